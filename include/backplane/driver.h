@@ -1,0 +1,286 @@
+/* backplane/driver.h: the driver ABI, the one line between Backplane and a chip. A vendor implements this table and nothing else.
+ *
+ * Pure C11 (also valid C++17/20), no torch, no other header of Backplane. A driver is a shared object that exports bp_driver_get() and
+ * answers with a table of function pointers. Nine entries make a device; the groups further down make it a fast one, and whatever a driver
+ * leaves NULL is supplied by the emulate shim. Optional features with a header of their own (driver/<group>.h) are found by query_ext.
+ *
+ * Rules that hold for every entry:
+ *   threads    any entry from any thread, concurrently, unless the driver sets BP_DRIVER_SERIALIZE.
+ *   errors     every entry returns a bp_status; on anything but BP_OK and BP_PENDING the outputs are untouched and last_error() on the same
+ *              thread tells why. No exception and no longjmp crosses the line. FAULT and DEVICE_LOST are sticky for that device.
+ *   units      sizes in bytes, times in nanoseconds, device addresses in uint64_t.
+ *   owner      what the caller passes belongs to the caller; what an entry creates is the caller's until the matching free/destroy.
+ *   fork       bp_driver_get, device_count and device_properties create no device context and no thread, and are safe before a fork.
+ *              After a fork the child calls nothing of an instance that was opened.
+ *   structs    the caller sets struct_size of a struct that it passes; the callee writes no byte beyond it. reserved fields are 0.
+ *
+ * Compatibility: abi_major is 0 while the ABI is young, and then the minor must be equal. From 1 on: same major, append only.
+ * Sources: PJRT's struct_size versioning, TensorFlow StreamExecutor's call shape, ggml's extensions by name.
+ */
+#ifndef BACKPLANE_DRIVER_H
+#define BACKPLANE_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BP_ABI_MAJOR 0u
+#define BP_ABI_MINOR 1u
+
+#define BP_HOST_DEVICE (-1)      /* "device" of a host address */
+#define BP_NO_TIMEOUT UINT64_MAX /* a wait without limit; 0 only asks */
+#define BP_MIN_ALIGNMENT 512u    /* of every address that alloc returns */
+
+#if defined(_WIN32)
+#define BP_EXPORT __declspec(dllexport)
+#else
+#define BP_EXPORT __attribute__((visibility("default")))
+#endif
+
+/* What an entry returns. A value outside this list is read as BP_INTERNAL. */
+typedef enum bp_status {
+  BP_OK = 0,
+  BP_PENDING = 1,       /* a query: the work has not completed */
+  BP_OUT_OF_MEMORY = 2, /* not sticky */
+  BP_INVALID_ARGUMENT = 3,
+  BP_INVALID_DEVICE = 4, /* no device of that index */
+  BP_UNSUPPORTED = 5,    /* this driver or device cannot do it; the core looks for another way */
+  BP_FAULT = 6,          /* sticky: device work failed (bad address, failed kernel) */
+  BP_DEVICE_LOST = 7,    /* sticky: the device is gone */
+  BP_TIMEOUT = 8,        /* a wait's timeout expired; the work goes on */
+  BP_INTERNAL = 9
+} bp_status;
+
+/* Opaque handles of the driver. A NULL stream is the device's default stream. */
+typedef struct bp_stream bp_stream;
+typedef struct bp_event bp_event;
+
+/* Levels of bp_host.log. */
+enum { BP_LOG_DEBUG = 0, BP_LOG_INFO = 1, BP_LOG_WARNING = 2, BP_LOG_ERROR = 3 };
+
+/* Direction of a copy. The device of a host address is BP_HOST_DEVICE. */
+enum { BP_COPY_HOST_TO_DEVICE = 1, BP_COPY_DEVICE_TO_HOST = 2, BP_COPY_DEVICE_TO_DEVICE = 3 };
+
+/* bp_driver.flags */
+#define BP_DRIVER_SERIALIZE (1u << 0)   /* not thread safe: one call at a time; the emulate shim locks around it */
+#define BP_DRIVER_COUNT_FORKS (1u << 1) /* device_count/device_properties create a context: the core counts in a child process */
+
+/* flags of event_create */
+#define BP_EVENT_TIMING (1u << 0)   /* elapsed time will be asked */
+#define BP_EVENT_BLOCKING (1u << 1) /* event_synchronize yields the processor instead of spinning */
+#define BP_EVENT_IPC (1u << 2)      /* the event will be shared between processes */
+
+/* bp_device_properties.dtypes: what the device computes in natively. Storage and copies work for every dtype. */
+#define BP_DTYPE_INT8 (1ull << 0)
+#define BP_DTYPE_UINT8 (1ull << 1)
+#define BP_DTYPE_INT16 (1ull << 2)
+#define BP_DTYPE_INT32 (1ull << 3)
+#define BP_DTYPE_INT64 (1ull << 4)
+#define BP_DTYPE_BOOL (1ull << 5)
+#define BP_DTYPE_FLOAT16 (1ull << 6)
+#define BP_DTYPE_BFLOAT16 (1ull << 7)
+#define BP_DTYPE_FLOAT32 (1ull << 8)
+#define BP_DTYPE_FLOAT64 (1ull << 9)
+#define BP_DTYPE_COMPLEX64 (1ull << 10)
+#define BP_DTYPE_COMPLEX128 (1ull << 11)
+#define BP_DTYPE_FLOAT8_E4M3 (1ull << 12)
+#define BP_DTYPE_FLOAT8_E5M2 (1ull << 13)
+
+/* What the core knows of a device. Texts are NUL-terminated. 0 means unknown, or no limit. */
+typedef struct bp_device_properties {
+  uint64_t struct_size;
+  char name[128];
+  char vendor[64];
+  char driver_version[64];
+  char bus_id[32]; /* as the system prints it, "0000:01:00.0" */
+  uint8_t uuid[16];
+  uint64_t total_memory;   /* bytes */
+  uint64_t max_allocation; /* largest single alloc, bytes */
+  uint64_t dtypes;         /* BP_DTYPE_* */
+  uint32_t alignment;      /* of alloc, >= BP_MIN_ALIGNMENT, a power of two */
+  uint32_t copy_alignment; /* address and size multiple that copies need (1: any); the core stages the others */
+  int32_t stream_limit;    /* streams that may exist at once besides the default one; the pools fold onto it */
+  int32_t priority_least;  /* as CUDA: a smaller number is a higher priority; 0 is the default and lies in the range */
+  int32_t priority_greatest;
+  int32_t capability_major;
+  int32_t capability_minor;
+  int32_t compute_units; /* heuristics of torch.compile read the next four */
+  int32_t threads_per_unit;
+  int32_t warp_size;
+  uint32_t clock_khz;
+  uint64_t reserved[8];
+} bp_device_properties;
+
+/* What pointer_info tells of an address. */
+typedef struct bp_pointer_info {
+  uint64_t struct_size;
+  int32_t device; /* BP_HOST_DEVICE for pinned host memory */
+  int32_t pinned; /* 1: memory of host_alloc or host_register */
+  uint64_t base;  /* of the allocation */
+  uint64_t bytes; /* of the allocation */
+} bp_pointer_info;
+
+/* Start of every optional group that query_ext answers with; the group's own slots follow. */
+typedef struct bp_ext {
+  uint64_t struct_size; /* of the whole group */
+  const char* id;       /* "bp.host_exec" */
+  uint32_t version;
+  uint32_t flags; /* the group's own */
+  void* self;     /* first argument of the group's entries */
+} bp_ext;
+
+struct bp_driver;
+
+/* What the core hands to bp_driver_get. It and its strings live until close() returns. */
+typedef struct bp_host {
+  uint64_t struct_size;
+  uint32_t abi_major;
+  uint32_t abi_minor;
+  void* ctx;                                               /* first argument of log and set_error */
+  void (*log)(void* ctx, int32_t level, const char* text); /* any thread */
+  void (*set_error)(void* ctx, const char* text);          /* within bp_driver_get only: why it refuses */
+  const char* config;                                      /* option string "key=value,key=value", never NULL */
+  const struct bp_driver* inner;                           /* shims: the driver below, not yet opened; else NULL.
+                                                              The core owns it; the shim opens and closes it. */
+} bp_host;
+
+/* Runs exactly once when the stream reaches it, on any thread, also after a fault (status then says so). It must not call the driver,
+ * must not block and must not take the GIL. */
+typedef void (*bp_callback)(void* arg, int32_t status);
+
+typedef struct bp_driver {
+  uint64_t struct_size;
+  uint32_t abi_major;
+  uint32_t abi_minor;
+  uint32_t flags; /* BP_DRIVER_* */
+  uint32_t reserved;
+  void* self; /* the instance; first argument of every entry */
+
+  /* ---- the minimum: nine entries -------------------------------------------------------------------------------------------------- */
+
+  /* Number of devices; 0 is a valid answer. Creates no context and no thread. Before open, too. */
+  int32_t (*device_count)(void* self, int32_t* out);
+
+  /* Fills *out (struct_size set by the caller). Creates no context. Before open, too. errors: INVALID_DEVICE. */
+  int32_t (*device_properties)(void* self, int32_t device, bp_device_properties* out);
+
+  /* First use in this process, once, before any entry below. Makes no device context: the first entry that names a device does. */
+  int32_t (*open)(void* self);
+
+  /* Explicit shutdown: ends all threads, releases everything, the table itself included; nothing may be called afterwards. Also releases an
+   * instance that was never opened. Never called at interpreter exit. */
+  int32_t (*close)(void* self);
+
+  /* Reserves device memory. units: bytes, 0 is allowed and gives a non-zero address of its own. owner: the caller, until free. The address
+   * is aligned to properties.alignment, unique across the instance's devices, and arithmetic on it is valid inside the allocation.
+   * flags: 0. blocks: may wait for the device. errors: OUT_OF_MEMORY (not sticky), INVALID_DEVICE, sticky ones. */
+  int32_t (*alloc)(void* self, int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out);
+
+  /* Returns memory of alloc. The core never frees memory with work in flight. Works after a FAULT, and is BP_OK after DEVICE_LOST.
+   * errors: INVALID_ARGUMENT for an address that alloc did not return. */
+  int32_t (*free)(void* self, int32_t device, uint64_t address);
+
+  /* Copies bytes; returns when they have arrived. order: after all work queued on the stream. Host memory may be pageable; ranges do not
+   * overlap; 0 bytes is allowed. dst/src are device addresses or host pointers as integers, as kind says. `device` is the stream's.
+   * errors: UNSUPPORTED for a pair of devices that it cannot do (the core goes through the host), INVALID_ARGUMENT, sticky ones. */
+  int32_t (*copy)(void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
+                  int32_t src_device, uint64_t bytes);
+
+  /* Waits until all work of all streams of the device is complete. errors: TIMEOUT, sticky ones. */
+  int32_t (*synchronize)(void* self, int32_t device, uint64_t timeout_ns);
+
+  /* Writes the text of the calling thread's last error, NUL-terminated and cut to size; an empty text if there is none. Always BP_OK. */
+  int32_t (*last_error)(void* self, char* buf, uint64_t size);
+
+  /* ---- streams: all of these, or none ---------------------------------------------------------------------------------------------- */
+
+  /* A stream: its work runs in the order of submission. owner: the caller. priority as in the properties; flags: 0.
+   * errors: UNSUPPORTED when stream_limit is reached. */
+  int32_t (*stream_create)(void* self, int32_t device, int32_t priority, uint32_t flags, bp_stream** out);
+
+  /* Completes pending work first. Never called for the default stream. Works after a FAULT, BP_OK after DEVICE_LOST. */
+  int32_t (*stream_destroy)(void* self, int32_t device, bp_stream* stream);
+
+  /* BP_OK: all work complete; BP_PENDING; or a sticky error. Never blocks. */
+  int32_t (*stream_query)(void* self, int32_t device, bp_stream* stream);
+
+  /* Waits until the work that is queued at the time of the call is complete. errors: TIMEOUT (not sticky), sticky ones. */
+  int32_t (*stream_synchronize)(void* self, int32_t device, bp_stream* stream, uint64_t timeout_ns);
+
+  /* As copy, but returns at once; host memory must be pinned and must live until the copy is done. */
+  int32_t (*copy_async)(void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
+                        int32_t src_device, uint64_t bytes);
+
+  /* Queues a host callback behind the stream's work; work queued later waits for it. If this returns an error, fn is not called. */
+  int32_t (*stream_callback)(void* self, int32_t device, bp_stream* stream, bp_callback fn, void* arg);
+
+  /* ---- events: all of these, or none; they need streams --------------------------------------------------------------------------- */
+
+  /* owner: the caller. flags: BP_EVENT_*. */
+  int32_t (*event_create)(void* self, int32_t device, uint32_t flags, bp_event** out);
+
+  /* Pending records may still complete. Works after a FAULT, BP_OK after DEVICE_LOST. */
+  int32_t (*event_destroy)(void* self, int32_t device, bp_event* event);
+
+  /* The event completes when all work queued so far on the stream has. A second record replaces the first: earlier waits keep the first. */
+  int32_t (*event_record)(void* self, int32_t device, bp_stream* stream, bp_event* event);
+
+  /* BP_OK: complete, or never recorded; BP_PENDING; or a sticky error. Never blocks. */
+  int32_t (*event_query)(void* self, int32_t device, bp_event* event);
+
+  /* Waits for the latest record at the time of the call; returns at once if never recorded. errors: TIMEOUT, sticky ones. */
+  int32_t (*event_synchronize)(void* self, int32_t device, bp_event* event, uint64_t timeout_ns);
+
+  /* Work queued later on the stream waits for the event's latest record at the time of the call; a no-op if never recorded. Does not block.
+   * The event may be of another device of the same instance. */
+  int32_t (*stream_wait)(void* self, int32_t device, bp_stream* stream, bp_event* event);
+
+  /* Time between two completed records of the same device. errors: PENDING if one has not completed, INVALID_ARGUMENT if one was never
+   * recorded or made without BP_EVENT_TIMING. */
+  int32_t (*event_elapsed)(void* self, int32_t device, bp_event* start, bp_event* end, int64_t* ns);
+
+  /* ---- pinned host memory: both, or none ------------------------------------------------------------------------------------------- */
+
+  /* Host memory that copy_async takes, from any device of the instance. flags: 0. Aligned to 64 or more. Creates no device context if it
+   * can. errors: OUT_OF_MEMORY. */
+  int32_t (*host_alloc)(void* self, uint64_t bytes, uint32_t flags, void** out);
+  int32_t (*host_free)(void* self, void* ptr);
+
+  /* ---- single optional entries ------------------------------------------------------------------------------------------------------- */
+
+  /* Queues: write `count` patterns of 1, 2, 4 or 8 bytes (host memory, read before the call returns) from dst on. */
+  int32_t (*fill)(void* self, int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count);
+
+  /* An optional group by name and version. owner: the driver, until close. errors: UNSUPPORTED. Before open, too; creates no context. */
+  int32_t (*query_ext)(void* self, const char* id, uint32_t version, const bp_ext** out);
+
+  /* Free and total bytes of the device, other processes counted in. NULL: the core counts what it allocated itself. */
+  int32_t (*memory_info)(void* self, int32_t device, uint64_t* free_bytes, uint64_t* total_bytes);
+
+  /* Tells that `device` is now the calling thread's current device, for vendor libraries that have such a notion. */
+  int32_t (*set_current)(void* self, int32_t device);
+
+  /* The vendor's own stream object behind the handle (a cudaStream_t, say), for its kernels. NULL: the handle's value itself. */
+  int32_t (*stream_native)(void* self, int32_t device, bp_stream* stream, uint64_t* out);
+
+  /* Pins memory of the caller's for copy_async; page-aligned or not. Both, or none. */
+  int32_t (*host_register)(void* self, void* ptr, uint64_t bytes);
+  int32_t (*host_unregister)(void* self, void* ptr);
+
+  /* What an address belongs to. errors: INVALID_ARGUMENT for memory the driver does not know. */
+  int32_t (*pointer_info)(void* self, uint64_t address, bp_pointer_info* out);
+} bp_driver;
+
+/* The one symbol that a driver exports. Each call gives a new instance, whose table lives until its close(). Creates no context, no thread.
+ * A driver that refuses (an ABI that it does not speak, bad options, no runtime library) says why through host->set_error and returns
+ * BP_INVALID_ARGUMENT or BP_UNSUPPORTED. */
+BP_EXPORT int32_t bp_driver_get(const bp_host* host, const bp_driver** out);
+typedef int32_t (*bp_driver_get_fn)(const bp_host* host, const bp_driver** out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,28 @@
+/* backplane/driver/peer.h: group "bp.peer" version 1: direct access between devices of one instance. */
+#ifndef BACKPLANE_DRIVER_PEER_H
+#define BACKPLANE_DRIVER_PEER_H
+
+#include "../driver.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BP_PEER_ID "bp.peer"
+#define BP_PEER_VERSION 1u
+
+typedef struct bp_peer {
+  bp_ext head;
+
+  /* *out = 1 if work on `device` can read and write memory of `peer`. Creates no context. errors: INVALID_DEVICE. */
+  int32_t (*can_access)(void* self, int32_t device, int32_t peer, int32_t* out);
+
+  /* Switches access on or off; repeating is a no-op. errors: UNSUPPORTED if can_access says 0. */
+  int32_t (*enable)(void* self, int32_t device, int32_t peer);
+  int32_t (*disable)(void* self, int32_t device, int32_t peer);
+} bp_peer;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
