@@ -1,0 +1,46 @@
+// runtime/device.h: devices as PyTorch numbers them: count, visibility, the thread's current device, properties.
+#pragma once
+
+#include <backplane/driver.h>
+#include <c10/core/Device.h>
+
+#include <utility>
+
+namespace backplane {
+
+constexpr c10::DeviceType kDevice = c10::DeviceType::PrivateUse1;
+constexpr int kMaxDevices = 64;
+
+// Visible devices (<PREFIX>_VISIBLE_DEVICES applied). 0 without a driver. Opens nothing, never throws; the first answer is kept.
+c10::DeviceIndex device_count() noexcept;
+
+// Throws c10::Error, with the reason, if there is no device.
+void require_device();
+
+// Throws c10::Error "invalid device index" unless 0 <= device < device_count().
+void check_device(c10::DeviceIndex device);
+
+// -1 -> the current device; anything else is checked.
+c10::DeviceIndex resolve_device(c10::DeviceIndex device);
+
+// The calling thread's current device, 0 at first. set_device checks the index and tells a driver that has set_current.
+c10::DeviceIndex current_device() noexcept;
+void set_device(c10::DeviceIndex device);
+c10::DeviceIndex exchange_device(c10::DeviceIndex device);        // returns the previous one
+c10::DeviceIndex maybe_exchange_device(c10::DeviceIndex device);  // a negative index is a no-op; returns the current one
+void set_device_noexcept(c10::DeviceIndex device) noexcept;       // for destructors: never throws
+
+// Whether this process has used the device (so that a context exists), or any device at all.
+bool has_context(c10::DeviceIndex device) noexcept;
+bool is_initialized() noexcept;
+
+// Cached; opens nothing. Throws for a wrong index.
+const bp_device_properties& device_properties(c10::DeviceIndex device);
+
+// The device an address belongs to by the driver's pointer_info; -1 if the driver does not know it or has no such entry.
+c10::DeviceIndex device_of_pointer(const void* pointer);
+
+// {free, total} bytes by the driver's memory_info; false if the driver has no such entry.
+bool driver_memory_info(c10::DeviceIndex device, uint64_t* free_bytes, uint64_t* total_bytes);
+
+}  // namespace backplane

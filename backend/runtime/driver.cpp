@@ -1,0 +1,145 @@
+// runtime/driver.cpp: the life of the one driver of this process: load, open at first use, fork, close.
+#include "runtime/driver.h"
+
+#include <c10/util/Exception.h>
+#include <pthread.h>
+#include <backplane/driver_table.hpp>
+
+#include <mutex>
+#include <sstream>
+
+#include "runtime/device.h"
+#include "runtime/loader.h"
+#include "runtime/options.h"
+
+namespace backplane {
+
+namespace detail {
+std::atomic<const Driver*> opened{nullptr};
+}  // namespace detail
+
+namespace driver_impl {
+namespace {
+
+enum class State { none, loaded, open, closed };
+
+struct Process {
+  std::mutex mutex;  // over state changes; the hot path reads detail::opened only
+  State state = State::none;
+  bool tried = false;
+  Driver driver;
+  DriverInfo info;
+  std::string explicit_error;  // the user asked for this driver by name: say so again at every use
+};
+
+Process& process() {
+  static auto* instance = new Process();
+  return *instance;
+}
+
+std::atomic<bool> forked{false};
+
+// Only what is safe after fork: two stores.
+void in_child() {
+  if (detail::opened.exchange(nullptr) != nullptr) forked.store(true);
+}
+
+std::vector<std::string> comma_list(const std::string& text) {
+  std::vector<std::string> items;
+  std::stringstream stream(text);
+  for (std::string item; std::getline(stream, item, ',');) {
+    if (!item.empty()) items.push_back(item);
+  }
+  return items;
+}
+
+void load_now(Process& p) {
+  LoadRequest request;
+  const auto path = env("DRIVER");
+  const auto shims = env("SHIMS");
+  const auto options = env("OPTIONS");
+  request.driver = path.value_or(library_folder() + "/lib" BACKPLANE_DEVICE_NAME "_driver.so");
+  if (shims) request.shims = comma_list(*shims);
+  request.options = options.value_or("");
+  p.info = {request.driver, shims.value_or(""), request.options, ""};
+  try {
+    p.driver = load(request);
+    p.state = State::loaded;
+    p.info.shims.clear();
+    for (const auto& shim : request.shims) p.info.shims += (p.info.shims.empty() ? "" : ",") + shim;
+  } catch (const c10::Error& error) {
+    p.info.refusal = error.what_without_backtrace();
+    if (path || shims || options) p.explicit_error = p.info.refusal;
+  }
+}
+
+}  // namespace
+}  // namespace driver_impl
+
+bool load_driver() {
+  auto& p = driver_impl::process();
+  const std::lock_guard<std::mutex> lock(p.mutex);
+  if (!p.tried) {
+    p.tried = true;
+    driver_impl::load_now(p);
+  }
+  TORCH_CHECK(p.explicit_error.empty(), p.explicit_error);
+  return p.state != driver_impl::State::none;
+}
+
+const DriverInfo& driver_info() { return driver_impl::process().info; }
+
+const Driver* loaded_driver() noexcept {
+  auto& p = driver_impl::process();
+  try {
+    if (!load_driver()) return nullptr;
+  } catch (...) {
+    return nullptr;  // the refusal is kept in driver_info(); first use raises it
+  }
+  return p.state == driver_impl::State::closed ? nullptr : &p.driver;
+}
+
+const Driver& detail::open_now() {
+  TORCH_CHECK(!driver_impl::forked.load(), "Cannot re-initialize ", device_name(), " in forked subprocess. To use ", device_name(),
+              " with multiprocessing, you must use the 'spawn' start method");
+  auto& p = driver_impl::process();
+  const bool loaded = load_driver();
+  TORCH_CHECK(loaded, "No ", device_name(), " driver: ", p.info.refusal);
+  require_device();
+  const std::lock_guard<std::mutex> lock(p.mutex);
+  TORCH_CHECK(p.state != driver_impl::State::closed, "The ", device_name(),
+              " driver was closed in this process; start a new process to use it.");
+  if (p.state == driver_impl::State::loaded) {
+    const int32_t status = p.driver.table.open(p.driver.table.self);
+    if (status != BP_OK) throw_status(status, "open", -1, driver::last_error_text(p.driver.table));
+    static const bool registered = pthread_atfork(nullptr, nullptr, driver_impl::in_child) == 0;
+    TORCH_CHECK(registered, "pthread_atfork failed: out of memory");
+    p.state = driver_impl::State::open;
+    opened.store(&p.driver, std::memory_order_release);
+  }
+  return p.driver;
+}
+
+void close_driver() {
+  auto& p = driver_impl::process();
+  const std::lock_guard<std::mutex> lock(p.mutex);
+  if (p.state == driver_impl::State::none || p.state == driver_impl::State::closed || driver_impl::forked.load()) return;
+  detail::opened.store(nullptr);
+  p.state = driver_impl::State::closed;
+  const int32_t status = p.driver.table.close(p.driver.table.self);
+  if (status != BP_OK) throw_status(status, "close", -1, "");
+}
+
+bool in_bad_fork() noexcept { return driver_impl::forked.load(); }
+
+std::string last_error_text() noexcept {
+  try {
+    const auto& p = driver_impl::process();
+    if (p.state == driver_impl::State::none || p.state == driver_impl::State::closed) return "";
+    return driver::last_error_text(p.driver.table);
+  } catch (...) {
+    return "";
+  }
+}
+
+}  // namespace backplane

@@ -1,0 +1,115 @@
+// runtime/driver.h: the loaded driver as the core calls it: complete (emulate has filled the gaps), thread safe, opened at first use.
+#pragma once
+
+#include <backplane/driver.h>
+#include <backplane/driver/host_exec.h>
+#include <backplane/driver/host_view.h>
+#include <backplane/driver/peer.h>
+#include <c10/core/Device.h>
+
+#include <atomic>
+#include <string>
+#include <string_view>
+
+#include "runtime/errors.h"
+
+namespace backplane {
+
+// What was loaded, for reports: files from outermost shim to driver, options as given.
+struct DriverInfo {
+  std::string path;
+  std::string shims;  // comma separated, outermost first; "emulate" included when the core added it
+  std::string options;
+  std::string refusal;  // why there is no driver; empty if there is one
+};
+
+struct Driver {
+  bp_driver table{};                        // normalised: absent and unsupported are one NULL
+  const bp_host_exec* host_exec = nullptr;  // optional groups; NULL when not offered
+  const bp_host_view* host_view = nullptr;
+  const bp_peer* peer = nullptr;
+  bool zero_copy = false;  // host_view with SAME_ADDRESS, COHERENT and CACHED_READ
+};
+
+// Loads the driver (no context, no open). Idempotent; any thread. False, with info().refusal set, if there is none. Throws c10::Error only
+// if <PREFIX>_DRIVER, _SHIMS or _OPTIONS name something that cannot be had: what the user asked for explicitly is never replaced silently.
+bool load_driver();
+const DriverInfo& driver_info();
+
+// The loaded driver, opened or not, for the entries that may be called before open (count, properties, groups). NULL if there is none.
+const Driver* loaded_driver() noexcept;
+
+namespace detail {
+extern std::atomic<const Driver*> opened;  // NULL before first use, after close and in a forked child
+const Driver& open_now();
+}  // namespace detail
+
+// The opened driver. Opens at first use. Throws: no driver (with the reason), forked child, closed.
+inline const Driver& open_driver() {
+  const Driver* d = detail::opened.load(std::memory_order_acquire);
+  return C10_LIKELY(d != nullptr) ? *d : detail::open_now();
+}
+
+// The driver if it is open in this process, else NULL. For frees, destructors and queries that must not initialise.
+inline const Driver* driver_if_open() noexcept { return detail::opened.load(std::memory_order_acquire); }
+
+// Explicit shutdown, at the user's wish only: closes the driver, after which every use raises. Live tensors must be gone.
+void close_driver();
+
+// True in a child forked after the driver was opened.
+bool in_bad_fork() noexcept;
+
+// The calling thread's last error text.
+std::string last_error_text() noexcept;
+
+// Visible index -> the driver's index; BP_HOST_DEVICE for -1. Throws c10::Error for an index out of range.
+int32_t driver_index(c10::DeviceIndex device);
+void mark_context(c10::DeviceIndex device) noexcept;
+
+namespace detail {
+// The slot's name out of the template argument, which the compiler prints as "&bp_driver::alloc".
+template <auto Slot>
+constexpr std::string_view slot_text() {
+  constexpr std::string_view owner = "bp_driver::";
+  std::string_view text = __PRETTY_FUNCTION__;
+  text.remove_prefix(text.find(owner) + owner.size());
+  return text.substr(0, text.find_first_of(";]"));
+}
+template <auto Slot>
+std::string slot_name() {
+  return std::string(slot_text<Slot>());
+}
+}  // namespace detail
+
+// Calls a slot whose first argument is a device and returns its status. `device` is a visible index, validated and mapped.
+template <auto Slot, typename... Args>
+int32_t try_call(c10::DeviceIndex device, Args... args) {
+  const Driver& d = open_driver();
+  const int32_t index = driver_index(device);
+  mark_context(device);
+  return (d.table.*Slot)(d.table.self, index, args...);
+}
+
+// The same, throwing the error table's exception on anything but BP_OK:  call<&bp_driver::alloc>(device, bytes, 0u, &address);
+template <auto Slot, typename... Args>
+void call(c10::DeviceIndex device, Args... args) {
+  const int32_t status = try_call<Slot>(device, args...);
+  if (C10_UNLIKELY(status != BP_OK)) {
+    throw_status(status, detail::slot_name<Slot>().c_str(), device, last_error_text());
+  }
+}
+
+// For destructors: calls only if the driver is open and this is not a forked child; failures are logged.
+template <auto Slot, typename... Args>
+void call_noexcept(c10::DeviceIndex device, Args... args) noexcept {
+  const Driver* d = driver_if_open();
+  if (d == nullptr) return;
+  try {
+    const int32_t status = (d->table.*Slot)(d->table.self, driver_index(device), args...);
+    if (status != BP_OK) log_status(status, detail::slot_name<Slot>().c_str(), device, last_error_text());
+  } catch (...) {
+    log_status(BP_INTERNAL, "driver_index", device, "");
+  }
+}
+
+}  // namespace backplane

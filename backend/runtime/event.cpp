@@ -1,0 +1,117 @@
+// runtime/event.cpp: driver events owned by type, and the pool that recycles them.
+#include "runtime/event.h"
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "runtime/device.h"
+#include "runtime/driver.h"
+#include "runtime/stream.h"
+#include "runtime/wait.h"
+
+namespace backplane {
+
+Event::Event(Event&& other) noexcept
+    : handle_(std::exchange(other.handle_, nullptr)), device_(std::exchange(other.device_, -1)), flags_(other.flags_) {}
+
+Event& Event::operator=(Event&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  std::swap(device_, other.device_);
+  std::swap(flags_, other.flags_);
+  return *this;
+}
+
+Event::~Event() {
+  if (handle_ != nullptr) call_noexcept<&bp_driver::event_destroy>(device_, handle_);
+}
+
+void Event::record(const c10::Stream& stream) {
+  const auto device = stream.device_index();
+  if (handle_ == nullptr) {
+    call<&bp_driver::event_create>(device, flags_, &handle_);
+    device_ = device;
+  }
+  TORCH_CHECK(device == device_, "Event device ", static_cast<int>(device_), " does not match recording stream's device ",
+              static_cast<int>(device), ".");
+  call<&bp_driver::event_record>(device, stream_handle(stream), handle_);
+}
+
+void Event::block(const c10::Stream& stream) const {
+  if (handle_ == nullptr) return;
+  call<&bp_driver::stream_wait>(stream.device_index(), stream_handle(stream), handle_);
+}
+
+bool Event::query() const {
+  if (handle_ == nullptr) return true;
+  const int32_t status = try_call<&bp_driver::event_query>(device_, handle_);
+  if (status != BP_OK && status != BP_PENDING) throw_status(status, "event_query", device_, last_error_text());
+  return status == BP_OK;
+}
+
+void Event::synchronize() const {
+  if (handle_ == nullptr || query()) return;
+  const int32_t status =
+      interruptible_wait([&](uint64_t timeout_ns) { return try_call<&bp_driver::event_synchronize>(device_, handle_, timeout_ns); });
+  if (status != BP_OK) throw_status(status, "event_synchronize", device_, last_error_text());
+}
+
+double Event::elapsed_ms(const Event& end) const {
+  TORCH_CHECK(handle_ != nullptr && end.handle_ != nullptr, "Both events must be recorded before calculating elapsed time.");
+  TORCH_CHECK((flags_ & end.flags_ & BP_EVENT_TIMING) != 0, "Both events must be created with argument 'enable_timing=True'.");
+  TORCH_CHECK(device_ == end.device_, "Both events must be recorded on the same device: they are of device ", static_cast<int>(device_),
+              " and ", static_cast<int>(end.device_), ".");
+  int64_t ns = 0;
+  const int32_t status = try_call<&bp_driver::event_elapsed>(device_, handle_, end.handle_, &ns);
+  TORCH_CHECK(status != BP_PENDING, "Both events must be completed before calculating elapsed time: synchronize the end event first.");
+  if (status != BP_OK) throw_status(status, "event_elapsed", device_, last_error_text());
+  return static_cast<double>(ns) / 1e6;
+}
+
+namespace event_pool_impl {
+namespace {
+
+struct Pool {
+  std::mutex mutex;  // over the list only; events are made and destroyed outside
+  std::vector<Event*> idle;
+};
+
+Pool& pool(c10::DeviceIndex device) {
+  static auto* pools = new std::array<Pool, kMaxDevices>();
+  return (*pools)[static_cast<size_t>(device)];
+}
+
+constexpr size_t kMaxIdle = 1024;
+
+}  // namespace
+}  // namespace event_pool_impl
+
+PooledEvent pooled_event(c10::DeviceIndex device) {
+  auto& pool = event_pool_impl::pool(device);
+  {
+    const std::lock_guard<std::mutex> lock(pool.mutex);
+    if (!pool.idle.empty()) {
+      PooledEvent event(pool.idle.back());
+      pool.idle.pop_back();
+      return event;
+    }
+  }
+  return PooledEvent(new Event());
+}
+
+void EventRecycler::operator()(Event* event) const noexcept {
+  if (event->device() >= 0) {
+    auto& pool = event_pool_impl::pool(event->device());
+    const std::lock_guard<std::mutex> lock(pool.mutex);
+    if (pool.idle.size() < event_pool_impl::kMaxIdle) {
+      pool.idle.push_back(event);
+      return;
+    }
+  }
+  delete event;
+}
+
+}  // namespace backplane

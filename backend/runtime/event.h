@@ -1,0 +1,44 @@
+// runtime/event.h: a driver event as an owned C++ object, for the core's own ordering; torch.Event comes through the guard.
+#pragma once
+
+#include <backplane/driver.h>
+#include <c10/core/Stream.h>
+
+#include <memory>
+
+namespace backplane {
+
+// Not thread safe as an object; different events are independent. Created lazily at the first record, on the stream's device.
+class Event {
+ public:
+  explicit Event(uint32_t flags = 0) : flags_(flags) {}
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+  ~Event();
+
+  void record(const c10::Stream& stream);       // throws if the event belongs to another device
+  void block(const c10::Stream& stream) const;  // later work of the stream waits; a no-op if never recorded
+  bool query() const;                           // true: complete or never recorded
+  void synchronize() const;                     // interruptible; call without the GIL
+  double elapsed_ms(const Event& end) const;    // throws unless both are complete and have timing
+
+  c10::DeviceIndex device() const { return device_; }  // -1: never recorded
+  uint32_t flags() const { return flags_; }
+
+ private:
+  bp_event* handle_ = nullptr;
+  c10::DeviceIndex device_ = -1;
+  uint32_t flags_;
+};
+
+// Recycles events without timing, so that recording allocates nothing after warm-up. Thread safe; no lock over a driver call. An event goes
+// back by the pointer's deleter.
+struct EventRecycler {
+  void operator()(Event* event) const noexcept;
+};
+using PooledEvent = std::unique_ptr<Event, EventRecycler>;
+PooledEvent pooled_event(c10::DeviceIndex device);
+
+}  // namespace backplane

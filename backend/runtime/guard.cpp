@@ -1,0 +1,105 @@
+// runtime/guard.cpp: c10's device guard: devices, streams and events for everything in PyTorch that is device generic.
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceCapability.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "runtime/compat.h"
+#include "runtime/device.h"
+#include "runtime/driver.h"
+#include "runtime/event.h"
+#include "runtime/stream.h"
+
+namespace backplane {
+namespace guard_impl {
+namespace {
+
+// A device computes in what its properties name; bits that the driver has no word for stay as torch's default, supported, since storage and
+// copies work for every dtype and the fallback computes.
+uint64_t unsupported_bits(uint64_t dtypes) {
+  constexpr std::pair<uint64_t, c10::ScalarTypeIndex> names[] = {
+      {BP_DTYPE_INT8, c10::kIndex_Char},
+      {BP_DTYPE_UINT8, c10::kIndex_Byte},
+      {BP_DTYPE_INT16, c10::kIndex_Short},
+      {BP_DTYPE_INT32, c10::kIndex_Int},
+      {BP_DTYPE_INT64, c10::kIndex_Long},
+      {BP_DTYPE_BOOL, c10::kIndex_Bool},
+      {BP_DTYPE_FLOAT16, c10::kIndex_Half},
+      {BP_DTYPE_BFLOAT16, c10::kIndex_BFloat16},
+      {BP_DTYPE_FLOAT32, c10::kIndex_Float},
+      {BP_DTYPE_FLOAT64, c10::kIndex_Double},
+      {BP_DTYPE_COMPLEX64, c10::kIndex_ComplexFloat},
+      {BP_DTYPE_COMPLEX128, c10::kIndex_ComplexDouble},
+      {BP_DTYPE_FLOAT8_E4M3, c10::kIndex_Float8_e4m3fn},
+      {BP_DTYPE_FLOAT8_E5M2, c10::kIndex_Float8_e5m2},
+  };
+  uint64_t bits = 0;
+  for (const auto& [flag, index] : names) {
+    if (dtypes != 0 && (dtypes & flag) == 0) bits |= uint64_t{1} << index;
+  }
+  return bits;
+}
+
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+  c10::DeviceType type() const override { return kDevice; }
+
+  c10::Device exchangeDevice(c10::Device device) const override { return {kDevice, exchange_device(device.index())}; }
+  c10::Device getDevice() const override { return {kDevice, current_device()}; }
+  void setDevice(c10::Device device) const override { set_device(device.index()); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override { set_device_noexcept(device.index()); }
+  c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
+  c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
+    c10::DeviceCapability capability;
+    capability.capability_data.capability_bits &= ~unsupported_bits(device_properties(resolve_device(device.index())).dtypes);
+    return capability;
+  }
+  void synchronizeDevice(const c10::DeviceIndex device) const override { synchronize_device(device); }
+
+  c10::Stream getStream(c10::Device device) const override { return current_stream(device.index()); }
+  c10::Stream getDefaultStream(c10::Device device) const override { return default_stream(device.index()); }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool high) const override {
+    const auto index = resolve_device(device.index());
+    return pool_stream(index, high ? device_properties(index).priority_greatest : 0);
+  }
+  c10::Stream getNewStream(c10::Device device, int priority) const override { return pool_stream(device.index(), priority); }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return exchange_stream(stream); }
+  bool queryStream(const c10::Stream& stream) const override { return query_stream(stream); }
+  void synchronizeStream(const c10::Stream& stream) const override { synchronize_stream(stream); }
+  void* getStreamNativeHandle(const c10::Stream stream) const BACKPLANE_OVERRIDE_IF_PRESENT {
+    return reinterpret_cast<void*>(stream_native_handle(stream));
+  }
+  bool isStreamCapturing(const c10::Stream& stream) const BACKPLANE_OVERRIDE_IF_PRESENT {
+    check_device(stream.device_index());
+    return false;  // until the driver ABI has a graph group
+  }
+
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device, const c10::EventFlag flag) const override {
+    TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device ", static_cast<int>(device),
+                " does not match recording stream's device ", static_cast<int>(stream.device_index()), ".");
+    if (*event == nullptr) *event = new Event(flag == c10::EventFlag::BACKEND_DEFAULT ? BP_EVENT_TIMING : 0u);
+    static_cast<Event*>(*event)->record(stream);
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) static_cast<Event*>(event)->block(stream);
+  }
+  bool queryEvent(void* event) const override { return event == nullptr || static_cast<Event*>(event)->query(); }
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) static_cast<Event*>(event)->synchronize();
+  }
+  double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
+    TORCH_CHECK(start != nullptr && end != nullptr, "Both events must be recorded before calculating elapsed time.");
+    return static_cast<Event*>(start)->elapsed_ms(*static_cast<Event*>(end));
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    c10::getDeviceAllocator(kDevice)->recordStream(data, stream);
+  }
+};
+
+// Never destroyed: guards run in destructors up to the end of the process.
+const c10::impl::DeviceGuardImplRegistrar g_guard(kDevice, new Guard());
+
+}  // namespace
+}  // namespace guard_impl
+}  // namespace backplane

@@ -1,0 +1,145 @@
+// runtime/inventory.cpp: asks the driver for its devices and applies the visibility list.
+#include "runtime/inventory.h"
+
+#include <c10/util/Exception.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <backplane/driver_table.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <sstream>
+
+#include "runtime/device.h"
+#include "runtime/errors.h"
+#include "runtime/options.h"
+
+namespace backplane {
+namespace inventory_impl {
+namespace {
+
+void must(int32_t status, const char* call, c10::DeviceIndex device, const bp_driver& table) {
+  if (status != BP_OK) throw_status(status, call, device, driver::last_error_text(table));
+}
+
+std::vector<VisibleDevice> ask(const bp_driver& table) {
+  int32_t count = 0;
+  must(table.device_count(table.self, &count), "device_count", -1, table);
+  TORCH_CHECK(count >= 0 && count <= kMaxDevices, "The driver reports ", count, " devices; between 0 and ", kMaxDevices, " are supported.");
+  std::vector<VisibleDevice> devices;
+  for (int32_t i = 0; i < count; ++i) {
+    VisibleDevice device{i, {}};
+    device.properties.struct_size = sizeof(bp_device_properties);
+    must(table.device_properties(table.self, i, &device.properties), "device_properties", static_cast<c10::DeviceIndex>(i), table);
+    const auto& p = device.properties;
+    TORCH_CHECK(p.alignment >= BP_MIN_ALIGNMENT && (p.alignment & (p.alignment - 1)) == 0, "The driver reports an alignment of ",
+                p.alignment, " bytes for device ", i, "; a power of two of at least ", BP_MIN_ALIGNMENT, " is needed.");
+    TORCH_CHECK(p.priority_greatest <= 0 && p.priority_least >= 0, "The driver's priority range of device ", i, ", ", p.priority_least,
+                " to ", p.priority_greatest, ", does not hold 0, the default.");
+    devices.push_back(device);
+  }
+  return devices;
+}
+
+// Asks in a child process, so that a context which counting creates dies with it.
+std::vector<VisibleDevice> ask_in_child(const bp_driver& table) {
+  int ends[2];
+  TORCH_CHECK(pipe(ends) == 0, "pipe failed while counting devices");
+  const pid_t child = fork();
+  TORCH_CHECK(child >= 0, "fork failed while counting devices");
+  if (child == 0) {
+    int code = 1;
+    try {
+      const auto devices = ask(table);
+      const auto bytes = static_cast<ssize_t>(devices.size() * sizeof(VisibleDevice));
+      code = write(ends[1], devices.data(), static_cast<size_t>(bytes)) == bytes ? 0 : 1;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+    _exit(code);
+  }
+  close(ends[1]);
+  std::vector<VisibleDevice> devices;
+  VisibleDevice device{};
+  size_t filled = 0;
+  while (true) {
+    const ssize_t got = read(ends[0], reinterpret_cast<char*>(&device) + filled, sizeof(device) - filled);
+    if (got <= 0) break;
+    filled += static_cast<size_t>(got);
+    if (filled == sizeof(device)) {
+      devices.push_back(device);
+      filled = 0;
+    }
+  }
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  TORCH_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+              "The child process that counts the driver's devices failed; its message is above.");
+  return devices;
+}
+
+std::string hex_digits(const std::string& text) {
+  std::string digits;
+  for (const char c : text) {
+    if (c != '-') digits += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return digits;
+}
+
+// Position of the one device whose uuid starts with `text`, or -1.
+int by_uuid(std::string text, const std::vector<VisibleDevice>& all) {
+  for (const std::string& prefix : {std::string("GPU-"), std::string(device_name()) + "-"}) {
+    if (text.rfind(prefix, 0) == 0) text = text.substr(prefix.size());
+  }
+  const std::string wanted = hex_digits(text);
+  int found = -1;
+  for (size_t i = 0; i < all.size() && !wanted.empty(); ++i) {
+    if (hex_digits(uuid_text(all[i].properties)).rfind(wanted, 0) != 0) continue;
+    if (found >= 0) return -1;
+    found = static_cast<int>(i);
+  }
+  return found;
+}
+
+}  // namespace
+}  // namespace inventory_impl
+
+std::string uuid_text(const bp_device_properties& properties) {
+  std::string text;
+  for (size_t i = 0; i < sizeof(properties.uuid); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    char byte[3];
+    std::snprintf(byte, sizeof(byte), "%02x", properties.uuid[i]);
+    text += byte;
+  }
+  return text;
+}
+
+std::vector<size_t> parse_visible(const std::string& text, const std::vector<VisibleDevice>& all) {
+  std::vector<size_t> chosen;
+  std::stringstream stream(text);
+  for (std::string item; std::getline(stream, item, ',');) {
+    item.erase(std::remove(item.begin(), item.end(), ' '), item.end());
+    int index = -1;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), index);
+    if (error != std::errc() || end != item.data() + item.size()) index = inventory_impl::by_uuid(item, all);
+    if (index < 0 || static_cast<size_t>(index) >= all.size()) break;
+    if (std::find(chosen.begin(), chosen.end(), static_cast<size_t>(index)) != chosen.end()) return {};
+    chosen.push_back(static_cast<size_t>(index));
+  }
+  return chosen;
+}
+
+std::vector<VisibleDevice> visible_devices(const bp_driver& table) {
+  using namespace inventory_impl;
+  const auto all = (table.flags & BP_DRIVER_COUNT_FORKS) != 0 ? ask_in_child(table) : ask(table);
+  const char* list = std::getenv(BACKPLANE_ENV_PREFIX "_VISIBLE_DEVICES");  // set but empty hides all
+  if (list == nullptr) return all;
+  std::vector<VisibleDevice> visible;
+  for (const size_t i : parse_visible(list, all)) visible.push_back(all[i]);
+  return visible;
+}
+
+}  // namespace backplane

@@ -1,0 +1,189 @@
+// runtime/stream.cpp: stream pools and the thread's current streams.
+#include "runtime/stream.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_set>
+
+#include "runtime/device.h"
+#include "runtime/driver.h"
+#include "runtime/wait.h"
+
+namespace backplane {
+namespace stream_impl {
+namespace {
+
+constexpr int kMaxLevels = 8;
+constexpr int kSlotsPerLevel = 32;
+
+// Marks a slot whose stream the driver would not make: it shares the default stream.
+bp_stream* const kSharesDefault = reinterpret_cast<bp_stream*>(1);
+
+struct Pool {
+  std::array<std::array<std::atomic<bp_stream*>, kSlotsPerLevel>, kMaxLevels> slots{};
+  std::array<std::atomic<uint32_t>, kMaxLevels> next{};
+};
+
+Pool& pool(c10::DeviceIndex device) {
+  static auto* pools = new std::array<Pool, kMaxDevices>();
+  return (*pools)[static_cast<size_t>(device)];
+}
+
+struct Externals {
+  std::shared_mutex mutex;
+  std::unordered_set<c10::StreamId> ids;
+};
+
+Externals& externals() {
+  static auto* instance = new Externals();
+  return *instance;
+}
+
+// See Note [Stream ids].
+c10::StreamId encode(int level, int slot) { return static_cast<c10::StreamId>((level << 8 | slot) << 1 | 1); }
+bool is_pooled(c10::StreamId id) { return (id & 1) != 0; }
+int level_of(c10::StreamId id) { return static_cast<int>(id >> 9); }
+int slot_of(c10::StreamId id) { return static_cast<int>(id >> 1) & 0xff; }
+
+int levels(const bp_device_properties& p) { return std::min(p.priority_least - p.priority_greatest + 1, kMaxLevels); }
+
+// How many streams of each priority there are, so that all priorities together stay within the driver's limit.
+int slots_per_level(const bp_device_properties& p) {
+  return p.stream_limit <= 0 ? kSlotsPerLevel : std::clamp(p.stream_limit / levels(p), 1, kSlotsPerLevel);
+}
+
+bp_stream* pooled_handle(const c10::Stream& stream) {
+  const int level = level_of(stream.id());
+  const int slot = slot_of(stream.id());
+  TORCH_CHECK(level < kMaxLevels && slot < kSlotsPerLevel, "unknown stream id ", stream.id(), " on ", stream.device());
+  bp_stream* handle = pool(stream.device_index()).slots[level][slot].load(std::memory_order_acquire);
+  TORCH_CHECK(handle != nullptr, "unknown stream id ", stream.id(), " on ", stream.device());
+  return handle == kSharesDefault ? nullptr : handle;
+}
+
+// Creates the slot's stream. Two threads may both create one: the second gives its own back.
+void fill_slot(c10::DeviceIndex device, int level, int slot, int priority) {
+  auto& place = pool(device).slots[level][slot];
+  if (place.load(std::memory_order_acquire) != nullptr) return;
+  bp_stream* handle = nullptr;
+  const int32_t status = try_call<&bp_driver::stream_create>(device, static_cast<int32_t>(priority), 0u, &handle);
+  if (status == BP_UNSUPPORTED) {
+    handle = kSharesDefault;
+  } else if (status != BP_OK) {
+    throw_status(status, "stream_create", device, last_error_text());
+  }
+  bp_stream* expected = nullptr;
+  if (!place.compare_exchange_strong(expected, handle) && handle != kSharesDefault) {
+    call_noexcept<&bp_driver::stream_destroy>(device, handle);
+  }
+}
+
+struct Current {
+  c10::StreamId id;
+  bp_stream* handle;
+};
+thread_local Current t_current[kMaxDevices] = {};  // zero is the default stream
+
+void wait_for(c10::DeviceIndex device, const char* call, const std::function<int32_t(uint64_t)>& wait) {
+  const int32_t status = interruptible_wait(wait);
+  if (status != BP_OK) throw_status(status, call, device, last_error_text());
+}
+
+}  // namespace
+}  // namespace stream_impl
+
+using stream_impl::t_current;
+
+c10::Stream current_stream(c10::DeviceIndex device) {
+  device = resolve_device(device);
+  return c10::Stream(c10::Stream::UNSAFE, {kDevice, device}, t_current[device].id);
+}
+
+bp_stream* current_stream_handle(c10::DeviceIndex device) { return t_current[device].handle; }
+
+c10::Stream default_stream(c10::DeviceIndex device) { return c10::Stream(c10::Stream::DEFAULT, {kDevice, resolve_device(device)}); }
+
+c10::Stream exchange_stream(c10::Stream stream) {
+  const c10::Stream previous = current_stream(stream.device_index());
+  t_current[stream.device_index()] = {stream.id(), stream_handle(stream)};
+  return previous;
+}
+
+c10::Stream pool_stream(c10::DeviceIndex device, int priority) {
+  device = resolve_device(device);
+  const auto& p = device_properties(device);
+  priority = std::clamp(priority, p.priority_greatest, p.priority_least);
+  const int level = std::min(p.priority_least - priority, stream_impl::levels(p) - 1);
+  const uint32_t turn = stream_impl::pool(device).next[level].fetch_add(1, std::memory_order_relaxed);
+  const int slot = static_cast<int>(turn % static_cast<uint32_t>(stream_impl::slots_per_level(p)));
+  stream_impl::fill_slot(device, level, slot, priority);
+  return c10::Stream(c10::Stream::UNSAFE, {kDevice, device}, stream_impl::encode(level, slot));
+}
+
+c10::Stream external_stream(bp_stream* handle, c10::DeviceIndex device) {
+  device = resolve_device(device);
+  const auto id = static_cast<c10::StreamId>(reinterpret_cast<intptr_t>(handle));
+  TORCH_CHECK_VALUE(!stream_impl::is_pooled(id), "an external stream's handle must be an aligned pointer, got ", handle);
+  if (handle != nullptr) {
+    auto& known = stream_impl::externals();
+    const std::unique_lock<std::shared_mutex> lock(known.mutex);
+    known.ids.insert(id);
+  }
+  return c10::Stream(c10::Stream::UNSAFE, {kDevice, device}, id);
+}
+
+bp_stream* stream_handle(const c10::Stream& stream) {
+  TORCH_CHECK(stream.device_type() == kDevice, "expected a stream of ", c10::DeviceTypeName(kDevice, true), ", got one of ",
+              stream.device());
+  check_device(stream.device_index());
+  if (stream.id() == 0) return nullptr;
+  if (stream_impl::is_pooled(stream.id())) return stream_impl::pooled_handle(stream);
+  auto& known = stream_impl::externals();
+  const std::shared_lock<std::shared_mutex> lock(known.mutex);
+  TORCH_CHECK(known.ids.count(stream.id()) != 0, "unknown stream id ", stream.id(), " on ", stream.device());
+  return reinterpret_cast<bp_stream*>(static_cast<intptr_t>(stream.id()));
+}
+
+uint64_t stream_native_handle(const c10::Stream& stream) {
+  bp_stream* handle = stream_handle(stream);
+  if (open_driver().table.stream_native == nullptr) return reinterpret_cast<uint64_t>(handle);
+  uint64_t native = 0;
+  call<&bp_driver::stream_native>(stream.device_index(), handle, &native);
+  return native;
+}
+
+int stream_priority(const c10::Stream& stream) {
+  if (!stream_impl::is_pooled(stream.id())) return 0;
+  const auto& p = device_properties(stream.device_index());
+  return p.priority_least - stream_impl::level_of(stream.id());
+}
+
+bool query_stream(const c10::Stream& stream) {
+  if (!has_context(stream.device_index())) return true;
+  const int32_t status = try_call<&bp_driver::stream_query>(stream.device_index(), stream_handle(stream));
+  if (status != BP_OK && status != BP_PENDING) throw_status(status, "stream_query", stream.device_index(), last_error_text());
+  return status == BP_OK;
+}
+
+void synchronize_stream(const c10::Stream& stream) {
+  if (!has_context(stream.device_index())) return;  // nothing was ever queued
+  bp_stream* handle = stream_handle(stream);
+  // Most waits find the work done: ask before building the interruptible one.
+  if (try_call<&bp_driver::stream_query>(stream.device_index(), handle) == BP_OK) return;
+  stream_impl::wait_for(stream.device_index(), "stream_synchronize", [&](uint64_t timeout_ns) {
+    return try_call<&bp_driver::stream_synchronize>(stream.device_index(), handle, timeout_ns);
+  });
+}
+
+void synchronize_device(c10::DeviceIndex device) {
+  device = resolve_device(device);
+  if (!has_context(device)) return;
+  stream_impl::wait_for(device, "synchronize", [&](uint64_t timeout_ns) { return try_call<&bp_driver::synchronize>(device, timeout_ns); });
+}
+
+}  // namespace backplane

@@ -1,0 +1,38 @@
+// runtime/stream.h: driver streams behind c10::Stream: default, pooled by priority, external; the thread's current one.
+//
+// Note [Stream ids]: id 0 is the device's default stream (c10 promises that it works). Pool ids are odd and encode priority and slot; an
+// external stream's id is its bp_stream* itself, which is even and not 0.
+#pragma once
+
+#include <backplane/driver.h>
+#include <c10/core/Stream.h>
+
+#include <cstdint>
+
+namespace backplane {
+
+// Per thread and device; the default stream at first. Fast: no lock, no driver call.
+c10::Stream current_stream(c10::DeviceIndex device = -1);
+bp_stream* current_stream_handle(c10::DeviceIndex device);
+
+c10::Stream default_stream(c10::DeviceIndex device = -1);
+
+// Makes it the calling thread's current stream of its own device (the current device stays); returns the previous one.
+c10::Stream exchange_stream(c10::Stream stream);
+
+// Round robin over a pool of streams of that priority, clamped to the device's range (a smaller number is a higher priority). The driver's
+// streams are created at first use and live to the end of the process; beyond properties.stream_limit they are shared.
+c10::Stream pool_stream(c10::DeviceIndex device = -1, int priority = 0);
+
+// Wraps a bp_stream* that somebody else made and keeps alive.
+c10::Stream external_stream(bp_stream* handle, c10::DeviceIndex device);
+
+bp_stream* stream_handle(const c10::Stream& stream);       // NULL for the default stream; throws for an id that was never given out
+uint64_t stream_native_handle(const c10::Stream& stream);  // the vendor's own stream object (0: default without stream_native)
+int stream_priority(const c10::Stream& stream);
+
+bool query_stream(const c10::Stream& stream);
+void synchronize_stream(const c10::Stream& stream);  // interruptible; see runtime/wait.h. Call without the GIL.
+void synchronize_device(c10::DeviceIndex device = -1);
+
+}  // namespace backplane

@@ -1,0 +1,16 @@
+// runtime/wait.h: waits that a Ctrl-C can end: the driver waits in slices, and between slices the binding looks for signals.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace backplane {
+
+// Set by the Python binding: takes the GIL and throws if a signal handler raised. C++ programs leave it NULL.
+void set_interrupt_check(void (*check)());
+
+// Calls wait(timeout_ns) until it returns something other than BP_TIMEOUT; returns that status. Throws what the interrupt check throws; the
+// device's work goes on then. Call without the GIL.
+int32_t interruptible_wait(const std::function<int32_t(uint64_t timeout_ns)>& wait);
+
+}  // namespace backplane
