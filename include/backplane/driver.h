@@ -7,11 +7,13 @@
  * Rules that hold for every entry:
  *   threads    any entry from any thread, concurrently, unless the driver sets BP_DRIVER_SERIALIZE.
  *   errors     every entry returns a bp_status; on anything but BP_OK and BP_PENDING the outputs are untouched and last_error() on the same
- *              thread tells why. No exception and no longjmp crosses the line. FAULT and DEVICE_LOST are sticky for that device.
+ *              thread tells why. A device index out of range is BP_INVALID_DEVICE everywhere. No exception and no longjmp crosses the line.
+ *              FAULT and DEVICE_LOST are sticky for that device.
  *   units      sizes in bytes, times in nanoseconds, device addresses in uint64_t.
  *   owner      what the caller passes belongs to the caller; what an entry creates is the caller's until the matching free/destroy.
  *   fork       bp_driver_get, device_count and device_properties create no device context and no thread, and are safe before a fork.
  *              After a fork the child calls nothing of an instance that was opened.
+ *   exit       a process, or a forked child, may end at any time with the instance open.
  *   structs    the caller sets struct_size of a struct that it passes; the callee writes no byte beyond it. reserved fields are 0.
  *
  * Compatibility: abi_major is 0 while the ABI is young, and then the minor must be equal. From 1 on: same major, append only.
@@ -101,7 +103,7 @@ typedef struct bp_device_properties {
   uint64_t max_allocation; /* largest single alloc, bytes */
   uint64_t dtypes;         /* BP_DTYPE_* */
   uint32_t alignment;      /* of alloc, >= BP_MIN_ALIGNMENT, a power of two */
-  uint32_t copy_alignment; /* address and size multiple that copies need (1: any); the core stages the others */
+  uint32_t copy_alignment; /* address and size multiple that copies need (0, 1: any); the core stages the others */
   int32_t stream_limit;    /* streams that may exist at once besides the default one; the pools fold onto it */
   int32_t priority_least;  /* as CUDA: a smaller number is a higher priority; 0 is the default and lies in the range */
   int32_t priority_greatest;
@@ -147,8 +149,8 @@ typedef struct bp_host {
                                                               The core owns it; the shim opens and closes it. */
 } bp_host;
 
-/* Runs exactly once when the stream reaches it, on any thread, also after a fault (status then says so). It must not call the driver,
- * must not block and must not take the GIL. */
+/* Runs exactly once when the stream reaches it, on any thread (the caller's too, before the queueing entry returns), also after a fault
+ * (status then says so). It must not call the driver, must not block and must not take the GIL. */
 typedef void (*bp_callback)(void* arg, int32_t status);
 
 typedef struct bp_driver {
@@ -214,7 +216,8 @@ typedef struct bp_driver {
   int32_t (*copy_async)(void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
                         int32_t src_device, uint64_t bytes);
 
-  /* Queues a host callback behind the stream's work; work queued later waits for it. If this returns an error, fn is not called. */
+  /* Queues a host callback behind the stream's work; work queued later waits for it. After a fault it is still accepted and
+   * gets the fault's status. If this returns an error, fn is not called. */
   int32_t (*stream_callback)(void* self, int32_t device, bp_stream* stream, bp_callback fn, void* arg);
 
   /* ---- events: all of these, or none; they need streams --------------------------------------------------------------------------- */
