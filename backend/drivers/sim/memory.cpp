@@ -1,0 +1,109 @@
+// drivers/sim/memory.cpp: pages of the two kinds of simulated memory.
+#include "memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace backplane::driver::sim {
+namespace {
+
+constexpr uint64_t kHugePage = uint64_t{2} << 20;
+constexpr uint64_t kPage = 4096;
+
+std::atomic<uint64_t> next_generation{1};
+
+uint64_t rounded(uint64_t bytes, uint64_t to) { return (bytes + to - 1) & ~(to - 1); }
+
+/// Four times the limit, so that a fragmented window never refuses what the limit allows.
+uint64_t window(uint64_t limit) { return std::bit_ceil(std::max(limit, kHugePage)) * 4; }
+
+}  // namespace
+
+DeviceMemory::DeviceMemory(int32_t device, Kind kind, uint64_t limit)
+    : device_(device),
+      limit_(limit),
+      delta_(kind == Kind::discrete ? window(limit) : 0),
+      range_(window(limit) + delta_ + kHugePage, kind == Kind::discrete ? PROT_NONE : PROT_READ | PROT_WRITE),
+      places_(rounded(range_.base(), kHugePage), window(limit)),
+      generation_(next_generation.fetch_add(1)) {
+  char* pages = reach(places_.base());
+  if (kind == Kind::discrete) {
+    const int file = memfd_create("backplane-sim", MFD_CLOEXEC);
+    const bool mapped = file >= 0 && ftruncate(file, static_cast<off_t>(places_.bytes())) == 0 &&
+                        mmap(pages, places_.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, 0) == pages;
+    const int reason = errno;
+    if (file >= 0) ::close(file);
+    if (!mapped) throw Error(BP_INTERNAL, std::string("cannot map the memory of a simulated device: ") + std::strerror(reason));
+    // A forked child has no device: its accesses fault instead of reaching the parent's memory.
+    madvise(pages, places_.bytes(), MADV_DONTFORK);
+  }
+  madvise(pages, places_.bytes(), MADV_HUGEPAGE);  // a hint; kernels without it serve small pages
+}
+
+DeviceMemory::~DeviceMemory() = default;
+
+uint64_t DeviceMemory::alloc(uint64_t bytes) {
+  uint64_t used = used_.load(std::memory_order_relaxed);
+  uint64_t charged = 0;
+  do {
+    charged = bytes <= limit_ ? rounded(bytes, kAlignment) : bytes;
+    if (charged > limit_ - used) {
+      throw Error(BP_OUT_OF_MEMORY, "alloc: device " + std::to_string(device_) + " has " + std::to_string(limit_ - used) + " of " +
+                                        std::to_string(limit_) + " bytes free, " + std::to_string(bytes) + " were asked for");
+    }
+  } while (!used_.compare_exchange_weak(used, used + charged, std::memory_order_relaxed));
+  try {
+    return places_.place(bytes, bytes >= kHugePage ? kHugePage : kAlignment, {});
+  } catch (...) {
+    used_.fetch_sub(charged, std::memory_order_relaxed);
+    throw;
+  }
+}
+
+void DeviceMemory::free(uint64_t address) {
+  const std::optional<Place> place = places_.find(address);
+  if (!place || place->offset != 0) {
+    throw Error(BP_INVALID_ARGUMENT,
+                format("free: 0x%llx is no allocation of device %d", static_cast<unsigned long long>(address), device_));
+  }
+  discard(address, place->bytes);
+  generation_.store(next_generation.fetch_add(1), std::memory_order_release);
+  places_.remove(address);
+  used_.fetch_sub(rounded(place->bytes, kAlignment), std::memory_order_relaxed);
+}
+
+void DeviceMemory::discard(uint64_t address, uint64_t bytes) {
+  if (bytes < 16 * kPage) return;
+  const uint64_t begin = rounded(address, kPage);
+  const uint64_t end = (address + bytes) & ~(kPage - 1);
+  madvise(reach(begin), end - begin, delta_ ? MADV_REMOVE : MADV_DONTNEED);
+}
+
+char* DeviceMemory::range(uint64_t address, uint64_t bytes, const char* what) const {
+  if (bytes != 0 && !places_.contains(address, bytes)) {
+    throw Error(BP_INVALID_ARGUMENT, format("%s: [0x%llx, +%llu) is not inside one allocation of device %d", what,
+                                            static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes), device_));
+  }
+  return reach(address);
+}
+
+void* DeviceMemory::map(uint64_t address) const {
+  static thread_local constinit struct {
+    uint64_t generation, base, bytes;
+  } last = {};
+  const uint64_t generation = generation_.load(std::memory_order_acquire);
+  if (last.generation != generation || address - last.base >= last.bytes) {
+    const std::optional<Place> place = places_.find(address);
+    if (!place) return nullptr;
+    last = {generation, place->base, std::max<uint64_t>(place->bytes, 1)};
+  }
+  return reach(address);
+}
+
+}  // namespace backplane::driver::sim

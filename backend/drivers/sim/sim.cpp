@@ -1,0 +1,319 @@
+// drivers/sim/sim.cpp: the simulated device: a whole driver whose memory is the host's and whose work is host functions.
+//
+// Options: devices=<0..64>, memory=<size> of each, kind=unified|discrete (memory.h), stream=async|inline (drivers/common/stream.h),
+// streams=<1..1024> besides the default one.
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <backplane/driver/host_exec.h>
+#include <backplane/driver/host_view.h>
+#include <backplane/driver/peer.h>
+#include <backplane/driver.hpp>
+
+#include "../common/engine.h"
+#include "../common/fill.h"
+#include "../common/host_memory.h"
+#include "memory.h"
+
+namespace backplane::driver::sim {
+namespace {
+
+enum class StreamKind { async, inline_ };
+
+struct Settings {
+  int32_t devices;
+  uint64_t memory;
+  Kind kind;
+  StreamKind stream;
+  int32_t streams;
+
+  explicit Settings(const char* config) {
+    Options options(config);
+    devices = static_cast<int32_t>(options.integer("devices", 2, 0, 64));
+    memory = options.size("memory", uint64_t{8} << 30);
+    kind = options.choice("kind", Kind::unified, {{"unified", Kind::unified}, {"discrete", Kind::discrete}});
+    stream = options.choice("stream", StreamKind::async, {{"async", StreamKind::async}, {"inline", StreamKind::inline_}});
+    streams = static_cast<int32_t>(options.integer("streams", 32, 1, 1024));
+    options.finish();
+    if (memory > (uint64_t{4} << 40)) throw Error(BP_INVALID_ARGUMENT, "options: memory must not exceed 4TiB");
+  }
+};
+
+template <class Text, size_t Size>
+void set_text(char (&field)[Size], const Text& text) {
+  std::snprintf(field, Size, "%s", std::string(text).c_str());
+}
+
+}  // namespace
+
+class Sim : public Driver<Sim>, public Engine {
+ public:
+  explicit Sim(const Host& host) : Driver(host), settings_(host.config()), memories_(static_cast<size_t>(settings_.devices)) {
+    configure({"sim", settings_.devices, settings_.stream == StreamKind::async, settings_.streams});
+    peers_ = std::vector<std::atomic<bool>>(static_cast<size_t>(settings_.devices) * static_cast<size_t>(settings_.devices));
+    offer(host_exec_.head);
+    offer(peer_.head);
+    if (settings_.kind == Kind::unified) offer(host_view_.head);
+  }
+
+  ~Sim() {
+    shutdown();  // queued work uses the memory
+    for (auto& memory : memories_) delete memory.load();
+  }
+
+  void device_count(int32_t* out) {
+    if (!out) throw Error(BP_INVALID_ARGUMENT, "device_count: out must not be NULL");
+    *out = settings_.devices;
+  }
+
+  void device_properties(int32_t device, bp_device_properties* out) {
+    check_index(device);
+    set_text(out->name, "Backplane simulated device");
+    set_text(out->vendor, "Backplane");
+    set_text(out->driver_version, "0.1.0");
+    set_text(out->bus_id, format("0000:%02x:00.0", static_cast<unsigned>(device)));
+    std::snprintf(reinterpret_cast<char*>(out->uuid), sizeof out->uuid, "backplane-sim%02d", device);
+    out->total_memory = out->max_allocation = settings_.memory;
+    out->dtypes = BP_DTYPE_FLOAT8_E5M2 * 2 - 1;  // all
+    out->alignment = DeviceMemory::kAlignment;
+    out->copy_alignment = 1;
+    out->stream_limit = settings_.streams;
+    out->priority_least = kPriorityLeast;
+    out->priority_greatest = kPriorityGreatest;
+    out->capability_major = 1;
+    out->compute_units = static_cast<int32_t>(sysconf(_SC_NPROCESSORS_ONLN));
+    out->threads_per_unit = 1;
+    out->warp_size = 1;
+  }
+
+  void open() { open_engine(); }
+
+  void alloc(int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
+    at(device).check();
+    if (!out || flags != 0) throw Error(BP_INVALID_ARGUMENT, "alloc: out must not be NULL, flags must be 0");
+    *out = memory(device).alloc(bytes);
+  }
+
+  void free(int32_t device, uint64_t address) { memory(device).free(address); }
+
+  void copy(int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+            uint64_t bytes) {
+    Stream& on = usable(device, stream);
+    const Route route = resolve_copy(kind, dst, dst_device, src, src_device, bytes);
+    on.run_blocking([&] {
+      if (bytes) std::memcpy(route.dst, route.src, bytes);
+    });
+    on.device().check();
+  }
+
+  void copy_async(int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                  uint64_t bytes) {
+    Stream& on = usable(device, stream);
+    const Route route = resolve_copy(kind, dst, dst_device, src, src_device, bytes);
+    if (kind == BP_COPY_HOST_TO_DEVICE) pinned_.check(src, bytes);
+    if (kind == BP_COPY_DEVICE_TO_HOST) pinned_.check(dst, bytes);
+    if (bytes == 0) return;
+    on.submit({[](Job& job, int32_t status) {
+                 if (status != BP_OK) return;
+                 std::memcpy(reinterpret_cast<void*>(job.words[0]), reinterpret_cast<const void*>(job.words[1]), job.words[2]);
+               },
+               {reinterpret_cast<uint64_t>(route.dst), reinterpret_cast<uint64_t>(route.src), bytes}});
+  }
+
+  void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count) {
+    Stream& on = usable(device, stream);
+    const FillPattern row(pattern, pattern_size, count);
+    char* at = memory(device).range(dst, row.bytes, "fill: dst");
+    if (count == 0) return;
+    on.submit({[](Job& job, int32_t status) {
+                 if (status == BP_OK) fill_bytes(reinterpret_cast<void*>(job.words[0]), job.words[1], job.words[2]);
+               },
+               {reinterpret_cast<uint64_t>(at), row.word, row.bytes}});
+  }
+
+  void memory_info(int32_t device, uint64_t* free_bytes, uint64_t* total_bytes) {
+    at(device).check();
+    if (!free_bytes || !total_bytes) throw Error(BP_INVALID_ARGUMENT, "memory_info: both outputs are needed");
+    *free_bytes = memory(device).free_bytes();
+    *total_bytes = settings_.memory;
+  }
+
+  /// There is no vendor library that has a current device: only the index is checked.
+  void set_current(int32_t device) { check_index(device); }
+
+  /// The stream object; the default stream has one too.
+  void stream_native(int32_t device, bp_stream* stream, uint64_t* out) {
+    if (!out) throw Error(BP_INVALID_ARGUMENT, "stream_native: out must not be NULL");
+    *out = reinterpret_cast<uint64_t>(&resolve(device, stream));
+  }
+
+  void host_alloc(uint64_t bytes, uint32_t flags, void** out) {
+    if (!out || flags != 0) throw Error(BP_INVALID_ARGUMENT, "host_alloc: out must not be NULL, flags must be 0");
+    *out = pinned_.alloc(bytes);
+  }
+  void host_free(void* ptr) { pinned_.free(ptr); }
+  void host_register(void* ptr, uint64_t bytes) { pinned_.add(ptr, bytes); }
+  void host_unregister(void* ptr) { pinned_.remove(ptr); }
+
+  void pointer_info(uint64_t address, bp_pointer_info* out) {
+    for (int32_t device = 0; device < settings_.devices; ++device) {
+      const DeviceMemory* known = memories_[static_cast<size_t>(device)].load(std::memory_order_acquire);
+      if (!known) continue;
+      if (const auto place = known->find(address)) {
+        out->device = device;
+        out->base = place->base;
+        out->bytes = place->bytes;
+        return;
+      }
+    }
+    const auto block = pinned_.find(address);
+    if (!block) throw Error(BP_INVALID_ARGUMENT, format("pointer_info: 0x%llx is not known", static_cast<unsigned long long>(address)));
+    out->device = BP_HOST_DEVICE;
+    out->pinned = 1;
+    out->base = block->base;
+    out->bytes = block->bytes;
+  }
+
+  // bp.host_exec
+
+  void exec_enqueue(int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
+    try {
+      if (!fn) throw Error(BP_INVALID_ARGUMENT, "host_exec.enqueue: fn must not be NULL");
+      usable(device, stream)
+          .submit(
+              {run_host_function, {reinterpret_cast<uint64_t>(fn), reinterpret_cast<uint64_t>(arg), reinterpret_cast<uint64_t>(destroy)}});
+    } catch (...) {
+      if (destroy) destroy(arg);
+      throw;
+    }
+  }
+
+  int32_t exec_map(int32_t device, uint64_t address, void** out) {
+    check_index(device);
+    if (out) {
+      if (void* at = memory(device).map(address)) {
+        *out = at;
+        return BP_OK;
+      }
+      for (int32_t peer = 0; peer < settings_.devices; ++peer) {
+        if (peer == device || !access(device, peer).load(std::memory_order_relaxed)) continue;
+        if (void* at = memory(peer).map(address)) {
+          *out = at;
+          return BP_OK;
+        }
+      }
+    }
+    throw Error(BP_INVALID_ARGUMENT,
+                format("host_exec.map: 0x%llx is not in an allocation of device %d, nor of a peer that it has access to",
+                       static_cast<unsigned long long>(address), device));
+  }
+
+  // bp.host_view
+
+  void view_map(int32_t device, uint64_t address, uint64_t bytes, int32_t access, void** out) {
+    at(device).check();
+    if (!out || access < BP_ACCESS_READ || access > BP_ACCESS_READ_WRITE) {
+      throw Error(BP_INVALID_ARGUMENT, "host_view.map: out must not be NULL, access must be one of BP_ACCESS_*");
+    }
+    *out = memory(device).range(address, bytes, "host_view.map");
+  }
+
+  void view_unmap(int32_t device, uint64_t address, void* ptr) {
+    check_index(device);
+    if (reinterpret_cast<uint64_t>(ptr) != address) throw Error(BP_INVALID_ARGUMENT, "host_view.unmap: no view of that address");
+  }
+
+  // bp.peer
+
+  void peer_can_access(int32_t device, int32_t peer, int32_t* out) {
+    check_index(device);
+    check_index(peer);
+    if (!out) throw Error(BP_INVALID_ARGUMENT, "peer.can_access: out must not be NULL");
+    *out = 1;
+  }
+  void peer_enable(int32_t device, int32_t peer) { set_access(device, peer, true); }
+  void peer_disable(int32_t device, int32_t peer) { set_access(device, peer, false); }
+
+ private:
+  struct Route {
+    void* dst;
+    const void* src;
+  };
+
+  static void run_host_function(Job& job, int32_t status) {
+    struct Destroy {
+      void (*call)(void*);
+      void* arg;
+      ~Destroy() {
+        if (call) call(arg);
+      }
+    } destroy{reinterpret_cast<void (*)(void*)>(job.words[2]), reinterpret_cast<void*>(job.words[1])};
+    if (status != BP_OK) return;
+    const int32_t result = reinterpret_cast<int32_t (*)(void*)>(job.words[0])(destroy.arg);
+    if (result != BP_OK) [[unlikely]]
+      throw Error(BP_FAULT, std::string("a host_exec function returned ") + status_name(result));
+  }
+
+  DeviceMemory& memory(int32_t device) {
+    check_index(device);
+    DeviceMemory* found = memories_[static_cast<size_t>(device)].load(std::memory_order_acquire);
+    return found ? *found : make_memory(device);
+  }
+
+  DeviceMemory& make_memory(int32_t device) {
+    at(device);
+    std::lock_guard lock(make_mutex_);
+    auto& slot = memories_[static_cast<size_t>(device)];
+    if (!slot.load()) slot.store(new DeviceMemory(device, settings_.kind, settings_.memory), std::memory_order_release);
+    return *slot.load();
+  }
+
+  Route resolve_copy(int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes) {
+    const bool from_host = kind == BP_COPY_HOST_TO_DEVICE, to_host = kind == BP_COPY_DEVICE_TO_HOST;
+    if (!from_host && !to_host && kind != BP_COPY_DEVICE_TO_DEVICE) {
+      throw Error(BP_INVALID_ARGUMENT, "copy: kind " + std::to_string(kind) + " is none of BP_COPY_*");
+    }
+    if (from_host != (src_device == BP_HOST_DEVICE) || to_host != (dst_device == BP_HOST_DEVICE)) {
+      throw Error(BP_INVALID_ARGUMENT, "copy: kind " + std::to_string(kind) + " does not go from device " + std::to_string(src_device) +
+                                           " to device " + std::to_string(dst_device) + " (the host is -1)");
+    }
+    const auto reach = [&](uint64_t address, int32_t device, const char* what) -> void* {
+      if (device != BP_HOST_DEVICE) return memory(device).range(address, bytes, what);
+      if (bytes && !address) throw Error(BP_INVALID_ARGUMENT, std::string(what) + " must not be NULL");
+      return reinterpret_cast<void*>(address);
+    };
+    return {reach(dst, dst_device, "copy: dst"), reach(src, src_device, "copy: src")};
+  }
+
+  std::atomic<bool>& access(int32_t device, int32_t peer) {
+    return peers_[static_cast<size_t>(device) * static_cast<size_t>(settings_.devices) + static_cast<size_t>(peer)];
+  }
+  void set_access(int32_t device, int32_t peer, bool on) {
+    check_index(device);
+    check_index(peer);
+    access(device, peer).store(on, std::memory_order_relaxed);
+  }
+
+  const Settings settings_;
+  std::mutex make_mutex_;
+  std::vector<std::atomic<DeviceMemory*>> memories_;
+  std::vector<std::atomic<bool>> peers_;  // [device * devices + peer]
+  HostMemory pinned_;
+
+  const bp_host_exec host_exec_ = {group_head<bp_host_exec>(BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION), slot<&Sim::exec_enqueue>(),
+                                   slot<&Sim::exec_map>()};
+  const bp_host_view host_view_ = {group_head<bp_host_view>(BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION,
+                                                            BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ),
+                                   slot<&Sim::view_map>(), slot<&Sim::view_unmap>()};
+  const bp_peer peer_ = {group_head<bp_peer>(BP_PEER_ID, BP_PEER_VERSION), slot<&Sim::peer_can_access>(), slot<&Sim::peer_enable>(),
+                         slot<&Sim::peer_disable>()};
+};
+
+}  // namespace backplane::driver::sim
+
+BP_DEFINE_DRIVER(backplane::driver::sim::Sim)
