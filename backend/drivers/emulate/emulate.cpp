@@ -1,0 +1,481 @@
+// drivers/emulate/emulate.cpp: the shim that completes a partial driver: nine functions below, a whole table above.
+//
+// What the driver below has, goes through to it. Streams and events come in pairs: if it lacks either group, both are the shim's own
+// (drivers/common), its work runs on the default stream below, and groups below that take a stream are hidden or wrapped, since they
+// would not know the shim's handles. Pinned memory, host_register, fill and copy_async are supplied where they are missing. A driver with
+// BP_DRIVER_SERIALIZE is locked here, and is waited for outside the lock.
+//
+// Options: stream=inline|async, streams=<1..1024>. They count for the shim's own streams only.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <backplane/driver/host_exec.h>
+#include <backplane/driver/host_view.h>
+#include <backplane/driver/peer.h>
+#include <backplane/driver.hpp>
+
+#include "../common/engine.h"
+#include "../common/fill.h"
+#include "../common/host_memory.h"
+#include "inner.h"
+
+namespace backplane::driver::emulate {
+namespace {
+
+struct Settings {
+  bool workers;
+  int32_t streams;
+
+  explicit Settings(const char* config) {
+    Options options(config);
+    workers = options.choice("stream", false, {{"inline", false}, {"async", true}});
+    streams = static_cast<int32_t>(options.integer("streams", 32, 1, 1024));
+    options.finish();
+  }
+};
+
+/// The arguments of a copy.
+struct Copy {
+  int32_t kind;
+  uint64_t dst;
+  int32_t dst_device;
+  uint64_t src;
+  int32_t src_device;
+  uint64_t bytes;
+};
+
+uint64_t pack(int32_t high, int32_t low) { return static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 | static_cast<uint32_t>(low); }
+int32_t high(uint64_t word) { return static_cast<int32_t>(word >> 32); }
+int32_t low(uint64_t word) { return static_cast<int32_t>(word); }
+
+constexpr uint64_t kStagingBytes = uint64_t{1} << 20;
+
+}  // namespace
+
+class Emulate : public Driver<Emulate>, protected Engine {
+ public:
+  explicit Emulate(const Host& host)
+      : Driver(host),
+        settings_(host.config()),
+        inner_(host.inner()),
+        below_(inner_.table()),
+        own_streams_(!has_streams(below_) || !has_events(below_)),
+        own_pinned_(!has_pinned(below_)),
+        knows_pinned_(own_streams_ || own_pinned_) {
+    set_flags(below_.flags & ~BP_DRIVER_SERIALIZE);
+    if (!below_.memory_info) drop(&bp_driver::memory_info);
+    if (!below_.set_current) drop(&bp_driver::set_current);
+    if (!below_.pointer_info) drop(&bp_driver::pointer_info);
+    if (own_streams_ || !below_.stream_native) drop(&bp_driver::stream_native);
+    if (!has_host_register(below_) && !knows_pinned_) {
+      drop(&bp_driver::host_register);
+      drop(&bp_driver::host_unregister);
+    }
+  }
+
+  ~Emulate() {
+    shutdown();
+    below_.close(below_.self);
+  }
+
+  // ---- the minimum
+
+  void device_count(int32_t* out) { inner_(&bp_driver::device_count, out); }
+
+  void device_properties(int32_t device, bp_device_properties* out) {
+    out->struct_size = sizeof *out;
+    inner_(&bp_driver::device_properties, device, out);
+    if (!own_streams_) return;
+    out->stream_limit = settings_.streams;
+    out->priority_least = kPriorityLeast;
+    out->priority_greatest = kPriorityGreatest;
+  }
+
+  void open() {
+    int32_t devices = 0;
+    inner_(&bp_driver::device_count, &devices);
+    inner_(&bp_driver::open);
+    configure({"emulate", devices, settings_.workers, settings_.streams});
+    open_engine();
+  }
+
+  void alloc(int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
+    if (own_streams_) at(device).check();
+    inner_(&bp_driver::alloc, device, bytes, flags, out);
+  }
+  void free(int32_t device, uint64_t address) { inner_(&bp_driver::free, device, address); }
+
+  void copy(int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+            uint64_t bytes) {
+    const Copy copy{kind, dst, dst_device, src, src_device, bytes};
+    if (!own_streams_) {
+      drain_outside_lock(device, stream);
+      return copy_below(device, stream, copy);
+    }
+    Stream& on = usable(device, stream);
+    on.run_blocking([&] { watched(device, [&] { copy_below(device, nullptr, copy); }); });
+    on.device().check();
+  }
+
+  void synchronize(int32_t device, uint64_t timeout_ns) {
+    const Deadline deadline(timeout_ns);
+    if (own_streams_) Engine::synchronize(device, timeout_ns);
+    inner_.wait(&bp_driver::synchronize, deadline.left_ns(), device);
+  }
+
+  // ---- streams
+
+  int32_t stream_create(int32_t device, int32_t priority, uint32_t flags, bp_stream** out) {
+    if (own_streams_) return Engine::stream_create(device, priority, flags, out);
+    return inner_(&bp_driver::stream_create, device, priority, flags, out);
+  }
+  int32_t stream_destroy(int32_t device, bp_stream* stream) {
+    if (own_streams_) return Engine::stream_destroy(device, stream);
+    drain_outside_lock(device, stream);
+    return inner_(&bp_driver::stream_destroy, device, stream);
+  }
+  int32_t stream_query(int32_t device, bp_stream* stream) {
+    if (own_streams_) return Engine::stream_query(device, stream);
+    return inner_(&bp_driver::stream_query, device, stream);
+  }
+  void stream_synchronize(int32_t device, bp_stream* stream, uint64_t timeout_ns) {
+    if (own_streams_) {
+      Engine::stream_synchronize(device, stream, timeout_ns);
+    } else {
+      inner_.wait(&bp_driver::stream_synchronize, timeout_ns, device, stream);
+    }
+  }
+  int32_t stream_callback(int32_t device, bp_stream* stream, bp_callback fn, void* arg) {
+    if (own_streams_) return Engine::stream_callback(device, stream, fn, arg);
+    return inner_(&bp_driver::stream_callback, device, stream, fn, arg);
+  }
+
+  void copy_async(int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                  uint64_t bytes) {
+    const Copy copy{kind, dst, dst_device, src, src_device, bytes};
+    if (knows_pinned_) {
+      if (kind == BP_COPY_HOST_TO_DEVICE) pinned_.check(src, bytes);
+      if (kind == BP_COPY_DEVICE_TO_HOST) pinned_.check(dst, bytes);
+    }
+    if (!own_streams_) {
+      // The driver below does not know the shim's pinned memory: for it that is pageable.
+      if (own_pinned_ && kind != BP_COPY_DEVICE_TO_DEVICE) return copy_below(device, stream, copy);
+      inner_(&bp_driver::copy_async, device, stream, kind, dst, dst_device, src, src_device, bytes);
+      return;
+    }
+    queue(usable(device, stream), device, [&] { copy_below(device, nullptr, copy); },
+          {[](Job& job, int32_t status) {
+             const auto& [self, to, from, size, device_kind, devices] = job.words;
+             if (status != BP_OK) return;
+             reinterpret_cast<Emulate*>(self)->copy_below(high(device_kind), nullptr,
+                                                          {low(device_kind), to, high(devices), from, low(devices), size});
+           },
+           {reinterpret_cast<uint64_t>(this), dst, src, bytes, pack(device, kind), pack(dst_device, src_device)}});
+  }
+
+  // ---- events
+
+  int32_t event_create(int32_t device, uint32_t flags, bp_event** out) {
+    if (own_streams_) return Engine::event_create(device, flags, out);
+    return inner_(&bp_driver::event_create, device, flags, out);
+  }
+  int32_t event_destroy(int32_t device, bp_event* event) {
+    if (own_streams_) return Engine::event_destroy(device, event);
+    return inner_(&bp_driver::event_destroy, device, event);
+  }
+  int32_t event_record(int32_t device, bp_stream* stream, bp_event* event) {
+    if (own_streams_) return Engine::event_record(device, stream, event);
+    return inner_(&bp_driver::event_record, device, stream, event);
+  }
+  int32_t event_query(int32_t device, bp_event* event) {
+    if (own_streams_) return Engine::event_query(device, event);
+    return inner_(&bp_driver::event_query, device, event);
+  }
+  void event_synchronize(int32_t device, bp_event* event, uint64_t timeout_ns) {
+    if (own_streams_) {
+      Engine::event_synchronize(device, event, timeout_ns);
+    } else {
+      inner_.wait(&bp_driver::event_synchronize, timeout_ns, device, event);
+    }
+  }
+  int32_t stream_wait(int32_t device, bp_stream* stream, bp_event* event) {
+    if (own_streams_) return Engine::stream_wait(device, stream, event);
+    return inner_(&bp_driver::stream_wait, device, stream, event);
+  }
+  int32_t event_elapsed(int32_t device, bp_event* start, bp_event* end, int64_t* ns) {
+    if (own_streams_) return Engine::event_elapsed(device, start, end, ns);
+    return inner_(&bp_driver::event_elapsed, device, start, end, ns);
+  }
+
+  // ---- host memory
+
+  void host_alloc(uint64_t bytes, uint32_t flags, void** out) {
+    if (own_pinned_) {
+      if (!out || flags != 0) throw Error(BP_INVALID_ARGUMENT, "host_alloc: out must not be NULL, flags must be 0");
+      *out = pinned_.alloc(bytes);
+    } else {
+      inner_(&bp_driver::host_alloc, bytes, flags, out);
+      if (knows_pinned_) pinned_.adopt(*out, bytes);
+    }
+  }
+  void host_free(void* ptr) {
+    if (own_pinned_) return pinned_.free(ptr);
+    if (knows_pinned_) pinned_.disown(ptr);
+    inner_(&bp_driver::host_free, ptr);
+  }
+  void host_register(void* ptr, uint64_t bytes) {
+    if (knows_pinned_) pinned_.add(ptr, bytes);
+    if (!has_host_register(below_)) return;
+    try {
+      inner_(&bp_driver::host_register, ptr, bytes);
+    } catch (...) {
+      if (knows_pinned_) pinned_.remove(ptr);
+      throw;
+    }
+  }
+  void host_unregister(void* ptr) {
+    if (knows_pinned_) pinned_.remove(ptr);
+    if (has_host_register(below_)) inner_(&bp_driver::host_unregister, ptr);
+  }
+
+  // ---- single entries
+
+  void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count) {
+    const FillPattern row(pattern, pattern_size, count);
+    if (!own_streams_) {
+      return fill_below(device, stream, dst, row);
+    }
+    queue(usable(device, stream), device, [&] { fill_below(device, nullptr, dst, row); },
+          {[](Job& job, int32_t status) {
+             if (status != BP_OK) return;
+             const auto& [self, on, to, word, size, bytes] = job.words;
+             reinterpret_cast<Emulate*>(self)->fill_below(static_cast<int32_t>(on), nullptr, to,
+                                                          FillPattern(&word, static_cast<uint32_t>(size), bytes / size));
+           },
+           {reinterpret_cast<uint64_t>(this), static_cast<uint64_t>(device), dst, row.word, row.size, row.bytes}});
+  }
+
+  void memory_info(int32_t device, uint64_t* free_bytes, uint64_t* total_bytes) {
+    inner_(&bp_driver::memory_info, device, free_bytes, total_bytes);
+  }
+  void set_current(int32_t device) { inner_(&bp_driver::set_current, device); }
+  void stream_native(int32_t device, bp_stream* stream, uint64_t* out) { inner_(&bp_driver::stream_native, device, stream, out); }
+
+  void pointer_info(uint64_t address, bp_pointer_info* out) {
+    if (const auto block = pinned_.find(address)) {
+      *out = {out->struct_size, BP_HOST_DEVICE, 1, block->base, block->bytes};
+      return;
+    }
+    out->struct_size = sizeof *out;
+    inner_(&bp_driver::pointer_info, address, out);
+  }
+
+  // ---- groups
+
+  int32_t query_ext(const char* id, uint32_t version, const bp_ext** out) {
+    if (!id || !out) throw Error(BP_INVALID_ARGUMENT, "query_ext: id and out must not be NULL");
+    if (!own_streams_ && !inner_.serialize()) {
+      if (!below_.query_ext) throw Error(BP_UNSUPPORTED, "the driver has no groups");
+      return inner_(&bp_driver::query_ext, id, version, out);
+    }
+    find_groups();
+    const auto asked = [&](const bp_ext& head) { return version == head.version && std::strcmp(id, head.id) == 0; };
+    if (exec_.head.struct_size && asked(exec_.head)) {
+      *out = &exec_.head;
+    } else if (view_below_ && asked(view_.head)) {
+      *out = &view_.head;
+    } else if (peer_below_ && asked(peer_.head)) {
+      *out = &peer_.head;
+    } else {
+      throw Error(BP_UNSUPPORTED, std::string("no group ") + id + " version " + std::to_string(version) + " can pass through emulate");
+    }
+    return BP_OK;
+  }
+
+  void exec_enqueue(int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
+    if (!own_streams_) {
+      inner_.group(exec_below_->head, exec_below_->enqueue, device, stream, fn, arg, destroy);
+      return;
+    }
+    try {
+      if (!fn) throw Error(BP_INVALID_ARGUMENT, "host_exec.enqueue: fn must not be NULL");
+      usable(device, stream)
+          .submit({[](Job& job, int32_t status) {
+                     const auto& [self, on, call, with, end, unused] = job.words;
+                     reinterpret_cast<Emulate*>(self)->run_host_function(
+                         static_cast<int32_t>(on), status, reinterpret_cast<int32_t (*)(void*)>(call), reinterpret_cast<void*>(with),
+                         reinterpret_cast<void (*)(void*)>(end));
+                   },
+                   {reinterpret_cast<uint64_t>(this), static_cast<uint64_t>(device), reinterpret_cast<uint64_t>(fn),
+                    reinterpret_cast<uint64_t>(arg), reinterpret_cast<uint64_t>(destroy)}});
+    } catch (...) {
+      if (destroy) destroy(arg);
+      throw;
+    }
+  }
+
+  void exec_map(int32_t device, uint64_t address, void** out) {
+    if (exec_below_) {
+      inner_.group(exec_below_->head, exec_below_->map, device, address, out);
+      return;
+    }
+    // The view is coherent and at the same address, so it need not stay open; asking for it checks the address.
+    void* seen = nullptr;
+    view_map(device, address, 1, BP_ACCESS_READ_WRITE, &seen);
+    view_unmap(device, address, seen);
+    *out = seen;
+  }
+
+  void view_map(int32_t device, uint64_t address, uint64_t bytes, int32_t access, void** out) {
+    inner_.group(view_below_->head, view_below_->map, device, address, bytes, access, out);
+  }
+  void view_unmap(int32_t device, uint64_t address, void* ptr) {
+    inner_.group(view_below_->head, view_below_->unmap, device, address, ptr);
+  }
+
+  void peer_can_access(int32_t device, int32_t peer, int32_t* out) {
+    inner_.group(peer_below_->head, peer_below_->can_access, device, peer, out);
+  }
+  void peer_enable(int32_t device, int32_t peer) { inner_.group(peer_below_->head, peer_below_->enable, device, peer); }
+  void peer_disable(int32_t device, int32_t peer) { inner_.group(peer_below_->head, peer_below_->disable, device, peer); }
+
+ private:
+  /// Runs a call below; a sticky error makes the shim's own streams of the device report it, too.
+  template <class Body>
+  void watched(int32_t device, Body&& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      if (is_sticky(error.status())) at(device).fault(error.status(), error.what());
+      throw;
+    }
+  }
+
+  /// Runs `now` at once if the stream is an idle inline one, so that its error is the call's own; else queues the job, whose error makes
+  /// the device fault.
+  template <class Now>
+  void queue(Stream& stream, int32_t device, Now&& now, const Job& job) {
+    if (!settings_.workers && stream.run_if_idle([&] { watched(device, now); })) return;
+    stream.submit(job);
+  }
+
+  /// Before a call that waits for the stream by itself: it would hold the lock meanwhile.
+  void drain_outside_lock(int32_t device, bp_stream* stream) {
+    if (!inner_.serialize()) return;
+    try {
+      inner_.wait(&bp_driver::stream_synchronize, BP_NO_TIMEOUT, device, stream);
+    } catch (const Error&) {  // the call that follows tells it
+    }
+  }
+
+  void copy_below(int32_t device, bp_stream* stream, const Copy& c) {
+    try {
+      inner_(&bp_driver::copy, device, stream, c.kind, c.dst, c.dst_device, c.src, c.src_device, c.bytes);
+    } catch (const Error& error) {
+      if (error.status() != BP_UNSUPPORTED || c.kind != BP_COPY_DEVICE_TO_DEVICE) throw;
+      stage_copy(device, stream, c);
+    }
+  }
+
+  /// A pair of devices that the driver below cannot copy between: through the host.
+  void stage_copy(int32_t device, bp_stream* stream, const Copy& c) {
+    std::vector<char> staging(std::min(c.bytes, kStagingBytes));
+    const uint64_t host = reinterpret_cast<uint64_t>(staging.data());
+    for (uint64_t at = 0; at < c.bytes;) {
+      const uint64_t part = std::min<uint64_t>(staging.size(), c.bytes - at);
+      inner_(&bp_driver::copy, device, stream, BP_COPY_DEVICE_TO_HOST, host, BP_HOST_DEVICE, c.src + at, c.src_device, part);
+      inner_(&bp_driver::copy, device, stream, BP_COPY_HOST_TO_DEVICE, c.dst + at, c.dst_device, host, BP_HOST_DEVICE, part);
+      at += part;
+    }
+  }
+
+  void fill_below(int32_t device, bp_stream* stream, uint64_t dst, const FillPattern& row) {
+    if (below_.fill) {
+      inner_(&bp_driver::fill, device, stream, dst, static_cast<const void*>(&row.word), row.size, row.bytes / row.size);
+      if (own_streams_) inner_.wait(&bp_driver::synchronize, BP_NO_TIMEOUT, device);
+      return;
+    }
+    bp_device_properties properties{};
+    properties.struct_size = sizeof properties;
+    inner_(&bp_driver::device_properties, device, &properties);
+    const uint64_t unit = std::max<uint64_t>(properties.copy_alignment, 1);
+    const auto copy = [&](int32_t kind, char* host, uint64_t address, uint64_t size) {
+      const uint64_t at = reinterpret_cast<uint64_t>(host);
+      if (kind == BP_COPY_HOST_TO_DEVICE) {
+        inner_(&bp_driver::copy, device, stream, kind, address, device, at, BP_HOST_DEVICE, size);
+      } else {
+        inner_(&bp_driver::copy, device, stream, kind, at, BP_HOST_DEVICE, address, device, size);
+      }
+    };
+    // Whole copy units go over; where the range begins or ends inside one, the rest of the unit is read first.
+    std::vector<char> staging(std::min((row.bytes + 2 * unit) / unit * unit, std::max(kStagingBytes / unit, uint64_t{2}) * unit));
+    const uint64_t end = dst + row.bytes;
+    for (uint64_t at = dst; at < end;) {
+      const uint64_t first = at / unit * unit;
+      const uint64_t last = std::min(end, first + staging.size());
+      const uint64_t whole = (last + unit - 1) / unit * unit;
+      if (first != at) copy(BP_COPY_DEVICE_TO_HOST, staging.data(), first, unit);
+      if (whole != last) copy(BP_COPY_DEVICE_TO_HOST, staging.data() + (whole - unit - first), whole - unit, unit);
+      // The row starts at dst: turn the word so that it starts at `at`.
+      const int turn = static_cast<int>((at - dst) % 8) * 8;
+      fill_bytes(staging.data() + (at - first), turn ? row.word >> turn | row.word << (64 - turn) : row.word, last - at);
+      copy(BP_COPY_HOST_TO_DEVICE, staging.data(), first, whole - first);
+      at = last;
+    }
+  }
+
+  void run_host_function(int32_t device, int32_t status, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
+    if (exec_below_ && status == BP_OK) {
+      // The driver below calls destroy, whatever happens.
+      inner_.group(exec_below_->head, exec_below_->enqueue, device, static_cast<bp_stream*>(nullptr), fn, arg, destroy);
+      inner_.wait(&bp_driver::synchronize, BP_NO_TIMEOUT, device);
+      return;
+    }
+    struct Destroy {
+      void (*call)(void*);
+      void* arg;
+      ~Destroy() {
+        if (call) call(arg);
+      }
+    } at_end{destroy, arg};
+    if (status != BP_OK) return;
+    const int32_t result = fn(arg);
+    if (result != BP_OK) throw Error(BP_FAULT, std::string("a host_exec function returned ") + status_name(result));
+  }
+
+  /// Looks once for the groups below that the shim wraps.
+  void find_groups() {
+    std::call_once(groups_found_, [&] {
+      exec_below_ = inner_.find<bp_host_exec>(BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
+      view_below_ = inner_.find<bp_host_view>(BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION);
+      peer_below_ = inner_.find<bp_peer>(BP_PEER_ID, BP_PEER_VERSION);
+      constexpr uint32_t in_place = BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT;
+      const bool host_sees = view_below_ && (view_below_->head.flags & in_place) == in_place;
+      if (exec_below_ || (own_streams_ && host_sees)) exec_.head = group_head<bp_host_exec>(BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
+      if (view_below_) view_.head.flags = view_below_->head.flags;
+    });
+  }
+
+  const Settings settings_;
+  Inner inner_;
+  const bp_driver& below_;
+  const bool own_streams_;
+  const bool own_pinned_;    // host_alloc is the shim's
+  const bool knows_pinned_;  // pinned_ has all pinned memory of the instance; else the driver below keeps account alone
+  HostMemory pinned_;
+
+  std::once_flag groups_found_;
+  std::optional<bp_host_exec> exec_below_;
+  std::optional<bp_host_view> view_below_;
+  std::optional<bp_peer> peer_below_;
+  bp_host_exec exec_ = {{}, slot<&Emulate::exec_enqueue>(), slot<&Emulate::exec_map>()};
+  bp_host_view view_ = {group_head<bp_host_view>(BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION), slot<&Emulate::view_map>(),
+                        slot<&Emulate::view_unmap>()};
+  bp_peer peer_ = {group_head<bp_peer>(BP_PEER_ID, BP_PEER_VERSION), slot<&Emulate::peer_can_access>(), slot<&Emulate::peer_enable>(),
+                   slot<&Emulate::peer_disable>()};
+};
+
+}  // namespace backplane::driver::emulate
+
+BP_DEFINE_DRIVER(backplane::driver::emulate::Emulate)
