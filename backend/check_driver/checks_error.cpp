@@ -1,0 +1,122 @@
+// check_driver/checks_error.cpp: family "error": last_error, and what a failing entry leaves alone.
+#include <string.h>
+
+#include <string>
+#include <thread>
+
+#include "context.h"
+
+namespace backplane::check {
+namespace error_impl {
+
+constexpr char text_rule[] =
+    "Writes the text of the calling thread's last error, NUL-terminated and cut to size; an empty text if there is none. "
+    "Always BP_OK";
+
+// Fails on purpose, so that there is a text.
+void provoke(Context& c) {
+  uint64_t address = 0x77;
+  c.expect(CALL(c, alloc, c.devices(), 4096, 0u, &address), BP_INVALID_DEVICE, rules::no_such_device);
+}
+
+void text(Context& c) {
+  char none[16];
+  memset(none, 'x', sizeof none);
+  std::thread([&] { CALL(c, last_error, none, sizeof none); }).join();
+  c.require(none[0] == 0, text_rule, "a thread without an error got the text \"%.15s\"", none);
+  provoke(c);
+  char whole[512];
+  memset(whole, 'x', sizeof whole);
+  c.expect(CALL(c, last_error, whole, sizeof whole), BP_OK, text_rule);
+  c.require(memchr(whole, 0, sizeof whole) != nullptr, text_rule, "last_error wrote no NUL into %zu bytes", sizeof whole);
+  c.require(whole[0] != 0, rules::errors, "alloc failed with INVALID_DEVICE and last_error gives an empty text");
+  provoke(c);
+  char again[512];
+  c.expect(CALL(c, last_error, again, sizeof again), BP_OK, text_rule);
+  c.require(!strcmp(whole, again), text_rule, "the same failure is told as \"%.200s\" and as \"%.200s\"", whole, again);
+}
+
+void cut(Context& c) {
+  provoke(c);
+  char whole[512];
+  c.expect(CALL(c, last_error, whole, sizeof whole), BP_OK, text_rule);
+  whole[sizeof whole - 1] = 0;
+  for (uint64_t size : {0, 1, 2, 5, 8}) {
+    provoke(c);
+    char small[16];
+    memset(small, 0x7e, sizeof small);
+    c.expect(CALL(c, last_error, small, size), BP_OK, text_rule);
+    for (uint64_t i = size; i < sizeof small; ++i) {
+      c.require(small[i] == 0x7e, text_rule, "last_error with size %llu wrote byte %llu", static_cast<unsigned long long>(size),
+                static_cast<unsigned long long>(i));
+    }
+    if (!size) continue;
+    c.require(memchr(small, 0, size) != nullptr, text_rule, "last_error with size %llu wrote no NUL",
+              static_cast<unsigned long long>(size));
+    c.require(!strncmp(small, whole, strlen(small)) && (strlen(small) == size - 1 || strlen(small) == strlen(whole)), text_rule,
+              "last_error with size %llu wrote \"%s\", expected the start of \"%.200s\"", static_cast<unsigned long long>(size), small,
+              whole);
+  }
+}
+
+void per_thread(Context& c) {
+  provoke(c);
+  std::string other = "unset";
+  std::thread([&] { other = c.last_error(); }).join();
+  c.require(other.empty(), text_rule, "a thread that made no failing call got the text of another one: \"%.200s\"", other.c_str());
+  std::string own;
+  std::thread([&] {
+    uint64_t address = 0;
+    CALL(c, alloc, 0, UINT64_MAX / 2, 0u, &address);  // a different failure
+    own = c.last_error();
+  }).join();
+  c.require(!own.empty(), rules::errors, "alloc failed on a second thread and last_error gives an empty text there");
+  const std::string mine = c.last_error();
+  provoke(c);
+  c.require(mine == c.last_error(), text_rule, "the text of a failure was overwritten by one on another thread: \"%.200s\"", mine.c_str());
+}
+
+void outputs(Context& c) {
+  const bp_driver& t = c.table();
+  const int32_t bad = c.devices();
+  const auto untouched = [&](bool same) { c.require(same, rules::errors, "%s failed and yet wrote to an output", traced_call()); };
+  uint64_t address = 0x77;
+  c.expect(CALL(c, alloc, bad, 4096, 0u, &address), BP_INVALID_DEVICE, rules::no_such_device);
+  untouched(address == 0x77);
+  bp_device_properties p, before;
+  memset(&p, 0x55, sizeof p);
+  p.struct_size = sizeof p;
+  memcpy(&before, &p, sizeof p);
+  c.expect(CALL(c, device_properties, bad, &p), BP_INVALID_DEVICE, rules::no_such_device);
+  untouched(!memcmp(&before, &p, sizeof p));
+  int mark = 0;
+  if (t.stream_create) {
+    auto* stream = reinterpret_cast<bp_stream*>(&mark);
+    c.expect(CALL(c, stream_create, bad, 0, 0u, &stream), BP_INVALID_DEVICE, rules::no_such_device);
+    untouched(stream == reinterpret_cast<bp_stream*>(&mark));
+  }
+  if (t.event_create) {
+    auto* event = reinterpret_cast<bp_event*>(&mark);
+    c.expect(CALL(c, event_create, bad, 0u, &event), BP_INVALID_DEVICE, rules::no_such_device);
+    untouched(event == reinterpret_cast<bp_event*>(&mark));
+  }
+  if (t.memory_info) {
+    uint64_t free_bytes = 1, total = 2;
+    c.expect(CALL(c, memory_info, bad, &free_bytes, &total), BP_INVALID_DEVICE, rules::no_such_device);
+    untouched(free_bytes == 1 && total == 2);
+  }
+}
+
+}  // namespace error_impl
+
+Checks error_checks() {
+  using namespace error_impl;
+  return {
+      {"error.text", "a failure has a text", needs_nothing, text},
+      {"error.cut", "the text is cut to the buffer's size", needs_nothing, cut},
+      {"error.per_thread", "the text is the calling thread's", needs_nothing, per_thread},
+      {"error.outputs", "a failing entry leaves its outputs alone", needs_nothing, outputs},
+  };
+}
+
+}  // namespace backplane::check

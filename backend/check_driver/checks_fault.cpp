@@ -1,0 +1,207 @@
+// check_driver/checks_fault.cpp: family "fault": a host function fails, and the device stays failed.
+#include <atomic>
+#include <optional>
+
+#include "context.h"
+#include "hold.h"
+
+namespace backplane::check {
+namespace fault_impl {
+
+constexpr char sticky_rule[] = "BP_FAULT: sticky: device work failed; it comes back from alloc, launches, waits and queries of that device";
+constexpr char fn_rule[] = "fn returns a bp_status; anything but BP_OK makes the device FAULT";
+
+int32_t failing(void*) { return BP_INTERNAL; }
+
+struct Count {
+  std::atomic<int> ran{0};
+  std::atomic<int> destroyed{0};
+  std::atomic<int32_t> status{-1};
+};
+
+int32_t count_run(void* arg) {
+  ++static_cast<Count*>(arg)->ran;
+  return BP_OK;
+}
+
+void count_destroy(void* arg) { ++static_cast<Count*>(arg)->destroyed; }
+
+void count_callback(void* arg, int32_t status) {
+  auto* count = static_cast<Count*>(arg);
+  ++count->ran;
+  count->status = status;
+}
+
+// Queues a function that fails. An inline stream may tell of it at once.
+void queue_failure(Context& c, int32_t device, bp_stream* stream) {
+  const bp_host_exec exec = *c.host_exec();
+  c.expect_one_of(CALL_GROUP(exec, enqueue, device, stream, failing, nullptr, nullptr), {BP_OK, BP_FAULT}, fn_rule);
+}
+
+void break_device(Context& c, int32_t device, bp_stream* stream) {
+  queue_failure(c, device, stream);
+  c.expect(CALL(c, synchronize, device, BP_NO_TIMEOUT), BP_FAULT, fn_rule);
+}
+
+// Keeps the stream busy where it can be, so that the fault meets work that is already queued.
+void hold_if_possible(std::optional<Hold>& hold, Context& c, bp_stream* stream) {
+  try {
+    hold.emplace(c, 0, stream);
+  } catch (const NotOffered&) {  // inline streams: the fault comes before the next call instead
+  }
+}
+
+void sticky(Context& c) {
+  const bp_driver& t = c.table();
+  const bp_host_exec exec = *c.host_exec();
+  const uint64_t bytes = c.some_bytes(0);
+  HostBuffer host(bytes);
+  const uint64_t a = c.alloc(0, bytes), b = c.alloc(0, bytes);
+  break_device(c, 0, nullptr);
+  c.require(!c.last_error().empty(), rules::errors, "synchronize gave BP_FAULT and last_error gives an empty text");
+  for (int again = 0; again < 2; ++again) {
+    uint64_t address = 0x77;
+    c.expect(CALL(c, synchronize, 0, BP_NO_TIMEOUT), BP_FAULT, sticky_rule);
+    c.expect(CALL(c, alloc, 0, 4096, 0u, &address), BP_FAULT, sticky_rule);
+    c.require(address == 0x77, rules::errors, "alloc failed and yet set *out");
+    c.expect(CALL(c, copy, 0, nullptr, BP_COPY_HOST_TO_DEVICE, a, 0, host.address(), BP_HOST_DEVICE, bytes), BP_FAULT, sticky_rule);
+    c.expect(CALL_GROUP(exec, enqueue, 0, nullptr, count_run, nullptr, nullptr), BP_FAULT, sticky_rule);
+    if (t.copy_async) {
+      c.expect(CALL(c, copy_async, 0, nullptr, BP_COPY_DEVICE_TO_DEVICE, b, 0, a, 0, bytes), BP_FAULT, sticky_rule);
+      c.expect(CALL(c, stream_query, 0, nullptr), BP_FAULT, sticky_rule);
+      c.expect(CALL(c, stream_synchronize, 0, nullptr, BP_NO_TIMEOUT), BP_FAULT, sticky_rule);
+    }
+    uint8_t pattern = 1;
+    if (t.fill) c.expect(CALL(c, fill, 0, nullptr, a, &pattern, 1u, bytes), BP_FAULT, sticky_rule);
+  }
+}
+
+// The fault is the device's, not the stream's.
+void other_streams(Context& c) {
+  bp_stream *broken = c.stream(0), *other = c.stream(0);
+  break_device(c, 0, broken);
+  for (bp_stream* s : {broken, other, static_cast<bp_stream*>(nullptr)}) {
+    c.expect(CALL(c, stream_query, 0, s), BP_FAULT, sticky_rule);
+    c.expect(CALL(c, stream_synchronize, 0, s, BP_NO_TIMEOUT), BP_FAULT, sticky_rule);
+  }
+}
+
+void events(Context& c) {
+  bp_stream* stream = c.stream(0);
+  bp_event* event = c.event(0);
+  std::optional<Hold> hold;
+  hold_if_possible(hold, c, stream);
+  if (!hold) throw NotOffered{"inline streams: no record is pending when the fault comes"};
+  queue_failure(c, 0, stream);
+  c.expect(CALL(c, event_record, 0, stream, event), BP_OK, "The event completes when all work queued so far on the stream has");
+  hold->release();
+  c.expect(CALL(c, event_synchronize, 0, event, BP_NO_TIMEOUT), BP_FAULT, "Waits for the latest record. errors: TIMEOUT, sticky ones");
+  c.expect(CALL(c, event_query, 0, event), BP_FAULT, "BP_OK: complete; BP_PENDING; or a sticky error");
+}
+
+void release(Context& c) {
+  const char* rule = "Works after a FAULT";
+  const bp_driver& t = c.table();
+  const uint64_t a = c.alloc(0, 4096), zero = c.alloc(0, 0);
+  bp_stream *stream = nullptr, *other = nullptr;
+  bp_event* event = nullptr;
+  void* host = nullptr;
+  if (t.stream_create) {
+    stream = c.stream(0);
+    other = c.stream(0);
+  }
+  if (t.event_create) {
+    event = c.event(0);
+    c.expect(CALL(c, event_record, 0, stream, event), BP_OK, "The event completes when all work queued so far on the stream has");
+  }
+  if (t.host_alloc) host = c.pinned(4096);
+  break_device(c, 0, stream);
+  c.expect(CALL(c, free, 0, a), BP_OK, rule);
+  c.expect(CALL(c, free, 0, zero), BP_OK, rule);
+  if (event) c.expect(CALL(c, event_destroy, 0, event), BP_OK, rule);
+  if (stream) c.expect(CALL(c, stream_destroy, 0, stream), BP_OK, rule);
+  if (other) c.expect(CALL(c, stream_destroy, 0, other), BP_OK, rule);
+  if (host) c.expect(CALL(c, host_free, host), BP_OK, rule);
+  c.close();
+}
+
+void isolated(Context& c) {
+  const char* rule = "FAULT and DEVICE_LOST are sticky for that device";
+  break_device(c, 0, nullptr);
+  c.smoke(1, rule);
+  if (c.table().stream_create) {
+    bp_stream* stream = nullptr;
+    c.expect(CALL(c, stream_create, 1, 0, 0u, &stream), BP_OK, rule);
+    c.expect(CALL(c, stream_synchronize, 1, stream, BP_NO_TIMEOUT), BP_OK, rule);
+  }
+  c.expect(CALL(c, synchronize, 0, BP_NO_TIMEOUT), BP_FAULT, rule);
+}
+
+void callbacks(Context& c) {
+  const char* rule = "Runs exactly once when the stream reaches it, on any thread, also after a fault (status then says so)";
+  bp_stream* stream = c.stream(0);
+  Count queued, late;
+  std::optional<Hold> hold;
+  hold_if_possible(hold, c, stream);
+  queue_failure(c, 0, stream);
+  const auto add = [&](Count& count) {
+    const int32_t status = CALL(c, stream_callback, 0, stream, count_callback, &count);
+    c.expect_one_of(status, {BP_OK, BP_FAULT}, rule);
+    return status == BP_OK ? 1 : 0;
+  };
+  const int queued_runs = add(queued);
+  const bool held = hold.has_value();
+  if (held) c.require(queued_runs == 1, rule, "stream_callback failed before the stream had come to the fault");
+  hold.reset();
+  c.expect(CALL(c, synchronize, 0, BP_NO_TIMEOUT), BP_FAULT, fn_rule);
+  const int late_runs = add(late);
+  c.close();  // the last time for a callback to run
+  const auto check = [&](const Count& count, int runs, const char* what) {
+    c.require(count.ran == runs, rule, "a callback queued %s the fault ran %d times, expected %d", what, count.ran.load(), runs);
+    c.require(!runs || (count.status != BP_OK && count.status != BP_PENDING), rule,
+              "a callback queued %s the fault got status %s, expected BP_FAULT", what, status_text(count.status).c_str());
+  };
+  check(queued, queued_runs, held ? "before" : "at");
+  check(late, late_runs, "after");
+}
+
+void skipped(Context& c) {
+  const char* rule = "fn is device work: it is skipped after a fault; destroy(arg) runs exactly once";
+  const bp_host_exec exec = *c.host_exec();
+  bp_stream* stream = c.table().stream_create ? c.stream(0) : nullptr;
+  std::vector<Count> counts(20);
+  std::optional<Hold> hold;
+  hold_if_possible(hold, c, stream);
+  queue_failure(c, 0, stream);
+  for (Count& count : counts) {
+    c.expect_one_of(CALL_GROUP(exec, enqueue, 0, stream, count_run, &count, count_destroy), {BP_OK, BP_FAULT}, rule);
+  }
+  hold.reset();
+  c.expect(CALL(c, synchronize, 0, BP_NO_TIMEOUT), BP_FAULT, fn_rule);
+  Count late;
+  c.expect(CALL_GROUP(exec, enqueue, 0, stream, count_run, &late, count_destroy), BP_FAULT, sticky_rule);
+  c.close();  // the last time for a destroy to run
+  for (const Count& count : counts) {
+    c.require(count.ran == 0, rule, "a function queued behind the fault ran %d times", count.ran.load());
+    c.require(count.destroyed == 1, rule, "destroy ran %d times for a function queued behind the fault", count.destroyed.load());
+  }
+  c.require(late.ran == 0 && late.destroyed == 1, "destroy(arg) runs exactly once, also if enqueue itself fails",
+            "enqueue after the fault: fn ran %d times, destroy %d times", late.ran.load(), late.destroyed.load());
+}
+
+}  // namespace fault_impl
+
+Checks fault_checks() {
+  using namespace fault_impl;
+  return {
+      {"fault.sticky", "every launch, wait and query tells of it", needs_host_exec, sticky},
+      {"fault.streams", "on every stream of the device", needs_host_exec | needs_streams, other_streams},
+      {"fault.events", "a record behind it tells of it", needs_host_exec | needs_streams | needs_events, events},
+      {"fault.release", "free, destroy and close still work", needs_host_exec, release},
+      {"fault.isolated", "another device is not affected", needs_host_exec | needs_two_devices, isolated},
+      {"fault.callbacks", "callbacks run once, and are told", needs_host_exec | needs_streams, callbacks},
+      {"fault.skipped", "queued functions are skipped, and destroyed", needs_host_exec, skipped},
+  };
+}
+
+}  // namespace backplane::check

@@ -1,0 +1,72 @@
+// check_driver/checks_load.cpp: family "load": what must hold before a driver can be used at all.
+#include <backplane/driver_table.hpp>
+
+#include "context.h"
+#include "loader.h"
+
+namespace backplane::check {
+namespace load_impl {
+
+// Every rule is kept up to this step. A rule before it that fails is another row's failure.
+template <LoadStep Step>
+void passes(Context& c) {
+  try {
+    load(c.options());
+  } catch (const LoadFailure& failure) {
+    if (failure.step == Step) throw Failure{failure.text, failure.rule};
+    if (failure.step < Step) throw NotOffered{"an earlier rule failed"};
+  }
+}
+
+void refusal(Context& c) {
+  const Stack stack = load(c.options());
+  std::vector<std::string> paths = stack.shims;
+  paths.push_back(c.options().driver);
+  constexpr uint32_t other_minor = BP_ABI_MINOR + 999;
+  for (const std::string& path : paths) {
+    const bool is_driver = path == c.options().driver;
+    const bp_driver* inner = nullptr;
+    if (!is_driver) inner = ask(open_library(c.options().driver), config_for(c.options().config, ""), nullptr).table;
+    const Answer answer =
+        ask(open_library(path), config_for(c.options().config, is_driver ? "" : shim_name(path)), inner, BP_ABI_MAJOR, other_minor);
+    const std::string asked = format("%s, asked for ABI %u.%u,", path.c_str(), BP_ABI_MAJOR, other_minor);
+    if (answer.status == BP_OK) {
+      // It leaves the comparison to the caller; then it must tell its own version.
+      c.require(answer.table && !(answer.table->abi_major == BP_ABI_MAJOR && answer.table->abi_minor == other_minor),
+                "abi_major is 0 while the ABI is young, and then the minor must be equal", "%s claims to speak it", asked.c_str());
+      continue;
+    }
+    const char* rule =
+        "A driver that refuses (an ABI that it does not speak, ...) says why through host->set_error and returns "
+        "BP_INVALID_ARGUMENT or BP_UNSUPPORTED";
+    c.require(answer.status == BP_INVALID_ARGUMENT || answer.status == BP_UNSUPPORTED, rule,
+              "%s refused with %s, expected BP_INVALID_ARGUMENT or BP_UNSUPPORTED", asked.c_str(), status_text(answer.status).c_str());
+    c.require(!answer.reason.empty(), rule, "%s refused and gave no reason", asked.c_str());
+    c.require(!answer.table, rules::errors, "%s refused and yet set *out", asked.c_str());
+  }
+}
+
+void instances(Context& c) {
+  const Stack first = load(c.options()), second = load(c.options());
+  c.require(first.instance != second.instance, "Each call gives a new instance, whose table lives until its close()",
+            "two calls of bp_driver_get gave the same table %p", static_cast<const void*>(first.instance));
+}
+
+}  // namespace load_impl
+
+Checks load_checks() {
+  using namespace load_impl;
+  constexpr uint32_t unloaded = needs_no_device | starts_unloaded;
+  return {
+      {"load.symbol", "exports bp_driver_get", unloaded, passes<LoadStep::symbol>},
+      {"load.answer", "bp_driver_get answers with a table", unloaded, passes<LoadStep::answer>},
+      {"load.abi", "speaks this ABI", unloaded, passes<LoadStep::abi>},
+      {"load.size", "the table's struct_size is plausible", unloaded, passes<LoadStep::size>},
+      {"load.minimum", "has the nine required entries", unloaded, passes<LoadStep::minimum>},
+      {"load.groups", "every group of slots is whole or absent", unloaded, passes<LoadStep::groups>},
+      {"load.refusal", "refuses another ABI, and says why", unloaded, refusal},
+      {"load.instances", "each call gives a new instance", unloaded, instances},
+  };
+}
+
+}  // namespace backplane::check

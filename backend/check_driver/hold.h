@@ -1,0 +1,72 @@
+// check_driver/hold.h: work that keeps a stream busy, so that a check can look at what is pending.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "context.h"
+
+namespace backplane::check {
+
+// Queues work on a stream that lasts until release(). With bp.host_exec it is a function that waits for the release (for 4 s at most, so
+// that an entry that wrongly waits for it comes back); else it is a row of large copies, about 50 ms, that release() cannot shorten. Throws
+// NotOffered where no work is ever pending: inline streams.
+class Hold {
+ public:
+  Hold(Context& context, int32_t device, bp_stream* stream);
+  ~Hold();
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+  void release();
+  void release_later();  // from another thread, after 15 ms: for a call that is to block until then
+
+  // True if the work certainly still runs: what was queued behind it cannot be complete.
+  bool held() const;
+
+  // Throws Failure if the work has ended although it was not released: the last call has waited for it.
+  void not_waited_for(const char* rule) const;
+
+  struct Gate;
+
+ private:
+  void queue_copies(bp_stream* stream);
+
+  Context& context_;
+  int32_t device_;
+  bp_stream* stream_;
+  std::shared_ptr<Gate> gate_;  // NULL: copies
+  bp_event* marker_ = nullptr;  // behind the copies
+  std::thread timer_;
+};
+
+// The status that `ask` gives stays PENDING while the hold lasts; looked at for 20 ms, so that work which should wait has time to run.
+template <class Ask>
+void stays_pending(Context& c, const Hold& hold, const char* rule, Ask ask) {
+  for (int i = 0; i < 20; ++i) {
+    const int32_t status = ask();
+    if (!hold.held()) {
+      hold.not_waited_for(rule);
+      return;
+    }
+    c.expect(status, BP_PENDING, rule);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// The count stays 0 as long as the hold lasts: what is queued behind it has not run.
+template <class Ran>
+void stays_unrun(Context& c, const Hold& hold, const char* rule, const char* what, Ran ran) {
+  for (int i = 0; i < 20; ++i) {
+    const int count = static_cast<int>(ran());
+    if (!hold.held()) {
+      hold.not_waited_for(rule);
+      return;
+    }
+    c.require(count == 0, rule, "%s ran while the work before it on the stream was pending", what);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace backplane::check

@@ -1,0 +1,181 @@
+// check_driver/options.cpp: parses the command line; paths become absolute here, so that nothing depends on the loader's search path.
+#include "options.h"
+
+#include <fnmatch.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "check.h"
+
+namespace backplane::check {
+namespace options_impl {
+
+std::string absolute(const std::string& path) {
+  char resolved[PATH_MAX];
+  if (realpath(path.c_str(), resolved)) return resolved;
+  return path;
+}
+
+std::string directory_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+std::string program_path(const char* argv0) {
+#if defined(__linux__)
+  char path[PATH_MAX];
+  const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+  if (n > 0) return std::string(path, static_cast<size_t>(n));
+#endif
+  return absolute(argv0);
+}
+
+// One "key=value" of an option string, without the name of the shim that it goes to.
+struct Item {
+  std::string shim;  // empty: the driver
+  std::string text;
+};
+
+std::vector<Item> items(const std::string& config) {
+  std::vector<Item> result;
+  for (size_t at = 0; at < config.size();) {
+    const size_t end = std::min(config.find(',', at), config.size());
+    const std::string item = config.substr(at, end - at);
+    at = end + 1;
+    const size_t dot = item.substr(0, item.find('=')).find('.');
+    if (item.empty()) continue;
+    if (dot == std::string::npos) {
+      result.push_back({"", item});
+    } else {
+      result.push_back({item.substr(0, dot), item.substr(dot + 1)});
+    }
+  }
+  return result;
+}
+
+}  // namespace options_impl
+
+const char* usage() {
+  return "usage: backplane-check-driver PATH [options]\n"
+         "\n"
+         "Checks that the driver PATH (a shared object that exports bp_driver_get) keeps the contract of backplane/driver.h.\n"
+         "\n"
+         "  --options STR      the driver's option string, \"key=value,key=value\"; a key \"shim.key\" goes to that shim\n"
+         "  --shim NAME|PATH   a shim above the driver, outermost first; repeatable. A NAME is one of the SDK's (emulate)\n"
+         "  --only GLOB        only the checks whose name matches, \"memory.*\"; repeatable\n"
+         "  --time-limit SEC   a check that takes longer has hung (default 20)\n"
+         "  --junit FILE       write the result as JUnit XML, too\n"
+         "  --list             print the checks and exit\n"
+         "  --help             print this and exit\n"
+         "\n"
+         "exit: 0 all that is offered passed, 1 a check failed, 2 wrong usage or a driver that cannot be loaded\n";
+}
+
+Options parse_options(int argc, char** argv) {
+  Options options;
+  options.program_dir = options_impl::directory_of(options_impl::program_path(argv[0]));
+  bool flags_end = false;
+  for (int i = 1; i < argc; ++i) {
+    std::string_view arg = argv[i];
+    if (flags_end || arg.size() < 2 || arg[0] != '-') {
+      if (!options.driver.empty()) throw UsageError{"more than one driver is given: " + options.driver + " and " + std::string(arg)};
+      options.driver = arg;
+      continue;
+    }
+    if (arg == "--") {
+      flags_end = true;
+      continue;
+    }
+    std::string value;
+    bool has_value = false;
+    if (const size_t equals = arg.find('='); equals != std::string_view::npos) {
+      value = arg.substr(equals + 1);
+      arg = arg.substr(0, equals);
+      has_value = true;
+    }
+    const auto take = [&]() -> const std::string& {
+      if (!has_value) {
+        if (++i >= argc) throw UsageError{std::string(arg) + " needs a value"};
+        value = argv[i];
+        has_value = true;
+      }
+      return value;
+    };
+    const auto flag = [&](bool& out) {
+      if (has_value) throw UsageError{std::string(arg) + " takes no value"};
+      out = true;
+    };
+    if (arg == "--options") {
+      options.config = take();
+    } else if (arg == "--shim") {
+      if (take().empty()) throw UsageError{"--shim needs a name or a path"};
+      options.shims.push_back(value);
+    } else if (arg == "--only") {
+      options.only.push_back(take());
+    } else if (arg == "--junit") {
+      if (take().empty()) throw UsageError{"--junit needs a file name"};
+      options.junit = value;
+    } else if (arg == "--time-limit") {
+      char* end = nullptr;
+      options.limit_s = strtod(take().c_str(), &end);
+      if (value.empty() || *end || !(options.limit_s > 0)) throw UsageError{"--time-limit needs seconds, not \"" + value + "\""};
+    } else if (arg == "--list") {
+      flag(options.list);
+    } else if (arg == "--help" || arg == "-h") {
+      flag(options.help);
+    } else {
+      throw UsageError{"unknown option " + std::string(arg)};
+    }
+  }
+  if (options.help) return options;
+  if (!options.only.empty()) {
+    bool any = false;
+    for (const Check& check : all_checks()) any = any || selected(options, check.id);
+    if (!any) throw UsageError{"--only " + options.only.front() + " matches no check; --list prints them"};
+  }
+  if (options.list) return options;
+  if (options.driver.empty()) throw UsageError{"no driver is given"};
+  if (access(options.driver.c_str(), F_OK) != 0) throw UsageError{"there is no file " + options.driver};
+  options.driver = options_impl::absolute(options.driver);
+  return options;
+}
+
+std::string config_for(const std::string& config, const std::string& shim) {
+  std::string result;
+  for (const options_impl::Item& item : options_impl::items(config)) {
+    if (item.shim == shim) result += (result.empty() ? "" : ",") + item.text;
+  }
+  return result;
+}
+
+std::vector<std::string> named_shims(const std::string& config) {
+  std::vector<std::string> names;
+  for (const options_impl::Item& item : options_impl::items(config)) {
+    if (!item.shim.empty()) names.push_back(item.shim);
+  }
+  return names;
+}
+
+std::string shim_name(const std::string& name_or_path) {
+  const size_t slash = name_or_path.rfind('/');
+  if (slash == std::string::npos) return name_or_path;
+  std::string name = name_or_path.substr(slash + 1);
+  name = name.substr(0, name.find('.'));
+  for (const char* prefix : {"lib", "backplane_"}) {
+    if (name.starts_with(prefix)) name.erase(0, std::string_view(prefix).size());
+  }
+  return name;
+}
+
+bool selected(const Options& options, const char* id) {
+  for (const std::string& pattern : options.only) {
+    if (fnmatch(pattern.c_str(), id, 0) == 0) return true;
+  }
+  return options.only.empty();
+}
+
+}  // namespace backplane::check

@@ -1,0 +1,42 @@
+// check_driver/options.h: the command line, and the option string's way to the driver and its shims.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace backplane::check {
+
+struct Options {
+  std::string driver;              // absolute path
+  std::string config;              // as given: "devices=2,fault.alloc=17"
+  std::vector<std::string> shims;  // names or paths, outermost first
+  std::vector<std::string> only;   // patterns of check names; empty: all
+  std::string junit;               // file to write; empty: none
+  double limit_s = 20;             // a check that takes longer hangs
+  bool list = false;
+  bool help = false;
+  std::string program_dir;  // where this program lies: SDK shims are looked for in ../lib
+};
+
+struct UsageError {
+  std::string text;
+};
+
+const char* usage();
+
+// Throws UsageError.
+Options parse_options(int argc, char** argv);
+
+// The part of an option string that goes to one shim ("fault.alloc=17" -> "alloc=17" for "fault"), or with an empty name to the driver.
+std::string config_for(const std::string& config, const std::string& shim);
+
+// The shims that an option string names, "fault" of "fault.alloc=17".
+std::vector<std::string> named_shims(const std::string& config);
+
+// The name a shim's options carry: its file's name without "lib", "backplane_" and the ending. A name stays as it is.
+std::string shim_name(const std::string& name_or_path);
+
+// True if the check's name matches one of the patterns, or there are none.
+bool selected(const Options& options, const char* id);
+
+}  // namespace backplane::check

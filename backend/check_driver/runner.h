@@ -1,0 +1,33 @@
+// check_driver/runner.h: runs one check in a process of its own, so that a crash or a hang costs one row.
+#pragma once
+
+#include <string>
+
+#include "check.h"
+#include "options.h"
+
+namespace backplane::check {
+
+enum class Outcome { passed, failed, not_offered, load_error };
+
+struct Result {
+  const Check* check = nullptr;
+  Outcome outcome = Outcome::passed;
+  std::string text;    // why not passed
+  std::string rule;    // the sentence of driver.h that is broken
+  std::string output;  // what the driver printed
+  double seconds = 0;
+};
+
+// Nothing of the driver is ever loaded into the calling process.
+Result run_check(const Options& options, const Check& check);
+
+// What is under test, for the report's head. The text is empty if it could not be found out.
+struct Account {
+  std::string shims;    // files, outermost first, " over " between them
+  std::string note;     // of the loader
+  std::string devices;  // "2: sim (1.0 GiB), sim (1.0 GiB)"
+};
+Account describe(const Options& options);
+
+}  // namespace backplane::check

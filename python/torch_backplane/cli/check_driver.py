@@ -1,0 +1,187 @@
+"""``torch-backplane check-driver``: runs the contract checker of an installed backend, or one compiled from the SDK."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import click
+
+import backplane_sdk
+
+__all__ = ["check_driver"]
+
+_PROGRAM = "backplane-check-driver"
+_FLAGS = ["-std=c++20", "-O1"]
+
+
+@click.command("check-driver")
+@click.argument("path", required=False, type=click.Path())
+@click.option("--options", metavar="STR", help="The driver's options, KEY=VALUE,...; SHIM.KEY goes to that shim.")
+@click.option("--shim", multiple=True, metavar="NAME|PATH", help="A shim above it, outermost first. Repeatable.")
+@click.option("--only", multiple=True, metavar="GLOB", help='Only checks whose name matches, "memory.*". Repeatable.')
+@click.option("--time-limit", type=float, metavar="SEC", help="A check that takes longer has hung (default 20).")
+@click.option("--junit", type=click.Path(dir_okay=False), metavar="FILE", help="Write the result as JUnit XML, too.")
+@click.option("--list", "list_", is_flag=True, help="Print the checks and exit.")
+def check_driver(
+    path: str | None,
+    options: str | None,
+    shim: tuple[str, ...],
+    only: tuple[str, ...],
+    time_limit: float | None,
+    junit: str | None,
+    list_: bool,
+) -> None:
+    """Hold the driver PATH against the contract of backplane/driver.h. Needs no torch.
+
+    The exit status is 0 if all that the driver offers passes, 1 if a check fails, 2 for a driver that cannot be loaded.
+    """
+    if path is None and not list_:
+        raise click.UsageError("Missing argument 'PATH': the driver, a shared object that exports bp_driver_get.")
+    program = installed_program() or compiled_program()
+    words = [str(program)]
+    for flag, values in (("--options", [options]), ("--shim", shim), ("--only", only), ("--junit", [junit])):
+        words += [f"{flag}={value}" for value in values if value is not None]
+    if time_limit is not None:
+        words.append(f"--time-limit={time_limit}")
+    words += ["--list"] if list_ else []
+    words += ["--", path] if path is not None else []
+    sys.stdout.flush()
+    raise click.exceptions.Exit(subprocess.call(words))
+
+
+def installed_program() -> Path | None:
+    """Return the checker of an installed backend; None if there is none. Imports no backend and no torch."""
+    for point in sorted(entry_points(group="torch.backends"), key=lambda point: point.value):
+        for folder in _package_folders(point.value.split(":")[0].split(".")[0]):
+            program = folder / "bin" / _PROGRAM
+            if (folder / "_build_info.py").is_file() and os.access(program, os.X_OK):
+                return program
+    return None
+
+
+def _package_folders(package: str) -> list[Path]:
+    try:
+        spec = importlib.util.find_spec(package)  # a top-level package: nothing is imported
+    except (ImportError, ValueError):
+        return []
+    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+
+
+def compiled_program() -> Path:
+    """Return a checker built from the SDK's sources, kept in the user's cache as long as they do not change.
+
+    Raises:
+        click.ClickException: no compiler, sources that do not compile, or a cache that others can write to.
+    """
+    compiler = _compiler()
+    home = _cache_folder() / f"check-driver-{_fingerprint(compiler)}"
+    program = home / "bin" / _PROGRAM
+    if program.is_file():
+        return program
+    click.echo("No backend is installed: compiling the checker, once...", err=True)
+    # Built aside and moved into place whole: another process sees all of it or nothing.
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix="build-") as scratch:
+        built = Path(scratch) / "built"
+        _build(compiler, built)
+        try:
+            built.rename(home)
+        except OSError:
+            if not program.is_file():  # not that another process was first
+                raise
+    return program
+
+
+def _build(compiler: list[str], folder: Path) -> None:
+    root = backplane_sdk.source_dir()
+    for part in ("bin", "lib"):
+        (folder / part).mkdir(mode=0o700, parents=True)
+    # One unit for the program: its headers cost more than its code.
+    unit = folder / "check_driver.cpp"
+    unit.write_text("".join(f'#include "check_driver/{source.name}"\n' for source in _sources(root, "check_driver")))
+    drivers = [*_sources(root, "drivers/emulate"), *_sources(root, "drivers/common")]
+    include = ["-I", str(root / "include"), "-I", str(root / "backend")]
+    _run([*compiler, *_FLAGS, *include, str(unit), "-o", str(folder / "bin" / _PROGRAM), "-ldl", "-lpthread"])
+    library = folder / "lib" / "libbackplane_emulate.so"
+    _run([*compiler, *_FLAGS, *include, "-shared", "-fPIC", *map(str, drivers), "-o", str(library), "-lpthread"])
+    unit.unlink()
+
+
+def _run(words: list[str]) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()[-10:]
+        raise click.ClickException(
+            "the checker does not compile. It needs a C++20 compiler (g++ 11, clang 14 or newer): set CXX.\n"
+            f"  {shlex.join(words)}\n" + "\n".join(f"  {line}" for line in errors[:10])
+        )
+
+
+def _compiler() -> list[str]:
+    named = os.environ.get("CXX")
+    words = shlex.split(named) if named else []
+    if words:
+        if shutil.which(words[0]) is None:
+            raise click.ClickException(
+                f"CXX is {named!r}, which is not found. Set it to a C++20 compiler, or unset it."
+            )
+        return words
+    for name in ("g++", "clang++"):
+        if found := shutil.which(name):
+            return [found]
+    raise click.ClickException(
+        "no backend is installed that brings a checker, and there is no g++ or clang++ to compile one. "
+        "Install g++ 11 or clang 14 or newer, or set CXX."
+    )
+
+
+def _sources(root: Path, folder: str) -> list[Path]:
+    found = sorted((root / "backend" / folder).glob("*.cpp"))
+    if not found:
+        raise click.ClickException(f"no backend/{folder} in {root}: pip install --force-reinstall torch-backplane")
+    return found
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for pattern in (
+        "backend/check_driver/*",
+        "backend/drivers/common/*",
+        "backend/drivers/emulate/*",
+        "include/*/driver*",
+    ):
+        yield from sorted(path for path in root.glob(pattern) if path.is_file())
+    yield from sorted((root / "include" / "backplane" / "driver").glob("*.h"))
+
+
+def _fingerprint(compiler: list[str]) -> str:
+    digest = hashlib.sha256(shlex.join([*compiler, *_FLAGS]).encode())
+    root = backplane_sdk.source_dir()
+    for path in _files(root):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root)}:{len(content)}:".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def _cache_folder() -> Path:
+    """Return the user's own folder, made if absent: what lies in it is run, so nobody else may write there."""
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "torch-backplane"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise click.ClickException(
+            f"others can write to {folder}. Remove it, or set XDG_CACHE_HOME to your own folder."
+        )
+    return folder

@@ -1,0 +1,114 @@
+// tests/driver/broken/load.cpp: defects of the families load, device, error and ext.
+#include <string.h>
+
+#include "shim.h"
+
+namespace broken {
+
+void add_load_defects(Defects& d) {
+  d["load.answer"] = d["load.refusal"] = d["load.instances"] = [](Shim&) {};  // in bp_driver_get itself
+  d["load.abi"] = [](Shim& s) { s.table.abi_minor = BP_ABI_MINOR + 7; };
+  d["load.size"] = [](Shim& s) { s.table.struct_size = 40; };
+  d["load.minimum"] = [](Shim& s) { s.table.copy = nullptr; };
+  d["load.groups"] = [](Shim& s) { s.table.event_query = nullptr; };
+
+  d["device.count"] = [](Shim& s) {
+    s.table.device_count = [](void* self, int32_t* out) {
+      const int32_t status = INNER(of(self), device_count, out);
+      if (of(self).opened) --*out;
+      return status;
+    };
+    s.table.open = [](void* self) {
+      of(self).opened = true;
+      return INNER(of(self), open);
+    };
+  };
+  d["device.properties"] = [](Shim& s) {
+    s.table.device_properties = [](void* self, int32_t device, bp_device_properties* out) {
+      const int32_t status = INNER(of(self), device_properties, device, out);
+      out->alignment = 96;
+      return status;
+    };
+  };
+  d["device.struct_size"] = [](Shim& s) {
+    s.table.device_properties = [](void* self, int32_t device, bp_device_properties* out) {
+      const uint64_t size = out->struct_size;
+      bp_device_properties whole{};
+      whole.struct_size = sizeof whole;
+      const int32_t status = INNER(of(self), device_properties, device, &whole);
+      if (status == BP_OK) *out = whole;  // as if the caller's struct were always this long
+      out->struct_size = size;
+      return status;
+    };
+  };
+  d["device.invalid"] = [](Shim& s) {
+    s.table.synchronize = [](void* self, int32_t device, uint64_t timeout) {
+      const int32_t status = INNER(of(self), synchronize, device, timeout);
+      return status == BP_INVALID_DEVICE ? int32_t{BP_INVALID_ARGUMENT} : status;
+    };
+  };
+  d["device.memory_info"] = [](Shim& s) {
+    s.table.memory_info = [](void* self, int32_t device, uint64_t* free_bytes, uint64_t* total) {
+      const int32_t status = INNER(of(self), memory_info, device, free_bytes, total);
+      if (status == BP_OK) *free_bytes = *total;
+      return status;
+    };
+  };
+  d["device.set_current"] = [](Shim& s) {
+    s.table.set_current = [](void* self, int32_t device) {
+      of(self).current = device;
+      return INNER(of(self), set_current, device);
+    };
+    // Works on the current device, whatever the caller names.
+    s.table.alloc = [](void* self, int32_t, uint64_t bytes, uint32_t flags, uint64_t* out) {
+      return INNER(of(self), alloc, of(self).current, bytes, flags, out);
+    };
+  };
+
+  d["error.text"] = [](Shim& s) {
+    s.table.last_error = [](void*, char* buf, uint64_t size) {
+      if (size) buf[0] = 0;
+      return int32_t{BP_OK};
+    };
+  };
+  d["error.cut"] = [](Shim& s) {
+    s.table.last_error = [](void* self, char* buf, uint64_t size) {
+      char whole[512] = "";
+      const int32_t status = INNER(of(self), last_error, whole, sizeof whole);
+      memcpy(buf, whole, std::min<uint64_t>(size, strlen(whole) + 1));  // no NUL if it is cut
+      return status;
+    };
+  };
+  d["error.per_thread"] = [](Shim& s) {
+    s.table.alloc = [](void* self, int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
+      const int32_t status = INNER(of(self), alloc, device, bytes, flags, out);
+      if (status == BP_OK) return status;
+      char whole[512] = "";
+      INNER(of(self), last_error, whole, sizeof whole);
+      std::lock_guard lock(of(self).mutex);
+      of(self).text = whole;
+      return status;
+    };
+    s.table.last_error = [](void* self, char* buf, uint64_t size) {
+      std::lock_guard lock(of(self).mutex);
+      if (size) strncpy(buf, of(self).text.c_str(), size - 1)[size - 1] = 0;
+      return int32_t{BP_OK};
+    };
+  };
+  d["error.outputs"] = [](Shim& s) {
+    s.table.alloc = [](void* self, int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
+      *out = 0;
+      return INNER(of(self), alloc, device, bytes, flags, out);
+    };
+  };
+
+  d["ext.unknown"] = [](Shim& s) {
+    s.table.query_ext = [](void* self, const char*, uint32_t, const bp_ext** out) {
+      *out = &of(self).exec.head;
+      return int32_t{BP_OK};
+    };
+  };
+  d["ext.heads"] = [](Shim& s) { s.exec.head.version = 7; };
+}
+
+}  // namespace broken

@@ -1,0 +1,162 @@
+// tests/driver/broken/shim.cpp: forwards the whole table, then applies the defect.
+#include "shim.h"
+
+#include <string.h>
+
+#include <memory>
+
+namespace broken {
+namespace {
+
+template <auto Slot>
+struct Forward;
+
+template <class... Args, int32_t (*bp_driver::*Slot)(void*, Args...)>
+struct Forward<Slot> {
+  static int32_t call(void* self, Args... args) { return (of(self).in.*Slot)(of(self).in.self, args...); }
+};
+
+int32_t close(void* self) {
+  std::unique_ptr<Shim> shim(&of(self));
+  return INNER(*shim, close);
+}
+
+int32_t query_ext(void* self, const char* id, uint32_t version, const bp_ext** out) {
+  Shim& s = of(self);
+  const bp_ext* inner = nullptr;
+  const int32_t status = INNER(s, query_ext, id, version, &inner);
+  if (status != BP_OK) return status;
+  *out = inner == &s.in_exec->head ? &s.exec.head : s.in_view && inner == &s.in_view->head ? &s.view.head : &s.peer.head;
+  return BP_OK;
+}
+
+void forward_table(Shim& s) {
+  bp_driver& t = s.table;
+  t = s.in;
+  t.self = &s;
+#define FORWARD(entry) t.entry = Forward<&bp_driver::entry>::call
+  FORWARD(device_count);
+  FORWARD(device_properties);
+  FORWARD(open);
+  FORWARD(alloc);
+  FORWARD(free);
+  FORWARD(copy);
+  FORWARD(synchronize);
+  FORWARD(last_error);
+  FORWARD(stream_create);
+  FORWARD(stream_destroy);
+  FORWARD(stream_query);
+  FORWARD(stream_synchronize);
+  FORWARD(copy_async);
+  FORWARD(stream_callback);
+  FORWARD(event_create);
+  FORWARD(event_destroy);
+  FORWARD(event_record);
+  FORWARD(event_query);
+  FORWARD(event_synchronize);
+  FORWARD(stream_wait);
+  FORWARD(event_elapsed);
+  FORWARD(host_alloc);
+  FORWARD(host_free);
+  FORWARD(fill);
+  FORWARD(memory_info);
+  FORWARD(set_current);
+  FORWARD(stream_native);
+  FORWARD(host_register);
+  FORWARD(host_unregister);
+  FORWARD(pointer_info);
+#undef FORWARD
+  t.close = close;
+  t.query_ext = query_ext;
+}
+
+void forward_groups(Shim& s) {
+  const bp_ext* ext = nullptr;
+  if (INNER(s, query_ext, BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION, &ext) == BP_OK) {
+    s.in_exec = reinterpret_cast<const bp_host_exec*>(ext);
+    s.exec = *s.in_exec;
+    s.exec.head.self = &s;
+    s.exec.enqueue = [](void* self, int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
+      return INNER_GROUP(of(self).in_exec, enqueue, device, stream, fn, arg, destroy);
+    };
+    s.exec.map = [](void* self, int32_t device, uint64_t address, void** out) {
+      return INNER_GROUP(of(self).in_exec, map, device, address, out);
+    };
+  }
+  if (INNER(s, query_ext, BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION, &ext) == BP_OK) {
+    s.in_view = reinterpret_cast<const bp_host_view*>(ext);
+    s.view = *s.in_view;
+    s.view.head.self = &s;
+    s.view.map = [](void* self, int32_t device, uint64_t address, uint64_t bytes, int32_t access, void** out) {
+      return INNER_GROUP(of(self).in_view, map, device, address, bytes, access, out);
+    };
+    s.view.unmap = [](void* self, int32_t device, uint64_t address, void* ptr) {
+      return INNER_GROUP(of(self).in_view, unmap, device, address, ptr);
+    };
+  }
+  if (INNER(s, query_ext, BP_PEER_ID, BP_PEER_VERSION, &ext) == BP_OK) {
+    s.in_peer = reinterpret_cast<const bp_peer*>(ext);
+    s.peer = *s.in_peer;
+    s.peer.head.self = &s;
+    s.peer.can_access = [](void* self, int32_t device, int32_t peer, int32_t* out) {
+      return INNER_GROUP(of(self).in_peer, can_access, device, peer, out);
+    };
+    s.peer.enable = [](void* self, int32_t device, int32_t peer) { return INNER_GROUP(of(self).in_peer, enable, device, peer); };
+    s.peer.disable = [](void* self, int32_t device, int32_t peer) { return INNER_GROUP(of(self).in_peer, disable, device, peer); };
+  }
+}
+
+const Defects& defects() {
+  static const Defects all = [] {
+    Defects d;
+    add_load_defects(d);
+    add_memory_defects(d);
+    add_work_defects(d);
+    add_group_defects(d);
+    add_life_defects(d);
+    d["none"] = [](Shim&) {};
+    return d;
+  }();
+  return all;
+}
+
+int32_t get(const bp_host* host, const bp_driver** out) {
+  const std::string config = host->config;
+  const std::string name = config.starts_with("defect=") ? config.substr(7) : "";
+  const auto found = defects().find(name);
+  if (found == defects().end() || !host->inner) {
+    host->set_error(host->ctx, host->inner ? "broken.defect= must name a check" : "this is a shim: it needs a driver below");
+    return BP_INVALID_ARGUMENT;
+  }
+  if (host->abi_major != BP_ABI_MAJOR || host->abi_minor != BP_ABI_MINOR) {
+    if (name == "load.refusal") return BP_INTERNAL;
+    host->set_error(host->ctx, "another ABI");
+    return BP_UNSUPPORTED;
+  }
+  if (name == "load.answer") return BP_UNSUPPORTED;
+  static Shim* first = nullptr;
+  if (name == "load.instances" && first) {
+    *out = &first->table;
+    return BP_OK;
+  }
+  auto* shim = new Shim;
+  if (!first) first = shim;
+  shim->in = *host->inner;
+  forward_table(*shim);
+  forward_groups(*shim);
+  found->second(*shim);
+  *out = &shim->table;
+  return BP_OK;
+}
+
+}  // namespace
+
+bp_stream* side_stream(Shim& shim) {
+  std::lock_guard lock(shim.mutex);
+  if (!shim.side) INNER(shim, stream_create, 0, 0, 0u, &shim.side);
+  return shim.side;
+}
+
+}  // namespace broken
+
+BP_EXPORT int32_t bp_driver_get(const bp_host* host, const bp_driver** out) { return broken::get(host, out); }

@@ -1,0 +1,69 @@
+// tests/driver/broken/shim.h: a shim that hands every call on, save where one named defect replaces an entry.
+//
+// Its option "defect=<name>" takes the name of the check that must find it.
+#pragma once
+
+#include <backplane/driver.h>
+#include <backplane/driver/host_exec.h>
+#include <backplane/driver/host_view.h>
+#include <backplane/driver/peer.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace broken {
+
+struct Shim {
+  bp_driver table{};    // what the checker sees
+  bp_driver in{};       // the sound driver below
+  bp_host_exec exec{};  // the groups, as the checker sees them
+  bp_host_view view{};
+  bp_peer peer{};
+  const bp_host_exec* in_exec = nullptr;
+  const bp_host_view* in_view = nullptr;
+  const bp_peer* in_peer = nullptr;
+
+  // What defects remember. Each uses what it needs.
+  std::mutex mutex;
+  std::atomic<int> calls{0};
+  std::atomic<bool> inside{false};
+  std::atomic<bool> faulted{false};
+  std::atomic<bool> closing{false};
+  bool opened = false;
+  int32_t current = 0;
+  uint64_t address = 0;
+  std::string text;
+  bp_stream* side = nullptr;
+  std::set<const void*> seen;
+  std::map<const void*, int32_t> devices;
+  std::map<uint64_t, int> owners;
+  std::map<bp_stream*, bp_event*> waits;
+  std::map<uint64_t, std::string> shadows;
+  std::vector<std::vector<uint64_t>> held;
+};
+
+inline Shim& of(void* self) { return *static_cast<Shim*>(self); }
+
+// Calls the sound driver's entry.
+#define INNER(shim, entry, ...) (shim).in.entry((shim).in.self __VA_OPT__(, ) __VA_ARGS__)
+#define INNER_GROUP(group, entry, ...) (group)->entry((group)->head.self __VA_OPT__(, ) __VA_ARGS__)
+
+using Defect = void (*)(Shim&);
+using Defects = std::map<std::string, Defect>;
+
+// One family or a few a file.
+void add_load_defects(Defects&);    // load, device, error, ext
+void add_memory_defects(Defects&);  // memory, copy, pinned, fill, pointer
+void add_work_defects(Defects&);    // stream, event, callback, wait, thread
+void add_group_defects(Defects&);   // host_exec, host_view, peer, fault
+void add_life_defects(Defects&);    // fork, life, and the ways to end a process
+
+// A stream of the shim's own on device 0.
+bp_stream* side_stream(Shim& shim);
+
+}  // namespace broken
