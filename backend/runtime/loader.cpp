@@ -78,9 +78,13 @@ std::string shim_path(const std::string& name) {
   return path;
 }
 
-// Options of a shim go under its SDK name, or under the file's stem for a path.
-std::string shim_key(const std::string& name) {
-  return name.find('/') == std::string::npos ? name : std::filesystem::path(name).stem().string();
+// What a shim's options are prefixed with: its SDK name, or what is left of "libbackplane_<name>.so" or "lib<name>.so".
+std::string shim_key(const std::string& shim) {
+  std::string name = shim.find('/') == std::string::npos ? shim : std::filesystem::path(shim).stem().string();
+  for (const std::string prefix : {"lib", "backplane_"}) {
+    if (name.rfind(prefix, 0) == 0) name.erase(0, prefix.size());
+  }
+  return name;
 }
 
 template <class Group>

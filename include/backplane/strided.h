@@ -85,12 +85,26 @@ class Elements {
     alignas(16) char value[16];
   };
 
+  // A block of known size is vectorised at -O2 already.
+  template <int64_t Known, typename Out, typename Function, typename... In>
+  static void dense_block(int64_t count, Out* out, const Function& function, const In*... in) {
+    const int64_t n = Known > 0 ? Known : count;
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC ivdep  // an input may be the output itself; any other overlap ATen has refused
+#endif
+    for (int64_t k = 0; k < n; ++k) out[k] = function(in[k]...);
+  }
+
   template <typename Out, typename... In, typename Function, size_t... I>
   static void map_row(const std::array<char*, N>& data, const std::array<int64_t, N>& strides, int64_t count, const Function& function,
                       std::index_sequence<I...>) {
     if (strides[0] == sizeof(Out) && ((strides[I + 1] == sizeof(In)) && ...)) { // the loop that compilers vectorise
-      Out* const out = reinterpret_cast<Out*>(data[0]);
-      for (int64_t k = 0; k < count; ++k) out[k] = function(reinterpret_cast<const In*>(data[I + 1])[k]...);
+      constexpr int64_t kBlock = 32;
+      int64_t k = 0;
+      for (; k + kBlock <= count; k += kBlock) {
+        dense_block<kBlock>(kBlock, reinterpret_cast<Out*>(data[0]) + k, function, reinterpret_cast<const In*>(data[I + 1]) + k...);
+      }
+      dense_block<0>(count - k, reinterpret_cast<Out*>(data[0]) + k, function, reinterpret_cast<const In*>(data[I + 1]) + k...);
       return;
     }
     for (int64_t k = 0; k < count; ++k) {
