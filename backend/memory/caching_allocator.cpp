@@ -1,0 +1,254 @@
+// memory/caching_allocator.cpp: the allocator as c10 sees it; the work is done per device in DeviceMemory.
+#include "memory/caching_allocator.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "memory/alloc_config.h"
+#include "memory/block_index.h"
+#include "memory/device_memory.h"
+#include "runtime/driver.h"
+#include "runtime/options.h"
+#include "runtime/stream.h"
+
+namespace backplane {
+
+namespace caching_allocator_impl {
+namespace {
+
+void tell_profiler(void* ptr, int64_t change, const memory::Usage& usage, c10::DeviceIndex device) {
+  c10::reportMemoryUsageToProfiler(ptr, change, usage.allocated, usage.reserved, c10::Device(kDevice, device));
+}
+
+void deleter(void* ptr) { CachingAllocator::raw_delete(ptr); }
+
+// Device to device by way of host memory, for pairs of devices that the driver does not connect.
+void copy_through_host(uint64_t dest, c10::DeviceIndex dest_device, uint64_t src, c10::DeviceIndex src_device, size_t bytes) {
+  constexpr size_t kChunk = size_t{16} << 20;
+  const size_t chunk = std::min(bytes, kChunk);
+  const auto host = std::make_unique_for_overwrite<char[]>(chunk);
+  const auto buffer = reinterpret_cast<uint64_t>(host.get());
+  for (size_t done = 0; done < bytes; done += chunk) {
+    const uint64_t part = std::min(chunk, bytes - done);
+    call<&bp_driver::copy>(src_device, current_stream_handle(src_device), int32_t{BP_COPY_DEVICE_TO_HOST}, buffer, int32_t{BP_HOST_DEVICE},
+                           src + done, driver_index(src_device), part);
+    call<&bp_driver::copy>(dest_device, current_stream_handle(dest_device), int32_t{BP_COPY_HOST_TO_DEVICE}, dest + done,
+                           driver_index(dest_device), buffer, int32_t{BP_HOST_DEVICE}, part);
+  }
+}
+
+c10::DeviceIndex device_of(const void* ptr, const memory::Block* block) {
+  if (block != nullptr) return block->segment->owner->device();
+  const c10::DeviceIndex device = device_of_pointer(ptr);
+  return device < 0 ? current_device() : device;
+}
+
+}  // namespace
+}  // namespace caching_allocator_impl
+
+CachingAllocator::CachingAllocator() = default;
+CachingAllocator::~CachingAllocator() = default;
+
+memory::DeviceMemory* CachingAllocator::device_memory_if_used(c10::DeviceIndex device) const {
+  check_device(device);
+  return devices_[static_cast<size_t>(device)].load(std::memory_order_acquire);
+}
+
+memory::DeviceMemory& CachingAllocator::device_memory(c10::DeviceIndex device) {
+  auto& place = devices_[static_cast<size_t>(device)];
+  memory::DeviceMemory* found = place.load(std::memory_order_acquire);
+  if (C10_LIKELY(found != nullptr)) return *found;
+  check_device(device);
+  const std::lock_guard<std::mutex> lock(create_mutex_);
+  found = place.load(std::memory_order_acquire);
+  if (found == nullptr) {
+    found = new memory::DeviceMemory(*this, device);  // lives to the end of the process, as the tensors may
+    place.store(found, std::memory_order_release);
+  }
+  return *found;
+}
+
+c10::DataPtr CachingAllocator::allocate(size_t bytes) {
+  const c10::DeviceIndex device = current_device();
+  if (C10_UNLIKELY(bytes == 0)) {
+    check_device(device);
+    return {nullptr, nullptr, &caching_allocator_impl::deleter, c10::Device(kDevice, device)};
+  }
+  void* ptr = raw_alloc(bytes, current_stream(device));
+  return {ptr, ptr, &caching_allocator_impl::deleter, c10::Device(kDevice, device)};
+}
+
+c10::DeleterFnPtr CachingAllocator::raw_deleter() const { return &caching_allocator_impl::deleter; }
+
+void* CachingAllocator::raw_alloc(size_t bytes, const c10::Stream& stream) {
+  if (bytes == 0) return nullptr;
+  open_driver();  // a cached block is no use in a forked child, or after close
+  const c10::DeviceIndex device = stream.device_index();
+  memory::Usage usage;
+  void* ptr = device_memory(device).allocate(bytes, stream, &usage)->pointer();
+  caching_allocator_impl::tell_profiler(ptr, static_cast<int64_t>(usage.block), usage, device);
+  return ptr;
+}
+
+void CachingAllocator::raw_delete(void* ptr) {
+  if (ptr == nullptr || driver_if_open() == nullptr) return;  // after a fork, or once the driver is closed, there is nothing to free
+  memory::Block* block = memory::BlockIndex::instance().find(ptr);
+  TORCH_CHECK(block != nullptr, "cannot free ", ptr, ": it is no allocation of ", device_name());
+  memory::DeviceMemory& owner = *block->segment->owner;
+  memory::Usage usage;
+  owner.free(block, &usage);
+  caching_allocator_impl::tell_profiler(ptr, -static_cast<int64_t>(usage.block), usage, owner.device());
+}
+
+size_t CachingAllocator::block_size(const void* ptr) {
+  const memory::Block* block = memory::BlockIndex::instance().find(ptr);
+  return block == nullptr ? 0 : block->size;
+}
+
+// Blocks are multiples of 512 bytes, so a length that the driver's copies do not take is rounded up inside of both.
+void CachingAllocator::copy_data(void* dest, const void* src, size_t bytes) const {
+  namespace impl = caching_allocator_impl;
+  if (bytes == 0) return;
+  memory::Block* from = memory::BlockIndex::instance().find(src);
+  const memory::Block* to = memory::BlockIndex::instance().find(dest);
+  const auto src_device = impl::device_of(src, from);
+  const auto dest_device = impl::device_of(dest, to);
+  const size_t unit = std::max<uint32_t>(device_properties(dest_device).copy_alignment, 1);
+  if (bytes % unit != 0 && from != nullptr && to != nullptr) bytes = std::min({(bytes + unit - 1) / unit * unit, from->size, to->size});
+  const auto dest_address = reinterpret_cast<uint64_t>(dest);
+  const auto src_address = reinterpret_cast<uint64_t>(src);
+  const c10::Stream stream = current_stream(dest_device);
+  if (src_device != dest_device) {
+    Event ready;  // the source's work so far comes first
+    ready.record(current_stream(src_device));
+    ready.block(stream);
+  }
+  const int32_t status =
+      try_call<&bp_driver::copy_async>(dest_device, current_stream_handle(dest_device), int32_t{BP_COPY_DEVICE_TO_DEVICE}, dest_address,
+                                       driver_index(dest_device), src_address, driver_index(src_device), uint64_t{bytes});
+  if (status == BP_UNSUPPORTED && src_device != dest_device) {
+    impl::copy_through_host(dest_address, dest_device, src_address, src_device, bytes);
+    return;
+  }
+  if (status != BP_OK) throw_status(status, "copy_async", dest_device, last_error_text());
+  // The source may be freed before the copy has run.
+  if (from != nullptr) from->segment->owner->record_stream(from, stream);
+}
+
+bool CachingAllocator::initialized() { return driver_if_open() != nullptr; }
+
+void CachingAllocator::emptyCache(c10::MempoolId_t pool) {
+  if (driver_if_open() == nullptr) return;
+  for (auto& place : devices_) {
+    if (memory::DeviceMemory* owner = place.load(std::memory_order_acquire)) owner->empty_cache(pool);
+  }
+}
+
+void CachingAllocator::empty_cache(c10::DeviceIndex device) {
+  if (driver_if_open() == nullptr) return;
+  if (memory::DeviceMemory* owner = device_memory_if_used(device)) owner->empty_cache({0, 0});
+}
+
+void CachingAllocator::recordStream(const c10::DataPtr& ptr, c10::Stream stream) {
+  if (ptr.get() == nullptr || ptr.get_deleter() != &caching_allocator_impl::deleter || driver_if_open() == nullptr) return;
+  memory::Block* block = memory::BlockIndex::instance().find(ptr.get_context());
+  if (block != nullptr) block->segment->owner->record_stream(block, stream);
+}
+
+DeviceStats CachingAllocator::getDeviceStats(c10::DeviceIndex device) {
+  memory::DeviceMemory* owner = device_memory_if_used(device);
+  return owner == nullptr ? DeviceStats() : owner->statistics();
+}
+
+void CachingAllocator::resetAccumulatedStats(c10::DeviceIndex device) {
+  if (memory::DeviceMemory* owner = device_memory_if_used(device)) owner->reset_accumulated();
+}
+
+void CachingAllocator::resetPeakStats(c10::DeviceIndex device) {
+  if (memory::DeviceMemory* owner = device_memory_if_used(device)) owner->reset_peak();
+}
+
+std::pair<size_t, size_t> CachingAllocator::getMemoryInfo(c10::DeviceIndex device) {
+  check_device(device);
+  uint64_t free_bytes = 0;
+  uint64_t total_bytes = 0;
+  if (driver_memory_info(device, &free_bytes, &total_bytes)) return {free_bytes, total_bytes};
+  total_bytes = device_properties(device).total_memory;
+  memory::DeviceMemory* owner = device_memory_if_used(device);
+  const uint64_t reserved = owner == nullptr ? 0 : owner->reserved();
+  return {total_bytes - std::min(total_bytes, reserved), total_bytes};
+}
+
+void CachingAllocator::set_memory_fraction(double fraction, c10::DeviceIndex device) {
+  TORCH_CHECK_VALUE(fraction > 0 && fraction <= 1, "memory fraction must lie in (0, 1], got ", fraction);
+  check_device(device);
+  const size_t total = getMemoryInfo(device).second;
+  TORCH_CHECK(total != 0, "the driver does not tell how much memory ", device_name(), ":", static_cast<int>(device),
+              " has, so a fraction of it cannot be set");
+  device_memory(device).set_limit(fraction, total);
+}
+
+double CachingAllocator::memory_fraction(c10::DeviceIndex device) {
+  memory::DeviceMemory* owner = device_memory_if_used(device);
+  return owner == nullptr ? 1 : owner->fraction();
+}
+
+std::vector<SegmentInfo> CachingAllocator::snapshot() {
+  std::vector<SegmentInfo> segments;
+  for (auto& place : devices_) {
+    if (memory::DeviceMemory* owner = place.load(std::memory_order_acquire)) owner->snapshot(segments);
+  }
+  return segments;
+}
+
+void CachingAllocator::begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool,
+                                              std::function<bool(const c10::Stream&)> filter) {
+  device_memory(device).begin_allocate_to_pool(pool, std::move(filter));
+}
+
+void CachingAllocator::end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool) {
+  device_memory(device).end_allocate_to_pool(pool);
+}
+
+void CachingAllocator::release_pool(c10::DeviceIndex device, c10::MempoolId_t pool) { device_memory(device).release_pool(pool); }
+
+void* CachingAllocator::segment_alloc(c10::DeviceIndex device, size_t bytes) {
+  uint64_t address = 0;
+  const int32_t status = try_call<&bp_driver::alloc>(device, uint64_t{bytes}, 0u, &address);
+  if (status == BP_OUT_OF_MEMORY) return nullptr;
+  if (status != BP_OK) throw_status(status, "alloc", device, last_error_text());
+  return reinterpret_cast<void*>(address);
+}
+
+void CachingAllocator::segment_free(c10::DeviceIndex device, void* ptr, size_t) noexcept {
+  call_noexcept<&bp_driver::free>(device, reinterpret_cast<uint64_t>(ptr));
+}
+
+namespace caching_allocator_impl {
+namespace {
+
+CachingAllocator& core_allocator() {
+  static auto* allocator = new CachingAllocator();
+  return *allocator;
+}
+
+const bool registered = [] {
+  c10::SetAllocator(kDevice, &core_allocator(), 0);
+  return true;
+}();
+
+}  // namespace
+}  // namespace caching_allocator_impl
+
+CachingAllocator& caching_allocator() {
+  auto* found = dynamic_cast<CachingAllocator*>(c10::GetAllocator(kDevice));
+  TORCH_CHECK(found != nullptr, "the allocator registered for ", device_name(),
+              " is not derived from backplane::CachingAllocator, so it has no snapshot, no memory fraction and no settings");
+  return *found;
+}
+
+std::string allocator_settings() { return memory::alloc_config().text; }
+
+void set_allocator_settings(const std::string& text) { memory::set_alloc_config(text); }
+
+}  // namespace backplane

@@ -1,0 +1,102 @@
+// memory/caching_allocator.h: the device's allocator: what PyTorch asks of it, and what it offers beyond that.
+//
+// Note [Caching]: memory comes from the driver in segments, is handed out in blocks, and goes back to the driver only on empty_cache, on
+// garbage collection or when the device is full. A block belongs to the stream that was current when it was allocated: freed, it is reused
+// by that stream at once, in stream order; another stream that touched it must be told by recordStream, and then reuse waits for an event
+// there.
+//
+// Threads: every method from any thread. No lock is held over a driver call, and none while Python could be entered. Frees work from any
+// thread, at interpreter shutdown, and are no-ops in a forked child and after the driver was closed.
+// Errors: c10::OutOfMemoryError with sizes and the cure; the rest as in runtime/errors.h.
+#pragma once
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/Stream.h>
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/device.h"
+
+namespace backplane {
+
+namespace memory {
+class DeviceMemory;
+}
+
+using c10::CachingDeviceAllocator::DeviceStats;
+using c10::CachingDeviceAllocator::SegmentInfo;
+
+// A vendor derives from it to change where segments come from (segment_alloc, segment_free) or anything that is virtual, and registers its
+// object with c10::SetAllocator(backplane::kDevice, &mine, 1). Such an object lives to the end of the process.
+class CachingAllocator : public c10::DeviceAllocator {
+ public:
+  CachingAllocator();
+  ~CachingAllocator() override;
+
+  // Memory on the current device, owned by its current stream. Zero bytes: a null pointer tagged with the device.
+  c10::DataPtr allocate(size_t bytes) override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  // Device to device, any two devices, ordered on the current stream of the destination's device.
+  void copy_data(void* dest, const void* src, size_t bytes) const override;
+
+  bool initialized() override;
+  // {0, 0}: everything that is cached, on all devices. Waits for the devices' work: memory with work in flight is never given back.
+  void emptyCache(c10::MempoolId_t pool = {0, 0}) override;
+  // Ignores memory that is not this allocator's (from_blob, another process's).
+  void recordStream(const c10::DataPtr& ptr, c10::Stream stream) override;
+  // Zeros for a device that has not been used.
+  DeviceStats getDeviceStats(c10::DeviceIndex device) override;
+  void resetAccumulatedStats(c10::DeviceIndex device) override;
+  void resetPeakStats(c10::DeviceIndex device) override;
+  // {free, total} bytes: the driver's answer, else what this process knows.
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override;
+
+  // Memory for a stream that need not be current. raw_delete takes what raw_alloc or raw_allocate gave; it throws for another pointer.
+  void* raw_alloc(size_t bytes, const c10::Stream& stream);
+  static void raw_delete(void* ptr);
+
+  void empty_cache(c10::DeviceIndex device);
+
+  // The part of the device's memory, (0, 1], that this process may reserve; beyond it is out of memory.
+  void set_memory_fraction(double fraction, c10::DeviceIndex device);
+  double memory_fraction(c10::DeviceIndex device);
+
+  // All segments with their blocks, by device and address; `stream` holds the stream's id.
+  std::vector<SegmentInfo> snapshot();
+
+  // Size of the block that starts at ptr, 0 if none does: what the allocation really occupies.
+  static size_t block_size(const void* ptr);
+
+  // Private pools, for graphs and MemPool. Between begin and end, allocations of the streams that `filter` accepts come from the pool;
+  // filter runs without a lock. begin also takes a reference that release_pool gives back; at zero, empty_cache frees the pool's memory.
+  void begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool, std::function<bool(const c10::Stream&)> filter);
+  void end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool);
+  void release_pool(c10::DeviceIndex device, c10::MempoolId_t pool);
+
+  // Where segments come from: the driver. segment_alloc returns NULL when the device is full and throws for anything else; segment_free
+  // never throws, and gets memory that no work uses any more.
+  virtual void* segment_alloc(c10::DeviceIndex device, size_t bytes);
+  virtual void segment_free(c10::DeviceIndex device, void* ptr, size_t bytes) noexcept;
+
+ private:
+  memory::DeviceMemory& device_memory(c10::DeviceIndex device);
+  memory::DeviceMemory* device_memory_if_used(c10::DeviceIndex device) const;
+
+  std::array<std::atomic<memory::DeviceMemory*>, kMaxDevices> devices_{};
+  std::mutex create_mutex_;
+};
+
+// The registered allocator. Throws if a vendor registered one that is not derived from CachingAllocator.
+CachingAllocator& caching_allocator();
+
+// <PREFIX>_ALLOC_CONF, "key:value,key:value"; read at first use, replaced by set_allocator_settings. ValueError names the known keys.
+std::string allocator_settings();
+void set_allocator_settings(const std::string& text);
+
+}  // namespace backplane

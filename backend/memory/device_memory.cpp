@@ -1,0 +1,258 @@
+// memory/device_memory.cpp: the way of an allocation: front cache, finished events, best fit, the driver, everything given back, the error.
+#include "memory/device_memory.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "memory/alloc_config.h"
+#include "memory/caching_allocator.h"
+#include "runtime/driver.h"
+#include "runtime/options.h"
+#include "runtime/stream.h"
+
+namespace backplane::memory {
+
+Block* DeviceMemory::hand_out(Block* block, size_t bytes, size_t max_split_size, Usage* usage) {
+  block->state = BlockState::used;
+  block->requested = bytes;
+  statistics_.handed_out(block->segment->kind, block->size, bytes);
+  block->oversize = block->size >= max_split_size;
+  if (C10_UNLIKELY(block->oversize)) statistics_.oversize_handed_out();
+  *usage = {block->size, statistics_.allocated(), statistics_.reserved()};
+  return block;
+}
+
+Block* DeviceMemory::allocate(size_t bytes, const c10::Stream& stream, Usage* usage) {
+  const AllocConfig& config = alloc_config();
+  const size_t size = config.round(bytes);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (C10_LIKELY(routes_ == nullptr)) {
+      Block* block = pool_.arena(stream.id()).take_recent(size);
+      if (C10_LIKELY(block != nullptr)) return hand_out(block, bytes, config.max_split_size, usage);
+    }
+  }
+  return allocate_slow(bytes, size, stream, usage);
+}
+
+// A request that the front cache did not serve. Each step gives up the lock, so what one step leaves another thread may take.
+Block* DeviceMemory::allocate_slow(size_t bytes, size_t size, const c10::Stream& stream, Usage* usage) {
+  OutOfMemory report;
+  report.asked = bytes;
+  if (size < bytes) give_up(report);  // rounding overflowed
+  stream_handle(stream);              // raises for a stream that does not exist
+  collect_finished();
+  const PoolUse use = pool_for(stream);
+  Pool& pool = use.pool;
+  const auto try_free = [&]() -> Block* {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Block* block = find_free(pool, size, stream.id());
+    return block == nullptr ? nullptr : hand_out(block, bytes, alloc_config().max_split_size, usage);
+  };
+  if (Block* block = try_free()) return block;
+  const uint64_t largest = device_properties(device_).max_allocation;
+  if (largest != 0 && size > largest) {
+    report.largest_allocation = largest;
+    give_up(report);
+  }
+  collect_garbage(segment_size(size));
+  if (Block* block = from_driver(pool, bytes, size, segment_size(size), stream.id(), report, usage)) return block;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++statistics_.values().num_alloc_retries;
+  }
+  // Other threads may take what one try sets free: go on while there was something to set free.
+  constexpr int kMostTries = 64;
+  for (int i = 0; i < kMostTries; ++i) {
+    const bool waited = finish_waiting();
+    if (Block* block = try_free()) return block;
+    const bool released = release([](const Pool& p) { return p.references == 0; }, false, UINT64_MAX);
+    if (Block* block = from_driver(pool, bytes, size, segment_size(size), stream.id(), report, usage)) return block;
+    // A shared segment does not fit: what was asked still may.
+    if (segment_size(size) > size) {
+      if (Block* block = from_driver(pool, bytes, size, size, stream.id(), report, usage)) return block;
+    }
+    if (!waited && !released) break;
+  }
+  give_up(report);
+}
+
+Block* DeviceMemory::find_free(Pool& pool, size_t size, c10::StreamId stream) {
+  Arena& arena = pool.arena(stream);
+  const AllocConfig& config = alloc_config();
+  Block* block = arena.take_recent(size);
+  if (block == nullptr) block = arena.best_fit(size, config.max_split_size);
+  if (block == nullptr) {
+    arena.flush_recent();
+    block = arena.best_fit(size, config.max_split_size);
+  }
+  return block;
+}
+
+size_t DeviceMemory::segment_size(size_t size) const {
+  size_t wanted = kSmallSegment;
+  if (size > kSmallLimit) wanted = size < kMidLimit ? kMidSegment : (size + kLargeRound - 1) / kLargeRound * kLargeRound;
+  const uint64_t largest = device_properties(device_).max_allocation;
+  return largest != 0 && wanted > largest ? size : std::max(wanted, size);
+}
+
+// A block out of a new segment, or NULL if the driver or the limit has no room for one.
+Block* DeviceMemory::from_driver(Pool& pool, size_t bytes, size_t size, size_t segment_size, c10::StreamId stream, OutOfMemory& report,
+                                 Usage* usage) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    report.limited = limit_ - std::min(limit_, statistics_.reserved() + on_the_way_) < segment_size;
+    if (report.limited) return nullptr;
+    on_the_way_ += segment_size;
+  }
+  void* address = nullptr;
+  const auto arrived = [&] {
+    on_the_way_ -= segment_size;
+    return address != nullptr;
+  };
+  try {
+    address = source_.segment_alloc(device_, segment_size);
+  } catch (...) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    arrived();
+    throw;
+  }
+  if (address == nullptr) report.driver_text = last_error_text();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!arrived()) return nullptr;
+  const size_t max_split_size = alloc_config().max_split_size;
+  const bool oversize = size >= max_split_size;
+  Block* block = pool.add_segment(this, stream, reinterpret_cast<uint64_t>(address), segment_size, pool_kind(size), oversize);
+  block->freed_at = frees_;
+  block = block->segment->arena->cut(block, size, max_split_size);
+  return hand_out(block, bytes, max_split_size, usage);
+}
+
+void DeviceMemory::free(Block* block, Usage* usage) {
+  std::unique_ptr<std::vector<c10::Stream>> others;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    TORCH_CHECK(block->state == BlockState::used, "double free of ", block->pointer(), " on ", device_name(), ":",
+                static_cast<int>(device_));
+    const PoolKind kind = block->segment->kind;
+    const size_t size = block->size;
+    statistics_.given_back(kind, size, block->requested);
+    if (C10_UNLIKELY(block->oversize)) {
+      statistics_.oversize_given_back();
+      block->oversize = false;
+    }
+    *usage = {size, statistics_.allocated(), statistics_.reserved()};
+    if (C10_LIKELY(block->other_streams == nullptr)) {
+      statistics_.inactive(kind, size);
+      block->segment->arena->put_recent(block, ++frees_);
+      return;
+    }
+    block->state = BlockState::waiting;
+    others = std::move(block->other_streams);
+    ++in_hand_;
+  }
+  wait_for_others(block, *others);
+}
+
+// Gives idle segments of some pools back to the driver. The stream that owned their blocks may still work on them, and may be one that its
+// maker has destroyed meanwhile, so the whole device is waited for: what was free before the wait, and still is after it, is in no use.
+// Returns whether there was anything idle.
+bool DeviceMemory::release(const std::function<bool(const Pool&)>& which, bool large_only, uint64_t unused_since) {
+  // Other threads are about to give memory back, too: that takes a driver call or two.
+  bool progress = false;
+  for (; releasing_.load() != 0; std::this_thread::yield()) progress = true;
+  const auto for_each_idle = [&](const std::function<void(Pool&, Segment*)>& visit) {
+    const auto in = [&](Pool& pool) {
+      if (!which(pool)) return;
+      pool.flush_recent();
+      for (Segment* segment : pool.idle_segments(large_only, unused_since)) visit(pool, segment);
+    };
+    in(pool_);
+    for (auto& entry : private_pools_) in(*entry.second);
+  };
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    unused_since = std::min(unused_since, frees_);
+    bool any = false;
+    for_each_idle([&](Pool&, Segment*) { any = true; });
+    if (!any) return progress;
+  }
+  synchronize_device(device_);
+  std::vector<std::pair<uint64_t, size_t>> ranges;
+  {
+    // Forgotten before they are freed: the driver may give the address to another thread at once.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for_each_idle([&](Pool& pool, Segment* segment) {
+      ranges.emplace_back(segment->address, segment->size);
+      pool.remove(segment);
+    });
+    std::erase_if(private_pools_, [](const auto& entry) { return entry.second->references == 0 && entry.second->segments.empty(); });
+    ++releasing_;
+  }
+  for (const auto& [address, size] : ranges) source_.segment_free(device_, reinterpret_cast<void*>(address), size);
+  --releasing_;
+  return true;
+}
+
+void DeviceMemory::empty_cache(c10::MempoolId_t id) {
+  finish_waiting();
+  const bool all = id == c10::MempoolId_t{0, 0};
+  release([&](const Pool& pool) { return all ? pool.references == 0 : pool.id == id; }, false, UINT64_MAX);
+}
+
+// Before a new segment: while more than the threshold's share of the limit is reserved, segments unused for longer than the average go.
+void DeviceMemory::collect_garbage(size_t wanted) {
+  const double threshold = alloc_config().garbage_collection_threshold;
+  if (threshold == 0) return;
+  uint64_t unused_since = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const uint64_t total = device_properties(device_).total_memory;
+    const size_t limit = total == 0 ? limit_ : std::min<size_t>(limit_, total);
+    if (static_cast<double>(statistics_.reserved() + wanted) <= threshold * static_cast<double>(limit)) return;
+    pool_.flush_recent();
+    const auto idle = pool_.idle_segments(/*large_only=*/true, UINT64_MAX);
+    if (idle.empty()) return;
+    for (const Segment* segment : idle) unused_since += segment->first->freed_at;
+    unused_since /= idle.size();
+  }
+  release([](const Pool& pool) { return !pool.is_private(); }, true, unused_since);
+}
+
+void DeviceMemory::flush_recent() {
+  pool_.flush_recent();
+  for (auto& entry : private_pools_) entry.second->flush_recent();
+}
+
+void DeviceMemory::set_limit(double fraction, size_t total) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  fraction_ = fraction;
+  limit_ = fraction == 1 ? SIZE_MAX : static_cast<size_t>(fraction * static_cast<double>(total));
+}
+
+double DeviceMemory::fraction() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return fraction_;
+}
+
+size_t DeviceMemory::reserved() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return statistics_.reserved();
+}
+
+void DeviceMemory::give_up(OutOfMemory& report) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++statistics_.values().num_ooms;
+    flush_recent();
+    report.allocated = statistics_.allocated();
+    report.reserved = statistics_.reserved();
+    report.limit = limit_;
+    report.largest_free = pool_.largest_free();
+    for (const auto& entry : private_pools_) report.private_reserved += entry.second->reserved();
+  }
+  c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(report.asked), report.allocated, report.reserved, c10::Device(kDevice, device_));
+  throw_out_of_memory(device_, report, source_.getMemoryInfo(device_));
+}
+
+}  // namespace backplane::memory

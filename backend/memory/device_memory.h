@@ -1,0 +1,114 @@
+// memory/device_memory.h: one device's memory: hands out, takes back, waits for other streams, goes to the driver, and says why it could
+// not.
+#pragma once
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "memory/out_of_memory.h"
+#include "memory/pool.h"
+#include "memory/statistics.h"
+#include "runtime/event.h"
+
+namespace backplane {
+class CachingAllocator;
+}
+
+namespace backplane::memory {
+
+// What the profiler is told of, read under the lock.
+struct Usage {
+  size_t block = 0;
+  size_t allocated = 0;
+  size_t reserved = 0;
+};
+
+class DeviceMemory {
+ public:
+  using Filter = std::function<bool(const c10::Stream&)>;
+
+  DeviceMemory(CachingAllocator& source, c10::DeviceIndex device) : source_(source), device_(device), pool_({0, 0}, statistics_) {}
+
+  c10::DeviceIndex device() const { return device_; }
+
+  Block* allocate(size_t bytes, const c10::Stream& stream, Usage* usage);
+  void free(Block* block, Usage* usage);
+  void record_stream(Block* block, const c10::Stream& stream);
+
+  void empty_cache(c10::MempoolId_t pool);
+  void set_limit(double fraction, size_t total);
+  double fraction();
+
+  Statistics::Values statistics();
+  void reset_accumulated();
+  void reset_peak();
+  size_t reserved();
+  void snapshot(std::vector<c10::CachingDeviceAllocator::SegmentInfo>& out);
+
+  void begin_allocate_to_pool(c10::MempoolId_t pool, Filter filter);
+  void end_allocate_to_pool(c10::MempoolId_t pool);
+  void release_pool(c10::MempoolId_t pool);
+
+ private:
+  // A freed block that another stream still uses: the event is that stream's.
+  struct Waiting {
+    PooledEvent event;
+    c10::Stream stream;
+    Block* block;
+  };
+  struct Route {
+    c10::MempoolId_t pool;
+    Filter filter;
+  };
+  // The pool of one allocation: a private one cannot go meanwhile.
+  struct PoolUse {
+    PoolUse(DeviceMemory& memory, Pool& used);  // under the lock
+    PoolUse(const PoolUse&) = delete;
+    ~PoolUse();
+    DeviceMemory& owner;
+    Pool& pool;
+  };
+
+  Block* hand_out(Block* block, size_t bytes, size_t max_split_size, Usage* usage);
+  Block* allocate_slow(size_t bytes, size_t size, const c10::Stream& stream, Usage* usage);
+  Block* find_free(Pool& pool, size_t size, c10::StreamId stream);
+  Block* from_driver(Pool& pool, size_t bytes, size_t size, size_t segment_size, c10::StreamId stream, OutOfMemory& report, Usage* usage);
+  size_t segment_size(size_t size) const;
+  PoolUse pool_for(const c10::Stream& stream);
+  [[noreturn]] void give_up(OutOfMemory& report);
+
+  void wait_for_others(Block* block, const std::vector<c10::Stream>& streams);
+  void collect_finished();
+  bool finish_waiting();
+  void other_stream_done(Block* block);
+
+  void collect_garbage(size_t wanted);
+  bool release(const std::function<bool(const Pool&)>& which, bool large_only, uint64_t unused_since);
+  void flush_recent();
+
+  CachingAllocator& source_;
+  const c10::DeviceIndex device_;
+
+  std::mutex mutex_;  // over everything below; never held over a driver call
+  Statistics statistics_;
+  Pool pool_;
+  std::map<c10::MempoolId_t, std::unique_ptr<Pool>> private_pools_;
+  std::shared_ptr<const std::vector<Route>> routes_;  // NULL while nothing is allocated to a private pool
+  std::deque<Waiting> waiting_;                       // in the order of the frees
+  double fraction_ = 1;                               // of the device's memory: the limit below
+  size_t limit_ = SIZE_MAX;                           // of reserved bytes
+  size_t on_the_way_ = 0;                             // being allocated by the driver now
+  uint64_t frees_ = 0;                                // so far: the clock of Block::freed_at
+  std::atomic<int> releasing_{0};                     // threads that give segments to the driver now
+  std::atomic<int> in_hand_{0};                       // threads with blocks that are, or will be, in waiting_
+};
+
+}  // namespace backplane::memory

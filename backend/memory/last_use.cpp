@@ -1,0 +1,27 @@
+// memory/last_use.cpp: records and asks events without ever throwing.
+#include "memory/last_use.h"
+
+#include "runtime/driver.h"
+
+namespace backplane::memory {
+
+PooledEvent last_use(const c10::Stream& stream) noexcept {
+  try {
+    PooledEvent event = pooled_event(stream.device_index());
+    event->record(stream);
+    return event;
+  } catch (const std::exception&) {
+    call_noexcept<&bp_driver::synchronize>(stream.device_index(), BP_NO_TIMEOUT);
+    return PooledEvent(new Event());  // never recorded is done
+  }
+}
+
+bool is_over(const Event& last_use) noexcept {
+  try {
+    return last_use.query();
+  } catch (...) {
+    return true;
+  }
+}
+
+}  // namespace backplane::memory

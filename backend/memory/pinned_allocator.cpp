@@ -1,0 +1,192 @@
+// memory/pinned_allocator.cpp: PyTorch's host cache over the driver's host_alloc, and the intervals that answer is_pinned.
+//
+// Note [Host frees]: PyTorch's cache calls free_block under its locks. Ours only takes note there; the memory goes back to the driver when
+// the call that caused it (empty_cache, free, allocate) has given its locks up.
+#include "memory/pinned_allocator.h"
+
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <vector>
+
+#include "memory/last_use.h"
+#include "memory/out_of_memory.h"
+#include "runtime/compat.h"
+#include "runtime/device.h"
+#include "runtime/driver.h"
+#include "runtime/event.h"
+#include "runtime/options.h"
+#include "runtime/slots.h"
+#include "runtime/stream.h"
+
+namespace backplane {
+namespace pinned_impl {
+
+// Which addresses are pinned. No driver call under its lock.
+class Intervals {
+ public:
+  static Intervals& instance() {
+    static auto* intervals = new Intervals();
+    return *intervals;
+  }
+  void add(void* begin, size_t bytes) {
+    const std::unique_lock<std::shared_mutex> lock(mutex_);
+    ranges_[reinterpret_cast<uintptr_t>(begin)] = bytes;
+  }
+  void remove(void* begin) {
+    const std::unique_lock<std::shared_mutex> lock(mutex_);
+    ranges_.erase(reinterpret_cast<uintptr_t>(begin));
+  }
+  // Start of the block that holds the address, or NULL.
+  void* find(const void* ptr) const {
+    const auto address = reinterpret_cast<uintptr_t>(ptr);
+    const std::shared_lock<std::shared_mutex> lock(mutex_);
+    auto next = ranges_.upper_bound(address);
+    if (next == ranges_.begin()) return nullptr;
+    --next;
+    return address - next->first < next->second ? reinterpret_cast<void*>(next->first) : nullptr;
+  }
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::map<uintptr_t, size_t> ranges_;
+};
+
+using Block = at::HostBlock<c10::Stream>;
+using Cache = at::CachingHostAllocatorImpl<c10::Stream, PooledEvent, Block>;
+
+class PinnedCache : public Cache {
+ public:
+  std::pair<void*, void*> allocate(size_t bytes) override {
+    open_driver();  // a cached block is no use in a forked child, or after close
+    auto result = Cache::allocate(bytes);
+    give_back();
+    return result;
+  }
+
+  void free(void* ctx) override {
+    if (driver_if_open() == nullptr) return;
+    Cache::free(ctx);
+    give_back();
+  }
+
+  void empty_cache() override {
+    if (driver_if_open() == nullptr) return;
+    Cache::empty_cache();
+    give_back();
+  }
+
+  void copy_data(void* dest, const void* src, size_t bytes) const override { std::memcpy(dest, src, bytes); }
+
+ private:
+  // The base class calls these; older ones do not have the last two.
+  void allocate_host_memory(size_t bytes, void** out) override {
+    const auto begin = std::chrono::steady_clock::now();
+    int32_t status = host_alloc(bytes, out);
+    if (status == BP_OUT_OF_MEMORY) {
+      empty_cache();
+      status = host_alloc(bytes, out);
+    }
+    if (status == BP_OUT_OF_MEMORY) {
+      const at::HostStats stats = getStats();
+      C10_THROW_ERROR(OutOfMemoryError,
+                      std::string("out of pinned host memory. Tried to allocate ") + memory::format_bytes(bytes) + "; this process has " +
+                          memory::format_bytes(static_cast<size_t>(stats.allocated_bytes.current)) +
+                          " pinned. The driver says: " + last_error_text() +
+                          ". Pin less memory (DataLoader: pin_memory, prefetch_factor), or raise the system's limit of locked memory.");
+    }
+    if (status != BP_OK) throw_status(status, "host_alloc", -1, last_error_text());
+    Intervals::instance().add(*out, bytes);
+    const std::lock_guard<std::mutex> lock(stats_.timing_mutex_);
+    stats_.host_alloc_time.increase(microseconds_since(begin));
+  }
+
+  // See Note [Host frees].
+  void free_block(Block* block) override {
+    Intervals::instance().remove(block->ptr_);
+    const std::lock_guard<std::mutex> lock(doomed_mutex_);
+    doomed_.push_back(block->ptr_);
+  }
+
+  void record_stream(std::optional<std::vector<PooledEvent>>& events, c10::Stream stream) override {
+    events->push_back(memory::last_use(stream));
+  }
+
+  bool query_event(PooledEvent& event) override { return memory::is_over(*event); }
+  c10::Stream get_current_stream() const BACKPLANE_OVERRIDE_IF_PRESENT { return current_stream(); }
+  bool stream_is_capturing(c10::Stream) const BACKPLANE_OVERRIDE_IF_PRESENT { return false; }
+
+  static int32_t host_alloc(size_t bytes, void** out) {
+    const Driver& driver = open_driver();
+    return driver.table.host_alloc(driver.table.self, bytes, 0u, out);
+  }
+
+  static int64_t microseconds_since(std::chrono::steady_clock::time_point begin) {
+    return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+  void give_back() {
+    std::vector<void*> doomed;
+    {
+      const std::lock_guard<std::mutex> lock(doomed_mutex_);
+      if (C10_LIKELY(doomed_.empty())) return;
+      doomed.swap(doomed_);
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    const Driver& driver = open_driver();
+    for (void* ptr : doomed) {
+      const int32_t status = driver.table.host_free(driver.table.self, ptr);
+      if (status != BP_OK) log_status(status, "host_free", -1, last_error_text());
+    }
+    const std::lock_guard<std::mutex> lock(stats_.timing_mutex_);
+    stats_.host_free_time.increase(microseconds_since(begin));
+  }
+
+  std::mutex doomed_mutex_;
+  std::vector<void*> doomed_;
+};
+
+void deleter(void* ctx);
+
+class PinnedAllocator final : public at::CachingHostAllocatorInterface<PinnedCache, deleter> {};
+
+// Never destroyed: pinned tensors may outlive static destructors.
+PinnedAllocator& instance() {
+  static auto* allocator = new PinnedAllocator();
+  return *allocator;
+}
+
+void deleter(void* ctx) { instance().free(ctx); }
+
+namespace {
+
+const bool registered = [] {
+  at::setHostAllocator(kDevice, &instance(), 0);
+  slots().pinned_allocator.core = []() -> c10::Allocator* { return &pinned_allocator(); };
+  slots().is_pinned.core = &is_pinned;
+  return true;
+}();
+
+}  // namespace
+}  // namespace pinned_impl
+
+at::HostAllocator& pinned_allocator() { return pinned_impl::instance(); }
+
+bool is_pinned(const void* ptr) {
+  const Driver* driver = driver_if_open();
+  if (ptr == nullptr || driver == nullptr) return false;
+  if (pinned_impl::Intervals::instance().find(ptr) != nullptr) return true;
+  if (driver->table.pointer_info == nullptr) return false;
+  bp_pointer_info info{};
+  info.struct_size = sizeof(info);
+  return driver->table.pointer_info(driver->table.self, reinterpret_cast<uint64_t>(ptr), &info) == BP_OK && info.pinned == 1;
+}
+
+bool record_pinned(const void* ptr, void* ctx, const c10::Stream& stream) {
+  void* block = pinned_impl::Intervals::instance().find(ptr);
+  return block != nullptr && pinned_allocator().record_event(block, ctx, stream);
+}
+
+}  // namespace backplane

@@ -1,0 +1,22 @@
+// memory/pinned_allocator.h: page-locked host memory, from which the driver copies asynchronously; cached, reused when its copies are done.
+//
+// The allocator is PyTorch's own host cache over the driver's host_alloc, registered for the device: at::getHostAllocator(kDevice) gives
+// its record_event, empty_cache and statistics, and torch.accelerator's host memory functions work. Opens the driver at the first
+// allocation.
+#pragma once
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <c10/core/Stream.h>
+
+namespace backplane {
+
+at::HostAllocator& pinned_allocator();
+
+// Whether the address lies in pinned memory: of this allocator, or of the driver's knowledge (host_register). Never opens the driver.
+bool is_pinned(const void* ptr);
+
+// Keeps the pinned block that holds ptr from being reused until the stream's work so far is done. ptr may point into the block; ctx is the
+// storage's DataPtr context or NULL. False if the memory is not this allocator's.
+bool record_pinned(const void* ptr, void* ctx, const c10::Stream& stream);
+
+}  // namespace backplane

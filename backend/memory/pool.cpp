@@ -1,0 +1,60 @@
+// memory/pool.cpp: segments in and out of a pool.
+#include "memory/pool.h"
+
+#include <algorithm>
+
+#include "memory/block_index.h"
+
+namespace backplane::memory {
+
+Block* Pool::add_segment(DeviceMemory* owner, c10::StreamId stream, uint64_t address, size_t size, PoolKind kind, bool oversize) {
+  auto segment = std::make_unique<Segment>();
+  segment->owner = owner;
+  segment->arena = &arena(stream);
+  segment->address = address;
+  segment->size = size;
+  segment->kind = kind;
+  segment->oversize = oversize;
+  statistics.segment_added(kind, size, id, oversize);
+  Block* block = BlockIndex::instance().create(address);
+  block->size = size;
+  block->segment = segment.get();
+  segment->first = block;
+  segments.emplace(address, std::move(segment));
+  return block;
+}
+
+void Pool::flush_recent() {
+  for (auto& entry : arenas) entry.second->flush_recent();
+}
+
+std::vector<Segment*> Pool::idle_segments(bool large_only, uint64_t unused_since) const {
+  std::vector<Segment*> idle;
+  for (const auto& entry : segments) {
+    const Block* block = entry.second->first;
+    if (block->state != BlockState::free || block->is_split() || block->freed_at > unused_since) continue;
+    if (!large_only || entry.second->kind == PoolKind::large) idle.push_back(entry.second.get());
+  }
+  return idle;
+}
+
+void Pool::remove(Segment* segment) {
+  segment->arena->remove_free(segment->first);
+  statistics.segment_removed(segment->kind, segment->size, id, segment->oversize);
+  BlockIndex::instance().remove(segment->first);
+  segments.erase(segment->address);
+}
+
+size_t Pool::reserved() const {
+  size_t sum = 0;
+  for (const auto& entry : segments) sum += entry.second->size;
+  return sum;
+}
+
+size_t Pool::largest_free() const {
+  size_t largest = 0;
+  for (const auto& entry : arenas) largest = std::max(largest, entry.second->largest_free());
+  return largest;
+}
+
+}  // namespace backplane::memory

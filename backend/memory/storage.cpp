@@ -1,0 +1,75 @@
+// memory/storage.cpp: the StorageImpl factory registered for the device, and storage resize.
+#include "memory/storage.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "runtime/device.h"
+
+namespace backplane {
+namespace storage_impl {
+namespace {
+
+std::atomic<uint64_t> created{0};
+
+c10::intrusive_ptr<c10::StorageImpl> create_core(c10::StorageImpl::use_byte_size_t use_byte_size, c10::SymInt bytes, c10::DataPtr data,
+                                                 c10::Allocator* allocator, bool resizable) {
+  // A null pointer that already names a device of ours is an empty storage there.
+  if (data != nullptr || data.device().type() == kDevice) {
+    return c10::make_intrusive<c10::StorageImpl>(use_byte_size, std::move(bytes), std::move(data), allocator, resizable);
+  }
+  return c10::make_intrusive<c10::StorageImpl>(use_byte_size, bytes, allocator, resizable);
+}
+
+c10::intrusive_ptr<c10::StorageImpl> create(c10::StorageImpl::use_byte_size_t use_byte_size, c10::SymInt bytes, c10::DataPtr data,
+                                            c10::Allocator* allocator, bool resizable) {
+  created.fetch_add(1, std::memory_order_relaxed);
+  return storage_factory().get()(use_byte_size, std::move(bytes), std::move(data), allocator, resizable);
+}
+
+// The current device for as long as this lives.
+struct OnDevice {
+  explicit OnDevice(c10::DeviceIndex device) : previous(exchange_device(device)) {}
+  OnDevice(const OnDevice&) = delete;
+  ~OnDevice() { set_device_noexcept(previous); }
+  c10::DeviceIndex previous;
+};
+
+const bool registered = [] {
+  storage_factory().core = &create_core;
+  c10::SetStorageImplCreate(kDevice, &create);
+  slots().resize_storage.core = &resize_storage;
+  return true;
+}();
+
+}  // namespace
+}  // namespace storage_impl
+
+Slot<c10::StorageImplCreateHelper>& storage_factory() {
+  static Slot<c10::StorageImplCreateHelper> slot;
+  return slot;
+}
+
+uint64_t storages_created() { return storage_impl::created.load(std::memory_order_relaxed); }
+
+c10::Storage new_storage(size_t bytes) {
+  c10::Allocator* allocator = c10::GetAllocator(kDevice);
+  return c10::Storage(storage_impl::create(c10::StorageImpl::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)),
+                                           allocator->allocate(bytes), allocator, /*resizable=*/true));
+}
+
+void resize_storage(const c10::Storage& storage, size_t bytes) {
+  c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+  TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
+  c10::Allocator* allocator = impl->allocator();
+  TORCH_CHECK(allocator != nullptr, "Trying to resize storage without an allocator");
+  const c10::Device device = impl->device();
+  const storage_impl::OnDevice guard(device.index());
+  c10::DataPtr data = allocator->allocate(bytes);
+  const size_t kept = std::min(bytes, impl->nbytes());
+  if (kept != 0 && impl->data() != nullptr) allocator->copy_data(data.get(), impl->data(), kept);
+  impl->set_data_ptr_noswap(std::move(data));
+  impl->set_nbytes(bytes);
+}
+
+}  // namespace backplane

@@ -1,0 +1,25 @@
+// memory/storage.h: how the device's storages are made and resized, and where a vendor puts its own StorageImpl.
+#pragma once
+
+#include <c10/core/Storage.h>
+#include <c10/core/StorageImpl.h>
+
+#include <cstdint>
+
+#include "runtime/slots.h"
+
+namespace backplane {
+
+// A vendor's StorageImpl subclass: storage_factory().vendor = my_create. `data` may be null: then the factory allocates.
+Slot<c10::StorageImplCreateHelper>& storage_factory();
+
+// Storages made by the factory so far, in this process.
+uint64_t storages_created();
+
+// A resizable storage of `bytes` on the current device, made by the factory.
+c10::Storage new_storage(size_t bytes);
+
+// Grows or shrinks to `bytes` on the current stream of the storage's device; keeps the old bytes, new ones are undefined.
+void resize_storage(const c10::Storage& storage, size_t bytes);
+
+}  // namespace backplane

@@ -1,0 +1,178 @@
+"""The caching allocator as programs use it: streams, threads, running out of memory, the end of the interpreter."""
+
+import gc
+import threading
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def empty(device_module):
+    """Everything of earlier tests given back."""
+    gc.collect()
+    device_module.synchronize()
+    device_module.empty_cache()
+    return device_module
+
+
+def test_E03_allocate_and_free_do_not_grow(empty, device):
+    reserved = 0
+    for i in range(300):
+        torch.empty(1000 + i, device=device)
+        if i == 10:
+            reserved = empty.memory_reserved()
+    assert empty.memory_reserved() == reserved
+
+
+def test_E03_no_elements_take_no_memory_and_know_their_device(empty, device):
+    before = empty.memory_allocated()
+    x = torch.empty(0, 5, device=device)
+    assert x.device == device
+    assert x.untyped_storage().data_ptr() == 0
+    assert empty.memory_allocated() == before
+
+
+@pytest.mark.parametrize("index", ["9", "127"])
+def test_E05_an_index_out_of_range_is_refused(device, name, index):
+    with pytest.raises(RuntimeError, match=f"invalid device index {index}"):
+        torch.empty(1, device=f"{name}:{index}")
+
+
+@pytest.mark.requires("streams")
+def test_what_other_streams_still_read_is_not_reused(empty, device):
+    """Tensors are dropped while a stream of their own copies them; recorded, their contents arrive whole."""
+    streams = [empty.Stream() for _ in range(3)]
+    generator = torch.Generator().manual_seed(0)
+    expected, results = [], []
+    for i in range(200):
+        stream = streams[i % 3]
+        host = torch.randint(0, 1 << 30, (int(torch.randint(1, 20000, (), generator=generator)),), generator=generator)
+        source = host.to(device)
+        stream.wait_stream(empty.current_stream())
+        with torch.accelerator.device_index(device.index), stream:
+            copy = source.clone()
+        source.record_stream(stream)
+        del source
+        torch.full((len(host),), -1, device=device)  # takes the memory, if it may
+        expected.append(host)
+        results.append(copy)
+    empty.synchronize()
+    for host, copy in zip(expected, results, strict=True):
+        assert torch.equal(copy.cpu(), host)
+
+
+def test_threads_free_what_others_made(empty, device):
+    before = empty.memory_allocated()
+    tensors = [torch.full((5000,), i, device=device) for i in range(50)]
+    wrong = []
+
+    def work(mine):
+        while mine:
+            tensor = mine.pop()
+            value = int(tensor[0].cpu())
+            if not bool((tensor.cpu() == value).all()):
+                wrong.append(value)
+            torch.full((5000,), -1, device=device)
+
+    workers = [threading.Thread(target=work, args=(tensors[i::4],)) for i in range(4)]
+    del tensors
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    workers.clear()
+    gc.collect()
+    assert wrong == []
+    assert empty.memory_allocated() == before
+
+
+def test_a_step_that_ran_out_of_memory_can_be_repeated_smaller(empty, device):
+    total = empty.mem_get_info()[1]
+    empty.set_per_process_memory_fraction((64 << 20) / total)
+    try:
+        kept = torch.arange(1000, device=device)
+        with pytest.raises(torch.OutOfMemoryError) as error:
+            [torch.empty(10 << 20, dtype=torch.uint8, device=device) for _ in range(10)]
+        for words in ("Tried to allocate 10.00 MiB", "in total", "allocated", "largest free block", "memory fraction"):
+            assert words in str(error.value)
+        del error
+        gc.collect()
+        parts = [torch.empty(5 << 20, dtype=torch.uint8, device=device) for _ in range(10)]
+        assert len({part.data_ptr() for part in parts}) == 10
+        assert torch.equal(kept.cpu(), torch.arange(1000))
+    finally:
+        empty.set_per_process_memory_fraction(1.0)
+
+
+def test_the_profiler_sees_allocations(empty, device):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        x = torch.empty(1 << 20, dtype=torch.uint8, device=device)
+        del x
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]" and e.nbytes() != 0]
+    assert [e.nbytes() for e in events if abs(e.nbytes()) == 1 << 20] == [1 << 20, -(1 << 20)]
+
+
+def test_wrong_settings_name_the_known_ones(run_in_process, backend_package, name):
+    variable = f"{name.upper()}_ALLOC_CONF"
+    code = f"import {backend_package.__name__}, torch; torch.empty(1, device='{name}')"
+    done = run_in_process(code, env={variable: "expandable_segments:True"}, check=False)
+    assert done.returncode != 0
+    assert "ValueError" in done.stderr
+    assert "'expandable_segments' is not known" in done.stderr
+    assert "max_split_size_mb, garbage_collection_threshold, roundup_power2_divisions" in done.stderr
+    run_in_process(code, env={variable: "max_split_size_mb:64,roundup_power2_divisions:[256:1,>:4]"})
+
+
+def test_tensors_that_outlive_the_interpreter_are_no_trouble(run_in_process, backend_package, name):
+    done = run_in_process(
+        f"""
+        import sys, threading, torch, {backend_package.__name__}
+        x = torch.ones(1000, device="{name}")
+        sys.modules["kept"] = [x, torch.ones(10).pin_memory()]
+        class Late:
+            def __del__(self, free=x.clone()):
+                del free
+        late = Late()
+        late.itself = late
+        threading.Thread(target=lambda: torch.ones(5, device="{name}")).start()
+        print("end")
+        """
+    )
+    assert done.stdout == "end\n"
+    assert done.stderr == ""
+
+
+@pytest.mark.requires("host_view")
+def test_E46_a_host_view_shares_memory_and_owns_nothing(empty, device):
+    from torch_backplane import _backend
+
+    before = empty.memory_allocated()
+    source = torch.arange(12.0, device=device).reshape(3, 4)
+    view = _backend.C.host_view(source.t())
+    assert view.device.type == "cpu"
+    assert torch.equal(view, torch.arange(12.0).reshape(3, 4).t())
+    view[0, 0] = 7
+    assert source[0, 0].item() == 7
+    del source
+    assert empty.memory_allocated() == before + 512
+    other = torch.full((12,), -1.0, device=device)
+    assert view[1, 2].item() == 9
+    del view, other
+    assert empty.memory_allocated() == before
+
+
+def test_E46_without_a_host_view_it_is_refused(run_in_process, backend_package, name):
+    done = run_in_process(
+        f"""
+        import torch, {backend_package.__name__}
+        from torch_backplane import _backend
+        torch.empty(1, device="{name}")
+        _backend.C.host_view(torch.ones(3, device="{name}"))
+        """,
+        options="kind=discrete",
+        env={f"{name.upper()}_DRIVER": None},
+        check=False,
+    )
+    assert "NotImplementedError" in done.stderr
+    assert "copy with .cpu()" in done.stderr
