@@ -1,0 +1,125 @@
+// random/generator.cpp: PhiloxGenerator, the default generator of each device, and how operators take numbers from them.
+#include "random/generator.h"
+
+#include <ATen/EmptyTensor.h>
+#include <c10/core/ScalarType.h>
+
+#include <array>
+#include <cstring>
+#include <mutex>
+
+#include "runtime/slots.h"
+
+namespace backplane {
+
+PhiloxGenerator::PhiloxGenerator(c10::DeviceIndex device)
+    : c10::GeneratorImpl(c10::Device(kDevice, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
+
+void PhiloxGenerator::set_current_seed(uint64_t seed) {
+  seed_ = seed;
+  offset_ = 0;
+}
+
+uint64_t PhiloxGenerator::seed() {
+  const uint64_t random = c10::detail::getNonDeterministicRandom(/*is_cuda=*/true);  // all 64 bits
+  set_current_seed(random);
+  return random;
+}
+
+void PhiloxGenerator::set_offset(uint64_t offset) {
+  TORCH_CHECK_VALUE(offset % 4 == 0, "The offset of a Philox generator must be a multiple of 4, got ", offset, ".");
+  offset_ = offset;
+}
+
+void PhiloxGenerator::set_state(const c10::TensorImpl& state) {
+  at::detail::check_rng_state(state);
+  std::array<uint64_t, 2> words{0, 0};
+  const auto bytes = static_cast<size_t>(state.numel());
+  TORCH_CHECK_VALUE(bytes == sizeof(words) || bytes == sizeof(uint64_t), "The state of a generator on ", device(),
+                    " has 16 bytes (seed, offset) or 8 (seed), got ", bytes, ". Pass what get_state() of such a generator returned.");
+  std::memcpy(words.data(), state.data(), bytes);
+  const uint64_t old_seed = seed_;
+  const uint64_t old_offset = offset_;
+  try {
+    set_current_seed(words[0]);
+    set_offset(words[1]);
+  } catch (...) {
+    seed_ = old_seed;
+    offset_ = old_offset;
+    throw;
+  }
+}
+
+c10::intrusive_ptr<c10::TensorImpl> PhiloxGenerator::get_state() const {
+  const std::array<uint64_t, 2> words{current_seed(), get_offset()};
+  at::TensorBase state = at::detail::empty_cpu({static_cast<int64_t>(sizeof(words))}, c10::ScalarType::Byte);
+  std::memcpy(state.mutable_data_ptr(), words.data(), sizeof(words));
+  return state.getIntrusivePtr();
+}
+
+PhiloxState PhiloxGenerator::take(uint64_t count) {
+  PhiloxState state;
+  state.seed = seed_;
+  state.offset = offset_;
+  offset_ += (count + 3) / 4 * 4;
+  return state;
+}
+
+PhiloxGenerator* PhiloxGenerator::clone_impl() const {
+  auto copy = c10::make_intrusive<PhiloxGenerator>(device().index());
+  copy->seed_ = seed_;
+  copy->offset_ = offset_;
+  return copy.release();
+}
+
+namespace random_impl {
+namespace {
+
+at::Generator make_generator(c10::DeviceIndex device) { return at::make_generator<PhiloxGenerator>(resolve_device(device)); }
+
+// One per device, made at its first use with a non-deterministic seed, and never destroyed: references to it are handed out.
+const at::Generator& default_generator(c10::DeviceIndex device) {
+  struct Entry {
+    std::once_flag made;
+    at::Generator generator;
+  };
+  static auto* const entries = new std::array<Entry, kMaxDevices>();
+  Entry& entry = entries->at(resolve_device(device));
+  std::call_once(entry.made, [&] {
+    at::Generator generator = slots().make_generator.get()(resolve_device(device));
+    generator.seed();
+    entry.generator = generator;
+  });
+  return entry.generator;
+}
+
+struct Register {
+  Register() {
+    slots().make_generator.core = make_generator;
+    slots().default_generator.core = default_generator;
+  }
+};
+const Register plug;
+
+}  // namespace
+}  // namespace random_impl
+
+PhiloxState philox_state(const std::optional<at::Generator>& generator, c10::DeviceIndex device, uint64_t count) {
+  const bool given = generator.has_value() && generator->defined();
+  const at::Generator chosen = given ? *generator : slots().default_generator.get()(device);
+  TORCH_CHECK(chosen.device().type() == kDevice, "Expected a '", c10::Device(kDevice).str(), "' generator but found one on '",
+              chosen.device().str(), "'. Make it with torch.Generator(device='", c10::Device(kDevice).str(), "').");
+  auto* const philox = dynamic_cast<PhiloxGenerator*>(chosen.unsafeGetGeneratorImpl());
+  TORCH_CHECK_NOT_IMPLEMENTED(philox != nullptr, "This operator takes its numbers from a Philox generator, but the generator on ",
+                              chosen.device().str(), " is of a class that does not derive from backplane::PhiloxGenerator.");
+  const std::lock_guard<std::mutex> lock(philox->mutex_);
+  return philox->take(count);
+}
+
+std::pair<uint64_t, uint64_t> reserve(const std::optional<at::Generator>& generator, c10::DeviceIndex device, uint64_t count) {
+  const PhiloxState state = philox_state(generator, device, count);
+  TORCH_CHECK(!state.in_graph(), "A random operator that is computed on the host cannot be recorded into a graph.");
+  return {state.seed, state.offset};
+}
+
+}  // namespace backplane

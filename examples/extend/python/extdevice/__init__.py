@@ -1,0 +1,9 @@
+"""extdevice: the SDK's simulated device with every part of the core replaced that can be, for examples and tests."""
+
+import torch  # noqa: F401
+
+from torch_backplane import _setup
+
+_setup.setup(__name__)
+
+from torch_backplane.device import *  # noqa: E402, F403

@@ -1,0 +1,205 @@
+"""Device generators: contract rows E32, E34, E36, E37."""
+
+import pickle
+import struct
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+
+def draw(device, generator=None, count=64):
+    return torch.empty(count, device=device).uniform_(generator=generator).cpu()
+
+
+def words(state):
+    return struct.unpack("=QQ", bytes(state.tolist()))
+
+
+def test_e34_a_generator_is_of_its_device_and_has_the_default_seed(device):
+    generator = torch.Generator(device=device)
+    assert generator.device == torch.device(device.type, torch.accelerator.current_device_index())
+    assert generator.initial_seed() == torch._C.default_generator.__class__().initial_seed() == 67280421310721
+    assert generator.manual_seed(3) is generator
+    assert generator.initial_seed() == 3
+
+
+def test_e34_an_index_that_does_not_exist_is_refused(device):
+    with pytest.raises(RuntimeError, match="invalid device"):
+        torch.Generator(device=f"{device.type}:{torch.accelerator.device_count()}")
+
+
+def test_e34_the_state_is_seed_and_offset(device):
+    generator = torch.Generator(device=device).manual_seed(2**63 + 5)
+    state = generator.get_state()
+    assert (state.dtype, state.device.type, tuple(state.shape)) == (torch.uint8, "cpu", (16,))
+    assert words(state) == (2**63 + 5, 0)
+    generator.set_offset(12)
+    assert words(generator.get_state()) == (2**63 + 5, 12)
+    assert generator.get_offset() == 12
+
+
+def test_e34_setting_a_state_repeats_the_numbers(device):
+    generator = torch.Generator(device=device).manual_seed(8)
+    draw(device, generator)
+    state = generator.get_state()
+    first = draw(device, generator)
+    assert not torch.equal(first, draw(device, generator))
+    generator.set_state(state)
+    assert torch.equal(first, draw(device, generator))
+
+
+def test_e34_a_state_of_the_seed_alone_starts_at_zero(device):
+    generator = torch.Generator(device=device)
+    generator.set_offset(8)
+    generator.set_state(torch.tensor(list(struct.pack("=Q", 77)), dtype=torch.uint8))
+    assert (generator.initial_seed(), generator.get_offset()) == (77, 0)
+
+
+def test_e34_a_wrong_state_is_refused_and_changes_nothing(device):
+    generator = torch.Generator(device=device).manual_seed(4)
+    before = generator.get_state()
+    with pytest.raises(ValueError, match=r"has 16 bytes \(seed, offset\) or 8 \(seed\), got 5"):
+        generator.set_state(torch.zeros(5, dtype=torch.uint8))
+    with pytest.raises(TypeError, match=r"must be a torch\.ByteTensor"):
+        generator.set_state(torch.zeros(16))
+    with pytest.raises(ValueError, match="multiple of 4, got 6"):
+        generator.set_state(torch.tensor(list(struct.pack("=QQ", 77, 6)), dtype=torch.uint8))
+    with pytest.raises(ValueError, match="multiple of 4, got 2"):
+        generator.set_offset(2)
+    assert torch.equal(before, generator.get_state())
+
+
+def test_e34_seeding_starts_the_sequence_anew(device):
+    generator = torch.Generator(device=device).manual_seed(4)
+    first = draw(device, generator)
+    assert generator.get_offset() > 0
+    generator.manual_seed(4)
+    assert generator.get_offset() == 0
+    assert torch.equal(first, draw(device, generator))
+
+
+def test_e34_a_clone_goes_its_own_way_from_the_same_place(device):
+    generator = torch.Generator(device=device).manual_seed(6)
+    draw(device, generator)
+    clone = generator.clone_state()
+    assert torch.equal(clone.get_state(), generator.get_state())
+    first = draw(device, generator)
+    assert not torch.equal(clone.get_state(), generator.get_state())
+    assert torch.equal(first, draw(device, clone))
+
+
+def test_e34_a_generator_can_be_pickled(device):
+    generator = torch.Generator(device=device).manual_seed(6)
+    draw(device, generator)
+    copy = pickle.loads(pickle.dumps(generator))
+    assert copy.device == generator.device
+    assert torch.equal(draw(device, generator), draw(device, copy))
+
+
+def test_e34_seed_is_not_deterministic(device):
+    generator = torch.Generator(device=device)
+    seeds = {generator.seed() for _ in range(4)}
+    assert len(seeds) == 4
+    assert generator.initial_seed() in seeds
+
+
+def test_e32_factories_take_a_device_generator(device):
+    generator = torch.Generator(device=device)
+    for make in (torch.rand, torch.randn):
+        first = make(100, device=device, generator=generator.manual_seed(1))
+        assert first.device.type == device.type
+        again = make(100, device=device, generator=generator.manual_seed(1))
+        other = make(100, device=device, generator=generator.manual_seed(2))
+        assert torch.equal(first.cpu(), again.cpu())
+        assert not torch.equal(first.cpu(), other.cpu())
+    shuffled = torch.randperm(50, device=device, generator=generator.manual_seed(1))
+    assert sorted(shuffled.tolist()) == list(range(50))
+
+
+def test_e32_drawing_moves_the_generator(device):
+    generator = torch.Generator(device=device).manual_seed(1)
+    draw(device, generator)
+    once = generator.get_offset()
+    assert once > 0
+    assert once % 4 == 0
+    draw(device, generator)
+    assert generator.get_offset() > once
+
+
+def test_e32_a_cpu_generator_is_refused(device):
+    with pytest.raises(RuntimeError, match="generator"):
+        torch.empty(4, device=device).uniform_(generator=torch.Generator())
+
+
+def test_e32_threads_never_share_a_range(device):
+    generator = torch.Generator(device=device).manual_seed(1)
+    draw(device, generator)
+    one = generator.get_offset()
+    generator.manual_seed(1)
+    with ThreadPoolExecutor(4) as threads:
+        drawn = list(threads.map(lambda _: draw(device, generator), range(40)))
+    assert generator.get_offset() == 40 * one
+    assert len({tuple(numbers.tolist()) for numbers in drawn}) == 40
+
+
+@pytest.mark.requires("multi_device")
+def test_e36_each_index_has_its_own_default_generator(device, device_module):
+    states = device_module.get_rng_state_all()
+    try:
+        device_module.manual_seed_all(1)
+        draw(f"{device.type}:0")
+        zero, one = device_module.get_rng_state_all()[:2]
+        assert words(zero)[1] > 0
+        assert words(one) == (1, 0)
+    finally:
+        device_module.set_rng_state_all(states)
+
+
+def test_e37_manual_seed_seeds_the_device(device, device_module, recwarn):
+    torch.manual_seed(11)
+    assert device_module.initial_seed() == 11
+    before = device_module.get_rng_state()
+    first = draw(device)
+    assert not torch.equal(before, device_module.get_rng_state())
+    torch.manual_seed(11)
+    assert torch.equal(first, draw(device))
+    assert not [w for w in recwarn if issubclass(w.category, UserWarning)]
+
+
+def test_e37_the_cpu_generator_is_untouched_by_device_draws(device):
+    torch.manual_seed(11)
+    before = torch.get_rng_state()
+    draw(device)
+    torch.randn(5, device=device)
+    torch.nn.functional.dropout(torch.ones(50, device=device), 0.5)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_e37_fork_rng_restores_the_device(device):
+    torch.manual_seed(3)
+    draw(device)
+    with torch.random.fork_rng(devices=[0], device_type=device.type):
+        first = draw(device)
+        torch.manual_seed(99)
+    assert torch.equal(first, draw(device))
+
+
+def test_dropout_repeats_with_the_seed_and_keeps_the_rate(device):
+    torch.manual_seed(5)
+    x = torch.ones(10_000, device=device)
+    first = torch.nn.functional.dropout(x, 0.25).cpu()
+    torch.manual_seed(5)
+    assert torch.equal(first, torch.nn.functional.dropout(x, 0.25).cpu())
+    assert abs((first == 0).float().mean().item() - 0.25) < 0.03
+
+
+def test_numbers_are_distributed_as_asked(device):
+    generator = torch.Generator(device=device).manual_seed(12)
+    uniform = torch.rand(20_000, device=device, generator=generator).cpu()
+    assert 0 <= uniform.min() < 0.01
+    assert 0.99 < uniform.max() < 1
+    assert abs(uniform.mean().item() - 0.5) < 0.01
+    normal = torch.randn(20_000, device=device, generator=generator).cpu()
+    assert abs(normal.mean().item()) < 0.03
+    assert abs(normal.std().item() - 1) < 0.03

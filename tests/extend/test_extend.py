@@ -1,0 +1,235 @@
+"""Every extension point of <backplane/extend.h>, by its example: a counter or a value shows whose part is in use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.timeout(1800)  # the first test builds the backend
+
+Run = Callable[..., dict[str, Any]]
+
+
+def test_allocator(on_extdevice: Run) -> None:
+    """The vendor's segment_alloc and segment_free see every byte that the allocator reserves."""
+    seen = on_extdevice(
+        """
+        before = ops.segments()
+        x = torch.empty(64 << 20, dtype=torch.uint8, device="extdevice")
+        held = (ops.segments(), ops.segment_bytes(), torch.accelerator.memory_reserved())
+        del x
+        torch.accelerator.empty_cache()
+        report(before=before, held=held, after=(ops.segments(), ops.segment_bytes()))
+        """
+    )
+    assert seen["before"] == 0
+    segments, counted, reserved = seen["held"]
+    assert segments >= 1
+    assert counted == reserved >= 64 << 20
+    assert seen["after"] == [0, 0]
+
+
+def test_generator(on_extdevice: Run) -> None:
+    """Operators take their numbers from the vendor's class: the default generator, a new one, and a clone of it."""
+    seen = on_extdevice(
+        """
+        x = torch.empty(100, device="extdevice")
+        counts, offsets = [ops.ranges_taken()], []
+        generator = torch.Generator("extdevice").manual_seed(5)
+        clone = generator.clone_state()
+        for g in (None, generator, clone):
+            x.uniform_(generator=g)
+            counts.append(ops.ranges_taken())
+            offsets.append(g.get_offset() if g else None)
+        report(counts=counts, offsets=offsets)
+        """
+    )
+    assert seen["counts"] == [0, 1, 2, 3]
+    for offset in seen["offsets"][1:]:
+        assert offset > 0
+        assert offset % 1024 == 0
+
+
+def test_hooks(on_extdevice: Run) -> None:
+    seen = on_extdevice(
+        """
+        before = (ops.pinned_asked(), ops.storages_resized())
+        pinned = torch.empty(4).pin_memory().is_pinned()
+        x = torch.arange(4, device="extdevice")
+        x.untyped_storage().resize_(4096)
+        after = (ops.pinned_asked(), ops.storages_resized())
+        report(before=before, pinned=pinned, after=after, values=x.tolist())
+        """
+    )
+    assert seen["before"] == [0, 0]
+    assert seen["pinned"] is True
+    assert seen["after"][0] >= 1
+    assert seen["after"][1] == 1
+    assert seen["values"] == [0, 1, 2, 3]
+
+
+def test_storage_e40(on_extdevice: Run) -> None:
+    """E40: the vendor's StorageImpl, made without memory (it allocates) and round given memory; views share it."""
+    seen = on_extdevice(
+        """
+        x = torch.empty(8, device="extdevice")
+        y = torch.zeros(2, 3, device="extdevice").t().contiguous()
+        storage = torch.UntypedStorage(64, device="extdevice")
+        tensors = [x, x.view(2, 4), y, torch.empty(0, device="extdevice").set_(storage)]
+        numbers = [ops.storage_number(t) for t in tensors]
+        places = [t.data_ptr() for t in tensors]
+        alive = ops.storages_alive()
+        x.resize_(4096)
+        kept = ops.storage_number(x) == numbers[0]
+        del tensors, storage, x, y
+        report(numbers=numbers, places=places, kept=kept, alive=alive, left=ops.storages_alive())
+        """
+    )
+    first, view, *others = seen["numbers"]
+    assert first == view > 0
+    assert len({first, *others}) == 3
+    assert min(others) > 0
+    assert 0 not in seen["places"]
+    assert seen["kept"] is True
+    assert seen["alive"] >= 3
+    assert seen["left"] == 0
+
+
+def test_metadata_is_carried_e41(on_extdevice: Run) -> None:
+    """E41: over detach, .data, Parameter and views, as a copy of its own; new values have none."""
+    seen = on_extdevice(
+        """
+        x = torch.ones(2, 3, device="extdevice")
+        none = ops.get_format(x)
+        ops.set_format(x, 7)
+        kept = dict(
+            detach=x.detach(), data=x.data, parameter=torch.nn.Parameter(x), view=x.view(-1), slice=x[1:], select=x[0],
+            transpose=x.t(), as_strided=x.as_strided((2,), (1,)), alias=torch.ops.aten.alias(x), chunk=x.chunk(2)[1],
+            unfold=x.unfold(1, 2, 1), expand=x.expand(4, 2, 3), dtype=x.view(torch.int32),
+        )
+        formats = {name: ops.get_format(t) for name, t in kept.items()}
+        ops.set_format(kept["detach"], 9)
+        own = ops.get_format(x)
+        report(none=none, formats=formats, own=own, sum=ops.get_format(x + x), cpu=ops.get_format(x.cpu()))
+        """
+    )
+    assert seen["none"] is None
+    assert set(seen["formats"].values()) == {7}, seen["formats"]
+    assert seen["own"] == 7
+    assert seen["sum"] is None
+    assert seen["cpu"] is None
+
+
+def test_metadata_is_saved_e42(on_extdevice: Run, tmp_path: Path) -> None:
+    """E42: torch.save and torch.load, weights_only and mmap too; tensors without metadata pass; the CPU drops it."""
+    seen = on_extdevice(
+        """
+        file = sys.argv[1]
+        x = torch.arange(6., device="extdevice").view(2, 3)
+        ops.set_format(x, 42)
+        plain = torch.ones(2, device="extdevice")
+        conj = torch.tensor([1 + 2j], device="extdevice").conj()
+        ops.set_format(conj, 6)
+        torch.save(dict(x=x, row=x[1], p=torch.nn.Parameter(x), plain=plain, conj=conj), file)
+        found = {}
+        for name, options in dict(full={}, pickle=dict(weights_only=False), mmap=dict(mmap=True)).items():
+            got = torch.load(file, **options)
+            found[name] = {key: ops.get_format(t) for key, t in got.items()}
+            assert str(got["x"].device) == "extdevice:0" and torch.equal(got["x"].cpu(), x.cpu())
+            assert isinstance(got["p"], torch.nn.Parameter)
+            assert got["conj"].is_conj() and got["conj"].cpu().item() == 1 - 2j
+        on_cpu = torch.load(file, map_location="cpu")
+        report(found=found, cpu=[str(on_cpu["x"].device), ops.get_format(on_cpu["x"]), on_cpu["x"].tolist()])
+        """,
+        tmp_path / "x.pt",
+    )
+    for formats in seen["found"].values():
+        assert formats == {"x": 42, "row": 42, "p": 42, "plain": None, "conj": 6}
+    assert seen["cpu"] == ["cpu", None, [[0, 1, 2], [3, 4, 5]]]
+
+
+# What a file may hold, and what the refusal says.
+DAMAGED = {
+    "backplane.metadata/2/anything at all": "has encoding 2, this torch-backplane",
+    "backplane.metadata/x": "the file is damaged",
+    "backplane.metadata/1/extdevice.format/2": "the file is damaged",
+    "backplane.metadata/1/extdevice.format/2/9/format=4": "says that it has 9 bytes, found 8",
+    "backplane.metadata/1/extdevice.format/2/9/format=%Z": "the file is damaged",
+    "backplane.metadata/1/extdevice.format/2/6/format": "the file is damaged",
+    "backplane.metadata/1/extdevice.format/3/9/format=42": "has version 3, this build reads up to 2",
+    "backplane.metadata/1/othervendor.tiling/1/0/": "this build of 'extdevice' does not know",
+    "backplane.metadata/1/extdevice.format/2/8/other=42": "the file holds no format number",
+}
+
+
+def test_metadata_refuses_what_it_cannot_read_e42(on_extdevice: Run) -> None:
+    """What stands in a file is checked: encoding, length, kind, version; each refusal names what was found."""
+    seen = on_extdevice(
+        """
+        errors = {}
+        for key in json.loads(sys.argv[1]):
+            x = torch.ones(2, device="extdevice")
+            try:
+                torch._utils.set_tensor_metadata(x, {key: True})
+            except RuntimeError as caught:
+                errors[key] = str(caught)
+            assert ops.get_format(x) is None
+        report(**errors)
+        """,
+        json.dumps(list(DAMAGED)),
+    )
+    assert set(seen) == set(DAMAGED)
+    for key, message in DAMAGED.items():
+        assert message in seen[key], key
+
+
+def test_metadata_of_an_older_version_e42(on_extdevice: Run) -> None:
+    seen = on_extdevice(
+        """
+        x = torch.ones(2, device="extdevice")
+        torch._utils.set_tensor_metadata(x, {"backplane.metadata/1/extdevice.format/1/9/layout=11": True})
+        report(format=ops.get_format(x), saved=torch._utils.get_tensor_metadata(x))
+        """
+    )
+    assert seen["format"] == 11
+    assert seen["saved"] == {"backplane.metadata/1/extdevice.format/2/9/format=11": True}
+
+
+def test_metadata_belongs_to_the_device(on_extdevice: Run) -> None:
+    seen = on_extdevice(
+        """
+        try:
+            ops.set_format(torch.ones(2), 1)
+        except ValueError as caught:
+            report(error=str(caught))
+        """
+    )
+    assert seen["error"].startswith("Tensor metadata belongs to tensors on 'extdevice', this one is on 'cpu'.")
+
+
+def test_tensor_without_metadata_saves_none_e42(on_extdevice: Run) -> None:
+    seen = on_extdevice("""report(saved=torch._utils.get_tensor_metadata(torch.ones(1, device="extdevice")))""")
+    assert seen["saved"] == {}
+
+
+def test_copy(on_extdevice: Run) -> None:
+    seen = on_extdevice(
+        """
+        before = ops.copies_made()
+        x = torch.arange(4.).to("extdevice")
+        y = torch.empty_like(x)
+        y.copy_(x)
+        counted = ops.copies_made()
+        values = y.cpu().tolist()
+        report(before=before, counted=counted, values=values, after=ops.copies_made(), moved=ops.bytes_from_host())
+        """
+    )
+    assert seen["before"] == 0
+    assert seen["counted"] >= 2
+    assert seen["after"] > seen["counted"]
+    assert seen["moved"] == 16
+    assert seen["values"] == [0, 1, 2, 3]
