@@ -1,0 +1,94 @@
+// bindings/devices.cpp: devices, their properties, first use, fork.
+#include "bindings/module.h"
+#include "runtime/driver.h"
+#include "runtime/inventory.h"
+#include "runtime/stream.h"
+
+namespace backplane::bindings {
+namespace {
+
+py::dict properties_dict(int64_t device) {
+  const bp_device_properties& p = device_properties(device_index(device));
+  py::dict d;
+  d["name"] = p.name;
+  d["vendor"] = p.vendor;
+  d["driver_version"] = p.driver_version;
+  d["bus_id"] = p.bus_id;
+  d["uuid"] = uuid_text(p);
+  d["total_memory"] = p.total_memory;
+  d["max_allocation"] = p.max_allocation;
+  d["dtypes"] = p.dtypes;
+  d["alignment"] = p.alignment;
+  d["copy_alignment"] = p.copy_alignment;
+  d["stream_limit"] = p.stream_limit;
+  d["priority_least"] = p.priority_least;
+  d["priority_greatest"] = p.priority_greatest;
+  d["major"] = p.capability_major;
+  d["minor"] = p.capability_minor;
+  d["multi_processor_count"] = p.compute_units;
+  d["max_threads_per_multi_processor"] = p.threads_per_unit;
+  d["warp_size"] = p.warp_size;
+  d["clock_rate"] = p.clock_khz;
+  return d;
+}
+
+bool can_access_peer(int64_t device, int64_t peer) {
+  const auto from = device_index(device);
+  const auto to = device_index(peer);
+  check_device(from);
+  check_device(to);
+  const Driver* d = loaded_driver();
+  if (from == to || d == nullptr || d->peer == nullptr) return false;
+  int32_t answer = 0;
+  const int32_t status = d->peer->can_access(d->peer->head.self, driver_index(from), driver_index(to), &answer);
+  if (status != BP_OK) throw_status(status, "bp.peer.can_access", from, last_error_text());
+  return answer != 0;
+}
+
+// The driver's dtype bits as PyTorch knows the dtypes; an empty list means that the driver does not say.
+std::vector<at::ScalarType> dtype_list(uint64_t bits) {
+  static const std::pair<uint64_t, at::ScalarType> table[] = {
+      {BP_DTYPE_INT8, at::kChar},
+      {BP_DTYPE_UINT8, at::kByte},
+      {BP_DTYPE_INT16, at::kShort},
+      {BP_DTYPE_INT32, at::kInt},
+      {BP_DTYPE_INT64, at::kLong},
+      {BP_DTYPE_BOOL, at::kBool},
+      {BP_DTYPE_FLOAT16, at::kHalf},
+      {BP_DTYPE_BFLOAT16, at::kBFloat16},
+      {BP_DTYPE_FLOAT32, at::kFloat},
+      {BP_DTYPE_FLOAT64, at::kDouble},
+      {BP_DTYPE_COMPLEX64, at::kComplexFloat},
+      {BP_DTYPE_COMPLEX128, at::kComplexDouble},
+      {BP_DTYPE_FLOAT8_E4M3, at::kFloat8_e4m3fn},
+      {BP_DTYPE_FLOAT8_E5M2, at::kFloat8_e5m2},
+  };
+  std::vector<at::ScalarType> types;
+  for (const auto& [bit, type] : table) {
+    if ((bits & bit) != 0) types.push_back(type);
+  }
+  return types;
+}
+
+}  // namespace
+
+void bind_devices(py::module_& module) {
+  def_blocking(module, "device_count", [] { return static_cast<int>(device_count()); });
+  def_quick(module, "current_device", [] { return static_cast<int>(current_device()); });
+  def_blocking(module, "set_device", [](int64_t device) { set_device(device_index(device)); });
+  def_blocking(module, "exchange_device", [](int64_t device) { return static_cast<int>(exchange_device(device_index(device))); });
+  def_blocking(module, "maybe_exchange_device", [](int64_t device) {
+    return static_cast<int>(maybe_exchange_device(device < 0 ? c10::DeviceIndex{-1} : device_index(device)));
+  });
+  def_quick(module, "device_properties", properties_dict);
+  def_quick(module, "device_dtypes", [](int64_t device) { return dtype_list(device_properties(device_index(device)).dtypes); });
+  def_blocking(module, "can_access_peer", can_access_peer);
+  def_blocking(module, "synchronize", [](int64_t device) { synchronize_device(device_index(device)); });
+
+  def_blocking(module, "init", [] { open_driver(); });
+  def_quick(module, "is_initialized", [] { return is_initialized(); });
+  def_quick(module, "has_context", [](int64_t device) { return has_context(device_index(device)); });
+  def_quick(module, "in_bad_fork", [] { return in_bad_fork(); });
+}
+
+}  // namespace backplane::bindings

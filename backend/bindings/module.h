@@ -1,0 +1,45 @@
+// bindings/module.h: what the parts of the _C module share. Bindings are thin: conversion, the GIL, nothing else.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>  // before anything else of Python
+
+#include <torch/csrc/Exceptions.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "runtime/device.h"
+
+namespace backplane::bindings {
+
+namespace py = pybind11;
+
+void bind_devices(py::module_& module);
+void bind_driver(py::module_& module);
+void bind_streams(py::module_& module);
+void bind_memory(py::module_& module);
+void bind_random(py::module_& module);
+void bind_kernels(py::module_& module);
+void bind_fallback(py::module_& module);
+void bind_interrupts();
+
+// Python's int as a device index; what does not fit gets the error of an index that does not exist.
+inline c10::DeviceIndex device_index(int64_t device) {
+  TORCH_CHECK(device >= -1 && device < kMaxDevices, "invalid device index ", device, ": there are ", static_cast<int>(device_count()),
+              " devices");
+  return static_cast<c10::DeviceIndex>(device);
+}
+
+// Defines a function that may block or run long: errors become PyTorch's Python exceptions, and the GIL is released.
+template <typename Function, typename... Extra>
+void def_blocking(py::module_& module, const char* name, Function&& function, const Extra&... extra) {
+  module.def(name, torch::wrap_pybind_function_no_gil(std::forward<Function>(function)), extra...);
+}
+
+// The same for a function that answers at once.
+template <typename Function, typename... Extra>
+void def_quick(py::module_& module, const char* name, Function&& function, const Extra&... extra) {
+  module.def(name, torch::wrap_pybind_function(std::forward<Function>(function)), extra...);
+}
+
+}  // namespace backplane::bindings

@@ -1,0 +1,34 @@
+// bindings/streams.cpp: streams beyond torch.Stream: the current one, external ones, priorities. A stream is (stream_id, device_index).
+#include "runtime/stream.h"
+
+#include "bindings/module.h"
+
+namespace backplane::bindings {
+namespace {
+
+using StreamPair = std::pair<int64_t, int>;
+
+StreamPair pair_of(const c10::Stream& stream) { return {stream.id(), static_cast<int>(stream.device_index())}; }
+
+c10::Stream stream_of(int64_t id, int64_t device) {
+  const auto index = device_index(device);
+  check_device(index);
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDevice, index), id);
+}
+
+}  // namespace
+
+void bind_streams(py::module_& module) {
+  def_quick(module, "current_stream", [](int64_t device) { return pair_of(current_stream(device_index(device))); });
+  def_quick(module, "default_stream", [](int64_t device) { return pair_of(default_stream(device_index(device))); });
+  def_blocking(module, "exchange_stream", [](int64_t id, int64_t device) { return pair_of(exchange_stream(stream_of(id, device))); });
+  def_blocking(module, "external_stream", [](uint64_t handle, int64_t device) {
+    return pair_of(external_stream(reinterpret_cast<bp_stream*>(handle), resolve_device(device_index(device))));
+  });
+  def_quick(module, "stream_priority", [](int64_t id, int64_t device) { return stream_priority(stream_of(id, device)); });
+  def_quick(module, "stream_handle",
+            [](int64_t id, int64_t device) { return reinterpret_cast<uint64_t>(stream_handle(stream_of(id, device))); });
+  def_blocking(module, "stream_native_handle", [](int64_t id, int64_t device) { return stream_native_handle(stream_of(id, device)); });
+}
+
+}  // namespace backplane::bindings

@@ -1,0 +1,197 @@
+"""Brings a backend package to life: checks, native code, names, device module.
+
+Idempotent, re-entrant, in either import order.
+
+``import torch`` and ``import <package>`` each lead to the other, so each entry leaves the work to the outer one:
+
+- ``import torch`` first: torch loads the entry point, which imports the package; its ``setup`` sees a torch that is
+  still importing and returns; torch then calls ``_autoload``, which does the work and turns an exception into a
+  warning.
+- ``import <package>`` first: its ``import torch`` calls ``_autoload``, which sees a package that is still importing and
+  returns; the package's ``setup`` then does the work, and an exception is the import's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+import warnings
+from types import ModuleType
+
+from torch_backplane import CORE_PROTOCOL, __version__, _backend
+
+_lock = threading.RLock()
+_ready = False
+_warned: set[str] = set()
+
+
+def setup(package: str) -> None:
+    """Make ``package``'s device available, or raise what stands against it.
+
+    Args:
+        package: the importable name of a package that ``backplane_add_backend()`` built.
+
+    Raises:
+        ImportError: built for another torch or another core protocol; a second backend; an explicit driver that cannot
+            be had.
+    """
+    if not _importing("torch"):
+        _load(package)
+
+
+def autoload(package: str) -> None:
+    """What ``import torch`` calls. Never raises: a device that cannot be had is one warning, and stays unavailable.
+
+    Args:
+        package: as for :func:`setup`. After a failure it is taken out of ``sys.modules``, so that importing it raises
+            the reason.
+    """
+    if _importing(package):
+        return
+    try:
+        _let_explicit_import_win(package)
+        _load(package)
+    except Exception as error:
+        sys.modules.pop(package, None)
+        if package in _warned:  # two entry points of one package: an old installation beside a new one
+            return
+        _warned.add(package)
+        warnings.warn(
+            f"the torch backend '{package}' is installed but unavailable: {error} "
+            f"(`import {package}` raises this error; TORCH_DEVICE_BACKEND_AUTOLOAD=0 silences this warning)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _importing(name: str) -> bool:
+    """Whether the import of a module has begun and not ended; importlib keeps that in the module's spec."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
+
+
+def _let_explicit_import_win(package: str) -> None:
+    """Where two backends are installed, the one that the user imports comes before the other's autoload."""
+    for name, module in list(sys.modules.items()):
+        if name != package and "." not in name and "_autoload" in getattr(module, "__dict__", ()) and _importing(name):
+            raise ImportError(
+                f"{package} is refused: {name} is being imported, and torch has room for one such backend in a process",
+                name=package,
+            )
+
+
+def _load(package: str) -> None:
+    global _ready
+    with _lock:
+        if _ready and _backend.package == package:
+            return
+        build = _build_info(package)
+        if _ready and _backend.package == package:  # the import above may have done it all
+            return
+        _check_versions(package, build)
+        _check_slot(package, build)
+        _backend.package, _backend.device, _backend.build = package, build.DEVICE, build
+        _backend.C = _native(package, build)
+        _check_explicit_driver()
+        _register()
+        _ready = True
+
+
+def _build_info(package: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"{package}._build_info")
+    except ModuleNotFoundError as error:
+        if error.name != f"{package}._build_info":
+            raise
+        raise ImportError(
+            f"{package} has no native code: it was imported from its sources without being built. "
+            "Build it in the project's folder: pip install --no-build-isolation -e .",
+            name=package,
+        ) from None
+
+
+def _check_versions(package: str, build: ModuleType) -> None:
+    """Before any native code loads, because a mismatch there is an undefined symbol or worse."""
+    import torch
+
+    rebuild = "pip install --no-build-isolation --force-reinstall --no-deps <folder or URL of the project>"
+    if torch.__version__.split(".")[:2] != build.TORCH_MINOR.split("."):
+        raise ImportError(
+            f"{package} was built for torch {build.TORCH_MINOR}, but this is torch {torch.__version__}. "
+            f"Install that torch: pip install 'torch=={build.TORCH_MINOR}.*' "
+            f"or rebuild {package} for this one: {rebuild}",
+            name=package,
+        )
+    if build.CORE_PROTOCOL != CORE_PROTOCOL:
+        raise ImportError(
+            f"{package} was built with torch-backplane {build.SDK_VERSION} (core protocol {build.CORE_PROTOCOL}), "
+            f"but this is torch-backplane {__version__} (core protocol {CORE_PROTOCOL}). "
+            f"Install that one: pip install 'torch-backplane~={build.SDK_VERSION}' "
+            f"or rebuild {package} with this one: {rebuild}",
+            name=package,
+        )
+
+
+def _check_slot(package: str, build: ModuleType) -> None:
+    """Refuse a second backend: torch has one PrivateUse1, which native code takes in its static initialisers."""
+    import torch
+
+    cure = (
+        "torch has room for one such backend in a process. Uninstall one of them, "
+        f"or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import the one you want (here: `import {package}`)."
+    )
+    who = f"{package} (device '{build.DEVICE}') is refused"
+    if _backend.package and _backend.package != package:
+        raise ImportError(
+            f"{who}: {_backend.package} (device '{_backend.device}') is loaded already, and {cure}", name=package
+        )
+    name = torch._C._get_privateuse1_backend_name()
+    if not _backend.package and name != "privateuseone":
+        raise ImportError(
+            f"{who}: another package has taken the slot under the name '{name}', and {cure}", name=package
+        )
+
+
+def _native(package: str, build: ModuleType) -> ModuleType:
+    """Load the native code, whose static initialisers take torch's slot for the rest of the process."""
+    import torch
+
+    try:
+        return importlib.import_module(f"{package}._C")
+    except BaseException:
+        if torch._C._get_privateuse1_backend_name() != build.DEVICE:  # it did not get that far
+            _backend.package, _backend.device, _backend.build = "", "", None
+        raise
+
+
+def _check_explicit_driver() -> None:
+    """What the user asked for by name is had now or is an error now. Without a wish, the driver loads at first use."""
+    if not any(os.environ.get(_backend.env_name(name)) for name in ("DRIVER", "SHIMS", "OPTIONS")):
+        return
+    try:
+        _backend.C.load_driver()
+    except RuntimeError as error:
+        raise ImportError(str(error), name=_backend.package) from None
+
+
+def _register() -> None:
+    import torch
+    from torch.utils import backend_registration
+
+    from torch_backplane import compat, dlpack
+    from torch_backplane import device as module
+
+    name = _backend.device
+    backend_registration.rename_privateuse1_backend(
+        name
+    )  # native code did it for C++; this adds the names on the Python side
+    if not hasattr(torch, name):
+        torch._register_device_module(name, module)
+    for part in ("amp", "memory", "random", "streams"):
+        sys.modules[f"torch.{name}.{part}"] = getattr(module, part)
+    if not hasattr(torch.Tensor, name):
+        backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
+    compat.let_higher_order_ops_pass_autocast()
+    dlpack.install(name)

@@ -1,0 +1,44 @@
+"""The command ``torch-backplane``. A part is loaded when it is called: ``new`` and ``check-driver`` need no torch."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from backplane_sdk import __version__
+
+__all__ = ["main"]
+
+# command -> (module:attribute, one line for --help)
+COMMANDS = {
+    "new": ("torch_backplane.cli.new:new", "Write a new backend project."),
+    "check-driver": ("torch_backplane.cli.check_driver:check_driver", "Hold a driver against the contract."),
+    "doctor": ("torch_backplane.cli.doctor:doctor", "Explain a setup that does not work."),
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when that command runs, so that ``--help`` is quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order of a vendor's work."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command, or return None for an unknown one."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name][0].split(":")
+        return getattr(importlib.import_module(module), attribute)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table, importing none."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="torch-backplane")
+def main() -> None:
+    """Backplane brings a chip to PyTorch."""

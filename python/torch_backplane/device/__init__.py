@@ -1,0 +1,72 @@
+"""The device module: a backend package registers it as ``torch.<device>``. It has the names of ``torch.cuda``.
+
+What it leaves out, and why, is in ``torch_backplane.device.left_out``. Importing it, ``is_available()``,
+``device_count()`` and properties touch no device; the first allocation, stream or wait opens the driver. In a child
+that was forked after that, use raises.
+"""
+# ruff: noqa: F403 (each module's __all__ says what it adds)
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if "torch" not in sys.modules:  # torch's autoload would lead back to this module, which is not whole yet
+    raise ImportError("import torch, or the backend's package, before torch_backplane.device", name=__name__)
+
+from torch import AcceleratorError, OutOfMemoryError
+
+from torch_backplane import _backend
+from torch_backplane.device import _utils as _utils
+from torch_backplane.device import amp, devices, memory, random, storages, streams
+from torch_backplane.device.amp import get_amp_supported_dtype
+from torch_backplane.device.devices import *
+from torch_backplane.device.devices import _exchange_device as _exchange_device
+from torch_backplane.device.devices import _is_in_bad_fork as _is_in_bad_fork
+from torch_backplane.device.devices import _lazy_init as _lazy_init
+from torch_backplane.device.devices import _maybe_exchange_device as _maybe_exchange_device
+from torch_backplane.device.memory import *
+from torch_backplane.device.random import *
+from torch_backplane.device.random import _get_generator as _get_generator
+from torch_backplane.device.random import _get_rng_state_offset as _get_rng_state_offset
+from torch_backplane.device.random import _set_rng_state_offset as _set_rng_state_offset
+from torch_backplane.device.streams import *
+from torch_backplane.device.streams import _set_stream_by_id as _set_stream_by_id
+
+if TYPE_CHECKING:
+    import torch
+
+    default_generators: tuple[torch.Generator, ...]
+    """The default generator of each device, by index. Not in __all__: looking it up asks the driver for the count."""
+
+__all__ = [
+    "AcceleratorError",
+    "OutOfMemoryError",
+    "amp",
+    "get_amp_supported_dtype",
+    "memory",
+    "random",
+    "streams",
+]
+__all__ += devices.__all__
+__all__ += memory.__all__
+__all__ += random.__all__
+__all__ += streams.__all__
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_initialized":  # torch.utils.checkpoint saves this device's random state only where it is true
+        return devices.is_initialized()
+    if name == "default_generators":
+        return tuple(_backend.C.default_generator(index) for index in range(_backend.C.device_count()))
+    if name in storages.DTYPES:
+        return storages.storage_class(name)
+    from torch_backplane.device.left_out import LEFT_OUT
+
+    where = f"torch.{_backend.device}" if _backend.device else __name__
+    reason = f": {LEFT_OUT[name]}" if name in LEFT_OUT else ""
+    raise AttributeError(f"{where} has no attribute '{name}'{reason}", name=name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), "default_generators", *storages.DTYPES])

@@ -1,0 +1,41 @@
+"""Device arguments: int, string, ``torch.device`` or None, as everywhere in torch.
+
+Torch itself calls ``_get_device_index``.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from torch_backplane import _backend
+
+Device = torch.device | str | int | None
+
+
+def _get_device_index(device: Device, optional: bool = False, allow_cpu: bool = False) -> int:
+    """The index of a device argument.
+
+    Args:
+        device: an index, ``"mydevice"``, ``"mydevice:1"`` or a ``torch.device``.
+        optional: whether None, and a device without an index, mean the current device.
+        allow_cpu: whether a CPU device is accepted; it gives -1.
+
+    Returns:
+        The index. It is not checked here: the native side does that and names the range.
+    """
+    if isinstance(device, int):
+        return device
+    if isinstance(device, str):
+        device = torch.device(device)
+    if isinstance(device, torch.device):
+        if allow_cpu and device.type == "cpu":
+            return -1
+        if device.type != _backend.device:
+            raise ValueError(f"expected a {_backend.device} device, got {device}")
+        if device.index is not None:
+            return device.index
+    elif device is not None:
+        raise TypeError(f"expected torch.device, str, int or None as a device, got {type(device).__name__}")
+    if not optional:
+        raise ValueError(f"expected a device with an index, such as {_backend.device}:0, got {device}")
+    return int(_backend.C.current_device())

@@ -1,0 +1,238 @@
+"""Devices: count, the current one, properties, first use, fork."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
+
+import torch
+
+from torch_backplane import _backend
+from torch_backplane.device._utils import Device, _get_device_index
+
+__all__ = [
+    "DeviceProperties",
+    "can_device_access_peer",
+    "current_device",
+    "device",
+    "device_count",
+    "device_of",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "init",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "set_device",
+    "synchronize",
+]
+
+
+def is_available() -> bool:
+    """Whether there is a driver and at least one visible device. Touches no device; safe before a fork."""
+    return device_count() > 0
+
+
+def device_count() -> int:
+    """Number of visible devices; 0 without a driver.
+
+    Touches no device; safe before a fork. The first answer is kept.
+    """
+    return int(_backend.C.device_count())
+
+
+def current_device() -> int:
+    """Index of the calling thread's current device; 0 at first. Touches no device."""
+    return int(_backend.C.current_device())
+
+
+def set_device(device: Device) -> None:
+    """Make ``device`` the calling thread's current device.
+
+    Prefer the :class:`device` context, or a device argument.
+
+    Args:
+        device: the device; a negative index is a no-op.
+    """
+    index = _get_device_index(device)
+    if index >= 0:
+        _backend.C.set_device(index)
+
+
+def _exchange_device(device: int) -> int:
+    """Set the current device and return the previous one; -1 is a no-op that returns -1.
+
+    Torch's compiled code calls it.
+    """
+    return -1 if device < 0 else int(_backend.C.exchange_device(device))
+
+
+def _maybe_exchange_device(device: int) -> int:
+    """As :func:`_exchange_device`; here the two do not differ in cost."""
+    return -1 if device < 0 else int(_backend.C.maybe_exchange_device(device))
+
+
+class device:
+    """Context manager that changes the current device.
+
+    Args:
+        device: the device for the time of the context; None or a negative index is a no-op.
+
+    Example::
+
+        with torch.mydevice.device(1):
+            x = torch.empty(3, device="mydevice")  # on mydevice:1
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.idx = _get_device_index(device, optional=True)
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        self.prev_idx = _exchange_device(self.idx)
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.idx = _maybe_exchange_device(self.prev_idx)
+
+
+class device_of(device):
+    """Context manager that makes an object's device the current one.
+
+    A no-op for an object that is not on this device type.
+
+    Args:
+        obj: a tensor or storage.
+    """
+
+    def __init__(self, obj: Any) -> None:
+        here = getattr(obj, "device", None)
+        super().__init__(here.index if here is not None and here.type == _backend.device else -1)
+
+
+def synchronize(device: Device = None) -> None:
+    """Wait until all work of all streams of a device is complete.
+
+    Releases the GIL; Ctrl-C ends the wait, and the device's work goes on. A no-op before the device's first use.
+
+    Args:
+        device: the device; None is the current one.
+    """
+    index = _get_device_index(device, optional=True)
+    if is_initialized():
+        _backend.C.synchronize(index)
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What the driver tells of a device. Sizes in bytes; 0 means unknown, or no limit.
+
+    The names are those of ``torch.cuda.get_device_properties`` where it has them.
+    """
+
+    name: str
+    vendor: str
+    driver_version: str
+    bus_id: str
+    uuid: str
+    total_memory: int
+    max_allocation: int
+    major: int
+    minor: int
+    multi_processor_count: int
+    max_threads_per_multi_processor: int
+    warp_size: int
+    clock_rate: int
+    """kHz"""
+    alignment: int
+    copy_alignment: int
+    stream_limit: int
+    priority_least: int
+    priority_greatest: int
+    dtypes: tuple[torch.dtype, ...]
+    """What the device computes in natively; empty if the driver does not say.
+
+    Storage, copies and the fallback work for every dtype.
+    """
+
+    def __repr__(self) -> str:
+        return (
+            f"DeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
+            f"total_memory={self.total_memory // 2**20}MB, multi_processor_count={self.multi_processor_count}, "
+            f"uuid={self.uuid})"
+        )
+
+
+@cache
+def _properties(index: int) -> DeviceProperties:
+    answers = _backend.C.device_properties(index)
+    answers["dtypes"] = tuple(_backend.C.device_dtypes(index))
+    return DeviceProperties(**{field.name: answers[field.name] for field in fields(DeviceProperties)})
+
+
+def get_device_properties(device: Device = None) -> DeviceProperties:
+    """Properties of a device. Touches no device: the driver answers without a context.
+
+    Args:
+        device: the device; None is the current one.
+    """
+    return _properties(_get_device_index(device, optional=True))
+
+
+def get_device_name(device: Device = None) -> str:
+    """Name of a device, as :func:`get_device_properties` has it."""
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: Device = None) -> tuple[int, int]:
+    """The (major, minor) capability that the vendor gives the device."""
+    properties = get_device_properties(device)
+    return properties.major, properties.minor
+
+
+def can_device_access_peer(device: Device, peer_device: Device) -> bool:
+    """Whether work on ``device`` can read and write memory of ``peer_device`` directly.
+
+    Copies between devices work in any case.
+
+    Args:
+        device: the device that accesses.
+        peer_device: the device whose memory is accessed.
+    """
+    return bool(_backend.C.can_access_peer(_get_device_index(device, optional=True), _get_device_index(peer_device)))
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether bfloat16 tensors compute on the current device.
+
+    Args:
+        including_emulation: count operators that the CPU fallback computes, which takes every dtype; False asks for the
+            hardware alone.
+    """
+    if not is_available():
+        return False
+    return including_emulation or torch.bfloat16 in get_device_properties().dtypes
+
+
+def init() -> None:
+    """Open the driver now; any use of a device does it, too.
+
+    Raises if there is no driver or no device, and in a forked child.
+    """
+    _backend.C.init()
+
+
+def _lazy_init() -> None:
+    """What torch calls before it uses a device; the same as :func:`init`."""
+    init()
+
+
+def is_initialized() -> bool:
+    """Whether this process has used a device. Touches none."""
+    return bool(_backend.C.is_initialized())
+
+
+def _is_in_bad_fork() -> bool:
+    """Whether this is a child that was forked after its parent had used a device: using one then raises."""
+    return bool(_backend.C.in_bad_fork())

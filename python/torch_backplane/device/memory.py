@@ -1,0 +1,416 @@
+"""Device and pinned memory: statistics, limits, raw allocations, snapshot, private pools."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import itertools
+import pickle
+import warnings
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from torch_backplane import _backend
+from torch_backplane.device._utils import Device, _get_device_index
+
+__all__ = [
+    "MemPool",
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
+    "device_memory_used",
+    "empty_cache",
+    "get_allocator_backend",
+    "get_per_process_memory_fraction",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
+    "host_view",
+    "max_memory_allocated",
+    "max_memory_cached",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_cached",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "reset_accumulated_host_memory_stats",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_peak_host_memory_stats",
+    "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
+    "use_mem_pool",
+]
+
+
+def _flatten(nested: dict[str, Any]) -> collections.OrderedDict[str, Any]:
+    flat: dict[str, Any] = {}
+
+    def add(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                add(f"{prefix}.{key}" if prefix else key, inner)
+        else:
+            flat[prefix] = value
+
+    add("", nested)
+    return collections.OrderedDict(sorted(flat.items()))
+
+
+# ---- statistics ------------------------------------------------------------------------------------------------------
+
+
+def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
+    """The allocator's statistics of a device, nested. Touches no device: all is 0 before its first use.
+
+    Args:
+        device: the device; None is the current one.
+    """
+    stats: dict[str, Any] = torch._C._accelerator_getDeviceStats(_checked(device))
+    return stats
+
+
+def memory_stats(device: Device = None) -> collections.OrderedDict[str, Any]:
+    """The allocator's statistics of a device, under the keys of ``torch.cuda.memory_stats``.
+
+    Args:
+        device: the device; None is the current one.
+
+    Returns:
+        ``"<what>.<pool>.<metric>"`` to a number: what is ``allocation``, ``segment``, ``active``, ``inactive_split``
+        (counts) and ``allocated_bytes``, ``reserved_bytes``, ``active_bytes``, ``inactive_split_bytes``,
+        ``requested_bytes``; pool is ``all``, ``large_pool``, ``small_pool``; metric is ``current``, ``peak``,
+        ``allocated``, ``freed``. Besides these ``num_alloc_retries``, ``num_ooms`` and others.
+    """
+    return _flatten(memory_stats_as_nested_dict(device))
+
+
+def _stat(name: str, metric: str, device: Device) -> int:
+    return int(memory_stats_as_nested_dict(device)[name]["all"][metric])
+
+
+def memory_allocated(device: Device = None) -> int:
+    """Bytes that tensors occupy on a device now. The allocator holds more: see :func:`memory_reserved`."""
+    return _stat("allocated_bytes", "current", device)
+
+
+def max_memory_allocated(device: Device = None) -> int:
+    """The most bytes that tensors occupied on a device since the start, or since :func:`reset_peak_memory_stats`."""
+    return _stat("allocated_bytes", "peak", device)
+
+
+def memory_reserved(device: Device = None) -> int:
+    """Bytes that the allocator holds of a device now, cached ones included."""
+    return _stat("reserved_bytes", "current", device)
+
+
+def max_memory_reserved(device: Device = None) -> int:
+    """The most bytes that the allocator held of a device since the start, or since :func:`reset_peak_memory_stats`."""
+    return _stat("reserved_bytes", "peak", device)
+
+
+def reset_peak_memory_stats(device: Device = None) -> None:
+    """Begin the peaks anew at the present values."""
+    torch._C._accelerator_resetPeakStats(_checked(device))
+
+
+def reset_accumulated_memory_stats(device: Device = None) -> None:
+    """Set the historical sums, ``allocated`` and ``freed``, and the event counts to 0."""
+    torch._C._accelerator_resetAccumulatedStats(_checked(device))
+
+
+def _deprecated(old: str, new: str) -> None:
+    warnings.warn(f"torch.{_backend.device}.{old} is an old name of {new}", FutureWarning, stacklevel=3)
+
+
+def memory_cached(device: Device = None) -> int:
+    """Old name of :func:`memory_reserved`."""
+    _deprecated("memory_cached", "memory_reserved")
+    return memory_reserved(device)
+
+
+def max_memory_cached(device: Device = None) -> int:
+    """Old name of :func:`max_memory_reserved`."""
+    _deprecated("max_memory_cached", "max_memory_reserved")
+    return max_memory_reserved(device)
+
+
+def reset_max_memory_allocated(device: Device = None) -> None:
+    """Old name of :func:`reset_peak_memory_stats`, which resets all peaks."""
+    _deprecated("reset_max_memory_allocated", "reset_peak_memory_stats")
+    reset_peak_memory_stats(device)
+
+
+def reset_max_memory_cached(device: Device = None) -> None:
+    """Old name of :func:`reset_peak_memory_stats`, which resets all peaks."""
+    _deprecated("reset_max_memory_cached", "reset_peak_memory_stats")
+    reset_peak_memory_stats(device)
+
+
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    """The pinned memory's statistics, nested; empty before the driver's first use."""
+    if not _backend.C.is_initialized():
+        return {}
+    stats: dict[str, Any] = _backend.C.host_stats()
+    return stats
+
+
+def host_memory_stats() -> collections.OrderedDict[str, Any]:
+    """The pinned memory's statistics, under the keys of ``torch.cuda.host_memory_stats``; times in microseconds.
+
+    Returns:
+        ``allocations`` and ``allocated_bytes`` (what the allocator holds), ``active_requests`` and
+        ``active_bytes`` (what is in use), each with ``current``, ``peak``, ``allocated``, ``freed``;
+        ``num_host_alloc``, ``num_host_free``; ``host_alloc_time`` and ``host_free_time``.
+    """
+    return _flatten(host_memory_stats_as_nested_dict())
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    """Set the historical sums of the pinned memory to 0. A no-op before the driver's first use."""
+    if _backend.C.is_initialized():
+        _backend.C.reset_accumulated_host_stats()
+
+
+def reset_peak_host_memory_stats() -> None:
+    """Begin the peaks of the pinned memory anew. A no-op before the driver's first use."""
+    if _backend.C.is_initialized():
+        _backend.C.reset_peak_host_stats()
+
+
+_ROWS = (
+    ("Allocated memory", "allocated_bytes", True),
+    ("Active memory", "active_bytes", True),
+    ("Requested memory", "requested_bytes", True),
+    ("Reserved memory", "reserved_bytes", True),
+    ("Non-releasable memory", "inactive_split_bytes", True),
+    ("Allocations", "allocation", False),
+    ("Active allocations", "active", False),
+    ("Reserved segments", "segment", False),
+    ("Non-releasable allocs", "inactive_split", False),
+)
+_METRICS = ("current", "peak", "allocated", "freed")
+
+
+def _human(value: int, is_bytes: bool) -> str:
+    if not is_bytes:
+        return f"{value:,}"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 10_000:
+            return f"{value} {unit}"
+        value //= 1024
+    return f"{value} TiB"
+
+
+def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
+    """A table of the allocator's statistics of a device, for printing.
+
+    Args:
+        device: the device; None is the current one.
+        abbreviated: leave out the rows of the large and the small pool.
+    """
+    stats = memory_stats_as_nested_dict(device)
+    title = f"{_backend.device}:{_get_device_index(device, optional=True)} memory"
+    counts = f"out of memory: {stats['num_ooms']}   retries after freeing the cache: {stats['num_alloc_retries']}"
+    lines = [title, counts, "", f"{'':<24}" + "".join(f"{name:>14}" for name in ("current", "peak", "total", "freed"))]
+    pools = (
+        (("all", ""),) if abbreviated else (("all", ""), ("large_pool", "  large pool"), ("small_pool", "  small pool"))
+    )
+    for label, key, is_bytes in _ROWS:
+        for pool, indented in pools:
+            values = "".join(f"{_human(stats[key][pool][metric], is_bytes):>14}" for metric in _METRICS)
+            lines.append(f"{indented or label:<24}{values}")
+    return "\n".join(lines) + "\n"
+
+
+# ---- limits and the cache --------------------------------------------------------------------------------------------
+
+
+def _checked(device: Device) -> int:
+    """The index; an error names the range, before torch's own code sees an index that does not exist."""
+    index = _get_device_index(device, optional=True)
+    _backend.C.device_properties(index)
+    return index
+
+
+def mem_get_info(device: Device = None) -> tuple[int, int]:
+    """Free and total bytes of a device: the driver's answer, other processes counted in; else what this process knows.
+
+    Args:
+        device: the device; None is the current one.
+    """
+    free, total = torch._C._accelerator_getMemoryInfo(_checked(device))
+    return free, total
+
+
+def device_memory_used(device: Device = None) -> int:
+    """Bytes of a device that are in use, as :func:`mem_get_info` counts."""
+    free, total = mem_get_info(device)
+    return total - free
+
+
+def empty_cache() -> None:
+    """Give cached memory back to the driver. Waits for the devices' work, without the GIL; a no-op before first use."""
+    if _backend.C.is_initialized():
+        _backend.C.empty_cache()
+
+
+def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
+    """Limit what this process may reserve of a device; beyond it is ``torch.OutOfMemoryError``.
+
+    Args:
+        fraction: of the device's total memory, 0 to 1.
+        device: the device; None is the current one.
+    """
+    if not isinstance(fraction, float):
+        raise TypeError(f"the fraction must be a float, got {type(fraction).__name__}")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"the fraction must be between 0 and 1, got {fraction}")
+    _backend.C.set_memory_fraction(fraction, _checked(device))
+
+
+def get_per_process_memory_fraction(device: Device = None) -> float:
+    """The limit that :func:`set_per_process_memory_fraction` set; 1.0 without one."""
+    return float(_backend.C.memory_fraction(_checked(device)))
+
+
+def get_allocator_backend() -> str:
+    """How segments are obtained: ``"native"``, from the driver's alloc."""
+    return "native"
+
+
+# ---- raw memory ------------------------------------------------------------------------------------------------------
+
+
+def caching_allocator_alloc(size: int, device: Device = None, stream: torch.Stream | int | None = None) -> int:
+    """Take memory of the caching allocator, for use with other libraries.
+
+    Args:
+        size: bytes.
+        device: the device; None is the current one.
+        stream: whose memory it becomes: a stream, or a ``bp_stream*`` as an integer; None is the device's current
+            stream.
+
+    Returns:
+        The device address; give it back with :func:`caching_allocator_delete`.
+    """
+    index = _checked(device)
+    if stream is None:
+        stream_id = _backend.C.current_stream(index)[0]
+    elif isinstance(stream, torch.Stream):
+        stream_id = stream.stream_id
+    elif isinstance(stream, int):
+        stream_id = _backend.C.external_stream(stream, index)[0]
+    else:
+        raise TypeError(f"expected a stream, an int or None, got {type(stream).__name__}")
+    return int(_backend.C.raw_alloc(size, stream_id, index))
+
+
+def caching_allocator_delete(mem_ptr: int) -> None:
+    """Give back memory of :func:`caching_allocator_alloc`.
+
+    Args:
+        mem_ptr: the address that it returned.
+    """
+    _backend.C.raw_delete(mem_ptr)
+
+
+def host_view(tensor: torch.Tensor) -> torch.Tensor:
+    """View a device tensor's own memory as a CPU tensor: no copy, no ownership; the view keeps the memory alive.
+
+    Waits for the device's work, without the GIL; the order of later work is the caller's concern.
+
+    Args:
+        tensor: a tensor on the device; sizes, strides and dtype are kept.
+
+    Raises:
+        NotImplementedError: the host does not reach this driver's memory coherently.
+    """
+    view: torch.Tensor = _backend.C.host_view(tensor)
+    return view
+
+
+# ---- snapshot --------------------------------------------------------------------------------------------------------
+
+
+def memory_snapshot(mempool_id: tuple[int, int] | None = None) -> list[dict[str, Any]]:
+    """All segments of all devices with their blocks, under the keys of ``torch.cuda.memory_snapshot``.
+
+    Args:
+        mempool_id: only the segments of that pool; None is all.
+    """
+    segments: list[dict[str, Any]] = _backend.C.snapshot()
+    return [segment for segment in segments if mempool_id is None or segment["segment_pool_id"] == tuple(mempool_id)]
+
+
+def _snapshot(device: Device = None) -> dict[str, Any]:
+    """What PyTorch's memory viewer (pytorch.org/memory_viz) reads. No history is recorded: the traces are empty."""
+    index = None if device is None else _checked(device)
+    segments = [segment for segment in memory_snapshot() if index is None or segment["device"] == index]
+    return {
+        "segments": segments,
+        "device_traces": [[] for _ in range(_backend.C.device_count())],
+        "external_annotations": [],
+    }
+
+
+def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:
+    """Write :func:`_snapshot` to a file that PyTorch's memory viewer opens."""
+    with open(filename, "wb") as file:
+        pickle.dump(_snapshot(), file)
+
+
+def _set_allocator_settings(settings: str) -> None:
+    """Replace the settings of ``MYDEVICE_ALLOC_CONF``: ``"key:value,key:value"``."""
+    _backend.C.set_allocator_settings(settings)
+
+
+# ---- private pools ---------------------------------------------------------------------------------------------------
+
+_pool_numbers = itertools.count(1)
+
+
+def _release(pool: tuple[int, int], devices: list[int]) -> None:
+    for index in devices:
+        _backend.C.release_pool(index, pool)
+    if devices:
+        _backend.C.empty_pool(pool)
+
+
+class MemPool:
+    """A pool of its own in the caching allocator; fill it with :func:`use_mem_pool`.
+
+    Dropping it gives its free memory back.
+    """
+
+    def __init__(self) -> None:
+        self.id = (0, next(_pool_numbers))
+        self._devices: list[int] = []
+        weakref.finalize(self, _release, self.id, self._devices).atexit = False
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """The pool's segments, as :func:`memory_snapshot` gives them."""
+        return memory_snapshot(self.id)
+
+
+@contextlib.contextmanager
+def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
+    """Allocations of this thread on a device come from ``pool``; other threads are not affected.
+
+    Args:
+        pool: the pool.
+        device: the device; None is the current one.
+    """
+    index = _checked(device)
+    _backend.C.begin_pool(index, pool.id)
+    pool._devices.append(index)  # begin took a reference, which the pool gives back when it goes
+    try:
+        yield
+    finally:
+        _backend.C.end_pool(index, pool.id)

@@ -1,0 +1,196 @@
+"""Streams and events: ``torch.Stream`` and ``torch.Event`` of this device, under the names of ``torch.cuda``.
+
+Recording, waiting, querying and synchronizing are torch's own methods; waits release the GIL, and Ctrl-C ends them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+
+from torch_backplane import _backend
+from torch_backplane.device._utils import Device, _get_device_index
+
+__all__ = [
+    "Event",
+    "ExternalStream",
+    "Stream",
+    "StreamContext",
+    "current_stream",
+    "default_stream",
+    "get_stream_from_external",
+    "is_current_stream_capturing",
+    "set_stream",
+    "stream",
+]
+
+
+class Stream(torch.Stream):
+    """An in-order queue of device work. As a context manager it becomes the current stream.
+
+    Streams come from a pool for each priority and live as long as the process; a pool that is used up hands them out
+    again.
+
+    Args:
+        device: the device; None is the current one.
+        priority: a smaller number is a higher priority; clamped to :meth:`priority_range`.
+    """
+
+    def __new__(cls, device: Device = None, priority: int = 0, **kwargs: Any) -> Stream:
+        """Take a stream of the pool; with ``stream_id``, ``device_index`` and ``device_type``, name an existing one."""
+        if "stream_id" in kwargs:
+            return super().__new__(cls, **kwargs)
+        index = _get_device_index(device, optional=True)
+        return super().__new__(cls, device=torch.device(_backend.device, index), priority=priority)
+
+    @staticmethod
+    def priority_range(device: Device = None) -> tuple[int, int]:
+        """The (least, greatest) priority of a device; the greatest is the smaller number. Touches no device."""
+        properties = _backend.C.device_properties(_get_device_index(device, optional=True))
+        return properties["priority_least"], properties["priority_greatest"]
+
+    @property
+    def priority(self) -> int:
+        """The priority this stream was made with."""
+        return int(_backend.C.stream_priority(self.stream_id, self.device_index))
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(_backend.C.stream_native_handle(self.stream_id, self.device_index))
+
+    def __repr__(self) -> str:
+        return f"<torch.{_backend.device}.Stream device={self.device} stream_id={self.stream_id:#x}>"
+
+
+class ExternalStream(Stream):
+    """A stream that somebody else made with the driver and keeps alive.
+
+    Args:
+        stream_ptr: the driver's ``bp_stream*`` as an integer; 0 is the default stream.
+        device: the device the stream was made on; None is the current one.
+    """
+
+    def __new__(cls, stream_ptr: int, device: Device = None, **kwargs: Any) -> ExternalStream:
+        """Wrap the handle; ownership stays where it is."""
+        stream_id, index = _backend.C.external_stream(stream_ptr, _get_device_index(device, optional=True))
+        return _stream(cls, stream_id, index)
+
+
+def _stream(cls: type[Any], stream_id: int, index: int) -> Any:
+    device_type = torch._C._autograd.DeviceType.PrivateUse1.value
+    return Stream.__new__(cls, stream_id=stream_id, device_index=index, device_type=device_type)
+
+
+class _EventMeta(type(torch.Event)):  # type: ignore[misc]
+    """Makes every ``torch.Event`` of this device an instance of :class:`Event`."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Event) and instance.device.type == _backend.device
+
+
+class Event(torch.Event, metaclass=_EventMeta):
+    """A point in a stream's work: to wait for, to order other streams by, to measure time with.
+
+    Created on a device at the first record; only that device's streams can record it again, streams of any device can
+    wait for it. What is made is a ``torch.Event`` itself, because torch's own methods take no instance of a subclass.
+
+    Args:
+        enable_timing: whether ``elapsed_time`` will be asked; it answers in milliseconds.
+        blocking: accepted for code written for CUDA; waits always yield the processor and notice Ctrl-C, which is what
+            True asks for.
+        interprocess: raises NotImplementedError if True: the driver interface has no shared events.
+        external: raises NotImplementedError if True: it concerns graph capture, which this device does not have.
+    """
+
+    def __new__(  # type: ignore[misc]
+        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
+    ) -> torch.Event:
+        """Make an event that is not recorded yet; touches no device."""
+        if interprocess:
+            raise NotImplementedError(f"{_backend.device} has no events that processes share; order work by messages")
+        if external:
+            raise NotImplementedError(f"{_backend.device} has no graph capture, so an event cannot be external to one")
+        return torch.Event(torch.device(_backend.device), enable_timing=enable_timing, blocking=blocking)
+
+
+def current_stream(device: Device = None) -> Stream:
+    """The calling thread's current stream of a device; None is the current device."""
+    stream: Stream = _stream(Stream, *_backend.C.current_stream(_get_device_index(device, optional=True)))
+    return stream
+
+
+def default_stream(device: Device = None) -> Stream:
+    """The default stream of a device; None is the current device. Its ``stream_id`` is 0."""
+    stream: Stream = _stream(Stream, *_backend.C.default_stream(_get_device_index(device, optional=True)))
+    return stream
+
+
+def get_stream_from_external(data_ptr: int, device: Device = None) -> Stream:
+    """Wrap a driver stream that somebody else made and keeps alive.
+
+    Args:
+        data_ptr: the ``bp_stream*`` as an integer.
+        device: the device it was made on; None is the current one.
+    """
+    return ExternalStream(data_ptr, device)
+
+
+def set_stream(stream: torch.Stream | None) -> None:
+    """Make ``stream`` the current stream, and its device the current device.
+
+    None is a no-op. Prefer :func:`stream` or ``with s:``.
+    """
+    if stream is not None:
+        _set_stream_by_id(stream.stream_id, stream.device_index, stream.device_type)
+
+
+def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
+    """As :func:`set_stream`, with a stream's three numbers. Compiled code calls it."""
+    _backend.C.exchange_stream(stream_id, device_index)
+    _backend.C.set_device(device_index)
+
+
+class StreamContext:
+    """Context manager that makes a stream current, and its device the current device.
+
+    Args:
+        stream: the stream; None is a no-op.
+    """
+
+    def __init__(self, stream: torch.Stream | None) -> None:
+        self.stream = stream
+        self._previous: list[tuple[tuple[int, int], int]] = []
+
+    def __enter__(self) -> None:
+        if self.stream is None:
+            return
+        device = _backend.C.current_device()
+        replaced = _backend.C.exchange_stream(self.stream.stream_id, self.stream.device_index)
+        self._previous.append((replaced, device))
+        _backend.C.set_device(self.stream.device_index)
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self.stream is None:
+            return
+        replaced, device = self._previous.pop()
+        _backend.C.exchange_stream(*replaced)
+        _backend.C.set_device(device)
+
+
+def stream(stream: torch.Stream | None) -> StreamContext:
+    """Context manager that makes ``stream`` current; None is a no-op.
+
+    Example::
+
+        s = torch.mydevice.Stream()
+        with torch.mydevice.stream(s):
+            y = x + 1  # queued on s
+    """
+    return StreamContext(stream)
+
+
+def is_current_stream_capturing() -> bool:
+    """Whether the current stream records into a graph."""
+    return bool(current_stream().is_capturing())

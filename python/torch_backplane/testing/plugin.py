@@ -1,0 +1,157 @@
+"""The pytest plugin of Backplane: fixtures and a marker for tests of a backend. Imports no torch by itself.
+
+A test that requires what the driver lacks is deselected, not skipped, and ``--backplane-list-deselected`` prints which
+and why: so a project can hold the list of what it does not test.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    import subprocess
+
+    import torch
+
+_DESELECTED = pytest.StashKey[list[tuple[str, list[str]]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the plugin's options."""
+    group = parser.getgroup("backplane", "tests of a PyTorch backend")
+    group.addoption(
+        "--backplane-package",
+        metavar="NAME",
+        help="the backend's package; default: $BACKPLANE_PACKAGE, or the one that is installed",
+    )
+    group.addoption(
+        "--backplane-list-deselected",
+        action="store_true",
+        help="print the tests that the loaded driver cannot run, with what it lacks",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the plugin's marker."""
+    config.addinivalue_line(
+        "markers",
+        "requires(*capabilities): only on a driver that has them; see torch_backplane.testing.CAPABILITIES",
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what the loaded driver cannot run."""
+    required = {item: names for item in items if (names := _requirements(item))}
+    if not required:
+        return
+    _import_backend(config)
+    from torch_backplane.testing.capabilities import capabilities
+
+    available = capabilities()
+    lacking = {item: [n for n in names if n not in available] for item, names in required.items()}
+    out = [item for item, names in lacking.items() if names]
+    if not out:
+        return
+    config.stash[_DESELECTED] = sorted((item.nodeid, lacking[item]) for item in out)
+    config.hook.pytest_deselected(items=out)
+    gone = set(out)
+    items[:] = [item for item in items if item not in gone]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print the deselected tests, if asked."""
+    if not config.getoption("--backplane-list-deselected"):
+        return
+    terminalreporter.section("deselected: the driver lacks")
+    for nodeid, names in config.stash.get(_DESELECTED, []):
+        terminalreporter.write_line(f"{nodeid}: {', '.join(names)}")
+
+
+@pytest.fixture(scope="session")
+def backend_package(request: pytest.FixtureRequest) -> ModuleType:
+    """The backend's package, imported."""
+    return _import_backend(request.config)
+
+
+@pytest.fixture(scope="session")
+def device(backend_package: ModuleType) -> torch.device:
+    """The backend's device 0."""
+    import torch
+
+    from torch_backplane import _backend
+
+    return torch.device(_backend.device, 0)
+
+
+@pytest.fixture(scope="session")
+def device_module(backend_package: ModuleType) -> ModuleType:
+    """``torch.<device>``."""
+    import torch
+
+    from torch_backplane import _backend
+
+    module: ModuleType = torch.get_device_module(_backend.device)
+    return module
+
+
+@pytest.fixture
+def kernel_calls(backend_package: ModuleType) -> Callable[[str], int]:
+    """``kernel_calls(op)``: how often the backend's own kernel of an operator was called."""
+    from torch_backplane.testing.kernels import kernel_calls as count
+
+    return count
+
+
+@pytest.fixture
+def run_in_process(backend_package: ModuleType) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """``run_in_process(code, options=..., env=...)``: Python code in a process of its own."""
+    from torch_backplane.testing.process import run_in_process as run
+
+    return run
+
+
+@pytest.fixture(params=["unified", "discrete"])
+def memory_kind(request: pytest.FixtureRequest) -> str:
+    """Each memory kind of the simulator in turn, for ``run_in_process(code, options=f"kind={memory_kind}")``."""
+    return str(request.param)
+
+
+@pytest.fixture(params=["inline", "async"])
+def stream_kind(request: pytest.FixtureRequest) -> str:
+    """Each stream kind of the simulator in turn, for ``run_in_process(code, options=f"stream={stream_kind}")``."""
+    return str(request.param)
+
+
+def _requirements(item: pytest.Item) -> list[str]:
+    from torch_backplane.testing.capabilities import CAPABILITIES
+
+    names = [name for mark in item.iter_markers("requires") for name in mark.args]
+    for name in names:
+        if name not in CAPABILITIES:
+            raise pytest.UsageError(f"{item.nodeid} requires '{name}'; known are {', '.join(CAPABILITIES)}")
+    return names
+
+
+def _import_backend(config: pytest.Config) -> ModuleType:
+    name = config.getoption("--backplane-package") or os.environ.get("BACKPLANE_PACKAGE") or _only_installed()
+    return importlib.import_module(name)
+
+
+def _only_installed() -> str:
+    from importlib.metadata import entry_points
+
+    names = sorted({point.value.split(":")[0] for point in entry_points(group="torch.backends")})
+    if len(names) != 1:
+        found = ", ".join(names) or "none"
+        raise pytest.UsageError(
+            f"which backend is to be tested? Installed with the entry point torch.backends: {found}. "
+            "Install one, or name its package: --backplane-package NAME"
+        )
+    return names[0]

@@ -1,0 +1,56 @@
+"""Code in a fresh Python process: for what happens once in a process, such as imports, drivers, options and forks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+
+
+def run_in_process(
+    code: str,
+    *,
+    options: str | None = None,
+    env: Mapping[str, str | None] | None = None,
+    device: str | None = None,
+    check: bool = True,
+    timeout: float = 120,
+) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a process of its own.
+
+    Args:
+        code: the program; it is dedented.
+        options: the driver's option string, such as ``"devices=4,kind=discrete"``: replaces ``<DEVICE>_OPTIONS``.
+        env: environment variables to set, or to remove where the value is None.
+        device: the device whose variables are meant; None is the loaded backend's.
+        check: raise AssertionError, with what the program printed, if it fails.
+        timeout: seconds.
+
+    Returns:
+        The finished process: ``returncode``, ``stdout``, ``stderr``.
+    """
+    full = dict(os.environ)
+    if options is not None:
+        full[f"{_device(device).upper()}_OPTIONS"] = options
+    for name, value in (env or {}).items():
+        if value is None:
+            full.pop(name, None)
+        else:
+            full[name] = value
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, env=full, capture_output=True, text=True, timeout=timeout, check=False)
+    if check and done.returncode != 0:
+        raise AssertionError(f"the process ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+def _device(device: str | None) -> str:
+    if device is not None:
+        return device
+    from torch_backplane import _backend
+
+    if not _backend.device:
+        raise RuntimeError("which device? Import the backend's package first, or give device=")
+    return _backend.device

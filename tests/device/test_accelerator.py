@@ -1,0 +1,76 @@
+"""torch.accelerator works throughout; Graph refuses clearly while the driver has no bp.graph."""
+
+import pytest
+import torch
+
+
+def test_the_accelerator_is_this_device(name, device_module):
+    assert torch.accelerator.is_available()
+    assert torch.accelerator.current_accelerator() == torch.device(name)
+    assert torch.accelerator.current_accelerator(check_available=True).type == name
+    assert torch.accelerator.device_count() == device_module.device_count()
+
+
+@pytest.mark.requires("multi_device")
+def test_the_device_index(device_module, name):
+    torch.accelerator.set_device_index(1)
+    assert torch.accelerator.current_device_index() == 1 == device_module.current_device()
+    with torch.accelerator.device_index(0):
+        assert device_module.current_device() == 0
+        with torch.accelerator.device_index(None):
+            assert device_module.current_device() == 0
+    assert device_module.current_device() == 1
+    with pytest.raises(RuntimeError):
+        torch.accelerator.set_device_index(9)
+
+
+def test_streams(device_module, name):
+    s = torch.Stream(device=name)
+    torch.accelerator.set_stream(s)
+    assert torch.accelerator.current_stream() == s == device_module.current_stream()
+    torch.accelerator.synchronize()
+    assert s.query()
+
+
+def test_memory(device_module, device):
+    torch.empty(1, device=device)
+    before = torch.accelerator.memory_allocated()
+    x = torch.empty(1 << 20, dtype=torch.uint8, device=device)
+    assert torch.accelerator.memory_allocated() == before + (1 << 20) == device_module.memory_allocated()
+    torch.accelerator.reset_peak_memory_stats()
+    assert torch.accelerator.max_memory_allocated() == before + (1 << 20)
+    assert torch.accelerator.memory_reserved() == device_module.memory_reserved()
+    assert torch.accelerator.max_memory_reserved() == device_module.max_memory_reserved()
+    assert torch.accelerator.memory_stats()["allocation.all.current"] > 0
+    torch.accelerator.reset_accumulated_memory_stats()
+    assert torch.accelerator.memory_stats()["allocation.all.allocated"] == 0
+    assert torch.accelerator.get_memory_info() == device_module.mem_get_info()
+    del x
+    reserved = torch.accelerator.memory_reserved()
+    torch.accelerator.empty_cache()
+    assert torch.accelerator.memory_reserved() < reserved
+    torch.accelerator.empty_host_cache()
+
+
+def test_capability(device_module):
+    dtypes = torch.accelerator.get_device_capability(0)["supported_dtypes"]
+    assert torch.float32 in dtypes
+    native = device_module.get_device_properties(0).dtypes
+    assert set(native) <= dtypes
+
+
+def test_graph_refuses_clearly(device):
+    def capture():
+        with torch.Stream(device), torch.accelerator.Graph():
+            torch.ones(1, device=device)
+
+    with pytest.raises(RuntimeError, match=r"(?i)graph"):
+        capture()
+
+
+def test_a_tensors_own_stream_and_pin(device):
+    x = torch.ones(3).pin_memory()
+    assert x.is_pinned()
+    y = x.to(device, non_blocking=True)
+    assert not y.is_pinned()
+    assert y.tolist() == [1.0] * 3

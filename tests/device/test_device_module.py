@@ -1,0 +1,441 @@
+"""torch.<device>: complete against torch.cuda, typed, documented; devices, memory, typed storages."""
+
+import dataclasses
+import gc
+import inspect
+import pickle
+import typing
+
+import pytest
+import torch
+
+from torch_backplane.device.left_out import LEFT_OUT
+
+
+def public(module):
+    """The module's functions and classes, with those of its parts."""
+    for part in (module, module.amp, module.memory, module.random, module.streams):
+        for name in part.__all__:
+            value = getattr(part, name)
+            if callable(value) and getattr(value, "__module__", "").startswith("torch_backplane"):
+                yield name, value
+
+
+# ---- completeness ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["", "memory", "random", "amp"])
+def test_every_name_of_torch_cuda_is_there_or_left_out_with_a_reason(device_module, part):
+    theirs, ours = torch.cuda, device_module
+    if part:
+        theirs, ours = getattr(theirs, part), getattr(ours, part)
+    missing = [name for name in theirs.__all__ if not hasattr(ours, name) and name not in LEFT_OUT]
+    assert missing == []
+
+
+def test_what_is_left_out_exists_in_torch_cuda_is_absent_here_and_says_why(device_module):
+    for name, reason in LEFT_OUT.items():
+        assert name in torch.cuda.__all__
+        with pytest.raises(AttributeError, match=name) as caught:
+            getattr(device_module, name)
+        assert reason in str(caught.value)
+
+
+def test_everything_public_is_typed_and_documented(device_module):
+    for name, value in public(device_module):
+        assert inspect.getdoc(value), name
+        if dataclasses.is_dataclass(value):
+            continue  # its methods are generated
+        functions = [value] if inspect.isfunction(value) else [f for f in vars(value).values() if inspect.isfunction(f)]
+        for function in functions:
+            hints = typing.get_type_hints(function)
+            parameters = [p for p in inspect.signature(function).parameters if p not in ("self", "cls")]
+            assert all(p in hints for p in parameters), (name, function)
+            assert "return" in hints, (name, function)
+
+
+def test_what_torch_asks_of_a_device_module_is_there(device_module):
+    for name in (
+        "_is_in_bad_fork",
+        "manual_seed_all",
+        "get_amp_supported_dtype",
+        "is_initialized",
+        "current_device",
+        "_utils",
+        "_lazy_init",
+        "_exchange_device",
+        "_maybe_exchange_device",
+        "_set_stream_by_id",
+        "_get_rng_state_offset",
+        "_set_rng_state_offset",
+        "_get_generator",
+        "_initialized",
+    ):
+        assert hasattr(device_module, name), name
+
+
+# ---- devices ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requires("multi_device")
+def test_E01_the_device_context_decides_where_memory_lands(device_module, name):
+    with device_module.device(1):
+        assert device_module.current_device() == 1
+        assert torch.empty(1, device=name).device.index == 1
+        with device_module.device(-1), device_module.device(None):
+            assert device_module.current_device() == 1
+    assert device_module.current_device() == 0
+    assert torch.empty(1, device=name).device.index == 0
+
+
+@pytest.mark.requires("multi_device")
+def test_E04_set_device_decides_where_memory_lands(device_module, name):
+    device_module.set_device(f"{name}:1")
+    assert torch.empty(1, device=name).device.index == 1
+    device_module.set_device(-1)
+    assert device_module.current_device() == 1
+    device_module.set_device(torch.device(name, 0))
+    assert device_module.current_device() == 0
+
+
+@pytest.mark.requires("multi_device")
+def test_device_of_follows_an_object(device_module, name):
+    x = torch.empty(1, device=f"{name}:1")
+    with device_module.device_of(x):
+        assert device_module.current_device() == 1
+    with device_module.device_of(x.untyped_storage()):
+        assert device_module.current_device() == 1
+    with device_module.device_of(torch.empty(1)):
+        assert device_module.current_device() == 0
+
+
+@pytest.mark.requires("multi_device")
+def test_the_current_device_is_a_threads_own(device_module):
+    import threading
+
+    device_module.set_device(1)
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(device_module.current_device()))
+    thread.start()
+    thread.join()
+    assert seen == [0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda m, n: torch.empty(1, device=f"{n}:9"),
+        lambda m, n: m.set_device(9),
+        lambda m, n: m.get_device_properties(9),
+        lambda m, n: m.synchronize(9),
+        lambda m, n: m.memory_stats(9),
+        lambda m, n: m.current_stream(9),
+        lambda m, n: m.device(99).__enter__(),
+        lambda m, n: m.set_device(1000),
+    ],
+)
+def test_E05_an_index_out_of_range_is_refused(device_module, name, wrong):
+    torch.empty(1, device=name)
+    with pytest.raises(RuntimeError, match=r"(?i)invalid device|device index"):
+        wrong(device_module, name)
+    assert device_module.current_device() == 0
+
+
+@pytest.mark.parametrize("wrong", ["cpu", torch.device("cpu"), "meta"])
+def test_another_device_type_is_refused(device_module, name, wrong):
+    with pytest.raises(ValueError, match=f"expected a {name} device"):
+        device_module.get_device_name(wrong)
+
+
+def test_properties_describe_the_device(device_module, name):
+    properties = device_module.get_device_properties(f"{name}:0")
+    assert properties.name == device_module.get_device_name(0)
+    assert (properties.major, properties.minor) == device_module.get_device_capability()
+    assert properties.total_memory == device_module.mem_get_info(0)[1] > 0
+    assert len(properties.uuid) == 36
+    assert properties.alignment >= 512
+    assert properties.name in repr(properties)
+    assert all(isinstance(dtype, torch.dtype) for dtype in properties.dtypes)
+
+
+def test_peer_access_is_answered(device_module):
+    assert not device_module.can_device_access_peer(0, 0)
+
+
+@pytest.mark.requires("peer", "multi_device")
+def test_peers_reach_each_other(device_module):
+    assert device_module.can_device_access_peer(0, 1)
+
+
+def test_get_device_module_finds_it(device_module, name):
+    assert torch.get_device_module(name) is device_module
+    assert torch.get_device_module() is device_module
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_memory_allocated_follows_tensors(device_module, device):
+    gc.collect()
+    before = device_module.memory_allocated()
+    device_module.reset_peak_memory_stats()
+    x = torch.empty(1 << 20, dtype=torch.uint8, device=device)
+    assert device_module.memory_allocated() == before + (1 << 20)
+    assert device_module.max_memory_allocated() == before + (1 << 20)
+    assert device_module.memory_reserved() >= device_module.memory_allocated()
+    del x
+    assert device_module.memory_allocated() == before
+    assert device_module.max_memory_allocated() == before + (1 << 20)
+    device_module.reset_peak_memory_stats()
+    assert device_module.max_memory_allocated() == before
+
+
+def test_memory_stats_have_torchs_keys(device_module, device):
+    torch.empty(1, device=device)
+    stats = device_module.memory_stats()
+    for what in ("allocation", "segment", "active", "inactive_split"):
+        for pool in ("all", "large_pool", "small_pool"):
+            for metric in ("current", "peak", "allocated", "freed"):
+                assert f"{what}.{pool}.{metric}" in stats
+    for what in ("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes", "requested_bytes"):
+        assert f"{what}.all.current" in stats
+    for key in ("num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free", "oversize_allocations.current"):
+        assert key in stats
+    assert list(stats) == sorted(stats)
+    assert stats["allocation.all.allocated"] > 0
+    device_module.reset_accumulated_memory_stats()
+    assert device_module.memory_stats()["allocation.all.allocated"] == 0
+
+
+def test_empty_cache_gives_segments_back(device_module, device):
+    x = torch.empty(8 << 20, dtype=torch.uint8, device=device)
+    used = device_module.memory_allocated()
+    del x
+    gc.collect()
+    reserved = device_module.memory_reserved()
+    device_module.empty_cache()
+    assert device_module.memory_reserved() <= reserved - (8 << 20)
+    assert used >= 8 << 20
+
+
+def test_mem_get_info_counts(device_module, device):
+    device_module.empty_cache()
+    free, total = device_module.mem_get_info()
+    x = torch.empty(32 << 20, dtype=torch.uint8, device=device)
+    assert device_module.mem_get_info()[0] <= free - (32 << 20)
+    assert device_module.device_memory_used() == total - device_module.mem_get_info()[0]
+    del x
+
+
+def test_the_fraction_limits_and_the_error_is_torchs(device_module, device):
+    total = device_module.mem_get_info()[1]
+    assert device_module.get_per_process_memory_fraction() == 1.0
+    device_module.set_per_process_memory_fraction(0.25)
+    try:
+        assert device_module.get_per_process_memory_fraction() == 0.25
+        with pytest.raises(device_module.OutOfMemoryError, match="memory"):
+            torch.empty(total // 2, dtype=torch.uint8, device=device)
+    finally:
+        device_module.set_per_process_memory_fraction(1.0)
+    assert device_module.memory_stats()["num_ooms"] >= 1
+    assert device_module.OutOfMemoryError is torch.OutOfMemoryError
+    for wrong, error in ((1, TypeError), (1.5, ValueError)):
+        with pytest.raises(error):
+            device_module.set_per_process_memory_fraction(wrong)
+
+
+def test_raw_memory_is_counted_and_given_back(device_module, device):
+    before = device_module.memory_allocated()
+    for stream in (None, device_module.Stream(), 0):
+        address = device_module.caching_allocator_alloc(4096, stream=stream)
+        assert address != 0
+        assert device_module.memory_allocated() == before + 4096
+        device_module.caching_allocator_delete(address)
+        assert device_module.memory_allocated() == before
+    with pytest.raises(TypeError):
+        device_module.caching_allocator_alloc(1, stream="s")
+
+
+def test_the_snapshot_accounts_for_every_byte(device_module, device, tmp_path):
+    x = torch.empty(3 << 20, dtype=torch.uint8, device=device)
+    segments = [s for s in device_module.memory_snapshot() if s["device"] == 0]
+    assert sum(s["total_size"] for s in segments) == device_module.memory_reserved()
+    blocks = [b for s in segments for b in s["blocks"]]
+    assert sum(b["size"] for b in blocks if b["state"] == "active_allocated") == device_module.memory_allocated()
+    assert next(b for b in blocks if b["address"] == x.data_ptr())["requested_size"] == 3 << 20
+    device_module.memory._dump_snapshot(str(tmp_path / "snapshot.pickle"))
+    dumped = pickle.loads((tmp_path / "snapshot.pickle").read_bytes())
+    from torch.cuda import _memory_viz
+
+    assert len(dumped["device_traces"]) == device_module.device_count()
+    assert "MiB" in _memory_viz.segsum(dumped)
+
+
+def test_the_summary_shows_the_numbers(device_module, device):
+    x = torch.empty(5 << 20, dtype=torch.uint8, device=device)
+    whole = device_module.memory_summary()
+    short = device_module.memory_summary(abbreviated=True)
+    assert "large pool" in whole
+    assert "large pool" not in short
+    row = next(line for line in short.split("\n") if line.startswith("Allocated memory"))
+    assert f"{device_module.memory_allocated() // 1024} KiB" in row or f"{device_module.memory_allocated()} B" in row
+    del x
+
+
+def test_a_private_pool_keeps_its_memory_apart(device_module, device):
+    pool = device_module.MemPool()
+    outside = torch.empty(1024, device=device)
+    with device_module.use_mem_pool(pool):
+        x = torch.empty(1024, device=device)
+    y = torch.empty(1024, device=device)
+    addresses = [(s["address"], s["address"] + s["total_size"]) for s in pool.snapshot()]
+    assert addresses
+
+    def inside(tensor):
+        return any(low <= tensor.data_ptr() < high for low, high in addresses)
+
+    assert inside(x)
+    assert not inside(y)
+    assert not inside(outside)
+    identity = pool.id
+    del x, pool
+    gc.collect()
+    assert device_module.memory_snapshot(identity) == []
+
+
+def test_old_names_warn_and_work(device_module):
+    for old, new in (("memory_cached", "memory_reserved"), ("max_memory_cached", "max_memory_reserved")):
+        with pytest.warns(FutureWarning, match=new):
+            assert getattr(device_module, old)() == getattr(device_module, new)()
+    for old in ("reset_max_memory_allocated", "reset_max_memory_cached"):
+        with pytest.warns(FutureWarning, match="reset_peak_memory_stats"):
+            getattr(device_module, old)()
+
+
+def test_host_statistics_follow_pinned_memory(device_module, device):
+    torch.empty(1, device=device)
+    device_module.synchronize()
+    torch.accelerator.empty_host_cache()  # blocks of earlier copies whose events are done stop to count as active
+    before = device_module.host_memory_stats()["active_requests.current"]
+    x = torch.empty(1000).pin_memory()
+    stats = device_module.host_memory_stats()
+    assert stats["active_requests.current"] == before + 1
+    assert stats["active_bytes.current"] >= 4000
+    for key in (
+        "allocations.peak",
+        "allocated_bytes.allocated",
+        "num_host_alloc",
+        "host_alloc_time.count",
+        "host_free_time.avg",
+    ):
+        assert key in stats
+    del x
+    device_module.reset_peak_host_memory_stats()
+    device_module.reset_accumulated_host_memory_stats()
+    assert device_module.host_memory_stats()["active_requests.allocated"] == 0
+
+
+# ---- random numbers, amp, storages -----------------------------------------------------------------------------------
+
+
+def test_E37_seeds_reach_the_devices_generators(device_module):
+    torch.manual_seed(5)
+    assert [g.initial_seed() for g in device_module.default_generators] == [5] * device_module.device_count()
+    device_module.manual_seed(6)
+    assert device_module.initial_seed() == 6
+    device_module.manual_seed_all(7)
+    assert all(g.initial_seed() == 7 for g in device_module.default_generators)
+    device_module.seed_all()
+    assert len({g.initial_seed() for g in device_module.default_generators}) == 1
+    assert device_module.initial_seed() != 7
+
+
+def test_E36_each_device_has_its_own_generator(device_module):
+    generators = device_module.default_generators
+    assert len(generators) == device_module.device_count()
+    assert [g.device.index for g in generators] == list(range(len(generators)))
+
+
+def test_C29_states_are_saved_and_restored(device_module, device):
+    state = device_module.get_rng_state()
+    every = device_module.get_rng_state_all()
+    first = torch.rand(5, device=device)
+    device_module.set_rng_state(state)
+    assert torch.equal(torch.rand(5, device=device), first)
+    device_module.set_rng_state_all(every)
+    with torch.random.fork_rng(devices=[0]):
+        assert torch.equal(torch.rand(5, device=device), first)
+    assert torch.equal(torch.rand(5, device=device), first)
+
+
+def test_C29_checkpointing_draws_the_same_numbers_again(device):
+    from torch.utils.checkpoint import checkpoint
+
+    x = torch.ones(1000, device=device, requires_grad=True)
+    y = checkpoint(lambda v: torch.nn.functional.dropout(v, 0.5), x, use_reentrant=True)
+    y.sum().backward()
+    assert 0 < (y == 0).sum().item() < 1000
+    assert torch.equal(x.grad, y)
+
+
+def test_C29_opcheck_passes_on_the_device(device, name):
+    @torch.library.custom_op("backplane_test::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    twice.register_fake(torch.empty_like)
+    twice.register_autograd(lambda ctx, grad: grad * 2)
+    # torch's test_autograd_registration refuses every device but CPU, CUDA and XPU.
+    utilities = ("test_schema", "test_faketensor", "test_aot_dispatch_static", "test_aot_dispatch_dynamic")
+    result = torch.library.opcheck(twice, (torch.ones(3, device=device, requires_grad=True),), test_utils=utilities)
+    assert set(result.values()) == {"SUCCESS"}
+
+
+def test_D10_amp_of_the_module_is_torchs_with_the_device_filled_in(device_module, device, name):
+    with device_module.amp.autocast(dtype=torch.bfloat16):
+        assert torch.is_autocast_enabled(name)
+        y = torch.ones(2, 2, device=device) @ torch.ones(2, 2, device=device)
+    assert y.dtype is torch.bfloat16
+    scaler = device_module.amp.GradScaler()
+    p = torch.ones(2, device=device, requires_grad=True)
+    optimizer = torch.optim.SGD([p], lr=1.0)
+    scaler.scale((p * 2).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert p.tolist() == [-1.0, -1.0]
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        @device_module.amp.custom_fwd(cast_inputs=torch.float16)
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        @device_module.amp.custom_bwd
+        def backward(ctx, grad):
+            return grad * 2
+
+    with device_module.amp.autocast():
+        assert Double.apply(p).dtype is torch.float16
+
+
+def test_B20_higher_order_operators_run_under_autocast(device, name):
+    x = torch.ones(3, device=device)
+    predicate = torch.tensor(True, device=device)
+    with torch.autocast(name, dtype=torch.bfloat16):
+        out = torch.cond(predicate, lambda v: v + 1, lambda v: v - 1, (x,))
+    assert out.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_typed_storages_are_found_by_torch(device_module, device, name):
+    storage = torch.ones(2, device=device).storage()
+    assert isinstance(storage, device_module.FloatStorage)
+    assert not isinstance(storage, device_module.LongStorage)
+    made = device_module.HalfStorage(4)
+    assert made.dtype is torch.float16
+    assert made.device.type == name
+    assert storage.type() == f"torch.{name}.FloatStorage"
+
+
+def test_a_tensors_type_is_named_after_the_device(device, name):
+    assert torch.ones(1, device=device).type() == f"torch.{name}.FloatTensor"

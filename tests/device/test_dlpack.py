@@ -1,0 +1,151 @@
+"""DLPack in both directions, and what libraries on the CPU get to hear."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.dlpack import DLDeviceType, from_dlpack, to_dlpack
+
+DTYPES = [
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.float64,
+    torch.int64,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+]
+
+
+def test_a_tensor_tells_its_device(device):
+    x = torch.ones(3, device=device)
+    assert x.__dlpack_device__() == (DLDeviceType.kDLExtDev, x.device.index)
+    assert torch.ones(3).__dlpack_device__() == (DLDeviceType.kDLCPU, 0)
+
+
+@pytest.mark.requires("multi_device")
+def test_a_tensor_tells_its_index(device):
+    x = torch.ones(3, device=f"{device.type}:1")
+    assert x.__dlpack_device__() == (DLDeviceType.kDLExtDev, 1)
+    assert torch.from_dlpack(x).device == x.device
+
+
+def test_pinned_memory_is_memory_of_the_cpu(device):
+    x = torch.arange(3.0).pin_memory()
+    assert x.__dlpack_device__()[0] == DLDeviceType.kDLCPU
+    assert np.from_dlpack(x).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_from_dlpack_shares_the_memory(device, dtype):
+    x = torch.tensor([[0, 1, 2], [1, 0, 1]], device=device).to(dtype).t()
+    y = torch.from_dlpack(x)
+    assert (y.device, y.dtype, y.stride(), y.data_ptr()) == (x.device, x.dtype, x.stride(), x.data_ptr())
+    x.fill_(1)
+    assert torch.equal(y.cpu(), torch.ones(3, 2, dtype=dtype))
+
+
+def test_the_memory_lives_as_long_as_the_last_tensor(device):
+    x = torch.arange(1000, device=device)
+    pointer = x.data_ptr()
+    y = torch.from_dlpack(x)
+    del x
+    others = [torch.zeros(1000, dtype=torch.int64, device=device) for _ in range(4)]
+    assert pointer not in [other.data_ptr() for other in others]
+    assert torch.equal(y.cpu(), torch.arange(1000))
+
+
+@pytest.mark.parametrize("version", [None, (1, 0)])
+def test_capsules_of_both_kinds(device, version):
+    x = torch.arange(4.0, device=device)[1:]
+    capsule = x.__dlpack__(max_version=version)
+    assert "dltensor_versioned" in repr(capsule) if version else "dltensor" in repr(capsule)
+    y = from_dlpack(capsule)
+    assert (y.device, y.data_ptr()) == (x.device, x.data_ptr())
+    assert from_dlpack(to_dlpack(x)).tolist() == [1, 2, 3]
+
+
+def test_empty_and_scalar_tensors(device):
+    assert torch.from_dlpack(torch.empty(0, 3, device=device)).shape == (0, 3)
+    assert torch.from_dlpack(torch.tensor(5, device=device)).item() == 5
+
+
+def test_a_copy_is_one(device):
+    x = torch.arange(4.0, device=device)
+    y = torch.from_dlpack(x, copy=True)
+    assert y.device == x.device
+    assert y.data_ptr() != x.data_ptr()
+    assert y.tolist() == [0, 1, 2, 3]
+
+
+def test_across_devices(device):
+    x = torch.arange(4.0, device=device)
+    assert torch.from_dlpack(x, device="cpu").tolist() == [0, 1, 2, 3]
+    assert torch.from_dlpack(torch.arange(4.0), device=torch.device(device.type, 0)).device == x.device
+    assert torch.from_dlpack(x.__dlpack__(dl_device=(DLDeviceType.kDLCPU, 0), copy=True)).device.type == "cpu"
+    with pytest.raises(ValueError, match="without copying"):
+        torch.from_dlpack(x, device="cpu", copy=False)
+
+
+def test_what_a_capsule_cannot_say_is_refused(device):
+    with pytest.raises(BufferError, match="require gradient"):
+        torch.ones(3, device=device, requires_grad=True).__dlpack__()
+    conj = torch.ones(3, dtype=torch.complex64, device=device).conj()
+    with pytest.raises(BufferError, match="conjugate bit"):
+        conj.__dlpack__()
+    with pytest.raises(BufferError, match="negative bit"):
+        conj.imag.__dlpack__()
+    with pytest.raises(TypeError, match="stream must be an int or None, got str"):
+        torch.ones(3, device=device).__dlpack__(stream="1")
+
+
+@pytest.mark.requires("streams")
+def test_a_consumer_stream_waits_for_the_producer(device, device_module):
+    """Through a stream other than the current one, the numbers that are being written are seen complete."""
+    consumer = device_module.Stream()
+    x = torch.zeros(1 << 20, device=device)
+    for step in range(1, 20):
+        x.add_(1)
+        capsule = x.__dlpack__(stream=consumer.native_handle)
+        with consumer:
+            seen = torch.from_dlpack(capsule).clone()
+        consumer.synchronize()
+        assert seen.min().item() == seen.max().item() == step
+        torch.accelerator.current_stream().wait_stream(consumer)
+
+
+@pytest.mark.parametrize("stream", [None, 0, -1])
+def test_the_default_stream_as_consumer(device, stream):
+    x = torch.arange(3.0, device=device)
+    assert torch.from_dlpack(x.__dlpack__(stream=stream)).tolist() == [0, 1, 2]
+
+
+def test_numpy_is_refused_with_the_cure(device):
+    x = torch.ones(3, device=device)
+    with pytest.raises(TypeError, match=r"Tensor\.cpu\(\)"):
+        np.asarray(x)
+    with pytest.raises((BufferError, RuntimeError), match=r"(?i)device"):
+        np.from_dlpack(x)
+
+
+def test_subclasses_see_the_call(device):
+    calls = []
+
+    class Logged(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            calls.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x = torch.ones(3, device=device).as_subclass(Logged)
+    assert x.__dlpack_device__()[0] == DLDeviceType.kDLExtDev
+    assert torch.from_dlpack(x).tolist() == [1, 1, 1]
+    assert torch.Tensor.__dlpack__ in calls
+
+
+def test_installing_twice_wraps_once(device):
+    from torch_backplane import dlpack
+
+    before = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__
+    dlpack.install(device.type)
+    assert before == (torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__)

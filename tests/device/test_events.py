@@ -1,0 +1,108 @@
+"""Events behind torch.Event and torch.<device>.Event: record, wait, query, time."""
+
+import pytest
+import torch
+
+
+def test_an_unrecorded_event_is_complete_and_waits_for_nothing(device_module):
+    e = device_module.Event()
+    assert isinstance(e, torch.Event)
+    assert e.query()
+    e.synchronize()
+    e.wait()
+
+
+def test_a_recorded_event_completes(device_module, device):
+    e = device_module.Event()
+    x = torch.ones(1 << 20, device=device) + 1
+    e.record()
+    e.synchronize()
+    assert e.query()
+    assert x[0].item() == 2
+
+
+def test_elapsed_time_is_positive_between_two_records(device_module, device):
+    start, end = device_module.Event(enable_timing=True), device_module.Event(enable_timing=True)
+    start.record()
+    torch.ones(1 << 22, device=device) + 1
+    end.record()
+    end.synchronize()
+    assert start.elapsed_time(end) > 0
+    assert end.elapsed_time(start) < 0
+
+
+def test_elapsed_time_without_timing_or_record_is_refused(device_module, device):
+    timed, untimed = device_module.Event(enable_timing=True), device_module.Event()
+    timed.record()
+    untimed.record()
+    device_module.synchronize()
+    with pytest.raises((RuntimeError, ValueError)):
+        timed.elapsed_time(untimed)
+    with pytest.raises((RuntimeError, ValueError)):
+        timed.elapsed_time(device_module.Event(enable_timing=True))
+
+
+def test_a_stream_records_and_waits(device_module, device):
+    a, b = device_module.Stream(), device_module.Stream()
+    with a:
+        x = torch.ones(1 << 20, device=device)
+        for _ in range(4):
+            x = x + 1
+    e = a.record_event()
+    assert isinstance(e, device_module.Event)
+    assert a.record_event(e) is e
+    b.wait_event(e)
+    with b:
+        y = x * 1
+    b.synchronize()
+    assert y.sum().item() == 5.0 * (1 << 20)
+
+
+def test_an_event_can_be_recorded_again(device_module, device):
+    e = device_module.Event(enable_timing=True)
+    first = device_module.Event(enable_timing=True)
+    e.record()
+    first.record()
+    torch.ones(1 << 20, device=device) + 1
+    e.record()
+    e.synchronize()
+    assert first.elapsed_time(e) > 0
+
+
+@pytest.mark.requires("multi_device")
+def test_a_stream_of_another_device_waits_for_an_event(device_module, name):
+    a, b = device_module.Stream(device=0), device_module.Stream(device=1)
+    with a:
+        x = torch.full((1 << 20,), 3.0, device=f"{name}:0") + 1
+    e = a.record_event()
+    b.wait_event(e)
+    b.synchronize()
+    assert e.query()
+    assert x[0].item() == 4
+
+
+@pytest.mark.requires("multi_device")
+def test_a_recorded_event_stays_with_its_device(device_module):
+    e = device_module.Event()
+    e.record(device_module.current_stream(0))
+    with pytest.raises(RuntimeError, match="device"):
+        e.record(device_module.current_stream(1))
+
+
+@pytest.mark.parametrize("flag", ["interprocess", "external"])
+def test_what_an_event_cannot_be_is_refused(device_module, flag):
+    with pytest.raises(NotImplementedError):
+        device_module.Event(**{flag: True})
+
+
+def test_torch_events_and_the_modules_mix(device_module, device, name):
+    e = torch.Event(name, enable_timing=True)
+    f = device_module.Event(enable_timing=True)
+    assert isinstance(e, device_module.Event)
+    assert issubclass(device_module.Event, torch.Event)
+    s = device_module.Stream()
+    e.record()
+    s.wait_event(e)
+    f.record(s)
+    s.synchronize()
+    assert e.elapsed_time(f) >= 0

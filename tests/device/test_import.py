@@ -1,0 +1,241 @@
+"""Import and autoload: either order, refusals before native code, no driver, a second backend, names given once."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from torch_backplane import _setup
+
+pytestmark = pytest.mark.once
+
+
+def extended(path):
+    """PYTHONPATH with a folder before the others."""
+    return os.pathsep.join([str(path), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def run_ok(run_in_process, code, **kwargs):
+    return run_in_process(code, **kwargs).stdout.strip()
+
+
+def test_torch_alone_brings_the_device(run_in_process, name):
+    out = run_ok(
+        run_in_process, f"import torch; print(torch.ones(3, device='{name}').sum().item(), torch.{name}.__name__)"
+    )
+    assert out == "3.0 torch_backplane.device"
+
+
+def test_the_package_may_be_imported_first(run_in_process, backend_package, name):
+    code = f"""
+        import {backend_package.__name__} as package
+        import torch
+        print(torch.ones(3, device="{name}").sum().item(), package.device_count())
+    """
+    out = run_ok(run_in_process, code, options="devices=3")
+    assert out == "3.0 3"
+
+
+def test_without_autoload_only_an_import_brings_it(run_in_process, backend_package, name):
+    code = f"""
+        import torch
+        before = hasattr(torch, "{name}")
+        import {backend_package.__name__}
+        print(before, torch.ones(2, device="{name}").tolist())
+    """
+    assert run_ok(run_in_process, code, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}) == "False [1.0, 1.0]"
+
+
+def test_E39_import_and_questions_touch_no_device(run_in_process, name):
+    code = f"""
+        import torch
+        m = torch.{name}
+        m.is_available(), m.device_count(), m.current_device(), m.get_device_properties(1), m.get_device_name()
+        torch.manual_seed(1), m.get_rng_state_all(), m.default_generators, m.memory_stats(), m.memory_allocated()
+        m.get_amp_supported_dtype(), m.is_bf16_supported(), m.synchronize(), m.empty_cache(), m.memory_summary()
+        torch.accelerator.is_available(), torch.accelerator.current_accelerator(), m.Event(), m.current_stream()
+        print(m.is_initialized(), m.memory.__name__)
+        torch.empty(1, device="{name}")
+        print(m.is_initialized())
+    """
+    assert run_ok(run_in_process, code, options="devices=2") == "False torch_backplane.device.memory\nTrue"
+
+
+def test_submodules_are_importable_under_torch(run_in_process, name):
+    code = f"""
+        import torch
+        from torch.{name}.amp import autocast, GradScaler
+        from torch.{name}.memory import memory_allocated
+        from torch.{name} import random, streams
+        import torch.{name}.random
+        print(autocast.__name__, memory_allocated(), streams.Stream is torch.{name}.Stream)
+    """
+    assert run_ok(run_in_process, code) == "autocast 0 True"
+
+
+REFUSALS = [
+    pytest.param(
+        {"TORCH_MINOR": "2.3"}, ["built for torch 2.3", "this is torch 2.", "pip install 'torch==2.3.*'"], id="torch"
+    ),
+    pytest.param(
+        {"CORE_PROTOCOL": 99, "SDK_VERSION": "9.9.0"},
+        ["torch-backplane 9.9.0 (core protocol 99)", "core protocol 1)", "pip install 'torch-backplane~=9.9.0'"],
+        id="protocol",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), REFUSALS)
+def test_a_mismatch_is_refused_before_native_code(run_in_process, other_package, backend_package, changes, words):
+    """The fake package has no native code, so a refusal that came later would be another error."""
+    path = other_package("wrongchip", DEVICE="wrongchip", **changes)
+    code = """
+        import os
+        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        import torch
+        try:
+            import wrongchip
+        except ImportError as error:
+            print(error)
+    """
+    out = run_ok(run_in_process, code, env={"PYTHONPATH": extended(path)})
+    for word in words:
+        assert word in out
+
+
+def test_a_failed_autoload_warns_once_and_an_import_raises_the_reason(run_in_process, other_package, backend_package):
+    path = other_package("wrongchip", DEVICE="wrongchip", TORCH_MINOR="2.3")
+    code = """
+        import warnings
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            import torch
+        texts = [str(w.message) for w in seen if "wrongchip" in str(w.message)]
+        print(len(texts), "built for torch 2.3" in texts[0], hasattr(torch, "wrongchip"))
+        try:
+            import wrongchip
+        except ImportError as error:
+            print("raised", error.name)
+    """
+    out = run_ok(run_in_process, code, env={"PYTHONPATH": extended(path)})
+    assert out == "1 True False\nraised wrongchip"
+
+
+def test_a_second_backend_is_refused_by_name_and_torch_survives(run_in_process, other_package, backend_package, name):
+    first = backend_package.__name__
+    path = other_package("wrongchip", DEVICE="wrongchip")
+    code = f"""
+        import warnings
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            import {first}, torch
+        print(torch.ones(2, device="{name}").tolist(), [str(w.message) for w in seen])
+        try:
+            import wrongchip
+        except ImportError as error:
+            print(error)
+    """
+    out = run_ok(run_in_process, code, env={"PYTHONPATH": extended(path)})
+    works, refusal = out.split("\n")
+    assert works.startswith("[1.0, 1.0] [\"the torch backend 'wrongchip' is installed but unavailable")
+    assert f"{first} is being imported" in works
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in refusal
+    assert f"wrongchip (device 'wrongchip') is refused: {first} (device '{name}') is loaded already" in refusal
+
+
+def test_of_two_installed_backends_one_loads_and_torch_survives(run_in_process, other_package, backend_package, name):
+    """Whichever entry point comes first wins; the fake one has no native code, so here it is the real one or none."""
+    path = other_package("wrongchip", DEVICE="wrongchip")
+    done = run_in_process("import torch; print(torch.ones(2).tolist())", env={"PYTHONPATH": extended(path)})
+    assert done.stdout.strip() == "[1.0, 1.0]"
+    assert "the torch backend 'wrongchip' is installed but unavailable" in done.stderr
+
+
+def test_an_explicit_driver_that_is_not_there_is_an_error(run_in_process, backend_package, name):
+    env = {f"{name.upper()}_DRIVER": "/nowhere/libdriver.so", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    done = run_in_process(f"import {backend_package.__name__}", env=env, check=False)
+    assert done.returncode == 1
+    assert "ImportError" in done.stderr
+    assert "/nowhere/libdriver.so" in done.stderr
+
+
+def test_an_explicit_driver_that_is_not_there_leaves_torch_alive(run_in_process, backend_package, name):
+    code = """
+        import torch
+        print(torch.ones(2).tolist())
+    """
+    done = run_in_process(code, env={f"{name.upper()}_DRIVER": "/nowhere/libdriver.so"})
+    assert done.stdout.strip() == "[1.0, 1.0]"
+    assert done.stderr.count("is installed but unavailable") == 1
+
+
+def test_wrong_options_are_an_error_that_lists_the_known_ones(run_in_process, backend_package, name):
+    env = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", f"{name.upper()}_DRIVER": None}
+    done = run_in_process(f"import {backend_package.__name__}", options="devises=3", env=env, check=False)
+    assert done.returncode == 1
+    assert "devises" in done.stderr
+    assert "devices" in done.stderr
+
+
+def test_E02_without_a_driver_the_count_is_zero_and_use_gives_the_reason(run_in_process, other_package, name):
+    path = other_package("driverless", native=True)
+    (path / "driverless" / "lib" / f"lib{name}_driver.so").unlink()
+    code = f"""
+        import torch, driverless
+        print(torch.accelerator.device_count(), torch.{name}.device_count(), torch.{name}.is_available())
+        x = torch.ones(2, requires_grad=True)
+        (x * 2).sum().backward()  # autograd asks the guard for the count
+        torch.manual_seed(3)
+        print(x.grad.tolist())
+        try:
+            torch.empty(2, device="{name}")
+        except RuntimeError as error:
+            print("lib{name}_driver.so" in str(error))
+    """
+    env = {"PYTHONPATH": extended(path), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", f"{name.upper()}_DRIVER": None}
+    assert run_ok(run_in_process, code, env=env) == "0 0 False\n[2.0, 2.0]\nTrue"
+
+
+def test_E48_setup_and_rename_again_change_nothing(backend_package, name):
+    before = torch.Tensor.__dict__[name]
+    _setup.setup(backend_package.__name__)
+    _setup.autoload(backend_package.__name__)
+    torch.utils.rename_privateuse1_backend(name)
+    assert torch.Tensor.__dict__[name] is before
+    with pytest.raises(RuntimeError, match="already"):
+        torch.utils.rename_privateuse1_backend("anotherchip")
+
+
+def test_E48_methods_are_generated(device, name):
+    x = getattr(torch.ones(2), name)()
+    assert x.device == device
+    assert getattr(x, f"is_{name}")
+    assert getattr(torch.nn.Linear(2, 2), name)().weight.device == device
+    assert getattr(x.untyped_storage(), f"is_{name}")
+
+
+def test_the_package_has_the_modules_names(backend_package, device_module):
+    assert backend_package.is_available is device_module.is_available
+    assert backend_package.default_generators == device_module.default_generators
+
+
+def test_paths_for_extensions_exist(backend_package, name):
+    assert any((Path(p) / "backplane" / "kernel.h").is_file() for p in backend_package.include_paths())
+    assert any((Path(p) / f"lib{name}.so").is_file() for p in backend_package.library_paths())
+
+
+def test_the_account_names_driver_and_torch(run_in_process, backend_package, name):
+    code = f"import runpy, sys; sys.argv = ['x']; runpy.run_module('{backend_package.__name__}', run_name='__main__')"
+    done = run_in_process(
+        code, options="devices=2", env={"COLUMNS": "200", f"{name.upper()}_DRIVER": None}, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for word in (f"lib{name}_driver.so", torch.__version__, f"{name}:1", "devices=2"):
+        assert word in done.stdout
+
+
+def test_the_device_module_by_itself_says_what_to_import_first(run_in_process):
+    done = run_in_process("import torch_backplane.device", check=False)
+    assert "ImportError: import torch, or the backend's package, before torch_backplane.device" in done.stderr
+    run_in_process("import torch, torch_backplane.device")

@@ -1,0 +1,129 @@
+"""Replacing the driver at run time: every refusal names what was found, what is needed and the cure."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import backplane_sdk
+
+pytestmark = pytest.mark.once
+
+ODD = {
+    "no_symbol": 1,
+    "other_abi": 2,
+    "short_table": 3,
+    "half_group": 4,
+    "refuses": 5,
+    "null_table": 6,
+    "no_devices": 7,
+}
+
+
+@pytest.fixture(scope="session")
+def odd_driver(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("odd")
+
+    def build(name: str) -> Path:
+        path = folder / f"lib{name}.so"
+        if not path.exists():
+            source = Path(__file__).parent / "drivers" / "odd_driver.c"
+            subprocess.run(
+                [
+                    os.environ.get("CC", "cc"),
+                    "-std=c11",
+                    "-shared",
+                    "-fPIC",
+                    f"-DODD={ODD[name]}",
+                    f"-I{backplane_sdk.include_dir()}",
+                    str(source),
+                    "-o",
+                    str(path),
+                ],
+                check=True,
+            )
+        return path
+
+    return build
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("MYDEVICE_")}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=clean | environment, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    ("odd", "says"),
+    [
+        ("no_symbol", ["is no Backplane driver", "bp_driver_get", "BP_EXPORT"]),
+        ("other_abi", ["offers driver ABI 0.2", "needed is 0.1", "Build it against"]),
+        ("short_table", ["a table of 64 bytes", "nine required entries", "struct_size = sizeof(bp_driver)"]),
+        ("half_group", ["incomplete", "group events", "stream_create is missing|event_create is missing", "Implement"]),
+        ("refuses", ["refuses (UNSUPPORTED)", "libodd.so.3 is not installed"]),
+        ("null_table", ["returned BP_OK and no table"]),
+    ],
+)
+def test_a_wrong_driver_is_refused_by_name(odd_driver, odd, says):
+    path = odd_driver(odd)
+    result = run("import mydevice", MYDEVICE_DRIVER=str(path))
+    assert result.returncode != 0
+    assert str(path) in result.stderr
+    for words in says:
+        assert any(word in result.stderr for word in words.split("|")), result.stderr
+
+
+def test_a_driver_without_devices_loads_and_counts_zero(odd_driver):
+    code = "import mydevice, torch; print(torch.mydevice.device_count(), torch.mydevice.is_available())"
+    result = run(code, MYDEVICE_DRIVER=str(odd_driver("no_devices")))
+    assert result.stdout.split() == ["0", "False"], result.stderr
+    result = run(
+        "import mydevice, torch; torch.empty(1, device='mydevice')", MYDEVICE_DRIVER=str(odd_driver("no_devices"))
+    )
+    assert result.returncode != 0
+    assert "the driver finds no device" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("libvendor.so", "is not absolute"),
+        ("/no/such/libvendor.so", "There is no file '/no/such/libvendor.so'"),
+        (__file__, "cannot be opened"),
+    ],
+)
+def test_a_wrong_path_is_refused(path, says):
+    result = run("import mydevice", MYDEVICE_DRIVER=path)
+    assert result.returncode != 0
+    assert says in result.stderr
+
+
+def test_a_wrong_driver_leaves_import_torch_alive(odd_driver):
+    result = run("import torch; print(torch.ones(2).sum().item())", MYDEVICE_DRIVER=str(odd_driver("refuses")))
+    assert result.returncode == 0
+    assert result.stdout.strip() == "2.0"
+    assert "libodd.so.3 is not installed" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({"MYDEVICE_SHIMS": "nosuchshim"}, "There is no shim 'nosuchshim'"),
+        ({"MYDEVICE_OPTIONS": "fault.alloc=17"}, "no shim 'fault' is loaded"),
+        ({"MYDEVICE_OPTIONS": "nosuchkey=1"}, "nosuchkey"),
+        ({"MYDEVICE_OPTIONS": "kind=martian"}, "martian"),
+    ],
+)
+def test_wrong_shims_and_options_are_refused(environment, says):
+    result = run("import mydevice", **environment)
+    assert result.returncode != 0
+    assert says in result.stderr
+
+
+def test_an_explicit_emulate_shim_is_loaded():
+    code = "import mydevice, torch; print(torch.ones(3, device='mydevice').cpu().sum().item())"
+    result = run(code, MYDEVICE_SHIMS="emulate")
+    assert result.stdout.strip() == "3.0", result.stderr

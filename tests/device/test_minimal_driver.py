@@ -1,0 +1,65 @@
+"""The nine-function driver is a whole device: what it cannot be tested with is this list, and no more."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import backplane_sdk
+
+pytestmark = pytest.mark.once
+
+LACKING = {
+    "test_add_kernel.py::test_E28_in_place": "host_exec",
+    "test_add_kernel.py::test_E28_the_kernel_computes_the_dtypes_that_it_names": "host_exec",
+    "test_allocator.py::test_E46_a_host_view_shares_memory_and_owns_nothing": "host_view",
+    "test_device_module.py::test_peers_reach_each_other": "peer",
+}
+
+
+@pytest.fixture(scope="module")
+def minimal_driver(tmp_path_factory):
+    path = tmp_path_factory.mktemp("minimal") / "libminimal_driver.so"
+    source = backplane_sdk.source_dir() / "examples/minimal_driver/minimal_driver.c"
+    compiler = [os.environ.get("CC", "cc"), "-std=c11", "-O2", "-shared", "-fPIC", f"-I{backplane_sdk.include_dir()}"]
+    subprocess.run([*compiler, str(source), "-o", str(path)], check=True)
+    return path
+
+
+def environment(name, driver):
+    prefix = name.upper()
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(f"{prefix}_")}
+    return clean | {f"{prefix}_DRIVER": str(driver), f"{prefix}_OPTIONS": "devices=2"}
+
+
+def test_the_tests_that_it_cannot_run_are_known(minimal_driver, name):
+    command = [sys.executable, "-m", "pytest", str(Path(__file__).parent), "-p", "no:xdist", "-m", "not once"]
+    listed = subprocess.run(
+        [*command, "-q", "--collect-only", "--backplane-list-deselected"],
+        env=environment(name, minimal_driver),
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    lines = listed.stdout.partition("deselected: the driver lacks")[2].splitlines()
+    found = {}
+    for line in lines:
+        test, separator, capability = line.rpartition(": ")
+        if separator:
+            found[test.partition("[")[0].removeprefix("tests/device/")] = capability
+    assert found == LACKING, listed.stdout + listed.stderr
+
+
+def test_emulate_is_put_over_it(minimal_driver, name, backend_package):
+    code = f"""
+import torch, {backend_package.__name__}
+from torch_backplane import driver
+x = torch.arange(6.0, device="{name}:1").view(2, 3)
+print(*driver.info().shims, (x.t() @ x).sum().item(), torch.Stream("{name}").query())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(name, minimal_driver), capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout.split() == ["emulate", "153.0", "True"], done.stdout + done.stderr

@@ -1,0 +1,197 @@
+"""Streams behind torch.Stream and torch.<device>.Stream: current, pooled, external, order, waits."""
+
+import threading
+
+import pytest
+import torch
+
+
+def test_the_default_stream_is_id_zero_and_current(device_module, device):
+    assert device_module.current_stream() == device_module.default_stream()
+    assert device_module.default_stream().stream_id == 0
+    device_module.synchronize()
+    assert torch.Stream(stream_id=0, device_index=0, device_type=device_module.default_stream().device_type).query()
+
+
+def test_a_stream_is_torchs_and_the_modules(device_module, device):
+    s = device_module.Stream()
+    assert isinstance(s, torch.Stream)
+    assert s.device == device
+    assert s == torch.Stream(stream_id=s.stream_id, device_index=0, device_type=s.device_type)
+    assert len({s, device_module.Stream(stream_id=s.stream_id, device_index=0, device_type=s.device_type)}) == 1
+    assert f"device={device}" in repr(s)
+
+
+@pytest.mark.requires("streams")
+def test_new_streams_differ(device_module):
+    a, b = device_module.Stream(), device_module.Stream()
+    assert a != b
+    assert a != device_module.default_stream()
+
+
+@pytest.mark.requires("priorities")
+def test_priorities_are_clamped_to_the_range(device_module):
+    least, greatest = device_module.Stream.priority_range()
+    assert greatest < least
+    assert device_module.Stream(priority=greatest).priority == greatest
+    assert device_module.Stream(priority=greatest - 100).priority == greatest
+    assert device_module.Stream(priority=least + 100).priority == least
+    assert device_module.Stream().priority == 0
+
+
+def test_contexts_nest_and_restore(device_module):
+    a, b = device_module.Stream(), device_module.Stream()
+    with device_module.stream(a):
+        assert device_module.current_stream() == a
+        with b:
+            assert device_module.current_stream() == b
+            with device_module.stream(None):
+                assert device_module.current_stream() == b
+        assert device_module.current_stream() == a
+        with pytest.raises(KeyError), device_module.stream(b):
+            raise KeyError
+        assert device_module.current_stream() == a
+    assert device_module.current_stream() == device_module.default_stream()
+
+
+@pytest.mark.requires("multi_device")
+def test_a_streams_context_also_sets_its_device(device_module, name):
+    s = device_module.Stream(device=1)
+    assert s.device == torch.device(name, 1)
+    with device_module.stream(s):
+        assert device_module.current_device() == 1
+        assert torch.empty(1, device=name).device.index == 1
+        assert device_module.current_stream(0) == device_module.default_stream(0)
+    assert device_module.current_device() == 0
+    assert device_module.current_stream(1) == device_module.default_stream(1)
+
+
+@pytest.mark.requires("multi_device")
+def test_set_stream_sets_the_device(device_module, name):
+    s = device_module.Stream(device=1)
+    device_module.set_stream(s)
+    assert device_module.current_device() == 1
+    assert device_module.current_stream() == s
+    device_module.set_stream(None)
+    assert device_module.current_stream() == s
+
+
+def test_the_current_stream_is_a_threads_own(device_module):
+    s = device_module.Stream()
+    seen = []
+    with device_module.stream(s):
+        thread = threading.Thread(target=lambda: seen.append(device_module.current_stream()))
+        thread.start()
+        thread.join()
+    assert seen == [device_module.default_stream()]
+
+
+def test_work_on_one_stream_waits_for_another(device_module, device):
+    a, b = device_module.Stream(), device_module.Stream()
+    source = torch.ones(1 << 20).pin_memory()
+    with a:
+        x = source.to(device, non_blocking=True)
+        for _ in range(8):
+            x = x + 1
+    b.wait_stream(a)
+    with b:
+        y = x * 2
+    b.synchronize()
+    assert b.query()
+    assert y.sum().item() == 18.0 * (1 << 20)
+
+
+def test_synchronize_completes_all_streams(device_module, device):
+    streams = [device_module.Stream() for _ in range(3)]
+    results = []
+    for s in streams:
+        with s:
+            results.append(torch.full((1 << 16,), 2.0, device=device) + 1)
+    device_module.synchronize()
+    assert all(s.query() for s in streams)
+    assert [r.sum().item() for r in results] == [3.0 * (1 << 16)] * 3
+
+
+def test_record_stream_keeps_memory_from_early_reuse(device_module, device):
+    s = device_module.Stream()
+    x = torch.ones(1 << 18, device=device)
+    s.wait_stream(device_module.current_stream())
+    with s:
+        y = x + 1
+        x.record_stream(s)
+    del x
+    z = torch.zeros(1 << 18, device=device)
+    s.synchronize()
+    assert y.sum().item() == 2.0 * (1 << 18)
+    assert z.sum().item() == 0
+
+
+def test_an_external_stream_is_the_same_stream(device_module, device):
+    from torch_backplane import _backend
+
+    s = device_module.Stream()
+    handle = _backend.C.stream_handle(s.stream_id, s.device_index)
+    for external in (device_module.ExternalStream(handle), device_module.get_stream_from_external(handle, 0)):
+        assert isinstance(external, device_module.Stream)
+        assert _backend.C.stream_handle(external.stream_id, 0) == handle
+        with external:
+            y = torch.ones(4, device=device) + 1
+        external.synchronize()
+        assert y.tolist() == [2.0] * 4
+
+
+def test_the_native_handle_is_what_a_vendors_kernel_gets(device_module):
+    from torch_backplane import _backend
+
+    s = device_module.Stream()
+    native = _backend.C.stream_native_handle(s.stream_id, 0)
+    assert s._as_parameter_.value == native
+    assert s.native_handle == native
+
+
+def test_a_stream_id_that_was_never_given_out_is_refused(device_module):
+    wrong = torch.Stream(stream_id=0xFFF1, device_index=0, device_type=device_module.default_stream().device_type)
+    with pytest.raises(RuntimeError, match="unknown stream"):
+        wrong.synchronize()
+
+
+def test_nothing_is_captured(device_module):
+    assert device_module.is_current_stream_capturing() is False
+
+
+def test_waits_release_the_gil(device_module, device):
+    """A thread that needs the GIL gets on while another waits: both finish, or the test times out."""
+    done = []
+    x = torch.ones(1 << 20, device=device)
+
+    def wait():
+        for _ in range(50):
+            (x + 1).sum()
+            device_module.synchronize()
+        done.append(True)
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert done == [True] * 3
+
+
+def test_ctrl_c_ends_a_wait_and_the_work_goes_on(run_in_process, name):
+    code = f"""
+        import os, signal, threading, time, torch
+        m = torch.{name}
+        x = torch.ones(1 << 25, device="{name}")
+        y = torch.empty_like(x)
+        for _ in range(300):  # many seconds of copies
+            y.copy_(x, non_blocking=True)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            m.synchronize()
+        except KeyboardInterrupt:
+            print("interrupted", m.current_stream().query(), flush=True)
+        os._exit(0)
+    """
+    simulator = {f"{name.upper()}_DRIVER": None}
+    assert run_in_process(code, options="stream=async", env=simulator).stdout.strip() == "interrupted False"

@@ -1,0 +1,53 @@
+"""<DEVICE>_VISIBLE_DEVICES, with the rules of CUDA_VISIBLE_DEVICES."""
+
+import pytest
+
+pytestmark = pytest.mark.once
+
+CODE = """
+import torch
+m = torch.{name}
+print([m.get_device_properties(i).uuid for i in range(m.device_count())])
+"""
+
+
+@pytest.fixture
+def uuids(run_in_process, name):
+    """The uuids of the devices that are visible under a value of the variable."""
+
+    def ask(value):
+        env = {f"{name.upper()}_VISIBLE_DEVICES": value, f"{name.upper()}_DRIVER": None}  # the simulator has uuids
+        return eval(run_in_process(CODE.format(name=name), options="devices=4", env=env).stdout)
+
+    return ask
+
+
+def test_indices_select_and_order(uuids):
+    every = uuids(None)
+    assert len(every) == 4
+    assert len(set(every)) == 4
+    assert uuids("2,0") == [every[2], every[0]]
+
+
+def test_uuids_select_by_a_unique_prefix(uuids):
+    every = uuids(None)
+    assert uuids(every[3]) == [every[3]]
+
+
+@pytest.mark.parametrize(("value", "count"), [("-1", 0), ("1,-1,2", 1), ("0,9,1", 1), ("1,1", 0)])
+def test_the_list_ends_at_what_names_no_device(uuids, value, count):
+    assert len(uuids(value)) == count
+
+
+def test_a_visible_device_is_used_under_its_new_number(run_in_process, name):
+    code = f"""
+        import torch
+        x = torch.ones(3, device="{name}:0")
+        print(x.device, x.sum().item(), torch.{name}.device_count())
+        try:
+            torch.ones(1, device="{name}:1")
+        except RuntimeError as error:
+            print("refused")
+    """
+    out = run_in_process(code, options="devices=4", env={f"{name.upper()}_VISIBLE_DEVICES": "3"}).stdout
+    assert out == f"{name}:0 3.0 1\nrefused\n"
