@@ -1,4 +1,5 @@
-// backplane/strided.h: the operands of an elementwise kernel by value: sizes, strides and addresses of a TensorIterator, to be walked later.
+// backplane/strided.h: the operands of an elementwise kernel by value: sizes, strides and addresses of a TensorIterator, to be walked
+// later.
 #pragma once
 
 #include <ATen/TensorIterator.h>
@@ -16,10 +17,10 @@ namespace backplane {
 namespace detail {
 // Writes a 0-dim CPU tensor's value, converted to `dtype`, into 16 bytes.
 void host_scalar_bytes(const at::TensorBase& scalar, c10::ScalarType dtype, void* bytes);
-} // namespace detail
+}  // namespace detail
 
-// The output first, then the inputs. An input that is a 0-dim CPU tensor (the 2 in `x + 2`) travels by value. Copyable, without references to
-// tensors: made where the kernel is launched, used in the launched function.
+// The output first, then the inputs. An input that is a 0-dim CPU tensor (the 2 in `x + 2`) travels by value. Copyable, without references
+// to tensors: made where the kernel is launched, used in the launched function.
 template <size_t N>
 class Elements {
  public:
@@ -65,7 +66,7 @@ class Elements {
     while (true) {
       row(data, strides, count);
       size_t dim = 1;
-      for (; dim < dims; ++dim) { // the next row: an odometer over the outer dimensions
+      for (; dim < dims; ++dim) {  // the next row: an odometer over the outer dimensions
         const bool carries = ++position[dim] == sizes_[dim];
         for (size_t i = 0; i < N; ++i) {
           data[i] += carries ? -operands_[i].strides[dim] * (sizes_[dim] - 1) : operands_[i].strides[dim];
@@ -80,7 +81,7 @@ class Elements {
  private:
   struct Operand {
     uint64_t address = 0;
-    c10::SmallVector<int64_t, 6> strides; // bytes, innermost first
+    c10::SmallVector<int64_t, 6> strides;  // bytes, innermost first
     bool by_value = false;
     alignas(16) char value[16];
   };
@@ -98,7 +99,7 @@ class Elements {
   template <typename Out, typename... In, typename Function, size_t... I>
   static void map_row(const std::array<char*, N>& data, const std::array<int64_t, N>& strides, int64_t count, const Function& function,
                       std::index_sequence<I...>) {
-    if (strides[0] == sizeof(Out) && ((strides[I + 1] == sizeof(In)) && ...)) { // the loop that compilers vectorise
+    if (strides[0] == sizeof(Out) && ((strides[I + 1] == sizeof(In)) && ...)) {  // the loop that compilers vectorise
       constexpr int64_t kBlock = 32;
       int64_t k = 0;
       for (; k + kBlock <= count; k += kBlock) {
@@ -112,8 +113,8 @@ class Elements {
     }
   }
 
-  c10::SmallVector<int64_t, 6> sizes_; // innermost first
+  c10::SmallVector<int64_t, 6> sizes_;  // innermost first
   std::array<Operand, N> operands_;
 };
 
-} // namespace backplane
+}  // namespace backplane

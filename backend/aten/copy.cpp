@@ -1,0 +1,209 @@
+// aten/copy.cpp: dst.copy_(src) in steps: which bytes go as one run, what is converted where, on which stream, and how long memory must
+// live.
+//
+// Note [Conversion]: between host and device, a run of bytes is moved and the rest (strides, dtype, conj and neg bits) is torch's own copy
+// on the CPU, or a queued elementwise copy on the device where strided device memory is concerned. A staging tensor has the bits of the
+// side whose bytes it holds, so that torch's copy resolves them.
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/TensorFactories.h>
+#include <ATen/ops/copy_native.h>
+#include <torch/library.h>
+
+#include "aten/copy.h"
+#include "aten/host_tensor.h"
+#include "aten/tensors.h"
+#include "runtime/event.h"
+#include "runtime/options.h"
+#include "runtime/stream.h"
+
+namespace backplane {
+namespace copy_impl {
+namespace {
+
+bool is_dense(const at::Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); }
+
+bool is_one_run(const at::Tensor& src, const at::Tensor& dst) {
+  if (src.scalar_type() != dst.scalar_type() || src.is_conj() != dst.is_conj() || src.is_neg() != dst.is_neg()) return false;
+  return (src.is_contiguous() && dst.is_contiguous()) || (is_dense(src) && src.strides() == dst.strides());
+}
+
+void take_bits(const at::Tensor& tensor, const at::Tensor& like) {
+  if (like.is_conj()) tensor._set_conj(true);
+  if (like.is_neg()) tensor._set_neg(true);
+}
+
+// Strides of a dense tensor as they are, else contiguous ones.
+at::DimVector dense_strides(const at::Tensor& like) {
+  return is_dense(like) ? at::DimVector(like.strides()) : c10::contiguous_strides(like.sizes());
+}
+
+// Dense tensors with the dtype, bits and, where they are dense, the strides of `like`.
+at::Tensor host_like(const at::Tensor& like, bool pinned) {
+  const at::DimVector strides = dense_strides(like);
+  at::Tensor host = pinned ? pinned_tensor(like.sizes(), strides, like.scalar_type())
+                           : at::Tensor(at::detail::empty_strided_cpu(like.sizes(), strides, like.scalar_type()));
+  take_bits(host, like);
+  return host;
+}
+
+at::Tensor device_like(const at::Tensor& like, c10::DeviceIndex device) {
+  at::Tensor tensor = empty_strided_tensor(like.sizes(), dense_strides(like), like.scalar_type(), device);
+  take_bits(tensor, like);
+  return tensor;
+}
+
+CopyEnd written_end(const at::Tensor& tensor) {
+  return {reinterpret_cast<uint64_t>(tensor.mutable_data_ptr()), is_on_device(tensor) ? tensor.device().index() : c10::DeviceIndex(-1)};
+}
+
+CopyEnd read_end(const at::Tensor& tensor) {
+  return {reinterpret_cast<uint64_t>(tensor.const_data_ptr()), is_on_device(tensor) ? tensor.device().index() : c10::DeviceIndex(-1)};
+}
+
+bool is_pinned(const at::Tensor& host) { return slots().is_pinned.get()(host.const_data_ptr()); }
+
+// The bytes from a strided tensor's first element to its last, on the host, seen through its strides.
+at::Tensor read_span(const at::Tensor& src) {
+  const auto count = static_cast<int64_t>(at::detail::computeStorageNbytes(src.sizes(), src.strides(), 1));
+  at::Tensor span = at::detail::empty_cpu({count}, src.scalar_type());
+  copy_bytes(written_end(span), read_end(src), span.nbytes(), current_stream(src.device().index()), false);
+  at::Tensor seen = span.as_strided(src.sizes(), src.strides());
+  take_bits(seen, src);
+  return seen;
+}
+
+void check_devices(const at::Tensor& src, const at::Tensor& dst) {
+  for (const at::Tensor& tensor : {src, dst}) {
+    TORCH_CHECK_NOT_IMPLEMENTED(is_on_device(tensor) || tensor.device().is_cpu(), "copy from ", src.device(), " to ", dst.device(),
+                                " is not possible; copy to the CPU first");
+    TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided, "copy of ", tensor.layout(), " tensors to or from ", device_name(),
+                                " is not supported; convert to a dense tensor first");
+  }
+}
+
+}  // namespace
+}  // namespace copy_impl
+
+void CopyPath::copy(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
+  const bool one_run = copy_impl::is_one_run(src, dst);
+  if (!is_on_device(src)) {
+    if (one_run) return run_from_host(src, dst, non_blocking);
+    const at::Tensor ready = copy_impl::host_like(dst, non_blocking);
+    ready.copy_(src);
+    if (copy_impl::is_one_run(ready, dst)) return run_from_host(ready, dst, non_blocking);
+    if (can_launch()) {
+      const at::Tensor dense = copy_impl::device_like(dst, dst.device().index());
+      run_from_host(ready, dense, non_blocking);
+      return elements_on_device(dense, dst);
+    }
+    const at::Tensor span = copy_impl::read_span(dst);  // the bytes between dst's elements are read and written back
+    span.copy_(ready);
+    copy_bytes(copy_impl::written_end(dst), copy_impl::read_end(span), span.storage().nbytes(), current_stream(dst.device().index()),
+               false);
+  } else if (!is_on_device(dst)) {
+    if (one_run) return run_to_host(src, dst, non_blocking);
+    if (copy_impl::is_dense(src)) {
+      const at::Tensor arrived = copy_impl::host_like(src, false);
+      run_to_host(src, arrived, false);
+      dst.copy_(arrived);
+    } else if (can_launch()) {
+      const at::Tensor dense = copy_impl::device_like(src, src.device().index());
+      elements_on_device(src, dense);
+      copy(dense, dst, non_blocking);
+    } else {
+      dst.copy_(copy_impl::read_span(src));
+    }
+  } else if (src.device() == dst.device()) {
+    one_run ? run_on_device(src, dst) : elements_on_device(src, dst);
+  } else if (one_run) {
+    run_between_devices(src, dst);
+  } else {
+    // Converted where it comes from, moved, and strided where it arrives.
+    const at::Tensor ready = copy_impl::device_like(dst, src.device().index());
+    copy(src, ready, non_blocking);
+    if (copy_impl::is_one_run(ready, dst)) return run_between_devices(ready, dst);
+    const at::Tensor arrived = copy_impl::device_like(dst, dst.device().index());
+    run_between_devices(ready, arrived);
+    elements_on_device(arrived, dst);
+  }
+}
+
+void CopyPath::run_from_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
+  const c10::Stream stream = current_stream(dst.device().index());
+  if (!non_blocking) return copy_bytes(copy_impl::written_end(dst), copy_impl::read_end(src), src.nbytes(), stream, false);
+  at::Tensor pinned = src;
+  if (!copy_impl::is_pinned(src)) {  // the caller may free or change pageable memory at once
+    pinned = pinned_tensor(src.sizes(), src.strides(), src.scalar_type());
+    std::memcpy(pinned.mutable_data_ptr(), src.const_data_ptr(), src.nbytes());
+  }
+  copy_bytes(copy_impl::written_end(dst), copy_impl::read_end(pinned), pinned.nbytes(), stream, true);
+  record_pinned(pinned, stream);
+}
+
+void CopyPath::run_to_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
+  const c10::Stream stream = current_stream(src.device().index());
+  const bool async = non_blocking && copy_impl::is_pinned(dst);
+  copy_bytes(copy_impl::written_end(dst), copy_impl::read_end(src), src.nbytes(), stream, async);
+  if (async) record_pinned(dst, stream);
+}
+
+void CopyPath::run_on_device(const at::Tensor& src, const at::Tensor& dst) {
+  if (src.const_data_ptr() == dst.const_data_ptr()) return;
+  copy_bytes(copy_impl::written_end(dst), copy_impl::read_end(src), src.nbytes(), current_stream(src.device().index()), true);
+}
+
+void CopyPath::run_between_devices(const at::Tensor& src, const at::Tensor& dst) {
+  const c10::Stream from = current_stream(src.device().index());
+  const c10::Stream to = current_stream(dst.device().index());
+  const PooledEvent writable = pooled_event(to.device_index());  // earlier work on dst is done before the copy begins ...
+  writable->record(to);
+  writable->block(from);
+  copy_bytes(copy_impl::written_end(dst), copy_impl::read_end(src), src.nbytes(), from, true);
+  const PooledEvent copied = pooled_event(from.device_index());  // ... and later work there sees the copy
+  copied->record(from);
+  copied->block(to);
+}
+
+void CopyPath::elements_on_device(const at::Tensor& src, const at::Tensor& dst) {
+  const c10::DeviceIndex device = dst.device().index();
+  if (!can_launch()) {
+    const at::Tensor host = copy_impl::host_like(dst, false);
+    copy(src, host, false);
+    return copy(host, dst, false);
+  }
+  launch(device, [from = TensorView(src, false), to = TensorView(dst, true)](const DeviceMemory& memory) {
+    at::Tensor result = to.host_tensor(memory);
+    at::native::copy_(result, from.host_tensor(memory));
+  });
+}
+
+Slot<CopyPath*>& copy_path() {
+  static CopyPath* const path = new CopyPath;
+  static Slot<CopyPath*> slot{.core = path, .vendor = nullptr};
+  return slot;
+}
+
+namespace copy_impl {
+namespace {
+
+at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
+  if (dst.numel() == 0) return dst;
+  check_devices(src, dst);
+  at::assert_no_internal_overlap(dst);
+  const at::Tensor expanded = src.sizes() == dst.sizes() ? src : src.expand(dst.sizes());
+  if (src.device() == dst.device()) at::assert_no_partial_overlap(dst, expanded);
+  copy_tensor(expanded, dst, non_blocking);
+  return dst;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_copy_from", TORCH_FN(copy_from)); }
+
+// torch resolves lazy bits by a copy: the copy itself must get the tensor as it is, or the two call each other without end.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+
+}  // namespace copy_impl
+}  // namespace backplane

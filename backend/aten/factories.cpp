@@ -1,0 +1,127 @@
+// aten/factories.cpp: the two creation operators that every other one is built on, and the zero tensor without memory.
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/fill.h>
+#include <c10/core/StorageImpl.h>
+#include <torch/library.h>
+
+#include <limits>
+
+#include "aten/tensors.h"
+#include "runtime/options.h"
+
+namespace backplane {
+
+c10::Storage empty_storage(size_t bytes, c10::DeviceIndex device) {
+  DeviceSwitch guard(device);
+  c10::Allocator* allocator = c10::GetAllocator(kDevice);
+  return c10::Storage(c10::make_storage_impl(c10::StorageImpl::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)),
+                                             allocator->allocate(bytes), allocator, /*resizable=*/true, c10::Device(kDevice, device)));
+}
+
+bool fills_uninitialized() {
+  at::Context& context = at::globalContext();
+  return C10_UNLIKELY(context.deterministicAlgorithms()) && context.deterministicFillUninitializedMemory();
+}
+
+void fill_uninitialized(const at::Tensor& tensor) {
+  const c10::ScalarType dtype = tensor.scalar_type();
+  if (tensor.numel() == 0) return;
+  if (c10::isFloatingType(dtype) || c10::isComplexType(dtype)) {
+    tensor.fill_(std::numeric_limits<double>::quiet_NaN());
+    return;
+  }
+  switch (dtype) {
+    case c10::kBool:
+      tensor.fill_(true);
+      break;
+    case c10::kByte:
+      tensor.fill_(std::numeric_limits<uint8_t>::max());
+      break;
+    case c10::kChar:
+      tensor.fill_(std::numeric_limits<int8_t>::max());
+      break;
+    case c10::kShort:
+      tensor.fill_(std::numeric_limits<int16_t>::max());
+      break;
+    case c10::kInt:
+      tensor.fill_(std::numeric_limits<int32_t>::max());
+      break;
+    case c10::kLong:
+      tensor.fill_(std::numeric_limits<int64_t>::max());
+      break;
+    case c10::kUInt16:
+      tensor.fill_(std::numeric_limits<uint16_t>::max());
+      break;
+    case c10::kUInt32:
+      tensor.fill_(static_cast<int64_t>(std::numeric_limits<uint32_t>::max()));
+      break;
+    case c10::kUInt64:
+      tensor.fill_(std::numeric_limits<int64_t>::max());
+      break;
+    default:
+      TORCH_CHECK(false, "Deterministic filling of uninitialized memory is not possible for dtype ", dtype,
+                  "; switch off torch.utils.deterministic.fill_uninitialized_memory");
+  }
+}
+
+namespace factories_impl {
+namespace {
+
+// Checks what does not shape the tensor; returns the device index.
+c10::DeviceIndex checked_device(std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  TORCH_CHECK(!layout || *layout == c10::kStrided, "empty on ", device_name(), " makes strided tensors; layout ", *layout,
+              " was asked for");
+  TORCH_CHECK(!pin_memory || !*pin_memory, "Only dense CPU tensors can be pinned; pin_memory=True was asked for on ", device_name());
+  if (!device) return current_device();
+  TORCH_INTERNAL_ASSERT(device->type() == kDevice);
+  return resolve_device(device->index());
+}
+
+at::Tensor empty(at::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                 std::optional<c10::Device> device, std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> format) {
+  at::Tensor result = empty_tensor(size, c10::dtype_or_default(dtype), checked_device(layout, device, pin_memory), format);
+  if (C10_UNLIKELY(fills_uninitialized())) fill_uninitialized(result);
+  return result;
+}
+
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
+                         std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  at::Tensor result = empty_strided_tensor(size, stride, c10::dtype_or_default(dtype), checked_device(layout, device, pin_memory));
+  if (C10_UNLIKELY(fills_uninitialized())) fill_uninitialized(result);
+  return result;
+}
+
+// Memory for a tensor that is known to be zero: none. Its bytes are never read; the ZeroTensor key sees to that.
+class NoMemory final : public c10::Allocator {
+ public:
+  explicit NoMemory(c10::Device device) : device_(device) {}
+  c10::DataPtr allocate(size_t) override { return {nullptr, nullptr, &do_nothing, device_}; }
+  c10::DeleterFnPtr raw_deleter() const override { return &do_nothing; }
+  void copy_data(void*, const void*, std::size_t) const override { TORCH_INTERNAL_ASSERT(false, "a zero tensor has no bytes"); }
+
+ private:
+  static void do_nothing(void*) {}
+  c10::Device device_;
+};
+
+at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                               std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  const c10::DeviceIndex index = checked_device(layout, device, pin_memory);
+  NoMemory allocator(c10::Device(kDevice, index));
+  const auto keys = c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor);
+  return at::detail::empty_generic(size, &allocator, keys, c10::dtype_or_default(dtype), std::nullopt);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", TORCH_FN(empty));
+  m.impl("empty_strided", TORCH_FN(empty_strided));
+}
+
+// The result carries the ZeroTensor key, which torch's own backends register under it too.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_efficientzerotensor", TORCH_FN(efficientzerotensor)); }
+
+}  // namespace factories_impl
+}  // namespace backplane

@@ -1,0 +1,97 @@
+// aten/launch.cpp: the kernel author's API (backplane/kernel.h) over the runtime: the driver's host_exec group, the current stream,
+// counters.
+#include <backplane/kernel.h>
+#include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "runtime/driver.h"
+#include "runtime/options.h"
+#include "runtime/stream.h"
+
+namespace backplane {
+
+uint64_t native_stream(c10::DeviceIndex device) { return stream_native_handle(current_stream(device)); }
+
+bool can_launch() { return open_driver().host_exec != nullptr; }
+
+void* DeviceMemory::at(uint64_t address) const {
+  if (address == 0) return nullptr;
+  const Driver& d = open_driver();
+  void* pointer = nullptr;
+  const int32_t status = d.host_exec->map(d.host_exec->head.self, driver_index(device_), address, &pointer);
+  if (C10_UNLIKELY(status != BP_OK)) throw_status(status, "host_exec.map", device_, last_error_text());
+  return pointer;
+}
+
+namespace detail {
+
+void enqueue(c10::DeviceIndex device, int32_t (*run)(void*), void* task, void (*destroy)(void*)) {
+  const Driver& d = open_driver();
+  if (C10_UNLIKELY(d.host_exec == nullptr)) {
+    destroy(task);
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "launch: the driver of ", device_name(), " does not run host functions (it has no bp.host_exec). ",
+                                "Ask can_launch() first, or queue the kernel with the vendor's API on native_stream()");
+  }
+  mark_context(device);
+  const int32_t status =
+      d.host_exec->enqueue(d.host_exec->head.self, driver_index(device), current_stream_handle(device), run, task, destroy);
+  if (C10_UNLIKELY(status != BP_OK)) throw_status(status, "host_exec.enqueue", device, last_error_text());
+  if (C10_UNLIKELY(launch_blocking())) synchronize_stream(current_stream(device));
+}
+
+int32_t report_exception() noexcept {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "A kernel of " << device_name() << " failed: " << error.what();
+  } catch (...) {
+    LOG(ERROR) << "A kernel of " << device_name() << " failed with an exception that is no std::exception";
+  }
+  return BP_INTERNAL;
+}
+
+}  // namespace detail
+
+namespace launch_impl {
+namespace {
+
+struct Counters {
+  std::mutex mutex;
+  std::vector<KernelCounter*> all;
+};
+
+Counters& counters() {
+  static Counters* const instance = new Counters;  // kernels register at static initialisation and are counted to the end of the process
+  return *instance;
+}
+
+}  // namespace
+}  // namespace launch_impl
+
+KernelCounter::KernelCounter(const char* name) : name_(name) {
+  auto& registry = launch_impl::counters();
+  const std::lock_guard<std::mutex> lock(registry.mutex);
+  registry.all.push_back(this);
+}
+
+uint64_t kernel_calls(const std::string& name) {
+  auto& registry = launch_impl::counters();
+  const std::lock_guard<std::mutex> lock(registry.mutex);
+  uint64_t calls = 0;
+  bool found = false;
+  std::string known;
+  for (const KernelCounter* counter : registry.all) {
+    known += (known.empty() ? "" : ", ") + std::string(counter->name());
+    if (name != counter->name()) continue;
+    found = true;
+    calls += counter->calls();
+  }
+  TORCH_CHECK(found, "no kernel of ", device_name(), " is called '", name, "'; there are: ", known.empty() ? "none" : known);
+  return calls;
+}
+
+}  // namespace backplane

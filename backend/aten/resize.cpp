@@ -1,0 +1,88 @@
+// aten/resize.cpp: operators that give a tensor other sizes or another storage in place; old bytes stay, new ones are undefined.
+#include <ATen/core/Tensor.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/is_set_to_native.h>
+#include <ATen/ops/set_native.h>
+#include <torch/library.h>
+
+#include "aten/tensors.h"
+#include "runtime/slots.h"
+
+namespace backplane {
+
+void resize_tensor(c10::TensorImpl* self, at::IntArrayRef size, at::OptionalIntArrayRef stride) {
+  if (self->sizes() == size && (!stride || self->strides() == *stride)) return;
+  const auto itemsize = self->dtype().itemsize();
+  const auto offset = static_cast<size_t>(self->storage_offset());
+  size_t bytes = 0;
+  if (stride) {
+    bytes = at::detail::computeStorageNbytes(size, *stride, itemsize, offset);
+    self->set_sizes_and_strides(size, *stride);
+  } else {
+    bytes = at::detail::computeStorageNbytesContiguous(size, itemsize, offset);
+    self->set_sizes_contiguous(size);
+  }
+  if (self->numel() == 0) return;
+  const c10::Storage& storage = self->unsafe_storage();
+  if (!storage) {
+    self->set_storage_keep_dtype(empty_storage(bytes, self->device().index()));
+  } else if (bytes > storage.nbytes()) {
+    TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
+    slots().resize_storage.get()(storage, bytes);
+  }
+}
+
+namespace resize_impl {
+namespace {
+
+const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
+  TORCH_CHECK(!format || *format != c10::MemoryFormat::Preserve, "Unsupported memory format", *format);
+  const size_t old_bytes = self.storage().nbytes();
+  resize_tensor(self.unsafeGetTensorImpl(), size, std::nullopt);
+  if (format) self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+  if (C10_UNLIKELY(fills_uninitialized()) && self.storage().nbytes() > old_bytes) {
+    const int64_t old_count = static_cast<int64_t>(old_bytes / self.itemsize());
+    const int64_t new_count = static_cast<int64_t>(self.storage().nbytes() / self.itemsize());
+    at::Tensor grown = empty_tensor({0}, self.scalar_type(), self.device().index());
+    grown.set_(self.storage(), old_count, {new_count - old_count}, {1});
+    fill_uninitialized(grown);
+  }
+  return self;
+}
+
+const at::Tensor& resize_output_(const at::Tensor& self, at::IntArrayRef size, c10::Device device) {
+  TORCH_CHECK(self.device() == device, "out Tensor doesn't have the correct device set: it is on ", self.device(), ", expected ", device);
+  at::native::resize_output(self, size);
+  return self;
+}
+
+at::Tensor& set_storage_(at::Tensor& self, c10::Storage source, int64_t offset, at::IntArrayRef size, at::IntArrayRef stride) {
+  at::native::checkSetStorage(self, std::move(source), offset, size, stride);
+  self.unsafeGetTensorImpl()->set_storage_offset(offset);
+  const at::OptionalIntArrayRef stride_or_contiguous = stride.data() != nullptr ? at::OptionalIntArrayRef(stride) : std::nullopt;
+  resize_tensor(self.unsafeGetTensorImpl(), size, stride_or_contiguous);
+  return self;
+}
+
+at::Tensor& set_(at::Tensor& self) { return set_storage_(self, empty_storage(0, self.device().index()), 0, {0}, {}); }
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destination) {
+  at::native::resize_output(destination, self.sizes());
+  return destination.copy_(self);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("resize_", TORCH_FN(resize_));
+  m.impl("_resize_output_", TORCH_FN(resize_output_));
+  m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage_));
+  m.impl("set_.source_Storage", TORCH_FN(static_cast<at::Tensor& (*)(at::Tensor&, at::Storage)>(at::native::set_)));
+  m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
+  m.impl("set_", TORCH_FN(set_));
+  m.impl("is_set_to", TORCH_FN(at::native::is_set_to));
+  m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+}
+
+}  // namespace resize_impl
+}  // namespace backplane

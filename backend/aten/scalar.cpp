@@ -1,0 +1,139 @@
+// aten/scalar.cpp: one value out of a tensor (item) and one value into all of it (fill_, zero_).
+#include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_local_scalar_dense_native.h>
+#include <ATen/ops/fill_native.h>
+#include <torch/library.h>
+
+#include <cstring>
+
+#include "aten/copy.h"
+#include "aten/host_tensor.h"
+#include "aten/tensors.h"
+#include "runtime/driver.h"
+#include "runtime/stream.h"
+
+namespace backplane::scalar_impl {
+namespace {
+
+constexpr size_t kLargestElement = 16;  // complex128
+
+at::Tensor host_scalar(c10::ScalarType dtype) { return at::detail::empty_cpu({}, dtype); }
+
+template <typename T>
+T as(const char* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof(T));
+  return value;
+}
+
+// Blocks until the stream's work is done.
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  alignas(16) char bytes[kLargestElement];
+  const c10::DeviceIndex device = self.device().index();
+  const CopyEnd from{reinterpret_cast<uint64_t>(self.const_data_ptr()), device};
+  copy_bytes({reinterpret_cast<uint64_t>(bytes), -1}, from, self.itemsize(), current_stream(device), false);
+  at::Scalar value;
+  switch (self.scalar_type()) {
+    case c10::kFloat:
+      value = as<float>(bytes);
+      break;
+    case c10::kDouble:
+      value = as<double>(bytes);
+      break;
+    case c10::kHalf:
+      value = as<c10::Half>(bytes);
+      break;
+    case c10::kBFloat16:
+      value = as<c10::BFloat16>(bytes);
+      break;
+    case c10::kLong:
+      value = as<int64_t>(bytes);
+      break;
+    case c10::kInt:
+      value = as<int32_t>(bytes);
+      break;
+    case c10::kBool:
+      value = as<bool>(bytes);
+      break;
+    default: {  // every other dtype, as torch reads it
+      const at::Tensor host = host_scalar(self.scalar_type());
+      std::memcpy(host.mutable_data_ptr(), bytes, self.itemsize());
+      value = at::native::_local_scalar_dense_cpu(host);
+    }
+  }
+  if (self.is_conj()) value = value.conj();
+  return self.is_neg() ? -value : value;
+}
+
+// The element's bytes, with torch's own conversion and overflow check.
+void element_bytes(const at::Scalar& value, c10::ScalarType dtype, char* bytes) {
+  at::Tensor host = host_scalar(dtype);
+  at::native::fill_(host, value);
+  std::memcpy(bytes, host.const_data_ptr(), host.itemsize());
+}
+
+// Fills a dense tensor by the driver; false where the element does not fit the driver's patterns.
+bool fill_dense(const at::Tensor& self, const char* element) {
+  uint32_t size = static_cast<uint32_t>(self.itemsize());
+  auto count = static_cast<uint64_t>(self.numel());
+  if (size == 16 && std::memcmp(element, element + 8, 8) == 0) {
+    size = 8;
+    count *= 2;
+  }
+  if (size > 8) return false;
+  const c10::DeviceIndex device = self.device().index();
+  call<&bp_driver::fill>(device, current_stream_handle(device), reinterpret_cast<uint64_t>(self.mutable_data_ptr()),
+                         static_cast<const void*>(element), size, count);
+  return true;
+}
+
+at::Tensor& fill_scalar_(at::Tensor& self, const at::Scalar& value) {
+  if (self.numel() == 0) return self;
+  at::assert_no_internal_overlap(self);
+  if (self.is_non_overlapping_and_dense() && !self.is_conj() && !self.is_neg()) {
+    alignas(16) char element[kLargestElement];
+    element_bytes(value, self.scalar_type(), element);
+    if (fill_dense(self, element)) return self;
+  }
+  if (can_launch()) {
+    launch(self.device().index(), [to = TensorView(self, true), value](const DeviceMemory& memory) {
+      at::Tensor host = to.host_tensor(memory);
+      at::native::fill_(host, value);
+    });
+  } else {
+    at::Tensor host = host_scalar(self.scalar_type());
+    at::native::fill_(host, value);
+    copy_tensor(host.expand(self.sizes()), self);
+  }
+  return self;
+}
+
+at::Tensor& fill_tensor_(at::Tensor& self, const at::Tensor& value) {
+  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(), " dimensions.");
+  if (value.device() != self.device()) return fill_scalar_(self, value.item());
+  self.copy_(value.is_alias_of(self) ? value.clone() : value);
+  return self;
+}
+
+at::Tensor& zero_(at::Tensor& self) {
+  if (self.numel() == 0) return self;
+  if (!self.is_non_overlapping_and_dense()) return fill_scalar_(self, 0);
+  const c10::DeviceIndex device = self.device().index();
+  const char nothing = 0;
+  call<&bp_driver::fill>(device, current_stream_handle(device), reinterpret_cast<uint64_t>(self.mutable_data_ptr()),
+                         static_cast<const void*>(&nothing), 1u, static_cast<uint64_t>(self.nbytes()));
+  return self;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
+  m.impl("fill_.Scalar", TORCH_FN(fill_scalar_));
+  m.impl("fill_.Tensor", TORCH_FN(fill_tensor_));
+  m.impl("zero_", TORCH_FN(zero_));
+}
+
+}  // namespace backplane::scalar_impl

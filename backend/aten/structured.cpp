@@ -1,0 +1,66 @@
+// aten/structured.cpp: what backplane/structured.h and strided.h need of the core: outputs by ATen's rules, the fallback, host scalars.
+#include <backplane/strided.h>
+#include <backplane/structured.h>
+
+#include <ATen/core/op_registration/adaption.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/copy_native.h>
+
+#include "aten/fallback.h"
+#include "aten/tensors.h"
+
+namespace backplane::detail {
+
+at::Tensor make_output(at::IntArrayRef sizes, at::IntArrayRef strides, const c10::TensorOptions& options) {
+  const c10::DeviceIndex device = resolve_device(options.device().index());
+  const c10::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
+  return strides.empty() ? empty_tensor(sizes, dtype, device, options.memory_format_opt())
+                         : empty_strided_tensor(sizes, strides, dtype, device);
+}
+
+void resize_out(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides, const c10::TensorOptions& options) {
+  TORCH_CHECK(options.dtype() == out.dtype(), "Expected out tensor to have dtype ", options.dtype(), ", but got ", out.dtype(), " instead");
+  TORCH_CHECK(options.device() == out.device(), "Expected out tensor to have device ", options.device(), ", but got ", out.device(),
+              " instead");
+  if (!at::native::resize_output(out, sizes)) return;  // as it is, it keeps its own strides
+  if (!strides.empty()) {
+    out.as_strided_(sizes, strides);
+  } else if (options.memory_format_opt()) {
+    out.unsafeGetTensorImpl()->empty_tensor_restride(*options.memory_format_opt());
+  }
+}
+
+void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const c10::TensorOptions& options) {
+  TORCH_CHECK(options.dtype() == self.dtype(), "Bad in-place call: input tensor dtype ", self.dtype(), " and output tensor dtype ",
+              options.dtype(), " should match");
+  TORCH_CHECK(options.device() == self.device(), "Bad in-place call: input tensor device ", self.device(), " and output tensor device ",
+              options.device(), " should match");
+  TORCH_CHECK(sizes == self.sizes(), "Bad in-place call: input tensor size ", self.sizes(), " and output tensor size ", sizes,
+              " should match");
+}
+
+std::optional<at::Tensor> make_proxy(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides,
+                                     const c10::TensorOptions& options) {
+  if (out.strides() == strides) return std::nullopt;
+  return make_output(sizes, strides, options);
+}
+
+void check_same_device(const at::Tensor& first, const at::Tensor& other, const char* form) {
+  if (C10_LIKELY(first.device() == other.device())) return;
+  c10::impl::common_device_check_failure(first.device(), other, form, "an argument");
+}
+
+void run_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) { fallback::run(op, stack); }
+
+void host_scalar_bytes(const at::TensorBase& scalar, c10::ScalarType dtype, void* bytes) {
+  if (scalar.scalar_type() == dtype) {
+    std::memcpy(bytes, scalar.const_data_ptr(), scalar.itemsize());
+    return;
+  }
+  at::Tensor converted = at::detail::empty_cpu({}, dtype);
+  at::native::copy_(converted, at::Tensor(scalar));
+  std::memcpy(bytes, converted.const_data_ptr(), converted.itemsize());
+}
+
+}  // namespace backplane::detail

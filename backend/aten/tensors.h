@@ -1,0 +1,68 @@
+// aten/tensors.h: how every part of aten/ makes device tensors and storages, and switches devices, at the least cost.
+#pragma once
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+
+#include "runtime/device.h"
+
+namespace backplane {
+
+// The current device for one scope; does nothing, and costs nothing, where it is the current one already.
+class DeviceSwitch {
+ public:
+  explicit DeviceSwitch(c10::DeviceIndex device) {
+    const c10::DeviceIndex now = current_device();
+    if (C10_UNLIKELY(device != now)) {
+      set_device(device);
+      previous_ = now;
+    }
+  }
+  ~DeviceSwitch() {
+    if (C10_UNLIKELY(previous_ >= 0)) set_device_noexcept(previous_);
+  }
+  DeviceSwitch(const DeviceSwitch&) = delete;
+  DeviceSwitch& operator=(const DeviceSwitch&) = delete;
+
+ private:
+  c10::DeviceIndex previous_ = -1;
+};
+
+inline bool is_on_device(const at::TensorBase& tensor) { return tensor.device().type() == kDevice; }
+
+// A resizable storage of the device's allocator, made as torch makes them (a vendor's storage class included).
+c10::Storage empty_storage(size_t bytes, c10::DeviceIndex device);
+
+// `device` is a visible index; the memory belongs to its current stream. Undefined content. Not by at::detail::empty_generic, which makes a
+// plain StorageImpl and never asks the device's factory for one.
+inline at::Tensor empty_tensor(at::IntArrayRef size, c10::ScalarType dtype, c10::DeviceIndex device,
+                               std::optional<c10::MemoryFormat> format = std::nullopt) {
+  at::detail::check_size_nonnegative(size);
+  const auto type = c10::scalarTypeToTypeMeta(dtype);
+  at::Tensor tensor = at::detail::make_tensor_base<c10::TensorImpl>(
+      empty_storage(at::detail::computeStorageNbytesContiguous(size, type.itemsize()), device),
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type);
+  if (size.size() != 1 || size[0] != 0) tensor.unsafeGetTensorImpl()->generic_set_sizes_contiguous(size);
+  if (format && *format != c10::MemoryFormat::Contiguous) tensor.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+  return tensor;
+}
+
+inline at::Tensor empty_strided_tensor(at::IntArrayRef size, at::IntArrayRef stride, c10::ScalarType dtype, c10::DeviceIndex device) {
+  at::detail::check_size_nonnegative(size);
+  const auto type = c10::scalarTypeToTypeMeta(dtype);
+  at::Tensor tensor =
+      at::detail::make_tensor_base<c10::TensorImpl>(empty_storage(at::detail::computeStorageNbytes(size, stride, type.itemsize()), device),
+                                                    c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
+  return tensor;
+}
+
+// Sizes, strides and, where the storage is too small, its bytes: what resize_ and set_ do. No strides: contiguous.
+void resize_tensor(c10::TensorImpl* self, at::IntArrayRef size, at::OptionalIntArrayRef stride);
+
+// torch.utils.deterministic.fill_uninitialized_memory: NaN, or the largest integer, so that a read of undefined memory is reproducible.
+bool fills_uninitialized();
+void fill_uninitialized(const at::Tensor& tensor);
+
+}  // namespace backplane

@@ -1,0 +1,66 @@
+// aten/views.cpp: view operators share the storage, and the tensor's backend metadata goes with them (torch's own views drop it).
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/clone_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <torch/library.h>
+
+namespace backplane::views_impl {
+namespace {
+
+at::Tensor with_metadata(at::Tensor result, const at::Tensor& self) {
+  if (C10_UNLIKELY(self.unsafeGetTensorImpl()->get_backend_meta() != nullptr)) {
+    const auto meta = self.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr();
+    result.unsafeGetTensorImpl()->set_backend_meta(meta->clone(meta));
+  }
+  return result;
+}
+
+at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride, std::optional<int64_t> offset) {
+  return with_metadata(at::native::as_strided_tensorimpl(self, size, stride, offset), self);
+}
+
+at::Tensor view(const at::Tensor& self, at::IntArrayRef size) { return with_metadata(at::native::view(self, size), self); }
+
+at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride) {
+  return with_metadata(at::native::_reshape_alias(self, size, stride), self);
+}
+
+at::Tensor unfold(const at::Tensor& self, int64_t dim, int64_t size, int64_t step) {
+  return with_metadata(at::native::unfold(self, dim, size, step), self);
+}
+
+at::Tensor view_as_real(const at::Tensor& self) { return with_metadata(at::native::view_as_real(self), self); }
+
+at::Tensor view_as_complex(const at::Tensor& self) { return with_metadata(at::native::view_as_complex(self), self); }
+
+// The operators below have a device-independent kernel in torch; they are here for the metadata alone. Every other view operator is built
+// on these.
+at::Tensor alias(const at::Tensor& self) { return with_metadata(at::native::alias(self), self); }
+
+at::Tensor view_dtype(const at::Tensor& self, c10::ScalarType dtype) { return with_metadata(at::native::view_dtype(self, dtype), self); }
+
+at::Tensor clone(const at::Tensor& self, std::optional<c10::MemoryFormat> format) {
+  return with_metadata(at::native::clone(self, format), self);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("as_strided", TORCH_FN(as_strided));
+  m.impl("view", TORCH_FN(view));
+  m.impl("_reshape_alias", TORCH_FN(reshape_alias));
+  m.impl("unfold", TORCH_FN(unfold));
+  m.impl("view_as_real", TORCH_FN(view_as_real));
+  m.impl("view_as_complex", TORCH_FN(view_as_complex));
+  m.impl("alias", TORCH_FN(alias));
+  m.impl("view.dtype", TORCH_FN(view_dtype));
+  m.impl("clone", TORCH_FN(clone));
+}
+
+}  // namespace backplane::views_impl

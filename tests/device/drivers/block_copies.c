@@ -1,0 +1,32 @@
+/* tests/device/drivers/block_copies.c: the minimal driver, whose copies take only whole blocks of 64 bytes, and none between two devices: what
+ * the core must do with the others. */
+#include <backplane/driver.h>
+
+#define bp_driver_get minimal_driver_get
+#include "../../../examples/minimal_driver/minimal_driver.c"
+#undef bp_driver_get
+
+enum { BLOCK = 64 };
+
+static int32_t block_properties(void* self, int32_t device, bp_device_properties* out) {
+  const int32_t status = device_properties(self, device, out);
+  if (status == BP_OK) out->copy_alignment = BLOCK;
+  return status;
+}
+
+static int32_t block_copy(void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
+                          int32_t src_device, uint64_t bytes) {
+  const uint64_t device_side = (kind != BP_COPY_DEVICE_TO_HOST ? dst : 0) | (kind != BP_COPY_HOST_TO_DEVICE ? src : 0);
+  if ((device_side | bytes) % BLOCK) return fail(BP_INVALID_ARGUMENT, "copy: not whole blocks");
+  if (kind == BP_COPY_DEVICE_TO_DEVICE && dst_device != src_device) return fail(BP_UNSUPPORTED, "copy: not between two devices");
+  return copy(self, device, stream, kind, dst, dst_device, src, src_device, bytes);
+}
+
+BP_EXPORT int32_t bp_driver_get(const bp_host* host, const bp_driver** out) {
+  const int32_t status = minimal_driver_get(host, out);
+  if (status != BP_OK) return status;
+  minimal* me = (*out)->self;
+  me->table.device_properties = block_properties;
+  me->table.copy = block_copy;
+  return BP_OK;
+}

@@ -1,0 +1,193 @@
+"""Creation operators: what they make, where, and what they refuse."""
+
+import pytest
+import torch
+
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+    torch.complex64,
+    torch.complex128,
+    torch.uint16,
+    torch.float8_e4m3fn,
+]
+
+
+def test_E08_empty_has_the_sizes_strides_and_format_that_were_asked_for(device):
+    x = torch.empty(2, 3, 4, 5, device=device, memory_format=torch.channels_last)
+    assert x.stride() == torch.empty(2, 3, 4, 5, memory_format=torch.channels_last).stride()
+    assert torch.empty(2, 3, device=device).stride() == (3, 1)
+    assert torch.empty_strided((2, 3), (1, 2), device=device).stride() == (1, 2)
+    assert torch.empty(0, 3, device=device).shape == (0, 3)
+    with pytest.raises(RuntimeError, match="negative dimension"):
+        torch.empty(-1, device=device)
+
+
+def test_E08_empty_has_the_default_dtype(device):
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.empty(1, device=device).dtype == torch.float64
+        assert torch.empty_strided((1,), (1,), device=device).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_E08_symbolic_sizes(device):
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    size = ShapeEnv().create_unbacked_symint()
+    with torch._subclasses.FakeTensorMode():
+        assert torch.empty(size, 2, device=device).shape[1] == 2
+
+
+def test_empty_without_an_index_is_on_the_current_device(device, device_module):
+    if device_module.device_count() > 1:
+        with device_module.device(1):
+            assert torch.empty(1, device=device.type).device.index == 1
+            assert torch.empty(1, device=device).device.index == 0
+        assert torch.empty(1, device=torch.device(device.type, 1)).device.index == 1
+    assert torch.empty(1, device=device.type).device == device
+
+
+def test_empty_refuses_an_index_out_of_range(device, device_module):
+    count = device_module.device_count()
+    with pytest.raises(RuntimeError, match=f"{count}"):
+        torch.empty(1, device=f"{device.type}:{count + 7}")
+
+
+def test_empty_refuses_what_only_the_cpu_has(device):
+    with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
+        torch.empty(1, device=device, pin_memory=True)
+    with pytest.raises(RuntimeError, match="pinned"):
+        torch.empty_strided((1,), (1,), device=device, pin_memory=True)
+
+
+def test_D25_the_key_set_is_exactly_the_devices(device):
+    x = torch.empty(1, device=device)
+    keys = {"PrivateUse1", "ADInplaceOrView", "AutogradPrivateUse1", "AutocastPrivateUse1"}
+    text = str(torch._C._dispatch_keys(x))
+    assert {word.strip() for word in text[text.index("(") + 1 : text.index(")")].split(",")} == keys
+    assert torch._C._dispatch_keys(x) == torch._C._dispatch_keys(torch.empty_strided((1,), (1,), device=device))
+    assert torch._C._dispatch_keys(x) == torch._C._dispatch_keys(x.view(1)) == torch._C._dispatch_keys(torch.sin(x))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_E09_creation_functions_equal_the_cpus(device, dtype):
+    for make in (
+        lambda **kw: torch.ones(3, dtype=dtype, **kw),
+        lambda **kw: torch.zeros(2, 3, dtype=dtype, **kw),
+        lambda **kw: torch.full((3,), 1, dtype=dtype, **kw),
+        lambda **kw: torch.tensor([1, 0, 1], dtype=dtype, **kw),
+    ):
+        made, expected = make(device=device), make()
+        assert made.device == device
+        assert torch.equal(made.cpu().view(torch.uint8), expected.view(torch.uint8))
+
+
+def test_E09_ranges_and_identities_equal_the_cpus(device):
+    for make in (
+        lambda **kw: torch.arange(7, **kw),
+        lambda **kw: torch.arange(0.5, 4, 0.5, **kw),
+        lambda **kw: torch.linspace(0, 1, 5, **kw),
+        lambda **kw: torch.eye(3, **kw),
+        lambda **kw: torch.ones_like(torch.empty(2, 3, **kw).t()),
+        lambda **kw: torch.empty(2, 3, **kw).new_full((2,), 4.0),
+    ):
+        made, expected = make(device=device), make()
+        assert made.device == device
+        assert made.dtype == expected.dtype
+        assert made.stride() == expected.stride()
+        assert torch.equal(made.cpu(), expected)
+
+
+def test_E09_random_creation_is_on_the_device_and_in_range(device):
+    x = torch.rand(1000, device=device)
+    assert x.device == device
+    assert 0 <= x.min().item() < 0.05
+    assert 0.95 < x.max().item() < 1
+    assert sorted(torch.randperm(50, device=device).tolist()) == list(range(50))
+    assert torch.randint(3, 5, (100,), device=device).unique().tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_E10_fill_really_fills(device, dtype):
+    x = torch.empty(5, dtype=dtype, device=device)
+    x.fill_(1)
+    assert torch.equal(x.cpu().view(torch.uint8), torch.ones(5, dtype=dtype).view(torch.uint8))
+    x.zero_()
+    assert torch.equal(x.cpu().view(torch.uint8), torch.zeros(5, dtype=dtype).view(torch.uint8))
+
+
+def test_E10_fill_of_strided_and_expanded_tensors(device):
+    x = torch.zeros(4, 6, device=device)
+    x[:, ::2].fill_(3)
+    x[1].zero_()
+    expected = torch.zeros(4, 6)
+    expected[:, ::2].fill_(3)
+    expected[1].zero_()
+    assert torch.equal(x.cpu(), expected)
+    assert torch.equal(torch.full((2,), 1 + 2j, device=device).cpu(), torch.full((2,), 1 + 2j))
+    assert torch.equal(
+        torch.full((2,), 1 + 2j, dtype=torch.complex128, device=device).cpu(),
+        torch.full((2,), 1 + 2j, dtype=torch.complex128),
+    )
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+        torch.zeros(1, device=device).expand(3).fill_(1)
+    with pytest.raises(RuntimeError, match="overflow"):
+        torch.zeros(1, dtype=torch.uint8, device=device).fill_(1000)
+
+
+def test_fill_from_a_tensor(device):
+    x = torch.zeros(3, device=device)
+    assert x.fill_(torch.tensor(2.0)).tolist() == [2, 2, 2]
+    assert x.fill_(torch.tensor(5, device=device)).tolist() == [5, 5, 5]
+    x[1] = 7
+    assert x.fill_(x[1]).tolist() == [7, 7, 7]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_item_of_every_dtype(device, dtype):
+    value = torch.tensor([0, 1], dtype=dtype)
+    assert value.to(device)[1].item() == value[1].item()
+
+
+def test_item_of_lazy_bits(device):
+    x = torch.tensor([1 + 2j, 3 - 4j])
+    assert x.to(device).conj()[0].item() == 1 - 2j
+    assert x.to(device).conj().imag[1].item() == 4
+    assert bool(torch.tensor([True], device=device))
+    with pytest.raises(RuntimeError, match="cannot be converted to Scalar"):
+        torch.ones(2, device=device).item()
+
+
+def test_D40_factories_with_a_device_argument_reach_the_device(device):
+    for make in (lambda **kw: torch.triu_indices(3, 3, **kw), lambda **kw: torch.tril_indices(3, 4, 1, **kw)):
+        made = make(device=device)
+        assert made.device == device
+        assert torch.equal(made.cpu(), make())
+    assert torch.zeros(2, device=device).device == device
+
+
+def test_uninitialised_memory_is_filled_when_torch_asks_for_it(device):
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.empty(3, device=device).isnan().all()
+        assert torch.empty_strided((2,), (1,), dtype=torch.int32, device=device).tolist() == [2**31 - 1] * 2
+        assert torch.ones(1, device=device).resize_(3)[1:].isnan().all()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_zero_tensors_of_forward_mode_differentiation_have_no_memory(device):
+    zero = torch._efficientzerotensor((2, 3), device=device)
+    assert zero._is_zerotensor()
+    assert zero.device == device
+    assert torch.equal((torch.ones(2, 3, device=device) + zero).cpu(), torch.ones(2, 3))
