@@ -1,5 +1,5 @@
-/* tests/device/drivers/block_copies.c: the minimal driver, whose copies take only whole blocks of 64 bytes, and none between two devices: what
- * the core must do with the others. */
+/* tests/device/drivers/block_copies.c: the minimal driver, whose copies take only whole blocks of 64 bytes, and none between two devices:
+ * what the core must do with the others. */
 #include <backplane/driver.h>
 
 #define bp_driver_get minimal_driver_get

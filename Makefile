@@ -1,0 +1,94 @@
+# Makefile: the chores of this repository, by the words that CONTRIBUTING.md and CI use. They need Python 3.10 or newer, a C++20 compiler and
+# make; everything else comes from pip into .venv. Repeated, each does only what has changed.
+#
+# TORCH and PIP_FLAGS say which torch is installed and from where:  make demo TORCH=torch==2.13.0+cpu PIP_FLAGS="..."
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+PIP_FLAGS ?=
+ARGS ?=
+
+BIN := $(CURDIR)/.venv/bin
+DEMO := build/demo
+# A test process that runs a model or a compiler takes up to 3 GiB.
+PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} python -m pytest -n $(JOBS) --dist loadgroup
+JOBS ?= $(shell awk -v n="$$(nproc)" '/MemAvailable/ {m = int($$2 / 3145728); print (m < 1 ? 1 : m < n ? m : n)}' /proc/meminfo)
+
+export PATH := $(BIN):$(PATH)
+export VIRTUAL_ENV := $(CURDIR)/.venv
+
+VENV_READY := .venv/.ready-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9.' _)
+TEMPLATE := cookiecutter.json $(shell find hooks '{{cookiecutter.package_name}}' -type f -not -path '*/__pycache__/*')
+CPP := $(shell find include backend examples tests -name '*.c' -o -name '*.cpp' -o -name '*.h' -o -name '*.hpp')
+
+# Shows what a command printed only if it fails.
+quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; exit 1; }; }
+
+.PHONY: help demo test test-kinds lint format bench dev venv minimal clean
+help:
+	@echo "make demo    build a backend from the template, install it in .venv and train on it"
+	@echo "make test    the whole test suite (ARGS=... goes to pytest)"
+	@echo "make lint    ruff, mypy, clang-format, include rules"
+	@echo "make format  rewrite the files as lint wants them"
+	@echo "make bench   measure the device against the CPU (ARGS=... goes to the benchmark)"
+	@echo "make dev     after editing C or C++: compile what changed, into the installed backend"
+	@echo "make clean   remove build/ (the environment in .venv stays)"
+
+demo: dev minimal
+	python -m mydevice
+	python examples/demo/demo.py $(ARGS)
+
+# The device tests on each other kind of device; then everything, on asynchronous streams and unified memory.
+test: test-kinds
+	$(PYTEST) $(ARGS)
+
+test-kinds: dev minimal
+	MYDEVICE_OPTIONS=kind=unified,stream=inline $(PYTEST) tests/device -m "not once"
+	MYDEVICE_OPTIONS=kind=discrete,stream=async $(PYTEST) tests/device -m "not once"
+	MYDEVICE_OPTIONS=kind=discrete,stream=inline $(PYTEST) tests/device -m "not once"
+	MYDEVICE_OPTIONS=devices=2 MYDEVICE_DRIVER=$(CURDIR)/$(DEMO)/minimal/libminimal_driver.so $(PYTEST) tests/device -m "not once"
+
+lint: venv
+	ruff check .
+	ruff format --check .
+	mypy
+	clang-format --dry-run -Werror $(CPP)
+	python tests/host/test_includes.py
+
+format: venv
+	ruff check --fix .
+	ruff format .
+	clang-format -i $(CPP)
+
+bench: dev
+	python -m benchmarks $(ARGS)
+
+# The demo's backend, up to date with the sources of the SDK.
+dev: $(DEMO)/.installed
+	@$(call quietly,CMAKE_INSTALL_ALWAYS=1 cmake --build $(DEMO)/mydevice/build --target install)
+
+venv: $(VENV_READY)
+
+$(VENV_READY): requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("Python 3.10 or newer is needed: make PYTHON=...")'
+	test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	python -m pip install $(PIP_FLAGS) '$(TORCH)' -r requirements-dev.txt
+	python -m pip install $(PIP_FLAGS) --no-build-isolation --no-deps -e .
+	touch $@
+
+$(DEMO)/.rendered: $(TEMPLATE) | $(VENV_READY)
+	mkdir -p $(DEMO)/mydevice
+	find $(DEMO)/mydevice -mindepth 1 -maxdepth 1 -not -name build -exec rm -r {} +
+	torch-backplane new --no-input --overwrite --output-dir $(DEMO) backplane_requirement="$(CURDIR)"
+	touch $@
+
+$(DEMO)/.installed: $(DEMO)/.rendered $(VENV_READY)
+	python -m pip install $(PIP_FLAGS) --no-build-isolation --no-deps -e $(DEMO)/mydevice
+	touch $@
+
+# The driver that a vendor writes first, by itself.
+minimal: $(VENV_READY)
+	@$(call quietly,cmake -S examples/minimal_driver -B $(DEMO)/minimal -G Ninja -Dbackplane_ROOT="$(CURDIR)")
+	@$(call quietly,cmake --build $(DEMO)/minimal)
+
+clean:
+	rm -rf build

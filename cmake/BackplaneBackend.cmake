@@ -1,0 +1,166 @@
+# cmake/BackplaneBackend.cmake: backplane_add_backend(), all that a vendor's CMakeLists.txt needs.
+
+# backplane_add_backend(<device>
+#   DRIVER <name of an SDK driver> | <source>...   the driver that the package embeds, for example `sim`
+#   [PACKAGE <python package>]                     default: the device's name
+#   [KERNELS <source>...]                          the vendor's operators, compiled one by one
+#   [EXTENSIONS <source>...]                       what replaces parts of the core (backplane/extend.h)
+#
+# Builds, in ${CMAKE_CURRENT_BINARY_DIR}/<package> and laid out as in the installed package:
+#   lib/lib<device>_driver.so  lib/libbackplane_emulate.so  lib/lib<device>.so  _C.*.so  bin/backplane-check-driver  _build_info.py
+# and installs them into <package>/ together with the headers and a CMake package of the backend.
+# Targets to add to: <device> (the core and the kernels), <device>_driver.
+function(backplane_add_backend device)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PACKAGE" "DRIVER;KERNELS;EXTENSIONS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "backplane_add_backend(${device}): unknown argument ${arg_UNPARSED_ARGUMENTS}. "
+                        "It takes DRIVER, PACKAGE, KERNELS and EXTENSIONS.")
+  endif()
+  if(NOT device MATCHES "^[a-z_]+$")
+    message(FATAL_ERROR "backplane_add_backend(${device}): torch parses only device names of lower-case letters and underscores.")
+  endif()
+  if(NOT arg_PACKAGE)
+    set(arg_PACKAGE "${device}")
+  endif()
+  string(TOUPPER "${device}" prefix)
+  set(package_dir "${CMAKE_CURRENT_BINARY_DIR}/${arg_PACKAGE}")
+  _backplane_find_torch()
+
+  _backplane_add_driver_common()
+  _backplane_add_embedded_driver(${device} driver_name ${arg_DRIVER})
+  _backplane_add_shims()
+  _backplane_add_core(${device} ${arg_KERNELS} ${arg_EXTENSIONS})
+  _backplane_add_bindings(${device})
+  _backplane_add_check_driver()
+  _backplane_write_build_info()
+  _backplane_install(${device})
+endfunction()
+
+# The functions below share the variables of backplane_add_backend: device, prefix, package_dir, arg_*.
+
+# What the SDK's drivers share, compiled once.
+function(_backplane_add_driver_common)
+  _backplane_glob(sources "backend/drivers/common/*.cpp")
+  add_library(${device}_driver_common OBJECT ${sources})
+  _backplane_one_unit(${device}_driver_common)
+  _backplane_settings(${device}_driver_common)
+  set_target_properties(${device}_driver_common PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_include_directories(${device}_driver_common PRIVATE "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
+endfunction()
+
+# lib<device>_driver.so. Sets <name_out> to the SDK driver's name, or to the device's where the sources are the vendor's.
+function(_backplane_add_embedded_driver device name_out)
+  file(GLOB known RELATIVE "${BACKPLANE_ROOT}/backend/drivers" CONFIGURE_DEPENDS "${BACKPLANE_ROOT}/backend/drivers/*")
+  list(REMOVE_ITEM known common emulate)
+  list(FILTER known EXCLUDE REGEX "\\.")
+  list(LENGTH ARGN count)
+  if(count EQUAL 0)
+    message(FATAL_ERROR "backplane_add_backend(${device}): DRIVER is missing. Give a driver of the SDK (${known}) or source files.")
+  endif()
+  set(first "${ARGV2}")
+  if(count EQUAL 1 AND first IN_LIST known)
+    _backplane_glob(sources "backend/drivers/${first}/*.cpp")
+    _backplane_shared(${device}_driver "${package_dir}/lib" ${sources} $<TARGET_OBJECTS:${device}_driver_common>)
+    _backplane_one_unit(${device}_driver)
+    target_include_directories(${device}_driver PRIVATE "${BACKPLANE_ROOT}/backend")
+    set(${name_out} "${first}" PARENT_SCOPE)
+    return()
+  endif()
+  foreach(source IN LISTS ARGN)
+    get_filename_component(path "${source}" ABSOLUTE)
+    if(NOT EXISTS "${path}" AND NOT source MATCHES "\\$<")
+      message(FATAL_ERROR "backplane_add_backend(${device}): DRIVER ${source} is neither a file nor a driver of the SDK (${known}).")
+    endif()
+  endforeach()
+  backplane_add_driver(${device} ${ARGN} OUTPUT_DIRECTORY "${package_dir}/lib")
+  set(${name_out} "${device}" PARENT_SCOPE)
+endfunction()
+
+# libbackplane_<shim>.so
+function(_backplane_add_shims)
+  foreach(shim emulate)
+    _backplane_glob(sources "backend/drivers/${shim}/*.cpp")
+    _backplane_shared(${device}_${shim} "${package_dir}/lib" ${sources} $<TARGET_OBJECTS:${device}_driver_common>)
+    set_target_properties(${device}_${shim} PROPERTIES OUTPUT_NAME "backplane_${shim}")
+    _backplane_one_unit(${device}_${shim})
+    target_include_directories(${device}_${shim} PRIVATE "${BACKPLANE_ROOT}/backend")
+  endforeach()
+endfunction()
+
+# lib<device>.so: the core in unity groups, the vendor's sources one by one. Torch is found where the process has it: no RUNPATH.
+function(_backplane_add_core device)
+  _backplane_glob(core "backend/runtime/*.cpp" "backend/memory/*.cpp" "backend/random/*.cpp" "backend/serialization/*.cpp"
+                       "backend/aten/*.cpp")
+  _backplane_glob(alone "backend/autocast/*.cpp")  # may include torch's heavy headers, which unity groups must not see
+  add_library(${device} SHARED ${core} ${alone} ${ARGN})
+  _backplane_settings(${device})
+  _backplane_unity(${device} ${core})
+  set_target_properties(${device} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${package_dir}/lib" LINKER_LANGUAGE CXX)
+  target_include_directories(${device} PRIVATE "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
+  if(IS_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/include")
+    target_include_directories(${device} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/include")
+  endif()
+  target_link_libraries(${device} PRIVATE backplane::torch)
+  _backplane_no_undefined(${device})
+  _backplane_definitions(${device})
+  add_dependencies(${device} ${device}_driver)
+endfunction()
+
+# _C: thin pybind11 code.
+function(_backplane_add_bindings device)
+  _backplane_glob(sources "backend/bindings/*.cpp")
+  Python_add_library(${device}_C MODULE WITH_SOABI ${sources})
+  _backplane_settings(${device}_C)
+  set_target_properties(${device}_C PROPERTIES
+    OUTPUT_NAME _C LIBRARY_OUTPUT_DIRECTORY "${package_dir}"
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON INSTALL_RPATH "$ORIGIN/lib")
+  _backplane_one_unit(${device}_C)
+  target_include_directories(${device}_C PRIVATE "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
+  target_link_libraries(${device}_C PRIVATE ${device} backplane::torch_python)
+  _backplane_definitions(${device}_C)
+endfunction()
+
+# bin/backplane-check-driver: the contract checker, torch-free.
+function(_backplane_add_check_driver)
+  _backplane_glob(sources "backend/check_driver/*.cpp")
+  add_executable(${device}_check_driver ${sources})
+  _backplane_one_unit(${device}_check_driver)
+  _backplane_settings(${device}_check_driver)
+  set_target_properties(${device}_check_driver PROPERTIES OUTPUT_NAME backplane-check-driver RUNTIME_OUTPUT_DIRECTORY "${package_dir}/bin")
+  target_include_directories(${device}_check_driver PRIVATE "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
+endfunction()
+
+function(_backplane_definitions target)
+  target_compile_definitions(${target} PRIVATE
+    BACKPLANE_DEVICE_NAME="${device}" BACKPLANE_ENV_PREFIX="${prefix}"
+    BACKPLANE_VERSION="${BACKPLANE_VERSION}" BACKPLANE_CORE_PROTOCOL=${BACKPLANE_CORE_PROTOCOL})
+endfunction()
+
+# _build_info.py: read by the Python runtime before any native code loads.
+function(_backplane_write_build_info)
+  string(STRIP "${CMAKE_CXX_FLAGS}" flags)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    string(STRIP "${flags} -O2 -g0" flags)
+  else()
+    string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
+    string(STRIP "${flags} ${CMAKE_CXX_FLAGS_${type}}" flags)
+  endif()
+  string(REPLACE "\\" "\\\\" flags "${flags}")
+  string(REPLACE "\"" "\\\"" flags "${flags}")
+  configure_file("${BACKPLANE_ROOT}/cmake/_build_info.py.in" "${package_dir}/_build_info.py" @ONLY)
+endfunction()
+
+function(_backplane_install device)
+  install(FILES "${package_dir}/_build_info.py" DESTINATION "${arg_PACKAGE}")
+  install(TARGETS ${device} ${device}_driver ${device}_emulate LIBRARY DESTINATION "${arg_PACKAGE}/lib")
+  install(TARGETS ${device}_C LIBRARY DESTINATION "${arg_PACKAGE}")
+  install(TARGETS ${device}_check_driver RUNTIME DESTINATION "${arg_PACKAGE}/bin")
+  # The headers travel with the libraries that were compiled from them, whatever SDK is installed later. What extend.h replaces is
+  # compiled into lib<device>.so itself.
+  install(DIRECTORY "${BACKPLANE_ROOT}/include/backplane" DESTINATION "${arg_PACKAGE}/include" PATTERN extend.h EXCLUDE)
+  if(NOT CMAKE_CURRENT_SOURCE_DIR STREQUAL BACKPLANE_ROOT AND IS_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/include")
+    install(DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/include/" DESTINATION "${arg_PACKAGE}/include" FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+  endif()
+  configure_file("${BACKPLANE_ROOT}/cmake/deviceConfig.cmake.in" "${package_dir}/lib/cmake/${device}/${device}Config.cmake" @ONLY)
+  install(FILES "${package_dir}/lib/cmake/${device}/${device}Config.cmake" DESTINATION "${arg_PACKAGE}/lib/cmake/${device}")
+endfunction()

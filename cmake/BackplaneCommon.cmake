@@ -1,0 +1,68 @@
+# cmake/BackplaneCommon.cmake: settings that every target of a backend shares: standard, warnings, optimisation, ccache, reproducible paths.
+
+# -O3 gains nothing in this code and costs build time; -g0 because Python distributions often put -g into CFLAGS.
+function(_backplane_settings target)
+  find_package(Threads REQUIRED)
+  set_target_properties(${target} PROPERTIES
+    C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF
+    CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF
+    POSITION_INDEPENDENT_CODE ON
+    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "")
+  target_compile_options(${target} PRIVATE
+    -Wall -Wextra $<$<CONFIG:Release>:-O2> $<$<CONFIG:Release>:-g0>
+    "-ffile-prefix-map=${BACKPLANE_ROOT}=backplane" "-ffile-prefix-map=${CMAKE_SOURCE_DIR}=.")
+  target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+  if(BACKPLANE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    find_program(BACKPLANE_CCACHE_PROGRAM ccache)
+    if(BACKPLANE_CCACHE_PROGRAM)
+      set_target_properties(${target} PROPERTIES C_COMPILER_LAUNCHER "${BACKPLANE_CCACHE_PROGRAM}"
+                                                 CXX_COMPILER_LAUNCHER "${BACKPLANE_CCACHE_PROGRAM}")
+    endif()
+  endif()
+endfunction()
+
+# A missing function is an error of the build, not of the import. Sanitizers leave theirs to the program.
+function(_backplane_no_undefined target)
+  if(NOT "${CMAKE_CXX_FLAGS} ${CMAKE_SHARED_LINKER_FLAGS}" MATCHES "-fsanitize|-z,undefs")
+    target_link_options(${target} PRIVATE -Wl,-z,defs)
+  endif()
+endfunction()
+
+# Sets <out> to the sources below BACKPLANE_ROOT that match; files that come or go are noticed by the next build.
+function(_backplane_glob out)
+  list(TRANSFORM ARGN PREPEND "${BACKPLANE_ROOT}/")
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS ${ARGN})
+  list(SORT files)
+  set(${out} "${files}" PARENT_SCOPE)
+endfunction()
+
+# Compiles a target of the SDK's own as one unit, where the headers cost more than the code.
+function(_backplane_one_unit target)
+  if(NOT BACKPLANE_DEV)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+  endif()
+endfunction()
+
+# Puts `sources` into as many unity files as there are processors to spare (one is busy with the bindings). Dealt round: the groups stay as
+# they are when a file is edited.
+function(_backplane_unity target)
+  if(BACKPLANE_DEV)
+    return()
+  endif()
+  include(ProcessorCount)
+  ProcessorCount(processors)
+  if(DEFINED ENV{CMAKE_BUILD_PARALLEL_LEVEL} AND "$ENV{CMAKE_BUILD_PARALLEL_LEVEL}" MATCHES "^[0-9]+$")
+    set(processors "$ENV{CMAKE_BUILD_PARALLEL_LEVEL}")
+  endif()
+  math(EXPR groups "${processors} - 1")
+  if(groups LESS 1)
+    set(groups 1)
+  endif()
+  set(i 0)
+  foreach(source IN LISTS ARGN)
+    math(EXPR group "${i} % ${groups}")
+    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "core${group}")
+    math(EXPR i "${i} + 1")
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()

@@ -1,0 +1,42 @@
+# cmake/BackplaneTorch.cmake: finds torch through its Python and defines backplane::torch and backplane::torch_python.
+#
+# Not by find_package(Torch), which fails for a CUDA wheel on a machine without the CUDA toolkit, and not by importing torch (slow, and it
+# would autoload the very backend that is being built): the package's folder and version.py say all that is needed.
+# Sets BACKPLANE_TORCH_DIR, BACKPLANE_TORCH_VERSION (2.13.0+cpu) and BACKPLANE_TORCH_MINOR (2.13) in the caller.
+macro(_backplane_find_torch)
+  find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+  execute_process(
+    COMMAND "${Python_EXECUTABLE}" -c
+            "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '', end='')"
+    OUTPUT_VARIABLE BACKPLANE_TORCH_DIR COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT EXISTS "${BACKPLANE_TORCH_DIR}/version.py" OR NOT IS_DIRECTORY "${BACKPLANE_TORCH_DIR}/include")
+    message(FATAL_ERROR
+      "backplane: torch is not installed for ${Python_EXECUTABLE}. Install the torch that the backend is for into this Python (another "
+      "Python: -DPython_EXECUTABLE=...), and build without isolation: pip install --no-build-isolation . (an isolated build would compile "
+      "against another torch than the one in use).")
+  endif()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${BACKPLANE_TORCH_DIR}/version.py")
+  file(STRINGS "${BACKPLANE_TORCH_DIR}/version.py" _version REGEX "^__version__ ")
+  string(REGEX MATCH "['\"](([0-9]+\\.[0-9]+)[^'\"]*)['\"]" _ "${_version}")
+  set(BACKPLANE_TORCH_VERSION "${CMAKE_MATCH_1}")
+  set(BACKPLANE_TORCH_MINOR "${CMAKE_MATCH_2}")
+  message(STATUS "torch ${BACKPLANE_TORCH_VERSION}: ${BACKPLANE_TORCH_DIR}")
+  if(BACKPLANE_TORCH_MINOR VERSION_LESS 2.11)
+    message(FATAL_ERROR "backplane: torch ${BACKPLANE_TORCH_VERSION} is too old; Backplane ${BACKPLANE_VERSION} needs torch 2.11 or newer.")
+  elseif(BACKPLANE_TORCH_MINOR VERSION_GREATER 2.15)
+    message(WARNING "backplane: torch ${BACKPLANE_TORCH_VERSION} is newer than 2.15, the newest that Backplane ${BACKPLANE_VERSION} was tested with.")
+  endif()
+
+  if(NOT TARGET backplane::torch)
+    add_library(backplane::torch INTERFACE IMPORTED GLOBAL)  # imported: its include folders are SYSTEM
+    target_include_directories(backplane::torch INTERFACE "${BACKPLANE_TORCH_DIR}/include"
+                                                          "${BACKPLANE_TORCH_DIR}/include/torch/csrc/api/include")
+    target_compile_definitions(backplane::torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 USE_DISTRIBUTED USE_C10D_GLOO USE_RPC USE_TENSORPIPE)
+    get_filename_component(_real "${BACKPLANE_TORCH_DIR}" REALPATH)
+    target_compile_options(backplane::torch INTERFACE "-ffile-prefix-map=${BACKPLANE_TORCH_DIR}=torch" "-ffile-prefix-map=${_real}=torch")
+    target_link_libraries(backplane::torch INTERFACE "${BACKPLANE_TORCH_DIR}/lib/libtorch_cpu.so" "${BACKPLANE_TORCH_DIR}/lib/libc10.so")
+    # pybind11 is torch's own copy, which lies among torch's headers: its internals must match torch's.
+    add_library(backplane::torch_python INTERFACE IMPORTED GLOBAL)
+    target_link_libraries(backplane::torch_python INTERFACE "${BACKPLANE_TORCH_DIR}/lib/libtorch_python.so" backplane::torch)
+  endif()
+endmacro()

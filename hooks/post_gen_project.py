@@ -1,0 +1,9 @@
+"""Removes the files that the answers leave out."""
+
+from pathlib import Path
+from shutil import rmtree
+
+if "{{ cookiecutter.driver }}" != "minimal":
+    Path("backend/driver/minimal_driver.c").unlink()
+if "{{ cookiecutter.ci }}" != "github":
+    rmtree(".github")

@@ -1,0 +1,165 @@
+"""Holds the include rules: arrows between the folders point one way, and torch's umbrella headers stay out.
+
+Also run by ``make lint``, as a program.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# folder of backend/ -> the folders that it may include, beside itself and the public headers
+ARROWS = {
+    "runtime": set(),
+    "memory": {"runtime"},
+    "random": {"runtime", "memory"},
+    "graph": {"runtime", "memory"},
+    "profiler": {"runtime", "memory"},
+    "serialization": {"runtime"},
+    "autocast": {"runtime"},
+    "aten": {"memory", "runtime", "random"},
+    "kernels": {"memory", "runtime", "random"},
+    "distributed": {"aten", "memory", "runtime", "random"},
+    "bindings": {
+        "runtime",
+        "memory",
+        "random",
+        "graph",
+        "profiler",
+        "serialization",
+        "autocast",
+        "aten",
+        "distributed",
+    },
+    "drivers/common": set(),
+    "drivers/sim": {"drivers/common"},
+    "drivers/emulate": {"drivers/common"},
+    "check_driver": set(),
+}
+ARROWS["bindings"] = {folder for folder in ARROWS if not folder.startswith(("drivers/", "check_driver"))}
+# No torch below this line, and of our own headers the driver's alone.
+DRIVER_SIDE = ("drivers/", "check_driver")
+DRIVER_HEADER = re.compile(r"backplane/driver[^/]*\.(h|hpp)$|backplane/driver/[^/]+\.h$")
+TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
+# Each costs every file that includes it 5 to 20 seconds.
+BANNED = {"torch/extension.h", "torch/torch.h", "torch/all.h", "ATen/ATen.h", "ATen/Functions.h"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def includes(text: str) -> list[tuple[str, str]]:
+    """The (bracket, name) of each include."""
+    return INCLUDE.findall(text)
+
+
+def folder_of(path: Path, root: Path) -> str | None:
+    """The row of ARROWS to which a file of backend/ belongs; None elsewhere."""
+    try:
+        parts = path.relative_to(root / "backend").parts
+    except ValueError:
+        return None
+    return "/".join(parts[:2]) if parts[0] == "drivers" else parts[0]
+
+
+def resolve(bracket: str, name: str, file: Path, root: Path) -> Path | None:
+    """The file of ours that an include names, as the compiler finds it."""
+    places = [file.parent] if bracket == '"' else []
+    for place in [*places, root / "backend", root / "include"]:
+        if (place / name).is_file():
+            return (place / name).resolve()
+    return None
+
+
+def problems_of(file: Path, root: Path) -> list[str]:
+    """What is wrong with the includes of one file."""
+    here = folder_of(file, root)
+    said = f"{file.relative_to(root)}: includes"
+    problems = []
+    if here is not None and here not in ARROWS:
+        return [f"{file.relative_to(root)}: backend/{here} is not in the table of arrows; say what it may include."]
+    driver_side = (here or "").startswith(DRIVER_SIDE) or DRIVER_HEADER.search(file.as_posix()) is not None
+    for bracket, name in includes(file.read_text(encoding="utf-8")):
+        if name in BANNED:
+            problems.append(f"{said} {name}, which is banned: include the headers of what is used (ATen/ops/<op>.h).")
+        if driver_side and TORCH.match(name):
+            problems.append(f"{said} {name}, and the driver side of the line knows no torch.")
+        found = resolve(bracket, name, file, root)
+        if found is None:
+            continue
+        there = folder_of(found, root)
+        if there is None:
+            if driver_side and not DRIVER_HEADER.search(found.as_posix()):
+                problems.append(f"{said} {name}; of the public headers, the driver side sees driver.h alone.")
+        elif here is None:
+            if file.name != "extend.h" and "include" in file.parts:
+                problems.append(f"{said} {name}, a header of the core that is not installed with the public ones.")
+        elif there != here and there not in ARROWS[here]:
+            allowed = ", ".join(sorted(ARROWS[here])) or "none"
+            problems.append(f"{said} {name}: {here} may include of the other folders: {allowed}.")
+    return problems
+
+
+def sources(root: Path) -> list[Path]:
+    """The C and C++ files that the rules are about."""
+    tops = ["backend", "include", "examples", "{{cookiecutter.package_name}}"]
+    return sorted(
+        file
+        for top in tops
+        for file in (root / top).rglob("*")
+        if file.suffix in {".h", ".hpp", ".c", ".cpp"} and file.is_file()
+    )
+
+
+def test_every_file_keeps_the_rules() -> None:
+    files = sources(ROOT)
+    assert len(files) > 50
+    assert not [problem for file in files for problem in problems_of(file, ROOT)]
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "text"),
+    [
+        ("backend/runtime/a.cpp", '#include "memory/pool.h"', "runtime may include"),
+        ("backend/memory/a.cpp", "#include <torch/extension.h>", "banned"),
+        ("backend/memory/a.cpp", "#  include <ATen/ATen.h>", "banned"),
+        ("backend/drivers/sim/a.cpp", "#include <c10/core/Device.h>", "knows no torch"),
+        ("backend/drivers/sim/a.cpp", "#include <backplane/kernel.h>", "driver.h alone"),
+        ("backend/drivers/sim/a.cpp", '#include "../emulate/b.h"', "drivers/sim may include"),
+        ("backend/check_driver/a.cpp", '#include "runtime/device.h"', "check_driver may include"),
+        ("backend/newcomer/a.cpp", "", "table of arrows"),
+        ("include/backplane/kernel.h", '#include "memory/pool.h"', "not installed"),
+        ("include/backplane/driver.hpp", "#include <ATen/core/Tensor.h>", "knows no torch"),
+    ],
+)
+def test_a_broken_rule_is_found(tmp_path: Path, path: str, line: str, text: str) -> None:
+    for name in ("backend/memory/pool.h", "backend/runtime/device.h", "backend/drivers/emulate/b.h"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for name in ("include/backplane/kernel.h", path):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / path).write_text(line + "\n")
+    (problem,) = problems_of(tmp_path / path, tmp_path)
+    assert text in problem
+
+
+def test_what_is_allowed_is_not_a_problem(tmp_path: Path) -> None:
+    for name in ("backend/memory/pool.h", "backend/drivers/common/c.h", "include/backplane/driver.h"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    aten, sim = tmp_path / "backend/aten/a.cpp", tmp_path / "backend/drivers/sim/a.cpp"
+    for file in (aten, sim):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    aten.write_text('#include <ATen/ops/add.h>\n#include "memory/pool.h"\n#include <vector>\n')
+    sim.write_text('#include <backplane/driver.h>\n#include "../common/c.h"\n')
+    assert problems_of(aten, tmp_path) == problems_of(sim, tmp_path) == []
+
+
+if __name__ == "__main__":
+    found = [problem for file in sources(ROOT) for problem in problems_of(file, ROOT)]
+    print("\n".join(found) if found else f"includes: {len(sources(ROOT))} files keep the rules")
+    sys.exit(bool(found))

@@ -1,0 +1,230 @@
+"""Two projects that share no answer, each built, installed and tested in an environment of its own.
+
+One at a time, by one worker: a build takes all processors. The first is installed as a user gets it (the SDK's wheel, a
+wheel of the project), the second as its developer works (everything editable).
+"""
+
+import os
+import re
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+
+import pytest
+from projects import LONG, ROOT, SHORT, Environment, files, new, run
+
+pytestmark = [pytest.mark.xdist_group("live"), pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory, sdk_wheel):
+    """The minimal driver, from wheels. Gives (environment, project, the project's wheel, pip's output)."""
+    folder = tmp_path_factory.mktemp("user")
+    environment = Environment(folder / "venv")
+    environment.pip("install", "--no-deps", sdk_wheel)
+    project = new(folder / "project", {**SHORT, "driver": "minimal", "license": "Apache-2.0", "ci": "none"})
+    said = environment.pip("wheel", "-v", "--no-build-isolation", "--no-deps", "-w", folder / "dist", project)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    environment.pip("install", "--no-deps", wheel)
+    return environment, project, wheel, said
+
+
+@pytest.fixture(scope="module")
+def developer(tmp_path_factory):
+    """The simulated device, editable, on an editable SDK. Gives (environment, project, pip's output)."""
+    folder = tmp_path_factory.mktemp("developer")
+    environment = Environment(folder / "venv")
+    environment.pip("install", "--no-build-isolation", "--no-deps", "-e", ROOT)
+    project = new(folder / "project", {**LONG, "driver": "sim", "license": "Proprietary", "ci": "github"})
+    said = environment.pip("install", "-v", "--no-build-isolation", "--no-deps", "-e", project)
+    return environment, project, said
+
+
+def test_a_wheel_of_the_sdk_is_what_the_user_builds_from(user):
+    environment, _, _, said = user
+    assert f"Backplane SDK 0.1.0 (core protocol 1): {environment.site}/backplane_sdk/source" in said
+    assert re.search(r"-- torch 2\.\d+\.\d+\S*: ", said)
+
+
+def test_the_projects_wheel_is_complete(user):
+    _, _, wheel, _ = user
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (metadata,) = [name for name in names if name.endswith("/METADATA")]
+        text = archive.read(metadata).decode()
+    assert {
+        "qpu/__init__.py",
+        "qpu/_build_info.py",
+        "qpu/py.typed",
+        "qpu/lib/libq.so",
+        "qpu/lib/libq_driver.so",
+        "qpu/lib/libbackplane_emulate.so",
+        "qpu/bin/backplane-check-driver",
+        "qpu/include/backplane/driver.h",
+        "qpu/include/backplane/kernel.h",
+        "qpu/include/qpu/device.h",
+        "qpu/lib/cmake/q/qConfig.cmake",
+    } <= names
+    assert any(re.fullmatch(r"qpu/_C\.cpython-\S+\.so", name) for name in names)
+    import torch
+
+    minor = ".".join(torch.__version__.split(".")[:2])
+    assert f"Requires-Dist: torch=={minor}.*" in text.replace(" ==", "==")
+    assert "Requires-Dist: torch-backplane~=0.1" in text.replace(" ~= ", "~=").replace(" ~=", "~=")
+
+
+def test_no_path_of_the_build_is_in_the_wheel(user):
+    _, project, wheel, _ = user
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            content = archive.read(name)
+            assert str(project).encode() not in content, name
+            assert re.findall(rb"[ -~]*/site-packages/[ -~]*", content)[:3] == [], name
+
+
+def test_the_user_trains_on_it(user):
+    environment, project, _, _ = user
+    environment.run(environment.python, "-m", "pytest", "-q", "tests", cwd=project, Q_FALLBACK="cpu")
+    assert "Minimal device" in environment.run(environment.python, "-m", "qpu")
+    assert environment.run(environment.python, "-c", "import torch; print(torch.q.device_count() > 0)") == "True\n"
+
+
+def test_cplusplus_programs_find_the_device(user, tmp_path):
+    """Without Python: find_package, link, compute."""
+    environment, _, _, _ = user
+    import torch
+
+    libraries = Path(torch.__file__).parent / "lib"
+    (tmp_path / "CMakeLists.txt").write_text(
+        textwrap.dedent(f"""\
+        cmake_minimum_required(VERSION 3.25)
+        project(program LANGUAGES CXX)
+        find_package(q CONFIG REQUIRED)
+        add_executable(program program.cpp)
+        target_include_directories(program SYSTEM PRIVATE {libraries.parent}/include)
+        target_link_options(program PRIVATE -Wl,--no-as-needed)
+        target_link_libraries(program PRIVATE q::q {libraries}/libtorch_cpu.so {libraries}/libc10.so)
+        set_target_properties(program PROPERTIES BUILD_RPATH {libraries})
+        """)
+    )
+    (tmp_path / "program.cpp").write_text(
+        textwrap.dedent("""\
+        #include <ATen/core/Tensor.h>
+        #include <ATen/ops/ones.h>
+        #include <backplane/driver.h>
+        #include <qpu/device.h>
+
+        #include <cstdio>
+
+        int main() {
+          at::Tensor x = at::ones({2, 3}, at::TensorOptions().device(qpu::device()));
+          std::printf("%s %g\\n", x.device().str().c_str(), x.cpu().sum().item<double>());
+        }
+        """)
+    )
+    package = Path(environment.run(environment.python, "-c", "import qpu; print(qpu.__path__[0])").strip())
+    configure = ["cmake", "-S", tmp_path, "-B", tmp_path / "b", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={package}"]
+    environment.run(*configure, cwd=tmp_path)
+    environment.run("cmake", "--build", tmp_path / "b", cwd=tmp_path)
+    assert environment.run(tmp_path / "b" / "program").split()[-1] == "6"
+
+
+def test_the_developers_paths_are_told(developer):
+    _, _, said = developer
+    assert f"Backplane SDK 0.1.0 (core protocol 1): {ROOT}\n" in said
+
+
+def test_the_developers_tests_pass(developer):
+    environment, project, _ = developer
+    environment.run(environment.python, "-m", "pytest", "-q", "tests", cwd=project)
+    environment.run("make", "lint", "PYTHON=python", cwd=project)
+    said = environment.run(environment.python, "-m", LONG["package_name"])
+    assert LONG["device_name"] in said
+
+
+def test_a_rebuild_without_an_edit_compiles_nothing(developer):
+    environment, project, _ = developer
+    said = environment.pip("install", "-v", "--no-build-isolation", "--no-deps", "-e", project)
+    assert re.findall(r"Building C\w* object \S+", said) == []
+    assert "ninja: no work to do" in said
+
+
+def test_make_dev_brings_an_edit_into_the_import(developer):
+    """One kernel is added: that file alone is compiled, and the next import has it."""
+    environment, project, _ = developer
+    kernel = project / "backend" / "kernels" / "edited.cpp"
+    kernel.write_text('extern "C" const char* edited_word() { return "hyperion edited"; }\n')
+    said = environment.run("make", "dev", "PYTHON=python", cwd=project)
+    assert re.findall(r"Building C\w* object \S+", said) == [
+        f"Building CXX object CMakeFiles/{LONG['device_name']}.dir/backend/kernels/edited.cpp.o"
+    ]
+    code = (
+        f"import ctypes, pathlib, {LONG['package_name']}._build_info as b\n"
+        f"so = ctypes.CDLL(str(pathlib.Path(b.__file__).parent / 'lib' / 'lib{LONG['device_name']}.so'))\n"
+        "so.edited_word.restype = ctypes.c_char_p\nprint(so.edited_word().decode())"
+    )
+    assert environment.run(environment.python, "-c", code).endswith("hyperion edited\n")
+    kernel.unlink()
+    environment.run("make", "dev", "PYTHON=python", cwd=project)
+
+
+def test_the_driver_lies_in_the_projects_build_tree(developer):
+    _, project, _ = developer
+    assert (project / "build" / LONG["package_name"] / "lib" / f"lib{LONG['device_name']}_driver.so").is_file()
+
+
+def test_building_writes_nothing_into_the_project_but_build(developer):
+    _, project, _ = developer
+    answers = {**LONG, "driver": "sim", "license": "Proprietary", "ci": "github"}
+    fresh = new(project.parents[1] / "fresh", answers)
+    kept = {name for name in files(project) if not name.startswith(("build/", ".pytest_cache/", ".ruff_cache/"))}
+    assert kept == set(files(fresh))
+
+
+def test_a_build_without_torch_says_what_to_do(tmp_path):
+    """The first thing that goes wrong under build isolation."""
+    said = run(
+        "cmake",
+        "-S",
+        ROOT,
+        "-B",
+        tmp_path,
+        "-G",
+        "Ninja",
+        f"-DPython_EXECUTABLE={bare_python(tmp_path)}",
+        check=False,
+    )
+    assert "torch is not installed for" in said
+    assert "--no-build-isolation" in said.replace("\n  ", " ")
+
+
+def bare_python(folder: Path) -> Path:
+    """A Python without torch."""
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "bare")
+    return folder / "bare" / "bin" / "python"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("npu7 DRIVER sim", "lower-case letters"),
+        ("npu", "DRIVER is missing"),
+        ("npu DRIVER simm", "neither a file nor a driver of the SDK (sim)"),
+        ("npu DRIVER sim KERNEL a.cpp", "neither a file nor a driver of the SDK"),
+        ("npu sim", "unknown argument sim"),
+    ],
+)
+def test_backplane_add_backend_refuses_what_it_cannot_build(tmp_path, arguments, text):
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(p LANGUAGES C CXX)\n"
+        f"find_package(backplane CONFIG REQUIRED)\nbackplane_add_backend({arguments})\n"
+    )
+    words = ["-G", "Ninja", f"-Dbackplane_ROOT={ROOT}", f"-DPython_EXECUTABLE={sys.executable}"]
+    said = run("cmake", "-S", tmp_path, "-B", tmp_path / "b", *words, check=False)
+    assert text in re.sub(r"\s+", " ", said)
+
+
+def test_no_environment_variable_of_ours_leaks_in():
+    """The environments above start from ours."""
+    assert not [name for name in os.environ if name.startswith(("Q_", "HYPERION_"))]

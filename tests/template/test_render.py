@@ -1,0 +1,148 @@
+"""Every answer set renders to files that are clean: no template left, no stray name, no lint error."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import tomllib
+from projects import LONG, ROOT, SHORT, every_choice, files, new, questions, run
+
+CHOICES = list(every_choice())
+
+
+def slug(answers: dict[str, str]) -> str:
+    return "-".join(answers.values())
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    """Renders an answer set once."""
+    made: dict[str, Path] = {}
+
+    def render(answers: dict[str, str]) -> Path:
+        key = repr(sorted(answers.items()))
+        if key not in made:
+            made[key] = new(tmp_path_factory.mktemp("project"), answers)
+        return made[key]
+
+    return render
+
+
+def each_set(argument: str):
+    """The default names, and both of ours, with each combination of choices."""
+    sets = [({**names, **choice}, f"{name}-{slug(choice)}") for name, names in NAMES.items() for choice in CHOICES]
+    return pytest.mark.parametrize(argument, [pytest.param(answers, id=name) for answers, name in sets])
+
+
+NAMES = {"default": {}, "short": SHORT, "long": LONG}
+
+
+@each_set("answers")
+def test_nothing_of_the_template_is_left(rendered, answers):
+    project = rendered(answers)
+    for path in project.rglob("*"):
+        name = str(path.relative_to(project))
+        text = path.read_text() if path.is_file() else ""
+        left = re.search(r"cookiecutter\.|\{%|%\}|(?<!\$)\{\{ |TODO|FIXME", name + text)  # ${{ is GitHub's own
+        assert not left, f"{name}: {left.group()}"
+        if "device_name" in answers:
+            assert "mydevice" not in (name + text).lower(), name
+            assert "my vendor" not in text.lower(), name
+        assert text == "" or text.endswith("\n"), name
+        assert not re.search(r"[ \t]+$", text, re.MULTILINE), name
+        assert "\n\n\n\n" not in text, name
+
+
+@each_set("answers")
+def test_it_passes_its_own_lint(rendered, answers):
+    project = rendered(answers)
+    env = {"RUFF_NO_CACHE": "true"}
+    run("ruff", "check", ".", cwd=project, env=env)
+    run("ruff", "format", "--check", ".", cwd=project, env=env)
+    code = [path for path in project.rglob("*") if path.suffix in {".c", ".cpp", ".h"}]
+    assert code
+    run("clang-format", "--dry-run", "-Werror", *code, cwd=project)
+
+
+@each_set("answers")
+def test_answers_arrive(rendered, answers):
+    project = rendered(answers)
+    pyproject = tomllib.loads((project / "pyproject.toml").read_text())
+    package = answers.get("package_name", "mydevice")
+    assert project.name == package
+    assert pyproject["project"]["name"] == answers.get("project_name", "torch-mydevice")
+    assert pyproject["project"]["description"] == answers.get("description", "My Vendor devices for PyTorch")
+    assert pyproject["project"]["authors"] == [{"name": answers.get("author", "My Vendor")}]
+    device = answers.get("device_name", "mydevice")
+    assert pyproject["project"]["entry-points"]["torch.backends"] == {device: f"{package}:_autoload"}
+    assert f"\n  {device}\n  PACKAGE {package}\n" in (project / "CMakeLists.txt").read_text()
+    requirement = answers.get("backplane_requirement", "torch-backplane ~= 0.1")
+    assert f"\n{requirement}\n" in (project / "requirements-dev.txt").read_text()
+    assert requirement in (project / "README.md").read_text()
+    assert answers.get("vendor_name", "My Vendor") in (project / "LICENSE").read_text()
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=slug)
+def test_choices_decide_which_files_there_are(rendered, choice):
+    project = rendered({**SHORT, **choice})
+    assert (project / ".github" / "workflows" / "ci.yml").is_file() == (choice["ci"] == "github")
+    assert (project / "backend" / "driver" / "minimal_driver.c").is_file() == (choice["driver"] == "minimal")
+    driver = {"sim": "DRIVER sim\n", "minimal": "DRIVER backend/driver/minimal_driver.c\n"}[choice["driver"]]
+    assert driver in (project / "CMakeLists.txt").read_text()
+    words = {
+        "BSD-3-Clause": "Redistribution and use",
+        "Apache-2.0": "Apache License",
+        "MIT": "Permission is hereby granted",
+        "Proprietary": "All rights reserved.\n",
+    }
+    text = (project / "LICENSE").read_text()
+    assert [name for name, word in words.items() if word in text] == [choice["license"]]
+
+
+def test_it_is_read_in_ten_minutes(rendered):
+    """A vendor should know all of it: about 600 lines beside the licence, and no file long."""
+    lengths = {name: content.count(b"\n") for name, (content, _) in files(rendered({})).items() if name != "LICENSE"}
+    assert sum(lengths.values()) < 800
+    assert max(lengths.values()) < 200, max(lengths, key=lengths.__getitem__)
+
+
+@pytest.mark.parametrize("choice", [CHOICES[0], CHOICES[-1]], ids=slug)
+@pytest.mark.parametrize("names", [{}, LONG], ids=["default", "long"])
+def test_cookiecutter_gives_equal_files(rendered, tmp_path, choice, names):
+    answers = {**names, **choice}
+    env = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    words = [f"{name}={value}" for name, value in answers.items()]
+    for template in (ROOT, os.path.relpath(ROOT, tmp_path)):  # from anywhere, by either kind of path
+        out = tmp_path / f"by_cookiecutter_{Path(template).is_absolute()}"
+        run("cookiecutter", "--no-input", "-o", out, template, *words, cwd=tmp_path, env=env)
+        (project,) = out.iterdir()
+        assert files(project) == files(rendered(answers))
+
+
+def test_every_question_has_a_prompt():
+    import json
+
+    prompts = json.loads((ROOT / "cookiecutter.json").read_text())["__prompts__"]
+    assert list(prompts) == list(questions())
+    for name, values in questions().items():
+        if isinstance(values, list):
+            assert set(prompts[name]) - {"__prompt__"} <= set(values)
+
+
+def test_files_that_the_sdk_has_too_are_equal():
+    template = ROOT / "{{cookiecutter.package_name}}"
+    assert (template / ".clang-format").read_bytes() == (ROOT / ".clang-format").read_bytes()
+    minimal = template / "backend" / "driver" / "minimal_driver.c"
+    assert minimal.read_bytes() == (ROOT / "examples" / "minimal_driver" / "minimal_driver.c").read_bytes()
+
+
+def test_the_template_asks_for_this_sdk():
+    import json
+
+    import backplane_sdk
+
+    minor = ".".join(backplane_sdk.__version__.split(".")[:2])
+    template = json.loads((ROOT / "cookiecutter.json").read_text())
+    assert template["_backplane"] == minor
+    assert template["backplane_requirement"] == f"torch-backplane ~= {minor}"
