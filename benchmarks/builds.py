@@ -1,0 +1,82 @@
+"""How long a vendor waits for the compiler: the rendered template, built clean and after one edit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from benchmarks.row import HOST, Result, Row
+
+
+class Project:
+    """A project rendered from the template with its own driver, in a temporary folder; built as `make dev` does."""
+
+    def __init__(self) -> None:
+        import backplane_sdk
+        from torch_backplane.cli.new import render
+
+        self.scratch = tempfile.TemporaryDirectory()
+        self.folder = render({"driver": "minimal"}, Path(self.scratch.name))
+        self.build_folder = self.folder / "build"
+        self.environment = os.environ | {"CCACHE_DISABLE": "1", "backplane_ROOT": str(backplane_sdk.cmake_dir())}
+
+    def clean_build(self) -> float:
+        """Seconds for configuring and building everything."""
+        shutil.rmtree(self.build_folder, ignore_errors=True)
+        settings = {
+            "CMAKE_BUILD_TYPE": "Release",
+            "CMAKE_INSTALL_PREFIX": self.build_folder / "editable",
+            "Python_EXECUTABLE": sys.executable,
+        }
+        definitions = [f"-D{name}={value}" for name, value in settings.items()]
+        return self._timed(
+            ["cmake", "-S", self.folder, "-B", self.build_folder, "-G", "Ninja", *definitions], self._install()
+        )
+
+    def rebuild_after_editing(self, pattern: str) -> float:
+        """Seconds until one edited file has reached the installed package."""
+        (source,) = self.folder.glob(pattern)
+        with source.open("a") as file:
+            file.write(f"\n/* edited at {time.time_ns()} */\n")
+        return self._timed(self._install())
+
+    def _install(self) -> list[object]:
+        return ["cmake", "--build", self.build_folder, "--target", "install"]
+
+    def _timed(self, *commands: list[object]) -> float:
+        start = time.perf_counter()
+        for command in commands:
+            words = [str(word) for word in command]
+            run = subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False)
+            if run.returncode != 0:
+                raise RuntimeError(f"{' '.join(words)} failed: {(run.stdout + run.stderr)[-2000:]}")
+        return time.perf_counter() - start
+
+
+def build_rows() -> list[Row]:
+    """Rows that share one project; the clean build comes first."""
+    project = Project()
+
+    def clean(device: str) -> Result:
+        seconds = project.clean_build()
+        return Result(seconds, seconds, unit="s")
+
+    def edited(pattern: str) -> Callable[[str], Result]:
+        def measure(device: str) -> Result:
+            times = [project.rebuild_after_editing(pattern) for _ in range(3)]
+            return Result(min(times), median(times), unit="s")
+
+        return measure
+
+    return [
+        Row("vendor project, clean build", clean, budget=30, configurations=(HOST,)),
+        Row("after editing the driver", edited("backend/driver/*.c"), budget=2, configurations=(HOST,)),
+        Row("after editing a kernel", edited("backend/kernels/add.cpp"), budget=6, configurations=(HOST,)),
+    ]

@@ -1,0 +1,59 @@
+"""Ratios that survive a noisy machine: both sides in one process, in short rounds that alternate."""
+
+from __future__ import annotations
+
+import timeit
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchmarks.row import Result
+
+
+def wait() -> None:
+    """Until the accelerator, if there is one, has done what was queued."""
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
+
+
+def ratio(
+    statement: str,
+    device: dict[str, Any],
+    cpu: dict[str, Any],
+    *,
+    cpu_statement: str = "",
+    after: Callable[[], None] = lambda: None,
+    round_s: float = 0.02,
+    rounds: int = 41,
+    inverse: bool = False,
+) -> Result:
+    """Time of a statement on the device over its time on the CPU.
+
+    Args:
+        statement: Python source; text, because the call of a function would be part of so short a time.
+        device: the statement's names, for the device.
+        cpu: the statement's names, for the CPU.
+        cpu_statement: if the CPU's side is another statement.
+        after: runs after each of the device's rounds, not timed: waits for what an asynchronous device has queued.
+        round_s: about how long one round of one side takes, in seconds; at least one call.
+        rounds: of each side.
+        inverse: give CPU over device, as for bandwidths.
+    """
+    ours = timeit.Timer(statement, globals=device)
+    theirs = timeit.Timer(cpu_statement or statement, globals=cpu)
+    calls = []
+    for timer in (ours, theirs):  # also warms both up
+        timer.timeit(3)
+        after()
+        calls.append(max(1, min(2000, int(round_s / max(timer.timeit(3) / 3, 1e-8)))))
+        after()
+    device_times, cpu_times = [], []
+    for _ in range(rounds):
+        cpu_times.append(theirs.timeit(calls[1]) / calls[1])
+        device_times.append(ours.timeit(calls[0]) / calls[0])
+        after()
+    pairs = [(d, c) if not inverse else (c, d) for d, c in zip(device_times, cpu_times, strict=True)]
+    best = min(cpu_times) / min(device_times) if inverse else min(device_times) / min(cpu_times)
+    return Result(best=best, median=median(a / b for a, b in pairs), device=min(device_times), cpu=min(cpu_times))

@@ -1,0 +1,68 @@
+"""The benchmark's own logic: budgets, merging, the report. What is fast is for `make bench`, never for a test."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import device_rows
+from benchmarks.row import AS_IS, INLINE, Line, Result, Row
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    ("budget", "at_least", "best", "within"),
+    [
+        (1.1, False, 1.0, True),
+        (1.1, False, 1.2, False),
+        (0.95, True, 0.9, False),
+        (0.95, True, 1.0, True),
+        (None, False, 9.0, None),
+    ],
+)
+def test_budget(budget, at_least, best, within):
+    row = Row("row", lambda device: Result(best, best), budget, at_least)
+    assert Line.measured(row, INLINE, "cpu").within is within
+
+
+def test_an_error_is_a_line_and_not_the_end():
+    def fail(device):
+        raise RuntimeError("no kernel\nsecond line")
+
+    line = Line.measured(Row("row", fail, 1.0), INLINE, "cpu")
+    assert (line.error, line.within, line.result) == ("RuntimeError: no kernel\nsecond line", None, None)
+
+
+@pytest.mark.parametrize("result", [None, Result(1.0, 2.0, device=1e-6, cpu=1e-6)])
+def test_lines_survive_the_way_from_the_child(result):
+    line = Line("row", "as is", 1.1, result=result)
+    assert Line.from_json(json.loads(json.dumps(line.to_json()))) == line
+
+
+def test_rows_name_a_configuration_once():
+    seen = [(row.name, configuration.name) for row in device_rows() for configuration in row.configurations]
+    assert len(seen) == len(set(seen))
+
+
+def test_command_measures_and_writes_json(tmp_path):
+    """On the CPU itself, so that it needs no backend: a ratio must come out."""
+    command = [sys.executable, "-m", "benchmarks", "--module", "benchmarks", "--device", "cpu", "--only", "^view$"]
+    run = subprocess.run(
+        [*command, "--json", tmp_path / "out.json"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    (line,) = json.loads((tmp_path / "out.json").read_text())["lines"]
+    assert (line["row"], line["configuration"], line["error"]) == ("view", AS_IS.name, None)
+    assert line["result"]["best"] > 0
+    assert "view" in run.stdout
+
+
+def test_a_missing_module_is_explained():
+    command = [sys.executable, "-m", "benchmarks", "--module", "no_such_backend"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode != 0
+    assert "no_such_backend" in run.stderr
+    assert "--module" in run.stderr

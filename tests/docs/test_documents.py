@@ -1,0 +1,115 @@
+"""The documents say what the code does: names, links, chores and variables are compared with their sources."""
+
+import re
+
+import pytest
+import torch  # noqa: F401 (first, because it loads the installed backends)
+from pages import PAGES, ROOT, table_rows, text_of
+
+from torch_backplane.device.left_out import LEFT_OUT
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text_of(page))
+    local = [link for link in links if "://" not in link]
+    assert [link for link in local if not (ROOT / page).parent.joinpath(link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_named_files_exist(page):
+    """Paths in code style, from the folders of this repository."""
+    folders = "backend|benchmarks|cmake|docs|examples|hooks|include|python|tests"
+    named = re.findall(rf"`((?:{folders})/[\w./-]+)`", text_of(page))
+    in_project = ("backend/driver/", "backend/kernels/", "backend/extensions.cpp")  # of the generated project
+    missing = [path for path in named if not (ROOT / path).exists() and not path.startswith(in_project)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_chores_are_in_the_makefile(page):
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    template = set(
+        re.findall(r"^([a-z]+):", (ROOT / "{{cookiecutter.package_name}}/Makefile").read_text(), re.MULTILINE)
+    )
+    named = set(re.findall(r"(?:^|`)make ([a-z]+)", text_of(page), re.MULTILINE))
+    assert named
+    assert named - targets - template == set()
+
+
+def test_left_out_names_are_the_codes_own():
+    rows = {name.strip("`"): reason for name, reason in table_rows("docs/device-module.md")}
+    assert rows == LEFT_OUT
+
+
+def test_every_environment_variable_is_documented():
+    """What the sources read under the device's prefix, and what the page lists, are the same."""
+    sources = [*(ROOT / "backend").rglob("*.cpp"), *(ROOT / "python" / "torch_backplane").rglob("*.py")]
+    read = set()
+    for path in sources:
+        text = path.read_text(encoding="utf-8")
+        read |= set(re.findall(r'\benv(?:_name)?\("([A-Z_]+)"\)', text))
+        read |= set(re.findall(r'BACKPLANE_ENV_PREFIX "_([A-Z_]+)"', text))
+    listed = {row[0].strip("`").removeprefix("MYDEVICE_") for row in table_rows("docs/environment.md")}
+    assert listed == read
+
+
+def test_every_status_is_documented():
+    header = (ROOT / "include/backplane/driver.h").read_text()
+    body = re.search(r"typedef enum bp_status \{(.*?)\} bp_status;", header, re.DOTALL).group(1)
+    errors = set(re.findall(r"(BP_[A-Z_]+) = ", body)) - {"BP_OK", "BP_PENDING"}
+    listed = {re.findall(r"BP_[A-Z_]+", row[0])[0] for row in table_rows("docs/errors.md") if row[0].startswith("`BP_")}
+    assert listed == errors
+
+
+def test_every_entry_of_the_driver_table_is_documented():
+    header = (ROOT / "include/backplane/driver.h").read_text()
+    table = re.search(r"typedef struct bp_driver \{(.*?)\n\} bp_driver;", header, re.DOTALL).group(1)
+    entries = set(re.findall(r"\(\*(\w+)\)\(void\* self", table))
+    listed = set(re.findall(r"`(\w+)`", " ".join(" ".join(row) for row in table_rows("docs/driver.md"))))
+    assert len(entries) > 20
+    assert entries - {"query_ext"} - listed == set()
+
+
+def test_every_optional_group_is_documented():
+    headers = {f"backplane/driver/{path.name}" for path in (ROOT / "include/backplane/driver").glob("*.h")}
+    listed = {row[1].strip("`") for row in table_rows("docs/driver.md") if row[0].startswith("`bp.")}
+    assert listed == headers
+    assert headers
+
+
+@pytest.mark.parametrize(
+    ("driver", "source"),
+    [
+        ("sim", "backend/drivers/sim/sim.cpp"),
+        ("emulate", "backend/drivers/emulate/emulate.cpp"),
+    ],
+)
+def test_driver_options_are_documented(driver, source):
+    known = set(re.findall(r'options\.\w+\("(\w+)"', (ROOT / source).read_text()))
+    prefix = "" if driver == "sim" else f"{driver}."
+    listed = {row[0].strip("`") for row in table_rows("docs/driver.md")}
+    assert known
+    assert {prefix + key for key in known} - listed == set()
+
+
+def test_extension_points_have_their_examples():
+    header = (ROOT / "include/backplane/extend.h").read_text()
+    points = set(re.findall(r"^struct (\w+) \{", header, re.MULTILINE))
+    listed = set(re.findall(r"extend::(\w+)<", " ".join(row[1] for row in table_rows("docs/extend.md"))))
+    assert listed == points
+
+
+def test_refusals_are_quoted_from_the_code():
+    """Each phrase of the page's second table stands in a source; "..." and the device's name stand for anything."""
+    sources = [*(ROOT / "backend").rglob("*.cpp"), *(ROOT / "python").rglob("*.py")]
+    code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text(encoding="utf-8") for path in sources))
+    rows = [row[0] for row in table_rows("docs/errors.md") if "BP_" not in row[0]]
+    phrases = [
+        piece.strip()
+        for row in rows
+        for quote in re.findall(r"`(.+?)`", row)
+        for piece in re.split(r"\.\.\.|mydevice|2\.x", quote)
+    ]
+    assert len(phrases) > 15
+    assert [phrase for phrase in phrases if phrase and phrase not in code] == []
