@@ -58,6 +58,8 @@ format: venv
 	ruff check --fix .
 	ruff format .
 	clang-format -i $(CPP)
+	cp .clang-format '{{cookiecutter.package_name}}/'
+	cp examples/minimal_driver/minimal_driver.c '{{cookiecutter.package_name}}/backend/driver/'
 
 bench: dev
 	python -m benchmarks $(ARGS)

@@ -21,7 +21,7 @@ enum { MAX_DEVICES = 16 };
 typedef struct minimal {
   bp_driver table;
   int32_t devices;
-  uint64_t limit, used[MAX_DEVICES];  /* bytes of each device */
+  uint64_t limit, used[MAX_DEVICES]; /* bytes of each device */
   block* blocks;
 } minimal;
 
@@ -162,10 +162,20 @@ BP_EXPORT int32_t bp_driver_get(const bp_host* host, const bp_driver** out) {
     return BP_INVALID_ARGUMENT;
   }
   me->table = (bp_driver){
-      .struct_size = sizeof(bp_driver), .abi_major = BP_ABI_MAJOR, .abi_minor = BP_ABI_MINOR, .self = me,
+      .struct_size = sizeof(bp_driver),
+      .abi_major = BP_ABI_MAJOR,
+      .abi_minor = BP_ABI_MINOR,
+      .self = me,
       .flags = BP_DRIVER_SERIALIZE, /* no locks in this file: the shim makes one call at a time */
-      .device_count = device_count, .device_properties = device_properties, .open = open_driver, .close = close_driver,
-      .alloc = alloc_memory, .free = free_memory, .copy = copy, .synchronize = synchronize, .last_error = last_error,
+      .device_count = device_count,
+      .device_properties = device_properties,
+      .open = open_driver,
+      .close = close_driver,
+      .alloc = alloc_memory,
+      .free = free_memory,
+      .copy = copy,
+      .synchronize = synchronize,
+      .last_error = last_error,
   };
   *out = &me->table;
   return BP_OK;
