@@ -21,6 +21,11 @@ function(_backplane_settings target)
   endif()
 endfunction()
 
+# For code whose cost is its headers and never its speed: a lower optimisation takes a quarter off its build time.
+function(_backplane_glue target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
 # A missing function is an error of the build, not of the import. Sanitizers leave theirs to the program.
 function(_backplane_no_undefined target)
   if(NOT "${CMAKE_CXX_FLAGS} ${CMAKE_SHARED_LINKER_FLAGS}" MATCHES "-fsanitize|-z,undefs")
