@@ -21,7 +21,6 @@
 #include "inner.h"
 
 namespace backplane::driver::emulate {
-namespace {
 
 struct Settings {
   bool workers;
@@ -50,8 +49,6 @@ int32_t high(uint64_t word) { return static_cast<int32_t>(word >> 32); }
 int32_t low(uint64_t word) { return static_cast<int32_t>(word); }
 
 constexpr uint64_t kStagingBytes = uint64_t{1} << 20;
-
-}  // namespace
 
 class Emulate : public Driver<Emulate>, protected Engine {
  public:

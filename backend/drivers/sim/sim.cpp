@@ -21,7 +21,6 @@
 #include "memory.h"
 
 namespace backplane::driver::sim {
-namespace {
 
 enum class StreamKind { async, inline_ };
 
@@ -48,8 +47,6 @@ template <class Text, size_t Size>
 void set_text(char (&field)[Size], const Text& text) {
   std::snprintf(field, Size, "%s", std::string(text).c_str());
 }
-
-}  // namespace
 
 class Sim : public Driver<Sim>, public Engine {
  public:
