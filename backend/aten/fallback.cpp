@@ -74,6 +74,9 @@ class Call {
       if (argument(i).isDevice()) device_argument_ = argument(i).toDevice();
       TORCH_CHECK(!(flags & Plan::pin) || !argument(i).isBool() || !argument(i).toBool(), "Only dense CPU tensors can be pinned");
     }
+    const bool asked_for = device_argument_ && device_argument_->type() == kDevice;
+    TORCH_CHECK(!stranger_.defined() || device_ || asked_for, "Expected a '", stranger_.device().type(),
+                "' device type for generator but found '", device_name(), "'");  // nothing else of ours can have led the call here
     if (stranger_.defined() && device_) {
       const std::string method = "wrapper_" + std::string(device_name()) + "__" + plan_.name.name.substr(plan_.name.name.rfind(':') + 1);
       c10::impl::common_device_check_failure(*device_, stranger_, method.c_str(), argument_name(stranger_argument_));

@@ -238,6 +238,11 @@ def test_E32_draws_advance_the_devices_generator_and_not_the_cpus(device):
         torch.rand(2, device=device, generator=torch.Generator("cpu"))
 
 
+def test_E32_a_cpu_tensor_refuses_the_devices_generator(device):
+    with pytest.raises(RuntimeError, match=f"Expected a 'cpu' device type for generator but found '{device.type}'"):
+        torch.empty(4).uniform_(generator=torch.Generator(device))
+
+
 def test_E32_dropout_draws_from_the_device(device, device_module):
     x = torch.ones(1000, device=device)
     device_module.manual_seed(1)
