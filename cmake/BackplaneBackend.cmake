@@ -90,21 +90,27 @@ endfunction()
 # lib<device>.so: the core in unity groups, the vendor's sources one by one. Torch is found where the process has it: no RUNPATH.
 function(_backplane_add_core device)
   _backplane_glob(core "backend/runtime/*.cpp" "backend/memory/*.cpp" "backend/random/*.cpp" "backend/serialization/*.cpp"
-                       "backend/aten/*.cpp")
-  _backplane_glob(alone "backend/autocast/*.cpp")  # may include torch's heavy headers, which unity groups must not see
-  add_library(${device} SHARED ${core} ${alone} ${ARGN})
-  _backplane_settings(${device})
-  _backplane_unity(${device} ${core})
-  set_source_files_properties(${alone} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)
+                       "backend/autocast/*.cpp" "backend/aten/*.cpp")
+  add_library(${device}_core OBJECT ${core})
+  _backplane_unity(${device}_core ${core})
+  _backplane_write_autocast_lists("${CMAKE_CURRENT_BINARY_DIR}/generated")
+  target_include_directories(${device}_core PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/generated")
+  target_compile_definitions(${device}_core PRIVATE TORCH_ASSERT_ONLY_METHOD_OPERATORS)  # torch's headers of all operators are an error
+
+  add_library(${device} SHARED $<TARGET_OBJECTS:${device}_core> ${ARGN})
   set_target_properties(${device} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${package_dir}/lib" LINKER_LANGUAGE CXX)
-  target_include_directories(${device} PRIVATE "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
   if(IS_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/include")
     target_include_directories(${device} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/include")
   endif()
-  target_link_libraries(${device} PRIVATE backplane::torch)
   _backplane_no_undefined(${device})
-  _backplane_definitions(${device})
   add_dependencies(${device} ${device}_driver)
+
+  foreach(target ${device}_core ${device})
+    _backplane_settings(${target})
+    target_include_directories(${target} PRIVATE "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
+    target_link_libraries(${target} PRIVATE backplane::torch)
+    _backplane_definitions(${target})
+  endforeach()
 endfunction()
 
 # _C: thin pybind11 code.

@@ -31,7 +31,8 @@ macro(_backplane_find_torch)
     add_library(backplane::torch INTERFACE IMPORTED GLOBAL)  # imported: its include folders are SYSTEM
     target_include_directories(backplane::torch INTERFACE "${BACKPLANE_TORCH_DIR}/include"
                                                           "${BACKPLANE_TORCH_DIR}/include/torch/csrc/api/include")
-    target_compile_definitions(backplane::torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 USE_DISTRIBUTED USE_C10D_GLOO USE_RPC USE_TENSORPIPE)
+    target_compile_definitions(backplane::torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 USE_DISTRIBUTED USE_C10D_GLOO USE_RPC USE_TENSORPIPE
+                                                          AT_PER_OPERATOR_HEADERS)  # torch's headers include those of single operators
     get_filename_component(_real "${BACKPLANE_TORCH_DIR}" REALPATH)
     target_compile_options(backplane::torch INTERFACE "-ffile-prefix-map=${BACKPLANE_TORCH_DIR}=torch" "-ffile-prefix-map=${_real}=torch")
     target_link_libraries(backplane::torch INTERFACE "${BACKPLANE_TORCH_DIR}/lib/libtorch_cpu.so" "${BACKPLANE_TORCH_DIR}/lib/libc10.so")
@@ -40,3 +41,19 @@ macro(_backplane_find_torch)
     target_link_libraries(backplane::torch_python INTERFACE "${BACKPLANE_TORCH_DIR}/lib/libtorch_python.so" backplane::torch)
   endif()
 endmacro()
+
+# Writes torch_autocast_lists.h into <dir>: torch's lists of operators for autocast, without the header that holds them, which includes all of
+# ATen. They are macros, AT_FORALL_<POLICY>(_).
+function(_backplane_write_autocast_lists dir)
+  set(header "${BACKPLANE_TORCH_DIR}/include/ATen/autocast_mode.h")
+  file(READ "${header}" text)
+  set(lists "// Taken from ATen/autocast_mode.h of torch ${BACKPLANE_TORCH_VERSION} at configure time.\n#pragma once\n")
+  foreach(policy LOWER_PRECISION_FP FP32 FP32_SET_OPT_DTYPE DIFFERENT_REDISPATCH_SIGNATURE PROMOTE)
+    string(REGEX MATCH "#define AT_FORALL_${policy}\\(_\\)([^\n]*\\\\\n)+[^\n]*" list "${text}")
+    if(NOT list)
+      message(FATAL_ERROR "backplane: ${header} has no list AT_FORALL_${policy}; Backplane ${BACKPLANE_VERSION} knows torch 2.11 to 2.15.")
+    endif()
+    string(APPEND lists "${list}\n")
+  endforeach()
+  file(CONFIGURE OUTPUT "${dir}/torch_autocast_lists.h" CONTENT "${lists}" @ONLY)
+endfunction()

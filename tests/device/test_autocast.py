@@ -124,3 +124,18 @@ def test_c76_a_custom_operator_gets_a_rule(device):
         assert twice(x).dtype == torch.float16
         assert twice(x.double()).dtype == torch.float64
     assert twice(x).dtype == torch.float32
+
+
+def test_d10_another_low_precision_is_named_not_guessed(device, x):
+    with (
+        autocast(device),
+        pytest.raises(RuntimeError, match=r"aten::dot under autocast to BFloat16 got a tensor of Half"),
+    ):
+        torch.dot(x[0].half(), x[0].half())
+
+
+def test_d10_norms_along_dimensions_are_done_in_float32(device, x):
+    with autocast(device):
+        assert x.bfloat16().norm(2, 1).dtype == torch.float32
+        assert torch.equal(x.bfloat16().norm(2, [0, 1], True).cpu(), torch.full((1, 1), 2.0))
+        assert (x.double().norm().dtype, x.double().norm(2, 1).dtype) == (torch.float64, torch.float64)
