@@ -1,4 +1,5 @@
 // aten/structured.cpp: what backplane/structured.h and strided.h need of the core: outputs by ATen's rules, the fallback, host scalars.
+#include <backplane/signature.h>
 #include <backplane/strided.h>
 #include <backplane/structured.h>
 

@@ -8,7 +8,7 @@
 //     static void run(at::TensorIteratorBase& iter, const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha,
 //                     const at::Tensor& out);
 //   };
-//   TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+//   BACKPLANE_KERNELS(aten, m) {
 //     backplane::structured<at::meta::structured_add_Tensor, Add>(m, {"add.Tensor", "add.out", "add_.Tensor"});
 //   }
 //
@@ -20,11 +20,8 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/TensorMeta.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/boxing/BoxedKernel.h>
-#include <ATen/core/boxing/impl/boxing.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <backplane/kernel.h>
-#include <torch/library.h>
+#include <backplane/registration.h>
 
 #include <array>
 #include <optional>
@@ -51,7 +48,6 @@ void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const c10::Ten
 std::optional<at::Tensor> make_proxy(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides,
                                      const c10::TensorOptions& options);
 void check_same_device(const at::Tensor& first, const at::Tensor& other, const char* form);
-void run_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 // torch before 2.13 passes the dimensions' names along; they are always empty here.
 #if __has_include(<ATen/core/Dimname.h>)
@@ -132,20 +128,6 @@ struct Argument<at::OptionalTensorRef> {
   }
 };
 
-template <typename Signature>
-struct Fallback;
-template <typename Return, typename... Parameters>
-struct Fallback<Return(Parameters...)> {
-  static Return call(const char* form, Parameters... parameters) {
-    const std::string name = form;
-    const size_t dot = name.find('.');
-    const std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
-    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(("aten::" + name.substr(0, dot)).c_str(), overload.c_str());
-    return c10::impl::BoxedKernelWrapper<Return(Parameters...)>::call(c10::BoxedKernel::makeFromFunction<&run_fallback>(), op,
-                                                                      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), parameters...);
-  }
-};
-
 // The three forms of one operator as functions for the dispatcher.
 template <typename Meta, typename Kernel, typename Outputs, typename MetaFunction>
 struct Structured;
@@ -168,7 +150,8 @@ struct Structured<Meta, Kernel, std::index_sequence<I...>, Precomputed (Meta::*)
 
   static Values functional(Passed<First> first, Passed<Rest>... rest) {
     Op op;
-    if (!compute(op, first, rest...)) return Fallback<Values(Passed<First>, Passed<Rest>...)>::call(forms.functional, first, rest...);
+    if (!compute(op, first, rest...))
+      return Signature<Values(Passed<First>, Passed<Rest>...)>::call_fallback(forms.functional, first, rest...);
     std::array<at::Tensor, N>& outputs = op.finish();
     return Values(std::move(outputs[I])...);
   }
@@ -176,7 +159,7 @@ struct Structured<Meta, Kernel, std::index_sequence<I...>, Precomputed (Meta::*)
   static References out(Passed<First> first, Passed<Rest>... rest, TensorRefOf<I>... outputs) {
     Op op(Form::out, {outputs...});
     if (!compute(op, first, rest...)) {
-      return Fallback<References(Passed<First>, Passed<Rest>..., TensorRefOf<I>...)>::call(forms.out, first, rest..., outputs...);
+      return Signature<References(Passed<First>, Passed<Rest>..., TensorRefOf<I>...)>::call_fallback(forms.out, first, rest..., outputs...);
     }
     op.finish();
     return References(outputs...);
@@ -184,7 +167,8 @@ struct Structured<Meta, Kernel, std::index_sequence<I...>, Precomputed (Meta::*)
 
   static at::Tensor& inplace(at::Tensor& self, Passed<Rest>... rest) {
     Op op(Form::inplace, {self});
-    if (!compute(op, self, rest...)) return Fallback<at::Tensor&(at::Tensor&, Passed<Rest>...)>::call(forms.inplace, self, rest...);
+    if (!compute(op, self, rest...))
+      return Signature<at::Tensor&(at::Tensor&, Passed<Rest>...)>::call_fallback(forms.inplace, self, rest...);
     op.finish();
     return self;
   }
@@ -230,14 +214,14 @@ struct Structured<Meta, Kernel, std::index_sequence<I...>, Precomputed (Meta::*)
 
 // Registers Kernel under an operator's forms. Meta: at::meta::structured_<op>[_<overload>]; N: how many tensors the operator returns.
 template <typename Meta, typename Kernel, size_t N = 1>
-void structured(torch::Library& library, const Forms& forms) {
+void structured(Kernels& kernels, const Forms& forms) {
   using Entry = detail::Structured<Meta, Kernel, std::make_index_sequence<N>, decltype(&Meta::meta)>;
   Entry::forms = forms;
   Entry::counter.emplace(forms.functional);
-  library.impl(forms.functional, torch::CppFunction(&Entry::functional));
-  if (forms.out != nullptr) library.impl(forms.out, torch::CppFunction(&Entry::out));
+  kernels.impl(forms.functional, &Entry::functional);
+  if (forms.out != nullptr) kernels.impl(forms.out, &Entry::out);
   if constexpr (N == 1) {
-    if (forms.inplace != nullptr) library.impl(forms.inplace, torch::CppFunction(&Entry::inplace));
+    if (forms.inplace != nullptr) kernels.impl(forms.inplace, &Entry::inplace);
   }
 }
 

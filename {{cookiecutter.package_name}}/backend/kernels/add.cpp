@@ -53,6 +53,6 @@ struct Add {
 }  // namespace
 
 // torch's own wrappers lead add.Scalar, x + 2 and x += y here. Registered for PrivateUse1, so autograd works as on any device.
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+BACKPLANE_KERNELS(aten, m) {
   backplane::structured<at::meta::structured_add_Tensor, Add>(m, {"add.Tensor", "add.out", "add_.Tensor"});
 }

@@ -1,0 +1,48 @@
+"""Kernels registered from C++: what is wrong is an ImportError that names the line, before anything runs."""
+
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+import backplane_sdk
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(scope="module")
+def bad_kernels(backend_package, device_module, tmp_path_factory):
+    from torch_backplane.paths import library_paths
+
+    (folder,) = library_paths()
+    output = tmp_path_factory.mktemp("registration") / "libbad_kernels.so"
+    name = torch.utils.backend_registration._privateuse1_backend_name
+    command = [shutil.which("c++") or "g++", "-std=c++20", "-O0", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
+    command += ["-isystem", Path(torch.__file__).parent / "include", "-I", backplane_sdk.source_dir() / "include"]
+    command += [Path(__file__).parent / "cpp" / "bad_kernels.cpp", "-o", output, "-L", folder, f"-l{name}"]
+    subprocess.run(command, check=True)
+    return output
+
+
+def test_a_wrong_kernel_is_an_import_error_with_its_line(bad_kernels, backend_package):
+    script = f"""
+        import ctypes
+        import {backend_package.__name__}
+        from torch_backplane import _backend
+        _backend.C.check_registration()
+        ctypes.CDLL({str(bad_kernels)!r})
+        try:
+            _backend.C.check_registration()
+        except ImportError as error:
+            print(error)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert "bad_kernels.cpp:9: there is no operator aten::addd.Tensor in this torch" in result.stdout
+    assert "bad_kernels.cpp:11:" in result.stdout
+    assert "aten::mul.Tensor" in result.stdout
