@@ -569,7 +569,7 @@ const bp_driver* serialized_sim() {
 
 /// A driver whose copies need whole units of 64 bytes and which cannot copy between its devices.
 const bp_driver* awkward_minimal() {
-  const bp_driver* minimal = get(bp_minimal_get, "devices=2,memory=64MiB");
+  const bp_driver* minimal = get(bp_minimal_get, "devices=2");
   static bp_driver below;
   static bp_driver table;
   below = normalised(*minimal);
@@ -697,7 +697,7 @@ void options_list_what_is_known() {
   OK(none->device_count(none->self, &count));
   CHECK(count == 0);
   OK(none->close(none->self));  // never opened
-  CHECK(!get(bp_minimal_get, "memory=1X"));
+  for (const char* wrong : {"memory=1GiB", "devices=17", "devices=0", "devices=2,", "devices=", "dev"}) CHECK(!get(bp_minimal_get, wrong));
   CHECK(!get(bp_emulate_get, ""));
 }
 
@@ -802,8 +802,8 @@ int main(int argc, char** argv) {
       {"sim async", [] { return get(bp_sim_get, "stream=async,memory=64MiB"); }},
       {"sim inline discrete", [] { return get(bp_sim_get, "stream=inline,kind=discrete,memory=64MiB"); }},
       {"sim async discrete", [] { return get(bp_sim_get, "stream=async,kind=discrete,memory=64MiB"); }},
-      {"minimal emulated inline", [] { return get(bp_emulate_get, "", get(bp_minimal_get, "devices=2,memory=64MiB")); }},
-      {"minimal emulated async", [] { return get(bp_emulate_get, "stream=async", get(bp_minimal_get, "devices=2,memory=64MiB")); }},
+      {"minimal emulated inline", [] { return get(bp_emulate_get, "", get(bp_minimal_get, "devices=2")); }},
+      {"minimal emulated async", [] { return get(bp_emulate_get, "stream=async", get(bp_minimal_get, "devices=2")); }},
       {"handles emulated", [] { return get(bp_emulate_get, "", get(bp_handle_get, "")); }},
       {"sim without events, emulated", sim_without_events},
       {"sim serialized, emulated", serialized_sim},
