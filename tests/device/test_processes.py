@@ -1,0 +1,114 @@
+"""Several processes on one device at once: each computes what it should, and the death of one harms no other."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+pytestmark = pytest.mark.once
+
+# A line of its input is a number of rounds to do; it answers with a line a round. It ends with its input.
+WORKER = """
+import sys, torch
+seed, device = int(sys.argv[1]), sys.argv[2]
+module = torch.get_device_module(device)
+print(module.device_count(), module.get_device_properties(0).uuid, flush=True)
+keep = torch.full((1 << 16,), float(seed), device=device)
+for line in sys.stdin:
+    for i in range(int(line)):
+        host = torch.arange(1 << 16, dtype=torch.float32).remainder(97).add(seed + i)
+        a = host.to(device)
+        b = torch.empty_like(a).copy_(a, non_blocking=True)
+        c = torch.stack((a + b, a * 2)).sum(0) + keep - seed
+        back = c.cpu()
+        right = torch.equal(back, host * 4) and keep.sum().item() == seed * keep.numel()
+        print("right" if right else f"wrong in round {i}: {back}", flush=True)
+"""
+
+
+class Worker:
+    """A process that uses the device, and says what it does."""
+
+    def __init__(self, seed, device, env):
+        command = [sys.executable, "-c", WORKER, str(seed), device]
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def start(self, rounds):
+        self.process.stdin.write(f"{rounds}\n")
+        self.process.stdin.flush()
+
+    def line(self):
+        return self.process.stdout.readline().strip()
+
+    def results(self, rounds):
+        return {self.line() for _ in range(rounds)}
+
+    def end(self):
+        """What it still had to say, and how it ended."""
+        rest, _ = self.process.communicate(timeout=100)
+        return rest, self.process.returncode
+
+
+@contextmanager
+def workers(device, visible):
+    """Started workers: one for each of the given values of <DEVICE>_VISIBLE_DEVICES."""
+    started = []
+    try:
+        for seed, value in enumerate(visible, 1):
+            env = dict(os.environ)
+            if value is not None:
+                env[f"{device.upper()}_VISIBLE_DEVICES"] = value
+                env.pop(f"{device.upper()}_DRIVER", None)  # the simulator has uuids
+            started.append(Worker(seed, device, env))
+        yield started
+    finally:
+        for worker in started:
+            worker.process.kill()
+            worker.process.wait()
+            worker.process.stdout.close()
+
+
+def test_each_of_three_processes_gets_its_own_values(name):
+    with workers(name, [None] * 3) as three:
+        uuids = {worker.line() for worker in three}
+        assert len(uuids) == 1
+        for worker in three:
+            worker.start(20)
+        assert [worker.results(20) for worker in three] == [{"right"}] * 3
+        assert [worker.end() for worker in three] == [("", 0)] * 3
+
+
+def test_one_that_is_killed_in_the_middle_harms_no_other(name):
+    with workers(name, [None] * 3) as (victim, *others):
+        for worker in (victim, *others):
+            worker.line()
+            worker.start(1_000_000 if worker is victim else 10)
+        assert victim.line() == "right"
+        assert [worker.line() for worker in others] == ["right"] * 2
+        victim.process.send_signal(signal.SIGKILL)
+        assert victim.process.wait(100) == -signal.SIGKILL
+        for worker in others:
+            worker.start(10)
+        assert [worker.results(19) for worker in others] == [{"right"}] * 2
+        assert [worker.end() for worker in others] == [("", 0)] * 2
+    with workers(name, [None]) as (later,):
+        later.line()
+        later.start(1)
+        assert later.line() == "right"
+
+
+@pytest.mark.requires("multi_device")
+def test_processes_with_visible_devices_of_their_own(name):
+    with workers(name, ["1", "1,0", "1"]) as three:
+        first = [worker.line().split(maxsplit=1) for worker in three]
+        assert [count for count, _ in first] == ["1", "2", "1"]
+        assert len({uuid for _, uuid in first}) == 1  # the same device is device 0 of all three
+        with workers(name, ["0"]) as (alone,):
+            assert alone.line().split(maxsplit=1)[1] != first[0][1]
+        for worker in three:
+            worker.start(10)
+        assert [worker.results(10) for worker in three] == [{"right"}] * 3
+        assert [worker.end() for worker in three] == [("", 0)] * 3
