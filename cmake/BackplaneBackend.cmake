@@ -91,13 +91,15 @@ endfunction()
 function(_backplane_add_core device)
   _backplane_glob(core "backend/runtime/*.cpp" "backend/memory/*.cpp" "backend/random/*.cpp" "backend/serialization/*.cpp"
                        "backend/autocast/*.cpp" "backend/aten/*.cpp")
+  set(last "${BACKPLANE_ROOT}/backend/aten/defaults_last.cpp")  # its initialiser runs after the vendor's and the core's: aten/defaults.h
+  list(REMOVE_ITEM core "${last}")
   add_library(${device}_core OBJECT ${core})
   _backplane_unity(${device}_core ${core})
   _backplane_write_autocast_lists("${CMAKE_CURRENT_BINARY_DIR}/generated")
   target_include_directories(${device}_core PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/generated")
   target_compile_definitions(${device}_core PRIVATE TORCH_ASSERT_ONLY_METHOD_OPERATORS)  # torch's headers of all operators are an error
 
-  add_library(${device} SHARED $<TARGET_OBJECTS:${device}_core> ${ARGN})
+  add_library(${device} SHARED $<TARGET_OBJECTS:${device}_core> ${ARGN} "${last}")  # objects first, then the sources in this order
   set_target_properties(${device} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${package_dir}/lib" LINKER_LANGUAGE CXX)
   if(IS_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/include")
     target_include_directories(${device} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/include")
@@ -107,6 +109,7 @@ function(_backplane_add_core device)
 
   foreach(target ${device}_core ${device})
     _backplane_settings(${target})
+    target_compile_options(${target} PRIVATE -fno-math-errno -fno-trapping-math)  # as torch: else square roots and choices are not vectorised
     target_include_directories(${target} PRIVATE "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
     target_link_libraries(${target} PRIVATE backplane::torch)
     _backplane_definitions(${target})

@@ -31,7 +31,7 @@ macro(_backplane_find_torch)
     add_library(backplane::torch INTERFACE IMPORTED GLOBAL)  # imported: its include folders are SYSTEM
     target_include_directories(backplane::torch INTERFACE "${BACKPLANE_TORCH_DIR}/include"
                                                           "${BACKPLANE_TORCH_DIR}/include/torch/csrc/api/include")
-    target_compile_definitions(backplane::torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 USE_DISTRIBUTED USE_C10D_GLOO USE_RPC USE_TENSORPIPE
+    target_compile_definitions(backplane::torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 USE_DISTRIBUTED USE_C10D_GLOO
                                                           AT_PER_OPERATOR_HEADERS)  # torch's headers include those of single operators
     get_filename_component(_real "${BACKPLANE_TORCH_DIR}" REALPATH)
     target_compile_options(backplane::torch INTERFACE "-ffile-prefix-map=${BACKPLANE_TORCH_DIR}=torch" "-ffile-prefix-map=${_real}=torch")

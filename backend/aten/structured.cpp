@@ -1,17 +1,26 @@
-// aten/structured.cpp: what backplane/structured.h and strided.h need of the core: outputs by ATen's rules, the fallback, host scalars.
+// aten/structured.cpp: what backplane/structured.h needs of the core: outputs by ATen's rules, and the fallback.
 #include <backplane/signature.h>
-#include <backplane/strided.h>
 #include <backplane/structured.h>
 
 #include <ATen/core/op_registration/adaption.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/as_strided.h>
-#include <ATen/ops/copy_native.h>
 
-#include "aten/fallback.h"
+#include "aten/defaults.h"
 #include "aten/tensors.h"
 
-namespace backplane::detail {
+namespace backplane {
+
+at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype, c10::DeviceIndex device) {
+  return empty_tensor(sizes, dtype, resolve_device(device));
+}
+
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype, c10::DeviceIndex device) {
+  return empty_strided_tensor(sizes, strides, dtype, resolve_device(device));
+}
+
+namespace detail {
+namespace {
 
 at::Tensor make_output(at::IntArrayRef sizes, at::IntArrayRef strides, const c10::TensorOptions& options) {
   const c10::DeviceIndex device = resolve_device(options.device().index());
@@ -41,27 +50,33 @@ void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const c10::Ten
               " should match");
 }
 
-std::optional<at::Tensor> make_proxy(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides,
-                                     const c10::TensorOptions& options) {
-  if (out.strides() == strides) return std::nullopt;
+}  // namespace
+
+std::optional<at::Tensor> prepare_output(Form form, at::Tensor& output, at::IntArrayRef sizes, at::IntArrayRef strides,
+                                         const c10::TensorOptions& options, bool exact_strides) {
+  switch (form) {
+    case Form::functional:
+      output = make_output(sizes, strides, options);
+      return std::nullopt;
+    case Form::out:
+      resize_out(output, sizes, strides, options);
+      break;
+    case Form::inplace:
+      check_inplace(output, sizes, options);
+      break;
+  }
+  if (!exact_strides || output.strides() == strides) return std::nullopt;
   return make_output(sizes, strides, options);
 }
+
+void copy_back(const at::Tensor& proxy, const at::Tensor& output) { output.copy_(proxy); }
 
 void check_same_device(const at::Tensor& first, const at::Tensor& other, const char* form) {
   if (C10_LIKELY(first.device() == other.device())) return;
   c10::impl::common_device_check_failure(first.device(), other, form, "an argument");
 }
 
-void run_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) { fallback::run(op, stack); }
+void run_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) { leave(op, keys, stack); }
 
-void host_scalar_bytes(const at::TensorBase& scalar, c10::ScalarType dtype, void* bytes) {
-  if (scalar.scalar_type() == dtype) {
-    std::memcpy(bytes, scalar.const_data_ptr(), scalar.itemsize());
-    return;
-  }
-  at::Tensor converted = at::detail::empty_cpu({}, dtype);
-  at::native::copy_(converted, at::Tensor(scalar));
-  std::memcpy(bytes, converted.const_data_ptr(), converted.itemsize());
-}
-
-}  // namespace backplane::detail
+}  // namespace detail
+}  // namespace backplane

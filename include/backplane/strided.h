@@ -1,120 +1,142 @@
-// backplane/strided.h: the operands of an elementwise kernel by value: sizes, strides and addresses of a TensorIterator, to be walked
-// later.
+// backplane/strided.h: the operands of an elementwise kernel by value: sizes, strides, dtypes and addresses of a TensorIterator, to be
+// walked later.
+//
+//   backplane::elementwise<float, float, float>(iter, [](float a, float b) { return a + b; });  // output, inputs: what is computed in
+//
+// The function is compiled into one loop, over contiguous elements of just these types, for compilers to vectorise. Operands of other
+// strides or other dtypes (the half types, type promotion, broadcasting) are brought into that form piece by piece, in cache, by code that
+// all kernels share.
 #pragma once
 
 #include <ATen/TensorIterator.h>
+#include <backplane/dtypes.h>
 #include <backplane/kernel.h>
-#include <c10/util/SmallVector.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <type_traits>
 #include <utility>
 
 namespace backplane {
 
-namespace detail {
-// Writes a 0-dim CPU tensor's value, converted to `dtype`, into 16 bytes.
-void host_scalar_bytes(const at::TensorBase& scalar, c10::ScalarType dtype, void* bytes);
-}  // namespace detail
-
-// The output first, then the inputs. An input that is a 0-dim CPU tensor (the 2 in `x + 2`) travels by value. Copyable, without references
-// to tensors: made where the kernel is launched, used in the launched function.
-template <size_t N>
+// The operands of an iterator, the outputs first. An input that is a 0-dim CPU tensor (the 2 in `x + 2`) travels by value. Copyable,
+// without references to tensors: made where the kernel is launched, walked in the launched function.
 class Elements {
  public:
-  explicit Elements(const at::TensorIteratorBase& iter) : sizes_(iter.shape().begin(), iter.shape().end()) {
-    TORCH_INTERNAL_ASSERT(iter.ntensors() == static_cast<int>(N));
-    for (size_t i = 0; i < N; ++i) {
-      Operand& operand = operands_[i];
-      operand.strides.assign(iter.strides(i).begin(), iter.strides(i).end());
-      operand.by_value = iter.is_cpu_scalar(i);
-      if (operand.by_value) {
-        detail::host_scalar_bytes(iter.tensor_base(i), iter.common_dtype(), operand.value);
-      } else {
-        operand.address = reinterpret_cast<uint64_t>(iter.data_ptr(i));
-      }
+  static constexpr int64_t kMostDims = 12;  // after ATen has merged those that can be walked as one
+  static constexpr int64_t kMostOperands = 6;
+
+  // What can be walked: no more dimensions or operands than that, and dtypes that can be converted (strided.h's own: NumbersAndBool). Every
+  // structured kernel over an iterator refuses the rest.
+  static bool takes(const at::TensorIteratorBase& iter) {
+    if (iter.ndim() > kMostDims || iter.ntensors() > kMostOperands) return false;
+    for (int i = 0; i < iter.ntensors(); ++i) {
+      if (!NumbersAndBool::has(iter.dtype(i))) return false;
     }
+    return true;
   }
 
-  // output[i] = function(inputs[i]...) for every element; one type for each operand, the output's first.
-  template <typename Out, typename... In, typename Function>
-  void map(const DeviceMemory& memory, const Function& function) const {
-    static_assert(1 + sizeof...(In) == N, "one type an operand");
-    each_row(memory, [&](const std::array<char*, N>& data, const std::array<int64_t, N>& strides, int64_t count) {
-      map_row<Out, In...>(data, strides, count, function, std::make_index_sequence<sizeof...(In)>());
-    });
-  }
+  explicit Elements(const at::TensorIteratorBase& iter);
+  Elements(const Elements& other);
+  Elements& operator=(const Elements&) = delete;
 
-  // Calls row(addresses, byte strides, count) for every row of the innermost dimension.
+  // Calls row(addresses, byte strides, count) for every row of the innermost dimension; char* const*, const int64_t*, int64_t. The
+  // elements are in their own dtypes; dtype(i) tells.
   template <typename Row>
   void each_row(const DeviceMemory& memory, const Row& row) const {
-    std::array<char*, N> data;
-    std::array<int64_t, N> strides;
-    for (size_t i = 0; i < N; ++i) {
-      const Operand& operand = operands_[i];
-      data[i] = operand.by_value ? const_cast<char*>(operand.value) : static_cast<char*>(memory.at(operand.address));
-      strides[i] = operand.strides.empty() ? 0 : operand.strides[0];
-    }
-    const size_t dims = sizes_.size();
-    for (const int64_t size : sizes_) {
-      if (size == 0) return;
-    }
-    c10::SmallVector<int64_t, 6> position(dims, 0);
-    const int64_t count = dims == 0 ? 1 : sizes_[0];
-    while (true) {
-      row(data, strides, count);
-      size_t dim = 1;
-      for (; dim < dims; ++dim) {  // the next row: an odometer over the outer dimensions
-        const bool carries = ++position[dim] == sizes_[dim];
-        for (size_t i = 0; i < N; ++i) {
-          data[i] += carries ? -operands_[i].strides[dim] * (sizes_[dim] - 1) : operands_[i].strides[dim];
-        }
-        if (!carries) break;
-        position[dim] = 0;
-      }
-      if (dim >= dims) return;
-    }
+    walk_rows(
+        memory,
+        [](const void* context, char* const* data, const int64_t* strides, int64_t count) {
+          (*static_cast<const Row*>(context))(data, strides, count);
+        },
+        &row);
   }
+
+  // Calls block(context, addresses, count) for pieces that are contiguous in `types`, one type an operand, and one output. An operand of
+  // another dtype is converted, inputs by way of the iterator's common dtype, as ATen does.
+  using BlockFunction = void (*)(const void* context, char* const* data, int64_t count);
+  void walk_blocks(const DeviceMemory& memory, const c10::ScalarType* types, BlockFunction block, const void* context) const;
+
+  c10::ScalarType dtype(int64_t i) const { return operands_[i].dtype; }
 
  private:
   struct Operand {
-    uint64_t address = 0;
-    c10::SmallVector<int64_t, 6> strides;  // bytes, innermost first
-    bool by_value = false;
+    uint64_t address;
+    c10::ScalarType dtype;
+    bool by_value;
     alignas(16) char value[16];
+    int64_t strides[kMostDims];  // bytes, innermost first
   };
+  using RowFunction = void (*)(const void* context, char* const* data, const int64_t* strides, int64_t count);
 
-  // A block of known size is vectorised at -O2 already.
-  template <int64_t Known, typename Out, typename Function, typename... In>
-  static void dense_block(int64_t count, Out* out, const Function& function, const In*... in) {
-    const int64_t n = Known > 0 ? Known : count;
+  void walk_rows(const DeviceMemory& memory, RowFunction row, const void* context) const;
+
+  int64_t dims_;
+  int64_t count_;
+  c10::ScalarType common_;  // or Undefined
+  int64_t sizes_[kMostDims];
+  Operand operands_[kMostOperands];
+};
+
+namespace detail {
+
+void launch_blocks(const at::TensorIteratorBase& iter, const c10::ScalarType* types, size_t count, Elements::BlockFunction block,
+                   const void* function, size_t bytes);
+
+// The loop that compilers vectorise, twice on x86: for any processor, and for those with AVX2.
+#if defined(__x86_64__) && defined(__GNUC__)
+#define BACKPLANE_AVX2 1
+inline bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+#endif
+
+constexpr int64_t kVectorBlock = 32;
+
+template <typename Function, typename Out, typename... In>
+[[gnu::always_inline]] inline void vector_block(const Function& function, Out* out, const In*... in) {
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC ivdep  // an input may be the output itself; any other overlap ATen has refused
 #endif
-    for (int64_t k = 0; k < n; ++k) out[k] = function(in[k]...);
+  for (int64_t i = 0; i < kVectorBlock; ++i) out[i] = function(in[i]...);
+}
+
+// out[i] = function(in[i]...), in blocks of a known size: those are vectorised at -O2 already.
+template <typename Function, typename Out, typename... In>
+[[gnu::always_inline]] inline void vector_loop(const Function& function, int64_t count, Out* out, const In*... in) {
+  int64_t k = 0;
+  for (; k + kVectorBlock <= count; k += kVectorBlock) vector_block(function, out + k, in + k...);
+  for (; k < count; ++k) out[k] = function(in[k]...);
+}
+
+template <typename Function, typename Out, typename... In>
+struct Block {
+  static void run(const void* function, char* const* data, int64_t count) {
+    const auto call = [&]<size_t... I>(std::index_sequence<I...>) {
+      const auto& f = *static_cast<const Function*>(function);
+#ifdef BACKPLANE_AVX2
+      if (has_avx2()) return avx2(f, count, reinterpret_cast<Out*>(data[0]), reinterpret_cast<const In*>(data[I + 1])...);
+#endif
+      vector_loop(f, count, reinterpret_cast<Out*>(data[0]), reinterpret_cast<const In*>(data[I + 1])...);
+    };
+    call(std::index_sequence_for<In...>());
   }
 
-  template <typename Out, typename... In, typename Function, size_t... I>
-  static void map_row(const std::array<char*, N>& data, const std::array<int64_t, N>& strides, int64_t count, const Function& function,
-                      std::index_sequence<I...>) {
-    if (strides[0] == sizeof(Out) && ((strides[I + 1] == sizeof(In)) && ...)) {  // the loop that compilers vectorise
-      constexpr int64_t kBlock = 32;
-      int64_t k = 0;
-      for (; k + kBlock <= count; k += kBlock) {
-        dense_block<kBlock>(kBlock, reinterpret_cast<Out*>(data[0]) + k, function, reinterpret_cast<const In*>(data[I + 1]) + k...);
-      }
-      dense_block<0>(count - k, reinterpret_cast<Out*>(data[0]) + k, function, reinterpret_cast<const In*>(data[I + 1]) + k...);
-      return;
-    }
-    for (int64_t k = 0; k < count; ++k) {
-      *reinterpret_cast<Out*>(data[0] + k * strides[0]) = function(*reinterpret_cast<const In*>(data[I + 1] + k * strides[I + 1])...);
-    }
+ private:
+#ifdef BACKPLANE_AVX2
+  [[gnu::target("avx2,fma"), gnu::flatten]] static void avx2(const Function& function, int64_t count, Out* out, const In*... in) {
+    vector_loop(function, count, out, in...);
   }
-
-  c10::SmallVector<int64_t, 6> sizes_;  // innermost first
-  std::array<Operand, N> operands_;
+#endif
 };
+
+}  // namespace detail
+
+// Queues output[i] = function(inputs[i]...) over an iterator of one output. One type for each operand, the output's first: what is computed
+// in, whatever the operands' dtypes. The function captures values alone, 64 bytes at most.
+template <typename Out, typename... In, typename Function>
+void elementwise(const at::TensorIteratorBase& iter, const Function& function) {
+  static_assert(std::is_trivially_copyable_v<Function> && sizeof(Function) <= 64, "a kernel captures values, and never a tensor");
+  static constexpr c10::ScalarType kTypes[] = {kDtypeOf<Out>, kDtypeOf<In>...};
+  detail::launch_blocks(iter, kTypes, 1 + sizeof...(In), &detail::Block<Function, Out, In...>::run, &function, sizeof(Function));
+}
 
 }  // namespace backplane

@@ -4,7 +4,7 @@
 // kernel only computes:
 //
 //   struct Add {
-//     static bool takes(at::TensorIteratorBase& iter, const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha);
+//     using Takes = backplane::NumbersAndBool;
 //     static void run(at::TensorIteratorBase& iter, const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha,
 //                     const at::Tensor& out);
 //   };
@@ -12,41 +12,68 @@
 //     backplane::structured<at::meta::structured_add_Tensor, Add>(m, {"add.Tensor", "add.out", "add_.Tensor"});
 //   }
 //
-// `takes` and `run` get the meta object (by its base TensorIteratorBase, where it has one), then ATen's arguments, then, where meta returns
-// one, its precomputed struct; `run` finally gets the outputs, in the sizes and strides that meta asked for. What `takes` refuses, and
-// everything where the driver does not run host functions, goes to the CPU fallback.
+// `run` gets the meta object (by its base TensorIteratorBase, where it has one), then ATen's arguments, then, where meta returns one, its
+// precomputed struct, and finally the outputs, in the sizes and strides that meta asked for.
+//
+// An operator without a meta class is a function of ATen's signature, which allocates its result itself:
+//
+//   struct Relu {
+//     using Takes = backplane::Floats;
+//     static at::Tensor run(const at::Tensor& self);
+//   };
+//   BACKPLANE_KERNELS(aten, m) { backplane::function<Relu>(m, "relu"); }
+//
+// Note [What a kernel takes]: a call goes to the CPU fallback, before anything is computed, unless the driver runs host functions and the
+// kernel takes it. It does if
+// - `Kernel::Takes`, a list of dtypes (dtypes.h), has the dtype to compute in: an iterator's common dtype, else the first tensor's;
+// - with an iterator: its operands are what Elements (strided.h) can walk;
+// - without: every tensor argument of a function() lies on the same device;
+// - `static bool Kernel::takes(...)`, called with what run() gets, but without the outputs, says so.
+// A kernel has Takes, takes, or both.
 #pragma once
 
 #include <ATen/TensorIterator.h>
 #include <ATen/TensorMeta.h>
 #include <ATen/core/Tensor.h>
+#include <backplane/dtypes.h>
 #include <backplane/kernel.h>
 #include <backplane/registration.h>
+#include <backplane/strided.h>
 
 #include <array>
 #include <optional>
-#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
 namespace backplane {
 
-// Names in the dispatcher, without "aten::". A form that an operator lacks is NULL.
+// An operator's names in the dispatcher, without "aten::": of its functional, out= and, for the most, in-place form.
 struct Forms {
+  Forms(const char* functional, const char* out, const char* inplace) : functional(functional), out(out), inplace(inplace) {}
   const char* functional;
   const char* out;
-  const char* inplace = nullptr;
+  const char* inplace;
 };
+struct FormsWithoutInplace {
+  FormsWithoutInplace(const char* functional, const char* out) : functional(functional), out(out) {}
+  const char* functional;
+  const char* out;
+};
+
+// A new contiguous, or strided, tensor for a kernel to write: undefined content, in the memory of the current stream.
+at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype, c10::DeviceIndex device);
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype, c10::DeviceIndex device);
 
 namespace detail {
 
-// The rules of ATen's generated code for a pre-supplied output (aten/structured.cpp).
-at::Tensor make_output(at::IntArrayRef sizes, at::IntArrayRef strides, const c10::TensorOptions& options);
-void resize_out(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides, const c10::TensorOptions& options);
-void check_inplace(const at::Tensor& self, at::IntArrayRef sizes, const c10::TensorOptions& options);
-std::optional<at::Tensor> make_proxy(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef strides,
-                                     const c10::TensorOptions& options);
+enum class Form { functional, out, inplace };
+
+// Makes or checks an output by the rules of ATen's generated code. Gives the proxy to compute into instead, where meta insists on strides
+// that a given output does not have.
+std::optional<at::Tensor> prepare_output(Form form, at::Tensor& output, at::IntArrayRef sizes, at::IntArrayRef strides,
+                                         const c10::TensorOptions& options, bool exact_strides);
+void copy_back(const at::Tensor& proxy, const at::Tensor& output);
 void check_same_device(const at::Tensor& first, const at::Tensor& other, const char* form);
 
 // torch before 2.13 passes the dimensions' names along; they are always empty here.
@@ -57,8 +84,6 @@ void check_same_device(const at::Tensor& first, const at::Tensor& other, const c
 #define BACKPLANE_NAMES_PARAMETER
 #define BACKPLANE_NAMES_ARGUMENT
 #endif
-
-enum class Form { functional, out, inplace };
 
 // The meta class with outputs: it learns what they must be, and makes or checks them.
 template <typename Meta, size_t N>
@@ -81,26 +106,14 @@ class Operation final : public Meta {
   // What the caller sees, once the kernel has run on maybe_get_output().
   std::array<at::Tensor, N>& finish() {
     for (size_t i = 0; i < N; ++i) {
-      if (proxies_[i]) outputs_[i].copy_(*proxies_[i]);
+      if (C10_UNLIKELY(proxies_[i].has_value())) copy_back(*proxies_[i], outputs_[i]);
     }
     return outputs_;
   }
 
  private:
   void prepare(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides, const at::TensorOptions& options, bool exact) {
-    at::Tensor& output = outputs_[index];
-    switch (form_) {
-      case Form::functional:
-        output = make_output(sizes, strides, options);
-        break;
-      case Form::out:
-        resize_out(output, sizes, strides, options);
-        break;
-      case Form::inplace:
-        check_inplace(output, sizes, options);
-        break;
-    }
-    if (exact && form_ != Form::functional) proxies_[index] = make_proxy(output, sizes, strides, options);
+    proxies_[index] = prepare_output(form_, outputs_[index], sizes, strides, options, exact);
     if constexpr (std::is_base_of_v<at::TensorIteratorBase, Meta>) {
       at::TensorIteratorBase::set_output_raw_strided(index, sizes, strides, options BACKPLANE_NAMES_ARGUMENT);  // reads maybe_get_output
     }
@@ -128,6 +141,35 @@ struct Argument<at::OptionalTensorRef> {
   }
 };
 
+// Note [What a kernel takes].
+template <typename Kernel>
+bool takes_iterator(const at::TensorIteratorBase& iter) {
+  if (!Elements::takes(iter)) return false;
+  if constexpr (requires { typename Kernel::Takes; }) return Kernel::Takes::has(iter.common_dtype());
+  return true;
+}
+
+template <typename Kernel, typename First, typename... Rest>
+bool takes_first(const First& first, const Rest&... rest) {
+  if constexpr (requires { typename Kernel::Takes; }) {
+    if constexpr (std::is_same_v<First, at::Tensor>) {
+      return Kernel::Takes::has(first.scalar_type());
+    } else {
+      return takes_first<Kernel>(rest...);
+    }
+  }
+  return true;
+}
+
+template <typename Kernel, typename... All>
+bool takes_call(const All&... all) {
+  constexpr bool kAsks = requires { Kernel::takes(all...); };
+  static_assert(
+      kAsks || requires { typename Kernel::Takes; }, "a kernel declares what it takes: a list `Takes`, a function `takes`, or both");
+  if constexpr (kAsks) return Kernel::takes(all...);
+  return true;
+}
+
 // The three forms of one operator as functions for the dispatcher.
 template <typename Meta, typename Kernel, typename Outputs, typename MetaFunction>
 struct Structured;
@@ -145,13 +187,15 @@ struct Structured<Meta, Kernel, std::index_sequence<I...>, Precomputed (Meta::*)
   using Passed = typename Argument<T>::Type;
   using Op = Operation<Meta, N>;
 
-  inline static Forms forms{};
+  inline static const char* functional_name = nullptr;
+  inline static const char* out_name = nullptr;
+  inline static const char* inplace_name = nullptr;
   inline static std::optional<KernelCounter> counter;
 
   static Values functional(Passed<First> first, Passed<Rest>... rest) {
     Op op;
     if (!compute(op, first, rest...))
-      return Signature<Values(Passed<First>, Passed<Rest>...)>::call_fallback(forms.functional, first, rest...);
+      return Signature<Values(Passed<First>, Passed<Rest>...)>::call_fallback(functional_name, first, rest...);
     std::array<at::Tensor, N>& outputs = op.finish();
     return Values(std::move(outputs[I])...);
   }
@@ -159,7 +203,7 @@ struct Structured<Meta, Kernel, std::index_sequence<I...>, Precomputed (Meta::*)
   static References out(Passed<First> first, Passed<Rest>... rest, TensorRefOf<I>... outputs) {
     Op op(Form::out, {outputs...});
     if (!compute(op, first, rest...)) {
-      return Signature<References(Passed<First>, Passed<Rest>..., TensorRefOf<I>...)>::call_fallback(forms.out, first, rest..., outputs...);
+      return Signature<References(Passed<First>, Passed<Rest>..., TensorRefOf<I>...)>::call_fallback(out_name, first, rest..., outputs...);
     }
     op.finish();
     return References(outputs...);
@@ -168,7 +212,7 @@ struct Structured<Meta, Kernel, std::index_sequence<I...>, Precomputed (Meta::*)
   static at::Tensor& inplace(at::Tensor& self, Passed<Rest>... rest) {
     Op op(Form::inplace, {self});
     if (!compute(op, self, rest...))
-      return Signature<at::Tensor&(at::Tensor&, Passed<Rest>...)>::call_fallback(forms.inplace, self, rest...);
+      return Signature<at::Tensor&(at::Tensor&, Passed<Rest>...)>::call_fallback(inplace_name, self, rest...);
     op.finish();
     return self;
   }
@@ -189,7 +233,12 @@ struct Structured<Meta, Kernel, std::index_sequence<I...>, Precomputed (Meta::*)
 
   template <typename... All>
   static bool run(Op& op, const All&... all) {
-    if (!Kernel::takes(op, all...)) return false;
+    if constexpr (std::is_base_of_v<at::TensorIteratorBase, Meta>) {
+      if (!takes_iterator<Kernel>(op)) return false;
+    } else {
+      if (!takes_first<Kernel>(all...)) return false;
+    }
+    if (!takes_call<Kernel>(op, all...)) return false;
     counter->count();
     Kernel::run(op, all..., op.maybe_get_output(I)...);
     return true;
@@ -203,26 +252,82 @@ struct Structured<Meta, Kernel, std::index_sequence<I...>, Precomputed (Meta::*)
       if constexpr (std::is_same_v<std::decay_t<decltype(argument)>, at::Tensor>) {
         if (!argument.defined()) return;
         if (first == nullptr) first = &argument;
-        check_same_device(*first, argument, forms.functional);
+        check_same_device(*first, argument, functional_name);
       }
     };
     (check(all), ...);
   }
 };
 
+// An operator without a meta class as a function for the dispatcher.
+template <typename Kernel, typename Run>
+struct Function;
+
+template <typename Kernel, typename Return, typename... Parameters>
+struct Function<Kernel, Return (*)(Parameters...)> {
+  inline static const char* name = nullptr;
+  inline static std::optional<KernelCounter> counter;
+
+  static Return call(Parameters... parameters) {
+    if (C10_UNLIKELY(!can_launch() || !on_one_device(parameters...) || !takes_first<Kernel>(parameters...) ||
+                     !takes_call<Kernel>(parameters...))) {
+      return Signature<Return(Parameters...)>::call_fallback(name, std::forward<Parameters>(parameters)...);
+    }
+    counter->count();
+    return Kernel::run(std::forward<Parameters>(parameters)...);
+  }
+
+ private:
+  // Where they are not, the fallback computes, or raises torch's own error.
+  template <typename... All>
+  static bool on_one_device(const All&... all) {
+    std::optional<c10::Device> device;
+    const auto agrees = [&device](const auto& argument) {
+      using T = std::decay_t<decltype(argument)>;
+      if constexpr (std::is_same_v<T, at::Tensor>) {
+        if (!argument.defined()) return true;
+        if (!device) device = argument.device();
+        return device->type() == c10::DeviceType::PrivateUse1 && *device == argument.device() && argument.layout() == c10::kStrided;
+      } else if constexpr (std::is_same_v<T, std::optional<at::Tensor>>) {
+        if (!argument || !argument->defined()) return true;
+        if (!device) device = argument->device();
+        return device->type() == c10::DeviceType::PrivateUse1 && *device == argument->device() && argument->layout() == c10::kStrided;
+      } else {
+        return true;
+      }
+    };
+    return (agrees(all) && ...);
+  }
+};
+
 }  // namespace detail
+
+// Registers Kernel::run, of the operator's own signature, as "relu" or "where.self".
+template <typename Kernel>
+void function(Kernels& kernels, const char* name) {
+  using Entry = detail::Function<Kernel, decltype(&Kernel::run)>;
+  Entry::name = name;
+  Entry::counter.emplace(name);
+  kernels.impl(name, &Entry::call);
+}
 
 // Registers Kernel under an operator's forms. Meta: at::meta::structured_<op>[_<overload>]; N: how many tensors the operator returns.
 template <typename Meta, typename Kernel, size_t N = 1>
-void structured(Kernels& kernels, const Forms& forms) {
+void structured(Kernels& kernels, const FormsWithoutInplace& forms) {
   using Entry = detail::Structured<Meta, Kernel, std::make_index_sequence<N>, decltype(&Meta::meta)>;
-  Entry::forms = forms;
+  Entry::functional_name = forms.functional;
+  Entry::out_name = forms.out;
   Entry::counter.emplace(forms.functional);
   kernels.impl(forms.functional, &Entry::functional);
-  if (forms.out != nullptr) kernels.impl(forms.out, &Entry::out);
-  if constexpr (N == 1) {
-    if (forms.inplace != nullptr) kernels.impl(forms.inplace, &Entry::inplace);
-  }
+  kernels.impl(forms.out, &Entry::out);
+}
+
+template <typename Meta, typename Kernel>
+void structured(Kernels& kernels, const Forms& forms) {
+  using Entry = detail::Structured<Meta, Kernel, std::make_index_sequence<1>, decltype(&Meta::meta)>;
+  structured<Meta, Kernel>(kernels, FormsWithoutInplace(forms.functional, forms.out));
+  Entry::inplace_name = forms.inplace;
+  kernels.impl(forms.inplace, &Entry::inplace);
 }
 
 }  // namespace backplane

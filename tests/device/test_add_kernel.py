@@ -3,8 +3,18 @@
 import pytest
 import torch
 
-TAKEN = [torch.float32, torch.float64, torch.int32, torch.int64]
-LEFT = [torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.bool, torch.complex64]
+TAKEN = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+]
+LEFT = [torch.complex64, torch.complex128]
 
 
 @pytest.fixture
@@ -27,9 +37,10 @@ def both(device, dtype, *shape):
 @pytest.mark.parametrize("dtype", TAKEN, ids=str)
 def test_E28_the_kernel_computes_the_dtypes_that_it_names(device, dtype, ran):
     a, x = both(device, dtype, 3, 4)
-    result, calls = ran(lambda: torch.add(x, x + 1, alpha=2))
-    assert calls == 2
-    assert torch.equal(result.cpu(), torch.add(a, a + 1, alpha=2))
+    alpha = True if dtype == torch.bool else 2
+    result, calls = ran(lambda: torch.add(x, x[0], alpha=alpha))
+    assert calls == 1
+    assert torch.equal(result.cpu(), torch.add(a, a[0], alpha=alpha))
 
 
 @pytest.mark.parametrize("dtype", LEFT, ids=str)
@@ -40,7 +51,7 @@ def test_E28_the_fallback_computes_the_others(device, dtype, ran):
     assert torch.equal(result.cpu(), a + a)
 
 
-@pytest.mark.parametrize("dtype", TAKEN + LEFT[:3], ids=str)
+@pytest.mark.parametrize("dtype", TAKEN[:-1] + LEFT, ids=str)
 def test_E28_broadcasting_strides_and_alpha(device, dtype):
     a, x = both(device, dtype, 4, 5, 6)
     for f in (

@@ -1,0 +1,77 @@
+// backplane/dtypes.h: the dtypes that a kernel declares to take, and from a dtype to a C++ type.
+//
+//   using Takes = backplane::Floats;                        // a kernel's declared list: what is not in it goes to the fallback
+//   Takes::dispatch(dtype, [&](auto zero) {                 // once for each dtype: T is float, double, at::BFloat16 or at::Half
+//     using T = decltype(zero);
+//   });
+//   Takes::dispatch_compute(dtype, [&](auto zero) { ... });  // once for each type to compute in: T is float or double
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace backplane {
+
+namespace detail {
+template <typename T>
+struct Compute {
+  using Type = std::conditional_t<std::is_integral_v<T>, int64_t, T>;
+};
+template <>
+struct Compute<at::Half> {
+  using Type = float;
+};
+template <>
+struct Compute<at::BFloat16> {
+  using Type = float;
+};
+}  // namespace detail
+
+// What a kernel computes T in: float for the half types, 64 bits for all integers and bool (wrapped to T when stored, which gives what T's
+// own arithmetic gives), else T itself.
+template <typename T>
+using ComputeType = typename detail::Compute<T>::Type;
+
+template <typename T>
+inline constexpr c10::ScalarType kDtypeOf = c10::CppTypeToScalarType<T>::value;
+
+template <typename... T>
+struct Dtypes {
+  static constexpr bool has(c10::ScalarType dtype) { return ((dtype == kDtypeOf<T>) || ...); }
+
+  // Calls function(T()) for the type of `dtype`, which must be in the list.
+  template <typename Function>
+  static void dispatch(c10::ScalarType dtype, const Function& function) {
+    const bool found = ((dtype == kDtypeOf<T> && (function(T()), true)) || ...);
+    TORCH_INTERNAL_ASSERT(found, "a kernel was called for ", dtype, ", which it does not take");
+  }
+
+  // Calls function(ComputeType<T>()): one instantiation for all dtypes that are computed alike.
+  template <typename Function>
+  static void dispatch_compute(c10::ScalarType dtype, const Function& function) {
+    const bool found = call<float>(dtype, function) || call<double>(dtype, function) || call<int64_t>(dtype, function);
+    TORCH_INTERNAL_ASSERT(found, "a kernel was called for ", dtype, ", which it does not take");
+  }
+
+ private:
+  template <typename In, typename Function>
+  static bool call(c10::ScalarType dtype, const Function& function) {
+    if constexpr ((std::is_same_v<ComputeType<T>, In> || ...)) {
+      if (((dtype == kDtypeOf<T> && std::is_same_v<ComputeType<T>, In>) || ...)) {
+        function(In());
+        return true;
+      }
+    }
+    return false;
+  }
+};
+
+using Floats = Dtypes<float, double, at::BFloat16, at::Half>;
+using Integers = Dtypes<int64_t, int32_t, int16_t, int8_t, uint8_t>;
+using Numbers = Dtypes<float, double, at::BFloat16, at::Half, int64_t, int32_t, int16_t, int8_t, uint8_t>;
+using NumbersAndBool = Dtypes<float, double, at::BFloat16, at::Half, int64_t, int32_t, int16_t, int8_t, uint8_t, bool>;
+
+}  // namespace backplane
