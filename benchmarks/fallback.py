@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import timeit
 from collections.abc import Callable
+from statistics import median
 
 import torch
 
@@ -30,9 +32,26 @@ def _fallback(count: int) -> Callable[[str], Result]:
     return measure
 
 
+def _accounting(device: str) -> Result:
+    """What the account adds to a call: the difference of two times, in rounds that alternate."""
+    from torch_backplane import fallback
+
+    x = torch.rand(8, device=device)
+    timer = timeit.Timer(f"torch.{_operator()}(x)", globals={"torch": torch, "x": x})
+    calls = 500
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(201):
+        for on, found in times.items():
+            with fallback.accounting(on):
+                found.append(timer.timeit(calls) / calls * 1e9)
+    differences = [with_it - without for with_it, without in zip(times[True], times[False], strict=True)]
+    return Result(best=min(times[True]) - min(times[False]), median=median(differences), unit="ns")
+
+
 ROWS = [
     Row("fallback, zero copy, 8 floats", _fallback(8), budget=3.0, configurations=(INLINE,)),
     Row("fallback, zero copy, 1M floats", _fallback(1 << 20), budget=1.05, configurations=(INLINE,)),
+    Row("fallback, its account, a call", _accounting, budget=100, configurations=(INLINE,)),
     Row("fallback, staged, 8 floats", _fallback(8), configurations=(DISCRETE,)),
     Row("fallback, staged, 1M floats", _fallback(1 << 20), configurations=(DISCRETE,)),
 ]

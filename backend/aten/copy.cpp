@@ -4,6 +4,7 @@
 // Note [Conversion]: between host and device, a run of bytes is moved and the rest (strides, dtype, conj and neg bits) is torch's own copy
 // on the CPU, or a queued elementwise copy on the device where strided device memory is concerned. A staging tensor has the bits of the
 // side whose bytes it holds, so that torch's copy resolves them.
+#include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TensorFactories.h>
@@ -187,11 +188,19 @@ Slot<CopyPath*>& copy_path() {
 namespace copy_impl {
 namespace {
 
+// The errors are those of the CPU's copy.
+at::Tensor expand_to(const at::Tensor& src, const at::Tensor& dst) {
+  if (C10_LIKELY(src.sizes() == dst.sizes())) return src;
+  const at::DimVector shape = at::infer_size_dimvector(dst.sizes(), src.sizes());
+  TORCH_CHECK(dst.sizes() == shape, "output with shape ", dst.sizes(), " doesn't match the broadcast shape ", at::IntArrayRef(shape));
+  return src.expand(dst.sizes());
+}
+
 at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
   if (dst.numel() == 0) return dst;
   check_devices(src, dst);
   at::assert_no_internal_overlap(dst);
-  const at::Tensor expanded = src.sizes() == dst.sizes() ? src : src.expand(dst.sizes());
+  const at::Tensor expanded = expand_to(src, dst);
   if (src.device() == dst.device()) at::assert_no_partial_overlap(dst, expanded);
   copy_tensor(expanded, dst, non_blocking);
   return dst;

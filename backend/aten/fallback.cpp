@@ -12,6 +12,7 @@
 #include <atomic>
 
 #include "aten/fallback_plan.h"
+#include "aten/fallback_policy.h"
 #include "aten/loan.h"
 #include "aten/tensors.h"
 #include "random/generator.h"
@@ -21,27 +22,40 @@ namespace backplane::fallback {
 namespace {
 
 std::atomic<bool> registered = false;
+std::atomic<Hook> hook = nullptr;
+
+// The kinds of tensors that have a back end of their own.
+constexpr c10::DispatchKeySet kLayouts({c10::DispatchKey::Dense, c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr,
+                                        c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor});
+
+// View operators of these work on sizes alone; those of sparse tensors may compute.
+constexpr c10::DispatchKeySet kViewedByLayout({c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor});
+
+// The same kinds on the CPU.
+c10::DispatchKeySet on_cpu(c10::DispatchKeySet keys) { return (keys & kLayouts) | c10::DispatchKeySet(c10::BackendComponent::CPUBit); }
 
 // One call: the arguments on the stack become CPU values in place, then the results device values.
 class Call {
  public:
-  Call(const c10::OperatorHandle& op, const Plan& plan, torch::jit::Stack& stack)
-      : op_(op), plan_(plan), stack_(stack), first_(stack.size() - plan.flags.size()) {}
+  Call(const c10::OperatorHandle& op, const Plan& plan, c10::DispatchKeySet keys, torch::jit::Stack& stack)
+      : op_(op), plan_(plan), keys_(keys), stack_(stack), first_(stack.size() - plan.flags.size()) {}
 
   void run() {
     find_participants();
     const c10::DeviceIndex device = choose_device();
     DeviceSwitch guard(device);
-    loan_.open(device);
+    loan_.open(device, content(), results_on_device_);
     replace_arguments(device);
     {
       // The tensors are the CPU's from here on: no autograd, which has been dealt with, and no autocast of the CPU's.
       c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
-      op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
+      op_.redispatchBoxed(keys_, &stack_);
     }
     loan_.close();
     if (results_on_device_) replace_results();
   }
+
+  const Traffic& traffic() const { return loan_.traffic(); }
 
  private:
   c10::IValue& argument(size_t i) { return stack_[first_ + i]; }
@@ -88,7 +102,7 @@ class Call {
     if (is_on_device(tensor)) {
       if (!device_) device_ = tensor.device();
       if (C10_LIKELY(tensor.device() == *device_)) {
-        loan_.lend(tensor, (flags & Plan::written) != 0);
+        loan_.lend(tensor, use_of(flags));
         return;
       }
     } else if (tensor.device().is_cpu() && ((tensor.dim() == 0 && !(flags & Plan::written)) || (flags & Plan::on_host))) {
@@ -98,6 +112,19 @@ class Call {
       stranger_ = tensor;
       stranger_argument_ = i;
     }
+  }
+
+  static Use use_of(uint8_t flags) {
+    if (C10_LIKELY(!(flags & Plan::written))) return Use::read;
+    return flags & Plan::out ? Use::write : Use::read_write;
+  }
+
+  Content content() const {
+    if (C10_LIKELY(!plan_.is_view) || !keys_.has_any(kViewedByLayout)) return Content::full;
+    for (size_t i = 0; i < loan_.count(); ++i) {
+      if (is_dense_make(loan_.device(i))) return Content::full;
+    }
+    return Content::layout;
   }
 
   // Where the results go: to the device argument's, else to the tensors', else to the current one.
@@ -151,7 +178,7 @@ class Call {
 
   static bool is_lent(const at::Tensor& tensor) { return tensor.defined() && is_on_device(tensor); }
 
-  const at::Tensor& host(const at::Tensor& tensor) { return loan_.host(loan_.lend(tensor, false)); }
+  const at::Tensor& host(const at::Tensor& tensor) { return loan_.host(loan_.lend(tensor, Use::read)); }
 
   // A CPU generator whose state is the next numbers of the device generator's sequence: reproducible, and the device's own draw.
   static c10::IValue host_generator(const c10::IValue& value, c10::DeviceIndex device) {
@@ -186,6 +213,7 @@ class Call {
 
   const c10::OperatorHandle& op_;
   const Plan& plan_;
+  c10::DispatchKeySet keys_;  // of the CPU
   torch::jit::Stack& stack_;
   size_t first_;  // of the arguments, on the stack
   Loan loan_;
@@ -202,22 +230,40 @@ bool is_registered() { return registered; }
 
 bool is_wanted() { return env("FALLBACK") != "none"; }
 
-void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+void set_hook(Hook function) { hook = function; }
+
+void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Plan& plan = plan_for(op);
-  apply_policy(plan, *stack);
+  const c10::DispatchKeySet cpu = on_cpu(keys);
+  const c10::DispatchKey key = ((keys & kLayouts) | c10::DispatchKeySet(c10::BackendComponent::PrivateUse1Bit)).highestPriorityTypeId();
+  apply_policy(plan, op, key, *stack);
   TORCH_CHECK_NOT_IMPLEMENTED(registered, plan.full_name, " has no kernel", dtypes_of(*stack, plan.flags.size()), " on ", device_name(),
                               ", and no fallback is registered (" BACKPLANE_ENV_PREFIX "_FALLBACK=none)");
-  TORCH_CHECK_NOT_IMPLEMENTED(!plan.is_view, plan.full_name, " is a view operator: on the CPU its result would lose the memory of ",
-                              device_name(), ". It needs a kernel for the device");
-  TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), plan.full_name, " has no kernel",
-                              dtypes_of(*stack, plan.flags.size()), " on ", device_name(), ", and none on the CPU to fall back to");
-  plan.calls.fetch_add(1, std::memory_order_relaxed);
-  Call(op, plan, *stack).run();
+  Entry entry(plan.account);
+  if (const Hook first = hook.load(std::memory_order_relaxed); C10_UNLIKELY(first != nullptr) && first(op, stack)) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(!plan.is_view || key != c10::DispatchKey::PrivateUse1, plan.full_name,
+                              " is a view operator: on the CPU its result would lose the memory of ", device_name(),
+                              ". It needs a kernel for the device");
+  TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(cpu.highestPriorityTypeId()), plan.full_name, " has no kernel",
+                              dtypes_of(*stack, plan.flags.size()), " on ", device_name(), ", and none on the CPU to fall back to (",
+                              cpu.highestPriorityTypeId(), ")");
+  Call call(op, plan, cpu, *stack);
+  call.run();
+  entry.add(call.traffic());
+}
+
+void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+  const size_t count = op.schema().arguments().size();
+  for (auto value = stack->end() - static_cast<std::ptrdiff_t>(count); value != stack->end(); ++value) {
+    if (value->isTensor() && value->toTensor().defined()) keys = keys | value->toTensor().key_set();
+  }
+  run(op, keys, stack);
 }
 
 namespace {
 
-void run_boxed(const c10::OperatorHandle& op, torch::jit::Stack* stack) { run(op, stack); }
+void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) { run(op, keys, stack); }
 
 }  // namespace
 

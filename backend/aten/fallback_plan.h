@@ -1,4 +1,4 @@
-// aten/fallback_plan.h: what the fallback knows of each operator, kept from its first call on: its schema's traits, its count and its
+// aten/fallback_plan.h: what the fallback knows of each operator, kept from its first call on: its schema's traits, its account and its
 // policy.
 #pragma once
 
@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "aten/fallback_account.h"
+
 namespace backplane::fallback {
 
 struct Plan {
@@ -19,6 +21,7 @@ struct Plan {
     on_host = 2,    // may lie on the CPU beside device tensors, whatever its size
     generator = 4,  // Generator?, also where None is passed
     pin = 8,        // pin_memory
+    out = 16,       // an out= argument: written, and what it held is not read
   };
   static constexpr int8_t kGeneralPolicy = -1;
 
@@ -27,23 +30,21 @@ struct Plan {
   std::vector<uint8_t> flags;  // one an argument
   size_t returns = 0;
   bool is_view = false;
-  std::atomic<uint64_t> calls{0};
+  Account account;
   std::atomic<int8_t> policy{kGeneralPolicy};
-  std::atomic<bool> warned{false};
+  std::atomic<uint32_t> warned{0};  // the setting of "warn" under which it has been said
 
   Plan(c10::OperatorName op_name, std::string text) : name(std::move(op_name)), full_name(std::move(text)) {}
 };
 
 // Any thread; without a lock after the thread's first call of the operator. Lives to the end of the process.
 Plan& plan_for(const c10::OperatorHandle& op);
+std::vector<Plan*> all_plans();
 
-// Warns or throws as the policy in force says. The arguments are on the stack.
-void apply_policy(Plan& plan, torch::jit::Stack& stack);
+// "aten::sinc.out"
+std::string full_name(const c10::OperatorName& name);
 
 // " for Float, Long": of the tensors among the last `count` values of the stack; "" if there are none.
-std::string dtypes_of(torch::jit::Stack& stack, size_t count);
-
-// <PREFIX>_FALLBACK. A wrong value raises at the first call, since no exception may leave a static initialiser.
-void take_policy_from_environment();
+std::string dtypes_of(const torch::jit::Stack& stack, size_t count);
 
 }  // namespace backplane::fallback

@@ -4,6 +4,7 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <mutex>
+#include <tuple>
 
 #include "aten/tensors.h"
 #include "memory/caching_allocator.h"
@@ -15,26 +16,39 @@ namespace {
 
 thread_local DeviceBackedHostMemory* scope = nullptr;
 
+// Device blocks begin at multiples of 512, which most of the host's pointers do not: the rest is looked up.
+bool is_device_block(const void* memory) {
+  return memory != nullptr && reinterpret_cast<uintptr_t>(memory) % 512 == 0 && CachingAllocator::block_size(memory) != 0;
+}
+
 }  // namespace
 }  // namespace host_memory_impl
 
 class HostMemoryAllocator final : public c10::Allocator {
  public:
-  explicit HostMemoryAllocator(c10::Allocator* inner) : inner_(inner) {}
+  explicit HostMemoryAllocator(c10::Allocator* inner) : inner_(inner), inner_deleter_(inner->raw_deleter()) {}
 
   c10::DataPtr allocate(size_t bytes) override {
-    DeviceBackedHostMemory* scope = host_memory_impl::scope;
-    return scope == nullptr || bytes == 0 ? inner_->allocate(bytes) : scope->allocate(bytes);
+    DeviceBackedHostMemory* const scope = host_memory_impl::scope;
+    return C10_LIKELY(scope == nullptr) || bytes == 0 ? allocate_inner(bytes) : scope->allocate(bytes);
   }
 
-  // For callers of raw_allocate (oneDNN's scratch memory), who may free outside of the scope in which they allocated.
-  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  // Of a plain pointer the deleter becomes ours, so that raw_deleter() tells the truth.
+  c10::DataPtr allocate_inner(size_t bytes) {
+    c10::DataPtr data = inner_->allocate(bytes);
+    if (C10_LIKELY(data.get() == data.get_context())) std::ignore = data.compare_exchange_deleter(inner_deleter_, &release);
+    return data;
+  }
 
-  void copy_data(void* dst, const void* src, std::size_t bytes) const override { default_copy_data(dst, src, bytes); }
+  c10::DeleterFnPtr raw_deleter() const override { return inner_deleter_ == nullptr ? nullptr : &release; }
+
+  void copy_data(void* dst, const void* src, std::size_t bytes) const override { inner_->copy_data(dst, src, bytes); }
+
+  static void release(void* memory);
 
  private:
-  static void release(void* memory);
   c10::Allocator* inner_;
+  c10::DeleterFnPtr inner_deleter_;
 };
 
 namespace host_memory_impl {
@@ -49,39 +63,47 @@ HostMemoryAllocator* allocator() {
 }  // namespace host_memory_impl
 
 void HostMemoryAllocator::release(void* memory) {
-  if (CachingAllocator::block_size(memory) != 0) {
+  if (C10_UNLIKELY(host_memory_impl::is_device_block(memory))) {
     CachingAllocator::raw_delete(memory);
   } else {
-    host_memory_impl::allocator()->inner_->raw_deallocate(memory);
+    host_memory_impl::allocator()->inner_deleter_(memory);
   }
 }
 
 c10::Allocator* host_memory_allocator() { return host_memory_impl::allocator(); }
 
-DeviceBackedHostMemory::DeviceBackedHostMemory(c10::DeviceIndex device)
-    : device_(device), deleter_(c10::GetAllocator(kDevice)->raw_deleter()), outer_(host_memory_impl::scope) {
-  static std::once_flag installed;  // by the first zero-copy call: a process that makes none keeps torch's allocator untouched
+DeviceBackedHostMemory::DeviceBackedHostMemory(c10::DeviceIndex device) : device_(device), outer_(host_memory_impl::scope) {
+  static std::once_flag installed;
   std::call_once(installed, [] { c10::SetCPUAllocator(host_memory_allocator()); });
   host_memory_impl::scope = this;
 }
 
 DeviceBackedHostMemory::~DeviceBackedHostMemory() { host_memory_impl::scope = outer_; }
 
-bool DeviceBackedHostMemory::owns(const c10::DataPtr& data) const { return deleter_ != nullptr && data.get_deleter() == deleter_; }
+bool DeviceBackedHostMemory::owns(const c10::DataPtr& data) const {
+  return data.get_deleter() == &HostMemoryAllocator::release && host_memory_impl::is_device_block(data.get());
+}
+
+c10::DataPtr DeviceBackedHostMemory::give_up(c10::DataPtr data) const {
+  void* const memory = data.release_context();
+  return {memory, memory, c10::GetAllocator(kDevice)->raw_deleter(), c10::Device(kDevice, device_)};
+}
 
 // The block may have been freed in stream order, with work in flight; the host writes out of that order, so it waits for the stream.
 c10::DataPtr DeviceBackedHostMemory::allocate(size_t bytes) {
   DeviceSwitch guard(device_);
-  c10::DataPtr data = c10::GetAllocator(kDevice)->allocate(bytes);
+  c10::DataPtr data;
+  try {
+    data = c10::GetAllocator(kDevice)->allocate(bytes);
+  } catch (const c10::OutOfMemoryError&) {
+    return host_memory_impl::allocator()->allocate_inner(bytes);
+  }
+  if (C10_UNLIKELY(data.get() != data.get_context() || !host_memory_impl::is_device_block(data.get()))) {
+    return host_memory_impl::allocator()->allocate_inner(bytes);  // of a vendor's allocator that has no blocks to find
+  }
   const c10::Stream stream = current_stream(device_);
   if (!query_stream(stream)) synchronize_stream(stream);
-  return relabel(std::move(data), c10::Device(c10::kCPU));
-}
-
-c10::DataPtr relabel(c10::DataPtr data, c10::Device device) {
-  void* const memory = data.get();
-  const c10::DeleterFnPtr deleter = data.get_deleter();
-  return {memory, data.release_context(), deleter, device};
+  return {data.get(), data.release_context(), &HostMemoryAllocator::release, c10::Device(c10::kCPU)};
 }
 
 }  // namespace backplane

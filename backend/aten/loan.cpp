@@ -5,12 +5,14 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "aten/copy.h"
 #include "aten/tensors.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
+#include "runtime/slots.h"
 #include "runtime/stream.h"
 
 namespace backplane {
@@ -26,6 +28,8 @@ at::Tensor make_tensor(c10::Storage storage, c10::DispatchKey key, const at::Ten
   if (C10_UNLIKELY(like.is_neg())) tensor._set_neg(true);
   return tensor;
 }
+
+Use both(Use a, Use b) { return static_cast<Use>(static_cast<uint8_t>(a) | static_cast<uint8_t>(b)); }
 
 // A data pointer into a storage that it keeps alive.
 c10::DataPtr borrow(const c10::Storage& storage, c10::Device device) {
@@ -44,34 +48,67 @@ uint64_t span_end(const at::Tensor& tensor) {
 }  // namespace
 }  // namespace loan_impl
 
-size_t Loan::lend(const at::Tensor& tensor, bool written) {
+std::optional<size_t> Loan::find_lent(const at::Tensor& tensor, Use use) {
   const void* const identity = tensor.unsafeGetTensorImpl();
   if (lent_.size() < loan_impl::kFew) {
     for (size_t i = 0; i < lent_.size(); ++i) {
       if (lent_[i].device.unsafeGetTensorImpl() != identity) continue;
-      lent_[i].written |= written;
+      lent_[i].use = loan_impl::both(lent_[i].use, use);
       return i;
     }
-  } else {
-    if (known_.empty()) {
-      for (size_t i = 0; i < lent_.size(); ++i) known_.emplace(lent_[i].device.unsafeGetTensorImpl(), i);
-      for (size_t i = 0; i < storages_.size(); ++i) known_.emplace(storages_[i].device.unsafeGetStorageImpl(), i);
-    }
-    const auto [found, is_new] = known_.emplace(identity, lent_.size());
-    if (!is_new) {
-      lent_[found->second].written |= written;
-      return found->second;
-    }
+    return std::nullopt;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided && !tensor.is_quantized() && tensor.has_storage(), "the CPU fallback of ",
-                              device_name(), " takes dense tensors only; it got one with layout ", tensor.layout(),
-                              tensor.is_quantized() ? ", quantized" : "");
-  lent_.push_back({tensor, {}, written, share(tensor)});
+  if (known_.empty()) {
+    for (size_t i = 0; i < lent_.size(); ++i) known_.emplace(lent_[i].device.unsafeGetTensorImpl(), i);
+    for (size_t i = 0; i < storages_.size(); ++i) known_.emplace(storages_[i].device.unsafeGetStorageImpl(), i);
+  }
+  const auto found = known_.find(identity);
+  if (found == known_.end()) return std::nullopt;
+  lent_[found->second].use = loan_impl::both(lent_[found->second].use, use);
+  return found->second;
+}
+
+size_t Loan::lend(const at::Tensor& tensor, Use use) {
+  if (const auto found = find_lent(tensor, use)) {
+    if (C10_UNLIKELY(lent_[*found].is_compound)) {
+      lend_compound(tensor, use);  // its parts are used so, too
+    } else if (use != Use::write) {
+      storages_[lent_[*found].index].is_read = true;
+    }
+    return *found;
+  }
+  if (C10_UNLIKELY(!is_dense_make(tensor))) {
+    TORCH_CHECK_NOT_IMPLEMENTED(has_make(tensor), "the CPU fallback of ", device_name(), " cannot lend a tensor of layout ",
+                                tensor.layout());
+    return lend_compound(tensor, use);
+  }
+  lent_.push_back({tensor, {}, use, false, share_span(tensor, use)});
+  if (!known_.empty()) known_.emplace(tensor.unsafeGetTensorImpl(), lent_.size() - 1);
   return lent_.size() - 1;
 }
 
-size_t Loan::share(const at::Tensor& tensor) {
-  const c10::Storage& storage = tensor.storage();
+// The parts come first, so that they are on the CPU before the whole is put together.
+size_t Loan::lend_compound(const at::Tensor& tensor, Use use) {
+  if (use == Use::write) use = Use::read_write;  // its layout is read in any case
+  const Memory memory = memory_of(tensor);
+  Compound compound;
+  for (const at::Tensor& part : memory.tensors) {
+    compound.parts.emplace_back(part, is_on_device(part) ? std::optional(lend(part, use)) : std::nullopt);
+  }
+  if (const auto found = find_lent(tensor, use)) return *found;
+  if (memory.storage) compound.storage = share(memory.storage, 0, memory.storage.nbytes(), use);
+  compounds_.push_back(std::move(compound));
+  lent_.push_back({tensor, {}, use, true, static_cast<uint32_t>(compounds_.size() - 1)});
+  if (!known_.empty()) known_.emplace(tensor.unsafeGetTensorImpl(), lent_.size() - 1);
+  return lent_.size() - 1;
+}
+
+uint32_t Loan::share_span(const at::Tensor& tensor, Use use) {
+  if (tensor.numel() == 0) return share(tensor.storage(), 0, 0, use);
+  return share(tensor.storage(), loan_impl::span_begin(tensor), loan_impl::span_end(tensor), use);
+}
+
+uint32_t Loan::share(const c10::Storage& storage, uint64_t begin, uint64_t end, Use use) {
   const c10::StorageImpl* const identity = storage.unsafeGetStorageImpl();
   std::optional<size_t> index;
   if (known_.empty()) {
@@ -82,37 +119,51 @@ size_t Loan::share(const at::Tensor& tensor) {
     const auto [found, is_new] = known_.emplace(identity, storages_.size());
     if (!is_new) index = found->second;
   }
-  const bool has_elements = tensor.numel() > 0;
-  const uint64_t begin = has_elements ? loan_impl::span_begin(tensor) : 0;
-  const uint64_t end = has_elements ? loan_impl::span_end(tensor) : 0;
   if (!index) {
-    storages_.push_back({storage, {}, nullptr, begin, end});
-    return storages_.size() - 1;
+    storages_.push_back({storage, {}, nullptr, begin, end, use != Use::write});
+    return static_cast<uint32_t>(storages_.size() - 1);
   }
   SharedStorage& shared = storages_[*index];
-  if (has_elements && shared.end == 0) {
+  shared.is_read |= use != Use::write;
+  if (begin < end && shared.end == 0) {
     shared.begin = begin;
     shared.end = end;
-  } else if (has_elements) {
+  } else if (begin < end) {
     shared.begin = std::min(shared.begin, begin);
     shared.end = std::max(shared.end, end);
   }
-  return *index;
+  return static_cast<uint32_t>(*index);
 }
 
-void Loan::open(c10::DeviceIndex device) {
+// In place, what is only written must have been let go by the device's work, too.
+bool Loan::must_wait() const {
+  return std::any_of(storages_.begin(), storages_.end(),
+                     [this](const SharedStorage& shared) { return shared.end > shared.begin && (aliases_ || shared.is_read); });
+}
+
+void Loan::open(c10::DeviceIndex device, Content content, bool adopts) {
   device_ = device;
-  zero_copy_ = open_driver().zero_copy;
+  const bool zero_copy = open_driver().zero_copy;
+  aliases_ = zero_copy || content == Content::layout;
   const c10::Stream stream = current_stream(device);
-  if (zero_copy_) {
-    if (!query_stream(stream)) synchronize_stream(stream);
-    host_memory_.emplace(device);
-    for (SharedStorage& shared : storages_) open_alias(shared);
+  if (aliases_) {
+    if (content == Content::full && must_wait() && !query_stream(stream)) synchronize_stream(stream);
+    if (zero_copy && adopts) host_memory_.emplace(device);
+    for (SharedStorage& shared : storages_) {
+      if (content == Content::full) traffic_.shared += shared.end - shared.begin;
+      open_alias(shared);
+    }
   } else {
     for (SharedStorage& shared : storages_) open_staged(shared);
-    synchronize_stream(stream);
+    if (must_wait()) synchronize_stream(stream);
   }
-  for (Lent& lent : lent_) lent.host = make_host(lent);
+  for (Lent& lent : lent_) lent.host = lent.is_compound ? make_host_compound(lent) : make_host(lent);
+  if (C10_UNLIKELY(!compounds_.empty())) {
+    // Operators of sparse tensors on the CPU keep what their gradients need only if they see that one is wanted.
+    for (Lent& lent : lent_) {
+      if (lent.device.requires_grad()) lent.host.set_requires_grad(true);
+    }
+  }
 }
 
 void Loan::open_alias(SharedStorage& shared) const {
@@ -124,13 +175,14 @@ void Loan::open_alias(SharedStorage& shared) const {
 }
 
 // Queues the copy. The staged storage begins at a multiple of 16, the largest element, so that offsets stay whole.
-void Loan::open_staged(SharedStorage& shared) const {
+void Loan::open_staged(SharedStorage& shared) {
   shared.begin &= ~uint64_t{15};
   const auto bytes = static_cast<int64_t>(shared.end - shared.begin);
   const at::Tensor staged = pinned_tensor({bytes}, {1}, c10::kByte);
-  if (bytes > 0) {
+  if (bytes > 0 && shared.is_read) {
     const CopyEnd from{reinterpret_cast<uint64_t>(shared.device.data()) + shared.begin, device_};
     copy_bytes({reinterpret_cast<uint64_t>(staged.mutable_data_ptr()), -1}, from, bytes, current_stream(device_), /*async=*/true);
+    traffic_.to_host += bytes;
   }
   shared.host = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
                                                                    loan_impl::borrow(staged.storage(), c10::Device(c10::kCPU)),
@@ -139,23 +191,31 @@ void Loan::open_staged(SharedStorage& shared) const {
 }
 
 at::Tensor Loan::make_host(const Lent& lent) const {
-  const SharedStorage& shared = storages_[lent.storage];
+  const SharedStorage& shared = storages_[lent.index];
   const int64_t shift = static_cast<int64_t>(shared.begin / lent.device.itemsize());
-  const int64_t offset = lent.device.numel() == 0 ? 0 : lent.device.storage_offset() - shift;
-  at::Tensor host =
-      loan_impl::make_tensor(shared.host, c10::DispatchKey::CPU, lent.device, zero_copy_ ? lent.device.storage_offset() : offset);
+  const int64_t offset = aliases_ || lent.device.numel() > 0 ? lent.device.storage_offset() - shift : 0;
+  at::Tensor host = loan_impl::make_tensor(shared.host, c10::DispatchKey::CPU, lent.device, offset);
   if (C10_UNLIKELY(lent.device.unsafeGetTensorImpl()->is_wrapped_number())) host.unsafeGetTensorImpl()->set_wrapped_number(true);
   return host;
 }
 
+at::Tensor Loan::make_host_compound(const Lent& lent) const {
+  const Compound& compound = compounds_[lent.index];
+  Memory memory;
+  for (const auto& [part, number] : compound.parts) memory.tensors.push_back(number ? lent_[*number].host : part);
+  if (compound.storage) memory.storage = storages_[*compound.storage].host;
+  return compound_tensor(lent.device, memory, c10::Device(c10::kCPU));
+}
+
 void Loan::close() {
-  if (zero_copy_) {
+  if (aliases_) {
     for (SharedStorage& shared : storages_) {
       if (C10_UNLIKELY(shared.host.data() != shared.lent_data)) adopt_growth(shared);
     }
   }
   for (const Lent& lent : lent_) {
-    if (lent.written) bring_back(lent);
+    if (!lent.is_written()) continue;
+    lent.is_compound ? bring_back_compound(lent) : bring_back(lent);
   }
 }
 
@@ -163,8 +223,8 @@ void Loan::close() {
 void Loan::adopt_growth(SharedStorage& shared) {
   const size_t bytes = shared.host.nbytes();
   c10::DataPtr grown = shared.host.set_data_ptr({nullptr, c10::Device(c10::kCPU)});
-  if (host_memory_->owns(grown)) {
-    shared.device.set_data_ptr_noswap(relabel(std::move(grown), c10::Device(kDevice, device_)));
+  if (host_memory_ && host_memory_->owns(grown)) {
+    shared.device.set_data_ptr_noswap(host_memory_->give_up(std::move(grown)));
   } else {
     c10::Storage fresh = empty_storage(bytes, device_);
     std::memcpy(fresh.mutable_data(), grown.get(), bytes);
@@ -174,22 +234,53 @@ void Loan::adopt_growth(SharedStorage& shared) {
 }
 
 void Loan::bring_back(const Lent& lent) {
-  const SharedStorage& shared = storages_[lent.storage];
+  const SharedStorage& shared = storages_[lent.index];
   c10::TensorImpl* const device = lent.device.unsafeGetTensorImpl();
   const at::Tensor& host = lent.host;
+  // linalg_lu_solve answers with the conjugate bit of its out.
+  if (C10_UNLIKELY(host.is_conj() != lent.device.is_conj())) lent.device._set_conj(host.is_conj());
   if (C10_UNLIKELY(!host.storage().is_alias_of(shared.host))) {  // the operator set another storage
     device->set_storage_keep_dtype(adopt(host.storage(), /*sole_owner=*/false));
     device->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
     return;
   }
-  if (zero_copy_) {
+  if (aliases_) {
     if (device->sizes() != host.sizes() || device->strides() != host.strides() || device->storage_offset() != host.storage_offset()) {
       device->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
     }
     return;
   }
   resize_tensor(device, host.sizes(), host.strides());
-  if (host.numel() > 0) copy_tensor(host, lent.device);
+  if (host.numel() == 0) return;
+  copy_tensor(host, lent.device, /*non_blocking=*/true);
+  traffic_.to_device += host.nbytes();
+}
+
+void Loan::bring_back_compound(const Lent& lent) {
+  const Compound& compound = compounds_[lent.index];
+  if (compound.storage && !aliases_) bring_back_storage(storages_[*compound.storage]);
+  Memory memory = memory_of(lent.host);
+  for (at::Tensor& part : memory.tensors) part = take(std::move(part));
+  if (memory.storage) memory.storage = take_storage(std::move(memory.storage), /*sole_owner=*/false);
+  assign_compound(lent.device, lent.host, memory);
+}
+
+void Loan::bring_back_storage(const SharedStorage& shared) {
+  const size_t bytes = shared.host.nbytes();
+  if (bytes > shared.device.nbytes()) slots().resize_storage.get()(shared.device, bytes);
+  queue_to_device(shared.device, shared.host, bytes);
+}
+
+// Returns at once: what is not pinned may be gone soon, and is staged.
+void Loan::queue_to_device(const c10::Storage& device, const c10::Storage& host, uint64_t bytes) {
+  if (bytes == 0) return;
+  const c10::Stream stream = current_stream(device_);
+  const at::Tensor staged = pinned_tensor({static_cast<int64_t>(bytes)}, {1}, c10::kByte);
+  std::memcpy(staged.mutable_data_ptr(), host.data(), bytes);
+  copy_bytes({reinterpret_cast<uint64_t>(device.mutable_data()), device_}, {reinterpret_cast<uint64_t>(staged.const_data_ptr()), -1}, bytes,
+             stream, /*async=*/true);
+  record_pinned(staged, stream);
+  traffic_.to_device += bytes;
 }
 
 std::optional<size_t> Loan::find_host(const c10::StorageImpl* host) const {
@@ -204,9 +295,7 @@ at::Tensor Loan::take(at::Tensor result) {
   for (const Lent& lent : lent_) {
     if (lent.host.is_same(result)) return lent.device;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(result.layout() == c10::kStrided && !result.is_quantized() && result.has_storage(), "the CPU fallback of ",
-                              device_name(), " returns dense tensors only; the operator made one with layout ", result.layout(),
-                              result.is_quantized() ? ", quantized" : "", ". Move its arguments to the CPU first");
+  if (C10_UNLIKELY(!is_dense_make(result))) return take_compound(result);
   const c10::Storage& host = result.storage();
   if (const auto index = find_host(host.unsafeGetStorageImpl())) {
     const SharedStorage& shared = storages_[*index];
@@ -217,28 +306,45 @@ at::Tensor Loan::take(at::Tensor result) {
   return loan_impl::make_tensor(adopt(host, sole_owner), c10::DispatchKey::PrivateUse1, result, result.storage_offset());
 }
 
+at::Tensor Loan::take_compound(const at::Tensor& result) {
+  TORCH_CHECK_NOT_IMPLEMENTED(has_make(result), "the operator made a tensor of layout ", result.layout(), " on the CPU, which ",
+                              device_name(), " does not have. Move its arguments to the CPU first");
+  Memory memory = memory_of(result);
+  if (result.use_count() == 1) result.unsafeGetTensorImpl()->release_resources();  // so that its memory has one owner and can be adopted
+  for (at::Tensor& part : memory.tensors) part = take(std::move(part));
+  if (memory.storage) {
+    const bool sole_owner = memory.storage.use_count() == 1;
+    memory.storage = take_storage(std::move(memory.storage), sole_owner);
+  }
+  return compound_tensor(result, memory, c10::Device(kDevice, device_));
+}
+
+c10::Storage Loan::take_storage(c10::Storage host, bool sole_owner) {
+  if (const auto index = find_host(host.unsafeGetStorageImpl())) return storages_[*index].device;
+  return adopt(std::move(host), sole_owner);
+}
+
 // A device storage with a CPU storage's bytes: its very memory where that is the device's and nobody else knows it.
 c10::Storage Loan::adopt(c10::Storage host, bool sole_owner) {
   for (const auto& [known, device] : adopted_) {
     if (known.is_alias_of(host)) return device;
   }
-  if (sole_owner && zero_copy_ && host_memory_->owns(host.data_ptr())) {
-    const size_t bytes = host.nbytes();
+  const size_t bytes = host.nbytes();
+  if (sole_owner && host_memory_ && host_memory_->owns(host.data_ptr())) {
+    traffic_.shared += bytes;
     c10::Allocator* const allocator = c10::GetAllocator(kDevice);
     return c10::Storage(c10::make_storage_impl(c10::StorageImpl::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)),
-                                               relabel(host.set_data_ptr({nullptr, c10::Device(c10::kCPU)}), c10::Device(kDevice, device_)),
-                                               allocator, /*resizable=*/true, c10::Device(kDevice, device_)));
+                                               host_memory_->give_up(host.set_data_ptr({nullptr, c10::Device(c10::kCPU)})), allocator,
+                                               /*resizable=*/true, c10::Device(kDevice, device_)));
   }
-  c10::Storage device = empty_storage(host.nbytes(), device_);
-  if (host.nbytes() > 0) {
-    if (zero_copy_) {
-      const c10::Stream stream = current_stream(device_);
-      if (!query_stream(stream)) synchronize_stream(stream);  // the block may have been freed with work in flight
-      std::memcpy(device.mutable_data(), host.data(), host.nbytes());
-    } else {
-      copy_bytes({reinterpret_cast<uint64_t>(device.mutable_data()), device_}, {reinterpret_cast<uint64_t>(host.data()), -1}, host.nbytes(),
-                 current_stream(device_), /*async=*/false);
-    }
+  c10::Storage device = empty_storage(bytes, device_);
+  if (host_memory_ && bytes > 0) {  // the host reaches it
+    const c10::Stream stream = current_stream(device_);
+    if (!query_stream(stream)) synchronize_stream(stream);  // the block may have been freed with work in flight
+    std::memcpy(device.mutable_data(), host.data(), bytes);
+    traffic_.to_device += bytes;
+  } else {
+    queue_to_device(device, host, bytes);
   }
   adopted_.emplace_back(std::move(host), device);
   return device;

@@ -1,4 +1,4 @@
-// bindings/fallback.cpp: the switch and the counters of the CPU fallback.
+// bindings/fallback.cpp: the switch and the account of the CPU fallback, and what it asks of Python: where a call came from.
 #include "aten/fallback.h"
 
 #include "bindings/module.h"
@@ -6,25 +6,54 @@
 namespace backplane::bindings {
 namespace {
 
+std::optional<std::string> op_policy(const std::string& op) {
+  const auto policy = fallback::op_policy(op);
+  return policy ? std::optional<std::string>(fallback::policy_name(*policy)) : std::nullopt;
+}
+
 void set_op_policy(const std::string& op, const std::optional<std::string>& policy) {
   fallback::set_op_policy(op, policy ? std::optional(fallback::parse_policy(*policy)) : std::nullopt);
 }
 
-std::vector<std::pair<std::string, uint64_t>> fallback_calls() {
-  std::vector<std::pair<std::string, uint64_t>> list;
-  for (auto& entry : fallback::calls()) list.emplace_back(std::move(entry.op), entry.calls);
+py::list fallback_counts() {
+  py::list list;
+  for (const fallback::Count& count : fallback::counts()) {
+    list.append(py::make_tuple(count.op, count.calls, count.to_host, count.to_device, count.shared, count.nanoseconds, count.first_site,
+                               count.site));
+  }
   return list;
+}
+
+std::string find_site() {
+  if (Py_IsInitialized() == 0) return "";
+  const py::gil_scoped_acquire gil;
+  const py::error_scope kept;  // an exception that is on its way stays
+  try {
+    return py::module_::import("torch_backplane.fallback").attr("_find_site")().cast<std::string>();
+  } catch (py::error_already_set& error) {
+    if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();  // it was for the user's code, and comes again there
+    return "";
+  } catch (const std::exception&) {
+    return "";
+  }
 }
 
 }  // namespace
 
 void bind_fallback(py::module_& module) {
   def_quick(module, "fallback_policy", [] { return std::string(fallback::policy_name(fallback::policy())); });
+  def_quick(module, "fallback_op_policy", op_policy);
   def_quick(module, "set_fallback_policy", [](const std::string& policy) { fallback::set_policy(fallback::parse_policy(policy)); });
   def_quick(module, "set_fallback_op_policy", set_op_policy);
   def_quick(module, "fallback_registered", [] { return fallback::is_registered(); });
-  def_quick(module, "fallback_calls", fallback_calls);
-  def_quick(module, "reset_fallback_calls", [] { fallback::reset_calls(); });
+  def_quick(module, "fallback_counts", fallback_counts);
+  def_quick(module, "reset_fallback_counts", [] { fallback::reset_counts(); });
+  def_quick(module, "fallback_accounting", [] { return fallback::accounting(); });
+  def_quick(module, "set_fallback_accounting", [](bool on) { fallback::set_accounting(on); });
+  def_quick(module, "new_fallback_site_epoch", [] { fallback::new_site_epoch(); });
+  def_quick(module, "set_fallback_hook", set_fallback_hook);
+  def_quick(module, "run_fallback", run_fallback);
+  fallback::set_site_finder(&find_site);
 }
 
 }  // namespace backplane::bindings

@@ -13,6 +13,7 @@ Idempotent, re-entrant, in either import order.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import sys
@@ -195,3 +196,4 @@ def _register() -> None:
         backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     compat.let_higher_order_ops_pass_autocast()
     dlpack.install(name)
+    atexit.register(_backend.C._drain_autograd)  # backend/bindings/autograd.cpp

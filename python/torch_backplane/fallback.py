@@ -1,37 +1,62 @@
-"""The CPU fallback: what runs there, and whether it may.
+"""The CPU fallback: what runs there, whether it may, and what it costs.
 
 An operator without a kernel for the device runs on the CPU: on the device's own memory where the host reaches it, else
-on copies. ``<DEVICE>_FALLBACK`` sets the first policy: ``cpu``, ``warn`` or ``error``; ``none`` registers no fallback
-at all.
+on copies. ``<DEVICE>_FALLBACK`` sets the first policy, in general and by operator: ``warn``,
+``cpu,aten::sinc=error``; ``none`` registers no fallback at all.
 """
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 from torch_backplane import _backend
 
-__all__ = ["calls", "get_policy", "is_registered", "policy", "report", "reset_calls"]
+if TYPE_CHECKING:
+    from rich.table import Table
 
-_op_policies: dict[str, str] = {}
+__all__ = [
+    "BudgetExceeded",
+    "Count",
+    "Report",
+    "accounting",
+    "budget",
+    "calls",
+    "get_policy",
+    "has_kernel",
+    "hook",
+    "is_registered",
+    "policy",
+    "report",
+    "reset_calls",
+]
 
 
 def get_policy(op: str | None = None) -> str:
     """The policy in force.
 
     Args:
-        op: an operator as it was given to :class:`policy`; None asks for the general policy.
+        op: an operator as it was given to :class:`policy`, or in the environment; None asks for the general policy.
     """
-    if op is not None and op in _op_policies:
-        return _op_policies[op]
-    return str(_backend.C.fallback_policy())
+    own = _backend.C.fallback_op_policy(op) if op is not None else None
+    return str(own or _backend.C.fallback_policy())
 
 
 class policy:
     """Set the policy, at once; as a context manager, for the time of the block. It holds for all threads.
 
     Args:
-        value: ``"cpu"`` runs silently, ``"warn"`` warns once per operator, ``"error"`` raises NotImplementedError.
+        value: ``"cpu"`` runs silently; ``"warn"`` warns once per operator, with the Python line that called it;
+            ``"error"`` raises NotImplementedError, which says what to implement.
         op: only this operator: ``"aten::sinc"`` (all its overloads) or ``"aten::sinc.out"``. None is the general
             policy.
+
+    Raises:
+        ValueError: there is no such policy or operator.
 
     Example::
 
@@ -41,18 +66,14 @@ class policy:
 
     def __init__(self, value: str, op: str | None = None) -> None:
         self._op = op
-        self._before = _op_policies.get(op) if op is not None else get_policy()
+        self._before = get_policy() if op is None else _backend.C.fallback_op_policy(op)
         self._set(value)
 
     def _set(self, value: str | None) -> None:
         if self._op is None:
             _backend.C.set_fallback_policy(value)
-            return
-        _backend.C.set_fallback_op_policy(self._op, value)
-        if value is None:
-            _op_policies.pop(self._op, None)
         else:
-            _op_policies[self._op] = value
+            _backend.C.set_fallback_op_policy(self._op, value)
 
     def __enter__(self) -> policy:
         return self
@@ -61,25 +82,284 @@ class policy:
         self._set(self._before)
 
 
+class accounting:
+    """Switch the account of bytes, time and sites; calls are always counted. As a context manager, for a block.
+
+    It is on at first. A call costs less than 100 ns more with it.
+    """
+
+    def __init__(self, on: bool) -> None:
+        self._before = bool(_backend.C.fallback_accounting())
+        _backend.C.set_fallback_accounting(on)
+
+    def __enter__(self) -> accounting:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        _backend.C.set_fallback_accounting(self._before)
+
+
 def is_registered() -> bool:
     """Whether there is a fallback: False with ``<DEVICE>_FALLBACK=none``."""
     return bool(_backend.C.fallback_registered())
 
 
+def has_kernel(op: str) -> bool:
+    """Whether an operator has a kernel of its own for the device.
+
+    The question to ask for coverage. The dispatcher's computed table answers another one: with a fallback registered,
+    it has an entry for every operator.
+
+    Args:
+        op: one overload, ``"aten::add.Tensor"``.
+    """
+    import torch
+
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op, "PrivateUse1"))
+
+
+@dataclass(frozen=True)
+class Count:
+    """What the fallback did for one operator.
+
+    Attributes:
+        op: its name with overload, ``"aten::sinc.out"``.
+        calls: how often it ran on the CPU.
+        bytes_to_host: bytes copied from the device.
+        bytes_to_device: bytes copied to the device.
+        bytes_shared: bytes that the CPU saw in place, without a copy.
+        seconds: time inside the fallback, the operator's own included.
+        site: the first call's place in Python, ``"train.py:12 (step)"``; for a gradient, the node of the graph. Empty
+            for a call from C++.
+    """
+
+    op: str
+    calls: int
+    bytes_to_host: int = 0
+    bytes_to_device: int = 0
+    bytes_shared: int = 0
+    seconds: float = 0.0
+    site: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The account of every operator that ran on the CPU; :meth:`__str__` is a table."""
+
+    counts: tuple[Count, ...]
+
+    def to_json(self) -> str:
+        """The same as JSON: an object with a list ``ops`` and the sums ``total``."""
+        return json.dumps({"ops": [asdict(count) for count in self.counts], "total": self._total()}, indent=2)
+
+    def _total(self) -> dict[str, float]:
+        names = ("calls", "bytes_to_host", "bytes_to_device", "bytes_shared", "seconds")
+        return {name: sum(getattr(count, name) for count in self.counts) for name in names}
+
+    def __rich__(self) -> Table:
+        from rich.table import Table
+
+        table = Table(caption=None if self.counts else "no operator ran on the CPU", caption_justify="left")
+        table.add_column("operator", no_wrap=True)
+        for title in ("calls", "time", "to host", "to device", "in place"):
+            table.add_column(title, justify="right", no_wrap=True)
+        table.add_column("first called at", overflow="fold")
+        for count in sorted(self.counts, key=lambda count: count.seconds, reverse=True):
+            moved = (count.bytes_to_host, count.bytes_to_device, count.bytes_shared)
+            table.add_row(count.op, f"{count.calls:,}", _time(count.seconds), *map(_bytes, moved), count.site)
+        return table
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console(width=160, no_color=True)
+        with console.capture() as capture:
+            console.print(self)
+        return capture.get()
+
+
+def report() -> Report:
+    """What ran on the CPU since the start or :func:`reset_calls`: the list of kernels that a vendor may write next.
+
+    ``print(report())`` prints a table, by time; ``report().to_json()`` is for machines.
+    """
+    return Report(tuple(_counts(latest_site=False)))
+
+
+def _counts(latest_site: bool) -> list[Count]:
+    found = []
+    for op, calls, to_host, to_device, shared, nanoseconds, first_site, site in _backend.C.fallback_counts():
+        where = site if latest_site else first_site
+        found.append(Count(op, calls, to_host, to_device, shared, nanoseconds / 1e9, where))
+    return found
+
+
 def calls() -> dict[str, int]:
     """How often each operator ran on the CPU since the start or :func:`reset_calls`, the most frequent first."""
-    return dict(_backend.C.fallback_calls())
+    return {count.op: count.calls for count in _counts(latest_site=False)}
 
 
 def reset_calls() -> None:
-    """Begin counting anew."""
-    _backend.C.reset_fallback_calls()
+    """Begin the account anew."""
+    _backend.C.reset_fallback_counts()
 
 
-def report() -> str:
-    """The counts as a table, for printing: the list of kernels that a vendor may write next."""
-    counts = calls()
-    if not counts:
-        return "no operator ran on the CPU\n"
-    width = max(len(op) for op in counts)
-    return "".join(f"{op:<{width}}  {count:>10,}\n" for op, count in counts.items())
+class BudgetExceeded(AssertionError):
+    """More ran on the CPU than a :class:`budget` allows."""
+
+
+class budget:
+    """Allow so much of the fallback in a block, of all threads; more raises at its end.
+
+    Args:
+        calls: calls of all operators together.
+        bytes: bytes copied, both ways together.
+        ops: how many operators, or the names of those that may run (``"aten::sinc"``, or one overload).
+
+    Raises:
+        BudgetExceeded: names the operators that ran and where they were called. Not raised over another exception.
+
+    Example::
+
+        with torch_backplane.fallback.budget(calls=0):
+            step()  # every operator is native
+    """
+
+    def __init__(
+        self,
+        *,
+        calls: int | None = None,
+        bytes: int | None = None,
+        ops: int | list[str] | tuple[str, ...] | None = None,
+    ) -> None:
+        if calls is None and bytes is None and ops is None:
+            raise ValueError("a budget needs a limit: calls=, bytes= or ops=")
+        self._calls, self._bytes, self._ops = calls, bytes, ops
+
+    def __enter__(self) -> budget:
+        self._accounting = accounting(True)
+        _backend.C.new_fallback_site_epoch()
+        self._before = {count.op: count for count in _counts(latest_site=True)}
+        return self
+
+    def __exit__(self, exc_type: object, *exc_info: object) -> None:
+        ran = [spent for count in _counts(latest_site=True) if (spent := self._spent(count)).calls > 0]
+        self._accounting.__exit__()
+        if exc_type is None and (broken := self._broken(ran)):
+            lines = "".join(f"\n  {count.op}: {count.calls} calls{_at(count.site)}" for count in ran)
+            raise BudgetExceeded(f"the CPU fallback's budget is exceeded: {', '.join(broken)}. What ran there:{lines}")
+
+    def _spent(self, now: Count) -> Count:
+        before = self._before.get(now.op, Count(now.op, 0))
+        if now.calls < before.calls:  # the account was begun anew within the block
+            return now
+        return Count(
+            now.op,
+            now.calls - before.calls,
+            now.bytes_to_host - before.bytes_to_host,
+            now.bytes_to_device - before.bytes_to_device,
+            now.bytes_shared - before.bytes_shared,
+            now.seconds - before.seconds,
+            now.site,
+        )
+
+    def _broken(self, ran: list[Count]) -> list[str]:
+        calls = sum(count.calls for count in ran)
+        copied = sum(count.bytes_to_host + count.bytes_to_device for count in ran)
+        broken = []
+        if self._calls is not None and calls > self._calls:
+            broken.append(f"{calls} calls, allowed are {self._calls}")
+        if self._bytes is not None and copied > self._bytes:
+            broken.append(f"{copied} bytes copied, allowed are {self._bytes}")
+        if isinstance(self._ops, int):
+            if len(ran) > self._ops:
+                broken.append(f"{len(ran)} operators, allowed are {self._ops}")
+        elif self._ops is not None:
+            others = [
+                count.op for count in ran if count.op not in self._ops and count.op.split(".")[0] not in self._ops
+            ]
+            if others:
+                broken.append(f"{', '.join(others)} ran, allowed are only {', '.join(self._ops) or 'none'}")
+        return broken
+
+
+def _at(site: str) -> str:
+    return f", first at {site}" if site else ""
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return "" if count == 0 else f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def _time(seconds: float) -> str:
+    for unit, scale in (("us", 1e6), ("ms", 1e3)):
+        if seconds * scale < 1000:
+            return f"{seconds * scale:.1f} {unit}"
+    return f"{seconds:.2f} s"
+
+
+class hook:
+    """Let a function see every call of the fallback first; as a context manager, for the time of the block.
+
+    Args:
+        function: called as ``function(op, args, kwargs)`` with the operator (``torch.ops.aten.sinc.out``) and its
+            arguments on the device. What it returns is the operator's result; ``NotImplemented`` lets the CPU compute
+            it. None takes the hook away. It runs below autograd.
+
+    There is one fallback a key, and it is the SDK's: this is how to add to it in Python.
+    """
+
+    _current: Callable[..., Any] | None = None
+
+    def __init__(self, function: Callable[..., Any] | None) -> None:
+        self._before = hook._current
+        self._set(function)
+
+    @staticmethod
+    def _set(function: Callable[..., Any] | None) -> None:
+        hook._current = function
+        _backend.C.set_fallback_hook(None if function is None else _call_hook(function))
+
+    def __enter__(self) -> hook:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._set(self._before)
+
+
+def _call_hook(function: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+
+    def call(name: str, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        namespace, bare = name.split("::")
+        packet = getattr(getattr(torch.ops, namespace), bare)
+        return function(getattr(packet, overload or "default"), args, kwargs)
+
+    return call
+
+
+def _library_folders() -> tuple[str, ...]:
+    import torch
+
+    package = sys.modules.get(_backend.package)
+    files = [torch.__file__, __file__, getattr(package, "__file__", None)]
+    return tuple(f"{Path(file).parent}/" for file in files if file)
+
+
+def _find_site() -> str:
+    """Where the calling thread's Python is, without the frames of torch and the SDK; called from C++."""
+    import torch
+
+    folders = _library_folders()
+    frame = sys._getframe().f_back
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith((*folders, "<frozen")):
+            return f"{code.co_filename}:{frame.f_lineno} ({code.co_name})"
+        frame = frame.f_back
+    node = torch._C._current_autograd_node()
+    return f"backward of {node.name()}" if node is not None else ""

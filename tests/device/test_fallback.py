@@ -81,11 +81,11 @@ def test_E29_E30_results_equal_the_cpus(device, function):
         same(r, e, device)
 
 
-def test_E29_sub_runs_through_it_and_is_counted(device):
+def test_E29_an_operator_runs_through_it_and_is_counted(device):
     fallback.reset_calls()
     x = torch.ones(3, device=device)
-    assert (x - 2).tolist() == [-1, -1, -1]
-    assert fallback.calls() == {"aten::sub.out": 1}
+    assert torch.frac(x / 2).tolist() == [0.5, 0.5, 0.5]
+    assert fallback.calls()["aten::frac.out"] == 1
 
 
 def test_E30_factories_without_tensors(device, device_module):
@@ -158,6 +158,49 @@ def test_E31_mutated_lists(device):
     torch._foreach_add_(lists, 1.0)
     for r, e in zip(lists, cpu, strict=True):
         same(r, e, device)
+
+
+def test_E31_mutated_lists_that_are_lent_whole(device):
+    """The gradient scaler's check: the operator itself gets the list."""
+    torch.manual_seed(0)
+    cpu = [torch.rand(3, 4).t(), torch.rand(5)]
+    lists = on(device, *cpu)
+    fallback.reset_calls()
+    for tensors in (cpu, lists):
+        found, scale = (torch.full((1,), value, device=tensors[0].device) for value in (0.0, 0.5))
+        torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, scale)
+    assert fallback.calls()["aten::_amp_foreach_non_finite_check_and_unscale_"] == 1
+    for result, expected in zip(lists, cpu, strict=True):
+        same(result, expected, device)
+
+
+FORMATS = {
+    "channels last": lambda d: (A.to(d).unsqueeze(0) + 1).contiguous(memory_format=torch.channels_last),
+    "transposed": lambda d: A.to(d).unsqueeze(0).transpose(1, 3),
+    "expanded": lambda d: A.to(d)[:1].expand(2, 3, 4).unsqueeze(0),
+    "sliced": lambda d: A.to(d).unsqueeze(0)[..., ::2],
+    "negative": lambda d: torch.complex(A, A + 1).to(d).unsqueeze(0).conj().imag,
+    "conjugate": lambda d: torch.complex(A, A + 1).to(d).unsqueeze(0).conj(),
+}
+FORMAT_OPS = {
+    "pow": lambda x: x.pow(3),
+    "angle": torch.angle,
+    "digamma": lambda x: torch.digamma(x.abs()),
+    "interpolate": lambda x: torch.nn.functional.interpolate(x.abs(), scale_factor=2),
+    "flip": lambda x: x.flip(-1),
+    "logical_not": torch.logical_not,
+    "cumsum to another dtype": lambda x: x.to(torch.complex128).cumsum(1),
+    "sgn": torch.sgn,
+    "in place": lambda x: x.clone().sub_(x),
+}
+
+
+@pytest.mark.parametrize("operator", FORMAT_OPS.values(), ids=FORMAT_OPS.keys())
+@pytest.mark.parametrize("make", FORMATS.values(), ids=FORMATS.keys())
+def test_strides_and_lazy_bits_are_the_cpus(device, make, operator):
+    expected, result = operator(make("cpu")), operator(make(device))
+    assert (result.is_conj(), result.is_neg()) == (expected.is_conj(), expected.is_neg())
+    same(result, expected, device)
 
 
 def test_E31_running_statistics_are_written_back(device):
@@ -256,7 +299,7 @@ def test_E32_dropout_draws_from_the_device(device, device_module):
 
 def test_E33_policies(device):
     x = torch.ones(2, device=device)
-    with fallback.policy("error"), pytest.raises(NotImplementedError, match=r"aten::sinc.*[Ff]loat.*kernel"):
+    with fallback.policy("error"), pytest.raises(NotImplementedError, match=r"aten::sinc.*Float"):
         torch.sinc(x)
     with fallback.policy("error", op="aten::sinc"):
         torch.cos(x)
@@ -304,11 +347,6 @@ def test_an_operator_without_a_cpu_kernel_is_refused(device):
     library.impl("f", lambda x: x, "CUDA")
     with pytest.raises(NotImplementedError, match="backplane_nowhere_test::f"):
         torch.ops.backplane_nowhere_test.f(torch.ones(1, device=device))
-
-
-def test_results_of_other_layouts_are_refused(device):
-    with pytest.raises((NotImplementedError, RuntimeError)):
-        torch.eye(2, device=device).to_sparse()
 
 
 def test_a_fallback_between_queued_work_sees_and_keeps_the_order(device):

@@ -1,4 +1,7 @@
-"""torch_backplane.fallback: the switch and the counters (E33)."""
+"""torch_backplane.fallback: its switch, by call, block and environment, and who may add to it (D07-D09, E33)."""
+
+import sys
+import warnings
 
 import pytest
 import torch
@@ -20,25 +23,25 @@ def general_policy_kept():
     fallback.policy(before, OP).__exit__()
 
 
-def test_E33_calls_are_counted(device):
-    fallback.reset_calls()
-    run(device)
-    run(device)
-    assert sum(count for op, count in fallback.calls().items() if op.split(".")[0] == OP) == 2
-    assert OP in fallback.report()
-    fallback.reset_calls()
-    assert fallback.calls() == {}
-    assert fallback.is_registered()
-
-
-def test_E33_error_raises_naming_the_operator_and_the_context_restores(device):
+def test_E33_error_names_the_operator_and_what_to_write_and_the_block_restores(device):
     before = fallback.get_policy()
     with fallback.policy("error"):
         assert fallback.get_policy() == "error"
-        with pytest.raises(NotImplementedError, match="erfinv"):
+        with pytest.raises(NotImplementedError) as caught:
             run(device)
+    text = str(caught.value)
+    assert "aten::erfinv.out has no kernel for Float" in text
+    assert 'TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("erfinv.out", TORCH_FN(erfinv_out)); }' in text
+    assert "erfinv.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)" in text
+    assert f"{__file__}:" in text
     assert fallback.get_policy() == before
     run(device)
+
+
+def test_E33_error_names_the_key_of_a_sparse_tensor(device):
+    s = torch.eye(2, device=device).to_sparse()
+    with fallback.policy("error"), pytest.raises(NotImplementedError, match="SparsePrivateUse1"):
+        s.sqrt()
 
 
 def test_E33_one_operator_can_be_switched(device):
@@ -52,6 +55,211 @@ def test_E33_one_operator_can_be_switched(device):
     assert fallback.get_policy(OP) == fallback.get_policy()
 
 
+def test_E33_warn_names_the_operator_once_and_the_line_that_called_it(device):
+    with fallback.policy("warn"), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        x = torch.ones(2, device=device)
+        for _ in range(3):
+            torch.nn.functional.multilabel_margin_loss(x, torch.tensor([0, -1], device=device))
+        line = sys._getframe().f_lineno - 1
+    texts = [str(w.message) for w in caught if "multilabel_margin_loss" in str(w.message)]
+    assert len(texts) == 1
+    assert "has no kernel for Float, Long" in texts[0]
+    assert f"Called at {__file__}:{line} (test_E33_warn" in texts[0]  # not torch/nn/functional.py
+    with fallback.policy("warn"), pytest.warns(UserWarning, match="multilabel_margin_loss"):  # set anew, said anew
+        torch.nn.functional.multilabel_margin_loss(x, torch.tensor([0, -1], device=device))
+
+
+def test_E33_warn_in_a_backward_pass_names_the_node(device):
+    x = torch.ones(2, device=device, requires_grad=True)
+    loss = torch.digamma(x).sum()
+    with fallback.policy("warn"), pytest.warns(UserWarning, match="backward of DigammaBackward0"):
+        loss.backward()
+
+
 def test_a_policy_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="cpu"):
+    with pytest.raises(ValueError, match="cpu, warn, error"):
         fallback.policy("perhaps")
+
+
+@pytest.mark.parametrize("op", ["sinc", "aten::sincc", "aten::sinc.outt", "::sinc"])
+def test_an_operator_that_does_not_exist_is_refused(op):
+    with pytest.raises(ValueError, match=op):
+        fallback.policy("error", op)
+    with fallback.policy("error", "library_of_tomorrow::op"):  # it may still be loaded
+        pass
+
+
+@pytest.mark.once
+def test_E33_the_environment_sets_policies_by_operator(run_in_process, name):
+    code = f"""
+    import torch
+    from torch_backplane import fallback
+    x = torch.ones(2, device="{name}")
+    torch.digamma(x)
+    try:
+        torch.sinc(x)
+    except NotImplementedError:
+        print("sinc refused")
+    print(fallback.get_policy(), fallback.get_policy("aten::sinc"), fallback.get_policy("aten::erfc.out"))
+    """
+    setting = "cpu,aten::sinc=error,aten::erfc.out=warn"
+    result = run_in_process(code, env={f"{name.upper()}_FALLBACK": setting})
+    assert result.stdout.splitlines() == ["sinc refused", "cpu error warn"]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("gpu", "there are cpu, warn, error"),
+        ("cpu,none", "there are cpu, warn, error"),
+        ("aten::sinc=none", "there are cpu, warn, error"),
+        ("aten::sincc=error", "no operator 'aten::sincc'"),
+    ],
+)
+def test_E33_a_wrong_setting_in_the_environment_is_an_error(run_in_process, name, setting, says):
+    code = f"""
+    import torch
+    try:
+        torch.sinc(torch.ones(2, device="{name}"))
+    except ValueError as error:
+        print(error)
+    """
+    result = run_in_process(code, env={f"{name.upper()}_FALLBACK": setting})
+    assert f"{name.upper()}_FALLBACK={setting}" in result.stdout
+    assert says in result.stdout
+
+
+@pytest.mark.once
+def test_D07_a_python_function_can_be_the_fallback_where_the_sdk_registers_none(run_in_process, name):
+    code = f"""
+    import torch
+    seen = []
+    def by_cpu(op, *args, **kwargs):
+        seen.append(str(op))
+        args = [a.cpu() if isinstance(a, torch.Tensor) else a for a in args]
+        return op(*args, **{{k: v for k, v in kwargs.items() if k != "out"}}).to("{name}")
+    library = torch.library.Library("_", "IMPL")
+    library.fallback(by_cpu, "PrivateUse1")
+    x = torch.ones(2, device="{name}")
+    torch.ops.aten.bucketize.Tensor(x, torch.tensor([0.0, 1.0]).to("{name}"))
+    print(seen)
+    """
+    result = run_in_process(code, env={f"{name.upper()}_FALLBACK": "none"})
+    assert "bucketize" in result.stdout
+
+
+def test_D08_a_second_fallback_is_refused(device):
+    library = torch.library.Library("_", "IMPL")
+    with pytest.raises(RuntimeError, match="fallback"):
+        library.fallback(lambda op, *args, **kwargs: None, "PrivateUse1")
+    run(device)
+
+
+def test_D08_a_hook_sees_every_call_first(device):
+    seen = []
+
+    def function(op, args, kwargs):
+        seen.append(op)
+        if op is torch.ops.aten.sinc.out:
+            return kwargs["out"].fill_(7.0)
+        if op is torch.ops.aten.max.dim:
+            return args[0].clone(), torch.zeros(2, dtype=torch.int64, device=device)
+        if op is torch.ops.aten.digamma.out:
+            raise LookupError("digamma")
+        return NotImplemented
+
+    x = torch.tensor([0.5, 0.25], device=device)
+    with fallback.hook(function):
+        assert torch.sinc(x).tolist() == [7.0, 7.0]
+        assert run(device).item() == pytest.approx(torch.tensor(0.5).erfinv().item())
+        with pytest.raises(LookupError, match="digamma"):
+            torch.digamma(x)
+        y = x.clone().requires_grad_()
+        torch.sinc(y).sum().backward()  # autograd is above
+        assert y.grad is not None
+    count = len(seen)
+    assert torch.ops.aten.erfinv.out in seen
+    assert torch.sinc(x).tolist() != [7.0, 7.0]
+    assert len(seen) == count
+
+
+def test_D08_a_hook_of_another_number_of_results_is_refused(device):
+    with (
+        fallback.hook(lambda op, args, kwargs: (1, 2, 3)),
+        pytest.raises(RuntimeError, match="3 results for aten::sort"),
+    ):
+        torch.sort(torch.ones(2, device=device))
+
+
+@pytest.mark.once
+def test_D09_the_autograd_fallback_is_torchs_own_whatever_is_switched(run_in_process, name):
+    code = f"""
+    import gc
+    import torch
+    from torch_backplane import fallback
+    with fallback.policy("warn"), fallback.hook(lambda op, args, kwargs: NotImplemented), fallback.budget(calls=9):
+        torch.sinc(torch.ones(2, device="{name}"))
+    gc.collect()
+    library = torch.library.Library("d09", "DEF")
+    library.define("f(Tensor x) -> Tensor")
+    library.impl("f", lambda x: x + 1, "PrivateUse1")
+    x = torch.ones(2, device="{name}", requires_grad=True)
+    print(torch.ops.d09.f(x).tolist())
+    theirs = torch.library.Library("_", "IMPL")
+    theirs.fallback(lambda op, *args, **kwargs: None, "AutogradPrivateUse1")
+    theirs._destroy()
+    try:
+        torch.ops.d09.f(x)
+    except NotImplementedError:
+        print("without it nothing works")
+    """
+    assert run_in_process(code).stdout.splitlines() == ["[2.0, 2.0]", "without it nothing works"]
+
+
+def test_D17_the_direct_kernel_is_asked_for_and_not_the_computed_one(device):
+    computed = torch._C._dispatch_has_computed_kernel_for_dispatch_key
+    for op, native in (("aten::view", True), ("aten::empty_strided", True), ("aten::sinc.out", False)):
+        assert fallback.has_kernel(op) is native
+        assert computed(op, "PrivateUse1")
+    with pytest.raises(RuntimeError):
+        fallback.has_kernel("aten::no_such_operator")
+
+
+def test_B09_a_view_operator_is_refused_by_its_schema(device):
+    library = torch.library.Library("backplane_b09_test", "DEF")
+    library.define("view(Tensor(a) x) -> Tensor(a)")
+    library.define("copy(Tensor x) -> Tensor")
+    for op in ("view", "copy"):
+        library.impl(op, lambda x: x[1:].clone(), "CPU")
+    x = torch.ones(3, device=device)
+    assert torch.ops.backplane_b09_test.copy(x).tolist() == [1.0, 1.0]
+    with pytest.raises(NotImplementedError, match="backplane_b09_test::view is a view operator"):
+        torch.ops.backplane_b09_test.view(x)
+
+
+def test_B09_views_of_every_kind_share_memory_and_never_fall_back(device):
+    x = torch.arange(24.0, device=device).reshape(2, 3, 4)
+    views = [
+        x.view(6, 4),
+        x.reshape(24),
+        x.permute(2, 0, 1),
+        x[1],
+        x[:, ::2],
+        x.unfold(2, 2, 1),
+        x.expand(2, 2, 3, 4),
+        x.diagonal(0, 1, 2),
+        x.unsqueeze(0).squeeze(0),
+        x.as_strided((2, 2), (1, 5), 3),
+        x.unbind(0)[1],
+        x.split(2, 1)[1],
+        x.view(torch.int32),
+        x.detach(),
+        torch.view_as_complex(x.view(2, 3, 2, 2)),
+        torch.view_as_real(torch.view_as_complex(x.view(2, 3, 2, 2)).conj().resolve_conj()),
+    ]
+    with fallback.budget(calls=0):
+        again = [x.view(6, 4), x.permute(2, 0, 1), x[1], x.unfold(2, 2, 1), x.diagonal(0, 1, 2), x.view(torch.int32)]
+    for view in views[:-1] + again:
+        assert view.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()

@@ -1,0 +1,91 @@
+// bindings/fallback_hook.cpp: a Python function that sees every call of the CPU fallback first, and the fallback as a function for Python.
+// The one file that converts boxed values.
+#include "bindings/module.h"
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+#include <mutex>
+
+#include "aten/defaults.h"
+#include "aten/fallback.h"
+
+namespace backplane::bindings {
+namespace {
+
+std::mutex hook_mutex;  // never held while Python is entered
+PyObject* hook_function = nullptr;
+
+py::object current_hook() {
+  const std::lock_guard<std::mutex> lock(hook_mutex);
+  return hook_function == nullptr ? py::object() : py::reinterpret_borrow<py::object>(hook_function);
+}
+
+// One result as it is, several as a tuple, none as anything.
+void push_results(const c10::FunctionSchema& schema, const py::object& results, torch::jit::Stack* stack) {
+  const std::vector<c10::Argument>& returns = schema.returns();
+  if (returns.size() == 1) {
+    stack->push_back(torch::jit::toIValue(results, returns[0].type()));
+  } else if (!returns.empty()) {
+    const py::tuple tuple(results);
+    TORCH_CHECK(tuple.size() == returns.size(), "the fallback's hook returned ", tuple.size(), " results for ", schema.operator_name(),
+                ", which has ", returns.size());
+    for (size_t i = 0; i < returns.size(); ++i) stack->push_back(torch::jit::toIValue(tuple[i], returns[i].type()));
+  }
+}
+
+bool run_hook(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const py::gil_scoped_acquire gil;
+  const py::object function = current_hook();
+  if (!function) return false;
+  const c10::FunctionSchema& schema = op.schema();
+  const size_t count = schema.arguments().size();
+  py::list args;
+  py::dict kwargs;
+  for (size_t i = 0; i < count; ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    py::object value = torch::jit::toPyObject((*stack)[stack->size() - count + i]);
+    if (argument.kwarg_only()) {
+      kwargs[py::str(argument.name())] = std::move(value);
+    } else {
+      args.append(std::move(value));
+    }
+  }
+  const c10::OperatorName& name = op.operator_name();
+  try {
+    const py::object results = function(name.name, name.overload_name, py::tuple(args), kwargs);
+    if (results.is(py::handle(Py_NotImplemented))) return false;
+    stack->erase(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+    push_results(schema, results, stack);
+  } catch (py::error_already_set& error) {
+    error.restore();
+    python_error kept;  // what torch's own bindings raise again as it was
+    kept.persist();
+    throw kept;
+  }
+  return true;
+}
+
+}  // namespace
+
+void set_fallback_hook(const py::object& function) {
+  py::object previous;
+  {
+    const std::lock_guard<std::mutex> lock(hook_mutex);
+    previous = py::reinterpret_steal<py::object>(hook_function);
+    hook_function = function.is_none() ? nullptr : py::object(function).release().ptr();
+  }
+  fallback::set_hook(function.is_none() ? nullptr : &run_hook);
+}
+
+py::object run_fallback(const std::string& name, const std::string& overload, const py::tuple& args, const py::dict& kwargs) {
+  const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
+  torch::jit::Stack stack = torch::jit::createStackForSchema(op.schema(), torch::jit::tuple_slice(args), py::kwargs(kwargs), std::nullopt);
+  {
+    const py::gil_scoped_release no_gil;
+    leave(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &stack);
+  }
+  return torch::jit::createPyObjectForStack(std::move(stack));
+}
+
+}  // namespace backplane::bindings

@@ -1,0 +1,193 @@
+"""CPU memory that the fallback allocates is device memory in zero-copy calls, and harmless wherever it goes."""
+
+import gc
+import threading
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.requires("zero_copy")
+
+
+@pytest.fixture
+def keeper():
+    """``keep(x)``: a CPU operator that keeps what it allocated beyond its call."""
+    library = torch.library.Library("backplane_keeper", "DEF")
+    library.define("keep(Tensor x) -> Tensor")
+    kept = []
+
+    def keep(x):
+        kept.append(x * 2)
+        return kept[-1]
+
+    library.impl("keep", keep, "CPU")
+    yield torch.ops.backplane_keeper.keep, kept
+    kept.clear()
+    library._destroy()
+
+
+def allocated(device_module):
+    device_module.synchronize()
+    return device_module.memory_allocated()
+
+
+def test_results_are_adopted_without_a_copy(device, device_module):
+    x = torch.rand(1 << 18, device=device)
+    values, _ = torch.sort(x)
+    del values, _
+    gc.collect()
+    before = allocated(device_module)
+    device_module.reset_peak_memory_stats()
+    values, indices = torch.sort(x)
+    results = values.nbytes + indices.nbytes
+    assert allocated(device_module) - before == results
+    assert device_module.max_memory_allocated() - before < 2 * results  # one copy of each would need as much again
+    del values, indices
+    assert allocated(device_module) == before
+
+
+def test_what_an_operator_keeps_is_a_cpu_tensor_of_its_own(device, device_module, keeper):
+    keep, kept = keeper
+    before = allocated(device_module)
+    x = torch.ones(1000, device=device)
+    result = keep(x)
+    result.zero_()
+    device_module.synchronize()
+    assert kept[0].device.type == "cpu"
+    assert kept[0].sum().item() == 2000  # the result was copied, because somebody else knows the memory
+    del x, result
+    moved = []
+    thread = threading.Thread(target=lambda: moved.append(kept[0] + 1) or kept.clear())  # freed on another thread
+    thread.start()
+    thread.join()
+    assert moved[0].sum().item() == 3000
+    assert allocated(device_module) == before
+
+
+def test_threads_outside_of_a_call_get_the_hosts_memory(device, device_module):
+    stop = threading.Event()
+    wrong = []
+    before = allocated(device_module)
+
+    def host_work():
+        while not stop.is_set():
+            t = torch.empty(1 << 16)
+            t.fill_(3.0)
+            if t.sum().item() != 3.0 * (1 << 16):
+                wrong.append(t)
+
+    thread = threading.Thread(target=host_work)
+    thread.start()
+    x = torch.rand(1 << 12, device=device)
+    expected = x.cpu().sort().values
+    for _ in range(100):
+        assert torch.equal(torch.sort(x).values.cpu(), expected)
+    stop.set()
+    thread.join()
+    assert not wrong
+    del x
+    assert allocated(device_module) == before
+
+
+def test_cpu_tensors_still_know_their_deleter(device):
+    """A copy-on-write clone is made of storages whose deleter is the one that the allocator names."""
+    torch.sort(torch.rand(8, device=device))
+    x = torch.rand(8)
+    clone = torch._lazy_clone(x)
+    clone.add_(1)
+    assert torch.equal(clone, x + 1)
+
+
+@pytest.mark.once
+def test_a_full_device_is_out_of_memory_only_for_results(run_in_process, name):
+    code = f"""
+    import torch
+    x = torch.rand(1 << 18, device="{name}")
+    expected = x.cpu().sort().values
+    hog = []
+    try:
+        while True:
+            hog.append(torch.empty(1 << 20, dtype=torch.uint8, device="{name}"))
+    except torch.OutOfMemoryError:
+        pass
+    print("full")
+    try:
+        torch.sort(x)
+    except torch.OutOfMemoryError:
+        print("no results")
+    del hog[:1]
+    # The scratch memory does not fit, the result does.
+    print(torch.linalg.matrix_norm(x.view(512, 512), "nuc").item() > 0)
+    del hog
+    print(torch.equal(torch.sort(x).values.cpu(), expected))
+    """
+    assert run_in_process(code, options="kind=unified,memory=64MiB").stdout.split() == [
+        "full",
+        "no",
+        "results",
+        "True",
+        "True",
+    ]
+
+
+@pytest.mark.once
+def test_memory_that_outlives_the_process_end_and_forks_is_harmless(run_in_process, name):
+    code = f"""
+    import os
+    import torch
+    library = torch.library.Library("keeper", "DEF")
+    library.define("keep(Tensor x) -> Tensor")
+    kept = []
+    library.impl("keep", lambda x: kept.append(x * 2) or kept[-1] + 0, "CPU")
+    torch.ops.keeper.keep(torch.ones(1000, device="{name}"))
+    child = os.fork()
+    if child == 0:
+        assert kept[0].sum().item() == 2000
+        kept.clear()                                    # frees device memory in a child: nothing
+        assert torch.ones(5000).sort().values.sum().item() == 5000
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    builtins = __import__("builtins")
+    builtins.kept_to_the_end = kept[0]
+    print("fine")
+    """
+    assert run_in_process(code, options="kind=unified").stdout.split() == ["fine"]
+
+
+@pytest.mark.once
+def test_a_process_without_zero_copy_calls_keeps_torchs_allocator(run_in_process, name):
+    code = f"""
+    import ctypes
+    import torch
+    get = ctypes.CDLL(torch.__path__[0] + "/lib/libc10.so")._ZN3c1015GetCPUAllocatorEv
+    get.restype = ctypes.c_void_p
+    before = get()
+    x = torch.ones(8, device="{name}")
+    x.sort()
+    print(get() == before)
+    """
+    assert run_in_process(code, options="kind=discrete").stdout.split() == ["True"]
+    assert run_in_process(code, options="kind=unified").stdout.split() == ["False"]
+
+
+@pytest.mark.once
+def test_another_allocator_set_later_costs_a_copy_and_nothing_else(run_in_process, name):
+    code = f"""
+    import ctypes
+    import torch
+    c10 = ctypes.CDLL(torch.__path__[0] + "/lib/libc10.so")
+    get, put = c10._ZN3c1015GetCPUAllocatorEv, c10._ZN3c1015SetCPUAllocatorEPNS_9AllocatorEh
+    get.restype = ctypes.c_void_p
+    put.argtypes = [ctypes.c_void_p, ctypes.c_uint8]
+    torchs = get()
+    x = torch.rand(1000, device="{name}")
+    early = torch.sort(x).values
+    on_host = torch.rand(1000)
+    put(torchs, 0)
+    late = torch.sort(x).values
+    assert torch.equal(early.cpu(), late.cpu())
+    assert torch.equal(torch.erfc(x).cpu(), torch.erfc(x.cpu()))
+    del early, late, x, on_host
+    print("fine")
+    """
+    assert run_in_process(code, options="kind=unified").stdout.split() == ["fine"]
