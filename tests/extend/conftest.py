@@ -60,6 +60,7 @@ def on_extdevice(extdevice: Path) -> Callable[..., dict[str, Any]]:
             text=True,
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        assert "Overriding a previously registered kernel" not in done.stderr
         values: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return values
 

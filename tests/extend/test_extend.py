@@ -233,3 +233,42 @@ def test_copy(on_extdevice: Run) -> None:
     assert seen["after"] > seen["counted"]
     assert seen["moved"] == 16
     assert seen["values"] == [0, 1, 2, 3]
+
+
+def test_E21_E22_E23_a_dispatch_stub_gives_three_forms(on_extdevice: Run) -> None:
+    """One stub and abs.out: functional, out= of every layout, in-place; another dtype is refused."""
+    seen = on_extdevice(
+        """
+        x = torch.tensor([[1.0, -2.0, 3.0], [-4.0, 5.0, -6.0]], device="extdevice")
+        values = [abs(x).tolist(), torch.abs(x.t()).tolist(), x[:, ::2].clone().abs_().tolist()]
+        empty, gaps = torch.empty(0, device="extdevice"), torch.zeros(3, 4, device="extdevice")[:, ::2]
+        torch.abs(x, out=empty)
+        torch.abs(x.t(), out=gaps)
+        outs = [empty.tolist(), gaps.tolist(), list(gaps.stride())]
+        calls = ops.stub_calls()
+        try:
+            abs(x.double())
+        except NotImplementedError as error:
+            refused = str(error)
+        report(values=values, outs=outs, calls=calls, after=ops.stub_calls(), refused=refused)
+        """
+    )
+    positive = [[1, 2, 3], [4, 5, 6]]
+    transposed = [[1, 4], [2, 5], [3, 6]]
+    assert seen["values"] == [positive, transposed, [[1, 3], [4, 6]]]
+    assert seen["outs"] == [positive, transposed, [4, 2]]
+    assert seen["calls"] == seen["after"] == 5
+    assert "float32" in seen["refused"]
+
+
+def test_an_operator_of_the_core_is_replaced_without_a_warning(on_extdevice: Run) -> None:
+    """mse_loss is the vendor's; that torch says nothing of overridden kernels is checked on every run."""
+    seen = on_extdevice(
+        """
+        x = torch.ones(4, device="extdevice", requires_grad=True)
+        loss = torch.nn.functional.mse_loss(x, x.detach() * 3)
+        loss.backward()
+        report(loss=loss.item(), grad=x.grad.tolist(), losses=ops.losses_computed())
+        """
+    )
+    assert seen == {"loss": 4.0, "grad": [-1.0] * 4, "losses": 1}

@@ -1,0 +1,141 @@
+"""Convolutions of every kind through the overrideable operators: values and gradients are the CPU's."""
+
+import itertools
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+CONVOLUTIONS = {1: (F.conv1d, F.conv_transpose1d), 2: (F.conv2d, F.conv_transpose2d), 3: (F.conv3d, F.conv_transpose3d)}
+
+
+def close(found, expected):
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-4)
+
+
+def tensors(dims, groups, transposed, bias=True, batch=2, dtype=torch.float32):
+    torch.manual_seed(0)
+    channels, out = 2 * groups, 3 * groups
+    weight = (channels, out // groups) if transposed else (out, channels // groups)
+    shapes = [(batch, channels, *[6, 5, 4][:dims]), (*weight, *[3, 2, 2][:dims])] + [(out,)] * bias
+    return [torch.randn(s, dtype=dtype) for s in shapes]
+
+
+def compare(device, function, inputs, second=True, **options):
+    """Outputs with their strides, first gradients and, of those, second ones."""
+    results = []
+    for on in ("cpu", device):
+        x = [t.detach().to(on).requires_grad_() for t in inputs]
+        output = function(*x, **options)
+        first = torch.autograd.grad(output.sin().sum(), x, create_graph=second)
+        if second:
+            results.append((output, first, torch.autograd.grad(sum(g.square().sum() for g in first), x)))
+        else:
+            results.append((output, first, ()))
+    (expected, *expected_gradients), (found, *gradients) = results
+    assert found.device.type == device.type
+    assert (found.shape, found.dtype, found.stride()) == (expected.shape, expected.dtype, expected.stride())
+    close(found, expected)
+    for a, b in zip(itertools.chain(*gradients), itertools.chain(*expected_gradients), strict=True):
+        close(a, b)
+
+
+@pytest.mark.parametrize("dims", CONVOLUTIONS)
+@pytest.mark.parametrize("transposed", [False, True], ids=["forward", "transposed"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"stride": 2, "padding": 1},
+        {"dilation": 2, "padding": 2},
+        {"groups": 2},
+        {"groups": 3, "stride": 2, "padding": 1},
+        {"bias": False},
+    ],
+    ids=str,
+)
+def test_convolutions(device, dims, transposed, options):
+    options = dict(options)
+    bias = options.pop("bias", True)
+    compare(
+        device, CONVOLUTIONS[dims][transposed], tensors(dims, options.get("groups", 1), transposed, bias), **options
+    )
+
+
+def test_padding_by_name_and_output_padding(device):
+    compare(device, F.conv2d, tensors(2, 1, False), padding="same", dilation=2)
+    compare(device, F.conv1d, tensors(1, 1, False), padding="valid")
+    compare(device, F.conv_transpose2d, tensors(2, 2, True), stride=3, output_padding=(1, 2), groups=2)
+
+
+def test_depthwise_pointwise_and_without_a_batch(device):
+    torch.manual_seed(0)
+    compare(device, F.conv2d, [torch.randn(2, 4, 6, 6), torch.randn(4, 1, 3, 3)], groups=4)
+    compare(device, F.conv2d, [torch.randn(2, 4, 6, 6), torch.randn(8, 4, 1, 1)])
+    compare(device, F.conv2d, [torch.randn(4, 6, 6), torch.randn(8, 4, 3, 3), torch.randn(8)])
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["forward", "transposed"])
+def test_an_empty_batch(device, transposed):
+    compare(device, CONVOLUTIONS[2][transposed], tensors(2, 1, transposed, batch=0), second=False)
+
+
+@pytest.mark.parametrize("format", [torch.channels_last, torch.contiguous_format], ids=str)
+def test_memory_formats(device, format):
+    x, weight, bias = tensors(2, 1, False)
+    compare(device, F.conv2d, [x.contiguous(memory_format=format), weight, bias])
+    compare(device, F.conv2d, [x, weight.contiguous(memory_format=format), bias])
+    compare(device, F.conv2d, [x.transpose(2, 3), weight, bias])
+    x, weight, bias = tensors(3, 1, False)
+    compare(device, F.conv3d, [x.contiguous(memory_format=torch.channels_last_3d), weight, bias])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_dtypes(device, dtype):
+    inputs = tensors(2, 1, False, dtype=torch.float64)
+    found = F.conv2d(*(t.to(dtype).to(device) for t in inputs))
+    expected = F.conv2d(*(t.to(dtype) for t in inputs))
+    assert found.dtype == dtype
+    close(found, expected)
+    if dtype == torch.float64:
+        complex_inputs = [t + 1j * t.flip(0) for t in inputs]
+        close(F.conv2d(*(t.to(device) for t in complex_inputs)), F.conv2d(*complex_inputs))
+
+
+@pytest.mark.parametrize("wanted", list(itertools.product([True, False], repeat=3)), ids=str)
+def test_the_backward_operator_obeys_its_mask(device, wanted):
+    x, weight, bias = tensors(2, 1, False)
+    grad = torch.randn(F.conv2d(x, weight, bias).shape)
+    call = torch.ops.aten.convolution_backward_overrideable
+    shape = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    gradients = call(grad.to(device), x.to(device), weight.to(device), *shape, list(wanted))
+    expected = torch.ops.aten.convolution_backward(grad, x, weight, [3], *shape, list(wanted))
+    for a, b in zip(gradients, expected, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            close(a, b)
+
+
+def test_gradients_of_some_inputs_alone(device):
+    x, weight, bias = (t.to(device) for t in tensors(2, 1, False))
+    weight.requires_grad_()
+    F.conv2d(x, weight, bias).sum().backward()
+    assert (x.grad, bias.grad, weight.grad.shape) == (None, None, weight.shape)
+
+
+def test_gradcheck(device):
+    inputs = [t.to(device).requires_grad_() for t in tensors(2, 1, False, dtype=torch.float64, batch=1)]
+    assert torch.autograd.gradcheck(lambda *t: F.conv2d(*t, padding=1), inputs)
+    small = [t[:, :, :3, :3].detach().requires_grad_() if t.dim() == 4 else t for t in inputs]
+    assert torch.autograd.gradgradcheck(lambda *t: F.conv2d(*t, stride=2), small)
+
+
+def test_a_convolution_is_one_call_of_the_fallback(device):
+    from torch_backplane import fallback
+
+    x, weight, bias = (t.to(device) for t in tensors(2, 1, False))
+    fallback.reset_calls()
+    F.conv2d(x, weight, bias)
+    assert fallback.calls() == {"aten::convolution": 1}
+    with fallback.policy("error"), pytest.raises(NotImplementedError, match="convolution"):
+        F.conv2d(x, weight, bias)

@@ -1,0 +1,192 @@
+"""Indexing in every form, operators whose results' sizes depend on data, linear algebra and Fourier transforms."""
+
+import pytest
+import torch
+
+A = torch.arange(60, dtype=torch.float32).view(3, 4, 5) / 7
+I = torch.tensor([2, 0, 1])  # noqa: E741
+
+READS = {
+    "integer": lambda x, i: x[1],
+    "negative": lambda x, i: x[-1, -2],
+    "slice": lambda x, i: x[1:, ::2, 1:4],
+    "ellipsis": lambda x, i: x[..., 2],
+    "none": lambda x, i: x[:, None, 1],
+    "tensor": lambda x, i: x[i],
+    "tensor of more dimensions": lambda x, i: x[i.view(3, 1), :, i],
+    "pair": lambda x, i: x[i, i],
+    "separated pair": lambda x, i: x[i, :, i],
+    "list": lambda x, i: x[[0, 2], [1, 3]],
+    "host tensor": lambda x, i: x[i.cpu()],
+    "scalar tensor": lambda x, i: x[i[0]],
+    "bool": lambda x, i: x[True],
+    "mask": lambda x, i: x[x > 4],
+    "mask of one dimension": lambda x, i: x[:, i.new_tensor([1, 0, 1, 1], dtype=torch.bool)],
+    "mask and tensor": lambda x, i: x[x[:, 0, 0] > 1, i[:2]],
+    "host mask": lambda x, i: x[(x > 4).cpu()],
+    "uint8 mask of nothing": lambda x, i: x[x > 1000],
+    "empty list": lambda x, i: x[[]],
+    "int32": lambda x, i: x[i.int()],
+    "range": lambda x, i: x[range(2)],
+    "tuple of slices": lambda x, i: x[(slice(None), slice(1, 3))],
+    "take": lambda x, i: x.take(i * 9),
+    "take_along_dim": lambda x, i: x.take_along_dim(i.view(3, 1, 1), 1),
+    "gather": lambda x, i: x.gather(0, i.view(3, 1, 1).expand(3, 4, 5)),
+    "index_select": lambda x, i: x.index_select(1, i),
+    "masked_select": lambda x, i: x.masked_select(x > 4),
+    "where": lambda x, i: torch.where(x > 4),
+    "nonzero": lambda x, i: torch.nonzero(x > 4),
+    "nonzero tuple": lambda x, i: torch.nonzero(x > 4, as_tuple=True),
+    "argwhere": lambda x, i: torch.argwhere(x > 4),
+    "nonzero_static": lambda x, i: torch.nonzero_static(x > 4, size=50),
+    "unique": lambda x, i: torch.unique(x.round(), return_inverse=True, return_counts=True),
+    "unique of a dimension": lambda x, i: torch.unique(x.round() % 2, dim=2, return_inverse=True, return_counts=True),
+    "unique_consecutive": lambda x, i: torch.unique_consecutive(x.round(), return_inverse=True, return_counts=True),
+    "bincount": lambda x, i: torch.bincount(i, minlength=5),
+    "histc": lambda x, i: torch.histc(x, 6),
+    "histogram": lambda x, i: torch.histogram(x, 6),
+    "searchsorted": lambda x, i: torch.searchsorted(x.flatten(), x[1]),
+    "bucketize": lambda x, i: torch.bucketize(x, x[0, 0]),
+    "isin": lambda x, i: torch.isin(i, i[:2]),
+    "repeat_interleave": lambda x, i: x.repeat_interleave(i + 1, 0),
+    "tensor_split by a tensor": lambda x, i: torch.tensor_split(x, i.sort().values, 1),
+    "tensor_split by a host tensor": lambda x, i: torch.tensor_split(x, i.cpu().sort().values, 1),
+    "tensor_split into a tensor": lambda x, i: torch.tensor_split(x, i[0], 1),
+    "combinations": lambda x, i: torch.combinations(i),
+    "cartesian_prod": lambda x, i: torch.cartesian_prod(i, i),
+    "meshgrid": lambda x, i: torch.meshgrid(i, i, indexing="ij"),
+    "mode": lambda x, i: x.round().mode(1),
+    "kthvalue": lambda x, i: x.kthvalue(2, 1),
+    "median": lambda x, i: x.median(1),
+    "quantile": lambda x, i: x.quantile(0.3, 1),
+    "topk": lambda x, i: x.topk(2, 1),
+    "msort": lambda x, i: x.flip(0).msort(),
+    "cov": lambda x, i: torch.cov(x[0]),
+    "cdist": lambda x, i: torch.cdist(x, x.flip(1)),
+    "fft": lambda x, i: torch.fft.fftn(x),
+    "real fft": lambda x, i: torch.fft.irfft2(torch.fft.rfft2(x), s=(4, 5)),
+    "hermitian fft": lambda x, i: torch.fft.hfft(x + 0j),
+    "fftshift": lambda x, i: torch.fft.fftshift(x),
+    "stft": lambda x, i: torch.stft(
+        x.flatten(), 16, window=torch.hann_window(16, device=x.device), return_complex=True
+    ),
+    "inverse": lambda x, i: torch.linalg.inv(_square(x)),
+    "determinant": lambda x, i: torch.linalg.slogdet(_square(x)),
+    "eigenvalues": lambda x, i: torch.linalg.eigvalsh(_square(x) @ _square(x).mT),
+    "singular values": lambda x, i: torch.linalg.svdvals(x),
+    "cholesky": lambda x, i: torch.linalg.cholesky(_square(x) @ _square(x).mT),
+    "qr": lambda x, i: torch.linalg.qr(x)[1].abs(),
+    "solve": lambda x, i: torch.linalg.solve(_square(x), x),
+    "least squares": lambda x, i: torch.linalg.lstsq(_square(x), x).solution,
+    "lu": lambda x, i: torch.lu_unpack(*torch.linalg.lu_factor(_square(x))),
+    "matrix_exp": lambda x, i: torch.matrix_exp(x[:, :, :4] / 9),
+    "pinv": lambda x, i: torch.linalg.pinv(_square(x)),
+    "norms": lambda x, i: (torch.linalg.norm(x), torch.linalg.matrix_norm(x, 2), torch.linalg.cond(_square(x))),
+    "rank": lambda x, i: torch.linalg.matrix_rank(x),
+    "triangular": lambda x, i: torch.linalg.solve_triangular(_square(x).triu(), x, upper=True),
+    "einsum": lambda x, i: torch.einsum("abc,abd->acd", x, x),
+    "chain": lambda x, i: torch.linalg.multi_dot([x[0], x[1].T, x[2]]),
+}
+
+
+def _square(x):
+    return x[:, :, :4] / 5 + 3 * torch.eye(4, device=x.device)
+
+
+def tensors_of(result):
+    return [result] if isinstance(result, torch.Tensor) else [t for part in result for t in tensors_of(part)]
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
+def test_reading_equals_the_cpus(device, read):
+    expected, found = tensors_of(read(A, I)), tensors_of(read(A.to(device), I.to(device)))
+    for a, b in zip(found, expected, strict=True):
+        assert (a.device.type, a.dtype, a.stride()) == (device.type, b.dtype, b.stride())
+        torch.testing.assert_close(a.cpu(), b, rtol=1e-4, atol=1e-4)
+
+
+def _set(index, value):
+    def write(x, i):
+        x[index(x, i)] = value(x, i)
+
+    return write
+
+
+WRITES = {
+    "integer": _set(lambda x, i: 1, lambda x, i: 7),
+    "slice": _set(lambda x, i: (slice(1), slice(None, None, 2)), lambda x, i: x[1:2, ::2].clone()),
+    "ellipsis": _set(lambda x, i: (..., 2), lambda x, i: 5.5),
+    "tensor": _set(lambda x, i: i[:2], lambda x, i: x[0].clone()),
+    "pair": _set(lambda x, i: (i, i), lambda x, i: x[0, :3].clone()),
+    "mask": _set(lambda x, i: x > 4, lambda x, i: 0),
+    "mask with values": _set(lambda x, i: x[:, 0, 0] > 1, lambda x, i: x[:2].clone()),
+    "host mask": _set(lambda x, i: (x > 4).cpu(), lambda x, i: torch.tensor(3.0)),
+    "host scalar": _set(lambda x, i: (0, 0), lambda x, i: torch.tensor(3.0)),
+    "another dtype": _set(lambda x, i: 0, lambda x, i: i[0]),
+    "a host tensor into a slice": _set(lambda x, i: 0, lambda x, i: torch.ones(4, 5)),
+    "computed from itself": _set(lambda x, i: (i, 0), lambda x, i: x[i, 0] * 3),
+    "augmented": lambda x, i: x.__setitem__(0, x[0].__iadd__(2)),
+    "index_put accumulate": lambda x, i: x.index_put_((i * 0, i), x[0, :3].clone(), accumulate=True),
+    "index_add": lambda x, i: x.index_add_(0, i, x.clone(), alpha=2),
+    "index_copy": lambda x, i: x.index_copy_(0, i, x.clone()),
+    "index_fill": lambda x, i: x.index_fill_(1, i, 9),
+    "scatter": lambda x, i: x.scatter_(0, i.view(3, 1, 1), 9.0),
+    "scatter_add": lambda x, i: x.scatter_add_(0, i.view(3, 1, 1).expand(3, 4, 5), x.clone()),
+    "scatter_reduce": lambda x, i: x.scatter_reduce_(0, i.view(3, 1, 1).expand(3, 4, 5), x.clone(), "amax"),
+    "masked_fill": lambda x, i: x.masked_fill_(x > 4, -1),
+    "masked_scatter": lambda x, i: x.masked_scatter_(x > 4, x.flip(0)),
+    "put": lambda x, i: x.put_(i, x[0, 0, :3].clone()),
+    "fill_diagonal": lambda x, i: x[:, :, 0].fill_diagonal_(4),
+    "diagonal": lambda x, i: x.diagonal(0, 0, 1).copy_(x.new_ones(5, 3)),
+    "delete by roll": lambda x, i: x.copy_(x.roll(1, 2)),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+def test_writing_equals_the_cpus(device, write):
+    expected, found = A.clone(), A.to(device)
+    write(expected, I)
+    write(found, I.to(device))
+    torch.testing.assert_close(found.cpu(), expected)
+
+
+def test_gradients_through_indices(device):
+    for read in ("tensor", "pair", "mask", "gather", "take", "index_select", "slice", "tensor_split by a tensor"):
+        gradients = []
+        for on in ("cpu", device):
+            x = A.to(on).detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(sum(t.square().sum() for t in tensors_of(READS[read](x, I.to(on)))), x)
+            gradients.append(gradient.cpu())
+        torch.testing.assert_close(*gradients)
+
+
+def test_tensor_split_refuses_what_torch_refuses(device):
+    x = A.to(device)
+    with pytest.raises(RuntimeError, match="dtype of long, but got Float"):
+        torch.tensor_split(x, x[0, 0])
+    with pytest.raises(RuntimeError, match="zero-dimensional or one-dimensional tensor, but got a tensor with 2 dims"):
+        torch.tensor_split(x, I.to(device).view(3, 1))
+    with torch.inference_mode():
+        assert [len(t) for t in torch.tensor_split(x, I.to(device)[2])] == [3]
+
+
+def test_items_and_conversions(device):
+    x = A.to(device)
+    assert (x[0, 0, 1].item(), float(x[0, 0, 1]), int(x[2, 0, 0]), bool(x[0, 0, 0])) == (
+        *[pytest.approx(1 / 7)] * 2,
+        int(A[2, 0, 0]),
+        False,
+    )
+    assert x.tolist() == A.tolist()
+    assert len(x) == 3
+    assert [t.shape for t in x] == [(4, 5)] * 3
+    assert (x.cpu().numpy() == A.numpy()).all()
+    assert 2.0 in x.round()
+    with pytest.raises(TypeError, match=r"can't convert .* device type tensor to numpy"):
+        x.numpy()
+    torch.testing.assert_close(x, x.clone())
+    torch.testing.assert_close(x, A, check_device=False)
+    with pytest.raises(AssertionError, match="device"):
+        torch.testing.assert_close(x, A)
+    with pytest.raises(AssertionError, match="not close"):
+        torch.testing.assert_close(x, x + 1)
