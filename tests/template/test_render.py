@@ -8,6 +8,8 @@ import pytest
 import tomllib
 from projects import LONG, ROOT, SHORT, every_choice, files, new, questions, run
 
+from torch_backplane.conformance.expected import Expected
+
 CHOICES = list(every_choice())
 
 
@@ -100,11 +102,31 @@ def test_choices_decide_which_files_there_are(rendered, choice):
     assert [name for name, word in words.items() if word in text] == [choice["license"]]
 
 
+def test_conformance_is_a_chore_and_a_job(rendered):
+    """The list of expected failures is read and empty; CI runs every shard; the extra that it needs is asked for."""
+    project = rendered({**LONG, "ci": "github"})
+    assert Expected.read(project / "conformance.toml").entries == ()
+    assert "[[expected]]" in (project / "conformance.toml").read_text()
+    assert "\ntorch-backplane[conformance]\n" in (project / "requirements-dev.txt").read_text()
+    workflow = (project / ".github" / "workflows" / "ci.yml").read_text()
+    shards = re.search(r"shard: \[(.*)\]", workflow).group(1).split(", ")
+    assert shards == [str(i + 1) for i in range(len(shards))]
+    (command,) = re.findall(r"run: make conformance (.*)", workflow)
+    assert f"--shard ${{{{ matrix.shard }}}}/{len(shards)}" in command
+    said = run("make", "-n", "conformance", "ARGS=--shard 2/4", cwd=project)
+    assert (
+        "torch_backplane.cli conformance --json build/conformance.json --html build/conformance.html --shard 2/4"
+        in said
+    )
+
+
 def test_it_is_read_in_ten_minutes(rendered):
-    """A vendor should know all of it: about 600 lines beside the licence, and no file long."""
+    """A vendor should know all of it: about 600 lines beside the licence and the example kernels, and no file long."""
     lengths = {name: content.count(b"\n") for name, (content, _) in files(rendered({})).items() if name != "LICENSE"}
+    kernels = {name: lengths.pop(name) for name in list(lengths) if name.startswith("backend/kernels/")}
     assert sum(lengths.values()) < 800
     assert max(lengths.values()) < 200, max(lengths, key=lengths.__getitem__)
+    assert max(kernels.values()) < 330, max(kernels, key=kernels.__getitem__)  # one family of operators each
 
 
 @pytest.mark.parametrize("choice", [CHOICES[0], CHOICES[-1]], ids=slug)

@@ -1,0 +1,381 @@
+"""The elementwise kernels of the generated project: equal to the CPU's in every form, and what ran."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from torch_backplane import fallback
+
+HALF = [torch.float16, torch.bfloat16]
+FLOATS = [torch.float32, torch.float64, *HALF]
+INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
+REAL = [*FLOATS, *INTEGERS, torch.bool]
+
+# Kernel's name -> what calls it.
+UNARY = {
+    "neg": torch.neg,
+    "abs.out": torch.abs,
+    "exp": torch.exp,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "reciprocal": torch.reciprocal,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "relu": torch.relu,
+    "pow.Tensor_Scalar": lambda x: x**2.5,
+}
+BINARY = {
+    "sub.Tensor": lambda x, y: torch.sub(x, y, alpha=2),
+    "mul.Tensor": torch.mul,
+    "div.Tensor": torch.div,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "pow.Tensor_Tensor": lambda x, y: torch.pow(x, y * y),
+    "eq.Tensor": torch.eq,
+    "ne.Tensor": torch.ne,
+    "lt.Tensor": torch.lt,
+    "le.Tensor": torch.le,
+    "gt.Tensor": torch.gt,
+    "ge.Tensor": torch.ge,
+    "where.self": lambda x, y: torch.where(x > y, x, y),
+}
+BACKWARD = {
+    "sigmoid_backward": torch.sigmoid,
+    "tanh_backward": torch.tanh,
+    "threshold_backward": torch.relu,
+    "silu_backward": functional.silu,
+    "gelu_backward": functional.gelu,
+}
+
+
+def values(dtype, *shape, seed=0):
+    """Positive and negative numbers, small enough that no integer overflows."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(shape, generator=generator) * 8 - 4
+    return (x > 0) if dtype == torch.bool else x.abs().to(dtype) if dtype == torch.uint8 else x.to(dtype)
+
+
+def strided(dtype):
+    """Tensors of every kind of strides."""
+    x = values(dtype, 7, 40)
+    return {
+        "contiguous": x,
+        "transposed": values(dtype, 40, 7).t(),
+        "steps": values(dtype, 14, 80)[::2, 1::2],
+        "one column": x[:, 3:4],
+        "expanded": x[:1].expand(7, 40),
+        "channels last": values(dtype, 2, 3, 4, 5).to(memory_format=torch.channels_last),
+        "long": values(dtype, 1000),
+        "empty": x[:0],
+        "0-dim": x[1, 2],
+    }
+
+
+def placed(x, device):
+    """On the device with the same strides: a copy would make some dense."""
+    whole = x.as_strided((x.untyped_storage().nbytes() // x.itemsize,), (1,), 0)
+    return whole.to(device).as_strided(x.size(), x.stride(), x.storage_offset())
+
+
+def same(result, expected):
+    assert (result.dtype, result.shape, result.stride()) == (expected.dtype, expected.shape, expected.stride())
+    tolerance = {"atol": 5e-4, "rtol": 2e-3} if expected.dtype == torch.float16 else {}
+    torch.testing.assert_close(result.cpu(), expected, equal_nan=True, **tolerance)
+
+
+def refused_by_the_cpu(call):
+    try:
+        call()
+    except (RuntimeError, NotImplementedError):
+        return True
+    return False
+
+
+@pytest.fixture
+def ran(kernel_calls):
+    """``ran(name, call)``: the result of a call, after a check that this kernel ran in it and the fallback did not."""
+
+    def run(name, call):
+        before, fell = kernel_calls(name), sum(fallback.calls().values())
+        result = call()
+        assert kernel_calls(name) > before
+        assert sum(fallback.calls().values()) == fell
+        return result
+
+    return run
+
+
+@pytest.mark.requires("host_exec")
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", UNARY)
+def test_E47_unary(device, ran, name, dtype):
+    for x in strided(dtype).values():
+        y = placed(x, device)
+        same(ran(name, lambda y=y: UNARY[name](y)), UNARY[name](x))
+
+
+@pytest.mark.requires("host_exec")
+@pytest.mark.parametrize("layout", strided(torch.float32))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32], ids=str)
+def test_E47_strides(device, ran, layout, dtype):
+    x = strided(dtype)[layout]
+    y = placed(x, device)
+    assert y.stride() == x.stride()
+    for name in ("neg", "abs.out"):
+        same(ran(name, lambda name=name: UNARY[name](y)), UNARY[name](x))
+    for name in ("mul.Tensor", "maximum", "lt.Tensor", "where.self"):
+        same(ran(name, lambda name=name: BINARY[name](y, y)), BINARY[name](x, x))
+
+
+@pytest.mark.requires("host_exec")
+@pytest.mark.parametrize("dtype", REAL, ids=str)
+@pytest.mark.parametrize("name", BINARY)
+def test_E47_binary_broadcasts(device, ran, name, dtype):
+    x, y = values(dtype, 7, 40), values(dtype, 7, 40, seed=1)
+    f = BINARY[name]
+    if refused_by_the_cpu(lambda: f(x, y)):
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            f(x.to(device), y.to(device))
+        return
+    pairs = [(x, y), (x[:, :1], y), (x, y[0]), (x[2:3, 1:2], y), (x[1, 1], y), (x, y[1, 1]), (x[:0], y[:0])]
+    if name != "pow.Tensor_Tensor" or dtype.is_floating_point:
+        pairs.append((values(dtype, 300), values(dtype, 300, seed=2)))
+    for a, b in pairs:
+        same(ran(name, lambda a=a, b=b: f(a.to(device), b.to(device))), f(a, b))
+
+
+@pytest.mark.requires("host_exec")
+@pytest.mark.parametrize(
+    "other", [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int16, torch.bool], ids=str
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.uint8, torch.bool], ids=str)
+def test_E47_types_are_promoted(device, ran, dtype, other):
+    x, y = values(dtype, 3, 40), values(other, 3, 40, seed=1)
+    for name in ("mul.Tensor", "maximum", "ge.Tensor", "where.self"):
+        f = BINARY[name]
+        for a, b in ((x, y), (x, y[0, 0]), (x[0, 0], y), (x, y[:, :1])):
+            same(ran(name, lambda f=f, a=a, b=b: f(a.to(device), b.to(device))), f(a, b))
+
+
+@pytest.mark.requires("host_exec")
+@pytest.mark.parametrize("dtype", REAL, ids=str)
+def test_E47_scalars(device, ran, dtype):
+    x = values(dtype, 3, 40)
+    calls = {
+        "mul.Tensor": [lambda t: t * 2, lambda t: t * 1.5, lambda t: 0.1 * t, lambda t: t * torch.tensor(3)],
+        "div.Tensor": [lambda t: t / 3],
+        "sub.Tensor": [lambda t: 2 - t, lambda t: t - 1],
+        "rsub.Tensor": [lambda t: torch.rsub(t, t[1])],
+        "gt.Scalar": [lambda t: t > 1, lambda t: t > 0.5],
+        "eq.Scalar": [lambda t: t == 1],
+        "where.self": [lambda t: torch.where(t > 0, t, 0)],
+    }
+    for name, functions in calls.items():
+        for f in functions:
+            if not refused_by_the_cpu(lambda f=f: f(x)):
+                same(ran(name, lambda f=f: f(x.to(device))), f(x))
+
+
+@pytest.mark.requires("host_exec")
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", BACKWARD)
+def test_E47_gradients(device, ran, name, dtype):
+    x, grad = values(dtype, 7, 40), values(dtype, 7, 40, seed=1)
+
+    def gradient(where):
+        leaf = x.to(where).detach().requires_grad_()
+        BACKWARD[name](leaf).backward(grad.to(where))
+        return leaf.grad
+
+    same(ran(name, lambda: gradient(device)), gradient("cpu"))
+
+
+def test_gelu_by_tanh(device):
+    x = values(torch.float32, 500).requires_grad_()
+    y = x.detach().to(device).requires_grad_()
+    for t in (x, y):
+        functional.gelu(t, approximate="tanh").sum().backward()
+    same(functional.gelu(y.detach(), approximate="tanh"), functional.gelu(x.detach(), approximate="tanh"))
+    same(y.grad, x.grad)
+
+
+def test_values_at_the_ends_of_the_range(device):
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([0.0, -0.0, inf, -inf, nan, 1e-40, -1e-40, 88.7, 89.0, -87.5, -103.0, -104.5, 3e38, 1e-30] * 5)
+    for dtype in (torch.float32, torch.float64):
+        a = x.to(dtype)
+        for name in ("exp", "log", "sqrt", "rsqrt", "reciprocal", "sigmoid", "tanh", "relu", "abs.out", "neg"):
+            same(UNARY[name](a.to(device)), UNARY[name](a))
+        for name in ("maximum", "minimum", "eq.Tensor", "lt.Tensor", "div.Tensor"):
+            same(BINARY[name](a.to(device), a.flip(0).to(device)), BINARY[name](a, a.flip(0)))
+
+
+def test_the_accuracy_of_the_vector_functions(device):
+    """Within 2 units in the last place of the truth, over the whole range."""
+    x = torch.cat([torch.linspace(-100, 88, 20001), torch.logspace(-30, 30, 20001), -torch.logspace(-30, 1, 5001)])
+    for f in (torch.exp, torch.log, torch.tanh, torch.sigmoid):
+        arguments = x[x > 0] if f is torch.log else x[x > -87]  # beyond it, e^-x and so sigmoid overflow, as on the CPU
+        truth = f(arguments.double())
+        found = f(arguments.to(device)).cpu().double()
+        unit = torch.clamp(truth.abs(), min=torch.finfo(torch.float32).tiny) * torch.finfo(torch.float32).eps
+        fine = truth.abs() < torch.finfo(torch.float32).max
+        assert ((found - truth).abs() / unit)[fine].max() < 2, f.__name__
+
+
+@pytest.mark.parametrize("mode", [None, "floor", "trunc"])
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int64, torch.uint8], ids=str)
+def test_division_is_rounded_as_the_cpu_rounds(device, mode, dtype):
+    x = values(dtype, 40)
+    for y in (values(dtype, 40, seed=1) * 2 + 1, torch.tensor([0.1, -0.1, 1, 3] * 10).to(dtype).clamp(min=1)):
+        same(torch.div(x.to(device), y.to(device), rounding_mode=mode), torch.div(x, y, rounding_mode=mode))
+    same(torch.div(x.to(device), 3, rounding_mode=mode), torch.div(x, 3, rounding_mode=mode))
+
+
+def test_division_by_zero(device):
+    for mode in (None, "floor", "trunc"):
+        x, zero = torch.tensor([1.0, -1.0, 0.0]), torch.zeros(3)
+        same(torch.div(x.to(device), zero.to(device), rounding_mode=mode), torch.div(x, zero, rounding_mode=mode))
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        torch.ones(2, dtype=torch.int64, device=device) // torch.zeros(2, dtype=torch.int64, device=device)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool], ids=str)
+def test_bits_and_logic(device, dtype):
+    x, y = values(dtype, 5, 9), values(dtype, 5, 9, seed=1)
+    a, b = x.to(device), y.to(device)
+    for f in (torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor):
+        same(f(a, b), f(x, y))
+    same(~a, ~x)
+    same(torch.logical_not(a), torch.logical_not(x))
+    same(torch.logical_not(a, out=torch.empty(0, device=device)), torch.logical_not(x, out=torch.empty(0)))
+
+
+@pytest.mark.requires("host_exec")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_E47_out_is_resized_or_keeps_its_strides(device, ran, dtype):
+    x = values(dtype, 3, 40).abs() + 1
+    y = x.to(device)
+    for name, f in (
+        ("exp", torch.exp),
+        ("mul.Tensor", lambda t, out: torch.mul(t, t, out=out)),
+        ("abs.out", torch.abs),
+    ):
+        fresh = torch.empty(0, dtype=dtype, device=device)
+        assert ran(name, lambda f=f, fresh=fresh: f(y, out=fresh)) is fresh
+        same(fresh, f(x, out=torch.empty(0, dtype=dtype)))
+        outs = [torch.zeros(40, 6, dtype=dtype).t()[1:4], torch.zeros(40, 6, dtype=dtype).to(device).t()[1:4]]
+        f(x, out=outs[0])
+        ran(name, lambda f=f, out=outs[1]: f(y, out=out))
+        assert outs[1].stride() == (1, 6)
+        assert torch.equal(outs[1]._base.cpu().isnan(), outs[0]._base.isnan())
+        torch.testing.assert_close(outs[1]._base.cpu(), outs[0]._base)
+        with pytest.warns(UserWarning, match="output with one or more elements was resized"):
+            f(y, out=torch.ones(2, dtype=dtype, device=device))
+    wide = torch.zeros(3, 40, dtype=torch.float64, device=device)
+    same(torch.mul(y, y, out=wide), torch.mul(x, x, out=torch.zeros(3, 40, dtype=torch.float64)))
+
+
+@pytest.mark.requires("host_exec")
+def test_E47_in_place(device, ran):
+    x = values(torch.float32, 3, 40).abs() + 1
+    y = x.to(device)
+    steps = {
+        "sqrt": lambda t: t.sqrt_(),
+        "mul.Tensor": lambda t: t.mul_(t),
+        "sub.Tensor": lambda t: t.sub_(3, alpha=2),
+        "relu_": lambda t: t.relu_(),
+        "gt.Scalar": lambda t: t.gt_(1),
+        "tanh": lambda t: t[:, ::2].tanh_(),
+        "add.Tensor": lambda t: t.add_(t.clone()[0]),
+    }
+    for name, step in steps.items():
+        assert step(y[:]).data_ptr() == ran(name, lambda step=step: step(y)).data_ptr()
+        step(step(x))
+        torch.testing.assert_close(y.cpu(), x)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda d: torch.ones(2, device=d) * torch.ones(3, device=d),
+        lambda d: torch.ones(2, device=d).mul_(torch.ones(2, 2, device=d)),
+        lambda d: torch.ones(2, dtype=torch.int32, device=d).exp_(),
+        lambda d: torch.ones(2, dtype=torch.int32, device=d).div_(2),
+        lambda d: torch.exp(torch.ones(2, device=d), out=torch.ones(2, dtype=torch.int32, device=d)),
+        lambda d: torch.ones(2, dtype=torch.bool, device=d) - torch.ones(2, dtype=torch.bool, device=d),
+        lambda d: -torch.ones(2, dtype=torch.bool, device=d),
+        lambda d: torch.relu(torch.ones(2, dtype=torch.bool, device=d)),
+        lambda d: torch.ones(2, dtype=torch.int64, device=d) ** -1,
+        lambda d: (lambda x: x[1:].mul_(x[:-1]))(torch.ones(5, device=d)),
+        lambda d: (lambda x: torch.exp(x[1:], out=x[:-1]))(torch.ones(5, device=d)),
+        lambda d: torch.ones(1, device=d).expand(3).sigmoid_(),
+        lambda d: torch.where(torch.ones(2, device=d), torch.ones(2, device=d), 1.0),
+        lambda d: functional.gelu(torch.ones(2, device=d), approximate="other"),
+        lambda d: functional.gelu(torch.ones(2, dtype=torch.int64, device=d)),
+    ],
+)
+def test_errors_are_the_cpus(device, bad):
+    with pytest.raises((RuntimeError, NotImplementedError)) as expected:
+        bad("cpu")
+    with pytest.raises((RuntimeError, NotImplementedError)) as found:
+        bad(device)
+    assert str(found.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+
+def test_mixed_devices_are_refused(device):
+    x = torch.ones(2, device=device)
+    for call in (
+        lambda: x * torch.ones(2),
+        lambda: torch.where(x > 0, x, torch.ones(2)),
+        lambda: torch.abs(x, out=torch.ones(2)),
+    ):
+        with pytest.raises(RuntimeError, match="to be on the same device"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("exp", lambda one: one(torch.complex64).exp()),
+        ("mul.Tensor", lambda one: one(torch.complex64) * 2),
+        ("mul.Tensor", lambda one: torch.mul(one(torch.float32), 2, out=one(torch.complex64))),
+        ("abs.out", lambda one: one(torch.complex64).abs()),
+        ("where.self", lambda one: torch.where(one(torch.bool), one(torch.complex64), 1)),
+        ("div.Tensor_mode", lambda one: one(torch.int32) // 2),
+        ("div.Tensor_mode", lambda one: one(torch.bfloat16).div(2, rounding_mode="trunc")),
+        ("eq.Tensor", lambda one: one(torch.complex128) == one(torch.float32)),
+    ],
+)
+def test_E23_what_a_kernel_does_not_take_goes_to_the_fallback(device, kernel_calls, name, call):
+    before, fell = kernel_calls(name), sum(fallback.calls().values())
+    result = call(lambda dtype: torch.ones(3, dtype=dtype, device=device))
+    assert kernel_calls(name) == before
+    assert sum(fallback.calls().values()) > fell
+    assert torch.equal(result.cpu(), call(lambda dtype: torch.ones(3, dtype=dtype)))
+
+
+@pytest.mark.requires("host_exec")
+def test_E23_more_dimensions_than_are_walked_go_to_the_fallback(device, kernel_calls):
+    """No two of these dimensions can be merged into one."""
+    for dims, runs in ((12, 1), (13, 0)):
+        x = (torch.arange(3**dims) % 100).to(torch.int8).as_strided([2] * dims, [3**k for k in range(dims)])
+        y = placed(x, device)
+        before = kernel_calls("neg")
+        found = -y
+        assert kernel_calls("neg") - before == runs
+        assert torch.equal(found.cpu(), -x)
+
+
+@pytest.mark.requires("host_exec")
+def test_kernels_are_queued(device, device_module):
+    """On a stream of its own, in order, and the memory of a tensor that is gone is not reused too early."""
+    stream = device_module.Stream()
+    with device_module.stream(stream):
+        x = torch.zeros(1 << 16, device=device)
+        for i in range(50):
+            x = (x + torch.full((1 << 16,), float(i), device=device)) * 1.0
+    stream.synchronize()
+    assert x[0].item() == x[-1].item() == sum(range(50))

@@ -1,0 +1,295 @@
+// backend/kernels/indexing.cpp: index_select and gather, for every dtype; their backwards index_add, scatter_add and
+// embedding_dense_backward, for float32, float64, bfloat16, float16 and int64 (as on the CPU, each addition is rounded). torch makes
+// embedding of index_select. Indices are int32 or int64, where the operator allows both. Other calls, wrong shapes among them, are left to
+// the CPU fallback. For indices out of range see Note [Wrong indices] in indices.h.
+#include <ATen/ops/gather_meta.h>
+#include <ATen/ops/index_add_meta.h>
+#include <ATen/ops/scatter_add_meta.h>
+#include <backplane/structured.h>
+#include <c10/util/accumulate.h>
+
+#include <cstring>
+
+#include "indices.h"
+#include "vectors.h"
+
+namespace {
+
+using backplane::const_device_ptr;
+using backplane::device_ptr;
+using backplane::DeviceMemory;
+using backplane::DevicePtr;
+using Added = backplane::Dtypes<float, double, at::BFloat16, at::Half, int64_t>;
+using Indices = backplane::Dtypes<int64_t, int32_t>;
+// Elements that are only moved, by their size in bytes.
+struct Bytes16 {
+  char bytes[16];
+};
+
+template <typename Function>
+void dispatch_size(size_t bytes, const Function& function) {
+  switch (bytes) {
+    case 1:
+      return function(uint8_t());
+    case 2:
+      return function(uint16_t());
+    case 4:
+      return function(uint32_t());
+    case 8:
+      return function(uint64_t());
+    default:
+      return function(Bytes16());
+  }
+}
+
+uint64_t address(const at::Tensor& tensor) { return reinterpret_cast<uint64_t>(tensor.const_data_ptr()); }
+
+// A list of indices as a kernel reads it.
+struct IndexList {
+  explicit IndexList(const at::Tensor& index)
+      : address(::address(index)), stride(index.dim() == 0 ? 1 : index.stride(0)), is_long(index.scalar_type() == c10::kLong) {}
+
+  // at(i): the i-th index.
+  auto map(const DeviceMemory& memory) const {
+    return [data = memory.at(address), stride = stride, is_long = is_long](int64_t i) -> int64_t {
+      return is_long ? static_cast<const int64_t*>(data)[i * stride] : static_cast<const int32_t*>(data)[i * stride];
+    };
+  }
+
+  uint64_t address;
+  int64_t stride;
+  bool is_long;
+};
+
+int64_t wrap(int64_t dim, int64_t dims) { return dim < 0 ? dim + dims : dim; }
+
+// A contiguous tensor as [outer, size, inner] along a dimension.
+struct Blocks {
+  Blocks(at::IntArrayRef sizes, int64_t dim)
+      : outer(c10::multiply_integers(sizes.begin(), sizes.begin() + dim)),
+        size(sizes.empty() ? 1 : sizes[dim]),
+        inner(sizes.empty() ? 1 : c10::multiply_integers(sizes.begin() + dim + 1, sizes.end())) {}
+  int64_t outer;
+  int64_t size;
+  int64_t inner;
+};
+
+bool takes_index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  return self.dim() > 0 && dim >= -self.dim() && dim < self.dim() && index.dim() <= 1 && Indices::has(index.scalar_type()) &&
+         !self.is_quantized();
+}
+
+c10::SmallVector<int64_t, 5> selected_sizes(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  c10::SmallVector<int64_t, 5> sizes(self.sizes().begin(), self.sizes().end());
+  sizes[wrap(dim, self.dim())] = index.numel();
+  return sizes;
+}
+
+// out[:, i, :] = self[:, index[i], :]; out is contiguous.
+void select_rows(const at::Tensor& given, int64_t dim, const at::Tensor& index, const at::Tensor& out) {
+  if (out.numel() == 0) return;
+  const at::Tensor self = given.contiguous();
+  indices::Check check(dim, self.size(dim));
+  backplane::launch(self.device().index(),
+                    [from = Blocks(self.sizes(), dim), list = IndexList(index), count = index.numel(), check, bytes = self.itemsize(),
+                     pself = address(self), pout = address(out)](const DeviceMemory& memory) {
+                      const auto at = list.map(memory);
+                      const size_t row = from.inner * bytes;
+                      const char* source = static_cast<const char*>(memory.at(pself));
+                      char* to = static_cast<char*>(memory.at(pout));
+                      for (int64_t outer = 0; outer < from.outer; ++outer, source += from.size * row) {
+                        for (int64_t i = 0; i < count; ++i, to += row) {
+                          const int64_t index = at(i);
+                          if (!check(index)) return;
+                          std::memcpy(to, source + index * row, row);
+                        }
+                      }
+                    });
+  check.raise();
+}
+
+struct IndexSelect {
+  static bool takes(const at::Tensor& self, int64_t dim, const at::Tensor& index) { return takes_index_select(self, dim, index); }
+  static at::Tensor run(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+    at::Tensor out = backplane::empty(selected_sizes(self, dim, index), self.scalar_type(), self.device().index());
+    select_rows(self, wrap(dim, self.dim()), index, out);
+    return out;
+  }
+};
+
+// The elements of `index`, of a source or output of its shape, and of self but for `dim`, row by row of the last dimension.
+struct Lattice {
+  struct Offsets {
+    int64_t self, index, source;
+  };
+
+  Lattice(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& source)
+      : sizes(index.sizes().begin(), index.sizes().end()), step(self.dim() == 0 ? 1 : self.stride(dim)) {
+    for (int64_t d = 0; d < index.dim(); ++d) strides.push_back({d == dim ? 0 : self.stride(d), index.stride(d), source.stride(d)});
+    if (sizes.empty()) {
+      sizes.push_back(1);
+      strides.push_back({0, 0, 0});
+    }
+  }
+
+  // Calls row(where it begins) until one returns false.
+  template <typename Row>
+  void each_row(const Row& row) const {
+    c10::SmallVector<int64_t, 5> position(sizes.size(), 0);
+    Offsets at{0, 0, 0};
+    while (row(at)) {
+      auto d = static_cast<int64_t>(sizes.size()) - 2;
+      for (; d >= 0; --d) {
+        const bool carries = ++position[d] == sizes[d];
+        const int64_t steps = carries ? 1 - sizes[d] : 1;
+        at.self += steps * strides[d].self;
+        at.index += steps * strides[d].index;
+        at.source += steps * strides[d].source;
+        if (!carries) break;
+        position[d] = 0;
+      }
+      if (d < 0) return;
+    }
+  }
+
+  // Calls element(self's, source's) for every element, with self's at the index along dim.
+  template <typename Self, typename Source, typename Element>
+  void each(Self* self, const int64_t* index, Source* source, const indices::Check& check, const Element& element) const {
+    const int64_t count = sizes.back();
+    const Offsets by = strides.back();
+    each_row([&, step = step, size = check.size()](const Offsets& at) {
+      for (int64_t k = 0; k < count; ++k) {
+        const int64_t i = index[at.index + k * by.index];
+        if (C10_UNLIKELY(i < 0 || i >= size)) return check(i);
+        element(self[at.self + k * by.self + i * step], source[at.source + k * by.source]);
+      }
+      return true;
+    });
+  }
+
+  c10::SmallVector<int64_t, 5> sizes;
+  c10::SmallVector<Offsets, 5> strides;
+  int64_t step;  // of self along dim
+};
+
+struct Gather {
+  static bool takes(const at::impl::MetaBase&, const at::Tensor& self, int64_t, const at::Tensor& index, bool) {
+    return self.dim() == index.dim() && index.scalar_type() == c10::kLong;
+  }
+  static void run(const at::impl::MetaBase&, const at::Tensor& self, int64_t dim, const at::Tensor& index, bool, const at::Tensor& out) {
+    if (out.numel() == 0) return;
+    dim = wrap(dim, self.dim());
+    indices::Check check(dim, self.dim() == 0 ? 1 : self.size(dim));
+    dispatch_size(self.itemsize(), [&](auto element) {
+      using T = decltype(element);
+      backplane::launch(self.device().index(),
+                        [lattice = Lattice(self, dim, index, out), check, pself = DevicePtr<const T>{address(self)},
+                         pindex = const_device_ptr<int64_t>(index), pout = DevicePtr<T>{address(out)}](const DeviceMemory& memory) {
+                          lattice.each(memory(pself), memory(pindex), memory(pout), check, [](const T& from, T& to) { to = from; });
+                        });
+    });
+    check.raise_with_index();
+  }
+};
+
+struct ScatterAdd {
+  using Takes = Added;
+  static bool takes(const at::impl::MetaBase&, const at::Tensor& self, int64_t, const at::Tensor& index, const at::Tensor& src) {
+    return self.dim() == index.dim() && src.dim() == index.dim() && index.scalar_type() == c10::kLong &&
+           src.scalar_type() == self.scalar_type();
+  }
+  static void run(const at::impl::MetaBase&, const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& src,
+                  const at::Tensor& out) {
+    if (!out.is_same(self)) out.copy_(self);
+    if (index.numel() == 0) return;
+    dim = wrap(dim, self.dim());
+    indices::Check check(dim, self.dim() == 0 ? 1 : self.size(dim));
+    Added::dispatch(self.scalar_type(), [&](auto zero) {
+      using T = decltype(zero);
+      backplane::launch(self.device().index(),
+                        [lattice = Lattice(out, dim, index, src), check, pout = device_ptr<T>(out),
+                         pindex = const_device_ptr<int64_t>(index), psrc = const_device_ptr<T>(src)](const DeviceMemory& memory) {
+                          lattice.each(memory(pout), memory(pindex), memory(psrc), check, [](T& to, const T& from) { to += from; });
+                        });
+    });
+    check.raise_with_index();
+  }
+};
+
+template <typename T>
+VECTOR_VERSIONS void add_row(int64_t count, T alpha, const T* from, T* to) {
+  vectors::each(count, [=](int64_t i) { to[i] += alpha * from[i]; });
+}
+
+// to[:, index[i], :] += alpha * source[:, i, :], both contiguous; rows of index `skip` are left out.
+template <typename T>
+void launch_add_rows(const at::Tensor& to, int64_t dim, const at::Tensor& index, const at::Tensor& source, T alpha, int64_t skip) {
+  indices::Check check(dim, to.dim() == 0 ? 1 : to.size(dim));
+  backplane::launch(to.device().index(),
+                    [blocks = Blocks(to.sizes(), dim), list = IndexList(index), count = index.numel(), alpha, skip, check,
+                     pto = device_ptr<T>(to), psource = const_device_ptr<T>(source)](const DeviceMemory& memory) {
+                      const auto at = list.map(memory);
+                      T* to = memory(pto);
+                      const T* source = memory(psource);
+                      for (int64_t outer = 0; outer < blocks.outer; ++outer, to += blocks.size * blocks.inner) {
+                        for (int64_t i = 0; i < count; ++i, source += blocks.inner) {
+                          const int64_t index = at(i);
+                          if (index == skip) continue;
+                          if (!check(index)) return;
+                          T* const row = to + index * blocks.inner;
+                          for (int64_t k = 0; k < blocks.inner; ++k) row[k] += alpha * source[k];
+                        }
+                      }
+                    });
+  to.dim() > 1 ? check.raise_with_index() : check.raise();
+}
+
+constexpr int64_t kSkipNone = std::numeric_limits<int64_t>::min();
+
+struct IndexAdd {
+  using Takes = Added;
+  using Precomputed = at::meta::structured_index_add::meta_return_ty;
+  static bool takes(const at::impl::MetaBase&, const at::Tensor& self, int64_t, const at::Tensor& index, const at::Tensor& source,
+                    const at::Scalar&, const Precomputed&) {
+    return self.dim() > 0 && source.dim() == self.dim() && source.scalar_type() == self.scalar_type() && Indices::has(index.scalar_type());
+  }
+  static void run(const at::impl::MetaBase&, const at::Tensor& self, int64_t, const at::Tensor& index, const at::Tensor& source,
+                  const at::Scalar& alpha, const Precomputed& precomputed, const at::Tensor& out) {
+    const at::Tensor to = out.is_contiguous() ? out : backplane::empty(out.sizes(), out.scalar_type(), out.device().index());
+    if (!to.is_same(self)) to.copy_(self);
+    if (source.numel() > 0) {
+      Added::dispatch(self.scalar_type(), [&](auto zero) {
+        launch_add_rows(to, precomputed.dim, index, source.contiguous(), alpha.to<decltype(zero)>(), kSkipNone);
+      });
+    }
+    if (!to.is_same(out)) out.copy_(to);
+  }
+};
+
+struct EmbeddingDenseBackward {
+  using Takes = backplane::Floats;
+  static bool takes(const at::Tensor& grad, const at::Tensor& index, int64_t, int64_t, bool scale_grad_by_freq) {
+    return !scale_grad_by_freq && Indices::has(index.scalar_type()) && grad.dim() == index.dim() + 1 &&
+           grad.sizes().slice(0, index.dim()) == index.sizes();
+  }
+  static at::Tensor run(const at::Tensor& grad, const at::Tensor& index, int64_t num_weights, int64_t padding_idx, bool) {
+    const int64_t width = grad.size(-1);
+    at::Tensor out = backplane::empty({num_weights, width}, grad.scalar_type(), grad.device().index());
+    out.zero_();
+    if (grad.numel() == 0) return out;
+    const at::Tensor list = index.contiguous().view(-1);
+    const at::Tensor source = grad.contiguous();
+    Takes::dispatch(grad.scalar_type(), [&](auto zero) { launch_add_rows(out, 0, list, source, decltype(zero)(1), padding_idx); });
+    return out;
+  }
+};
+
+}  // namespace
+
+BACKPLANE_KERNELS(aten, m) {
+  backplane::function<IndexSelect>(m, "index_select");
+  backplane::structured<at::meta::structured_gather, Gather>(m, {"gather", "gather.out"});
+  backplane::structured<at::meta::structured_index_add, IndexAdd>(m, {"index_add", "index_add.out", "index_add_"});
+  backplane::structured<at::meta::structured_scatter_add, ScatterAdd>(m, {"scatter_add", "scatter_add.out", "scatter_add_"});
+  backplane::function<EmbeddingDenseBackward>(m, "embedding_dense_backward");
+}
