@@ -14,5 +14,7 @@ PYBIND11_MODULE(_C, module) {
   bind_random(module);
   bind_kernels(module);
   bind_fallback(module);
+  bind_observer(module);
   bind_interrupts();
+  bind_autograd(module);
 }

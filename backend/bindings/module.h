@@ -21,7 +21,14 @@ void bind_memory(py::module_& module);
 void bind_random(py::module_& module);
 void bind_kernels(py::module_& module);
 void bind_fallback(py::module_& module);
+void bind_observer(py::module_& module);
 void bind_interrupts();
+void bind_autograd(py::module_& module);
+
+// None takes the hook away; see torch_backplane.fallback.hook.
+void set_fallback_hook(const py::object& function);
+// Lets the CPU compute an operator, whatever kernel the device has for it.
+py::object run_fallback(const std::string& name, const std::string& overload, const py::tuple& args, const py::dict& kwargs);
 
 // Python's int as a device index; what does not fit gets the error of an index that does not exist.
 inline c10::DeviceIndex device_index(int64_t device) {
