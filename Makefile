@@ -23,15 +23,16 @@ CPP := $(shell find include backend examples tests -name '*.c' -o -name '*.cpp' 
 # Shows what a command printed only if it fails.
 quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; exit 1; }; }
 
-.PHONY: help demo test test-kinds lint format bench dev venv minimal clean
+.PHONY: help demo test test-kinds conformance lint format bench dev venv minimal clean
 help:
-	@echo "make demo    build a backend from the template, install it in .venv and train on it"
-	@echo "make test    the whole test suite (ARGS=... goes to pytest)"
-	@echo "make lint    ruff, mypy, clang-format, include rules"
-	@echo "make format  rewrite the files as lint wants them"
-	@echo "make bench   measure the device against the CPU (ARGS=... goes to the benchmark)"
-	@echo "make dev     after editing C or C++: compile what changed, into the installed backend"
-	@echo "make clean   remove build/ (the environment in .venv stays)"
+	@echo "make demo         build a backend from the template, install it in .venv and train on it"
+	@echo "make test         the whole test suite (ARGS=... goes to pytest)"
+	@echo "make conformance  every operator, module and optimizer of PyTorch on the simulated device (ARGS=... goes to the command)"
+	@echo "make lint         ruff, mypy, clang-format, include rules"
+	@echo "make format       rewrite the files as lint wants them"
+	@echo "make bench        measure the device against the CPU (ARGS=... goes to the benchmark)"
+	@echo "make dev          after editing C or C++: compile what changed, into the installed backend"
+	@echo "make clean        remove build/ (the environment in .venv stays)"
 
 demo: dev minimal
 	python -m mydevice
@@ -46,6 +47,11 @@ test-kinds: dev minimal
 	MYDEVICE_OPTIONS=kind=discrete,stream=async $(PYTEST) tests/device -m "not once"
 	MYDEVICE_OPTIONS=kind=discrete,stream=inline $(PYTEST) tests/device -m "not once"
 	MYDEVICE_OPTIONS=devices=2 MYDEVICE_DRIVER=$(CURDIR)/$(DEMO)/minimal/libminimal_driver.so $(PYTEST) tests/device -m "not once"
+
+# What the simulated device may fail is what the template's list says.
+conformance: dev
+	torch-backplane conformance --expected '{{cookiecutter.package_name}}/conformance.toml' \
+	  --json build/conformance.json --html build/conformance.html $(ARGS)
 
 lint: venv
 	ruff check .

@@ -6,6 +6,19 @@ registers it as ``torch.<device>``.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from backplane_sdk import CORE_PROTOCOL, __version__
 
-__all__ = ["CORE_PROTOCOL", "__version__"]
+if TYPE_CHECKING:
+    from torch_backplane.kernels import kernel
+
+__all__ = ["CORE_PROTOCOL", "__version__", "kernel"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "kernel":  # needs torch
+        from torch_backplane.kernels import kernel
+
+        return kernel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -48,3 +48,40 @@ def other_package(backend_package, tmp_path):
         return tmp_path
 
     return make
+
+
+@pytest.fixture
+def equals_cpu(device, kernel_calls):
+    """``equals_cpu(op, call, *tensors, calls=1, grad=False, **tolerance)``: the same call on the CPU and on the device.
+
+    Values, dtypes, shapes and strides must agree, with ``grad`` the gradients as well, and the kernel of ``op`` must
+    have run ``calls`` times; 0 says that the fallback computed.
+    """
+    import torch
+
+    from torch_backplane import fallback
+
+    def check(op, call, *tensors, calls=1, grad=False, **tolerance):
+        def leaf(tensor):
+            return tensor.requires_grad_(grad and tensor.is_floating_point())
+
+        host = [leaf(tensor.detach().clone()) for tensor in tensors]
+        ours = [leaf(tensor.detach().to(device)) for tensor in tensors]
+        ran, fell_back = kernel_calls(op), sum(fallback.calls().values())
+        found = call(*ours)
+        assert kernel_calls(op) - ran == calls
+        assert calls or sum(fallback.calls().values()) > fell_back
+        expected = call(*host)
+        assert found.device == device
+        assert found.stride() == expected.stride()
+        torch.testing.assert_close(found.cpu(), expected, **tolerance)
+        if grad:
+            weights = torch.randn(expected.shape, generator=torch.Generator().manual_seed(5)).to(expected.dtype)
+            (expected * weights).sum().backward()
+            (found * weights.to(device)).sum().backward()
+            for a, b in zip(host, ours, strict=True):
+                assert (a.grad is None) == (b.grad is None)
+                if a.grad is not None:
+                    torch.testing.assert_close(b.grad.cpu(), a.grad, **tolerance)
+
+    return check

@@ -14,6 +14,8 @@ __all__ = ["main"]
 COMMANDS = {
     "new": ("torch_backplane.cli.new:new", "Write a new backend project."),
     "check-driver": ("torch_backplane.cli.check_driver:check_driver", "Hold a driver against the contract."),
+    "coverage": ("torch_backplane.cli.coverage:coverage", "List what a model runs, and what to implement next."),
+    "conformance": ("torch_backplane.cli.conformance:conformance", "Hold a device against the CPU, case by case."),
     "doctor": ("torch_backplane.cli.doctor:doctor", "Explain a setup that does not work."),
 }
 

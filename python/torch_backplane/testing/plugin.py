@@ -35,6 +35,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="print the tests that the loaded driver cannot run, with what it lacks",
     )
+    group.addoption(
+        "--backplane-conformance",
+        metavar="SUITES",
+        nargs="?",
+        const="",
+        help="collect the conformance kit's cases too, as items marked `conformance`: all, or =SUITE,SUITE",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,6 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "requires(*capabilities): only on a driver that has them; see torch_backplane.testing.CAPABILITIES",
     )
+    config.addinivalue_line("markers", "conformance: a case of torch_backplane.conformance")
+    if config.getoption("--backplane-conformance") is not None:
+        from torch_backplane.testing.conformance import ConformancePlugin
+
+        config.pluginmanager.register(ConformancePlugin(config), "backplane-conformance")
 
 
 @pytest.hookimpl(trylast=True)
@@ -140,11 +152,17 @@ def _requirements(item: pytest.Item) -> list[str]:
 
 
 def _import_backend(config: pytest.Config) -> ModuleType:
-    name = config.getoption("--backplane-package") or os.environ.get("BACKPLANE_PACKAGE") or _only_installed()
-    return importlib.import_module(name)
+    return importlib.import_module(config.getoption("--backplane-package") or installed_package())
 
 
-def _only_installed() -> str:
+def installed_package() -> str:
+    """The backend's package: ``BACKPLANE_PACKAGE``, or the only one that is installed.
+
+    Raises:
+        pytest.UsageError: none, or several.
+    """
+    if named := os.environ.get("BACKPLANE_PACKAGE"):
+        return named
     from importlib.metadata import entry_points
 
     names = sorted({point.value.split(":")[0] for point in entry_points(group="torch.backends")})

@@ -1,0 +1,156 @@
+"""Runs a call on the CPU and on the device, compares, and counts: what the suites of operators and modules share."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves
+
+from torch_backplane.conformance.case import Outcome
+from torch_backplane.conformance.compare import Difference, Rules, ValueDifference, compare_observations, shorten
+from torch_backplane.conformance.observe import Observation, observe, seed_generators, tensors
+from torch_backplane.conformance.randomness import check_random
+from torch_backplane.conformance.routes import Recorder
+
+__all__ = ["Checker", "all_warnings", "cotangent", "seeded"]
+
+# Calls whose distribution is compared, over many draws each.
+_DISTRIBUTIONS = 4
+
+
+class Checker:
+    """The checks of one case.
+
+    Args:
+        device: the device.
+        seed: of the calls and of the samples.
+    """
+
+    def __init__(self, device: torch.device, seed: int) -> None:
+        self.device = device
+        self.seed = seed
+        self._passed: dict[str, int] = {}
+        self._failed: dict[str, list[tuple[str, str]]] = {}
+        self._device_seconds = 0.0
+        self._cpu_seconds = 0.0
+        self._distributions = 0
+
+    def check(self, name: str, what: object, run: Callable[[], Observation]) -> Observation | None:
+        """Count one sample of one check; ``what`` calls it in a message. None if it failed."""
+        try:
+            seen = run()
+        except Exception as error:
+            text = str(error) if isinstance(error, Difference) else shorten(f"{type(error).__name__}: {error}")
+            cause = error.__cause__ if error.__cause__ is not None else error
+            trace = "".join(traceback.format_exception(cause))
+            self._failed.setdefault(name, []).append((f"{what}: {text}", trace))
+            return None
+        self._passed[name] = self._passed.get(name, 0) + 1
+        return seen
+
+    def both(
+        self,
+        function: Callable[..., Any],
+        arguments: Any,
+        *,
+        on_device: Callable[..., Any] | None = None,
+        rules: Rules | None = None,
+        plain: Any = None,
+    ) -> Observation:
+        """Call on the CPU and on the device, and compare; gives the CPU's.
+
+        Args:
+            function: what is called with copies of the arguments.
+            arguments: a tuple of trees of CPU tensors.
+            on_device: what is called on the device, if not the same.
+            rules: what must be equal; values are not where the call draws random numbers.
+            plain: arguments of the same values. A result that is equal to theirs is right, whatever the CPU makes of
+                ``arguments``.
+        """
+        on_device = on_device or function
+        cpu = observe(function, arguments, "cpu", self.seed)
+        found = observe(on_device, arguments, self.device, self.seed)
+        self._cpu_seconds += cpu.seconds
+        self._device_seconds += found.seconds
+        rules = rules or Rules()
+        draws = cpu.drew or any(isinstance(leaf, torch.Generator) for leaf in tree_leaves(arguments))
+        if draws:
+            rules = rules.but(values=False)
+        try:
+            compare_observations(cpu, found, self.device, rules)
+        except ValueDifference:
+            if plain is not None:
+                cpu = observe(function, plain, "cpu", self.seed)
+                rules = rules.but(aliases=False, arguments=False, strides=False)
+            floats = [t.dtype for t in cpu.arguments if t.is_floating_point() or t.is_complex()]
+            rules = rules.but(precision=max(floats, key=lambda dtype: torch.finfo(dtype).eps, default=None))
+            if kernels := self._kernels(on_device, arguments):
+                rules = rules.but(near=False, scale=_largest(cpu), chain=rules.chain or len(kernels) > 1)
+            compare_observations(cpu, found, self.device, rules)
+        if draws and cpu.error is None:
+            self._distributions += 1
+            check_random(
+                lambda seed: observe(function, arguments, "cpu", seed),
+                lambda seed: observe(on_device, arguments, self.device, seed),
+                self.device,
+                distribution=self._distributions <= _DISTRIBUTIONS,
+            )
+        return cpu
+
+    def outcome(self, route: str = "") -> Outcome:
+        """What there is to say of the case: the first failure of each check."""
+        counts = {name: self._passed.get(name, 0) for name in {**self._passed, **self._failed}}
+        if not counts:
+            return Outcome("skip", "the database has no sample of this dtype")
+        lines, traces = [], []
+        for name, failures in self._failed.items():
+            lines.append(f"{name} ({len(failures)} of {len(failures) + counts[name]}): {failures[0][0]}")
+            traces.append(failures[0][1])
+        message = " | ".join(" ".join(line.split()) for line in lines)
+        status = "fail" if lines else "pass"
+        return Outcome(status, message, "\n".join(traces), counts, route, self._device_seconds, self._cpu_seconds)
+
+    def _kernels(self, function: Callable[..., Any], arguments: Any) -> set[str]:
+        """The device's own kernels that have a part in the result, so that its last bits are its own."""
+        with Recorder() as recorder:
+            observe(function, arguments, self.device, self.seed)
+        return recorder.on_device
+
+
+def _largest(seen: Observation) -> float:
+    """The largest finite number among arguments and results."""
+    floats = [t.detach() for t in (*seen.arguments, *tensors(seen.value)) if t.is_floating_point() or t.is_complex()]
+    sizes = [t.to_dense().abs().double().nan_to_num(0, 0, 0).max() for t in floats if t.numel()]
+    return max(map(float, sizes), default=0.0)
+
+
+def cotangent(result: torch.Tensor, seed: int) -> torch.Tensor:
+    """A gradient for a result: the same numbers on every device."""
+    generator = torch.Generator().manual_seed(seed)
+    dtype = torch.complex128 if result.dtype.is_complex else torch.float64
+    numbers = torch.randn(result.shape, generator=generator, dtype=dtype)
+    return numbers.to(result.dtype).to(result.device)
+
+
+@contextmanager
+def all_warnings() -> Iterator[None]:
+    """Warnings of C++ that come once a process come every time, on the CPU and on the device."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        yield
+    finally:
+        torch.set_warn_always(before)
+
+
+def seeded(seed: int) -> None:
+    """Seed what the databases draw their samples from."""
+    seed_generators("cpu", seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)

@@ -1,0 +1,26 @@
+"""What stops a run: wrong usage or a set-up that cannot work, as opposed to a case that fails."""
+
+from __future__ import annotations
+
+__all__ = ["EXTRA", "ConformanceError", "missing_extra"]
+
+EXTRA: dict[str, str] = {"expecttest": "expecttest", "numpy": "numpy", "scipy": "scipy", "jinja2": "jinja2"}
+"""Module -> distribution of what the extra ``conformance`` brings."""
+
+
+class ConformanceError(Exception):
+    """The run cannot be made, or cannot go on. The message says what was asked, what was found and what to do."""
+
+
+def missing_extra(error: ModuleNotFoundError, who: str) -> ConformanceError | None:
+    """The error to raise instead if a module of the extra is missing; None if another one is.
+
+    Args:
+        error: what the import raised.
+        who: what needs it, such as ``"the suite ops"``.
+    """
+    if (error.name or "").split(".")[0] not in EXTRA:
+        return None
+    return ConformanceError(
+        f"{who} needs {error.name}, which is not installed: pip install 'torch-backplane[conformance]'"
+    )

@@ -1,0 +1,32 @@
+"""The suites by name. A suite's module is imported when the suite is used: the large ones import much of torch."""
+
+from __future__ import annotations
+
+import importlib
+
+from torch_backplane.conformance.case import Suite
+
+__all__ = ["SUITES", "load"]
+
+SUITES: dict[str, str] = {
+    "driver": "torch_backplane.conformance.suites.driver:DriverSuite",
+    "runtime": "torch_backplane.conformance.suites.runtime:RuntimeSuite",
+    "ops": "torch_backplane.conformance.suites.ops:OpsSuite",
+    "modules": "torch_backplane.conformance.suites.modules:ModulesSuite",
+    "optimizers": "torch_backplane.conformance.suites.optimizers:OptimizersSuite",
+    "autograd": "torch_backplane.conformance.suites.autograd:AutogradSuite",
+    "serialization": "torch_backplane.conformance.suites.serialization:SerializationSuite",
+}
+"""Suite -> ``module:Class``, in the order in which they run: what later ones need comes first."""
+
+
+def load(name: str, where: str | None = None) -> Suite:
+    """Import and make a suite.
+
+    Args:
+        name: its name.
+        where: ``module:Class`` of a suite that is not in ``SUITES``.
+    """
+    module, attribute = (where or SUITES[name]).split(":")
+    suite: Suite = getattr(importlib.import_module(module), attribute)()
+    return suite

@@ -1,0 +1,189 @@
+"""Every operator of PyTorch's own database, every sample, every dtype that the CPU supports, held against the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+
+from torch_backplane.conformance import samples as variations
+from torch_backplane.conformance.case import Case, Outcome
+from torch_backplane.conformance.checker import Checker, all_warnings, cotangent, seeded
+from torch_backplane.conformance.compare import Rules
+from torch_backplane.conformance.observe import Observation, tensors
+from torch_backplane.conformance.routes import route
+from torch_backplane.conformance.samples import Sample
+from torch_backplane.conformance.transfer import Transfer
+
+__all__ = ["DTYPES", "OpsSuite"]
+
+DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool", "complex64")
+"""The dtypes of a run that names none."""
+
+# Their results hold memory as it was found.
+_UNINITIALISED = frozenset(
+    "empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_".split()
+)
+
+# Samples that get all forms of out=; the others get the first.
+_ALL_OUTS = 6
+# A sample that takes longer on the CPU, in seconds, gets no variations.
+_SLOW = 0.5
+# Samples whose way is looked at, and the ways; the case has the last of them.
+_ROUTES = 4
+_WAYS = ("", "native", "composite", "fallback")
+
+
+class OpsSuite:
+    """One case is a dtype of an operator of ``op_db`` or of the foreach databases beside it."""
+
+    name = "ops"
+
+    @cached_property
+    def _ops(self) -> dict[str, Any]:
+        from torch.testing._internal import common_methods_invocations as database
+
+        # The database fixes the seed of random operators around each call; here the seeds are the checks' own.
+        database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+        lists = ["op_db", *sorted(n for n in vars(database) if n.startswith("foreach_") and n.endswith("_op_db"))]
+        return {op.full_name: op for name in lists for op in getattr(database, name)}
+
+    def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
+        """Yield the cases, dtype by dtype."""
+        for dtype in DTYPES if dtypes is None else dtypes:
+            for name, op in self._ops.items():
+                if getattr(torch, dtype) in op.dtypes:
+                    yield Case(self.name, name, dtype)
+
+    def run(self, case: Case, device: str, seed: int) -> Outcome:
+        """Run all checks of one operator and dtype; the message has the first failure of each check."""
+        assert case.dtype is not None
+        with all_warnings():
+            return _Run(self._ops[case.name], getattr(torch, case.dtype), torch.device(device), seed).outcome()
+
+
+class _Run:
+    """One operator, one dtype."""
+
+    def __init__(self, op: Any, dtype: torch.dtype, device: torch.device, seed: int) -> None:
+        self.op = op
+        self.dtype = dtype
+        self.seed = seed
+        self.checker = Checker(device, seed)
+        self.rules = Rules(values=op.name not in _UNINITIALISED, tolerance=_tolerance(op, dtype))
+        self.way = ""
+
+    def outcome(self) -> Outcome:
+        for sample in self.samples(requires_grad=False):
+            self.check_sample(sample)
+        if self.op.supports_autograd and self.dtype in self.op.supported_backward_dtypes("cpu"):
+            for sample in self.samples(requires_grad=True):
+                self.checker.check("backward", sample, partial(self.backward, sample))
+        if self.dtype is self.error_dtype():
+            for sample in self.error_samples():
+                self.checker.check("errors", sample, partial(self.forward, sample))
+        return self.checker.outcome(self.way)
+
+    # The database's samples
+
+    def samples(self, *, requires_grad: bool) -> list[Sample]:
+        seeded(self.seed)
+        found = self.op.sample_inputs("cpu", self.dtype, requires_grad=requires_grad)
+        return [Sample.of(i, sample) for i, sample in enumerate(found)]
+
+    def error_samples(self) -> list[Sample]:
+        if self.op.error_inputs_func is None:
+            return []
+        seeded(self.seed)
+        return [Sample.of(i, error.sample_input) for i, error in enumerate(self.op.error_inputs("cpu"))]
+
+    def error_dtype(self) -> torch.dtype:
+        """The one of the operator's dtypes with which its error inputs are checked: they bring dtypes of their own."""
+        return next((d for name in DTYPES if (d := getattr(torch, name)) in self.op.dtypes), self.dtype)
+
+    # The checks of a sample
+
+    def check_sample(self, sample: Sample) -> None:
+        check = self.checker.check
+        cpu = check("forward", sample, partial(self.forward, sample))
+        if cpu is None or cpu.error is not None:
+            return
+        if sample.index < _ROUTES:
+            self.way = max(self.way, self.find_way(sample), key=_WAYS.index)
+        if cpu.seconds > _SLOW:
+            return
+        if self.op.supports_out:
+            self.check_out(sample, cpu)
+        if self.op.inplace_variant is not None:
+            check("inplace", sample, partial(self.inplace, sample))
+        if tensors(sample.arguments):
+            seeded(self.seed)
+            with_gaps = variations.with_gaps(sample)
+            check("noncontiguous", with_gaps, partial(self.forward, with_gaps))
+        if self.op.test_conjugated_samples and (lazy := variations.lazy_conjugates(sample)):
+            check("conj_neg", lazy, partial(self.forward, lazy, plain=sample.arguments))
+        if self.op.test_neg_view and (lazy := variations.lazy_negatives(sample)):
+            check("conj_neg", lazy, partial(self.forward, lazy, plain=sample.arguments))
+
+    def forward(self, sample: Sample, plain: Any = None) -> Observation:
+        return self.checker.both(_calling(self.op), sample.arguments, rules=self.rules, plain=plain)
+
+    def inplace(self, sample: Sample) -> Observation:
+        return self.checker.both(_calling(self.op.inplace_variant), sample.arguments, rules=self.rules)
+
+    def check_out(self, sample: Sample, cpu: Observation) -> None:
+        results = tuple(tensors(cpu.value))
+        single = isinstance(cpu.value, torch.Tensor)
+        if not single and not (isinstance(cpu.value, tuple) and len(results) == len(cpu.value)):
+            return
+        if any(result.layout is not torch.strided for result in results):
+            return
+
+        def call(input: Any, args: Any, kwargs: Any, out: Any) -> Any:
+            return self.op(input, *args, **kwargs, out=out[0] if single else out)
+
+        forms = list(variations.outs(results))
+        for text, out in forms if sample.index < _ALL_OUTS else forms[:1]:
+            arguments = (*sample.arguments, out)
+            # Some of the CPU's kernels leave an out with gaps as it was: the right answer is that without gaps.
+            plain = (*sample.arguments, forms[0][1]) if text in variations.OUTS_WITH_GAPS else None
+            run = partial(self.checker.both, call, arguments, rules=self.rules, plain=plain)
+            self.checker.check("out", f"{sample}: {text}", run)
+
+    def backward(self, sample: Sample) -> Observation:
+        def call(input: Any, args: Any, kwargs: Any) -> Any:
+            inputs = [t for t in tensors((input, args, kwargs)) if t.requires_grad]
+            results = self.op(input, *args, **kwargs)
+            roots = [t for t in tensors(sample.for_gradient(results)) if t.requires_grad]
+            gradients: Any = (None,) * len(inputs)
+            if roots:
+                cotangents = [cotangent(t, self.seed) for t in roots]
+                gradients = torch.autograd.grad(roots, inputs, cotangents, allow_unused=True)
+            return [(t.detach(), t.requires_grad) for t in tensors(results)], gradients
+
+        # How a gradient lies in memory, and with what it shares it, nobody promises.
+        return self.checker.both(call, sample.arguments, rules=self.rules.but(strides=False, aliases=False, chain=True))
+
+    def find_way(self, sample: Sample) -> str:
+        copies = Transfer(self.checker.device)(sample.arguments)
+        return route(lambda: _calling(self.op)(*copies))
+
+
+def _tolerance(op: Any, dtype: torch.dtype) -> tuple[float, float]:
+    """The (rtol, atol) that the database allows other implementations of an operator: the largest."""
+    from torch.testing._internal.common_device_type import toleranceOverride
+
+    found = [
+        override.d[dtype]
+        for info in op.decorators
+        if getattr(info, "cls_name", None) == "TestCommon"
+        for override in info.decorators
+        if isinstance(override, toleranceOverride) and dtype in override.d
+    ]
+    return max((t.rtol for t in found), default=0.0), max((t.atol for t in found), default=0.0)
+
+
+def _calling(op: Any) -> Any:
+    return lambda input, args, kwargs: op(input, *args, **kwargs)

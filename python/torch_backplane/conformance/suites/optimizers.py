@@ -1,0 +1,161 @@
+"""Every optimizer of PyTorch's own database, in each implementation: parameters and state after several steps."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from torch_backplane.conformance.case import Case, Outcome
+from torch_backplane.conformance.checker import Checker, all_warnings, seeded
+from torch_backplane.conformance.compare import Rules
+from torch_backplane.conformance.observe import Observation
+
+__all__ = ["OptimizersSuite"]
+
+_DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64")
+_STEPS = 5
+_SHAPES = ((3, 4), (5, 2), (1, 1), (2, 7))  # of two dimensions: Muon takes no others
+# The flags of an implementation; "default" leaves torch its choice.
+_IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
+    "default": {},
+    "forloop": {"foreach": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+    "capturable": {"capturable": True},
+    "capturable_foreach": {"capturable": True, "foreach": True},
+}
+
+
+class OptimizersSuite:
+    """One case is a dtype of an implementation of an optimizer of ``optim_db``."""
+
+    name = "optimizers"
+
+    @cached_property
+    def _optimizers(self) -> dict[str, Any]:
+        from torch.testing._internal.common_optimizers import optim_db
+
+        return {str(info.optim_cls.__name__): info for info in optim_db}  # type: ignore[attr-defined]
+
+    def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
+        """Yield the cases, such as ``Adam/fused``."""
+        for dtype in _DTYPES:
+            if dtypes is not None and dtype not in dtypes:
+                continue
+            for name, info in self._optimizers.items():
+                if dtype == "complex64" and not info.supports_complex:
+                    continue
+                for implementation in _implementations(info):
+                    if not (implementation == "fused" and dtype == "complex64"):
+                        yield Case(self.name, f"{name}/{implementation}", dtype)
+
+    def run(self, case: Case, device: str, seed: int) -> Outcome:
+        """Run one implementation of an optimizer with each of the database's settings."""
+        assert case.dtype is not None
+        name, implementation = case.name.split("/")
+        with all_warnings():
+            return _Run(
+                self._optimizers[name], implementation, getattr(torch, case.dtype), torch.device(device), seed
+            ).outcome()
+
+
+def _implementations(info: Any) -> list[str]:
+    names = ["default"]
+    if "foreach" in info.supported_impls:
+        names += ["forloop", "foreach"]
+    if "fused" in info.supported_impls:
+        names.append("fused")
+    if info.has_capturable_arg:
+        names += ["capturable", "capturable_foreach"]
+    return names
+
+
+class _Run:
+    """One optimizer, one implementation, one dtype."""
+
+    def __init__(self, info: Any, implementation: str, dtype: torch.dtype, device: torch.device, seed: int) -> None:
+        self.info = info
+        self.implementation = implementation
+        self.dtype = dtype
+        self.seed = seed
+        self.checker = Checker(device, seed)
+
+    def outcome(self) -> Outcome:
+        for i, (text, settings) in enumerate(self.settings()):
+            what = f"setting {i} ({text or 'default'}: {settings})"
+            self.checker.check("steps", what, partial(self.steps, settings, reload=False))
+            self.checker.check("state_dict", what, partial(self.steps, settings, reload=True))
+        if self.implementation == "default" and self.dtype is torch.float32:
+            for error in self.info.optim_error_inputs_func("cpu", self.dtype):
+                wrong = error.optimizer_error_input
+                self.checker.check("errors", wrong.desc, partial(self.refuse, wrong))
+        return self.checker.outcome()
+
+    def settings(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the database's settings; those for capturable are kept for the devices that torch knows to have it."""
+        if self.implementation.startswith("capturable"):
+            found = [s for s in self.info.optim_inputs_func("cuda") if s.kwargs.get("capturable")]
+        else:
+            found = self.info.optim_inputs_func("cpu")
+        for setting in found:
+            settings = {**setting.kwargs, **_IMPLEMENTATIONS[self.implementation]}
+            yield setting.desc, settings
+
+    def steps(self, settings: dict[str, Any], *, reload: bool) -> Observation:
+        """Take steps on the same gradients; halfway, with ``reload``, a new optimizer goes on from the saved state."""
+        seeded(self.seed)
+        parameters = [torch.randn(shape, dtype=torch.float64).to(self.dtype) for shape in _SHAPES]
+        gradients = [[self.gradient(shape) for shape in _SHAPES] for _ in range(_STEPS)]
+
+        def call(settings: dict[str, Any], parameters: Any, gradients: Any) -> Any:
+            leaves = [torch.nn.Parameter(tensor) for tensor in parameters]
+            optimizer = self.info.optim_cls(leaves, **copy.deepcopy(settings))
+            for i, step in enumerate(gradients):
+                for leaf, gradient in zip(leaves, step, strict=True):
+                    leaf.grad = gradient.clone()
+                optimizer.step(lambda: sum((leaf.detach().abs() ** 2).sum() for leaf in leaves))
+                if reload and i == _STEPS // 2:
+                    saved = copy.deepcopy(optimizer.state_dict())
+                    optimizer = self.info.optim_cls(leaves, **copy.deepcopy(settings))
+                    optimizer.load_state_dict(saved)
+            return [leaf.detach() for leaf in leaves], _state(optimizer)
+
+        return self.checker.both(
+            partial(call, self.on_cpu(settings)),
+            (parameters, gradients),
+            on_device=partial(call, settings),
+            rules=Rules(strides=False, aliases=False, near=not self.implementation.startswith("capturable")),
+        )
+
+    def gradient(self, shape: tuple[int, ...]) -> torch.Tensor:
+        gradient = torch.randn(shape, dtype=torch.complex128).to(self.dtype) if self.dtype.is_complex else None
+        if gradient is None:
+            gradient = torch.randn(shape, dtype=torch.float64).to(self.dtype)
+        return gradient.to_sparse() if self.info.only_supports_sparse_grads else gradient
+
+    def on_cpu(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The settings for the CPU: it has no capturable optimizers, whose results are those of the others."""
+        if not settings.get("capturable"):
+            return settings
+        return {**settings, "capturable": False, "foreach": False}
+
+    def refuse(self, wrong: Any) -> Observation:
+        def call(parameters: Any) -> None:
+            self.info.optim_cls(parameters, **copy.deepcopy(wrong.kwargs))
+
+        parameters = wrong.params if wrong.params is not None else [torch.nn.Parameter(torch.ones(2, 2))]
+        return self.checker.both(call, (parameters,))
+
+
+def _state(optimizer: torch.optim.Optimizer) -> Any:
+    """The state, with single numbers as such: torch keeps them on the CPU or on the device, as it needs."""
+
+    def leaf(value: Any) -> Any:
+        return value.item() if isinstance(value, torch.Tensor) and value.dim() == 0 else value
+
+    return tree_map(leaf, optimizer.state_dict()["state"])

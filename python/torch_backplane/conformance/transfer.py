@@ -1,0 +1,76 @@
+"""Copies of the arguments of a call, on the CPU or on the device, that are built alike.
+
+What shares memory there shares it here, with the same offsets and strides, so a view stays a view and a gap a gap.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+__all__ = ["Transfer"]
+
+
+class Transfer:
+    """Copies values to a device; one instance serves one call, so that a tensor that appears twice stays one tensor.
+
+    Tensors are detached leaves of the same ``requires_grad``. ``"cpu"``, ``torch.device("cpu")`` and CPU generators
+    become the device's own; what is neither a tensor nor a device is passed on.
+    """
+
+    def __init__(self, device: str | torch.device) -> None:
+        self.device = torch.device(device)
+        self.names_device = False
+        """Whether a tensor or a device was among the values."""
+        self._tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # the original is kept: ids are reused
+        self._storages: dict[int, torch.UntypedStorage] = {}
+
+    def __call__(self, value: Any) -> Any:
+        """Copy a value: a tensor, or any tree of lists, tuples and dicts."""
+        return tree_map(self._leaf, value)
+
+    def _leaf(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            self.names_device = True
+            return self._tensor(value)
+        if isinstance(value, torch.device) or (isinstance(value, str) and value == "cpu"):
+            self.names_device = True
+            on_cpu = torch.device(value).type == "cpu"
+            return type(value)(str(self.device) if on_cpu else str(value))
+        if isinstance(value, torch.Generator) and value.device.type == "cpu":
+            return torch.Generator(self.device).manual_seed(value.initial_seed())
+        return value
+
+    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        known = self._tensors.get(id(tensor))
+        if known is not None:
+            return known[1]
+        with torch.no_grad():
+            copy = self._copy(tensor.detach())
+        if isinstance(tensor, torch.nn.Parameter):
+            copy = torch.nn.Parameter(copy, tensor.requires_grad)
+        elif tensor.requires_grad:
+            copy.requires_grad_()
+        self._tensors[id(tensor)] = (tensor, copy)
+        return copy
+
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.device.type != "cpu":
+            return tensor
+        if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+            return tensor.to(self.device, copy=True)
+        storage = tensor.untyped_storage()
+        mine = self._storages.get(storage._cdata)
+        if mine is None:
+            raw = torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,))
+            mine = raw.to(self.device, copy=True).untyped_storage()
+            self._storages[storage._cdata] = mine
+        copy = torch.empty(0, dtype=tensor.dtype, device=self.device)
+        copy.set_(mine, tensor.storage_offset(), tensor.size(), tensor.stride())
+        if tensor.is_conj():
+            copy = copy.conj()
+        if tensor.is_neg():
+            copy = torch._neg_view(copy)
+        return copy

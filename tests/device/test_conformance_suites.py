@@ -1,0 +1,201 @@
+"""The suites of operators, modules and optimizers: a sample of them holds, and each check sees what is wrong."""
+
+import random
+
+import pytest
+import torch
+
+from torch_backplane.conformance.case import Case
+from torch_backplane.conformance.suites import load
+
+# All that the fallback does is among them: lists, views, several outputs, out=, in-place, random numbers, 0-dim values,
+# factories, empty tensors, data-dependent shapes.
+OPS = """
+add:float32,int64 sub:uint8 div.no_rounding_mode:bool mul:complex64 sin:bfloat16 pow:int32 where:float32,bool
+sum:uint8 mean:float16 amax:bfloat16 argmax:int64 std_mean:complex64 softmax:float32 log_softmax:float16
+nn.functional.layer_norm:bfloat16 mm:float64 addmm:int32 bmm:float32 nn.functional.linear:float16
+nn.functional.conv2d:float32 gather:bool index_select:complex64 index_put:int32 cat:float32,uint8
+nn.functional.embedding:float32 stack:bool split:int64 view:float32 transpose:complex64 __getitem__:float32
+nonzero:bool sort:uint8 topk:bfloat16 cumsum:complex64 normal:float32 nn.functional.dropout:bfloat16
+multinomial:float64 empty_like:float32 arange:int64 full:complex64 linalg.cholesky:float64 fft.rfft:float32
+_foreach_add:float32 _foreach_norm:float64
+""".split()
+NAMES = [(name, dtype) for name, _, dtypes in (op.partition(":") for op in OPS) for dtype in dtypes.split(",")]
+
+
+@pytest.fixture(scope="module")
+def suite():
+    """Suites by name: each is made once."""
+    made = {}
+    return lambda name: made.setdefault(name, load(name))
+
+
+@pytest.fixture
+def run(suite, device):
+    """``run("ops/add/float32")``: the outcome of a case."""
+
+    def run(case_id):
+        name, case = case_id.split("/", 1)
+        return suite(name).run(Case(name, *case.rsplit("/", 1)), str(device), 0)
+
+    return run
+
+
+@pytest.mark.parametrize(("name", "dtype"), NAMES, ids=lambda value: value)
+def test_operators_are_the_cpus(run, name, dtype):
+    outcome = run(f"ops/{name}/{dtype}")
+    assert outcome.status == "pass", outcome.message
+    assert outcome.checks["forward"] > 0
+    assert outcome.route
+
+
+@pytest.mark.parametrize(
+    "name", ["nn.Linear", "nn.Conv2d", "nn.BatchNorm2d", "nn.GRUCell", "nn.FractionalMaxPool2d", "nn.LazyConv1d"]
+)
+def test_modules_are_the_cpus(run, name):
+    outcome = run(f"modules/{name}/float32")
+    assert outcome.status == "pass", outcome.message
+    assert min(outcome.checks[check] for check in ("state_dict", "train", "eval", "noncontiguous")) > 0
+
+
+OPTIMIZERS = ["SGD/default", "AdamW/foreach", "Adam/fused", "Adam/capturable", "SparseAdam/default"]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_are_the_cpus(run, name):
+    outcome = run(f"optimizers/{name}/float32")
+    assert outcome.status == "pass", outcome.message
+    assert outcome.checks["steps"] == outcome.checks["state_dict"] > 0
+
+
+def test_the_ops_are_all_of_torchs_database_in_the_dtypes_of_the_cpu(suite):
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    cases = {case.id for case in suite("ops").cases(None)}
+    assert {f"ops/{op.full_name}/float32" for op in op_db if torch.float32 in op.dtypes} <= cases
+    assert {case.rsplit("/", 1)[1] for case in cases} == {
+        "float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool", "complex64"
+    }  # fmt: skip
+    assert [case.dtype for case in suite("ops").cases(["int16"]) if case.name == "add"] == ["int16"]
+
+
+def test_an_operators_way_is_told(run):
+    assert run("ops/arange/float32").route in ("fallback", "native")
+    assert run("ops/view/float32").route == "native"
+    assert run("ops/tensor_split/float32").route in ("", "composite", "native")
+
+
+# Wrong kernels. Each is right but for the one thing that its name says.
+
+
+def right(x):
+    return x.cpu().sinc().to(x.device)
+
+
+def off_by_little(x):
+    return right(x) * (1 + 1e-2)
+
+
+def other_strides(x, diagonal=0):
+    result = x.cpu().triu(diagonal).to(x.device)
+    return torch.empty_like(result.mT, memory_format=torch.contiguous_format).mT.copy_(result)
+
+
+def other_dtype(x):
+    return right(x).double()
+
+
+def on_the_cpu(x):
+    return right(x).cpu()
+
+
+def only_contiguous(x):
+    return right(x) if x.is_contiguous() else right(x) + 1
+
+
+def changes_its_input(x):
+    result = right(x)
+    x.zero_()
+    return result
+
+
+def moves_its_input(x):
+    return x.set_(right(x))
+
+
+def out_with_gaps_is_not_written(x, *, out):
+    torch._resize_output_(out, x.shape, x.device)
+    return out.copy_(right(x)) if out.is_contiguous() else out
+
+
+def out_replaced(x, *, out):
+    return out.set_(right(x))
+
+
+def ignores_the_lazy_bit(x):
+    return torch.sinc(x.resolve_neg()) + (0 if x.is_cpu else 1)
+
+
+def detached(x):
+    with torch._C._AutoDispatchBelowAutograd():
+        return torch.sinc(x)
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return right(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x = ctx.saved_tensors[0].cpu().requires_grad_()
+        with torch.enable_grad():
+            return 2 * torch.autograd.grad(x.sinc(), x, grad.cpu())[0].to(grad.device)
+
+
+def accepts_all(x):
+    return x.cpu().trace().to(x.device) if x.dim() == 2 else x.new_zeros(())
+
+
+def of_another_distribution(x, low=0.0, high=1.0, *, generator=None):
+    return x.copy_(torch.rand(x.shape) ** 4 * (high - low) + low)
+
+
+def unseeded(x, low=0.0, high=1.0, *, generator=None):
+    return x.copy_(torch.tensor([random.random() for _ in range(x.numel())]).reshape(x.shape) * (high - low) + low)
+
+
+WRONG = [
+    ("sinc", "sinc", "PrivateUse1", off_by_little, "forward", "values differ"),
+    ("triu", "triu", "PrivateUse1", other_strides, "forward", "strides"),
+    ("sinc", "sinc", "PrivateUse1", other_dtype, "forward", "dtype"),
+    ("sinc", "sinc", "PrivateUse1", on_the_cpu, "forward", "device"),
+    ("sinc", "sinc", "PrivateUse1", changes_its_input, "forward", "argument 0 after the call"),
+    ("sinc", "sinc", "PrivateUse1", only_contiguous, "noncontiguous", "values differ"),
+    ("sinc", "sinc_", "PrivateUse1", moves_its_input, "inplace", "data_ptr"),
+    ("sinc", "sinc.out", "PrivateUse1", out_with_gaps_is_not_written, "out", "values differ"),
+    ("sinc", "sinc.out", "PrivateUse1", out_replaced, "out", "data_ptr"),
+    ("sinc", "sinc", "Negative", ignores_the_lazy_bit, "conj_neg", "values differ"),
+    ("sinc", "sinc", "AutogradPrivateUse1", detached, "backward", "expected True, found False"),
+    ("sinc", "sinc", "AutogradPrivateUse1", Doubled.apply, "backward", "values differ"),
+    ("trace", "trace", "PrivateUse1", accepts_all, "errors", "accepted what the CPU refuses"),
+    ("uniform", "uniform_", "PrivateUse1", of_another_distribution, "forward", "distribution"),
+    ("uniform", "uniform_", "PrivateUse1", unseeded, "forward", "two calls with one seed differ"),
+]
+
+
+@pytest.mark.once
+@pytest.mark.filterwarnings("ignore:.*overridden|.*Overriding:UserWarning")
+@pytest.mark.parametrize(("op", "schema", "key", "kernel", "check", "text"), WRONG, ids=lambda value: str(value)[:20])
+def test_a_wrong_kernel_is_seen_by_the_check_for_it(run, op, schema, key, kernel, check, text):
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl(schema, kernel, key)
+        outcome = run(f"ops/{op}/float32")
+    assert outcome.status == "fail"
+    failed = {part.split(" ")[0]: part for part in outcome.message.split(" | ")}
+    assert text in failed[check], outcome.message
+    assert outcome.trace
+    if check in ("inplace", "out", "noncontiguous", "conj_neg", "backward", "errors"):
+        assert "forward" not in failed
+    assert run(f"ops/{op}/float32").status == "pass"
