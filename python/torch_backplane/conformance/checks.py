@@ -10,9 +10,25 @@ import torch
 
 from torch_backplane.conformance.case import Case, Outcome
 
-__all__ = ["Check", "Checks", "FunctionSuite", "close", "equal", "expect", "raises", "skip"]
+__all__ = ["DTYPES", "Check", "Checks", "FunctionSuite", "close", "equal", "expect", "raises", "skip"]
 
 Check = Callable[[torch.device], None]
+
+# What every device stores and copies, whatever it computes in.
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+    torch.complex128,
+)
 
 
 class Checks(dict[str, Check]):

@@ -10,26 +10,12 @@ from typing import Any
 
 import torch
 
-from torch_backplane.conformance.checks import Checks, FunctionSuite, close, equal, expect, raises, skip
+from torch_backplane.conformance.checks import DTYPES, Checks, FunctionSuite, close, equal, expect, raises, skip
 
 __all__ = ["RuntimeSuite"]
 
 checks = Checks()
 N = 1 << 16
-DTYPES = (
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
-    torch.complex64,
-    torch.complex128,
-)
 
 
 class RuntimeSuite(FunctionSuite):

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torch_backplane.conformance.checks import Checks, FunctionSuite, close, equal, expect, raises, skip
+from torch_backplane.conformance.checks import DTYPES, Checks, FunctionSuite, close, equal, expect, raises, skip
 
 __all__ = ["SerializationSuite"]
 
@@ -31,22 +31,6 @@ def saved(value: object, **options: Any) -> io.BytesIO:
     torch.save(value, buffer, **options)
     buffer.seek(0)
     return buffer
-
-
-DTYPES = (
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
-    torch.complex64,
-    torch.complex128,
-)
 
 
 @checks.case("save.dtypes")
