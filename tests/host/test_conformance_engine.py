@@ -354,6 +354,8 @@ def test_a_list_that_is_no_list_is_refused(tmp_path, text, message):
     [
         (["--shard", "3/2"], "1 <= i <= n"),
         (["--suite", "oops"], "no suite 'oops'"),
+        (["--dtype", "float31"], "no dtype 'float31' in torch"),
+        (["--dtype", "ones"], "no dtype 'ones' in torch"),
         (["fake/gone"], "matches none of"),
         (["--op", "gone"], "matches none of"),
         (["--expected", "gone.toml"], "gone.toml"),

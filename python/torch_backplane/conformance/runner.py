@@ -84,6 +84,11 @@ class Runner:
 
     def cases(self, name: str, dtypes: Sequence[str] | None) -> list[Case]:
         """A suite's cases."""
+        import torch
+
+        for dtype in dtypes or ():
+            if not isinstance(getattr(torch, dtype, None), torch.dtype):
+                raise ConformanceError(f"there is no dtype {dtype!r} in torch; name one such as float32 or bfloat16")
         suite = self.suite(name)
         try:
             return list(suite.cases(dtypes))
