@@ -257,6 +257,8 @@ def test_raw_memory_is_counted_and_given_back(device_module, device):
 
 
 def test_the_snapshot_accounts_for_every_byte(device_module, device, tmp_path):
+    gc.collect()  # what an earlier test left would be freed between two readings
+    device_module.synchronize()
     x = torch.empty(3 << 20, dtype=torch.uint8, device=device)
     segments = [s for s in device_module.memory_snapshot() if s["device"] == 0]
     assert sum(s["total_size"] for s in segments) == device_module.memory_reserved()
