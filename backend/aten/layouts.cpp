@@ -2,53 +2,11 @@
 // holds for every device; all else is the fallback's.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/_coalesced_native.h>
-#include <ATen/ops/_dimI_native.h>
-#include <ATen/ops/_dimV_native.h>
-#include <ATen/ops/_indices_native.h>
-#include <ATen/ops/_nested_tensor_size_native.h>
-#include <ATen/ops/_nested_tensor_storage_offsets_native.h>
-#include <ATen/ops/_nested_tensor_strides_native.h>
-#include <ATen/ops/_nested_view_from_buffer_native.h>
-#include <ATen/ops/_nnz_native.h>
-#include <ATen/ops/_reshape_alias_native.h>
-#include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors_native.h>
-#include <ATen/ops/_sparse_coo_tensor_with_dims_native.h>
-#include <ATen/ops/_to_copy_native.h>
-#include <ATen/ops/_values_native.h>
-#include <ATen/ops/alias_native.h>
-#include <ATen/ops/as_strided_native.h>
-#include <ATen/ops/ccol_indices_native.h>
-#include <ATen/ops/clone_native.h>
-#include <ATen/ops/col_indices_native.h>
-#include <ATen/ops/copy_native.h>
-#include <ATen/ops/copy_sparse_to_sparse_native.h>
-#include <ATen/ops/crow_indices_native.h>
-#include <ATen/ops/dense_dim_native.h>
-#include <ATen/ops/detach_native.h>
-#include <ATen/ops/empty_like_native.h>
-#include <ATen/ops/empty_native.h>
-#include <ATen/ops/indices_native.h>
-#include <ATen/ops/is_coalesced_native.h>
-#include <ATen/ops/is_same_size_native.h>
-#include <ATen/ops/native_dropout_native.h>
-#include <ATen/ops/q_per_channel_axis_native.h>
-#include <ATen/ops/q_per_channel_scales_native.h>
-#include <ATen/ops/q_per_channel_zero_points_native.h>
-#include <ATen/ops/q_scale_native.h>
-#include <ATen/ops/q_zero_point_native.h>
-#include <ATen/ops/qscheme_native.h>
-#include <ATen/ops/row_indices_native.h>
-#include <ATen/ops/set_native.h>
-#include <ATen/ops/sparse_dim_native.h>
-#include <ATen/ops/unfold_native.h>
-#include <ATen/ops/values_native.h>
-#include <ATen/ops/view_native.h>
-#include <ATen/ops/zero_native.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -78,6 +36,17 @@ void take_over(c10::DispatchKey cpu, c10::DispatchKey ours) {
     registrations->push_back(dispatcher.registerImpl(name, ours, c10::KernelFunction::makeFromBoxedFunction<&by_fallback>(), std::nullopt,
                                                      nullptr, "the CPU fallback, backplane/aten/layouts.cpp"));
   }
+}
+
+// torch's own kernels that take such tensors apart and put them together hold for every device, in all but the key that they stand under.
+template <c10::DispatchKey cpu>
+void as_on_the_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  op.callBoxedForDispatchKey(cpu, *stack);
+}
+
+template <c10::DispatchKey cpu>
+void share(torch::Library& m, std::initializer_list<const char*> names) {
+  for (const char* name : names) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&as_on_the_cpu<cpu>>());
 }
 
 // A quantized tensor's elements as the integers they are: what a copy of equally quantized tensors moves.
@@ -122,75 +91,32 @@ int64_t fused_sdp_choice(const at::Tensor&, const at::Tensor&, const at::Tensor&
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
-  m.impl("_sparse_coo_tensor_with_dims", TORCH_FN(at::native::new_with_dims_sparse));
-  m.impl("_sparse_coo_tensor_with_dims_and_tensors", TORCH_FN(at::native::new_with_dims_and_tensor_sparse_symint));
-  m.impl("empty.memory_format", TORCH_FN(at::native::empty_sparse));
-  m.impl("empty_like", TORCH_FN(at::native::empty_like_sparse_coo));
-  m.impl("_indices", TORCH_FN(at::native::_indices_sparse));
-  m.impl("_values", TORCH_FN(at::native::_values_sparse));
-  m.impl("indices", TORCH_FN(at::native::indices_sparse));
-  m.impl("values", TORCH_FN(at::native::values_sparse));
-  m.impl("sparse_dim", TORCH_FN(at::native::sparse_dim_sparse));
-  m.impl("_dimI", TORCH_FN(at::native::sparse_dim_sparse));
-  m.impl("dense_dim", TORCH_FN(at::native::dense_dim_sparse));
-  m.impl("_dimV", TORCH_FN(at::native::dense_dim_sparse));
-  m.impl("_nnz", TORCH_FN(at::native::_nnz_sparse));
-  m.impl("is_coalesced", TORCH_FN(at::native::is_coalesced_sparse));
-  m.impl("_coalesced_", TORCH_FN(at::native::_coalesced_sparse_));
-  m.impl("copy_", TORCH_FN(at::native::copy_sparse_wrapper_));
-  m.impl("copy_sparse_to_sparse_", TORCH_FN(at::native::copy_sparse_));
-  m.impl("clone", TORCH_FN(at::native::clone_sparse));
-  m.impl("zero_", TORCH_FN(at::native::zero_sparse_));
+  share<c10::DispatchKey::SparseCPU>(
+      m, {"_sparse_coo_tensor_with_dims", "_sparse_coo_tensor_with_dims_and_tensors", "empty.memory_format", "empty_like", "_indices",
+          "_values", "indices", "values", "sparse_dim", "_dimI", "dense_dim", "_dimV", "_nnz", "is_coalesced", "_coalesced_", "copy_",
+          "copy_sparse_to_sparse_", "clone", "zero_"});
 }
 
 TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
-  m.impl("empty.memory_format", TORCH_FN(at::native::empty_sparse_compressed));
-  m.impl("empty_like", TORCH_FN(at::native::empty_like_sparse_csr));
-  m.impl("crow_indices", TORCH_FN(at::native::crow_indices_sparse_csr));
-  m.impl("col_indices", TORCH_FN(at::native::col_indices_sparse_csr));
-  m.impl("ccol_indices", TORCH_FN(at::native::ccol_indices_sparse_csr));
-  m.impl("row_indices", TORCH_FN(at::native::row_indices_sparse_csr));
-  m.impl("values", TORCH_FN(at::native::values_sparse_csr));
-  m.impl("sparse_dim", TORCH_FN(at::native::sparse_dim_sparse_csr));
-  m.impl("dense_dim", TORCH_FN(at::native::dense_dim_sparse_csr));
-  m.impl("_nnz", TORCH_FN(at::native::_nnz_sparse_csr));
-  m.impl("copy_", TORCH_FN(at::native::copy_sparse_compressed_));
-  m.impl("clone", TORCH_FN(at::native::clone_sparse_compressed));
+  share<c10::DispatchKey::SparseCsrCPU>(m, {"empty.memory_format", "empty_like", "crow_indices", "col_indices", "ccol_indices",
+                                            "row_indices", "values", "sparse_dim", "dense_dim", "_nnz", "copy_", "clone"});
 }
 
 TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
-  m.impl("empty_like", TORCH_FN(at::native::empty_like_quantized));
-  m.impl("as_strided", TORCH_FN(at::native::as_strided_qtensorimpl));
-  m.impl("view", TORCH_FN(at::native::view));
-  m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
-  m.impl("unfold", TORCH_FN(at::native::unfold));
-  m.impl("qscheme", TORCH_FN(at::native::qscheme_quant));
-  m.impl("q_scale", TORCH_FN(at::native::q_scale_quant));
-  m.impl("q_zero_point", TORCH_FN(at::native::q_zero_point_quant));
-  m.impl("q_per_channel_scales", TORCH_FN(at::native::q_per_channel_scales));
-  m.impl("q_per_channel_zero_points", TORCH_FN(at::native::q_per_channel_zero_points));
-  m.impl("q_per_channel_axis", TORCH_FN(at::native::q_per_channel_axis));
-  m.impl("set_.source_Storage_storage_offset", TORCH_FN(at::native::set_storage_quantized_));
+  share<c10::DispatchKey::QuantizedCPU>(
+      m, {"empty_like", "as_strided", "view", "_reshape_alias", "unfold", "qscheme", "q_scale", "q_zero_point", "q_per_channel_scales",
+          "q_per_channel_zero_points", "q_per_channel_axis", "set_.source_Storage_storage_offset", "clone"});
   m.impl("_copy_from", TORCH_FN(copy_quantized_from));
-  m.impl("clone", TORCH_FN(at::native::quantized_clone));
 }
 
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
-  m.impl("empty_like", TORCH_FN(at::native::empty_like_nested));
-  m.impl("_nested_tensor_size", TORCH_FN(at::native::_nested_tensor_size));
-  m.impl("_nested_tensor_strides", TORCH_FN(at::native::_nested_tensor_strides));
-  m.impl("_nested_tensor_storage_offsets", TORCH_FN(at::native::_nested_tensor_storage_offsets));
-  m.impl("is_same_size", TORCH_FN(at::native::nested_is_same_size));
-  m.impl("alias", TORCH_FN(at::native::alias_nested));
-  m.impl("detach", TORCH_FN(at::native::detach));
-  m.impl("copy_", TORCH_FN(at::native::copy_nested_));
-  m.impl("_to_copy", TORCH_FN(at::native::_to_copy_nested));
-  m.impl("clone", TORCH_FN(at::native::clone_nested));
-  m.impl("native_dropout", TORCH_FN(at::native::native_dropout_nested));  // draws from the device
+  share<c10::DispatchKey::NestedTensorCPU>(
+      m, {"empty_like", "_nested_tensor_size", "_nested_tensor_strides", "_nested_tensor_storage_offsets", "is_same_size", "alias",
+          "detach", "copy_", "_to_copy", "clone", "native_dropout"});
   m.impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_nested_view_from_buffer", TORCH_FN(at::native::_nested_view_from_buffer)); }
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { share<c10::DispatchKey::CPU>(m, {"_nested_view_from_buffer"}); }
 
 namespace {
 
