@@ -5,8 +5,6 @@
 // destructor: the process aborts, after all of its work is done.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <thread>
 
@@ -18,11 +16,8 @@ namespace {
 // A thread runs its backwards one after the other, so when it runs this one it has released those before. This one has nothing of Python's
 // to release, because it comes from a thread that has none.
 void run_backward(c10::DeviceIndex device) {
-  at::Tensor leaf = at::zeros({}, at::TensorOptions(c10::Device(kDevice, device)));
-  const at::Tensor gradient = leaf.clone();
-  leaf.requires_grad_();
-  torch::autograd::Engine::get_default_engine().execute({torch::autograd::impl::gradient_edge(leaf)}, {gradient}, /*keep_graph=*/false,
-                                                        /*create_graph=*/false, /*accumulate_grad=*/true);
+  const at::Tensor leaf = at::zeros({}, at::TensorOptions(c10::Device(kDevice, device))).requires_grad_();
+  leaf.backward(leaf.detach().clone());
 }
 
 // At exit, for the devices that this process has used. A device that fails here has failed before, and was reported then.

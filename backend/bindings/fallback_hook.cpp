@@ -2,13 +2,20 @@
 // The one file that converts boxed values.
 #include "bindings/module.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <mutex>
 
 #include "aten/defaults.h"
 #include "aten/fallback.h"
+
+// torch's conversions between Python's values and boxed ones, from torch/csrc/jit/python/pybind_utils.h. Not included: that one header
+// takes as long to compile as the rest of the bindings. A torch that declares them otherwise fails to link, by name.
+namespace torch::jit {
+TORCH_PYTHON_API c10::IValue toIValue(pybind11::handle object, const c10::TypePtr& type, std::optional<int32_t> length);
+TORCH_PYTHON_API pybind11::object toPyObject(c10::IValue value);
+}  // namespace torch::jit
 
 namespace backplane::bindings {
 namespace {
@@ -25,13 +32,32 @@ py::object current_hook() {
 void push_results(const c10::FunctionSchema& schema, const py::object& results, torch::jit::Stack* stack) {
   const std::vector<c10::Argument>& returns = schema.returns();
   if (returns.size() == 1) {
-    stack->push_back(torch::jit::toIValue(results, returns[0].type()));
+    stack->push_back(torch::jit::toIValue(results, returns[0].type(), std::nullopt));
   } else if (!returns.empty()) {
     const py::tuple tuple(results);
     TORCH_CHECK(tuple.size() == returns.size(), "the fallback's hook returned ", tuple.size(), " results for ", schema.operator_name(),
                 ", which has ", returns.size());
-    for (size_t i = 0; i < returns.size(); ++i) stack->push_back(torch::jit::toIValue(tuple[i], returns[i].type()));
+    for (size_t i = 0; i < returns.size(); ++i) stack->push_back(torch::jit::toIValue(tuple[i], returns[i].type(), std::nullopt));
   }
+}
+
+// What Python calls an operator with, defaults filled in.
+void push_arguments(const c10::FunctionSchema& schema, const py::tuple& args, const py::dict& kwargs, torch::jit::Stack* stack) {
+  const std::vector<c10::Argument>& arguments = schema.arguments();
+  size_t given = 0;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::Argument& argument = arguments[i];
+    const bool is_positional = i < args.size() && !argument.kwarg_only();
+    if (is_positional || kwargs.contains(argument.name())) {
+      const py::object value = is_positional ? py::object(args[i]) : py::object(kwargs[py::str(argument.name())]);
+      stack->push_back(torch::jit::toIValue(value, argument.real_type(), argument.N()));
+      ++given;
+    } else {
+      TORCH_CHECK(argument.default_value().has_value(), schema.operator_name(), " lacks its argument \"", argument.name(), "\": ", schema);
+      stack->push_back(*argument.default_value());
+    }
+  }
+  TORCH_CHECK(given == args.size() + kwargs.size(), schema.operator_name(), " does not take all of its arguments: ", schema);
 }
 
 bool run_hook(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -80,12 +106,16 @@ void set_fallback_hook(const py::object& function) {
 
 py::object run_fallback(const std::string& name, const std::string& overload, const py::tuple& args, const py::dict& kwargs) {
   const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
-  torch::jit::Stack stack = torch::jit::createStackForSchema(op.schema(), torch::jit::tuple_slice(args), py::kwargs(kwargs), std::nullopt);
+  torch::jit::Stack stack;
+  push_arguments(op.schema(), args, kwargs, &stack);
   {
     const py::gil_scoped_release no_gil;
     leave(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &stack);
   }
-  return torch::jit::createPyObjectForStack(std::move(stack));
+  if (stack.size() == 1) return torch::jit::toPyObject(std::move(stack[0]));
+  py::tuple results(stack.size());
+  for (size_t i = 0; i < stack.size(); ++i) results[i] = torch::jit::toPyObject(std::move(stack[i]));
+  return stack.empty() ? py::none() : py::object(results);
 }
 
 }  // namespace backplane::bindings
