@@ -47,6 +47,7 @@ BAD = [
     ("license", "GPL", "BSD-3-Clause, Apache-2.0"),
     ("driver", "emulate", "sim, minimal"),
     ("ci", "gitlab", "github, none"),
+    ("kernels", "none", "examples, add"),
 ]
 
 
@@ -67,7 +68,7 @@ def test_cookiecutter_refuses(tmp_path, question, answer, text):
     command = ["cookiecutter", "--no-input", "-o", tmp_path / "out", ROOT, f"{question}={answer}"]
     said = run(*command, cwd=tmp_path, env={"HOME": str(tmp_path), "TMPDIR": str(tmp_path)}, check=False)
     assert not list((tmp_path / "out").glob("*")), said
-    if question not in {"license", "driver", "ci"}:  # cookiecutter itself knows the lists
+    if question not in {"license", "driver", "kernels", "ci"}:  # cookiecutter itself knows the lists
         assert "The project was not written:" in said
         assert text in said
 
@@ -98,7 +99,7 @@ def test_new_asks_again_after_a_bad_answer(tmp_path):
 
     from torch_backplane.cli.new import new
 
-    answers = ["cuda", "npu", *[""] * 9]
+    answers = ["cuda", "npu", *[""] * 10]
     done = CliRunner().invoke(new, ["--output-dir", str(tmp_path)], input="\n".join(answers) + "\n")
     assert done.exit_code == 0, done.output
     assert "torch has a device type of that name" in done.output

@@ -23,7 +23,9 @@ def user(tmp_path_factory, sdk_wheel):
     folder = tmp_path_factory.mktemp("user")
     environment = Environment(folder / "venv")
     environment.pip("install", "--no-deps", sdk_wheel)
-    project = new(folder / "project", {**SHORT, "driver": "minimal", "license": "Apache-2.0", "ci": "none"})
+    project = new(
+        folder / "project", {**SHORT, "driver": "minimal", "kernels": "add", "license": "Apache-2.0", "ci": "none"}
+    )
     said = environment.pip("wheel", "-v", "--no-build-isolation", "--no-deps", "-w", folder / "dist", project)
     (wheel,) = (folder / "dist").glob("*.whl")
     environment.pip("install", "--no-deps", wheel)

@@ -92,6 +92,10 @@ def test_choices_decide_which_files_there_are(rendered, choice):
     assert (project / "backend" / "driver" / "minimal_driver.c").is_file() == (choice["driver"] == "minimal")
     driver = {"sim": "DRIVER sim\n", "minimal": "DRIVER backend/driver/minimal_driver.c\n"}[choice["driver"]]
     assert driver in (project / "CMakeLists.txt").read_text()
+    kernels = sorted(path.name for path in (project / "backend" / "kernels").iterdir())
+    every = sorted(path.name for path in (ROOT / "{{cookiecutter.package_name}}" / "backend" / "kernels").iterdir())
+    assert kernels == {"examples": every, "add": ["add.cpp"]}[choice["kernels"]]
+    assert (project / "tests" / "test_elementwise.py").is_file() == (choice["kernels"] == "examples")
     words = {
         "BSD-3-Clause": "Redistribution and use",
         "Apache-2.0": "Apache License",
