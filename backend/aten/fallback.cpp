@@ -102,7 +102,7 @@ class Call {
     if (is_on_device(tensor)) {
       if (!device_) device_ = tensor.device();
       if (C10_LIKELY(tensor.device() == *device_)) {
-        loan_.lend(tensor, use_of(flags));
+        loan_.lend(tensor, use_of(tensor, flags));
         return;
       }
     } else if (tensor.device().is_cpu() && ((tensor.dim() == 0 && !(flags & Plan::written)) || (flags & Plan::on_host))) {
@@ -114,9 +114,10 @@ class Call {
     }
   }
 
-  static Use use_of(uint8_t flags) {
+  // Some of the CPU's kernels do not reach all of an out with gaps.
+  static Use use_of(const at::Tensor& tensor, uint8_t flags) {
     if (C10_LIKELY(!(flags & Plan::written))) return Use::read;
-    return flags & Plan::out ? Use::write : Use::read_write;
+    return flags & Plan::filled && tensor.is_non_overlapping_and_dense() ? Use::write : Use::read_write;
   }
 
   Content content() const {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "aten/fallback_policy.h"
 
@@ -35,10 +36,24 @@ bool ends_with(const std::string& text, const char* end) {
   return text.size() >= suffix.size() && text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
 }
 
-uint8_t flags_of(const c10::FunctionSchema& schema, const c10::Argument& argument) {
+// Whether the kernels of an operator's out= forms write every element of a dense out. Structured ones do: the functional form, which torch
+// makes from them and registers under this key, runs them on fresh memory. native_batch_norm.out, for one, does not.
+bool fills_out(const std::string& name) {
+  static const auto* const structured = [] {
+    auto* const names = new std::unordered_set<std::string>;
+    const auto key = c10::DispatchKey::CompositeExplicitAutogradNonFunctional;
+    for (const c10::OperatorName& op : c10::Dispatcher::singleton().getRegistrationsForDispatchKey(key)) names->insert(op.name);
+    return names;
+  }();
+  return structured->count(name) != 0;
+}
+
+uint8_t flags_of(const c10::FunctionSchema& schema, const c10::Argument& argument, bool fills) {
   const std::string& name = argument.name();
   uint8_t flags = 0;
-  if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) flags |= Plan::written | (argument.is_out() ? Plan::out : 0);
+  if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) {
+    flags |= Plan::written | (argument.is_out() && fills ? Plan::filled : 0);
+  }
   // Batch norms update their running statistics without saying so in the schema.
   if ((name == "running_mean" || name == "running_var") && schema.name().find("backward") == std::string::npos) flags |= Plan::written;
   // Index lists, lengths and the sizes of nested tensors may lie on the CPU, as with CUDA.
@@ -56,7 +71,8 @@ uint8_t flags_of(const c10::FunctionSchema& schema, const c10::Argument& argumen
 std::shared_ptr<Plan> make_plan(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   auto plan = std::make_shared<Plan>(op.operator_name(), full_name(op.operator_name()));
-  for (const c10::Argument& argument : schema.arguments()) plan->flags.push_back(flags_of(schema, argument));
+  const bool fills = fills_out(op.operator_name().name);
+  for (const c10::Argument& argument : schema.arguments()) plan->flags.push_back(flags_of(schema, argument, fills));
   plan->returns = schema.returns().size();
   for (const c10::Argument& result : schema.returns()) {
     plan->is_view |= result.alias_info() != nullptr && !result.alias_info()->isWrite();

@@ -21,7 +21,7 @@ struct Plan {
     on_host = 2,    // may lie on the CPU beside device tensors, whatever its size
     generator = 4,  // Generator?, also where None is passed
     pin = 8,        // pin_memory
-    out = 16,       // an out= argument: written, and what it held is not read
+    filled = 16,    // written all over if it is dense, and what it held is not read
   };
   static constexpr int8_t kGeneralPolicy = -1;
 

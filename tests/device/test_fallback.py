@@ -131,6 +131,32 @@ def test_E31_out_of_the_wrong_size_is_resized_with_torchs_warning(device):
     assert found.tolist() == [0, 0, 0, 0]
 
 
+def average(x, out):
+    torch.ops.aten.avg_pool3d.out(x.view(1, 1, 2, 3, 4), [1, 1, 2], out=out)  # writes as if there were no gaps
+
+
+def evaluated_norm(x, out):
+    mean = torch.full((3,), 0.5, device=x.device)
+    torch.native_batch_norm(x, None, None, mean, mean, False, 0.1, 1e-5, out=(torch.empty_like(x), out, out.clone()))
+
+
+@pytest.mark.parametrize(
+    ("operator", "make"),
+    [
+        (average, lambda d: torch.full((1, 1, 2, 3, 2, 2), 7.0, device=d)[..., 0]),
+        (evaluated_norm, lambda d: torch.full((3,), 7.0, device=d)),
+    ],
+    ids=["gaps", "evaluated norm"],
+)
+def test_E31_what_an_operator_leaves_of_its_out_stays(device, operator, make):
+    expected, out = make("cpu"), make(device)
+    operator(A, expected)
+    torch.rand(1000, device=device).sinc()  # so that staging memory has held something else
+    operator(A.to(device), out)
+    same(out, expected, device)
+    assert 7.0 in expected
+
+
 def test_E31_several_outs(device):
     values, indices = torch.empty(0, device=device), torch.empty(0, dtype=torch.int64, device=device)
     torch.max(A.to(device), 1, out=(values, indices))
