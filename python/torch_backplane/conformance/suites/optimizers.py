@@ -20,6 +20,8 @@ __all__ = ["OptimizersSuite"]
 _DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64")
 _STEPS = 5
 _SHAPES = ((3, 4), (5, 2), (1, 1), (2, 7))  # of two dimensions: Muon takes no others
+# Steps of an optimizer that searches for the minimum, and iterations within each: near the minimum the last bits decide.
+_SEARCHES = 2
 # The flags of an implementation; "default" leaves torch its choice.
 _IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
     "default": {},
@@ -104,22 +106,33 @@ class _Run:
             found = self.info.optim_inputs_func("cpu")
         for setting in found:
             settings = {**setting.kwargs, **_IMPLEMENTATIONS[self.implementation]}
+            if self.info.step_requires_closure:
+                settings["max_iter"] = self.searches
             yield setting.desc, settings
+
+    @property
+    def searches(self) -> int:
+        """The first only in half precision, where the difference of the first two gradients is little but rounding."""
+        return 1 if self.dtype.itemsize == 2 else _SEARCHES
 
     def steps(self, settings: dict[str, Any], *, reload: bool) -> Observation:
         """Take steps on the same gradients; halfway, with ``reload``, a new optimizer goes on from the saved state."""
         seeded(self.seed)
         parameters = [torch.randn(shape, dtype=torch.float64).to(self.dtype) for shape in _SHAPES]
-        gradients = [[self.gradient(shape) for shape in _SHAPES] for _ in range(_STEPS)]
+        count = self.searches if self.info.step_requires_closure else _STEPS
+        gradients = [[self.gradient(shape) for shape in _SHAPES] for _ in range(count)]
 
         def call(settings: dict[str, Any], parameters: Any, gradients: Any) -> Any:
             leaves = [torch.nn.Parameter(tensor) for tensor in parameters]
             optimizer = self.info.optim_cls(leaves, **copy.deepcopy(settings))
             for i, step in enumerate(gradients):
-                for leaf, gradient in zip(leaves, step, strict=True):
-                    leaf.grad = gradient.clone()
-                optimizer.step(lambda: sum((leaf.detach().abs() ** 2).sum() for leaf in leaves))
-                if reload and i == _STEPS // 2:
+                if self.info.step_requires_closure:
+                    optimizer.step(partial(_descend, leaves, gradients[0]))
+                else:
+                    for leaf, gradient in zip(leaves, step, strict=True):
+                        leaf.grad = gradient.clone()
+                    optimizer.step(lambda: sum((leaf.detach().abs() ** 2).sum() for leaf in leaves))
+                if reload and i == (count - 1) // 2:
                     saved = copy.deepcopy(optimizer.state_dict())
                     optimizer = self.info.optim_cls(leaves, **copy.deepcopy(settings))
                     optimizer.load_state_dict(saved)
@@ -142,7 +155,8 @@ class _Run:
         """The settings for the CPU: it has no capturable optimizers, whose results are those of the others."""
         if not settings.get("capturable"):
             return settings
-        return {**settings, "capturable": False, "foreach": False}
+        # foreach as it is: that of RAdam divides 0 by 0 where a float16 square underflows, on every device.
+        return {**settings, "capturable": False, "foreach": settings.get("foreach", False)}
 
     def refuse(self, wrong: Any) -> Observation:
         def call(parameters: Any) -> None:
@@ -150,6 +164,17 @@ class _Run:
 
         parameters = wrong.params if wrong.params is not None else [torch.nn.Parameter(torch.ones(2, 2))]
         return self.checker.both(call, (parameters,))
+
+
+def _descend(leaves: list[torch.nn.Parameter], goals: list[torch.Tensor]) -> torch.Tensor:
+    """The loss of an optimizer that searches for the minimum, with its gradient: an ellipsoid around the goals."""
+    loss = torch.zeros((), dtype=torch.float64, device=leaves[0].device)
+    for leaf, goal in zip(leaves, goals, strict=True):
+        distance = leaf.detach() - goal
+        weight = torch.linspace(1, 4, leaf.numel(), device=leaf.device).view(leaf.shape).to(leaf.dtype)
+        leaf.grad = weight * distance
+        loss += (weight.abs().double() * distance.abs().double() ** 2).sum() / 2
+    return loss
 
 
 def _state(optimizer: torch.optim.Optimizer) -> Any:
