@@ -99,8 +99,7 @@ void write_scalar(const at::TensorBase& scalar, ScalarType dtype, void* bytes) {
 }  // namespace
 }  // namespace elements_impl
 
-// A scalar of the host has the precision that is computed in, as in ATen: half * 0.1 does not round the 0.1.
-Elements::Elements(const at::TensorIteratorBase& iter)
+Elements::Elements(const at::TensorIteratorBase& iter, Scalars scalars)
     : dims_(iter.ndim()), count_(iter.ntensors()), common_(elements_impl::CommonDtype::of(iter)) {
   TORCH_INTERNAL_ASSERT(dims_ <= kMostDims && count_ <= kMostOperands, "a kernel was called for operands that Elements::takes refuses");
   std::copy_n(iter.shape().begin(), dims_, sizes_);
@@ -110,8 +109,9 @@ Elements::Elements(const at::TensorIteratorBase& iter)
     std::copy_n(iter.strides(arg).begin(), dims_, operand.strides);
     operand.dtype = iter.dtype(arg);
     operand.by_value = iter.is_cpu_scalar(arg);
+    operand.exact = scalars == Scalars::exact && c10::isReducedFloatingType(common_) && i > 0 && iter.tensor_base(arg).numel() == 1;
     if (operand.by_value) {
-      if (common_ != c10::ScalarType::Undefined) operand.dtype = c10::isReducedFloatingType(common_) ? c10::kFloat : common_;
+      if (common_ != c10::ScalarType::Undefined) operand.dtype = operand.exact ? c10::kFloat : common_;
       elements_impl::write_scalar(iter.tensor_base(arg), operand.dtype, operand.value);
     } else {
       operand.address = reinterpret_cast<uint64_t>(iter.data_ptr(arg));
@@ -127,6 +127,7 @@ Elements::Elements(const Elements& other) : dims_(other.dims_), count_(other.cou
     to.address = from.address;
     to.dtype = from.dtype;
     to.by_value = from.by_value;
+    to.exact = from.exact;
     std::memcpy(to.value, from.value, sizeof(to.value));
     std::copy_n(from.strides, dims_, to.strides);
   }
@@ -172,7 +173,7 @@ void Elements::walk_blocks(const DeviceMemory& memory, const c10::ScalarType* ty
   for (int64_t i = 0; i < count_; ++i) {
     const Operand& operand = operands_[i];
     const bool constant = i > 0 && std::all_of(operand.strides, operand.strides + dims_, [](int64_t stride) { return stride == 0; });
-    chunks.lanes[i].set(operand.dtype, types[i], operand.by_value ? c10::ScalarType::Undefined : common_,
+    chunks.lanes[i].set(operand.dtype, types[i], operand.by_value || operand.exact ? c10::ScalarType::Undefined : common_,
                         dims_ == 0 ? 0 : operand.strides[0], constant);
   }
   each_row(memory, chunks);
@@ -181,7 +182,7 @@ void Elements::walk_blocks(const DeviceMemory& memory, const c10::ScalarType* ty
 namespace detail {
 
 void launch_blocks(const at::TensorIteratorBase& iter, const c10::ScalarType* types, size_t count, Elements::BlockFunction block,
-                   const void* function, size_t bytes) {
+                   const void* function, size_t bytes, Scalars scalars) {
   TORCH_INTERNAL_ASSERT(iter.ntensors() == static_cast<int>(count) && iter.noutputs() == 1, "a kernel of ", count - 1,
                         " inputs and an output was given an iterator over ", iter.ntensors(), " tensors");
   if (iter.numel() == 0) return;
@@ -193,7 +194,7 @@ void launch_blocks(const at::TensorIteratorBase& iter, const c10::ScalarType* ty
     alignas(16) char function[64];
   };
   const c10::DeviceIndex device = iter.device(0).index();
-  auto* task = new Task{DeviceMemory(device), Elements(iter), types, block, {}};
+  auto* task = new Task{DeviceMemory(device), Elements(iter, scalars), types, block, {}};
   std::memcpy(task->function, function, bytes);
   enqueue(
       device,

@@ -19,6 +19,10 @@
 
 namespace backplane {
 
+// What a single number becomes (the 2 in `x + 2`, a tensor of one element) where half types are computed in float: a value of the half type,
+// as in most of ATen, or one of float, as where ATen multiplies and divides. `x == 0.1` is true of the half nearest to 0.1.
+enum class Scalars : uint8_t { rounded, exact };
+
 // The operands of an iterator, the outputs first. An input that is a 0-dim CPU tensor (the 2 in `x + 2`) travels by value. Copyable,
 // without references to tensors: made where the kernel is launched, walked in the launched function.
 class Elements {
@@ -36,7 +40,7 @@ class Elements {
     return true;
   }
 
-  explicit Elements(const at::TensorIteratorBase& iter);
+  explicit Elements(const at::TensorIteratorBase& iter, Scalars scalars = Scalars::rounded);
   Elements(const Elements& other);
   Elements& operator=(const Elements&) = delete;
 
@@ -64,6 +68,7 @@ class Elements {
     uint64_t address;
     c10::ScalarType dtype;
     bool by_value;
+    bool exact;  // not rounded to the common dtype
     alignas(16) char value[16];
     int64_t strides[kMostDims];  // bytes, innermost first
   };
@@ -81,7 +86,7 @@ class Elements {
 namespace detail {
 
 void launch_blocks(const at::TensorIteratorBase& iter, const c10::ScalarType* types, size_t count, Elements::BlockFunction block,
-                   const void* function, size_t bytes);
+                   const void* function, size_t bytes, Scalars scalars);
 
 // The loop that compilers vectorise, twice on x86: for any processor, and for those with AVX2.
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -133,10 +138,11 @@ struct Block {
 // Queues output[i] = function(inputs[i]...) over an iterator of one output. One type for each operand, the output's first: what is computed
 // in, whatever the operands' dtypes. The function captures values alone, 64 bytes at most.
 template <typename Out, typename... In, typename Function>
-void elementwise(const at::TensorIteratorBase& iter, const Function& function) {
+void elementwise(const at::TensorIteratorBase& iter, const Function& function, Scalars scalars = Scalars::rounded) {
   static_assert(std::is_trivially_copyable_v<Function> && sizeof(Function) <= 64, "a kernel captures values, and never a tensor");
   static constexpr c10::ScalarType kTypes[] = {kDtypeOf<Out>, kDtypeOf<In>...};
-  detail::launch_blocks(iter, kTypes, 1 + sizeof...(In), &detail::Block<Function, Out, In...>::run, &function, sizeof(Function));
+  detail::launch_blocks(iter, kTypes, 1 + sizeof...(In), &detail::Block<Function, Out, In...>::run, &function, sizeof(Function),
+                        scalars);
 }
 
 }  // namespace backplane

@@ -179,6 +179,32 @@ def test_E47_scalars(device, ran, dtype):
                 same(ran(name, lambda f=f: f(x.to(device))), f(x))
 
 
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+def test_half_scalars_are_rounded_where_the_cpu_rounds_them(device, dtype):
+    x = values(dtype, 500).abs() + 0.1
+    near = x[7].item() * 1.0001  # rounded to the half type it is that element, and in float it is not
+    wide = torch.tensor(near, dtype=torch.float64)
+    for f in (
+        lambda t: t == near,
+        lambda t: t >= near,
+        lambda t: t > wide.to(t.device),
+        lambda t: torch.maximum(t, wide),
+        lambda t: t**0.3,
+        lambda t: t + 0.3,
+        lambda t: 0.3 - t,
+        lambda t: t * 0.3,
+        lambda t: t / 0.3,
+        lambda t: t * (wide * 0.1).to(t.device),
+    ):
+        assert torch.equal(f(x.to(device)).cpu(), f(x))
+
+
+def test_an_element_times_a_half_type_is_not_rounded_to_it(device):
+    tiny = torch.tensor(1e-9, dtype=torch.float64)  # 0 as a float16, and 0 times infinity is no number
+    infinite = torch.full((2,), torch.inf, dtype=torch.float16)
+    assert (infinite.to(device) * tiny.to(device)).tolist() == (infinite * tiny).tolist() == [torch.inf] * 2
+
+
 @pytest.mark.requires("host_exec")
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("name", BACKWARD)

@@ -3,7 +3,15 @@
 import pytest
 import torch
 
-from torch_backplane.conformance.compare import Difference, Rules, compare, compare_observations, same_text
+from torch_backplane.conformance.checker import Checker
+from torch_backplane.conformance.compare import (
+    Difference,
+    Rules,
+    ValueDifference,
+    compare,
+    compare_observations,
+    same_text,
+)
 from torch_backplane.conformance.observe import observe, tensors
 from torch_backplane.conformance.randomness import check_random, distance
 from torch_backplane.conformance.samples import Sample, lazy_conjugates, lazy_negatives, outs, with_gaps
@@ -45,6 +53,25 @@ def test_near_is_much_less_than_torchs_tolerances():
     compare(x, x * (1 + 4e-6), CPU, Rules(near=False), "result")
     differs(x, x * (1 + 8e-5), "values differ", near=False)
     compare(x.double(), x.double() * (1 + 2e-7), CPU, Rules(precision=torch.float32), "result")
+
+
+def test_half_precision_may_cancel_as_on_the_cpu(monkeypatch):
+    large = torch.tensor([100.0, 3.0], dtype=torch.bfloat16)
+
+    def cancels(x):
+        return x * 1.013 - x * 0.987  # 2.6 of 100: a bfloat16 has 101.5 and 98.5
+
+    def check(by, x=large):
+        checker.both(cancels, (x,), on_device=lambda x: cancels(x) + by)
+
+    checker = Checker(CPU, 0)
+    monkeypatch.setattr(checker, "_kernels", lambda *_: {"aten::mul", "aten::sub"})
+    monkeypatch.setattr("torch_backplane.conformance.checker._largest", lambda _: 0.0)
+    check(0.5)
+    with pytest.raises(ValueDifference):
+        check(1)
+    with pytest.raises(ValueDifference):
+        check(0.5, large.float())
 
 
 def test_messages_are_compared_without_the_devices_name():

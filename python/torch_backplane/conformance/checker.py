@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_backplane.conformance.case import Outcome
 from torch_backplane.conformance.compare import Difference, Rules, ValueDifference, compare_observations, shorten
@@ -22,6 +22,7 @@ __all__ = ["Checker", "all_warnings", "cotangent", "seeded"]
 
 # Calls whose distribution is compared, over many draws each.
 _DISTRIBUTIONS = 4
+_HALF = (torch.float16, torch.bfloat16)
 
 
 class Checker:
@@ -92,6 +93,8 @@ class Checker:
             rules = rules.but(precision=max(floats, key=lambda dtype: torch.finfo(dtype).eps, default=None))
             if kernels := self._kernels(on_device, arguments):
                 rules = rules.but(near=False, scale=_largest(cpu), chain=rules.chain or len(kernels) > 1)
+                if rules.chain and rules.precision in _HALF:
+                    rules = rules.but(spread=2 * self._rounding(function, arguments, cpu))
             compare_observations(cpu, found, self.device, rules)
         if draws and cpu.error is None:
             self._distributions += 1
@@ -115,6 +118,23 @@ class Checker:
         message = " | ".join(" ".join(line.split()) for line in lines)
         status = "fail" if lines else "pass"
         return Outcome(status, message, "\n".join(traces), counts, route, self._device_seconds, self._cpu_seconds)
+
+    def _rounding(self, function: Callable[..., Any], arguments: Any, cpu: Observation) -> float:
+        """How far the CPU's results in half precision are from those in float64 at most; 0 where that cannot be had."""
+
+        def wide(leaf: Any) -> Any:
+            if isinstance(leaf, torch.dtype) and leaf in _HALF:
+                return torch.float64
+            if isinstance(leaf, torch.Tensor) and leaf.dtype in _HALF:
+                return leaf.detach().double().requires_grad_(leaf.requires_grad)
+            return leaf
+
+        exact = observe(function, tree_map(wide, arguments), "cpu", self.seed)
+        pairs = list(zip(tensors(cpu.value), tensors(exact.value), strict=False))
+        if exact.error is not None or any(a.shape != b.shape or a.layout is not torch.strided for a, b in pairs):
+            return 0.0
+        far = [(a.detach().double() - b.detach().double()).abs() for a, b in pairs if a.is_floating_point()]
+        return max((float(f[f.isfinite()].max()) for f in far if f.isfinite().any()), default=0.0)
 
     def _kernels(self, function: Callable[..., Any], arguments: Any) -> set[str]:
         """The device's own kernels that have a part in the result, so that its last bits are its own."""

@@ -43,6 +43,9 @@ class Rules:
     rtol is greater, and of the largest number of the call. Else a quarter of the dtype's precision is."""
     scale: float = 0.0
     """That largest number."""
+    spread: float = 0.0
+    """The least atol where not ``near``: of a chain in half precision, twice the CPU's own error, since a sum may cancel
+    numbers that are larger than any argument or result."""
 
     def but(self, **changes: Any) -> Rules:
         """The rules with some changed."""
@@ -192,7 +195,7 @@ def _compare_values(a: torch.Tensor, b: torch.Tensor, rules: Rules, what: str) -
         rtol, atol = map(max, default_tolerances(precision), rules.tolerance)
         if rules.chain:
             rtol = min(64 * rtol, max(rtol, 1e-3))
-        atol = max(atol, (rtol if rules.chain else torch.finfo(precision).eps / 4) * rules.scale)
+        atol = max(atol, rules.spread, (rtol if rules.chain else torch.finfo(precision).eps / 4) * rules.scale)
     close = torch.isclose(x, y, rtol=rtol, atol=atol, equal_nan=True)
     if not bool(close.all()):
         raise ValueDifference(f"{what}: {_worst(x, y, ~close)} (rtol {rtol:.1e}, atol {atol:.1e})")

@@ -19,6 +19,7 @@ using at::Scalar;
 using at::Tensor;
 using at::TensorIteratorBase;
 using backplane::elementwise;
+using backplane::Scalars;
 
 struct Sub {
   using Takes = backplane::Numbers;
@@ -36,13 +37,13 @@ struct Rsub {
   static Tensor run(const Tensor& self, const Tensor& other, const Scalar& alpha) { return at::_ops::sub_Tensor::call(other, self, alpha); }
 };
 
-template <typename Function, typename List>
+template <typename Function, typename List, Scalars scalars = Scalars::rounded>
 struct Binary {
   using Takes = List;
   static void run(TensorIteratorBase& iter, const Tensor&, const Tensor&, const Tensor&) {
     Takes::dispatch_compute(iter.common_dtype(), [&](auto zero) {
       using T = decltype(zero);
-      elementwise<T, T, T>(iter, Function());
+      elementwise<T, T, T>(iter, Function(), scalars);
     });
   }
 };
@@ -94,12 +95,20 @@ double power(double base, double exponent) { return std::pow(base, exponent); }
 
 constexpr auto power_of = [](auto base, auto exponent) { return power(base, exponent); };
 
+// A value of the half type, where that is computed in float.
+template <typename T>
+T rounded(const Scalar& number, c10::ScalarType dtype) {
+  if (dtype == c10::kHalf) return static_cast<T>(number.to<c10::Half>());
+  if (dtype == c10::kBFloat16) return static_cast<T>(number.to<c10::BFloat16>());
+  return number.to<T>();
+}
+
 struct PowScalar {
   using Takes = backplane::Numbers;
   static void run(TensorIteratorBase& iter, const Tensor&, const Scalar& exponent, const Tensor&) {
     Takes::dispatch_compute(iter.common_dtype(), [&](auto zero) {
       using T = decltype(zero);
-      const T e = exponent.to<T>();
+      const T e = rounded<T>(exponent, iter.common_dtype());
       if (e == 2) {
         elementwise<T, T>(iter, [](T x) { return x * x; });
       } else if (e == 3) {
@@ -119,8 +128,8 @@ BACKPLANE_KERNELS(aten, m) {
   using backplane::Numbers;
   using backplane::NumbersAndBool;
   structured<meta::structured_sub_Tensor, Sub>(m, {"sub.Tensor", "sub.out", "sub_.Tensor"});
-  structured<meta::structured_mul_Tensor, Binary<decltype(product), NumbersAndBool>>(m, {"mul.Tensor", "mul.out", "mul_.Tensor"});
-  structured<meta::structured_div_Tensor, Binary<decltype(quotient), backplane::Floats>>(m, {"div.Tensor", "div.out", "div_.Tensor"});
+  structured<meta::structured_mul_Tensor, Binary<decltype(product), NumbersAndBool, Scalars::exact>>(m, {"mul.Tensor", "mul.out", "mul_.Tensor"});
+  structured<meta::structured_div_Tensor, Binary<decltype(quotient), backplane::Floats, Scalars::exact>>(m, {"div.Tensor", "div.out", "div_.Tensor"});
   structured<meta::structured_div_Tensor_mode, DivMode>(m, {"div.Tensor_mode", "div.out_mode", "div_.Tensor_mode"});
   structured<meta::structured_maximum, Binary<decltype(larger), NumbersAndBool>>(m, {"maximum", "maximum.out"});
   structured<meta::structured_minimum, Binary<decltype(smaller), NumbersAndBool>>(m, {"minimum", "minimum.out"});

@@ -20,7 +20,7 @@ __all__ = ["OptimizersSuite"]
 _DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64")
 _STEPS = 5
 _SHAPES = ((3, 4), (5, 2), (1, 1), (2, 7))  # of two dimensions: Muon takes no others
-# Steps of an optimizer that searches for the minimum, and iterations within each: near the minimum the last bits decide.
+# Steps of an optimizer that searches for the minimum, and iterations in each: near the minimum the last bits decide.
 _SEARCHES = 2
 # The flags of an implementation; "default" leaves torch its choice.
 _IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
