@@ -19,8 +19,8 @@
 
 namespace backplane {
 
-// What a single number becomes (the 2 in `x + 2`, a tensor of one element) where half types are computed in float: a value of the half type,
-// as in most of ATen, or one of float, as where ATen multiplies and divides. `x == 0.1` is true of the half nearest to 0.1.
+// What a single number becomes (the 2 in `x + 2`, a tensor of one element) where half types are computed in float: a value of the half
+// type, as in most of ATen, or one of float, as where ATen multiplies and divides. `x == 0.1` is true of the half nearest to 0.1.
 enum class Scalars : uint8_t { rounded, exact };
 
 // The operands of an iterator, the outputs first. An input that is a 0-dim CPU tensor (the 2 in `x + 2`) travels by value. Copyable,
@@ -141,8 +141,7 @@ template <typename Out, typename... In, typename Function>
 void elementwise(const at::TensorIteratorBase& iter, const Function& function, Scalars scalars = Scalars::rounded) {
   static_assert(std::is_trivially_copyable_v<Function> && sizeof(Function) <= 64, "a kernel captures values, and never a tensor");
   static constexpr c10::ScalarType kTypes[] = {kDtypeOf<Out>, kDtypeOf<In>...};
-  detail::launch_blocks(iter, kTypes, 1 + sizeof...(In), &detail::Block<Function, Out, In...>::run, &function, sizeof(Function),
-                        scalars);
+  detail::launch_blocks(iter, kTypes, 1 + sizeof...(In), &detail::Block<Function, Out, In...>::run, &function, sizeof(Function), scalars);
 }
 
 }  // namespace backplane

@@ -63,6 +63,15 @@ class FakeSuite:
         time.sleep(3600)
         return Outcome("pass")
 
+    def faults(self, case: Case, seed: int) -> Outcome:
+        """From here on the device raises, whatever it is asked."""
+
+        def synchronize(*_: object) -> None:
+            raise RuntimeError("the device has faulted")
+
+        torch.cpu.synchronize = synchronize
+        return Outcome("pass")
+
     def leaks(self, case: Case, seed: int) -> Outcome:
         held = []
         while True:

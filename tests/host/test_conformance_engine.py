@@ -271,6 +271,18 @@ def test_a_worker_is_replaced_after_its_cases(tmp_path):
     assert workers[0] == workers[1] != workers[2] == workers[3]
 
 
+def test_a_device_that_faults_costs_one_row(tmp_path):
+    log = tmp_path / "log"
+    names = {"FAKE_CASES": "good,faults,last", "FAKE_LOG": str(log)}
+    run(tmp_path, "--jobs", "1", "--json", "r.json", **names)
+    rows = results(tmp_path / "r.json")
+    found = {case_id: rows[f"fake/{case_id}"]["status"] for case_id in ("good", "faults", "last")}
+    assert found == {"good": "pass", "faults": "fail", "last": "pass"}
+    assert "the device has faulted" in rows["fake/faults"]["message"]
+    workers = [line.split()[1] for line in log.read_text().splitlines()]
+    assert workers[0] == workers[1] != workers[2] == workers[3]
+
+
 def test_a_case_that_eats_memory_costs_its_row(tmp_path):
     names = {"FAKE_CASES": "leaks,last"}
     status, _ = run(tmp_path, "--jobs", "1", "--memory", "1", "--json", "r.json", **names)

@@ -44,8 +44,8 @@ class Rules:
     scale: float = 0.0
     """That largest number."""
     spread: float = 0.0
-    """The least atol where not ``near``: of a chain in half precision, twice the CPU's own error, since a sum may cancel
-    numbers that are larger than any argument or result."""
+    """The least atol where not ``near``: of a chain in half precision, twice the CPU's own error, since a sum may
+    cancel numbers that are larger than any argument or result."""
 
     def but(self, **changes: Any) -> Rules:
         """The rules with some changed."""

@@ -148,7 +148,7 @@ class Pool:
             seconds = time.perf_counter() - start
             return Row(case, died.status, str(died), died.log, seconds=seconds, seed=seed), None
         grown = 0 < self.setup.memory < 2 * worker.resident()
-        if worker.served < self.recycle and not grown:
+        if worker.usable and worker.served < self.recycle and not grown:
             return row, worker
         worker.close()
         return row, None

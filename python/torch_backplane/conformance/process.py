@@ -72,6 +72,8 @@ class Worker:
         self.stop = stop
         self.served = 0
         """Cases that it has run."""
+        self.usable = True
+        """Whether its device can run another; a fault outlives the case."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         fcntl.fcntl(self._log, fcntl.F_SETFL, os.O_APPEND)  # the worker truncates it before each case
         answers, its_end = os.pipe()
@@ -115,8 +117,10 @@ class Worker:
         """
         self._send({"run": case, "seed": seed})
         self._answer(_START_S)
-        row: dict[str, Any] = self._answer(timeout)["row"]
+        answer = self._answer(timeout)
         self.served += 1
+        self.usable = answer["usable"]
+        row: dict[str, Any] = answer["row"]
         return row
 
     def resident(self) -> int:

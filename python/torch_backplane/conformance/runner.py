@@ -111,6 +111,24 @@ class Runner:
             outcome = Outcome("fail", summary(error), traceback.format_exc()[-_LONGEST_TRACE:])
         return Row.of(case, outcome, time.perf_counter() - start, seed)
 
+    def is_usable(self) -> bool:
+        """Whether cases can still run here. A device that has faulted fails all that its process asks of it."""
+        import torch
+
+        from torch_backplane import _backend
+
+        type_ = torch.device(self.device).type
+        module = torch.get_device_module(type_)
+        devices: list[str | int] = [self.device]
+        if _backend.loaded() and type_ == _backend.device:
+            devices = [i for i in range(module.device_count()) if _backend.C.has_context(i)]
+        try:
+            for device in devices:
+                module.synchronize(device)
+        except Exception:
+            return False
+        return True
+
     def _reset(self, seed: int) -> None:
         import torch
 

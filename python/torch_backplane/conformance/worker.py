@@ -71,7 +71,8 @@ def _serve(pipe: TextIO, runner: Any, question: dict[str, Any]) -> None:
     runner.suite(case.suite)  # its import is not the case's time
     os.ftruncate(2, 0)
     _say(pipe, {"begun": case.id})
-    _say(pipe, {"row": runner.run(case, question["seed"]).to_json()})
+    row = runner.run(case, question["seed"]).to_json()
+    _say(pipe, {"row": row, "usable": runner.is_usable()})
 
 
 def _guarded(pipe: TextIO, function: Any, *args: Any) -> Any:
