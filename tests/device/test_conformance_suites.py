@@ -8,6 +8,8 @@ import torch
 from torch_backplane.conformance.case import Case
 from torch_backplane.conformance.suites import load
 
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta")
+
 # All that the fallback does is among them: lists, views, several outputs, out=, in-place, random numbers, 0-dim values,
 # factories, empty tensors, data-dependent shapes.
 OPS = """
@@ -77,6 +79,12 @@ def test_the_ops_are_all_of_torchs_database_in_the_dtypes_of_the_cpu(suite):
         "float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool", "complex64"
     }  # fmt: skip
     assert [case.dtype for case in suite("ops").cases(["int16"]) if case.name == "add"] == ["int16"]
+
+
+def test_operators_run_on_sparse_tensors_too(run):
+    outcome = run("ops/mul/float32")
+    assert outcome.status == "pass", outcome.message
+    assert min(outcome.checks[check] for check in ("sparse", "sparse_backward")) > 20
 
 
 def test_an_operators_way_is_told(run):
@@ -158,6 +166,10 @@ def accepts_all(x):
     return x.cpu().trace().to(x.device) if x.dim() == 2 else x.new_zeros(())
 
 
+def wrong_if_sparse(x):
+    return (2 * x.cpu().sin()).to(x.device)
+
+
 def of_another_distribution(x, low=0.0, high=1.0, *, generator=None):
     return x.copy_(torch.rand(x.shape) ** 4 * (high - low) + low)
 
@@ -180,6 +192,8 @@ WRONG = [
     ("sinc", "sinc", "AutogradPrivateUse1", detached, "backward", "expected True, found False"),
     ("sinc", "sinc", "AutogradPrivateUse1", Doubled.apply, "backward", "values differ"),
     ("trace", "trace", "PrivateUse1", accepts_all, "errors", "accepted what the CPU refuses"),
+    ("sin", "sin", "SparsePrivateUse1", wrong_if_sparse, "sparse", "values differ"),
+    ("sin", "sin", "SparseCsrPrivateUse1", wrong_if_sparse, "sparse", "values differ"),
     ("uniform", "uniform_", "PrivateUse1", of_another_distribution, "forward", "distribution"),
     ("uniform", "uniform_", "PrivateUse1", unseeded, "forward", "two calls with one seed differ"),
 ]
@@ -196,6 +210,6 @@ def test_a_wrong_kernel_is_seen_by_the_check_for_it(run, op, schema, key, kernel
     failed = {part.split(" ")[0]: part for part in outcome.message.split(" | ")}
     assert text in failed[check], outcome.message
     assert outcome.trace
-    if check in ("inplace", "out", "noncontiguous", "conj_neg", "backward", "errors"):
+    if check in ("inplace", "out", "noncontiguous", "conj_neg", "backward", "sparse", "errors"):
         assert "forward" not in failed
     assert run(f"ops/{op}/float32").status == "pass"

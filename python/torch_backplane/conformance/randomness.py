@@ -79,7 +79,10 @@ def _draws(draw: Callable[[int], Observation], i: int) -> torch.Tensor:
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    tensor = tensor.detach().cpu()
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
+    tensor = tensor.resolve_conj().resolve_neg()
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.to(torch.complex128))
     return tensor.flatten().double().nan_to_num(nan=1e300)

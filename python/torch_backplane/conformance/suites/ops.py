@@ -15,6 +15,7 @@ from torch_backplane.conformance.compare import Rules
 from torch_backplane.conformance.observe import Observation, tensors
 from torch_backplane.conformance.routes import route
 from torch_backplane.conformance.samples import Sample
+from torch_backplane.conformance.sparse import sparse_samples
 from torch_backplane.conformance.transfer import Transfer
 
 __all__ = ["DTYPES", "OpsSuite"]
@@ -76,14 +77,21 @@ class _Run:
         self.way = ""
 
     def outcome(self) -> Outcome:
-        for sample in self.samples(requires_grad=False):
+        check = self.checker.check
+        samples = self.samples(requires_grad=False)
+        for sample in samples:
             self.check_sample(sample)
+        for sample in self.sparse(samples, requires_grad=False):
+            check("sparse", sample, partial(self.forward, sample))
         if self.op.supports_autograd and self.dtype in self.op.supported_backward_dtypes("cpu"):
-            for sample in self.samples(requires_grad=True):
-                self.checker.check("backward", sample, partial(self.backward, sample))
+            samples = self.samples(requires_grad=True)
+            for sample in samples:
+                check("backward", sample, partial(self.backward, sample))
+            for sample in self.sparse(samples, requires_grad=True):
+                check("sparse_backward", sample, partial(self.backward, sample))
         if self.dtype is self.error_dtype():
             for sample in self.error_samples():
-                self.checker.check("errors", sample, partial(self.forward, sample))
+                check("errors", sample, partial(self.forward, sample))
         return self.checker.outcome(self.way)
 
     # The database's samples
@@ -92,6 +100,10 @@ class _Run:
         seeded(self.seed)
         found = self.op.sample_inputs("cpu", self.dtype, requires_grad=requires_grad)
         return [Sample.of(i, sample) for i, sample in enumerate(found)]
+
+    def sparse(self, dense: list[Sample], *, requires_grad: bool) -> list[Sample]:
+        seeded(self.seed)
+        return list(sparse_samples(self.op, self.dtype, dense, requires_grad=requires_grad))
 
     def error_samples(self) -> list[Sample]:
         if self.op.error_inputs_func is None:
