@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_backplane.conformance.case import Case, Outcome
 from torch_backplane.conformance.checker import Checker, all_warnings, seeded
@@ -152,11 +152,19 @@ class _Run:
         return gradient.to_sparse() if self.info.only_supports_sparse_grads else gradient
 
     def on_cpu(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings for the CPU: it has no capturable optimizers, whose results are those of the others."""
+        """The settings for the CPU, which has no capturable optimizers and where torch would choose the for-loop.
+
+        The device's default is foreach, as CUDA's, and not always the for-loop's equal: that of RAdam divides 0 by 0
+        where the square of a float16 underflows.
+        """
+        chosen = {"default", "capturable"} & {self.implementation} and "foreach" in self.info.supported_impls
+        foreach = settings.get("foreach", bool(chosen))
         if not settings.get("capturable"):
-            return settings
-        # foreach as it is: that of RAdam divides 0 by 0 where a float16 square underflows, on every device.
-        return {**settings, "capturable": False, "foreach": settings.get("foreach", False)}
+            tensors = any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(settings))
+            return settings if tensors or not foreach else {**settings, "foreach": True}
+        if foreach:  # without capturable it takes no tensor for a number
+            settings = tree_map(_number, settings)
+        return {**settings, "capturable": False, "foreach": foreach}
 
     def refuse(self, wrong: Any) -> Observation:
         def call(parameters: Any) -> None:
@@ -181,6 +189,10 @@ def _state(optimizer: torch.optim.Optimizer) -> Any:
     """The state, with single numbers as such: torch keeps them on the CPU or on the device, as it needs."""
 
     def leaf(value: Any) -> Any:
-        return value.item() if isinstance(value, torch.Tensor) and value.dim() == 0 else value
+        return _number(value) if isinstance(value, torch.Tensor) and value.dim() == 0 else value
 
     return tree_map(leaf, optimizer.state_dict()["state"])
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
