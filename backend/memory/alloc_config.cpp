@@ -1,6 +1,7 @@
-// memory/alloc_config.cpp: parses the allocator's settings; what is not known, or not done here, is an error.
+// memory/alloc_config.cpp: parses the allocator's settings; what is not known, or cannot be kept here, is an error.
 #include "memory/alloc_config.h"
 
+#include <c10/core/AllocatorConfig.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -8,6 +9,8 @@
 #include <bit>
 #include <cctype>
 #include <charconv>
+#include <cstdlib>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -19,7 +22,6 @@ namespace backplane::memory {
 namespace alloc_config_impl {
 namespace {
 
-constexpr const char* kKnown = "max_split_size_mb, garbage_collection_threshold, roundup_power2_divisions";
 constexpr size_t kIntervals = 17;  // 1 MiB, 2 MiB, ... 64 GiB
 
 std::string without_spaces(const std::string& text) {
@@ -91,30 +93,134 @@ std::vector<size_t> parse_divisions(std::string_view text) {
   return divisions;
 }
 
-std::unique_ptr<AllocConfig> parse(const std::string& given) {
-  auto config = std::make_unique<AllocConfig>();
-  config->text = without_spaces(given);
-  for (const auto item : items(config->text)) {
+size_t mebibytes(std::string_view key, std::string_view text) {
+  return std::min(number<size_t>(key, text), std::numeric_limits<size_t>::max() >> 20) << 20;
+}
+
+bool boolean(std::string_view key, std::string_view text) {
+  const bool yes = text == "True" || text == "true";
+  TORCH_CHECK_VALUE(yes || text == "False" || text == "false", "allocator setting ", key, ": expected True or False, got '", text, "'");
+  return yes;
+}
+
+double fraction(std::string_view key, std::string_view text, bool with_one) {
+  const auto value = number<double>(key, text);
+  TORCH_CHECK_VALUE(value > 0 && (value < 1 || (with_one && value == 1)), "allocator setting ", key, ": must lie between 0 and 1, got ",
+                    text);
+  return value;
+}
+
+// A setting of CUDA's that has one possible value here.
+void must_be(std::string_view key, std::string_view value, bool kept, std::string_view only, std::string_view reason) {
+  TORCH_CHECK_VALUE(kept, "allocator setting ", key, ": ", device_name(), " can only do ", only, ", got '", value, "': ", reason);
+}
+
+using Set = void (*)(AllocConfig& config, std::string_view key, std::string_view value);
+
+const std::map<std::string_view, Set>& setters() {
+  static const auto* all = new std::map<std::string_view, Set>{
+      {"backend",
+       [](AllocConfig&, std::string_view key, std::string_view value) {
+         must_be(key, value, value == "native", "native", "the others are allocators of the CUDA runtime");
+       }},
+      {"expandable_segments",
+       [](AllocConfig& config, std::string_view key, std::string_view value) { config.expandable_segments = boolean(key, value); }},
+      {"garbage_collection_threshold",
+       [](AllocConfig& config, std::string_view key, std::string_view value) {
+         config.garbage_collection_threshold = fraction(key, value, /*with_one=*/false);
+       }},
+      {"graph_capture_record_stream_reuse",
+       [](AllocConfig&, std::string_view key, std::string_view value) {
+         must_be(key, value, !boolean(key, value), "False", "memory of recorded streams waits for their events");
+       }},
+      {"large_segment_size_mb",
+       [](AllocConfig& config, std::string_view key, std::string_view value) {
+         config.large_segment = mebibytes(key, value);
+         TORCH_CHECK_VALUE(config.large_segment > kSmallSegment && config.large_segment <= size_t{64} << 30, "allocator setting ", key,
+                           ": must be greater than ", kSmallSegment >> 20, " and at most 65536, got ", value);
+       }},
+      {"max_non_split_rounding_mb",
+       [](AllocConfig& config, std::string_view key, std::string_view value) {
+         config.non_split_rounding = mebibytes(key, value);
+         TORCH_CHECK_VALUE(config.non_split_rounding > 0, "allocator setting ", key, ": must be positive, got ", value);
+       }},
+      {"max_split_size_mb",
+       [](AllocConfig& config, std::string_view key, std::string_view value) { config.max_split_size = mebibytes(key, value); }},
+      {"per_process_memory_fraction",
+       [](AllocConfig& config, std::string_view key, std::string_view value) {
+         config.memory_fraction = fraction(key, value, /*with_one=*/true);
+       }},
+      {"pinned_max_cached_size_mb",
+       [](AllocConfig& config, std::string_view key, std::string_view value) { config.pinned_max_cached = mebibytes(key, value); }},
+      {"pinned_max_round_threshold_mb",
+       [](AllocConfig& config, std::string_view key, std::string_view value) {
+         config.pinned_max_round = mebibytes(key, value);
+         TORCH_CHECK_VALUE(std::has_single_bit(config.pinned_max_round), "allocator setting ", key, ": must be a power of two, got ", value);
+       }},
+      {"pinned_num_register_threads",
+       [](AllocConfig&, std::string_view key, std::string_view value) {
+         must_be(key, value, value == "1", "1", "pinned memory comes from the driver's host_alloc, in one call");
+       }},
+      {"pinned_reserve_segment_size_mb",
+       [](AllocConfig&, std::string_view key, std::string_view value) {
+         must_be(key, value, value == "0", "0", "pinned memory is not carved out of one segment");
+       }},
+      {"pinned_use_background_threads",
+       [](AllocConfig&, std::string_view key, std::string_view value) {
+         must_be(key, value, !boolean(key, value), "False", "the pinned cache asks its events in the calling thread");
+       }},
+      {"pinned_use_cuda_host_register",
+       [](AllocConfig&, std::string_view key, std::string_view value) {
+         must_be(key, value, !boolean(key, value), "False", "pinned memory comes from the driver's host_alloc");
+       }},
+      {"release_lock_on_cudamalloc",
+       [](AllocConfig&, std::string_view key, std::string_view value) {
+         must_be(key, value, boolean(key, value), "True", "no lock is ever held over a call of the driver");
+       }},
+      {"roundup_power2_divisions",
+       [](AllocConfig& config, std::string_view, std::string_view value) { config.divisions = parse_divisions(value); }},
+      {"throw_on_cudamalloc_oom",
+       [](AllocConfig&, std::string_view key, std::string_view value) {
+         must_be(key, value, !boolean(key, value), "False", "out of memory is raised after the cache was given back and the driver asked again");
+       }},
+  };
+  return *all;
+}
+
+std::string known() {
+  std::string names;
+  for (const auto& entry : setters()) names += (names.empty() ? "" : ", ") + std::string(entry.first);
+  return names;
+}
+
+void read_into(AllocConfig& config, const std::string& given) {
+  const std::string text = without_spaces(given);
+  for (const auto item : items(text)) {
     const auto colon = item.find(':');
-    TORCH_CHECK_VALUE(colon != std::string_view::npos, "allocator settings: expected key:value, got '", item, "'; the keys are ", kKnown);
+    TORCH_CHECK_VALUE(colon != std::string_view::npos, "allocator settings: expected key:value, got '", item, "'; the keys are ", known());
     const auto key = item.substr(0, colon);
-    const auto value = item.substr(colon + 1);
-    if (key == "max_split_size_mb") {
-      const auto mib = number<size_t>(key, value);
-      TORCH_CHECK_VALUE(mib > kMidSegment >> 20, "allocator setting max_split_size_mb: must be greater than ", kMidSegment >> 20, ", got ",
-                        mib);
-      config->max_split_size = std::min(mib, std::numeric_limits<size_t>::max() >> 20) << 20;
-    } else if (key == "garbage_collection_threshold") {
-      config->garbage_collection_threshold = number<double>(key, value);
-      TORCH_CHECK_VALUE(config->garbage_collection_threshold > 0 && config->garbage_collection_threshold < 1,
-                        "allocator setting garbage_collection_threshold: must lie between 0 and 1, got ", value);
-    } else if (key == "roundup_power2_divisions") {
-      config->divisions = parse_divisions(value);
-    } else {
-      TORCH_CHECK_VALUE(false, "allocator setting '", key, "' is not known to ", device_name(), "'s allocator; the keys are ", kKnown);
-    }
+    const auto found = setters().find(key);
+    TORCH_CHECK_VALUE(found != setters().end(), "allocator setting '", key, "' is not known to ", device_name(),
+                      "'s allocator; the keys are ", known());
+    found->second(config, key, item.substr(colon + 1));
   }
+  config.text += (config.text.empty() || text.empty() ? "" : ",") + text;
+}
+
+// What depends on two settings, or on the driver.
+std::unique_ptr<AllocConfig> checked(std::unique_ptr<AllocConfig> config) {
+  TORCH_CHECK_VALUE(config->max_split_size > config->large_segment, "allocator setting max_split_size_mb: must be greater than ",
+                    config->large_segment >> 20, " (large_segment_size_mb), got ", config->max_split_size >> 20);
+  TORCH_CHECK_VALUE(!config->expandable_segments, "allocator setting expandable_segments: the driver of ", device_name(),
+                    " cannot map memory into reserved addresses (bp.vmm): leave it False");
   return config;
+}
+
+std::unique_ptr<AllocConfig> from_environment() {
+  auto config = std::make_unique<AllocConfig>();
+  if (const char* general = std::getenv("PYTORCH_ALLOC_CONF")) read_into(*config, general);
+  read_into(*config, env("ALLOC_CONF").value_or(""));
+  return checked(std::move(config));
 }
 
 std::atomic<const AllocConfig*> current{nullptr};
@@ -145,10 +251,30 @@ size_t AllocConfig::round(size_t bytes) const {
 
 const AllocConfig& alloc_config() {
   const AllocConfig* config = alloc_config_impl::current.load(std::memory_order_acquire);
-  if (C10_UNLIKELY(config == nullptr)) config = alloc_config_impl::install(alloc_config_impl::parse(env("ALLOC_CONF").value_or("")));
+  if (C10_UNLIKELY(config == nullptr)) config = alloc_config_impl::install(alloc_config_impl::from_environment());
   return *config;
 }
 
-void set_alloc_config(const std::string& text) { alloc_config_impl::install(alloc_config_impl::parse(text)); }
+void set_alloc_config(const std::string& text) {
+  auto config = std::make_unique<AllocConfig>();
+  alloc_config_impl::read_into(*config, text);
+  alloc_config_impl::install(alloc_config_impl::checked(std::move(config)));
+}
+
+namespace alloc_config_impl {
+namespace {
+
+// torch._C._accelerator_setAllocatorSettings is for whichever accelerator there is: c10 must know the names it does not parse itself, and
+// passes the settings on. A torch with CUDA keeps its own hook.
+const bool registered = [] {
+  using c10::CachingAllocator::AcceleratorAllocatorConfig;
+  for (const auto& entry : setters()) AcceleratorAllocatorConfig::getMutableKeys().insert(std::string(entry.first));
+  auto& hook = AcceleratorAllocatorConfig::getConfigParserHook();
+  if (!hook) hook = [](const std::string& text) { set_alloc_config(text); };
+  return true;
+}();
+
+}  // namespace
+}  // namespace alloc_config_impl
 
 }  // namespace backplane::memory

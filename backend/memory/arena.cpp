@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "memory/alloc_config.h"
 #include "memory/block_index.h"
 
 namespace backplane::memory {
@@ -71,15 +72,15 @@ Block* Arena::cut(Block* block, size_t size, size_t max_split_size) {
   return block;
 }
 
-Block* Arena::best_fit(size_t size, size_t max_split_size) {
+Block* Arena::best_fit(size_t size, const AllocConfig& config) {
   FreeSet& set = free_set(pool_kind(size));
   const auto found = set.lower_bound(size);
   if (found == set.end()) return nullptr;
   Block* block = *found;
   // A large block that must not be split serves only requests that nearly fill it.
-  if (size < max_split_size ? block->size >= max_split_size : block->size >= size + kMidSegment) return nullptr;
+  if (size < config.max_split_size ? block->size >= config.max_split_size : block->size >= size + config.non_split_rounding) return nullptr;
   remove_free(block);
-  return cut(block, size, max_split_size);
+  return cut(block, size, config.max_split_size);
 }
 
 size_t Arena::largest_free() const {

@@ -13,6 +13,7 @@
 
 namespace backplane::memory {
 
+struct AllocConfig;
 struct Pool;
 
 // Guarded by the device lock; calls no driver.
@@ -53,7 +54,7 @@ class Arena {
   void flush_recent();
 
   // The smallest free block that serves the request, cut to size; NULL if there is none.
-  Block* best_fit(size_t size, size_t max_split_size);
+  Block* best_fit(size_t size, const AllocConfig& config);
 
   // A new segment's only block: cut to size and returned; the rest is free.
   Block* cut(Block* block, size_t size, size_t max_split_size);

@@ -15,9 +15,7 @@ namespace backplane::memory {
 constexpr size_t kMinBlock = 512;                // every block is a multiple
 constexpr size_t kSmallLimit = size_t{1} << 20;  // up to here a request comes from a small segment
 constexpr size_t kSmallSegment = size_t{2} << 20;
-constexpr size_t kMidLimit = size_t{10} << 20;  // below this, from a shared segment of
-constexpr size_t kMidSegment = size_t{20} << 20;
-constexpr size_t kLargeRound = size_t{2} << 20;  // above, a segment of its own, rounded up to this
+constexpr size_t kLargeRound = size_t{2} << 20;  // a segment of one request's own is rounded up to this; the rest: AllocConfig
 
 // Values index c10's StatArray, whose element 0 is the sum of both.
 enum class PoolKind : uint8_t { small = 1, large = 2 };

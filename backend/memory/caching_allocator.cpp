@@ -63,6 +63,7 @@ memory::DeviceMemory& CachingAllocator::device_memory(c10::DeviceIndex device) {
   found = place.load(std::memory_order_acquire);
   if (found == nullptr) {
     found = new memory::DeviceMemory(*this, device);  // lives to the end of the process, as the tensors may
+    limit_to(*found, memory::alloc_config().memory_fraction);
     place.store(found, std::memory_order_release);
   }
   return *found;
@@ -182,10 +183,27 @@ std::pair<size_t, size_t> CachingAllocator::getMemoryInfo(c10::DeviceIndex devic
 void CachingAllocator::set_memory_fraction(double fraction, c10::DeviceIndex device) {
   TORCH_CHECK_VALUE(fraction > 0 && fraction <= 1, "memory fraction must lie in (0, 1], got ", fraction);
   check_device(device);
-  const size_t total = getMemoryInfo(device).second;
+  limit_to(device_memory(device), fraction);
+}
+
+void CachingAllocator::limit_to(memory::DeviceMemory& owner, double fraction) {
+  if (fraction == 1) {
+    owner.set_limit(1, 0);
+    return;
+  }
+  const c10::DeviceIndex device = owner.device();
+  uint64_t free_bytes = 0;
+  uint64_t total = 0;
+  if (!driver_memory_info(device, &free_bytes, &total)) total = device_properties(device).total_memory;
   TORCH_CHECK(total != 0, "the driver does not tell how much memory ", device_name(), ":", static_cast<int>(device),
               " has, so a fraction of it cannot be set");
-  device_memory(device).set_limit(fraction, total);
+  owner.set_limit(fraction, total);
+}
+
+void CachingAllocator::limit_all(double fraction) {
+  for (auto& place : devices_) {
+    if (memory::DeviceMemory* owner = place.load(std::memory_order_acquire)) limit_to(*owner, fraction);
+  }
 }
 
 double CachingAllocator::memory_fraction(c10::DeviceIndex device) {
@@ -249,6 +267,11 @@ CachingAllocator& caching_allocator() {
 
 std::string allocator_settings() { return memory::alloc_config().text; }
 
-void set_allocator_settings(const std::string& text) { memory::set_alloc_config(text); }
+void set_allocator_settings(const std::string& text) {
+  memory::set_alloc_config(text);
+  if (text.find("per_process_memory_fraction") != std::string::npos) {
+    caching_allocator().limit_all(memory::alloc_config().memory_fraction);
+  }
+}
 
 }  // namespace backplane

@@ -66,6 +66,7 @@ class CachingAllocator : public c10::DeviceAllocator {
   // The part of the device's memory, (0, 1], that this process may reserve; beyond it is out of memory.
   void set_memory_fraction(double fraction, c10::DeviceIndex device);
   double memory_fraction(c10::DeviceIndex device);
+  void limit_all(double fraction);  // of every device that has been used
 
   // All segments with their blocks, by device and address; `stream` holds the stream's id.
   std::vector<SegmentInfo> snapshot();
@@ -87,6 +88,7 @@ class CachingAllocator : public c10::DeviceAllocator {
  private:
   memory::DeviceMemory& device_memory(c10::DeviceIndex device);
   memory::DeviceMemory* device_memory_if_used(c10::DeviceIndex device) const;
+  static void limit_to(memory::DeviceMemory& owner, double fraction);
 
   std::array<std::atomic<memory::DeviceMemory*>, kMaxDevices> devices_{};
   std::mutex create_mutex_;
@@ -95,7 +97,8 @@ class CachingAllocator : public c10::DeviceAllocator {
 // The registered allocator. Throws if a vendor registered one that is not derived from CachingAllocator.
 CachingAllocator& caching_allocator();
 
-// <PREFIX>_ALLOC_CONF, "key:value,key:value"; read at first use, replaced by set_allocator_settings. ValueError names the known keys.
+// "key:value,key:value": PYTORCH_ALLOC_CONF overridden by <PREFIX>_ALLOC_CONF, read at first use; replaced by set_allocator_settings.
+// ValueError names the known keys.
 std::string allocator_settings();
 void set_allocator_settings(const std::string& text);
 

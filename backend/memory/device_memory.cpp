@@ -81,17 +81,18 @@ Block* DeviceMemory::find_free(Pool& pool, size_t size, c10::StreamId stream) {
   Arena& arena = pool.arena(stream);
   const AllocConfig& config = alloc_config();
   Block* block = arena.take_recent(size);
-  if (block == nullptr) block = arena.best_fit(size, config.max_split_size);
+  if (block == nullptr) block = arena.best_fit(size, config);
   if (block == nullptr) {
     arena.flush_recent();
-    block = arena.best_fit(size, config.max_split_size);
+    block = arena.best_fit(size, config);
   }
   return block;
 }
 
 size_t DeviceMemory::segment_size(size_t size) const {
   size_t wanted = kSmallSegment;
-  if (size > kSmallLimit) wanted = size < kMidLimit ? kMidSegment : (size + kLargeRound - 1) / kLargeRound * kLargeRound;
+  const AllocConfig& config = alloc_config();
+  if (size > kSmallLimit) wanted = size < config.shared_limit() ? config.large_segment : (size + kLargeRound - 1) / kLargeRound * kLargeRound;
   const uint64_t largest = device_properties(device_).max_allocation;
   return largest != 0 && wanted > largest ? size : std::max(wanted, size);
 }

@@ -11,6 +11,7 @@
 #include <shared_mutex>
 #include <vector>
 
+#include "memory/alloc_config.h"
 #include "memory/last_use.h"
 #include "memory/out_of_memory.h"
 #include "runtime/compat.h"
@@ -116,6 +117,10 @@ class PinnedCache : public Cache {
 
   bool query_event(PooledEvent& event) override { return memory::is_over(*event); }
   c10::Stream get_current_stream() const BACKPLANE_OVERRIDE_IF_PRESENT { return current_stream(); }
+  // PYTORCH_ALLOC_CONF may ask torch's cache for a thread, which would outlive this allocator's driver: alloc_config.cpp refuses it.
+  bool pinned_use_background_threads() BACKPLANE_OVERRIDE_IF_PRESENT { return false; }
+  size_t pinned_max_round_threshold() const BACKPLANE_OVERRIDE_IF_PRESENT { return memory::alloc_config().pinned_max_round; }
+  size_t pinned_max_cached_size() const BACKPLANE_OVERRIDE_IF_PRESENT { return memory::alloc_config().pinned_max_cached; }
   bool stream_is_capturing(c10::Stream) const BACKPLANE_OVERRIDE_IF_PRESENT { return false; }
 
   static int32_t host_alloc(size_t bytes, void** out) {

@@ -116,12 +116,37 @@ def test_the_profiler_sees_allocations(empty, device):
 def test_wrong_settings_name_the_known_ones(run_in_process, backend_package, name):
     variable = f"{name.upper()}_ALLOC_CONF"
     code = f"import {backend_package.__name__}, torch; torch.empty(1, device='{name}')"
-    done = run_in_process(code, env={variable: "expandable_segments:True"}, check=False)
+    done = run_in_process(code, env={variable: "expandable_segment:True"}, check=False)
     assert done.returncode != 0
     assert "ValueError" in done.stderr
-    assert "'expandable_segments' is not known" in done.stderr
-    assert "max_split_size_mb, garbage_collection_threshold, roundup_power2_divisions" in done.stderr
+    assert "'expandable_segment' is not known" in done.stderr
+    assert "garbage_collection_threshold, graph_capture_record_stream_reuse, large_segment_size_mb" in done.stderr
+    done = run_in_process(code, env={"PYTORCH_ALLOC_CONF": "pinned_use_background_threads:True"}, check=False)
+    assert "can only do False, got 'True'" in done.stderr
     run_in_process(code, env={variable: "max_split_size_mb:64,roundup_power2_divisions:[256:1,>:4]"})
+
+
+def test_settings_come_from_both_variables_and_from_the_program(run_in_process, backend_package, name):
+    done = run_in_process(
+        f"""
+        import torch, {backend_package.__name__}
+        from torch_backplane import _backend
+        device = torch.{name}
+        torch.empty(1, device="{name}")
+        stats = device.memory_stats()
+        print(stats["max_split_size"] >> 20, device.get_per_process_memory_fraction(), _backend.C.allocator_settings())
+        device.memory._set_allocator_settings("max_split_size_mb:96")
+        print(device.memory_stats()["max_split_size"] >> 20, _backend.C.allocator_settings())
+        torch._C._accelerator_setAllocatorSettings("max_split_size_mb:128,backend:native")
+        print(device.memory_stats()["max_split_size"] >> 20)
+        """,
+        env={
+            "PYTORCH_ALLOC_CONF": "max_split_size_mb:64, per_process_memory_fraction:0.5",
+            f"{name.upper()}_ALLOC_CONF": "max_split_size_mb:80",
+        },
+    )
+    both = "max_split_size_mb:64,per_process_memory_fraction:0.5,max_split_size_mb:80"
+    assert done.stdout.splitlines() == [f"80 0.5 {both}", "96 max_split_size_mb:96", "128"]
 
 
 def test_tensors_that_outlive_the_interpreter_are_no_trouble(run_in_process, backend_package, name):

@@ -373,7 +373,7 @@ void held_retry_waits_for_other_streams() {
 }
 
 void settings() {
-  EXPECT(contains(error_of([] { set_allocator_settings("expandable_segments:True"); }), "the keys are max_split_size_mb"));
+  EXPECT(contains(error_of([] { set_allocator_settings("max_spilt_size_mb:64"); }), "the keys are backend, expandable_segments, "));
   EXPECT(contains(error_of([] { set_allocator_settings("max_split_size_mb"); }), "key:value"));
   EXPECT(contains(error_of([] { set_allocator_settings("max_split_size_mb:20"); }), "greater than 20"));
   EXPECT(contains(error_of([] { set_allocator_settings("max_split_size_mb:big"); }), "expected a number"));
@@ -390,6 +390,36 @@ void settings() {
   EXPECT_EQUAL(block(1200 * 1024), 1200 * 1024);
   EXPECT_EQUAL(block(5 * kMiB), 6 * kMiB);
   EXPECT_EQUAL(block(9 * kMiB + 512), 9 * kMiB + 512);
+}
+
+void settings_that_cannot_be_kept_are_refused() {
+  set_allocator_settings("backend:native,release_lock_on_cudamalloc:True,pinned_use_cuda_host_register:False,throw_on_cudamalloc_oom:False");
+  for (const std::string wrong :
+       {"backend:cudaMallocAsync", "release_lock_on_cudamalloc:False", "pinned_use_cuda_host_register:True", "throw_on_cudamalloc_oom:True",
+        "pinned_use_background_threads:True", "pinned_num_register_threads:4", "pinned_reserve_segment_size_mb:512",
+        "graph_capture_record_stream_reuse:True"}) {
+    EXPECT(contains(error_of([&] { set_allocator_settings(wrong); }), "can only do"));
+  }
+  EXPECT(contains(allocator_settings(), "backend:native"));
+}
+
+void settings_of_sizes() {
+  set_allocator_settings("large_segment_size_mb:64,max_split_size_mb:128,max_non_split_rounding_mb:40");
+  { const auto shared = allocator().allocate(5 * kMiB); }
+  EXPECT_EQUAL(Stats().reserved(), 64 * kMiB);
+  void* large = allocator().allocate(200 * kMiB).get();
+  EXPECT(allocator().allocate(161 * kMiB).get() == large);  // wastes 39 MiB
+  EXPECT(allocator().allocate(159 * kMiB).get() != large);
+  set_allocator_settings("per_process_memory_fraction:0.25");
+  EXPECT_EQUAL(caching().memory_fraction(0), 0.25);
+  set_allocator_settings("pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:4");
+  const auto pinned_bytes = [] { return pinned_allocator().get_stats().allocated_bytes.current; };
+  { const auto rounded = pinned_allocator().allocate(kMiB - 5000); }
+  EXPECT_EQUAL(pinned_bytes(), kMiB);
+  { const auto exact = pinned_allocator().allocate(kMiB + 4096); }
+  EXPECT_EQUAL(pinned_bytes(), 2 * kMiB + 4096);
+  { const auto not_cached = pinned_allocator().allocate(8 * kMiB); }
+  EXPECT_EQUAL(pinned_bytes(), 2 * kMiB + 4096);
 }
 
 void max_split_size_keeps_large_blocks_whole() {
@@ -706,6 +736,8 @@ const std::map<std::string, void (*)()>& cases() {
                                                         CASE(fraction_limits_reserved_memory),
                                                         CASE(held_retry_waits_for_other_streams),
                                                         CASE(settings),
+                                                        CASE(settings_that_cannot_be_kept_are_refused),
+                                                        CASE(settings_of_sizes),
                                                         CASE(max_split_size_keeps_large_blocks_whole),
                                                         CASE(garbage_collection_gives_back_the_oldest),
                                                         CASE(private_pools_keep_their_memory),
