@@ -9,6 +9,7 @@
 #include "aten/copy.h"
 #include "aten/tensors.h"
 #include "runtime/driver.h"
+#include "runtime/peer.h"
 #include "runtime/slots.h"
 #include "runtime/stream.h"
 
@@ -24,6 +25,9 @@ int32_t kind_of(CopyEnd dst, CopyEnd src) {
 int32_t submit(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream, bool async) {
   bp_stream* handle = stream_handle(stream);
   const int32_t kind = kind_of(dst, src);
+  if (kind == BP_COPY_DEVICE_TO_DEVICE && dst.device != src.device) {
+    enable_peer_access(stream.device_index(), stream.device_index() == dst.device ? src.device : dst.device);
+  }
   const int32_t dst_index = driver_index(dst.device);
   const int32_t src_index = driver_index(src.device);
   if (async) {

@@ -2,6 +2,7 @@
 #include "bindings/module.h"
 #include "runtime/driver.h"
 #include "runtime/inventory.h"
+#include "runtime/peer.h"
 #include "runtime/stream.h"
 
 namespace backplane::bindings {
@@ -30,19 +31,6 @@ py::dict properties_dict(int64_t device) {
   d["warp_size"] = p.warp_size;
   d["clock_rate"] = p.clock_khz;
   return d;
-}
-
-bool can_access_peer(int64_t device, int64_t peer) {
-  const auto from = device_index(device);
-  const auto to = device_index(peer);
-  check_device(from);
-  check_device(to);
-  const Driver* d = loaded_driver();
-  if (from == to || d == nullptr || d->peer == nullptr) return false;
-  int32_t answer = 0;
-  const int32_t status = d->peer->can_access(d->peer->head.self, driver_index(from), driver_index(to), &answer);
-  if (status != BP_OK) throw_status(status, "bp.peer.can_access", from, last_error_text());
-  return answer != 0;
 }
 
 // The driver's dtype bits as PyTorch knows the dtypes; an empty list means that the driver does not say.
@@ -82,7 +70,8 @@ void bind_devices(py::module_& module) {
   });
   def_quick(module, "device_properties", properties_dict);
   def_quick(module, "device_dtypes", [](int64_t device) { return dtype_list(device_properties(device_index(device)).dtypes); });
-  def_blocking(module, "can_access_peer", can_access_peer);
+  def_blocking(module, "can_access_peer",
+               [](int64_t device, int64_t peer) { return can_access_peer(device_index(device), device_index(peer)); });
   def_blocking(module, "synchronize", [](int64_t device) { synchronize_device(device_index(device)); });
 
   def_blocking(module, "init", [] { open_driver(); });

@@ -1,10 +1,11 @@
-// bindings/memory.cpp: what the allocators offer beyond torch.accelerator: raw memory, limits, snapshot, private pools, host statistics.
+// bindings/memory.cpp: what the allocators offer beyond torch.accelerator: raw memory, limits, private pools, host statistics.
 #include <ATen/core/CachingHostAllocator.h>
 
 #include <memory>
 #include <thread>
 
 #include "bindings/module.h"
+#include "memory/alloc_config.h"
 #include "memory/caching_allocator.h"
 #include "memory/host_view.h"
 
@@ -14,49 +15,6 @@ namespace {
 using Pool = std::pair<uint64_t, uint64_t>;
 
 c10::MempoolId_t pool_id(const Pool& pool) { return {pool.first, pool.second}; }
-
-py::dict block_dict(const c10::CachingDeviceAllocator::BlockInfo& block, size_t address) {
-  py::dict d;
-  d["address"] = address;
-  d["size"] = block.size;
-  d["requested_size"] = block.requested_size;
-  d["state"] = block.allocated ? "active_allocated" : block.active ? "active_pending_free" : "inactive";
-  d["frames"] = py::list();
-  return d;
-}
-
-// The keys of torch.cuda.memory_snapshot, which PyTorch's memory viewer reads. Stacks are not recorded: frames are empty.
-py::list snapshot_segments() {
-  std::vector<SegmentInfo> segments;
-  {
-    const py::gil_scoped_release no_gil;
-    segments = caching_allocator().snapshot();
-  }
-  py::list list;
-  for (const auto& segment : segments) {
-    py::dict d;
-    d["device"] = static_cast<int>(segment.device);
-    d["address"] = segment.address;
-    d["total_size"] = segment.total_size;
-    d["allocated_size"] = segment.allocated_size;
-    d["active_size"] = segment.active_size;
-    d["requested_size"] = segment.requested_size;
-    d["stream"] = reinterpret_cast<uint64_t>(segment.stream);
-    d["segment_type"] = segment.is_large ? "large" : "small";
-    d["segment_pool_id"] = py::make_tuple(segment.owner_private_pool_id.first, segment.owner_private_pool_id.second);
-    d["is_expandable"] = segment.is_expandable;
-    d["frames"] = py::list();
-    py::list blocks;
-    size_t address = segment.address;
-    for (const auto& block : segment.blocks) {
-      blocks.append(block_dict(block, address));
-      address += block.size;
-    }
-    d["blocks"] = blocks;
-    list.append(d);
-  }
-  return list;
-}
 
 py::dict stat_dict(const c10::CachingAllocator::Stat& stat) {
   py::dict d;
@@ -93,10 +51,50 @@ py::dict host_stats() {
 }
 
 // Allocations of the calling thread come from the pool until end_pool.
-void begin_pool(int64_t device, const Pool& pool) {
+void begin_pool(int64_t device, const Pool& pool, bool use_on_oom, bool no_split) {
   caching_allocator().begin_allocate_to_pool(
       resolve_device(device_index(device)), pool_id(pool),
-      [thread = std::this_thread::get_id()](const c10::Stream&) { return std::this_thread::get_id() == thread; });
+      [thread = std::this_thread::get_id()](const c10::Stream&) { return std::this_thread::get_id() == thread; }, {use_on_oom, no_split});
+}
+
+py::dict array_dict(const c10::CachingAllocator::StatArray& array) {
+  py::dict d;
+  d["all"] = stat_dict(array[0]);
+  d["small_pool"] = stat_dict(array[1]);
+  d["large_pool"] = stat_dict(array[2]);
+  return d;
+}
+
+template <typename Stats>
+py::dict private_pools(const Stats& stats) {
+  py::dict d;
+  if constexpr (requires { stats.reserved_bytes_by_private_pools; }) {  // not in older c10
+    for (const auto& entry : stats.reserved_bytes_by_private_pools) {
+      d[py::make_tuple(entry.first.first, entry.first.second)] = array_dict(entry.second);
+    }
+  }
+  return d;
+}
+
+// The keys of torch.cuda.memory_stats that torch's generic statistics leave out.
+py::dict more_stats(int64_t device) {
+  const auto index = resolve_device(device_index(device));
+  py::dict d;
+  d["num_oom_rejections"] = caching_allocator().fraction_rejections(index);
+  d["reserved_bytes_by_private_pools"] = private_pools(caching_allocator().getDeviceStats(index));
+  return d;
+}
+
+// The keys of a snapshot's allocator_settings.
+py::dict allocator_config() {
+  const memory::AllocConfig& config = memory::alloc_config();
+  py::dict d;
+  d["text"] = config.text;
+  d["max_split_size"] = static_cast<int64_t>(config.max_split_size);
+  d["garbage_collection_threshold"] = config.garbage_collection_threshold;
+  d["expandable_segments"] = config.expandable_segments;
+  d["roundup_power2_divisions"] = config.divisions;
+  return d;
 }
 
 uint64_t raw_alloc(size_t bytes, int64_t stream_id, int64_t device) {
@@ -118,10 +116,13 @@ void bind_memory(py::module_& module) {
   });
   def_blocking(module, "memory_fraction",
                [](int64_t device) { return caching_allocator().memory_fraction(resolve_device(device_index(device))); });
-  def_quick(module, "snapshot", snapshot_segments);
   def_quick(module, "block_size", [](uint64_t address) { return CachingAllocator::block_size(reinterpret_cast<void*>(address)); });
 
   def_blocking(module, "begin_pool", begin_pool);
+  def_quick(module, "more_stats", more_stats);
+  def_blocking(module, "pool_references", [](int64_t device, const Pool& pool) {
+    return caching_allocator().pool_references(resolve_device(device_index(device)), pool_id(pool));
+  });
   def_blocking(module, "end_pool", [](int64_t device, const Pool& pool) {
     caching_allocator().end_allocate_to_pool(resolve_device(device_index(device)), pool_id(pool));
   });
@@ -130,6 +131,7 @@ void bind_memory(py::module_& module) {
   });
 
   def_quick(module, "allocator_settings", [] { return allocator_settings(); });
+  def_quick(module, "allocator_config", [] { return allocator_config(); });
   def_blocking(module, "set_allocator_settings", [](const std::string& text) { set_allocator_settings(text); });
 
   def_quick(module, "host_stats", host_stats);

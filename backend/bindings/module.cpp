@@ -11,6 +11,7 @@ PYBIND11_MODULE(_C, module) {
   bind_devices(module);
   bind_streams(module);
   bind_memory(module);
+  bind_history(module);
   bind_random(module);
   bind_kernels(module);
   bind_fallback(module);

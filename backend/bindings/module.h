@@ -18,6 +18,7 @@ void bind_devices(py::module_& module);
 void bind_driver(py::module_& module);
 void bind_streams(py::module_& module);
 void bind_memory(py::module_& module);
+void bind_history(py::module_& module);
 void bind_random(py::module_& module);
 void bind_kernels(py::module_& module);
 void bind_fallback(py::module_& module);

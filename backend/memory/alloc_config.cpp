@@ -146,16 +146,15 @@ const std::map<std::string_view, Set>& setters() {
        }},
       {"max_split_size_mb",
        [](AllocConfig& config, std::string_view key, std::string_view value) { config.max_split_size = mebibytes(key, value); }},
-      {"per_process_memory_fraction",
-       [](AllocConfig& config, std::string_view key, std::string_view value) {
-         config.memory_fraction = fraction(key, value, /*with_one=*/true);
-       }},
+      {"per_process_memory_fraction", [](AllocConfig& config, std::string_view key,
+                                         std::string_view value) { config.memory_fraction = fraction(key, value, /*with_one=*/true); }},
       {"pinned_max_cached_size_mb",
        [](AllocConfig& config, std::string_view key, std::string_view value) { config.pinned_max_cached = mebibytes(key, value); }},
       {"pinned_max_round_threshold_mb",
        [](AllocConfig& config, std::string_view key, std::string_view value) {
          config.pinned_max_round = mebibytes(key, value);
-         TORCH_CHECK_VALUE(std::has_single_bit(config.pinned_max_round), "allocator setting ", key, ": must be a power of two, got ", value);
+         TORCH_CHECK_VALUE(std::has_single_bit(config.pinned_max_round), "allocator setting ", key, ": must be a power of two, got ",
+                           value);
        }},
       {"pinned_num_register_threads",
        [](AllocConfig&, std::string_view key, std::string_view value) {
@@ -181,7 +180,8 @@ const std::map<std::string_view, Set>& setters() {
        [](AllocConfig& config, std::string_view, std::string_view value) { config.divisions = parse_divisions(value); }},
       {"throw_on_cudamalloc_oom",
        [](AllocConfig&, std::string_view key, std::string_view value) {
-         must_be(key, value, !boolean(key, value), "False", "out of memory is raised after the cache was given back and the driver asked again");
+         must_be(key, value, !boolean(key, value), "False",
+                 "out of memory is raised after the cache was given back and the driver asked again");
        }},
   };
   return *all;

@@ -29,7 +29,7 @@ struct AllocConfig {
   size_t pinned_max_cached = std::numeric_limits<size_t>::max();
   std::string text;
 
-  size_t round(size_t bytes) const;  // to what a block really takes; 0 if that overflows
+  size_t round(size_t bytes) const;                          // to what a block really takes; 0 if that overflows
   size_t shared_limit() const { return large_segment / 2; }  // a larger request gets a segment of its own
 };
 

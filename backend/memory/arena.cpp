@@ -5,6 +5,7 @@
 
 #include "memory/alloc_config.h"
 #include "memory/block_index.h"
+#include "memory/pool.h"
 
 namespace backplane::memory {
 
@@ -57,6 +58,7 @@ void Arena::merge(Block* block) {
 
 Block* Arena::cut(Block* block, size_t size, size_t max_split_size) {
   const size_t rest = block->size - size;
+  if (C10_UNLIKELY(pool_.no_split)) return block;
   const bool worth_it = block->segment->kind == PoolKind::small ? rest >= kMinBlock : size < max_split_size && rest > kSmallLimit;
   if (!worth_it) return block;
   Block* tail = BlockIndex::instance().create(block->address.load(std::memory_order_relaxed) + size);

@@ -1,6 +1,7 @@
 // memory/block.h: the pieces that device memory is handed out in: segments from the driver, cut into blocks.
 #pragma once
 
+#include <c10/core/Allocator.h>
 #include <c10/core/Stream.h>
 
 #include <atomic>
@@ -44,6 +45,7 @@ struct Segment {
   PoolKind kind = PoolKind::small;
   bool oversize = false;  // taken while max_split_size was not above its size
   Block* first = nullptr;
+  std::shared_ptr<c10::GatheredContext> context;  // the stack that took it, if that is recorded
 };
 
 // The device lock guards every field but address and index_next (block_index.h). Objects are recycled, never destroyed.
@@ -61,6 +63,7 @@ struct Block {
   BlockState state = BlockState::spare;
   bool oversize = false;                                    // as in Segment, when it was handed out
   std::unique_ptr<std::vector<c10::Stream>> other_streams;  // from record_stream; NULL for nearly all blocks
+  std::shared_ptr<c10::GatheredContext> context;            // the stack that allocated it, if that is recorded
 
   void* pointer() const { return reinterpret_cast<void*>(address.load(std::memory_order_relaxed)); }
   bool is_split() const { return previous != nullptr || next != nullptr; }

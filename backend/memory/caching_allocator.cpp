@@ -9,6 +9,7 @@
 #include "memory/device_memory.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
+#include "runtime/peer.h"
 #include "runtime/stream.h"
 
 namespace backplane {
@@ -18,6 +19,11 @@ namespace {
 
 void tell_profiler(void* ptr, int64_t change, const memory::Usage& usage, c10::DeviceIndex device) {
   c10::reportMemoryUsageToProfiler(ptr, change, usage.allocated, usage.reserved, c10::Device(kDevice, device));
+}
+
+StackContext stack(const std::atomic<const HistorySettings*>& history, HistorySettings::Stacks wanted) {
+  const HistorySettings* settings = history.load(std::memory_order_acquire);
+  return C10_LIKELY(settings == nullptr) ? nullptr : settings->stack(wanted);
 }
 
 void deleter(void* ptr) { CachingAllocator::raw_delete(ptr); }
@@ -62,7 +68,7 @@ memory::DeviceMemory& CachingAllocator::device_memory(c10::DeviceIndex device) {
   const std::lock_guard<std::mutex> lock(create_mutex_);
   found = place.load(std::memory_order_acquire);
   if (found == nullptr) {
-    found = new memory::DeviceMemory(*this, device);  // lives to the end of the process, as the tensors may
+    found = new memory::DeviceMemory(*this, device, history_.load());  // lives to the end of the process, as the tensors may
     limit_to(*found, memory::alloc_config().memory_fraction);
     place.store(found, std::memory_order_release);
   }
@@ -86,7 +92,9 @@ void* CachingAllocator::raw_alloc(size_t bytes, const c10::Stream& stream) {
   open_driver();  // a cached block is no use in a forked child, or after close
   const c10::DeviceIndex device = stream.device_index();
   memory::Usage usage;
-  void* ptr = device_memory(device).allocate(bytes, stream, &usage)->pointer();
+  void* ptr = device_memory(device)
+                  .allocate(bytes, stream, caching_allocator_impl::stack(history_, HistorySettings::Stacks::state), &usage)
+                  ->pointer();
   caching_allocator_impl::tell_profiler(ptr, static_cast<int64_t>(usage.block), usage, device);
   return ptr;
 }
@@ -97,7 +105,7 @@ void CachingAllocator::raw_delete(void* ptr) {
   TORCH_CHECK(block != nullptr, "cannot free ", ptr, ": it is no allocation of ", device_name());
   memory::DeviceMemory& owner = *block->segment->owner;
   memory::Usage usage;
-  owner.free(block, &usage);
+  owner.free(block, caching_allocator_impl::stack(owner.source().history_, HistorySettings::Stacks::all), &usage);
   caching_allocator_impl::tell_profiler(ptr, -static_cast<int64_t>(usage.block), usage, owner.device());
 }
 
@@ -123,6 +131,7 @@ void CachingAllocator::copy_data(void* dest, const void* src, size_t bytes) cons
     Event ready;  // the source's work so far comes first
     ready.record(current_stream(src_device));
     ready.block(stream);
+    enable_peer_access(dest_device, src_device);
   }
   const int32_t status =
       try_call<&bp_driver::copy_async>(dest_device, current_stream_handle(dest_device), int32_t{BP_COPY_DEVICE_TO_DEVICE}, dest_address,
@@ -211,17 +220,46 @@ double CachingAllocator::memory_fraction(c10::DeviceIndex device) {
   return owner == nullptr ? 1 : owner->fraction();
 }
 
-std::vector<SegmentInfo> CachingAllocator::snapshot() {
+std::vector<SegmentInfo> CachingAllocator::snapshot(std::vector<std::vector<HistoryEvent>>* events) {
   std::vector<SegmentInfo> segments;
-  for (auto& place : devices_) {
-    if (memory::DeviceMemory* owner = place.load(std::memory_order_acquire)) owner->snapshot(segments);
+  if (events != nullptr) events->resize(devices_.size());
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    memory::DeviceMemory* owner = devices_[i].load(std::memory_order_acquire);
+    if (owner != nullptr) owner->snapshot(segments, events == nullptr ? nullptr : &(*events)[i]);
   }
   return segments;
 }
 
+void CachingAllocator::record_history(const std::optional<HistorySettings>& settings, bool clear) {
+  const std::lock_guard<std::mutex> lock(create_mutex_);
+  const HistorySettings* kept = nullptr;
+  if (settings) kept = histories_.emplace_back(std::make_unique<HistorySettings>(*settings)).get();
+  history_.store(kept, std::memory_order_release);
+  for (auto& place : devices_) {
+    if (memory::DeviceMemory* owner = place.load(std::memory_order_acquire)) owner->record_history(kept, clear);
+  }
+}
+
+void CachingAllocator::attach_out_of_memory_observer(OutOfMemoryObserver observer) {
+  const std::lock_guard<std::mutex> lock(create_mutex_);
+  auto all = observers_ == nullptr ? std::vector<OutOfMemoryObserver>() : *observers_;
+  all.push_back(std::move(observer));
+  observers_ = std::make_shared<const std::vector<OutOfMemoryObserver>>(std::move(all));
+}
+
+void CachingAllocator::tell_observers(c10::DeviceIndex device, size_t asked, size_t total, size_t free) {
+  std::shared_ptr<const std::vector<OutOfMemoryObserver>> observers;
+  {
+    const std::lock_guard<std::mutex> lock(create_mutex_);
+    observers = observers_;
+  }
+  if (observers == nullptr) return;
+  for (const auto& observer : *observers) observer(device, asked, total, free);
+}
+
 void CachingAllocator::begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool,
-                                              std::function<bool(const c10::Stream&)> filter) {
-  device_memory(device).begin_allocate_to_pool(pool, std::move(filter));
+                                              std::function<bool(const c10::Stream&)> filter, const PoolOptions& options) {
+  device_memory(device).begin_allocate_to_pool(pool, std::move(filter), options);
 }
 
 void CachingAllocator::end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool) {
@@ -229,6 +267,16 @@ void CachingAllocator::end_allocate_to_pool(c10::DeviceIndex device, c10::Mempoo
 }
 
 void CachingAllocator::release_pool(c10::DeviceIndex device, c10::MempoolId_t pool) { device_memory(device).release_pool(pool); }
+
+int CachingAllocator::pool_references(c10::DeviceIndex device, c10::MempoolId_t pool) {
+  memory::DeviceMemory* owner = device_memory_if_used(device);
+  return owner == nullptr ? 0 : owner->pool_references(pool);
+}
+
+size_t CachingAllocator::fraction_rejections(c10::DeviceIndex device) {
+  memory::DeviceMemory* owner = device_memory_if_used(device);
+  return owner == nullptr ? 0 : owner->fraction_rejections();
+}
 
 void* CachingAllocator::segment_alloc(c10::DeviceIndex device, size_t bytes) {
   uint64_t address = 0;

@@ -16,11 +16,14 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "memory/history.h"
 #include "runtime/device.h"
 
 namespace backplane {
@@ -31,6 +34,12 @@ class DeviceMemory;
 
 using c10::CachingDeviceAllocator::DeviceStats;
 using c10::CachingDeviceAllocator::SegmentInfo;
+
+// Of a private pool; fixed when it is first begun.
+struct PoolOptions {
+  bool use_on_oom = false;  // what is free in it may serve allocations outside of it before they fail
+  bool no_split = false;    // a segment is one block
+};
 
 // A vendor derives from it to change where segments come from (segment_alloc, segment_free) or anything that is virtual, and registers its
 // object with c10::SetAllocator(backplane::kDevice, &mine, 1). Such an object lives to the end of the process.
@@ -68,17 +77,32 @@ class CachingAllocator : public c10::DeviceAllocator {
   double memory_fraction(c10::DeviceIndex device);
   void limit_all(double fraction);  // of every device that has been used
 
-  // All segments with their blocks, by device and address; `stream` holds the stream's id.
-  std::vector<SegmentInfo> snapshot();
+  // All segments with their blocks, by device and address; `stream` holds the stream's id. `events`: what was recorded, by device.
+  std::vector<SegmentInfo> snapshot(std::vector<std::vector<HistoryEvent>>* events = nullptr);
+
+  // Record stacks and events on every device from now on; nullopt: stop, and forget what was recorded. Costs one test an allocation while
+  // off. `clear`: forget the events so far.
+  void record_history(const std::optional<HistorySettings>& settings, bool clear);
+
+  // Called with device, asked, total and free bytes before an out-of-memory error is thrown, without a lock. They stay for ever.
+  using OutOfMemoryObserver = std::function<void(c10::DeviceIndex device, size_t asked, size_t total, size_t free)>;
+  void attach_out_of_memory_observer(OutOfMemoryObserver observer);
+  void tell_observers(c10::DeviceIndex device, size_t asked, size_t total, size_t free);
 
   // Size of the block that starts at ptr, 0 if none does: what the allocation really occupies.
   static size_t block_size(const void* ptr);
 
   // Private pools, for graphs and MemPool. Between begin and end, allocations of the streams that `filter` accepts come from the pool;
   // filter runs without a lock. begin also takes a reference that release_pool gives back; at zero, empty_cache frees the pool's memory.
-  void begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool, std::function<bool(const c10::Stream&)> filter);
+  // Where several pools accept a stream, the one that began last serves it.
+  void begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool, std::function<bool(const c10::Stream&)> filter,
+                              const PoolOptions& options = {});
   void end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool);
   void release_pool(c10::DeviceIndex device, c10::MempoolId_t pool);
+  int pool_references(c10::DeviceIndex device, c10::MempoolId_t pool);  // 0 if there is no such pool
+
+  // Out-of-memory errors that the memory fraction caused.
+  size_t fraction_rejections(c10::DeviceIndex device);
 
   // Where segments come from: the driver. segment_alloc returns NULL when the device is full and throws for anything else; segment_free
   // never throws, and gets memory that no work uses any more.
@@ -91,7 +115,10 @@ class CachingAllocator : public c10::DeviceAllocator {
   static void limit_to(memory::DeviceMemory& owner, double fraction);
 
   std::array<std::atomic<memory::DeviceMemory*>, kMaxDevices> devices_{};
-  std::mutex create_mutex_;
+  std::atomic<const HistorySettings*> history_{nullptr};
+  std::mutex create_mutex_;                                  // over what follows, the creation of devices, and the switching of history_
+  std::vector<std::unique_ptr<HistorySettings>> histories_;  // outgrown ones, too: threads may still read them
+  std::shared_ptr<const std::vector<OutOfMemoryObserver>> observers_;
 };
 
 // The registered allocator. Throws if a vendor registered one that is not derived from CachingAllocator.

@@ -12,53 +12,53 @@
 
 namespace backplane::memory {
 
-Block* DeviceMemory::hand_out(Block* block, size_t bytes, size_t max_split_size, Usage* usage) {
+Block* DeviceMemory::hand_out(Block* block, size_t max_split_size, Request& request) {
   block->state = BlockState::used;
-  block->requested = bytes;
-  statistics_.handed_out(block->segment->kind, block->size, bytes);
+  block->requested = request.bytes;
+  statistics_.handed_out(block->segment->kind, block->size, request.bytes);
   block->oversize = block->size >= max_split_size;
   if (C10_UNLIKELY(block->oversize)) statistics_.oversize_handed_out();
-  *usage = {block->size, statistics_.allocated(), statistics_.reserved()};
+  if (C10_UNLIKELY(history_ != nullptr)) note_handed_out(block, request.stack);
+  *request.usage = {block->size, statistics_.allocated(), statistics_.reserved()};
   return block;
 }
 
-Block* DeviceMemory::allocate(size_t bytes, const c10::Stream& stream, Usage* usage) {
+Block* DeviceMemory::allocate(size_t bytes, const c10::Stream& stream, StackContext stack, Usage* usage) {
   const AllocConfig& config = alloc_config();
-  const size_t size = config.round(bytes);
+  Request request{bytes, config.round(bytes), stream, stack, usage};
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Locked lock(*this);
     if (C10_LIKELY(routes_ == nullptr)) {
-      Block* block = pool_.arena(stream.id()).take_recent(size);
-      if (C10_LIKELY(block != nullptr)) return hand_out(block, bytes, config.max_split_size, usage);
+      Block* block = pool_.arena(stream.id()).take_recent(request.size);
+      if (C10_LIKELY(block != nullptr)) return hand_out(block, config.max_split_size, request);
     }
   }
-  return allocate_slow(bytes, size, stream, usage);
+  return allocate_slow(request);
 }
 
 // A request that the front cache did not serve. Each step gives up the lock, so what one step leaves another thread may take.
-Block* DeviceMemory::allocate_slow(size_t bytes, size_t size, const c10::Stream& stream, Usage* usage) {
-  OutOfMemory report;
-  report.asked = bytes;
-  if (size < bytes) give_up(report);  // rounding overflowed
-  stream_handle(stream);              // raises for a stream that does not exist
+Block* DeviceMemory::allocate_slow(Request& request) {
+  const size_t size = request.size;
+  if (size < request.bytes) give_up(request);  // rounding overflowed
+  stream_handle(request.stream);               // raises for a stream that does not exist
   collect_finished();
-  const PoolUse use = pool_for(stream);
+  const PoolUse use = pool_for(request.stream);
   Pool& pool = use.pool;
   const auto try_free = [&]() -> Block* {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    Block* block = find_free(pool, size, stream.id());
-    return block == nullptr ? nullptr : hand_out(block, bytes, alloc_config().max_split_size, usage);
+    const Locked lock(*this);
+    Block* block = find_free(pool, size, request.stream.id());
+    return block == nullptr ? nullptr : hand_out(block, alloc_config().max_split_size, request);
   };
   if (Block* block = try_free()) return block;
   const uint64_t largest = device_properties(device_).max_allocation;
   if (largest != 0 && size > largest) {
-    report.largest_allocation = largest;
-    give_up(report);
+    request.report.largest_allocation = largest;
+    give_up(request);
   }
   collect_garbage(segment_size(size));
-  if (Block* block = from_driver(pool, bytes, size, segment_size(size), stream.id(), report, usage)) return block;
+  if (Block* block = from_driver(pool, segment_size(size), request)) return block;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Locked lock(*this);
     ++statistics_.values().num_alloc_retries;
   }
   // Other threads may take what one try sets free: go on while there was something to set free.
@@ -67,14 +67,27 @@ Block* DeviceMemory::allocate_slow(size_t bytes, size_t size, const c10::Stream&
     const bool waited = finish_waiting();
     if (Block* block = try_free()) return block;
     const bool released = release([](const Pool& p) { return p.references == 0; }, false, UINT64_MAX);
-    if (Block* block = from_driver(pool, bytes, size, segment_size(size), stream.id(), report, usage)) return block;
+    if (Block* block = from_driver(pool, segment_size(size), request)) return block;
     // A shared segment does not fit: what was asked still may.
     if (segment_size(size) > size) {
-      if (Block* block = from_driver(pool, bytes, size, size, stream.id(), report, usage)) return block;
+      if (Block* block = from_driver(pool, size, request)) return block;
     }
     if (!waited && !released) break;
   }
-  give_up(report);
+  if (Block* block = last_resort(request)) return block;
+  give_up(request);
+}
+
+// What is free in pools that were made with use_on_oom.
+Block* DeviceMemory::last_resort(Request& request) {
+  const Locked lock(*this);
+  for (auto& entry : private_pools_) {
+    if (!entry.second->use_on_oom) continue;
+    if (Block* block = find_free(*entry.second, request.size, request.stream.id())) {
+      return hand_out(block, alloc_config().max_split_size, request);
+    }
+  }
+  return nullptr;
 }
 
 Block* DeviceMemory::find_free(Pool& pool, size_t size, c10::StreamId stream) {
@@ -92,18 +105,18 @@ Block* DeviceMemory::find_free(Pool& pool, size_t size, c10::StreamId stream) {
 size_t DeviceMemory::segment_size(size_t size) const {
   size_t wanted = kSmallSegment;
   const AllocConfig& config = alloc_config();
-  if (size > kSmallLimit) wanted = size < config.shared_limit() ? config.large_segment : (size + kLargeRound - 1) / kLargeRound * kLargeRound;
+  if (size > kSmallLimit)
+    wanted = size < config.shared_limit() ? config.large_segment : (size + kLargeRound - 1) / kLargeRound * kLargeRound;
   const uint64_t largest = device_properties(device_).max_allocation;
   return largest != 0 && wanted > largest ? size : std::max(wanted, size);
 }
 
 // A block out of a new segment, or NULL if the driver or the limit has no room for one.
-Block* DeviceMemory::from_driver(Pool& pool, size_t bytes, size_t size, size_t segment_size, c10::StreamId stream, OutOfMemory& report,
-                                 Usage* usage) {
+Block* DeviceMemory::from_driver(Pool& pool, size_t segment_size, Request& request) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    report.limited = limit_ - std::min(limit_, statistics_.reserved() + on_the_way_) < segment_size;
-    if (report.limited) return nullptr;
+    const Locked lock(*this);
+    request.report.limited = limit_ - std::min(limit_, statistics_.reserved() + on_the_way_) < segment_size;
+    if (request.report.limited) return nullptr;
     on_the_way_ += segment_size;
   }
   void* address = nullptr;
@@ -114,25 +127,30 @@ Block* DeviceMemory::from_driver(Pool& pool, size_t bytes, size_t size, size_t s
   try {
     address = source_.segment_alloc(device_, segment_size);
   } catch (...) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Locked lock(*this);
     arrived();
     throw;
   }
-  if (address == nullptr) report.driver_text = last_error_text();
-  const std::lock_guard<std::mutex> lock(mutex_);
+  if (address == nullptr) request.report.driver_text = last_error_text();
+  const Locked lock(*this);
   if (!arrived()) return nullptr;
   const size_t max_split_size = alloc_config().max_split_size;
-  const bool oversize = size >= max_split_size;
-  Block* block = pool.add_segment(this, stream, reinterpret_cast<uint64_t>(address), segment_size, pool_kind(size), oversize);
+  const bool oversize = request.size >= max_split_size;
+  const c10::StreamId stream = request.stream.id();
+  Block* block = pool.add_segment(this, stream, reinterpret_cast<uint64_t>(address), segment_size, pool_kind(request.size), oversize);
   block->freed_at = frees_;
-  block = block->segment->arena->cut(block, size, max_split_size);
-  return hand_out(block, bytes, max_split_size, usage);
+  if (C10_UNLIKELY(history_ != nullptr)) {
+    block->segment->context = request.stack;
+    note(HistoryEvent::Action::segment_alloc, pool, stream, block->segment->address, segment_size, request.stack);
+  }
+  block = block->segment->arena->cut(block, request.size, max_split_size);
+  return hand_out(block, max_split_size, request);
 }
 
-void DeviceMemory::free(Block* block, Usage* usage) {
+void DeviceMemory::free(Block* block, StackContext stack, Usage* usage) {
   std::unique_ptr<std::vector<c10::Stream>> others;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Locked lock(*this);
     TORCH_CHECK(block->state == BlockState::used, "double free of ", block->pointer(), " on ", device_name(), ":",
                 static_cast<int>(device_));
     const PoolKind kind = block->segment->kind;
@@ -143,8 +161,13 @@ void DeviceMemory::free(Block* block, Usage* usage) {
       block->oversize = false;
     }
     *usage = {size, statistics_.allocated(), statistics_.reserved()};
+    if (C10_UNLIKELY(history_ != nullptr)) note_freed(block, HistoryEvent::Action::free_requested, stack);
     if (C10_LIKELY(block->other_streams == nullptr)) {
       statistics_.inactive(kind, size);
+      if (C10_UNLIKELY(history_ != nullptr)) {
+        note_freed(block, HistoryEvent::Action::free_completed, std::move(stack));
+        dead_.push_back(std::move(block->context));
+      }
       block->segment->arena->put_recent(block, ++frees_);
       return;
     }
@@ -172,7 +195,7 @@ bool DeviceMemory::release(const std::function<bool(const Pool&)>& which, bool l
     for (auto& entry : private_pools_) in(*entry.second);
   };
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Locked lock(*this);
     unused_since = std::min(unused_since, frees_);
     bool any = false;
     for_each_idle([&](Pool&, Segment*) { any = true; });
@@ -182,9 +205,13 @@ bool DeviceMemory::release(const std::function<bool(const Pool&)>& which, bool l
   std::vector<std::pair<uint64_t, size_t>> ranges;
   {
     // Forgotten before they are freed: the driver may give the address to another thread at once.
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Locked lock(*this);
     for_each_idle([&](Pool& pool, Segment* segment) {
       ranges.emplace_back(segment->address, segment->size);
+      if (C10_UNLIKELY(history_ != nullptr)) {
+        note(HistoryEvent::Action::segment_free, pool, segment->arena->stream(), segment->address, segment->size, segment->context);
+        dead_.push_back(std::move(segment->context));
+      }
       pool.remove(segment);
     });
     std::erase_if(private_pools_, [](const auto& entry) { return entry.second->references == 0 && entry.second->segments.empty(); });
@@ -207,7 +234,7 @@ void DeviceMemory::collect_garbage(size_t wanted) {
   if (threshold == 0) return;
   uint64_t unused_since = 0;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Locked lock(*this);
     const uint64_t total = device_properties(device_).total_memory;
     const size_t limit = total == 0 ? limit_ : std::min<size_t>(limit_, total);
     if (static_cast<double>(statistics_.reserved() + wanted) <= threshold * static_cast<double>(limit)) return;
@@ -226,34 +253,45 @@ void DeviceMemory::flush_recent() {
 }
 
 void DeviceMemory::set_limit(double fraction, size_t total) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   fraction_ = fraction;
   limit_ = fraction == 1 ? SIZE_MAX : static_cast<size_t>(fraction * static_cast<double>(total));
 }
 
 double DeviceMemory::fraction() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   return fraction_;
 }
 
 size_t DeviceMemory::reserved() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   return statistics_.reserved();
 }
 
-void DeviceMemory::give_up(OutOfMemory& report) {
+size_t DeviceMemory::fraction_rejections() {
+  const Locked lock(*this);
+  return fraction_rejections_;
+}
+
+void DeviceMemory::give_up(Request& request) {
+  OutOfMemory& report = request.report;
+  report.asked = request.bytes;
+  const auto [free_bytes, total_bytes] = source_.getMemoryInfo(device_);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Locked lock(*this);
     ++statistics_.values().num_ooms;
+    if (report.limited) ++fraction_rejections_;
     flush_recent();
     report.allocated = statistics_.allocated();
     report.reserved = statistics_.reserved();
     report.limit = limit_;
     report.largest_free = pool_.largest_free();
     for (const auto& entry : private_pools_) report.private_reserved += entry.second->reserved();
+    note(HistoryEvent::Action::out_of_memory, pool_, request.stream.id(), free_bytes, request.bytes, request.stack);
   }
   c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(report.asked), report.allocated, report.reserved, c10::Device(kDevice, device_));
-  throw_out_of_memory(device_, report, source_.getMemoryInfo(device_));
+  source_.tell_observers(device_, request.bytes, total_bytes, free_bytes);
+  throw_out_of_memory(device_, report, {free_bytes, total_bytes});
 }
 
 }  // namespace backplane::memory

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "memory/history.h"
 #include "memory/out_of_memory.h"
 #include "memory/pool.h"
 #include "memory/statistics.h"
@@ -20,7 +21,8 @@
 
 namespace backplane {
 class CachingAllocator;
-}
+struct PoolOptions;
+}  // namespace backplane
 
 namespace backplane::memory {
 
@@ -35,12 +37,17 @@ class DeviceMemory {
  public:
   using Filter = std::function<bool(const c10::Stream&)>;
 
-  DeviceMemory(CachingAllocator& source, c10::DeviceIndex device) : source_(source), device_(device), pool_({0, 0}, statistics_) {}
+  DeviceMemory(CachingAllocator& source, c10::DeviceIndex device, const HistorySettings* history)
+      : source_(source), device_(device), pool_({0, 0}, statistics_) {
+    if (history != nullptr) history_ = std::make_unique<History>(*history, dead_);
+  }
 
   c10::DeviceIndex device() const { return device_; }
+  CachingAllocator& source() const { return source_; }
 
-  Block* allocate(size_t bytes, const c10::Stream& stream, Usage* usage);
-  void free(Block* block, Usage* usage);
+  // `stack` is the caller's, or NULL: see Note [Stacks].
+  Block* allocate(size_t bytes, const c10::Stream& stream, StackContext stack, Usage* usage);
+  void free(Block* block, StackContext stack, Usage* usage);
   void record_stream(Block* block, const c10::Stream& stream);
 
   void empty_cache(c10::MempoolId_t pool);
@@ -51,13 +58,33 @@ class DeviceMemory {
   void reset_accumulated();
   void reset_peak();
   size_t reserved();
-  void snapshot(std::vector<c10::CachingDeviceAllocator::SegmentInfo>& out);
+  size_t fraction_rejections();
+  // Both at one moment.
+  void snapshot(std::vector<c10::CachingDeviceAllocator::SegmentInfo>& segments, std::vector<HistoryEvent>* events);
 
-  void begin_allocate_to_pool(c10::MempoolId_t pool, Filter filter);
+  // NULL: stop, and forget. The settings live to the end of the process.
+  void record_history(const HistorySettings* settings, bool clear);
+
+  void begin_allocate_to_pool(c10::MempoolId_t pool, Filter filter, const PoolOptions& options);
+  int pool_references(c10::MempoolId_t pool);
   void end_allocate_to_pool(c10::MempoolId_t pool);
   void release_pool(c10::MempoolId_t pool);
 
  private:
+  // Holds the device lock; stacks that were given up under it are destroyed after it.
+  class Locked {
+   public:
+    explicit Locked(DeviceMemory& memory) : memory_(memory) { memory.mutex_.lock(); }
+    Locked(const Locked&) = delete;
+    ~Locked() {
+      std::vector<StackContext> dead;
+      if (C10_UNLIKELY(!memory_.dead_.empty())) dead.swap(memory_.dead_);
+      memory_.mutex_.unlock();
+    }
+
+   private:
+    DeviceMemory& memory_;
+  };
   // A freed block that another stream still uses: the event is that stream's.
   struct Waiting {
     PooledEvent event;
@@ -77,13 +104,28 @@ class DeviceMemory {
     Pool& pool;
   };
 
-  Block* hand_out(Block* block, size_t bytes, size_t max_split_size, Usage* usage);
-  Block* allocate_slow(size_t bytes, size_t size, const c10::Stream& stream, Usage* usage);
+  // What an allocation carries through its steps.
+  struct Request {
+    size_t bytes;  // asked
+    size_t size;   // rounded
+    const c10::Stream& stream;
+    StackContext& stack;
+    Usage* usage;
+    OutOfMemory report{};
+  };
+
+  Block* hand_out(Block* block, size_t max_split_size, Request& request);
+  Block* allocate_slow(Request& request);
   Block* find_free(Pool& pool, size_t size, c10::StreamId stream);
-  Block* from_driver(Pool& pool, size_t bytes, size_t size, size_t segment_size, c10::StreamId stream, OutOfMemory& report, Usage* usage);
+  Block* last_resort(Request& request);
+  Block* from_driver(Pool& pool, size_t segment_size, Request& request);
   size_t segment_size(size_t size) const;
   PoolUse pool_for(const c10::Stream& stream);
-  [[noreturn]] void give_up(OutOfMemory& report);
+  [[noreturn]] void give_up(Request& request);
+
+  void note(HistoryEvent::Action action, const Pool& pool, c10::StreamId stream, uint64_t address, size_t size, StackContext context);
+  void note_handed_out(Block* block, StackContext& stack);
+  void note_freed(const Block* block, HistoryEvent::Action action, StackContext stack);
 
   void wait_for_others(Block* block, const std::vector<c10::Stream>& streams);
   void collect_finished();
@@ -101,11 +143,14 @@ class DeviceMemory {
   Statistics statistics_;
   Pool pool_;
   std::map<c10::MempoolId_t, std::unique_ptr<Pool>> private_pools_;
+  std::vector<StackContext> dead_;                    // see Locked
+  std::unique_ptr<History> history_;                  // NULL while nothing is recorded
   std::shared_ptr<const std::vector<Route>> routes_;  // NULL while nothing is allocated to a private pool
   std::deque<Waiting> waiting_;                       // in the order of the frees
   double fraction_ = 1;                               // of the device's memory: the limit below
   size_t limit_ = SIZE_MAX;                           // of reserved bytes
   size_t on_the_way_ = 0;                             // being allocated by the driver now
+  size_t fraction_rejections_ = 0;                    // out-of-memory errors because of limit_
   uint64_t frees_ = 0;                                // so far: the clock of Block::freed_at
   std::atomic<int> releasing_{0};                     // threads that give segments to the driver now
   std::atomic<int> in_hand_{0};                       // threads with blocks that are, or will be, in waiting_

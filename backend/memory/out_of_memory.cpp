@@ -3,6 +3,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -24,10 +25,13 @@ std::string format_bytes(size_t bytes) {
 void throw_out_of_memory(c10::DeviceIndex device, const OutOfMemory& what, std::pair<size_t, size_t> free_and_total) {
   const std::string name = std::string(device_name()) + ":" + std::to_string(device);
   const size_t unused = what.reserved - what.allocated;
+  // Of the unused memory, the part that is not in the largest block.
+  const size_t scattered = unused == 0 ? 0 : 100 * (unused - std::min(unused, what.largest_free)) / unused;
   std::string text = name + " out of memory. Tried to allocate " + format_bytes(what.asked) + " on " + name + ", which has " +
                      format_bytes(free_and_total.second) + " in total, " + format_bytes(free_and_total.first) + " free. This process has " +
                      format_bytes(what.reserved) + " reserved: " + format_bytes(what.allocated) + " allocated, " + format_bytes(unused) +
-                     " cached and unused, the largest free block " + format_bytes(what.largest_free) + ".";
+                     " cached and unused, the largest free block " + format_bytes(what.largest_free) + " (fragmentation " +
+                     std::to_string(scattered) + " %).";
   if (what.private_reserved != 0) text += " " + format_bytes(what.private_reserved) + " of it belong to private pools.";
   if (!what.driver_text.empty()) text += " The driver says: " + what.driver_text + ".";
   if (what.largest_allocation != 0) {
@@ -36,8 +40,8 @@ void throw_out_of_memory(c10::DeviceIndex device, const OutOfMemory& what, std::
     text += " The memory fraction limits this process to " + format_bytes(what.limit) + ": raise it with torch." + device_name() +
             ".set_per_process_memory_fraction, or use less.";
   } else if (unused > what.asked) {
-    text += " Unused memory is fragmented: limit splitting with " BACKPLANE_ENV_PREFIX
-            "_ALLOC_CONF=max_split_size_mb:<MiB>, or allocate sizes that repeat.";
+    text += " Unused memory is fragmented: try " BACKPLANE_ENV_PREFIX "_ALLOC_CONF=" +
+            std::string(what.can_expand ? "expandable_segments:True" : "max_split_size_mb:<MiB>") + ", or allocate sizes that repeat.";
   } else {
     text += " Use a smaller batch, free tensors that are no longer needed, or end other processes that use the device.";
   }

@@ -21,6 +21,7 @@ struct OutOfMemory {
   size_t private_reserved = 0;  // in private pools
   size_t limit = SIZE_MAX;      // of the memory fraction
   size_t largest_free = 0;      // block in the cache
+  bool can_expand = false;      // expandable segments are there, and off
 };
 
 [[noreturn]] void throw_out_of_memory(c10::DeviceIndex device, const OutOfMemory& what, std::pair<size_t, size_t> free_and_total);

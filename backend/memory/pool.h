@@ -41,6 +41,8 @@ struct Pool {
 
   c10::MempoolId_t id;
   Statistics& statistics;
+  bool use_on_oom = false;  // see PoolOptions
+  bool no_split = false;
   int references = 0;                                     // private pools; at 0 their idle memory may go
   std::map<uint64_t, std::unique_ptr<Segment>> segments;  // by address
   std::unordered_map<c10::StreamId, std::unique_ptr<Arena>> arenas;

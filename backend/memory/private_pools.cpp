@@ -1,22 +1,23 @@
 // memory/private_pools.cpp: which pool an allocation comes from, and the life of private pools.
 #include <algorithm>
 
+#include "memory/caching_allocator.h"
 #include "memory/device_memory.h"
 
 namespace backplane::memory {
 
-// The first route that takes the stream decides. Filters run outside the lock: they are the caller's code.
+// The last route that takes the stream decides, so that pools nest. Filters run outside the lock: they are the caller's code.
 DeviceMemory::PoolUse DeviceMemory::pool_for(const c10::Stream& stream) {
   std::shared_ptr<const std::vector<Route>> routes;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Locked lock(*this);
     routes = routes_;
   }
   if (routes != nullptr) {
-    for (const Route& route : *routes) {
-      if (!route.filter(stream)) continue;
-      const std::lock_guard<std::mutex> lock(mutex_);
-      const auto found = private_pools_.find(route.pool);
+    for (auto route = routes->rbegin(); route != routes->rend(); ++route) {
+      if (!route->filter(stream)) continue;
+      const Locked lock(*this);
+      const auto found = private_pools_.find(route->pool);
       if (found != private_pools_.end()) return PoolUse(*this, *found->second);
     }
   }
@@ -29,18 +30,22 @@ DeviceMemory::PoolUse::PoolUse(DeviceMemory& memory, Pool& used) : owner(memory)
 
 DeviceMemory::PoolUse::~PoolUse() {
   if (!pool.is_private()) return;
-  const std::lock_guard<std::mutex> lock(owner.mutex_);
+  const Locked lock(owner);
   --pool.references;
 }
 
-void DeviceMemory::begin_allocate_to_pool(c10::MempoolId_t id, Filter filter) {
+void DeviceMemory::begin_allocate_to_pool(c10::MempoolId_t id, Filter filter, const PoolOptions& options) {
   TORCH_CHECK((id != c10::MempoolId_t{0, 0}), "begin_allocate_to_pool: {0, 0} is the default pool");
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   auto routes = routes_ == nullptr ? std::vector<Route>() : *routes_;
   const bool routed = std::any_of(routes.begin(), routes.end(), [&](const Route& route) { return route.pool == id; });
   TORCH_CHECK(!routed, "begin_allocate_to_pool: allocations go to pool {", id.first, ", ", id.second, "} already");
   auto& pool = private_pools_[id];
-  if (pool == nullptr) pool = std::make_unique<Pool>(id, statistics_);
+  if (pool == nullptr) {
+    pool = std::make_unique<Pool>(id, statistics_);
+    pool->use_on_oom = options.use_on_oom;
+    pool->no_split = options.no_split;
+  }
   ++pool->references;
   routes.push_back({id, std::move(filter)});
   routes_ = std::make_shared<const std::vector<Route>>(std::move(routes));
@@ -48,7 +53,7 @@ void DeviceMemory::begin_allocate_to_pool(c10::MempoolId_t id, Filter filter) {
 
 void DeviceMemory::end_allocate_to_pool(c10::MempoolId_t id) {
   std::shared_ptr<const std::vector<Route>> old;  // filters are destroyed outside the lock
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   auto routes = routes_ == nullptr ? std::vector<Route>() : *routes_;
   const auto ended = std::erase_if(routes, [&](const Route& route) { return route.pool == id; });
   TORCH_CHECK(ended != 0, "end_allocate_to_pool: no allocations go to pool {", id.first, ", ", id.second, "}");
@@ -56,8 +61,14 @@ void DeviceMemory::end_allocate_to_pool(c10::MempoolId_t id) {
   old.swap(routes_);
 }
 
+int DeviceMemory::pool_references(c10::MempoolId_t id) {
+  const Locked lock(*this);
+  const auto found = private_pools_.find(id);
+  return found == private_pools_.end() ? 0 : found->second->references;
+}
+
 void DeviceMemory::release_pool(c10::MempoolId_t id) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   const auto found = private_pools_.find(id);
   TORCH_CHECK(found != private_pools_.end() && found->second->references > 0, "release_pool: pool {", id.first, ", ", id.second,
               "} is not in use");

@@ -10,19 +10,20 @@ using c10::CachingDeviceAllocator::SegmentInfo;
 // Reading first takes back what other streams are done with and merges what was freed, so that current values are exact.
 Statistics::Values DeviceMemory::statistics() {
   collect_finished();
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   flush_recent();
   statistics_.values().max_split_size = static_cast<int64_t>(alloc_config().max_split_size);
   return statistics_.values();
 }
 
 void DeviceMemory::reset_accumulated() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   statistics_.reset_accumulated();
+  fraction_rejections_ = 0;
 }
 
 void DeviceMemory::reset_peak() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   flush_recent();
   statistics_.reset_peak();
 }
@@ -38,6 +39,7 @@ SegmentInfo describe(const Pool& pool, const Segment& segment, c10::DeviceIndex 
   info.stream = reinterpret_cast<void*>(static_cast<intptr_t>(segment.arena->stream()));
   info.is_large = segment.kind == PoolKind::large;
   info.owner_private_pool_id = pool.id;
+  info.context_when_allocated = segment.context;
   for (const Block* block = segment.first; block != nullptr; block = block->next) {
     BlockInfo& part = info.blocks.emplace_back();
     part.size = block->size;
@@ -48,6 +50,7 @@ SegmentInfo describe(const Pool& pool, const Segment& segment, c10::DeviceIndex 
       part.gc_counter = static_cast<int32_t>(frees - block->freed_at);
       continue;
     }
+    part.context_when_allocated = block->context;
     part.requested_size = block->requested;
     info.active_size += part.size;
     info.requested_size += part.requested_size;
@@ -58,14 +61,18 @@ SegmentInfo describe(const Pool& pool, const Segment& segment, c10::DeviceIndex 
 }  // namespace
 }  // namespace snapshot_impl
 
-void DeviceMemory::snapshot(std::vector<SegmentInfo>& out) {
+void DeviceMemory::snapshot(std::vector<SegmentInfo>& segments, std::vector<HistoryEvent>* events) {
   collect_finished();
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   flush_recent();
-  for (const auto& entry : pool_.segments) out.push_back(snapshot_impl::describe(pool_, *entry.second, device_, frees_));
+  for (const auto& entry : pool_.segments) segments.push_back(snapshot_impl::describe(pool_, *entry.second, device_, frees_));
   for (const auto& pool : private_pools_) {
-    for (const auto& entry : pool.second->segments) out.push_back(snapshot_impl::describe(*pool.second, *entry.second, device_, frees_));
+    for (const auto& entry : pool.second->segments)
+      segments.push_back(snapshot_impl::describe(*pool.second, *entry.second, device_, frees_));
   }
+  if (events == nullptr || history_ == nullptr) return;
+  note(HistoryEvent::Action::snapshot, pool_, 0, 0, statistics_.allocated(), nullptr);
+  *events = history_->events();
 }
 
 }  // namespace backplane::memory

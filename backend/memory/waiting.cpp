@@ -9,7 +9,7 @@
 namespace backplane::memory {
 
 void DeviceMemory::record_stream(Block* block, const c10::Stream& stream) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   if (stream.device_index() == device_ && stream.id() == block->segment->arena->stream()) return;
   if (block->other_streams == nullptr) block->other_streams = std::make_unique<std::vector<c10::Stream>>();
   auto& streams = *block->other_streams;
@@ -19,7 +19,7 @@ void DeviceMemory::record_stream(Block* block, const c10::Stream& stream) {
 void DeviceMemory::wait_for_others(Block* block, const std::vector<c10::Stream>& streams) {
   std::vector<Waiting> uses;
   for (const c10::Stream& stream : streams) uses.push_back({last_use(stream), stream, block});
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   block->events = static_cast<uint32_t>(uses.size());
   for (auto& use : uses) waiting_.push_back(std::move(use));
   --in_hand_;
@@ -28,6 +28,10 @@ void DeviceMemory::wait_for_others(Block* block, const std::vector<c10::Stream>&
 void DeviceMemory::other_stream_done(Block* block) {
   if (--block->events != 0) return;
   statistics_.inactive(block->segment->kind, block->size);
+  if (C10_UNLIKELY(history_ != nullptr)) {
+    note_freed(block, HistoryEvent::Action::free_completed, nullptr);
+    dead_.push_back(std::move(block->context));
+  }
   block->segment->arena->put_recent(block, ++frees_);
 }
 
@@ -36,7 +40,7 @@ void DeviceMemory::other_stream_done(Block* block) {
 void DeviceMemory::collect_finished() {
   std::deque<Waiting> taken;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Locked lock(*this);
     if (waiting_.empty()) return;
     taken.swap(waiting_);
     ++in_hand_;
@@ -54,7 +58,7 @@ void DeviceMemory::collect_finished() {
     }
     pending.push_back(std::move(entry));
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   for (auto& entry : done) other_stream_done(entry.block);
   for (auto& entry : waiting_) pending.push_back(std::move(entry));
   waiting_.swap(pending);
@@ -69,7 +73,7 @@ bool DeviceMemory::finish_waiting() {
   collect_finished();
   std::vector<c10::Stream> streams;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Locked lock(*this);
     if (waiting_.empty()) return progress;
     ++statistics_.values().num_sync_all_streams;
     for (const auto& entry : waiting_) {

@@ -305,6 +305,44 @@ def test_a_private_pool_keeps_its_memory_apart(device_module, device):
     assert device_module.memory_snapshot(identity) == []
 
 
+def test_private_pools_nest_and_count_their_uses(device_module, device):
+    outer, inner = device_module.MemPool(), device_module.MemPool(no_split=True)
+    with device_module.use_mem_pool(outer):
+        with device_module.use_mem_pool(inner):
+            x = torch.empty(1024, device=device)
+            y = torch.empty(1024, device=device)
+        assert inner.use_count() == 1
+        with device_module.use_mem_pool(inner):
+            assert inner.use_count() == 2
+    assert inner.use_count() == 1
+    assert outer.snapshot() == []
+    assert [len(segment["blocks"]) for segment in inner.snapshot()] == [1, 1]
+    reserved = device_module.memory_stats()[f"reserved_bytes_by_private_pools.0_{inner.id[1]}.all.current"]
+    assert reserved == sum(segment["total_size"] for segment in inner.snapshot())
+    with pytest.raises(NotImplementedError, match=r"CachingAllocator"):
+        device_module.MemPool(allocator=object())
+    del x, y
+
+
+def test_a_pool_can_be_the_last_resort(device_module, device):
+    total = device_module.mem_get_info()[1]
+    pool = device_module.MemPool(use_on_oom=True)
+    with device_module.use_mem_pool(pool):
+        torch.empty(32 << 20, dtype=torch.uint8, device=device)
+    gc.collect()
+    device_module.empty_cache()
+    rejected = device_module.memory_stats()["num_oom_rejections"]
+    device_module.set_per_process_memory_fraction(device_module.memory_reserved() / total)
+    try:
+        x = torch.empty(30 << 20, dtype=torch.uint8, device=device)
+        with pytest.raises(torch.OutOfMemoryError, match=r"fragmentation \d+ %.*memory fraction"):
+            torch.empty(30 << 20, dtype=torch.uint8, device=device)
+    finally:
+        device_module.set_per_process_memory_fraction(1.0)
+    assert any(s["address"] <= x.data_ptr() < s["address"] + s["total_size"] for s in pool.snapshot())
+    assert device_module.memory_stats()["num_oom_rejections"] == rejected + 1
+
+
 def test_old_names_warn_and_work(device_module):
     for old, new in (("memory_cached", "memory_reserved"), ("max_memory_cached", "max_memory_reserved")):
         with pytest.warns(FutureWarning, match=new):

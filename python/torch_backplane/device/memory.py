@@ -6,10 +6,11 @@ import collections
 import contextlib
 import itertools
 import pickle
+import sys
 import warnings
 import weakref
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 import torch
 
@@ -55,7 +56,8 @@ def _flatten(nested: dict[str, Any]) -> collections.OrderedDict[str, Any]:
     def add(prefix: str, value: Any) -> None:
         if isinstance(value, dict):
             for key, inner in value.items():
-                add(f"{prefix}.{key}" if prefix else key, inner)
+                name = "_".join(map(str, key)) if isinstance(key, tuple) else str(key)
+                add(f"{prefix}.{name}" if prefix else name, inner)
         else:
             flat[prefix] = value
 
@@ -72,8 +74,9 @@ def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
     Args:
         device: the device; None is the current one.
     """
-    stats: dict[str, Any] = torch._C._accelerator_getDeviceStats(_checked(device))
-    return stats
+    index = _checked(device)
+    stats: dict[str, Any] = torch._C._accelerator_getDeviceStats(index)
+    return {**stats, **_backend.C.more_stats(index)}
 
 
 def memory_stats(device: Device = None) -> collections.OrderedDict[str, Any]:
@@ -86,7 +89,9 @@ def memory_stats(device: Device = None) -> collections.OrderedDict[str, Any]:
         ``"<what>.<pool>.<metric>"`` to a number: what is ``allocation``, ``segment``, ``active``, ``inactive_split``
         (counts) and ``allocated_bytes``, ``reserved_bytes``, ``active_bytes``, ``inactive_split_bytes``,
         ``requested_bytes``; pool is ``all``, ``large_pool``, ``small_pool``; metric is ``current``, ``peak``,
-        ``allocated``, ``freed``. Besides these ``num_alloc_retries``, ``num_ooms`` and others.
+        ``allocated``, ``freed``. Besides these ``num_alloc_retries``, ``num_ooms`` and others;
+        ``num_oom_rejections`` counts the errors that the memory fraction caused, and
+        ``reserved_bytes_by_private_pools.<id>`` is a pool's part of ``reserved_bytes``.
     """
     return _flatten(memory_stats_as_nested_dict(device))
 
@@ -339,25 +344,39 @@ def host_view(tensor: torch.Tensor) -> torch.Tensor:
 # ---- snapshot --------------------------------------------------------------------------------------------------------
 
 
-def memory_snapshot(mempool_id: tuple[int, int] | None = None) -> list[dict[str, Any]]:
+def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: bool = True) -> list[dict[str, Any]]:
     """All segments of all devices with their blocks, under the keys of ``torch.cuda.memory_snapshot``.
 
     Args:
         mempool_id: only the segments of that pool; None is all.
+        include_traces: whether stacks that :func:`_record_memory_history` recorded are in ``frames``.
     """
-    segments: list[dict[str, Any]] = _backend.C.snapshot()
-    return [segment for segment in segments if mempool_id is None or segment["segment_pool_id"] == tuple(mempool_id)]
+    segments: list[dict[str, Any]] = _backend.C.snapshot(False)["segments"]
+    chosen = [segment for segment in segments if mempool_id is None or segment["segment_pool_id"] == tuple(mempool_id)]
+    if not include_traces:
+        for part in itertools.chain(chosen, *(segment["blocks"] for segment in chosen)):
+            part["frames"] = []
+    return chosen
 
 
 def _snapshot(device: Device = None) -> dict[str, Any]:
-    """What PyTorch's memory viewer (pytorch.org/memory_viz) reads. No history is recorded: the traces are empty."""
+    """What PyTorch's memory viewer (pytorch.org/memory_viz) and ``torch.cuda._memory_viz`` read.
+
+    Args:
+        device: only the segments and events of this device; None is all.
+
+    Returns:
+        ``segments``; ``device_traces``, the events that :func:`_record_memory_history` recorded, a list a device;
+        ``allocator_settings``; ``external_annotations``, which is empty.
+    """
     index = None if device is None else _checked(device)
-    segments = [segment for segment in memory_snapshot() if index is None or segment["device"] == index]
-    return {
-        "segments": segments,
-        "device_traces": [[] for _ in range(_backend.C.device_count())],
-        "external_annotations": [],
-    }
+    snapshot: dict[str, Any] = _backend.C.snapshot(True)
+    if index is not None:
+        snapshot["segments"] = [segment for segment in snapshot["segments"] if segment["device"] == index]
+        snapshot["device_traces"] = [trace if i == index else [] for i, trace in enumerate(snapshot["device_traces"])]
+    settings = _backend.C.allocator_config()
+    snapshot["allocator_settings"] = {"PYTORCH_CUDA_ALLOC_CONF": settings.pop("text"), **settings}
+    return snapshot
 
 
 def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:
@@ -366,8 +385,70 @@ def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:
         pickle.dump(_snapshot(), file)
 
 
+_STACKS = {None: 0, "state": 1, "alloc": 2, "all": 3}
+
+
+def _record_memory_history(
+    enabled: Literal["state", "all"] | None = "all",
+    context: Literal["state", "alloc", "all"] | None = "all",
+    stacks: Literal["python", "all"] = "all",
+    max_entries: int = sys.maxsize,
+    device: Device = None,
+    clear_history: bool = False,
+    compile_context: bool = False,
+    global_record_annotations: bool = False,
+    skip_actions: list[str] | None = None,
+) -> None:
+    """Record what happens to device memory, and from where, for :func:`_snapshot`; as ``torch.cuda.memory``'s.
+
+    Args:
+        enabled: ``"all"``: events, and stacks of what is allocated; ``"state"``: the stacks alone; None: stop, and
+            forget what was recorded.
+        context: which stacks: None, none; ``"state"``, of what is allocated; ``"alloc"``, also of the events;
+            ``"all"``, also of frees.
+        stacks: ``"python"`` or ``"all"``, with C++ frames.
+        max_entries: events that are kept a device; older ones go.
+        device: ignored, as by ``torch.cuda``: all devices are recorded.
+        clear_history: forget the events so far.
+        compile_context: not supported.
+        global_record_annotations: not supported.
+        skip_actions: actions that are not kept: ``alloc``, ``free_requested``, ``free_completed``, ``segment_alloc``,
+            ``segment_free``, ``segment_map``, ``segment_unmap``, ``oom``, ``snapshot``.
+    """
+    if enabled is None:
+        _backend.C.stop_history()
+        return
+    skipped = list(skip_actions or [])
+    for name, value, known in (
+        ("enabled", enabled, [None, "state", "all"]),
+        ("context", context, list(_STACKS)),
+        ("stacks", stacks, ["python", "all"]),
+        *(("skip_actions", action, _backend.C.history_actions()) for action in skipped),
+    ):
+        if value not in known:
+            raise ValueError(f"{name}: expected one of {', '.join(map(repr, known))}; got {value!r}")
+    if max_entries < 1:
+        raise ValueError(f"max_entries: expected at least 1, got {max_entries}")
+    for name, wanted in (("compile_context", compile_context), ("annotations", global_record_annotations)):
+        if wanted:
+            raise NotImplementedError(f"{name} cannot be recorded: torch keeps it for CUDA alone; leave it False")
+    _backend.C.record_history(enabled == "all", _STACKS[context], stacks == "all", max_entries, clear_history, skipped)
+
+
+def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
+    """Call ``observer(device, asked, total, free)``, sizes in bytes, before an out-of-memory error is raised.
+
+    The place for :func:`_dump_snapshot`. An observer stays to the end of the process; what it raises is printed.
+    """
+    _backend.C.attach_out_of_memory_observer(observer)
+
+
 def _set_allocator_settings(settings: str) -> None:
-    """Replace the settings of ``MYDEVICE_ALLOC_CONF``: ``"key:value,key:value"``."""
+    """Replace the allocator's settings: ``"key:value,key:value"``; what is not named has its default again.
+
+    Raises:
+        ValueError: a setting is unknown (the known ones are listed), wrong, or cannot be kept by this device.
+    """
     _backend.C.set_allocator_settings(settings)
 
 
@@ -387,16 +468,35 @@ class MemPool:
     """A pool of its own in the caching allocator; fill it with :func:`use_mem_pool`.
 
     Dropping it gives its free memory back.
+
+    Args:
+        allocator: None; another allocator is registered in C++ (backplane/extend.h), for the whole device.
+        use_on_oom: what is free in the pool may serve allocations outside of it before they fail.
+        no_split: segments of the pool are not split.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, allocator: None = None, use_on_oom: bool = False, no_split: bool = False) -> None:
+        if allocator is not None:
+            raise NotImplementedError(
+                "a pool cannot have an allocator of its own; derive from backplane::CachingAllocator"
+                " (backplane/extend.h) to change where segments come from"
+            )
         self.id = (0, next(_pool_numbers))
+        self._options = (bool(use_on_oom), bool(no_split))
         self._devices: list[int] = []
         weakref.finalize(self, _release, self.id, self._devices).atexit = False
 
-    def snapshot(self) -> list[dict[str, Any]]:
-        """The pool's segments, as :func:`memory_snapshot` gives them."""
-        return memory_snapshot(self.id)
+    def use_count(self) -> int:
+        """The references to the pool: this object, and more while :func:`use_mem_pool` goes on."""
+        return 1 + sum(_backend.C.pool_references(index, self.id) - 1 for index in self._devices)
+
+    def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
+        """The pool's segments, as :func:`memory_snapshot` gives them.
+
+        Args:
+            include_traces: whether recorded stacks are in ``frames``.
+        """
+        return memory_snapshot(self.id, include_traces)
 
 
 @contextlib.contextmanager
@@ -408,9 +508,13 @@ def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
         device: the device; None is the current one.
     """
     index = _checked(device)
-    _backend.C.begin_pool(index, pool.id)
-    pool._devices.append(index)  # begin took a reference, which the pool gives back when it goes
+    _backend.C.begin_pool(index, pool.id, *pool._options)
+    first = index not in pool._devices
+    if first:
+        pool._devices.append(index)  # the first reference stays, until the pool goes
     try:
         yield
     finally:
         _backend.C.end_pool(index, pool.id)
+        if not first:
+            _backend.C.release_pool(index, pool.id)

@@ -23,6 +23,7 @@
 #include "memory/storage.h"
 #include "runtime/driver.h"
 #include "runtime/event.h"
+#include "runtime/peer.h"
 #include "runtime/stream.h"
 
 using namespace backplane;
@@ -188,6 +189,25 @@ void two_devices_e07_clone() {
 // ---- caching
 // -----------------------------------------------------------------------------------------------------------------------------
 
+// The simulated device reaches a peer's memory only after access was switched on.
+void two_devices_copies_switch_peer_access_on() {
+  const bp_host_exec* exec = open_driver().host_exec;
+  const bp_peer* peer = open_driver().peer;
+  EXPECT(exec != nullptr && peer != nullptr);
+  const auto source = allocator().allocate(kMiB);
+  const auto reach = [&](c10::DeviceIndex device) {
+    void* out = nullptr;
+    return exec->map(exec->head.self, driver_index(device), reinterpret_cast<uint64_t>(source.get()), &out) == BP_OK;
+  };
+  EXPECT(reach(0) && !reach(1));
+  exchange_device(1);
+  const auto target = allocator().allocate(kMiB);
+  allocator().copy_data(target.get(), source.get(), kMiB);
+  synchronize_device(1);
+  EXPECT(reach(1));
+  EXPECT(enable_peer_access(1, 0) && !enable_peer_access(1, 1));
+}
+
 void statistics_are_exact() {
   auto a = allocator().allocate(1000);
   auto b = allocator().allocate(3 * kMiB);
@@ -318,8 +338,8 @@ void out_of_memory_names_sizes_and_cure() {
   const size_t total = caching().getMemoryInfo(0).second;
   const auto most = allocator().allocate(total / 4 * 3);
   const std::string text = error_of([&] { allocator().allocate(total / 2); });
-  for (const char* part :
-       {"out of memory", "Tried to allocate", "in total", "free", "reserved", "allocated", "largest free block", "smaller batch"}) {
+  for (const char* part : {"out of memory", "Tried to allocate", "in total", "free", "reserved", "allocated", "largest free block",
+                           "fragmentation", "smaller batch"}) {
     if (!contains(text, part)) throw std::runtime_error(std::string("no '") + part + "' in: " + text);
   }
   const Stats stats;
@@ -393,11 +413,11 @@ void settings() {
 }
 
 void settings_that_cannot_be_kept_are_refused() {
-  set_allocator_settings("backend:native,release_lock_on_cudamalloc:True,pinned_use_cuda_host_register:False,throw_on_cudamalloc_oom:False");
-  for (const std::string wrong :
-       {"backend:cudaMallocAsync", "release_lock_on_cudamalloc:False", "pinned_use_cuda_host_register:True", "throw_on_cudamalloc_oom:True",
-        "pinned_use_background_threads:True", "pinned_num_register_threads:4", "pinned_reserve_segment_size_mb:512",
-        "graph_capture_record_stream_reuse:True"}) {
+  set_allocator_settings(
+      "backend:native,release_lock_on_cudamalloc:True,pinned_use_cuda_host_register:False,throw_on_cudamalloc_oom:False");
+  for (const std::string wrong : {"backend:cudaMallocAsync", "release_lock_on_cudamalloc:False", "pinned_use_cuda_host_register:True",
+                                  "throw_on_cudamalloc_oom:True", "pinned_use_background_threads:True", "pinned_num_register_threads:4",
+                                  "pinned_reserve_segment_size_mb:512", "graph_capture_record_stream_reuse:True"}) {
     EXPECT(contains(error_of([&] { set_allocator_settings(wrong); }), "can only do"));
   }
   EXPECT(contains(allocator_settings(), "backend:native"));
@@ -405,7 +425,9 @@ void settings_that_cannot_be_kept_are_refused() {
 
 void settings_of_sizes() {
   set_allocator_settings("large_segment_size_mb:64,max_split_size_mb:128,max_non_split_rounding_mb:40");
-  { const auto shared = allocator().allocate(5 * kMiB); }
+  {
+    const auto shared = allocator().allocate(5 * kMiB);
+  }
   EXPECT_EQUAL(Stats().reserved(), 64 * kMiB);
   void* large = allocator().allocate(200 * kMiB).get();
   EXPECT(allocator().allocate(161 * kMiB).get() == large);  // wastes 39 MiB
@@ -414,11 +436,17 @@ void settings_of_sizes() {
   EXPECT_EQUAL(caching().memory_fraction(0), 0.25);
   set_allocator_settings("pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:4");
   const auto pinned_bytes = [] { return pinned_allocator().get_stats().allocated_bytes.current; };
-  { const auto rounded = pinned_allocator().allocate(kMiB - 5000); }
+  {
+    const auto rounded = pinned_allocator().allocate(kMiB - 5000);
+  }
   EXPECT_EQUAL(pinned_bytes(), kMiB);
-  { const auto exact = pinned_allocator().allocate(kMiB + 4096); }
+  {
+    const auto exact = pinned_allocator().allocate(kMiB + 4096);
+  }
   EXPECT_EQUAL(pinned_bytes(), 2 * kMiB + 4096);
-  { const auto not_cached = pinned_allocator().allocate(8 * kMiB); }
+  {
+    const auto not_cached = pinned_allocator().allocate(8 * kMiB);
+  }
   EXPECT_EQUAL(pinned_bytes(), 2 * kMiB + 4096);
 }
 
@@ -725,6 +753,7 @@ const std::map<std::string, void (*)()>& cases() {
                                                         CASE(e07_clone),
                                                         CASE(two_devices_e04_the_current_device_decides),
                                                         CASE(two_devices_e07_clone),
+                                                        CASE(two_devices_copies_switch_peer_access_on),
                                                         CASE(statistics_are_exact),
                                                         CASE(same_stream_reuses_at_once),
                                                         CASE(streams_do_not_share_blocks),

@@ -1,0 +1,214 @@
+"""The recorded history of device memory: events, stacks, limits, and the format that PyTorch's viewer reads."""
+
+import gc
+import pickle
+
+import pytest
+import torch
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def history(device_module):
+    """The memory module; nothing is cached, and recording ends with the test."""
+    gc.collect()
+    device_module.synchronize()
+    device_module.empty_cache()
+    yield device_module.memory
+    device_module.memory._record_memory_history(None)
+
+
+def trace(history, device):
+    return history._snapshot()["device_traces"][device.index]
+
+
+def allocate_here(nbytes, device):
+    return torch.empty(nbytes, dtype=torch.uint8, device=device)
+
+
+def test_events_of_one_tensor_in_order(history, device, device_module):
+    history._record_memory_history()
+    x = allocate_here(30 * MIB, device)
+    address = x.data_ptr()
+    del x
+    device_module.empty_cache()
+    events = trace(history, device)
+    assert [event["action"] for event in events] == [
+        "segment_alloc",
+        "alloc",
+        "free_requested",
+        "free_completed",
+        "segment_free",
+        "snapshot",
+    ]
+    assert {event["addr"] for event in events[:-1]} == {address}
+    assert {event["size"] for event in events[:-1]} == {30 * MIB}
+    assert [event["time_us"] for event in events] == sorted(event["time_us"] for event in events)
+
+
+def test_stacks_name_the_line(history, device):
+    history._record_memory_history(stacks="python")
+    x = allocate_here(3 * MIB, device)
+    snapshot = history._snapshot()
+    (block,) = [b for s in snapshot["segments"] for b in s["blocks"] if b["address"] == x.data_ptr()]
+    names = [frame["name"] for frame in block["frames"]]
+    assert names[0] == "allocate_here"
+    assert "test_stacks_name_the_line" in names
+    assert block["frames"][0]["filename"] == __file__
+    assert block["frames"][0]["line"] == allocate_here.__code__.co_firstlineno + 1
+    events = [event for event in snapshot["device_traces"][device.index] if event["action"] == "alloc"]
+    assert events[-1]["frames"] == block["frames"]
+    del x
+    freed = [event for event in trace(history, device) if event["action"] == "free_requested"][-1]
+    assert freed["frames"][0]["name"] == "test_stacks_name_the_line"
+
+
+def test_stacks_have_cpp_frames(history, device):
+    history._record_memory_history(stacks="all")
+    x = allocate_here(3 * MIB, device)
+    mine = [event for event in trace(history, device) if event.get("addr") == x.data_ptr()]
+    event = [event for event in mine if event["action"] == "alloc"][-1]
+    names = [frame["name"] for frame in event["frames"]]
+    assert "allocate_here" in names
+    assert any("::" in name for name in names[: names.index("allocate_here")])
+
+
+def test_state_keeps_stacks_and_no_events(history, device):
+    history._record_memory_history("state", stacks="python")
+    x = allocate_here(3 * MIB, device)
+    snapshot = history._snapshot()
+    (block,) = [b for s in snapshot["segments"] for b in s["blocks"] if b["address"] == x.data_ptr()]
+    assert block["frames"][0]["name"] == "allocate_here"
+    assert snapshot["device_traces"][device.index] == []
+
+
+@pytest.mark.parametrize(
+    ("context", "of_block", "of_alloc", "of_free"), [(None, 0, 0, 0), ("state", 1, 0, 0), ("alloc", 1, 1, 1)]
+)
+def test_context_says_which_stacks(history, device, context, of_block, of_alloc, of_free):
+    """Without a stack of its own, a free shows the allocation's."""
+    history._record_memory_history(context=context, stacks="python")
+    x = allocate_here(3 * MIB, device)
+    blocks = [b for s in history.memory_snapshot() for b in s["blocks"] if b["address"] == x.data_ptr()]
+    assert [bool(b["frames"]) for b in blocks] == [bool(of_block)]
+    del x
+    frames = {event["action"]: event["frames"] for event in trace(history, device)}
+    assert bool(frames["alloc"]) == bool(of_alloc)
+    assert bool(frames["free_requested"]) == bool(of_free)
+    assert frames["free_requested"] == frames["alloc"]
+
+
+def test_the_latest_entries_are_kept(history, device):
+    history._record_memory_history(context=None, max_entries=5)
+    for i in range(10):
+        allocate_here((i + 1) * 512, device)
+    kept = trace(history, device)
+    assert len(kept) == 5
+    assert [event["size"] for event in kept[:-1] if event["action"] == "alloc"][-1] == 10 * 512
+    history._record_memory_history(context=None, max_entries=3)
+    assert len(trace(history, device)) == 3
+    history._record_memory_history(context=None, clear_history=True, skip_actions=["free_requested", "free_completed"])
+    allocate_here(512, device)
+    assert [event["action"] for event in trace(history, device)] == ["alloc", "snapshot"]
+
+
+def test_stopping_forgets(history, device):
+    history._record_memory_history(stacks="python")
+    x = allocate_here(3 * MIB, device)
+    history._record_memory_history(None)
+    snapshot = history._snapshot()
+    assert snapshot["device_traces"][device.index] == []
+    assert [b["frames"] for s in snapshot["segments"] for b in s["blocks"] if b["address"] == x.data_ptr()] == [[]]
+
+
+def test_wrong_arguments_name_the_right_ones(history):
+    with pytest.raises(ValueError, match=r"enabled: expected one of None, 'state', 'all'; got 'some'"):
+        history._record_memory_history("some")
+    with pytest.raises(ValueError, match=r"skip_actions: .*'oom'.* got 'ooms'"):
+        history._record_memory_history(skip_actions=["ooms"])
+    with pytest.raises(NotImplementedError, match="compile_context"):
+        history._record_memory_history(compile_context=True)
+
+
+@pytest.mark.requires("host_exec", "streams")
+def test_a_free_completes_when_the_other_stream_is_done(history, device, device_module):
+    history._record_memory_history(context=None)
+    stream = device_module.Stream()
+    x = allocate_here(3 * MIB, device)
+    address = x.data_ptr()
+    x.record_stream(stream)
+    del x
+    device_module.synchronize()
+    actions = [event["action"] for event in trace(history, device) if event.get("addr") == address]
+    assert actions[-3:] == ["alloc", "free_requested", "free_completed"]
+
+
+def test_out_of_memory_is_an_event(history, device, device_module):
+    history._record_memory_history(stacks="python")
+    total = device_module.mem_get_info()[1]
+    with pytest.raises(torch.OutOfMemoryError):
+        allocate_here(total + MIB, device)
+    event = [event for event in trace(history, device) if event["action"] == "oom"][-1]
+    assert event["size"] == total + MIB
+    assert event["device_free"] == device_module.mem_get_info()[0]
+    assert event["frames"][0]["name"] == "allocate_here"
+
+
+def test_out_of_memory_is_observed(run_in_process, backend_package, name):
+    done = run_in_process(
+        f"""
+        import torch, {backend_package.__name__}
+        device = torch.{name}
+        device.memory._attach_out_of_memory_observer(lambda *values: print("seen", *values))
+        device.memory._attach_out_of_memory_observer(lambda *values: 1 / 0)
+        free, total = device.mem_get_info()
+        try:
+            torch.empty(total + 512, dtype=torch.uint8, device="{name}:0")
+        except torch.OutOfMemoryError:
+            print("raised", 0, total + 512, total, device.mem_get_info()[0])
+        """
+    )
+    seen, raised = done.stdout.splitlines()
+    assert seen.removeprefix("seen") == raised.removeprefix("raised")
+    assert "an out-of-memory observer" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+
+
+def test_the_viewers_tools_read_a_dump(history, device, tmp_path):
+    from torch.cuda import _memory_viz
+
+    history._record_memory_history(stacks="python")
+    model = torch.nn.Linear(512, 512).to(device)
+    model(torch.ones(64, 512, device=device)).sum().backward()
+    history._dump_snapshot(str(tmp_path / "snapshot.pickle"))
+    with open(tmp_path / "snapshot.pickle", "rb") as file:
+        snapshot = pickle.load(file)
+    assert set(snapshot) == {"segments", "device_traces", "allocator_settings", "external_annotations"}
+    assert "Active Memory Timeline" in _memory_viz.trace_plot(snapshot)
+    assert "Allocator State History" in _memory_viz.segment_plot(snapshot)
+    assert "total_allocated" in _memory_viz.segsum(snapshot)
+    text = _memory_viz.trace(snapshot)
+    assert f"Device {device.index}" in text
+    assert "cudaMalloc" in text
+    flames = _memory_viz.memory(snapshot, format_flamegraph=lambda lines: lines)
+    assert "active_allocated;" in flames
+    assert "test_memory_history.py" in flames
+
+
+def test_statistics_have_every_key_of_cudas(device, device_module):
+    """The keys that the documentation of ``torch.cuda.memory_stats`` lists."""
+    torch.empty(1, device=device)
+    found = set(device_module.memory_stats())
+    pools, metrics = ("all", "large_pool", "small_pool"), ("current", "peak", "allocated", "freed")
+    by_pool = ("allocation", "segment", "active", "inactive_split")
+    by_pool += tuple(f"{name}_bytes" for name in ("allocated", "reserved", "active", "inactive_split", "requested"))
+    expected = {f"{name}.{pool}.{metric}" for name in by_pool for pool in pools for metric in metrics}
+    expected |= {f"oversize_{name}.{metric}" for name in ("allocations", "segments") for metric in metrics}
+    expected |= {"num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free"}
+    expected |= {"max_split_size"}
+    named = torch.cuda.memory_stats.__doc__
+    assert {name for name in found if name.startswith("num_")} >= {
+        word for word in named.replace('"', " ").replace("`", " ").split() if word.startswith("num_")
+    }
+    assert expected - found == set()
