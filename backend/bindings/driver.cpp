@@ -20,6 +20,7 @@ std::vector<std::string> capabilities() {
   add(d->host_view != nullptr, "host_view");
   add(d->zero_copy, "zero_copy");
   add(d->peer != nullptr, "peer");
+  add(d->vmm != nullptr, "vmm");
   add(d->table.memory_info != nullptr, "memory_info");
   add(d->table.pointer_info != nullptr, "pointer_info");
   add(d->table.host_register != nullptr, "host_register");

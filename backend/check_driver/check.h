@@ -30,6 +30,7 @@ enum Need : uint32_t {
   needs_no_device = 1u << 15,  // runs even where the driver has no device
   starts_closed = 1u << 16,    // the check opens the instance itself
   starts_unloaded = 1u << 17,  // the check loads the driver itself
+  needs_vmm = 1u << 18,
 };
 
 struct Check {
@@ -78,6 +79,7 @@ Checks ext_checks();
 Checks host_exec_checks();
 Checks host_view_checks();
 Checks peer_checks();
+Checks vmm_checks();
 Checks fault_checks();
 Checks fork_checks();
 Checks life_checks();

@@ -17,6 +17,7 @@ constexpr Known known_groups[] = {
     {BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION, sizeof(bp_host_exec)},
     {BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION, sizeof(bp_host_view)},
     {BP_PEER_ID, BP_PEER_VERSION, sizeof(bp_peer)},
+    {BP_VMM_ID, BP_VMM_VERSION, sizeof(bp_vmm)},
 };
 
 void unknown(Context& c) {

@@ -135,6 +135,8 @@ std::optional<bp_host_view> Context::host_view() const {
 
 std::optional<bp_peer> Context::peer() const { return driver::find_group<bp_peer>(table_, BP_PEER_ID, BP_PEER_VERSION); }
 
+std::optional<bp_vmm> Context::vmm() const { return driver::find_group<bp_vmm>(table_, BP_VMM_ID, BP_VMM_VERSION); }
+
 void Context::require_needs(uint32_t needs) {
   const auto need = [&](uint32_t bit, bool offered, const char* reason) {
     if ((needs & bit) && !offered) throw NotOffered{reason};
@@ -154,6 +156,7 @@ void Context::require_needs(uint32_t needs) {
   if (needs & needs_host_exec) need(needs_host_exec, host_exec().has_value(), "no bp.host_exec");
   if (needs & needs_host_view) need(needs_host_view, host_view().has_value(), "no bp.host_view");
   if (needs & needs_peer) need(needs_peer, peer().has_value(), "no bp.peer");
+  if (needs & needs_vmm) need(needs_vmm, vmm().has_value(), "no bp.vmm");
   if (needs & needs_two_devices) need(needs_two_devices, devices() >= 2, "one device only");
 }
 

@@ -8,6 +8,7 @@
 #include <backplane/driver/host_exec.h>
 #include <backplane/driver/host_view.h>
 #include <backplane/driver/peer.h>
+#include <backplane/driver/vmm.h>
 
 #include <atomic>
 #include <initializer_list>
@@ -104,6 +105,7 @@ class Context {
   std::optional<bp_host_exec> host_exec() const;
   std::optional<bp_host_view> host_view() const;
   std::optional<bp_peer> peer() const;
+  std::optional<bp_vmm> vmm() const;
 
   // Throws NotOffered if a need of the check is not met.
   void require_needs(uint32_t needs);

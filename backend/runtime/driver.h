@@ -5,6 +5,7 @@
 #include <backplane/driver/host_exec.h>
 #include <backplane/driver/host_view.h>
 #include <backplane/driver/peer.h>
+#include <backplane/driver/vmm.h>
 #include <c10/core/Device.h>
 
 #include <atomic>
@@ -28,6 +29,7 @@ struct Driver {
   const bp_host_exec* host_exec = nullptr;  // optional groups; NULL when not offered
   const bp_host_view* host_view = nullptr;
   const bp_peer* peer = nullptr;
+  const bp_vmm* vmm = nullptr;
   bool zero_copy = false;  // host_view with SAME_ADDRESS, COHERENT and CACHED_READ
 };
 

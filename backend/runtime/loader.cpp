@@ -130,6 +130,7 @@ Driver load(LoadRequest& request) {
   loaded.host_exec = optional_group<bp_host_exec>(loaded.table, BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
   loaded.host_view = optional_group<bp_host_view>(loaded.table, BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION);
   loaded.peer = optional_group<bp_peer>(loaded.table, BP_PEER_ID, BP_PEER_VERSION);
+  loaded.vmm = optional_group<bp_vmm>(loaded.table, BP_VMM_ID, BP_VMM_VERSION);
   constexpr uint32_t kInPlace = BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ;
   loaded.zero_copy = loaded.host_view != nullptr && (loaded.host_view->head.flags & kInPlace) == kInPlace;
   return loaded;

@@ -9,6 +9,7 @@
 #include <backplane/driver/host_exec.h>
 #include <backplane/driver/host_view.h>
 #include <backplane/driver/peer.h>
+#include <backplane/driver/vmm.h>
 
 #define SIZE(type, bytes) CHECK(sizeof(type) == (bytes), "size of " #type)
 #define AT(type, member, offset) CHECK(offsetof(type, member) == (offset), "offset of " #type "." #member)
@@ -118,6 +119,14 @@ AT(bp_peer, head, 0)
 AT(bp_peer, can_access, 32)
 AT(bp_peer, enable, 40)
 AT(bp_peer, disable, 48)
+
+SIZE(bp_vmm, 72)
+AT(bp_vmm, head, 0)
+AT(bp_vmm, granularity, 32)
+AT(bp_vmm, reserve, 40)
+AT(bp_vmm, release, 48)
+AT(bp_vmm, map, 56)
+AT(bp_vmm, unmap, 64)
 
 VALUE(BP_OK, 0)
 VALUE(BP_PENDING, 1)

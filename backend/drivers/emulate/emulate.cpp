@@ -13,6 +13,7 @@
 #include <backplane/driver/host_exec.h>
 #include <backplane/driver/host_view.h>
 #include <backplane/driver/peer.h>
+#include <backplane/driver/vmm.h>
 #include <backplane/driver.hpp>
 
 #include "../common/engine.h"
@@ -284,6 +285,8 @@ class Emulate : public Driver<Emulate>, protected Engine {
       *out = &view_.head;
     } else if (peer_below_ && asked(peer_.head)) {
       *out = &peer_.head;
+    } else if (vmm_below_ && asked(vmm_.head)) {
+      *out = &vmm_.head;
     } else {
       throw Error(BP_UNSUPPORTED, std::string("no group ") + id + " version " + std::to_string(version) + " can pass through emulate");
     }
@@ -336,6 +339,22 @@ class Emulate : public Driver<Emulate>, protected Engine {
   }
   void peer_enable(int32_t device, int32_t peer) { inner_.group(peer_below_->head, peer_below_->enable, device, peer); }
   void peer_disable(int32_t device, int32_t peer) { inner_.group(peer_below_->head, peer_below_->disable, device, peer); }
+
+  void vmm_granularity(int32_t device, uint64_t* out) { inner_.group(vmm_below_->head, vmm_below_->granularity, device, out); }
+  void vmm_reserve(int32_t device, uint64_t bytes, uint64_t* out) {
+    if (own_streams_) at(device).check();
+    inner_.group(vmm_below_->head, vmm_below_->reserve, device, bytes, out);
+  }
+  void vmm_release(int32_t device, uint64_t address, uint64_t bytes) {
+    inner_.group(vmm_below_->head, vmm_below_->release, device, address, bytes);
+  }
+  void vmm_map(int32_t device, uint64_t address, uint64_t bytes) {
+    if (own_streams_) at(device).check();
+    inner_.group(vmm_below_->head, vmm_below_->map, device, address, bytes);
+  }
+  void vmm_unmap(int32_t device, uint64_t address, uint64_t bytes) {
+    inner_.group(vmm_below_->head, vmm_below_->unmap, device, address, bytes);
+  }
 
  private:
   /// Runs a call below; a sticky error makes the shim's own streams of the device report it, too.
@@ -447,6 +466,7 @@ class Emulate : public Driver<Emulate>, protected Engine {
       exec_below_ = inner_.find<bp_host_exec>(BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
       view_below_ = inner_.find<bp_host_view>(BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION);
       peer_below_ = inner_.find<bp_peer>(BP_PEER_ID, BP_PEER_VERSION);
+      vmm_below_ = inner_.find<bp_vmm>(BP_VMM_ID, BP_VMM_VERSION);
       constexpr uint32_t in_place = BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT;
       const bool host_sees = view_below_ && (view_below_->head.flags & in_place) == in_place;
       if (exec_below_ || (own_streams_ && host_sees)) exec_.head = group_head<bp_host_exec>(BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
@@ -466,11 +486,18 @@ class Emulate : public Driver<Emulate>, protected Engine {
   std::optional<bp_host_exec> exec_below_;
   std::optional<bp_host_view> view_below_;
   std::optional<bp_peer> peer_below_;
+  std::optional<bp_vmm> vmm_below_;
   bp_host_exec exec_ = {{}, slot<&Emulate::exec_enqueue>(), slot<&Emulate::exec_map>()};
   bp_host_view view_ = {group_head<bp_host_view>(BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION), slot<&Emulate::view_map>(),
                         slot<&Emulate::view_unmap>()};
   bp_peer peer_ = {group_head<bp_peer>(BP_PEER_ID, BP_PEER_VERSION), slot<&Emulate::peer_can_access>(), slot<&Emulate::peer_enable>(),
                    slot<&Emulate::peer_disable>()};
+  bp_vmm vmm_ = {group_head<bp_vmm>(BP_VMM_ID, BP_VMM_VERSION),
+                 slot<&Emulate::vmm_granularity>(),
+                 slot<&Emulate::vmm_reserve>(),
+                 slot<&Emulate::vmm_release>(),
+                 slot<&Emulate::vmm_map>(),
+                 slot<&Emulate::vmm_unmap>()};
 };
 
 }  // namespace backplane::driver::emulate

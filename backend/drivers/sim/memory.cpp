@@ -8,6 +8,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 namespace backplane::driver::sim {
@@ -20,8 +21,12 @@ std::atomic<uint64_t> next_generation{1};
 
 uint64_t rounded(uint64_t bytes, uint64_t to) { return (bytes + to - 1) & ~(to - 1); }
 
-/// Four times the limit, so that a fragmented window never refuses what the limit allows.
-uint64_t window(uint64_t limit) { return std::bit_ceil(std::max(limit, kHugePage)) * 4; }
+/// More than the limit, so that a fragmented window never refuses what the limit allows: four times, and sixteen times where the host has
+/// the addresses, for reservations, which may be larger than the memory.
+uint64_t window(uint64_t limit) {
+  const uint64_t whole = std::bit_ceil(std::max(limit, kHugePage));
+  return whole <= uint64_t{64} << 30 ? whole * 16 : whole * 4;
+}
 
 }  // namespace
 
@@ -48,18 +53,21 @@ DeviceMemory::DeviceMemory(int32_t device, Kind kind, uint64_t limit)
 
 DeviceMemory::~DeviceMemory() = default;
 
-uint64_t DeviceMemory::alloc(uint64_t bytes) {
+void DeviceMemory::charge(uint64_t bytes, uint64_t charged, const char* what) {
   uint64_t used = used_.load(std::memory_order_relaxed);
-  uint64_t charged = 0;
   do {
-    charged = bytes <= limit_ ? rounded(bytes, kAlignment) : bytes;
     if (charged > limit_ - used) {
-      throw Error(BP_OUT_OF_MEMORY, "alloc: device " + std::to_string(device_) + " has " + std::to_string(limit_ - used) + " of " +
-                                        std::to_string(limit_) + " bytes free, " + std::to_string(bytes) + " were asked for");
+      throw Error(BP_OUT_OF_MEMORY, std::string(what) + ": device " + std::to_string(device_) + " has " + std::to_string(limit_ - used) +
+                                        " of " + std::to_string(limit_) + " bytes free, " + std::to_string(bytes) + " were asked for");
     }
   } while (!used_.compare_exchange_weak(used, used + charged, std::memory_order_relaxed));
+}
+
+uint64_t DeviceMemory::alloc(uint64_t bytes) {
+  const uint64_t charged = bytes <= limit_ ? rounded(bytes, kAlignment) : bytes;
+  charge(bytes, charged, "alloc");
   try {
-    return places_.place(bytes, bytes >= kHugePage ? kHugePage : kAlignment, {});
+    return places_.place(bytes, bytes >= kHugePage ? kHugePage : kAlignment, Use::memory);
   } catch (...) {
     used_.fetch_sub(charged, std::memory_order_relaxed);
     throw;
@@ -68,7 +76,7 @@ uint64_t DeviceMemory::alloc(uint64_t bytes) {
 
 void DeviceMemory::free(uint64_t address) {
   const std::optional<Place> place = places_.find(address);
-  if (!place || place->offset != 0) {
+  if (!place || place->offset != 0 || place->handle == Use::reserved) {
     throw Error(BP_INVALID_ARGUMENT,
                 format("free: 0x%llx is no allocation of device %d", static_cast<unsigned long long>(address), device_));
   }
@@ -85,8 +93,73 @@ void DeviceMemory::discard(uint64_t address, uint64_t bytes) {
   madvise(reach(begin), end - begin, delta_ ? MADV_REMOVE : MADV_DONTNEED);
 }
 
+std::optional<DeviceMemory::Place> DeviceMemory::find(uint64_t address) const {
+  const std::optional<Place> place = places_.find(address);
+  if (!place || place->handle == Use::memory) return place;
+  std::shared_lock lock(mapped_mutex_);
+  auto first = mapped_.upper_bound(address);
+  if (first == mapped_.begin()) return std::nullopt;
+  --first;
+  if (address - first->first >= first->second) return std::nullopt;
+  auto last = first;
+  for (auto next = std::next(last); next != mapped_.end() && next->first == last->first + last->second; ++next) last = next;
+  while (first != mapped_.begin() && std::prev(first)->first + std::prev(first)->second == first->first) --first;
+  // Reservations may lie side by side.
+  const uint64_t begin = std::max(first->first, place->base);
+  const uint64_t end = std::min(last->first + last->second, place->base + place->bytes);
+  return Place{begin, end - begin, address - begin, Use::reserved};
+}
+
+uint64_t DeviceMemory::reserve(uint64_t bytes) { return places_.place(bytes, kGranularity, Use::reserved); }
+
+void DeviceMemory::check_range(uint64_t address, uint64_t bytes, const char* what) const {
+  const std::optional<Place> place = places_.find(address);
+  if (!place || place->handle != Use::reserved || bytes == 0 || (address | bytes) % kGranularity != 0 ||
+      bytes > place->bytes - place->offset) {
+    throw Error(BP_INVALID_ARGUMENT, format("%s: [0x%llx, +%llu) is no part of a reservation of device %d, in multiples of %llu", what,
+                                            static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes), device_,
+                                            static_cast<unsigned long long>(kGranularity)));
+  }
+}
+
+void DeviceMemory::release(uint64_t address, uint64_t bytes) {
+  check_range(address, bytes, "vmm.release");
+  std::unique_lock lock(mapped_mutex_);
+  const std::optional<Place> place = places_.find(address);
+  const auto inside = mapped_.lower_bound(address);
+  if (place->offset != 0 || place->bytes != bytes || (inside != mapped_.end() && inside->first < address + bytes)) {
+    throw Error(BP_INVALID_ARGUMENT, "vmm.release: not the whole of a reservation, or some of it is mapped");
+  }
+  places_.remove(address);
+}
+
+void DeviceMemory::map_range(uint64_t address, uint64_t bytes) {
+  check_range(address, bytes, "vmm.map");
+  std::unique_lock lock(mapped_mutex_);
+  const auto next = mapped_.lower_bound(address);
+  const bool overlaps = (next != mapped_.end() && next->first < address + bytes) ||
+                        (next != mapped_.begin() && std::prev(next)->first + std::prev(next)->second > address);
+  if (overlaps) throw Error(BP_INVALID_ARGUMENT, "vmm.map: some of the range is mapped already");
+  charge(bytes, bytes, "vmm.map");
+  mapped_.emplace_hint(next, address, bytes);
+}
+
+void DeviceMemory::unmap_range(uint64_t address, uint64_t bytes) {
+  std::unique_lock lock(mapped_mutex_);
+  const auto found = mapped_.find(address);
+  if (found == mapped_.end() || found->second != bytes) {
+    throw Error(BP_INVALID_ARGUMENT, format("vmm.unmap: [0x%llx, +%llu) is not a range of one map on device %d",
+                                            static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes), device_));
+  }
+  discard(address, bytes);
+  generation_.store(next_generation.fetch_add(1), std::memory_order_release);
+  mapped_.erase(found);
+  used_.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
 char* DeviceMemory::range(uint64_t address, uint64_t bytes, const char* what) const {
-  if (bytes != 0 && !places_.contains(address, bytes)) {
+  const std::optional<Place> place = bytes == 0 ? std::nullopt : find(address);
+  if (bytes != 0 && (!place || bytes > place->bytes - place->offset)) {
     throw Error(BP_INVALID_ARGUMENT, format("%s: [0x%llx, +%llu) is not inside one allocation of device %d", what,
                                             static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes), device_));
   }
@@ -99,7 +172,7 @@ void* DeviceMemory::map(uint64_t address) const {
   } last = {};
   const uint64_t generation = generation_.load(std::memory_order_acquire);
   if (last.generation != generation || address - last.base >= last.bytes) {
-    const std::optional<Place> place = places_.find(address);
+    const std::optional<Place> place = find(address);
     if (!place) return nullptr;
     last = {generation, place->base, std::max<uint64_t>(place->bytes, 1)};
   }

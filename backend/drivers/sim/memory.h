@@ -8,7 +8,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <shared_mutex>
 
 #include <backplane/driver_addresses.hpp>
 
@@ -18,9 +20,11 @@ enum class Kind { unified, discrete };
 
 class DeviceMemory {
  public:
-  struct Nothing {};
-  using Place = AddressMap<Nothing>::Place;
+  /// A place is an allocation, or addresses that were set aside (bp.vmm).
+  enum class Use : uint8_t { memory, reserved };
+  using Place = AddressMap<Use>::Place;
   static constexpr uint64_t kAlignment = 512;
+  static constexpr uint64_t kGranularity = uint64_t{2} << 20;
 
   DeviceMemory(int32_t device, Kind kind, uint64_t limit);
   ~DeviceMemory();
@@ -31,7 +35,14 @@ class DeviceMemory {
   void free(uint64_t address);
   uint64_t free_bytes() const { return limit_ - used_.load(std::memory_order_relaxed); }
 
-  std::optional<Place> find(uint64_t address) const { return places_.find(address); }
+  // bp.vmm
+  uint64_t reserve(uint64_t bytes);
+  void release(uint64_t address, uint64_t bytes);
+  void map_range(uint64_t address, uint64_t bytes);
+  void unmap_range(uint64_t address, uint64_t bytes);
+
+  /// The allocation that the address lies in, or the run of adjacent mappings.
+  std::optional<Place> find(uint64_t address) const;
 
   /// Where the device reaches [address, address + bytes). Throws unless that lies in one allocation; `what` names it then.
   char* range(uint64_t address, uint64_t bytes, const char* what) const;
@@ -42,12 +53,16 @@ class DeviceMemory {
  private:
   char* reach(uint64_t address) const { return reinterpret_cast<char*>(address + delta_); }
   void discard(uint64_t address, uint64_t bytes);
+  void charge(uint64_t bytes, uint64_t charged, const char* what);
+  void check_range(uint64_t address, uint64_t bytes, const char* what) const;
 
   const int32_t device_;
   const uint64_t limit_;
   const uint64_t delta_;
   ReservedRange range_;
-  AddressMap<Nothing> places_;
+  AddressMap<Use> places_;
+  mutable std::shared_mutex mapped_mutex_;
+  std::map<uint64_t, uint64_t> mapped_;  // in reservations: start -> bytes, as they were mapped
   std::atomic<uint64_t> used_{0};
   std::atomic<uint64_t> generation_;  // a new number, unique in the process, at every free: what map() remembers is void then
 };

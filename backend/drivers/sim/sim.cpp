@@ -13,6 +13,7 @@
 #include <backplane/driver/host_exec.h>
 #include <backplane/driver/host_view.h>
 #include <backplane/driver/peer.h>
+#include <backplane/driver/vmm.h>
 #include <backplane/driver.hpp>
 
 #include "../common/engine.h"
@@ -55,6 +56,7 @@ class Sim : public Driver<Sim>, public Engine {
     peers_ = std::vector<std::atomic<bool>>(static_cast<size_t>(settings_.devices) * static_cast<size_t>(settings_.devices));
     offer(host_exec_.head);
     offer(peer_.head);
+    offer(vmm_.head);
     if (settings_.kind == Kind::unified) offer(host_view_.head);
   }
 
@@ -236,6 +238,27 @@ class Sim : public Driver<Sim>, public Engine {
   void peer_enable(int32_t device, int32_t peer) { set_access(device, peer, true); }
   void peer_disable(int32_t device, int32_t peer) { set_access(device, peer, false); }
 
+  // bp.vmm
+
+  void vmm_granularity(int32_t device, uint64_t* out) {
+    check_index(device);
+    if (!out) throw Error(BP_INVALID_ARGUMENT, "vmm.granularity: out must not be NULL");
+    *out = DeviceMemory::kGranularity;
+  }
+  void vmm_reserve(int32_t device, uint64_t bytes, uint64_t* out) {
+    at(device).check();
+    if (!out || bytes == 0 || bytes % DeviceMemory::kGranularity != 0) {
+      throw Error(BP_INVALID_ARGUMENT, "vmm.reserve: out must not be NULL, bytes must be a multiple of the granularity");
+    }
+    *out = memory(device).reserve(bytes);
+  }
+  void vmm_release(int32_t device, uint64_t address, uint64_t bytes) { memory(device).release(address, bytes); }
+  void vmm_map(int32_t device, uint64_t address, uint64_t bytes) {
+    at(device).check();
+    memory(device).map_range(address, bytes);
+  }
+  void vmm_unmap(int32_t device, uint64_t address, uint64_t bytes) { memory(device).unmap_range(address, bytes); }
+
  private:
   struct Route {
     void* dst;
@@ -309,6 +332,12 @@ class Sim : public Driver<Sim>, public Engine {
                                    slot<&Sim::view_map>(), slot<&Sim::view_unmap>()};
   const bp_peer peer_ = {group_head<bp_peer>(BP_PEER_ID, BP_PEER_VERSION), slot<&Sim::peer_can_access>(), slot<&Sim::peer_enable>(),
                          slot<&Sim::peer_disable>()};
+  const bp_vmm vmm_ = {group_head<bp_vmm>(BP_VMM_ID, BP_VMM_VERSION),
+                       slot<&Sim::vmm_granularity>(),
+                       slot<&Sim::vmm_reserve>(),
+                       slot<&Sim::vmm_release>(),
+                       slot<&Sim::vmm_map>(),
+                       slot<&Sim::vmm_unmap>()};
 };
 
 }  // namespace backplane::driver::sim

@@ -7,6 +7,7 @@ CAPABILITIES: dict[str, str] = {
     "host_view": "lets the host reach device memory (bp.host_view)",
     "zero_copy": "host views at the same address, coherent and cached: the fallback copies nothing",
     "peer": "direct access between devices (bp.peer)",
+    "vmm": "maps memory into addresses set aside before (bp.vmm): expandable segments",
     "memory_info": "reports free memory",
     "pointer_info": "knows the device of an address",
     "host_register": "pins memory of the caller's",

@@ -26,7 +26,13 @@ int32_t query_ext(void* self, const char* id, uint32_t version, const bp_ext** o
   const bp_ext* inner = nullptr;
   const int32_t status = INNER(s, query_ext, id, version, &inner);
   if (status != BP_OK) return status;
-  *out = inner == &s.in_exec->head ? &s.exec.head : s.in_view && inner == &s.in_view->head ? &s.view.head : &s.peer.head;
+  if (inner == &s.in_exec->head) {
+    *out = &s.exec.head;
+  } else if (s.in_view && inner == &s.in_view->head) {
+    *out = &s.view.head;
+  } else {
+    *out = inner == &s.in_peer->head ? &s.peer.head : &s.vmm.head;
+  }
   return BP_OK;
 }
 
@@ -104,6 +110,24 @@ void forward_groups(Shim& s) {
     s.peer.enable = [](void* self, int32_t device, int32_t peer) { return INNER_GROUP(of(self).in_peer, enable, device, peer); };
     s.peer.disable = [](void* self, int32_t device, int32_t peer) { return INNER_GROUP(of(self).in_peer, disable, device, peer); };
   }
+  if (INNER(s, query_ext, BP_VMM_ID, BP_VMM_VERSION, &ext) == BP_OK) {
+    s.in_vmm = reinterpret_cast<const bp_vmm*>(ext);
+    s.vmm = *s.in_vmm;
+    s.vmm.head.self = &s;
+    s.vmm.granularity = [](void* self, int32_t device, uint64_t* out) { return INNER_GROUP(of(self).in_vmm, granularity, device, out); };
+    s.vmm.reserve = [](void* self, int32_t device, uint64_t bytes, uint64_t* out) {
+      return INNER_GROUP(of(self).in_vmm, reserve, device, bytes, out);
+    };
+    s.vmm.release = [](void* self, int32_t device, uint64_t address, uint64_t bytes) {
+      return INNER_GROUP(of(self).in_vmm, release, device, address, bytes);
+    };
+    s.vmm.map = [](void* self, int32_t device, uint64_t address, uint64_t bytes) {
+      return INNER_GROUP(of(self).in_vmm, map, device, address, bytes);
+    };
+    s.vmm.unmap = [](void* self, int32_t device, uint64_t address, uint64_t bytes) {
+      return INNER_GROUP(of(self).in_vmm, unmap, device, address, bytes);
+    };
+  }
 }
 
 const Defects& defects() {
@@ -113,6 +137,7 @@ const Defects& defects() {
     add_memory_defects(d);
     add_work_defects(d);
     add_group_defects(d);
+    add_vmm_defects(d);
     add_life_defects(d);
     d["none"] = [](Shim&) {};
     return d;

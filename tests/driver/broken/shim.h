@@ -7,6 +7,7 @@
 #include <backplane/driver/host_exec.h>
 #include <backplane/driver/host_view.h>
 #include <backplane/driver/peer.h>
+#include <backplane/driver/vmm.h>
 
 #include <atomic>
 #include <map>
@@ -24,9 +25,11 @@ struct Shim {
   bp_host_exec exec{};  // the groups, as the checker sees them
   bp_host_view view{};
   bp_peer peer{};
+  bp_vmm vmm{};
   const bp_host_exec* in_exec = nullptr;
   const bp_host_view* in_view = nullptr;
   const bp_peer* in_peer = nullptr;
+  const bp_vmm* in_vmm = nullptr;
 
   // What defects remember. Each uses what it needs.
   std::mutex mutex;
@@ -61,6 +64,7 @@ void add_load_defects(Defects&);    // load, device, error, ext
 void add_memory_defects(Defects&);  // memory, copy, pinned, fill, pointer
 void add_work_defects(Defects&);    // stream, event, callback, wait, thread
 void add_group_defects(Defects&);   // host_exec, host_view, peer, fault
+void add_vmm_defects(Defects&);     // vmm
 void add_life_defects(Defects&);    // fork, life, and the ways to end a process
 
 // A stream of the shim's own on device 0.
