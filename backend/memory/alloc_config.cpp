@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "memory/block.h"
+#include "runtime/driver.h"
 #include "runtime/options.h"
 
 namespace backplane::memory {
@@ -211,8 +212,10 @@ void read_into(AllocConfig& config, const std::string& given) {
 std::unique_ptr<AllocConfig> checked(std::unique_ptr<AllocConfig> config) {
   TORCH_CHECK_VALUE(config->max_split_size > config->large_segment, "allocator setting max_split_size_mb: must be greater than ",
                     config->large_segment >> 20, " (large_segment_size_mb), got ", config->max_split_size >> 20);
-  TORCH_CHECK_VALUE(!config->expandable_segments, "allocator setting expandable_segments: the driver of ", device_name(),
-                    " cannot map memory into reserved addresses (bp.vmm): leave it False");
+  const Driver* driver = loaded_driver();
+  TORCH_CHECK_VALUE(!config->expandable_segments || driver == nullptr || driver->vmm != nullptr,
+                    "allocator setting expandable_segments: the driver of ", device_name(),
+                    " cannot map memory into reserved addresses (it lacks bp.vmm): leave it False");
   return config;
 }
 

@@ -59,10 +59,16 @@ void Arena::merge(Block* block) {
 Block* Arena::cut(Block* block, size_t size, size_t max_split_size) {
   const size_t rest = block->size - size;
   if (C10_UNLIKELY(pool_.no_split)) return block;
-  const bool worth_it = block->segment->kind == PoolKind::small ? rest >= kMinBlock : size < max_split_size && rest > kSmallLimit;
+  const bool any_size = block->segment->kind == PoolKind::small || block->segment->chunk != 0;
+  const bool worth_it = any_size ? rest >= kMinBlock : size < max_split_size && rest > kSmallLimit;
   if (!worth_it) return block;
+  add_free(split(block, size));
+  return block;
+}
+
+Block* Arena::split(Block* block, size_t size) {
   Block* tail = BlockIndex::instance().create(block->address.load(std::memory_order_relaxed) + size);
-  tail->size = rest;
+  tail->size = block->size - size;
   tail->segment = block->segment;
   tail->freed_at = block->freed_at;
   tail->previous = block;
@@ -70,8 +76,7 @@ Block* Arena::cut(Block* block, size_t size, size_t max_split_size) {
   if (tail->next != nullptr) tail->next->previous = tail;
   block->next = tail;
   block->size = size;
-  add_free(tail);
-  return block;
+  return tail;
 }
 
 Block* Arena::best_fit(size_t size, const AllocConfig& config) {
@@ -80,7 +85,9 @@ Block* Arena::best_fit(size_t size, const AllocConfig& config) {
   if (found == set.end()) return nullptr;
   Block* block = *found;
   // A large block that must not be split serves only requests that nearly fill it.
-  if (size < config.max_split_size ? block->size >= config.max_split_size : block->size >= size + config.non_split_rounding) return nullptr;
+  const bool whole = block->segment->chunk == 0 && (size < config.max_split_size ? block->size >= config.max_split_size
+                                                                                 : block->size >= size + config.non_split_rounding);
+  if (whole) return nullptr;
   remove_free(block);
   return cut(block, size, config.max_split_size);
 }

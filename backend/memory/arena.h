@@ -59,8 +59,16 @@ class Arena {
   // A new segment's only block: cut to size and returned; the rest is free.
   Block* cut(Block* block, size_t size, size_t max_split_size);
 
-  // A free block leaves the sets: its segment goes back to the driver.
+  // A free block leaves the sets: its memory goes back to the driver.
   void remove_free(Block* block);
+  void add_free(Block* block);
+  void give(Block* block) { merge(block); }  // memory that is new: free, one with its free neighbours
+
+  // This stream's segment that grows, or NULL.
+  Segment*& expandable(PoolKind kind) { return expandable_[static_cast<size_t>(kind) - 1]; }
+
+  static Block* split(Block* block, size_t size);  // cuts the tail off, and returns it
+  static void absorb_next(Block* block);
 
   size_t largest_free() const;
 
@@ -85,15 +93,14 @@ class Arena {
 
   FreeSet& free_set(PoolKind kind) { return free_[static_cast<size_t>(kind) - 1]; }
   void empty(Slot& slot);
-  void add_free(Block* block);
   void merge(Block* block);
-  static void absorb_next(Block* block);
 
   Pool& pool_;
   Statistics& statistics_;
   c10::StreamId stream_;
   std::array<Slot, kSlots> recent_{};
   std::array<FreeSet, 2> free_;
+  std::array<Segment*, 2> expandable_{};
 };
 
 }  // namespace backplane::memory

@@ -24,11 +24,13 @@ enum class PoolKind : uint8_t { small = 1, large = 2 };
 inline PoolKind pool_kind(size_t size) { return size <= kSmallLimit ? PoolKind::small : PoolKind::large; }
 
 enum class BlockState : uint8_t {
-  used,     // handed out
-  recent,   // free, whole, in the arena's front cache; neighbours are not merged yet
-  free,     // free, merged, in the arena's best-fit set
-  waiting,  // freed by its owner, still used by other streams: events are outstanding
-  spare     // no memory: an object waiting for its next use
+  used,      // handed out
+  recent,    // free, whole, in the arena's front cache; neighbours are not merged yet
+  free,      // free, merged, in the arena's best-fit set
+  unmapped,  // of an expandable segment: addresses without memory
+  claimed,   // of one: being mapped or unmapped by a thread
+  waiting,   // freed by its owner, still used by other streams: events are outstanding
+  spare      // no memory: an object waiting for its next use
 };
 
 class Arena;
@@ -36,7 +38,7 @@ class DeviceMemory;
 
 struct Block;
 
-// One allocation of the driver's.
+// One allocation of the driver's, or the addresses of an expandable segment (expandable.h).
 struct Segment {
   DeviceMemory* owner = nullptr;
   Arena* arena = nullptr;  // whose stream its blocks belong to
@@ -44,6 +46,8 @@ struct Segment {
   size_t size = 0;
   PoolKind kind = PoolKind::small;
   bool oversize = false;  // taken while max_split_size was not above its size
+  uint64_t chunk = 0;     // of an expandable segment: bytes that are mapped at once; else 0
+  uint64_t mapped = 0;    // of one: bytes with memory
   Block* first = nullptr;
   std::shared_ptr<c10::GatheredContext> context;  // the stack that took it, if that is recorded
 };
@@ -66,7 +70,8 @@ struct Block {
   std::shared_ptr<c10::GatheredContext> context;            // the stack that allocated it, if that is recorded
 
   void* pointer() const { return reinterpret_cast<void*>(address.load(std::memory_order_relaxed)); }
-  bool is_split() const { return previous != nullptr || next != nullptr; }
+  // A free part of a segment that cannot go back to the driver by itself; expandable segments give chunks back.
+  bool is_split() const { return segment->chunk == 0 && (previous != nullptr || next != nullptr); }
 };
 
 }  // namespace backplane::memory

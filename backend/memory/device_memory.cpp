@@ -56,7 +56,7 @@ Block* DeviceMemory::allocate_slow(Request& request) {
     give_up(request);
   }
   collect_garbage(segment_size(size));
-  if (Block* block = from_driver(pool, segment_size(size), request)) return block;
+  if (Block* block = grow(pool, request)) return block;
   {
     const Locked lock(*this);
     ++statistics_.values().num_alloc_retries;
@@ -67,9 +67,9 @@ Block* DeviceMemory::allocate_slow(Request& request) {
     const bool waited = finish_waiting();
     if (Block* block = try_free()) return block;
     const bool released = release([](const Pool& p) { return p.references == 0; }, false, UINT64_MAX);
-    if (Block* block = from_driver(pool, segment_size(size), request)) return block;
+    if (Block* block = grow(pool, request)) return block;
     // A shared segment does not fit: what was asked still may.
-    if (segment_size(size) > size) {
+    if (segment_size(size) > size && !alloc_config().expandable_segments) {
       if (Block* block = from_driver(pool, size, request)) return block;
     }
     if (!waited && !released) break;
@@ -109,6 +109,12 @@ size_t DeviceMemory::segment_size(size_t size) const {
     wanted = size < config.shared_limit() ? config.large_segment : (size + kLargeRound - 1) / kLargeRound * kLargeRound;
   const uint64_t largest = device_properties(device_).max_allocation;
   return largest != 0 && wanted > largest ? size : std::max(wanted, size);
+}
+
+// By more memory of the driver's; NULL if there is no room for it.
+Block* DeviceMemory::grow(Pool& pool, Request& request) {
+  if (alloc_config().expandable_segments && !pool.no_split) return expand(pool, request);
+  return from_driver(pool, segment_size(request.size), request);
 }
 
 // A block out of a new segment, or NULL if the driver or the limit has no room for one.
@@ -185,24 +191,29 @@ bool DeviceMemory::release(const std::function<bool(const Pool&)>& which, bool l
   // Other threads are about to give memory back, too: that takes a driver call or two.
   bool progress = false;
   for (; releasing_.load() != 0; std::this_thread::yield()) progress = true;
+  const auto for_each_pool = [&](const std::function<void(Pool&)>& visit) {
+    if (which(pool_)) visit(pool_);
+    for (auto& entry : private_pools_) {
+      if (which(*entry.second)) visit(*entry.second);
+    }
+  };
   const auto for_each_idle = [&](const std::function<void(Pool&, Segment*)>& visit) {
-    const auto in = [&](Pool& pool) {
-      if (!which(pool)) return;
+    for_each_pool([&](Pool& pool) {
       pool.flush_recent();
       for (Segment* segment : pool.idle_segments(large_only, unused_since)) visit(pool, segment);
-    };
-    in(pool_);
-    for (auto& entry : private_pools_) in(*entry.second);
+    });
   };
   {
     const Locked lock(*this);
     unused_since = std::min(unused_since, frees_);
     bool any = false;
     for_each_idle([&](Pool&, Segment*) { any = true; });
+    for_each_pool([&](Pool& pool) { any = any || claim_idle_chunks(pool, large_only, unused_since, nullptr); });
     if (!any) return progress;
   }
   synchronize_device(device_);
   std::vector<std::pair<uint64_t, size_t>> ranges;
+  std::vector<Block*> chunks;
   {
     // Forgotten before they are freed: the driver may give the address to another thread at once.
     const Locked lock(*this);
@@ -214,10 +225,15 @@ bool DeviceMemory::release(const std::function<bool(const Pool&)>& which, bool l
       }
       pool.remove(segment);
     });
-    std::erase_if(private_pools_, [](const auto& entry) { return entry.second->references == 0 && entry.second->segments.empty(); });
+    for_each_pool([&](Pool& pool) { claim_idle_chunks(pool, large_only, unused_since, &chunks); });
     ++releasing_;
   }
   for (const auto& [address, size] : ranges) source_.segment_free(device_, reinterpret_cast<void*>(address), size);
+  unmap_claimed(chunks);
+  {
+    const Locked lock(*this);
+    std::erase_if(private_pools_, [](const auto& entry) { return entry.second->references == 0 && entry.second->segments.empty(); });
+  }
   --releasing_;
   return true;
 }
@@ -286,6 +302,7 @@ void DeviceMemory::give_up(Request& request) {
     report.reserved = statistics_.reserved();
     report.limit = limit_;
     report.largest_free = pool_.largest_free();
+    report.can_expand = !alloc_config().expandable_segments && open_driver().vmm != nullptr;
     for (const auto& entry : private_pools_) report.private_reserved += entry.second->reserved();
     note(HistoryEvent::Action::out_of_memory, pool_, request.stream.id(), free_bytes, request.bytes, request.stack);
   }

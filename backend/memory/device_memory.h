@@ -119,6 +119,13 @@ class DeviceMemory {
   Block* find_free(Pool& pool, size_t size, c10::StreamId stream);
   Block* last_resort(Request& request);
   Block* from_driver(Pool& pool, size_t segment_size, Request& request);
+  Block* grow(Pool& pool, Request& request);
+
+  // Expandable segments: expandable.cpp.
+  Block* expand(Pool& pool, Request& request);
+  bool reserve_segment(Pool& pool, PoolKind kind, c10::StreamId stream);
+  bool claim_idle_chunks(Pool& pool, bool large_only, uint64_t unused_since, std::vector<Block*>* claimed);
+  void unmap_claimed(const std::vector<Block*>& claimed);
   size_t segment_size(size_t size) const;
   PoolUse pool_for(const c10::Stream& stream);
   [[noreturn]] void give_up(Request& request);

@@ -16,11 +16,35 @@ Block* Pool::add_segment(DeviceMemory* owner, c10::StreamId stream, uint64_t add
   segment->kind = kind;
   segment->oversize = oversize;
   statistics.segment_added(kind, size, id, oversize);
-  Block* block = BlockIndex::instance().create(address);
-  block->size = size;
+  return enter(std::move(segment));
+}
+
+Block* Pool::add_expandable(DeviceMemory* owner, c10::StreamId stream, uint64_t address, size_t size, PoolKind kind, uint64_t chunk) {
+  auto segment = std::make_unique<Segment>();
+  segment->owner = owner;
+  segment->arena = &arena(stream);
+  segment->address = address;
+  segment->size = size;
+  segment->kind = kind;
+  segment->chunk = chunk;
+  statistics.addresses_reserved(kind);
+  Block* block = enter(std::move(segment));
+  block->state = BlockState::unmapped;
+  return block;
+}
+
+void Pool::remove_expandable(Segment* segment) {
+  statistics.addresses_released(segment->kind);
+  BlockIndex::instance().remove(segment->first);
+  segments.erase(segment->address);
+}
+
+Block* Pool::enter(std::unique_ptr<Segment> segment) {
+  Block* block = BlockIndex::instance().create(segment->address);
+  block->size = segment->size;
   block->segment = segment.get();
   segment->first = block;
-  segments.emplace(address, std::move(segment));
+  segments.emplace(segment->address, std::move(segment));
   return block;
 }
 
@@ -32,6 +56,7 @@ std::vector<Segment*> Pool::idle_segments(bool large_only, uint64_t unused_since
   std::vector<Segment*> idle;
   for (const auto& entry : segments) {
     const Block* block = entry.second->first;
+    if (entry.second->chunk != 0) continue;  // DeviceMemory::claim_idle_chunks
     if (block->state != BlockState::free || block->is_split() || block->freed_at > unused_since) continue;
     if (!large_only || entry.second->kind == PoolKind::large) idle.push_back(entry.second.get());
   }
@@ -47,7 +72,7 @@ void Pool::remove(Segment* segment) {
 
 size_t Pool::reserved() const {
   size_t sum = 0;
-  for (const auto& entry : segments) sum += entry.second->size;
+  for (const auto& entry : segments) sum += entry.second->chunk == 0 ? entry.second->size : entry.second->mapped;
   return sum;
 }
 

@@ -29,12 +29,17 @@ struct Pool {
   // A segment from the driver enters as one block that is not free yet.
   Block* add_segment(DeviceMemory* owner, c10::StreamId stream, uint64_t address, size_t size, PoolKind kind, bool oversize);
 
+  // The addresses of an expandable segment: one block without memory. It leaves when nothing of it is mapped.
+  Block* add_expandable(DeviceMemory* owner, c10::StreamId stream, uint64_t address, size_t size, PoolKind kind, uint64_t chunk);
+  void remove_expandable(Segment* segment);
+
   // All blocks into the sets: neighbours merged, statistics exact.
   void flush_recent();
 
   // Segments of which no byte was in use since that many frees (Block::freed_at). Such a segment can leave the pool.
   std::vector<Segment*> idle_segments(bool large_only, uint64_t unused_since) const;
   void remove(Segment* segment);
+  Block* enter(std::unique_ptr<Segment> segment);
 
   size_t largest_free() const;
   size_t reserved() const;

@@ -31,31 +31,41 @@ void DeviceMemory::reset_peak() {
 namespace snapshot_impl {
 namespace {
 
-SegmentInfo describe(const Pool& pool, const Segment& segment, c10::DeviceIndex device, uint64_t frees) {
-  SegmentInfo info;
-  info.device = device;
-  info.address = segment.address;
-  info.total_size = segment.size;
-  info.stream = reinterpret_cast<void*>(static_cast<intptr_t>(segment.arena->stream()));
-  info.is_large = segment.kind == PoolKind::large;
-  info.owner_private_pool_id = pool.id;
-  info.context_when_allocated = segment.context;
-  for (const Block* block = segment.first; block != nullptr; block = block->next) {
-    BlockInfo& part = info.blocks.emplace_back();
-    part.size = block->size;
-    part.allocated = block->state == BlockState::used;
-    part.active = part.allocated || block->state == BlockState::waiting;
-    if (part.allocated) info.allocated_size += part.size;
-    if (!part.active) {
-      part.gc_counter = static_cast<int32_t>(frees - block->freed_at);
-      continue;
-    }
-    part.context_when_allocated = block->context;
-    part.requested_size = block->requested;
-    info.active_size += part.size;
-    info.requested_size += part.requested_size;
+void add_block(SegmentInfo& info, const Block& block, uint64_t frees) {
+  BlockInfo& part = info.blocks.emplace_back();
+  part.size = block.size;
+  part.allocated = block.state == BlockState::used;
+  part.active = part.allocated || block.state == BlockState::waiting;
+  info.total_size += part.size;
+  if (part.allocated) info.allocated_size += part.size;
+  if (!part.active) {
+    part.gc_counter = static_cast<int32_t>(frees - block.freed_at);
+    return;
   }
-  return info;
+  part.context_when_allocated = block.context;
+  part.requested_size = block.requested;
+  info.active_size += part.size;
+  info.requested_size += part.requested_size;
+}
+
+// An expandable segment is one entry for each run of it that has memory.
+void describe(const Pool& pool, const Segment& segment, c10::DeviceIndex device, uint64_t frees, std::vector<SegmentInfo>& out) {
+  bool in_run = false;
+  for (const Block* block = segment.first; block != nullptr; block = block->next) {
+    const bool memory = block->state != BlockState::unmapped && block->state != BlockState::claimed;
+    if (memory && !in_run) {
+      SegmentInfo& info = out.emplace_back();
+      info.device = device;
+      info.address = block->address.load(std::memory_order_relaxed);
+      info.stream = reinterpret_cast<void*>(static_cast<intptr_t>(segment.arena->stream()));
+      info.is_large = segment.kind == PoolKind::large;
+      info.is_expandable = segment.chunk != 0;
+      info.owner_private_pool_id = pool.id;
+      info.context_when_allocated = segment.context;
+    }
+    if (memory) add_block(out.back(), *block, frees);
+    in_run = memory;
+  }
 }
 
 }  // namespace
@@ -65,11 +75,11 @@ void DeviceMemory::snapshot(std::vector<SegmentInfo>& segments, std::vector<Hist
   collect_finished();
   const Locked lock(*this);
   flush_recent();
-  for (const auto& entry : pool_.segments) segments.push_back(snapshot_impl::describe(pool_, *entry.second, device_, frees_));
-  for (const auto& pool : private_pools_) {
-    for (const auto& entry : pool.second->segments)
-      segments.push_back(snapshot_impl::describe(*pool.second, *entry.second, device_, frees_));
-  }
+  const auto add = [&](const Pool& pool) {
+    for (const auto& entry : pool.segments) snapshot_impl::describe(pool, *entry.second, device_, frees_, segments);
+  };
+  add(pool_);
+  for (const auto& pool : private_pools_) add(*pool.second);
   if (events == nullptr || history_ == nullptr) return;
   note(HistoryEvent::Action::snapshot, pool_, 0, 0, statistics_.allocated(), nullptr);
   *events = history_->events();

@@ -48,6 +48,18 @@ void Statistics::segment_removed(PoolKind kind, size_t size, c10::MempoolId_t po
   if (oversize) values_.oversize_segments.decrease(1);
 }
 
+void Statistics::mapped(PoolKind kind, size_t size, size_t calls, c10::MempoolId_t pool) {
+  values_.num_device_alloc += static_cast<int64_t>(calls);
+  increase(values_.reserved_bytes, kind, size);
+  if (auto* array = statistics_impl::private_pool(values_, pool)) increase(*array, kind, size);
+}
+
+void Statistics::unmapped(PoolKind kind, size_t size, size_t calls, c10::MempoolId_t pool) {
+  values_.num_device_free += static_cast<int64_t>(calls);
+  decrease(values_.reserved_bytes, kind, size);
+  if (auto* array = statistics_impl::private_pool(values_, pool)) decrease(*array, kind, size);
+}
+
 void Statistics::reset_accumulated() {
   statistics_impl::for_each_array(values_, [](c10::CachingAllocator::Stat& stat) { stat.reset_accumulated(); });
   values_.num_alloc_retries = 0;

@@ -39,6 +39,11 @@ class Statistics {
   }
   void segment_added(PoolKind kind, size_t size, c10::MempoolId_t pool, bool oversize);
   void segment_removed(PoolKind kind, size_t size, c10::MempoolId_t pool, bool oversize);
+  // Of an expandable segment: it counts as one, and its memory as it comes, one call of the driver a chunk.
+  void addresses_reserved(PoolKind kind) { increase(values_.segment, kind, 1); }
+  void addresses_released(PoolKind kind) { decrease(values_.segment, kind, 1); }
+  void mapped(PoolKind kind, size_t size, size_t calls, c10::MempoolId_t pool);
+  void unmapped(PoolKind kind, size_t size, size_t calls, c10::MempoolId_t pool);
   void oversize_handed_out() { values_.oversize_allocations.increase(1); }
   void oversize_given_back() { values_.oversize_allocations.decrease(1); }
 

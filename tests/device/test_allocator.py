@@ -126,6 +126,29 @@ def test_wrong_settings_name_the_known_ones(run_in_process, backend_package, nam
     run_in_process(code, env={variable: "max_split_size_mb:64,roundup_power2_divisions:[256:1,>:4]"})
 
 
+def test_expandable_segments_without_the_driver_group_are_refused(run_in_process, backend_package, name):
+    """The sample of a partial driver has no bp.vmm."""
+    done = run_in_process(
+        f"""
+        import torch, {backend_package.__name__}
+        from torch_backplane import _backend
+        device = torch.{name}
+        if "vmm" in _backend.C.capabilities():
+            device.memory._set_allocator_settings("expandable_segments:True")
+            kept = [torch.ones(size << 18, device="{name}") for size in (3, 30, 7)]
+            assert [float(x.sum()) for x in kept] == [float(x.numel()) for x in kept]
+            assert {{s["is_expandable"] for s in device.memory_snapshot()}} == {{True}}
+            print("expanded")
+        else:
+            try:
+                device.memory._set_allocator_settings("expandable_segments:True")
+            except ValueError as error:
+                print("expanded" if "lacks bp.vmm" in str(error) else error)
+        """
+    )
+    assert done.stdout == "expanded\n"
+
+
 def test_settings_come_from_both_variables_and_from_the_program(run_in_process, backend_package, name):
     done = run_in_process(
         f"""

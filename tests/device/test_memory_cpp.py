@@ -19,13 +19,24 @@ CONFIGURATIONS = ["kind=unified,stream=async", "kind=discrete,stream=async", "ki
 
 
 @pytest.fixture(scope="module")
-def program(backend_package, device_module, tmp_path_factory):
+def compiled(backend_package, device_module, tmp_path_factory):
+    """``compiled("memory_test")``: a program of ``cpp/``, linked to the device's library."""
+    folder = tmp_path_factory.mktemp("cpp")
+    return lambda program: compile_program(program, folder)
+
+
+@pytest.fixture(scope="module")
+def program(compiled):
+    return compiled("memory_test")
+
+
+def compile_program(program, folder):
     from torch_backplane.paths import library_paths
 
     torch_dir = Path(torch.__file__).parent
     (library,) = library_paths()
     source = backplane_sdk.source_dir()
-    output = tmp_path_factory.mktemp("cpp") / "memory_test"
+    output = folder / program
     name = torch.utils.backend_registration._privateuse1_backend_name
     command = [
         os.environ.get("CXX") or shutil.which("c++") or "g++",
@@ -36,7 +47,7 @@ def program(backend_package, device_module, tmp_path_factory):
         "-Werror",
     ]
     command += ["-isystem", torch_dir / "include", "-I", source / "include", "-I", source / "backend"]
-    command += [Path(__file__).parent / "cpp" / "memory_test.cpp", "-o", output]
+    command += [Path(__file__).parent / "cpp" / f"{program}.cpp", "-o", output]
     command += ["-L", library, f"-l{name}", f"-Wl,-rpath,{library}"]
     torch_libraries = torch_dir / "lib"
     command += ["-L", torch_libraries, "-Wl,--no-as-needed", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_libraries}"]
@@ -53,3 +64,15 @@ def test_E03_E04_E06_E07_E18_E40_from_cpp(program, name, options):
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
     assert int(result.stdout.split()[-4]) >= 20
+
+
+@pytest.mark.parametrize("options", CONFIGURATIONS)
+@pytest.mark.requires("vmm", "streams")
+def test_threads_share_the_allocator(compiled, name, options):
+    """Allocate, free elsewhere, record streams, switch settings and recording, empty the cache, all at once."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(name.upper() + "_ALLOC")}
+    environment[f"{name.upper()}_OPTIONS"] = options
+    stress = compiled("allocator_stress")
+    result = subprocess.run([stress, "3000", "4"], env=environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert " 0 errors" in result.stdout

@@ -286,7 +286,7 @@ def get_per_process_memory_fraction(device: Device = None) -> float:
 
 
 def get_allocator_backend() -> str:
-    """How segments are obtained: ``"native"``, from the driver's alloc."""
+    """How segments are obtained: ``"native"``, from the driver."""
     return "native"
 
 

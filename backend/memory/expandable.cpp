@@ -1,0 +1,222 @@
+// memory/expandable.cpp: growing and shrinking of expandable segments.
+#include "memory/expandable.h"
+
+#include <algorithm>
+
+#include "memory/alloc_config.h"
+#include "memory/block_index.h"
+#include "memory/caching_allocator.h"
+#include "memory/device_memory.h"
+#include "runtime/driver.h"
+
+namespace backplane::memory {
+namespace expandable_impl {
+namespace {
+
+template <typename Entry, typename... Args>
+int32_t call_vmm(Entry bp_vmm::* entry, c10::DeviceIndex device, Args... args) {
+  const bp_vmm& vmm = *open_driver().vmm;
+  const int32_t index = driver_index(device);
+  mark_context(device);
+  return (vmm.*entry)(vmm.head.self, index, args...);
+}
+
+template <typename Entry>
+void give_back(Entry bp_vmm::* entry, const char* name, c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept {
+  if (driver_if_open() == nullptr) return;
+  try {
+    const int32_t status = call_vmm(entry, device, address, bytes);
+    if (status != BP_OK) log_status(status, name, device, last_error_text());
+  } catch (const std::exception& error) {
+    log_status(BP_INTERNAL, name, device, error.what());
+  }
+}
+
+uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+bool is(const Block* block, BlockState state) { return block != nullptr && block->state == state; }
+
+// The first unmapped block beside which a request finds room, cut to what must be mapped for it; NULL if there is none.
+Block* claim_unmapped(Segment& segment, size_t size) {
+  for (Block* block = segment.first; block != nullptr; block = block->next) {
+    if (block->state != BlockState::unmapped) continue;
+    const size_t before = is(block->previous, BlockState::free) ? block->previous->size : 0;
+    const size_t after = is(block->next, BlockState::free) ? block->next->size : 0;
+    if (before + block->size + after < size) continue;
+    const size_t bytes = std::min<size_t>(round_up(size - std::min(before, size - 1), segment.chunk), block->size);
+    if (bytes < block->size) Arena::split(block, bytes)->state = BlockState::unmapped;
+    block->state = BlockState::claimed;
+    return block;
+  }
+  return nullptr;
+}
+
+// A claimed block becomes unmapped, one with its neighbours.
+void set_unmapped(Block* block) {
+  block->state = BlockState::unmapped;
+  if (is(block->next, BlockState::unmapped)) Arena::absorb_next(block);
+  if (is(block->previous, BlockState::unmapped)) Arena::absorb_next(block->previous);
+}
+
+}  // namespace
+}  // namespace expandable_impl
+
+uint64_t AddressSpace::granularity(c10::DeviceIndex device) {
+  uint64_t unit = 0;
+  const int32_t status = expandable_impl::call_vmm(&bp_vmm::granularity, device, &unit);
+  if (status != BP_OK) throw_status(status, "bp.vmm.granularity", device, last_error_text());
+  return unit;
+}
+
+uint64_t AddressSpace::reserve(c10::DeviceIndex device, uint64_t bytes) {
+  uint64_t address = 0;
+  const int32_t status = expandable_impl::call_vmm(&bp_vmm::reserve, device, bytes, &address);
+  if (status == BP_OUT_OF_MEMORY) return 0;
+  if (status != BP_OK) throw_status(status, "bp.vmm.reserve", device, last_error_text());
+  return address;
+}
+
+bool AddressSpace::map(c10::DeviceIndex device, uint64_t address, uint64_t bytes) {
+  const int32_t status = expandable_impl::call_vmm(&bp_vmm::map, device, address, bytes);
+  if (status == BP_OUT_OF_MEMORY) return false;
+  if (status != BP_OK) throw_status(status, "bp.vmm.map", device, last_error_text());
+  return true;
+}
+
+void AddressSpace::unmap(c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept {
+  expandable_impl::give_back(&bp_vmm::unmap, "bp.vmm.unmap", device, address, bytes);
+}
+
+void AddressSpace::release(c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept {
+  expandable_impl::give_back(&bp_vmm::release, "bp.vmm.release", device, address, bytes);
+}
+
+// Without an expandable segment for this stream makes one. False: no addresses are left.
+bool DeviceMemory::reserve_segment(Pool& pool, PoolKind kind, c10::StreamId stream) {
+  const size_t chunk =
+      expandable_impl::round_up(kind == PoolKind::small ? kSmallSegment : alloc_config().large_segment, AddressSpace::granularity(device_));
+  // Somewhat more than there is: what lies between used blocks takes addresses, too.
+  const uint64_t total = source_.getMemoryInfo(device_).second;
+  const uint64_t bytes = expandable_impl::round_up(total + total / 8, chunk);
+  const uint64_t address = AddressSpace::reserve(device_, bytes);
+  if (address == 0) return false;
+  {
+    const Locked lock(*this);
+    Segment*& place = pool.arena(stream).expandable(kind);
+    if (place == nullptr) {
+      Block* block = pool.add_expandable(this, stream, address, bytes, kind, chunk);
+      place = block->segment;
+      return true;
+    }
+  }
+  AddressSpace::release(device_, address, bytes);  // another thread was faster
+  return true;
+}
+
+// Maps until the request is served; NULL when the device or the limit is full. Without addresses left it takes ordinary segments.
+Block* DeviceMemory::expand(Pool& pool, Request& request) {
+  const c10::StreamId stream = request.stream.id();
+  const PoolKind kind = pool_kind(request.size);
+  for (;;) {
+    Block* claimed = nullptr;
+    Segment* segment = nullptr;
+    bool full = false;  // no addresses are left
+    {
+      const Locked lock(*this);
+      if (Block* block = find_free(pool, request.size, stream)) return hand_out(block, alloc_config().max_split_size, request);
+      segment = pool.arena(stream).expandable(kind);
+      if (segment != nullptr) {
+        claimed = expandable_impl::claim_unmapped(*segment, request.size);
+        full = claimed == nullptr;
+      }
+      if (claimed != nullptr) {
+        request.report.limited = limit_ - std::min(limit_, statistics_.reserved() + on_the_way_) < claimed->size;
+        if (request.report.limited) {
+          expandable_impl::set_unmapped(claimed);
+          return nullptr;
+        }
+        on_the_way_ += claimed->size;
+      }
+    }
+    if (segment == nullptr && reserve_segment(pool, kind, stream)) continue;
+    if (segment == nullptr || full) return from_driver(pool, segment_size(request.size), request);
+    const uint64_t begin = claimed->address.load(std::memory_order_relaxed);
+    const size_t wanted = claimed->size;
+    size_t mapped = 0;
+    const auto settle = [&] {
+      const Locked lock(*this);
+      on_the_way_ -= wanted;
+      if (mapped < wanted) {
+        Block* rest = mapped == 0 ? claimed : Arena::split(claimed, mapped);
+        expandable_impl::set_unmapped(rest);
+      }
+      if (mapped == 0) return;
+      statistics_.mapped(kind, mapped, mapped / segment->chunk, pool.id);
+      segment->mapped += mapped;
+      note(HistoryEvent::Action::segment_map, pool, stream, begin, mapped, request.stack);
+      claimed->freed_at = frees_;
+      segment->arena->give(claimed);
+    };
+    try {
+      while (mapped < wanted && AddressSpace::map(device_, begin + mapped, segment->chunk)) mapped += segment->chunk;
+    } catch (...) {
+      settle();
+      throw;
+    }
+    if (mapped < wanted) request.report.driver_text = last_error_text();
+    settle();
+    if (mapped < wanted) return nullptr;
+  }
+}
+
+// Claims the chunks of which no byte is in use since `unused_since`. Without a list it changes nothing, and says whether there are any.
+bool DeviceMemory::claim_idle_chunks(Pool& pool, bool large_only, uint64_t unused_since, std::vector<Block*>* claimed) {
+  for (auto& entry : pool.segments) {
+    Segment& segment = *entry.second;
+    if (segment.chunk == 0 || (large_only && segment.kind == PoolKind::small)) continue;
+    for (Block* block = segment.first; block != nullptr; block = block->next) {
+      if (block->state != BlockState::free || block->freed_at > unused_since) continue;
+      const uint64_t start = block->address.load(std::memory_order_relaxed) - segment.address;
+      const uint64_t first = expandable_impl::round_up(start, segment.chunk);
+      const uint64_t end = (start + block->size) / segment.chunk * segment.chunk;
+      if (first >= end) continue;
+      if (claimed == nullptr) return true;
+      Arena& arena = *segment.arena;
+      arena.remove_free(block);
+      if (first > start) {
+        Block* rest = Arena::split(block, first - start);
+        arena.add_free(block);
+        block = rest;
+      }
+      if (block->size > end - first) arena.add_free(Arena::split(block, end - first));
+      block->state = BlockState::claimed;
+      statistics_.unmapped(segment.kind, block->size, block->size / segment.chunk, pool.id);
+      segment.mapped -= block->size;
+      note(HistoryEvent::Action::segment_unmap, pool, arena.stream(), segment.address + first, block->size, nullptr);
+      claimed->push_back(block);
+    }
+  }
+  return claimed != nullptr && !claimed->empty();
+}
+
+// Gives claimed chunks back; segments of which nothing is left go, too.
+void DeviceMemory::unmap_claimed(const std::vector<Block*>& claimed) {
+  std::vector<std::pair<uint64_t, uint64_t>> empty;
+  for (Block* block : claimed) {
+    const uint64_t chunk = block->segment->chunk;
+    const uint64_t begin = block->address.load(std::memory_order_relaxed);
+    for (uint64_t done = 0; done < block->size; done += chunk) AddressSpace::unmap(device_, begin + done, chunk);
+    const Locked lock(*this);
+    Segment& segment = *block->segment;
+    expandable_impl::set_unmapped(block);
+    if (segment.first->state != BlockState::unmapped || segment.first->next != nullptr) continue;
+    empty.emplace_back(segment.address, segment.size);
+    Pool& pool = segment.arena->pool();
+    segment.arena->expandable(segment.kind) = nullptr;
+    dead_.push_back(std::move(segment.context));
+    pool.remove_expandable(&segment);
+  }
+  for (const auto& [address, bytes] : empty) AddressSpace::release(device_, address, bytes);
+}
+
+}  // namespace backplane::memory
