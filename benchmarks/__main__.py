@@ -17,7 +17,7 @@ from rich.console import Console
 from benchmarks.row import AS_IS, CONFIGURATIONS, HOST, Configuration, Line, Row
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = ("tensors", "kernels", "fallback", "copies", "gpt_step")
+MODULES = ("tensors", "allocator", "kernels", "fallback", "copies", "gpt_step")
 
 
 def device_rows() -> list[Row]:

@@ -25,7 +25,7 @@ Block* DeviceMemory::hand_out(Block* block, size_t max_split_size, Request& requ
 
 Block* DeviceMemory::allocate(size_t bytes, const c10::Stream& stream, StackContext stack, Usage* usage) {
   const AllocConfig& config = alloc_config();
-  Request request{bytes, config.round(bytes), stream, stack, usage};
+  Request request{bytes, config.round(bytes), stream, stack, usage, nullptr};
   {
     const Locked lock(*this);
     if (C10_LIKELY(routes_ == nullptr)) {
@@ -38,6 +38,8 @@ Block* DeviceMemory::allocate(size_t bytes, const c10::Stream& stream, StackCont
 
 // A request that the front cache did not serve. Each step gives up the lock, so what one step leaves another thread may take.
 Block* DeviceMemory::allocate_slow(Request& request) {
+  OutOfMemory report;
+  request.report = &report;
   const size_t size = request.size;
   if (size < request.bytes) give_up(request);  // rounding overflowed
   stream_handle(request.stream);               // raises for a stream that does not exist
@@ -52,7 +54,7 @@ Block* DeviceMemory::allocate_slow(Request& request) {
   if (Block* block = try_free()) return block;
   const uint64_t largest = device_properties(device_).max_allocation;
   if (largest != 0 && size > largest) {
-    request.report.largest_allocation = largest;
+    request.report->largest_allocation = largest;
     give_up(request);
   }
   collect_garbage(segment_size(size));
@@ -121,8 +123,8 @@ Block* DeviceMemory::grow(Pool& pool, Request& request) {
 Block* DeviceMemory::from_driver(Pool& pool, size_t segment_size, Request& request) {
   {
     const Locked lock(*this);
-    request.report.limited = limit_ - std::min(limit_, statistics_.reserved() + on_the_way_) < segment_size;
-    if (request.report.limited) return nullptr;
+    request.report->limited = limit_ - std::min(limit_, statistics_.reserved() + on_the_way_) < segment_size;
+    if (request.report->limited) return nullptr;
     on_the_way_ += segment_size;
   }
   void* address = nullptr;
@@ -137,7 +139,7 @@ Block* DeviceMemory::from_driver(Pool& pool, size_t segment_size, Request& reque
     arrived();
     throw;
   }
-  if (address == nullptr) request.report.driver_text = last_error_text();
+  if (address == nullptr) request.report->driver_text = last_error_text();
   const Locked lock(*this);
   if (!arrived()) return nullptr;
   const size_t max_split_size = alloc_config().max_split_size;
@@ -290,7 +292,7 @@ size_t DeviceMemory::fraction_rejections() {
 }
 
 void DeviceMemory::give_up(Request& request) {
-  OutOfMemory& report = request.report;
+  OutOfMemory& report = *request.report;
   report.asked = request.bytes;
   const auto [free_bytes, total_bytes] = source_.getMemoryInfo(device_);
   {

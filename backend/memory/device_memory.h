@@ -77,9 +77,11 @@ class DeviceMemory {
     explicit Locked(DeviceMemory& memory) : memory_(memory) { memory.mutex_.lock(); }
     Locked(const Locked&) = delete;
     ~Locked() {
-      std::vector<StackContext> dead;
-      if (C10_UNLIKELY(!memory_.dead_.empty())) dead.swap(memory_.dead_);
-      memory_.mutex_.unlock();
+      if (C10_UNLIKELY(!memory_.dead_.empty())) {
+        memory_.unlock_and_bury();
+      } else {
+        memory_.mutex_.unlock();
+      }
     }
 
    private:
@@ -111,7 +113,7 @@ class DeviceMemory {
     const c10::Stream& stream;
     StackContext& stack;
     Usage* usage;
-    OutOfMemory report{};
+    OutOfMemory* report;  // NULL on the fast path, which cannot fail
   };
 
   Block* hand_out(Block* block, size_t max_split_size, Request& request);
@@ -130,6 +132,7 @@ class DeviceMemory {
   PoolUse pool_for(const c10::Stream& stream);
   [[noreturn]] void give_up(Request& request);
 
+  void unlock_and_bury();
   void note(HistoryEvent::Action action, const Pool& pool, c10::StreamId stream, uint64_t address, size_t size, StackContext context);
   void note_handed_out(Block* block, StackContext& stack);
   void note_freed(const Block* block, HistoryEvent::Action action, StackContext stack);

@@ -130,8 +130,8 @@ Block* DeviceMemory::expand(Pool& pool, Request& request) {
         full = claimed == nullptr;
       }
       if (claimed != nullptr) {
-        request.report.limited = limit_ - std::min(limit_, statistics_.reserved() + on_the_way_) < claimed->size;
-        if (request.report.limited) {
+        request.report->limited = limit_ - std::min(limit_, statistics_.reserved() + on_the_way_) < claimed->size;
+        if (request.report->limited) {
           expandable_impl::set_unmapped(claimed);
           return nullptr;
         }
@@ -163,7 +163,7 @@ Block* DeviceMemory::expand(Pool& pool, Request& request) {
       settle();
       throw;
     }
-    if (mapped < wanted) request.report.driver_text = last_error_text();
+    if (mapped < wanted) request.report->driver_text = last_error_text();
     settle();
     if (mapped < wanted) return nullptr;
   }

@@ -52,6 +52,13 @@ void DeviceMemory::record_history(const HistorySettings* settings, bool clear) {
   for (auto& entry : private_pools_) forget(*entry.second);
 }
 
+// See Note [Stacks].
+void DeviceMemory::unlock_and_bury() {
+  std::vector<StackContext> dead;
+  dead.swap(dead_);
+  mutex_.unlock();
+}
+
 void DeviceMemory::note(HistoryEvent::Action action, const Pool& pool, c10::StreamId stream, uint64_t address, size_t size,
                         StackContext context) {
   if (C10_LIKELY(history_ == nullptr)) return;

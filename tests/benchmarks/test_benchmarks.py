@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import device_rows
+from benchmarks.allocator import TRACES, read_trace, write_trace
 from benchmarks.row import AS_IS, INLINE, Line, Result, Row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,3 +67,23 @@ def test_a_missing_module_is_explained():
     assert run.returncode != 0
     assert "no_such_backend" in run.stderr
     assert "--module" in run.stderr
+
+
+@pytest.mark.parametrize("path", sorted(TRACES.glob("*.xz")), ids=lambda path: path.stem)
+def test_traces_free_what_they_allocated(path):
+    events = read_trace(path)
+    freed, count = set(), 0
+    for event in events:
+        if event > 0:
+            count += 1
+        else:
+            assert 1 <= -event <= count
+            assert event not in freed
+            freed.add(event)
+    assert count > 500
+    assert path.stat().st_size < 100_000
+
+
+def test_traces_survive_the_file(tmp_path):
+    write_trace(tmp_path / "trace.xz", [512, 1 << 30, -1, 7, -3])
+    assert read_trace(tmp_path / "trace.xz") == [512, 1 << 30, -1, 7, -3]

@@ -8,7 +8,7 @@ import pytest
 
 import backplane_sdk
 
-# A driver call of one thread is held up while the main thread uses the cache; a lock or the GIL held there would never end.
+# A driver call of one thread is held up while the main thread uses the cache; a lock or the GIL held there never ends.
 CODE = """
 import ctypes, gc, threading, time
 import torch, {package}

@@ -131,7 +131,7 @@ def test_wrong_arguments_name_the_right_ones(history):
         history._record_memory_history(compile_context=True)
 
 
-@pytest.mark.requires("host_exec", "streams")
+@pytest.mark.requires("streams")
 def test_a_free_completes_when_the_other_stream_is_done(history, device, device_module):
     history._record_memory_history(context=None)
     stream = device_module.Stream()

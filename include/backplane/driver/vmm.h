@@ -1,7 +1,7 @@
 /* backplane/driver/vmm.h: group "bp.vmm" version 1: device addresses that are set aside first and get their memory later, part by part.
  *
- * The core's allocator grows its segments in place with it (expandable_segments:True). Memory that was mapped is as alloc's in every respect:
- * copies, fills and kernels reach it by its address, and one call may cross from one mapping into the one that follows it.
+ * The core's allocator grows its segments in place with it (expandable_segments:True). Memory that was mapped is as alloc's in every
+ * respect: copies, fills and kernels reach it by its address, and one call may cross from one mapping into the one that follows it.
  */
 #ifndef BACKPLANE_DRIVER_VMM_H
 #define BACKPLANE_DRIVER_VMM_H
@@ -21,8 +21,8 @@ typedef struct bp_vmm {
   /* *out = bytes: every address and size below is a multiple of it. A power of two, BP_MIN_ALIGNMENT or more. Creates no context. */
   int32_t (*granularity)(void* self, int32_t device, uint64_t* out);
 
-  /* Sets `bytes` of addresses aside, which may be more than the device has memory; *out is unique as an alloc's. Takes no memory and is none:
-   * whoever touches it is refused. errors: OUT_OF_MEMORY: no such range of addresses is left. */
+  /* Sets `bytes` of addresses aside, which may be more than the device has memory; *out is unique as an alloc's. Takes no memory and is
+   * none: whoever touches it is refused. errors: OUT_OF_MEMORY: no such range of addresses is left. */
   int32_t (*reserve)(void* self, int32_t device, uint64_t bytes, uint64_t* out);
 
   /* Gives the whole of a reservation back. errors: INVALID_ARGUMENT: no reservation, or some of it is mapped. */
