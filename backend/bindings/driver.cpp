@@ -21,6 +21,7 @@ std::vector<std::string> capabilities() {
   add(d->zero_copy, "zero_copy");
   add(d->peer != nullptr, "peer");
   add(d->vmm != nullptr, "vmm");
+  add(d->ipc != nullptr, "ipc");
   add(d->table.memory_info != nullptr, "memory_info");
   add(d->table.pointer_info != nullptr, "pointer_info");
   add(d->table.host_register != nullptr, "host_register");

@@ -16,6 +16,8 @@ PYBIND11_MODULE(_C, module) {
   bind_kernels(module);
   bind_fallback(module);
   bind_observer(module);
+  bind_ipc(module);
+  bind_order_log(module);
   bind_interrupts();
   bind_autograd(module);
 }

@@ -3,6 +3,7 @@
 
 #include <torch/csrc/utils/pybind.h>  // before anything else of Python
 
+#include <c10/core/Stream.h>
 #include <torch/csrc/Exceptions.h>
 
 #include <cstdint>
@@ -23,6 +24,8 @@ void bind_random(py::module_& module);
 void bind_kernels(py::module_& module);
 void bind_fallback(py::module_& module);
 void bind_observer(py::module_& module);
+void bind_ipc(py::module_& module);
+void bind_order_log(py::module_& module);
 void bind_interrupts();
 void bind_autograd(py::module_& module);
 
@@ -37,6 +40,9 @@ inline c10::DeviceIndex device_index(int64_t device) {
               " devices");
   return static_cast<c10::DeviceIndex>(device);
 }
+
+// The stream of these two numbers; the device is checked.
+c10::Stream stream_of(int64_t id, int64_t device);
 
 // Defines a function that may block or run long: errors become PyTorch's Python exceptions, and the GIL is released.
 template <typename Function, typename... Extra>

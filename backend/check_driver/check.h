@@ -31,6 +31,7 @@ enum Need : uint32_t {
   starts_closed = 1u << 16,    // the check opens the instance itself
   starts_unloaded = 1u << 17,  // the check loads the driver itself
   needs_vmm = 1u << 18,
+  needs_ipc = 1u << 19,
 };
 
 struct Check {
@@ -80,7 +81,9 @@ Checks host_exec_checks();
 Checks host_view_checks();
 Checks peer_checks();
 Checks vmm_checks();
+Checks ipc_checks();
 Checks fault_checks();
+Checks lost_checks();
 Checks fork_checks();
 Checks life_checks();
 

@@ -18,6 +18,7 @@ constexpr Known known_groups[] = {
     {BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION, sizeof(bp_host_view)},
     {BP_PEER_ID, BP_PEER_VERSION, sizeof(bp_peer)},
     {BP_VMM_ID, BP_VMM_VERSION, sizeof(bp_vmm)},
+    {BP_IPC_ID, BP_IPC_VERSION, sizeof(bp_ipc)},
 };
 
 void unknown(Context& c) {

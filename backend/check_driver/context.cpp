@@ -84,6 +84,23 @@ void Context::load() {
   properties_.clear();
 }
 
+void Context::load_with_fault(const std::string& config) {
+  Options with = options_;
+  for (const std::string& shim : with.shims) {
+    if (shim_name(shim) == "fault") throw NotOffered{"not offered: the fault shim is in use already"};
+  }
+  const bool emulated = !with.shims.empty() && shim_name(with.shims.back()) == "emulate";
+  with.shims.insert(with.shims.end() - (emulated ? 1 : 0), "fault");
+  with.config += (with.config.empty() ? "" : ",") + config;
+  try {
+    table_ = check::load(with).table;
+  } catch (const LoadError& error) {
+    throw NotOffered{error.text};
+  }
+  devices_ = -1;
+  properties_.clear();
+}
+
 void Context::open() { expect(CALL(*this, open), BP_OK, "First use in this process, once, before any entry below"); }
 
 void Context::close() {
@@ -136,6 +153,7 @@ std::optional<bp_host_view> Context::host_view() const {
 std::optional<bp_peer> Context::peer() const { return driver::find_group<bp_peer>(table_, BP_PEER_ID, BP_PEER_VERSION); }
 
 std::optional<bp_vmm> Context::vmm() const { return driver::find_group<bp_vmm>(table_, BP_VMM_ID, BP_VMM_VERSION); }
+std::optional<bp_ipc> Context::ipc() const { return driver::find_group<bp_ipc>(table_, BP_IPC_ID, BP_IPC_VERSION); }
 
 void Context::require_needs(uint32_t needs) {
   const auto need = [&](uint32_t bit, bool offered, const char* reason) {
@@ -157,6 +175,7 @@ void Context::require_needs(uint32_t needs) {
   if (needs & needs_host_view) need(needs_host_view, host_view().has_value(), "no bp.host_view");
   if (needs & needs_peer) need(needs_peer, peer().has_value(), "no bp.peer");
   if (needs & needs_vmm) need(needs_vmm, vmm().has_value(), "no bp.vmm");
+  if (needs & needs_ipc) need(needs_ipc, ipc().has_value(), "no bp.ipc");
   if (needs & needs_two_devices) need(needs_two_devices, devices() >= 2, "one device only");
 }
 

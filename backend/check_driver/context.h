@@ -7,6 +7,7 @@
 #include <backplane/driver.h>
 #include <backplane/driver/host_exec.h>
 #include <backplane/driver/host_view.h>
+#include <backplane/driver/ipc.h>
 #include <backplane/driver/peer.h>
 #include <backplane/driver/vmm.h>
 
@@ -93,6 +94,8 @@ class Context {
 
   // Loads a new instance and forgets the one before. Throws LoadFailure, LoadError.
   void load();
+  // The same with the SDK's fault shim over the driver, below all other shims but emulate. Throws NotOffered if it is not found.
+  void load_with_fault(const std::string& config);
   void open();
   void close();
 
@@ -106,6 +109,7 @@ class Context {
   std::optional<bp_host_view> host_view() const;
   std::optional<bp_peer> peer() const;
   std::optional<bp_vmm> vmm() const;
+  std::optional<bp_ipc> ipc() const;
 
   // Throws NotOffered if a need of the check is not met.
   void require_needs(uint32_t needs);

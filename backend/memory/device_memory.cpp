@@ -6,6 +6,7 @@
 
 #include "memory/alloc_config.h"
 #include "memory/caching_allocator.h"
+#include "memory/ipc.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
 #include "runtime/stream.h"
@@ -63,6 +64,7 @@ Block* DeviceMemory::allocate_slow(Request& request) {
     const Locked lock(*this);
     ++statistics_.values().num_alloc_retries;
   }
+  ipc_collect();  // what other processes have given back
   // Other threads may take what one try sets free: go on while there was something to set free.
   constexpr int kMostTries = 64;
   for (int i = 0; i < kMostTries; ++i) {

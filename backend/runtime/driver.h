@@ -4,6 +4,7 @@
 #include <backplane/driver.h>
 #include <backplane/driver/host_exec.h>
 #include <backplane/driver/host_view.h>
+#include <backplane/driver/ipc.h>
 #include <backplane/driver/peer.h>
 #include <backplane/driver/vmm.h>
 #include <c10/core/Device.h>
@@ -30,6 +31,7 @@ struct Driver {
   const bp_host_view* host_view = nullptr;
   const bp_peer* peer = nullptr;
   const bp_vmm* vmm = nullptr;
+  const bp_ipc* ipc = nullptr;
   bool zero_copy = false;  // host_view with SAME_ADDRESS, COHERENT and CACHED_READ
 };
 

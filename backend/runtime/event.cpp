@@ -10,6 +10,7 @@
 
 #include "runtime/device.h"
 #include "runtime/driver.h"
+#include "runtime/order_log.h"
 #include "runtime/stream.h"
 #include "runtime/wait.h"
 
@@ -29,20 +30,32 @@ Event::~Event() {
   if (handle_ != nullptr) call_noexcept<&bp_driver::event_destroy>(device_, handle_);
 }
 
+void Event::create(c10::DeviceIndex device) {
+  if (handle_ != nullptr) return;
+  call<&bp_driver::event_create>(device, flags_, &handle_);
+  device_ = device;
+}
+
+Event Event::adopt(bp_event* handle, c10::DeviceIndex device, uint32_t flags) {
+  Event event(flags);
+  event.handle_ = handle;
+  event.device_ = device;
+  return event;
+}
+
 void Event::record(const c10::Stream& stream) {
   const auto device = stream.device_index();
-  if (handle_ == nullptr) {
-    call<&bp_driver::event_create>(device, flags_, &handle_);
-    device_ = device;
-  }
+  create(device);
   TORCH_CHECK(device == device_, "Event device ", static_cast<int>(device_), " does not match recording stream's device ",
               static_cast<int>(device), ".");
   call<&bp_driver::event_record>(device, stream_handle(stream), handle_);
+  note_order(OrderKind::record, device, stream.id(), reinterpret_cast<uint64_t>(handle_));
 }
 
 void Event::block(const c10::Stream& stream) const {
   if (handle_ == nullptr) return;
   call<&bp_driver::stream_wait>(stream.device_index(), stream_handle(stream), handle_);
+  note_order(OrderKind::wait, stream.device_index(), stream.id(), reinterpret_cast<uint64_t>(handle_));
 }
 
 bool Event::query() const {
@@ -53,10 +66,13 @@ bool Event::query() const {
 }
 
 void Event::synchronize() const {
-  if (handle_ == nullptr || query()) return;
-  const int32_t status =
-      interruptible_wait([&](uint64_t timeout_ns) { return try_call<&bp_driver::event_synchronize>(device_, handle_, timeout_ns); });
-  if (status != BP_OK) throw_status(status, "event_synchronize", device_, last_error_text());
+  if (handle_ == nullptr) return;
+  if (!query()) {
+    const int32_t status =
+        interruptible_wait([&](uint64_t timeout_ns) { return try_call<&bp_driver::event_synchronize>(device_, handle_, timeout_ns); });
+    if (status != BP_OK) throw_status(status, "event_synchronize", device_, last_error_text());
+  }
+  note_order(OrderKind::event_done, device_, 0, reinterpret_cast<uint64_t>(handle_));
 }
 
 double Event::elapsed_ms(const Event& end) const {

@@ -24,6 +24,11 @@ class Event {
   void synchronize() const;                     // interruptible; call without the GIL
   double elapsed_ms(const Event& end) const;    // throws unless both are complete and have timing
 
+  // For events between processes: makes one before its first record (on `device`; a no-op if there is one), takes one of the driver's over.
+  void create(c10::DeviceIndex device);
+  static Event adopt(bp_event* handle, c10::DeviceIndex device, uint32_t flags);
+  bp_event* handle() const { return handle_; }  // NULL: not made yet
+
   c10::DeviceIndex device() const { return device_; }  // -1: never recorded
   uint32_t flags() const { return flags_; }
 

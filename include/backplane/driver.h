@@ -178,7 +178,8 @@ typedef struct bp_driver {
 
   /* Reserves device memory. units: bytes, 0 is allowed and gives a non-zero address of its own. owner: the caller, until free. The address
    * is aligned to properties.alignment, unique across the instance's devices, and arithmetic on it is valid inside the allocation.
-   * flags: 0. blocks: may wait for the device. errors: OUT_OF_MEMORY (not sticky), INVALID_DEVICE, sticky ones. */
+   * flags: 0, or what an optional group says. blocks: may wait for the device. errors: OUT_OF_MEMORY (not sticky), INVALID_DEVICE, sticky
+   * ones. */
   int32_t (*alloc)(void* self, int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out);
 
   /* Returns memory of alloc. The core never frees memory with work in flight. Works after a FAULT, and is BP_OK after DEVICE_LOST.

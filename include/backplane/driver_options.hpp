@@ -79,9 +79,9 @@ class Options {
     return value;
   }
 
-  /// Any text without a comma.
-  std::string text(const char* key, std::string value = "") {
-    const std::string* given = take(key, "<text>");
+  /// Any text without a comma. form: how the list of known keys shows it.
+  std::string text(const char* key, std::string value = "", const char* form = "<text>") {
+    const std::string* given = take(key, form);
     return given ? *given : value;
   }
 

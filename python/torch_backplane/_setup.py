@@ -181,7 +181,7 @@ def _register() -> None:
     import torch
     from torch.utils import backend_registration
 
-    from torch_backplane import compat, dlpack
+    from torch_backplane import compat, dlpack, multiprocessing
     from torch_backplane import device as module
 
     name = _backend.device
@@ -196,4 +196,9 @@ def _register() -> None:
         backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     compat.let_higher_order_ops_pass_autocast()
     dlpack.install(name)
+    multiprocessing.install()
+    if os.environ.get(_backend.env_name("SANITIZER"), "0") not in ("", "0"):
+        from torch_backplane import sanitizer
+
+        sanitizer.enable()
     atexit.register(_backend.C._drain_autograd)  # backend/bindings/autograd.cpp

@@ -8,6 +8,7 @@
 #include <backplane/driver.h>
 #include <backplane/driver/host_exec.h>
 #include <backplane/driver/host_view.h>
+#include <backplane/driver/ipc.h>
 #include <backplane/driver/peer.h>
 #include <backplane/driver/vmm.h>
 
@@ -127,6 +128,14 @@ AT(bp_vmm, reserve, 40)
 AT(bp_vmm, release, 48)
 AT(bp_vmm, map, 56)
 AT(bp_vmm, unmap, 64)
+SIZE(bp_ipc_handle, 128)
+SIZE(bp_ipc, 72)
+AT(bp_ipc, head, 0)
+AT(bp_ipc, memory_export, 32)
+AT(bp_ipc, memory_open, 40)
+AT(bp_ipc, memory_close, 48)
+AT(bp_ipc, event_export, 56)
+AT(bp_ipc, event_open, 64)
 
 VALUE(BP_OK, 0)
 VALUE(BP_PENDING, 1)

@@ -19,6 +19,31 @@ void need(const void* pointer, const char* what) {
   if (!pointer) throw Error(BP_INVALID_ARGUMENT, std::string(what) + " must not be NULL");
 }
 
+// Jobs of events between processes: a reference to the event, and the record's number.
+using SharedRef = std::unique_ptr<std::shared_ptr<SharedEvent>>;
+
+void submit_shared(Stream& stream, const std::shared_ptr<SharedEvent>& event, uint64_t number, void (*run)(Job&, int32_t)) {
+  SharedRef ref = std::make_unique<std::shared_ptr<SharedEvent>>(event);
+  stream.submit({run, {reinterpret_cast<uint64_t>(ref.get()), number}});
+  ref.release();  // the job's, which may be over by now
+}
+
+void record_shared(Stream& stream, const std::shared_ptr<SharedEvent>& event) {
+  submit_shared(stream, event, event->begin(), [](Job& job, int32_t) {
+    const SharedRef ref(reinterpret_cast<std::shared_ptr<SharedEvent>*>(job.words[0]));
+    (*ref)->complete(job.words[1]);  // after a fault, too: who waits in another process goes on
+  });
+}
+
+void wait_for_shared(Stream& stream, const std::shared_ptr<SharedEvent>& event) {
+  const uint64_t number = event->latest();
+  if (event->wait(number, Deadline(0))) return;
+  submit_shared(stream, event, number, [](Job& job, int32_t) {
+    const SharedRef ref(reinterpret_cast<std::shared_ptr<SharedEvent>*>(job.words[0]));
+    (*ref)->wait(job.words[1], Deadline(BP_NO_TIMEOUT));
+  });
+}
+
 }  // namespace
 
 EngineDevice::EngineDevice(int32_t index, bool workers, int32_t stream_limit, const std::string& name)
@@ -83,8 +108,8 @@ bool EngineDevice::synchronize(const Deadline& deadline) {
   return std::ranges::all_of(busy, [&](const auto& one) { return one.first->wait(one.second, deadline); });
 }
 
-Event* EngineDevice::create_event(uint32_t flags) {
-  auto event = std::unique_ptr<Event>(new Event(*this, flags));
+Event* EngineDevice::create_event(uint32_t flags, std::shared_ptr<SharedEvent> shared) {
+  auto event = std::make_unique<Event>(*this, flags, std::move(shared));
   std::lock_guard lock(mutex_);
   event->index = events_.size();
   events_.push_back(std::move(event));
@@ -198,11 +223,27 @@ int32_t Engine::event_create(int32_t device, uint32_t flags, bp_event** out) {
   if (flags & ~(BP_EVENT_TIMING | BP_EVENT_BLOCKING | BP_EVENT_IPC)) {
     throw Error(BP_INVALID_ARGUMENT, "event_create: unknown flags " + std::to_string(flags));
   }
-  if (flags & BP_EVENT_IPC) throw Error(BP_UNSUPPORTED, "event_create: events are not shared between processes");
+  const bool shared = (flags & BP_EVENT_IPC) != 0;
+  if (shared && !config_.share_event) throw Error(BP_UNSUPPORTED, "event_create: events are not shared between processes");
+  if (shared && (flags & BP_EVENT_TIMING)) {
+    throw Error(BP_INVALID_ARGUMENT, "event_create: an event with BP_EVENT_IPC has no timing");
+  }
   EngineDevice& owner = at(device);
   owner.check();
-  *out = reinterpret_cast<bp_event*>(owner.create_event(flags));
+  *out = reinterpret_cast<bp_event*>(owner.create_event(flags, shared ? config_.share_event() : nullptr));
   return BP_OK;
+}
+
+bp_event* Engine::open_event(int32_t device, std::shared_ptr<SharedEvent> shared) {
+  EngineDevice& owner = at(device);
+  owner.check();
+  return reinterpret_cast<bp_event*>(owner.create_event(BP_EVENT_IPC, std::move(shared)));
+}
+
+SharedEvent& Engine::shared_event(int32_t device, bp_event* event) {
+  Event& found = resolve(device, event);
+  if (!found.shared) throw Error(BP_INVALID_ARGUMENT, "the event was made without BP_EVENT_IPC");
+  return *found.shared;
 }
 
 int32_t Engine::event_destroy(int32_t device, bp_event* event) {
@@ -215,6 +256,10 @@ int32_t Engine::event_record(int32_t device, bp_stream* stream, bp_event* event)
   Event& found = resolve(device, event);
   Stream& on = usable(device, stream);
   std::lock_guard lock(found.mutex);
+  if (found.shared) {
+    record_shared(on, found.shared);
+    return BP_OK;
+  }
   // Nobody else looks at the last record: use its memory again.
   const bool reuse = found.latest && found.latest->unique();
   CompletionRef record(reuse ? std::exchange(found.latest, nullptr) : Completion::create());
@@ -232,13 +277,15 @@ int32_t Engine::event_record(int32_t device, bp_stream* stream, bp_event* event)
 int32_t Engine::event_query(int32_t device, bp_event* event) {
   Event& found = resolve(device, event);
   found.device.check();
+  if (found.shared) return found.shared->wait(found.shared->latest(), Deadline(0)) ? BP_OK : BP_PENDING;
   std::lock_guard lock(found.mutex);
   return !found.latest || found.latest->done() ? BP_OK : BP_PENDING;
 }
 
 int32_t Engine::event_synchronize(int32_t device, bp_event* event, uint64_t timeout_ns) {
   Event& found = resolve(device, event);
-  if (CompletionRef record{found.take()}; record && !record->wait(Deadline(timeout_ns), !(found.flags & BP_EVENT_BLOCKING))) {
+  const bool pending = found.shared && !found.shared->wait(found.shared->latest(), Deadline(timeout_ns));
+  if (CompletionRef record{found.take()}; pending || (record && !record->wait(Deadline(timeout_ns), !(found.flags & BP_EVENT_BLOCKING)))) {
     throw Error(BP_TIMEOUT, "event_synchronize: the event is not complete after " + std::to_string(timeout_ns) + " ns");
   }
   found.device.check();
@@ -248,6 +295,10 @@ int32_t Engine::event_synchronize(int32_t device, bp_event* event, uint64_t time
 int32_t Engine::stream_wait(int32_t device, bp_stream* stream, bp_event* event) {
   need(event, "event");
   Stream& waiting = usable(device, stream);
+  if (const auto& shared = reinterpret_cast<Event*>(event)->shared) {
+    wait_for_shared(waiting, shared);
+    return BP_OK;
+  }
   if (CompletionRef record{reinterpret_cast<Event*>(event)->take()}; record && !record->done()) waiting.wait_for(*record);
   return BP_OK;
 }

@@ -14,6 +14,7 @@
 #include <backplane/driver.h>
 #include <backplane/driver_error.hpp>
 
+#include "shared_event.h"
 #include "stream.h"
 
 namespace backplane::driver {
@@ -22,11 +23,13 @@ class EngineDevice;
 
 /// What a bp_event is here: the latest record of the event.
 struct Event {
-  Event(EngineDevice& owner, uint32_t event_flags) : device(owner), flags(event_flags) {}
+  Event(EngineDevice& owner, uint32_t event_flags, std::shared_ptr<SharedEvent> other_side = nullptr)
+      : device(owner), flags(event_flags), shared(std::move(other_side)) {}
 
   EngineDevice& device;
   const uint32_t flags;
-  size_t index = 0;  // in the device's list
+  const std::shared_ptr<SharedEvent> shared;  // of an event between processes: the records are there, and latest stays NULL
+  size_t index = 0;                           // in the device's list
   std::mutex mutex;
   Completion* latest = nullptr;  // NULL: never recorded
 
@@ -60,7 +63,7 @@ class EngineDevice {
   void destroy_stream(Stream* stream);
   bool synchronize(const Deadline& deadline);
 
-  Event* create_event(uint32_t flags);
+  Event* create_event(uint32_t flags, std::shared_ptr<SharedEvent> shared);
   void destroy_event(Event* event);
 
  private:
@@ -86,6 +89,7 @@ class Engine {
     int32_t devices = 1;
     bool workers = false;  // else inline
     int32_t stream_limit = 32;
+    std::shared_ptr<SharedEvent> (*share_event)() = nullptr;  // makes what BP_EVENT_IPC asks for; NULL: unsupported
   };
   static constexpr int32_t kPriorityLeast = 0;
   static constexpr int32_t kPriorityGreatest = -1;
@@ -139,6 +143,9 @@ class Engine {
     found.device().check();
     return found;
   }
+  /// An event handle over what another process made, and what is behind a handle. Throws for an event that is not shared.
+  bp_event* open_event(int32_t device, std::shared_ptr<SharedEvent> shared);
+  SharedEvent& shared_event(int32_t device, bp_event* event);
   const Config& engine_config() const { return config_; }
 
  private:

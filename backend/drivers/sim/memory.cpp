@@ -15,7 +15,6 @@ namespace backplane::driver::sim {
 namespace {
 
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
-constexpr uint64_t kPage = 4096;
 
 std::atomic<uint64_t> next_generation{1};
 
@@ -30,28 +29,60 @@ uint64_t window(uint64_t limit) {
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(int32_t device, Kind kind, uint64_t limit)
+DeviceMemory::DeviceMemory(int32_t device, Kind kind, uint64_t limit, bool strict)
     : device_(device),
       limit_(limit),
       delta_(kind == Kind::discrete ? window(limit) : 0),
-      range_(window(limit) + delta_ + kHugePage, kind == Kind::discrete ? PROT_NONE : PROT_READ | PROT_WRITE),
+      strict_(strict),
+      range_(window(limit) + delta_ + kHugePage, kind == Kind::discrete || strict ? PROT_NONE : PROT_READ | PROT_WRITE),
       places_(rounded(range_.base(), kHugePage), window(limit)),
       generation_(next_generation.fetch_add(1)) {
-  char* pages = reach(places_.base());
   if (kind == Kind::discrete) {
-    const int file = memfd_create("backplane-sim", MFD_CLOEXEC);
-    const bool mapped = file >= 0 && ftruncate(file, static_cast<off_t>(places_.bytes())) == 0 &&
-                        mmap(pages, places_.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, 0) == pages;
-    const int reason = errno;
-    if (file >= 0) ::close(file);
-    if (!mapped) throw Error(BP_INTERNAL, std::string("cannot map the memory of a simulated device: ") + std::strerror(reason));
-    // A forked child has no device: its accesses fault instead of reaching the parent's memory.
-    madvise(pages, places_.bytes(), MADV_DONTFORK);
+    open_file();
+    if (!map_file(places_.base(), places_.bytes(), file_, 0, strict ? PROT_NONE : PROT_READ | PROT_WRITE)) {
+      const int reason = errno;
+      ::close(file_);
+      throw Error(BP_INTERNAL, std::string("cannot map the memory of a simulated device: ") + std::strerror(reason));
+    }
   }
-  madvise(pages, places_.bytes(), MADV_HUGEPAGE);  // a hint; kernels without it serve small pages
+  madvise(reach(places_.base()), places_.bytes(), MADV_HUGEPAGE);  // a hint; kernels without it serve small pages
 }
 
-DeviceMemory::~DeviceMemory() = default;
+DeviceMemory::~DeviceMemory() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void DeviceMemory::open_file() {
+  std::call_once(file_opened_, [this] {
+    const int file = memfd_create("backplane-sim", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, static_cast<off_t>(places_.bytes())) != 0) {
+      const int reason = errno;
+      if (file >= 0) ::close(file);
+      throw Error(BP_INTERNAL, std::string("cannot make the memory of a simulated device: ") + std::strerror(reason));
+    }
+    file_ = file;
+  });
+}
+
+bool DeviceMemory::map_file(uint64_t address, uint64_t bytes, int file, uint64_t offset, int protection) {
+  char* pages = reach(address);
+  const int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
+  if (mmap(pages, bytes, protection, flags, file, static_cast<off_t>(offset)) != pages) return false;
+  // A forked child has no device: its accesses fault instead of reaching the parent's memory.
+  madvise(pages, bytes, MADV_DONTFORK);
+  return true;
+}
+
+// What free memory of the window is made of.
+bool DeviceMemory::map_own(uint64_t address, uint64_t bytes) {
+  const int protection = strict_ ? PROT_NONE : PROT_READ | PROT_WRITE;
+  if (delta_ != 0) return map_file(address, bytes, file_, address - places_.base(), protection);
+  char* pages = reach(address);
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+  if (mmap(pages, bytes, protection, flags, -1, 0) != pages) return false;
+  madvise(pages, bytes, MADV_HUGEPAGE);
+  return true;
+}
 
 void DeviceMemory::charge(uint64_t bytes, uint64_t charged, const char* what) {
   uint64_t used = used_.load(std::memory_order_relaxed);
@@ -63,11 +94,24 @@ void DeviceMemory::charge(uint64_t bytes, uint64_t charged, const char* what) {
   } while (!used_.compare_exchange_weak(used, used + charged, std::memory_order_relaxed));
 }
 
-uint64_t DeviceMemory::alloc(uint64_t bytes) {
+uint64_t DeviceMemory::alloc(uint64_t bytes, bool shared) {
   const uint64_t charged = bytes <= limit_ ? rounded(bytes, kAlignment) : bytes;
   charge(bytes, charged, "alloc");
   try {
-    return places_.place(bytes, bytes >= kHugePage ? kHugePage : kAlignment, Use::memory);
+    const uint64_t alignment = bytes >= kHugePage ? kHugePage : shared || strict_ ? kPage : kAlignment;  // shared: whole pages
+    const uint64_t address = places_.place(bytes, alignment, shared ? Use::shared : Use::own);
+    if (shared && delta_ == 0) {
+      open_file();
+      const uint64_t pages = rounded(std::max<uint64_t>(bytes, 1), kPage);
+      if (!map_file(address, pages, file_, address - places_.base(), PROT_READ | PROT_WRITE)) {
+        const int reason = errno;
+        places_.remove(address);
+        throw Error(BP_OUT_OF_MEMORY, std::string("alloc: cannot map shared pages: ") + std::strerror(reason));
+      }
+    } else if (strict_) {
+      protect(address, bytes, PROT_READ | PROT_WRITE);
+    }
+    return address;
   } catch (...) {
     used_.fetch_sub(charged, std::memory_order_relaxed);
     throw;
@@ -76,14 +120,24 @@ uint64_t DeviceMemory::alloc(uint64_t bytes) {
 
 void DeviceMemory::free(uint64_t address) {
   const std::optional<Place> place = places_.find(address);
-  if (!place || place->offset != 0 || place->handle == Use::reserved) {
-    throw Error(BP_INVALID_ARGUMENT,
-                format("free: 0x%llx is no allocation of device %d", static_cast<unsigned long long>(address), device_));
-  }
+  if (!place || place->offset != 0 || place->handle > Use::shared) throw_no_allocation("free", address);
   discard(address, place->bytes);
+  if (place->handle == Use::shared && delta_ == 0) {
+    const uint64_t bytes = rounded(std::max<uint64_t>(place->bytes, 1), kPage);
+    madvise(reach(address), bytes, MADV_REMOVE);
+    map_own(address, bytes);
+  } else if (strict_) {
+    protect(address, place->bytes, PROT_NONE);
+  }
   generation_.store(next_generation.fetch_add(1), std::memory_order_release);
   places_.remove(address);
   used_.fetch_sub(rounded(place->bytes, kAlignment), std::memory_order_relaxed);
+}
+
+void DeviceMemory::protect(uint64_t address, uint64_t bytes, int protection) {
+  if (mprotect(reach(address), rounded(std::max<uint64_t>(bytes, 1), kPage), protection) != 0) {
+    throw Error(BP_INTERNAL, std::string("strict=on: mprotect failed: ") + std::strerror(errno));
+  }
 }
 
 void DeviceMemory::discard(uint64_t address, uint64_t bytes) {
@@ -95,7 +149,7 @@ void DeviceMemory::discard(uint64_t address, uint64_t bytes) {
 
 std::optional<DeviceMemory::Place> DeviceMemory::find(uint64_t address) const {
   const std::optional<Place> place = places_.find(address);
-  if (!place || place->handle == Use::memory) return place;
+  if (!place || place->handle != Use::reserved) return place;
   std::shared_lock lock(mapped_mutex_);
   auto first = mapped_.upper_bound(address);
   if (first == mapped_.begin()) return std::nullopt;
@@ -141,6 +195,7 @@ void DeviceMemory::map_range(uint64_t address, uint64_t bytes) {
                         (next != mapped_.begin() && std::prev(next)->first + std::prev(next)->second > address);
   if (overlaps) throw Error(BP_INVALID_ARGUMENT, "vmm.map: some of the range is mapped already");
   charge(bytes, bytes, "vmm.map");
+  if (strict_) protect(address, bytes, PROT_READ | PROT_WRITE);
   mapped_.emplace_hint(next, address, bytes);
 }
 
@@ -152,9 +207,41 @@ void DeviceMemory::unmap_range(uint64_t address, uint64_t bytes) {
                                             static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes), device_));
   }
   discard(address, bytes);
+  if (strict_) protect(address, bytes, PROT_NONE);
   generation_.store(next_generation.fetch_add(1), std::memory_order_release);
   mapped_.erase(found);
   used_.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+DeviceMemory::FileRange DeviceMemory::shared_range(uint64_t address) const {
+  const std::optional<Place> place = places_.find(address);
+  if (!place || place->offset != 0 || place->handle == Use::foreign) throw_no_allocation("ipc", address);
+  if (place->handle == Use::reserved) throw Error(BP_UNSUPPORTED, "ipc: memory that is mapped into a reservation is not shared");
+  if (delta_ == 0 && place->handle == Use::own) {
+    throw Error(BP_UNSUPPORTED, "ipc: the memory was allocated without BP_ALLOC_SHARED");
+  }
+  return {file_, address - places_.base(), place->bytes};
+}
+
+uint64_t DeviceMemory::adopt(const FileRange& pages) {
+  const uint64_t address = places_.place(pages.bytes, pages.bytes >= kHugePage ? kHugePage : kPage, Use::foreign);
+  if (map_file(address, pages.bytes, pages.file, pages.offset, PROT_READ | PROT_WRITE)) return address;
+  const int reason = errno;
+  disown(address);
+  throw Error(BP_OUT_OF_MEMORY, std::string("cannot map another process's device memory: ") + std::strerror(reason));
+}
+
+void DeviceMemory::disown(uint64_t address) {
+  const std::optional<Place> place = places_.find(address);
+  if (!place || place->handle != Use::foreign) throw_no_allocation("ipc: close", address);
+  map_own(place->base, place->bytes);
+  generation_.store(next_generation.fetch_add(1), std::memory_order_release);
+  places_.remove(place->base);
+}
+
+void DeviceMemory::throw_no_allocation(const char* what, uint64_t address) const {
+  throw Error(BP_INVALID_ARGUMENT,
+              format("%s: 0x%llx is no allocation of device %d", what, static_cast<unsigned long long>(address), device_));
 }
 
 char* DeviceMemory::range(uint64_t address, uint64_t bytes, const char* what) const {

@@ -1,7 +1,7 @@
 // drivers/sim/sim.cpp: the simulated device: a whole driver whose memory is the host's and whose work is host functions.
 //
 // Options: devices=<0..64>, memory=<size> of each, kind=unified|discrete (memory.h), stream=async|inline (drivers/common/stream.h),
-// streams=<1..1024> besides the default one.
+// streams=<1..1024> besides the default one; and what it does badly on request: trouble.h.
 #include <unistd.h>
 
 #include <atomic>
@@ -19,7 +19,9 @@
 #include "../common/engine.h"
 #include "../common/fill.h"
 #include "../common/host_memory.h"
+#include "ipc.h"
 #include "memory.h"
+#include "trouble.h"
 
 namespace backplane::driver::sim {
 
@@ -31,6 +33,7 @@ struct Settings {
   Kind kind;
   StreamKind stream;
   int32_t streams;
+  std::unique_ptr<Trouble> trouble;
 
   explicit Settings(const char* config) {
     Options options(config);
@@ -39,6 +42,7 @@ struct Settings {
     kind = options.choice("kind", Kind::unified, {{"unified", Kind::unified}, {"discrete", Kind::discrete}});
     stream = options.choice("stream", StreamKind::async, {{"async", StreamKind::async}, {"inline", StreamKind::inline_}});
     streams = static_cast<int32_t>(options.integer("streams", 32, 1, 1024));
+    trouble = std::make_unique<Trouble>(options);
     options.finish();
     if (memory > (uint64_t{4} << 40)) throw Error(BP_INVALID_ARGUMENT, "options: memory must not exceed 4TiB");
   }
@@ -51,12 +55,15 @@ void set_text(char (&field)[Size], const Text& text) {
 
 class Sim : public Driver<Sim>, public Engine {
  public:
-  explicit Sim(const Host& host) : Driver(host), settings_(host.config()), memories_(static_cast<size_t>(settings_.devices)) {
-    configure({"sim", settings_.devices, settings_.stream == StreamKind::async, settings_.streams});
+  explicit Sim(const Host& host)
+      : Driver(host), settings_(host.config()), trouble_(*settings_.trouble), memories_(static_cast<size_t>(settings_.devices)) {
+    configure({"sim", settings_.devices, settings_.stream == StreamKind::async, settings_.streams, make_shared_event});
     peers_ = std::vector<std::atomic<bool>>(static_cast<size_t>(settings_.devices) * static_cast<size_t>(settings_.devices));
     offer(host_exec_.head);
     offer(peer_.head);
     offer(vmm_.head);
+    offer(ipc_.head);
+    if (settings_.kind == Kind::discrete) ipc_.head.flags |= BP_IPC_ANY_MEMORY;
     if (settings_.kind == Kind::unified) offer(host_view_.head);
   }
 
@@ -94,8 +101,14 @@ class Sim : public Driver<Sim>, public Engine {
 
   void alloc(int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
     at(device).check();
-    if (!out || flags != 0) throw Error(BP_INVALID_ARGUMENT, "alloc: out must not be NULL, flags must be 0");
-    *out = memory(device).alloc(bytes);
+    if (!out || (flags & ~BP_ALLOC_SHARED)) {
+      throw Error(BP_INVALID_ARGUMENT, "alloc: out must not be NULL, flags must be 0 or BP_ALLOC_SHARED");
+    }
+    if (trouble_.refuses_allocation()) {
+      throw Error(BP_OUT_OF_MEMORY, "alloc: " + std::to_string(bytes) + " bytes of device " + std::to_string(device) +
+                                        " are refused, as the option alloc_fail asks");
+    }
+    *out = memory(device).alloc(bytes, (flags & BP_ALLOC_SHARED) != 0);
   }
 
   void free(int32_t device, uint64_t address) { memory(device).free(address); }
@@ -105,6 +118,7 @@ class Sim : public Driver<Sim>, public Engine {
     Stream& on = usable(device, stream);
     const Route route = resolve_copy(kind, dst, dst_device, src, src_device, bytes);
     on.run_blocking([&] {
+      std::this_thread::sleep_for(time_of(kind, dst_device, src_device, bytes));
       if (bytes) std::memcpy(route.dst, route.src, bytes);
     });
     on.device().check();
@@ -117,6 +131,7 @@ class Sim : public Driver<Sim>, public Engine {
     if (kind == BP_COPY_HOST_TO_DEVICE) pinned_.check(src, bytes);
     if (kind == BP_COPY_DEVICE_TO_HOST) pinned_.check(dst, bytes);
     if (bytes == 0) return;
+    pause(on, time_of(kind, dst_device, src_device, bytes));
     on.submit({[](Job& job, int32_t status) {
                  if (status != BP_OK) return;
                  std::memcpy(reinterpret_cast<void*>(job.words[0]), reinterpret_cast<const void*>(job.words[1]), job.words[2]);
@@ -129,6 +144,7 @@ class Sim : public Driver<Sim>, public Engine {
     const FillPattern row(pattern, pattern_size, count);
     char* at = memory(device).range(dst, row.bytes, "fill: dst");
     if (count == 0) return;
+    pause(on, delay());
     on.submit({[](Job& job, int32_t status) {
                  if (status == BP_OK) fill_bytes(reinterpret_cast<void*>(job.words[0]), job.words[1], job.words[2]);
                },
@@ -183,9 +199,10 @@ class Sim : public Driver<Sim>, public Engine {
   void exec_enqueue(int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
     try {
       if (!fn) throw Error(BP_INVALID_ARGUMENT, "host_exec.enqueue: fn must not be NULL");
-      usable(device, stream)
-          .submit(
-              {run_host_function, {reinterpret_cast<uint64_t>(fn), reinterpret_cast<uint64_t>(arg), reinterpret_cast<uint64_t>(destroy)}});
+      Stream& on = usable(device, stream);
+      pause(on, delay());
+      on.submit(
+          {run_host_function, {reinterpret_cast<uint64_t>(fn), reinterpret_cast<uint64_t>(arg), reinterpret_cast<uint64_t>(destroy)}});
     } catch (...) {
       if (destroy) destroy(arg);
       throw;
@@ -259,7 +276,33 @@ class Sim : public Driver<Sim>, public Engine {
   }
   void vmm_unmap(int32_t device, uint64_t address, uint64_t bytes) { memory(device).unmap_range(address, bytes); }
 
+  // bp.ipc
+
+  void ipc_memory_export(int32_t device, uint64_t address, bp_ipc_handle* out) {
+    need(out, "ipc.memory_export: out");
+    *out = export_memory(memory(device), address);
+  }
+  void ipc_memory_open(int32_t device, const bp_ipc_handle* handle, uint64_t* out) {
+    at(device).check();
+    need(handle && out, "ipc.memory_open: handle and out");
+    *out = open_memory(memory(device), *handle);
+  }
+  void ipc_memory_close(int32_t device, uint64_t address) { memory(device).disown(address); }
+  void ipc_event_export(int32_t device, bp_event* event, bp_ipc_handle* out) {
+    need(event && out, "ipc.event_export: event and out");
+    *out = export_event(shared_event(device, event));
+  }
+  void ipc_event_open(int32_t device, const bp_ipc_handle* handle, bp_event** out) {
+    check_index(device);
+    need(handle && out, "ipc.event_open: handle and out");
+    *out = open_event(device, open_shared_event(*handle));
+  }
+
  private:
+  static void need(bool condition, const char* what) {
+    if (!condition) throw Error(BP_INVALID_ARGUMENT, std::string(what) + " must not be NULL");
+  }
+
   struct Route {
     void* dst;
     const void* src;
@@ -279,6 +322,26 @@ class Sim : public Driver<Sim>, public Engine {
       throw Error(BP_FAULT, std::string("a host_exec function returned ") + status_name(result));
   }
 
+  std::chrono::nanoseconds delay() {
+    return trouble_.delays() ? std::chrono::nanoseconds(trouble_.next_delay()) : std::chrono::nanoseconds(0);
+  }
+
+  /// What a copy takes beyond the copying.
+  std::chrono::nanoseconds time_of(int32_t kind, int32_t dst_device, int32_t src_device, uint64_t bytes) {
+    const bool crosses = kind != BP_COPY_DEVICE_TO_DEVICE || dst_device != src_device;
+    return delay() + (crosses && trouble_.slow_links() ? trouble_.on_link(bytes) : std::chrono::nanoseconds(0));
+  }
+
+  /// The stream stands still for so long before its next work.
+  static void pause(Stream& on, std::chrono::nanoseconds time) {
+    if (time.count() == 0) [[likely]]
+      return;
+    on.submit({[](Job& job, int32_t status) {
+                 if (status == BP_OK) std::this_thread::sleep_for(std::chrono::nanoseconds(job.words[0]));
+               },
+               {static_cast<uint64_t>(time.count())}});
+  }
+
   DeviceMemory& memory(int32_t device) {
     check_index(device);
     DeviceMemory* found = memories_[static_cast<size_t>(device)].load(std::memory_order_acquire);
@@ -289,7 +352,7 @@ class Sim : public Driver<Sim>, public Engine {
     at(device);
     std::lock_guard lock(make_mutex_);
     auto& slot = memories_[static_cast<size_t>(device)];
-    if (!slot.load()) slot.store(new DeviceMemory(device, settings_.kind, settings_.memory), std::memory_order_release);
+    if (!slot.load()) slot.store(new DeviceMemory(device, settings_.kind, settings_.memory, trouble_.strict()), std::memory_order_release);
     return *slot.load();
   }
 
@@ -320,6 +383,7 @@ class Sim : public Driver<Sim>, public Engine {
   }
 
   const Settings settings_;
+  Trouble& trouble_;
   std::mutex make_mutex_;
   std::vector<std::atomic<DeviceMemory*>> memories_;
   std::vector<std::atomic<bool>> peers_;  // [device * devices + peer]
@@ -338,6 +402,12 @@ class Sim : public Driver<Sim>, public Engine {
                        slot<&Sim::vmm_release>(),
                        slot<&Sim::vmm_map>(),
                        slot<&Sim::vmm_unmap>()};
+  bp_ipc ipc_ = {group_head<bp_ipc>(BP_IPC_ID, BP_IPC_VERSION, BP_IPC_EVENTS),
+                 slot<&Sim::ipc_memory_export>(),
+                 slot<&Sim::ipc_memory_open>(),
+                 slot<&Sim::ipc_memory_close>(),
+                 slot<&Sim::ipc_event_export>(),
+                 slot<&Sim::ipc_event_open>()};
 };
 
 }  // namespace backplane::driver::sim

@@ -45,7 +45,6 @@ LEFT_OUT: dict[str, str] = {
     "change_current_allocator": _ALLOCATOR,
     "caching_allocator_enable": _ALWAYS_ON,
     "caching_allocator_disabled": _ALWAYS_ON,
-    "ipc_collect": "memory is not shared between processes by handle: the core has no bp.ipc yet",
     # telemetry
     "clock_rate": _TELEMETRY,
     "list_gpu_processes": _TELEMETRY,

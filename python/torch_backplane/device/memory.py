@@ -28,6 +28,7 @@ __all__ = [
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
     "host_view",
+    "ipc_collect",
     "max_memory_allocated",
     "max_memory_cached",
     "max_memory_reserved",
@@ -103,6 +104,14 @@ def _stat(name: str, metric: str, device: Device) -> int:
 def memory_allocated(device: Device = None) -> int:
     """Bytes that tensors occupy on a device now. The allocator holds more: see :func:`memory_reserved`."""
     return _stat("allocated_bytes", "current", device)
+
+
+def ipc_collect() -> None:
+    """Free memory that was sent to other processes, is gone here, and that they have given up.
+
+    Sending a tensor does this, too.
+    """
+    _backend.C.ipc_collect()
 
 
 def max_memory_allocated(device: Device = None) -> int:

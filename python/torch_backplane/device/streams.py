@@ -16,6 +16,7 @@ from torch_backplane.device._utils import Device, _get_device_index
 __all__ = [
     "Event",
     "ExternalStream",
+    "InterprocessEvent",
     "Stream",
     "StreamContext",
     "current_stream",
@@ -55,6 +56,20 @@ class Stream(torch.Stream):
     def priority(self) -> int:
         """The priority this stream was made with."""
         return int(_backend.C.stream_priority(self.stream_id, self.device_index))
+
+    def wait_event(self, event: torch.Event | InterprocessEvent) -> None:
+        """Let later work of this stream wait for an event."""
+        if isinstance(event, InterprocessEvent):
+            event.wait(self)
+        else:
+            super().wait_event(event)
+
+    def record_event(self, event: Any = None) -> Any:
+        """Record an event on this stream, a new one if None, and return it."""
+        if isinstance(event, InterprocessEvent):
+            event.record(self)
+            return event
+        return super().record_event(event)
 
     @property
     def _as_parameter_(self) -> ctypes.c_void_p:
@@ -100,19 +115,71 @@ class Event(torch.Event, metaclass=_EventMeta):
         enable_timing: whether ``elapsed_time`` will be asked; it answers in milliseconds.
         blocking: accepted for code written for CUDA; waits always yield the processor and notice Ctrl-C, which is what
             True asks for.
-        interprocess: raises NotImplementedError if True: the driver interface has no shared events.
+        interprocess: whether other processes will use it; the result is an :class:`InterprocessEvent`.
         external: raises NotImplementedError if True: it concerns graph capture, which this device does not have.
     """
 
     def __new__(  # type: ignore[misc]
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
-    ) -> torch.Event:
+    ) -> torch.Event | InterprocessEvent:
         """Make an event that is not recorded yet; touches no device."""
-        if interprocess:
-            raise NotImplementedError(f"{_backend.device} has no events that processes share; order work by messages")
         if external:
             raise NotImplementedError(f"{_backend.device} has no graph capture, so an event cannot be external to one")
+        if interprocess:
+            if enable_timing:
+                raise ValueError("an event between processes has no timing: leave enable_timing=True out")
+            return InterprocessEvent()
         return torch.Event(torch.device(_backend.device), enable_timing=enable_timing, blocking=blocking)
+
+    @classmethod
+    def from_ipc_handle(cls, device: Device, handle: bytes) -> InterprocessEvent:  # type: ignore[override]
+        """The event of another process's ``ipc_handle()``.
+
+        Args:
+            device: the device it was made on.
+            handle: what the other process got.
+        """
+        return InterprocessEvent(_backend.C.SharedEvent.open_handle(_get_device_index(device, optional=True), handle))
+
+
+class InterprocessEvent:
+    """An event that several processes record and wait for: what ``Event(interprocess=True)`` makes.
+
+    It has an event's methods and can be sent to another process by ``torch.multiprocessing``. A stream waits for it by
+    ``event.wait(stream)`` or :meth:`Stream.wait_event`.
+    """
+
+    def __init__(self, shared: Any = None) -> None:
+        self._shared = _backend.C.SharedEvent() if shared is None else shared
+
+    @property
+    def device(self) -> torch.device | None:
+        """Its device; None before the first record."""
+        index = self._shared.device()
+        return None if index < 0 else torch.device(_backend.device, index)
+
+    def record(self, stream: torch.Stream | None = None) -> None:
+        """Record the event on a stream; None is the current one."""
+        stream = current_stream() if stream is None else stream
+        self._shared.record(stream.stream_id, stream.device_index)
+
+    def wait(self, stream: torch.Stream | None = None) -> None:
+        """Let later work of a stream wait for the latest record; None is the current one."""
+        stream = current_stream() if stream is None else stream
+        self._shared.wait(stream.stream_id, stream.device_index)
+
+    def query(self) -> bool:
+        """Whether the latest record is complete."""
+        return bool(self._shared.query())
+
+    def synchronize(self) -> None:
+        """Wait on the host for the latest record."""
+        self._shared.synchronize()
+
+    def ipc_handle(self) -> bytes:
+        """Bytes by which another process finds the event. Made on the current device if it was never recorded."""
+        device = self.device
+        return bytes(self._shared.export_handle(-1 if device is None else device.index))
 
 
 def current_stream(device: Device = None) -> Stream:

@@ -8,6 +8,7 @@ CAPABILITIES: dict[str, str] = {
     "zero_copy": "host views at the same address, coherent and cached: the fallback copies nothing",
     "peer": "direct access between devices (bp.peer)",
     "vmm": "maps memory into addresses set aside before (bp.vmm): expandable segments",
+    "ipc": "memory that processes share (bp.ipc)",
     "memory_info": "reports free memory",
     "pointer_info": "knows the device of an address",
     "host_register": "pins memory of the caller's",

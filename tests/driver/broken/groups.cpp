@@ -1,4 +1,4 @@
-// tests/driver/broken/groups.cpp: defects of the families host_exec, host_view, peer and fault.
+// tests/driver/broken/groups.cpp: defects of the families host_exec, host_view, peer, fault and lost.
 #include <string.h>
 
 #include "shim.h"
@@ -45,6 +45,15 @@ void note_fault(Shim& s) {
   s.table.synchronize = [](void* self, int32_t device, uint64_t timeout) {
     const int32_t status = INNER(of(self), synchronize, device, timeout);
     if (status == BP_FAULT) of(self).faulted = true;
+    return status;
+  };
+}
+
+// Notes that device 0 below is gone; the call itself tells of it.
+void note_loss(Shim& s) {
+  s.table.alloc = [](void* self, int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
+    const int32_t status = of(self).faulted ? int32_t{BP_DEVICE_LOST} : INNER(of(self), alloc, device, bytes, flags, out);
+    if (status == BP_DEVICE_LOST) of(self).faulted = true;
     return status;
   };
 }
@@ -176,6 +185,19 @@ void add_group_defects(Defects& d) {
       return INNER(of(self), stream_callback, device, stream, all_is_well, new Callback{fn, arg});
     };
   };
+  d["lost.sticky"] = [](Shim& s) {
+    s.table.event_query = [](void* self, int32_t device, bp_event* event) {
+      const int32_t status = INNER(of(self), event_query, device, event);
+      return status == BP_DEVICE_LOST ? ok : status;
+    };
+  };
+  d["lost.release"] = [](Shim& s) {
+    note_loss(s);
+    s.table.free = [](void* self, int32_t device, uint64_t address) {
+      return of(self).faulted ? int32_t{BP_DEVICE_LOST} : INNER(of(self), free, device, address);
+    };
+  };
+  d["lost.isolated"] = note_loss;  // takes all devices along
   d["fault.skipped"] = [](Shim& s) {
     s.exec.enqueue = [](void* self, int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
       return INNER_GROUP(of(self).in_exec, enqueue, device, stream, run_work, new Work{fn, arg, destroy, false}, destroy_after_run);

@@ -30,6 +30,8 @@ int32_t query_ext(void* self, const char* id, uint32_t version, const bp_ext** o
     *out = &s.exec.head;
   } else if (s.in_view && inner == &s.in_view->head) {
     *out = &s.view.head;
+  } else if (s.in_ipc && inner == &s.in_ipc->head) {
+    *out = &s.ipc.head;
   } else {
     *out = inner == &s.in_peer->head ? &s.peer.head : &s.vmm.head;
   }
@@ -128,6 +130,26 @@ void forward_groups(Shim& s) {
       return INNER_GROUP(of(self).in_vmm, unmap, device, address, bytes);
     };
   }
+  if (INNER(s, query_ext, BP_IPC_ID, BP_IPC_VERSION, &ext) == BP_OK) {
+    s.in_ipc = reinterpret_cast<const bp_ipc*>(ext);
+    s.ipc = *s.in_ipc;
+    s.ipc.head.self = &s;
+    s.ipc.memory_export = [](void* self, int32_t device, uint64_t address, bp_ipc_handle* out) {
+      return INNER_GROUP(of(self).in_ipc, memory_export, device, address, out);
+    };
+    s.ipc.memory_open = [](void* self, int32_t device, const bp_ipc_handle* handle, uint64_t* out) {
+      return INNER_GROUP(of(self).in_ipc, memory_open, device, handle, out);
+    };
+    s.ipc.memory_close = [](void* self, int32_t device, uint64_t address) {
+      return INNER_GROUP(of(self).in_ipc, memory_close, device, address);
+    };
+    s.ipc.event_export = [](void* self, int32_t device, bp_event* event, bp_ipc_handle* out) {
+      return INNER_GROUP(of(self).in_ipc, event_export, device, event, out);
+    };
+    s.ipc.event_open = [](void* self, int32_t device, const bp_ipc_handle* handle, bp_event** out) {
+      return INNER_GROUP(of(self).in_ipc, event_open, device, handle, out);
+    };
+  }
 }
 
 const Defects& defects() {
@@ -138,6 +160,7 @@ const Defects& defects() {
     add_work_defects(d);
     add_group_defects(d);
     add_vmm_defects(d);
+    add_ipc_defects(d);
     add_life_defects(d);
     d["none"] = [](Shim&) {};
     return d;

@@ -6,6 +6,7 @@
 #include <backplane/driver.h>
 #include <backplane/driver/host_exec.h>
 #include <backplane/driver/host_view.h>
+#include <backplane/driver/ipc.h>
 #include <backplane/driver/peer.h>
 #include <backplane/driver/vmm.h>
 
@@ -30,6 +31,8 @@ struct Shim {
   const bp_host_view* in_view = nullptr;
   const bp_peer* in_peer = nullptr;
   const bp_vmm* in_vmm = nullptr;
+  bp_ipc ipc{};
+  const bp_ipc* in_ipc = nullptr;
 
   // What defects remember. Each uses what it needs.
   std::mutex mutex;
@@ -65,6 +68,7 @@ void add_memory_defects(Defects&);  // memory, copy, pinned, fill, pointer
 void add_work_defects(Defects&);    // stream, event, callback, wait, thread
 void add_group_defects(Defects&);   // host_exec, host_view, peer, fault
 void add_vmm_defects(Defects&);     // vmm
+void add_ipc_defects(Defects&);     // ipc
 void add_life_defects(Defects&);    // fork, life, and the ways to end a process
 
 // A stream of the shim's own on device 0.

@@ -1,0 +1,152 @@
+// memory/reference_counter.cpp: pages of counters, made by memfd_create and found by /proc/<pid>/fd.
+#include "memory/reference_counter.h"
+
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace backplane::memory {
+namespace counter_impl {
+
+constexpr size_t kBytes = 4096;
+constexpr uint32_t kCounters = kBytes / sizeof(std::atomic<int64_t>);
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+// What name() gives out as bytes.
+struct Name {
+  int32_t process;
+  int32_t file;
+  uint64_t device;
+  uint64_t inode;
+  uint32_t index;
+  uint32_t unused;
+};
+
+}  // namespace counter_impl
+
+class CounterPage {
+ public:
+  // Takes the file over.
+  explicit CounterPage(int file) : file_(file) {
+    void* at = mmap(nullptr, counter_impl::kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    const int reason = errno;
+    if (at == MAP_FAILED) ::close(file);
+    TORCH_CHECK(at != MAP_FAILED, "cannot map the counters of shared tensors: ", std::strerror(reason));
+    counters_ = static_cast<std::atomic<int64_t>*>(at);
+  }
+  ~CounterPage() {
+    munmap(counters_, counter_impl::kBytes);
+    ::close(file_);
+  }
+  CounterPage(const CounterPage&) = delete;
+  CounterPage& operator=(const CounterPage&) = delete;
+
+  std::atomic<int64_t>& at(uint32_t index) { return counters_[index]; }
+  counter_impl::Name name(uint32_t index) const {
+    struct stat status{};
+    TORCH_CHECK(fstat(file_, &status) == 0, "fstat of the counters of shared tensors failed: ", std::strerror(errno));
+    return {getpid(), file_, status.st_dev, status.st_ino, index, 0};
+  }
+
+ private:
+  int file_;
+  std::atomic<int64_t>* counters_;
+};
+
+namespace counter_impl {
+namespace {
+
+// This process's own counters, and the pages of others that are open here. A forked child makes its own.
+struct Registry {
+  std::mutex mutex;
+  pid_t process = 0;
+  std::vector<std::pair<std::shared_ptr<CounterPage>, uint32_t>> spare;
+  std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<CounterPage>> foreign;
+};
+
+Registry& registry() {
+  static auto* instance = new Registry();
+  return *instance;
+}
+
+std::shared_ptr<CounterPage> make_page() {
+  const int file = memfd_create("backplane-counters", MFD_CLOEXEC);
+  const bool sized = file >= 0 && ftruncate(file, kBytes) == 0;
+  const int reason = errno;
+  if (!sized && file >= 0) ::close(file);
+  TORCH_CHECK(sized, "no memory for the counters of shared tensors: ", std::strerror(reason));
+  return std::make_shared<CounterPage>(file);
+}
+
+std::shared_ptr<CounterPage> open_page(const Name& name) {
+  const std::string path = "/proc/" + std::to_string(name.process) + "/fd/" + std::to_string(name.file);
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  struct stat status{};
+  const bool right = file >= 0 && fstat(file, &status) == 0 && status.st_dev == name.device && status.st_ino == name.inode;
+  if (!right && file >= 0) ::close(file);
+  TORCH_CHECK(right, "the process ", name.process,
+              " that sent a tensor has ended, or belongs to another user: a sender must live until its tensors were received");
+  return std::make_shared<CounterPage>(file);
+}
+
+}  // namespace
+}  // namespace counter_impl
+
+ReferenceCounter::ReferenceCounter() : own_(true) {
+  auto& registry = counter_impl::registry();
+  const std::lock_guard<std::mutex> lock(registry.mutex);
+  if (registry.process != getpid()) {
+    registry.process = getpid();
+    registry.spare.clear();
+  }
+  if (registry.spare.empty()) {
+    const auto page = counter_impl::make_page();
+    for (uint32_t index = 0; index < counter_impl::kCounters; ++index) registry.spare.emplace_back(page, index);
+  }
+  std::tie(page_, index_) = std::move(registry.spare.back());
+  registry.spare.pop_back();
+}
+
+ReferenceCounter::ReferenceCounter(const std::string& name) {
+  counter_impl::Name read{};
+  TORCH_CHECK_VALUE(name.size() == sizeof read, "these bytes name no counter of a shared tensor");
+  std::memcpy(&read, name.data(), sizeof read);
+  TORCH_CHECK_VALUE(read.index < counter_impl::kCounters, "these bytes name no counter of a shared tensor");
+  index_ = read.index;
+  auto& registry = counter_impl::registry();
+  const std::lock_guard<std::mutex> lock(registry.mutex);
+  auto& known = registry.foreign[{read.device, read.inode}];
+  page_ = known.lock();
+  if (page_ == nullptr) {
+    page_ = counter_impl::open_page(read);
+    known = page_;
+  }
+}
+
+ReferenceCounter::~ReferenceCounter() {
+  if (page_ == nullptr || !own_) return;
+  auto& registry = counter_impl::registry();
+  const std::lock_guard<std::mutex> lock(registry.mutex);
+  // A counter that somebody still uses is not given out again.
+  if (registry.process == getpid() && value() == 0) registry.spare.emplace_back(std::move(page_), index_);
+}
+
+std::string ReferenceCounter::name() const {
+  const counter_impl::Name name = page_->name(index_);
+  return {reinterpret_cast<const char*>(&name), sizeof name};
+}
+
+int64_t ReferenceCounter::value() const { return page_->at(index_).load(); }
+void ReferenceCounter::increase() const { page_->at(index_).fetch_add(1); }
+void ReferenceCounter::decrease() const { page_->at(index_).fetch_sub(1); }
+
+}  // namespace backplane::memory

@@ -1,0 +1,136 @@
+"""Tensors and events between processes: ``sharing.py`` has the scenarios of two processes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import gates
+import pytest
+import sharing
+
+pytestmark = pytest.mark.once
+
+PICKLE = "from multiprocessing.reduction import ForkingPickler"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gate")
+    return gates.build(folder), gates.build_minimal(folder)
+
+
+KINDS = ["kind=unified,memory=256MiB", "kind=discrete", "kind=unified,memory=256MiB,strict=on"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def outcome(request, built, device):
+    """What each scenario said, and how it ended."""
+    prefix = device.type.upper()
+    env = {key: value for key, value in os.environ.items() if not key.startswith(f"{prefix}_")}
+    env |= {f"{prefix}_OPTIONS": request.param, f"{prefix}_SHIMS": str(built[0])}
+    script = Path(__file__).parent / "sharing.py"
+    command = [sys.executable, "-W", "ignore", str(script), device.type, str(built[0])]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    said = dict(json.loads(line) for line in done.stdout.splitlines())
+    return said | {"code": done.returncode, "errors": done.stderr}
+
+
+@pytest.mark.parametrize("scenario", [scenario.__name__ for scenario in sharing.SCENARIOS])
+def test_sharing(outcome, scenario):
+    assert outcome.get(scenario) is True, outcome.get(scenario, outcome["errors"])
+
+
+def test_both_processes_end_well(outcome):
+    assert (outcome["end"], outcome["code"], outcome["errors"]) == (0, 0, "")
+
+
+def test_what_a_process_sent_before_it_ended_is_refused(run_in_process, name, memory_kind):
+    options = {"options": f"kind={memory_kind}", "env": {f"{name.upper()}_DRIVER": None}}
+    code = f"import torch\n{PICKLE}\nprint(ForkingPickler.dumps(torch.ones(9, device='{name}')).hex())"
+    code = code.replace(".hex", ".tobytes().hex")
+    message = run_in_process(code, **options).stdout.strip()
+    code = f"""
+        import pickle, torch
+        try:
+            pickle.loads(bytes.fromhex("{message}"))
+        except RuntimeError as error:
+            print("has ended" in str(error))
+        print(torch.ones(2, device="{name}").sum().item())
+    """
+    assert run_in_process(code, **options).stdout.split() == ["True", "2.0"]
+
+
+def test_a_driver_without_it_names_the_alternative(run_in_process, built, name):
+    code = f"""
+        import torch
+        {PICKLE}
+        for thing in (torch.ones(2, device="{name}"), None):
+            try:
+                ForkingPickler.dumps(thing if thing is not None else torch.{name}.Event(interprocess=True))
+            except NotImplementedError as error:
+                print("bp.ipc" in str(error) and ".cpu()" in str(error))
+        print(len(ForkingPickler.dumps(torch.ones(2))) > 0)
+    """
+    env = {f"{name.upper()}_DRIVER": str(built[1]), f"{name.upper()}_SHIMS": None}
+    assert run_in_process(code, options="devices=1", env=env).stdout.split() == ["True", "True", "True"]
+
+
+def test_a_device_that_is_not_visible_here_is_named(run_in_process, name):
+    """The devices of two processes are matched by uuid."""
+    receiver = """
+import pickle, sys, torch
+try:
+    x = pickle.loads(bytes.fromhex(sys.argv[1]))
+    print(x.device, x.sum().item())
+except RuntimeError as error:
+    print("not", "VISIBLE_DEVICES" in str(error))
+"""
+    sender = f"""
+        import os, subprocess, sys, torch
+        {PICKLE}
+        x = torch.full((3,), 4.0, device="{name}:1")
+        message = ForkingPickler.dumps(x).tobytes().hex()
+        for visible in ("1", "0"):
+            env = dict(os.environ, {name.upper()}_VISIBLE_DEVICES=visible)
+            command = [sys.executable, "-c", {receiver!r}, message]
+            print(subprocess.run(command, env=env, capture_output=True, text=True).stdout)
+    """
+    done = run_in_process(sender, options="devices=2", env={f"{name.upper()}_DRIVER": None})
+    assert done.stdout.split() == [f"{name}:0", "12.0", "not", "True"]
+
+
+def test_the_memory_of_a_sent_tensor_can_still_be_recorded_on_streams(run_in_process, name, memory_kind, built):
+    """What was sent is wrapped; record_stream reaches the allocator's block all the same."""
+    code = (
+        gates.prelude(built[0])
+        + f"""
+import torch
+{PICKLE}
+m = torch.{name}
+x = torch.ones(1 << 18, device="{name}")
+parts = ForkingPickler.dumps(x)
+from torch_backplane import _backend, multiprocessing
+import pickle
+assert pickle.loads(parts).data_ptr() == x.data_ptr()  # gives the message's reference back
+s = m.Stream()
+s.wait_stream(m.current_stream())
+with gates.shut(s):
+    with m.stream(s):
+        y = x.clone()
+    x.record_stream(s)
+    place = x.untyped_storage().data_ptr()
+    if "{memory_kind}" == "discrete":
+        del x
+        z = torch.zeros(1 << 18, device="{name}")
+        print(z.data_ptr() != place)
+    else:
+        print(True)  # memory of its own, that no cache gives out again
+s.synchronize()
+print(y.sum().item() == 1 << 18)
+"""
+    )
+    env = {f"{name.upper()}_DRIVER": None, f"{name.upper()}_SHIMS": str(built[0])}
+    done = run_in_process(code, options=f"kind={memory_kind},stream=async", env=env)
+    assert done.stdout.split() == ["True", "True"]
