@@ -23,11 +23,14 @@ CPP := $(shell find include backend examples tests -name '*.c' -o -name '*.cpp' 
 # Shows what a command printed only if it fails.
 quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; exit 1; }; }
 
-.PHONY: help demo test test-kinds conformance lint format bench dev venv minimal clean
+.PHONY: help demo test test-kinds conformance asan tsan ubsan fuzz soak lint format bench dev venv minimal clean
 help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
 	@echo "make test         the whole test suite (ARGS=... goes to pytest)"
 	@echo "make conformance  every operator, module and optimizer of PyTorch on the simulated device (ARGS=... goes to the command)"
+	@echo "make asan, ubsan, tsan  the drivers' C++ tests under a sanitizer"
+	@echo "make fuzz         hostile option strings, driver tables and metadata, new ones each time"
+	@echo "make soak         random work with everything checked, 5 minutes (ARGS=\"--seconds 60 --seed 7\")"
 	@echo "make lint         ruff, mypy, clang-format, include rules"
 	@echo "make format       rewrite the files as lint wants them"
 	@echo "make bench        measure the device against the CPU (ARGS=... goes to the benchmark)"
@@ -52,6 +55,22 @@ test-kinds: dev minimal
 conformance: dev
 	torch-backplane conformance --expected '{{cookiecutter.package_name}}/conformance.toml' \
 	  --json build/conformance.json --html build/conformance.html $(ARGS)
+
+# The drivers, the stream engine and the shims, under sanitizers: every case of engine_test.cpp and fault_test.cpp.
+asan: venv
+	python -m pytest tests/driver/test_engine.py -k address $(ARGS)
+
+ubsan: asan
+
+tsan: venv
+	python -m pytest tests/driver/test_engine.py -k thread $(ARGS)
+
+# New cases each time; the test suite tries the same few hundred.
+fuzz: dev
+	FUZZ_EXAMPLES=5000 python -m pytest tests/driver/test_fuzz.py tests/extend/test_fuzz_metadata.py $(ARGS)
+
+soak: dev
+	OMP_NUM_THREADS=1 python tests/soak.py $(ARGS)
 
 lint: venv
 	ruff check .

@@ -7,7 +7,7 @@
 #   [EXTENSIONS <source>...]                       what replaces parts of the core (backplane/extend.h)
 #
 # Builds, in ${CMAKE_CURRENT_BINARY_DIR}/<package> and laid out as in the installed package:
-#   lib/lib<device>_driver.so  lib/libbackplane_emulate.so  lib/lib<device>.so  _C.*.so  bin/backplane-check-driver  _build_info.py
+#   lib/lib<device>_driver.so  lib/libbackplane_<shim>.so  lib/lib<device>.so  _C.*.so  bin/backplane-check-driver  _build_info.py
 # and installs them into <package>/ together with the headers and a CMake package of the backend.
 # Targets to add to: <device> (the core and the kernels), <device>_driver.
 function(backplane_add_backend device)
@@ -36,6 +36,8 @@ function(backplane_add_backend device)
   _backplane_install(${device})
 endfunction()
 
+set(BACKPLANE_SHIMS emulate fault)  # of the SDK, always installed
+
 # The functions below share the variables of backplane_add_backend: device, prefix, package_dir, arg_*.
 
 # What the SDK's drivers share, compiled once.
@@ -51,7 +53,7 @@ endfunction()
 # lib<device>_driver.so. Sets <name_out> to the SDK driver's name, or to the device's where the sources are the vendor's.
 function(_backplane_add_embedded_driver device name_out)
   file(GLOB known RELATIVE "${BACKPLANE_ROOT}/backend/drivers" CONFIGURE_DEPENDS "${BACKPLANE_ROOT}/backend/drivers/*")
-  list(REMOVE_ITEM known common emulate)
+  list(REMOVE_ITEM known common ${BACKPLANE_SHIMS})
   list(FILTER known EXCLUDE REGEX "\\.")
   list(LENGTH ARGN count)
   if(count EQUAL 0)
@@ -78,7 +80,7 @@ endfunction()
 
 # libbackplane_<shim>.so
 function(_backplane_add_shims)
-  foreach(shim emulate)
+  foreach(shim IN LISTS BACKPLANE_SHIMS)
     _backplane_glob(sources "backend/drivers/${shim}/*.cpp")
     _backplane_shared(${device}_${shim} "${package_dir}/lib" ${sources} $<TARGET_OBJECTS:${device}_driver_common>)
     set_target_properties(${device}_${shim} PROPERTIES OUTPUT_NAME "backplane_${shim}")
@@ -114,7 +116,6 @@ function(_backplane_add_core device)
     target_link_libraries(${target} PRIVATE backplane::torch)
     _backplane_definitions(${target})
   endforeach()
-  target_compile_options(${device}_core PRIVATE $<$<CONFIG:Release>:-O1> $<$<CONFIG:Release>:-finline-small-functions>)
   _backplane_large_unit(${device}_core)
 
   # What most kernels include, compiled once: half of a kernel's build time. It pays from the fourth kernel on.
@@ -174,7 +175,8 @@ endfunction()
 
 function(_backplane_install device)
   install(FILES "${package_dir}/_build_info.py" DESTINATION "${arg_PACKAGE}")
-  install(TARGETS ${device} ${device}_driver ${device}_emulate LIBRARY DESTINATION "${arg_PACKAGE}/lib")
+  list(TRANSFORM BACKPLANE_SHIMS PREPEND "${device}_" OUTPUT_VARIABLE shims)
+  install(TARGETS ${device} ${device}_driver ${shims} LIBRARY DESTINATION "${arg_PACKAGE}/lib")
   install(TARGETS ${device}_C LIBRARY DESTINATION "${arg_PACKAGE}")
   install(TARGETS ${device}_check_driver RUNTIME DESTINATION "${arg_PACKAGE}/bin")
   # The headers travel with the libraries that were compiled from them, whatever SDK is installed later. What extend.h replaces is

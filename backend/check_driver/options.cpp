@@ -65,7 +65,7 @@ const char* usage() {
          "Checks that the driver PATH (a shared object that exports bp_driver_get) keeps the contract of backplane/driver.h.\n"
          "\n"
          "  --options STR      the driver's option string, \"key=value,key=value\"; a key \"shim.key\" goes to that shim\n"
-         "  --shim NAME|PATH   a shim above the driver, outermost first; repeatable. A NAME is one of the SDK's (emulate)\n"
+         "  --shim NAME|PATH   a shim above the driver, outermost first; repeatable. A NAME is one of the SDK's (emulate, fault)\n"
          "  --only GLOB        only the checks whose name matches, \"memory.*\"; repeatable\n"
          "  --time-limit SEC   a check that takes longer has hung (default 20)\n"
          "  --junit FILE       write the result as JUnit XML, too\n"

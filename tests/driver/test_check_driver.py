@@ -164,7 +164,7 @@ def test_minimal_is_completed_by_emulate(built: Built, stream: str) -> None:
     # Without bp.host_exec pending work is a row of copies.
     pending = {"stream.query", "stream.wait", "event.wait_keeps", "wait.timeout", "wait.zero", "life.busy"}
     assert pending <= (set(report.not_offered) if stream == "inline" else report.passed)
-    assert not {name for name in report.passed if name.startswith(("host_exec.", "fault.", "peer."))}
+    assert not {name for name in report.passed if name.startswith(("host_exec.", "fault.", "peer.", "ipc."))}
 
 
 def test_partial_driver_without_emulate(built: Built, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-# tests/driver/test_engine.py: runs engine_test.cpp (engine, sim, emulate, minimal driver) under two sanitizers.
-"""Builds the program without CMake: the drivers need nothing but a compiler and the public headers."""
+# tests/driver/test_engine.py: runs the C++ tests of the drivers under two sanitizers.
+"""Builds the programs without CMake: the drivers need nothing but a compiler and the public headers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+PROGRAMS = {"engine_test": 120, "fault_test": 19}  # and how many cases each has at least
 ROOT = Path(__file__).resolve().parents[2]
 DRIVERS = ROOT / "backend" / "drivers"
 FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
@@ -18,11 +19,11 @@ FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror",
 def sources() -> list[tuple[Path, str]]:
     """Every source, with the name that its bp_driver_get takes in the one program that holds them all."""
     found = [(path, "") for path in (DRIVERS / "common").glob("*.cpp")]
-    for driver in ("sim", "emulate"):
+    for driver in ("sim", "emulate", "fault"):
         found += [(path, f"bp_{driver}_get") for path in (DRIVERS / driver).glob("*.cpp")]
     found.append((ROOT / "examples" / "minimal_driver" / "minimal_driver.c", "bp_minimal_get"))
     found.append((Path(__file__).with_name("handle_driver.cpp"), "bp_handle_get"))
-    found.append((Path(__file__).with_name("engine_test.cpp"), ""))
+    found += [(Path(__file__).with_name(f"{name}.cpp"), "") for name in PROGRAMS]
     return found
 
 
@@ -31,8 +32,8 @@ def run(command: list[str]) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def build(folder: Path, sanitizer: str) -> Path:
-    """Compile and link the program with one sanitizer (or several, comma-separated)."""
+def build(folder: Path, sanitizer: str) -> None:
+    """Compile and link the programs with one sanitizer (or several, comma-separated)."""
     cxx, cc = os.environ.get("CXX", "c++"), os.environ.get("CC", "cc")
     flags = [*FLAGS, f"-fsanitize={sanitizer}"]
 
@@ -40,24 +41,26 @@ def build(folder: Path, sanitizer: str) -> Path:
         number, (path, symbol) = item
         compiler = [cc, "-std=c11"] if path.suffix == ".c" else [cxx, "-std=c++20"]
         rename = [f"-Dbp_driver_get={symbol}"] if symbol else []
-        target = str(folder / f"{number}.o")
+        target = str(folder / f"{path.stem if path.stem in PROGRAMS else number}.o")
         run([*compiler, *flags, *rename, "-c", str(path), "-o", target])
         return target
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         objects = list(pool.map(compile_one, enumerate(sources())))
-    program = folder / "engine_test"
-    run([cxx, *flags, *objects, "-o", str(program), "-pthread"])
-    return program
+    shared = [target for target in objects if Path(target).stem not in PROGRAMS]
+    for program in PROGRAMS:
+        run([cxx, *flags, *shared, str(folder / f"{program}.o"), "-o", str(folder / program), "-pthread"])
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_engine(tmp_path: Path, sanitizer: str) -> None:
-    program = build(tmp_path, sanitizer)
+def test_drivers(tmp_path: Path, sanitizer: str) -> None:
+    build(tmp_path, sanitizer)
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", "UBSAN_OPTIONS": "halt_on_error=1"}
-    result = subprocess.run([str(program)], capture_output=True, text=True, timeout=240, env=environment, check=False)
-    failed = [line for line in result.stdout.splitlines() if line.startswith("FAIL")]
-    assert not failed, "\n".join(failed)
-    assert result.returncode == 0, result.stderr
-    passed = [line for line in result.stdout.splitlines() if line.startswith("ok")]
-    assert len(passed) > 120, result.stdout
+    for program, cases in PROGRAMS.items():
+        words = [str(tmp_path / program)]
+        result = subprocess.run(words, capture_output=True, text=True, timeout=240, env=environment, check=False)
+        failed = [line for line in result.stdout.splitlines() if line.startswith("FAIL")]
+        assert not failed, "\n".join(failed)
+        assert result.returncode == 0, result.stderr
+        passed = [line for line in result.stdout.splitlines() if line.startswith("ok")]
+        assert len(passed) > cases, result.stdout

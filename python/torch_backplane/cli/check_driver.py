@@ -21,6 +21,7 @@ import backplane_sdk
 __all__ = ["check_driver"]
 
 _PROGRAM = "backplane-check-driver"
+_SHIMS = ("emulate", "fault")
 _FLAGS = ["-std=c++20", "-O1"]
 
 
@@ -108,11 +109,12 @@ def _build(compiler: list[str], folder: Path) -> None:
     # One unit for the program: its headers cost more than its code.
     unit = folder / "check_driver.cpp"
     unit.write_text("".join(f'#include "check_driver/{source.name}"\n' for source in _sources(root, "check_driver")))
-    drivers = [*_sources(root, "drivers/emulate"), *_sources(root, "drivers/common")]
     include = ["-I", str(root / "include"), "-I", str(root / "backend")]
     _run([*compiler, *_FLAGS, *include, str(unit), "-o", str(folder / "bin" / _PROGRAM), "-ldl", "-lpthread"])
-    library = folder / "lib" / "libbackplane_emulate.so"
-    _run([*compiler, *_FLAGS, *include, "-shared", "-fPIC", *map(str, drivers), "-o", str(library), "-lpthread"])
+    for shim in _SHIMS:
+        drivers = [*_sources(root, f"drivers/{shim}"), *_sources(root, "drivers/common")]
+        library = folder / "lib" / f"libbackplane_{shim}.so"
+        _run([*compiler, *_FLAGS, *include, "-shared", "-fPIC", *map(str, drivers), "-o", str(library), "-lpthread"])
     unit.unlink()
 
 
@@ -155,7 +157,7 @@ def _files(root: Path) -> Iterator[Path]:
     for pattern in (
         "backend/check_driver/*",
         "backend/drivers/common/*",
-        "backend/drivers/emulate/*",
+        *(f"backend/drivers/{shim}/*" for shim in _SHIMS),
         "include/*/driver*",
     ):
         yield from sorted(path for path in root.glob(pattern) if path.is_file())

@@ -31,7 +31,16 @@ from torch_backplane.conformance.suites import SUITES
 __all__ = ["conformance"]
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
-_VARIABLES = ("DRIVER", "SHIMS", "OPTIONS", "VISIBLE_DEVICES", "FALLBACK", "ALLOC_CONF", "LAUNCH_BLOCKING")
+_VARIABLES = (
+    "DRIVER",
+    "SHIMS",
+    "OPTIONS",
+    "VISIBLE_DEVICES",
+    "FALLBACK",
+    "ALLOC_CONF",
+    "LAUNCH_BLOCKING",
+    "WATCHDOG_SECONDS",
+)
 
 
 class Shard(click.ParamType):
