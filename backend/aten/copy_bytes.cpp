@@ -9,9 +9,11 @@
 #include "aten/copy.h"
 #include "aten/tensors.h"
 #include "runtime/driver.h"
+#include "runtime/order_log.h"
 #include "runtime/peer.h"
 #include "runtime/slots.h"
 #include "runtime/stream.h"
+#include "runtime/watch.h"
 
 namespace backplane {
 namespace copy_bytes_impl {
@@ -31,9 +33,16 @@ int32_t submit(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stre
   const int32_t dst_index = driver_index(dst.device);
   const int32_t src_index = driver_index(src.device);
   if (async) {
-    return try_call<&bp_driver::copy_async>(stream.device_index(), handle, kind, dst.address, dst_index, src.address, src_index, bytes);
+    const int32_t status =
+        try_call<&bp_driver::copy_async>(stream.device_index(), handle, kind, dst.address, dst_index, src.address, src_index, bytes);
+    if (C10_UNLIKELY(watching()) && status == BP_OK) queued(stream, "copy", bytes);
+    return status;
   }
-  return try_call<&bp_driver::copy>(stream.device_index(), handle, kind, dst.address, dst_index, src.address, src_index, bytes);
+  if (C10_UNLIKELY(watching())) synchronize_stream(stream);  // the driver's own wait has no limit and tells no stream
+  const int32_t status =
+      try_call<&bp_driver::copy>(stream.device_index(), handle, kind, dst.address, dst_index, src.address, src_index, bytes);
+  if (status == BP_OK) note_order(OrderKind::stream_done, stream.device_index(), stream.id());  // it blocks
+  return status;
 }
 
 void submit_or_throw(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream, bool async) {

@@ -11,6 +11,7 @@
 #include "runtime/driver.h"
 #include "runtime/options.h"
 #include "runtime/stream.h"
+#include "runtime/watch.h"
 
 namespace backplane {
 
@@ -40,7 +41,7 @@ void enqueue(c10::DeviceIndex device, int32_t (*run)(void*), void* task, void (*
   const int32_t status =
       d.host_exec->enqueue(d.host_exec->head.self, driver_index(device), current_stream_handle(device), run, task, destroy);
   if (C10_UNLIKELY(status != BP_OK)) throw_status(status, "host_exec.enqueue", device, last_error_text());
-  if (C10_UNLIKELY(launch_blocking())) synchronize_stream(current_stream(device));
+  if (C10_UNLIKELY(watching())) queued(current_stream(device), "kernel");
 }
 
 int32_t report_exception() noexcept {

@@ -13,6 +13,7 @@
 #include "aten/tensors.h"
 #include "runtime/driver.h"
 #include "runtime/stream.h"
+#include "runtime/watch.h"
 
 namespace backplane::scalar_impl {
 namespace {
@@ -86,6 +87,7 @@ bool fill_dense(const at::Tensor& self, const char* element) {
   const c10::DeviceIndex device = self.device().index();
   call<&bp_driver::fill>(device, current_stream_handle(device), reinterpret_cast<uint64_t>(self.mutable_data_ptr()),
                          static_cast<const void*>(element), size, count);
+  if (C10_UNLIKELY(watching())) queued(current_stream(device), "fill", count * size);
   return true;
 }
 
@@ -124,6 +126,7 @@ at::Tensor& zero_(at::Tensor& self) {
   const char nothing = 0;
   call<&bp_driver::fill>(device, current_stream_handle(device), reinterpret_cast<uint64_t>(self.mutable_data_ptr()),
                          static_cast<const void*>(&nothing), 1u, static_cast<uint64_t>(self.nbytes()));
+  if (C10_UNLIKELY(watching())) queued(current_stream(device), "fill", self.nbytes());
   return self;
 }
 

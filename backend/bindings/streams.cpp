@@ -10,13 +10,13 @@ using StreamPair = std::pair<int64_t, int>;
 
 StreamPair pair_of(const c10::Stream& stream) { return {stream.id(), static_cast<int>(stream.device_index())}; }
 
+}  // namespace
+
 c10::Stream stream_of(int64_t id, int64_t device) {
   const auto index = device_index(device);
   check_device(index);
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDevice, index), id);
 }
-
-}  // namespace
 
 void bind_streams(py::module_& module) {
   def_quick(module, "current_stream", [](int64_t device) { return pair_of(current_stream(device_index(device))); });

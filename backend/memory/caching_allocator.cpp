@@ -7,10 +7,13 @@
 #include "memory/alloc_config.h"
 #include "memory/block_index.h"
 #include "memory/device_memory.h"
+#include "memory/ipc.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
+#include "runtime/order_log.h"
 #include "runtime/peer.h"
 #include "runtime/stream.h"
+#include "runtime/watch.h"
 
 namespace backplane {
 
@@ -96,6 +99,7 @@ void* CachingAllocator::raw_alloc(size_t bytes, const c10::Stream& stream) {
                   .allocate(bytes, stream, caching_allocator_impl::stack(history_, HistorySettings::Stacks::state), &usage)
                   ->pointer();
   caching_allocator_impl::tell_profiler(ptr, static_cast<int64_t>(usage.block), usage, device);
+  note_order(OrderKind::alloc, device, stream.id(), reinterpret_cast<uint64_t>(ptr), usage.block);
   return ptr;
 }
 
@@ -105,6 +109,7 @@ void CachingAllocator::raw_delete(void* ptr) {
   TORCH_CHECK(block != nullptr, "cannot free ", ptr, ": it is no allocation of ", device_name());
   memory::DeviceMemory& owner = *block->segment->owner;
   memory::Usage usage;
+  note_order(OrderKind::free, owner.device(), 0, reinterpret_cast<uint64_t>(ptr));  // before another thread can get the memory
   owner.free(block, caching_allocator_impl::stack(owner.source().history_, HistorySettings::Stacks::all), &usage);
   caching_allocator_impl::tell_profiler(ptr, -static_cast<int64_t>(usage.block), usage, owner.device());
 }
@@ -141,6 +146,7 @@ void CachingAllocator::copy_data(void* dest, const void* src, size_t bytes) cons
     return;
   }
   if (status != BP_OK) throw_status(status, "copy_async", dest_device, last_error_text());
+  if (C10_UNLIKELY(watching())) queued(stream, "copy", bytes);
   // The source may be freed before the copy has run.
   if (from != nullptr) from->segment->owner->record_stream(from, stream);
 }
@@ -159,10 +165,13 @@ void CachingAllocator::empty_cache(c10::DeviceIndex device) {
   if (memory::DeviceMemory* owner = device_memory_if_used(device)) owner->empty_cache({0, 0});
 }
 
-void CachingAllocator::recordStream(const c10::DataPtr& ptr, c10::Stream stream) {
+void CachingAllocator::recordStream(const c10::DataPtr& data, c10::Stream stream) {
+  const c10::DataPtr& ptr = unshared(data);  // what other processes use, too, is wrapped
   if (ptr.get() == nullptr || ptr.get_deleter() != &caching_allocator_impl::deleter || driver_if_open() == nullptr) return;
   memory::Block* block = memory::BlockIndex::instance().find(ptr.get_context());
-  if (block != nullptr) block->segment->owner->record_stream(block, stream);
+  if (block == nullptr) return;
+  block->segment->owner->record_stream(block, stream);
+  note_order(OrderKind::record_stream, stream.device_index(), stream.id(), reinterpret_cast<uint64_t>(ptr.get_context()));
 }
 
 DeviceStats CachingAllocator::getDeviceStats(c10::DeviceIndex device) {

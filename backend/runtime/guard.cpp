@@ -8,6 +8,7 @@
 #include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/event.h"
+#include "runtime/order_log.h"
 #include "runtime/stream.h"
 
 namespace backplane {
@@ -82,7 +83,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void block(void* event, const c10::Stream& stream) const override {
     if (event != nullptr) static_cast<Event*>(event)->block(stream);
   }
-  bool queryEvent(void* event) const override { return event == nullptr || static_cast<Event*>(event)->query(); }
+  bool queryEvent(void* event) const override {
+    if (event == nullptr) return true;
+    const auto* asked = static_cast<Event*>(event);
+    const bool done = asked->query();
+    if (done) note_order(OrderKind::event_done, asked->device(), 0, reinterpret_cast<uint64_t>(asked->handle()));
+    return done;
+  }
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) static_cast<Event*>(event)->synchronize();
   }

@@ -12,6 +12,7 @@
 
 #include "runtime/device.h"
 #include "runtime/driver.h"
+#include "runtime/order_log.h"
 #include "runtime/wait.h"
 
 namespace backplane {
@@ -167,6 +168,7 @@ bool query_stream(const c10::Stream& stream) {
   if (!has_context(stream.device_index())) return true;
   const int32_t status = try_call<&bp_driver::stream_query>(stream.device_index(), stream_handle(stream));
   if (status != BP_OK && status != BP_PENDING) throw_status(status, "stream_query", stream.device_index(), last_error_text());
+  if (status == BP_OK) note_order(OrderKind::stream_done, stream.device_index(), stream.id());
   return status == BP_OK;
 }
 
@@ -174,16 +176,19 @@ void synchronize_stream(const c10::Stream& stream) {
   if (!has_context(stream.device_index())) return;  // nothing was ever queued
   bp_stream* handle = stream_handle(stream);
   // Most waits find the work done: ask before building the interruptible one.
-  if (try_call<&bp_driver::stream_query>(stream.device_index(), handle) == BP_OK) return;
-  stream_impl::wait_for(stream.device_index(), "stream_synchronize", [&](uint64_t timeout_ns) {
-    return try_call<&bp_driver::stream_synchronize>(stream.device_index(), handle, timeout_ns);
-  });
+  if (try_call<&bp_driver::stream_query>(stream.device_index(), handle) != BP_OK) {
+    stream_impl::wait_for(stream.device_index(), "stream_synchronize", [&](uint64_t timeout_ns) {
+      return try_call<&bp_driver::stream_synchronize>(stream.device_index(), handle, timeout_ns);
+    });
+  }
+  note_order(OrderKind::stream_done, stream.device_index(), stream.id());
 }
 
 void synchronize_device(c10::DeviceIndex device) {
   device = resolve_device(device);
   if (!has_context(device)) return;
   stream_impl::wait_for(device, "synchronize", [&](uint64_t timeout_ns) { return try_call<&bp_driver::synchronize>(device, timeout_ns); });
+  note_order(OrderKind::device_done, device, 0);
 }
 
 }  // namespace backplane

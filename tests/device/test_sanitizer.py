@@ -1,0 +1,273 @@
+"""The stream sanitizer finds races and forgotten record_stream, names both sides, and leaves sound programs alone.
+
+Some races need kernels that are queued: where the fallback computes, the host waits, and there is an order.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from torch_backplane import sanitizer
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def report():
+    with sanitizer.enabled(raise_errors=False) as report:
+        yield report
+
+
+def streams(device_module):
+    return device_module.Stream(), device_module.Stream()
+
+
+def write_on_a_stream(tensor, stream):
+    with stream:
+        tensor.fill_(1)
+
+
+@pytest.mark.requires("streams")
+def test_a_race_raises_with_both_stacks(device_module, device):
+    a, b = streams(device_module)
+    with sanitizer.enabled():
+        x = torch.ones(64, device=device)
+        for s in (a, b):
+            s.wait_stream(device_module.current_stream())
+        write_on_a_stream(x, a)
+        with b, pytest.raises(sanitizer.SanitizerError) as found:
+            x.clone()
+    text = str(found.value)
+    assert "nothing orders them" in text
+    assert "written by aten.fill_.Scalar (self)" in text
+    assert "read by aten.clone.default (self)" in text
+    assert "x.clone()" in text
+    assert "write_on_a_stream" in text
+    assert "tensor.fill_(1)" in text
+    assert "x = torch.ones(64" in text
+    assert "wait_stream" in text
+
+
+@pytest.mark.requires("streams")
+@pytest.mark.parametrize("first", ["read", "write"])
+@pytest.mark.parametrize("second", ["read", "write"])
+def test_reads_may_overlap_and_nothing_else(device_module, device, report, first, second):
+    a, b = streams(device_module)
+    x = torch.ones(8, device=device)
+    device_module.synchronize()
+    for s, kind in ((a, first), (b, second)):
+        with s:
+            x.clone() if kind == "read" else x.fill_(2)
+    assert len(report.errors) == (first == "write" or second == "write")
+
+
+@pytest.mark.requires("streams")
+@pytest.mark.parametrize(
+    "order",
+    ["wait_stream", "event", "later event", "event.synchronize", "event.query", "stream", "device", "item"],
+)
+def test_every_kind_of_order_is_seen(device_module, device, report, order):
+    a, b = streams(device_module)
+    x = torch.ones(8, device=device)
+    device_module.synchronize()
+    with a:
+        x.fill_(2)
+        event = a.record_event()
+        if order == "later event":  # its new record is behind more work, its wait sees that one
+            x.fill_(3)
+            event.record(a)
+        if order == "item":
+            x[0].item()
+    if order == "wait_stream":
+        b.wait_stream(a)
+    elif order in ("event", "later event"):
+        b.wait_event(event)
+    elif order == "event.synchronize":
+        event.synchronize()
+    elif order == "event.query":
+        while not event.query():
+            pass
+    elif order == "stream":
+        a.synchronize()
+    elif order == "device":
+        device_module.synchronize()
+    with b:
+        x.clone()
+    assert report.errors == []
+
+
+@pytest.mark.requires("streams")
+def test_a_wait_for_too_little_is_no_order(device_module, device, report):
+    a, b = streams(device_module)
+    x = torch.ones(8, device=device)
+    device_module.synchronize()
+    event = a.record_event()
+    with a:
+        x.fill_(2)
+    b.wait_event(event)
+    with b:
+        x.clone()
+    assert len(report.errors) == 1
+
+
+@pytest.mark.requires("streams")
+def test_order_is_passed_on_through_a_third_stream(device_module, device, report):
+    a, b = streams(device_module)
+    c = device_module.Stream()
+    x = torch.ones(8, device=device)
+    device_module.synchronize()
+    with a:
+        x.fill_(2)
+    b.wait_stream(a)
+    c.wait_stream(b)
+    with c:
+        x.clone()
+    assert report.errors == []
+
+
+@pytest.mark.requires("host_exec", "streams")
+def test_parts_of_one_memory_are_told_apart(device_module, device, report):
+    a, b = streams(device_module)
+    x = torch.zeros(4, 8, device=device)
+    device_module.synchronize()
+    with a:
+        x[:2].fill_(1)
+        x[2:, ::2].fill_(1)
+    with b:
+        x[2:, 1::2].fill_(2)  # between the other's elements
+    assert report.errors == []
+    with b:
+        x[3, 2:4].fill_(3)
+    assert len(report.errors) == 1
+
+
+@pytest.mark.requires("host_exec", "streams")
+@pytest.mark.parametrize("cure", [None, "record_stream", "wait", "wait later"])
+def test_a_forgotten_record_stream_is_found(device_module, device, report, cure):
+    a, _ = streams(device_module)
+    x = torch.ones(64, device=device)
+    a.wait_stream(device_module.current_stream())
+    with a:
+        y = x * 2
+    if cure == "record_stream":
+        x.record_stream(a)
+    if cure == "wait":
+        device_module.current_stream().wait_stream(a)
+    del x
+    if cure == "wait later":
+        device_module.current_stream().wait_stream(a)
+    z = torch.zeros(64, device=device)
+    if cure is None:
+        (error,) = report.errors
+        assert "record_stream" in str(error)
+        assert "read by aten.mul" in str(error)
+        assert "y = x * 2" in str(error)
+        assert "x = torch.ones(64" in str(error)
+        assert "z = torch.zeros(64" in str(error)
+    else:
+        assert report.errors == []
+    del y, z
+
+
+@pytest.mark.requires("host_exec", "streams")
+def test_backward_on_another_stream_is_seen(device_module, device, report):
+    s, _ = streams(device_module)
+    w = torch.ones(8, device=device, requires_grad=True)
+    s.wait_stream(device_module.current_stream())
+    with s:
+        loss = (w * w).sum()
+        loss.backward()
+    device_module.current_stream().wait_stream(s)
+    with torch.no_grad():
+        w.add_(w.grad)
+    assert report.errors == []
+    with s, torch.no_grad():
+        w.grad.zero_()
+    assert len(report.errors) == 1
+
+
+@pytest.mark.requires("host_exec", "streams")
+@pytest.mark.parametrize("mistake", [None, "no record_stream", "no wait"])
+def test_a_prefetching_training_loop(device_module, device, report, mistake):
+    """Batches come on a stream of their own, one ahead of the step that uses them."""
+    model = torch.nn.Linear(4, 1).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    side = device_module.Stream()
+
+    def fetch():
+        with side:
+            return torch.ones(8, 4).pin_memory().to(device, non_blocking=True) * 2
+
+    ahead = fetch()
+    for _ in range(4):
+        if mistake != "no wait":
+            device_module.current_stream().wait_stream(side)
+        batch, ahead = ahead, None
+        if mistake != "no record_stream":
+            batch.record_stream(device_module.current_stream())
+        loss = model(batch).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        del batch, loss
+        ahead = fetch()
+    assert bool(report.errors) == (mistake is not None)
+    if mistake is not None:
+        assert ("nothing orders them" if mistake == "no wait" else "record_stream") in str(report.errors[0])
+
+
+@pytest.mark.requires("multi_device")
+def test_copies_between_devices_are_ordered_by_the_core(device_module, name, report):
+    x = torch.ones(8, device=f"{name}:0")
+    y = x.to(f"{name}:1")
+    x.fill_(2)
+    y.fill_(3)
+    assert report.errors == []
+
+
+def test_off_it_sees_nothing_and_on_twice_is_refused(device_module, device):
+    with sanitizer.enabled(), pytest.raises(RuntimeError, match="already"):
+        sanitizer.enable()
+    sanitizer.disable()
+    from torch_backplane import _backend
+
+    torch.ones(3, device=device)
+    assert _backend.C.take_order_log() == []
+
+
+@pytest.mark.once
+@pytest.mark.requires("streams")
+def test_the_environment_variable_covers_a_process(run_in_process, name):
+    code = f"""
+        import torch
+        m = torch.{name}
+        x = torch.ones(8, device="{name}")
+        m.synchronize()
+        with m.Stream():
+            x.fill_(2)
+        x.clone()
+    """
+    done = run_in_process(code, env={f"{name.upper()}_SANITIZER": "1"}, check=False)
+    assert "SanitizerError" in done.stderr
+    assert "nothing orders them" in done.stderr
+    assert run_in_process(code, env={f"{name.upper()}_SANITIZER": "0"}).returncode == 0
+
+
+@pytest.mark.once
+def test_the_demo_is_silent(name):
+    code = f"""
+import runpy, sys
+import torch
+from torch_backplane import sanitizer
+sys.path.insert(0, "examples/demo")
+sys.argv = ["demo.py", "--device", {name!r}, "--quick"]
+with sanitizer.enabled() as report:
+    runpy.run_path("examples/demo/demo.py", run_name="__main__")
+print("errors:", len(report.errors))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert "errors: 0" in done.stdout

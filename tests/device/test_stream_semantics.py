@@ -1,0 +1,357 @@
+"""Streams and events behave as those of torch.cuda where PyTorch code can tell: docs/streams.md, rule by rule.
+
+Streams are held up by the shim ``drivers/hold_streams.c``, so a test knows what is complete and what is not.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+
+import gates
+import pytest
+
+pytestmark = pytest.mark.once
+
+WORKER = """
+import contextlib, io, json, traceback
+for line in sys.stdin:
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(output):
+            exec(json.loads(line), {"torch": torch, "m": m, "d": d, "gates": gates})
+    except BaseException:
+        output = io.StringIO(traceback.format_exc())
+    print(json.dumps(output.getvalue()), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gate")
+    return gates.build(folder), gates.build_minimal(folder)
+
+
+@pytest.fixture(scope="module", params=["unified", "discrete", "emulated"])
+def worker(request, built, device):
+    """One process a configuration, which runs one test's code after the other."""
+    gate, minimal = built
+    prefix = device.type.upper()
+    env = {key: value for key, value in os.environ.items() if not key.startswith(f"{prefix}_")}
+    if request.param == "emulated":
+        env |= {f"{prefix}_DRIVER": str(minimal), f"{prefix}_SHIMS": f"{gate},emulate"}
+        env[f"{prefix}_OPTIONS"] = "devices=2,emulate.stream=async"
+    else:
+        env |= {f"{prefix}_SHIMS": str(gate), f"{prefix}_OPTIONS": f"kind={request.param},stream=async"}
+    start = f"import sys, torch\nd = {device.type!r}\nm = torch.get_device_module(d)\n" + gates.prelude(gate)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", start + WORKER], env=env, **pipes) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def run(worker):
+    """``run(code)``: code with ``torch``, ``m`` (the device's module), ``d`` (its name) and ``gates``; its output."""
+
+    def run(code):
+        limit = threading.Timer(60, worker.kill)  # a wait that never ends
+        limit.start()
+        worker.stdin.write(json.dumps(textwrap.dedent(code)) + "\n")
+        worker.stdin.flush()
+        answer = worker.stdout.readline()
+        limit.cancel()
+        assert answer, "the process ended, or hung"
+        assert "Traceback" not in answer, json.loads(answer)
+        return json.loads(answer).split()
+
+    return run
+
+
+def test_the_default_stream_is_a_stream_like_the_others(run):
+    """No implicit order: neither does it wait for the others, nor they for it."""
+    out = run("""
+        s, default = m.Stream(), m.default_stream()
+        x = torch.ones(4, device=d)
+        m.synchronize()
+        with gates.shut(default):
+            y = x.clone()
+            with s:
+                z = x.clone()
+            s.synchronize()
+            print(s.query(), default.query())
+        m.synchronize()
+        with gates.shut(s):
+            with s:
+                y = x.clone()
+            z = x.clone()
+            default.synchronize()
+            print(s.query(), default.query())
+        m.synchronize()
+        print(s.query(), default.query())
+    """)
+    assert out == ["True", "False", "False", "True", "True", "True"]
+
+
+def test_a_query_tells_pending_and_complete(run):
+    out = run("""
+        s, e = m.Stream(), m.Event()
+        print(s.query(), e.query())
+        with gates.shut(s):
+            e.record(s)
+            print(s.query(), e.query())
+        e.synchronize()
+        s.synchronize()
+        print(s.query(), e.query())
+    """)
+    assert out == ["True", "True", "False", "False", "True", "True"]
+
+
+def test_an_event_stands_for_its_latest_record_and_a_wait_for_the_one_it_saw(run):
+    out = run("""
+        a, b, e, f = m.Stream(), m.Stream(), m.Event(), m.Event()
+        e.record(a)
+        e.synchronize()
+        b.wait_event(e)            # sees the first record, which is complete
+        f.record(b)
+        with gates.shut(a):
+            e.record(a)
+            b.synchronize()
+            print(e.query(), f.query())
+            b.wait_event(e)        # sees the second
+            f.record(b)
+            print(f.query())
+        b.synchronize()
+        print(e.query(), f.query())
+        m.synchronize()
+        with gates.shut(a):        # a wait keeps its record when the event is recorded elsewhere
+            e.record(a)
+            b.wait_event(e)
+            e.record(m.Stream())
+            e.synchronize()
+            print(e.query(), b.query())
+    """)
+    assert out == ["False", "True", "False", "True", "True", "True", "False"]
+
+
+def test_wait_stream_covers_the_work_so_far_and_no_later_work(run):
+    out = run("""
+        a, b = m.Stream(), m.Stream()
+        b.wait_stream(a)
+        with gates.shut(a):
+            b.synchronize()
+            print(b.query())
+            b.wait_stream(a)
+            print(b.query())
+        b.synchronize()
+        print(b.query())
+        with gates.shut(a):
+            a.wait_stream(a)       # of itself: no deadlock
+        a.synchronize()
+    """)
+    assert out == ["True", "False", "True"]
+
+
+def test_an_event_orders_a_stream_of_another_device(run):
+    out = run("""
+        a, b, e = m.Stream(device=0), m.Stream(device=1), m.Event()
+        x = torch.zeros(1 << 12, device=f"{d}:0")
+        m.synchronize(0)
+        with gates.shut(a):
+            with m.stream(a):
+                x.fill_(5)
+            e.record(a)
+            b.wait_event(e)
+            with m.stream(b):
+                y = torch.full((1 << 12,), 2.0, device=f"{d}:1")
+                y.fill_(6)
+            print(b.query())
+        b.synchronize()
+        print(e.query(), x.sum().item() == 5 * (1 << 12), y[0].item())
+    """)
+    assert out == ["False", "True", "True", "6.0"]
+
+
+def test_device_synchronize_waits_for_its_own_device_alone(run):
+    out = run("""
+        a, b = m.Stream(device=0), m.Stream(device=1)
+        with gates.shut(b):
+            with gates.shut(a):
+                pass
+            m.synchronize(0)
+            print(a.query(), b.query())
+        m.synchronize(1)
+        print(b.query())
+    """)
+    assert out == ["True", "False", "True"]
+
+
+@pytest.mark.parametrize("wait", ["m.synchronize()", "s.synchronize()", "e.synchronize()", "x.cpu()", "x.sum().item()"])
+def test_a_wait_releases_the_gil(run, wait):
+    """The gate is opened by another Python thread, while this one waits: with the GIL held that would be for ever."""
+    out = run(f"""
+        import threading
+        s, e = m.Stream(), m.Event()
+        x = torch.ones(8, device=d)
+        with m.stream(s):
+            gate = gates.shut(s)
+            gate.__enter__()
+            e.record()
+            x.record_stream(s)
+            opener = threading.Timer(0.2, gate.__exit__, (None, None, None))
+            opener.start()
+            {wait}
+            print(e.query())
+        opener.join()
+    """)
+    assert out == ["True"]
+
+
+def test_backward_runs_on_the_streams_of_the_forward(run):
+    """And the leaf streams are waited for by the caller's stream, as in torch.cuda."""
+    out = run("""
+        s = m.Stream()
+        seen = []
+        class Square(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x * x
+            @staticmethod
+            def backward(ctx, grad):
+                seen.append(m.current_stream() == s)
+                gates.delay(m.current_stream(), 20_000)
+                (x,) = ctx.saved_tensors
+                return grad * x * 2
+        x = torch.arange(4.0, device=d, requires_grad=True)
+        s.wait_stream(m.current_stream())
+        with m.stream(s):
+            y = Square.apply(x)
+        m.current_stream().wait_stream(s)
+        y.sum().backward()
+        print(seen == [True], x.grad.tolist() == [0.0, 2.0, 4.0, 6.0], m.current_stream() == m.default_stream())
+    """)
+    assert out == ["True", "True", "True"]
+
+
+def test_gradients_of_two_streams_add_up(run):
+    out = run("""
+        a, b = m.Stream(), m.Stream()
+        w = torch.ones(1 << 14, device=d, requires_grad=True)
+        for s in (a, b):
+            s.wait_stream(m.current_stream())
+        with m.stream(a):
+            gates.delay(a, 20_000)
+            p = (w * 2).sum()
+        with m.stream(b):
+            q = (w * 3).sum()
+        for s in (a, b):
+            m.current_stream().wait_stream(s)
+        (p + q).backward()
+        print(bool((w.grad == 5).all()))
+    """)
+    assert out == ["True"]
+
+
+def test_a_non_blocking_copy_keeps_its_host_memory_until_it_is_done(run):
+    """Freed pinned memory is given out again only after the copies from it."""
+    out = run("""
+        s = m.Stream()
+        x = torch.zeros(1 << 16, device=d)
+        m.synchronize()
+        host = torch.full((1 << 16,), 7.0).pin_memory()
+        place = host.data_ptr()
+        with gates.shut(s):
+            with m.stream(s):
+                x.copy_(host, non_blocking=True)
+            del host
+            other = torch.full((1 << 16,), 9.0).pin_memory()
+            print(other.data_ptr() == place)
+        s.synchronize()
+        again = torch.full((1 << 16,), 1.0).pin_memory()
+        print(again.data_ptr() == place, x.eq(7).all().item())
+    """)
+    assert out == ["False", "True", "True"]
+
+
+def test_a_non_blocking_copy_to_the_host_writes_no_memory_that_was_freed(run):
+    out = run("""
+        s = m.Stream()
+        x = torch.full((1 << 16,), 7.0, device=d)
+        s.wait_stream(m.current_stream())
+        m.synchronize()
+        with gates.shut(s):
+            with m.stream(s):
+                host = x.to("cpu", non_blocking=True)
+            print(host.is_pinned())
+            del host
+            others = [torch.full((1 << 16,), 9.0).pin_memory() for _ in range(4)]
+        s.synchronize()
+        print(all(bool(other.eq(9).all()) for other in others))
+    """)
+    assert out[1] == "True"
+
+
+def test_pinned_memory_is_known_inside_and_not_outside(run):
+    out = run("""
+        blocks = [torch.zeros(1000 + 7 * i, dtype=torch.uint8).pin_memory() for i in range(50)]
+        print(all(b.is_pinned() and b[1:].is_pinned() and b[-1:].is_pinned() for b in blocks))
+        print(torch.zeros(10).is_pinned(), blocks[0].clone().is_pinned())
+        del blocks
+        torch.accelerator.empty_host_cache()
+        print(torch.zeros(10).pin_memory().is_pinned())
+    """)
+    assert out == ["True", "False", "False", "True"]
+
+
+def test_a_loader_with_workers_pins_and_overlaps(run):
+    out = run("""
+        data = torch.utils.data.TensorDataset(torch.arange(64.0).view(16, 4))
+        s, seen = m.Stream(), []
+        for (batch,) in torch.utils.data.DataLoader(data, batch_size=4, num_workers=2, pin_memory=True):
+            assert batch.is_pinned()
+            with m.stream(s):
+                gates.delay(s, 2_000)
+                seen.append(batch.to(d, non_blocking=True) * 2)
+            del batch
+        s.synchronize()
+        print(sum(x.sum().item() for x in seen))
+    """)
+    assert out == [str(float(sum(range(64)) * 2))]
+
+
+def test_streams_and_events_are_destroyed_while_work_is_queued(run):
+    out = run("""
+        s, t = m.Stream(), m.Stream()
+        x = torch.ones(1 << 10, device=d)
+        m.synchronize()
+        with gates.shut(s):
+            e = m.Event()
+            with m.stream(s):
+                x.fill_(2)
+            e.record(s)
+            t.wait_event(e)
+            with m.stream(t):
+                x.fill_(6)
+            del e, s
+            print(t.query())
+        t.synchronize()
+        print(x.sum().item() == 6 * (1 << 10))
+    """)
+    assert out == ["False", "True"]
+
+
+def test_a_blocking_event_waits_as_any_other(run):
+    out = run("""
+        import threading
+        s, e = m.Stream(), m.Event(blocking=True)
+        gate = gates.shut(s)
+        gate.__enter__()
+        e.record(s)
+        threading.Timer(0.1, gate.__exit__, (None, None, None)).start()
+        e.synchronize()
+        print(e.query())
+    """)
+    assert out == ["True"]
