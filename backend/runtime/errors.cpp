@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/options.h"
+#include "runtime/watch.h"
 
 namespace backplane {
 
@@ -27,12 +28,22 @@ void throw_status(int32_t status, const char* call, c10::DeviceIndex device, con
     case BP_UNSUPPORTED:
       throw c10::NotImplementedError(here, std::move(message));
     case BP_FAULT:
-      message += "\nThe device stays in error until the process ends. Work is queued asynchronously: set " BACKPLANE_ENV_PREFIX
-                 "_LAUNCH_BLOCKING=1 to get this error where the failing work was queued.";
+      message += "\nThe device stays in error until the process ends.";
+      if (const std::string work = work_in_hand(); !work.empty()) {
+        message += " What failed is the " + work + ".";
+      } else if (!launch_blocking()) {
+        message += " Work is queued asynchronously: set " BACKPLANE_ENV_PREFIX
+                   "_LAUNCH_BLOCKING=1 to get this error where the failing work was queued.";
+      }
       throw c10::AcceleratorError(here, status, std::move(message));
     case BP_DEVICE_LOST:
       message += "\nThe device is gone for this process; data on the host can still be saved.";
       throw c10::AcceleratorError(here, status, std::move(message));
+    case BP_TIMEOUT:
+      message += "\nThe wait took longer than the " + std::to_string(static_cast<double>(watchdog_ns()) / 1e9).substr(0, 6) +
+                 " seconds of " BACKPLANE_ENV_PREFIX "_WATCHDOG_SECONDS; the work goes on, if it can.";
+      if (const std::string work = pending_work(device); !work.empty()) message += " Not complete:" + work;
+      throw c10::Error(here, std::move(message));
     default:
       throw c10::Error(here, std::move(message));
   }

@@ -135,7 +135,7 @@ std::vector<size_t> parse_visible(const std::string& text, const std::vector<Vis
 std::vector<VisibleDevice> visible_devices(const bp_driver& table) {
   using namespace inventory_impl;
   const auto all = (table.flags & BP_DRIVER_COUNT_FORKS) != 0 ? ask_in_child(table) : ask(table);
-  const char* list = std::getenv(BACKPLANE_ENV_PREFIX "_VISIBLE_DEVICES");  // set but empty hides all
+  const char* list = secure_getenv(BACKPLANE_ENV_PREFIX "_VISIBLE_DEVICES");  // set but empty hides all
   if (list == nullptr) return all;
   std::vector<VisibleDevice> visible;
   for (const size_t i : parse_visible(list, all)) visible.push_back(all[i]);

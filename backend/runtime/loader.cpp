@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "runtime/options.h"
+#include "runtime/trust.h"
 
 namespace backplane {
 namespace loader_impl {
@@ -35,6 +36,8 @@ bp_driver_get_fn entry_point(const std::string& path) {
   TORCH_CHECK(fs::path(path).is_absolute(), "The driver path '", path, "' is not absolute. Give the full path of the shared object.");
   TORCH_CHECK(fs::exists(path), "There is no file '", path,
               "'. Set " BACKPLANE_ENV_PREFIX "_DRIVER to a driver's shared object, or unset it to use the package's own.");
+  // What lies beside this library is as safe as this library is.
+  if (fs::path(path).parent_path() != library_folder()) require_private(path, "The driver");
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   TORCH_CHECK(library != nullptr, "The driver '", path, "' cannot be opened: ", dlerror(),
               ". A library that it needs may be missing: see `ldd ", path, "`.");
@@ -131,6 +134,7 @@ Driver load(LoadRequest& request) {
   loaded.host_view = optional_group<bp_host_view>(loaded.table, BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION);
   loaded.peer = optional_group<bp_peer>(loaded.table, BP_PEER_ID, BP_PEER_VERSION);
   loaded.vmm = optional_group<bp_vmm>(loaded.table, BP_VMM_ID, BP_VMM_VERSION);
+  loaded.ipc = optional_group<bp_ipc>(loaded.table, BP_IPC_ID, BP_IPC_VERSION);
   constexpr uint32_t kInPlace = BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ;
   loaded.zero_copy = loaded.host_view != nullptr && (loaded.host_view->head.flags & kInPlace) == kInPlace;
   return loaded;

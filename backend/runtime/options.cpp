@@ -8,9 +8,10 @@ namespace backplane {
 
 const char* device_name() { return BACKPLANE_DEVICE_NAME; }
 
+// These variables choose what code runs, so a process with more rights than its user (setuid, file capabilities) has none of them.
 std::optional<std::string> env(const char* name) {
   const std::string variable = std::string(BACKPLANE_ENV_PREFIX "_") + name;
-  const char* value = std::getenv(variable.c_str());
+  const char* value = secure_getenv(variable.c_str());
   if (value == nullptr || *value == '\0') return std::nullopt;
   return value;
 }

@@ -7,7 +7,7 @@
 
 namespace backplane {
 
-// <PREFIX>_<name>, e.g. env("OPTIONS") reads MYDEVICE_OPTIONS. Empty counts as unset.
+// <PREFIX>_<name>, e.g. env("OPTIONS") reads MYDEVICE_OPTIONS. Empty counts as unset, and in a setuid process all are.
 std::optional<std::string> env(const char* name);
 
 // "a=1,fault.alloc=17" -> {"": "a=1", "fault": "alloc=17"}: the driver's own options under "", a shim's under its name.

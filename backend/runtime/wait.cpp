@@ -3,7 +3,11 @@
 
 #include <backplane/driver.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+
+#include "runtime/watch.h"
 
 namespace backplane {
 namespace {
@@ -15,9 +19,13 @@ void set_interrupt_check(void (*check)()) { g_interrupt_check.store(check); }
 
 int32_t interruptible_wait(const std::function<int32_t(uint64_t timeout_ns)>& wait) {
   const auto check = g_interrupt_check.load();
-  if (check == nullptr) return wait(BP_NO_TIMEOUT);
+  const uint64_t limit = watchdog_ns();
+  if (check == nullptr) return wait(limit);
+  const auto begin = std::chrono::steady_clock::now();
   while (true) {
-    const int32_t status = wait(kSliceNs);
+    const auto waited = static_cast<uint64_t>((std::chrono::steady_clock::now() - begin).count());
+    if (waited >= limit) return BP_TIMEOUT;
+    const int32_t status = wait(std::min(kSliceNs, limit - waited));
     if (status != BP_TIMEOUT) return status;
     check();
   }

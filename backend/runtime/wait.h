@@ -9,7 +9,8 @@ namespace backplane {
 // Set by the Python binding: takes the GIL and throws if a signal handler raised. C++ programs leave it NULL.
 void set_interrupt_check(void (*check)());
 
-// Calls wait(timeout_ns) until it returns something other than BP_TIMEOUT; returns that status. Throws what the interrupt check throws; the
+// Calls wait(timeout_ns) until it returns something other than BP_TIMEOUT; returns that status, or BP_TIMEOUT when the watchdog
+// (runtime/watch.h) has waited long enough. Throws what the interrupt check throws; the
 // device's work goes on then. Call without the GIL.
 int32_t interruptible_wait(const std::function<int32_t(uint64_t timeout_ns)>& wait);
 

@@ -39,6 +39,7 @@ ARROWS = {
     "drivers/common": set(),
     "drivers/sim": {"drivers/common"},
     "drivers/emulate": {"drivers/common"},
+    "drivers/fault": {"drivers/common"},
     "check_driver": set(),
 }
 ARROWS["bindings"] = {folder for folder in ARROWS if not folder.startswith(("drivers/", "check_driver"))}

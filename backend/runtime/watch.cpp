@@ -1,0 +1,129 @@
+// runtime/watch.cpp: the names of operators by torch's observers, and the latest work of every stream.
+#include "runtime/watch.h"
+
+#include <ATen/record_function.h>
+#include <c10/util/Exception.h>
+
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "runtime/device.h"
+#include "runtime/driver.h"
+#include "runtime/options.h"
+#include "runtime/stream.h"
+
+namespace backplane {
+namespace watch_impl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+thread_local std::string t_operator;  // the innermost that runs on this thread
+thread_local std::string t_in_hand;
+
+struct Entered : at::ObserverContext {
+  explicit Entered(std::string name) : outer(std::exchange(t_operator, std::move(name))) {}
+  ~Entered() override { t_operator = std::move(outer); }
+  std::string outer;
+};
+
+std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
+  return std::make_unique<Entered>(std::string(function.name()));
+}
+
+struct Latest {
+  std::string work;
+  Clock::time_point when;
+};
+
+struct Streams {
+  std::mutex mutex;  // over the map; never held over a driver call
+  std::map<std::pair<c10::DeviceIndex, c10::StreamId>, Latest> latest;
+};
+
+Streams& streams() {
+  static auto* instance = new Streams();
+  return *instance;
+}
+
+std::string describe(const char* what, uint64_t bytes) {
+  std::string text = what;
+  if (bytes != 0) text += " of " + std::to_string(bytes) + " bytes";
+  return text + (t_operator.empty() ? " queued outside any operator" : " queued by " + t_operator);
+}
+
+std::string stream_name(c10::DeviceIndex device, c10::StreamId id) {
+  return (id == 0 ? std::string("the default stream") : "stream " + std::to_string(id)) + " of " + device_name() + ":" +
+         std::to_string(device);
+}
+
+// Operators open their observers before any kernel is called, so they are followed from the load of this library on.
+const bool following = [] {
+  if (!env("WATCHDOG_SECONDS") && !launch_blocking()) return false;
+  at::addGlobalCallback(at::RecordFunctionCallback(enter).scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  return true;
+}();
+
+}  // namespace
+}  // namespace watch_impl
+
+bool watching() { return watch_impl::following; }
+
+uint64_t watchdog_ns() {
+  static const uint64_t limit = []() -> uint64_t {
+    const auto text = env("WATCHDOG_SECONDS");
+    if (!text) return UINT64_MAX;
+    double seconds = 0;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), seconds);
+    TORCH_CHECK_VALUE(error == std::errc() && end == text->data() + text->size() && seconds > 0 && seconds < 1e9,
+                      BACKPLANE_ENV_PREFIX "_WATCHDOG_SECONDS is '", *text, "': a number of seconds above 0 is needed, such as 60 or 0.5.");
+    return static_cast<uint64_t>(seconds * 1e9);
+  }();
+  return limit;
+}
+
+void queued(const c10::Stream& stream, const char* what, uint64_t bytes) {
+  using namespace watch_impl;
+  if (C10_LIKELY(!watching())) return;
+  std::string work = describe(what, bytes);
+  {
+    auto& all = streams();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    all.latest[{stream.device_index(), stream.id()}] = {work, Clock::now()};
+  }
+  if (!launch_blocking()) return;
+  struct InHand {
+    explicit InHand(std::string text) { t_in_hand = std::move(text); }
+    ~InHand() { t_in_hand.clear(); }
+  } in_hand(std::move(work) + " on " + stream_name(stream.device_index(), stream.id()));
+  synchronize_stream(stream);
+}
+
+std::string work_in_hand() { return watch_impl::t_in_hand; }
+
+std::string pending_work(c10::DeviceIndex device) {
+  using namespace watch_impl;
+  if (!watching()) return "";
+  auto& all = streams();
+  std::map<std::pair<c10::DeviceIndex, c10::StreamId>, Latest> latest;
+  {
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    latest = all.latest;
+  }
+  std::string text;
+  for (const auto& [key, work] : latest) {
+    if (key.first != device) continue;
+    const c10::Stream stream(c10::Stream::UNSAFE, {kDevice, device}, key.second);
+    if (try_call<&bp_driver::stream_query>(device, stream_handle(stream)) != BP_PENDING) continue;
+    const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - work.when).count();
+    text += "\n  " + stream_name(key.first, key.second) + ": last came a " + work.work + ", " + std::to_string(age) + " ms ago";
+  }
+  return text;
+}
+
+}  // namespace backplane

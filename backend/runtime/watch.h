@@ -1,0 +1,27 @@
+// runtime/watch.h: which operator queued what on each stream, for errors that must name it. Costs nothing unless it is asked for:
+// <PREFIX>_LAUNCH_BLOCKING=1 waits for every piece of work where it is queued, and <PREFIX>_WATCHDOG_SECONDS=<s> ends a wait that takes
+// longer with an error that names the streams and the work.
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include <cstdint>
+#include <string>
+
+namespace backplane {
+
+// Whether either is asked for. Read once.
+bool watching();
+
+// How long a wait may take; UINT64_MAX without a watchdog. Throws c10::ValueError for a value that is no number of seconds.
+uint64_t watchdog_ns();
+
+// Call after a piece of work was queued on the stream: `what` is a literal, "kernel" or "copy". With LAUNCH_BLOCKING it waits for it.
+void queued(const c10::Stream& stream, const char* what, uint64_t bytes = 0);
+
+// For the text of an error. The work whose completion this thread waits for because of LAUNCH_BLOCKING, "" if there is none.
+std::string work_in_hand();
+// The device's streams that have not completed, a line each with the work that was queued last; "" if nothing is watched.
+std::string pending_work(c10::DeviceIndex device);
+
+}  // namespace backplane
