@@ -128,8 +128,10 @@ BACKPLANE_KERNELS(aten, m) {
   using backplane::Numbers;
   using backplane::NumbersAndBool;
   structured<meta::structured_sub_Tensor, Sub>(m, {"sub.Tensor", "sub.out", "sub_.Tensor"});
-  structured<meta::structured_mul_Tensor, Binary<decltype(product), NumbersAndBool, Scalars::exact>>(m, {"mul.Tensor", "mul.out", "mul_.Tensor"});
-  structured<meta::structured_div_Tensor, Binary<decltype(quotient), backplane::Floats, Scalars::exact>>(m, {"div.Tensor", "div.out", "div_.Tensor"});
+  structured<meta::structured_mul_Tensor, Binary<decltype(product), NumbersAndBool, Scalars::exact>>(
+      m, {"mul.Tensor", "mul.out", "mul_.Tensor"});
+  structured<meta::structured_div_Tensor, Binary<decltype(quotient), backplane::Floats, Scalars::exact>>(
+      m, {"div.Tensor", "div.out", "div_.Tensor"});
   structured<meta::structured_div_Tensor_mode, DivMode>(m, {"div.Tensor_mode", "div.out_mode", "div_.Tensor_mode"});
   structured<meta::structured_maximum, Binary<decltype(larger), NumbersAndBool>>(m, {"maximum", "maximum.out"});
   structured<meta::structured_minimum, Binary<decltype(smaller), NumbersAndBool>>(m, {"minimum", "minimum.out"});
