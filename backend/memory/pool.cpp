@@ -6,26 +6,29 @@
 #include "memory/block_index.h"
 
 namespace backplane::memory {
+namespace {
 
-Block* Pool::add_segment(DeviceMemory* owner, c10::StreamId stream, uint64_t address, size_t size, PoolKind kind, bool oversize) {
+std::unique_ptr<Segment> new_segment(DeviceMemory* owner, Arena* arena, uint64_t address, size_t size, PoolKind kind) {
   auto segment = std::make_unique<Segment>();
   segment->owner = owner;
-  segment->arena = &arena(stream);
+  segment->arena = arena;
   segment->address = address;
   segment->size = size;
   segment->kind = kind;
+  return segment;
+}
+
+}  // namespace
+
+Block* Pool::add_segment(DeviceMemory* owner, c10::StreamId stream, uint64_t address, size_t size, PoolKind kind, bool oversize) {
+  std::unique_ptr<Segment> segment = new_segment(owner, &arena(stream), address, size, kind);
   segment->oversize = oversize;
   statistics.segment_added(kind, size, id, oversize);
   return enter(std::move(segment));
 }
 
 Block* Pool::add_expandable(DeviceMemory* owner, c10::StreamId stream, uint64_t address, size_t size, PoolKind kind, uint64_t chunk) {
-  auto segment = std::make_unique<Segment>();
-  segment->owner = owner;
-  segment->arena = &arena(stream);
-  segment->address = address;
-  segment->size = size;
-  segment->kind = kind;
+  std::unique_ptr<Segment> segment = new_segment(owner, &arena(stream), address, size, kind);
   segment->chunk = chunk;
   statistics.addresses_reserved(kind);
   Block* block = enter(std::move(segment));
