@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from backplane_sdk import CORE_PROTOCOL, __version__
 
 if TYPE_CHECKING:
-    from torch_backplane.kernels import kernel
+    from torch_backplane.ops.kernels import kernel
 
 __all__ = ["CORE_PROTOCOL", "__version__", "kernel"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "kernel":  # needs torch
-        from torch_backplane.kernels import kernel
+        from torch_backplane.ops.kernels import kernel
 
         return kernel
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

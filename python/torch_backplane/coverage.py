@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
 from torch_backplane import __version__, _backend, fallback
+from torch_backplane.ops import registry
 
 __all__ = ["WAYS", "Coverage", "Operator", "way_of"]
 
@@ -67,10 +68,9 @@ def way_of(op: str, keys: tuple[str, ...] = ("PrivateUse1",)) -> str:
         op: a name such as ``"aten::add.Tensor"``.
         keys: the dispatch keys of its tensors.
     """
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    if op in _WHOLE or any(has_kernel(op, key) for key in keys):
+    if op in _WHOLE or any(registry.has_kernel(op, key) for key in keys):
         return "native"
-    return "composite" if any(has_kernel(op, key) for key in _COMPOSITE) else "fallback"
+    return "composite" if any(registry.has_kernel(op, key) for key in _COMPOSITE) else "fallback"
 
 
 class Coverage:
@@ -143,7 +143,7 @@ class _Mode(TorchDispatchMode):
         tensors, wanted = _on_device((args, kwargs))
         if not wanted or not isinstance(func, torch._ops.OpOverload):
             return func(*args, **kwargs)
-        name = _name(func)
+        name = registry.name_of(func)
         if self._way_of(name, _keys(tensors)) == "composite":
             with self:  # its parts come here
                 return func._op_dk(_composite_key(name), *args, **kwargs)
@@ -194,13 +194,8 @@ class _Mode(TorchDispatchMode):
         return "::" in op and op.startswith("aten::") and self._way_of(op) == "composite"
 
 
-def _name(func: torch._ops.OpOverload) -> str:
-    """As the dispatcher writes it: without ``.default``."""
-    return func._schema.name + (f".{func._schema.overload_name}" if func._schema.overload_name else "")
-
-
 def _composite_key(op: str) -> Any:
-    key = next(key for key in _COMPOSITE if torch._C._dispatch_has_kernel_for_dispatch_key(op, key))
+    key = next(key for key in _COMPOSITE if registry.has_kernel(op, key))
     return getattr(torch._C.DispatchKey, key)
 
 

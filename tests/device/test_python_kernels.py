@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import torch_backplane
-from torch_backplane import fallback, kernels
+from torch_backplane import fallback
+from torch_backplane.ops import kernels
 
 OP = "aten::erfinv"  # an operator that no backend of the tests has a kernel for
 

@@ -16,7 +16,7 @@ def kernel_calls(op: str) -> int:
     Raises:
         RuntimeError: the backend has no kernel of that name.
     """
-    from torch_backplane import kernels
+    from torch_backplane.ops import kernels
 
     in_python = kernels.calls(op if "::" in op else f"aten::{op}")
     try:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
-import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import torch
 
 from torch_backplane import _backend, compat
+from torch_backplane.ops import registry
 
 __all__ = ["Registration", "calls", "kernel"]
 
@@ -125,7 +124,7 @@ def _register(
 ) -> Registration:
     if not _backend.loaded():
         raise RuntimeError("no backend is loaded: import the vendor's package first, for example `import mydevice`")
-    schema = _schema(op)
+    schema = registry.schema(op)
     _check_signature(op, schema, function)
     _check_autograd(op, schema, backward)
     with _lock:
@@ -137,7 +136,7 @@ def _register(
         library = torch.library.Library(namespace, "IMPL")
         compat.override_kernel(library, name, _counted(op, function), "PrivateUse1")
         if backward is not None:
-            formula = compat.autograd_kernel(_overload(schema), backward, setup_context)
+            formula = compat.autograd_kernel(registry.overload(op), backward, setup_context)
             library.impl(name, formula, "AutogradPrivateUse1", with_keyset=True)
         registration = Registration(op, function, library)
         _active.setdefault(op, []).append(registration)
@@ -161,36 +160,13 @@ def _counted(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _schema(op: str) -> Any:
-    """The operator's schema, or an error that names the nearest operators."""
-    known = torch._C._dispatch_get_all_op_names()
-    if op in known:
-        name, _, overload = op.partition(".")
-        return torch._C._get_schema(name, overload)
-    base = (op if "::" in op else f"aten::{op}").partition(".")[0]
-    near = sorted(name for name in known if name.partition(".")[0] == base)
-    near = near or difflib.get_close_matches(base, known, n=4, cutoff=0.7)
-    hint = f"did you mean {', '.join(near)}?" if near else "the form is aten::name or aten::name.overload"
-    raise ValueError(f"there is no operator '{op}': {hint}")
-
-
-def _overload(schema: Any) -> torch._ops.OpOverload:
-    namespace, _, name = schema.name.partition("::")
-    return getattr(getattr(getattr(torch.ops, namespace), name), schema.overload_name or "default")
-
-
-def _has(op: str, key: str) -> bool:
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op, key))
-
-
 def _check_first(op: str, function: Callable[..., Any]) -> None:
-    if not _has(op, "PrivateUse1"):
+    if not registry.has_kernel(op, "PrivateUse1"):
         return
     if _active.get(op):
         first = _active[op][-1].site
     else:
-        found = re.search(r"^PrivateUse1: registered at (\S+) ::", torch._C._dispatch_dump(op), re.MULTILINE)
-        first = found[1] if found else "an unknown place"
+        first = next(kernel.site for kernel in registry.kernels(op) if kernel.key == "PrivateUse1" and kernel.active)
     raise ValueError(
         f"{op} has a kernel for {_backend.device} already: it is at {first}, and this one at {_site(function)}. "
         "override=True puts this one before it"
@@ -198,13 +174,13 @@ def _check_first(op: str, function: Callable[..., Any]) -> None:
 
 
 def _check_autograd(op: str, schema: Any, backward: Callable[..., Any] | None) -> None:
-    has_formula = _has(op, "Autograd") or _has(op, "AutogradPrivateUse1")
+    has_formula = registry.has_kernel(op, "Autograd") or registry.has_kernel(op, "AutogradPrivateUse1")
     if backward is not None:
         if has_formula:
             raise ValueError(f"{op} has a formula for its gradient already: leave out backward=")
         return
     into_out = any(a.kwarg_only and a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
-    if has_formula or into_out or not _has(op, "CompositeImplicitAutograd"):
+    if has_formula or into_out or not registry.has_kernel(op, "CompositeImplicitAutograd"):
         return
     raise ValueError(
         f"{op} is a composite operator: its gradient comes from the operators that it is made of, and a kernel for it "
