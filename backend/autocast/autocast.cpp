@@ -144,6 +144,9 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   using namespace backplane::autocast_impl;
   register_rule<&lower_precision>(m, {AT_FORALL_LOWER_PRECISION_FP(BACKPLANE_NAME)});
   register_rule<&float32>(m, {AT_FORALL_FP32(BACKPLANE_NAME)});
+  if (c10::Dispatcher::singleton().findSchema({"aten::linalg_matrix_sqrth", ""})) {
+    register_rule<&float32>(m, {"linalg_matrix_sqrth"});  // of torch 2.15, whose header does not list it
+  }
   register_rule<&float32_result>(m, {AT_FORALL_FP32_SET_OPT_DTYPE(BACKPLANE_NAME)});
   register_rule<&float32_overload>(m, {AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(BACKPLANE_SECOND)});
   register_rule<&promote>(m, {AT_FORALL_PROMOTE(BACKPLANE_NAME)});

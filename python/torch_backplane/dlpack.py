@@ -44,7 +44,7 @@ def _dlpack_device(device: str) -> Any:
         if self.device.type == device:
             return (DLDeviceType.kDLExtDev, self.device.index or 0)
         kind, index = original(self)
-        if kind == DLDeviceType.kDLCUDAHost and not torch.version.cuda:
+        if kind == DLDeviceType.kDLCUDAHost and not torch.cuda.is_initialized():
             # The page-locked memory is this device's, which DLPack has no name for; to a consumer it is CPU memory.
             return (DLDeviceType.kDLCPU, index)
         return (kind, index)

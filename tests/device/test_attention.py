@@ -102,7 +102,7 @@ def test_E25_every_fused_backend_names_the_devices_kernel(device, backend):
     with sdpa_kernel(backend):
         assert torch._fused_sdp_choice(q, k, v) == FUSED
         with pytest.warns(UserWarning, match="shape"), pytest.raises(RuntimeError, match="No viable backend"):
-            attention(q[0], k[0], v[0])
+            attention(q[0, 0], k[0, 0], v[0, 0])
     with sdpa_kernel(SDPBackend.MATH):
         assert torch._fused_sdp_choice(q, k, v) == MATH
     with sdpa_kernel([backend, SDPBackend.MATH]):

@@ -12,6 +12,9 @@ _GRAPHS = "graph capture needs the driver group bp.graph, which this version of 
 _TELEMETRY = "board telemetry: the driver interface has none; use the vendor's own tool"
 _TENSOR_TYPES = "torch makes these legacy tensor types itself, for CUDA alone; use dtype= and device="
 
+# Of LEFT_OUT: names that torch 2.13 does not have yet.
+NEWER = frozenset({"export_dot", "export_graph_data", "graph_annotations"})
+
 LEFT_OUT: dict[str, str] = {
     # NVIDIA's runtime and libraries
     "CudaError": "an error of the CUDA runtime; this device raises torch.AcceleratorError",
@@ -36,7 +39,10 @@ LEFT_OUT: dict[str, str] = {
     "DeferredCudaCallError": "calls before initialisation are not deferred here, so none can fail later",
     # graphs
     "CUDAGraph": _GRAPHS,
+    "export_dot": _GRAPHS,
+    "export_graph_data": _GRAPHS,
     "graph": _GRAPHS,
+    "graph_annotations": _GRAPHS,
     "graph_pool_handle": _GRAPHS,
     "graphs": _GRAPHS,
     "make_graphed_callables": _GRAPHS,
