@@ -28,7 +28,7 @@ enum class BlockState : uint8_t {
   recent,    // free, whole, in the arena's front cache; neighbours are not merged yet
   free,      // free, merged, in the arena's best-fit set
   unmapped,  // of an expandable segment: addresses without memory
-  claimed,   // of one: being mapped or unmapped by a thread
+  claimed,   // of one: being mapped or unmapped by a thread, or lost since the driver failed to unmap it
   waiting,   // freed by its owner, still used by other streams: events are outstanding
   spare      // no memory: an object waiting for its next use
 };

@@ -71,8 +71,9 @@ memory::DeviceMemory& CachingAllocator::device_memory(c10::DeviceIndex device) {
   const std::lock_guard<std::mutex> lock(create_mutex_);
   found = place.load(std::memory_order_acquire);
   if (found == nullptr) {
-    found = new memory::DeviceMemory(*this, device, history_.load());  // lives to the end of the process, as the tensors may
-    limit_to(*found, memory::alloc_config().memory_fraction);
+    auto made = std::make_unique<memory::DeviceMemory>(*this, device, history_.load());
+    limit_to(*made, memory::alloc_config().memory_fraction);  // throws for a setting that is wrong
+    found = made.release();                                   // lives to the end of the process, as the tensors may
     place.store(found, std::memory_order_release);
   }
   return *found;

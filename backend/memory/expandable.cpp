@@ -22,13 +22,15 @@ int32_t call_vmm(Entry bp_vmm::* entry, c10::DeviceIndex device, Args... args) {
 }
 
 template <typename Entry>
-void give_back(Entry bp_vmm::* entry, const char* name, c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept {
-  if (driver_if_open() == nullptr) return;
+bool give_back(Entry bp_vmm::* entry, const char* name, c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept {
+  if (driver_if_open() == nullptr) return true;
   try {
     const int32_t status = call_vmm(entry, device, address, bytes);
     if (status != BP_OK) log_status(status, name, device, last_error_text());
+    return status == BP_OK;
   } catch (const std::exception& error) {
     log_status(BP_INTERNAL, name, device, error.what());
+    return false;
   }
 }
 
@@ -83,8 +85,8 @@ bool AddressSpace::map(c10::DeviceIndex device, uint64_t address, uint64_t bytes
   return true;
 }
 
-void AddressSpace::unmap(c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept {
-  expandable_impl::give_back(&bp_vmm::unmap, "bp.vmm.unmap", device, address, bytes);
+bool AddressSpace::unmap(c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept {
+  return expandable_impl::give_back(&bp_vmm::unmap, "bp.vmm.unmap", device, address, bytes);
 }
 
 void AddressSpace::release(c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept {
@@ -199,22 +201,33 @@ bool DeviceMemory::claim_idle_chunks(Pool& pool, bool large_only, uint64_t unuse
   return claimed != nullptr && !claimed->empty();
 }
 
-// Gives claimed chunks back; segments of which nothing is left go, too.
+// Gives claimed chunks back; segments of which nothing is left go, too. A chunk that the driver fails to take stays claimed for good:
+// nothing can be mapped there, and its segment keeps its addresses.
 void DeviceMemory::unmap_claimed(const std::vector<Block*>& claimed) {
   std::vector<std::pair<uint64_t, uint64_t>> empty;
+  const auto cut_off = [](Block* block, uint64_t bytes) -> Block* {  // what lies behind them; NULL if nothing does
+    if (bytes == block->size) return nullptr;
+    Block* rest = Arena::split(block, bytes);
+    rest->state = BlockState::claimed;
+    return rest;
+  };
   for (Block* block : claimed) {
-    const uint64_t chunk = block->segment->chunk;
-    const uint64_t begin = block->address.load(std::memory_order_relaxed);
-    for (uint64_t done = 0; done < block->size; done += chunk) AddressSpace::unmap(device_, begin + done, chunk);
-    const Locked lock(*this);
-    Segment& segment = *block->segment;
-    expandable_impl::set_unmapped(block);
-    if (segment.first->state != BlockState::unmapped || segment.first->next != nullptr) continue;
-    empty.emplace_back(segment.address, segment.size);
-    Pool& pool = segment.arena->pool();
-    segment.arena->expandable(segment.kind) = nullptr;
-    dead_.push_back(std::move(segment.context));
-    pool.remove_expandable(&segment);
+    while (block != nullptr) {
+      Segment& segment = *block->segment;
+      const uint64_t begin = block->address.load(std::memory_order_relaxed);
+      uint64_t gone = 0;
+      while (gone < block->size && AddressSpace::unmap(device_, begin + gone, segment.chunk)) gone += segment.chunk;
+      const Locked lock(*this);
+      Block* lost = gone == 0 ? block : cut_off(block, gone);
+      if (gone != 0) expandable_impl::set_unmapped(block);
+      block = lost == nullptr ? nullptr : cut_off(lost, segment.chunk);
+      if (segment.first->state != BlockState::unmapped || segment.first->next != nullptr) continue;
+      empty.emplace_back(segment.address, segment.size);
+      Pool& pool = segment.arena->pool();
+      segment.arena->expandable(segment.kind) = nullptr;
+      dead_.push_back(std::move(segment.context));
+      pool.remove_expandable(&segment);
+    }
   }
   for (const auto& [address, bytes] : empty) AddressSpace::release(device_, address, bytes);
 }

@@ -13,12 +13,13 @@
 
 namespace backplane::memory {
 
-// The driver's bp.vmm with the error table: the first three throw for anything but out of memory.
+// The driver's bp.vmm with the error table: the first three throw for anything but out of memory, the others warn; unmap tells whether it
+// was done.
 struct AddressSpace {
   static uint64_t granularity(c10::DeviceIndex device);
   static uint64_t reserve(c10::DeviceIndex device, uint64_t bytes);  // 0: no addresses are left
   static bool map(c10::DeviceIndex device, uint64_t address, uint64_t bytes);
-  static void unmap(c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept;
+  static bool unmap(c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept;
   static void release(c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept;
 };
 

@@ -51,6 +51,8 @@ def run_fault(name: str, fault: str) -> dict[str, dict[str, object]]:
     }
     if "hang" in fault:
         env[f"{prefix}_WATCHDOG_SECONDS"] = "1"
+    if re.match(r"fault\.(reserve|map|unmap)=", fault):
+        env[f"{prefix}_ALLOC_CONF"] = "expandable_segments:True"
     env.pop(f"{prefix}_DRIVER", None)
     with tempfile.TemporaryDirectory() as folder:
         words = [sys.executable, str(PLACES), name]
@@ -126,6 +128,52 @@ def test_training_goes_on_after_out_of_memory_to_the_same_loss(run_in_process, n
     for n in (2, 3):  # every n-th: the allocator tries again, and nobody notices
         assert train(f"fault.alloc={n}", "fault")[0] == sound
     assert train("alloc_fail=5", None)[0] == sound
+
+
+EXPAND = """
+    import torch
+    module, device, chunk = torch.{name}, "{name}", 20 << 20
+    module.memory._set_allocator_settings("expandable_segments:True")
+    free = module.mem_get_info()[0]
+    refused = 0
+    kept = []
+    for step in range(60):
+        try:
+            x = torch.full(((step * 7 % 5 + 1) << 20,), step, dtype=torch.int32, device=device)
+            kept.append((x, step))
+            del x
+        except torch.OutOfMemoryError:
+            refused += 1
+        if step % 6 == 5:
+            assert all((x.cpu() == value).all() for x, value in kept)
+            del kept[::2]
+        if step % 20 == 19:
+            kept.clear()
+            module.synchronize()
+            module.empty_cache()
+            assert module.memory_reserved() == module.memory_allocated() == 0
+    print(refused, (free - module.mem_get_info()[0]) / chunk)
+"""
+
+
+@pytest.mark.parametrize(
+    ("faults", "refuses", "lost"),
+    [
+        pytest.param("fault.map=3", False, 0, id="map"),  # the allocator asks again at once
+        pytest.param("fault.map=@5-12", True, 0, id="maps"),
+        pytest.param("fault.reserve=@1+", False, 0, id="reserve"),
+        pytest.param("fault.unmap=@1", False, 1, id="unmap"),
+        pytest.param("fault.unmap=@2-4", False, 3, id="unmaps"),
+        pytest.param("fault.map=4,fault.unmap=@3", False, 1, id="both"),
+    ],
+)
+def test_expandable_segments_lose_what_a_failed_unmap_kept_and_no_more(run_in_process, name, faults, refuses, lost):
+    """Growing and shrinking go on: what could not be unmapped is not mapped again, everything else is."""
+    env = {f"{name.upper()}_SHIMS": "fault", f"{name.upper()}_DRIVER": None}
+    done = run_in_process(EXPAND.format(name=name), options=f"memory=1GiB,{faults}", env=env)
+    refused, missing = done.stdout.split()
+    assert (int(refused) > 0, float(missing)) == (refuses, lost)
+    assert ("bp.vmm.unmap" in done.stderr) == (lost > 0)
 
 
 def test_launch_blocking_names_the_operator(run_in_process, name):

@@ -8,18 +8,16 @@
 // Options: stream=inline|async, streams=<1..1024>. They count for the shim's own streams only.
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include <backplane/driver/host_exec.h>
-#include <backplane/driver/host_view.h>
-#include <backplane/driver/peer.h>
-#include <backplane/driver/vmm.h>
 #include <backplane/driver.hpp>
 
 #include "../common/engine.h"
 #include "../common/fill.h"
 #include "../common/host_memory.h"
 #include "inner.h"
+#include "passage.h"
+#include "transfer.h"
 
 namespace backplane::driver::emulate {
 
@@ -35,28 +33,16 @@ struct Settings {
   }
 };
 
-/// The arguments of a copy.
-struct Copy {
-  int32_t kind;
-  uint64_t dst;
-  int32_t dst_device;
-  uint64_t src;
-  int32_t src_device;
-  uint64_t bytes;
-};
-
 uint64_t pack(int32_t high, int32_t low) { return static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 | static_cast<uint32_t>(low); }
 int32_t high(uint64_t word) { return static_cast<int32_t>(word >> 32); }
 int32_t low(uint64_t word) { return static_cast<int32_t>(word); }
 
-constexpr uint64_t kStagingBytes = uint64_t{1} << 20;
-
-class Emulate : public Driver<Emulate>, protected Engine {
+class Emulate final : public Driver<Emulate>, protected Engine, public Passage {
  public:
   explicit Emulate(const Host& host)
       : Driver(host),
+        Passage(host.inner()),
         settings_(host.config()),
-        inner_(host.inner()),
         below_(inner_.table()),
         own_streams_(!has_streams(below_) || !has_events(below_)),
         own_pinned_(!has_pinned(below_)),
@@ -99,7 +85,7 @@ class Emulate : public Driver<Emulate>, protected Engine {
   }
 
   void alloc(int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
-    if (own_streams_) at(device).check();
+    check(device);
     inner_(&bp_driver::alloc, device, bytes, flags, out);
   }
   void free(int32_t device, uint64_t address) { inner_(&bp_driver::free, device, address); }
@@ -109,10 +95,10 @@ class Emulate : public Driver<Emulate>, protected Engine {
     const Copy copy{kind, dst, dst_device, src, src_device, bytes};
     if (!own_streams_) {
       drain_outside_lock(device, stream);
-      return copy_below(device, stream, copy);
+      return copy_below(inner_, device, stream, copy);
     }
     Stream& on = usable(device, stream);
-    on.run_blocking([&] { watched(device, [&] { copy_below(device, nullptr, copy); }); });
+    on.run_blocking([&] { watched(device, [&] { copy_below(inner_, device, nullptr, copy); }); });
     on.device().check();
   }
 
@@ -158,16 +144,16 @@ class Emulate : public Driver<Emulate>, protected Engine {
     }
     if (!own_streams_) {
       // The driver below does not know the shim's pinned memory: for it that is pageable.
-      if (own_pinned_ && kind != BP_COPY_DEVICE_TO_DEVICE) return copy_below(device, stream, copy);
+      if (own_pinned_ && kind != BP_COPY_DEVICE_TO_DEVICE) return copy_below(inner_, device, stream, copy);
       inner_(&bp_driver::copy_async, device, stream, kind, dst, dst_device, src, src_device, bytes);
       return;
     }
-    queue(usable(device, stream), device, [&] { copy_below(device, nullptr, copy); },
+    queue(usable(device, stream), device, [&] { copy_below(inner_, device, nullptr, copy); },
           {[](Job& job, int32_t status) {
              const auto& [self, to, from, size, device_kind, devices] = job.words;
              if (status != BP_OK) return;
-             reinterpret_cast<Emulate*>(self)->copy_below(high(device_kind), nullptr,
-                                                          {low(device_kind), to, high(devices), from, low(devices), size});
+             copy_below(reinterpret_cast<Emulate*>(self)->inner_, high(device_kind), nullptr,
+                        {low(device_kind), to, high(devices), from, low(devices), size});
            },
            {reinterpret_cast<uint64_t>(this), dst, src, bytes, pack(device, kind), pack(dst_device, src_device)}});
   }
@@ -327,36 +313,11 @@ class Emulate : public Driver<Emulate>, protected Engine {
     *out = seen;
   }
 
-  void view_map(int32_t device, uint64_t address, uint64_t bytes, int32_t access, void** out) {
-    inner_.group(view_below_->head, view_below_->map, device, address, bytes, access, out);
-  }
-  void view_unmap(int32_t device, uint64_t address, void* ptr) {
-    inner_.group(view_below_->head, view_below_->unmap, device, address, ptr);
-  }
-
-  void peer_can_access(int32_t device, int32_t peer, int32_t* out) {
-    inner_.group(peer_below_->head, peer_below_->can_access, device, peer, out);
-  }
-  void peer_enable(int32_t device, int32_t peer) { inner_.group(peer_below_->head, peer_below_->enable, device, peer); }
-  void peer_disable(int32_t device, int32_t peer) { inner_.group(peer_below_->head, peer_below_->disable, device, peer); }
-
-  void vmm_granularity(int32_t device, uint64_t* out) { inner_.group(vmm_below_->head, vmm_below_->granularity, device, out); }
-  void vmm_reserve(int32_t device, uint64_t bytes, uint64_t* out) {
-    if (own_streams_) at(device).check();
-    inner_.group(vmm_below_->head, vmm_below_->reserve, device, bytes, out);
-  }
-  void vmm_release(int32_t device, uint64_t address, uint64_t bytes) {
-    inner_.group(vmm_below_->head, vmm_below_->release, device, address, bytes);
-  }
-  void vmm_map(int32_t device, uint64_t address, uint64_t bytes) {
-    if (own_streams_) at(device).check();
-    inner_.group(vmm_below_->head, vmm_below_->map, device, address, bytes);
-  }
-  void vmm_unmap(int32_t device, uint64_t address, uint64_t bytes) {
-    inner_.group(vmm_below_->head, vmm_below_->unmap, device, address, bytes);
-  }
-
  private:
+  void check(int32_t device) override {
+    if (own_streams_) at(device).check();
+  }
+
   /// Runs a call below; a sticky error makes the shim's own streams of the device report it, too.
   template <class Body>
   void watched(int32_t device, Body&& body) {
@@ -385,60 +346,13 @@ class Emulate : public Driver<Emulate>, protected Engine {
     }
   }
 
-  void copy_below(int32_t device, bp_stream* stream, const Copy& c) {
-    try {
-      inner_(&bp_driver::copy, device, stream, c.kind, c.dst, c.dst_device, c.src, c.src_device, c.bytes);
-    } catch (const Error& error) {
-      if (error.status() != BP_UNSUPPORTED || c.kind != BP_COPY_DEVICE_TO_DEVICE) throw;
-      stage_copy(device, stream, c);
-    }
-  }
-
-  /// A pair of devices that the driver below cannot copy between: through the host.
-  void stage_copy(int32_t device, bp_stream* stream, const Copy& c) {
-    std::vector<char> staging(std::min(c.bytes, kStagingBytes));
-    const uint64_t host = reinterpret_cast<uint64_t>(staging.data());
-    for (uint64_t at = 0; at < c.bytes;) {
-      const uint64_t part = std::min<uint64_t>(staging.size(), c.bytes - at);
-      inner_(&bp_driver::copy, device, stream, BP_COPY_DEVICE_TO_HOST, host, BP_HOST_DEVICE, c.src + at, c.src_device, part);
-      inner_(&bp_driver::copy, device, stream, BP_COPY_HOST_TO_DEVICE, c.dst + at, c.dst_device, host, BP_HOST_DEVICE, part);
-      at += part;
-    }
-  }
-
   void fill_below(int32_t device, bp_stream* stream, uint64_t dst, const FillPattern& row) {
     if (below_.fill) {
       inner_(&bp_driver::fill, device, stream, dst, static_cast<const void*>(&row.word), row.size, row.bytes / row.size);
       if (own_streams_) inner_.wait(&bp_driver::synchronize, BP_NO_TIMEOUT, device);
       return;
     }
-    bp_device_properties properties{};
-    properties.struct_size = sizeof properties;
-    inner_(&bp_driver::device_properties, device, &properties);
-    const uint64_t unit = std::max<uint64_t>(properties.copy_alignment, 1);
-    const auto copy = [&](int32_t kind, char* host, uint64_t address, uint64_t size) {
-      const uint64_t at = reinterpret_cast<uint64_t>(host);
-      if (kind == BP_COPY_HOST_TO_DEVICE) {
-        inner_(&bp_driver::copy, device, stream, kind, address, device, at, BP_HOST_DEVICE, size);
-      } else {
-        inner_(&bp_driver::copy, device, stream, kind, at, BP_HOST_DEVICE, address, device, size);
-      }
-    };
-    // Whole copy units go over; where the range begins or ends inside one, the rest of the unit is read first.
-    std::vector<char> staging(std::min((row.bytes + 2 * unit) / unit * unit, std::max(kStagingBytes / unit, uint64_t{2}) * unit));
-    const uint64_t end = dst + row.bytes;
-    for (uint64_t at = dst; at < end;) {
-      const uint64_t first = at / unit * unit;
-      const uint64_t last = std::min(end, first + staging.size());
-      const uint64_t whole = (last + unit - 1) / unit * unit;
-      if (first != at) copy(BP_COPY_DEVICE_TO_HOST, staging.data(), first, unit);
-      if (whole != last) copy(BP_COPY_DEVICE_TO_HOST, staging.data() + (whole - unit - first), whole - unit, unit);
-      // The row starts at dst: turn the word so that it starts at `at`.
-      const int turn = static_cast<int>((at - dst) % 8) * 8;
-      fill_bytes(staging.data() + (at - first), turn ? row.word >> turn | row.word << (64 - turn) : row.word, last - at);
-      copy(BP_COPY_HOST_TO_DEVICE, staging.data(), first, whole - first);
-      at = last;
-    }
+    fill_by_copies(inner_, device, stream, dst, row);
   }
 
   void run_host_function(int32_t device, int32_t status, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
@@ -464,9 +378,7 @@ class Emulate : public Driver<Emulate>, protected Engine {
   void find_groups() {
     std::call_once(groups_found_, [&] {
       exec_below_ = inner_.find<bp_host_exec>(BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
-      view_below_ = inner_.find<bp_host_view>(BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION);
-      peer_below_ = inner_.find<bp_peer>(BP_PEER_ID, BP_PEER_VERSION);
-      vmm_below_ = inner_.find<bp_vmm>(BP_VMM_ID, BP_VMM_VERSION);
+      find_passing();
       constexpr uint32_t in_place = BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT;
       const bool host_sees = view_below_ && (view_below_->head.flags & in_place) == in_place;
       if (exec_below_ || (own_streams_ && host_sees)) exec_.head = group_head<bp_host_exec>(BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
@@ -475,7 +387,6 @@ class Emulate : public Driver<Emulate>, protected Engine {
   }
 
   const Settings settings_;
-  Inner inner_;
   const bp_driver& below_;
   const bool own_streams_;
   const bool own_pinned_;    // host_alloc is the shim's
@@ -484,9 +395,6 @@ class Emulate : public Driver<Emulate>, protected Engine {
 
   std::once_flag groups_found_;
   std::optional<bp_host_exec> exec_below_;
-  std::optional<bp_host_view> view_below_;
-  std::optional<bp_peer> peer_below_;
-  std::optional<bp_vmm> vmm_below_;
   bp_host_exec exec_ = {{}, slot<&Emulate::exec_enqueue>(), slot<&Emulate::exec_map>()};
   bp_host_view view_ = {group_head<bp_host_view>(BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION), slot<&Emulate::view_map>(),
                         slot<&Emulate::view_unmap>()};

@@ -10,11 +10,14 @@
 //   stream=<when>      stream_create: INTERNAL
 //   event=<when>       event_create: INTERNAL
 //   free=<when>        free: INTERNAL, and the memory stays taken
+//   reserve=<when>     bp.vmm: addresses are set aside: OUT_OF_MEMORY
+//   map=<when>         of it: memory is put behind them: OUT_OF_MEMORY
+//   unmap=<when>       of it: memory is taken away: INTERNAL, and it stays where it is
 //   device=<n>|any     whose calls are counted (any); pinned memory belongs to none
 //   armed_by=<file>    nothing is counted until that file exists: `touch` it when the program is where the fault is wanted
 //
 // It goes over a complete driver: emulate, where it is needed, stands below. Streams and events keep the handles of the driver below, so
-// every group of it passes through; bp.host_exec is wrapped.
+// every group of it passes through; bp.host_exec and bp.vmm are wrapped.
 #include <unistd.h>
 
 #include <atomic>
@@ -25,6 +28,7 @@
 #include <vector>
 
 #include <backplane/driver/host_exec.h>
+#include <backplane/driver/vmm.h>
 #include <backplane/driver.hpp>
 
 #include "injected.h"
@@ -42,6 +46,9 @@ struct Settings {
         stream(options, "stream"),
         event(options, "event"),
         free(options, "free"),
+        reserve(options, "reserve"),
+        map(options, "map"),
+        unmap(options, "unmap"),
         armed_by(options.text("armed_by", "", "<file>")),
         armed(armed_by.empty()) {
     const std::string only = options.text("device", "any", "<n>|any");
@@ -53,7 +60,7 @@ struct Settings {
     }
   }
 
-  Kind alloc, host_alloc, copy, kernel, lost, hang, stream, event, free;
+  Kind alloc, host_alloc, copy, kernel, lost, hang, stream, event, free, reserve, map, unmap;
   const std::string armed_by;
   std::atomic<bool> armed;
   int32_t device = -1;
@@ -282,15 +289,45 @@ class Fault : public Driver<Fault> {
   void query_ext(const char* id, uint32_t version, const bp_ext** out) {
     if (!id || !out) throw Error(BP_INVALID_ARGUMENT, "query_ext: id and out must not be NULL");
     if (!below_.query_ext) throw Error(BP_UNSUPPORTED, "the driver has no groups");
-    if (std::strcmp(id, BP_HOST_EXEC_ID) != 0) {
-      pass(&bp_driver::query_ext, id, version, out);
-      return;
+    std::call_once(found_, [&] {
+      exec_below_ = find_group<bp_host_exec>(below_, BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
+      vmm_below_ = find_group<bp_vmm>(below_, BP_VMM_ID, BP_VMM_VERSION);
+    });
+    const auto wrapped = [&](const bp_ext& head, bool below) {
+      if (std::strcmp(id, head.id) != 0) return false;
+      if (!below || version != head.version) {
+        throw Error(BP_UNSUPPORTED, "no group " + std::string(id) + " version " + std::to_string(version));
+      }
+      *out = &head;
+      return true;
+    };
+    if (wrapped(exec_.head, exec_below_.has_value()) || wrapped(vmm_.head, vmm_below_.has_value())) return;
+    pass(&bp_driver::query_ext, id, version, out);
+  }
+
+  void vmm_granularity(int32_t device, uint64_t* out) { pass_vmm(&bp_vmm::granularity, device, out); }
+  void vmm_reserve(int32_t device, uint64_t bytes, uint64_t* out) {
+    alive(device);
+    if (strikes(settings_.reserve, device)) {
+      throw Error(BP_OUT_OF_MEMORY, settings_.reserve.text("vmm.reserve: no addresses for " + std::to_string(bytes) + " bytes"));
     }
-    std::call_once(found_, [&] { exec_below_ = find_group<bp_host_exec>(below_, BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION); });
-    if (!exec_below_ || version != BP_HOST_EXEC_VERSION) {
-      throw Error(BP_UNSUPPORTED, "no group " + std::string(id) + " version " + std::to_string(version));
+    pass_vmm(&bp_vmm::reserve, device, bytes, out);
+  }
+  void vmm_release(int32_t device, uint64_t address, uint64_t bytes) {
+    release(device, vmm_below_->release(vmm_below_->head.self, device, address, bytes));
+  }
+  void vmm_map(int32_t device, uint64_t address, uint64_t bytes) {
+    alive(device);
+    if (strikes(settings_.map, device)) {
+      throw Error(BP_OUT_OF_MEMORY, settings_.map.text("vmm.map: no room for " + std::to_string(bytes) + " bytes"));
     }
-    *out = &exec_.head;
+    pass_vmm(&bp_vmm::map, device, address, bytes);
+  }
+  void vmm_unmap(int32_t device, uint64_t address, uint64_t bytes) {
+    if (state(device).sticky() != BP_DEVICE_LOST && strikes(settings_.unmap, device)) {
+      throw Error(BP_INTERNAL, settings_.unmap.text("vmm.unmap: the memory could not be returned"));
+    }
+    release(device, vmm_below_->unmap(vmm_below_->head.self, device, address, bytes));
   }
 
  private:
@@ -331,6 +368,10 @@ class Fault : public Driver<Fault> {
   template <class... Params, class... Args>
   int32_t pass(int32_t (*bp_driver::*slot)(void*, Params...), Args... args) {
     return checked_call((below_.*slot)(below_.self, args...));
+  }
+  template <class... Params, class... Args>
+  int32_t pass_vmm(int32_t (*bp_vmm::*entry)(void*, Params...), Args... args) {
+    return checked_call(((*vmm_below_).*entry)(vmm_below_->head.self, args...));
   }
   /// A destroy: a lost device has nothing left to complain about.
   void release(int32_t device, int32_t status) {
@@ -394,6 +435,13 @@ class Fault : public Driver<Fault> {
   std::optional<bp_host_exec> exec_below_;
   const bp_host_exec exec_ = {group_head<bp_host_exec>(BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION), slot<&Fault::exec_enqueue>(),
                               slot<&Fault::exec_map>()};
+  std::optional<bp_vmm> vmm_below_;
+  const bp_vmm vmm_ = {group_head<bp_vmm>(BP_VMM_ID, BP_VMM_VERSION),
+                       slot<&Fault::vmm_granularity>(),
+                       slot<&Fault::vmm_reserve>(),
+                       slot<&Fault::vmm_release>(),
+                       slot<&Fault::vmm_map>(),
+                       slot<&Fault::vmm_unmap>()};
 };
 
 }  // namespace backplane::driver::fault
