@@ -215,18 +215,18 @@ struct Received {
 };
 
 void received_deleter(void* context) {
-  const std::unique_ptr<Received> received(static_cast<Received*>(context));
   if (driver_if_open() == nullptr) return;  // a forked child, whose parent has the reference; or the driver was closed
+  const std::unique_ptr<Received> received(static_cast<Received*>(context));
   call_noexcept<&bp_driver::synchronize>(received->device, BP_NO_TIMEOUT);
   Opened::instance().close(received->device, received->handle);
-  received->counter.decrease();
 }
 
 }  // namespace
 
 void sent_deleter(void* context) {
+  if (driver_if_open() == nullptr) return;  // as above
   std::unique_ptr<Sent> sent(static_cast<Sent*>(context));
-  if (driver_if_open() == nullptr || sent->counter.value() == 0) return;
+  if (!sent->counter.in_use()) return;
   const std::lock_guard<std::mutex> lock(sender().mutex);
   sender().waiting.push_back(std::move(sent));
 }
@@ -246,7 +246,7 @@ SharedStorage share_storage(const c10::Storage& storage) {
   shared.offset = sent.offset;
   shared.event = ipc_impl::record_event(sent, storage.device().index());
   shared.counter = sent.counter.name();
-  sent.counter.increase();
+  sent.counter.send();
   return shared;
 }
 
@@ -258,6 +258,7 @@ c10::Storage open_shared_storage(c10::DeviceIndex device, const SharedStorage& s
                                                 allocator, /*resizable=*/false));
   }
   auto received = std::make_unique<ipc_impl::Received>(ipc_impl::Received{device, shared.memory, memory::ReferenceCounter(shared.counter)});
+  received->counter.accept();
   const uint64_t base = ipc_impl::Opened::instance().open(device, shared.memory);
   c10::DataPtr data(reinterpret_cast<void*>(base + shared.offset), received.release(), &ipc_impl::received_deleter,
                     c10::Device(kDevice, device));
@@ -267,7 +268,7 @@ c10::Storage open_shared_storage(c10::DeviceIndex device, const SharedStorage& s
 }
 
 void release_shared_storage(const SharedStorage& shared) {
-  if (!shared.counter.empty()) memory::ReferenceCounter(shared.counter).decrease();
+  if (!shared.counter.empty()) memory::ReferenceCounter(shared.counter).decline();
 }
 
 void ipc_collect() {
@@ -275,7 +276,7 @@ void ipc_collect() {
   auto& sender = ipc_impl::sender();
   const std::lock_guard<std::mutex> lock(sender.mutex);
   for (auto& sent : sender.waiting) {
-    if (sent->counter.value() == 0) free.push_back(std::move(sent));
+    if (!sent->counter.in_use()) free.push_back(std::move(sent));
   }
   std::erase(sender.waiting, nullptr);
 }

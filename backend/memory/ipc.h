@@ -1,11 +1,11 @@
 // memory/ipc.h: storages that other processes use too, through the driver's bp.ipc, with a count of who does, as on CUDA.
 //
-// Note [Sharing]: a message that is on its way, and every process that has opened it, holds one reference in a counter of the sender's,
-// which lies in memory that both map. A storage that was sent has a DataPtr of its own around the old one: when the last tensor of the
-// sender goes, the memory is freed if nobody has a reference, else it waits in a list that ipc_collect() and later sends look through. The
-// receiver waits for the sender's event on its stream, and synchronizes the device before it gives its reference back. A driver that shares
-// only what was allocated for it (no BP_IPC_ANY_MEMORY) has the storage's bytes moved into such memory at the first send, as torch moves
-// CPU storages into shared memory: its address changes.
+// Note [Sharing]: a message that is on its way, and every process that has opened it, holds a reference in a counter of the sender's
+// (reference_counter.h); a process that ends, even if it is killed, holds none. A storage that was sent has a DataPtr of its own around the
+// old one: when the last tensor of the sender goes, the memory is freed if nobody has a reference, else it waits in a list that
+// ipc_collect() and later sends look through. The receiver waits for the sender's event on its stream, and synchronizes the device before
+// it gives its reference back. A driver that shares only what was allocated for it (no BP_IPC_ANY_MEMORY) has the storage's bytes moved
+// into such memory at the first send, as torch moves CPU storages into shared memory: its address changes.
 //
 // Threads: any. Errors: c10::Error; NotImplementedError without bp.ipc, with the alternative.
 #pragma once

@@ -1,4 +1,4 @@
-// memory/reference_counter.cpp: pages of counters, made by memfd_create and found by /proc/<pid>/fd.
+// memory/reference_counter.cpp: pages of counters, made by memfd_create and found by /proc/<pid>/fd; a byte a counter is what is locked.
 #include "memory/reference_counter.h"
 
 #include <c10/util/Exception.h>
@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -51,6 +52,25 @@ class CounterPage {
   CounterPage& operator=(const CounterPage&) = delete;
 
   std::atomic<int64_t>& at(uint32_t index) { return counters_[index]; }
+
+  // Locks of this process, one for all of its uses of a counter. They are the process's, not the descriptor's: a forked child has none, and
+  // closing any descriptor of the file ends them. The registry's mutex is held.
+  bool lock(uint32_t index) {
+    struct flock wanted = range(F_RDLCK, index);
+    if (uses_[index] == 0 && fcntl(file_, F_SETLK, &wanted) != 0) return false;
+    ++uses_[index];
+    return true;
+  }
+  void unlock(uint32_t index) {
+    struct flock none = range(F_UNLCK, index);
+    if (--uses_[index] == 0) fcntl(file_, F_SETLK, &none);
+  }
+  // By any process, this one included: asked for as the descriptor.
+  bool is_locked(uint32_t index) const {
+    struct flock asked = range(F_WRLCK, index);
+    return fcntl(file_, F_OFD_GETLK, &asked) == 0 && asked.l_type != F_UNLCK;
+  }
+
   counter_impl::Name name(uint32_t index) const {
     struct stat status{};
     TORCH_CHECK(fstat(file_, &status) == 0, "fstat of the counters of shared tensors failed: ", std::strerror(errno));
@@ -58,8 +78,18 @@ class CounterPage {
   }
 
  private:
+  static struct flock range(int type, uint32_t index) {
+    struct flock bytes{};
+    bytes.l_type = static_cast<short>(type);
+    bytes.l_whence = SEEK_SET;
+    bytes.l_start = index;
+    bytes.l_len = 1;
+    return bytes;
+  }
+
   int file_;
   std::atomic<int64_t>* counters_;
+  std::array<uint32_t, counter_impl::kCounters> uses_{};
 };
 
 namespace counter_impl {
@@ -133,11 +163,13 @@ ReferenceCounter::ReferenceCounter(const std::string& name) {
 }
 
 ReferenceCounter::~ReferenceCounter() {
-  if (page_ == nullptr || !own_) return;
+  if (page_ == nullptr) return;
   auto& registry = counter_impl::registry();
   const std::lock_guard<std::mutex> lock(registry.mutex);
-  // A counter that somebody still uses is not given out again.
-  if (registry.process == getpid() && value() == 0) registry.spare.emplace_back(std::move(page_), index_);
+  if (accepted_) page_->unlock(index_);
+  // One that somebody still uses is not given out again.
+  if (own_ && registry.process == getpid() && !in_use()) registry.spare.emplace_back(std::move(page_), index_);
+  page_.reset();  // under the mutex: a page that is closed takes the process's locks of that file along
 }
 
 std::string ReferenceCounter::name() const {
@@ -145,8 +177,19 @@ std::string ReferenceCounter::name() const {
   return {reinterpret_cast<const char*>(&name), sizeof name};
 }
 
-int64_t ReferenceCounter::value() const { return page_->at(index_).load(); }
-void ReferenceCounter::increase() const { page_->at(index_).fetch_add(1); }
-void ReferenceCounter::decrease() const { page_->at(index_).fetch_sub(1); }
+void ReferenceCounter::send() const { page_->at(index_).fetch_add(1); }
+void ReferenceCounter::decline() const { page_->at(index_).fetch_sub(1); }
+
+// In this order, as a receiver locks first and gives the message's reference back then.
+bool ReferenceCounter::in_use() const { return page_->at(index_).load() != 0 || page_->is_locked(index_); }
+
+void ReferenceCounter::accept() {
+  {
+    const std::lock_guard<std::mutex> lock(counter_impl::registry().mutex);
+    accepted_ = page_->lock(index_);
+  }
+  TORCH_CHECK(accepted_, "cannot lock the counter of a shared tensor: ", std::strerror(errno));
+  decline();
+}
 
 }  // namespace backplane::memory

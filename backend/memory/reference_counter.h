@@ -1,4 +1,7 @@
-// memory/reference_counter.h: a number that several processes count up and down. It lies in an anonymous file of the process that made it.
+// memory/reference_counter.h: who of several processes still uses what one of them has sent. It lies in an anonymous file of the sender's.
+//
+// Messages on their way are counted in memory that both sides map. A process that has received one locks the counter's byte of the file
+// instead, and the kernel unlocks it when the process ends, however it ends: a receiver that is killed holds nothing up.
 #pragma once
 
 #include <atomic>
@@ -13,21 +16,26 @@ class CounterPage;
 // Any thread. The file has no name in a file system: it is opened through /proc by the same user, and goes with the processes that map it.
 class ReferenceCounter {
  public:
-  ReferenceCounter();                                  // a new one, at 0
-  explicit ReferenceCounter(const std::string& name);  // the one that name() of any process named; throws if it is gone
+  ReferenceCounter();                                  // the sender's: a new one, not in use
+  explicit ReferenceCounter(const std::string& name);  // the receiver's: the one that name() named; throws if it is gone
   ReferenceCounter(ReferenceCounter&&) noexcept = default;
   ReferenceCounter& operator=(ReferenceCounter&&) = delete;
-  ~ReferenceCounter();
+  ~ReferenceCounter();  // gives up what was accepted
 
+  // The sender's.
   std::string name() const;
-  int64_t value() const;
-  void increase() const;
-  void decrease() const;
+  void send() const;    // for one more message
+  bool in_use() const;  // by a message or a process
+
+  // The receiver's, once for each message.
+  void accept();         // from now on this process uses it, as long as this object lives
+  void decline() const;  // this message's reference is not needed
 
  private:
   std::shared_ptr<CounterPage> page_;
   uint32_t index_ = 0;
   bool own_ = false;
+  bool accepted_ = false;
 };
 
 }  // namespace backplane::memory

@@ -62,6 +62,45 @@ def test_what_a_process_sent_before_it_ended_is_refused(run_in_process, name, me
     assert run_in_process(code, **options).stdout.split() == ["True", "2.0"]
 
 
+def test_a_receiver_that_is_killed_gives_its_tensors_up(run_in_process, name, memory_kind):
+    """Even if a process that it has forked lives on."""
+    receiver = """
+import os, pickle, sys, torch
+x = pickle.loads(bytes.fromhex(sys.argv[1]))
+y = pickle.loads(bytes.fromhex(sys.argv[2]))
+print(x.sum().item() + y.sum().item(), flush=True)
+os.fork()
+sys.stdin.read()
+"""
+    sender = f"""
+        import gc, subprocess, sys, torch
+        {PICKLE}
+        m = torch.{name}
+
+        def free():
+            gc.collect()
+            m.ipc_collect()
+            m.synchronize()
+            m.empty_cache()
+            return m.mem_get_info()[0]
+
+        before = free()
+        tensors = [torch.full((1 << 20,), value, device="{name}") for value in (5.0, 6.0)]
+        messages = [ForkingPickler.dumps(tensor).tobytes().hex() for tensor in tensors]
+        command = [sys.executable, "-c", {receiver!r}, *messages]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        print(process.stdout.readline().strip() == str(11.0 * (1 << 20)))
+        del tensors
+        print(before - free() >= 8 << 20)
+        process.kill()
+        process.wait()
+        print(free() == before)
+        process.stdin.close()
+    """
+    options = {"options": f"kind={memory_kind}", "env": {f"{name.upper()}_DRIVER": None}}
+    assert run_in_process(sender, **options).stdout.split() == ["True", "True", "True"]
+
+
 def test_a_driver_without_it_names_the_alternative(run_in_process, built, name):
     code = f"""
         import torch
