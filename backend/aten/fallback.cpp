@@ -22,7 +22,8 @@ namespace backplane::fallback {
 namespace {
 
 std::atomic<bool> registered = false;
-std::atomic<Hook> hook = nullptr;
+std::atomic<Hook> hook = nullptr;         // of C++
+std::atomic<Hook> python_hook = nullptr;  // of the bindings
 
 // The kinds of tensors that have a back end of their own.
 constexpr c10::DispatchKeySet kLayouts({c10::DispatchKey::Dense, c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr,
@@ -233,6 +234,8 @@ bool is_wanted() { return env("FALLBACK") != "none"; }
 
 void set_hook(Hook function) { hook = function; }
 
+void set_python_hook(Hook function) { python_hook = function; }
+
 void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Plan& plan = plan_for(op);
   const c10::DispatchKeySet cpu = on_cpu(keys);
@@ -241,13 +244,16 @@ void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::St
   TORCH_CHECK_NOT_IMPLEMENTED(registered, plan.full_name, " has no kernel", dtypes_of(*stack, plan.flags.size()), " on ", device_name(),
                               ", and no fallback is registered (" BACKPLANE_ENV_PREFIX "_FALLBACK=none)");
   Entry entry(plan.account);
-  if (const Hook first = hook.load(std::memory_order_relaxed); C10_UNLIKELY(first != nullptr) && first(op, stack)) return;
+  for (const std::atomic<Hook>* slot : {&python_hook, &hook}) {
+    if (const Hook first = slot->load(std::memory_order_relaxed); C10_UNLIKELY(first != nullptr) && first(op, stack)) return;
+  }
   TORCH_CHECK_NOT_IMPLEMENTED(!plan.is_view || key != c10::DispatchKey::PrivateUse1, plan.full_name,
                               " is a view operator: on the CPU its result would lose the memory of ", device_name(),
                               ". It needs a kernel for the device");
   TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(cpu.highestPriorityTypeId()), plan.full_name, " has no kernel",
                               dtypes_of(*stack, plan.flags.size()), " on ", device_name(), ", and none on the CPU to fall back to (",
-                              cpu.highestPriorityTypeId(), ")");
+                              cpu.highestPriorityTypeId(), "). Write one, in Python for a start:\n  ",
+                              kernel_in_python(op.operator_name()));
   Call call(op, plan, cpu, *stack);
   call.run();
   entry.add(call.traffic());

@@ -33,6 +33,7 @@ const char* policy_name(Policy policy);
 // False with <PREFIX>_FALLBACK=none. is_wanted() answers during static initialisation, too.
 bool is_registered();
 bool is_wanted();
+std::string refused_setting();  // what is wrong with <PREFIX>_FALLBACK; "" if nothing is
 
 // What an operator has cost since the start or the last reset.
 struct Count {
@@ -59,7 +60,8 @@ void set_site_finder(SiteFinder finder);
 
 // Sees every call of the fallback first. True: it has computed the results, which are on the stack instead of the arguments. It may throw.
 using Hook = bool (*)(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-void set_hook(Hook hook);  // NULL: none
+void set_hook(Hook hook);         // for a vendor's C++; NULL: none
+void set_python_hook(Hook hook);  // Python's, which the bindings set: it sees a call before the other
 
 // The boxed fallback. Kernels that cannot take their arguments call it for their own operator. `keys`: those that the call was dispatched
 // by, of which the layouts are used; the arguments' own where there are none.

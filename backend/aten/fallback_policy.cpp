@@ -82,13 +82,19 @@ void apply(Plan& plan, const c10::OperatorHandle& op, c10::DispatchKey key, cons
   if (policy == Policy::cpu) return;
   const std::string what = plan.full_name + " has no kernel" + dtypes_of(stack, plan.flags.size()) + " on " + device_name();
   TORCH_CHECK_NOT_IMPLEMENTED(policy != Policy::error, what, ", and the fallback's policy is 'error'", called_at(),
-                              ".\nWrite a kernel (backplane/kernel.h) and register it:\n", kernel_to_write(op, key),
-                              "\nOr set the policy to 'cpu' to let the CPU compute it");
+                              ".\nWrite a kernel (backplane/kernel.h) and register it:\n", kernel_to_write(op, key), "\nor in Python:\n  ",
+                              kernel_in_python(op.operator_name()), "\nOr set the policy to 'cpu' to let the CPU compute it");
   const uint32_t epoch = s.warn_epoch;
   if (plan.warned.exchange(epoch) != epoch) TORCH_WARN(what, "; the CPU computes it", called_at());
 }
 
 }  // namespace policy_impl
+
+std::string kernel_in_python(const c10::OperatorName& name) {
+  const std::string op = full_name(name);
+  if (op.compare(0, 6, "aten::") == 0) return "torch_backplane.kernel(\"" + op + "\", function)";
+  return "torch_backplane.ops.get(\"" + op + "\").register_kernel(\"" + device_name() + "\", function)";
+}
 
 int8_t policy_set_for(const c10::OperatorName& name) {
   policy_impl::State& s = policy_impl::state();
@@ -98,6 +104,12 @@ int8_t policy_set_for(const c10::OperatorName& name) {
     if (found != s.op_policies.end()) return static_cast<int8_t>(found->second);
   }
   return Plan::kGeneralPolicy;
+}
+
+std::string refused_setting() {
+  policy_impl::State& s = policy_impl::state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  return s.refused_setting;
 }
 
 // "warn", "aten::sinc=error", "cpu,aten::sinc=error,aten::mm.out=warn"; "none" is not for here.

@@ -5,6 +5,7 @@
 #include <ATen/core/stack.h>
 
 #include <cstdint>
+#include <string>
 
 #include "aten/fallback_plan.h"
 
@@ -20,10 +21,14 @@ inline void apply_policy(Plan& plan, const c10::OperatorHandle& op, c10::Dispatc
   if (C10_UNLIKELY(!policy_impl::is_plain.load(std::memory_order_relaxed))) policy_impl::apply(plan, op, key, stack);
 }
 
+// The line with which Python registers the device's kernel of an operator, for messages.
+std::string kernel_in_python(const c10::OperatorName& name);
+
 // The policy that was set for this operator, by its full name or without overload; Plan::kGeneralPolicy if there is none.
 int8_t policy_set_for(const c10::OperatorName& name);
 
-// <PREFIX>_FALLBACK. A wrong value raises at the first call, since no exception may leave a static initialiser.
+// <PREFIX>_FALLBACK. A wrong value is an error of the import, and of every call where there is no import: no exception may
+// leave a static initialiser.
 void take_policy_from_environment();
 
 }  // namespace backplane::fallback

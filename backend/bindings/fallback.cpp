@@ -45,6 +45,7 @@ void bind_fallback(py::module_& module) {
   def_quick(module, "fallback_op_policy", op_policy);
   def_quick(module, "set_fallback_policy", [](const std::string& policy) { fallback::set_policy(fallback::parse_policy(policy)); });
   def_quick(module, "set_fallback_op_policy", set_op_policy);
+  def_quick(module, "refused_fallback_setting", [] { return fallback::refused_setting(); });
   def_quick(module, "fallback_registered", [] { return fallback::is_registered(); });
   def_quick(module, "fallback_counts", fallback_counts);
   def_quick(module, "reset_fallback_counts", [] { fallback::reset_counts(); });

@@ -101,7 +101,7 @@ void set_fallback_hook(const py::object& function) {
     previous = py::reinterpret_steal<py::object>(hook_function);
     hook_function = function.is_none() ? nullptr : py::object(function).release().ptr();
   }
-  fallback::set_hook(function.is_none() ? nullptr : &run_hook);
+  fallback::set_python_hook(function.is_none() ? nullptr : &run_hook);
 }
 
 py::object run_fallback(const std::string& name, const std::string& overload, const py::tuple& args, const py::dict& kwargs) {

@@ -7,17 +7,20 @@ on copies. ``<DEVICE>_FALLBACK`` sets the first policy, in general and by operat
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch_backplane import _backend
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from typing_extensions import Self
 
 __all__ = [
     "BudgetExceeded",
@@ -46,7 +49,46 @@ def get_policy(op: str | None = None) -> str:
     return str(own or _backend.C.fallback_policy())
 
 
-class policy:
+class _Block:
+    """A setting of the process that the end of a block takes back.
+
+    Blocks of several threads may end in any order: the one that began last is in force, and what was before the first
+    comes back at the end of all.
+    """
+
+    _lock = threading.RLock()
+    _numbers = itertools.count()
+    _open: ClassVar[set[_Block]] = set()
+
+    def __init__(self, subject: object, value: Any) -> None:
+        with _Block._lock:
+            self._subject = subject
+            self._before = self._get()
+            self._set(value)
+            self._number = next(_Block._numbers)
+
+    def _get(self) -> Any:
+        raise NotImplementedError
+
+    def _set(self, value: Any) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        with _Block._lock:
+            _Block._open.add(self)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        with _Block._lock:
+            _Block._open.discard(self)
+            later = [b for b in _Block._open if b._subject == self._subject and b._number > self._number]
+            if later:
+                min(later, key=lambda block: block._number)._before = self._before
+            else:
+                self._set(self._before)
+
+
+class policy(_Block):
     """Set the policy, at once; as a context manager, for the time of the block. It holds for all threads.
 
     Args:
@@ -66,8 +108,10 @@ class policy:
 
     def __init__(self, value: str, op: str | None = None) -> None:
         self._op = op
-        self._before = get_policy() if op is None else _backend.C.fallback_op_policy(op)
-        self._set(value)
+        super().__init__((policy, op), value)
+
+    def _get(self) -> str | None:
+        return get_policy() if self._op is None else _backend.C.fallback_op_policy(self._op)
 
     def _set(self, value: str | None) -> None:
         if self._op is None:
@@ -75,28 +119,21 @@ class policy:
         else:
             _backend.C.set_fallback_op_policy(self._op, value)
 
-    def __enter__(self) -> policy:
-        return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self._set(self._before)
-
-
-class accounting:
+class accounting(_Block):
     """Switch the account of bytes, time and sites; calls are always counted. As a context manager, for a block.
 
     It is on at first. A call costs less than 100 ns more with it.
     """
 
     def __init__(self, on: bool) -> None:
-        self._before = bool(_backend.C.fallback_accounting())
-        _backend.C.set_fallback_accounting(on)
+        super().__init__(accounting, on)
 
-    def __enter__(self) -> accounting:
-        return self
+    def _get(self) -> bool:
+        return bool(_backend.C.fallback_accounting())
 
-    def __exit__(self, *exc_info: object) -> None:
-        _backend.C.set_fallback_accounting(self._before)
+    def _set(self, value: bool) -> None:
+        _backend.C.set_fallback_accounting(value)
 
 
 def is_registered() -> bool:
@@ -237,7 +274,7 @@ class budget:
         self._calls, self._bytes, self._ops = calls, bytes, ops
 
     def __enter__(self) -> budget:
-        self._accounting = accounting(True)
+        self._accounting = accounting(True).__enter__()
         _backend.C.new_fallback_site_epoch()
         self._before = {count.op: count for count in _counts(latest_site=True)}
         return self
@@ -302,7 +339,7 @@ def _time(seconds: float) -> str:
     return f"{seconds:.2f} s"
 
 
-class hook:
+class hook(_Block):
     """Let a function see every call of the fallback first; as a context manager, for the time of the block.
 
     Args:
@@ -316,19 +353,14 @@ class hook:
     _current: Callable[..., Any] | None = None
 
     def __init__(self, function: Callable[..., Any] | None) -> None:
-        self._before = hook._current
-        self._set(function)
+        super().__init__(hook, function)
 
-    @staticmethod
-    def _set(function: Callable[..., Any] | None) -> None:
+    def _get(self) -> Callable[..., Any] | None:
+        return hook._current
+
+    def _set(self, function: Callable[..., Any] | None) -> None:
         hook._current = function
         _backend.C.set_fallback_hook(None if function is None else _call_hook(function))
-
-    def __enter__(self) -> hook:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._set(self._before)
 
 
 def _call_hook(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -355,18 +355,6 @@ except NotImplementedError as error:
     assert result.stdout.split() == ["refused", "True"], result.stderr
 
 
-def test_E33_a_wrong_setting_is_an_error_at_first_use(run_in_process, name):
-    code = f"""
-import torch
-try:
-    torch.sinc(torch.ones(2, device="{name}"))
-except ValueError as error:
-    print(error)
-"""
-    result = run_in_process(code, env={f"{name.upper()}_FALLBACK": "gpu"})
-    assert f"{name.upper()}_FALLBACK" in result.stdout, result.stderr
-
-
 def test_an_operator_without_a_cpu_kernel_is_refused(device):
     library = torch.library.Library("backplane_nowhere_test", "DEF")
     library.define("f(Tensor x) -> Tensor")

@@ -1,13 +1,16 @@
 """torch_backplane.fallback: its switch, by call, block and environment, and who may add to it (D07-D09, E33)."""
 
+import ctypes
 import sys
 import warnings
 
 import pytest
 import torch
 
-from torch_backplane import fallback
+from torch_backplane import _backend, fallback
 
+# void backplane::fallback::set_hook(bool (*)(const c10::OperatorHandle&, std::vector<c10::IValue>*))
+SET_HOOK = "_ZN9backplane8fallback8set_hookEPFbRKN3c1014OperatorHandleEPSt6vectorINS1_6IValueESaIS6_EEE"
 OP = "aten::erfinv"  # an operator that no backend of the tests has a kernel for
 
 
@@ -118,17 +121,26 @@ def test_E33_the_environment_sets_policies_by_operator(run_in_process, name):
         ("aten::sincc=error", "no operator 'aten::sincc'"),
     ],
 )
-def test_E33_a_wrong_setting_in_the_environment_is_an_error(run_in_process, name, setting, says):
+def test_E33_a_wrong_setting_in_the_environment_is_an_error(run_in_process, backend_package, name, setting, says):
     code = f"""
-    import torch
     try:
-        torch.sinc(torch.ones(2, device="{name}"))
-    except ValueError as error:
+        import {backend_package.__name__}
+    except ImportError as error:
         print(error)
     """
-    result = run_in_process(code, env={f"{name.upper()}_FALLBACK": setting})
+    env = {f"{name.upper()}_FALLBACK": setting, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    result = run_in_process(code, env=env)
     assert f"{name.upper()}_FALLBACK={setting}" in result.stdout
     assert says in result.stdout
+
+
+@pytest.mark.once
+def test_E33_a_wrong_setting_in_the_environment_leaves_torch_alone(run_in_process, name):
+    """As any reason why the device cannot be had: one warning where torch loads it by itself."""
+    code = "import torch; print(torch.ones(2).sum().item())"
+    result = run_in_process(code, env={f"{name.upper()}_FALLBACK": "gpu"})
+    assert result.stdout == "2.0\n"
+    assert f"{name.upper()}_FALLBACK=gpu: 'gpu' is no fallback policy" in result.stderr
 
 
 @pytest.mark.once
@@ -191,6 +203,26 @@ def test_D08_a_hook_of_another_number_of_results_is_refused(device):
         pytest.raises(RuntimeError, match="3 results for aten::sort"),
     ):
         torch.sort(torch.ones(2, device=device))
+
+
+def test_D08_a_hook_in_cpp_stays_beside_one_in_python(device):
+    """Its place is C++'s alone: a block in Python does not take it."""
+    seen = []
+    kind = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p)
+    hook = kind(lambda op, stack: bool(seen.append(op is not None)))
+    set_hook = ctypes.CDLL(_backend.C.__file__)[SET_HOOK]
+    set_hook(hook)
+    try:
+        run(device)
+        with fallback.hook(lambda op, args, kwargs: NotImplemented):
+            run(device)
+        with fallback.hook(lambda op, args, kwargs: kwargs["out"].fill_(7.0)):
+            assert run(device).item() == 7.0  # Python's first
+        assert run(device).item() == pytest.approx(torch.tensor(0.5).erfinv().item())
+    finally:
+        set_hook(None)
+    run(device)
+    assert seen == [True] * 3
 
 
 @pytest.mark.once
