@@ -28,7 +28,7 @@ help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
 	@echo "make test         the whole test suite (ARGS=... goes to pytest)"
 	@echo "make conformance  every operator, module and optimizer of PyTorch on the simulated device (ARGS=... goes to the command)"
-	@echo "make asan, ubsan, tsan  the drivers' C++ tests under a sanitizer"
+	@echo "make asan, ubsan, tsan  the drivers, the core and a part of the Python tests under a sanitizer"
 	@echo "make fuzz         hostile option strings, driver tables and metadata, new ones each time"
 	@echo "make soak         random work with everything checked, 5 minutes (ARGS=\"--seconds 60 --seed 7\")"
 	@echo "make lint         ruff, mypy, clang-format, include rules"
@@ -56,14 +56,16 @@ conformance: dev
 	torch-backplane conformance --expected '{{cookiecutter.package_name}}/conformance.toml' \
 	  --json build/conformance.json --html build/conformance.html $(ARGS)
 
-# The drivers, the stream engine and the shims, under sanitizers: every case of engine_test.cpp and fault_test.cpp.
-asan: venv
+# The drivers, the stream engine and the shims: every case of engine_test.cpp and fault_test.cpp; then the core (CONTRIBUTING.md).
+asan: dev
 	python -m pytest tests/driver/test_engine.py -k address $(ARGS)
+	python tests/sanitizers/run.py address
 
 ubsan: asan
 
-tsan: venv
+tsan: dev
 	python -m pytest tests/driver/test_engine.py -k thread $(ARGS)
+	python tests/sanitizers/run.py thread
 
 # New cases each time; the test suite tries the same few hundred.
 fuzz: dev

@@ -355,3 +355,28 @@ def test_a_blocking_event_waits_as_any_other(run):
         print(e.query())
     """)
     assert out == ["True"]
+
+
+def test_D32_boxed_calls_release_the_gil(run):
+    """The thread that lets the stream go on gets no turn before the call, and one only if the call gives it."""
+    out = run("""
+        import contextlib, sys, threading
+        op = torch.ops.aten._local_scalar_dense.default
+        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
+        boxed = lambda x: torch._C._dispatch_call_boxed(op._handle, x)
+        x = torch.full((), 7.0, device=d)
+        m.synchronize()
+        interval = sys.getswitchinterval()
+        for call in (op, boxed, lambda x: op.redispatch(keys, x)):
+            with contextlib.ExitStack() as gate:
+                turn = threading.Event()
+                thread = threading.Thread(target=lambda: turn.wait() and gate.close())
+                thread.start()
+                sys.setswitchinterval(1000)
+                gate.enter_context(gates.shut(m.current_stream()))
+                turn.set()
+                print(call(x))
+                sys.setswitchinterval(interval)
+                thread.join()
+    """)
+    assert out == ["7.0", "7.0", "7.0"]
