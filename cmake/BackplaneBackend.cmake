@@ -83,6 +83,7 @@ function(_backplane_add_shims)
   foreach(shim IN LISTS BACKPLANE_SHIMS)
     _backplane_glob(sources "backend/drivers/${shim}/*.cpp")
     _backplane_shared(${device}_${shim} "${package_dir}/lib" ${sources} $<TARGET_OBJECTS:${device}_driver_common>)
+    _backplane_glue(${device}_${shim})
     set_target_properties(${device}_${shim} PROPERTIES OUTPUT_NAME "backplane_${shim}")
     _backplane_one_unit(${device}_${shim})
     target_include_directories(${device}_${shim} PRIVATE "${BACKPLANE_ROOT}/backend")
@@ -91,17 +92,22 @@ endfunction()
 
 # lib<device>.so: the core in unity groups, the vendor's sources one by one. Torch is found where the process has it: no RUNPATH.
 function(_backplane_add_core device)
-  _backplane_glob(core "backend/runtime/*.cpp" "backend/memory/*.cpp" "backend/random/*.cpp" "backend/serialization/*.cpp"
-                       "backend/autocast/*.cpp" "backend/aten/*.cpp")
+  # Two parts by their headers and their heat. The runtime, with the launch and the loops over elements of aten, is hot; its folders know
+  # no tensors (tests/host/test_includes.py). The rest is mostly torch's templates, and measures within 2 % at -O1.
+  _backplane_glob(runtime "backend/runtime/*.cpp" "backend/memory/*.cpp" "backend/random/*.cpp"
+                          "backend/aten/conversion.cpp" "backend/aten/elements.cpp" "backend/aten/launch.cpp")
+  _backplane_glob(aten "backend/aten/*.cpp" "backend/autocast/*.cpp" "backend/serialization/*.cpp")
   set(last "${BACKPLANE_ROOT}/backend/aten/defaults_last.cpp")  # its initialiser runs after the vendor's and the core's: aten/defaults.h
-  list(REMOVE_ITEM core "${last}")
-  add_library(${device}_core OBJECT ${core})
-  _backplane_unity(${device}_core ${core})
+  list(REMOVE_ITEM aten "${last}" ${runtime})
+  add_library(${device}_core_aten OBJECT ${aten})
+  _backplane_unity(${device}_core_aten ${aten})
+  add_library(${device}_core_runtime OBJECT ${runtime})
+  _backplane_one_unit(${device}_core_runtime)
   _backplane_write_autocast_lists("${CMAKE_CURRENT_BINARY_DIR}/generated")
-  target_include_directories(${device}_core PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/generated")
-  target_compile_definitions(${device}_core PRIVATE TORCH_ASSERT_ONLY_METHOD_OPERATORS)  # torch's headers of all operators are an error
+  target_include_directories(${device}_core_aten PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/generated")
 
-  add_library(${device} SHARED $<TARGET_OBJECTS:${device}_core> ${ARGN} "${last}")  # objects first, then the sources in this order
+  # The objects come first, then the sources in this order.
+  add_library(${device} SHARED $<TARGET_OBJECTS:${device}_core_aten> $<TARGET_OBJECTS:${device}_core_runtime> ${ARGN} "${last}")
   set_target_properties(${device} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${package_dir}/lib" LINKER_LANGUAGE CXX)
   if(IS_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/include")
     target_include_directories(${device} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/include")
@@ -109,20 +115,30 @@ function(_backplane_add_core device)
   _backplane_no_undefined(${device})
   add_dependencies(${device} ${device}_driver)
 
-  foreach(target ${device}_core ${device})
+  foreach(target ${device}_core_aten ${device}_core_runtime ${device})
     _backplane_settings(${target})
     target_compile_options(${target} PRIVATE -fno-math-errno -fno-trapping-math)  # as torch: else square roots and choices are not vectorised
     target_include_directories(${target} PRIVATE "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
     target_link_libraries(${target} PRIVATE backplane::torch)
     _backplane_definitions(${target})
   endforeach()
-  _backplane_large_unit(${device}_core)
+  _backplane_glue(${device}_core_aten)
+  foreach(target ${device}_core_aten ${device}_core_runtime)
+    _backplane_large_unit(${target})
+    target_compile_definitions(${target} PRIVATE TORCH_ASSERT_ONLY_METHOD_OPERATORS)  # torch's headers of all operators are an error
+  endforeach()
 
   # What most kernels include, compiled once: half of a kernel's build time. It pays from the fourth kernel on.
   list(LENGTH arg_KERNELS kernels)
   if(kernels GREATER 3)
     target_precompile_headers(${device} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${BACKPLANE_ROOT}/include/backplane/structured.h>")
     set_source_files_properties("${last}" PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+    # It holds the paths of the headers in it, which ccache does not compare: one of another checkout would define everything twice.
+    get_target_property(launcher ${device} CXX_COMPILER_LAUNCHER)
+    if(launcher)
+      list(INSERT launcher 3 "CCACHE_NAMESPACE=${BACKPLANE_ROOT}")
+      set_target_properties(${device} PROPERTIES CXX_COMPILER_LAUNCHER "${launcher}")
+    endif()
   endif()
 endfunction()
 
@@ -170,6 +186,11 @@ function(_backplane_write_build_info)
   endif()
   string(REPLACE "\\" "\\\\" flags "${flags}")
   string(REPLACE "\"" "\\\"" flags "${flags}")
+  # An editable install, or a build of one file a compilation: its imports look over what is registered.
+  set(development False)
+  if(BACKPLANE_DEV OR "${SKBUILD_STATE}" STREQUAL "editable")
+    set(development True)
+  endif()
   configure_file("${BACKPLANE_ROOT}/cmake/_build_info.py.in" "${package_dir}/_build_info.py" @ONLY)
 endfunction()
 

@@ -23,7 +23,7 @@ function(_backplane_settings target)
   endif()
 endfunction()
 
-# For code whose cost is its headers and never its speed: a lower optimisation takes a quarter off its build time.
+# For code whose cost is its headers and not its speed: a lower optimisation takes a quarter off its build time.
 function(_backplane_glue target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()

@@ -46,15 +46,15 @@ void bind_ipc(py::module_& module) {
   def_blocking(module, "ipc_collect", [] { ipc_collect(); });
 
   py::class_<Event>(module, "SharedEvent")
-      .def(py::init(torch::wrap_pybind_function([] { return make_shared_event(); })))
-      .def("record", torch::wrap_pybind_function_no_gil([](Event& e, int64_t id, int64_t device) { e.record(stream_of(id, device)); }))
-      .def("wait", torch::wrap_pybind_function_no_gil([](Event& e, int64_t id, int64_t device) { e.block(stream_of(id, device)); }))
-      .def("query", torch::wrap_pybind_function_no_gil([](Event& e) { return e.query(); }))
-      .def("synchronize", torch::wrap_pybind_function_no_gil([](Event& e) { e.synchronize(); }))
+      .def(py::init(torch::wrap_pybind_function(+[] { return make_shared_event(); })))
+      .def("record", torch::wrap_pybind_function_no_gil(+[](Event& e, int64_t id, int64_t device) { e.record(stream_of(id, device)); }))
+      .def("wait", torch::wrap_pybind_function_no_gil(+[](Event& e, int64_t id, int64_t device) { e.block(stream_of(id, device)); }))
+      .def("query", torch::wrap_pybind_function_no_gil(+[](Event& e) { return e.query(); }))
+      .def("synchronize", torch::wrap_pybind_function_no_gil(+[](Event& e) { e.synchronize(); }))
       .def("device", [](Event& e) { return static_cast<int>(e.device()); })
       .def("export_handle", torch::wrap_pybind_function(
                                 [](Event& e, int64_t device) { return py::bytes(export_event(e, resolve_device(device_index(device)))); }))
-      .def_static("open_handle", torch::wrap_pybind_function([](int64_t device, const std::string& handle) {
+      .def_static("open_handle", torch::wrap_pybind_function(+[](int64_t device, const std::string& handle) {
                     return open_shared_event(device_index(device), handle);
                   }));
 }

@@ -4,10 +4,10 @@
 #include <memory>
 #include <thread>
 
+#include "aten/host_view.h"
 #include "bindings/module.h"
 #include "memory/alloc_config.h"
 #include "memory/caching_allocator.h"
-#include "memory/host_view.h"
 
 namespace backplane::bindings {
 namespace {

@@ -7,7 +7,7 @@
 #include <torch/csrc/Exceptions.h>
 
 #include <cstdint>
-#include <utility>
+#include <string>
 
 #include "runtime/device.h"
 
@@ -44,16 +44,17 @@ inline c10::DeviceIndex device_index(int64_t device) {
 // The stream of these two numbers; the device is checked.
 c10::Stream stream_of(int64_t id, int64_t device);
 
-// Defines a function that may block or run long: errors become PyTorch's Python exceptions, and the GIL is released.
+// Defines a function that may block or run long: errors become PyTorch's Python exceptions, and the GIL is released. It goes on as a
+// pointer (the +), so that pybind11's code is compiled once a signature and not once a lambda.
 template <typename Function, typename... Extra>
-void def_blocking(py::module_& module, const char* name, Function&& function, const Extra&... extra) {
-  module.def(name, torch::wrap_pybind_function_no_gil(std::forward<Function>(function)), extra...);
+void def_blocking(py::module_& module, const char* name, const Function& function, const Extra&... extra) {
+  module.def(name, torch::wrap_pybind_function_no_gil(+function), extra...);
 }
 
 // The same for a function that answers at once.
 template <typename Function, typename... Extra>
-void def_quick(py::module_& module, const char* name, Function&& function, const Extra&... extra) {
-  module.def(name, torch::wrap_pybind_function(std::forward<Function>(function)), extra...);
+void def_quick(py::module_& module, const char* name, const Function& function, const Extra&... extra) {
+  module.def(name, torch::wrap_pybind_function(+function), extra...);
 }
 
 }  // namespace backplane::bindings

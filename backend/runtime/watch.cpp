@@ -1,14 +1,12 @@
-// runtime/watch.cpp: the names of operators by torch's observers, and the latest work of every stream.
+// runtime/watch.cpp: the latest work of every stream, by the operator that queued it.
 #include "runtime/watch.h"
 
-#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
 #include <charconv>
 #include <chrono>
 #include <cmath>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -25,16 +23,6 @@ using Clock = std::chrono::steady_clock;
 
 thread_local std::string t_operator;  // the innermost that runs on this thread
 thread_local std::string t_in_hand;
-
-struct Entered : at::ObserverContext {
-  explicit Entered(std::string name) : outer(std::exchange(t_operator, std::move(name))) {}
-  ~Entered() override { t_operator = std::move(outer); }
-  std::string outer;
-};
-
-std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
-  return std::make_unique<Entered>(std::string(function.name()));
-}
 
 struct Latest {
   std::string work;
@@ -62,17 +50,15 @@ std::string stream_name(c10::DeviceIndex device, c10::StreamId id) {
          std::to_string(device);
 }
 
-// Operators open their observers before any kernel is called, so they are followed from the load of this library on.
-const bool following = [] {
-  if (!env("WATCHDOG_SECONDS") && !launch_blocking()) return false;
-  at::addGlobalCallback(at::RecordFunctionCallback(enter).scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
-  return true;
-}();
-
 }  // namespace
 }  // namespace watch_impl
 
-bool watching() { return watch_impl::following; }
+bool watching() {
+  static const bool asked = env("WATCHDOG_SECONDS") || launch_blocking();
+  return asked;
+}
+
+std::string exchange_operator(std::string name) { return std::exchange(watch_impl::t_operator, std::move(name)); }
 
 uint64_t watchdog_ns() {
   static const uint64_t limit = []() -> uint64_t {

@@ -13,6 +13,9 @@ namespace backplane {
 // Whether either is asked for. Read once.
 bool watching();
 
+// Sets the innermost operator that runs on this thread, and returns the one before. aten/watch_operators.cpp follows them.
+std::string exchange_operator(std::string name);
+
 // How long a wait may take; UINT64_MAX without a watchdog. Throws c10::ValueError for a value that is no number of seconds.
 uint64_t watchdog_ns();
 

@@ -49,6 +49,11 @@ DRIVER_HEADER = re.compile(r"backplane/driver[^/]*\.(h|hpp)$|backplane/driver/[^
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # Each costs every file that includes it 5 to 20 seconds.
 BANNED = {"torch/extension.h", "torch/torch.h", "torch/all.h", "ATen/ATen.h", "ATen/Functions.h"}
+# The folders compiled as a unit of their own, without torch's largest headers: tensors, boxed values, the dispatcher.
+TENSOR_FREE = {"runtime", "memory", "random"}
+TENSORS = re.compile(
+    r"^(torch/(csrc/|library\.h)|ATen/(ops/|record_function\.h|core/(Tensor|ivalue|stack)\.h|core/(boxing|dispatch)/))"
+)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -86,6 +91,8 @@ def problems_of(file: Path, root: Path) -> list[str]:
     for bracket, name in includes(file.read_text(encoding="utf-8")):
         if name in BANNED:
             problems.append(f"{said} {name}, which is banned: include the headers of what is used (ATen/ops/<op>.h).")
+        if here in TENSOR_FREE and TENSORS.match(name):
+            problems.append(f"{said} {name}; {here} is compiled without tensors: put it into aten.")
         if driver_side and TORCH.match(name):
             problems.append(f"{said} {name}, and the driver side of the line knows no torch.")
         found = resolve(bracket, name, file, root)
@@ -127,6 +134,8 @@ def test_every_file_keeps_the_rules() -> None:
         ("backend/runtime/a.cpp", '#include "memory/pool.h"', "runtime may include"),
         ("backend/memory/a.cpp", "#include <torch/extension.h>", "banned"),
         ("backend/memory/a.cpp", "#  include <ATen/ATen.h>", "banned"),
+        ("backend/memory/a.cpp", "#include <ATen/core/Tensor.h>", "without tensors"),
+        ("backend/runtime/a.cpp", "#include <ATen/record_function.h>", "without tensors"),
         ("backend/drivers/sim/a.cpp", "#include <c10/core/Device.h>", "knows no torch"),
         ("backend/drivers/sim/a.cpp", "#include <backplane/kernel.h>", "driver.h alone"),
         ("backend/drivers/sim/a.cpp", '#include "../emulate/b.h"', "drivers/sim may include"),

@@ -1,4 +1,4 @@
-// memory/host_view.h: a CPU tensor over a device tensor's own memory, for devices whose memory the host reaches.
+// aten/host_view.h: a CPU tensor over a device tensor's own memory, for devices whose memory the host reaches.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
-// memory/host_view.cpp: maps a tensor's storage for the host and wraps it as a CPU tensor that keeps the source alive.
-#include "memory/host_view.h"
+// aten/host_view.cpp: maps a tensor's storage for the host and wraps it as a CPU tensor that keeps the source alive.
+#include "aten/host_view.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/from_blob.h>
