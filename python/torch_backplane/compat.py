@@ -6,7 +6,8 @@ Each with what makes it unnecessary.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,10 +29,27 @@ def let_higher_order_ops_pass_autocast() -> None:
         op.fallthrough(key)
 
 
+def let_script_object_ops_pass_autocast() -> None:
+    """Let operators that take a script object be traced under ``torch.autocast`` of this device.
+
+    Given the object's fake, torch dispatches in Python, and passes over a fixed list of keys that no autocast key is
+    in: "no kernel for AutocastPrivateUse1". Seen on 2.13; unnecessary once it is in torch's own list.
+    """
+    key = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
+    overload: Any = torch._ops.TorchBindOpOverload
+    passed_over = overload._fallthrough_keys
+    if passed_over.__module__ == __name__:
+        return
+
+    def with_autocast(self: Any) -> list[Any]:
+        return [*passed_over(self), *([] if self.has_kernel_for_dispatch_key(key) else [key])]
+
+    overload._fallthrough_keys = with_autocast
+
+
 def override_kernel(library: torch.library.Library, name: str, function: Callable[..., Any], key: str) -> None:
     """Register a Python kernel without torch's warning that it goes before another: the caller has decided that."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"(?s).*Overriding a previously registered kernel")
+    with overriding():
         library.impl(name, function, key)
 
 
@@ -45,3 +63,54 @@ def autograd_kernel(
     from torch._library.autograd import Info, make_autograd_impl
 
     return make_autograd_impl(op, Info(_backward_fn=backward, _setup_context_fn=setup_context))
+
+
+def infer_schema(function: Callable[..., Any], mutates_args: Any, tags: Sequence[torch.Tag]) -> str:
+    """``torch.library.infer_schema``, which knows tags from 2.13 on."""
+    try:
+        return torch.library.infer_schema(function, mutates_args=mutates_args, tags=tags)
+    except TypeError as error:
+        if "tags" not in str(error):
+            raise
+        return torch.library.infer_schema(function, mutates_args=mutates_args)
+
+
+@contextmanager
+def overriding() -> Iterator[None]:
+    """Without torch's warning that a kernel goes before another, where the caller has decided that."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"(?s).*Overriding a previously registered kernel")
+        yield
+
+
+def custom_op_definition(name: str) -> Any:
+    """What ``torch.library.custom_op`` made under a name; None if it made nothing, or that has been destroyed."""
+    from torch._library.custom_ops import OPDEFS
+
+    return OPDEFS.get(name)
+
+
+def destroy_custom_op(name: str) -> None:
+    """Take away what ``torch.library.custom_op`` made, which has no public way to do that."""
+    from torch._library.custom_ops import OPDEF_TO_LIB, OPDEFS
+
+    library = OPDEF_TO_LIB.pop(name, None)
+    OPDEFS.pop(name, None)
+    if library is not None:
+        library._destroy()
+
+
+def set_missing_kernel_error(op: torch._ops.OpOverload, function: Callable[[str], Any]) -> None:
+    """Call a function, with the dispatch key, where torch would raise its own error that an operator has no kernel."""
+    handle = torch._C._dispatch_find_schema_or_throw(op._schema.name, op._schema.overload_name)
+    torch._C._dispatch_set_report_error_callback(handle, function)
+
+
+def follow_default_device(op: torch._ops.OpOverload) -> None:
+    """Let ``torch.set_default_device`` and ``with torch.device(...)`` fill in an operator's keyword-only ``device``.
+
+    They fill it in for a fixed set of functions. Unnecessary once torch asks the schema.
+    """
+    from torch.utils._device import _device_constructors
+
+    _device_constructors().add(op)

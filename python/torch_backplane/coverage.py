@@ -28,8 +28,6 @@ __all__ = ["WAYS", "Coverage", "Operator", "way_of"]
 WAYS = ("impossible", "fallback", "composite", "native")
 """The ways that an operator can go, the one that wants a kernel most first."""
 
-# The functional form that ATen derives from an out= kernel (CompositeExplicitAutogradNonFunctional) is no composite.
-_COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 # A dispatch mode sees what this one does as the operator itself.
 _WHOLE = frozenset({"aten::detach"})
 _CLI = str(Path(__file__).parent / "cli")
@@ -70,7 +68,7 @@ def way_of(op: str, keys: tuple[str, ...] = ("PrivateUse1",)) -> str:
     """
     if op in _WHOLE or any(registry.has_kernel(op, key) for key in keys):
         return "native"
-    return "composite" if any(registry.has_kernel(op, key) for key in _COMPOSITE) else "fallback"
+    return "composite" if any(registry.has_kernel(op, key) for key in registry.COMPOSITE) else "fallback"
 
 
 class Coverage:
@@ -195,7 +193,7 @@ class _Mode(TorchDispatchMode):
 
 
 def _composite_key(op: str) -> Any:
-    key = next(key for key in _COMPOSITE if registry.has_kernel(op, key))
+    key = next(key for key in registry.COMPOSITE if registry.has_kernel(op, key))
     return getattr(torch._C.DispatchKey, key)
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from torch_backplane import _backend, compat
-from torch_backplane.ops import registry
+from torch_backplane.ops import registry, signature
+from torch_backplane.ops.library import Library
 
 __all__ = ["Registration", "calls", "kernel"]
 
@@ -24,15 +22,15 @@ _calls: dict[str, int] = globals().get("_calls", {})
 class Registration:
     """A kernel that is registered. As a context manager, it is removed at the block's end."""
 
-    def __init__(self, op: str, function: Callable[..., Any], library: torch.library.Library) -> None:
+    def __init__(self, op: str, function: Callable[..., Any], library: Library) -> None:
         self.op = op
         self.function = function
-        self._library: torch.library.Library | None = library
+        self._library: Library | None = library
 
     @property
     def site(self) -> str:
         """``file:line`` of the function."""
-        return _site(self.function)
+        return signature.site(self.function)
 
     @property
     def active(self) -> bool:
@@ -45,7 +43,7 @@ class Registration:
             library, self._library = self._library, None
             if library is not None:
                 _active[self.op].remove(self)
-                library._destroy()
+                library.destroy()
 
     def __enter__(self) -> Registration:
         return self
@@ -125,15 +123,15 @@ def _register(
     if not _backend.loaded():
         raise RuntimeError("no backend is loaded: import the vendor's package first, for example `import mydevice`")
     schema = registry.schema(op)
-    _check_signature(op, schema, function)
+    signature.check(schema, function)
     _check_autograd(op, schema, backward)
     with _lock:
-        for old in [old for old in _active.get(op, []) if _same(old.function, function)]:
+        for old in [old for old in _active.get(op, []) if signature.same(old.function, function)]:
             old.remove()  # its module has been loaded again
         if not override:
             _check_first(op, function)
         namespace, _, name = op.partition("::")
-        library = torch.library.Library(namespace, "IMPL")
+        library = Library(namespace, "IMPL")
         compat.override_kernel(library, name, _counted(op, function), "PrivateUse1")
         if backward is not None:
             formula = compat.autograd_kernel(registry.overload(op), backward, setup_context)
@@ -168,8 +166,8 @@ def _check_first(op: str, function: Callable[..., Any]) -> None:
     else:
         first = next(kernel.site for kernel in registry.kernels(op) if kernel.key == "PrivateUse1" and kernel.active)
     raise ValueError(
-        f"{op} has a kernel for {_backend.device} already: it is at {first}, and this one at {_site(function)}. "
-        "override=True puts this one before it"
+        f"{op} has a kernel for {_backend.device} already: it is at {first}, and this one at "
+        f"{signature.site(function)}. override=True puts this one before it"
     )
 
 
@@ -188,68 +186,3 @@ def _check_autograd(op: str, schema: Any, backward: Callable[..., Any] | None) -
         "(`torch-backplane coverage` lists them), or give the formula: "
         f'kernel("{op}", backward=..., setup_context=...), as for torch.library.register_autograd'
     )
-
-
-def _check_signature(op: str, schema: Any, function: Callable[..., Any]) -> None:
-    """Refuses a function that the dispatcher could not call, and names each difference."""
-    P = inspect.Parameter
-    parameters = inspect.signature(function).parameters
-    any_position = any(p.kind is P.VAR_POSITIONAL for p in parameters.values())
-    any_keyword = any(p.kind is P.VAR_KEYWORD for p in parameters.values())
-    positional = [p for p in parameters.values() if p.kind in (P.POSITIONAL_ONLY, P.POSITIONAL_OR_KEYWORD)]
-    by_keyword = {p.name: p for p in parameters.values() if p.kind in (P.KEYWORD_ONLY, P.POSITIONAL_OR_KEYWORD)}
-    wrong, matched = [], set()
-    for i, argument in enumerate(schema.arguments):
-        if argument.kwarg_only:
-            parameter, swallowed = by_keyword.get(argument.name), any_keyword
-        else:
-            parameter, swallowed = (positional[i] if i < len(positional) else None), any_position
-        if parameter is None:
-            if not swallowed:
-                wrong.append(f"'{argument.name}' is missing")
-            continue
-        matched.add(parameter.name)
-        if parameter.name != argument.name:
-            wrong.append(f"argument {i + 1} is '{parameter.name}' and should be '{argument.name}'")
-        elif argument.has_default_value():  # the dispatcher leaves out arguments that have their default value
-            if parameter.default is P.empty:
-                wrong.append(f"'{argument.name}' has no default and needs the schema's, {argument.default_value!r}")
-            elif _differ(parameter.default, argument.default_value):
-                wrong.append(
-                    f"'{argument.name}' has the default {parameter.default!r} and the schema's is "
-                    f"{argument.default_value!r}"
-                )
-    named = [p.name for p in parameters.values() if p.kind not in (P.VAR_POSITIONAL, P.VAR_KEYWORD)]
-    wrong += [f"'{name}' is not in the schema" for name in named if name not in matched]
-    if wrong:
-        raise TypeError(
-            f"the kernel at {_site(function)} does not match {schema}: {'; '.join(wrong)}. "
-            f"Write: def {function.__name__}({_parameters(schema)})"
-        )
-
-
-def _differ(given: Any, wanted: Any) -> bool:
-    plain = (bool, int, float, str, type(None))
-    return isinstance(given, plain) and isinstance(wanted, plain) and given != wanted
-
-
-def _parameters(schema: Any) -> str:
-    """The parameters of a Python function that match a schema."""
-    words, keyword_only = [], False
-    for argument in schema.arguments:
-        if argument.kwarg_only and not keyword_only:
-            words.append("*")
-            keyword_only = True
-        words.append(argument.name + (f"={argument.default_value!r}" if argument.has_default_value() else ""))
-    return ", ".join(words)
-
-
-def _same(old: Callable[..., Any], new: Callable[..., Any]) -> bool:
-    """Whether it is the same function of a module that has been loaded again."""
-    old_name, new_name = getattr(old, "__qualname__", "<"), getattr(new, "__qualname__", "<")
-    return old_name == new_name and "<" not in new_name and old.__module__ == new.__module__
-
-
-def _site(function: Callable[..., Any]) -> str:
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)

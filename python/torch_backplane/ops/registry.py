@@ -13,7 +13,30 @@ from typing import Any
 
 import torch
 
-__all__ = ["Kernel", "has_kernel", "kernels", "name_of", "nearest", "overload", "schema"]
+__all__ = [
+    "COMPOSITE",
+    "Entry",
+    "Kernel",
+    "defined_at",
+    "dispatch_key",
+    "exists",
+    "fallbacks",
+    "forget_dispatch",
+    "has_kernel",
+    "kernels",
+    "name_of",
+    "nearest",
+    "overload",
+    "overloads",
+    "packet_in_use",
+    "parse_kernels",
+    "schema",
+    "schema_of",
+    "table",
+]
+
+# The functional form that ATen derives from an out= kernel (CompositeExplicitAutogradNonFunctional) is no composite.
+COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
 
 @dataclass(frozen=True)
@@ -26,6 +49,19 @@ class Kernel:
     """``file:line``, or the text that was given at registration."""
     active: bool
     """False if a later registration for the same key goes before it."""
+    fallthrough: bool = False
+    """Whether it hands each call to the next key."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the dispatcher has computed for an operator and a key."""
+
+    source: str
+    """Why: ``"kernel"`` (a direct one), ``"autograd kernel"``, ``"math kernel"`` (CompositeImplicitAutograd),
+    ``"default backend kernel"`` (CompositeExplicitAutograd and its NonFunctional kin), ``"backend fallback"``."""
+    site: str
+    fallthrough: bool
 
 
 def schema(op: str) -> Any:
@@ -37,20 +73,44 @@ def schema(op: str) -> Any:
     Raises:
         ValueError: there is no such operator; it names the nearest.
     """
-    if op in torch._C._dispatch_get_all_op_names():
-        name, _, overload_name = op.partition(".")
-        return torch._C._get_schema(name, overload_name)
-    near = nearest(op)
-    hint = f"did you mean {', '.join(near)}?" if near else "the form is aten::name or aten::name.overload"
+    if exists(op):
+        return schema_of(op)
+    if near := nearest(op):
+        hint = f"did you mean {', '.join(near)}?"
+    elif "::" in op and not _has_namespace(op.partition("::")[0]):
+        hint = (
+            f"no operator of '{op.partition('::')[0]}' is loaded: import the package that has them, or load their "
+            "library with torch_backplane.ops.load_library(path)"
+        )
+    else:
+        hint = "the form is aten::name or aten::name.overload"
     raise ValueError(f"there is no operator '{op}': {hint}")
+
+
+def _has_namespace(namespace: str) -> bool:
+    return any(name.startswith(f"{namespace}::") for name in torch._C._dispatch_get_all_op_names())
 
 
 def nearest(op: str) -> list[str]:
     """The operators that a wrong name may have meant: the overloads of the same name, or up to four like it."""
-    known = torch._C._dispatch_get_all_op_names()
-    base = (op if "::" in op else f"aten::{op}").partition(".")[0]
-    near = sorted(name for name in known if name.partition(".")[0] == base)
-    return near or difflib.get_close_matches(base, known, n=4, cutoff=0.7)
+    name, _, wanted = (op if "::" in op else f"aten::{op}").partition(".")
+    if found := overloads(name):
+        return sorted(found)
+    known = {each.partition(".")[0] for each in torch._C._dispatch_get_all_op_names()}
+    near = [sorted(overloads(each)) for each in difflib.get_close_matches(name, known, n=5, cutoff=0.7)]
+    alike = [[each for each in group if each.partition(".")[2] == wanted] or group for group in near if group]
+    return [group[0] for group in alike[:4]]
+
+
+def overloads(op: str) -> list[str]:
+    """The operators of a name, with or without an overload in it; empty if there is none."""
+    name = op.partition(".")[0]
+    namespace, _, rest = name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), rest, None)
+    if packet is None:
+        return []
+    found = [name if o == "default" else f"{name}.{o}" for o in packet.overloads()]
+    return [each for each in found if exists(each)]
 
 
 def overload(op: str) -> torch._ops.OpOverload:
@@ -74,8 +134,92 @@ def has_kernel(op: str, key: str) -> bool:
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op, key))
 
 
+def defined_at(op: str) -> str:
+    """Where the operator's schema was registered, ``file:line``; empty for an unknown operator."""
+    found = re.search(r"^debug: registered at (.+)$", torch._C._dispatch_dump(op), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def exists(op: str) -> bool:
+    """Whether there is such an operator, in the form of :func:`name_of`. TorchScript's own are none."""
+    name, _, overload_name = op.partition(".")
+    try:
+        torch._C._dispatch_find_schema_or_throw(name, overload_name)
+    except RuntimeError:
+        return False
+    return True
+
+
+def schema_of(op: str) -> Any:
+    """The schema of an operator that exists."""
+    name, _, overload_name = op.partition(".")
+    return torch._C._get_schema(name, overload_name)
+
+
 def kernels(op: str) -> list[Kernel]:
     """The operator's direct registrations, in torch's order; empty for an unknown operator."""
-    pattern = r"^(\w+)(?:\[alias\])?( \(inactive\))?: (?:registered at )?(.+?) ::"
-    found = re.findall(pattern, torch._C._dispatch_dump(op), re.MULTILINE)
-    return [Kernel(key, site, not inactive) for key, inactive, site in found]
+    return parse_kernels(torch._C._dispatch_dump(op))
+
+
+def parse_kernels(dump: str) -> list[Kernel]:
+    """The direct registrations in a text of torch's, as ``_dispatch_dump`` gives it."""
+    pattern = r"^(\w+)(?:\[alias\])?( \(inactive\))?: (fallthrough )?(?:registered at )?(.+?) ::"
+    found = re.findall(pattern, dump, re.MULTILINE)
+    return [Kernel(key, site, not inactive, bool(through)) for key, inactive, through, site in found]
+
+
+def table(op: str) -> dict[str, Entry]:
+    """The operator's computed table, by runtime key. Its fallbacks are in it: ask ``source`` before believing a key."""
+    pattern = r"^(\w+): (fallthrough )?(?:registered at )?(.+?) \[(.+)\]$"
+    found = re.findall(pattern, torch._C._dispatch_dump_table(op), re.MULTILINE)
+    return {key: Entry(source, site, bool(through)) for key, through, site, source in found}
+
+
+def fallbacks() -> dict[str, str]:
+    """The fallbacks that hold for all operators: key -> where it was registered."""
+    op = "torch_backplane::nothing"  # an operator without kernels shows them all
+    with torch.library._scoped_library("torch_backplane", "FRAGMENT") as library:
+        library.define("nothing() -> ()")
+        return {key: entry.site for key, entry in table(op).items() if entry.source == "backend fallback"}
+
+
+def packet_in_use(name: str) -> Any:
+    """The Python object of an operator, ``"aten::gelu"``, if ``torch.ops`` has made it; None otherwise."""
+    namespace, _, bare = name.partition("::")
+    operators = vars(torch.ops).get(namespace)
+    return None if operators is None else vars(operators).get(bare)
+
+
+def forget_dispatch(op: str) -> None:
+    """Let the Python dispatcher find an operator's kernels anew. To be called after one was registered or removed."""
+    name, _, overload_name = op.partition(".")
+    packet = packet_in_use(name)
+    if packet is not None and (found := vars(packet).get(overload_name or "default")) is not None:
+        found._dispatch_cache.clear()
+
+
+def dispatch_key(device: torch.device | str, functionality: str = "") -> str:
+    """The name of a device's dispatch key.
+
+    Args:
+        device: a device, or its type; an index is left out: all devices of a type have one key.
+        functionality: ``"Autograd"``, ``"Autocast"``, ``"Sparse"``, ``"SparseCsr"``, ``"Quantized"``,
+            ``"NestedTensor"``; nothing for the key of the kernels.
+
+    Returns:
+        ``"PrivateUse1"``, ``"AutogradPrivateUse1"``: the name under which kernels are registered. Messages of torch say
+        the device's name instead.
+
+    Raises:
+        ValueError: there is no such device type, or no such key.
+    """
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise ValueError(
+            f"there is no device type '{device}': the package that brings it has to be imported first ({error})"
+        ) from None
+    key = functionality + str(torch._C._dispatch_key_for_device(kind))
+    if torch._C._parse_dispatch_key(key) is None:
+        raise ValueError(f"torch has no dispatch key {key}: '{functionality}' is no functionality of '{kind}'")
+    return key
