@@ -17,7 +17,7 @@ from rich.console import Console
 from benchmarks.row import AS_IS, CONFIGURATIONS, HOST, Configuration, Line, Row
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = ("tensors", "allocator", "kernels", "fallback", "copies", "gpt_step")
+MODULES = ("tensors", "allocator", "kernels", "custom_ops", "fallback", "copies", "gpt_step")
 
 
 def device_rows() -> list[Row]:
@@ -96,7 +96,8 @@ def main() -> None:
             lines += measure_in_child(arguments, configuration)
     order = [row.name for row in device_rows()]
     lines.sort(key=lambda line: order.index(line.row) if line.row in order else -1)
-    for row in [import_row(arguments.module), *(build_rows() if arguments.builds else [])]:
+    imports = [import_row(arguments.module), import_row("torch_backplane.ops", budget=20)]
+    for row in [*imports, *(build_rows() if arguments.builds else [])]:
         if re.search(arguments.only, row.name):
             with progress.status(f"measuring: {row.name}"):
                 lines.append(Line.measured(row, HOST, arguments.device))

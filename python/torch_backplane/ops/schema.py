@@ -1,0 +1,112 @@
+"""An operator's name and schema, before torch sees them: what it would accept and then misunderstand is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from torch_backplane import compat
+from torch_backplane.ops import signature
+
+__all__ = ["RESERVED", "infer", "mutated", "parse", "split"]
+
+RESERVED = ("aten", "at", "prim", "prims", "pytorch", "torch")
+"""Namespaces that are PyTorch's own."""
+
+# In schemas, by their C++ (or Python) spelling.
+_SPELLINGS = {
+    r"(?:std::)?u?int(?:8|16|32|64)_t": "int",
+    r"double": "float",
+    r"(?:std::|c10::)?string(?:_view)?": "str",
+    r"(?:at::|torch::)Tensor": "Tensor",
+    r"(?:at::|c10::)?I?TensorList(?:Ref)?": "Tensor[]",
+    r"(?:std::vector|(?:c10::)?ArrayRef)<(?:at::|torch::)?Tensor>|[Ll]ist\[(?:torch\.)?Tensor\]": "Tensor[]",
+    r"(?:at::|c10::)?OptionalIntArrayRef": "int[]?",
+    r"(?:at::|c10::)?IntArrayRef|std::vector<int64_t>|[Ll]ist\[int\]": "int[]",
+    r"(?:std::|c10::)?optional<.+?>|Optional\[.+?\]": "with '?' after the type, Tensor?",
+    r"torch\.Tensor": "Tensor",
+}
+
+
+def split(name: str) -> tuple[str, str]:
+    """The namespace and the rest of a qualified name, ``"vendor::name"`` or ``"vendor::name.overload"``.
+
+    Raises:
+        ValueError: it is none, or the namespace is PyTorch's own.
+    """
+    namespace, colons, rest = name.partition("::")
+    if not colons or not rest:
+        raise ValueError(f"the name of an operator is 'namespace::name', and this is '{name}': write 'vendor::{name}'")
+    if "." in namespace:
+        raise ValueError(
+            f"a namespace has no dot, and '{namespace}' of '{name}' has: write '{namespace.replace('.', '_')}::{rest}'"
+        )
+    if namespace in RESERVED:
+        raise ValueError(
+            f"'{namespace}' is PyTorch's own namespace ({', '.join(RESERVED)} are): give '{name}' your own, "
+            f"'vendor::{rest}'. A kernel for an operator of PyTorch's is registered by torch_backplane.kernel"
+        )
+    if not re.fullmatch(r"[A-Za-z_]\w*", namespace) or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", rest):
+        raise ValueError(f"'{name}' is no name of an operator: letters, digits and '_', as 'vendor::name.overload'")
+    return namespace, rest
+
+
+def infer(function: Callable[..., Any], mutates_args: str | Iterable[str], tags: Sequence[torch.Tag]) -> str:
+    """A schema from a function's annotations.
+
+    Raises:
+        ValueError: torch's own; it names the parameter.
+    """
+    return compat.infer_schema(function, mutates_args, tags)
+
+
+def parse(name: str, text: str) -> Any:
+    """A schema from text.
+
+    Args:
+        name: of the operator, without the namespace.
+        text: ``"(Tensor x, int n=1) -> Tensor"``.
+
+    Raises:
+        ValueError: it is no schema; a C++ spelling is named with what a schema writes.
+    """
+    if not text.lstrip().startswith("("):
+        raise ValueError(f"a schema begins with '(' and has no name: '{text[text.find('(') :]}', and not '{text}'")
+    arguments_and_returns = re.sub(r"=\s*\"[^\"]*\"", "", text)  # without default texts
+    for spelling, right in _SPELLINGS.items():
+        if found := re.search(rf"(?<![\w:.\[<])(?:const )?({spelling})(?!\w)", arguments_and_returns):
+            raise ValueError(f"'{found[1]}' is no type of a schema: write {right}, in '{text}'")
+    try:
+        return torch._C.parse_schema(name + text)
+    except RuntimeError as error:
+        reason = str(error).strip()
+        raise ValueError(f"'{text}' is no schema, it is written '(Tensor x, int n=1) -> Tensor': {reason}") from None
+
+
+def mutated(schema: Any) -> list[str]:
+    """Names of the arguments that a schema says are written."""
+    return [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+
+
+def check_given(schema: Any, function: Callable[..., Any], mutates_args: str | Iterable[str]) -> None:
+    """Refuse a schema, given as text, that says something else than ``mutates_args`` or the function.
+
+    Raises:
+        ValueError: on ``mutates_args``.
+        TypeError: on the function's signature.
+    """
+    written = mutated(schema)
+    if mutates_args != "unknown" and set(mutates_args) != set(written):
+        raise ValueError(
+            f"mutates_args={_names(mutates_args)} and the schema '{schema}' differ: it writes {_names(written)}. "
+            f"Write mutates_args={_names(written)}, or mark what is written as Tensor(a!)"
+        )
+    signature.check(schema, function)
+
+
+def _names(given: Iterable[str]) -> str:
+    names = [given] if isinstance(given, str) else sorted(given)
+    return "{" + ", ".join(f"'{name}'" for name in names) + "}" if names else "()"
