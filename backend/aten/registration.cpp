@@ -1,9 +1,13 @@
-// aten/registration.cpp: runs the BACKPLANE_KERNELS blocks at load and keeps what failed in them, for the import to report.
+// aten/registration.cpp: runs the blocks of backplane/registration.h at load and keeps what failed in them, for the import to report.
 #include "aten/registration.h"
 
 #include <backplane/signature.h>
+#include <backplane/structured.h>
 
-#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
 
 namespace backplane {
 namespace registration_impl {
@@ -15,36 +19,141 @@ c10::OperatorName operator_name(std::string name) {
   return {name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)};
 }
 
+// A kernel that was registered before its operator was defined; torch compares the signatures at the definition.
+struct Early {
+  std::string op;
+  std::string site;
+  const char* python_module;  // or NULL
+};
+
+struct State {
+  std::mutex mutex;
+  std::vector<std::string> errors;
+  std::vector<Early> early;
+  std::vector<PythonModule> modules;
+  std::map<std::string, std::string> kernels;  // "key vendor::op" -> site
+  std::set<std::string> names;
+  std::map<std::string, std::vector<c10::ScalarType>> dtypes;  // that kernels declare to take
+  std::vector<std::unique_ptr<torch::Library>> libraries;      // as long as the process: one that goes takes its kernels along
+  bool reported = false;
+};
+
 // Static initialisers are in no given order, so not a namespace-scope object.
-std::vector<std::string>& errors() {
-  static std::vector<std::string>* const instance = new std::vector<std::string>;
+State& state() {
+  static State* const instance = new State;
   return *instance;
+}
+
+torch::Library& make_library(const detail::Site& site, const char* key) {
+  auto library = std::make_unique<torch::Library>(torch::Library::IMPL, site.name_space, c10::parseDispatchKey(key), site.file, site.line);
+  State& s = state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  return *s.libraries.emplace_back(std::move(library));
+}
+
+std::string text(const detail::Site& site) { return c10::str(site.file, ":", site.line); }
+
+std::string missing(const Early& kernel) {
+  if (kernel.python_module == nullptr) {
+    return c10::str(
+        kernel.site, ": there is no operator ", kernel.op,
+        ". Define it by BACKPLANE_LIBRARY (backplane/library.h), correct the name, or, if Python defines it, name the module at "
+        "the block's start: m.python_module(\"package.module\")");
+  }
+  return c10::str(kernel.site, ": there is no operator ", kernel.op, ": ", kernel.python_module,
+                  " was imported for it and has not defined it. Define it there, or correct the name");
 }
 
 }  // namespace
 }  // namespace registration_impl
 
-std::vector<std::string> registration_errors() { return registration_impl::errors(); }
+std::optional<std::vector<c10::ScalarType>> declared_dtypes(const std::string& op) {
+  registration_impl::State& s = registration_impl::state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  const auto found = s.dtypes.find(op);
+  if (found == s.dtypes.end()) return std::nullopt;
+  return found->second;
+}
+
+std::vector<std::string> registration_errors(bool before_python) {
+  using namespace registration_impl;
+  State& s = state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  s.reported = true;
+  std::vector<std::string> errors = s.errors;
+  for (const Early& kernel : s.early) {
+    if (before_python && kernel.python_module != nullptr) continue;
+    if (!c10::Dispatcher::singleton().findSchema(operator_name(kernel.op))) errors.push_back(missing(kernel));
+  }
+  return errors;
+}
+
+std::vector<PythonModule> python_modules() {
+  const std::lock_guard<std::mutex> lock(registration_impl::state().mutex);
+  return registration_impl::state().modules;
+}
+
+Kernels::Kernels(const detail::Site& site, const char* key)
+    : site_(site), key_(key), library_(registration_impl::make_library(site, key)) {}
+
+void Kernels::python_module(const char* name) {
+  python_module_ = name;
+  detail::add_python_module(site_, name);
+}
+
+const char* Kernels::full_name(const char* name) const {
+  if (site_.name_space == std::string_view("aten")) return name;
+  registration_impl::State& s = registration_impl::state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  return s.names.insert(std::string(site_.name_space) + "::" + name).first->c_str();
+}
 
 void Kernels::check(const char* name) const {
-  const auto op = c10::Dispatcher::singleton().findSchema(registration_impl::operator_name(std::string(name_space_) + "::" + name));
-  TORCH_CHECK(op.has_value(), "there is no operator ", name_space_, "::", name,
-              " in this torch; torch._C._dispatch_get_all_op_names() lists them");
+  using namespace registration_impl;
+  const std::string op = std::string(site_.name_space) + "::" + name;
+  const bool is_aten = site_.name_space == std::string_view("aten");
+  const auto found = c10::Dispatcher::singleton().findSchema(operator_name(op));
+  TORCH_CHECK(found || !is_aten, "there is no operator ", op, " in this torch; torch._C._dispatch_get_all_op_names() lists them");
+  State& s = state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  const auto [first, is_first] = s.kernels.emplace(key_ + (" " + op), text(site_));
+  TORCH_CHECK(is_first, op, " has a kernel for ", key_, " already, registered at ", first->second, ". Keep one of the two");
+  if (!found) s.early.push_back({op, text(site_), python_module_});
 }
 
 namespace detail {
 
-Registration::Registration(const char* name_space, void (*block)(Kernels&), const char* file, uint32_t line) {
-  try {
-    // Lives as long as the process: a library that goes takes its kernels along.
-    auto* library = new torch::Library(torch::Library::IMPL, name_space, c10::DispatchKey::PrivateUse1, file, line);
-    Kernels kernels(*library, name_space);
-    block(kernels);
-  } catch (const c10::Error& error) {
-    registration_impl::errors().push_back(c10::str(file, ":", line, ": ", error.what_without_backtrace()));
-  } catch (const std::exception& error) {
-    registration_impl::errors().push_back(c10::str(file, ":", line, ": ", error.what()));
+void add_python_module(const Site& site, const char* name) {
+  registration_impl::State& s = registration_impl::state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  for (const PythonModule& module : s.modules) {
+    if (module.name == name) return;
   }
+  s.modules.push_back({name, registration_impl::text(site)});
+}
+
+void add_registration_error(const Site& site, const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = c10::str(registration_impl::text(site), ": ", of_torch ? of_torch->what_without_backtrace() : error.what());
+  registration_impl::State& s = registration_impl::state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  s.errors.push_back(text);
+  if (s.reported) TORCH_WARN("not registered: ", text, ". torch_backplane.ops.load_library(path) raises this as an ImportError");
+}
+
+Registration::Registration(const Site& site, const char* key, void (*block)(Kernels&)) {
+  try {
+    Kernels kernels(site, key);
+    block(kernels);
+  } catch (const std::exception& error) {
+    add_registration_error(site, error);
+  }
+}
+
+void declare_dtypes(const Kernels& kernels, const char* name, const c10::ScalarType* dtypes, size_t count) {
+  registration_impl::State& s = registration_impl::state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  s.dtypes[std::string(kernels.name_space()) + "::" + name] = {dtypes, dtypes + count};
 }
 
 c10::OperatorHandle find_operator(const char* name) {

@@ -1,13 +1,34 @@
-// aten/registration.h: what failed while kernels were registered.
+// aten/registration.h: what failed while operators and kernels were registered, the Python modules that belong to them, and what kernels
+// declare.
 #pragma once
 
+#include <backplane/registration.h>
+#include <c10/core/ScalarType.h>
+
+#include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace backplane {
 
-// "file:line: reason", one a BACKPLANE_KERNELS block. Empty: every kernel was registered. Static initialisers have run once it can be
-// called.
-std::vector<std::string> registration_errors();
+// "file:line: reason", one a block that failed and one a kernel whose operator nobody has defined. Empty: every kernel was registered.
+// `before_python`: an operator that a Python module shall define may be missing yet. Static initialisers have run once it can be called;
+// what fails later, in a further library, is a warning, too.
+std::vector<std::string> registration_errors(bool before_python);
+
+struct PythonModule {
+  std::string name;
+  std::string site;  // "file:line"
+};
+std::vector<PythonModule> python_modules();  // in the order of their blocks; a name once
+
+namespace detail {
+void add_python_module(const Site& site, const char* name);
+void add_registration_error(const Site& site, const std::exception& error);
+}  // namespace detail
+
+// The dtypes that the kernel of "aten::add.Tensor" declares to take; nothing if it declares none.
+std::optional<std::vector<c10::ScalarType>> declared_dtypes(const std::string& op);
 
 }  // namespace backplane

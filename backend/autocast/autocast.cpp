@@ -1,13 +1,13 @@
 // autocast/autocast.cpp: torch.autocast for the device: torch's own lists of operators, under the device's key.
 //
 // The fallthrough comes first: without it every operator that is not in a list fails inside an autocast region. A vendor adds rules for its
-// own operators by its own TORCH_LIBRARY_IMPL(<namespace>, AutocastPrivateUse1, m). Higher-order operators live in Python, and so do
-// theirs.
+// own operators by Operator::autocast (backplane/library.h). Higher-order operators live in Python, and so do theirs.
 //
 // The rules are boxed kernels, one a policy: torch's templates for them (ATen/autocast_mode.h) include all of ATen and are instantiated for
 // each operator, half a minute of building on a small machine. The lists are taken from that header by CMake (BackplaneTorch.cmake).
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <backplane/library.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -152,6 +152,29 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   register_rule<&promote>(m, {AT_FORALL_PROMOTE(BACKPLANE_NAME)});
   register_rule<&refuse_binary_cross_entropy>(m, {"binary_cross_entropy"});
 }
+
+namespace backplane {
+
+Operator& Operator::autocast(Cast cast) {
+  using namespace autocast_impl;
+  Kernels& rules = kernels("AutocastPrivateUse1");
+  rules.check(name_.c_str());
+  const auto rule = [&]() -> torch::CppFunction {
+    switch (cast) {
+      case Cast::lower_precision:
+        return torch::CppFunction::makeFromBoxedFunction<&lower_precision>();
+      case Cast::float32:
+        return torch::CppFunction::makeFromBoxedFunction<&float32>();
+      case Cast::promote:
+        return torch::CppFunction::makeFromBoxedFunction<&promote>();
+    }
+    TORCH_CHECK_VALUE(false, "autocast of ", name_, ": there is no such backplane::Cast");
+  };
+  rules.library().impl(name_.c_str(), rule());
+  return *this;
+}
+
+}  // namespace backplane
 
 #undef BACKPLANE_NAME
 #undef BACKPLANE_SECOND

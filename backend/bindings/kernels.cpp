@@ -7,8 +7,9 @@
 namespace backplane::bindings {
 namespace {
 
+// The package's own kernels, before Python has its say: registration_errors() is asked for again then, and after a further library.
 void check_registration() {
-  const std::vector<std::string> errors = registration_errors();
+  const std::vector<std::string> errors = registration_errors(/*before_python=*/true);
   if (errors.empty()) return;
   std::string text = "kernels of " BACKPLANE_DEVICE_NAME " could not be registered:";
   for (const std::string& error : errors) text += "\n  " + error;
@@ -18,9 +19,15 @@ void check_registration() {
 }  // namespace
 
 void bind_kernels(py::module_& module) {
-  check_registration();  // the package's own, by now; a further library's after it was loaded:
-  def_quick(module, "check_registration", &check_registration);
+  check_registration();
+  def_quick(module, "registration_errors", [] { return registration_errors(/*before_python=*/false); });
+  def_quick(module, "python_modules", [] {
+    std::vector<std::pair<std::string, std::string>> modules;
+    for (PythonModule& found : python_modules()) modules.emplace_back(std::move(found.name), std::move(found.site));
+    return modules;
+  });
   def_quick(module, "kernel_calls", [](const std::string& name) { return kernel_calls(name); });
+  def_quick(module, "declared_dtypes", [](const std::string& op) { return declared_dtypes(op); });
   def_blocking(module, "can_launch", [] { return can_launch(); });
 }
 

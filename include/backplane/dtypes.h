@@ -40,6 +40,8 @@ inline constexpr c10::ScalarType kDtypeOf = c10::CppTypeToScalarType<T>::value;
 
 template <typename... T>
 struct Dtypes {
+  static constexpr c10::ScalarType kAll[] = {kDtypeOf<T>...};
+
   static constexpr bool has(c10::ScalarType dtype) { return ((dtype == kDtypeOf<T>) || ...); }
 
   // Calls function(T()) for the type of `dtype`, which must be in the list.

@@ -41,6 +41,8 @@
 #include <backplane/strided.h>
 
 #include <array>
+#include <cstddef>
+#include <iterator>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -84,6 +86,16 @@ void check_same_device(const at::Tensor& first, const at::Tensor& other, const c
 #define BACKPLANE_NAMES_PARAMETER
 #define BACKPLANE_NAMES_ARGUMENT
 #endif
+
+// Notes the dtypes of a kernel's list, for torch_backplane.ops.explain. `name` as in Kernels::impl.
+void declare_dtypes(const Kernels& kernels, const char* name, const c10::ScalarType* dtypes, size_t count);
+
+template <typename Kernel>
+void declare(const Kernels& kernels, const char* name) {
+  if constexpr (requires { std::size(Kernel::Takes::kAll); }) {
+    declare_dtypes(kernels, name, Kernel::Takes::kAll, std::size(Kernel::Takes::kAll));
+  }
+}
 
 // The meta class with outputs: it learns what they must be, and makes or checks them.
 template <typename Meta, size_t N>
@@ -302,13 +314,15 @@ struct Function<Kernel, Return (*)(Parameters...)> {
 
 }  // namespace detail
 
-// Registers Kernel::run, of the operator's own signature, as "relu" or "where.self".
+// Registers Kernel::run, of the operator's own signature, as "relu" or "where.self". It is counted under that name, and in a vendor's
+// namespace under "vendor::name".
 template <typename Kernel>
 void function(Kernels& kernels, const char* name) {
   using Entry = detail::Function<Kernel, decltype(&Kernel::run)>;
-  Entry::name = name;
-  Entry::counter.emplace(name);
+  Entry::name = kernels.full_name(name);
+  Entry::counter.emplace(Entry::name);
   kernels.impl(name, &Entry::call);
+  detail::declare<Kernel>(kernels, name);
 }
 
 // Registers Kernel under an operator's forms. Meta: at::meta::structured_<op>[_<overload>]; N: how many tensors the operator returns.
@@ -320,6 +334,8 @@ void structured(Kernels& kernels, const FormsWithoutInplace& forms) {
   Entry::counter.emplace(forms.functional);
   kernels.impl(forms.functional, &Entry::functional);
   kernels.impl(forms.out, &Entry::out);
+  detail::declare<Kernel>(kernels, forms.functional);
+  detail::declare<Kernel>(kernels, forms.out);
 }
 
 template <typename Meta, typename Kernel>
@@ -328,6 +344,7 @@ void structured(Kernels& kernels, const Forms& forms) {
   structured<Meta, Kernel>(kernels, FormsWithoutInplace(forms.functional, forms.out));
   Entry::inplace_name = forms.inplace;
   kernels.impl(forms.inplace, &Entry::inplace);
+  detail::declare<Kernel>(kernels, forms.inplace);
 }
 
 }  // namespace backplane
