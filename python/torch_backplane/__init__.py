@@ -6,6 +6,7 @@ registers it as ``torch.<device>``.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from backplane_sdk import CORE_PROTOCOL, __version__
@@ -21,4 +22,6 @@ def __getattr__(name: str) -> Any:
         from torch_backplane.ops.kernels import kernel
 
         return kernel
+    if name == "ops":  # so that what an error message says to write works as it stands
+        return importlib.import_module("torch_backplane.ops")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,16 +15,19 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import importlib.util
 import os
 import sys
 import threading
 import warnings
+from collections.abc import Collection
 from types import ModuleType
 
 from torch_backplane import CORE_PROTOCOL, __version__, _backend
 
 _lock = threading.RLock()
 _ready = False
+_linted = False
 _warned: set[str] = set()
 
 
@@ -36,10 +39,39 @@ def setup(package: str) -> None:
 
     Raises:
         ImportError: built for another torch or another core protocol; a second backend; an explicit driver that cannot
-            be had.
+            be had; a wrong setting of the fallback.
     """
     if not _importing("torch"):
         _load(package)
+
+
+def check_registrations(package: str) -> None:
+    """What a package does last: a development build looks over what it has registered; see docs/lint-ops.md.
+
+    Args:
+        package: as for :func:`setup`. While torch is still importing, this does nothing: ``autoload`` will.
+
+    Raises:
+        ImportError: ``<DEVICE>_LINT`` or CI makes an error of what is wrong.
+    """
+    global _linted
+    if not _ready or _linted or _backend.package != package:
+        return
+    _linted = True
+    variable = _backend.env_name("LINT")
+    mode = os.environ.get(variable) or _default_lint()
+    if mode not in ("off", "warn", "error"):
+        raise ImportError(f"{variable}={mode}: it is one of off, warn, error", name=package)
+    if mode != "off":
+        from torch_backplane.ops.linting import at_import
+
+        at_import(mode)
+
+
+def _default_lint() -> str:
+    if not getattr(_backend.build, "DEVELOPMENT", False):
+        return "off"
+    return "error" if os.environ.get("CI", "").lower() not in ("", "0", "false") else "warn"
 
 
 def autoload(package: str) -> None:
@@ -54,6 +86,7 @@ def autoload(package: str) -> None:
     try:
         _let_explicit_import_win(package)
         _load(package)
+        check_registrations(package)
     except Exception as error:
         sys.modules.pop(package, None)
         if package in _warned:  # two entry points of one package: an old installation beside a new one
@@ -87,7 +120,7 @@ def _load(package: str) -> None:
     global _ready
     with _lock:
         if _ready and _backend.package == package:
-            return
+            return import_python_parts()  # done, or as wrong as before
         build = _build_info(package)
         if _ready and _backend.package == package:  # the import above may have done it all
             return
@@ -96,8 +129,10 @@ def _load(package: str) -> None:
         _backend.package, _backend.device, _backend.build = package, build.DEVICE, build
         _backend.C = _native(package, build)
         _check_explicit_driver()
+        _check_fallback_setting()
         _register()
         _ready = True
+        import_python_parts()
 
 
 def _build_info(package: str) -> ModuleType:
@@ -177,6 +212,35 @@ def _check_explicit_driver() -> None:
         raise ImportError(str(error), name=_backend.package) from None
 
 
+def _check_fallback_setting() -> None:
+    if refused := _backend.C.refused_fallback_setting():
+        raise ImportError(refused, name=_backend.package)
+
+
+def import_python_parts(known: Collection[str] = ()) -> None:
+    """Import the modules that native code names for its operators, and check that every kernel then has its operator.
+
+    Args:
+        known: errors that were reported before.
+    """
+    errors = []
+    for written, site in _backend.C.python_modules():
+        name = importlib.util.resolve_name(written, _backend.package)  # ".ops" is the package's own
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not f"{name}.".startswith(f"{error.name}."):
+                raise
+            errors.append(
+                f"{site}: there is no Python module {name}, in which operators are said to have their Python part. "
+                "Write it, or correct m.python_module(...)"
+            )
+    errors += _backend.C.registration_errors()
+    if new := [error for error in errors if error not in known]:
+        lines = "\n  ".join(new)
+        raise ImportError(f"operators of {_backend.device} could not be registered:\n  {lines}", name=_backend.package)
+
+
 def _register() -> None:
     import torch
     from torch.utils import backend_registration
@@ -195,6 +259,7 @@ def _register() -> None:
     if not hasattr(torch.Tensor, name):
         backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     compat.let_higher_order_ops_pass_autocast()
+    compat.let_script_object_ops_pass_autocast()
     dlpack.install(name)
     multiprocessing.install()
     if os.environ.get(_backend.env_name("SANITIZER"), "0") not in ("", "0"):

@@ -30,15 +30,15 @@ def bad_kernels(backend_package, device_module, tmp_path_factory):
 
 def test_a_wrong_kernel_is_an_import_error_with_its_line(bad_kernels, backend_package):
     script = f"""
-        import ctypes
         import {backend_package.__name__}
-        from torch_backplane import _backend
-        _backend.C.check_registration()
-        ctypes.CDLL({str(bad_kernels)!r})
+        import torch_backplane.ops
         try:
-            _backend.C.check_registration()
+            torch_backplane.ops.load_library({str(bad_kernels)!r})
         except ImportError as error:
             print(error)
+        from torch_backplane.ops import lint
+        for finding in lint():
+            print("lint", finding.rule, finding.op, finding.where.rpartition("/")[2])
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -46,3 +46,8 @@ def test_a_wrong_kernel_is_an_import_error_with_its_line(bad_kernels, backend_pa
     assert "bad_kernels.cpp:9: there is no operator aten::addd.Tensor in this torch" in result.stdout
     assert "bad_kernels.cpp:11:" in result.stdout
     assert "aten::mul.Tensor" in result.stdout
+    findings = [line.split()[1:] for line in result.stdout.splitlines() if line.startswith("lint ")]
+    assert findings == [
+        ["unknown-op", "aten::addd.Tensor", "bad_kernels.cpp:9"],
+        ["signature", "aten::mul.Tensor", "bad_kernels.cpp:11"],
+    ]

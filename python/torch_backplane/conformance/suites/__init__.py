@@ -10,6 +10,7 @@ __all__ = ["SUITES", "load"]
 
 SUITES: dict[str, str] = {
     "driver": "torch_backplane.conformance.suites.driver:DriverSuite",
+    "registration": "torch_backplane.conformance.suites.registration:RegistrationSuite",
     "runtime": "torch_backplane.conformance.suites.runtime:RuntimeSuite",
     "ops": "torch_backplane.conformance.suites.ops:OpsSuite",
     "modules": "torch_backplane.conformance.suites.modules:ModulesSuite",

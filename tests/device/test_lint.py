@@ -1,0 +1,359 @@
+"""torch_backplane.ops.lint: each rule finds what it is for, and nothing else, and the SDK's own kernels are clean."""
+
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from torch_backplane import _backend, _setup
+from torch_backplane.ops import Finding, lint, pairs, registry
+from torch_backplane.ops.lint_rules import RULES
+from torch_backplane.ops.linting import LintWarning
+
+pytestmark = [pytest.mark.once, pytest.mark.usefixtures("device_module")]
+
+HERE = str(Path(__file__))
+_before: list[Finding] = []
+
+
+@pytest.fixture(autouse=True)
+def before():
+    """What other tests of this process have left behind is not this one's."""
+    _before[:] = lint()
+
+
+@pytest.fixture
+def library():
+    """``library(namespace, kind)``; all are destroyed after the test."""
+    made = []
+
+    def make(namespace, kind="IMPL"):
+        made.append(torch.library.Library(namespace, kind))
+        return made[-1]
+
+    yield make
+    for each in reversed(made):
+        each._destroy()
+
+
+def found(namespace=None):
+    return [finding for finding in lint(namespace) if finding not in _before]
+
+
+def only(rule, op, namespace=None):
+    """The single finding that there is."""
+    (finding,) = found(namespace)
+    assert (finding.rule, finding.op) == (rule, op)
+    assert finding.level == RULES[rule].level
+    assert finding.why == RULES[rule].why
+    return finding
+
+
+def same(x):
+    return x.clone()
+
+
+def test_D14_the_sdk_and_its_kernels_have_nothing_dangling():
+    dangling = torch._C._dispatch_find_dangling_impls()
+    assert [text for text in dangling if ".py:" not in text] == []  # without what other tests have left
+
+
+def test_D15_the_dispatchers_invariants_hold():
+    torch._C._dispatch_check_all_invariants()
+
+
+def test_the_sdks_core_and_the_templates_kernels_are_clean():
+    assert [str(finding) for finding in lint("aten") if ".py:" not in finding.where] == []
+
+
+def test_D14_an_unknown_operator_with_the_nearest_names(library):
+    library("aten").impl("addd.Tensor", same, "PrivateUse1")
+    finding = only("unknown-op", "aten::addd.Tensor")
+    assert finding.where.startswith(f"{HERE}:")  # where the library was made
+    assert finding.write.startswith("Did you mean aten::add.Tensor, ")
+    assert only("unknown-op", "aten::addd.Tensor", "aten") == finding
+
+
+def test_an_unknown_overload_with_those_that_there_are(library):
+    library("aten").impl("gelu.Tensor", same, "PrivateUse1")
+    finding = only("unknown-op", "aten::gelu.Tensor")
+    assert "there is no operator 'aten::gelu.Tensor' in torch 2." in finding.what
+    assert re.search(r"Did you mean aten::gelu, aten::gelu\.out", finding.write)
+
+
+def test_an_operator_that_torch_has_given_up(library):
+    library("aten").impl("symeig", same, "PrivateUse1")
+    finding = only("gone-op", "aten::symeig")
+    assert finding.write == "Register the kernel for aten::linalg_eigh instead"
+
+
+def test_what_is_gone_is_gone_and_what_stands_instead_is_there():
+    later = {"aten::cholesky", "aten::qr"}
+    assert [op for op in pairs.GONE if registry.nearest(op)[:1] == [op] and op not in later] == []
+    assert [op for op in pairs.GONE.values() if not registry.exists(op)] == []
+
+
+def test_a_kernel_of_an_operator_that_nothing_defines(library):
+    library("bp_lint_a").impl("f", same, "PrivateUse1")
+    finding = only("dangling-impl", "bp_lint_a::f", "bp_lint_a")
+    assert 'TORCH_LIBRARY_FRAGMENT(bp_lint_a, m) { m.def("f(...) -> ..."); }' in finding.write
+
+
+def test_a_misspelt_operator_of_the_vendors(library):
+    library("bp_lint_i", "DEF").define("scale(Tensor x) -> Tensor")
+    library("bp_lint_i").impl("scalee", same, "PrivateUse1")
+    assert only("unknown-op", "bp_lint_i::scalee").write == "Did you mean bp_lint_i::scale"
+
+
+def test_a_dangling_kernel_of_another_device_is_not_the_vendors(library):
+    library("bp_lint_b").impl("f", same, "CPU")
+    assert found() == []
+
+
+def test_a_python_kernel_and_a_fake_of_another_signature(name):
+    @torch.library.custom_op("bp_lint_c::f", mutates_args=(), device_types="cpu")
+    def f(x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+        return x * scale
+
+    @f.register_kernel(name)
+    def kernel(x, scale, shift):
+        return x
+
+    f.register_fake(lambda x, scale=2.0: torch.empty_like(x))
+    f.register_autograd(lambda ctx, grad: (grad, None))
+    try:
+        finding = only("signature", "bp_lint_c::f", "bp_lint_c")
+        assert "missing a required argument: 'shift'" in finding.what
+        assert finding.where == f"{HERE}:{kernel.__code__.co_firstlineno}"
+        assert finding.write == "Write: def kernel(x, scale=2.0)"
+    finally:
+        f._lib._destroy()
+
+
+def test_two_kernels_of_an_operator_name_both_places(library):
+    first, second = library("aten"), library("aten")
+    first.impl("erfinv", same, "PrivateUse1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        second.impl("erfinv", same, "PrivateUse1", allow_override=True)
+    finding = only("duplicate-impl", "aten::erfinv")
+    assert len(re.findall(re.escape(HERE) + r":\d+", finding.what)) == 2
+    second._destroy()
+    assert found() == []
+
+
+def test_an_override_that_is_meant_is_no_finding():
+    import torch_backplane
+
+    with torch_backplane.kernel("aten::view", lambda self, size: NotImplemented, override=True):
+        assert len([k for k in registry.kernels("aten::view") if k.key == "PrivateUse1"]) == 2
+        assert found() == []
+
+
+def test_a_kernel_that_cuts_off_a_composites_gradient(library):
+    library("aten").impl("selu", same, "PrivateUse1")
+    finding = only("lost-autograd", "aten::selu")
+    assert "AutogradPrivateUse1" in finding.write
+    library("aten").impl("selu", torch.library.fallthrough_kernel, "AutogradPrivateUse1")
+    assert found() == []
+
+
+def test_a_kernel_without_formula(library):
+    definitions = library("bp_lint_d", "DEF")
+    definitions.define("f(Tensor x) -> Tensor")
+    definitions.impl("f", same, "PrivateUse1")
+    definitions.impl("f", same, "Meta")
+    finding = only("no-autograd", "bp_lint_d::f", "bp_lint_d")
+    assert finding.where.startswith(HERE)
+    definitions.impl("f", torch.library.fallthrough_kernel, "AutogradPrivateUse1")  # as `write` says
+    assert "fallthrough_kernel" in finding.write
+    assert found("bp_lint_d") == []
+
+
+def test_operators_that_have_no_gradient_want_no_formula(library):
+    definitions = library("bp_lint_e", "DEF")
+    for schema in ("count(Tensor x) -> int", "fill_(Tensor(a!) x) -> Tensor(a!)", "make(int n) -> Tensor"):
+        definitions.define(schema)
+        definitions.impl(schema.partition("(")[0], same, "PrivateUse1")
+        definitions.impl(schema.partition("(")[0], same, "Meta")
+    assert found("bp_lint_e") == []
+
+
+def test_a_kernel_without_fake(name):
+    f = torch.library.custom_op("bp_lint_f::f", same, mutates_args=(), device_types=name, schema="(Tensor x) -> Tensor")
+    f.register_autograd(lambda ctx, grad: grad)
+    try:
+        finding = only("no-fake", "bp_lint_f::f", "bp_lint_f")
+        assert finding.where == f"{HERE}:{same.__code__.co_firstlineno}"
+        assert finding.write == 'torch.library.register_fake("bp_lint_f::f")(function)'
+        f.register_fake(torch.empty_like)
+        assert found("bp_lint_f") == []
+    finally:
+        f._lib._destroy()
+
+
+def test_a_forward_without_its_backward(library):
+    first = library("aten")
+    first.impl("hardswish", same, "PrivateUse1")
+    finding = only("half-pair", "aten::hardswish_backward")
+    assert "aten::hardswish has a kernel for the device, aten::hardswish_backward has none" in finding.what
+    assert "aten::hardswish_backward(Tensor grad_output, Tensor self) -> Tensor" in finding.write
+    first.impl("hardswish_backward", lambda grad_output, self: grad_output, "PrivateUse1")
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward"),
+    [
+        ("convolution_overrideable", "convolution_backward_overrideable"),
+        (
+            "_scaled_dot_product_fused_attention_overrideable",
+            "_scaled_dot_product_fused_attention_overrideable_backward",
+        ),
+    ],
+)
+def test_half_of_the_convolution_or_attention_pair(library, forward, backward):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library("aten").impl(forward, same, "PrivateUse1", allow_override=True)
+    findings = {finding.rule: finding for finding in found()}
+    assert findings["half-pair"].op == f"aten::{backward}"
+
+
+def test_without_the_derivatives_a_short_list_serves(monkeypatch):
+    full = pairs._derivatives()
+    assert {op: others for op, others in pairs._SHORT.items() if not set(others) <= full[op]} == {}
+    monkeypatch.setattr(pairs.importlib.util, "find_spec", lambda name: None)
+    assert pairs.table.__wrapped__() is pairs._SHORT
+
+
+def test_an_autocast_rule_for_other_devices_alone(library, name):
+    definitions = library("bp_lint_g", "DEF")
+    definitions.define("f(Tensor x) -> Tensor")
+    for key in ("PrivateUse1", "Meta", "Autograd", "AutocastCUDA"):
+        definitions.impl("f", same, key)
+    finding = only("autocast-hole", "bp_lint_g::f", "bp_lint_g")
+    assert finding.write == f'torch.library.register_autocast("bp_lint_g::f", "{name}", dtype)'
+    definitions.impl("f", same, "AutocastPrivateUse1")
+    assert found("bp_lint_g") == []
+
+
+def test_an_operator_of_torchs_cast_lists_without_the_devices_rule(library):
+    library("aten").impl("digamma", same, "AutocastCUDA")
+    assert only("autocast-hole", "aten::digamma").level == "warning"
+
+
+def test_a_fallback_that_is_replaced_and_then_gone(run_in_process):
+    done = run_in_process(
+        """
+        import torch
+        from torch_backplane.ops import lint
+
+        library = torch.library.Library("_", "IMPL")
+        library.fallback(torch.library.fallthrough_kernel, "AutogradPrivateUse1")
+        print([(f.rule, f.op, "<string>" in f.where) for f in lint()])
+        library._destroy()
+        print([(f.rule, f.op, f.what) for f in lint() if f.rule == "replaced-fallback"])
+        """
+    )
+    first, second = done.stdout.splitlines()
+    assert first == "[('replaced-fallback', 'AutogradPrivateUse1', True)]"
+    assert second == "[('replaced-fallback', 'AutogradPrivateUse1', 'the fallback of AutogradPrivateUse1 is gone')]"
+
+
+def test_what_is_ignored(library):
+    library("aten").impl("hardswish", same, "PrivateUse1")
+    library("aten").impl("hardsigmoid", same, "PrivateUse1")
+    assert {f.op for f in found()} == {"aten::hardswish_backward", "aten::hardsigmoid_backward"}
+    assert {f.op for f in lint("aten", ignore=["half-pair:*hardswish*"])} == {"aten::hardsigmoid_backward"}
+    assert lint("aten", ignore=["half-pair"]) == []
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match=r"no rule 'no-fakes'; there are unknown-op, .*no-fake"):
+        lint(ignore=["no-fakes"])
+    with pytest.raises(ValueError, match="no operator in the namespace 'atem'; there are aten"):
+        lint("atem")
+
+
+def test_without_a_backend(monkeypatch):
+    monkeypatch.setattr(_backend, "C", _backend._NotLoaded())
+    with pytest.raises(RuntimeError, match="import the vendor's package first"):
+        lint()
+
+
+class TestAtImport:
+    """A development build looks for itself, as the environment says."""
+
+    @pytest.fixture(autouse=True)
+    def fresh(self, monkeypatch, library):
+        monkeypatch.setattr(_setup, "_linted", False)
+        monkeypatch.setattr(_backend.build, "DEVELOPMENT", True)
+        monkeypatch.delenv("CI", raising=False)
+        monkeypatch.delenv(_backend.env_name("LINT"), raising=False)
+        self.monkeypatch = monkeypatch
+        library("aten").impl("addd.Tensor", same, "PrivateUse1")
+
+    def check(self):
+        _setup.check_registrations(_backend.package)
+
+    def test_it_warns_once(self):
+        with pytest.warns(LintWarning, match=r"(?s)LINT=off silences.*unknown-op: there is no operator 'aten::addd"):
+            self.check()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.check()
+
+    def test_in_ci_it_is_an_error(self):
+        self.monkeypatch.setenv("CI", "true")
+        with pytest.raises(ImportError, match="unknown-op"):
+            self.check()
+
+    def test_a_finding_that_is_no_error_stays_a_warning(self, library):
+        self.monkeypatch.setenv(_backend.env_name("LINT"), "error")
+        self.monkeypatch.setattr("torch_backplane.ops.linting.RULES", {"no-fake": RULES["no-fake"]})
+        definitions = library("bp_lint_h", "DEF")
+        definitions.define("f(Tensor x) -> Tensor")
+        definitions.impl("f", same, "PrivateUse1")
+        with pytest.warns(LintWarning, match="no-fake"):
+            self.check()
+
+    def test_a_release_build_does_nothing_unless_told(self):
+        self.monkeypatch.setattr(_backend.build, "DEVELOPMENT", False)
+        self.monkeypatch.setenv("CI", "true")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.check()
+        self.monkeypatch.setattr(_setup, "_linted", False)
+        self.monkeypatch.setenv(_backend.env_name("LINT"), "error")
+        with pytest.raises(ImportError, match="unknown-op"):
+            self.check()
+
+    def test_off(self):
+        self.monkeypatch.setenv(_backend.env_name("LINT"), "off")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.check()
+
+    def test_another_value(self):
+        self.monkeypatch.setenv(_backend.env_name("LINT"), "yes")
+        with pytest.raises(ImportError, match="LINT=yes: it is one of off, warn, error"):
+            self.check()
+
+
+def test_a_development_builds_import_looks(run_in_process, backend_package):
+    done = run_in_process(
+        f"""
+        import torch, warnings
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("addd.Tensor", lambda x: x, "PrivateUse1")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            import {backend_package.__name__} as package
+        print([warning.category.__name__ for warning in caught])
+        """,
+        env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "CI": ""},
+    )
+    assert done.stdout.strip() == "['LintWarning']"
