@@ -52,7 +52,7 @@ instantiate_device_type_tests(TestExample, globals())
 instantiate_device_type_tests(TestDevices, globals(), only_for=torch._C._get_privateuse1_backend_name())
 
 
-def test_a_class_for_the_device_was_made(name):
+def test_C85_a_class_for_the_device_was_made(name):
     made = globals()["TestExamplePRIVATEUSE1"]
     tests = {test for test in dir(made) if test.startswith("test_")}
     assert {f"test_sort_{name}_float32", f"test_sort_{name}_int64", f"test_against_the_cpu_exp_{name}_float32"} <= tests

@@ -43,7 +43,13 @@ class Observation:
     """Whether the call used the CPU's random numbers."""
 
 
-def observe(function: Callable[..., Any], arguments: Any, device: str | torch.device, seed: int) -> Observation:
+def observe(
+    function: Callable[..., Any],
+    arguments: Any,
+    device: str | torch.device,
+    seed: int,
+    transfer: Transfer | None = None,
+) -> Observation:
     """Call ``function(*arguments)`` with copies of the arguments on a device.
 
     Args:
@@ -51,8 +57,9 @@ def observe(function: Callable[..., Any], arguments: Any, device: str | torch.de
         arguments: a tuple of trees of CPU tensors and other values; they are not changed.
         device: where the copies lie.
         seed: all generators get it before the call.
+        transfer: what makes the copies; by default it copies CPU tensors.
     """
-    transfer = Transfer(device)
+    transfer = transfer or Transfer(device)
     copies = transfer(arguments)
     # What names no device goes to the default device.
     default = nullcontext() if transfer.names_device else torch.device(device)

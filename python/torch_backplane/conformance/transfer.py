@@ -18,10 +18,15 @@ class Transfer:
 
     Tensors are detached leaves of the same ``requires_grad``. ``"cpu"``, ``torch.device("cpu")`` and CPU generators
     become the device's own; what is neither a tensor nor a device is passed on.
+
+    Args:
+        device: where the copies lie. Those of tensors that lie on another device of its kind lie there, too.
+        source: the kind of device that is copied from; tensors of other devices are passed on.
     """
 
-    def __init__(self, device: str | torch.device) -> None:
+    def __init__(self, device: str | torch.device, source: str = "cpu") -> None:
         self.device = torch.device(device)
+        self.source = source
         self.names_device = False
         """Whether a tensor or a device was among the values."""
         self._tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # the original is kept: ids are reused
@@ -35,13 +40,17 @@ class Transfer:
         if isinstance(value, torch.Tensor):
             self.names_device = True
             return self._tensor(value)
-        if isinstance(value, torch.device) or (isinstance(value, str) and value == "cpu"):
+        if isinstance(value, torch.device) or (isinstance(value, str) and value.partition(":")[0] == self.source):
             self.names_device = True
-            on_cpu = torch.device(value).type == "cpu"
-            return type(value)(str(self.device) if on_cpu else str(value))
-        if isinstance(value, torch.Generator) and value.device.type == "cpu":
+            return type(value)(str(self._target(torch.device(value)) or value))
+        if isinstance(value, torch.Generator) and value.device.type == self.source:
             return torch.Generator(self.device).manual_seed(value.initial_seed())
         return value
+
+    def _target(self, device: torch.device) -> torch.device | None:
+        if device.type != self.source:
+            return None
+        return device if device.type == self.device.type else self.device
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         known = self._tensors.get(id(tensor))
@@ -57,17 +66,18 @@ class Transfer:
         return copy
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.device.type != "cpu":
+        device = self._target(tensor.device)
+        if device is None:
             return tensor
         if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
-            return tensor.to(self.device, copy=True)
+            return tensor.to(device, copy=True)
         storage = tensor.untyped_storage()
         mine = self._storages.get(storage._cdata)
         if mine is None:
-            raw = torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,))
-            mine = raw.to(self.device, copy=True).untyped_storage()
+            raw = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
+            mine = raw.to(device, copy=True).untyped_storage()
             self._storages[storage._cdata] = mine
-        copy = torch.empty(0, dtype=tensor.dtype, device=self.device)
+        copy = torch.empty(0, dtype=tensor.dtype, device=device)
         copy.set_(mine, tensor.storage_offset(), tensor.size(), tensor.stride())
         if tensor.is_conj():
             copy = copy.conj()
