@@ -1,0 +1,231 @@
+"""Fakes of a vendor's operators: how they are registered, replaced and refused, and sizes that depend on data."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from own_operators import Operators
+from torch import Tensor
+from torch._library.simple_registry import singleton
+from torch._subclasses import FakeTensorMode
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.library import register_fake
+
+pytestmark = pytest.mark.once
+
+NAMESPACE = "bp_test_fakes"
+
+
+@pytest.fixture
+def ops(backend_package):
+    with Operators(NAMESPACE) as operators:
+        yield operators
+
+
+@pytest.fixture
+def fake(device):
+    """A fake tensor of the device, 2 by 3."""
+    return FakeTensorMode().from_tensor(torch.ones(2, 3, device=device))
+
+
+def doubled_rows(x, *rest):
+    return x.new_empty(2 * x.shape[0], *x.shape[1:])
+
+
+def real(x: Tensor) -> Tensor:
+    return torch.cat([x, x])
+
+
+def by_decorator_of_the_object(ops, device):
+    op = ops.custom("f", real, device_types=device.type)
+
+    @op.register_fake
+    def _(x):
+        return doubled_rows(x)
+
+
+def by_object(ops, device):
+    register_fake(ops.custom("f", real, device_types=device.type), doubled_rows)
+
+
+def by_name(ops, device):
+    ops.define("f(Tensor x) -> Tensor", PrivateUse1=real)
+    register_fake(f"{NAMESPACE}::f", doubled_rows, lib=ops.library)
+
+
+def by_decorator(ops, device):
+    ops.define("f(Tensor x) -> Tensor", PrivateUse1=real)
+
+    @register_fake(f"{NAMESPACE}::f", lib=ops.library)
+    def _(x):
+        return doubled_rows(x)
+
+
+def by_overload(ops, device):
+    register_fake(ops.define("f(Tensor x) -> Tensor", PrivateUse1=real), doubled_rows, lib=ops.library)
+
+
+def by_library(ops, device):
+    ops.define("f(Tensor x) -> Tensor", PrivateUse1=real)
+    ops.library._register_fake("f", doubled_rows)
+
+
+@pytest.mark.parametrize(
+    "register", [by_decorator_of_the_object, by_object, by_name, by_decorator, by_overload, by_library]
+)
+def test_C36_every_form_of_registration_is_used(ops, device, fake, register):
+    register(ops, device)
+    result = ops.f(fake)
+    assert (result.shape, result.device, result.dtype) == ((4, 3), device, fake.dtype)
+
+
+def test_C36_a_named_overload_has_its_own(ops, device, fake):
+    ops.define("f(Tensor x) -> Tensor", PrivateUse1=real)
+    ops.define("f.more(Tensor x, int n) -> Tensor", PrivateUse1=real)
+    register_fake(f"{NAMESPACE}::f", torch.empty_like, lib=ops.library)
+    register_fake(f"{NAMESPACE}::f.more", doubled_rows, lib=ops.library)
+    assert ops.f(fake).shape == (2, 3)
+    assert ops.f(fake, 1).shape == (4, 3)
+
+
+def test_C38_a_fake_also_serves_meta_tensors(ops, device):
+    by_name(ops, device)
+    result = ops.f(torch.ones(2, 3, device="meta"))
+    assert (result.shape, result.device.type) == ((4, 3), "meta")
+
+
+def test_C39_the_place_of_a_fake_is_recorded(ops, device):
+    by_name(ops, device)
+    source, _, line = singleton.find(f"{NAMESPACE}::f").fake_impl.kernel.source.rpartition(":")
+    assert source == __file__
+    assert "register_fake(f" in Path(__file__).read_text().splitlines()[int(line) - 1]
+
+
+def test_C39_a_custom_ops_own_register_fake_records_torchs_place(ops, device):
+    by_object(ops, device)
+    source = singleton.find(f"{NAMESPACE}::f").fake_impl.kernel.source
+    assert source.rpartition(":")[0] == torch._library.custom_ops.__file__
+
+
+def test_C40_a_second_fake_replaces_the_first(ops, device, fake):
+    by_name(ops, device)
+    register_fake(f"{NAMESPACE}::f", torch.empty_like, lib=ops.library)
+    assert ops.f(fake).shape == (2, 3)
+
+
+def test_C40_it_is_refused_with_the_place_of_the_first_where_overriding_is_off(ops, device, fake):
+    by_name(ops, device)
+    with pytest.raises(RuntimeError, match=rf"already has a fake impl registered at {__file__}:\d+"):
+        register_fake(f"{NAMESPACE}::f", torch.empty_like, lib=ops.library, allow_override=False)
+    assert ops.f(fake).shape == (4, 3)
+
+
+def test_C40_a_custom_op_object_takes_the_second_in_any_case(ops, device, fake):
+    by_object(ops, device)
+    register_fake(f"{NAMESPACE}::f", torch.empty_like, allow_override=False)
+    assert ops.f(fake).shape == (2, 3)
+
+
+def test_C41_over_a_meta_kernel_only_if_overriding_is_on(ops, fake):
+    ops.define("f(Tensor x) -> Tensor", Meta=lambda x: x.new_empty(7))
+    with pytest.raises(RuntimeError, match="already has a DispatchKey::Meta implementation"):
+        register_fake(f"{NAMESPACE}::f", doubled_rows, lib=ops.library, allow_override=False)
+    assert ops.f(fake).shape == (7,)
+    register_fake(f"{NAMESPACE}::f", doubled_rows, lib=ops.library)
+    assert ops.f(fake).shape == (4, 3)
+
+
+@pytest.mark.parametrize("allow_override", [False, True])
+def test_C41_never_over_a_composite_implicit_kernel(ops, fake, allow_override):
+    ops.define("f(Tensor x) -> Tensor", CompositeImplicitAutograd=real)
+    with pytest.raises(RuntimeError, match="CompositeImplicitAutograd"):
+        register_fake(f"{NAMESPACE}::f", torch.empty_like, lib=ops.library, allow_override=allow_override)
+    assert ops.f(fake).shape == (4, 3)  # what it is made of has fakes
+
+
+@pytest.mark.parametrize("allow_override", [False, True])
+def test_C41_over_a_composite_explicit_kernel_it_wins(ops, fake, allow_override):
+    ops.define("f(Tensor x) -> Tensor", CompositeExplicitAutograd=real)
+    register_fake(f"{NAMESPACE}::f", lambda x: x.new_empty(9), lib=ops.library, allow_override=allow_override)
+    assert ops.f(fake).shape == (9,)
+
+
+@pytest.fixture
+def counted(ops, device):
+    """``counted(**bounds)``: an operator like nonzero; its fake makes a size with those bounds."""
+
+    def make(**bounds):
+        def nonzero(x: Tensor) -> Tensor:
+            return x.nonzero()
+
+        op = ops.custom("counted", nonzero, device_types=device.type)
+
+        @op.register_fake
+        def _(x):
+            return x.new_empty((torch.library.get_ctx().new_dynamic_size(**bounds), x.dim()), dtype=torch.int64)
+
+        return op
+
+    return make
+
+
+@pytest.fixture
+def sized(device):
+    """A fake tensor of a mode with a shape environment."""
+    return FakeTensorMode(shape_env=ShapeEnv()).from_tensor(torch.ones(2, 3, device=device), static_shapes=True)
+
+
+def test_C42_a_fake_makes_a_size_within_its_bounds(counted, sized):
+    rows, columns = counted(min=3, max=5)(sized).shape
+    assert isinstance(rows, torch.SymInt)
+    assert columns == 2
+    bounds = sized.fake_mode.shape_env.bound_sympy(rows.node.expr)
+    assert (int(bounds.lower), int(bounds.upper)) == (3, 5)
+
+
+def test_C42_a_negative_minimum_is_refused(counted, sized):
+    with pytest.raises(ValueError, match="greater than or equal to 0"):
+        counted(min=-1)(sized)
+
+
+def test_C42_symbolic_bounds_are_refused(counted, sized):
+    with pytest.raises(ValueError, match="statically known ints but got SymInt"):
+        counted(max=sized.fake_mode.shape_env.create_unbacked_symint())(sized)
+
+
+def test_C42_outside_a_fake_there_is_no_context():
+    assert torch.library.get_ctx() is None
+
+
+def test_C43_a_size_that_depends_on_data_needs_a_shape_environment(counted, fake, sized, device):
+    op = counted()
+    result = op(sized)
+    assert result.device == device
+    assert isinstance(result.shape[0], torch.SymInt)
+    with pytest.raises(DynamicOutputShapeException, match="counted"):
+        op(fake)
+    assert op(torch.ones(2, 3, device=device)).shape == (6, 2)
+
+
+def test_C43_plain_meta_tensors_say_to_use_fake_ones(counted):
+    op = counted()
+    with pytest.raises(RuntimeError, match="data-dependent shapes but FakeTensors do"):
+        op(torch.ones(2, 3, device="meta"))
+
+
+@pytest.mark.parametrize("use", ["fake", "meta", "make_fx", "compile"])
+def test_C48_a_missing_fake_names_the_call_to_add(ops, device, fake, use):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    op = ops.custom("real", real, device_types=device.type)
+    x = torch.ones(2, 3, device=device)
+    calls = {
+        "fake": lambda: op(fake),
+        "meta": lambda: op(x.to("meta")),
+        "make_fx": lambda: make_fx(op, tracing_mode="fake")(x),
+        "compile": lambda: torch.compile(op, backend="aot_eager", fullgraph=True)(x),
+    }
+    with pytest.raises(RuntimeError, match=r"Please use `real\.register_fake` to add an fake impl"):
+        calls[use]()
+    assert torch.equal(op(x), torch.cat([x, x]))

@@ -1,0 +1,258 @@
+"""Schemas of a vendor's operators: inferred from a function or written by hand, and why others are refused."""
+
+import typing
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from own_operators import Operators
+from torch import Tensor
+from torch._library.infer_schema import SUPPORTED_PARAM_TYPES, tuple_to_list
+from torch.library import infer_schema
+from torch.types import Number
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture
+def ops(backend_package):
+    with Operators("bp_test_schemas") as operators:
+        yield operators
+
+
+def arguments(function, mutates_args=()):
+    return infer_schema(function, mutates_args=mutates_args).partition(" ->")[0]
+
+
+def annotated(annotation):
+    """A function with one parameter ``x`` of that type."""
+
+    def function(x) -> None: ...
+
+    function.__annotations__["x"] = annotation
+    return function
+
+
+@pytest.mark.parametrize(
+    ("annotation", "schema"),
+    [
+        (Tensor, "Tensor"),
+        (int, "SymInt"),
+        (float, "float"),
+        (bool, "bool"),
+        (str, "str"),
+        (Number, "Scalar"),
+        (torch.dtype, "ScalarType"),
+        (torch.device, "Device"),
+        (Tensor | None, "Tensor?"),
+        (torch.device | None, "Device?"),
+        (list[Tensor], "Tensor[]"),
+        (Sequence[int], "SymInt[]"),
+        (typing.List[float], "float[]"),  # noqa: UP006
+        (list[bool], "bool[]"),
+        (list[int] | None, "SymInt[]?"),
+        (list[Tensor | None], "Tensor?[]"),
+    ],
+)
+def test_C01_a_schema_is_inferred_from_annotations(annotation, schema):
+    assert infer_schema(annotated(annotation), mutates_args=()) == f"({schema} x) -> ()"
+
+
+def test_C01_annotations_may_be_text(ops):
+    def function(x: "Tensor", sizes: "list[int]", device: "torch.device") -> "Tensor": ...
+
+    assert infer_schema(function, mutates_args=()) == "(Tensor x, SymInt[] sizes, Device device) -> Tensor"
+    assert str(ops.custom("text", function)._opoverload._schema).endswith(
+        "text(Tensor x, SymInt[] sizes, Device device) -> Tensor"
+    )
+
+
+def test_C02_keyword_only_none_and_tuples():
+    def keywords(x: Tensor, *, scale: float, size: int = 2) -> Tensor: ...
+    def nothing() -> None: ...
+    def pair(x: Tensor) -> tuple[Tensor, int]: ...
+    def single(x: Tensor) -> tuple[Tensor]: ...
+
+    assert infer_schema(keywords, mutates_args=()) == "(Tensor x, *, float scale, SymInt size=2) -> Tensor"
+    assert infer_schema(nothing, mutates_args=()) == "() -> ()"
+    assert infer_schema(pair, mutates_args=()) == "(Tensor x) -> (Tensor, SymInt)"
+    assert infer_schema(single, mutates_args=()) == "(Tensor x) -> ((Tensor))"
+
+
+def writes(x: Tensor, n: int, maybe: Tensor | None, several: list[Tensor]) -> None: ...
+
+
+def test_C03_mutates_args_marks_tensors_optional_tensors_and_lists():
+    assert arguments(writes, ["x"]) == "(Tensor(a0!) x, SymInt n, Tensor? maybe, Tensor[] several)"
+    assert arguments(writes, ["maybe"]) == "(Tensor x, SymInt n, Tensor(a2!)? maybe, Tensor[] several)"
+    assert arguments(writes, ["several"]) == "(Tensor x, SymInt n, Tensor? maybe, Tensor(a3!)[] several)"
+    assert arguments(writes, "unknown") == "(Tensor(a0!) x, SymInt n, Tensor(a2!)? maybe, Tensor(a3!)[] several)"
+
+
+@pytest.mark.parametrize(
+    ("mutates_args", "reason"),
+    [(["n"], "only Tensors or collections"), (["typo"], "not found in"), ("x", "the string 'unknown'")],
+)
+def test_C03_other_arguments_are_refused(mutates_args, reason):
+    with pytest.raises(ValueError, match=reason):
+        infer_schema(writes, mutates_args=mutates_args)
+
+
+def unsupported_functions():
+    def varargs(x: Tensor, *rest: int) -> Tensor: ...
+    def varkwargs(x: Tensor, **rest: int) -> Tensor: ...
+    def positional_only(x: Tensor, /) -> Tensor: ...
+    def no_annotation(x) -> Tensor: ...
+    def no_return(x: Tensor): ...
+    def variadic_return(x: Tensor) -> tuple[Tensor, ...]: ...
+
+    return [
+        (varargs, "varargs"),
+        (varkwargs, "varkwargs"),
+        (positional_only, "positional-only"),
+        (no_annotation, "x must have a type annotation"),
+        (no_return, "No return type annotation"),
+        (variadic_return, "Return has unsupported type"),
+    ]
+
+
+@pytest.mark.parametrize(("function", "reason"), unsupported_functions())
+def test_C05_a_function_that_has_no_schema_is_refused(function, reason):
+    with pytest.raises(ValueError, match=reason):
+        infer_schema(function, mutates_args=())
+
+
+@pytest.mark.parametrize("annotation", [list[int | None], Callable, dict[str, int], object, tuple[int, int]])
+def test_C05_an_unsupported_type_is_refused_with_the_list_of_valid_ones(annotation):
+    with pytest.raises(ValueError, match="unsupported type") as caught:
+        infer_schema(annotated(annotation), mutates_args=())
+    valid = str(caught.value).partition("The valid types are: ")[2]
+    assert all(str(known) in valid for known in (Tensor, int, torch.dtype))
+
+
+def test_C06_a_tuple_suggests_the_list_that_is_supported():
+    assert tuple_to_list(tuple[int, int]) in SUPPORTED_PARAM_TYPES
+    with pytest.raises(ValueError, match=r"For example, list\[int\]"):
+        infer_schema(annotated(tuple[int, int]), mutates_args=())
+    with pytest.raises(ValueError, match="try to use List instead") as caught:
+        infer_schema(annotated(tuple[int, float]), mutates_args=())
+    assert "For example" not in str(caught.value)
+
+
+def test_C07_a_given_schema_is_honoured(ops):
+    op = ops.custom(
+        "given", lambda x, n, *, s: None, schema="(Tensor(a!) x, int n=3, *, str? s) -> ()", mutates_args=("x",)
+    )
+    schema = op._opoverload._schema
+    assert str(schema) == "bp_test_schemas::given(Tensor(a!) x, int n=3, *, str? s) -> ()"
+
+
+def test_C07_it_must_agree_with_mutates_args(ops):
+    with pytest.raises(ValueError, match=r"The schema suggests that the op mutates \{'x'\}"):
+        ops.custom("hidden", lambda x: None, schema="(Tensor(a!) x) -> ()", mutates_args=())
+    with pytest.raises(ValueError, match="The schema suggests that the op mutates set"):
+        ops.custom("claimed", lambda x: None, schema="(Tensor x) -> ()", mutates_args=("x",))
+
+
+@pytest.mark.parametrize(
+    ("schema", "hint"),
+    [
+        ("f(int64_t x) -> Tensor", "Use `SymInt` or `int` instead of `int64_t`"),
+        ("f(double x) -> Tensor", "Use `float` instead of `double`"),
+        ("f(IntArrayRef x) -> Tensor", "unknown type specifier"),
+        ("f(Tensor x) -> at::Tensor", "unknown type specifier"),
+        ("f(Tensor x", r"expected \) but found 'eof'"),
+    ],
+)
+def test_C08_wrong_schema_text_is_refused_with_a_hint(ops, schema, hint):
+    with pytest.raises(RuntimeError, match=hint):
+        ops.library.define(schema)
+    assert not hasattr(torch.ops.bp_test_schemas, "f")
+
+
+def test_C08_the_name_stands_beside_the_schema(ops):
+    with pytest.raises(ValueError, match="expected schema to look like"):
+        torch.library.define("bp_test_schemas::f", "f(Tensor x) -> Tensor", lib=ops.library)
+
+
+def test_C12_keyword_only_tensors_are_refused(ops):
+    with pytest.raises(NotImplementedError, match="custom_op with kwarg-only Tensor args"):
+        ops.custom("keyword", lambda *, a: a.clone(), schema="(*, Tensor a) -> Tensor")
+    ops.define("defined(Tensor x, *, Tensor a) -> Tensor")
+    with pytest.raises(NotImplementedError, match="register_autograd with kwarg-only Tensor args"):
+        torch.library.register_autograd("bp_test_schemas::defined", lambda ctx, grad: grad)
+    with pytest.raises(NotImplementedError, match="register_vmap with kwarg-only Tensor args"):
+        torch.library.register_vmap("bp_test_schemas::defined", lambda info, dims, x: (x, 0))
+
+
+def test_C13_predicates_classify_schemas():
+    from torch._library import utils
+    from torchgen.model import FunctionSchema
+
+    forms = (str, FunctionSchema.parse, torch._C.parse_schema)
+    for form in forms:
+        for functional in ("f(Tensor x) -> Tensor", "f(int n) -> (Tensor, int)"):
+            assert utils.is_functional_schema(form(functional)), form
+        for other in ("f(Tensor(a!) x) -> ()", "f(Tensor(a) x) -> Tensor(a)", "f(Tensor x) -> ()"):
+            assert not utils.is_functional_schema(form(other)), (form, other)
+        assert utils.is_functional_schema(form("f(Tensor(a) x) -> Tensor(a)"), allow_valid_view=True)
+
+
+@pytest.mark.parametrize(
+    ("type_", "listlike", "tensorlike"),
+    [
+        ("Tensor", False, True),
+        ("Tensor?", False, True),
+        ("Tensor[]", True, False),
+        ("Tensor?[]", True, False),
+        ("Tensor[]?", True, False),
+        ("int[]", False, False),
+    ],
+)
+def test_C13_predicates_classify_list_types(type_, listlike, tensorlike):
+    from torch._library import utils
+
+    (argument,) = torch._C.parse_schema(f"f({type_} x) -> ()").arguments
+    assert utils.is_tensorlist_like_type(argument.type) is listlike
+    assert utils.is_tensor_like_type(argument.type) is tensorlike
+
+
+def test_C15_a_second_definition_is_refused_with_both_places(ops):
+    ops.define("twice(Tensor x) -> Tensor")
+    with (
+        torch.library._scoped_library("bp_test_schemas", "FRAGMENT") as second,
+        pytest.raises(RuntimeError, match="the same name and overload name multiple times") as caught,
+    ):
+        second.define("twice(Tensor x) -> Tensor")
+    text = str(caught.value)
+    assert "Duplicate registration: registered at" in text
+    assert "own_operators.py:" in text.partition("Original registration:")[2]
+
+
+def test_C15_custom_op_replaces_the_earlier_one(ops, device):
+    def first(x: Tensor) -> Tensor:
+        return x + 1
+
+    def second(x: Tensor, n: int) -> Tensor:
+        return x + n
+
+    ops.custom("replaced", first)
+    x = torch.zeros(2, device=device)
+    assert ops.replaced(x).tolist() == [1, 1]
+    ops.custom("replaced", second)
+    assert ops.replaced(x, 5).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("name", ["foo", "a::b::c"])
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda name: torch.library.define(name, "(Tensor x) -> Tensor"),
+        lambda name: torch.library.impl(name, "cpu", torch.sin),
+        lambda name: torch.library.register_fake(name, torch.sin),
+        lambda name: torch.library.register_autograd(name, torch.sin),
+    ],
+)
+def test_C20_a_name_that_is_not_namespace_and_name_is_refused(name, register):
+    with pytest.raises(ValueError, match=f'of the form "namespace::name", but got {name}'):
+        register(name)
