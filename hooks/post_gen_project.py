@@ -9,6 +9,9 @@ if "{{ cookiecutter.kernels }}" == "add":
     for kernel in Path("backend/kernels").iterdir():
         if kernel.name != "add.cpp":
             kernel.unlink()
-    Path("tests/test_elementwise.py").unlink()
+    rmtree("backend/operators")
+    Path("python/{{ cookiecutter.package_name }}/ops.py").unlink()
+    for test in ("test_elementwise.py", "test_swiglu.py"):
+        Path("tests", test).unlink()
 if "{{ cookiecutter.ci }}" != "github":
     rmtree(".github")

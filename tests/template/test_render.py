@@ -95,7 +95,9 @@ def test_choices_decide_which_files_there_are(rendered, choice):
     kernels = sorted(path.name for path in (project / "backend" / "kernels").iterdir())
     every = sorted(path.name for path in (ROOT / "{{cookiecutter.package_name}}" / "backend" / "kernels").iterdir())
     assert kernels == {"examples": every, "add": ["add.cpp"]}[choice["kernels"]]
-    assert (project / "tests" / "test_elementwise.py").is_file() == (choice["kernels"] == "examples")
+    with_examples = ("tests/test_elementwise.py", "tests/test_swiglu.py", "backend/operators", "python/qpu/ops.py")
+    for path in with_examples:
+        assert (project / path).exists() == (choice["kernels"] == "examples")
     words = {
         "BSD-3-Clause": "Redistribution and use",
         "Apache-2.0": "Apache License",

@@ -19,3 +19,6 @@ _setup.setup(__name__)
 from torch_backplane.device import *
 from torch_backplane.device import __getattr__
 from torch_backplane.paths import include_paths, library_paths
+
+# Last: a development build looks over what has been registered (docs/lint-ops.md of torch-backplane).
+_setup.check_registrations(__name__)
