@@ -37,7 +37,8 @@ def other_package(backend_package, tmp_path):
             shutil.copytree(Path(_backend.build.__file__).parent, folder)
         else:
             folder.mkdir()
-        shutil.copy(backend_package.__file__, folder / "__init__.py")
+        for module in Path(backend_package.__file__).parent.glob("*.py"):
+            shutil.copy(module, folder)
         values = {key: value for key, value in vars(_backend.build).items() if key.isupper()}
         values.update(PACKAGE=package, **changes)
         (folder / "_build_info.py").write_text("".join(f"{key} = {value!r}\n" for key, value in values.items()))

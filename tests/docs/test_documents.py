@@ -21,7 +21,12 @@ def test_named_files_exist(page):
     """Paths in code style, from the folders of this repository."""
     folders = "backend|benchmarks|cmake|docs|examples|hooks|include|python|tests"
     named = re.findall(rf"`((?:{folders})/[\w./-]+)`", text_of(page))
-    in_project = ("backend/driver/", "backend/kernels/", "backend/extensions.cpp")  # of the generated project
+    in_project = (
+        "backend/driver/",
+        "backend/kernels/",
+        "backend/operators/",
+        "backend/extensions.cpp",
+    )  # of the generated project
     missing = [path for path in named if not (ROOT / path).exists() and not path.startswith(in_project)]
     assert missing == []
 
