@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "runtime/options.h"
 #include "runtime/trust.h"
@@ -51,7 +52,9 @@ bp_driver_get_fn entry_point(const std::string& path) {
 // `inner` is NULL for the driver itself.
 const bp_driver* instantiate(const std::string& path, const std::string& options, const bp_driver* inner) {
   const bp_driver_get_fn get = entry_point(path);
-  auto* side = new HostSide();
+  // As long as the process: a driver may keep it until it is closed, also one that is refused below.
+  static auto* const sides = new std::vector<std::unique_ptr<HostSide>>;
+  HostSide* side = sides->emplace_back(std::make_unique<HostSide>()).get();
   side->config = options;
   side->host = {sizeof(bp_host), BP_ABI_MAJOR, BP_ABI_MINOR, side, host_log, host_set_error, side->config.c_str(), inner};
   const bp_driver* table = nullptr;
