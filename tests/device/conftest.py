@@ -23,6 +23,20 @@ def same_device_and_stream(device_module):
 
 
 @pytest.fixture
+def made():
+    """Operators to destroy; a call adds one, and returns it."""
+    kept = []
+
+    def keep(op):
+        kept.append(op)
+        return op
+
+    yield keep
+    for op in kept:
+        op.destroy()
+
+
+@pytest.fixture
 def other_package(backend_package, tmp_path):
     """``other_package(name, **build_info)``: a second backend package, in a folder for PYTHONPATH, which is returned.
 

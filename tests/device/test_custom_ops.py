@@ -9,6 +9,7 @@ import warnings
 import pytest
 import torch
 from torch import Tensor
+from torch._dispatch.python import enable_python_dispatcher
 
 from torch_backplane import _backend, fallback, ops
 from torch_backplane.ops import registry, schema
@@ -19,20 +20,6 @@ pytestmark = pytest.mark.once
 @pytest.fixture
 def x(device):
     return torch.linspace(-2, 2, 5).to(device)
-
-
-@pytest.fixture
-def made():
-    """Operators to destroy; a call adds one, and returns it."""
-    kept = []
-
-    def keep(op):
-        kept.append(op)
-        return op
-
-    yield keep
-    for op in kept:
-        op.destroy()
 
 
 def shift(x: Tensor, by: float = 1.0) -> Tensor:
@@ -635,3 +622,13 @@ def test_C69_without_a_default_the_cpu_computes(shifted, name, x):
     assert torch.equal(shifted(x), x + 1)
     with pytest.raises(ValueError, match="no kernel for cuda to switch"), shifted.set_kernel_enabled("cuda", False):
         pass
+
+
+def test_tracing_finds_a_kernel_that_came_later(made, x):
+    """The dispatcher of tracing keeps what it found first, here the kernel for every device."""
+    op = made(ops.custom_op("bp_ops::later", shift, mutates_args=(), device_types="default"))
+    with enable_python_dispatcher():
+        assert torch.equal(op(x).cpu(), x.cpu() + 1)
+    op.register_kernel(None, lambda x, by=1.0: x - by)
+    with enable_python_dispatcher():
+        assert torch.equal(op(x).cpu(), x.cpu() - 1)

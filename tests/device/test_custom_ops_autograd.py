@@ -17,20 +17,6 @@ def leaf(device):
 
 
 @pytest.fixture
-def made():
-    """Operators to destroy; a call adds one, and returns it."""
-    kept = []
-
-    def keep(op):
-        kept.append(op)
-        return op
-
-    yield keep
-    for op in kept:
-        op.destroy()
-
-
-@pytest.fixture
 def sine(made):
     """An operator with a formula."""
 

@@ -14,20 +14,6 @@ def x(device):
     return torch.tensor([3.0, 1.0, 2.0]).to(device)
 
 
-@pytest.fixture
-def made():
-    """Operators to destroy; a call adds one, and returns it."""
-    kept = []
-
-    def keep(op):
-        kept.append(op)
-        return op
-
-    yield keep
-    for op in kept:
-        op.destroy()
-
-
 # Host kernels
 
 
