@@ -1,4 +1,5 @@
 // bindings/devices.cpp: devices, their properties, first use, fork.
+#include "aten/autograd_threads.h"
 #include "bindings/module.h"
 #include "runtime/driver.h"
 #include "runtime/inventory.h"
@@ -77,6 +78,7 @@ void bind_devices(py::module_& module) {
   def_blocking(module, "init", [] { open_driver(); });
   def_quick(module, "is_initialized", [] { return is_initialized(); });
   def_quick(module, "has_context", [](int64_t device) { return has_context(device_index(device)); });
+  def_blocking(module, "_drain_autograd", [] { drain_autograd(); });
   def_quick(module, "in_bad_fork", [] { return in_bad_fork(); });
 }
 

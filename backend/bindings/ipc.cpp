@@ -1,9 +1,7 @@
 // bindings/ipc.cpp: storages and events between processes, for the pickler of torch.multiprocessing. Handles are bytes.
 #include "memory/ipc.h"
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include "bindings/module.h"
 #include "runtime/stream.h"
@@ -37,6 +35,25 @@ at::Tensor open(int64_t device, const py::tuple& parts) {
 
 void release(const py::tuple& parts) { release_shared_storage(shared_of(parts)); }
 
+// An event passes as a capsule that owns it.
+constexpr const char* kEvent = "backplane.Event";
+
+py::capsule capsule_of(Event event) {
+  return py::capsule(new Event(std::move(event)), kEvent, [](void* kept) { delete static_cast<Event*>(kept); });
+}
+
+Event& event_of(const py::capsule& event) {
+  TORCH_CHECK_TYPE(PyCapsule_IsValid(event.ptr(), kEvent) != 0, "the capsule holds no event");
+  return *event.get_pointer<Event>();
+}
+
+template <typename Use>
+auto without_gil(const py::capsule& event, const Use& use) {
+  Event& used = event_of(event);
+  const py::gil_scoped_release no_gil;
+  return use(used);
+}
+
 }  // namespace
 
 void bind_ipc(py::module_& module) {
@@ -45,18 +62,21 @@ void bind_ipc(py::module_& module) {
   def_quick(module, "ipc_release", release);
   def_blocking(module, "ipc_collect", [] { ipc_collect(); });
 
-  py::class_<Event>(module, "SharedEvent")
-      .def(py::init(torch::wrap_pybind_function(+[] { return make_shared_event(); })))
-      .def("record", torch::wrap_pybind_function_no_gil(+[](Event& e, int64_t id, int64_t device) { e.record(stream_of(id, device)); }))
-      .def("wait", torch::wrap_pybind_function_no_gil(+[](Event& e, int64_t id, int64_t device) { e.block(stream_of(id, device)); }))
-      .def("query", torch::wrap_pybind_function_no_gil(+[](Event& e) { return e.query(); }))
-      .def("synchronize", torch::wrap_pybind_function_no_gil(+[](Event& e) { e.synchronize(); }))
-      .def("device", [](Event& e) { return static_cast<int>(e.device()); })
-      .def("export_handle", torch::wrap_pybind_function(
-                                [](Event& e, int64_t device) { return py::bytes(export_event(e, resolve_device(device_index(device)))); }))
-      .def_static("open_handle", torch::wrap_pybind_function(+[](int64_t device, const std::string& handle) {
-                    return open_shared_event(device_index(device), handle);
-                  }));
+  def_quick(module, "make_shared_event", [] { return capsule_of(make_shared_event()); });
+  def_quick(module, "open_shared_event",
+            [](int64_t device, const std::string& handle) { return capsule_of(open_shared_event(device_index(device), handle)); });
+  def_quick(module, "export_event", [](const py::capsule& event, int64_t device) {
+    return py::bytes(export_event(event_of(event), resolve_device(device_index(device))));
+  });
+  def_quick(module, "event_device", [](const py::capsule& event) { return static_cast<int>(event_of(event).device()); });
+  def_quick(module, "record_event", [](const py::capsule& event, int64_t id, int64_t device) {
+    without_gil(event, [&](Event& e) { e.record(stream_of(id, device)); });
+  });
+  def_quick(module, "wait_event", [](const py::capsule& event, int64_t id, int64_t device) {
+    without_gil(event, [&](Event& e) { e.block(stream_of(id, device)); });
+  });
+  def_quick(module, "query_event", [](const py::capsule& event) { return without_gil(event, [](Event& e) { return e.query(); }); });
+  def_quick(module, "synchronize_event", [](const py::capsule& event) { without_gil(event, [](Event& e) { e.synchronize(); }); });
 }
 
 }  // namespace backplane::bindings

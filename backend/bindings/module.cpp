@@ -19,5 +19,4 @@ PYBIND11_MODULE(_C, module) {
   bind_ipc(module);
   bind_order_log(module);
   bind_interrupts();
-  bind_autograd(module);
 }

@@ -1,7 +1,7 @@
 // bindings/module.h: what the parts of the _C module share. Bindings are thin: conversion, the GIL, nothing else.
 #pragma once
 
-#include <torch/csrc/utils/pybind.h>  // before anything else of Python
+#include "bindings/function.h"  // before anything else of Python
 
 #include <c10/core/Stream.h>
 #include <torch/csrc/Exceptions.h>
@@ -12,8 +12,6 @@
 #include "runtime/device.h"
 
 namespace backplane::bindings {
-
-namespace py = pybind11;
 
 void bind_devices(py::module_& module);
 void bind_driver(py::module_& module);
@@ -27,7 +25,6 @@ void bind_observer(py::module_& module);
 void bind_ipc(py::module_& module);
 void bind_order_log(py::module_& module);
 void bind_interrupts();
-void bind_autograd(py::module_& module);
 
 // None takes the hook away; see torch_backplane.fallback.hook.
 void set_fallback_hook(const py::object& function);
@@ -43,18 +40,5 @@ inline c10::DeviceIndex device_index(int64_t device) {
 
 // The stream of these two numbers; the device is checked.
 c10::Stream stream_of(int64_t id, int64_t device);
-
-// Defines a function that may block or run long: errors become PyTorch's Python exceptions, and the GIL is released. It goes on as a
-// pointer (the +), so that pybind11's code is compiled once a signature and not once a lambda.
-template <typename Function, typename... Extra>
-void def_blocking(py::module_& module, const char* name, const Function& function, const Extra&... extra) {
-  module.def(name, torch::wrap_pybind_function_no_gil(+function), extra...);
-}
-
-// The same for a function that answers at once.
-template <typename Function, typename... Extra>
-void def_quick(py::module_& module, const char* name, const Function& function, const Extra&... extra) {
-  module.def(name, torch::wrap_pybind_function(+function), extra...);
-}
 
 }  // namespace backplane::bindings

@@ -266,4 +266,4 @@ def _register() -> None:
         from torch_backplane import sanitizer
 
         sanitizer.enable()
-    atexit.register(_backend.C._drain_autograd)  # backend/bindings/autograd.cpp
+    atexit.register(_backend.C._drain_autograd)  # backend/aten/autograd_threads.cpp

@@ -139,7 +139,7 @@ class Event(torch.Event, metaclass=_EventMeta):
             device: the device it was made on.
             handle: what the other process got.
         """
-        return InterprocessEvent(_backend.C.SharedEvent.open_handle(_get_device_index(device, optional=True), handle))
+        return InterprocessEvent(_backend.C.open_shared_event(_get_device_index(device, optional=True), handle))
 
 
 class InterprocessEvent:
@@ -150,36 +150,36 @@ class InterprocessEvent:
     """
 
     def __init__(self, shared: Any = None) -> None:
-        self._shared = _backend.C.SharedEvent() if shared is None else shared
+        self._shared = _backend.C.make_shared_event() if shared is None else shared
 
     @property
     def device(self) -> torch.device | None:
         """Its device; None before the first record."""
-        index = self._shared.device()
+        index = _backend.C.event_device(self._shared)
         return None if index < 0 else torch.device(_backend.device, index)
 
     def record(self, stream: torch.Stream | None = None) -> None:
         """Record the event on a stream; None is the current one."""
         stream = current_stream() if stream is None else stream
-        self._shared.record(stream.stream_id, stream.device_index)
+        _backend.C.record_event(self._shared, stream.stream_id, stream.device_index)
 
     def wait(self, stream: torch.Stream | None = None) -> None:
         """Let later work of a stream wait for the latest record; None is the current one."""
         stream = current_stream() if stream is None else stream
-        self._shared.wait(stream.stream_id, stream.device_index)
+        _backend.C.wait_event(self._shared, stream.stream_id, stream.device_index)
 
     def query(self) -> bool:
         """Whether the latest record is complete."""
-        return bool(self._shared.query())
+        return bool(_backend.C.query_event(self._shared))
 
     def synchronize(self) -> None:
         """Wait on the host for the latest record."""
-        self._shared.synchronize()
+        _backend.C.synchronize_event(self._shared)
 
     def ipc_handle(self) -> bytes:
         """Bytes by which another process finds the event. Made on the current device if it was never recorded."""
         device = self.device
-        return bytes(self._shared.export_handle(-1 if device is None else device.index))
+        return bytes(_backend.C.export_event(self._shared, -1 if device is None else device.index))
 
 
 def current_stream(device: Device = None) -> Stream:
