@@ -3,6 +3,7 @@
 
 #include <backplane/signature.h>
 #include <backplane/structured.h>
+#include <torch/library.h>
 
 #include <map>
 #include <memory>
@@ -34,7 +35,9 @@ struct State {
   std::map<std::string, std::string> kernels;  // "key vendor::op" -> site
   std::set<std::string> names;
   std::map<std::string, std::vector<c10::ScalarType>> dtypes;  // that kernels declare to take
-  std::vector<std::unique_ptr<torch::Library>> libraries;      // as long as the process: one that goes takes its kernels along
+  // As long as the process: one that goes takes its kernels along.
+  std::vector<std::unique_ptr<torch::Library>> libraries;
+  std::vector<c10::RegistrationHandleRAII> registrations;
   bool reported = false;
 };
 
@@ -154,6 +157,17 @@ void declare_dtypes(const Kernels& kernels, const char* name, const c10::ScalarT
   registration_impl::State& s = registration_impl::state();
   const std::lock_guard<std::mutex> lock(s.mutex);
   s.dtypes[std::string(kernels.name_space()) + "::" + name] = {dtypes, dtypes + count};
+}
+
+void register_kernel(const Kernels& kernels, const char* name, c10::KernelFunction kernel, const c10::impl::CppSignature& signature,
+                     c10::ArrayRef<Type> arguments, c10::ArrayRef<Type> returns) {
+  auto schema = std::make_unique<c10::FunctionSchema>(c10::detail::infer_schema::make_function_schema(arguments, returns));
+  auto registration = c10::Dispatcher::singleton().registerImpl(
+      registration_impl::operator_name(c10::str(kernels.name_space(), "::", name)), c10::parseDispatchKey(kernels.key()), std::move(kernel),
+      signature, std::move(schema), "registered at " + registration_impl::text(kernels.site()));
+  registration_impl::State& s = registration_impl::state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  s.registrations.push_back(std::move(registration));
 }
 
 c10::OperatorHandle find_operator(const char* name) {

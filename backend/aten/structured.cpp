@@ -76,7 +76,7 @@ void check_same_device(const at::Tensor& first, const at::Tensor& other, const c
   c10::impl::common_device_check_failure(first.device(), other, form, "an argument");
 }
 
-void run_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) { leave(op, keys, stack); }
+void run_fallback(const char* name, Stack* stack) { leave(find_operator(name), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack); }
 
 }  // namespace detail
 }  // namespace backplane

@@ -24,6 +24,7 @@
 #include <backplane/library.h>
 #include <backplane/signature.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <string>

@@ -36,7 +36,7 @@ template <typename Function>
 struct Signature;
 template <typename Return, typename... Arguments>
 struct Signature<Return(Arguments...)> {
-  static void impl(torch::Library& library, const char* name, Return (*function)(Arguments...));
+  static void impl(const Kernels& kernels, const char* name, Return (*function)(Arguments...));
   static Return call_fallback(const char* name, Arguments... arguments);  // "add.Tensor" of aten, "vendor::op"
 };
 
@@ -69,10 +69,12 @@ class Kernels {
   template <typename Return, typename... Arguments>
   void impl(const char* name, Return (*function)(Arguments...)) {
     check(name);
-    detail::Signature<Return(Arguments...)>::impl(library_, name, function);
+    detail::Signature<Return(Arguments...)>::impl(*this, name, function);
   }
 
   const char* name_space() const { return site_.name_space; }
+  const char* key() const { return key_; }
+  const detail::Site& site() const { return site_; }
 
   // As kernels are counted and fall back under: "add.Tensor" of aten, else "vendor::op". It lives as long as the process.
   const char* full_name(const char* name) const;

@@ -1,28 +1,97 @@
 // backplane/signature.h: makes a kernel of any C++ signature known to the dispatcher (backplane/registration.h). Common signatures are
 // compiled in the core; a kernel file whose signature is not among them includes this.
+//
+// It is what torch::Library::impl does, with as little as possible for each signature anew: torch's own templates take twice the time to
+// compile.
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/boxing/BoxedKernel.h>
-#include <ATen/core/boxing/impl/boxing.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/op_registration/infer_schema.h>
 #include <backplane/registration.h>
-#include <torch/library.h>
+
+#include <array>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
 namespace backplane::detail {
 
+using Type = c10::detail::infer_schema::ArgumentDef;  // of an argument or a result, as schemas know it
+using Stack = torch::jit::Stack;
+
+// Lasts as long as the process. `arguments` and `returns` are compared with the operator's schema, now or when it is defined.
+void register_kernel(const Kernels& kernels, const char* name, c10::KernelFunction kernel, const c10::impl::CppSignature& signature,
+                     c10::ArrayRef<Type> arguments, c10::ArrayRef<Type> returns);
 c10::OperatorHandle find_operator(const char* name);  // "add.Tensor" of aten, "vendor::op"; throws if there is none
-void run_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+// Takes the arguments off the stack and leaves the results there.
+void run_fallback(const char* name, Stack* stack);
+
+template <typename T>
+constexpr Type type_of() {
+  return Type(&c10::getTypePtrCopy<std::decay_t<T>>, &c10::getFakeTypePtrCopy<std::decay_t<T>>);
+}
+
+template <typename T>
+[[gnu::noinline]] void push(Stack& stack, const T& value) {
+  stack.emplace_back(value);
+}
+
+// What a kernel returns.
+template <typename T>
+struct Result {
+  static constexpr std::array<Type, 1> types{type_of<T>()};
+  static constexpr size_t references = std::is_reference_v<T>;
+  static T pop(Stack& stack) { return std::move(stack[0]).to<T>(); }
+};
+template <>
+struct Result<void> {
+  static constexpr std::array<Type, 0> types{};
+  static constexpr size_t references = 0;
+  static void pop(Stack& /*stack*/) {}
+};
+template <typename... T>
+struct Result<std::tuple<T...>> {
+  static constexpr std::array<Type, sizeof...(T)> types{type_of<T>()...};
+  static constexpr size_t references = (0 + ... + std::is_reference_v<T>);
+  static std::tuple<T...> pop(Stack& stack) {
+    size_t i = 0;
+    return std::tuple<T...>{std::move(stack[i++]).template to<T>()...};
+  }
+};
+
+// References are to the tensors of the call: to the first of an in-place operator, to the last ones, one each, of an out= operator.
+template <typename Return, typename First, typename... Rest>
+Return results_among(First& first, Rest&... rest) {
+  if constexpr (std::is_same_v<Return, at::Tensor&> && std::is_same_v<First, at::Tensor>) {
+    return first;
+  } else {
+    return [&]<size_t... i>(std::index_sequence<i...>) -> Return {
+      return Return(std::get<1 + sizeof...(Rest) - sizeof...(i) + i>(std::tie(first, rest...))...);
+    }(std::make_index_sequence<Result<Return>::references>());
+  }
+}
 
 template <typename Return, typename... Arguments>
-void Signature<Return(Arguments...)>::impl(torch::Library& library, const char* name, Return (*function)(Arguments...)) {
-  library.impl(name, torch::CppFunction(function));
+void Signature<Return(Arguments...)>::impl(const Kernels& kernels, const char* name, Return (*function)(Arguments...)) {
+  using Functor = c10::impl::WrapFunctionIntoRuntimeFunctor<Return (*)(Arguments...)>;
+  static constexpr std::array<Type, sizeof...(Arguments)> arguments{type_of<Arguments>()...};
+  register_kernel(kernels, name, c10::KernelFunction::makeFromUnboxedFunctor<false, Functor>(std::make_unique<Functor>(function)),
+                  c10::impl::CppSignature::make<Return(Arguments...)>(), arguments, Result<Return>::types);
 }
 
 template <typename Return, typename... Arguments>
 Return Signature<Return(Arguments...)>::call_fallback(const char* name, Arguments... arguments) {
-  return c10::impl::BoxedKernelWrapper<Return(Arguments...)>::call(c10::BoxedKernel::makeFromFunction<&run_fallback>(), find_operator(name),
-                                                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), arguments...);
+  Stack stack;
+  stack.reserve(sizeof...(Arguments));
+  (push(stack, arguments), ...);
+  run_fallback(name, &stack);
+  if constexpr (Result<Return>::references != 0) {
+    return results_among<Return>(arguments...);
+  } else {
+    return Result<Return>::pop(stack);
+  }
 }
 
 }  // namespace backplane::detail

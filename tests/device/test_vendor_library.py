@@ -114,10 +114,30 @@ def test_A20_an_operator_of_cpp_is_found_by_its_name():
 def test_A20_a_miss_says_what_to_load():
     with pytest.raises(AttributeError, match=r"not_loaded.* has no attribute 'op'"):
         torch._library.utils.lookup_op("not_loaded::op")
-    with pytest.raises(ValueError, match=r"no operator of 'not_loaded' is loaded: .*load_library"):
+    with pytest.raises(ValueError, match=r"no operator of 'not_loaded' is loaded; load it first: .*load_library"):
         registry.schema("not_loaded::op")
     with pytest.raises(ValueError, match=r"did you mean bpvendor::square_add"):
         registry.schema("bpvendor::square_ad")
+
+
+@pytest.mark.parametrize(("dtype", "in_kernel"), [(torch.float32, 1), (torch.int64, 0)])
+def test_references_to_the_callers_tensors_come_back(device, dtype, in_kernel):
+    """From the kernel, and from the fallback for what the kernel does not take."""
+    x = torch.arange(6, dtype=dtype).to(device)
+    y, twice, square = torch.ones_like(x), torch.empty_like(x), torch.empty_like(x)
+    names = "bpvendor::twice_and_square.out", "bpvendor::twice_"
+    before = [testing.kernel_calls(name) for name in names]
+    results = ops.twice_and_square.out(x, twice=twice, square=square)
+    assert results[0] is twice
+    assert results[1] is square
+    assert twice.tolist() == [0, 2, 4, 6, 8, 10]
+    assert square.tolist() == [0, 1, 4, 9, 16, 25]
+    assert ops.twice_(y, x) is y
+    assert y.tolist() == [1, 2, 3, 4, 5, 6]
+    assert [testing.kernel_calls(name) - count for name, count in zip(names, before, strict=True)] == [
+        in_kernel,
+        in_kernel,
+    ]
 
 
 def test_C62_gradients_by_another_operator(device):

@@ -42,6 +42,19 @@ Tensor sum_and_product_backward(const Tensor& grad_sum, const Tensor& grad_produ
   return grad_sum + grad_product * index;
 }
 
+// References to the caller's tensors, which must come back from the fallback too: that takes what is no floating-point number.
+using References2 = std::tuple<Tensor&, Tensor&>;
+References2 twice_and_square_out(const Tensor& x, Tensor& twice, Tensor& square) { return {twice.copy_(x + x), square.copy_(x * x)}; }
+struct TwiceAndSquare {
+  using Takes = backplane::Floats;
+  static References2 run(const Tensor& x, Tensor& twice, Tensor& square) { return twice_and_square_out(x, twice, square); }
+};
+Tensor& twice_(Tensor& x, const Tensor& y) { return x.copy_(x + y); }
+struct TwiceInPlace {
+  using Takes = backplane::Floats;
+  static Tensor& run(Tensor& x, const Tensor& y) { return twice_(x, y); }
+};
+
 // By torch's own class: computes below autograd by the operator's kernels.
 struct Cube : torch::autograd::Function<Cube> {
   static Tensor forward(AutogradContext* context, const Tensor& x) {
@@ -91,10 +104,17 @@ BACKPLANE_LIBRARY(bpvendor, m) {
       .autocast(backplane::Cast::promote);
   m.def("sum_and_product_backward(Tensor grad_sum, Tensor grad_product, Tensor index) -> (Tensor grad_x)")
       .impl("CompositeExplicitAutograd", &sum_and_product_backward);
+  m.def("twice_and_square.out(Tensor x, *, Tensor(a!) twice, Tensor(b!) square) -> (Tensor(a!), Tensor(b!))")
+      .reference(&twice_and_square_out);
+  m.def("twice_(Tensor(a!) x, Tensor y) -> Tensor(a!)").reference(&twice_);
   m.def("cube(Tensor x) -> Tensor").kernel(&cube).reference(&cube).autograd<Cube>();
 }
 
-BACKPLANE_KERNELS(bpvendor, m) { backplane::function<SquareAdd>(m, "square_add"); }
+BACKPLANE_KERNELS(bpvendor, m) {
+  backplane::function<SquareAdd>(m, "square_add");
+  backplane::function<TwiceAndSquare>(m, "twice_and_square.out");
+  backplane::function<TwiceInPlace>(m, "twice_");
+}
 
 BACKPLANE_LIBRARY(bpvendor, m) {
   m.def("halve_input(Tensor(a) x) -> Tensor(a)").kernel(&alias);
