@@ -23,14 +23,16 @@ function(_backplane_settings target)
   endif()
 endfunction()
 
-# For code whose cost is its headers and not its speed: a lower optimisation takes a quarter off its build time.
-function(_backplane_glue target)
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+# For the SDK's own code: of what GCC's -O2 does, the inlining and the vectoriser make its speed (benchmarks/); the rest is a fifth of its
+# build time.
+function(_backplane_sdk_code target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANG_AND_ID:CXX,GNU>>:
+    -O1 -finline-small-functions -findirect-inlining -fpartial-inlining -foptimize-sibling-calls -fstrict-aliasing -ftree-vectorize>)
 endfunction()
 
-# For a unit as large as the core: GCC collects its garbage so often by default that it takes a sixth of the time, for 0.5 GB less.
+# For a unit as large as the core: GCC collects its garbage so often by default that it takes a tenth of the time.
 function(_backplane_large_unit target)
-  target_compile_options(${target} PRIVATE "$<$<CXX_COMPILER_ID:GNU>:SHELL:--param ggc-min-expand=500 --param ggc-min-heapsize=1000000>")
+  target_compile_options(${target} PRIVATE "$<$<CXX_COMPILER_ID:GNU>:SHELL:--param ggc-min-expand=200 --param ggc-min-heapsize=400000>")
 endfunction()
 
 # A missing function is an error of the build, not of the import. Sanitizers leave theirs to the program.
