@@ -37,6 +37,22 @@ def made():
 
 
 @pytest.fixture
+def x(device):
+    """Five numbers on the device."""
+    import torch
+
+    return torch.linspace(-2, 2, 5).to(device)
+
+
+@pytest.fixture
+def shifted(made, request):
+    """``bp_ops::shift``, which has a kernel for the device alone: the test file's function ``shift``."""
+    from torch_backplane import ops
+
+    return made(ops.custom_op("bp_ops::shift", request.module.shift, mutates_args=()))
+
+
+@pytest.fixture
 def other_package(backend_package, tmp_path):
     """``other_package(name, **build_info)``: a second backend package, in a folder for PYTHONPATH, which is returned.
 
