@@ -1,5 +1,7 @@
 """A vendor's operators under make_fx and torch.compile: the fake when tracing, the device's kernel when running."""
 
+import gc
+
 import pytest
 import torch
 from own_operators import Operators
@@ -14,6 +16,7 @@ def ops(backend_package):
     with Operators("bp_test_tracing") as operators:
         yield operators
     torch._dynamo.reset()
+    gc.collect()  # a library that is collected later takes away torch.ops' entry of the next one by its name
 
 
 def node_of(traced, op):

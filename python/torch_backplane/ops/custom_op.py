@@ -132,13 +132,12 @@ def get(op: Any) -> Op:
     try:
         found = registry.overload(name)
     except ValueError as error:
-        namespace = name.partition("::")[0]
-        loaded = any(known.startswith(f"{namespace}::") for known in torch._C._dispatch_get_all_op_names())
-        what = "it" if loaded else f"any of '{namespace}'"
+        if not registry.has_namespace(name.partition("::")[0]):
+            raise  # it says what to load
         stop = "" if str(error).endswith("?") else "."
         raise ValueError(
-            f"{error}{stop} If a library defines {what}, load it first: import its package, or "
-            "torch.ops.load_library(path)"
+            f"{error}{stop} If a library defines it, load it first: import its package, or "
+            "torch_backplane.ops.load_library(path)"
         ) from None
     with _lock:
         known = _ops.get(name)

@@ -77,17 +77,18 @@ def schema(op: str) -> Any:
         return schema_of(op)
     if near := nearest(op):
         hint = f"did you mean {', '.join(near)}?"
-    elif "::" in op and not _has_namespace(op.partition("::")[0]):
+    elif "::" in op and not has_namespace(op.partition("::")[0]):
         hint = (
-            f"no operator of '{op.partition('::')[0]}' is loaded: import the package that has them, or load their "
-            "library with torch_backplane.ops.load_library(path)"
+            f"no operator of '{op.partition('::')[0]}' is loaded; load it first: import the package that has it, or "
+            "torch_backplane.ops.load_library(path)"
         )
     else:
         hint = "the form is aten::name or aten::name.overload"
     raise ValueError(f"there is no operator '{op}': {hint}")
 
 
-def _has_namespace(namespace: str) -> bool:
+def has_namespace(namespace: str) -> bool:
+    """Whether any operator of the namespace is defined."""
     return any(name.startswith(f"{namespace}::") for name in torch._C._dispatch_get_all_op_names())
 
 
