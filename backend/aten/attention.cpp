@@ -19,7 +19,6 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <backplane/philox.h>
-#include <torch/library.h>
 
 #include <array>
 #include <cmath>
@@ -267,10 +266,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(const at::Te
           finished(grad_input_mask[2], grad_value, value), grad_bias};
 }
 
-const Defaults defaults([](DefaultLibrary& m) {
-  m.impl("_fused_sdp_choice", TORCH_FN(choose));
-  m.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(forward));
-  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", TORCH_FN(backward));
+const Defaults defaults([](DefaultKernels& m) {
+  m.impl("_fused_sdp_choice", &choose);
+  m.impl("_scaled_dot_product_fused_attention_overrideable", &forward);
+  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", &backward);
 });
 
 }  // namespace

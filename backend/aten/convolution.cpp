@@ -1,7 +1,6 @@
 // aten/convolution.cpp: the convolution that torch hands to a device whole. The CPU computes it, by its own choice of algorithm, until a
 // vendor registers the two overrideable operators.
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/library.h>
 
 #include "aten/defaults.h"
 #include "aten/fallback.h"
@@ -28,7 +27,7 @@ void convolution_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) 
   fallback::run(op, stack);
 }
 
-const Defaults defaults([](DefaultLibrary& m) {
+const Defaults defaults([](DefaultKernels& m) {
   m.impl_boxed<&convolution>("convolution_overrideable");
   m.impl_boxed<&convolution_backward>("convolution_backward_overrideable");
 });

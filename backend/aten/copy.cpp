@@ -12,6 +12,7 @@
 #include <torch/library.h>
 
 #include "aten/copy.h"
+#include "aten/core_kernels.h"
 #include "aten/host_tensor.h"
 #include "aten/tensors.h"
 #include "runtime/event.h"
@@ -208,7 +209,7 @@ at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_bloc
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_copy_from", TORCH_FN(copy_from)); }
+BACKPLANE_CORE_KERNELS(PrivateUse1, m) { m.impl("_copy_from", &copy_from); }
 
 // torch resolves lazy bits by a copy: the copy itself must get the tensor as it is, or the two call each other without end.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }

@@ -3,10 +3,9 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include <backplane/signature.h>
-
 #include <unordered_map>
 
+#include "aten/core_kernels.h"
 #include "aten/fallback.h"
 
 namespace backplane {
@@ -19,15 +18,32 @@ std::unordered_map<c10::OperatorName, c10::KernelFunction>& kept() {
   return *instance;
 }
 
+CoreKernels& kernels() {
+  static auto* const instance = new CoreKernels(detail::Site{"aten", __FILE__, __LINE__}, "PrivateUse1");
+  return *instance;
+}
+
+bool is_taken(const char* name) { return detail::find_operator(name).hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1); }
+
+void keep(const char* name, c10::KernelFunction kernel) { kept().emplace(detail::find_operator(name).operator_name(), std::move(kernel)); }
+
 }  // namespace
 }  // namespace defaults_impl
 
-bool DefaultLibrary::is_taken(const char* name) {
-  return detail::find_operator(name).hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1);
+void DefaultKernels::add(const char* name, detail::TypedKernel kernel) {
+  if (defaults_impl::is_taken(name)) {
+    defaults_impl::keep(name, std::move(kernel.function));
+  } else {
+    detail::register_kernel(defaults_impl::kernels(), name, std::move(kernel));
+  }
 }
 
-void DefaultLibrary::keep(const char* name, c10::KernelFunction kernel) {
-  defaults_impl::kept().emplace(detail::find_operator(name).operator_name(), std::move(kernel));
+void DefaultKernels::add_boxed(const char* name, c10::BoxedKernel kernel) {
+  if (defaults_impl::is_taken(name)) {
+    defaults_impl::keep(name, c10::KernelFunction::makeFromBoxedKernel(std::move(kernel)));
+  } else {
+    defaults_impl::kernels().add_boxed(name, std::move(kernel));
+  }
 }
 
 void leave(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -38,8 +54,7 @@ void leave(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::
 }
 
 void register_defaults() {
-  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  DefaultLibrary defaults(library);
+  DefaultKernels defaults;
   for (const Defaults::Function function : Defaults::list()) function(defaults);
 }
 

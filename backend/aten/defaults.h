@@ -5,47 +5,35 @@
 // replaces them with torch's usual warning. What a vendor's kernel does not take comes back to them: leave().
 #pragma once
 
-#include <ATen/core/boxing/KernelFunction.h>
-#include <torch/library.h>
+#include <backplane/signature.h>
 
 #include <utility>
 #include <vector>
 
 namespace backplane {
 
-class DefaultLibrary {
+class DefaultKernels {
  public:
-  explicit DefaultLibrary(torch::Library& library) : library_(library) {}
-
-  // `name` without namespace, "convolution_overrideable" or "add.Tensor"; `function`: TORCH_FN(...). Where the operator has a kernel of the
-  // device already, this one is kept for leave().
-  template <typename Function>
-  void impl(const char* name, Function function) {
-    if (is_taken(name)) {
-      keep(name, c10::KernelFunction::makeFromUnboxedFunction(function));
-    } else {
-      library_.impl(name, function);
-    }
+  // `name` without namespace, "convolution_overrideable" or "add.Tensor". Where the operator has a kernel of the device already, this one
+  // is kept for leave().
+  template <typename Return, typename... Arguments>
+  void impl(const char* name, Return (*function)(Arguments...)) {
+    add(name, detail::typed_kernel(function));
   }
   template <c10::BoxedKernel::BoxedKernelFunction* function>
   void impl_boxed(const char* name) {
-    if (is_taken(name)) {
-      keep(name, c10::KernelFunction::makeFromBoxedFunction<function>());
-    } else {
-      library_.impl(name, torch::CppFunction::makeFromBoxedFunction<function>());
-    }
+    add_boxed(name, c10::BoxedKernel::makeFromFunction<function>());
   }
 
  private:
-  static bool is_taken(const char* name);
-  static void keep(const char* name, c10::KernelFunction kernel);
-  torch::Library& library_;
+  void add(const char* name, detail::TypedKernel kernel);
+  void add_boxed(const char* name, c10::BoxedKernel kernel);
 };
 
 // One static object a file: registers its kernels of the aten namespace, at the time said above.
 class Defaults {
  public:
-  using Function = void (*)(DefaultLibrary& m);
+  using Function = void (*)(DefaultKernels& m);
   explicit Defaults(Function function) { list().push_back(function); }
 
   static std::vector<Function>& list() {

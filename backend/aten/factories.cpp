@@ -3,10 +3,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/fill.h>
 #include <c10/core/StorageImpl.h>
-#include <torch/library.h>
 
 #include <limits>
 
+#include "aten/core_kernels.h"
 #include "aten/tensors.h"
 #include "runtime/options.h"
 
@@ -115,13 +115,13 @@ at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<c10::ScalarTy
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("empty.memory_format", TORCH_FN(empty));
-  m.impl("empty_strided", TORCH_FN(empty_strided));
+BACKPLANE_CORE_KERNELS(PrivateUse1, m) {
+  m.impl("empty.memory_format", &empty);
+  m.impl("empty_strided", &empty_strided);
 }
 
 // The result carries the ZeroTensor key, which torch's own backends register under it too.
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_efficientzerotensor", TORCH_FN(efficientzerotensor)); }
+BACKPLANE_CORE_KERNELS(PrivateUse1, m) { m.impl("_efficientzerotensor", &efficientzerotensor); }
 
 }  // namespace factories_impl
 }  // namespace backplane

@@ -2,7 +2,6 @@
 // holds for every device; all else is the fallback's.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,7 @@
 
 #include "aten/compound.h"
 #include "aten/copy.h"
+#include "aten/core_kernels.h"
 #include "aten/fallback.h"
 #include "aten/tensors.h"
 
@@ -45,8 +45,8 @@ void as_on_the_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::ji
 }
 
 template <c10::DispatchKey cpu>
-void share(torch::Library& m, std::initializer_list<const char*> names) {
-  for (const char* name : names) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&as_on_the_cpu<cpu>>());
+void share(CoreKernels& m, std::initializer_list<const char*> names) {
+  for (const char* name : names) m.impl_boxed<&as_on_the_cpu<cpu>>(name);
 }
 
 // A quantized tensor's elements as the integers they are: what a copy of equally quantized tensors moves.
@@ -90,33 +90,33 @@ int64_t fused_sdp_choice(const at::Tensor&, const at::Tensor&, const at::Tensor&
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+BACKPLANE_CORE_KERNELS(SparsePrivateUse1, m) {
   share<c10::DispatchKey::SparseCPU>(
       m, {"_sparse_coo_tensor_with_dims", "_sparse_coo_tensor_with_dims_and_tensors", "empty.memory_format", "empty_like", "_indices",
           "_values", "indices", "values", "sparse_dim", "_dimI", "dense_dim", "_dimV", "_nnz", "is_coalesced", "_coalesced_", "copy_",
           "copy_sparse_to_sparse_", "clone", "zero_"});
 }
 
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+BACKPLANE_CORE_KERNELS(SparseCsrPrivateUse1, m) {
   share<c10::DispatchKey::SparseCsrCPU>(m, {"empty.memory_format", "empty_like", "crow_indices", "col_indices", "ccol_indices",
                                             "row_indices", "values", "sparse_dim", "dense_dim", "_nnz", "copy_", "clone"});
 }
 
-TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
+BACKPLANE_CORE_KERNELS(QuantizedPrivateUse1, m) {
   share<c10::DispatchKey::QuantizedCPU>(
       m, {"empty_like", "as_strided", "view", "_reshape_alias", "unfold", "qscheme", "q_scale", "q_zero_point", "q_per_channel_scales",
           "q_per_channel_zero_points", "q_per_channel_axis", "set_.source_Storage_storage_offset", "clone"});
-  m.impl("_copy_from", TORCH_FN(copy_quantized_from));
+  m.impl("_copy_from", &copy_quantized_from);
 }
 
-TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
+BACKPLANE_CORE_KERNELS(NestedTensorPrivateUse1, m) {
   share<c10::DispatchKey::NestedTensorCPU>(
       m, {"empty_like", "_nested_tensor_size", "_nested_tensor_strides", "_nested_tensor_storage_offsets", "is_same_size", "alias",
           "detach", "copy_", "_to_copy", "clone", "native_dropout"});
-  m.impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice));
+  m.impl("_fused_sdp_choice", &fused_sdp_choice);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { share<c10::DispatchKey::CPU>(m, {"_nested_view_from_buffer"}); }
+BACKPLANE_CORE_KERNELS(PrivateUse1, m) { share<c10::DispatchKey::CPU>(m, {"_nested_view_from_buffer"}); }
 
 namespace {
 

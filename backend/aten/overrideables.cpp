@@ -7,7 +7,6 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
 #include <c10/core/CachingDeviceAllocator.h>
-#include <torch/library.h>
 
 #include "aten/defaults.h"
 #include "aten/fallback.h"
@@ -32,9 +31,9 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
   c10::getDeviceAllocator(kDevice)->recordStream(self.storage().data_ptr(), stream);
 }
 
-const Defaults defaults([](DefaultLibrary& m) {
-  m.impl("native_dropout", TORCH_FN(native_dropout));
-  m.impl("record_stream", TORCH_FN(record_stream));
+const Defaults defaults([](DefaultKernels& m) {
+  m.impl("native_dropout", &native_dropout);
+  m.impl("record_stream", &record_stream);
   if (!fallback::is_wanted()) return;
   const auto cpu = [&m](const char* name) { m.impl_boxed<&by_fallback>(name); };
   // torch composes these of other operators for an unknown device; the CPU's own kernels are faster and give the CPU's very results.

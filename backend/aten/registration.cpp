@@ -10,6 +10,8 @@
 #include <mutex>
 #include <set>
 
+#include "aten/core_kernels.h"
+
 namespace backplane {
 namespace registration_impl {
 namespace {
@@ -124,6 +126,10 @@ void Kernels::check(const char* name) const {
   if (!found) s.early.push_back({op, text(site_), python_module_});
 }
 
+void CoreKernels::add_boxed(const char* name, c10::BoxedKernel kernel) {
+  library().impl(name, torch::CppFunction::makeFromBoxedKernel(std::move(kernel)));
+}
+
 namespace detail {
 
 void add_python_module(const Site& site, const char* name) {
@@ -153,18 +159,26 @@ Registration::Registration(const Site& site, const char* key, void (*block)(Kern
   }
 }
 
+CoreRegistration::CoreRegistration(const Site& site, const char* key, void (*block)(CoreKernels&)) {
+  try {
+    CoreKernels kernels(site, key);
+    block(kernels);
+  } catch (const std::exception& error) {
+    add_registration_error(site, error);
+  }
+}
+
 void declare_dtypes(const Kernels& kernels, const char* name, const c10::ScalarType* dtypes, size_t count) {
   registration_impl::State& s = registration_impl::state();
   const std::lock_guard<std::mutex> lock(s.mutex);
   s.dtypes[std::string(kernels.name_space()) + "::" + name] = {dtypes, dtypes + count};
 }
 
-void register_kernel(const Kernels& kernels, const char* name, c10::KernelFunction kernel, const c10::impl::CppSignature& signature,
-                     c10::ArrayRef<Type> arguments, c10::ArrayRef<Type> returns) {
-  auto schema = std::make_unique<c10::FunctionSchema>(c10::detail::infer_schema::make_function_schema(arguments, returns));
+void register_kernel(const Kernels& kernels, const char* name, TypedKernel kernel) {
+  auto schema = std::make_unique<c10::FunctionSchema>(c10::detail::infer_schema::make_function_schema(kernel.arguments, kernel.returns));
   auto registration = c10::Dispatcher::singleton().registerImpl(
-      registration_impl::operator_name(c10::str(kernels.name_space(), "::", name)), c10::parseDispatchKey(kernels.key()), std::move(kernel),
-      signature, std::move(schema), "registered at " + registration_impl::text(kernels.site()));
+      registration_impl::operator_name(c10::str(kernels.name_space(), "::", name)), c10::parseDispatchKey(kernels.key()),
+      std::move(kernel.function), kernel.signature, std::move(schema), "registered at " + registration_impl::text(kernels.site()));
   registration_impl::State& s = registration_impl::state();
   const std::lock_guard<std::mutex> lock(s.mutex);
   s.registrations.push_back(std::move(registration));

@@ -3,8 +3,8 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/set_native.h>
-#include <torch/library.h>
 
+#include "aten/core_kernels.h"
 #include "aten/tensors.h"
 #include "runtime/slots.h"
 
@@ -73,15 +73,15 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destin
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("resize_", TORCH_FN(resize_));
-  m.impl("_resize_output_", TORCH_FN(resize_output_));
-  m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage_));
-  m.impl("set_.source_Storage", TORCH_FN(static_cast<at::Tensor& (*)(at::Tensor&, at::Storage)>(at::native::set_)));
-  m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
-  m.impl("set_", TORCH_FN(set_));
-  m.impl("is_set_to", TORCH_FN(at::native::is_set_to));
-  m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+BACKPLANE_CORE_KERNELS(PrivateUse1, m) {
+  m.impl("resize_", &resize_);
+  m.impl("_resize_output_", &resize_output_);
+  m.impl("set_.source_Storage_storage_offset", &set_storage_);
+  m.impl("set_.source_Storage", static_cast<at::Tensor& (*)(at::Tensor&, at::Storage)>(at::native::set_));
+  m.impl("set_.source_Tensor", &at::native::set_tensor_);
+  m.impl("set_", &set_);
+  m.impl("is_set_to", &at::native::is_set_to);
+  m.impl("_copy_from_and_resize", &copy_from_and_resize);
 }
 
 }  // namespace resize_impl

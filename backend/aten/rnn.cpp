@@ -3,12 +3,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
-#include <torch/library.h>
 
 #include <array>
 #include <optional>
 #include <tuple>
 #include <vector>
+
+#include "aten/core_kernels.h"
 
 namespace backplane::rnn_impl {
 namespace {
@@ -78,11 +79,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> gru_cell_
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
-  m.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(lstm_cell_backward));
-  m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
-  m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(gru_cell_backward));
+BACKPLANE_CORE_KERNELS(PrivateUse1, m) {
+  m.impl("_thnn_fused_lstm_cell", &lstm_cell);
+  m.impl("_thnn_fused_lstm_cell_backward_impl", &lstm_cell_backward);
+  m.impl("_thnn_fused_gru_cell", &gru_cell);
+  m.impl("_thnn_fused_gru_cell_backward", &gru_cell_backward);
 }
 
 }  // namespace backplane::rnn_impl

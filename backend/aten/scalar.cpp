@@ -4,11 +4,11 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/fill_native.h>
-#include <torch/library.h>
 
 #include <cstring>
 
 #include "aten/copy.h"
+#include "aten/core_kernels.h"
 #include "aten/host_tensor.h"
 #include "aten/tensors.h"
 #include "runtime/driver.h"
@@ -132,11 +132,11 @@ at::Tensor& zero_(at::Tensor& self) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
-  m.impl("fill_.Scalar", TORCH_FN(fill_scalar_));
-  m.impl("fill_.Tensor", TORCH_FN(fill_tensor_));
-  m.impl("zero_", TORCH_FN(zero_));
+BACKPLANE_CORE_KERNELS(PrivateUse1, m) {
+  m.impl("_local_scalar_dense", &local_scalar_dense);
+  m.impl("fill_.Scalar", &fill_scalar_);
+  m.impl("fill_.Tensor", &fill_tensor_);
+  m.impl("zero_", &zero_);
 }
 
 }  // namespace backplane::scalar_impl

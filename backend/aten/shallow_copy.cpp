@@ -5,8 +5,8 @@
 // leaves out PrivateUse1, whose backends may have a TensorImpl of their own. This one has torch's. Without this, Module.to() makes new
 // parameters: tied weights are no longer tied, and an optimizer made before goes on with the old ones.
 #include <ATen/core/Tensor.h>
-#include <torch/library.h>
 
+#include "aten/core_kernels.h"
 #include "aten/tensors.h"
 
 namespace backplane::shallow_copy_impl {
@@ -26,6 +26,6 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type)); }
+BACKPLANE_CORE_KERNELS(PrivateUse1, m) { m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type); }
 
 }  // namespace backplane::shallow_copy_impl

@@ -2,7 +2,8 @@
 // elsewhere.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor_split.h>
-#include <torch/library.h>
+
+#include "aten/core_kernels.h"
 
 namespace backplane::tensor_split_impl {
 namespace {
@@ -21,7 +22,7 @@ std::vector<at::Tensor> tensor_split(const at::Tensor& self, const at::Tensor& i
 }  // namespace
 
 // Composed of differentiable operators: registered above autograd too, so that those record the graph.
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("tensor_split.tensor_indices_or_sections", TORCH_FN(tensor_split)); }
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("tensor_split.tensor_indices_or_sections", TORCH_FN(tensor_split)); }
+BACKPLANE_CORE_KERNELS(PrivateUse1, m) { m.impl("tensor_split.tensor_indices_or_sections", &tensor_split); }
+BACKPLANE_CORE_KERNELS(AutogradPrivateUse1, m) { m.impl("tensor_split.tensor_indices_or_sections", &tensor_split); }
 
 }  // namespace backplane::tensor_split_impl

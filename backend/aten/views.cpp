@@ -8,7 +8,8 @@
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
-#include <torch/library.h>
+
+#include "aten/core_kernels.h"
 
 namespace backplane::views_impl {
 namespace {
@@ -51,16 +52,16 @@ at::Tensor clone(const at::Tensor& self, std::optional<c10::MemoryFormat> format
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("as_strided", TORCH_FN(as_strided));
-  m.impl("view", TORCH_FN(view));
-  m.impl("_reshape_alias", TORCH_FN(reshape_alias));
-  m.impl("unfold", TORCH_FN(unfold));
-  m.impl("view_as_real", TORCH_FN(view_as_real));
-  m.impl("view_as_complex", TORCH_FN(view_as_complex));
-  m.impl("alias", TORCH_FN(alias));
-  m.impl("view.dtype", TORCH_FN(view_dtype));
-  m.impl("clone", TORCH_FN(clone));
+BACKPLANE_CORE_KERNELS(PrivateUse1, m) {
+  m.impl("as_strided", &as_strided);
+  m.impl("view", &view);
+  m.impl("_reshape_alias", &reshape_alias);
+  m.impl("unfold", &unfold);
+  m.impl("view_as_real", &view_as_real);
+  m.impl("view_as_complex", &view_as_complex);
+  m.impl("alias", &alias);
+  m.impl("view.dtype", &view_dtype);
+  m.impl("clone", &clone);
 }
 
 }  // namespace backplane::views_impl

@@ -21,9 +21,16 @@ namespace backplane::detail {
 using Type = c10::detail::infer_schema::ArgumentDef;  // of an argument or a result, as schemas know it
 using Stack = torch::jit::Stack;
 
-// Lasts as long as the process. `arguments` and `returns` are compared with the operator's schema, now or when it is defined.
-void register_kernel(const Kernels& kernels, const char* name, c10::KernelFunction kernel, const c10::impl::CppSignature& signature,
-                     c10::ArrayRef<Type> arguments, c10::ArrayRef<Type> returns);
+// A C++ function as the dispatcher takes it. The types live as long as the process.
+struct TypedKernel {
+  c10::KernelFunction function;
+  c10::impl::CppSignature signature;
+  c10::ArrayRef<Type> arguments;
+  c10::ArrayRef<Type> returns;
+};
+
+// Lasts as long as the process. The types are compared with the operator's schema, now or when it is defined.
+void register_kernel(const Kernels& kernels, const char* name, TypedKernel kernel);
 c10::OperatorHandle find_operator(const char* name);  // "add.Tensor" of aten, "vendor::op"; throws if there is none
 // Takes the arguments off the stack and leaves the results there.
 void run_fallback(const char* name, Stack* stack);
@@ -56,8 +63,9 @@ struct Result<std::tuple<T...>> {
   static constexpr std::array<Type, sizeof...(T)> types{type_of<T>()...};
   static constexpr size_t references = (0 + ... + std::is_reference_v<T>);
   static std::tuple<T...> pop(Stack& stack) {
-    size_t i = 0;
-    return std::tuple<T...>{std::move(stack[i++]).template to<T>()...};
+    return [&]<size_t... i>(std::index_sequence<i...>) {
+      return std::tuple<T...>{std::move(stack[i]).template to<T>()...};
+    }(std::make_index_sequence<sizeof...(T)>());
   }
 };
 
@@ -74,11 +82,17 @@ Return results_among(First& first, Rest&... rest) {
 }
 
 template <typename Return, typename... Arguments>
-void Signature<Return(Arguments...)>::impl(const Kernels& kernels, const char* name, Return (*function)(Arguments...)) {
+TypedKernel typed_kernel(Return (*function)(Arguments...)) {
   using Functor = c10::impl::WrapFunctionIntoRuntimeFunctor<Return (*)(Arguments...)>;
   static constexpr std::array<Type, sizeof...(Arguments)> arguments{type_of<Arguments>()...};
-  register_kernel(kernels, name, c10::KernelFunction::makeFromUnboxedFunctor<false, Functor>(std::make_unique<Functor>(function)),
-                  c10::impl::CppSignature::make<Return(Arguments...)>(), arguments, Result<Return>::types);
+  // Not make_unique: a unique_ptr of each Functor takes longer to compile than all the rest of this.
+  return {c10::KernelFunction::makeFromUnboxedFunctor<false, Functor>(std::unique_ptr<c10::OperatorKernel>(new Functor(function))),
+          c10::impl::CppSignature::make<Return(Arguments...)>(), arguments, Result<Return>::types};
+}
+
+template <typename Return, typename... Arguments>
+void Signature<Return(Arguments...)>::impl(const Kernels& kernels, const char* name, Return (*function)(Arguments...)) {
+  register_kernel(kernels, name, typed_kernel(function));
 }
 
 template <typename Return, typename... Arguments>
