@@ -47,7 +47,7 @@ struct Count {
   std::string site;          // of the first call of the current epoch
 };
 
-// The most frequent first; operators never called are left out.
+// By name; operators never called are left out.
 std::vector<Count> counts();
 void reset_counts();
 bool accounting();

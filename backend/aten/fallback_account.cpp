@@ -1,7 +1,6 @@
 // aten/fallback_account.cpp: the accounts of all operators, and where in Python they were called from.
 #include "aten/fallback_account.h"
 
-#include <algorithm>
 #include <chrono>
 #include <map>
 #include <mutex>
@@ -78,7 +77,6 @@ std::vector<Count> counts() {
   }
   std::vector<Count> result;
   for (auto& [op, count] : found) result.push_back(std::move(count));
-  std::stable_sort(result.begin(), result.end(), [](const Count& a, const Count& b) { return a.calls > b.calls; });
   return result;
 }
 

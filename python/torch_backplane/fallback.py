@@ -224,11 +224,12 @@ def report() -> Report:
 
 
 def _counts(latest_site: bool) -> list[Count]:
+    """The most frequent first."""
     found = []
     for op, calls, to_host, to_device, shared, nanoseconds, first_site, site in _backend.C.fallback_counts():
         where = site if latest_site else first_site
         found.append(Count(op, calls, to_host, to_device, shared, nanoseconds / 1e9, where))
-    return found
+    return sorted(found, key=lambda count: -count.calls)
 
 
 def calls() -> dict[str, int]:
