@@ -57,6 +57,14 @@ function(_backplane_one_unit target)
   endif()
 endfunction()
 
+# For the SDK's own code on the driver's side of the line, which needs neither torch nor, with it, C++20: the standard headers take twice
+# the time there.
+function(_backplane_torch_free target)
+  set_target_properties(${target} PROPERTIES CXX_STANDARD 17)
+  target_include_directories(${target} PRIVATE "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
+  _backplane_one_unit(${target})
+endfunction()
+
 # Puts `sources` into as many unity files as there are processors to spare (one is busy with the bindings). Dealt round: the groups stay as
 # they are when a file is edited.
 function(_backplane_unity target)

@@ -25,7 +25,7 @@ std::vector<uint64_t> sizes(Context& c, int32_t device) {
 }
 
 void require_apart(Context& c, std::vector<Block> blocks) {
-  std::ranges::sort(blocks, {}, &Block::address);
+  std::sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) { return a.address < b.address; });
   for (size_t i = 1; i < blocks.size(); ++i) {
     const Block &a = blocks[i - 1], &b = blocks[i];
     // A block of 0 bytes has an address of its own, too.

@@ -47,8 +47,8 @@ void create(Context& c) {
   for (int round = 0; round < 8; ++round) {
     for (int32_t i = 0; i < count; ++i) live.push_back(c.stream(0));
     std::vector<bp_stream*> sorted = live;
-    std::ranges::sort(sorted);
-    c.require(std::ranges::adjacent_find(sorted) == sorted.end(), rules::stream_order,
+    std::sort(sorted.begin(), sorted.end());
+    c.require(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(), rules::stream_order,
               "stream_create gave the same handle twice while it is live");
     for (bp_stream* s : live) c.expect(CALL(c, stream_destroy, 0, s), BP_OK, "Completes pending work first");
     live.clear();

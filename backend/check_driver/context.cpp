@@ -190,11 +190,11 @@ std::string Context::last_error() const {
 void Context::expect(int32_t got, int32_t want, const char* rule) const { expect_one_of(got, {want}, rule); }
 
 void Context::expect_one_of(int32_t got, std::initializer_list<int32_t> want, const char* rule) const {
-  if (std::ranges::find(want, got) != want.end()) return;
+  if (std::find(want.begin(), want.end(), got) != want.end()) return;
   const std::string call = traced_call();
   std::string text = call + " gave " + status_text(got);
   // After close() the table is dead, so its error text cannot be asked.
-  if (got != BP_OK && got != BP_PENDING && !call.starts_with("close(")) {
+  if (got != BP_OK && got != BP_PENDING && call.rfind("close(", 0) != 0) {
     const std::string why = last_error();
     if (!why.empty()) text += " (\"" + why + "\")";
   }

@@ -74,7 +74,7 @@ std::string xml_text(const std::string& text) {
 bool write_junit(const Options& options, const std::vector<Result>& results, double seconds) {
   FILE* file = fopen(options.junit.c_str(), "w");
   if (!file) return false;
-  const auto count = [&](Outcome outcome) { return static_cast<long>(std::ranges::count(results, outcome, &Result::outcome)); };
+  const auto count = [&](Outcome outcome) { return count_of(results, outcome); };
   fprintf(file, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
   fprintf(file, "<testsuites name=\"backplane-check-driver\" tests=\"%zu\" failures=\"%ld\" errors=\"0\" skipped=\"%ld\" time=\"%.3f\">\n",
           results.size(), count(Outcome::failed), count(Outcome::not_offered), seconds);

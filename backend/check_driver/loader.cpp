@@ -164,7 +164,7 @@ Stack load(const Options& options) {
   const bp_driver* table = instance(options.driver, config_for(options.config, ""), nullptr);
   bp_driver whole = checked_table(options.driver, table);
   const std::string missing = gaps(whole);
-  if (!missing.empty() && std::ranges::find(names, "emulate") == names.end()) {
+  if (!missing.empty() && std::find(names.begin(), names.end(), "emulate") == names.end()) {
     const std::string emulate = find_sdk_shim(options, "emulate");
     if (emulate.empty()) {
       stack.note = "the driver has no " + missing + ", and libbackplane_emulate.so, which would supply them, was not found";
@@ -175,7 +175,7 @@ Stack load(const Options& options) {
     }
   }
   for (const std::string& name : named_shims(options.config)) {
-    if (std::ranges::find(names, name) == names.end()) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
       throw LoadError{"the options name a shim \"" + name + "\" that is not loaded: add --shim " + name + ", or drop its keys"};
     }
   }

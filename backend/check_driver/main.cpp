@@ -21,7 +21,7 @@ int run(const Options& options) {
   std::vector<Result> results;
   ExitCode code = all_passed;
   for (const Check& check : all_checks()) {
-    const bool loads = std::string(check.id).starts_with("load.");
+    const bool loads = std::string_view(check.id).substr(0, 5) == "load.";
     const bool wanted = selected(options, check.id);
     if (!wanted && !loads) continue;
     const Result result = run_check(options, check);

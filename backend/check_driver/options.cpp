@@ -166,7 +166,7 @@ std::string shim_name(const std::string& name_or_path) {
   std::string name = name_or_path.substr(slash + 1);
   name = name.substr(0, name.find('.'));
   for (const char* prefix : {"lib", "backplane_"}) {
-    if (name.starts_with(prefix)) name.erase(0, std::string_view(prefix).size());
+    if (name.rfind(prefix, 0) == 0) name.erase(0, std::string_view(prefix).size());
   }
   return name;
 }

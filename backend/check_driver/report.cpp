@@ -79,11 +79,9 @@ void Table::row(const Result& result) const {
 }
 
 void Table::foot(const std::vector<Result>& results, double seconds) const {
-  const auto count = [&](Outcome outcome) { return std::ranges::count(results, outcome, &Result::outcome); };
-  const long failed = count(Outcome::failed);
+  const long failed = count_of(results, Outcome::failed);
   printf("\n  %s%ld passed, %ld failed, %ld not offered%s in %.1f s\n", colour(failed ? report_impl::red : report_impl::green),
-         static_cast<long>(count(Outcome::passed)), failed, static_cast<long>(count(Outcome::not_offered)), colour(report_impl::plain),
-         seconds);
+         count_of(results, Outcome::passed), failed, count_of(results, Outcome::not_offered), colour(report_impl::plain), seconds);
 }
 
 }  // namespace backplane::check

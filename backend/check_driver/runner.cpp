@@ -127,6 +127,10 @@ std::string gigabytes(uint64_t bytes) { return bytes ? format("%.1f GiB", static
 
 }  // namespace runner_impl
 
+long count_of(const std::vector<Result>& results, Outcome outcome) {
+  return std::count_if(results.begin(), results.end(), [&](const Result& result) { return result.outcome == outcome; });
+}
+
 Result run_check(const Options& options, const Check& check) {
   const auto start = runner_impl::Clock::now();
   const runner_impl::Child child = runner_impl::run(options.limit_s, [&] { return runner_impl::verdict(options, check); });
@@ -139,8 +143,8 @@ Result run_check(const Options& options, const Check& check) {
   if (!child.end.empty()) {
     result.outcome = Outcome::failed;
     result.text = child.end + last_call;
-    result.rule = child.end.starts_with("hung") ? "every entry comes back: a wait ends with the work or with its timeout"
-                                                : "every entry returns a bp_status. No exception and no longjmp crosses the line";
+    result.rule = child.end.rfind("hung", 0) == 0 ? "every entry comes back: a wait ends with the work or with its timeout"
+                                                  : "every entry returns a bp_status. No exception and no longjmp crosses the line";
   } else if (field(0) == "passed") {
     result.outcome = Outcome::passed;
   } else if (field(0) == "not offered") {

@@ -19,6 +19,8 @@ struct Result {
   double seconds = 0;
 };
 
+long count_of(const std::vector<Result>& results, Outcome outcome);
+
 // Nothing of the driver is ever loaded into the calling process.
 Result run_check(const Options& options, const Check& check);
 

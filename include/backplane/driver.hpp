@@ -1,4 +1,4 @@
-// backplane/driver.hpp: the driver ABI for C++ authors: a base class that fills the table from the methods you write.
+// backplane/driver.hpp: the driver ABI for C++ authors (C++17 or later): a base class that fills the table from the methods you write.
 //
 // A driver is a class with methods named like the slots of bp_driver, with the slots' parameters less `self`. Whichever slots you implement
 // are filled, the rest stay NULL and the emulate shim supplies them. A method returns void (then the status is BP_OK) or an int32_t
@@ -227,8 +227,12 @@ class Driver {
   }
 
   void fill_table() {
+// Whether Self has such a method.
+#define BP_HAS(name)                                                                                              \
+  const auto find = [](auto* self) -> decltype(&std::remove_pointer_t<decltype(self)>::name) { return nullptr; }; \
+  std::is_invocable_v<decltype(find), Self*>
 #define BP_FILL(name)                                                                                \
-  if constexpr (requires { &Self::name; }) {                                                         \
+  if constexpr (BP_HAS(name)) {                                                                      \
     static_assert(std::is_convertible_v<decltype(slot<&Self::name>()), decltype(bp_driver::name)>,   \
                   "the parameters of " #name " must be those of bp_driver." #name ", without self"); \
     table_.name = slot<&Self::name>();                                                               \
@@ -262,10 +266,11 @@ class Driver {
     BP_FILL(stream_native)
     BP_FILL(host_register)
     BP_FILL(host_unregister)
-#undef BP_FILL
     table_.device_properties = &properties_entry;
     table_.close = &close_entry;
-    if constexpr (requires { &Self::pointer_info; }) table_.pointer_info = &pointer_info_entry;
+    if constexpr (BP_HAS(pointer_info)) table_.pointer_info = &pointer_info_entry;
+#undef BP_FILL
+#undef BP_HAS
   }
 
   Host host_;

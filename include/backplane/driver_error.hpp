@@ -88,8 +88,8 @@ class [[gnu::visibility("hidden")]] LastError {
   }
 
   static constexpr size_t kSlots = 4;
-  static inline thread_local constinit Slot slots_[kSlots] = {};
-  static inline thread_local constinit size_t next_ = 0;
+  static inline thread_local Slot slots_[kSlots] = {};
+  static inline thread_local size_t next_ = 0;
 };
 
 }  // namespace backplane::driver

@@ -117,7 +117,7 @@ class Options {
   static std::optional<uint64_t> parse_size(std::string_view text) {
     uint64_t unit = 1;
     for (const auto& [name, bytes] : {std::pair{"KiB", 1ull << 10}, {"MiB", 1ull << 20}, {"GiB", 1ull << 30}, {"TiB", 1ull << 40}}) {
-      if (text.ends_with(name)) {
+      if (text.size() >= 3 && text.substr(text.size() - 3) == name) {
         unit = bytes;
         text.remove_suffix(3);
       }

@@ -6,12 +6,11 @@
 #define BACKPLANE_DRIVER_TABLE_HPP
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 #include <optional>
-#include <span>
 #include <string>
 
 #include "driver.h"
@@ -73,9 +72,9 @@ struct Slot {
 };
 
 /// Every slot, in the table's order.
-inline std::span<const Slot> slots() {
+inline const auto& slots() {
 #define BP_SLOT(group, name) Slot(Group::group, #name, offsetof(bp_driver, name))
-  static constexpr Slot all[] = {
+  static constexpr std::array all{
       BP_SLOT(minimum, device_count),
       BP_SLOT(minimum, device_properties),
       BP_SLOT(minimum, open),
@@ -110,7 +109,7 @@ inline std::span<const Slot> slots() {
       BP_SLOT(single, pointer_info),
   };
 #undef BP_SLOT
-  static_assert(offsetof(bp_driver, device_count) + std::size(all) * sizeof(void (*)()) == sizeof(bp_driver), "a slot is not in the list");
+  static_assert(offsetof(bp_driver, device_count) + all.size() * sizeof(void (*)()) == sizeof(bp_driver), "a slot is not in the list");
   return all;
 }
 
@@ -121,7 +120,7 @@ inline const char* group_name(Group group) {
 
 /// True if every slot of the group is there. Of a normalised table.
 inline bool has_group(const bp_driver& table, Group group) {
-  return std::ranges::all_of(slots(), [&](const Slot& slot) { return slot.group != group || slot.present(table); });
+  return std::all_of(slots().begin(), slots().end(), [&](const Slot& slot) { return slot.group != group || slot.present(table); });
 }
 
 inline bool has_minimum(const bp_driver& table) { return has_group(table, Group::minimum); }

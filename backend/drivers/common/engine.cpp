@@ -86,7 +86,7 @@ void EngineDevice::destroy_stream(Stream* stream) {
   std::shared_ptr<Stream> last;
   {
     std::lock_guard lock(mutex_);
-    const auto found = std::ranges::find_if(streams_, [&](const auto& one) { return one.get() == stream; });
+    const auto found = std::find_if(streams_.begin(), streams_.end(), [&](const auto& one) { return one.get() == stream; });
     if (found == streams_.end()) throw Error(BP_INVALID_ARGUMENT, "stream_destroy: no stream of device " + std::to_string(index_));
     last = std::move(*found);
     streams_.erase(found);
@@ -103,9 +103,9 @@ bool EngineDevice::synchronize(const Deadline& deadline) {
       if (!stream->idle()) busy.emplace_back(stream, stream->submitted());
     };
     add(default_);
-    std::ranges::for_each(streams_, add);
+    for (const auto& stream : streams_) add(stream);
   }
-  return std::ranges::all_of(busy, [&](const auto& one) { return one.first->wait(one.second, deadline); });
+  return std::all_of(busy.begin(), busy.end(), [&](const auto& one) { return one.first->wait(one.second, deadline); });
 }
 
 Event* EngineDevice::create_event(uint32_t flags, std::shared_ptr<SharedEvent> shared) {

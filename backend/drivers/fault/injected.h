@@ -67,12 +67,12 @@ class Suffering {
   bool hangs(bp_stream* stream) const {
     if (!hangs()) return false;
     std::lock_guard lock(mutex_);
-    return streams_.contains(stream);
+    return streams_.count(stream) != 0;
   }
   bool hangs(bp_event* event) const {
     if (!hangs()) return false;
     std::lock_guard lock(mutex_);
-    return events_.contains(event);
+    return events_.count(event) != 0;
   }
   void hang(bp_stream* stream) {
     std::lock_guard lock(mutex_);

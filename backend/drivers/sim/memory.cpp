@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -23,7 +22,8 @@ uint64_t rounded(uint64_t bytes, uint64_t to) { return (bytes + to - 1) & ~(to -
 /// More than the limit, so that a fragmented window never refuses what the limit allows: four times, and sixteen times where the host has
 /// the addresses, for reservations, which may be larger than the memory.
 uint64_t window(uint64_t limit) {
-  const uint64_t whole = std::bit_ceil(std::max(limit, kHugePage));
+  uint64_t whole = kHugePage;
+  while (whole < limit) whole *= 2;
   return whole <= uint64_t{64} << 30 ? whole * 16 : whole * 4;
 }
 
@@ -254,7 +254,7 @@ char* DeviceMemory::range(uint64_t address, uint64_t bytes, const char* what) co
 }
 
 void* DeviceMemory::map(uint64_t address) const {
-  static thread_local constinit struct {
+  static thread_local struct {
     uint64_t generation, base, bytes;
   } last = {};
   const uint64_t generation = generation_.load(std::memory_order_acquire);

@@ -22,7 +22,7 @@ __all__ = ["check_driver"]
 
 _PROGRAM = "backplane-check-driver"
 _SHIMS = ("emulate", "fault")
-_FLAGS = ["-std=c++20", "-O1"]
+_FLAGS = ["-std=c++17", "-O1"]
 
 
 @click.command("check-driver")
@@ -123,7 +123,7 @@ def _run(words: list[str]) -> None:
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()[-10:]
         raise click.ClickException(
-            "the checker does not compile. It needs a C++20 compiler (g++ 11, clang 14 or newer): set CXX.\n"
+            "the checker does not compile. It needs a C++17 compiler (g++ 11, clang 14 or newer): set CXX.\n"
             f"  {shlex.join(words)}\n" + "\n".join(f"  {line}" for line in errors[:10])
         )
 
@@ -134,7 +134,7 @@ def _compiler() -> list[str]:
     if words:
         if shutil.which(words[0]) is None:
             raise click.ClickException(
-                f"CXX is {named!r}, which is not found. Set it to a C++20 compiler, or unset it."
+                f"CXX is {named!r}, which is not found. Set it to a C++17 compiler, or unset it."
             )
         return words
     for name in ("g++", "clang++"):
