@@ -113,6 +113,7 @@ def test_the_profiler_sees_allocations(empty, device):
     assert [e.nbytes() for e in events if abs(e.nbytes()) == 1 << 20] == [1 << 20, -(1 << 20)]
 
 
+@pytest.mark.once
 def test_wrong_settings_name_the_known_ones(run_in_process, backend_package, name):
     variable = f"{name.upper()}_ALLOC_CONF"
     code = f"import {backend_package.__name__}, torch; torch.empty(1, device='{name}')"
@@ -149,6 +150,7 @@ def test_expandable_segments_without_the_driver_group_are_refused(run_in_process
     assert done.stdout == "expanded\n"
 
 
+@pytest.mark.once
 def test_settings_come_from_both_variables_and_from_the_program(run_in_process, backend_package, name):
     done = run_in_process(
         f"""

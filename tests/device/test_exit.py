@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.once  # it is about threads of the host
+
 # The interpreter keeps the GIL to itself, so that autograd's threads are still at work when it ends.
 SCRIPT = """
 import sys, torch

@@ -25,6 +25,7 @@ def test_C37_without_an_index_it_is_the_current_device(device_module, name):
         assert torch.empty(3, 7, 11, device=name).device == torch.device(name, 1)
 
 
+@pytest.mark.once
 def test_C37_fake_tensors_touch_no_device(run_in_process, name):
     code = f"""
         import torch
