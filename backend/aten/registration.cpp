@@ -150,23 +150,19 @@ void add_registration_error(const Site& site, const std::exception& error) {
   if (s.reported) TORCH_WARN("not registered: ", text, ". torch_backplane.ops.load_library(path) raises this as an ImportError");
 }
 
-Registration::Registration(const Site& site, const char* key, void (*block)(Kernels&)) {
+template <typename Block>
+static void run_block(const Site& site, const char* key, void (*block)(Block&)) {
   try {
-    Kernels kernels(site, key);
+    Block kernels(site, key);
     block(kernels);
   } catch (const std::exception& error) {
     add_registration_error(site, error);
   }
 }
 
-CoreRegistration::CoreRegistration(const Site& site, const char* key, void (*block)(CoreKernels&)) {
-  try {
-    CoreKernels kernels(site, key);
-    block(kernels);
-  } catch (const std::exception& error) {
-    add_registration_error(site, error);
-  }
-}
+Registration::Registration(const Site& site, const char* key, void (*block)(Kernels&)) { run_block(site, key, block); }
+
+CoreRegistration::CoreRegistration(const Site& site, const char* key, void (*block)(CoreKernels&)) { run_block(site, key, block); }
 
 void declare_dtypes(const Kernels& kernels, const char* name, const c10::ScalarType* dtypes, size_t count) {
   registration_impl::State& s = registration_impl::state();
