@@ -173,11 +173,21 @@ class Driver {
   int32_t guarded(Body&& body) noexcept {
     try {
       const int32_t status = body(static_cast<Self&>(*this));
-      if (status == BP_OK || status == BP_PENDING) [[likely]]
-        return status;
-      if (!LastError::take_fresh(instance_)) LastError::set(instance_, status_name(status));
-      LastError::take_fresh(instance_);
-      return status;
+      return status == BP_OK || status == BP_PENDING ? status : failed(status);
+    } catch (...) {
+      return thrown();
+    }
+  }
+
+  // The two ways to fail, apart from guarded(), of which there is one for each entry.
+  int32_t failed(int32_t status) noexcept {
+    if (!LastError::take_fresh(instance_)) LastError::set(instance_, status_name(status));
+    LastError::take_fresh(instance_);
+    return status;
+  }
+  int32_t thrown() noexcept {
+    try {
+      throw;
     } catch (const Error& error) {
       return report(error.status(), error.what());
     } catch (const std::bad_alloc&) {
@@ -188,7 +198,6 @@ class Driver {
       return report(BP_INTERNAL, "the driver threw something that is no std::exception");
     }
   }
-
   int32_t report(int32_t status, const char* text) noexcept {
     LastError::set(instance_, text);
     LastError::take_fresh(instance_);
