@@ -76,7 +76,21 @@ void check_same_device(const at::Tensor& first, const at::Tensor& other, const c
   c10::impl::common_device_check_failure(first.device(), other, form, "an argument");
 }
 
-void run_fallback(const char* name, Stack* stack) { leave(find_operator(name), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack); }
+Stack run_fallback(const char* name, c10::ArrayRef<Push> pushes, const void* const* arguments) {
+  Stack stack;
+  stack.reserve(pushes.size());
+  for (size_t i = 0; i < pushes.size(); ++i) pushes[i](stack, arguments[i]);
+  leave(find_operator(name), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &stack);
+  return stack;
+}
+
+at::Tensor run_fallback_for_tensor(const char* name, c10::ArrayRef<Push> pushes, const void* const* arguments) {
+  return std::move(run_fallback(name, pushes, arguments)[0]).toTensor();
+}
+
+void run_fallback_in_place(const char* name, c10::ArrayRef<Push> pushes, const void* const* arguments) {
+  run_fallback(name, pushes, arguments);
+}
 
 }  // namespace detail
 }  // namespace backplane

@@ -32,17 +32,21 @@ struct TypedKernel {
 // Lasts as long as the process. The types are compared with the operator's schema, now or when it is defined.
 void register_kernel(const Kernels& kernels, const char* name, TypedKernel kernel);
 c10::OperatorHandle find_operator(const char* name);  // "add.Tensor" of aten, "vendor::op"; throws if there is none
-// Takes the arguments off the stack and leaves the results there.
-void run_fallback(const char* name, Stack* stack);
+
+// Puts an argument onto a stack, as an IValue.
+using Push = void (*)(Stack& stack, const void* argument);
+template <typename T>
+void push(Stack& stack, const void* argument) {
+  stack.emplace_back(*static_cast<const T*>(argument));
+}
+// What the fallback returns for these arguments, each with its Push.
+Stack run_fallback(const char* name, c10::ArrayRef<Push> pushes, const void* const* arguments);
+at::Tensor run_fallback_for_tensor(const char* name, c10::ArrayRef<Push> pushes, const void* const* arguments);
+void run_fallback_in_place(const char* name, c10::ArrayRef<Push> pushes, const void* const* arguments);
 
 template <typename T>
 constexpr Type type_of() {
   return Type(&c10::getTypePtrCopy<std::decay_t<T>>, &c10::getFakeTypePtrCopy<std::decay_t<T>>);
-}
-
-template <typename T>
-[[gnu::noinline]] void push(Stack& stack, const T& value) {
-  stack.emplace_back(value);
 }
 
 // What a kernel returns.
@@ -97,14 +101,16 @@ void Signature<Return(Arguments...)>::impl(const Kernels& kernels, const char* n
 
 template <typename Return, typename... Arguments>
 Return Signature<Return(Arguments...)>::call_fallback(const char* name, Arguments... arguments) {
-  Stack stack;
-  stack.reserve(sizeof...(Arguments));
-  (push(stack, arguments), ...);
-  run_fallback(name, &stack);
+  static constexpr std::array<Push, sizeof...(Arguments)> pushes{&push<std::decay_t<Arguments>>...};
+  const std::array<const void*, sizeof...(Arguments)> values{&arguments...};
   if constexpr (Result<Return>::references != 0) {
+    run_fallback_in_place(name, pushes, values.data());
     return results_among<Return>(arguments...);
+  } else if constexpr (std::is_same_v<Return, at::Tensor>) {
+    return run_fallback_for_tensor(name, pushes, values.data());
   } else {
-    return Result<Return>::pop(stack);
+    Stack results = run_fallback(name, pushes, values.data());
+    return Result<Return>::pop(results);
   }
 }
 
