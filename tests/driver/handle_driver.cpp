@@ -5,6 +5,8 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <stdexcept>
 
 #include <backplane/driver.hpp>
 
@@ -70,6 +72,8 @@ class HandleDriver : public Driver<HandleDriver> {
   /// No status of the driver's, and no text: the base class must supply both.
   int32_t memory_info(int32_t device, uint64_t*, uint64_t*) {
     if (device == 1) throw 1;
+    if (device == 2) throw std::bad_alloc();
+    if (device == 3) throw std::runtime_error("the board is gone");
     return BP_UNSUPPORTED;
   }
 

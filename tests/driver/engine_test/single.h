@@ -133,6 +133,8 @@ void what_is_thrown_has_a_status_and_a_text() {
   uint64_t a = 7, b = 7;
   CHECK(i.d->memory_info(i.self, 0, &a, &b) == BP_UNSUPPORTED && i.error() == "UNSUPPORTED");
   CHECK(i.d->memory_info(i.self, 1, &a, &b) == BP_INTERNAL && i.error().find("no std::exception") != std::string::npos);
+  CHECK(i.d->memory_info(i.self, 2, &a, &b) == BP_OUT_OF_MEMORY && i.error() == "the driver ran out of host memory");
+  CHECK(i.d->memory_info(i.self, 3, &a, &b) == BP_INTERNAL && i.error() == "the board is gone");
   CHECK(i.d->free(i.self, 4, 0) == BP_INVALID_DEVICE && i.error() == "no device 4");
   CHECK(!i.d->stream_create && !i.d->fill && i.d->query_ext);
 }
