@@ -5,6 +5,7 @@
 #pragma once
 
 #include <c10/core/Allocator.h>
+#include <c10/core/Stream.h>
 
 #include <cstdint>
 #include <limits>
