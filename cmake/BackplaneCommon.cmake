@@ -12,6 +12,7 @@ function(_backplane_settings target)
     -Wall -Wextra $<$<CONFIG:Release>:-O2> $<$<CONFIG:Release>:-g0>
     "-ffile-prefix-map=${BACKPLANE_ROOT}=backplane" "-ffile-prefix-map=${CMAKE_SOURCE_DIR}=.")
   target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+  _backplane_compile_pool(${target})
   if(BACKPLANE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     find_program(BACKPLANE_CCACHE_PROGRAM ccache)
     if(BACKPLANE_CCACHE_PROGRAM)
@@ -76,18 +77,42 @@ function(_backplane_torch_free target)
   _backplane_one_unit(${target})
 endfunction()
 
+# Sets <out> to the number of compilations at a time: CMAKE_BUILD_PARALLEL_LEVEL of the environment, else that of the processors (for
+# nproc, and so for CMake's ProcessorCount, OMP_NUM_THREADS is that number).
+function(_backplane_jobs out)
+  set(jobs "$ENV{CMAKE_BUILD_PARALLEL_LEVEL}")
+  if(NOT jobs MATCHES "^[1-9][0-9]*$")
+    execute_process(COMMAND "${CMAKE_COMMAND}" -E env --unset=OMP_NUM_THREADS --unset=OMP_THREAD_LIMIT nproc
+                    OUTPUT_VARIABLE jobs OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  endif()
+  if(NOT jobs MATCHES "^[1-9][0-9]*$")
+    cmake_host_system_information(RESULT jobs QUERY NUMBER_OF_LOGICAL_CORES)
+  endif()
+  set(${out} "${jobs}" PARENT_SCOPE)
+endfunction()
+
+# By itself ninja starts one or two compilations more than there are processors. These take a gigabyte each and the more time the more
+# of them share a cache. A project that has set CMAKE_JOB_POOL_COMPILE keeps its own pool.
+function(_backplane_compile_pool target)
+  if(CMAKE_JOB_POOL_COMPILE)
+    return()
+  endif()
+  get_property(pools GLOBAL PROPERTY JOB_POOLS)
+  if(NOT pools MATCHES "backplane_compile=")
+    _backplane_jobs(jobs)
+    set_property(GLOBAL APPEND PROPERTY JOB_POOLS "backplane_compile=${jobs}")
+  endif()
+  set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE backplane_compile)
+endfunction()
+
 # Puts `sources` into as many unity files as there are processors to spare (one is busy with the bindings). Dealt round: the groups stay as
 # they are when a file is edited.
 function(_backplane_unity target)
   if(BACKPLANE_DEV)
     return()
   endif()
-  include(ProcessorCount)
-  ProcessorCount(processors)
-  if(DEFINED ENV{CMAKE_BUILD_PARALLEL_LEVEL} AND "$ENV{CMAKE_BUILD_PARALLEL_LEVEL}" MATCHES "^[0-9]+$")
-    set(processors "$ENV{CMAKE_BUILD_PARALLEL_LEVEL}")
-  endif()
-  math(EXPR groups "${processors} - 1")
+  _backplane_jobs(jobs)
+  math(EXPR groups "${jobs} - 1")
   if(groups LESS 1)
     set(groups 1)
   endif()

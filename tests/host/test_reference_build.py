@@ -1,0 +1,89 @@
+"""The root build as CONTRIBUTING.md configures it for work on the core: each source by itself, so many at a time.
+
+In the unity groups of a normal build a missing include is hidden by the files before it. A few sources are compiled
+here, others at each commit; ``BACKPLANE_UNITS=all`` takes all of them (four minutes on two processors).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def configure(folder: Path, *definitions: str, **environment: str) -> Path:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # cmake and ninja come from pip
+    words = ["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}"]
+    done = subprocess.run(
+        [*map(str, words), "-DBACKPLANE_CCACHE=OFF", *definitions],
+        env={**os.environ, "PATH": path, "CMAKE_BUILD_PARALLEL_LEVEL": "", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def pools(folder: Path) -> dict[str, int]:
+    """The pools that ninja knows, and how many compilations each lets run."""
+    text = (folder / "CMakeFiles" / "rules.ninja").read_text() + (folder / "build.ninja").read_text()
+    return {name: int(depth) for name, depth in re.findall(r"^pool (\w+)\n  depth = (\d+)", text, re.MULTILINE)}
+
+
+def compilations(folder: Path) -> list[str]:
+    """The pool of each compilation, or nothing."""
+    edges = [e for e in (folder / "build.ninja").read_text().split("\n\n") if re.search(r": C(XX)?_COMPILER_", e)]
+    found = [re.search(r"^  pool = (\w+)", edge, re.MULTILINE) for edge in edges]
+    return [pool[1] if pool else "" for pool in found]
+
+
+def test_no_more_compilations_than_processors(tmp_path):
+    folder = configure(tmp_path, OMP_NUM_THREADS="1")  # of torch's threads, not of the compiler's
+    assert pools(folder) == {"backplane_compile": len(os.sched_getaffinity(0))}
+    assert set(compilations(folder)) == {"backplane_compile"}
+
+
+def test_as_many_compilations_as_asked_for(tmp_path):
+    folder = configure(tmp_path, CMAKE_BUILD_PARALLEL_LEVEL="5")
+    assert pools(folder) == {"backplane_compile": 5}
+    groups = list((folder / "CMakeFiles" / "mydevice_core_aten.dir" / "Unity").glob("unity_core*.cxx"))
+    assert len(groups) == 4  # beside the bindings
+
+
+def test_a_project_keeps_its_own_pool(tmp_path):
+    folder = configure(tmp_path, "-DCMAKE_JOB_POOLS=farm=40", "-DCMAKE_JOB_POOL_COMPILE=farm")
+    assert pools(folder) == {"farm": 40}
+    assert set(compilations(folder)) == {"farm"}
+
+
+def sample() -> list[str]:
+    sources = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "backend").rglob("*.cpp"))
+    if os.environ.get("BACKPLANE_UNITS") == "all":
+        return sources
+    commit = subprocess.getoutput(f"git -C {shlex.quote(str(ROOT))} rev-parse HEAD")
+    return sorted(random.Random(commit).sample(sources, 6))
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    """Of each source, the words that compile it."""
+    folder = configure(tmp_path_factory.mktemp("reference"), "-DBACKPLANE_DEV=ON")
+    entries = json.loads((folder / "compile_commands.json").read_text())
+    return {entry["file"]: shlex.split(entry["command"]) for entry in entries}
+
+
+@pytest.mark.parametrize("source", sample())
+def test_a_source_compiles_by_itself(commands, source):
+    words = commands[str(ROOT / source)]
+    done = subprocess.run([*words, "-fsyntax-only", "-Werror"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
