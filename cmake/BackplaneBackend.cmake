@@ -156,6 +156,8 @@ function(_backplane_add_bindings device)
   target_include_directories(${device}_C PRIVATE "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
   target_link_libraries(${device}_C PRIVATE ${device} backplane::torch_python)
   _backplane_definitions(${device}_C)
+  # The bindings have functions and no classes. By this pybind11's locks are Python's own, and leave out its registry of classes.
+  target_compile_definitions(${device}_C PRIVATE PYBIND11_SIMPLE_GIL_MANAGEMENT)
 endfunction()
 
 # bin/backplane-check-driver: the contract checker, torch-free.
