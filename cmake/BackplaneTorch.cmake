@@ -36,7 +36,7 @@ macro(_backplane_find_torch)
     get_filename_component(_real "${BACKPLANE_TORCH_DIR}" REALPATH)
     target_compile_options(backplane::torch INTERFACE "-ffile-prefix-map=${BACKPLANE_TORCH_DIR}=torch" "-ffile-prefix-map=${_real}=torch")
     target_link_libraries(backplane::torch INTERFACE "${BACKPLANE_TORCH_DIR}/lib/libtorch_cpu.so" "${BACKPLANE_TORCH_DIR}/lib/libc10.so")
-    # pybind11 is torch's own copy, which lies among torch's headers: its internals must match torch's.
+    # pybind11 is torch's own copy, which lies among torch's headers: its objects and exceptions pass between the two.
     add_library(backplane::torch_python INTERFACE IMPORTED GLOBAL)
     target_link_libraries(backplane::torch_python INTERFACE "${BACKPLANE_TORCH_DIR}/lib/libtorch_python.so" backplane::torch)
   endif()
