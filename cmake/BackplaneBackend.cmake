@@ -29,7 +29,6 @@ function(backplane_add_backend device)
   # The longest compilations first: ninja starts what is ready in this order.
   _backplane_add_core(${device} ${arg_KERNELS} ${arg_EXTENSIONS})
   _backplane_add_bindings(${device})
-  _backplane_add_driver_common()
   _backplane_add_embedded_driver(${device} driver_name ${arg_DRIVER})
   _backplane_add_shims()
   _backplane_add_check_driver()
@@ -41,14 +40,15 @@ set(BACKPLANE_SHIMS emulate fault)  # of the SDK, always installed
 
 # The functions below share the variables of backplane_add_backend: device, prefix, package_dir, arg_*.
 
-# What the SDK's drivers share, compiled once.
-function(_backplane_add_driver_common)
-  _backplane_glob(sources "backend/drivers/common/*.cpp")
-  add_library(${device}_driver_common OBJECT ${sources})
-  _backplane_settings(${device}_driver_common)
-  _backplane_sdk_code(${device}_driver_common)
-  _backplane_torch_free(${device}_driver_common)
-  set_target_properties(${device}_driver_common PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+# Sets <out> to the sources of a driver of the SDK. The engine of streams is compiled into each that has one: in its unit that costs less than
+# by itself.
+function(_backplane_driver_sources out name)
+  set(patterns "backend/drivers/${name}/*.cpp")
+  if(NOT name STREQUAL "fault")
+    list(APPEND patterns "backend/drivers/common/*.cpp")
+  endif()
+  _backplane_glob(sources ${patterns})
+  set(${out} "${sources}" PARENT_SCOPE)
 endfunction()
 
 # lib<device>_driver.so. Sets <name_out> to the SDK driver's name, or to the device's where the sources are the vendor's.
@@ -62,8 +62,8 @@ function(_backplane_add_embedded_driver device name_out)
   endif()
   set(first "${ARGV2}")
   if(count EQUAL 1 AND first IN_LIST known)
-    _backplane_glob(sources "backend/drivers/${first}/*.cpp")
-    _backplane_shared(${device}_driver "${package_dir}/lib" ${sources} $<TARGET_OBJECTS:${device}_driver_common>)
+    _backplane_driver_sources(sources ${first})
+    _backplane_shared(${device}_driver "${package_dir}/lib" ${sources})
     _backplane_sdk_code(${device}_driver)
     _backplane_torch_free(${device}_driver)
     set(${name_out} "${first}" PARENT_SCOPE)
@@ -82,9 +82,9 @@ endfunction()
 # libbackplane_<shim>.so
 function(_backplane_add_shims)
   foreach(shim IN LISTS BACKPLANE_SHIMS)
-    _backplane_glob(sources "backend/drivers/${shim}/*.cpp")
-    _backplane_shared(${device}_${shim} "${package_dir}/lib" ${sources} $<TARGET_OBJECTS:${device}_driver_common>)
-    _backplane_cold_code(${device}_${shim})
+    _backplane_driver_sources(sources ${shim})
+    _backplane_shared(${device}_${shim} "${package_dir}/lib" ${sources})
+    _backplane_sdk_code(${device}_${shim} -Og)
     _backplane_torch_free(${device}_${shim})
     set_target_properties(${device}_${shim} PROPERTIES OUTPUT_NAME "backplane_${shim}")
   endforeach()
@@ -112,6 +112,7 @@ function(_backplane_add_core device)
   if(IS_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/include")
     target_include_directories(${device} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/include")
   endif()
+  _backplane_vendor_code(${device})
   _backplane_no_undefined(${device})
   add_dependencies(${device} ${device}_driver)
 
@@ -150,7 +151,7 @@ function(_backplane_add_bindings device)
   set_target_properties(${device}_C PROPERTIES
     OUTPUT_NAME _C LIBRARY_OUTPUT_DIRECTORY "${package_dir}"
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON INSTALL_RPATH "$ORIGIN/lib")
-  _backplane_cold_code(${device}_C)
+  _backplane_sdk_code(${device}_C -Og)
   _backplane_large_unit(${device}_C)
   _backplane_one_unit(${device}_C)
   target_include_directories(${device}_C PRIVATE "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
@@ -165,7 +166,7 @@ function(_backplane_add_check_driver)
   _backplane_glob(sources "backend/check_driver/*.cpp")
   add_executable(${device}_check_driver ${sources})
   _backplane_settings(${device}_check_driver)
-  target_compile_options(${device}_check_driver PRIVATE $<$<CONFIG:Release>:-O0>)  # its time is the driver's
+  _backplane_sdk_code(${device}_check_driver -O0)  # its time is the driver's
   _backplane_torch_free(${device}_check_driver)
   set_target_properties(${device}_check_driver PROPERTIES OUTPUT_NAME backplane-check-driver RUNTIME_OUTPUT_DIRECTORY "${package_dir}/bin")
 endfunction()

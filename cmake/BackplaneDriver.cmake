@@ -10,6 +10,7 @@ function(backplane_add_driver name)
     message(FATAL_ERROR "backplane_add_driver(${name}): no source files were given. Name at least the file that defines bp_driver_get().")
   endif()
   _backplane_shared(${name}_driver "${arg_OUTPUT_DIRECTORY}" ${arg_UNPARSED_ARGUMENTS})
+  _backplane_vendor_code(${name}_driver)
 endfunction()
 
 # A shared object on the driver side of the line.

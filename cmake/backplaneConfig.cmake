@@ -5,7 +5,7 @@
 include("${CMAKE_CURRENT_LIST_DIR}/BackplaneVersion.cmake")
 message(STATUS "Backplane SDK ${BACKPLANE_VERSION} (core protocol ${BACKPLANE_CORE_PROTOCOL}): ${BACKPLANE_ROOT}")
 
-option(BACKPLANE_DEV "compile every source of the core by itself (quick rebuilds while editing the core)" OFF)
+option(BACKPLANE_DEV "for work on the SDK: compile every source by itself, and show its warnings" OFF)
 option(BACKPLANE_CCACHE "compile through ccache if it is installed" ON)
 
 # The build type decides speed, and CMake's default is none at all.

@@ -74,16 +74,35 @@ def sample() -> list[str]:
     return sorted(random.Random(commit).sample(sources, 6))
 
 
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory):
-    """Of each source, the words that compile it."""
-    folder = configure(tmp_path_factory.mktemp("reference"), "-DBACKPLANE_DEV=ON")
+def compile_commands(folder: Path) -> dict[str, list[str]]:
+    """Of each file that is compiled, the words."""
     entries = json.loads((folder / "compile_commands.json").read_text())
     return {entry["file"]: shlex.split(entry["command"]) for entry in entries}
 
 
+def check(words: list[str], *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*words, "-fsyntax-only", *options], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("development", "code"), [("OFF", 0), ("ON", 1)])
+def test_warnings_of_the_sdk_are_for_its_developers(tmp_path, development, code):
+    strict = "-DCMAKE_CXX_FLAGS=-Weffc++ -Werror"  # a vendor's, which the SDK does not hold
+    commands = compile_commands(configure(tmp_path, strict, f"-DBACKPLANE_DEV={development}"))
+    (words,) = [words for file, words in commands.items() if "mydevice_fault.dir" in file or "fault/fault.cpp" in file]
+    done = check(words)
+    assert done.returncode == code, done.stderr
+    assert ("-Werror=effc++" in done.stderr) == bool(code)
+    (kernel,) = [words for file, words in commands.items() if file.endswith("/kernels/add.cpp")]
+    assert "-Wall" in kernel  # the vendor's code keeps its warnings
+    assert "-w" not in kernel
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    return compile_commands(configure(tmp_path_factory.mktemp("reference"), "-DBACKPLANE_DEV=ON"))
+
+
 @pytest.mark.parametrize("source", sample())
 def test_a_source_compiles_by_itself(commands, source):
-    words = commands[str(ROOT / source)]
-    done = subprocess.run([*words, "-fsyntax-only", "-Werror"], capture_output=True, text=True, check=False)
+    done = check(commands[str(ROOT / source)], "-Werror")
     assert done.returncode == 0, done.stderr
