@@ -52,8 +52,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
             compile_checker(folder), *(folder / f"lib{n}.so" for n in ("sim", "minimal", "broken", "no_driver"))
         )
         if not result.broken.exists():
-            backend = ROOT / "backend" / "drivers"
-            compile_library(result.sim, [*backend.glob("sim/*.cpp"), *backend.glob("common/*.cpp")])
+            compile_sdk_driver(result.sim, "sim")
             compile_library(result.minimal, [ROOT / "examples" / "minimal_driver" / "minimal_driver.c"])
             empty = folder / "no_driver.cpp"
             empty.write_text("int unrelated = 0;\n")
@@ -65,6 +64,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 def compile_checker(cache: Path) -> Path:
     code = "from torch_backplane.cli.check_driver import compiled_program; print(compiled_program())"
     return Path(run([sys.executable, "-c", code], XDG_CACHE_HOME=str(cache)).stdout.strip())
+
+
+def compile_sdk_driver(out: Path, name: str) -> None:
+    """Compile a driver of the SDK as one unit, like a build: the headers cost more than the code."""
+    drivers = ROOT / "backend" / "drivers"
+    unit = out.with_suffix(".cpp")
+    unit.write_text(
+        "".join(f'#include "{path}"\n' for part in ("common", name) for path in drivers.glob(f"{part}/*.cpp"))
+    )
+    compile_library(out, [unit])
 
 
 def compile_library(out: Path, sources: list[Path]) -> None:

@@ -14,10 +14,8 @@ import pytest
 from fuzz import bounded
 from hypothesis import given
 from hypothesis import strategies as st
-from test_check_driver import compile_library
+from test_check_driver import compile_sdk_driver
 
-ROOT = Path(__file__).resolve().parents[2]
-DRIVERS = ROOT / "backend" / "drivers"
 OK, INVALID_ARGUMENT, UNSUPPORTED = 0, 3, 5
 SLOTS = 32
 FIRST_SLOT = 32  # bytes before device_count
@@ -90,7 +88,7 @@ def close(table: Table) -> None:
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Library]:
     folder = tmp_path_factory.mktemp("fuzz")
     for name in ("sim", "emulate", "fault"):
-        compile_library(folder / f"{name}.so", [*DRIVERS.glob(f"{name}/*.cpp"), *DRIVERS.glob("common/*.cpp")])
+        compile_sdk_driver(folder / f"{name}.so", name)
     return {name: Library(folder / f"{name}.so") for name in ("sim", "emulate", "fault")}
 
 

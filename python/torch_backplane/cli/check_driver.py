@@ -106,16 +106,20 @@ def _build(compiler: list[str], folder: Path) -> None:
     root = backplane_sdk.source_dir()
     for part in ("bin", "lib"):
         (folder / part).mkdir(mode=0o700, parents=True)
-    # One unit for the program: its headers cost more than its code.
-    unit = folder / "check_driver.cpp"
-    unit.write_text("".join(f'#include "check_driver/{source.name}"\n' for source in _sources(root, "check_driver")))
     include = ["-I", str(root / "include"), "-I", str(root / "backend")]
-    _run([*compiler, *_FLAGS, *include, str(unit), "-o", str(folder / "bin" / _PROGRAM), "-ldl", "-lpthread"])
+
+    def compile_unit(out: Path, folders: list[str], *options: str) -> None:
+        """One unit each: the headers cost more than the code."""
+        sources = [source for part in folders for source in _sources(root, part)]
+        unit = folder / "unit.cpp"
+        unit.write_text("".join(f'#include "{source.relative_to(root / "backend")}"\n' for source in sources))
+        _run([*compiler, *_FLAGS, *include, str(unit), "-o", str(out), *options, "-lpthread"])
+        unit.unlink()
+
+    compile_unit(folder / "bin" / _PROGRAM, ["check_driver"], "-ldl")
     for shim in _SHIMS:
-        drivers = [*_sources(root, f"drivers/{shim}"), *_sources(root, "drivers/common")]
         library = folder / "lib" / f"libbackplane_{shim}.so"
-        _run([*compiler, *_FLAGS, *include, "-shared", "-fPIC", *map(str, drivers), "-o", str(library), "-lpthread"])
-    unit.unlink()
+        compile_unit(library, ["drivers/common", f"drivers/{shim}"], "-shared", "-fPIC")
 
 
 def _run(words: list[str]) -> None:
