@@ -66,7 +66,7 @@ def show(lines: list[Line], *, markdown: bool = False) -> None:
     for line in lines:
         table.add_row(*_cells(line))
     console = Console()
-    console.width = max(console.width, 130)
+    console.width = max(console.width, 140)
     console.print(" · ".join(f"{name} {value}" for name, value in machine().items()))
     console.print(table)
     for line in lines:
