@@ -67,6 +67,12 @@ def test_it_passes_its_own_lint(rendered, answers):
     run("clang-format", "--dry-run", "-Werror", *code, cwd=project)
 
 
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_its_workflow_is_one_to_github(rendered, names):
+    project = rendered({**names, "ci": "github"})
+    run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", ".github/workflows/ci.yml", cwd=project)
+
+
 @each_set("answers")
 def test_answers_arrive(rendered, answers):
     project = rendered(answers)
