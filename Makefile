@@ -2,8 +2,9 @@
 # make; everything else comes from pip into .venv. Repeated, each does only what has changed.
 #
 # TORCH and PIP_FLAGS say which torch is installed and from where:  make demo TORCH=torch==2.13.0+cpu PIP_FLAGS="..."
+# A torch that was asked for stays until another is.
 PYTHON ?= python3
-TORCH ?= torch==2.13.0
+TORCH ?= $(or $(shell cat .venv/.torch 2> /dev/null),torch==2.13.0)
 PIP_FLAGS ?=
 ARGS ?=
 
@@ -102,6 +103,8 @@ $(VENV_READY): requirements-dev.txt pyproject.toml
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
 	python -m pip install $(PIP_FLAGS) '$(TORCH)' -r requirements-dev.txt
 	python -m pip install $(PIP_FLAGS) --no-build-isolation --no-deps -e .
+	$(if $(filter file,$(origin TORCH)),,echo '$(TORCH)' > .venv/.torch)
+	rm -f .venv/.ready-*
 	touch $@
 
 $(DEMO)/.rendered: $(TEMPLATE) | $(VENV_READY)
