@@ -218,7 +218,7 @@ def test_other_devices():
     host = explain("aten::erfinv", "cpu")
     assert host.runs.word == "native"
     assert [step.key for step in host.steps][:2] == ["AutocastCPU", "AutogradCPU"]
-    assert explain("aten::erfinv", "cuda").runs.word == "error"
+    assert explain("aten::erfinv", "xpu").runs.word == "error"  # of which torch's wheels have no kernel
 
 
 def test_inductor():
