@@ -122,7 +122,7 @@ LIMITS = {
 }
 
 # What a device name could hide: the attributes of torch, Tensor, Module, the storages and PackedSequence, and what
-# follows an `is_` there. tests/template/test_names.py holds this list against the installed torch.
+# follows an `is_` there. tests/template/test_answers.py holds this list against the installed torch.
 TORCH_NAMES = frozenset(
     """
 abs abs_ absolute absolute_ accelerator acos acos_ acosh acosh_ add add_ add_module addbmm addbmm_ addcdiv addcdiv_
@@ -224,12 +224,13 @@ sys t t_ t_copy take take_along_dim tan tan_ tanh tanh_ tensor tensor_split tens
 thread_safe_generator threading threshold threshold_ tile to to_dense to_dlpack to_empty to_mkldnn to_padded_tensor
 to_sparse to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr tolist topk torch torch_version trace
 train transpose transpose_ transpose_copy trapezoid trapz triangular_solve tril tril_ tril_indices triplet_margin_loss
-triu triu_ triu_indices true_divide true_divide_ trunc trunc_ type type_as typename types unbind unbind_copy unflatten
-unfold unfold_copy uniform_ unify_type_list unique unique_consecutive unravel_index unsafe_chunk unsafe_split
-unsafe_split_with_sizes unsorted_indices unsqueeze unsqueeze_ unsqueeze_copy untyped untyped_storage
-use_deterministic_algorithms utils values values_copy vander var var_mean vdot version view view_as view_as_complex
-view_as_complex_copy view_as_real view_as_real_copy view_copy vmap volatile vsplit vstack vulkan vulkan_available wait
-warn_always_enabled warnings where while_loop windows xla xlogy xlogy_ xpu zero_ zero_grad zeros zeros_like
+triu triu_ triu_indices true_divide true_divide_ trunc trunc_ type type_as typename types typing typing_extensions
+unbind unbind_copy unflatten unfold unfold_copy uniform_ unify_type_list unique unique_consecutive unravel_index
+unsafe_chunk unsafe_split unsafe_split_with_sizes unsorted_indices unsqueeze unsqueeze_ unsqueeze_copy untyped
+untyped_storage use_deterministic_algorithms utils values values_copy vander var var_mean vdot version view view_as
+view_as_complex view_as_complex_copy view_as_real view_as_real_copy view_copy vmap volatile vsplit vstack vulkan
+vulkan_available wait warn_always_enabled warnings where while_loop windows xla xlogy xlogy_ xpu zero_ zero_grad zeros
+zeros_like
 """.split()
 )
 

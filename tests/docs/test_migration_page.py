@@ -235,7 +235,7 @@ def test_R22_a_wrong_path_is_an_os_error():
 
 
 def test_R23_script_is_deprecated():
-    with pytest.warns(DeprecationWarning, match=r"`torch\.jit\.script` is deprecated"):
+    with pytest.warns((DeprecationWarning, FutureWarning), match=r"`torch\.jit\.script` is deprecated"):
         torch.jit.script(torch.nn.Identity())
 
 
