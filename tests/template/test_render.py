@@ -2,13 +2,18 @@
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
-import tomllib
 from projects import LONG, ROOT, SHORT, every_choice, files, new, questions, run
 
 from torch_backplane.conformance.expected import Expected
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 CHOICES = list(every_choice())
 
