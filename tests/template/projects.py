@@ -80,7 +80,11 @@ def files(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 
 class Environment:
-    """A virtual environment that has what ours has (torch is not installed twice), but no SDK and no backend."""
+    """A virtual environment that has what ours has (torch is not installed twice), but no SDK and no backend.
+
+    Its packages are links to ours, which pip would write through: it has neither an index to fetch others from, nor
+    the machine's settings.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -95,12 +99,19 @@ class Environment:
                 (self.site / path.name).symlink_to(path)
         for program in ("cmake", "ninja", "ruff", "clang-format", "pytest"):
             (folder / "bin" / program).symlink_to(Path(sys.executable).parent / program)
-        self.env = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": "", "VIRTUAL_ENV": str(folder)}
+        self.env = {
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+            "PYTHONPATH": "",
+            "VIRTUAL_ENV": str(folder),
+            "PIP_NO_INDEX": "1",
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        }
 
     def run(self, *command: object, cwd: Path | None = None, **env: str) -> str:
         """Run a command with this environment's Python first on the path."""
         return run(*command, cwd=cwd or self.folder, env={**self.env, **env})
 
     def pip(self, *arguments: object) -> str:
-        """Pip of this environment, without reaching for an index."""
-        return self.run(self.python, "-m", "pip", *arguments, PIP_NO_INDEX="1", PIP_DISABLE_PIP_VERSION_CHECK="1")
+        """Pip of this environment."""
+        return self.run(self.python, "-m", "pip", *arguments)
