@@ -98,6 +98,7 @@ def values(schema_type, x, device):
         "[]": [[one, one], []],
         "?[]": [[one, None]],
         "[]?": [[one, one], None],
+        "?[]?": [[one, None], None],  # since torch 2.15
     }[suffix]
 
 
