@@ -148,7 +148,6 @@ def test_D11_an_override_gives_way_when_its_library_goes(x):
     assert torch.equal(torch.add(x, x), before)
 
 
-@pytest.mark.skipif(torch.version.cuda is not None, reason="a CUDA build of torch does not")
 def test_D11_torch_warns_once_a_process(run_in_process, name):
     code = """
     import warnings
@@ -160,7 +159,8 @@ def test_D11_torch_warns_once_a_process(run_in_process, name):
         library.impl("as_strided", lambda self, size, stride, storage_offset=None: self)
     print([("Overriding" in str(w.message), "aten::view(" in str(w.message)) for w in caught])
     """
-    assert run_in_process(code).stdout.splitlines() == ["[(True, True)]"]
+    warned = [] if torch.version.cuda else [(True, True)]  # a CUDA build is silent
+    assert run_in_process(code).stdout.splitlines() == [str(warned)]
 
 
 def test_D12_a_second_python_kernel_is_an_error_when_overriding_is_off(library, another, x):

@@ -82,8 +82,8 @@ def files(folder: Path) -> dict[str, tuple[bytes, int]]:
 class Environment:
     """A virtual environment that has what ours has (torch is not installed twice), but no SDK and no backend.
 
-    Its packages are links to ours, which pip would write through: it has neither an index to fetch others from, nor
-    the machine's settings.
+    Its packages are links to ours, which pip would write through: it has neither an index nor a folder to fetch others
+    from, nor the machine's settings.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -104,6 +104,7 @@ class Environment:
             "PYTHONPATH": "",
             "VIRTUAL_ENV": str(folder),
             "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": "",
             "PIP_CONFIG_FILE": os.devnull,
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         }

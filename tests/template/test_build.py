@@ -43,6 +43,12 @@ def developer(tmp_path_factory):
     return environment, project, said
 
 
+def test_pip_takes_nothing_from_the_machine(tmp_path):
+    settings = Environment(tmp_path / "venv").pip("config", "list").splitlines()
+    assert {":env:.no-index='1'", ":env:.find-links=''"} <= set(settings)
+    assert [line for line in settings if not line.startswith(":env:.")] == []
+
+
 def test_a_wheel_of_the_sdk_is_what_the_user_builds_from(user):
     environment, _, _, said = user
     assert f"Backplane SDK 0.1.0 (core protocol 1): {environment.site}/backplane_sdk/source" in said
