@@ -48,7 +48,8 @@ void convert_run(Run from, Run to, int64_t count) {
     return contiguous_loop(source, target, count);
   }
   for (int64_t k = 0; k < count; ++k) {
-    *reinterpret_cast<To*>(to.data + k * to.stride) = convert_element<To>(*reinterpret_cast<const From*>(from.data + k * from.stride));
+    *reinterpret_cast<To*>(to.data + k * to.stride) =
+        convert_element<To>(backplane::load(reinterpret_cast<const From*>(from.data + k * from.stride)));
   }
 }
 

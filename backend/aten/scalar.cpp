@@ -56,7 +56,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
       value = as<int32_t>(bytes);
       break;
     case c10::kBool:
-      value = as<bool>(bytes);
+      value = backplane::load(reinterpret_cast<const bool*>(bytes));
       break;
     default: {  // every other dtype, as torch reads it
       const at::Tensor host = host_scalar(self.scalar_type());

@@ -35,6 +35,17 @@ struct Compute<at::BFloat16> {
 template <typename T>
 using ComputeType = typename detail::Compute<T>::Type;
 
+// An element as a value. A bool tensor's bytes may be any (those of a view of uint8, say): all but 0 are true, as on the CPU. A kernel that
+// reads a bool from memory itself reads it by this.
+template <typename T>
+[[gnu::always_inline]] inline T load(const T* from) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return *reinterpret_cast<const uint8_t*>(from) != 0;
+  } else {
+    return *from;
+  }
+}
+
 template <typename T>
 inline constexpr c10::ScalarType kDtypeOf = c10::CppTypeToScalarType<T>::value;
 

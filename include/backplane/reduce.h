@@ -59,10 +59,10 @@ struct Reducer {
   [[gnu::always_inline]] static inline int64_t row_lanes(A* accumulator, const T* x, int64_t count) {
     if (count < kLanes) return 0;
     T lanes[kLanes];
-    for (int64_t i = 0; i < kLanes; ++i) lanes[i] = x[i];
+    for (int64_t i = 0; i < kLanes; ++i) lanes[i] = backplane::load(x + i);
     int64_t k = kLanes;
     for (; k + kLanes <= count; k += kLanes) {
-      for (int64_t i = 0; i < kLanes; ++i) lanes[i] = Op::combine(lanes[i], x[k + i]);
+      for (int64_t i = 0; i < kLanes; ++i) lanes[i] = Op::combine(lanes[i], backplane::load(x + k + i));
     }
     for (int64_t j = 16; j < kLanes; j += 16) {
       for (int64_t i = 0; i < 16; ++i) lanes[i] = Op::combine(lanes[i], lanes[j + i]);
@@ -77,7 +77,7 @@ struct Reducer {
   [[gnu::always_inline]] static inline void row_loop(A* accumulator, const T* x, int64_t count) {
     int64_t k = row_lanes<128>(accumulator, x, count);
     k += row_lanes<16>(accumulator, x + k, count - k);
-    for (; k < count; ++k) *accumulator = Op::combine(*accumulator, static_cast<A>(x[k]));
+    for (; k < count; ++k) *accumulator = Op::combine(*accumulator, static_cast<A>(backplane::load(x + k)));
   }
 
   [[gnu::always_inline]] static inline void column_loop(A* a, const T* x, int64_t count) {

@@ -101,7 +101,7 @@ template <typename Function, typename Out, typename... In>
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC ivdep  // an input may be the output itself; any other overlap ATen has refused
 #endif
-  for (int64_t i = 0; i < kVectorBlock; ++i) out[i] = function(in[i]...);
+  for (int64_t i = 0; i < kVectorBlock; ++i) out[i] = function(backplane::load(in + i)...);
 }
 
 // out[i] = function(in[i]...), in blocks of a known size: those are vectorised at -O2 already.
@@ -109,7 +109,7 @@ template <typename Function, typename Out, typename... In>
 [[gnu::always_inline]] inline void vector_loop(const Function& function, int64_t count, Out* out, const In*... in) {
   int64_t k = 0;
   for (; k + kVectorBlock <= count; k += kVectorBlock) vector_block(function, out + k, in + k...);
-  for (; k < count; ++k) out[k] = function(in[k]...);
+  for (; k < count; ++k) out[k] = function(backplane::load(in + k)...);
 }
 
 template <typename Function, typename Out, typename... In>

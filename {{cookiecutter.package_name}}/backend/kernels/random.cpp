@@ -263,14 +263,16 @@ struct NativeDropoutBackward {
     Floats::dispatch(grad.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
       using C = backplane::ComputeType<T>;
-      backplane::launch(
-          grad.device().index(), [count = out.numel(), scale = static_cast<C>(scale), pg = backplane::const_device_ptr<T>(g),
-                                  pmask = backplane::const_device_ptr<bool>(mask), pout = device_ptr<T>(out)](const DeviceMemory& memory) {
-            const T* const from = memory(pg);
-            const bool* const kept = memory(pmask);
-            T* const to = memory(pout);
-            vectors::each(count, [&](int64_t i) { to[i] = static_cast<T>(static_cast<C>(from[i]) * (static_cast<C>(kept[i]) * scale)); });
-          });
+      backplane::launch(grad.device().index(),
+                        [count = out.numel(), scale = static_cast<C>(scale), pg = backplane::const_device_ptr<T>(g),
+                         pmask = backplane::const_device_ptr<bool>(mask), pout = device_ptr<T>(out)](const DeviceMemory& memory) {
+                          const T* const from = memory(pg);
+                          const bool* const kept = memory(pmask);
+                          T* const to = memory(pout);
+                          vectors::each(count, [&](int64_t i) {
+                            to[i] = static_cast<T>(static_cast<C>(from[i]) * (static_cast<C>(backplane::load(kept + i)) * scale));
+                          });
+                        });
     });
     return out;
   }
