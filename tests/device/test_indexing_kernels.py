@@ -103,6 +103,56 @@ def test_index_add_and_scatter_add(equals_cpu, dtype):
     equals_cpu("scatter_add", lambda x, i, s: x.scatter_add(1, i[:0], s), x, places, source)
 
 
+N = 4096
+SUMS = {
+    "index_add": lambda one, zeros, i: zeros(2).index_add(0, i, one(N)),
+    "index_add of rows": lambda one, zeros, i: zeros(2, 4).index_add(0, i, one(N, 4)),
+    "index_add of columns": lambda one, zeros, i: zeros(4, 2).index_add(1, i.int(), one(4, N)),
+    "index_add times 2": lambda one, zeros, i: zeros(2, 4).index_add(0, i, one(N, 4), alpha=0.5) * 2,
+    "index_add_ with gaps": lambda one, zeros, i: zeros(4, 2).t().index_add_(0, i, one(N, 4)),
+    "scatter_add": lambda one, zeros, i: zeros(2).scatter_add(0, i, one(N)),
+    "scatter_add of rows": lambda one, zeros, i: zeros(2, 4).scatter_add(0, i[:, None].expand(N, 4), one(N, 4)),
+    "scatter_add_ with gaps": lambda one, zeros, i: zeros(4, 2).t().scatter_add_(0, i[:, None].repeat(1, 4), one(N, 4)),
+}
+GRADIENTS = {
+    "index_select": (lambda x, i: x.index_select(0, i), (2, 4), (N, 4)),
+    "index_select of numbers": (lambda x, i: x.index_select(0, i), (2,), (N,)),
+    "gather": (lambda x, i: x.gather(0, i), (2,), (N,)),
+    "embedding": (lambda x, i: F.embedding(i, x), (2, 4), (N, 4)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("call", [*SUMS, *GRADIENTS])
+def test_half_types_are_added_in_float(device, dtype, call):
+    index = torch.zeros(N, dtype=torch.int64, device=device)
+
+    def one(*shape):
+        return torch.ones(shape, dtype=dtype, device=device)
+
+    def zeros(*shape):
+        return torch.zeros(shape, dtype=dtype, device=device)
+
+    if call in SUMS:
+        sums = SUMS[call](one, zeros, index)
+    else:
+        function, shape, result = GRADIENTS[call]
+        x = one(*shape).requires_grad_()
+        (sums,) = torch.autograd.grad(function(x, index), x, one(*result))
+    assert sums.dtype == dtype
+    assert set(sums.flatten().tolist()) == {0, N}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_rows_that_no_index_names_keep_their_bits(device, dtype):
+    bits = torch.randint(-(2**15), 2**15, (50, 8), dtype=torch.int16)  # NaNs of all kinds among them
+    table = bits.to(device).view(dtype)
+    index = torch.tensor([3, 3, 7], device=device)
+    table.index_add_(0, index, torch.ones(3, 8, dtype=dtype, device=device))
+    rest = [i for i in range(50) if i not in (3, 7)]
+    assert torch.equal(table.view(torch.int16).cpu()[rest], bits[rest])
+
+
 def test_other_dtypes_are_added_by_the_fallback(equals_cpu):
     x, index = numbers(5, 6, dtype=torch.int16), torch.tensor([1, 1])
     equals_cpu("index_add", lambda x, i: x.index_add(0, i, x[:2]), x, index, calls=0)

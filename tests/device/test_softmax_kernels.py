@@ -144,3 +144,18 @@ def test_layer_norm_errors_are_the_cpus(device, bad):
     with pytest.raises(RuntimeError) as found:
         bad(device)
     assert str(found.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+
+LONG = {
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[1:]),
+    "log_softmax": lambda x: F.log_softmax(x, 1),
+    "softmax": lambda x: F.softmax(x, 1) * x.shape[1],
+    "matrix times vector": lambda x: (x @ x[0]) / x.shape[1],
+}
+
+
+@pytest.mark.parametrize("call", LONG)
+def test_rows_of_millions_lose_no_precision(device, call):
+    x = torch.rand(2, 1 << 22, generator=torch.Generator().manual_seed(0)) + 1
+    error = (LONG[call](x.to(device)).cpu().double() - LONG[call](x.double())).abs()
+    assert error.max().item() < 4e-6

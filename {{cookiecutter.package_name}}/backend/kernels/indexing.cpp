@@ -1,14 +1,18 @@
 // backend/kernels/indexing.cpp: index_select and gather, for every dtype; their backwards index_add, scatter_add and
-// embedding_dense_backward, for float32, float64, bfloat16, float16 and int64 (as on the CPU, each addition is rounded). torch makes
-// embedding of index_select. Indices are int32 or int64, where the operator allows both. Other calls, wrong shapes among them, are left to
-// the CPU fallback. For indices out of range see Note [Wrong indices] in indices.h.
+// embedding_dense_backward, for float32, float64, bfloat16, float16 (these two are added in float32 and rounded at the end) and int64.
+// torch makes embedding of index_select. Indices are int32 or int64, where the operator allows both. Other calls, wrong shapes among them,
+// are left to the CPU fallback. For indices out of range see Note [Wrong indices] in indices.h.
 #include <ATen/ops/gather_meta.h>
 #include <ATen/ops/index_add_meta.h>
 #include <ATen/ops/scatter_add_meta.h>
 #include <backplane/structured.h>
 #include <c10/util/accumulate.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
+#include <memory>
+#include <type_traits>
 
 #include "indices.h"
 #include "vectors.h"
@@ -21,14 +25,19 @@ using backplane::DeviceMemory;
 using backplane::DevicePtr;
 using Added = backplane::Dtypes<float, double, at::BFloat16, at::Half, int64_t>;
 using Indices = backplane::Dtypes<int64_t, int32_t>;
-// Elements that are only moved, by their size in bytes.
+// What elements of T are added in.
+template <typename T>
+using Sum = backplane::ComputeType<T>;
+
+// Elements that are only moved, by their size in bytes; a bool becomes 0 or 1.
 struct Bytes16 {
   char bytes[16];
 };
 
 template <typename Function>
-void dispatch_size(size_t bytes, const Function& function) {
-  switch (bytes) {
+void dispatch_moved(const at::Tensor& tensor, const Function& function) {
+  if (tensor.scalar_type() == c10::kBool) return function(bool());
+  switch (tensor.itemsize()) {
     case 1:
       return function(uint8_t());
     case 2:
@@ -180,13 +189,13 @@ struct Gather {
     if (out.numel() == 0) return;
     dim = wrap(dim, self.dim());
     indices::Check check(dim, self.dim() == 0 ? 1 : self.size(dim));
-    dispatch_size(self.itemsize(), [&](auto element) {
+    dispatch_moved(self, [&](auto element) {
       using T = decltype(element);
-      backplane::launch(self.device().index(),
-                        [lattice = Lattice(self, dim, index, out), check, pself = DevicePtr<const T>{address(self)},
-                         pindex = const_device_ptr<int64_t>(index), pout = DevicePtr<T>{address(out)}](const DeviceMemory& memory) {
-                          lattice.each(memory(pself), memory(pindex), memory(pout), check, [](const T& from, T& to) { to = from; });
-                        });
+      backplane::launch(self.device().index(), [lattice = Lattice(self, dim, index, out), check, pself = DevicePtr<const T>{address(self)},
+                                                pindex = const_device_ptr<int64_t>(index),
+                                                pout = DevicePtr<T>{address(out)}](const DeviceMemory& memory) {
+        lattice.each(memory(pself), memory(pindex), memory(pout), check, [](const T& from, T& to) { to = backplane::load(&from); });
+      });
     });
     check.raise_with_index();
   }
@@ -200,45 +209,99 @@ struct ScatterAdd {
   }
   static void run(const at::impl::MetaBase&, const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& src,
                   const at::Tensor& out) {
-    if (!out.is_same(self)) out.copy_(self);
-    if (index.numel() == 0) return;
-    dim = wrap(dim, self.dim());
+    const bool is_half = c10::isReducedFloatingType(out.scalar_type());
+    const at::Tensor sums = is_half ? backplane::empty(out.sizes(), c10::kFloat, out.device().index()) : out;
+    if (!sums.is_same(self)) sums.copy_(self);
+    if (index.numel() > 0) add(sums, wrap(dim, self.dim()), index, src);
+    if (!sums.is_same(out)) out.copy_(sums);
+  }
+
+ private:
+  static void add(const at::Tensor& self, int64_t dim, const at::Tensor& index, const at::Tensor& src) {
     indices::Check check(dim, self.dim() == 0 ? 1 : self.size(dim));
-    Added::dispatch(self.scalar_type(), [&](auto zero) {
+    Added::dispatch(src.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
       backplane::launch(self.device().index(),
-                        [lattice = Lattice(out, dim, index, src), check, pout = device_ptr<T>(out),
+                        [lattice = Lattice(self, dim, index, src), check, pself = device_ptr<Sum<T>>(self),
                          pindex = const_device_ptr<int64_t>(index), psrc = const_device_ptr<T>(src)](const DeviceMemory& memory) {
-                          lattice.each(memory(pout), memory(pindex), memory(psrc), check, [](T& to, const T& from) { to += from; });
+                          lattice.each(memory(pself), memory(pindex), memory(psrc), check,
+                                       [](Sum<T>& to, const T& from) { to += static_cast<Sum<T>>(from); });
                         });
     });
     check.raise_with_index();
   }
 };
 
-template <typename T>
-VECTOR_VERSIONS void add_row(int64_t count, T alpha, const T* from, T* to) {
-  vectors::each(count, [=](int64_t i) { to[i] += alpha * from[i]; });
+template <typename T, typename Sum>
+VECTOR_VERSIONS void add_row(int64_t count, Sum alpha, const T* from, Sum* to) {
+  vectors::each(count, [=](int64_t i) { to[i] += alpha * static_cast<Sum>(from[i]); });
 }
 
-// to[:, index[i], :] += alpha * source[:, i, :], both contiguous; rows of index `skip` are left out.
+// The row of each index among those that occur, in order of their first use.
+class Rows {
+ public:
+  explicit Rows(int64_t size) : row_(new int64_t[size]), used_(new int64_t[size]) { std::fill_n(row_.get(), size, int64_t{-1}); }
+
+  void use(int64_t index) {
+    if (row_[index] >= 0) return;
+    row_[index] = count_;
+    used_[count_++] = index;
+  }
+  int64_t count() const { return count_; }
+  int64_t row(int64_t index) const { return row_[index]; }
+  int64_t index(int64_t row) const { return used_[row]; }
+
+ private:
+  std::unique_ptr<int64_t[]> row_, used_;
+  int64_t count_ = 0;
+};
+
+// to[:, index[i], :] += alpha * source[:, i, :], both contiguous, indices in range; rows of index `skip` are left out.
+template <typename T, typename At>
+void add_rows(const Blocks& blocks, int64_t count, const At& at, T alpha, int64_t skip, const T* source, T* to) {
+  for (int64_t outer = 0; outer < blocks.outer; ++outer, to += blocks.size * blocks.inner) {
+    for (int64_t i = 0; i < count; ++i, source += blocks.inner) {
+      const int64_t index = at(i);
+      if (index == skip) continue;
+      add_row(blocks.inner, alpha, source, to + index * blocks.inner);
+    }
+  }
+}
+
+// The same for a half type: the rows that are written are floats meanwhile, and rounded once.
+template <typename T, typename At>
+void add_half_rows(const Blocks& blocks, int64_t count, const At& at, float alpha, int64_t skip, const T* source, T* to) {
+  Rows rows(blocks.size);
+  for (int64_t i = 0; i < count; ++i) {
+    if (at(i) != skip) rows.use(at(i));
+  }
+  const int64_t inner = blocks.inner;
+  const std::unique_ptr<float[]> sums(new float[rows.count() * inner]);
+  for (int64_t outer = 0; outer < blocks.outer; ++outer, to += blocks.size * inner) {
+    for (int64_t r = 0; r < rows.count(); ++r) vectors::convert(inner, to + rows.index(r) * inner, sums.get() + r * inner);
+    for (int64_t i = 0; i < count; ++i, source += inner) {
+      if (at(i) == skip) continue;
+      add_row(inner, alpha, source, sums.get() + rows.row(at(i)) * inner);
+    }
+    for (int64_t r = 0; r < rows.count(); ++r) vectors::convert(inner, sums.get() + r * inner, to + rows.index(r) * inner);
+  }
+}
+
+// Queues that; nothing is written if an index is out of range.
 template <typename T>
-void launch_add_rows(const at::Tensor& to, int64_t dim, const at::Tensor& index, const at::Tensor& source, T alpha, int64_t skip) {
+void launch_add_rows(const at::Tensor& to, int64_t dim, const at::Tensor& index, const at::Tensor& source, Sum<T> alpha, int64_t skip) {
   indices::Check check(dim, to.dim() == 0 ? 1 : to.size(dim));
   backplane::launch(to.device().index(),
                     [blocks = Blocks(to.sizes(), dim), list = IndexList(index), count = index.numel(), alpha, skip, check,
                      pto = device_ptr<T>(to), psource = const_device_ptr<T>(source)](const DeviceMemory& memory) {
                       const auto at = list.map(memory);
-                      T* to = memory(pto);
-                      const T* source = memory(psource);
-                      for (int64_t outer = 0; outer < blocks.outer; ++outer, to += blocks.size * blocks.inner) {
-                        for (int64_t i = 0; i < count; ++i, source += blocks.inner) {
-                          const int64_t index = at(i);
-                          if (index == skip) continue;
-                          if (!check(index)) return;
-                          T* const row = to + index * blocks.inner;
-                          for (int64_t k = 0; k < blocks.inner; ++k) row[k] += alpha * source[k];
-                        }
+                      for (int64_t i = 0; i < count; ++i) {
+                        if (at(i) != skip && !check(at(i))) return;
+                      }
+                      if constexpr (std::is_same_v<T, Sum<T>>) {
+                        add_rows(blocks, count, at, alpha, skip, memory(psource), memory(pto));
+                      } else {
+                        add_half_rows(blocks, count, at, alpha, skip, memory(psource), memory(pto));
                       }
                     });
   to.dim() > 1 ? check.raise_with_index() : check.raise();
@@ -259,7 +322,8 @@ struct IndexAdd {
     if (!to.is_same(self)) to.copy_(self);
     if (source.numel() > 0) {
       Added::dispatch(self.scalar_type(), [&](auto zero) {
-        launch_add_rows(to, precomputed.dim, index, source.contiguous(), alpha.to<decltype(zero)>(), kSkipNone);
+        using T = decltype(zero);
+        launch_add_rows<T>(to, precomputed.dim, index, source.contiguous(), alpha.to<Sum<T>>(), kSkipNone);
       });
     }
     if (!to.is_same(out)) out.copy_(to);
@@ -279,7 +343,7 @@ struct EmbeddingDenseBackward {
     if (grad.numel() == 0) return out;
     const at::Tensor list = index.contiguous().view(-1);
     const at::Tensor source = grad.contiguous();
-    Takes::dispatch(grad.scalar_type(), [&](auto zero) { launch_add_rows(out, 0, list, source, decltype(zero)(1), padding_idx); });
+    Takes::dispatch(grad.scalar_type(), [&](auto zero) { launch_add_rows<decltype(zero)>(out, 0, list, source, 1, padding_idx); });
     return out;
   }
 };

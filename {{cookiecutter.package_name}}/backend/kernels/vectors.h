@@ -37,19 +37,29 @@ VECTOR_VERSIONS void convert(int64_t count, const From* from, To* to) {
   each(count, [=](int64_t i) { to[i] = static_cast<To>(from[i]); });
 }
 
-// The sum of function(i) over all i, in kBlock partial sums.
+// The sum of function(i) for begin <= i < end, in kBlock partial sums.
 template <typename C, typename Function>
-VECTOR_INLINE C sum(int64_t count, const Function& function) {
+VECTOR_INLINE C sum_of_piece(int64_t begin, int64_t end, const Function& function) {
   C sums[kBlock] = {};
-  int64_t i = 0;
-  for (; i + kBlock <= count; i += kBlock) {
+  int64_t i = begin;
+  for (; i + kBlock <= end; i += kBlock) {
 #pragma GCC ivdep
     for (int k = 0; k < kBlock; ++k) sums[k] += function(i + k);
   }
-  for (int k = 0; i < count; ++i, ++k) sums[k] += function(i);
+  for (int k = 0; i < end; ++i, ++k) sums[k] += function(i);
   for (int k = 0; k < 16; ++k) sums[k] += sums[k + 16];
   for (int k = 0; k < 8; ++k) sums[k] += sums[k + 8];
   return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+}
+
+// The sum of function(i) over all i, called once for each; pieces are added in double, so that the error does not grow with their number.
+template <typename C, typename Function>
+VECTOR_INLINE C sum(int64_t count, const Function& function) {
+  constexpr int64_t kPiece = 2048;
+  if (count <= kPiece) return sum_of_piece<C>(0, count, function);
+  double total = 0;
+  for (int64_t i = 0; i < count; i += kPiece) total += sum_of_piece<C>(i, i + kPiece < count ? i + kPiece : count, function);
+  return static_cast<C>(total);
 }
 
 // The largest x[i]; -infinity for none. NaNs are passed over.
