@@ -27,7 +27,7 @@ bool fills_uninitialized() {
 void fill_uninitialized(const at::Tensor& tensor) {
   const c10::ScalarType dtype = tensor.scalar_type();
   if (tensor.numel() == 0) return;
-  if (c10::isFloatingType(dtype) || c10::isComplexType(dtype)) {
+  if ((c10::isFloatingType(dtype) && dtype != c10::ScalarType::Float4_e2m1fn_x2) || c10::isComplexType(dtype)) {
     tensor.fill_(std::numeric_limits<double>::quiet_NaN());
     return;
   }
@@ -57,11 +57,11 @@ void fill_uninitialized(const at::Tensor& tensor) {
       tensor.fill_(static_cast<int64_t>(std::numeric_limits<uint32_t>::max()));
       break;
     case c10::kUInt64:
-      tensor.fill_(std::numeric_limits<int64_t>::max());
+      tensor.fill_(c10::Scalar(std::numeric_limits<uint64_t>::max()));
       break;
     default:
-      TORCH_CHECK(false, "Deterministic filling of uninitialized memory is not possible for dtype ", dtype,
-                  "; switch off torch.utils.deterministic.fill_uninitialized_memory");
+      TORCH_CHECK_NOT_IMPLEMENTED(false, "\"fill_empty_deterministic_\" not implemented for '", dtype,
+                                  "'; switch off torch.utils.deterministic.fill_uninitialized_memory");
   }
 }
 

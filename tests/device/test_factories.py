@@ -186,6 +186,51 @@ def test_uninitialised_memory_is_filled_when_torch_asks_for_it(device):
         torch.use_deterministic_algorithms(False)
 
 
+FILLED = [
+    *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex32, torch.complex64, torch.complex128),
+    *(
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.uint16,
+        torch.uint32,
+        torch.uint64,
+    ),
+    *(torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e8m0fnu),
+]
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("dtype", FILLED, ids=str)
+def test_uninitialised_memory_has_the_bytes_of_the_cpus(device, dtype):
+    def made(on):
+        torch.use_deterministic_algorithms(True)
+        try:
+            all_of = torch.empty(4, dtype=dtype, device=on)
+            with_gaps = torch.empty_strided((2,), (2,), dtype=dtype, device=on)
+            grown = torch.empty(0, dtype=dtype, device=on).resize_(4)
+        finally:
+            torch.use_deterministic_algorithms(False)
+        return [t.cpu().contiguous().view(torch.uint8).tolist() for t in (all_of, with_gaps, grown)]
+
+    assert made(device) == made("cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.bits8, torch.uint4, torch.float4_e2m1fn_x2], ids=str)
+def test_what_torch_cannot_fill_is_refused(device, dtype):
+    for on in ("cpu", device):
+        torch.use_deterministic_algorithms(True)
+        try:
+            with pytest.raises(NotImplementedError, match=r"fill_empty_deterministic_.* not implemented for"):
+                torch.empty_strided((2,), (2,), dtype=dtype, device=on)
+        finally:
+            torch.use_deterministic_algorithms(False)
+    assert torch.ones(2, device=device).tolist() == [1, 1]
+
+
 def test_zero_tensors_of_forward_mode_differentiation_have_no_memory(device):
     zero = torch._efficientzerotensor((2, 3), device=device)
     assert zero._is_zerotensor()
