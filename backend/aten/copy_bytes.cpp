@@ -19,28 +19,22 @@ namespace backplane {
 namespace copy_bytes_impl {
 namespace {
 
-int32_t kind_of(CopyEnd dst, CopyEnd src) {
-  if (src.device < 0) return BP_COPY_HOST_TO_DEVICE;
-  return dst.device < 0 ? BP_COPY_DEVICE_TO_HOST : BP_COPY_DEVICE_TO_DEVICE;
-}
-
 int32_t submit(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream, bool async) {
   bp_stream* handle = stream_handle(stream);
-  const int32_t kind = kind_of(dst, src);
-  if (kind == BP_COPY_DEVICE_TO_DEVICE && dst.device != src.device) {
+  if (dst.device >= 0 && src.device >= 0 && dst.device != src.device) {
     enable_peer_access(stream.device_index(), stream.device_index() == dst.device ? src.device : dst.device);
   }
   const int32_t dst_index = driver_index(dst.device);
   const int32_t src_index = driver_index(src.device);
   if (async) {
     const int32_t status =
-        try_call<&bp_driver::copy_async>(stream.device_index(), handle, kind, dst.address, dst_index, src.address, src_index, bytes);
+        try_call<&bp_driver::copy_async>(stream.device_index(), handle, dst.address, dst_index, src.address, src_index, bytes, 0u);
     if (C10_UNLIKELY(watching()) && status == BP_OK) queued(stream, "copy", bytes);
     return status;
   }
   if (C10_UNLIKELY(watching())) synchronize_stream(stream);  // the driver's own wait has no limit and tells no stream
   const int32_t status =
-      try_call<&bp_driver::copy>(stream.device_index(), handle, kind, dst.address, dst_index, src.address, src_index, bytes);
+      try_call<&bp_driver::copy>(stream.device_index(), handle, dst.address, dst_index, src.address, src_index, bytes, 0u);
   if (status == BP_OK) note_order(OrderKind::stream_done, stream.device_index(), stream.id());  // it blocks
   return status;
 }

@@ -86,7 +86,7 @@ bool fill_dense(const at::Tensor& self, const char* element) {
   if (size > 8) return false;
   const c10::DeviceIndex device = self.device().index();
   call<&bp_driver::fill>(device, current_stream_handle(device), reinterpret_cast<uint64_t>(self.mutable_data_ptr()),
-                         static_cast<const void*>(element), size, count);
+                         static_cast<const void*>(element), size, count, 0u);
   if (C10_UNLIKELY(watching())) queued(current_stream(device), "fill", count * size);
   return true;
 }
@@ -125,7 +125,7 @@ at::Tensor& zero_(at::Tensor& self) {
   const c10::DeviceIndex device = self.device().index();
   const char nothing = 0;
   call<&bp_driver::fill>(device, current_stream_handle(device), reinterpret_cast<uint64_t>(self.mutable_data_ptr()),
-                         static_cast<const void*>(&nothing), 1u, static_cast<uint64_t>(self.nbytes()));
+                         static_cast<const void*>(&nothing), 1u, static_cast<uint64_t>(self.nbytes()), 0u);
   if (C10_UNLIKELY(watching())) queued(current_stream(device), "fill", self.nbytes());
   return self;
 }

@@ -26,6 +26,8 @@ std::vector<std::string> capabilities() {
   add(d->table.pointer_info != nullptr, "pointer_info");
   add(d->table.host_register != nullptr, "host_register");
   add(d->table.stream_native != nullptr, "stream_native");
+  add(d->table.stream_from_native != nullptr, "stream_from_native");
+  add(d->table.stream_callback != nullptr, "stream_callback");
   add(d->table.set_current != nullptr, "set_current");
   add(device_count() > 1, "multi_device");
   if (device_count() > 0) {

@@ -22,9 +22,8 @@ void bind_streams(py::module_& module) {
   def_quick(module, "current_stream", [](int64_t device) { return pair_of(current_stream(device_index(device))); });
   def_quick(module, "default_stream", [](int64_t device) { return pair_of(default_stream(device_index(device))); });
   def_blocking(module, "exchange_stream", [](int64_t id, int64_t device) { return pair_of(exchange_stream(stream_of(id, device))); });
-  def_blocking(module, "external_stream", [](uint64_t handle, int64_t device) {
-    return pair_of(external_stream(reinterpret_cast<bp_stream*>(handle), resolve_device(device_index(device))));
-  });
+  def_blocking(module, "external_stream",
+               [](uint64_t native, int64_t device) { return pair_of(external_stream(native, resolve_device(device_index(device)))); });
   def_quick(module, "stream_priority", [](int64_t id, int64_t device) { return stream_priority(stream_of(id, device)); });
   def_quick(module, "stream_handle",
             [](int64_t id, int64_t device) { return reinterpret_cast<uint64_t>(stream_handle(stream_of(id, device))); });

@@ -32,6 +32,8 @@ enum Need : uint32_t {
   starts_unloaded = 1u << 17,  // the check loads the driver itself
   needs_vmm = 1u << 18,
   needs_ipc = 1u << 19,
+  needs_stream_callback = 1u << 20,
+  needs_stream_from_native = 1u << 21,
 };
 
 struct Check {

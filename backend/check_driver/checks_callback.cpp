@@ -84,13 +84,10 @@ void order(Context& c) {
     memset(write, 0xff, bytes);
     memset(want.data(), value + 1, bytes);
     Exchange e{read, write, bytes, 0xff};
-    c.expect(CALL(c, copy_async, 0, stream, BP_COPY_HOST_TO_DEVICE, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes), BP_OK,
-             rule);
-    c.expect(CALL(c, copy_async, 0, stream, BP_COPY_DEVICE_TO_HOST, reinterpret_cast<uint64_t>(read), BP_HOST_DEVICE, a, 0, bytes), BP_OK,
-             rule);
+    c.expect(CALL(c, copy_async, 0, stream, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rule);
+    c.expect(CALL(c, copy_async, 0, stream, reinterpret_cast<uint64_t>(read), BP_HOST_DEVICE, a, 0, bytes, 0u), BP_OK, rule);
     c.expect(CALL(c, stream_callback, 0, stream, exchange, &e), BP_OK, rule);
-    c.expect(CALL(c, copy_async, 0, stream, BP_COPY_HOST_TO_DEVICE, a, 0, reinterpret_cast<uint64_t>(write), BP_HOST_DEVICE, bytes), BP_OK,
-             rule);
+    c.expect(CALL(c, copy_async, 0, stream, a, 0, reinterpret_cast<uint64_t>(write), BP_HOST_DEVICE, bytes, 0u), BP_OK, rule);
     c.synchronize(0, stream);
     c.require(e.seen == value, rule, "the callback saw byte 0x%02x, expected 0x%02x of the copy before it", e.seen, value);
     c.download(0, a, back.data(), bytes, stream);
@@ -120,9 +117,9 @@ void pending(Context& c) {
 Checks callback_checks() {
   using namespace callback_impl;
   return {
-      {"callback.once", "each runs exactly once, in order", needs_streams, once},
-      {"callback.order", "between the copies around it", needs_streams | needs_pinned, order},
-      {"callback.pending", "not before the work ahead of it", needs_streams, pending},
+      {"callback.once", "each runs exactly once, in order", needs_streams | needs_stream_callback, once},
+      {"callback.order", "between the copies around it", needs_streams | needs_pinned | needs_stream_callback, order},
+      {"callback.pending", "not before the work ahead of it", needs_streams | needs_stream_callback, pending},
   };
 }
 

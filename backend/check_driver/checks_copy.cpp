@@ -11,7 +11,7 @@ namespace copy_impl {
 
 int32_t device_to_device(Context& c, bp_stream* stream, uint64_t to, int32_t to_device, uint64_t from, int32_t from_device,
                          uint64_t bytes) {
-  return CALL(c, copy, from_device, stream, BP_COPY_DEVICE_TO_DEVICE, to, to_device, from, from_device, bytes);
+  return CALL(c, copy, from_device, stream, to, to_device, from, from_device, bytes, 0u);
 }
 
 // Up, across and down, from one byte (or unit) to some MiB, on every device.
@@ -76,11 +76,11 @@ void zero(Context& c) {
   const char* rule = "0 bytes is allowed";
   HostBuffer host(4096, 1);
   const uint64_t a = c.alloc(0, 4096), none = c.alloc(0, 0);
-  c.expect(CALL(c, copy, 0, nullptr, BP_COPY_HOST_TO_DEVICE, a, 0, host.address(), BP_HOST_DEVICE, 0u), BP_OK, rule);
-  c.expect(CALL(c, copy, 0, nullptr, BP_COPY_DEVICE_TO_HOST, host.address(), BP_HOST_DEVICE, a, 0, 0u), BP_OK, rule);
-  c.expect(CALL(c, copy, 0, nullptr, BP_COPY_DEVICE_TO_DEVICE, none, 0, a, 0, 0u), BP_OK, rule);
+  c.expect(CALL(c, copy, 0, nullptr, a, 0, host.address(), BP_HOST_DEVICE, 0u, 0u), BP_OK, rule);
+  c.expect(CALL(c, copy, 0, nullptr, host.address(), BP_HOST_DEVICE, a, 0, 0u, 0u), BP_OK, rule);
+  c.expect(CALL(c, copy, 0, nullptr, none, 0, a, 0, 0u, 0u), BP_OK, rule);
   if (c.table().copy_async) {
-    c.expect(CALL(c, copy_async, 0, nullptr, BP_COPY_DEVICE_TO_DEVICE, none, 0, a, 0, 0u), BP_OK, rule);
+    c.expect(CALL(c, copy_async, 0, nullptr, none, 0, a, 0, 0u, 0u), BP_OK, rule);
     c.synchronize(0);
   }
   c.free(0, a);
@@ -115,8 +115,7 @@ void ordered(Context& c) {
   const uint64_t a = c.alloc(0, bytes);
   c.upload(0, a, old_bytes.data(), bytes);
   Hold hold(c, 0, stream);
-  c.expect(CALL(c, copy_async, 0, stream, BP_COPY_HOST_TO_DEVICE, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes), BP_OK,
-           rules::copy_async);
+  c.expect(CALL(c, copy_async, 0, stream, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rules::copy_async);
   hold.release_later();
   c.download(0, a, back.data(), bytes, stream);
   HostBuffer want(bytes, 2);
@@ -133,11 +132,9 @@ void async(Context& c) {
     want.fill_pattern(s ? 3 : 4);
     memcpy(sent, want.data(), bytes);
     memset(back, 0, bytes);
-    c.expect(CALL(c, copy_async, 0, s, BP_COPY_HOST_TO_DEVICE, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes), BP_OK,
-             rules::copy_async);
-    c.expect(CALL(c, copy_async, 0, s, BP_COPY_DEVICE_TO_DEVICE, b, 0, a, 0, bytes), BP_OK, rules::copy_async);
-    c.expect(CALL(c, copy_async, 0, s, BP_COPY_DEVICE_TO_HOST, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, b, 0, bytes), BP_OK,
-             rules::copy_async);
+    c.expect(CALL(c, copy_async, 0, s, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rules::copy_async);
+    c.expect(CALL(c, copy_async, 0, s, b, 0, a, 0, bytes, 0u), BP_OK, rules::copy_async);
+    c.expect(CALL(c, copy_async, 0, s, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, b, 0, bytes, 0u), BP_OK, rules::copy_async);
     c.synchronize(0, s);
     c.same(back, want.data(), bytes, rules::copy_async,
            s ? "up, across and down on a stream" : "up, across and down on the default stream");
@@ -150,13 +147,11 @@ void returns_at_once(Context& c) {
   uint8_t* host = c.pinned(bytes);
   const uint64_t a = c.alloc(0, bytes), b = c.alloc(0, bytes);
   Hold hold(c, 0, stream);
-  c.expect(CALL(c, copy_async, 0, stream, BP_COPY_HOST_TO_DEVICE, a, 0, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, bytes), BP_OK,
-           rules::copy_async);
+  c.expect(CALL(c, copy_async, 0, stream, a, 0, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, bytes, 0u), BP_OK, rules::copy_async);
   hold.not_waited_for(rules::copy_async);
-  c.expect(CALL(c, copy_async, 0, stream, BP_COPY_DEVICE_TO_DEVICE, b, 0, a, 0, bytes), BP_OK, rules::copy_async);
+  c.expect(CALL(c, copy_async, 0, stream, b, 0, a, 0, bytes, 0u), BP_OK, rules::copy_async);
   hold.not_waited_for(rules::copy_async);
-  c.expect(CALL(c, copy_async, 0, stream, BP_COPY_DEVICE_TO_HOST, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, b, 0, bytes), BP_OK,
-           rules::copy_async);
+  c.expect(CALL(c, copy_async, 0, stream, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, b, 0, bytes, 0u), BP_OK, rules::copy_async);
   hold.not_waited_for(rules::copy_async);
 }
 
@@ -173,7 +168,7 @@ void devices(Context& c) {
       for (int32_t on : {from, to}) {
         sent.fill_pattern(static_cast<uint32_t>(10 * from + to + on));
         c.upload(from, a, sent.data(), bytes);
-        const int32_t status = CALL(c, copy, on, nullptr, BP_COPY_DEVICE_TO_DEVICE, b, to, a, from, bytes);
+        const int32_t status = CALL(c, copy, on, nullptr, b, to, a, from, bytes, 0u);
         if (status == BP_UNSUPPORTED) continue;
         c.expect(status, BP_OK, rule);
         ++done;
@@ -198,7 +193,7 @@ Checks copy_checks() {
       {"copy.zero", "0 bytes may be copied", needs_nothing, zero},
       {"copy.arrived", "copy returns when the bytes have arrived", needs_nothing, arrived},
       {"copy.ordered", "copy comes after the stream's pending work", needs_streams | needs_pinned, ordered},
-      {"copy.async", "copy_async of every kind", needs_streams | needs_pinned, async},
+      {"copy.async", "copy_async in every direction", needs_streams | needs_pinned, async},
       {"copy.returns_at_once", "copy_async does not wait for the stream", needs_streams | needs_pinned, returns_at_once},
       {"copy.devices", "from each device to each other one", needs_two_devices, devices},
   };

@@ -107,6 +107,36 @@ void outputs(Context& c) {
   }
 }
 
+// Every entry with flags, with one that no version of this header names.
+void flags(Context& c) {
+  constexpr uint32_t unknown = 1u << 30;
+  const bp_driver& t = c.table();
+  const auto refused = [&](int32_t status) { c.expect(status, BP_INVALID_ARGUMENT, rules::flags); };
+  const uint64_t bytes = c.some_bytes(0);
+  const uint64_t a = c.alloc(0, bytes);
+  HostBuffer host(bytes);
+  uint64_t address = 0;
+  refused(CALL(c, alloc, 0, bytes, unknown, &address));
+  refused(CALL(c, copy, 0, nullptr, a, 0, host.address(), BP_HOST_DEVICE, bytes, unknown));
+  const uint64_t pattern = 0;
+  if (t.fill) refused(CALL(c, fill, 0, nullptr, a, &pattern, 8u, 1u, unknown));
+  if (t.host_alloc) {
+    void* memory = nullptr;
+    refused(CALL(c, host_alloc, bytes, unknown, &memory));
+  }
+  if (t.stream_create) {
+    bp_stream* stream = nullptr;
+    refused(CALL(c, stream_create, 0, 0, unknown, &stream));
+    const uint64_t b = c.alloc(0, bytes);
+    refused(CALL(c, copy_async, 0, nullptr, b, 0, a, 0, bytes, unknown));
+  }
+  if (t.event_create) {
+    bp_event* event = nullptr;
+    refused(CALL(c, event_create, 0, unknown, &event));
+    refused(CALL(c, event_record, 0, nullptr, c.event(0), unknown));
+  }
+}
+
 }  // namespace error_impl
 
 Checks error_checks() {
@@ -116,6 +146,7 @@ Checks error_checks() {
       {"error.cut", "the text is cut to the buffer's size", needs_nothing, cut},
       {"error.per_thread", "the text is the calling thread's", needs_nothing, per_thread},
       {"error.outputs", "a failing entry leaves its outputs alone", needs_nothing, outputs},
+      {"error.flags", "unknown flags are refused", needs_nothing, flags},
   };
 }
 

@@ -9,7 +9,7 @@ namespace event_impl {
 
 constexpr char record_rule[] = "The event completes when all work queued so far on the stream has";
 
-void record(Context& c, bp_stream* stream, bp_event* event) { c.expect(CALL(c, event_record, 0, stream, event), BP_OK, record_rule); }
+void record(Context& c, bp_stream* stream, bp_event* event) { c.expect(CALL(c, event_record, 0, stream, event, 0u), BP_OK, record_rule); }
 
 void unrecorded(Context& c) {
   bp_event* event = c.event(0);
@@ -151,7 +151,7 @@ void across_devices(Context& c) {
   Hold hold(c, 0, busy);
   record(c, busy, event);
   c.expect(CALL(c, stream_wait, 1, waiting, event), BP_OK, rule);
-  c.expect(CALL(c, event_record, 1, waiting, passed), BP_OK, rule);
+  c.expect(CALL(c, event_record, 1, waiting, passed, 0u), BP_OK, rule);
   stays_pending(c, hold, rule, [&] { return CALL(c, event_query, 1, passed); });
   hold.release();
   c.synchronize(1, waiting);

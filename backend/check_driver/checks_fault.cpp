@@ -64,15 +64,15 @@ void sticky(Context& c) {
     c.expect(CALL(c, synchronize, 0, BP_NO_TIMEOUT), BP_FAULT, sticky_rule);
     c.expect(CALL(c, alloc, 0, 4096, 0u, &address), BP_FAULT, sticky_rule);
     c.require(address == 0x77, rules::errors, "alloc failed and yet set *out");
-    c.expect(CALL(c, copy, 0, nullptr, BP_COPY_HOST_TO_DEVICE, a, 0, host.address(), BP_HOST_DEVICE, bytes), BP_FAULT, sticky_rule);
+    c.expect(CALL(c, copy, 0, nullptr, a, 0, host.address(), BP_HOST_DEVICE, bytes, 0u), BP_FAULT, sticky_rule);
     c.expect(CALL_GROUP(exec, enqueue, 0, nullptr, count_run, nullptr, nullptr), BP_FAULT, sticky_rule);
     if (t.copy_async) {
-      c.expect(CALL(c, copy_async, 0, nullptr, BP_COPY_DEVICE_TO_DEVICE, b, 0, a, 0, bytes), BP_FAULT, sticky_rule);
+      c.expect(CALL(c, copy_async, 0, nullptr, b, 0, a, 0, bytes, 0u), BP_FAULT, sticky_rule);
       c.expect(CALL(c, stream_query, 0, nullptr), BP_FAULT, sticky_rule);
       c.expect(CALL(c, stream_synchronize, 0, nullptr, BP_NO_TIMEOUT), BP_FAULT, sticky_rule);
     }
     uint8_t pattern = 1;
-    if (t.fill) c.expect(CALL(c, fill, 0, nullptr, a, &pattern, 1u, bytes), BP_FAULT, sticky_rule);
+    if (t.fill) c.expect(CALL(c, fill, 0, nullptr, a, &pattern, 1u, bytes, 0u), BP_FAULT, sticky_rule);
   }
 }
 
@@ -93,7 +93,7 @@ void events(Context& c) {
   hold_if_possible(hold, c, stream);
   if (!hold) throw NotOffered{"inline streams: no record is pending when the fault comes"};
   queue_failure(c, 0, stream);
-  c.expect(CALL(c, event_record, 0, stream, event), BP_OK, "The event completes when all work queued so far on the stream has");
+  c.expect(CALL(c, event_record, 0, stream, event, 0u), BP_OK, "The event completes when all work queued so far on the stream has");
   hold->release();
   c.expect(CALL(c, event_synchronize, 0, event, BP_NO_TIMEOUT), BP_FAULT, "Waits for the latest record. errors: TIMEOUT, sticky ones");
   c.expect(CALL(c, event_query, 0, event), BP_FAULT, "BP_OK: complete; BP_PENDING; or a sticky error");
@@ -112,7 +112,7 @@ void release(Context& c) {
   }
   if (t.event_create) {
     event = c.event(0);
-    c.expect(CALL(c, event_record, 0, stream, event), BP_OK, "The event completes when all work queued so far on the stream has");
+    c.expect(CALL(c, event_record, 0, stream, event, 0u), BP_OK, "The event completes when all work queued so far on the stream has");
   }
   if (t.host_alloc) host = c.pinned(4096);
   break_device(c, 0, stream);
@@ -199,7 +199,7 @@ Checks fault_checks() {
       {"fault.events", "a record behind it tells of it", needs_host_exec | needs_streams | needs_events, events},
       {"fault.release", "free, destroy and close still work", needs_host_exec, release},
       {"fault.isolated", "another device is not affected", needs_host_exec | needs_two_devices, isolated},
-      {"fault.callbacks", "callbacks run once, and are told", needs_host_exec | needs_streams, callbacks},
+      {"fault.callbacks", "callbacks run once, and are told", needs_host_exec | needs_streams | needs_stream_callback, callbacks},
       {"fault.skipped", "queued functions are skipped, and destroyed", needs_host_exec, skipped},
   };
 }

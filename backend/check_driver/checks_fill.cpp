@@ -29,7 +29,7 @@ void patterns(Context& c) {
         memcpy(want.data(), background.data(), room);
         for (uint64_t i = 0; i < count; ++i) memcpy(want.data() + at + i * size, pattern, size);
         c.upload(0, a, background.data(), room);
-        c.expect(CALL(c, fill, 0, nullptr, a + at, pattern, size, count), BP_OK, rule);
+        c.expect(CALL(c, fill, 0, nullptr, a + at, pattern, size, count, 0u), BP_OK, rule);
         wait(c, nullptr);
         c.download(0, a, back.data(), room);
         c.same(back.data(), want.data(), room, rule,
@@ -50,7 +50,7 @@ void pattern_is_read(Context& c) {
   const uint64_t a = c.alloc(0, count * 4);
   Hold hold(c, 0, stream);
   uint32_t pattern = 0x5a5a5a5a;
-  c.expect(CALL(c, fill, 0, stream, a, &pattern, 4u, count), BP_OK, rule);
+  c.expect(CALL(c, fill, 0, stream, a, &pattern, 4u, count, 0u), BP_OK, rule);
   hold.not_waited_for(rule);
   pattern = 0;
   hold.release();

@@ -74,8 +74,7 @@ void after_open(Context& c) {
     if (streams) {
       uint8_t* p = c.pinned(bytes);
       memset(p, 0, bytes);
-      c.expect(CALL(c, copy_async, 0, stream, BP_COPY_DEVICE_TO_HOST, reinterpret_cast<uint64_t>(p), BP_HOST_DEVICE, a, 0, bytes), BP_OK,
-               after_rule);
+      c.expect(CALL(c, copy_async, 0, stream, reinterpret_cast<uint64_t>(p), BP_HOST_DEVICE, a, 0, bytes, 0u), BP_OK, after_rule);
       c.synchronize(0, stream);
       c.same(p, want.data(), bytes, after_rule, "the parent's stream after a child has ended");
     }

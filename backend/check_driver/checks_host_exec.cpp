@@ -50,13 +50,11 @@ void order(Context& c) {
     memset(sent, 11, bytes);
     for (int round = 0; round < 20; ++round) {
       memset(back, 0, bytes);
-      c.expect(CALL(c, copy_async, d, stream, BP_COPY_HOST_TO_DEVICE, a, d, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes), BP_OK,
-               rules::copy_async);
+      c.expect(CALL(c, copy_async, d, stream, a, d, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rules::copy_async);
       c.expect(CALL_GROUP(exec, enqueue, d, stream, add, new AddWork{&exec, d, a, bytes, 5}, drop_add), BP_OK, enqueue_rule);
-      c.expect(CALL(c, copy_async, d, stream, BP_COPY_DEVICE_TO_DEVICE, b, d, a, d, bytes), BP_OK, rules::copy_async);
+      c.expect(CALL(c, copy_async, d, stream, b, d, a, d, bytes, 0u), BP_OK, rules::copy_async);
       c.expect(CALL_GROUP(exec, enqueue, d, stream, add, new AddWork{&exec, d, b, bytes, 7}, drop_add), BP_OK, enqueue_rule);
-      c.expect(CALL(c, copy_async, d, stream, BP_COPY_DEVICE_TO_HOST, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, b, d, bytes), BP_OK,
-               rules::copy_async);
+      c.expect(CALL(c, copy_async, d, stream, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, b, d, bytes, 0u), BP_OK, rules::copy_async);
       c.synchronize(d, stream);
       c.same(back, want.data(), bytes, rules::stream_order, "copy, function, copy, function, copy");
     }

@@ -219,7 +219,7 @@ void events(Context& c) {
   bp_stream* stream = c.stream(0);
   bp_event* event = c.event(0, BP_EVENT_IPC);
   Hold hold(c, 0, stream);
-  c.expect(CALL(c, event_record, 0, stream, event), BP_OK, event_rule);
+  c.expect(CALL(c, event_record, 0, stream, event, 0u), BP_OK, event_rule);
   bp_ipc_handle handle{};
   c.expect(CALL_GROUP(ipc, event_export, 0, event, &handle), BP_OK, "Names an event that was made with BP_EVENT_IPC");
   other.channel().send(handle);

@@ -28,7 +28,7 @@ Belongings lose(Context& c) {
   own.memory = c.alloc(0, 4096);
   own.stream = c.stream(0);
   own.event = c.event(0);
-  c.expect(CALL(c, event_record, 0, own.stream, own.event), BP_OK, rules::ok);
+  c.expect(CALL(c, event_record, 0, own.stream, own.event, 0u), BP_OK, rules::ok);
   own.host = c.pinned(4096);
   c.free(0, c.alloc(0, 4096));
   uint64_t address = 0x77;
@@ -52,12 +52,10 @@ void sticky(Context& c) {
     uint64_t address = 0;
     const uint8_t pattern = 1;
     c.expect(CALL(c, alloc, 0, 4096, 0u, &address), BP_DEVICE_LOST, sticky_rule);
-    c.expect(CALL(c, copy, 0, nullptr, BP_COPY_HOST_TO_DEVICE, own.memory, 0, host.address(), BP_HOST_DEVICE, 4096), BP_DEVICE_LOST,
-             sticky_rule);
-    c.expect(CALL(c, copy_async, 0, own.stream, BP_COPY_HOST_TO_DEVICE, own.memory, 0, reinterpret_cast<uint64_t>(own.host), BP_HOST_DEVICE,
-                  4096),
+    c.expect(CALL(c, copy, 0, nullptr, own.memory, 0, host.address(), BP_HOST_DEVICE, 4096, 0u), BP_DEVICE_LOST, sticky_rule);
+    c.expect(CALL(c, copy_async, 0, own.stream, own.memory, 0, reinterpret_cast<uint64_t>(own.host), BP_HOST_DEVICE, 4096, 0u),
              BP_DEVICE_LOST, sticky_rule);
-    c.expect(CALL(c, fill, 0, own.stream, own.memory, &pattern, 1u, 4096), BP_DEVICE_LOST, sticky_rule);
+    c.expect(CALL(c, fill, 0, own.stream, own.memory, &pattern, 1u, 4096, 0u), BP_DEVICE_LOST, sticky_rule);
     c.expect(CALL(c, synchronize, 0, BP_NO_TIMEOUT), BP_DEVICE_LOST, sticky_rule);
     c.expect(CALL(c, stream_query, 0, own.stream), BP_DEVICE_LOST, sticky_rule);
     c.expect(CALL(c, stream_synchronize, 0, own.stream, BP_NO_TIMEOUT), BP_DEVICE_LOST, sticky_rule);

@@ -48,8 +48,7 @@ void registered(Context& c) {
   for (uint64_t offset : {uint64_t{0}, unit}) {
     uint8_t* p = memory.data() + offset;
     c.expect(CALL(c, host_register, p, bytes), BP_OK, rule);
-    c.expect(CALL(c, copy_async, 0, nullptr, BP_COPY_HOST_TO_DEVICE, a, 0, reinterpret_cast<uint64_t>(p), BP_HOST_DEVICE, bytes), BP_OK,
-             rule);
+    c.expect(CALL(c, copy_async, 0, nullptr, a, 0, reinterpret_cast<uint64_t>(p), BP_HOST_DEVICE, bytes, 0u), BP_OK, rule);
     c.synchronize(0);
     c.download(0, a, back.data(), bytes);
     c.same(back.data(), p, bytes, rule, "copy_async from registered memory");

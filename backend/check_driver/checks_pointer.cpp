@@ -4,14 +4,21 @@
 namespace backplane::check {
 namespace pointer_impl {
 
-constexpr char rule[] = "What an address belongs to. errors: INVALID_ARGUMENT for memory the driver does not know";
+constexpr char rule[] = "What an address belongs to";
+constexpr char unknown_rule[] = "An address that the driver does not know is BP_OK with BP_MEMORY_UNKNOWN";
 
-void expect_info(Context& c, uint64_t address, int32_t device, int32_t pinned, uint64_t base, uint64_t bytes) {
+bp_pointer_info ask(Context& c, uint64_t address, const char* why) {
   bp_pointer_info info{};
   info.struct_size = sizeof info;
-  c.expect(CALL(c, pointer_info, address, &info), BP_OK, rule);
+  info.kind = -1;
+  c.expect(CALL(c, pointer_info, address, &info), BP_OK, why);
+  return info;
+}
+
+void expect_info(Context& c, uint64_t address, int32_t kind, int32_t device, uint64_t base, uint64_t bytes) {
+  const bp_pointer_info info = ask(c, address, rule);
+  c.require(info.kind == kind, rule, "%s says kind %d, expected %d", traced_call(), info.kind, kind);
   c.require(info.device == device, rule, "%s says device %d, expected %d", traced_call(), info.device, device);
-  c.require(info.pinned == pinned, rule, "%s says pinned %d, expected %d", traced_call(), info.pinned, pinned);
   c.require(info.base == base, rule, "%s says base 0x%llx, expected 0x%llx", traced_call(), static_cast<unsigned long long>(info.base),
             static_cast<unsigned long long>(base));
   c.require(info.bytes >= bytes, rule, "%s says %llu bytes, expected %llu or more", traced_call(),
@@ -19,18 +26,18 @@ void expect_info(Context& c, uint64_t address, int32_t device, int32_t pinned, u
 }
 
 void expect_unknown(Context& c, uint64_t address) {
-  bp_pointer_info info{};
-  info.struct_size = sizeof info;
-  info.base = 0x77;
-  c.expect(CALL(c, pointer_info, address, &info), BP_INVALID_ARGUMENT, rule);
-  c.require(info.base == 0x77, rules::errors, "%s failed and yet wrote to *out", traced_call());
+  const bp_pointer_info info = ask(c, address, unknown_rule);
+  c.require(info.kind == BP_MEMORY_UNKNOWN, unknown_rule, "%s says kind %d, expected BP_MEMORY_UNKNOWN", traced_call(), info.kind);
+  c.require(info.device == BP_HOST_DEVICE && info.base == 0 && info.bytes == 0, unknown_rule,
+            "%s says device %d, base 0x%llx and %llu bytes of an unknown address", traced_call(), info.device,
+            static_cast<unsigned long long>(info.base), static_cast<unsigned long long>(info.bytes));
 }
 
 void device_memory(Context& c) {
   constexpr uint64_t bytes = 10000;
   for (int32_t d = 0; d < c.devices(); ++d) {
     const uint64_t a = c.alloc(d, bytes);
-    for (uint64_t offset : {uint64_t{0}, uint64_t{1}, bytes - 1}) expect_info(c, a + offset, d, 0, a, bytes);
+    for (uint64_t offset : {uint64_t{0}, uint64_t{1}, bytes - 1}) expect_info(c, a + offset, BP_MEMORY_DEVICE, d, a, bytes);
     c.free(d, a);
     expect_unknown(c, a);
   }
@@ -41,9 +48,19 @@ void host_memory(Context& c) {
   expect_unknown(c, pageable.address());
   uint8_t* p = c.pinned(4096);
   const auto address = reinterpret_cast<uint64_t>(p);
-  expect_info(c, address, BP_HOST_DEVICE, 1, address, 4096);
-  expect_info(c, address + 4095, BP_HOST_DEVICE, 1, address, 4096);
+  expect_info(c, address, BP_MEMORY_PINNED, BP_HOST_DEVICE, address, 4096);
+  expect_info(c, address + 4095, BP_MEMORY_PINNED, BP_HOST_DEVICE, address, 4096);
   c.expect(CALL(c, host_free, p), BP_OK, "pinned host memory: both, or none");
+  expect_unknown(c, address);
+}
+
+void registered(Context& c) {
+  HostBuffer memory(8192);
+  const uint64_t address = memory.address() + 64;
+  c.expect(CALL(c, host_register, memory.data() + 64, 4096), BP_OK, "Pins memory of the caller's for copy_async");
+  expect_info(c, address, BP_MEMORY_REGISTERED, BP_HOST_DEVICE, address, 4096);
+  expect_info(c, address + 4095, BP_MEMORY_REGISTERED, BP_HOST_DEVICE, address, 4096);
+  c.expect(CALL(c, host_unregister, memory.data() + 64), BP_OK, "pinning of the caller's memory: both, or none");
   expect_unknown(c, address);
 }
 
@@ -54,6 +71,7 @@ Checks pointer_checks() {
   return {
       {"pointer.device", "device, base and size of device memory", needs_pointer_info, device_memory},
       {"pointer.host", "pinned memory is known, pageable is not", needs_pointer_info | needs_pinned, host_memory},
+      {"pointer.registered", "so is registered memory, for as long as it is", needs_pointer_info | needs_host_register, registered},
   };
 }
 

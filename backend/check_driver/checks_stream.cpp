@@ -16,7 +16,7 @@ int32_t allowed(Context& c, int32_t device, int32_t wanted) {
 }
 
 int32_t copy_async(Context& c, bp_stream* stream, uint64_t to, uint64_t from, uint64_t bytes) {
-  return CALL(c, copy_async, 0, stream, BP_COPY_DEVICE_TO_DEVICE, to, 0, from, 0, bytes);
+  return CALL(c, copy_async, 0, stream, to, 0, from, 0, bytes, 0u);
 }
 
 // A chain of copies: each must see what the one before wrote. Round r ends with the bytes of its own seed in `d`.
@@ -30,12 +30,10 @@ void order(Context& c) {
     bp_stream* s = streams[round % 2];
     want.fill_pattern(round);
     memcpy(sent, want.data(), bytes);
-    c.expect(CALL(c, copy_async, 0, s, BP_COPY_HOST_TO_DEVICE, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes), BP_OK,
-             rules::copy_async);
+    c.expect(CALL(c, copy_async, 0, s, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rules::copy_async);
     c.expect(copy_async(c, s, b, a, bytes), BP_OK, rules::copy_async);
     c.expect(copy_async(c, s, d, b, bytes), BP_OK, rules::copy_async);
-    c.expect(CALL(c, copy_async, 0, s, BP_COPY_DEVICE_TO_HOST, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, d, 0, bytes), BP_OK,
-             rules::copy_async);
+    c.expect(CALL(c, copy_async, 0, s, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, d, 0, bytes, 0u), BP_OK, rules::copy_async);
     c.synchronize(0, s);
     c.same(back, want.data(), bytes, rules::stream_order, "the end of a chain of copy_async");
   }
@@ -108,13 +106,12 @@ void wait(Context& c) {
   const uint64_t a = c.alloc(0, bytes), b = c.alloc(0, bytes);
   c.upload(0, a, old_bytes.data(), bytes);
   Hold hold(c, 0, first);
-  c.expect(CALL(c, copy_async, 0, first, BP_COPY_HOST_TO_DEVICE, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes), BP_OK,
-           rule);
-  c.expect(CALL(c, event_record, 0, first, done), BP_OK, rule);
+  c.expect(CALL(c, copy_async, 0, first, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rule);
+  c.expect(CALL(c, event_record, 0, first, done, 0u), BP_OK, rule);
   c.expect(CALL(c, stream_wait, 0, second, done), BP_OK, rule);
   hold.not_waited_for("Does not block");
   c.expect(copy_async(c, second, b, a, bytes), BP_OK, rule);
-  c.expect(CALL(c, event_record, 0, second, copied), BP_OK, rule);
+  c.expect(CALL(c, event_record, 0, second, copied, 0u), BP_OK, rule);
   stays_pending(c, hold, rule, [&] { return CALL(c, event_query, 0, copied); });
   hold.release();
   c.synchronize(0, second);
@@ -131,10 +128,8 @@ void destroy_pending(Context& c) {
   memset(back, 0, bytes);
   const uint64_t a = c.alloc(0, bytes);
   Hold hold(c, 0, stream);
-  c.expect(CALL(c, copy_async, 0, stream, BP_COPY_HOST_TO_DEVICE, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes), BP_OK,
-           rule);
-  c.expect(CALL(c, copy_async, 0, stream, BP_COPY_DEVICE_TO_HOST, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, a, 0, bytes), BP_OK,
-           rule);
+  c.expect(CALL(c, copy_async, 0, stream, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rule);
+  c.expect(CALL(c, copy_async, 0, stream, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, a, 0, bytes, 0u), BP_OK, rule);
   hold.release_later();
   c.expect(CALL(c, stream_destroy, 0, stream), BP_OK, rule);
   c.same(back, sent, bytes, rule, "a pending copy after stream_destroy returned");
@@ -153,8 +148,7 @@ void device_synchronize(Context& c) {
     uint8_t* back = c.pinned(bytes);
     memset(back, 0, bytes);
     Hold hold(c, 0, s);
-    c.expect(CALL(c, copy_async, 0, s, BP_COPY_DEVICE_TO_HOST, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, a, 0, bytes), BP_OK,
-             rules::copy_async);
+    c.expect(CALL(c, copy_async, 0, s, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, a, 0, bytes, 0u), BP_OK, rules::copy_async);
     hold.release_later();
     c.expect(CALL(c, synchronize, 0, BP_NO_TIMEOUT), BP_OK, rule);
     c.same(back, want.data(), bytes, rule, s ? "a pending copy of a stream" : "a pending copy of the default stream");
@@ -173,6 +167,27 @@ void native(Context& c) {
   c.expect(CALL(c, stream_native, 0, nullptr, &native), BP_OK, "A NULL stream is the device's default stream");
 }
 
+// From handle to native object and back. Where there is no stream_native the handle's value is the object.
+void from_native(Context& c) {
+  const char* rule = "The native object of a stream of this instance gives that stream (NULL for the default one)";
+  const auto native_of = [&](bp_stream* stream) {
+    auto native = reinterpret_cast<uint64_t>(stream);
+    if (c.table().stream_native) c.expect(CALL(c, stream_native, 0, stream, &native), BP_OK, rule);
+    return native;
+  };
+  std::vector<bp_stream*> streams{c.stream(0)};
+  if (c.table().stream_native) streams.push_back(nullptr);
+  if (allowed(c, 0, 2) == 2) streams.push_back(c.stream(0));
+  int mark = 0;
+  for (bp_stream* s : streams) {
+    for (int round = 0; round < 2; ++round) {
+      auto* found = reinterpret_cast<bp_stream*>(&mark);
+      c.expect(CALL(c, stream_from_native, 0, native_of(s), &found), BP_OK, rule);
+      c.require(found == s, rule, "%s gave %p, expected %p", traced_call(), static_cast<void*>(found), static_cast<void*>(s));
+    }
+  }
+}
+
 }  // namespace stream_impl
 
 Checks stream_checks() {
@@ -187,6 +202,7 @@ Checks stream_checks() {
       {"stream.destroy_pending", "destroy completes pending work", needs_streams | needs_pinned, destroy_pending},
       {"stream.device_synchronize", "synchronize waits for every stream", needs_streams | needs_pinned, device_synchronize},
       {"stream.native", "a steady native handle", needs_streams | needs_stream_native, native},
+      {"stream.from_native", "a native handle gives its stream back", needs_streams | needs_stream_from_native, from_native},
   };
 }
 

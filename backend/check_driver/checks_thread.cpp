@@ -41,7 +41,7 @@ void memory(Context& c) {
       sent.fill_pattern(round * 8 + static_cast<uint32_t>(i));
       const uint64_t a = c.alloc(d, bytes), b = c.alloc(d, bytes);
       c.upload(d, a, sent.data(), bytes);
-      c.expect(CALL(c, copy, d, nullptr, BP_COPY_DEVICE_TO_DEVICE, b, d, a, d, bytes), BP_OK, rules::threads);
+      c.expect(CALL(c, copy, d, nullptr, b, d, a, d, bytes, 0u), BP_OK, rules::threads);
       c.download(d, b, back.data(), bytes);
       c.same(back.data(), sent.data(), bytes, rules::threads, "bytes read back while other threads worked");
       c.free(d, a);
@@ -65,11 +65,9 @@ void streams(Context& c) {
       bp_event* event = c.event(d);
       want.fill_pattern(round * 8 + static_cast<uint32_t>(i));
       memcpy(sent, want.data(), bytes);
-      c.expect(CALL(c, copy_async, d, stream, BP_COPY_HOST_TO_DEVICE, a, d, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes), BP_OK,
-               rules::threads);
-      c.expect(CALL(c, copy_async, d, stream, BP_COPY_DEVICE_TO_HOST, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, a, d, bytes), BP_OK,
-               rules::threads);
-      c.expect(CALL(c, event_record, d, stream, event), BP_OK, rules::threads);
+      c.expect(CALL(c, copy_async, d, stream, a, d, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rules::threads);
+      c.expect(CALL(c, copy_async, d, stream, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, a, d, bytes, 0u), BP_OK, rules::threads);
+      c.expect(CALL(c, event_record, d, stream, event, 0u), BP_OK, rules::threads);
       c.expect(CALL(c, event_synchronize, d, event, BP_NO_TIMEOUT), BP_OK, rules::threads);
       c.same(back, want.data(), bytes, rules::threads, "bytes read back while other threads worked");
       c.expect(CALL(c, event_destroy, d, event), BP_OK, rules::threads);
@@ -93,8 +91,8 @@ void one_stream(Context& c) {
     const Lane& lane = lanes[static_cast<size_t>(i)];
     memset(lane.pinned, i + 1, bytes * rounds);
     for (uint64_t r = 0; r < rounds; ++r) {
-      c.expect(CALL(c, copy_async, 0, stream, BP_COPY_HOST_TO_DEVICE, lane.address + r * bytes, 0,
-                    reinterpret_cast<uint64_t>(lane.pinned + r * bytes), BP_HOST_DEVICE, bytes),
+      c.expect(CALL(c, copy_async, 0, stream, lane.address + r * bytes, 0, reinterpret_cast<uint64_t>(lane.pinned + r * bytes),
+                    BP_HOST_DEVICE, bytes, 0u),
                BP_OK, rules::threads);
     }
   });
@@ -119,9 +117,8 @@ void handover(Context& c) {
     host = c.pinned(bytes);
     memset(host, 4, bytes);
     a = c.alloc(0, bytes);
-    c.expect(CALL(c, copy_async, 0, stream, BP_COPY_HOST_TO_DEVICE, a, 0, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, bytes), BP_OK,
-             rules::threads);
-    c.expect(CALL(c, event_record, 0, stream, event), BP_OK, rules::threads);
+    c.expect(CALL(c, copy_async, 0, stream, a, 0, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, bytes, 0u), BP_OK, rules::threads);
+    c.expect(CALL(c, event_record, 0, stream, event, 0u), BP_OK, rules::threads);
   });
   on_threads(1, [&](int) {
     c.expect(CALL(c, event_synchronize, 0, event, BP_NO_TIMEOUT), BP_OK, rules::threads);

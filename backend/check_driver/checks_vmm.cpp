@@ -101,8 +101,8 @@ void untouched(Context& c) {
   const Reserved r(c, 3);
   HostBuffer host(c.some_bytes(0));
   const auto refused = [&](uint64_t address) {
-    c.expect(CALL(c, copy, 0, static_cast<bp_stream*>(nullptr), BP_COPY_HOST_TO_DEVICE, address, 0, host.address(), BP_HOST_DEVICE,
-                  std::min<uint64_t>(host.size(), r.unit)),
+    c.expect(CALL(c, copy, 0, static_cast<bp_stream*>(nullptr), address, 0, host.address(), BP_HOST_DEVICE,
+                  std::min<uint64_t>(host.size(), r.unit), 0u),
              BP_INVALID_ARGUMENT, no_memory);
   };
   refused(r.at(1));

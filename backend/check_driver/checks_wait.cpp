@@ -26,7 +26,8 @@ struct Waits {
 bp_event* event_if_offered(Context& c) { return c.table().event_create ? c.event(0) : nullptr; }
 
 void record_if(Context& c, bp_stream* stream, bp_event* event) {
-  if (event) c.expect(CALL(c, event_record, 0, stream, event), BP_OK, "The event completes when all work queued so far on the stream has");
+  if (event)
+    c.expect(CALL(c, event_record, 0, stream, event, 0u), BP_OK, "The event completes when all work queued so far on the stream has");
 }
 
 // Expects TIMEOUT of a wait that was called while the hold lasts.
@@ -46,10 +47,8 @@ void timeout(Context& c) {
   const uint64_t a = c.alloc(0, bytes);
   const Waits waits(c, stream, event);
   Hold hold(c, 0, stream);
-  c.expect(CALL(c, copy_async, 0, stream, BP_COPY_HOST_TO_DEVICE, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes), BP_OK,
-           rule);
-  c.expect(CALL(c, copy_async, 0, stream, BP_COPY_DEVICE_TO_HOST, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, a, 0, bytes), BP_OK,
-           rule);
+  c.expect(CALL(c, copy_async, 0, stream, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rule);
+  c.expect(CALL(c, copy_async, 0, stream, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, a, 0, bytes, 0u), BP_OK, rule);
   record_if(c, stream, event);
   for (const auto& wait : waits.all) {
     for (int again = 0; again < 2; ++again) expires(c, hold, wait(millisecond), rule);

@@ -167,6 +167,8 @@ void Context::require_needs(uint32_t needs) {
   need(needs_memory_info, table_.memory_info, "no memory_info");
   need(needs_set_current, table_.set_current, "no set_current");
   need(needs_stream_native, table_.stream_native, "no stream_native");
+  need(needs_stream_from_native, table_.stream_from_native, "no stream_from_native");
+  need(needs_stream_callback, table_.stream_callback, "no stream_callback");
   need(needs_host_register, table_.host_register, "no host_register");
   need(needs_pointer_info, table_.pointer_info, "no pointer_info");
   need(needs_query_ext, table_.query_ext, "no query_ext");
@@ -261,15 +263,13 @@ uint8_t* Context::pinned(uint64_t bytes) const {
 }
 
 void Context::upload(int32_t device, uint64_t address, const uint8_t* host, uint64_t bytes, bp_stream* stream) const {
-  expect(
-      CALL(*this, copy, device, stream, BP_COPY_HOST_TO_DEVICE, address, device, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, bytes),
-      BP_OK, rules::copy);
+  expect(CALL(*this, copy, device, stream, address, device, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, bytes, 0u), BP_OK,
+         rules::copy);
 }
 
 void Context::download(int32_t device, uint64_t address, uint8_t* host, uint64_t bytes, bp_stream* stream) const {
-  expect(
-      CALL(*this, copy, device, stream, BP_COPY_DEVICE_TO_HOST, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, address, device, bytes),
-      BP_OK, rules::copy);
+  expect(CALL(*this, copy, device, stream, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, address, device, bytes, 0u), BP_OK,
+         rules::copy);
 }
 
 void Context::synchronize(int32_t device) const {
@@ -286,8 +286,8 @@ void Context::smoke(int32_t device, const char* rule) const {
   sent.fill_pattern(static_cast<uint32_t>(device) + 77);
   uint64_t address = 0;
   expect(CALL(*this, alloc, device, bytes, 0u, &address), BP_OK, rule);
-  expect(CALL(*this, copy, device, nullptr, BP_COPY_HOST_TO_DEVICE, address, device, sent.address(), BP_HOST_DEVICE, bytes), BP_OK, rule);
-  expect(CALL(*this, copy, device, nullptr, BP_COPY_DEVICE_TO_HOST, back.address(), BP_HOST_DEVICE, address, device, bytes), BP_OK, rule);
+  expect(CALL(*this, copy, device, nullptr, address, device, sent.address(), BP_HOST_DEVICE, bytes, 0u), BP_OK, rule);
+  expect(CALL(*this, copy, device, nullptr, back.address(), BP_HOST_DEVICE, address, device, bytes, 0u), BP_OK, rule);
   same(back.data(), sent.data(), bytes, rule, "bytes read back");
   expect(CALL(*this, synchronize, device, BP_NO_TIMEOUT), BP_OK, rule);
   expect(CALL(*this, free, device, address), BP_OK, rule);

@@ -156,6 +156,7 @@ inline constexpr char copy_async[] = "As copy, but returns at once; host memory 
 inline constexpr char stream_order[] = "A stream: its work runs in the order of submission";
 inline constexpr char wait[] = "Waits until the work that is queued at the time of the call is complete";
 inline constexpr char query[] = "BP_OK: all work complete; BP_PENDING; or a sticky error. Never blocks";
+inline constexpr char flags[] = "a driver refuses flags that it does not know with INVALID_ARGUMENT";
 inline constexpr char ok[] = "every entry returns a bp_status: BP_OK for what the driver must be able to do";
 }  // namespace rules
 

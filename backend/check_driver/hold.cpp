@@ -112,7 +112,7 @@ void Hold::queue_copies(bp_stream* stream) {
   bytes -= bytes % c.unit(device_);
   const uint64_t from = c.alloc(device_, bytes), to = c.alloc(device_, bytes);
   const auto copy = [&] {
-    c.expect(CALL(c, copy_async, device_, stream, BP_COPY_DEVICE_TO_DEVICE, to, device_, from, device_, bytes), BP_OK, rules::copy_async);
+    c.expect(CALL(c, copy_async, device_, stream, to, device_, from, device_, bytes, 0u), BP_OK, rules::copy_async);
   };
   copy();  // the first one may set things up
   hold_impl::wait_for(c, device_, stream);
@@ -130,7 +130,7 @@ void Hold::queue_copies(bp_stream* stream) {
   for (int attempt = 0; attempt < 3; ++attempt, count *= 4) {
     for (int64_t i = 0; i < count; ++i) copy();
     if (t.stream_query(t.self, device_, stream) != BP_PENDING) continue;
-    if (t.event_create && t.event_create(t.self, device_, 0, &marker_) == BP_OK) t.event_record(t.self, device_, stream, marker_);
+    if (t.event_create && t.event_create(t.self, device_, 0, &marker_) == BP_OK) t.event_record(t.self, device_, stream, marker_, 0u);
     return;
   }
   throw NotOffered{"no work could be kept pending long enough to look at it"};

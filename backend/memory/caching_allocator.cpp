@@ -39,10 +39,10 @@ void copy_through_host(uint64_t dest, c10::DeviceIndex dest_device, uint64_t src
   const auto buffer = reinterpret_cast<uint64_t>(host.get());
   for (size_t done = 0; done < bytes; done += chunk) {
     const uint64_t part = std::min(chunk, bytes - done);
-    call<&bp_driver::copy>(src_device, current_stream_handle(src_device), int32_t{BP_COPY_DEVICE_TO_HOST}, buffer, int32_t{BP_HOST_DEVICE},
-                           src + done, driver_index(src_device), part);
-    call<&bp_driver::copy>(dest_device, current_stream_handle(dest_device), int32_t{BP_COPY_HOST_TO_DEVICE}, dest + done,
-                           driver_index(dest_device), buffer, int32_t{BP_HOST_DEVICE}, part);
+    call<&bp_driver::copy>(src_device, current_stream_handle(src_device), buffer, int32_t{BP_HOST_DEVICE}, src + done,
+                           driver_index(src_device), part, 0u);
+    call<&bp_driver::copy>(dest_device, current_stream_handle(dest_device), dest + done, driver_index(dest_device), buffer,
+                           int32_t{BP_HOST_DEVICE}, part, 0u);
   }
 }
 
@@ -140,8 +140,8 @@ void CachingAllocator::copy_data(void* dest, const void* src, size_t bytes) cons
     enable_peer_access(dest_device, src_device);
   }
   const int32_t status =
-      try_call<&bp_driver::copy_async>(dest_device, current_stream_handle(dest_device), int32_t{BP_COPY_DEVICE_TO_DEVICE}, dest_address,
-                                       driver_index(dest_device), src_address, driver_index(src_device), uint64_t{bytes});
+      try_call<&bp_driver::copy_async>(dest_device, current_stream_handle(dest_device), dest_address, driver_index(dest_device),
+                                       src_address, driver_index(src_device), uint64_t{bytes}, 0u);
   if (status == BP_UNSUPPORTED && src_device != dest_device) {
     impl::copy_through_host(dest_address, dest_device, src_address, src_device, bytes);
     return;

@@ -186,7 +186,8 @@ bool is_pinned(const void* ptr) {
   if (driver->table.pointer_info == nullptr) return false;
   bp_pointer_info info{};
   info.struct_size = sizeof(info);
-  return driver->table.pointer_info(driver->table.self, reinterpret_cast<uint64_t>(ptr), &info) == BP_OK && info.pinned == 1;
+  return driver->table.pointer_info(driver->table.self, reinterpret_cast<uint64_t>(ptr), &info) == BP_OK &&
+         (info.kind == BP_MEMORY_PINNED || info.kind == BP_MEMORY_REGISTERED);
 }
 
 bool record_pinned(const void* ptr, void* ctx, const c10::Stream& stream) {

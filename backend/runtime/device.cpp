@@ -126,6 +126,7 @@ c10::DeviceIndex device_of_pointer(const void* pointer) {
   bp_pointer_info info{};
   info.struct_size = sizeof(info);
   if (driver->table.pointer_info(driver->table.self, reinterpret_cast<uint64_t>(pointer), &info) != BP_OK) return -1;
+  if (info.kind != BP_MEMORY_DEVICE) return -1;
   const auto& visible = device_impl::devices().visible;
   for (size_t i = 0; i < visible.size(); ++i) {
     if (visible[i].driver_index == info.device) return static_cast<c10::DeviceIndex>(i);

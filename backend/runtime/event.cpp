@@ -48,7 +48,7 @@ void Event::record(const c10::Stream& stream) {
   create(device);
   TORCH_CHECK(device == device_, "Event device ", static_cast<int>(device_), " does not match recording stream's device ",
               static_cast<int>(device), ".");
-  call<&bp_driver::event_record>(device, stream_handle(stream), handle_);
+  call<&bp_driver::event_record>(device, stream_handle(stream), handle_, 0u);
   note_order(OrderKind::record, device, stream.id(), reinterpret_cast<uint64_t>(handle_));
 }
 

@@ -26,11 +26,11 @@ struct HostSide {
 
 void host_log(void*, int32_t level, const char* text) {
   if (level >= BP_LOG_WARNING) {
-    TORCH_WARN(device_name(), " driver: ", text);
+    TORCH_WARN(device_name(), " driver: ", text != nullptr ? text : "(no text)");
   }
 }
 
-void host_set_error(void* ctx, const char* text) { static_cast<HostSide*>(ctx)->refusal = text; }
+void host_set_error(void* ctx, const char* text) { static_cast<HostSide*>(ctx)->refusal = text != nullptr ? text : ""; }
 
 bp_driver_get_fn entry_point(const std::string& path) {
   namespace fs = std::filesystem;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <ios>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <unordered_set>
 
@@ -65,6 +67,26 @@ bp_stream* pooled_handle(const c10::Stream& stream) {
   bp_stream* handle = pool(stream.device_index()).slots[level][slot].load(std::memory_order_acquire);
   TORCH_CHECK(handle != nullptr, "unknown stream id ", stream.id(), " on ", stream.device());
   return handle == kSharesDefault ? nullptr : handle;
+}
+
+// The pooled stream that `is_it` is true of, by its handle.
+template <class Is>
+std::optional<c10::Stream> find_pooled(c10::DeviceIndex device, Is&& is_it) {
+  for (int level = 0; level < kMaxLevels; ++level) {
+    for (int slot = 0; slot < kSlotsPerLevel; ++slot) {
+      bp_stream* handle = pool(device).slots[level][slot].load(std::memory_order_acquire);
+      if (handle == nullptr || handle == kSharesDefault || !is_it(handle)) continue;
+      return c10::Stream(c10::Stream::UNSAFE, {kDevice, device}, encode(level, slot));
+    }
+  }
+  return std::nullopt;
+}
+
+uint64_t native_of(bp_stream* handle, c10::DeviceIndex device) {
+  if (open_driver().table.stream_native == nullptr) return reinterpret_cast<uint64_t>(handle);
+  uint64_t native = 0;
+  call<&bp_driver::stream_native>(device, handle, &native);
+  return native;
 }
 
 // Creates the slot's stream. Two threads may both create one: the second gives its own back.
@@ -126,15 +148,26 @@ c10::Stream pool_stream(c10::DeviceIndex device, int priority) {
   return c10::Stream(c10::Stream::UNSAFE, {kDevice, device}, stream_impl::encode(level, slot));
 }
 
-c10::Stream external_stream(bp_stream* handle, c10::DeviceIndex device) {
+c10::Stream external_stream(uint64_t native, c10::DeviceIndex device) {
   device = resolve_device(device);
-  const auto id = static_cast<c10::StreamId>(reinterpret_cast<intptr_t>(handle));
-  TORCH_CHECK_VALUE(!stream_impl::is_pooled(id), "an external stream's handle must be an aligned pointer, got ", handle);
-  if (handle != nullptr) {
-    auto& known = stream_impl::externals();
-    const std::unique_lock<std::shared_mutex> lock(known.mutex);
-    known.ids.insert(id);
+  if (native == 0) return default_stream(device);
+  if (open_driver().table.stream_from_native == nullptr) {
+    const auto own = stream_impl::find_pooled(device, [&](bp_stream* one) { return stream_impl::native_of(one, device) == native; });
+    TORCH_CHECK_NOT_IMPLEMENTED(own.has_value(), "0x", std::hex, native, std::dec, " is no stream of this process, and the driver of ",
+                                device_name(), " cannot use streams that others made: it has no stream_from_native. Use a stream of torch.",
+                                device_name(), ".Stream(), or synchronize the other one and use the default stream (0).");
+    return *own;
   }
+  bp_stream* handle = nullptr;
+  call<&bp_driver::stream_from_native>(device, native, &handle);
+  if (handle == nullptr) return default_stream(device);
+  if (const auto own = stream_impl::find_pooled(device, [&](bp_stream* one) { return one == handle; })) return *own;
+  const auto id = static_cast<c10::StreamId>(reinterpret_cast<intptr_t>(handle));
+  TORCH_CHECK(!stream_impl::is_pooled(id), "stream_from_native of the driver of ", device_name(), " gave the handle ", handle,
+              "; a handle must be an even number");
+  auto& known = stream_impl::externals();
+  const std::unique_lock<std::shared_mutex> lock(known.mutex);
+  known.ids.insert(id);
   return c10::Stream(c10::Stream::UNSAFE, {kDevice, device}, id);
 }
 
@@ -150,13 +183,7 @@ bp_stream* stream_handle(const c10::Stream& stream) {
   return reinterpret_cast<bp_stream*>(static_cast<intptr_t>(stream.id()));
 }
 
-uint64_t stream_native_handle(const c10::Stream& stream) {
-  bp_stream* handle = stream_handle(stream);
-  if (open_driver().table.stream_native == nullptr) return reinterpret_cast<uint64_t>(handle);
-  uint64_t native = 0;
-  call<&bp_driver::stream_native>(stream.device_index(), handle, &native);
-  return native;
-}
+uint64_t stream_native_handle(const c10::Stream& stream) { return stream_impl::native_of(stream_handle(stream), stream.device_index()); }
 
 int stream_priority(const c10::Stream& stream) {
   if (!stream_impl::is_pooled(stream.id())) return 0;

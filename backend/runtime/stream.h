@@ -1,7 +1,7 @@
 // runtime/stream.h: driver streams behind c10::Stream: default, pooled by priority, external; the thread's current one.
 //
 // Note [Stream ids]: id 0 is the device's default stream (c10 promises that it works). Pool ids are odd and encode priority and slot; an
-// external stream's id is its bp_stream* itself, which is even and not 0.
+// external stream's id is its bp_stream* itself, which is even and not 0: the driver's handle, never the number that somebody gave us.
 #pragma once
 
 #include <backplane/driver.h>
@@ -24,8 +24,9 @@ c10::Stream exchange_stream(c10::Stream stream);
 // streams are created at first use and live to the end of the process; beyond properties.stream_limit they are shared.
 c10::Stream pool_stream(c10::DeviceIndex device = -1, int priority = 0);
 
-// Wraps a bp_stream* that somebody else made and keeps alive.
-c10::Stream external_stream(bp_stream* handle, c10::DeviceIndex device);
+// The stream behind a native object of the vendor's runtime (stream_native), which whoever made it keeps alive; 0 is the default stream.
+// One of this process is found by its number even if the driver cannot wrap streams of others; those are then refused.
+c10::Stream external_stream(uint64_t native, c10::DeviceIndex device);
 
 bp_stream* stream_handle(const c10::Stream& stream);       // NULL for the default stream; throws for an id that was never given out
 uint64_t stream_native_handle(const c10::Stream& stream);  // the vendor's own stream object (0: default without stream_native)

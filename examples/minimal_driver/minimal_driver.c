@@ -78,11 +78,11 @@ static int32_t close_driver(void* self) {
 }
 
 /* Work is done when the call returns, so there is no queue to keep in order and nothing to wait for. */
-static int32_t copy(void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                    int32_t src_device, uint64_t bytes) {
-  if (stream || kind < BP_COPY_HOST_TO_DEVICE || kind > BP_COPY_DEVICE_TO_DEVICE) return fail(BP_INVALID_ARGUMENT, "copy: bad arguments");
-  if (check_device(self, device) || (kind != BP_COPY_DEVICE_TO_HOST && check_device(self, dst_device))) return BP_INVALID_DEVICE;
-  if (kind != BP_COPY_HOST_TO_DEVICE && check_device(self, src_device)) return BP_INVALID_DEVICE;
+static int32_t copy(void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                    uint64_t bytes, uint32_t flags) {
+  if (stream || flags || dst_device + src_device == 2 * BP_HOST_DEVICE) return fail(BP_INVALID_ARGUMENT, "copy: bad arguments");
+  if (check_device(self, device) || (dst_device != BP_HOST_DEVICE && check_device(self, dst_device))) return BP_INVALID_DEVICE;
+  if (src_device != BP_HOST_DEVICE && check_device(self, src_device)) return BP_INVALID_DEVICE;
   if (bytes) memcpy((void*)(uintptr_t)dst, (const void*)(uintptr_t)src, bytes);
   return BP_OK;
 }

@@ -15,6 +15,7 @@
  *              After a fork the child calls nothing of an instance that was opened.
  *   exit       a process, or a forked child, may end at any time with the instance open.
  *   structs    the caller sets struct_size of a struct that it passes; the callee writes no byte beyond it. reserved fields are 0.
+ *   flags      a driver refuses flags that it does not know with INVALID_ARGUMENT. Where no flag is named, 0 is the only value.
  *
  * Compatibility: abi_major is 0 while the ABI is young, and then the minor must be equal. From 1 on: same major, append only.
  * Sources: PJRT's struct_size versioning, TensorFlow StreamExecutor's call shape, ggml's extensions by name.
@@ -30,7 +31,7 @@ extern "C" {
 #endif
 
 #define BP_ABI_MAJOR 0u
-#define BP_ABI_MINOR 1u
+#define BP_ABI_MINOR 2u
 
 #define BP_HOST_DEVICE (-1)      /* "device" of a host address */
 #define BP_NO_TIMEOUT UINT64_MAX /* a wait without limit; 0 only asks */
@@ -63,8 +64,13 @@ typedef struct bp_event bp_event;
 /* Levels of bp_host.log. */
 enum { BP_LOG_DEBUG = 0, BP_LOG_INFO = 1, BP_LOG_WARNING = 2, BP_LOG_ERROR = 3 };
 
-/* Direction of a copy. The device of a host address is BP_HOST_DEVICE. */
-enum { BP_COPY_HOST_TO_DEVICE = 1, BP_COPY_DEVICE_TO_HOST = 2, BP_COPY_DEVICE_TO_DEVICE = 3 };
+/* bp_pointer_info.kind: what lies at an address. */
+enum {
+  BP_MEMORY_UNKNOWN = 0,   /* nothing that the driver knows: pageable memory, or no memory at all */
+  BP_MEMORY_DEVICE = 1,    /* of alloc, or of a group that gives device addresses */
+  BP_MEMORY_PINNED = 2,    /* of host_alloc */
+  BP_MEMORY_REGISTERED = 3 /* of the caller's, pinned by host_register */
+};
 
 /* bp_driver.flags */
 #define BP_DRIVER_SERIALIZE (1u << 0)   /* not thread safe: one call at a time; the emulate shim locks around it */
@@ -119,10 +125,10 @@ typedef struct bp_device_properties {
 /* What pointer_info tells of an address. */
 typedef struct bp_pointer_info {
   uint64_t struct_size;
-  int32_t device; /* BP_HOST_DEVICE for pinned host memory */
-  int32_t pinned; /* 1: memory of host_alloc or host_register */
-  uint64_t base;  /* of the allocation */
-  uint64_t bytes; /* of the allocation */
+  int32_t kind;   /* BP_MEMORY_* */
+  int32_t device; /* BP_HOST_DEVICE unless kind is BP_MEMORY_DEVICE */
+  uint64_t base;  /* of the allocation; 0 if unknown */
+  uint64_t bytes; /* of the allocation; 0 if unknown */
 } bp_pointer_info;
 
 /* Start of every optional group that query_ext answers with; the group's own slots follow. */
@@ -142,8 +148,8 @@ typedef struct bp_host {
   uint32_t abi_major;
   uint32_t abi_minor;
   void* ctx;                                               /* first argument of log and set_error */
-  void (*log)(void* ctx, int32_t level, const char* text); /* any thread */
-  void (*set_error)(void* ctx, const char* text);          /* within bp_driver_get only: why it refuses */
+  void (*log)(void* ctx, int32_t level, const char* text); /* any thread; a NULL text is an empty one */
+  void (*set_error)(void* ctx, const char* text);          /* within bp_driver_get only: why it refuses; NULL: no reason */
   const char* config;                                      /* option string "key=value,key=value", never NULL */
   const struct bp_driver* inner;                           /* shims: the driver below, not yet opened; else NULL.
                                                               The core owns it; the shim opens and closes it. */
@@ -186,11 +192,12 @@ typedef struct bp_driver {
    * errors: INVALID_ARGUMENT for an address that alloc did not return. */
   int32_t (*free)(void* self, int32_t device, uint64_t address);
 
-  /* Copies bytes; returns when they have arrived. order: after all work queued on the stream. Host memory may be pageable; ranges do not
-   * overlap; 0 bytes is allowed. dst/src are device addresses or host pointers as integers, as kind says. `device` is the stream's.
-   * errors: UNSUPPORTED for a pair of devices that it cannot do (the core goes through the host), INVALID_ARGUMENT, sticky ones. */
-  int32_t (*copy)(void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                  int32_t src_device, uint64_t bytes);
+  /* Copies bytes; returns when they have arrived. order: after all work queued on the stream. dst_device and src_device say the direction:
+   * BP_HOST_DEVICE for host memory, which may be pageable, its address a pointer as an integer; one of the two is a device. `device` is the
+   * stream's, and one of the two. Ranges do not overlap; 0 bytes is allowed. flags: 0. errors: UNSUPPORTED for a pair of devices that it
+   * cannot do (the core goes through the host), INVALID_ARGUMENT, sticky ones. */
+  int32_t (*copy)(void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                  uint64_t bytes, uint32_t flags);
 
   /* Waits until all work of all streams of the device is complete. errors: TIMEOUT, sticky ones. */
   int32_t (*synchronize)(void* self, int32_t device, uint64_t timeout_ns);
@@ -214,12 +221,8 @@ typedef struct bp_driver {
   int32_t (*stream_synchronize)(void* self, int32_t device, bp_stream* stream, uint64_t timeout_ns);
 
   /* As copy, but returns at once; host memory must be pinned and must live until the copy is done. */
-  int32_t (*copy_async)(void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                        int32_t src_device, uint64_t bytes);
-
-  /* Queues a host callback behind the stream's work; work queued later waits for it. After a fault it is still accepted and
-   * gets the fault's status. If this returns an error, fn is not called. */
-  int32_t (*stream_callback)(void* self, int32_t device, bp_stream* stream, bp_callback fn, void* arg);
+  int32_t (*copy_async)(void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                        uint64_t bytes, uint32_t flags);
 
   /* ---- events: all of these, or none; they need streams --------------------------------------------------------------------------- */
 
@@ -229,8 +232,9 @@ typedef struct bp_driver {
   /* Pending records may still complete. Works after a FAULT, BP_OK after DEVICE_LOST. */
   int32_t (*event_destroy)(void* self, int32_t device, bp_event* event);
 
-  /* The event completes when all work queued so far on the stream has. A second record replaces the first: earlier waits keep the first. */
-  int32_t (*event_record)(void* self, int32_t device, bp_stream* stream, bp_event* event);
+  /* The event completes when all work queued so far on the stream has. A second record replaces the first: earlier waits keep the first.
+   * flags: 0. */
+  int32_t (*event_record)(void* self, int32_t device, bp_stream* stream, bp_event* event, uint32_t flags);
 
   /* BP_OK: complete, or never recorded; BP_PENDING; or a sticky error. Never blocks. */
   int32_t (*event_query)(void* self, int32_t device, bp_event* event);
@@ -253,13 +257,36 @@ typedef struct bp_driver {
   int32_t (*host_alloc)(void* self, uint64_t bytes, uint32_t flags, void** out);
   int32_t (*host_free)(void* self, void* ptr);
 
-  /* ---- single optional entries ------------------------------------------------------------------------------------------------------- */
+  /* ---- pinning of the caller's memory: both, or none ------------------------------------------------------------------------------- */
 
-  /* Queues: write `count` patterns of 1, 2, 4 or 8 bytes (host memory, read before the call returns) from dst on. */
-  int32_t (*fill)(void* self, int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count);
+  /* Pins memory of the caller's for copy_async; page-aligned or not. */
+  int32_t (*host_register)(void* self, void* ptr, uint64_t bytes);
+  int32_t (*host_unregister)(void* self, void* ptr);
 
-  /* An optional group by name and version. owner: the driver, until close. errors: UNSUPPORTED. Before open, too; creates no context. */
-  int32_t (*query_ext)(void* self, const char* id, uint32_t version, const bp_ext** out);
+  /* ---- single optional entries, each by itself ----------------------------------------------------------------------------------------
+   */
+
+  /* Queues: write `count` patterns of 1, 2, 4 or 8 bytes (host memory, read before the call returns) from dst on. flags: 0. */
+  int32_t (*fill)(void* self, int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count,
+                  uint32_t flags);
+
+  /* Queues a host callback behind the stream's work; work queued later waits for it. After a fault it is still accepted and
+   * gets the fault's status. If this returns an error, fn is not called. The core queues none itself: the entry is for shims and tools. */
+  int32_t (*stream_callback)(void* self, int32_t device, bp_stream* stream, bp_callback fn, void* arg);
+
+  /* The vendor's own stream object behind the handle (a cudaStream_t, say), for its kernels. NULL: the handle's value itself. */
+  int32_t (*stream_native)(void* self, int32_t device, bp_stream* stream, uint64_t* out);
+
+  /* The counterpart: a handle for a stream that somebody made with the vendor's runtime, by its native object, for any entry that takes a
+   * stream but stream_destroy. The native object of a stream of this instance gives that stream (NULL for the default one), another one a
+   * handle that is the driver's until close, the same each time, an even number; the native stream's maker keeps it alive while the handle
+   * is in use. NULL: ExternalStream and a DLPack consumer's stream are refused. errors: INVALID_ARGUMENT for what is no stream of that
+   * device, as far as the runtime can tell. */
+  int32_t (*stream_from_native)(void* self, int32_t device, uint64_t native, bp_stream** out);
+
+  /* What an address belongs to. An address that the driver does not know is BP_OK with BP_MEMORY_UNKNOWN: the core asks for pageable
+   * memory, too, so that answer must be a cheap one. errors: INVALID_ARGUMENT for out alone. */
+  int32_t (*pointer_info)(void* self, uint64_t address, bp_pointer_info* out);
 
   /* Free and total bytes of the device, other processes counted in. NULL: the core counts what it allocated itself. */
   int32_t (*memory_info)(void* self, int32_t device, uint64_t* free_bytes, uint64_t* total_bytes);
@@ -267,15 +294,8 @@ typedef struct bp_driver {
   /* Tells that `device` is now the calling thread's current device, for vendor libraries that have such a notion. */
   int32_t (*set_current)(void* self, int32_t device);
 
-  /* The vendor's own stream object behind the handle (a cudaStream_t, say), for its kernels. NULL: the handle's value itself. */
-  int32_t (*stream_native)(void* self, int32_t device, bp_stream* stream, uint64_t* out);
-
-  /* Pins memory of the caller's for copy_async; page-aligned or not. Both, or none. */
-  int32_t (*host_register)(void* self, void* ptr, uint64_t bytes);
-  int32_t (*host_unregister)(void* self, void* ptr);
-
-  /* What an address belongs to. errors: INVALID_ARGUMENT for memory the driver does not know. */
-  int32_t (*pointer_info)(void* self, uint64_t address, bp_pointer_info* out);
+  /* An optional group by name and version. owner: the driver, until close. errors: UNSUPPORTED. Before open, too; creates no context. */
+  int32_t (*query_ext)(void* self, const char* id, uint32_t version, const bp_ext** out);
 } bp_driver;
 
 /* The one symbol that a driver exports. Each call gives a new instance, whose table lives until its close(). Creates no context, no thread.

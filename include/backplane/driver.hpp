@@ -17,8 +17,8 @@
 //       void open() { acme_start(); }
 //       void alloc(int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out);
 //       void free(int32_t device, uint64_t address);
-//       void copy(int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
-//                 uint64_t bytes);
+//       void copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
+//                 uint32_t flags);
 //       int32_t synchronize(int32_t device, uint64_t timeout_ns);
 //      private:
 //       int32_t count_;
@@ -258,7 +258,6 @@ class Driver {
     BP_FILL(stream_query)
     BP_FILL(stream_synchronize)
     BP_FILL(copy_async)
-    BP_FILL(stream_callback)
     BP_FILL(event_create)
     BP_FILL(event_destroy)
     BP_FILL(event_record)
@@ -268,13 +267,15 @@ class Driver {
     BP_FILL(event_elapsed)
     BP_FILL(host_alloc)
     BP_FILL(host_free)
-    BP_FILL(fill)
-    BP_FILL(query_ext)
-    BP_FILL(memory_info)
-    BP_FILL(set_current)
-    BP_FILL(stream_native)
     BP_FILL(host_register)
     BP_FILL(host_unregister)
+    BP_FILL(fill)
+    BP_FILL(stream_callback)
+    BP_FILL(stream_native)
+    BP_FILL(stream_from_native)
+    BP_FILL(memory_info)
+    BP_FILL(set_current)
+    BP_FILL(query_ext)
     table_.device_properties = &properties_entry;
     table_.close = &close_entry;
     if constexpr (BP_HAS(pointer_info)) table_.pointer_info = &pointer_info_entry;

@@ -4,7 +4,7 @@
 //     MemoryHandle a(driver, 0, 4096);
 //     StreamHandle stream(driver, 0);
 //     EventHandle done(driver, 0);
-//     check(driver, driver->event_record(driver->self, 0, stream.get(), done.get()), "event_record");
+//     check(driver, driver->event_record(driver->self, 0, stream.get(), done.get(), 0u), "event_record");
 //
 // A handle must not outlive its instance. Constructors throw Error; destructors ignore what the driver answers.
 #ifndef BACKPLANE_DRIVER_HANDLES_HPP
@@ -59,7 +59,7 @@ class Instance {
     std::string config, refusal;
     bp_host host{};
   };
-  static void keep_refusal(void* ctx, const char* text) { static_cast<Strings*>(ctx)->refusal = text; }
+  static void keep_refusal(void* ctx, const char* text) { static_cast<Strings*>(ctx)->refusal = text ? text : ""; }
 
   std::unique_ptr<Strings> strings_;  // the host and its strings must live until close
   bp_driver table_{};

@@ -89,7 +89,6 @@ inline const auto& slots() {
       BP_SLOT(streams, stream_query),
       BP_SLOT(streams, stream_synchronize),
       BP_SLOT(streams, copy_async),
-      BP_SLOT(streams, stream_callback),
       BP_SLOT(events, event_create),
       BP_SLOT(events, event_destroy),
       BP_SLOT(events, event_record),
@@ -99,14 +98,16 @@ inline const auto& slots() {
       BP_SLOT(events, event_elapsed),
       BP_SLOT(pinned, host_alloc),
       BP_SLOT(pinned, host_free),
-      BP_SLOT(single, fill),
-      BP_SLOT(single, query_ext),
-      BP_SLOT(single, memory_info),
-      BP_SLOT(single, set_current),
-      BP_SLOT(single, stream_native),
       BP_SLOT(host_register, host_register),
       BP_SLOT(host_register, host_unregister),
+      BP_SLOT(single, fill),
+      BP_SLOT(single, stream_callback),
+      BP_SLOT(single, stream_native),
+      BP_SLOT(single, stream_from_native),
       BP_SLOT(single, pointer_info),
+      BP_SLOT(single, memory_info),
+      BP_SLOT(single, set_current),
+      BP_SLOT(single, query_ext),
   };
 #undef BP_SLOT
   static_assert(offsetof(bp_driver, device_count) + all.size() * sizeof(void (*)()) == sizeof(bp_driver), "a slot is not in the list");
@@ -155,12 +156,19 @@ inline std::optional<std::string> incomplete_group(const bp_driver& table) {
   return std::nullopt;
 }
 
-/// What keeps two sides of the line apart, "driver ABI 0.2, needed is 0.1"; nothing if they understand each other.
+/// What keeps two sides of the line apart, "driver ABI 0.1, needed is 0.2; since 0.1 changed: ..."; nothing if they understand each other.
 inline std::optional<std::string> abi_mismatch(uint32_t major, uint32_t minor) {
   // While the major is 0 the minor must be equal; from 1 on a newer minor only appends, and struct_size tells what is there.
   if (major == BP_ABI_MAJOR && (BP_ABI_MAJOR > 0 || minor == BP_ABI_MINOR)) return std::nullopt;
-  return "driver ABI " + std::to_string(major) + "." + std::to_string(minor) + ", needed is " + std::to_string(BP_ABI_MAJOR) + "." +
-         std::to_string(BP_ABI_MINOR);
+  std::string text = "driver ABI " + std::to_string(major) + "." + std::to_string(minor) + ", needed is " + std::to_string(BP_ABI_MAJOR) +
+                     "." + std::to_string(BP_ABI_MINOR);
+  if (major == 0 && minor == 1) {
+    text +=
+        "; since 0.1 changed: copy and copy_async (no kind, the two devices say the direction; flags last), fill and event_record (flags "
+        "last), pointer_info (a kind; an unknown address is BP_OK), stream_callback (no longer of the group streams), the order of the "
+        "entries; new: stream_from_native";
+  }
+  return text;
 }
 
 /// A status that is in the list, or BP_INTERNAL.

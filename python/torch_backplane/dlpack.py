@@ -78,7 +78,8 @@ def _wait_for_producer(device: torch.device, stream: int | None) -> None:
 
     Args:
         device: the tensor's device.
-        stream: the consumer's stream: None or 0 is the device's default one, another number the driver's handle.
+        stream: the consumer's stream: None or 0 is the device's default one, another number the
+            vendor's stream object (``native_handle``).
     """
     module = torch.get_device_module(device)
     consumer = module.ExternalStream(stream, device=device) if stream else module.default_stream(device)

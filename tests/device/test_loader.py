@@ -19,6 +19,8 @@ ODD = {
     "refuses": 5,
     "null_table": 6,
     "no_devices": 7,
+    "old_abi": 8,
+    "no_reason": 9,
 }
 
 
@@ -60,7 +62,9 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess:
     ("odd", "says"),
     [
         ("no_symbol", ["is no Backplane driver", "bp_driver_get", "BP_EXPORT"]),
-        ("other_abi", ["offers driver ABI 0.2", "needed is 0.1", "Build it against"]),
+        ("other_abi", ["offers driver ABI 0.3", "needed is 0.2", "Build it against"]),
+        ("old_abi", ["offers driver ABI 0.1", "copy and copy_async (no kind", "stream_from_native", "Build it"]),
+        ("no_reason", ["refuses (UNSUPPORTED)", "it gave no reason"]),
         ("short_table", ["a table of 64 bytes", "nine required entries", "struct_size = sizeof(bp_driver)"]),
         ("half_group", ["incomplete", "group events", "stream_create is missing|event_create is missing", "Implement"]),
         ("refuses", ["refuses (UNSUPPORTED)", "libodd.so.3 is not installed"]),

@@ -130,14 +130,27 @@ def test_an_external_stream_is_the_same_stream(device_module, device):
     from torch_backplane import _backend
 
     s = device_module.Stream()
-    handle = _backend.C.stream_handle(s.stream_id, s.device_index)
-    for external in (device_module.ExternalStream(handle), device_module.get_stream_from_external(handle, 0)):
+    native = s.native_handle
+    for external in (device_module.ExternalStream(native), device_module.get_stream_from_external(native, 0)):
         assert isinstance(external, device_module.Stream)
-        assert _backend.C.stream_handle(external.stream_id, 0) == handle
+        assert external == s
+        assert _backend.C.stream_handle(external.stream_id, 0) == _backend.C.stream_handle(s.stream_id, 0)
         with external:
             y = torch.ones(4, device=device) + 1
         external.synchronize()
         assert y.tolist() == [2.0] * 4
+
+
+def test_the_default_stream_has_a_native_handle_too(device_module):
+    default = device_module.default_stream()
+    assert device_module.ExternalStream(0) == default
+    assert device_module.ExternalStream(default.native_handle) == default
+
+
+def test_a_number_that_is_no_stream_is_refused(device_module):
+    """It is asked of the driver, and never taken for a handle."""
+    with pytest.raises(ValueError, match=r"stream_from_native.*0x7770 is no stream"):
+        device_module.ExternalStream(0x7770)
 
 
 def test_the_native_handle_is_what_a_vendors_kernel_gets(device_module):

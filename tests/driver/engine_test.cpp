@@ -36,6 +36,8 @@ const std::vector<std::pair<const char*, void (*)(Instance&)>> kCases = {
     CASE(fills_of_every_pattern),
     CASE(wrong_arguments_are_named),
     CASE(the_stream_limit_is_kept),
+    CASE(a_native_stream_gives_its_handle_back),
+    CASE(unknown_flags_are_refused),
     CASE(a_fault_is_sticky),
     CASE(device_work_reaches_memory),
 #undef CASE
@@ -89,6 +91,9 @@ int main(int argc, char** argv) {
       {"options list what is known", options_list_what_is_known},
       {"peers can be switched", peers_can_be_switched},
       {"a half group is named", a_half_group_is_named},
+      {"another ABI is told what changed", another_abi_is_told_what_changed},
+      {"streams need no callbacks", streams_need_no_callbacks},
+      {"registered memory is known as such", registered_memory_is_known_as_such},
       {"what is thrown has a status and a text", what_is_thrown_has_a_status_and_a_text},
       {"places do not overlap", places_do_not_overlap},
       {"a polling wait ends in time", a_polling_wait_ends_in_time},

@@ -111,7 +111,7 @@ void a_slow_link_takes_its_time() {
   const auto begin = Clock::now();
   i.put(a, host.data(), host.size());
   CHECK(Clock::now() - begin >= std::chrono::milliseconds(100));
-  OK(i.d->copy_async(i.self, 0, nullptr, BP_COPY_DEVICE_TO_DEVICE, b, 0, a, 0, host.size()));  // crosses no link
+  OK(i.d->copy_async(i.self, 0, nullptr, b, 0, a, 0, host.size(), 0u));  // crosses no link
 }
 
 // Each in a process that opens the device itself: a forked child would have no pages of a discrete one.
@@ -151,13 +151,12 @@ bool says(Instance& i, const char* text) { return i.error().find(text) != std::s
 
 int32_t copy_in(Instance& i, uint64_t to, int32_t device = 0) {
   static const std::vector<char> host(4096, 5);
-  return i.d->copy(i.self, device, nullptr, BP_COPY_HOST_TO_DEVICE, to, device, reinterpret_cast<uint64_t>(host.data()), BP_HOST_DEVICE,
-                   4096);
+  return i.d->copy(i.self, device, nullptr, to, device, reinterpret_cast<uint64_t>(host.data()), BP_HOST_DEVICE, 4096, 0u);
 }
 
 int32_t fill(Instance& i, uint64_t to, bp_stream* stream = nullptr) {
   const uint8_t pattern = 9;
-  return i.d->fill(i.self, 0, stream, to, &pattern, 1, 4096);
+  return i.d->fill(i.self, 0, stream, to, &pattern, 1, 4096, 0u);
 }
 
 void without_options_it_changes_nothing(Make make) {
@@ -250,7 +249,7 @@ void a_lost_device_says_so_and_lets_go(Make make) {
   CHECK(i.d->alloc(i.self, 0, 64, 0, &address) == BP_DEVICE_LOST && address == 0x77);
   CHECK(says(i, "device 0 has fallen off the bus (injected by fault.lost=@3)"));
   CHECK(copy_in(i, a) == BP_DEVICE_LOST && fill(i, a) == BP_DEVICE_LOST && i.d->synchronize(i.self, 0, 0) == BP_DEVICE_LOST);
-  CHECK(i.d->event_query(i.self, 0, event) == BP_DEVICE_LOST && i.d->event_record(i.self, 0, stream, event) == BP_DEVICE_LOST);
+  CHECK(i.d->event_query(i.self, 0, event) == BP_DEVICE_LOST && i.d->event_record(i.self, 0, stream, event, 0u) == BP_DEVICE_LOST);
   OK(copy_in(i, b, 1));
   OK(i.d->free(i.self, 0, a));
   OK(i.d->event_destroy(i.self, 0, event));
@@ -267,13 +266,13 @@ void work_that_hangs_never_completes(Make make) {
   CHECK(i.d->stream_synchronize(i.self, 0, hung, 5'000'000) == BP_TIMEOUT && says(i, "not complete"));
   CHECK(i.d->synchronize(i.self, 0, 0) == BP_TIMEOUT);
   OK(i.d->stream_synchronize(i.self, 0, other, BP_NO_TIMEOUT));
-  OK(i.d->event_record(i.self, 0, hung, event));
+  OK(i.d->event_record(i.self, 0, hung, event, 0u));
   CHECK(i.d->event_query(i.self, 0, event) == BP_PENDING && i.d->event_synchronize(i.self, 0, event, 1'000'000) == BP_TIMEOUT);
   OK(i.d->stream_wait(i.self, 0, behind, event));
   CHECK(i.d->stream_query(i.self, 0, behind) == BP_PENDING);
   int32_t told = BP_OK;
   i.call(behind, [&](int32_t status) { told = status; });
-  OK(i.d->event_record(i.self, 0, other, event));  // recorded again, where work goes on
+  OK(i.d->event_record(i.self, 0, other, event, 0u));  // recorded again, where work goes on
   OK(i.d->event_synchronize(i.self, 0, event, BP_NO_TIMEOUT));
   OK(i.d->synchronize(i.self, 1, BP_NO_TIMEOUT));
   CHECK(told == BP_OK);

@@ -40,8 +40,9 @@ class HandleDriver : public Driver<HandleDriver> {
 
   void open() {}
 
-  void alloc(int32_t device, uint64_t bytes, uint32_t, uint64_t* out) {
+  void alloc(int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
     check_device(device);
+    if (flags != 0) throw Error(BP_INVALID_ARGUMENT, "alloc: flags must be 0");
     std::lock_guard lock(mutex_);
     if (bytes > limit_ - used_[device])
       throw Error(BP_OUT_OF_MEMORY, format("no room for %llu bytes", static_cast<unsigned long long>(bytes)));
@@ -59,8 +60,10 @@ class HandleDriver : public Driver<HandleDriver> {
     used_[device] -= place->bytes;
   }
 
-  void copy(int32_t device, bp_stream*, int32_t, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes) {
+  void copy(int32_t device, bp_stream*, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
+            uint32_t flags) {
     check_device(device);
+    if (flags != 0) throw Error(BP_INVALID_ARGUMENT, "copy: flags must be 0");
     if (bytes != 0) std::memcpy(reach(dst, dst_device, bytes), reach(src, src_device, bytes), bytes);
   }
 

@@ -24,7 +24,7 @@ std::string refusal;
 
 const bp_driver* get(bp_driver_get_fn entry, const char* config, const bp_driver* inner = nullptr) {
   auto* host = new bp_host{sizeof(bp_host), BP_ABI_MAJOR, BP_ABI_MINOR, nullptr, nullptr, nullptr, config, inner};
-  host->set_error = [](void*, const char* text) { refusal = text; };
+  host->set_error = [](void*, const char* text) { refusal = text ? text : ""; };
   const bp_driver* driver = nullptr;
   const int32_t status = entry(host, &driver);
   delete host;
@@ -64,11 +64,11 @@ struct Instance {
     return out;
   }
   void put(uint64_t dst, const void* src, uint64_t bytes, int32_t device = 0) {
-    OK(d->copy(self, device, nullptr, BP_COPY_HOST_TO_DEVICE, dst, device, reinterpret_cast<uint64_t>(src), BP_HOST_DEVICE, bytes));
+    OK(d->copy(self, device, nullptr, dst, device, reinterpret_cast<uint64_t>(src), BP_HOST_DEVICE, bytes, 0u));
   }
   std::vector<unsigned char> take(uint64_t src, uint64_t bytes, int32_t device = 0) {
     std::vector<unsigned char> host(bytes, 0xee);
-    OK(d->copy(self, device, nullptr, BP_COPY_DEVICE_TO_HOST, reinterpret_cast<uint64_t>(host.data()), BP_HOST_DEVICE, src, device, bytes));
+    OK(d->copy(self, device, nullptr, reinterpret_cast<uint64_t>(host.data()), BP_HOST_DEVICE, src, device, bytes, 0u));
     return host;
   }
   /// Work on a stream: any function.

@@ -266,7 +266,7 @@ def test_refusal_gives_the_drivers_reason(built: Built) -> None:
 
 def test_other_abi_names_both(built: Built) -> None:
     report = check(built, built.sim, "--shim", str(built.broken), "--options", "broken.defect=load.abi")
-    assert "driver ABI 0.8, needed is 0.1" in report.failed["load.abi"]
+    assert "driver ABI 0.9, needed is 0.2" in report.failed["load.abi"]
 
 
 def test_incomplete_group_names_the_slot(built: Built) -> None:

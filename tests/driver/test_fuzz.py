@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from test_check_driver import compile_sdk_driver
 
 OK, INVALID_ARGUMENT, UNSUPPORTED = 0, 3, 5
-SLOTS = 32
+ABI = (0, 2)
+SLOTS = 33
 FIRST_SLOT = 32  # bytes before device_count
 SIZE = FIRST_SLOT + SLOTS * 8
 PAGE = mmap.PAGESIZE
@@ -73,7 +74,7 @@ class Library:
             self.reason = text.decode(errors="replace")
 
         self.reason = ""
-        host = Host(ctypes.sizeof(Host), 0, 1, None, None, SetError(note), config, inner)
+        host = Host(ctypes.sizeof(Host), *ABI, None, None, SetError(note), config, inner)
         self._hosts = [host]  # it lives until the driver is closed
         out = ctypes.POINTER(Table)()
         status = self._library.bp_driver_get(ctypes.byref(host), ctypes.byref(out))
@@ -139,7 +140,7 @@ def test_option_strings(libraries: dict[str, Library], config: str, name: str) -
     shim=st.sampled_from(["emulate", "fault"]),
     size=st.one_of(st.integers(0, SIZE + 8), st.just(SIZE), st.just(2**64 - 1)),
     room=st.integers(FIRST_SLOT, SIZE),
-    abi=st.sampled_from([(0, 1), (0, 1), (0, 1), (0, 2), (1, 0), (2**32 - 1, 7)]),
+    abi=st.sampled_from([ABI, ABI, ABI, (0, 1), (0, 3), (1, 0), (2**32 - 1, 7)]),
     flags=st.sampled_from([0, 1, 2, 3, 2**32 - 1]),
     absent=st.sets(st.integers(0, SLOTS - 1), max_size=6),
 )
@@ -169,7 +170,7 @@ def test_tables_of_hostile_drivers(
         assert libraries[shim].reason
         close(sound)
         return
-    assert abi == (0, 1)
+    assert abi == ABI
     assert not absent & set(range(9))
     assert size >= FIRST_SLOT + 9 * 8
     count = ctypes.c_int32(-1)

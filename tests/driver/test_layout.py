@@ -33,7 +33,7 @@ def test_layout_is_frozen(standard: str, source: str) -> None:
     ("old", "new", "complaint"),
     [
         ("  uint32_t reserved;\n  void* self;", "  void* self;\n  uint32_t reserved;", "offset of bp_driver.reserved"),
-        ("int32_t (*host_free)(void* self, void* ptr);", "", "offset of bp_driver.fill"),
+        ("int32_t (*host_free)(void* self, void* ptr);", "", "offset of bp_driver.host_register"),
         ("  uint64_t reserved[8];", "  uint64_t reserved[7];", "size of bp_device_properties"),
         ("BP_FAULT = 6,", "BP_FAULT = 16,", "value of BP_FAULT"),
     ],

@@ -46,6 +46,10 @@ void wait_for_shared(Stream& stream, const std::shared_ptr<SharedEvent>& event) 
 
 }  // namespace
 
+void need_no_flags(const char* call, uint32_t flags) {
+  if (flags != 0) throw Error(BP_INVALID_ARGUMENT, std::string(call) + ": flags must be 0, not " + std::to_string(flags));
+}
+
 EngineDevice::EngineDevice(int32_t index, bool workers, int32_t stream_limit, const std::string& name)
     : index_(index),
       workers_(workers),
@@ -93,6 +97,14 @@ void EngineDevice::destroy_stream(Stream* stream) {
   }
   // Here, since a thread in synchronize() may keep the object itself a little longer.
   last->wait(last->submitted(), Deadline(BP_NO_TIMEOUT));
+}
+
+Stream* EngineDevice::find_stream(uint64_t address) const {
+  std::lock_guard lock(mutex_);
+  const auto is_it = [&](const auto& one) { return reinterpret_cast<uint64_t>(one.get()) == address; };
+  if (is_it(default_)) return default_.get();
+  const auto found = std::find_if(streams_.begin(), streams_.end(), is_it);
+  return found == streams_.end() ? nullptr : found->get();
 }
 
 bool EngineDevice::synchronize(const Deadline& deadline) {
@@ -180,7 +192,7 @@ int32_t Engine::synchronize(int32_t device, uint64_t timeout_ns) {
 
 int32_t Engine::stream_create(int32_t device, int32_t priority, uint32_t flags, bp_stream** out) {
   need(out, "out");
-  if (flags != 0) throw Error(BP_INVALID_ARGUMENT, "stream_create: flags must be 0, not " + std::to_string(flags));
+  need_no_flags("stream_create", flags);
   if (priority < kPriorityGreatest || priority > kPriorityLeast) {
     throw Error(BP_INVALID_ARGUMENT, "stream_create: priority " + std::to_string(priority) + " is not in " +
                                          std::to_string(kPriorityGreatest) + ".." + std::to_string(kPriorityLeast));
@@ -218,6 +230,18 @@ int32_t Engine::stream_callback(int32_t device, bp_stream* stream, bp_callback f
   return BP_OK;
 }
 
+int32_t Engine::stream_from_native(int32_t device, uint64_t native, bp_stream** out) {
+  need(out, "out");
+  EngineDevice& owner = at(device);
+  Stream* found = owner.find_stream(native);
+  if (!found) {
+    throw Error(BP_INVALID_ARGUMENT,
+                format("stream_from_native: 0x%llx is no stream of device %d", static_cast<unsigned long long>(native), device));
+  }
+  *out = found == &owner.default_stream() ? nullptr : reinterpret_cast<bp_stream*>(found);
+  return BP_OK;
+}
+
 int32_t Engine::event_create(int32_t device, uint32_t flags, bp_event** out) {
   need(out, "out");
   if (flags & ~(BP_EVENT_TIMING | BP_EVENT_BLOCKING | BP_EVENT_IPC)) {
@@ -252,7 +276,8 @@ int32_t Engine::event_destroy(int32_t device, bp_event* event) {
   return BP_OK;
 }
 
-int32_t Engine::event_record(int32_t device, bp_stream* stream, bp_event* event) {
+int32_t Engine::event_record(int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
+  need_no_flags("event_record", flags);
   Event& found = resolve(device, event);
   Stream& on = usable(device, stream);
   std::lock_guard lock(found.mutex);

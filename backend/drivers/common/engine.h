@@ -21,6 +21,9 @@ namespace backplane::driver {
 
 class EngineDevice;
 
+/// Throws for flags that nobody has defined.
+void need_no_flags(const char* call, uint32_t flags);
+
 /// What a bp_event is here: the latest record of the event.
 struct Event {
   Event(EngineDevice& owner, uint32_t event_flags, std::shared_ptr<SharedEvent> other_side = nullptr)
@@ -62,6 +65,8 @@ class EngineDevice {
   Stream* create_stream(int32_t priority);
   void destroy_stream(Stream* stream);
   bool synchronize(const Deadline& deadline);
+  /// The live stream at that address, NULL if there is none.
+  Stream* find_stream(uint64_t address) const;
 
   Event* create_event(uint32_t flags, std::shared_ptr<SharedEvent> shared);
   void destroy_event(Event* event);
@@ -100,9 +105,10 @@ class Engine {
   int32_t stream_query(int32_t device, bp_stream* stream);
   int32_t stream_synchronize(int32_t device, bp_stream* stream, uint64_t timeout_ns);
   int32_t stream_callback(int32_t device, bp_stream* stream, bp_callback fn, void* arg);
+  int32_t stream_from_native(int32_t device, uint64_t native, bp_stream** out);
   int32_t event_create(int32_t device, uint32_t flags, bp_event** out);
   int32_t event_destroy(int32_t device, bp_event* event);
-  int32_t event_record(int32_t device, bp_stream* stream, bp_event* event);
+  int32_t event_record(int32_t device, bp_stream* stream, bp_event* event, uint32_t flags);
   int32_t event_query(int32_t device, bp_event* event);
   int32_t event_synchronize(int32_t device, bp_event* event, uint64_t timeout_ns);
   int32_t stream_wait(int32_t device, bp_stream* stream, bp_event* event);

@@ -21,6 +21,7 @@ class HostMemory {
  public:
   struct Block {
     uint64_t base, bytes;
+    int32_t kind;  // BP_MEMORY_PINNED or BP_MEMORY_REGISTERED
   };
 
   HostMemory() = default;
@@ -28,7 +29,7 @@ class HostMemory {
   HostMemory& operator=(const HostMemory&) = delete;
   ~HostMemory() {
     for (auto& [base, block] : blocks_) {
-      if (block.owned) std::free(reinterpret_cast<void*>(base));
+      if (block.origin == Origin::allocated) std::free(reinterpret_cast<void*>(base));
     }
   }
 
@@ -36,21 +37,18 @@ class HostMemory {
     const uint64_t span = (bytes + kAlignment - 1) & ~(kAlignment - 1);
     void* memory = span >= bytes ? std::aligned_alloc(kAlignment, span ? span : kAlignment) : nullptr;
     if (!memory) throw Error(BP_OUT_OF_MEMORY, "host_alloc: the host has no " + std::to_string(bytes) + " bytes");
-    adopt(memory, bytes, true);
+    insert(memory, bytes, Origin::allocated);
     return memory;
   }
 
   void free(void* memory) {
-    take(memory, true, "host_free: not an address of host_alloc");
+    take(memory, Origin::allocated, "host_free: not an address of host_alloc");
     std::free(memory);
   }
 
   /// Memory that somebody else allocated as pinned, until disown(). For shims.
-  void adopt(void* memory, uint64_t bytes, bool owned = false) {
-    std::unique_lock lock(mutex_);
-    blocks_.emplace(reinterpret_cast<uint64_t>(memory), Entry{bytes, owned});
-  }
-  void disown(void* memory) { take(memory, false, "host_free: not an address of host_alloc"); }
+  void adopt(void* memory, uint64_t bytes) { insert(memory, bytes, Origin::adopted); }
+  void disown(void* memory) { take(memory, Origin::adopted, "host_free: not an address of host_alloc"); }
 
   void add(void* memory, uint64_t bytes) {
     const uint64_t base = reinterpret_cast<uint64_t>(memory);
@@ -61,10 +59,10 @@ class HostMemory {
     if ((next != blocks_.end() && overlaps(next)) || (next != blocks_.begin() && overlaps(std::prev(next)))) {
       throw Error(BP_INVALID_ARGUMENT, "host_register: part of the range is pinned already");
     }
-    blocks_.emplace(base, Entry{bytes, false});
+    blocks_.emplace(base, Entry{bytes, Origin::registered});
   }
 
-  void remove(void* memory) { take(memory, false, "host_unregister: not an address of host_register"); }
+  void remove(void* memory) { take(memory, Origin::registered, "host_unregister: not an address of host_register"); }
 
   /// The pinned block that an address lies in.
   std::optional<Block> find(uint64_t address) const {
@@ -73,7 +71,7 @@ class HostMemory {
     if (next == blocks_.begin()) return std::nullopt;
     --next;
     if (address - next->first >= std::max<uint64_t>(next->second.bytes, 1)) return std::nullopt;
-    return Block{next->first, next->second.bytes};
+    return Block{next->first, next->second.bytes, next->second.origin == Origin::registered ? BP_MEMORY_REGISTERED : BP_MEMORY_PINNED};
   }
 
   /// Throws unless [address, address + bytes) is pinned.
@@ -86,16 +84,22 @@ class HostMemory {
   }
 
  private:
+  enum class Origin { allocated, adopted, registered };
   struct Entry {
     uint64_t bytes;
-    bool owned;
+    Origin origin;
   };
   static constexpr uint64_t kAlignment = 512;
 
-  void take(void* memory, bool owned, const char* otherwise) {
+  void insert(void* memory, uint64_t bytes, Origin origin) {
+    std::unique_lock lock(mutex_);
+    blocks_.emplace(reinterpret_cast<uint64_t>(memory), Entry{bytes, origin});
+  }
+
+  void take(void* memory, Origin origin, const char* otherwise) {
     std::unique_lock lock(mutex_);
     const auto found = blocks_.find(reinterpret_cast<uint64_t>(memory));
-    if (found == blocks_.end() || found->second.owned != owned) throw Error(BP_INVALID_ARGUMENT, otherwise);
+    if (found == blocks_.end() || found->second.origin != origin) throw Error(BP_INVALID_ARGUMENT, otherwise);
     blocks_.erase(found);
   }
 

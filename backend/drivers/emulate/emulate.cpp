@@ -52,6 +52,8 @@ class Emulate final : public Driver<Emulate>, protected Engine, public Passage {
     if (!below_.set_current) drop(&bp_driver::set_current);
     if (!below_.pointer_info) drop(&bp_driver::pointer_info);
     if (own_streams_ || !below_.stream_native) drop(&bp_driver::stream_native);
+    if (!own_streams_ && !below_.stream_from_native) drop(&bp_driver::stream_from_native);
+    if (!own_streams_ && !below_.stream_callback) drop(&bp_driver::stream_callback);
     if (!has_host_register(below_) && !knows_pinned_) {
       drop(&bp_driver::host_register);
       drop(&bp_driver::host_unregister);
@@ -90,9 +92,9 @@ class Emulate final : public Driver<Emulate>, protected Engine, public Passage {
   }
   void free(int32_t device, uint64_t address) { inner_(&bp_driver::free, device, address); }
 
-  void copy(int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
-            uint64_t bytes) {
-    const Copy copy{kind, dst, dst_device, src, src_device, bytes};
+  void copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
+            uint32_t flags) {
+    const Copy copy{dst, dst_device, src, src_device, bytes, flags};
     if (!own_streams_) {
       drain_outside_lock(device, stream);
       return copy_below(inner_, device, stream, copy);
@@ -130,32 +132,28 @@ class Emulate final : public Driver<Emulate>, protected Engine, public Passage {
       inner_.wait(&bp_driver::stream_synchronize, timeout_ns, device, stream);
     }
   }
-  int32_t stream_callback(int32_t device, bp_stream* stream, bp_callback fn, void* arg) {
-    if (own_streams_) return Engine::stream_callback(device, stream, fn, arg);
-    return inner_(&bp_driver::stream_callback, device, stream, fn, arg);
-  }
-
-  void copy_async(int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
-                  uint64_t bytes) {
-    const Copy copy{kind, dst, dst_device, src, src_device, bytes};
+  void copy_async(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
+                  uint32_t flags) {
+    const Copy copy{dst, dst_device, src, src_device, bytes, flags};
     if (knows_pinned_) {
-      if (kind == BP_COPY_HOST_TO_DEVICE) pinned_.check(src, bytes);
-      if (kind == BP_COPY_DEVICE_TO_HOST) pinned_.check(dst, bytes);
+      if (copy.from_host()) pinned_.check(src, bytes);
+      if (copy.to_host()) pinned_.check(dst, bytes);
     }
     if (!own_streams_) {
       // The driver below does not know the shim's pinned memory: for it that is pageable.
-      if (own_pinned_ && kind != BP_COPY_DEVICE_TO_DEVICE) return copy_below(inner_, device, stream, copy);
-      inner_(&bp_driver::copy_async, device, stream, kind, dst, dst_device, src, src_device, bytes);
+      if (own_pinned_ && !copy.between_devices()) return copy_below(inner_, device, stream, copy);
+      inner_(&bp_driver::copy_async, device, stream, dst, dst_device, src, src_device, bytes, flags);
       return;
     }
+    need_no_flags("copy_async", flags);  // here: what a queued call refuses would be a fault of the device
     queue(usable(device, stream), device, [&] { copy_below(inner_, device, nullptr, copy); },
           {[](Job& job, int32_t status) {
-             const auto& [self, to, from, size, device_kind, devices] = job.words;
+             const auto& [self, to, from, size, on, devices] = job.words;
              if (status != BP_OK) return;
-             copy_below(reinterpret_cast<Emulate*>(self)->inner_, high(device_kind), nullptr,
-                        {low(device_kind), to, high(devices), from, low(devices), size});
+             copy_below(reinterpret_cast<Emulate*>(self)->inner_, static_cast<int32_t>(on), nullptr,
+                        {to, high(devices), from, low(devices), size, 0});
            },
-           {reinterpret_cast<uint64_t>(this), dst, src, bytes, pack(device, kind), pack(dst_device, src_device)}});
+           {reinterpret_cast<uint64_t>(this), dst, src, bytes, static_cast<uint64_t>(device), pack(dst_device, src_device)}});
   }
 
   // ---- events
@@ -168,9 +166,9 @@ class Emulate final : public Driver<Emulate>, protected Engine, public Passage {
     if (own_streams_) return Engine::event_destroy(device, event);
     return inner_(&bp_driver::event_destroy, device, event);
   }
-  int32_t event_record(int32_t device, bp_stream* stream, bp_event* event) {
-    if (own_streams_) return Engine::event_record(device, stream, event);
-    return inner_(&bp_driver::event_record, device, stream, event);
+  int32_t event_record(int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
+    if (own_streams_) return Engine::event_record(device, stream, event, flags);
+    return inner_(&bp_driver::event_record, device, stream, event, flags);
   }
   int32_t event_query(int32_t device, bp_event* event) {
     if (own_streams_) return Engine::event_query(device, event);
@@ -225,17 +223,18 @@ class Emulate final : public Driver<Emulate>, protected Engine, public Passage {
 
   // ---- single entries
 
-  void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count) {
+  void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
     const FillPattern row(pattern, pattern_size, count);
+    if (own_streams_ || !below_.fill) need_no_flags("fill", flags);
     if (!own_streams_) {
-      return fill_below(device, stream, dst, row);
+      return fill_below(device, stream, dst, row, flags);
     }
-    queue(usable(device, stream), device, [&] { fill_below(device, nullptr, dst, row); },
+    queue(usable(device, stream), device, [&] { fill_below(device, nullptr, dst, row, 0); },
           {[](Job& job, int32_t status) {
              if (status != BP_OK) return;
              const auto& [self, on, to, word, size, bytes] = job.words;
              reinterpret_cast<Emulate*>(self)->fill_below(static_cast<int32_t>(on), nullptr, to,
-                                                          FillPattern(&word, static_cast<uint32_t>(size), bytes / size));
+                                                          FillPattern(&word, static_cast<uint32_t>(size), bytes / size), 0);
            },
            {reinterpret_cast<uint64_t>(this), static_cast<uint64_t>(device), dst, row.word, row.size, row.bytes}});
   }
@@ -245,10 +244,18 @@ class Emulate final : public Driver<Emulate>, protected Engine, public Passage {
   }
   void set_current(int32_t device) { inner_(&bp_driver::set_current, device); }
   void stream_native(int32_t device, bp_stream* stream, uint64_t* out) { inner_(&bp_driver::stream_native, device, stream, out); }
+  int32_t stream_from_native(int32_t device, uint64_t native, bp_stream** out) {
+    if (own_streams_) return Engine::stream_from_native(device, native, out);
+    return inner_(&bp_driver::stream_from_native, device, native, out);
+  }
+  int32_t stream_callback(int32_t device, bp_stream* stream, bp_callback fn, void* arg) {
+    if (own_streams_) return Engine::stream_callback(device, stream, fn, arg);
+    return inner_(&bp_driver::stream_callback, device, stream, fn, arg);
+  }
 
   void pointer_info(uint64_t address, bp_pointer_info* out) {
     if (const auto block = pinned_.find(address)) {
-      *out = {out->struct_size, BP_HOST_DEVICE, 1, block->base, block->bytes};
+      *out = {out->struct_size, block->kind, BP_HOST_DEVICE, block->base, block->bytes};
       return;
     }
     out->struct_size = sizeof *out;
@@ -346,9 +353,9 @@ class Emulate final : public Driver<Emulate>, protected Engine, public Passage {
     }
   }
 
-  void fill_below(int32_t device, bp_stream* stream, uint64_t dst, const FillPattern& row) {
+  void fill_below(int32_t device, bp_stream* stream, uint64_t dst, const FillPattern& row, uint32_t flags) {
     if (below_.fill) {
-      inner_(&bp_driver::fill, device, stream, dst, static_cast<const void*>(&row.word), row.size, row.bytes / row.size);
+      inner_(&bp_driver::fill, device, stream, dst, static_cast<const void*>(&row.word), row.size, row.bytes / row.size, flags);
       if (own_streams_) inner_.wait(&bp_driver::synchronize, BP_NO_TIMEOUT, device);
       return;
     }

@@ -11,12 +11,16 @@ namespace backplane::driver::emulate {
 
 /// The arguments of a copy.
 struct Copy {
-  int32_t kind;
   uint64_t dst;
   int32_t dst_device;
   uint64_t src;
   int32_t src_device;
   uint64_t bytes;
+  uint32_t flags;
+
+  bool from_host() const { return src_device == BP_HOST_DEVICE; }
+  bool to_host() const { return dst_device == BP_HOST_DEVICE; }
+  bool between_devices() const { return !from_host() && !to_host(); }
 };
 
 constexpr uint64_t kStagingBytes = uint64_t{1} << 20;
@@ -27,17 +31,17 @@ inline void stage_copy(Inner& inner, int32_t device, bp_stream* stream, const Co
   const uint64_t host = reinterpret_cast<uint64_t>(staging.data());
   for (uint64_t at = 0; at < c.bytes;) {
     const uint64_t part = std::min<uint64_t>(staging.size(), c.bytes - at);
-    inner(&bp_driver::copy, device, stream, BP_COPY_DEVICE_TO_HOST, host, BP_HOST_DEVICE, c.src + at, c.src_device, part);
-    inner(&bp_driver::copy, device, stream, BP_COPY_HOST_TO_DEVICE, c.dst + at, c.dst_device, host, BP_HOST_DEVICE, part);
+    inner(&bp_driver::copy, device, stream, host, BP_HOST_DEVICE, c.src + at, c.src_device, part, c.flags);
+    inner(&bp_driver::copy, device, stream, c.dst + at, c.dst_device, host, BP_HOST_DEVICE, part, c.flags);
     at += part;
   }
 }
 
 inline void copy_below(Inner& inner, int32_t device, bp_stream* stream, const Copy& c) {
   try {
-    inner(&bp_driver::copy, device, stream, c.kind, c.dst, c.dst_device, c.src, c.src_device, c.bytes);
+    inner(&bp_driver::copy, device, stream, c.dst, c.dst_device, c.src, c.src_device, c.bytes, c.flags);
   } catch (const Error& error) {
-    if (error.status() != BP_UNSUPPORTED || c.kind != BP_COPY_DEVICE_TO_DEVICE) throw;
+    if (error.status() != BP_UNSUPPORTED || !c.between_devices()) throw;
     stage_copy(inner, device, stream, c);
   }
 }
@@ -48,13 +52,11 @@ inline void fill_by_copies(Inner& inner, int32_t device, bp_stream* stream, uint
   properties.struct_size = sizeof properties;
   inner(&bp_driver::device_properties, device, &properties);
   const uint64_t unit = std::max<uint64_t>(properties.copy_alignment, 1);
-  const auto copy = [&](int32_t kind, char* host, uint64_t address, uint64_t size) {
-    const uint64_t at = reinterpret_cast<uint64_t>(host);
-    if (kind == BP_COPY_HOST_TO_DEVICE) {
-      inner(&bp_driver::copy, device, stream, kind, address, device, at, BP_HOST_DEVICE, size);
-    } else {
-      inner(&bp_driver::copy, device, stream, kind, at, BP_HOST_DEVICE, address, device, size);
-    }
+  const auto read = [&](char* host, uint64_t address, uint64_t size) {
+    inner(&bp_driver::copy, device, stream, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, address, device, size, 0u);
+  };
+  const auto write = [&](uint64_t address, char* host, uint64_t size) {
+    inner(&bp_driver::copy, device, stream, address, device, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, size, 0u);
   };
   // Whole copy units go over; where the range begins or ends inside one, the rest of the unit is read first.
   std::vector<char> staging(std::min((row.bytes + 2 * unit) / unit * unit, std::max(kStagingBytes / unit, uint64_t{2}) * unit));
@@ -63,12 +65,12 @@ inline void fill_by_copies(Inner& inner, int32_t device, bp_stream* stream, uint
     const uint64_t first = at / unit * unit;
     const uint64_t last = std::min(end, first + staging.size());
     const uint64_t whole = (last + unit - 1) / unit * unit;
-    if (first != at) copy(BP_COPY_DEVICE_TO_HOST, staging.data(), first, unit);
-    if (whole != last) copy(BP_COPY_DEVICE_TO_HOST, staging.data() + (whole - unit - first), whole - unit, unit);
+    if (first != at) read(staging.data(), first, unit);
+    if (whole != last) read(staging.data() + (whole - unit - first), whole - unit, unit);
     // The row starts at dst: turn the word so that it starts at `at`.
     const int turn = static_cast<int>((at - dst) % 8) * 8;
     fill_bytes(staging.data() + (at - first), turn ? row.word >> turn | row.word << (64 - turn) : row.word, last - at);
-    copy(BP_COPY_HOST_TO_DEVICE, staging.data(), first, whole - first);
+    write(first, staging.data(), whole - first);
     at = last;
   }
 }

@@ -73,6 +73,8 @@ class Fault : public Driver<Fault> {
     if (!below_.memory_info) drop(&bp_driver::memory_info);
     if (!below_.set_current) drop(&bp_driver::set_current);
     if (!below_.stream_native) drop(&bp_driver::stream_native);
+    if (!below_.stream_from_native) drop(&bp_driver::stream_from_native);
+    if (!below_.stream_callback) drop(&bp_driver::stream_callback);
     if (!below_.pointer_info) drop(&bp_driver::pointer_info);
     if (!has_host_register(below_)) {
       drop(&bp_driver::host_register);
@@ -136,27 +138,27 @@ class Fault : public Driver<Fault> {
 
   // ---- work
 
-  void copy(int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
-            uint64_t bytes) {
+  void copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
+            uint32_t flags) {
     Suffering& state = alive(device);
     fail_copy(device, bytes);
     if (state.hangs(stream)) state.wait_in_vain(BP_NO_TIMEOUT);
-    pass(&bp_driver::copy, device, stream, kind, dst, dst_device, src, src_device, bytes);
+    pass(&bp_driver::copy, device, stream, dst, dst_device, src, src_device, bytes, flags);
     state.check();
   }
 
-  void copy_async(int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
-                  uint64_t bytes) {
+  void copy_async(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
+                  uint32_t flags) {
     Suffering& state = alive(device);
     fail_copy(device, bytes);
     if (queue(state, device, stream, "a copy")) {
-      pass(&bp_driver::copy_async, device, stream, kind, dst, dst_device, src, src_device, bytes);
+      pass(&bp_driver::copy_async, device, stream, dst, dst_device, src, src_device, bytes, flags);
     }
   }
 
-  void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count) {
+  void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
     Suffering& state = alive(device);
-    if (queue(state, device, stream, "a fill")) pass(&bp_driver::fill, device, stream, dst, pattern, pattern_size, count);
+    if (queue(state, device, stream, "a fill")) pass(&bp_driver::fill, device, stream, dst, pattern, pattern_size, count, flags);
   }
 
   void exec_enqueue(int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
@@ -235,6 +237,7 @@ class Fault : public Driver<Fault> {
     static_cast<void>(call.release());
   }
   void stream_native(int32_t device, bp_stream* stream, uint64_t* out) { pass(&bp_driver::stream_native, device, stream, out); }
+  void stream_from_native(int32_t device, uint64_t native, bp_stream** out) { pass(&bp_driver::stream_from_native, device, native, out); }
 
   // ---- events
 
@@ -247,12 +250,12 @@ class Fault : public Driver<Fault> {
     state(device).set_hangs(event, false);
     release(device, below_.event_destroy(below_.self, device, event));
   }
-  void event_record(int32_t device, bp_stream* stream, bp_event* event) {
+  void event_record(int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
     Suffering& found = state(device);
     found.check();
     const bool hangs = found.hangs(stream);
     if (found.hangs()) found.set_hangs(event, hangs);
-    if (!hangs) pass(&bp_driver::event_record, device, stream, event);
+    if (!hangs) pass(&bp_driver::event_record, device, stream, event, flags);
   }
   int32_t event_query(int32_t device, bp_event* event) {
     Suffering& found = state(device);
@@ -409,16 +412,22 @@ class Fault : public Driver<Fault> {
     }
   }
 
-  /// True if work of the driver's own goes to it. A failing one goes behind a mark, which the stream comes to first.
+  /// True if work of the driver's own goes to it. A failing one goes behind a mark, which the stream comes to first; where the driver below
+  /// has no callbacks, the device fails at once.
   bool queue(Suffering& found, int32_t device, bp_stream* stream, const char* what) {
     if (strikes(settings_.hang, device)) found.hang(stream);
     if (found.hangs(stream)) return false;
     if (!strikes(settings_.kernel, device)) return true;
+    const std::string text = settings_.kernel.text(std::string(what) + " failed: bad address");
+    if (!below_.stream_callback) {
+      found.suffer(BP_FAULT, text);
+      return false;
+    }
     struct Mark {
       Suffering* state;
       std::string text;
     };
-    auto mark = std::make_unique<Mark>(Mark{&found, settings_.kernel.text(std::string(what) + " failed: bad address")});
+    auto mark = std::make_unique<Mark>(Mark{&found, text});
     const auto strike = [](void* arg, int32_t) {
       const std::unique_ptr<Mark> one(static_cast<Mark*>(arg));
       one->state->suffer(BP_FAULT, one->text);

@@ -113,25 +113,25 @@ class Sim : public Driver<Sim>, public Engine {
 
   void free(int32_t device, uint64_t address) { memory(device).free(address); }
 
-  void copy(int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
-            uint64_t bytes) {
+  void copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
+            uint32_t flags) {
     Stream& on = usable(device, stream);
-    const Route route = resolve_copy(kind, dst, dst_device, src, src_device, bytes);
+    const Route route = resolve_copy(dst, dst_device, src, src_device, bytes, flags);
     on.run_blocking([&] {
-      std::this_thread::sleep_for(time_of(kind, dst_device, src_device, bytes));
+      std::this_thread::sleep_for(time_of(dst_device, src_device, bytes));
       if (bytes) std::memcpy(route.dst, route.src, bytes);
     });
     on.device().check();
   }
 
-  void copy_async(int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
-                  uint64_t bytes) {
+  void copy_async(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
+                  uint32_t flags) {
     Stream& on = usable(device, stream);
-    const Route route = resolve_copy(kind, dst, dst_device, src, src_device, bytes);
-    if (kind == BP_COPY_HOST_TO_DEVICE) pinned_.check(src, bytes);
-    if (kind == BP_COPY_DEVICE_TO_HOST) pinned_.check(dst, bytes);
+    const Route route = resolve_copy(dst, dst_device, src, src_device, bytes, flags);
+    if (src_device == BP_HOST_DEVICE) pinned_.check(src, bytes);
+    if (dst_device == BP_HOST_DEVICE) pinned_.check(dst, bytes);
     if (bytes == 0) return;
-    pause(on, time_of(kind, dst_device, src_device, bytes));
+    pause(on, time_of(dst_device, src_device, bytes));
     on.submit({[](Job& job, int32_t status) {
                  if (status != BP_OK) return;
                  std::memcpy(reinterpret_cast<void*>(job.words[0]), reinterpret_cast<const void*>(job.words[1]), job.words[2]);
@@ -139,7 +139,8 @@ class Sim : public Driver<Sim>, public Engine {
                {reinterpret_cast<uint64_t>(route.dst), reinterpret_cast<uint64_t>(route.src), bytes}});
   }
 
-  void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count) {
+  void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
+    need_no_flags("fill", flags);
     Stream& on = usable(device, stream);
     const FillPattern row(pattern, pattern_size, count);
     char* at = memory(device).range(dst, row.bytes, "fill: dst");
@@ -180,6 +181,7 @@ class Sim : public Driver<Sim>, public Engine {
       const DeviceMemory* known = memories_[static_cast<size_t>(device)].load(std::memory_order_acquire);
       if (!known) continue;
       if (const auto place = known->find(address)) {
+        out->kind = BP_MEMORY_DEVICE;
         out->device = device;
         out->base = place->base;
         out->bytes = place->bytes;
@@ -187,9 +189,9 @@ class Sim : public Driver<Sim>, public Engine {
       }
     }
     const auto block = pinned_.find(address);
-    if (!block) throw Error(BP_INVALID_ARGUMENT, format("pointer_info: 0x%llx is not known", static_cast<unsigned long long>(address)));
     out->device = BP_HOST_DEVICE;
-    out->pinned = 1;
+    if (!block) return;  // zeroed: BP_MEMORY_UNKNOWN
+    out->kind = block->kind;
     out->base = block->base;
     out->bytes = block->bytes;
   }
@@ -327,8 +329,8 @@ class Sim : public Driver<Sim>, public Engine {
   }
 
   /// What a copy takes beyond the copying.
-  std::chrono::nanoseconds time_of(int32_t kind, int32_t dst_device, int32_t src_device, uint64_t bytes) {
-    const bool crosses = kind != BP_COPY_DEVICE_TO_DEVICE || dst_device != src_device;
+  std::chrono::nanoseconds time_of(int32_t dst_device, int32_t src_device, uint64_t bytes) {
+    const bool crosses = dst_device != src_device;  // the host is one more
     return delay() + (crosses && trouble_.slow_links() ? trouble_.on_link(bytes) : std::chrono::nanoseconds(0));
   }
 
@@ -356,14 +358,10 @@ class Sim : public Driver<Sim>, public Engine {
     return *slot.load();
   }
 
-  Route resolve_copy(int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes) {
-    const bool from_host = kind == BP_COPY_HOST_TO_DEVICE, to_host = kind == BP_COPY_DEVICE_TO_HOST;
-    if (!from_host && !to_host && kind != BP_COPY_DEVICE_TO_DEVICE) {
-      throw Error(BP_INVALID_ARGUMENT, "copy: kind " + std::to_string(kind) + " is none of BP_COPY_*");
-    }
-    if (from_host != (src_device == BP_HOST_DEVICE) || to_host != (dst_device == BP_HOST_DEVICE)) {
-      throw Error(BP_INVALID_ARGUMENT, "copy: kind " + std::to_string(kind) + " does not go from device " + std::to_string(src_device) +
-                                           " to device " + std::to_string(dst_device) + " (the host is -1)");
+  Route resolve_copy(uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes, uint32_t flags) {
+    need_no_flags("copy", flags);
+    if (dst_device == BP_HOST_DEVICE && src_device == BP_HOST_DEVICE) {
+      throw Error(BP_INVALID_ARGUMENT, "copy: from the host to the host; one of the two must be a device");
     }
     const auto reach = [&](uint64_t address, int32_t device, const char* what) -> void* {
       if (device != BP_HOST_DEVICE) return memory(device).range(address, bytes, what);

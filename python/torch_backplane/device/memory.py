@@ -308,7 +308,7 @@ def caching_allocator_alloc(size: int, device: Device = None, stream: torch.Stre
     Args:
         size: bytes.
         device: the device; None is the current one.
-        stream: whose memory it becomes: a stream, or a ``bp_stream*`` as an integer; None is the device's current
+        stream: whose memory it becomes: a stream, or a native stream as an integer; None is the device's current
             stream.
 
     Returns:

@@ -80,15 +80,20 @@ class Stream(torch.Stream):
 
 
 class ExternalStream(Stream):
-    """A stream that somebody else made with the driver and keeps alive.
+    """A stream that somebody else made with the vendor's runtime and keeps alive.
 
     Args:
-        stream_ptr: the driver's ``bp_stream*`` as an integer; 0 is the default stream.
+        stream_ptr: the vendor's stream object as an integer, as ``native_handle`` of a stream is; 0 is the default
+            stream.
         device: the device the stream was made on; None is the current one.
+
+    Raises:
+        NotImplementedError: the driver cannot use streams that others made.
+        ValueError: the driver knows no such stream on that device.
     """
 
     def __new__(cls, stream_ptr: int, device: Device = None, **kwargs: Any) -> ExternalStream:
-        """Wrap the handle; ownership stays where it is."""
+        """Wrap the native stream; ownership stays where it is."""
         stream_id, index = _backend.C.external_stream(stream_ptr, _get_device_index(device, optional=True))
         return _stream(cls, stream_id, index)
 
@@ -195,10 +200,10 @@ def default_stream(device: Device = None) -> Stream:
 
 
 def get_stream_from_external(data_ptr: int, device: Device = None) -> Stream:
-    """Wrap a driver stream that somebody else made and keeps alive.
+    """Wrap a stream that somebody else made with the vendor's runtime and keeps alive.
 
     Args:
-        data_ptr: the ``bp_stream*`` as an integer.
+        data_ptr: the vendor's stream object as an integer, as ``native_handle`` of a stream is.
         device: the device it was made on; None is the current one.
     """
     return ExternalStream(data_ptr, device)

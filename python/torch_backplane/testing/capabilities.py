@@ -13,6 +13,8 @@ CAPABILITIES: dict[str, str] = {
     "pointer_info": "knows the device of an address",
     "host_register": "pins memory of the caller's",
     "stream_native": "has a stream object of its own behind the handle",
+    "stream_from_native": "takes streams that others made with the vendor's runtime",
+    "stream_callback": "runs host callbacks in stream order",
     "set_current": "is told the current device",
     "multi_device": "has more than one visible device",
     "priorities": "has streams of more than one priority",

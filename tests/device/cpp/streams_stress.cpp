@@ -39,14 +39,13 @@ uint64_t address(const void* ptr) { return reinterpret_cast<uint64_t>(ptr); }
 
 void fill(void* ptr, size_t bytes, unsigned char value, const c10::Stream& stream) {
   call<&bp_driver::fill>(stream.device_index(), stream_handle(stream), address(ptr), static_cast<const void*>(&value), uint32_t{1},
-                         uint64_t{bytes});
+                         uint64_t{bytes}, 0u);
 }
 
-void copy(int32_t kind, void* dst, c10::DeviceIndex dst_device, const void* src, c10::DeviceIndex src_device, size_t bytes,
-          const c10::Stream& stream) {
+void copy(void* dst, c10::DeviceIndex dst_device, const void* src, c10::DeviceIndex src_device, size_t bytes, const c10::Stream& stream) {
   const auto place = [](c10::DeviceIndex device) { return device < 0 ? int32_t{BP_HOST_DEVICE} : driver_index(device); };
-  call<&bp_driver::copy_async>(stream.device_index(), stream_handle(stream), kind, address(dst), place(dst_device), address(src),
-                               place(src_device), uint64_t{bytes});
+  call<&bp_driver::copy_async>(stream.device_index(), stream_handle(stream), address(dst), place(dst_device), address(src),
+                               place(src_device), uint64_t{bytes}, 0u);
 }
 
 void expect(const void* ptr, size_t bytes, unsigned char value, const char* where) {
@@ -126,7 +125,7 @@ class Receiver {
       const c10::Storage storage = open_shared_storage(0, shared);
       const c10::Stream stream = current_stream(0);
       const auto host = pinned_allocator().allocate(shared.bytes);
-      copy(BP_COPY_DEVICE_TO_HOST, host.get(), -1, storage.data(), 0, shared.bytes, stream);
+      copy(host.get(), -1, storage.data(), 0, shared.bytes, stream);
       synchronize_stream(stream);
       expect(host.get(), shared.bytes, static_cast<unsigned char>(numbers[5]), "received");
       put(from_[1], static_cast<const unsigned char*>(host.get()), 1);
@@ -228,14 +227,14 @@ class Worker {
     Piece& from = own_[random_() % own_.size()];
     const c10::Stream stream = stream_for(from);
     Piece piece{allocate(from.bytes, stream), from.bytes, from.value, stream};
-    copy(BP_COPY_DEVICE_TO_DEVICE, piece.data.get(), stream.device_index(), from.data.get(), stream.device_index(), from.bytes, stream);
+    copy(piece.data.get(), stream.device_index(), from.data.get(), stream.device_index(), from.bytes, stream);
     own_.push_back(std::move(piece));
   }
   void out() {
     Piece& piece = own_[random_() % own_.size()];
     const c10::Stream stream = stream_for(piece);
     const auto host = pinned_allocator().allocate(piece.bytes);
-    copy(BP_COPY_DEVICE_TO_HOST, host.get(), -1, piece.data.get(), stream.device_index(), piece.bytes, stream);
+    copy(host.get(), -1, piece.data.get(), stream.device_index(), piece.bytes, stream);
     const PooledEvent done = pooled_event(stream.device_index());
     done->record(stream);
     done->synchronize();
@@ -248,7 +247,7 @@ class Worker {
     const auto host = pinned_allocator().allocate(piece.bytes);
     piece.value = static_cast<unsigned char>(random_());
     std::memset(host.get(), piece.value, piece.bytes);
-    copy(BP_COPY_HOST_TO_DEVICE, piece.data.get(), stream.device_index(), host.get(), -1, piece.bytes, stream);
+    copy(piece.data.get(), stream.device_index(), host.get(), -1, piece.bytes, stream);
     if (!record_pinned(host.get(), host.get_context(), stream)) wrong("pinned memory is not known");
   }
   void hand_on() {

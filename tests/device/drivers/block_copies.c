@@ -14,12 +14,13 @@ static int32_t block_properties(void* self, int32_t device, bp_device_properties
   return status;
 }
 
-static int32_t block_copy(void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                          int32_t src_device, uint64_t bytes) {
-  const uint64_t device_side = (kind != BP_COPY_DEVICE_TO_HOST ? dst : 0) | (kind != BP_COPY_HOST_TO_DEVICE ? src : 0);
+static int32_t block_copy(void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                          uint64_t bytes, uint32_t flags) {
+  const int to_device = dst_device != BP_HOST_DEVICE, from_device = src_device != BP_HOST_DEVICE;
+  const uint64_t device_side = (to_device ? dst : 0) | (from_device ? src : 0);
   if ((device_side | bytes) % BLOCK) return fail(BP_INVALID_ARGUMENT, "copy: not whole blocks");
-  if (kind == BP_COPY_DEVICE_TO_DEVICE && dst_device != src_device) return fail(BP_UNSUPPORTED, "copy: not between two devices");
-  return copy(self, device, stream, kind, dst, dst_device, src, src_device, bytes);
+  if (to_device && from_device && dst_device != src_device) return fail(BP_UNSUPPORTED, "copy: not between two devices");
+  return copy(self, device, stream, dst, dst_device, src, src_device, bytes, flags);
 }
 
 BP_EXPORT int32_t bp_driver_get(const bp_host* host, const bp_driver** out) {

@@ -19,9 +19,9 @@ static int32_t counted(int32_t status) {
   return status;
 }
 
-static int32_t counted_copy(void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                            int32_t src_device, uint64_t bytes) {
-  return counted(only->inner->copy(self, device, stream, kind, dst, dst_device, src, src_device, bytes));
+static int32_t counted_copy(void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src,
+                            int32_t src_device, uint64_t bytes, uint32_t flags) {
+  return counted(only->inner->copy(self, device, stream, dst, dst_device, src, src_device, bytes, flags));
 }
 
 static int32_t counted_synchronize(void* self, int32_t device, uint64_t timeout_ns) {

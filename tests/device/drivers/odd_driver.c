@@ -3,7 +3,7 @@
 #include <backplane/driver.h>
 #include <stdlib.h>
 
-enum { NO_SYMBOL = 1, OTHER_ABI, SHORT_TABLE, HALF_GROUP, REFUSES, NULL_TABLE, NO_DEVICES };
+enum { NO_SYMBOL = 1, OTHER_ABI, SHORT_TABLE, HALF_GROUP, REFUSES, NULL_TABLE, NO_DEVICES, OLD_ABI, NO_REASON };
 
 static int32_t device_count(void* self, int32_t* out) {
   (void)self;
@@ -34,17 +34,17 @@ static int32_t free_(void* self, int32_t device, uint64_t address) {
   (void)address;
   return BP_INVALID_DEVICE;
 }
-static int32_t copy(void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                    int32_t src_device, uint64_t bytes) {
+static int32_t copy(void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                    uint64_t bytes, uint32_t flags) {
   (void)self;
   (void)device;
   (void)stream;
-  (void)kind;
   (void)dst;
   (void)dst_device;
   (void)src;
   (void)src_device;
   (void)bytes;
+  (void)flags;
   return BP_INVALID_DEVICE;
 }
 static int32_t synchronize(void* self, int32_t device, uint64_t timeout_ns) {
@@ -78,13 +78,19 @@ int32_t bp_driver_get(const bp_host* host, const bp_driver** out) {
     free(table);
     return BP_UNSUPPORTED;
   }
+  if (ODD == NO_REASON) {
+    host->log(host->ctx, BP_LOG_ERROR, NULL);
+    host->set_error(host->ctx, NULL);
+    free(table);
+    return BP_UNSUPPORTED;
+  }
   if (ODD == NULL_TABLE) {
     free(table);
     return BP_OK;
   }
   table->struct_size = ODD == SHORT_TABLE ? 64 : sizeof *table;
   table->abi_major = BP_ABI_MAJOR;
-  table->abi_minor = ODD == OTHER_ABI ? BP_ABI_MINOR + 1 : BP_ABI_MINOR;
+  table->abi_minor = ODD == OTHER_ABI ? BP_ABI_MINOR + 1 : ODD == OLD_ABI ? 1 : BP_ABI_MINOR;
   table->device_count = device_count;
   table->device_properties = device_properties;
   table->open = life;

@@ -143,10 +143,10 @@ void add_group_defects(Defects& d) {
     };
   };
   d["peer.copies"] = [](Shim& s) {
-    s.table.copy_async = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                            int32_t src_device, uint64_t bytes) {
-      if (kind == BP_COPY_DEVICE_TO_DEVICE && dst_device != src_device) return ok;
-      return INNER(of(self), copy_async, device, stream, kind, dst, dst_device, src, src_device, bytes);
+    s.table.copy_async = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src,
+                            int32_t src_device, uint64_t bytes, uint32_t flags) {
+      if (between_devices(dst_device, src_device)) return ok;
+      return INNER(of(self), copy_async, device, stream, dst, dst_device, src, src_device, bytes, flags);
     };
   };
 

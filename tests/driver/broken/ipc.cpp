@@ -15,7 +15,7 @@ void add_ipc_defects(Defects& d) {
   d["ipc.close"] = [](Shim& s) {
     s.ipc.memory_close = [](void* self, int32_t device, uint64_t address) {
       const uint64_t zero = 0;
-      INNER(of(self), fill, device, nullptr, address, &zero, 8u, 16u);
+      INNER(of(self), fill, device, nullptr, address, &zero, 8u, 16u, 0u);
       INNER(of(self), synchronize, device, BP_NO_TIMEOUT);
       return INNER_GROUP(of(self).in_ipc, memory_close, device, address);
     };

@@ -65,10 +65,10 @@ void add_life_defects(Defects& d) {
   };
   d["fork.after_open"] = [](Shim& s) {
     pthread_atfork(nullptr, [] { forked = true; }, nullptr);
-    s.table.copy = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                      int32_t src_device, uint64_t bytes) {
+    s.table.copy = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                      uint64_t bytes, uint32_t flags) {
       if (forked) return int32_t{BP_DEVICE_LOST};
-      return INNER(of(self), copy, device, stream, kind, dst, dst_device, src, src_device, bytes);
+      return INNER(of(self), copy, device, stream, dst, dst_device, src, src_device, bytes, flags);
     };
   };
 
@@ -87,10 +87,10 @@ void add_life_defects(Defects& d) {
   };
   d["life.two"] = [](Shim& s) {
     count_life(s);
-    s.table.copy = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                      int32_t src_device, uint64_t bytes) {
+    s.table.copy = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                      uint64_t bytes, uint32_t flags) {
       if (closed) return int32_t{BP_DEVICE_LOST};
-      return INNER(of(self), copy, device, stream, kind, dst, dst_device, src, src_device, bytes);
+      return INNER(of(self), copy, device, stream, dst, dst_device, src, src_device, bytes, flags);
     };
   };
   d["life.busy"] = [](Shim& s) {

@@ -102,6 +102,12 @@ void add_load_defects(Defects& d) {
     };
   };
 
+  d["error.flags"] = [](Shim& s) {
+    s.table.event_record = [](void* self, int32_t device, bp_stream* stream, bp_event* event, uint32_t) {
+      return INNER(of(self), event_record, device, stream, event, 0u);
+    };
+  };
+
   d["ext.unknown"] = [](Shim& s) {
     s.table.query_ext = [](void* self, const char*, uint32_t, const bp_ext** out) {
       *out = &of(self).exec.head;

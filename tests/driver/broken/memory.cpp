@@ -81,65 +81,64 @@ void add_memory_defects(Defects& d) {
   d["memory.reuse"] = [](Shim& s) { s.table.free = [](void*, int32_t, uint64_t) { return int32_t{BP_OK}; }; };
 
   d["copy.kinds"] = [](Shim& s) {
-    s.table.copy = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                      int32_t src_device, uint64_t bytes) {
+    s.table.copy = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                      uint64_t bytes, uint32_t flags) {
       if (bytes >= 1 << 20) --bytes;
-      return INNER(of(self), copy, device, stream, kind, dst, dst_device, src, src_device, bytes);
+      return INNER(of(self), copy, device, stream, dst, dst_device, src, src_device, bytes, flags);
     };
   };
   d["copy.odd"] = [](Shim& s) {
-    s.table.copy = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                      int32_t src_device, uint64_t bytes) {
-      return INNER(of(self), copy, device, stream, kind, dst, dst_device, src, src_device, bytes / 4 * 4);
+    s.table.copy = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                      uint64_t bytes, uint32_t flags) {
+      return INNER(of(self), copy, device, stream, dst, dst_device, src, src_device, bytes / 4 * 4, flags);
     };
   };
   d["copy.zero"] = [](Shim& s) {
-    s.table.copy = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                      int32_t src_device, uint64_t bytes) {
+    s.table.copy = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                      uint64_t bytes, uint32_t flags) {
       if (!bytes) return int32_t{BP_INVALID_ARGUMENT};
-      return INNER(of(self), copy, device, stream, kind, dst, dst_device, src, src_device, bytes);
+      return INNER(of(self), copy, device, stream, dst, dst_device, src, src_device, bytes, flags);
     };
   };
   d["copy.arrived"] = [](Shim& s) {
     // A copy to the device reads its source only at the next copy.
-    s.table.copy = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                      int32_t src_device, uint64_t bytes) {
+    s.table.copy = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                      uint64_t bytes, uint32_t flags) {
       Shim& shim = of(self);
       for (const std::vector<uint64_t>& h : shim.held) {
-        INNER(shim, copy, static_cast<int32_t>(h[0]), nullptr, BP_COPY_HOST_TO_DEVICE, h[1], static_cast<int32_t>(h[0]), h[2],
-              BP_HOST_DEVICE, h[3]);
+        INNER(shim, copy, static_cast<int32_t>(h[0]), nullptr, h[1], static_cast<int32_t>(h[0]), h[2], BP_HOST_DEVICE, h[3], 0u);
       }
       shim.held.clear();
-      if (kind != BP_COPY_HOST_TO_DEVICE) return INNER(shim, copy, device, stream, kind, dst, dst_device, src, src_device, bytes);
+      if (src_device != BP_HOST_DEVICE) return INNER(shim, copy, device, stream, dst, dst_device, src, src_device, bytes, flags);
       shim.held.push_back({static_cast<uint64_t>(device), dst, src, bytes});
       return int32_t{BP_OK};
     };
   };
   d["copy.ordered"] = [](Shim& s) {
-    s.table.copy = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                      int32_t src_device, uint64_t bytes) {
+    s.table.copy = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                      uint64_t bytes, uint32_t flags) {
       if (device == 0) stream = side_stream(of(self));
-      return INNER(of(self), copy, device, stream, kind, dst, dst_device, src, src_device, bytes);
+      return INNER(of(self), copy, device, stream, dst, dst_device, src, src_device, bytes, flags);
     };
   };
   d["copy.async"] = [](Shim& s) {
-    s.table.copy_async = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                            int32_t src_device, uint64_t bytes) {
-      if (kind == BP_COPY_DEVICE_TO_DEVICE) return int32_t{BP_OK};
-      return INNER(of(self), copy_async, device, stream, kind, dst, dst_device, src, src_device, bytes);
+    s.table.copy_async = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src,
+                            int32_t src_device, uint64_t bytes, uint32_t flags) {
+      if (src_device == dst_device) return int32_t{BP_OK};
+      return INNER(of(self), copy_async, device, stream, dst, dst_device, src, src_device, bytes, flags);
     };
   };
   d["copy.returns_at_once"] = [](Shim& s) {
-    s.table.copy_async = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                            int32_t src_device, uint64_t bytes) {
-      return INNER(of(self), copy, device, stream, kind, dst, dst_device, src, src_device, bytes);
+    s.table.copy_async = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src,
+                            int32_t src_device, uint64_t bytes, uint32_t flags) {
+      return INNER(of(self), copy, device, stream, dst, dst_device, src, src_device, bytes, flags);
     };
   };
   d["copy.devices"] = [](Shim& s) {
-    s.table.copy = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                      int32_t src_device, uint64_t bytes) {
-      if (kind == BP_COPY_DEVICE_TO_DEVICE && dst_device != src_device) return int32_t{BP_INVALID_ARGUMENT};
-      return INNER(of(self), copy, device, stream, kind, dst, dst_device, src, src_device, bytes);
+    s.table.copy = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                      uint64_t bytes, uint32_t flags) {
+      if (between_devices(dst_device, src_device)) return int32_t{BP_INVALID_ARGUMENT};
+      return INNER(of(self), copy, device, stream, dst, dst_device, src, src_device, bytes, flags);
     };
   };
 
@@ -163,13 +162,16 @@ void add_memory_defects(Defects& d) {
   };
 
   d["fill.patterns"] = [](Shim& s) {
-    s.table.fill = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t size, uint64_t count) {
-      if (size == 8) return INNER(of(self), fill, device, stream, dst, pattern, 4u, count * 2);
-      return INNER(of(self), fill, device, stream, dst, pattern, size, count);
+    s.table.fill = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t size, uint64_t count,
+                      uint32_t flags) {
+      if (size == 8) return INNER(of(self), fill, device, stream, dst, pattern, 4u, count * 2, flags);
+      return INNER(of(self), fill, device, stream, dst, pattern, size, count, flags);
     };
   };
   d["fill.pattern_is_read"] = [](Shim& s) {
-    s.table.fill = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t size, uint64_t count) {
+    s.table.fill = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t size, uint64_t count,
+                      uint32_t flags) {
+      if (flags) return int32_t{BP_INVALID_ARGUMENT};
       auto* f = new LateFill{&of(self), device, dst, pattern, size, count};
       return INNER_GROUP(of(self).in_exec, enqueue, device, stream, run_fill, f, [](void* arg) { delete static_cast<LateFill*>(arg); });
     };
@@ -178,14 +180,21 @@ void add_memory_defects(Defects& d) {
   d["pointer.device"] = [](Shim& s) {
     s.table.pointer_info = [](void* self, uint64_t address, bp_pointer_info* out) {
       const int32_t status = INNER(of(self), pointer_info, address, out);
-      if (status == BP_OK && !out->pinned) out->base = address;
+      if (status == BP_OK && out->kind == BP_MEMORY_DEVICE) out->base = address;
       return status;
     };
   };
   d["pointer.host"] = [](Shim& s) {
     s.table.pointer_info = [](void* self, uint64_t address, bp_pointer_info* out) {
-      if (INNER(of(self), pointer_info, address, out) != BP_OK) out->device = BP_HOST_DEVICE;
-      return int32_t{BP_OK};
+      const int32_t status = INNER(of(self), pointer_info, address, out);
+      return status == BP_OK && out->kind == BP_MEMORY_UNKNOWN ? int32_t{BP_INVALID_ARGUMENT} : status;
+    };
+  };
+  d["pointer.registered"] = [](Shim& s) {
+    s.table.pointer_info = [](void* self, uint64_t address, bp_pointer_info* out) {
+      const int32_t status = INNER(of(self), pointer_info, address, out);
+      if (status == BP_OK && out->kind == BP_MEMORY_REGISTERED) out->kind = BP_MEMORY_PINNED;
+      return status;
     };
   };
 }

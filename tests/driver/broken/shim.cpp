@@ -70,6 +70,7 @@ void forward_table(Shim& s) {
   FORWARD(memory_info);
   FORWARD(set_current);
   FORWARD(stream_native);
+  FORWARD(stream_from_native);
   FORWARD(host_register);
   FORWARD(host_unregister);
   FORWARD(pointer_info);

@@ -71,6 +71,10 @@ void add_vmm_defects(Defects&);     // vmm
 void add_ipc_defects(Defects&);     // ipc
 void add_life_defects(Defects&);    // fork, life, and the ways to end a process
 
+inline bool between_devices(int32_t dst_device, int32_t src_device) {
+  return dst_device != BP_HOST_DEVICE && src_device != BP_HOST_DEVICE && dst_device != src_device;
+}
+
 // A stream of the shim's own on device 0.
 bp_stream* side_stream(Shim& shim);
 

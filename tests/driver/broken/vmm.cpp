@@ -18,13 +18,13 @@ void add_vmm_defects(Defects& d) {
   };
   d["vmm.memory"] = [](Shim& s) {
     // A copy ends where its first mapping ends.
-    s.table.copy = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                      int32_t src_device, uint64_t bytes) {
+    s.table.copy = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                      uint64_t bytes, uint32_t flags) {
       uint64_t unit = 0;
       INNER_GROUP(of(self).in_vmm, granularity, 0, &unit);
-      const uint64_t at = kind == BP_COPY_HOST_TO_DEVICE ? dst : src;
+      const uint64_t at = src_device == BP_HOST_DEVICE ? dst : src;
       const uint64_t rest = unit - at % unit;
-      return INNER(of(self), copy, device, stream, kind, dst, dst_device, src, src_device, bytes < rest ? bytes : rest);
+      return INNER(of(self), copy, device, stream, dst, dst_device, src, src_device, bytes < rest ? bytes : rest, flags);
     };
   };
   d["vmm.account"] = [](Shim& s) {
@@ -36,9 +36,9 @@ void add_vmm_defects(Defects& d) {
   };
   d["vmm.untouched"] = [](Shim& s) {
     // Whatever is not memory is written to nowhere.
-    s.table.copy = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                      int32_t src_device, uint64_t bytes) {
-      const int32_t status = INNER(of(self), copy, device, stream, kind, dst, dst_device, src, src_device, bytes);
+    s.table.copy = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                      uint64_t bytes, uint32_t flags) {
+      const int32_t status = INNER(of(self), copy, device, stream, dst, dst_device, src, src_device, bytes, flags);
       return status == BP_INVALID_ARGUMENT ? ok : status;
     };
   };

@@ -22,8 +22,8 @@ void run_twice(void* arg, int32_t status) {
 }
 
 void copy_held(Shim& s, const std::vector<uint64_t>& h) {
-  INNER(s, copy_async, static_cast<int32_t>(h[0]), reinterpret_cast<bp_stream*>(h[1]), static_cast<int32_t>(h[2]), h[3],
-        static_cast<int32_t>(h[4]), h[5], static_cast<int32_t>(h[6]), h[7]);
+  INNER(s, copy_async, static_cast<int32_t>(h[0]), reinterpret_cast<bp_stream*>(h[1]), h[2], static_cast<int32_t>(h[3]), h[4],
+        static_cast<int32_t>(h[5]), h[6], static_cast<uint32_t>(h[7]));
 }
 
 // Two callers at once: the second one is turned away, as by a structure that another thread is changing.
@@ -53,13 +53,17 @@ bool recorded(Shim& s, bp_event* event) {
 void add_work_defects(Defects& d) {
   d["stream.order"] = [](Shim& s) {
     // Of two copies the second one goes first.
-    s.table.copy_async = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                            int32_t src_device, uint64_t bytes) {
+    s.table.copy_async = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src,
+                            int32_t src_device, uint64_t bytes, uint32_t flags) {
       Shim& shim = of(self);
-      std::vector<uint64_t> now{static_cast<uint64_t>(device),     reinterpret_cast<uint64_t>(stream),
-                                static_cast<uint64_t>(kind),       dst,
-                                static_cast<uint64_t>(dst_device), src,
-                                static_cast<uint64_t>(src_device), bytes};
+      std::vector<uint64_t> now{static_cast<uint64_t>(device),
+                                reinterpret_cast<uint64_t>(stream),
+                                dst,
+                                static_cast<uint64_t>(dst_device),
+                                src,
+                                static_cast<uint64_t>(src_device),
+                                bytes,
+                                flags};
       if (shim.held.empty()) {
         shim.held.push_back(now);
         return ok;
@@ -104,14 +108,21 @@ void add_work_defects(Defects& d) {
       return ok;
     };
   };
+  d["stream.from_native"] = [](Shim& s) {
+    // A handle of its own for each call.
+    s.table.stream_from_native = [](void* self, int32_t, uint64_t, bp_stream** out) {
+      *out = reinterpret_cast<bp_stream*>(static_cast<uintptr_t>(++of(self).calls * 2));
+      return ok;
+    };
+  };
 
   d["event.unrecorded"] = [](Shim& s) {
-    s.table.event_record = [](void* self, int32_t device, bp_stream* stream, bp_event* event) {
+    s.table.event_record = [](void* self, int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
       {
         std::lock_guard lock(of(self).mutex);
         of(self).seen.insert(event);
       }
-      return INNER(of(self), event_record, device, stream, event);
+      return INNER(of(self), event_record, device, stream, event, flags);
     };
     s.table.event_query = [](void* self, int32_t device, bp_event* event) {
       return recorded(of(self), event) ? INNER(of(self), event_query, device, event) : int32_t{BP_PENDING};
@@ -119,9 +130,9 @@ void add_work_defects(Defects& d) {
   };
   d["event.recorded"] = [](Shim& s) { s.table.event_query = [](void*, int32_t, bp_event*) { return ok; }; };
   d["event.rerecorded"] = [](Shim& s) {
-    s.table.event_record = [](void* self, int32_t device, bp_stream* stream, bp_event* event) {
+    s.table.event_record = [](void* self, int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
       std::lock_guard lock(of(self).mutex);
-      return of(self).seen.insert(event).second ? INNER(of(self), event_record, device, stream, event) : ok;
+      return of(self).seen.insert(event).second ? INNER(of(self), event_record, device, stream, event, flags) : ok;
     };
   };
   d["event.wait_keeps"] = [](Shim& s) {
@@ -130,13 +141,13 @@ void add_work_defects(Defects& d) {
       of(self).waits[stream] = event;
       return ok;
     };
-    s.table.event_record = [](void* self, int32_t device, bp_stream* stream, bp_event* event) {
+    s.table.event_record = [](void* self, int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
       Shim& shim = of(self);
       if (const auto found = shim.waits.find(stream); found != shim.waits.end()) {
         INNER(shim, stream_wait, device, stream, found->second);
         shim.waits.erase(found);
       }
-      return INNER(shim, event_record, device, stream, event);
+      return INNER(shim, event_record, device, stream, event, flags);
     };
   };
   d["event.destroyed"] = [](Shim& s) {
@@ -234,9 +245,9 @@ void add_work_defects(Defects& d) {
     };
   };
   d["thread.one_stream"] = [](Shim& s) {
-    s.table.copy_async = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                            int32_t src_device, uint64_t bytes) {
-      return alone(of(self), [&] { return INNER(of(self), copy_async, device, stream, kind, dst, dst_device, src, src_device, bytes); });
+    s.table.copy_async = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src,
+                            int32_t src_device, uint64_t bytes, uint32_t flags) {
+      return alone(of(self), [&] { return INNER(of(self), copy_async, device, stream, dst, dst_device, src, src_device, bytes, flags); });
     };
   };
   d["thread.handover"] = [](Shim& s) {

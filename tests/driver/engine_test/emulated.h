@@ -29,9 +29,9 @@ const bp_driver* serialized_sim() {
     Count() { overlaps += calls_inside++ != 0; }
     ~Count() { --calls_inside; }
   };
-  table.event_record = [](void* self, int32_t device, bp_stream* stream, bp_event* event) {
+  table.event_record = [](void* self, int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
     Count count;
-    return below.event_record(self, device, stream, event);
+    return below.event_record(self, device, stream, event, flags);
   };
   table.stream_wait = [](void* self, int32_t device, bp_stream* stream, bp_event* event) {
     Count count;
@@ -57,12 +57,12 @@ const bp_driver* awkward_minimal() {
     if (out->struct_size >= sizeof *out) out->copy_alignment = 64;
     return status;
   };
-  table.copy = [](void* self, int32_t device, bp_stream* stream, int32_t kind, uint64_t dst, int32_t dst_device, uint64_t src,
-                  int32_t src_device, uint64_t bytes) -> int32_t {
-    if (kind == BP_COPY_DEVICE_TO_DEVICE) return BP_UNSUPPORTED;
-    const uint64_t address = kind == BP_COPY_HOST_TO_DEVICE ? dst : src;
+  table.copy = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
+                  uint64_t bytes, uint32_t flags) -> int32_t {
+    if (dst_device != BP_HOST_DEVICE && src_device != BP_HOST_DEVICE) return BP_UNSUPPORTED;
+    const uint64_t address = src_device == BP_HOST_DEVICE ? dst : src;
     if (address % 64 != 0 || bytes % 64 != 0) return BP_INVALID_ARGUMENT;
-    return below.copy(self, device, stream, kind, dst, dst_device, src, src_device, bytes);
+    return below.copy(self, device, stream, dst, dst_device, src, src_device, bytes, flags);
   };
   return get(bp_emulate_get, "", &table);
 }
@@ -73,8 +73,8 @@ void awkward_driver() {
   const uint64_t a = i.alloc(4096), b = i.alloc(4096, 1);
   i.put(a, std::vector<unsigned char>(4096, 0xaa).data(), 4096);
   const uint32_t pattern = 0x04030201;
-  OK(i.d->fill(i.self, 0, nullptr, a + 20, &pattern, 4, 300));
-  OK(i.d->copy_async(i.self, 0, nullptr, BP_COPY_DEVICE_TO_DEVICE, b, 1, a, 0, 4096));
+  OK(i.d->fill(i.self, 0, nullptr, a + 20, &pattern, 4, 300, 0u));
+  OK(i.d->copy_async(i.self, 0, nullptr, b, 1, a, 0, 4096, 0u));
   OK(i.d->synchronize(i.self, 0, BP_NO_TIMEOUT));
   const auto seen = i.take(b, 4096, 1);
   for (uint64_t n = 0; n < 4096; ++n) CHECK(seen[n] == (n < 20 || n >= 1220 ? 0xaa : (n - 20) % 4 + 1));

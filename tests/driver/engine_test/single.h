@@ -60,14 +60,14 @@ void memory_has_a_limit() {
   const uint64_t b = i.alloc(512), c = i.alloc(512);
   std::vector<char> host(1024);
   CHECK(c == b + 512 || b == c + 512);
-  const int32_t status = i.d->copy(i.self, 0, nullptr, BP_COPY_HOST_TO_DEVICE, std::min(b, c), 0, reinterpret_cast<uint64_t>(host.data()),
-                                   BP_HOST_DEVICE, 513);
+  const int32_t status = i.d->copy(i.self, 0, nullptr, std::min(b, c), 0, reinterpret_cast<uint64_t>(host.data()), BP_HOST_DEVICE, 513, 0u);
   CHECK(status == BP_INVALID_ARGUMENT && i.error().find("not inside one allocation") != std::string::npos);
   bp_pointer_info info{};
   info.struct_size = sizeof info;
   OK(i.d->pointer_info(i.self, b + 511, &info));
-  CHECK(info.device == 0 && info.base == b && info.bytes == 512 && info.pinned == 0);
-  CHECK(i.d->pointer_info(i.self, reinterpret_cast<uint64_t>(host.data()), &info) == BP_INVALID_ARGUMENT);
+  CHECK(info.kind == BP_MEMORY_DEVICE && info.device == 0 && info.base == b && info.bytes == 512);
+  OK(i.d->pointer_info(i.self, reinterpret_cast<uint64_t>(host.data()), &info));
+  CHECK(info.kind == BP_MEMORY_UNKNOWN && info.device == BP_HOST_DEVICE && info.base == 0 && info.bytes == 0);
 }
 
 void a_stray_host_access_faults(const char* options, bool faults) {
@@ -126,6 +126,72 @@ void a_half_group_is_named() {
   table.close(table.self);
   table.struct_size = offsetof(bp_driver, last_error) + 4;
   CHECK(incomplete_group(normalised(table)) == "group minimum: slot last_error is missing");
+}
+
+void another_abi_is_told_what_changed() {
+  CHECK(!abi_mismatch(BP_ABI_MAJOR, BP_ABI_MINOR));
+  const std::string old = *abi_mismatch(0, 1);
+  CHECK(old.starts_with("driver ABI 0.1, needed is 0.2; since 0.1 changed: "));
+  for (const char* entry : {"copy", "copy_async", "fill", "event_record", "pointer_info", "stream_callback", "stream_from_native"}) {
+    CHECK(old.find(entry) != std::string::npos);
+  }
+  CHECK(*abi_mismatch(0, BP_ABI_MINOR + 1) == "driver ABI 0.3, needed is 0.2");
+  const bp_driver* sim = get(bp_sim_get, "");
+  bp_driver below = *sim;
+  below.abi_minor = 1;
+  CHECK(!get(bp_emulate_get, "", &below) && refusal.find("copy_async (no kind") != std::string::npos);
+  CHECK(!get(bp_fault_get, "", &below) && refusal.find("copy_async (no kind") != std::string::npos);
+  OK(sim->close(sim->self));
+}
+
+/// A runtime without host callbacks has streams all the same, also under the shims.
+void streams_need_no_callbacks() {
+  const bp_driver* sim = get(bp_sim_get, "stream=async,memory=64MiB");
+  bp_driver below = *sim;
+  below.stream_callback = nullptr;
+  CHECK(!incomplete_group(below) && is_complete(below));
+  const auto use = [](Instance& i) {
+    CHECK(!i.d->stream_callback);
+    const uint64_t a = i.alloc(64);
+    const char pattern = 7;
+    bp_stream* stream = i.stream();
+    OK(i.d->fill(i.self, 0, stream, a, &pattern, 1, 64, 0));
+    OK(i.d->stream_synchronize(i.self, 0, stream, BP_NO_TIMEOUT));
+    CHECK(i.take(a, 64) == std::vector<unsigned char>(64, 7));
+  };
+  {
+    below.flags |= BP_DRIVER_SERIALIZE;
+    Instance i(get(bp_fault_get, "kernel=@2", get(bp_emulate_get, "", &below)));
+    use(i);
+    const char pattern = 8;
+    OK(i.d->fill(i.self, 0, nullptr, i.alloc(64), &pattern, 1, 64, 0));
+    CHECK(i.d->synchronize(i.self, 0, BP_NO_TIMEOUT) == BP_FAULT && i.error().find("injected by fault.kernel=@2") != std::string::npos);
+  }
+}
+
+void registered_memory_is_known_as_such() {
+  for (bool emulated : {false, true}) {
+    const bp_driver* sim = get(bp_sim_get, "stream=inline,memory=64MiB");
+    bp_driver below = *sim;
+    below.host_alloc = nullptr, below.host_free = nullptr;  // emulate keeps the account then
+    Instance i(emulated ? get(bp_emulate_get, "", &below) : sim);
+    std::vector<char> memory(4096);
+    void* pinned = nullptr;
+    OK(i.d->host_alloc(i.self, 64, 0, &pinned));
+    OK(i.d->host_register(i.self, memory.data(), memory.size()));
+    bp_pointer_info info{};
+    info.struct_size = sizeof info;
+    const auto kind = [&](const void* at) {
+      OK(i.d->pointer_info(i.self, reinterpret_cast<uint64_t>(at), &info));
+      return info.kind;
+    };
+    CHECK(kind(pinned) == BP_MEMORY_PINNED && kind(memory.data() + 4095) == BP_MEMORY_REGISTERED);
+    CHECK(info.device == BP_HOST_DEVICE && info.base == reinterpret_cast<uint64_t>(memory.data()) && info.bytes == 4096);
+    CHECK(i.d->host_unregister(i.self, pinned) == BP_INVALID_ARGUMENT && i.d->host_free(i.self, memory.data()) == BP_INVALID_ARGUMENT);
+    OK(i.d->host_unregister(i.self, memory.data()));
+    CHECK(kind(memory.data()) == BP_MEMORY_UNKNOWN);
+    OK(i.d->host_free(i.self, pinned));
+  }
 }
 
 void what_is_thrown_has_a_status_and_a_text() {

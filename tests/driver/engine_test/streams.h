@@ -24,7 +24,7 @@ void a_stream_waits_for_another(Instance& i) {
   {
     Gate gate(i, a);
     i.call(a, [&](int32_t) { steps = 1; });
-    OK(i.d->event_record(i.self, 0, a, event));
+    OK(i.d->event_record(i.self, 0, a, event, 0u));
     OK(i.d->stream_wait(i.self, 0, b, event));
     i.call(b, [&](int32_t) { seen = steps; });
     CHECK(i.d->stream_query(i.self, 0, b) == BP_PENDING);
@@ -51,10 +51,10 @@ void a_second_record_replaces_the_first(Instance& i) {
   std::atomic<bool> ran{false};
   {
     Gate gate(i, a);
-    OK(i.d->event_record(i.self, 0, a, event));
+    OK(i.d->event_record(i.self, 0, a, event, 0u));
     OK(i.d->stream_wait(i.self, 0, b, event));
     i.call(b, [&](int32_t) { ran = true; });
-    OK(i.d->event_record(i.self, 0, c, event));  // c is idle
+    OK(i.d->event_record(i.self, 0, c, event, 0u));  // c is idle
     OK(i.d->event_synchronize(i.self, 0, event, BP_NO_TIMEOUT));
     CHECK(!ran && i.d->stream_query(i.self, 0, b) == BP_PENDING);
     OK(i.d->stream_wait(i.self, 0, c, event));
@@ -72,13 +72,13 @@ void an_unrecorded_event_is_complete(Instance& i) {
   OK(i.d->event_synchronize(i.self, 0, timed, BP_NO_TIMEOUT));
   OK(i.d->stream_wait(i.self, 0, nullptr, timed));
   CHECK(i.d->event_elapsed(i.self, 0, timed, other, &ns) == BP_INVALID_ARGUMENT && ns == 77);
-  OK(i.d->event_record(i.self, 0, nullptr, timed));
-  OK(i.d->event_record(i.self, 0, nullptr, plain));
+  OK(i.d->event_record(i.self, 0, nullptr, timed, 0u));
+  OK(i.d->event_record(i.self, 0, nullptr, plain, 0u));
   CHECK(i.d->event_elapsed(i.self, 0, timed, plain, &ns) == BP_INVALID_ARGUMENT && ns == 77);
   bp_stream* stream = i.stream();
   {
     Gate gate(i, stream);
-    OK(i.d->event_record(i.self, 0, stream, other));
+    OK(i.d->event_record(i.self, 0, stream, other, 0u));
     CHECK(i.d->event_elapsed(i.self, 0, timed, other, &ns) == BP_PENDING && ns == 77);
     std::this_thread::sleep_for(std::chrono::milliseconds(3));
   }
@@ -97,7 +97,7 @@ void many_threads_wait_for_one_event(Instance& i) {
     std::vector<std::thread> threads;
     {
       Gate gate(i, stream);
-      OK(i.d->event_record(i.self, 0, stream, event));
+      OK(i.d->event_record(i.self, 0, stream, event, 0u));
       for (int n = 0; n < 4; ++n) {
         threads.emplace_back([&, n] {
           if (n % 2) {
@@ -137,7 +137,7 @@ void closing_completes_what_is_queued(Instance& i) {
   i.alloc(1000);
   for (int n = 0; n < 50; ++n) {
     i.call(a, [&](int32_t) { std::this_thread::sleep_for(std::chrono::microseconds(20)); });
-    OK(i.d->event_record(i.self, 0, a, event));
+    OK(i.d->event_record(i.self, 0, a, event, 0u));
     OK(i.d->stream_wait(i.self, 0, b, event));
     i.call(b, [&](int32_t) { ++ran; });
   }
@@ -159,7 +159,7 @@ void threads_share_streams(Instance& i) {
         const size_t at = seed / 65536 % streams.size();
         i.call(streams[at], [&counts, at](int32_t) { ++counts[at]; });
         if (n % 3 == 0) {
-          OK(i.d->event_record(i.self, 0, streams[at], event));
+          OK(i.d->event_record(i.self, 0, streams[at], event, 0u));
           OK(i.d->stream_wait(i.self, 0, streams[2], event));
           i.call(streams[2], [&](int32_t) { ++total; });
         }
@@ -174,6 +174,38 @@ void threads_share_streams(Instance& i) {
   OK(i.d->synchronize(i.self, 0, BP_NO_TIMEOUT));
   CHECK(std::accumulate(counts.begin(), counts.end(), uint64_t{0}) == 1600);
   CHECK(total == 4 * 134);
+}
+
+void a_native_stream_gives_its_handle_back(Instance& i) {
+  CHECK(i.d->stream_from_native);
+  bp_stream *stream = i.stream(), *found = nullptr;
+  auto native = reinterpret_cast<uint64_t>(stream);
+  if (i.d->stream_native) OK(i.d->stream_native(i.self, 0, stream, &native));
+  OK(i.d->stream_from_native(i.self, 0, native, &found));
+  CHECK(found == stream);
+  if (i.d->stream_native) {
+    uint64_t of_default = 0;
+    OK(i.d->stream_native(i.self, 0, nullptr, &of_default));
+    OK(i.d->stream_from_native(i.self, 0, of_default, &found));
+    CHECK(found == nullptr);
+  }
+  CHECK(i.d->stream_from_native(i.self, 1, native, &found) == BP_INVALID_ARGUMENT &&
+        i.error().find("no stream of device 1") != std::string::npos);
+  OK(i.d->stream_destroy(i.self, 0, stream));
+  CHECK(i.d->stream_from_native(i.self, 0, native, &found) == BP_INVALID_ARGUMENT);
+  CHECK(i.d->stream_from_native(i.self, 0, 0x7770, &found) == BP_INVALID_ARGUMENT && i.error().find("0x7770") != std::string::npos);
+}
+
+void unknown_flags_are_refused(Instance& i) {
+  constexpr uint32_t unknown = 1u << 30;
+  const uint64_t a = i.alloc(64), b = i.alloc(64);
+  const char pattern = 1;
+  OK(i.d->synchronize(i.self, 0, BP_NO_TIMEOUT));
+  CHECK(i.d->copy(i.self, 0, nullptr, a, 0, b, 0, 64, unknown) == BP_INVALID_ARGUMENT);
+  CHECK(i.d->copy_async(i.self, 0, nullptr, a, 0, b, 0, 64, unknown) == BP_INVALID_ARGUMENT);
+  CHECK(i.d->fill(i.self, 0, nullptr, a, &pattern, 1, 64, unknown) == BP_INVALID_ARGUMENT);
+  CHECK(i.d->event_record(i.self, 0, nullptr, i.event(), unknown) == BP_INVALID_ARGUMENT);
+  OK(i.d->synchronize(i.self, 0, BP_NO_TIMEOUT));  // nothing of it was queued
 }
 
 void the_stream_limit_is_kept(Instance& i) {

@@ -31,6 +31,7 @@
 extern "C" {
 int32_t bp_sim_get(const bp_host* host, const bp_driver** out);
 int32_t bp_emulate_get(const bp_host* host, const bp_driver** out);
+int32_t bp_fault_get(const bp_host* host, const bp_driver** out);
 int32_t bp_minimal_get(const bp_host* host, const bp_driver** out);
 int32_t bp_handle_get(const bp_host* host, const bp_driver** out);
 }

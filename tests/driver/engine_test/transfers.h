@@ -12,8 +12,8 @@ void copies_of_every_kind(Instance& i) {
     const uint64_t a = i.alloc(bytes), b = i.alloc(bytes), other = i.alloc(bytes, 1);
     CHECK(a && b && a != b && other != a && a % BP_MIN_ALIGNMENT == 0);
     i.put(a, host.data(), bytes);
-    OK(i.d->copy(i.self, 0, nullptr, BP_COPY_DEVICE_TO_DEVICE, b, 0, a, 0, bytes));
-    OK(i.d->copy(i.self, 0, nullptr, BP_COPY_DEVICE_TO_DEVICE, other, 1, b, 0, bytes));
+    OK(i.d->copy(i.self, 0, nullptr, b, 0, a, 0, bytes, 0u));
+    OK(i.d->copy(i.self, 0, nullptr, other, 1, b, 0, bytes, 0u));
     CHECK(i.take(other, bytes, 1) == host);
     void *from = nullptr, *to = nullptr;
     OK(i.d->host_alloc(i.self, bytes, 0, &from));
@@ -21,17 +21,17 @@ void copies_of_every_kind(Instance& i) {
     CHECK(from && to && reinterpret_cast<uint64_t>(from) % 64 == 0);
     for (uint64_t n = 0; n < bytes; ++n) static_cast<unsigned char*>(from)[n] = static_cast<unsigned char>(host[n] + 1);
     bp_stream* stream = i.stream();
-    OK(i.d->copy_async(i.self, 0, stream, BP_COPY_HOST_TO_DEVICE, a, 0, reinterpret_cast<uint64_t>(from), BP_HOST_DEVICE, bytes));
-    OK(i.d->copy_async(i.self, 0, stream, BP_COPY_DEVICE_TO_DEVICE, b, 0, a, 0, bytes));
-    OK(i.d->copy_async(i.self, 0, stream, BP_COPY_DEVICE_TO_HOST, reinterpret_cast<uint64_t>(to), BP_HOST_DEVICE, b, 0, bytes));
+    OK(i.d->copy_async(i.self, 0, stream, a, 0, reinterpret_cast<uint64_t>(from), BP_HOST_DEVICE, bytes, 0u));
+    OK(i.d->copy_async(i.self, 0, stream, b, 0, a, 0, bytes, 0u));
+    OK(i.d->copy_async(i.self, 0, stream, reinterpret_cast<uint64_t>(to), BP_HOST_DEVICE, b, 0, bytes, 0u));
     OK(i.d->stream_synchronize(i.self, 0, stream, BP_NO_TIMEOUT));
     CHECK(bytes == 0 || std::memcmp(from, to, bytes) == 0);
     if (bytes) {  // pageable memory is refused
-      CHECK(i.d->copy_async(i.self, 0, stream, BP_COPY_HOST_TO_DEVICE, a, 0, reinterpret_cast<uint64_t>(host.data()), BP_HOST_DEVICE,
-                            bytes) == BP_INVALID_ARGUMENT);
+      CHECK(i.d->copy_async(i.self, 0, stream, a, 0, reinterpret_cast<uint64_t>(host.data()), BP_HOST_DEVICE, bytes, 0u) ==
+            BP_INVALID_ARGUMENT);
       CHECK(i.error().find("pinned") != std::string::npos);
       OK(i.d->host_register(i.self, host.data(), bytes));
-      OK(i.d->copy_async(i.self, 0, stream, BP_COPY_HOST_TO_DEVICE, a, 0, reinterpret_cast<uint64_t>(host.data()), BP_HOST_DEVICE, bytes));
+      OK(i.d->copy_async(i.self, 0, stream, a, 0, reinterpret_cast<uint64_t>(host.data()), BP_HOST_DEVICE, bytes, 0u));
       OK(i.d->stream_synchronize(i.self, 0, stream, BP_NO_TIMEOUT));
       OK(i.d->host_unregister(i.self, host.data()));
       CHECK(i.take(a, bytes) == host);
@@ -53,14 +53,14 @@ void fills_of_every_pattern(Instance& i) {
       const uint64_t bytes = size * count, room = bytes + 64;
       const uint64_t a = i.alloc(room);
       i.put(a, std::vector<unsigned char>(room, 0xaa).data(), room);
-      OK(i.d->fill(i.self, 0, nullptr, a + 24, pattern, size, count));
+      OK(i.d->fill(i.self, 0, nullptr, a + 24, pattern, size, count, 0u));
       OK(i.d->synchronize(i.self, 0, BP_NO_TIMEOUT));
       const auto seen = i.take(a, room);
       for (uint64_t n = 0; n < room; ++n) CHECK(seen[n] == (n < 24 || n >= 24 + bytes ? 0xaa : pattern[(n - 24) % size]));
       OK(i.d->free(i.self, 0, a));
     }
   }
-  CHECK(i.d->fill(i.self, 0, nullptr, 0, pattern, 3, 1) == BP_INVALID_ARGUMENT);
+  CHECK(i.d->fill(i.self, 0, nullptr, 0, pattern, 3, 1, 0u) == BP_INVALID_ARGUMENT);
 }
 
 void wrong_arguments_are_named(Instance& i) {
@@ -112,7 +112,7 @@ void a_fault_is_sticky(Instance& i) {
     OK(enqueue(0));
     OK(enqueue(0));  // skipped after the first one fails
     i.call(stream, [&](int32_t status) { told = status; });
-    OK(i.d->event_record(i.self, 0, stream, event));
+    OK(i.d->event_record(i.self, 0, stream, event, 0u));
   }
   CHECK(i.d->stream_synchronize(i.self, 0, stream, BP_NO_TIMEOUT) == BP_FAULT);
   CHECK(i.error().find("INVALID_ARGUMENT") != std::string::npos);

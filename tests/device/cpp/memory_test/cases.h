@@ -87,14 +87,14 @@ struct Stats {
 
 void write(void* device_ptr, const std::vector<char>& bytes) {
   const auto device = current_device();
-  call<&bp_driver::copy>(device, current_stream_handle(device), int32_t{BP_COPY_HOST_TO_DEVICE}, reinterpret_cast<uint64_t>(device_ptr),
-                         driver_index(device), reinterpret_cast<uint64_t>(bytes.data()), int32_t{BP_HOST_DEVICE}, uint64_t{bytes.size()});
+  call<&bp_driver::copy>(device, current_stream_handle(device), reinterpret_cast<uint64_t>(device_ptr), driver_index(device),
+                         reinterpret_cast<uint64_t>(bytes.data()), int32_t{BP_HOST_DEVICE}, uint64_t{bytes.size()}, 0u);
 }
 
 std::vector<char> read(const void* device_ptr, size_t bytes, c10::DeviceIndex device) {
   std::vector<char> host(bytes);
-  call<&bp_driver::copy>(device, current_stream_handle(device), int32_t{BP_COPY_DEVICE_TO_HOST}, reinterpret_cast<uint64_t>(host.data()),
-                         int32_t{BP_HOST_DEVICE}, reinterpret_cast<uint64_t>(device_ptr), driver_index(device), uint64_t{bytes});
+  call<&bp_driver::copy>(device, current_stream_handle(device), reinterpret_cast<uint64_t>(host.data()), int32_t{BP_HOST_DEVICE},
+                         reinterpret_cast<uint64_t>(device_ptr), driver_index(device), uint64_t{bytes}, 0u);
   return host;
 }
 
