@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -84,9 +85,13 @@ class Environment:
 
     Its packages are links to ours, which pip would write through: it has neither an index nor a folder to fetch others
     from, nor the machine's settings.
+
+    Args:
+        folder: where it is made.
+        without: modules of ours that it lacks.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, without: tuple[str, ...] = ()) -> None:
         self.folder = folder
         run(sys.executable, "-m", "venv", "--without-pip", folder)
         self.python = folder / "bin" / "python"
@@ -95,7 +100,8 @@ class Environment:
             ours = path.name.startswith(("torch_backplane", "backplane_sdk", "_editable_"))
             entry_points = path / "entry_points.txt"
             backend = entry_points.is_file() and "torch.backends" in entry_points.read_text()
-            if not (ours or backend or path.suffix == ".pth" or path.name == "__pycache__"):
+            left_out = re.match(r"\w+", path.name)[0] in without
+            if not (ours or backend or left_out or path.suffix == ".pth" or path.name == "__pycache__"):
                 (self.site / path.name).symlink_to(path)
         for program in ("cmake", "ninja", "ruff", "clang-format", "pytest"):
             (folder / "bin" / program).symlink_to(Path(sys.executable).parent / program)
