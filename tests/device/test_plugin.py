@@ -44,6 +44,19 @@ def test_what_the_driver_lacks_is_deselected_and_listed(suite, backend_package, 
     assert "test_some.py::test_two: multi_device" in one.stdout
 
 
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "workers"])
+def test_a_line_says_why_tests_are_deselected(suite, backend_package, name, workers):
+    words = ["--backplane-package", backend_package.__name__, *workers]
+    one = pytest_in(suite, *words, env={f"{name.upper()}_OPTIONS": "devices=1"})
+    assert "1 deselected: the driver lacks multi_device (1); --backplane-list-deselected names them\n" in one.stdout
+    listed = pytest_in(suite, *words, "--backplane-list-deselected", env={f"{name.upper()}_OPTIONS": "devices=1"})
+    assert "test_some.py::test_two: multi_device\n" in listed.stdout
+    assert "names them" not in listed.stdout
+    two = pytest_in(suite, *words, env={f"{name.upper()}_OPTIONS": "devices=2"})
+    assert "2 passed" in two.stdout
+    assert "deselected" not in two.stdout
+
+
 def test_an_unknown_capability_is_an_error(tmp_path, backend_package):
     (tmp_path / "test_some.py").write_text(
         "import pytest\n@pytest.mark.requires('magic')\ndef test_two(device): pass\n"

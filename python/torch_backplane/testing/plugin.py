@@ -1,13 +1,14 @@
 """The pytest plugin of Backplane: fixtures and a marker for tests of a backend. Imports no torch by itself.
 
-A test that requires what the driver lacks is deselected, not skipped, and ``--backplane-list-deselected`` prints which
-and why: so a project can hold the list of what it does not test.
+A test that requires what the driver lacks is deselected, not skipped. A line of the summary says how many and what the
+driver lacks, and ``--backplane-list-deselected`` which: so a project can hold the list of what it does not test.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+from collections import Counter
 from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 _DESELECTED = pytest.StashKey[list[tuple[str, list[str]]]]()
+_OF_WORKER = "backplane_deselected"  # in what a process of pytest-xdist hands to the one that reports
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,13 +79,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in gone]
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that reports, if this is a worker of pytest-xdist."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[_OF_WORKER] = session.config.stash.get(_DESELECTED, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a worker of pytest-xdist has deselected: each collects the same tests."""
+    if found := getattr(node, "workeroutput", {}).get(_OF_WORKER):
+        node.config.stash[_DESELECTED] = [(nodeid, list(names)) for nodeid, names in found]
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print the deselected tests, if asked."""
-    if not config.getoption("--backplane-list-deselected"):
-        return
-    terminalreporter.section("deselected: the driver lacks")
-    for nodeid, names in config.stash.get(_DESELECTED, []):
-        terminalreporter.write_line(f"{nodeid}: {', '.join(names)}")
+    """Say in a line what the driver lacks; list the tests, if asked."""
+    deselected = config.stash.get(_DESELECTED, [])
+    if config.getoption("--backplane-list-deselected"):
+        terminalreporter.section("deselected: the driver lacks")
+        for nodeid, names in deselected:
+            terminalreporter.write_line(f"{nodeid}: {', '.join(names)}")
+    elif deselected:
+        lacks = Counter(name for _, names in deselected for name in names)
+        terminalreporter.write_line(
+            f"{len(deselected)} deselected: the driver lacks "
+            + ", ".join(f"{name} ({count})" for name, count in lacks.most_common())
+            + "; --backplane-list-deselected names them"
+        )
 
 
 @pytest.fixture(scope="session")
