@@ -1,4 +1,4 @@
-"""Removes the files that the answers leave out."""
+"""Removes the files that the answers leave out, and what pip compiled of an installed template."""
 
 from pathlib import Path
 from shutil import rmtree
@@ -15,3 +15,6 @@ if "{{ cookiecutter.kernels }}" == "add":
         Path("tests", test).unlink()
 if "{{ cookiecutter.ci }}" != "github":
     rmtree(".github")
+for folder in ("backend", "python", "tests"):  # no others: an older project may have an environment in it
+    for compiled in list(Path(folder).rglob("__pycache__")):
+        rmtree(compiled)

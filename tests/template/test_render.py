@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -135,6 +136,73 @@ def test_conformance_is_a_chore_and_a_job(rendered):
         "torch_backplane.cli conformance --json build/conformance.json --html build/conformance.html --shard 2/4"
         in said
     )
+
+
+def test_one_place_of_ci_installs_the_vendors_runtime(rendered):
+    """Each job that installs torch to build or run the project runs it first, by the name that the file says."""
+    project = rendered({**LONG, "ci": "github"})
+    workflow = (project / ".github" / "workflows" / "ci.yml").read_text()
+    live = "\n".join(line for line in workflow.splitlines() if not line.lstrip().startswith("#"))
+    jobs = re.split(r"^  (\w[\w-]*):\n", live.partition("\njobs:\n")[2], flags=re.MULTILINE)
+    with_it = {
+        name: [step.group(1) for step in re.finditer(r"run: (bash \S+|pip install torch|make setup)", steps)]
+        for name, steps in zip(jobs[1::2], jobs[2::2], strict=True)
+        if "make setup" in steps
+    }
+    first = ["bash .github/install-runtime.sh", "pip install torch", "make setup"]
+    assert with_it == {name: first for name in ("test", "conformance", "wheels")}
+    assert workflow.count("name: Install the vendor's runtime\n") == len(with_it)
+    script = project / ".github" / "install-runtime.sh"
+    run("bash", script, cwd=project)
+    assert "the vendor's runtime" in script.read_text().splitlines()[1]
+    lines = [
+        line.removeprefix("# ") for line in script.read_text().splitlines() if line.startswith(("# sudo", "# echo"))
+    ]
+    assert len(lines) == 2
+    run("bash", "-n", "-c", "\n".join(lines))
+
+
+@pytest.mark.parametrize("driver", questions()["driver"])
+def test_the_readme_speaks_of_the_driver_in_use(rendered, driver):
+    """It stays true when the vendor's own driver has taken the place of the one that the project starts with."""
+    text = (rendered({"driver": driver}) / "README.md").read_text()
+    assert "the tests, on the driver in use" in text
+    assert "simulated" not in text
+
+
+@pytest.mark.parametrize(
+    ("package", "project"),
+    [("acme", "torch-acme"), ("torch_acme", "torch-acme"), ("acme_torch", "acme-torch"), ("npu_v2", "torch-npu-v2")],
+)
+def test_the_projects_name_says_torch_once(package, project):
+    from torch_backplane.cli.new import default_answer
+
+    assert default_answer("project_name", {"package_name": package}) == project
+
+
+@pytest.mark.parametrize("by", ["torch-backplane", "cookiecutter"])
+def test_what_pip_compiles_of_the_template_stays_out(tmp_path, by):
+    """Of an installed SDK pip compiles every Python file, the template's too."""
+    installed = tmp_path / "installed"
+    for part in ("cookiecutter.json", "hooks", "{{cookiecutter.package_name}}"):
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        (installed / part).parent.mkdir(exist_ok=True)
+        copy(ROOT / part, installed / part)
+    run(sys.executable, "-m", "compileall", "-q", installed, check=False)
+    assert list(installed.rglob("tests/__pycache__/test_device.*.pyc"))
+    if by == "cookiecutter":
+        command = ["cookiecutter", "--no-input", "-o", tmp_path / "out", installed]
+        run(*command, env={"HOME": str(tmp_path), "TMPDIR": str(tmp_path)})
+    else:
+        code = (
+            "import pathlib, sys, torch_backplane.cli.new as new\n"
+            "new.template_dir = lambda: pathlib.Path(sys.argv[1])\n"
+            "new.render({}, pathlib.Path(sys.argv[2]))"
+        )
+        run(sys.executable, "-c", code, installed, tmp_path / "out")
+    assert (tmp_path / "out" / "mydevice" / "tests" / "test_device.py").is_file()
+    assert list((tmp_path / "out").rglob("*.pyc")) == []
+    assert list((tmp_path / "out").rglob("__pycache__")) == []
 
 
 def test_it_is_read_in_ten_minutes(rendered):
