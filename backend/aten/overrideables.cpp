@@ -7,6 +7,7 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <torch/library.h>
 
 #include "aten/defaults.h"
 #include "aten/fallback.h"
@@ -51,4 +52,12 @@ const Defaults defaults([](DefaultKernels& m) {
 });
 
 }  // namespace
+
+// Of a tensor with a lazy bit torch would record a temporary, and put the original in the place of a result that this operator does not
+// have: on the stack, before its begin.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("record_stream", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("record_stream", torch::CppFunction::makeFallthrough()); }
+// It has no memory to keep.
+TORCH_LIBRARY_IMPL(aten, ZeroTensor, m) { m.impl("record_stream", torch::CppFunction::makeFallthrough()); }
+
 }  // namespace backplane::overrideables_impl

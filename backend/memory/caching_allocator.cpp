@@ -1,6 +1,8 @@
 // memory/caching_allocator.cpp: the allocator as c10 sees it; the work is done per device in DeviceMemory.
 #include "memory/caching_allocator.h"
 
+#include <c10/core/impl/COW.h>
+
 #include <algorithm>
 #include <memory>
 
@@ -168,11 +170,14 @@ void CachingAllocator::empty_cache(c10::DeviceIndex device) {
 
 void CachingAllocator::recordStream(const c10::DataPtr& data, c10::Stream stream) {
   const c10::DataPtr& ptr = unshared(data);  // what other processes use, too, is wrapped
-  if (ptr.get() == nullptr || ptr.get_deleter() != &caching_allocator_impl::deleter || driver_if_open() == nullptr) return;
-  memory::Block* block = memory::BlockIndex::instance().find(ptr.get_context());
+  if (ptr.get() == nullptr || driver_if_open() == nullptr) return;
+  const bool is_ours = ptr.get_deleter() == &caching_allocator_impl::deleter;
+  if (!is_ours && !c10::impl::cow::is_cow_data_ptr(ptr)) return;
+  const void* const address = is_ours ? ptr.get_context() : ptr.get();  // lazily cloned storages own a block together
+  memory::Block* block = memory::BlockIndex::instance().find(address);
   if (block == nullptr) return;
   block->segment->owner->record_stream(block, stream);
-  note_order(OrderKind::record_stream, stream.device_index(), stream.id(), reinterpret_cast<uint64_t>(ptr.get_context()));
+  note_order(OrderKind::record_stream, stream.device_index(), stream.id(), reinterpret_cast<uint64_t>(address));
 }
 
 DeviceStats CachingAllocator::getDeviceStats(c10::DeviceIndex device) {

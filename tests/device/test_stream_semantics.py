@@ -294,6 +294,29 @@ def test_a_non_blocking_copy_to_the_host_writes_no_memory_that_was_freed(run):
     assert out[1] == "True"
 
 
+@pytest.mark.parametrize(
+    "seen", ["x", "x.conj()", "torch._neg_view(x)", "x.imag", "x.conj().imag", "torch._lazy_clone(x)"]
+)
+def test_recorded_memory_is_kept_however_it_is_seen(run, seen):
+    out = run(f"""
+        s = m.Stream()
+        x = torch.ones(1 << 12, dtype=torch.complex64, device=d)
+        place = torch._C._data_address(x)
+        m.synchronize()
+        with gates.shut(s):
+            with m.stream(s):
+                torch.empty(1, device=d).fill_(1)
+            print({seen}.record_stream(s))
+            del x
+            others = [torch.empty(1 << 12, dtype=torch.complex64, device=d) for _ in range(4)]
+            print(place in [y.data_ptr() for y in others])
+        m.synchronize()
+        others += [torch.empty(1 << 12, dtype=torch.complex64, device=d) for _ in range(4)]
+        print(place in [y.data_ptr() for y in others])
+    """)
+    assert out == ["None", "False", "True"]
+
+
 def test_pinned_memory_is_known_inside_and_not_outside(run):
     out = run("""
         blocks = [torch.zeros(1000 + 7 * i, dtype=torch.uint8).pin_memory() for i in range(50)]
