@@ -3,9 +3,9 @@
 
 #include <c10/core/CPUAllocator.h>
 
-#include <mutex>
 #include <tuple>
 
+#include "aten/fallback.h"
 #include "aten/tensors.h"
 #include "memory/caching_allocator.h"
 #include "runtime/stream.h"
@@ -16,7 +16,7 @@ namespace {
 
 thread_local DeviceBackedHostMemory* scope = nullptr;
 
-// Device blocks begin at multiples of 512, which most of the host's pointers do not: the rest is looked up.
+// Device blocks begin at multiples of 512, which most of the host's pointers do not. The rest is looked up, without a lock.
 bool is_device_block(const void* memory) {
   return memory != nullptr && reinterpret_cast<uintptr_t>(memory) % 512 == 0 && CachingAllocator::block_size(memory) != 0;
 }
@@ -72,9 +72,20 @@ void HostMemoryAllocator::release(void* memory) {
 
 c10::Allocator* host_memory_allocator() { return host_memory_impl::allocator(); }
 
+namespace host_memory_impl {
+namespace {
+
+// While the library is loaded, because torch's pointer to its allocator is read without a lock: not later, beside threads that allocate.
+const bool installed = [] {
+  if (!fallback::is_wanted()) return false;
+  c10::SetCPUAllocator(allocator());
+  return true;
+}();
+
+}  // namespace
+}  // namespace host_memory_impl
+
 DeviceBackedHostMemory::DeviceBackedHostMemory(c10::DeviceIndex device) : device_(device), outer_(host_memory_impl::scope) {
-  static std::once_flag installed;
-  std::call_once(installed, [] { c10::SetCPUAllocator(host_memory_allocator()); });
   host_memory_impl::scope = this;
 }
 

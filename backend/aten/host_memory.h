@@ -1,11 +1,13 @@
 // aten/host_memory.h: lets an operator of the CPU allocate its results in device memory, so that they need no copy to become device
 // tensors.
 //
-// Note [torch's CPU allocator]: the first zero-copy call puts an allocator of ours before torch's own, for the whole process; a process
-// that makes none keeps torch's untouched. It is the one place where results can be caught: operators of the CPU allocate by it directly,
-// below the dispatcher. Without it every result that is not an out= argument costs one more pass over its bytes. It is safe because
+// Note [torch's CPU allocator]: the import puts an allocator of ours before torch's own, for the whole process. It is the one place where
+// results can be caught: operators of the CPU allocate by it directly, below the dispatcher. Without it every result that is not an out=
+// argument costs one more pass over its bytes. It is safe because
+//   - it is there before other threads are, since torch's pointer to its allocator has no lock;
 //   - it acts on the thread that has a scope open, and for the scope's time; every other request goes to the allocator before it;
 //   - whatever it gave out is freed by what it is, not by who frees it: any thread, any time, in or out of a scope, after a fork, at exit;
+//   that takes no lock;
 //   - its raw_deleter() is the deleter of every pointer that it hands out, as c10 asks;
 //   - it is not put back: when somebody sets another CPU allocator later, results are copied, and nothing else changes;
 //   - it is never destroyed, and when device memory runs out within a scope it gives host memory.

@@ -2,6 +2,21 @@
 #include "memory/block_index.h"
 
 namespace backplane::memory {
+namespace {
+
+// Under the lock, for as long as chains are being changed.
+class Change {
+ public:
+  explicit Change(std::atomic<uint64_t>& changes) : changes_(changes) { changes_.fetch_add(1, std::memory_order_acq_rel); }
+  ~Change() { changes_.fetch_add(1, std::memory_order_release); }
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+
+ private:
+  std::atomic<uint64_t>& changes_;
+};
+
+}  // namespace
 
 BlockIndex& BlockIndex::instance() {
   static auto* index = new BlockIndex();
@@ -14,12 +29,19 @@ BlockIndex::BlockIndex() {
 }
 
 Block* BlockIndex::find_slow(uint64_t address) const {
-  const Table* table = table_.load(std::memory_order_acquire);
+  if (address < lowest_.load(std::memory_order_relaxed) || address > highest_.load(std::memory_order_relaxed)) return nullptr;
+  constexpr int kTries = 4;
   constexpr int kLongChain = 64;  // a reader that is led astray by relinking gives up here
-  Block* block = table->bucket(address).load(std::memory_order_acquire);
-  for (int i = 0; block != nullptr && i < kLongChain; ++i) {
-    if (block->address.load(std::memory_order_acquire) == address) return block;
-    block = block->index_next.load(std::memory_order_acquire);
+  for (int i = 0; i < kTries; ++i) {
+    const uint64_t before = changes_.load(std::memory_order_acquire);
+    Block* block = table_.load(std::memory_order_acquire)->bucket(address).load(std::memory_order_acquire);
+    int length = 0;
+    for (; block != nullptr && length < kLongChain; ++length) {
+      if (block->address.load(std::memory_order_acquire) == address) return block;
+      block = block->index_next.load(std::memory_order_acquire);
+    }
+    // The loads above acquire: if one of them saw a part of a change, this one sees the change's beginning.
+    if (block == nullptr && before % 2 == 0 && changes_.load(std::memory_order_relaxed) == before) return nullptr;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   return find_locked(address);
@@ -49,6 +71,9 @@ void BlockIndex::grow() {
 
 Block* BlockIndex::create(uint64_t address) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (address < lowest_.load(std::memory_order_relaxed)) lowest_.store(address, std::memory_order_relaxed);
+  if (address > highest_.load(std::memory_order_relaxed)) highest_.store(address, std::memory_order_relaxed);
+  const Change change(changes_);
   if (live_ >= tables_.back()->mask) grow();
   ++live_;
   Block* block = nullptr;
@@ -65,6 +90,7 @@ Block* BlockIndex::create(uint64_t address) {
 
 void BlockIndex::remove(Block* block) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  const Change change(changes_);
   std::atomic<Block*>* place = &tables_.back()->bucket(block->address.load(std::memory_order_relaxed));
   while (place->load(std::memory_order_relaxed) != block) place = &place->load(std::memory_order_relaxed)->index_next;
   place->store(block->index_next.load(std::memory_order_relaxed), std::memory_order_release);

@@ -2,11 +2,14 @@
 //
 // Note [Lock-free lookup]: c10's raw_allocate wants a DataPtr's context to be its data, so a deleter gets the bare pointer, and looking it
 // up is on the hot path. Readers take no lock. They look only for addresses of live allocations, whose entry nobody removes meanwhile; all
-// that can happen is that a chain is relinked under a reader (growth, a neighbour removed), which makes it miss: then it looks again under
-// the lock. Block objects and outgrown bucket arrays are never freed, so that such a reader never touches dead memory.
+// that can happen is that a chain is relinked under a reader (growth, a neighbour removed), which makes it miss. A miss counts if nothing
+// was changed meanwhile; else it looks again, and at last under the lock. Block objects and outgrown bucket arrays are never freed, so that
+// such a reader never touches dead memory. Anybody's address may be looked for: the CPU's allocator asks about host memory
+// (aten/host_memory.h).
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -50,6 +53,9 @@ class BlockIndex {
   void grow();
 
   std::atomic<Table*> table_;
+  std::atomic<uint64_t> changes_{0};          // odd while a chain is being changed
+  std::atomic<uint64_t> lowest_{UINT64_MAX};  // of all addresses that blocks ever had
+  std::atomic<uint64_t> highest_{0};
   mutable std::mutex mutex_;  // over all below, and over every change of a chain
   std::vector<std::unique_ptr<Table>> tables_;
   std::deque<Block> blocks_;

@@ -1,7 +1,10 @@
 """CPU memory that the fallback allocates is device memory in zero-copy calls, and harmless wherever it goes."""
 
 import gc
+import os
+import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -155,19 +158,58 @@ def test_memory_that_outlives_the_process_end_and_forks_is_harmless(run_in_proce
 
 
 @pytest.mark.once
-def test_a_process_without_zero_copy_calls_keeps_torchs_allocator(run_in_process, name):
+@pytest.mark.parametrize("setting", ["cpu", "none"])
+def test_torchs_allocator_is_replaced_at_import_and_never_later(run_in_process, name, backend_package, setting):
+    """torch reads its pointer without a lock, so it is not changed beside threads that allocate."""
     code = f"""
     import ctypes
     import torch
     get = ctypes.CDLL(torch.__path__[0] + "/lib/libc10.so")._ZN3c1015GetCPUAllocatorEv
     get.restype = ctypes.c_void_p
-    before = get()
-    x = torch.ones(8, device="{name}")
-    x.sort()
-    print(get() == before)
+    torchs = get()
+    import {backend_package.__name__}
+    imported = get()
+    torch.ones(8, device="{name}").neg_()
+    if {setting!r} != "none":
+        torch.ones(8, device="{name}").sort()
+    print(imported == torchs, get() == imported)
     """
-    assert run_in_process(code, options="kind=discrete").stdout.split() == ["True"]
-    assert run_in_process(code, options="kind=unified").stdout.split() == ["False"]
+    env = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", f"{name.upper()}_FALLBACK": setting}
+    found = run_in_process(code, options="kind=unified", env=env).stdout.split()
+    assert found == [str(setting == "none"), "True"]
+
+
+@pytest.mark.once
+def test_freeing_host_memory_takes_no_lock(run_in_process, name, tmp_path):
+    """Whether an address is a block of the device is found out by looking, out of their range and between them."""
+    source, shim = Path(__file__).parent / "cpp" / "count_locks.c", tmp_path / "libcount_locks.so"
+    compiler = os.environ.get("CC", "cc")
+    subprocess.run([compiler, "-D_GNU_SOURCE", "-shared", "-fPIC", str(source), "-o", str(shim)], check=True)
+    code = f"""
+    import ctypes
+    import torch
+    from torch_backplane import _backend
+    locks = ctypes.CDLL("{shim}").locks_of_this_thread
+    def count(call, arguments):
+        before = locks()
+        for argument in arguments:
+            call(argument)
+        return locks() - before
+    x = torch.rand(1 << 16, device="{name}")
+    torch.sort(x)
+    hosts = [torch.empty(256, dtype=torch.uint8) for _ in range(4000)]
+    aligned = [h.untyped_storage() for h in hosts if h.data_ptr() % 512 == 0]
+    others = [h.untyped_storage() for h in hosts if h.data_ptr() % 512 != 0][: len(aligned)]
+    del hosts
+    assert len(aligned) > 100
+    free = lambda storage: storage.resize_(0)
+    assert count(free, aligned) == count(free, others)
+    inside = [x.data_ptr() + 512 * i for i in range(1, 101)]
+    assert count(_backend.C.block_size, inside) == count(_backend.C.block_size, [512] * 100)
+    assert _backend.C.block_size(x.data_ptr()) > 0 == _backend.C.block_size(inside[0])
+    print("fine")
+    """
+    assert run_in_process(code, options="kind=unified", env={"LD_PRELOAD": str(shim)}).stdout.split() == ["fine"]
 
 
 @pytest.mark.once
