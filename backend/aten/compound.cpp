@@ -1,4 +1,4 @@
-// aten/compound.cpp: the five classes behind torch's tensors, and what each is made of.
+// aten/compound.cpp: the classes behind torch's tensors, and what each is made of.
 #include "aten/compound.h"
 
 #ifndef AT_PER_OPERATOR_HEADERS  // or SparseTensorImpl.h includes every operator
@@ -78,6 +78,14 @@ at::Tensor nested_tensor(const at::Tensor& like, const Memory& memory, c10::Devi
       like.dtype(), from->get_nested_sizes(), from->get_nested_strides(), from->get_storage_offsets());
 }
 
+at::Tensor zero_like(const at::Tensor& like, c10::Device device) {
+  at::Tensor self = zero_tensor({0}, like.scalar_type(), device);
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  if (like.is_conj()) self._set_conj(true);
+  if (like.is_neg()) self._set_neg(true);
+  return self;
+}
+
 }  // namespace
 }  // namespace compound_impl
 
@@ -91,6 +99,7 @@ bool has_make(const at::Tensor& tensor) {
 
 Make make_of(const at::Tensor& tensor) {
   if (is_dense_make(tensor)) return Make::dense;
+  if (tensor._is_zerotensor()) return Make::zero;
   if (tensor.is_quantized()) return Make::quantized;
   if (tensor.is_nested()) return Make::nested;
   return tensor.is_sparse() ? Make::sparse : Make::compressed;
@@ -121,6 +130,8 @@ Memory memory_of(const at::Tensor& compound) {
     case Make::dense:
       memory.storage = compound.unsafeGetTensorImpl()->unsafe_storage();
       break;
+    case Make::zero:
+      break;
   }
   return memory;
 }
@@ -135,6 +146,8 @@ at::Tensor compound_tensor(const at::Tensor& like, const Memory& memory, c10::De
       return compound_impl::quantized_tensor(like, memory, device);
     case Make::nested:
       return compound_impl::nested_tensor(like, memory, device);
+    case Make::zero:
+      return compound_impl::zero_like(like, device);
     case Make::dense:
       break;
   }
@@ -168,6 +181,8 @@ void assign_compound(const at::Tensor& self, const at::Tensor& like, const Memor
       if (!memory.storage.is_alias_of(impl->unsafe_storage())) impl->set_storage_keep_dtype(memory.storage);
       break;
     }
+    case Make::zero:
+      TORCH_CHECK(false, "ZeroTensors are immutable. Please use the materialized zero tensor obtained using .clone()");
   }
 }
 

@@ -1,5 +1,5 @@
-// aten/compound.h: tensors that are made of other memory than one strided block: sparse, quantized and nested ones, taken apart and put
-// together on another device.
+// aten/compound.h: tensors that are made of other memory than one strided block: sparse, quantized, nested and zero ones, taken apart and
+// put together on another device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,16 +15,18 @@ enum class Make : uint8_t {
   compressed,  // CSR, CSC, BSR, BSC: compressed indices, plain indices, values
   quantized,   // a storage and a quantizer, which has scales and zero points if it is per channel
   nested,      // a storage; sizes, strides and offsets of its tensors always lie on the CPU
+  zero,        // known to be zero, and immutable: no memory at all
 };
 
-// `refused`: has no way over the CPU, such as oneDNN's opaque tensors.
 Make make_of(const at::Tensor& tensor);
+
+// False for what has no way over the CPU, such as oneDNN's opaque tensors.
 bool has_make(const at::Tensor& tensor);
 
 // Inline, because every tensor of every fallback is asked.
 inline bool is_dense_make(const at::Tensor& tensor) {
-  constexpr c10::DispatchKeySet others(
-      {c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr, c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor});
+  constexpr c10::DispatchKeySet others({c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr, c10::DispatchKey::Quantized,
+                                        c10::DispatchKey::NestedTensor, c10::DispatchKey::ZeroTensor});
   return !tensor.key_set().has_any(others) && C10_LIKELY(tensor.unsafeGetTensorImpl()->has_storage());
 }
 

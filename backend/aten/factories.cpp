@@ -68,6 +68,32 @@ void fill_uninitialized(const at::Tensor& tensor) {
 namespace factories_impl {
 namespace {
 
+// Memory for a tensor that is known to be zero: none. Its bytes are never read; the ZeroTensor key sees to that.
+class NoMemory final : public c10::Allocator {
+ public:
+  explicit NoMemory(c10::Device device) : device_(device) {}
+  c10::DataPtr allocate(size_t) override { return {nullptr, nullptr, &do_nothing, device_}; }
+  c10::DeleterFnPtr raw_deleter() const override { return &do_nothing; }
+  void copy_data(void*, const void*, std::size_t) const override { TORCH_INTERNAL_ASSERT(false, "a zero tensor has no bytes"); }
+
+ private:
+  static void do_nothing(void*) {}
+  c10::Device device_;
+};
+
+}  // namespace
+}  // namespace factories_impl
+
+// The ZeroTensor key is what makes it one.
+at::Tensor zero_tensor(at::IntArrayRef size, c10::ScalarType dtype, c10::Device device) {
+  factories_impl::NoMemory allocator(device);
+  const auto backend = device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::PrivateUse1;
+  return at::detail::empty_generic(size, &allocator, c10::DispatchKeySet({backend, c10::DispatchKey::ZeroTensor}), dtype, std::nullopt);
+}
+
+namespace factories_impl {
+namespace {
+
 // Checks what does not shape the tensor; returns the device index.
 c10::DeviceIndex checked_device(std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   TORCH_CHECK(!layout || *layout == c10::kStrided, "empty on ", device_name(), " makes strided tensors; layout ", *layout,
@@ -92,25 +118,9 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
   return result;
 }
 
-// Memory for a tensor that is known to be zero: none. Its bytes are never read; the ZeroTensor key sees to that.
-class NoMemory final : public c10::Allocator {
- public:
-  explicit NoMemory(c10::Device device) : device_(device) {}
-  c10::DataPtr allocate(size_t) override { return {nullptr, nullptr, &do_nothing, device_}; }
-  c10::DeleterFnPtr raw_deleter() const override { return &do_nothing; }
-  void copy_data(void*, const void*, std::size_t) const override { TORCH_INTERNAL_ASSERT(false, "a zero tensor has no bytes"); }
-
- private:
-  static void do_nothing(void*) {}
-  c10::Device device_;
-};
-
 at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
                                std::optional<c10::Device> device, std::optional<bool> pin_memory) {
-  const c10::DeviceIndex index = checked_device(layout, device, pin_memory);
-  NoMemory allocator(c10::Device(kDevice, index));
-  const auto keys = c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor);
-  return at::detail::empty_generic(size, &allocator, keys, c10::dtype_or_default(dtype), std::nullopt);
+  return zero_tensor(size, c10::dtype_or_default(dtype), c10::Device(kDevice, checked_device(layout, device, pin_memory)));
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ at::Tensor host_view(const at::Tensor& source) {
               "host_view: the tensor has a lazy conjugate or negative bit: call .resolve_conj() or .resolve_neg()");
   const c10::DeviceIndex device = source.device().index();
   const auto options = source.options().device(c10::DeviceType::CPU).requires_grad(false);
+  const auto address = reinterpret_cast<uint64_t>(source.mutable_data_ptr());  // the host may write: a lazy clone gets its own memory first
   synchronize_device(device);
-  const auto address = reinterpret_cast<uint64_t>(source.const_data_ptr());
   const size_t bytes = at::detail::computeStorageNbytes(source.sizes(), source.strides(), source.element_size());
   if (bytes == 0) {
     return at::from_blob(nullptr, source.sizes(), source.strides(), [source](void*) {}, options);

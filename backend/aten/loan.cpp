@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/StorageImpl.h>
 
 #include <algorithm>
@@ -29,8 +30,6 @@ at::Tensor make_tensor(c10::Storage storage, c10::DispatchKey key, const at::Ten
   return tensor;
 }
 
-Use both(Use a, Use b) { return static_cast<Use>(static_cast<uint8_t>(a) | static_cast<uint8_t>(b)); }
-
 // A data pointer into a storage that it keeps alive.
 c10::DataPtr borrow(const c10::Storage& storage, c10::Device device) {
   c10::StorageImpl* const owner = storage.unsafeGetStorageImpl();
@@ -45,6 +44,17 @@ uint64_t span_end(const at::Tensor& tensor) {
   return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(), tensor.storage_offset());
 }
 
+// A view is an inference tensor where its base is one, whatever the mode that it is made in.
+class ModeOf {
+ public:
+  explicit ModeOf(const at::Tensor& base) {
+    if (C10_UNLIKELY(base.is_inference() != c10::InferenceMode::is_enabled())) mode_.emplace(base.is_inference());
+  }
+
+ private:
+  std::optional<c10::InferenceMode> mode_;
+};
+
 }  // namespace
 }  // namespace loan_impl
 
@@ -53,7 +63,7 @@ std::optional<size_t> Loan::find_lent(const at::Tensor& tensor, Use use) {
   if (lent_.size() < loan_impl::kFew) {
     for (size_t i = 0; i < lent_.size(); ++i) {
       if (lent_[i].device.unsafeGetTensorImpl() != identity) continue;
-      lent_[i].use = loan_impl::both(lent_[i].use, use);
+      lent_[i].use = both(lent_[i].use, use);
       return i;
     }
     return std::nullopt;
@@ -64,7 +74,7 @@ std::optional<size_t> Loan::find_lent(const at::Tensor& tensor, Use use) {
   }
   const auto found = known_.find(identity);
   if (found == known_.end()) return std::nullopt;
-  lent_[found->second].use = loan_impl::both(lent_[found->second].use, use);
+  lent_[found->second].use = both(lent_[found->second].use, use);
   return found->second;
 }
 
@@ -72,8 +82,8 @@ size_t Loan::lend(const at::Tensor& tensor, Use use) {
   if (const auto found = find_lent(tensor, use)) {
     if (C10_UNLIKELY(lent_[*found].is_compound)) {
       lend_compound(tensor, use);  // its parts are used so, too
-    } else if (use != Use::write) {
-      storages_[lent_[*found].index].is_read = true;
+    } else {
+      storages_[lent_[*found].index].use_also(use);
     }
     return *found;
   }
@@ -120,11 +130,11 @@ uint32_t Loan::share(const c10::Storage& storage, uint64_t begin, uint64_t end, 
     if (!is_new) index = found->second;
   }
   if (!index) {
-    storages_.push_back({storage, {}, nullptr, begin, end, use != Use::write});
+    storages_.push_back({storage, {}, nullptr, begin, end, use});
     return static_cast<uint32_t>(storages_.size() - 1);
   }
   SharedStorage& shared = storages_[*index];
-  shared.is_read |= use != Use::write;
+  shared.use_also(use);
   if (begin < end && shared.end == 0) {
     shared.begin = begin;
     shared.end = end;
@@ -138,7 +148,7 @@ uint32_t Loan::share(const c10::Storage& storage, uint64_t begin, uint64_t end, 
 // In place, what is only written must have been let go by the device's work, too.
 bool Loan::must_wait() const {
   return std::any_of(storages_.begin(), storages_.end(),
-                     [this](const SharedStorage& shared) { return shared.end > shared.begin && (aliases_ || shared.is_read); });
+                     [this](const SharedStorage& shared) { return shared.end > shared.begin && (aliases_ || is_read(shared.use)); });
 }
 
 void Loan::open(c10::DeviceIndex device, Content content, bool adopts) {
@@ -147,6 +157,7 @@ void Loan::open(c10::DeviceIndex device, Content content, bool adopts) {
   aliases_ = zero_copy || content == Content::layout;
   const c10::Stream stream = current_stream(device);
   if (aliases_) {
+    if (content == Content::full) materialize_written();
     if (content == Content::full && must_wait() && !query_stream(stream)) synchronize_stream(stream);
     if (zero_copy && adopts) host_memory_.emplace(device);
     for (SharedStorage& shared : storages_) {
@@ -166,6 +177,13 @@ void Loan::open(c10::DeviceIndex device, Content content, bool adopts) {
   }
 }
 
+// A copy-on-write storage gets memory of its own before the operator writes by way of an alias, which does not tell; the copy is queued.
+void Loan::materialize_written() const {
+  for (const SharedStorage& shared : storages_) {
+    if (is_written(shared.use)) shared.device.mutable_data();
+  }
+}
+
 void Loan::open_alias(SharedStorage& shared) const {
   shared.begin = 0;
   shared.host = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
@@ -179,7 +197,7 @@ void Loan::open_staged(SharedStorage& shared) {
   shared.begin &= ~uint64_t{15};
   const auto bytes = static_cast<int64_t>(shared.end - shared.begin);
   const at::Tensor staged = pinned_tensor({bytes}, {1}, c10::kByte);
-  if (bytes > 0 && shared.is_read) {
+  if (bytes > 0 && is_read(shared.use)) {
     const CopyEnd from{reinterpret_cast<uint64_t>(shared.device.data()) + shared.begin, device_};
     copy_bytes({reinterpret_cast<uint64_t>(staged.mutable_data_ptr()), -1}, from, bytes, current_stream(device_), /*async=*/true);
     traffic_.to_host += bytes;
@@ -214,7 +232,7 @@ void Loan::close() {
     }
   }
   for (const Lent& lent : lent_) {
-    if (!lent.is_written()) continue;
+    if (!is_written(lent.use)) continue;
     lent.is_compound ? bring_back_compound(lent) : bring_back(lent);
   }
 }
@@ -290,6 +308,14 @@ std::optional<size_t> Loan::find_host(const c10::StorageImpl* host) const {
   return std::nullopt;
 }
 
+// The tensor that a storage was lent for first.
+const at::Tensor& Loan::owner_of(size_t storage) const {
+  const auto owns = [&](const Lent& lent) {
+    return (lent.is_compound ? compounds_[lent.index].storage : std::optional(lent.index)) == std::optional<uint32_t>(storage);
+  };
+  return std::find_if(lent_.begin(), lent_.end(), owns)->device;
+}
+
 at::Tensor Loan::take(at::Tensor result) {
   if (!result.defined() || !result.device().is_cpu()) return result;
   for (const Lent& lent : lent_) {
@@ -300,6 +326,7 @@ at::Tensor Loan::take(at::Tensor result) {
   if (const auto index = find_host(host.unsafeGetStorageImpl())) {
     const SharedStorage& shared = storages_[*index];
     const auto shift = static_cast<int64_t>(shared.begin / result.itemsize());
+    const loan_impl::ModeOf mode(owner_of(*index));
     return loan_impl::make_tensor(shared.device, c10::DispatchKey::PrivateUse1, result, result.storage_offset() + shift);
   }
   const bool sole_owner = result.use_count() == 1 && host.use_count() == 1;
@@ -312,10 +339,14 @@ at::Tensor Loan::take_compound(const at::Tensor& result) {
   Memory memory = memory_of(result);
   if (result.use_count() == 1) result.unsafeGetTensorImpl()->release_resources();  // so that its memory has one owner and can be adopted
   for (at::Tensor& part : memory.tensors) part = take(std::move(part));
-  if (memory.storage) {
-    const bool sole_owner = memory.storage.use_count() == 1;
-    memory.storage = take_storage(std::move(memory.storage), sole_owner);
+  if (!memory.storage) return compound_tensor(result, memory, c10::Device(kDevice, device_));
+  if (const auto index = find_host(memory.storage.unsafeGetStorageImpl())) {
+    memory.storage = storages_[*index].device;
+    const loan_impl::ModeOf mode(owner_of(*index));
+    return compound_tensor(result, memory, c10::Device(kDevice, device_));
   }
+  const bool sole_owner = memory.storage.use_count() == 1;
+  memory.storage = adopt(std::move(memory.storage), sole_owner);
   return compound_tensor(result, memory, c10::Device(kDevice, device_));
 }
 

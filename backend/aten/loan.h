@@ -24,6 +24,10 @@ namespace backplane {
 // What the operator does with a tensor. What it writes must reach the device; what it does not read need not be copied from there.
 enum class Use : uint8_t { read = 1, write = 2, read_write = 3 };
 
+constexpr Use both(Use a, Use b) { return static_cast<Use>(static_cast<uint8_t>(a) | static_cast<uint8_t>(b)); }
+constexpr bool is_read(Use use) { return use != Use::write; }
+constexpr bool is_written(Use use) { return use != Use::read; }
+
 // How much of device memory an operator saw, in bytes.
 struct Traffic {
   uint64_t to_host = 0;    // copied
@@ -63,7 +67,6 @@ class Loan {
     at::Tensor host;
     Use use;
     bool is_compound;
-    bool is_written() const { return use != Use::read; }
     uint32_t index;  // into storages_, or into compounds_
   };
   struct SharedStorage {
@@ -72,7 +75,8 @@ class Loan {
     const void* lent_data;  // where host began; it is elsewhere when the operator has let the storage grow
     uint64_t begin;         // bytes of the device storage that host covers
     uint64_t end;
-    bool is_read;
+    Use use;  // of all that is lent of it
+    void use_also(Use more) { use = both(use, more); }
   };
   struct Compound {
     c10::SmallVector<std::pair<at::Tensor, std::optional<size_t>>, 3> parts;  // the number of each that is lent
@@ -84,6 +88,7 @@ class Loan {
   uint32_t share_span(const at::Tensor& tensor, Use use);
   uint32_t share(const c10::Storage& storage, uint64_t begin, uint64_t end, Use use);
   bool must_wait() const;
+  void materialize_written() const;
   void open_alias(SharedStorage& shared) const;
   void open_staged(SharedStorage& shared);
   at::Tensor make_host(const Lent& lent) const;
@@ -97,6 +102,7 @@ class Loan {
   c10::Storage adopt(c10::Storage host, bool sole_owner);
   void queue_to_device(const c10::Storage& device, const c10::Storage& host, uint64_t bytes);
   std::optional<size_t> find_host(const c10::StorageImpl* host) const;
+  const at::Tensor& owner_of(size_t storage) const;
 
   c10::DeviceIndex device_ = -1;
   bool aliases_ = false;  // the CPU tensors lie in device memory

@@ -58,6 +58,12 @@ inline at::Tensor empty_strided_tensor(at::IntArrayRef size, at::IntArrayRef str
   return tensor;
 }
 
+// A tensor that is known to be zero, without memory, on the device or the CPU.
+at::Tensor zero_tensor(at::IntArrayRef size, c10::ScalarType dtype, c10::Device device);
+
+// A tensor made from another one, with that one's backend metadata, which torch drops.
+at::Tensor with_metadata(at::Tensor result, const at::Tensor& self);
+
 // Sizes, strides and, where the storage is too small, its bytes: what resize_ and set_ do. No strides: contiguous.
 void resize_tensor(c10::TensorImpl* self, at::IntArrayRef size, at::OptionalIntArrayRef stride);
 

@@ -10,9 +10,9 @@
 #include <ATen/ops/view_native.h>
 
 #include "aten/core_kernels.h"
+#include "aten/tensors.h"
 
-namespace backplane::views_impl {
-namespace {
+namespace backplane {
 
 at::Tensor with_metadata(at::Tensor result, const at::Tensor& self) {
   if (C10_UNLIKELY(self.unsafeGetTensorImpl()->get_backend_meta() != nullptr)) {
@@ -21,6 +21,9 @@ at::Tensor with_metadata(at::Tensor result, const at::Tensor& self) {
   }
   return result;
 }
+
+namespace views_impl {
+namespace {
 
 at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride, std::optional<int64_t> offset) {
   return with_metadata(at::native::as_strided_tensorimpl(self, size, stride, offset), self);
@@ -64,4 +67,5 @@ BACKPLANE_CORE_KERNELS(PrivateUse1, m) {
   m.impl("clone", &clone);
 }
 
-}  // namespace backplane::views_impl
+}  // namespace views_impl
+}  // namespace backplane

@@ -66,6 +66,7 @@ void resize_storage(const c10::Storage& storage, size_t bytes) {
   const c10::Device device = impl->device();
   const storage_impl::OnDevice guard(device.index());
   c10::DataPtr data = allocator->allocate(bytes);
+  impl->mutable_data();  // a lazy clone gets its own memory first: torch leaves it marked as one after the exchange
   const size_t kept = std::min(bytes, impl->nbytes());
   if (kept != 0 && impl->data() != nullptr) allocator->copy_data(data.get(), impl->data(), kept);
   impl->set_data_ptr_noswap(std::move(data));

@@ -236,3 +236,18 @@ def test_zero_tensors_of_forward_mode_differentiation_have_no_memory(device):
     assert zero._is_zerotensor()
     assert zero.device == device
     assert torch.equal((torch.ones(2, 3, device=device) + zero).cpu(), torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("function", [torch.dot, torch.vdot, torch.inner])
+def test_D36_products_with_a_zero_tensor_are_zero_tensors(device, function):
+    ones = torch.ones(3, dtype=torch.complex64, device=device)
+    zero = torch._efficientzerotensor(3, dtype=torch.complex64, device=device)
+    for a, b in ((zero, ones), (ones, zero), (zero.conj(), ones)):
+        result = function(a, b)
+        assert result.device == device
+        assert result._is_zerotensor()
+        assert torch.equal(result.cpu(), torch.tensor(0j))
+
+
+def test_a_zero_tensor_has_nothing_to_record(device, device_module):
+    torch._efficientzerotensor(3, device=device).record_stream(device_module.current_stream())

@@ -124,6 +124,13 @@ SPARSE = {
     "sqrt_": in_place(sparse, lambda s: s.sqrt_()),
     "zero_": lambda d: sparse(d).zero_(),
     "add_": lambda d: sparse(d).add_(torch.sparse_coo_tensor([[0], [0]], [5.0], (2, 3), device=d)),
+    "checked to be coalesced": lambda d: torch.sparse_coo_tensor(
+        torch.tensor([[0, 1], [2, 0]], device=d),
+        torch.ones(2, device=d),
+        (2, 3),
+        is_coalesced=True,
+        check_invariants=True,
+    ),
     "csr": csr,
     "csc": lambda d: dense(d).to_sparse_csc(),
     "bsr": blocks,
@@ -145,6 +152,15 @@ SPARSE = {
 @pytest.mark.parametrize("function", SPARSE.values(), ids=SPARSE.keys())
 def test_D42_sparse_tensors_are_computed_by_the_cpu(device, function):
     agree(function, device)
+
+
+def test_D42_a_false_claim_to_be_coalesced_is_refused(device):
+    for columns in ([[1, 0], [0, 1]], [[0, 0], [1, 1]]):
+        indices = torch.tensor(columns, device=device)
+        with pytest.raises(RuntimeError, match="cannot set is_coalesced to true"):
+            torch.sparse_coo_tensor(
+                indices, torch.ones(2, device=device), (2, 3), is_coalesced=True, check_invariants=True
+            )
 
 
 def test_D42_parts_of_sparse_tensors_are_views(device):
@@ -284,6 +300,31 @@ def test_D41_tensors_of_a_nested_one_are_views(device):
     n.transpose(1, 2).unbind()[1].add_(1)
     expected = [torch.arange(6.0).reshape(2, 3) * 5, torch.full((1, 3), 2.0)]
     assert all(torch.equal(r.cpu(), e) for r, e in zip(n.unbind(), expected, strict=True))
+
+
+NESTED_VIEWS = {
+    "unbind": lambda n: n.unbind()[0],
+    "transpose": lambda n: n.transpose(1, 2),
+    "select": lambda n: n[0],
+    "chunk": lambda n: n.chunk(3, -1)[1],
+    "view": lambda n: n.view(2, -1, 3),
+    "unsqueeze": lambda n: n.unsqueeze(1),
+    "values": lambda n: n.values(),
+}
+
+
+@pytest.mark.parametrize("view", NESTED_VIEWS.values(), ids=NESTED_VIEWS.keys())
+@pytest.mark.parametrize("made_in", [False, True])
+@pytest.mark.parametrize("seen_in", [False, True])
+def test_D41_views_in_and_out_of_inference_mode(device, view, made_in, seen_in):
+    def traits(d):
+        with torch.inference_mode(made_in):
+            n = nested(d)
+        with torch.inference_mode(seen_in):
+            v = view(n)
+            return v.is_inference(), v._is_view(), v._base is n, v.requires_grad
+
+    assert traits(device) == traits("cpu")
 
 
 def test_D41_gradients_pass_nested_tensors(device):

@@ -47,6 +47,11 @@ TRANSFORMS = {
     "vmap in chunks": lambda on: vmap(f, (None, 0), chunk_size=2)(W.to(on), X.to(on)),
     "vmap over indexing": lambda on: vmap(lambda x, i: x[i])(X.to(on), torch.tensor([0, 3, 1, 2, 0], device=on)),
     "jvp": lambda on: jvp(lambda w: f(w, X.to(on)), (W.to(on),), (torch.ones(3, 4, device=on),)),
+    "jvp through dot": lambda on: jvp(lambda x: torch.ones(4, device=on) @ x, (X.to(on)[0],), (X.to(on)[1],)),
+    "jvp through inner": lambda on: jvp(lambda x: torch.inner(x, torch.ones(4, device=on)), *[(X.to(on)[0],)] * 2),
+    "jvp through vdot": lambda on: jvp(
+        lambda x: torch.vdot(torch.full((4,), 2j, device=on), x.to(torch.complex64)), *[(X.to(on)[0],)] * 2
+    ),
     "vjp": lambda on: vjp(lambda w: f(w, X.to(on)), W.to(on))[1](torch.ones(5, device=on)),
     "linearize": lambda on: linearize(lambda w: f(w, X.to(on)), W.to(on))[1](torch.ones(3, 4, device=on)),
     "jacrev": lambda on: jacrev(f)(W.to(on), X.to(on)),

@@ -51,7 +51,8 @@ void dispatch_moved(const at::Tensor& tensor, const Function& function) {
   }
 }
 
-uint64_t address(const at::Tensor& tensor) { return reinterpret_cast<uint64_t>(tensor.const_data_ptr()); }
+uint64_t address(const at::Tensor& read) { return reinterpret_cast<uint64_t>(read.const_data_ptr()); }
+uint64_t address_to_write(const at::Tensor& written) { return reinterpret_cast<uint64_t>(written.mutable_data_ptr()); }
 
 // A list of indices as a kernel reads it.
 struct IndexList {
@@ -101,7 +102,7 @@ void select_rows(const at::Tensor& given, int64_t dim, const at::Tensor& index, 
   indices::Check check(dim, self.size(dim));
   backplane::launch(self.device().index(),
                     [from = Blocks(self.sizes(), dim), list = IndexList(index), count = index.numel(), check, bytes = self.itemsize(),
-                     pself = address(self), pout = address(out)](const DeviceMemory& memory) {
+                     pself = address(self), pout = address_to_write(out)](const DeviceMemory& memory) {
                       const auto at = list.map(memory);
                       const size_t row = from.inner * bytes;
                       const char* source = static_cast<const char*>(memory.at(pself));
@@ -193,7 +194,7 @@ struct Gather {
       using T = decltype(element);
       backplane::launch(self.device().index(), [lattice = Lattice(self, dim, index, out), check, pself = DevicePtr<const T>{address(self)},
                                                 pindex = const_device_ptr<int64_t>(index),
-                                                pout = DevicePtr<T>{address(out)}](const DeviceMemory& memory) {
+                                                pout = DevicePtr<T>{address_to_write(out)}](const DeviceMemory& memory) {
         lattice.each(memory(pself), memory(pindex), memory(pout), check, [](const T& from, T& to) { to = backplane::load(&from); });
       });
     });
