@@ -1,5 +1,6 @@
 """The suites of operators, modules and optimizers: a sample of them holds, and each check sees what is wrong."""
 
+import ctypes
 import random
 
 import pytest
@@ -110,6 +111,18 @@ def off_by_little(x):
     return right(x) * (1 + 1e-2)
 
 
+def writes_behind_the_lazy_clone(x):
+    torch.accelerator.synchronize()
+    result = right(x).cpu()
+    ctypes.memmove(torch._C._data_address(x), result.data_ptr(), result.nbytes)
+    return x
+
+
+def materializes_its_input(x):
+    x.data_ptr()
+    return right(x)
+
+
 def other_strides(x, diagonal=0):
     result = x.cpu().triu(diagonal).to(x.device)
     return torch.empty_like(result.mT, memory_format=torch.contiguous_format).mT.copy_(result)
@@ -192,6 +205,7 @@ WRONG = [
     ("sinc", "sinc", "PrivateUse1", changes_its_input, "forward", "argument 0 after the call"),
     ("sinc", "sinc", "PrivateUse1", only_contiguous, "noncontiguous", "values differ"),
     ("sinc", "sinc_", "PrivateUse1", moves_its_input, "inplace", "data_ptr"),
+    ("sinc", "sinc", "PrivateUse1", materializes_its_input, "copy_on_write", "materialized argument 0"),
     ("sinc", "sinc.out", "PrivateUse1", out_with_gaps_is_not_written, "out", "values differ"),
     ("sinc", "sinc.out", "PrivateUse1", out_replaced, "out", "data_ptr"),
     ("sinc", "sinc", "Negative", ignores_the_lazy_bit, "conj_neg", "values differ"),
@@ -206,6 +220,19 @@ WRONG = [
 
 
 @pytest.mark.once
+@pytest.mark.requires("zero_copy")
+@pytest.mark.filterwarnings("ignore:.*overridden|.*Overriding:UserWarning")
+def test_a_kernel_that_writes_into_shared_memory_is_seen(run):
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("sinc_", writes_behind_the_lazy_clone, "PrivateUse1")
+        outcome = run("ops/sinc/float32")
+    assert outcome.status == "fail"
+    assert "copy_on_write" in outcome.message
+    assert "wrote into memory that an argument, a copy-on-write clone, shares" in outcome.message
+    assert run("ops/sinc/float32").checks["copy_on_write"] > 0
+
+
+@pytest.mark.once
 @pytest.mark.filterwarnings("ignore:.*overridden|.*Overriding:UserWarning")
 @pytest.mark.parametrize(("op", "schema", "key", "kernel", "check", "text"), WRONG, ids=lambda value: str(value)[:20])
 def test_a_wrong_kernel_is_seen_by_the_check_for_it(run, op, schema, key, kernel, check, text):
@@ -216,6 +243,6 @@ def test_a_wrong_kernel_is_seen_by_the_check_for_it(run, op, schema, key, kernel
     failed = {part.split(" ")[0]: part for part in outcome.message.split(" | ")}
     assert text in failed[check], outcome.message
     assert outcome.trace
-    if check in ("inplace", "out", "noncontiguous", "conj_neg", "backward", "sparse", "errors"):
+    if check in ("inplace", "out", "noncontiguous", "conj_neg", "backward", "sparse", "errors", "copy_on_write"):
         assert "forward" not in failed
     assert run(f"ops/{op}/float32").status == "pass"

@@ -114,7 +114,8 @@ def _number(storages: dict[int, int], tensor: torch.Tensor) -> int:
 
 
 def _address(tensor: torch.Tensor) -> int:
-    return tensor.data_ptr() if _has_storage(tensor) else 0
+    # Not data_ptr(), which makes a lazy clone materialize.
+    return torch._C._data_address(tensor) if _has_storage(tensor) else 0  # type: ignore[attr-defined]
 
 
 def _has_storage(tensor: torch.Tensor) -> bool:

@@ -75,7 +75,7 @@ class Transfer:
         mine = self._storages.get(storage._cdata)
         if mine is None:
             raw = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
-            mine = raw.to(device, copy=True).untyped_storage()
+            mine = self._moved(raw, device)
             self._storages[storage._cdata] = mine
         copy = torch.empty(0, dtype=tensor.dtype, device=device)
         copy.set_(mine, tensor.storage_offset(), tensor.size(), tensor.stride())
@@ -84,3 +84,6 @@ class Transfer:
         if tensor.is_neg():
             copy = torch._neg_view(copy)
         return copy
+
+    def _moved(self, raw: torch.Tensor, device: torch.device) -> torch.UntypedStorage:
+        return raw.to(device, copy=True).untyped_storage()

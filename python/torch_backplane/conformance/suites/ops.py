@@ -12,6 +12,7 @@ from torch_backplane.conformance import samples as variations
 from torch_backplane.conformance.case import Case, Outcome
 from torch_backplane.conformance.checker import Checker, all_warnings, cotangent, seeded
 from torch_backplane.conformance.compare import Rules
+from torch_backplane.conformance.lazy import check_lazy_clones
 from torch_backplane.conformance.observe import Observation, tensors
 from torch_backplane.conformance.routes import route
 from torch_backplane.conformance.samples import Sample
@@ -30,6 +31,8 @@ _UNINITIALISED = frozenset(
 
 # Samples that get all forms of out=; the others get the first.
 _ALL_OUTS = 6
+# Samples that are called with copy-on-write clones, in one dtype.
+_LAZY = 4
 # A sample that takes longer on the CPU, in seconds, gets no variations.
 _SLOW = 0.5
 # Samples whose way is looked at, and the ways; the case has the last of them.
@@ -87,9 +90,11 @@ class _Run:
             samples = self.samples(requires_grad=True)
             for sample in samples:
                 check("backward", sample, partial(self.backward, sample))
+            for sample in samples[:_LAZY] if self.is_first_dtype and not self.op.skip_cow_input_backward else []:
+                check("copy_on_write", f"{sample}: backward", partial(self.lazy_backward, sample))
             for sample in self.sparse(samples, requires_grad=True):
                 check("sparse_backward", sample, partial(self.backward, sample))
-        if self.dtype is self.error_dtype():
+        if self.is_first_dtype:
             for sample in self.error_samples():
                 check("errors", sample, partial(self.forward, sample))
         return self.checker.outcome(self.way)
@@ -111,9 +116,10 @@ class _Run:
         seeded(self.seed)
         return [Sample.of(i, error.sample_input) for i, error in enumerate(self.op.error_inputs("cpu"))]
 
-    def error_dtype(self) -> torch.dtype:
-        """The one of the operator's dtypes with which its error inputs are checked: they bring dtypes of their own."""
-        return next((d for name in DTYPES if (d := getattr(torch, name)) in self.op.dtypes), self.dtype)
+    @cached_property
+    def is_first_dtype(self) -> bool:
+        """Whether checks that one dtype is enough for are made in this one: error inputs bring dtypes of their own."""
+        return self.dtype is next((d for name in DTYPES if (d := getattr(torch, name)) in self.op.dtypes), self.dtype)
 
     # The checks of a sample
 
@@ -128,6 +134,8 @@ class _Run:
             return
         if self.op.supports_out:
             self.check_out(sample, cpu)
+        if self.is_first_dtype and sample.index < _LAZY and tensors(sample.arguments):
+            self.check_lazy(sample, cpu)
         if self.op.inplace_variant is not None:
             check("inplace", sample, partial(self.inplace, sample))
         if tensors(sample.arguments):
@@ -146,17 +154,9 @@ class _Run:
         return self.checker.both(_calling(self.op.inplace_variant), sample.arguments, rules=self.rules)
 
     def check_out(self, sample: Sample, cpu: Observation) -> None:
-        results = tuple(tensors(cpu.value))
-        single = isinstance(cpu.value, torch.Tensor)
-        if not single and not (isinstance(cpu.value, tuple) and len(results) == len(cpu.value)):
-            return
-        if any(result.layout is not torch.strided for result in results):
-            return
-
-        def call(input: Any, args: Any, kwargs: Any, out: Any) -> Any:
-            return self.op(input, *args, **kwargs, out=out[0] if single else out)
-
-        forms = list(variations.outs(results))
+        results = _out_results(cpu)
+        call = self.calling_with_out(single=isinstance(cpu.value, torch.Tensor))
+        forms = list(variations.outs(results)) if results else []
         for text, out in forms if sample.index < _ALL_OUTS else forms[:1]:
             arguments = (*sample.arguments, out)
             # Some of the CPU's kernels leave an out with gaps as it was: the right answer is that without gaps.
@@ -164,7 +164,39 @@ class _Run:
             run = partial(self.checker.both, call, arguments, rules=self.rules, plain=plain)
             self.checker.check("out", f"{sample}: {text}", run)
 
+    def calling_with_out(self, *, single: bool) -> Any:
+        return lambda input, args, kwargs, out: self.op(input, *args, **kwargs, out=out[0] if single else out)
+
+    def check_lazy(self, sample: Sample, cpu: Observation) -> None:
+        check = self.checker.check
+        stays = self.op.supports_cow_input_no_materialize_forward and not self.op.allow_cow_input_materialize_forward
+        check("copy_on_write", sample, partial(self.lazily, _calling(self.op), sample.arguments, stays_lazy=stays))
+        if self.op.inplace_variant is not None:
+            run = partial(self.lazily, _calling(self.op.inplace_variant), sample.arguments, stays_lazy=False)
+            check("copy_on_write", f"{sample}: in place", run)
+        if self.op.supports_out and (results := _out_results(cpu)):
+            call = self.calling_with_out(single=isinstance(cpu.value, torch.Tensor))
+            _, out = next(variations.outs(results))
+            run = partial(self.lazily, call, (*sample.arguments, out), stays_lazy=False)
+            check("copy_on_write", f"{sample}: out=", run)
+
+    def lazily(self, function: Any, arguments: Any, *, stays_lazy: bool) -> Observation:
+        device, seed = self.checker.device, self.seed
+        rules = self.rules.but(near=False)
+        return check_lazy_clones(function, arguments, device, seed, rules, stays_lazy=stays_lazy)
+
+    def lazy_backward(self, sample: Sample) -> Observation:
+        op = self.op
+        stays = op.supports_cow_input_no_materialize_backward and not op.allow_cow_input_materialize_backward
+        stays = stays and op.supports_cow_input_no_materialize_forward and not op.allow_cow_input_materialize_forward
+        return self.lazily(self.gradients(sample), sample.arguments, stays_lazy=stays)
+
     def backward(self, sample: Sample) -> Observation:
+        # How a gradient lies in memory, and with what it shares it, nobody promises.
+        rules = self.rules.but(strides=False, aliases=False, chain=True)
+        return self.checker.both(self.gradients(sample), sample.arguments, rules=rules)
+
+    def gradients(self, sample: Sample) -> Any:
         def call(input: Any, args: Any, kwargs: Any) -> Any:
             inputs = [t for t in tensors((input, args, kwargs)) if t.requires_grad]
             results = self.op(input, *args, **kwargs)
@@ -175,8 +207,7 @@ class _Run:
                 gradients = torch.autograd.grad(roots, inputs, cotangents, allow_unused=True)
             return [(t.detach(), t.requires_grad) for t in tensors(results)], gradients
 
-        # How a gradient lies in memory, and with what it shares it, nobody promises.
-        return self.checker.both(call, sample.arguments, rules=self.rules.but(strides=False, aliases=False, chain=True))
+        return call
 
     def find_way(self, sample: Sample) -> str:
         copies = Transfer(self.checker.device)(sample.arguments)
@@ -195,6 +226,14 @@ def _tolerance(op: Any, dtype: torch.dtype) -> tuple[float, float]:
         if isinstance(override, toleranceOverride) and dtype in override.d
     ]
     return max((t.rtol for t in found), default=0.0), max((t.atol for t in found), default=0.0)
+
+
+def _out_results(seen: Observation) -> tuple[torch.Tensor, ...]:
+    """The results that ``out=`` can take; none if there are others."""
+    results = tuple(tensors(seen.value))
+    count = len(seen.value) if isinstance(seen.value, tuple) else 1
+    fits = len(results) == count and all(result.layout is torch.strided for result in results)
+    return results if fits else ()
 
 
 def _calling(op: Any) -> Any:
