@@ -87,7 +87,7 @@ format: venv
 	ruff format .
 	clang-format -i $(CPP)
 	cp .clang-format '{{cookiecutter.package_name}}/'
-	cp examples/minimal_driver/minimal_driver.c '{{cookiecutter.package_name}}/backend/driver/'
+	cp examples/minimal_driver/minimal_driver.c* '{{cookiecutter.package_name}}/backend/driver/'
 
 bench: dev
 	python -m benchmarks $(ARGS)

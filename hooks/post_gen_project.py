@@ -3,8 +3,9 @@
 from pathlib import Path
 from shutil import rmtree
 
-if "{{ cookiecutter.driver }}" != "minimal":
-    Path("backend/driver/minimal_driver.c").unlink()
+for answer, driver in (("minimal", "minimal_driver.c"), ("minimal_cpp", "minimal_driver.cpp")):
+    if answer != "{{ cookiecutter.driver }}":
+        Path("backend/driver", driver).unlink()
 if "{{ cookiecutter.kernels }}" == "add":
     for kernel in Path("backend/kernels").iterdir():
         if kernel.name != "add.cpp":

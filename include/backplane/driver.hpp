@@ -28,7 +28,8 @@
 // close deletes the object, so the destructor is where everything is released. last_error and query_ext come from the base class.
 //
 // The other headers, each usable alone: driver_error.hpp (Error), driver_options.hpp (Options), driver_wait.hpp (poll, Deadline),
-// driver_addresses.hpp (Reservation), driver_table.hpp (reading another driver's table), driver_handles.hpp (RAII handles).
+// driver_addresses.hpp (Reservation, AddressTable), driver_callback.hpp (timed waits by callback, queue_callback), driver_live.hpp
+// (LiveHandles), driver_table.hpp (reading another driver's table), driver_handles.hpp (RAII handles).
 #ifndef BACKPLANE_DRIVER_HPP
 #define BACKPLANE_DRIVER_HPP
 
@@ -41,7 +42,9 @@
 
 #include "driver.h"
 #include "driver_addresses.hpp"
+#include "driver_callback.hpp"
 #include "driver_error.hpp"
+#include "driver_live.hpp"
 #include "driver_options.hpp"
 #include "driver_table.hpp"
 #include "driver_wait.hpp"

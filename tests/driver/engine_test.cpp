@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine_test/emulated.h"
+#include "engine_test/helpers.h"
 #include "engine_test/single.h"
 #include "engine_test/streams.h"
 #include "engine_test/support.h"
@@ -97,6 +98,13 @@ int main(int argc, char** argv) {
       {"what is thrown has a status and a text", what_is_thrown_has_a_status_and_a_text},
       {"places do not overlap", places_do_not_overlap},
       {"a polling wait ends in time", a_polling_wait_ends_in_time},
+      {"addresses of the runtime's are found", addresses_of_the_runtime_are_found},
+      {"ranges lie in one allocation", ranges_lie_in_one_allocation},
+      {"a callback ends a wait", a_callback_ends_a_wait},
+      {"a late callback finds what it needs", a_late_callback_finds_what_it_needs},
+      {"a callback holds the queue", a_callback_holds_the_queue},
+      {"a callback that is refused holds nothing", a_callback_that_is_refused_holds_nothing},
+      {"what is left is destroyed", what_is_left_is_destroyed},
   };
   for (const auto& [name, body] : single) {
     if (std::string(name).find(only) != std::string::npos) report(name, body);

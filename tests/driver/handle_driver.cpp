@@ -87,11 +87,9 @@ class HandleDriver : public Driver<HandleDriver> {
 
   char* reach(uint64_t address, int32_t device, uint64_t bytes) {
     if (device == BP_HOST_DEVICE) return reinterpret_cast<char*>(address);
-    const auto place = addresses_.find(address);
-    if (!place || place->handle->device != device || bytes > place->bytes - place->offset) {
-      throw Error(BP_INVALID_ARGUMENT, "copy: not inside one allocation");
-    }
-    return place->handle->bytes.get() + place->offset;
+    const auto place = addresses_.range(address, bytes, "copy");
+    if (place.handle->device != device) throw Error(BP_INVALID_ARGUMENT, "copy: an address of another device");
+    return place.handle->bytes.get() + place.offset;
   }
 
   int32_t devices_ = 0;

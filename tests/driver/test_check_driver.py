@@ -36,6 +36,7 @@ class Built:
     program: Path
     sim: Path
     minimal: Path
+    minimal_cpp: Path
     broken: Path
     no_driver: Path
 
@@ -48,12 +49,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     folder.mkdir(exist_ok=True)
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        result = Built(
-            compile_checker(folder), *(folder / f"lib{n}.so" for n in ("sim", "minimal", "broken", "no_driver"))
-        )
+        names = ("sim", "minimal", "minimal_cpp", "broken", "no_driver")
+        result = Built(compile_checker(folder), *(folder / f"lib{name}.so" for name in names))
         if not result.broken.exists():
             compile_sdk_driver(result.sim, "sim")
-            compile_library(result.minimal, [ROOT / "examples" / "minimal_driver" / "minimal_driver.c"])
+            minimal = ROOT / "examples" / "minimal_driver" / "minimal_driver.c"
+            compile_library(result.minimal, [minimal])
+            compile_library(result.minimal_cpp, [minimal.with_suffix(".cpp")])
             empty = folder / "no_driver.cpp"
             empty.write_text("int unrelated = 0;\n")
             compile_library(result.no_driver, [empty])
@@ -165,8 +167,10 @@ def test_sim_under_emulate(built: Built) -> None:
 
 
 @pytest.mark.parametrize("stream", ["inline", "async"])
-def test_minimal_is_completed_by_emulate(built: Built, stream: str) -> None:
-    report = check(built, built.minimal, "--options", f"emulate.stream={stream}")
+@pytest.mark.parametrize("language", ["c", "cpp"])
+def test_minimal_is_completed_by_emulate(built: Built, language: str, stream: str) -> None:
+    driver = built.minimal if language == "c" else built.minimal_cpp
+    report = check(built, driver, "--options", f"devices=2,emulate.stream={stream}")
     assert (report.code, report.failed) == (0, {}), report.out
     assert "emulate was added: the driver has no streams, events, pinned memory, fill" in report.out
     assert {"stream.order", "event.elapsed", "callback.once", "fill.patterns", "pinned.alloc"} <= report.passed
@@ -180,7 +184,7 @@ def test_partial_driver_without_emulate(built: Built, tmp_path: Path) -> None:
     """Where the shim is not found, what the driver lacks is not offered, and the report says so."""
     program = shutil.copy(built.program, tmp_path / "program")
     driver = Path(shutil.copy(built.minimal, tmp_path / "libminimal.so"))
-    report = check(Built(Path(program), *([driver] * 4)), driver)
+    report = check(Built(Path(program), *([driver] * 5)), driver)
     assert (report.code, report.failed) == (0, {}), report.out
     assert "libbackplane_emulate.so, which would supply them, was not found" in report.out
     assert report.not_offered["stream.order"] == "not offered: no streams"

@@ -101,9 +101,11 @@ def test_answers_arrive(rendered, answers):
 def test_choices_decide_which_files_there_are(rendered, choice):
     project = rendered({**SHORT, **choice})
     assert (project / ".github" / "workflows" / "ci.yml").is_file() == (choice["ci"] == "github")
-    assert (project / "backend" / "driver" / "minimal_driver.c").is_file() == (choice["driver"] == "minimal")
-    driver = {"sim": "DRIVER sim\n", "minimal": "DRIVER backend/driver/minimal_driver.c\n"}[choice["driver"]]
-    assert driver in (project / "CMakeLists.txt").read_text()
+    source = {"minimal": "minimal_driver.c", "minimal_cpp": "minimal_driver.cpp"}.get(choice["driver"])
+    assert sorted(path.name for path in (project / "backend" / "driver").glob("*.c*")) == ([source] if source else [])
+    driver = f"backend/driver/{source}" if source else "sim"
+    assert f"DRIVER {driver}\n" in (project / "CMakeLists.txt").read_text()
+    assert source is None or f"`{source}`" in (project / "backend" / "driver" / "README.md").read_text()
     kernels = sorted(path.name for path in (project / "backend" / "kernels").iterdir())
     every = sorted(path.name for path in (ROOT / "{{cookiecutter.package_name}}" / "backend" / "kernels").iterdir())
     assert kernels == {"examples": every, "add": ["add.cpp"]}[choice["kernels"]]
@@ -240,8 +242,9 @@ def test_every_question_has_a_prompt():
 def test_files_that_the_sdk_has_too_are_equal():
     template = ROOT / "{{cookiecutter.package_name}}"
     assert (template / ".clang-format").read_bytes() == (ROOT / ".clang-format").read_bytes()
-    minimal = template / "backend" / "driver" / "minimal_driver.c"
-    assert minimal.read_bytes() == (ROOT / "examples" / "minimal_driver" / "minimal_driver.c").read_bytes()
+    for source in ("minimal_driver.c", "minimal_driver.cpp"):
+        minimal = template / "backend" / "driver" / source
+        assert minimal.read_bytes() == (ROOT / "examples" / "minimal_driver" / source).read_bytes()
 
 
 def test_the_template_asks_for_this_sdk():
