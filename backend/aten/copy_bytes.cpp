@@ -8,6 +8,7 @@
 
 #include "aten/copy.h"
 #include "aten/tensors.h"
+#include "memory/with_room.h"
 #include "runtime/driver.h"
 #include "runtime/order_log.h"
 #include "runtime/peer.h"
@@ -27,14 +28,15 @@ int32_t submit(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stre
   const int32_t dst_index = driver_index(dst.device);
   const int32_t src_index = driver_index(src.device);
   if (async) {
-    const int32_t status =
-        try_call<&bp_driver::copy_async>(stream.device_index(), handle, dst.address, dst_index, src.address, src_index, bytes, 0u);
+    const int32_t status = memory::with_room([&] {
+      return try_call<&bp_driver::copy_async>(stream.device_index(), handle, dst.address, dst_index, src.address, src_index, bytes, 0u);
+    });
     if (C10_UNLIKELY(watching()) && status == BP_OK) queued(stream, "copy", bytes);
     return status;
   }
   if (C10_UNLIKELY(watching())) synchronize_stream(stream);  // the driver's own wait has no limit and tells no stream
-  const int32_t status =
-      try_call<&bp_driver::copy>(stream.device_index(), handle, dst.address, dst_index, src.address, src_index, bytes, 0u);
+  const int32_t status = memory::with_room(
+      [&] { return try_call<&bp_driver::copy>(stream.device_index(), handle, dst.address, dst_index, src.address, src_index, bytes, 0u); });
   if (status == BP_OK) note_order(OrderKind::stream_done, stream.device_index(), stream.id());  // it blocks
   return status;
 }

@@ -11,6 +11,7 @@
 #include "aten/core_kernels.h"
 #include "aten/host_tensor.h"
 #include "aten/tensors.h"
+#include "memory/with_room.h"
 #include "runtime/driver.h"
 #include "runtime/stream.h"
 #include "runtime/watch.h"
@@ -75,7 +76,14 @@ void element_bytes(const at::Scalar& value, c10::ScalarType dtype, char* bytes) 
   std::memcpy(bytes, host.const_data_ptr(), host.itemsize());
 }
 
-// Fills a dense tensor by the driver; false where the element does not fit the driver's patterns.
+void driver_fill(c10::DeviceIndex device, uint64_t address, const char* pattern, uint32_t size, uint64_t count) {
+  const int32_t status = memory::with_room([&] {
+    return try_call<&bp_driver::fill>(device, current_stream_handle(device), address, static_cast<const void*>(pattern), size, count, 0u);
+  });
+  if (C10_UNLIKELY(status != BP_OK)) throw_status(status, "fill", device, last_error_text());
+}
+
+// Fills a dense tensor by the driver; false where the element does not fit the driver's patterns, or its address them.
 bool fill_dense(const at::Tensor& self, const char* element) {
   uint32_t size = static_cast<uint32_t>(self.itemsize());
   auto count = static_cast<uint64_t>(self.numel());
@@ -83,10 +91,10 @@ bool fill_dense(const at::Tensor& self, const char* element) {
     size = 8;
     count *= 2;
   }
-  if (size > 8) return false;
+  const auto address = reinterpret_cast<uint64_t>(self.mutable_data_ptr());
+  if (size > 8 || address % size != 0) return false;
   const c10::DeviceIndex device = self.device().index();
-  call<&bp_driver::fill>(device, current_stream_handle(device), reinterpret_cast<uint64_t>(self.mutable_data_ptr()),
-                         static_cast<const void*>(element), size, count, 0u);
+  driver_fill(device, address, element, size, count);
   if (C10_UNLIKELY(watching())) queued(current_stream(device), "fill", count * size);
   return true;
 }
@@ -124,8 +132,7 @@ at::Tensor& zero_(at::Tensor& self) {
   if (!self.is_non_overlapping_and_dense()) return fill_scalar_(self, 0);
   const c10::DeviceIndex device = self.device().index();
   const char nothing = 0;
-  call<&bp_driver::fill>(device, current_stream_handle(device), reinterpret_cast<uint64_t>(self.mutable_data_ptr()),
-                         static_cast<const void*>(&nothing), 1u, static_cast<uint64_t>(self.nbytes()), 0u);
+  driver_fill(device, reinterpret_cast<uint64_t>(self.mutable_data_ptr()), &nothing, 1, self.nbytes());
   if (C10_UNLIKELY(watching())) queued(current_stream(device), "fill", self.nbytes());
   return self;
 }

@@ -73,9 +73,14 @@ void odd(Context& c) {
 }
 
 void zero(Context& c) {
-  const char* rule = "0 bytes is allowed";
+  const char* rule = "0 bytes is allowed, also one past the end of an allocation";
   HostBuffer host(4096, 1);
-  const uint64_t a = c.alloc(0, 4096), none = c.alloc(0, 0);
+  const uint64_t a = c.alloc(0, 4096), none = c.alloc(0, 0), end = a + 4096;
+  for (uint64_t at : {a, end}) {
+    c.expect(CALL(c, copy, 0, nullptr, at, 0, host.address() + 4096, BP_HOST_DEVICE, 0u, 0u), BP_OK, rule);
+    c.expect(CALL(c, copy, 0, nullptr, host.address() + 4096, BP_HOST_DEVICE, at, 0, 0u, 0u), BP_OK, rule);
+    c.expect(CALL(c, copy, 0, nullptr, end, 0, at, 0, 0u, 0u), BP_OK, rule);
+  }
   c.expect(CALL(c, copy, 0, nullptr, a, 0, host.address(), BP_HOST_DEVICE, 0u, 0u), BP_OK, rule);
   c.expect(CALL(c, copy, 0, nullptr, host.address(), BP_HOST_DEVICE, a, 0, 0u, 0u), BP_OK, rule);
   c.expect(CALL(c, copy, 0, nullptr, none, 0, a, 0, 0u, 0u), BP_OK, rule);
@@ -190,7 +195,7 @@ Checks copy_checks() {
   return {
       {"copy.kinds", "up, across and down, small and large", needs_nothing, kinds},
       {"copy.odd", "odd sizes and offsets change no other byte", needs_nothing, odd},
-      {"copy.zero", "0 bytes may be copied", needs_nothing, zero},
+      {"copy.zero", "0 bytes may be copied, at the end, too", needs_nothing, zero},
       {"copy.arrived", "copy returns when the bytes have arrived", needs_nothing, arrived},
       {"copy.ordered", "copy comes after the stream's pending work", needs_streams | needs_pinned, ordered},
       {"copy.async", "copy_async in every direction", needs_streams | needs_pinned, async},

@@ -62,6 +62,28 @@ void properties(Context& c) {
   }
 }
 
+// What the core asks once, before open, must be true later as well.
+void constant(Context& c) {
+  const char* rule = "Nothing of it changes while the process lives: the core asks once, before open";
+  std::vector<bp_device_properties> before;
+  for (int32_t d = 0; d < c.devices(); ++d) before.push_back(c.properties(d));
+  c.open();
+  for (int32_t d = 0; d < c.devices(); ++d) {
+    const uint64_t used = c.alloc(d, c.some_bytes(d));
+    const bp_device_properties& p = before[static_cast<size_t>(d)];
+    bp_device_properties now{};
+    now.struct_size = sizeof now;
+    c.expect(CALL(c, device_properties, d, &now), BP_OK, "Fills *out");
+    c.require(now.total_memory == p.total_memory && now.max_allocation == p.max_allocation, rule,
+              "device %d: %llu bytes in all before open, %llu with memory in use", d, static_cast<unsigned long long>(p.total_memory),
+              static_cast<unsigned long long>(now.total_memory));
+    c.require(now.alignment == p.alignment && now.copy_alignment == p.copy_alignment && now.stream_limit == p.stream_limit &&
+                  now.priority_least == p.priority_least && now.priority_greatest == p.priority_greatest && now.dtypes == p.dtypes,
+              rule, "device %d: a limit differs from what was told before open", d);
+    c.free(d, used);
+  }
+}
+
 // A caller that was built with a shorter struct.
 void struct_size(Context& c) {
   const char* rule = "the caller sets struct_size of a struct that it passes; the callee writes no byte beyond it";
@@ -148,6 +170,7 @@ Checks device_checks() {
   return {
       {"device.count", "the same before and after open", needs_no_device | starts_closed, count},
       {"device.properties", "before open; plausible values", starts_closed, properties},
+      {"device.constant", "what is told before open stays true", starts_closed, constant},
       {"device.struct_size", "nothing is written beyond the caller's struct_size", starts_closed, struct_size},
       {"device.invalid", "a wrong index is INVALID_DEVICE everywhere", needs_nothing, invalid},
       {"device.memory_info", "free and total bytes", needs_memory_info, memory_info},

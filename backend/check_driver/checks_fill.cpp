@@ -39,6 +39,8 @@ void patterns(Context& c) {
       }
     }
   }
+  c.expect(CALL(c, fill, 0, nullptr, a + room, pattern, 8u, 0u, 0u), BP_OK,
+           "0 patterns are allowed, also one past the end of an allocation");
   c.free(0, a);
 }
 

@@ -38,6 +38,20 @@ void out_of_memory(Context& c) {
   c.expect(CALL(c, host_free, c.pinned(4096)), BP_OK, "OUT_OF_MEMORY (not sticky)");
 }
 
+void zero(Context& c) {
+  const char* rule = "0 bytes is allowed and gives a pointer of its own, not NULL";
+  const char* free_rule = "errors: INVALID_ARGUMENT for what host_alloc did not return; NULL is one such";
+  void *first = nullptr, *second = nullptr;
+  c.expect(CALL(c, host_alloc, 0u, 0u, &first), BP_OK, rule);
+  c.expect(CALL(c, host_alloc, 0u, 0u, &second), BP_OK, rule);
+  c.require(first && second && first != second, rule, "two calls with 0 bytes gave %p and %p", first, second);
+  c.expect(CALL(c, host_free, nullptr), BP_INVALID_ARGUMENT, free_rule);
+  int own = 0;
+  c.expect(CALL(c, host_free, &own), BP_INVALID_ARGUMENT, free_rule);
+  for (void* p : {first, second}) c.expect(CALL(c, host_free, p), BP_OK, rule);
+  c.expect(CALL(c, host_free, first), BP_INVALID_ARGUMENT, free_rule);
+}
+
 // Memory of the caller's, from an odd address on.
 void registered(Context& c) {
   const char* rule = "Pins memory of the caller's for copy_async; page-aligned or not";
@@ -63,6 +77,7 @@ Checks pinned_checks() {
   return {
       {"pinned.alloc", "aligned memory of the caller's own", needs_pinned, alloc},
       {"pinned.out_of_memory", "too much is OUT_OF_MEMORY, not sticky", needs_pinned, out_of_memory},
+      {"pinned.zero", "0 bytes, and what may not be freed", needs_pinned, zero},
       {"pinned.register", "the caller's memory can be pinned", needs_host_register | needs_streams, registered},
   };
 }

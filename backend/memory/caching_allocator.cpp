@@ -10,6 +10,7 @@
 #include "memory/block_index.h"
 #include "memory/device_memory.h"
 #include "memory/ipc.h"
+#include "memory/with_room.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
 #include "runtime/order_log.h"
@@ -141,9 +142,10 @@ void CachingAllocator::copy_data(void* dest, const void* src, size_t bytes) cons
     ready.block(stream);
     enable_peer_access(dest_device, src_device);
   }
-  const int32_t status =
-      try_call<&bp_driver::copy_async>(dest_device, current_stream_handle(dest_device), dest_address, driver_index(dest_device),
-                                       src_address, driver_index(src_device), uint64_t{bytes}, 0u);
+  const int32_t status = memory::with_room([&] {
+    return try_call<&bp_driver::copy_async>(dest_device, current_stream_handle(dest_device), dest_address, driver_index(dest_device),
+                                            src_address, driver_index(src_device), uint64_t{bytes}, 0u);
+  });
   if (status == BP_UNSUPPORTED && src_device != dest_device) {
     impl::copy_through_host(dest_address, dest_device, src_address, src_device, bytes);
     return;

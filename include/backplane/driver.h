@@ -5,10 +5,12 @@
  * leaves NULL is supplied by the emulate shim. Optional features with a header of their own (driver/<group>.h) are found by query_ext.
  *
  * Rules that hold for every entry:
- *   threads    any entry from any thread, concurrently, unless the driver sets BP_DRIVER_SERIALIZE.
  *   errors     every entry returns a bp_status; on anything but BP_OK and BP_PENDING the outputs are untouched and last_error() on the same
- *              thread tells why. A device index out of range is BP_INVALID_DEVICE everywhere. No exception and no longjmp crosses the line.
+ *              thread tells why. A device index out of range is BP_INVALID_DEVICE everywhere. OUT_OF_MEMORY may come from any entry that
+ *              makes or queues something, and is never sticky: from alloc, host_alloc, copy, copy_async and fill the core gives its caches
+ *              back and asks once more, then raises torch.OutOfMemoryError. No exception and no longjmp crosses the line.
  *              FAULT and DEVICE_LOST are sticky for that device.
+ *   threads    any entry from any thread, concurrently, unless the driver sets BP_DRIVER_SERIALIZE.
  *   units      sizes in bytes, times in nanoseconds, device addresses in uint64_t.
  *   owner      what the caller passes belongs to the caller; what an entry creates is the caller's until the matching free/destroy.
  *   fork       bp_driver_get, device_count and device_properties create no device context and no thread, and are safe before a fork.
@@ -81,7 +83,7 @@ enum {
 #define BP_EVENT_BLOCKING (1u << 1) /* event_synchronize yields the processor instead of spinning */
 #define BP_EVENT_IPC (1u << 2)      /* the event will be shared between processes */
 
-/* bp_device_properties.dtypes: what the device computes in natively. Storage and copies work for every dtype. */
+/* bp_device_properties.dtypes: what the device computes in natively. Storage, copies and the CPU fallback work for every dtype. */
 #define BP_DTYPE_INT8 (1ull << 0)
 #define BP_DTYPE_UINT8 (1ull << 1)
 #define BP_DTYPE_INT16 (1ull << 2)
@@ -97,7 +99,8 @@ enum {
 #define BP_DTYPE_FLOAT8_E4M3 (1ull << 12)
 #define BP_DTYPE_FLOAT8_E5M2 (1ull << 13)
 
-/* What the core knows of a device. Texts are NUL-terminated. 0 means unknown, or no limit. */
+/* What the core knows of a device. Texts are NUL-terminated. 0 means unknown, or no limit. Nothing of it changes while the process lives:
+ * the core asks once, before open. What does change, such as memory that others may take away, is told by memory_info. */
 typedef struct bp_device_properties {
   uint64_t struct_size;
   char name[128];
@@ -107,7 +110,7 @@ typedef struct bp_device_properties {
   uint8_t uuid[16];
   uint64_t total_memory;   /* bytes */
   uint64_t max_allocation; /* largest single alloc, bytes */
-  uint64_t dtypes;         /* BP_DTYPE_* */
+  uint64_t dtypes;         /* BP_DTYPE_*, for information: no dtype is refused because of it, and autocast takes both half types */
   uint32_t alignment;      /* of alloc, >= BP_MIN_ALIGNMENT, a power of two */
   uint32_t copy_alignment; /* address and size multiple that copies need (0, 1: any); the core stages the others */
   int32_t stream_limit;    /* streams that may exist at once besides the default one; the pools fold onto it */
@@ -194,8 +197,8 @@ typedef struct bp_driver {
 
   /* Copies bytes; returns when they have arrived. order: after all work queued on the stream. dst_device and src_device say the direction:
    * BP_HOST_DEVICE for host memory, which may be pageable, its address a pointer as an integer; one of the two is a device. `device` is the
-   * stream's, and one of the two. Ranges do not overlap; 0 bytes is allowed. flags: 0. errors: UNSUPPORTED for a pair of devices that it
-   * cannot do (the core goes through the host), INVALID_ARGUMENT, sticky ones. */
+   * stream's, and one of the two. Ranges do not overlap. 0 bytes is allowed, also one past the end of an allocation. flags: 0. errors:
+   * UNSUPPORTED for a pair of devices that it cannot do (the core goes through the host), INVALID_ARGUMENT, sticky ones. */
   int32_t (*copy)(void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
                   uint64_t bytes, uint32_t flags);
 
@@ -214,7 +217,8 @@ typedef struct bp_driver {
   /* Completes pending work first. Never called for the default stream. Works after a FAULT, BP_OK after DEVICE_LOST. */
   int32_t (*stream_destroy)(void* self, int32_t device, bp_stream* stream);
 
-  /* BP_OK: all work complete; BP_PENDING; or a sticky error. Never blocks. */
+  /* BP_OK: all work complete; BP_PENDING; or a sticky error. Never blocks. All work means also what kernels have queued on the stream's
+   * native object (stream_native): it belongs to the stream, for this entry, for waits, events, synchronize and later work. */
   int32_t (*stream_query)(void* self, int32_t device, bp_stream* stream);
 
   /* Waits until the work that is queued at the time of the call is complete. errors: TIMEOUT (not sticky), sticky ones. */
@@ -253,8 +257,10 @@ typedef struct bp_driver {
   /* ---- pinned host memory: both, or none ------------------------------------------------------------------------------------------- */
 
   /* Host memory that copy_async takes, from any device of the instance. flags: 0. Aligned to 64 or more. Creates no device context if it
-   * can. errors: OUT_OF_MEMORY. */
+   * can. 0 bytes is allowed and gives a pointer of its own, not NULL. errors: OUT_OF_MEMORY. */
   int32_t (*host_alloc)(void* self, uint64_t bytes, uint32_t flags, void** out);
+
+  /* No copy uses the memory any more. errors: INVALID_ARGUMENT for what host_alloc did not return; NULL is one such. */
   int32_t (*host_free)(void* self, void* ptr);
 
   /* ---- pinning of the caller's memory: both, or none ------------------------------------------------------------------------------- */
@@ -266,7 +272,9 @@ typedef struct bp_driver {
   /* ---- single optional entries, each by itself ----------------------------------------------------------------------------------------
    */
 
-  /* Queues: write `count` patterns of 1, 2, 4 or 8 bytes (host memory, read before the call returns) from dst on. flags: 0. */
+  /* Queues: write `count` patterns of 1, 2, 4 or 8 bytes (host memory, read before the call returns) from dst on.
+   * dst is a multiple of pattern_size, and of nothing else: copy_alignment is not meant. 0 patterns are allowed, also one past the end of
+   * an allocation. flags: 0. */
   int32_t (*fill)(void* self, int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count,
                   uint32_t flags);
 
@@ -274,7 +282,9 @@ typedef struct bp_driver {
    * gets the fault's status. If this returns an error, fn is not called. The core queues none itself: the entry is for shims and tools. */
   int32_t (*stream_callback)(void* self, int32_t device, bp_stream* stream, bp_callback fn, void* arg);
 
-  /* The vendor's own stream object behind the handle (a cudaStream_t, say), for its kernels. NULL: the handle's value itself. */
+  /* The vendor's own stream object behind the handle (a cudaStream_t, say), for its kernels; the same for as long as the stream lives.
+   * Asked whenever a kernel asks for native_stream(), just before it queues work there. NULL: the handle's value itself. Streams that the
+   * emulate shim supplies have no native object: kernels that use the vendor's API need streams and events of the driver's own. */
   int32_t (*stream_native)(void* self, int32_t device, bp_stream* stream, uint64_t* out);
 
   /* The counterpart: a handle for a stream that somebody made with the vendor's runtime, by its native object, for any entry that takes a

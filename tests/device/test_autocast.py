@@ -1,7 +1,13 @@
 """torch.autocast on the device: contract rows D10 and C76, and torch's own lists of operators."""
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 import torch
+
+import backplane_sdk
 
 KEY = "AutocastPrivateUse1"
 
@@ -139,3 +145,26 @@ def test_d10_norms_along_dimensions_are_done_in_float32(device, x):
         assert x.bfloat16().norm(2, 1).dtype == torch.float32
         assert torch.equal(x.bfloat16().norm(2, [0, 1], True).cpu(), torch.full((1, 1), 2.0))
         assert (x.double().norm().dtype, x.double().norm(2, 1).dtype) == (torch.float64, torch.float64)
+
+
+@pytest.mark.once
+def test_autocast_does_not_depend_on_what_the_hardware_computes_in(run_in_process, name, tmp_path):
+    """A device that names float32 alone computes the half types by the CPU, and autocasts to both."""
+    source = Path(__file__).parent / "drivers" / "narrow_dtypes.c"
+    shim = tmp_path / "libnarrow.so"
+    include = f"-I{backplane_sdk.include_dir()}"
+    command = [os.environ.get("CC", "cc"), "-std=c11", "-shared", "-fPIC", include, str(source), "-o", str(shim)]
+    subprocess.run(command, check=True)
+    code = f"""
+    import torch
+    assert torch.{name}.get_device_properties().dtypes == (torch.float32,)
+    assert torch.{name}.get_amp_supported_dtype() == [torch.float16, torch.bfloat16]
+    x = torch.eye(3, device="{name}")
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("{name}", dtype=dtype):
+            y = x @ x
+        assert y.dtype == dtype, y.dtype
+        assert torch.equal(y.float().cpu(), torch.eye(3))
+    """
+    result = run_in_process(code, env={f"{name.upper()}_SHIMS": str(shim)})
+    assert "not supported" not in result.stderr

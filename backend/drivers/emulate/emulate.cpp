@@ -224,7 +224,7 @@ class Emulate final : public Driver<Emulate>, protected Engine, public Passage {
   // ---- single entries
 
   void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
-    const FillPattern row(pattern, pattern_size, count);
+    const FillPattern row(pattern, pattern_size, count, dst);
     if (own_streams_ || !below_.fill) need_no_flags("fill", flags);
     if (!own_streams_) {
       return fill_below(device, stream, dst, row, flags);

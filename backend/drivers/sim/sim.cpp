@@ -142,7 +142,7 @@ class Sim : public Driver<Sim>, public Engine {
   void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
     need_no_flags("fill", flags);
     Stream& on = usable(device, stream);
-    const FillPattern row(pattern, pattern_size, count);
+    const FillPattern row(pattern, pattern_size, count, dst);
     char* at = memory(device).range(dst, row.bytes, "fill: dst");
     if (count == 0) return;
     pause(on, delay());

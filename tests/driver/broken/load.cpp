@@ -30,6 +30,18 @@ void add_load_defects(Defects& d) {
       return status;
     };
   };
+  d["device.constant"] = [](Shim& s) {
+    // What is in use is taken off.
+    s.table.device_properties = [](void* self, int32_t device, bp_device_properties* out) {
+      const int32_t status = INNER(of(self), device_properties, device, out);
+      if (status == BP_OK) out->total_memory -= of(self).address;
+      return status;
+    };
+    s.table.alloc = [](void* self, int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
+      of(self).address += bytes;
+      return INNER(of(self), alloc, device, bytes, flags, out);
+    };
+  };
   d["device.struct_size"] = [](Shim& s) {
     s.table.device_properties = [](void* self, int32_t device, bp_device_properties* out) {
       const uint64_t size = out->struct_size;

@@ -156,6 +156,9 @@ void add_memory_defects(Defects& d) {
       return INNER(of(self), host_alloc, bytes, flags, out);
     };
   };
+  d["pinned.zero"] = [](Shim& s) {
+    s.table.host_free = [](void* self, void* ptr) { return ptr ? INNER(of(self), host_free, ptr) : int32_t{BP_OK}; };
+  };
   d["pinned.register"] = [](Shim& s) {
     s.table.host_register = [](void*, void*, uint64_t) { return int32_t{BP_OK}; };
     s.table.host_unregister = [](void*, void*) { return int32_t{BP_OK}; };

@@ -61,6 +61,9 @@ void fills_of_every_pattern(Instance& i) {
     }
   }
   CHECK(i.d->fill(i.self, 0, nullptr, 0, pattern, 3, 1, 0u) == BP_INVALID_ARGUMENT);
+  const uint64_t a = i.alloc(64);
+  CHECK(i.d->fill(i.self, 0, nullptr, a + 2, pattern, 4, 1, 0u) == BP_INVALID_ARGUMENT && i.error().find("multiple") != std::string::npos);
+  OK(i.d->fill(i.self, 0, nullptr, a + 64, pattern, 8, 0, 0u));
 }
 
 void wrong_arguments_are_named(Instance& i) {

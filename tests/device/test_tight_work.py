@@ -1,0 +1,65 @@
+"""A copy or a fill for which the driver has no memory: the caches go back, and it is asked once more."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import backplane_sdk
+
+pytestmark = pytest.mark.once
+
+CODE = """
+import ctypes
+import torch
+shim = ctypes.CDLL("{path}")
+refusals = ctypes.c_int32.in_dll(shim, "refusals")
+freed = ctypes.c_int32.in_dll(shim, "freed")
+d = "{name}"
+x, host = torch.arange(64.0, device=d), torch.arange(64.0) + 1
+pinned = host.pin_memory()
+y = torch.empty(64, device=d)
+works = dict(
+    up=lambda: y.copy_(host),
+    down=lambda: x.cpu(),
+    across=lambda: y.copy_(x),
+    pinned=lambda: y.copy_(pinned, non_blocking=True),
+    fill=lambda: y.fill_(3.0),
+    zero=lambda: y.zero_(),
+    between=lambda: x.to(d + ":1"),
+)
+want = {{key: work().cpu() for key, work in works.items()}}
+for key, work in works.items():
+    torch.empty(1 << 22, device=d)  # in the cache when the work is refused
+    before = freed.value
+    refusals.value = 1
+    assert torch.equal(work().cpu(), want[key]), key
+    assert refusals.value == 0, key
+    assert freed.value > before, key
+    refusals.value = 2
+    try:
+        work()
+    except torch.OutOfMemoryError as error:
+        assert "OUT_OF_MEMORY" in str(error), error
+    else:
+        raise AssertionError(key)
+    assert refusals.value == 0, key
+    assert torch.equal(work().cpu(), want[key]), key  # not sticky
+"""
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tight") / "libtight.so"
+    source = Path(__file__).parent / "drivers" / "tight_work.c"
+    include = f"-I{backplane_sdk.include_dir()}"
+    command = [os.environ.get("CC", "cc"), "-std=c11", "-shared", "-fPIC", include, str(source), "-o", str(path)]
+    subprocess.run(command, check=True)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["unified", "discrete"])
+def test_work_without_room_is_tried_once_more(run_in_process, name, shim, kind):
+    code = CODE.format(path=shim, name=name)
+    run_in_process(code, options=f"kind={kind},stream=async,devices=2", env={f"{name.upper()}_SHIMS": str(shim)})
