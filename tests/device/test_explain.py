@@ -236,7 +236,24 @@ def test_an_operator_can_be_given_as_itself():
     assert explain(torch.ops.aten.gelu).op == "aten::gelu"
 
 
+def test_a_name_needs_no_namespace():
+    assert explain("add.Tensor") == explain("aten::add.Tensor")
+    assert explain("gelu.default") == explain("aten::gelu")
+    with torch.library._scoped_library("bp_one", "DEF") as one, torch.library._scoped_library("bp_two", "DEF") as two:
+        one.define("gelu(Tensor x) -> Tensor")
+        one.define("only_here(Tensor x) -> Tensor")
+        assert explain("gelu").op == "aten::gelu"  # torch's own, whoever else has the name
+        assert explain("only_here").op == "bp_one::only_here"
+        two.define("only_here(Tensor x) -> Tensor")
+        with pytest.raises(ValueError, match=r"several operators: which of bp_one::only_here, bp_two::only_here\?"):
+            explain("only_here")
+
+
 def test_bad_input(monkeypatch):
+    with pytest.raises(ValueError, match="no operator 'gelo': did you mean aten::gelu"):
+        explain("gelo")
+    with pytest.raises(ValueError, match=r"no operator 'add': did you mean aten::add\.Scalar"):
+        explain("add")
     with pytest.raises(ValueError, match="no operator 'aten::gelo': did you mean aten::gelu"):
         explain("aten::gelo")
     with pytest.raises(ValueError, match=r"no operator 'aten::add': did you mean aten::add\.Scalar"):
@@ -262,6 +279,11 @@ class TestCommand:
         assert f"on {name}, bfloat16" in done.output
         for word in ("AutocastPrivateUse1", "autograd", "vmap", "fake", "inductor  not asked"):
             assert word in done.output
+
+    def test_a_name_needs_no_namespace(self):
+        done = self.run("add.Tensor")
+        assert done.exit_code == 0, done.output
+        assert done.output.startswith("aten::add.Tensor(Tensor self, ")
 
     def test_a_file_is_a_table(self, tmp_path):
         (tmp_path / "ops.txt").write_text("aten::erfinv  # on the CPU\n\naten::selu\n")

@@ -49,8 +49,8 @@ def explain(
 ) -> None:
     """Show an operator's way through the dispatcher.
 
-    OP is a name such as aten::gelu or aten::add.Tensor. One is shown as a tree, several as a table. No operator runs on
-    the device.
+    OP is a name such as aten::gelu or add.Tensor, which is of aten where no namespace is given. One is shown as a
+    tree, several as a table. No operator runs on the device.
     """
     names = [*ops, *(name for file in files for name in _read(file))]
     if not names:

@@ -104,7 +104,7 @@ def explain(
     """Tell the way of an operator's call on a device.
 
     Args:
-        op: ``"aten::gelu"``, ``"aten::add.Tensor"``, or the operator itself.
+        op: ``"aten::gelu"``, ``"add.Tensor"`` (of aten, or of the only namespace that has it), or the operator itself.
         device: default: the backend's.
         dtype: of the tensors. It matters where the device's kernel has declared which dtypes it takes.
         inductor: ask Inductor as well; importing it takes seconds.
@@ -141,7 +141,7 @@ def _name_of(op: Any) -> str:
     if isinstance(op, torch._ops.OpOverloadPacket):
         return str(op._qualified_op_name)
     if isinstance(op, str):
-        return op.removesuffix(".default")
+        return registry.with_namespace(op.removesuffix(".default"))
     raise ValueError(f"{op!r} is no operator: give a name such as 'aten::add.Tensor', or torch.ops.aten.add.Tensor")
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "schema",
     "schema_of",
     "table",
+    "with_namespace",
 ]
 
 # The functional form that ATen derives from an out= kernel (CompositeExplicitAutogradNonFunctional) is no composite.
@@ -85,6 +86,26 @@ def schema(op: str) -> Any:
     else:
         hint = "the form is aten::name or aten::name.overload"
     raise ValueError(f"there is no operator '{op}': {hint}")
+
+
+def with_namespace(op: str) -> str:
+    """A name as people write it, ``"add.Tensor"``, with its namespace: torch's own, else the only one that has it.
+
+    A name that no namespace has comes back as it is, for :func:`schema` to refuse.
+
+    Raises:
+        ValueError: several namespaces have it, and torch's own has not; it names them.
+    """
+    if "::" in op:
+        return op
+    if exists(f"aten::{op}"):
+        return f"aten::{op}"
+    if overloads(f"aten::{op}"):
+        return op
+    found = sorted(name for name in torch._C._dispatch_get_all_op_names() if name.partition("::")[2] == op)
+    if len(found) > 1:
+        raise ValueError(f"'{op}' is several operators: which of {', '.join(found)}?")
+    return found[0] if found else op
 
 
 def has_namespace(namespace: str) -> bool:
