@@ -34,6 +34,7 @@ enum Need : uint32_t {
   needs_ipc = 1u << 19,
   needs_stream_callback = 1u << 20,
   needs_stream_from_native = 1u << 21,
+  breaks_device = 1u << 22,  // loaded under the fault shim if the driver has no host functions, one of which could fail
 };
 
 struct Check {
@@ -54,6 +55,12 @@ struct Failure {
 // Thrown by a check, or before it: the driver does not offer what is to be checked.
 struct NotOffered {
   std::string reason;
+};
+
+// Thrown by a check: the driver offers what is to be checked, and yet it could not be looked at.
+struct NotRun {
+  std::string reason;
+  bool again = false;  // a longer hold may help
 };
 
 // Thrown when the driver cannot be loaded at all: nothing can be checked.

@@ -18,7 +18,7 @@
 namespace backplane::check {
 namespace life_impl {
 
-constexpr char close_rule[] = "Explicit shutdown: ends all threads, releases everything, the table itself included";
+constexpr char close_rule[] = "Explicit shutdown: ends the instance's threads, releases everything, the table itself included";
 
 void nothing(void*, int32_t) {}
 
@@ -116,20 +116,24 @@ void busy(Context& c) {
 // Entries of /proc vanish a moment after a thread is joined.
 int settled(const char* folder, int want) {
   int now = count_proc(folder);
-  for (int i = 0; i < 500 && now != want; ++i) {
+  for (int i = 0; i < 500 && now > want; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     now = count_proc(folder);
   }
   return now;
 }
 
+// A runtime's own pool, which the first open makes, belongs to the process: what each open leaves behind is wrong.
 void threads(Context& c) {
+  if (count_proc("task") < 0) throw NotOffered{"this system has no /proc/self/task"};
   const int before = count_proc("task");
-  if (before < 0) throw NotOffered{"this system has no /proc/self/task"};
-  for (int round = 0; round < 2; ++round) {
+  cycle(c);
+  const int first = settled("task", before);
+  for (int round = 2; round <= 3; ++round) {
     cycle(c);
-    const int after = settled("task", before);
-    c.require(after == before, close_rule, "%d threads before open, %d after close", before, after);
+    const int after = settled("task", first);
+    c.require(after <= first, close_rule, "%d threads after a first open and close, %d after the %s", first, after,
+              round == 2 ? "second" : "third");
   }
 }
 
@@ -139,7 +143,7 @@ void files(Context& c) {
   if (before < 0) throw NotOffered{"this system has no /proc/self/fd"};
   for (int round = 0; round < 3; ++round) cycle(c);
   const int after = settled("fd", before);
-  c.require(after == before, close_rule, "%d open files before three instances, %d after their close", before, after);
+  c.require(after <= before, close_rule, "%d open files before three instances, %d after their close", before, after);
 }
 
 // Address space that grows with every instance is never given back.
@@ -224,7 +228,7 @@ Checks life_checks() {
       {"life.fresh", "a fresh instance after close works", needs_no_device | starts_unloaded, fresh},
       {"life.two", "two instances at once do not touch each other", starts_closed, two},
       {"life.busy", "close with pending work ends it properly", needs_streams, busy},
-      {"life.threads", "no thread is left after close", needs_no_device | starts_unloaded, threads},
+      {"life.threads", "no thread more is left after each close", needs_no_device | starts_unloaded, threads},
       {"life.files", "no open file is left after close", needs_no_device | starts_unloaded, files},
       {"life.address_space", "no address space is left after close", starts_closed, address_space_stays},
       {"life.device_memory", "no device memory is left after close", needs_memory_info, device_memory},

@@ -23,7 +23,7 @@ struct Belongings {
 Belongings lose(Context& c) {
   c.load_with_fault("fault.lost=@3,fault.device=0");
   c.open();
-  if (c.devices() == 0) throw NotOffered{"not offered: no device"};
+  if (c.devices() == 0) throw NotOffered{"no device"};
   Belongings own;
   own.memory = c.alloc(0, 4096);
   own.stream = c.stream(0);
@@ -73,7 +73,7 @@ void release(Context& c) {
 
 void isolated(Context& c) {
   const Belongings own = lose(c);
-  if (c.devices() < 2) throw NotOffered{"not offered: fewer than two devices"};
+  if (c.devices() < 2) throw NotOffered{"fewer than two devices"};
   c.smoke(1, "FAULT and DEVICE_LOST are sticky for that device");
   give_back(c, own);
   c.close();

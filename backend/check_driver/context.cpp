@@ -1,10 +1,13 @@
 // check_driver/context.cpp: the instance under test, traced calls and the texts of failed expectations.
 #include "context.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <backplane/driver_table.hpp>
@@ -78,25 +81,48 @@ void HostBuffer::fill_pattern(uint32_t seed) {
   }
 }
 
-void Context::load() {
-  table_ = check::load(options_).table;
-  devices_ = -1;
-  properties_.clear();
-}
+void Context::load() { take(check::load(options_)); }
 
 void Context::load_with_fault(const std::string& config) {
   Options with = options_;
   for (const std::string& shim : with.shims) {
-    if (shim_name(shim) == "fault") throw NotOffered{"not offered: the fault shim is in use already"};
+    if (shim_name(shim) == "fault") throw NotOffered{"the fault shim is in use already"};
   }
   const bool emulated = !with.shims.empty() && shim_name(with.shims.back()) == "emulate";
   with.shims.insert(with.shims.end() - (emulated ? 1 : 0), "fault");
   with.config += (with.config.empty() ? "" : ",") + config;
   try {
-    table_ = check::load(with).table;
+    take(check::load(with));
   } catch (const LoadError& error) {
-    throw NotOffered{error.text};
+    throw NotRun{error.text};
   }
+}
+
+void Context::make_breakable() {
+  if (host_exec()) return;
+  char file[] = "/tmp/backplane-check-driver-XXXXXX";
+  const int fd = mkstemp(file);
+  if (fd < 0) throw NotRun{std::string("no file can be made in /tmp: ") + strerror(errno)};
+  ::close(fd);
+  unlink(file);  // it appears when the fault is wanted
+  close();
+  load_with_fault(format("fault.kernel=@1,fault.device=0,fault.armed_by=%s", file));
+  armed_by_ = file;
+}
+
+void Context::fail_next_work() const {
+  const int fd = ::open(armed_by_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+  if (fd < 0) throw NotRun{armed_by_ + ": " + strerror(errno)};
+  ::close(fd);
+}
+
+Context::~Context() {
+  if (!armed_by_.empty()) unlink(armed_by_.c_str());
+}
+
+void Context::take(const Stack& stack) {
+  table_ = stack.table;
+  own_streams_ = stack.own_streams;
   devices_ = -1;
   properties_.clear();
 }
@@ -104,7 +130,7 @@ void Context::load_with_fault(const std::string& config) {
 void Context::open() { expect(CALL(*this, open), BP_OK, "First use in this process, once, before any entry below"); }
 
 void Context::close() {
-  expect(CALL(*this, close), BP_OK, "Explicit shutdown: ends all threads, releases everything, the table itself included");
+  expect(CALL(*this, close), BP_OK, "Explicit shutdown: ends the instance's threads, releases everything, the table itself included");
   table_ = {};
 }
 

@@ -23,6 +23,8 @@
 
 namespace backplane::check {
 
+struct Stack;  // loader.h
+
 // One argument of a call, kept as a number for the trace.
 struct Arg {
   uint64_t value;
@@ -88,14 +90,22 @@ class HostBuffer {
 class Context {
  public:
   explicit Context(const Options& options) : options_(options) {}
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
 
   const Options& options() const { return options_; }
   const bp_driver& table() const { return table_; }
+  bool own_streams() const { return own_streams_; }  // the driver's, not those that emulate supplies
 
   // Loads a new instance and forgets the one before. Throws LoadFailure, LoadError.
   void load();
-  // The same with the SDK's fault shim over the driver, below all other shims but emulate. Throws NotOffered if it is not found.
+  // The same with the SDK's fault shim over the driver, below all other shims but emulate. Throws NotRun if it is not found.
   void load_with_fault(const std::string& config);
+  // For a check that breaks device 0: as it is if a host function can do that, else with the fault shim, which fail_next_work() arms.
+  void make_breakable();
+  bool under_fault() const { return !armed_by_.empty(); }
+  void fail_next_work() const;
   void open();
   void close();
 
@@ -138,8 +148,12 @@ class Context {
   void smoke(int32_t device, const char* rule) const;
 
  private:
+  void take(const Stack& stack);
+
   const Options& options_;
   bp_driver table_{};
+  bool own_streams_ = false;
+  std::string armed_by_;  // the file that arms the fault shim; empty without one
   int32_t devices_ = -1;
   std::vector<bp_device_properties> properties_;
 };

@@ -20,7 +20,12 @@ namespace hold_impl {
 using Clock = std::chrono::steady_clock;
 constexpr auto longest = std::chrono::seconds(4);
 
-constexpr char inline_streams[] = "inline streams: no work is ever pending";
+constexpr char not_held[] = "could not be held: ";
+
+int attempt = 0;
+
+// How long copies are to last when the last of them has been queued.
+std::chrono::milliseconds wanted() { return std::chrono::milliseconds(attempt == 0 ? 80 : 320); }
 
 int32_t wait_for_release(void* arg) {
   Hold::Gate& gate = **static_cast<std::shared_ptr<Hold::Gate>*>(arg);
@@ -54,10 +59,12 @@ bool runs_inline(Context& c, const bp_host_exec& exec, int32_t device, bp_stream
 Hold::Hold(Context& context, int32_t device, bp_stream* stream) : context_(context), device_(device), stream_(stream) {
   const std::optional<bp_host_exec> exec = context.host_exec();
   if (!exec) {
-    queue_copies(stream);
+    queue_copies();
     return;
   }
-  if (hold_impl::runs_inline(context, *exec, device, stream)) throw NotOffered{hold_impl::inline_streams};
+  if (hold_impl::runs_inline(context, *exec, device, stream)) {
+    throw NotRun{std::string(hold_impl::not_held) + "host functions run inside enqueue"};
+  }
   gate_ = std::make_shared<Gate>();
   context.expect(
       CALL_GROUP(*exec, enqueue, device, stream, hold_impl::wait_for_release, new std::shared_ptr<Gate>(gate_), hold_impl::drop_gate),
@@ -95,45 +102,128 @@ bool Hold::held() const {
 }
 
 void Hold::not_waited_for(const char* rule) const {
-  if (!gate_) return;
+  const auto waited = [&] {
+    context_.fail(rule, std::string(traced_call()) + " returned only when the work before it on the stream had ended");
+  };
+  if (!gate_) {
+    if (held()) return;
+    if (hold_impl::attempt == 0) still_held();
+    waited();  // for 80 ms, and then for 320
+  }
   std::lock_guard lock(gate_->mutex);
-  if (gate_->expired) context_.fail(rule, std::string(traced_call()) + " returned only when the work before it on the stream had ended");
+  if (gate_->expired) waited();
 }
 
-void Hold::queue_copies(bp_stream* stream) {
-  Context& c = context_;
-  const bp_driver& t = c.table();
-  if (!t.copy_async) throw NotOffered{"no streams, so no work is ever pending"};
-  uint64_t bytes = 16 << 20;
-  const bp_device_properties& p = c.properties(device_);
+void Hold::still_held() const {
+  if (gate_ || held()) return;
+  if (hold_impl::attempt > 0) {
+    // Has it? A wait that goes on tells that the answer was wrong.
+    const auto start = hold_impl::Clock::now();
+    hold_impl::wait_for(context_, device_, stream_);
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(hold_impl::Clock::now() - start);
+    if (took * 2 > hold_impl::wanted()) {
+      context_.fail(rules::query, format("%s said that the copies before it were complete, and they went on for %lld ms",
+                                         marker_ ? "event_query" : "stream_query", static_cast<long long>(took.count())));
+    }
+  }
+  throw NotRun{std::string(hold_impl::not_held) + "the copies on the stream had ended before they could be looked at", true};
+}
+
+void set_hold_attempt(int attempt) { hold_impl::attempt = attempt; }
+
+namespace hold_impl {
+
+// Copies that last, queued one behind the other; a count of 0 if none do.
+struct Row {
+  uint64_t bytes = 0;
+  int64_t count = 0;
+  bool at_once = false;  // they are complete when they are queued, however many
+};
+
+// Two blocks of device memory, and copies from one to the other.
+struct Blocks {
+  Blocks(Context& c, int32_t device, bp_stream* stream, uint64_t bytes)
+      : c(c), device(device), stream(stream), bytes(bytes), from(c.alloc(device, bytes)), to(c.alloc(device, bytes)) {}
+  void queue(int64_t count) const {
+    for (int64_t i = 0; i < count; ++i) {
+      c.expect(CALL(c, copy_async, device, stream, to, device, from, device, bytes, 0u), BP_OK, rules::copy_async);
+    }
+  }
+  void drop() const {
+    c.free(device, from);
+    c.free(device, to);
+  }
+  Context& c;
+  int32_t device;
+  bp_stream* stream;
+  uint64_t bytes, from, to;
+};
+
+struct Measured {
+  Clock::duration queueing, remaining;  // until the last one was queued; from then until a wait came back
+};
+
+Measured measure(const Blocks& blocks, int64_t count) {
+  const auto start = Clock::now();
+  blocks.queue(count);
+  const auto queued = Clock::now();
+  wait_for(blocks.c, blocks.device, blocks.stream);
+  return {queued - start, Clock::now() - queued};
+}
+
+// A measurement takes twice as long as the one before, up to two seconds, so that neither a slow device nor one with a short queue is
+// missed.
+Row fitting(const Blocks& blocks) {
+  blocks.queue(1);  // the first one may set things up
+  wait_for(blocks.c, blocks.device, blocks.stream);
+  int complete = 0;
+  for (int64_t count = 2; count <= 1 << 16; count *= 2) {
+    const Measured m = measure(blocks, count);
+    if (m.remaining >= wanted()) return {blocks.bytes, count};
+    // Three times in a row, and each for longer than a busy machine keeps this thread waiting.
+    complete = m.remaining * 8 < m.queueing && m.queueing > std::chrono::milliseconds(20) ? complete + 1 : 0;
+    if (complete == 3) return {blocks.bytes, 0, true};
+    if (m.queueing + m.remaining > std::chrono::seconds(2)) break;
+  }
+  return {blocks.bytes, 0};
+}
+
+// So many bytes, or what the device has room for.
+uint64_t at_most(Context& c, int32_t device, uint64_t bytes) {
+  const bp_device_properties& p = c.properties(device);
   for (uint64_t limit : {p.total_memory / 16, p.max_allocation}) {
     if (limit) bytes = std::min(bytes, limit);
   }
-  bytes -= bytes % c.unit(device_);
-  const uint64_t from = c.alloc(device_, bytes), to = c.alloc(device_, bytes);
-  const auto copy = [&] {
-    c.expect(CALL(c, copy_async, device_, stream, to, device_, from, device_, bytes, 0u), BP_OK, rules::copy_async);
-  };
-  copy();  // the first one may set things up
-  hold_impl::wait_for(c, device_, stream);
-  // A copy that is done when the call returns, five times out of five: the streams run inline.
-  hold_impl::Clock::duration done{};
-  for (int attempt = 0, inline_copies = 0; attempt == inline_copies; ++attempt) {
-    const auto start = hold_impl::Clock::now();
-    copy();
-    const auto called = hold_impl::Clock::now() - start;
-    hold_impl::wait_for(c, device_, stream);
-    done = hold_impl::Clock::now() - start;
-    if (called * 10 > done * 8 && ++inline_copies == 5) throw NotOffered{hold_impl::inline_streams};
+  return bytes - bytes % c.unit(device);
+}
+
+// Small copies first; where a device is so fast, or its queue so short, that these do not last, large ones.
+Row calibrated(Context& c, int32_t device, bp_stream* stream) {
+  for (uint64_t bytes : {uint64_t{16} << 20, uint64_t{256} << 20}) {
+    const Blocks blocks(c, device, stream, at_most(c, device, bytes));
+    const Row row = fitting(blocks);
+    blocks.drop();
+    if (row.count || row.at_once) return row;
   }
-  int64_t count = std::clamp<int64_t>(std::chrono::milliseconds(50) / std::max(done, hold_impl::Clock::duration(1)), 2, 4096);
-  for (int attempt = 0; attempt < 3; ++attempt, count *= 4) {
-    for (int64_t i = 0; i < count; ++i) copy();
-    if (t.stream_query(t.self, device_, stream) != BP_PENDING) continue;
-    if (t.event_create && t.event_create(t.self, device_, 0, &marker_) == BP_OK) t.event_record(t.self, device_, stream, marker_, 0u);
-    return;
+  return {};
+}
+
+}  // namespace hold_impl
+
+void Hold::queue_copies() {
+  Context& c = context_;
+  const bp_driver& t = c.table();
+  if (!t.copy_async) throw NotOffered{"no streams"};
+  static const hold_impl::Row row = hold_impl::calibrated(c, device_, stream_);  // this process runs one check
+  if (!row.count) {
+    const std::string held = hold_impl::not_held;
+    if (!c.own_streams()) throw NotOffered{held + "copies on emulate's streams are complete when they are queued"};
+    throw NotRun{held + "copies are complete when they are queued"};
   }
-  throw NotOffered{"no work could be kept pending long enough to look at it"};
+  const hold_impl::Blocks blocks(c, device_, stream_, row.bytes);
+  blocks.queue(row.count);
+  if (t.event_create && t.event_create(t.self, device_, 0, &marker_) == BP_OK) t.event_record(t.self, device_, stream_, marker_, 0u);
+  still_held();
 }
 
 }  // namespace backplane::check

@@ -10,8 +10,10 @@
 namespace backplane::check {
 
 // Queues work on a stream that lasts until release(). With bp.host_exec it is a function that waits for the release (for 4 s at most, so
-// that an entry that wrongly waits for it comes back); else it is a row of large copies, about 50 ms, that release() cannot shorten. Throws
-// NotOffered where no work is ever pending: inline streams.
+// that an entry that wrongly waits for it comes back); else it is a row of copies that release() cannot shorten, as many as this device
+// needs for some 80 ms, which is measured once a process. Throws NotRun, "could not be held: ...", where no work stays pending.
+//
+// Copies may end before the check has looked. It then throws NotRun as well, and is run once more with a hold four times as long.
 class Hold {
  public:
   Hold(Context& context, int32_t device, bp_stream* stream);
@@ -28,10 +30,13 @@ class Hold {
   // Throws Failure if the work has ended although it was not released: the last call has waited for it.
   void not_waited_for(const char* rule) const;
 
+  // Throws NotRun if the work has ended by itself. For a look at pending work that has given another answer.
+  void still_held() const;
+
   struct Gate;
 
  private:
-  void queue_copies(bp_stream* stream);
+  void queue_copies();
 
   Context& context_;
   int32_t device_;
@@ -41,6 +46,9 @@ class Hold {
   std::thread timer_;
 };
 
+// 0, and 1 when the check is run again with longer holds.
+void set_hold_attempt(int attempt);
+
 // The status that `ask` gives stays PENDING while the hold lasts; looked at for 20 ms, so that work which should wait has time to run.
 template <class Ask>
 void stays_pending(Context& c, const Hold& hold, const char* rule, Ask ask) {
@@ -48,6 +56,7 @@ void stays_pending(Context& c, const Hold& hold, const char* rule, Ask ask) {
     const int32_t status = ask();
     if (!hold.held()) {
       hold.not_waited_for(rule);
+      if (i == 0) hold.still_held();
       return;
     }
     c.expect(status, BP_PENDING, rule);
@@ -62,6 +71,7 @@ void stays_unrun(Context& c, const Hold& hold, const char* rule, const char* wha
     const int count = static_cast<int>(ran());
     if (!hold.held()) {
       hold.not_waited_for(rule);
+      if (i == 0) hold.still_held();
       return;
     }
     c.require(count == 0, rule, "%s ran while the work before it on the stream was pending", what);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "report.h"
 
@@ -25,6 +26,22 @@ size_t xml_char(const std::string& text, size_t at) {
   const bool shortest = code >= (length == 2 ? 0x80u : length == 3 ? 0x800u : 0x10000u);
   const bool allowed = code <= 0x10ffff && !(code >= 0xd800 && code <= 0xdfff) && code != 0xfffe && code != 0xffff;
   return shortest && allowed ? length : 0;
+}
+
+// What JUnit knows as skipped: a row that neither passed nor failed the run, and why. Empty for the others.
+std::string left_out(const Result& result) {
+  switch (result.outcome) {
+    case Outcome::not_offered:
+      return "not offered: " + result.text;
+    case Outcome::not_run:
+      return result.text;
+    case Outcome::skipped:
+      return "skipped: " + result.reason;
+    case Outcome::expected:
+      return "failed as expected (" + result.reason + "): " + result.text;
+    default:
+      return "";
+  }
 }
 
 }  // namespace junit_impl
@@ -74,25 +91,30 @@ std::string xml_text(const std::string& text) {
 bool write_junit(const Options& options, const std::vector<Result>& results, double seconds) {
   FILE* file = fopen(options.junit.c_str(), "w");
   if (!file) return false;
-  const auto count = [&](Outcome outcome) { return count_of(results, outcome); };
+  const auto count = [&](std::initializer_list<Outcome> outcomes) {
+    long sum = 0;
+    for (Outcome outcome : outcomes) sum += count_of(results, outcome);
+    return sum;
+  };
+  const long failures = count({Outcome::failed, Outcome::unexpected});
+  const long skipped = count({Outcome::not_offered, Outcome::not_run, Outcome::skipped, Outcome::expected});
   fprintf(file, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
   fprintf(file, "<testsuites name=\"backplane-check-driver\" tests=\"%zu\" failures=\"%ld\" errors=\"0\" skipped=\"%ld\" time=\"%.3f\">\n",
-          results.size(), count(Outcome::failed), count(Outcome::not_offered), seconds);
+          results.size(), failures, skipped, seconds);
   fprintf(file, "  <testsuite name=\"%s\" tests=\"%zu\" failures=\"%ld\" errors=\"0\" skipped=\"%ld\" time=\"%.3f\">\n",
-          xml_text(options.driver).c_str(), results.size(), count(Outcome::failed), count(Outcome::not_offered), seconds);
+          xml_text(options.driver).c_str(), results.size(), failures, skipped, seconds);
   fprintf(file, "    <properties>\n      <property name=\"options\" value=\"%s\"/>\n", xml_text(options.config).c_str());
   for (const std::string& shim : options.shims) fprintf(file, "      <property name=\"shim\" value=\"%s\"/>\n", xml_text(shim).c_str());
   fprintf(file, "    </properties>\n");
   for (const Result& result : results) {
-    const std::string id = result.check->id;
-    fprintf(file, "    <testcase classname=\"%s\" name=\"%s\" time=\"%.3f\"", xml_text(id.substr(0, id.find('.'))).c_str(),
-            xml_text(id).c_str(), result.seconds);
+    fprintf(file, "    <testcase classname=\"%s\" name=\"%s\" time=\"%.3f\"", xml_text(result.family()).c_str(),
+            xml_text(result.check->id).c_str(), result.seconds);
     if (result.outcome == Outcome::passed) {
       fprintf(file, "/>\n");
       continue;
     }
-    if (result.outcome == Outcome::not_offered) {
-      fprintf(file, ">\n      <skipped message=\"not offered: %s\"/>\n", xml_text(result.text).c_str());
+    if (const std::string why = junit_impl::left_out(result); !why.empty()) {
+      fprintf(file, ">\n      <skipped message=\"%s\"/>\n", xml_text(why).c_str());
     } else {
       fprintf(file, ">\n      <failure message=\"%s\">driver.h says: %s</failure>\n", xml_text(result.text).c_str(),
               xml_text(result.rule).c_str());

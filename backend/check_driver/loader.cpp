@@ -163,6 +163,7 @@ Stack load(const Options& options) {
   }
   const bp_driver* table = instance(options.driver, config_for(options.config, ""), nullptr);
   bp_driver whole = checked_table(options.driver, table);
+  stack.own_streams = driver::has_streams(whole);
   const std::string missing = gaps(whole);
   if (!missing.empty() && std::find(names.begin(), names.end(), "emulate") == names.end()) {
     const std::string emulate = find_sdk_shim(options, "emulate");

@@ -25,6 +25,7 @@ struct Stack {
   const bp_driver* instance{};     // as bp_driver_get answered
   std::vector<std::string> shims;  // files, outermost first
   std::string note;                // why emulate was added or missed; empty otherwise
+  bool own_streams = false;        // the driver has streams by itself
 };
 
 // What bp_driver_get answered.

@@ -10,7 +10,7 @@
 namespace backplane::check {
 namespace {
 
-enum ExitCode { all_passed = 0, some_failed = 1, unusable = 2 };
+enum ExitCode { all_passed = 0, some_failed = 1, unusable = 2, incomplete = 3 };  // usage() says what they mean
 
 int run(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
@@ -29,21 +29,24 @@ int run(const Options& options) {
       fprintf(stderr, "error: %s\n", result.text.c_str());
       return unusable;
     }
-    const bool failed = result.outcome == Outcome::failed;
+    const bool failed = result.outcome == Outcome::failed || result.outcome == Outcome::unexpected;
     // Without --only load.* its rows are silent as long as they pass.
     if (wanted || failed) {
       results.push_back(result);
       table.row(result);
     }
     if (failed) code = some_failed;
-    if (failed && loads && account.devices.empty()) {
+    if (result.outcome == Outcome::failed && loads && account.devices.empty()) {
       code = unusable;
       break;
     }
   }
   table.foot(results, seconds());
+  const std::vector<std::string> missing = families_not_run(results);
+  for (const std::string& family : missing) printf("  Not run at all: %s.\n", family.c_str());
+  if (!missing.empty() && code == all_passed) code = incomplete;
   if (code == unusable) printf("  The driver cannot be loaded: nothing else was checked.\n");
-  if (code == all_passed && account.devices == "0") {
+  if ((code == all_passed || code == incomplete) && account.devices == "0") {
     printf("  The driver has no device: only what needs none was checked.\n");
     code = unusable;
   }

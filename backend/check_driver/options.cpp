@@ -40,6 +40,19 @@ struct Item {
   std::string text;
 };
 
+// "GLOB=WHY" of --expect and --skip. Nothing fails or is left out without a reason, nor by a name that no check has.
+Reasoned reasoned(std::string_view flag, const std::string& value) {
+  const size_t equals = value.find('=');
+  if (equals == 0 || equals == std::string::npos || equals + 1 == value.size()) {
+    throw UsageError{std::string(flag) + " needs GLOB=WHY, not \"" + value + "\""};
+  }
+  const Reasoned result{value.substr(0, equals), value.substr(equals + 1)};
+  for (const Check& check : all_checks()) {
+    if (fnmatch(result.pattern.c_str(), check.id, 0) == 0) return result;
+  }
+  throw UsageError{std::string(flag) + " " + result.pattern + " matches no check; --list prints them"};
+}
+
 std::vector<Item> items(const std::string& config) {
   std::vector<Item> result;
   for (size_t at = 0; at < config.size();) {
@@ -67,12 +80,17 @@ const char* usage() {
          "  --options STR      the driver's option string, \"key=value,key=value\"; a key \"shim.key\" goes to that shim\n"
          "  --shim NAME|PATH   a shim above the driver, outermost first; repeatable. A NAME is one of the SDK's (emulate, fault)\n"
          "  --only GLOB        only the checks whose name matches, \"memory.*\"; repeatable\n"
+         "  --expect GLOB=WHY  these checks are to fail; one that passes is told, and fails the run; repeatable\n"
+         "  --skip GLOB=WHY    these checks are not run; repeatable. Both reasons are in the report\n"
          "  --time-limit SEC   a check that takes longer has hung (default 20)\n"
          "  --junit FILE       write the result as JUnit XML, too\n"
          "  --list             print the checks and exit\n"
          "  --help             print this and exit\n"
          "\n"
-         "exit: 0 all that is offered passed, 1 a check failed, 2 wrong usage or a driver that cannot be loaded\n";
+         "exit: 0 all that is offered passed\n"
+         "      1 a check failed, or one that is expected to fail passed\n"
+         "      2 wrong usage, or a driver that cannot be loaded\n"
+         "      3 none failed, but of a family that the driver offers no check could be run, and no --skip says why\n";
 }
 
 Options parse_options(int argc, char** argv) {
@@ -116,6 +134,10 @@ Options parse_options(int argc, char** argv) {
       options.shims.push_back(value);
     } else if (arg == "--only") {
       options.only.push_back(take());
+    } else if (arg == "--expect") {
+      options.expected.push_back(options_impl::reasoned(arg, take()));
+    } else if (arg == "--skip") {
+      options.skipped.push_back(options_impl::reasoned(arg, take()));
     } else if (arg == "--junit") {
       if (take().empty()) throw UsageError{"--junit needs a file name"};
       options.junit = value;
@@ -176,6 +198,13 @@ bool selected(const Options& options, const char* id) {
     if (fnmatch(pattern.c_str(), id, 0) == 0) return true;
   }
   return options.only.empty();
+}
+
+const std::string* reason_for(const std::vector<Reasoned>& list, const char* id) {
+  for (const Reasoned& one : list) {
+    if (fnmatch(one.pattern.c_str(), id, 0) == 0) return &one.reason;
+  }
+  return nullptr;
 }
 
 }  // namespace backplane::check

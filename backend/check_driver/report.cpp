@@ -8,12 +8,36 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace backplane::check {
 namespace report_impl {
 
 constexpr char red[] = "\033[31m", green[] = "\033[32m", yellow[] = "\033[33m", bold[] = "\033[1m", dim[] = "\033[2m", plain[] = "\033[0m";
 constexpr int what_width = 53;
+
+struct Look {
+  const char* word;
+  const char* colour;
+  bool ran;
+};
+
+Look look_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::passed:
+      return {"ok", green, true};
+    case Outcome::expected:
+      return {"expected", yellow, true};
+    case Outcome::not_offered:
+      return {"not offered", yellow, false};
+    case Outcome::not_run:
+      return {"not run", yellow, false};
+    case Outcome::skipped:
+      return {"skipped", yellow, false};
+    default:
+      return {"FAIL", red, true};
+  }
+}
 
 // Broken at spaces into lines of at most `width`, each behind `indent`.
 void print_wrapped(const std::string& text, const char* indent, size_t width) {
@@ -54,20 +78,16 @@ void Table::head(const Account& account) const {
 
 void Table::row(const Result& result) const {
   const Check& check = *result.check;
-  const bool offered = result.outcome != Outcome::not_offered;
-  const bool passed = result.outcome == Outcome::passed;
-  const char* word = passed ? "ok" : offered ? "FAIL" : "not offered";
-  printf("  %s%-11s%s  %-*s  %s%-*s",
-         colour(passed    ? report_impl::green
-                : offered ? report_impl::red
-                          : report_impl::yellow),
-         word, colour(report_impl::plain), width_, check.id, offered ? "" : colour(report_impl::dim), report_impl::what_width, check.what);
-  if (offered) {
+  const report_impl::Look look = report_impl::look_of(result.outcome);
+  printf("  %s%-11s%s  %-*s  %s%-*s", colour(look.colour), look.word, colour(report_impl::plain), width_, check.id,
+         look.ran ? "" : colour(report_impl::dim), report_impl::what_width, check.what);
+  if (look.ran) {
     printf("  %6.2f s\n", result.seconds);
   } else {
-    printf("  %s%s\n", result.text.c_str(), colour(report_impl::plain));
+    printf("  %s%s\n", result.reason.empty() ? result.text.c_str() : result.reason.c_str(), colour(report_impl::plain));
   }
-  if (offered && !passed) {
+  if (result.outcome == Outcome::expected) report_impl::print_wrapped("as expected: " + result.reason, "               ", 120);
+  if (look.ran && result.outcome != Outcome::passed) {
     report_impl::print_wrapped(result.text, "               ", 120);
     if (!result.rule.empty()) report_impl::print_wrapped("driver.h says: " + result.rule, "               ", 120);
     if (!result.output.empty()) {
@@ -79,9 +99,15 @@ void Table::row(const Result& result) const {
 }
 
 void Table::foot(const std::vector<Result>& results, double seconds) const {
-  const long failed = count_of(results, Outcome::failed);
-  printf("\n  %s%ld passed, %ld failed, %ld not offered%s in %.1f s\n", colour(failed ? report_impl::red : report_impl::green),
-         count_of(results, Outcome::passed), failed, count_of(results, Outcome::not_offered), colour(report_impl::plain), seconds);
+  const long failed = count_of(results, Outcome::failed) + count_of(results, Outcome::unexpected);
+  printf("\n  %s%ld passed, %ld failed, %ld not offered", colour(failed ? report_impl::red : report_impl::green),
+         count_of(results, Outcome::passed), failed, count_of(results, Outcome::not_offered));
+  constexpr std::pair<Outcome, const char*> others[] = {
+      {Outcome::not_run, "not run"}, {Outcome::expected, "failed as expected"}, {Outcome::skipped, "skipped"}};
+  for (const auto& [outcome, word] : others) {
+    if (const long count = count_of(results, outcome)) printf(", %ld %s", count, word);
+  }
+  printf("%s in %.1f s\n", colour(report_impl::plain), seconds);
 }
 
 }  // namespace backplane::check

@@ -16,6 +16,7 @@
 #include <functional>
 
 #include "context.h"
+#include "hold.h"
 #include "loader.h"
 #include "process.h"
 
@@ -97,12 +98,14 @@ Child run(double limit_s, const std::function<Message()>& body) {
   return result;
 }
 
-Message verdict(const Options& options, const Check& check) {
+Message verdict(const Options& options, const Check& check, int attempt) {
   Context context(options);
+  set_hold_attempt(attempt);
   try {
     if (!(check.needs & starts_unloaded)) {
       context.load();
       context.require_needs(check.needs);
+      if (check.needs & breaks_device) context.make_breakable();
       if (!(check.needs & starts_closed)) context.open();
     }
     check.run(context);
@@ -111,6 +114,8 @@ Message verdict(const Options& options, const Check& check) {
     return {"failed", failure.text, failure.rule};
   } catch (const NotOffered& missing) {
     return {"not offered", missing.reason};
+  } catch (const NotRun& missing) {
+    return {missing.again ? "again" : "not run", missing.reason};
   } catch (const LoadFailure& failure) {
     return {"failed", failure.text, failure.rule};
   } catch (const LoadError& error) {
@@ -131,12 +136,39 @@ long count_of(const std::vector<Result>& results, Outcome outcome) {
   return std::count_if(results.begin(), results.end(), [&](const Result& result) { return result.outcome == outcome; });
 }
 
-Result run_check(const Options& options, const Check& check) {
-  const auto start = runner_impl::Clock::now();
-  const runner_impl::Child child = runner_impl::run(options.limit_s, [&] { return runner_impl::verdict(options, check); });
+std::string Result::family() const {
+  const std::string id = check->id;
+  return id.substr(0, id.find('.'));
+}
+
+std::vector<std::string> families_not_run(const std::vector<Result>& results) {
+  std::vector<std::string> families;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const std::string family = results[i].family();
+    if (i > 0 && results[i - 1].family() == family) continue;
+    bool ran = false;
+    const Result* missing = nullptr;
+    for (const Result& result : results) {
+      if (result.family() != family) continue;
+      if (result.outcome == Outcome::not_run) {
+        if (!missing) missing = &result;
+      } else {
+        ran = ran || result.outcome != Outcome::not_offered;  // a check that is skipped has its reason
+      }
+    }
+    if (missing && !ran) families.push_back(family + " (" + missing->text + ")");
+  }
+  return families;
+}
+
+namespace runner_impl {
+
+Result judged(const Options& options, const Check& check, int attempt) {
+  const auto start = Clock::now();
+  const Child child = run(options.limit_s, [&] { return verdict(options, check, attempt); });
   Result result;
   result.check = &check;
-  result.seconds = std::chrono::duration<double>(runner_impl::Clock::now() - start).count();
+  result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   result.output = child.output;
   const auto field = [&](size_t i) { return i < child.message.size() ? child.message[i] : std::string(); };
   const std::string last_call = child.call.empty() ? "" : "; the last call was " + child.call;
@@ -145,18 +177,48 @@ Result run_check(const Options& options, const Check& check) {
     result.text = child.end + last_call;
     result.rule = child.end.rfind("hung", 0) == 0 ? "every entry comes back: a wait ends with the work or with its timeout"
                                                   : "every entry returns a bp_status. No exception and no longjmp crosses the line";
-  } else if (field(0) == "passed") {
+    return result;
+  }
+  if (field(0) == "again" && attempt == 0) {
+    Result longer = judged(options, check, 1);
+    longer.seconds += result.seconds;
+    return longer;
+  }
+  result.text = field(1);
+  if (field(0) == "passed") {
     result.outcome = Outcome::passed;
   } else if (field(0) == "not offered") {
     result.outcome = Outcome::not_offered;
-    result.text = field(1);
+  } else if (field(0) == "not run" || field(0) == "again") {
+    result.outcome = Outcome::not_run;
   } else if (field(0) == "load error") {
     result.outcome = Outcome::load_error;
-    result.text = field(1);
   } else {
     result.outcome = Outcome::failed;
-    result.text = field(0).empty() ? "the driver ended the process" + last_call : field(1);
+    if (field(0).empty()) result.text = "the driver ended the process" + last_call;
     result.rule = field(2);
+  }
+  return result;
+}
+
+}  // namespace runner_impl
+
+Result run_check(const Options& options, const Check& check) {
+  if (const std::string* why = reason_for(options.skipped, check.id)) {
+    Result result;
+    result.check = &check;
+    result.outcome = Outcome::skipped;
+    result.reason = *why;
+    return result;
+  }
+  Result result = runner_impl::judged(options, check, 0);
+  if (const std::string* why = reason_for(options.expected, check.id)) {
+    result.reason = *why;
+    if (result.outcome == Outcome::failed) result.outcome = Outcome::expected;
+    if (result.outcome == Outcome::passed) {
+      result.outcome = Outcome::unexpected;
+      result.text = "it passes, though it is expected to fail (" + *why + "): drop its --expect";
+    }
   }
   return result;
 }

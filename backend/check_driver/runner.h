@@ -8,18 +8,25 @@
 
 namespace backplane::check {
 
-enum class Outcome { passed, failed, not_offered, load_error };
+// expected: failed, as --expect says. unexpected: passed, although --expect says that it fails.
+enum class Outcome { passed, failed, not_offered, not_run, skipped, expected, unexpected, load_error };
 
 struct Result {
   const Check* check = nullptr;
   Outcome outcome = Outcome::passed;
   std::string text;    // why not passed
+  std::string reason;  // of --expect or --skip
   std::string rule;    // the sentence of driver.h that is broken
   std::string output;  // what the driver printed
   double seconds = 0;
+
+  std::string family() const;
 };
 
 long count_of(const std::vector<Result>& results, Outcome outcome);
+
+// Families of which checks were not run, and none was: "wait (could not be held: ...)", in the order of the report.
+std::vector<std::string> families_not_run(const std::vector<Result>& results);
 
 // Nothing of the driver is ever loaded into the calling process.
 Result run_check(const Options& options, const Check& check);

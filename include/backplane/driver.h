@@ -181,8 +181,9 @@ typedef struct bp_driver {
   /* First use in this process, once, before any entry below. Makes no device context: the first entry that names a device does. */
   int32_t (*open)(void* self);
 
-  /* Explicit shutdown: ends all threads, releases everything, the table itself included; nothing may be called afterwards. Also releases an
-   * instance that was never opened. Never called at interpreter exit. */
+  /* Explicit shutdown: ends the instance's threads, releases everything, the table itself included; nothing may be called afterwards. What
+   * the runtime keeps for the process, such as a pool of threads of the first open, may stay. Also releases an instance that was never
+   * opened. Never called at interpreter exit. */
   int32_t (*close)(void* self);
 
   /* Reserves device memory. units: bytes, 0 is allowed and gives a non-zero address of its own. owner: the caller, until free. The address

@@ -30,6 +30,8 @@ _FLAGS = ["-std=c++17", "-O1"]
 @click.option("--options", metavar="STR", help="The driver's options, KEY=VALUE,...; SHIM.KEY goes to that shim.")
 @click.option("--shim", multiple=True, metavar="NAME|PATH", help="A shim above it, outermost first. Repeatable.")
 @click.option("--only", multiple=True, metavar="GLOB", help='Only checks whose name matches, "memory.*". Repeatable.')
+@click.option("--expect", multiple=True, metavar="GLOB=WHY", help="These checks are to fail: one that passes is told.")
+@click.option("--skip", multiple=True, metavar="GLOB=WHY", help="These checks are not run. Repeatable, as --expect.")
 @click.option("--time-limit", type=float, metavar="SEC", help="A check that takes longer has hung (default 20).")
 @click.option("--junit", type=click.Path(dir_okay=False), metavar="FILE", help="Write the result as JUnit XML, too.")
 @click.option("--list", "list_", is_flag=True, help="Print the checks and exit.")
@@ -38,19 +40,31 @@ def check_driver(
     options: str | None,
     shim: tuple[str, ...],
     only: tuple[str, ...],
+    expect: tuple[str, ...],
+    skip: tuple[str, ...],
     time_limit: float | None,
     junit: str | None,
     list_: bool,
 ) -> None:
     """Hold the driver PATH against the contract of backplane/driver.h. Needs no torch.
 
-    The exit status is 0 if all that the driver offers passes, 1 if a check fails, 2 for a driver that cannot be loaded.
+    The exit status is 0 if all that the driver offers passes; 1 if a check fails, or passes that is expected to fail; 2
+    for wrong usage or a driver that cannot be loaded; 3 if none fails, but of a family that the driver offers no check
+    could be run, and no --skip says why.
     """
     if path is None and not list_:
         raise click.UsageError("Missing argument 'PATH': the driver, a shared object that exports bp_driver_get.")
     program = installed_program() or compiled_program()
     words = [str(program)]
-    for flag, values in (("--options", [options]), ("--shim", shim), ("--only", only), ("--junit", [junit])):
+    given = {
+        "--options": [options],
+        "--shim": shim,
+        "--only": only,
+        "--expect": expect,
+        "--skip": skip,
+        "--junit": [junit],
+    }
+    for flag, values in given.items():
         words += [f"{flag}={value}" for value in values if value is not None]
     if time_limit is not None:
         words.append(f"--time-limit={time_limit}")

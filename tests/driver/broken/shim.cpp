@@ -163,6 +163,7 @@ const Defects& defects() {
     add_vmm_defects(d);
     add_ipc_defects(d);
     add_life_defects(d);
+    add_kinds(d);
     d["none"] = [](Shim&) {};
     return d;
   }();
@@ -171,9 +172,12 @@ const Defects& defects() {
 
 int32_t get(const bp_host* host, const bp_driver** out) {
   const std::string config = host->config;
-  const std::string name = config.starts_with("defect=") ? config.substr(7) : "";
+  const std::string names = config.starts_with("defect=") ? config.substr(7) : "";
+  const size_t plus = names.find('+');
+  const std::string name = names.substr(0, plus);
   const auto found = defects().find(name);
-  if (found == defects().end() || !host->inner) {
+  const auto also = defects().find(plus == std::string::npos ? "none" : names.substr(plus + 1));
+  if (found == defects().end() || also == defects().end() || !host->inner) {
     host->set_error(host->ctx, host->inner ? "broken.defect= must name a check" : "this is a shim: it needs a driver below");
     return BP_INVALID_ARGUMENT;
   }
@@ -194,6 +198,7 @@ int32_t get(const bp_host* host, const bp_driver** out) {
   forward_table(*shim);
   forward_groups(*shim);
   found->second(*shim);
+  also->second(*shim);
   *out = &shim->table;
   return BP_OK;
 }

@@ -1,6 +1,6 @@
 // tests/driver/broken/shim.h: a shim that hands every call on, save where one named defect replaces an entry.
 //
-// Its option "defect=<name>" takes the name of the check that must find it.
+// Its option "defect=<name>" takes the name of the check that must find it, or of a kind of sound device; "<name>+<kind>" both.
 #pragma once
 
 #include <backplane/driver.h>
@@ -70,6 +70,7 @@ void add_group_defects(Defects&);   // host_exec, host_view, peer, fault
 void add_vmm_defects(Defects&);     // vmm
 void add_ipc_defects(Defects&);     // ipc
 void add_life_defects(Defects&);    // fork, life, and the ways to end a process
+void add_kinds(Defects&);           // no defects: what sound devices are like
 
 inline bool between_devices(int32_t dst_device, int32_t src_device) {
   return dst_device != BP_HOST_DEVICE && src_device != BP_HOST_DEVICE && dst_device != src_device;
