@@ -14,13 +14,14 @@ Idempotent, re-entrant, in either import order.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import importlib.util
 import os
 import sys
 import threading
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from types import ModuleType
 
 from torch_backplane import CORE_PROTOCOL, __version__, _backend
@@ -32,7 +33,7 @@ _warned: set[str] = set()
 
 
 def setup(package: str) -> None:
-    """Make ``package``'s device available, or raise what stands against it.
+    """Import torch and make ``package``'s device available, or raise what stands against it.
 
     Args:
         package: the importable name of a package that ``backplane_add_backend()`` built.
@@ -41,8 +42,10 @@ def setup(package: str) -> None:
         ImportError: built for another torch or another core protocol; a second backend; an explicit driver that cannot
             be had; a wrong setting of the fallback.
     """
-    if not _importing("torch"):
-        _load(package)
+    with _silent_of_numpy():
+        importlib.import_module("torch")
+        if not _importing("torch"):
+            _load(package)
 
 
 def check_registrations(package: str) -> None:
@@ -84,9 +87,10 @@ def autoload(package: str) -> None:
     if _importing(package):
         return
     try:
-        _let_explicit_import_win(package)
-        _load(package)
-        check_registrations(package)
+        with _silent_of_numpy():
+            _let_explicit_import_win(package)
+            _load(package)
+            check_registrations(package)
     except Exception as error:
         sys.modules.pop(package, None)
         if package in _warned:  # two entry points of one package: an old installation beside a new one
@@ -98,6 +102,23 @@ def autoload(package: str) -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+@contextlib.contextmanager
+def _silent_of_numpy() -> Iterator[None]:
+    """Let a backend be imported without a word about numpy, which neither it nor its user need have.
+
+    Whoever first hands torch an argument that could be an array makes it warn that there is none, with that caller's
+    line: a class of torch's own in some versions, what is done here in others. Where numpy is used, torch still raises.
+    """
+    before = list(warnings.filters)
+    warnings.filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)
+    ours = [entry for entry in warnings.filters if entry not in before]
+    try:
+        yield
+    finally:  # not catch_warnings, which would take away the filters that torch itself adds
+        for entry in ours:
+            warnings.filters.remove(entry)  # type: ignore[attr-defined]
 
 
 def _importing(name: str) -> bool:

@@ -11,10 +11,9 @@ def _autoload() -> None:
     _setup.autoload(__name__)
 
 
-import torch
 from torch_backplane import _setup
 
-_setup.setup(__name__)
+_setup.setup(__name__)  # imports torch
 
 from torch_backplane.device import *
 from torch_backplane.device import __getattr__

@@ -1,7 +1,5 @@
 """extdevice: the SDK's simulated device with every part of the core replaced that can be, for examples and tests."""
 
-import torch  # noqa: F401
-
 from torch_backplane import _setup
 
 _setup.setup(__name__)
