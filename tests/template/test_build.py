@@ -98,6 +98,27 @@ def test_the_user_trains_on_it(user):
     assert environment.run(environment.python, "-c", "import torch; print(torch.q.device_count() > 0)") == "True\n"
 
 
+def test_without_numpy_an_import_is_silent(user, sdk_wheel, tmp_path):
+    """torch says once in a process that there is none, at the line that first could have met an array."""
+    _, _, wheel, _ = user
+    environment = Environment(tmp_path / "venv", without=("numpy",))
+    environment.pip("install", "--no-deps", sdk_wheel, wheel)
+    code = """
+        import qpu, torch, warnings
+        x = torch.tensor([1.0, 2.0], device="q")
+        print((x + x).tolist(), [entry for entry in warnings.filters if "NumPy" in str(entry[1])])
+        try:
+            x.cpu().numpy()
+        except RuntimeError as error:
+            print(error)
+    """
+    said = environment.run(environment.python, "-W", "error", "-c", textwrap.dedent(code))
+    assert said == "[2.0, 4.0] []\nNumpy is not available\n"
+    # Where torch is imported first, it may speak of itself; the backend adds nothing.
+    words = [environment.python, "-c", "import torch; print(torch.ones(2).tolist())"]
+    assert environment.run(*words) == environment.run(*words, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+
+
 def test_cplusplus_programs_find_the_device(user, tmp_path):
     """Without Python: find_package, link, compute."""
     environment, _, _, _ = user
@@ -175,6 +196,106 @@ def test_make_dev_brings_an_edit_into_the_import(developer):
     assert environment.run(environment.python, "-c", code).endswith("hyperion edited\n")
     kernel.unlink()
     environment.run("make", "dev", "PYTHON=python", cwd=project)
+
+
+@pytest.fixture(scope="module")
+def vendor(tmp_path_factory):
+    """A vendor's runtime as it is installed: a header and a shared library, in a folder where no loader looks."""
+    folder = tmp_path_factory.mktemp("opt") / "vendor"
+    for part in ("include", "lib"):
+        (folder / part).mkdir(parents=True)
+    (folder / "include" / "vendor.h").write_text(
+        textwrap.dedent("""\
+        #ifdef __cplusplus
+        extern "C"
+        #endif
+            void vendor_deg2rad(float* out, const float* in, long count);
+        """)
+    )
+    source = folder / "vendor.c"
+    source.write_text(
+        "#include <vendor.h>\nvoid vendor_deg2rad(float* out, const float* in, long count) {\n"
+        "  for (long i = 0; i < count; ++i) out[i] = in[i] * 0.017453292519943295f;\n}\n"
+    )
+    library = folder / "lib" / "libvendor.so"
+    run("cc", "-shared", "-fPIC", "-I", folder / "include", source, "-o", library)
+    return folder
+
+
+def test_kernels_and_driver_call_the_vendors_library(developer, vendor):
+    """By the commented lines of CMakeLists.txt, with the vendor's folder in them."""
+    environment, project, _ = developer
+    cmake = project / "CMakeLists.txt"
+    text = cmake.read_text()
+    head, lines = text.split("# foreach(part", 1)
+    cmake.write_text(head + re.sub("(?m)^# ?", "", "# foreach(part" + lines).replace("/opt/vendor", str(vendor)))
+    kernel = project / "backend" / "kernels" / "deg2rad.cpp"
+    kernel.write_text(
+        textwrap.dedent("""\
+        #include <backplane/kernel.h>
+        #include <backplane/structured.h>
+        #include <vendor.h>
+
+        namespace {
+
+        struct Deg2rad {
+          using Takes = backplane::Dtypes<float>;
+          static at::Tensor run(const at::Tensor& self) {
+            const at::Tensor in = self.contiguous();
+            at::Tensor out = backplane::empty(in.sizes(), in.scalar_type(), in.device().index());
+            const auto from = backplane::const_device_ptr<float>(in);
+            const auto to = backplane::device_ptr<float>(out);
+            backplane::launch(in.device().index(), [=, count = in.numel()](const backplane::DeviceMemory& memory) {
+              vendor_deg2rad(memory(to), memory(from), count);
+            });
+            return out;
+          }
+        };
+
+        }  // namespace
+
+        BACKPLANE_KERNELS(aten, m) { backplane::function<Deg2rad>(m, "deg2rad"); }
+        """)
+    )
+    environment.run("make", "dev", "PYTHON=python", cwd=project)
+    code = f"""
+        import torch
+        from torch_backplane.testing import kernel_calls
+        x = torch.linspace(-180, 180, 12).view(3, 4)
+        torch.testing.assert_close(torch.deg2rad(x.to("{LONG["device_name"]}").t()).cpu(), torch.deg2rad(x.t()))
+        print(kernel_calls("deg2rad"))
+    """
+    assert environment.run(environment.python, "-c", textwrap.dedent(code), LD_LIBRARY_PATH="") == "1\n"
+    libraries = project / "build" / LONG["package_name"] / "lib"
+    for name in (LONG["device_name"], f"{LONG['device_name']}_driver"):
+        said = run("readelf", "-d", libraries / f"lib{name}.so")
+        assert re.search(rf"R(UN)?PATH.*\[{vendor}/lib\]", said), said
+    kernel.unlink()
+    cmake.write_text(text)
+    environment.run("make", "dev", "PYTHON=python", cwd=project)
+
+
+def test_a_driver_by_itself_calls_the_vendors_library(vendor, tmp_path):
+    text = (ROOT / "examples" / "minimal_driver" / "minimal_driver.c").read_text()
+    properties = '.driver_version = "0.1.0"};\n'
+    assert text.count(properties) == 1
+    (tmp_path / "driver.c").write_text(
+        "#include <vendor.h>\n"
+        "static float half_turn(void) { float out, in = 180; return vendor_deg2rad(&out, &in, 1), out; }\n"
+        + text.replace(properties, properties + "  p.name[0] = half_turn() > 3 ? 'P' : '?';\n")
+    )
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(p LANGUAGES C CXX)\nfind_package(backplane CONFIG REQUIRED)\n"
+        f"backplane_add_driver(npu driver.c)\ntarget_include_directories(npu_driver SYSTEM PRIVATE {vendor}/include)\n"
+        f"target_link_libraries(npu_driver PRIVATE {vendor}/lib/libvendor.so)\n"
+        f"set_target_properties(npu_driver PROPERTIES INSTALL_RPATH {vendor}/lib)\n"
+    )
+    run("cmake", "-S", tmp_path, "-B", tmp_path / "b", "-G", "Ninja", f"-Dbackplane_ROOT={ROOT}")
+    run("cmake", "--build", tmp_path / "b")
+    words = [sys.executable, "-m", "torch_backplane.cli", "check-driver", tmp_path / "b" / "libnpu_driver.so"]
+    said = run(*words, "--only", "memory.patterns", env={"LD_LIBRARY_PATH": ""})
+    assert "devices  1: Pinimal device (" in said
+    assert "1 passed, 0 failed" in said
 
 
 def test_the_commented_extension_works_when_it_is_uncommented(developer):
