@@ -4,6 +4,8 @@
 #include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/set_native.h>
 
+#include <algorithm>
+
 #include "aten/core_kernels.h"
 #include "aten/tensors.h"
 #include "runtime/slots.h"
@@ -14,21 +16,21 @@ void resize_tensor(c10::TensorImpl* self, at::IntArrayRef size, at::OptionalIntA
   if (self->sizes() == size && (!stride || self->strides() == *stride)) return;
   const auto itemsize = self->dtype().itemsize();
   const auto offset = static_cast<size_t>(self->storage_offset());
-  size_t bytes = 0;
-  if (stride) {
-    bytes = at::detail::computeStorageNbytes(size, *stride, itemsize, offset);
-    self->set_sizes_and_strides(size, *stride);
-  } else {
-    bytes = at::detail::computeStorageNbytesContiguous(size, itemsize, offset);
-    self->set_sizes_contiguous(size);
-  }
-  if (self->numel() == 0) return;
-  const c10::Storage& storage = self->unsafe_storage();
-  if (!storage) {
+  const bool is_empty = std::find(size.begin(), size.end(), 0) != size.end();
+  const size_t bytes = stride ? at::detail::computeStorageNbytes(size, *stride, itemsize, offset)
+                              : at::detail::computeStorageNbytesContiguous(size, itemsize, offset);
+  // Memory first: where there is none, the tensor stays as it was, and never is larger than what it stands on.
+  if (const c10::Storage& storage = self->unsafe_storage(); is_empty) {
+  } else if (!storage) {
     self->set_storage_keep_dtype(empty_storage(bytes, self->device().index()));
   } else if (bytes > storage.nbytes()) {
     TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
     slots().resize_storage.get()(storage, bytes);
+  }
+  if (stride) {
+    self->set_sizes_and_strides(size, *stride);
+  } else {
+    self->set_sizes_contiguous(size);
   }
 }
 
@@ -57,10 +59,19 @@ const at::Tensor& resize_output_(const at::Tensor& self, at::IntArrayRef size, c
 }
 
 at::Tensor& set_storage_(at::Tensor& self, c10::Storage source, int64_t offset, at::IntArrayRef size, at::IntArrayRef stride) {
-  at::native::checkSetStorage(self, std::move(source), offset, size, stride);
-  self.unsafeGetTensorImpl()->set_storage_offset(offset);
-  const at::OptionalIntArrayRef stride_or_contiguous = stride.data() != nullptr ? at::OptionalIntArrayRef(stride) : std::nullopt;
-  resize_tensor(self.unsafeGetTensorImpl(), size, stride_or_contiguous);
+  c10::TensorImpl* const impl = self.unsafeGetTensorImpl();
+  const c10::Storage storage_before = self.storage();
+  const int64_t offset_before = self.storage_offset();
+  try {
+    at::native::checkSetStorage(self, std::move(source), offset, size, stride);  // sets the storage, and may refuse the rest
+    impl->set_storage_offset(offset);
+    const at::OptionalIntArrayRef stride_or_contiguous = stride.data() != nullptr ? at::OptionalIntArrayRef(stride) : std::nullopt;
+    resize_tensor(impl, size, stride_or_contiguous);
+  } catch (...) {
+    impl->set_storage_keep_dtype(storage_before);
+    impl->set_storage_offset(offset_before);
+    throw;
+  }
   return self;
 }
 

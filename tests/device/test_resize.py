@@ -1,5 +1,10 @@
 """resize_, set_ and storage resize: old bytes stay, new ones come."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -100,3 +105,70 @@ def test_resize_of_zero_elements_and_of_shared_memory(device):
     with torch.no_grad():
         torch.ops.aten._resize_output_(x, [2], device)
     assert x.shape == (2,)
+
+
+TOO_LARGE = 1 << 46  # elements: no device has so much
+
+
+def state(x):
+    storage = x.untyped_storage()
+    return x.shape, x.stride(), x.storage_offset(), storage.nbytes(), storage.data_ptr(), x.tolist()
+
+
+RESIZES = {
+    "resize_": lambda x: x.resize_(TOO_LARGE),
+    "resize_ of two dimensions": lambda x: x.resize_(TOO_LARGE, 2),
+    "storage": lambda x: x.untyped_storage().resize_(TOO_LARGE),
+    "set_": lambda x: x.set_(torch.ones(5, device=x.device).untyped_storage(), 2, (TOO_LARGE,), (1,)),
+    "set_ with strides": lambda x: x.set_(torch.ones(5, device=x.device).untyped_storage(), 2, (2, 2), (TOO_LARGE, 1)),
+    "set_ of its own storage": lambda x: x.set_(x.untyped_storage(), 1, (TOO_LARGE,), (1,)),
+    "out= of a kernel": lambda x: torch.add(torch.ones(1, device=x.device).expand(TOO_LARGE), 1, out=x),
+    "out= of a factory": lambda x: torch.zeros(TOO_LARGE, out=x),
+}
+
+
+@pytest.mark.parametrize("call", RESIZES.values(), ids=RESIZES.keys())
+@pytest.mark.parametrize("of", [lambda x: x, lambda x: x[2:6], lambda x: x.view(2, 4).t()], ids=["whole", "part", "t"])
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_E18_without_memory_a_tensor_stays_as_it_was(device, call, of):
+    base = torch.arange(8.0, device=device)
+    x = of(base)
+    before = state(x)
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            call(x)
+        assert state(x) == before
+    x.fill_(7)
+    assert base.numel() == 8
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more", "ignore:The number of elements in the out")
+def test_E18_a_storage_that_is_not_resizable_keeps_its_tensor(device):
+    owner, neighbour = torch.arange(8.0, device=device), torch.zeros(4096, device=device)
+    x = torch.from_dlpack(owner)
+    before = state(x)
+    calls = [
+        lambda: x.resize_(4096),
+        lambda: x.set_(x.untyped_storage(), 0, (4096,), (1,)),
+        lambda: torch.add(neighbour, 1, out=x),
+        lambda: torch.sinc(neighbour, out=x),
+        lambda: torch.arange(4096.0, out=x),
+    ]
+    for call in calls * 2:
+        with pytest.raises(RuntimeError, match="not resizable"):
+            call()
+        assert state(x) == before
+    x.fill_(5)
+    assert owner.tolist() == [5] * 8
+    assert neighbour.count_nonzero().item() == 0
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("seed", [1, 2])
+def test_E18_random_programs_on_little_memory(name, memory_kind, seed):
+    env = {**os.environ, f"{name.upper()}_OPTIONS": f"kind={memory_kind},stream=async,memory=16MiB"}
+    env.pop(f"{name.upper()}_DRIVER", None)
+    words = [sys.executable, str(Path(__file__).with_name("resize_fuzz.py")), name, str(seed), "150"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout) > 20
