@@ -4,12 +4,21 @@
 // Note [Conversion]: between host and device, a run of bytes is moved and the rest (strides, dtype, conj and neg bits) is torch's own copy
 // on the CPU, or a queued elementwise copy on the device where strided device memory is concerned. A staging tensor has the bits of the
 // side whose bytes it holds, so that torch's copy resolves them.
+//
+// Note [Pinned sources]: what a program reads out of pinned memory may be on its way there, by a copy queued before. So pinned memory is
+// read in stream order: its bytes are queued to the device and converted there, or the host waits for the stream before it converts.
+//
+// Note [Errors of copies]: what a queued copy raises would be a fault of the device, for good. All that can be wrong with one is asked on
+// the calling thread: overlap, memory, and whether torch converts the dtypes at all.
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/copy_native.h>
+#include <c10/util/Exception.h>
 #include <torch/library.h>
+
+#include <atomic>
 
 #include "aten/copy.h"
 #include "aten/core_kernels.h"
@@ -25,8 +34,12 @@ namespace {
 
 bool is_dense(const at::Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); }
 
+bool converts(const at::Tensor& src, const at::Tensor& dst) {
+  return src.scalar_type() != dst.scalar_type() || src.is_conj() != dst.is_conj() || src.is_neg() != dst.is_neg();
+}
+
 bool is_one_run(const at::Tensor& src, const at::Tensor& dst) {
-  if (src.scalar_type() != dst.scalar_type() || src.is_conj() != dst.is_conj() || src.is_neg() != dst.is_neg()) return false;
+  if (converts(src, dst)) return false;
   return (src.is_contiguous() && dst.is_contiguous()) || (is_dense(src) && src.strides() == dst.strides());
 }
 
@@ -75,6 +88,41 @@ at::Tensor read_span(const at::Tensor& src) {
   return seen;
 }
 
+// A strided tensor's elements on their way: those between its first and its last, as one run.
+at::Tensor run_of(const at::Tensor& tensor) {
+  const Span span = span_of(tensor);
+  at::Tensor run = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(tensor.storage()), c10::DispatchKeySet(is_on_device(tensor) ? c10::DispatchKey::PrivateUse1 : c10::DispatchKey::CPU),
+      tensor.dtype());
+  const auto count = static_cast<int64_t>((span.end - span.begin) / tensor.itemsize());
+  run.unsafeGetTensorImpl()->set_sizes_and_strides(at::IntArrayRef(count), at::IntArrayRef(int64_t{1}), tensor.storage_offset());
+  return run;
+}
+
+// Whether torch converts elements of such dtypes and bits: its own copy of one of them says so, once. (A cast that discards an imaginary
+// part warns, each time if the program wants it so.)
+void check_conversion(const at::Tensor& src, const at::Tensor& dst) {
+  constexpr auto kDtypes = static_cast<size_t>(c10::ScalarType::NumOptions);
+  static std::atomic<bool> known[kDtypes][kDtypes][16];
+  if (!converts(src, dst)) return;
+  const size_t bits = (src.is_conj() ? 8u : 0u) | (src.is_neg() ? 4u : 0u) | (dst.is_conj() ? 2u : 0u) | (dst.is_neg() ? 1u : 0u);
+  std::atomic<bool>& is_known = known[static_cast<size_t>(src.scalar_type())][static_cast<size_t>(dst.scalar_type())][bits];
+  if (C10_LIKELY(is_known.load(std::memory_order_relaxed))) return;
+  const at::Tensor from = at::detail::empty_cpu({1}, src.scalar_type());
+  at::Tensor to = at::detail::empty_cpu({1}, dst.scalar_type());
+  std::memset(from.mutable_data_ptr(), 0, from.nbytes());
+  take_bits(from, src);
+  take_bits(to, dst);
+  at::native::copy_(to, from);
+  is_known.store(!src.is_complex() || dst.is_complex(), std::memory_order_relaxed);
+}
+
+// For queued copies: check_conversion has warned.
+class NoWarnings final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
 void check_devices(const at::Tensor& src, const at::Tensor& dst) {
   for (const at::Tensor& tensor : {src, dst}) {
     TORCH_CHECK_NOT_IMPLEMENTED(is_on_device(tensor) || tensor.device().is_cpu(), "copy from ", src.device(), " to ", dst.device(),
@@ -89,33 +137,11 @@ void check_devices(const at::Tensor& src, const at::Tensor& dst) {
 
 void CopyPath::copy(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
   const bool one_run = copy_impl::is_one_run(src, dst);
+  if (!one_run) copy_impl::check_conversion(src, dst);
   if (!is_on_device(src)) {
-    if (one_run) return run_from_host(src, dst, non_blocking);
-    const at::Tensor ready = copy_impl::host_like(dst, non_blocking);
-    ready.copy_(src);
-    if (copy_impl::is_one_run(ready, dst)) return run_from_host(ready, dst, non_blocking);
-    if (can_launch()) {
-      const at::Tensor dense = copy_impl::device_like(dst, dst.device().index());
-      run_from_host(ready, dense, non_blocking);
-      return elements_on_device(dense, dst);
-    }
-    const at::Tensor span = copy_impl::read_span(dst);  // the bytes between dst's elements are read and written back
-    span.copy_(ready);
-    copy_bytes(copy_impl::written_end(dst), copy_impl::read_end(span), span.storage().nbytes(), current_stream(dst.device().index()),
-               false);
+    one_run ? run_from_host(src, dst, non_blocking) : elements_from_host(src, dst, non_blocking);
   } else if (!is_on_device(dst)) {
-    if (one_run) return run_to_host(src, dst, non_blocking);
-    if (copy_impl::is_dense(src)) {
-      const at::Tensor arrived = copy_impl::host_like(src, false);
-      run_to_host(src, arrived, false);
-      dst.copy_(arrived);
-    } else if (can_launch()) {
-      const at::Tensor dense = copy_impl::device_like(src, src.device().index());
-      elements_on_device(src, dense);
-      copy(dense, dst, non_blocking);
-    } else {
-      dst.copy_(copy_impl::read_span(src));
-    }
+    one_run ? run_to_host(src, dst, non_blocking) : elements_to_host(src, dst, non_blocking);
   } else if (src.device() == dst.device()) {
     one_run ? run_on_device(src, dst) : elements_on_device(src, dst);
   } else if (one_run) {
@@ -128,6 +154,51 @@ void CopyPath::copy(const at::Tensor& src, const at::Tensor& dst, bool non_block
     const at::Tensor arrived = copy_impl::device_like(dst, dst.device().index());
     run_between_devices(ready, arrived);
     elements_on_device(arrived, dst);
+  }
+}
+
+void CopyPath::elements_from_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
+  const c10::DeviceIndex device = dst.device().index();
+  if (copy_impl::is_pinned(src)) {  // Note [Pinned sources]
+    const at::Tensor run = copy_impl::run_of(src);
+    if (non_blocking && can_launch() && run.numel() <= 2 * src.numel()) {
+      const at::Tensor arrived = empty_tensor(run.sizes(), run.scalar_type(), device);
+      run_from_host(run, arrived, true);
+      at::Tensor seen = arrived.as_strided(src.sizes(), src.strides());
+      copy_impl::take_bits(seen, src);
+      return elements_on_device(seen, dst);
+    }
+    synchronize_stream(current_stream(device));
+  }
+  const at::Tensor ready = copy_impl::host_like(dst, non_blocking);
+  ready.copy_(src);
+  if (copy_impl::is_one_run(ready, dst)) return run_from_host(ready, dst, non_blocking);
+  if (can_launch()) {
+    const at::Tensor dense = copy_impl::device_like(dst, device);
+    run_from_host(ready, dense, non_blocking);
+    return elements_on_device(dense, dst);
+  }
+  const at::Tensor span = copy_impl::read_span(dst);  // the bytes between dst's elements are read and written back
+  span.copy_(ready);
+  copy_bytes(copy_impl::written_end(dst), copy_impl::read_end(span), span.storage().nbytes(), current_stream(device), false);
+}
+
+void CopyPath::elements_to_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
+  const c10::DeviceIndex device = src.device().index();
+  if (non_blocking && can_launch() && copy_impl::is_dense(dst) && copy_impl::is_pinned(dst)) {  // as CUDA: the device converts
+    const at::Tensor ready = copy_impl::device_like(dst, device);
+    elements_on_device(src, ready);
+    run_to_host(ready, dst, true);
+  } else if (copy_impl::is_dense(src)) {
+    const at::Tensor arrived = copy_impl::host_like(src, false);
+    run_to_host(src, arrived, false);
+    dst.copy_(arrived);
+  } else if (can_launch()) {
+    const at::Tensor dense = copy_impl::device_like(src, device);
+    elements_on_device(src, dense);
+    copy(dense, dst, non_blocking);
+  } else {
+    dst.copy_(copy_impl::read_span(src));
   }
 }
 
@@ -174,7 +245,15 @@ void CopyPath::elements_on_device(const at::Tensor& src, const at::Tensor& dst) 
     copy(src, host, false);
     return copy(host, dst, false);
   }
-  launch(device, [from = TensorView(src, false), to = TensorView(dst, true)](const DeviceMemory& memory) {
+  TensorView from(src, false);
+  TensorView to(dst, true);
+  if (!copy_impl::converts(src, dst)) {
+    from = from.as_bytes();
+    to = to.as_bytes();
+  }
+  launch(device, [from = std::move(from), to = std::move(to)](const DeviceMemory& memory) {
+    copy_impl::NoWarnings silence;
+    const c10::WarningUtils::WarningHandlerGuard guard(&silence);
     at::Tensor result = to.host_tensor(memory);
     at::native::copy_(result, from.host_tensor(memory));
   });
@@ -197,12 +276,21 @@ at::Tensor expand_to(const at::Tensor& src, const at::Tensor& dst) {
   return src.expand(dst.sizes());
 }
 
+bool is_same_data(const at::Tensor& src, const at::Tensor& dst) {
+  return src.is_alias_of(dst) && src.storage_offset() == dst.storage_offset() && src.sizes() == dst.sizes() &&
+         src.strides() == dst.strides() && !converts(src, dst);
+}
+
+// The checks are those of the CPU's copy, in its order; overlap is asked of the source as it was given, before it is expanded.
 at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
-  if (dst.numel() == 0) return dst;
   check_devices(src, dst);
+  if (is_same_data(src, dst)) return dst;
   at::assert_no_internal_overlap(dst);
+  if (src.device() == dst.device()) at::assert_no_partial_overlap(dst, src);
   const at::Tensor expanded = expand_to(src, dst);
-  if (src.device() == dst.device()) at::assert_no_partial_overlap(dst, expanded);
+  if (dst.numel() == 0) return dst;
+  check_span(src);
+  check_span(dst);
   copy_tensor(expanded, dst, non_blocking);
   return dst;
 }

@@ -24,6 +24,10 @@ class CopyPath {
   virtual void run_on_device(const at::Tensor& src, const at::Tensor& dst);
   virtual void run_between_devices(const at::Tensor& src, const at::Tensor& dst);
 
+  // Other strides, another dtype or other bits, between host and device. Pinned memory is read in stream order, of whatever call.
+  virtual void elements_from_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking);
+  virtual void elements_to_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking);
+
   // Elementwise on one device: other strides, another dtype, other bits. Queued where the driver runs host functions, else by way of the
   // host.
   virtual void elements_on_device(const at::Tensor& src, const at::Tensor& dst);

@@ -106,6 +106,7 @@ Elements::Elements(const at::TensorIteratorBase& iter, Scalars scalars)
   for (int64_t i = 0; i < count_; ++i) {
     Operand& operand = operands_[i];
     const int arg = static_cast<int>(i);
+    check_allocated(iter.tensor_base(arg));
     std::copy_n(iter.strides(arg).begin(), dims_, operand.strides);
     operand.dtype = iter.dtype(arg);
     operand.by_value = iter.is_cpu_scalar(arg);

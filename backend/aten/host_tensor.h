@@ -13,12 +13,20 @@ namespace backplane {
 class TensorView {
  public:
   explicit TensorView(const at::Tensor& tensor, bool written)
-      : address_(reinterpret_cast<uint64_t>(written ? tensor.mutable_data_ptr() : tensor.const_data_ptr())),
+      : address_(written ? device_ptr<char>(tensor).address : const_device_ptr<char>(tensor).address),
         sizes_(tensor.sizes().begin(), tensor.sizes().end()),
         strides_(tensor.strides().begin(), tensor.strides().end()),
         dtype_(tensor.scalar_type()),
         conj_(tensor.is_conj()),
         neg_(tensor.is_neg()) {}
+
+  // As elements of the same size that know nothing but their bytes, which torch can copy whatever the dtype.
+  TensorView as_bytes() const {
+    TensorView view = *this;
+    view.dtype_ = byte_carrier(c10::elementSize(dtype_));
+    view.conj_ = view.neg_ = false;
+    return view;
+  }
 
   // Within a launched function only.
   at::Tensor host_tensor(const DeviceMemory& memory) const {
@@ -29,6 +37,13 @@ class TensorView {
   }
 
  private:
+  static c10::ScalarType byte_carrier(size_t bytes) {
+    if (bytes == 1) return c10::kByte;
+    if (bytes == 2) return c10::kShort;
+    if (bytes == 4) return c10::kInt;
+    return bytes == 8 ? c10::kLong : c10::kComplexDouble;
+  }
+
   uint64_t address_;
   c10::SmallVector<int64_t, 5> sizes_;
   c10::SmallVector<int64_t, 5> strides_;

@@ -3,6 +3,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/from_blob.h>
+#include <backplane/kernel.h>
 
 #include "runtime/device.h"
 #include "runtime/driver.h"
@@ -33,7 +34,7 @@ at::Tensor host_view(const at::Tensor& source) {
               "host_view: the tensor has a lazy conjugate or negative bit: call .resolve_conj() or .resolve_neg()");
   const c10::DeviceIndex device = source.device().index();
   const auto options = source.options().device(c10::DeviceType::CPU).requires_grad(false);
-  const auto address = reinterpret_cast<uint64_t>(source.mutable_data_ptr());  // the host may write: a lazy clone gets its own memory first
+  const auto address = device_ptr<char>(source).address;  // the host may write: a lazy clone gets its own memory first
   synchronize_device(device);
   const size_t bytes = at::detail::computeStorageNbytes(source.sizes(), source.strides(), source.element_size());
   if (bytes == 0) {

@@ -30,6 +30,13 @@ void* DeviceMemory::at(uint64_t address) const {
 
 namespace detail {
 
+void throw_not_allocated(const at::TensorBase& tensor) {
+  TORCH_CHECK(false, "The tensor has a non-zero number of elements, but its data is not allocated yet.\nIts sizes are ", tensor.sizes(),
+              ", its storage on ", tensor.device(),
+              " has no memory: untyped_storage().resize_(0) gives it back. Resize the storage before "
+              "the tensor is used again");
+}
+
 void enqueue(c10::DeviceIndex device, int32_t (*run)(void*), void* task, void (*destroy)(void*)) {
   const Driver& d = open_driver();
   if (C10_UNLIKELY(d.host_exec == nullptr)) {

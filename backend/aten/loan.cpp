@@ -38,10 +38,13 @@ c10::DataPtr borrow(const c10::Storage& storage, c10::Device device) {
   return {memory, owner, [](void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }, device};
 }
 
-uint64_t span_begin(const at::Tensor& tensor) { return static_cast<uint64_t>(tensor.storage_offset()) * tensor.itemsize(); }
-
-uint64_t span_end(const at::Tensor& tensor) {
-  return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(), tensor.storage_offset());
+// The operator has run, so its results are here: a dense copy of them is queued without a wait, which pinned memory with gaps would need.
+at::Tensor dense(const at::Tensor& staged) {
+  if (C10_LIKELY(staged.is_non_overlapping_and_dense())) return staged;
+  at::Tensor packed = pinned_tensor(staged.sizes(), c10::contiguous_strides(staged.sizes()), staged.scalar_type());
+  packed._set_conj(staged.is_conj());
+  packed._set_neg(staged.is_neg());
+  return packed.copy_(staged);
 }
 
 // A view is an inference tensor where its base is one, whatever the mode that it is made in.
@@ -115,7 +118,8 @@ size_t Loan::lend_compound(const at::Tensor& tensor, Use use) {
 
 uint32_t Loan::share_span(const at::Tensor& tensor, Use use) {
   if (tensor.numel() == 0) return share(tensor.storage(), 0, 0, use);
-  return share(tensor.storage(), loan_impl::span_begin(tensor), loan_impl::span_end(tensor), use);
+  const Span span = span_of(tensor);
+  return share(tensor.storage(), span.begin, span.end, use);
 }
 
 uint32_t Loan::share(const c10::Storage& storage, uint64_t begin, uint64_t end, Use use) {
@@ -151,18 +155,30 @@ bool Loan::must_wait() const {
                      [this](const SharedStorage& shared) { return shared.end > shared.begin && (aliases_ || is_read(shared.use)); });
 }
 
+// Raises for the tensors over a storage that was resized below them. Only an out= may begin so: the operator may let it grow.
+void Loan::check_memory(const SharedStorage& shared) const {
+  for (const Lent& lent : lent_) {
+    if (!lent.is_compound && &storages_[lent.index] == &shared) check_span(lent.device);
+  }
+}
+
 void Loan::open(c10::DeviceIndex device, Content content, bool adopts) {
   device_ = device;
   const bool zero_copy = open_driver().zero_copy;
   aliases_ = zero_copy || content == Content::layout;
   const c10::Stream stream = current_stream(device);
+  if (C10_LIKELY(content == Content::full)) {
+    for (const SharedStorage& shared : storages_) {
+      if (C10_UNLIKELY(!shared.has_memory() && (is_read(shared.use) || shared.device.nbytes() > 0))) check_memory(shared);
+    }
+  }
   if (aliases_) {
     if (content == Content::full) materialize_written();
     if (content == Content::full && must_wait() && !query_stream(stream)) synchronize_stream(stream);
     if (zero_copy && adopts) host_memory_.emplace(device);
     for (SharedStorage& shared : storages_) {
       if (content == Content::full) traffic_.shared += shared.end - shared.begin;
-      open_alias(shared);
+      content == Content::layout || C10_LIKELY(shared.has_memory()) ? open_alias(shared) : open_without_memory(shared);
     }
   } else {
     for (SharedStorage& shared : storages_) open_staged(shared);
@@ -190,6 +206,16 @@ void Loan::open_alias(SharedStorage& shared) const {
       c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(shared.device.nbytes()),
       loan_impl::borrow(shared.device, c10::Device(c10::kCPU)), host_memory_allocator(), shared.device.resizable()));
   shared.lent_data = shared.host.data();
+}
+
+// A storage of no bytes, over a place to write to all the same: an operator that does not let it grow writes there, and close() says so.
+void Loan::open_without_memory(SharedStorage& shared) {
+  shared.begin = 0;
+  auto* const place = new char[shared.end];
+  c10::DataPtr data(place, place, [](void* bytes) { delete[] static_cast<char*>(bytes); }, c10::Device(c10::kCPU));
+  shared.host = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, std::move(data),
+                                                                   host_memory_allocator(), shared.device.resizable()));
+  shared.lent_data = place;
 }
 
 // Queues the copy. The staged storage begins at a multiple of 16, the largest element, so that offsets stay whole.
@@ -228,7 +254,11 @@ at::Tensor Loan::make_host_compound(const Lent& lent) const {
 void Loan::close() {
   if (aliases_) {
     for (SharedStorage& shared : storages_) {
-      if (C10_UNLIKELY(shared.host.data() != shared.lent_data)) adopt_growth(shared);
+      if (C10_UNLIKELY(shared.host.data() != shared.lent_data)) {
+        adopt_growth(shared);
+      } else if (C10_UNLIKELY(shared.lent_data != shared.device.data())) {
+        check_memory(shared);
+      }
     }
   }
   for (const Lent& lent : lent_) {
@@ -255,22 +285,21 @@ void Loan::bring_back(const Lent& lent) {
   const SharedStorage& shared = storages_[lent.index];
   c10::TensorImpl* const device = lent.device.unsafeGetTensorImpl();
   const at::Tensor& host = lent.host;
-  // linalg_lu_solve answers with the conjugate bit of its out.
-  if (C10_UNLIKELY(host.is_conj() != lent.device.is_conj())) lent.device._set_conj(host.is_conj());
-  if (C10_UNLIKELY(!host.storage().is_alias_of(shared.host))) {  // the operator set another storage
+  const bool is_another = !host.storage().is_alias_of(shared.host);
+  if (C10_UNLIKELY(is_another)) {  // the operator set another storage
     device->set_storage_keep_dtype(adopt(host.storage(), /*sole_owner=*/false));
     device->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
-    return;
+  } else if (!aliases_) {
+    resize_tensor(device, host.sizes(), host.strides());
+  } else if (device->sizes() != host.sizes() || device->strides() != host.strides() || device->storage_offset() != host.storage_offset()) {
+    device->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
   }
-  if (aliases_) {
-    if (device->sizes() != host.sizes() || device->strides() != host.strides() || device->storage_offset() != host.storage_offset()) {
-      device->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
-    }
-    return;
-  }
-  resize_tensor(device, host.sizes(), host.strides());
-  if (host.numel() == 0) return;
-  copy_tensor(host, lent.device, /*non_blocking=*/true);
+  // linalg_lu_solve answers with the conjugate bit of its out.
+  if (C10_UNLIKELY(host.is_conj() != lent.device.is_conj())) lent.device._set_conj(host.is_conj());
+  if (aliases_ || is_another || host.numel() == 0) return;
+  check_span(lent.device);
+  // Elements may share a place.
+  copy_tensor(loan_impl::dense(without_repeats(host)), without_repeats(lent.device), /*non_blocking=*/true);
   traffic_.to_device += host.nbytes();
 }
 

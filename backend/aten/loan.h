@@ -77,6 +77,7 @@ class Loan {
     uint64_t end;
     Use use;  // of all that is lent of it
     void use_also(Use more) { use = both(use, more); }
+    bool has_memory() const { return end == begin || (end <= device.nbytes() && device.data() != nullptr); }
   };
   struct Compound {
     c10::SmallVector<std::pair<at::Tensor, std::optional<size_t>>, 3> parts;  // the number of each that is lent
@@ -89,7 +90,9 @@ class Loan {
   uint32_t share(const c10::Storage& storage, uint64_t begin, uint64_t end, Use use);
   bool must_wait() const;
   void materialize_written() const;
+  void check_memory(const SharedStorage& shared) const;
   void open_alias(SharedStorage& shared) const;
+  static void open_without_memory(SharedStorage& shared);
   void open_staged(SharedStorage& shared);
   at::Tensor make_host(const Lent& lent) const;
   at::Tensor make_host_compound(const Lent& lent) const;

@@ -69,8 +69,8 @@ class Kernel {
   Kernel(const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdim, ScalarType common, const at::Tensor& out,
          const Reduction& reduction)
       : reduction_(&reduction),
-        self_(reinterpret_cast<uint64_t>(self.const_data_ptr())),
-        out_(reinterpret_cast<uint64_t>(out.mutable_data_ptr())),
+        self_(const_device_ptr<char>(self).address),
+        out_(device_ptr<char>(out).address),
         dtype_(self.scalar_type()),
         out_dtype_(out.scalar_type()),
         via_(rounds_to(common, dtype_, reduction.element)) {

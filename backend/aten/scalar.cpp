@@ -1,6 +1,5 @@
 // aten/scalar.cpp: one value out of a tensor (item) and one value into all of it (fill_, zero_).
 #include <ATen/EmptyTensor.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/fill_native.h>
@@ -34,6 +33,7 @@ T as(const char* bytes) {
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   alignas(16) char bytes[kLargestElement];
   const c10::DeviceIndex device = self.device().index();
+  check_span(self);
   const CopyEnd from{reinterpret_cast<uint64_t>(self.const_data_ptr()), device};
   copy_bytes({reinterpret_cast<uint64_t>(bytes), -1}, from, self.itemsize(), current_stream(device), false);
   at::Scalar value;
@@ -99,23 +99,23 @@ bool fill_dense(const at::Tensor& self, const char* element) {
   return true;
 }
 
+// As on the CPU, elements may share a place. What the CPU refuses is refused before anything is queued.
 at::Tensor& fill_scalar_(at::Tensor& self, const at::Scalar& value) {
   if (self.numel() == 0) return self;
-  at::assert_no_internal_overlap(self);
-  if (self.is_non_overlapping_and_dense() && !self.is_conj() && !self.is_neg()) {
-    alignas(16) char element[kLargestElement];
-    element_bytes(value, self.scalar_type(), element);
-    if (fill_dense(self, element)) return self;
-  }
+  check_span(self);
+  alignas(16) char element[kLargestElement];
+  element_bytes(value, self.scalar_type(), element);
+  const at::Tensor places = without_repeats(self);
+  if (places.is_non_overlapping_and_dense() && !self.is_conj() && !self.is_neg() && fill_dense(places, element)) return self;
   if (can_launch()) {
-    launch(self.device().index(), [to = TensorView(self, true), value](const DeviceMemory& memory) {
+    launch(self.device().index(), [to = TensorView(places, true), value](const DeviceMemory& memory) {
       at::Tensor host = to.host_tensor(memory);
       at::native::fill_(host, value);
     });
   } else {
     at::Tensor host = host_scalar(self.scalar_type());
     at::native::fill_(host, value);
-    copy_tensor(host.expand(self.sizes()), self);
+    copy_tensor(host.expand(places.sizes()), places);
   }
   return self;
 }
@@ -130,6 +130,7 @@ at::Tensor& fill_tensor_(at::Tensor& self, const at::Tensor& value) {
 at::Tensor& zero_(at::Tensor& self) {
   if (self.numel() == 0) return self;
   if (!self.is_non_overlapping_and_dense()) return fill_scalar_(self, 0);
+  check_span(self);
   const c10::DeviceIndex device = self.device().index();
   const char nothing = 0;
   driver_fill(device, reinterpret_cast<uint64_t>(self.mutable_data_ptr()), &nothing, 1, self.nbytes());

@@ -67,6 +67,20 @@ at::Tensor with_metadata(at::Tensor result, const at::Tensor& self);
 // Sizes, strides and, where the storage is too small, its bytes: what resize_ and set_ do. No strides: contiguous.
 void resize_tensor(c10::TensorImpl* self, at::IntArrayRef size, at::OptionalIntArrayRef stride);
 
+// The bytes of a storage that a tensor's elements lie between.
+struct Span {
+  uint64_t begin;
+  uint64_t end;
+};
+Span span_of(const at::Tensor& tensor);
+
+// Throws unless a tensor's elements lie inside its storage: it may have been resized, below the tensors over it. For what moves bytes, on
+// the host or on the device; kernels ask check_allocated (backplane/kernel.h), which costs less.
+void check_span(const at::Tensor& tensor);
+
+// The same memory where no dimension walks on one place: a dimension of stride 0 has one element. For writers of one value a place.
+at::Tensor without_repeats(const at::Tensor& tensor);
+
 // torch.utils.deterministic.fill_uninitialized_memory: NaN, or the largest integer, so that a read of undefined memory is reproducible.
 bool fills_uninitialized();
 void fill_uninitialized(const at::Tensor& tensor);

@@ -33,13 +33,25 @@ struct DevicePtr {
   DevicePtr operator+(int64_t elements) const { return {address + static_cast<uint64_t>(elements) * sizeof(T)}; }
 };
 
+namespace detail {
+[[noreturn]] void throw_not_allocated(const at::TensorBase& tensor);
+}  // namespace detail
+
+// Throws for a tensor that has elements and no memory for them (`x.untyped_storage().resize_(0)`). Registered kernels (structured.h) and
+// the functions below ask it of every tensor; a kernel that takes an address in another way asks first, for on a device nobody else does.
+inline void check_allocated(const at::TensorBase& tensor) {
+  if (C10_UNLIKELY(!tensor.unsafeGetTensorImpl()->storage_initialized())) detail::throw_not_allocated(tensor);
+}
+
 // The address of a tensor's first element: to be written, or to be read only.
 template <typename T>
 DevicePtr<T> device_ptr(const at::TensorBase& tensor) {
+  check_allocated(tensor);
   return {reinterpret_cast<uint64_t>(tensor.mutable_data_ptr())};
 }
 template <typename T>
 DevicePtr<const T> const_device_ptr(const at::TensorBase& tensor) {
+  check_allocated(tensor);
   return {reinterpret_cast<uint64_t>(tensor.const_data_ptr())};
 }
 

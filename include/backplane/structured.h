@@ -182,6 +182,24 @@ bool takes_call(const All&... all) {
   return true;
 }
 
+// Every tensor that has elements has memory, too. A kernel is queued work: there, a missing address would end the process, or the device.
+template <typename... All>
+void check_memory(const All&... all) {
+  const auto check = [](const auto& argument) {
+    using T = std::decay_t<decltype(argument)>;
+    if constexpr (std::is_same_v<T, at::Tensor>) {
+      if (argument.defined()) check_allocated(argument);
+    } else if constexpr (std::is_same_v<T, std::optional<at::Tensor>>) {
+      if (argument && argument->defined()) check_allocated(*argument);
+    } else if constexpr (std::is_same_v<T, at::TensorList> || std::is_same_v<T, at::ITensorListRef>) {
+      for (const at::Tensor& tensor : argument) {
+        if (tensor.defined()) check_allocated(tensor);
+      }
+    }
+  };
+  (check(all), ...);
+}
+
 // The three forms of one operator as functions for the dispatcher.
 template <typename Meta, typename Kernel, typename Outputs, typename MetaFunction>
 struct Structured;
@@ -251,6 +269,7 @@ struct Structured<Meta, Kernel, std::index_sequence<I...>, Precomputed (Meta::*)
       if (!takes_first<Kernel>(all...)) return false;
     }
     if (!takes_call<Kernel>(op, all...)) return false;
+    check_memory(all..., op.maybe_get_output(I)...);
     counter->count();
     Kernel::run(op, all..., op.maybe_get_output(I)...);
     return true;
@@ -285,6 +304,7 @@ struct Function<Kernel, Return (*)(Parameters...)> {
                      !takes_call<Kernel>(parameters...))) {
       return Signature<Return(Parameters...)>::call_fallback(name, std::forward<Parameters>(parameters)...);
     }
+    check_memory(parameters...);
     counter->count();
     return Kernel::run(std::forward<Parameters>(parameters)...);
   }

@@ -403,3 +403,77 @@ def test_D32_boxed_calls_release_the_gil(run):
                 thread.join()
     """)
     assert out == ["7.0", "7.0", "7.0"]
+
+
+COPIES = {
+    "another dtype": ("torch.empty(n, dtype=torch.int64, device=d)", "host"),
+    "a strided destination": ("torch.zeros(n, 2, device=d)[:, 0]", "host"),
+    "both": ("torch.zeros(2, n, dtype=torch.float64, device=d).t()[:, 1]", "host"),
+    "a strided source": ("torch.empty(n // 2, device=d)", "host[::2]"),
+    "a sparse source": ("torch.empty(n // 8, dtype=torch.int64, device=d)", "host[::8]"),
+    "a broadcast source": ("torch.empty(3, n, dtype=torch.int64, device=d)", "host"),
+    "a negative source": ("torch.empty(n, device=d)", "torch._neg_view(host)"),
+    "bytes": ("torch.empty(n, device=d)", "host"),
+}
+
+
+@pytest.mark.parametrize(("target", "source"), COPIES.values(), ids=COPIES.keys())
+@pytest.mark.parametrize("non_blocking", [True, False])
+def test_E12_pinned_memory_is_read_in_stream_order(run, target, source, non_blocking):
+    """As torch.cuda's test_copy_non_blocking_type_conversion: a copy reads what an earlier one still has to bring."""
+    out = run(f"""
+        n = 4096
+        values = torch.arange(1.0, n + 1)
+        a, host, target = values.to(d), torch.zeros(n).pin_memory(), {target}
+        s = m.Stream()
+        for stream in (m.default_stream(), s):  # the second reads what another stream brings
+            target.zero_()
+            host.zero_()
+            m.synchronize()
+            gates.delay(m.default_stream(), 20000)
+            host.copy_(a, non_blocking=True)
+            stream.wait_stream(m.default_stream())
+            with stream:
+                target.copy_({source}, non_blocking={non_blocking})
+            m.synchronize()
+            host.copy_(values)
+            expected = torch.zeros(target.shape, dtype=target.dtype).copy_({source})
+            print(torch.equal(target.cpu(), expected))
+    """)
+    assert out == ["True", "True"]
+
+
+def test_E12_a_copy_to_pinned_memory_converts_in_stream_order(run):
+    """Whatever lies between: dtype, strides on either side, lazy bits."""
+    out = run("""
+        n = 4096
+        source = torch.zeros(n, 2, device=d)
+        targets = torch.empty(n, dtype=torch.int64), torch.empty(n, 3), torch.empty(n)
+        for target in [torch.zeros_like(t).pin_memory() for t in targets]:
+            target = target[:, 1] if target.dim() == 2 else target
+            for x in (source[:, 0], torch._neg_view(source[:, 1])):
+                source.zero_()
+                m.synchronize()
+                gates.delay(m.default_stream(), 20000)
+                source += 3
+                target.copy_(x, non_blocking=True)
+                source += 1  # too late for the copy
+                m.synchronize()
+                print(set(target.tolist()) == ({3} if not x.is_neg() else {-3}))
+    """)
+    assert out == ["True"] * 6
+
+
+def test_a_queued_conversion_keeps_the_pinned_block(run):
+    """A block that goes while its copy is queued is not given out again before the copy has read it."""
+    out = run("""
+        gates.delay(m.default_stream(), 20000)
+        host = torch.full((4096,), 5.0).pin_memory()
+        target = torch.empty(4096, dtype=torch.int64, device=d)
+        target.copy_(host, non_blocking=True)
+        del host
+        other = torch.zeros(4096).pin_memory()
+        m.synchronize()
+        print(set(target.tolist()) == {5})
+    """)
+    assert out == ["True"]

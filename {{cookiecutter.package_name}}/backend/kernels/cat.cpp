@@ -39,20 +39,19 @@ struct Cat {
     for (const at::Tensor& tensor : tensors) {
       if (is_skipped(tensor) || tensor.numel() == 0) continue;
       if (!tensor.is_contiguous()) return copy_each(tensors, dim, out);
-      pieces.push_back({reinterpret_cast<uint64_t>(tensor.const_data_ptr()), tensor.nbytes() / outer});
+      pieces.push_back({backplane::const_device_ptr<char>(tensor).address, tensor.nbytes() / outer});
     }
-    backplane::launch(out.device().index(),
-                      [pieces, outer, to = reinterpret_cast<uint64_t>(out.mutable_data_ptr())](const DeviceMemory& memory) {
-                        c10::SmallVector<const char*, 8> from;
-                        for (const Piece& piece : pieces) from.push_back(static_cast<const char*>(memory.at(piece.address)));
-                        char* target = static_cast<char*>(memory.at(to));
-                        for (int64_t i = 0; i < outer; ++i) {
-                          for (size_t p = 0; p < pieces.size(); ++p) {
-                            std::memcpy(target, from[p] + i * pieces[p].bytes, pieces[p].bytes);
-                            target += pieces[p].bytes;
-                          }
-                        }
-                      });
+    backplane::launch(out.device().index(), [pieces, outer, to = backplane::device_ptr<char>(out).address](const DeviceMemory& memory) {
+      c10::SmallVector<const char*, 8> from;
+      for (const Piece& piece : pieces) from.push_back(static_cast<const char*>(memory.at(piece.address)));
+      char* target = static_cast<char*>(memory.at(to));
+      for (int64_t i = 0; i < outer; ++i) {
+        for (size_t p = 0; p < pieces.size(); ++p) {
+          std::memcpy(target, from[p] + i * pieces[p].bytes, pieces[p].bytes);
+          target += pieces[p].bytes;
+        }
+      }
+    });
   }
 
  private:

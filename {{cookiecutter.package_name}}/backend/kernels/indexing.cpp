@@ -51,8 +51,8 @@ void dispatch_moved(const at::Tensor& tensor, const Function& function) {
   }
 }
 
-uint64_t address(const at::Tensor& read) { return reinterpret_cast<uint64_t>(read.const_data_ptr()); }
-uint64_t address_to_write(const at::Tensor& written) { return reinterpret_cast<uint64_t>(written.mutable_data_ptr()); }
+uint64_t address(const at::Tensor& read) { return backplane::const_device_ptr<char>(read).address; }
+uint64_t address_to_write(const at::Tensor& written) { return backplane::device_ptr<char>(written).address; }
 
 // A list of indices as a kernel reads it.
 struct IndexList {
