@@ -5,6 +5,7 @@
 #include "runtime/inventory.h"
 #include "runtime/peer.h"
 #include "runtime/stream.h"
+#include "runtime/text.h"
 
 namespace backplane::bindings {
 namespace {
@@ -12,10 +13,10 @@ namespace {
 py::dict properties_dict(int64_t device) {
   const bp_device_properties& p = device_properties(device_index(device));
   py::dict d;
-  d["name"] = p.name;
-  d["vendor"] = p.vendor;
-  d["driver_version"] = p.driver_version;
-  d["bus_id"] = p.bus_id;
+  d["name"] = readable(p.name);
+  d["vendor"] = readable(p.vendor);
+  d["driver_version"] = readable(p.driver_version);
+  d["bus_id"] = readable(p.bus_id);
   d["uuid"] = uuid_text(p);
   d["total_memory"] = p.total_memory;
   d["max_allocation"] = p.max_allocation;

@@ -11,6 +11,7 @@
 #include "runtime/device.h"
 #include "runtime/loader.h"
 #include "runtime/options.h"
+#include "runtime/text.h"
 
 namespace backplane {
 
@@ -111,7 +112,7 @@ const Driver& detail::open_now() {
               " driver was closed in this process; start a new process to use it.");
   if (p.state == driver_impl::State::loaded) {
     const int32_t status = p.driver.table.open(p.driver.table.self);
-    if (status != BP_OK) throw_status(status, "open", -1, driver::last_error_text(p.driver.table));
+    if (status != BP_OK) throw_status(status, "open", -1, readable(driver::last_error_text(p.driver.table)));
     static const bool registered = pthread_atfork(nullptr, nullptr, driver_impl::in_child) == 0;
     TORCH_CHECK(registered, "pthread_atfork failed: out of memory");
     p.state = driver_impl::State::open;
@@ -136,7 +137,7 @@ std::string last_error_text() noexcept {
   try {
     const auto& p = driver_impl::process();
     if (p.state == driver_impl::State::none || p.state == driver_impl::State::closed) return "";
-    return driver::last_error_text(p.driver.table);
+    return readable(driver::last_error_text(p.driver.table));
   } catch (...) {
     return "";
   }

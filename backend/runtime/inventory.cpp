@@ -14,13 +14,14 @@
 #include "runtime/device.h"
 #include "runtime/errors.h"
 #include "runtime/options.h"
+#include "runtime/text.h"
 
 namespace backplane {
 namespace inventory_impl {
 namespace {
 
 void must(int32_t status, const char* call, c10::DeviceIndex device, const bp_driver& table) {
-  if (status != BP_OK) throw_status(status, call, device, driver::last_error_text(table));
+  if (status != BP_OK) throw_status(status, call, device, readable(driver::last_error_text(table)));
 }
 
 std::vector<VisibleDevice> ask(const bp_driver& table) {

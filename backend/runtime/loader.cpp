@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/options.h"
+#include "runtime/text.h"
 #include "runtime/trust.h"
 
 namespace backplane {
@@ -26,11 +27,13 @@ struct HostSide {
 
 void host_log(void*, int32_t level, const char* text) {
   if (level >= BP_LOG_WARNING) {
-    TORCH_WARN(device_name(), " driver: ", text != nullptr ? text : "(no text)");
+    TORCH_WARN(device_name(), " driver: ", text != nullptr ? readable(std::string_view(text)) : "(no text)");
   }
 }
 
-void host_set_error(void* ctx, const char* text) { static_cast<HostSide*>(ctx)->refusal = text != nullptr ? text : ""; }
+void host_set_error(void* ctx, const char* text) {
+  static_cast<HostSide*>(ctx)->refusal = text != nullptr ? readable(std::string_view(text)) : "";
+}
 
 bp_driver_get_fn entry_point(const std::string& path) {
   namespace fs = std::filesystem;

@@ -206,7 +206,8 @@ typedef struct bp_driver {
   /* Waits until all work of all streams of the device is complete. errors: TIMEOUT, sticky ones. */
   int32_t (*synchronize)(void* self, int32_t device, uint64_t timeout_ns);
 
-  /* Writes the text of the calling thread's last error, NUL-terminated and cut to size; an empty text if there is none. Always BP_OK. */
+  /* Writes the text of the calling thread's last error, NUL-terminated and cut to size; an empty text if there is none. Always BP_OK.
+   * UTF-8; the core replaces what is not. */
   int32_t (*last_error)(void* self, char* buf, uint64_t size);
 
   /* ---- streams: all of these, or none ---------------------------------------------------------------------------------------------- */
