@@ -24,8 +24,8 @@ constexpr char not_held[] = "could not be held: ";
 
 int attempt = 0;
 
-// How long copies are to last when the last of them has been queued.
-std::chrono::milliseconds wanted() { return std::chrono::milliseconds(attempt == 0 ? 80 : 320); }
+// How long copies are to last when the last of them has been queued. The second attempt is longer than any machine keeps a thread waiting.
+std::chrono::milliseconds wanted() { return std::chrono::milliseconds(attempt == 0 ? 80 : 500); }
 
 int32_t wait_for_release(void* arg) {
   Hold::Gate& gate = **static_cast<std::shared_ptr<Hold::Gate>*>(arg);
@@ -95,10 +95,18 @@ void Hold::release_later() {
 }
 
 bool Hold::held() const {
-  const bp_driver& t = context_.table();
-  if (!gate_) return (marker_ ? t.event_query(t.self, device_, marker_) : t.stream_query(t.self, device_, stream_)) == BP_PENDING;
+  if (!gate_) {
+    const bool pending = ask() == BP_PENDING;
+    if (pending) last_seen_ = hold_impl::Clock::now();
+    return pending;
+  }
   std::lock_guard lock(gate_->mutex);
   return !gate_->released && !gate_->expired;
+}
+
+int32_t Hold::ask() const {
+  const bp_driver& t = context_.table();
+  return marker_ ? t.event_query(t.self, device_, marker_) : t.stream_query(t.self, device_, stream_);
 }
 
 void Hold::not_waited_for(const char* rule) const {
@@ -106,18 +114,22 @@ void Hold::not_waited_for(const char* rule) const {
     context_.fail(rule, std::string(traced_call()) + " returned only when the work before it on the stream had ended");
   };
   if (!gate_) {
+    const auto before_the_call = last_seen_;
     if (held()) return;
-    if (hold_impl::attempt == 0) still_held();
-    waited();  // for 80 ms, and then for 320
+    if (hold_impl::attempt > 0 && (hold_impl::Clock::now() - before_the_call) * 2 > hold_impl::wanted()) waited();
+    ended();
   }
   std::lock_guard lock(gate_->mutex);
   if (gate_->expired) waited();
 }
 
 void Hold::still_held() const {
-  if (gate_ || held()) return;
+  if (!gate_ && !held()) ended();
+}
+
+void Hold::ended() const {
   if (hold_impl::attempt > 0) {
-    // Has it? A wait that goes on tells that the answer was wrong.
+    // Have they? A wait that goes on tells that the answer was wrong.
     const auto start = hold_impl::Clock::now();
     hold_impl::wait_for(context_, device_, stream_);
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(hold_impl::Clock::now() - start);
@@ -221,9 +233,12 @@ void Hold::queue_copies() {
     throw NotRun{held + "copies are complete when they are queued"};
   }
   const hold_impl::Blocks blocks(c, device_, stream_, row.bytes);
+  if (t.event_create) marker_ = c.event(device_);
   blocks.queue(row.count);
-  if (t.event_create && t.event_create(t.self, device_, 0, &marker_) == BP_OK) t.event_record(t.self, device_, stream_, marker_, 0u);
-  still_held();
+  last_seen_ = hold_impl::Clock::now();
+  const char* rule = "The event completes when all work queued so far on the stream has";
+  if (marker_) c.expect(CALL(c, event_record, device_, stream_, marker_, 0u), BP_OK, rule);
+  not_waited_for(rule);
 }
 
 }  // namespace backplane::check

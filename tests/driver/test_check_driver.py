@@ -278,6 +278,12 @@ def test_a_cards_defect_is_found(built: Built, name: str) -> None:
     assert not report.failed[name].startswith(("crashed", "hung", "the driver ended"))
 
 
+def test_a_cards_call_that_waits_is_found(built: Built) -> None:
+    report = of_kind(built, "waiting_record+card", "--only", "event.recorded")
+    assert (report.code, set(report.failed)) == (1, {"event.recorded"}), report.out
+    assert re.match(r"event_record\(.*\) returned only when the work before it", report.failed["event.recorded"])
+
+
 def test_a_runtimes_own_threads_belong_to_the_process(built: Built) -> None:
     report = of_kind(built, "pool", "--only", "life.threads")
     assert (report.code, report.passed) == (0, {"life.threads"}), report.out

@@ -45,6 +45,13 @@ void add_kinds(Defects& d) {
       return INNER_GROUP(of(self).in_exec, enqueue, device, stream, sleep_for_a_while, nullptr, nullptr);
     };
   };
+  // A record waits for the work that it records.
+  d["waiting_record"] = [](Shim& s) {
+    s.table.event_record = [](void* self, int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
+      INNER(of(self), stream_synchronize, device, stream, BP_NO_TIMEOUT);
+      return INNER(of(self), event_record, device, stream, event, flags);
+    };
+  };
   // The first open of the process starts threads that stay.
   d["pool"] = [](Shim& s) {
     s.table.open = [](void* self) {
