@@ -148,7 +148,7 @@ def test_d10_norms_along_dimensions_are_done_in_float32(device, x):
 
 
 @pytest.mark.once
-def test_autocast_does_not_depend_on_what_the_hardware_computes_in(run_in_process, name, tmp_path):
+def test_d10_autocast_does_not_depend_on_what_the_hardware_computes_in(run_in_process, name, tmp_path):
     """A device that names float32 alone computes the half types by the CPU, and autocasts to both."""
     source = Path(__file__).parent / "drivers" / "narrow_dtypes.c"
     shim = tmp_path / "libnarrow.so"
