@@ -10,8 +10,8 @@ ARGS ?=
 
 BIN := $(CURDIR)/.venv/bin
 DEMO := build/demo
+SAMPLE ?=
 # A test process that runs a model or a compiler takes up to 3 GiB.
-PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} python -m pytest -n $(JOBS) --dist loadgroup
 JOBS ?= $(shell awk -v n="$$(nproc)" '/MemAvailable/ {m = int($$2 / 3145728); print (m < 1 ? 1 : m < n ? m : n)}' /proc/meminfo)
 
 export PATH := $(BIN):$(PATH)
@@ -24,10 +24,11 @@ CPP := $(shell find include backend examples tests '{{cookiecutter.package_name}
 # Shows what a command printed only if it fails.
 quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; exit 1; }; }
 
-.PHONY: help demo test test-kinds conformance asan tsan ubsan fuzz soak lint format bench dev venv minimal clean
+.PHONY: help demo test test-all conformance asan tsan ubsan fuzz soak lint format bench dev venv minimal clean
 help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
-	@echo "make test         the whole test suite (ARGS=... goes to pytest)"
+	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also a quarter of it on the other kinds of device)"
+	@echo "make test-all     the whole test suite on every kind of device"
 	@echo "make conformance  every operator, module and optimizer of PyTorch on the simulated device (ARGS=... goes to the command)"
 	@echo "make asan, ubsan, tsan  the drivers, the core and a part of the Python tests under a sanitizer"
 	@echo "make fuzz         hostile option strings, driver tables and metadata, new ones each time"
@@ -42,15 +43,12 @@ demo: dev minimal
 	python -m mydevice
 	python examples/demo/demo.py $(ARGS)
 
-# The device tests on each other kind of device; then everything, on asynchronous streams and unified memory.
-test: test-kinds
-	$(PYTEST) $(ARGS)
+# All parts run, and a summary stands at the end: tests/run.py says which parts there are.
+test: dev minimal
+	python tests/run.py --jobs $(JOBS) $(if $(SAMPLE),--sample $(SAMPLE)) $(ARGS)
 
-test-kinds: dev minimal
-	MYDEVICE_OPTIONS=kind=unified,stream=inline $(PYTEST) tests/device -m "not once"
-	MYDEVICE_OPTIONS=kind=discrete,stream=async $(PYTEST) tests/device -m "not once"
-	MYDEVICE_OPTIONS=kind=discrete,stream=inline $(PYTEST) tests/device -m "not once"
-	MYDEVICE_OPTIONS=devices=2 MYDEVICE_DRIVER=$(CURDIR)/$(DEMO)/minimal/libminimal_driver.so $(PYTEST) tests/device -m "not once"
+test-all: dev minimal
+	python tests/run.py --jobs $(JOBS) --all
 
 # What the simulated device may fail is what the template's list says.
 conformance: dev

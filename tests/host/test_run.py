@@ -1,0 +1,62 @@
+"""tests/run.py and --sample: a part that fails hides no other's results, and the parts of a sample are the whole."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def runner():
+    spec = importlib.util.spec_from_file_location("backplane_tests_run", ROOT / "tests" / "run.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+def collected(*words):
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/host/test_conformance_compare.py", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 5), done.stdout + done.stderr
+    return {line for line in done.stdout.splitlines() if "::" in line}
+
+
+def test_the_parts_of_a_sample_are_the_whole():
+    parts = [collected("--sample", f"{k}/3:abc") for k in (1, 2, 3)]
+    everything = collected()
+    assert set.union(*parts) == everything
+    assert sum(map(len, parts)) == len(everything)
+    assert collected("--sample", "1/3:def") != parts[0]
+
+
+def test_a_wrong_sample_is_refused():
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/host/test_setup.py", "--sample", "4/3:a"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert "--sample 4/3:a: K/N:SEED is needed" in done.stderr
+
+
+def test_every_part_runs_and_the_summary_tells_which_failed(runner, tmp_path, monkeypatch, capfd):
+    for name, body in (("good", "pass"), ("bad", "assert 0"), ("last", "pass")):
+        (tmp_path / f"test_{name}.py").write_text(f"def test_it():\n    {body}\n")
+    parts = [
+        runner.Part(name, [str(tmp_path / f"test_{name}.py"), "-p", "no:cacheprovider"], in_test=name != "last")
+        for name in ("bad", "good", "last")
+    ]
+    monkeypatch.setattr(runner, "PARTS", parts)
+    monkeypatch.setattr(sys, "argv", ["run.py", "--jobs", "0", "--all"])
+    assert runner.main() == 1
+    lines = capfd.readouterr().out.partition("==== summary\n")[2].splitlines()
+    assert [(line.split(" ", 1)[0], line.rsplit("  ", 1)[1]) for line in lines] == [
+        ("FAILED", "bad"),
+        ("passed", "good"),
+        ("passed", "last"),
+    ]
+    monkeypatch.setattr(runner, "PARTS", parts[1:])
+    assert runner.main() == 0

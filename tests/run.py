@@ -1,0 +1,80 @@
+"""Runs the test suite in parts, all of them whatever fails, with one summary at the end: `make test`, `make test-all`.
+
+`make test` is every test on the default kind of device (unified memory, asynchronous streams), and the device tests on
+the kind that differs from it in both. `--sample 1/4` adds a quarter of them on each other kind, another quarter at each
+commit; `--all` adds them whole. Words that are left go to pytest, and it alone runs, on the default kind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MINIMAL = ROOT / "build" / "demo" / "minimal" / "libminimal_driver.so"
+DEVICE = ["tests/device", "-m", "not once"]
+
+
+@dataclass
+class Part:
+    """One run of pytest."""
+
+    name: str
+    arguments: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    in_test: bool = False  # of `make test`
+
+
+PARTS = [
+    Part("everything: unified memory, asynchronous streams", in_test=True),
+    Part("discrete, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=inline"}, in_test=True),
+    Part("discrete, asynchronous", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=async"}),
+    Part("unified, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=unified,stream=inline"}),
+    Part("minimal driver", DEVICE, {"MYDEVICE_OPTIONS": "devices=2", "MYDEVICE_DRIVER": str(MINIMAL)}),
+]
+
+
+def commit() -> str:
+    """What the sample depends on."""
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()[:12] or "0"
+
+
+def run(part: Part, jobs: str, extra: list[str]) -> tuple[int, float]:
+    """Run one part; its exit status and seconds."""
+    print(f"\n==== {part.name} {' '.join(extra)}", flush=True)
+    begin = time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-n", jobs, "--dist", "loadgroup", *part.arguments, *extra]
+    env = {"OMP_NUM_THREADS": "1", **os.environ, **part.env}
+    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode, time.monotonic() - begin
+
+
+def main() -> int:
+    """Run what is asked for; 1 if a part failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--jobs", default="2", help="processes of pytest-xdist")
+    parser.add_argument("--all", action="store_true", help="the whole matrix")
+    parser.add_argument("--sample", metavar="K/N", help="that part of the device tests on the other kinds")
+    options, words = parser.parse_known_args()
+    parts = [(part, []) for part in PARTS if part.in_test or options.all]
+    if options.sample and not options.all:
+        chosen = ["--sample", f"{options.sample}:{commit()}"]
+        parts += [(part, chosen) for part in PARTS if not part.in_test]
+    if words:
+        parts = [(PARTS[0], words)]
+    results = [(part, *run(part, options.jobs, extra)) for part, extra in parts]
+    print("\n==== summary")
+    for part, status, seconds in results:
+        print(f"{'passed' if status == 0 else f'FAILED ({status})':<12} {seconds:7.0f} s  {part.name}")
+    return int(any(status for _, status, _ in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
