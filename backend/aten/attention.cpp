@@ -26,6 +26,7 @@
 
 #include "aten/defaults.h"
 #include "aten/fallback.h"
+#include "aten/registration.h"
 #include "aten/tensors.h"
 #include "random/generator.h"
 #include "runtime/driver.h"
@@ -106,15 +107,16 @@ int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
 
 // -- the kernels ---------------------------------------------------------------------------------------------------------------------
 
-bool has_kernel(const c10::OperatorHandle& op) { return op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1); }
+// That runs on this driver.
+bool has_kernel(const char* name) {
+  return detail::find_operator(name).hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) && !unmet_needs(name);
+}
 
 // What the CPU's flash kernel computes, given to the CPU unless the device does better by itself.
 bool goes_to_cpu(const at::Tensor& query, const at::Tensor& value, const OptionalTensor& bias, double dropout_p) {
   if (!fallback::is_registered() || dropout_p != 0 || query.size(3) != value.size(3)) return false;
   if (is_given(bias) && bias->scalar_type() == c10::kBool) return false;
-  static const c10::OperatorHandle bmm = c10::Dispatcher::singleton().findSchemaOrThrow("aten::bmm", "");
-  static const c10::OperatorHandle softmax = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_softmax", "");
-  return open_driver().zero_copy || !has_kernel(bmm) || !has_kernel(softmax);
+  return open_driver().zero_copy || !has_kernel("aten::bmm") || !has_kernel("aten::_softmax");
 }
 
 // The CPU's kernel reads its arguments' last dimension as if its stride were 1, and takes masks of two and of four dimensions.

@@ -15,6 +15,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/copy_native.h>
+#include <backplane/copy.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
@@ -123,6 +124,25 @@ class NoWarnings final : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
+// The vendor's kernel (backplane/copy.h). Set while libraries are loaded.
+std::atomic<bool (*)(at::TensorIteratorBase&)> copy_kernel{nullptr};
+
+// Whether somebody may copy elements on one device in the stream's order.
+bool may_queue_elements() { return copy_kernel.load(std::memory_order_relaxed) != nullptr || can_launch(); }
+
+bool run_copy_kernel(const at::Tensor& src, const at::Tensor& dst) {
+  const auto kernel = copy_kernel.load(std::memory_order_relaxed);
+  if (kernel == nullptr || src.is_conj() != dst.is_conj() || src.is_neg() != dst.is_neg()) return false;
+  at::TensorIterator iter = at::TensorIteratorConfig()
+                                .set_check_mem_overlap(false)
+                                .check_all_same_dtype(false)
+                                .resize_outputs(false)
+                                .add_output(dst)
+                                .add_const_input(src)
+                                .build();
+  return kernel(iter);
+}
+
 void check_devices(const at::Tensor& src, const at::Tensor& dst) {
   for (const at::Tensor& tensor : {src, dst}) {
     TORCH_CHECK_NOT_IMPLEMENTED(is_on_device(tensor) || tensor.device().is_cpu(), "copy from ", src.device(), " to ", dst.device(),
@@ -161,22 +181,22 @@ void CopyPath::elements_from_host(const at::Tensor& src, const at::Tensor& dst, 
   const c10::DeviceIndex device = dst.device().index();
   if (copy_impl::is_pinned(src)) {  // Note [Pinned sources]
     const at::Tensor run = copy_impl::run_of(src);
-    if (non_blocking && can_launch() && run.numel() <= 2 * src.numel()) {
+    if (non_blocking && copy_impl::may_queue_elements() && run.numel() <= 2 * src.numel()) {
       const at::Tensor arrived = empty_tensor(run.sizes(), run.scalar_type(), device);
       run_from_host(run, arrived, true);
       at::Tensor seen = arrived.as_strided(src.sizes(), src.strides());
       copy_impl::take_bits(seen, src);
-      return elements_on_device(seen, dst);
+      if (queue_elements(seen, dst)) return;
     }
     synchronize_stream(current_stream(device));
   }
   const at::Tensor ready = copy_impl::host_like(dst, non_blocking);
   ready.copy_(src);
   if (copy_impl::is_one_run(ready, dst)) return run_from_host(ready, dst, non_blocking);
-  if (can_launch()) {
+  if (copy_impl::may_queue_elements()) {
     const at::Tensor dense = copy_impl::device_like(dst, device);
     run_from_host(ready, dense, non_blocking);
-    return elements_on_device(dense, dst);
+    if (queue_elements(dense, dst)) return;
   }
   const at::Tensor span = copy_impl::read_span(dst);  // the bytes between dst's elements are read and written back
   span.copy_(ready);
@@ -185,21 +205,28 @@ void CopyPath::elements_from_host(const at::Tensor& src, const at::Tensor& dst, 
 
 void CopyPath::elements_to_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
   const c10::DeviceIndex device = src.device().index();
-  if (non_blocking && can_launch() && copy_impl::is_dense(dst) && copy_impl::is_pinned(dst)) {  // as CUDA: the device converts
+  const bool may_queue = copy_impl::may_queue_elements();
+  if (non_blocking && may_queue && copy_impl::is_dense(dst) && copy_impl::is_pinned(dst)) {  // as CUDA: the device converts
     const at::Tensor ready = copy_impl::device_like(dst, device);
-    elements_on_device(src, ready);
-    run_to_host(ready, dst, true);
-  } else if (copy_impl::is_dense(src)) {
+    if (queue_elements(src, ready)) return run_to_host(ready, dst, true);
+  }
+  if (copy_impl::is_dense(src)) {
     const at::Tensor arrived = copy_impl::host_like(src, false);
     run_to_host(src, arrived, false);
     dst.copy_(arrived);
-  } else if (can_launch()) {
-    const at::Tensor dense = copy_impl::device_like(src, device);
-    elements_on_device(src, dense);
-    copy(dense, dst, non_blocking);
-  } else {
-    dst.copy_(copy_impl::read_span(src));
+    return;
   }
+  if (may_queue) {
+    const at::Tensor dense = copy_impl::device_like(src, device);
+    if (queue_elements(src, dense)) return copy(dense, dst, non_blocking);
+  }
+  dst.copy_(copy_impl::read_span(src));
+}
+
+bool CopyPath::queue_elements(const at::Tensor& src, const at::Tensor& dst) {
+  if (!can_launch()) return copy_impl::run_copy_kernel(src, dst);
+  elements_on_device(src, dst);
+  return true;
 }
 
 void CopyPath::run_from_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
@@ -239,6 +266,7 @@ void CopyPath::run_between_devices(const at::Tensor& src, const at::Tensor& dst)
 }
 
 void CopyPath::elements_on_device(const at::Tensor& src, const at::Tensor& dst) {
+  if (copy_impl::run_copy_kernel(src, dst)) return;
   const c10::DeviceIndex device = dst.device().index();
   if (!can_launch()) {
     const at::Tensor host = copy_impl::host_like(dst, false);
@@ -257,6 +285,14 @@ void CopyPath::elements_on_device(const at::Tensor& src, const at::Tensor& dst) 
     at::Tensor result = to.host_tensor(memory);
     at::native::copy_(result, from.host_tensor(memory));
   });
+}
+
+void detail::set_copy_kernel(const Site& site, bool (*copy)(at::TensorIteratorBase&)) {
+  static Site first{};
+  bool (*none)(at::TensorIteratorBase&) = nullptr;
+  TORCH_CHECK(copy_impl::copy_kernel.compare_exchange_strong(none, copy), "there is a kernel for copies already, registered at ",
+              first.file, ":", first.line, ". Keep one of the two");
+  first = site;
 }
 
 Slot<CopyPath*>& copy_path() {

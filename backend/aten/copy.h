@@ -28,9 +28,13 @@ class CopyPath {
   virtual void elements_from_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking);
   virtual void elements_to_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking);
 
-  // Elementwise on one device: other strides, another dtype, other bits. Queued where the driver runs host functions, else by way of the
-  // host.
+  // Elementwise on one device: other strides, another dtype, other bits. By the vendor's kernel (backplane/copy.h) or host functions in the
+  // stream's order, else by way of the host.
   virtual void elements_on_device(const at::Tensor& src, const at::Tensor& dst);
+
+ private:
+  // The same, if it can be queued; else nothing is done.
+  bool queue_elements(const at::Tensor& src, const at::Tensor& dst);
 };
 
 Slot<CopyPath*>& copy_path();

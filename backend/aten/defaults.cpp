@@ -53,6 +53,11 @@ void leave(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::
   found->second.callBoxed(op, keys, stack);
 }
 
+bool has_default(const std::string& op) {
+  const auto& kept = defaults_impl::kept();
+  return kept.find(detail::find_operator(op.c_str()).operator_name()) != kept.end();
+}
+
 void register_defaults() {
   DefaultKernels defaults;
   for (const Defaults::Function function : Defaults::list()) function(defaults);

@@ -7,6 +7,7 @@
 
 #include <backplane/signature.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,9 @@ class Defaults {
 };
 
 void register_defaults();
+
+// Whether the core keeps a kernel of its own for what a vendor's kernel of "aten::fill_.Scalar" does not take.
+bool has_default(const std::string& op);
 
 // Computes a call that a vendor's kernel does not take: by the core's own kernel if it has one, else by the fallback.
 void leave(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);

@@ -99,9 +99,12 @@ void write_scalar(const at::TensorBase& scalar, ScalarType dtype, void* bytes) {
 }  // namespace
 }  // namespace elements_impl
 
+bool HostKernel::can_walk(const at::TensorIteratorBase& iter) { return Elements::takes(iter); }
+
 Elements::Elements(const at::TensorIteratorBase& iter, Scalars scalars)
     : dims_(iter.ndim()), count_(iter.ntensors()), common_(elements_impl::CommonDtype::of(iter)) {
-  TORCH_INTERNAL_ASSERT(dims_ <= kMostDims && count_ <= kMostOperands, "a kernel was called for operands that Elements::takes refuses");
+  TORCH_INTERNAL_ASSERT(dims_ <= kMostDims && count_ <= kMostOperands,
+                        "a kernel was called for operands that Elements::takes refuses: derive it from backplane::HostKernel");
   std::copy_n(iter.shape().begin(), dims_, sizes_);
   for (int64_t i = 0; i < count_; ++i) {
     Operand& operand = operands_[i];

@@ -5,11 +5,14 @@
 #include <c10/util/Logging.h>
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <vector>
 
+#include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
+#include "runtime/order_log.h"
 #include "runtime/stream.h"
 #include "runtime/watch.h"
 
@@ -41,8 +44,10 @@ void enqueue(c10::DeviceIndex device, int32_t (*run)(void*), void* task, void (*
   const Driver& d = open_driver();
   if (C10_UNLIKELY(d.host_exec == nullptr)) {
     destroy(task);
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "launch: the driver of ", device_name(), " does not run host functions (it has no bp.host_exec). ",
-                                "Ask can_launch() first, or queue the kernel with the vendor's API on native_stream()");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, "launch: the driver of ", device_name(), " does not run host functions (it has no bp.host_exec). ",
+        "Derive the kernel from backplane::HostKernel, which leaves its operators to the fallback here, ask can_launch() first, "
+        "or queue the kernel with the vendor's API in a backplane::NativeLaunch");
   }
   mark_context(device);
   const int32_t status =
@@ -63,6 +68,30 @@ int32_t report_exception() noexcept {
 }
 
 }  // namespace detail
+
+NativeLaunch::NativeLaunch(const c10::Stream& stream, const char* name)
+    : stream_(stream), name_(name), exceptions_(std::uncaught_exceptions()), previous_(exchange_device(stream.device_index())) {
+  try {
+    native_ = stream_native_handle(stream);
+  } catch (...) {
+    set_device_noexcept(previous_);
+    throw;
+  }
+  mark_context(stream.device_index());
+  note_order(OrderKind::launch, stream.device_index(), stream.id());
+}
+
+NativeLaunch::~NativeLaunch() noexcept(false) {
+  set_device_noexcept(previous_);
+  if (C10_UNLIKELY(watching()) && std::uncaught_exceptions() == exceptions_) queued(stream_, (std::string("kernel ") + name_).c_str());
+}
+
+const void* driver_group(const char* id, uint32_t version, uint64_t struct_size) {
+  const Driver& d = open_driver();
+  const bp_ext* group = nullptr;
+  if (d.table.query_ext == nullptr || d.table.query_ext(d.table.self, id, version, &group) != BP_OK) return nullptr;
+  return group != nullptr && group->struct_size >= struct_size ? group : nullptr;
+}
 
 namespace launch_impl {
 namespace {

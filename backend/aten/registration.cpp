@@ -29,6 +29,11 @@ struct Early {
   const char* python_module;  // or NULL
 };
 
+struct Needs {
+  const char* text;
+  bool (*can_run)();
+};
+
 struct State {
   std::mutex mutex;
   std::vector<std::string> errors;
@@ -37,6 +42,7 @@ struct State {
   std::map<std::string, std::string> kernels;  // "key vendor::op" -> site
   std::set<std::string> names;
   std::map<std::string, std::vector<c10::ScalarType>> dtypes;  // that kernels declare to take
+  std::map<std::string, Needs> needs;                          // without which kernels do not run
   // As long as the process: one that goes takes its kernels along.
   std::vector<std::unique_ptr<torch::Library>> libraries;
   std::vector<c10::RegistrationHandleRAII> registrations;
@@ -78,6 +84,19 @@ std::optional<std::vector<c10::ScalarType>> declared_dtypes(const std::string& o
   const auto found = s.dtypes.find(op);
   if (found == s.dtypes.end()) return std::nullopt;
   return found->second;
+}
+
+std::optional<std::string> unmet_needs(const std::string& op) {
+  registration_impl::Needs needs{};
+  {
+    registration_impl::State& s = registration_impl::state();
+    const std::lock_guard<std::mutex> lock(s.mutex);
+    const auto found = s.needs.find(op);
+    if (found == s.needs.end()) return std::nullopt;
+    needs = found->second;
+  }
+  if (needs.can_run()) return std::nullopt;
+  return needs.text;
 }
 
 std::vector<std::string> registration_errors(bool before_python) {
@@ -168,6 +187,12 @@ void declare_dtypes(const Kernels& kernels, const char* name, const c10::ScalarT
   registration_impl::State& s = registration_impl::state();
   const std::lock_guard<std::mutex> lock(s.mutex);
   s.dtypes[std::string(kernels.name_space()) + "::" + name] = {dtypes, dtypes + count};
+}
+
+void declare_needs(const Kernels& kernels, const char* name, const char* needs, bool (*can_run)()) {
+  registration_impl::State& s = registration_impl::state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  s.needs[std::string(kernels.name_space()) + "::" + name] = {needs, can_run};
 }
 
 void register_kernel(const Kernels& kernels, const char* name, TypedKernel kernel) {

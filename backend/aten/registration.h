@@ -31,4 +31,8 @@ void add_registration_error(const Site& site, const std::exception& error);
 // The dtypes that the kernel of "aten::add.Tensor" declares to take; nothing if it declares none.
 std::optional<std::vector<c10::ScalarType>> declared_dtypes(const std::string& op);
 
+// What the kernel of an operator needs and the driver lacks, so that it never runs: "host functions (bp.host_exec)". Nothing if it can run.
+// Opens the driver.
+std::optional<std::string> unmet_needs(const std::string& op);
+
 }  // namespace backplane

@@ -8,6 +8,7 @@
 
 #include "aten/copy.h"
 #include "aten/core_kernels.h"
+#include "aten/defaults.h"
 #include "aten/host_tensor.h"
 #include "aten/tensors.h"
 #include "memory/with_room.h"
@@ -140,11 +141,13 @@ at::Tensor& zero_(at::Tensor& self) {
 
 }  // namespace
 
-BACKPLANE_CORE_KERNELS(PrivateUse1, m) {
-  m.impl("_local_scalar_dense", &local_scalar_dense);
+BACKPLANE_CORE_KERNELS(PrivateUse1, m) { m.impl("_local_scalar_dense", &local_scalar_dense); }
+
+// A vendor's kernel replaces these, and leaves to them what it does not take.
+static const Defaults fills([](DefaultKernels& m) {
   m.impl("fill_.Scalar", &fill_scalar_);
   m.impl("fill_.Tensor", &fill_tensor_);
   m.impl("zero_", &zero_);
-}
+});
 
 }  // namespace backplane::scalar_impl

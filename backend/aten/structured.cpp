@@ -19,6 +19,13 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, c10::Sc
   return empty_strided_tensor(sizes, strides, dtype, resolve_device(device));
 }
 
+bool is_flat(const at::TensorIteratorBase& iter) {
+  for (int i = 0; i < iter.ntensors(); ++i) {
+    if (iter.is_cpu_scalar(i) || iter.dtype(i) != iter.dtype(0)) return false;
+  }
+  return iter.is_contiguous();
+}
+
 namespace detail {
 namespace {
 

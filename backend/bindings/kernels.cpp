@@ -1,6 +1,7 @@
 // bindings/kernels.cpp: the counters that tell a kernel from the fallback, and what went wrong at their registration.
 #include <backplane/kernel.h>
 
+#include "aten/defaults.h"
 #include "aten/registration.h"
 #include "bindings/module.h"
 
@@ -29,6 +30,8 @@ void bind_kernels(py::module_& module) {
   def_quick(module, "kernel_calls", [](const std::string& name) { return kernel_calls(name); });
   def_quick(module, "declared_dtypes", [](const std::string& op) { return declared_dtypes(op); });
   def_blocking(module, "can_launch", [] { return can_launch(); });
+  def_blocking(module, "unmet_needs", [](const std::string& op) { return unmet_needs(op); });
+  def_quick(module, "has_default", [](const std::string& op) { return has_default(op); });
 }
 
 }  // namespace backplane::bindings

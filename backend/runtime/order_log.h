@@ -20,6 +20,7 @@ enum class OrderKind : uint8_t {
   alloc = 5,          // object: address, of the stream; size: bytes
   free = 6,           // object: address
   record_stream = 7,  // object: address of the allocation
+  launch = 8,         // a vendor's kernel queues its own work there (NativeLaunch)
 };
 
 struct OrderNote {

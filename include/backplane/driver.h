@@ -285,8 +285,9 @@ typedef struct bp_driver {
   int32_t (*stream_callback)(void* self, int32_t device, bp_stream* stream, bp_callback fn, void* arg);
 
   /* The vendor's own stream object behind the handle (a cudaStream_t, say), for its kernels; the same for as long as the stream lives.
-   * Asked whenever a kernel asks for native_stream(), just before it queues work there. NULL: the handle's value itself. Streams that the
-   * emulate shim supplies have no native object: kernels that use the vendor's API need streams and events of the driver's own. */
+   * Asked before each launch of a vendor's own work (backplane::NativeLaunch, native_stream()), so that shims see it, and when a program
+   * wants the object. NULL: the handle's value itself. Streams that the emulate shim supplies have no native object: kernels that use the
+   * vendor's API need streams and events of the driver's own. */
   int32_t (*stream_native)(void* self, int32_t device, bp_stream* stream, uint64_t* out);
 
   /* The counterpart: a handle for a stream that somebody made with the vendor's runtime, by its native object, for any entry that takes a

@@ -4,8 +4,8 @@
 // scalars) and never a tensor. It needs no reference to the memory: the allocator is stream-ordered, so a block that is freed after the
 // launch is not reused before the kernel has run.
 //
-// There are two ways to queue work. A vendor's own: call the vendor's API with native_stream(device) and the tensors' addresses. Or
-// launch(), which runs a C++ function on the device's behalf, for drivers that offer "bp.host_exec" (can_launch() tells).
+// There are two ways to queue work. A vendor's own: call the vendor's API with the stream of a NativeLaunch and the tensors' addresses. Or
+// launch(), which runs a C++ function on the device's behalf, for drivers that offer "bp.host_exec": such a kernel derives from HostKernel.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -18,6 +18,9 @@
 #include <utility>
 
 struct bp_stream;
+namespace at {
+struct TensorIteratorBase;
+}
 
 namespace backplane {
 
@@ -72,8 +75,17 @@ class DeviceMemory {
   c10::DeviceIndex device_;
 };
 
-// Whether this driver runs host functions. Where it does not, kernels written with launch() leave their operators to the fallback.
+// Whether this driver runs host functions.
 bool can_launch();
+
+// Base of the kernels of structured() and function() (structured.h) that queue host functions: by launch(), elementwise() or reduce().
+// Where the driver runs none, they leave their operators to the next in line. Every other kernel asks for nothing but what it declares
+// itself.
+struct HostKernel {
+  static constexpr const char* kNeeds = "host functions (bp.host_exec)";
+  static bool can_run() { return can_launch(); }
+  static bool can_walk(const at::TensorIteratorBase& iter);  // Elements::takes (strided.h)
+};
 
 namespace detail {
 void enqueue(c10::DeviceIndex device, int32_t (*run)(void*), void* task, void (*destroy)(void*));
@@ -101,6 +113,44 @@ void launch(c10::DeviceIndex device, Function&& function) {
         }
       },
       task, [](void* arg) { delete static_cast<Task*>(arg); });
+}
+
+// What surrounds the queueing of a vendor's own work: the scope in which a kernel calls the vendor's API.
+//
+//   backplane::NativeLaunch launch(out.device().index(), "acme_add");
+//   acme_add(launch.stream(), self.const_data_ptr(), other.const_data_ptr(), out.mutable_data_ptr(), out.numel());
+//
+// While it lives the stream's device is the thread's current one, and the driver has been told (set_current). By it
+// <PREFIX>_LAUNCH_BLOCKING, the watchdog, the fault shim and the stream sanitizer see work that passes the driver by. Its end throws what
+// LAUNCH_BLOCKING's wait finds, unless an exception is on its way already. One thread; it costs two calls of the driver's at the most.
+class NativeLaunch {
+ public:
+  // `name` lives as long as the object. By an index: on the device's current stream.
+  NativeLaunch(const c10::Stream& stream, const char* name);
+  NativeLaunch(c10::DeviceIndex device, const char* name) : NativeLaunch(current_stream(device), name) {}
+  ~NativeLaunch() noexcept(false);
+  NativeLaunch(const NativeLaunch&) = delete;
+  NativeLaunch& operator=(const NativeLaunch&) = delete;
+
+  // The vendor's own stream object: what the driver's stream_native gives, or else the driver's handle (0: the default stream).
+  uint64_t stream() const { return native_; }
+
+ private:
+  const c10::Stream stream_;
+  const char* const name_;
+  const int exceptions_;
+  const c10::DeviceIndex previous_;
+  uint64_t native_ = 0;
+};
+
+// For a kernel that talks to its own driver: the driver's number of a device as PyTorch numbers it (<PREFIX>_VISIBLE_DEVICES), and an
+// optional group of the opened driver, the vendor's own too; NULL where it, or a shim above it, does not offer the group, or a smaller one.
+// Throw if the device or the driver cannot be had.
+int32_t driver_index(c10::DeviceIndex device);
+const void* driver_group(const char* id, uint32_t version, uint64_t struct_size);
+template <typename Group>
+const Group* driver_group(const char* id, uint32_t version) {
+  return static_cast<const Group*>(driver_group(id, version, sizeof(Group)));
 }
 
 // Counts the calls of a kernel, so that a test can tell that the kernel ran and not the fallback. One static object a kernel.

@@ -29,6 +29,13 @@ namespace backplane {
 
 class Kernels;
 
+// What computes a call that a kernel of m.impl() does not take: the core's own kernel where there is one, else the fallback. `name` as in
+// impl(), with its namespace unless that is aten.
+//
+//   if (!is_mine(self)) return backplane::call_fallback<at::Tensor(const at::Tensor&)>("relu", self);
+template <typename Function, typename... Arguments>
+decltype(auto) call_fallback(const char* name, Arguments&&... arguments);
+
 namespace detail {
 
 // What the dispatcher needs of a C++ signature. Defined in backplane/signature.h.
@@ -54,6 +61,11 @@ class Registration {
 };
 
 }  // namespace detail
+
+template <typename Function, typename... Arguments>
+decltype(auto) call_fallback(const char* name, Arguments&&... arguments) {
+  return detail::Signature<Function>::call_fallback(name, static_cast<Arguments&&>(arguments)...);
+}
 
 // The kernels of one namespace for one dispatch key, while a block runs.
 class Kernels {

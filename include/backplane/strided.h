@@ -30,8 +30,8 @@ class Elements {
   static constexpr int64_t kMostDims = 12;  // after ATen has merged those that can be walked as one
   static constexpr int64_t kMostOperands = 6;
 
-  // What can be walked: no more dimensions or operands than that, and dtypes that can be converted (strided.h's own: NumbersAndBool). Every
-  // structured kernel over an iterator refuses the rest.
+  // What can be walked: no more dimensions or operands than that, and dtypes that can be converted (NumbersAndBool). A HostKernel over an
+  // iterator refuses the rest.
   static bool takes(const at::TensorIteratorBase& iter) {
     if (iter.ndim() > kMostDims || iter.ntensors() > kMostOperands) return false;
     for (int i = 0; i < iter.ntensors(); ++i) {

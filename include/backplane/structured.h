@@ -23,13 +23,14 @@
 //   };
 //   BACKPLANE_KERNELS(aten, m) { backplane::function<Relu>(m, "relu"); }
 //
-// Note [What a kernel takes]: a call goes to the CPU fallback, before anything is computed, unless the driver runs host functions and the
-// kernel takes it. It does if
+// Note [What a kernel takes]: a call goes to the core's own kernel, where there is one, else to the CPU fallback, before anything is
+// computed, unless the kernel takes it. It does if
 // - `Kernel::Takes`, a list of dtypes (dtypes.h), has the dtype to compute in: an iterator's common dtype, else the first tensor's;
-// - with an iterator: its operands are what Elements (strided.h) can walk;
-// - without: every tensor argument of a function() lies on the same device;
-// - `static bool Kernel::takes(...)`, called with what run() gets, but without the outputs, says so.
-// A kernel has Takes, takes, or both.
+// - every tensor argument of a function() lies on the same device;
+// - `static bool Kernel::takes(...)`, called with what run() gets, but without the outputs, says so;
+// - a base class agrees: HostKernel (kernel.h) asks whether the driver runs host functions, and whether they can walk an iterator.
+// A kernel has Takes, takes, or both. One that calls the vendor's API has no such base, and reads from an iterator what it must know:
+// is_flat(), strides, dtypes, and which operand is a number on the host.
 #pragma once
 
 #include <ATen/TensorIterator.h>
@@ -38,7 +39,6 @@
 #include <backplane/dtypes.h>
 #include <backplane/kernel.h>
 #include <backplane/registration.h>
-#include <backplane/strided.h>
 
 #include <array>
 #include <cstddef>
@@ -67,6 +67,10 @@ struct FormsWithoutInplace {
 at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype, c10::DeviceIndex device);
 at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype, c10::DeviceIndex device);
 
+// Whether a loop over addresses computes it: all operands in device memory, of one dtype, and in the same order without gaps. What is not
+// flat is broadcast, strided, promoted from another dtype, or a number on the host (iter.is_cpu_scalar(i)).
+bool is_flat(const at::TensorIteratorBase& iter);
+
 namespace detail {
 
 enum class Form { functional, out, inplace };
@@ -90,8 +94,12 @@ void check_same_device(const at::Tensor& first, const at::Tensor& other, const c
 // Notes the dtypes of a kernel's list, for torch_backplane.ops.explain. `name` as in Kernels::impl.
 void declare_dtypes(const Kernels& kernels, const char* name, const c10::ScalarType* dtypes, size_t count);
 
+// Notes that a kernel runs only where can_run() says so, for the same and for lint. `needs` is a literal, for messages.
+void declare_needs(const Kernels& kernels, const char* name, const char* needs, bool (*can_run)());
+
 template <typename Kernel>
 void declare(const Kernels& kernels, const char* name) {
+  if constexpr (requires { Kernel::can_run(); }) declare_needs(kernels, name, Kernel::kNeeds, &Kernel::can_run);
   if constexpr (requires { std::size(Kernel::Takes::kAll); }) {
     declare_dtypes(kernels, name, Kernel::Takes::kAll, std::size(Kernel::Takes::kAll));
   }
@@ -155,8 +163,16 @@ struct Argument<at::OptionalTensorRef> {
 
 // Note [What a kernel takes].
 template <typename Kernel>
+bool can_run() {
+  if constexpr (requires { Kernel::can_run(); }) return Kernel::can_run();
+  return true;
+}
+
+template <typename Kernel>
 bool takes_iterator(const at::TensorIteratorBase& iter) {
-  if (!Elements::takes(iter)) return false;
+  if constexpr (requires { Kernel::can_walk(iter); }) {
+    if (!Kernel::can_walk(iter)) return false;
+  }
   if constexpr (requires { typename Kernel::Takes; }) return Kernel::Takes::has(iter.common_dtype());
   return true;
 }
@@ -250,7 +266,7 @@ struct Structured<Meta, Kernel, std::index_sequence<I...>, Precomputed (Meta::*)
  private:
   // False: nothing was computed, the fallback shall.
   static bool compute(Op& op, Passed<First> first, Passed<Rest>... rest) {
-    if (C10_UNLIKELY(!can_launch())) return false;
+    if (C10_UNLIKELY(!can_run<Kernel>())) return false;
     if constexpr (!std::is_base_of_v<at::TensorIteratorBase, Meta>) check_devices(first, rest...);  // an iterator checks for itself
     if constexpr (std::is_void_v<Precomputed>) {
       op.meta(Argument<First>::to_meta(first), Argument<Rest>::to_meta(rest)...);
@@ -300,7 +316,7 @@ struct Function<Kernel, Return (*)(Parameters...)> {
   inline static std::optional<KernelCounter> counter;
 
   static Return call(Parameters... parameters) {
-    if (C10_UNLIKELY(!can_launch() || !on_one_device(parameters...) || !takes_first<Kernel>(parameters...) ||
+    if (C10_UNLIKELY(!can_run<Kernel>() || !on_one_device(parameters...) || !takes_first<Kernel>(parameters...) ||
                      !takes_call<Kernel>(parameters...))) {
       return Signature<Return(Parameters...)>::call_fallback(name, std::forward<Parameters>(parameters)...);
     }

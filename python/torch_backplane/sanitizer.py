@@ -34,7 +34,7 @@ from torch_backplane import _backend
 __all__ = ["Report", "SanitizerError", "disable", "enable", "enabled"]
 
 # backend/runtime/order_log.h
-_RECORD, _WAIT, _EVENT_DONE, _STREAM_DONE, _DEVICE_DONE, _ALLOC, _FREE, _RECORD_STREAM = range(8)
+_RECORD, _WAIT, _EVENT_DONE, _STREAM_DONE, _DEVICE_DONE, _ALLOC, _FREE, _RECORD_STREAM, _LAUNCH = range(9)
 
 StreamKey = tuple[int, int]
 """Device index and stream id."""
@@ -171,6 +171,7 @@ class _Sanitizer(TorchDispatchMode):
         self.memory = _Memory()
         self.lock = threading.RLock()  # the backward runs on threads of its own
         self.new: list[SanitizerError] = []
+        self.launches: Clock = {}  # a vendor's own work of the operator that runs: its latest number on each stream
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -181,9 +182,11 @@ class _Sanitizer(TorchDispatchMode):
             numbers = {stream: self.order.next(stream) for stream in {_current(t) for t, _, _ in inputs}}
             for tensor, argument, writes in inputs:
                 self.access(tensor, argument, writes, str(func), numbers, stack)
+            self.launches.clear()
         result = func(*args, **kwargs)
         with self.lock:
             self.take_notes(stack)
+            touched = list(inputs)
             if _computes(func):
                 known = {id(tensor) for tensor, _, _ in inputs}
                 for number, tensor in enumerate(tree_leaves(result)):
@@ -193,6 +196,11 @@ class _Sanitizer(TorchDispatchMode):
                         if numbers[stream] == 0:
                             numbers[stream] = self.order.next(stream)
                         self.access(tensor, f"output {number}", True, str(func), numbers, stack)
+                        touched.append((tensor, f"output {number}", True))
+            for stream in self.launches.keys() - numbers.keys():  # beside the current streams
+                for tensor, argument, writes in touched:
+                    if tensor.device.index == stream[0]:
+                        self.access(tensor, argument, writes, str(func), self.launches, stack, stream)
             found, self.new = self.new, []
         self.report.errors += found
         if found and self.raise_errors:
@@ -214,6 +222,8 @@ class _Sanitizer(TorchDispatchMode):
                 block = self.memory.blocks.get(item)
                 if block is not None:
                     block.recorded.add(stream)
+            elif kind == _LAUNCH:
+                self.launches[stream] = self.order.next(stream)
             else:
                 self.order.note(kind, stream, item)
 
@@ -234,6 +244,7 @@ class _Sanitizer(TorchDispatchMode):
         operator: str,
         numbers: Clock,
         stack: traceback.StackSummary,
+        stream: StreamKey | None = None,
     ) -> None:
         if tensor.numel() == 0:
             return
@@ -246,7 +257,7 @@ class _Sanitizer(TorchDispatchMode):
         size = tensor.element_size()
         strides = tuple(stride * size for stride in tensor.stride())
         last = sum((n - 1) * stride for n, stride in zip(tensor.shape, strides, strict=True))
-        stream = _current(tensor)
+        stream = stream or _current(tensor)
         now = _Access(
             stream,
             numbers[stream],

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torch_backplane import sanitizer
+from torch_backplane import _backend, sanitizer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -261,7 +261,7 @@ def test_the_demo_is_silent(name):
     code = f"""
 import runpy, sys
 import torch
-from torch_backplane import sanitizer
+from torch_backplane import _backend, sanitizer
 sys.path.insert(0, "examples/demo")
 sys.argv = ["demo.py", "--device", {name!r}, "--quick"]
 with sanitizer.enabled() as report:
@@ -271,3 +271,35 @@ print("errors:", len(report.errors))
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert "errors: 0" in done.stdout
+
+
+@pytest.mark.requires("streams")
+@pytest.mark.parametrize("waits", [True, False])
+def test_work_on_another_stream_than_the_current_one_is_seen(device_module, device, report, monkeypatch, waits):
+    """A kernel that forks to a stream of its own in a ``backplane::NativeLaunch``, and joins it again or forgets to."""
+    side, current = device_module.Stream(), device_module.current_stream()
+    notes = []
+    take = _backend.C.take_order_log
+    monkeypatch.setattr(_backend.C, "take_order_log", lambda: [*take(), *(notes.pop() for _ in notes[:])])
+
+    def forks(x):
+        side.wait_stream(current)
+        _sanitizer_takes_notes()
+        notes.append((8, side.device_index, side.stream_id, 0, 0))  # OrderKind::launch
+        _sanitizer_takes_notes()
+        if waits:
+            current.wait_stream(side)
+        return x
+
+    def _sanitizer_takes_notes():
+        sanitizer._active.take_notes(sanitizer._stack())
+
+    x = torch.ones(8, device=device)
+    with torch.library._scoped_library("bp_sanitizer", "DEF") as library:
+        library.define("forks(Tensor(a!) x) -> Tensor(a!)")
+        library.impl("forks", forks, "PrivateUse1")
+        torch.ops.bp_sanitizer.forks(x)
+        x.add_(1)
+    assert len(report.errors) == (0 if waits else 1)
+    if not waits:
+        assert "written by bp_sanitizer.forks.default (x) on stream" in str(report.errors[0])

@@ -42,8 +42,8 @@ def test_the_rules_at_import_are_those_that_the_page_says():
     from torch_backplane.ops.lint_rules import RULES
 
     later = {name for name, rule in RULES.items() if not rule.at_import}
-    assert later == {"duplicate-impl", "half-pair"}
-    assert "but for `duplicate-impl`, of which torch itself warns then, and\n`half-pair`" in text_of(LINT)
+    assert later == {"duplicate-impl", "half-pair", "never-runs"}
+    assert "but for `duplicate-impl`, of which torch itself warns then,\n`half-pair` and `never-runs`" in text_of(LINT)
 
 
 @pytest.fixture

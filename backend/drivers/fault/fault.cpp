@@ -4,7 +4,8 @@
 //   alloc=<when>       an allocation of device memory: OUT_OF_MEMORY
 //   host_alloc=<when>  one of pinned memory: OUT_OF_MEMORY
 //   copy=<when>        a copy, blocking or not: INTERNAL, and nothing is copied; not sticky
-//   kernel=<when>      a piece of queued work (host function, fill, copy_async) fails when its stream reaches it: FAULT, sticky
+//   kernel=<when>      a piece of queued work (host function, fill, copy_async, what a vendor queues by stream_native) fails when its
+//                      stream reaches it: FAULT, sticky
 //   lost=<when>        at an allocation, a copy or a piece of work the device is gone: DEVICE_LOST, sticky
 //   hang=<when>        a piece of queued work never completes, nor does what is behind it
 //   stream=<when>      stream_create: INTERNAL
@@ -72,7 +73,6 @@ class Fault : public Driver<Fault> {
     set_flags(below_.flags);
     if (!below_.memory_info) drop(&bp_driver::memory_info);
     if (!below_.set_current) drop(&bp_driver::set_current);
-    if (!below_.stream_native) drop(&bp_driver::stream_native);
     if (!below_.stream_from_native) drop(&bp_driver::stream_from_native);
     if (!below_.stream_callback) drop(&bp_driver::stream_callback);
     if (!below_.pointer_info) drop(&bp_driver::pointer_info);
@@ -236,7 +236,15 @@ class Fault : public Driver<Fault> {
     checked_call(below_.stream_callback(below_.self, device, stream, run, call.get()));
     static_cast<void>(call.release());
   }
-  void stream_native(int32_t device, bp_stream* stream, uint64_t* out) { pass(&bp_driver::stream_native, device, stream, out); }
+  /// Asked for each launch of a vendor's own, which passes the driver by: it counts as a piece of work, and fails or hangs like one.
+  void stream_native(int32_t device, bp_stream* stream, uint64_t* out) {
+    queue(alive(device), device, stream, "a vendor's kernel");
+    if (below_.stream_native) {
+      pass(&bp_driver::stream_native, device, stream, out);
+    } else {
+      *out = reinterpret_cast<uint64_t>(stream);
+    }
+  }
   void stream_from_native(int32_t device, uint64_t native, bp_stream** out) { pass(&bp_driver::stream_from_native, device, native, out); }
 
   // ---- events

@@ -238,6 +238,8 @@ class _Call:
         """What the device's kernel says of the dtype, as far as it can be known without a call."""
         if self.device != _backend.device:
             return Answer("native", site)
+        if needs := _backend.C.unmet_needs(self.op):
+            return self.left(f"the kernel at {site} never runs on this driver: it needs {needs}")
         declared = _backend.C.declared_dtypes(self.op)
         if declared is None:
             note = "" if self.dtype is None else "; it declares no dtypes: only a call tells whether it takes this one"
@@ -251,8 +253,14 @@ class _Call:
         promoted = "" if computed == self.dtype else f", to which torch promotes {_plain(self.dtype)}"
         if computed in declared:
             return Answer("native", f"{site}; it takes {_plain(computed)}{promoted}")
-        left = self.on_the_cpu()
-        return Answer(left.word, f"the kernel at {site} takes {names} alone{promoted}; {left.text}")
+        return self.left(f"the kernel at {site} takes {names} alone{promoted}")
+
+    def left(self, why: str) -> Answer:
+        """Who computes what the device's kernel leaves."""
+        if _backend.C.has_default(self.op):
+            return Answer("native", f"by the SDK's own kernel; {why}")
+        answer = self.on_the_cpu()
+        return Answer(answer.word, f"{why}; {answer.text}")
 
     def autograd(self) -> Answer:
         """Where its gradient comes from."""

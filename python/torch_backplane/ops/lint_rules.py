@@ -249,6 +249,19 @@ def _half_pair(facts: Facts) -> _Found:
         yield other, facts.site(ops[0], "PrivateUse1"), what, write
 
 
+@_rule("never-runs", "warning", "its operators run on the CPU, and what was written for the device is not used", False)
+def _never_runs(facts: Facts) -> _Found:
+    found: dict[tuple[str, str], list[str]] = {}
+    for op in facts.registered("PrivateUse1"):
+        if needs := _backend.C.unmet_needs(op):
+            file = facts.site(op, "PrivateUse1").rpartition(":")[0]
+            found.setdefault((file, needs), []).append(op)
+    for (file, needs), ops in found.items():
+        what = f"{len(ops)} kernels of this file ({', '.join(ops)}) never run on this driver: they need {needs}"
+        write = "Write kernels of the vendor's own work (backplane::NativeLaunch), or take the file out of the build"
+        yield ops[0], file, what, write
+
+
 @_rule("replaced-fallback", "error", "when its library goes, the key has no fallback at all, and every operator fails")
 def _replaced_fallback(facts: Facts) -> _Found:
     if facts.namespace is not None:

@@ -32,3 +32,20 @@ def capabilities() -> frozenset[str]:
     from torch_backplane import _backend
 
     return frozenset(_backend.C.capabilities())
+
+
+def lacks(name: str) -> str:
+    """What the loaded driver lacks of a requirement: a capability, or ``"kernel:<op>"``. Empty if nothing.
+
+    A kernel's question opens the driver.
+
+    Raises:
+        RuntimeError: no backend package has been imported.
+    """
+    from torch_backplane import _backend
+
+    if not name.startswith("kernel:"):
+        return "" if name in capabilities() else name
+    op = name.removeprefix("kernel:")
+    needs = _backend.C.unmet_needs(op if "::" in op else f"aten::{op}")
+    return f"{needs}, for the kernel of {op}" if needs else ""

@@ -50,7 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the plugin's marker."""
     config.addinivalue_line(
         "markers",
-        "requires(*capabilities): only on a driver that has them; see torch_backplane.testing.CAPABILITIES",
+        "requires(*capabilities): only on a driver that has them; see torch_backplane.testing.CAPABILITIES. "
+        '"kernel:add.Tensor": only where the kernel of aten::add.Tensor can run',
     )
     config.addinivalue_line("markers", "conformance: a case of torch_backplane.conformance")
     if config.getoption("--backplane-conformance") is not None:
@@ -66,10 +67,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not required:
         return
     _import_backend(config)
-    from torch_backplane.testing.capabilities import capabilities
+    from torch_backplane.testing.capabilities import lacks
 
-    available = capabilities()
-    lacking = {item: [n for n in names if n not in available] for item, names in required.items()}
+    every = {name: lacks(name) for names in required.values() for name in names}
+    lacking = {item: [every[name] for name in names if every[name]] for item, names in required.items()}
     out = [item for item, names in lacking.items() if names]
     if not out:
         return
@@ -168,7 +169,7 @@ def _requirements(item: pytest.Item) -> list[str]:
 
     names = [name for mark in item.iter_markers("requires") for name in mark.args]
     for name in names:
-        if name not in CAPABILITIES:
+        if name not in CAPABILITIES and not name.startswith("kernel:"):
             raise pytest.UsageError(f"{item.nodeid} requires '{name}'; known are {', '.join(CAPABILITIES)}")
     return names
 

@@ -1,6 +1,7 @@
 // tests/device/cpp/vendor_ops.cpp: a vendor's second library: operators of its own with all that C++ can give them.
 #include <ATen/TensorOperators.h>
 #include <backplane/autograd.h>
+#include <backplane/strided.h>
 #include <backplane/structured.h>
 
 namespace {
@@ -11,7 +12,7 @@ using torch::autograd::variable_list;
 using Tensors2 = std::tuple<Tensor, Tensor>;
 
 // x * x + y: the device's kernel, and the CPU's in ATen's operators.
-struct SquareAdd {
+struct SquareAdd : backplane::HostKernel {
   using Takes = backplane::Floats;
   static bool takes(const Tensor& x, const Tensor& y) { return x.sizes() == y.sizes(); }
   static Tensor run(const Tensor& x, const Tensor& y) {

@@ -24,7 +24,7 @@ using backplane::vector_exp;
 using backplane::vector_sigmoid;
 using backplane::vector_tanh;
 
-struct Sigmoid {
+struct Sigmoid : backplane::HostKernel {
   using Takes = Floats;
   static void run(TensorIteratorBase& iter, const Tensor&, const Tensor&) {
     Takes::dispatch_compute(iter.common_dtype(), [&](auto zero) {
@@ -34,7 +34,7 @@ struct Sigmoid {
   }
 };
 
-struct SigmoidBackward {
+struct SigmoidBackward : backplane::HostKernel {
   using Takes = Floats;
   static void run(TensorIteratorBase& iter, const Tensor&, const Tensor&, const Tensor&) {
     Takes::dispatch_compute(iter.common_dtype(), [&](auto zero) {
@@ -44,7 +44,7 @@ struct SigmoidBackward {
   }
 };
 
-struct Tanh {
+struct Tanh : backplane::HostKernel {
   using Takes = Floats;
   static void run(TensorIteratorBase& iter, const Tensor&, const Tensor&) {
     Takes::dispatch_compute(iter.common_dtype(), [&](auto zero) {
@@ -54,7 +54,7 @@ struct Tanh {
   }
 };
 
-struct TanhBackward {
+struct TanhBackward : backplane::HostKernel {
   using Takes = Floats;
   static void run(TensorIteratorBase& iter, const Tensor&, const Tensor&, const Tensor&) {
     Takes::dispatch_compute(iter.common_dtype(), [&](auto zero) {
@@ -64,7 +64,7 @@ struct TanhBackward {
   }
 };
 
-struct Silu {
+struct Silu : backplane::HostKernel {
   using Takes = Floats;
   static void run(TensorIteratorBase& iter, const Tensor&, const Tensor&) {
     Takes::dispatch_compute(iter.common_dtype(), [&](auto zero) {
@@ -74,7 +74,7 @@ struct Silu {
   }
 };
 
-struct SiluBackward {
+struct SiluBackward : backplane::HostKernel {
   using Takes = Floats;
   static void run(TensorIteratorBase& iter, const Tensor&, const Tensor&, const Tensor&) {
     Takes::dispatch_compute(iter.common_dtype(), [&](auto zero) {
@@ -94,7 +94,7 @@ constexpr double kCubic = 0.044715;                        // of the tanh approx
 // For another mode the CPU has the error.
 bool is_gelu_mode(c10::string_view approximate) { return approximate == "none" || approximate == "tanh"; }
 
-struct Gelu {
+struct Gelu : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const TensorIteratorBase&, const Tensor&, c10::string_view approximate) { return is_gelu_mode(approximate); }
   static void run(TensorIteratorBase& iter, const Tensor&, c10::string_view approximate, const Tensor&) {
@@ -109,7 +109,7 @@ struct Gelu {
   }
 };
 
-struct GeluBackward {
+struct GeluBackward : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const TensorIteratorBase&, const Tensor&, const Tensor&, c10::string_view approximate) {
     return is_gelu_mode(approximate);
@@ -134,7 +134,7 @@ struct GeluBackward {
   }
 };
 
-struct ThresholdBackward {
+struct ThresholdBackward : backplane::HostKernel {
   using Takes = backplane::Numbers;
   static void run(TensorIteratorBase& iter, const Tensor&, const Tensor&, const at::Scalar& threshold, const Tensor&) {
     Takes::dispatch_compute(iter.common_dtype(), [&](auto zero) {
@@ -145,7 +145,7 @@ struct ThresholdBackward {
 };
 
 // relu has no meta class: a function that makes its result.
-struct Relu {
+struct Relu : backplane::HostKernel {
   using Takes = backplane::Numbers;
   static Tensor run(const Tensor& self) {
     Tensor result;
@@ -161,7 +161,7 @@ struct Relu {
   }
 };
 
-struct ReluInplace {
+struct ReluInplace : backplane::HostKernel {
   using Takes = Relu::Takes;
   static Tensor& run(Tensor& self) {
     auto iter = at::TensorIterator::unary_op(self, self);

@@ -6,13 +6,13 @@
 
 namespace {
 
-struct Add {
+struct Add : backplane::HostKernel {
   // The dtypes to compute in; of mixed operands, what they are promoted to. Other calls go to the fallback.
   using Takes = backplane::NumbersAndBool;
 
   // ATen has checked the arguments, made or resized the output, and worked out how to walk the operands. elementwise() queues a C++
-  // function in the stream's order, for devices that offer that; a vendor calls its own kernel here instead, with native_stream(device) and
-  // the tensors' addresses.
+  // function in the stream's order: the base HostKernel says so, and asks whether the driver can. A vendor's kernel has no such base, and
+  // calls the vendor's API here, in a backplane::NativeLaunch, with the operands' addresses (the SDK's docs/kernels.md).
   static void run(at::TensorIteratorBase& iter, const at::Tensor&, const at::Tensor&, const at::Scalar& alpha, const at::Tensor&) {
     Takes::dispatch_compute(iter.common_dtype(), [&](auto zero) {
       using T = decltype(zero);

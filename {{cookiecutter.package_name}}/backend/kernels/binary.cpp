@@ -21,7 +21,7 @@ using at::TensorIteratorBase;
 using backplane::elementwise;
 using backplane::Scalars;
 
-struct Sub {
+struct Sub : backplane::HostKernel {
   using Takes = backplane::Numbers;
   static void run(TensorIteratorBase& iter, const Tensor&, const Tensor&, const Scalar& alpha, const Tensor&) {
     Takes::dispatch_compute(iter.common_dtype(), [&](auto zero) {
@@ -32,13 +32,13 @@ struct Sub {
 };
 
 // 2 - x: no meta class.
-struct Rsub {
+struct Rsub : backplane::HostKernel {
   using Takes = backplane::Numbers;
   static Tensor run(const Tensor& self, const Tensor& other, const Scalar& alpha) { return at::_ops::sub_Tensor::call(other, self, alpha); }
 };
 
 template <typename Function, typename List, Scalars scalars = Scalars::rounded>
-struct Binary {
+struct Binary : backplane::HostKernel {
   using Takes = List;
   static void run(TensorIteratorBase& iter, const Tensor&, const Tensor&, const Tensor&) {
     Takes::dispatch_compute(iter.common_dtype(), [&](auto zero) {
@@ -66,7 +66,7 @@ T floor_quotient(T a, T b) {
 }
 
 // Not the half types: there the CPU rounds the quotient before it drops the fraction.
-struct DivMode {
+struct DivMode : backplane::HostKernel {
   using Takes = backplane::Dtypes<float, double>;
   static void run(TensorIteratorBase& iter, const Tensor&, const Tensor&, std::optional<c10::string_view> mode, const Tensor&) {
     Takes::dispatch_compute(iter.common_dtype(), [&](auto zero) {
@@ -103,7 +103,7 @@ T rounded(const Scalar& number, c10::ScalarType dtype) {
   return number.to<T>();
 }
 
-struct PowScalar {
+struct PowScalar : backplane::HostKernel {
   using Takes = backplane::Numbers;
   static void run(TensorIteratorBase& iter, const Tensor&, const Scalar& exponent, const Tensor&) {
     Takes::dispatch_compute(iter.common_dtype(), [&](auto zero) {

@@ -19,7 +19,7 @@ struct Piece {
   size_t bytes;  // for each index of the dimensions before dim
 };
 
-struct Cat {
+struct Cat : backplane::HostKernel {
   static bool takes(const at::impl::MetaBase&, const at::ITensorListRef& tensors, int64_t, const Precomputed& precomputed) {
     const c10::Device device = (*tensors.begin()).device();
     for (const at::Tensor& tensor : tensors) {

@@ -22,7 +22,7 @@ using backplane::NumbersAndBool;
 
 // Serves eq.Tensor and eq.Scalar alike: ATen has made the scalar an operand.
 template <typename Function>
-struct Compare {
+struct Compare : backplane::HostKernel {
   using Takes = NumbersAndBool;
   template <typename Other>
   static void run(TensorIteratorBase& iter, const Tensor&, const Other&, const Tensor&) {
@@ -43,7 +43,7 @@ constexpr auto greater_equal = [](auto a, auto b) { return a >= b; };
 using IntegersAndBool = backplane::Dtypes<int64_t, int32_t, int16_t, int8_t, uint8_t, bool>;
 
 template <typename Function>
-struct Bitwise {
+struct Bitwise : backplane::HostKernel {
   using Takes = IntegersAndBool;
   static void run(TensorIteratorBase& iter, const Tensor&, const Tensor&, const Tensor&) {
     elementwise<int64_t, int64_t, int64_t>(iter, Function());
@@ -54,7 +54,7 @@ constexpr auto bit_and = [](int64_t a, int64_t b) { return a & b; };
 constexpr auto bit_or = [](int64_t a, int64_t b) { return a | b; };
 constexpr auto bit_xor = [](int64_t a, int64_t b) { return a ^ b; };
 
-struct BitwiseNot {
+struct BitwiseNot : backplane::HostKernel {
   using Takes = IntegersAndBool;
   static void run(TensorIteratorBase& iter, const Tensor& self, const Tensor&) {
     if (self.scalar_type() == c10::kBool) {
@@ -66,7 +66,7 @@ struct BitwiseNot {
 };
 
 // logical_not and logical_not_ lead here.
-struct LogicalNotOut {
+struct LogicalNotOut : backplane::HostKernel {
   using Takes = NumbersAndBool;
   static bool takes(const Tensor&, const Tensor& out) { return NumbersAndBool::has(out.scalar_type()); }
   static Tensor& run(const Tensor& self, Tensor& out) {
@@ -81,7 +81,7 @@ struct LogicalNotOut {
 
 // Both tensors are promoted to one dtype. where(condition, x, 2.0) leads here too; a scalar that torch leaves on the host goes to the
 // fallback.
-struct Where {
+struct Where : backplane::HostKernel {
   static bool takes(const Tensor& condition, const Tensor& self, const Tensor& other) {
     return condition.scalar_type() == c10::kBool && NumbersAndBool::has(self.scalar_type()) && NumbersAndBool::has(other.scalar_type());
   }

@@ -87,7 +87,7 @@ DevicePtr<const float> pointer_or_null(const OptionalTensor& tensor) {
 }
 
 template <bool decoupled>
-struct FusedAdam {
+struct FusedAdam : backplane::HostKernel {
   static bool takes(at::TensorList self, at::TensorList grads, at::TensorList exp_avgs, at::TensorList exp_avg_sqs,
                     at::TensorList max_exp_avg_sqs, at::TensorList state_steps, double, double, double, double, double, bool amsgrad, bool,
                     const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {

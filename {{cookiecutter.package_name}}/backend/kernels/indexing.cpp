@@ -118,7 +118,7 @@ void select_rows(const at::Tensor& given, int64_t dim, const at::Tensor& index, 
   check.raise();
 }
 
-struct IndexSelect {
+struct IndexSelect : backplane::HostKernel {
   static bool takes(const at::Tensor& self, int64_t dim, const at::Tensor& index) { return takes_index_select(self, dim, index); }
   static at::Tensor run(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
     at::Tensor out = backplane::empty(selected_sizes(self, dim, index), self.scalar_type(), self.device().index());
@@ -182,7 +182,7 @@ struct Lattice {
   int64_t step;  // of self along dim
 };
 
-struct Gather {
+struct Gather : backplane::HostKernel {
   static bool takes(const at::impl::MetaBase&, const at::Tensor& self, int64_t, const at::Tensor& index, bool) {
     return self.dim() == index.dim() && index.scalar_type() == c10::kLong;
   }
@@ -202,7 +202,7 @@ struct Gather {
   }
 };
 
-struct ScatterAdd {
+struct ScatterAdd : backplane::HostKernel {
   using Takes = Added;
   static bool takes(const at::impl::MetaBase&, const at::Tensor& self, int64_t, const at::Tensor& index, const at::Tensor& src) {
     return self.dim() == index.dim() && src.dim() == index.dim() && index.scalar_type() == c10::kLong &&
@@ -310,7 +310,7 @@ void launch_add_rows(const at::Tensor& to, int64_t dim, const at::Tensor& index,
 
 constexpr int64_t kSkipNone = std::numeric_limits<int64_t>::min();
 
-struct IndexAdd {
+struct IndexAdd : backplane::HostKernel {
   using Takes = Added;
   using Precomputed = at::meta::structured_index_add::meta_return_ty;
   static bool takes(const at::impl::MetaBase&, const at::Tensor& self, int64_t, const at::Tensor& index, const at::Tensor& source,
@@ -331,7 +331,7 @@ struct IndexAdd {
   }
 };
 
-struct EmbeddingDenseBackward {
+struct EmbeddingDenseBackward : backplane::HostKernel {
   using Takes = backplane::Floats;
   static bool takes(const at::Tensor& grad, const at::Tensor& index, int64_t, int64_t, bool scale_grad_by_freq) {
     return !scale_grad_by_freq && Indices::has(index.scalar_type()) && grad.dim() == index.dim() + 1 &&

@@ -78,7 +78,7 @@ backplane::DevicePtr<const T> pointer_or_null(const OptionalTensor& tensor) {
 }
 OptionalTensor dense(const OptionalTensor& tensor) { return tensor && tensor->defined() ? tensor->contiguous() : OptionalTensor(); }
 
-struct LayerNorm {
+struct LayerNorm : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const at::Tensor& input, at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias, double) {
     return takes_norm(input, shape, weight, bias);
@@ -116,7 +116,7 @@ struct LayerNorm {
   }
 };
 
-struct LayerNormBackward {
+struct LayerNormBackward : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const at::Tensor& grad, const at::Tensor& input, at::IntArrayRef shape, const at::Tensor& mean, const at::Tensor& rstd,
                     const OptionalTensor& weight, const OptionalTensor& bias, std::array<bool, 3>) {

@@ -90,7 +90,7 @@ void add_product(const at::Tensor& self, const at::Tensor& a, const at::Tensor& 
   multiply(a, b, alpha.toDouble(), factor, out_matrix);
 }
 
-struct Mm {
+struct Mm : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const at::impl::MetaBase&, const at::Tensor& self, const at::Tensor& mat2) { return same_dtype(self, mat2); }
   static void run(const at::impl::MetaBase&, const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& out) {
@@ -98,7 +98,7 @@ struct Mm {
   }
 };
 
-struct Addmm {
+struct Addmm : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const at::impl::MetaBase&, const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2, const at::Scalar&,
                     const at::Scalar&) {
@@ -110,7 +110,7 @@ struct Addmm {
   }
 };
 
-struct Addmv {
+struct Addmv : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const at::impl::MetaBase&, const at::Tensor& self, const at::Tensor& mat, const at::Tensor& vec, const at::Scalar&,
                     const at::Scalar&) {

@@ -187,7 +187,7 @@ at::Tensor& fill_floats(at::Tensor& self, double first, double second, const Gen
 // The CPU raises the errors of wrong parameters, and of tensors with elements that share memory.
 bool is_writable(const at::Tensor& self) { return self.is_non_overlapping_and_dense(); }
 
-struct UniformFill {
+struct UniformFill : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const at::Tensor& self, double from, double to, const Generator&) {
     const double limit = self.scalar_type() == c10::kHalf ? 65504 : self.scalar_type() == c10::kDouble ? 1.7e308 : 3.3e38;
@@ -198,7 +198,7 @@ struct UniformFill {
   }
 };
 
-struct NormalFill {
+struct NormalFill : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const at::Tensor& self, double, double std, const Generator&) { return is_writable(self) && std >= 0; }
   static at::Tensor& run(at::Tensor& self, double mean, double std, Generator generator) {
@@ -206,7 +206,7 @@ struct NormalFill {
   }
 };
 
-struct BernoulliFill {
+struct BernoulliFill : backplane::HostKernel {
   using Takes = backplane::Dtypes<float, double, at::BFloat16, at::Half, bool>;
   static bool takes(const at::Tensor& self, double p, const Generator&) { return is_writable(self) && p >= 0 && p <= 1; }
   static at::Tensor& run(at::Tensor& self, double p, Generator generator) {
@@ -216,7 +216,7 @@ struct BernoulliFill {
   }
 };
 
-struct NativeDropout {
+struct NativeDropout : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const at::Tensor& input, double p, std::optional<bool> train) {
     return train.value_or(true) && p >= 0 && p <= 1 && input.numel() > 0 && input.is_non_overlapping_and_dense();
@@ -251,7 +251,7 @@ struct NativeDropout {
   }
 };
 
-struct NativeDropoutBackward {
+struct NativeDropoutBackward : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const at::Tensor& grad, const at::Tensor& mask, double) {
     return mask.scalar_type() == c10::kBool && mask.sizes() == grad.sizes();
@@ -279,7 +279,7 @@ struct NativeDropoutBackward {
 };
 
 // Fisher and Yates' shuffle, from the last place down; place i is exchanged by number i.
-struct Randperm {
+struct Randperm : backplane::HostKernel {
   static bool takes(int64_t n, const Generator&, const at::Tensor& out) {
     return n >= 0 && n <= std::numeric_limits<int32_t>::max() && (out.scalar_type() == c10::kLong || out.scalar_type() == c10::kInt);
   }

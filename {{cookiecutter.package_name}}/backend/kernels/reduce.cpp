@@ -73,7 +73,7 @@ void reduce(c10::ScalarType dtype, const Tensor& self, at::OptionalIntArrayRef d
 }
 
 // Computed in the dtype of the result, which differs from the tensor's by `dtype=`, or for integers.
-struct Sum {
+struct Sum : backplane::HostKernel {
   static bool takes(const Meta& meta, const Tensor& self, at::OptionalIntArrayRef, bool, std::optional<at::ScalarType>) {
     return backplane::is_reducible(self) && NumbersAndBool::has(result(meta).scalar_type());
   }
@@ -84,7 +84,7 @@ struct Sum {
   }
 };
 
-struct Mean {
+struct Mean : backplane::HostKernel {
   static bool takes(const Meta& meta, const Tensor& self, at::OptionalIntArrayRef, bool, std::optional<at::ScalarType>) {
     return backplane::is_reducible(self) && backplane::Floats::has(Sum::result(meta).scalar_type());
   }
@@ -95,7 +95,7 @@ struct Mean {
 };
 
 template <template <typename> typename Op>
-struct Extremum {
+struct Extremum : backplane::HostKernel {
   static bool takes(const Meta&, const Tensor& self, at::IntArrayRef, bool) { return backplane::is_reducible(self); }
   static void run(Meta&, const Tensor& self, at::IntArrayRef dims, bool keepdim, const Tensor& out) {
     reduce<Op>(self.scalar_type(), self, dims, keepdim, out);
@@ -104,7 +104,7 @@ struct Extremum {
 
 // any and all, over one dimension or over everything. Without dimensions there is nothing to reduce: dim() of a scalar is 0.
 template <template <typename> typename Op>
-struct Truth {
+struct Truth : backplane::HostKernel {
   static bool takes(const Meta&, const Tensor& self, int64_t, bool) { return backplane::is_reducible(self); }
   static bool takes(const Meta&, const Tensor& self) { return backplane::is_reducible(self); }
   static void run(Meta&, const Tensor& self, int64_t dim, bool keepdim, const Tensor& out) {
@@ -128,7 +128,7 @@ struct Less {
 };
 
 template <typename Better>
-struct Arg {
+struct Arg : backplane::HostKernel {
   using Takes = backplane::Numbers;
   static bool takes(const Meta&, const Tensor& self, std::optional<int64_t>, bool) { return backplane::is_reducible(self); }
   static void run(Meta&, const Tensor& self, std::optional<int64_t> dim, bool keepdim, const Tensor& out) {

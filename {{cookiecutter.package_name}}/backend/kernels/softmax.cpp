@@ -64,7 +64,7 @@ void launch_rows(const Row& row, int64_t dim, const at::Tensor& out, const Input
   });
 }
 
-struct Softmax {
+struct Softmax : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const at::impl::MetaBase&, const at::Tensor&, int64_t, bool half_to_float) { return !half_to_float; }
   static void run(const at::impl::MetaBase&, const at::Tensor& self, int64_t dim, bool, const at::Tensor& out) {
@@ -72,7 +72,7 @@ struct Softmax {
   }
 };
 
-struct LogSoftmax {
+struct LogSoftmax : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const at::impl::MetaBase&, const at::Tensor&, int64_t, bool half_to_float) { return !half_to_float; }
   static void run(const at::impl::MetaBase&, const at::Tensor& self, int64_t dim, bool, const at::Tensor& out) {
@@ -84,7 +84,7 @@ bool takes_backward(const at::Tensor& grad, const at::Tensor& output, c10::Scala
   return grad.scalar_type() == output.scalar_type() && grad.scalar_type() == input_dtype;
 }
 
-struct SoftmaxBackward {
+struct SoftmaxBackward : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const at::impl::MetaBase&, const at::Tensor& grad, const at::Tensor& output, int64_t, c10::ScalarType input_dtype) {
     return takes_backward(grad, output, input_dtype);
@@ -95,7 +95,7 @@ struct SoftmaxBackward {
   }
 };
 
-struct LogSoftmaxBackward {
+struct LogSoftmaxBackward : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const at::impl::MetaBase&, const at::Tensor& grad, const at::Tensor& output, int64_t, c10::ScalarType input_dtype) {
     return takes_backward(grad, output, input_dtype);

@@ -19,7 +19,7 @@ using backplane::Numbers;
 
 // A structured kernel out of a function of one element. Integers arrive as the float type that ATen promotes them to, where it does.
 template <typename Function, typename List = Floats>
-struct Unary {
+struct Unary : backplane::HostKernel {
   using Takes = List;
   static void run(at::TensorIteratorBase& iter, const at::Tensor&, const at::Tensor&) {
     Takes::dispatch_compute(iter.common_dtype(), [&](auto zero) {
@@ -37,7 +37,7 @@ constexpr auto rsqrt_of = [](auto x) { return 1 / std::sqrt(x); };
 constexpr auto sqrt_of = [](auto x) { return std::sqrt(x); };
 
 // abs has no meta class. abs and abs_ lead here.
-struct AbsOut {
+struct AbsOut : backplane::HostKernel {
   using Takes = Numbers;
   static bool takes(const at::Tensor& self, const at::Tensor& out) { return out.scalar_type() == self.scalar_type(); }
   static at::Tensor& run(const at::Tensor& self, at::Tensor& out) {

@@ -21,12 +21,12 @@ at::TensorIterator walk(const Tensor& out, std::initializer_list<Tensor> inputs)
   return config.build();
 }
 
-struct Swiglu {
+struct Swiglu : backplane::HostKernel {
   using Takes = backplane::Floats;
   static bool takes(const Tensor& x) { return has_halves(x); }  // the reference has the error for the rest
 
-  // elementwise() queues the function and returns at once: it runs when the stream gets there. A vendor launches its own kernel here, on
-  // native_stream(device), with the tensors' addresses.
+  // elementwise() queues the function and returns at once: it runs when the stream gets there. A vendor launches its own kernel here, in a
+  // backplane::NativeLaunch, without the base HostKernel.
   static Tensor run(const Tensor& x) {
     const Tensor gate = gate_of(x);
     Tensor out = backplane::empty(gate.sizes(), x.scalar_type(), x.device().index());
@@ -39,7 +39,7 @@ struct Swiglu {
   }
 };
 
-struct SwigluBackward {
+struct SwigluBackward : backplane::HostKernel {
   using Takes = backplane::Floats;
   static bool takes(const Tensor& grad, const Tensor& x) { return has_halves(x) && grad.scalar_type() == x.scalar_type(); }
 
@@ -62,7 +62,7 @@ struct SwigluBackward {
 
 }  // namespace
 
-BACKPLANE_KERNELS({{ cookiecutter.package_name }}, m) {
+BACKPLANE_KERNELS({{cookiecutter.package_name}}, m) {
   m.python_module(".ops");  // of this package: it is imported with it
   backplane::function<Swiglu>(m, "swiglu");
   backplane::function<SwigluBackward>(m, "swiglu_backward");
