@@ -10,13 +10,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from torch_backplane.conformance.case import Outcome
-from torch_backplane.conformance.compare import Difference, Rules, ValueDifference, compare_observations, shorten
+from torch_backplane.conformance.compare import (
+    Difference,
+    FormDifference,
+    Rules,
+    ValueDifference,
+    compare_observations,
+    shorten,
+)
+from torch_backplane.conformance.fakes import FakeMode, planned_apart
 from torch_backplane.conformance.observe import Observation, observe, seed_generators, tensors
 from torch_backplane.conformance.randomness import check_random
 from torch_backplane.conformance.routes import Recorder
+from torch_backplane.conformance.transfer import Transfer
 
 __all__ = ["Checker", "all_warnings", "cotangent", "seeded"]
 
@@ -84,7 +93,14 @@ class Checker:
         if draws:
             rules = rules.but(values=False)
         try:
-            compare_observations(cpu, found, self.device, rules)
+            try:
+                compare_observations(cpu, found, self.device, rules)
+            except FormDifference:
+                apart = planned_apart((function, on_device), arguments, (cpu.value, found.value), self.device)
+                if not apart:
+                    raise
+                cpu.value, found.value = (_without(value, apart) for value in (cpu.value, found.value))
+                compare_observations(cpu, found, self.device, rules)
         except ValueDifference:
             if plain is not None:
                 cpu = observe(function, plain, "cpu", self.seed)
@@ -105,6 +121,24 @@ class Checker:
                 distribution=self._distributions <= _DISTRIBUTIONS,
             )
         return cpu
+
+    def planned(self, function: Callable[..., Any], arguments: Any) -> Observation:
+        """Call on the device, and hold every ATen operator in it against its fake. Errors are other checks' business.
+
+        Args:
+            function: what is called with copies of the arguments.
+            arguments: a tuple of trees of CPU tensors.
+        """
+        copies = Transfer(self.device)(arguments)
+        seed_generators(self.device, self.seed)
+        seen = Observation()
+        with FakeMode(self.device) as mode:
+            try:
+                seen.value = function(*copies)
+            except Exception as error:
+                seen.error = error
+        mode.check()
+        return seen
 
     def outcome(self, route: str = "") -> Outcome:
         """What there is to say of the case: the first failure of each check."""
@@ -148,6 +182,12 @@ def _largest(seen: Observation) -> float:
     floats = [t.detach() for t in (*seen.arguments, *tensors(seen.value)) if t.is_floating_point() or t.is_complex()]
     sizes = [t.to_dense().abs().double().nan_to_num(0, 0, 0).max() for t in floats if t.numel()]
     return max(map(float, sizes), default=0.0)
+
+
+def _without(tree: Any, places: set[int]) -> Any:
+    """A tree with some of its leaves left out."""
+    leaves, shape = tree_flatten(tree)
+    return tree_unflatten([None if i in places else leaf for i, leaf in enumerate(leaves)], shape)
 
 
 def cotangent(result: torch.Tensor, seed: int) -> torch.Tensor:

@@ -12,7 +12,17 @@ from torch.utils._pytree import tree_flatten
 
 from torch_backplane.conformance.observe import Observation
 
-__all__ = ["Difference", "Rules", "ValueDifference", "compare", "compare_observations", "same_text", "shorten"]
+__all__ = [
+    "Difference",
+    "FormDifference",
+    "Rules",
+    "ValueDifference",
+    "compare",
+    "compare_observations",
+    "same_text",
+    "shorten",
+    "strides_of",
+]
 
 
 class Difference(AssertionError):
@@ -21,6 +31,10 @@ class Difference(AssertionError):
 
 class ValueDifference(Difference):
     """Only the numbers differ."""
+
+
+class FormDifference(Difference):
+    """A tensor has another shape, dtype or strides."""
 
 
 @dataclass(frozen=True)
@@ -134,21 +148,22 @@ def _compare_tensors(a: torch.Tensor, b: torch.Tensor, device: torch.device, rul
     target = device if a.device.type == "cpu" else a.device
     if b.device != target:
         raise Difference(f"{what}: device: expected {target}, found {b.device}")
-    for name in ("dtype", "layout", "is_nested", "is_quantized", "requires_grad", "is_leaf"):
+    for name in ("layout", "is_nested", "is_quantized", "requires_grad", "is_leaf", "dtype"):
         if getattr(a, name) != getattr(b, name):
-            raise Difference(f"{what}: {name}: expected {getattr(a, name)}, found {getattr(b, name)}")
+            kind = FormDifference if name == "dtype" else Difference
+            raise kind(f"{what}: {name}: expected {getattr(a, name)}, found {getattr(b, name)}")
     if a.is_nested:
         for i, (x, y) in enumerate(zip(a.detach().unbind(), b.detach().unbind(), strict=True)):
             _compare_tensors(x, y, device, rules, f"{what}.unbind()[{i}]")
         return
     if a.shape != b.shape:
-        raise Difference(f"{what}: shape: expected {tuple(a.shape)}, found {tuple(b.shape)}")
+        raise FormDifference(f"{what}: shape: expected {tuple(a.shape)}, found {tuple(b.shape)}")
     if a.layout is not torch.strided:
         for part in _PARTS[a.layout]:
             _compare_tensors(part(a.detach()), part(b.detach()), device, rules, f"{what} ({a.layout})")
         return
-    if rules.strides and a.numel() and _strides(a) != _strides(b):
-        raise Difference(f"{what}: strides of {tuple(a.shape)}: expected {a.stride()}, found {b.stride()}")
+    if rules.strides and strides_of(a) != strides_of(b):
+        raise FormDifference(f"{what}: strides of {tuple(a.shape)}: expected {a.stride()}, found {b.stride()}")
     if not rules.values:
         return
     if a.is_quantized:
@@ -170,11 +185,16 @@ _PARTS: dict[torch.layout, tuple[Any, ...]] = {
 }
 
 
-def _strides(tensor: torch.Tensor) -> list[int]:
-    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
+def strides_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The strides that matter: of a tensor with elements, those of the dimensions that are longer than one."""
+    if tensor.numel() == 0:
+        return ()
+    return tuple(int(stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1)
 
 
 def _compare_values(a: torch.Tensor, b: torch.Tensor, rules: Rules, what: str) -> None:
+    if a.dtype is torch.bool:  # whose bytes may be others than 0 and 1
+        a, b = a.view(torch.uint8) != 0, b.view(torch.uint8) != 0
     if a.dtype not in _EXACT_DTYPES and torch.equal(a, b):
         return
     if not (a.is_floating_point() or a.is_complex()):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-__all__ = ["Sample", "lazy_conjugates", "lazy_negatives", "outs", "with_gaps"]
+__all__ = ["Sample", "lazy_conjugates", "lazy_negatives", "odd_bools", "outs", "reordered", "with_gaps"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,42 @@ def with_gaps(sample: Sample) -> Sample:
     from torch.testing._internal.common_utils import noncontiguous_like
 
     return sample.map(lambda t: noncontiguous_like(t) if t.layout is torch.strided else t)
+
+
+def reordered(sample: Sample) -> Sample | None:
+    """The same values without gaps, dimensions in another order in memory: channels last, or the first one innermost.
+
+    None if that changes nothing.
+    """
+    found = False
+
+    def leaf(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal found
+        if tensor.layout is not torch.strided or sum(size > 1 for size in tensor.shape) < 2:
+            return tensor
+        found = True
+        order = [0, *range(2, tensor.dim()), 1] if tensor.dim() in (4, 5) else [*range(tensor.dim())][::-1]
+        copy = torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype).copy_(tensor.detach())
+        return copy.requires_grad_(tensor.requires_grad)
+
+    new = sample.map(leaf)
+    return new if found else None
+
+
+def odd_bools(sample: Sample) -> Sample | None:
+    """The same values, True as a byte that is not 1: of a view of uint8. None if nothing in it is bool."""
+    found = False
+
+    def leaf(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal found
+        if tensor.layout is not torch.strided or tensor.dtype is not torch.bool:
+            return tensor
+        found = True
+        bytes = torch.randint(2, 256, tensor.shape, dtype=torch.uint8) * tensor
+        return torch.empty_like(tensor, dtype=torch.uint8).copy_(bytes).view(torch.bool)
+
+    new = sample.map(leaf)
+    return new if found else None
 
 
 def lazy_conjugates(sample: Sample) -> Sample | None:

@@ -37,6 +37,9 @@ _LAZY = 4
 _SLOW = 0.5
 # Samples whose way is looked at, and the ways; the case has the last of them.
 _ROUTES = 4
+# Samples whose operators are held against their fakes, and which are run with their dimensions in another order: in the
+# operator's first dtype, and in the others, on which little of that depends.
+_PLANNED, _PLANNED_TOO = 6, 2
 _WAYS = ("", "native", "composite", "fallback")
 
 
@@ -89,7 +92,9 @@ class _Run:
         if self.op.supports_autograd and self.dtype in self.op.supported_backward_dtypes("cpu"):
             samples = self.samples(requires_grad=True)
             for sample in samples:
-                check("backward", sample, partial(self.backward, sample))
+                seen = check("backward", sample, partial(self.backward, sample))
+                if seen is not None and seen.error is None:
+                    self.check_plans(sample, self.gradients(sample))
             for sample in samples[:_LAZY] if self.is_first_dtype and not self.op.skip_cow_input_backward else []:
                 check("copy_on_write", f"{sample}: backward", partial(self.lazy_backward, sample))
             for sample in self.sparse(samples, requires_grad=True):
@@ -121,6 +126,11 @@ class _Run:
         """Whether checks that one dtype is enough for are made in this one: error inputs bring dtypes of their own."""
         return self.dtype is next((d for name in DTYPES if (d := getattr(torch, name)) in self.op.dtypes), self.dtype)
 
+    @property
+    def planned(self) -> int:
+        """How many samples are held against their fakes, and run with their dimensions in another order."""
+        return _PLANNED if self.is_first_dtype else _PLANNED_TOO
+
     # The checks of a sample
 
     def check_sample(self, sample: Sample) -> None:
@@ -142,6 +152,12 @@ class _Run:
             seeded(self.seed)
             with_gaps = variations.with_gaps(sample)
             check("noncontiguous", with_gaps, partial(self.forward, with_gaps))
+        self.check_plans(sample, _calling(self.op))
+        if sample.index < self.planned and (other := variations.reordered(sample)):
+            check("reordered", other, partial(self.forward, other))
+        seeded(self.seed)
+        if odd := variations.odd_bools(sample):
+            check("odd_bools", odd, partial(self.forward, odd, plain=sample.arguments))
         if self.op.test_conjugated_samples and (lazy := variations.lazy_conjugates(sample)):
             check("conj_neg", lazy, partial(self.forward, lazy, plain=sample.arguments))
         if self.op.test_neg_view and (lazy := variations.lazy_negatives(sample)):
@@ -149,6 +165,14 @@ class _Run:
 
     def forward(self, sample: Sample, plain: Any = None) -> Observation:
         return self.checker.both(_calling(self.op), sample.arguments, rules=self.rules, plain=plain)
+
+    def check_plans(self, sample: Sample, call: Any) -> None:
+        """Strides and devices of the results, and of what they are made of, are those of torch's fakes."""
+        if sample.index >= self.planned:
+            return
+        for like in (sample, variations.reordered(sample)):
+            if like is not None:
+                self.checker.check("fake", like, partial(self.checker.planned, call, like.arguments))
 
     def inplace(self, sample: Sample) -> Observation:
         return self.checker.both(_calling(self.op.inplace_variant), sample.arguments, rules=self.rules)
@@ -197,6 +221,8 @@ class _Run:
         return self.checker.both(self.gradients(sample), sample.arguments, rules=rules)
 
     def gradients(self, sample: Sample) -> Any:
+        """Results and gradients as a function of the sample's arguments."""
+
         def call(input: Any, args: Any, kwargs: Any) -> Any:
             inputs = [t for t in tensors((input, args, kwargs)) if t.requires_grad]
             results = self.op(input, *args, **kwargs)
