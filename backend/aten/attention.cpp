@@ -218,7 +218,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::Sym
     if (return_debug_mask) debug_mask = weights.to(query.scalar_type());
   }
   return {in_layout_of(query, output),
-          logsumexp,
+          logsumexp.contiguous(),
           at::Tensor(),
           at::Tensor(),
           query.sym_size(2),

@@ -1,6 +1,12 @@
 // aten/convolution.cpp: the convolution that torch hands to a device whole. The CPU computes it, by its own choice of algorithm, until a
 // vendor registers the two overrideable operators.
+//
+// Note [Format of a convolution]: torch's fake tensors, and so a compiled program, take the format of a device's convolution from
+// _determine_backend_memory_format, which answers "contiguous" for one that is not torch's own, whatever the arguments. A result of the
+// CPU's choice would be another than was planned with.
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/ConvUtils.h>
 
 #include "aten/defaults.h"
 #include "aten/fallback.h"
@@ -8,23 +14,37 @@
 namespace backplane::convolution_impl {
 namespace {
 
+c10::MemoryFormat format_of(const c10::IValue& input, const c10::IValue& weight) {
+  return at::native::_determine_backend_memory_format(input.toTensor(), weight.toTensor(), at::native::ConvBackend::Overrideable);
+}
+
+void bring_into(c10::MemoryFormat format, c10::IValue& result) {
+  if (result.isTensor() && result.toTensor().defined()) result = result.toTensor().contiguous(format);
+}
+
 // The same arguments as the general operator's.
 void convolution(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
+  constexpr size_t kArguments = 9;  // input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+  const auto first = stack->end() - kArguments;
+  const c10::MemoryFormat format = format_of(first[0], first[1]);
   fallback::run(op, stack);
+  bring_into(format, stack->back());
 }
 
 // The general operator takes one argument more, before the last seven: the sizes of the bias.
 void convolution_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution_backward", "");
-  constexpr size_t kArguments =
-      10;  // grad_output, input, weight, stride, padding, dilation, transposed, output_padding, groups, output_mask
+  // grad_output, input, weight, stride, padding, dilation, transposed, output_padding, groups, output_mask
+  constexpr size_t kArguments = 10;
   const auto first = stack->end() - kArguments;
+  const c10::MemoryFormat format = format_of(first[1], first[2]);
   const at::Tensor& weight = first[2].toTensor();
   const bool transposed = first[6].toBool();
   const int64_t out_channels = transposed ? weight.size(1) * first[8].toInt() : weight.size(0);
   stack->insert(first + 3, c10::IValue(std::vector<int64_t>{out_channels}));
   fallback::run(op, stack);
+  for (auto result = stack->end() - 3; result != stack->end() - 1; ++result) bring_into(format, *result);  // not the bias's, a vector
 }
 
 const Defaults defaults([](DefaultKernels& m) {

@@ -2,10 +2,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/bernoulli.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/pixel_unshuffle_native.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <torch/library.h>
 
@@ -23,9 +23,15 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   if (input.numel() == 0) return {input, at::empty_like(input)};
   if (!train.value_or(true)) return {input.clone(), at::ones_like(input, input.options().dtype(c10::kBool))};
   const double keep = 1 - p;
-  at::Tensor mask = at::empty(input.sizes(), input.options().dtype(c10::kBool));
+  at::Tensor mask = at::empty_like(input, input.options().dtype(c10::kBool));
   mask.bernoulli_(keep);
   return {input.mul(mask).mul_(keep == 0 ? 0.0 : 1.0 / keep), mask};
+}
+
+// torch's composition gives a contiguous result; the CPU, and the fake tensors of all devices, one in the format of the argument. The fakes
+// of pixel_shuffle tell devices from the CPU: there the composition is right.
+at::Tensor pixel_unshuffle(const at::Tensor& self, int64_t factor) {
+  return at::native::math_pixel_unshuffle(self, factor).contiguous(self.suggest_memory_format());
 }
 
 void record_stream(at::Tensor& self, c10::Stream stream) {
@@ -34,11 +40,11 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
 
 const Defaults defaults([](DefaultKernels& m) {
   m.impl("native_dropout", &native_dropout);
+  m.impl("pixel_unshuffle", &pixel_unshuffle);
   m.impl("record_stream", &record_stream);
   if (!fallback::is_wanted()) return;
   const auto cpu = [&m](const char* name) { m.impl_boxed<&by_fallback>(name); };
   // torch composes these of other operators for an unknown device; the CPU's own kernels are faster and give the CPU's very results.
-  cpu("native_layer_norm");
   cpu("native_group_norm");
   for (const char* name : {"addr", "addr_", "addr.out", "all.dims", "all.dims_out", "any.dims", "any.dims_out", "narrow_copy"}) cpu(name);
   cpu("conj_physical_");

@@ -1,5 +1,6 @@
-// backend/kernels/layer_norm.cpp: native_layer_norm and its backward, for float32, float64, bfloat16 and float16 (the last two in float),
-// with or without weight and bias, all of one dtype. Other calls, wrong shapes among them, are left to the CPU fallback.
+// backend/kernels/layer_norm.cpp: native_layer_norm and its backward, for float32, float64, bfloat16 and float16 (the last two in float, as
+// their statistics are), with or without weight and bias, all of one dtype. Other calls, wrong shapes among them, are left to the CPU
+// fallback.
 #include <backplane/structured.h>
 #include <c10/util/accumulate.h>
 
@@ -58,6 +59,10 @@ std::unique_ptr<C[]> parameter(const T* values, int64_t size, double neutral) {
 
 int64_t product(at::IntArrayRef sizes) { return c10::multiply_integers(sizes); }
 
+c10::ScalarType statistics_dtype(const at::Tensor& input) {
+  return c10::isReducedFloatingType(input.scalar_type()) ? c10::kFloat : input.scalar_type();
+}
+
 // What the CPU would accept; it raises the errors of the rest. Rows of one element are 0, but the CPU's are what rounding left, and are
 // compared with.
 bool takes_norm(const at::Tensor& input, at::IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias) {
@@ -92,23 +97,23 @@ struct LayerNorm : backplane::HostKernel {
     c10::SmallVector<int64_t, 5> one_a_row(input.sizes().begin(), input.sizes().end());
     for (size_t i = one_a_row.size() - shape.size(); i < one_a_row.size(); ++i) one_a_row[i] = 1;
     at::Tensor out = backplane::empty(input.sizes(), input.scalar_type(), device);
-    at::Tensor mean = backplane::empty(one_a_row, input.scalar_type(), device);
-    at::Tensor rstd = backplane::empty(one_a_row, input.scalar_type(), device);
+    at::Tensor mean = backplane::empty(one_a_row, statistics_dtype(input), device);
+    at::Tensor rstd = backplane::empty(one_a_row, statistics_dtype(input), device);
     if (out.numel() == 0) return {out, mean, rstd};
     Floats::dispatch(input.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
       using C = backplane::ComputeType<T>;
       backplane::launch(device, [size = product(shape), count = mean.numel(), eps, px = const_device_ptr<T>(x), pw = pointer_or_null<T>(w),
-                                 pb = pointer_or_null<T>(b), pout = device_ptr<T>(out), pmean = device_ptr<T>(mean),
-                                 prstd = device_ptr<T>(rstd)](const DeviceMemory& memory) {
+                                 pb = pointer_or_null<T>(b), pout = device_ptr<T>(out), pmean = device_ptr<C>(mean),
+                                 prstd = device_ptr<C>(rstd)](const DeviceMemory& memory) {
         const auto weight = parameter<C>(memory(pw), size, 1), bias = parameter<C>(memory(pb), size, 0);
-        T* mean = memory(pmean);
-        T* rstd = memory(prstd);
+        C* mean = memory(pmean);
+        C* rstd = memory(prstd);
         rows::each<T, 1>({count, size, 1}, {memory(px)}, memory(pout), [&](int64_t n, const C* x, C* out) {
           const Statistics<C> s = statistics(n, x, static_cast<C>(eps));
           normalize(n, x, s, weight.get(), bias.get(), out);
-          *mean++ = static_cast<T>(s.mean);
-          *rstd++ = static_cast<T>(s.rstd);
+          *mean++ = s.mean;
+          *rstd++ = s.rstd;
         });
       });
     });
@@ -122,7 +127,7 @@ struct LayerNormBackward : backplane::HostKernel {
                     const OptionalTensor& weight, const OptionalTensor& bias, std::array<bool, 3>) {
     const c10::ScalarType dtype = input.scalar_type();
     return takes_norm(input, shape, weight, bias) && grad.sizes() == input.sizes() && grad.scalar_type() == dtype &&
-           mean.scalar_type() == dtype && rstd.scalar_type() == dtype;
+           mean.scalar_type() == statistics_dtype(input) && rstd.scalar_type() == statistics_dtype(input);
   }
 
   static std::tuple<at::Tensor, at::Tensor, at::Tensor> run(const at::Tensor& grad_out, const at::Tensor& input, at::IntArrayRef shape,
@@ -142,17 +147,17 @@ struct LayerNormBackward : backplane::HostKernel {
       const auto result = [](const at::Tensor& tensor) { return tensor.defined() ? device_ptr<T>(tensor) : backplane::DevicePtr<T>{}; };
       backplane::launch(device,
                         [size = product(shape), count = m.numel(), pg = const_device_ptr<T>(g), px = const_device_ptr<T>(x),
-                         pm = const_device_ptr<T>(m), pr = const_device_ptr<T>(r), pw = pointer_or_null<T>(w), pinput = result(grad_input),
+                         pm = const_device_ptr<C>(m), pr = const_device_ptr<C>(r), pw = pointer_or_null<T>(w), pinput = result(grad_input),
                          pweight = result(grad_weight), pbias = result(grad_bias)](const DeviceMemory& memory) {
                           const auto weight = parameter<C>(memory(pw), size, 1);
                           const auto weight_grads = std::make_unique<C[]>(size), bias_grads = std::make_unique<C[]>(size);
                           T* const weight_out = memory(pweight);
                           T* const bias_out = memory(pbias);
                           T* const input_out = memory(pinput);
-                          const T* mean = memory(pm);
-                          const T* rstd = memory(pr);
+                          const C* mean = memory(pm);
+                          const C* rstd = memory(pr);
                           const auto row = [&](int64_t n, const C* g, const C* x, C* out) {
-                            const Statistics<C> s{static_cast<C>(*mean++), static_cast<C>(*rstd++)};
+                            const Statistics<C> s{*mean++, *rstd++};
                             if (weight_out != nullptr || bias_out != nullptr)
                               add_parameter_grads(n, g, x, s, weight_grads.get(), bias_grads.get());
                             if (out != nullptr) input_grad(n, g, x, s, weight.get(), out);

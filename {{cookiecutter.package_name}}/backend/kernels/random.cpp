@@ -7,6 +7,7 @@
 // its pair). So results depend neither on threads nor on memory layout, and the generator moves on by exactly what was used, rounded up
 // to 4.
 #include <backplane/random.h>
+#include <backplane/strided.h>
 #include <backplane/structured.h>
 #include <backplane/vector_math.h>
 
@@ -247,34 +248,33 @@ struct NativeDropout : backplane::HostKernel {
       });
     });
     if (input.is_contiguous()) return {out, mask};
-    return {backplane::empty_strided(input.sizes(), input.strides(), input.scalar_type(), device).copy_(out), mask};
+    const auto as_input = [&](const at::Tensor& dense) {
+      return backplane::empty_strided(input.sizes(), input.strides(), dense.scalar_type(), device).copy_(dense);
+    };
+    return {as_input(out), as_input(mask)};
   }
 };
 
 struct NativeDropoutBackward : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const at::Tensor& grad, const at::Tensor& mask, double) {
-    return mask.scalar_type() == c10::kBool && mask.sizes() == grad.sizes();
+    return mask.scalar_type() == c10::kBool && mask.sizes() == grad.sizes() && grad.dim() <= backplane::Elements::kMostDims;
   }
-  static at::Tensor run(const at::Tensor& grad, const at::Tensor& given_mask, double scale) {
-    const at::Tensor g = grad.contiguous(), mask = given_mask.contiguous();
-    at::Tensor out = backplane::empty(grad.sizes(), grad.scalar_type(), grad.device().index());
-    if (out.numel() == 0) return out;
-    Floats::dispatch(grad.scalar_type(), [&](auto zero) {
-      using T = decltype(zero);
-      using C = backplane::ComputeType<T>;
-      backplane::launch(grad.device().index(),
-                        [count = out.numel(), scale = static_cast<C>(scale), pg = backplane::const_device_ptr<T>(g),
-                         pmask = backplane::const_device_ptr<bool>(mask), pout = device_ptr<T>(out)](const DeviceMemory& memory) {
-                          const T* const from = memory(pg);
-                          const bool* const kept = memory(pmask);
-                          T* const to = memory(pout);
-                          vectors::each(count, [&](int64_t i) {
-                            to[i] = static_cast<T>(static_cast<C>(from[i]) * (static_cast<C>(backplane::load(kept + i)) * scale));
-                          });
-                        });
+  static at::Tensor run(const at::Tensor& grad, const at::Tensor& mask, double scale) {
+    at::Tensor result;
+    const auto iter = at::TensorIteratorConfig()
+                          .check_all_same_dtype(false)
+                          .declare_static_dtype_and_device(grad.scalar_type(), grad.device())
+                          .add_output(result)
+                          .add_const_input(grad)
+                          .add_const_input(mask)
+                          .build();
+    Floats::dispatch_compute(grad.scalar_type(), [&](auto zero) {
+      using C = decltype(zero);
+      backplane::elementwise<C, C, bool>(
+          iter, [scale = static_cast<C>(scale)](C from, bool kept) { return from * (static_cast<C>(kept) * scale); });
     });
-    return out;
+    return iter.output();
   }
 };
 

@@ -1,0 +1,219 @@
+"""Results have the shapes, dtypes, strides and devices that torch's fake tensors, so compiled programs, plan with."""
+
+import itertools
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from torch_backplane.conformance.compare import strides_of
+from torch_backplane.conformance.fakes import FakeMode
+
+FORMATS = {
+    "contiguous": lambda t: t.contiguous(),
+    "channels last": lambda t: in_order(t, [0, *range(2, t.dim()), 1]),
+    "reversed": lambda t: in_order(t, [*range(t.dim())][::-1]),
+    "swapped": lambda t: in_order(t, [0, 2, 1, *range(3, t.dim())]) if t.dim() > 2 else t,
+    "gaps": lambda t: t.repeat_interleave(2, -1)[..., ::2],
+}
+
+
+def in_order(t, order):
+    return torch.empty_permuted(t.shape, order, dtype=t.dtype).copy_(t)
+
+
+def placed(t, device, grad=True):
+    """On the device with the same strides, gaps included."""
+    whole = t.as_strided((t.untyped_storage().nbytes() // t.itemsize,), (1,), 0)
+    copy = whole.to(device).as_strided(t.size(), t.stride(), t.storage_offset())
+    return copy.requires_grad_(grad and t.is_floating_point())
+
+
+def hold(device, call, *tensors):
+    """Each operator of the call and of its backward is as its fake; gives the result."""
+    x = [placed(t, device) for t in tensors]
+    with FakeMode(device) as mode:
+        result = call(*x)
+        grads = torch.autograd.grad(result.square().sum(), [t for t in x if t.requires_grad], allow_unused=True)
+    mode.check()
+    return result, grads
+
+
+CONVOLUTIONS = {
+    "conv1d": (F.conv1d, (2, 4, 7), (6, 4, 3), {}),
+    "conv2d": (F.conv2d, (2, 4, 7, 6), (6, 4, 3, 2), {"stride": 2, "padding": 1}),
+    "depthwise": (F.conv2d, (2, 4, 7, 6), (8, 1, 3, 2), {"groups": 4}),
+    "dilated": (F.conv2d, (2, 4, 7, 6), (6, 4, 3, 2), {"dilation": 2}),
+    "pointwise": (F.conv2d, (2, 4, 7, 6), (6, 4, 1, 1), {}),
+    "conv3d": (F.conv3d, (2, 4, 5, 4, 4), (6, 4, 2, 2, 2), {}),
+    "transposed": (F.conv_transpose2d, (2, 4, 7, 6), (4, 6, 3, 2), {"stride": 2}),
+    "transposed 1d": (F.conv_transpose1d, (2, 4, 7), (4, 6, 3), {"groups": 2}),
+    "transposed 3d": (F.conv_transpose3d, (2, 4, 5, 4, 4), (4, 6, 2, 2, 2), {}),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("formats", list(itertools.product(FORMATS, ["contiguous", "channels last"])), ids=str)
+def test_convolutions(device, name, formats):
+    function, shape, weight, options = CONVOLUTIONS[name]
+    torch.manual_seed(0)
+    x, w = (FORMATS[f](torch.randn(s)) for f, s in zip(formats, (shape, weight), strict=True))
+    result, _ = hold(device, lambda x, w: function(x, w, **options), x, w)
+    assert result.is_contiguous()
+    torch.testing.assert_close(result.detach().cpu(), function(x, w, **options), rtol=1e-4, atol=1e-4)
+
+
+ATTENTION = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "scaled": {"scale": 0.3},
+    "dropout": {"dropout_p": 0.5},
+    "grouped": {"enable_gqa": True},
+}
+
+
+@pytest.mark.parametrize("kind", ATTENTION)
+@pytest.mark.parametrize("formats", list(itertools.product(FORMATS, ["contiguous", "swapped", "gaps"])), ids=str)
+@pytest.mark.parametrize("value_size", [8, 6])
+def test_E26_E27_attention_is_as_its_fakes(device, kind, formats, value_size):
+    torch.manual_seed(0)
+    heads = 2 if kind == "grouped" else 4
+    first, second = (FORMATS[f] for f in formats)
+    q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, heads, 7, 8), torch.randn(2, heads, 7, value_size)
+    with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+        hold(
+            device,
+            lambda *t: F.scaled_dot_product_attention(*t, **ATTENTION[kind]),
+            first(q),
+            second(k),
+            second(v),
+        )
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (2, 1, 5, 7), (2, 4, 5, 7)], ids=str)
+@pytest.mark.parametrize("kind", ["bool", "float"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_E26_E27_attention_with_a_mask_is_as_its_fakes(device, shape, kind, format):
+    torch.manual_seed(0)
+    q, k = FORMATS[format](torch.randn(2, 4, 5, 8)), FORMATS[format](torch.randn(2, 4, 7, 8))
+    mask = FORMATS[format](torch.randn(shape))
+    if kind == "bool":
+        mask = mask > -1
+    with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+        hold(device, lambda q, k, v, mask: F.scaled_dot_product_attention(q, k, v, attn_mask=mask), q, k, k, mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_E26_the_sums_of_attention_lie_row_by_row(device, dtype):
+    q = torch.randn(2, 2, 16, 8).to(device, dtype)
+    results = torch.ops.aten._scaled_dot_product_fused_attention_overrideable(q, q, q)
+    assert results[0].stride() == q.stride()
+    assert (results[1].shape, results[1].stride()) == ((2, 2, 16), (32, 16, 1))
+    expected = torch.logsumexp(q.cpu().double() @ q.cpu().double().mT / 8**0.5, -1)
+    torch.testing.assert_close(results[1].cpu().double(), expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("train", [True, False])
+def test_dropout(device, format, train):
+    hold(device, lambda x: torch.native_dropout(x, 0.5, train)[0] * 2, FORMATS[format](torch.randn(2, 3, 4, 5)))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("shape", [(2, 8, 4, 6), (1, 4, 2, 2), (8, 4, 6)], ids=str)
+@pytest.mark.parametrize("op", [F.pixel_shuffle, F.pixel_unshuffle])
+def test_shuffled_pixels(device, format, shape, op):
+    x = FORMATS[format](torch.randn(shape))
+    result, _ = hold(device, lambda x: op(x, 2), x)
+    expected = op(x, 2)
+    assert result.is_contiguous() if op is F.pixel_shuffle else strides_of(result) == strides_of(expected)
+    assert torch.equal(result.detach().cpu(), expected)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("include_last", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_embedding_bags(device, mode, include_last, grad):
+    torch.manual_seed(0)
+    weight, index = torch.randn(10, 4), torch.tensor([1, 2, 4, 5, 4, 3, 2, 9])
+    offsets = torch.tensor([0, 3, 3, 8][: 4 if include_last else 3])
+    modes = {"sum": 0, "mean": 1, "max": 2}
+
+    def run(on):
+        w = weight.to(on).requires_grad_(grad)
+        results = torch.embedding_bag(w, index.to(on), offsets.to(on), False, modes[mode], False, None, include_last)
+        return (*results, *(torch.autograd.grad(results[0].sin().sum(), w) if grad else ()))
+
+    with FakeMode(device) as seen:
+        found = run(device)
+    seen.check()
+    for i in (0, *range(4, len(found))):
+        torch.testing.assert_close(found[i].cpu(), run("cpu")[i])
+    assert found[1].tolist() == [0, 0, 0, 2, 2, 2, 2, 2]  # the bag of each index
+
+
+NORMS = {
+    "native_batch_norm": lambda x, *t: torch.native_batch_norm(x, *t, False, 0.1, 1e-5),
+    "_native_batch_norm_legit": lambda x, *t: torch.ops.aten._native_batch_norm_legit(x, *t, False, 0.1, 1e-5),
+    "_native_batch_norm_legit_no_training": lambda x, *t: torch.ops.aten._native_batch_norm_legit_no_training(
+        x, *t, 0.1, 1e-5
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("parameters", ["of the same dtype", "of float32"])
+def test_a_batch_norm_in_evaluation_gives_the_statistics_that_it_used(device, name, dtype, parameters):
+    of = dtype if parameters == "of the same dtype" or dtype == torch.float64 else torch.float32
+    x, *rest = torch.randn(4, 3, 5).to(dtype), *(torch.rand(4, 3).add(0.5).to(of).unbind(0))
+    rest = [t[:3].clone() for t in rest]
+    _, mean, rstd = NORMS[name](x.to(device), *(t.to(device) for t in rest))
+    compute = torch.float64 if dtype == torch.float64 else torch.float32
+    assert (mean.dtype, rstd.dtype) == (compute, compute)
+    torch.testing.assert_close(mean.cpu(), rest[2].to(compute))
+    torch.testing.assert_close(rstd.cpu(), (rest[3].to(compute) + 1e-5).rsqrt())
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("kind", ["affine", "mixed", "plain", "no statistics"])
+def test_batch_norms_and_their_gradients(device, training, dtype, kind):
+    if kind == "no statistics" and not training:
+        training = True
+    torch.manual_seed(0)
+    norm = torch.nn.BatchNorm2d(3, affine=kind != "plain", track_running_stats=kind != "no statistics")
+    norm = (norm if kind == "mixed" else norm.to(dtype)).train(training)
+    x = torch.randn(2, 3, 4, 5).to(dtype)
+
+    def run(on):
+        import copy
+
+        mine = copy.deepcopy(norm).to(on)
+        y = x.to(on).requires_grad_()
+        result = mine(y)
+        grads = torch.autograd.grad(result.float().square().sum(), [y, *mine.parameters()])
+        return [t.detach().cpu() for t in (result, *grads, *mine.buffers())]
+
+    for found, expected in zip(run(device), run("cpu"), strict=True):
+        torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("weight", ["half", "float", "none"])
+def test_the_statistics_of_a_layer_norm_of_half_types_are_floats(device, dtype, weight):
+    torch.manual_seed(0)
+    x = torch.randn(3, 8).to(dtype)
+    w = None if weight == "none" else torch.rand(8).to(dtype if weight == "half" else torch.float32)
+
+    def run(on):
+        y, v = x.to(on).requires_grad_(), None if w is None else w.to(on).requires_grad_()
+        results = torch.native_layer_norm(y, (8,), v, v, 1e-5)
+        grads = torch.autograd.grad(results[0].float().square().sum(), [y] if v is None else [y, v])
+        return [t.detach().cpu() for t in (*results, *grads)]
+
+    found, expected = run(device), run("cpu")
+    assert found[1].dtype == found[2].dtype == torch.float32
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a.float(), b.float(), rtol=2e-2, atol=2e-2)
