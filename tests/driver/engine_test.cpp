@@ -96,6 +96,7 @@ int main(int argc, char** argv) {
       {"streams need no callbacks", streams_need_no_callbacks},
       {"registered memory is known as such", registered_memory_is_known_as_such},
       {"what is thrown has a status and a text", what_is_thrown_has_a_status_and_a_text},
+      {"a freed place is forgotten", a_freed_place_is_forgotten},
       {"places do not overlap", places_do_not_overlap},
       {"a polling wait ends in time", a_polling_wait_ends_in_time},
       {"addresses of the runtime's are found", addresses_of_the_runtime_are_found},

@@ -129,10 +129,13 @@ void DeviceMemory::free(uint64_t address) {
   } else if (strict_) {
     protect(address, place->bytes, PROT_NONE);
   }
-  generation_.store(next_generation.fetch_add(1), std::memory_order_release);
   places_.remove(address);
+  forget();
   used_.fetch_sub(rounded(place->bytes, kAlignment), std::memory_order_relaxed);
 }
+
+// Last of all: what map() remembers between a new number and the removal would outlive the place.
+void DeviceMemory::forget() { generation_.store(next_generation.fetch_add(1), std::memory_order_release); }
 
 void DeviceMemory::protect(uint64_t address, uint64_t bytes, int protection) {
   if (mprotect(reach(address), rounded(std::max<uint64_t>(bytes, 1), kPage), protection) != 0) {
@@ -208,8 +211,8 @@ void DeviceMemory::unmap_range(uint64_t address, uint64_t bytes) {
   }
   discard(address, bytes);
   if (strict_) protect(address, bytes, PROT_NONE);
-  generation_.store(next_generation.fetch_add(1), std::memory_order_release);
   mapped_.erase(found);
+  forget();
   used_.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
@@ -235,8 +238,8 @@ void DeviceMemory::disown(uint64_t address) {
   const std::optional<Place> place = places_.find(address);
   if (!place || place->handle != Use::foreign) throw_no_allocation("ipc: close", address);
   map_own(place->base, place->bytes);
-  generation_.store(next_generation.fetch_add(1), std::memory_order_release);
   places_.remove(place->base);
+  forget();
 }
 
 void DeviceMemory::throw_no_allocation(const char* what, uint64_t address) const {

@@ -75,6 +75,7 @@ class DeviceMemory {
   void discard(uint64_t address, uint64_t bytes);
   void charge(uint64_t bytes, uint64_t charged, const char* what);
   void check_range(uint64_t address, uint64_t bytes, const char* what) const;
+  void forget();
   void protect(uint64_t address, uint64_t bytes, int protection);
   void open_file();
   bool map_file(uint64_t address, uint64_t bytes, int file, uint64_t offset, int protection);

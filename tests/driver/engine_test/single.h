@@ -11,6 +11,44 @@ size_t threads_of_process() {
   return count;
 }
 
+// A thread that looks a place up while another frees it does not find it afterwards by what it remembers.
+void a_freed_place_is_forgotten() {
+  Instance i(get(bp_sim_get, "stream=inline"));
+  const bp_ext* group = nullptr;
+  OK(i.d->query_ext(i.self, BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION, &group));
+  const auto& exec = *reinterpret_cast<const bp_host_exec*>(group);
+  std::atomic<uint64_t> place{0};
+  std::atomic<bool> looks{false}, freed{false}, ends{false};
+  int remembered = 0;
+  std::thread reader([&] {
+    while (!ends.load()) {
+      const uint64_t address = place.load();
+      if (address == 0) {
+        std::this_thread::yield();
+        continue;
+      }
+      void* at = nullptr;
+      looks.store(exec.map(exec.head.self, 0, address, &at) == BP_OK);
+      while (!freed.load()) exec.map(exec.head.self, 0, address, &at);
+      remembered += exec.map(exec.head.self, 0, address, &at) == BP_OK;
+      place.store(0);
+    }
+  });
+  for (int n = 0; n < 2000; ++n) {
+    const uint64_t address = i.alloc(4096);
+    looks.store(false);
+    freed.store(false);
+    place.store(address);
+    while (!looks.load()) std::this_thread::yield();
+    OK(i.d->free(i.self, 0, address));
+    freed.store(true);
+    while (place.load() != 0) std::this_thread::yield();
+  }
+  ends.store(true);
+  reader.join();
+  CHECK(remembered == 0);
+}
+
 void opening_starts_no_thread() {
   const size_t before = threads_of_process();
   Instance i(get(bp_sim_get, "stream=async"));
