@@ -62,7 +62,10 @@ class AlignedBuffer {
   char* data_;
 };
 
-uint64_t copy_alignment(c10::DeviceIndex device) { return std::max<uint64_t>(device_properties(device).copy_alignment, 1); }
+// Of a device; the host (-1) takes any address.
+uint64_t copy_alignment(c10::DeviceIndex device) {
+  return device < 0 ? 1 : std::max<uint64_t>(device_properties(device).copy_alignment, 1);
+}
 
 bool is_aligned(CopyEnd dst, CopyEnd src, uint64_t bytes, uint64_t alignment) {
   return ((dst.address | src.address | bytes) & (alignment - 1)) == 0;
@@ -90,25 +93,31 @@ void write_odd(CopyEnd dst, const char* src, uint64_t bytes, const c10::Stream& 
   submit_or_throw({begin, dst.device}, buffer.at(0), end - begin, stream, false);
 }
 
-void copy_odd(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream, uint64_t alignment) {
+// The stream of a copy, or, at the other device of the two, that one's current stream.
+c10::Stream stream_at(c10::DeviceIndex device, const c10::Stream& stream) {
+  return stream.device_index() == device ? stream : current_stream(device);
+}
+
+// Each device with its own alignment, on a stream of its own.
+void copy_odd(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream) {
   if (src.device < 0) {
-    write_odd(dst, reinterpret_cast<const char*>(src.address), bytes, stream, alignment);
+    write_odd(dst, reinterpret_cast<const char*>(src.address), bytes, stream, copy_alignment(dst.device));
   } else if (dst.device < 0) {
-    read_odd(reinterpret_cast<char*>(dst.address), src, bytes, stream, alignment);
+    read_odd(reinterpret_cast<char*>(dst.address), src, bytes, stream, copy_alignment(src.device));
   } else {
     const auto buffer = std::make_unique_for_overwrite<char[]>(bytes);
-    read_odd(buffer.get(), src, bytes, stream, alignment);
-    write_odd(dst, buffer.get(), bytes, stream, alignment);
+    read_odd(buffer.get(), src, bytes, stream_at(src.device, stream), copy_alignment(src.device));
+    write_odd(dst, buffer.get(), bytes, stream_at(dst.device, stream), copy_alignment(dst.device));
   }
 }
 
 // Between two devices that the driver cannot connect.
-void copy_through_host(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream) {
+void copy_through_host(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream, uint64_t alignment) {
   constexpr uint64_t kChunk = 16u << 20;
-  const AlignedBuffer buffer(std::min(bytes, kChunk), BP_MIN_ALIGNMENT);
+  const AlignedBuffer buffer(std::min(bytes, kChunk), std::max<uint64_t>(alignment, BP_MIN_ALIGNMENT));
   synchronize_stream(stream);
-  const c10::Stream from = current_stream(src.device);
-  const c10::Stream to = current_stream(dst.device);
+  const c10::Stream from = stream_at(src.device, stream);
+  const c10::Stream to = stream_at(dst.device, stream);
   for (uint64_t done = 0; done < bytes; done += kChunk) {
     const uint64_t part = std::min(bytes - done, kChunk);
     submit_or_throw(buffer.at(0), {src.address + done, src.device}, part, from, false);
@@ -127,16 +136,15 @@ at::HostAllocator* host_allocator() {
 
 void copy_bytes(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream, bool async) {
   if (bytes == 0) return;
-  const uint64_t alignment = std::max(copy_bytes_impl::copy_alignment(std::max(dst.device, src.device)),
-                                      copy_bytes_impl::copy_alignment(src.device < 0 ? dst.device : src.device));
+  const uint64_t alignment = std::max(copy_bytes_impl::copy_alignment(dst.device), copy_bytes_impl::copy_alignment(src.device));
   if (C10_UNLIKELY(!copy_bytes_impl::is_aligned(dst, src, bytes, alignment))) {
-    copy_bytes_impl::copy_odd(dst, src, bytes, stream, alignment);
+    copy_bytes_impl::copy_odd(dst, src, bytes, stream);
     return;
   }
   const int32_t status = copy_bytes_impl::submit(dst, src, bytes, stream, async);
   if (C10_LIKELY(status == BP_OK)) return;
   if (status == BP_UNSUPPORTED && dst.device >= 0 && src.device >= 0 && dst.device != src.device) {
-    copy_bytes_impl::copy_through_host(dst, src, bytes, stream);
+    copy_bytes_impl::copy_through_host(dst, src, bytes, stream, alignment);
     return;
   }
   throw_status(status, async ? "copy_async" : "copy", stream.device_index(), last_error_text());

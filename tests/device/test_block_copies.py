@@ -11,13 +11,15 @@ import backplane_sdk
 pytestmark = pytest.mark.once
 
 
-@pytest.fixture(scope="module")
-def block_driver(tmp_path_factory):
+@pytest.fixture(scope="module", params=[-1, 0, 1])
+def block_driver(request, tmp_path_factory):
+    """Of two devices of one alignment, or where the one or the other takes smaller blocks."""
     path = tmp_path_factory.mktemp("block") / "libblock.so"
     source = Path(__file__).parent / "drivers" / "block_copies.c"
     compiler = os.environ.get("CC", "cc")
     include = f"-I{backplane_sdk.include_dir()}"
-    subprocess.run([compiler, "-std=c11", "-shared", "-fPIC", include, str(source), "-o", str(path)], check=True)
+    words = [compiler, "-std=c11", "-shared", "-fPIC", include, f"-DODD_DEVICE={request.param}", str(source)]
+    subprocess.run([*words, "-o", str(path)], check=True)
     return path
 
 
@@ -30,6 +32,12 @@ def test_odd_copies_and_copies_between_devices_are_exact(run_in_process, name, b
     for begin, end in ((0, 1000), (1, 2), (63, 65), (64, 128), (3, 999), (200, 200)):
         assert torch.equal(x[begin:end].cpu(), cpu[begin:end])
         assert torch.equal(x[begin:end].to(second).cpu(), cpu[begin:end])
+        assert torch.equal(x.to(second)[begin:end].to(first).cpu(), cpu[begin:end])
+        for source, target in ((first, second), (second, first)):
+            z = torch.zeros(1024, dtype=torch.uint8, device=target)
+            z[16:16 + end - begin] = x.to(source)[begin:end]
+            assert torch.equal(z[16:16 + end - begin].cpu(), cpu[begin:end])
+            assert z.count_nonzero().item() == cpu[begin:end].count_nonzero().item()
         y = torch.zeros(1000, dtype=torch.uint8, device=first)
         y[begin:end] = cpu[begin:end]
         y[end:].copy_(x[end:])
