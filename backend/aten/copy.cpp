@@ -20,6 +20,7 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <optional>
 
 #include "aten/copy.h"
 #include "aten/core_kernels.h"
@@ -100,6 +101,20 @@ at::Tensor run_of(const at::Tensor& tensor) {
   return run;
 }
 
+// Elements of a byte that torch copies in some layouts only (Float4, Int1), or not at all, go as plain bytes.
+bool is_opaque(const at::Tensor& tensor) {
+  const c10::ScalarType dtype = tensor.scalar_type();
+  return tensor.itemsize() == 1 && dtype != c10::kByte && dtype != c10::kChar && dtype != c10::kBool;
+}
+
+at::Tensor as_bytes(const at::Tensor& tensor) {
+  at::Tensor bytes =
+      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(tensor.storage()), tensor.key_set(), c10::scalarTypeToTypeMeta(c10::kByte));
+  bytes.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  bytes._set_neg(false);
+  return bytes;
+}
+
 // Whether torch converts elements of such dtypes and bits: its own copy of one of them says so, once. (A cast that discards an imaginary
 // part warns, each time if the program wants it so.)
 void check_conversion(const at::Tensor& src, const at::Tensor& dst) {
@@ -157,7 +172,13 @@ void check_devices(const at::Tensor& src, const at::Tensor& dst) {
 
 void CopyPath::copy(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
   const bool one_run = copy_impl::is_one_run(src, dst);
+  if (C10_UNLIKELY(!one_run && copy_impl::is_opaque(src) && !copy_impl::converts(src, dst))) {
+    return copy(copy_impl::as_bytes(src), copy_impl::as_bytes(dst), non_blocking);
+  }
   if (!one_run) copy_impl::check_conversion(src, dst);
+  copy_impl::NoWarnings silence;  // check_conversion has warned; the host's part of the copy need not again
+  std::optional<c10::WarningUtils::WarningHandlerGuard> guard;
+  if (C10_UNLIKELY(src.is_complex() && !dst.is_complex())) guard.emplace(&silence);
   if (!is_on_device(src)) {
     one_run ? run_from_host(src, dst, non_blocking) : elements_from_host(src, dst, non_blocking);
   } else if (!is_on_device(dst)) {
@@ -273,13 +294,7 @@ void CopyPath::elements_on_device(const at::Tensor& src, const at::Tensor& dst) 
     copy(src, host, false);
     return copy(host, dst, false);
   }
-  TensorView from(src, false);
-  TensorView to(dst, true);
-  if (!copy_impl::converts(src, dst)) {
-    from = from.as_bytes();
-    to = to.as_bytes();
-  }
-  launch(device, [from = std::move(from), to = std::move(to)](const DeviceMemory& memory) {
+  launch(device, [from = TensorView(src, false), to = TensorView(dst, true)](const DeviceMemory& memory) {
     copy_impl::NoWarnings silence;
     const c10::WarningUtils::WarningHandlerGuard guard(&silence);
     at::Tensor result = to.host_tensor(memory);

@@ -20,14 +20,6 @@ class TensorView {
         conj_(tensor.is_conj()),
         neg_(tensor.is_neg()) {}
 
-  // As elements of the same size that know nothing but their bytes, which torch can copy whatever the dtype.
-  TensorView as_bytes() const {
-    TensorView view = *this;
-    view.dtype_ = byte_carrier(c10::elementSize(dtype_));
-    view.conj_ = view.neg_ = false;
-    return view;
-  }
-
   // Within a launched function only.
   at::Tensor host_tensor(const DeviceMemory& memory) const {
     at::Tensor tensor = at::from_blob(memory.at(address_), sizes_, strides_, c10::TensorOptions(dtype_).device(c10::kCPU));
@@ -37,13 +29,6 @@ class TensorView {
   }
 
  private:
-  static c10::ScalarType byte_carrier(size_t bytes) {
-    if (bytes == 1) return c10::kByte;
-    if (bytes == 2) return c10::kShort;
-    if (bytes == 4) return c10::kInt;
-    return bytes == 8 ? c10::kLong : c10::kComplexDouble;
-  }
-
   uint64_t address_;
   c10::SmallVector<int64_t, 5> sizes_;
   c10::SmallVector<int64_t, 5> strides_;
