@@ -33,12 +33,42 @@ def user(tmp_path_factory, sdk_wheel):
 
 
 @pytest.fixture(scope="module")
-def developer(tmp_path_factory):
-    """The simulated device, editable, on an editable SDK. Gives (environment, project, pip's output)."""
+def vendor(tmp_path_factory):
+    """A vendor's runtime as it is installed: a header and a shared library, in a folder where no loader looks."""
+    folder = tmp_path_factory.mktemp("opt") / "vendor"
+    for part in ("include", "lib"):
+        (folder / part).mkdir(parents=True)
+    (folder / "include" / "vendor.h").write_text(
+        textwrap.dedent("""\
+        #ifdef __cplusplus
+        extern "C"
+        #endif
+            void vendor_deg2rad(float* out, const float* in, long count);
+        """)
+    )
+    source = folder / "vendor.c"
+    source.write_text(
+        "#include <vendor.h>\nvoid vendor_deg2rad(float* out, const float* in, long count) {\n"
+        "  for (long i = 0; i < count; ++i) out[i] = in[i] * 0.017453292519943295f;\n}\n"
+    )
+    library = folder / "lib" / "libvendor.so"
+    run("cc", "-shared", "-fPIC", "-I", folder / "include", source, "-o", library)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def developer(tmp_path_factory, vendor):
+    """The simulated device, editable, on an editable SDK. Gives (environment, project, pip's output).
+
+    The commented lines of its CMakeLists.txt are in force, for the vendor's runtime.
+    """
     folder = tmp_path_factory.mktemp("developer")
     environment = Environment(folder / "venv")
     environment.pip("install", "--no-build-isolation", "--no-deps", "-e", ROOT)
     project = new(folder / "project", {**LONG, "driver": "sim", "license": "Proprietary", "ci": "github"})
+    cmake = project / "CMakeLists.txt"
+    head, lines = cmake.read_text().split("# foreach(part", 1)
+    cmake.write_text(head + re.sub("(?m)^# ?", "", "# foreach(part" + lines).replace("/opt/vendor", str(vendor)))
     said = environment.pip("install", "-v", "--no-build-isolation", "--no-deps", "-e", project)
     return environment, project, said
 
@@ -198,37 +228,8 @@ def test_make_dev_brings_an_edit_into_the_import(developer):
     environment.run("make", "dev", "PYTHON=python", cwd=project)
 
 
-@pytest.fixture(scope="module")
-def vendor(tmp_path_factory):
-    """A vendor's runtime as it is installed: a header and a shared library, in a folder where no loader looks."""
-    folder = tmp_path_factory.mktemp("opt") / "vendor"
-    for part in ("include", "lib"):
-        (folder / part).mkdir(parents=True)
-    (folder / "include" / "vendor.h").write_text(
-        textwrap.dedent("""\
-        #ifdef __cplusplus
-        extern "C"
-        #endif
-            void vendor_deg2rad(float* out, const float* in, long count);
-        """)
-    )
-    source = folder / "vendor.c"
-    source.write_text(
-        "#include <vendor.h>\nvoid vendor_deg2rad(float* out, const float* in, long count) {\n"
-        "  for (long i = 0; i < count; ++i) out[i] = in[i] * 0.017453292519943295f;\n}\n"
-    )
-    library = folder / "lib" / "libvendor.so"
-    run("cc", "-shared", "-fPIC", "-I", folder / "include", source, "-o", library)
-    return folder
-
-
 def test_kernels_and_driver_call_the_vendors_library(developer, vendor):
-    """By the commented lines of CMakeLists.txt, with the vendor's folder in them."""
     environment, project, _ = developer
-    cmake = project / "CMakeLists.txt"
-    text = cmake.read_text()
-    head, lines = text.split("# foreach(part", 1)
-    cmake.write_text(head + re.sub("(?m)^# ?", "", "# foreach(part" + lines).replace("/opt/vendor", str(vendor)))
     kernel = project / "backend" / "kernels" / "deg2rad.cpp"
     kernel.write_text(
         textwrap.dedent("""\
@@ -271,7 +272,6 @@ def test_kernels_and_driver_call_the_vendors_library(developer, vendor):
         said = run("readelf", "-d", libraries / f"lib{name}.so")
         assert re.search(rf"R(UN)?PATH.*\[{vendor}/lib\]", said), said
     kernel.unlink()
-    cmake.write_text(text)
     environment.run("make", "dev", "PYTHON=python", cwd=project)
 
 
