@@ -239,7 +239,7 @@ def test_kernels_and_driver_call_the_vendors_library(developer, vendor):
 
         namespace {
 
-        struct Deg2rad {
+        struct Deg2rad : backplane::HostKernel {
           using Takes = backplane::Dtypes<float>;
           static at::Tensor run(const at::Tensor& self) {
             const at::Tensor in = self.contiguous();
