@@ -58,7 +58,7 @@ def test_there_are_no_host_functions(chip):
     assert said == "['stream_native']\n"
 
 
-def test_every_form_of_a_structured_kernel_runs_and_agrees(chip):
+def test_E49_every_form_of_a_structured_kernel_runs_and_agrees(chip):
     """Ten calls that the kernel takes; strides, numbers of the host's and other dtypes are right without it."""
     chip(
         """
@@ -88,7 +88,7 @@ def test_every_form_of_a_structured_kernel_runs_and_agrees(chip):
     )
 
 
-def test_a_function_runs_and_has_its_gradient(chip):
+def test_E49_a_function_runs_and_has_its_gradient(chip):
     chip(
         """
         from torch_backplane import testing
@@ -106,7 +106,7 @@ def test_a_function_runs_and_has_its_gradient(chip):
     )
 
 
-def test_strided_copies_are_the_chips_own(chip):
+def test_E50_strided_copies_are_the_chips_own(chip):
     """contiguous, clone, copy_ and both directions of strided copies: right, and by the kernel."""
     chip(
         """
@@ -138,7 +138,7 @@ def test_strided_copies_are_the_chips_own(chip):
     )
 
 
-def test_strided_copies_take_no_way_through_the_host(chip):
+def test_E50_strided_copies_take_no_way_through_the_host(chip):
     """Every copy of the driver's would fail here: the kernel alone moves the elements."""
     said = chip(
         """
@@ -162,7 +162,7 @@ def test_strided_copies_take_no_way_through_the_host(chip):
     assert said == "queued\nTrue\n"
 
 
-def test_a_fill_is_replaced_and_hands_back_what_it_does_not_take(chip):
+def test_E50_a_fill_is_replaced_and_hands_back_what_it_does_not_take(chip):
     said = chip(
         """
         import warnings
@@ -219,7 +219,7 @@ def test_work_is_ordered_with_the_streams_of_pytorch(chip):
         ),
     ],
 )
-def test_faults_of_native_work_are_seen(chip, env, told):
+def test_E51_faults_of_native_work_are_seen(chip, env, told):
     """A fault is injected into the vendor's own launch; with LAUNCH_BLOCKING it is raised where the work was queued."""
     said = chip(
         """
@@ -246,7 +246,7 @@ def test_faults_of_native_work_are_seen(chip, env, told):
     assert said.startswith("at the call" if env else "later")
 
 
-def test_the_watchdog_names_native_work(chip):
+def test_E51_the_watchdog_names_native_work(chip):
     said = chip(
         """
         import os, pathlib
