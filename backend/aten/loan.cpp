@@ -11,6 +11,7 @@
 
 #include "aten/copy.h"
 #include "aten/tensors.h"
+#include "memory/caching_allocator.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
 #include "runtime/slots.h"
@@ -20,7 +21,9 @@ namespace backplane {
 namespace loan_impl {
 namespace {
 
-constexpr size_t kFew = 16;  // up to here looking through a list is faster than hashing
+constexpr size_t kFew = 16;            // up to here looking through a list is faster than hashing
+constexpr uint64_t kSmall = 16 << 10;  // bytes of all operands of a call
+constexpr uint64_t kGaps = 12 << 10;   // and of what lies between them and is fetched with them
 
 at::Tensor make_tensor(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like, int64_t offset) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
@@ -31,10 +34,11 @@ at::Tensor make_tensor(c10::Storage storage, c10::DispatchKey key, const at::Ten
 }
 
 // A data pointer into a storage that it keeps alive.
-c10::DataPtr borrow(const c10::Storage& storage, c10::Device device) {
+c10::DataPtr borrow(const c10::Storage& storage, c10::Device device, uint64_t offset = 0) {
   c10::StorageImpl* const owner = storage.unsafeGetStorageImpl();
   c10::raw::intrusive_ptr::incref(owner);
-  void* const memory = const_cast<void*>(storage.data());  // who may write is the operator's schema's business
+  // Who may write is the operator's schema's business.
+  void* const memory = const_cast<char*>(static_cast<const char*>(storage.data())) + offset;
   return {memory, owner, [](void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }, device};
 }
 
@@ -46,6 +50,20 @@ at::Tensor dense(const at::Tensor& staged) {
   packed._set_neg(staged.is_neg());
   return packed.copy_(staged);
 }
+
+template <typename Shared>
+uint64_t address_of(const Shared& shared) {
+  return reinterpret_cast<uint64_t>(shared.device.data()) + shared.begin;
+}
+
+// `end` is 0 where nothing but empty tensors is lent of it.
+template <typename Shared>
+uint64_t staged_bytes(const Shared& shared) {
+  return shared.end > shared.begin ? shared.end - shared.begin : 0;
+}
+
+// Places in the small block are those of cache lines.
+constexpr uint64_t rounded(uint64_t bytes) { return (bytes + 63) & ~uint64_t{63}; }
 
 // A view is an inference tensor where its base is one, whatever the mode that it is made in.
 class ModeOf {
@@ -171,15 +189,17 @@ void Loan::open(c10::DeviceIndex device, Content content, bool adopts) {
     for (const SharedStorage& shared : storages_) {
       if (C10_UNLIKELY(!shared.has_memory() && (is_read(shared.use) || shared.device.nbytes() > 0))) check_memory(shared);
     }
+    materialize_written();
   }
   if (aliases_) {
-    if (content == Content::full) materialize_written();
     if (content == Content::full && must_wait() && !query_stream(stream)) synchronize_stream(stream);
     if (zero_copy && adopts) host_memory_.emplace(device);
     for (SharedStorage& shared : storages_) {
       if (content == Content::full) traffic_.shared += shared.end - shared.begin;
       content == Content::layout || C10_LIKELY(shared.has_memory()) ? open_alias(shared) : open_without_memory(shared);
     }
+  } else if (is_small()) {
+    open_small(stream);
   } else {
     for (SharedStorage& shared : storages_) open_staged(shared);
     if (must_wait()) synchronize_stream(stream);
@@ -193,7 +213,8 @@ void Loan::open(c10::DeviceIndex device, Content content, bool adopts) {
   }
 }
 
-// A copy-on-write storage gets memory of its own before the operator writes by way of an alias, which does not tell; the copy is queued.
+// A copy-on-write storage gets memory of its own before the operator writes by way of an alias, which does not tell, and before it is told
+// apart from others by its address; the copy is queued.
 void Loan::materialize_written() const {
   for (const SharedStorage& shared : storages_) {
     if (is_written(shared.use)) shared.device.mutable_data();
@@ -232,6 +253,69 @@ void Loan::open_staged(SharedStorage& shared) {
                                                                    loan_impl::borrow(staged.storage(), c10::Device(c10::kCPU)),
                                                                    c10::GetCPUAllocator(), shared.device.resizable()));
   shared.lent_data = shared.host.data();
+}
+
+// Whether all operands go by way of the thread's block, see Note [Small staging].
+bool Loan::is_small() {
+  uint64_t bytes = 0;
+  for (SharedStorage& shared : storages_) {
+    shared.begin &= ~uint64_t{15};
+    bytes += loan_impl::rounded(loan_impl::staged_bytes(shared));
+    if (bytes > loan_impl::kSmall) return false;
+  }
+  if (storages_.empty()) return false;
+  small_.emplace(current_stream(device_));
+  if (must_wait() || small_->check_quiet()) return true;
+  small_.reset();
+  return false;
+}
+
+// Operands that lie close to each other come by one copy, with what is between them. The last copy is the wait where nothing is queued;
+// else the wait is one that Ctrl-C ends.
+void Loan::open_small(const c10::Stream& stream) {
+  c10::SmallVector<SharedStorage*, 6> order;
+  for (SharedStorage& shared : storages_) order.push_back(&shared);
+  std::sort(order.begin(), order.end(), [](const SharedStorage* a, const SharedStorage* b) {
+    return std::make_pair(!is_read(a->use), loan_impl::address_of(*a)) < std::make_pair(!is_read(b->use), loan_impl::address_of(*b));
+  });
+  struct Run {
+    uint64_t begin, end;  // device addresses
+    uint64_t place;       // in the block
+    const void* owner;
+  };
+  c10::SmallVector<Run, 6> runs;
+  uint64_t used = 0;
+  uint64_t gaps = 0;
+  for (SharedStorage* shared : order) {
+    const uint64_t begin = loan_impl::address_of(*shared);
+    const uint64_t bytes = loan_impl::staged_bytes(*shared);
+    uint64_t place = used;
+    if (is_read(shared->use) && bytes > 0) {
+      const void* const owner = shared->device.data();
+      const uint64_t gap = runs.empty() || begin < runs.back().end ? 0 : begin - runs.back().end;
+      if (!runs.empty() && gaps + gap <= loan_impl::kGaps && CachingAllocator::are_neighbours(runs.back().owner, owner, stream)) {
+        gaps += gap;
+        place = runs.back().place + (begin - runs.back().begin);
+        runs.back().end = std::max(runs.back().end, begin + bytes);
+      } else {
+        runs.push_back({begin, begin + bytes, used, owner});
+      }
+      traffic_.to_host += bytes;
+    }
+    used = std::max(used, loan_impl::rounded(place + bytes));
+    shared->host = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
+                                                                      loan_impl::borrow(small_->storage(), c10::Device(c10::kCPU), place),
+                                                                      c10::GetCPUAllocator(), shared->device.resizable()));
+    shared->lent_data = shared->host.data();
+  }
+  if (runs.empty()) return;
+  const bool idle = query_stream(stream);
+  for (const Run& run : runs) {
+    const bool waits = idle && &run == &runs.back();
+    copy_bytes({reinterpret_cast<uint64_t>(small_->operands() + run.place), -1}, {run.begin, device_}, run.end - run.begin, stream, !waits);
+  }
+  if (!idle) synchronize_stream(stream);
+  small_->is_quiet();
 }
 
 at::Tensor Loan::make_host(const Lent& lent) const {
@@ -298,9 +382,12 @@ void Loan::bring_back(const Lent& lent) {
   if (C10_UNLIKELY(host.is_conj() != lent.device.is_conj())) lent.device._set_conj(host.is_conj());
   if (aliases_ || is_another || host.numel() == 0) return;
   check_span(lent.device);
+  traffic_.to_device += host.nbytes();
+  const bool is_run = small_ && host.is_non_overlapping_and_dense() && host.strides() == lent.device.strides() &&
+                      host.is_neg() == lent.device.is_neg() && host.nbytes() <= loan_impl::kSmall;
+  if (is_run && small_->send(reinterpret_cast<uint64_t>(lent.device.mutable_data_ptr()), host.const_data_ptr(), host.nbytes())) return;
   // Elements may share a place.
   copy_tensor(loan_impl::dense(without_repeats(host)), without_repeats(lent.device), /*non_blocking=*/true);
-  traffic_.to_device += host.nbytes();
 }
 
 void Loan::bring_back_compound(const Lent& lent) {
@@ -321,13 +408,15 @@ void Loan::bring_back_storage(const SharedStorage& shared) {
 // Returns at once: what is not pinned may be gone soon, and is staged.
 void Loan::queue_to_device(const c10::Storage& device, const c10::Storage& host, uint64_t bytes) {
   if (bytes == 0) return;
+  traffic_.to_device += bytes;
   const c10::Stream stream = current_stream(device_);
+  if (!aliases_ && !small_ && bytes <= loan_impl::kSmall) small_.emplace(stream);
+  const auto address = reinterpret_cast<uint64_t>(device.mutable_data());
+  if (small_ && small_->send(address, host.data(), bytes)) return;
   const at::Tensor staged = pinned_tensor({static_cast<int64_t>(bytes)}, {1}, c10::kByte);
   std::memcpy(staged.mutable_data_ptr(), host.data(), bytes);
-  copy_bytes({reinterpret_cast<uint64_t>(device.mutable_data()), device_}, {reinterpret_cast<uint64_t>(staged.const_data_ptr()), -1}, bytes,
-             stream, /*async=*/true);
+  copy_bytes({address, device_}, {reinterpret_cast<uint64_t>(staged.const_data_ptr()), -1}, bytes, stream, /*async=*/true);
   record_pinned(staged, stream);
-  traffic_.to_device += bytes;
 }
 
 std::optional<size_t> Loan::find_host(const c10::StorageImpl* host) const {

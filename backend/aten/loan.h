@@ -5,6 +5,8 @@
 // so that torch's checks for overlap see what they would see on the CPU. Of a compound tensor (aten/compound.h) the parts are lent, and the
 // CPU's counterpart is made of theirs.
 //
+// Small operands share one pinned block, and come by one copy where they lie close to each other (aten/small_staging.h).
+//
 // Waits: for the stream once, before the operator runs, if any bytes are lent. What comes back is queued.
 #pragma once
 
@@ -18,6 +20,7 @@
 
 #include "aten/compound.h"
 #include "aten/host_memory.h"
+#include "aten/small_staging.h"
 
 namespace backplane {
 
@@ -94,6 +97,8 @@ class Loan {
   void open_alias(SharedStorage& shared) const;
   static void open_without_memory(SharedStorage& shared);
   void open_staged(SharedStorage& shared);
+  bool is_small();
+  void open_small(const c10::Stream& stream);
   at::Tensor make_host(const Lent& lent) const;
   at::Tensor make_host_compound(const Lent& lent) const;
   void adopt_growth(SharedStorage& shared);
@@ -110,6 +115,7 @@ class Loan {
   c10::DeviceIndex device_ = -1;
   bool aliases_ = false;  // the CPU tensors lie in device memory
   Traffic traffic_;
+  std::optional<SmallStaging> small_;  // outlives what is lent of it
   c10::SmallVector<Lent, 6> lent_;
   c10::SmallVector<SharedStorage, 6> storages_;
   std::vector<Compound> compounds_;

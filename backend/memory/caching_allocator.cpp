@@ -123,6 +123,14 @@ size_t CachingAllocator::block_size(const void* ptr) {
   return block == nullptr ? 0 : block->size;
 }
 
+bool CachingAllocator::are_neighbours(const void* a, const void* b, const c10::Stream& stream) {
+  const memory::Block* first = memory::BlockIndex::instance().find(a);
+  const memory::Block* second = memory::BlockIndex::instance().find(b);
+  if (first == nullptr || second == nullptr || first->segment != second->segment) return false;
+  const memory::Segment& segment = *first->segment;
+  return segment.chunk == 0 && segment.arena->stream() == stream.id() && segment.owner->device() == stream.device_index();
+}
+
 // Blocks are multiples of 512 bytes, so a length that the driver's copies do not take is rounded up inside of both.
 void CachingAllocator::copy_data(void* dest, const void* src, size_t bytes) const {
   namespace impl = caching_allocator_impl;

@@ -92,6 +92,9 @@ class CachingAllocator : public c10::DeviceAllocator {
   // Size of the block that starts at ptr, 0 if none does: what the allocation really occupies.
   static size_t block_size(const void* ptr);
 
+  // Whether two allocations in use lie in one allocation of the driver's, all of which may be read, and whose blocks belong to this stream.
+  static bool are_neighbours(const void* a, const void* b, const c10::Stream& stream);
+
   // Private pools, for graphs and MemPool. Between begin and end, allocations of the streams that `filter` accepts come from the pool;
   // filter runs without a lock. begin also takes a reference that release_pool gives back; at zero, empty_cache frees the pool's memory.
   // Where several pools accept a stream, the one that began last serves it.

@@ -1,4 +1,6 @@
-"""How often a call of the fallback blocks on the device: once for what it reads, never for what it gives back."""
+"""How often a call of the fallback blocks on the device, once for what it reads, never for what it gives back; and what
+a staged call with small operands asks of the driver: one copy each way, one wait, no event.
+"""
 
 import os
 import subprocess
@@ -88,3 +90,114 @@ def test_work_that_is_queued_is_waited_for_once(run_in_process, name, shim, kind
     torch.testing.assert_close(y.cpu(), torch.digamma(torch.full((1 << 20,), 2.0)))
     """
     run_in_process(code, options=f"kind={kind},stream=async", env={f"{name.upper()}_SHIMS": str(shim)})
+
+
+SMALL = """
+import ctypes
+import torch
+shim = ctypes.CDLL("{path}")
+def counts():
+    return [ctypes.c_int64.in_dll(shim, name).value for name in ("copies", "waits", "queries", "records")]
+d = "{name}"
+{setup}
+for case, call in cases.items():
+    for _ in range(3):
+        kept = call()
+    torch.{name}.synchronize()
+    before = counts()
+    kept = call()
+    after = counts()
+    torch.{name}.synchronize()
+    print(case, *(b - a for a, b in zip(before, after)))
+"""
+
+
+def count_small(run_in_process, name, shim, setup, cases):
+    body = setup + "\ncases = dict(" + ", ".join(f"{key}=lambda: {call}" for key, call in cases.items()) + ")"
+    code = SMALL.format(path=shim, name=name, setup=body)
+    found = run_in_process(code, options="kind=discrete,stream=async", env={f"{name.upper()}_SHIMS": str(shim)})
+    lines = [line.split() for line in found.stdout.splitlines()]
+    return {line[0]: [int(word) for word in line[1:]] for line in lines}
+
+
+def test_a_small_staged_call_is_one_copy_each_way_and_one_wait(run_in_process, name, shim):
+    """Operands of one stream lie side by side; [copies, waits, queries, records]."""
+    cases = {
+        "unary": "torch.digamma(x)",
+        "binary": "torch.hypot(x, y)",
+        "ternary": "torch.addbmm(m, b, b)",
+        "view": "torch.digamma(x[2:5])",
+        "gaps": "torch.digamma(z[::2])",
+        "inplace": "x.erfinv_()",
+        "out": "torch.digamma(x, out=y)",
+        "aliases": "torch.hypot(x, x[:1])",
+        "lists": "torch._amp_foreach_non_finite_check_and_unscale_([x], found, scale)",
+    }
+    setup = (
+        "x, y, z = torch.rand(8, device=d), torch.rand(8, device=d), torch.rand(16, device=d)\n"
+        "m, b = torch.rand(3, 3, device=d), torch.rand(2, 3, 3, device=d)\n"
+        "found, scale = torch.zeros(1, device=d), torch.ones(1, device=d)"
+    )
+    counted = count_small(run_in_process, name, shim, setup, cases)
+    expected = {key: [2, 1, 1, 0] for key in cases}
+    expected["lists"] = [3, 1, 1, 0]  # two of them are written
+    assert counted == expected
+
+
+def test_large_operands_and_many_take_their_own_ways(run_in_process, name, shim):
+    setup = "x, y = torch.rand(1 << 16, device=d), torch.rand(1 << 16, device=d)"
+    cases = {"binary": "torch.hypot(x, y)", "reduction": "torch.logcumsumexp(x, 0)[:1]", "small_result": "x.mode()[0]"}
+    counted = count_small(run_in_process, name, shim, setup, cases)
+    assert counted["binary"][:2] == [3, 1]
+    assert counted["reduction"][:2] == [2, 1]
+    assert counted["small_result"][:2] == [3, 1]
+
+
+def test_small_staged_calls_keep_their_bytes(run_in_process, name):
+    """The block stays with the thread: nested calls, kept arguments, other streams and threads get others."""
+    code = f"""
+    import threading
+    import torch
+    d = "{name}"
+    m = torch.{name}
+    library = torch.library.Library("backplane_small", "DEF")
+    library.define("keep(Tensor x) -> Tensor")
+    library.define("nested(Tensor x) -> Tensor")
+    kept = []
+    library.impl("keep", lambda x: kept.append(x) or x + 1, "CPU")
+    library.impl("nested", lambda x: x + torch.digamma(torch.full((8,), 3.0, device=d)).cpu(), "CPU")
+    ops = torch.ops.backplane_small
+    three = torch.full((8,), 3.0)
+    for i in range(20):
+        ops.keep(torch.full((8,), float(i), device=d))
+        assert torch.equal(ops.nested(three.to(d)).cpu(), three + torch.digamma(three))
+    assert [int(k[0]) for k in kept] == list(range(20))
+
+    def work(seed, wrong):
+        generator = torch.Generator().manual_seed(seed)
+        streams = [m.Stream() for _ in range(3)]
+        for i in range(100):
+            s = streams[i % 3]
+            host = torch.rand(int(torch.randint(1, 900, (), generator=generator)), generator=generator)
+            with m.stream(s):
+                x = host.to(d, non_blocking=True)
+                y = torch.erfc(torch.digamma(x))
+                x.erfinv_()
+                z = torch.empty(0, device=d)
+                torch.lgamma(x[: len(host) // 2 + 1], out=z)
+                results = y.cpu(), x.cpu(), z.cpu()
+            e = host.erfinv()
+            for a, b in zip(results, (torch.erfc(torch.digamma(host)), e, torch.lgamma(e[: len(host) // 2 + 1]))):
+                if not torch.equal(a, b):
+                    wrong.append((seed, i))
+
+    wrong = []
+    for _ in range(2):
+        threads = [threading.Thread(target=work, args=(seed, wrong)) for seed in range(3)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+    work(9, wrong)
+    print(wrong)
+    """
+    for stream in ("async", "inline"):
+        assert run_in_process(code, options=f"kind=discrete,stream={stream}").stdout.split() == ["[]"]
