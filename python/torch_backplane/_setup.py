@@ -266,7 +266,7 @@ def _register() -> None:
     import torch
     from torch.utils import backend_registration
 
-    from torch_backplane import compat, dlpack, multiprocessing
+    from torch_backplane import compat, dlpack, multiprocessing, not_yet
     from torch_backplane import device as module
 
     name = _backend.device
@@ -283,6 +283,7 @@ def _register() -> None:
     compat.let_script_object_ops_pass_autocast()
     dlpack.install(name)
     multiprocessing.install()
+    not_yet.cpu_groups_by_default()
     if os.environ.get(_backend.env_name("SANITIZER"), "0") not in ("", "0"):
         from torch_backplane import sanitizer
 

@@ -61,6 +61,11 @@ def __getattr__(name: str) -> Any:
         return tuple(_backend.C.default_generator(index) for index in range(_backend.C.device_count()))
     if name in storages.DTYPES:
         return storages.storage_class(name)
+    if _backend.device:
+        from torch_backplane.not_yet import INDUCTOR
+
+        if name in INDUCTOR:
+            return INDUCTOR[name](name)
     from torch_backplane.device.left_out import LEFT_OUT
 
     where = f"torch.{_backend.device}" if _backend.device else __name__
