@@ -21,8 +21,8 @@ static int32_t block_properties(void* self, int32_t device, bp_device_properties
 static int32_t block_copy(void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
                           uint64_t bytes, uint32_t flags) {
   const int to_device = dst_device != BP_HOST_DEVICE, from_device = src_device != BP_HOST_DEVICE;
-  if (to_device && (dst | bytes) % block_of(dst_device)) return fail(BP_INVALID_ARGUMENT, "copy: not whole blocks of the target's");
-  if (from_device && (src | bytes) % block_of(src_device)) return fail(BP_INVALID_ARGUMENT, "copy: not whole blocks");
+  if (to_device && (dst | src | bytes) % block_of(dst_device)) return fail(BP_INVALID_ARGUMENT, "copy: not whole blocks of the target's");
+  if (from_device && (dst | src | bytes) % block_of(src_device)) return fail(BP_INVALID_ARGUMENT, "copy: not whole blocks");
   if (to_device && from_device && dst_device != src_device) return fail(BP_UNSUPPORTED, "copy: not between two devices");
   return copy(self, device, stream, dst, dst_device, src, src_device, bytes, flags);
 }
