@@ -39,7 +39,7 @@ std::vector<std::string> capabilities() {
 }
 
 py::dict info_dict() {
-  const DriverInfo& info = driver_info();
+  const DriverInfo info = driver_info();
   py::dict d;
   d["path"] = info.path;
   d["shims"] = info.shims;

@@ -33,8 +33,7 @@ py::object run_fallback(const std::string& name, const std::string& overload, co
 
 // Python's int as a device index; what does not fit gets the error of an index that does not exist.
 inline c10::DeviceIndex device_index(int64_t device) {
-  TORCH_CHECK(device >= -1 && device < kMaxDevices, "invalid device index ", device, ": there are ", static_cast<int>(device_count()),
-              " devices");
+  if (device < -1 || device >= kMaxDevices) refuse_device(device);
   return static_cast<c10::DeviceIndex>(device);
 }
 

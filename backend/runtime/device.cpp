@@ -5,7 +5,11 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/driver.h"
@@ -16,36 +20,110 @@ namespace backplane {
 namespace device_impl {
 namespace {
 
-// Made once, after the driver was loaded; immutable from then on.
+// What is visible, at one time; immutable. Objects stay, because references to them are out.
 struct Devices {
   std::vector<VisibleDevice> visible;
-  std::string reason;  // why there is none
+  std::string reason;               // why there is none
+  bool answered = false;            // the driver has told its devices
+  std::optional<std::string> list;  // <PREFIX>_VISIBLE_DEVICES
 };
 
-const Devices& devices() {
-  static const Devices* found = [] {
-    auto* result = new Devices();
-    try {
-      const Driver* driver = loaded_driver();
-      if (driver == nullptr) {
-        result->reason = driver_info().refusal;
-      } else {
-        result->visible = visible_devices(driver->table);
-        if (result->visible.empty()) {
-          result->reason = env("VISIBLE_DEVICES") ? "the driver's devices are hidden by " BACKPLANE_ENV_PREFIX "_VISIBLE_DEVICES"
-                                                  : "the driver finds no device";
-        }
-      }
-    } catch (const std::exception& error) {
-      result->reason = error.what();
+struct Inventory {
+  std::mutex mutex;  // over what follows, and over the driver's counting
+  std::optional<std::vector<VisibleDevice>> all;
+  std::vector<std::unique_ptr<const Devices>> made;
+};
+
+Inventory& inventory() {
+  static auto* instance = new Inventory();
+  return *instance;
+}
+
+std::atomic<const Devices*> latest{nullptr};
+std::atomic<const Devices*> frozen{nullptr};  // from the driver's opening on
+
+Devices look(const Driver* driver, std::optional<std::vector<VisibleDevice>>& all) {
+  Devices found;
+  try {
+    if (driver == nullptr) {
+      found.reason = driver_info().refusal;
+      return found;
     }
-    return result;
-  }();
-  return *found;
+    if (!all) all = all_devices(driver->table);
+    found.answered = true;
+    found.list = visible_list();
+    found.visible = visible_devices(*all, found.list);
+    if (found.visible.empty()) {
+      found.reason = found.list ? "the driver's devices are hidden by " BACKPLANE_ENV_PREFIX "_VISIBLE_DEVICES=" + *found.list
+                                : "the driver finds no device";
+    }
+  } catch (const c10::Error& error) {
+    found.reason = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    found.reason = error.what();
+  }
+  return found;
+}
+
+// Launchers set the list late: until the driver is opened it is read anew.
+const Devices& look_again() {
+  const Devices* known = latest.load(std::memory_order_acquire);
+  if (known != nullptr && known->answered && known->list == visible_list()) return *known;
+  const Driver* driver = loaded_driver();
+  auto& all = inventory();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  Devices found = look(driver, all.all);
+  known = latest.load(std::memory_order_relaxed);
+  if (known != nullptr && !known->answered && !found.answered && known->reason == found.reason) return *known;
+  latest.store(all.made.emplace_back(std::make_unique<const Devices>(std::move(found))).get(), std::memory_order_release);
+  return *latest.load(std::memory_order_relaxed);
+}
+
+const Devices& devices() {
+  const Devices* known = frozen.load(std::memory_order_acquire);
+  return C10_LIKELY(known != nullptr) ? *known : look_again();
+}
+
+const VisibleDevice& device_at(c10::DeviceIndex device) {
+  const auto& visible = devices().visible;
+  if (C10_UNLIKELY(device < 0 || static_cast<size_t>(device) >= visible.size())) refuse_device(device);
+  return visible[static_cast<size_t>(device)];
 }
 
 std::array<std::atomic<bool>, kMaxDevices> contexts{};
 thread_local c10::DeviceIndex t_current = 0;
+
+// Note [The driver's current device]: a driver that has set_current hears of every change of a thread's device. Before it is open nobody
+// can tell it, and where <PREFIX>_VISIBLE_DEVICES makes the driver's device 3 our device 0, a thread need not change anything to be
+// elsewhere than the driver believes. Such threads are counted, and while there are any, open_driver() takes the way by
+// tell_current_device(), which tells each thread's device at its first use of the driver.
+thread_local int32_t t_told = 0;  // the driver's number; a thread that told nothing is on its device 0
+thread_local bool t_untold = false;
+
+void now_told() {
+  if (std::exchange(t_untold, false)) detail::untold.fetch_sub(1);
+}
+
+void not_told() {
+  struct AtThreadExit {
+    ~AtThreadExit() { now_told(); }
+  };
+  static thread_local AtThreadExit at_exit;
+  static_cast<void>(at_exit);
+  if (!std::exchange(t_untold, true)) detail::untold.fetch_add(1);
+}
+
+// Throws, and has changed nothing, if the driver refuses.
+void tell(const Driver& driver, c10::DeviceIndex device) {
+  const int32_t wanted = device_at(device).driver_index;
+  if (driver.table.set_current != nullptr && wanted != t_told) {
+    mark_context(device);
+    const int32_t status = driver.table.set_current(driver.table.self, wanted);
+    if (status != BP_OK) throw_status(status, "set_current", device, last_error_text());
+    t_told = wanted;
+  }
+  now_told();
+}
 
 }  // namespace
 }  // namespace device_impl
@@ -57,13 +135,24 @@ void require_device() {
   TORCH_CHECK(device_count() > 0, "No ", device_name(), " device is available: ", device_impl::devices().reason);
 }
 
-void check_device(c10::DeviceIndex device) {
-  if (C10_LIKELY(device >= 0 && device < device_count())) return;
+void check_device(c10::DeviceIndex device) { device_impl::device_at(device); }
+
+void refuse_device(int64_t device) {
   require_device();
-  TORCH_CHECK(false, "invalid device index ", static_cast<int>(device), ": there ", device_count() == 1 ? "is " : "are ",
-              static_cast<int>(device_count()), " ", device_name(), device_count() == 1 ? " device" : " devices", " (0 to ",
-              static_cast<int>(device_count()) - 1, ")");
+  const int count = device_count();
+  TORCH_CHECK(false, "invalid device index ", device, ": there ", count == 1 ? "is " : "are ", count, " ", device_name(),
+              count == 1 ? " device" : " devices", " (0 to ", count - 1, ")");
 }
+
+void freeze_devices(const Driver& driver) {
+  const device_impl::Devices& devices = device_impl::look_again();
+  device_impl::frozen.store(&devices);
+  static bool counted = false;  // see Note [The driver's current device]; the caller's lock is over it
+  const bool elsewhere = driver.table.set_current != nullptr && !devices.visible.empty() && devices.visible.front().driver_index != 0;
+  if (elsewhere != std::exchange(counted, elsewhere)) detail::untold.fetch_add(elsewhere ? 1 : -1);
+}
+
+void thaw_devices() noexcept { device_impl::frozen.store(nullptr); }
 
 c10::DeviceIndex resolve_device(c10::DeviceIndex device) {
   if (device == -1) device = current_device();
@@ -76,10 +165,13 @@ c10::DeviceIndex current_device() noexcept { return device_impl::t_current; }
 void set_device(c10::DeviceIndex device) {
   check_device(device);
   if (device == device_impl::t_current) return;
-  device_impl::t_current = device;
-  // A driver hears of it once it is open; before that there is no context that a vendor's library could look at.
   const Driver* driver = driver_if_open();
-  if (driver != nullptr && driver->table.set_current != nullptr) call<&bp_driver::set_current>(device);
+  if (driver == nullptr) {
+    device_impl::not_told();
+  } else {
+    device_impl::tell(*driver, device);
+  }
+  device_impl::t_current = device;
 }
 
 c10::DeviceIndex exchange_device(c10::DeviceIndex device) {
@@ -91,17 +183,19 @@ c10::DeviceIndex exchange_device(c10::DeviceIndex device) {
 c10::DeviceIndex maybe_exchange_device(c10::DeviceIndex device) { return device < 0 ? current_device() : exchange_device(device); }
 
 void set_device_noexcept(c10::DeviceIndex device) noexcept {
-  if (device < 0 || device >= device_count() || device == device_impl::t_current) return;
-  device_impl::t_current = device;
-  const Driver* driver = driver_if_open();
-  if (driver != nullptr && driver->table.set_current != nullptr) call_noexcept<&bp_driver::set_current>(device);
+  if (device == device_impl::t_current || device < 0 || device >= device_count()) return;
+  try {
+    set_device(device);
+  } catch (...) {
+    // What runs next belongs on that device. The thread's next use of the driver tells it again, and raises what it then says.
+    device_impl::t_current = device;
+    device_impl::not_told();
+  }
 }
 
-int32_t driver_index(c10::DeviceIndex device) {
-  if (device == -1) return BP_HOST_DEVICE;
-  check_device(device);
-  return device_impl::devices().visible[static_cast<size_t>(device)].driver_index;
-}
+void detail::tell_current_device(const Driver& driver) { device_impl::tell(driver, device_impl::t_current); }
+
+int32_t driver_index(c10::DeviceIndex device) { return device == -1 ? BP_HOST_DEVICE : device_impl::device_at(device).driver_index; }
 
 void mark_context(c10::DeviceIndex device) noexcept {
   auto& flag = device_impl::contexts[static_cast<size_t>(device)];
@@ -115,10 +209,7 @@ bool has_context(c10::DeviceIndex device) noexcept {
 
 bool is_initialized() noexcept { return driver_if_open() != nullptr; }
 
-const bp_device_properties& device_properties(c10::DeviceIndex device) {
-  check_device(device);
-  return device_impl::devices().visible[static_cast<size_t>(device)].properties;
-}
+const bp_device_properties& device_properties(c10::DeviceIndex device) { return device_impl::device_at(device).properties; }
 
 c10::DeviceIndex device_of_pointer(const void* pointer) {
   const Driver* driver = driver_if_open();

@@ -4,26 +4,37 @@
 #include <backplane/driver.h>
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <utility>
 
 namespace backplane {
 
+struct Driver;
+
 constexpr c10::DeviceType kDevice = c10::DeviceType::PrivateUse1;
 constexpr int kMaxDevices = 64;
 
-// Visible devices (<PREFIX>_VISIBLE_DEVICES applied). 0 without a driver. Opens nothing, never throws; the first answer is kept.
+// Visible devices (<PREFIX>_VISIBLE_DEVICES applied, as it is now, until the driver is opened). 0 without a driver. Opens nothing, never
+// throws. What the driver tells is kept; a failure is not, so the next call asks again.
 c10::DeviceIndex device_count() noexcept;
+
+// The devices as they are now stay, whatever the environment says later; thaw_devices takes that back. For the driver's opening, under its
+// lock, once they were counted.
+void freeze_devices(const Driver& driver);
+void thaw_devices() noexcept;
 
 // Throws c10::Error, with the reason, if there is no device.
 void require_device();
 
-// Throws c10::Error "invalid device index" unless 0 <= device < device_count().
+// Throws c10::Error "invalid device index" unless 0 <= device < device_count(); refuse_device throws it for any number.
 void check_device(c10::DeviceIndex device);
+[[noreturn]] void refuse_device(int64_t device);
 
 // -1 -> the current device; anything else is checked.
 c10::DeviceIndex resolve_device(c10::DeviceIndex device);
 
-// The calling thread's current device, 0 at first. set_device checks the index and tells a driver that has set_current.
+// The calling thread's current device, 0 at first. set_device checks the index and tells a driver that has set_current; what the driver
+// refuses has changed nothing. A device that was chosen before the driver was opened is told at the thread's next use of the driver.
 c10::DeviceIndex current_device() noexcept;
 void set_device(c10::DeviceIndex device);
 c10::DeviceIndex exchange_device(c10::DeviceIndex device);        // returns the previous one

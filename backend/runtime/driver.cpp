@@ -17,6 +17,7 @@ namespace backplane {
 
 namespace detail {
 std::atomic<const Driver*> opened{nullptr};
+std::atomic<int> untold{0};
 }  // namespace detail
 
 namespace driver_impl {
@@ -25,8 +26,8 @@ namespace {
 enum class State { none, loaded, open, closed };
 
 struct Process {
-  std::mutex mutex;  // over state changes; the hot path reads detail::opened only
-  State state = State::none;
+  std::mutex mutex;  // over changes; the hot path reads detail::opened only
+  std::atomic<State> state = State::none;
   bool tried = false;
   Driver driver;
   DriverInfo info;
@@ -68,10 +69,13 @@ void load_now(Process& p) {
     p.state = State::loaded;
     p.info.shims.clear();
     for (const auto& shim : request.shims) p.info.shims += (p.info.shims.empty() ? "" : ",") + shim;
+    return;
   } catch (const c10::Error& error) {
     p.info.refusal = error.what_without_backtrace();
-    if (path || shims || options) p.explicit_error = p.info.refusal;
+  } catch (const std::exception& error) {
+    p.info.refusal = std::string("The driver '") + request.driver + "' cannot be loaded: " + error.what();
   }
+  if (path || shims || options) p.explicit_error = p.info.refusal;
 }
 
 }  // namespace
@@ -88,7 +92,11 @@ bool load_driver() {
   return p.state != driver_impl::State::none;
 }
 
-const DriverInfo& driver_info() { return driver_impl::process().info; }
+DriverInfo driver_info() {
+  auto& p = driver_impl::process();
+  const std::lock_guard<std::mutex> lock(p.mutex);
+  return p.info;
+}
 
 const Driver* loaded_driver() noexcept {
   auto& p = driver_impl::process();
@@ -101,23 +109,33 @@ const Driver* loaded_driver() noexcept {
 }
 
 const Driver& detail::open_now() {
+  if (const Driver* driver = opened.load(std::memory_order_acquire)) {
+    tell_current_device(*driver);
+    return *driver;
+  }
   TORCH_CHECK(!driver_impl::forked.load(), "Cannot re-initialize ", device_name(), " in forked subprocess. To use ", device_name(),
               " with multiprocessing, you must use the 'spawn' start method");
   auto& p = driver_impl::process();
   const bool loaded = load_driver();
-  TORCH_CHECK(loaded, "No ", device_name(), " driver: ", p.info.refusal);
+  TORCH_CHECK(loaded, "No ", device_name(), " driver: ", driver_info().refusal);
   require_device();
-  const std::lock_guard<std::mutex> lock(p.mutex);
+  std::unique_lock<std::mutex> lock(p.mutex);
   TORCH_CHECK(p.state != driver_impl::State::closed, "The ", device_name(),
               " driver was closed in this process; start a new process to use it.");
   if (p.state == driver_impl::State::loaded) {
-    const int32_t status = p.driver.table.open(p.driver.table.self);
-    if (status != BP_OK) throw_status(status, "open", -1, readable(driver::last_error_text(p.driver.table)));
     static const bool registered = pthread_atfork(nullptr, nullptr, driver_impl::in_child) == 0;
     TORCH_CHECK(registered, "pthread_atfork failed: out of memory");
+    freeze_devices(p.driver);
+    const int32_t status = p.driver.table.open(p.driver.table.self);
+    if (status != BP_OK) {
+      thaw_devices();
+      throw_status(status, "open", -1, readable(driver::last_error_text(p.driver.table)));
+    }
     p.state = driver_impl::State::open;
     opened.store(&p.driver, std::memory_order_release);
   }
+  lock.unlock();
+  tell_current_device(p.driver);
   return p.driver;
 }
 

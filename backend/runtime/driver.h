@@ -38,20 +38,22 @@ struct Driver {
 // Loads the driver (no context, no open). Idempotent; any thread. False, with info().refusal set, if there is none. Throws c10::Error only
 // if <PREFIX>_DRIVER, _SHIMS or _OPTIONS name something that cannot be had: what the user asked for explicitly is never replaced silently.
 bool load_driver();
-const DriverInfo& driver_info();
+DriverInfo driver_info();
 
 // The loaded driver, opened or not, for the entries that may be called before open (count, properties, groups). NULL if there is none.
 const Driver* loaded_driver() noexcept;
 
 namespace detail {
 extern std::atomic<const Driver*> opened;  // NULL before first use, after close and in a forked child
+extern std::atomic<int> untold;            // not 0: there may be threads whose current device the driver does not know
 const Driver& open_now();
+void tell_current_device(const Driver& driver);  // runtime/device.cpp
 }  // namespace detail
 
 // The opened driver. Opens at first use. Throws: no driver (with the reason), forked child, closed.
 inline const Driver& open_driver() {
   const Driver* d = detail::opened.load(std::memory_order_acquire);
-  return C10_LIKELY(d != nullptr) ? *d : detail::open_now();
+  return C10_LIKELY(d != nullptr && detail::untold.load(std::memory_order_relaxed) == 0) ? *d : detail::open_now();
 }
 
 // The driver if it is open in this process, else NULL. For frees, destructors and queries that must not initialise.

@@ -2,15 +2,16 @@
 #include "runtime/inventory.h"
 
 #include <c10/util/Exception.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <backplane/driver_table.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <sstream>
 
+#include "runtime/count_in_child.h"
 #include "runtime/device.h"
 #include "runtime/errors.h"
 #include "runtime/options.h"
@@ -40,44 +41,6 @@ std::vector<VisibleDevice> ask(const bp_driver& table) {
                 " to ", p.priority_greatest, ", does not hold 0, the default.");
     devices.push_back(device);
   }
-  return devices;
-}
-
-// Asks in a child process, so that a context which counting creates dies with it.
-std::vector<VisibleDevice> ask_in_child(const bp_driver& table) {
-  int ends[2];
-  TORCH_CHECK(pipe(ends) == 0, "pipe failed while counting devices");
-  const pid_t child = fork();
-  TORCH_CHECK(child >= 0, "fork failed while counting devices");
-  if (child == 0) {
-    int code = 1;
-    try {
-      const auto devices = ask(table);
-      const auto bytes = static_cast<ssize_t>(devices.size() * sizeof(VisibleDevice));
-      code = write(ends[1], devices.data(), static_cast<size_t>(bytes)) == bytes ? 0 : 1;
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "%s\n", error.what());
-    }
-    _exit(code);
-  }
-  close(ends[1]);
-  std::vector<VisibleDevice> devices;
-  VisibleDevice device{};
-  size_t filled = 0;
-  while (true) {
-    const ssize_t got = read(ends[0], reinterpret_cast<char*>(&device) + filled, sizeof(device) - filled);
-    if (got <= 0) break;
-    filled += static_cast<size_t>(got);
-    if (filled == sizeof(device)) {
-      devices.push_back(device);
-      filled = 0;
-    }
-  }
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  TORCH_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0,
-              "The child process that counts the driver's devices failed; its message is above.");
   return devices;
 }
 
@@ -133,13 +96,20 @@ std::vector<size_t> parse_visible(const std::string& text, const std::vector<Vis
   return chosen;
 }
 
-std::vector<VisibleDevice> visible_devices(const bp_driver& table) {
+std::vector<VisibleDevice> all_devices(const bp_driver& table) {
   using namespace inventory_impl;
-  const auto all = (table.flags & BP_DRIVER_COUNT_FORKS) != 0 ? ask_in_child(table) : ask(table);
-  const char* list = secure_getenv(BACKPLANE_ENV_PREFIX "_VISIBLE_DEVICES");  // set but empty hides all
-  if (list == nullptr) return all;
+  return (table.flags & BP_DRIVER_COUNT_FORKS) != 0 ? count_in_child([&] { return ask(table); }) : ask(table);
+}
+
+std::optional<std::string> visible_list() {
+  const char* list = secure_getenv(BACKPLANE_ENV_PREFIX "_VISIBLE_DEVICES");
+  return list == nullptr ? std::nullopt : std::optional<std::string>(list);
+}
+
+std::vector<VisibleDevice> visible_devices(const std::vector<VisibleDevice>& all, const std::optional<std::string>& list) {
+  if (!list) return all;
   std::vector<VisibleDevice> visible;
-  for (const size_t i : parse_visible(list, all)) visible.push_back(all[i]);
+  for (const size_t i : parse_visible(*list, all)) visible.push_back(all[i]);
   return visible;
 }
 

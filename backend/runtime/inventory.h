@@ -4,6 +4,7 @@
 #include <backplane/driver.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,15 @@ struct VisibleDevice {
   bp_device_properties properties;
 };
 
-// The driver's devices under <PREFIX>_VISIBLE_DEVICES, in its order. Creates no context in this process: a driver that cannot count without
-// one (BP_DRIVER_COUNT_FORKS) is asked in a child. Throws c10::Error if the driver answers with an error.
-std::vector<VisibleDevice> visible_devices(const bp_driver& table);
+// All of the driver's devices. Creates no context in this process: a driver that cannot count without one (BP_DRIVER_COUNT_FORKS) is asked
+// in a child (runtime/count_in_child.h). Throws c10::Error if it answers with an error, or not at all.
+std::vector<VisibleDevice> all_devices(const bp_driver& table);
+
+// <PREFIX>_VISIBLE_DEVICES as it is now; set but empty is a list, and hides all.
+std::optional<std::string> visible_list();
+
+// What the list lets through, in its order.
+std::vector<VisibleDevice> visible_devices(const std::vector<VisibleDevice>& all, const std::optional<std::string>& list);
 
 // As CUDA_VISIBLE_DEVICES: comma separated indices or uuids (any unique prefix, "<device>-" or "GPU-" before it allowed); the list ends at
 // the first entry that names no device ("-1" hides all); an entry given twice hides all. Returns positions in `all`.

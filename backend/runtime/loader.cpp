@@ -38,7 +38,11 @@ void host_set_error(void* ctx, const char* text) {
 bp_driver_get_fn entry_point(const std::string& path) {
   namespace fs = std::filesystem;
   TORCH_CHECK(fs::path(path).is_absolute(), "The driver path '", path, "' is not absolute. Give the full path of the shared object.");
-  TORCH_CHECK(fs::exists(path), "There is no file '", path,
+  std::error_code failed;
+  const bool there = fs::exists(path, failed);
+  TORCH_CHECK(!failed, "The driver '", path, "' cannot be looked up: ", failed.message(),
+              ". Let this user read its folder, or set " BACKPLANE_ENV_PREFIX "_DRIVER to a shared object elsewhere.");
+  TORCH_CHECK(there, "There is no file '", path,
               "'. Set " BACKPLANE_ENV_PREFIX "_DRIVER to a driver's shared object, or unset it to use the package's own.");
   // What lies beside this library is as safe as this library is.
   if (fs::path(path).parent_path() != library_folder()) require_private(path, "The driver");
@@ -82,7 +86,8 @@ const bp_driver* instantiate(const std::string& path, const std::string& options
 std::string shim_path(const std::string& name) {
   if (name.find('/') != std::string::npos) return name;
   const std::string path = library_folder() + "/libbackplane_" + name + ".so";
-  TORCH_CHECK(std::filesystem::exists(path), "There is no shim '", name, "' (looked for ", path,
+  std::error_code failed;
+  TORCH_CHECK(std::filesystem::exists(path, failed), "There is no shim '", name, "' (looked for ", path,
               "). Name a shim of the SDK, such as 'emulate', or give the absolute path of a shared object.");
   return path;
 }

@@ -1,6 +1,8 @@
 """What the device tests share. ``device``, ``device_module`` and ``run_in_process`` are the pytest plugin's."""
 
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,24 @@ def same_device_and_stream(device_module):
         for index in range(device_module.device_count()):
             device_module.set_stream(device_module.default_stream(index))
     device_module.set_device(0)
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory):
+    """``shim("count_waits")``: the path of a shim driver, compiled from ``drivers/count_waits.c``."""
+    import backplane_sdk
+
+    folder = tmp_path_factory.mktemp("shims")
+
+    def build(name):
+        path = folder / f"lib{name}.so"
+        if not path.exists():
+            source = Path(__file__).parent / "drivers" / f"{name}.c"
+            command = [os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread"]
+            subprocess.run([*command, f"-I{backplane_sdk.include_dir()}", str(source), "-o", str(path)], check=True)
+        return str(path)
+
+    return build
 
 
 @pytest.fixture

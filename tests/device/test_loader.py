@@ -105,6 +105,34 @@ def test_a_wrong_path_is_refused(path, says):
     assert says in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("place", "says"), [("loop/libvendor.so", "levels of symbolic links"), ("n" * 300, "name too long")]
+)
+def test_a_path_that_cannot_be_looked_up_is_refused_with_the_reason_each_time(tmp_path, place, says):
+    """As in a folder that may not be read, which tests that run as root cannot have."""
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    code = """
+import torch
+for _ in range(2):
+    try:
+        import mydevice
+    except ImportError as error:
+        print(error)
+"""
+    result = run(code, MYDEVICE_DRIVER=str(tmp_path / place))
+    lines = result.stdout.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert "cannot be looked up" in line
+        assert says in line.lower()
+        assert "MYDEVICE_DRIVER" in line
+
+
+def test_a_shim_that_cannot_be_looked_up_is_refused():
+    result = run("import mydevice", MYDEVICE_SHIMS="n" * 300)
+    assert "There is no shim 'nnn" in result.stderr
+
+
 def test_a_wrong_driver_leaves_import_torch_alive(odd_driver):
     result = run("import torch; print(torch.ones(2).sum().item())", MYDEVICE_DRIVER=str(odd_driver("refuses")))
     assert result.returncode == 0

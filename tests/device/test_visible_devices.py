@@ -51,3 +51,29 @@ def test_a_visible_device_is_used_under_its_new_number(run_in_process, name):
     """
     out = run_in_process(code, options="devices=4", env={f"{name.upper()}_VISIBLE_DEVICES": "3"}).stdout
     assert out == f"{name}:0 3.0 1\nrefused\n"
+
+
+def test_the_list_counts_until_the_driver_is_opened(run_in_process, name):
+    """Launchers set it after the import, and after questions: as for torch.cuda."""
+    prefix = name.upper()
+    code = f"""
+        import os, torch
+        m = torch.{name}
+        uuids = [m.get_device_properties(i).uuid for i in range(m.device_count())]
+        print(m.device_count(), torch.accelerator.device_count())
+        os.environ["{prefix}_VISIBLE_DEVICES"] = "2"
+        print(m.device_count(), torch.accelerator.device_count(), m.get_device_properties(0).uuid == uuids[2])
+        os.environ["{prefix}_VISIBLE_DEVICES"] = ""
+        print(m.device_count(), m.is_available())
+        try:
+            torch.ones(1, device="{name}")
+        except RuntimeError as error:
+            print("hidden" in str(error))
+        os.environ["{prefix}_VISIBLE_DEVICES"] = "3,1"
+        print(m.device_count(), torch.ones(2, device="{name}:1").sum().item())
+        os.environ["{prefix}_VISIBLE_DEVICES"] = "0"
+        print(m.device_count(), [m.get_device_properties(i).uuid for i in range(2)] == [uuids[3], uuids[1]])
+    """
+    env = {f"{prefix}_VISIBLE_DEVICES": None, f"{prefix}_DRIVER": None}
+    out = run_in_process(code, options="devices=4", env=env).stdout
+    assert out.split("\n")[:-1] == ["4 4", "1 1 True", "0 False", "True", "2 2.0", "2 True"]

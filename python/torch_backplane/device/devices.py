@@ -38,7 +38,7 @@ def is_available() -> bool:
 def device_count() -> int:
     """Number of visible devices; 0 without a driver.
 
-    Touches no device; safe before a fork. The first answer is kept.
+    Touches no device; safe before a fork. ``<DEVICE>_VISIBLE_DEVICES`` is read anew until the first use of a device.
     """
     return int(_backend.C.device_count())
 
@@ -164,11 +164,13 @@ class DeviceProperties:
         )
 
 
-@cache
-def _properties(index: int) -> DeviceProperties:
+def _ask_properties(index: int) -> DeviceProperties:
     answers = _backend.C.device_properties(index)
     answers["dtypes"] = tuple(_backend.C.device_dtypes(index))
     return DeviceProperties(**{field.name: answers[field.name] for field in fields(DeviceProperties)})
+
+
+_properties = cache(_ask_properties)
 
 
 def get_device_properties(device: Device = None) -> DeviceProperties:
@@ -177,7 +179,9 @@ def get_device_properties(device: Device = None) -> DeviceProperties:
     Args:
         device: the device; None is the current one.
     """
-    return _properties(_get_device_index(device, optional=True))
+    index = _get_device_index(device, optional=True)
+    # Until the driver is opened, what is visible may change.
+    return _properties(index) if is_initialized() else _ask_properties(index)
 
 
 def get_device_name(device: Device = None) -> str:
