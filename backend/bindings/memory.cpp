@@ -98,10 +98,7 @@ py::dict allocator_config() {
 }
 
 uint64_t raw_alloc(size_t bytes, int64_t stream_id, int64_t device) {
-  const auto index = device_index(device);
-  check_device(index);
-  const c10::Stream stream(c10::Stream::UNSAFE, c10::Device(kDevice, index), stream_id);
-  return reinterpret_cast<uint64_t>(caching_allocator().raw_alloc(bytes, stream));
+  return reinterpret_cast<uint64_t>(caching_allocator().raw_alloc(bytes, stream_of(stream_id, device)));
 }
 
 }  // namespace

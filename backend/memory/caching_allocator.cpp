@@ -88,14 +88,18 @@ c10::DataPtr CachingAllocator::allocate(size_t bytes) {
     check_device(device);
     return {nullptr, nullptr, &caching_allocator_impl::deleter, c10::Device(kDevice, device)};
   }
-  void* ptr = raw_alloc(bytes, current_stream(device));
+  void* ptr = allocate_for(bytes, current_stream(device));
   return {ptr, ptr, &caching_allocator_impl::deleter, c10::Device(kDevice, device)};
 }
 
 c10::DeleterFnPtr CachingAllocator::raw_deleter() const { return &caching_allocator_impl::deleter; }
 
 void* CachingAllocator::raw_alloc(size_t bytes, const c10::Stream& stream) {
-  if (bytes == 0) return nullptr;
+  stream_handle(stream);  // raises for a stream that does not exist
+  return bytes == 0 ? nullptr : allocate_for(bytes, stream);
+}
+
+void* CachingAllocator::allocate_for(size_t bytes, const c10::Stream& stream) {
   open_driver();  // a cached block is no use in a forked child, or after close
   const c10::DeviceIndex device = stream.device_index();
   memory::Usage usage;
@@ -179,6 +183,7 @@ void CachingAllocator::empty_cache(c10::DeviceIndex device) {
 }
 
 void CachingAllocator::recordStream(const c10::DataPtr& data, c10::Stream stream) {
+  stream_handle(stream);                     // raises for one that does not exist: the free that would ask it cannot
   const c10::DataPtr& ptr = unshared(data);  // what other processes use, too, is wrapped
   if (ptr.get() == nullptr || driver_if_open() == nullptr) return;
   const bool is_ours = ptr.get_deleter() == &caching_allocator_impl::deleter;
@@ -284,18 +289,24 @@ void CachingAllocator::tell_observers(c10::DeviceIndex device, size_t asked, siz
 
 void CachingAllocator::begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool,
                                               std::function<bool(const c10::Stream&)> filter, const PoolOptions& options) {
+  check_device(device);
   device_memory(device).begin_allocate_to_pool(pool, std::move(filter), options);
 }
 
 void CachingAllocator::end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool) {
+  check_device(device);
   device_memory(device).end_allocate_to_pool(pool);
 }
 
-void CachingAllocator::release_pool(c10::DeviceIndex device, c10::MempoolId_t pool) { device_memory(device).release_pool(pool); }
+void CachingAllocator::release_pool(c10::DeviceIndex device, c10::MempoolId_t pool) {
+  check_device(device);
+  device_memory(device).release_pool(pool);
+}
 
 int CachingAllocator::pool_references(c10::DeviceIndex device, c10::MempoolId_t pool) {
   memory::DeviceMemory* owner = device_memory_if_used(device);
   return owner == nullptr ? 0 : owner->pool_references(pool);
+  check_device(device);
 }
 
 size_t CachingAllocator::fraction_rejections(c10::DeviceIndex device) {

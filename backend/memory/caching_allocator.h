@@ -57,7 +57,7 @@ class CachingAllocator : public c10::DeviceAllocator {
   bool initialized() override;
   // {0, 0}: everything that is cached, on all devices. Waits for the devices' work: memory with work in flight is never given back.
   void emptyCache(c10::MempoolId_t pool = {0, 0}) override;
-  // Ignores memory that is not this allocator's (from_blob, another process's).
+  // Ignores memory that is not this allocator's (from_blob, another process's). Throws for a stream that does not exist.
   void recordStream(const c10::DataPtr& ptr, c10::Stream stream) override;
   // Zeros for a device that has not been used.
   DeviceStats getDeviceStats(c10::DeviceIndex device) override;
@@ -66,7 +66,8 @@ class CachingAllocator : public c10::DeviceAllocator {
   // {free, total} bytes: the driver's answer, else what this process knows.
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override;
 
-  // Memory for a stream that need not be current. raw_delete takes what raw_alloc or raw_allocate gave; it throws for another pointer.
+  // Memory for a stream that need not be current; throws for one that does not exist. raw_delete takes what raw_alloc or raw_allocate gave;
+  // it throws for another pointer.
   void* raw_alloc(size_t bytes, const c10::Stream& stream);
   static void raw_delete(void* ptr);
 
@@ -115,6 +116,7 @@ class CachingAllocator : public c10::DeviceAllocator {
  private:
   memory::DeviceMemory& device_memory(c10::DeviceIndex device);
   memory::DeviceMemory* device_memory_if_used(c10::DeviceIndex device) const;
+  void* allocate_for(size_t bytes, const c10::Stream& stream);
   static void limit_to(memory::DeviceMemory& owner, double fraction);
 
   std::array<std::atomic<memory::DeviceMemory*>, kMaxDevices> devices_{};

@@ -43,7 +43,6 @@ Block* DeviceMemory::allocate_slow(Request& request) {
   request.report = &report;
   const size_t size = request.size;
   if (size < request.bytes) give_up(request);  // rounding overflowed
-  stream_handle(request.stream);               // raises for a stream that does not exist
   collect_finished();
   const PoolUse use = pool_for(request.stream);
   Pool& pool = use.pool;

@@ -10,7 +10,7 @@ PooledEvent last_use(const c10::Stream& stream) noexcept {
     PooledEvent event = pooled_event(stream.device_index());
     event->record(stream);
     return event;
-  } catch (const std::exception&) {
+  } catch (...) {
     call_noexcept<&bp_driver::synchronize>(stream.device_index(), BP_NO_TIMEOUT);
     return PooledEvent(new Event());  // never recorded is done
   }

@@ -67,6 +67,11 @@ class PinnedCache : public Cache {
     return result;
   }
 
+  bool record_event(void* ptr, void* ctx, c10::Stream stream) override {
+    stream_handle(stream);  // raises for a stream that does not exist: the free that would ask it cannot
+    return Cache::record_event(ptr, ctx, stream);
+  }
+
   void free(void* ctx) override {
     if (driver_if_open() == nullptr) return;
     Cache::free(ctx);

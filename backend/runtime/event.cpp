@@ -45,10 +45,11 @@ Event Event::adopt(bp_event* handle, c10::DeviceIndex device, uint32_t flags) {
 
 void Event::record(const c10::Stream& stream) {
   const auto device = stream.device_index();
+  bp_stream* on = stream_handle(stream);
   create(device);
   TORCH_CHECK(device == device_, "Event device ", static_cast<int>(device_), " does not match recording stream's device ",
               static_cast<int>(device), ".");
-  call<&bp_driver::event_record>(device, stream_handle(stream), handle_, 0u);
+  call<&bp_driver::event_record>(device, on, handle_, 0u);
   note_order(OrderKind::record, device, stream.id(), reinterpret_cast<uint64_t>(handle_));
 }
 
@@ -106,6 +107,7 @@ constexpr size_t kMaxIdle = 1024;
 }  // namespace event_pool_impl
 
 PooledEvent pooled_event(c10::DeviceIndex device) {
+  check_device(device);
   auto& pool = event_pool_impl::pool(device);
   {
     const std::lock_guard<std::mutex> lock(pool.mutex);

@@ -70,7 +70,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return reinterpret_cast<void*>(stream_native_handle(stream));
   }
   bool isStreamCapturing(const c10::Stream& stream) const BACKPLANE_OVERRIDE_IF_PRESENT {
-    check_device(stream.device_index());
+    stream_handle(stream);
     return false;  // until the driver ABI has a graph group
   }
 

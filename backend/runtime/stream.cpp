@@ -9,11 +9,13 @@
 #include <ios>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <shared_mutex>
-#include <unordered_set>
+#include <utility>
 
 #include "runtime/device.h"
 #include "runtime/driver.h"
+#include "runtime/options.h"
 #include "runtime/order_log.h"
 #include "runtime/wait.h"
 
@@ -39,7 +41,7 @@ Pool& pool(c10::DeviceIndex device) {
 
 struct Externals {
   std::shared_mutex mutex;
-  std::unordered_set<c10::StreamId> ids;
+  std::set<std::pair<c10::DeviceIndex, c10::StreamId>> known;
 };
 
 Externals& externals() {
@@ -50,8 +52,12 @@ Externals& externals() {
 // See Note [Stream ids].
 c10::StreamId encode(int level, int slot) { return static_cast<c10::StreamId>((level << 8 | slot) << 1 | 1); }
 bool is_pooled(c10::StreamId id) { return (id & 1) != 0; }
-int level_of(c10::StreamId id) { return static_cast<int>(id >> 9); }
-int slot_of(c10::StreamId id) { return static_cast<int>(id >> 1) & 0xff; }
+
+[[noreturn]] void refuse(const c10::Stream& stream) {
+  TORCH_CHECK(false, "unknown stream id ", stream.id(), " on ", stream.device(),
+              ": no stream of this process has it. Take the numbers of an existing stream, make one by torch.", device_name(),
+              ".Stream(), or wrap one of the driver's by ExternalStream.");
+}
 
 int levels(const bp_device_properties& p) { return std::min(p.priority_least - p.priority_greatest + 1, kMaxLevels); }
 
@@ -60,12 +66,23 @@ int slots_per_level(const bp_device_properties& p) {
   return p.stream_limit <= 0 ? kSlotsPerLevel : std::clamp(p.stream_limit / levels(p), 1, kSlotsPerLevel);
 }
 
+struct Place {
+  size_t level;
+  size_t slot;
+};
+
+// Any number may come here: programs make streams from three integers. Throws for one that encode() does not give.
+Place place_of(const c10::Stream& stream) {
+  const uint64_t bits = static_cast<uint64_t>(stream.id()) >> 1;
+  const Place place{static_cast<size_t>(bits >> 8), static_cast<size_t>(bits & 0xff)};
+  if (place.level >= kMaxLevels || place.slot >= kSlotsPerLevel) refuse(stream);
+  return place;
+}
+
 bp_stream* pooled_handle(const c10::Stream& stream) {
-  const int level = level_of(stream.id());
-  const int slot = slot_of(stream.id());
-  TORCH_CHECK(level < kMaxLevels && slot < kSlotsPerLevel, "unknown stream id ", stream.id(), " on ", stream.device());
-  bp_stream* handle = pool(stream.device_index()).slots[level][slot].load(std::memory_order_acquire);
-  TORCH_CHECK(handle != nullptr, "unknown stream id ", stream.id(), " on ", stream.device());
+  const Place place = place_of(stream);
+  bp_stream* handle = pool(stream.device_index()).slots[place.level][place.slot].load(std::memory_order_acquire);
+  if (handle == nullptr) refuse(stream);
   return handle == kSharesDefault ? nullptr : handle;
 }
 
@@ -167,41 +184,42 @@ c10::Stream external_stream(uint64_t native, c10::DeviceIndex device) {
               "; a handle must be an even number");
   auto& known = stream_impl::externals();
   const std::unique_lock<std::shared_mutex> lock(known.mutex);
-  known.ids.insert(id);
+  known.known.emplace(device, id);
   return c10::Stream(c10::Stream::UNSAFE, {kDevice, device}, id);
 }
 
 bp_stream* stream_handle(const c10::Stream& stream) {
-  TORCH_CHECK(stream.device_type() == kDevice, "expected a stream of ", c10::DeviceTypeName(kDevice, true), ", got one of ",
-              stream.device());
+  TORCH_CHECK(stream.device_type() == kDevice, "expected a stream of ", device_name(), ", got one of ", stream.device());
   check_device(stream.device_index());
   if (stream.id() == 0) return nullptr;
   if (stream_impl::is_pooled(stream.id())) return stream_impl::pooled_handle(stream);
   auto& known = stream_impl::externals();
   const std::shared_lock<std::shared_mutex> lock(known.mutex);
-  TORCH_CHECK(known.ids.count(stream.id()) != 0, "unknown stream id ", stream.id(), " on ", stream.device());
+  if (known.known.count({stream.device_index(), stream.id()}) == 0) stream_impl::refuse(stream);
   return reinterpret_cast<bp_stream*>(static_cast<intptr_t>(stream.id()));
 }
 
 uint64_t stream_native_handle(const c10::Stream& stream) { return stream_impl::native_of(stream_handle(stream), stream.device_index()); }
 
 int stream_priority(const c10::Stream& stream) {
+  stream_handle(stream);
   if (!stream_impl::is_pooled(stream.id())) return 0;
   const auto& p = device_properties(stream.device_index());
-  return p.priority_least - stream_impl::level_of(stream.id());
+  return p.priority_least - static_cast<int>(stream_impl::place_of(stream).level);
 }
 
 bool query_stream(const c10::Stream& stream) {
+  bp_stream* handle = stream_handle(stream);
   if (!has_context(stream.device_index())) return true;
-  const int32_t status = try_call<&bp_driver::stream_query>(stream.device_index(), stream_handle(stream));
+  const int32_t status = try_call<&bp_driver::stream_query>(stream.device_index(), handle);
   if (status != BP_OK && status != BP_PENDING) throw_status(status, "stream_query", stream.device_index(), last_error_text());
   if (status == BP_OK) note_order(OrderKind::stream_done, stream.device_index(), stream.id());
   return status == BP_OK;
 }
 
 void synchronize_stream(const c10::Stream& stream) {
-  if (!has_context(stream.device_index())) return;  // nothing was ever queued
   bp_stream* handle = stream_handle(stream);
+  if (!has_context(stream.device_index())) return;  // nothing was ever queued
   // Most waits find the work done: ask before building the interruptible one.
   if (try_call<&bp_driver::stream_query>(stream.device_index(), handle) != BP_OK) {
     stream_impl::wait_for(stream.device_index(), "stream_synchronize", [&](uint64_t timeout_ns) {

@@ -28,7 +28,9 @@ c10::Stream pool_stream(c10::DeviceIndex device = -1, int priority = 0);
 // One of this process is found by its number even if the driver cannot wrap streams of others; those are then refused.
 c10::Stream external_stream(uint64_t native, c10::DeviceIndex device);
 
-bp_stream* stream_handle(const c10::Stream& stream);       // NULL for the default stream; throws for an id that was never given out
+// NULL for the default stream. Throws for another device type's, a device that does not exist, or an id that was never given out: a
+// c10::Stream may be made of any three numbers.
+bp_stream* stream_handle(const c10::Stream& stream);
 uint64_t stream_native_handle(const c10::Stream& stream);  // the vendor's own stream object (0: default without stream_native)
 int stream_priority(const c10::Stream& stream);
 

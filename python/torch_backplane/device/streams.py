@@ -42,7 +42,7 @@ class Stream(torch.Stream):
     def __new__(cls, device: Device = None, priority: int = 0, **kwargs: Any) -> Stream:
         """Take a stream of the pool; with ``stream_id``, ``device_index`` and ``device_type``, name an existing one."""
         if "stream_id" in kwargs:
-            return super().__new__(cls, **kwargs)
+            return _existing(cls, **kwargs)
         index = _get_device_index(device, optional=True)
         return super().__new__(cls, device=torch.device(_backend.device, index), priority=priority)
 
@@ -99,8 +99,24 @@ class ExternalStream(Stream):
 
 
 def _stream(cls: type[Any], stream_id: int, index: int) -> Any:
-    device_type = torch._C._autograd.DeviceType.PrivateUse1.value
-    return Stream.__new__(cls, stream_id=stream_id, device_index=index, device_type=device_type)
+    return torch.Stream.__new__(cls, stream_id=stream_id, device_index=index, device_type=_device_type())
+
+
+def _existing(
+    cls: type[Any], stream_id: int, device_index: int, device_type: int | None = None, priority: int = 0
+) -> Any:
+    """The stream that has these numbers; ``priority`` was decided when it was made."""
+    if device_type is not None and device_type != _device_type():
+        raise ValueError(
+            f"a stream of {_backend.device} has device_type={_device_type()}, got {device_type}: "
+            "pass the device_type of the stream that is meant, or leave it out"
+        )
+    _backend.C.check_stream(stream_id, device_index)
+    return _stream(cls, stream_id, device_index)
+
+
+def _device_type() -> int:
+    return int(torch._C._autograd.DeviceType.PrivateUse1.value)
 
 
 class _EventMeta(type(torch.Event)):  # type: ignore[misc]
@@ -220,8 +236,7 @@ def set_stream(stream: torch.Stream | None) -> None:
 
 def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
     """As :func:`set_stream`, with a stream's three numbers. Compiled code calls it."""
-    _backend.C.exchange_stream(stream_id, device_index)
-    _backend.C.set_device(device_index)
+    _backend.C.enter_stream(stream_id, device_index, device_type)
 
 
 class StreamContext:
@@ -233,21 +248,19 @@ class StreamContext:
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream
-        self._previous: list[tuple[tuple[int, int], int]] = []
+        self._previous: list[tuple[int, int, int]] = []
 
     def __enter__(self) -> None:
         if self.stream is None:
             return
-        device = _backend.C.current_device()
-        replaced = _backend.C.exchange_stream(self.stream.stream_id, self.stream.device_index)
-        self._previous.append((replaced, device))
-        _backend.C.set_device(self.stream.device_index)
+        stream = self.stream
+        self._previous.append(_backend.C.enter_stream(stream.stream_id, stream.device_index, stream.device_type))
 
     def __exit__(self, *exc_info: object) -> None:
         if self.stream is None:
             return
-        replaced, device = self._previous.pop()
-        _backend.C.exchange_stream(*replaced)
+        stream_id, index, device = self._previous.pop()
+        _backend.C.exchange_stream(stream_id, index)
         _backend.C.set_device(device)
 
 
