@@ -228,8 +228,9 @@ std::unique_ptr<AllocConfig> from_environment() {
 
 std::atomic<const AllocConfig*> current{nullptr};
 
-// Old settings are kept: threads may still read them.
-const AllocConfig* install(std::unique_ptr<AllocConfig> config) {
+// Old settings are kept: threads may still read them. The environment's are what there is before anybody has set any: who reads them first
+// never replaces what was set meanwhile.
+const AllocConfig* install(std::unique_ptr<AllocConfig> config, bool only_first) {
   static std::mutex mutex;
   static auto* all = new std::vector<std::unique_ptr<AllocConfig>>();
   const std::lock_guard<std::mutex> lock(mutex);
@@ -237,6 +238,8 @@ const AllocConfig* install(std::unique_ptr<AllocConfig> config) {
   current.store(all->back().get(), std::memory_order_release);
   return all->back().get();
 }
+  const AllocConfig* known = current.load(std::memory_order_relaxed);
+  if (only_first && known != nullptr) return known;
 
 }  // namespace
 }  // namespace alloc_config_impl
@@ -254,14 +257,14 @@ size_t AllocConfig::round(size_t bytes) const {
 
 const AllocConfig& alloc_config() {
   const AllocConfig* config = alloc_config_impl::current.load(std::memory_order_acquire);
-  if (C10_UNLIKELY(config == nullptr)) config = alloc_config_impl::install(alloc_config_impl::from_environment());
+  if (C10_UNLIKELY(config == nullptr)) config = alloc_config_impl::install(alloc_config_impl::from_environment(), /*only_first=*/true);
   return *config;
 }
 
 void set_alloc_config(const std::string& text) {
   auto config = std::make_unique<AllocConfig>();
   alloc_config_impl::read_into(*config, text);
-  alloc_config_impl::install(alloc_config_impl::checked(std::move(config)));
+  alloc_config_impl::install(alloc_config_impl::checked(std::move(config)), /*only_first=*/false);
 }
 
 namespace alloc_config_impl {

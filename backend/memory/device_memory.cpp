@@ -2,7 +2,6 @@
 #include "memory/device_memory.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "memory/alloc_config.h"
 #include "memory/caching_allocator.h"
@@ -192,8 +191,7 @@ void DeviceMemory::free(Block* block, StackContext stack, Usage* usage) {
 // Returns whether there was anything idle.
 bool DeviceMemory::release(const std::function<bool(const Pool&)>& which, bool large_only, uint64_t unused_since) {
   // Other threads are about to give memory back, too: that takes a driver call or two.
-  bool progress = false;
-  for (; releasing_.load() != 0; std::this_thread::yield()) progress = true;
+  const bool progress = wait_for_threads(releasing_, "free (of cached memory, by another thread)");
   const auto for_each_pool = [&](const std::function<void(Pool&)>& visit) {
     if (which(pool_)) visit(pool_);
     for (auto& entry : private_pools_) {
@@ -237,7 +235,7 @@ bool DeviceMemory::release(const std::function<bool(const Pool&)>& which, bool l
     const Locked lock(*this);
     std::erase_if(private_pools_, [](const auto& entry) { return entry.second->references == 0 && entry.second->segments.empty(); });
   }
-  --releasing_;
+    one_less(releasing_);
   return true;
 }
 

@@ -4,7 +4,7 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
@@ -142,6 +142,8 @@ class DeviceMemory {
   bool finish_waiting();
   void other_stream_done(Block* block);
 
+  void one_less(int& threads);  // under the lock
+  bool wait_for_threads(const int& threads, const char* what);
   void collect_garbage(size_t wanted);
   bool release(const std::function<bool(const Pool&)>& which, bool large_only, uint64_t unused_since);
   void flush_recent();
@@ -162,8 +164,9 @@ class DeviceMemory {
   size_t on_the_way_ = 0;                             // being allocated by the driver now
   size_t fraction_rejections_ = 0;                    // out-of-memory errors because of limit_
   uint64_t frees_ = 0;                                // so far: the clock of Block::freed_at
-  std::atomic<int> releasing_{0};                     // threads that give segments to the driver now
-  std::atomic<int> in_hand_{0};                       // threads with blocks that are, or will be, in waiting_
+  int releasing_ = 0;                                 // threads that give segments to the driver now
+  int in_hand_ = 0;                                   // threads with blocks that are, or will be, in waiting_
+  std::condition_variable other_threads_;             // one of the two has become 0
 };
 
 }  // namespace backplane::memory

@@ -1,10 +1,12 @@
 // memory/waiting.cpp: freed blocks that other streams still use, and the events that say when they are done.
 #include <algorithm>
-#include <thread>
+#include <chrono>
 
 #include "memory/device_memory.h"
 #include "memory/last_use.h"
+#include "runtime/errors.h"
 #include "runtime/stream.h"
+#include "runtime/wait.h"
 
 namespace backplane::memory {
 
@@ -22,7 +24,31 @@ void DeviceMemory::wait_for_others(Block* block, const std::vector<c10::Stream>&
   const Locked lock(*this);
   block->events = static_cast<uint32_t>(uses.size());
   for (auto& use : uses) waiting_.push_back(std::move(use));
-  --in_hand_;
+  one_less(in_hand_);
+}
+
+void DeviceMemory::one_less(int& threads) {
+  if (--threads == 0) other_threads_.notify_all();
+}
+
+// Waits as for the device, since what holds the other threads up is a call of the driver's: Ctrl-C and the watchdog end it. Whether there
+// was anything to wait for.
+bool DeviceMemory::wait_for_threads(const int& threads, const char* what) {
+  {
+    const Locked lock(*this);
+    if (threads == 0) return false;
+  }
+  const int32_t status = interruptible_wait([&](uint64_t timeout_ns) -> int32_t {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto none = [&] { return threads == 0; };
+    if (timeout_ns == BP_NO_TIMEOUT) {
+      other_threads_.wait(lock, none);
+      return BP_OK;
+    }
+    return other_threads_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), none) ? BP_OK : BP_TIMEOUT;
+  });
+  if (status != BP_OK) throw_status(status, what, device_, "another thread's call has not come back from the driver");
+  return true;
 }
 
 void DeviceMemory::other_stream_done(Block* block) {
@@ -62,14 +88,12 @@ void DeviceMemory::collect_finished() {
   for (auto& entry : done) other_stream_done(entry.block);
   for (auto& entry : waiting_) pending.push_back(std::move(entry));
   waiting_.swap(pending);
-  --in_hand_;
+  one_less(in_hand_);
 }
 
-// Waits until no freed block is in use by another stream. What other threads hold to ask their events is back in a moment: asking never
-// blocks.
+// Waits until no freed block is in use by another stream. What other threads hold to record or ask their events is back in a moment.
 bool DeviceMemory::finish_waiting() {
-  bool progress = false;
-  for (; in_hand_.load() != 0; std::this_thread::yield()) progress = true;
+  const bool progress = wait_for_threads(in_hand_, "event_record or event_query (for memory that another thread has freed)");
   collect_finished();
   std::vector<c10::Stream> streams;
   {
