@@ -116,6 +116,9 @@ void bind_memory(py::module_& module) {
   def_quick(module, "block_size", [](uint64_t address) { return CachingAllocator::block_size(reinterpret_cast<void*>(address)); });
 
   def_blocking(module, "begin_pool", begin_pool);
+  def_blocking(module, "retain_pool", [](int64_t device, const Pool& pool, bool use_on_oom, bool no_split) {
+    caching_allocator().retain_pool(resolve_device(device_index(device)), pool_id(pool), {use_on_oom, no_split});
+  });
   def_quick(module, "more_stats", more_stats);
   def_blocking(module, "pool_references", [](int64_t device, const Pool& pool) {
     return caching_allocator().pool_references(resolve_device(device_index(device)), pool_id(pool));

@@ -23,7 +23,7 @@ namespace backplane::memory {
 namespace alloc_config_impl {
 namespace {
 
-constexpr size_t kIntervals = 17;  // 1 MiB, 2 MiB, ... 64 GiB
+constexpr size_t kIntervals = 16;  // from 1 MiB, 2 MiB, ... 32 GiB on
 
 std::string without_spaces(const std::string& text) {
   std::string result;
@@ -64,32 +64,36 @@ size_t division(std::string_view text) {
   return value;
 }
 
-// Which of the intervals a size lies in: the i-th ends at 2^i MiB.
+// Which of the intervals a size lies in: the i-th begins at 2^i MiB, the first at 0.
 size_t interval(size_t bytes) {
   const size_t mib = bytes >> 20;
   return std::min<size_t>(mib == 0 ? 0 : std::bit_width(mib) - 1, kIntervals - 1);
 }
 
-// "4" for all sizes, or "[256:1,512:2,>:8]": 1 below 256 MiB, 2 below 512 MiB, 8 from there on. 1 is no rounding, also for what is not
-// named.
+// "4" for all sizes, or "[64:8,256:4,>:2]", as c10 reads it (its documentation is one interval off): a size names the interval that it
+// begins, the first one all below as well, ">" all above the last. What is not named is not rounded.
 std::vector<size_t> parse_divisions(std::string_view text) {
   if (text.empty() || text.front() != '[') return std::vector<size_t>(kIntervals, division(text));
   TORCH_CHECK_VALUE(text.back() == ']', "allocator setting roundup_power2_divisions: missing ']' in '", text, "'");
-  std::vector<size_t> divisions(kIntervals, 1);
-  size_t next = 0;
+  std::vector<size_t> divisions(kIntervals, 0);
+  size_t next = 0;  // behind the interval that was named last
   for (const auto item : items(text.substr(1, text.size() - 2))) {
     const auto colon = item.find(':');
     TORCH_CHECK_VALUE(colon != std::string_view::npos,
                       "allocator setting roundup_power2_divisions: expected [size_mb:divisions,...], got '", text, "'");
     const auto value = division(item.substr(colon + 1));
-    size_t end = kIntervals;
-    if (item.substr(0, colon) != ">") {
-      const auto mib = number<size_t>("roundup_power2_divisions", item.substr(0, colon));
-      TORCH_CHECK_VALUE(std::has_single_bit(mib), "allocator setting roundup_power2_divisions: size ", mib, " is not a power of two");
-      end = interval(mib << 20);
-      TORCH_CHECK_VALUE(end >= next, "allocator setting roundup_power2_divisions: sizes must rise");
+    if (item.substr(0, colon) == ">") {
+      std::fill(divisions.begin() + static_cast<ptrdiff_t>(next), divisions.end(), value);
+      next = kIntervals;
+      continue;
     }
-    while (next < end) divisions[next++] = value;
+    const auto mib = number<size_t>("roundup_power2_divisions", item.substr(0, colon));
+    TORCH_CHECK_VALUE(std::has_single_bit(mib), "allocator setting roundup_power2_divisions: size ", mib, " is not a power of two");
+    const size_t at = std::min<size_t>(std::bit_width(mib) - 1, kIntervals - 1);
+    TORCH_CHECK_VALUE(at >= next, "allocator setting roundup_power2_divisions: sizes must rise, and lie in different intervals; got '",
+                      text, "'");
+    std::fill(divisions.begin() + static_cast<ptrdiff_t>(next == 0 ? 0 : at), divisions.begin() + static_cast<ptrdiff_t>(at) + 1, value);
+    next = at + 1;
   }
   return divisions;
 }
@@ -104,10 +108,10 @@ bool boolean(std::string_view key, std::string_view text) {
   return yes;
 }
 
-double fraction(std::string_view key, std::string_view text, bool with_one) {
+double fraction(std::string_view key, std::string_view text, bool with_ends) {
   const auto value = number<double>(key, text);
-  TORCH_CHECK_VALUE(value > 0 && (value < 1 || (with_one && value == 1)), "allocator setting ", key, ": must lie between 0 and 1, got ",
-                    text);
+  const bool inside = with_ends ? value >= 0 && value <= 1 : value > 0 && value < 1;
+  TORCH_CHECK_VALUE(inside, "allocator setting ", key, ": must lie between 0 and 1, got ", text);
   return value;
 }
 
@@ -128,7 +132,7 @@ const std::map<std::string_view, Set>& setters() {
        [](AllocConfig& config, std::string_view key, std::string_view value) { config.expandable_segments = boolean(key, value); }},
       {"garbage_collection_threshold",
        [](AllocConfig& config, std::string_view key, std::string_view value) {
-         config.garbage_collection_threshold = fraction(key, value, /*with_one=*/false);
+         config.garbage_collection_threshold = fraction(key, value, /*with_ends=*/false);
        }},
       {"graph_capture_record_stream_reuse",
        [](AllocConfig&, std::string_view key, std::string_view value) {
@@ -148,7 +152,7 @@ const std::map<std::string_view, Set>& setters() {
       {"max_split_size_mb",
        [](AllocConfig& config, std::string_view key, std::string_view value) { config.max_split_size = mebibytes(key, value); }},
       {"per_process_memory_fraction", [](AllocConfig& config, std::string_view key,
-                                         std::string_view value) { config.memory_fraction = fraction(key, value, /*with_one=*/true); }},
+                                         std::string_view value) { config.memory_fraction = fraction(key, value, /*with_ends=*/true); }},
       {"pinned_max_cached_size_mb",
        [](AllocConfig& config, std::string_view key, std::string_view value) { config.pinned_max_cached = mebibytes(key, value); }},
       {"pinned_max_round_threshold_mb",
@@ -234,12 +238,12 @@ const AllocConfig* install(std::unique_ptr<AllocConfig> config, bool only_first)
   static std::mutex mutex;
   static auto* all = new std::vector<std::unique_ptr<AllocConfig>>();
   const std::lock_guard<std::mutex> lock(mutex);
+  const AllocConfig* known = current.load(std::memory_order_relaxed);
+  if (only_first && known != nullptr) return known;
   all->push_back(std::move(config));
   current.store(all->back().get(), std::memory_order_release);
   return all->back().get();
 }
-  const AllocConfig* known = current.load(std::memory_order_relaxed);
-  if (only_first && known != nullptr) return known;
 
 }  // namespace
 }  // namespace alloc_config_impl

@@ -172,14 +172,17 @@ bool CachingAllocator::initialized() { return driver_if_open() != nullptr; }
 
 void CachingAllocator::emptyCache(c10::MempoolId_t pool) {
   if (driver_if_open() == nullptr) return;
+  const StackContext stack = caching_allocator_impl::stack(history_, HistorySettings::Stacks::all);
   for (auto& place : devices_) {
-    if (memory::DeviceMemory* owner = place.load(std::memory_order_acquire)) owner->empty_cache(pool);
+    if (memory::DeviceMemory* owner = place.load(std::memory_order_acquire)) owner->empty_cache(pool, stack);
   }
 }
 
 void CachingAllocator::empty_cache(c10::DeviceIndex device) {
   if (driver_if_open() == nullptr) return;
-  if (memory::DeviceMemory* owner = device_memory_if_used(device)) owner->empty_cache({0, 0});
+  if (memory::DeviceMemory* owner = device_memory_if_used(device)) {
+    owner->empty_cache({0, 0}, caching_allocator_impl::stack(history_, HistorySettings::Stacks::all));
+  }
 }
 
 void CachingAllocator::recordStream(const c10::DataPtr& data, c10::Stream stream) {
@@ -220,7 +223,7 @@ std::pair<size_t, size_t> CachingAllocator::getMemoryInfo(c10::DeviceIndex devic
 }
 
 void CachingAllocator::set_memory_fraction(double fraction, c10::DeviceIndex device) {
-  TORCH_CHECK_VALUE(fraction > 0 && fraction <= 1, "memory fraction must lie in (0, 1], got ", fraction);
+  TORCH_CHECK_VALUE(fraction >= 0 && fraction <= 1, "memory fraction must lie in [0, 1], got ", fraction);
   check_device(device);
   limit_to(device_memory(device), fraction);
 }
@@ -293,6 +296,11 @@ void CachingAllocator::begin_allocate_to_pool(c10::DeviceIndex device, c10::Memp
   device_memory(device).begin_allocate_to_pool(pool, std::move(filter), options);
 }
 
+void CachingAllocator::retain_pool(c10::DeviceIndex device, c10::MempoolId_t pool, const PoolOptions& options) {
+  check_device(device);
+  device_memory(device).retain_pool(pool, options);
+}
+
 void CachingAllocator::end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool) {
   check_device(device);
   device_memory(device).end_allocate_to_pool(pool);
@@ -306,7 +314,6 @@ void CachingAllocator::release_pool(c10::DeviceIndex device, c10::MempoolId_t po
 int CachingAllocator::pool_references(c10::DeviceIndex device, c10::MempoolId_t pool) {
   memory::DeviceMemory* owner = device_memory_if_used(device);
   return owner == nullptr ? 0 : owner->pool_references(pool);
-  check_device(device);
 }
 
 size_t CachingAllocator::fraction_rejections(c10::DeviceIndex device) {

@@ -73,7 +73,7 @@ class CachingAllocator : public c10::DeviceAllocator {
 
   void empty_cache(c10::DeviceIndex device);
 
-  // The part of the device's memory, (0, 1], that this process may reserve; beyond it is out of memory.
+  // The part of the device's memory, [0, 1], that this process may reserve; beyond it is out of memory. What it has stays.
   void set_memory_fraction(double fraction, c10::DeviceIndex device);
   double memory_fraction(c10::DeviceIndex device);
   void limit_all(double fraction);  // of every device that has been used
@@ -98,7 +98,9 @@ class CachingAllocator : public c10::DeviceAllocator {
 
   // Private pools, for graphs and MemPool. Between begin and end, allocations of the streams that `filter` accepts come from the pool;
   // filter runs without a lock. begin also takes a reference that release_pool gives back; at zero, empty_cache frees the pool's memory.
-  // Where several pools accept a stream, the one that began last serves it.
+  // Where several pools accept a stream, the one that began last serves it. retain_pool takes a reference without that, of a pool that need
+  // not exist yet.
+  void retain_pool(c10::DeviceIndex device, c10::MempoolId_t pool, const PoolOptions& options = {});
   void begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool, std::function<bool(const c10::Stream&)> filter,
                               const PoolOptions& options = {});
   void end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool);
@@ -114,9 +116,9 @@ class CachingAllocator : public c10::DeviceAllocator {
   virtual void segment_free(c10::DeviceIndex device, void* ptr, size_t bytes) noexcept;
 
  private:
+  void* allocate_for(size_t bytes, const c10::Stream& stream);
   memory::DeviceMemory& device_memory(c10::DeviceIndex device);
   memory::DeviceMemory* device_memory_if_used(c10::DeviceIndex device) const;
-  void* allocate_for(size_t bytes, const c10::Stream& stream);
   static void limit_to(memory::DeviceMemory& owner, double fraction);
 
   std::array<std::atomic<memory::DeviceMemory*>, kMaxDevices> devices_{};

@@ -56,7 +56,7 @@ Block* DeviceMemory::allocate_slow(Request& request) {
     request.report->largest_allocation = largest;
     give_up(request);
   }
-  collect_garbage(segment_size(size));
+  collect_garbage(segment_size(size), request.stack);
   if (Block* block = grow(pool, request)) return block;
   {
     const Locked lock(*this);
@@ -68,7 +68,7 @@ Block* DeviceMemory::allocate_slow(Request& request) {
   for (int i = 0; i < kMostTries; ++i) {
     const bool waited = finish_waiting();
     if (Block* block = try_free()) return block;
-    const bool released = release([](const Pool& p) { return p.references == 0; }, false, UINT64_MAX);
+    const bool released = release([](const Pool& p) { return p.references == 0; }, false, UINT64_MAX, request.stack);
     if (Block* block = grow(pool, request)) return block;
     // A shared segment does not fit: what was asked still may.
     if (segment_size(size) > size && !alloc_config().expandable_segments) {
@@ -189,7 +189,8 @@ void DeviceMemory::free(Block* block, StackContext stack, Usage* usage) {
 // Gives idle segments of some pools back to the driver. The stream that owned their blocks may still work on them, and may be one that its
 // maker has destroyed meanwhile, so the whole device is waited for: what was free before the wait, and still is after it, is in no use.
 // Returns whether there was anything idle.
-bool DeviceMemory::release(const std::function<bool(const Pool&)>& which, bool large_only, uint64_t unused_since) {
+bool DeviceMemory::release(const std::function<bool(const Pool&)>& which, bool large_only, uint64_t unused_since,
+                           const StackContext& stack) {
   // Other threads are about to give memory back, too: that takes a driver call or two.
   const bool progress = wait_for_threads(releasing_, "free (of cached memory, by another thread)");
   const auto for_each_pool = [&](const std::function<void(Pool&)>& visit) {
@@ -209,7 +210,7 @@ bool DeviceMemory::release(const std::function<bool(const Pool&)>& which, bool l
     unused_since = std::min(unused_since, frees_);
     bool any = false;
     for_each_idle([&](Pool&, Segment*) { any = true; });
-    for_each_pool([&](Pool& pool) { any = any || claim_idle_chunks(pool, large_only, unused_since, nullptr); });
+    for_each_pool([&](Pool& pool) { any = any || claim_idle_chunks(pool, large_only, unused_since, nullptr, nullptr); });
     if (!any) return progress;
   }
   synchronize_device(device_);
@@ -221,12 +222,13 @@ bool DeviceMemory::release(const std::function<bool(const Pool&)>& which, bool l
     for_each_idle([&](Pool& pool, Segment* segment) {
       ranges.emplace_back(segment->address, segment->size);
       if (C10_UNLIKELY(history_ != nullptr)) {
-        note(HistoryEvent::Action::segment_free, pool, segment->arena->stream(), segment->address, segment->size, segment->context);
+        note(HistoryEvent::Action::segment_free, pool, segment->arena->stream(), segment->address, segment->size,
+             stack != nullptr ? stack : segment->context);
         dead_.push_back(std::move(segment->context));
       }
       pool.remove(segment);
     });
-    for_each_pool([&](Pool& pool) { claim_idle_chunks(pool, large_only, unused_since, &chunks); });
+    for_each_pool([&](Pool& pool) { claim_idle_chunks(pool, large_only, unused_since, &chunks, stack); });
     ++releasing_;
   }
   for (const auto& [address, size] : ranges) source_.segment_free(device_, reinterpret_cast<void*>(address), size);
@@ -234,19 +236,19 @@ bool DeviceMemory::release(const std::function<bool(const Pool&)>& which, bool l
   {
     const Locked lock(*this);
     std::erase_if(private_pools_, [](const auto& entry) { return entry.second->references == 0 && entry.second->segments.empty(); });
-  }
     one_less(releasing_);
+  }
   return true;
 }
 
-void DeviceMemory::empty_cache(c10::MempoolId_t id) {
+void DeviceMemory::empty_cache(c10::MempoolId_t id, const StackContext& stack) {
   finish_waiting();
   const bool all = id == c10::MempoolId_t{0, 0};
-  release([&](const Pool& pool) { return all ? pool.references == 0 : pool.id == id; }, false, UINT64_MAX);
+  release([&](const Pool& pool) { return all ? pool.references == 0 : pool.id == id; }, false, UINT64_MAX, stack);
 }
 
 // Before a new segment: while more than the threshold's share of the limit is reserved, segments unused for longer than the average go.
-void DeviceMemory::collect_garbage(size_t wanted) {
+void DeviceMemory::collect_garbage(size_t wanted, const StackContext& stack) {
   const double threshold = alloc_config().garbage_collection_threshold;
   if (threshold == 0) return;
   uint64_t unused_since = 0;
@@ -261,7 +263,7 @@ void DeviceMemory::collect_garbage(size_t wanted) {
     for (const Segment* segment : idle) unused_since += segment->first->freed_at;
     unused_since /= idle.size();
   }
-  release([](const Pool& pool) { return !pool.is_private(); }, true, unused_since);
+  release([](const Pool& pool) { return !pool.is_private(); }, true, unused_since, stack);
 }
 
 void DeviceMemory::flush_recent() {

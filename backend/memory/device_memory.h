@@ -50,7 +50,7 @@ class DeviceMemory {
   void free(Block* block, StackContext stack, Usage* usage);
   void record_stream(Block* block, const c10::Stream& stream);
 
-  void empty_cache(c10::MempoolId_t pool);
+  void empty_cache(c10::MempoolId_t pool, const StackContext& stack);
   void set_limit(double fraction, size_t total);
   double fraction();
 
@@ -65,6 +65,7 @@ class DeviceMemory {
   // NULL: stop, and forget. The settings live to the end of the process.
   void record_history(const HistorySettings* settings, bool clear);
 
+  void retain_pool(c10::MempoolId_t pool, const PoolOptions& options);
   void begin_allocate_to_pool(c10::MempoolId_t pool, Filter filter, const PoolOptions& options);
   int pool_references(c10::MempoolId_t pool);
   void end_allocate_to_pool(c10::MempoolId_t pool);
@@ -116,6 +117,7 @@ class DeviceMemory {
     OutOfMemory* report;  // NULL on the fast path, which cannot fail
   };
 
+  void take_pool(c10::MempoolId_t id, const PoolOptions& options);
   Block* hand_out(Block* block, size_t max_split_size, Request& request);
   Block* allocate_slow(Request& request);
   Block* find_free(Pool& pool, size_t size, c10::StreamId stream);
@@ -126,7 +128,7 @@ class DeviceMemory {
   // Expandable segments: expandable.cpp.
   Block* expand(Pool& pool, Request& request);
   bool reserve_segment(Pool& pool, PoolKind kind, c10::StreamId stream);
-  bool claim_idle_chunks(Pool& pool, bool large_only, uint64_t unused_since, std::vector<Block*>* claimed);
+  bool claim_idle_chunks(Pool& pool, bool large_only, uint64_t unused_since, std::vector<Block*>* claimed, const StackContext& stack);
   void unmap_claimed(const std::vector<Block*>& claimed);
   size_t segment_size(size_t size) const;
   PoolUse pool_for(const c10::Stream& stream);
@@ -140,12 +142,12 @@ class DeviceMemory {
   void wait_for_others(Block* block, const std::vector<c10::Stream>& streams);
   void collect_finished();
   bool finish_waiting();
-  void other_stream_done(Block* block);
-
   void one_less(int& threads);  // under the lock
   bool wait_for_threads(const int& threads, const char* what);
-  void collect_garbage(size_t wanted);
-  bool release(const std::function<bool(const Pool&)>& which, bool large_only, uint64_t unused_since);
+  void other_stream_done(Block* block);
+
+  void collect_garbage(size_t wanted, const StackContext& stack);
+  bool release(const std::function<bool(const Pool&)>& which, bool large_only, uint64_t unused_since, const StackContext& stack);
   void flush_recent();
 
   CachingAllocator& source_;

@@ -172,7 +172,8 @@ Block* DeviceMemory::expand(Pool& pool, Request& request) {
 }
 
 // Claims the chunks of which no byte is in use since `unused_since`. Without a list it changes nothing, and says whether there are any.
-bool DeviceMemory::claim_idle_chunks(Pool& pool, bool large_only, uint64_t unused_since, std::vector<Block*>* claimed) {
+bool DeviceMemory::claim_idle_chunks(Pool& pool, bool large_only, uint64_t unused_since, std::vector<Block*>* claimed,
+                                     const StackContext& stack) {
   for (auto& entry : pool.segments) {
     Segment& segment = *entry.second;
     if (segment.chunk == 0 || (large_only && segment.kind == PoolKind::small)) continue;
@@ -194,7 +195,8 @@ bool DeviceMemory::claim_idle_chunks(Pool& pool, bool large_only, uint64_t unuse
       block->state = BlockState::claimed;
       statistics_.unmapped(segment.kind, block->size, block->size / segment.chunk, pool.id);
       segment.mapped -= block->size;
-      note(HistoryEvent::Action::segment_unmap, pool, arena.stream(), segment.address + first, block->size, nullptr);
+      note(HistoryEvent::Action::segment_unmap, pool, arena.stream(), segment.address + first, block->size,
+           stack != nullptr ? stack : segment.context);
       claimed->push_back(block);
     }
   }

@@ -14,9 +14,12 @@ History::~History() {
 }
 
 void History::add(HistoryEvent event) {
-  if (!settings_.events || (settings_.skipped >> static_cast<uint32_t>(event.action) & 1) != 0 || settings_.max_entries == 0) return;
+  if (!settings_.events || (settings_.skipped >> static_cast<uint32_t>(event.action) & 1) != 0 || settings_.max_entries == 0) {
+    dead_.push_back(std::move(event.context));
+    return;
+  }
   if (settings_.stacks < HistorySettings::Stacks::alloc) dead_.push_back(std::move(event.context));
-  event.time_us = c10::getTime() / 1000;
+  if (event.time_us == 0) event.time_us = c10::getTime() / 1000;  // else it comes from an earlier recording
   if (ring_.size() < settings_.max_entries) {
     ring_.push_back(std::move(event));
     return;

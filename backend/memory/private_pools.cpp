@@ -34,12 +34,9 @@ DeviceMemory::PoolUse::~PoolUse() {
   --pool.references;
 }
 
-void DeviceMemory::begin_allocate_to_pool(c10::MempoolId_t id, Filter filter, const PoolOptions& options) {
-  TORCH_CHECK((id != c10::MempoolId_t{0, 0}), "begin_allocate_to_pool: {0, 0} is the default pool");
-  const Locked lock(*this);
-  auto routes = routes_ == nullptr ? std::vector<Route>() : *routes_;
-  const bool routed = std::any_of(routes.begin(), routes.end(), [&](const Route& route) { return route.pool == id; });
-  TORCH_CHECK(!routed, "begin_allocate_to_pool: allocations go to pool {", id.first, ", ", id.second, "} already");
+// Under the lock; the reference is the caller's.
+void DeviceMemory::take_pool(c10::MempoolId_t id, const PoolOptions& options) {
+  TORCH_CHECK((id != c10::MempoolId_t{0, 0}), "the pool {0, 0} is the default pool, which is no private one");
   auto& pool = private_pools_[id];
   if (pool == nullptr) {
     pool = std::make_unique<Pool>(id, statistics_);
@@ -47,6 +44,19 @@ void DeviceMemory::begin_allocate_to_pool(c10::MempoolId_t id, Filter filter, co
     pool->no_split = options.no_split;
   }
   ++pool->references;
+}
+
+void DeviceMemory::retain_pool(c10::MempoolId_t id, const PoolOptions& options) {
+  const Locked lock(*this);
+  take_pool(id, options);
+}
+
+void DeviceMemory::begin_allocate_to_pool(c10::MempoolId_t id, Filter filter, const PoolOptions& options) {
+  const Locked lock(*this);
+  auto routes = routes_ == nullptr ? std::vector<Route>() : *routes_;
+  const bool routed = std::any_of(routes.begin(), routes.end(), [&](const Route& route) { return route.pool == id; });
+  TORCH_CHECK(!routed, "begin_allocate_to_pool: allocations go to pool {", id.first, ", ", id.second, "} already");
+  take_pool(id, options);
   routes.push_back({id, std::move(filter)});
   routes_ = std::make_shared<const std::vector<Route>>(std::move(routes));
 }

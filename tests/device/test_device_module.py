@@ -237,6 +237,12 @@ def test_the_fraction_limits_and_the_error_is_torchs(device_module, device):
             torch.empty(total // 2, dtype=torch.uint8, device=device)
     finally:
         device_module.set_per_process_memory_fraction(1.0)
+    device_module.set_per_process_memory_fraction(0.0)  # torch.cuda takes it, too
+    try:
+        with pytest.raises(device_module.OutOfMemoryError, match="memory fraction"):
+            torch.empty(total // 2, dtype=torch.uint8, device=device)
+    finally:
+        device_module.set_per_process_memory_fraction(1.0)
     assert device_module.memory_stats()["num_ooms"] >= 1
     assert device_module.OutOfMemoryError is torch.OutOfMemoryError
     for wrong, error in ((1, TypeError), (1.5, ValueError)):
@@ -479,3 +485,23 @@ def test_typed_storages_are_found_by_torch(device_module, device, name):
 
 def test_a_tensors_type_is_named_after_the_device(device, name):
     assert torch.ones(1, device=device).type() == f"torch.{name}.FloatTensor"
+
+
+def test_a_pool_counts_its_uses_as_cudas_does(device_module, device):
+    pool = device_module.MemPool()
+    counts = [pool.use_count()]
+    for _ in range(2):
+        with device_module.use_mem_pool(pool):
+            counts.append(pool.use_count())
+            x = torch.empty(1 << 16, device=device)
+        counts.append(pool.use_count())
+    assert counts == [1, 2, 1, 2, 1]
+    del x
+
+
+@pytest.mark.requires("multi_device")
+def test_a_pool_counts_its_uses_on_every_device(device_module):
+    pool = device_module.MemPool()
+    with device_module.use_mem_pool(pool, 0), device_module.use_mem_pool(pool, 1):
+        assert pool.use_count() == 3
+    assert pool.use_count() == 1

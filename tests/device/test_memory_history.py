@@ -212,3 +212,82 @@ def test_statistics_have_every_key_of_cudas(device, device_module):
         word for word in named.replace('"', " ").replace("`", " ").split() if word.startswith("num_")
     }
     assert expected - found == set()
+
+
+def release_here(module):
+    module.empty_cache()
+
+
+def frames_of(history, device, action):
+    return [event["frames"] for event in trace(history, device) if event["action"] == action][-1]
+
+
+@pytest.mark.parametrize("context", ["all", "alloc", "state"])
+def test_a_segment_that_goes_back_shows_who_gave_it_back(history, device, device_module, context):
+    """As for torch.cuda: without stacks of frees, the one that allocated it; without stacks of events, none."""
+    history._record_memory_history(context=context, stacks="python")
+    x = allocate_here(30 * MIB, device)
+    del x
+    release_here(device_module)
+    names = [frame["name"] for frame in frames_of(history, device, "segment_free")]
+    expected = {"all": ["empty_cache", "release_here"], "alloc": ["allocate_here"], "state": []}[context]
+    assert names[: len(expected)] == expected
+    assert bool(names) == bool(expected)
+
+
+@pytest.mark.requires("vmm")
+def test_a_chunk_that_goes_back_shows_who_gave_it_back(history, device, device_module):
+    history._set_allocator_settings("expandable_segments:True")
+    try:
+        history._record_memory_history(stacks="python")
+        x = allocate_here(30 * MIB, device)
+        del x
+        release_here(device_module)
+    finally:
+        history._set_allocator_settings("")
+    assert [frame["name"] for frame in frames_of(history, device, "segment_unmap")][:2] == [
+        "empty_cache",
+        "release_here",
+    ]
+
+
+def test_an_allocation_that_makes_room_shows_itself(history, device, device_module):
+    """It is the one that gives the cache back."""
+    history._record_memory_history(stacks="python")
+    total = device_module.mem_get_info(device)[1]
+    device_module.set_per_process_memory_fraction((64 * MIB) / total)
+    try:
+        x = allocate_here(40 * MIB, device)
+        del x
+        y = torch.empty(50 * MIB, dtype=torch.uint8, device=device)
+        del y
+    finally:
+        device_module.set_per_process_memory_fraction(1.0)
+    names = [frame["name"] for frame in frames_of(history, device, "segment_free")]
+    assert names[0] == "test_an_allocation_that_makes_room_shows_itself"
+
+
+def test_state_keeps_no_stack_of_what_is_free(history, device, device_module):
+    """Of blocks that were freed, that another stream gave up, and that are split or merged; a segment keeps its own."""
+    history._record_memory_history(context="state", stacks="python")
+    s = device_module.Stream(device)
+    blocks = [allocate_here(300 << 10, device) for _ in range(6)]
+    for block in blocks[::2]:
+        block.record_stream(s)
+    del block, blocks[1::2], blocks[1]
+    s.synchronize()
+    found = [b for segment in history._snapshot()["segments"] for b in segment["blocks"]]
+    assert {b["state"] for b in found} >= {"active_allocated", "inactive"}
+    for b in found:
+        assert bool(b["frames"]) == (b["state"] == "active_allocated")
+    assert not any(event["frames"] for event in trace(history, device))
+
+
+def test_recording_on_keeps_the_times_of_what_was_recorded(history, device):
+    history._record_memory_history(context=None)
+    x = allocate_here(3 * MIB, device)
+    before = [(event["action"], event["time_us"]) for event in trace(history, device)]
+    history._record_memory_history(context=None, max_entries=1000)
+    after = [(event["action"], event["time_us"]) for event in trace(history, device)]
+    assert after[: len(before)] == before
+    del x

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import pickle
 import sys
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -493,10 +494,18 @@ class MemPool:
         self.id = (0, next(_pool_numbers))
         self._options = (bool(use_on_oom), bool(no_split))
         self._devices: list[int] = []
+        self._lock = threading.Lock()
         weakref.finalize(self, _release, self.id, self._devices).atexit = False
 
+    def _own(self, index: int) -> None:
+        """Take this object's reference on a device, once; it stays until the object goes."""
+        with self._lock:
+            if index not in self._devices:
+                _backend.C.retain_pool(index, self.id, *self._options)
+                self._devices.append(index)
+
     def use_count(self) -> int:
-        """The references to the pool: this object, and more while :func:`use_mem_pool` goes on."""
+        """The references to the pool: this object's, and one for each :func:`use_mem_pool` that goes on."""
         return 1 + sum(_backend.C.pool_references(index, self.id) - 1 for index in self._devices)
 
     def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
@@ -517,13 +526,10 @@ def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
         device: the device; None is the current one.
     """
     index = _checked(device)
+    pool._own(index)
     _backend.C.begin_pool(index, pool.id, *pool._options)
-    first = index not in pool._devices
-    if first:
-        pool._devices.append(index)  # the first reference stays, until the pool goes
     try:
         yield
     finally:
         _backend.C.end_pool(index, pool.id)
-        if not first:
-            _backend.C.release_pool(index, pool.id)
+        _backend.C.release_pool(index, pool.id)

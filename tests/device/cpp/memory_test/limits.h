@@ -1,7 +1,12 @@
 // tests/device/cpp/memory_test/limits.h: cases of memory_test.cpp: running out, fractions of the device, settings.
 #pragma once
 
+#include <c10/core/AllocatorConfig.h>
+
+#include <bit>
+
 #include "cases.h"
+#include "memory/alloc_config.h"
 
 namespace {
 
@@ -42,7 +47,7 @@ CASE(fraction_limits_reserved_memory) {
   const auto d = allocator().allocate(3 * kMiB);  // no room for a shared segment of 20 MiB, but for what was asked
   EXPECT_EQUAL(Stats().reserved(), 99 * kMiB);
   caching().set_memory_fraction(1.0, 0);
-  EXPECT(contains(error_of([] { caching().set_memory_fraction(1.5, 0); }), "(0, 1]"));
+  EXPECT(contains(error_of([] { caching().set_memory_fraction(1.5, 0); }), "[0, 1]"));
 }
 
 CASE(held_retry_waits_for_other_streams) {
@@ -77,10 +82,45 @@ CASE(settings) {
   EXPECT_EQUAL(block(1200 * 1024), 1280 * 1024);
   EXPECT_EQUAL(block(1024 * 1024), 1024 * 1024);
   EXPECT_EQUAL(block(700), 1024);
-  set_allocator_settings("roundup_power2_divisions:[2:1,8:2,>:1]");
+  set_allocator_settings("roundup_power2_divisions:[2:1,4:2,>:1]");
   EXPECT_EQUAL(block(1200 * 1024), 1200 * 1024);
+  EXPECT_EQUAL(block(3 * kMiB + 512), 3 * kMiB + 512);
   EXPECT_EQUAL(block(5 * kMiB), 6 * kMiB);
   EXPECT_EQUAL(block(9 * kMiB + 512), 9 * kMiB + 512);
+  set_allocator_settings("roundup_power2_divisions:[64:8]");
+  EXPECT_EQUAL(block(84 * kMiB), 88 * kMiB);
+  EXPECT_EQUAL(block(5 * kMiB + 512), 5 * kMiB + 512 * 1024);
+  EXPECT_EQUAL(block(130 * kMiB), 130 * kMiB);
+  EXPECT(contains(error_of([] { set_allocator_settings("roundup_power2_divisions:[64:8,64:4]"); }), "must rise"));
+}
+
+// c10 reads the same text for every accelerator.
+CASE(divisions_are_c10s) {
+  auto& c10s = c10::CachingAllocator::AcceleratorAllocatorConfig::instance();
+  const auto rounded = [](size_t bytes) {
+    const size_t divisions = c10::CachingAllocator::AcceleratorAllocatorConfig::roundup_power2_divisions(bytes);
+    const size_t step = divisions > 1 && !std::has_single_bit(bytes) ? std::bit_floor(bytes) / divisions : 512;
+    return (bytes + step - 1) / step * step;
+  };
+  for (const std::string text : {"4", "[64:8]", "[64:8,256:4,1024:4,>:1]", "[256:1,512:2,1024:4,>:8]", "[1:2,4:16,>:8]", "[65536:4]"}) {
+    c10s.parseArgs("roundup_power2_divisions:1");  // it keeps what a text does not name
+    c10s.parseArgs("roundup_power2_divisions:" + text);
+    for (size_t bytes = 3 * kMiB / 2; bytes < size_t{300} << 30; bytes = bytes * 4 / 3 / 512 * 512) {
+      EXPECT_EQUAL(memory::alloc_config().round(bytes), rounded(bytes));
+    }
+  }
+}
+
+CASE(fraction_0_lets_nothing_new_in) {
+  const auto kept = allocator().allocate(3 * kMiB);
+  caching().set_memory_fraction(0, 0);
+  EXPECT_EQUAL(caching().memory_fraction(0), 0);
+  EXPECT(allocator().allocate(kMiB + 512).get() != nullptr);  // beside the first
+  EXPECT(contains(error_of([] { allocator().allocate(60 * kMiB); }), "memory fraction"));
+  set_allocator_settings("per_process_memory_fraction:0.0");
+  EXPECT(contains(error_of([] { allocator().allocate(60 * kMiB); }), "memory fraction"));
+  set_allocator_settings("per_process_memory_fraction:1.0");
+  EXPECT(allocator().allocate(60 * kMiB).get() != nullptr);
 }
 
 CASE(settings_that_cannot_be_kept_are_refused) {
