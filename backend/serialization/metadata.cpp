@@ -131,11 +131,13 @@ void save(const at::Tensor& tensor, std::unordered_map<std::string, bool>& map) 
   map[c10::str(kPrefix, kEncoding, '/', metadata->kind(), '/', metadata->version(), '/', fields.size(), '/', fields)] = true;
 }
 
-// torch.load: the reverse. The map's conj and neg are gone by now; a file that was saved elsewhere has no key of ours.
+// torch.load: the reverse. The map's conj and neg are gone by now; what is left and not ours nobody would read.
 void load(const at::Tensor& tensor, std::unordered_map<std::string, bool>& map) {
   const std::string* found = nullptr;
   for (const auto& [key, value] : map) {
-    if (!value || key.compare(0, kPrefix.size(), kPrefix) != 0) continue;
+    TORCH_CHECK_VALUE(key.compare(0, kPrefix.size(), kPrefix) == 0, "tensor metadata: '", key, "' is no key of a tensor on ",
+                      tensor.device().str(), ", so it would be lost; the tensor was saved on another device, perhaps.", kCure);
+    if (!value) continue;
     TORCH_CHECK(found == nullptr, "torch.load: a tensor has two entries of metadata, '", *found, "' and '", key, "': the file is damaged.",
                 kCure);
     found = &key;
