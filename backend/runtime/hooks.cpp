@@ -31,7 +31,7 @@ c10::Allocator* Hooks::getPinnedMemoryAllocator() const { return slots().pinned_
 
 c10::Device Hooks::getDeviceFromPtr(void* data) const {
   const auto device = device_of_pointer(data);
-  TORCH_CHECK(device >= 0, "The pointer ", data, " is not memory of a ", device_name(), " device.");
+  TORCH_CHECK(device >= 0, "The pointer ", data, " is no memory of ", device_name(), ".");
   return {kDevice, device};
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NoReturn
 
 
@@ -31,6 +32,11 @@ C: Any = _NotLoaded()
 def loaded() -> bool:
     """Whether the native code of a backend package is in this process."""
     return not isinstance(C, _NotLoaded)
+
+
+def a_device() -> str:
+    """The device's name with its article, as in "an acme device" and "a unicorn device"."""
+    return f"{'an' if re.match('(?!uni|us[ei]|eu|one)[aeiou]', device) else 'a'} {device}"
 
 
 def env_name(name: str) -> str:

@@ -505,3 +505,12 @@ def test_a_pool_counts_its_uses_on_every_device(device_module):
     with device_module.use_mem_pool(pool, 0), device_module.use_mem_pool(pool, 1):
         assert pool.use_count() == 3
     assert pool.use_count() == 1
+
+
+@pytest.mark.parametrize("text", ["a mydevice", "an openreg", "an acme", "a unicorn", "a eureka", "an uphill"])
+def test_a_sentence_gives_the_device_its_article(device_module, monkeypatch, text):
+    from torch_backplane import _backend
+
+    monkeypatch.setattr(_backend, "device", text.split()[1])
+    with pytest.raises(ValueError, match=f"expected {text} device, got cpu"):
+        device_module._utils._get_device_index("cpu")

@@ -31,7 +31,7 @@ def _get_device_index(device: Device, optional: bool = False, allow_cpu: bool = 
         if allow_cpu and device.type == "cpu":
             return -1
         if device.type != _backend.device:
-            raise ValueError(f"expected a {_backend.device} device, got {device}")
+            raise ValueError(f"expected {_backend.a_device()} device, got {device}")
         if device.index is not None:
             return device.index
     elif device is not None:
