@@ -167,31 +167,36 @@ std::string record_event(Sent& sent, c10::DeviceIndex device) {
 // close, so that a handle is never open twice; nothing that it waits for needs it.
 class Opened {
  public:
+  struct Memory {
+    uint64_t address;
+    uint64_t bytes;  // from there on; UINT64_MAX if the driver does not tell
+  };
   static Opened& instance() {
     static auto* opened = new Opened();
     return *opened;
   }
-  uint64_t open(c10::DeviceIndex device, const std::string& handle) {
+  Memory open(c10::DeviceIndex device, const std::string& handle) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Entry& entry = entries_[{device, handle}];
     if (entry.uses == 0) {
       const bp_ipc_handle bytes = handle_of(handle);
-      const int32_t status = call_group(&bp_ipc::memory_open, device, &bytes, &entry.address);
+      const int32_t status = call_group(&bp_ipc::memory_open, device, &bytes, &entry.memory.address);
       if (status != BP_OK) {
         const std::string text = last_error_text();
         entries_.erase({device, handle});
         throw_status(status, "ipc.memory_open (the process that sends a tensor must live until it is received)", device, text);
       }
+      entry.memory.bytes = bytes_from(entry.memory.address);
     }
     ++entry.uses;
-    return entry.address;
+    return entry.memory;
   }
   void close(c10::DeviceIndex device, const std::string& handle) noexcept {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = entries_.find({device, handle});
     if (found == entries_.end() || --found->second.uses != 0) return;
     try {
-      const int32_t status = call_group(&bp_ipc::memory_close, device, found->second.address);
+      const int32_t status = call_group(&bp_ipc::memory_close, device, found->second.memory.address);
       if (status != BP_OK) log_status(status, "ipc.memory_close", device, last_error_text());
     } catch (const std::exception& error) {
       log_status(BP_INTERNAL, "ipc.memory_close", device, error.what());
@@ -201,9 +206,20 @@ class Opened {
 
  private:
   struct Entry {
-    uint64_t address = 0;
+    Memory memory{};
     size_t uses = 0;
   };
+
+  // What the driver knows of the memory, which the message's own numbers are held against.
+  static uint64_t bytes_from(uint64_t address) {
+    const bp_driver& table = open_driver().table;
+    if (table.pointer_info == nullptr) return UINT64_MAX;
+    bp_pointer_info info{};
+    info.struct_size = sizeof info;
+    const bool known = table.pointer_info(table.self, address, &info) == BP_OK && info.bytes != 0 && info.base <= address;
+    return known && address - info.base <= info.bytes ? info.bytes - (address - info.base) : UINT64_MAX;
+  }
+
   std::mutex mutex_;
   std::map<std::pair<c10::DeviceIndex, std::string>, Entry> entries_;
 };
@@ -226,7 +242,7 @@ void received_deleter(void* context) {
 void sent_deleter(void* context) {
   if (driver_if_open() == nullptr) return;  // as above
   std::unique_ptr<Sent> sent(static_cast<Sent*>(context));
-  if (!sent->counter.in_use()) return;
+  if (sent->counter.close()) return;
   const std::lock_guard<std::mutex> lock(sender().mutex);
   sender().waiting.push_back(std::move(sent));
 }
@@ -252,6 +268,8 @@ SharedStorage share_storage(const c10::Storage& storage) {
 
 c10::Storage open_shared_storage(c10::DeviceIndex device, const SharedStorage& shared) {
   device = resolve_device(device);
+  TORCH_CHECK_VALUE(shared.bytes <= static_cast<uint64_t>(INT64_MAX), "a message asks for ", shared.bytes,
+                    " bytes: it was altered on its way");
   if (shared.bytes == 0) {
     c10::Allocator* allocator = c10::GetAllocator(kDevice);
     return c10::Storage(storage_factory().get()(c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, c10::Device(kDevice, device)),
@@ -259,9 +277,13 @@ c10::Storage open_shared_storage(c10::DeviceIndex device, const SharedStorage& s
   }
   auto received = std::make_unique<ipc_impl::Received>(ipc_impl::Received{device, shared.memory, memory::ReferenceCounter(shared.counter)});
   received->counter.accept();
-  const uint64_t base = ipc_impl::Opened::instance().open(device, shared.memory);
-  c10::DataPtr data(reinterpret_cast<void*>(base + shared.offset), received.release(), &ipc_impl::received_deleter,
+  const auto memory = ipc_impl::Opened::instance().open(device, shared.memory);
+  c10::DataPtr data(reinterpret_cast<void*>(memory.address + shared.offset), received.release(), &ipc_impl::received_deleter,
                     c10::Device(kDevice, device));
+  const uint64_t end = std::min(memory.bytes, UINT64_MAX - memory.address);
+  TORCH_CHECK_VALUE(shared.offset <= end && shared.bytes <= end - shared.offset, "a message asks for ", shared.bytes, " bytes at offset ",
+                    shared.offset, " of memory of another process, but only ", end,
+                    " bytes were opened: the message was altered on its way");
   if (!shared.event.empty()) open_shared_event(device, shared.event).block(current_stream(device));
   return c10::Storage(storage_factory().get()(c10::StorageImpl::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(shared.bytes)),
                                               std::move(data), nullptr, /*resizable=*/false));
@@ -276,7 +298,7 @@ void ipc_collect() {
   auto& sender = ipc_impl::sender();
   const std::lock_guard<std::mutex> lock(sender.mutex);
   for (auto& sent : sender.waiting) {
-    if (!sent->counter.in_use()) free.push_back(std::move(sent));
+    if (sent->counter.close()) free.push_back(std::move(sent));
   }
   std::erase(sender.waiting, nullptr);
 }

@@ -18,9 +18,15 @@
 namespace backplane::memory {
 namespace counter_impl {
 
+// What both processes map.
+struct Counter {
+  std::atomic<int64_t> messages;
+  std::atomic<uint64_t> use;  // how often it was given out: a name of an earlier use names nothing
+};
+static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
+
 constexpr size_t kBytes = 4096;
-constexpr uint32_t kCounters = kBytes / sizeof(std::atomic<int64_t>);
-static_assert(std::atomic<int64_t>::is_always_lock_free);
+constexpr uint32_t kCounters = kBytes / sizeof(Counter);
 
 // What name() gives out as bytes.
 struct Name {
@@ -28,9 +34,16 @@ struct Name {
   int32_t file;
   uint64_t device;
   uint64_t inode;
-  uint32_t index;
-  uint32_t unused;
+  uint64_t index;
+  uint64_t use;
 };
+
+// Whatever a message says of itself, it takes no more than there is.
+void take_one(Counter& counter) {
+  int64_t known = counter.messages.load();
+  while (known > 0 && !counter.messages.compare_exchange_weak(known, known - 1)) {
+  }
+}
 
 }  // namespace counter_impl
 
@@ -42,7 +55,7 @@ class CounterPage {
     const int reason = errno;
     if (at == MAP_FAILED) ::close(file);
     TORCH_CHECK(at != MAP_FAILED, "cannot map the counters of shared tensors: ", std::strerror(reason));
-    counters_ = static_cast<std::atomic<int64_t>*>(at);
+    counters_ = static_cast<counter_impl::Counter*>(at);
   }
   ~CounterPage() {
     munmap(counters_, counter_impl::kBytes);
@@ -51,7 +64,7 @@ class CounterPage {
   CounterPage(const CounterPage&) = delete;
   CounterPage& operator=(const CounterPage&) = delete;
 
-  std::atomic<int64_t>& at(uint32_t index) { return counters_[index]; }
+  counter_impl::Counter& at(uint32_t index) { return counters_[index]; }
 
   // Locks of this process, one for all of its uses of a counter. They are the process's, not the descriptor's: a forked child has none, and
   // closing any descriptor of the file ends them. The registry's mutex is held.
@@ -74,7 +87,7 @@ class CounterPage {
   counter_impl::Name name(uint32_t index) const {
     struct stat status{};
     TORCH_CHECK(fstat(file_, &status) == 0, "fstat of the counters of shared tensors failed: ", std::strerror(errno));
-    return {getpid(), file_, status.st_dev, status.st_ino, index, 0};
+    return {getpid(), file_, status.st_dev, status.st_ino, index, counters_[index].use.load()};
   }
 
  private:
@@ -88,7 +101,7 @@ class CounterPage {
   }
 
   int file_;
-  std::atomic<int64_t>* counters_;
+  counter_impl::Counter* counters_;
   std::array<uint32_t, counter_impl::kCounters> uses_{};
 };
 
@@ -121,7 +134,8 @@ std::shared_ptr<CounterPage> open_page(const Name& name) {
   const std::string path = "/proc/" + std::to_string(name.process) + "/fd/" + std::to_string(name.file);
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   struct stat status{};
-  const bool right = file >= 0 && fstat(file, &status) == 0 && status.st_dev == name.device && status.st_ino == name.inode;
+  const bool right = file >= 0 && fstat(file, &status) == 0 && status.st_dev == name.device && status.st_ino == name.inode &&
+                     status.st_size == static_cast<off_t>(kBytes);
   if (!right && file >= 0) ::close(file);
   TORCH_CHECK(right, "the process ", name.process,
               " that sent a tensor has ended, or belongs to another user: a sender must live until its tensors were received");
@@ -151,7 +165,8 @@ ReferenceCounter::ReferenceCounter(const std::string& name) {
   TORCH_CHECK_VALUE(name.size() == sizeof read, "these bytes name no counter of a shared tensor");
   std::memcpy(&read, name.data(), sizeof read);
   TORCH_CHECK_VALUE(read.index < counter_impl::kCounters, "these bytes name no counter of a shared tensor");
-  index_ = read.index;
+  index_ = static_cast<uint32_t>(read.index);
+  use_ = read.use;
   auto& registry = counter_impl::registry();
   const std::lock_guard<std::mutex> lock(registry.mutex);
   auto& known = registry.foreign[{read.device, read.inode}];
@@ -168,7 +183,7 @@ ReferenceCounter::~ReferenceCounter() {
   const std::lock_guard<std::mutex> lock(registry.mutex);
   if (accepted_) page_->unlock(index_);
   // One that somebody still uses is not given out again.
-  if (own_ && registry.process == getpid() && !in_use()) registry.spare.emplace_back(std::move(page_), index_);
+  if (own_ && registry.process == getpid() && close()) registry.spare.emplace_back(std::move(page_), index_);
   page_.reset();  // under the mutex: a page that is closed takes the process's locks of that file along
 }
 
@@ -177,11 +192,25 @@ std::string ReferenceCounter::name() const {
   return {reinterpret_cast<const char*>(&name), sizeof name};
 }
 
-void ReferenceCounter::send() const { page_->at(index_).fetch_add(1); }
-void ReferenceCounter::decline() const { page_->at(index_).fetch_sub(1); }
+void ReferenceCounter::send() const { page_->at(index_).messages.fetch_add(1); }
+
+void ReferenceCounter::decline() const {
+  if (page_->at(index_).use.load() == use_) counter_impl::take_one(page_->at(index_));
+}
 
 // In this order, as a receiver locks first and gives the message's reference back then.
-bool ReferenceCounter::in_use() const { return page_->at(index_).load() != 0 || page_->is_locked(index_); }
+bool ReferenceCounter::in_use() const { return page_->at(index_).messages.load() != 0 || page_->is_locked(index_); }
+
+// A receiver that comes from now on is refused; one that has come meanwhile (of a message that was received before) keeps it open.
+bool ReferenceCounter::close() {
+  if (closed_) return true;
+  if (in_use()) return false;
+  auto& use = page_->at(index_).use;
+  use.fetch_add(1);
+  closed_ = !in_use();
+  if (!closed_) use.fetch_sub(1);
+  return closed_;
+}
 
 void ReferenceCounter::accept() {
   {
@@ -189,7 +218,10 @@ void ReferenceCounter::accept() {
     accepted_ = page_->lock(index_);
   }
   TORCH_CHECK(accepted_, "cannot lock the counter of a shared tensor: ", std::strerror(errno));
-  decline();
+  TORCH_CHECK(page_->at(index_).use.load() == use_,
+              "this message's tensor is gone: the message was received before, and the sender has freed its memory since. Send it once for "
+              "each time that it is received.");
+  counter_impl::take_one(page_->at(index_));
 }
 
 }  // namespace backplane::memory

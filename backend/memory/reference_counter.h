@@ -26,16 +26,20 @@ class ReferenceCounter {
   std::string name() const;
   void send() const;    // for one more message
   bool in_use() const;  // by a message or a process
+  bool close();         // ends this use, so that its name names nothing any more; false, and nothing has changed, if it is in use
 
-  // The receiver's, once for each message.
+  // The receiver's, once for each message. A message that is received again finds the memory as long as somebody has it, and is refused
+  // then.
   void accept();         // from now on this process uses it, as long as this object lives
   void decline() const;  // this message's reference is not needed
 
  private:
   std::shared_ptr<CounterPage> page_;
   uint32_t index_ = 0;
+  uint64_t use_ = 0;  // the receiver's: of the message
   bool own_ = false;
   bool accepted_ = false;
+  bool closed_ = false;
 };
 
 }  // namespace backplane::memory

@@ -1,16 +1,21 @@
-"""Lets ``torch.multiprocessing`` send tensors of the device: their memory is shared, as for ``torch.cuda``.
+"""Lets processes send tensors of the device to one another: their memory is shared, as for ``torch.cuda``.
 
-Torch's own reducer of storages knows the CPU and CUDA. Tensors, parameters and typed storages of every device come down
-to an ``UntypedStorage``; this module registers a reducer for that class alone, which takes the device's storages and
-gives all others to torch's.
+Torch's own reducers know the CPU and CUDA. Tensors, parameters and typed storages of every device come down to an
+``UntypedStorage``; this module registers a reducer for that class, which takes the device's storages and gives all
+others to torch's. Programs that call ``torch.multiprocessing.reductions.reduce_tensor`` and send what it returns over
+a channel of their own get the same handle: the functions of that module are replaced, too, which also lets
+``init_reductions()`` register ours again.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import threading
+import traceback
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.multiprocessing import reductions
@@ -19,24 +24,70 @@ from torch_backplane import _backend
 
 Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 
+_REPLACED = "_backplane_replaces"
+
 
 def install() -> None:
     """Register the reducers; repeating is a no-op."""
-    ForkingPickler.register(torch.UntypedStorage, _reduce_storage)
+    for ours in (_reduce_storage, _reduce_tensor, _reduce_event):
+        name = ours.__name__.removeprefix("_")
+        original = getattr(reductions, name)
+        if not hasattr(original, _REPLACED):
+            _replace(name, ours, original)
+    ForkingPickler.register(torch.UntypedStorage, reductions.reduce_storage)
     from torch_backplane.device.streams import InterprocessEvent
 
-    ForkingPickler.register(InterprocessEvent, _reduce_event)
+    ForkingPickler.register(InterprocessEvent, reductions.reduce_event)
 
 
-def _reduce_storage(storage: torch.UntypedStorage) -> Reduced:
-    if storage.device.type != _backend.device:
-        reduced: Reduced = reductions.reduce_storage(storage)
+def _replace(name: str, ours: Callable[..., Reduced], original: Callable[..., Any]) -> None:
+    @functools.wraps(original)
+    def reduce(thing: Any) -> Any:
+        return ours(thing, original)
+
+    setattr(reduce, _REPLACED, original)
+    setattr(reductions, name, reduce)
+
+
+def _reduce_tensor(tensor: torch.Tensor, torchs: Callable[..., Any]) -> Any:
+    """With the handle in place of the storage: whoever pickles it sends no values."""
+    reduced = torchs(tensor)
+    if reduced[0] is not reductions.rebuild_tensor or tensor.device.type != _backend.device:
         return reduced
+    cls, typed, metadata = reduced[1]
+    return _rebuild_tensor, (cls, typed.dtype, *reductions.reduce_storage(typed._untyped_storage), metadata)
+
+
+def _rebuild_tensor(
+    cls: type[Any], dtype: torch.dtype, rebuild: Callable[..., Any], args: tuple[Any, ...], metadata: tuple[Any, ...]
+) -> Any:
+    typed = torch.storage.TypedStorage(wrap_storage=rebuild(*args), dtype=dtype, _internal=True)
+    return reductions.rebuild_tensor(cls, typed, metadata)
+
+
+def _reduce_storage(storage: torch.UntypedStorage, torchs: Callable[..., Any]) -> Any:
+    if storage.device.type != _backend.device:
+        return torchs(storage)
     whole = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-    parts = _backend.C.ipc_share(whole)
+    try:
+        parts = _backend.C.ipc_share(whole)
+    except RuntimeError as error:
+        return _refused(error)
     key = _key(os.getpid(), parts)
     reductions.shared_cache[key] = reductions.StorageWeakRef(storage)
     return _rebuild_storage, (os.getpid(), _uuid(storage.device.index), storage.device.index, parts)
+
+
+def _refused(error: RuntimeError) -> Reduced:
+    """Raise; but in a queue's own thread, where nobody hears it and the receiver would wait for good, tell that one."""
+    if threading.current_thread().name != "QueueFeederThread":
+        raise error
+    traceback.print_exc()
+    return _raise_refusal, (str(error),)
+
+
+def _raise_refusal(reason: str) -> NoReturn:
+    raise RuntimeError(f"a tensor that another process has sent could not be shared: {reason}")
 
 
 def _rebuild_storage(process: int, uuid: str, index: int, parts: tuple[Any, ...]) -> torch.UntypedStorage:
@@ -56,9 +107,13 @@ def _key(process: int, parts: tuple[Any, ...]) -> tuple[str, int, bytes, int]:
     return (_backend.device, process, parts[0], parts[1])
 
 
-def _reduce_event(event: Any) -> Reduced:
+def _reduce_event(event: Any, torchs: Callable[..., Any]) -> Any:
+    from torch_backplane.device.streams import InterprocessEvent
+
+    if not isinstance(event, InterprocessEvent):
+        return torchs(event)
     handle = event.ipc_handle()  # makes the event on a device, if it has none
-    index = event.device.index
+    index = _backend.C.event_device(event._shared)
     return _rebuild_event, (_uuid(index), index, handle)
 
 

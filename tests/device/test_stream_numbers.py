@@ -85,18 +85,6 @@ def test_pinned_memory_is_not_recorded_on_a_stream_that_does_not_exist(run_in_pr
     assert run_in_process(code).stdout.split() == ["True"]
 
 
-@pytest.mark.requires("multi_device")
-def test_an_external_stream_belongs_to_the_device_that_it_was_made_on(device_module):
-    s = device_module.Stream(0)
-    from torch_backplane import _backend
-
-    handle = _backend.C.stream_handle(s.stream_id, 0)
-    external = device_module.ExternalStream(handle, 0)
-    assert external.query()
-    with pytest.raises(RuntimeError, match="unknown stream id"):
-        device_module.Stream(stream_id=external.stream_id, device_index=1, device_type=s.device_type)
-
-
 def test_a_stream_of_another_device_type_is_refused(device_module):
     s = device_module.Stream()
     with pytest.raises(ValueError, match="expected a stream of"):

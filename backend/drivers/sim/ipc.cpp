@@ -81,8 +81,10 @@ int open_file(const Name& name) {
     throw Error(BP_INVALID_ARGUMENT, "ipc: cannot open " + path + ": " + (gone ? "the process has ended" : std::strerror(errno)));
   }
   struct stat status{};
+  // The sums below, up to whole pages, cannot overflow then.
+  const auto inside = [&](uint64_t size) { return name.offset <= size && name.bytes <= size - name.offset; };
   if (fstat(file, &status) == 0 && status.st_dev == name.device && status.st_ino == name.inode &&
-      name.offset + name.bytes <= static_cast<uint64_t>(status.st_size)) {
+      inside(static_cast<uint64_t>(status.st_size))) {
     return file;
   }
   ::close(file);
@@ -187,7 +189,9 @@ std::shared_ptr<SharedEvent> make_shared_event() {
 }
 
 std::shared_ptr<SharedEvent> open_shared_event(const bp_ipc_handle& handle) {
-  return std::make_shared<EventPage>(open_file(name_of(handle, What::event)));
+  const Name name = name_of(handle, What::event);
+  if (name.offset != 0 || name.bytes != kPageBytes) throw Error(BP_INVALID_ARGUMENT, "ipc: these bytes are no handle of an event");
+  return std::make_shared<EventPage>(open_file(name));
 }
 
 bp_ipc_handle export_event(const SharedEvent& event) {
