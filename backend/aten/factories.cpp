@@ -94,6 +94,12 @@ at::Tensor zero_tensor(at::IntArrayRef size, c10::ScalarType dtype, c10::Device 
 namespace factories_impl {
 namespace {
 
+// torch says it of its own devices' tensors, where a header does not let others.
+void warn_of_complex_half(c10::ScalarType dtype) {
+  if (C10_UNLIKELY(dtype == c10::kComplexHalf))
+    TORCH_WARN_ONCE("ComplexHalf support is experimental and many operators don't support it yet.");
+}
+
 // Checks what does not shape the tensor; returns the device index.
 c10::DeviceIndex checked_device(std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   TORCH_CHECK(!layout || *layout == c10::kStrided, "empty on ", device_name(), " makes strided tensors; layout ", *layout,
@@ -106,6 +112,7 @@ c10::DeviceIndex checked_device(std::optional<c10::Layout> layout, std::optional
 
 at::Tensor empty(at::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
                  std::optional<c10::Device> device, std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> format) {
+  warn_of_complex_half(c10::dtype_or_default(dtype));
   at::Tensor result = empty_tensor(size, c10::dtype_or_default(dtype), checked_device(layout, device, pin_memory), format);
   if (C10_UNLIKELY(fills_uninitialized())) fill_uninitialized(result);
   return result;
@@ -113,6 +120,7 @@ at::Tensor empty(at::IntArrayRef size, std::optional<c10::ScalarType> dtype, std
 
 at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
                          std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  warn_of_complex_half(c10::dtype_or_default(dtype));
   at::Tensor result = empty_strided_tensor(size, stride, c10::dtype_or_default(dtype), checked_device(layout, device, pin_memory));
   if (C10_UNLIKELY(fills_uninitialized())) fill_uninitialized(result);
   return result;

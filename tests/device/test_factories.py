@@ -250,3 +250,13 @@ def test_D36_products_with_a_zero_tensor_are_zero_tensors(device, function):
 
 def test_a_zero_tensor_has_nothing_to_record(device, device_module):
     torch._efficientzerotensor(3, device=device).record_stream(device_module.current_stream())
+
+
+@pytest.mark.parametrize("make", [torch.empty, lambda *size, **options: torch.empty_strided(size, (1,), **options)])
+def test_complex_half_is_said_to_be_experimental(device, make):
+    torch.set_warn_always(True)
+    try:
+        with pytest.warns(UserWarning, match="ComplexHalf support is experimental"):
+            make(2, dtype=torch.complex32, device=device)
+    finally:
+        torch.set_warn_always(False)
