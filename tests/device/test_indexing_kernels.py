@@ -171,6 +171,11 @@ def test_other_dtypes_are_added_by_the_fallback(equals_cpu):
         lambda d: torch.cat([torch.ones(2, 3, device=d), torch.ones(2, 4, device=d)]),
         lambda d: torch.cat([torch.ones(2, device=d), torch.ones(2, 4, device=d)]),
         lambda d: torch.cat([]),
+        lambda d: torch.zeros(7, 0, device=d).index_select(0, torch.tensor([9], device=d)),
+        lambda d: torch.zeros(0, 4, device=d).index_select(0, torch.tensor([0], device=d)),
+        lambda d: torch.zeros(0, device=d).index_select(0, torch.tensor([0], device=d)),
+        lambda d: F.embedding(torch.tensor([9], device=d), torch.zeros(7, 0, device=d)),
+        lambda d: torch.zeros(0, device=d).index_add(0, torch.tensor([0], device=d), torch.ones(1, device=d)),
     ],
 )
 def test_errors_are_the_cpus(device, bad):
@@ -203,6 +208,11 @@ def test_a_wrong_index_is_the_cpus_error_and_the_device_goes_on(device, op, inde
     assert found.type is expected.type
     assert str(found.value).splitlines()[0] == str(expected.value).splitlines()[0]
     assert torch.equal(x.cpu(), torch.arange(20.0).view(5, 4))
+
+
+def test_an_index_of_an_empty_tensor_adds_nothing(equals_cpu):
+    x, index, source = torch.zeros(4, 0), torch.tensor([3]), torch.ones(4, 1)
+    equals_cpu("index_add", lambda x, i, y: x.index_add(1, i, y), x, index, source)
 
 
 @pytest.mark.parametrize("dtype", MOVED, ids=str)

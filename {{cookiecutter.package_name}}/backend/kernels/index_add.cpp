@@ -148,7 +148,7 @@ struct IndexAdd : backplane::HostKernel {
                   const at::Scalar& alpha, const Precomputed& precomputed, const at::Tensor& out) {
     const at::Tensor to = out.is_contiguous() ? out : backplane::empty(out.sizes(), out.scalar_type(), out.device().index());
     if (!to.is_same(self)) to.copy_(self);
-    if (source.numel() > 0) {
+    if (source.numel() > 0 && (out.numel() > 0 || out.dim() == 1)) {  // the CPU looks at no index of an empty tensor of more dimensions
       Added::dispatch(self.scalar_type(), [&](auto zero) {
         using T = decltype(zero);
         launch_add_rows<T>(to, precomputed.dim, index, source.contiguous(), alpha.to<Sum<T>>(), kSkipNone);

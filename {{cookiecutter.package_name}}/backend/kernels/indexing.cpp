@@ -46,7 +46,7 @@ uint64_t address_to_write(const at::Tensor& written) { return backplane::device_
 
 bool takes_index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   return self.dim() > 0 && dim >= -self.dim() && dim < self.dim() && index.dim() <= 1 && Indices::has(index.scalar_type()) &&
-         !self.is_quantized();
+         !self.is_quantized() && self.numel() > 0;  // what the CPU makes of indices of nothing depends on the shape
 }
 
 c10::SmallVector<int64_t, 5> selected_sizes(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
