@@ -31,7 +31,7 @@ help:
 	@echo "make test-all     the whole test suite on every kind of device"
 	@echo "make conformance  every operator, module and optimizer of PyTorch on the simulated device (ARGS=... goes to the command)"
 	@echo "make asan, ubsan, tsan  the drivers, the core and a part of the Python tests under a sanitizer"
-	@echo "make fuzz         hostile option strings, driver tables and metadata, new ones each time"
+	@echo "make fuzz         random programs, device against CPU (ARGS=\"--programs 10000 --seed 1 --kinds all\"); hostile options and files"
 	@echo "make soak         random work with everything checked, 5 minutes (ARGS=\"--seconds 60 --seed 7\")"
 	@echo "make lint         ruff, mypy, clang-format, include rules"
 	@echo "make format       rewrite the files as lint wants them"
@@ -66,9 +66,10 @@ tsan: dev
 	python -m pytest tests/driver/test_engine.py -k thread $(ARGS)
 	python tests/sanitizers/run.py thread
 
-# New cases each time; the test suite tries the same few hundred.
-fuzz: dev
-	FUZZ_EXAMPLES=5000 python -m pytest tests/driver/test_fuzz.py tests/extend/test_fuzz_metadata.py $(ARGS)
+# New cases each time; the test suite tries a few hundred. ARGS go to the programs.
+fuzz: dev minimal
+	FUZZ_EXAMPLES=5000 python -m pytest tests/driver/test_fuzz.py tests/extend/test_fuzz_metadata.py
+	OMP_NUM_THREADS=1 PYTHONPATH=tests python -m fuzz $(ARGS)
 
 soak: dev
 	OMP_NUM_THREADS=1 python tests/soak.py $(ARGS)

@@ -1,0 +1,59 @@
+"""Random programs compute on each kind of device what they compute on the CPU; and the fuzzer finds what is wrong.
+
+``make fuzz`` runs more of them. Here some are the same each time, and some are new.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.once
+
+TESTS = Path(__file__).resolve().parents[1]
+KINDS = ["unified-async", "unified-inline", "discrete-async", "discrete-inline", "minimal"]
+
+
+def fuzz(name, findings, *words):
+    command = [sys.executable, "-m", "fuzz", "--device", name, "--findings", str(findings), *map(str, words)]
+    env = {**os.environ, "PYTHONPATH": str(TESTS)}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=290, check=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_programs_do_what_they_do_on_the_cpu(name, tmp_path, kind):
+    new = time.time_ns() // 1000 % 10**9
+    for seed in (1, new):
+        done = fuzz(name, tmp_path, "--programs", 200, "--seed", seed, "--kinds", kind)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"fuzz: {kind}: 200 programs" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("kernel", "category", "operator", "steps"),
+    [
+        ("wrong_flip", "value", "torch.flip", 5),
+        ("wrong_strides", "meta", "torch.roll", 5),
+        ("kept", "leak", "torch.floor", 5),
+        ("crash", "crash", "torch.trunc", 5),
+        ("no_waits", r"\w+", "", 12),
+    ],
+)
+def test_a_wrong_kernel_is_found_and_made_small(name, tmp_path, kernel, category, operator, steps):
+    kind = "unified-async"
+    done = fuzz(name, tmp_path, "--kinds", kind, "--seed", 1, "--most", 1, "--prepare", f"fuzz.planted:{kernel}")
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = re.search(rf"^{kind}, seed (\d+): {category} ", done.stdout, re.MULTILINE)
+    assert found, done.stdout
+    program = json.loads((tmp_path / f"{kind}-{found[1]}.json").read_text())["program"]
+    assert program["threads"] == []
+    assert len(program["steps"]) <= steps
+    assert any(step["fn"].startswith(operator) for step in program["steps"])
+    assert "def program(side):" in (tmp_path / f"{kind}-{found[1]}.py").read_text()
