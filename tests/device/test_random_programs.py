@@ -1,6 +1,6 @@
 """Random programs compute on each kind of device what they compute on the CPU; and the fuzzer finds what is wrong.
 
-``make fuzz`` runs more of them. Here some are the same each time, and some are new.
+``make fuzz`` runs more of them, new ones each time. Here they are the same each time: a test tells of a change.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -29,11 +28,9 @@ def fuzz(name, findings, *words):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_programs_do_what_they_do_on_the_cpu(name, tmp_path, kind):
-    new = time.time_ns() // 1000 % 10**9
-    for seed in (1, new):
-        done = fuzz(name, tmp_path, "--programs", 200, "--seed", seed, "--kinds", kind)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert f"fuzz: {kind}: 200 programs" in done.stdout
+    done = fuzz(name, tmp_path, "--programs", 300, "--seed", 1, "--kinds", kind)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"fuzz: {kind}: 300 programs" in done.stdout
 
 
 @pytest.mark.parametrize(
