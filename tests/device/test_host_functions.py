@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-pytestmark = pytest.mark.requires("host_exec")
+pytestmark = [pytest.mark.once, pytest.mark.requires("host_exec")]
 
 OPERATORS = {
     "add.Tensor": "torch.add(x, y)",

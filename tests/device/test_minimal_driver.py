@@ -14,11 +14,14 @@ pytestmark = pytest.mark.once
 
 LACKING = {
     "test_allocator.py::test_E46_a_host_view_shares_memory_and_owns_nothing": "host_view",
+    "test_bool_bytes.py::test_what_a_kernel_computes_of_bools_has_the_bytes_0_and_1": "host_exec",
     "test_device_module.py::test_peers_reach_each_other": "peer",
     "test_fallback_memory.py::test_cpu_tensors_still_know_their_deleter": "zero_copy",
     "test_fallback_memory.py::test_results_are_adopted_without_a_copy": "zero_copy",
     "test_fallback_memory.py::test_threads_outside_of_a_call_get_the_hosts_memory": "zero_copy",
     "test_fallback_memory.py::test_what_an_operator_keeps_is_a_cpu_tensor_of_its_own": "zero_copy",
+    "test_lazy_clones.py::test_a_host_view_is_of_their_own_memory": "host_view",
+    "test_memory_history.py::test_a_chunk_that_goes_back_shows_who_gave_it_back": "vmm",
     "test_sanitizer.py::test_a_forgotten_record_stream_is_found": "host_exec",
     "test_sanitizer.py::test_a_prefetching_training_loop": "host_exec",
     "test_sanitizer.py::test_backward_on_another_stream_is_seen": "host_exec",
