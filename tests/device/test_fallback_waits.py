@@ -64,7 +64,8 @@ def count(run_in_process, name, shim, kind, setup=""):
 
 def test_staged_calls_wait_once_for_what_they_read(run_in_process, name, shim):
     found = count(run_in_process, name, shim, "discrete")
-    assert found == dict.fromkeys(found, 1) | {"factory": 0}
+    assert found.pop("factory") == 0
+    assert max(found.values()) == 1  # none where the copies have ended by then
 
 
 def test_calls_in_place_do_not_wait_for_an_idle_stream(run_in_process, name, shim):
@@ -139,18 +140,17 @@ def test_a_small_staged_call_is_one_copy_each_way_and_one_wait(run_in_process, n
         "found, scale = torch.zeros(1, device=d), torch.ones(1, device=d)"
     )
     counted = count_small(run_in_process, name, shim, setup, cases)
-    expected = {key: [2, 1, 1, 0] for key in cases}
-    expected["lists"] = [3, 1, 1, 0]  # two of them are written
-    assert counted == expected
+    for case, (copies, waits, queries, records) in counted.items():
+        assert (copies, records) == (3 if case == "lists" else 2, 0), case  # of the lists two are written
+        assert waits <= queries == 1, case  # no wait where the copy has ended by then
 
 
 def test_large_operands_and_many_take_their_own_ways(run_in_process, name, shim):
     setup = "x, y = torch.rand(1 << 16, device=d), torch.rand(1 << 16, device=d)"
     cases = {"binary": "torch.hypot(x, y)", "reduction": "torch.logcumsumexp(x, 0)[:1]", "small_result": "x.mode()[0]"}
     counted = count_small(run_in_process, name, shim, setup, cases)
-    assert counted["binary"][:2] == [3, 1]
-    assert counted["reduction"][:2] == [2, 1]
-    assert counted["small_result"][:2] == [3, 1]
+    assert [counted[case][0] for case in cases] == [3, 2, 3]
+    assert all(counted[case][1] <= 1 for case in cases)
 
 
 def test_small_staged_calls_keep_their_bytes(run_in_process, name):
