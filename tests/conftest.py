@@ -1,6 +1,9 @@
-"""``--sample 1/4:<seed>``: of the collected tests a part, the same for the same seed, in every process of a run."""
+"""What all tests' processes inherit; and ``--sample 1/4:<seed>``: of the collected tests a part, the same for the same
+seed, in every process of a run."""
 
+import os
 import re
+import signal
 import zlib
 
 import pytest
@@ -8,6 +11,13 @@ import pytest
 
 def pytest_addoption(parser):
     parser.addoption("--sample", metavar="K/N:SEED", help="run the K-th of N parts of the tests, cut by the seed")
+
+
+def pytest_configure():
+    """A run in the background ignores Ctrl-C, and has options; the programs and the pytests that tests start do not."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.pop("PYTEST_ADDOPTS", None)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -5,6 +5,7 @@
 #define AT_PER_OPERATOR_HEADERS
 #define BACKPLANE_UNDEF_PER_OPERATOR_HEADERS
 #endif
+#include <ATen/EmptyTensor.h>
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseTensorImpl.h>
@@ -79,7 +80,9 @@ at::Tensor nested_tensor(const at::Tensor& like, const Memory& memory, c10::Devi
 }
 
 at::Tensor zero_like(const at::Tensor& like, c10::Device device) {
-  at::Tensor self = zero_tensor({0}, like.scalar_type(), device);
+  // Views of it are held against the size of its storage.
+  const size_t elements = at::detail::computeStorageNbytes(like.sizes(), like.strides(), 1, static_cast<size_t>(like.storage_offset()));
+  at::Tensor self = zero_tensor({static_cast<int64_t>(elements)}, like.scalar_type(), device);
   self.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
   if (like.is_conj()) self._set_conj(true);
   if (like.is_neg()) self._set_neg(true);

@@ -16,15 +16,14 @@
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/copy_native.h>
 #include <backplane/copy.h>
-#include <c10/util/Exception.h>
 #include <torch/library.h>
 
 #include <atomic>
-#include <optional>
 
 #include "aten/copy.h"
 #include "aten/core_kernels.h"
 #include "aten/host_tensor.h"
+#include "aten/no_warnings.h"
 #include "aten/tensors.h"
 #include "runtime/event.h"
 #include "runtime/options.h"
@@ -133,11 +132,15 @@ void check_conversion(const at::Tensor& src, const at::Tensor& dst) {
   is_known.store(!src.is_complex() || dst.is_complex(), std::memory_order_relaxed);
 }
 
-// For queued copies: check_conversion has warned.
-class NoWarnings final : public c10::WarningHandler {
- public:
-  void process(const c10::Warning&) override {}
-};
+// torch copies a transposed matrix through a buffer; where the host has no memory for that, element by element, as it does in 3 dimensions.
+void copy_on_host(at::Tensor& dst, const at::Tensor& src) {
+  try {
+    at::native::copy_(dst, src);
+  } catch (const c10::Error&) {
+    at::Tensor all = dst.unsqueeze(0);
+    at::native::copy_(all, src.unsqueeze(0));
+  }
+}
 
 // The vendor's kernel (backplane/copy.h). Set while libraries are loaded.
 std::atomic<bool (*)(at::TensorIteratorBase&)> copy_kernel{nullptr};
@@ -176,9 +179,7 @@ void CopyPath::copy(const at::Tensor& src, const at::Tensor& dst, bool non_block
     return copy(copy_impl::as_bytes(src), copy_impl::as_bytes(dst), non_blocking);
   }
   if (!one_run) copy_impl::check_conversion(src, dst);
-  copy_impl::NoWarnings silence;  // check_conversion has warned; the host's part of the copy need not again
-  std::optional<c10::WarningUtils::WarningHandlerGuard> guard;
-  if (C10_UNLIKELY(src.is_complex() && !dst.is_complex())) guard.emplace(&silence);
+  const NoWarnings silence(src.is_complex() && !dst.is_complex());  // check_conversion has warned; the host's part of the copy need not
   if (!is_on_device(src)) {
     one_run ? run_from_host(src, dst, non_blocking) : elements_from_host(src, dst, non_blocking);
   } else if (!is_on_device(dst)) {
@@ -295,10 +296,9 @@ void CopyPath::elements_on_device(const at::Tensor& src, const at::Tensor& dst) 
     return copy(host, dst, false);
   }
   launch(device, [from = TensorView(src, false), to = TensorView(dst, true)](const DeviceMemory& memory) {
-    copy_impl::NoWarnings silence;
-    const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+    const NoWarnings silence;
     at::Tensor result = to.host_tensor(memory);
-    at::native::copy_(result, from.host_tensor(memory));
+    copy_impl::copy_on_host(result, from.host_tensor(memory));
   });
 }
 

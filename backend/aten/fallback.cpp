@@ -14,6 +14,7 @@
 #include "aten/fallback_plan.h"
 #include "aten/fallback_policy.h"
 #include "aten/loan.h"
+#include "aten/no_warnings.h"
 #include "aten/tensors.h"
 #include "random/generator.h"
 #include "runtime/options.h"
@@ -50,6 +51,7 @@ class Call {
     {
       // The tensors are the CPU's from here on: no autograd, which has been dealt with, and no autocast of the CPU's.
       c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
+      const NoWarnings silence(plan_.has_warned);
       op_.redispatchBoxed(keys_, &stack_);
     }
     loan_.close();

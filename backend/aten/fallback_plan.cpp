@@ -74,6 +74,7 @@ std::shared_ptr<Plan> make_plan(const c10::OperatorHandle& op) {
   const bool fills = fills_out(op.operator_name().name);
   for (const c10::Argument& argument : schema.arguments()) plan->flags.push_back(flags_of(schema, argument, fills));
   plan->returns = schema.returns().size();
+  plan->has_warned = plan->full_name == "aten::index.Tensor_out";  // of uint8 masks: the shape's computation, which stays torch's own
   for (const c10::Argument& result : schema.returns()) {
     plan->is_view |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
   }

@@ -30,6 +30,7 @@ struct Plan {
   std::vector<uint8_t> flags;  // one an argument
   size_t returns = 0;
   bool is_view = false;
+  bool has_warned = false;  // whoever calls it has given its warnings
   Account account;
   std::atomic<int8_t> policy{kGeneralPolicy};
   std::atomic<uint32_t> warned{0};  // the setting of "warn" under which it has been said

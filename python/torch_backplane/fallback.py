@@ -209,7 +209,7 @@ class Report:
     def __str__(self) -> str:
         from rich.console import Console
 
-        console = Console(width=160, no_color=True)
+        console = Console(width=100_000, no_color=True)  # no location is broken, whatever its length: editors open it
         with console.capture() as capture:
             console.print(self)
         return capture.get()

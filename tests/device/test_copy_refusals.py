@@ -1,7 +1,10 @@
 """What a copy or a fill refuses, it refuses where it is called, as the CPU does, and the device goes on."""
 
 import itertools
+import os
 import random
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -171,3 +174,27 @@ def test_a_cast_that_discards_warns_where_it_is_called(run_in_process, name, alw
     done = run_in_process(code)
     assert done.stdout.split() == (["1", "1"] if always else ["1", "0"])
     assert "discards" not in done.stderr
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("kind", ["unified", "discrete"])
+def test_a_queued_copy_goes_on_without_memory_of_the_host(run_in_process, name, tmp_path, kind):
+    """torch transposes large matrices through a buffer of 60 x 60 elements, which it allocates in the copy."""
+    source, shim = Path(__file__).parent / "cpp" / "refuse_memory.c", tmp_path / "librefuse_memory.so"
+    compiler = os.environ.get("CC", "cc")
+    subprocess.run([compiler, "-D_GNU_SOURCE", "-shared", "-fPIC", str(source), "-o", str(shim)], check=True)
+    code = f"""
+    import ctypes, torch
+    memory = ctypes.CDLL("{shim}")
+    x = torch.arange(70 * 90.0, device="{name}").view(70, 90)
+    torch.{name}.synchronize()
+    memory.refuse_memory(ctypes.c_size_t(60 * 60 * 4))
+    y = x.t().contiguous()
+    torch.{name}.synchronize()
+    memory.refuse_memory(0)
+    assert memory.refusals_so_far() == 1
+    assert torch.equal(y.cpu(), torch.arange(70 * 90.0).view(70, 90).t())
+    print("fine")
+    """
+    env = {"LD_PRELOAD": str(shim), f"{name.upper()}_DRIVER": None}
+    assert run_in_process(code, options=f"kind={kind}", env=env).stdout.split() == ["fine"]

@@ -241,11 +241,12 @@ def test_zero_tensors_of_forward_mode_differentiation_have_no_memory(device):
 def test_D36_products_with_a_zero_tensor_are_zero_tensors(device, function):
     ones = torch.ones(3, dtype=torch.complex64, device=device)
     zero = torch._efficientzerotensor(3, dtype=torch.complex64, device=device)
-    for a, b in ((zero, ones), (ones, zero), (zero.conj(), ones)):
+    for a, b in ((zero, ones), (ones, zero), (zero.conj(), ones), (zero, zero)):
         result = function(a, b)
         assert result.device == device
         assert result._is_zerotensor()
         assert torch.equal(result.cpu(), torch.tensor(0j))
+        assert torch.equal(result.unsqueeze(0).cpu(), torch.zeros(1, dtype=torch.complex64))
 
 
 def test_a_zero_tensor_has_nothing_to_record(device, device_module):

@@ -77,13 +77,19 @@ def test_E33_the_report_is_a_table_and_json(device):
     torch.digamma(torch.rand(4, device=device)).sum()
     report = fallback.report()
     (row,) = [line for line in str(report).splitlines() if "aten::digamma.out" in line]
-    assert "test_fallback_account.py" in str(report)
+    assert f"{__file__}:" in row
     assert " 1 " in row
     values = json.loads(report.to_json())
     assert next(op for op in values["ops"] if op["op"] == "aten::digamma.out")["calls"] == 1
     assert values["total"]["calls"] == sum(fallback.calls().values())
     fallback.reset_calls()
     assert fallback.calls() == {}
+
+
+def test_E33_a_long_location_stays_whole_in_the_report(device, tmp_path):
+    file = str(tmp_path / ("long_" * 40) / "train.py")
+    exec(compile("torch.digamma(x)", file, "exec"), {"torch": torch, "x": torch.rand(4, device=device)})
+    assert f"{file}:1" in str(fallback.report())
 
 
 def test_E33_calls_of_all_threads_are_counted(device):

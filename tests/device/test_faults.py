@@ -72,7 +72,10 @@ def test_matrix(name, fault, place, cell):
     assert found["saved"] == 3
 
 
-@pytest.mark.parametrize(("fault", "texts", "afterwards"), [pytest.param(*row, id=row[0]) for row in WORDS])
+@pytest.mark.parametrize(
+    ("fault", "texts", "afterwards"),
+    [pytest.param(*row, id=row[0], marks=pytest.mark.xdist_group(row[0])) for row in WORDS],
+)
 def test_words(name, fault, texts, afterwards):
     fault = fault.strip("`")
     met = [found for found in run_fault(name, fault).values() if found["raised"]]

@@ -1,5 +1,7 @@
 """Indexing in every form, operators whose results' sizes depend on data, linear algebra and Fourier transforms."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -190,3 +192,13 @@ def test_items_and_conversions(device):
         torch.testing.assert_close(x, A)
     with pytest.raises(AssertionError, match="not close"):
         torch.testing.assert_close(x, x + 1)
+
+
+def test_a_uint8_mask_warns_once_a_call(device):
+    for on in ("cpu", device):
+        x, mask = torch.ones(3, device=on), torch.tensor([1, 0, 1], dtype=torch.uint8, device=on)
+        for call in (lambda x, mask: x[mask], lambda x, mask: x.index_put_((mask,), torch.ones(2, device=x.device))):
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                call(x, mask)
+            assert [str(warning.message)[:34] for warning in seen] == ["indexing with dtype torch.uint8 is"]

@@ -50,7 +50,7 @@ def test_a_wrong_kernel_is_found_and_made_small(name, tmp_path, kernel, category
     found = re.search(rf"^{kind}, seed (\d+): {category} ", done.stdout, re.MULTILINE)
     assert found, done.stdout
     program = json.loads((tmp_path / f"{kind}-{found[1]}.json").read_text())["program"]
-    assert program["threads"] == []
-    assert len(program["steps"]) <= steps
-    assert any(step["fn"].startswith(operator) for step in program["steps"])
+    left = [step for part in (program["steps"], *program["threads"], program["after"]) for step in part]
+    assert len(left) <= steps  # of no_waits, whose finding is a race, some may be a thread's
+    assert any(step["fn"].startswith(operator) for step in left)
     assert "def program(side):" in (tmp_path / f"{kind}-{found[1]}.py").read_text()

@@ -199,9 +199,10 @@ def test_ctrl_c_ends_a_wait_and_the_work_goes_on(run_in_process, name):
         y = torch.empty_like(x)
         for _ in range(300):  # many seconds of copies
             y.copy_(x, non_blocking=True)
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
             m.synchronize()
+            print("waited to the end")
         except KeyboardInterrupt:
             print("interrupted", m.current_stream().query(), flush=True)
         os._exit(0)
