@@ -18,7 +18,20 @@
 
 namespace backplane {
 
-uint64_t native_stream(c10::DeviceIndex device) { return stream_native_handle(current_stream(device)); }
+namespace launch_impl {
+namespace {
+
+uint64_t vendors_stream(const c10::Stream& stream) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!(open_driver().table.flags & BP_DRIVER_OWN_STREAMS), "The streams of ", device_name(),
+                              " have no object of the vendor's runtime (BP_DRIVER_OWN_STREAMS): the emulate shim supplies them. A kernel on "
+                              "the vendor's API needs a driver with streams and events; until then derive it from backplane::HostKernel");
+  return stream_native_handle(stream);
+}
+
+}  // namespace
+}  // namespace launch_impl
+
+uint64_t native_stream(c10::DeviceIndex device) { return launch_impl::vendors_stream(current_stream(device)); }
 
 bool can_launch() { return open_driver().host_exec != nullptr; }
 
@@ -72,7 +85,7 @@ int32_t report_exception() noexcept {
 NativeLaunch::NativeLaunch(const c10::Stream& stream, const char* name)
     : stream_(stream), name_(name), exceptions_(std::uncaught_exceptions()), previous_(exchange_device(stream.device_index())) {
   try {
-    native_ = stream_native_handle(stream);
+    native_ = launch_impl::vendors_stream(stream);
   } catch (...) {
     set_device_noexcept(previous_);
     throw;

@@ -77,6 +77,7 @@ enum {
 /* bp_driver.flags */
 #define BP_DRIVER_SERIALIZE (1u << 0)   /* not thread safe: one call at a time; the emulate shim locks around it */
 #define BP_DRIVER_COUNT_FORKS (1u << 1) /* device_count/device_properties create a context: the core counts in a child process */
+#define BP_DRIVER_OWN_STREAMS (1u << 2) /* the streams are the driver's own, without an object of the vendor's runtime: kernels get none */
 
 /* flags of event_create */
 #define BP_EVENT_TIMING (1u << 0)   /* elapsed time will be asked */
@@ -286,8 +287,8 @@ typedef struct bp_driver {
 
   /* The vendor's own stream object behind the handle (a cudaStream_t, say), for its kernels; the same for as long as the stream lives.
    * Asked before each launch of a vendor's own work (backplane::NativeLaunch, native_stream()), so that shims see it, and when a program
-   * wants the object. NULL: the handle's value itself. Streams that the emulate shim supplies have no native object: kernels that use the
-   * vendor's API need streams and events of the driver's own. */
+   * wants the object. NULL: the handle's value itself; with BP_DRIVER_OWN_STREAMS, as the emulate shim sets it where it supplies the
+   * streams, a launch is refused: kernels that use the vendor's API need streams and events of its runtime. */
   int32_t (*stream_native)(void* self, int32_t device, bp_stream* stream, uint64_t* out);
 
   /* The counterpart: a handle for a stream that somebody made with the vendor's runtime, by its native object, for any entry that takes a

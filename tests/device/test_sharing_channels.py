@@ -44,7 +44,7 @@ def receive(reduced, receiver={RECEIVER!r}):
     return start
 
 
-def test_what_reduce_tensor_gives_is_a_handle_in_any_pickle(run, name, memory_kind):
+def test_E52_what_reduce_tensor_gives_is_a_handle_in_any_pickle(run, name, memory_kind):
     assert run(
         f"""
 x = torch.arange(6.0, device="{name}")
@@ -106,7 +106,7 @@ except NotImplementedError as error:
     assert printed == ["True True True", "the next message", "True"]
 
 
-def test_a_message_that_is_received_twice_finds_its_memory_or_is_refused(run, name, memory_kind):
+def test_E52_a_message_that_is_received_twice_finds_its_memory_or_is_refused(run, name, memory_kind):
     assert run(
         f"""
 def free():
@@ -186,7 +186,7 @@ print(attempt(*parts), taken < 400, torch.ones(3, device="NAME").sum().item())
 """
 
 
-def test_an_altered_message_is_refused_or_stays_within_what_was_opened(run, name, memory_kind):
+def test_E52_an_altered_message_is_refused_or_stays_within_what_was_opened(run, name, memory_kind):
     """Offsets and sizes are held against the memory that the handle opened."""
     receiver = ALTERED.replace("NAME", name)
     assert run(

@@ -268,6 +268,23 @@ def test_E51_the_watchdog_names_native_work(chip):
     assert "last came a kernel acme_relu queued by aten::relu" in said
 
 
+def test_streams_that_emulate_supplies_are_no_streams_of_the_vendors(chip):
+    """Their handles are never given to the vendor's API."""
+    said = chip(
+        """
+        x = torch.ones(3).to("q")
+        try:
+            x + x
+        except NotImplementedError as error:
+            print(error)
+        print((x * x).tolist())
+        """,
+        Q_DRIVER=str(ROOT / "build" / "demo" / "minimal" / "libminimal_driver.so"),
+    )
+    assert "The streams of q have no object of the vendor's runtime (BP_DRIVER_OWN_STREAMS)" in said
+    assert said.endswith("[1.0, 1.0, 1.0]\n")
+
+
 def test_the_page_shows_the_kernel(chip):
     page = (ROOT / "docs" / "kernels.md").read_text()
     kernel = (EXAMPLE / "kernels" / "add.cpp").read_text().split("\n", 1)[1]

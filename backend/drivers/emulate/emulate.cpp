@@ -47,7 +47,7 @@ class Emulate final : public Driver<Emulate>, protected Engine, public Passage {
         own_streams_(!has_streams(below_) || !has_events(below_)),
         own_pinned_(!has_pinned(below_)),
         knows_pinned_(own_streams_ || own_pinned_) {
-    set_flags(below_.flags & ~BP_DRIVER_SERIALIZE);
+    set_flags((below_.flags & ~BP_DRIVER_SERIALIZE) | (own_streams_ ? BP_DRIVER_OWN_STREAMS : 0u));
     if (!below_.memory_info) drop(&bp_driver::memory_info);
     if (!below_.set_current) drop(&bp_driver::set_current);
     if (!below_.pointer_info) drop(&bp_driver::pointer_info);
