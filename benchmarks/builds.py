@@ -83,7 +83,9 @@ def build_rows() -> list[Row]:
     def clean(project: Project) -> Callable[[str], Result]:
         def measure(device: str) -> Result:
             before, seconds, after = project.one_file(), project.clean_build(), project.one_file()
-            return Result(seconds / max(before, after), seconds / mean((before, after)), device=seconds, cpu=max(before, after))
+            return Result(
+                seconds / max(before, after), seconds / mean((before, after)), device=seconds, cpu=max(before, after)
+            )
 
         return measure
 

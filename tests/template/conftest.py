@@ -9,7 +9,7 @@ from filelock import FileLock
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from projects import ROOT, run
+from projects import ROOT, SHORT, Environment, new, run
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +24,18 @@ def sdk_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", folder, ROOT)
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+@pytest.fixture(scope="session")
+def user(tmp_path_factory: pytest.TempPathFactory, sdk_wheel: Path) -> tuple[Environment, Path, Path, str]:
+    """The minimal driver, from wheels. Gives (environment, project, the project's wheel, pip's output)."""
+    folder = tmp_path_factory.mktemp("user")
+    environment = Environment(folder / "venv")
+    environment.pip("install", "--no-deps", sdk_wheel)
+    project = new(
+        folder / "project", {**SHORT, "driver": "minimal", "kernels": "add", "license": "Apache-2.0", "ci": "none"}
+    )
+    said = environment.pip("wheel", "-v", "--no-build-isolation", "--no-deps", "-w", folder / "dist", project)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    environment.pip("install", "--no-deps", wheel)
+    return environment, project, wheel, said

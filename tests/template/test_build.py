@@ -12,24 +12,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from projects import LONG, ROOT, SHORT, Environment, files, new, run
+from projects import LONG, ROOT, Environment, files, new, run
 
 pytestmark = [pytest.mark.xdist_group("live"), pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module")
-def user(tmp_path_factory, sdk_wheel):
-    """The minimal driver, from wheels. Gives (environment, project, the project's wheel, pip's output)."""
-    folder = tmp_path_factory.mktemp("user")
-    environment = Environment(folder / "venv")
-    environment.pip("install", "--no-deps", sdk_wheel)
-    project = new(
-        folder / "project", {**SHORT, "driver": "minimal", "kernels": "add", "license": "Apache-2.0", "ci": "none"}
-    )
-    said = environment.pip("wheel", "-v", "--no-build-isolation", "--no-deps", "-w", folder / "dist", project)
-    (wheel,) = (folder / "dist").glob("*.whl")
-    environment.pip("install", "--no-deps", wheel)
-    return environment, project, wheel, said
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ vendor builds it, in a generated project with the vendor's library beside it."""
 import textwrap
 
 import pytest
-from projects import ROOT, SHORT, Environment, new
+from projects import ROOT
 
 pytestmark = [pytest.mark.xdist_group("live"), pytest.mark.timeout(900)]
 
@@ -21,12 +21,14 @@ endforeach()
 
 
 @pytest.fixture(scope="module")
-def chip(tmp_path_factory: pytest.TempPathFactory):
-    """``chip(code, **env)``: what a program printed, in an environment with the chip's backend."""
+def chip(user, tmp_path_factory: pytest.TempPathFactory):
+    """``chip(code, **env)``: what a program printed, in an environment with the chip's backend.
+
+    It is the project of the user in test_build.py, whose driver and kernels are replaced, as a vendor does: what was
+    compiled there, and has not changed, is not compiled again.
+    """
+    environment, project, _, _ = user
     folder = tmp_path_factory.mktemp("chip")
-    environment = Environment(folder / "venv")
-    environment.pip("install", "--no-build-isolation", "--no-deps", "-e", ROOT)
-    project = new(folder / "project", {**SHORT, "driver": "minimal", "kernels": "add", "ci": "none"})
     for driver in (project / "backend" / "driver").glob("minimal_driver.*"):
         driver.unlink()
     (project / "vendor").mkdir()
