@@ -1,8 +1,9 @@
 """Runs the test suite in parts, all of them whatever fails, with one summary at the end: `make test`, `make test-all`.
 
-`make test` is every test on the default kind of device (unified memory, asynchronous streams), and the device tests on
-the kind that differs from it in both. `--sample 1/4` adds a quarter of them on each other kind, another quarter at each
-commit; `--all` adds them whole. Words that are left go to pytest, and it alone runs, on the default kind.
+`make test` is the tests on the default kind of device (unified memory, asynchronous streams), and the device tests on
+the kind that differs from it in both; those marked long are left out. `--sample 1/4` adds these, and on each other kind
+a quarter of the device tests, another quarter at each commit; `--all` adds everything. Words that are left go to pytest,
+and it alone runs, on the default kind.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MINIMAL = ROOT / "build" / "demo" / "minimal" / "libminimal_driver.so"
-DEVICE = ["tests/device", "-m", "not once"]
+DEVICE = ["tests/device", "-m", "not once and not long"]
 
 
 @dataclass
@@ -28,11 +29,13 @@ class Part:
     arguments: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     in_test: bool = False  # of `make test`
+    sampled: bool = True  # of --sample, which else takes it whole
 
 
 PARTS = [
-    Part("everything: unified memory, asynchronous streams", in_test=True),
+    Part("unified, asynchronous", ["-m", "not long"], in_test=True),
     Part("discrete, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=inline"}, in_test=True),
+    Part("long tests", ["-m", "long"], sampled=False),
     Part("discrete, asynchronous", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=async"}),
     Part("unified, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=unified,stream=inline"}),
     Part("minimal driver", DEVICE, {"MYDEVICE_OPTIONS": "devices=2", "MYDEVICE_DRIVER": str(MINIMAL)}),
@@ -66,9 +69,9 @@ def main() -> int:
     parts = [(part, []) for part in PARTS if part.in_test or options.all]
     if options.sample and not options.all:
         chosen = ["--sample", f"{options.sample}:{commit()}"]
-        parts += [(part, chosen) for part in PARTS if not part.in_test]
+        parts += [(part, chosen if part.sampled else []) for part in PARTS if not part.in_test]
     if words:
-        parts = [(PARTS[0], words)]
+        parts = [(Part("chosen"), words)]
     results = [(part, *run(part, options.jobs, extra)) for part, extra in parts]
     print("\n==== summary")
     for part, status, seconds in results:

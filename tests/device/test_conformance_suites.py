@@ -9,7 +9,10 @@ import torch
 from torch_backplane.conformance.case import Case
 from torch_backplane.conformance.suites import load
 
-pytestmark = pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta"),
+    pytest.mark.xdist_group("conformance_suites"),  # torch's samples are imported once
+]
 
 # All that the fallback does is among them: lists, views, several outputs, out=, in-place, random numbers, 0-dim values,
 # factories, empty tensors, data-dependent shapes.

@@ -18,9 +18,12 @@ x = torch.ones(3, device=device, requires_grad=True)
     "last",
     [
         "(x * 2).sum().backward()",
-        "(g,) = torch.autograd.grad((x * x).sum(), x, create_graph=True); g.sum().backward()",
-        "x.register_hook(lambda g: g * 2); x.sum().backward()",
-        "torch.ones(2, requires_grad=True).sum().backward()",
+        pytest.param(
+            "(g,) = torch.autograd.grad((x * x).sum(), x, create_graph=True); g.sum().backward()",
+            marks=pytest.mark.long,
+        ),
+        pytest.param("x.register_hook(lambda g: g * 2); x.sum().backward()", marks=pytest.mark.long),
+        pytest.param("torch.ones(2, requires_grad=True).sum().backward()", marks=pytest.mark.long),
         "pass",
     ],
     ids=["backward", "double backward", "hook", "of the host", "none"],

@@ -28,11 +28,15 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in (table[0], *table[2:])]
 
 
+def marks(fault: str) -> list[pytest.MarkDecorator]:
+    """One process meets a fault at every place; the tests of a row share it."""
+    most = [] if fault.strip("`") in ("fault.alloc=@1", "fault.copy=@1", "fault.kernel=@1") else [pytest.mark.long]
+    return [pytest.mark.xdist_group(fault), *most]
+
+
 HEAD, *MATRIX = rows("The matrix")
 CELLS = [
-    pytest.param(
-        row[0].strip("`"), place.strip("`"), cell, id=f"{row[0]}-{place}", marks=pytest.mark.xdist_group(row[0])
-    )
+    pytest.param(row[0].strip("`"), place.strip("`"), cell, id=f"{row[0]}-{place}", marks=marks(row[0]))
     for row in MATRIX
     for place, cell in zip(HEAD[1:], row[1:], strict=True)
 ]
@@ -74,7 +78,7 @@ def test_matrix(name, fault, place, cell):
 
 @pytest.mark.parametrize(
     ("fault", "texts", "afterwards"),
-    [pytest.param(*row, id=row[0], marks=pytest.mark.xdist_group(row[0])) for row in WORDS],
+    [pytest.param(*row, id=row[0], marks=marks(row[0])) for row in WORDS],
 )
 def test_words(name, fault, texts, afterwards):
     fault = fault.strip("`")
@@ -117,6 +121,7 @@ TRAIN = """
 """
 
 
+@pytest.mark.long
 def test_training_goes_on_after_out_of_memory_to_the_same_loss(run_in_process, name):
     def train(options, shims):
         env = {f"{name.upper()}_SHIMS": shims, f"{name.upper()}_DRIVER": None}

@@ -37,10 +37,10 @@ def test_random_programs_do_what_they_do_on_the_cpu(name, tmp_path, kind):
     ("kernel", "category", "operator", "steps"),
     [
         ("wrong_flip", "value", "torch.flip", 5),
-        ("wrong_strides", "meta", "torch.roll", 5),
-        ("kept", "leak", "torch.floor", 5),
-        ("crash", "crash", "torch.trunc", 5),
-        ("no_waits", r"\w+", "", 12),
+        pytest.param("wrong_strides", "meta", "torch.roll", 5, marks=pytest.mark.long),
+        pytest.param("kept", "leak", "torch.floor", 5, marks=pytest.mark.long),
+        pytest.param("crash", "crash", "torch.trunc", 5, marks=pytest.mark.long),
+        pytest.param("no_waits", r"\w+", "", 12, marks=pytest.mark.long),
     ],
 )
 def test_a_wrong_kernel_is_found_and_made_small(name, tmp_path, kernel, category, operator, steps):

@@ -257,6 +257,7 @@ def test_the_environment_variable_covers_a_process(run_in_process, name):
 
 
 @pytest.mark.once
+@pytest.mark.long
 def test_the_demo_is_silent(name):
     code = f"""
 import runpy, sys

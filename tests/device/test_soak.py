@@ -13,6 +13,7 @@ SOAK = Path(__file__).resolve().parents[1] / "soak.py"
 
 
 @pytest.mark.once
+@pytest.mark.long
 def test_some_random_work_loses_nothing(name):
     drop = (f"{name.upper()}_DRIVER", f"{name.upper()}_OPTIONS", f"{name.upper()}_SHIMS")
     env = {key: value for key, value in os.environ.items() if key not in drop}

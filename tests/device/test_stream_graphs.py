@@ -35,7 +35,14 @@ def run(name, gate, shims, first, last, *words, **env):
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("stream", ["async", "inline", "async,delay=200,seed=3", "async,strict=on"])
+@pytest.mark.parametrize(
+    "stream",
+    [
+        "async",
+        "inline",
+        *(pytest.param(f"async,{more}", marks=pytest.mark.long) for more in ("delay=200,seed=3", "strict=on")),
+    ],
+)
 @pytest.mark.parametrize("kind", ["unified", "discrete"])
 def test_random_graphs(name, gate, kind, stream):
     *wrong, _, steps = run(name, gate, str(gate), 0, PROGRAMS, OPTIONS=f"kind={kind},stream={stream}")

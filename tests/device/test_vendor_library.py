@@ -18,7 +18,7 @@ import torch_backplane.ops
 from torch_backplane import testing
 from torch_backplane.ops import registry
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.xdist_group("vendor_library")]  # compiled once
 
 HERE = Path(__file__).parent
 ops = torch.ops.bpvendor

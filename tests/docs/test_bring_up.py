@@ -10,7 +10,7 @@ from reader import Reader
 
 PAGE = "docs/bring-up.md"
 
-pytestmark = [pytest.mark.xdist_group("live"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("live"), pytest.mark.timeout(900)]
 
 
 def test_every_step_works(tmp_path):

@@ -13,6 +13,7 @@ import backplane_sdk
 PAGE = "docs/custom-ops-cpp.md"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("backend_package")
 def test_the_pages_programs(tmp_path):
     import torch

@@ -150,8 +150,15 @@ def listed(built: Built) -> list[str]:
 NOT_HELD = "could not be held: "
 
 
-@pytest.mark.parametrize("kind", ["unified", "discrete"])
-@pytest.mark.parametrize("stream", ["async", "inline"])
+@pytest.mark.parametrize(
+    ("kind", "stream"),
+    [
+        ("unified", "async"),
+        ("discrete", "inline"),
+        pytest.param("unified", "inline", marks=pytest.mark.long),
+        pytest.param("discrete", "async", marks=pytest.mark.long),
+    ],
+)
 def test_sim(built: Built, kind: str, stream: str) -> None:
     report = check(built, built.sim, "--options", f"kind={kind},stream={stream}")
     assert report.failed == {}, report.out
@@ -172,8 +179,15 @@ def test_sim_under_emulate(built: Built) -> None:
     assert (report.code, report.failed, report.not_offered, report.left_out) == (0, {}, {}, {}), report.out
 
 
-@pytest.mark.parametrize("stream", ["inline", "async"])
-@pytest.mark.parametrize("language", ["c", "cpp"])
+@pytest.mark.parametrize(
+    ("language", "stream"),
+    [
+        ("c", "async"),
+        ("cpp", "inline"),
+        pytest.param("c", "inline", marks=pytest.mark.long),
+        pytest.param("cpp", "async", marks=pytest.mark.long),
+    ],
+)
 def test_minimal_is_completed_by_emulate(built: Built, language: str, stream: str) -> None:
     driver = built.minimal if language == "c" else built.minimal_cpp
     report = check(built, driver, "--options", f"devices=2,emulate.stream={stream}")

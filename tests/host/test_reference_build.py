@@ -102,6 +102,7 @@ def commands(tmp_path_factory):
     return compile_commands(configure(tmp_path_factory.mktemp("reference"), "-DBACKPLANE_DEV=ON"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", sample())
 def test_a_source_compiles_by_itself(commands, source):
     done = check(commands[str(ROOT / source)], "-Werror")

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import run
 
+pytestmark = pytest.mark.long
+
 PROGRAMS = ["allocator_stress", "streams_stress"]
 
 

@@ -6,7 +6,7 @@ import textwrap
 import pytest
 from projects import ROOT
 
-pytestmark = [pytest.mark.xdist_group("live"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("live"), pytest.mark.timeout(900)]
 
 EXAMPLE = ROOT / "examples" / "native_kernels"
 LIBRARY = """

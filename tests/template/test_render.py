@@ -40,7 +40,11 @@ def rendered(tmp_path_factory):
 def each_set(argument: str):
     """The default names, and both of ours, with each combination of choices."""
     sets = [({**names, **choice}, f"{name}-{slug(choice)}") for name, names in NAMES.items() for choice in CHOICES]
-    return pytest.mark.parametrize(argument, [pytest.param(answers, id=name) for answers, name in sets])
+    most = [pytest.mark.long]  # of 144; every seventh has all choices and names in it
+    return pytest.mark.parametrize(
+        argument,
+        [pytest.param(answers, id=name, marks=most if i % 7 else []) for i, (answers, name) in enumerate(sets)],
+    )
 
 
 NAMES = {"default": {}, "short": SHORT, "long": LONG}
