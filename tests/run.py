@@ -1,9 +1,9 @@
 """Runs the test suite in parts, all of them whatever fails, with one summary at the end: `make test`, `make test-all`.
 
 `make test` is the tests on the default kind of device (unified memory, asynchronous streams), and the device tests on
-the kind that differs from it in both; those marked long are left out. `--sample 1/4` adds these, and on each other kind
-a quarter of the device tests, another quarter at each commit; `--all` adds everything. Words that are left go to pytest,
-and it alone runs, on the default kind.
+the kind that differs from it in both; those marked long are left out. `--sample 1/4` adds these, and on each other
+kind a quarter of the device tests, another quarter at each commit; `--all` adds everything. Words that are left go to
+pytest, and it alone runs, on the default kind.
 """
 
 from __future__ import annotations

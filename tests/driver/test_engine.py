@@ -52,7 +52,8 @@ def build(folder: Path, sanitizer: str) -> None:
         run([cxx, *flags, *shared, str(folder / f"{program}.o"), "-o", str(folder / program), "-pthread"])
 
 
-@pytest.mark.parametrize("sanitizer", [pytest.param("thread", marks=pytest.mark.long), "address,undefined"])
+@pytest.mark.long
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_drivers(tmp_path: Path, sanitizer: str) -> None:
     build(tmp_path, sanitizer)
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", "UBSAN_OPTIONS": "halt_on_error=1"}

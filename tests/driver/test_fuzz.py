@@ -85,6 +85,9 @@ def close(table: Table) -> None:
     assert Entry(table.slots[3])(table.self) == OK
 
 
+pytestmark = pytest.mark.xdist_group("driver_fuzz")  # the drivers are compiled once
+
+
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Library]:
     folder = tmp_path_factory.mktemp("fuzz")

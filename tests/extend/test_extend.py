@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.timeout(1800)  # the first test builds the backend
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]  # the first test builds the backend
 
 Run = Callable[..., dict[str, Any]]
 

@@ -6,6 +6,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.long  # of the backend that test_extend.py builds
+
 
 def test_metadata_of_any_file(on_extdevice: Callable[..., dict[str, Any]]) -> None:
     examples = int(os.environ.get("FUZZ_EXAMPLES", "0"))

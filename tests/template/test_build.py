@@ -1,4 +1,4 @@
-"""A project as a user gets it, built, installed and tested in an environment of its own: by the SDK's wheel and its own.
+"""A project as a user gets it, built, installed and tested in an environment of its own: from wheels, the SDK's too.
 
 One build at a time, by one worker: it takes all processors. test_developer.py builds another project, which shares no
 answer with this one.
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from projects import ROOT, Environment, run
 
-pytestmark = [pytest.mark.xdist_group("live"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("live"), pytest.mark.timeout(900)]
 
 
 def test_pip_takes_nothing_from_the_machine(tmp_path):
