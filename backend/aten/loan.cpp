@@ -135,8 +135,11 @@ size_t Loan::lend_compound(const at::Tensor& tensor, Use use) {
 }
 
 uint32_t Loan::share_span(const at::Tensor& tensor, Use use) {
-  if (tensor.numel() == 0) return share(tensor.storage(), 0, 0, use);
-  const Span span = span_of(tensor);
+  Span span = span_of(tensor);
+  if (C10_UNLIKELY(tensor.numel() == 0)) {  // one element, if there is one: some operators look through other strides before they check
+    span.end = span.begin + tensor.itemsize();
+    if (span.end > tensor.storage().nbytes()) span = {0, 0};
+  }
   return share(tensor.storage(), span.begin, span.end, use);
 }
 
