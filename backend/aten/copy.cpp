@@ -77,7 +77,7 @@ CopyEnd read_end(const at::Tensor& tensor) {
   return {reinterpret_cast<uint64_t>(tensor.const_data_ptr()), is_on_device(tensor) ? tensor.device().index() : c10::DeviceIndex(-1)};
 }
 
-bool is_pinned(const at::Tensor& host) { return slots().is_pinned.get()(host.const_data_ptr()); }
+bool is_pinned(const at::Tensor& host) { return overrides().is_pinned.get()(host.const_data_ptr()); }
 
 // The bytes from a strided tensor's first element to its last, on the host, seen through its strides.
 at::Tensor read_span(const at::Tensor& src) {
@@ -310,9 +310,9 @@ void detail::set_copy_kernel(const Site& site, bool (*copy)(at::TensorIteratorBa
   first = site;
 }
 
-Slot<CopyPath*>& copy_path() {
+Override<CopyPath*>& copy_path() {
   static CopyPath* const path = new CopyPath;
-  static Slot<CopyPath*> slot{.core = path, .vendor = nullptr};
+  static Override<CopyPath*> slot{.core = path, .vendor = nullptr};
   return slot;
 }
 

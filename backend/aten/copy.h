@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
 
-#include "runtime/slots.h"
+#include "runtime/overrides.h"
 
 namespace backplane {
 
@@ -37,7 +37,7 @@ class CopyPath {
   bool queue_elements(const at::Tensor& src, const at::Tensor& dst);
 };
 
-Slot<CopyPath*>& copy_path();
+Override<CopyPath*>& copy_path();
 
 inline void copy_tensor(const at::Tensor& src, const at::Tensor& dst, bool non_blocking = false) {
   copy_path().get()->copy(src, dst, non_blocking);

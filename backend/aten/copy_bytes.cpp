@@ -12,9 +12,9 @@
 #include "runtime/driver.h"
 #include "runtime/order_log.h"
 #include "runtime/peer.h"
-#include "runtime/slots.h"
+#include "runtime/overrides.h"
 #include "runtime/stream.h"
-#include "runtime/watch.h"
+#include "runtime/watchdog.h"
 
 namespace backplane {
 namespace copy_bytes_impl {
@@ -126,7 +126,7 @@ void copy_through_host(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stre
 }
 
 at::HostAllocator* host_allocator() {
-  auto* allocator = dynamic_cast<at::HostAllocator*>(slots().pinned_allocator.get()());
+  auto* allocator = dynamic_cast<at::HostAllocator*>(overrides().pinned_allocator.get()());
   TORCH_INTERNAL_ASSERT(allocator != nullptr, "the pinned allocator is not an at::HostAllocator");
   return allocator;
 }
@@ -151,7 +151,7 @@ void copy_bytes(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& str
 }
 
 at::Tensor pinned_tensor(at::IntArrayRef size, at::IntArrayRef stride, c10::ScalarType dtype) {
-  return at::detail::empty_strided_generic(size, stride, slots().pinned_allocator.get()(), c10::DispatchKeySet(c10::DispatchKey::CPU),
+  return at::detail::empty_strided_generic(size, stride, overrides().pinned_allocator.get()(), c10::DispatchKeySet(c10::DispatchKey::CPU),
                                            dtype);
 }
 

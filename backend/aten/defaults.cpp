@@ -46,7 +46,7 @@ void DefaultKernels::add_boxed(const char* name, c10::BoxedKernel kernel) {
   }
 }
 
-void leave(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+void decline(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto& kept = defaults_impl::kept();
   const auto found = kept.find(op.operator_name());
   if (found == kept.end()) return fallback::run(op, keys, stack);

@@ -2,7 +2,7 @@
 //
 // torch warns when a kernel replaces another one. So these are registered after everything else in lib<device>.so (defaults_last.cpp is
 // linked last), and only where the vendor has registered none. A kernel that is registered later still, by another library or from Python,
-// replaces them with torch's usual warning. What a vendor's kernel does not take comes back to them: leave().
+// replaces them with torch's usual warning. What a vendor's kernel does not take comes back to them: decline().
 #pragma once
 
 #include <backplane/signature.h>
@@ -16,7 +16,7 @@ namespace backplane {
 class DefaultKernels {
  public:
   // `name` without namespace, "convolution_overrideable" or "add.Tensor". Where the operator has a kernel of the device already, this one
-  // is kept for leave().
+  // is kept for decline().
   template <typename Return, typename... Arguments>
   void impl(const char* name, Return (*function)(Arguments...)) {
     add(name, detail::typed_kernel(function));
@@ -49,6 +49,6 @@ void register_defaults();
 bool has_default(const std::string& op);
 
 // Computes a call that a vendor's kernel does not take: by the core's own kernel if it has one, else by the fallback.
-void leave(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+void decline(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 }  // namespace backplane

@@ -1,4 +1,4 @@
-// aten/fallback.cpp: the boxed CPU fallback: who takes part, on which device, with which random numbers; the memory is Loan's part.
+// aten/fallback.cpp: the boxed CPU fallback: who takes part, on which device, with which random numbers; the memory is HostArguments's part.
 #include "aten/fallback.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -13,7 +13,7 @@
 
 #include "aten/fallback_plan.h"
 #include "aten/fallback_policy.h"
-#include "aten/loan.h"
+#include "aten/host_arguments.h"
 #include "aten/no_warnings.h"
 #include "aten/tensors.h"
 #include "random/generator.h"
@@ -46,7 +46,7 @@ class Call {
     find_participants();
     const c10::DeviceIndex device = choose_device();
     DeviceSwitch guard(device);
-    loan_.open(device, content(), results_on_device_);
+    lent_arguments_.open(device, content(), results_on_device_);
     replace_arguments(device);
     {
       // The tensors are the CPU's from here on: no autograd, which has been dealt with, and no autocast of the CPU's.
@@ -54,11 +54,11 @@ class Call {
       const NoWarnings silence(plan_.has_warned);
       op_.redispatchBoxed(keys_, &stack_);
     }
-    loan_.close();
+    lent_arguments_.close();
     if (results_on_device_) replace_results();
   }
 
-  const Traffic& traffic() const { return loan_.traffic(); }
+  const Traffic& traffic() const { return lent_arguments_.traffic(); }
 
  private:
   c10::IValue& argument(size_t i) { return stack_[first_ + i]; }
@@ -92,11 +92,11 @@ class Call {
       TORCH_CHECK(!(flags & Plan::pin) || !argument(i).isBool() || !argument(i).toBool(), "Only dense CPU tensors can be pinned");
     }
     const bool asked_for = device_argument_ && device_argument_->type() == kDevice;
-    TORCH_CHECK(!stranger_.defined() || device_ || asked_for, "Expected a '", stranger_.device().type(),
+    TORCH_CHECK(!foreign_tensor_.defined() || device_ || asked_for, "Expected a '", foreign_tensor_.device().type(),
                 "' device type for generator but found '", device_name(), "'");  // nothing else of ours can have led the call here
-    if (stranger_.defined() && device_) {
+    if (foreign_tensor_.defined() && device_) {
       const std::string method = "wrapper_" + std::string(device_name()) + "__" + plan_.name.name.substr(plan_.name.name.rfind(':') + 1);
-      c10::impl::common_device_check_failure(*device_, stranger_, method.c_str(), argument_name(stranger_argument_));
+      c10::impl::common_device_check_failure(*device_, foreign_tensor_, method.c_str(), argument_name(foreign_argument_));
     }
   }
 
@@ -105,15 +105,15 @@ class Call {
     if (is_on_device(tensor)) {
       if (!device_) device_ = tensor.device();
       if (C10_LIKELY(tensor.device() == *device_)) {
-        loan_.lend(tensor, use_of(tensor, flags));
+        lent_arguments_.lend(tensor, use_of(tensor, flags));
         return;
       }
     } else if (tensor.device().is_cpu() && ((tensor.dim() == 0 && !(flags & Plan::written)) || (flags & Plan::on_host))) {
       return;
     }
-    if (!stranger_.defined()) {
-      stranger_ = tensor;
-      stranger_argument_ = i;
+    if (!foreign_tensor_.defined()) {
+      foreign_tensor_ = tensor;
+      foreign_argument_ = i;
     }
   }
 
@@ -125,8 +125,8 @@ class Call {
 
   Content content() const {
     if (C10_LIKELY(!plan_.is_view) || !keys_.has_any(kViewedByLayout)) return Content::full;
-    for (size_t i = 0; i < loan_.count(); ++i) {
-      if (is_dense_make(loan_.device(i))) return Content::full;
+    for (size_t i = 0; i < lent_arguments_.count(); ++i) {
+      if (is_dense_kind(lent_arguments_.device(i))) return Content::full;
     }
     return Content::layout;
   }
@@ -182,7 +182,7 @@ class Call {
 
   static bool is_lent(const at::Tensor& tensor) { return tensor.defined() && is_on_device(tensor); }
 
-  const at::Tensor& host(const at::Tensor& tensor) { return loan_.host(loan_.lend(tensor, Use::read)); }
+  const at::Tensor& host(const at::Tensor& tensor) { return lent_arguments_.host(lent_arguments_.lend(tensor, Use::read)); }
 
   // A CPU generator whose state is the next numbers of the device generator's sequence: reproducible, and the device's own draw.
   static c10::IValue host_generator(const c10::IValue& value, c10::DeviceIndex device) {
@@ -206,10 +206,10 @@ class Call {
   void replace_results() {
     for (auto value = stack_.end() - static_cast<std::ptrdiff_t>(plan_.returns); value != stack_.end(); ++value) {
       if (value->isTensor()) {
-        *value = loan_.take(std::move(*value).toTensor());
+        *value = lent_arguments_.take(std::move(*value).toTensor());
       } else if (value->isTensorList()) {
         c10::List<at::Tensor> list = std::move(*value).toTensorList();
-        for (size_t i = 0; i < list.size(); ++i) list.set(i, loan_.take(list.extract(i)));
+        for (size_t i = 0; i < list.size(); ++i) list.set(i, lent_arguments_.take(list.extract(i)));
         *value = std::move(list);
       }
     }
@@ -220,11 +220,11 @@ class Call {
   c10::DispatchKeySet keys_;  // of the CPU
   torch::jit::Stack& stack_;
   size_t first_;  // of the arguments, on the stack
-  Loan loan_;
+  HostArguments lent_arguments_;
   std::optional<c10::Device> device_;  // of the device tensors
   std::optional<c10::Device> device_argument_;
-  at::Tensor stranger_;  // the first tensor that lies elsewhere
-  size_t stranger_argument_ = 0;
+  at::Tensor foreign_tensor_;  // the first tensor that lies elsewhere
+  size_t foreign_argument_ = 0;
   bool results_on_device_ = true;
 };
 

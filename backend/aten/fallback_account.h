@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "aten/loan.h"
+#include "aten/host_arguments.h"
 
 namespace backplane::fallback {
 

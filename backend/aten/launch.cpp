@@ -14,7 +14,7 @@
 #include "runtime/options.h"
 #include "runtime/order_log.h"
 #include "runtime/stream.h"
-#include "runtime/watch.h"
+#include "runtime/watchdog.h"
 
 namespace backplane {
 

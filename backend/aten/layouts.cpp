@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "aten/compound.h"
+#include "aten/tensor_parts.h"
 #include "aten/copy.h"
 #include "aten/core_kernels.h"
 #include "aten/fallback.h"

@@ -8,7 +8,7 @@
 
 #include "aten/core_kernels.h"
 #include "aten/tensors.h"
-#include "runtime/slots.h"
+#include "runtime/overrides.h"
 
 namespace backplane {
 
@@ -25,7 +25,7 @@ void resize_tensor(c10::TensorImpl* self, at::IntArrayRef size, at::OptionalIntA
     self->set_storage_keep_dtype(empty_storage(bytes, self->device().index()));
   } else if (bytes > storage.nbytes()) {
     TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
-    slots().resize_storage.get()(storage, bytes);
+    overrides().resize_storage.get()(storage, bytes);
   }
   if (stride) {
     self->set_sizes_and_strides(size, *stride);

@@ -14,7 +14,7 @@
 #include "memory/with_room.h"
 #include "runtime/driver.h"
 #include "runtime/stream.h"
-#include "runtime/watch.h"
+#include "runtime/watchdog.h"
 
 namespace backplane::scalar_impl {
 namespace {

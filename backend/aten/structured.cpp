@@ -87,7 +87,7 @@ Stack run_fallback(const char* name, c10::ArrayRef<Push> pushes, const void* con
   Stack stack;
   stack.reserve(pushes.size());
   for (size_t i = 0; i < pushes.size(); ++i) pushes[i](stack, arguments[i]);
-  leave(find_operator(name), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &stack);
+  decline(find_operator(name), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &stack);
   return stack;
 }
 

@@ -1,11 +1,11 @@
-// aten/watch_operators.cpp: tells the runtime which operator runs, by torch's observers, if work is watched (runtime/watch.h).
+// aten/watch_operators.cpp: tells the runtime which operator runs, by torch's observers, if work is watched (runtime/watchdog.h).
 #include <ATen/record_function.h>
 
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "runtime/watch.h"
+#include "runtime/watchdog.h"
 
 namespace backplane::watch_operators_impl {
 namespace {

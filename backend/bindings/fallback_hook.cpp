@@ -110,7 +110,7 @@ py::object run_fallback(const std::string& name, const std::string& overload, co
   push_arguments(op.schema(), args, kwargs, &stack);
   {
     const py::gil_scoped_release no_gil;
-    leave(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &stack);
+    decline(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &stack);
   }
   if (stack.size() == 1) return torch::jit::toPyObject(std::move(stack[0]));
   py::tuple results(stack.size());

@@ -1,12 +1,12 @@
 // bindings/random.cpp: the default generator of each device; everything else is torch.Generator's own.
 #include "bindings/module.h"
-#include "runtime/slots.h"
+#include "runtime/overrides.h"
 
 namespace backplane::bindings {
 
 void bind_random(py::module_& module) {
   def_quick(module, "default_generator",
-            [](int64_t device) -> at::Generator { return slots().default_generator.get()(resolve_device(device_index(device))); });
+            [](int64_t device) -> at::Generator { return overrides().default_generator.get()(resolve_device(device_index(device))); });
 }
 
 }  // namespace backplane::bindings

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "context.h"
-#include "hold.h"
+#include "busy_stream.h"
 
 namespace backplane::check {
 namespace callback_impl {
@@ -103,7 +103,7 @@ void pending(Context& c) {
     std::lock_guard lock(log.mutex);
     return log.ran.size();
   };
-  Hold hold(c, 0, stream);
+  BusyStream hold(c, 0, stream);
   c.expect(CALL(c, stream_callback, 0, stream, note, &entry), BP_OK, rule);
   hold.not_waited_for(rule);
   stays_unrun(c, hold, "Runs exactly once when the stream reaches it", "the callback", ran);

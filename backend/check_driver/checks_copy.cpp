@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "context.h"
-#include "hold.h"
+#include "busy_stream.h"
 
 namespace backplane::check {
 namespace copy_impl {
@@ -119,7 +119,7 @@ void ordered(Context& c) {
   memset(sent, 2, bytes);
   const uint64_t a = c.alloc(0, bytes);
   c.upload(0, a, old_bytes.data(), bytes);
-  Hold hold(c, 0, stream);
+  BusyStream hold(c, 0, stream);
   c.expect(CALL(c, copy_async, 0, stream, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rules::copy_async);
   hold.release_later();
   c.download(0, a, back.data(), bytes, stream);
@@ -151,7 +151,7 @@ void returns_at_once(Context& c) {
   bp_stream* stream = c.stream(0);
   uint8_t* host = c.pinned(bytes);
   const uint64_t a = c.alloc(0, bytes), b = c.alloc(0, bytes);
-  Hold hold(c, 0, stream);
+  BusyStream hold(c, 0, stream);
   c.expect(CALL(c, copy_async, 0, stream, a, 0, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, bytes, 0u), BP_OK, rules::copy_async);
   hold.not_waited_for(rules::copy_async);
   c.expect(CALL(c, copy_async, 0, stream, b, 0, a, 0, bytes, 0u), BP_OK, rules::copy_async);

@@ -2,7 +2,7 @@
 #include <chrono>
 
 #include "context.h"
-#include "hold.h"
+#include "busy_stream.h"
 
 namespace backplane::check {
 namespace event_impl {
@@ -27,7 +27,7 @@ void recorded(Context& c) {
   for (uint32_t flags : {0u, BP_EVENT_TIMING, BP_EVENT_BLOCKING, BP_EVENT_TIMING | BP_EVENT_BLOCKING}) {
     bp_stream* stream = c.stream(0);
     bp_event* event = c.event(0, flags);
-    Hold hold(c, 0, stream);
+    BusyStream hold(c, 0, stream);
     record(c, stream, event);
     hold.not_waited_for(record_rule);
     stays_pending(c, hold, record_rule, [&] { return CALL(c, event_query, 0, event); });
@@ -46,7 +46,7 @@ void rerecorded(Context& c) {
   record(c, idle, event);
   c.synchronize(0, idle);
   c.expect(CALL(c, event_query, 0, event), BP_OK, record_rule);
-  Hold hold(c, 0, busy);
+  BusyStream hold(c, 0, busy);
   record(c, busy, event);
   stays_pending(c, hold, rule, [&] { return CALL(c, event_query, 0, event); });
   record(c, idle, event);
@@ -61,7 +61,7 @@ void wait_keeps(Context& c) {
   bp_stream *busy = c.stream(0), *waiting = c.stream(0), *other = c.stream(0);
   bp_event *event = c.event(0), *passed = c.event(0);
   {
-    Hold hold(c, 0, busy);
+    BusyStream hold(c, 0, busy);
     record(c, busy, event);
     c.expect(CALL(c, stream_wait, 0, waiting, event), BP_OK, rule);
     record(c, other, event);
@@ -71,7 +71,7 @@ void wait_keeps(Context& c) {
   c.synchronize(0);
   record(c, other, event);
   c.expect(CALL(c, stream_wait, 0, waiting, event), BP_OK, rule);
-  Hold hold(c, 0, busy);
+  BusyStream hold(c, 0, busy);
   record(c, busy, event);
   record(c, waiting, passed);
   c.expect(CALL(c, event_synchronize, 0, passed, BP_NO_TIMEOUT), BP_OK, rule);
@@ -82,7 +82,7 @@ void destroyed(Context& c) {
   const char* rule = "Pending records may still complete";
   bp_stream *busy = c.stream(0), *waiting = c.stream(0);
   bp_event *event = c.event(0), *passed = c.event(0);
-  Hold hold(c, 0, busy);
+  BusyStream hold(c, 0, busy);
   record(c, busy, event);
   c.expect(CALL(c, stream_wait, 0, waiting, event), BP_OK, rule);
   c.expect(CALL(c, event_destroy, 0, event), BP_OK, rule);
@@ -138,7 +138,7 @@ void elapsed_pending(Context& c) {
   bp_event *start = c.event(0, BP_EVENT_TIMING), *end = c.event(0, BP_EVENT_TIMING);
   record(c, stream, start);
   c.synchronize(0, stream);
-  Hold hold(c, 0, stream);
+  BusyStream hold(c, 0, stream);
   record(c, stream, end);
   int64_t ns = 77;
   stays_pending(c, hold, "errors: PENDING if one has not completed", [&] { return CALL(c, event_elapsed, 0, start, end, &ns); });
@@ -148,7 +148,7 @@ void across_devices(Context& c) {
   const char* rule = "The event may be of another device of the same instance";
   bp_stream *busy = c.stream(0), *waiting = c.stream(1);
   bp_event *event = c.event(0), *passed = c.event(1);
-  Hold hold(c, 0, busy);
+  BusyStream hold(c, 0, busy);
   record(c, busy, event);
   c.expect(CALL(c, stream_wait, 1, waiting, event), BP_OK, rule);
   c.expect(CALL(c, event_record, 1, waiting, passed, 0u), BP_OK, rule);

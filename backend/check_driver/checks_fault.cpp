@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "context.h"
-#include "hold.h"
+#include "busy_stream.h"
 
 namespace backplane::check {
 namespace fault_impl {
@@ -114,7 +114,7 @@ void events(Context& c) {
   bp_stream* stream = c.stream(0);
   bp_event* event = c.event(0);
   const Breaker breaker(c);
-  Hold hold(c, 0, stream);
+  BusyStream hold(c, 0, stream);
   breaker.queue(stream);
   c.expect(CALL(c, event_record, 0, stream, event, 0u), BP_OK, "The event completes when all work queued so far on the stream has");
   hold.release();

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "context.h"
-#include "hold.h"
+#include "busy_stream.h"
 
 namespace backplane::check {
 namespace fill_impl {
@@ -50,7 +50,7 @@ void pattern_is_read(Context& c) {
   bp_stream* stream = c.stream(0);
   HostBuffer want(count * 4, 0x5a), back(count * 4);
   const uint64_t a = c.alloc(0, count * 4);
-  Hold hold(c, 0, stream);
+  BusyStream hold(c, 0, stream);
   uint32_t pattern = 0x5a5a5a5a;
   c.expect(CALL(c, fill, 0, stream, a, &pattern, 4u, count, 0u), BP_OK, rule);
   hold.not_waited_for(rule);

@@ -5,7 +5,7 @@
 #include <atomic>
 
 #include "context.h"
-#include "hold.h"
+#include "busy_stream.h"
 
 namespace backplane::check {
 namespace host_exec_impl {
@@ -147,7 +147,7 @@ void map(Context& c) {
 void pending(Context& c) {
   const bp_host_exec exec = *c.host_exec();
   Count count;
-  Hold hold(c, 0, nullptr);
+  BusyStream hold(c, 0, nullptr);
   c.expect(CALL_GROUP(exec, enqueue, 0, nullptr, count_run, &count, count_destroy), BP_OK, enqueue_rule);
   hold.not_waited_for(enqueue_rule);
   stays_unrun(c, hold, rules::stream_order, "the function", [&] { return count.ran.load(); });

@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "context.h"
-#include "hold.h"
+#include "busy_stream.h"
 
 namespace backplane::check {
 namespace ipc_impl {
@@ -218,7 +218,7 @@ void events(Context& c) {
   c.open();
   bp_stream* stream = c.stream(0);
   bp_event* event = c.event(0, BP_EVENT_IPC);
-  Hold hold(c, 0, stream);
+  BusyStream hold(c, 0, stream);
   c.expect(CALL(c, event_record, 0, stream, event, 0u), BP_OK, event_rule);
   bp_ipc_handle handle{};
   c.expect(CALL_GROUP(ipc, event_export, 0, event, &handle), BP_OK, "Names an event that was made with BP_EVENT_IPC");

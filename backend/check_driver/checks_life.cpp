@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "context.h"
-#include "hold.h"
+#include "busy_stream.h"
 #include "loader.h"
 #include "process.h"
 
@@ -99,7 +99,7 @@ void busy(Context& c) {
   bp_stream* stream = c.stream(0);
   Count function, callback;
   const std::optional<bp_host_exec> exec = c.host_exec();
-  Hold hold(c, 0, stream);
+  BusyStream hold(c, 0, stream);
   if (exec) c.expect(CALL_GROUP(*exec, enqueue, 0, stream, count_run, &function, count_destroy), BP_OK, "Queues fn(arg) on the stream");
   const bool calls_back = c.table().stream_callback != nullptr;
   if (calls_back)

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "context.h"
-#include "hold.h"
+#include "busy_stream.h"
 
 namespace backplane::check {
 namespace stream_impl {
@@ -86,7 +86,7 @@ void limit(Context& c) {
 void query(Context& c) {
   for (bp_stream* s : {c.stream(0), static_cast<bp_stream*>(nullptr)}) {
     c.expect(CALL(c, stream_query, 0, s), BP_OK, rules::query);
-    Hold hold(c, 0, s);
+    BusyStream hold(c, 0, s);
     stays_pending(c, hold, rules::query, [&] { return CALL(c, stream_query, 0, s); });
     hold.release();
     c.synchronize(0, s);
@@ -105,7 +105,7 @@ void wait(Context& c) {
   HostBuffer old_bytes(bytes, 1), want(bytes, 2), back(bytes);
   const uint64_t a = c.alloc(0, bytes), b = c.alloc(0, bytes);
   c.upload(0, a, old_bytes.data(), bytes);
-  Hold hold(c, 0, first);
+  BusyStream hold(c, 0, first);
   c.expect(CALL(c, copy_async, 0, first, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rule);
   c.expect(CALL(c, event_record, 0, first, done, 0u), BP_OK, rule);
   c.expect(CALL(c, stream_wait, 0, second, done), BP_OK, rule);
@@ -127,7 +127,7 @@ void destroy_pending(Context& c) {
   memset(sent, 7, bytes);
   memset(back, 0, bytes);
   const uint64_t a = c.alloc(0, bytes);
-  Hold hold(c, 0, stream);
+  BusyStream hold(c, 0, stream);
   c.expect(CALL(c, copy_async, 0, stream, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rule);
   c.expect(CALL(c, copy_async, 0, stream, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, a, 0, bytes, 0u), BP_OK, rule);
   hold.release_later();
@@ -147,7 +147,7 @@ void device_synchronize(Context& c) {
   for (bp_stream* s : streams) {
     uint8_t* back = c.pinned(bytes);
     memset(back, 0, bytes);
-    Hold hold(c, 0, s);
+    BusyStream hold(c, 0, s);
     c.expect(CALL(c, copy_async, 0, s, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, a, 0, bytes, 0u), BP_OK, rules::copy_async);
     hold.release_later();
     c.expect(CALL(c, synchronize, 0, BP_NO_TIMEOUT), BP_OK, rule);

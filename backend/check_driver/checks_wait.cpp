@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "context.h"
-#include "hold.h"
+#include "busy_stream.h"
 
 namespace backplane::check {
 namespace wait_impl {
@@ -31,7 +31,7 @@ void record_if(Context& c, bp_stream* stream, bp_event* event) {
 }
 
 // Expects TIMEOUT of a wait that was called while the hold lasts.
-void expires(Context& c, const Hold& hold, int32_t status, const char* why) {
+void expires(Context& c, const BusyStream& hold, int32_t status, const char* why) {
   hold.not_waited_for(why);
   if (status != BP_TIMEOUT) hold.still_held();
   c.expect(status, BP_TIMEOUT, why);
@@ -46,7 +46,7 @@ void timeout(Context& c) {
   memset(back, 0, bytes);
   const uint64_t a = c.alloc(0, bytes);
   const Waits waits(c, stream, event);
-  Hold hold(c, 0, stream);
+  BusyStream hold(c, 0, stream);
   c.expect(CALL(c, copy_async, 0, stream, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rule);
   c.expect(CALL(c, copy_async, 0, stream, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, a, 0, bytes, 0u), BP_OK, rule);
   record_if(c, stream, event);
@@ -65,7 +65,7 @@ void zero(Context& c) {
   bp_event* event = event_if_offered(c);
   const Waits waits(c, stream, event);
   for (const auto& wait : waits.all) c.expect(wait(0), BP_OK, zero_rule);
-  Hold hold(c, 0, stream);
+  BusyStream hold(c, 0, stream);
   record_if(c, stream, event);
   for (const auto& wait : waits.all) expires(c, hold, wait(0), zero_rule);
   hold.release();
@@ -81,7 +81,7 @@ void in_time(Context& c) {
   const Waits waits(c, stream, event);
   for (uint64_t limit : {BP_NO_TIMEOUT, UINT64_MAX - 1, uint64_t{1} << 63, (uint64_t{1} << 63) - 1, 60000 * millisecond}) {
     for (const auto& wait : waits.all) {
-      Hold hold(c, 0, stream);
+      BusyStream hold(c, 0, stream);
       record_if(c, stream, event);
       hold.release_later();
       c.expect(wait(limit), BP_OK, long_rule);

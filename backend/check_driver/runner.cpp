@@ -16,7 +16,7 @@
 #include <functional>
 
 #include "context.h"
-#include "hold.h"
+#include "busy_stream.h"
 #include "loader.h"
 #include "process.h"
 

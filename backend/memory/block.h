@@ -34,13 +34,13 @@ enum class BlockState : uint8_t {
 };
 
 class Arena;
-class DeviceMemory;
+class DeviceCache;
 
 struct Block;
 
 // One allocation of the driver's, or the addresses of an expandable segment (expandable.h).
 struct Segment {
-  DeviceMemory* owner = nullptr;
+  DeviceCache* owner = nullptr;
   Arena* arena = nullptr;  // whose stream its blocks belong to
   uint64_t address = 0;
   size_t size = 0;

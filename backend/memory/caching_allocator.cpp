@@ -1,4 +1,4 @@
-// memory/caching_allocator.cpp: the allocator as c10 sees it; the work is done per device in DeviceMemory.
+// memory/caching_allocator.cpp: the allocator as c10 sees it; the work is done per device in DeviceCache.
 #include "memory/caching_allocator.h"
 
 #include <c10/core/impl/COW.h>
@@ -8,7 +8,7 @@
 
 #include "memory/alloc_config.h"
 #include "memory/block_index.h"
-#include "memory/device_memory.h"
+#include "memory/device_cache.h"
 #include "memory/ipc.h"
 #include "memory/with_room.h"
 #include "runtime/driver.h"
@@ -16,7 +16,7 @@
 #include "runtime/order_log.h"
 #include "runtime/peer.h"
 #include "runtime/stream.h"
-#include "runtime/watch.h"
+#include "runtime/watchdog.h"
 
 namespace backplane {
 
@@ -61,20 +61,20 @@ c10::DeviceIndex device_of(const void* ptr, const memory::Block* block) {
 CachingAllocator::CachingAllocator() = default;
 CachingAllocator::~CachingAllocator() = default;
 
-memory::DeviceMemory* CachingAllocator::device_memory_if_used(c10::DeviceIndex device) const {
+memory::DeviceCache* CachingAllocator::device_memory_if_used(c10::DeviceIndex device) const {
   check_device(device);
   return devices_[static_cast<size_t>(device)].load(std::memory_order_acquire);
 }
 
-memory::DeviceMemory& CachingAllocator::device_memory(c10::DeviceIndex device) {
+memory::DeviceCache& CachingAllocator::device_memory(c10::DeviceIndex device) {
   auto& place = devices_[static_cast<size_t>(device)];
-  memory::DeviceMemory* found = place.load(std::memory_order_acquire);
+  memory::DeviceCache* found = place.load(std::memory_order_acquire);
   if (C10_LIKELY(found != nullptr)) return *found;
   check_device(device);
   const std::lock_guard<std::mutex> lock(create_mutex_);
   found = place.load(std::memory_order_acquire);
   if (found == nullptr) {
-    auto made = std::make_unique<memory::DeviceMemory>(*this, device, history_.load());
+    auto made = std::make_unique<memory::DeviceCache>(*this, device, history_.load());
     limit_to(*made, memory::alloc_config().memory_fraction);  // throws for a setting that is wrong
     found = made.release();                                   // lives to the end of the process, as the tensors may
     place.store(found, std::memory_order_release);
@@ -115,7 +115,7 @@ void CachingAllocator::raw_delete(void* ptr) {
   if (ptr == nullptr || driver_if_open() == nullptr) return;  // after a fork, or once the driver is closed, there is nothing to free
   memory::Block* block = memory::BlockIndex::instance().find(ptr);
   TORCH_CHECK(block != nullptr, "cannot free ", ptr, ": it is no allocation of ", device_name());
-  memory::DeviceMemory& owner = *block->segment->owner;
+  memory::DeviceCache& owner = *block->segment->owner;
   memory::Usage usage;
   note_order(OrderKind::free, owner.device(), 0, reinterpret_cast<uint64_t>(ptr));  // before another thread can get the memory
   owner.free(block, caching_allocator_impl::stack(owner.source().history_, HistorySettings::Stacks::all), &usage);
@@ -174,13 +174,13 @@ void CachingAllocator::emptyCache(c10::MempoolId_t pool) {
   if (driver_if_open() == nullptr) return;
   const StackContext stack = caching_allocator_impl::stack(history_, HistorySettings::Stacks::all);
   for (auto& place : devices_) {
-    if (memory::DeviceMemory* owner = place.load(std::memory_order_acquire)) owner->empty_cache(pool, stack);
+    if (memory::DeviceCache* owner = place.load(std::memory_order_acquire)) owner->empty_cache(pool, stack);
   }
 }
 
 void CachingAllocator::empty_cache(c10::DeviceIndex device) {
   if (driver_if_open() == nullptr) return;
-  if (memory::DeviceMemory* owner = device_memory_if_used(device)) {
+  if (memory::DeviceCache* owner = device_memory_if_used(device)) {
     owner->empty_cache({0, 0}, caching_allocator_impl::stack(history_, HistorySettings::Stacks::all));
   }
 }
@@ -199,16 +199,16 @@ void CachingAllocator::recordStream(const c10::DataPtr& data, c10::Stream stream
 }
 
 DeviceStats CachingAllocator::getDeviceStats(c10::DeviceIndex device) {
-  memory::DeviceMemory* owner = device_memory_if_used(device);
+  memory::DeviceCache* owner = device_memory_if_used(device);
   return owner == nullptr ? DeviceStats() : owner->statistics();
 }
 
 void CachingAllocator::resetAccumulatedStats(c10::DeviceIndex device) {
-  if (memory::DeviceMemory* owner = device_memory_if_used(device)) owner->reset_accumulated();
+  if (memory::DeviceCache* owner = device_memory_if_used(device)) owner->reset_accumulated();
 }
 
 void CachingAllocator::resetPeakStats(c10::DeviceIndex device) {
-  if (memory::DeviceMemory* owner = device_memory_if_used(device)) owner->reset_peak();
+  if (memory::DeviceCache* owner = device_memory_if_used(device)) owner->reset_peak();
 }
 
 std::pair<size_t, size_t> CachingAllocator::getMemoryInfo(c10::DeviceIndex device) {
@@ -217,7 +217,7 @@ std::pair<size_t, size_t> CachingAllocator::getMemoryInfo(c10::DeviceIndex devic
   uint64_t total_bytes = 0;
   if (driver_memory_info(device, &free_bytes, &total_bytes)) return {free_bytes, total_bytes};
   total_bytes = device_properties(device).total_memory;
-  memory::DeviceMemory* owner = device_memory_if_used(device);
+  memory::DeviceCache* owner = device_memory_if_used(device);
   const uint64_t reserved = owner == nullptr ? 0 : owner->reserved();
   return {total_bytes - std::min(total_bytes, reserved), total_bytes};
 }
@@ -228,7 +228,7 @@ void CachingAllocator::set_memory_fraction(double fraction, c10::DeviceIndex dev
   limit_to(device_memory(device), fraction);
 }
 
-void CachingAllocator::limit_to(memory::DeviceMemory& owner, double fraction) {
+void CachingAllocator::limit_to(memory::DeviceCache& owner, double fraction) {
   if (fraction == 1) {
     owner.set_limit(1, 0);
     return;
@@ -244,12 +244,12 @@ void CachingAllocator::limit_to(memory::DeviceMemory& owner, double fraction) {
 
 void CachingAllocator::limit_all(double fraction) {
   for (auto& place : devices_) {
-    if (memory::DeviceMemory* owner = place.load(std::memory_order_acquire)) limit_to(*owner, fraction);
+    if (memory::DeviceCache* owner = place.load(std::memory_order_acquire)) limit_to(*owner, fraction);
   }
 }
 
 double CachingAllocator::memory_fraction(c10::DeviceIndex device) {
-  memory::DeviceMemory* owner = device_memory_if_used(device);
+  memory::DeviceCache* owner = device_memory_if_used(device);
   return owner == nullptr ? 1 : owner->fraction();
 }
 
@@ -257,7 +257,7 @@ std::vector<SegmentInfo> CachingAllocator::snapshot(std::vector<std::vector<Hist
   std::vector<SegmentInfo> segments;
   if (events != nullptr) events->resize(devices_.size());
   for (size_t i = 0; i < devices_.size(); ++i) {
-    memory::DeviceMemory* owner = devices_[i].load(std::memory_order_acquire);
+    memory::DeviceCache* owner = devices_[i].load(std::memory_order_acquire);
     if (owner != nullptr) owner->snapshot(segments, events == nullptr ? nullptr : &(*events)[i]);
   }
   return segments;
@@ -269,7 +269,7 @@ void CachingAllocator::record_history(const std::optional<HistorySettings>& sett
   if (settings) kept = histories_.emplace_back(std::make_unique<HistorySettings>(*settings)).get();
   history_.store(kept, std::memory_order_release);
   for (auto& place : devices_) {
-    if (memory::DeviceMemory* owner = place.load(std::memory_order_acquire)) owner->record_history(kept, clear);
+    if (memory::DeviceCache* owner = place.load(std::memory_order_acquire)) owner->record_history(kept, clear);
   }
 }
 
@@ -312,12 +312,12 @@ void CachingAllocator::release_pool(c10::DeviceIndex device, c10::MempoolId_t po
 }
 
 int CachingAllocator::pool_references(c10::DeviceIndex device, c10::MempoolId_t pool) {
-  memory::DeviceMemory* owner = device_memory_if_used(device);
+  memory::DeviceCache* owner = device_memory_if_used(device);
   return owner == nullptr ? 0 : owner->pool_references(pool);
 }
 
 size_t CachingAllocator::fraction_rejections(c10::DeviceIndex device) {
-  memory::DeviceMemory* owner = device_memory_if_used(device);
+  memory::DeviceCache* owner = device_memory_if_used(device);
   return owner == nullptr ? 0 : owner->fraction_rejections();
 }
 

@@ -29,7 +29,7 @@
 namespace backplane {
 
 namespace memory {
-class DeviceMemory;
+class DeviceCache;
 }
 
 using c10::CachingDeviceAllocator::DeviceStats;
@@ -117,11 +117,11 @@ class CachingAllocator : public c10::DeviceAllocator {
 
  private:
   void* allocate_for(size_t bytes, const c10::Stream& stream);
-  memory::DeviceMemory& device_memory(c10::DeviceIndex device);
-  memory::DeviceMemory* device_memory_if_used(c10::DeviceIndex device) const;
-  static void limit_to(memory::DeviceMemory& owner, double fraction);
+  memory::DeviceCache& device_memory(c10::DeviceIndex device);
+  memory::DeviceCache* device_memory_if_used(c10::DeviceIndex device) const;
+  static void limit_to(memory::DeviceCache& owner, double fraction);
 
-  std::array<std::atomic<memory::DeviceMemory*>, kMaxDevices> devices_{};
+  std::array<std::atomic<memory::DeviceCache*>, kMaxDevices> devices_{};
   std::atomic<const HistorySettings*> history_{nullptr};
   std::mutex create_mutex_;                                  // over what follows, the creation of devices, and the switching of history_
   std::vector<std::unique_ptr<HistorySettings>> histories_;  // outgrown ones, too: threads may still read them

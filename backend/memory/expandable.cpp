@@ -6,7 +6,7 @@
 #include "memory/alloc_config.h"
 #include "memory/block_index.h"
 #include "memory/caching_allocator.h"
-#include "memory/device_memory.h"
+#include "memory/device_cache.h"
 #include "runtime/driver.h"
 
 namespace backplane::memory {
@@ -94,7 +94,7 @@ void AddressSpace::release(c10::DeviceIndex device, uint64_t address, uint64_t b
 }
 
 // Without an expandable segment for this stream makes one. False: no addresses are left.
-bool DeviceMemory::reserve_segment(Pool& pool, PoolKind kind, c10::StreamId stream) {
+bool DeviceCache::reserve_segment(Pool& pool, PoolKind kind, c10::StreamId stream) {
   const size_t chunk =
       expandable_impl::round_up(kind == PoolKind::small ? kSmallSegment : alloc_config().large_segment, AddressSpace::granularity(device_));
   // Somewhat more than there is: what lies between used blocks takes addresses, too.
@@ -116,7 +116,7 @@ bool DeviceMemory::reserve_segment(Pool& pool, PoolKind kind, c10::StreamId stre
 }
 
 // Maps until the request is served; NULL when the device or the limit is full. Without addresses left it takes ordinary segments.
-Block* DeviceMemory::expand(Pool& pool, Request& request) {
+Block* DeviceCache::expand(Pool& pool, Request& request) {
   const c10::StreamId stream = request.stream.id();
   const PoolKind kind = pool_kind(request.size);
   for (;;) {
@@ -172,7 +172,7 @@ Block* DeviceMemory::expand(Pool& pool, Request& request) {
 }
 
 // Claims the chunks of which no byte is in use since `unused_since`. Without a list it changes nothing, and says whether there are any.
-bool DeviceMemory::claim_idle_chunks(Pool& pool, bool large_only, uint64_t unused_since, std::vector<Block*>* claimed,
+bool DeviceCache::claim_idle_chunks(Pool& pool, bool large_only, uint64_t unused_since, std::vector<Block*>* claimed,
                                      const StackContext& stack) {
   for (auto& entry : pool.segments) {
     Segment& segment = *entry.second;
@@ -205,7 +205,7 @@ bool DeviceMemory::claim_idle_chunks(Pool& pool, bool large_only, uint64_t unuse
 
 // Gives claimed chunks back; segments of which nothing is left go, too. A chunk that the driver fails to take stays claimed for good:
 // nothing can be mapped there, and its segment keeps its addresses.
-void DeviceMemory::unmap_claimed(const std::vector<Block*>& claimed) {
+void DeviceCache::unmap_claimed(const std::vector<Block*>& claimed) {
   std::vector<std::pair<uint64_t, uint64_t>> empty;
   const auto cut_off = [](Block* block, uint64_t bytes) -> Block* {  // what lies behind them; NULL if nothing does
     if (bytes == block->size) return nullptr;

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "memory/device_memory.h"
+#include "memory/device_cache.h"
 
 namespace backplane::memory {
 
@@ -35,7 +35,7 @@ std::vector<HistoryEvent> History::events() const {
   return list;
 }
 
-void DeviceMemory::record_history(const HistorySettings* settings, bool clear) {
+void DeviceCache::record_history(const HistorySettings* settings, bool clear) {
   const Locked lock(*this);
   auto before = std::move(history_);
   if (settings != nullptr) {
@@ -56,19 +56,19 @@ void DeviceMemory::record_history(const HistorySettings* settings, bool clear) {
 }
 
 // See Note [Stacks].
-void DeviceMemory::unlock_and_bury() {
+void DeviceCache::unlock_and_release() {
   std::vector<StackContext> dead;
   dead.swap(dead_);
   mutex_.unlock();
 }
 
-void DeviceMemory::note(HistoryEvent::Action action, const Pool& pool, c10::StreamId stream, uint64_t address, size_t size,
+void DeviceCache::note(HistoryEvent::Action action, const Pool& pool, c10::StreamId stream, uint64_t address, size_t size,
                         StackContext context) {
   if (C10_LIKELY(history_ == nullptr)) return;
   history_->add({action, device_, address, size, stream, pool.id, 0, std::move(context)});
 }
 
-void DeviceMemory::note_handed_out(Block* block, StackContext& context) {
+void DeviceCache::note_handed_out(Block* block, StackContext& context) {
   const Arena& arena = *block->segment->arena;
   note(HistoryEvent::Action::alloc, arena.pool(), arena.stream(), block->address.load(std::memory_order_relaxed), block->requested,
        context);
@@ -76,7 +76,7 @@ void DeviceMemory::note_handed_out(Block* block, StackContext& context) {
 }
 
 // A free without a stack of its own shows where the memory came from.
-void DeviceMemory::note_freed(const Block* block, HistoryEvent::Action action, StackContext context) {
+void DeviceCache::note_freed(const Block* block, HistoryEvent::Action action, StackContext context) {
   const Arena& arena = *block->segment->arena;
   note(action, arena.pool(), arena.stream(), block->address.load(std::memory_order_relaxed), block->requested,
        context != nullptr ? std::move(context) : block->context);

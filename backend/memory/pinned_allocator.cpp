@@ -19,7 +19,7 @@
 #include "runtime/driver.h"
 #include "runtime/event.h"
 #include "runtime/options.h"
-#include "runtime/slots.h"
+#include "runtime/overrides.h"
 #include "runtime/stream.h"
 
 namespace backplane {
@@ -174,8 +174,8 @@ namespace {
 
 const bool registered = [] {
   at::setHostAllocator(kDevice, &instance(), 0);
-  slots().pinned_allocator.core = []() -> c10::Allocator* { return &pinned_allocator(); };
-  slots().is_pinned.core = &is_pinned;
+  overrides().pinned_allocator.core = []() -> c10::Allocator* { return &pinned_allocator(); };
+  overrides().is_pinned.core = &is_pinned;
   return true;
 }();
 

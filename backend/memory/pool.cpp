@@ -8,7 +8,7 @@
 namespace backplane::memory {
 namespace {
 
-std::unique_ptr<Segment> new_segment(DeviceMemory* owner, Arena* arena, uint64_t address, size_t size, PoolKind kind) {
+std::unique_ptr<Segment> new_segment(DeviceCache* owner, Arena* arena, uint64_t address, size_t size, PoolKind kind) {
   auto segment = std::make_unique<Segment>();
   segment->owner = owner;
   segment->arena = arena;
@@ -20,14 +20,14 @@ std::unique_ptr<Segment> new_segment(DeviceMemory* owner, Arena* arena, uint64_t
 
 }  // namespace
 
-Block* Pool::add_segment(DeviceMemory* owner, c10::StreamId stream, uint64_t address, size_t size, PoolKind kind, bool oversize) {
+Block* Pool::add_segment(DeviceCache* owner, c10::StreamId stream, uint64_t address, size_t size, PoolKind kind, bool oversize) {
   std::unique_ptr<Segment> segment = new_segment(owner, &arena(stream), address, size, kind);
   segment->oversize = oversize;
   statistics.segment_added(kind, size, id, oversize);
   return enter(std::move(segment));
 }
 
-Block* Pool::add_expandable(DeviceMemory* owner, c10::StreamId stream, uint64_t address, size_t size, PoolKind kind, uint64_t chunk) {
+Block* Pool::add_expandable(DeviceCache* owner, c10::StreamId stream, uint64_t address, size_t size, PoolKind kind, uint64_t chunk) {
   std::unique_ptr<Segment> segment = new_segment(owner, &arena(stream), address, size, kind);
   segment->chunk = chunk;
   statistics.addresses_reserved(kind);
@@ -59,7 +59,7 @@ std::vector<Segment*> Pool::idle_segments(bool large_only, uint64_t unused_since
   std::vector<Segment*> idle;
   for (const auto& entry : segments) {
     const Block* block = entry.second->first;
-    if (entry.second->chunk != 0) continue;  // DeviceMemory::claim_idle_chunks
+    if (entry.second->chunk != 0) continue;  // DeviceCache::claim_idle_chunks
     if (block->state != BlockState::free || block->is_split() || block->freed_at > unused_since) continue;
     if (!large_only || entry.second->kind == PoolKind::large) idle.push_back(entry.second.get());
   }

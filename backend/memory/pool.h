@@ -27,10 +27,10 @@ struct Pool {
   bool is_private() const { return id != c10::MempoolId_t{0, 0}; }
 
   // A segment from the driver enters as one block that is not free yet.
-  Block* add_segment(DeviceMemory* owner, c10::StreamId stream, uint64_t address, size_t size, PoolKind kind, bool oversize);
+  Block* add_segment(DeviceCache* owner, c10::StreamId stream, uint64_t address, size_t size, PoolKind kind, bool oversize);
 
   // The addresses of an expandable segment: one block without memory. It leaves when nothing of it is mapped.
-  Block* add_expandable(DeviceMemory* owner, c10::StreamId stream, uint64_t address, size_t size, PoolKind kind, uint64_t chunk);
+  Block* add_expandable(DeviceCache* owner, c10::StreamId stream, uint64_t address, size_t size, PoolKind kind, uint64_t chunk);
   void remove_expandable(Segment* segment);
 
   // All blocks into the sets: neighbours merged, statistics exact.

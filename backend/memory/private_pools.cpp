@@ -2,12 +2,12 @@
 #include <algorithm>
 
 #include "memory/caching_allocator.h"
-#include "memory/device_memory.h"
+#include "memory/device_cache.h"
 
 namespace backplane::memory {
 
 // The last route that takes the stream decides, so that pools nest. Filters run outside the lock: they are the caller's code.
-DeviceMemory::PoolUse DeviceMemory::pool_for(const c10::Stream& stream) {
+DeviceCache::PoolUse DeviceCache::pool_for(const c10::Stream& stream) {
   std::shared_ptr<const std::vector<Route>> routes;
   {
     const Locked lock(*this);
@@ -24,18 +24,18 @@ DeviceMemory::PoolUse DeviceMemory::pool_for(const c10::Stream& stream) {
   return PoolUse(*this, pool_);
 }
 
-DeviceMemory::PoolUse::PoolUse(DeviceMemory& memory, Pool& used) : owner(memory), pool(used) {
+DeviceCache::PoolUse::PoolUse(DeviceCache& memory, Pool& used) : owner(memory), pool(used) {
   if (pool.is_private()) ++pool.references;
 }
 
-DeviceMemory::PoolUse::~PoolUse() {
+DeviceCache::PoolUse::~PoolUse() {
   if (!pool.is_private()) return;
   const Locked lock(owner);
   --pool.references;
 }
 
 // Under the lock; the reference is the caller's.
-void DeviceMemory::take_pool(c10::MempoolId_t id, const PoolOptions& options) {
+void DeviceCache::take_pool(c10::MempoolId_t id, const PoolOptions& options) {
   TORCH_CHECK((id != c10::MempoolId_t{0, 0}), "the pool {0, 0} is the default pool, which is no private one");
   auto& pool = private_pools_[id];
   if (pool == nullptr) {
@@ -46,12 +46,12 @@ void DeviceMemory::take_pool(c10::MempoolId_t id, const PoolOptions& options) {
   ++pool->references;
 }
 
-void DeviceMemory::retain_pool(c10::MempoolId_t id, const PoolOptions& options) {
+void DeviceCache::retain_pool(c10::MempoolId_t id, const PoolOptions& options) {
   const Locked lock(*this);
   take_pool(id, options);
 }
 
-void DeviceMemory::begin_allocate_to_pool(c10::MempoolId_t id, Filter filter, const PoolOptions& options) {
+void DeviceCache::begin_allocate_to_pool(c10::MempoolId_t id, Filter filter, const PoolOptions& options) {
   const Locked lock(*this);
   auto routes = routes_ == nullptr ? std::vector<Route>() : *routes_;
   const bool routed = std::any_of(routes.begin(), routes.end(), [&](const Route& route) { return route.pool == id; });
@@ -61,7 +61,7 @@ void DeviceMemory::begin_allocate_to_pool(c10::MempoolId_t id, Filter filter, co
   routes_ = std::make_shared<const std::vector<Route>>(std::move(routes));
 }
 
-void DeviceMemory::end_allocate_to_pool(c10::MempoolId_t id) {
+void DeviceCache::end_allocate_to_pool(c10::MempoolId_t id) {
   std::shared_ptr<const std::vector<Route>> old;  // filters are destroyed outside the lock
   const Locked lock(*this);
   auto routes = routes_ == nullptr ? std::vector<Route>() : *routes_;
@@ -71,13 +71,13 @@ void DeviceMemory::end_allocate_to_pool(c10::MempoolId_t id) {
   old.swap(routes_);
 }
 
-int DeviceMemory::pool_references(c10::MempoolId_t id) {
+int DeviceCache::pool_references(c10::MempoolId_t id) {
   const Locked lock(*this);
   const auto found = private_pools_.find(id);
   return found == private_pools_.end() ? 0 : found->second->references;
 }
 
-void DeviceMemory::release_pool(c10::MempoolId_t id) {
+void DeviceCache::release_pool(c10::MempoolId_t id) {
   const Locked lock(*this);
   const auto found = private_pools_.find(id);
   TORCH_CHECK(found != private_pools_.end() && found->second->references > 0, "release_pool: pool {", id.first, ", ", id.second,

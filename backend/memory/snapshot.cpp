@@ -1,6 +1,6 @@
 // memory/snapshot.cpp: statistics as they are read, and the list of segments and blocks for memory_snapshot.
 #include "memory/alloc_config.h"
-#include "memory/device_memory.h"
+#include "memory/device_cache.h"
 
 namespace backplane::memory {
 
@@ -8,7 +8,7 @@ using c10::CachingDeviceAllocator::BlockInfo;
 using c10::CachingDeviceAllocator::SegmentInfo;
 
 // Reading first takes back what other streams are done with and merges what was freed, so that current values are exact.
-Statistics::Values DeviceMemory::statistics() {
+Statistics::Values DeviceCache::statistics() {
   collect_finished();
   const Locked lock(*this);
   flush_recent();
@@ -16,13 +16,13 @@ Statistics::Values DeviceMemory::statistics() {
   return statistics_.values();
 }
 
-void DeviceMemory::reset_accumulated() {
+void DeviceCache::reset_accumulated() {
   const Locked lock(*this);
   statistics_.reset_accumulated();
   fraction_rejections_ = 0;
 }
 
-void DeviceMemory::reset_peak() {
+void DeviceCache::reset_peak() {
   const Locked lock(*this);
   flush_recent();
   statistics_.reset_peak();
@@ -71,7 +71,7 @@ void describe(const Pool& pool, const Segment& segment, c10::DeviceIndex device,
 }  // namespace
 }  // namespace snapshot_impl
 
-void DeviceMemory::snapshot(std::vector<SegmentInfo>& segments, std::vector<HistoryEvent>* events) {
+void DeviceCache::snapshot(std::vector<SegmentInfo>& segments, std::vector<HistoryEvent>* events) {
   collect_finished();
   const Locked lock(*this);
   flush_recent();

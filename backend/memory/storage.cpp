@@ -38,15 +38,15 @@ struct OnDevice {
 const bool registered = [] {
   storage_factory().core = &create_core;
   c10::SetStorageImplCreate(kDevice, &create);
-  slots().resize_storage.core = &resize_storage;
+  overrides().resize_storage.core = &resize_storage;
   return true;
 }();
 
 }  // namespace
 }  // namespace storage_impl
 
-Slot<c10::StorageImplCreateHelper>& storage_factory() {
-  static Slot<c10::StorageImplCreateHelper> slot;
+Override<c10::StorageImplCreateHelper>& storage_factory() {
+  static Override<c10::StorageImplCreateHelper> slot;
   return slot;
 }
 

@@ -6,12 +6,12 @@
 
 #include <cstdint>
 
-#include "runtime/slots.h"
+#include "runtime/overrides.h"
 
 namespace backplane {
 
 // A vendor's StorageImpl subclass: storage_factory().vendor = my_create. `data` may be null: then the factory allocates.
-Slot<c10::StorageImplCreateHelper>& storage_factory();
+Override<c10::StorageImplCreateHelper>& storage_factory();
 
 // Storages made by the factory so far, in this process.
 uint64_t storages_created();

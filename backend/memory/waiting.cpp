@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "memory/device_memory.h"
+#include "memory/device_cache.h"
 #include "memory/last_use.h"
 #include "runtime/errors.h"
 #include "runtime/stream.h"
@@ -10,7 +10,7 @@
 
 namespace backplane::memory {
 
-void DeviceMemory::record_stream(Block* block, const c10::Stream& stream) {
+void DeviceCache::record_stream(Block* block, const c10::Stream& stream) {
   const Locked lock(*this);
   if (stream.device_index() == device_ && stream.id() == block->segment->arena->stream()) return;
   if (block->other_streams == nullptr) block->other_streams = std::make_unique<std::vector<c10::Stream>>();
@@ -18,7 +18,7 @@ void DeviceMemory::record_stream(Block* block, const c10::Stream& stream) {
   if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
 }
 
-void DeviceMemory::wait_for_others(Block* block, const std::vector<c10::Stream>& streams) {
+void DeviceCache::wait_for_others(Block* block, const std::vector<c10::Stream>& streams) {
   std::vector<Waiting> uses;
   for (const c10::Stream& stream : streams) uses.push_back({last_use(stream), stream, block});
   const Locked lock(*this);
@@ -27,13 +27,13 @@ void DeviceMemory::wait_for_others(Block* block, const std::vector<c10::Stream>&
   one_less(in_hand_);
 }
 
-void DeviceMemory::one_less(int& threads) {
+void DeviceCache::one_less(int& threads) {
   if (--threads == 0) other_threads_.notify_all();
 }
 
 // Waits as for the device, since what holds the other threads up is a call of the driver's: Ctrl-C and the watchdog end it. Whether there
 // was anything to wait for.
-bool DeviceMemory::wait_for_threads(const int& threads, const char* what) {
+bool DeviceCache::wait_for_threads(const int& threads, const char* what) {
   {
     const Locked lock(*this);
     if (threads == 0) return false;
@@ -51,7 +51,7 @@ bool DeviceMemory::wait_for_threads(const int& threads, const char* what) {
   return true;
 }
 
-void DeviceMemory::other_stream_done(Block* block) {
+void DeviceCache::other_stream_done(Block* block) {
   if (--block->events != 0) return;
   statistics_.inactive(block->segment->kind, block->size);
   if (C10_UNLIKELY(history_ != nullptr)) {
@@ -63,7 +63,7 @@ void DeviceMemory::other_stream_done(Block* block) {
 
 // Takes back what is done by now. The events are asked outside the lock, on a list taken out of it; the events of one stream complete in
 // order, so the first that is pending ends the questions for its stream.
-void DeviceMemory::collect_finished() {
+void DeviceCache::collect_finished() {
   std::deque<Waiting> taken;
   {
     const Locked lock(*this);
@@ -92,7 +92,7 @@ void DeviceMemory::collect_finished() {
 }
 
 // Waits until no freed block is in use by another stream. What other threads hold to record or ask their events is back in a moment.
-bool DeviceMemory::finish_waiting() {
+bool DeviceCache::finish_waiting() {
   const bool progress = wait_for_threads(in_hand_, "event_record or event_query (for memory that another thread has freed)");
   collect_finished();
   std::vector<c10::Stream> streams;

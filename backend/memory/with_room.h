@@ -1,6 +1,6 @@
 // memory/with_room.h: a driver call that lacks memory gets what the caches hold, and is made once more.
 //
-// alloc has a way of its own (device_memory.cpp). This is for calls that a driver needs memory for by the way: a staging buffer of a copy.
+// alloc has a way of its own (device_cache.cpp). This is for calls that a driver needs memory for by the way: a staging buffer of a copy.
 #pragma once
 
 #include <backplane/driver.h>

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "runtime/slots.h"
+#include "runtime/overrides.h"
 
 namespace backplane {
 
@@ -86,7 +86,7 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
   static auto* const entries = new std::array<Entry, kMaxDevices>();
   Entry& entry = entries->at(resolve_device(device));
   std::call_once(entry.made, [&] {
-    at::Generator generator = slots().make_generator.get()(resolve_device(device));
+    at::Generator generator = overrides().make_generator.get()(resolve_device(device));
     generator.seed();
     entry.generator = generator;
   });
@@ -95,8 +95,8 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
 
 struct Register {
   Register() {
-    slots().make_generator.core = make_generator;
-    slots().default_generator.core = default_generator;
+    overrides().make_generator.core = make_generator;
+    overrides().default_generator.core = default_generator;
   }
 };
 const Register plug;
@@ -106,7 +106,7 @@ const Register plug;
 
 PhiloxState philox_state(const std::optional<at::Generator>& generator, c10::DeviceIndex device, uint64_t count) {
   const bool given = generator.has_value() && generator->defined();
-  const at::Generator chosen = given ? *generator : slots().default_generator.get()(device);
+  const at::Generator chosen = given ? *generator : overrides().default_generator.get()(device);
   TORCH_CHECK(chosen.device().type() == kDevice, "Expected a '", c10::Device(kDevice).str(), "' generator but found one on '",
               chosen.device().str(), "'. Make it with torch.Generator(device='", c10::Device(kDevice).str(), "').");
   auto* const philox = dynamic_cast<PhiloxGenerator*>(chosen.unsafeGetGeneratorImpl());

@@ -17,7 +17,7 @@
 #include <type_traits>
 
 #include "runtime/options.h"
-#include "runtime/watch.h"
+#include "runtime/watchdog.h"
 
 namespace backplane {
 namespace count_in_child_impl {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "runtime/inventory.h"
+#include "runtime/visible_devices.h"
 
 namespace backplane {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "runtime/driver.h"
-#include "runtime/inventory.h"
+#include "runtime/visible_devices.h"
 #include "runtime/options.h"
 
 namespace backplane {
@@ -28,14 +28,14 @@ struct Devices {
   std::optional<std::string> list;  // <PREFIX>_VISIBLE_DEVICES
 };
 
-struct Inventory {
+struct DeviceLists {
   std::mutex mutex;  // over what follows, and over the driver's counting
   std::optional<std::vector<VisibleDevice>> all;
   std::vector<std::unique_ptr<const Devices>> made;
 };
 
-Inventory& inventory() {
-  static auto* instance = new Inventory();
+DeviceLists& device_lists() {
+  static auto* instance = new DeviceLists();
   return *instance;
 }
 
@@ -70,7 +70,7 @@ const Devices& look_again() {
   const Devices* known = latest.load(std::memory_order_acquire);
   if (known != nullptr && known->answered && known->list == visible_list()) return *known;
   const Driver* driver = loaded_driver();
-  auto& all = inventory();
+  auto& all = device_lists();
   const std::lock_guard<std::mutex> lock(all.mutex);
   Devices found = look(driver, all.all);
   known = latest.load(std::memory_order_relaxed);

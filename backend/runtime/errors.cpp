@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "runtime/options.h"
-#include "runtime/watch.h"
+#include "runtime/watchdog.h"
 
 namespace backplane {
 

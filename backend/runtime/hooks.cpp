@@ -8,7 +8,7 @@
 #include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
-#include "runtime/slots.h"
+#include "runtime/overrides.h"
 
 namespace backplane {
 
@@ -23,11 +23,11 @@ c10::DeviceIndex Hooks::exchangeDevice(c10::DeviceIndex device) const { return e
 c10::DeviceIndex Hooks::maybeExchangeDevice(c10::DeviceIndex device) const { return maybe_exchange_device(device); }
 
 bool Hooks::isPinnedPtr(const void* data) const {
-  const auto is_pinned = slots().is_pinned.get();
+  const auto is_pinned = overrides().is_pinned.get();
   return is_pinned != nullptr && is_pinned(data);
 }
 
-c10::Allocator* Hooks::getPinnedMemoryAllocator() const { return slots().pinned_allocator.get()(); }
+c10::Allocator* Hooks::getPinnedMemoryAllocator() const { return overrides().pinned_allocator.get()(); }
 
 c10::Device Hooks::getDeviceFromPtr(void* data) const {
   const auto device = device_of_pointer(data);
@@ -36,19 +36,19 @@ c10::Device Hooks::getDeviceFromPtr(void* data) const {
 }
 
 const at::Generator& Hooks::getDefaultGenerator(c10::DeviceIndex device) const {
-  return slots().default_generator.get()(resolve_device(device));
+  return overrides().default_generator.get()(resolve_device(device));
 }
 
-at::Generator Hooks::getNewGenerator(c10::DeviceIndex device) const { return slots().make_generator.get()(resolve_device(device)); }
+at::Generator Hooks::getNewGenerator(c10::DeviceIndex device) const { return overrides().make_generator.get()(resolve_device(device)); }
 
-void Hooks::resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const { slots().resize_storage.get()(storage, bytes); }
+void Hooks::resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const { overrides().resize_storage.get()(storage, bytes); }
 
 namespace hooks_impl {
 namespace {
 
 // torch takes one hooks object for good, and takes it early; this one asks the slot at each call, so a vendor's class may come later.
 class Forwarding final : public at::PrivateUse1HooksInterface {
-  static const Hooks& to() { return *slots().hooks.get(); }
+  static const Hooks& to() { return *overrides().hooks.get(); }
 
  public:
   bool isBuilt() const override { return to().isBuilt(); }
@@ -69,7 +69,7 @@ class Forwarding final : public at::PrivateUse1HooksInterface {
 };
 
 const bool g_registered = [] {
-  slots().hooks.core = new Hooks();
+  overrides().hooks.core = new Hooks();
   // A second backend in one process: the Python package refuses before it gets here; a C++ program is told and keeps the first.
   if (c10::is_privateuse1_backend_registered() && c10::get_privateuse1_backend() != BACKPLANE_DEVICE_NAME) {
     std::fprintf(stderr, "backplane: this process has the device '%s' already; '%s' cannot be registered beside it\n",

@@ -12,7 +12,7 @@
 
 #include "runtime/options.h"
 #include "runtime/text.h"
-#include "runtime/trust.h"
+#include "runtime/file_permissions.h"
 
 namespace backplane {
 namespace loader_impl {

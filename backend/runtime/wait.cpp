@@ -7,7 +7,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "runtime/watch.h"
+#include "runtime/watchdog.h"
 
 namespace backplane {
 namespace {

@@ -10,7 +10,7 @@ namespace backplane {
 void set_interrupt_check(void (*check)());
 
 // Calls wait(timeout_ns) until it returns something other than BP_TIMEOUT; returns that status, or BP_TIMEOUT when the watchdog
-// (runtime/watch.h) has waited long enough. Throws what the interrupt check throws; the
+// (runtime/watchdog.h) has waited long enough. Throws what the interrupt check throws; the
 // device's work goes on then. Call without the GIL.
 int32_t interruptible_wait(const std::function<int32_t(uint64_t timeout_ns)>& wait);
 

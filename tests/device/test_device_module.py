@@ -9,7 +9,7 @@ import typing
 import pytest
 import torch
 
-from torch_backplane.device.left_out import LEFT_OUT, NEWER
+from torch_backplane.device.unsupported import UNSUPPORTED, NEWER
 
 
 def public(module):
@@ -29,12 +29,12 @@ def test_every_name_of_torch_cuda_is_there_or_left_out_with_a_reason(device_modu
     theirs, ours = torch.cuda, device_module
     if part:
         theirs, ours = getattr(theirs, part), getattr(ours, part)
-    missing = [name for name in theirs.__all__ if not hasattr(ours, name) and name not in LEFT_OUT]
+    missing = [name for name in theirs.__all__ if not hasattr(ours, name) and name not in UNSUPPORTED]
     assert missing == []
 
 
 def test_what_is_left_out_exists_in_torch_cuda_is_absent_here_and_says_why(device_module):
-    for name, reason in LEFT_OUT.items():
+    for name, reason in UNSUPPORTED.items():
         assert name in torch.cuda.__all__ or name in NEWER
         with pytest.raises(AttributeError, match=name) as caught:
             getattr(device_module, name)

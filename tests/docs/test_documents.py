@@ -6,7 +6,7 @@ import pytest
 import torch  # noqa: F401 (first, because it loads the installed backends)
 from pages import PAGES, ROOT, table_rows, text_of
 
-from torch_backplane.device.left_out import LEFT_OUT
+from torch_backplane.device.unsupported import UNSUPPORTED
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -45,7 +45,7 @@ def test_chores_are_in_the_makefile(page):
 
 def test_left_out_names_are_the_codes_own():
     rows = {name.strip("`"): reason for name, reason in table_rows("docs/device-module.md")}
-    assert rows == LEFT_OUT
+    assert rows == UNSUPPORTED
 
 
 def test_every_environment_variable_is_documented():

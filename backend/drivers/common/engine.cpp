@@ -120,16 +120,16 @@ bool EngineDevice::synchronize(const Deadline& deadline) {
   return std::all_of(busy.begin(), busy.end(), [&](const auto& one) { return one.first->wait(one.second, deadline); });
 }
 
-Event* EngineDevice::create_event(uint32_t flags, std::shared_ptr<SharedEvent> shared) {
-  auto event = std::make_unique<Event>(*this, flags, std::move(shared));
+EngineEvent* EngineDevice::create_event(uint32_t flags, std::shared_ptr<SharedEvent> shared) {
+  auto event = std::make_unique<EngineEvent>(*this, flags, std::move(shared));
   std::lock_guard lock(mutex_);
   event->index = events_.size();
   events_.push_back(std::move(event));
   return events_.back().get();
 }
 
-void EngineDevice::destroy_event(Event* event) {
-  std::unique_ptr<Event> last;
+void EngineDevice::destroy_event(EngineEvent* event) {
+  std::unique_ptr<EngineEvent> last;
   {
     std::lock_guard lock(mutex_);
     last = std::move(events_[event->index]);
@@ -163,10 +163,10 @@ EngineDevice& Engine::make(int32_t device) {
   return *slot.load();
 }
 
-Event& Engine::resolve(int32_t device, bp_event* event) {
+EngineEvent& Engine::resolve(int32_t device, bp_event* event) {
   check_index(device);
   need(event, "event");
-  Event& found = *reinterpret_cast<Event*>(event);
+  EngineEvent& found = *reinterpret_cast<EngineEvent*>(event);
   if (found.device.index() != device) throw_other_device("event", found.device, device);
   return found;
 }
@@ -265,20 +265,20 @@ bp_event* Engine::open_event(int32_t device, std::shared_ptr<SharedEvent> shared
 }
 
 SharedEvent& Engine::shared_event(int32_t device, bp_event* event) {
-  Event& found = resolve(device, event);
+  EngineEvent& found = resolve(device, event);
   if (!found.shared) throw Error(BP_INVALID_ARGUMENT, "the event was made without BP_EVENT_IPC");
   return *found.shared;
 }
 
 int32_t Engine::event_destroy(int32_t device, bp_event* event) {
-  Event& found = resolve(device, event);
+  EngineEvent& found = resolve(device, event);
   found.device.destroy_event(&found);
   return BP_OK;
 }
 
 int32_t Engine::event_record(int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
   need_no_flags("event_record", flags);
-  Event& found = resolve(device, event);
+  EngineEvent& found = resolve(device, event);
   Stream& on = usable(device, stream);
   std::lock_guard lock(found.mutex);
   if (found.shared) {
@@ -300,7 +300,7 @@ int32_t Engine::event_record(int32_t device, bp_stream* stream, bp_event* event,
 }
 
 int32_t Engine::event_query(int32_t device, bp_event* event) {
-  Event& found = resolve(device, event);
+  EngineEvent& found = resolve(device, event);
   found.device.check();
   if (found.shared) return found.shared->wait(found.shared->latest(), Deadline(0)) ? BP_OK : BP_PENDING;
   std::lock_guard lock(found.mutex);
@@ -308,7 +308,7 @@ int32_t Engine::event_query(int32_t device, bp_event* event) {
 }
 
 int32_t Engine::event_synchronize(int32_t device, bp_event* event, uint64_t timeout_ns) {
-  Event& found = resolve(device, event);
+  EngineEvent& found = resolve(device, event);
   const bool pending = found.shared && !found.shared->wait(found.shared->latest(), Deadline(timeout_ns));
   if (CompletionRef record{found.take()}; pending || (record && !record->wait(Deadline(timeout_ns), !(found.flags & BP_EVENT_BLOCKING)))) {
     throw Error(BP_TIMEOUT, "event_synchronize: the event is not complete after " + std::to_string(timeout_ns) + " ns");
@@ -320,18 +320,18 @@ int32_t Engine::event_synchronize(int32_t device, bp_event* event, uint64_t time
 int32_t Engine::stream_wait(int32_t device, bp_stream* stream, bp_event* event) {
   need(event, "event");
   Stream& waiting = usable(device, stream);
-  if (const auto& shared = reinterpret_cast<Event*>(event)->shared) {
+  if (const auto& shared = reinterpret_cast<EngineEvent*>(event)->shared) {
     wait_for_shared(waiting, shared);
     return BP_OK;
   }
-  if (CompletionRef record{reinterpret_cast<Event*>(event)->take()}; record && !record->done()) waiting.wait_for(*record);
+  if (CompletionRef record{reinterpret_cast<EngineEvent*>(event)->take()}; record && !record->done()) waiting.wait_for(*record);
   return BP_OK;
 }
 
 int32_t Engine::event_elapsed(int32_t device, bp_event* start, bp_event* end, int64_t* ns) {
   need(ns, "ns");
-  Event& first = resolve(device, start);
-  Event& second = resolve(device, end);
+  EngineEvent& first = resolve(device, start);
+  EngineEvent& second = resolve(device, end);
   if (!(first.flags & second.flags & BP_EVENT_TIMING)) {
     throw Error(BP_INVALID_ARGUMENT, "event_elapsed: both events must be made with BP_EVENT_TIMING");
   }

@@ -25,8 +25,8 @@ class EngineDevice;
 void need_no_flags(const char* call, uint32_t flags);
 
 /// What a bp_event is here: the latest record of the event.
-struct Event {
-  Event(EngineDevice& owner, uint32_t event_flags, std::shared_ptr<SharedEvent> other_side = nullptr)
+struct EngineEvent {
+  EngineEvent(EngineDevice& owner, uint32_t event_flags, std::shared_ptr<SharedEvent> other_side = nullptr)
       : device(owner), flags(event_flags), shared(std::move(other_side)) {}
 
   EngineDevice& device;
@@ -68,8 +68,8 @@ class EngineDevice {
   /// The live stream at that address, NULL if there is none.
   Stream* find_stream(uint64_t address) const;
 
-  Event* create_event(uint32_t flags, std::shared_ptr<SharedEvent> shared);
-  void destroy_event(Event* event);
+  EngineEvent* create_event(uint32_t flags, std::shared_ptr<SharedEvent> shared);
+  void destroy_event(EngineEvent* event);
 
  private:
   [[noreturn]] void throw_sticky() const;
@@ -83,7 +83,7 @@ class EngineDevice {
   std::string fault_;
   std::shared_ptr<Stream> default_;
   std::vector<std::shared_ptr<Stream>> streams_;  // shared: synchronize() waits for streams that another thread may destroy
-  std::vector<std::unique_ptr<Event>> events_;
+  std::vector<std::unique_ptr<EngineEvent>> events_;
   int32_t created_ = 0;
 };
 
@@ -156,7 +156,7 @@ class Engine {
 
  private:
   EngineDevice& make(int32_t device);
-  Event& resolve(int32_t device, bp_event* event);
+  EngineEvent& resolve(int32_t device, bp_event* event);
   [[noreturn]] void throw_no_device(int32_t device) const;
   [[noreturn]] static void throw_other_device(const char* what, const EngineDevice& found, int32_t asked);
 

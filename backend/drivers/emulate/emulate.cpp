@@ -16,7 +16,7 @@
 #include "../common/fill.h"
 #include "../common/host_memory.h"
 #include "inner.h"
-#include "passage.h"
+#include "passthrough.h"
 #include "transfer.h"
 
 namespace backplane::driver::emulate {
@@ -37,11 +37,11 @@ uint64_t pack(int32_t high, int32_t low) { return static_cast<uint64_t>(static_c
 int32_t high(uint64_t word) { return static_cast<int32_t>(word >> 32); }
 int32_t low(uint64_t word) { return static_cast<int32_t>(word); }
 
-class Emulate final : public Driver<Emulate>, protected Engine, public Passage {
+class Emulate final : public Driver<Emulate>, protected Engine, public Passthrough {
  public:
   explicit Emulate(const Host& host)
       : Driver(host),
-        Passage(host.inner()),
+        Passthrough(host.inner()),
         settings_(host.config()),
         below_(inner_.table()),
         own_streams_(!has_streams(below_) || !has_events(below_)),

@@ -61,7 +61,7 @@ struct Settings {
     }
   }
 
-  Kind alloc, host_alloc, copy, kernel, lost, hang, stream, event, free, reserve, map, unmap;
+  FaultKind alloc, host_alloc, copy, kernel, lost, hang, stream, event, free, reserve, map, unmap;
   const std::string armed_by;
   std::atomic<bool> armed;
   int32_t device = -1;
@@ -93,14 +93,14 @@ class Fault : public Driver<Fault> {
   void open() {
     int32_t count = 0;
     device_count(&count);
-    for (int32_t i = 0; i < count; ++i) devices_.push_back(std::make_unique<Suffering>());
+    for (int32_t i = 0; i < count; ++i) devices_.push_back(std::make_unique<DeviceFault>());
     pass(&bp_driver::open);
   }
 
   // ---- memory
 
   void alloc(int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
-    Suffering& state = alive(device);
+    DeviceFault& state = alive(device);
     if (strikes(settings_.alloc, device)) {
       throw Error(BP_OUT_OF_MEMORY, settings_.alloc.text("alloc: no room for " + std::to_string(bytes) + " bytes"));
     }
@@ -140,7 +140,7 @@ class Fault : public Driver<Fault> {
 
   void copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
             uint32_t flags) {
-    Suffering& state = alive(device);
+    DeviceFault& state = alive(device);
     fail_copy(device, bytes);
     if (state.hangs(stream)) state.wait_in_vain(BP_NO_TIMEOUT);
     pass(&bp_driver::copy, device, stream, dst, dst_device, src, src_device, bytes, flags);
@@ -149,7 +149,7 @@ class Fault : public Driver<Fault> {
 
   void copy_async(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
                   uint32_t flags) {
-    Suffering& state = alive(device);
+    DeviceFault& state = alive(device);
     fail_copy(device, bytes);
     if (queue(state, device, stream, "a copy")) {
       pass(&bp_driver::copy_async, device, stream, dst, dst_device, src, src_device, bytes, flags);
@@ -157,13 +157,13 @@ class Fault : public Driver<Fault> {
   }
 
   void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
-    Suffering& state = alive(device);
+    DeviceFault& state = alive(device);
     if (queue(state, device, stream, "a fill")) pass(&bp_driver::fill, device, stream, dst, pattern, pattern_size, count, flags);
   }
 
   void exec_enqueue(int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
     std::unique_ptr<Work> work(new Work{nullptr, fn, arg, destroy, false, this});  // destroys also where the next lines throw
-    Suffering& state = alive(device);
+    DeviceFault& state = alive(device);
     work->state = &state;
     if (!fn) throw Error(BP_INVALID_ARGUMENT, "host_exec.enqueue: fn must not be NULL");
     if (strikes(settings_.hang, device)) state.hang(stream);
@@ -184,7 +184,7 @@ class Fault : public Driver<Fault> {
   // ---- waits and queries
 
   void synchronize(int32_t device, uint64_t timeout_ns) {
-    Suffering& found = state(device);
+    DeviceFault& found = state(device);
     found.check();
     if (found.hangs()) found.wait_in_vain(timeout_ns);
     pass(&bp_driver::synchronize, device, timeout_ns);
@@ -201,7 +201,7 @@ class Fault : public Driver<Fault> {
     release(device, below_.stream_destroy(below_.self, device, stream));
   }
   int32_t stream_query(int32_t device, bp_stream* stream) {
-    Suffering& found = state(device);
+    DeviceFault& found = state(device);
     found.check();
     if (found.hangs(stream)) return BP_PENDING;
     const int32_t status = pass(&bp_driver::stream_query, device, stream);
@@ -209,21 +209,21 @@ class Fault : public Driver<Fault> {
     return status;
   }
   void stream_synchronize(int32_t device, bp_stream* stream, uint64_t timeout_ns) {
-    Suffering& found = state(device);
+    DeviceFault& found = state(device);
     found.check();
     if (found.hangs(stream)) found.wait_in_vain(timeout_ns);
     pass(&bp_driver::stream_synchronize, device, stream, timeout_ns);
     found.check();
   }
   void stream_callback(int32_t device, bp_stream* stream, bp_callback fn, void* arg) {
-    Suffering& found = state(device);
+    DeviceFault& found = state(device);
     if (!fn) throw Error(BP_INVALID_ARGUMENT, "stream_callback: fn must not be NULL");
     if (found.hangs(stream)) {
       found.hold(stream, [fn, arg] { fn(arg, BP_FAULT); });
       return;
     }
     struct Call {
-      Suffering* state;
+      DeviceFault* state;
       bp_callback fn;
       void* arg;
     };
@@ -259,14 +259,14 @@ class Fault : public Driver<Fault> {
     release(device, below_.event_destroy(below_.self, device, event));
   }
   void event_record(int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
-    Suffering& found = state(device);
+    DeviceFault& found = state(device);
     found.check();
     const bool hangs = found.hangs(stream);
     if (found.hangs()) found.set_hangs(event, hangs);
     if (!hangs) pass(&bp_driver::event_record, device, stream, event, flags);
   }
   int32_t event_query(int32_t device, bp_event* event) {
-    Suffering& found = state(device);
+    DeviceFault& found = state(device);
     found.check();
     if (found.hangs(event)) return BP_PENDING;
     const int32_t status = pass(&bp_driver::event_query, device, event);
@@ -274,14 +274,14 @@ class Fault : public Driver<Fault> {
     return status;
   }
   void event_synchronize(int32_t device, bp_event* event, uint64_t timeout_ns) {
-    Suffering& found = state(device);
+    DeviceFault& found = state(device);
     found.check();
     if (found.hangs(event)) found.wait_in_vain(timeout_ns);
     pass(&bp_driver::event_synchronize, device, event, timeout_ns);
     found.check();
   }
   void stream_wait(int32_t device, bp_stream* stream, bp_event* event) {
-    Suffering& found = state(device);
+    DeviceFault& found = state(device);
     found.check();
     for (const auto& owner : devices_) {  // the event may be another device's
       if (owner->hangs(event)) return found.hang(stream);
@@ -289,7 +289,7 @@ class Fault : public Driver<Fault> {
     if (!found.hangs(stream)) pass(&bp_driver::stream_wait, device, stream, event);
   }
   int32_t event_elapsed(int32_t device, bp_event* start, bp_event* end, int64_t* ns) {
-    Suffering& found = state(device);
+    DeviceFault& found = state(device);
     found.check();
     if (found.hangs(start) || found.hangs(end)) return BP_PENDING;
     return pass(&bp_driver::event_elapsed, device, start, end, ns);
@@ -344,7 +344,7 @@ class Fault : public Driver<Fault> {
  private:
   /// A host function on its way: skipped after a fault, its destroy runs once.
   struct Work {
-    Suffering* state;
+    DeviceFault* state;
     int32_t (*fn)(void*);
     void* arg;
     void (*destroy)(void*);
@@ -389,13 +389,13 @@ class Fault : public Driver<Fault> {
     if (state(device).sticky() != BP_DEVICE_LOST) checked_call(status);
   }
 
-  Suffering& state(int32_t device) {
+  DeviceFault& state(int32_t device) {
     if (static_cast<size_t>(device) >= devices_.size()) [[unlikely]] {
       throw Error(BP_INVALID_DEVICE, "no device " + std::to_string(device) + ": there are " + std::to_string(devices_.size()));
     }
     return *devices_[static_cast<size_t>(device)];
   }
-  bool strikes(Kind& kind, int32_t device) {
+  bool strikes(FaultKind& kind, int32_t device) {
     if (!kind.armed() || (settings_.device >= 0 && settings_.device != device)) return false;
     if (!settings_.armed) {
       if (access(settings_.armed_by.c_str(), F_OK) != 0) return false;
@@ -405,8 +405,8 @@ class Fault : public Driver<Fault> {
   }
 
   /// For every call that may lose the device.
-  Suffering& alive(int32_t device) {
-    Suffering& found = state(device);
+  DeviceFault& alive(int32_t device) {
+    DeviceFault& found = state(device);
     if (strikes(settings_.lost, device)) {
       found.suffer(BP_DEVICE_LOST, settings_.lost.text("device " + std::to_string(device) + " has fallen off the bus"));
     }
@@ -422,7 +422,7 @@ class Fault : public Driver<Fault> {
 
   /// True if work of the driver's own goes to it. A failing one goes behind a mark, which the stream comes to first; where the driver below
   /// has no callbacks, the device fails at once.
-  bool queue(Suffering& found, int32_t device, bp_stream* stream, const char* what) {
+  bool queue(DeviceFault& found, int32_t device, bp_stream* stream, const char* what) {
     if (strikes(settings_.hang, device)) found.hang(stream);
     if (found.hangs(stream)) return false;
     if (!strikes(settings_.kernel, device)) return true;
@@ -432,7 +432,7 @@ class Fault : public Driver<Fault> {
       return false;
     }
     struct Mark {
-      Suffering* state;
+      DeviceFault* state;
       std::string text;
     };
     auto mark = std::make_unique<Mark>(Mark{&found, text});
@@ -447,7 +447,7 @@ class Fault : public Driver<Fault> {
 
   Settings settings_;
   const bp_driver below_;
-  std::vector<std::unique_ptr<Suffering>> devices_;
+  std::vector<std::unique_ptr<DeviceFault>> devices_;
   std::once_flag found_;
   std::optional<bp_host_exec> exec_below_;
   const bp_host_exec exec_ = {group_head<bp_host_exec>(BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION), slot<&Fault::exec_enqueue>(),

@@ -15,32 +15,32 @@
 #include <backplane/driver_options.hpp>
 #include <backplane/driver_wait.hpp>
 
-#include "../common/occasion.h"
+#include "../common/fault_trigger.h"
 
 namespace backplane::driver::fault {
 
 /// One kind of fault: when it strikes, and the option that asked for it.
-class Kind {
+class FaultKind {
  public:
-  Kind(Options& options, const char* key) : Kind(key, options.text(key, "", Occasion::kForm)) {}
+  FaultKind(Options& options, const char* key) : FaultKind(key, options.text(key, "", FaultTrigger::kForm)) {}
 
-  bool armed() const { return occasion_.armed(); }
-  bool strikes() { return occasion_.strikes(); }
+  bool armed() const { return trigger_.armed(); }
+  bool strikes() { return trigger_.strikes(); }
   /// "a copy was aborted (injected by fault.copy=17)"
   std::string text(const std::string& what) const { return what + " (injected by " + asked_ + ")"; }
 
  private:
-  Kind(const char* key, const std::string& given)
-      : occasion_((std::string("fault.") + key).c_str(), given), asked_(std::string("fault.") + key + "=" + given) {}
+  FaultKind(const char* key, const std::string& given)
+      : trigger_((std::string("fault.") + key).c_str(), given), asked_(std::string("fault.") + key + "=" + given) {}
 
-  Occasion occasion_;
+  FaultTrigger trigger_;
   const std::string asked_;
 };
 
 /// What has happened to one device.
-class Suffering {
+class DeviceFault {
  public:
-  ~Suffering() {
+  ~DeviceFault() {
     release_held([](const Held&) { return true; });
   }
 

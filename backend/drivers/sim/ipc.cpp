@@ -20,7 +20,7 @@
 namespace backplane::driver::sim {
 namespace {
 
-constexpr uint64_t kPageBytes = DeviceMemory::kPage;
+constexpr uint64_t kPageBytes = SimMemory::kPage;
 
 enum class What : uint32_t { memory = 1, event = 2 };
 
@@ -166,12 +166,12 @@ class EventPage final : public SharedEvent {
 
 }  // namespace
 
-bp_ipc_handle export_memory(const DeviceMemory& memory, uint64_t address) {
+bp_ipc_handle export_memory(const SimMemory& memory, uint64_t address) {
   const auto [file, offset, bytes] = memory.shared_range(address);
   return handle_of(What::memory, file, offset, bytes);
 }
 
-uint64_t open_memory(DeviceMemory& memory, const bp_ipc_handle& handle) {
+uint64_t open_memory(SimMemory& memory, const bp_ipc_handle& handle) {
   const Name name = name_of(handle, What::memory);
   const File file(open_file(name));
   const uint64_t inside = name.offset % kPageBytes;

@@ -15,9 +15,9 @@
 namespace backplane::driver::sim {
 
 /// Throws unless `address` is an allocation's base, of pages that can be shared.
-bp_ipc_handle export_memory(const DeviceMemory& memory, uint64_t address);
+bp_ipc_handle export_memory(const SimMemory& memory, uint64_t address);
 /// A place in this process for another one's memory; memory.disown() ends it.
-uint64_t open_memory(DeviceMemory& memory, const bp_ipc_handle& handle);
+uint64_t open_memory(SimMemory& memory, const bp_ipc_handle& handle);
 
 std::shared_ptr<SharedEvent> make_shared_event();
 std::shared_ptr<SharedEvent> open_shared_event(const bp_ipc_handle& handle);

@@ -29,7 +29,7 @@ uint64_t window(uint64_t limit) {
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(int32_t device, Kind kind, uint64_t limit, bool strict)
+SimMemory::SimMemory(int32_t device, Kind kind, uint64_t limit, bool strict)
     : device_(device),
       limit_(limit),
       delta_(kind == Kind::discrete ? window(limit) : 0),
@@ -48,11 +48,11 @@ DeviceMemory::DeviceMemory(int32_t device, Kind kind, uint64_t limit, bool stric
   madvise(reach(places_.base()), places_.bytes(), MADV_HUGEPAGE);  // a hint; kernels without it serve small pages
 }
 
-DeviceMemory::~DeviceMemory() {
+SimMemory::~SimMemory() {
   if (file_ >= 0) ::close(file_);
 }
 
-void DeviceMemory::open_file() {
+void SimMemory::open_file() {
   std::call_once(file_opened_, [this] {
     const int file = memfd_create("backplane-sim", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, static_cast<off_t>(places_.bytes())) != 0) {
@@ -64,7 +64,7 @@ void DeviceMemory::open_file() {
   });
 }
 
-bool DeviceMemory::map_file(uint64_t address, uint64_t bytes, int file, uint64_t offset, int protection) {
+bool SimMemory::map_file(uint64_t address, uint64_t bytes, int file, uint64_t offset, int protection) {
   char* pages = reach(address);
   const int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
   if (mmap(pages, bytes, protection, flags, file, static_cast<off_t>(offset)) != pages) return false;
@@ -74,7 +74,7 @@ bool DeviceMemory::map_file(uint64_t address, uint64_t bytes, int file, uint64_t
 }
 
 // What free memory of the window is made of.
-bool DeviceMemory::map_own(uint64_t address, uint64_t bytes) {
+bool SimMemory::map_own(uint64_t address, uint64_t bytes) {
   const int protection = strict_ ? PROT_NONE : PROT_READ | PROT_WRITE;
   if (delta_ != 0) return map_file(address, bytes, file_, address - places_.base(), protection);
   char* pages = reach(address);
@@ -84,7 +84,7 @@ bool DeviceMemory::map_own(uint64_t address, uint64_t bytes) {
   return true;
 }
 
-void DeviceMemory::charge(uint64_t bytes, uint64_t charged, const char* what) {
+void SimMemory::charge(uint64_t bytes, uint64_t charged, const char* what) {
   uint64_t used = used_.load(std::memory_order_relaxed);
   do {
     if (charged > limit_ - used) {
@@ -94,7 +94,7 @@ void DeviceMemory::charge(uint64_t bytes, uint64_t charged, const char* what) {
   } while (!used_.compare_exchange_weak(used, used + charged, std::memory_order_relaxed));
 }
 
-uint64_t DeviceMemory::alloc(uint64_t bytes, bool shared) {
+uint64_t SimMemory::alloc(uint64_t bytes, bool shared) {
   const uint64_t charged = bytes <= limit_ ? rounded(bytes, kAlignment) : bytes;
   charge(bytes, charged, "alloc");
   try {
@@ -118,7 +118,7 @@ uint64_t DeviceMemory::alloc(uint64_t bytes, bool shared) {
   }
 }
 
-void DeviceMemory::free(uint64_t address) {
+void SimMemory::free(uint64_t address) {
   const std::optional<Place> place = places_.find(address);
   if (!place || place->offset != 0 || place->handle > Use::shared) throw_no_allocation("free", address);
   discard(address, place->bytes);
@@ -135,22 +135,22 @@ void DeviceMemory::free(uint64_t address) {
 }
 
 // Last of all: what map() remembers between a new number and the removal would outlive the place.
-void DeviceMemory::forget() { generation_.store(next_generation.fetch_add(1), std::memory_order_release); }
+void SimMemory::forget() { generation_.store(next_generation.fetch_add(1), std::memory_order_release); }
 
-void DeviceMemory::protect(uint64_t address, uint64_t bytes, int protection) {
+void SimMemory::protect(uint64_t address, uint64_t bytes, int protection) {
   if (mprotect(reach(address), rounded(std::max<uint64_t>(bytes, 1), kPage), protection) != 0) {
     throw Error(BP_INTERNAL, std::string("strict=on: mprotect failed: ") + std::strerror(errno));
   }
 }
 
-void DeviceMemory::discard(uint64_t address, uint64_t bytes) {
+void SimMemory::discard(uint64_t address, uint64_t bytes) {
   if (bytes < 16 * kPage) return;
   const uint64_t begin = rounded(address, kPage);
   const uint64_t end = (address + bytes) & ~(kPage - 1);
   madvise(reach(begin), end - begin, delta_ ? MADV_REMOVE : MADV_DONTNEED);
 }
 
-std::optional<DeviceMemory::Place> DeviceMemory::find(uint64_t address) const {
+std::optional<SimMemory::Place> SimMemory::find(uint64_t address) const {
   const std::optional<Place> place = places_.find(address);
   if (!place || place->handle != Use::reserved) return place;
   std::shared_lock lock(mapped_mutex_);
@@ -167,9 +167,9 @@ std::optional<DeviceMemory::Place> DeviceMemory::find(uint64_t address) const {
   return Place{begin, end - begin, address - begin, Use::reserved};
 }
 
-uint64_t DeviceMemory::reserve(uint64_t bytes) { return places_.place(bytes, kGranularity, Use::reserved); }
+uint64_t SimMemory::reserve(uint64_t bytes) { return places_.place(bytes, kGranularity, Use::reserved); }
 
-void DeviceMemory::check_range(uint64_t address, uint64_t bytes, const char* what) const {
+void SimMemory::check_range(uint64_t address, uint64_t bytes, const char* what) const {
   const std::optional<Place> place = places_.find(address);
   if (!place || place->handle != Use::reserved || bytes == 0 || (address | bytes) % kGranularity != 0 ||
       bytes > place->bytes - place->offset) {
@@ -179,7 +179,7 @@ void DeviceMemory::check_range(uint64_t address, uint64_t bytes, const char* wha
   }
 }
 
-void DeviceMemory::release(uint64_t address, uint64_t bytes) {
+void SimMemory::release(uint64_t address, uint64_t bytes) {
   check_range(address, bytes, "vmm.release");
   std::unique_lock lock(mapped_mutex_);
   const std::optional<Place> place = places_.find(address);
@@ -190,7 +190,7 @@ void DeviceMemory::release(uint64_t address, uint64_t bytes) {
   places_.remove(address);
 }
 
-void DeviceMemory::map_range(uint64_t address, uint64_t bytes) {
+void SimMemory::map_range(uint64_t address, uint64_t bytes) {
   check_range(address, bytes, "vmm.map");
   std::unique_lock lock(mapped_mutex_);
   const auto next = mapped_.lower_bound(address);
@@ -202,7 +202,7 @@ void DeviceMemory::map_range(uint64_t address, uint64_t bytes) {
   mapped_.emplace_hint(next, address, bytes);
 }
 
-void DeviceMemory::unmap_range(uint64_t address, uint64_t bytes) {
+void SimMemory::unmap_range(uint64_t address, uint64_t bytes) {
   std::unique_lock lock(mapped_mutex_);
   const auto found = mapped_.find(address);
   if (found == mapped_.end() || found->second != bytes) {
@@ -216,7 +216,7 @@ void DeviceMemory::unmap_range(uint64_t address, uint64_t bytes) {
   used_.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
-DeviceMemory::FileRange DeviceMemory::shared_range(uint64_t address) const {
+SimMemory::FileRange SimMemory::shared_range(uint64_t address) const {
   const std::optional<Place> place = places_.find(address);
   if (!place || place->offset != 0 || place->handle == Use::foreign) throw_no_allocation("ipc", address);
   if (place->handle == Use::reserved) throw Error(BP_UNSUPPORTED, "ipc: memory that is mapped into a reservation is not shared");
@@ -226,7 +226,7 @@ DeviceMemory::FileRange DeviceMemory::shared_range(uint64_t address) const {
   return {file_, address - places_.base(), place->bytes};
 }
 
-uint64_t DeviceMemory::adopt(const FileRange& pages) {
+uint64_t SimMemory::adopt(const FileRange& pages) {
   const uint64_t address = places_.place(pages.bytes, pages.bytes >= kHugePage ? kHugePage : kPage, Use::foreign);
   if (map_file(address, pages.bytes, pages.file, pages.offset, PROT_READ | PROT_WRITE)) return address;
   const int reason = errno;
@@ -234,7 +234,7 @@ uint64_t DeviceMemory::adopt(const FileRange& pages) {
   throw Error(BP_OUT_OF_MEMORY, std::string("cannot map another process's device memory: ") + std::strerror(reason));
 }
 
-void DeviceMemory::disown(uint64_t address) {
+void SimMemory::disown(uint64_t address) {
   const std::optional<Place> place = places_.find(address);
   if (!place || place->handle != Use::foreign) throw_no_allocation("ipc: close", address);
   map_own(place->base, place->bytes);
@@ -242,12 +242,12 @@ void DeviceMemory::disown(uint64_t address) {
   forget();
 }
 
-void DeviceMemory::throw_no_allocation(const char* what, uint64_t address) const {
+void SimMemory::throw_no_allocation(const char* what, uint64_t address) const {
   throw Error(BP_INVALID_ARGUMENT,
               format("%s: 0x%llx is no allocation of device %d", what, static_cast<unsigned long long>(address), device_));
 }
 
-char* DeviceMemory::range(uint64_t address, uint64_t bytes, const char* what) const {
+char* SimMemory::range(uint64_t address, uint64_t bytes, const char* what) const {
   const std::optional<Place> place = bytes == 0 ? std::nullopt : find(address);
   if (bytes != 0 && (!place || bytes > place->bytes - place->offset)) {
     throw Error(BP_INVALID_ARGUMENT, format("%s: [0x%llx, +%llu) is not inside one allocation of device %d", what,
@@ -256,7 +256,7 @@ char* DeviceMemory::range(uint64_t address, uint64_t bytes, const char* what) co
   return reach(address);
 }
 
-void* DeviceMemory::map(uint64_t address) const {
+void* SimMemory::map(uint64_t address) const {
   static thread_local struct {
     uint64_t generation, base, bytes;
   } last = {};

@@ -22,7 +22,7 @@ namespace backplane::driver::sim {
 
 enum class Kind { unified, discrete };
 
-class DeviceMemory {
+class SimMemory {
  public:
   /// A place is an allocation on this process's private pages (own) or on pages that others may map (shared), another process's
   /// allocation, which does not count as used (foreign), or addresses that were set aside (reserved, bp.vmm).
@@ -38,10 +38,10 @@ class DeviceMemory {
   static constexpr uint64_t kPage = 4096;
   static constexpr uint64_t kGranularity = uint64_t{2} << 20;
 
-  DeviceMemory(int32_t device, Kind kind, uint64_t limit, bool strict);
-  ~DeviceMemory();
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  SimMemory(int32_t device, Kind kind, uint64_t limit, bool strict);
+  ~SimMemory();
+  SimMemory(const SimMemory&) = delete;
+  SimMemory& operator=(const SimMemory&) = delete;
 
   /// shared: such that shared_range() works.
   uint64_t alloc(uint64_t bytes, bool shared = false);

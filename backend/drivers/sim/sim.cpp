@@ -1,7 +1,7 @@
 // drivers/sim/sim.cpp: the simulated device: a whole driver whose memory is the host's and whose work is host functions.
 //
 // Options: devices=<0..64>, memory=<size> of each, kind=unified|discrete (memory.h), stream=async|inline (drivers/common/stream.h),
-// streams=<1..1024> besides the default one; and what it does badly on request: trouble.h.
+// streams=<1..1024> besides the default one; and what it does badly on request: impairments.h.
 #include <unistd.h>
 
 #include <atomic>
@@ -21,7 +21,7 @@
 #include "../common/host_memory.h"
 #include "ipc.h"
 #include "memory.h"
-#include "trouble.h"
+#include "impairments.h"
 
 namespace backplane::driver::sim {
 
@@ -33,7 +33,7 @@ struct Settings {
   Kind kind;
   StreamKind stream;
   int32_t streams;
-  std::unique_ptr<Trouble> trouble;
+  std::unique_ptr<Impairments> impairments;
 
   explicit Settings(const char* config) {
     Options options(config);
@@ -42,7 +42,7 @@ struct Settings {
     kind = options.choice("kind", Kind::unified, {{"unified", Kind::unified}, {"discrete", Kind::discrete}});
     stream = options.choice("stream", StreamKind::async, {{"async", StreamKind::async}, {"inline", StreamKind::inline_}});
     streams = static_cast<int32_t>(options.integer("streams", 32, 1, 1024));
-    trouble = std::make_unique<Trouble>(options);
+    impairments = std::make_unique<Impairments>(options);
     options.finish();
     if (memory > (uint64_t{4} << 40)) throw Error(BP_INVALID_ARGUMENT, "options: memory must not exceed 4TiB");
   }
@@ -56,7 +56,7 @@ void set_text(char (&field)[Size], const Text& text) {
 class Sim : public Driver<Sim>, public Engine {
  public:
   explicit Sim(const Host& host)
-      : Driver(host), settings_(host.config()), trouble_(*settings_.trouble), memories_(static_cast<size_t>(settings_.devices)) {
+      : Driver(host), settings_(host.config()), impairments_(*settings_.impairments), memories_(static_cast<size_t>(settings_.devices)) {
     configure({"sim", settings_.devices, settings_.stream == StreamKind::async, settings_.streams, make_shared_event});
     peers_ = std::vector<std::atomic<bool>>(static_cast<size_t>(settings_.devices) * static_cast<size_t>(settings_.devices));
     offer(host_exec_.head);
@@ -86,7 +86,7 @@ class Sim : public Driver<Sim>, public Engine {
     std::snprintf(reinterpret_cast<char*>(out->uuid), sizeof out->uuid, "backplane-sim%02d", device);
     out->total_memory = out->max_allocation = settings_.memory;
     out->dtypes = BP_DTYPE_FLOAT8_E5M2 * 2 - 1;  // all
-    out->alignment = DeviceMemory::kAlignment;
+    out->alignment = SimMemory::kAlignment;
     out->copy_alignment = 1;
     out->stream_limit = settings_.streams;
     out->priority_least = kPriorityLeast;
@@ -104,7 +104,7 @@ class Sim : public Driver<Sim>, public Engine {
     if (!out || (flags & ~BP_ALLOC_SHARED)) {
       throw Error(BP_INVALID_ARGUMENT, "alloc: out must not be NULL, flags must be 0 or BP_ALLOC_SHARED");
     }
-    if (trouble_.refuses_allocation()) {
+    if (impairments_.refuses_allocation()) {
       throw Error(BP_OUT_OF_MEMORY, "alloc: " + std::to_string(bytes) + " bytes of device " + std::to_string(device) +
                                         " are refused, as the option alloc_fail asks");
     }
@@ -178,7 +178,7 @@ class Sim : public Driver<Sim>, public Engine {
 
   void pointer_info(uint64_t address, bp_pointer_info* out) {
     for (int32_t device = 0; device < settings_.devices; ++device) {
-      const DeviceMemory* known = memories_[static_cast<size_t>(device)].load(std::memory_order_acquire);
+      const SimMemory* known = memories_[static_cast<size_t>(device)].load(std::memory_order_acquire);
       if (!known) continue;
       if (const auto place = known->find(address)) {
         out->kind = BP_MEMORY_DEVICE;
@@ -262,11 +262,11 @@ class Sim : public Driver<Sim>, public Engine {
   void vmm_granularity(int32_t device, uint64_t* out) {
     check_index(device);
     if (!out) throw Error(BP_INVALID_ARGUMENT, "vmm.granularity: out must not be NULL");
-    *out = DeviceMemory::kGranularity;
+    *out = SimMemory::kGranularity;
   }
   void vmm_reserve(int32_t device, uint64_t bytes, uint64_t* out) {
     at(device).check();
-    if (!out || bytes == 0 || bytes % DeviceMemory::kGranularity != 0) {
+    if (!out || bytes == 0 || bytes % SimMemory::kGranularity != 0) {
       throw Error(BP_INVALID_ARGUMENT, "vmm.reserve: out must not be NULL, bytes must be a multiple of the granularity");
     }
     *out = memory(device).reserve(bytes);
@@ -325,13 +325,13 @@ class Sim : public Driver<Sim>, public Engine {
   }
 
   std::chrono::nanoseconds delay() {
-    return trouble_.delays() ? std::chrono::nanoseconds(trouble_.next_delay()) : std::chrono::nanoseconds(0);
+    return impairments_.delays() ? std::chrono::nanoseconds(impairments_.next_delay()) : std::chrono::nanoseconds(0);
   }
 
   /// What a copy takes beyond the copying.
   std::chrono::nanoseconds time_of(int32_t dst_device, int32_t src_device, uint64_t bytes) {
     const bool crosses = dst_device != src_device;  // the host is one more
-    return delay() + (crosses && trouble_.slow_links() ? trouble_.on_link(bytes) : std::chrono::nanoseconds(0));
+    return delay() + (crosses && impairments_.slow_links() ? impairments_.on_link(bytes) : std::chrono::nanoseconds(0));
   }
 
   /// The stream stands still for so long before its next work.
@@ -344,17 +344,17 @@ class Sim : public Driver<Sim>, public Engine {
                {static_cast<uint64_t>(time.count())}});
   }
 
-  DeviceMemory& memory(int32_t device) {
+  SimMemory& memory(int32_t device) {
     check_index(device);
-    DeviceMemory* found = memories_[static_cast<size_t>(device)].load(std::memory_order_acquire);
+    SimMemory* found = memories_[static_cast<size_t>(device)].load(std::memory_order_acquire);
     return found ? *found : make_memory(device);
   }
 
-  DeviceMemory& make_memory(int32_t device) {
+  SimMemory& make_memory(int32_t device) {
     at(device);
     std::lock_guard lock(make_mutex_);
     auto& slot = memories_[static_cast<size_t>(device)];
-    if (!slot.load()) slot.store(new DeviceMemory(device, settings_.kind, settings_.memory, trouble_.strict()), std::memory_order_release);
+    if (!slot.load()) slot.store(new SimMemory(device, settings_.kind, settings_.memory, impairments_.strict()), std::memory_order_release);
     return *slot.load();
   }
 
@@ -381,9 +381,9 @@ class Sim : public Driver<Sim>, public Engine {
   }
 
   const Settings settings_;
-  Trouble& trouble_;
+  Impairments& impairments_;
   std::mutex make_mutex_;
-  std::vector<std::atomic<DeviceMemory*>> memories_;
+  std::vector<std::atomic<SimMemory*>> memories_;
   std::vector<std::atomic<bool>> peers_;  // [device * devices + peer]
   HostMemory pinned_;
 

@@ -1,6 +1,6 @@
 """The device module: a backend package registers it as ``torch.<device>``. It has the names of ``torch.cuda``.
 
-What it leaves out, and why, is in ``torch_backplane.device.left_out``. Importing it, ``is_available()``,
+What it leaves out, and why, is in ``torch_backplane.device.unsupported``. Importing it, ``is_available()``,
 ``device_count()`` and properties touch no device; the first allocation, stream or wait opens the driver. In a child
 that was forked after that, use raises.
 """
@@ -66,10 +66,10 @@ def __getattr__(name: str) -> Any:
 
         if name in INDUCTOR:
             return INDUCTOR[name](name)
-    from torch_backplane.device.left_out import LEFT_OUT
+    from torch_backplane.device.unsupported import UNSUPPORTED
 
     where = f"torch.{_backend.device}" if _backend.device else __name__
-    reason = f": {LEFT_OUT[name]}" if name in LEFT_OUT else ""
+    reason = f": {UNSUPPORTED[name]}" if name in UNSUPPORTED else ""
     raise AttributeError(f"{where} has no attribute '{name}'{reason}", name=name)
 
 

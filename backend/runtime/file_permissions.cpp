@@ -1,5 +1,5 @@
-// runtime/trust.cpp: modes of a file and of the folders above it.
-#include "runtime/trust.h"
+// runtime/file_permissions.cpp: modes of a file and of the folders above it.
+#include "runtime/file_permissions.h"
 
 #include <c10/util/Exception.h>
 #include <sys/stat.h>

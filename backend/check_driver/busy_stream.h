@@ -1,4 +1,4 @@
-// check_driver/hold.h: work that keeps a stream busy, so that a check can look at what is pending.
+// check_driver/busy_stream.h: work that keeps a stream busy, so that a check can look at what is pending.
 #pragma once
 
 #include <chrono>
@@ -14,12 +14,12 @@ namespace backplane::check {
 // needs for some 80 ms, which is measured once a process. Throws NotRun, "could not be held: ...", where no work stays pending.
 //
 // Copies may end before the check has looked. It then throws NotRun as well, and is run once more with a hold six times as long.
-class Hold {
+class BusyStream {
  public:
-  Hold(Context& context, int32_t device, bp_stream* stream);
-  ~Hold();
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
+  BusyStream(Context& context, int32_t device, bp_stream* stream);
+  ~BusyStream();
+  BusyStream(const BusyStream&) = delete;
+  BusyStream& operator=(const BusyStream&) = delete;
 
   void release();
   void release_later();  // from another thread, after 15 ms: for a call that is to block until then
@@ -57,7 +57,7 @@ void set_hold_attempt(int attempt);
 
 // The status that `ask` gives stays PENDING while the hold lasts; looked at for 20 ms, so that work which should wait has time to run.
 template <class Ask>
-void stays_pending(Context& c, const Hold& hold, const char* rule, Ask ask) {
+void stays_pending(Context& c, const BusyStream& hold, const char* rule, Ask ask) {
   for (int i = 0; i < 20; ++i) {
     const int32_t status = ask();
     if (!hold.held()) {
@@ -71,7 +71,7 @@ void stays_pending(Context& c, const Hold& hold, const char* rule, Ask ask) {
 
 // The count stays 0 as long as the hold lasts: what is queued behind it has not run.
 template <class Ran>
-void stays_unrun(Context& c, const Hold& hold, const char* rule, const char* what, Ran ran) {
+void stays_unrun(Context& c, const BusyStream& hold, const char* rule, const char* what, Ran ran) {
   for (int i = 0; i < 20; ++i) {
     const int count = static_cast<int>(ran());
     if (!hold.held()) {

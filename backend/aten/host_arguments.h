@@ -1,8 +1,8 @@
-// aten/loan.h: device tensors lent to the CPU for one operator, and what the operator made of them brought back.
+// aten/host_arguments.h: device tensors lent to the CPU for one operator, and what the operator made of them brought back.
 //
 // Where the driver has zero_copy, the CPU tensors alias device memory. Otherwise the bytes from the first to the last element of what is
 // lent of a storage are staged in pinned memory, and written tensors are copied back. Tensors that share a storage share it on the CPU too,
-// so that torch's checks for overlap see what they would see on the CPU. Of a compound tensor (aten/compound.h) the parts are lent, and the
+// so that torch's checks for overlap see what they would see on the CPU. Of a compound tensor (aten/tensor_parts.h) the parts are lent, and the
 // CPU's counterpart is made of theirs.
 //
 // Small operands share one pinned block, and come by one copy where they lie close to each other (aten/small_staging.h).
@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "aten/compound.h"
+#include "aten/tensor_parts.h"
 #include "aten/host_memory.h"
 #include "aten/small_staging.h"
 
@@ -43,13 +43,13 @@ struct Traffic {
 enum class Content : uint8_t { full, layout };
 
 // Used in this order: lend ..., open, host ..., (the operator runs), close, take ...
-class Loan {
+class HostArguments {
  public:
   // Device tensors of one device. Returns its number.
   size_t lend(const at::Tensor& tensor, Use use);
 
   // Waits for the current stream of the device, then makes the CPU tensors. Where zero_copy allows, and with `adopts`, because results are
-  // to be taken, CPU memory that this thread allocates until the Loan is destroyed is device memory.
+  // to be taken, CPU memory that this thread allocates until the HostArguments is destroyed is device memory.
   void open(c10::DeviceIndex device, Content content, bool adopts);
   const at::Tensor& host(size_t number) const { return lent_[number].host; }
   const at::Tensor& device(size_t number) const { return lent_[number].device; }
@@ -72,7 +72,7 @@ class Loan {
     bool is_compound;
     uint32_t index;  // into storages_, or into compounds_
   };
-  struct SharedStorage {
+  struct LentStorage {
     c10::Storage device;
     c10::Storage host;
     const void* lent_data;  // where host began; it is elsewhere when the operator has let the storage grow
@@ -93,18 +93,18 @@ class Loan {
   uint32_t share(const c10::Storage& storage, uint64_t begin, uint64_t end, Use use);
   bool must_wait() const;
   void materialize_written() const;
-  void check_memory(const SharedStorage& shared) const;
-  void open_alias(SharedStorage& shared) const;
-  static void open_without_memory(SharedStorage& shared);
-  void open_staged(SharedStorage& shared);
+  void check_memory(const LentStorage& shared) const;
+  void open_alias(LentStorage& shared) const;
+  static void open_without_memory(LentStorage& shared);
+  void open_staged(LentStorage& shared);
   bool is_small();
   void open_small(const c10::Stream& stream);
   at::Tensor make_host(const Lent& lent) const;
   at::Tensor make_host_compound(const Lent& lent) const;
-  void adopt_growth(SharedStorage& shared);
+  void adopt_growth(LentStorage& shared);
   void bring_back(const Lent& lent);
   void bring_back_compound(const Lent& lent);
-  void bring_back_storage(const SharedStorage& shared);
+  void bring_back_storage(const LentStorage& shared);
   at::Tensor take_compound(const at::Tensor& result);
   c10::Storage take_storage(c10::Storage host, bool sole_owner);
   c10::Storage adopt(c10::Storage host, bool sole_owner);
@@ -117,7 +117,7 @@ class Loan {
   Traffic traffic_;
   std::optional<SmallStaging> small_;  // outlives what is lent of it
   c10::SmallVector<Lent, 6> lent_;
-  c10::SmallVector<SharedStorage, 6> storages_;
+  c10::SmallVector<LentStorage, 6> storages_;
   std::vector<Compound> compounds_;
   std::unordered_map<const void*, size_t> known_;  // tensors and storages lent so far, once they are too many to look through
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 2> adopted_;  // host, device: results may share a storage with each other

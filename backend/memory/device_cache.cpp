@@ -1,5 +1,5 @@
-// memory/device_memory.cpp: the way of an allocation: front cache, finished events, best fit, the driver, everything given back, the error.
-#include "memory/device_memory.h"
+// memory/device_cache.cpp: the way of an allocation: front cache, finished events, best fit, the driver, everything given back, the error.
+#include "memory/device_cache.h"
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@
 
 namespace backplane::memory {
 
-Block* DeviceMemory::hand_out(Block* block, size_t max_split_size, Request& request) {
+Block* DeviceCache::hand_out(Block* block, size_t max_split_size, Request& request) {
   block->state = BlockState::used;
   block->requested = request.bytes;
   statistics_.handed_out(block->segment->kind, block->size, request.bytes);
@@ -23,7 +23,7 @@ Block* DeviceMemory::hand_out(Block* block, size_t max_split_size, Request& requ
   return block;
 }
 
-Block* DeviceMemory::allocate(size_t bytes, const c10::Stream& stream, StackContext stack, Usage* usage) {
+Block* DeviceCache::allocate(size_t bytes, const c10::Stream& stream, StackContext stack, Usage* usage) {
   const AllocConfig& config = alloc_config();
   Request request{bytes, config.round(bytes), stream, stack, usage, nullptr};
   {
@@ -37,7 +37,7 @@ Block* DeviceMemory::allocate(size_t bytes, const c10::Stream& stream, StackCont
 }
 
 // A request that the front cache did not serve. Each step gives up the lock, so what one step leaves another thread may take.
-Block* DeviceMemory::allocate_slow(Request& request) {
+Block* DeviceCache::allocate_slow(Request& request) {
   OutOfMemory report;
   request.report = &report;
   const size_t size = request.size;
@@ -81,7 +81,7 @@ Block* DeviceMemory::allocate_slow(Request& request) {
 }
 
 // What is free in pools that were made with use_on_oom.
-Block* DeviceMemory::last_resort(Request& request) {
+Block* DeviceCache::last_resort(Request& request) {
   const Locked lock(*this);
   for (auto& entry : private_pools_) {
     if (!entry.second->use_on_oom) continue;
@@ -92,7 +92,7 @@ Block* DeviceMemory::last_resort(Request& request) {
   return nullptr;
 }
 
-Block* DeviceMemory::find_free(Pool& pool, size_t size, c10::StreamId stream) {
+Block* DeviceCache::find_free(Pool& pool, size_t size, c10::StreamId stream) {
   Arena& arena = pool.arena(stream);
   const AllocConfig& config = alloc_config();
   Block* block = arena.take_recent(size);
@@ -104,7 +104,7 @@ Block* DeviceMemory::find_free(Pool& pool, size_t size, c10::StreamId stream) {
   return block;
 }
 
-size_t DeviceMemory::segment_size(size_t size) const {
+size_t DeviceCache::segment_size(size_t size) const {
   size_t wanted = kSmallSegment;
   const AllocConfig& config = alloc_config();
   if (size > kSmallLimit)
@@ -114,13 +114,13 @@ size_t DeviceMemory::segment_size(size_t size) const {
 }
 
 // By more memory of the driver's; NULL if there is no room for it.
-Block* DeviceMemory::grow(Pool& pool, Request& request) {
+Block* DeviceCache::grow(Pool& pool, Request& request) {
   if (alloc_config().expandable_segments && !pool.no_split) return expand(pool, request);
   return from_driver(pool, segment_size(request.size), request);
 }
 
 // A block out of a new segment, or NULL if the driver or the limit has no room for one.
-Block* DeviceMemory::from_driver(Pool& pool, size_t segment_size, Request& request) {
+Block* DeviceCache::from_driver(Pool& pool, size_t segment_size, Request& request) {
   {
     const Locked lock(*this);
     request.report->limited = limit_ - std::min(limit_, statistics_.reserved() + on_the_way_) < segment_size;
@@ -155,7 +155,7 @@ Block* DeviceMemory::from_driver(Pool& pool, size_t segment_size, Request& reque
   return hand_out(block, max_split_size, request);
 }
 
-void DeviceMemory::free(Block* block, StackContext stack, Usage* usage) {
+void DeviceCache::free(Block* block, StackContext stack, Usage* usage) {
   std::unique_ptr<std::vector<c10::Stream>> others;
   {
     const Locked lock(*this);
@@ -189,7 +189,7 @@ void DeviceMemory::free(Block* block, StackContext stack, Usage* usage) {
 // Gives idle segments of some pools back to the driver. The stream that owned their blocks may still work on them, and may be one that its
 // maker has destroyed meanwhile, so the whole device is waited for: what was free before the wait, and still is after it, is in no use.
 // Returns whether there was anything idle.
-bool DeviceMemory::release(const std::function<bool(const Pool&)>& which, bool large_only, uint64_t unused_since,
+bool DeviceCache::release(const std::function<bool(const Pool&)>& which, bool large_only, uint64_t unused_since,
                            const StackContext& stack) {
   // Other threads are about to give memory back, too: that takes a driver call or two.
   const bool progress = wait_for_threads(releasing_, "free (of cached memory, by another thread)");
@@ -241,14 +241,14 @@ bool DeviceMemory::release(const std::function<bool(const Pool&)>& which, bool l
   return true;
 }
 
-void DeviceMemory::empty_cache(c10::MempoolId_t id, const StackContext& stack) {
+void DeviceCache::empty_cache(c10::MempoolId_t id, const StackContext& stack) {
   finish_waiting();
   const bool all = id == c10::MempoolId_t{0, 0};
   release([&](const Pool& pool) { return all ? pool.references == 0 : pool.id == id; }, false, UINT64_MAX, stack);
 }
 
 // Before a new segment: while more than the threshold's share of the limit is reserved, segments unused for longer than the average go.
-void DeviceMemory::collect_garbage(size_t wanted, const StackContext& stack) {
+void DeviceCache::collect_garbage(size_t wanted, const StackContext& stack) {
   const double threshold = alloc_config().garbage_collection_threshold;
   if (threshold == 0) return;
   uint64_t unused_since = 0;
@@ -266,33 +266,33 @@ void DeviceMemory::collect_garbage(size_t wanted, const StackContext& stack) {
   release([](const Pool& pool) { return !pool.is_private(); }, true, unused_since, stack);
 }
 
-void DeviceMemory::flush_recent() {
+void DeviceCache::flush_recent() {
   pool_.flush_recent();
   for (auto& entry : private_pools_) entry.second->flush_recent();
 }
 
-void DeviceMemory::set_limit(double fraction, size_t total) {
+void DeviceCache::set_limit(double fraction, size_t total) {
   const Locked lock(*this);
   fraction_ = fraction;
   limit_ = fraction == 1 ? SIZE_MAX : static_cast<size_t>(fraction * static_cast<double>(total));
 }
 
-double DeviceMemory::fraction() {
+double DeviceCache::fraction() {
   const Locked lock(*this);
   return fraction_;
 }
 
-size_t DeviceMemory::reserved() {
+size_t DeviceCache::reserved() {
   const Locked lock(*this);
   return statistics_.reserved();
 }
 
-size_t DeviceMemory::fraction_rejections() {
+size_t DeviceCache::fraction_rejections() {
   const Locked lock(*this);
   return fraction_rejections_;
 }
 
-void DeviceMemory::give_up(Request& request) {
+void DeviceCache::give_up(Request& request) {
   OutOfMemory& report = *request.report;
   report.asked = request.bytes;
   const auto [free_bytes, total_bytes] = source_.getMemoryInfo(device_);

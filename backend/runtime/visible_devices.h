@@ -1,4 +1,4 @@
-// runtime/inventory.h: which of the driver's devices this process sees.
+// runtime/visible_devices.h: which of the driver's devices this process sees.
 #pragma once
 
 #include <backplane/driver.h>

@@ -1,6 +1,6 @@
-// drivers/sim/trouble.h: what the simulated device does badly on request: refuses memory, dawdles, has slow links, traps stray accesses.
+// drivers/sim/impairments.h: what the simulated device does badly on request: refuses memory, dawdles, has slow links, traps stray accesses.
 //
-// Options (drivers/common/occasion.h has <when>):
+// Options (drivers/common/fault_trigger.h has <when>):
 //   alloc_fail=<when>   those allocations are out of memory
 //   delay=<us>          each piece of work takes up to so many microseconds more, at random: orders that happen to hold break
 //   seed=<n>            of these delays: the same seed and the same order of submission give the same delays
@@ -15,14 +15,14 @@
 
 #include <backplane/driver_options.hpp>
 
-#include "../common/occasion.h"
+#include "../common/fault_trigger.h"
 
 namespace backplane::driver::sim {
 
-class Trouble {
+class Impairments {
  public:
-  explicit Trouble(Options& options)
-      : alloc_fail_("alloc_fail", options.text("alloc_fail", "", Occasion::kForm)),
+  explicit Impairments(Options& options)
+      : alloc_fail_("alloc_fail", options.text("alloc_fail", "", FaultTrigger::kForm)),
         delay_us_(static_cast<uint64_t>(options.integer("delay", 0, 0, 10'000'000))),
         seed_(static_cast<uint64_t>(options.integer("seed", 0, 0, INT64_MAX))),
         link_(options.size("link", UINT64_MAX)),
@@ -47,7 +47,7 @@ class Trouble {
   }
 
  private:
-  Occasion alloc_fail_;
+  FaultTrigger alloc_fail_;
   const uint64_t delay_us_, seed_, link_;
   const bool strict_;
   std::atomic<uint64_t> drawn_{0};

@@ -1,4 +1,4 @@
-// drivers/emulate/passage.h: the groups of the driver below that pass through the shim, under its lock: host_view, peer, vmm.
+// drivers/emulate/passthrough.h: the groups of the driver below that pass through the shim, under its lock: host_view, peer, vmm.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 namespace backplane::driver::emulate {
 
 /// A base class of the shim, so that its methods are the entries of the groups that the shim offers.
-class Passage {
+class Passthrough {
  public:
   void view_map(int32_t device, uint64_t address, uint64_t bytes, int32_t access, void** out) {
     inner_.group(view_below_->head, view_below_->map, device, address, bytes, access, out);
@@ -44,8 +44,8 @@ class Passage {
   }
 
  protected:
-  explicit Passage(const bp_driver* below) : inner_(below) {}
-  ~Passage() = default;
+  explicit Passthrough(const bp_driver* below) : inner_(below) {}
+  ~Passthrough() = default;
 
   void find_passing() {
     view_below_ = inner_.find<bp_host_view>(BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION);

@@ -1,5 +1,5 @@
-// check_driver/hold.cpp: the gate (a host function that waits) and its substitute, a row of copies.
-#include "hold.h"
+// check_driver/busy_stream.cpp: the gate (a host function that waits) and its substitute, a row of copies.
+#include "busy_stream.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -8,14 +8,14 @@
 
 namespace backplane::check {
 
-struct Hold::Gate {
+struct BusyStream::Gate {
   std::mutex mutex;
   std::condition_variable changed;
   bool released = false;
   bool expired = false;
 };
 
-namespace hold_impl {
+namespace busy_stream_impl {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto longest = std::chrono::seconds(4);
@@ -28,13 +28,13 @@ int attempt = 0;
 std::chrono::milliseconds wanted() { return std::chrono::milliseconds(attempt == 0 ? 80 : 500); }
 
 int32_t wait_for_release(void* arg) {
-  Hold::Gate& gate = **static_cast<std::shared_ptr<Hold::Gate>*>(arg);
+  BusyStream::Gate& gate = **static_cast<std::shared_ptr<BusyStream::Gate>*>(arg);
   std::unique_lock lock(gate.mutex);
   if (!gate.changed.wait_for(lock, longest, [&] { return gate.released; })) gate.expired = true;
   return BP_OK;
 }
 
-void drop_gate(void* arg) { delete static_cast<std::shared_ptr<Hold::Gate>*>(arg); }
+void drop_gate(void* arg) { delete static_cast<std::shared_ptr<BusyStream::Gate>*>(arg); }
 
 int32_t note_thread(void* arg) {
   *static_cast<std::thread::id*>(arg) = std::this_thread::get_id();
@@ -54,30 +54,30 @@ bool runs_inline(Context& c, const bp_host_exec& exec, int32_t device, bp_stream
   return id == std::this_thread::get_id();
 }
 
-}  // namespace hold_impl
+}  // namespace busy_stream_impl
 
-Hold::Hold(Context& context, int32_t device, bp_stream* stream) : context_(context), device_(device), stream_(stream) {
+BusyStream::BusyStream(Context& context, int32_t device, bp_stream* stream) : context_(context), device_(device), stream_(stream) {
   const std::optional<bp_host_exec> exec = context.host_exec();
   if (!exec) {
     queue_copies();
     return;
   }
-  if (hold_impl::runs_inline(context, *exec, device, stream)) {
-    throw NotRun{std::string(hold_impl::not_held) + "host functions run inside enqueue"};
+  if (busy_stream_impl::runs_inline(context, *exec, device, stream)) {
+    throw NotRun{std::string(busy_stream_impl::not_held) + "host functions run inside enqueue"};
   }
   gate_ = std::make_shared<Gate>();
   context.expect(
-      CALL_GROUP(*exec, enqueue, device, stream, hold_impl::wait_for_release, new std::shared_ptr<Gate>(gate_), hold_impl::drop_gate),
+      CALL_GROUP(*exec, enqueue, device, stream, busy_stream_impl::wait_for_release, new std::shared_ptr<Gate>(gate_), busy_stream_impl::drop_gate),
       BP_OK, "Queues fn(arg) on the stream");
   not_waited_for("Queues fn(arg) on the stream");
 }
 
-Hold::~Hold() {
+BusyStream::~BusyStream() {
   release();
   if (timer_.joinable()) timer_.join();
 }
 
-void Hold::release() {
+void BusyStream::release() {
   if (!gate_) return;
   {
     std::lock_guard lock(gate_->mutex);
@@ -86,7 +86,7 @@ void Hold::release() {
   gate_->changed.notify_all();
 }
 
-void Hold::release_later() {
+void BusyStream::release_later() {
   if (!gate_) return;
   timer_ = std::thread([this] {
     std::this_thread::sleep_for(std::chrono::milliseconds(15));
@@ -94,56 +94,56 @@ void Hold::release_later() {
   });
 }
 
-bool Hold::held() const {
+bool BusyStream::held() const {
   if (!gate_) {
     const bool pending = ask() == BP_PENDING;
-    if (pending) last_seen_ = hold_impl::Clock::now();
+    if (pending) last_seen_ = busy_stream_impl::Clock::now();
     return pending;
   }
   std::lock_guard lock(gate_->mutex);
   return !gate_->released && !gate_->expired;
 }
 
-int32_t Hold::ask() const {
+int32_t BusyStream::ask() const {
   const bp_driver& t = context_.table();
   return marker_ ? t.event_query(t.self, device_, marker_) : t.stream_query(t.self, device_, stream_);
 }
 
-void Hold::not_waited_for(const char* rule) const {
+void BusyStream::not_waited_for(const char* rule) const {
   const auto waited = [&] {
     context_.fail(rule, std::string(traced_call()) + " returned only when the work before it on the stream had ended");
   };
   if (!gate_) {
     const auto before_the_call = last_seen_;
     if (held()) return;
-    if (hold_impl::attempt > 0 && (hold_impl::Clock::now() - before_the_call) * 2 > hold_impl::wanted()) waited();
+    if (busy_stream_impl::attempt > 0 && (busy_stream_impl::Clock::now() - before_the_call) * 2 > busy_stream_impl::wanted()) waited();
     ended();
   }
   std::lock_guard lock(gate_->mutex);
   if (gate_->expired) waited();
 }
 
-void Hold::still_held() const {
+void BusyStream::still_held() const {
   if (!gate_ && !held()) ended();
 }
 
-void Hold::ended() const {
-  if (hold_impl::attempt > 0) {
+void BusyStream::ended() const {
+  if (busy_stream_impl::attempt > 0) {
     // Have they? A wait that goes on tells that the answer was wrong.
-    const auto start = hold_impl::Clock::now();
-    hold_impl::wait_for(context_, device_, stream_);
-    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(hold_impl::Clock::now() - start);
-    if (took * 2 > hold_impl::wanted()) {
+    const auto start = busy_stream_impl::Clock::now();
+    busy_stream_impl::wait_for(context_, device_, stream_);
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(busy_stream_impl::Clock::now() - start);
+    if (took * 2 > busy_stream_impl::wanted()) {
       context_.fail(rules::query, format("%s said that the copies before it were complete, and they went on for %lld ms",
                                          marker_ ? "event_query" : "stream_query", static_cast<long long>(took.count())));
     }
   }
-  throw NotRun{std::string(hold_impl::not_held) + "the copies on the stream had ended before they could be looked at", true};
+  throw NotRun{std::string(busy_stream_impl::not_held) + "the copies on the stream had ended before they could be looked at", true};
 }
 
-void set_hold_attempt(int attempt) { hold_impl::attempt = attempt; }
+void set_hold_attempt(int attempt) { busy_stream_impl::attempt = attempt; }
 
-namespace hold_impl {
+namespace busy_stream_impl {
 
 // Copies that last, queued one behind the other; a count of 0 if none do.
 struct Row {
@@ -220,22 +220,22 @@ Row calibrated(Context& c, int32_t device, bp_stream* stream) {
   return {};
 }
 
-}  // namespace hold_impl
+}  // namespace busy_stream_impl
 
-void Hold::queue_copies() {
+void BusyStream::queue_copies() {
   Context& c = context_;
   const bp_driver& t = c.table();
   if (!t.copy_async) throw NotOffered{"no streams"};
-  static const hold_impl::Row row = hold_impl::calibrated(c, device_, stream_);  // this process runs one check
+  static const busy_stream_impl::Row row = busy_stream_impl::calibrated(c, device_, stream_);  // this process runs one check
   if (!row.count) {
-    const std::string held = hold_impl::not_held;
+    const std::string held = busy_stream_impl::not_held;
     if (!c.own_streams()) throw NotOffered{held + "copies on emulate's streams are complete when they are queued"};
     throw NotRun{held + "copies are complete when they are queued"};
   }
-  const hold_impl::Blocks blocks(c, device_, stream_, row.bytes);
+  const busy_stream_impl::Blocks blocks(c, device_, stream_, row.bytes);
   if (t.event_create) marker_ = c.event(device_);
   blocks.queue(row.count);
-  last_seen_ = hold_impl::Clock::now();
+  last_seen_ = busy_stream_impl::Clock::now();
   const char* rule = "The event completes when all work queued so far on the stream has";
   if (marker_) c.expect(CALL(c, event_record, device_, stream_, marker_, 0u), BP_OK, rule);
   not_waited_for(rule);

@@ -1,4 +1,4 @@
-// drivers/common/occasion.h: when an injected fault strikes: at every n-th event of its kind, at one of them, at a few, or from one on.
+// drivers/common/fault_trigger.h: when an injected fault strikes: at every n-th event of its kind, at one of them, at a few, or from one on.
 //
 //   17      every 17th          @17     the 17th alone
 //   @17-19  the 17th to 19th    @17+    the 17th and all after it
@@ -14,12 +14,12 @@
 
 namespace backplane::driver {
 
-class Occasion {
+class FaultTrigger {
  public:
   static constexpr const char* kForm = "<n>|@<n>|@<n>-<m>|@<n>+";
 
   /// `text` as above; "" is never. Throws Error(BP_INVALID_ARGUMENT), naming the option `key`.
-  Occasion(const char* key, std::string_view text) {
+  FaultTrigger(const char* key, std::string_view text) {
     if (text.empty()) return;
     const std::string_view given = text;
     const bool every = text.front() != '@';

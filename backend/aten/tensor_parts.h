@@ -1,4 +1,4 @@
-// aten/compound.h: tensors that are made of other memory than one strided block: sparse, quantized, nested and zero ones, taken apart and
+// aten/tensor_parts.h: tensors that are made of other memory than one strided block: sparse, quantized, nested and zero ones, taken apart and
 // put together on another device.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace backplane {
 
-enum class Make : uint8_t {
+enum class TensorKind : uint8_t {
   dense,       // strided, of one storage
   sparse,      // COO: indices and values
   compressed,  // CSR, CSC, BSR, BSC: compressed indices, plain indices, values
@@ -18,13 +18,13 @@ enum class Make : uint8_t {
   zero,        // known to be zero, and immutable: no memory at all
 };
 
-Make make_of(const at::Tensor& tensor);
+TensorKind kind_of(const at::Tensor& tensor);
 
 // False for what has no way over the CPU, such as oneDNN's opaque tensors.
-bool has_make(const at::Tensor& tensor);
+bool has_kind(const at::Tensor& tensor);
 
 // Inline, because every tensor of every fallback is asked.
-inline bool is_dense_make(const at::Tensor& tensor) {
+inline bool is_dense_kind(const at::Tensor& tensor) {
   constexpr c10::DispatchKeySet others({c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr, c10::DispatchKey::Quantized,
                                         c10::DispatchKey::NestedTensor, c10::DispatchKey::ZeroTensor});
   return !tensor.key_set().has_any(others) && C10_LIKELY(tensor.unsafeGetTensorImpl()->has_storage());
@@ -41,7 +41,7 @@ Memory memory_of(const at::Tensor& compound);
 // A tensor on the device of `memory` that is otherwise `like` one. `device`: kDevice with an index, or the CPU.
 at::Tensor compound_tensor(const at::Tensor& like, const Memory& memory, c10::Device device);
 
-// Makes self what `like` is on another device: its sizes, and memory instead of its own. Both of one make.
+// Makes self what `like` is on another device: its sizes, and memory instead of its own. Both of one kind.
 void assign_compound(const at::Tensor& self, const at::Tensor& like, const Memory& memory);
 
 }  // namespace backplane

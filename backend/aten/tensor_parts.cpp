@@ -1,5 +1,5 @@
-// aten/compound.cpp: the classes behind torch's tensors, and what each is made of.
-#include "aten/compound.h"
+// aten/tensor_parts.cpp: the classes behind torch's tensors, and what each is made of.
+#include "aten/tensor_parts.h"
 
 #ifndef AT_PER_OPERATOR_HEADERS  // or SparseTensorImpl.h includes every operator
 #define AT_PER_OPERATOR_HEADERS
@@ -18,7 +18,7 @@
 #include "aten/tensors.h"
 
 namespace backplane {
-namespace compound_impl {
+namespace tensor_parts_impl {
 namespace {
 
 template <typename Impl>
@@ -90,9 +90,9 @@ at::Tensor zero_like(const at::Tensor& like, c10::Device device) {
 }
 
 }  // namespace
-}  // namespace compound_impl
+}  // namespace tensor_parts_impl
 
-bool has_make(const at::Tensor& tensor) {
+bool has_kind(const at::Tensor& tensor) {
   if (tensor.is_sparse() || tensor.layout() == c10::kSparseCsr || tensor.layout() == c10::kSparseCsc ||
       tensor.layout() == c10::kSparseBsr || tensor.layout() == c10::kSparseBsc) {
     return true;
@@ -100,91 +100,91 @@ bool has_make(const at::Tensor& tensor) {
   return (tensor.layout() == c10::kStrided || tensor.is_nested()) && tensor.unsafeGetTensorImpl()->has_storage();
 }
 
-Make make_of(const at::Tensor& tensor) {
-  if (is_dense_make(tensor)) return Make::dense;
-  if (tensor._is_zerotensor()) return Make::zero;
-  if (tensor.is_quantized()) return Make::quantized;
-  if (tensor.is_nested()) return Make::nested;
-  return tensor.is_sparse() ? Make::sparse : Make::compressed;
+TensorKind kind_of(const at::Tensor& tensor) {
+  if (is_dense_kind(tensor)) return TensorKind::dense;
+  if (tensor._is_zerotensor()) return TensorKind::zero;
+  if (tensor.is_quantized()) return TensorKind::quantized;
+  if (tensor.is_nested()) return TensorKind::nested;
+  return tensor.is_sparse() ? TensorKind::sparse : TensorKind::compressed;
 }
 
 Memory memory_of(const at::Tensor& compound) {
   Memory memory;
-  switch (make_of(compound)) {
-    case Make::sparse: {
-      const auto* impl = compound_impl::impl_of<at::SparseTensorImpl>(compound);
+  switch (kind_of(compound)) {
+    case TensorKind::sparse: {
+      const auto* impl = tensor_parts_impl::impl_of<at::SparseTensorImpl>(compound);
       memory.tensors = {impl->indices(), impl->values()};
       break;
     }
-    case Make::compressed: {
-      const auto* impl = compound_impl::impl_of<at::SparseCsrTensorImpl>(compound);
+    case TensorKind::compressed: {
+      const auto* impl = tensor_parts_impl::impl_of<at::SparseCsrTensorImpl>(compound);
       memory.tensors = {impl->compressed_indices(), impl->plain_indices(), impl->values()};
       break;
     }
-    case Make::quantized: {
-      const at::QuantizerPtr quantizer = compound_impl::impl_of<at::QTensorImpl>(compound)->quantizer();
-      if (const auto* per_channel = compound_impl::per_channel(quantizer)) {
+    case TensorKind::quantized: {
+      const at::QuantizerPtr quantizer = tensor_parts_impl::impl_of<at::QTensorImpl>(compound)->quantizer();
+      if (const auto* per_channel = tensor_parts_impl::per_channel(quantizer)) {
         memory.tensors = {per_channel->scales(), per_channel->zero_points()};
       }
       memory.storage = compound.unsafeGetTensorImpl()->unsafe_storage();
       break;
     }
-    case Make::nested:
-    case Make::dense:
+    case TensorKind::nested:
+    case TensorKind::dense:
       memory.storage = compound.unsafeGetTensorImpl()->unsafe_storage();
       break;
-    case Make::zero:
+    case TensorKind::zero:
       break;
   }
   return memory;
 }
 
 at::Tensor compound_tensor(const at::Tensor& like, const Memory& memory, c10::Device device) {
-  switch (make_of(like)) {
-    case Make::sparse:
-      return compound_impl::sparse_tensor(like, memory, device);
-    case Make::compressed:
-      return compound_impl::compressed_tensor(like, memory, device);
-    case Make::quantized:
-      return compound_impl::quantized_tensor(like, memory, device);
-    case Make::nested:
-      return compound_impl::nested_tensor(like, memory, device);
-    case Make::zero:
-      return compound_impl::zero_like(like, device);
-    case Make::dense:
+  switch (kind_of(like)) {
+    case TensorKind::sparse:
+      return tensor_parts_impl::sparse_tensor(like, memory, device);
+    case TensorKind::compressed:
+      return tensor_parts_impl::compressed_tensor(like, memory, device);
+    case TensorKind::quantized:
+      return tensor_parts_impl::quantized_tensor(like, memory, device);
+    case TensorKind::nested:
+      return tensor_parts_impl::nested_tensor(like, memory, device);
+    case TensorKind::zero:
+      return tensor_parts_impl::zero_like(like, device);
+    case TensorKind::dense:
       break;
   }
   TORCH_INTERNAL_ASSERT(false, "a dense tensor is no compound");
 }
 
 void assign_compound(const at::Tensor& self, const at::Tensor& like, const Memory& memory) {
-  switch (make_of(like)) {
-    case Make::sparse: {
-      const auto* from = compound_impl::impl_of<at::SparseTensorImpl>(like);
-      auto* impl = compound_impl::impl_of<at::SparseTensorImpl>(self);
+  switch (kind_of(like)) {
+    case TensorKind::sparse: {
+      const auto* from = tensor_parts_impl::impl_of<at::SparseTensorImpl>(like);
+      auto* impl = tensor_parts_impl::impl_of<at::SparseTensorImpl>(self);
       impl->raw_resize_(from->sparse_dim(), from->dense_dim(), like.sizes());
       impl->set_indices_and_values_unsafe(memory.tensors[0], memory.tensors[1]);
       impl->set_coalesced(from->coalesced());
       break;
     }
-    case Make::compressed:
-      compound_impl::impl_of<at::SparseCsrTensorImpl>(self)->set_member_tensors(memory.tensors[0], memory.tensors[1], memory.tensors[2],
+    case TensorKind::compressed:
+      tensor_parts_impl::impl_of<at::SparseCsrTensorImpl>(self)->set_member_tensors(memory.tensors[0], memory.tensors[1], memory.tensors[2],
                                                                                 like.sizes());
       break;
-    case Make::quantized: {
-      auto* impl = compound_impl::impl_of<at::QTensorImpl>(self);
+    case TensorKind::quantized: {
+      auto* impl = tensor_parts_impl::impl_of<at::QTensorImpl>(self);
       if (!memory.storage.is_alias_of(impl->unsafe_storage())) impl->set_storage_keep_dtype(memory.storage);
       impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
-      impl->set_quantizer_(compound_impl::quantizer_with(compound_impl::impl_of<at::QTensorImpl>(like)->quantizer(), memory));
+      impl->set_quantizer_(tensor_parts_impl::quantizer_with(tensor_parts_impl::impl_of<at::QTensorImpl>(like)->quantizer(), memory));
       break;
     }
-    case Make::nested:
-    case Make::dense: {
+    case TensorKind::nested:
+    case TensorKind::dense: {
       c10::TensorImpl* const impl = self.unsafeGetTensorImpl();
       if (!memory.storage.is_alias_of(impl->unsafe_storage())) impl->set_storage_keep_dtype(memory.storage);
       break;
     }
-    case Make::zero:
+    case TensorKind::zero:
       TORCH_CHECK(false, "ZeroTensors are immutable. Please use the materialized zero tensor obtained using .clone()");
   }
 }

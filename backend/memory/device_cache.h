@@ -1,4 +1,4 @@
-// memory/device_memory.h: one device's memory: hands out, takes back, waits for other streams, goes to the driver, and says why it could
+// memory/device_cache.h: one device's memory: hands out, takes back, waits for other streams, goes to the driver, and says why it could
 // not.
 #pragma once
 
@@ -33,11 +33,11 @@ struct Usage {
   size_t reserved = 0;
 };
 
-class DeviceMemory {
+class DeviceCache {
  public:
   using Filter = std::function<bool(const c10::Stream&)>;
 
-  DeviceMemory(CachingAllocator& source, c10::DeviceIndex device, const HistorySettings* history)
+  DeviceCache(CachingAllocator& source, c10::DeviceIndex device, const HistorySettings* history)
       : source_(source), device_(device), pool_({0, 0}, statistics_) {
     if (history != nullptr) history_ = std::make_unique<History>(*history, dead_);
   }
@@ -75,18 +75,18 @@ class DeviceMemory {
   // Holds the device lock; stacks that were given up under it are destroyed after it.
   class Locked {
    public:
-    explicit Locked(DeviceMemory& memory) : memory_(memory) { memory.mutex_.lock(); }
+    explicit Locked(DeviceCache& memory) : memory_(memory) { memory.mutex_.lock(); }
     Locked(const Locked&) = delete;
     ~Locked() {
       if (C10_UNLIKELY(!memory_.dead_.empty())) {
-        memory_.unlock_and_bury();
+        memory_.unlock_and_release();
       } else {
         memory_.mutex_.unlock();
       }
     }
 
    private:
-    DeviceMemory& memory_;
+    DeviceCache& memory_;
   };
   // A freed block that another stream still uses: the event is that stream's.
   struct Waiting {
@@ -100,10 +100,10 @@ class DeviceMemory {
   };
   // The pool of one allocation: a private one cannot go meanwhile.
   struct PoolUse {
-    PoolUse(DeviceMemory& memory, Pool& used);  // under the lock
+    PoolUse(DeviceCache& memory, Pool& used);  // under the lock
     PoolUse(const PoolUse&) = delete;
     ~PoolUse();
-    DeviceMemory& owner;
+    DeviceCache& owner;
     Pool& pool;
   };
 
@@ -134,7 +134,7 @@ class DeviceMemory {
   PoolUse pool_for(const c10::Stream& stream);
   [[noreturn]] void give_up(Request& request);
 
-  void unlock_and_bury();
+  void unlock_and_release();
   void note(HistoryEvent::Action action, const Pool& pool, c10::StreamId stream, uint64_t address, size_t size, StackContext context);
   void note_handed_out(Block* block, StackContext& stack);
   void note_freed(const Block* block, HistoryEvent::Action action, StackContext stack);

@@ -12,10 +12,10 @@ _GRAPHS = "graph capture needs the driver group bp.graph, which this version of 
 _TELEMETRY = "board telemetry: the driver interface has none; use the vendor's own tool"
 _TENSOR_TYPES = "torch makes these legacy tensor types itself, for CUDA alone; use dtype= and device="
 
-# Of LEFT_OUT: names that torch 2.13 does not have yet.
+# Of UNSUPPORTED: names that torch 2.13 does not have yet.
 NEWER = frozenset({"export_dot", "export_graph_data", "graph_annotations"})
 
-LEFT_OUT: dict[str, str] = {
+UNSUPPORTED: dict[str, str] = {
     # NVIDIA's runtime and libraries
     "CudaError": "an error of the CUDA runtime; this device raises torch.AcceleratorError",
     "check_error": "checks a status of the CUDA runtime; every call of this device does so itself",

@@ -1,5 +1,5 @@
-// aten/loan.cpp: lending device memory to the CPU and taking it back.
-#include "aten/loan.h"
+// aten/host_arguments.cpp: lending device memory to the CPU and taking it back.
+#include "aten/host_arguments.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/CPUAllocator.h>
@@ -14,11 +14,11 @@
 #include "memory/caching_allocator.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
-#include "runtime/slots.h"
+#include "runtime/overrides.h"
 #include "runtime/stream.h"
 
 namespace backplane {
-namespace loan_impl {
+namespace host_arguments_impl {
 namespace {
 
 constexpr size_t kFew = 16;            // up to here looking through a list is faster than hashing
@@ -77,11 +77,11 @@ class ModeOf {
 };
 
 }  // namespace
-}  // namespace loan_impl
+}  // namespace host_arguments_impl
 
-std::optional<size_t> Loan::find_lent(const at::Tensor& tensor, Use use) {
+std::optional<size_t> HostArguments::find_lent(const at::Tensor& tensor, Use use) {
   const void* const identity = tensor.unsafeGetTensorImpl();
-  if (lent_.size() < loan_impl::kFew) {
+  if (lent_.size() < host_arguments_impl::kFew) {
     for (size_t i = 0; i < lent_.size(); ++i) {
       if (lent_[i].device.unsafeGetTensorImpl() != identity) continue;
       lent_[i].use = both(lent_[i].use, use);
@@ -99,7 +99,7 @@ std::optional<size_t> Loan::find_lent(const at::Tensor& tensor, Use use) {
   return found->second;
 }
 
-size_t Loan::lend(const at::Tensor& tensor, Use use) {
+size_t HostArguments::lend(const at::Tensor& tensor, Use use) {
   if (const auto found = find_lent(tensor, use)) {
     if (C10_UNLIKELY(lent_[*found].is_compound)) {
       lend_compound(tensor, use);  // its parts are used so, too
@@ -108,8 +108,8 @@ size_t Loan::lend(const at::Tensor& tensor, Use use) {
     }
     return *found;
   }
-  if (C10_UNLIKELY(!is_dense_make(tensor))) {
-    TORCH_CHECK_NOT_IMPLEMENTED(has_make(tensor), "the CPU fallback of ", device_name(), " cannot lend a tensor of layout ",
+  if (C10_UNLIKELY(!is_dense_kind(tensor))) {
+    TORCH_CHECK_NOT_IMPLEMENTED(has_kind(tensor), "the CPU fallback of ", device_name(), " cannot lend a tensor of layout ",
                                 tensor.layout());
     return lend_compound(tensor, use);
   }
@@ -119,7 +119,7 @@ size_t Loan::lend(const at::Tensor& tensor, Use use) {
 }
 
 // The parts come first, so that they are on the CPU before the whole is put together.
-size_t Loan::lend_compound(const at::Tensor& tensor, Use use) {
+size_t HostArguments::lend_compound(const at::Tensor& tensor, Use use) {
   if (use == Use::write) use = Use::read_write;  // its layout is read in any case
   const Memory memory = memory_of(tensor);
   Compound compound;
@@ -134,7 +134,7 @@ size_t Loan::lend_compound(const at::Tensor& tensor, Use use) {
   return lent_.size() - 1;
 }
 
-uint32_t Loan::share_span(const at::Tensor& tensor, Use use) {
+uint32_t HostArguments::share_span(const at::Tensor& tensor, Use use) {
   Span span = span_of(tensor);
   if (C10_UNLIKELY(tensor.numel() == 0)) {  // one element, if there is one: some operators look through other strides before they check
     span.end = span.begin + tensor.itemsize();
@@ -143,7 +143,7 @@ uint32_t Loan::share_span(const at::Tensor& tensor, Use use) {
   return share(tensor.storage(), span.begin, span.end, use);
 }
 
-uint32_t Loan::share(const c10::Storage& storage, uint64_t begin, uint64_t end, Use use) {
+uint32_t HostArguments::share(const c10::Storage& storage, uint64_t begin, uint64_t end, Use use) {
   const c10::StorageImpl* const identity = storage.unsafeGetStorageImpl();
   std::optional<size_t> index;
   if (known_.empty()) {
@@ -158,7 +158,7 @@ uint32_t Loan::share(const c10::Storage& storage, uint64_t begin, uint64_t end, 
     storages_.push_back({storage, {}, nullptr, begin, end, use});
     return static_cast<uint32_t>(storages_.size() - 1);
   }
-  SharedStorage& shared = storages_[*index];
+  LentStorage& shared = storages_[*index];
   shared.use_also(use);
   if (begin < end && shared.end == 0) {
     shared.begin = begin;
@@ -171,25 +171,25 @@ uint32_t Loan::share(const c10::Storage& storage, uint64_t begin, uint64_t end, 
 }
 
 // In place, what is only written must have been let go by the device's work, too.
-bool Loan::must_wait() const {
+bool HostArguments::must_wait() const {
   return std::any_of(storages_.begin(), storages_.end(),
-                     [this](const SharedStorage& shared) { return shared.end > shared.begin && (aliases_ || is_read(shared.use)); });
+                     [this](const LentStorage& shared) { return shared.end > shared.begin && (aliases_ || is_read(shared.use)); });
 }
 
 // Raises for the tensors over a storage that was resized below them. Only an out= may begin so: the operator may let it grow.
-void Loan::check_memory(const SharedStorage& shared) const {
+void HostArguments::check_memory(const LentStorage& shared) const {
   for (const Lent& lent : lent_) {
     if (!lent.is_compound && &storages_[lent.index] == &shared) check_span(lent.device);
   }
 }
 
-void Loan::open(c10::DeviceIndex device, Content content, bool adopts) {
+void HostArguments::open(c10::DeviceIndex device, Content content, bool adopts) {
   device_ = device;
   const bool zero_copy = open_driver().zero_copy;
   aliases_ = zero_copy || content == Content::layout;
   const c10::Stream stream = current_stream(device);
   if (C10_LIKELY(content == Content::full)) {
-    for (const SharedStorage& shared : storages_) {
+    for (const LentStorage& shared : storages_) {
       if (C10_UNLIKELY(!shared.has_memory() && (is_read(shared.use) || shared.device.nbytes() > 0))) check_memory(shared);
     }
     materialize_written();
@@ -197,14 +197,14 @@ void Loan::open(c10::DeviceIndex device, Content content, bool adopts) {
   if (aliases_) {
     if (content == Content::full && must_wait() && !query_stream(stream)) synchronize_stream(stream);
     if (zero_copy && adopts) host_memory_.emplace(device);
-    for (SharedStorage& shared : storages_) {
+    for (LentStorage& shared : storages_) {
       if (content == Content::full) traffic_.shared += shared.end - shared.begin;
       content == Content::layout || C10_LIKELY(shared.has_memory()) ? open_alias(shared) : open_without_memory(shared);
     }
   } else if (is_small()) {
     open_small(stream);
   } else {
-    for (SharedStorage& shared : storages_) open_staged(shared);
+    for (LentStorage& shared : storages_) open_staged(shared);
     if (must_wait()) synchronize_stream(stream);
   }
   for (Lent& lent : lent_) lent.host = lent.is_compound ? make_host_compound(lent) : make_host(lent);
@@ -218,22 +218,22 @@ void Loan::open(c10::DeviceIndex device, Content content, bool adopts) {
 
 // A copy-on-write storage gets memory of its own before the operator writes by way of an alias, which does not tell, and before it is told
 // apart from others by its address; the copy is queued.
-void Loan::materialize_written() const {
-  for (const SharedStorage& shared : storages_) {
+void HostArguments::materialize_written() const {
+  for (const LentStorage& shared : storages_) {
     if (is_written(shared.use)) shared.device.mutable_data();
   }
 }
 
-void Loan::open_alias(SharedStorage& shared) const {
+void HostArguments::open_alias(LentStorage& shared) const {
   shared.begin = 0;
   shared.host = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(shared.device.nbytes()),
-      loan_impl::borrow(shared.device, c10::Device(c10::kCPU)), host_memory_allocator(), shared.device.resizable()));
+      host_arguments_impl::borrow(shared.device, c10::Device(c10::kCPU)), host_memory_allocator(), shared.device.resizable()));
   shared.lent_data = shared.host.data();
 }
 
 // A storage of no bytes, over a place to write to all the same: an operator that does not let it grow writes there, and close() says so.
-void Loan::open_without_memory(SharedStorage& shared) {
+void HostArguments::open_without_memory(LentStorage& shared) {
   shared.begin = 0;
   auto* const place = new char[shared.end];
   c10::DataPtr data(place, place, [](void* bytes) { delete[] static_cast<char*>(bytes); }, c10::Device(c10::kCPU));
@@ -243,7 +243,7 @@ void Loan::open_without_memory(SharedStorage& shared) {
 }
 
 // Queues the copy. The staged storage begins at a multiple of 16, the largest element, so that offsets stay whole.
-void Loan::open_staged(SharedStorage& shared) {
+void HostArguments::open_staged(LentStorage& shared) {
   shared.begin &= ~uint64_t{15};
   const auto bytes = static_cast<int64_t>(shared.end - shared.begin);
   const at::Tensor staged = pinned_tensor({bytes}, {1}, c10::kByte);
@@ -253,18 +253,18 @@ void Loan::open_staged(SharedStorage& shared) {
     traffic_.to_host += bytes;
   }
   shared.host = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                                   loan_impl::borrow(staged.storage(), c10::Device(c10::kCPU)),
+                                                                   host_arguments_impl::borrow(staged.storage(), c10::Device(c10::kCPU)),
                                                                    c10::GetCPUAllocator(), shared.device.resizable()));
   shared.lent_data = shared.host.data();
 }
 
 // Whether all operands go by way of the thread's block, see Note [Small staging].
-bool Loan::is_small() {
+bool HostArguments::is_small() {
   uint64_t bytes = 0;
-  for (SharedStorage& shared : storages_) {
+  for (LentStorage& shared : storages_) {
     shared.begin &= ~uint64_t{15};
-    bytes += loan_impl::rounded(loan_impl::staged_bytes(shared));
-    if (bytes > loan_impl::kSmall) return false;
+    bytes += host_arguments_impl::rounded(host_arguments_impl::staged_bytes(shared));
+    if (bytes > host_arguments_impl::kSmall) return false;
   }
   if (storages_.empty()) return false;
   small_.emplace(current_stream(device_));
@@ -275,11 +275,11 @@ bool Loan::is_small() {
 
 // Operands that lie close to each other come by one copy, with what is between them. The last copy is the wait where nothing is queued;
 // else the wait is one that Ctrl-C ends.
-void Loan::open_small(const c10::Stream& stream) {
-  c10::SmallVector<SharedStorage*, 6> order;
-  for (SharedStorage& shared : storages_) order.push_back(&shared);
-  std::sort(order.begin(), order.end(), [](const SharedStorage* a, const SharedStorage* b) {
-    return std::make_pair(!is_read(a->use), loan_impl::address_of(*a)) < std::make_pair(!is_read(b->use), loan_impl::address_of(*b));
+void HostArguments::open_small(const c10::Stream& stream) {
+  c10::SmallVector<LentStorage*, 6> order;
+  for (LentStorage& shared : storages_) order.push_back(&shared);
+  std::sort(order.begin(), order.end(), [](const LentStorage* a, const LentStorage* b) {
+    return std::make_pair(!is_read(a->use), host_arguments_impl::address_of(*a)) < std::make_pair(!is_read(b->use), host_arguments_impl::address_of(*b));
   });
   struct Run {
     uint64_t begin, end;  // device addresses
@@ -289,14 +289,14 @@ void Loan::open_small(const c10::Stream& stream) {
   c10::SmallVector<Run, 6> runs;
   uint64_t used = 0;
   uint64_t gaps = 0;
-  for (SharedStorage* shared : order) {
-    const uint64_t begin = loan_impl::address_of(*shared);
-    const uint64_t bytes = loan_impl::staged_bytes(*shared);
+  for (LentStorage* shared : order) {
+    const uint64_t begin = host_arguments_impl::address_of(*shared);
+    const uint64_t bytes = host_arguments_impl::staged_bytes(*shared);
     uint64_t place = used;
     if (is_read(shared->use) && bytes > 0) {
       const void* const owner = shared->device.data();
       const uint64_t gap = runs.empty() || begin < runs.back().end ? 0 : begin - runs.back().end;
-      if (!runs.empty() && gaps + gap <= loan_impl::kGaps && CachingAllocator::are_neighbours(runs.back().owner, owner, stream)) {
+      if (!runs.empty() && gaps + gap <= host_arguments_impl::kGaps && CachingAllocator::are_neighbours(runs.back().owner, owner, stream)) {
         gaps += gap;
         place = runs.back().place + (begin - runs.back().begin);
         runs.back().end = std::max(runs.back().end, begin + bytes);
@@ -305,9 +305,9 @@ void Loan::open_small(const c10::Stream& stream) {
       }
       traffic_.to_host += bytes;
     }
-    used = std::max(used, loan_impl::rounded(place + bytes));
+    used = std::max(used, host_arguments_impl::rounded(place + bytes));
     shared->host = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
-                                                                      loan_impl::borrow(small_->storage(), c10::Device(c10::kCPU), place),
+                                                                      host_arguments_impl::borrow(small_->storage(), c10::Device(c10::kCPU), place),
                                                                       c10::GetCPUAllocator(), shared->device.resizable()));
     shared->lent_data = shared->host.data();
   }
@@ -321,16 +321,16 @@ void Loan::open_small(const c10::Stream& stream) {
   small_->is_quiet();
 }
 
-at::Tensor Loan::make_host(const Lent& lent) const {
-  const SharedStorage& shared = storages_[lent.index];
+at::Tensor HostArguments::make_host(const Lent& lent) const {
+  const LentStorage& shared = storages_[lent.index];
   const int64_t shift = static_cast<int64_t>(shared.begin / lent.device.itemsize());
   const int64_t offset = aliases_ || lent.device.numel() > 0 ? lent.device.storage_offset() - shift : 0;
-  at::Tensor host = loan_impl::make_tensor(shared.host, c10::DispatchKey::CPU, lent.device, offset);
+  at::Tensor host = host_arguments_impl::make_tensor(shared.host, c10::DispatchKey::CPU, lent.device, offset);
   if (C10_UNLIKELY(lent.device.unsafeGetTensorImpl()->is_wrapped_number())) host.unsafeGetTensorImpl()->set_wrapped_number(true);
   return host;
 }
 
-at::Tensor Loan::make_host_compound(const Lent& lent) const {
+at::Tensor HostArguments::make_host_compound(const Lent& lent) const {
   const Compound& compound = compounds_[lent.index];
   Memory memory;
   for (const auto& [part, number] : compound.parts) memory.tensors.push_back(number ? lent_[*number].host : part);
@@ -338,9 +338,9 @@ at::Tensor Loan::make_host_compound(const Lent& lent) const {
   return compound_tensor(lent.device, memory, c10::Device(c10::kCPU));
 }
 
-void Loan::close() {
+void HostArguments::close() {
   if (aliases_) {
-    for (SharedStorage& shared : storages_) {
+    for (LentStorage& shared : storages_) {
       if (C10_UNLIKELY(shared.host.data() != shared.lent_data)) {
         adopt_growth(shared);
       } else if (C10_UNLIKELY(shared.lent_data != shared.device.data())) {
@@ -355,7 +355,7 @@ void Loan::close() {
 }
 
 // The operator let an aliased storage grow, by device memory under a CPU label.
-void Loan::adopt_growth(SharedStorage& shared) {
+void HostArguments::adopt_growth(LentStorage& shared) {
   const size_t bytes = shared.host.nbytes();
   c10::DataPtr grown = shared.host.set_data_ptr({nullptr, c10::Device(c10::kCPU)});
   if (host_memory_ && host_memory_->owns(grown)) {
@@ -368,8 +368,8 @@ void Loan::adopt_growth(SharedStorage& shared) {
   shared.device.set_nbytes(bytes);
 }
 
-void Loan::bring_back(const Lent& lent) {
-  const SharedStorage& shared = storages_[lent.index];
+void HostArguments::bring_back(const Lent& lent) {
+  const LentStorage& shared = storages_[lent.index];
   c10::TensorImpl* const device = lent.device.unsafeGetTensorImpl();
   const at::Tensor& host = lent.host;
   const bool is_another = !host.storage().is_alias_of(shared.host);
@@ -387,13 +387,13 @@ void Loan::bring_back(const Lent& lent) {
   check_span(lent.device);
   traffic_.to_device += host.nbytes();
   const bool is_run = small_ && host.is_non_overlapping_and_dense() && host.strides() == lent.device.strides() &&
-                      host.is_neg() == lent.device.is_neg() && host.nbytes() <= loan_impl::kSmall;
+                      host.is_neg() == lent.device.is_neg() && host.nbytes() <= host_arguments_impl::kSmall;
   if (is_run && small_->send(reinterpret_cast<uint64_t>(lent.device.mutable_data_ptr()), host.const_data_ptr(), host.nbytes())) return;
   // Elements may share a place.
-  copy_tensor(loan_impl::dense(without_repeats(host)), without_repeats(lent.device), /*non_blocking=*/true);
+  copy_tensor(host_arguments_impl::dense(without_repeats(host)), without_repeats(lent.device), /*non_blocking=*/true);
 }
 
-void Loan::bring_back_compound(const Lent& lent) {
+void HostArguments::bring_back_compound(const Lent& lent) {
   const Compound& compound = compounds_[lent.index];
   if (compound.storage && !aliases_) bring_back_storage(storages_[*compound.storage]);
   Memory memory = memory_of(lent.host);
@@ -402,18 +402,18 @@ void Loan::bring_back_compound(const Lent& lent) {
   assign_compound(lent.device, lent.host, memory);
 }
 
-void Loan::bring_back_storage(const SharedStorage& shared) {
+void HostArguments::bring_back_storage(const LentStorage& shared) {
   const size_t bytes = shared.host.nbytes();
-  if (bytes > shared.device.nbytes()) slots().resize_storage.get()(shared.device, bytes);
+  if (bytes > shared.device.nbytes()) overrides().resize_storage.get()(shared.device, bytes);
   queue_to_device(shared.device, shared.host, bytes);
 }
 
 // Returns at once: what is not pinned may be gone soon, and is staged.
-void Loan::queue_to_device(const c10::Storage& device, const c10::Storage& host, uint64_t bytes) {
+void HostArguments::queue_to_device(const c10::Storage& device, const c10::Storage& host, uint64_t bytes) {
   if (bytes == 0) return;
   traffic_.to_device += bytes;
   const c10::Stream stream = current_stream(device_);
-  if (!aliases_ && !small_ && bytes <= loan_impl::kSmall) small_.emplace(stream);
+  if (!aliases_ && !small_ && bytes <= host_arguments_impl::kSmall) small_.emplace(stream);
   const auto address = reinterpret_cast<uint64_t>(device.mutable_data());
   if (small_ && small_->send(address, host.data(), bytes)) return;
   const at::Tensor staged = pinned_tensor({static_cast<int64_t>(bytes)}, {1}, c10::kByte);
@@ -422,7 +422,7 @@ void Loan::queue_to_device(const c10::Storage& device, const c10::Storage& host,
   record_pinned(staged, stream);
 }
 
-std::optional<size_t> Loan::find_host(const c10::StorageImpl* host) const {
+std::optional<size_t> HostArguments::find_host(const c10::StorageImpl* host) const {
   for (size_t i = 0; i < storages_.size(); ++i) {
     if (storages_[i].host.unsafeGetStorageImpl() == host) return i;
   }
@@ -430,32 +430,32 @@ std::optional<size_t> Loan::find_host(const c10::StorageImpl* host) const {
 }
 
 // The tensor that a storage was lent for first.
-const at::Tensor& Loan::owner_of(size_t storage) const {
+const at::Tensor& HostArguments::owner_of(size_t storage) const {
   const auto owns = [&](const Lent& lent) {
     return (lent.is_compound ? compounds_[lent.index].storage : std::optional(lent.index)) == std::optional<uint32_t>(storage);
   };
   return std::find_if(lent_.begin(), lent_.end(), owns)->device;
 }
 
-at::Tensor Loan::take(at::Tensor result) {
+at::Tensor HostArguments::take(at::Tensor result) {
   if (!result.defined() || !result.device().is_cpu()) return result;
   for (const Lent& lent : lent_) {
     if (lent.host.is_same(result)) return lent.device;
   }
-  if (C10_UNLIKELY(!is_dense_make(result))) return take_compound(result);
+  if (C10_UNLIKELY(!is_dense_kind(result))) return take_compound(result);
   const c10::Storage& host = result.storage();
   if (const auto index = find_host(host.unsafeGetStorageImpl())) {
-    const SharedStorage& shared = storages_[*index];
+    const LentStorage& shared = storages_[*index];
     const auto shift = static_cast<int64_t>(shared.begin / result.itemsize());
-    const loan_impl::ModeOf mode(owner_of(*index));
-    return loan_impl::make_tensor(shared.device, c10::DispatchKey::PrivateUse1, result, result.storage_offset() + shift);
+    const host_arguments_impl::ModeOf mode(owner_of(*index));
+    return host_arguments_impl::make_tensor(shared.device, c10::DispatchKey::PrivateUse1, result, result.storage_offset() + shift);
   }
   const bool sole_owner = result.use_count() == 1 && host.use_count() == 1;
-  return loan_impl::make_tensor(adopt(host, sole_owner), c10::DispatchKey::PrivateUse1, result, result.storage_offset());
+  return host_arguments_impl::make_tensor(adopt(host, sole_owner), c10::DispatchKey::PrivateUse1, result, result.storage_offset());
 }
 
-at::Tensor Loan::take_compound(const at::Tensor& result) {
-  TORCH_CHECK_NOT_IMPLEMENTED(has_make(result), "the operator made a tensor of layout ", result.layout(), " on the CPU, which ",
+at::Tensor HostArguments::take_compound(const at::Tensor& result) {
+  TORCH_CHECK_NOT_IMPLEMENTED(has_kind(result), "the operator made a tensor of layout ", result.layout(), " on the CPU, which ",
                               device_name(), " does not have. Move its arguments to the CPU first");
   Memory memory = memory_of(result);
   if (result.use_count() == 1) result.unsafeGetTensorImpl()->release_resources();  // so that its memory has one owner and can be adopted
@@ -463,7 +463,7 @@ at::Tensor Loan::take_compound(const at::Tensor& result) {
   if (!memory.storage) return compound_tensor(result, memory, c10::Device(kDevice, device_));
   if (const auto index = find_host(memory.storage.unsafeGetStorageImpl())) {
     memory.storage = storages_[*index].device;
-    const loan_impl::ModeOf mode(owner_of(*index));
+    const host_arguments_impl::ModeOf mode(owner_of(*index));
     return compound_tensor(result, memory, c10::Device(kDevice, device_));
   }
   const bool sole_owner = memory.storage.use_count() == 1;
@@ -471,13 +471,13 @@ at::Tensor Loan::take_compound(const at::Tensor& result) {
   return compound_tensor(result, memory, c10::Device(kDevice, device_));
 }
 
-c10::Storage Loan::take_storage(c10::Storage host, bool sole_owner) {
+c10::Storage HostArguments::take_storage(c10::Storage host, bool sole_owner) {
   if (const auto index = find_host(host.unsafeGetStorageImpl())) return storages_[*index].device;
   return adopt(std::move(host), sole_owner);
 }
 
 // A device storage with a CPU storage's bytes: its very memory where that is the device's and nobody else knows it.
-c10::Storage Loan::adopt(c10::Storage host, bool sole_owner) {
+c10::Storage HostArguments::adopt(c10::Storage host, bool sole_owner) {
   for (const auto& [known, device] : adopted_) {
     if (known.is_alias_of(host)) return device;
   }

@@ -1,5 +1,5 @@
-// runtime/watch.cpp: the latest work of every stream, by the operator that queued it.
-#include "runtime/watch.h"
+// runtime/watchdog.cpp: the latest work of every stream, by the operator that queued it.
+#include "runtime/watchdog.h"
 
 #include <c10/util/Exception.h>
 

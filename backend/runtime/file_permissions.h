@@ -1,4 +1,4 @@
-// runtime/trust.h: which files this process may run code from: those that nobody but their owner can have put there.
+// runtime/file_permissions.h: which files this process may run code from: those that nobody but their owner can have put there.
 #pragma once
 
 #include <string>

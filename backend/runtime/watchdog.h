@@ -1,4 +1,4 @@
-// runtime/watch.h: which operator queued what on each stream, for errors that must name it. Costs nothing unless it is asked for:
+// runtime/watchdog.h: which operator queued what on each stream, for errors that must name it. Costs nothing unless it is asked for:
 // <PREFIX>_LAUNCH_BLOCKING=1 waits for every piece of work where it is queued, and <PREFIX>_WATCHDOG_SECONDS=<s> ends a wait that takes
 // longer with an error that names the streams and the work.
 #pragma once

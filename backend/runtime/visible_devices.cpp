@@ -1,5 +1,5 @@
-// runtime/inventory.cpp: asks the driver for its devices and applies the visibility list.
-#include "runtime/inventory.h"
+// runtime/visible_devices.cpp: asks the driver for its devices and applies the visibility list.
+#include "runtime/visible_devices.h"
 
 #include <c10/util/Exception.h>
 #include <backplane/driver_table.hpp>

@@ -1,0 +1,11 @@
+// runtime/overrides.cpp: the one instance, made at first use and never destroyed.
+#include "runtime/overrides.h"
+
+namespace backplane {
+
+Overrides& overrides() {
+  static auto* instance = new Overrides();
+  return *instance;
+}
+
+}  // namespace backplane

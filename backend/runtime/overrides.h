@@ -1,0 +1,32 @@
+// runtime/overrides.h: where the parts above the runtime plug themselves in, and where a vendor's extension replaces them.
+//
+// Read at use, so the order of static initialisers does not matter: what a vendor sets wins over what the core sets.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/Storage.h>
+
+namespace backplane {
+
+template <typename T>
+struct Override {
+  T core{};
+  T vendor{};
+  const T& get() const { return vendor ? vendor : core; }
+};
+
+class Hooks;
+
+struct Overrides {
+  Override<Hooks*> hooks;                                                  // runtime/hooks.h
+  Override<c10::Allocator* (*)()> pinned_allocator;                        // memory/
+  Override<bool (*)(const void*)> is_pinned;                               // memory/
+  Override<void (*)(const c10::Storage&, size_t)> resize_storage;          // memory/: keeps the old bytes; new bytes are undefined
+  Override<at::Generator (*)(c10::DeviceIndex)> make_generator;            // random/: a new generator
+  Override<const at::Generator& (*)(c10::DeviceIndex)> default_generator;  // random/: one per device index
+};
+
+Overrides& overrides();
+
+}  // namespace backplane
