@@ -11,8 +11,8 @@
 #include "memory/with_room.h"
 #include "runtime/driver.h"
 #include "runtime/order_log.h"
-#include "runtime/peer.h"
 #include "runtime/overrides.h"
+#include "runtime/peer.h"
 #include "runtime/stream.h"
 #include "runtime/watchdog.h"
 

@@ -1,4 +1,5 @@
-// aten/fallback.cpp: the boxed CPU fallback: who takes part, on which device, with which random numbers; the memory is HostArguments's part.
+// aten/fallback.cpp: the boxed CPU fallback: who takes part, on which device, with which random numbers; for the memory see
+// HostArguments.
 #include "aten/fallback.h"
 
 #include <ATen/CPUGeneratorImpl.h>

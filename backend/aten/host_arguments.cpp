@@ -279,7 +279,8 @@ void HostArguments::open_small(const c10::Stream& stream) {
   c10::SmallVector<LentStorage*, 6> order;
   for (LentStorage& shared : storages_) order.push_back(&shared);
   std::sort(order.begin(), order.end(), [](const LentStorage* a, const LentStorage* b) {
-    return std::make_pair(!is_read(a->use), host_arguments_impl::address_of(*a)) < std::make_pair(!is_read(b->use), host_arguments_impl::address_of(*b));
+    return std::make_pair(!is_read(a->use), host_arguments_impl::address_of(*a)) <
+           std::make_pair(!is_read(b->use), host_arguments_impl::address_of(*b));
   });
   struct Run {
     uint64_t begin, end;  // device addresses
@@ -306,9 +307,9 @@ void HostArguments::open_small(const c10::Stream& stream) {
       traffic_.to_host += bytes;
     }
     used = std::max(used, host_arguments_impl::rounded(place + bytes));
-    shared->host = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
-                                                                      host_arguments_impl::borrow(small_->storage(), c10::Device(c10::kCPU), place),
-                                                                      c10::GetCPUAllocator(), shared->device.resizable()));
+    shared->host = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
+        host_arguments_impl::borrow(small_->storage(), c10::Device(c10::kCPU), place), c10::GetCPUAllocator(), shared->device.resizable()));
     shared->lent_data = shared->host.data();
   }
   if (runs.empty()) return;

@@ -2,8 +2,8 @@
 //
 // Where the driver has zero_copy, the CPU tensors alias device memory. Otherwise the bytes from the first to the last element of what is
 // lent of a storage are staged in pinned memory, and written tensors are copied back. Tensors that share a storage share it on the CPU too,
-// so that torch's checks for overlap see what they would see on the CPU. Of a compound tensor (aten/tensor_parts.h) the parts are lent, and the
-// CPU's counterpart is made of theirs.
+// so that torch's checks for overlap see what they would see on the CPU. Of a compound tensor (aten/tensor_parts.h) the parts are lent, and
+// the CPU's counterpart is made of theirs.
 //
 // Small operands share one pinned block, and come by one copy where they lie close to each other (aten/small_staging.h).
 //
@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
-#include "aten/tensor_parts.h"
 #include "aten/host_memory.h"
 #include "aten/small_staging.h"
+#include "aten/tensor_parts.h"
 
 namespace backplane {
 

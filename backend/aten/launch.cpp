@@ -22,9 +22,10 @@ namespace launch_impl {
 namespace {
 
 uint64_t vendors_stream(const c10::Stream& stream) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!(open_driver().table.flags & BP_DRIVER_OWN_STREAMS), "The streams of ", device_name(),
-                              " have no object of the vendor's runtime (BP_DRIVER_OWN_STREAMS): the emulate shim supplies them. A kernel on "
-                              "the vendor's API needs a driver with streams and events; until then derive it from backplane::HostKernel");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !(open_driver().table.flags & BP_DRIVER_OWN_STREAMS), "The streams of ", device_name(),
+      " have no object of the vendor's runtime (BP_DRIVER_OWN_STREAMS): the emulate shim supplies them. A kernel on "
+      "the vendor's API needs a driver with streams and events; until then derive it from backplane::HostKernel");
   return stream_native_handle(stream);
 }
 

@@ -12,10 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include "aten/tensor_parts.h"
 #include "aten/copy.h"
 #include "aten/core_kernels.h"
 #include "aten/fallback.h"
+#include "aten/tensor_parts.h"
 #include "aten/tensors.h"
 
 namespace backplane::layouts_impl {

@@ -169,7 +169,7 @@ void assign_compound(const at::Tensor& self, const at::Tensor& like, const Memor
     }
     case TensorKind::compressed:
       tensor_parts_impl::impl_of<at::SparseCsrTensorImpl>(self)->set_member_tensors(memory.tensors[0], memory.tensors[1], memory.tensors[2],
-                                                                                like.sizes());
+                                                                                    like.sizes());
       break;
     case TensorKind::quantized: {
       auto* impl = tensor_parts_impl::impl_of<at::QTensorImpl>(self);

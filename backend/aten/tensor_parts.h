@@ -1,5 +1,5 @@
-// aten/tensor_parts.h: tensors that are made of other memory than one strided block: sparse, quantized, nested and zero ones, taken apart and
-// put together on another device.
+// aten/tensor_parts.h: tensors that are made of other memory than one strided block: sparse, quantized, nested and zero ones, taken apart
+// and put together on another device.
 #pragma once
 
 #include <ATen/core/Tensor.h>

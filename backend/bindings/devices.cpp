@@ -2,10 +2,10 @@
 #include "aten/autograd_threads.h"
 #include "bindings/module.h"
 #include "runtime/driver.h"
-#include "runtime/visible_devices.h"
 #include "runtime/peer.h"
 #include "runtime/stream.h"
 #include "runtime/text.h"
+#include "runtime/visible_devices.h"
 
 namespace backplane::bindings {
 namespace {

@@ -66,9 +66,9 @@ BusyStream::BusyStream(Context& context, int32_t device, bp_stream* stream) : co
     throw NotRun{std::string(busy_stream_impl::not_held) + "host functions run inside enqueue"};
   }
   gate_ = std::make_shared<Gate>();
-  context.expect(
-      CALL_GROUP(*exec, enqueue, device, stream, busy_stream_impl::wait_for_release, new std::shared_ptr<Gate>(gate_), busy_stream_impl::drop_gate),
-      BP_OK, "Queues fn(arg) on the stream");
+  context.expect(CALL_GROUP(*exec, enqueue, device, stream, busy_stream_impl::wait_for_release, new std::shared_ptr<Gate>(gate_),
+                            busy_stream_impl::drop_gate),
+                 BP_OK, "Queues fn(arg) on the stream");
   not_waited_for("Queues fn(arg) on the stream");
 }
 

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <mutex>
 
-#include "context.h"
 #include "busy_stream.h"
+#include "context.h"
 
 namespace backplane::check {
 namespace callback_impl {

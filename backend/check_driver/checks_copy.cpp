@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "context.h"
 #include "busy_stream.h"
+#include "context.h"
 
 namespace backplane::check {
 namespace copy_impl {

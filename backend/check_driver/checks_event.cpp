@@ -1,8 +1,8 @@
 // check_driver/checks_event.cpp: family "event": records, waits and times.
 #include <chrono>
 
-#include "context.h"
 #include "busy_stream.h"
+#include "context.h"
 
 namespace backplane::check {
 namespace event_impl {

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <optional>
 
-#include "context.h"
 #include "busy_stream.h"
+#include "context.h"
 
 namespace backplane::check {
 namespace fault_impl {
@@ -67,7 +67,7 @@ class Breaker {
 };
 
 // Keeps the stream busy where it can be, so that the fault meets work that is already queued.
-void hold_if_possible(std::optional<Hold>& hold, Context& c, bp_stream* stream) {
+void hold_if_possible(std::optional<BusyStream>& hold, Context& c, bp_stream* stream) {
   try {
     hold.emplace(c, 0, stream);
   } catch (const NotOffered&) {  // the fault comes before the next call instead
@@ -165,7 +165,7 @@ void callbacks(Context& c) {
   bp_stream* stream = c.stream(0);
   Count queued, late;
   const Breaker breaker(c);
-  std::optional<Hold> hold;
+  std::optional<BusyStream> hold;
   hold_if_possible(hold, c, stream);
   breaker.queue(stream);
   const auto add = [&](Count& count) {
@@ -194,7 +194,7 @@ void skipped(Context& c) {
   const bp_host_exec exec = *c.host_exec();
   bp_stream* stream = c.table().stream_create ? c.stream(0) : nullptr;
   std::vector<Count> counts(20);
-  std::optional<Hold> hold;
+  std::optional<BusyStream> hold;
   hold_if_possible(hold, c, stream);
   Breaker(c).queue(stream);
   for (Count& count : counts) {

@@ -1,8 +1,8 @@
 // check_driver/checks_fill.cpp: family "fill".
 #include <string.h>
 
-#include "context.h"
 #include "busy_stream.h"
+#include "context.h"
 
 namespace backplane::check {
 namespace fill_impl {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "context.h"
 #include "busy_stream.h"
+#include "context.h"
 
 namespace backplane::check {
 namespace host_exec_impl {

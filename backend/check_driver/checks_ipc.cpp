@@ -8,8 +8,8 @@
 
 #include <functional>
 
-#include "context.h"
 #include "busy_stream.h"
+#include "context.h"
 
 namespace backplane::check {
 namespace ipc_impl {

@@ -10,8 +10,8 @@
 #include <optional>
 #include <thread>
 
-#include "context.h"
 #include "busy_stream.h"
+#include "context.h"
 #include "loader.h"
 #include "process.h"
 

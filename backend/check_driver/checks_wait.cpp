@@ -3,8 +3,8 @@
 
 #include <functional>
 
-#include "context.h"
 #include "busy_stream.h"
+#include "context.h"
 
 namespace backplane::check {
 namespace wait_impl {

@@ -15,8 +15,8 @@
 #include <exception>
 #include <functional>
 
-#include "context.h"
 #include "busy_stream.h"
+#include "context.h"
 #include "loader.h"
 #include "process.h"
 

@@ -190,7 +190,7 @@ void DeviceCache::free(Block* block, StackContext stack, Usage* usage) {
 // maker has destroyed meanwhile, so the whole device is waited for: what was free before the wait, and still is after it, is in no use.
 // Returns whether there was anything idle.
 bool DeviceCache::release(const std::function<bool(const Pool&)>& which, bool large_only, uint64_t unused_since,
-                           const StackContext& stack) {
+                          const StackContext& stack) {
   // Other threads are about to give memory back, too: that takes a driver call or two.
   const bool progress = wait_for_threads(releasing_, "free (of cached memory, by another thread)");
   const auto for_each_pool = [&](const std::function<void(Pool&)>& visit) {

@@ -173,7 +173,7 @@ Block* DeviceCache::expand(Pool& pool, Request& request) {
 
 // Claims the chunks of which no byte is in use since `unused_since`. Without a list it changes nothing, and says whether there are any.
 bool DeviceCache::claim_idle_chunks(Pool& pool, bool large_only, uint64_t unused_since, std::vector<Block*>* claimed,
-                                     const StackContext& stack) {
+                                    const StackContext& stack) {
   for (auto& entry : pool.segments) {
     Segment& segment = *entry.second;
     if (segment.chunk == 0 || (large_only && segment.kind == PoolKind::small)) continue;

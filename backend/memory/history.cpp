@@ -63,7 +63,7 @@ void DeviceCache::unlock_and_release() {
 }
 
 void DeviceCache::note(HistoryEvent::Action action, const Pool& pool, c10::StreamId stream, uint64_t address, size_t size,
-                        StackContext context) {
+                       StackContext context) {
   if (C10_LIKELY(history_ == nullptr)) return;
   history_->add({action, device_, address, size, stream, pool.id, 0, std::move(context)});
 }

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "runtime/driver.h"
-#include "runtime/visible_devices.h"
 #include "runtime/options.h"
+#include "runtime/visible_devices.h"
 
 namespace backplane {
 namespace device_impl {

@@ -10,9 +10,9 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/file_permissions.h"
 #include "runtime/options.h"
 #include "runtime/text.h"
-#include "runtime/file_permissions.h"
 
 namespace backplane {
 namespace loader_impl {

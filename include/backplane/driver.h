@@ -77,7 +77,7 @@ enum {
 /* bp_driver.flags */
 #define BP_DRIVER_SERIALIZE (1u << 0)   /* not thread safe: one call at a time; the emulate shim locks around it */
 #define BP_DRIVER_COUNT_FORKS (1u << 1) /* device_count/device_properties create a context: the core counts in a child process */
-#define BP_DRIVER_OWN_STREAMS (1u << 2) /* the streams are the driver's own, without an object of the vendor's runtime: kernels get none */
+#define BP_DRIVER_OWN_STREAMS (1u << 2) /* streams have no object of the vendor's runtime: a kernel that asks for it is refused */
 
 /* flags of event_create */
 #define BP_EVENT_TIMING (1u << 0)   /* elapsed time will be asked */

@@ -1,4 +1,4 @@
-// drivers/common/fault_trigger.h: when an injected fault strikes: at every n-th event of its kind, at one of them, at a few, or from one on.
+// drivers/common/fault_trigger.h: when an injected fault strikes: at every n-th event of its kind, at one, at a few, or from one on.
 //
 //   17      every 17th          @17     the 17th alone
 //   @17-19  the 17th to 19th    @17+    the 17th and all after it

@@ -1,4 +1,4 @@
-// drivers/sim/impairments.h: what the simulated device does badly on request: refuses memory, dawdles, has slow links, traps stray accesses.
+// drivers/sim/impairments.h: what the simulated device does badly on request: refuses memory, dawdles, traps stray accesses.
 //
 // Options (drivers/common/fault_trigger.h has <when>):
 //   alloc_fail=<when>   those allocations are out of memory

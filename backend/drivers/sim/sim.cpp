@@ -19,9 +19,9 @@
 #include "../common/engine.h"
 #include "../common/fill.h"
 #include "../common/host_memory.h"
+#include "impairments.h"
 #include "ipc.h"
 #include "memory.h"
-#include "impairments.h"
 
 namespace backplane::driver::sim {
 
