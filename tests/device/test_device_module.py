@@ -9,7 +9,7 @@ import typing
 import pytest
 import torch
 
-from torch_backplane.device.unsupported import UNSUPPORTED, NEWER
+from torch_backplane.device.unsupported import NEWER, UNSUPPORTED
 
 
 def public(module):

@@ -207,7 +207,7 @@ class Reference:
         if not step.get("mistake") and any(overlaps(self.registers[name]) for name in step.get("writes", ())):
             return True
         tensors = [self.registers[name] for name in names]
-        if (step["fn"] in RESIZES or step["fn"] == "Tensor.tolist") and any(tensor._is_zerotensor() for tensor in tensors):
+        if step["fn"] in (*RESIZES, "Tensor.tolist") and any(tensor._is_zerotensor() for tensor in tensors):
             return True  # torch's CPU looks for their memory: it crashes, or raises
         if ("oom" in step or step["fn"] in RESIZES) and any(map(torch._C._is_cow_tensor, tensors)):
             return True  # torch counts copies on write wrongly where memory is refused, and asserts where it is resized
