@@ -78,7 +78,7 @@ lint: venv
 	ruff check .
 	ruff format --check .
 	mypy
-	clang-format --dry-run -Werror $(CPP)
+	@clang-format --dry-run -Werror $(CPP)
 	python tests/host/test_includes.py
 
 format: venv
