@@ -1,4 +1,4 @@
-// aten/fallback_plan.cpp: schemas, read once an operator.
+// aten/fallback_plan.cpp: schemas, read once per operator.
 #include "aten/fallback_plan.h"
 
 #include <ATen/core/Tensor.h>

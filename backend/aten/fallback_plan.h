@@ -27,7 +27,7 @@ struct Plan {
 
   c10::OperatorName name;
   std::string full_name;       // "aten::sinc.out"
-  std::vector<uint8_t> flags;  // one an argument
+  std::vector<uint8_t> flags;  // one per argument
   size_t returns = 0;
   bool is_view = false;
   bool has_warned = false;  // whoever calls it has given its warnings

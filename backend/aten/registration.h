@@ -12,7 +12,7 @@
 
 namespace backplane {
 
-// "file:line: reason", one a block that failed and one a kernel whose operator nobody has defined. Empty: every kernel was registered.
+// "file:line: reason", one per block that failed and per kernel whose operator nobody has defined. Empty: every kernel was registered.
 // `before_python`: an operator that a Python module shall define may be missing yet. Static initialisers have run once it can be called;
 // what fails later, in a further library, is a warning, too.
 std::vector<std::string> registration_errors(bool before_python);

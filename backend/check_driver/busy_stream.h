@@ -11,7 +11,7 @@ namespace backplane::check {
 
 // Queues work on a stream that lasts until release(). With bp.host_exec it is a function that waits for the release (for 4 s at most, so
 // that an entry that wrongly waits for it comes back); else it is a row of copies that release() cannot shorten, as many as this device
-// needs for some 80 ms, which is measured once a process. Throws NotRun, "could not be held: ...", where no work stays pending.
+// needs for some 80 ms, which is measured once per process. Throws NotRun, "could not be held: ...", where no work stays pending.
 //
 // Copies may end before the check has looked. It then throws NotRun as well, and is run once more with a hold six times as long.
 class BusyStream {

@@ -1,6 +1,6 @@
 // serialization/metadata.cpp: the registry of metadata classes, and the pair of functions that torch.save and torch.load call.
 //
-// torch hands over a map of string -> bool, so the values travel in a key, one a tensor:
+// torch hands over a map of string -> bool, so the values travel in a key, one per tensor:
 //   backplane.metadata/1/<kind>/<version>/<length of fields>/<fields>       fields: name=value&name=value, other bytes as %XX
 #include "serialization/metadata.h"
 

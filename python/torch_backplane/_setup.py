@@ -106,7 +106,7 @@ def autoload(package: str) -> None:
 
 @contextlib.contextmanager
 def _silent_of_numpy() -> Iterator[None]:
-    """Let a backend be imported without a word about numpy, which neither it nor its user need have.
+    """Let a backend be imported without a warning about numpy, which neither it nor its user need have.
 
     Whoever first hands torch an argument that could be an array makes it warn that there is none, with that caller's
     line: a class of torch's own in some versions, what is done here in others. Where numpy is used, torch still raises.

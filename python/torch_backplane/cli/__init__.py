@@ -16,7 +16,7 @@ COMMANDS = {
     "check-driver": ("torch_backplane.cli.check_driver:check_driver", "Hold a driver against the contract."),
     "coverage": ("torch_backplane.cli.coverage:coverage", "List what a model runs, and what to implement next."),
     "conformance": ("torch_backplane.cli.conformance:conformance", "Hold a device against the CPU, case by case."),
-    "lint-ops": ("torch_backplane.cli.lint_ops:lint_ops", "Find registrations that go wrong without a word."),
+    "lint-ops": ("torch_backplane.cli.lint_ops:lint_ops", "Find registrations that go wrong silently."),
     "explain": ("torch_backplane.cli.explain:explain", "Show an operator's way through the dispatcher."),
     "doctor": ("torch_backplane.cli.doctor:doctor", "Explain a setup that does not work."),
 }

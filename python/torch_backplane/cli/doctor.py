@@ -251,7 +251,7 @@ def _run(command: list[str | None], autoload: bool = True) -> subprocess.Complet
 
 def _last_line(text: str) -> str:
     lines = [line for line in text.strip().split("\n") if line.strip()]
-    return lines[-1] if lines else "it ended without a word"
+    return lines[-1] if lines else "it ended and printed nothing"
 
 
 CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (

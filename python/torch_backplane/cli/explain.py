@@ -38,7 +38,7 @@ _SHORT_DTYPES = {
     "files",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
-    help="Operators, one a line, or what `torch-backplane coverage --json` wrote.",
+    help="Operators, one per line, or what `torch-backplane coverage --json` wrote.",
 )
 @click.option("--device", metavar="NAME", help="As in torch.device(); default: the installed backend's.")
 @click.option("--dtype", metavar="NAME", help="Of the tensors, such as bfloat16 or bf16.")

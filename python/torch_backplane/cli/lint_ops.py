@@ -1,4 +1,4 @@
-"""``torch-backplane lint-ops``: registrations that go wrong without a word, each with the line to write."""
+"""``torch-backplane lint-ops``: registrations that go wrong silently, each with the line to write."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def lint_ops(
     json_path: Path | None,
     junit_path: Path | None,
 ) -> None:
-    """Look for registrations that go wrong without a word.
+    """Look for registrations that go wrong silently.
 
     Each finding names the place, what it costs, and what to write. The exit status is 1 if one is an error, with
     --strict for each, and 2 for wrong usage or a device that does not load.

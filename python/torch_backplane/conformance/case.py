@@ -47,7 +47,7 @@ class Outcome:
 
 
 class Suite(Protocol):
-    """A family of cases. Made once a process, without arguments; a worker runs many cases on one instance."""
+    """A family of cases. Made once per process, without arguments; a worker runs many cases on one instance."""
 
     name: str
     """Its key in ``torch_backplane.conformance.suites.SUITES``."""

@@ -200,7 +200,7 @@ def cotangent(result: torch.Tensor, seed: int) -> torch.Tensor:
 
 @contextmanager
 def all_warnings() -> Iterator[None]:
-    """Warnings of C++ that come once a process come every time, on the CPU and on the device."""
+    """Warnings of C++ that come once per process come every time, on the CPU and on the device."""
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:

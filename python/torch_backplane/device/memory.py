@@ -417,7 +417,7 @@ def _record_memory_history(
         context: which stacks: None, none; ``"state"``, of what is allocated; ``"alloc"``, also of the events;
             ``"all"``, also of frees.
         stacks: ``"python"`` or ``"all"``, with C++ frames.
-        max_entries: events that are kept a device; older ones go.
+        max_entries: events that are kept per device; older ones go.
         device: ignored, as by ``torch.cuda``: all devices are recorded.
         clear_history: forget the events so far.
         compile_context: not supported.

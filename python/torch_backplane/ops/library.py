@@ -109,7 +109,7 @@ class Library(torch.library.Library):
             )
         if key == "PrivateUse1" and _backend.loaded() and _backend.C.fallback_registered():
             raise RuntimeError(
-                "the device has a fallback, and torch keeps one a key. See every call first with "
+                "the device has a fallback, and torch keeps one per key. See every call first with "
                 "torch_backplane.fallback.hook(fn), or start with "
                 f"{_backend.device.upper()}_FALLBACK=none and register your own"
             )

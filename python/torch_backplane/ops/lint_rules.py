@@ -1,4 +1,4 @@
-"""What can be wrong with registrations and goes unnoticed: the rules of ``torch-backplane lint-ops``, one a function.
+"""What can be wrong with registrations and goes unnoticed: the rules of ``torch-backplane lint-ops``, one per function.
 
 A rule yields findings from what the dispatcher holds; it runs no operator. docs/lint-ops.md has a row for each.
 """
@@ -58,7 +58,7 @@ class Finding:
 
 @dataclass
 class Facts:
-    """What the dispatcher holds of the device, asked once a run."""
+    """What the dispatcher holds of the device, asked once per run."""
 
     namespace: str | None = None
     """Look at this namespace alone."""
@@ -121,7 +121,7 @@ def _rule(name: str, level: str, why: str, at_import: bool = True) -> Callable[[
     return add
 
 
-@_rule("unknown-op", "error", "torch keeps the kernel and never calls it, without a word")
+@_rule("unknown-op", "error", "torch silently keeps the kernel and never calls it")
 def _unknown_op(facts: Facts) -> _Found:
     for op, site in [*_refused_as_unknown(facts), *_dangling(facts)]:
         near = _nearest(op)
@@ -132,7 +132,7 @@ def _unknown_op(facts: Facts) -> _Found:
             yield op, site, f"there is no operator '{op}' in torch {torch.__version__}", hint
 
 
-@_rule("gone-op", "error", "torch keeps the kernel and never calls it, without a word")
+@_rule("gone-op", "error", "torch silently keeps the kernel and never calls it")
 def _gone_op(facts: Facts) -> _Found:
     for op, site in [*_refused_as_unknown(facts), *_dangling(facts)]:
         if op in pairs.GONE:
@@ -189,7 +189,7 @@ def _duplicate_impl(facts: Facts) -> _Found:
                 yield op, first, what, write
 
 
-@_rule("lost-autograd", "error", "a backward through it leaves the gradients None, without a word")
+@_rule("lost-autograd", "error", "a backward through it silently leaves the gradients None")
 def _lost_autograd(facts: Facts) -> _Found:
     for op in facts.registered("PrivateUse1"):
         if (

@@ -20,7 +20,7 @@ class LintWarning(UserWarning):
 
 
 def lint(namespace: str | None = None, *, ignore: Iterable[str] = ()) -> list[Finding]:
-    """Look for registrations that go wrong without a word: docs/lint-ops.md lists the rules.
+    """Look for registrations that go wrong silently: docs/lint-ops.md lists the rules.
 
     No operator runs. What a Python module registers is seen once that module is imported.
 
