@@ -26,7 +26,7 @@
 #include "random/generator.h"
 #include "runtime/device.h"
 #include "runtime/hooks.h"
-#include "runtime/slots.h"
+#include "runtime/overrides.h"
 #include "serialization/metadata.h"
 
 namespace backplane::extend {
@@ -49,14 +49,14 @@ template <typename Class>
 struct Generator {
   static_assert(std::is_base_of_v<PhiloxGenerator, Class>, "derive the generator from backplane::PhiloxGenerator");
   Generator() {
-    slots().make_generator.vendor = [](c10::DeviceIndex device) { return at::make_generator<Class>(resolve_device(device)); };
+    overrides().make_generator.vendor = [](c10::DeviceIndex device) { return at::make_generator<Class>(resolve_device(device)); };
   }
 };
 
 template <typename Class>
 struct Hooks {
   static_assert(std::is_base_of_v<backplane::Hooks, Class>, "derive the hooks from backplane::Hooks");
-  Hooks() { slots().hooks.vendor = &immortal<Class>(); }
+  Hooks() { overrides().hooks.vendor = &immortal<Class>(); }
 };
 
 // The class has StorageImpl's constructor (use_byte_size_t, SymInt bytes, DataPtr data, Allocator*, bool resizable); data is never missing.

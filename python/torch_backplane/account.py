@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from torch_backplane import __version__, _backend, _setup
@@ -29,28 +30,22 @@ def main(package: str) -> int:
     count = module.device_count()
     info = C.driver_info()
 
-    about = Table.grid(padding=(0, 2))
-    about.add_column(style="bold cyan", no_wrap=True)
-    about.add_column(overflow="fold")
-    about.add_row("device", f"torch.device('{_backend.device}'), {count} visible" if count else f"'{_backend.device}'")
-    about.add_row("driver", info["path"])
-    if info["shims"]:
-        about.add_row("shims", info["shims"])
-    if info["options"]:
-        about.add_row("options", info["options"])
-    if count:
-        about.add_row("offers", ", ".join(C.capabilities()))
-    about.add_row("torch", f"{torch.__version__}, Python {sys.version.split()[0]}")
-    about.add_row(
-        "build", f"for torch {build.TORCH_VERSION}, {build.COMPILER}, {build.COMPILE_FLAGS or build.BUILD_TYPE}"
-    )
-    about.add_row(
-        "SDK", f"torch-backplane {build.SDK_VERSION} at build time, {__version__} now; protocol {build.CORE_PROTOCOL}"
-    )
+    about = {
+        "device": f"torch.device('{_backend.device}'), {count} visible" if count else f"'{_backend.device}'",
+        "driver": info["path"],
+        "shims": info["shims"],
+        "options": info["options"],
+        "offers": ", ".join(C.capabilities()) if count else "",
+        "torch": f"{torch.__version__}, Python {sys.version.split()[0]}",
+        "build": f"for torch {build.TORCH_VERSION}, {build.COMPILER}, {build.COMPILE_FLAGS or build.BUILD_TYPE}",
+        "SDK": f"torch-backplane {build.SDK_VERSION} at build time, {__version__} now; protocol {build.CORE_PROTOCOL}",
+    }
 
     console = Console(highlight=False)
     console.print(f"[bold]{package}[/bold]: PyTorch on {_backend.device}")
-    console.print(about)
+    for title, text in about.items():
+        if text:  # on one line, whatever its length: a path that is broken cannot be copied
+            console.print(f"[bold cyan]{title:<9}[/bold cyan]{escape(text)}", soft_wrap=True)
     if count == 0:
         reason = info["refusal"] or "the driver has no device, or none is visible"
         console.print(f"[bold red]no device:[/bold red] {reason}")

@@ -17,7 +17,13 @@ import pytest
 pytestmark = pytest.mark.once
 
 TESTS = Path(__file__).resolve().parents[1]
-KINDS = ["unified-async", "unified-inline", "discrete-async", "discrete-inline", "minimal"]
+KINDS = [
+    "unified-async",
+    pytest.param("unified-inline", marks=pytest.mark.long),
+    pytest.param("discrete-async", marks=pytest.mark.long),
+    "discrete-inline",
+    "minimal",
+]
 
 
 def fuzz(name, findings, *words):
