@@ -96,8 +96,9 @@ namespace {
 
 // torch says it of its own devices' tensors, where a header does not let others.
 void warn_of_complex_half(c10::ScalarType dtype) {
-  if (C10_UNLIKELY(dtype == c10::kComplexHalf))
+  if (C10_UNLIKELY(dtype == c10::kComplexHalf)) {
     TORCH_WARN_ONCE("ComplexHalf support is experimental and many operators don't support it yet.");
+  }
 }
 
 // Checks what does not shape the tensor; returns the device index.

@@ -309,6 +309,7 @@ def said(compiled, backend_package):
     return runs[0].stdout, runs[1].stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "text"),
     [
