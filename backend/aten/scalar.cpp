@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/fill_native.h>
+#include <backplane/dtypes.h>
 
 #include <cstring>
 
