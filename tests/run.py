@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MINIMAL = ROOT / "build" / "demo" / "minimal" / "libminimal_driver.so"
-DEVICE = ["tests/device", "-m", "not once and not long"]
+DEVICE = ["tests/device", "-m", "not once"]
 
 
 @dataclass

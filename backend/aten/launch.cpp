@@ -24,8 +24,8 @@ namespace {
 uint64_t vendors_stream(const c10::Stream& stream) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !(open_driver().table.flags & BP_DRIVER_OWN_STREAMS), "The streams of ", device_name(),
-      " have no object of the vendor's runtime (BP_DRIVER_OWN_STREAMS): the emulate shim supplies them. A kernel on "
-      "the vendor's API needs a driver with streams and events; until then derive it from backplane::HostKernel");
+      " have no object of the vendor's runtime (BP_DRIVER_OWN_STREAMS, which the emulate shim sets for those that it "
+      "supplies). A kernel on the vendor's API needs a driver with streams and events; until then derive it from backplane::HostKernel");
   return stream_native_handle(stream);
 }
 

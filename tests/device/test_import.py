@@ -227,7 +227,7 @@ def test_paths_for_extensions_exist(backend_package, name):
 
 def test_the_account_names_driver_and_torch(run_in_process, backend_package, name):
     code = f"import runpy, sys; sys.argv = ['x']; runpy.run_module('{backend_package.__name__}', run_name='__main__')"
-    done = run_in_process(code, options="devices=2", env={"COLUMNS": "80", f"{name.upper()}_DRIVER": None}, check=False)
+    done = run_in_process(code, options="devices=2", env={"COLUMNS": "60", f"{name.upper()}_DRIVER": None}, check=False)
     assert done.returncode == 0, done.stderr
     for word in (f"lib{name}_driver.so", torch.__version__, f"{name}:1", "devices=2"):
         assert word in done.stdout

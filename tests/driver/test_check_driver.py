@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import re
-import shlex
 import shutil
-import stat
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-BROKEN = ROOT / "tests" / "driver" / "broken"
+from checker import BROKEN, Built, Report, check, run
 
 # load.symbol has no entry there: it takes a library without the symbol.
 DEFECTS = sorted(
@@ -27,113 +21,6 @@ DEFECTS = sorted(
     for source in BROKEN.glob("*.cpp")
     for name in re.findall(r'd\["(\w+\.\w+)"\]', source.read_text(encoding="utf-8"))
 )
-
-
-@dataclass(frozen=True)
-class Built:
-    """What the session compiled."""
-
-    program: Path
-    sim: Path
-    minimal: Path
-    minimal_cpp: Path
-    broken: Path
-    no_driver: Path
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Compile the checker (as ``torch-backplane check-driver`` does) and the drivers, once for all workers."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "check-driver"
-    folder.mkdir(exist_ok=True)
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        names = ("sim", "minimal", "minimal_cpp", "broken", "no_driver")
-        result = Built(compile_checker(folder), *(folder / f"lib{name}.so" for name in names))
-        if not result.broken.exists():
-            compile_sdk_driver(result.sim, "sim")
-            minimal = ROOT / "examples" / "minimal_driver" / "minimal_driver.c"
-            compile_library(result.minimal, [minimal])
-            compile_library(result.minimal_cpp, [minimal.with_suffix(".cpp")])
-            empty = folder / "no_driver.cpp"
-            empty.write_text("int unrelated = 0;\n")
-            compile_library(result.no_driver, [empty])
-            compile_library(result.broken, list(BROKEN.glob("*.cpp")))
-    return result
-
-
-def compile_checker(cache: Path) -> Path:
-    code = "from torch_backplane.cli.check_driver import compiled_program; print(compiled_program())"
-    return Path(run([sys.executable, "-c", code], XDG_CACHE_HOME=str(cache)).stdout.strip())
-
-
-def compile_sdk_driver(out: Path, name: str) -> None:
-    """Compile a driver of the SDK as one unit, like a build: the headers cost more than the code."""
-    drivers = ROOT / "backend" / "drivers"
-    unit = out.with_suffix(".cpp")
-    unit.write_text(
-        "".join(f'#include "{path}"\n' for part in ("common", name) for path in drivers.glob(f"{part}/*.cpp"))
-    )
-    compile_library(out, [unit])
-
-
-def compile_library(out: Path, sources: list[Path]) -> None:
-    include = ["-I", str(ROOT / "include"), "-I", str(ROOT / "backend")]
-    flags = ["-O0", "-shared", "-fPIC", *include]
-    if sources[0].suffix == ".c":
-        compiler = [*shlex.split(os.environ.get("CC", "cc")), "-std=c11"]
-    else:
-        compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++20"]
-    run([*compiler, *flags, *map(str, sorted(sources)), "-o", str(out) + ".new", "-lpthread"])
-    os.rename(str(out) + ".new", out)
-
-
-def run(words: list[str], check: bool = True, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        words,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        cwd=cwd,
-        env={**os.environ, **env},
-        timeout=300,
-        check=False,
-    )
-    assert not check or done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
-@dataclass(frozen=True)
-class Report:
-    """One run of the checker."""
-
-    code: int
-    out: str
-    err: str
-    passed: set[str]
-    failed: dict[str, str]
-    not_offered: dict[str, str]
-    left_out: dict[str, str]  # not run, skipped, or failed as expected
-
-
-def check(built: Built, driver: Path, *words: str) -> Report:
-    junit = Path(os.environ["PYTEST_TMP"]) / "result.xml"
-    junit.unlink(missing_ok=True)
-    done = run([str(built.program), str(driver), f"--junit={junit}", *words], check=False)
-    passed, failed, not_offered, left_out = set(), {}, {}, {}
-    if junit.exists():
-        for case in ElementTree.parse(junit).getroot().iter("testcase"):
-            name = case.get("name") or ""
-            assert case.get("classname") == name.split(".")[0]
-            if (failure := case.find("failure")) is not None:
-                failed[name] = f"{failure.get('message')}\n{failure.text}"
-            elif (skipped := case.find("skipped")) is not None:
-                why = skipped.get("message") or ""
-                (not_offered if why.startswith("not offered: ") else left_out)[name] = why
-            else:
-                passed.add(name)
-    return Report(done.returncode, done.stdout, done.stderr, passed, failed, not_offered, left_out)
 
 
 @pytest.fixture(autouse=True)
@@ -150,15 +37,15 @@ def listed(built: Built) -> list[str]:
 NOT_HELD = "could not be held: "
 
 
-@pytest.mark.parametrize(
-    ("kind", "stream"),
-    [
-        ("unified", "async"),
-        ("discrete", "inline"),
-        pytest.param("unified", "inline", marks=pytest.mark.long),
-        pytest.param("discrete", "async", marks=pytest.mark.long),
-    ],
-)
+def crossed(names: str, *pairs: tuple[str, str]) -> pytest.MarkDecorator:
+    """Two pairs, and the same words crossed, which only the long tests try."""
+    (a, b), (c, d) = pairs
+    return pytest.mark.parametrize(
+        names, [*pairs, *(pytest.param(*pair, marks=pytest.mark.long) for pair in ((a, d), (c, b)))]
+    )
+
+
+@crossed("kind, stream", ("unified", "async"), ("discrete", "inline"))
 def test_sim(built: Built, kind: str, stream: str) -> None:
     report = check(built, built.sim, "--options", f"kind={kind},stream={stream}")
     assert report.failed == {}, report.out
@@ -179,15 +66,7 @@ def test_sim_under_emulate(built: Built) -> None:
     assert (report.code, report.failed, report.not_offered, report.left_out) == (0, {}, {}, {}), report.out
 
 
-@pytest.mark.parametrize(
-    ("language", "stream"),
-    [
-        ("c", "async"),
-        ("cpp", "inline"),
-        pytest.param("c", "inline", marks=pytest.mark.long),
-        pytest.param("cpp", "async", marks=pytest.mark.long),
-    ],
-)
+@crossed("language, stream", ("c", "async"), ("cpp", "inline"))
 def test_minimal_is_completed_by_emulate(built: Built, language: str, stream: str) -> None:
     driver = built.minimal if language == "c" else built.minimal_cpp
     report = check(built, driver, "--options", f"devices=2,emulate.stream={stream}")
@@ -487,98 +366,3 @@ def read_until_closed(terminal: int) -> Iterator[bytes]:
             if not data:
                 return
             yield data
-
-
-# ---- torch-backplane check-driver
-
-
-def cli(*words: str, check: bool = False, **env: str) -> subprocess.CompletedProcess[str]:
-    return run([sys.executable, "-m", "torch_backplane.cli", "check-driver", *words], check=check, **env)
-
-
-def fake_backend(folder: Path, package: str, build_info: bool) -> None:
-    """Install a package that claims torch.backends, with a checker that prints its arguments."""
-    program = folder / package / "bin" / "backplane-check-driver"
-    program.parent.mkdir(parents=True)
-    program.write_text(f'#!/bin/sh\necho "{package}: $@"\nexit 1\n')
-    program.chmod(0o755)
-    (folder / package / "__init__.py").write_text("raise ImportError('the command must not import a backend')\n")
-    if build_info:
-        (folder / package / "_build_info.py").write_text("")
-    info = folder / f"{package}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[torch.backends]\n{package} = {package}:_autoload\n")
-
-
-def test_command_runs_an_installed_backends_checker(tmp_path: Path) -> None:
-    fake_backend(tmp_path, "aaa_stranger", build_info=False)
-    fake_backend(tmp_path, "aab_backend", build_info=True)
-    words = [
-        "lib.so",
-        "--options",
-        "a=1",
-        "--shim",
-        "x",
-        "--shim",
-        "y",
-        "--only",
-        "m.*",
-        "--expect",
-        "a.b=c d",
-        "--skip",
-        "e.*=f",
-        "--junit",
-        "f",
-        "--time-limit",
-        "5",
-    ]
-    done = cli(*words, PYTHONPATH=str(tmp_path))
-    expected = (
-        "--options=a=1 --shim=x --shim=y --only=m.* --expect=a.b=c d --skip=e.*=f --junit=f --time-limit=5.0 -- lib.so"
-    )
-    assert (done.returncode, done.stdout) == (1, f"aab_backend: {expected}\n")
-
-
-def test_compiled_program_is_private_and_kept(built: Built) -> None:
-    cache = built.program.parents[2]
-    assert cache.name == "torch-backplane"
-    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
-    assert [entry.name for entry in cache.iterdir()] == [built.program.parents[1].name]  # nothing half-built
-    before = built.program.stat()
-    assert compile_checker(cache.parent) == built.program
-    assert built.program.stat().st_ino == before.st_ino
-    assert built.program.stat().st_mtime_ns == before.st_mtime_ns
-
-
-def compile_fails(tmp_path: Path, **env: str) -> str:
-    code = "import click\nfrom torch_backplane.cli.check_driver import compiled_program\n"
-    code += "try:\n    compiled_program()\nexcept click.ClickException as error:\n    print(error.message)\n"
-    return run([sys.executable, "-c", code], **{"XDG_CACHE_HOME": str(tmp_path), **env}).stdout
-
-
-def test_no_compiler(tmp_path: Path) -> None:
-    assert "there is no g++ or clang++ to compile one" in compile_fails(tmp_path, CXX="", PATH=str(tmp_path))
-    assert "CXX is 'no-such-compiler', which is not found" in compile_fails(tmp_path, CXX="no-such-compiler")
-
-
-def test_failing_compiler_is_quoted_and_leaves_nothing(tmp_path: Path) -> None:
-    compiler = tmp_path / "g++"
-    compiler.write_text("#!/bin/sh\necho 'error: this compiler knows no C++20' >&2\nexit 1\n")
-    compiler.chmod(0o755)
-    text = compile_fails(tmp_path, CXX=str(compiler))
-    assert "error: this compiler knows no C++20" in text
-    assert "set CXX" in text
-    assert list((tmp_path / "torch-backplane").iterdir()) == []
-
-
-def test_cache_that_others_can_write_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "torch-backplane").mkdir()
-    (tmp_path / "torch-backplane").chmod(0o777)
-    assert f"others can write to {tmp_path / 'torch-backplane'}" in compile_fails(tmp_path)
-
-
-def test_command_needs_a_path() -> None:
-    done = cli()
-    assert done.returncode == 2
-    assert "Missing argument 'PATH'" in done.stderr

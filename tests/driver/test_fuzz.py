@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from checker import compile_sdk_driver
 from fuzz import bounded
 from hypothesis import given
 from hypothesis import strategies as st
-from test_check_driver import compile_sdk_driver
 
 OK, INVALID_ARGUMENT, UNSUPPORTED = 0, 3, 5
 ABI = (0, 2)

@@ -68,3 +68,23 @@ def test_every_part_runs_and_the_summary_tells_which_failed(runner, tmp_path, mo
     ]
     monkeypatch.setattr(runner, "PARTS", parts[1:])
     assert runner.main() == 0
+
+
+def test_a_sample_has_the_long_tests_whole_and_of_each_other_kind_a_part(runner, monkeypatch):
+    ran = {}
+
+    def run(part, jobs, extra):
+        ran[part.name] = (part.arguments, bool(extra))
+        return 0, 0.0
+
+    monkeypatch.setattr(runner, "run", run)
+    monkeypatch.setattr(sys, "argv", ["run.py", "--sample", "1/4"])
+    assert runner.main() == 0
+    whole = [arguments for arguments, is_sample in ran.values() if not is_sample]
+    assert whole == [["-m", "not long"], runner.DEVICE, ["-m", "long"]]
+    assert [arguments for arguments, is_sample in ran.values() if is_sample] == [runner.DEVICE] * 3
+    ran.clear()
+    monkeypatch.setattr(sys, "argv", ["run.py"])
+    assert runner.main() == 0
+    assert ran == {part.name: (part.arguments, False) for part in runner.PARTS if part.in_test}
+    assert [arguments for arguments, _ in ran.values()] == whole[:2]

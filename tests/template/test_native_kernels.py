@@ -283,7 +283,9 @@ def test_streams_that_emulate_supplies_are_no_streams_of_the_vendors(chip):
         """,
         Q_DRIVER=str(ROOT / "build" / "demo" / "minimal" / "libminimal_driver.so"),
     )
-    assert "The streams of q have no object of the vendor's runtime (BP_DRIVER_OWN_STREAMS)" in said
+    assert (
+        "The streams of q have no object of the vendor's runtime (BP_DRIVER_OWN_STREAMS, which the emulate shim" in said
+    )
     assert said.endswith("[1.0, 1.0, 1.0]\n")
 
 

@@ -39,3 +39,10 @@ def _get_device_index(device: Device, optional: bool = False, allow_cpu: bool = 
     if not optional:
         raise ValueError(f"expected a device with an index, such as {_backend.device}:0, got {device}")
     return int(_backend.C.current_device())
+
+
+def _checked(device: Device) -> int:
+    """The index; an error names the range, before torch's own code sees an index that does not exist."""
+    index = _get_device_index(device, optional=True)
+    _backend.C.device_properties(index)
+    return index

@@ -1,22 +1,23 @@
-"""Device and pinned memory: statistics, limits, raw allocations, snapshot, private pools."""
+"""Device and pinned memory: statistics, limits, raw allocations; snapshots and private pools have their own files."""
 
 from __future__ import annotations
 
 import collections
-import contextlib
-import itertools
-import pickle
-import sys
-import threading
 import warnings
-import weakref
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from torch_backplane import _backend
-from torch_backplane.device._utils import Device, _get_device_index
+from torch_backplane.device._pools import MemPool, use_mem_pool
+from torch_backplane.device._snapshot import (  # as in torch.cuda.memory, what begins with _ is part of it
+    _attach_out_of_memory_observer as _attach_out_of_memory_observer,
+)
+from torch_backplane.device._snapshot import _dump_snapshot as _dump_snapshot
+from torch_backplane.device._snapshot import _record_memory_history as _record_memory_history
+from torch_backplane.device._snapshot import _snapshot as _snapshot
+from torch_backplane.device._snapshot import memory_snapshot
+from torch_backplane.device._utils import Device, _checked, _get_device_index
 
 __all__ = [
     "MemPool",
@@ -247,13 +248,6 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
 # ---- limits and the cache --------------------------------------------------------------------------------------------
 
 
-def _checked(device: Device) -> int:
-    """The index; an error names the range, before torch's own code sees an index that does not exist."""
-    index = _get_device_index(device, optional=True)
-    _backend.C.device_properties(index)
-    return index
-
-
 def mem_get_info(device: Device = None) -> tuple[int, int]:
     """Free and total bytes of a device: the driver's answer, other processes counted in; else what this process knows.
 
@@ -298,6 +292,15 @@ def get_per_process_memory_fraction(device: Device = None) -> float:
 def get_allocator_backend() -> str:
     """How segments are obtained: ``"native"``, from the driver."""
     return "native"
+
+
+def _set_allocator_settings(settings: str) -> None:
+    """Replace the allocator's settings: ``"key:value,key:value"``; what is not named has its default again.
+
+    Raises:
+        ValueError: a setting is unknown (the known ones are listed), wrong, or cannot be kept by this device.
+    """
+    _backend.C.set_allocator_settings(settings)
 
 
 # ---- raw memory ------------------------------------------------------------------------------------------------------
@@ -349,187 +352,3 @@ def host_view(tensor: torch.Tensor) -> torch.Tensor:
     """
     view: torch.Tensor = _backend.C.host_view(tensor)
     return view
-
-
-# ---- snapshot --------------------------------------------------------------------------------------------------------
-
-
-def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: bool = True) -> list[dict[str, Any]]:
-    """All segments of all devices with their blocks, under the keys of ``torch.cuda.memory_snapshot``.
-
-    Args:
-        mempool_id: only the segments of that pool; None is all.
-        include_traces: whether stacks that :func:`_record_memory_history` recorded are in ``frames``.
-    """
-    segments: list[dict[str, Any]] = _backend.C.snapshot(False)["segments"]
-    chosen = [segment for segment in segments if mempool_id is None or segment["segment_pool_id"] == tuple(mempool_id)]
-    if not include_traces:
-        for part in itertools.chain(chosen, *(segment["blocks"] for segment in chosen)):
-            part["frames"] = []
-    return chosen
-
-
-def _snapshot(device: Device = None) -> dict[str, Any]:
-    """What PyTorch's memory viewer (pytorch.org/memory_viz) and ``torch.cuda._memory_viz`` read.
-
-    Args:
-        device: only the segments and events of this device; None is all.
-
-    Returns:
-        ``segments``; ``device_traces``, the events that :func:`_record_memory_history` recorded, a list a device;
-        ``allocator_settings``; ``external_annotations``, which is empty.
-    """
-    index = None if device is None else _checked(device)
-    snapshot: dict[str, Any] = _backend.C.snapshot(True)
-    if index is not None:
-        snapshot["segments"] = [segment for segment in snapshot["segments"] if segment["device"] == index]
-        snapshot["device_traces"] = [trace if i == index else [] for i, trace in enumerate(snapshot["device_traces"])]
-    settings = _backend.C.allocator_config()
-    snapshot["allocator_settings"] = {"PYTORCH_CUDA_ALLOC_CONF": settings.pop("text"), **settings}
-    return snapshot
-
-
-def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:
-    """Write :func:`_snapshot` to a file that PyTorch's memory viewer opens."""
-    with open(filename, "wb") as file:
-        pickle.dump(_snapshot(), file)
-
-
-_STACKS = {None: 0, "state": 1, "alloc": 2, "all": 3}
-
-
-def _record_memory_history(
-    enabled: Literal["state", "all"] | None = "all",
-    context: Literal["state", "alloc", "all"] | None = "all",
-    stacks: Literal["python", "all"] = "all",
-    max_entries: int = sys.maxsize,
-    device: Device = None,
-    clear_history: bool = False,
-    compile_context: bool = False,
-    global_record_annotations: bool = False,
-    skip_actions: list[str] | None = None,
-) -> None:
-    """Record what happens to device memory, and from where, for :func:`_snapshot`; as ``torch.cuda.memory``'s.
-
-    Args:
-        enabled: ``"all"``: events, and stacks of what is allocated; ``"state"``: the stacks alone; None: stop, and
-            forget what was recorded.
-        context: which stacks: None, none; ``"state"``, of what is allocated; ``"alloc"``, also of the events;
-            ``"all"``, also of frees.
-        stacks: ``"python"`` or ``"all"``, with C++ frames.
-        max_entries: events that are kept per device; older ones go.
-        device: ignored, as by ``torch.cuda``: all devices are recorded.
-        clear_history: forget the events so far.
-        compile_context: not supported.
-        global_record_annotations: not supported.
-        skip_actions: actions that are not kept: ``alloc``, ``free_requested``, ``free_completed``, ``segment_alloc``,
-            ``segment_free``, ``segment_map``, ``segment_unmap``, ``oom``, ``snapshot``.
-    """
-    if enabled is None:
-        _backend.C.stop_history()
-        return
-    skipped = list(skip_actions or [])
-    for name, value, known in (
-        ("enabled", enabled, [None, "state", "all"]),
-        ("context", context, list(_STACKS)),
-        ("stacks", stacks, ["python", "all"]),
-        *(("skip_actions", action, _backend.C.history_actions()) for action in skipped),
-    ):
-        if value not in known:
-            raise ValueError(f"{name}: expected one of {', '.join(map(repr, known))}; got {value!r}")
-    if max_entries < 1:
-        raise ValueError(f"max_entries: expected at least 1, got {max_entries}")
-    for name, wanted in (("compile_context", compile_context), ("annotations", global_record_annotations)):
-        if wanted:
-            raise NotImplementedError(f"{name} cannot be recorded: torch keeps it for CUDA alone; leave it False")
-    _backend.C.record_history(enabled == "all", _STACKS[context], stacks == "all", max_entries, clear_history, skipped)
-
-
-def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
-    """Call ``observer(device, asked, total, free)``, sizes in bytes, before an out-of-memory error is raised.
-
-    The place for :func:`_dump_snapshot`. An observer stays to the end of the process; what it raises is printed.
-    """
-    _backend.C.attach_out_of_memory_observer(observer)
-
-
-def _set_allocator_settings(settings: str) -> None:
-    """Replace the allocator's settings: ``"key:value,key:value"``; what is not named has its default again.
-
-    Raises:
-        ValueError: a setting is unknown (the known ones are listed), wrong, or cannot be kept by this device.
-    """
-    _backend.C.set_allocator_settings(settings)
-
-
-# ---- private pools ---------------------------------------------------------------------------------------------------
-
-_pool_numbers = itertools.count(1)
-
-
-def _release(pool: tuple[int, int], devices: list[int]) -> None:
-    for index in devices:
-        _backend.C.release_pool(index, pool)
-    if devices:
-        _backend.C.empty_pool(pool)
-
-
-class MemPool:
-    """A pool of its own in the caching allocator; fill it with :func:`use_mem_pool`.
-
-    Dropping it gives its free memory back.
-
-    Args:
-        allocator: None; another allocator is registered in C++ (backplane/extend.h), for the whole device.
-        use_on_oom: what is free in the pool may serve allocations outside of it before they fail.
-        no_split: segments of the pool are not split.
-    """
-
-    def __init__(self, allocator: None = None, use_on_oom: bool = False, no_split: bool = False) -> None:
-        if allocator is not None:
-            raise NotImplementedError(
-                "a pool cannot have an allocator of its own; derive from backplane::CachingAllocator"
-                " (backplane/extend.h) to change where segments come from"
-            )
-        self.id = (0, next(_pool_numbers))
-        self._options = (bool(use_on_oom), bool(no_split))
-        self._devices: list[int] = []
-        self._lock = threading.Lock()
-        weakref.finalize(self, _release, self.id, self._devices).atexit = False
-
-    def _own(self, index: int) -> None:
-        """Take this object's reference on a device, once; it stays until the object goes."""
-        with self._lock:
-            if index not in self._devices:
-                _backend.C.retain_pool(index, self.id, *self._options)
-                self._devices.append(index)
-
-    def use_count(self) -> int:
-        """The references to the pool: this object's, and one for each :func:`use_mem_pool` that goes on."""
-        return 1 + sum(_backend.C.pool_references(index, self.id) - 1 for index in self._devices)
-
-    def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
-        """The pool's segments, as :func:`memory_snapshot` gives them.
-
-        Args:
-            include_traces: whether recorded stacks are in ``frames``.
-        """
-        return memory_snapshot(self.id, include_traces)
-
-
-@contextlib.contextmanager
-def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
-    """Allocations of this thread on a device come from ``pool``; other threads are not affected.
-
-    Args:
-        pool: the pool.
-        device: the device; None is the current one.
-    """
-    index = _checked(device)
-    pool._own(index)
-    _backend.C.begin_pool(index, pool.id, *pool._options)
-    try:
-        yield
-    finally:
-        _backend.C.end_pool(index, pool.id)
-        _backend.C.release_pool(index, pool.id)

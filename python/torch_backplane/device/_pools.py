@@ -1,0 +1,84 @@
+"""Private pools of the caching allocator."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from torch_backplane import _backend
+from torch_backplane.device._snapshot import memory_snapshot
+from torch_backplane.device._utils import Device, _checked
+
+_pool_numbers = itertools.count(1)
+
+
+def _release(pool: tuple[int, int], devices: list[int]) -> None:
+    for index in devices:
+        _backend.C.release_pool(index, pool)
+    if devices:
+        _backend.C.empty_pool(pool)
+
+
+class MemPool:
+    """A pool of its own in the caching allocator; fill it with :func:`use_mem_pool`.
+
+    Dropping it gives its free memory back.
+
+    Args:
+        allocator: None; another allocator is registered in C++ (backplane/extend.h), for the whole device.
+        use_on_oom: what is free in the pool may serve allocations outside of it before they fail.
+        no_split: segments of the pool are not split.
+    """
+
+    def __init__(self, allocator: None = None, use_on_oom: bool = False, no_split: bool = False) -> None:
+        if allocator is not None:
+            raise NotImplementedError(
+                "a pool cannot have an allocator of its own; derive from backplane::CachingAllocator"
+                " (backplane/extend.h) to change where segments come from"
+            )
+        self.id = (0, next(_pool_numbers))
+        self._options = (bool(use_on_oom), bool(no_split))
+        self._devices: list[int] = []
+        self._lock = threading.Lock()
+        weakref.finalize(self, _release, self.id, self._devices).atexit = False
+
+    def _own(self, index: int) -> None:
+        """Take this object's reference on a device, once; it stays until the object goes."""
+        with self._lock:
+            if index not in self._devices:
+                _backend.C.retain_pool(index, self.id, *self._options)
+                self._devices.append(index)
+
+    def use_count(self) -> int:
+        """The references to the pool: this object's, and one for each :func:`use_mem_pool` that goes on."""
+        return 1 + sum(_backend.C.pool_references(index, self.id) - 1 for index in self._devices)
+
+    def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
+        """The pool's segments, as :func:`memory_snapshot` gives them.
+
+        Args:
+            include_traces: whether recorded stacks are in ``frames``.
+        """
+        return memory_snapshot(self.id, include_traces)
+
+
+@contextlib.contextmanager
+def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
+    """Allocations of this thread on a device come from ``pool``; other threads are not affected.
+
+    Args:
+        pool: the pool.
+        device: the device; None is the current one.
+    """
+    index = _checked(device)
+    pool._own(index)
+    _backend.C.begin_pool(index, pool.id, *pool._options)
+    try:
+        yield
+    finally:
+        _backend.C.end_pool(index, pool.id)
+        _backend.C.release_pool(index, pool.id)

@@ -1,0 +1,111 @@
+"""What device memory is made of, and what happened to it: for PyTorch's memory viewer."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any, Literal
+
+from torch_backplane import _backend
+from torch_backplane.device._utils import Device, _checked
+
+
+def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: bool = True) -> list[dict[str, Any]]:
+    """All segments of all devices with their blocks, under the keys of ``torch.cuda.memory_snapshot``.
+
+    Args:
+        mempool_id: only the segments of that pool; None is all.
+        include_traces: whether stacks that :func:`_record_memory_history` recorded are in ``frames``.
+    """
+    segments: list[dict[str, Any]] = _backend.C.snapshot(False)["segments"]
+    chosen = [segment for segment in segments if mempool_id is None or segment["segment_pool_id"] == tuple(mempool_id)]
+    if not include_traces:
+        for part in itertools.chain(chosen, *(segment["blocks"] for segment in chosen)):
+            part["frames"] = []
+    return chosen
+
+
+def _snapshot(device: Device = None) -> dict[str, Any]:
+    """What PyTorch's memory viewer (pytorch.org/memory_viz) and ``torch.cuda._memory_viz`` read.
+
+    Args:
+        device: only the segments and events of this device; None is all.
+
+    Returns:
+        ``segments``; ``device_traces``, the events that :func:`_record_memory_history` recorded, a list a device;
+        ``allocator_settings``; ``external_annotations``, which is empty.
+    """
+    index = None if device is None else _checked(device)
+    snapshot: dict[str, Any] = _backend.C.snapshot(True)
+    if index is not None:
+        snapshot["segments"] = [segment for segment in snapshot["segments"] if segment["device"] == index]
+        snapshot["device_traces"] = [trace if i == index else [] for i, trace in enumerate(snapshot["device_traces"])]
+    settings = _backend.C.allocator_config()
+    snapshot["allocator_settings"] = {"PYTORCH_CUDA_ALLOC_CONF": settings.pop("text"), **settings}
+    return snapshot
+
+
+def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:
+    """Write :func:`_snapshot` to a file that PyTorch's memory viewer opens."""
+    with open(filename, "wb") as file:
+        pickle.dump(_snapshot(), file)
+
+
+_STACKS = {None: 0, "state": 1, "alloc": 2, "all": 3}
+
+
+def _record_memory_history(
+    enabled: Literal["state", "all"] | None = "all",
+    context: Literal["state", "alloc", "all"] | None = "all",
+    stacks: Literal["python", "all"] = "all",
+    max_entries: int = sys.maxsize,
+    device: Device = None,
+    clear_history: bool = False,
+    compile_context: bool = False,
+    global_record_annotations: bool = False,
+    skip_actions: list[str] | None = None,
+) -> None:
+    """Record what happens to device memory, and from where, for :func:`_snapshot`; as ``torch.cuda.memory``'s.
+
+    Args:
+        enabled: ``"all"``: events, and stacks of what is allocated; ``"state"``: the stacks alone; None: stop, and
+            forget what was recorded.
+        context: which stacks: None, none; ``"state"``, of what is allocated; ``"alloc"``, also of the events;
+            ``"all"``, also of frees.
+        stacks: ``"python"`` or ``"all"``, with C++ frames.
+        max_entries: events that are kept per device; older ones go.
+        device: ignored, as by ``torch.cuda``: all devices are recorded.
+        clear_history: forget the events so far.
+        compile_context: not supported.
+        global_record_annotations: not supported.
+        skip_actions: actions that are not kept: ``alloc``, ``free_requested``, ``free_completed``, ``segment_alloc``,
+            ``segment_free``, ``segment_map``, ``segment_unmap``, ``oom``, ``snapshot``.
+    """
+    if enabled is None:
+        _backend.C.stop_history()
+        return
+    skipped = list(skip_actions or [])
+    for name, value, known in (
+        ("enabled", enabled, [None, "state", "all"]),
+        ("context", context, list(_STACKS)),
+        ("stacks", stacks, ["python", "all"]),
+        *(("skip_actions", action, _backend.C.history_actions()) for action in skipped),
+    ):
+        if value not in known:
+            raise ValueError(f"{name}: expected one of {', '.join(map(repr, known))}; got {value!r}")
+    if max_entries < 1:
+        raise ValueError(f"max_entries: expected at least 1, got {max_entries}")
+    for name, wanted in (("compile_context", compile_context), ("annotations", global_record_annotations)):
+        if wanted:
+            raise NotImplementedError(f"{name} cannot be recorded: torch keeps it for CUDA alone; leave it False")
+    _backend.C.record_history(enabled == "all", _STACKS[context], stacks == "all", max_entries, clear_history, skipped)
+
+
+def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
+    """Call ``observer(device, asked, total, free)``, sizes in bytes, before an out-of-memory error is raised.
+
+    The place for :func:`_dump_snapshot`. An observer stays to the end of the process; what it raises is printed.
+    """
+    _backend.C.attach_out_of_memory_observer(observer)
