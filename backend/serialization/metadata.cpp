@@ -44,11 +44,12 @@ bool is_plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
 }
 
-std::string escape(const std::string& text) {
+template <class Keep>
+std::string escape(std::string_view text, const Keep& keep) {
   constexpr char digits[] = "0123456789ABCDEF";
   std::string out;
   for (const char c : text) {
-    if (is_plain(c)) {
+    if (keep(c)) {
       out += c;
     } else {
       const auto byte = static_cast<unsigned char>(c);
@@ -56,6 +57,13 @@ std::string escape(const std::string& text) {
     }
   }
   return out;
+}
+
+std::string escape(std::string_view text) { return escape(text, is_plain); }
+
+// A file's text for a message, which a NUL would end.
+std::string shown(std::string_view text) {
+  return escape(text, [](char c) { return static_cast<unsigned char>(c) >= ' ' && c != 0x7f; });
 }
 
 // The number that the whole of `text` spells in that base; false if it spells none.
@@ -135,17 +143,17 @@ void save(const at::Tensor& tensor, std::unordered_map<std::string, bool>& map) 
 void load(const at::Tensor& tensor, std::unordered_map<std::string, bool>& map) {
   const std::string* found = nullptr;
   for (const auto& [key, value] : map) {
-    TORCH_CHECK_VALUE(key.compare(0, kPrefix.size(), kPrefix) == 0, "tensor metadata: '", key, "' is no key of a tensor on ",
+    TORCH_CHECK_VALUE(key.compare(0, kPrefix.size(), kPrefix) == 0, "tensor metadata: '", shown(key), "' is no key of a tensor on ",
                       tensor.device().str(), ", so it would be lost; the tensor was saved on another device, perhaps.", kCure);
     if (!value) continue;
-    TORCH_CHECK(found == nullptr, "torch.load: a tensor has two entries of metadata, '", *found, "' and '", key, "': the file is damaged.",
-                kCure);
+    TORCH_CHECK(found == nullptr, "torch.load: a tensor has two entries of metadata, '", shown(*found), "' and '", shown(key),
+                "': the file is damaged.", kCure);
     found = &key;
   }
   if (found == nullptr) return;
   const auto parts = split(std::string_view(*found).substr(kPrefix.size()), 5);
   uint32_t encoding = 0;
-  TORCH_CHECK(parse_number(parts[0], encoding) && encoding != 0, "torch.load: cannot read the metadata '", *found,
+  TORCH_CHECK(parse_number(parts[0], encoding) && encoding != 0, "torch.load: cannot read the metadata '", shown(*found),
               "': the file is damaged.", kCure);
   TORCH_CHECK(encoding <= kEncoding, "torch.load: the file's metadata has encoding ", encoding,
               ", this torch-backplane (" BACKPLANE_VERSION ") reads up to ", kEncoding,
@@ -153,19 +161,26 @@ void load(const at::Tensor& tensor, std::unordered_map<std::string, bool>& map) 
   uint32_t version = 0;
   uint32_t length = 0;
   TORCH_CHECK(parts.size() == 5 && parse_number(parts[2], version) && version != 0 && parse_number(parts[3], length),
-              "torch.load: cannot read the metadata '", *found, "': the file is damaged.", kCure);
+              "torch.load: cannot read the metadata '", shown(*found), "': the file is damaged.", kCure);
   const std::string kind(parts[1]);
-  TORCH_CHECK(parts[4].size() == length, "torch.load: the metadata of kind '", kind, "' says that it has ", length, " bytes, found ",
+  TORCH_CHECK(parts[4].size() == length, "torch.load: the metadata of kind '", shown(kind), "' says that it has ", length, " bytes, found ",
               parts[4].size(), ": the file is damaged.", kCure);
   const Make make = find_kind(kind);
-  TORCH_CHECK(make != nullptr, "torch.load: the file was saved with tensor metadata of kind '", kind, "', which this build of '",
+  TORCH_CHECK(make != nullptr, "torch.load: the file was saved with tensor metadata of kind '", shown(kind), "', which this build of '",
               BACKPLANE_DEVICE_NAME, "' does not know. Load it with the build that saved it.", kCure);
   const auto metadata = make();
   TORCH_CHECK(version <= metadata->version(), "torch.load: the file's metadata of kind '", kind, "' has version ", version,
               ", this build reads up to ", metadata->version(), ". Load it with the build that saved it, or a newer one.", kCure);
   MetadataFields fields;
-  TORCH_CHECK(decode_fields(parts[4], fields), "torch.load: cannot read the metadata '", *found, "': the file is damaged.", kCure);
-  metadata->deserialize(fields, version);
+  TORCH_CHECK(decode_fields(parts[4], fields), "torch.load: cannot read the metadata '", shown(*found), "': the file is damaged.", kCure);
+  try {
+    metadata->deserialize(fields, version);
+  } catch (const c10::Error&) {
+    throw;
+  } catch (const std::exception& error) {  // of the vendor's class, such as std::stoll's
+    TORCH_CHECK(false, "torch.load: cannot read the metadata of kind '", shown(kind), "' (", error.what(), "): the file is damaged.",
+                kCure);
+  }
   set_tensor_metadata(tensor, metadata);
 }
 

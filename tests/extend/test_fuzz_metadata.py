@@ -15,7 +15,7 @@ def test_metadata_of_any_file(on_extdevice: Callable[..., dict[str, Any]]) -> No
     examples = int(os.environ.get("FUZZ_EXAMPLES", "0"))
     seen = on_extdevice(
         """
-        from hypothesis import given, settings, strategies as st
+        from hypothesis import example, given, settings, strategies as st
         examples = int(sys.argv[1])
         words = ["backplane.metadata", "1", "2", "0", "-1", "4294967296", "extdevice.format", "other", "format=4",
                  "format=%41", "format=%", "format=%4", "=", "&", "format", "%00=%FF", "8", "9", ""]
@@ -29,6 +29,8 @@ def test_metadata_of_any_file(on_extdevice: Callable[..., dict[str, Any]]) -> No
 
         @settings(max_examples=examples or 500, derandomize=examples == 0, database=None, deadline=None)
         @given(st.dictionaries(key, st.booleans(), max_size=2))
+        @example({"\\0": False})  # a message goes on after it
+        @example({"backplane.metadata/1/extdevice.format/2/10/format=%41": True})  # what the vendor's class throws
         def check(entries):
             x = torch.ones(2, device="extdevice")
             try:
