@@ -1,4 +1,4 @@
-"""What the device tests share. ``device``, ``device_module`` and ``run_in_process`` are the pytest plugin's."""
+"""What the device tests share. ``device`` and ``device_module`` are the pytest plugin's."""
 
 import os
 import shutil
@@ -6,6 +6,27 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from warm import WarmProcesses
+
+from torch_backplane.testing import process
+
+
+@pytest.fixture(scope="session")
+def warm_processes(device):
+    """Processes that have imported torch."""
+    processes = WarmProcesses(device.type)
+    yield processes
+    processes.close()
+
+
+@pytest.fixture
+def run_in_process(request, backend_package):
+    """The pytest plugin's, faster by a fork; what tests the import itself is marked ``fresh``."""
+    return (
+        process.run_in_process
+        if request.node.get_closest_marker("fresh")
+        else request.getfixturevalue("warm_processes")
+    )
 
 
 @pytest.fixture

@@ -135,6 +135,7 @@ def test_E33_a_wrong_setting_in_the_environment_is_an_error(run_in_process, back
 
 
 @pytest.mark.once
+@pytest.mark.fresh
 def test_E33_a_wrong_setting_in_the_environment_leaves_torch_alone(run_in_process, name):
     """As any reason why the device cannot be had: one warning where torch loads it by itself."""
     code = "import torch; print(torch.ones(2).sum().item())"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.fresh]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 
 from torch_backplane import _setup
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.fresh]
 
 
 def extended(path):

@@ -112,3 +112,22 @@ def test_processes_with_visible_devices_of_their_own(name):
             worker.start(10)
         assert [worker.results(10) for worker in three] == [{"right"}] * 3
         assert [worker.end() for worker in three] == [("", 0)] * 3
+
+
+def test_a_forked_process_is_as_a_fresh_one(run_in_process, name):
+    """Its arguments, its module, its end by the interpreter, by a signal, by an error and at the time limit."""
+    code = f"""
+        import atexit, sys, torch
+        atexit.register(print, "the end")
+        names = sorted(name for name in globals() if name[0] != "_")
+        print(sys.argv, __name__, sys.stdin.read(), names, torch.{name}.device_count())
+    """
+    done = run_in_process(code, options="devices=3")
+    assert done.stdout.splitlines() == ["['-c'] __main__  ['atexit', 'sys', 'torch'] 3", "the end"]
+    assert run_in_process("import os; os.abort()", check=False).returncode == -signal.SIGABRT
+    failed = run_in_process("1 / 0", check=False)
+    assert (failed.returncode, failed.stderr.splitlines()[-1]) == (1, "ZeroDivisionError: division by zero")
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_in_process("import time; time.sleep(60)", timeout=0.5)
+    assert run_in_process("print(1)", env={"PYTHONHASHSEED": "3"}).stdout == "1\n"  # a fresh one
+    assert run_in_process("print(2)").stdout == "2\n"

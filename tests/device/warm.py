@@ -1,0 +1,111 @@
+"""``WarmProcesses``: ``run_in_process`` by a fork of a process that has imported torch, a second less of work each.
+
+The program finds torch imported and the backend autoloaded; all else is as in a process of its own, up to the end of
+the interpreter. What is read before or while torch is imported (a variable that is not the device's, PYTHONPATH)
+needs a fresh process, and gets one.
+"""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import textwrap
+import types
+
+from torch_backplane.testing.process import run_in_process
+
+
+class WarmProcesses:
+    """Called as ``run_in_process``. Owns the server; one caller at a time."""
+
+    def __init__(self, device):
+        self.prefix = f"{device.upper()}_"
+        self.env = dict(os.environ)
+        self.server = None
+
+    def __call__(self, code, *, options=None, env=None, device=None, check=True, timeout=120):
+        full = {**os.environ, **({} if options is None else {f"{self.prefix}OPTIONS": options}), **(env or {})}
+        if device is not None or self._fixed(full) != self._fixed(self.env):
+            return run_in_process(code, options=options, env=env, device=device, check=check, timeout=timeout)
+        full = {name: value for name, value in full.items() if value is not None}
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            status = self._run(code, full, out, err, timeout)
+            out.seek(0), err.seek(0)
+            done = subprocess.CompletedProcess(["python", "-c", code], status, out.read(), err.read())
+        if check and done.returncode != 0:
+            raise AssertionError(f"the process ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def _fixed(self, env):
+        """What a fork cannot change any more."""
+        return {k: v for k, v in env.items() if not k.startswith(self.prefix) and k != "PYTEST_CURRENT_TEST"}
+
+    def _run(self, code, env, out, err, timeout):
+        if self.server is None:
+            command = [sys.executable, __file__]
+            self.server = subprocess.Popen(
+                command,
+                env={**self.env, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,  # what is read is not yet waited for
+            )
+        # The server opens the files by this process's descriptors.
+        places = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (out, err)]
+        request = {"code": textwrap.dedent(code), "env": env, "cwd": os.getcwd(), "out": places[0], "err": places[1]}
+        self.server.stdin.write(json.dumps(request).encode() + b"\n")
+        pid = int(self.server.stdout.readline())
+        if not select.select([self.server.stdout], [], [], timeout)[0]:
+            os.kill(pid, 9)
+            self.server.stdout.readline()
+            raise subprocess.TimeoutExpired(["python", "-c", code], timeout)
+        return int(self.server.stdout.readline())
+
+    def close(self):
+        """End the server."""
+        if self.server is not None:
+            self.server.stdin.close()
+            self.server.wait()
+
+
+def serve():
+    """Fork for each request, and tell its number and its status; in the fork, return the request."""
+    import torch  # noqa: F401
+
+    for line in iter(sys.stdin.readline, ""):
+        request = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            return request
+        print(pid, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    sys.exit(0)
+
+
+def become(request):
+    """Make this process what ``python -c code`` is after ``import torch``; its program, compiled."""
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    for place, flags, number in (
+        ("/dev/null", os.O_RDONLY, 0),
+        (request["out"], os.O_RDWR, 1),
+        (request["err"], os.O_RDWR, 2),
+    ):
+        file = os.open(place, flags)
+        os.dup2(file, number)
+        os.close(file)
+    sys.argv, sys.path[0] = ["-c"], ""
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    import torch
+
+    if torch._is_device_backend_autoload_enabled():
+        torch._import_device_backends()
+    return compile(request["code"], "<string>", "exec")
+
+
+if __name__ == "__main__":
+    program = become(serve())
+    exec(program, sys.modules["__main__"].__dict__)  # at this level, so that the interpreter ends as ever
