@@ -11,20 +11,6 @@
 #include "runtime/stream.h"
 
 namespace backplane {
-namespace host_view_impl {
-namespace {
-
-void unmap(c10::DeviceIndex device, uint64_t address, void* mapped) noexcept {
-  const Driver* driver = driver_if_open();
-  if (driver == nullptr) return;
-  const bp_host_view& view = *driver->host_view;
-  const int32_t status = view.unmap(view.head.self, driver_index(device), address, mapped);
-  if (status != BP_OK) log_status(status, "host_view.unmap", device, last_error_text());
-}
-
-}  // namespace
-}  // namespace host_view_impl
-
 at::Tensor host_view(const at::Tensor& source) {
   TORCH_CHECK(source.device().type() == kDevice, "host_view: expected a tensor of ", device_name(), ", got one of ", source.device());
   const bp_host_view* view = open_driver().host_view;
@@ -41,12 +27,11 @@ at::Tensor host_view(const at::Tensor& source) {
     return at::from_blob(nullptr, source.sizes(), source.strides(), [source](void*) {}, options);
   }
   void* mapped = nullptr;
-  const int32_t status = view->map(view->head.self, driver_index(device), address, bytes, int32_t{BP_ACCESS_READ_WRITE}, &mapped);
-  if (status != BP_OK) throw_status(status, "host_view.map", device, last_error_text());
+  call<&bp_host_view::map>(device, address, bytes, int32_t{BP_ACCESS_READ_WRITE}, &mapped);
   const auto storage = source.storage();  // not the tensor: its autograd graph need not live
   return at::from_blob(
-      mapped, source.sizes(), source.strides(), [storage, device, address](void* ptr) { host_view_impl::unmap(device, address, ptr); },
-      options);
+      mapped, source.sizes(), source.strides(),
+      [storage, device, address](void* ptr) { call_noexcept<&bp_host_view::unmap>(device, address, ptr); }, options);
 }
 
 }  // namespace backplane

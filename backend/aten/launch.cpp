@@ -38,10 +38,8 @@ bool can_launch() { return open_driver().host_exec != nullptr; }
 
 void* DeviceMemory::at(uint64_t address) const {
   if (address == 0) return nullptr;
-  const Driver& d = open_driver();
   void* pointer = nullptr;
-  const int32_t status = d.host_exec->map(d.host_exec->head.self, driver_index(device_), address, &pointer);
-  if (C10_UNLIKELY(status != BP_OK)) throw_status(status, "host_exec.map", device_, last_error_text());
+  call<&bp_host_exec::map>(device_, address, &pointer);
   return pointer;
 }
 
@@ -55,18 +53,14 @@ void throw_not_allocated(const at::TensorBase& tensor) {
 }
 
 void enqueue(c10::DeviceIndex device, int32_t (*run)(void*), void* task, void (*destroy)(void*)) {
-  const Driver& d = open_driver();
-  if (C10_UNLIKELY(d.host_exec == nullptr)) {
+  if (C10_UNLIKELY(!can_launch())) {
     destroy(task);
     TORCH_CHECK_NOT_IMPLEMENTED(
         false, "launch: the driver of ", device_name(), " does not run host functions (it has no bp.host_exec). ",
         "Derive the kernel from backplane::HostKernel, which leaves its operators to the fallback here, ask can_launch() first, "
         "or queue the kernel with the vendor's API in a backplane::NativeLaunch");
   }
-  mark_context(device);
-  const int32_t status =
-      d.host_exec->enqueue(d.host_exec->head.self, driver_index(device), current_stream_handle(device), run, task, destroy);
-  if (C10_UNLIKELY(status != BP_OK)) throw_status(status, "host_exec.enqueue", device, last_error_text());
+  call<&bp_host_exec::enqueue>(device, current_stream_handle(device), run, task, destroy);
   if (C10_UNLIKELY(watching())) queued(current_stream(device), "kernel");
 }
 

@@ -9,33 +9,57 @@ namespace backplane::bindings {
 namespace {
 
 // What differs between drivers once emulate has filled the mandatory groups. Tests are marked with these names.
+struct Capability {
+  const char* name;
+  std::string text;
+  bool (*has)(const Driver&);
+};
+
+const std::vector<Capability>& known_capabilities() {
+  static const auto* const all = [] {
+    auto* list = new std::vector<Capability>;
+    driver::for_each_group([&](auto traits) {
+      using Group = typename decltype(traits)::Group;
+      list->push_back({traits.name, std::string(traits.about) + " (" + traits.id + ")",
+                       [](const Driver& d) { return d.group<Group>() != nullptr; }});
+    });
+    const auto single = [&](const char* name, const char* text, bool (*has)(const Driver&)) { list->push_back({name, text, has}); };
+    single("zero_copy", "host views at the same address, coherent and cached: the fallback copies nothing",
+           [](const Driver& d) { return d.zero_copy; });
+    single("memory_info", "reports free memory", [](const Driver& d) { return d.table.memory_info != nullptr; });
+    single("pointer_info", "knows the device of an address", [](const Driver& d) { return d.table.pointer_info != nullptr; });
+    single("host_register", "pins memory of the caller's", [](const Driver& d) { return d.table.host_register != nullptr; });
+    single("stream_native", "has a stream object of its own behind the handle",
+           [](const Driver& d) { return d.table.stream_native != nullptr; });
+    single("stream_from_native", "takes streams that others made with the vendor's runtime",
+           [](const Driver& d) { return d.table.stream_from_native != nullptr; });
+    single("stream_callback", "runs host callbacks in stream order", [](const Driver& d) { return d.table.stream_callback != nullptr; });
+    single("set_current", "is told the current device", [](const Driver& d) { return d.table.set_current != nullptr; });
+    single("multi_device", "has more than one visible device", [](const Driver&) { return device_count() > 1; });
+    single("priorities", "has streams of more than one priority", [](const Driver&) {
+      return device_count() > 0 && device_properties(0).priority_least != device_properties(0).priority_greatest;
+    });
+    single("streams", "has more than one stream beside the default one",
+           [](const Driver&) { return device_count() > 0 && device_properties(0).stream_limit != 1; });
+    return list;
+  }();
+  return *all;
+}
+
 std::vector<std::string> capabilities() {
-  const Driver* d = loaded_driver();
   std::vector<std::string> names;
-  if (d == nullptr) return names;
-  const auto add = [&names](bool has, const char* name) {
-    if (has) names.emplace_back(name);
-  };
-  add(d->host_exec != nullptr, "host_exec");
-  add(d->host_view != nullptr, "host_view");
-  add(d->zero_copy, "zero_copy");
-  add(d->peer != nullptr, "peer");
-  add(d->vmm != nullptr, "vmm");
-  add(d->ipc != nullptr, "ipc");
-  add(d->table.memory_info != nullptr, "memory_info");
-  add(d->table.pointer_info != nullptr, "pointer_info");
-  add(d->table.host_register != nullptr, "host_register");
-  add(d->table.stream_native != nullptr, "stream_native");
-  add(d->table.stream_from_native != nullptr, "stream_from_native");
-  add(d->table.stream_callback != nullptr, "stream_callback");
-  add(d->table.set_current != nullptr, "set_current");
-  add(device_count() > 1, "multi_device");
-  if (device_count() > 0) {
-    const auto& p = device_properties(0);
-    add(p.priority_least != p.priority_greatest, "priorities");
-    add(p.stream_limit != 1, "streams");
+  if (const Driver* d = loaded_driver()) {
+    for (const Capability& one : known_capabilities()) {
+      if (one.has(*d)) names.emplace_back(one.name);
+    }
   }
   return names;
+}
+
+py::dict capability_texts() {
+  py::dict texts;
+  for (const Capability& one : known_capabilities()) texts[one.name] = one.text;
+  return texts;
 }
 
 py::dict info_dict() {
@@ -62,6 +86,7 @@ void bind_driver(py::module_& module) {
   def_blocking(module, "load_driver", [] { return load_driver(); });
   def_quick(module, "driver_info", info_dict);
   def_blocking(module, "capabilities", capabilities);
+  module.def("capability_texts", capability_texts);
   def_blocking(module, "close", close);
   module.attr("abi") = py::make_tuple(BP_ABI_MAJOR, BP_ABI_MINOR);
 }

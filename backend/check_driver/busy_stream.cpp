@@ -57,7 +57,7 @@ bool runs_inline(Context& c, const bp_host_exec& exec, int32_t device, bp_stream
 }  // namespace busy_stream_impl
 
 BusyStream::BusyStream(Context& context, int32_t device, bp_stream* stream) : context_(context), device_(device), stream_(stream) {
-  const std::optional<bp_host_exec> exec = context.host_exec();
+  const std::optional<bp_host_exec> exec = context.group<bp_host_exec>();
   if (!exec) {
     queue_copies();
     return;

@@ -45,7 +45,7 @@ class Breaker {
   // An inline stream may tell of it at once.
   void queue(bp_stream* stream) const {
     if (!c_.under_fault()) {
-      const bp_host_exec exec = *c_.host_exec();
+      const bp_host_exec exec = *c_.group<bp_host_exec>();
       c_.expect_one_of(CALL_GROUP(exec, enqueue, 0, stream, failing, nullptr, nullptr), {BP_OK, BP_FAULT}, rule());
       return;
     }
@@ -77,7 +77,7 @@ void hold_if_possible(std::optional<BusyStream>& hold, Context& c, bp_stream* st
 
 void sticky(Context& c) {
   const bp_driver& t = c.table();
-  const std::optional<bp_host_exec> exec = c.host_exec();
+  const std::optional<bp_host_exec> exec = c.group<bp_host_exec>();
   const uint64_t bytes = c.some_bytes(0);
   HostBuffer host(bytes);
   const uint64_t a = c.alloc(0, bytes), b = c.alloc(0, bytes);
@@ -191,7 +191,7 @@ void callbacks(Context& c) {
 
 void skipped(Context& c) {
   const char* rule = "fn is device work: it is skipped after a fault; destroy(arg) runs exactly once";
-  const bp_host_exec exec = *c.host_exec();
+  const bp_host_exec exec = *c.group<bp_host_exec>();
   bp_stream* stream = c.table().stream_create ? c.stream(0) : nullptr;
   std::vector<Count> counts(20);
   std::optional<BusyStream> hold;

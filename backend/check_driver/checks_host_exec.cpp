@@ -40,7 +40,7 @@ void drop_add(void* arg) { delete static_cast<AddWork*>(arg); }
 
 // Functions between copies: each sees what was queued before it, and is seen by what comes after.
 void order(Context& c) {
-  const bp_host_exec exec = *c.host_exec();
+  const bp_host_exec exec = *c.group<bp_host_exec>();
   for (int32_t d = 0; d < c.devices(); ++d) {
     const uint64_t bytes = c.some_bytes(d);
     bp_stream* stream = c.stream(d);
@@ -77,7 +77,7 @@ int32_t count_run(void* arg) {
 void count_destroy(void* arg) { ++static_cast<Count*>(arg)->destroyed; }
 
 void destroy(Context& c) {
-  const bp_host_exec exec = *c.host_exec();
+  const bp_host_exec exec = *c.group<bp_host_exec>();
   std::vector<Count> counts(100);
   for (Count& count : counts) c.expect(CALL_GROUP(exec, enqueue, 0, nullptr, count_run, &count, count_destroy), BP_OK, enqueue_rule);
   Count kept;
@@ -124,7 +124,7 @@ int32_t map_work(void* arg) {
 }
 
 void map(Context& c) {
-  const bp_host_exec exec = *c.host_exec();
+  const bp_host_exec exec = *c.group<bp_host_exec>();
   const uint64_t bytes = c.some_bytes(0);
   MapWork work{};
   work.exec = &exec;
@@ -145,7 +145,7 @@ void map(Context& c) {
 }
 
 void pending(Context& c) {
-  const bp_host_exec exec = *c.host_exec();
+  const bp_host_exec exec = *c.group<bp_host_exec>();
   Count count;
   BusyStream hold(c, 0, nullptr);
   c.expect(CALL_GROUP(exec, enqueue, 0, nullptr, count_run, &count, count_destroy), BP_OK, enqueue_rule);

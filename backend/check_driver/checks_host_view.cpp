@@ -20,7 +20,7 @@ void unmap(Context& c, const bp_host_view& view, int32_t device, uint64_t addres
 }
 
 void views(Context& c) {
-  const bp_host_view view = *c.host_view();
+  const bp_host_view view = *c.group<bp_host_view>();
   for (int32_t d = 0; d < c.devices(); ++d) {
     const uint64_t bytes = c.some_bytes(d), middle = bytes / 2;
     const uint64_t a = c.alloc(d, bytes);
@@ -50,7 +50,7 @@ void views(Context& c) {
 }
 
 void flags(Context& c) {
-  const bp_host_view view = *c.host_view();
+  const bp_host_view view = *c.group<bp_host_view>();
   const uint32_t flags = view.head.flags;
   constexpr uint32_t known = BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ;
   c.require(!(flags & ~known), "The flags say what a view is worth", "head.flags 0x%x has bits that are no BP_HOST_VIEW flag", flags);
@@ -80,7 +80,7 @@ void flags(Context& c) {
 
 void invalid(Context& c) {
   const char* error_rule = "The range lies inside one allocation. errors: INVALID_ARGUMENT, UNSUPPORTED";
-  const bp_host_view view = *c.host_view();
+  const bp_host_view view = *c.group<bp_host_view>();
   int on_host = 0;
   void* out = &on_host;
   for (uint64_t address : {uint64_t{0x10}, reinterpret_cast<uint64_t>(&on_host)}) {

@@ -126,7 +126,7 @@ uint64_t open_memory(Context& c, const bp_ipc& ipc, const bp_ipc_handle& handle)
 // What one writes the other reads, in both directions, at every offset.
 void memory(Context& c) {
   const uint64_t bytes = c.some_bytes(0), half = bytes / 2 / c.unit(0) * c.unit(0);
-  const bp_ipc ipc = *c.ipc();
+  const bp_ipc ipc = *c.group<bp_ipc>();
   HostBuffer first(bytes, 0), second(bytes, 0), back(bytes);
   first.fill_pattern(11);
   second.fill_pattern(12);
@@ -161,7 +161,7 @@ void memory(Context& c) {
 // Closing, opening again and the end of the other process leave the exporter's memory alone.
 void close(Context& c) {
   const uint64_t bytes = c.some_bytes(0);
-  const bp_ipc ipc = *c.ipc();
+  const bp_ipc ipc = *c.group<bp_ipc>();
   HostBuffer data(bytes), back(bytes);
   data.fill_pattern(13);
   const OtherProcess other(c, [&](const Channel& parent) {
@@ -197,7 +197,7 @@ void close(Context& c) {
 
 // An event of this process is pending in the other one, too, and orders its streams.
 void events(Context& c) {
-  const bp_ipc ipc = *c.ipc();
+  const bp_ipc ipc = *c.group<bp_ipc>();
   if (!(ipc.head.flags & BP_IPC_EVENTS)) throw NotOffered{"no BP_IPC_EVENTS"};
   const OtherProcess other(c, [&](const Channel& parent) {
     bp_stream* stream = c.stream(0);
@@ -234,7 +234,7 @@ void events(Context& c) {
 void invalid(Context& c) {
   const char* export_rule = "errors: INVALID_ARGUMENT for an address that alloc did not return";
   const char* handle_rule = "errors: INVALID_ARGUMENT for bytes that are no handle";
-  const bp_ipc ipc = *c.ipc();
+  const bp_ipc ipc = *c.group<bp_ipc>();
   const uint64_t bytes = c.some_bytes(0), address = alloc_shared(c, ipc, bytes);
   bp_ipc_handle handle;
   memset(&handle, 0x5a, sizeof handle);

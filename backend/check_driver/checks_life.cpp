@@ -98,7 +98,7 @@ void busy(Context& c) {
   use(c);
   bp_stream* stream = c.stream(0);
   Count function, callback;
-  const std::optional<bp_host_exec> exec = c.host_exec();
+  const std::optional<bp_host_exec> exec = c.group<bp_host_exec>();
   BusyStream hold(c, 0, stream);
   if (exec) c.expect(CALL_GROUP(*exec, enqueue, 0, stream, count_run, &function, count_destroy), BP_OK, "Queues fn(arg) on the stream");
   const bool calls_back = c.table().stream_callback != nullptr;

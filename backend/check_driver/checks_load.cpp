@@ -1,6 +1,4 @@
 // check_driver/checks_load.cpp: family "load": what must hold before a driver can be used at all.
-#include <backplane/driver_table.hpp>
-
 #include "context.h"
 #include "loader.h"
 
@@ -8,12 +6,12 @@ namespace backplane::check {
 namespace load_impl {
 
 // Every rule is kept up to this step. A rule before it that fails is another row's failure.
-template <LoadStep Step>
+template <driver::LoadStep Step>
 void passes(Context& c) {
   try {
     load(c.options());
-  } catch (const LoadFailure& failure) {
-    if (failure.step == Step) throw Failure{failure.text, failure.rule};
+  } catch (const driver::LoadFailure& failure) {
+    if (failure.step == Step) throw Failure{failure.text, rule_of(Step)};
     if (failure.step < Step) throw NotOffered{"an earlier rule failed"};
   }
 }
@@ -22,13 +20,13 @@ void refusal(Context& c) {
   const Stack stack = load(c.options());
   std::vector<std::string> paths = stack.shims;
   paths.push_back(c.options().driver);
+  auto config = driver::options_by_shim(c.options().config);
   constexpr uint32_t other_minor = BP_ABI_MINOR + 999;
   for (const std::string& path : paths) {
     const bool is_driver = path == c.options().driver;
     const bp_driver* inner = nullptr;
-    if (!is_driver) inner = ask(open_library(c.options().driver), config_for(c.options().config, ""), nullptr).table;
-    const Answer answer =
-        ask(open_library(path), config_for(c.options().config, is_driver ? "" : shim_name(path)), inner, BP_ABI_MAJOR, other_minor);
+    if (!is_driver) inner = ask(c.options().driver, config[""], nullptr).table;
+    const driver::Answer answer = ask(path, config[is_driver ? "" : driver::shim_name(path)], inner, other_minor);
     const std::string asked = format("%s, asked for ABI %u.%u,", path.c_str(), BP_ABI_MAJOR, other_minor);
     if (answer.status == BP_OK) {
       // It leaves the comparison to the caller; then it must tell its own version.
@@ -58,12 +56,12 @@ Checks load_checks() {
   using namespace load_impl;
   constexpr uint32_t unloaded = needs_no_device | starts_unloaded;
   return {
-      {"load.symbol", "exports bp_driver_get", unloaded, passes<LoadStep::symbol>},
-      {"load.answer", "bp_driver_get answers with a table", unloaded, passes<LoadStep::answer>},
-      {"load.abi", "speaks this ABI", unloaded, passes<LoadStep::abi>},
-      {"load.size", "the table's struct_size is plausible", unloaded, passes<LoadStep::size>},
-      {"load.minimum", "has the nine required entries", unloaded, passes<LoadStep::minimum>},
-      {"load.groups", "every group of slots is whole or absent", unloaded, passes<LoadStep::groups>},
+      {"load.symbol", "exports bp_driver_get", unloaded, passes<driver::LoadStep::symbol>},
+      {"load.answer", "bp_driver_get answers with a table", unloaded, passes<driver::LoadStep::answer>},
+      {"load.abi", "speaks this ABI", unloaded, passes<driver::LoadStep::abi>},
+      {"load.size", "the table's struct_size is plausible", unloaded, passes<driver::LoadStep::size>},
+      {"load.minimum", "has the nine required entries", unloaded, passes<driver::LoadStep::minimum>},
+      {"load.groups", "every group of slots is whole or absent", unloaded, passes<driver::LoadStep::groups>},
       {"load.refusal", "refuses another ABI, and says why", unloaded, refusal},
       {"load.instances", "each call gives a new instance", unloaded, instances},
   };

@@ -18,7 +18,7 @@ int32_t can_access(Context& c, const bp_peer& peer, int32_t device, int32_t othe
 
 void access(Context& c) {
   const char* switch_rule = "Switches access on or off; repeating is a no-op. errors: UNSUPPORTED if can_access says 0";
-  const bp_peer peer = *c.peer();
+  const bp_peer peer = *c.group<bp_peer>();
   for (int32_t d = 0; d < c.devices(); ++d) {
     for (int32_t other = 0; other < c.devices(); ++other) {
       if (d == other) continue;
@@ -33,7 +33,7 @@ void access(Context& c) {
 }
 
 void invalid(Context& c) {
-  const bp_peer peer = *c.peer();
+  const bp_peer peer = *c.group<bp_peer>();
   for (int32_t bad : {c.devices(), -1}) {
     int32_t can = 77;
     c.expect(CALL_GROUP(peer, can_access, bad, 0, &can), BP_INVALID_DEVICE, rules::no_such_device);
@@ -45,7 +45,7 @@ void invalid(Context& c) {
 // Where access is on, copies between the two devices' memory work on either side's stream.
 void copies(Context& c) {
   const char* rule = "work on `device` can read and write memory of `peer`";
-  const bp_peer peer = *c.peer();
+  const bp_peer peer = *c.group<bp_peer>();
   if (!can_access(c, peer, 0, 1)) throw NotOffered{"devices 0 and 1 have no access to each other"};
   c.expect(CALL_GROUP(peer, enable, 0, 1), BP_OK, rule);
   const uint64_t bytes = std::min(c.some_bytes(0), c.some_bytes(1)) / c.unit(0) / c.unit(1) * c.unit(0) * c.unit(1);

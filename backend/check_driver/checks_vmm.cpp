@@ -17,7 +17,7 @@ constexpr char again[] = "memory_info counts it as free when this returns; the a
 
 // Some addresses of device 0, given back at the end unless the check has failed.
 struct Reserved {
-  explicit Reserved(Context& context, uint64_t units) : c(context), vmm(*context.vmm()) {
+  explicit Reserved(Context& context, uint64_t units) : c(context), vmm(*context.group<bp_vmm>()) {
     c.expect(CALL_GROUP(vmm, granularity, 0, &unit), BP_OK, multiple);
     bytes = unit * units;
     c.expect(CALL_GROUP(vmm, reserve, 0, bytes, &address), BP_OK, "Sets `bytes` of addresses aside");
@@ -38,7 +38,7 @@ struct Reserved {
 };
 
 void granularity(Context& c) {
-  const bp_vmm vmm = *c.vmm();
+  const bp_vmm vmm = *c.group<bp_vmm>();
   for (int32_t d = 0; d < c.devices(); ++d) {
     uint64_t unit = 77;
     c.expect(CALL_GROUP(vmm, granularity, d, &unit), BP_OK, multiple);

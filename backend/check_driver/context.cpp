@@ -86,9 +86,9 @@ void Context::load() { take(check::load(options_)); }
 void Context::load_with_fault(const std::string& config) {
   Options with = options_;
   for (const std::string& shim : with.shims) {
-    if (shim_name(shim) == "fault") throw NotOffered{"the fault shim is in use already"};
+    if (driver::shim_name(shim) == "fault") throw NotOffered{"the fault shim is in use already"};
   }
-  const bool emulated = !with.shims.empty() && shim_name(with.shims.back()) == "emulate";
+  const bool emulated = !with.shims.empty() && driver::shim_name(with.shims.back()) == "emulate";
   with.shims.insert(with.shims.end() - (emulated ? 1 : 0), "fault");
   with.config += (with.config.empty() ? "" : ",") + config;
   try {
@@ -99,7 +99,7 @@ void Context::load_with_fault(const std::string& config) {
 }
 
 void Context::make_breakable() {
-  if (host_exec()) return;
+  if (group<bp_host_exec>()) return;
   char file[] = "/tmp/backplane-check-driver-XXXXXX";
   const int fd = mkstemp(file);
   if (fd < 0) throw NotRun{std::string("no file can be made in /tmp: ") + strerror(errno)};
@@ -168,19 +168,6 @@ uint64_t Context::some_bytes(int32_t device) {
   return std::max(bytes, unit(device));
 }
 
-std::optional<bp_host_exec> Context::host_exec() const {
-  return driver::find_group<bp_host_exec>(table_, BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
-}
-
-std::optional<bp_host_view> Context::host_view() const {
-  return driver::find_group<bp_host_view>(table_, BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION);
-}
-
-std::optional<bp_peer> Context::peer() const { return driver::find_group<bp_peer>(table_, BP_PEER_ID, BP_PEER_VERSION); }
-
-std::optional<bp_vmm> Context::vmm() const { return driver::find_group<bp_vmm>(table_, BP_VMM_ID, BP_VMM_VERSION); }
-std::optional<bp_ipc> Context::ipc() const { return driver::find_group<bp_ipc>(table_, BP_IPC_ID, BP_IPC_VERSION); }
-
 void Context::require_needs(uint32_t needs) {
   const auto need = [&](uint32_t bit, bool offered, const char* reason) {
     if ((needs & bit) && !offered) throw NotOffered{reason};
@@ -199,11 +186,11 @@ void Context::require_needs(uint32_t needs) {
   need(needs_pointer_info, table_.pointer_info, "no pointer_info");
   need(needs_query_ext, table_.query_ext, "no query_ext");
   need(needs_threads, !(table_.flags & BP_DRIVER_SERIALIZE), "the driver sets BP_DRIVER_SERIALIZE");
-  if (needs & needs_host_exec) need(needs_host_exec, host_exec().has_value(), "no bp.host_exec");
-  if (needs & needs_host_view) need(needs_host_view, host_view().has_value(), "no bp.host_view");
-  if (needs & needs_peer) need(needs_peer, peer().has_value(), "no bp.peer");
-  if (needs & needs_vmm) need(needs_vmm, vmm().has_value(), "no bp.vmm");
-  if (needs & needs_ipc) need(needs_ipc, ipc().has_value(), "no bp.ipc");
+  uint32_t bit = need_impl::first_group;
+  driver::for_each_group([&](auto traits) {
+    if ((needs & bit) && !group<typename decltype(traits)::Group>()) throw NotOffered{std::string("no ") + traits.id};
+    bit <<= 1;
+  });
   if (needs & needs_two_devices) need(needs_two_devices, devices() >= 2, "one device only");
 }
 

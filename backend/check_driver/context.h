@@ -4,14 +4,8 @@
 // arguments, so that a failure, a crash and a hang can all name the call.
 #pragma once
 
-#include <backplane/driver.h>
-#include <backplane/driver/host_exec.h>
-#include <backplane/driver/host_view.h>
-#include <backplane/driver/ipc.h>
-#include <backplane/driver/peer.h>
-#include <backplane/driver/vmm.h>
-
 #include <atomic>
+#include <backplane/driver_groups.hpp>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -61,7 +55,8 @@ int32_t traced(const char* name, int32_t (*entry)(void*, P...), void* self, A...
 }
 
 #define CALL(c, entry, ...) ::backplane::check::traced(#entry, (c).table().entry, (c).table().self __VA_OPT__(, ) __VA_ARGS__)
-#define CALL_GROUP(group, entry, ...) ::backplane::check::traced(#entry, (group).entry, (group).head.self __VA_OPT__(, ) __VA_ARGS__)
+#define CALL_GROUP(group, entry, ...)                                                                                       \
+  ::backplane::check::traced((std::string((group).head.id) + "." #entry).c_str(), (group).entry, (group).head.self __VA_OPT__(, ) __VA_ARGS__)
 
 [[gnu::format(printf, 1, 2)]] std::string format(const char* text, ...);
 
@@ -98,7 +93,7 @@ class Context {
   const bp_driver& table() const { return table_; }
   bool own_streams() const { return own_streams_; }  // the driver's, not those that emulate supplies
 
-  // Loads a new instance and forgets the one before. Throws LoadFailure, LoadError.
+  // Loads a new instance and forgets the one before. Throws driver::LoadFailure, LoadError.
   void load();
   // The same with the SDK's fault shim over the driver, below all other shims but emulate. Throws NotRun if it is not found.
   void load_with_fault(const std::string& config);
@@ -115,11 +110,11 @@ class Context {
   uint64_t unit(int32_t device);        // what addresses and sizes of copies must be a multiple of
   uint64_t some_bytes(int32_t device);  // a working size: 64 KiB, less if the device is tiny, a multiple of unit
 
-  std::optional<bp_host_exec> host_exec() const;
-  std::optional<bp_host_view> host_view() const;
-  std::optional<bp_peer> peer() const;
-  std::optional<bp_vmm> vmm() const;
-  std::optional<bp_ipc> ipc() const;
+  // An optional group, if the driver offers it: group<bp_peer>().
+  template <class Group>
+  std::optional<Group> group() const {
+    return driver::find_group<Group>(table_);
+  }
 
   // Throws NotOffered if a need of the check is not met.
   void require_needs(uint32_t needs);

@@ -1,7 +1,7 @@
-// check_driver/loader.h: opens a driver and its shims by the rules of driver.h, and says at which of them it failed.
+// check_driver/loader.h: a driver and its shims, loaded as the core loads them.
 #pragma once
 
-#include <backplane/driver.h>
+#include <backplane/driver_load.hpp>
 
 #include <string>
 #include <vector>
@@ -9,15 +9,6 @@
 #include "options.h"
 
 namespace backplane::check {
-
-// The steps of loading one library, in order. Each is a check of the family "load".
-enum class LoadStep { symbol, answer, abi, size, minimum, groups };
-
-struct LoadFailure {
-  LoadStep step;
-  std::string text;
-  std::string rule;
-};
 
 // A driver under its shims: not opened; the caller closes it through the table, which ends all of them.
 struct Stack {
@@ -28,22 +19,14 @@ struct Stack {
   bool own_streams = false;        // the driver has streams by itself
 };
 
-// What bp_driver_get answered.
-struct Answer {
-  int32_t status = BP_INTERNAL;
-  const bp_driver* table = nullptr;
-  std::string reason;  // of set_error
-};
+// driver::ask with this program's log.
+driver::Answer ask(const std::string& path, const std::string& config, const bp_driver* inner, uint32_t abi_minor = BP_ABI_MINOR);
 
-// Opens a library by absolute path (RTLD_LOCAL) and finds its entry. Throws LoadFailure.
-bp_driver_get_fn open_library(const std::string& path);
-
-// Calls an entry with this program's bp_host, or with another ABI version than the program's own.
-Answer ask(bp_driver_get_fn get, const std::string& config, const bp_driver* inner, uint32_t abi_major = BP_ABI_MAJOR,
-           uint32_t abi_minor = BP_ABI_MINOR);
+// The sentence of driver.h that a library breaks which fails at that step.
+const char* rule_of(driver::LoadStep step);
 
 // Loads the driver and its shims. A driver that leaves slots empty, or is not thread safe, is wrapped with the emulate shim if that is
-// found, as the core does. Throws LoadFailure; LoadError for a shim that is not found.
+// found, as the core does. Throws driver::LoadFailure; LoadError for a shim that is not found.
 Stack load(const Options& options);
 
 }  // namespace backplane::check

@@ -34,12 +34,6 @@ std::string program_path(const char* argv0) {
   return absolute(argv0);
 }
 
-// One "key=value" of an option string, without the name of the shim that it goes to.
-struct Item {
-  std::string shim;  // empty: the driver
-  std::string text;
-};
-
 // "GLOB=WHY" of --expect and --skip. Nothing fails or is left out without a reason, nor by a name that no check has.
 Reasoned reasoned(std::string_view flag, const std::string& value) {
   const size_t equals = value.find('=');
@@ -51,23 +45,6 @@ Reasoned reasoned(std::string_view flag, const std::string& value) {
     if (fnmatch(result.pattern.c_str(), check.id, 0) == 0) return result;
   }
   throw UsageError{std::string(flag) + " " + result.pattern + " matches no check; --list prints them"};
-}
-
-std::vector<Item> items(const std::string& config) {
-  std::vector<Item> result;
-  for (size_t at = 0; at < config.size();) {
-    const size_t end = std::min(config.find(',', at), config.size());
-    const std::string item = config.substr(at, end - at);
-    at = end + 1;
-    const size_t dot = item.substr(0, item.find('=')).find('.');
-    if (item.empty()) continue;
-    if (dot == std::string::npos) {
-      result.push_back({"", item});
-    } else {
-      result.push_back({item.substr(0, dot), item.substr(dot + 1)});
-    }
-  }
-  return result;
 }
 
 }  // namespace options_impl
@@ -164,33 +141,6 @@ Options parse_options(int argc, char** argv) {
   if (access(options.driver.c_str(), F_OK) != 0) throw UsageError{"there is no file " + options.driver};
   options.driver = options_impl::absolute(options.driver);
   return options;
-}
-
-std::string config_for(const std::string& config, const std::string& shim) {
-  std::string result;
-  for (const options_impl::Item& item : options_impl::items(config)) {
-    if (item.shim == shim) result += (result.empty() ? "" : ",") + item.text;
-  }
-  return result;
-}
-
-std::vector<std::string> named_shims(const std::string& config) {
-  std::vector<std::string> names;
-  for (const options_impl::Item& item : options_impl::items(config)) {
-    if (!item.shim.empty()) names.push_back(item.shim);
-  }
-  return names;
-}
-
-std::string shim_name(const std::string& name_or_path) {
-  const size_t slash = name_or_path.rfind('/');
-  if (slash == std::string::npos) return name_or_path;
-  std::string name = name_or_path.substr(slash + 1);
-  name = name.substr(0, name.find('.'));
-  for (const char* prefix : {"lib", "backplane_"}) {
-    if (name.rfind(prefix, 0) == 0) name.erase(0, std::string_view(prefix).size());
-  }
-  return name;
 }
 
 bool selected(const Options& options, const char* id) {

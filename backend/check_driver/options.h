@@ -35,15 +35,6 @@ const char* usage();
 // Throws UsageError.
 Options parse_options(int argc, char** argv);
 
-// The part of an option string that goes to one shim ("fault.alloc=17" -> "alloc=17" for "fault"), or with an empty name to the driver.
-std::string config_for(const std::string& config, const std::string& shim);
-
-// The shims that an option string names, "fault" of "fault.alloc=17".
-std::vector<std::string> named_shims(const std::string& config);
-
-// The name a shim's options carry: its file's name without "lib", "backplane_" and the ending. A name stays as it is.
-std::string shim_name(const std::string& name_or_path);
-
 // True if the check's name matches one of the patterns, or there are none.
 bool selected(const Options& options, const char* id);
 

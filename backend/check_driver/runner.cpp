@@ -116,8 +116,8 @@ Message verdict(const Options& options, const Check& check, int attempt) {
     return {"not offered", missing.reason};
   } catch (const NotRun& missing) {
     return {missing.again ? "again" : "not run", missing.reason};
-  } catch (const LoadFailure& failure) {
-    return {"failed", failure.text, failure.rule};
+  } catch (const driver::LoadFailure& failure) {
+    return {"failed", failure.text, rule_of(failure.step)};
   } catch (const LoadError& error) {
     return {"load error", error.text};
   } catch (const std::exception& error) {

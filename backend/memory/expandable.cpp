@@ -13,25 +13,12 @@ namespace backplane::memory {
 namespace expandable_impl {
 namespace {
 
-template <typename Entry, typename... Args>
-int32_t call_vmm(Entry bp_vmm::* entry, c10::DeviceIndex device, Args... args) {
-  const bp_vmm& vmm = *open_driver().vmm;
-  const int32_t index = driver_index(device);
-  mark_context(device);
-  return (vmm.*entry)(vmm.head.self, index, args...);
-}
-
-template <typename Entry>
-bool give_back(Entry bp_vmm::* entry, const char* name, c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept {
-  if (driver_if_open() == nullptr) return true;
-  try {
-    const int32_t status = call_vmm(entry, device, address, bytes);
-    if (status != BP_OK) log_status(status, name, device, last_error_text());
-    return status == BP_OK;
-  } catch (const std::exception& error) {
-    log_status(BP_INTERNAL, name, device, error.what());
-    return false;
-  }
+// Calls an entry that may find no room; false if so.
+template <auto Slot, typename... Args>
+bool call_with_room(c10::DeviceIndex device, Args... args) {
+  const int32_t status = try_call<Slot>(device, args...);
+  if (status != BP_OK && status != BP_OUT_OF_MEMORY) throw_status(status, detail::slot_name<Slot>().c_str(), device, last_error_text());
+  return status == BP_OK;
 }
 
 uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -65,32 +52,25 @@ void set_unmapped(Block* block) {
 
 uint64_t AddressSpace::granularity(c10::DeviceIndex device) {
   uint64_t unit = 0;
-  const int32_t status = expandable_impl::call_vmm(&bp_vmm::granularity, device, &unit);
-  if (status != BP_OK) throw_status(status, "bp.vmm.granularity", device, last_error_text());
+  call<&bp_vmm::granularity>(device, &unit);
   return unit;
 }
 
 uint64_t AddressSpace::reserve(c10::DeviceIndex device, uint64_t bytes) {
   uint64_t address = 0;
-  const int32_t status = expandable_impl::call_vmm(&bp_vmm::reserve, device, bytes, &address);
-  if (status == BP_OUT_OF_MEMORY) return 0;
-  if (status != BP_OK) throw_status(status, "bp.vmm.reserve", device, last_error_text());
-  return address;
+  return expandable_impl::call_with_room<&bp_vmm::reserve>(device, bytes, &address) ? address : 0;
 }
 
 bool AddressSpace::map(c10::DeviceIndex device, uint64_t address, uint64_t bytes) {
-  const int32_t status = expandable_impl::call_vmm(&bp_vmm::map, device, address, bytes);
-  if (status == BP_OUT_OF_MEMORY) return false;
-  if (status != BP_OK) throw_status(status, "bp.vmm.map", device, last_error_text());
-  return true;
+  return expandable_impl::call_with_room<&bp_vmm::map>(device, address, bytes);
 }
 
 bool AddressSpace::unmap(c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept {
-  return expandable_impl::give_back(&bp_vmm::unmap, "bp.vmm.unmap", device, address, bytes);
+  return call_noexcept<&bp_vmm::unmap>(device, address, bytes);
 }
 
 void AddressSpace::release(c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept {
-  expandable_impl::give_back(&bp_vmm::release, "bp.vmm.release", device, address, bytes);
+  call_noexcept<&bp_vmm::release>(device, address, bytes);
 }
 
 // Without an expandable segment for this stream makes one. False: no addresses are left.

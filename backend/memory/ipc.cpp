@@ -33,18 +33,6 @@ const bp_ipc& group() {
   return *ipc;
 }
 
-template <typename Slot, typename... Args>
-int32_t call_group(Slot bp_ipc::* slot, c10::DeviceIndex device, Args... args) {
-  const bp_ipc& ipc = group();
-  const int32_t index = driver_index(device);
-  mark_context(device);
-  return (ipc.*slot)(ipc.head.self, index, args...);
-}
-
-void must(int32_t status, const char* call, c10::DeviceIndex device) {
-  if (status != BP_OK) throw_status(status, call, device, last_error_text());
-}
-
 std::string bytes_of(const bp_ipc_handle& handle) { return {reinterpret_cast<const char*>(handle.bytes), sizeof handle.bytes}; }
 
 bp_ipc_handle handle_of(const std::string& bytes) {
@@ -109,13 +97,13 @@ bool export_in_place(Sent& sent, c10::DeviceIndex device) {
   if (block == nullptr) return false;
   const uint64_t base = block->segment->address;
   sent.offset = reinterpret_cast<uint64_t>(sent.original.get()) - base;
-  return call_group(&bp_ipc::memory_export, device, base, &sent.handle) == BP_OK;
+  return try_call<&bp_ipc::memory_export>(device, base, &sent.handle) == BP_OK;
 }
 
 // Moves the storage's bytes to memory that can be exported.
 void move_to_shared_memory(Sent& sent, c10::DeviceIndex device, size_t bytes) {
   c10::DataPtr shared = allocate_shared(device, bytes);
-  must(call_group(&bp_ipc::memory_export, device, reinterpret_cast<uint64_t>(shared.get()), &sent.handle), "ipc.memory_export", device);
+  call<&bp_ipc::memory_export>(device, reinterpret_cast<uint64_t>(shared.get()), &sent.handle);
   sent.offset = 0;
   synchronize_device(device);  // queued work knows the old address
   c10::getDeviceAllocator(kDevice)->copy_data(shared.get(), sent.original.get(), bytes);
@@ -180,11 +168,11 @@ class Opened {
     Entry& entry = entries_[{device, handle}];
     if (entry.uses == 0) {
       const bp_ipc_handle bytes = handle_of(handle);
-      const int32_t status = call_group(&bp_ipc::memory_open, device, &bytes, &entry.memory.address);
+      const int32_t status = try_call<&bp_ipc::memory_open>(device, &bytes, &entry.memory.address);
       if (status != BP_OK) {
         const std::string text = last_error_text();
         entries_.erase({device, handle});
-        throw_status(status, "ipc.memory_open (the process that sends a tensor must live until it is received)", device, text);
+        throw_status(status, "bp.ipc.memory_open (the process that sends a tensor must live until it is received)", device, text);
       }
       entry.memory.bytes = bytes_from(entry.memory.address);
     }
@@ -195,12 +183,7 @@ class Opened {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = entries_.find({device, handle});
     if (found == entries_.end() || --found->second.uses != 0) return;
-    try {
-      const int32_t status = call_group(&bp_ipc::memory_close, device, found->second.memory.address);
-      if (status != BP_OK) log_status(status, "ipc.memory_close", device, last_error_text());
-    } catch (const std::exception& error) {
-      log_status(BP_INTERNAL, "ipc.memory_close", device, error.what());
-    }
+    call_noexcept<&bp_ipc::memory_close>(device, found->second.memory.address);
     entries_.erase(found);
   }
 
@@ -317,7 +300,7 @@ Event make_shared_event() {
 std::string export_event(Event& event, c10::DeviceIndex device) {
   event.create(device);
   bp_ipc_handle handle{};
-  ipc_impl::must(ipc_impl::call_group(&bp_ipc::event_export, event.device(), event.handle(), &handle), "ipc.event_export", event.device());
+  call<&bp_ipc::event_export>(event.device(), event.handle(), &handle);
   return ipc_impl::bytes_of(handle);
 }
 
@@ -325,7 +308,7 @@ Event open_shared_event(c10::DeviceIndex device, const std::string& handle) {
   device = resolve_device(device);
   const bp_ipc_handle bytes = ipc_impl::handle_of(handle);
   bp_event* event = nullptr;
-  ipc_impl::must(ipc_impl::call_group(&bp_ipc::event_open, device, &bytes, &event), "ipc.event_open", device);
+  call<&bp_ipc::event_open>(device, &bytes, &event);
   return Event::adopt(event, device, BP_EVENT_IPC);
 }
 

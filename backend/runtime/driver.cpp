@@ -151,6 +151,10 @@ void close_driver() {
 
 bool in_bad_fork() noexcept { return driver_impl::forked.load(); }
 
+void detail::throw_no_group(const char* id) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "the driver of ", device_name(), " has no ", id);
+}
+
 std::string last_error_text() noexcept {
   try {
     const auto& p = driver_impl::process();

@@ -1,17 +1,13 @@
 // runtime/driver.h: the loaded driver as the core calls it: complete (emulate has filled the gaps), thread safe, opened at first use.
 #pragma once
 
-#include <backplane/driver.h>
-#include <backplane/driver/host_exec.h>
-#include <backplane/driver/host_view.h>
-#include <backplane/driver/ipc.h>
-#include <backplane/driver/peer.h>
-#include <backplane/driver/vmm.h>
 #include <c10/core/Device.h>
 
 #include <atomic>
+#include <backplane/driver_groups.hpp>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "runtime/errors.h"
 
@@ -26,13 +22,24 @@ struct DriverInfo {
 };
 
 struct Driver {
-  bp_driver table{};                        // normalised: absent and unsupported are one NULL
-  const bp_host_exec* host_exec = nullptr;  // optional groups; NULL when not offered
-  const bp_host_view* host_view = nullptr;
-  const bp_peer* peer = nullptr;
-  const bp_vmm* vmm = nullptr;
-  const bp_ipc* ipc = nullptr;
+  bp_driver table{};  // normalised: absent and unsupported are one NULL
+#define BP_MEMBER(group, GROUP, about) const bp_##group* group = nullptr;
+  BP_DRIVER_GROUPS(BP_MEMBER)  // the optional groups, such as `peer`; NULL when not offered
+#undef BP_MEMBER
   bool zero_copy = false;  // host_view with SAME_ADDRESS, COHERENT and CACHED_READ
+
+  // The same by type: group<bp_peer>().
+  template <class Group>
+  const Group*& group() {
+#define BP_MEMBER(group, GROUP, about) \
+  if constexpr (std::is_same_v<Group, bp_##group>) return group;
+    BP_DRIVER_GROUPS(BP_MEMBER)
+#undef BP_MEMBER
+  }
+  template <class Group>
+  const Group* group() const {
+    return const_cast<Driver*>(this)->group<Group>();
+  }
 };
 
 // Loads the driver (no context, no open). Idempotent; any thread. False, with info().refusal set, if there is none. Throws c10::Error only
@@ -73,30 +80,57 @@ int32_t driver_index(c10::DeviceIndex device);
 void mark_context(c10::DeviceIndex device) noexcept;
 
 namespace detail {
+// The struct that a slot is an entry of.
+template <class Table, class Entry>
+Table table_of(Entry Table::*);
+template <auto Slot>
+using TableOf = decltype(table_of(Slot));
+template <auto Slot>
+constexpr bool kInGroup = !std::is_same_v<TableOf<Slot>, bp_driver>;
+
 // The slot's name out of the template argument, which the compiler prints as "&bp_driver::alloc".
 template <auto Slot>
 constexpr std::string_view slot_text() {
-  constexpr std::string_view owner = "bp_driver::";
   std::string_view text = __PRETTY_FUNCTION__;
-  text.remove_prefix(text.find(owner) + owner.size());
+  text.remove_prefix(text.rfind("::") + 2);
   return text.substr(0, text.find_first_of(";]"));
 }
+// As errors say it: "alloc"; of a group's slot "bp.peer.enable".
 template <auto Slot>
 std::string slot_name() {
-  return std::string(slot_text<Slot>());
+  if constexpr (kInGroup<Slot>) {
+    return std::string(driver::GroupTraits<TableOf<Slot>>::id) + "." + std::string(slot_text<Slot>());
+  } else {
+    return std::string(slot_text<Slot>());
+  }
+}
+
+[[noreturn]] void throw_no_group(const char* id);
+
+template <auto Slot, typename... Args>
+int32_t invoke(const Driver& d, Args... args) {
+  if constexpr (kInGroup<Slot>) {
+    const auto* group = d.group<TableOf<Slot>>();
+    if (C10_UNLIKELY(group == nullptr)) throw_no_group(driver::GroupTraits<TableOf<Slot>>::id);
+    return (group->*Slot)(group->head.self, args...);
+  } else {
+    return (d.table.*Slot)(d.table.self, args...);
+  }
 }
 }  // namespace detail
 
-// Calls a slot whose first argument is a device and returns its status. `device` is a visible index, validated and mapped.
+// Calls a slot whose first argument is a device and returns its status; a slot of the table, or of an optional group that is offered.
+// `device` is a visible index, validated and mapped.
 template <auto Slot, typename... Args>
 int32_t try_call(c10::DeviceIndex device, Args... args) {
   const Driver& d = open_driver();
   const int32_t index = driver_index(device);
   mark_context(device);
-  return (d.table.*Slot)(d.table.self, index, args...);
+  return detail::invoke<Slot>(d, index, args...);
 }
 
 // The same, throwing the error table's exception on anything but BP_OK:  call<&bp_driver::alloc>(device, bytes, 0u, &address);
+// call<&bp_peer::enable>(device, driver_index(peer));
 template <auto Slot, typename... Args>
 void call(c10::DeviceIndex device, Args... args) {
   const int32_t status = try_call<Slot>(device, args...);
@@ -105,16 +139,18 @@ void call(c10::DeviceIndex device, Args... args) {
   }
 }
 
-// For destructors: calls only if the driver is open and this is not a forked child; failures are logged.
+// For destructors: calls only if the driver is open and this is not a forked child; failures are logged, and tell false.
 template <auto Slot, typename... Args>
-void call_noexcept(c10::DeviceIndex device, Args... args) noexcept {
+bool call_noexcept(c10::DeviceIndex device, Args... args) noexcept {
   const Driver* d = driver_if_open();
-  if (d == nullptr) return;
+  if (d == nullptr) return true;
   try {
-    const int32_t status = (d->table.*Slot)(d->table.self, driver_index(device), args...);
+    const int32_t status = detail::invoke<Slot>(*d, driver_index(device), args...);
     if (status != BP_OK) log_status(status, detail::slot_name<Slot>().c_str(), device, last_error_text());
+    return status == BP_OK;
   } catch (...) {
-    log_status(BP_INTERNAL, "driver_index", device, "");
+    log_status(BP_INTERNAL, detail::slot_name<Slot>().c_str(), device, "");
+    return false;
   }
 }
 

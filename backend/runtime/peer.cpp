@@ -27,8 +27,8 @@ bool can_access_peer(c10::DeviceIndex device, c10::DeviceIndex peer) {
   const Driver* d = loaded_driver();
   if (device == peer || d == nullptr || d->peer == nullptr) return false;
   int32_t answer = 0;
-  const int32_t status = d->peer->can_access(d->peer->head.self, driver_index(device), driver_index(peer), &answer);
-  if (status != BP_OK) throw_status(status, "bp.peer.can_access", device, last_error_text());
+  const int32_t status = detail::invoke<&bp_peer::can_access>(*d, driver_index(device), driver_index(peer), &answer);
+  if (status != BP_OK) throw_status(status, detail::slot_name<&bp_peer::can_access>().c_str(), device, last_error_text());
   return answer != 0;
 }
 
@@ -39,9 +39,7 @@ bool enable_peer_access(c10::DeviceIndex device, c10::DeviceIndex peer) {
   if (access == Access::unknown) {
     access = Access::impossible;
     if (can_access_peer(device, peer)) {
-      const bp_peer& group = *open_driver().peer;
-      const int32_t status = group.enable(group.head.self, driver_index(device), driver_index(peer));
-      if (status != BP_OK) throw_status(status, "bp.peer.enable", device, last_error_text());
+      call<&bp_peer::enable>(device, driver_index(peer));
       access = Access::on;
     }
     known.store(access, std::memory_order_release);

@@ -29,7 +29,7 @@
 //
 // The other headers, each usable alone: driver_error.hpp (Error), driver_options.hpp (Options), driver_wait.hpp (poll, Deadline),
 // driver_addresses.hpp (Reservation, AddressTable), driver_callback.hpp (timed waits by callback, queue_callback), driver_live.hpp
-// (LiveHandles), driver_table.hpp (reading another driver's table), driver_handles.hpp (RAII handles).
+// (LiveHandles), driver_table.hpp and driver_groups.hpp (reading another driver's table), driver_handles.hpp (RAII handles).
 #ifndef BACKPLANE_DRIVER_HPP
 #define BACKPLANE_DRIVER_HPP
 
@@ -44,6 +44,7 @@
 #include "driver_addresses.hpp"
 #include "driver_callback.hpp"
 #include "driver_error.hpp"
+#include "driver_groups.hpp"
 #include "driver_live.hpp"
 #include "driver_options.hpp"
 #include "driver_table.hpp"
@@ -126,10 +127,15 @@ class Driver {
 
   /// Offers an optional group. It must live as long as the driver, usually as a member:
   ///
-  ///     bp_peer peer_ = {group_head<bp_peer>(BP_PEER_ID, BP_PEER_VERSION), slot<&Acme::can_access>(), ...};
+  ///     bp_peer peer_ = {group_head<bp_peer>(), slot<&Acme::can_access>(), ...};
   ///     Acme(...) { offer(peer_.head); }
   void offer(const bp_ext& group) { groups_.push_back(&group); }
 
+  template <class Group>
+  bp_ext group_head(uint32_t flags = 0) {
+    return group_head<Group>(GroupTraits<Group>::id, GroupTraits<Group>::version, flags);
+  }
+  /// The same for a group of the vendor's own.
   template <class Group>
   bp_ext group_head(const char* id, uint32_t version, uint32_t flags = 0) {
     return bp_ext{sizeof(Group), id, version, flags, this};
@@ -243,42 +249,13 @@ class Driver {
 #define BP_HAS(name)                                                                                              \
   const auto find = [](auto* self) -> decltype(&std::remove_pointer_t<decltype(self)>::name) { return nullptr; }; \
   std::is_invocable_v<decltype(find), Self*>
-#define BP_FILL(name)                                                                                \
+#define BP_FILL(group, name)                                                                         \
   if constexpr (BP_HAS(name)) {                                                                      \
     static_assert(std::is_convertible_v<decltype(slot<&Self::name>()), decltype(bp_driver::name)>,   \
                   "the parameters of " #name " must be those of bp_driver." #name ", without self"); \
     table_.name = slot<&Self::name>();                                                               \
   }
-    BP_FILL(device_count)
-    BP_FILL(open)
-    BP_FILL(alloc)
-    BP_FILL(free)
-    BP_FILL(copy)
-    BP_FILL(synchronize)
-    BP_FILL(last_error)
-    BP_FILL(stream_create)
-    BP_FILL(stream_destroy)
-    BP_FILL(stream_query)
-    BP_FILL(stream_synchronize)
-    BP_FILL(copy_async)
-    BP_FILL(event_create)
-    BP_FILL(event_destroy)
-    BP_FILL(event_record)
-    BP_FILL(event_query)
-    BP_FILL(event_synchronize)
-    BP_FILL(stream_wait)
-    BP_FILL(event_elapsed)
-    BP_FILL(host_alloc)
-    BP_FILL(host_free)
-    BP_FILL(host_register)
-    BP_FILL(host_unregister)
-    BP_FILL(fill)
-    BP_FILL(stream_callback)
-    BP_FILL(stream_native)
-    BP_FILL(stream_from_native)
-    BP_FILL(memory_info)
-    BP_FILL(set_current)
-    BP_FILL(query_ext)
+    BP_DRIVER_SLOTS(BP_FILL)
     table_.device_properties = &properties_entry;
     table_.close = &close_entry;
     if constexpr (BP_HAS(pointer_info)) table_.pointer_info = &pointer_info_entry;

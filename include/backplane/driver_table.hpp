@@ -71,44 +71,46 @@ struct Slot {
   }
 };
 
+/// X(group, slot) for each slot, in the table's order.
+#define BP_DRIVER_SLOTS(X) \
+  X(minimum, device_count) \
+  X(minimum, device_properties) \
+  X(minimum, open) \
+  X(minimum, close) \
+  X(minimum, alloc) \
+  X(minimum, free) \
+  X(minimum, copy) \
+  X(minimum, synchronize) \
+  X(minimum, last_error) \
+  X(streams, stream_create) \
+  X(streams, stream_destroy) \
+  X(streams, stream_query) \
+  X(streams, stream_synchronize) \
+  X(streams, copy_async) \
+  X(events, event_create) \
+  X(events, event_destroy) \
+  X(events, event_record) \
+  X(events, event_query) \
+  X(events, event_synchronize) \
+  X(events, stream_wait) \
+  X(events, event_elapsed) \
+  X(pinned, host_alloc) \
+  X(pinned, host_free) \
+  X(host_register, host_register) \
+  X(host_register, host_unregister) \
+  X(single, fill) \
+  X(single, stream_callback) \
+  X(single, stream_native) \
+  X(single, stream_from_native) \
+  X(single, pointer_info) \
+  X(single, memory_info) \
+  X(single, set_current) \
+  X(single, query_ext)
+
 /// Every slot, in the table's order.
 inline const auto& slots() {
-#define BP_SLOT(group, name) Slot(Group::group, #name, offsetof(bp_driver, name))
-  static constexpr std::array all{
-      BP_SLOT(minimum, device_count),
-      BP_SLOT(minimum, device_properties),
-      BP_SLOT(minimum, open),
-      BP_SLOT(minimum, close),
-      BP_SLOT(minimum, alloc),
-      BP_SLOT(minimum, free),
-      BP_SLOT(minimum, copy),
-      BP_SLOT(minimum, synchronize),
-      BP_SLOT(minimum, last_error),
-      BP_SLOT(streams, stream_create),
-      BP_SLOT(streams, stream_destroy),
-      BP_SLOT(streams, stream_query),
-      BP_SLOT(streams, stream_synchronize),
-      BP_SLOT(streams, copy_async),
-      BP_SLOT(events, event_create),
-      BP_SLOT(events, event_destroy),
-      BP_SLOT(events, event_record),
-      BP_SLOT(events, event_query),
-      BP_SLOT(events, event_synchronize),
-      BP_SLOT(events, stream_wait),
-      BP_SLOT(events, event_elapsed),
-      BP_SLOT(pinned, host_alloc),
-      BP_SLOT(pinned, host_free),
-      BP_SLOT(host_register, host_register),
-      BP_SLOT(host_register, host_unregister),
-      BP_SLOT(single, fill),
-      BP_SLOT(single, stream_callback),
-      BP_SLOT(single, stream_native),
-      BP_SLOT(single, stream_from_native),
-      BP_SLOT(single, pointer_info),
-      BP_SLOT(single, memory_info),
-      BP_SLOT(single, set_current),
-      BP_SLOT(single, query_ext),
-  };
+#define BP_SLOT(group, name) Slot(Group::group, #name, offsetof(bp_driver, name)),
+  static constexpr std::array all{BP_DRIVER_SLOTS(BP_SLOT)};
 #undef BP_SLOT
   static_assert(offsetof(bp_driver, device_count) + all.size() * sizeof(void (*)()) == sizeof(bp_driver), "a slot is not in the list");
   return all;

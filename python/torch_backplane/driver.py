@@ -20,7 +20,7 @@ class DriverInfo:
     options: str
     """The option string, as given."""
     capabilities: frozenset[str]
-    """What it offers beyond the minimum; ``torch_backplane.testing.CAPABILITIES`` explains each."""
+    """What it offers beyond the minimum; ``torch_backplane.testing.known_capabilities()`` explains each."""
     refusal: str
     """Why there is no driver; empty if there is one."""
 

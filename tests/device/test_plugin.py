@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from torch_backplane.testing import CAPABILITIES, capabilities
+from torch_backplane.testing import capabilities, known_capabilities
 
 pytestmark = pytest.mark.once
 
@@ -30,7 +30,9 @@ def suite(tmp_path):
 
 
 def test_every_capability_is_known():
-    assert capabilities() <= set(CAPABILITIES)
+    known = known_capabilities()
+    assert capabilities() <= set(known)
+    assert known["peer"] == "lets devices reach each other's memory (bp.peer)"
 
 
 def test_what_the_driver_lacks_is_deselected_and_listed(suite, backend_package, name):

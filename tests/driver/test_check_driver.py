@@ -270,7 +270,7 @@ def test_failure_is_explained(built: Built) -> None:
 def test_missing_symbol(built: Built) -> None:
     report = check(built, built.no_driver)
     assert (report.code, set(report.failed)) == (2, {"load.symbol"})
-    assert "exports no symbol bp_driver_get. Define it with BP_EXPORT" in report.failed["load.symbol"]
+    assert "it does not export bp_driver_get. Export it with BP_EXPORT" in report.failed["load.symbol"]
     assert "nothing else was checked" in report.out
 
 
@@ -279,7 +279,7 @@ def test_no_shared_object(built: Built, tmp_path: Path) -> None:
     text.write_text("not a library")
     report = check(built, text)
     assert (report.code, set(report.failed)) == (2, {"load.symbol"})
-    assert f"cannot open {text}" in report.failed["load.symbol"]
+    assert f"{text}' cannot be opened" in report.failed["load.symbol"]
 
 
 def test_refusal_gives_the_drivers_reason(built: Built) -> None:

@@ -7,16 +7,16 @@
 //
 // Options: stream=inline|async, streams=<1..1024>. They count for the shim's own streams only.
 #include <cstring>
+#include <optional>
 #include <string>
+#include <tuple>
 
-#include <backplane/driver/host_exec.h>
 #include <backplane/driver.hpp>
 
 #include "../common/engine.h"
 #include "../common/fill.h"
 #include "../common/host_memory.h"
 #include "inner.h"
-#include "passthrough.h"
 #include "transfer.h"
 
 namespace backplane::driver::emulate {
@@ -37,11 +37,11 @@ uint64_t pack(int32_t high, int32_t low) { return static_cast<uint64_t>(static_c
 int32_t high(uint64_t word) { return static_cast<int32_t>(word >> 32); }
 int32_t low(uint64_t word) { return static_cast<int32_t>(word); }
 
-class Emulate final : public Driver<Emulate>, protected Engine, public Passthrough {
+class Emulate final : public Driver<Emulate>, protected Engine {
  public:
   explicit Emulate(const Host& host)
       : Driver(host),
-        Passthrough(host.inner()),
+        inner_(host.inner()),
         settings_(host.config()),
         below_(inner_.table()),
         own_streams_(!has_streams(below_) || !has_events(below_)),
@@ -271,19 +271,30 @@ class Emulate final : public Driver<Emulate>, protected Engine, public Passthrou
       return inner_(&bp_driver::query_ext, id, version, out);
     }
     find_groups();
-    const auto asked = [&](const bp_ext& head) { return version == head.version && std::strcmp(id, head.id) == 0; };
-    if (exec_.head.struct_size && asked(exec_.head)) {
-      *out = &exec_.head;
-    } else if (view_below_ && asked(view_.head)) {
-      *out = &view_.head;
-    } else if (peer_below_ && asked(peer_.head)) {
-      *out = &peer_.head;
-    } else if (vmm_below_ && asked(vmm_.head)) {
-      *out = &vmm_.head;
-    } else {
+    const bp_ext* found = nullptr;
+    const auto look = [&](const bp_ext& head) {
+      if (head.struct_size && version == head.version && std::strcmp(id, head.id) == 0) found = &head;
+    };
+    look(exec_.head);
+    std::apply([&](const auto&... group) { (look(group.offered.head), ...); }, passing_);
+    if (!found) {
       throw Error(BP_UNSUPPORTED, std::string("no group ") + id + " version " + std::to_string(version) + " can pass through emulate");
     }
+    *out = found;
     return BP_OK;
+  }
+
+  /// The entry of a group that passes through.
+  template <auto Slot, class Group, class... Args>
+  void pass(Args... args) {
+    const Group& below = *std::get<Passing<Group>>(passing_).below;
+    inner_.group(below.head, below.*Slot, args...);
+  }
+  /// What takes memory says that the device is in error, as alloc does.
+  template <auto Slot, class Group, class... Args>
+  void pass_if_sound(int32_t device, Args... args) {
+    check(device);
+    pass<Slot, Group>(device, args...);
   }
 
   void exec_enqueue(int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
@@ -315,13 +326,13 @@ class Emulate final : public Driver<Emulate>, protected Engine, public Passthrou
     }
     // The view is coherent and at the same address, so it need not stay open; asking for it checks the address.
     void* seen = nullptr;
-    view_map(device, address, 1, BP_ACCESS_READ_WRITE, &seen);
-    view_unmap(device, address, seen);
+    pass<&bp_host_view::map, bp_host_view>(device, address, uint64_t{1}, int32_t{BP_ACCESS_READ_WRITE}, &seen);
+    pass<&bp_host_view::unmap, bp_host_view>(device, address, seen);
     *out = seen;
   }
 
  private:
-  void check(int32_t device) override {
+  void check(int32_t device) {
     if (own_streams_) at(device).check();
   }
 
@@ -384,15 +395,40 @@ class Emulate final : public Driver<Emulate>, protected Engine, public Passthrou
   /// Looks once for the groups below that the shim wraps.
   void find_groups() {
     std::call_once(groups_found_, [&] {
-      exec_below_ = inner_.find<bp_host_exec>(BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
-      find_passing();
+      exec_below_ = inner_.find<bp_host_exec>();
+      std::apply([this](auto&... group) { (find_passing(group), ...); }, passing_);
+      auto& vmm = std::get<Passing<bp_vmm>>(passing_).offered;
+      vmm.reserve = slot<&Emulate::pass_if_sound<&bp_vmm::reserve, bp_vmm, uint64_t, uint64_t*>>();
+      vmm.map = slot<&Emulate::pass_if_sound<&bp_vmm::map, bp_vmm, uint64_t, uint64_t>>();
+      const auto& view = std::get<Passing<bp_host_view>>(passing_).below;
       constexpr uint32_t in_place = BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT;
-      const bool host_sees = view_below_ && (view_below_->head.flags & in_place) == in_place;
-      if (exec_below_ || (own_streams_ && host_sees)) exec_.head = group_head<bp_host_exec>(BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
-      if (view_below_) view_.head.flags = view_below_->head.flags;
+      const bool host_sees = view && (view->head.flags & in_place) == in_place;
+      if (exec_below_ || (own_streams_ && host_sees)) exec_.head = group_head<bp_host_exec>();
     });
   }
 
+  /// A group that passes through the shim, under its lock: as the driver below has it, and as the shim offers it.
+  template <class Group>
+  struct Passing {
+    std::optional<Group> below;
+    Group offered{};
+  };
+  /// The C function for a slot, whose parameters it takes apart.
+  template <auto Slot>
+  struct Pass;
+  template <class Group, class... Args, int32_t (*Group::*Slot)(void*, Args...)>
+  struct Pass<Slot> {
+    static constexpr auto entry() { return slot<&Emulate::pass<Slot, Group, Args...>>(); }
+  };
+  template <class Group>
+  void find_passing(Passing<Group>& group) {
+    group.below = inner_.find<Group>();
+    if (!group.below) return;
+    group.offered.head = group_head<Group>(group.below->head.flags);
+    GroupTraits<Group>::each_slot([&](auto slot) { group.offered.*decltype(slot)::value = Pass<decltype(slot)::value>::entry(); });
+  }
+
+  Inner inner_;
   const Settings settings_;
   const bp_driver& below_;
   const bool own_streams_;
@@ -403,16 +439,7 @@ class Emulate final : public Driver<Emulate>, protected Engine, public Passthrou
   std::once_flag groups_found_;
   std::optional<bp_host_exec> exec_below_;
   bp_host_exec exec_ = {{}, slot<&Emulate::exec_enqueue>(), slot<&Emulate::exec_map>()};
-  bp_host_view view_ = {group_head<bp_host_view>(BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION), slot<&Emulate::view_map>(),
-                        slot<&Emulate::view_unmap>()};
-  bp_peer peer_ = {group_head<bp_peer>(BP_PEER_ID, BP_PEER_VERSION), slot<&Emulate::peer_can_access>(), slot<&Emulate::peer_enable>(),
-                   slot<&Emulate::peer_disable>()};
-  bp_vmm vmm_ = {group_head<bp_vmm>(BP_VMM_ID, BP_VMM_VERSION),
-                 slot<&Emulate::vmm_granularity>(),
-                 slot<&Emulate::vmm_reserve>(),
-                 slot<&Emulate::vmm_release>(),
-                 slot<&Emulate::vmm_map>(),
-                 slot<&Emulate::vmm_unmap>()};
+  std::tuple<Passing<bp_host_view>, Passing<bp_peer>, Passing<bp_vmm>> passing_;
 };
 
 }  // namespace backplane::driver::emulate

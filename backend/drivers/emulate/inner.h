@@ -5,7 +5,7 @@
 #include <optional>
 
 #include <backplane/driver_error.hpp>
-#include <backplane/driver_table.hpp>
+#include <backplane/driver_groups.hpp>
 #include <backplane/driver_wait.hpp>
 
 namespace backplane::driver::emulate {
@@ -33,10 +33,10 @@ class Inner {
 
   /// Asks for one of its groups.
   template <class Group>
-  std::optional<Group> find(const char* id, uint32_t version) {
+  std::optional<Group> find() {
     std::unique_lock lock(mutex_, std::defer_lock);
     if (serialize_) lock.lock();
-    return find_group<Group>(table_, id, version);
+    return find_group<Group>(table_);
   }
 
   /// Calls a slot of one of its groups, under the same rules.

@@ -301,8 +301,8 @@ class Fault : public Driver<Fault> {
     if (!id || !out) throw Error(BP_INVALID_ARGUMENT, "query_ext: id and out must not be NULL");
     if (!below_.query_ext) throw Error(BP_UNSUPPORTED, "the driver has no groups");
     std::call_once(found_, [&] {
-      exec_below_ = find_group<bp_host_exec>(below_, BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
-      vmm_below_ = find_group<bp_vmm>(below_, BP_VMM_ID, BP_VMM_VERSION);
+      exec_below_ = find_group<bp_host_exec>(below_);
+      vmm_below_ = find_group<bp_vmm>(below_);
     });
     const auto wrapped = [&](const bp_ext& head, bool below) {
       if (std::strcmp(id, head.id) != 0) return false;
@@ -450,10 +450,10 @@ class Fault : public Driver<Fault> {
   std::vector<std::unique_ptr<DeviceFault>> devices_;
   std::once_flag found_;
   std::optional<bp_host_exec> exec_below_;
-  const bp_host_exec exec_ = {group_head<bp_host_exec>(BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION), slot<&Fault::exec_enqueue>(),
+  const bp_host_exec exec_ = {group_head<bp_host_exec>(), slot<&Fault::exec_enqueue>(),
                               slot<&Fault::exec_map>()};
   std::optional<bp_vmm> vmm_below_;
-  const bp_vmm vmm_ = {group_head<bp_vmm>(BP_VMM_ID, BP_VMM_VERSION),
+  const bp_vmm vmm_ = {group_head<bp_vmm>(),
                        slot<&Fault::vmm_granularity>(),
                        slot<&Fault::vmm_reserve>(),
                        slot<&Fault::vmm_release>(),

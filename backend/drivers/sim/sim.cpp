@@ -387,20 +387,19 @@ class Sim : public Driver<Sim>, public Engine {
   std::vector<std::atomic<bool>> peers_;  // [device * devices + peer]
   HostMemory pinned_;
 
-  const bp_host_exec host_exec_ = {group_head<bp_host_exec>(BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION), slot<&Sim::exec_enqueue>(),
+  const bp_host_exec host_exec_ = {group_head<bp_host_exec>(), slot<&Sim::exec_enqueue>(),
                                    slot<&Sim::exec_map>()};
-  const bp_host_view host_view_ = {group_head<bp_host_view>(BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION,
-                                                            BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ),
+  const bp_host_view host_view_ = {group_head<bp_host_view>(BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ),
                                    slot<&Sim::view_map>(), slot<&Sim::view_unmap>()};
-  const bp_peer peer_ = {group_head<bp_peer>(BP_PEER_ID, BP_PEER_VERSION), slot<&Sim::peer_can_access>(), slot<&Sim::peer_enable>(),
+  const bp_peer peer_ = {group_head<bp_peer>(), slot<&Sim::peer_can_access>(), slot<&Sim::peer_enable>(),
                          slot<&Sim::peer_disable>()};
-  const bp_vmm vmm_ = {group_head<bp_vmm>(BP_VMM_ID, BP_VMM_VERSION),
+  const bp_vmm vmm_ = {group_head<bp_vmm>(),
                        slot<&Sim::vmm_granularity>(),
                        slot<&Sim::vmm_reserve>(),
                        slot<&Sim::vmm_release>(),
                        slot<&Sim::vmm_map>(),
                        slot<&Sim::vmm_unmap>()};
-  bp_ipc ipc_ = {group_head<bp_ipc>(BP_IPC_ID, BP_IPC_VERSION, BP_IPC_EVENTS),
+  bp_ipc ipc_ = {group_head<bp_ipc>(BP_IPC_EVENTS),
                  slot<&Sim::ipc_memory_export>(),
                  slot<&Sim::ipc_memory_open>(),
                  slot<&Sim::ipc_memory_close>(),

@@ -28,6 +28,8 @@ typedef struct bp_host_exec {
   int32_t (*map)(void* self, int32_t device, uint64_t address, void** out);
 } bp_host_exec;
 
+#define BP_HOST_EXEC_SLOTS(X) X(enqueue) X(map)
+
 #ifdef __cplusplus
 }
 #endif

@@ -35,6 +35,8 @@ typedef struct bp_host_view {
   int32_t (*unmap)(void* self, int32_t device, uint64_t address, void* ptr);
 } bp_host_view;
 
+#define BP_HOST_VIEW_SLOTS(X) X(map) X(unmap)
+
 #ifdef __cplusplus
 }
 #endif

@@ -54,6 +54,8 @@ typedef struct bp_ipc {
   int32_t (*event_open)(void* self, int32_t device, const bp_ipc_handle* handle, bp_event** out);
 } bp_ipc;
 
+#define BP_IPC_SLOTS(X) X(memory_export) X(memory_open) X(memory_close) X(event_export) X(event_open)
+
 #ifdef __cplusplus
 }
 #endif

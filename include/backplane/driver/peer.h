@@ -22,6 +22,8 @@ typedef struct bp_peer {
   int32_t (*disable)(void* self, int32_t device, int32_t peer);
 } bp_peer;
 
+#define BP_PEER_SLOTS(X) X(can_access) X(enable) X(disable)
+
 #ifdef __cplusplus
 }
 #endif

@@ -37,6 +37,8 @@ typedef struct bp_vmm {
   int32_t (*unmap)(void* self, int32_t device, uint64_t address, uint64_t bytes);
 } bp_vmm;
 
+#define BP_VMM_SLOTS(X) X(granularity) X(reserve) X(release) X(map) X(unmap)
+
 #ifdef __cplusplus
 }
 #endif

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch_backplane.testing.capabilities import CAPABILITIES, capabilities
+from torch_backplane.testing.capabilities import capabilities, known_capabilities
 from torch_backplane.testing.kernels import kernel_calls
 from torch_backplane.testing.process import run_in_process
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch_backplane.testing.check_op import check_op
     from torch_backplane.testing.generate_checks import generate_checks
 
-__all__ = ["CAPABILITIES", "capabilities", "check_op", "generate_checks", "kernel_calls", "run_in_process"]
+__all__ = ["capabilities", "check_op", "generate_checks", "kernel_calls", "known_capabilities", "run_in_process"]
 
 
 def __getattr__(name: str) -> Any:

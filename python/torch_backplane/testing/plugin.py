@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the plugin's marker."""
     config.addinivalue_line(
         "markers",
-        "requires(*capabilities): only on a driver that has them; see torch_backplane.testing.CAPABILITIES. "
+        "requires(*capabilities): only on a driver that has them; see torch_backplane.testing.known_capabilities(). "
         '"kernel:add.Tensor": only where the kernel of aten::add.Tensor can run',
     )
     config.addinivalue_line("markers", "conformance: a case of torch_backplane.conformance")
@@ -67,8 +67,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not required:
         return
     _import_backend(config)
-    from torch_backplane.testing.capabilities import lacks
+    from torch_backplane.testing.capabilities import known_capabilities, lacks
 
+    known = known_capabilities()
+    for item, names in required.items():
+        if unknown := [name for name in names if name not in known and not name.startswith("kernel:")]:
+            raise pytest.UsageError(f"{item.nodeid} requires '{unknown[0]}'; known are {', '.join(known)}")
     every = {name: lacks(name) for names in required.values() for name in names}
     lacking = {item: [every[name] for name in names if every[name]] for item, names in required.items()}
     out = [item for item, names in lacking.items() if names]
@@ -165,13 +169,7 @@ def stream_kind(request: pytest.FixtureRequest) -> str:
 
 
 def _requirements(item: pytest.Item) -> list[str]:
-    from torch_backplane.testing.capabilities import CAPABILITIES
-
-    names = [name for mark in item.iter_markers("requires") for name in mark.args]
-    for name in names:
-        if name not in CAPABILITIES and not name.startswith("kernel:"):
-            raise pytest.UsageError(f"{item.nodeid} requires '{name}'; known are {', '.join(CAPABILITIES)}")
-    return names
+    return [name for mark in item.iter_markers("requires") for name in mark.args]
 
 
 def _import_backend(config: pytest.Config) -> ModuleType:

@@ -42,7 +42,7 @@ void add_kinds(Defects& d) {
     s.table.copy_async = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src,
                             int32_t src_device, uint64_t bytes, uint32_t flags) {
       if (bytes < large) return INNER(of(self), copy_async, device, stream, dst, dst_device, src, src_device, bytes, flags);
-      return INNER_GROUP(of(self).in_exec, enqueue, device, stream, sleep_for_a_while, nullptr, nullptr);
+      return INNER_GROUP(of(self).in_host_exec, enqueue, device, stream, sleep_for_a_while, nullptr, nullptr);
     };
   };
   // A record waits for the work that it records.

@@ -122,11 +122,11 @@ void add_load_defects(Defects& d) {
 
   d["ext.unknown"] = [](Shim& s) {
     s.table.query_ext = [](void* self, const char*, uint32_t, const bp_ext** out) {
-      *out = &of(self).exec.head;
+      *out = &of(self).host_exec.head;
       return int32_t{BP_OK};
     };
   };
-  d["ext.heads"] = [](Shim& s) { s.exec.head.version = 7; };
+  d["ext.heads"] = [](Shim& s) { s.host_exec.head.version = 7; };
 }
 
 }  // namespace broken

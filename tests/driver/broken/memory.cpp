@@ -19,7 +19,7 @@ struct LateFill {
 int32_t run_fill(void* arg) {
   const auto* f = static_cast<LateFill*>(arg);
   void* memory = nullptr;
-  const int32_t status = INNER_GROUP(f->shim->in_exec, map, f->device, f->dst, &memory);
+  const int32_t status = INNER_GROUP(f->shim->in_host_exec, map, f->device, f->dst, &memory);
   for (uint64_t i = 0; status == BP_OK && i < f->count; ++i) memcpy(static_cast<char*>(memory) + i * f->size, f->pattern, f->size);
   return status;
 }
@@ -176,7 +176,7 @@ void add_memory_defects(Defects& d) {
                       uint32_t flags) {
       if (flags) return int32_t{BP_INVALID_ARGUMENT};
       auto* f = new LateFill{&of(self), device, dst, pattern, size, count};
-      return INNER_GROUP(of(self).in_exec, enqueue, device, stream, run_fill, f, [](void* arg) { delete static_cast<LateFill*>(arg); });
+      return INNER_GROUP(of(self).in_host_exec, enqueue, device, stream, run_fill, f, [](void* arg) { delete static_cast<LateFill*>(arg); });
     };
   };
 

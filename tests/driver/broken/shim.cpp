@@ -6,6 +6,7 @@
 #include <memory>
 
 namespace broken {
+namespace driver = backplane::driver;
 namespace {
 
 template <auto Slot>
@@ -14,6 +15,15 @@ struct Forward;
 template <class... Args, int32_t (*bp_driver::*Slot)(void*, Args...)>
 struct Forward<Slot> {
   static int32_t call(void* self, Args... args) { return (of(self).in.*Slot)(of(self).in.self, args...); }
+};
+
+// The same for a slot of a group that the shim holds as its member In.
+template <auto In, auto Slot>
+struct ForwardGroup;
+
+template <auto In, class Group, class... Args, int32_t (*Group::*Slot)(void*, Args...)>
+struct ForwardGroup<In, Slot> {
+  static int32_t call(void* self, Args... args) { return ((of(self).*In)->*Slot)((of(self).*In)->head.self, args...); }
 };
 
 int32_t close(void* self) {
@@ -26,15 +36,10 @@ int32_t query_ext(void* self, const char* id, uint32_t version, const bp_ext** o
   const bp_ext* inner = nullptr;
   const int32_t status = INNER(s, query_ext, id, version, &inner);
   if (status != BP_OK) return status;
-  if (inner == &s.in_exec->head) {
-    *out = &s.exec.head;
-  } else if (s.in_view && inner == &s.in_view->head) {
-    *out = &s.view.head;
-  } else if (s.in_ipc && inner == &s.in_ipc->head) {
-    *out = &s.ipc.head;
-  } else {
-    *out = inner == &s.in_peer->head ? &s.peer.head : &s.vmm.head;
-  }
+#define BP_OURS(group, GROUP, about) \
+  if (s.in_##group && inner == &s.in_##group->head) *out = &s.group.head;
+  BP_DRIVER_GROUPS(BP_OURS)
+#undef BP_OURS
   return BP_OK;
 }
 
@@ -42,115 +47,28 @@ void forward_table(Shim& s) {
   bp_driver& t = s.table;
   t = s.in;
   t.self = &s;
-#define FORWARD(entry) t.entry = Forward<&bp_driver::entry>::call
-  FORWARD(device_count);
-  FORWARD(device_properties);
-  FORWARD(open);
-  FORWARD(alloc);
-  FORWARD(free);
-  FORWARD(copy);
-  FORWARD(synchronize);
-  FORWARD(last_error);
-  FORWARD(stream_create);
-  FORWARD(stream_destroy);
-  FORWARD(stream_query);
-  FORWARD(stream_synchronize);
-  FORWARD(copy_async);
-  FORWARD(stream_callback);
-  FORWARD(event_create);
-  FORWARD(event_destroy);
-  FORWARD(event_record);
-  FORWARD(event_query);
-  FORWARD(event_synchronize);
-  FORWARD(stream_wait);
-  FORWARD(event_elapsed);
-  FORWARD(host_alloc);
-  FORWARD(host_free);
-  FORWARD(fill);
-  FORWARD(memory_info);
-  FORWARD(set_current);
-  FORWARD(stream_native);
-  FORWARD(stream_from_native);
-  FORWARD(host_register);
-  FORWARD(host_unregister);
-  FORWARD(pointer_info);
-#undef FORWARD
+#define BP_FORWARD(group, entry) t.entry = Forward<&bp_driver::entry>::call;
+  BP_DRIVER_SLOTS(BP_FORWARD)
+#undef BP_FORWARD
   t.close = close;
   t.query_ext = query_ext;
 }
 
-void forward_groups(Shim& s) {
+template <auto In, class Group>
+void forward_group(Shim& s, Group& ours) {
+  using Traits = driver::GroupTraits<Group>;
   const bp_ext* ext = nullptr;
-  if (INNER(s, query_ext, BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION, &ext) == BP_OK) {
-    s.in_exec = reinterpret_cast<const bp_host_exec*>(ext);
-    s.exec = *s.in_exec;
-    s.exec.head.self = &s;
-    s.exec.enqueue = [](void* self, int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
-      return INNER_GROUP(of(self).in_exec, enqueue, device, stream, fn, arg, destroy);
-    };
-    s.exec.map = [](void* self, int32_t device, uint64_t address, void** out) {
-      return INNER_GROUP(of(self).in_exec, map, device, address, out);
-    };
-  }
-  if (INNER(s, query_ext, BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION, &ext) == BP_OK) {
-    s.in_view = reinterpret_cast<const bp_host_view*>(ext);
-    s.view = *s.in_view;
-    s.view.head.self = &s;
-    s.view.map = [](void* self, int32_t device, uint64_t address, uint64_t bytes, int32_t access, void** out) {
-      return INNER_GROUP(of(self).in_view, map, device, address, bytes, access, out);
-    };
-    s.view.unmap = [](void* self, int32_t device, uint64_t address, void* ptr) {
-      return INNER_GROUP(of(self).in_view, unmap, device, address, ptr);
-    };
-  }
-  if (INNER(s, query_ext, BP_PEER_ID, BP_PEER_VERSION, &ext) == BP_OK) {
-    s.in_peer = reinterpret_cast<const bp_peer*>(ext);
-    s.peer = *s.in_peer;
-    s.peer.head.self = &s;
-    s.peer.can_access = [](void* self, int32_t device, int32_t peer, int32_t* out) {
-      return INNER_GROUP(of(self).in_peer, can_access, device, peer, out);
-    };
-    s.peer.enable = [](void* self, int32_t device, int32_t peer) { return INNER_GROUP(of(self).in_peer, enable, device, peer); };
-    s.peer.disable = [](void* self, int32_t device, int32_t peer) { return INNER_GROUP(of(self).in_peer, disable, device, peer); };
-  }
-  if (INNER(s, query_ext, BP_VMM_ID, BP_VMM_VERSION, &ext) == BP_OK) {
-    s.in_vmm = reinterpret_cast<const bp_vmm*>(ext);
-    s.vmm = *s.in_vmm;
-    s.vmm.head.self = &s;
-    s.vmm.granularity = [](void* self, int32_t device, uint64_t* out) { return INNER_GROUP(of(self).in_vmm, granularity, device, out); };
-    s.vmm.reserve = [](void* self, int32_t device, uint64_t bytes, uint64_t* out) {
-      return INNER_GROUP(of(self).in_vmm, reserve, device, bytes, out);
-    };
-    s.vmm.release = [](void* self, int32_t device, uint64_t address, uint64_t bytes) {
-      return INNER_GROUP(of(self).in_vmm, release, device, address, bytes);
-    };
-    s.vmm.map = [](void* self, int32_t device, uint64_t address, uint64_t bytes) {
-      return INNER_GROUP(of(self).in_vmm, map, device, address, bytes);
-    };
-    s.vmm.unmap = [](void* self, int32_t device, uint64_t address, uint64_t bytes) {
-      return INNER_GROUP(of(self).in_vmm, unmap, device, address, bytes);
-    };
-  }
-  if (INNER(s, query_ext, BP_IPC_ID, BP_IPC_VERSION, &ext) == BP_OK) {
-    s.in_ipc = reinterpret_cast<const bp_ipc*>(ext);
-    s.ipc = *s.in_ipc;
-    s.ipc.head.self = &s;
-    s.ipc.memory_export = [](void* self, int32_t device, uint64_t address, bp_ipc_handle* out) {
-      return INNER_GROUP(of(self).in_ipc, memory_export, device, address, out);
-    };
-    s.ipc.memory_open = [](void* self, int32_t device, const bp_ipc_handle* handle, uint64_t* out) {
-      return INNER_GROUP(of(self).in_ipc, memory_open, device, handle, out);
-    };
-    s.ipc.memory_close = [](void* self, int32_t device, uint64_t address) {
-      return INNER_GROUP(of(self).in_ipc, memory_close, device, address);
-    };
-    s.ipc.event_export = [](void* self, int32_t device, bp_event* event, bp_ipc_handle* out) {
-      return INNER_GROUP(of(self).in_ipc, event_export, device, event, out);
-    };
-    s.ipc.event_open = [](void* self, int32_t device, const bp_ipc_handle* handle, bp_event** out) {
-      return INNER_GROUP(of(self).in_ipc, event_open, device, handle, out);
-    };
-  }
+  if (INNER(s, query_ext, Traits::id, Traits::version, &ext) != BP_OK) return;
+  s.*In = reinterpret_cast<const Group*>(ext);
+  ours = *(s.*In);
+  ours.head.self = &s;
+  Traits::each_slot([&](auto slot) { ours.*decltype(slot)::value = ForwardGroup<In, decltype(slot)::value>::call; });
+}
+
+void forward_groups(Shim& s) {
+#define BP_FORWARD(group, GROUP, about) forward_group<&Shim::in_##group>(s, s.group);
+  BP_DRIVER_GROUPS(BP_FORWARD)
+#undef BP_FORWARD
 }
 
 const Defects& defects() {
@@ -159,9 +77,10 @@ const Defects& defects() {
     add_load_defects(d);
     add_memory_defects(d);
     add_work_defects(d);
-    add_group_defects(d);
-    add_vmm_defects(d);
-    add_ipc_defects(d);
+    add_fault_defects(d);
+#define BP_FAMILY(group, GROUP, about) add_##group##_defects(d);
+    BP_DRIVER_GROUPS(BP_FAMILY)
+#undef BP_FAMILY
     add_life_defects(d);
     add_kinds(d);
     d["none"] = [](Shim&) {};

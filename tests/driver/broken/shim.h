@@ -3,14 +3,8 @@
 // Its option "defect=<name>" takes the name of the check that must find it, or of a kind of sound device; "<name>+<kind>" both.
 #pragma once
 
-#include <backplane/driver.h>
-#include <backplane/driver/host_exec.h>
-#include <backplane/driver/host_view.h>
-#include <backplane/driver/ipc.h>
-#include <backplane/driver/peer.h>
-#include <backplane/driver/vmm.h>
-
 #include <atomic>
+#include <backplane/driver_groups.hpp>
 #include <map>
 #include <mutex>
 #include <set>
@@ -21,18 +15,14 @@
 namespace broken {
 
 struct Shim {
-  bp_driver table{};    // what the checker sees
-  bp_driver in{};       // the sound driver below
-  bp_host_exec exec{};  // the groups, as the checker sees them
-  bp_host_view view{};
-  bp_peer peer{};
-  bp_vmm vmm{};
-  const bp_host_exec* in_exec = nullptr;
-  const bp_host_view* in_view = nullptr;
-  const bp_peer* in_peer = nullptr;
-  const bp_vmm* in_vmm = nullptr;
-  bp_ipc ipc{};
-  const bp_ipc* in_ipc = nullptr;
+  bp_driver table{};  // what the checker sees
+  bp_driver in{};     // the sound driver below
+// The groups, such as `peer` as the checker sees it, and `in_peer`, the sound driver's.
+#define BP_MEMBERS(group, GROUP, about) \
+  bp_##group group{};            \
+  const bp_##group* in_##group = nullptr;
+  BP_DRIVER_GROUPS(BP_MEMBERS)
+#undef BP_MEMBERS
 
   // What defects remember. Each uses what it needs.
   std::mutex mutex;
@@ -66,10 +56,11 @@ using Defects = std::map<std::string, Defect>;
 void add_load_defects(Defects&);    // load, device, error, ext
 void add_memory_defects(Defects&);  // memory, copy, pinned, fill, pointer
 void add_work_defects(Defects&);    // stream, event, callback, wait, thread
-void add_group_defects(Defects&);   // host_exec, host_view, peer, fault
-void add_vmm_defects(Defects&);     // vmm
-void add_ipc_defects(Defects&);     // ipc
+void add_fault_defects(Defects&);   // fault, lost
 void add_life_defects(Defects&);    // fork, life, and the ways to end a process
+#define BP_FAMILY(group, GROUP, about) void add_##group##_defects(Defects&);
+BP_DRIVER_GROUPS(BP_FAMILY)
+#undef BP_FAMILY
 void add_kinds(Defects&);           // no defects: what sound devices are like
 
 inline bool between_devices(int32_t dst_device, int32_t src_device) {
