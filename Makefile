@@ -19,7 +19,7 @@ export VIRTUAL_ENV := $(CURDIR)/.venv
 
 VENV_READY := .venv/.ready-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9.' _)
 TEMPLATE := cookiecutter.json $(shell find hooks '{{cookiecutter.package_name}}' -type f -not -path '*/__pycache__/*')
-CPP := $(shell find include backend examples tests '{{cookiecutter.package_name}}/backend/kernels' -name '*.c' -o -name '*.cpp' -o -name '*.h' -o -name '*.hpp')
+CPP := $(shell find include backend drivers check_driver examples tests '{{cookiecutter.package_name}}/backend/kernels' -name '*.c' -o -name '*.cpp' -o -name '*.h' -o -name '*.hpp')
 
 # Shows what a command printed only if it fails.
 quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; exit 1; }; }

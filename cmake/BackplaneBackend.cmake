@@ -3,7 +3,9 @@
 # backplane_add_backend(<device>
 #   DRIVER <name of an SDK driver> | <source>...   the driver that the package embeds, for example `sim`
 #   [PACKAGE <python package>]                     default: the device's name
-#   [KERNELS <source>...]                          the vendor's operators, compiled one by one
+#   [KERNELS [host] <source>...]                   the vendor's operators, compiled one by one; host: those of the SDK that run on the host,
+#                                                  in the device's order (backend/kernels/host), for the simulated device
+#   [EXCEPT <family>...]                           of host, what is left out: `matmul softmax`
 #   [EXTENSIONS <source>...]                       what replaces parts of the core (backplane/extend.h)
 #
 # Builds, in ${CMAKE_CURRENT_BINARY_DIR}/<package> and laid out as in the installed package:
@@ -11,10 +13,10 @@
 # and installs them into <package>/ together with the headers and a CMake package of the backend.
 # Targets to add to: <device> (the core and the kernels), <device>_driver.
 function(backplane_add_backend device)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PACKAGE" "DRIVER;KERNELS;EXTENSIONS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PACKAGE" "DRIVER;KERNELS;EXCEPT;EXTENSIONS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "backplane_add_backend(${device}): unknown argument ${arg_UNPARSED_ARGUMENTS}. "
-                        "It takes DRIVER, PACKAGE, KERNELS and EXTENSIONS.")
+                        "It takes DRIVER, PACKAGE, KERNELS, EXCEPT and EXTENSIONS.")
   endif()
   if(NOT device MATCHES "^[a-z_]+$")
     message(FATAL_ERROR "backplane_add_backend(${device}): torch parses only device names of lower-case letters and underscores.")
@@ -25,6 +27,8 @@ function(backplane_add_backend device)
   string(TOUPPER "${device}" prefix)
   set(package_dir "${CMAKE_CURRENT_BINARY_DIR}/${arg_PACKAGE}")
   _backplane_find_torch()
+
+  _backplane_host_kernels()
 
   # The longest compilations first: ninja starts what is ready in this order.
   _backplane_add_core(${device} ${arg_KERNELS} ${arg_EXTENSIONS})
@@ -40,12 +44,34 @@ set(BACKPLANE_SHIMS emulate fault)  # of the SDK, always installed
 
 # The functions below share the variables of backplane_add_backend: device, prefix, package_dir, arg_*.
 
-# Sets <out> to the sources of a driver of the SDK. The engine of streams is compiled into each that has one: in its unit that costs less than
-# by itself.
-function(_backplane_driver_sources out name)
-  set(patterns "backend/drivers/${name}/*.cpp")
-  if(NOT name STREQUAL "fault")
-    list(APPEND patterns "backend/drivers/common/*.cpp")
+# Puts the SDK's host kernels in the place of the word `host` in KERNELS.
+function(_backplane_host_kernels)
+  if(NOT host IN_LIST arg_KERNELS)
+    if(arg_EXCEPT)
+      message(FATAL_ERROR "backplane_add_backend(${device}): EXCEPT leaves out some of the kernels `host`, which KERNELS does not name.")
+    endif()
+    return()
+  endif()
+  _backplane_glob(sources "backend/kernels/host/*.cpp")
+  set(families "${sources}")
+  list(TRANSFORM families REPLACE ".*/(.*)\\.cpp" "\\1")
+  foreach(family IN LISTS arg_EXCEPT)
+    if(NOT family IN_LIST families)
+      list(JOIN families ", " names)
+      message(FATAL_ERROR "backplane_add_backend(${device}): EXCEPT ${family} is no family of host kernels. There are: ${names}.")
+    endif()
+    list(REMOVE_ITEM sources "${BACKPLANE_ROOT}/backend/kernels/host/${family}.cpp")
+  endforeach()
+  list(REMOVE_ITEM arg_KERNELS host)
+  set(arg_KERNELS "${sources}" ${arg_KERNELS} PARENT_SCOPE)
+endfunction()
+
+# Sets <out> to the sources of a driver of the SDK (drivers/<name>, drivers/shims/<name>). The engine of streams is compiled into each that has
+# one: in its unit that costs less than by itself.
+function(_backplane_driver_sources out folder)
+  set(patterns "drivers/${folder}/*.cpp")
+  if(NOT folder STREQUAL "shims/fault")
+    list(APPEND patterns "drivers/engine/*.cpp")
   endif()
   _backplane_glob(sources ${patterns})
   set(${out} "${sources}" PARENT_SCOPE)
@@ -53,8 +79,8 @@ endfunction()
 
 # lib<device>_driver.so. Sets <name_out> to the SDK driver's name, or to the device's where the sources are the vendor's.
 function(_backplane_add_embedded_driver device name_out)
-  file(GLOB known RELATIVE "${BACKPLANE_ROOT}/backend/drivers" CONFIGURE_DEPENDS "${BACKPLANE_ROOT}/backend/drivers/*")
-  list(REMOVE_ITEM known common ${BACKPLANE_SHIMS})
+  file(GLOB known RELATIVE "${BACKPLANE_ROOT}/drivers" CONFIGURE_DEPENDS "${BACKPLANE_ROOT}/drivers/*")
+  list(REMOVE_ITEM known engine shims)
   list(FILTER known EXCLUDE REGEX "\\.")
   list(LENGTH ARGN count)
   if(count EQUAL 0)
@@ -82,7 +108,7 @@ endfunction()
 # libbackplane_<shim>.so
 function(_backplane_add_shims)
   foreach(shim IN LISTS BACKPLANE_SHIMS)
-    _backplane_driver_sources(sources ${shim})
+    _backplane_driver_sources(sources shims/${shim})
     _backplane_shared(${device}_${shim} "${package_dir}/lib" ${sources})
     _backplane_sdk_code(${device}_${shim} -Og)
     _backplane_torch_free(${device}_${shim})
@@ -92,13 +118,12 @@ endfunction()
 
 # lib<device>.so: the core in unity groups, the vendor's sources one by one. Torch is found where the process has it: no RUNPATH.
 function(_backplane_add_core device)
-  # Two parts by their headers: the runtime, with the launch and the loops over elements of aten, includes none of tensors
-  # (tests/host/test_includes.py).
-  _backplane_glob(runtime "backend/runtime/*.cpp" "backend/memory/*.cpp" "backend/random/*.cpp"
-                          "backend/aten/conversion.cpp" "backend/aten/elements.cpp" "backend/aten/launch.cpp")
-  _backplane_glob(aten "backend/aten/*.cpp" "backend/autocast/*.cpp" "backend/serialization/*.cpp")
-  set(last "${BACKPLANE_ROOT}/backend/aten/defaults_last.cpp")  # its initialiser runs after the vendor's and the core's: aten/defaults.h
-  list(REMOVE_ITEM aten "${last}" ${runtime})
+  # Two parts by their headers: the runtime includes none of torch's largest (tests/host/test_includes.py).
+  _backplane_glob(runtime "backend/runtime/*.cpp" "backend/memory/*.cpp" "backend/random/*.cpp" "backend/host/*.cpp")
+  _backplane_glob(aten "backend/tensor/*.cpp" "backend/fallback/*.cpp" "backend/dispatch/*.cpp" "backend/aten/*.cpp"
+                       "backend/autocast/*.cpp" "backend/serialization/*.cpp")
+  set(last "${BACKPLANE_ROOT}/backend/dispatch/registered_last.cpp")  # its initialiser runs after the vendor's and the core's: dispatch/defaults.h
+  list(REMOVE_ITEM aten "${last}")
   add_library(${device}_core_aten OBJECT ${aten})
   _backplane_unity(${device}_core_aten ${aten})
   add_library(${device}_core_runtime OBJECT ${runtime})
@@ -163,7 +188,7 @@ endfunction()
 
 # bin/backplane-check-driver: the contract checker, torch-free.
 function(_backplane_add_check_driver)
-  _backplane_glob(sources "backend/check_driver/*.cpp")
+  _backplane_glob(sources "check_driver/*.cpp")
   add_executable(${device}_check_driver ${sources})
   _backplane_settings(${device}_check_driver)
   _backplane_sdk_code(${device}_check_driver -O0)  # its time is the driver's

@@ -79,7 +79,7 @@ endfunction()
 # the time there.
 function(_backplane_torch_free target)
   set_target_properties(${target} PROPERTIES CXX_STANDARD 17)
-  target_include_directories(${target} PRIVATE "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
+  target_include_directories(${target} PRIVATE "${BACKPLANE_ROOT}/include")
   _backplane_one_unit(${target})
 endfunction()
 

@@ -7,13 +7,9 @@ for answer, driver in (("minimal", "minimal_driver.c"), ("minimal_cpp", "minimal
     if answer != "{{ cookiecutter.driver }}":
         Path("backend/driver", driver).unlink()
 if "{{ cookiecutter.kernels }}" == "add":
-    for kernel in Path("backend/kernels").iterdir():
-        if kernel.name != "add.cpp":
-            kernel.unlink()
     rmtree("backend/operators")
     Path("python/{{ cookiecutter.package_name }}/ops.py").unlink()
-    for test in ("test_elementwise.py", "test_swiglu.py"):
-        Path("tests", test).unlink()
+    Path("tests", "test_swiglu.py").unlink()
 if "{{ cookiecutter.ci }}" != "github":
     rmtree(".github")
 for folder in ("backend", "python", "tests"):  # no others: an older project may have an environment in it

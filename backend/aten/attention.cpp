@@ -24,13 +24,13 @@
 #include <cmath>
 #include <limits>
 
-#include "aten/defaults.h"
-#include "aten/fallback.h"
-#include "aten/registration.h"
-#include "aten/tensors.h"
+#include "dispatch/defaults.h"
+#include "dispatch/registration.h"
+#include "fallback/fallback.h"
 #include "random/generator.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
+#include "tensor/tensors.h"
 
 namespace backplane::attention_impl {
 namespace {

@@ -8,8 +8,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/ConvUtils.h>
 
-#include "aten/defaults.h"
-#include "aten/fallback.h"
+#include "dispatch/defaults.h"
+#include "fallback/fallback.h"
 
 namespace backplane::convolution_impl {
 namespace {

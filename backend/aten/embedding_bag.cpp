@@ -8,8 +8,8 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/searchsorted.h>
 
-#include "aten/defaults.h"
-#include "aten/fallback.h"
+#include "dispatch/defaults.h"
+#include "fallback/fallback.h"
 
 namespace backplane::embedding_bag_impl {
 namespace {

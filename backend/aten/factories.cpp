@@ -6,64 +6,11 @@
 
 #include <limits>
 
-#include "aten/core_kernels.h"
-#include "aten/tensors.h"
+#include "dispatch/core_kernels.h"
 #include "runtime/options.h"
+#include "tensor/tensors.h"
 
 namespace backplane {
-
-c10::Storage empty_storage(size_t bytes, c10::DeviceIndex device) {
-  DeviceSwitch guard(device);
-  c10::Allocator* allocator = c10::GetAllocator(kDevice);
-  return c10::Storage(c10::make_storage_impl(c10::StorageImpl::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)),
-                                             allocator->allocate(bytes), allocator, /*resizable=*/true, c10::Device(kDevice, device)));
-}
-
-bool fills_uninitialized() {
-  at::Context& context = at::globalContext();
-  return C10_UNLIKELY(context.deterministicAlgorithms()) && context.deterministicFillUninitializedMemory();
-}
-
-void fill_uninitialized(const at::Tensor& tensor) {
-  const c10::ScalarType dtype = tensor.scalar_type();
-  if (tensor.numel() == 0) return;
-  if ((c10::isFloatingType(dtype) && dtype != c10::ScalarType::Float4_e2m1fn_x2) || c10::isComplexType(dtype)) {
-    tensor.fill_(std::numeric_limits<double>::quiet_NaN());
-    return;
-  }
-  switch (dtype) {
-    case c10::kBool:
-      tensor.fill_(true);
-      break;
-    case c10::kByte:
-      tensor.fill_(std::numeric_limits<uint8_t>::max());
-      break;
-    case c10::kChar:
-      tensor.fill_(std::numeric_limits<int8_t>::max());
-      break;
-    case c10::kShort:
-      tensor.fill_(std::numeric_limits<int16_t>::max());
-      break;
-    case c10::kInt:
-      tensor.fill_(std::numeric_limits<int32_t>::max());
-      break;
-    case c10::kLong:
-      tensor.fill_(std::numeric_limits<int64_t>::max());
-      break;
-    case c10::kUInt16:
-      tensor.fill_(std::numeric_limits<uint16_t>::max());
-      break;
-    case c10::kUInt32:
-      tensor.fill_(static_cast<int64_t>(std::numeric_limits<uint32_t>::max()));
-      break;
-    case c10::kUInt64:
-      tensor.fill_(c10::Scalar(std::numeric_limits<uint64_t>::max()));
-      break;
-    default:
-      TORCH_CHECK_NOT_IMPLEMENTED(false, "\"fill_empty_deterministic_\" not implemented for '", dtype,
-                                  "'; switch off torch.utils.deterministic.fill_uninitialized_memory");
-  }
-}
 
 namespace factories_impl {
 namespace {

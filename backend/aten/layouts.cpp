@@ -12,11 +12,11 @@
 #include <string_view>
 #include <vector>
 
-#include "aten/copy.h"
-#include "aten/core_kernels.h"
-#include "aten/fallback.h"
-#include "aten/tensor_parts.h"
-#include "aten/tensors.h"
+#include "dispatch/core_kernels.h"
+#include "fallback/fallback.h"
+#include "tensor/copy.h"
+#include "tensor/tensor_parts.h"
+#include "tensor/tensors.h"
 
 namespace backplane::layouts_impl {
 namespace {

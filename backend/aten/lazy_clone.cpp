@@ -4,8 +4,8 @@
 
 #include <array>
 
-#include "aten/core_kernels.h"
-#include "aten/tensors.h"
+#include "dispatch/core_kernels.h"
+#include "tensor/tensors.h"
 
 namespace backplane::lazy_clone_impl {
 namespace {

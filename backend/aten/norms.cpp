@@ -5,8 +5,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include "aten/defaults.h"
-#include "aten/fallback.h"
+#include "dispatch/defaults.h"
+#include "fallback/fallback.h"
 
 namespace backplane::norms_impl {
 namespace {

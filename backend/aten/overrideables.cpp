@@ -9,9 +9,9 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <torch/library.h>
 
-#include "aten/defaults.h"
-#include "aten/fallback.h"
-#include "aten/tensors.h"
+#include "dispatch/defaults.h"
+#include "fallback/fallback.h"
+#include "tensor/tensors.h"
 
 namespace backplane::overrideables_impl {
 namespace {

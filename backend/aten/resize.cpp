@@ -6,33 +6,11 @@
 
 #include <algorithm>
 
-#include "aten/core_kernels.h"
-#include "aten/tensors.h"
+#include "dispatch/core_kernels.h"
 #include "runtime/overrides.h"
+#include "tensor/tensors.h"
 
 namespace backplane {
-
-void resize_tensor(c10::TensorImpl* self, at::IntArrayRef size, at::OptionalIntArrayRef stride) {
-  if (self->sizes() == size && (!stride || self->strides() == *stride)) return;
-  const auto itemsize = self->dtype().itemsize();
-  const auto offset = static_cast<size_t>(self->storage_offset());
-  const bool is_empty = std::find(size.begin(), size.end(), 0) != size.end();
-  const size_t bytes = stride ? at::detail::computeStorageNbytes(size, *stride, itemsize, offset)
-                              : at::detail::computeStorageNbytesContiguous(size, itemsize, offset);
-  // Memory first: where there is none, the tensor stays as it was, and never is larger than what it stands on.
-  if (const c10::Storage& storage = self->unsafe_storage(); is_empty) {
-  } else if (!storage) {
-    self->set_storage_keep_dtype(empty_storage(bytes, self->device().index()));
-  } else if (bytes > storage.nbytes()) {
-    TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
-    overrides().resize_storage.get()(storage, bytes);
-  }
-  if (stride) {
-    self->set_sizes_and_strides(size, *stride);
-  } else {
-    self->set_sizes_contiguous(size);
-  }
-}
 
 namespace resize_impl {
 namespace {

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "aten/core_kernels.h"
+#include "dispatch/core_kernels.h"
 
 namespace backplane::rnn_impl {
 namespace {

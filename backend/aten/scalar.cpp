@@ -4,18 +4,18 @@
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/fill_native.h>
 #include <backplane/dtypes.h>
+#include <backplane/host/tensor.h>
 
 #include <cstring>
 
-#include "aten/copy.h"
-#include "aten/core_kernels.h"
-#include "aten/defaults.h"
-#include "aten/host_tensor.h"
-#include "aten/tensors.h"
+#include "dispatch/core_kernels.h"
+#include "dispatch/defaults.h"
 #include "memory/with_room.h"
+#include "runtime/activity.h"
 #include "runtime/driver.h"
 #include "runtime/stream.h"
-#include "runtime/watchdog.h"
+#include "tensor/copy.h"
+#include "tensor/tensors.h"
 
 namespace backplane::scalar_impl {
 namespace {
@@ -97,7 +97,7 @@ bool fill_dense(const at::Tensor& self, const char* element) {
   if (size > 8 || address % size != 0) return false;
   const c10::DeviceIndex device = self.device().index();
   driver_fill(device, address, element, size, count);
-  if (C10_UNLIKELY(watching())) queued(current_stream(device), "fill", count * size);
+  if (activity_wanted()) note_queued(current_stream(device), "fill", count * size);
   return true;
 }
 
@@ -136,7 +136,7 @@ at::Tensor& zero_(at::Tensor& self) {
   const c10::DeviceIndex device = self.device().index();
   const char nothing = 0;
   driver_fill(device, reinterpret_cast<uint64_t>(self.mutable_data_ptr()), &nothing, 1, self.nbytes());
-  if (C10_UNLIKELY(watching())) queued(current_stream(device), "fill", self.nbytes());
+  if (activity_wanted()) note_queued(current_stream(device), "fill", self.nbytes());
   return self;
 }
 

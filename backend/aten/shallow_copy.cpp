@@ -6,8 +6,8 @@
 // parameters: tied weights are no longer tied, and an optimizer made before goes on with the old ones.
 #include <ATen/core/Tensor.h>
 
-#include "aten/core_kernels.h"
-#include "aten/tensors.h"
+#include "dispatch/core_kernels.h"
+#include "tensor/tensors.h"
 
 namespace backplane::shallow_copy_impl {
 namespace {

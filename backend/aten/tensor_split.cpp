@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor_split.h>
 
-#include "aten/core_kernels.h"
+#include "dispatch/core_kernels.h"
 
 namespace backplane::tensor_split_impl {
 namespace {

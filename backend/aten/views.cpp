@@ -9,19 +9,10 @@
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 
-#include "aten/core_kernels.h"
-#include "aten/tensors.h"
+#include "dispatch/core_kernels.h"
+#include "tensor/tensors.h"
 
 namespace backplane {
-
-at::Tensor with_metadata(at::Tensor result, const at::Tensor& self) {
-  if (C10_UNLIKELY(self.unsafeGetTensorImpl()->get_backend_meta() != nullptr)) {
-    const auto meta = self.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr();
-    result.unsafeGetTensorImpl()->set_backend_meta(meta->clone(meta));
-  }
-  return result;
-}
-
 namespace views_impl {
 namespace {
 

@@ -20,8 +20,8 @@ const std::vector<Capability>& known_capabilities() {
     auto* list = new std::vector<Capability>;
     driver::for_each_group([&](auto traits) {
       using Group = typename decltype(traits)::Group;
-      list->push_back({traits.name, std::string(traits.about) + " (" + traits.id + ")",
-                       [](const Driver& d) { return d.group<Group>() != nullptr; }});
+      list->push_back(
+          {traits.name, std::string(traits.about) + " (" + traits.id + ")", [](const Driver& d) { return d.group<Group>() != nullptr; }});
     });
     const auto single = [&](const char* name, const char* text, bool (*has)(const Driver&)) { list->push_back({name, text, has}); };
     single("zero_copy", "host views at the same address, coherent and cached: the fallback copies nothing",

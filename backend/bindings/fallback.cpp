@@ -1,5 +1,5 @@
 // bindings/fallback.cpp: the switch and the account of the CPU fallback, and what it asks of Python: where a call came from.
-#include "aten/fallback.h"
+#include "fallback/fallback.h"
 
 #include "bindings/module.h"
 

@@ -7,8 +7,8 @@
 
 #include <mutex>
 
-#include "aten/defaults.h"
-#include "aten/fallback.h"
+#include "dispatch/defaults.h"
+#include "fallback/fallback.h"
 
 // torch's conversions between Python's values and boxed ones, from torch/csrc/jit/python/pybind_utils.h. Not included: that one header
 // takes as long to compile as the rest of the bindings. A torch that declares them otherwise fails to link, by name.

@@ -1,9 +1,9 @@
 // bindings/kernels.cpp: the counters that tell a kernel from the fallback, and what went wrong at their registration.
 #include <backplane/kernel.h>
 
-#include "aten/defaults.h"
-#include "aten/registration.h"
 #include "bindings/module.h"
+#include "dispatch/defaults.h"
+#include "dispatch/registration.h"
 
 namespace backplane::bindings {
 namespace {

@@ -8,7 +8,7 @@ namespace {
 
 py::list take() {
   py::list list;
-  for (const OrderNote& note : take_order_log()) {
+  for (const Activity& note : take_order_log()) {
     list.append(py::make_tuple(static_cast<int>(note.kind), static_cast<int>(note.device), note.stream, note.object, note.size));
   }
   return list;

@@ -5,7 +5,7 @@
 // that can happen is that a chain is relinked under a reader (growth, a neighbour removed), which makes it miss. A miss counts if nothing
 // was changed meanwhile; else it looks again, and at last under the lock. Block objects and outgrown bucket arrays are never freed, so that
 // such a reader never touches dead memory. Anybody's address may be looked for: the CPU's allocator asks about host memory
-// (aten/host_memory.h).
+// (fallback/host_memory.h).
 #pragma once
 
 #include <atomic>

@@ -11,12 +11,11 @@
 #include "memory/device_cache.h"
 #include "memory/ipc.h"
 #include "memory/with_room.h"
+#include "runtime/activity.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
-#include "runtime/order_log.h"
 #include "runtime/peer.h"
 #include "runtime/stream.h"
-#include "runtime/watchdog.h"
 
 namespace backplane {
 
@@ -107,7 +106,7 @@ void* CachingAllocator::allocate_for(size_t bytes, const c10::Stream& stream) {
                   .allocate(bytes, stream, caching_allocator_impl::stack(history_, HistorySettings::Stacks::state), &usage)
                   ->pointer();
   caching_allocator_impl::tell_profiler(ptr, static_cast<int64_t>(usage.block), usage, device);
-  note_order(OrderKind::alloc, device, stream.id(), reinterpret_cast<uint64_t>(ptr), usage.block);
+  note(ActivityKind::alloc, device, stream.id(), reinterpret_cast<uint64_t>(ptr), usage.block);
   return ptr;
 }
 
@@ -117,7 +116,7 @@ void CachingAllocator::raw_delete(void* ptr) {
   TORCH_CHECK(block != nullptr, "cannot free ", ptr, ": it is no allocation of ", device_name());
   memory::DeviceCache& owner = *block->segment->owner;
   memory::Usage usage;
-  note_order(OrderKind::free, owner.device(), 0, reinterpret_cast<uint64_t>(ptr));  // before another thread can get the memory
+  note(ActivityKind::free, owner.device(), 0, reinterpret_cast<uint64_t>(ptr));  // before another thread can get the memory
   owner.free(block, caching_allocator_impl::stack(owner.source().history_, HistorySettings::Stacks::all), &usage);
   caching_allocator_impl::tell_profiler(ptr, -static_cast<int64_t>(usage.block), usage, owner.device());
 }
@@ -163,7 +162,7 @@ void CachingAllocator::copy_data(void* dest, const void* src, size_t bytes) cons
     return;
   }
   if (status != BP_OK) throw_status(status, "copy_async", dest_device, last_error_text());
-  if (C10_UNLIKELY(watching())) queued(stream, "copy", bytes);
+  note_queued(stream, "copy", bytes);
   // The source may be freed before the copy has run.
   if (from != nullptr) from->segment->owner->record_stream(from, stream);
 }
@@ -195,7 +194,7 @@ void CachingAllocator::recordStream(const c10::DataPtr& data, c10::Stream stream
   memory::Block* block = memory::BlockIndex::instance().find(address);
   if (block == nullptr) return;
   block->segment->owner->record_stream(block, stream);
-  note_order(OrderKind::record_stream, stream.device_index(), stream.id(), reinterpret_cast<uint64_t>(address));
+  note(ActivityKind::record_stream, stream.device_index(), stream.id(), reinterpret_cast<uint64_t>(address));
 }
 
 DeviceStats CachingAllocator::getDeviceStats(c10::DeviceIndex device) {

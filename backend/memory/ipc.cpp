@@ -85,7 +85,7 @@ c10::DataPtr allocate_shared(c10::DeviceIndex device, size_t bytes) {
     c10::getDeviceAllocator(kDevice)->emptyCache();
     status = try_call<&bp_driver::alloc>(device, uint64_t{bytes}, uint32_t{BP_ALLOC_SHARED}, &address);
   }
-  must(status, "alloc (of memory to share)", device);
+  if (status != BP_OK) throw_status(status, "alloc (of memory to share)", device, last_error_text());
   auto* pointer = reinterpret_cast<void*>(address);
   return {pointer, new OwnMemory{device, address}, &free_own_memory, c10::Device(kDevice, device)};
 }

@@ -14,13 +14,13 @@
 #include "memory/alloc_config.h"
 #include "memory/last_use.h"
 #include "memory/out_of_memory.h"
-#include "runtime/compat.h"
 #include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/event.h"
 #include "runtime/options.h"
 #include "runtime/overrides.h"
 #include "runtime/stream.h"
+#include "torch/compat.h"
 
 namespace backplane {
 namespace pinned_impl {
@@ -126,7 +126,7 @@ class PinnedCache : public Cache {
   bool pinned_use_background_threads() BACKPLANE_OVERRIDE_IF_PRESENT { return false; }
   size_t pinned_max_round_threshold() const BACKPLANE_OVERRIDE_IF_PRESENT { return memory::alloc_config().pinned_max_round; }
   size_t pinned_max_cached_size() const BACKPLANE_OVERRIDE_IF_PRESENT { return memory::alloc_config().pinned_max_cached; }
-  bool stream_is_capturing(c10::Stream) const BACKPLANE_OVERRIDE_IF_PRESENT { return false; }
+  bool stream_is_capturing(c10::Stream stream) const BACKPLANE_OVERRIDE_IF_PRESENT { return is_capturing(stream); }
 
   static int32_t host_alloc(size_t bytes, void** out) {
     const Driver& driver = open_driver();
@@ -193,11 +193,6 @@ bool is_pinned(const void* ptr) {
   info.struct_size = sizeof(info);
   return driver->table.pointer_info(driver->table.self, reinterpret_cast<uint64_t>(ptr), &info) == BP_OK &&
          (info.kind == BP_MEMORY_PINNED || info.kind == BP_MEMORY_REGISTERED);
-}
-
-bool record_pinned(const void* ptr, void* ctx, const c10::Stream& stream) {
-  void* block = pinned_impl::Intervals::instance().find(ptr);
-  return block != nullptr && pinned_allocator().record_event(block, ctx, stream);
 }
 
 }  // namespace backplane

@@ -15,8 +15,4 @@ at::HostAllocator& pinned_allocator();
 // Whether the address lies in pinned memory: of this allocator, or of the driver's knowledge (host_register). Never opens the driver.
 bool is_pinned(const void* ptr);
 
-// Keeps the pinned block that holds ptr from being reused until the stream's work so far is done. ptr may point into the block; ctx is the
-// storage's DataPtr context or NULL. False if the memory is not this allocator's.
-bool record_pinned(const void* ptr, void* ctx, const c10::Stream& stream);
-
 }  // namespace backplane

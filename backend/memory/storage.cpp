@@ -27,14 +27,6 @@ c10::intrusive_ptr<c10::StorageImpl> create(c10::StorageImpl::use_byte_size_t us
   return storage_factory().get()(use_byte_size, std::move(bytes), std::move(data), allocator, resizable);
 }
 
-// The current device for as long as this lives.
-struct OnDevice {
-  explicit OnDevice(c10::DeviceIndex device) : previous(exchange_device(device)) {}
-  OnDevice(const OnDevice&) = delete;
-  ~OnDevice() { set_device_noexcept(previous); }
-  c10::DeviceIndex previous;
-};
-
 const bool registered = [] {
   storage_factory().core = &create_core;
   c10::SetStorageImplCreate(kDevice, &create);
@@ -52,11 +44,12 @@ Override<c10::StorageImplCreateHelper>& storage_factory() {
 
 uint64_t storages_created() { return storage_impl::created.load(std::memory_order_relaxed); }
 
-c10::Storage new_storage(size_t bytes) {
-  c10::Allocator* allocator = c10::GetAllocator(kDevice);
-  return c10::Storage(storage_impl::create(c10::StorageImpl::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)),
-                                           allocator->allocate(bytes), allocator, /*resizable=*/true));
+c10::Storage new_storage(size_t bytes, c10::DataPtr data) {
+  return c10::Storage(storage_impl::create(c10::StorageImpl::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)), std::move(data),
+                                           c10::GetAllocator(kDevice), /*resizable=*/true));
 }
+
+c10::Storage new_storage(size_t bytes) { return new_storage(bytes, c10::GetAllocator(kDevice)->allocate(bytes)); }
 
 void resize_storage(const c10::Storage& storage, size_t bytes) {
   c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
@@ -64,7 +57,7 @@ void resize_storage(const c10::Storage& storage, size_t bytes) {
   c10::Allocator* allocator = impl->allocator();
   TORCH_CHECK(allocator != nullptr, "Trying to resize storage without an allocator");
   const c10::Device device = impl->device();
-  const storage_impl::OnDevice guard(device.index());
+  const DeviceSwitch guard(device.index());
   c10::DataPtr data = allocator->allocate(bytes);
   impl->mutable_data();  // a lazy clone gets its own memory first: torch leaves it marked as one after the exchange
   const size_t kept = std::min(bytes, impl->nbytes());

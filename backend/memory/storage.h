@@ -18,6 +18,8 @@ uint64_t storages_created();
 
 // A resizable storage of `bytes` on the current device, made by the factory.
 c10::Storage new_storage(size_t bytes);
+// The same over memory of that allocator.
+c10::Storage new_storage(size_t bytes, c10::DataPtr data);
 
 // Grows or shrinks to `bytes` on the current stream of the storage's device; keeps the old bytes, new ones are undefined.
 void resize_storage(const c10::Storage& storage, size_t bytes);

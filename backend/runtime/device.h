@@ -54,4 +54,24 @@ c10::DeviceIndex device_of_pointer(const void* pointer);
 // {free, total} bytes by the driver's memory_info; false if the driver has no such entry.
 bool driver_memory_info(c10::DeviceIndex device, uint64_t* free_bytes, uint64_t* total_bytes);
 
+// The current device for one scope; does nothing, and costs nothing, where it is the current one already.
+class DeviceSwitch {
+ public:
+  explicit DeviceSwitch(c10::DeviceIndex device) {
+    const c10::DeviceIndex now = current_device();
+    if (C10_UNLIKELY(device != now)) {
+      set_device(device);
+      previous_ = now;
+    }
+  }
+  ~DeviceSwitch() {
+    if (C10_UNLIKELY(previous_ >= 0)) set_device_noexcept(previous_);
+  }
+  DeviceSwitch(const DeviceSwitch&) = delete;
+  DeviceSwitch& operator=(const DeviceSwitch&) = delete;
+
+ private:
+  c10::DeviceIndex previous_ = -1;
+};
+
 }  // namespace backplane

@@ -3,7 +3,7 @@
 
 #include <c10/util/Exception.h>
 #include <pthread.h>
-#include <backplane/driver_table.hpp>
+#include <backplane/driver/cxx/table.hpp>
 
 #include <mutex>
 #include <sstream>
@@ -151,9 +151,7 @@ void close_driver() {
 
 bool in_bad_fork() noexcept { return driver_impl::forked.load(); }
 
-void detail::throw_no_group(const char* id) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "the driver of ", device_name(), " has no ", id);
-}
+void detail::throw_no_group(const char* id) { TORCH_CHECK_NOT_IMPLEMENTED(false, "the driver of ", device_name(), " has no ", id); }
 
 std::string last_error_text() noexcept {
   try {

@@ -4,7 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <atomic>
-#include <backplane/driver_groups.hpp>
+#include <backplane/driver/cxx/groups.hpp>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -92,7 +92,8 @@ constexpr bool kInGroup = !std::is_same_v<TableOf<Slot>, bp_driver>;
 template <auto Slot>
 constexpr std::string_view slot_text() {
   std::string_view text = __PRETTY_FUNCTION__;
-  text.remove_prefix(text.rfind("::") + 2);
+  text.remove_prefix(text.find("Slot = ") + 1);
+  text.remove_prefix(text.find("::") + 2);
   return text.substr(0, text.find_first_of(";]"));
 }
 // As errors say it: "alloc"; of a group's slot "bp.peer.enable".

@@ -1,7 +1,7 @@
 // runtime/errors.cpp: the table from driver status to exception.
 #include "runtime/errors.h"
 
-#include <backplane/driver_table.hpp>
+#include <backplane/driver/cxx/table.hpp>
 
 #include <utility>
 

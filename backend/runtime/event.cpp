@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/activity.h"
 #include "runtime/device.h"
 #include "runtime/driver.h"
-#include "runtime/order_log.h"
 #include "runtime/stream.h"
 #include "runtime/wait.h"
 
@@ -50,13 +50,13 @@ void Event::record(const c10::Stream& stream) {
   TORCH_CHECK(device == device_, "Event device ", static_cast<int>(device_), " does not match recording stream's device ",
               static_cast<int>(device), ".");
   call<&bp_driver::event_record>(device, on, handle_, 0u);
-  note_order(OrderKind::record, device, stream.id(), reinterpret_cast<uint64_t>(handle_));
+  note(ActivityKind::record, device, stream.id(), reinterpret_cast<uint64_t>(handle_));
 }
 
 void Event::block(const c10::Stream& stream) const {
   if (handle_ == nullptr) return;
   call<&bp_driver::stream_wait>(stream.device_index(), stream_handle(stream), handle_);
-  note_order(OrderKind::wait, stream.device_index(), stream.id(), reinterpret_cast<uint64_t>(handle_));
+  note(ActivityKind::wait, stream.device_index(), stream.id(), reinterpret_cast<uint64_t>(handle_));
 }
 
 bool Event::query() const {
@@ -73,7 +73,7 @@ void Event::synchronize() const {
         interruptible_wait([&](uint64_t timeout_ns) { return try_call<&bp_driver::event_synchronize>(device_, handle_, timeout_ns); });
     if (status != BP_OK) throw_status(status, "event_synchronize", device_, last_error_text());
   }
-  note_order(OrderKind::event_done, device_, 0, reinterpret_cast<uint64_t>(handle_));
+  note(ActivityKind::event_done, device_, 0, reinterpret_cast<uint64_t>(handle_));
 }
 
 double Event::elapsed_ms(const Event& end) const {

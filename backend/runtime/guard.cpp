@@ -4,12 +4,12 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include "runtime/compat.h"
+#include "runtime/activity.h"
 #include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/event.h"
-#include "runtime/order_log.h"
 #include "runtime/stream.h"
+#include "torch/compat.h"
 
 namespace backplane {
 namespace guard_impl {
@@ -70,8 +70,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return reinterpret_cast<void*>(stream_native_handle(stream));
   }
   bool isStreamCapturing(const c10::Stream& stream) const BACKPLANE_OVERRIDE_IF_PRESENT {
-    stream_handle(stream);
-    return false;  // until the driver ABI has a graph group
+    return is_capturing(stream);
   }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device, const c10::EventFlag flag) const override {
@@ -87,7 +86,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (event == nullptr) return true;
     const auto* asked = static_cast<Event*>(event);
     const bool done = asked->query();
-    if (done) note_order(OrderKind::event_done, asked->device(), 0, reinterpret_cast<uint64_t>(asked->handle()));
+    if (done) note(ActivityKind::event_done, asked->device(), 0, reinterpret_cast<uint64_t>(asked->handle()));
     return done;
   }
   void synchronizeEvent(void* event) const override {

@@ -46,30 +46,7 @@ void Hooks::resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) co
 namespace hooks_impl {
 namespace {
 
-// torch takes one hooks object for good, and takes it early; this one asks the slot at each call, so a vendor's class may come later.
-class Forwarding final : public at::PrivateUse1HooksInterface {
-  static const Hooks& to() { return *overrides().hooks.get(); }
-
- public:
-  bool isBuilt() const override { return to().isBuilt(); }
-  bool isAvailable() const override { return to().isAvailable(); }
-  bool hasPrimaryContext(c10::DeviceIndex device) const override { return to().hasPrimaryContext(device); }
-  void init() const override { to().init(); }
-  c10::DeviceIndex deviceCount() const override { return to().deviceCount(); }
-  void setCurrentDevice(c10::DeviceIndex device) const override { to().setCurrentDevice(device); }
-  c10::DeviceIndex getCurrentDevice() const override { return to().getCurrentDevice(); }
-  c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override { return to().exchangeDevice(device); }
-  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return to().maybeExchangeDevice(device); }
-  bool isPinnedPtr(const void* data) const override { return to().isPinnedPtr(data); }
-  c10::Allocator* getPinnedMemoryAllocator() const override { return to().getPinnedMemoryAllocator(); }
-  c10::Device getDeviceFromPtr(void* data) const override { return to().getDeviceFromPtr(data); }
-  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override { return to().getDefaultGenerator(device); }
-  at::Generator getNewGenerator(c10::DeviceIndex device) const override { return to().getNewGenerator(device); }
-  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override { to().resizePrivateUse1Bytes(storage, bytes); }
-};
-
-const bool g_registered = [] {
-  overrides().hooks.core = new Hooks();
+const bool named = [] {
   // A second backend in one process: the Python package refuses before it gets here; a C++ program is told and keeps the first.
   if (c10::is_privateuse1_backend_registered() && c10::get_privateuse1_backend() != BACKPLANE_DEVICE_NAME) {
     std::fprintf(stderr, "backplane: this process has the device '%s' already; '%s' cannot be registered beside it\n",
@@ -77,10 +54,14 @@ const bool g_registered = [] {
     return false;
   }
   c10::register_privateuse1_backend(BACKPLANE_DEVICE_NAME);
-  if (!at::isPrivateUse1HooksRegistered()) at::RegisterPrivateUse1HooksInterface(new Forwarding());
   return true;
 }();
 
 }  // namespace
 }  // namespace hooks_impl
+
+void register_hooks() {
+  if (!hooks_impl::named || at::isPrivateUse1HooksRegistered()) return;
+  at::RegisterPrivateUse1HooksInterface(overrides().hooks ? overrides().hooks : new Hooks());
+}
 }  // namespace backplane

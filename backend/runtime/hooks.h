@@ -24,4 +24,8 @@ class Hooks : public at::PrivateUse1HooksInterface {
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override;
 };
 
+// Gives torch the vendor's hooks, or these. torch takes one object for good, so this runs after the vendor's static initialisers:
+// dispatch/registered_last.cpp.
+void register_hooks();
+
 }  // namespace backplane

@@ -5,7 +5,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <backplane/driver_load.hpp>
+#include <backplane/driver/cxx/load.hpp>
 #include <filesystem>
 
 #include "runtime/file_permissions.h"

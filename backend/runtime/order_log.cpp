@@ -1,21 +1,16 @@
-// runtime/order_log.cpp: the list behind note_order().
+// runtime/order_log.cpp: the list behind take_order_log().
 #include "runtime/order_log.h"
 
 #include <mutex>
 #include <utility>
 
 namespace backplane {
-
-namespace detail {
-std::atomic<bool> order_log_on{false};
-}  // namespace detail
-
 namespace order_log_impl {
 namespace {
 
 struct Log {
   std::mutex mutex;
-  std::vector<OrderNote> notes;
+  std::vector<Activity> notes;
 };
 
 Log& log() {
@@ -23,21 +18,21 @@ Log& log() {
   return *instance;
 }
 
+void append(const Activity& activity) {
+  if (activity.kind == ActivityKind::queued) return;  // by kernels whose operands Python sees
+  const std::lock_guard<std::mutex> lock(log().mutex);
+  log().notes.push_back(activity);
+}
+
 }  // namespace
 }  // namespace order_log_impl
 
-void detail::append_order(const OrderNote& note) {
-  auto& log = order_log_impl::log();
-  const std::lock_guard<std::mutex> lock(log.mutex);
-  log.notes.push_back(note);
-}
-
 void switch_order_log(bool on) {
   take_order_log();
-  detail::order_log_on.store(on);
+  on ? subscribe(order_log_impl::append) : unsubscribe(order_log_impl::append);
 }
 
-std::vector<OrderNote> take_order_log() {
+std::vector<Activity> take_order_log() {
   auto& log = order_log_impl::log();
   const std::lock_guard<std::mutex> lock(log.mutex);
   return std::exchange(log.notes, {});

@@ -19,7 +19,7 @@ struct Override {
 class Hooks;
 
 struct Overrides {
-  Override<Hooks*> hooks;                                                  // runtime/hooks.h
+  Hooks* hooks = nullptr;                                                  // the vendor's: runtime/hooks.h
   Override<c10::Allocator* (*)()> pinned_allocator;                        // memory/
   Override<bool (*)(const void*)> is_pinned;                               // memory/
   Override<void (*)(const c10::Storage&, size_t)> resize_storage;          // memory/: keeps the old bytes; new bytes are undefined

@@ -13,10 +13,10 @@
 #include <shared_mutex>
 #include <utility>
 
+#include "runtime/activity.h"
 #include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
-#include "runtime/order_log.h"
 #include "runtime/wait.h"
 
 namespace backplane {
@@ -213,7 +213,7 @@ bool query_stream(const c10::Stream& stream) {
   if (!has_context(stream.device_index())) return true;
   const int32_t status = try_call<&bp_driver::stream_query>(stream.device_index(), handle);
   if (status != BP_OK && status != BP_PENDING) throw_status(status, "stream_query", stream.device_index(), last_error_text());
-  if (status == BP_OK) note_order(OrderKind::stream_done, stream.device_index(), stream.id());
+  if (status == BP_OK) note(ActivityKind::stream_done, stream.device_index(), stream.id());
   return status == BP_OK;
 }
 
@@ -226,14 +226,19 @@ void synchronize_stream(const c10::Stream& stream) {
       return try_call<&bp_driver::stream_synchronize>(stream.device_index(), handle, timeout_ns);
     });
   }
-  note_order(OrderKind::stream_done, stream.device_index(), stream.id());
+  note(ActivityKind::stream_done, stream.device_index(), stream.id());
 }
 
 void synchronize_device(c10::DeviceIndex device) {
   device = resolve_device(device);
   if (!has_context(device)) return;
   stream_impl::wait_for(device, "synchronize", [&](uint64_t timeout_ns) { return try_call<&bp_driver::synchronize>(device, timeout_ns); });
-  note_order(OrderKind::device_done, device, 0);
+  note(ActivityKind::device_done, device, 0);
+}
+
+bool is_capturing(const c10::Stream& stream) {
+  stream_handle(stream);
+  return false;
 }
 
 }  // namespace backplane

@@ -38,4 +38,8 @@ bool query_stream(const c10::Stream& stream);
 void synchronize_stream(const c10::Stream& stream);  // interruptible; see runtime/wait.h. Call without the GIL.
 void synchronize_device(c10::DeviceIndex device = -1);
 
+// Whether the stream's work is recorded into a graph instead of run; whoever needs to know asks here. Never yet: the driver ABI has no
+// group for graphs. Throws for a stream that does not exist.
+bool is_capturing(const c10::Stream& stream);
+
 }  // namespace backplane

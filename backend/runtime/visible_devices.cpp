@@ -2,7 +2,7 @@
 #include "runtime/visible_devices.h"
 
 #include <c10/util/Exception.h>
-#include <backplane/driver_table.hpp>
+#include <backplane/driver/cxx/table.hpp>
 
 #include <algorithm>
 #include <cctype>

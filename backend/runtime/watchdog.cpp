@@ -10,6 +10,7 @@
 #include <mutex>
 #include <utility>
 
+#include "runtime/activity.h"
 #include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
@@ -21,7 +22,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-thread_local std::string t_operator;  // the innermost that runs on this thread
 thread_local std::string t_in_hand;
 
 struct Latest {
@@ -42,13 +42,36 @@ Streams& streams() {
 std::string describe(const char* what, uint64_t bytes) {
   std::string text = what;
   if (bytes != 0) text += " of " + std::to_string(bytes) + " bytes";
-  return text + (t_operator.empty() ? " queued outside any operator" : " queued by " + t_operator);
+  const auto& operators = running_operators();
+  return text + (operators.empty() ? " queued outside any operator" : " queued by " + operators.back().name);
 }
 
 std::string stream_name(c10::DeviceIndex device, c10::StreamId id) {
   return (id == 0 ? std::string("the default stream") : "stream " + std::to_string(id)) + " of " + device_name() + ":" +
          std::to_string(device);
 }
+
+// Keeps the work; with LAUNCH_BLOCKING waits for it.
+void follow(const Activity& activity) {
+  if (activity.kind != ActivityKind::queued) return;
+  std::string work = describe(activity.name, activity.size);
+  {
+    auto& all = streams();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    all.latest[{activity.device, activity.stream}] = {work, Clock::now()};
+  }
+  if (!launch_blocking()) return;
+  struct InHand {
+    explicit InHand(std::string text) { t_in_hand = std::move(text); }
+    ~InHand() { t_in_hand.clear(); }
+  } in_hand(std::move(work) + " on " + stream_name(activity.device, activity.stream));
+  synchronize_stream(c10::Stream(c10::Stream::UNSAFE, {kDevice, activity.device}, activity.stream));
+}
+
+[[maybe_unused]] const bool following = [] {
+  if (watching()) subscribe(follow);
+  return true;
+}();
 
 }  // namespace
 }  // namespace watch_impl
@@ -57,8 +80,6 @@ bool watching() {
   static const bool asked = env("WATCHDOG_SECONDS") || launch_blocking();
   return asked;
 }
-
-std::string exchange_operator(std::string name) { return std::exchange(watch_impl::t_operator, std::move(name)); }
 
 uint64_t watchdog_ns() {
   static const uint64_t limit = []() -> uint64_t {
@@ -71,23 +92,6 @@ uint64_t watchdog_ns() {
     return static_cast<uint64_t>(seconds * 1e9);
   }();
   return limit;
-}
-
-void queued(const c10::Stream& stream, const char* what, uint64_t bytes) {
-  using namespace watch_impl;
-  if (C10_LIKELY(!watching())) return;
-  std::string work = describe(what, bytes);
-  {
-    auto& all = streams();
-    const std::lock_guard<std::mutex> lock(all.mutex);
-    all.latest[{stream.device_index(), stream.id()}] = {work, Clock::now()};
-  }
-  if (!launch_blocking()) return;
-  struct InHand {
-    explicit InHand(std::string text) { t_in_hand = std::move(text); }
-    ~InHand() { t_in_hand.clear(); }
-  } in_hand(std::move(work) + " on " + stream_name(stream.device_index(), stream.id()));
-  synchronize_stream(stream);
 }
 
 std::string work_in_hand() { return watch_impl::t_in_hand; }

@@ -13,14 +13,8 @@ namespace backplane {
 // Whether either is asked for. Read once.
 bool watching();
 
-// Sets the innermost operator that runs on this thread, and returns the one before. aten/watch_operators.cpp follows them.
-std::string exchange_operator(std::string name);
-
 // How long a wait may take; UINT64_MAX without a watchdog. Throws c10::ValueError for a value that is no number of seconds.
 uint64_t watchdog_ns();
-
-// Call after a piece of work was queued on the stream: `what` is a literal, "kernel" or "copy". With LAUNCH_BLOCKING it waits for it.
-void queued(const c10::Stream& stream, const char* what, uint64_t bytes = 0);
 
 // For the text of an error. The work whose completion this thread waits for because of LAUNCH_BLOCKING, "" if there is none.
 std::string work_in_hand();

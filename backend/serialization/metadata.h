@@ -29,8 +29,8 @@ class TensorMeta : public c10::BackendMeta {
 
   virtual MetadataFields serialize() const = 0;
 
-  // `version` is the file's, 1 <= version <= version(). Throw for fields that make no sense: by TORCH_CHECK, whose text torch.load raises as it
-  // is, or anything else, which it calls a damaged file.
+  // `version` is the file's, 1 <= version <= version(). Throw for fields that make no sense: by TORCH_CHECK, whose text torch.load raises
+  // as it is, or anything else, which it calls a damaged file.
   virtual void deserialize(const MetadataFields& fields, uint32_t version) = 0;
 
   c10::intrusive_ptr<c10::BackendMeta> clone(const c10::intrusive_ptr<c10::BackendMeta>& self) const final;

@@ -5,7 +5,7 @@
 #include <ATen/native/UnaryOps.h>
 #include <ATen/ops/abs_native.h>
 #include <ATen/ops/sub.h>
-#include <backplane/strided.h>
+#include <backplane/host/elementwise.h>
 #include <torch/library.h>
 
 #include <atomic>
@@ -25,7 +25,7 @@ void abs_kernel(at::TensorIteratorBase& iter) {
 }
 
 // The core gives this whole to the CPU. Operators of the core that a vendor may replace are registered after the vendor's, where there are
-// none (backend/aten/defaults.h), so this line is all.
+// none (backend/dispatch/defaults.h), so this line is all.
 at::Tensor mse_loss(const at::Tensor& self, const at::Tensor& target, int64_t reduction) {
   ++losses;
   const at::Tensor squares = at::sub(self, target).square();

@@ -2,8 +2,9 @@
 //
 // Put your runtime's calls in place of the bodies, one function at a time, and run `torch-backplane check-driver` after each. What is not
 // here (streams, events, pinned memory, fill) comes from the emulate shim until you add it: a method of that name is an entry of the table.
-// Methods may throw; backplane/driver.hpp makes a status and a text of it. Runtimes with handles in place of addresses: docs/handles.md.
-#include <backplane/driver.hpp>
+// Methods may throw; backplane/driver/cxx/driver.hpp makes a status and a text of it. Runtimes with handles in place of addresses:
+// docs/handles.md.
+#include <backplane/driver/cxx/driver.hpp>
 
 #include <cstring>
 #include <mutex>

@@ -1,6 +1,6 @@
 // driver.cpp: the driver of the imaginary chip: acme.h behind bp_driver. It has streams and events, and no optional group: the chip runs no
 // functions of the host's, and the host does not look into its memory.
-#include <backplane/driver.hpp>
+#include <backplane/driver/cxx/driver.hpp>
 
 #include <atomic>
 #include <cstring>

@@ -6,7 +6,7 @@
 //   static const backplane::extend::Hooks<MyHooks> hooks;               // of backplane::Hooks              runtime/hooks.h
 //   static const backplane::extend::Storage<MyStorage> storage;         // of c10::StorageImpl
 //   static const backplane::extend::Metadata<MyMeta> metadata;          // of backplane::TensorMeta         serialization/metadata.h
-//   static const backplane::extend::Copy<MyCopy> copy;                  // of backplane::CopyPath           aten/copy.h
+//   static const backplane::extend::Copy<MyCopy> copy;                  // of backplane::CopyPath           tensor/copy.h
 //
 // The SDK's examples/extend has a worked example of each. This header is for the sources of lib<device>.so itself, which are compiled
 // together with the core and see its headers; other programs use the headers beside it. The lines run when lib<device>.so is loaded, before
@@ -20,7 +20,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "aten/copy.h"
 #include "memory/caching_allocator.h"
 #include "memory/storage.h"
 #include "random/generator.h"
@@ -28,6 +27,7 @@
 #include "runtime/hooks.h"
 #include "runtime/overrides.h"
 #include "serialization/metadata.h"
+#include "tensor/copy.h"
 
 namespace backplane::extend {
 
@@ -56,7 +56,7 @@ struct Generator {
 template <typename Class>
 struct Hooks {
   static_assert(std::is_base_of_v<backplane::Hooks, Class>, "derive the hooks from backplane::Hooks");
-  Hooks() { overrides().hooks.vendor = &immortal<Class>(); }
+  Hooks() { overrides().hooks = &immortal<Class>(); }
 };
 
 // The class has StorageImpl's constructor (use_byte_size_t, SymInt bytes, DataPtr data, Allocator*, bool resizable); data is never missing.

@@ -7,8 +7,8 @@
 // It is torch's TORCH_LIBRARY_IMPL(aten, PrivateUse1, m), which works as well, with two differences. An operator that this torch does not
 // have, or whose signature is another, makes the import of the package fail with the line that registers it, instead of passing in silence
 // or ending the process. And it does not include torch/library.h, which is most of a small kernel's build time: what the dispatcher needs
-// of a signature is compiled once, in the core (aten/signatures.cpp). A signature that is not there is an error of the linker, "undefined
-// reference to backplane::detail::Signature<at::Tensor (...)>::...": include <backplane/signature.h> in that file.
+// of a signature is compiled once, in the core (dispatch/signatures.cpp). A signature that is not there is an error of the linker,
+// "undefined reference to backplane::detail::Signature<at::Tensor (...)>::...": include <backplane/signature.h> in that file.
 //
 // Operators of one's own are defined by backplane/library.h, or in Python; the block then names the module, which the import of the package
 // imports:

@@ -33,7 +33,7 @@ from torch_backplane import _backend
 
 __all__ = ["Report", "SanitizerError", "disable", "enable", "enabled"]
 
-# backend/runtime/order_log.h
+# backend/runtime/activity.h
 _RECORD, _WAIT, _EVENT_DONE, _STREAM_DONE, _DEVICE_DONE, _ALLOC, _FREE, _RECORD_STREAM, _LAUNCH = range(9)
 
 StreamKey = tuple[int, int]

@@ -6,7 +6,10 @@ import pytest
 import torch  # noqa: F401 (first, because it loads the installed backends)
 from pages import PAGES, ROOT, table_rows, text_of
 
+from backplane_sdk import TORCH_MINORS
 from torch_backplane.device.unsupported import UNSUPPORTED
+
+KINDS = (".cpp", ".hpp", ".py")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -20,7 +23,7 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("page", PAGES)
 def test_named_files_exist(page):
     """Paths in code style, from the folders of this repository."""
-    folders = "backend|benchmarks|cmake|docs|examples|hooks|include|python|tests"
+    folders = "backend|benchmarks|check_driver|cmake|docs|drivers|examples|hooks|include|python|tests"
     named = re.findall(rf"`((?:{folders})/[\w./-]+)`", text_of(page))
     in_project = (
         "backend/driver/",
@@ -87,8 +90,8 @@ def test_every_optional_group_is_documented():
 @pytest.mark.parametrize(
     ("driver", "source"),
     [
-        ("sim", "backend/drivers/sim/sim.cpp"),
-        ("emulate", "backend/drivers/emulate/emulate.cpp"),
+        ("sim", "drivers/sim/sim.cpp"),
+        ("emulate", "drivers/shims/emulate/emulate.cpp"),
     ],
 )
 def test_driver_options_are_documented(driver, source):
@@ -108,7 +111,8 @@ def test_extension_points_have_their_examples():
 
 def test_refusals_are_quoted_from_the_code():
     """Each phrase of the page's second table stands in a source; "..." and the device's name stand for anything."""
-    sources = [*(ROOT / "backend").rglob("*.cpp"), *(ROOT / "python").rglob("*.py")]
+    folders = ("backend", "include", "python")
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.[chp]*") if path.suffix in KINDS]
     code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text(encoding="utf-8") for path in sources))
     rows = [row[0] for row in table_rows("docs/errors.md") if "BP_" not in row[0]]
     phrases = [
@@ -119,3 +123,12 @@ def test_refusals_are_quoted_from_the_code():
     ]
     assert len(phrases) > 15
     assert [phrase for phrase in phrases if phrase and phrase not in code] == []
+
+
+def test_the_versions_of_torch_are_those_of_the_sdk():
+    first, last = TORCH_MINORS[0], TORCH_MINORS[-1]
+    for page in ("README.md", "CHANGELOG.md"):
+        assert f"ritten for torch {first} to {last} and Python" in text_of(page)
+    workflow = (ROOT / "{{cookiecutter.package_name}}/.github/workflows/ci.yml").read_text()
+    (matrix,) = re.findall(r"torch: \[(.*)\]", workflow)
+    assert matrix == ", ".join(f'"{minor}.0"' for minor in TORCH_MINORS)

@@ -33,16 +33,16 @@ def compile_checker(cache: Path) -> Path:
 
 def compile_sdk_driver(out: Path, name: str) -> None:
     """Compile a driver of the SDK as one unit, like a build: the headers cost more than the code."""
-    drivers = ROOT / "backend" / "drivers"
+    drivers = ROOT / "drivers"
     unit = out.with_suffix(".cpp")
     unit.write_text(
-        "".join(f'#include "{path}"\n' for part in ("common", name) for path in drivers.glob(f"{part}/*.cpp"))
+        "".join(f'#include "{path}"\n' for part in ("engine", name) for path in drivers.glob(f"{part}/*.cpp"))
     )
     compile_library(out, [unit])
 
 
 def compile_library(out: Path, sources: list[Path]) -> None:
-    include = ["-I", str(ROOT / "include"), "-I", str(ROOT / "backend")]
+    include = ["-I", str(ROOT / "include")]
     flags = ["-O0", "-shared", "-fPIC", *include]
     if sources[0].suffix == ".c":
         compiler = [*shlex.split(os.environ.get("CC", "cc")), "-std=c11"]

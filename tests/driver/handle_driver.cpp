@@ -8,7 +8,7 @@
 #include <new>
 #include <stdexcept>
 
-#include <backplane/driver.hpp>
+#include <backplane/driver/cxx/driver.hpp>
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <backplane/driver.hpp>
+#include <backplane/driver/cxx/driver.hpp>
 
 namespace {
 

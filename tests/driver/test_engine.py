@@ -12,15 +12,15 @@ import pytest
 
 PROGRAMS = {"engine_test": 120, "fault_test": 19}  # and how many cases each has at least
 ROOT = Path(__file__).resolve().parents[2]
-DRIVERS = ROOT / "backend" / "drivers"
+DRIVERS = ROOT / "drivers"
 FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
 
 
 def sources() -> list[tuple[Path, str]]:
     """Every source, with the name that its bp_driver_get takes in the one program that holds them all."""
-    found = [(path, "") for path in (DRIVERS / "common").glob("*.cpp")]
-    for driver in ("sim", "emulate", "fault"):
-        found += [(path, f"bp_{driver}_get") for path in (DRIVERS / driver).glob("*.cpp")]
+    found = [(path, "") for path in (DRIVERS / "engine").glob("*.cpp")]
+    for driver in ("sim", "shims/emulate", "shims/fault"):
+        found += [(path, f"bp_{Path(driver).name}_get") for path in (DRIVERS / driver).glob("*.cpp")]
     found.append((ROOT / "examples" / "minimal_driver" / "minimal_driver.c", "bp_minimal_get"))
     found.append((Path(__file__).with_name("handle_driver.cpp"), "bp_handle_get"))
     found += [(Path(__file__).with_name(f"{name}.cpp"), "") for name in PROGRAMS]

@@ -91,8 +91,8 @@ pytestmark = pytest.mark.xdist_group("driver_fuzz")  # the drivers are compiled 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Library]:
     folder = tmp_path_factory.mktemp("fuzz")
-    for name in ("sim", "emulate", "fault"):
-        compile_sdk_driver(folder / f"{name}.so", name)
+    for name in ("sim", "shims/emulate", "shims/fault"):
+        compile_sdk_driver(folder / f"{Path(name).name}.so", name)
     return {name: Library(folder / f"{name}.so") for name in ("sim", "emulate", "fault")}
 
 

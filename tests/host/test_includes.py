@@ -13,39 +13,34 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# folder of backend/ -> the folders that it may include, beside itself and the public headers
+# folder -> the folders that it may include, beside itself and the public headers; of backend/ where it is not said
+_RUNTIME = {"torch", "runtime"}
+_MEMORY = _RUNTIME | {"memory", "random"}
+_TENSOR = _MEMORY | {"tensor"}
+_DISPATCH = _TENSOR | {"fallback", "dispatch"}
 ARROWS = {
-    "runtime": set(),
-    "memory": {"runtime"},
-    "random": {"runtime", "memory"},
-    "graph": {"runtime", "memory"},
-    "profiler": {"runtime", "memory"},
-    "serialization": {"runtime"},
-    "autocast": {"runtime"},
-    "aten": {"memory", "runtime", "random"},
-    "kernels": {"memory", "runtime", "random"},
-    "distributed": {"aten", "memory", "runtime", "random"},
-    "bindings": {
-        "runtime",
-        "memory",
-        "random",
-        "graph",
-        "profiler",
-        "serialization",
-        "autocast",
-        "aten",
-        "distributed",
-    },
-    "drivers/common": set(),
-    "drivers/sim": {"drivers/common"},
-    "drivers/emulate": {"drivers/common"},
-    "drivers/fault": {"drivers/common"},
+    "torch": set(),
+    "runtime": {"torch"},
+    "memory": _RUNTIME,
+    "random": _RUNTIME | {"memory"},
+    "host": _RUNTIME,
+    "serialization": _RUNTIME,
+    "tensor": _MEMORY,
+    "fallback": _TENSOR,
+    "dispatch": _DISPATCH,
+    "aten": _DISPATCH,
+    "autocast": _DISPATCH,
+    "kernels/host": set(),
+    "bindings": _DISPATCH | {"aten", "autocast", "serialization", "host"},
+    "drivers/engine": set(),
+    "drivers/sim": {"drivers/engine"},
+    "drivers/shims/emulate": {"drivers/engine"},
+    "drivers/shims/fault": {"drivers/engine"},
     "check_driver": set(),
 }
-ARROWS["bindings"] = {folder for folder in ARROWS if not folder.startswith(("drivers/", "check_driver"))}
 # No torch below this line, and of our own headers the driver's alone.
 DRIVER_SIDE = ("drivers/", "check_driver")
-DRIVER_HEADER = re.compile(r"backplane/driver[^/]*\.(h|hpp)$|backplane/driver/[^/]+\.h$")
+DRIVER_HEADER = re.compile(r"backplane/driver(\.h|/([^/]+\.h|cxx/[^/]+\.hpp))$")
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # Each costs every file that includes it 5 to 20 seconds.
 BANNED = {"torch/extension.h", "torch/torch.h", "torch/all.h", "ATen/ATen.h", "ATen/Functions.h"}
@@ -63,12 +58,11 @@ def includes(text: str) -> list[tuple[str, str]]:
 
 
 def folder_of(path: Path, root: Path) -> str | None:
-    """The row of ARROWS to which a file of backend/ belongs; None elsewhere."""
-    try:
-        parts = path.relative_to(root / "backend").parts
-    except ValueError:
-        return None
-    return "/".join(parts[:2]) if parts[0] == "drivers" else parts[0]
+    """The row of ARROWS to which a file belongs; None for what is no part of the core, the drivers or the checker."""
+    folder = path.relative_to(root).parent
+    if folder.parts[:1] in (("drivers",), ("check_driver",)):
+        return folder.as_posix()
+    return "/".join(folder.parts[1:]) if folder.parts[:1] == ("backend",) else None
 
 
 def resolve(bracket: str, name: str, file: Path, root: Path) -> Path | None:
@@ -86,7 +80,7 @@ def problems_of(file: Path, root: Path) -> list[str]:
     said = f"{file.relative_to(root)}: includes"
     problems = []
     if here is not None and here not in ARROWS:
-        return [f"{file.relative_to(root)}: backend/{here} is not in the table of arrows; say what it may include."]
+        return [f"{file.relative_to(root)}: {here} is not in the table of arrows; say what it may include."]
     driver_side = (here or "").startswith(DRIVER_SIDE) or DRIVER_HEADER.search(file.as_posix()) is not None
     for bracket, name in includes(file.read_text(encoding="utf-8")):
         if name in BANNED:
@@ -113,7 +107,7 @@ def problems_of(file: Path, root: Path) -> list[str]:
 
 def sources(root: Path) -> list[Path]:
     """The C and C++ files that the rules are about."""
-    tops = ["backend", "include", "examples", "{{cookiecutter.package_name}}"]
+    tops = ["backend", "drivers", "check_driver", "include", "examples", "{{cookiecutter.package_name}}"]
     return sorted(
         file
         for top in tops
@@ -136,17 +130,17 @@ def test_every_file_keeps_the_rules() -> None:
         ("backend/memory/a.cpp", "#  include <ATen/ATen.h>", "banned"),
         ("backend/memory/a.cpp", "#include <ATen/core/Tensor.h>", "without tensors"),
         ("backend/runtime/a.cpp", "#include <ATen/record_function.h>", "without tensors"),
-        ("backend/drivers/sim/a.cpp", "#include <c10/core/Device.h>", "knows no torch"),
-        ("backend/drivers/sim/a.cpp", "#include <backplane/kernel.h>", "driver.h alone"),
-        ("backend/drivers/sim/a.cpp", '#include "../emulate/b.h"', "drivers/sim may include"),
-        ("backend/check_driver/a.cpp", '#include "runtime/device.h"', "check_driver may include"),
+        ("drivers/sim/a.cpp", "#include <c10/core/Device.h>", "knows no torch"),
+        ("drivers/sim/a.cpp", "#include <backplane/kernel.h>", "driver.h alone"),
+        ("drivers/sim/a.cpp", '#include "../shims/emulate/b.h"', "drivers/sim may include"),
+        ("check_driver/a.cpp", '#include "runtime/device.h"', "check_driver may include"),
         ("backend/newcomer/a.cpp", "", "table of arrows"),
         ("include/backplane/kernel.h", '#include "memory/pool.h"', "not installed"),
-        ("include/backplane/driver.hpp", "#include <ATen/core/Tensor.h>", "knows no torch"),
+        ("include/backplane/driver/cxx/driver.hpp", "#include <ATen/core/Tensor.h>", "knows no torch"),
     ],
 )
 def test_a_broken_rule_is_found(tmp_path: Path, path: str, line: str, text: str) -> None:
-    for name in ("backend/memory/pool.h", "backend/runtime/device.h", "backend/drivers/emulate/b.h"):
+    for name in ("backend/memory/pool.h", "backend/runtime/device.h", "drivers/shims/emulate/b.h"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     for name in ("include/backplane/kernel.h", path):
@@ -158,14 +152,14 @@ def test_a_broken_rule_is_found(tmp_path: Path, path: str, line: str, text: str)
 
 
 def test_what_is_allowed_is_not_a_problem(tmp_path: Path) -> None:
-    for name in ("backend/memory/pool.h", "backend/drivers/common/c.h", "include/backplane/driver.h"):
+    for name in ("backend/memory/pool.h", "drivers/engine/c.h", "include/backplane/driver.h"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    aten, sim = tmp_path / "backend/aten/a.cpp", tmp_path / "backend/drivers/sim/a.cpp"
+    aten, sim = tmp_path / "backend/aten/a.cpp", tmp_path / "drivers/sim/a.cpp"
     for file in (aten, sim):
         file.parent.mkdir(parents=True, exist_ok=True)
     aten.write_text('#include <ATen/ops/add.h>\n#include "memory/pool.h"\n#include <vector>\n')
-    sim.write_text('#include <backplane/driver.h>\n#include "../common/c.h"\n')
+    sim.write_text('#include <backplane/driver.h>\n#include "../engine/c.h"\n')
     assert problems_of(aten, tmp_path) == problems_of(sim, tmp_path) == []
 
 

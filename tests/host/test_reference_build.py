@@ -67,7 +67,8 @@ def test_a_project_keeps_its_own_pool(tmp_path):
 
 
 def sample() -> list[str]:
-    sources = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "backend").rglob("*.cpp"))
+    folders = ("backend", "drivers", "check_driver")
+    sources = sorted(str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.cpp"))
     if os.environ.get("BACKPLANE_UNITS") == "all":
         return sources
     commit = subprocess.getoutput(f"git -C {shlex.quote(str(ROOT))} rev-parse HEAD")

@@ -30,12 +30,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def unit(*parts: str) -> Path:
         """The sources of some folders as one file."""
         path = folder / f"{Path(parts[-1]).name}.cpp"
-        sources = sorted(source for part in parts for source in (run.ROOT / "backend" / part).glob("*.cpp"))
+        sources = sorted(source for part in parts for source in (run.ROOT / part).glob("*.cpp"))
         path.write_text("".join(f'#include "{source}"\n' for source in sources))
         return path
 
-    run.sh(*compiler, "-shared", unit("drivers/common", "drivers/sim"), "-o", folder / "libdriver.so")
-    run.sh(*compiler, "-c", unit("runtime", "memory"), "-o", folder / "core.o")
+    run.sh(*compiler, "-shared", unit("drivers/engine", "drivers/sim"), "-o", folder / "libdriver.so")
+    run.sh(*compiler, "-c", unit("backend/runtime", "backend/memory"), "-o", folder / "core.o")
     libraries = [f"-L{torch / 'lib'}", f"-Wl,-rpath,{torch / 'lib'}", "-ltorch_cpu", "-lc10", "-ldl"]
     for program in PROGRAMS:
         source = run.ROOT / "tests/device/cpp" / f"{program}.cpp"

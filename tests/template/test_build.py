@@ -161,6 +161,8 @@ def bare_python(folder: Path) -> Path:
     [
         ("npu7 DRIVER sim", "lower-case letters"),
         ("npu", "DRIVER is missing"),
+        ("npu DRIVER sim KERNELS host EXCEPT matmull", "no family of host kernels. There are: activation, binary, "),
+        ("npu DRIVER sim KERNELS a.cpp EXCEPT matmul", "which KERNELS does not name"),
         ("npu DRIVER simm", "neither a file nor a driver of the SDK (sim)"),
         ("npu DRIVER sim KERNEL a.cpp", "neither a file nor a driver of the SDK"),
         ("npu sim", "unknown argument sim"),

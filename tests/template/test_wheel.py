@@ -13,6 +13,9 @@ def wheel(sdk_wheel):
         yield archive
 
 
+FOLDERS = ("include", "backend", "drivers", "check_driver", "cmake", "hooks")
+
+
 def test_it_is_pure(sdk_wheel, wheel):
     assert sdk_wheel.name.endswith("-py3-none-any.whl")
     assert not [name for name in wheel.namelist() if name.endswith((".so", ".o", ".pyc"))]
@@ -21,8 +24,7 @@ def test_it_is_pure(sdk_wheel, wheel):
 def test_it_carries_the_sdk_and_the_template(wheel):
     """Every file that git would keep of these folders is in it, byte for byte."""
     names = set(wheel.namelist())
-    folders = ["include", "backend", "cmake", "hooks", "examples/minimal_driver", "{{cookiecutter.package_name}}"]
-    for folder in folders:
+    for folder in (*FOLDERS, "examples/minimal_driver", "{{cookiecutter.package_name}}"):
         for name, (content, _) in files(ROOT / folder).items():
             path = f"backplane_sdk/source/{folder}/{name}"
             assert path in names, path
@@ -39,7 +41,7 @@ def test_it_carries_nothing_else(wheel):
     assert tops == {"torch_backplane", "backplane_sdk", info}
     inside = {Path(name).parts[2] for name in wheel.namelist() if name.startswith("backplane_sdk/source/")}
     template = "{{cookiecutter.package_name}}"
-    assert inside == {"include", "backend", "cmake", "hooks", "examples", "cookiecutter.json", template}
+    assert inside == {*FOLDERS, "examples", "cookiecutter.json", template}
 
 
 def test_it_declares_its_entry_points(wheel):

@@ -11,12 +11,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import click
 
 import backplane_sdk
+from torch_backplane._installed import installed_backends
 
 __all__ = ["check_driver"]
 
@@ -76,8 +76,8 @@ def check_driver(
 
 def installed_program() -> Path | None:
     """Return the checker of an installed backend; None if there is none. Imports no backend and no torch."""
-    for point in sorted(entry_points(group="torch.backends"), key=lambda point: point.value):
-        for folder in _package_folders(point.value.split(":")[0].split(".")[0]):
+    for point in installed_backends():
+        for folder in _package_folders(point.module.split(".")[0]):
             program = folder / "bin" / _PROGRAM
             if (folder / "_build_info.py").is_file() and os.access(program, os.X_OK):
                 return program
@@ -120,20 +120,20 @@ def _build(compiler: list[str], folder: Path) -> None:
     root = backplane_sdk.source_dir()
     for part in ("bin", "lib"):
         (folder / part).mkdir(mode=0o700, parents=True)
-    include = ["-I", str(root / "include"), "-I", str(root / "backend")]
+    include = ["-I", str(root / "include")]
 
     def compile_unit(out: Path, folders: list[str], *options: str) -> None:
         """One unit each: the headers cost more than the code."""
         sources = [source for part in folders for source in _sources(root, part)]
         unit = folder / "unit.cpp"
-        unit.write_text("".join(f'#include "{source.relative_to(root / "backend")}"\n' for source in sources))
+        unit.write_text("".join(f'#include "{source}"\n' for source in sources))
         _run([*compiler, *_FLAGS, *include, str(unit), "-o", str(out), *options, "-lpthread"])
         unit.unlink()
 
     compile_unit(folder / "bin" / _PROGRAM, ["check_driver"], "-ldl")
     for shim in _SHIMS:
         library = folder / "lib" / f"libbackplane_{shim}.so"
-        compile_unit(library, ["drivers/common", f"drivers/{shim}"], "-shared", "-fPIC")
+        compile_unit(library, ["drivers/engine", f"drivers/shims/{shim}"], "-shared", "-fPIC")
 
 
 def _run(words: list[str]) -> None:
@@ -165,21 +165,21 @@ def _compiler() -> list[str]:
 
 
 def _sources(root: Path, folder: str) -> list[Path]:
-    found = sorted((root / "backend" / folder).glob("*.cpp"))
+    found = sorted((root / folder).glob("*.cpp"))
     if not found:
-        raise click.ClickException(f"no backend/{folder} in {root}: pip install --force-reinstall torch-backplane")
+        raise click.ClickException(f"no {folder} in {root}: pip install --force-reinstall torch-backplane")
     return found
 
 
 def _files(root: Path) -> Iterator[Path]:
     for pattern in (
-        "backend/check_driver/*",
-        "backend/drivers/common/*",
-        *(f"backend/drivers/{shim}/*" for shim in _SHIMS),
-        "include/*/driver*",
+        "check_driver/*",
+        "drivers/engine/*",
+        *(f"drivers/shims/{shim}/*" for shim in _SHIMS),
+        "include/backplane/driver.h",
+        "include/backplane/driver/**/*",
     ):
         yield from sorted(path for path in root.glob(pattern) if path.is_file())
-    yield from sorted((root / "include" / "backplane" / "driver").glob("*.h"))
 
 
 def _fingerprint(compiler: list[str]) -> str:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, distributions, entry_points
+from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 
 import click
@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 import backplane_sdk
+from torch_backplane._installed import installed_backends
 
-TORCH_MINORS = ("2.11", "2.12", "2.13", "2.14", "2.15")
 _CXX20 = "#include <bit>\n#include <concepts>\nstatic_assert(std::bit_width(8u) == 4);\nint main() {}\n"
 
 
@@ -48,7 +48,9 @@ def check_sdk() -> Iterator[Finding]:
     """Look at the SDK's own files."""
     source = backplane_sdk.source_dir()
     here = f"{backplane_sdk.__version__}, protocol {backplane_sdk.CORE_PROTOCOL}, {source}"
-    missing = [part for part in ("include", "backend", "cmake") if not (source / part).is_dir()]
+    missing = [
+        part for part in ("include", "backend", "drivers", "check_driver", "cmake") if not (source / part).is_dir()
+    ]
     if missing:
         yield Finding(
             "sdk", "FAIL", f"{here}: no {', '.join(missing)}", "pip install --force-reinstall torch-backplane"
@@ -84,11 +86,10 @@ def check_torch() -> Iterator[Finding]:
     if version is None:
         yield Finding("torch", "FAIL", "not installed for this Python", "pip install 'torch==2.13.*'")
         return
-    if minor(version) not in TORCH_MINORS:
-        cure = f"install one of {', '.join(TORCH_MINORS)}"
-        yield Finding(
-            "torch", "warn", f"{version}: this SDK is tested on {TORCH_MINORS[0]} to {TORCH_MINORS[-1]}", cure
-        )
+    minors = backplane_sdk.TORCH_MINORS
+    if minor(version) not in minors:
+        cure = f"install one of {', '.join(minors)}"
+        yield Finding("torch", "warn", f"{version}: this SDK is written for {minors[0]} to {minors[-1]}", cure)
     else:
         yield Finding("torch", "ok", version)
     if not (torch_folder() / "include" / "c10" / "core" / "Device.h").is_file():
@@ -137,11 +138,11 @@ def check_tools() -> Iterator[Finding]:
 
 def check_backends() -> Iterator[Finding]:
     """Look at every installed backend: its build, then the device, in a process of its own."""
-    points = list(entry_points(group="torch.backends"))
+    points = installed_backends()
     if not points:
         yield Finding("backend", "warn", "none is installed", "in the project's folder: make, or torch-backplane new")
         return
-    packages = {point.value.split(":")[0]: point for point in points}
+    packages = {point.module: point for point in points}
     if len(packages) > 1:
         names = ", ".join(sorted(packages))
         cure = "uninstall all but one, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import the one you want"

@@ -268,7 +268,7 @@ def _replaced_fallback(facts: Facts) -> _Found:
         return
     wanted = {"AutogradPrivateUse1": "VariableFallbackKernel", "AutocastPrivateUse1": "autocast.cpp"}
     if fallback.is_registered():
-        wanted["PrivateUse1"] = "aten/fallback.cpp"
+        wanted["PrivateUse1"] = "fallback/call.cpp"
     found = registry.fallbacks()
     for key, file in wanted.items():
         site = found.get(key)
@@ -411,7 +411,7 @@ def _wants_kernel(op: str) -> bool:
 
 def _is_default(op: str) -> bool:
     """Whether its kernel is one of the SDK's that give way to a vendor's."""
-    return any(k.key == "PrivateUse1" and k.active and "aten/defaults" in k.site for k in registry.kernels(op))
+    return any(k.key == "PrivateUse1" and k.active and "dispatch/defaults" in k.site for k in registry.kernels(op))
 
 
 def _can_run(op: str) -> bool:

@@ -1,7 +1,7 @@
 // tests/device/cpp/vendor_ops.cpp: a vendor's second library: operators of its own with all that C++ can give them.
 #include <ATen/TensorOperators.h>
 #include <backplane/autograd.h>
-#include <backplane/strided.h>
+#include <backplane/host/elementwise.h>
 #include <backplane/structured.h>
 
 namespace {

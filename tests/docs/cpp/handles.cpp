@@ -1,5 +1,5 @@
 // tests/docs/cpp/handles.cpp: a runtime with handles, declared alone; the blocks of docs/handles.md follow, as members of a driver's class.
-#include <backplane/driver.hpp>
+#include <backplane/driver/cxx/driver.hpp>
 
 #include <memory>
 #include <mutex>

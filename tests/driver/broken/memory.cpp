@@ -176,7 +176,8 @@ void add_memory_defects(Defects& d) {
                       uint32_t flags) {
       if (flags) return int32_t{BP_INVALID_ARGUMENT};
       auto* f = new LateFill{&of(self), device, dst, pattern, size, count};
-      return INNER_GROUP(of(self).in_host_exec, enqueue, device, stream, run_fill, f, [](void* arg) { delete static_cast<LateFill*>(arg); });
+      return INNER_GROUP(of(self).in_host_exec, enqueue, device, stream, run_fill, f,
+                         [](void* arg) { delete static_cast<LateFill*>(arg); });
     };
   };
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <atomic>
-#include <backplane/driver_groups.hpp>
+#include <backplane/driver/cxx/groups.hpp>
 #include <map>
 #include <mutex>
 #include <set>
@@ -19,7 +19,7 @@ struct Shim {
   bp_driver in{};     // the sound driver below
 // The groups, such as `peer` as the checker sees it, and `in_peer`, the sound driver's.
 #define BP_MEMBERS(group, GROUP, about) \
-  bp_##group group{};            \
+  bp_##group group{};                   \
   const bp_##group* in_##group = nullptr;
   BP_DRIVER_GROUPS(BP_MEMBERS)
 #undef BP_MEMBERS
@@ -61,7 +61,7 @@ void add_life_defects(Defects&);    // fork, life, and the ways to end a process
 #define BP_FAMILY(group, GROUP, about) void add_##group##_defects(Defects&);
 BP_DRIVER_GROUPS(BP_FAMILY)
 #undef BP_FAMILY
-void add_kinds(Defects&);           // no defects: what sound devices are like
+void add_kinds(Defects&);  // no defects: what sound devices are like
 
 inline bool between_devices(int32_t dst_device, int32_t src_device) {
   return dst_device != BP_HOST_DEVICE && src_device != BP_HOST_DEVICE && dst_device != src_device;

@@ -1,7 +1,7 @@
 // backend/kernels/add.cpp: aten::add.Tensor for all real dtypes; complex ones are left to the CPU fallback. The example to start from: one
 // operator family a file, kernel, limits and registration together.
 #include <ATen/ops/add_meta.h>
-#include <backplane/strided.h>
+#include <backplane/host/elementwise.h>
 #include <backplane/structured.h>
 
 namespace {

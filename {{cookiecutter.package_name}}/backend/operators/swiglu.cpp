@@ -1,7 +1,7 @@
 // backend/operators/swiglu.cpp: the device's kernels of an operator of our own and of its gradient. ops.py defines them; the float dtypes.
-#include <backplane/strided.h>
+#include <backplane/host/elementwise.h>
+#include <backplane/host/vector_math.h>
 #include <backplane/structured.h>
-#include <backplane/vector_math.h>
 
 namespace {
 
@@ -62,7 +62,7 @@ struct SwigluBackward : backplane::HostKernel {
 
 }  // namespace
 
-BACKPLANE_KERNELS({{ cookiecutter.package_name }}, m) {
+BACKPLANE_KERNELS({{cookiecutter.package_name}}, m) {
   m.python_module(".ops");  // of this package: it is imported with it
   backplane::function<Swiglu>(m, "swiglu");
   backplane::function<SwigluBackward>(m, "swiglu_backward");

@@ -38,8 +38,8 @@ CASE(held_pinned_reuse_waits_for_the_stream) {
   HeldStream held;
   auto a = pinned_allocator().allocate(1000);
   void* first = a.get();
-  EXPECT(record_pinned(static_cast<char*>(first) + 10, nullptr, held.stream));
-  EXPECT(!record_pinned(&held, nullptr, held.stream));
+  EXPECT(pinned_allocator().record_event(first, nullptr, held.stream));
+  EXPECT(!pinned_allocator().record_event(&held, nullptr, held.stream));
   a.clear();
   const auto b = pinned_allocator().allocate(1000);
   EXPECT(b.get() != first);

@@ -1,0 +1,55 @@
+// aten/observe_operators.cpp: torch's observer that follows operators.
+#include "aten/observe_operators.h"
+
+#include <ATen/record_function.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "runtime/activity.h"
+#include "runtime/watchdog.h"
+
+namespace backplane {
+namespace observe_operators_impl {
+namespace {
+
+std::atomic<uint64_t> calls{0};
+
+struct Entered : at::ObserverContext {
+  ~Entered() override { running_operators().pop_back(); }
+};
+
+std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
+  const std::optional<c10::OperatorName> op = function.operator_name();
+  std::string name = op ? op->name : std::string(function.name());
+  if (op && !op->overload_name.empty()) name += '.' + op->overload_name;
+  running_operators().push_back({std::move(name), ++calls});
+  return std::make_unique<Entered>();
+}
+
+std::optional<at::CallbackHandle> handle;
+
+// Operators open their observers before any kernel is called, so for the watchdog they are followed from the load of this library on.
+[[maybe_unused]] const bool following = [] {
+  if (watching()) observe_operators(true);
+  return true;
+}();
+
+}  // namespace
+}  // namespace observe_operators_impl
+
+void observe_operators(bool on) {
+  using namespace observe_operators_impl;
+  if (on == handle.has_value() || (!on && watching())) return;
+  if (on) {
+    handle =
+        at::addGlobalCallback(at::RecordFunctionCallback(enter).scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  } else {
+    at::removeCallback(*std::exchange(handle, std::nullopt));
+  }
+}
+
+}  // namespace backplane

@@ -1,0 +1,70 @@
+// fallback/account.h: what the fallback has cost, by operator. One call adds two reads of the processor's counter and three additions.
+#pragma once
+
+#include <c10/util/ApproximateClock.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "fallback/host_arguments.h"
+
+namespace backplane::fallback {
+
+struct Plan;
+
+// Of one operator. Any thread adds; the sites are under the lock of fallback_account.cpp.
+struct Account {
+  std::atomic<uint64_t> calls{0};
+  std::atomic<uint64_t> ticks{0};  // of c10's approximate clock, inside the fallback
+  std::atomic<uint64_t> to_host{0};
+  std::atomic<uint64_t> to_device{0};
+  std::atomic<uint64_t> shared{0};
+  std::atomic<uint32_t> site_epoch{0};  // when a site was looked for last; see new_site_epoch
+  std::string first_site;
+  std::string site;
+};
+
+namespace account {
+extern std::atomic<bool> is_on;
+extern std::atomic<uint32_t> site_epoch;
+void find_site(Account& account);
+}  // namespace account
+
+// One call, from its construction on.
+class Entry {
+ public:
+  explicit Entry(Account& account) : account_(account), is_on_(account::is_on.load(std::memory_order_relaxed)) {
+    account.calls.fetch_add(1, std::memory_order_relaxed);
+    if (!is_on_) return;
+    if (C10_UNLIKELY(account.site_epoch.load(std::memory_order_relaxed) != account::site_epoch.load(std::memory_order_relaxed))) {
+      account::find_site(account);
+    }
+    begin_ = c10::getApproximateTime();
+  }
+
+  // An operator that throws has taken its time, too.
+  ~Entry() {
+    if (is_on_) account_.ticks.fetch_add(static_cast<uint64_t>(c10::getApproximateTime() - begin_), std::memory_order_relaxed);
+  }
+
+  void add(const Traffic& traffic) {
+    if (!is_on_) return;
+    if (traffic.to_host != 0) account_.to_host.fetch_add(traffic.to_host, std::memory_order_relaxed);
+    if (traffic.to_device != 0) account_.to_device.fetch_add(traffic.to_device, std::memory_order_relaxed);
+    if (traffic.shared != 0) account_.shared.fetch_add(traffic.shared, std::memory_order_relaxed);
+  }
+
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+
+ private:
+  Account& account_;
+  bool is_on_;
+  decltype(c10::getApproximateTime()) begin_{};
+};
+
+// Where the calling thread's Python is, "file:line (function)"; "" without Python.
+std::string python_site();
+
+}  // namespace backplane::fallback

@@ -1,0 +1,287 @@
+// fallback/call.cpp: the boxed CPU fallback: who takes part, on which device, with which random numbers; for the memory see
+// HostArguments.
+#include "fallback/fallback.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/op_registration/adaption.h>
+#include <backplane/philox.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <atomic>
+
+#include "fallback/host_arguments.h"
+#include "fallback/plan.h"
+#include "fallback/policy.h"
+#include "random/generator.h"
+#include "runtime/options.h"
+#include "tensor/tensors.h"
+#include "torch/no_warnings.h"
+
+namespace backplane::fallback {
+namespace {
+
+std::atomic<bool> registered = false;
+std::atomic<Hook> hook = nullptr;         // of C++
+std::atomic<Hook> python_hook = nullptr;  // of the bindings
+
+// The kinds of tensors that have a back end of their own.
+constexpr c10::DispatchKeySet kLayouts({c10::DispatchKey::Dense, c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr,
+                                        c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor});
+
+// View operators of these work on sizes alone; those of sparse tensors may compute.
+constexpr c10::DispatchKeySet kViewedByLayout({c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor});
+
+// The same kinds on the CPU.
+c10::DispatchKeySet on_cpu(c10::DispatchKeySet keys) { return (keys & kLayouts) | c10::DispatchKeySet(c10::BackendComponent::CPUBit); }
+
+// One call: the arguments on the stack become CPU values in place, then the results device values.
+class Call {
+ public:
+  Call(const c10::OperatorHandle& op, const Plan& plan, c10::DispatchKeySet keys, torch::jit::Stack& stack)
+      : op_(op), plan_(plan), keys_(keys), stack_(stack), first_(stack.size() - plan.flags.size()) {}
+
+  void run() {
+    find_participants();
+    const c10::DeviceIndex device = choose_device();
+    DeviceSwitch guard(device);
+    lent_arguments_.open(device, content(), results_on_device_);
+    replace_arguments(device);
+    {
+      // The tensors are the CPU's from here on: no autograd, which has been dealt with, and no autocast of the CPU's.
+      c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
+      const NoWarnings silence(plan_.has_warned);
+      op_.redispatchBoxed(keys_, &stack_);
+    }
+    lent_arguments_.close();
+    if (results_on_device_) replace_results();
+  }
+
+  const Traffic& traffic() const { return lent_arguments_.traffic(); }
+
+ private:
+  c10::IValue& argument(size_t i) { return stack_[first_ + i]; }
+
+  const char* argument_name(size_t i) const { return op_.schema().arguments()[i].name().c_str(); }
+
+  // Calls visit(tensor, i) for every tensor of argument i, undefined ones too.
+  template <typename Visit>
+  void visit_tensors(size_t i, const Visit& visit) {
+    const c10::IValue& value = argument(i);
+    if (value.isTensor()) {
+      visit(value.toTensor());
+    } else if (value.isList()) {
+      if (value.isTensorList()) {
+        const c10::List<at::Tensor> list = value.toTensorList();
+        for (const at::Tensor& tensor : list) visit(tensor);
+      } else if (value.isOptionalTensorList()) {
+        const c10::List<std::optional<at::Tensor>> list = value.toOptionalTensorList();
+        for (const std::optional<at::Tensor>& tensor : list) visit(tensor.value_or(at::Tensor()));
+      }
+    }
+  }
+
+  void find_participants() {
+    for (size_t i = 0; i < plan_.flags.size(); ++i) {
+      const uint8_t flags = plan_.flags[i];
+      TORCH_CHECK_NOT_IMPLEMENTED(!argument(i).isStorage(), plan_.full_name, " takes a storage, which the CPU fallback of ", device_name(),
+                                  " cannot lend; it needs a kernel");
+      visit_tensors(i, [&](const at::Tensor& tensor) { note(tensor, i, flags); });
+      if (argument(i).isDevice()) device_argument_ = argument(i).toDevice();
+      TORCH_CHECK(!(flags & Plan::pin) || !argument(i).isBool() || !argument(i).toBool(), "Only dense CPU tensors can be pinned");
+    }
+    const bool asked_for = device_argument_ && device_argument_->type() == kDevice;
+    TORCH_CHECK(!foreign_tensor_.defined() || device_ || asked_for, "Expected a '", foreign_tensor_.device().type(),
+                "' device type for generator but found '", device_name(), "'");  // nothing else of ours can have led the call here
+    if (foreign_tensor_.defined() && device_) {
+      const std::string method = "wrapper_" + std::string(device_name()) + "__" + plan_.name.name.substr(plan_.name.name.rfind(':') + 1);
+      c10::impl::common_device_check_failure(*device_, foreign_tensor_, method.c_str(), argument_name(foreign_argument_));
+    }
+  }
+
+  void note(const at::Tensor& tensor, size_t i, uint8_t flags) {
+    if (!tensor.defined()) return;
+    if (is_on_device(tensor)) {
+      if (!device_) device_ = tensor.device();
+      if (C10_LIKELY(tensor.device() == *device_)) {
+        lent_arguments_.lend(tensor, use_of(tensor, flags));
+        return;
+      }
+    } else if (tensor.device().is_cpu() && ((tensor.dim() == 0 && !(flags & Plan::written)) || (flags & Plan::on_host))) {
+      return;
+    }
+    if (!foreign_tensor_.defined()) {
+      foreign_tensor_ = tensor;
+      foreign_argument_ = i;
+    }
+  }
+
+  // Some of the CPU's kernels do not reach all of an out with gaps.
+  static Use use_of(const at::Tensor& tensor, uint8_t flags) {
+    if (C10_LIKELY(!(flags & Plan::written))) return Use::read;
+    return flags & Plan::filled && tensor.is_non_overlapping_and_dense() ? Use::write : Use::read_write;
+  }
+
+  Content content() const {
+    if (C10_LIKELY(!plan_.is_view) || !keys_.has_any(kViewedByLayout)) return Content::full;
+    for (size_t i = 0; i < lent_arguments_.count(); ++i) {
+      if (is_dense_kind(lent_arguments_.device(i))) return Content::full;
+    }
+    return Content::layout;
+  }
+
+  // Where the results go: to the device argument's, else to the tensors', else to the current one.
+  c10::DeviceIndex choose_device() {
+    if (device_argument_ && device_argument_->type() == kDevice) {
+      const c10::DeviceIndex index = resolve_device(device_argument_->index());
+      TORCH_CHECK_NOT_IMPLEMENTED(!device_ || device_->index() == index, plan_.full_name, ": tensors on ", *device_,
+                                  " and a result on another index is more than the CPU fallback does; copy the result instead");
+      return index;
+    }
+    if (device_argument_) {
+      TORCH_CHECK_NOT_IMPLEMENTED(device_argument_->is_cpu(), plan_.full_name, ": the CPU fallback of ", device_name(),
+                                  " cannot make a result on ", *device_argument_);
+      results_on_device_ = false;
+    }
+    return device_ ? device_->index() : current_device();
+  }
+
+  void replace_arguments(c10::DeviceIndex device) {
+    for (size_t i = 0; i < plan_.flags.size(); ++i) {
+      c10::IValue& value = argument(i);
+      if (value.isTensor()) {
+        if (is_lent(value.toTensor())) value = host(value.toTensor());
+      } else if (value.isList()) {
+        replace_list(value);
+      } else if (value.isDevice()) {
+        value = c10::Device(c10::kCPU);
+      } else if (plan_.flags[i] & Plan::generator) {
+        value = host_generator(value, device);
+      }
+    }
+  }
+
+  void replace_list(c10::IValue& value) {
+    if (value.isTensorList()) {
+      const c10::List<at::Tensor> list = value.toTensorList();
+      c10::List<at::Tensor> hosts;
+      hosts.reserve(list.size());
+      for (const at::Tensor& tensor : list) hosts.push_back(is_lent(tensor) ? host(tensor) : tensor);
+      value = std::move(hosts);
+    } else if (value.isOptionalTensorList()) {
+      const c10::List<std::optional<at::Tensor>> list = value.toOptionalTensorList();
+      c10::List<std::optional<at::Tensor>> hosts;
+      hosts.reserve(list.size());
+      for (const std::optional<at::Tensor>& tensor : list) {
+        hosts.push_back(tensor && is_lent(*tensor) ? std::optional<at::Tensor>(host(*tensor)) : tensor);
+      }
+      value = std::move(hosts);
+    }
+  }
+
+  static bool is_lent(const at::Tensor& tensor) { return tensor.defined() && is_on_device(tensor); }
+
+  const at::Tensor& host(const at::Tensor& tensor) { return lent_arguments_.host(lent_arguments_.lend(tensor, Use::read)); }
+
+  // A CPU generator whose state is the next numbers of the device generator's sequence: reproducible, and the device's own draw.
+  static c10::IValue host_generator(const c10::IValue& value, c10::DeviceIndex device) {
+    std::optional<at::Generator> generator;
+    if (!value.isNone()) generator = value.toGenerator();
+    const auto [seed, offset] = reserve(generator, device, at::MERSENNE_STATE_N);
+    Philox numbers(seed, offset);
+    at::mt19937_data_pod data{};
+    data.seed_ = seed;
+    data.left_ = 1;
+    data.seeded_ = true;
+    data.next_ = 0;
+    for (auto& word : data.state_) word = numbers();
+    at::mt19937 engine;
+    engine.set_data(data);
+    at::Generator host = at::detail::createCPUGenerator();
+    static_cast<at::CPUGeneratorImpl*>(host.unsafeGetGeneratorImpl())->set_engine(engine);
+    return host;
+  }
+
+  void replace_results() {
+    for (auto value = stack_.end() - static_cast<std::ptrdiff_t>(plan_.returns); value != stack_.end(); ++value) {
+      if (value->isTensor()) {
+        *value = lent_arguments_.take(std::move(*value).toTensor());
+      } else if (value->isTensorList()) {
+        c10::List<at::Tensor> list = std::move(*value).toTensorList();
+        for (size_t i = 0; i < list.size(); ++i) list.set(i, lent_arguments_.take(list.extract(i)));
+        *value = std::move(list);
+      }
+    }
+  }
+
+  const c10::OperatorHandle& op_;
+  const Plan& plan_;
+  c10::DispatchKeySet keys_;  // of the CPU
+  torch::jit::Stack& stack_;
+  size_t first_;  // of the arguments, on the stack
+  HostArguments lent_arguments_;
+  std::optional<c10::Device> device_;  // of the device tensors
+  std::optional<c10::Device> device_argument_;
+  at::Tensor foreign_tensor_;  // the first tensor that lies elsewhere
+  size_t foreign_argument_ = 0;
+  bool results_on_device_ = true;
+};
+
+}  // namespace
+
+bool is_registered() { return registered; }
+
+bool is_wanted() { return env("FALLBACK") != "none"; }
+
+void set_hook(Hook function) { hook = function; }
+
+void set_python_hook(Hook function) { python_hook = function; }
+
+void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  Plan& plan = plan_for(op);
+  const c10::DispatchKeySet cpu = on_cpu(keys);
+  const c10::DispatchKey key = ((keys & kLayouts) | c10::DispatchKeySet(c10::BackendComponent::PrivateUse1Bit)).highestPriorityTypeId();
+  apply_policy(plan, op, key, *stack);
+  TORCH_CHECK_NOT_IMPLEMENTED(registered, plan.full_name, " has no kernel", dtypes_of(*stack, plan.flags.size()), " on ", device_name(),
+                              ", and no fallback is registered (" BACKPLANE_ENV_PREFIX "_FALLBACK=none)");
+  Entry entry(plan.account);
+  for (const std::atomic<Hook>* slot : {&python_hook, &hook}) {
+    if (const Hook first = slot->load(std::memory_order_relaxed); C10_UNLIKELY(first != nullptr) && first(op, stack)) return;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(!plan.is_view || key != c10::DispatchKey::PrivateUse1, plan.full_name,
+                              " is a view operator: on the CPU its result would lose the memory of ", device_name(),
+                              ". It needs a kernel for the device");
+  TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(cpu.highestPriorityTypeId()), plan.full_name, " has no kernel",
+                              dtypes_of(*stack, plan.flags.size()), " on ", device_name(), ", and none on the CPU to fall back to (",
+                              cpu.highestPriorityTypeId(), "). Write one, in Python for a start:\n  ",
+                              kernel_in_python(op.operator_name()));
+  Call call(op, plan, cpu, *stack);
+  call.run();
+  entry.add(call.traffic());
+}
+
+void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+  const size_t count = op.schema().arguments().size();
+  for (auto value = stack->end() - static_cast<std::ptrdiff_t>(count); value != stack->end(); ++value) {
+    if (value->isTensor() && value->toTensor().defined()) keys = keys | value->toTensor().key_set();
+  }
+  run(op, keys, stack);
+}
+
+namespace {
+
+void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) { run(op, keys, stack); }
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  if (!is_wanted()) return;
+  registered = true;
+  take_policy_from_environment();
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
+}
+
+}  // namespace backplane::fallback

@@ -1,0 +1,51 @@
+// fallback/plan.h: what the fallback knows of each operator, kept from its first call on: its schema's traits, its account and its
+// policy.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fallback/account.h"
+
+namespace backplane::fallback {
+
+struct Plan {
+  enum Flag : uint8_t {
+    written = 1,    // the operator changes it
+    on_host = 2,    // may lie on the CPU beside device tensors, whatever its size
+    generator = 4,  // Generator?, also where None is passed
+    pin = 8,        // pin_memory
+    filled = 16,    // written all over if it is dense, and what it held is not read
+  };
+  static constexpr int8_t kGeneralPolicy = -1;
+
+  c10::OperatorName name;
+  std::string full_name;       // "aten::sinc.out"
+  std::vector<uint8_t> flags;  // one per argument
+  size_t returns = 0;
+  bool is_view = false;
+  bool has_warned = false;  // whoever calls it has given its warnings
+  Account account;
+  std::atomic<int8_t> policy{kGeneralPolicy};
+  std::atomic<uint32_t> warned{0};  // the setting of "warn" under which it has been said
+
+  Plan(c10::OperatorName op_name, std::string text) : name(std::move(op_name)), full_name(std::move(text)) {}
+};
+
+// Any thread; without a lock after the thread's first call of the operator. Lives to the end of the process.
+Plan& plan_for(const c10::OperatorHandle& op);
+std::vector<Plan*> all_plans();
+
+// "aten::sinc.out"
+std::string full_name(const c10::OperatorName& name);
+
+// " for Float, Long": of the tensors among the last `count` values of the stack; "" if there are none.
+std::string dtypes_of(const torch::jit::Stack& stack, size_t count);
+
+}  // namespace backplane::fallback

@@ -1,0 +1,46 @@
+// fallback/small_staging.h: the pinned block by way of which a thread's staged calls with small operands go.
+//
+// Note [Small staging]: of such a call the driver's calls are the cost. The block stays with the thread, so that none of them asks for
+// pinned memory, and needs no event: what it was last copied from or to was queued on one stream, and a call waits for that stream before
+// the host writes to the block. On another stream, or while somebody still holds memory of it, the thread takes another block.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace backplane {
+
+// One call's use of the block, on one stream of a device. A part is for operands, a part for results.
+class SmallStaging {
+ public:
+  static constexpr uint64_t kOperands = 32 << 10;
+  static constexpr uint64_t kResults = 32 << 10;
+
+  explicit SmallStaging(const c10::Stream& stream);
+  ~SmallStaging();
+  SmallStaging(const SmallStaging&) = delete;
+  SmallStaging& operator=(const SmallStaging&) = delete;
+
+  // Bytes of the operands' part. Whoever keeps memory of it holds the storage.
+  const c10::Storage& storage() const { return block_.storage(); }
+  char* operands() const { return static_cast<char*>(block_.mutable_data_ptr()); }
+  bool has(const void* memory) const;
+
+  // The stream has done all that was queued before this call: the host may write to the block.
+  void is_quiet() { quiet_ = true; }
+  bool check_quiet();
+
+  // Queues a copy of bytes to device memory, and returns at once. False, and nothing is done: there is no room left, or the block is busy.
+  bool send(uint64_t address, const void* from, uint64_t bytes);
+
+ private:
+  c10::Stream stream_;
+  at::Tensor block_;
+  uint64_t results_ = 0;  // bytes used of that part
+  bool quiet_ = false;
+};
+
+}  // namespace backplane

@@ -1,0 +1,68 @@
+// tensor/copy.h: every copy to, from and between devices. A vendor derives from CopyPath to change how its copies go (backplane/extend.h).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
+
+#include "runtime/overrides.h"
+
+namespace backplane {
+
+class CopyPath {
+ public:
+  virtual ~CopyPath() = default;
+
+  // dst.copy_(src) for tensors of equal sizes with at least one element, one of them on the device or both; any dtypes, strides, and conj
+  // and neg bits. As CUDA: a copy between host and device has happened when this returns, unless it is non_blocking and the host memory is
+  // pinned or can be staged; a copy between devices is queued, on the source's current stream, and ordered with both devices' streams.
+  virtual void copy(const at::Tensor& src, const at::Tensor& dst, bool non_blocking);
+
+ protected:
+  // The steps of copy(). run: both are dense in the same order, of one dtype and with equal bits, so that their bytes are one run.
+  virtual void run_from_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking);
+  virtual void run_to_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking);
+  virtual void run_on_device(const at::Tensor& src, const at::Tensor& dst);
+  virtual void run_between_devices(const at::Tensor& src, const at::Tensor& dst);
+
+  // Other strides, another dtype or other bits, between host and device. Pinned memory is read in stream order, of whatever call.
+  virtual void elements_from_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking);
+  virtual void elements_to_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking);
+
+  // Elementwise on one device: other strides, another dtype, other bits. By the vendor's kernel (backplane/copy.h) or host functions in the
+  // stream's order, else by way of the host.
+  virtual void elements_on_device(const at::Tensor& src, const at::Tensor& dst);
+
+ private:
+  // The same, if it can be queued; else nothing is done.
+  bool queue_elements(const at::Tensor& src, const at::Tensor& dst);
+};
+
+// Whether a copy computes: another dtype, or another conj or neg bit.
+inline bool converts(const at::Tensor& src, const at::Tensor& dst) {
+  return src.scalar_type() != dst.scalar_type() || src.is_conj() != dst.is_conj() || src.is_neg() != dst.is_neg();
+}
+
+Override<CopyPath*>& copy_path();
+
+inline void copy_tensor(const at::Tensor& src, const at::Tensor& dst, bool non_blocking = false) {
+  copy_path().get()->copy(src, dst, non_blocking);
+}
+
+// One end of a copy of bytes: a device address (visible index), or a host pointer (-1).
+struct CopyEnd {
+  uint64_t address = 0;
+  c10::DeviceIndex device = -1;
+};
+
+// Copies bytes, ordered after the work of `stream`: returns when they have arrived, or with `async` at once (host memory must be pinned
+// then, and live until the copy is done). Stages what the device's copy alignment forbids, and goes through the host, blocking, where the
+// driver cannot copy between two devices.
+void copy_bytes(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream, bool async);
+
+// Pinned host memory of the device's allocator, as a tensor, for staging.
+at::Tensor pinned_tensor(at::IntArrayRef size, at::IntArrayRef stride, c10::ScalarType dtype);
+
+// Keeps the pinned block that holds a tensor's storage until the work queued so far on `stream` is done.
+void record_pinned(const at::Tensor& host, const c10::Stream& stream);
+
+}  // namespace backplane

@@ -1,0 +1,309 @@
+// check_driver/context.cpp: the instance under test, traced calls and the texts of failed expectations.
+#include "context.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <backplane/driver/cxx/table.hpp>
+#include <new>
+
+#include "loader.h"
+
+namespace backplane::check {
+namespace context_impl {
+
+thread_local char last_call[sizeof(Breadcrumb::call)] = "";
+Breadcrumb* breadcrumb = nullptr;
+
+}  // namespace context_impl
+
+void set_breadcrumb(Breadcrumb* shared) { context_impl::breadcrumb = shared; }
+
+const char* traced_call() { return context_impl::last_call; }
+
+void trace_call(const char* name, std::initializer_list<Arg> args) {
+  char* text = context_impl::last_call;
+  const size_t size = sizeof context_impl::last_call;
+  size_t at = static_cast<size_t>(snprintf(text, size, "%s(", name));
+  const char* separator = "";
+  for (const Arg& arg : args) {
+    if (at + 40 > size) break;
+    const int n = arg.is_pointer && !arg.value ? snprintf(text + at, size - at, "%sNULL", separator)
+                  : arg.is_pointer ? snprintf(text + at, size - at, "%s0x%llx", separator, static_cast<unsigned long long>(arg.value))
+                  : arg.is_signed  ? snprintf(text + at, size - at, "%s%lld", separator, static_cast<long long>(arg.value))
+                  : arg.value == UINT64_MAX ? snprintf(text + at, size - at, "%sUINT64_MAX", separator)
+                                            : snprintf(text + at, size - at, arg.value > 0xffffffffu ? "%s0x%llx" : "%s%llu", separator,
+                                                       static_cast<unsigned long long>(arg.value));
+    at += static_cast<size_t>(n);
+    separator = ", ";
+  }
+  snprintf(text + at, size - at, ")");
+  // Of two threads at once one is enough: the text is only a hint for a crash. Its last byte stays 0.
+  Breadcrumb* shared = context_impl::breadcrumb;
+  if (!shared || shared->writing.test_and_set(std::memory_order_acquire)) return;
+  memcpy(shared->call, text, size - 1);
+  shared->writing.clear(std::memory_order_release);
+}
+
+std::string format(const char* text, ...) {
+  va_list args;
+  va_start(args, text);
+  char buffer[1024];
+  vsnprintf(buffer, sizeof buffer, text, args);
+  va_end(args);
+  return buffer;
+}
+
+std::string status_text(int32_t status) {
+  if (status < BP_OK || status > BP_INTERNAL) return format("%d (not a bp_status)", status);
+  return std::string("BP_") + driver::status_name(status);
+}
+
+HostBuffer::HostBuffer(uint64_t bytes, uint8_t value) : size_(bytes) {
+  data_ = static_cast<uint8_t*>(aligned_alloc(4096, (bytes + 4096) / 4096 * 4096));
+  if (!data_) throw std::bad_alloc();
+  memset(data_, value, bytes);
+}
+
+HostBuffer::~HostBuffer() { ::free(data_); }
+
+void HostBuffer::fill_pattern(uint32_t seed) {
+  uint32_t state = seed * 2654435761u + 1u;
+  for (uint64_t i = 0; i < size_; ++i) {
+    state = state * 1664525u + 1013904223u;
+    data_[i] = static_cast<uint8_t>(state >> 24);
+  }
+}
+
+void Context::load() { take(check::load(options_)); }
+
+void Context::load_with_fault(const std::string& config) {
+  Options with = options_;
+  for (const std::string& shim : with.shims) {
+    if (driver::shim_name(shim) == "fault") throw NotOffered{"the fault shim is in use already"};
+  }
+  const bool emulated = !with.shims.empty() && driver::shim_name(with.shims.back()) == "emulate";
+  with.shims.insert(with.shims.end() - (emulated ? 1 : 0), "fault");
+  with.config += (with.config.empty() ? "" : ",") + config;
+  try {
+    take(check::load(with));
+  } catch (const LoadError& error) {
+    throw NotRun{error.text};
+  }
+}
+
+void Context::make_breakable() {
+  if (group<bp_host_exec>()) return;
+  char file[] = "/tmp/backplane-check-driver-XXXXXX";
+  const int fd = mkstemp(file);
+  if (fd < 0) throw NotRun{std::string("no file can be made in /tmp: ") + strerror(errno)};
+  ::close(fd);
+  unlink(file);  // it appears when the fault is wanted
+  close();
+  load_with_fault(format("fault.kernel=@1,fault.device=0,fault.armed_by=%s", file));
+  armed_by_ = file;
+}
+
+void Context::fail_next_work() const {
+  const int fd = ::open(armed_by_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+  if (fd < 0) throw NotRun{armed_by_ + ": " + strerror(errno)};
+  ::close(fd);
+}
+
+Context::~Context() {
+  if (!armed_by_.empty()) unlink(armed_by_.c_str());
+}
+
+void Context::take(const Stack& stack) {
+  table_ = stack.table;
+  own_streams_ = stack.own_streams;
+  devices_ = -1;
+  properties_.clear();
+}
+
+void Context::open() { expect(CALL(*this, open), BP_OK, "First use in this process, once, before any entry below"); }
+
+void Context::close() {
+  expect(CALL(*this, close), BP_OK, "Explicit shutdown: ends the instance's threads, releases everything, the table itself included");
+  table_ = {};
+}
+
+int32_t Context::devices() {
+  if (devices_ < 0) {
+    int32_t count = -1;
+    expect(CALL(*this, device_count, &count), BP_OK, "Number of devices; 0 is a valid answer");
+    require(count >= 0, "Number of devices; 0 is a valid answer", "device_count answered %d", count);
+    devices_ = count;
+  }
+  return devices_;
+}
+
+const bp_device_properties& Context::properties(int32_t device) {
+  if (properties_.empty()) {
+    for (int32_t d = 0; d < devices(); ++d) {
+      bp_device_properties p{};
+      p.struct_size = sizeof p;
+      expect(CALL(*this, device_properties, d, &p), BP_OK, "Fills *out (struct_size set by the caller)");
+      properties_.push_back(p);
+    }
+  }
+  return properties_.at(static_cast<size_t>(device));
+}
+
+uint64_t Context::unit(int32_t device) { return std::max<uint64_t>(properties(device).copy_alignment, 1); }
+
+uint64_t Context::some_bytes(int32_t device) {
+  uint64_t bytes = 64 << 10;
+  const bp_device_properties& p = properties(device);
+  for (uint64_t limit : {p.total_memory / 64, p.max_allocation}) {
+    if (limit) bytes = std::min(bytes, limit);
+  }
+  bytes -= bytes % std::max<uint64_t>(unit(device), 8);
+  return std::max(bytes, unit(device));
+}
+
+void Context::require_needs(uint32_t needs) {
+  const auto need = [&](uint32_t bit, bool offered, const char* reason) {
+    if ((needs & bit) && !offered) throw NotOffered{reason};
+  };
+  if (!(needs & needs_no_device) && devices() == 0) throw NotOffered{"the driver has no device"};
+  need(needs_streams, driver::has_streams(table_), "no streams");
+  need(needs_events, driver::has_events(table_), "no events");
+  need(needs_pinned, driver::has_pinned(table_), "no pinned memory");
+  need(needs_fill, driver::has_fill(table_), "no fill");
+  need(needs_memory_info, table_.memory_info, "no memory_info");
+  need(needs_set_current, table_.set_current, "no set_current");
+  need(needs_stream_native, table_.stream_native, "no stream_native");
+  need(needs_stream_from_native, table_.stream_from_native, "no stream_from_native");
+  need(needs_stream_callback, table_.stream_callback, "no stream_callback");
+  need(needs_host_register, table_.host_register, "no host_register");
+  need(needs_pointer_info, table_.pointer_info, "no pointer_info");
+  need(needs_query_ext, table_.query_ext, "no query_ext");
+  need(needs_threads, !(table_.flags & BP_DRIVER_SERIALIZE), "the driver sets BP_DRIVER_SERIALIZE");
+  uint32_t bit = need_impl::first_group;
+  driver::for_each_group([&](auto traits) {
+    if ((needs & bit) && !group<typename decltype(traits)::Group>()) throw NotOffered{std::string("no ") + traits.id};
+    bit <<= 1;
+  });
+  if (needs & needs_two_devices) need(needs_two_devices, devices() >= 2, "one device only");
+}
+
+std::string Context::last_error() const {
+  char text[512];
+  memset(text, 0, sizeof text);
+  table_.last_error(table_.self, text, sizeof text);
+  text[sizeof text - 1] = 0;
+  return text;
+}
+
+void Context::expect(int32_t got, int32_t want, const char* rule) const { expect_one_of(got, {want}, rule); }
+
+void Context::expect_one_of(int32_t got, std::initializer_list<int32_t> want, const char* rule) const {
+  if (std::find(want.begin(), want.end(), got) != want.end()) return;
+  const std::string call = traced_call();
+  std::string text = call + " gave " + status_text(got);
+  // After close() the table is dead, so its error text cannot be asked.
+  if (got != BP_OK && got != BP_PENDING && call.rfind("close(", 0) != 0) {
+    const std::string why = last_error();
+    if (!why.empty()) text += " (\"" + why + "\")";
+  }
+  text += ", expected ";
+  const char* separator = "";
+  for (int32_t status : want) {
+    text += separator + status_text(status);
+    separator = " or ";
+  }
+  throw Failure{text, rule};
+}
+
+void Context::require(bool condition, const char* rule, const char* text, ...) const {
+  if (condition) return;
+  va_list args;
+  va_start(args, text);
+  char buffer[1024];
+  vsnprintf(buffer, sizeof buffer, text, args);
+  va_end(args);
+  throw Failure{buffer, rule};
+}
+
+void Context::same(const uint8_t* got, const uint8_t* want, uint64_t bytes, const char* rule, const char* what) const {
+  const auto [g, w] = std::mismatch(got, got + bytes, want);
+  if (g == got + bytes) return;
+  throw Failure{format("%s: byte %llu of %llu is 0x%02x, expected 0x%02x", what, static_cast<unsigned long long>(g - got),
+                       static_cast<unsigned long long>(bytes), *g, *w),
+                rule};
+}
+
+uint64_t Context::alloc(int32_t device, uint64_t bytes) const {
+  uint64_t address = 0;
+  expect(CALL(*this, alloc, device, bytes, 0u, &address), BP_OK, "Reserves device memory");
+  require(address != 0, "0 is allowed and gives a non-zero address of its own", "%s gave address 0", traced_call());
+  return address;
+}
+
+void Context::free(int32_t device, uint64_t address) const { expect(CALL(*this, free, device, address), BP_OK, "Returns memory of alloc"); }
+
+bp_stream* Context::stream(int32_t device) const {
+  bp_stream* stream = nullptr;
+  const int32_t status = CALL(*this, stream_create, device, 0, 0u, &stream);
+  if (status == BP_UNSUPPORTED && !properties_.empty()) {
+    const int32_t limit = properties_.at(static_cast<size_t>(device)).stream_limit;
+    if (limit > 0 && limit < 4) throw NotOffered{format("a stream_limit of %d is too small for this check", limit)};
+  }
+  expect(status, BP_OK, rules::stream_order);
+  require(stream != nullptr, "A NULL stream is the device's default stream", "%s gave BP_OK and no stream", traced_call());
+  return stream;
+}
+
+bp_event* Context::event(int32_t device, uint32_t flags) const {
+  bp_event* event = nullptr;
+  expect(CALL(*this, event_create, device, flags, &event), BP_OK, "owner: the caller. flags: BP_EVENT_*");
+  require(event != nullptr, "owner: the caller. flags: BP_EVENT_*", "%s gave BP_OK and no event", traced_call());
+  return event;
+}
+
+uint8_t* Context::pinned(uint64_t bytes) const {
+  void* memory = nullptr;
+  expect(CALL(*this, host_alloc, bytes, 0u, &memory), BP_OK, "Host memory that copy_async takes, from any device of the instance");
+  require(memory != nullptr, "Host memory that copy_async takes", "%s gave BP_OK and NULL", traced_call());
+  return static_cast<uint8_t*>(memory);
+}
+
+void Context::upload(int32_t device, uint64_t address, const uint8_t* host, uint64_t bytes, bp_stream* stream) const {
+  expect(CALL(*this, copy, device, stream, address, device, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, bytes, 0u), BP_OK,
+         rules::copy);
+}
+
+void Context::download(int32_t device, uint64_t address, uint8_t* host, uint64_t bytes, bp_stream* stream) const {
+  expect(CALL(*this, copy, device, stream, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, address, device, bytes, 0u), BP_OK,
+         rules::copy);
+}
+
+void Context::synchronize(int32_t device) const {
+  expect(CALL(*this, synchronize, device, BP_NO_TIMEOUT), BP_OK, "Waits until all work of all streams of the device is complete");
+}
+
+void Context::synchronize(int32_t device, bp_stream* stream) const {
+  expect(CALL(*this, stream_synchronize, device, stream, BP_NO_TIMEOUT), BP_OK, rules::wait);
+}
+
+void Context::smoke(int32_t device, const char* rule) const {
+  const uint64_t bytes = 4096;
+  HostBuffer sent(bytes), back(bytes);
+  sent.fill_pattern(static_cast<uint32_t>(device) + 77);
+  uint64_t address = 0;
+  expect(CALL(*this, alloc, device, bytes, 0u, &address), BP_OK, rule);
+  expect(CALL(*this, copy, device, nullptr, address, device, sent.address(), BP_HOST_DEVICE, bytes, 0u), BP_OK, rule);
+  expect(CALL(*this, copy, device, nullptr, back.address(), BP_HOST_DEVICE, address, device, bytes, 0u), BP_OK, rule);
+  same(back.data(), sent.data(), bytes, rule, "bytes read back");
+  expect(CALL(*this, synchronize, device, BP_NO_TIMEOUT), BP_OK, rule);
+  expect(CALL(*this, free, device, address), BP_OK, rule);
+}
+
+}  // namespace backplane::check

@@ -1,0 +1,402 @@
+// drivers/sim/sim.cpp: the simulated device: a whole driver whose memory is the host's and whose work is host functions.
+//
+// Options: devices=<0..64>, memory=<size> of each, kind=unified|discrete (memory.h), stream=async|inline (drivers/engine/stream.h),
+// streams=<1..1024> besides the default one; and what it does badly on request: impairments.h.
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <backplane/driver/host_exec.h>
+#include <backplane/driver/host_view.h>
+#include <backplane/driver/peer.h>
+#include <backplane/driver/vmm.h>
+#include <backplane/driver/cxx/driver.hpp>
+
+#include "../engine/engine.h"
+#include "../engine/fill.h"
+#include "../engine/host_memory.h"
+#include "impairments.h"
+#include "ipc.h"
+#include "memory.h"
+
+namespace backplane::driver::sim {
+
+enum class StreamKind { async, inline_ };
+
+struct Settings {
+  int32_t devices;
+  uint64_t memory;
+  Kind kind;
+  StreamKind stream;
+  int32_t streams;
+  std::unique_ptr<Impairments> impairments;
+
+  explicit Settings(const char* config) {
+    Options options(config);
+    devices = static_cast<int32_t>(options.integer("devices", 2, 0, 64));
+    memory = options.size("memory", uint64_t{8} << 30);
+    kind = options.choice("kind", Kind::unified, {{"unified", Kind::unified}, {"discrete", Kind::discrete}});
+    stream = options.choice("stream", StreamKind::async, {{"async", StreamKind::async}, {"inline", StreamKind::inline_}});
+    streams = static_cast<int32_t>(options.integer("streams", 32, 1, 1024));
+    impairments = std::make_unique<Impairments>(options);
+    options.finish();
+    if (memory > (uint64_t{4} << 40)) throw Error(BP_INVALID_ARGUMENT, "options: memory must not exceed 4TiB");
+  }
+};
+
+template <class Text, size_t Size>
+void set_text(char (&field)[Size], const Text& text) {
+  std::snprintf(field, Size, "%s", std::string(text).c_str());
+}
+
+class Sim : public Driver<Sim>, public Engine {
+ public:
+  explicit Sim(const Host& host)
+      : Driver(host), settings_(host.config()), impairments_(*settings_.impairments), memories_(static_cast<size_t>(settings_.devices)) {
+    configure({"sim", settings_.devices, settings_.stream == StreamKind::async, settings_.streams, make_shared_event});
+    peers_ = std::vector<std::atomic<bool>>(static_cast<size_t>(settings_.devices) * static_cast<size_t>(settings_.devices));
+    offer(host_exec_.head);
+    offer(peer_.head);
+    offer(vmm_.head);
+    offer(ipc_.head);
+    if (settings_.kind == Kind::discrete) ipc_.head.flags |= BP_IPC_ANY_MEMORY;
+    if (settings_.kind == Kind::unified) offer(host_view_.head);
+  }
+
+  ~Sim() {
+    shutdown();  // queued work uses the memory
+    for (auto& memory : memories_) delete memory.load();
+  }
+
+  void device_count(int32_t* out) {
+    if (!out) throw Error(BP_INVALID_ARGUMENT, "device_count: out must not be NULL");
+    *out = settings_.devices;
+  }
+
+  void device_properties(int32_t device, bp_device_properties* out) {
+    check_index(device);
+    set_text(out->name, "Backplane simulated device");
+    set_text(out->vendor, "Backplane");
+    set_text(out->driver_version, "0.1.0");
+    set_text(out->bus_id, format("0000:%02x:00.0", static_cast<unsigned>(device)));
+    std::snprintf(reinterpret_cast<char*>(out->uuid), sizeof out->uuid, "backplane-sim%02d", device);
+    out->total_memory = out->max_allocation = settings_.memory;
+    out->dtypes = BP_DTYPE_FLOAT8_E5M2 * 2 - 1;  // all
+    out->alignment = SimMemory::kAlignment;
+    out->copy_alignment = 1;
+    out->stream_limit = settings_.streams;
+    out->priority_least = kPriorityLeast;
+    out->priority_greatest = kPriorityGreatest;
+    out->capability_major = 1;
+    out->compute_units = static_cast<int32_t>(sysconf(_SC_NPROCESSORS_ONLN));
+    out->threads_per_unit = 1;
+    out->warp_size = 1;
+  }
+
+  void open() { open_engine(); }
+
+  void alloc(int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
+    at(device).check();
+    if (!out || (flags & ~BP_ALLOC_SHARED)) {
+      throw Error(BP_INVALID_ARGUMENT, "alloc: out must not be NULL, flags must be 0 or BP_ALLOC_SHARED");
+    }
+    if (impairments_.refuses_allocation()) {
+      throw Error(BP_OUT_OF_MEMORY, "alloc: " + std::to_string(bytes) + " bytes of device " + std::to_string(device) +
+                                        " are refused, as the option alloc_fail asks");
+    }
+    *out = memory(device).alloc(bytes, (flags & BP_ALLOC_SHARED) != 0);
+  }
+
+  void free(int32_t device, uint64_t address) { memory(device).free(address); }
+
+  void copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
+            uint32_t flags) {
+    Stream& on = usable(device, stream);
+    const Route route = resolve_copy(dst, dst_device, src, src_device, bytes, flags);
+    on.run_blocking([&] {
+      std::this_thread::sleep_for(time_of(dst_device, src_device, bytes));
+      if (bytes) std::memcpy(route.dst, route.src, bytes);
+    });
+    on.device().check();
+  }
+
+  void copy_async(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
+                  uint32_t flags) {
+    Stream& on = usable(device, stream);
+    const Route route = resolve_copy(dst, dst_device, src, src_device, bytes, flags);
+    if (src_device == BP_HOST_DEVICE) pinned_.check(src, bytes);
+    if (dst_device == BP_HOST_DEVICE) pinned_.check(dst, bytes);
+    if (bytes == 0) return;
+    pause(on, time_of(dst_device, src_device, bytes));
+    on.submit({[](Job& job, int32_t status) {
+                 if (status != BP_OK) return;
+                 std::memcpy(reinterpret_cast<void*>(job.words[0]), reinterpret_cast<const void*>(job.words[1]), job.words[2]);
+               },
+               {reinterpret_cast<uint64_t>(route.dst), reinterpret_cast<uint64_t>(route.src), bytes}});
+  }
+
+  void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
+    need_no_flags("fill", flags);
+    Stream& on = usable(device, stream);
+    const FillPattern row(pattern, pattern_size, count, dst);
+    char* at = memory(device).range(dst, row.bytes, "fill: dst");
+    if (count == 0) return;
+    pause(on, delay());
+    on.submit({[](Job& job, int32_t status) {
+                 if (status == BP_OK) fill_bytes(reinterpret_cast<void*>(job.words[0]), job.words[1], job.words[2]);
+               },
+               {reinterpret_cast<uint64_t>(at), row.word, row.bytes}});
+  }
+
+  void memory_info(int32_t device, uint64_t* free_bytes, uint64_t* total_bytes) {
+    at(device).check();
+    if (!free_bytes || !total_bytes) throw Error(BP_INVALID_ARGUMENT, "memory_info: both outputs are needed");
+    *free_bytes = memory(device).free_bytes();
+    *total_bytes = settings_.memory;
+  }
+
+  /// There is no vendor library that has a current device: only the index is checked.
+  void set_current(int32_t device) { check_index(device); }
+
+  /// The stream object; the default stream has one too.
+  void stream_native(int32_t device, bp_stream* stream, uint64_t* out) {
+    if (!out) throw Error(BP_INVALID_ARGUMENT, "stream_native: out must not be NULL");
+    *out = reinterpret_cast<uint64_t>(&resolve(device, stream));
+  }
+
+  void host_alloc(uint64_t bytes, uint32_t flags, void** out) {
+    if (!out || flags != 0) throw Error(BP_INVALID_ARGUMENT, "host_alloc: out must not be NULL, flags must be 0");
+    *out = pinned_.alloc(bytes);
+  }
+  void host_free(void* ptr) { pinned_.free(ptr); }
+  void host_register(void* ptr, uint64_t bytes) { pinned_.add(ptr, bytes); }
+  void host_unregister(void* ptr) { pinned_.remove(ptr); }
+
+  void pointer_info(uint64_t address, bp_pointer_info* out) {
+    for (int32_t device = 0; device < settings_.devices; ++device) {
+      const SimMemory* known = memories_[static_cast<size_t>(device)].load(std::memory_order_acquire);
+      if (!known) continue;
+      if (const auto place = known->find(address)) {
+        out->kind = BP_MEMORY_DEVICE;
+        out->device = device;
+        out->base = place->base;
+        out->bytes = place->bytes;
+        return;
+      }
+    }
+    const auto block = pinned_.find(address);
+    out->device = BP_HOST_DEVICE;
+    if (!block) return;  // zeroed: BP_MEMORY_UNKNOWN
+    out->kind = block->kind;
+    out->base = block->base;
+    out->bytes = block->bytes;
+  }
+
+  // bp.host_exec
+
+  void exec_enqueue(int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
+    try {
+      if (!fn) throw Error(BP_INVALID_ARGUMENT, "host_exec.enqueue: fn must not be NULL");
+      Stream& on = usable(device, stream);
+      pause(on, delay());
+      on.submit(
+          {run_host_function, {reinterpret_cast<uint64_t>(fn), reinterpret_cast<uint64_t>(arg), reinterpret_cast<uint64_t>(destroy)}});
+    } catch (...) {
+      if (destroy) destroy(arg);
+      throw;
+    }
+  }
+
+  int32_t exec_map(int32_t device, uint64_t address, void** out) {
+    check_index(device);
+    if (out) {
+      if (void* at = memory(device).map(address)) {
+        *out = at;
+        return BP_OK;
+      }
+      for (int32_t peer = 0; peer < settings_.devices; ++peer) {
+        if (peer == device || !access(device, peer).load(std::memory_order_relaxed)) continue;
+        if (void* at = memory(peer).map(address)) {
+          *out = at;
+          return BP_OK;
+        }
+      }
+    }
+    throw Error(BP_INVALID_ARGUMENT,
+                format("host_exec.map: 0x%llx is not in an allocation of device %d, nor of a peer that it has access to",
+                       static_cast<unsigned long long>(address), device));
+  }
+
+  // bp.host_view
+
+  void view_map(int32_t device, uint64_t address, uint64_t bytes, int32_t access, void** out) {
+    at(device).check();
+    if (!out || access < BP_ACCESS_READ || access > BP_ACCESS_READ_WRITE) {
+      throw Error(BP_INVALID_ARGUMENT, "host_view.map: out must not be NULL, access must be one of BP_ACCESS_*");
+    }
+    *out = memory(device).range(address, bytes, "host_view.map");
+  }
+
+  void view_unmap(int32_t device, uint64_t address, void* ptr) {
+    check_index(device);
+    if (reinterpret_cast<uint64_t>(ptr) != address) throw Error(BP_INVALID_ARGUMENT, "host_view.unmap: no view of that address");
+  }
+
+  // bp.peer
+
+  void peer_can_access(int32_t device, int32_t peer, int32_t* out) {
+    check_index(device);
+    check_index(peer);
+    if (!out) throw Error(BP_INVALID_ARGUMENT, "peer.can_access: out must not be NULL");
+    *out = 1;
+  }
+  void peer_enable(int32_t device, int32_t peer) { set_access(device, peer, true); }
+  void peer_disable(int32_t device, int32_t peer) { set_access(device, peer, false); }
+
+  // bp.vmm
+
+  void vmm_granularity(int32_t device, uint64_t* out) {
+    check_index(device);
+    if (!out) throw Error(BP_INVALID_ARGUMENT, "vmm.granularity: out must not be NULL");
+    *out = SimMemory::kGranularity;
+  }
+  void vmm_reserve(int32_t device, uint64_t bytes, uint64_t* out) {
+    at(device).check();
+    if (!out || bytes == 0 || bytes % SimMemory::kGranularity != 0) {
+      throw Error(BP_INVALID_ARGUMENT, "vmm.reserve: out must not be NULL, bytes must be a multiple of the granularity");
+    }
+    *out = memory(device).reserve(bytes);
+  }
+  void vmm_release(int32_t device, uint64_t address, uint64_t bytes) { memory(device).release(address, bytes); }
+  void vmm_map(int32_t device, uint64_t address, uint64_t bytes) {
+    at(device).check();
+    memory(device).map_range(address, bytes);
+  }
+  void vmm_unmap(int32_t device, uint64_t address, uint64_t bytes) { memory(device).unmap_range(address, bytes); }
+
+  // bp.ipc
+
+  void ipc_memory_export(int32_t device, uint64_t address, bp_ipc_handle* out) {
+    need(out, "ipc.memory_export: out");
+    *out = export_memory(memory(device), address);
+  }
+  void ipc_memory_open(int32_t device, const bp_ipc_handle* handle, uint64_t* out) {
+    at(device).check();
+    need(handle && out, "ipc.memory_open: handle and out");
+    *out = open_memory(memory(device), *handle);
+  }
+  void ipc_memory_close(int32_t device, uint64_t address) { memory(device).disown(address); }
+  void ipc_event_export(int32_t device, bp_event* event, bp_ipc_handle* out) {
+    need(event && out, "ipc.event_export: event and out");
+    *out = export_event(shared_event(device, event));
+  }
+  void ipc_event_open(int32_t device, const bp_ipc_handle* handle, bp_event** out) {
+    check_index(device);
+    need(handle && out, "ipc.event_open: handle and out");
+    *out = open_event(device, open_shared_event(*handle));
+  }
+
+ private:
+  static void need(bool condition, const char* what) {
+    if (!condition) throw Error(BP_INVALID_ARGUMENT, std::string(what) + " must not be NULL");
+  }
+
+  struct Route {
+    void* dst;
+    const void* src;
+  };
+
+  static void run_host_function(Job& job, int32_t status) {
+    struct Destroy {
+      void (*call)(void*);
+      void* arg;
+      ~Destroy() {
+        if (call) call(arg);
+      }
+    } destroy{reinterpret_cast<void (*)(void*)>(job.words[2]), reinterpret_cast<void*>(job.words[1])};
+    if (status != BP_OK) return;
+    const int32_t result = reinterpret_cast<int32_t (*)(void*)>(job.words[0])(destroy.arg);
+    if (result != BP_OK) [[unlikely]]
+      throw Error(BP_FAULT, std::string("a host_exec function returned ") + status_name(result));
+  }
+
+  std::chrono::nanoseconds delay() {
+    return impairments_.delays() ? std::chrono::nanoseconds(impairments_.next_delay()) : std::chrono::nanoseconds(0);
+  }
+
+  /// What a copy takes beyond the copying.
+  std::chrono::nanoseconds time_of(int32_t dst_device, int32_t src_device, uint64_t bytes) {
+    const bool crosses = dst_device != src_device;  // the host is one more
+    return delay() + (crosses && impairments_.slow_links() ? impairments_.on_link(bytes) : std::chrono::nanoseconds(0));
+  }
+
+  /// The stream stands still for so long before its next work.
+  static void pause(Stream& on, std::chrono::nanoseconds time) {
+    if (time.count() == 0) [[likely]]
+      return;
+    on.submit({[](Job& job, int32_t status) {
+                 if (status == BP_OK) std::this_thread::sleep_for(std::chrono::nanoseconds(job.words[0]));
+               },
+               {static_cast<uint64_t>(time.count())}});
+  }
+
+  SimMemory& memory(int32_t device) {
+    check_index(device);
+    SimMemory* found = memories_[static_cast<size_t>(device)].load(std::memory_order_acquire);
+    return found ? *found : make_memory(device);
+  }
+
+  SimMemory& make_memory(int32_t device) {
+    at(device);
+    std::lock_guard lock(make_mutex_);
+    auto& slot = memories_[static_cast<size_t>(device)];
+    if (!slot.load()) slot.store(new SimMemory(device, settings_.kind, settings_.memory, impairments_.strict()), std::memory_order_release);
+    return *slot.load();
+  }
+
+  Route resolve_copy(uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes, uint32_t flags) {
+    need_no_flags("copy", flags);
+    if (dst_device == BP_HOST_DEVICE && src_device == BP_HOST_DEVICE) {
+      throw Error(BP_INVALID_ARGUMENT, "copy: from the host to the host; one of the two must be a device");
+    }
+    const auto reach = [&](uint64_t address, int32_t device, const char* what) -> void* {
+      if (device != BP_HOST_DEVICE) return memory(device).range(address, bytes, what);
+      if (bytes && !address) throw Error(BP_INVALID_ARGUMENT, std::string(what) + " must not be NULL");
+      return reinterpret_cast<void*>(address);
+    };
+    return {reach(dst, dst_device, "copy: dst"), reach(src, src_device, "copy: src")};
+  }
+
+  std::atomic<bool>& access(int32_t device, int32_t peer) {
+    return peers_[static_cast<size_t>(device) * static_cast<size_t>(settings_.devices) + static_cast<size_t>(peer)];
+  }
+  void set_access(int32_t device, int32_t peer, bool on) {
+    check_index(device);
+    check_index(peer);
+    access(device, peer).store(on, std::memory_order_relaxed);
+  }
+
+  const Settings settings_;
+  Impairments& impairments_;
+  std::mutex make_mutex_;
+  std::vector<std::atomic<SimMemory*>> memories_;
+  std::vector<std::atomic<bool>> peers_;  // [device * devices + peer]
+  HostMemory pinned_;
+
+  const bp_host_exec host_exec_ = {group_head<bp_host_exec>(), slot<&Sim::exec_enqueue>(), slot<&Sim::exec_map>()};
+  const bp_host_view host_view_ = {group_head<bp_host_view>(BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ),
+                                   slot<&Sim::view_map>(), slot<&Sim::view_unmap>()};
+  const bp_peer peer_ = {group_head<bp_peer>(), slot<&Sim::peer_can_access>(), slot<&Sim::peer_enable>(), slot<&Sim::peer_disable>()};
+  const bp_vmm vmm_ = {group_head<bp_vmm>(),      slot<&Sim::vmm_granularity>(), slot<&Sim::vmm_reserve>(),
+                       slot<&Sim::vmm_release>(), slot<&Sim::vmm_map>(),         slot<&Sim::vmm_unmap>()};
+  bp_ipc ipc_ = {group_head<bp_ipc>(BP_IPC_EVENTS), slot<&Sim::ipc_memory_export>(), slot<&Sim::ipc_memory_open>(),
+                 slot<&Sim::ipc_memory_close>(),    slot<&Sim::ipc_event_export>(),  slot<&Sim::ipc_event_open>()};
+};
+
+}  // namespace backplane::driver::sim
+
+BP_DEFINE_DRIVER(backplane::driver::sim::Sim)

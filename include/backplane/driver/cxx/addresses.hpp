@@ -1,0 +1,247 @@
+// backplane/driver/cxx/addresses.hpp: from a device address to the runtime's buffer and the offset in it.
+//
+// The ABI wants addresses that are unique across the devices of an instance and allow arithmetic. A runtime that hands out buffer objects
+// gets such addresses from a Reservation: a range of the process's own address space that nobody can touch, in which each buffer is given a
+// place. An entry then turns the address that it receives back into buffer and offset.
+//
+//     Reservation<vendor_buffer*> addresses{uint64_t{1} << 40};
+//     *out = addresses.place(bytes, 512, vendor_alloc(bytes));                                      // alloc
+//     auto at = addresses.range(src, bytes, "copy: src");  vendor_copy(at.handle, at.offset, ...);  // copy
+//     vendor_free(addresses.remove(address)->handle);                                               // free
+//
+// A runtime that has addresses of its own, and yet wants a buffer in its calls, keeps them in an AddressTable: insert() instead of place().
+#ifndef BACKPLANE_DRIVER_CXX_ADDRESSES_HPP
+#define BACKPLANE_DRIVER_CXX_ADDRESSES_HPP
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <shared_mutex>
+#include <utility>
+
+#include "error.hpp"
+
+namespace backplane::driver {
+
+/// Where an address lies.
+template <class Handle>
+struct AddressPlace {
+  uint64_t base;
+  uint64_t bytes;   // as asked for
+  uint64_t offset;  // of the address from base
+  Handle handle;
+};
+
+/// [address, address + bytes) as a place of a map that has find(). Throws Error(BP_INVALID_ARGUMENT) if it does not lie in one place;
+/// `what` is named then. 0 bytes may begin one past the end.
+template <class Map>
+auto address_range(const Map& map, uint64_t address, uint64_t bytes, const char* what) {
+  auto place = map.find(address);
+  if (!place && bytes == 0 && address != 0) {
+    place = map.find(address - 1);
+    if (place) ++place->offset;
+  }
+  if (!place || place->offset > place->bytes || bytes > place->bytes - place->offset) {
+    throw Error(BP_INVALID_ARGUMENT, format("%s: 0x%llx and %llu bytes are not inside one allocation", what,
+                                            static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes)));
+  }
+  return *place;
+}
+
+/// Allocations at addresses that the runtime gave, each with a handle. Thread safe.
+template <class Handle>
+class AddressTable {
+ public:
+  using Place = AddressPlace<Handle>;
+
+  /// Throws Error(BP_INTERNAL) if part of the range is taken: the runtime's addresses collide, so use a Reservation.
+  void insert(uint64_t address, uint64_t bytes, Handle handle) {
+    const uint64_t span = std::max<uint64_t>(bytes, 1);
+    std::unique_lock lock(mutex_);
+    const auto next = blocks_.lower_bound(address);
+    const bool meets_next = next != blocks_.end() && next->first - address < span;
+    if (meets_next || (next != blocks_.begin() && covers(*std::prev(next), address))) {
+      throw Error(BP_INTERNAL, format("the address 0x%llx of %llu bytes lies in another allocation",
+                                      static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes)));
+    }
+    blocks_.emplace_hint(next, address, Block{bytes, std::move(handle)});
+  }
+
+  /// What the address lies in; nothing if that is no live allocation. One of 0 bytes contains its own base.
+  std::optional<Place> find(uint64_t address) const {
+    std::shared_lock lock(mutex_);
+    const auto next = blocks_.upper_bound(address);
+    if (next == blocks_.begin()) return std::nullopt;
+    const auto& entry = *std::prev(next);
+    if (!covers(entry, address)) return std::nullopt;
+    return Place{entry.first, entry.second.bytes, address - entry.first, entry.second.handle};
+  }
+
+  /// The same for a range, for copies and fills.
+  Place range(uint64_t address, uint64_t bytes, const char* what) const { return address_range(*this, address, bytes, what); }
+
+  /// Ends an allocation and gives its handle and size back; nothing if `address` is not the base of one.
+  std::optional<Place> remove(uint64_t address) {
+    std::unique_lock lock(mutex_);
+    const auto found = blocks_.find(address);
+    if (found == blocks_.end()) return std::nullopt;
+    Place place{address, found->second.bytes, 0, std::move(found->second.handle)};
+    blocks_.erase(found);
+    return place;
+  }
+
+ private:
+  struct Block {
+    uint64_t bytes;
+    Handle handle;
+  };
+  static bool covers(const std::pair<const uint64_t, Block>& entry, uint64_t address) {
+    return address - entry.first < std::max<uint64_t>(entry.second.bytes, 1);
+  }
+
+  mutable std::shared_mutex mutex_;
+  std::map<uint64_t, Block> blocks_;
+};
+
+/// Gives out places in the window [base, base + bytes): best fit, neighbours merge when freed. Thread safe.
+template <class Handle>
+class AddressMap {
+ public:
+  using Place = AddressPlace<Handle>;
+
+  AddressMap(uint64_t base, uint64_t bytes) : base_(base), bytes_(bytes) { add_gap(base, bytes); }
+
+  uint64_t base() const { return base_; }
+  uint64_t bytes() const { return bytes_; }
+
+  /// A place for `bytes` (0 takes one unit of alignment, a power of two). Throws Error(BP_OUT_OF_MEMORY) if the window is full.
+  uint64_t place(uint64_t bytes, uint64_t alignment, Handle handle) {
+    std::unique_lock lock(mutex_);
+    if (bytes <= bytes_) {
+      const uint64_t span = (std::max<uint64_t>(bytes, 1) + alignment - 1) & ~(alignment - 1);
+      for (auto gap = by_size_.lower_bound({span, 0}); gap != by_size_.end(); ++gap) {
+        const auto [size, start] = *gap;
+        const uint64_t at = (start + alignment - 1) & ~(alignment - 1);
+        if (at - start + span > size) continue;
+        used_.emplace(at, Block{bytes, span, std::move(handle)});  // first: it may throw, and then nothing has changed
+        remove_gap(start, size);
+        add_gap(start, at - start);
+        add_gap(at + span, start + size - at - span);
+        return at;
+      }
+    }
+    throw Error(BP_OUT_OF_MEMORY, "no room of " + std::to_string(bytes) + " bytes left in the address window");
+  }
+
+  /// What the address lies in; nothing if that is no live place. A place of 0 bytes contains its own base.
+  std::optional<Place> find(uint64_t address) const {
+    std::shared_lock lock(mutex_);
+    auto next = used_.upper_bound(address);
+    if (next == used_.begin()) return std::nullopt;
+    const auto& [base, block] = *--next;
+    if (address - base >= std::max<uint64_t>(block.bytes, 1)) return std::nullopt;
+    return Place{base, block.bytes, address - base, block.handle};
+  }
+
+  /// The same for a range, for copies and fills. Throws Error(BP_INVALID_ARGUMENT) if it does not lie in one place.
+  Place range(uint64_t address, uint64_t bytes, const char* what) const { return address_range(*this, address, bytes, what); }
+
+  /// True if [address, address + bytes) lies in one place.
+  bool contains(uint64_t address, uint64_t bytes) const {
+    std::shared_lock lock(mutex_);
+    auto next = used_.upper_bound(address);
+    if (next == used_.begin()) return false;
+    const auto& [base, block] = *--next;
+    const uint64_t offset = address - base;
+    return offset <= block.bytes && bytes <= block.bytes - offset;
+  }
+
+  /// Ends a place and gives its handle and size back; nothing if `address` is not the base of one.
+  std::optional<Place> remove(uint64_t address) {
+    std::unique_lock lock(mutex_);
+    auto found = used_.find(address);
+    if (found == used_.end()) return std::nullopt;
+    Place place{address, found->second.bytes, 0, std::move(found->second.handle)};
+    uint64_t start = address, size = found->second.span;
+    used_.erase(found);
+    if (auto next = gaps_.find(start + size); next != gaps_.end()) {
+      size += next->second;
+      remove_gap(next->first, next->second);
+    }
+    if (auto before = gaps_.lower_bound(start); before != gaps_.begin()) {
+      --before;
+      if (before->first + before->second == start) {
+        start = before->first;
+        size += before->second;
+        remove_gap(before->first, before->second);
+      }
+    }
+    add_gap(start, size);
+    return place;
+  }
+
+ private:
+  struct Block {
+    uint64_t bytes;
+    uint64_t span;  // with what alignment adds
+    Handle handle;
+  };
+
+  void add_gap(uint64_t start, uint64_t size) {
+    if (size == 0) return;
+    gaps_.emplace(start, size);
+    by_size_.emplace(size, start);
+  }
+
+  void remove_gap(uint64_t start, uint64_t size) {
+    gaps_.erase(start);
+    by_size_.erase({size, start});
+  }
+
+  const uint64_t base_, bytes_;
+  mutable std::shared_mutex mutex_;
+  std::map<uint64_t, Block> used_;
+  std::map<uint64_t, uint64_t> gaps_;                // start -> size
+  std::set<std::pair<uint64_t, uint64_t>> by_size_;  // (size, start)
+};
+
+/// A range of the process's address space without access: no other memory can lie there, and a stray host access faults.
+class ReservedRange {
+ public:
+  explicit ReservedRange(uint64_t bytes, int protection = PROT_NONE) : bytes_(bytes) {
+    at_ = ::mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at_ == MAP_FAILED) {
+      throw Error(BP_OUT_OF_MEMORY, "cannot reserve " + std::to_string(bytes) + " bytes of address space: " + std::strerror(errno));
+    }
+  }
+  ~ReservedRange() { ::munmap(at_, bytes_); }
+  ReservedRange(const ReservedRange&) = delete;
+  ReservedRange& operator=(const ReservedRange&) = delete;
+
+  uint64_t base() const { return reinterpret_cast<uint64_t>(at_); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  void* at_;
+  uint64_t bytes_;
+};
+
+/// A reserved range and the places in it.
+template <class Handle>
+class Reservation : private ReservedRange, public AddressMap<Handle> {
+ public:
+  explicit Reservation(uint64_t size) : ReservedRange(size), AddressMap<Handle>(ReservedRange::base(), size) {}
+  using AddressMap<Handle>::base;
+  using AddressMap<Handle>::bytes;
+};
+
+}  // namespace backplane::driver
+
+#endif

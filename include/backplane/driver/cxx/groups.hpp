@@ -1,0 +1,94 @@
+// backplane/driver/cxx/groups.hpp: the optional groups of the driver ABI as one list, and what every one of them is for code that treats
+// them alike: an id, a version and named slots.
+//
+// A new group is a header in driver/ with its BP_<GROUP>_SLOTS and a line in BP_DRIVER_GROUPS. A vendor's own group needs neither: it is
+// asked for by find_group<Group>(driver, id, version).
+#ifndef BACKPLANE_DRIVER_CXX_GROUPS_HPP
+#define BACKPLANE_DRIVER_CXX_GROUPS_HPP
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <type_traits>
+
+#include "../host_exec.h"
+#include "../host_view.h"
+#include "../ipc.h"
+#include "../peer.h"
+#include "../vmm.h"
+#include "table.hpp"
+
+/// X(name, NAME, about) for each group: bp_<name> with BP_<NAME>_ID, BP_<NAME>_VERSION and BP_<NAME>_SLOTS, and what a driver does that has
+/// it.
+#define BP_DRIVER_GROUPS(X)                                      \
+  X(host_exec, HOST_EXEC, "runs host functions in stream order") \
+  X(host_view, HOST_VIEW, "lets the host reach device memory")   \
+  X(peer, PEER, "lets devices reach each other's memory")        \
+  X(vmm, VMM, "maps memory into addresses set aside before")     \
+  X(ipc, IPC, "shares memory between processes")
+
+namespace backplane::driver {
+
+/// An entry of a group.
+struct GroupSlot {
+  const char* name;
+  size_t offset;
+};
+
+/// Of a group's struct: `name`, `about`, `id`, `version`, `slots`, and each_slot(f), which calls f(constant) with &Group::slot as the
+/// constant's value for each slot.
+template <class Group>
+struct GroupTraits;
+
+#define BP_GROUP_SLOT(slot) GroupSlot{#slot, offsetof(Group, slot)},
+#define BP_CALL(slot) f(std::integral_constant<decltype(&Group::slot), &Group::slot>());
+#define BP_GROUP_TRAITS(group, GROUP, about_it)                                                                              \
+  template <>                                                                                                                \
+  struct GroupTraits<bp_##group> {                                                                                           \
+    using Group = bp_##group;                                                                                                \
+    static constexpr const char* name = #group;                                                                              \
+    static constexpr const char* about = about_it;                                                                           \
+    static constexpr const char* id = BP_##GROUP##_ID;                                                                       \
+    static constexpr uint32_t version = BP_##GROUP##_VERSION;                                                                \
+    static constexpr GroupSlot slots[] = {BP_##GROUP##_SLOTS(BP_GROUP_SLOT)};                                                \
+    static_assert(sizeof(bp_ext) + std::size(slots) * sizeof(void (*)()) == sizeof(Group), "BP_" #GROUP "_SLOTS lacks one"); \
+    template <class F>                                                                                                       \
+    static void each_slot(F&& f) {                                                                                           \
+      BP_##GROUP##_SLOTS(BP_CALL)                                                                                            \
+    }                                                                                                                        \
+  };
+BP_DRIVER_GROUPS(BP_GROUP_TRAITS)
+#undef BP_GROUP_TRAITS
+#undef BP_GROUP_SLOT
+#undef BP_CALL
+
+/// Calls f(GroupTraits<bp_...>()) for each group.
+template <class F>
+void for_each_group(F&& f) {
+#define BP_CALL(group, GROUP, about) f(GroupTraits<bp_##group>());
+  BP_DRIVER_GROUPS(BP_CALL)
+#undef BP_CALL
+}
+
+/// The name of the first entry that a group lacks; nullptr if it is whole. `head` is of the struct's full size.
+template <class Group>
+const char* missing_slot(const bp_ext& head) {
+  for (const GroupSlot& slot : GroupTraits<Group>::slots) {
+    void (*entry)() = nullptr;
+    std::memcpy(&entry, reinterpret_cast<const char*>(&head) + slot.offset, sizeof entry);
+    if (!entry) return slot.name;
+  }
+  return nullptr;
+}
+
+/// Asks the driver for a group. Nothing if it has none, or if one of the group's slots is missing.
+template <class Group>
+std::optional<Group> find_group(const bp_driver& driver) {
+  return find_group<Group>(driver, GroupTraits<Group>::id, GroupTraits<Group>::version);
+}
+
+}  // namespace backplane::driver
+
+#endif

@@ -1,0 +1,100 @@
+// backplane/driver/cxx/live.hpp: the runtime's objects that a driver has made and not yet destroyed: streams, events, buffers.
+//
+// close() must release what its caller has left behind, and a destroy of a stranger's handle must be an error, not a crash:
+//
+//     LiveHandles<vendor_queue*> queues_{vendor_queue_release};
+//     *out = reinterpret_cast<bp_stream*>(queues_.add(vendor_queue_create(...)));      // stream_create
+//     queues_.destroy(reinterpret_cast<vendor_queue*>(stream), "stream_destroy");      // stream_destroy
+//                                                                                      // the destructor: the rest
+#ifndef BACKPLANE_DRIVER_CXX_LIVE_HPP
+#define BACKPLANE_DRIVER_CXX_LIVE_HPP
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <new>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "error.hpp"
+
+namespace backplane::driver {
+
+/// Handle: a pointer or a number. Thread safe; `destroy` is called without the lock.
+template <class Handle>
+class LiveHandles {
+ public:
+  explicit LiveHandles(std::function<void(Handle)> destroy) : destroy_(std::move(destroy)) {}
+  ~LiveHandles() { destroy_all(); }
+  LiveHandles(const LiveHandles&) = delete;
+  LiveHandles& operator=(const LiveHandles&) = delete;
+
+  /// Keeps a handle and gives it back. Destroys it if there is no memory to keep it.
+  Handle add(Handle handle) {
+    try {
+      std::lock_guard lock(mutex_);
+      const auto place = order_.emplace(next_, handle).first;
+      try {
+        if (!numbers_.emplace(handle, next_).second) throw Error(BP_INTERNAL, "the runtime gave the same handle twice");
+      } catch (...) {
+        order_.erase(place);
+        throw;
+      }
+      ++next_;
+      return handle;
+    } catch (const std::bad_alloc&) {
+      destroy_(handle);
+      throw;
+    }
+  }
+
+  bool contains(Handle handle) const {
+    std::lock_guard lock(mutex_);
+    return numbers_.count(handle) != 0;
+  }
+
+  /// Destroys one. Throws Error(BP_INVALID_ARGUMENT) for a handle that is not live; `call` names the entry.
+  void destroy(Handle handle, const char* call) {
+    if (!forget(handle)) throw Error(BP_INVALID_ARGUMENT, std::string(call) + ": no live handle of this driver");
+    destroy_(handle);
+  }
+
+  /// Lets one go without destroying it; false if it is not live.
+  bool forget(Handle handle) {
+    std::lock_guard lock(mutex_);
+    const auto found = numbers_.find(handle);
+    if (found == numbers_.end()) return false;
+    order_.erase(found->second);
+    numbers_.erase(found);
+    return true;
+  }
+
+  /// Destroys all, the latest first. For close; also what the destructor does.
+  void destroy_all() noexcept {
+    std::map<size_t, Handle> last;
+    {
+      std::lock_guard lock(mutex_);
+      last.swap(order_);
+      numbers_.clear();
+    }
+    for (auto one = last.rbegin(); one != last.rend(); ++one) destroy_(one->second);
+  }
+
+  size_t size() const {
+    std::lock_guard lock(mutex_);
+    return numbers_.size();
+  }
+
+ private:
+  const std::function<void(Handle)> destroy_;
+  mutable std::mutex mutex_;
+  std::unordered_map<Handle, size_t> numbers_;  // handle -> when it came
+  std::map<size_t, Handle> order_;
+  size_t next_ = 0;
+};
+
+}  // namespace backplane::driver
+
+#endif
