@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["CORE_PROTOCOL", "__version__", "cmake_dir", "include_dir", "source_dir", "template_dir"]
+__all__ = ["CORE_PROTOCOL", "TORCH_MINORS", "__version__", "cmake_dir", "include_dir", "source_dir", "template_dir"]
 
-# The one home of both numbers: pyproject.toml and cmake/BackplaneVersion.cmake read these lines.
+# The one home of all three: pyproject.toml and cmake/BackplaneVersion.cmake read these lines.
 __version__ = "0.1.0"
 CORE_PROTOCOL = 1
+TORCH_MINORS = ("2.11", "2.12", "2.13", "2.14", "2.15")
 
 _PACKAGE = Path(__file__).resolve().parent
 

@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 from rich.console import Console
 
+from torch_backplane._installed import installed_backends
 from torch_backplane.conformance.engine import Gathered, Plan, Report, execute, gather
 from torch_backplane.conformance.errors import ConformanceError
 from torch_backplane.conformance.expected import Expected
@@ -191,9 +192,7 @@ def _repeat(device: str | None, package: str | None) -> tuple[str, ...]:
 
 
 def _environment(device: str | None) -> dict[str, str]:
-    from importlib.metadata import entry_points
-
-    names = [device.split(":")[0]] if device else [point.name for point in entry_points(group="torch.backends")]
+    names = [device.split(":")[0]] if device else [point.name for point in installed_backends()]
     variables = [f"{name.upper()}_{variable}" for name in names for variable in _VARIABLES]
     return {name: os.environ[name] for name in variables if name in os.environ}
 

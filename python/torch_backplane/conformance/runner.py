@@ -10,9 +10,9 @@ import traceback
 import unittest
 import warnings
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from typing import Any
 
+from torch_backplane._installed import installed_backends
 from torch_backplane.conformance import suites
 from torch_backplane.conformance.case import Case, Outcome, Suite
 from torch_backplane.conformance.errors import ConformanceError, missing_extra
@@ -156,7 +156,7 @@ def summary(error: BaseException) -> str:
 
 
 def _package_of(device: str | None) -> str | None:
-    points = {point.name: point.value.split(":")[0] for point in entry_points(group="torch.backends")}
+    points = {point.name: point.module for point in installed_backends()}
     if device is not None:
         return points.get(device.split(":")[0])
     if len(set(points.values())) != 1:
@@ -204,7 +204,7 @@ def _open(device: str | None, package: str | None) -> str:
 
 
 def _distribution(package: str | None) -> str:
-    for point in entry_points(group="torch.backends"):
-        if package is not None and point.value.split(":")[0] == package and point.dist is not None:
+    for point in installed_backends():
+        if point.module == package and point.dist is not None:
             return f"{point.dist.name} {point.dist.version}"
     return package or ""

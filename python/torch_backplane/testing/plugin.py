@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from torch_backplane._installed import installed_backends
+
 if TYPE_CHECKING:
     import subprocess
 
@@ -184,9 +186,7 @@ def installed_package() -> str:
     """
     if named := os.environ.get("BACKPLANE_PACKAGE"):
         return named
-    from importlib.metadata import entry_points
-
-    names = sorted({point.value.split(":")[0] for point in entry_points(group="torch.backends")})
+    names = sorted({point.module for point in installed_backends()})
     if len(names) != 1:
         found = ", ".join(names) or "none"
         raise pytest.UsageError(
