@@ -63,15 +63,15 @@ std::vector<at::ScalarType> dtype_list(uint64_t bits) {
 }  // namespace
 
 void bind_devices(py::module_& module) {
-  def_blocking(module, "device_count", [] { return static_cast<int>(device_count()); });
-  def_quick(module, "current_device", [] { return static_cast<int>(current_device()); });
-  def_blocking(module, "set_device", [](int64_t device) { set_device(device_index(device)); });
-  def_blocking(module, "exchange_device", [](int64_t device) { return static_cast<int>(exchange_device(device_index(device))); });
-  def_blocking(module, "maybe_exchange_device", [](int64_t device) {
+  def_blocking(module, "count", [] { return static_cast<int>(device_count()); });
+  def_quick(module, "current", [] { return static_cast<int>(current_device()); });
+  def_blocking(module, "set", [](int64_t device) { set_device(device_index(device)); });
+  def_blocking(module, "exchange", [](int64_t device) { return static_cast<int>(exchange_device(device_index(device))); });
+  def_blocking(module, "maybe_exchange", [](int64_t device) {
     return static_cast<int>(maybe_exchange_device(device < 0 ? c10::DeviceIndex{-1} : device_index(device)));
   });
-  def_quick(module, "device_properties", properties_dict);
-  def_quick(module, "device_dtypes", [](int64_t device) { return dtype_list(device_properties(device_index(device)).dtypes); });
+  def_quick(module, "properties", properties_dict);
+  def_quick(module, "dtypes", [](int64_t device) { return dtype_list(device_properties(device_index(device)).dtypes); });
   def_blocking(module, "can_access_peer",
                [](int64_t device, int64_t peer) { return can_access_peer(device_index(device), device_index(peer)); });
   def_blocking(module, "synchronize", [](int64_t device) { synchronize_device(device_index(device)); });
@@ -79,7 +79,7 @@ void bind_devices(py::module_& module) {
   def_blocking(module, "init", [] { open_driver(); });
   def_quick(module, "is_initialized", [] { return is_initialized(); });
   def_quick(module, "has_context", [](int64_t device) { return has_context(device_index(device)); });
-  def_blocking(module, "_drain_autograd", [] { drain_autograd(); });
+  def_blocking(module, "drain_autograd", [] { drain_autograd(); });
   def_quick(module, "in_bad_fork", [] { return in_bad_fork(); });
 }
 

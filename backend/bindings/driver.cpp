@@ -83,12 +83,11 @@ void close() {
 }  // namespace
 
 void bind_driver(py::module_& module) {
-  def_blocking(module, "load_driver", [] { return load_driver(); });
-  def_quick(module, "driver_info", info_dict);
+  def_blocking(module, "load", [] { return load_driver(); });
+  def_quick(module, "info", info_dict);
   def_blocking(module, "capabilities", capabilities);
-  module.def("capability_texts", capability_texts);
+  def_quick(module, "capability_texts", capability_texts);
   def_blocking(module, "close", close);
-  module.attr("abi") = py::make_tuple(BP_ABI_MAJOR, BP_ABI_MINOR);
 }
 
 }  // namespace backplane::bindings

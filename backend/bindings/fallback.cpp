@@ -41,19 +41,19 @@ std::string find_site() {
 }  // namespace
 
 void bind_fallback(py::module_& module) {
-  def_quick(module, "fallback_policy", [] { return std::string(fallback::policy_name(fallback::policy())); });
-  def_quick(module, "fallback_op_policy", op_policy);
-  def_quick(module, "set_fallback_policy", [](const std::string& policy) { fallback::set_policy(fallback::parse_policy(policy)); });
-  def_quick(module, "set_fallback_op_policy", set_op_policy);
-  def_quick(module, "refused_fallback_setting", [] { return fallback::refused_setting(); });
-  def_quick(module, "fallback_registered", [] { return fallback::is_registered(); });
-  def_quick(module, "fallback_counts", fallback_counts);
-  def_quick(module, "reset_fallback_counts", [] { fallback::reset_counts(); });
-  def_quick(module, "fallback_accounting", [] { return fallback::accounting(); });
-  def_quick(module, "set_fallback_accounting", [](bool on) { fallback::set_accounting(on); });
-  def_quick(module, "new_fallback_site_epoch", [] { fallback::new_site_epoch(); });
-  def_quick(module, "set_fallback_hook", set_fallback_hook);
-  def_quick(module, "run_fallback", run_fallback);
+  def_quick(module, "policy", [] { return std::string(fallback::policy_name(fallback::policy())); });
+  def_quick(module, "op_policy", op_policy);
+  def_quick(module, "set_policy", [](const std::string& policy) { fallback::set_policy(fallback::parse_policy(policy)); });
+  def_quick(module, "set_op_policy", set_op_policy);
+  def_quick(module, "refused_setting", [] { return fallback::refused_setting(); });
+  def_quick(module, "is_registered", [] { return fallback::is_registered(); });
+  def_quick(module, "counts", fallback_counts);
+  def_quick(module, "reset_counts", [] { fallback::reset_counts(); });
+  def_quick(module, "accounting", [] { return fallback::accounting(); });
+  def_quick(module, "set_accounting", [](bool on) { fallback::set_accounting(on); });
+  def_quick(module, "new_site_epoch", [] { fallback::new_site_epoch(); });
+  def_quick(module, "set_hook", set_fallback_hook);
+  def_quick(module, "run", run_fallback);
   fallback::set_site_finder(&find_site);
 }
 

@@ -177,9 +177,9 @@ void attach_out_of_memory_observer(const py::function& observer) {
 
 void bind_history(py::module_& module) {
   def_quick(module, "snapshot", snapshot);
-  def_blocking(module, "record_history", record_history);
-  def_blocking(module, "stop_history", [] { caching_allocator().record_history(std::nullopt, true); });
-  def_quick(module, "history_actions", [] {
+  def_blocking(module, "record", record_history);
+  def_blocking(module, "stop", [] { caching_allocator().record_history(std::nullopt, true); });
+  def_quick(module, "actions", [] {
     std::vector<std::string> names;
     for (const auto& entry : actions()) names.push_back(entry.first);
     return names;

@@ -57,10 +57,10 @@ auto without_gil(const py::capsule& event, const Use& use) {
 }  // namespace
 
 void bind_ipc(py::module_& module) {
-  def_quick(module, "ipc_share", share);
-  def_quick(module, "ipc_open", open);
-  def_quick(module, "ipc_release", release);
-  def_blocking(module, "ipc_collect", [] { ipc_collect(); });
+  def_quick(module, "share", share);
+  def_quick(module, "open", open);
+  def_quick(module, "release", release);
+  def_blocking(module, "collect", [] { ipc_collect(); });
 
   def_quick(module, "make_shared_event", [] { return capsule_of(make_shared_event()); });
   def_quick(module, "open_shared_event",

@@ -27,7 +27,7 @@ void bind_kernels(py::module_& module) {
     for (PythonModule& found : python_modules()) modules.emplace_back(std::move(found.name), std::move(found.site));
     return modules;
   });
-  def_quick(module, "kernel_calls", [](const std::string& name) { return kernel_calls(name); });
+  def_quick(module, "calls", [](const std::string& name) { return kernel_calls(name); });
   def_quick(module, "declared_dtypes", [](const std::string& op) { return declared_dtypes(op); });
   def_blocking(module, "can_launch", [] { return can_launch(); });
   def_blocking(module, "unmet_needs", [](const std::string& op) { return unmet_needs(op); });

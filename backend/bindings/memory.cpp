@@ -108,10 +108,10 @@ void bind_memory(py::module_& module) {
   def_blocking(module, "raw_delete", [](uint64_t address) { CachingAllocator::raw_delete(reinterpret_cast<void*>(address)); });
   def_blocking(module, "empty_cache", [] { c10::getDeviceAllocator(kDevice)->emptyCache(); });
   def_blocking(module, "empty_pool", [](const Pool& pool) { c10::getDeviceAllocator(kDevice)->emptyCache(pool_id(pool)); });
-  def_blocking(module, "set_memory_fraction", [](double fraction, int64_t device) {
+  def_blocking(module, "set_fraction", [](double fraction, int64_t device) {
     caching_allocator().set_memory_fraction(fraction, resolve_device(device_index(device)));
   });
-  def_blocking(module, "memory_fraction",
+  def_blocking(module, "fraction",
                [](int64_t device) { return caching_allocator().memory_fraction(resolve_device(device_index(device))); });
   def_quick(module, "block_size", [](uint64_t address) { return CachingAllocator::block_size(reinterpret_cast<void*>(address)); });
 

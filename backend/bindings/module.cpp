@@ -1,6 +1,18 @@
-// bindings/module.cpp: the Python module _C of a backend package. Everything in it is registered without Python; this only makes it
-// callable. In Python's own terms: PYBIND11_MODULE would bring pybind11's registry of classes, of which there are none here.
+// bindings/module.cpp: the Python module _C of a backend package, with a module within for each part; what is in them is typed in
+// python/torch_backplane/_native.pyi. Everything in it is registered without Python; this only makes it callable. In Python's own terms:
+// PYBIND11_MODULE would bring pybind11's registry of classes, of which there are none here.
 #include "bindings/module.h"
+
+namespace backplane::bindings {
+namespace {
+
+void add_part(py::module_& module, const char* name, void (*bind)(py::module_& part)) {
+  py::module_ part = module.def_submodule(name);
+  bind(part);
+}
+
+}  // namespace
+}  // namespace backplane::bindings
 
 // NOLINTNEXTLINE(readability-identifier-naming): Python's name
 extern "C" PYBIND11_EXPORT PyObject* PyInit__C() {
@@ -15,17 +27,18 @@ extern "C" PYBIND11_EXPORT PyObject* PyInit__C() {
   try {
     module.attr("version") = BACKPLANE_VERSION;
     module.attr("core_protocol") = BACKPLANE_CORE_PROTOCOL;
-    bind_driver(module);
-    bind_devices(module);
-    bind_streams(module);
-    bind_memory(module);
-    bind_history(module);
-    bind_random(module);
-    bind_kernels(module);
-    bind_fallback(module);
-    bind_observer(module);
-    bind_ipc(module);
-    bind_order_log(module);
+    module.attr("abi") = py::make_tuple(BP_ABI_MAJOR, BP_ABI_MINOR);
+    add_part(module, "driver", bind_driver);
+    add_part(module, "devices", bind_devices);
+    add_part(module, "streams", bind_streams);
+    add_part(module, "memory", bind_memory);
+    add_part(module, "history", bind_history);
+    add_part(module, "random", bind_random);
+    add_part(module, "kernels", bind_kernels);
+    add_part(module, "fallback", bind_fallback);
+    add_part(module, "observer", bind_observer);
+    add_part(module, "ipc", bind_ipc);
+    add_part(module, "order_log", bind_order_log);
     bind_interrupts();
     return module.release().ptr();
   } catch (py::error_already_set& error) {

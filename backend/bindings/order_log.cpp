@@ -17,8 +17,8 @@ py::list take() {
 }  // namespace
 
 void bind_order_log(py::module_& module) {
-  def_quick(module, "switch_order_log", [](bool on) { switch_order_log(on); });
-  def_quick(module, "take_order_log", take);
+  def_quick(module, "switch", [](bool on) { switch_order_log(on); });
+  def_quick(module, "take", take);
 }
 
 }  // namespace backplane::bindings

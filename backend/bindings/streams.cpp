@@ -33,17 +33,16 @@ c10::Stream stream_of(int64_t id, int64_t device) {
 }
 
 void bind_streams(py::module_& module) {
-  def_quick(module, "current_stream", [](int64_t device) { return pair_of(current_stream(device_index(device))); });
-  def_quick(module, "default_stream", [](int64_t device) { return pair_of(default_stream(device_index(device))); });
-  def_blocking(module, "exchange_stream", [](int64_t id, int64_t device) { return pair_of(exchange_stream(stream_of(id, device))); });
-  def_blocking(module, "enter_stream", enter_stream);
-  def_quick(module, "check_stream", [](int64_t id, int64_t device) { stream_handle(stream_of(id, device)); });
-  def_blocking(module, "external_stream",
+  def_quick(module, "current", [](int64_t device) { return pair_of(current_stream(device_index(device))); });
+  def_quick(module, "default", [](int64_t device) { return pair_of(default_stream(device_index(device))); });
+  def_blocking(module, "exchange", [](int64_t id, int64_t device) { return pair_of(exchange_stream(stream_of(id, device))); });
+  def_blocking(module, "enter", enter_stream);
+  def_quick(module, "check", [](int64_t id, int64_t device) { stream_handle(stream_of(id, device)); });
+  def_blocking(module, "external",
                [](uint64_t native, int64_t device) { return pair_of(external_stream(native, resolve_device(device_index(device)))); });
-  def_quick(module, "stream_priority", [](int64_t id, int64_t device) { return stream_priority(stream_of(id, device)); });
-  def_quick(module, "stream_handle",
-            [](int64_t id, int64_t device) { return reinterpret_cast<uint64_t>(stream_handle(stream_of(id, device))); });
-  def_blocking(module, "stream_native_handle", [](int64_t id, int64_t device) { return stream_native_handle(stream_of(id, device)); });
+  def_quick(module, "priority", [](int64_t id, int64_t device) { return stream_priority(stream_of(id, device)); });
+  def_quick(module, "handle", [](int64_t id, int64_t device) { return reinterpret_cast<uint64_t>(stream_handle(stream_of(id, device))); });
+  def_blocking(module, "native_handle", [](int64_t id, int64_t device) { return stream_native_handle(stream_of(id, device)); });
 }
 
 }  // namespace backplane::bindings

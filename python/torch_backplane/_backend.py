@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+if TYPE_CHECKING:
+    from torch_backplane import _native
 
 
 class _NotLoaded:
@@ -25,7 +28,7 @@ device: str = ""
 build: Any = None
 """The package's ``_build_info`` module."""
 
-C: Any = _NotLoaded()
+C: _native.Module = cast("_native.Module", _NotLoaded())
 """The native module ``<package>._C``."""
 
 

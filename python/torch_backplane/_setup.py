@@ -23,8 +23,12 @@ import threading
 import warnings
 from collections.abc import Collection, Iterator
 from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
 from torch_backplane import CORE_PROTOCOL, __version__, _backend
+
+if TYPE_CHECKING:
+    from torch_backplane._native import Module
 
 _lock = threading.RLock()
 _ready = False
@@ -211,12 +215,12 @@ def _check_slot(package: str, build: ModuleType) -> None:
         )
 
 
-def _native(package: str, build: ModuleType) -> ModuleType:
+def _native(package: str, build: ModuleType) -> Module:
     """Load the native code, whose static initialisers take torch's slot for the rest of the process."""
     import torch
 
     try:
-        return importlib.import_module(f"{package}._C")
+        return cast("Module", importlib.import_module(f"{package}._C"))
     except BaseException:
         if torch._C._get_privateuse1_backend_name() != build.DEVICE:  # it did not get that far
             _backend.package, _backend.device, _backend.build = "", "", None
@@ -228,13 +232,13 @@ def _check_explicit_driver() -> None:
     if not any(os.environ.get(_backend.env_name(name)) for name in ("DRIVER", "SHIMS", "OPTIONS")):
         return
     try:
-        _backend.C.load_driver()
+        _backend.C.driver.load()
     except RuntimeError as error:
         raise ImportError(str(error), name=_backend.package) from None
 
 
 def _check_fallback_setting() -> None:
-    if refused := _backend.C.refused_fallback_setting():
+    if refused := _backend.C.fallback.refused_setting():
         raise ImportError(refused, name=_backend.package)
 
 
@@ -245,7 +249,7 @@ def import_python_parts(known: Collection[str] = ()) -> None:
         known: errors that were reported before.
     """
     errors = []
-    for written, site in _backend.C.python_modules():
+    for written, site in _backend.C.kernels.python_modules():
         name = importlib.util.resolve_name(written, _backend.package)  # ".ops" is the package's own
         try:
             importlib.import_module(name)
@@ -256,7 +260,7 @@ def import_python_parts(known: Collection[str] = ()) -> None:
                 f"{site}: there is no Python module {name}, in which operators are said to have their Python part. "
                 "Write it, or correct m.python_module(...)"
             )
-    errors += _backend.C.registration_errors()
+    errors += _backend.C.kernels.registration_errors()
     if new := [error for error in errors if error not in known]:
         lines = "\n  ".join(new)
         raise ImportError(f"operators of {_backend.device} could not be registered:\n  {lines}", name=_backend.package)
@@ -288,4 +292,4 @@ def _register() -> None:
         from torch_backplane import sanitizer
 
         sanitizer.enable()
-    atexit.register(_backend.C._drain_autograd)  # backend/aten/autograd_threads.cpp
+    atexit.register(_backend.C.devices.drain_autograd)  # backend/aten/autograd_threads.cpp

@@ -28,14 +28,14 @@ def main(package: str) -> int:
     build, C = _backend.build, _backend.C
     module = torch.get_device_module(_backend.device)
     count = module.device_count()
-    info = C.driver_info()
+    info = C.driver.info()
 
     about = {
         "device": f"torch.device('{_backend.device}'), {count} visible" if count else f"'{_backend.device}'",
         "driver": info["path"],
         "shims": info["shims"],
         "options": info["options"],
-        "offers": ", ".join(C.capabilities()) if count else "",
+        "offers": ", ".join(C.driver.capabilities()) if count else "",
         "torch": f"{torch.__version__}, Python {sys.version.split()[0]}",
         "build": f"for torch {build.TORCH_VERSION}, {build.COMPILER}, {build.COMPILE_FLAGS or build.BUILD_TYPE}",
         "SDK": f"torch-backplane {build.SDK_VERSION} at build time, {__version__} now; protocol {build.CORE_PROTOCOL}",

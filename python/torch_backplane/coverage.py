@@ -91,13 +91,13 @@ class Coverage:
 
     def __enter__(self) -> Coverage:
         self._policy = fallback.policy("cpu") if fallback.is_registered() else None
-        _backend.C.observe_operators(True)
+        _backend.C.observer.observe_operators(True)
         self._mode.__enter__()
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
         self._mode.__exit__(*exc_info)
-        _backend.C.observe_operators(False)
+        _backend.C.observer.observe_operators(False)
         if self._policy is not None:
             self._policy.__exit__()
 
@@ -167,7 +167,9 @@ class _Mode(TorchDispatchMode):
         return result
 
     def _note(self, name: str, way: str, elapsed: int, moved: int, fell: dict[str, int]) -> None:
-        enclosing = [(op, serial) for op, serial in _backend.C.enclosing_operators() if op != "PythonDispatchMode"]
+        enclosing = [
+            (op, serial) for op, serial in _backend.C.observer.enclosing_operators() if op != "PythonDispatchMode"
+        ]
         site = _site([op for op, _ in enclosing])
         row = self._rows.setdefault(name, Operator(name, way, site=site))
         row.calls += 1

@@ -31,13 +31,13 @@ def info() -> DriverInfo:
     Raises:
         RuntimeError: ``<DEVICE>_DRIVER``, ``_SHIMS`` or ``_OPTIONS`` ask for what cannot be had.
     """
-    _backend.C.load_driver()
-    answer = _backend.C.driver_info()
+    _backend.C.driver.load()
+    answer = _backend.C.driver.info()
     return DriverInfo(
         path=answer["path"],
         shims=tuple(filter(None, answer["shims"].split(","))),
         options=answer["options"],
-        capabilities=frozenset(_backend.C.capabilities()),
+        capabilities=frozenset(_backend.C.driver.capabilities()),
         refusal=answer["refusal"],
     )
 
@@ -48,4 +48,4 @@ def close() -> None:
     For leak checks and embedding programs; a process that ends needs no call. Afterwards every use of a device raises
     in this process, for good. Tensors that are still alive keep addresses that no longer exist: drop them before.
     """
-    _backend.C.close()
+    _backend.C.driver.close()

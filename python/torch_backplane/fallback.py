@@ -45,8 +45,8 @@ def get_policy(op: str | None = None) -> str:
     Args:
         op: an operator as it was given to :class:`policy`, or in the environment; None asks for the general policy.
     """
-    own = _backend.C.fallback_op_policy(op) if op is not None else None
-    return str(own or _backend.C.fallback_policy())
+    own = _backend.C.fallback.op_policy(op) if op is not None else None
+    return own or _backend.C.fallback.policy()
 
 
 class _Block:
@@ -111,13 +111,13 @@ class policy(_Block):
         super().__init__((policy, op), value)
 
     def _get(self) -> str | None:
-        return get_policy() if self._op is None else _backend.C.fallback_op_policy(self._op)
+        return get_policy() if self._op is None else _backend.C.fallback.op_policy(self._op)
 
-    def _set(self, value: str | None) -> None:
+    def _set(self, value: Any) -> None:
         if self._op is None:
-            _backend.C.set_fallback_policy(value)
+            _backend.C.fallback.set_policy(value)
         else:
-            _backend.C.set_fallback_op_policy(self._op, value)
+            _backend.C.fallback.set_op_policy(self._op, value)
 
 
 class accounting(_Block):
@@ -130,15 +130,15 @@ class accounting(_Block):
         super().__init__(accounting, on)
 
     def _get(self) -> bool:
-        return bool(_backend.C.fallback_accounting())
+        return _backend.C.fallback.accounting()
 
     def _set(self, value: bool) -> None:
-        _backend.C.set_fallback_accounting(value)
+        _backend.C.fallback.set_accounting(value)
 
 
 def is_registered() -> bool:
     """Whether there is a fallback: False with ``<DEVICE>_FALLBACK=none``."""
-    return bool(_backend.C.fallback_registered())
+    return _backend.C.fallback.is_registered()
 
 
 def has_kernel(op: str) -> bool:
@@ -226,7 +226,7 @@ def report() -> Report:
 def _counts(latest_site: bool) -> list[Count]:
     """The most frequent first."""
     found = []
-    for op, calls, to_host, to_device, shared, nanoseconds, first_site, site in _backend.C.fallback_counts():
+    for op, calls, to_host, to_device, shared, nanoseconds, first_site, site in _backend.C.fallback.counts():
         where = site if latest_site else first_site
         found.append(Count(op, calls, to_host, to_device, shared, nanoseconds / 1e9, where))
     return sorted(found, key=lambda count: -count.calls)
@@ -239,7 +239,7 @@ def calls() -> dict[str, int]:
 
 def reset_calls() -> None:
     """Begin the account anew."""
-    _backend.C.reset_fallback_counts()
+    _backend.C.fallback.reset_counts()
 
 
 class BudgetExceeded(AssertionError):
@@ -276,7 +276,7 @@ class budget:
 
     def __enter__(self) -> budget:
         self._accounting = accounting(True).__enter__()
-        _backend.C.new_fallback_site_epoch()
+        _backend.C.fallback.new_site_epoch()
         self._before = {count.op: count for count in _counts(latest_site=True)}
         return self
 
@@ -361,7 +361,7 @@ class hook(_Block):
 
     def _set(self, function: Callable[..., Any] | None) -> None:
         hook._current = function
-        _backend.C.set_fallback_hook(None if function is None else _call_hook(function))
+        _backend.C.fallback.set_hook(None if function is None else _call_hook(function))
 
 
 def _call_hook(function: Callable[..., Any]) -> Callable[..., Any]:

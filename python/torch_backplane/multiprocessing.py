@@ -70,7 +70,7 @@ def _reduce_storage(storage: torch.UntypedStorage, torchs: Callable[..., Any]) -
         return torchs(storage)
     whole = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
     try:
-        parts = _backend.C.ipc_share(whole)
+        parts = _backend.C.ipc.share(whole)
     except RuntimeError as error:
         return _refused(error)
     key = _key(os.getpid(), parts)
@@ -95,9 +95,9 @@ def _rebuild_storage(process: int, uuid: str, index: int, parts: tuple[Any, ...]
     if parts[2]:  # a storage without bytes is not shared
         known: torch.UntypedStorage | None = reductions.storage_from_cache(torch.UntypedStorage, key)
         if known is not None:
-            _backend.C.ipc_release(parts)
+            _backend.C.ipc.release(parts)
             return known
-    whole: torch.Tensor = _backend.C.ipc_open(_index_of(uuid, index), parts)
+    whole = _backend.C.ipc.open(_index_of(uuid, index), parts)
     storage = whole.untyped_storage()
     reductions.shared_cache[key] = reductions.StorageWeakRef(storage)
     return storage
@@ -113,7 +113,7 @@ def _reduce_event(event: Any, torchs: Callable[..., Any]) -> Any:
     if not isinstance(event, InterprocessEvent):
         return torchs(event)
     handle = event.ipc_handle()  # makes the event on a device, if it has none
-    index = _backend.C.event_device(event._shared)
+    index = _backend.C.ipc.event_device(event._shared)
     return _rebuild_event, (_uuid(index), index, handle)
 
 
@@ -124,12 +124,12 @@ def _rebuild_event(uuid: str, index: int, handle: bytes) -> Any:
 
 
 def _uuid(index: int) -> str:
-    return str(_backend.C.device_properties(index)["uuid"])
+    return str(_backend.C.devices.properties(index)["uuid"])
 
 
 def _index_of(uuid: str, index: int) -> int:
     """The index that a device of another process has here: its visible devices may be others."""
-    count = _backend.C.device_count()
+    count = _backend.C.devices.count()
     if not uuid.strip("0-"):  # the driver does not tell
         return index
     for here in range(count):

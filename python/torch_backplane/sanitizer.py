@@ -209,7 +209,7 @@ class _Sanitizer(TorchDispatchMode):
 
     def take_notes(self, stack: traceback.StackSummary) -> None:
         """Follow what the core did since the last time."""
-        for kind, device, stream_id, item, size in _backend.C.take_order_log():
+        for kind, device, stream_id, item, size in _backend.C.order_log.take():
             stream = (device, stream_id)
             if kind == _ALLOC:
                 self.check_freed(stream, stack)
@@ -324,7 +324,7 @@ def _is_ours(value: object) -> bool:
 
 
 def _current(tensor: torch.Tensor) -> StreamKey:
-    stream_id, device = _backend.C.current_stream(tensor.device.index)
+    stream_id, device = _backend.C.streams.current(tensor.device.index)
     return device, stream_id
 
 
@@ -395,7 +395,7 @@ def enable(raise_errors: bool = True) -> Report:
     global _active
     if _active is not None:
         raise RuntimeError("the stream sanitizer is on already: disable() it first")
-    _backend.C.switch_order_log(True)
+    _backend.C.order_log.switch(True)
     _active = _Sanitizer(raise_errors)
     _active.__enter__()
     return _active.report
@@ -407,7 +407,7 @@ def disable() -> None:
     if _active is None:
         return
     _active.__exit__(None, None, None)
-    _backend.C.switch_order_log(False)
+    _backend.C.order_log.switch(False)
     _active = None
 
 

@@ -49,7 +49,7 @@ class Gates:
     def _place(stream):
         from torch_backplane import _backend
 
-        handle = _backend.C.stream_handle(stream.stream_id, stream.device_index)
+        handle = _backend.C.streams.handle(stream.stream_id, stream.device_index)
         return stream.device_index, ctypes.c_uint64(handle)
 
     @contextmanager

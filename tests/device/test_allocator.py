@@ -134,7 +134,7 @@ def test_expandable_segments_without_the_driver_group_are_refused(run_in_process
         import torch, {backend_package.__name__}
         from torch_backplane import _backend
         device = torch.{name}
-        if "vmm" in _backend.C.capabilities():
+        if "vmm" in _backend.C.driver.capabilities():
             device.memory._set_allocator_settings("expandable_segments:True")
             kept = [torch.ones(size << 18, device="{name}") for size in (3, 30, 7)]
             assert [float(x.sum()) for x in kept] == [float(x.numel()) for x in kept]
@@ -159,9 +159,10 @@ def test_settings_come_from_both_variables_and_from_the_program(run_in_process, 
         device = torch.{name}
         torch.empty(1, device="{name}")
         stats = device.memory_stats()
-        print(stats["max_split_size"] >> 20, device.get_per_process_memory_fraction(), _backend.C.allocator_settings())
+        settings = _backend.C.memory.allocator_settings()
+        print(stats["max_split_size"] >> 20, device.get_per_process_memory_fraction(), settings)
         device.memory._set_allocator_settings("max_split_size_mb:96")
-        print(device.memory_stats()["max_split_size"] >> 20, _backend.C.allocator_settings())
+        print(device.memory_stats()["max_split_size"] >> 20, _backend.C.memory.allocator_settings())
         torch._C._accelerator_setAllocatorSettings("max_split_size_mb:128,backend:native")
         print(device.memory_stats()["max_split_size"] >> 20)
         """,
@@ -200,7 +201,7 @@ def test_E46_a_host_view_shares_memory_and_owns_nothing(empty, device):
 
     before = empty.memory_allocated()
     source = torch.arange(12.0, device=device).reshape(3, 4)
-    view = _backend.C.host_view(source.t())
+    view = _backend.C.memory.host_view(source.t())
     assert view.device.type == "cpu"
     assert torch.equal(view, torch.arange(12.0).reshape(3, 4).t())
     view[0, 0] = 7
@@ -219,7 +220,7 @@ def test_E46_without_a_host_view_it_is_refused(run_in_process, backend_package, 
         import torch, {backend_package.__name__}
         from torch_backplane import _backend
         torch.empty(1, device="{name}")
-        _backend.C.host_view(torch.ones(3, device="{name}"))
+        _backend.C.memory.host_view(torch.ones(3, device="{name}"))
         """,
         options="kind=discrete",
         env={f"{name.upper()}_DRIVER": None},

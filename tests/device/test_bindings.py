@@ -1,9 +1,14 @@
-"""``_C``, the native module: how its functions take arguments and raise."""
+"""``_C``, the native module: what the stub says of it, and how its functions take arguments and raise."""
 
+import ast
 import gc
+import re
 import sys
 import warnings
 import weakref
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -13,56 +18,90 @@ from torch_backplane import _backend, fallback
 pytestmark = pytest.mark.once
 
 
+def public(thing):
+    return {name for name in dir(thing) if not name.startswith("__")}
+
+
+@pytest.fixture(scope="module")
+def stub():
+    """The classes of ``_native.pyi`` by name: what they declare, and of a function how many arguments it takes."""
+    source = Path(_backend.__file__).with_name("_native.pyi").read_text()
+    classes = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef):
+            members = classes[node.name] = {}
+            for member in node.body:
+                if isinstance(member, ast.AnnAssign):
+                    members[member.target.id] = ast.unparse(member.annotation)
+                elif isinstance(member, ast.FunctionDef):
+                    assert not member.args.args, f"{node.name}.{member.name}: arguments are positional"
+                    members[member.name] = len(member.args.posonlyargs) - 1
+    return classes
+
+
+def test_the_stub_has_what_the_module_has(stub):
+    module = stub["Module"]
+    assert public(_backend.C) == module.keys()
+    parts = {name for name in module if isinstance(getattr(_backend.C, name), ModuleType)}
+    assert parts == {name for name, annotation in module.items() if annotation in stub}
+    for name in parts:
+        part = getattr(_backend.C, name)
+        assert public(part) == stub[module[name]].keys(), name
+        for function, arguments in stub[module[name]].items():
+            with pytest.raises(TypeError, match=rf"^{name}\.{function}\(\) takes {arguments} argument\(s\), not 99"):
+                getattr(part, function)(*[None] * 99)
+
+
 def test_a_wrong_number_of_arguments(device):
-    with pytest.raises(TypeError, match=r"^set_device\(\) takes 1 argument\(s\), not 0"):
-        _backend.C.set_device()
-    with pytest.raises(TypeError, match=r"^current_device\(\) takes 0 argument\(s\), not 1"):
-        _backend.C.current_device(0)
+    with pytest.raises(TypeError, match=r"^devices\.set\(\) takes 1 argument\(s\), not 0"):
+        _backend.C.devices.set()
+    with pytest.raises(TypeError, match=r"^devices\.current\(\) takes 0 argument\(s\), not 1"):
+        _backend.C.devices.current(0)
     with pytest.raises(TypeError, match="keyword"):
-        _backend.C.set_device(device=0)
+        _backend.C.devices.set(device=0)
 
 
 @pytest.mark.parametrize("wrong", ["0", 0.5, [], None])
 def test_a_wrong_type_names_the_argument(device, wrong):
     with pytest.raises(
-        TypeError, match=rf"^argument 2 of stream_priority\(\) cannot be of type {type(wrong).__name__}"
+        TypeError, match=rf"^argument 2 of streams\.priority\(\) cannot be of type {type(wrong).__name__}"
     ):
-        _backend.C.stream_priority(0, wrong)
+        _backend.C.streams.priority(0, wrong)
 
 
 @pytest.mark.parametrize(
     ("function", "arguments", "wrong"),
     [
-        ("block_size", (-1,), "int"),  # is no address
-        ("end_pool", (0, (1,)), "tuple"),  # is no pair
-        ("set_fallback_op_policy", ("add.Tensor", 3), "int"),
-        ("record_history", (True, 0, False, 10, True, [1]), "list"),
-        ("host_view", (1,), "int"),
-        ("run_fallback", ("aten::add", "Tensor", [], {}), "list"),
-        ("event_device", ("event",), "str"),
+        ("memory.block_size", (-1,), "int"),  # is no address
+        ("memory.end_pool", (0, (1,)), "tuple"),  # is no pair
+        ("fallback.set_op_policy", ("add.Tensor", 3), "int"),
+        ("history.record", (True, 0, False, 10, True, [1]), "list"),
+        ("memory.host_view", (1,), "int"),
+        ("fallback.run", ("aten::add", "Tensor", [], {}), "list"),
+        ("ipc.event_device", ("event",), "str"),
     ],
 )
 def test_every_kind_of_argument_is_checked(device, function, arguments, wrong):
-    with pytest.raises(TypeError, match=rf"{function}\(\) cannot be of type {wrong}"):
-        getattr(_backend.C, function)(*arguments)
+    with pytest.raises(TypeError, match=rf"of {re.escape(function)}\(\) cannot be of type {wrong}"):
+        attrgetter(function)(_backend.C)(*arguments)
 
 
 def test_errors_are_pytorchs(device):
     with pytest.raises(RuntimeError, match="invalid device index 99"):
-        _backend.C.set_device(99)
+        _backend.C.devices.set(99)
     with pytest.raises(ValueError, match="a shared storage has 5 parts, not 1"):
-        _backend.C.ipc_release((1,))
+        _backend.C.ipc.release((1,))
 
 
 def test_a_capsule_of_something_else_is_no_event(device):
     with pytest.raises(TypeError, match="the capsule holds no event"):
-        _backend.C.event_device(torch.ones(1).__dlpack__())
+        _backend.C.ipc.event_device(torch.ones(1).__dlpack__())
 
 
 def test_warnings_are_pythons_and_may_be_errors(device):
     def warn():
         with fallback.policy("warn"):
-            return _backend.C.run_fallback("aten::frac", "", (torch.tensor([1.5], device=device),), {})
+            return _backend.C.fallback.run("aten::frac", "", (torch.tensor([1.5], device=device),), {})
 
     with pytest.warns(UserWarning, match="the CPU computes it"):
         assert warn().tolist() == [0.5]
@@ -79,9 +118,9 @@ def test_arguments_are_released(device):
     name = Named("add.Tensor")
     gone = weakref.ref(name)
     references = sys.getrefcount(name)
-    _backend.C.kernel_calls(name)
+    _backend.C.kernels.calls(name)
     with pytest.raises(TypeError):
-        _backend.C.stream_priority(0, name)
+        _backend.C.streams.priority(0, name)
     gc.collect()
     assert sys.getrefcount(name) == references
     del name

@@ -183,7 +183,7 @@ def test_a_custom_operator(name):
 def declared():
     """Operators whose kernels have declared their dtypes; a backend of the SDK's alone has none."""
     names = torch._C._dispatch_get_registrations_for_dispatch_key("PrivateUse1")
-    return [op for op in names if _backend.C.declared_dtypes(op) is not None]
+    return [op for op in names if _backend.C.kernels.declared_dtypes(op) is not None]
 
 
 def test_the_dtypes_that_a_kernel_takes(device, kernel_calls):

@@ -48,7 +48,7 @@ def test_D38_bindings_refuse_a_fake_tensor_cleanly(device, throws):
         with pytest.raises(RuntimeError, match=r"fake|data"):
             fake.data_ptr()
     with pytest.raises((RuntimeError, ValueError)):
-        _backend.C.host_view(fake)
+        _backend.C.memory.host_view(fake)
     assert torch.ones(2, device=device).tolist() == [1.0, 1.0]
 
 

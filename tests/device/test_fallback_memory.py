@@ -205,8 +205,8 @@ def test_freeing_host_memory_takes_no_lock(run_in_process, name, tmp_path):
     free = lambda storage: storage.resize_(0)
     assert count(free, aligned) == count(free, others)
     inside = [x.data_ptr() + 512 * i for i in range(1, 101)]
-    assert count(_backend.C.block_size, inside) == count(_backend.C.block_size, [512] * 100)
-    assert _backend.C.block_size(x.data_ptr()) > 0 == _backend.C.block_size(inside[0])
+    assert count(_backend.C.memory.block_size, inside) == count(_backend.C.memory.block_size, [512] * 100)
+    assert _backend.C.memory.block_size(x.data_ptr()) > 0 == _backend.C.memory.block_size(inside[0])
     print("fine")
     """
     assert run_in_process(code, options="kind=unified", env={"LD_PRELOAD": str(shim)}).stdout.split() == ["fine"]

@@ -235,7 +235,7 @@ def test_off_it_sees_nothing_and_on_twice_is_refused(device_module, device):
     from torch_backplane import _backend
 
     torch.ones(3, device=device)
-    assert _backend.C.take_order_log() == []
+    assert _backend.C.order_log.take() == []
 
 
 @pytest.mark.once
@@ -280,8 +280,8 @@ def test_work_on_another_stream_than_the_current_one_is_seen(device_module, devi
     """A kernel that forks to a stream of its own in a ``backplane::NativeLaunch``, and joins it again or forgets to."""
     side, current = device_module.Stream(), device_module.current_stream()
     notes = []
-    take = _backend.C.take_order_log
-    monkeypatch.setattr(_backend.C, "take_order_log", lambda: [*take(), *(notes.pop() for _ in notes[:])])
+    take = _backend.C.order_log.take
+    monkeypatch.setattr(_backend.C.order_log, "take", lambda: [*take(), *(notes.pop() for _ in notes[:])])
 
     def forks(x):
         side.wait_stream(current)

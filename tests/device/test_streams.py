@@ -134,7 +134,7 @@ def test_an_external_stream_is_the_same_stream(device_module, device):
     for external in (device_module.ExternalStream(native), device_module.get_stream_from_external(native, 0)):
         assert isinstance(external, device_module.Stream)
         assert external == s
-        assert _backend.C.stream_handle(external.stream_id, 0) == _backend.C.stream_handle(s.stream_id, 0)
+        assert _backend.C.streams.handle(external.stream_id, 0) == _backend.C.streams.handle(s.stream_id, 0)
         with external:
             y = torch.ones(4, device=device) + 1
         external.synchronize()
@@ -157,7 +157,7 @@ def test_the_native_handle_is_what_a_vendors_kernel_gets(device_module):
     from torch_backplane import _backend
 
     s = device_module.Stream()
-    native = _backend.C.stream_native_handle(s.stream_id, 0)
+    native = _backend.C.streams.native_handle(s.stream_id, 0)
     assert s._as_parameter_.value == native
     assert s.native_handle == native
 

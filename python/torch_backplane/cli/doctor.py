@@ -233,11 +233,11 @@ from torch_backplane import _backend
 name = _backend.device
 module = torch.get_device_module(name)
 if module.device_count() == 0:
-    sys.exit("no device: " + (_backend.C.driver_info()["refusal"] or "the driver has none, or none is visible"))
+    sys.exit("no device: " + (_backend.C.driver.info()["refusal"] or "the driver has none, or none is visible"))
 answer = torch.arange(8, device=name).cpu().tolist()
 if answer != list(range(8)):
     sys.exit(f"a copy to the device and back gave {answer}")
-print(f"{module.device_count()} x {module.get_device_name(0)}, {_backend.C.driver_info()['path']}")
+print(f"{module.device_count()} x {module.get_device_name(0)}, {_backend.C.driver.info()['path']}")
 """
 
 

@@ -121,7 +121,7 @@ class Runner:
         module = torch.get_device_module(type_)
         devices: list[str | int] = [self.device]
         if _backend.loaded() and type_ == _backend.device:
-            devices = [i for i in range(module.device_count()) if _backend.C.has_context(i)]
+            devices = [i for i in range(module.device_count()) if _backend.C.devices.has_context(i)]
         try:
             for device in devices:
                 module.synchronize(device)
@@ -195,7 +195,7 @@ def _open(device: str | None, package: str | None) -> str:
         ) from error
     index = found.index or 0
     if index >= count:
-        refusal = _backend.C.driver_info()["refusal"] if _backend.loaded() else ""
+        refusal = _backend.C.driver.info()["refusal"] if _backend.loaded() else ""
         why = f" ({refusal})" if refusal else ""
         raise ConformanceError(
             f"{found.type}:{index} was asked for, {count} devices are there{why}. Run torch-backplane doctor"

@@ -58,7 +58,7 @@ def __getattr__(name: str) -> Any:
     if name == "_initialized":  # torch.utils.checkpoint saves this device's random state only where it is true
         return devices.is_initialized()
     if name == "default_generators":
-        return tuple(_backend.C.default_generator(index) for index in range(_backend.C.device_count()))
+        return tuple(_backend.C.random.default_generator(index) for index in range(_backend.C.devices.count()))
     if name in storages.DTYPES:
         return storages.storage_class(name)
     if _backend.device:

@@ -18,9 +18,9 @@ _pool_numbers = itertools.count(1)
 
 def _release(pool: tuple[int, int], devices: list[int]) -> None:
     for index in devices:
-        _backend.C.release_pool(index, pool)
+        _backend.C.memory.release_pool(index, pool)
     if devices:
-        _backend.C.empty_pool(pool)
+        _backend.C.memory.empty_pool(pool)
 
 
 class MemPool:
@@ -50,12 +50,12 @@ class MemPool:
         """Take this object's reference on a device, once; it stays until the object goes."""
         with self._lock:
             if index not in self._devices:
-                _backend.C.retain_pool(index, self.id, *self._options)
+                _backend.C.memory.retain_pool(index, self.id, *self._options)
                 self._devices.append(index)
 
     def use_count(self) -> int:
         """The references to the pool: this object's, and one for each :func:`use_mem_pool` that goes on."""
-        return 1 + sum(_backend.C.pool_references(index, self.id) - 1 for index in self._devices)
+        return 1 + sum(_backend.C.memory.pool_references(index, self.id) - 1 for index in self._devices)
 
     def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
         """The pool's segments, as :func:`memory_snapshot` gives them.
@@ -76,9 +76,9 @@ def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
     """
     index = _checked(device)
     pool._own(index)
-    _backend.C.begin_pool(index, pool.id, *pool._options)
+    _backend.C.memory.begin_pool(index, pool.id, *pool._options)
     try:
         yield
     finally:
-        _backend.C.end_pool(index, pool.id)
-        _backend.C.release_pool(index, pool.id)
+        _backend.C.memory.end_pool(index, pool.id)
+        _backend.C.memory.release_pool(index, pool.id)

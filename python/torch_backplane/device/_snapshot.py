@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from torch_backplane import _backend
@@ -19,7 +19,7 @@ def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: b
         mempool_id: only the segments of that pool; None is all.
         include_traces: whether stacks that :func:`_record_memory_history` recorded are in ``frames``.
     """
-    segments: list[dict[str, Any]] = _backend.C.snapshot(False)["segments"]
+    segments: list[dict[str, Any]] = _backend.C.history.snapshot(False)["segments"]
     chosen = [segment for segment in segments if mempool_id is None or segment["segment_pool_id"] == tuple(mempool_id)]
     if not include_traces:
         for part in itertools.chain(chosen, *(segment["blocks"] for segment in chosen)):
@@ -38,11 +38,11 @@ def _snapshot(device: Device = None) -> dict[str, Any]:
         ``allocator_settings``; ``external_annotations``, which is empty.
     """
     index = None if device is None else _checked(device)
-    snapshot: dict[str, Any] = _backend.C.snapshot(True)
+    snapshot = _backend.C.history.snapshot(True)
     if index is not None:
         snapshot["segments"] = [segment for segment in snapshot["segments"] if segment["device"] == index]
         snapshot["device_traces"] = [trace if i == index else [] for i, trace in enumerate(snapshot["device_traces"])]
-    settings = _backend.C.allocator_config()
+    settings = _backend.C.memory.allocator_config()
     snapshot["allocator_settings"] = {"PYTORCH_CUDA_ALLOC_CONF": settings.pop("text"), **settings}
     return snapshot
 
@@ -84,15 +84,16 @@ def _record_memory_history(
             ``segment_free``, ``segment_map``, ``segment_unmap``, ``oom``, ``snapshot``.
     """
     if enabled is None:
-        _backend.C.stop_history()
+        _backend.C.history.stop()
         return
     skipped = list(skip_actions or [])
-    for name, value, known in (
+    choices: list[tuple[str, object, Sequence[object]]] = [
         ("enabled", enabled, [None, "state", "all"]),
         ("context", context, list(_STACKS)),
         ("stacks", stacks, ["python", "all"]),
-        *(("skip_actions", action, _backend.C.history_actions()) for action in skipped),
-    ):
+        *(("skip_actions", action, _backend.C.history.actions()) for action in skipped),
+    ]
+    for name, value, known in choices:
         if value not in known:
             raise ValueError(f"{name}: expected one of {', '.join(map(repr, known))}; got {value!r}")
     if max_entries < 1:
@@ -100,7 +101,7 @@ def _record_memory_history(
     for name, wanted in (("compile_context", compile_context), ("annotations", global_record_annotations)):
         if wanted:
             raise NotImplementedError(f"{name} cannot be recorded: torch keeps it for CUDA alone; leave it False")
-    _backend.C.record_history(enabled == "all", _STACKS[context], stacks == "all", max_entries, clear_history, skipped)
+    _backend.C.history.record(enabled == "all", _STACKS[context], stacks == "all", max_entries, clear_history, skipped)
 
 
 def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
@@ -108,4 +109,4 @@ def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], obje
 
     The place for :func:`_dump_snapshot`. An observer stays to the end of the process; what it raises is printed.
     """
-    _backend.C.attach_out_of_memory_observer(observer)
+    _backend.C.history.attach_out_of_memory_observer(observer)

@@ -38,11 +38,11 @@ def _get_device_index(device: Device, optional: bool = False, allow_cpu: bool = 
         raise TypeError(f"expected torch.device, str, int or None as a device, got {type(device).__name__}")
     if not optional:
         raise ValueError(f"expected a device with an index, such as {_backend.device}:0, got {device}")
-    return int(_backend.C.current_device())
+    return _backend.C.devices.current()
 
 
 def _checked(device: Device) -> int:
     """The index; an error names the range, before torch's own code sees an index that does not exist."""
     index = _get_device_index(device, optional=True)
-    _backend.C.device_properties(index)
+    _backend.C.devices.properties(index)
     return index

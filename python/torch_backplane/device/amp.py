@@ -83,7 +83,7 @@ def custom_bwd(bwd: Callable[..., Any]) -> Callable[..., Any]:
 
 def amp_definitely_not_available() -> bool:
     """Whether there is no device to autocast on."""
-    return int(_backend.C.device_count()) == 0
+    return _backend.C.devices.count() == 0
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:

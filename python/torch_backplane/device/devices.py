@@ -40,12 +40,12 @@ def device_count() -> int:
 
     Touches no device; safe before a fork. ``<DEVICE>_VISIBLE_DEVICES`` is read anew until the first use of a device.
     """
-    return int(_backend.C.device_count())
+    return _backend.C.devices.count()
 
 
 def current_device() -> int:
     """Index of the calling thread's current device; 0 at first. Touches no device."""
-    return int(_backend.C.current_device())
+    return _backend.C.devices.current()
 
 
 def set_device(device: Device) -> None:
@@ -58,7 +58,7 @@ def set_device(device: Device) -> None:
     """
     index = _get_device_index(device)
     if index >= 0:
-        _backend.C.set_device(index)
+        _backend.C.devices.set(index)
 
 
 def _exchange_device(device: int) -> int:
@@ -66,12 +66,12 @@ def _exchange_device(device: int) -> int:
 
     Torch's compiled code calls it.
     """
-    return -1 if device < 0 else int(_backend.C.exchange_device(device))
+    return -1 if device < 0 else _backend.C.devices.exchange(device)
 
 
 def _maybe_exchange_device(device: int) -> int:
     """As :func:`_exchange_device`; here the two do not differ in cost."""
-    return -1 if device < 0 else int(_backend.C.maybe_exchange_device(device))
+    return -1 if device < 0 else _backend.C.devices.maybe_exchange(device)
 
 
 class device:
@@ -121,7 +121,7 @@ def synchronize(device: Device = None) -> None:
     """
     index = _get_device_index(device, optional=True)
     if is_initialized():
-        _backend.C.synchronize(index)
+        _backend.C.devices.synchronize(index)
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ class DeviceProperties:
 
 
 def _ask_properties(index: int) -> DeviceProperties:
-    answers = _backend.C.device_properties(index)
-    answers["dtypes"] = tuple(_backend.C.device_dtypes(index))
+    answers = _backend.C.devices.properties(index)
+    answers["dtypes"] = tuple(_backend.C.devices.dtypes(index))
     return DeviceProperties(**{field.name: answers[field.name] for field in fields(DeviceProperties)})
 
 
@@ -204,7 +204,7 @@ def can_device_access_peer(device: Device, peer_device: Device) -> bool:
         device: the device that accesses.
         peer_device: the device whose memory is accessed.
     """
-    return bool(_backend.C.can_access_peer(_get_device_index(device, optional=True), _get_device_index(peer_device)))
+    return _backend.C.devices.can_access_peer(_get_device_index(device, optional=True), _get_device_index(peer_device))
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
@@ -224,7 +224,7 @@ def init() -> None:
 
     Raises if there is no driver or no device, and in a forked child.
     """
-    _backend.C.init()
+    _backend.C.devices.init()
 
 
 def _lazy_init() -> None:
@@ -234,9 +234,9 @@ def _lazy_init() -> None:
 
 def is_initialized() -> bool:
     """Whether this process has used a device. Touches none."""
-    return bool(_backend.C.is_initialized())
+    return _backend.C.devices.is_initialized()
 
 
 def _is_in_bad_fork() -> bool:
     """Whether this is a child that was forked after its parent had used a device: using one then raises."""
-    return bool(_backend.C.in_bad_fork())
+    return _backend.C.devices.in_bad_fork()

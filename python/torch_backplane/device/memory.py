@@ -79,7 +79,7 @@ def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
     """
     index = _checked(device)
     stats: dict[str, Any] = torch._C._accelerator_getDeviceStats(index)
-    return {**stats, **_backend.C.more_stats(index)}
+    return {**stats, **_backend.C.memory.more_stats(index)}
 
 
 def memory_stats(device: Device = None) -> collections.OrderedDict[str, Any]:
@@ -113,7 +113,7 @@ def ipc_collect() -> None:
 
     Sending a tensor does this, too.
     """
-    _backend.C.ipc_collect()
+    _backend.C.ipc.collect()
 
 
 def max_memory_allocated(device: Device = None) -> int:
@@ -171,10 +171,9 @@ def reset_max_memory_cached(device: Device = None) -> None:
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:
     """The pinned memory's statistics, nested; empty before the driver's first use."""
-    if not _backend.C.is_initialized():
+    if not _backend.C.devices.is_initialized():
         return {}
-    stats: dict[str, Any] = _backend.C.host_stats()
-    return stats
+    return _backend.C.memory.host_stats()
 
 
 def host_memory_stats() -> collections.OrderedDict[str, Any]:
@@ -190,14 +189,14 @@ def host_memory_stats() -> collections.OrderedDict[str, Any]:
 
 def reset_accumulated_host_memory_stats() -> None:
     """Set the historical sums of the pinned memory to 0. A no-op before the driver's first use."""
-    if _backend.C.is_initialized():
-        _backend.C.reset_accumulated_host_stats()
+    if _backend.C.devices.is_initialized():
+        _backend.C.memory.reset_accumulated_host_stats()
 
 
 def reset_peak_host_memory_stats() -> None:
     """Begin the peaks of the pinned memory anew. A no-op before the driver's first use."""
-    if _backend.C.is_initialized():
-        _backend.C.reset_peak_host_stats()
+    if _backend.C.devices.is_initialized():
+        _backend.C.memory.reset_peak_host_stats()
 
 
 _ROWS = (
@@ -266,8 +265,8 @@ def device_memory_used(device: Device = None) -> int:
 
 def empty_cache() -> None:
     """Give cached memory back to the driver. Waits for the devices' work, without the GIL; a no-op before first use."""
-    if _backend.C.is_initialized():
-        _backend.C.empty_cache()
+    if _backend.C.devices.is_initialized():
+        _backend.C.memory.empty_cache()
 
 
 def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
@@ -281,12 +280,12 @@ def set_per_process_memory_fraction(fraction: float, device: Device = None) -> N
         raise TypeError(f"the fraction must be a float, got {type(fraction).__name__}")
     if not 0 <= fraction <= 1:
         raise ValueError(f"the fraction must be between 0 and 1, got {fraction}")
-    _backend.C.set_memory_fraction(fraction, _checked(device))
+    _backend.C.memory.set_fraction(fraction, _checked(device))
 
 
 def get_per_process_memory_fraction(device: Device = None) -> float:
     """The limit that :func:`set_per_process_memory_fraction` set; 1.0 without one."""
-    return float(_backend.C.memory_fraction(_checked(device)))
+    return _backend.C.memory.fraction(_checked(device))
 
 
 def get_allocator_backend() -> str:
@@ -300,7 +299,7 @@ def _set_allocator_settings(settings: str) -> None:
     Raises:
         ValueError: a setting is unknown (the known ones are listed), wrong, or cannot be kept by this device.
     """
-    _backend.C.set_allocator_settings(settings)
+    _backend.C.memory.set_allocator_settings(settings)
 
 
 # ---- raw memory ------------------------------------------------------------------------------------------------------
@@ -320,14 +319,14 @@ def caching_allocator_alloc(size: int, device: Device = None, stream: torch.Stre
     """
     index = _checked(device)
     if stream is None:
-        stream_id = _backend.C.current_stream(index)[0]
+        stream_id = _backend.C.streams.current(index)[0]
     elif isinstance(stream, torch.Stream):
         stream_id = stream.stream_id
     elif isinstance(stream, int):
-        stream_id = _backend.C.external_stream(stream, index)[0]
+        stream_id = _backend.C.streams.external(stream, index)[0]
     else:
         raise TypeError(f"expected a stream, an int or None, got {type(stream).__name__}")
-    return int(_backend.C.raw_alloc(size, stream_id, index))
+    return _backend.C.memory.raw_alloc(size, stream_id, index)
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:
@@ -336,7 +335,7 @@ def caching_allocator_delete(mem_ptr: int) -> None:
     Args:
         mem_ptr: the address that it returned.
     """
-    _backend.C.raw_delete(mem_ptr)
+    _backend.C.memory.raw_delete(mem_ptr)
 
 
 def host_view(tensor: torch.Tensor) -> torch.Tensor:
@@ -350,5 +349,4 @@ def host_view(tensor: torch.Tensor) -> torch.Tensor:
     Raises:
         NotImplementedError: the host does not reach this driver's memory coherently.
     """
-    view: torch.Tensor = _backend.C.host_view(tensor)
-    return view
+    return _backend.C.memory.host_view(tensor)

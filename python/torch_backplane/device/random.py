@@ -25,12 +25,11 @@ __all__ = [
 
 def _get_generator(device: Device) -> torch.Generator:
     """The default generator of a device. torch looks for this name."""
-    generator: torch.Generator = _backend.C.default_generator(_get_device_index(device, optional=True))
-    return generator
+    return _backend.C.random.default_generator(_get_device_index(device, optional=True))
 
 
 def _all() -> list[torch.Generator]:
-    return [_get_generator(index) for index in range(_backend.C.device_count())]
+    return [_get_generator(index) for index in range(_backend.C.devices.count())]
 
 
 def get_rng_state(device: Device = None) -> Tensor:
@@ -69,7 +68,7 @@ def manual_seed(seed: int) -> None:
     Args:
         seed: any integer that fits 64 bits.
     """
-    if _backend.C.device_count() > 0:
+    if _backend.C.devices.count() > 0:
         _get_generator(None).manual_seed(int(seed))
 
 
@@ -84,7 +83,7 @@ def manual_seed_all(seed: int) -> None:
 
 def seed() -> None:
     """Seed the current device's generator with a random number. Silently ignored if there is no device."""
-    if _backend.C.device_count() > 0:
+    if _backend.C.devices.count() > 0:
         _get_generator(None).seed()
 
 

@@ -49,13 +49,13 @@ class Stream(torch.Stream):
     @staticmethod
     def priority_range(device: Device = None) -> tuple[int, int]:
         """The (least, greatest) priority of a device; the greatest is the smaller number. Touches no device."""
-        properties = _backend.C.device_properties(_get_device_index(device, optional=True))
+        properties = _backend.C.devices.properties(_get_device_index(device, optional=True))
         return properties["priority_least"], properties["priority_greatest"]
 
     @property
     def priority(self) -> int:
         """The priority this stream was made with."""
-        return int(_backend.C.stream_priority(self.stream_id, self.device_index))
+        return _backend.C.streams.priority(self.stream_id, self.device_index)
 
     def wait_event(self, event: torch.Event | InterprocessEvent) -> None:
         """Let later work of this stream wait for an event."""
@@ -73,7 +73,7 @@ class Stream(torch.Stream):
 
     @property
     def _as_parameter_(self) -> ctypes.c_void_p:
-        return ctypes.c_void_p(_backend.C.stream_native_handle(self.stream_id, self.device_index))
+        return ctypes.c_void_p(_backend.C.streams.native_handle(self.stream_id, self.device_index))
 
     def __repr__(self) -> str:
         return f"<torch.{_backend.device}.Stream device={self.device} stream_id={self.stream_id:#x}>"
@@ -94,7 +94,7 @@ class ExternalStream(Stream):
 
     def __new__(cls, stream_ptr: int, device: Device = None, **kwargs: Any) -> ExternalStream:
         """Wrap the native stream; ownership stays where it is."""
-        stream_id, index = _backend.C.external_stream(stream_ptr, _get_device_index(device, optional=True))
+        stream_id, index = _backend.C.streams.external(stream_ptr, _get_device_index(device, optional=True))
         return _stream(cls, stream_id, index)
 
 
@@ -111,7 +111,7 @@ def _existing(
             f"a stream of {_backend.device} has device_type={_device_type()}, got {device_type}: "
             "pass the device_type of the stream that is meant, or leave it out"
         )
-    _backend.C.check_stream(stream_id, device_index)
+    _backend.C.streams.check(stream_id, device_index)
     return _stream(cls, stream_id, device_index)
 
 
@@ -160,7 +160,7 @@ class Event(torch.Event, metaclass=_EventMeta):
             device: the device it was made on.
             handle: what the other process got.
         """
-        return InterprocessEvent(_backend.C.open_shared_event(_get_device_index(device, optional=True), handle))
+        return InterprocessEvent(_backend.C.ipc.open_shared_event(_get_device_index(device, optional=True), handle))
 
 
 class InterprocessEvent:
@@ -171,47 +171,47 @@ class InterprocessEvent:
     """
 
     def __init__(self, shared: Any = None) -> None:
-        self._shared = _backend.C.make_shared_event() if shared is None else shared
+        self._shared = _backend.C.ipc.make_shared_event() if shared is None else shared
 
     @property
     def device(self) -> torch.device | None:
         """Its device; None before the first record."""
-        index = _backend.C.event_device(self._shared)
+        index = _backend.C.ipc.event_device(self._shared)
         return None if index < 0 else torch.device(_backend.device, index)
 
     def record(self, stream: torch.Stream | None = None) -> None:
         """Record the event on a stream; None is the current one."""
         stream = current_stream() if stream is None else stream
-        _backend.C.record_event(self._shared, stream.stream_id, stream.device_index)
+        _backend.C.ipc.record_event(self._shared, stream.stream_id, stream.device_index)
 
     def wait(self, stream: torch.Stream | None = None) -> None:
         """Let later work of a stream wait for the latest record; None is the current one."""
         stream = current_stream() if stream is None else stream
-        _backend.C.wait_event(self._shared, stream.stream_id, stream.device_index)
+        _backend.C.ipc.wait_event(self._shared, stream.stream_id, stream.device_index)
 
     def query(self) -> bool:
         """Whether the latest record is complete."""
-        return bool(_backend.C.query_event(self._shared))
+        return _backend.C.ipc.query_event(self._shared)
 
     def synchronize(self) -> None:
         """Wait on the host for the latest record."""
-        _backend.C.synchronize_event(self._shared)
+        _backend.C.ipc.synchronize_event(self._shared)
 
     def ipc_handle(self) -> bytes:
         """Bytes by which another process finds the event. Made on the current device if it was never recorded."""
         device = self.device
-        return bytes(_backend.C.export_event(self._shared, -1 if device is None else device.index))
+        return _backend.C.ipc.export_event(self._shared, -1 if device is None else device.index)
 
 
 def current_stream(device: Device = None) -> Stream:
     """The calling thread's current stream of a device; None is the current device."""
-    stream: Stream = _stream(Stream, *_backend.C.current_stream(_get_device_index(device, optional=True)))
+    stream: Stream = _stream(Stream, *_backend.C.streams.current(_get_device_index(device, optional=True)))
     return stream
 
 
 def default_stream(device: Device = None) -> Stream:
     """The default stream of a device; None is the current device. Its ``stream_id`` is 0."""
-    stream: Stream = _stream(Stream, *_backend.C.default_stream(_get_device_index(device, optional=True)))
+    stream: Stream = _stream(Stream, *_backend.C.streams.default(_get_device_index(device, optional=True)))
     return stream
 
 
@@ -236,7 +236,7 @@ def set_stream(stream: torch.Stream | None) -> None:
 
 def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
     """As :func:`set_stream`, with a stream's three numbers. Compiled code calls it."""
-    _backend.C.enter_stream(stream_id, device_index, device_type)
+    _backend.C.streams.enter(stream_id, device_index, device_type)
 
 
 class StreamContext:
@@ -254,14 +254,14 @@ class StreamContext:
         if self.stream is None:
             return
         stream = self.stream
-        self._previous.append(_backend.C.enter_stream(stream.stream_id, stream.device_index, stream.device_type))
+        self._previous.append(_backend.C.streams.enter(stream.stream_id, stream.device_index, stream.device_type))
 
     def __exit__(self, *exc_info: object) -> None:
         if self.stream is None:
             return
         stream_id, index, device = self._previous.pop()
-        _backend.C.exchange_stream(stream_id, index)
-        _backend.C.set_device(device)
+        _backend.C.streams.exchange(stream_id, index)
+        _backend.C.devices.set(device)
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:

@@ -238,9 +238,9 @@ class _Call:
         """What the device's kernel says of the dtype, as far as it can be known without a call."""
         if self.device != _backend.device:
             return Answer("native", site)
-        if needs := _backend.C.unmet_needs(self.op):
+        if needs := _backend.C.kernels.unmet_needs(self.op):
             return self.left(f"the kernel at {site} never runs on this driver: it needs {needs}")
-        declared = _backend.C.declared_dtypes(self.op)
+        declared = _backend.C.kernels.declared_dtypes(self.op)
         if declared is None:
             note = "" if self.dtype is None else "; it declares no dtypes: only a call tells whether it takes this one"
             return Answer("native", site + note)
@@ -257,7 +257,7 @@ class _Call:
 
     def left(self, why: str) -> Answer:
         """Who computes what the device's kernel leaves."""
-        if _backend.C.has_default(self.op):
+        if _backend.C.kernels.has_default(self.op):
             return Answer("native", f"by the SDK's own kernel; {why}")
         answer = self.on_the_cpu()
         return Answer(answer.word, f"{why}; {answer.text}")

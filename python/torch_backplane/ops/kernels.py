@@ -150,7 +150,7 @@ def _counted(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         if result is NotImplemented:
-            return _backend.C.run_fallback(name, overload, args, kwargs)
+            return _backend.C.fallback.run(name, overload, args, kwargs)
         with _lock:
             _calls[op] += 1
         return result

@@ -107,7 +107,7 @@ class Library(torch.library.Library):
                 "the autograd fallback of the device is torch's own, and would not come back when this library goes: "
                 "operators without a formula would then fail. Register an autograd kernel for each operator instead"
             )
-        if key == "PrivateUse1" and _backend.loaded() and _backend.C.fallback_registered():
+        if key == "PrivateUse1" and _backend.loaded() and _backend.C.fallback.is_registered():
             raise RuntimeError(
                 "the device has a fallback, and torch keeps one per key. See every call first with "
                 "torch_backplane.fallback.hook(fn), or start with "

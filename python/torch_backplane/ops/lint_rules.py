@@ -253,7 +253,7 @@ def _half_pair(facts: Facts) -> _Found:
 def _never_runs(facts: Facts) -> _Found:
     found: dict[tuple[str, str], list[str]] = {}
     for op in facts.registered("PrivateUse1"):
-        if needs := _backend.C.unmet_needs(op):
+        if needs := _backend.C.kernels.unmet_needs(op):
             file = facts.site(op, "PrivateUse1").rpartition(":")[0]
             found.setdefault((file, needs), []).append(op)
     for (file, needs), ops in found.items():
@@ -319,7 +319,7 @@ def _all_dangling() -> Iterator[tuple[str, list[registry.Kernel]]]:
 
 def _refused() -> Iterator[tuple[str, str]]:
     """What blocks of C++ could not register: place and reason."""
-    for error in _backend.C.registration_errors():
+    for error in _backend.C.kernels.registration_errors():
         if found := re.match(r"(\S+:\d+): (.*)", error, re.DOTALL):
             yield found[1], found[2]
 

@@ -26,6 +26,6 @@ def load_library(path: str | os.PathLike[str]) -> None:
     """
     if not _backend.loaded():
         raise RuntimeError("no backend is loaded: import the vendor's package first, for example `import mydevice`")
-    known = _backend.C.registration_errors()
+    known = _backend.C.kernels.registration_errors()
     torch.ops.load_library(os.fspath(path))
     _setup.import_python_parts(known)

@@ -369,7 +369,7 @@ class Op:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if device == _backend.device:
-                return _backend.C.run_fallback(found.name, found.overload_name, args, kwargs)
+                return _backend.C.fallback.run(found.name, found.overload_name, args, kwargs)
             raise NotImplementedError(f"{self.name} has a kernel for {device}, which is switched off")
 
         return call

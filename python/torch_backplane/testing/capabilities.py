@@ -11,7 +11,7 @@ def known_capabilities() -> dict[str, str]:
     """
     from torch_backplane import _backend
 
-    return dict(_backend.C.capability_texts())
+    return _backend.C.driver.capability_texts()
 
 
 def capabilities() -> frozenset[str]:
@@ -22,7 +22,7 @@ def capabilities() -> frozenset[str]:
     """
     from torch_backplane import _backend
 
-    return frozenset(_backend.C.capabilities())
+    return frozenset(_backend.C.driver.capabilities())
 
 
 def lacks(name: str) -> str:
@@ -38,5 +38,5 @@ def lacks(name: str) -> str:
     if not name.startswith("kernel:"):
         return "" if name in capabilities() else name
     op = name.removeprefix("kernel:")
-    needs = _backend.C.unmet_needs(op if "::" in op else f"aten::{op}")
+    needs = _backend.C.kernels.unmet_needs(op if "::" in op else f"aten::{op}")
     return f"{needs}, for the kernel of {op}" if needs else ""

@@ -20,7 +20,7 @@ def kernel_calls(op: str) -> int:
 
     in_python = kernels.calls(op if "::" in op else f"aten::{op}")
     try:
-        return int(_backend.C.kernel_calls(op)) + (in_python or 0)
+        return _backend.C.kernels.calls(op) + (in_python or 0)
     except RuntimeError:
         if in_python is None:
             raise
