@@ -69,9 +69,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void* getStreamNativeHandle(const c10::Stream stream) const BACKPLANE_OVERRIDE_IF_PRESENT {
     return reinterpret_cast<void*>(stream_native_handle(stream));
   }
-  bool isStreamCapturing(const c10::Stream& stream) const BACKPLANE_OVERRIDE_IF_PRESENT {
-    return is_capturing(stream);
-  }
+  bool isStreamCapturing(const c10::Stream& stream) const BACKPLANE_OVERRIDE_IF_PRESENT { return is_capturing(stream); }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device, const c10::EventFlag flag) const override {
     TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device ", static_cast<int>(device),

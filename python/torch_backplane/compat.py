@@ -114,3 +114,10 @@ def follow_default_device(op: torch._ops.OpOverload) -> None:
     from torch.utils._device import _device_constructors
 
     _device_constructors().add(op)
+
+
+def reduce_event_name() -> str:
+    """What pickles an event in ``torch.multiprocessing.reductions``: ``_reduce_event`` from 2.15 on."""
+    from torch.multiprocessing import reductions
+
+    return "reduce_event" if hasattr(reductions, "reduce_event") else "_reduce_event"

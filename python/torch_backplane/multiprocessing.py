@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import torch
 from torch.multiprocessing import reductions
 
-from torch_backplane import _backend
+from torch_backplane import _backend, compat
 
 Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -29,15 +29,19 @@ _REPLACED = "_backplane_replaces"
 
 def install() -> None:
     """Register the reducers; repeating is a no-op."""
-    for ours in (_reduce_storage, _reduce_tensor, _reduce_event):
-        name = ours.__name__.removeprefix("_")
+    reduce_event = compat.reduce_event_name()
+    for name, ours in (
+        ("reduce_storage", _reduce_storage),
+        ("reduce_tensor", _reduce_tensor),
+        (reduce_event, _reduce_event),
+    ):
         original = getattr(reductions, name)
         if not hasattr(original, _REPLACED):
             _replace(name, ours, original)
     ForkingPickler.register(torch.UntypedStorage, reductions.reduce_storage)
     from torch_backplane.device.streams import InterprocessEvent
 
-    ForkingPickler.register(InterprocessEvent, reductions.reduce_event)
+    ForkingPickler.register(InterprocessEvent, getattr(reductions, reduce_event))
 
 
 def _replace(name: str, ours: Callable[..., Reduced], original: Callable[..., Any]) -> None:
