@@ -98,7 +98,7 @@ def build_rows() -> list[Row]:
 
     return [
         Row("vendor project, clean build, one kernel", clean(one), budget=12, configurations=(HOST,)),
-        Row("vendor project, clean build, all example kernels", clean(examples), budget=24, configurations=(HOST,)),
+        Row("vendor project, clean build, with the host kernels", clean(examples), budget=24, configurations=(HOST,)),
         Row("after editing the driver", edited("backend/driver/*.c"), budget=2, configurations=(HOST,)),
         Row("after editing a kernel", edited("backend/kernels/add.cpp"), budget=6, configurations=(HOST,)),
     ]

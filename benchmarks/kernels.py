@@ -1,4 +1,4 @@
-"""The generated project's own kernels, a row for each family: what a call costs, and how fast the loop is."""
+"""The simulated device's kernels, a row for each family: what a call costs, and how fast the loop is."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@
 #include "dispatch/defaults.h"
 #include "fallback/fallback.h"
 #include "tensor/tensors.h"
+#include "torch/compat.h"
 
 namespace backplane::overrideables_impl {
 namespace {
@@ -48,13 +49,7 @@ const Defaults defaults([](DefaultKernels& m) {
   cpu("native_group_norm");
   for (const char* name : {"addr", "addr_", "addr.out", "all.dims", "all.dims_out", "any.dims", "any.dims_out", "narrow_copy"}) cpu(name);
   cpu("conj_physical_");
-  // torch's composition hands an output of the reduced shape to the out= form, which warns that it resizes it (torch 2.11 to 2.13).
-  cpu("mse_loss");
-  cpu("smooth_l1_loss");
-  // torch's composition asserts where the CPU checks that all tensors are on one device (torch 2.11 to 2.13).
-  cpu("_linalg_solve_ex");
-  // torch's out= form refuses every device but CPU, CUDA and XPU (torch 2.11 to 2.13).
-  cpu("mode.values");
+  for (const char* name : compat::kComposedOtherwise) cpu(name);
 });
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <string>
 
+#include "torch/compat.h"
 #include "torch_autocast_lists.h"
 
 // Exported by torch; declared in ATen/autocast_mode.h.
@@ -144,8 +145,8 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   using namespace backplane::autocast_impl;
   register_rule<&lower_precision>(m, {AT_FORALL_LOWER_PRECISION_FP(BACKPLANE_NAME)});
   register_rule<&float32>(m, {AT_FORALL_FP32(BACKPLANE_NAME)});
-  if (c10::Dispatcher::singleton().findSchema({"aten::linalg_matrix_sqrth", ""})) {
-    register_rule<&float32>(m, {"linalg_matrix_sqrth"});  // of torch 2.15, whose header does not list it
+  for (const char* name : backplane::compat::kUnlistedFloat32) {
+    if (c10::Dispatcher::singleton().findSchema({std::string("aten::") + name, ""})) register_rule<&float32>(m, {name});
   }
   register_rule<&float32_result>(m, {AT_FORALL_FP32_SET_OPT_DTYPE(BACKPLANE_NAME)});
   register_rule<&float32_overload>(m, {AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(BACKPLANE_SECOND)});

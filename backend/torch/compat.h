@@ -12,3 +12,19 @@
 #else
 #define BACKPLANE_OVERRIDE_IF_PRESENT
 #endif
+
+namespace backplane::compat {
+
+// Operators that torch composes of others for a device it does not know, and composes otherwise than the CPU computes them. Unnecessary
+// where torch's own composition is mended.
+inline constexpr const char* kComposedOtherwise[] = {
+    "mse_loss",
+    "smooth_l1_loss",    // an output of the reduced shape goes to the out= form, which warns that it resizes it (2.11 to 2.13)
+    "_linalg_solve_ex",  // asserts where the CPU checks that all tensors are on one device (2.11 to 2.13)
+    "mode.values",       // its out= form refuses every device but CPU, CUDA and XPU (2.11 to 2.13)
+};
+
+// Operators that autocast computes in float32 and torch's header does not list. Unnecessary once it does.
+inline constexpr const char* kUnlistedFloat32[] = {"linalg_matrix_sqrth"};  // of 2.15
+
+}  // namespace backplane::compat

@@ -39,6 +39,7 @@
 #include <backplane/dtypes.h>
 #include <backplane/kernel.h>
 #include <backplane/registration.h>
+#include <backplane/torch_compat.h>
 
 #include <array>
 #include <cstddef>
@@ -81,15 +82,6 @@ std::optional<at::Tensor> prepare_output(Form form, at::Tensor& output, at::IntA
                                          const c10::TensorOptions& options, bool exact_strides);
 void copy_back(const at::Tensor& proxy, const at::Tensor& output);
 void check_same_device(const at::Tensor& first, const at::Tensor& other, const char* form);
-
-// torch before 2.13 passes the dimensions' names along; they are always empty here.
-#if __has_include(<ATen/core/Dimname.h>)
-#define BACKPLANE_NAMES_PARAMETER , at::DimnameList
-#define BACKPLANE_NAMES_ARGUMENT , at::DimnameList()
-#else
-#define BACKPLANE_NAMES_PARAMETER
-#define BACKPLANE_NAMES_ARGUMENT
-#endif
 
 // Notes the dtypes of a kernel's list, for torch_backplane.ops.explain. `name` as in Kernels::impl.
 void declare_dtypes(const Kernels& kernels, const char* name, const c10::ScalarType* dtypes, size_t count);
@@ -143,9 +135,6 @@ class Operation final : public Meta {
   std::array<at::Tensor, N> outputs_;
   std::array<std::optional<at::Tensor>, N> proxies_;
 };
-
-#undef BACKPLANE_NAMES_PARAMETER
-#undef BACKPLANE_NAMES_ARGUMENT
 
 // A meta function's argument type as the dispatcher passes it, and back again.
 template <typename T>

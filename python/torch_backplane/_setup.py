@@ -270,8 +270,9 @@ def _register() -> None:
     import torch
     from torch.utils import backend_registration
 
-    from torch_backplane import compat, dlpack, multiprocessing, not_yet
+    from torch_backplane import compat, multiprocessing, not_yet
     from torch_backplane import device as module
+    from torch_backplane.compat import dlpack
 
     name = _backend.device
     backend_registration.rename_privateuse1_backend(

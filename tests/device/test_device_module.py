@@ -7,7 +7,8 @@ import typing
 import pytest
 import torch
 
-from torch_backplane.device.unsupported import NEWER, UNSUPPORTED
+from torch_backplane.compat import NEWER_CUDA_NAMES
+from torch_backplane.device.unsupported import UNSUPPORTED
 
 
 def public(module):
@@ -33,7 +34,7 @@ def test_every_name_of_torch_cuda_is_there_or_left_out_with_a_reason(device_modu
 
 def test_what_is_left_out_exists_in_torch_cuda_is_absent_here_and_says_why(device_module):
     for name, reason in UNSUPPORTED.items():
-        assert name in torch.cuda.__all__ or name in NEWER
+        assert name in torch.cuda.__all__ or name in NEWER_CUDA_NAMES
         with pytest.raises(AttributeError, match=name) as caught:
             getattr(device_module, name)
         assert reason in str(caught.value)

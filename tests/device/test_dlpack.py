@@ -144,7 +144,7 @@ def test_subclasses_see_the_call(device):
 
 
 def test_installing_twice_wraps_once(device):
-    from torch_backplane import dlpack
+    from torch_backplane.compat import dlpack
 
     before = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__
     dlpack.install(device.type)

@@ -1,4 +1,4 @@
-"""The example kernels that index and concatenate: equal to the CPU's, with the documented answer to a wrong index."""
+"""The host kernels that index and concatenate: equal to the CPU's, with the documented answer to a wrong index."""
 
 import pytest
 import torch

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torch_backplane import _backend, _setup
+from torch_backplane import _backend, _setup, compat
 from torch_backplane.ops import Finding, lint, pairs, registry
 from torch_backplane.ops.lint_rules import RULES
 from torch_backplane.ops.linting import LintWarning
@@ -91,8 +91,8 @@ def test_an_operator_that_torch_has_given_up(library):
 
 def test_what_is_gone_is_gone_and_what_stands_instead_is_there():
     later = {"aten::cholesky", "aten::qr"}
-    assert [op for op in pairs.GONE if registry.nearest(op)[:1] == [op] and op not in later] == []
-    assert [op for op in pairs.GONE.values() if not registry.exists(op)] == []
+    assert [op for op in compat.GONE if registry.nearest(op)[:1] == [op] and op not in later] == []
+    assert [op for op in compat.GONE.values() if not registry.exists(op)] == []
 
 
 def test_a_kernel_of_an_operator_that_nothing_defines(library):

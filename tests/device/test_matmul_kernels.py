@@ -1,4 +1,4 @@
-"""The example kernels of matrix products equal the CPU's, for every layout, and are what ran."""
+"""The host kernels of matrix products equal the CPU's, for every layout, and are what ran."""
 
 import pytest
 import torch

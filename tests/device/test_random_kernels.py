@@ -1,4 +1,4 @@
-"""The example kernels of random numbers: their distributions, and that the generator alone decides what they give."""
+"""The host kernels of random numbers: their distributions, and that the generator alone decides what they give."""
 
 import pytest
 import torch

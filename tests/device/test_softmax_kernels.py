@@ -1,4 +1,4 @@
-"""The example kernels of softmax, log_softmax and layer_norm equal the CPU's, and are what ran."""
+"""The host kernels of softmax, log_softmax and layer_norm equal the CPU's, and are what ran."""
 
 import pytest
 import torch

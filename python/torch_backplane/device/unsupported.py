@@ -12,9 +12,6 @@ _GRAPHS = "graph capture needs the driver group bp.graph, which this version of 
 _TELEMETRY = "board telemetry: the driver interface has none; use the vendor's own tool"
 _TENSOR_TYPES = "torch makes these legacy tensor types itself, for CUDA alone; use dtype= and device="
 
-# Of UNSUPPORTED: names that torch 2.13 does not have yet.
-NEWER = frozenset({"export_dot", "export_graph_data", "graph_annotations"})
-
 UNSUPPORTED: dict[str, str] = {
     # NVIDIA's runtime and libraries
     "CudaError": "an error of the CUDA runtime; this device raises torch.AcceleratorError",

@@ -15,7 +15,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.simple_registry import singleton
 
-from torch_backplane import _backend, fallback
+from torch_backplane import _backend, compat, fallback
 from torch_backplane.ops import pairs, registry, signature
 
 __all__ = ["RULES", "TORCHS", "Facts", "Finding", "Rule"]
@@ -125,7 +125,7 @@ def _rule(name: str, level: str, why: str, at_import: bool = True) -> Callable[[
 def _unknown_op(facts: Facts) -> _Found:
     for op, site in [*_refused_as_unknown(facts), *_dangling(facts)]:
         near = _nearest(op)
-        if op not in pairs.GONE and (near or op.partition("::")[0] in TORCHS):
+        if op not in compat.GONE and (near or op.partition("::")[0] in TORCHS):
             hint = (
                 f"Did you mean {', '.join(near)}" if near else "torch._C._dispatch_get_all_op_names() lists all names"
             )
@@ -135,8 +135,8 @@ def _unknown_op(facts: Facts) -> _Found:
 @_rule("gone-op", "error", "torch silently keeps the kernel and never calls it")
 def _gone_op(facts: Facts) -> _Found:
     for op, site in [*_refused_as_unknown(facts), *_dangling(facts)]:
-        if op in pairs.GONE:
-            write = f"Register the kernel for {pairs.GONE[op]} instead"
+        if op in compat.GONE:
+            write = f"Register the kernel for {compat.GONE[op]} instead"
             yield op, site, f"torch {torch.__version__} no longer has '{op}'", write
 
 
@@ -144,7 +144,7 @@ def _gone_op(facts: Facts) -> _Found:
 def _dangling_impl(facts: Facts) -> _Found:
     for op, site in _dangling(facts):
         namespace, _, name = op.partition("::")
-        if op not in pairs.GONE and namespace not in TORCHS and not _nearest(op):
+        if op not in compat.GONE and namespace not in TORCHS and not _nearest(op):
             define = f'TORCH_LIBRARY_FRAGMENT({namespace}, m) {{ m.def("{name}(...) -> ..."); }}'
             write = f"Define it, {define}, or import the Python module that does before the kernels are used"
             yield op, site, f"a kernel of '{op}', which is not defined", write

@@ -11,7 +11,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-__all__ = ["GONE", "gradient_of", "table"]
+__all__ = ["gradient_of", "table"]
 
 # Without the derivatives of torchgen.
 _SHORT: dict[str, tuple[str, ...]] = {
@@ -35,24 +35,6 @@ _SHORT: dict[str, tuple[str, ...]] = {
     "aten::max_pool2d_with_indices": ("aten::max_pool2d_with_indices_backward",),
     "aten::avg_pool2d": ("aten::avg_pool2d_backward",),
 }
-
-GONE = {
-    "aten::_s_where": "aten::where.self",
-    "aten::_cat": "aten::cat",
-    "aten::_bmm": "aten::bmm",
-    "aten::_cumsum": "aten::cumsum",
-    "aten::_cumprod": "aten::cumprod",
-    "aten::_index_copy_": "aten::index_copy",
-    "aten::_inverse_helper": "aten::linalg_inv_ex",
-    "aten::_amp_non_finite_check_and_unscale_": "aten::_amp_foreach_non_finite_check_and_unscale_",
-    "aten::symeig": "aten::linalg_eigh",
-    "aten::eig": "aten::linalg_eig",
-    "aten::solve": "aten::linalg_solve",
-    "aten::lstsq": "aten::linalg_lstsq",
-    "aten::cholesky": "aten::linalg_cholesky",  # from 2.15 on
-    "aten::qr": "aten::linalg_qr",  # from 2.15 on
-}
-"""Operators that some torch has had and this or a later one has not, and what took their place."""
 
 
 @cache

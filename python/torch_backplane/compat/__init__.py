@@ -12,6 +12,27 @@ from typing import Any
 
 import torch
 
+GONE = {
+    "aten::_s_where": "aten::where.self",
+    "aten::_cat": "aten::cat",
+    "aten::_bmm": "aten::bmm",
+    "aten::_cumsum": "aten::cumsum",
+    "aten::_cumprod": "aten::cumprod",
+    "aten::_index_copy_": "aten::index_copy",
+    "aten::_inverse_helper": "aten::linalg_inv_ex",
+    "aten::_amp_non_finite_check_and_unscale_": "aten::_amp_foreach_non_finite_check_and_unscale_",
+    "aten::symeig": "aten::linalg_eigh",
+    "aten::eig": "aten::linalg_eig",
+    "aten::solve": "aten::linalg_solve",
+    "aten::lstsq": "aten::linalg_lstsq",
+    "aten::cholesky": "aten::linalg_cholesky",  # from 2.15 on
+    "aten::qr": "aten::linalg_qr",  # from 2.15 on
+}
+"""Operators that some torch has had and this or a later one has not, and what took their place."""
+
+NEWER_CUDA_NAMES = frozenset({"export_dot", "export_graph_data", "graph_annotations"})
+"""Names of ``torch.cuda`` that torch 2.13 does not have yet."""
+
 
 def let_higher_order_ops_pass_autocast() -> None:
     """Let ``torch.cond`` and its kin run under ``torch.autocast`` of this device.
