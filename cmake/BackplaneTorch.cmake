@@ -2,6 +2,7 @@
 #
 # Not by find_package(Torch), which fails for a CUDA wheel on a machine without the CUDA toolkit, and not by importing torch (slow, and it
 # would autoload the very backend that is being built): the package's folder and version.py say all that is needed.
+# The versions of torch that the SDK is for stand in python/backplane_sdk/__init__.py (BackplaneVersion.cmake reads them).
 # Sets BACKPLANE_TORCH_DIR, BACKPLANE_TORCH_VERSION (2.13.0+cpu) and BACKPLANE_TORCH_MINOR (2.13) in the caller.
 macro(_backplane_find_torch)
   find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)

@@ -1,4 +1,5 @@
-// backplane/kernel.h: what the author of a kernel needs: the current stream, device pointers, and launch().
+// backplane/kernel.h: what every kernel needs: the current stream, device pointers, and launch(). A kernel of ATen's operators begins with
+// structured.h, which includes this; operators of one's own with library.h.
 //
 // A kernel is queued on the current stream and runs later, perhaps on another thread: it captures by value what it needs (addresses, sizes,
 // scalars) and never a tensor. It needs no reference to the memory: the allocator is stream-ordered, so a block that is freed after the
@@ -84,7 +85,7 @@ bool can_launch();
 struct HostKernel {
   static constexpr const char* kNeeds = "host functions (bp.host_exec)";
   static bool can_run() { return can_launch(); }
-  static bool can_walk(const at::TensorIteratorBase& iter);  // Elements::takes (strided.h)
+  static bool can_walk(const at::TensorIteratorBase& iter);  // Elements::takes (host/elementwise.h)
 };
 
 namespace detail {

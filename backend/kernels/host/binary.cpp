@@ -1,6 +1,6 @@
-// kernels/host/binary.cpp: arithmetic of two tensors, with broadcasting, type promotion and scalars (x * 2 leads to mul.Tensor); add has
-// a file of its own. Complex dtypes go to the fallback, and so does integer division with a rounding mode: the CPU raises an error for a
-// zero divisor, and a kernel that runs later could not.
+// kernels/host/binary.cpp: arithmetic of two tensors, with broadcasting, type promotion and scalars (x * 2 leads to mul.Tensor); add is
+// in the template, as the example to start from. Complex dtypes go to the fallback, and so does integer division with a rounding mode: the
+// CPU raises an error for a zero divisor, and a kernel that runs later could not.
 #include <ATen/ops/div_meta.h>
 #include <ATen/ops/maximum_meta.h>
 #include <ATen/ops/minimum_meta.h>
