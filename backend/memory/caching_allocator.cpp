@@ -8,13 +8,12 @@
 
 #include "memory/alloc_config.h"
 #include "memory/block_index.h"
+#include "memory/copy_bytes.h"
 #include "memory/device_cache.h"
 #include "memory/ipc.h"
-#include "memory/with_room.h"
 #include "runtime/activity.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
-#include "runtime/peer.h"
 #include "runtime/stream.h"
 
 namespace backplane {
@@ -32,21 +31,6 @@ StackContext stack(const std::atomic<const HistorySettings*>& history, HistorySe
 }
 
 void deleter(void* ptr) { CachingAllocator::raw_delete(ptr); }
-
-// Device to device by way of host memory, for pairs of devices that the driver does not connect.
-void copy_through_host(uint64_t dest, c10::DeviceIndex dest_device, uint64_t src, c10::DeviceIndex src_device, size_t bytes) {
-  constexpr size_t kChunk = size_t{16} << 20;
-  const size_t chunk = std::min(bytes, kChunk);
-  const auto host = std::make_unique_for_overwrite<char[]>(chunk);
-  const auto buffer = reinterpret_cast<uint64_t>(host.get());
-  for (size_t done = 0; done < bytes; done += chunk) {
-    const uint64_t part = std::min(chunk, bytes - done);
-    call<&bp_driver::copy>(src_device, current_stream_handle(src_device), buffer, int32_t{BP_HOST_DEVICE}, src + done,
-                           driver_index(src_device), part, 0u);
-    call<&bp_driver::copy>(dest_device, current_stream_handle(dest_device), dest + done, driver_index(dest_device), buffer,
-                           int32_t{BP_HOST_DEVICE}, part, 0u);
-  }
-}
 
 c10::DeviceIndex device_of(const void* ptr, const memory::Block* block) {
   if (block != nullptr) return block->segment->owner->device();
@@ -144,25 +128,13 @@ void CachingAllocator::copy_data(void* dest, const void* src, size_t bytes) cons
   const auto dest_device = impl::device_of(dest, to);
   const size_t unit = std::max<uint32_t>(device_properties(dest_device).copy_alignment, 1);
   if (bytes % unit != 0 && from != nullptr && to != nullptr) bytes = std::min({(bytes + unit - 1) / unit * unit, from->size, to->size});
-  const auto dest_address = reinterpret_cast<uint64_t>(dest);
-  const auto src_address = reinterpret_cast<uint64_t>(src);
   const c10::Stream stream = current_stream(dest_device);
   if (src_device != dest_device) {
     Event ready;  // the source's work so far comes first
     ready.record(current_stream(src_device));
     ready.block(stream);
-    enable_peer_access(dest_device, src_device);
   }
-  const int32_t status = memory::with_room([&] {
-    return try_call<&bp_driver::copy_async>(dest_device, current_stream_handle(dest_device), dest_address, driver_index(dest_device),
-                                            src_address, driver_index(src_device), uint64_t{bytes}, 0u);
-  });
-  if (status == BP_UNSUPPORTED && src_device != dest_device) {
-    impl::copy_through_host(dest_address, dest_device, src_address, src_device, bytes);
-    return;
-  }
-  if (status != BP_OK) throw_status(status, "copy_async", dest_device, last_error_text());
-  note_queued(stream, "copy", bytes);
+  copy_bytes({reinterpret_cast<uint64_t>(dest), dest_device}, {reinterpret_cast<uint64_t>(src), src_device}, bytes, stream, /*async=*/true);
   // The source may be freed before the copy has run.
   if (from != nullptr) from->segment->owner->record_stream(from, stream);
 }

@@ -12,6 +12,7 @@
 // the calling thread: overlap, memory, and whether torch converts the dtypes at all.
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/copy_native.h>
@@ -300,6 +301,18 @@ Override<CopyPath*>& copy_path() {
   static CopyPath* const path = new CopyPath;
   static Override<CopyPath*> slot{.core = path, .vendor = nullptr};
   return slot;
+}
+
+at::Tensor pinned_tensor(at::IntArrayRef size, at::IntArrayRef stride, c10::ScalarType dtype) {
+  return at::detail::empty_strided_generic(size, stride, overrides().pinned_allocator.get()(), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                           dtype);
+}
+
+void record_pinned(const at::Tensor& host, const c10::Stream& stream) {
+  auto* const allocator = dynamic_cast<at::HostAllocator*>(overrides().pinned_allocator.get()());
+  TORCH_INTERNAL_ASSERT(allocator != nullptr, "the pinned allocator is not an at::HostAllocator");
+  const c10::DataPtr& data = host.storage().data_ptr();
+  allocator->record_event(data.get(), data.get_context(), stream);
 }
 
 }  // namespace backplane

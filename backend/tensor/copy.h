@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
 
+#include "memory/copy_bytes.h"
 #include "runtime/overrides.h"
 
 namespace backplane {
@@ -47,17 +48,6 @@ Override<CopyPath*>& copy_path();
 inline void copy_tensor(const at::Tensor& src, const at::Tensor& dst, bool non_blocking = false) {
   copy_path().get()->copy(src, dst, non_blocking);
 }
-
-// One end of a copy of bytes: a device address (visible index), or a host pointer (-1).
-struct CopyEnd {
-  uint64_t address = 0;
-  c10::DeviceIndex device = -1;
-};
-
-// Copies bytes, ordered after the work of `stream`: returns when they have arrived, or with `async` at once (host memory must be pinned
-// then, and live until the copy is done). Stages what the device's copy alignment forbids, and goes through the host, blocking, where the
-// driver cannot copy between two devices.
-void copy_bytes(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream, bool async);
 
 // Pinned host memory of the device's allocator, as a tensor, for staging.
 at::Tensor pinned_tensor(at::IntArrayRef size, at::IntArrayRef stride, c10::ScalarType dtype);

@@ -1,20 +1,18 @@
-// tensor/copy_bytes.cpp: copies of plain bytes: the driver's copy and copy_async, what they cannot do, and the pinned memory they need.
-#include <ATen/core/CachingHostAllocator.h>
-#include <ATen/core/Tensor.h>
+// memory/copy_bytes.cpp: the driver's copy and copy_async, and what they cannot do.
+#include "memory/copy_bytes.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <new>
 
 #include "memory/with_room.h"
 #include "runtime/activity.h"
+#include "runtime/device.h"
 #include "runtime/driver.h"
-#include "runtime/overrides.h"
 #include "runtime/peer.h"
 #include "runtime/stream.h"
 #include "runtime/watchdog.h"
-#include "tensor/copy.h"
-#include "tensor/tensors.h"
 
 namespace backplane {
 namespace copy_bytes_impl {
@@ -125,12 +123,6 @@ void copy_through_host(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stre
   }
 }
 
-at::HostAllocator* host_allocator() {
-  auto* allocator = dynamic_cast<at::HostAllocator*>(overrides().pinned_allocator.get()());
-  TORCH_INTERNAL_ASSERT(allocator != nullptr, "the pinned allocator is not an at::HostAllocator");
-  return allocator;
-}
-
 }  // namespace
 }  // namespace copy_bytes_impl
 
@@ -148,16 +140,6 @@ void copy_bytes(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& str
     return;
   }
   throw_status(status, async ? "copy_async" : "copy", stream.device_index(), last_error_text());
-}
-
-at::Tensor pinned_tensor(at::IntArrayRef size, at::IntArrayRef stride, c10::ScalarType dtype) {
-  return at::detail::empty_strided_generic(size, stride, overrides().pinned_allocator.get()(), c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                           dtype);
-}
-
-void record_pinned(const at::Tensor& host, const c10::Stream& stream) {
-  const c10::DataPtr& data = host.storage().data_ptr();
-  copy_bytes_impl::host_allocator()->record_event(data.get(), data.get_context(), stream);
 }
 
 }  // namespace backplane
