@@ -66,15 +66,11 @@ function(_backplane_host_kernels)
   set(arg_KERNELS "${sources}" ${arg_KERNELS} PARENT_SCOPE)
 endfunction()
 
-# Sets <out> to the sources of a driver of the SDK (drivers/<name>, drivers/shims/<name>). The engine of streams is compiled into each that has
-# one: in its unit that costs less than by itself.
+# Sets <out> to the sources of a driver of the SDK (drivers/<folder>): what its driver.cmake names in `sources`, patterns below the SDK.
 function(_backplane_driver_sources out folder)
-  set(patterns "drivers/${folder}/*.cpp")
-  if(NOT folder STREQUAL "shims/fault")
-    list(APPEND patterns "drivers/engine/*.cpp")
-  endif()
-  _backplane_glob(sources ${patterns})
-  set(${out} "${sources}" PARENT_SCOPE)
+  include("${BACKPLANE_ROOT}/drivers/${folder}/driver.cmake")
+  _backplane_glob(files ${sources})
+  set(${out} "${files}" PARENT_SCOPE)
 endfunction()
 
 # lib<device>_driver.so. Sets <name_out> to the SDK driver's name, or to the device's where the sources are the vendor's.

@@ -38,6 +38,27 @@ ARROWS = {
     "drivers/shims/fault": {"drivers/engine"},
     "check_driver": set(),
 }
+# What the core is made of: not the kernels of a device, which see public headers alone.
+CORE = {folder for folder in ARROWS if not folder.startswith(("drivers/", "check_driver", "kernels/"))}
+# public header -> the folder that implements it: for the core, including the one is including the other
+IMPLEMENTED = {
+    "torch_compat.h": "torch",
+    "dtypes.h": "runtime",
+    "kernel.h": "runtime",
+    "philox.h": "random",
+    "random.h": "random",
+    "copy.h": "tensor",
+    "host/tensor.h": "tensor",
+    "host/elementwise.h": "host",
+    "host/reduce.h": "host",
+    "host/vector_math.h": "host",
+    "registration.h": "dispatch",
+    "signature.h": "dispatch",
+    "structured.h": "dispatch",
+    "library.h": "dispatch",
+    "autograd.h": "dispatch",
+    "extend.h": "aten",
+}
 # No torch below this line, and of our own headers the driver's alone.
 DRIVER_SIDE = ("drivers/", "check_driver")
 DRIVER_HEADER = re.compile(r"backplane/driver(\.h|/([^/]+\.h|cxx/[^/]+\.hpp))$")
@@ -63,6 +84,11 @@ def folder_of(path: Path, root: Path) -> str | None:
     if folder.parts[:1] in (("drivers",), ("check_driver",)):
         return folder.as_posix()
     return "/".join(folder.parts[1:]) if folder.parts[:1] == ("backend",) else None
+
+
+def implemented(path: Path, root: Path) -> str | None:
+    """The folder that implements a public header; None for the driver's and for what is no public header."""
+    return IMPLEMENTED.get(path.relative_to(root).as_posix().removeprefix("include/backplane/"))
 
 
 def resolve(bracket: str, name: str, file: Path, root: Path) -> Path | None:
@@ -92,7 +118,7 @@ def problems_of(file: Path, root: Path) -> list[str]:
         found = resolve(bracket, name, file, root)
         if found is None:
             continue
-        there = folder_of(found, root)
+        there = folder_of(found, root) or (implemented(found, root) if here in CORE else None)
         if there is None:
             if driver_side and not DRIVER_HEADER.search(found.as_posix()):
                 problems.append(f"{said} {name}; of the public headers, the driver side sees driver.h alone.")
@@ -122,10 +148,19 @@ def test_every_file_keeps_the_rules() -> None:
     assert not [problem for file in files for problem in problems_of(file, ROOT)]
 
 
+def test_every_public_header_is_somebodys() -> None:
+    public = ROOT / "include" / "backplane"
+    headers = {
+        path.relative_to(public).as_posix() for path in public.rglob("*.h") if not DRIVER_HEADER.search(str(path))
+    }
+    assert headers == set(IMPLEMENTED)
+
+
 @pytest.mark.parametrize(
     ("path", "line", "text"),
     [
         ("backend/runtime/a.cpp", '#include "memory/pool.h"', "runtime may include"),
+        ("backend/tensor/a.cpp", "#include <backplane/structured.h>", "tensor may include"),
         ("backend/memory/a.cpp", "#include <torch/extension.h>", "banned"),
         ("backend/memory/a.cpp", "#  include <ATen/ATen.h>", "banned"),
         ("backend/memory/a.cpp", "#include <ATen/core/Tensor.h>", "without tensors"),
@@ -143,7 +178,7 @@ def test_a_broken_rule_is_found(tmp_path: Path, path: str, line: str, text: str)
     for name in ("backend/memory/pool.h", "backend/runtime/device.h", "drivers/shims/emulate/b.h"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    for name in ("include/backplane/kernel.h", path):
+    for name in ("include/backplane/kernel.h", "include/backplane/structured.h", path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / path).write_text(line + "\n")
