@@ -213,7 +213,7 @@ def test_work_is_ordered_with_the_streams_of_pytorch(chip):
     [
         (
             {"Q_LAUNCH_BLOCKING": "1"},
-            "What failed is the kernel acme_add queued by aten::add on the default stream of q:0",
+            "What failed is the kernel acme_add queued by aten::add.Tensor on the default stream of q:0",
         ),
         (
             {},

@@ -248,7 +248,7 @@ class Worker {
     piece.value = static_cast<unsigned char>(random_());
     std::memset(host.get(), piece.value, piece.bytes);
     copy(piece.data.get(), stream.device_index(), host.get(), -1, piece.bytes, stream);
-    if (!record_pinned(host.get(), host.get_context(), stream)) wrong("pinned memory is not known");
+    if (!pinned_allocator().record_event(host.get(), host.get_context(), stream)) wrong("pinned memory is not known");
   }
   void hand_on() {
     const std::lock_guard<std::mutex> lock(mutex);

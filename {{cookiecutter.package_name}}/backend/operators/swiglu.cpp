@@ -62,7 +62,7 @@ struct SwigluBackward : backplane::HostKernel {
 
 }  // namespace
 
-BACKPLANE_KERNELS({{cookiecutter.package_name}}, m) {
+BACKPLANE_KERNELS({{ cookiecutter.package_name }}, m) {
   m.python_module(".ops");  // of this package: it is imported with it
   backplane::function<Swiglu>(m, "swiglu");
   backplane::function<SwigluBackward>(m, "swiglu_backward");
