@@ -31,6 +31,9 @@ build: Any = None
 C: _native.Module = cast("_native.Module", _NotLoaded())
 """The native module ``<package>._C``."""
 
+autoload_later: list[str] | None = None
+"""Packages that torch's autoload asks for while ``torch_backplane.ops`` is imported: their operators need it whole."""
+
 
 def loaded() -> bool:
     """Whether the native code of a backend package is in this process."""

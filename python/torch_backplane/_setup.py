@@ -90,6 +90,9 @@ def autoload(package: str) -> None:
     """
     if _importing(package):
         return
+    if _backend.autoload_later is not None and "torch_backplane.ops" in sys.modules:
+        _backend.autoload_later.append(package)
+        return
     try:
         with _silent_of_numpy():
             _let_explicit_import_win(package)

@@ -37,6 +37,13 @@ def test_the_package_may_be_imported_first(run_in_process, backend_package, name
     assert out == "3.0 3"
 
 
+@pytest.mark.parametrize("first", ["from torch_backplane import kernel", "from torch_backplane import ops, fallback"])
+def test_backplane_may_be_imported_first(run_in_process, name, first):
+    """The backend's package defines operators by torch_backplane.ops, which imports torch, which loads the package."""
+    done = run_in_process(f"{first}\nimport torch; print(torch.ones(2, device='{name}').tolist())")
+    assert (done.stdout, done.stderr) == ("[1.0, 1.0]\n", "")
+
+
 def test_without_autoload_only_an_import_brings_it(run_in_process, backend_package, name):
     code = f"""
         import torch

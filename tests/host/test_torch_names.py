@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch  # noqa: F401 (first, because it loads the installed backends)
 
 from torch_backplane.compat.private_names import PRIVATE_NAMES
 

@@ -1,8 +1,13 @@
 """Operators of a vendor's own, and kernels for PyTorch's: defined, checked, and explained."""
 
+# ruff: noqa: E402 (what comes before the imports has to)
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from torch_backplane import _backend
+
+_backend.autoload_later = []  # filled by the first `import torch` below
 
 from torch_backplane.ops import guards
 from torch_backplane.ops.custom_op import custom_op, get
@@ -53,3 +58,11 @@ def __getattr__(name: str) -> Any:
 
         return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_later, _backend.autoload_later = _backend.autoload_later, None
+if _later:
+    from torch_backplane._setup import autoload
+
+    for _package in _later:
+        autoload(_package)
