@@ -1,4 +1,4 @@
-"""Private names of torch are used where compat/private_names.py says so, and are in the torch that is installed."""
+"""Private names of torch are used where private_names.py says so, and are in the torch that is installed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch  # noqa: F401 (first, because it loads the installed backends)
-
-from torch_backplane.compat.private_names import PRIVATE_NAMES
+from private_names import PRIVATE_NAMES
 
 ROOT = Path(__file__).resolve().parents[2] / "python" / "torch_backplane"
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT / "compat")
@@ -75,7 +74,7 @@ def test_what_is_found() -> None:
 
 def test_all_are_listed() -> None:
     used = {name for path in FILES for name in private_names(path.read_text(encoding="utf-8"))}
-    assert used - set(PRIVATE_NAMES) == set(), "list them in compat/private_names.py, or use a public name"
+    assert used - set(PRIVATE_NAMES) == set(), "list them in tests/host/private_names.py, or use a public name"
     assert set(PRIVATE_NAMES) - used == set(), "no longer used"
     assert list(PRIVATE_NAMES) == sorted(PRIVATE_NAMES)
 

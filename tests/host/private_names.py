@@ -1,7 +1,7 @@
-"""The private names of torch that the runtime uses outside this folder: what to look at first in a new torch.
+"""The private names of torch that the runtime uses outside compat/: what to look at first in a new torch.
 
-``tests/host/test_torch_names.py`` holds the list complete, and says which of them the installed torch lacks. A name
-that torch's versions spell differently is no entry here but a function of this package.
+``test_torch_names.py`` holds the list complete, and says which of them the installed torch lacks. A name
+that torch's versions spell differently is no entry here but a function of ``torch_backplane.compat``.
 """
 
 PRIVATE_NAMES = (
