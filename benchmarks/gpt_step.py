@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from benchmarks.row import ASYNC, DISCRETE, Result, Row
 from benchmarks.timing import ratio
 
@@ -25,7 +23,7 @@ def _step(device: str) -> Result:
     batch = next(text.batches(1, 16, model.context))
 
     def endless(where: str) -> dict[str, Any]:
-        return {"steps": train(copy.deepcopy(model), iter(lambda: batch, None), torch.device(where))}
+        return {"steps": train(copy.deepcopy(model).to(where), iter(lambda: batch, None))}
 
     return ratio(STEP, endless(device), endless("cpu"), rounds=9)
 

@@ -1,7 +1,7 @@
 """What `make demo` runs: a small CNN on digits, a small GPT on this repository's text.
 
-Exits non-zero unless the accuracy is above 95 %, the losses are the CPU's and a checkpoint gives equal outputs
-everywhere.
+Exits non-zero unless the accuracy is above 95 %, losses and gradients are the CPU's and a checkpoint gives equal
+outputs everywhere.
 """
 
 import argparse
@@ -24,9 +24,9 @@ def classify_digits(device: torch.device, steps: int) -> None:
     """Digits: the accuracy is the proof."""
     train_x, train_y, test_x, test_y = cnn.digits()
     model = cnn.network()
-    losses = side_by_side("CNN on digits", model, cnn.batches(train_x, train_y, steps), device, console)
-    console.print(losses.table("Loss of the CNN"))
-    losses.check()
+    training = side_by_side("CNN on digits", model, cnn.batches(train_x, train_y, steps), device, console)
+    console.print(training.table("The CNN, step by step"))
+    training.check()
     accuracy = cnn.accuracy(model, test_x.to(device), test_y.to(device))
     console.print(f"accuracy on {len(test_x)} unseen digits: [bold]{accuracy:.1%}[/bold]\n")
     if accuracy <= 0.95:
@@ -37,9 +37,9 @@ def learn_text(device: torch.device, steps: int) -> None:
     """Text: the losses and the checkpoint are the proof."""
     text = gpt.repository_text()
     model = gpt.GPT(len(text.characters))
-    losses = side_by_side("GPT on this repository", model, text.batches(steps, 16, model.context), device, console)
-    console.print(losses.table("Loss of the GPT"))
-    losses.check()
+    training = side_by_side("GPT on this repository", model, text.batches(steps, 16, model.context), device, console)
+    console.print(training.table("The GPT, step by step"))
+    training.check()
     console.print(Panel(text.decode(model.eval().write(160)), title=f"written on {device}", width=100))
     carry_over(model, text, device)
 
