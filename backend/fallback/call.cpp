@@ -17,6 +17,7 @@
 #include "fallback/policy.h"
 #include "random/generator.h"
 #include "runtime/options.h"
+#include "runtime/stream.h"
 #include "tensor/tensors.h"
 #include "torch/no_warnings.h"
 
@@ -47,6 +48,7 @@ class Call {
     find_participants();
     const c10::DeviceIndex device = choose_device();
     DeviceSwitch guard(device);
+    refuse_in_capture(current_stream(device), plan_.full_name.c_str());
     lent_arguments_.open(device, content(), results_on_device_);
     replace_arguments(device);
     {

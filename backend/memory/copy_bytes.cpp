@@ -32,6 +32,7 @@ int32_t submit(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stre
     if (status == BP_OK) note_queued(stream, "copy", bytes);
     return status;
   }
+  refuse_in_capture(stream, "A copy that the host waits for");
   if (C10_UNLIKELY(watching())) synchronize_stream(stream);  // the driver's own wait has no limit and tells no stream
   const int32_t status = memory::with_room(
       [&] { return try_call<&bp_driver::copy>(stream.device_index(), handle, dst.address, dst_index, src.address, src_index, bytes, 0u); });

@@ -68,6 +68,7 @@ bool Event::query() const {
 
 void Event::synchronize() const {
   if (handle_ == nullptr) return;
+  refuse_in_capture(current_stream(device_), "A wait for an event");
   if (!query()) {
     const int32_t status =
         interruptible_wait([&](uint64_t timeout_ns) { return try_call<&bp_driver::event_synchronize>(device_, handle_, timeout_ns); });

@@ -6,6 +6,7 @@
 #include <ATen/core/Generator.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/Storage.h>
+#include <c10/core/Stream.h>
 
 namespace backplane {
 
@@ -25,6 +26,7 @@ struct Overrides {
   Override<void (*)(const c10::Storage&, size_t)> resize_storage;          // memory/: keeps the old bytes; new bytes are undefined
   Override<at::Generator (*)(c10::DeviceIndex)> make_generator;            // random/: a new generator
   Override<const at::Generator& (*)(c10::DeviceIndex)> default_generator;  // random/: one per device index
+  Override<bool (*)(const c10::Stream&)> is_capturing;                     // of a stream that exists: runtime/stream.h
 };
 
 Overrides& overrides();

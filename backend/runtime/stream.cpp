@@ -17,6 +17,7 @@
 #include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
+#include "runtime/overrides.h"
 #include "runtime/wait.h"
 
 namespace backplane {
@@ -220,6 +221,7 @@ bool query_stream(const c10::Stream& stream) {
 void synchronize_stream(const c10::Stream& stream) {
   bp_stream* handle = stream_handle(stream);
   if (!has_context(stream.device_index())) return;  // nothing was ever queued
+  refuse_in_capture(stream, "A wait for the stream");
   // Most waits find the work done: ask before building the interruptible one.
   if (try_call<&bp_driver::stream_query>(stream.device_index(), handle) != BP_OK) {
     stream_impl::wait_for(stream.device_index(), "stream_synchronize", [&](uint64_t timeout_ns) {
@@ -232,13 +234,21 @@ void synchronize_stream(const c10::Stream& stream) {
 void synchronize_device(c10::DeviceIndex device) {
   device = resolve_device(device);
   if (!has_context(device)) return;
+  refuse_in_capture(current_stream(device), "A wait for the device");
   stream_impl::wait_for(device, "synchronize", [&](uint64_t timeout_ns) { return try_call<&bp_driver::synchronize>(device, timeout_ns); });
   note(ActivityKind::device_done, device, 0);
 }
 
 bool is_capturing(const c10::Stream& stream) {
   stream_handle(stream);
-  return false;
+  const auto asked = overrides().is_capturing.get();
+  return asked != nullptr && asked(stream);
+}
+
+void refuse_in_capture(const c10::Stream& stream, const char* what) {
+  if (C10_LIKELY(overrides().is_capturing.get() == nullptr)) return;
+  TORCH_CHECK(!is_capturing(stream), what, " cannot be recorded: stream ", stream.id(), " of ", device_name(), ":",
+              static_cast<int>(stream.device_index()), " is capturing a graph. Do it before the capture begins or after it has ended");
 }
 
 }  // namespace backplane

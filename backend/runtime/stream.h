@@ -38,8 +38,11 @@ bool query_stream(const c10::Stream& stream);
 void synchronize_stream(const c10::Stream& stream);  // interruptible; see runtime/wait.h. Call without the GIL.
 void synchronize_device(c10::DeviceIndex device = -1);
 
-// Whether the stream's work is recorded into a graph instead of run; whoever needs to know asks here. Never yet: the driver ABI has no
-// group for graphs. Throws for a stream that does not exist.
+// Whether the stream's work is recorded into a graph instead of run; whoever needs to know asks here. Only a vendor's extension can say so
+// yet: the driver ABI has no group for graphs. Throws for a stream that does not exist.
 bool is_capturing(const c10::Stream& stream);
+
+// Throws if the stream is capturing: `what` ("a wait on the host") cannot be recorded.
+void refuse_in_capture(const c10::Stream& stream, const char* what);
 
 }  // namespace backplane

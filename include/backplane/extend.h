@@ -7,6 +7,7 @@
 //   static const backplane::extend::Storage<MyStorage> storage;         // of c10::StorageImpl
 //   static const backplane::extend::Metadata<MyMeta> metadata;          // of backplane::TensorMeta         serialization/metadata.h
 //   static const backplane::extend::Copy<MyCopy> copy;                  // of backplane::CopyPath           tensor/copy.h
+//   static const backplane::extend::CaptureState<&my_question> capture; // of bool (*)(const c10::Stream&)
 //
 // The SDK's examples/extend has a worked example of each. This header is for the sources of lib<device>.so itself, which are compiled
 // together with the core and see its headers; other programs use the headers beside it. The lines run when lib<device>.so is loaded, before
@@ -85,6 +86,13 @@ template <typename Class>
 struct Copy {
   static_assert(std::is_base_of_v<CopyPath, Class>, "derive the copy path from backplane::CopyPath");
   Copy() { copy_path().vendor = &immortal<Class>(); }
+};
+
+// Whether a stream, which exists, records its work into a graph of the vendor's own runtime. Asked at each wait, each copy that waits, each
+// call of the fallback (all refuse while it says so) and by torch, on any thread: fast, and it throws nothing.
+template <bool (*is_capturing)(const c10::Stream&)>
+struct CaptureState {
+  CaptureState() { overrides().is_capturing.vendor = is_capturing; }
 };
 
 }  // namespace backplane::extend

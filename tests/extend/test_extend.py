@@ -72,6 +72,55 @@ def test_hooks(on_extdevice: Run) -> None:
     assert seen["values"] == [0, 1, 2, 3]
 
 
+def test_capture(on_extdevice: Run) -> None:
+    """While a stream is recorded, what cannot be raises and says what to do; the rest works, as other streams do."""
+    seen = on_extdevice(
+        """
+        stream, event = torch.Stream("extdevice"), torch.Event("extdevice")
+        x, pinned = torch.tensor([1.0, 2.0, 3.0, 4.0], device="extdevice"), torch.empty(4).pin_memory()
+        event.record()
+
+        def kinds():
+            yield lambda: stream.synchronize()
+            yield lambda: torch.accelerator.synchronize()
+            yield lambda: event.synchronize()
+            yield lambda: x.cpu()
+            yield lambda: torch.linalg.inv(x.reshape(2, 2))
+
+        def outcomes():
+            for action in kinds():
+                try:
+                    action()
+                    yield ""
+                except RuntimeError as error:
+                    yield str(error).split("\\n")[0]
+
+        with stream:
+            free = list(outcomes())
+            ops.record_stream_id(stream.stream_id)
+            asked = torch.extdevice.is_current_stream_capturing()
+            refused = list(outcomes())
+            pinned.copy_(x, non_blocking=True)
+            positive = x.abs()
+        elsewhere = (torch.extdevice.is_current_stream_capturing(), x.tolist())
+        ops.record_stream_id(-1)
+        stream.synchronize()
+        values = (pinned.tolist(), positive.tolist())
+        report(free=free, asked=asked, refused=refused, elsewhere=elsewhere, values=values)
+        """
+    )
+    assert seen["free"] == [""] * 5
+    assert seen["asked"] is True
+    waits = [f"A wait for {what}" for what in ("the stream", "the device", "an event")]
+    what = [*waits, "A copy that the host waits for", "aten::linalg_inv_ex"]
+    for said, beginning in zip(seen["refused"], what, strict=True):
+        assert said.startswith(beginning), said
+        assert "cannot be recorded: stream " in said
+        assert "before the capture begins or after it has ended" in said
+    assert seen["elsewhere"] == [False, [1, 2, 3, 4]]
+    assert seen["values"] == [[1, 2, 3, 4]] * 2
+
+
 def test_storage_e40(on_extdevice: Run) -> None:
     """E40: the vendor's StorageImpl, made without memory (it allocates) and round given memory; views share it."""
     seen = on_extdevice(
