@@ -97,6 +97,7 @@ Checks ext_checks();
 #define BP_FAMILY(group, GROUP, about) Checks group##_checks();
 BP_DRIVER_GROUPS(BP_FAMILY)
 #undef BP_FAMILY
+Checks dialect_checks();
 Checks fault_checks();
 Checks lost_checks();
 Checks fork_checks();

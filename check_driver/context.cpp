@@ -88,8 +88,8 @@ void Context::load_with_fault(const std::string& config) {
   for (const std::string& shim : with.shims) {
     if (driver::shim_name(shim) == "fault") throw NotOffered{"the fault shim is in use already"};
   }
-  const bool emulated = !with.shims.empty() && driver::shim_name(with.shims.back()) == "emulate";
-  with.shims.insert(with.shims.end() - (emulated ? 1 : 0), "fault");
+  const auto is_emulate = [](const std::string& shim) { return driver::shim_name(shim) == "emulate"; };
+  with.shims.insert(std::find_if(with.shims.begin(), with.shims.end(), is_emulate), "fault");
   with.config += (with.config.empty() ? "" : ",") + config;
   try {
     take(check::load(with));

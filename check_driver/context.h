@@ -96,7 +96,8 @@ class Context {
 
   // Loads a new instance and forgets the one before. Throws driver::LoadFailure, LoadError.
   void load();
-  // The same with the SDK's fault shim over the driver, below all other shims but emulate. Throws NotRun if it is not found.
+  // The same with the SDK's fault shim over the driver, below all other shims but emulate and what stands below that. Throws NotRun if it
+  // is not found.
   void load_with_fault(const std::string& config);
   // For a check that breaks device 0: as it is if a host function can do that, else with the fault shim, which fail_next_work() arms.
   void make_breakable();

@@ -18,7 +18,7 @@ const Checks& all_checks() {
 #define BP_FAMILY(group, GROUP, about) add({group##_checks});
     BP_DRIVER_GROUPS(BP_FAMILY)
 #undef BP_FAMILY
-    add({fault_checks, lost_checks, fork_checks, life_checks});
+    add({dialect_checks, fault_checks, lost_checks, fork_checks, life_checks});
     return list;
   }();
   return all;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <backplane/driver/cxx/groups.hpp>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -30,15 +31,11 @@ struct Driver {
 
   // The same by type: group<bp_peer>().
   template <class Group>
-  const Group*& group() {
+  const Group* group() const {
 #define BP_MEMBER(group, GROUP, about) \
   if constexpr (std::is_same_v<Group, bp_##group>) return group;
     BP_DRIVER_GROUPS(BP_MEMBER)
 #undef BP_MEMBER
-  }
-  template <class Group>
-  const Group* group() const {
-    return const_cast<Driver*>(this)->group<Group>();
   }
 };
 
@@ -149,8 +146,8 @@ bool call_noexcept(c10::DeviceIndex device, Args... args) noexcept {
     const int32_t status = detail::invoke<Slot>(*d, driver_index(device), args...);
     if (status != BP_OK) log_status(status, detail::slot_name<Slot>().c_str(), device, last_error_text());
     return status == BP_OK;
-  } catch (...) {
-    log_status(BP_INTERNAL, detail::slot_name<Slot>().c_str(), device, "");
+  } catch (const std::exception& error) {
+    log_status(BP_INTERNAL, detail::slot_name<Slot>().c_str(), device, error.what());
     return false;
   }
 }

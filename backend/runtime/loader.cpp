@@ -43,7 +43,7 @@ const bp_driver* instantiate(const std::string& path, const std::string& options
     static_cast<void>(driver::checked_table(path, answer));
     return answer.table;
   } catch (const driver::LoadFailure& failure) {
-    TORCH_CHECK(false, readable(failure.text));
+    TORCH_CHECK(false, readable(failure.text), failure.step == driver::LoadStep::abi ? " This one is " BACKPLANE_VERSION "." : "");
   }
 }
 
@@ -90,11 +90,11 @@ Driver load(LoadRequest& request) {
   TORCH_CHECK(driver::is_complete(loaded.table), "The driver '", request.driver,
               "' with its shims offers no complete table. Put 'emulate' last in " BACKPLANE_ENV_PREFIX
               "_SHIMS, so that it stands directly over the driver.");
-  driver::for_each_group([&](auto traits) {
-    using Group = typename decltype(traits)::Group;
-    const auto found = driver::find_group<Group>(loaded.table);
-    if (found) loaded.group<Group>() = new Group(*found);  // lives as long as the table
-  });
+// They live as long as the table.
+#define BP_LOAD(group, GROUP, about) \
+  if (const auto found = driver::find_group<bp_##group>(loaded.table)) loaded.group = new bp_##group(*found);
+  BP_DRIVER_GROUPS(BP_LOAD)
+#undef BP_LOAD
   constexpr uint32_t kInPlace = BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ;
   loaded.zero_copy = loaded.host_view != nullptr && (loaded.host_view->head.flags & kInPlace) == kInPlace;
   return loaded;

@@ -1,17 +1,23 @@
 // drivers/sim/sim.cpp: the simulated device: a whole driver whose memory is the host's and whose work is host functions.
 //
 // Options: devices=<0..64>, memory=<size> of each, kind=unified|discrete (memory.h), stream=async|inline (drivers/engine/stream.h),
-// streams=<1..1024> besides the default one; and what it does badly on request: impairments.h.
+// streams=<1..1024> besides the default one, compiler=<name>|none (compiler.h), items=<1..256> of a group at most, order=up|down in which
+// they take turns (fibers.h); and what it does badly on request: impairments.h.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include <backplane/driver/compiler.h>
 #include <backplane/driver/host_exec.h>
 #include <backplane/driver/host_view.h>
+#include <backplane/driver/module.h>
 #include <backplane/driver/peer.h>
 #include <backplane/driver/vmm.h>
 #include <backplane/driver/cxx/driver.hpp>
@@ -19,9 +25,13 @@
 #include "../engine/engine.h"
 #include "../engine/fill.h"
 #include "../engine/host_memory.h"
+#include "code.h"
+#include "compiler.h"
 #include "impairments.h"
 #include "ipc.h"
 #include "memory.h"
+#include "module.h"
+#include "targets.h"
 
 namespace backplane::driver::sim {
 
@@ -33,6 +43,9 @@ struct Settings {
   Kind kind;
   StreamKind stream;
   int32_t streams;
+  std::string compiler;
+  uint32_t items;
+  Order order;
   std::unique_ptr<Impairments> impairments;
 
   explicit Settings(const char* config) {
@@ -42,9 +55,13 @@ struct Settings {
     kind = options.choice("kind", Kind::unified, {{"unified", Kind::unified}, {"discrete", Kind::discrete}});
     stream = options.choice("stream", StreamKind::async, {{"async", StreamKind::async}, {"inline", StreamKind::inline_}});
     streams = static_cast<int32_t>(options.integer("streams", 32, 1, 1024));
+    compiler = options.text("compiler", "", "<name or path>|none");
+    items = static_cast<uint32_t>(options.integer("items", 1, 1, 256));
+    order = options.choice("order", Order::up, {{"up", Order::up}, {"down", Order::down}});
     impairments = std::make_unique<Impairments>(options);
     options.finish();
     if (memory > (uint64_t{4} << 40)) throw Error(BP_INVALID_ARGUMENT, "options: memory must not exceed 4TiB");
+    if (items & (items - 1)) throw Error(BP_INVALID_ARGUMENT, "options: items must be a power of two, not " + std::to_string(items));
   }
 };
 
@@ -56,13 +73,19 @@ void set_text(char (&field)[Size], const Text& text) {
 class Sim : public Driver<Sim>, public Engine {
  public:
   explicit Sim(const Host& host)
-      : Driver(host), settings_(host.config()), impairments_(*settings_.impairments), memories_(static_cast<size_t>(settings_.devices)) {
+      : Driver(host),
+        settings_(host.config()),
+        impairments_(*settings_.impairments),
+        memories_(static_cast<size_t>(settings_.devices)),
+        compiler_(settings_.compiler, settings_.items) {
     configure({"sim", settings_.devices, settings_.stream == StreamKind::async, settings_.streams, make_shared_event});
     peers_ = std::vector<std::atomic<bool>>(static_cast<size_t>(settings_.devices) * static_cast<size_t>(settings_.devices));
     offer(host_exec_.head);
     offer(peer_.head);
     offer(vmm_.head);
     offer(ipc_.head);
+    offer(compiler_group_.head);
+    offer(module_group_.head);
     if (settings_.kind == Kind::discrete) ipc_.head.flags |= BP_IPC_ANY_MEMORY;
     if (settings_.kind == Kind::unified) offer(host_view_.head);
   }
@@ -211,24 +234,15 @@ class Sim : public Driver<Sim>, public Engine {
     }
   }
 
-  int32_t exec_map(int32_t device, uint64_t address, void** out) {
+  void exec_map(int32_t device, uint64_t address, void** out) {
     check_index(device);
-    if (out) {
-      if (void* at = memory(device).map(address)) {
-        *out = at;
-        return BP_OK;
-      }
-      for (int32_t peer = 0; peer < settings_.devices; ++peer) {
-        if (peer == device || !access(device, peer).load(std::memory_order_relaxed)) continue;
-        if (void* at = memory(peer).map(address)) {
-          *out = at;
-          return BP_OK;
-        }
-      }
+    void* at = out ? reach(device, address) : nullptr;
+    if (!at) {
+      throw Error(BP_INVALID_ARGUMENT,
+                  format("host_exec.map: 0x%llx is not in an allocation of device %d, nor of a peer that it has access to",
+                         static_cast<unsigned long long>(address), device));
     }
-    throw Error(BP_INVALID_ARGUMENT,
-                format("host_exec.map: 0x%llx is not in an allocation of device %d, nor of a peer that it has access to",
-                       static_cast<unsigned long long>(address), device));
+    *out = at;
   }
 
   // bp.host_view
@@ -300,6 +314,101 @@ class Sim : public Driver<Sim>, public Engine {
     *out = open_event(device, open_shared_event(*handle));
   }
 
+  // bp.compiler
+
+  void compiler_id(char* out, uint64_t size) {
+    need(out && size, "compiler.id: out and size");
+    std::snprintf(out, size, "%s", compiler_.id().c_str());
+  }
+  void compiler_target(int32_t device, bp_target_properties* out) {
+    const auto targets = all_targets();
+    const int64_t index = -1 - int64_t{device};
+    if (index >= static_cast<int64_t>(targets.size())) {
+      throw Error(BP_INVALID_DEVICE, format("compiler.target: no target %d: there are %zu", device, targets.size()));
+    }
+    if (index < 0) check_index(device);
+    hand_out(out, properties_of(index < 0 ? own_target() : targets[static_cast<size_t>(index)], settings_.items), "compiler.target: out");
+  }
+  void compiler_prelude(const char* target, const char** out) {
+    need(out, "compiler.prelude: out");
+    *out = compiler_.prelude_of(target);
+  }
+  int32_t compiler_compile(const bp_compile_request* request, bp_compile_result* out) {
+    need(request && out, "compiler.compile: request and out");
+    bp_compile_result result{};
+    auto output = compiler_.compile(*request);
+    result.code = output->code.empty() ? nullptr : output->code.data();
+    result.bytes = output->code.size();
+    result.log = output->log.c_str();
+    result.owner = output.get();
+    hand_out(out, result, "compiler.compile: out");
+    const bool right = result.code != nullptr;
+    const std::string& log = output.release()->log;  // the caller's now
+    return right ? int32_t{BP_OK} : fail(BP_INVALID_ARGUMENT, "compiler.compile: " + first_error(log));
+  }
+  void compiler_release(bp_compile_result* result) {
+    need(result && result->owner, "compiler.release: result and its owner");
+    delete static_cast<Compiler::Output*>(result->owner);
+    result->code = nullptr;
+    result->bytes = 0;
+    result->log = nullptr;
+    result->owner = nullptr;
+  }
+
+  // bp.module
+
+  void module_load(int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
+    at(device).check();
+    need(code && out, "module.load: code and out");
+    const std::string_view object = object_of({static_cast<const char*>(code), bytes}, own_target().name, compiler_.prelude_sum());
+    auto module = std::make_unique<Module>(device, object, settings_.items, settings_.order);
+    std::lock_guard lock(modules_mutex_);
+    modules_.push_back(std::move(module));
+    *out = reinterpret_cast<bp_module_code*>(modules_.back().get());
+  }
+  void module_unload(int32_t device, bp_module_code* module) {
+    check_index(device);
+    std::unique_ptr<Module> last;
+    std::lock_guard lock(modules_mutex_);
+    const auto found = find_module(device, module, "module.unload");
+    last = std::move(*found);
+    modules_.erase(found);
+  }
+  void module_function(int32_t device, bp_module_code* module, const char* name, const bp_signature* signature, bp_function** out,
+                       bp_function_properties* properties) {
+    at(device).check();
+    need(module && name && signature && out, "module.function: module, name, signature and out");
+    if (signature->struct_size < sizeof(bp_signature)) {
+      throw Error(BP_INVALID_ARGUMENT, "module.function: the signature's struct_size is too small");
+    }
+    Module* found = nullptr;
+    {
+      std::lock_guard lock(modules_mutex_);
+      found = find_module(device, module, "module.function")->get();
+    }
+    Kernel& kernel = found->kernel(name, *signature);
+    if (properties) hand_out(properties, {0, kernel.group(), 0, 0, 0}, "module.function: properties");
+    *out = reinterpret_cast<bp_function*>(&kernel);
+  }
+  void module_launch(int32_t device, bp_stream* stream, const bp_launch* launch) {
+    Stream& on = usable(device, stream);
+    need(launch && launch->function, "module.launch: launch and its function");
+    if (launch->struct_size < sizeof(bp_launch)) throw Error(BP_INVALID_ARGUMENT, "module.launch: the launch's struct_size is too small");
+    const Kernel& kernel = *reinterpret_cast<const Kernel*>(launch->function);
+    if (kernel.device() != device) {
+      throw Error(BP_INVALID_ARGUMENT,
+                  format("module.launch: the function is of device %d, the call names device %d", kernel.device(), device));
+    }
+    kernel.check(*launch, settings_.items);
+    std::unique_ptr<uint64_t[]> args(new uint64_t[launch->args_bytes / 8]);  // not zeroed
+    std::memcpy(args.get(), launch->args, launch->args_bytes);
+    pause(on, delay());
+    on.submit({run_kernel,
+               {reinterpret_cast<uint64_t>(this), reinterpret_cast<uint64_t>(&kernel), reinterpret_cast<uint64_t>(args.get()),
+                launch->grid[0], launch->grid[1], launch->grid[2]}});
+    static_cast<void>(args.release());  // the job's, which may be over by now
+  }
+
  private:
   static void need(bool condition, const char* what) {
     if (!condition) throw Error(BP_INVALID_ARGUMENT, std::string(what) + " must not be NULL");
@@ -322,6 +431,55 @@ class Sim : public Driver<Sim>, public Engine {
     const int32_t result = reinterpret_cast<int32_t (*)(void*)>(job.words[0])(destroy.arg);
     if (result != BP_OK) [[unlikely]]
       throw Error(BP_FAULT, std::string("a host_exec function returned ") + status_name(result));
+  }
+
+  static void run_kernel(Job& job, int32_t status) {
+    const std::unique_ptr<uint64_t[]> args(reinterpret_cast<uint64_t*>(job.words[2]));
+    if (status != BP_OK) return;
+    Sim& self = *reinterpret_cast<Sim*>(job.words[0]);
+    const Kernel& kernel = *reinterpret_cast<const Kernel*>(job.words[1]);
+    for (uint32_t i = 0; i < kernel.pointers(); ++i) args[i] = self.reach_argument(kernel.device(), args[i], i);
+    const uint32_t grid[3] = {static_cast<uint32_t>(job.words[3]), static_cast<uint32_t>(job.words[4]),
+                              static_cast<uint32_t>(job.words[5])};
+    kernel.run(args.get(), grid);
+  }
+
+  /// Where a kernel's pointer points to. Nothing is read through 0, and the end of an allocation is one, too: of an empty part of it.
+  uint64_t reach_argument(int32_t device, uint64_t address, uint32_t index) {
+    if (address == 0) return 0;
+    if (void* at = reach(device, address)) return reinterpret_cast<uint64_t>(at);
+    if (void* last = reach(device, address - 1)) return reinterpret_cast<uint64_t>(last) + 1;
+    throw Error(BP_FAULT,
+                format("pointer %u of a kernel, 0x%llx, is not in an allocation of device %d, nor of a peer that it has access to", index,
+                       static_cast<unsigned long long>(address), device));
+  }
+
+  /// Where work of a device reaches a live address, its own or a peer's; nullptr for any other.
+  void* reach(int32_t device, uint64_t address) {
+    if (void* at = memory(device).map(address)) return at;
+    for (int32_t peer = 0; peer < settings_.devices; ++peer) {
+      if (peer == device || !access(device, peer).load(std::memory_order_relaxed)) continue;
+      if (void* at = memory(peer).map(address)) return at;
+    }
+    return nullptr;
+  }
+
+  /// Fills a struct of the caller's, as far as the caller has room.
+  template <class Struct>
+  static void hand_out(Struct* out, Struct full, const char* what) {
+    need(out && out->struct_size >= sizeof(uint64_t), (std::string(what) + ", with its struct_size,").c_str());
+    full.struct_size = out->struct_size;
+    std::memcpy(static_cast<void*>(out), &full, std::min<uint64_t>(out->struct_size, sizeof full));
+  }
+
+  /// With the lock held. Throws.
+  std::vector<std::unique_ptr<Module>>::iterator find_module(int32_t device, const bp_module_code* module, const char* call) {
+    const auto is_it = [&](const auto& one) {
+      return reinterpret_cast<const bp_module_code*>(one.get()) == module && one->device() == device;
+    };
+    const auto found = std::find_if(modules_.begin(), modules_.end(), is_it);
+    if (found == modules_.end()) throw Error(BP_INVALID_ARGUMENT, format("%s: no module of device %d", call, device));
+    return found;
   }
 
   std::chrono::nanoseconds delay() {
@@ -386,6 +544,9 @@ class Sim : public Driver<Sim>, public Engine {
   std::vector<std::atomic<SimMemory*>> memories_;
   std::vector<std::atomic<bool>> peers_;  // [device * devices + peer]
   HostMemory pinned_;
+  const Compiler compiler_;
+  std::mutex modules_mutex_;
+  std::vector<std::unique_ptr<Module>> modules_;
 
   const bp_host_exec host_exec_ = {group_head<bp_host_exec>(), slot<&Sim::exec_enqueue>(), slot<&Sim::exec_map>()};
   const bp_host_view host_view_ = {group_head<bp_host_view>(BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ),
@@ -395,6 +556,14 @@ class Sim : public Driver<Sim>, public Engine {
                        slot<&Sim::vmm_release>(), slot<&Sim::vmm_map>(),         slot<&Sim::vmm_unmap>()};
   bp_ipc ipc_ = {group_head<bp_ipc>(BP_IPC_EVENTS), slot<&Sim::ipc_memory_export>(), slot<&Sim::ipc_memory_open>(),
                  slot<&Sim::ipc_memory_close>(),    slot<&Sim::ipc_event_export>(),  slot<&Sim::ipc_event_open>()};
+  const bp_compiler compiler_group_ = {group_head<bp_compiler>(BP_COMPILER_SUBPROCESS),
+                                       slot<&Sim::compiler_id>(),
+                                       slot<&Sim::compiler_target>(),
+                                       slot<&Sim::compiler_prelude>(),
+                                       slot<&Sim::compiler_compile>(),
+                                       slot<&Sim::compiler_release>()};
+  const bp_module module_group_ = {group_head<bp_module>(), slot<&Sim::module_load>(), slot<&Sim::module_unload>(),
+                                   slot<&Sim::module_function>(), slot<&Sim::module_launch>()};
 };
 
 }  // namespace backplane::driver::sim

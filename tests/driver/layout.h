@@ -7,9 +7,11 @@
 #include <stdint.h>
 
 #include <backplane/driver.h>
+#include <backplane/driver/compiler.h>
 #include <backplane/driver/host_exec.h>
 #include <backplane/driver/host_view.h>
 #include <backplane/driver/ipc.h>
+#include <backplane/driver/module.h>
 #include <backplane/driver/peer.h>
 #include <backplane/driver/vmm.h>
 
@@ -139,6 +141,76 @@ AT(bp_ipc, memory_close, 48)
 AT(bp_ipc, event_export, 56)
 AT(bp_ipc, event_open, 64)
 
+SIZE(bp_target_properties, 208)
+AT(bp_target_properties, struct_size, 0)
+AT(bp_target_properties, target, 8)
+AT(bp_target_properties, dtypes, 72)
+AT(bp_target_properties, fast_dtypes, 80)
+AT(bp_target_properties, group_size, 88)
+AT(bp_target_properties, max_group_size, 92)
+AT(bp_target_properties, subgroup_size, 96)
+AT(bp_target_properties, vector_bytes, 100)
+AT(bp_target_properties, local_bytes, 104)
+AT(bp_target_properties, registers, 108)
+AT(bp_target_properties, max_grid, 112)
+AT(bp_target_properties, parameter_bytes, 136)
+AT(bp_target_properties, atomics, 140)
+AT(bp_target_properties, reserved, 144)
+
+SIZE(bp_compile_request, 48)
+AT(bp_compile_request, struct_size, 0)
+AT(bp_compile_request, target, 8)
+AT(bp_compile_request, source, 16)
+AT(bp_compile_request, name, 24)
+AT(bp_compile_request, options, 32)
+AT(bp_compile_request, flags, 40)
+AT(bp_compile_request, reserved, 44)
+
+SIZE(bp_compile_result, 40)
+AT(bp_compile_result, struct_size, 0)
+AT(bp_compile_result, code, 8)
+AT(bp_compile_result, bytes, 16)
+AT(bp_compile_result, log, 24)
+AT(bp_compile_result, owner, 32)
+
+SIZE(bp_compiler, 72)
+AT(bp_compiler, head, 0)
+AT(bp_compiler, id, 32)
+AT(bp_compiler, target, 40)
+AT(bp_compiler, prelude, 48)
+AT(bp_compiler, compile, 56)
+AT(bp_compiler, release, 64)
+
+SIZE(bp_signature, 24)
+AT(bp_signature, struct_size, 0)
+AT(bp_signature, pointers, 8)
+AT(bp_signature, value_bytes, 12)
+AT(bp_signature, written, 16)
+
+SIZE(bp_function_properties, 24)
+AT(bp_function_properties, struct_size, 0)
+AT(bp_function_properties, max_group_size, 8)
+AT(bp_function_properties, local_bytes, 12)
+AT(bp_function_properties, registers, 16)
+AT(bp_function_properties, spill_bytes, 20)
+
+SIZE(bp_launch, 64)
+AT(bp_launch, struct_size, 0)
+AT(bp_launch, function, 8)
+AT(bp_launch, grid, 16)
+AT(bp_launch, group, 28)
+AT(bp_launch, local_bytes, 40)
+AT(bp_launch, flags, 44)
+AT(bp_launch, args, 48)
+AT(bp_launch, args_bytes, 56)
+
+SIZE(bp_module, 64)
+AT(bp_module, head, 0)
+AT(bp_module, load, 32)
+AT(bp_module, unload, 40)
+AT(bp_module, function, 48)
+AT(bp_module, launch, 56)
+
 VALUE(BP_OK, 0)
 VALUE(BP_PENDING, 1)
 VALUE(BP_OUT_OF_MEMORY, 2)
@@ -191,3 +263,14 @@ VALUE(BP_HOST_VIEW_SAME_ADDRESS, (1u << 0))
 VALUE(BP_HOST_VIEW_COHERENT, (1u << 1))
 VALUE(BP_HOST_VIEW_CACHED_READ, (1u << 2))
 VALUE(BP_PEER_VERSION, 1u)
+VALUE(BP_COMPILER_VERSION, 1u)
+VALUE(BP_COMPILER_SUBPROCESS, (1u << 0))
+VALUE(BP_COMPILE_DEBUG, (1u << 0))
+VALUE(BP_COMPILE_FAST_MATH, (1u << 1))
+VALUE(BP_COMPILE_LIGHT, (1u << 2))
+VALUE(BP_ATOMIC_ADD_I32, (1u << 0))
+VALUE(BP_ATOMIC_ADD_F32, (1u << 1))
+VALUE(BP_ATOMIC_CAS_32, (1u << 2))
+VALUE(BP_ATOMIC_ADD_I64, (1u << 3))
+VALUE(BP_ATOMIC_CAS_64, (1u << 4))
+VALUE(BP_MODULE_VERSION, 1u)

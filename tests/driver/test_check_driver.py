@@ -35,6 +35,8 @@ def listed(built: Built) -> list[str]:
 # ---- sound drivers
 
 NOT_HELD = "could not be held: "
+# Words that the simulated device's prelude has not.
+NO_SUCH_WORDS = {"dialect.natives", "dialect.shuffle"}
 
 
 def crossed(names: str, *pairs: tuple[str, str]) -> pytest.MarkDecorator:
@@ -50,7 +52,7 @@ def test_sim(built: Built, kind: str, stream: str) -> None:
     report = check(built, built.sim, "--options", f"kind={kind},stream={stream}")
     assert report.failed == {}, report.out
     expected = {"host_view.map", "host_view.flags", "host_view.invalid"} if kind == "discrete" else set()
-    assert set(report.not_offered) == expected
+    assert set(report.not_offered) == expected | NO_SUCH_WORDS
     assert set(report.left_out.values()) == (
         {f"{NOT_HELD}host functions run inside enqueue"} if stream == "inline" else set()
     )
@@ -63,7 +65,8 @@ def test_sim(built: Built, kind: str, stream: str) -> None:
 def test_sim_under_emulate(built: Built) -> None:
     """A shim over a complete driver changes nothing that the contract promises."""
     report = check(built, built.sim, "--shim", "emulate")
-    assert (report.code, report.failed, report.not_offered, report.left_out) == (0, {}, {}, {}), report.out
+    assert (report.code, report.failed, report.left_out) == (0, {}, {}), report.out
+    assert set(report.not_offered) == NO_SUCH_WORDS
 
 
 @crossed("language, stream", ("c", "async"), ("cpp", "inline"))
@@ -84,7 +87,9 @@ def test_minimal_is_completed_by_emulate(built: Built, language: str, stream: st
         "fault.events",
     }
     assert pending <= (set(report.not_offered) if stream == "inline" else report.passed)
-    assert not {name for name in report.passed if name.startswith(("host_exec.", "peer.", "ipc."))}
+    assert not {
+        name for name in report.passed if name.startswith(("host_exec.", "peer.", "ipc.", "module.", "dialect."))
+    }
     assert {"fault.sticky", "fault.streams", "fault.release", "fault.callbacks", "lost.sticky"} <= report.passed
     assert (NOT_HELD in "".join(report.not_offered.values())) == (stream == "inline")
     assert report.left_out == {}
@@ -182,6 +187,49 @@ def test_a_runtimes_own_threads_belong_to_the_process(built: Built) -> None:
     assert (report.code, report.passed) == (0, {"life.threads"}), report.out
 
 
+# ---- kernels
+
+
+def test_groups_of_many_items(built: Built) -> None:
+    """Kernels of 4 items in a group; of the words that a prelude may have none is missing."""
+    report = of_kind(built, "every_word", *only("module.*", "dialect.*"), options="items=4,")
+    assert (report.code, report.failed, report.not_offered, report.left_out) == (0, {}, {}, {}), report.out
+
+
+def test_no_compiler(built: Built) -> None:
+    """What needs none is held; the rest is not run, and the report says which compiler was looked for."""
+    families = only("compiler.*", "module.*", "dialect.*")
+    report = check(built, built.sim, *families, "--options", "compiler=/no/such/cc")
+    assert (report.code, report.failed) == (3, {}), report.out
+    assert {"compiler.id", "compiler.target", "compiler.list", "compiler.prelude", "compiler.invalid"} == report.passed
+    assert all("/no/such/cc" in why for why in report.left_out.values())
+    assert report.out.count("Not run at all: ") == 2
+    assert re.search("Not run at all: module .*/no/such/cc.*\n.*Not run at all: dialect .*/no/such/cc", report.out)
+
+
+def test_a_word_that_does_not_compile_is_named(built: Built) -> None:
+    report = of_kind(built, "missing_word", *only("dialect.floats", "dialect.groups"))
+    assert (report.code, set(report.failed), report.passed) == (1, {"dialect.floats"}, {"dialect.groups"}), report.out
+    assert report.failed["dialect.floats"].startswith('bp_copysign: "bp_copysign(x, y)" does not compile: ')
+    assert "no_such_name" in report.failed["dialect.floats"]
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("integers", "i8"),
+        ("floats", "bp_rint"),
+        ("doubles", "bp_erf64"),
+        ("natives", "bp_f32_to_bf16"),
+        ("atomics", "BP_ATOMIC_ADD_F32"),
+        ("assertions", "BP_ASSERT"),
+    ],
+)
+def test_a_wrong_word_is_named(built: Built, name: str, word: str) -> None:
+    report = of_kind(built, f"dialect.{name}", "--only", f"dialect.{name}")
+    assert report.failed[f"dialect.{name}"].startswith(word), report.out
+
+
 # ---- expected failures, and checks that are left out
 
 BROKEN_ZERO = "broken.defect=memory.zero"
@@ -225,10 +273,13 @@ def test_every_check_has_a_defect(built: Built) -> None:
     assert sorted(listed(built)) == sorted([*DEFECTS, "load.symbol"])
 
 
+# One item in a group has nobody to wait for, nor to shuffle with.
+NEEDS_ITEMS = {"dialect.local", "dialect.shuffle"}
+
+
 @pytest.mark.parametrize("name", DEFECTS)
 def test_defect_is_found(built: Built, name: str) -> None:
-    words = ["--shim", str(built.broken), "--only", name]
-    report = check(built, built.sim, *words, "--options", f"broken.defect={name}")
+    report = of_kind(built, name, "--only", name, options="items=4," if name in NEEDS_ITEMS else "")
     assert set(report.failed) == {name}, report.out
     assert report.code == (1 if "load." not in name or name in {"load.refusal", "load.instances"} else 2)
     assert "driver.h says: " in report.failed[name]
@@ -237,7 +288,7 @@ def test_defect_is_found(built: Built, name: str) -> None:
 
 def test_the_shim_itself_is_sound(built: Built) -> None:
     report = check(built, built.sim, "--shim", str(built.broken), "--options", "broken.defect=none")
-    assert (report.code, report.failed, report.not_offered) == (0, {}, {}), report.out
+    assert (report.code, report.failed, set(report.not_offered)) == (0, {}, NO_SUCH_WORDS), report.out
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-PROGRAMS = {"engine_test": 120, "fault_test": 19}  # and how many cases each has at least
+# Programs, and how many cases each has at least.
+PROGRAMS = {"engine_test": 120, "fault_test": 19, "module_test": 55, "modules_test": 34, "trace_test": 10}
 ROOT = Path(__file__).resolve().parents[2]
 DRIVERS = ROOT / "drivers"
 FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
@@ -19,7 +20,7 @@ FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror",
 def sources() -> list[tuple[Path, str]]:
     """Every source, with the name that its bp_driver_get takes in the one program that holds them all."""
     found = [(path, "") for path in (DRIVERS / "engine").glob("*.cpp")]
-    for driver in ("sim", "shims/emulate", "shims/fault"):
+    for driver in ("sim", "shims/emulate", "shims/fault", "shims/trace"):
         found += [(path, f"bp_{Path(driver).name}_get") for path in (DRIVERS / driver).glob("*.cpp")]
     found.append((ROOT / "examples" / "minimal_driver" / "minimal_driver.c", "bp_minimal_get"))
     found.append((Path(__file__).with_name("handle_driver.cpp"), "bp_handle_get"))

@@ -91,9 +91,9 @@ pytestmark = pytest.mark.xdist_group("driver_fuzz")  # the drivers are compiled 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Library]:
     folder = tmp_path_factory.mktemp("fuzz")
-    for name in ("sim", "shims/emulate", "shims/fault"):
+    for name in ("sim", "shims/emulate", "shims/fault", "shims/trace"):
         compile_sdk_driver(folder / f"{Path(name).name}.so", name)
-    return {name: Library(folder / f"{name}.so") for name in ("sim", "emulate", "fault")}
+    return {name: Library(folder / f"{name}.so") for name in ("sim", "emulate", "fault", "trace")}
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_option_strings(libraries: dict[str, Library], config: str, name: str) -
 
 @bounded
 @given(
-    shim=st.sampled_from(["emulate", "fault"]),
+    shim=st.sampled_from(["emulate", "fault", "trace"]),
     size=st.one_of(st.integers(0, SIZE + 8), st.just(SIZE), st.just(2**64 - 1)),
     room=st.integers(FIRST_SLOT, SIZE),
     abi=st.sampled_from([ABI, ABI, ABI, (0, 1), (0, 3), (1, 0), (2**32 - 1, 7)]),

@@ -3,13 +3,17 @@
 // What the driver below has, goes through to it. Streams and events come in pairs: if it lacks either group, both are the shim's own
 // (drivers/engine), its work runs on the default stream below, and groups below that take a stream are hidden or wrapped, since they
 // would not know the shim's handles. Pinned memory, host_register, fill and copy_async are supplied where they are missing. A driver with
-// BP_DRIVER_SERIALIZE is locked here, and is waited for outside the lock.
+// BP_DRIVER_SERIALIZE is locked here, and is waited for outside the lock; its bp.compiler is called without the lock.
 //
 // Options: stream=inline|async, streams=<1..1024>. They count for the shim's own streams only.
+#include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <type_traits>
 
 #include <backplane/driver/cxx/driver.hpp>
 
@@ -17,6 +21,7 @@
 #include "../../engine/fill.h"
 #include "../../engine/host_memory.h"
 #include "inner.h"
+#include "modules.h"
 #include "transfer.h"
 
 namespace backplane::driver::emulate {
@@ -266,10 +271,6 @@ class Emulate final : public Driver<Emulate>, protected Engine {
 
   int32_t query_ext(const char* id, uint32_t version, const bp_ext** out) {
     if (!id || !out) throw Error(BP_INVALID_ARGUMENT, "query_ext: id and out must not be NULL");
-    if (!own_streams_ && !inner_.serialize()) {
-      if (!below_.query_ext) throw Error(BP_UNSUPPORTED, "the driver has no groups");
-      return inner_(&bp_driver::query_ext, id, version, out);
-    }
     find_groups();
     const bp_ext* found = nullptr;
     const auto look = [&](const bp_ext& head) {
@@ -278,6 +279,7 @@ class Emulate final : public Driver<Emulate>, protected Engine {
     look(exec_.head);
     std::apply([&](const auto&... group) { (look(group.offered.head), ...); }, passing_);
     if (!found) {
+      if (!own_streams_ && !inner_.serialize() && below_.query_ext) return inner_(&bp_driver::query_ext, id, version, out);
       throw Error(BP_UNSUPPORTED, std::string("no group ") + id + " version " + std::to_string(version) + " can pass through emulate");
     }
     *out = found;
@@ -287,8 +289,12 @@ class Emulate final : public Driver<Emulate>, protected Engine {
   /// The entry of a group that passes through.
   template <auto Slot, class Group, class... Args>
   void pass(Args... args) {
-    const Group& below = *std::get<Passing<Group>>(passing_).below;
-    inner_.group(below.head, below.*Slot, args...);
+    const Group& below = *group<Group>().below;
+    if constexpr (std::is_same_v<Group, bp_compiler>) {  // any number of threads at once, whatever the driver's flags say
+      inner_.group_unlocked(below.head, below.*Slot, args...);
+    } else {
+      inner_.group(below.head, below.*Slot, args...);
+    }
   }
   /// What takes memory says that the device is in error, as alloc does.
   template <auto Slot, class Group, class... Args>
@@ -331,6 +337,52 @@ class Emulate final : public Driver<Emulate>, protected Engine {
     *out = seen;
   }
 
+  // bp.module where the streams are the shim's: its functions know what a launch of them may say, since what the driver below refuses when
+  // the job runs would be a fault of the device.
+
+  void module_unload(int32_t device, bp_module_code* module) {
+    pass<&bp_module::unload, bp_module>(device, module);
+    functions_.forget(module);
+  }
+
+  void module_function(int32_t device, bp_module_code* module, const char* name, const bp_signature* signature, bp_function** out,
+                       bp_function_properties* properties) {
+    if (!out || !signature || signature->struct_size < sizeof *signature) {
+      throw Error(BP_INVALID_ARGUMENT, "module.function: out and a signature of full struct_size are needed");
+    }
+    bp_function_properties own{};
+    own.struct_size = sizeof own;
+    Function made{nullptr, device, signature->pointers * sizeof(uint64_t) + signature->value_bytes, launch_limits(device)};
+    pass<&bp_module::function, bp_module>(device, module, name, signature, &made.below, &own);
+    if (own.max_group_size) made.limits.group = own.max_group_size;
+    if (made.limits.local_bytes) made.limits.local_bytes -= std::min(own.local_bytes, made.limits.local_bytes - 1);
+    *out = functions_.keep(module, made);
+    if (!properties) return;
+    own.struct_size = properties->struct_size;
+    std::memcpy(static_cast<void*>(properties), &own, std::min<uint64_t>(own.struct_size, sizeof own));
+  }
+
+  void module_launch(int32_t device, bp_stream* stream, const bp_launch* launch) {
+    if (!launch || launch->struct_size < sizeof *launch || !launch->function) {
+      throw Error(BP_INVALID_ARGUMENT, "module.launch: a function and a bp_launch of full struct_size are needed");
+    }
+    Stream& on = usable(device, stream);
+    const Function& function = *reinterpret_cast<const Function*>(launch->function);
+    function.check(device, *launch);
+    bp_launch below = *launch;
+    below.struct_size = sizeof below;
+    below.function = function.below;
+    if (ran_now(on, device, [&] { launch_below(device, below); })) return;
+    auto kept = std::make_unique<KeptLaunch>(below);
+    on.submit({[](Job& job, int32_t status) {
+                 const std::unique_ptr<KeptLaunch> one(reinterpret_cast<KeptLaunch*>(job.words[2]));
+                 if (status != BP_OK) return;
+                 reinterpret_cast<Emulate*>(job.words[0])->launch_below(static_cast<int32_t>(job.words[1]), one->launch());
+               },
+               {reinterpret_cast<uint64_t>(this), static_cast<uint64_t>(device), reinterpret_cast<uint64_t>(kept.get())}});
+    static_cast<void>(kept.release());  // the job's
+  }
+
  private:
   void check(int32_t device) {
     if (own_streams_) at(device).check();
@@ -351,8 +403,11 @@ class Emulate final : public Driver<Emulate>, protected Engine {
   /// the device fault.
   template <class Now>
   void queue(Stream& stream, int32_t device, Now&& now, const Job& job) {
-    if (!settings_.workers && stream.run_if_idle([&] { watched(device, now); })) return;
-    stream.submit(job);
+    if (!ran_now(stream, device, now)) stream.submit(job);
+  }
+  template <class Now>
+  bool ran_now(Stream& stream, int32_t device, Now&& now) {
+    return !settings_.workers && stream.run_if_idle([&] { watched(device, now); });
   }
 
   /// Before a call that waits for the stream by itself: it would hold the lock meanwhile.
@@ -392,15 +447,39 @@ class Emulate final : public Driver<Emulate>, protected Engine {
     if (result != BP_OK) throw Error(BP_FAULT, std::string("a host_exec function returned ") + status_name(result));
   }
 
+  void launch_below(int32_t device, const bp_launch& launch) {
+    pass<&bp_module::launch, bp_module>(device, static_cast<bp_stream*>(nullptr), &launch);
+    inner_.wait(&bp_driver::synchronize, BP_NO_TIMEOUT, device);
+  }
+  /// What the device's target says of launches, if the driver below has a compiler.
+  LaunchLimits launch_limits(int32_t device) {
+    LaunchLimits found;
+    const auto& compiler = group<bp_compiler>().below;
+    bp_target_properties target{};
+    target.struct_size = sizeof target;
+    if (!compiler || compiler->target(compiler->head.self, device, &target) != BP_OK) return found;
+    std::copy(std::begin(target.max_grid), std::end(target.max_grid), found.grid);
+    found.group = target.max_group_size;
+    found.local_bytes = target.local_bytes;
+    return found;
+  }
+
   /// Looks once for the groups below that the shim wraps.
   void find_groups() {
     std::call_once(groups_found_, [&] {
       exec_below_ = inner_.find<bp_host_exec>();
       std::apply([this](auto&... group) { (find_passing(group), ...); }, passing_);
-      auto& vmm = std::get<Passing<bp_vmm>>(passing_).offered;
+      auto& vmm = group<bp_vmm>().offered;
       vmm.reserve = slot<&Emulate::pass_if_sound<&bp_vmm::reserve, bp_vmm, uint64_t, uint64_t*>>();
       vmm.map = slot<&Emulate::pass_if_sound<&bp_vmm::map, bp_vmm, uint64_t, uint64_t>>();
-      const auto& view = std::get<Passing<bp_host_view>>(passing_).below;
+      if (own_streams_ && group<bp_module>().below) {
+        auto& module = group<bp_module>().offered;
+        module.load = slot<&Emulate::pass_if_sound<&bp_module::load, bp_module, const void*, uint64_t, bp_module_code**>>();
+        module.unload = slot<&Emulate::module_unload>();
+        module.function = slot<&Emulate::module_function>();
+        module.launch = slot<&Emulate::module_launch>();
+      }
+      const auto& view = group<bp_host_view>().below;
       constexpr uint32_t in_place = BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT;
       const bool host_sees = view && (view->head.flags & in_place) == in_place;
       if (exec_below_ || (own_streams_ && host_sees)) exec_.head = group_head<bp_host_exec>();
@@ -421,6 +500,10 @@ class Emulate final : public Driver<Emulate>, protected Engine {
     static constexpr auto entry() { return slot<&Emulate::pass<Slot, Group, Args...>>(); }
   };
   template <class Group>
+  Passing<Group>& group() {
+    return std::get<Passing<Group>>(passing_);
+  }
+  template <class Group>
   void find_passing(Passing<Group>& group) {
     group.below = inner_.find<Group>();
     if (!group.below) return;
@@ -439,7 +522,8 @@ class Emulate final : public Driver<Emulate>, protected Engine {
   std::once_flag groups_found_;
   std::optional<bp_host_exec> exec_below_;
   bp_host_exec exec_ = {{}, slot<&Emulate::exec_enqueue>(), slot<&Emulate::exec_map>()};
-  std::tuple<Passing<bp_host_view>, Passing<bp_peer>, Passing<bp_vmm>> passing_;
+  std::tuple<Passing<bp_host_view>, Passing<bp_peer>, Passing<bp_vmm>, Passing<bp_compiler>, Passing<bp_module>> passing_;
+  Functions functions_;
 };
 
 }  // namespace backplane::driver::emulate

@@ -45,6 +45,12 @@ class Inner {
     return run([&] { return slot(head.self, args...); });
   }
 
+  /// The same without the lock, for a group that any number of threads may call over any driver.
+  template <class Slot, class... Args>
+  int32_t group_unlocked(const bp_ext& head, Slot slot, Args... args) {
+    return checked_call(slot(head.self, args...));
+  }
+
  private:
   static bp_driver checked(const bp_driver* table) {
     if (!table) throw Error(BP_INVALID_ARGUMENT, "emulate is a shim: it needs a driver below it");
@@ -58,9 +64,12 @@ class Inner {
   int32_t run(Call&& call) {
     std::unique_lock lock(mutex_, std::defer_lock);
     if (serialize_) lock.lock();
-    const bp_status status = checked_status(call());
+    return checked_call(call());  // under the lock: the next call may overwrite the text
+  }
+  int32_t checked_call(int32_t returned) const {
+    const bp_status status = checked_status(returned);
     if (status == BP_OK || status == BP_PENDING || status == BP_TIMEOUT) return status;
-    throw Error(status, last_error_text(table_));  // under the lock: the next call may overwrite the text
+    throw Error(status, last_error_text(table_));
   }
 
   const bp_driver table_;

@@ -4,8 +4,8 @@
 //   alloc=<when>       an allocation of device memory: OUT_OF_MEMORY
 //   host_alloc=<when>  one of pinned memory: OUT_OF_MEMORY
 //   copy=<when>        a copy, blocking or not: INTERNAL, and nothing is copied; not sticky
-//   kernel=<when>      a piece of queued work (host function, fill, copy_async, what a vendor queues by stream_native) fails when its
-//                      stream reaches it: FAULT, sticky
+//   kernel=<when>      a piece of queued work (host function, launch, fill, copy_async, what a vendor queues by stream_native) fails when
+//                      its stream reaches it: FAULT, sticky
 //   lost=<when>        at an allocation, a copy or a piece of work the device is gone: DEVICE_LOST, sticky
 //   hang=<when>        a piece of queued work never completes, nor does what is behind it
 //   stream=<when>      stream_create: INTERNAL
@@ -14,11 +14,13 @@
 //   reserve=<when>     bp.vmm: addresses are set aside: OUT_OF_MEMORY
 //   map=<when>         of it: memory is put behind them: OUT_OF_MEMORY
 //   unmap=<when>       of it: memory is taken away: INTERNAL, and it stays where it is
-//   device=<n>|any     whose calls are counted (any); pinned memory belongs to none
+//   compile=<when>     bp.compiler: a compilation: INTERNAL
+//   load=<when>        bp.module: code is loaded: INTERNAL
+//   device=<n>|any     whose calls are counted (any); pinned memory and compilations belong to none
 //   armed_by=<file>    nothing is counted until that file exists: `touch` it when the program is where the fault is wanted
 //
 // It goes over a complete driver: emulate, where it is needed, stands below. Streams and events keep the handles of the driver below, so
-// every group of it passes through; bp.host_exec and bp.vmm are wrapped.
+// every group of it passes through; the SDK's are wrapped, so that their errors have a text.
 #include <unistd.h>
 
 #include <atomic>
@@ -26,10 +28,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
-#include <backplane/driver/host_exec.h>
-#include <backplane/driver/vmm.h>
 #include <backplane/driver/cxx/driver.hpp>
 
 #include "injected.h"
@@ -50,6 +51,8 @@ struct Settings {
         reserve(options, "reserve"),
         map(options, "map"),
         unmap(options, "unmap"),
+        compile(options, "compile"),
+        load(options, "load"),
         armed_by(options.text("armed_by", "", "<file>")),
         armed(armed_by.empty()) {
     const std::string only = options.text("device", "any", "<n>|any");
@@ -61,7 +64,7 @@ struct Settings {
     }
   }
 
-  FaultKind alloc, host_alloc, copy, kernel, lost, hang, stream, event, free, reserve, map, unmap;
+  FaultKind alloc, host_alloc, copy, kernel, lost, hang, stream, event, free, reserve, map, unmap, compile, load;
   const std::string armed_by;
   std::atomic<bool> armed;
   int32_t device = -1;
@@ -174,11 +177,13 @@ class Fault : public Driver<Fault> {
     work->fails = strikes(settings_.kernel, device);
     Work* task = work.release();  // the driver below calls destroy in any case
     const auto run = [](void* given) -> int32_t { return static_cast<Work*>(given)->run(); };
-    checked_call(
-        exec_below_->enqueue(exec_below_->head.self, device, stream, run, task, [](void* given) { delete static_cast<Work*>(given); }));
+    pass_group<&bp_host_exec::enqueue>(device, stream, run, static_cast<void*>(task),
+                                       [](void* given) { delete static_cast<Work*>(given); });
   }
-  void exec_map(int32_t device, uint64_t address, void** out) {
-    checked_call(exec_below_->map(exec_below_->head.self, device, address, out));
+
+  void module_launch(int32_t device, bp_stream* stream, const bp_launch* launch) {
+    DeviceFault& state = alive(device);
+    if (queue(state, device, stream, "a kernel")) pass_group<&bp_module::launch>(device, stream, launch);
   }
 
   // ---- waits and queries
@@ -300,46 +305,55 @@ class Fault : public Driver<Fault> {
   void query_ext(const char* id, uint32_t version, const bp_ext** out) {
     if (!id || !out) throw Error(BP_INVALID_ARGUMENT, "query_ext: id and out must not be NULL");
     if (!below_.query_ext) throw Error(BP_UNSUPPORTED, "the driver has no groups");
-    std::call_once(found_, [&] {
-      exec_below_ = find_group<bp_host_exec>(below_);
-      vmm_below_ = find_group<bp_vmm>(below_);
-    });
-    const auto wrapped = [&](const bp_ext& head, bool below) {
-      if (std::strcmp(id, head.id) != 0) return false;
-      if (!below || version != head.version) {
+    std::call_once(found_, [this] { find_groups(); });
+    const bp_ext* found = nullptr;
+    const auto look = [&](const auto& group) {
+      if (std::strcmp(id, group.id) != 0) return;
+      if (!group.below || version != group.version) {
         throw Error(BP_UNSUPPORTED, "no group " + std::string(id) + " version " + std::to_string(version));
       }
-      *out = &head;
-      return true;
+      found = &group.offered.head;
     };
-    if (wrapped(exec_.head, exec_below_.has_value()) || wrapped(vmm_.head, vmm_below_.has_value())) return;
-    pass(&bp_driver::query_ext, id, version, out);
+    std::apply([&](const auto&... group) { (look(group), ...); }, groups_);
+    if (!found) return static_cast<void>(pass(&bp_driver::query_ext, id, version, out));
+    *out = found;
   }
 
-  void vmm_granularity(int32_t device, uint64_t* out) { pass_vmm(&bp_vmm::granularity, device, out); }
   void vmm_reserve(int32_t device, uint64_t bytes, uint64_t* out) {
     alive(device);
     if (strikes(settings_.reserve, device)) {
       throw Error(BP_OUT_OF_MEMORY, settings_.reserve.text("vmm.reserve: no addresses for " + std::to_string(bytes) + " bytes"));
     }
-    pass_vmm(&bp_vmm::reserve, device, bytes, out);
+    pass_group<&bp_vmm::reserve>(device, bytes, out);
   }
-  void vmm_release(int32_t device, uint64_t address, uint64_t bytes) {
-    release(device, vmm_below_->release(vmm_below_->head.self, device, address, bytes));
-  }
+  void vmm_release(int32_t device, uint64_t address, uint64_t bytes) { release_group<&bp_vmm::release>(device, address, bytes); }
   void vmm_map(int32_t device, uint64_t address, uint64_t bytes) {
     alive(device);
     if (strikes(settings_.map, device)) {
       throw Error(BP_OUT_OF_MEMORY, settings_.map.text("vmm.map: no room for " + std::to_string(bytes) + " bytes"));
     }
-    pass_vmm(&bp_vmm::map, device, address, bytes);
+    pass_group<&bp_vmm::map>(device, address, bytes);
   }
   void vmm_unmap(int32_t device, uint64_t address, uint64_t bytes) {
     if (state(device).sticky() != BP_DEVICE_LOST && strikes(settings_.unmap, device)) {
       throw Error(BP_INTERNAL, settings_.unmap.text("vmm.unmap: the memory could not be returned"));
     }
-    release(device, vmm_below_->unmap(vmm_below_->head.self, device, address, bytes));
+    release_group<&bp_vmm::unmap>(device, address, bytes);
   }
+
+  void compiler_compile(const bp_compile_request* request, bp_compile_result* out) {
+    if (strikes(settings_.compile, settings_.device)) {
+      throw Error(BP_INTERNAL, settings_.compile.text("compiler.compile: the compiler broke"));
+    }
+    pass_group<&bp_compiler::compile>(request, out);
+  }
+
+  void module_load(int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
+    alive(device);
+    if (strikes(settings_.load, device)) throw Error(BP_INTERNAL, settings_.load.text("module.load: the device refused the code"));
+    pass_group<&bp_module::load>(device, code, bytes, out);
+  }
+  void module_unload(int32_t device, bp_module_code* module) { release_group<&bp_module::unload>(device, module); }
 
  private:
   /// A host function on its way: skipped after a fault, its destroy runs once.
@@ -380,13 +394,65 @@ class Fault : public Driver<Fault> {
   int32_t pass(int32_t (*bp_driver::*slot)(void*, Params...), Args... args) {
     return checked_call((below_.*slot)(below_.self, args...));
   }
-  template <class... Params, class... Args>
-  int32_t pass_vmm(int32_t (*bp_vmm::*entry)(void*, Params...), Args... args) {
-    return checked_call(((*vmm_below_).*entry)(vmm_below_->head.self, args...));
+  template <auto Slot, class Group, class... Params, class... Args>
+  int32_t call_group(int32_t (*Group::*)(void*, Params...), Args... args) {
+    const Group& below = *std::get<Wrapped<Group>>(groups_).below;
+    return (below.*Slot)(below.head.self, args...);
+  }
+  /// The entry of a group below.
+  template <auto Slot, class... Args>
+  void pass_group(Args... args) {
+    checked_call(call_group<Slot>(Slot, args...));
   }
   /// A destroy: a lost device has nothing left to complain about.
   void release(int32_t device, int32_t status) {
     if (state(device).sticky() != BP_DEVICE_LOST) checked_call(status);
+  }
+  template <auto Slot, class... Args>
+  void release_group(int32_t device, Args... args) {
+    release(device, call_group<Slot>(Slot, device, args...));
+  }
+
+  /// A group of the SDK's, as the driver below has it and as the shim offers it.
+  template <class Group>
+  struct Wrapped : GroupTraits<Group> {
+    std::optional<Group> below;
+    Group offered{};
+  };
+  template <class, class... Each>
+  using Tuple = std::tuple<Wrapped<Each>...>;
+#define BP_WRAPPED(group, GROUP, about) , bp_##group
+  using Groups = Tuple<void BP_DRIVER_GROUPS(BP_WRAPPED)>;
+#undef BP_WRAPPED
+
+  /// The C function for a slot that passes through, whose parameters it takes apart.
+  template <auto Slot>
+  struct Pass;
+  template <class Group, class... Args, int32_t (*Group::*Slot)(void*, Args...)>
+  struct Pass<Slot> {
+    static constexpr auto entry() { return slot<&Fault::pass_group<Slot, Args...>>(); }
+  };
+  template <class Group>
+  void find(Wrapped<Group>& group) {
+    group.below = find_group<Group>(below_);
+    if (!group.below) return;
+    group.offered.head = group_head<Group>(group.below->head.flags);
+    GroupTraits<Group>::each_slot([&](auto slot) { group.offered.*decltype(slot)::value = Pass<decltype(slot)::value>::entry(); });
+  }
+  /// Looks for the groups below; what may fail, or counts as work, goes by a method of the shim's.
+  void find_groups() {
+    std::apply([this](auto&... group) { (find(group), ...); }, groups_);
+    std::get<Wrapped<bp_host_exec>>(groups_).offered.enqueue = slot<&Fault::exec_enqueue>();
+    auto& vmm = std::get<Wrapped<bp_vmm>>(groups_).offered;
+    vmm.reserve = slot<&Fault::vmm_reserve>();
+    vmm.release = slot<&Fault::vmm_release>();
+    vmm.map = slot<&Fault::vmm_map>();
+    vmm.unmap = slot<&Fault::vmm_unmap>();
+    std::get<Wrapped<bp_compiler>>(groups_).offered.compile = slot<&Fault::compiler_compile>();
+    auto& module = std::get<Wrapped<bp_module>>(groups_).offered;
+    module.load = slot<&Fault::module_load>();
+    module.unload = slot<&Fault::module_unload>();
+    module.launch = slot<&Fault::module_launch>();
   }
 
   DeviceFault& state(int32_t device) {
@@ -449,11 +515,7 @@ class Fault : public Driver<Fault> {
   const bp_driver below_;
   std::vector<std::unique_ptr<DeviceFault>> devices_;
   std::once_flag found_;
-  std::optional<bp_host_exec> exec_below_;
-  const bp_host_exec exec_ = {group_head<bp_host_exec>(), slot<&Fault::exec_enqueue>(), slot<&Fault::exec_map>()};
-  std::optional<bp_vmm> vmm_below_;
-  const bp_vmm vmm_ = {group_head<bp_vmm>(),        slot<&Fault::vmm_granularity>(), slot<&Fault::vmm_reserve>(),
-                       slot<&Fault::vmm_release>(), slot<&Fault::vmm_map>(),         slot<&Fault::vmm_unmap>()};
+  Groups groups_;
 };
 
 }  // namespace backplane::driver::fault

@@ -21,7 +21,7 @@ from torch_backplane._installed import installed_backends
 __all__ = ["check_driver"]
 
 _PROGRAM = "backplane-check-driver"
-_SHIMS = ("emulate", "fault")
+_SHIMS = ("emulate", "fault", "trace")
 _FLAGS = ["-std=c++17", "-O1"]
 
 

@@ -81,6 +81,7 @@ const Defects& defects() {
 #define BP_FAMILY(group, GROUP, about) add_##group##_defects(d);
     BP_DRIVER_GROUPS(BP_FAMILY)
 #undef BP_FAMILY
+    add_dialect_defects(d);
     add_life_defects(d);
     add_kinds(d);
     d["none"] = [](Shim&) {};

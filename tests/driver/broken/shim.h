@@ -61,7 +61,8 @@ void add_life_defects(Defects&);    // fork, life, and the ways to end a process
 #define BP_FAMILY(group, GROUP, about) void add_##group##_defects(Defects&);
 BP_DRIVER_GROUPS(BP_FAMILY)
 #undef BP_FAMILY
-void add_kinds(Defects&);  // no defects: what sound devices are like
+void add_dialect_defects(Defects&);  // dialect: the words of bp.compiler's prelude
+void add_kinds(Defects&);            // no defects: what sound devices are like
 
 inline bool between_devices(int32_t dst_device, int32_t src_device) {
   return dst_device != BP_HOST_DEVICE && src_device != BP_HOST_DEVICE && dst_device != src_device;

@@ -13,9 +13,11 @@
 #include <optional>
 #include <type_traits>
 
+#include "../compiler.h"
 #include "../host_exec.h"
 #include "../host_view.h"
 #include "../ipc.h"
+#include "../module.h"
 #include "../peer.h"
 #include "../vmm.h"
 #include "table.hpp"
@@ -27,7 +29,9 @@
   X(host_view, HOST_VIEW, "lets the host reach device memory")   \
   X(peer, PEER, "lets devices reach each other's memory")        \
   X(vmm, VMM, "maps memory into addresses set aside before")     \
-  X(ipc, IPC, "shares memory between processes")
+  X(ipc, IPC, "shares memory between processes")                 \
+  X(compiler, COMPILER, "compiles kernels")                      \
+  X(module, MODULE, "loads and runs compiled kernels")
 
 namespace backplane::driver {
 

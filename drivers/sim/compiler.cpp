@@ -1,0 +1,191 @@
+// drivers/sim/compiler.cpp: finds the C compiler, puts its command together, and tells a wrong source from a compiler that broke.
+#include "compiler.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include <backplane/driver/cxx/error.hpp>
+
+#include "child.h"
+#include "code.h"
+#include "prelude.h"
+
+namespace backplane::driver::sim {
+namespace {
+
+// Results are the same on every level and in every loop: nothing is contracted to an fma, and sums are not reordered. No -w: what the
+// compiler warns of by itself belongs into the log.
+constexpr const char* kFlags =
+    "-std=gnu11 -fPIC -shared -fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -fwrapv -fno-strict-aliasing "
+    "-Werror=implicit-function-declaration -Wl,-z,defs";
+// What docs/dialect.md allows. Not -ffast-math itself: it makes infinities wrong, which reductions start from, breaks the core's functions
+// by another order of their sums, and links code that changes the process's arithmetic.
+constexpr const char* kFastMath = "-freciprocal-math -fno-signed-zeros -ffp-contract=fast";
+
+constexpr const char* kUndefined = "undefined reference to";  // what a linker says
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> out;
+  for (size_t at = 0; (at = text.find_first_not_of(" \t\n", at)) != std::string_view::npos;) {
+    const size_t end = std::min(text.find_first_of(" \t\n", at), text.size());
+    out.emplace_back(text.substr(at, end - at));
+    at = end;
+  }
+  return out;
+}
+
+bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+/// A C string literal.
+std::string quoted(const char* text) {
+  std::string out = "\"";
+  for (const char* at = text; *at; ++at) {
+    const bool plain = static_cast<unsigned char>(*at) >= 32 && *at != '"' && *at != '\\';
+    out += plain ? *at : '_';
+  }
+  return out + "\"";
+}
+
+void check(const bp_compile_request& request) {
+  const auto need = [](bool holds, const std::string& what) {
+    if (!holds) throw Error(BP_INVALID_ARGUMENT, "compiler.compile: " + what);
+  };
+  need(request.struct_size >= sizeof(bp_compile_request), "the request's struct_size is too small");
+  need(request.target && request.source && request.name && request.options, "target, source, name and options must not be NULL");
+  constexpr uint32_t kKnown = BP_COMPILE_DEBUG | BP_COMPILE_FAST_MATH | BP_COMPILE_LIGHT;
+  need((request.flags & ~kKnown) == 0, format("unknown flags 0x%x", request.flags & ~kKnown));
+  need(request.reserved == 0, "reserved must be 0");
+}
+
+const Target& known_target(const char* name) {
+  if (const Target* target = find_target(name)) return *target;
+  std::string known;
+  for (const Target& target : all_targets()) known += (known.empty() ? "" : ", ") + std::string(target.name);
+  throw Error(BP_INVALID_ARGUMENT, std::string("compiler: no target ") + (name ? name : "NULL") + "; known: " + known);
+}
+
+}  // namespace
+
+std::string first_error(const std::string& log) {
+  size_t at = std::min(log.find("error:"), log.find(kUndefined));
+  if (at == std::string::npos) at = 0;
+  const size_t line = log.rfind('\n', at);
+  const size_t begin = line == std::string::npos ? 0 : line + 1;
+  return log.substr(begin, log.find('\n', begin) - begin);
+}
+
+Compiler::Compiler(std::string wanted, uint32_t items)
+    : wanted_(std::move(wanted)), items_(items), prelude_(make_prelude()), prelude_sum_(checksum(prelude_)) {}
+
+Compiler::~Compiler() { delete found_.load(); }
+
+const Compiler::Found& Compiler::found() const {
+  if (const Found* known = found_.load(std::memory_order_acquire)) return *known;
+  std::unique_ptr<Found> mine = look();
+  const Found* first = nullptr;
+  if (found_.compare_exchange_strong(first, mine.get(), std::memory_order_acq_rel)) return *mine.release();
+  return *first;  // another thread was faster
+}
+
+std::unique_ptr<Compiler::Found> Compiler::look() const {
+  auto out = std::make_unique<Found>();
+  const auto take = [&](const std::string& text, const std::string& note) {
+    out->looked_for += (out->looked_for.empty() ? "" : ", ") + text + note;
+    // A path with spaces, or a compiler with arguments such as "ccache gcc".
+    std::vector<std::string> words = find_program(text).empty() ? words_of(text) : std::vector{text};
+    if (words.empty()) return false;
+    words[0] = find_program(words[0]);
+    if (words[0].empty()) return false;
+    out->words = std::move(words);
+    return true;
+  };
+  if (wanted_ == "none") {
+    out->looked_for = "nothing, since the option is compiler=none";
+  } else if (!wanted_.empty()) {
+    take(wanted_, " (the option compiler)");
+  } else {
+    const char* variable = std::getenv("CC");
+    if (!(variable && *variable && take(variable, " ($CC)"))) {
+      for (const char* name : {"cc", "gcc", "clang"}) {
+        if (take(name, "")) break;
+      }
+    }
+  }
+  if (!out->words.empty()) {
+    std::vector<std::string> command = out->words;
+    command.push_back("--version");
+    const PrivateFolder folder;
+    const std::string said = run_child(command, "", folder.path()).output;
+    out->version = said.substr(0, said.find('\n'));
+  }
+  return out;
+}
+
+std::string Compiler::id() const {
+  const Found& compiler = found();
+  std::string text = "sim items=" + std::to_string(items_);
+  const uint64_t rest = checksum(prelude_ + kFlags + kFastMath);
+  text += format(" %016llx ", static_cast<unsigned long long>(rest));
+  if (compiler.words.empty()) return text + "without a compiler";
+  for (const std::string& word : compiler.words) text += word + " ";
+  return text + "[" + compiler.version + "]";
+}
+
+const char* Compiler::prelude_of(const char* target) const {
+  known_target(target);
+  return prelude_.c_str();
+}
+
+std::unique_ptr<Compiler::Output> Compiler::compile(const bp_compile_request& request) const {
+  check(request);
+  const Target& target = known_target(request.target);
+  const Found& compiler = found();
+  if (compiler.words.empty()) {
+    throw Error(BP_UNSUPPORTED, "compiler.compile: no C compiler on this machine: looked for " + compiler.looked_for +
+                                    "; install one, or name it by CC or the option compiler=");
+  }
+  const PrivateFolder folder;
+  const std::string object = folder.path() + "/kernels.so";
+  std::vector<std::string> command = compiler.words;
+  const auto add = [&](std::string_view text) {
+    for (std::string& word : words_of(text)) command.push_back(std::move(word));
+  };
+  add(kFlags);
+  add(request.flags & BP_COMPILE_LIGHT ? "-O1" : "-O3");
+  if (target.march) add(std::string("-march=") + target.march);
+  if (request.flags & BP_COMPILE_DEBUG) add("-g -DBP_DEBUG=1");
+  if (request.flags & BP_COMPILE_FAST_MATH) add(kFastMath);
+  add(request.options);
+  for (const std::string& word : {std::string("-o"), object, std::string("-x"), std::string("c"), std::string("-"), std::string("-lm")}) {
+    command.push_back(word);
+  }
+  // Messages name the unit, and its lines.
+  const Ended ended = run_child(command, "#line 1 " + quoted(request.name) + "\n" + request.source, folder.path());
+  const auto broke = [&](bp_status status, const std::string& why) {
+    throw Error(status, "compiler.compile: " + std::string(request.name) + ": " + command[0] + " " + why);
+  };
+  if (ended.start_error == ENOMEM || ended.start_error == EAGAIN) {
+    broke(BP_OUT_OF_MEMORY, std::string("cannot be started: ") + std::strerror(ended.start_error));
+  }
+  if (ended.start_error != 0) broke(BP_UNSUPPORTED, std::string("cannot be started: ") + std::strerror(ended.start_error));
+  if (ended.signal != 0) broke(BP_INTERNAL, "was ended by signal " + std::to_string(ended.signal));
+
+  auto out = std::make_unique<Output>();
+  out->log = ended.output;
+  const std::string bytes = ended.status <= 0 ? read_file(object) : "";
+  if (!bytes.empty()) {
+    out->code = make_code(target.name, prelude_sum_, bytes);
+    return out;
+  }
+  // What a compiler says of the source names the unit, and a linker what is not there; all else is the compiler's own trouble.
+  const bool about_source =
+      has(out->log, std::string(quoted(request.name)).substr(1, std::strlen(request.name))) || has(out->log, kUndefined);
+  if (!about_source || has(out->log, "internal compiler error") || has(out->log, "terminated program")) {
+    broke(BP_INTERNAL, "failed with status " + std::to_string(ended.status) + ": " + first_error(out->log));
+  }
+  return out;
+}
+
+}  // namespace backplane::driver::sim

@@ -1,0 +1,62 @@
+// drivers/sim/module.h: bp.module on the simulated device: compiled code in this process, and how a kernel of it runs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include <backplane/driver/module.h>
+
+#include "fibers.h"
+#include "prelude.h"
+
+namespace backplane::driver::sim {
+
+/// A kernel of a loaded module; what a bp_function is here.
+class Kernel {
+ public:
+  Kernel(int32_t device, const KernelEntry& entry, Order order) : device_(device), entry_(entry), order_(order) {}
+
+  int32_t device() const { return device_; }
+  const KernelEntry& entry() const { return entry_; }
+  uint32_t pointers() const { return entry_.pointers; }
+  uint32_t group() const { return entry_.group; }
+  uint64_t args_bytes() const { return uint64_t{8} * entry_.pointers + entry_.value_bytes; }
+
+  /// Throws for what this kernel does not take.
+  void check(const bp_launch& launch, uint32_t items) const;
+
+  /// Runs the whole grid on the calling thread. args: the pointers are the host's. Throws what makes the device fault.
+  void run(const uint64_t* args, const uint32_t* grid) const;
+
+ private:
+  const int32_t device_;
+  const KernelEntry& entry_;
+  const Order order_;
+};
+
+/// A shared object of kernels; what a bp_module_code is here.
+class Module {
+ public:
+  /// items: as many a group of this device may have.
+  Module(int32_t device, std::string_view object, uint32_t items, Order order);
+  ~Module();
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  int32_t device() const { return device_; }
+  /// The kernel of that name. Throws if there is none, or it takes other arguments.
+  Kernel& kernel(const char* name, const bp_signature& signature);
+
+ private:
+  const int32_t device_;
+  const uint32_t items_;
+  const Order order_;
+  void* library_ = nullptr;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Kernel>> kernels_;
+};
+
+}  // namespace backplane::driver::sim

@@ -1,0 +1,193 @@
+// drivers/sim/prelude.h: the words of the kernel dialect (docs/dialect.md) in C, and what a compiled kernel and the device know of each
+// other.
+//
+// With BP_GROUP 1 an item is the whole group: a barrier is nothing, local arrays lie on the stack, and the loop over the groups is compiled
+// with the kernel. With more, each call of `run` is one item of one group, on a fiber (fibers.h). No header of the system is included.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace backplane::driver::sim {
+
+/// `bp_kernel_<name>` of a compiled unit; as in the prelude.
+struct KernelEntry {
+  uint32_t pointers, value_bytes, group, unused;
+  /// args: where the pointers point to, then the value. at: number of the group in each dimension and the item; NULL with group 1.
+  void (*run)(const uint64_t* args, const uint32_t* grid, const uint32_t* at);
+};
+
+/// `bp_device` of a compiled unit: what its kernels call. load fills it.
+struct DeviceCalls {
+  void (*fail)(uint32_t line, const char* condition);  // does not return
+  void (*barrier)(uint32_t line);
+  void* (*local)(uint64_t bytes, uint32_t line);
+};
+
+constexpr int kMaxPointers = 64;
+
+constexpr const char* kPreludeText = R"prelude(
+typedef signed char i8;
+typedef short i16;
+typedef int i32;
+typedef long long i64;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
+
+typedef struct {
+  u32 pointers, value_bytes, group, unused;
+  void (*run)(const u64* args, const u32* grid, const u32* at);
+} bp_kernel_entry;
+struct bp_device_calls {
+  void (*fail)(u32 line, const char* condition);
+  void (*barrier)(u32 line);
+  void* (*local)(u64 bytes, u32 line);
+};
+#define BP_EXPORTED __attribute__((visibility("default"), used))
+BP_EXPORTED struct bp_device_calls bp_device;
+
+#define BP_GLOBAL
+#define BP_LOCAL
+#define BP_VECTOR(T, name) typedef T name __attribute__((vector_size(BP_VECTOR_BYTES), may_alias))
+#define BP_FN static inline __attribute__((always_inline, unused)) /* a loop is vectorised only if what it calls is inlined */
+
+#define BP_KERNEL(name, pointers, Params, ...) BP_KERNEL_OF(name, pointers, Params, __VA_ARGS__)
+#define BP_KERNEL_OF(name, n, Params, ...)                                                                                            \
+  static void bp_body_##name(__VA_ARGS__, const Params* BP_RESTRICT bp_arg_, i32 bp_x_, i32 bp_y_, i32 bp_z_, const u32* bp_grid_,    \
+                             i32 bp_item_);                                                                                           \
+  static void bp_run_##name(const u64* bp_args_, const u32* bp_grid_, const u32* bp_at_) {                                            \
+    const Params* const bp_value_ = (const Params*)(bp_args_ + n);                                                                        \
+    BP_EACH_GROUP(bp_body_##name(BP_POINTERS_##n, bp_value_, BP_HERE))                                                                    \
+  }                                                                                                                                   \
+  BP_EXPORTED const bp_kernel_entry bp_kernel_##name = {n, sizeof(Params), BP_GROUP, 0, bp_run_##name};                               \
+  static void bp_body_##name(__VA_ARGS__, const Params* BP_RESTRICT bp_arg_, i32 bp_x_, i32 bp_y_, i32 bp_z_, const u32* bp_grid_,    \
+                             i32 bp_item_)
+#define bp_arg (*bp_arg_)
+#define BP_GROUP_ID(d) ((d) == 0 ? bp_x_ : (d) == 1 ? bp_y_ : bp_z_)
+#define BP_GROUPS(d) ((i32)bp_grid_[d])
+
+#if BP_GROUP > 1
+/* Other items write between two barriers: nothing is promised to the compiler. */
+#define BP_RESTRICT
+#define BP_ITEM bp_item_
+#define BP_EACH_GROUP(call) call;
+#define BP_HERE (i32)bp_at_[0], (i32)bp_at_[1], (i32)bp_at_[2], bp_grid_, (i32)bp_at_[3]
+#define BP_BARRIER() bp_device.barrier(__LINE__)
+#define BP_LOCAL_ARRAY(T, name, n) T* const name = (T*)bp_device.local(sizeof(T) * (u64)(n), __LINE__)
+#else
+#define BP_RESTRICT restrict
+#define BP_ITEM 0
+#define BP_EACH_GROUP(call)                                     \
+  for (u32 bp_z_ = 0; bp_z_ < bp_grid_[2]; ++bp_z_)             \
+    for (u32 bp_y_ = 0; bp_y_ < bp_grid_[1]; ++bp_y_)           \
+      for (u32 bp_x_ = 0; bp_x_ < bp_grid_[0]; ++bp_x_) call;
+#define BP_HERE (i32)bp_x_, (i32)bp_y_, (i32)bp_z_, bp_grid_, 0
+#define BP_BARRIER() ((void)0)
+#define BP_LOCAL_ARRAY(T, name, n) T name[n] __attribute__((aligned(64)))
+#endif
+
+#ifdef __clang__
+#define BP_UNROLL _Pragma("clang loop unroll_count(8)")
+#define BP_IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define BP_UNROLL _Pragma("GCC unroll 8")
+#define BP_IVDEP _Pragma("GCC ivdep")
+#endif
+
+#ifdef BP_DEBUG
+#define BP_ASSERT(condition) ((condition) ? (void)0 : bp_device.fail(__LINE__, #condition))
+#else
+#define BP_ASSERT(condition) ((void)0)
+#endif
+
+BP_FN u32 bp_as_u32(f32 x) { union { f32 f; u32 u; } bits = {.f = x}; return bits.u; }
+BP_FN f32 bp_as_f32(u32 x) { union { u32 u; f32 f; } bits = {.u = x}; return bits.f; }
+BP_FN u64 bp_as_u64(f64 x) { union { f64 f; u64 u; } bits = {.f = x}; return bits.u; }
+BP_FN f64 bp_as_f64(u64 x) { union { u64 u; f64 f; } bits = {.u = x}; return bits.f; }
+
+#define BP_INFINITY __builtin_inff()
+#define BP_NAN __builtin_nanf("")
+
+#define bp_sqrt __builtin_sqrtf
+#define bp_fabs __builtin_fabsf
+#define bp_floor __builtin_floorf
+#define bp_ceil __builtin_ceilf
+#define bp_trunc __builtin_truncf
+#define bp_rint __builtin_rintf
+#define bp_fma __builtin_fmaf
+#define bp_copysign __builtin_copysignf
+
+#define bp_sqrt64 __builtin_sqrt
+#define bp_fabs64 __builtin_fabs
+#define bp_floor64 __builtin_floor
+#define bp_ceil64 __builtin_ceil
+#define bp_trunc64 __builtin_trunc
+#define bp_rint64 __builtin_rint
+#define bp_fma64 __builtin_fma
+#define bp_copysign64 __builtin_copysign
+#define bp_exp64 __builtin_exp
+#define bp_exp2_64 __builtin_exp2
+#define bp_expm1_64 __builtin_expm1
+#define bp_log64 __builtin_log
+#define bp_log2_64 __builtin_log2
+#define bp_log10_64 __builtin_log10
+#define bp_log1p64 __builtin_log1p
+#define bp_sin64 __builtin_sin
+#define bp_cos64 __builtin_cos
+#define bp_tan64 __builtin_tan
+#define bp_asin64 __builtin_asin
+#define bp_acos64 __builtin_acos
+#define bp_atan64 __builtin_atan
+#define bp_atan2_64 __builtin_atan2
+#define bp_sinh64 __builtin_sinh
+#define bp_cosh64 __builtin_cosh
+#define bp_tanh64 __builtin_tanh
+#define bp_asinh64 __builtin_asinh
+#define bp_acosh64 __builtin_acosh
+#define bp_atanh64 __builtin_atanh
+#define bp_pow64 __builtin_pow
+#define bp_fmod64 __builtin_fmod
+#define bp_hypot64 __builtin_hypot
+#define bp_erf64 __builtin_erf
+#define bp_erfc64 __builtin_erfc
+double lgamma_r(double, int*); /* lgamma writes a variable of the process */
+BP_FN f64 bp_lgamma64(f64 x) {
+  int sign;
+  return lgamma_r(x, &sign);
+}
+
+#define BP_ATOMIC_ADD_I32(p, v) ((void)__atomic_fetch_add((p), (i32)(v), __ATOMIC_RELAXED))
+#define BP_ATOMIC_ADD_I64(p, v) ((void)__atomic_fetch_add((p), (i64)(v), __ATOMIC_RELAXED))
+#define BP_ATOMIC_ADD_F32(p, v) bp_atomic_add_f32((p), (v))
+#define BP_ATOMIC_CAS_32(p, expected, desired) bp_atomic_cas_32((p), (expected), (desired))
+#define BP_ATOMIC_CAS_64(p, expected, desired) bp_atomic_cas_64((p), (expected), (desired))
+BP_FN u32 bp_atomic_cas_32(u32* p, u32 expected, u32 desired) {
+  __atomic_compare_exchange_n(p, &expected, desired, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return expected;
+}
+BP_FN u64 bp_atomic_cas_64(u64* p, u64 expected, u64 desired) {
+  __atomic_compare_exchange_n(p, &expected, desired, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return expected;
+}
+BP_FN void bp_atomic_add_f32(f32* p, f32 v) {
+  u32 seen = __atomic_load_n((u32*)p, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n((u32*)p, &seen, bp_as_u32(bp_as_f32(seen) + v), 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+}
+)prelude";
+
+/// The whole of it: the text above and BP_POINTERS_1 to BP_POINTERS_64, the first arguments of a kernel's body.
+inline std::string make_prelude() {
+  std::string text = kPreludeText + 1;  // without the first line feed
+  for (int n = 1; n <= kMaxPointers; ++n) {
+    const std::string before = n == 1 ? "" : "BP_POINTERS_" + std::to_string(n - 1) + ", ";
+    text += "#define BP_POINTERS_" + std::to_string(n) + " " + before + "(void*)bp_args_[" + std::to_string(n - 1) + "]\n";
+  }
+  return text;
+}
+
+}  // namespace backplane::driver::sim

@@ -1,0 +1,73 @@
+// drivers/sim/targets.cpp: what each level of a processor has, and which one this machine is.
+#include "targets.h"
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+
+namespace backplane::driver::sim {
+namespace {
+
+#if defined(__x86_64__)
+const std::vector<Target> kTargets = {
+    Target{"x86-64-v4", "x86-64-v4", 64, 32},
+    Target{"x86-64-v3", "x86-64-v3", 32, 16},
+    Target{"x86-64-v2", "x86-64-v2", 16, 16},
+    Target{"x86-64", "x86-64", 16, 16},
+};
+
+bool runs(size_t level) {
+  __builtin_cpu_init();
+  const bool v2 = __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
+  const bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+                  __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return std::array{v4, v3, v2, true}[level];
+}
+#else
+#if defined(__aarch64__)
+const std::vector<Target> kTargets = {Target{"aarch64", nullptr, 16, 32}};
+#elif defined(__riscv)
+const std::vector<Target> kTargets = {Target{"riscv", nullptr, 16, 32}};
+#else
+const std::vector<Target> kTargets = {Target{"host", nullptr, 16, 16}};
+#endif
+
+bool runs(size_t) { return true; }
+#endif
+
+}  // namespace
+
+const std::vector<Target>& all_targets() { return kTargets; }
+
+const Target& own_target() {
+  size_t level = 0;
+  while (!runs(level)) ++level;
+  return kTargets[level];
+}
+
+const Target* find_target(const char* name) {
+  for (const Target& target : kTargets) {
+    if (name && std::strcmp(name, target.name) == 0) return &target;
+  }
+  return nullptr;
+}
+
+bp_target_properties properties_of(const Target& target, uint32_t items) {
+  bp_target_properties out{};
+  out.struct_size = sizeof out;
+  std::snprintf(out.target, sizeof out.target, "%s", target.name);
+  out.dtypes = out.fast_dtypes = BP_DTYPE_INT8 | BP_DTYPE_UINT8 | BP_DTYPE_INT16 | BP_DTYPE_INT32 | BP_DTYPE_INT64 | BP_DTYPE_BOOL |
+                                 BP_DTYPE_FLOAT32 | BP_DTYPE_FLOAT64;
+  out.group_size = out.max_group_size = items;
+  out.vector_bytes = items == 1 ? target.vector_bytes : 16;
+  out.local_bytes = local_bytes(items);
+  out.registers = items == 1 ? target.registers * target.vector_bytes / 4 : 64;
+  for (uint64_t& groups : out.max_grid) groups = kMaxGrid;
+  out.parameter_bytes = kParameterBytes;
+  out.atomics = BP_ATOMIC_ADD_I32 | BP_ATOMIC_ADD_F32 | BP_ATOMIC_CAS_32 | BP_ATOMIC_ADD_I64 | BP_ATOMIC_CAS_64;
+  return out;
+}
+
+}  // namespace backplane::driver::sim

@@ -1,0 +1,47 @@
+# tests/driver/test_trace.py: the shim trace, from C++ and under the contract checker.
+"""Runs trace_test.cpp as it is (test_engine.py: under the sanitizers), and the checker over a traced driver."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from checker import ROOT, Built, check, compile_sdk_driver
+from test_shims_modules import build_program, run_program
+
+LINE = re.compile(r"\[trace\] \d+\.\d \+\d+\.\d \d+ ([a-z_.]+)( .*)? -> [A-Z_]+.*")
+
+
+def test_what_is_written(tmp_path: Path) -> None:
+    run_program(build_program(tmp_path / "trace_test", ("sim", "shims/trace")), 11)
+
+
+@pytest.mark.parametrize("shims", [["trace"], ["emulate", "trace"]], ids=" over ".join)
+def test_a_traced_driver_keeps_the_contract(
+    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shims: list[str]
+) -> None:
+    monkeypatch.setenv("PYTEST_TMP", str(tmp_path))
+    trace = tmp_path / "libbackplane_trace.so"
+    compile_sdk_driver(trace, "shims/trace")
+    driver = built.sim if shims == ["trace"] else built.minimal
+    only = [f"--only={family}.*" for family in ("error", "fork", "life", "memory", "copy", "stream", "ext", "module")]
+    stack = [f"--shim={trace if shim == 'trace' else shim}" for shim in shims]
+    plain = check(built, driver, *only, *[shim for shim in stack if "trace" not in shim])
+    written = tmp_path / "calls"
+    traced = check(built, driver, *only, *stack, f"--options=trace.file={written}")
+    assert (traced.code, traced.failed) == (0, {}), traced.out + traced.err
+    assert (traced.passed, traced.not_offered) == (plain.passed, plain.not_offered)
+    lines = written.read_text().splitlines()
+    assert [line for line in lines if not LINE.fullmatch(line)] == []
+    assert {"open", "alloc", "copy", "close"} <= {match[1] for line in lines if (match := LINE.fullmatch(line))}
+
+
+def test_the_page_names_the_options() -> None:
+    page = (ROOT / "docs" / "trace.md").read_text(encoding="utf-8")
+    source = (ROOT / "drivers" / "shims" / "trace" / "trace.cpp").read_text(encoding="utf-8")
+    known = set(re.findall(r'options\.\w+\("(\w+)"', source))
+    assert known
+    assert known == set(re.findall(r"^\| `trace\.(\w+)", page, re.MULTILINE))
+    table = (ROOT / "docs" / "driver.md").read_text(encoding="utf-8")
+    assert known == set(re.findall(r"^\| `trace\.(\w+)", table, re.MULTILINE))
