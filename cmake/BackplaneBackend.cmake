@@ -40,7 +40,7 @@ function(backplane_add_backend device)
   _backplane_install(${device})
 endfunction()
 
-set(BACKPLANE_SHIMS emulate fault)  # of the SDK, always installed
+set(BACKPLANE_SHIMS emulate fault trace)  # of the SDK, always installed
 
 # The functions below share the variables of backplane_add_backend: device, prefix, package_dir, arg_*.
 
@@ -64,6 +64,7 @@ function(_backplane_host_kernels)
   endforeach()
   list(REMOVE_ITEM arg_KERNELS host)
   set(arg_KERNELS "${sources}" ${arg_KERNELS} PARENT_SCOPE)
+  set(arg_HOST_KERNELS ON PARENT_SCOPE)
 endfunction()
 
 # Sets <out> to the sources of a driver of the SDK (drivers/<folder>): what its driver.cmake names in `sources`, patterns below the SDK.
@@ -117,9 +118,12 @@ function(_backplane_add_core device)
   # Two parts by their headers: the runtime includes none of torch's largest (tests/host/test_includes.py).
   _backplane_glob(runtime "backend/runtime/*.cpp" "backend/memory/*.cpp" "backend/random/*.cpp" "backend/host/*.cpp")
   _backplane_glob(aten "backend/tensor/*.cpp" "backend/fallback/*.cpp" "backend/dispatch/*.cpp" "backend/aten/*.cpp"
-                       "backend/autocast/*.cpp" "backend/serialization/*.cpp")
+                       "backend/autocast/*.cpp" "backend/serialization/*.cpp" "backend/modules/*.cpp" "backend/kernels/portable/*.cpp")
   set(last "${BACKPLANE_ROOT}/backend/dispatch/registered_last.cpp")  # its initialiser runs after the vendor's and the core's: dispatch/defaults.h
   list(REMOVE_ITEM aten "${last}")
+  set(texts "${CMAKE_CURRENT_BINARY_DIR}/generated/kernel_sources.cpp")
+  _backplane_embed_sources("${texts}" "${CMAKE_CURRENT_SOURCE_DIR}/backend/kernels")
+  list(APPEND aten "${texts}")
   add_library(${device}_core_aten OBJECT ${aten})
   _backplane_unity(${device}_core_aten ${aten})
   add_library(${device}_core_runtime OBJECT ${runtime})
@@ -144,6 +148,9 @@ function(_backplane_add_core device)
     target_link_libraries(${target} PRIVATE backplane::torch)
     _backplane_definitions(${target})
   endforeach()
+  if(arg_HOST_KERNELS)
+    target_compile_definitions(${device}_core_aten PRIVATE BACKPLANE_HOST_KERNELS)  # host functions copy before compiled kernels do
+  endif()
   foreach(target ${device}_core_aten ${device}_core_runtime)
     _backplane_sdk_code(${target})
     _backplane_large_unit(${target})

@@ -27,6 +27,7 @@
 #include "dispatch/defaults.h"
 #include "dispatch/registration.h"
 #include "fallback/fallback.h"
+#include "modules/unit.h"
 #include "random/generator.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
@@ -107,8 +108,12 @@ int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
 
 // -- the kernels ---------------------------------------------------------------------------------------------------------------------
 
+// By a kernel that is compiled.
+bool is_compiled(const char* name) { return is_portable(name) && can_compile() && kernel_policy() != KernelPolicy::off; }
+
 // That runs on this driver.
 bool has_kernel(const char* name) {
+  if (is_portable(name)) return is_compiled(name);
   return detail::find_operator(name).hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) && !unmet_needs(name);
 }
 
@@ -116,6 +121,7 @@ bool has_kernel(const char* name) {
 bool goes_to_cpu(const at::Tensor& query, const at::Tensor& value, const OptionalTensor& bias, double dropout_p) {
   if (!fallback::is_registered() || dropout_p != 0 || query.size(3) != value.size(3)) return false;
   if (is_given(bias) && bias->scalar_type() == c10::kBool) return false;
+  if (is_compiled("aten::bmm") && is_compiled("aten::_softmax")) return false;
   return open_driver().zero_copy || !has_kernel("aten::bmm") || !has_kernel("aten::_softmax");
 }
 

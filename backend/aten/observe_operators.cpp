@@ -19,7 +19,10 @@ namespace {
 std::atomic<uint64_t> calls{0};
 
 struct Entered : at::ObserverContext {
-  ~Entered() override { running_operators().pop_back(); }
+  // An asynchronous operator may end on another thread than it began on.
+  ~Entered() override {
+    if (!running_operators().empty()) running_operators().pop_back();
+  }
 };
 
 std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {

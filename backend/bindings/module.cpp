@@ -35,6 +35,7 @@ extern "C" PYBIND11_EXPORT PyObject* PyInit__C() {
     add_part(module, "history", bind_history);
     add_part(module, "random", bind_random);
     add_part(module, "kernels", bind_kernels);
+    add_part(module, "modules", bind_modules);
     add_part(module, "fallback", bind_fallback);
     add_part(module, "observer", bind_observer);
     add_part(module, "ipc", bind_ipc);

@@ -20,6 +20,7 @@ void bind_memory(py::module_& module);
 void bind_history(py::module_& module);
 void bind_random(py::module_& module);
 void bind_kernels(py::module_& module);
+void bind_modules(py::module_& module);
 void bind_fallback(py::module_& module);
 void bind_observer(py::module_& module);
 void bind_ipc(py::module_& module);

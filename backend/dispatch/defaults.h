@@ -1,4 +1,6 @@
-// dispatch/defaults.h: kernels of the core that give way to a vendor's own for the same operator.
+// dispatch/defaults.h: kernels that give way: who computes an operator is the first of these that takes the call.
+//
+//   a vendor's kernel, a portable one (kernels/portable), the core's own, torch's composition of other operators, the CPU fallback
 //
 // torch warns when a kernel replaces another one. So these are registered after everything else in lib<device>.so (registered_last.cpp is
 // linked last), and only where the vendor has registered none. A kernel that is registered later still, by another library or from Python,
@@ -7,6 +9,7 @@
 
 #include <backplane/signature.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +28,9 @@ class DefaultKernels {
   void impl_boxed(const char* name) {
     add_boxed(name, c10::BoxedKernel::makeFromFunction<function>());
   }
+  // A kernel of the library, before the core's. `unboxed`: the same kernel for callers without a stack, which is faster. Where the vendor
+  // has a kernel of the out= form alone, from which torch makes the others, it stays so.
+  void impl_portable(const char* name, c10::BoxedKernel kernel, std::optional<detail::TypedKernel> unboxed = std::nullopt);
 
  private:
   void add(const char* name, detail::TypedKernel kernel);
@@ -45,10 +51,15 @@ class Defaults {
 
 void register_defaults();
 
-// Whether the core keeps a kernel of its own for what a vendor's kernel of "aten::fill_.Scalar" does not take.
+// Whether "aten::fill_.Scalar" has a kernel of the core's, or a portable one; registered, or in line behind a vendor's.
 bool has_default(const std::string& op);
+bool has_portable(const std::string& op);
+// Whether the portable kernel is the first in line: nothing of the vendor's stands before it.
+bool is_portable(const std::string& op);
 
-// Computes a call that a vendor's kernel does not take: by the core's own kernel if it has one, else by the fallback.
+// Computes a call that a vendor's kernel does not take, by the next in line.
 void decline(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+// The same for what a portable kernel does not take.
+void decline_portable(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 }  // namespace backplane

@@ -141,11 +141,22 @@ void copy_on_host(at::Tensor& dst, const at::Tensor& src) {
 // The vendor's kernel (backplane/copy.h). Set while libraries are loaded.
 std::atomic<bool (*)(at::TensorIteratorBase&)> copy_kernel{nullptr};
 
-// Whether somebody may copy elements on one device in the stream's order.
-bool may_queue_elements() { return copy_kernel.load(std::memory_order_relaxed) != nullptr || can_launch(); }
+// The kernel library's.
+PortableCopy portable_copy{[] { return false; }, nullptr};
 
-bool run_copy_kernel(const at::Tensor& src, const at::Tensor& dst) {
-  const auto kernel = copy_kernel.load(std::memory_order_relaxed);
+// Whether somebody may copy elements on one device in the stream's order.
+bool may_queue_elements() { return copy_kernel.load(std::memory_order_relaxed) != nullptr || can_launch() || portable_copy.can_run(); }
+
+// Whether host functions copy before a portable kernel does: where the device is the host itself (KERNELS host).
+bool prefers_host_functions() {
+#ifdef BACKPLANE_HOST_KERNELS
+  return can_launch() && HostKernel::is_wanted();
+#else
+  return false;
+#endif
+}
+
+bool run_copy_kernel(bool (*kernel)(at::TensorIteratorBase&), const at::Tensor& src, const at::Tensor& dst) {
   if (kernel == nullptr || src.is_conj() != dst.is_conj() || src.is_neg() != dst.is_neg()) return false;
   at::TensorIterator iter = at::TensorIteratorConfig()
                                 .set_check_mem_overlap(false)
@@ -155,6 +166,12 @@ bool run_copy_kernel(const at::Tensor& src, const at::Tensor& dst) {
                                 .add_const_input(src)
                                 .build();
   return kernel(iter);
+}
+
+// By a kernel of the device's: the vendor's, else a portable one.
+bool run_copy_kernels(const at::Tensor& src, const at::Tensor& dst) {
+  if (run_copy_kernel(copy_kernel.load(std::memory_order_relaxed), src, dst)) return true;
+  return !prefers_host_functions() && portable_copy.can_run() && run_copy_kernel(portable_copy.run, src, dst);
 }
 
 }  // namespace
@@ -233,7 +250,7 @@ void CopyPath::elements_to_host(const at::Tensor& src, const at::Tensor& dst, bo
 }
 
 bool CopyPath::queue_elements(const at::Tensor& src, const at::Tensor& dst) {
-  if (!can_launch()) return copy_impl::run_copy_kernel(src, dst);
+  if (!can_launch()) return copy_impl::run_copy_kernels(src, dst);
   elements_on_device(src, dst);
   return true;
 }
@@ -275,7 +292,7 @@ void CopyPath::run_between_devices(const at::Tensor& src, const at::Tensor& dst)
 }
 
 void CopyPath::elements_on_device(const at::Tensor& src, const at::Tensor& dst) {
-  if (copy_impl::run_copy_kernel(src, dst)) return;
+  if (copy_impl::run_copy_kernels(src, dst)) return;
   const c10::DeviceIndex device = dst.device().index();
   if (!can_launch()) {
     const at::Tensor host = copy_impl::host_like(dst, false);
@@ -296,6 +313,8 @@ void detail::set_copy_kernel(const Site& site, bool (*copy)(at::TensorIteratorBa
               first.file, ":", first.line, ". Keep one of the two");
   first = site;
 }
+
+void set_portable_copy(const PortableCopy& copy) { copy_impl::portable_copy = copy; }
 
 Override<CopyPath*>& copy_path() {
   static CopyPath* const path = new CopyPath;

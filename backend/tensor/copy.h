@@ -7,6 +7,10 @@
 #include "memory/copy_bytes.h"
 #include "runtime/overrides.h"
 
+namespace at {
+struct TensorIteratorBase;
+}
+
 namespace backplane {
 
 class CopyPath {
@@ -44,6 +48,14 @@ inline bool converts(const at::Tensor& src, const at::Tensor& dst) {
 }
 
 Override<CopyPath*>& copy_path();
+
+// The kernel library's copy of elements on one device, as a vendor's of backplane/copy.h. Where host kernels are chosen, host functions are
+// asked first. can_run: whether there is a compiler; run: false, nothing was queued.
+struct PortableCopy {
+  bool (*can_run)();
+  bool (*run)(at::TensorIteratorBase& iter);
+};
+void set_portable_copy(const PortableCopy& copy);
 
 inline void copy_tensor(const at::Tensor& src, const at::Tensor& dst, bool non_blocking = false) {
   copy_path().get()->copy(src, dst, non_blocking);

@@ -80,9 +80,11 @@ class DeviceMemory {
 bool can_launch();
 
 // Base of the kernels of structured() and function() (structured.h) that queue host functions: by launch(), elementwise() or reduce().
-// Where the driver runs none, they leave their operators to the next in line. Every other kernel asks for nothing but what it declares
-// itself.
+// Where the driver runs none, they leave their operators to the next in line. <PREFIX>_HOST_KERNELS=0 in the environment leaves them out at
+// the import: what is next in line, compiled kernels above all, can be tried on a device that has them. Every other kernel asks for nothing
+// but what it declares itself.
 struct HostKernel {
+  static bool is_wanted();
   static constexpr const char* kNeeds = "host functions (bp.host_exec)";
   static bool can_run() { return can_launch(); }
   static bool can_walk(const at::TensorIteratorBase& iter);  // Elements::takes (host/elementwise.h)

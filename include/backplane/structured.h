@@ -150,6 +150,13 @@ struct Argument<at::OptionalTensorRef> {
   }
 };
 
+// Whether a kernel is to be registered at all.
+template <typename Kernel>
+bool is_wanted() {
+  if constexpr (requires { Kernel::is_wanted(); }) return Kernel::is_wanted();
+  return true;
+}
+
 // Note [What a kernel takes].
 template <typename Kernel>
 bool can_run() {
@@ -343,6 +350,7 @@ struct Function<Kernel, Return (*)(Parameters...)> {
 // namespace under "vendor::name".
 template <typename Kernel>
 void function(Kernels& kernels, const char* name) {
+  if (!detail::is_wanted<Kernel>()) return;
   using Entry = detail::Function<Kernel, decltype(&Kernel::run)>;
   Entry::name = kernels.full_name(name);
   Entry::counter.emplace(Entry::name);
@@ -353,6 +361,7 @@ void function(Kernels& kernels, const char* name) {
 // Registers Kernel under an operator's forms. Meta: at::meta::structured_<op>[_<overload>]; N: how many tensors the operator returns.
 template <typename Meta, typename Kernel, size_t N = 1>
 void structured(Kernels& kernels, const FormsWithoutInplace& forms) {
+  if (!detail::is_wanted<Kernel>()) return;
   using Entry = detail::Structured<Meta, Kernel, std::make_index_sequence<N>, decltype(&Meta::meta)>;
   Entry::functional_name = forms.functional;
   Entry::out_name = forms.out;
@@ -365,6 +374,7 @@ void structured(Kernels& kernels, const FormsWithoutInplace& forms) {
 
 template <typename Meta, typename Kernel>
 void structured(Kernels& kernels, const Forms& forms) {
+  if (!detail::is_wanted<Kernel>()) return;
   using Entry = detail::Structured<Meta, Kernel, std::make_index_sequence<1>, decltype(&Meta::meta)>;
   structured<Meta, Kernel>(kernels, FormsWithoutInplace(forms.functional, forms.out));
   Entry::inplace_name = forms.inplace;

@@ -1,0 +1,76 @@
+// bindings/modules.cpp: compiled kernels: the policy, what they are compiled for, what became of them.
+#include "bindings/module.h"
+#include "modules/cache.h"
+#include "modules/unit.h"
+
+namespace backplane::bindings {
+namespace {
+
+constexpr const char* kPolicies[] = {"wait", "background", "off", "strict"};
+
+KernelPolicy policy_of(const std::string& word) {
+  for (size_t i = 0; i < std::size(kPolicies); ++i) {
+    if (word == kPolicies[i]) return static_cast<KernelPolicy>(i);
+  }
+  TORCH_CHECK_VALUE(false, "the policy for kernels is wait, background, off or strict, not '", word, "'");
+}
+
+py::dict properties_of(const Target& target) {
+  const bp_target_properties& p = target.properties;
+  py::dict result;
+  result["name"] = std::string(p.target);
+  result["compiler"] = target.compiler;
+  result["dtypes"] = p.dtypes;
+  result["fast_dtypes"] = p.fast_dtypes;
+  result["group_size"] = p.group_size;
+  result["max_group_size"] = p.max_group_size;
+  result["subgroup_size"] = p.subgroup_size;
+  result["vector_bytes"] = p.vector_bytes;
+  result["local_bytes"] = p.local_bytes;
+  result["registers"] = p.registers;
+  result["max_grid"] = py::make_tuple(p.max_grid[0], p.max_grid[1], p.max_grid[2]);
+  result["parameter_bytes"] = p.parameter_bytes;
+  result["atomics"] = p.atomics;
+  return result;
+}
+
+}  // namespace
+
+void bind_modules(py::module_& module) {
+  def_quick(module, "policy", [] { return std::string(kPolicies[static_cast<size_t>(kernel_policy())]); });
+  def_quick(module, "set_policy", [](const std::string& word) { set_kernel_policy(policy_of(word)); });
+  def_blocking(module, "can_compile", [] { return can_compile(); });
+  def_quick(module, "target", [](int64_t device) { return properties_of(target_of(device_index(device))); });
+  def_quick(module, "target_named", [](const std::string& name) { return properties_of(target_named(name)); });
+  def_blocking(module, "targets", [] { return all_targets(); });
+  def_quick(module, "wanted", [] {
+    py::list sources;
+    for (const KernelSource& source : wanted_kernels()) {
+      py::list files;
+      for (const char* file : source.files) files.append(file);
+      sources.append(py::make_tuple(source.name, source.definitions, files, source.per_item));
+    }
+    return sources;
+  });
+  def_blocking(module, "precompile",
+               [](const std::string& target, const std::string& name, const std::string& definitions, const std::vector<std::string>& files,
+                  uint32_t per_item, const std::string& folder) {
+                 KernelSource source{name, definitions, {}, "", per_item, {}};
+                 for (const std::string& file : files) source.files.push_back(file.c_str());
+                 return precompile(target, source, folder);
+               });
+  def_blocking(module, "finish", [] { finish_compiling(); });
+  def_quick(module, "counts", [] {
+    const KernelCounts now = kernel_counts();
+    py::dict result;
+    result["compiled"] = now.compiled;
+    result["from_cache"] = now.from_cache;
+    result["failed"] = now.failed;
+    result["waiting"] = now.waiting;
+    return result;
+  });
+  def_blocking(module, "why_not", [](const std::string& name) { return why_no_kernel(name); });
+  def_quick(module, "cache_folder", [] { return std::make_pair(cache_folder().path, cache_folder().refusal); });
+}
+
+}  // namespace backplane::bindings

@@ -1,0 +1,55 @@
+// modules/cache.h: compiled code on disk, from one process to the next.
+//
+// A file is named by the SHA-1 of all that its code depends on. It is code that this process will run: it is read only if it and its folder
+// are the user's own and nobody else can write to them, and if its contents have the sum that stands in it. Anything wrong with the cache
+// (no home, read-only, a full disk) makes it a slower day and no error.
+//
+//   <PREFIX>_CACHE_DIR, else $XDG_CACHE_HOME or ~/.cache with /torch-backplane/<device>; in it kernels-1/ab/<key>
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace backplane {
+
+using Code = std::vector<char>;
+
+// Where the files are; nothing, and why, if there is no cache.
+struct CacheFolder {
+  std::string path;  // empty: none
+  std::string refusal;
+};
+const CacheFolder& cache_folder();
+
+// Code that came with the package, in <package>/kernels beside its lib/: written by `torch-backplane precompile`, read before the cache,
+// trusted as the package's libraries are.
+std::optional<Code> read_bundle(const std::string& key);
+void write_bundle(const std::string& folder, const std::string& key, const Code& code);  // throws if it cannot be written
+
+// The name of what these texts give: 40 hexadecimal digits.
+std::string cache_key(const std::vector<std::string_view>& parts);
+
+// The code of a key. A file that is damaged is removed.
+std::optional<Code> read_cache(const std::string& key);
+void write_cache(const std::string& key, const Code& code);
+void forget_cached(const std::string& key);
+
+// One process compiles a key while the others wait for its file, 60 s at most.
+class CacheLock {
+ public:
+  explicit CacheLock(const std::string& key);
+  ~CacheLock();
+  CacheLock(const CacheLock&) = delete;
+  CacheLock& operator=(const CacheLock&) = delete;
+
+ private:
+  int file_ = -1;
+};
+
+// Keeps the source of a unit that the compiler refused; gives its path, or "" if it could not be kept.
+std::string keep_failed_source(const std::string& key, std::string_view source);
+
+}  // namespace backplane

@@ -1,0 +1,33 @@
+// modules/launch.cpp: bp.module's launch on the current stream.
+#include "modules/launch.h"
+
+#include <algorithm>
+#include <string>
+
+#include "runtime/activity.h"
+#include "runtime/driver.h"
+#include "runtime/stream.h"
+
+namespace backplane {
+
+KernelCounter& portable_counter(const char* name) {
+  const auto* const counted_as = new std::string(std::string("portable/") + name);
+  return *new KernelCounter(counted_as->c_str());
+}
+
+void launch_function(c10::DeviceIndex device, const Function& function, uint64_t groups, const KernelArguments& arguments) {
+  constexpr uint64_t kMostGroups = 65535;  // of any target
+  bp_launch launch{};
+  launch.struct_size = sizeof launch;
+  launch.function = function.handle;
+  launch.grid[0] = static_cast<uint32_t>(std::min(std::max<uint64_t>(groups, 1), kMostGroups));
+  launch.grid[1] = launch.grid[2] = 1;
+  launch.group[0] = function.group;
+  launch.group[1] = launch.group[2] = 1;
+  launch.args = arguments.data();
+  launch.args_bytes = arguments.bytes();
+  call<&bp_module::launch>(device, current_stream_handle(device), static_cast<const bp_launch*>(&launch));
+  if (activity_wanted()) note_queued(current_stream(device), "kernel");
+}
+
+}  // namespace backplane

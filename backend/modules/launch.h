@@ -1,0 +1,73 @@
+// modules/launch.h: what a family of kernels keeps of its functions, and how it launches one.
+#pragma once
+
+#include <backplane/kernel.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "modules/unit.h"
+
+namespace backplane {
+
+// The functions of one operator by a number that says dtypes, strides and device. A function that was found is found again without a lock.
+class KernelSlots {
+ public:
+  KernelSlots() = default;
+  KernelSlots(const KernelSlots&) = delete;
+  KernelSlots& operator=(const KernelSlots&) = delete;
+
+  // make(): the KernelSource of the key. NULL as of find_function.
+  template <typename Make>
+  const Function* find(uint64_t key, c10::DeviceIndex device, const Make& make) {
+    std::atomic<const Slot*>& head = heads_[key * 0x9e3779b97f4a7c15u >> 61];
+    for (const Slot* slot = head.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
+      if (slot->key == key) return slot->function;
+    }
+    bool later = false;
+    const Function* function = find_function(device, make(), &later);
+    if (later) return nullptr;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    head.store(new Slot{key, function, head.load(std::memory_order_relaxed)}, std::memory_order_release);
+    return function;
+  }
+
+ private:
+  struct Slot {  // never freed: a reader may be at it
+    uint64_t key;
+    const Function* function;
+    const Slot* next;
+  };
+  std::array<std::atomic<const Slot*>, 8> heads_{};
+  std::mutex mutex_;
+};
+
+// The block of bytes that a kernel takes: addresses first, then the members of its struct, 8 bytes each.
+class KernelArguments {
+ public:
+  static constexpr size_t kMost = 1024;  // what every target takes
+
+  void add(uint64_t word) {
+    TORCH_INTERNAL_ASSERT(bytes_ + sizeof word <= kMost);
+    std::memcpy(block_ + bytes_, &word, sizeof word);
+    bytes_ += sizeof word;
+  }
+  void add(int64_t word) { add(static_cast<uint64_t>(word)); }
+  const void* data() const { return block_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  alignas(8) char block_[kMost];
+  size_t bytes_ = 0;
+};
+
+// A counter of calls by the name "portable/<name>": a vendor's kernel of that name has its own. Lives as long as the process.
+KernelCounter& portable_counter(const char* name);
+
+// Queues the function on the device's current stream with that many groups, as many as the target allows: the kernel walks the rest.
+void launch_function(c10::DeviceIndex device, const Function& function, uint64_t groups, const KernelArguments& arguments);
+
+}  // namespace backplane

@@ -1,0 +1,361 @@
+// modules/unit.cpp: units by their text, each compiled under a lock of its own; the threads of the background.
+#include "modules/unit.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+
+#include "modules/cache.h"
+#include "modules/progress.h"
+#include "modules/sources.h"
+#include "runtime/device.h"
+#include "runtime/driver.h"
+#include "runtime/options.h"
+
+namespace backplane {
+namespace unit_impl {
+namespace {
+
+constexpr size_t kLogLines = 20;
+
+struct Counters {
+  std::atomic<uint64_t> compiled{0}, from_cache{0}, failed{0}, waiting{0};
+};
+Counters counters;
+
+std::string options() { return env("COMPILER_OPTIONS").value_or(""); }
+
+std::string text_of(const Target& target, const KernelSource& source) {
+  const bp_target_properties& p = target.properties;
+  std::string text = source.definitions;
+  const auto define = [&](const char* name, uint64_t value) { text += c10::str("#define ", name, " ", value, "\n"); };
+  define("BP_GROUP", p.group_size);
+  define("BP_PER_ITEM", source.per_item);
+  define("BP_HAS_F64", (p.dtypes & BP_DTYPE_FLOAT64) != 0 ? 1 : 0);
+  define("BP_VECTOR_BYTES", p.vector_bytes);
+  text += target.prelude;
+  text += '\n';
+  text += source_text("core.bpc");
+  for (const char* file : source.files) {
+    text += '\n';
+    text += source_text(file);
+  }
+  return text;
+}
+
+std::string key_of(const Target& target, const std::string& text) {
+  const std::string user_options = options();
+  return cache_key({target.compiler, target.properties.target, user_options, text});
+}
+
+std::string first_lines(const std::string& log) {
+  size_t end = 0;
+  for (size_t line = 0; line < kLogLines && end != std::string::npos; ++line) end = log.find('\n', end == 0 ? 0 : end + 1);
+  return end == std::string::npos || end + 1 >= log.size() ? log : log.substr(0, end) + "\n...";
+}
+
+struct Compiled {
+  int32_t status;
+  Code code;
+  std::string reason;  // where there is none
+};
+
+Compiled run_compiler(const bp_compiler& compiler, const std::string& target, const std::string& name, const std::string& text) {
+  const CompilingLine line(name);
+  const std::string user_options = options();
+  bp_compile_request request{};
+  request.struct_size = sizeof request;
+  request.target = target.c_str();
+  request.source = text.c_str();
+  request.name = name.c_str();
+  request.options = user_options.c_str();
+  bp_compile_result result{};
+  result.struct_size = sizeof result;
+  Compiled made{compiler.compile(compiler.head.self, &request, &result), {}, ""};
+  if (made.status == BP_OK) {
+    const auto* bytes = static_cast<const char*>(result.code);
+    made.code.assign(bytes, bytes + result.bytes);
+  } else if (made.status == BP_INVALID_ARGUMENT && result.log != nullptr) {
+    made.reason = first_lines(result.log);
+  } else if (made.status == BP_UNSUPPORTED) {
+    made.reason = last_error_text();
+  } else {
+    made.reason = status_message(made.status, "bp.compiler.compile", -1, last_error_text());
+  }
+  if (result.log != nullptr) compiler.release(compiler.head.self, &result);
+  return made;
+}
+
+// One text for one target.
+class Unit {
+ public:
+  Unit(KernelSource source, std::string target, std::string key, std::string text)
+      : source_(std::move(source)), target_(std::move(target)), key_(std::move(key)), text_(std::move(text)) {}
+
+  const KernelSource& source() const { return source_; }
+  const std::string& name() const { return name_; }
+  bool is_settled() const { return settled_.load(std::memory_order_acquire); }
+  std::string failure() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return failure_;
+  }
+
+  // Compiles, or reads from the cache, unless it is settled. Does not throw for a compiler's failure.
+  void settle() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (is_settled()) return;
+    make_code();
+    settled_.store(true, std::memory_order_release);
+  }
+
+  // Loads it on a device. NULL if there is no code.
+  const Function* function(c10::DeviceIndex device, const KernelSource& source, const Target& target) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!failure_.empty()) return nullptr;
+    Loaded& loaded = loaded_.at(static_cast<size_t>(device));
+    const auto known = loaded.functions.find(source.kernel);
+    if (known != loaded.functions.end()) return &known->second;
+    if (loaded.module == nullptr) loaded.module = load(device);
+    bp_function* handle = nullptr;
+    call<&bp_module::function>(device, loaded.module, source.kernel, &source.signature, &handle,
+                               static_cast<bp_function_properties*>(nullptr));
+    return &loaded.functions.emplace(source.kernel, Function{handle, target.properties.group_size}).first->second;
+  }
+
+ private:
+  void make_code() {
+    if (take(read_bundle(key_)) || take(read_cache(key_))) return;
+    const CacheLock lock(key_);
+    if (take(read_cache(key_))) return;  // another process was first
+    compile();
+    if (failure_.empty()) write_cache(key_, code_);
+  }
+
+  bool take(std::optional<Code> known) {
+    if (!known) return false;
+    code_ = std::move(*known);
+    is_cached_ = true;
+    ++counters.from_cache;
+    return true;
+  }
+
+  void compile() {
+    is_cached_ = false;
+    Compiled compiled = run_compiler(*open_driver().compiler, target_, name_, text_);
+    if (compiled.status == BP_OK) {
+      code_ = std::move(compiled.code);
+      ++counters.compiled;
+    } else if (compiled.status == BP_UNSUPPORTED) {  // the device is one of tier 0, and nothing is wrong
+      failure_ = "there is no compiler: " + compiled.reason;
+    } else {
+      fail(compiled.reason);
+    }
+  }
+
+  void fail(const std::string& reason) {
+    ++counters.failed;
+    const std::string kept = keep_failed_source(key_, text_);
+    failure_ = c10::str("The kernel ", name_, " of ", device_name(), " could not be compiled for ", target_, ":\n", reason,
+                        kept.empty() ? "" : "\nIts source is kept in " + kept);
+    if (kernel_policy() != KernelPolicy::strict) {
+      TORCH_WARN(failure_, "\nThe operator is computed without it. " BACKPLANE_ENV_PREFIX
+                           "_KERNELS=strict makes this an error, =off does "
+                           "without compiled kernels");
+    }
+  }
+
+  bp_module_code* load(c10::DeviceIndex device) {
+    bp_module_code* module = nullptr;
+    int32_t status = try_call<&bp_module::load>(device, code_.data(), static_cast<uint64_t>(code_.size()), &module);
+    if (status == BP_INVALID_ARGUMENT && is_cached_) {  // what the cache had is no code of this driver
+      forget_cached(key_);
+      compile();
+      TORCH_CHECK(failure_.empty(), failure_);
+      write_cache(key_, code_);
+      status = try_call<&bp_module::load>(device, code_.data(), static_cast<uint64_t>(code_.size()), &module);
+    }
+    if (status != BP_OK) throw_status(status, "bp.module.load", device, last_error_text());
+    return module;
+  }
+
+  const KernelSource source_;
+  const std::string& name_ = source_.name;
+  const std::string target_, key_, text_;
+  std::mutex mutex_;  // held while it compiles: whoever else wants it waits
+  std::atomic<bool> settled_{false};
+  std::string failure_;
+  Code code_;
+  bool is_cached_ = false;
+  struct Loaded {  // on one device
+    bp_module_code* module = nullptr;
+    std::map<std::string, Function> functions;  // by the kernel's name; a map moves none
+  };
+  std::array<Loaded, kMaxDevices> loaded_;
+};
+
+struct Units {
+  std::mutex mutex;
+  std::unordered_map<std::string, std::unique_ptr<Unit>> by_key;
+};
+Units& units() {
+  static auto& instance = *new Units;  // functions live to the end of the process
+  return instance;
+}
+
+Unit& unit_of(const Target& target, const KernelSource& source) {
+  std::string text = text_of(target, source);
+  std::string key = key_of(target, text);
+  const std::lock_guard<std::mutex> lock(units().mutex);
+  auto& unit = units().by_key[key];
+  if (!unit) unit = std::make_unique<Unit>(source, target.properties.target, key, std::move(text));
+  return *unit;
+}
+
+// The threads that compile in the background: as many as there are processors if each compilation is a process, else one. They end with
+// the process, or in a forked child never begin to exist.
+class Background {
+ public:
+  static Background& instance() {
+    static auto& background = *new Background;
+    return background;
+  }
+
+  void add(Unit& unit, const bp_compiler& compiler) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const Unit* queued : queued_) {
+      if (queued == &unit) return;
+    }
+    queued_.push_back(&unit);
+    todo_.push_back(&unit);
+    ++counters.waiting;
+    const unsigned most = (compiler.head.flags & BP_COMPILER_SUBPROCESS) != 0 ? std::max(1u, std::thread::hardware_concurrency()) : 1;
+    if (threads_ < most && todo_.size() > idle_) {
+      ++threads_;
+      std::thread([this] { work(); }).detach();
+    }
+    changed_.notify_all();
+  }
+
+  void wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return queued_.empty(); });
+  }
+
+ private:
+  [[noreturn]] void work() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      ++idle_;
+      changed_.wait(lock, [this] { return !todo_.empty(); });
+      --idle_;
+      Unit* const unit = todo_.front();
+      todo_.pop_front();
+      lock.unlock();
+      try {
+        unit->settle();
+      } catch (const std::exception& error) {  // a lost device: who asks for the kernel next hears of it
+        LOG(WARNING) << "The kernel " << unit->name() << " was not compiled in the background: " << error.what();
+      }
+      lock.lock();
+      --counters.waiting;
+      queued_.erase(std::find(queued_.begin(), queued_.end(), unit));
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Unit*> todo_;
+  std::vector<const Unit*> queued_;  // waiting, or being compiled
+  size_t idle_ = 0;
+  unsigned threads_ = 0;
+};
+
+KernelPolicy policy_of_environment() {
+  const std::string word = env("KERNELS").value_or("wait");
+  if (word == "wait") return KernelPolicy::wait;
+  if (word == "background") return KernelPolicy::background;
+  if (word == "off") return KernelPolicy::off;
+  TORCH_CHECK(word == "strict", BACKPLANE_ENV_PREFIX "_KERNELS=", word, " is not known: give wait, background, off or strict");
+  return KernelPolicy::strict;
+}
+
+std::atomic<KernelPolicy>& policy() {
+  static std::atomic<KernelPolicy> instance{policy_of_environment()};
+  return instance;
+}
+
+}  // namespace
+}  // namespace unit_impl
+
+KernelPolicy kernel_policy() { return unit_impl::policy().load(std::memory_order_relaxed); }
+void set_kernel_policy(KernelPolicy policy) { unit_impl::policy().store(policy, std::memory_order_relaxed); }
+
+const Function* find_function(c10::DeviceIndex device, const KernelSource& source, bool* later) {
+  using namespace unit_impl;
+  *later = false;
+  const Target& target = target_of(device);
+  Unit& unit = unit_of(target, source);
+  const KernelPolicy now = kernel_policy();
+  if (!unit.is_settled()) {
+    if (now == KernelPolicy::background) {
+      Background::instance().add(unit, *open_driver().compiler);
+      *later = true;
+      return nullptr;
+    }
+    unit.settle();
+  }
+  const Function* function = unit.function(device, source, target);
+  if (function == nullptr && now == KernelPolicy::strict) TORCH_CHECK(false, unit.failure());
+  return function;
+}
+
+void finish_compiling() { unit_impl::Background::instance().wait(); }
+
+KernelCounts kernel_counts() {
+  const auto& now = unit_impl::counters;
+  return {now.compiled, now.from_cache, now.failed, now.waiting};
+}
+
+std::vector<KernelSource> wanted_kernels() {
+  auto& units = unit_impl::units();
+  const std::lock_guard<std::mutex> lock(units.mutex);
+  std::vector<KernelSource> sources;
+  for (const auto& [key, unit] : units.by_key) sources.push_back(unit->source());
+  return sources;
+}
+
+std::string precompile(const std::string& target_name, const KernelSource& source, const std::string& folder) {
+  using namespace unit_impl;
+  const Driver* driver = loaded_driver();
+  TORCH_CHECK(driver != nullptr && driver->compiler != nullptr, "The driver of ", device_name(),
+              " compiles no kernels: it has no bp.compiler");
+  const Target target = target_named(target_name);
+  const std::string text = text_of(target, source);
+  const Compiled made = run_compiler(*driver->compiler, target_name, source.name, text);
+  if (made.status != BP_OK) return made.reason;
+  write_bundle(folder, key_of(target, text), made.code);
+  return "";
+}
+
+std::string why_no_kernel(const std::string& name) {
+  auto& units = unit_impl::units();
+  const std::lock_guard<std::mutex> lock(units.mutex);
+  for (const auto& [key, unit] : units.by_key) {
+    if (unit->name() != name || !unit->is_settled()) continue;
+    if (std::string failure = unit->failure(); !failure.empty()) return failure;
+  }
+  return "";
+}
+
+}  // namespace backplane

@@ -1,0 +1,68 @@
+// modules/unit.h: from a kernel's text to a function on a device: compiled once in a process, or read from the cache, and loaded on each
+// device that wants it. Any thread.
+//
+// What happens when a kernel is wanted that is not there yet, <PREFIX>_KERNELS or set_kernel_policy():
+//   wait         the calling thread compiles it (the default)
+//   background   another thread does; until then there is none, and the caller computes in another way
+//   off          there is none, ever
+//   strict       as wait, and a compiler that fails is an error; else it is a warning, and there is none
+#pragma once
+
+#include <backplane/driver/module.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "modules/target.h"
+
+namespace backplane {
+
+enum class KernelPolicy : uint8_t { wait, background, off, strict };
+
+// Throws for a word in the environment that is none of them.
+KernelPolicy kernel_policy();
+void set_kernel_policy(KernelPolicy policy);
+
+// A kernel's text, as a family of kernels makes it.
+struct KernelSource {
+  std::string name;                // for messages: "exp[f32]"
+  std::string definitions;         // lines of #define, in front of everything
+  std::vector<const char*> files;  // of the library, in this order, behind dialect/core.bpc
+  const char* kernel;              // in the last file
+  uint32_t per_item;               // BP_PER_ITEM
+  bp_signature signature;
+};
+
+// A kernel on one device; lives as long as the process.
+struct Function {
+  bp_function* handle;
+  uint32_t group;  // items
+};
+
+// NULL: there is none (now, if `later` says so), and why_no_kernel(name) tells. Throws what a device answers, and with `strict`.
+const Function* find_function(c10::DeviceIndex device, const KernelSource& source, bool* later);
+
+// Waits until what was queued for the background is compiled.
+void finish_compiling();
+
+// What this process asked for so far, compiled or not: what `precompile` makes again elsewhere.
+std::vector<KernelSource> wanted_kernels();
+
+// Compiles a kernel for a target of all_targets() into a folder that a package brings along (cache.h). No device is touched and the driver
+// is not opened. "", or why the compiler failed. Throws if there is no compiler, no such target, or the folder cannot be written.
+std::string precompile(const std::string& target, const KernelSource& source, const std::string& folder);
+
+struct KernelCounts {
+  uint64_t compiled = 0;    // by the compiler
+  uint64_t from_cache = 0;  // read from disk
+  uint64_t failed = 0;
+  uint64_t waiting = 0;  // for the background
+};
+KernelCounts kernel_counts();
+
+// Why a unit of that name could not be had, in this process: the compiler's log. Empty if nothing is known against it.
+std::string why_no_kernel(const std::string& name);
+
+}  // namespace backplane
