@@ -1,0 +1,87 @@
+// kernels/portable/call.cpp: the boxed kernels of call.h.
+#include "kernels/portable/call.h"
+
+#include <ATen/native/Resize.h>
+#include <backplane/kernel.h>
+#include <backplane/structured.h>
+
+#include <memory>
+#include <string>
+
+#include "kernels/portable/dialect.h"
+#include "modules/unit.h"
+
+namespace backplane::portable {
+namespace call_impl {
+namespace {
+
+class Form final : public c10::OperatorKernel {
+ public:
+  Form(const Operator& compute, KernelCounter& counter, size_t arguments, Call::Form form)
+      : compute_(compute), counter_(counter), arguments_(arguments), form_(form) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    if (C10_UNLIKELY(!can_compile() || kernel_policy() == KernelPolicy::off)) return decline_portable(op, keys, stack);
+    Call call(stack->data() + stack->size() - arguments_, arguments_, form_);
+    if (!compute_(call)) return decline_portable(op, keys, stack);
+    counter_.count();
+    stack->erase(stack->end() - static_cast<std::ptrdiff_t>(arguments_), stack->end());
+    for (c10::IValue& result : call.results) stack->push_back(std::move(result));
+  }
+
+ private:
+  const Operator compute_;
+  KernelCounter& counter_;
+  const size_t arguments_;
+  const Call::Form form_;
+};
+
+}  // namespace
+}  // namespace call_impl
+
+at::Tensor Call::output(at::IntArrayRef sizes, c10::ScalarType dtype, c10::Device device, size_t k, size_t outputs) const {
+  const at::Tensor* out = given(k, outputs);
+  if (out == nullptr) return empty(sizes, dtype, device.index());
+  if (out->scalar_type() != dtype || out->device() != device || out->layout() != c10::kStrided) return {};
+  at::native::resize_output(*out, sizes);
+  return *out;
+}
+
+void add_operator(DefaultKernels& kernels, std::initializer_list<const char*> forms, const Operator& compute) {
+  KernelCounter& counter = portable_counter(*forms.begin());
+  for (const char* form : forms) {
+    const c10::FunctionSchema& schema = detail::find_operator(form).schema();
+    const Call::Form kind = schema.arguments().back().is_out()                   ? Call::Form::out
+                            : !schema.arguments().empty() && schema.is_mutable() ? Call::Form::inplace
+                                                                                 : Call::Form::functional;
+    kernels.impl_portable(
+        form, c10::BoxedKernel::makeFromFunctor(std::make_unique<call_impl::Form>(compute, counter, schema.arguments().size(), kind)));
+  }
+}
+
+bool is_usable(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().type() == c10::kPrivateUse1 && tensor.layout() == c10::kStrided &&
+         has_dtype(target_of(tensor.device().index()), tensor.scalar_type());
+}
+
+bool is_movable(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().type() == c10::kPrivateUse1 && tensor.layout() == c10::kStrided &&
+         bits_of(tensor.scalar_type()) != c10::ScalarType::Undefined;
+}
+
+c10::ScalarType bits_of(c10::ScalarType dtype) {
+  switch (c10::elementSize(dtype)) {
+    case 1:
+      return c10::kByte;
+    case 2:
+      return c10::kShort;
+    case 4:
+      return c10::kInt;
+    case 8:
+      return c10::kLong;
+    default:
+      return c10::ScalarType::Undefined;
+  }
+}
+
+}  // namespace backplane::portable

@@ -1,0 +1,324 @@
+// kernels/portable/convolution.cpp: the convolution that torch hands to a device whole, and its gradients, as products of tiles. The format
+// of the results: Note [Format of a convolution].
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "dispatch/defaults.h"
+#include "kernels/portable/dialect.h"
+#include "kernels/portable/product.h"
+#include "kernels/portable/tiles.h"
+#include "tensor/tensors.h"
+
+namespace backplane::portable {
+namespace convolution_impl {
+namespace {
+
+constexpr size_t kDims = 3;
+using Triple = std::array<int64_t, kDims>;  // z, y, x
+
+constexpr int64_t kEnoughGroups = 128;
+constexpr int64_t kSplitDepth = 1024;  // points that a group sums at least, where groups share a gradient of the weight
+
+// What the call says of the windows.
+struct Windows {
+  Triple taps{1, 1, 1}, stride{1, 1, 1}, padding{0, 0, 0}, dilation{1, 1, 1}, output_padding{0, 0, 0};
+  bool transposed;
+  int64_t groups;
+};
+
+// Which way the source of a product is walked (convolution.bpc).
+struct Walk {
+  Triple grid, size, strides, taps, mul, base, step, div;
+};
+
+Triple sizes_of(const at::Tensor& tensor) {
+  Triple triple{1, 1, 1};
+  for (int64_t d = 2; d < tensor.dim(); ++d) triple[static_cast<size_t>(d) + kDims - static_cast<size_t>(tensor.dim())] = tensor.size(d);
+  return triple;
+}
+
+Triple strides_of(const at::Tensor& tensor) {
+  Triple triple{0, 0, 0};
+  for (int64_t d = 2; d < tensor.dim(); ++d) triple[static_cast<size_t>(d) + kDims - static_cast<size_t>(tensor.dim())] = tensor.stride(d);
+  return triple;
+}
+
+// A list of the call; false if it is none of its length.
+bool read_list(const c10::IValue& value, int64_t dims, Triple& triple) {
+  const auto list = value.toDimVector();
+  if (static_cast<int64_t>(list.size()) != dims) return false;
+  std::copy(list.begin(), list.end(), triple.end() - dims);
+  return true;
+}
+
+// From the point of a grid to a source: windows that slide over it, or (`spread`) the sliding of whose windows made the grid.
+Walk walk(const Windows& windows, const at::Tensor& source, const Triple& grid, bool spread) {
+  Walk result{grid, sizes_of(source), strides_of(source), windows.taps, {}, {}, {}, {}};
+  for (size_t d = 0; d < kDims; ++d) {
+    result.mul[d] = spread ? 1 : windows.stride[d];
+    result.base[d] = spread ? windows.padding[d] : -windows.padding[d];
+    result.step[d] = spread ? -windows.dilation[d] : windows.dilation[d];
+    result.div[d] = spread ? windows.stride[d] : 1;
+  }
+  // Windows of one point: dimensions that lie without gaps are one.
+  const auto is_plain = [&](size_t d) {
+    return result.taps[d] == 1 && result.mul[d] == 1 && result.base[d] == 0 && result.div[d] == 1 && result.grid[d] == result.size[d];
+  };
+  for (size_t d = kDims - 1; d-- > 0;) {
+    if (!is_plain(d) || !is_plain(kDims - 1)) break;
+    if (result.size[d] > 1 && result.strides[d] != result.strides[kDims - 1] * result.size[kDims - 1]) break;
+    result.grid[kDims - 1] *= result.grid[d];
+    result.size[kDims - 1] *= result.size[d];
+    result.grid[d] = result.size[d] = 1;
+  }
+  return result;
+}
+
+int64_t volume(const Triple& triple) { return triple[0] * triple[1] * triple[2]; }
+
+bool fits_numbers(const Walk& walk) {
+  constexpr int64_t kMost = int64_t{1} << 28;
+  int64_t most = 0;
+  for (size_t d = 0; d < kDims; ++d) {
+    most = std::max({most, walk.size[d], walk.grid[d] * walk.mul[d], std::abs(walk.base[d]), walk.taps[d] * std::abs(walk.step[d])});
+  }
+  return most < kMost;
+}
+
+// The product of convolution.bpc: A's rows against the source's points.
+struct Task {
+  bool weight;
+  int64_t batch, m, channels;  // of one group
+  const at::Tensor& out;       // without gaps
+  const at::Tensor& a;         // without gaps
+  int64_t a_group, a_m, a_c, a_batch;
+  const at::Tensor& source;
+  const at::Tensor& bias;  // may be undefined
+};
+
+uint64_t address(const at::Tensor& tensor) {
+  if (!tensor.defined()) return 0;
+  check_allocated(tensor);
+  return reinterpret_cast<uint64_t>(tensor.data_ptr());
+}
+
+bool run(const Task& task, const Windows& windows, const Walk& walk) {
+  static auto& slots = *new KernelSlots;
+  if (task.out.numel() == 0) return true;
+  const c10::DeviceIndex device = task.out.device().index();
+  const c10::ScalarType dtype = task.out.scalar_type();
+  const Target& target = target_of(device);
+  const int64_t points = volume(walk.grid), taps = volume(walk.taps), groups = windows.groups;
+  const int64_t n = task.weight ? task.channels * taps : task.batch * points;
+  const int64_t k = task.weight ? task.batch * points : task.channels * taps;
+
+  const auto bytes = static_cast<int64_t>(c10::elementSize(sum_dtype(dtype)));
+  Tiles tiles = tiles_of(target, bytes, false);
+  const auto count = [&] { return groups * ((task.m + tiles.m - 1) / tiles.m) * ((n + tiles.n - 1) / tiles.n); };
+  const bool small = !target.is_host() && count() < kEnoughGroups;
+  if (small) tiles = tiles_of(target, bytes, true);
+  // With one channel, and few of the other side's, there is no product of matrices in it.
+  const bool direct = task.channels == 1 && task.m <= 4;
+  int64_t splits = 1;
+  if (!direct && task.weight && !target.is_host() && count() < kEnoughGroups) {
+    splits = std::clamp<int64_t>(kEnoughGroups / count(), 1, std::max<int64_t>(k / kSplitDepth, 1));
+  }
+  const auto extent = [](const at::Tensor& tensor) {
+    int64_t furthest = 0;
+    for (int64_t d = 0; d < tensor.dim(); ++d) furthest += tensor.size(d) * tensor.stride(d);
+    return furthest;
+  };
+  const int64_t furthest = std::max({extent(task.out) * splits, extent(task.a), extent(task.source), (n + tiles.n) * 2, k * 2});
+  const bool wide = target.is_host() || furthest >= (int64_t{1} << 30);
+  const c10::ScalarType out_dtype = splits > 1 ? sum_dtype(dtype) : dtype;
+
+  uint64_t key = static_cast<uint64_t>(device) & 63;
+  key = key << 4 | dtype_bits(dtype);
+  key = key << 5 | static_cast<uint64_t>(direct) << 4 | static_cast<uint64_t>(task.weight) << 3 | static_cast<uint64_t>(small) << 2 |
+        static_cast<uint64_t>(wide) << 1 | static_cast<uint64_t>(splits > 1);
+  const Function* function = slots.find(key, device, [&] {
+    KernelSource source;
+    source.name = c10::str("convolution", task.weight ? " weight" : "", "[", dialect_name(dtype), splits > 1 ? ", part]" : "]");
+    source.definitions = element_definitions(dtype, out_dtype, wide) + "#define WEIGHT " + (task.weight ? "1\n" : "0\n");
+    if (c10::elementSize(dtype) == 2) source.files.push_back("math.bpc");  // conversions of halves
+    if (direct) {
+      source.files.insert(source.files.end(), {"window.bpc", "depthwise.bpc"});
+    } else {
+      source.definitions += tiles.definitions();
+      source.files.insert(source.files.end(), {"tiles.bpc", "window.bpc", "convolution.bpc"});
+    }
+    source.kernel = direct ? "depthwise" : "convolution";
+    source.per_item = direct && target.is_host() ? 64 : 1;
+    source.signature.struct_size = sizeof source.signature;
+    source.signature.pointers = 4;
+    source.signature.value_bytes = 8 * 44;
+    source.signature.written = 1;
+    return source;
+  });
+  if (function == nullptr) return false;
+
+  at::Tensor parts;
+  const int64_t per_group = task.m * n;  // of a weight
+  if (splits > 1) parts = empty_tensor({splits * groups * per_group}, out_dtype, device);
+  const int64_t tile_m = even_tile(target, task.m, tiles.m, tiles.micro_m);
+  const int64_t tile_n = even_tile(target, n, tiles.n, tiles.micro_n);
+  KernelArguments arguments;
+  for (const uint64_t word : {address(splits > 1 ? parts : task.out), address(task.a), address(task.source), address(task.bias)}) {
+    arguments.add(word);
+  }
+  const at::Tensor& s = task.source;
+  for (const int64_t word : {groups, task.m, n, k, splits, (k + splits - 1) / splits, tile_m, tile_n, task.a_group, task.a_m, task.a_c,
+                             task.a_batch, task.channels * s.stride(1), s.stride(0), s.stride(1)}) {
+    arguments.add(word);
+  }
+  for (const int64_t word : walk.strides) arguments.add(word);
+  if (task.weight) {
+    for (const int64_t word : {per_group, n, int64_t{0}, groups * per_group}) arguments.add(word);
+  } else {
+    for (const int64_t word : {task.m * points, points, groups * task.m * points, int64_t{0}}) arguments.add(word);
+  }
+  for (const Triple* triple : {&walk.taps, &walk.grid, &walk.size, &walk.mul, &walk.base, &walk.step, &walk.div}) {
+    for (const int64_t word : *triple) arguments.add(word);
+  }
+  arguments.add(static_cast<int64_t>(task.bias.defined()));
+  const int64_t items = target.is_host() ? walk.grid[kDims - 1] : function->group;  // of a row, or of a group
+  const int64_t launched = !direct       ? groups * splits * ((task.m + tile_m - 1) / tile_m) * ((n + tile_n - 1) / tile_n)
+                           : task.weight ? groups * task.m * taps
+                                         : task.out.numel() / items + 1;
+  launch_function(device, *function, static_cast<uint64_t>(launched), arguments);
+  if (splits == 1) return true;
+
+  Product sum{};
+  sum.device = device;
+  sum.dtype = dtype;
+  sum.batches = groups;
+  sum.m = task.m;
+  sum.n = n;
+  sum.out = {address(task.out), per_group, n, 1};
+  sum.alpha = one_of(dtype);
+  return add_parts(sum, splits, address(parts));
+}
+
+// out of the channels of `source` by the weight, whose first dimension is the source's (`spread`) or out's.
+bool run_data(const at::Tensor& out, const at::Tensor& source, const at::Tensor& weight, const at::Tensor& bias, const Windows& windows,
+              bool spread) {
+  const at::Tensor a = weight.contiguous();
+  const int64_t taps = volume(windows.taps), groups = windows.groups;
+  const int64_t first = weight.size(0) / groups, second = weight.size(1);
+  const Walk way = walk(windows, source, sizes_of(out), spread);
+  if (!fits_numbers(way)) return false;
+  const int64_t m = spread ? second : first, channels = spread ? first : second;
+  return run({false, out.size(0), m, channels, out, a, first * second * taps, spread ? taps : second * taps, spread ? second * taps : taps,
+              0, source, bias},
+             windows, way);
+}
+
+// The gradient of a weight: `a` has the channels of its first dimension, the windows slide over `source`.
+bool run_weight(const at::Tensor& out, const at::Tensor& a_any, const at::Tensor& source, const Windows& windows) {
+  const at::Tensor a = a_any.contiguous();
+  const Walk way = walk(windows, source, sizes_of(a), false);
+  if (!fits_numbers(way)) return false;
+  const int64_t m = out.size(0) / windows.groups, points = volume(way.grid);
+  return run({true, a.size(0), m, out.size(1), out, a, m * points, points, 0, a.size(1) * points, source, at::Tensor()}, windows, way);
+}
+
+bool is_taken(const at::Tensor& tensor, const at::Tensor& like) {
+  return tensor.defined() && is_on_device(tensor) && tensor.device() == like.device() && tensor.layout() == c10::kStrided &&
+         tensor.scalar_type() == like.scalar_type() && tensor.dim() == like.dim();
+}
+
+// The seven arguments behind the tensors: stride, padding, dilation, transposed, output_padding, groups.
+bool read_windows(const c10::IValue* values, const at::Tensor& weight, Windows& windows) {
+  const int64_t dims = weight.dim() - 2;
+  windows.taps = sizes_of(weight);
+  windows.transposed = values[3].toBool();
+  windows.groups = values[5].toInt();
+  return windows.groups > 0 && read_list(values[0], dims, windows.stride) && read_list(values[1], dims, windows.padding) &&
+         read_list(values[2], dims, windows.dilation) && read_list(values[4], dims, windows.output_padding);
+}
+
+bool are_taken(const at::Tensor& input, const at::Tensor& weight) {
+  if (!input.defined() || input.dim() < 3 || input.dim() > 5 || !c10::isFloatingType(input.scalar_type())) return false;
+  return is_taken(input, input) && is_taken(weight, input) && has_dtype(target_of(input.device().index()), input.scalar_type());
+}
+
+bool forward(const c10::IValue* values, at::Tensor& result) {
+  const at::Tensor input = values[0].toTensor(), weight = values[1].toTensor();
+  if (!are_taken(input, weight)) return false;
+  const at::Tensor bias = values[2].isNone() ? at::Tensor() : values[2].toTensor();
+  if (bias.defined() && (!is_on_device(bias) || bias.scalar_type() != input.scalar_type() || bias.dim() != 1)) return false;
+  Windows windows{};
+  if (!read_windows(values + 3, weight, windows)) return false;
+  c10::SmallVector<int64_t, 5> size{input.size(0), windows.transposed ? weight.size(1) * windows.groups : weight.size(0)};
+  const Triple in = sizes_of(input);
+  for (size_t d = kDims - static_cast<size_t>(input.dim() - 2); d < kDims; ++d) {
+    const int64_t reach = windows.dilation[d] * (windows.taps[d] - 1) + 1;
+    size.push_back(windows.transposed ? (in[d] - 1) * windows.stride[d] - 2 * windows.padding[d] + reach + windows.output_padding[d]
+                                      : (in[d] + 2 * windows.padding[d] - reach) / windows.stride[d] + 1);
+    if (size.back() < 0) return false;
+  }
+  result = empty_tensor(size, input.scalar_type(), input.device().index());
+  return run_data(result, input, weight, bias.defined() ? bias.contiguous() : bias, windows, windows.transposed);
+}
+
+bool backward(const c10::IValue* values, std::array<at::Tensor, 3>& results) {
+  const at::Tensor grad = values[0].toTensor(), input = values[1].toTensor(), weight = values[2].toTensor();
+  if (!are_taken(input, weight) || !is_taken(grad, input)) return false;
+  Windows windows{};
+  if (!read_windows(values + 3, weight, windows)) return false;
+  const auto wanted = values[9].toBoolList();
+  const c10::DeviceIndex device = input.device().index();
+  if (wanted[0]) {
+    results[0] = empty_tensor(input.sizes(), input.scalar_type(), device);
+    if (!run_data(results[0], grad, weight, at::Tensor(), windows, !windows.transposed)) return false;
+  }
+  if (wanted[1]) {
+    results[1] = empty_tensor(weight.sizes(), input.scalar_type(), device);
+    const bool done = windows.transposed ? run_weight(results[1], input, grad, windows) : run_weight(results[1], grad, input, windows);
+    if (!done) return false;
+  }
+  if (wanted[2]) {
+    c10::SmallVector<int64_t, 4> dims{0};
+    for (int64_t d = 2; d < grad.dim(); ++d) dims.push_back(d);
+    results[2] = grad.sum(dims);
+  }
+  return true;
+}
+
+KernelCounter& forward_calls = portable_counter("convolution_overrideable");
+KernelCounter& backward_calls = portable_counter("convolution_backward_overrideable");
+
+bool can_run() { return can_compile() && kernel_policy() != KernelPolicy::off; }
+
+void convolution(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  constexpr std::ptrdiff_t kArguments = 9;
+  at::Tensor result;
+  if (!can_run() || !forward(&*(stack->end() - kArguments), result)) return decline_portable(op, keys, stack);
+  forward_calls.count();
+  stack->erase(stack->end() - kArguments, stack->end());
+  stack->emplace_back(std::move(result));
+}
+
+void convolution_backward(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  constexpr std::ptrdiff_t kArguments = 10;
+  std::array<at::Tensor, 3> results;
+  if (!can_run() || !backward(&*(stack->end() - kArguments), results)) return decline_portable(op, keys, stack);
+  backward_calls.count();
+  stack->erase(stack->end() - kArguments, stack->end());
+  for (at::Tensor& result : results) stack->emplace_back(std::move(result));
+}
+
+const Defaults registered([](DefaultKernels& m) {
+  m.impl_portable("convolution_overrideable", c10::BoxedKernel::makeFromFunction<&convolution>());
+  m.impl_portable("convolution_backward_overrideable", c10::BoxedKernel::makeFromFunction<&convolution_backward>());
+});
+
+}  // namespace
+}  // namespace convolution_impl
+}  // namespace backplane::portable

@@ -1,0 +1,47 @@
+// kernels/portable/copy.cpp: copies on one device that are no run of bytes: other strides, another dtype. `copy_`, `contiguous` and what
+// is built on them end here.
+#include "tensor/copy.h"
+#include "dispatch/defaults.h"
+#include "kernels/portable/dialect.h"
+#include "kernels/portable/elementwise.h"
+
+namespace backplane::portable {
+namespace copy_impl {
+namespace {
+
+// A dtype of the dialect with elements of that size; Undefined if there is none.
+c10::ScalarType bits_of(size_t bytes) {
+  switch (bytes) {
+    case 1:
+      return c10::kByte;
+    case 2:
+      return c10::kShort;
+    case 4:
+      return c10::kInt;
+    case 8:
+      return c10::kLong;
+    default:
+      return c10::ScalarType::Undefined;
+  }
+}
+
+bool can_run() { return can_compile() && kernel_policy() != KernelPolicy::off; }
+
+bool run(at::TensorIteratorBase& iter) {
+  static auto& slots = *new KernelSlots;
+  static auto& counter = portable_counter("copy_");
+  Computation what{"copy", iter.dtype(1)};
+  if (iter.dtype(0) == iter.dtype(1)) {
+    what.common = bits_of(c10::elementSize(iter.dtype(0)));
+    what.bits = true;
+  }
+  if (dialect_name(what.common) == nullptr || !compute(iter, what, {"x", 0}, slots)) return false;
+  counter.count();
+  return true;
+}
+
+const Defaults registered([](DefaultKernels&) { set_portable_copy({&can_run, &run}); });
+
+}  // namespace
+}  // namespace copy_impl
+}  // namespace backplane::portable

@@ -1,0 +1,50 @@
+// kernels/portable/dialect.cpp: one table of dtypes.
+#include "kernels/portable/dialect.h"
+
+#include <c10/util/Exception.h>
+
+namespace backplane::portable {
+namespace dialect_impl {
+namespace {
+
+struct Words {
+  const char* name;
+  const char* memory;
+  const char* compute;
+};
+
+Words words_of(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::kByte:
+      return {"u8", "u8", "i32"};
+    case c10::kChar:
+      return {"i8", "i8", "i32"};
+    case c10::kShort:
+      return {"i16", "i16", "i32"};
+    case c10::kInt:
+      return {"i32", "i32", "i32"};
+    case c10::kLong:
+      return {"i64", "i64", "i64"};
+    case c10::kHalf:
+      return {"f16", "u16", "f32"};
+    case c10::kBFloat16:
+      return {"bf16", "u16", "f32"};
+    case c10::kFloat:
+      return {"f32", "f32", "f32"};
+    case c10::kDouble:
+      return {"f64", "f64", "f64"};
+    case c10::kBool:
+      return {"bool", "u8", "i32"};
+    default:
+      return {nullptr, nullptr, nullptr};
+  }
+}
+
+}  // namespace
+}  // namespace dialect_impl
+
+const char* dialect_name(c10::ScalarType dtype) { return dialect_impl::words_of(dtype).name; }
+const char* memory_type(c10::ScalarType dtype) { return dialect_impl::words_of(dtype).memory; }
+const char* compute_type(c10::ScalarType dtype) { return dialect_impl::words_of(dtype).compute; }
+
+}  // namespace backplane::portable

@@ -1,0 +1,252 @@
+// kernels/portable/elementwise.cpp: names the unit that computes such operands (pointwise.bpc), and launches it.
+#include "kernels/portable/elementwise.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "kernels/portable/dialect.h"
+#include "modules/target.h"
+
+namespace backplane::portable {
+namespace elementwise_impl {
+namespace {
+
+constexpr int kMostDims = 12;
+constexpr uint32_t kHostTile = 1024;  // elements of a group whose item is a core
+constexpr uint32_t kLanes = 4;        // elements of an item otherwise
+constexpr const char* kLetters[] = {"x", "y", "z", "w", "v", "u"};
+
+// How an operand is walked along the innermost dimension. A number is on the host and travels in the kernel's struct.
+enum class Walk : uint8_t { unit, zero, other, number };
+
+// All that a kernel's text depends on, beside the operator.
+struct Shape {
+  int operands;  // the output is the first
+  std::array<c10::ScalarType, kMostOperands> dtypes;
+  std::array<Walk, kMostOperands> walks;
+  c10::ScalarType common;
+  int dims;  // of the rows: 0 for FLAT, else 1, 3, 5 or 11
+  bool wide_index;
+};
+
+std::string convert(const std::string& value, c10::ScalarType from, c10::ScalarType to) {
+  return from == to ? value : c10::str("bp_to_", dialect_name(to), "(", value, ")");
+}
+
+// The lines in front of pointwise.bpc, which explains them.
+std::string definitions(const Shape& shape, const Expression& expression) {
+  const std::string compute = compute_type(shape.common);
+  std::string parameters, members, begin, places, values, flat, row;
+  const auto member = [&](const std::string& name) {
+    members += compute == "f64" ? "f64 " + name + "; " : compute == "f32" ? "f32 " + name + "; u32 " + name + "_; " : "i64 " + name + "; ";
+    begin += "const C " + name + " = (C)bp_arg." + name + "; ";
+  };
+  for (int k = 0, pointer = 0; k < shape.operands; ++k) {
+    const char* letter = k == 0 ? nullptr : kLetters[k - 1];
+    if (shape.walks[k] == Walk::number) {
+      member(letter);
+      continue;
+    }
+    const std::string n = std::to_string(pointer);
+    const char* separator = pointer == 0 ? "" : ", ";
+    ++pointer;
+    parameters += c10::str(separator, "BP_GLOBAL ", k == 0 ? "" : "const ", memory_type(shape.dtypes[k]), "* BP_RESTRICT p", n);
+    places += c10::str(separator, "i", n);
+    flat += c10::str(separator, shape.walks[k] == Walk::zero ? "0" : "(i)");
+    row += c10::str(separator, "o[", n, "]",
+                    shape.walks[k] == Walk::unit    ? " + (c)"
+                    : shape.walks[k] == Walk::other ? " + (c) * (IDX)bp_arg.inner[" + n + "]"
+                                                    : "");
+    if (k == 0) continue;
+    const std::string loaded = c10::str("bp_load_", dialect_name(shape.dtypes[k]), "(p", n, ", i", n, ")");
+    values += c10::str("const C ", letter, " = (C)", convert(loaded, shape.dtypes[k], shape.common), "; ");
+  }
+  for (int k = 0; k < expression.scalars; ++k) member("s" + std::to_string(k));
+  std::string computed = std::string("(") + expression.text + ")";
+  if (!expression.gives_bool && shape.dtypes[0] != shape.common) {
+    computed = convert(computed, c10::ScalarType::Undefined, shape.common);
+    if (!c10::isFloatingType(shape.dtypes[0])) computed = convert(computed, shape.common, shape.dtypes[0]);
+  }
+  std::string text;
+  const auto define = [&](const std::string& name, const std::string& value) { text += "#define " + name + " " + value + "\n"; };
+  define("C", compute);
+  define("C_IS_" + compute, "1");
+  define("K_" + std::string(dialect_name(shape.common)), "1");
+  define("K_ROUND(x)", c10::str("bp_to_", dialect_name(shape.common), "(x)"));
+  define("K_BITS", std::to_string(c10::elementSize(shape.common) * 8));
+  define("IDX", shape.wide_index ? "i64" : "i32");
+  int pointers = 0;
+  for (int k = 0; k < shape.operands; ++k) pointers += shape.walks[k] != Walk::number;
+  define("POINTERS", std::to_string(pointers));
+  define("PARAMETERS", parameters);
+  define("MEMBERS", members);
+  define("BEGIN", begin);
+  define("APPLY(" + places + ")", "{ " + values + "bp_store_" + dialect_name(shape.dtypes[0]) + "(p0, i0, " + computed + "); }");
+  define("AT_FLAT(i)", flat);
+  define("AT_ROW(c)", row);
+  define(shape.dims == 0 ? "FLAT" : "DIMS", shape.dims == 0 ? "1" : std::to_string(shape.dims));
+  return text;
+}
+
+uint64_t key_of(const Shape& shape, c10::DeviceIndex device, int variant) {
+  uint64_t key = static_cast<uint64_t>(device) & 63;
+  key = key << 2 | static_cast<uint64_t>(variant);
+  key = key << 1 | static_cast<uint64_t>(shape.wide_index);
+  key = key << 4 | static_cast<uint64_t>(shape.dims);
+  key = key << 3 | static_cast<uint64_t>(shape.operands);
+  key = key << 4 | dtype_bits(shape.common);
+  for (int k = 0; k < kMostOperands; ++k) {
+    key = key << 6 | (k < shape.operands ? dtype_bits(shape.dtypes[k]) << 2 | static_cast<uint64_t>(shape.walks[k]) : 0);
+  }
+  return key;
+}
+
+KernelSource source_of(const std::string& name, const Shape& shape, const Expression& expression, const Target& target) {
+  KernelSource source;
+  source.name = name + "[";
+  for (int k = 1; k < shape.operands; ++k) source.name += std::string(k > 1 ? "," : "") + dialect_name(shape.dtypes[k]);
+  source.name += "]";
+  source.definitions = definitions(shape, expression);
+  source.files = {"math.bpc", "compute.bpc", "pointwise.bpc"};
+  source.kernel = "pointwise";
+  source.per_item = target.is_host() ? kHostTile : kLanes;
+  source.signature.struct_size = sizeof source.signature;
+  uint32_t pointers = 0;
+  uint32_t numbers = static_cast<uint32_t>(expression.scalars);
+  for (int k = 0; k < shape.operands; ++k) ++(shape.walks[k] == Walk::number ? numbers : pointers);
+  const auto dims = static_cast<uint32_t>(shape.dims);
+  source.signature.pointers = pointers;
+  source.signature.value_bytes = 8 * (numbers + (dims == 0 ? 1 : 2 + dims + pointers + dims * pointers));
+  source.signature.written = 1;
+  return source;
+}
+
+// The largest number that an index may reach, and more: a tile is added before the end is tested, and a grid of tiles.
+int64_t extent_of(const at::TensorIteratorBase& iter) {
+  int64_t extent = iter.numel();
+  for (int k = 0; k < iter.ntensors(); ++k) {
+    for (int d = 0; d < iter.ndim(); ++d) extent = std::max(extent, std::abs(iter.strides(k)[d]) * iter.shape()[d]);
+  }
+  return extent;
+}
+
+int padded_rows(int dims) {
+  for (const int size : {1, 3, 5, kMostDims - 1}) {
+    if (dims <= size) return size;
+  }
+  return -1;
+}
+
+}  // namespace
+}  // namespace elementwise_impl
+
+// A number in eight bytes, as the struct's member of the compute type.
+uint64_t word_of(double value, c10::ScalarType common) {
+  const std::string_view compute = compute_type(common);
+  if (compute == "f64") return std::bit_cast<uint64_t>(value);
+  return std::bit_cast<uint32_t>(static_cast<float>(value));  // the lower half; its neighbour pads it
+}
+
+double rounded(double value, c10::ScalarType common) {
+  if (common == c10::kHalf) return static_cast<float>(c10::Half(static_cast<float>(value)));
+  if (common == c10::kBFloat16) return static_cast<float>(c10::BFloat16(static_cast<float>(value)));
+  return value;
+}
+
+int64_t wrapped(int64_t value, c10::ScalarType common) {
+  switch (common) {
+    case c10::kByte:
+      return static_cast<uint8_t>(value);
+    case c10::kChar:
+      return static_cast<int8_t>(value);
+    case c10::kShort:
+      return static_cast<int16_t>(value);
+    case c10::kInt:
+      return static_cast<int32_t>(value);
+    case c10::kBool:
+      return value != 0;
+    default:
+      return value;
+  }
+}
+
+// An operand that is a number on the host, as a word of the common dtype.
+static uint64_t number_word(at::TensorIteratorBase& iter, int k, c10::ScalarType common, HostNumbers numbers) {
+  if (!c10::isFloatingType(common)) return static_cast<uint64_t>(wrapped(iter.scalar_value<int64_t>(k), common));
+  const auto value = iter.scalar_value<double>(k);
+  return word_of(numbers == HostNumbers::exact ? value : rounded(value, common), common);
+}
+
+bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expression& expression, KernelSlots& slots) {
+  const c10::ScalarType common = what.common;
+  using namespace elementwise_impl;
+  const int operands = iter.ntensors();
+  const int dims = iter.ndim();
+  if (operands > kMostOperands || dims > kMostDims) return false;
+  const c10::DeviceIndex device = iter.device(0).index();
+  const Target& target = target_of(device);
+  Shape shape{};
+  shape.operands = operands;
+  shape.common = common;
+  if (!has_dtype(target, common)) return false;
+  bool is_flat = dims <= 1;
+  int pointers = 0;
+  for (int k = 0; k < operands; ++k) {
+    shape.dtypes[k] = what.bits ? common : iter.dtype(k);
+    if (!has_dtype(target, shape.dtypes[k])) return false;
+    const bool is_number = k > 0 && iter.device(k).is_cpu() && iter.is_cpu_scalar(k);
+    if (!is_number && k > 0 && iter.device(k) != iter.device(0)) return false;
+    const auto bytes = static_cast<int64_t>(c10::elementSize(shape.dtypes[k]));
+    const int64_t stride = dims == 0 ? bytes : iter.strides(k)[0];
+    shape.walks[k] = is_number ? Walk::number : stride == bytes ? Walk::unit : stride == 0 ? Walk::zero : Walk::other;
+    if (dims == 1 && iter.shape()[0] == 1) shape.walks[k] = is_number ? Walk::number : Walk::unit;
+    is_flat = is_flat && shape.walks[k] != Walk::other && !(k == 0 && shape.walks[k] == Walk::zero);
+    pointers += !is_number;
+  }
+  const int64_t count = iter.numel();
+  if (count == 0) return true;
+  shape.dims = is_flat ? 0 : padded_rows(std::max(dims - 1, 1));
+  shape.wide_index = target.is_host() || extent_of(iter) >= (int64_t{1} << 30);
+  const Function* function =
+      slots.find(key_of(shape, device, what.variant), device, [&] { return source_of(what.name, shape, expression, target); });
+  if (function == nullptr) return false;
+
+  KernelArguments arguments;
+  for (int k = 0; k < operands; ++k) {
+    if (shape.walks[k] == Walk::number) continue;
+    check_allocated(iter.tensor_base(k));
+    arguments.add(reinterpret_cast<uint64_t>(iter.data_ptr(k)));
+  }
+  uint64_t groups = 0;
+  if (is_flat) {
+    arguments.add(count);
+    groups = static_cast<uint64_t>(count) / (function->group * (target.is_host() ? kHostTile : kLanes)) + 1;
+  } else {
+    const int64_t columns = iter.shape()[0];
+    const int64_t rows = count / columns;
+    arguments.add(rows);
+    arguments.add(columns);
+    const auto stride = [&](int k, int d) {
+      return d < dims ? iter.strides(k)[d] / static_cast<int64_t>(c10::elementSize(shape.dtypes[k])) : 0;
+    };
+    for (int d = 1; d <= shape.dims; ++d) arguments.add(d < dims ? iter.shape()[d] : int64_t{1});
+    for (int k = 0; k < operands; ++k) {
+      if (shape.walks[k] != Walk::number) arguments.add(stride(k, 0));
+    }
+    for (int d = 1; d <= shape.dims; ++d) {
+      for (int k = 0; k < operands; ++k) {
+        if (shape.walks[k] != Walk::number) arguments.add(stride(k, d));
+      }
+    }
+    groups = target.is_host() ? static_cast<uint64_t>(rows) : static_cast<uint64_t>(count) / (function->group * kLanes) + 1;
+  }
+  for (int k = 1; k < operands; ++k) {
+    if (shape.walks[k] == Walk::number) arguments.add(number_word(iter, k, common, expression.numbers));
+  }
+  for (int k = 0; k < expression.scalars; ++k) arguments.add(what.scalars[static_cast<size_t>(k)]);
+  launch_function(device, *function, groups, arguments);
+  return true;
+}
+
+}  // namespace backplane::portable

@@ -1,0 +1,287 @@
+// kernels/portable/product.cpp: chooses among the kernels by shape and strides, and launches them.
+#include "kernels/portable/product.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include "kernels/portable/dialect.h"
+#include "kernels/portable/tiles.h"
+#include "modules/target.h"
+#include "tensor/tensors.h"
+
+namespace backplane::portable {
+namespace product_impl {
+namespace {
+
+constexpr int64_t kThin = 8;            // vectors that matvec.bpc takes at once
+constexpr int64_t kEnoughGroups = 128;  // that a device of items is busy with
+constexpr int64_t kSplitDepth = 512;    // of k that a group sums at least, where groups share a sum
+
+// How a thin product is computed: lanes along k or along the long side's rows.
+enum class Lanes : uint8_t { k, rows };
+
+struct Slots {
+  KernelSlots tiles, vectors, split;
+};
+Slots& slots() {
+  static auto& instance = *new Slots;
+  return instance;
+}
+
+uint64_t key_of(const Product& product, c10::ScalarType out, bool wide_index, uint64_t more) {
+  uint64_t key = static_cast<uint64_t>(product.device) & 63;
+  key = key << 4 | dtype_bits(product.dtype);
+  key = key << 4 | dtype_bits(out);
+  key = key << 1 | static_cast<uint64_t>(wide_index);
+  return key << 8 | more;
+}
+
+int64_t reach(const Matrices& matrices, int64_t batches, int64_t rows, int64_t columns) {
+  return batches * matrices.batch + rows * matrices.row + columns * matrices.column;
+}
+
+bool wide_index(const Target& target, const Product& p) {
+  const int64_t furthest = std::max({reach(p.a, p.batches, p.m, p.k), reach(p.b, p.batches, p.k, p.n), reach(p.out, p.batches, p.m, p.n),
+                                     reach(p.self, p.batches, p.m, p.n), p.batches * p.m * p.n});
+  return target.is_host() || furthest >= (int64_t{1} << 30);
+}
+
+KernelSource source_of(const Product& product, c10::ScalarType out, const char* kernel, uint32_t values,
+                       std::initializer_list<const char*> files) {
+  KernelSource source;
+  source.name = std::string(kernel) + "[" + dialect_name(product.dtype) + (out == product.dtype ? "" : ", part") + "]";
+  source.kernel = kernel;
+  source.per_item = 1;
+  source.signature.struct_size = sizeof source.signature;
+  source.signature.value_bytes = 8 * values;
+  source.signature.written = 1;
+  if (c10::elementSize(product.dtype) == 2) source.files.push_back("math.bpc");  // conversions of halves
+  source.files.insert(source.files.end(), files);
+  return source;
+}
+
+void add_strides(KernelArguments& arguments, std::initializer_list<int64_t> words) {
+  for (const int64_t word : words) arguments.add(word);
+}
+
+int64_t splits_of(const Target& target, int64_t groups, int64_t k) {
+  if (target.is_host() || groups >= kEnoughGroups) return 1;
+  return std::clamp<int64_t>(kEnoughGroups / std::max<int64_t>(groups, 1), 1, std::max<int64_t>(k / kSplitDepth, 1));
+}
+
+// What a kernel's launch writes: the result itself, or parts of its sums.
+struct Goal {
+  c10::ScalarType dtype;
+  Matrices out, self;
+  int64_t split_stride = 0;
+  uint64_t alpha, beta;
+
+  Goal(const Product& p, const at::Tensor* parts)
+      : dtype(parts == nullptr ? p.dtype : sum_dtype(p.dtype)), out(p.out), self(p.self), alpha(p.alpha), beta(p.beta) {
+    if (parts == nullptr) return;
+    out = {reinterpret_cast<uint64_t>(parts->mutable_data_ptr()), p.m * p.n, p.n, 1};
+    self = {};
+    split_stride = p.batches * p.m * p.n;
+    alpha = one_of(p.dtype);
+  }
+};
+
+bool run_tiles(const Product& p, const Target& target, int64_t splits, const Goal& goal) {
+  const bool wide = wide_index(target, p);
+  const auto bytes = static_cast<int64_t>(c10::elementSize(sum_dtype(p.dtype)));
+  Tiles tiles = tiles_of(target, bytes, false);
+  const auto count = [&] { return p.batches * ((p.m + tiles.m - 1) / tiles.m) * ((p.n + tiles.n - 1) / tiles.n); };
+  const bool small = !target.is_host() && count() < kEnoughGroups;
+  if (small) tiles = tiles_of(target, bytes, true);
+  const Function* function = slots().tiles.find(key_of(p, goal.dtype, wide, small), p.device, [&] {
+    KernelSource source = source_of(p, goal.dtype, "matmul", 24, {"tiles.bpc", "matmul.bpc"});
+    source.signature.pointers = 4;
+    source.definitions = element_definitions(p.dtype, goal.dtype, wide) + tiles.definitions();
+    return source;
+  });
+  if (function == nullptr) return false;
+  const int64_t tile_m = even_tile(target, p.m, tiles.m, tiles.micro_m);
+  const int64_t tile_n = even_tile(target, p.n, tiles.n, tiles.micro_n);
+  KernelArguments arguments;
+  for (const uint64_t address : {goal.out.address, p.a.address, p.b.address, goal.self.address}) arguments.add(address);
+  add_strides(arguments, {p.batches,
+                          p.m,
+                          p.n,
+                          p.k,
+                          splits,
+                          (p.k + splits - 1) / splits,
+                          tile_m,
+                          tile_n,
+                          p.a.batch,
+                          p.a.row,
+                          p.a.column,
+                          p.b.batch,
+                          p.b.row,
+                          p.b.column,
+                          goal.self.batch,
+                          goal.self.row,
+                          goal.self.column,
+                          goal.out.batch,
+                          goal.out.row,
+                          goal.out.column,
+                          goal.split_stride,
+                          goal.self.address != 0});
+  arguments.add(goal.alpha);
+  arguments.add(goal.beta);
+  const int64_t groups = p.batches * splits * ((p.m + tile_m - 1) / tile_m) * ((p.n + tile_n - 1) / tile_n);
+  launch_function(p.device, *function, static_cast<uint64_t>(groups), arguments);
+  return true;
+}
+
+// A product with a thin side as a matrix Q and a few vectors: b's columns, or a's rows.
+struct Thin {
+  int64_t rows, few;
+  int64_t q_batch, q_row, q_k, p_batch, p_few, p_k;
+  bool is_transposed;  // the long side is out's columns
+  Lanes lanes;
+};
+
+Thin thin_of(const Product& p) {
+  const bool transposed = p.m <= p.n;
+  Thin thin = transposed ? Thin{p.n, p.m, p.b.batch, p.b.column, p.b.row, p.a.batch, p.a.row, p.a.column, true, Lanes::k}
+                         : Thin{p.m, p.n, p.a.batch, p.a.row, p.a.column, p.b.batch, p.b.column, p.b.row, false, Lanes::k};
+  if (thin.rows > 1 && thin.q_k != 1 && thin.q_k >= thin.q_row) thin.lanes = Lanes::rows;
+  return thin;
+}
+
+// What the text of matvec.bpc is made for.
+struct VectorShape {
+  int few = 1, rows;
+  uint32_t per_item;
+
+  VectorShape(const Target& target, const Thin& thin) {
+    while (few < thin.few) few *= 2;
+    const bool along_k = thin.lanes == Lanes::k;
+    rows = !along_k ? 0 : target.is_host() ? 16 : 4;
+    per_item = target.is_host() ? (along_k ? 1024 : 512) : along_k ? 4 : 1;
+  }
+};
+
+bool run_vectors(const Product& p, const Target& target, const Thin& thin, int64_t splits, const VectorShape& shape, const Goal& goal) {
+  const bool wide = wide_index(target, p);
+  const auto more = static_cast<uint64_t>(shape.few) << 1 | static_cast<uint64_t>(thin.lanes);
+  const Function* function = slots().vectors.find(key_of(p, goal.dtype, wide, more), p.device, [&] {
+    KernelSource source = source_of(p, goal.dtype, "matvec", 22, {"matvec.bpc"});
+    source.signature.pointers = 4;
+    source.definitions =
+        element_definitions(p.dtype, goal.dtype, wide) + c10::str("#define FEW ", shape.few, "\n#define ROWS ", shape.rows, "\n");
+    source.per_item = shape.per_item;
+    return source;
+  });
+  if (function == nullptr) return false;
+  Matrices out = goal.out, self = goal.self;
+  if (thin.is_transposed) {
+    std::swap(out.row, out.column);
+    std::swap(self.row, self.column);
+  }
+  KernelArguments arguments;
+  for (const uint64_t address :
+       {out.address, thin.is_transposed ? p.b.address : p.a.address, thin.is_transposed ? p.a.address : p.b.address, self.address}) {
+    arguments.add(address);
+  }
+  add_strides(arguments, {p.batches,         thin.rows,        p.k,         thin.few,     splits,     (p.k + splits - 1) / splits,
+                          thin.q_batch,      thin.q_row,       thin.q_k,    thin.p_batch, thin.p_few, thin.p_k,
+                          self.batch,        self.row,         self.column, out.batch,    out.row,    out.column,
+                          goal.split_stride, self.address != 0});
+  arguments.add(goal.alpha);
+  arguments.add(goal.beta);
+  const int64_t step = shape.rows > 0 ? shape.rows : function->group * shape.per_item;
+  launch_function(p.device, *function, static_cast<uint64_t>(p.batches * splits * ((thin.rows + step - 1) / step)), arguments);
+  return true;
+}
+
+// The sum of a batch: each product is a part.
+bool multiply_and_sum(const Product& product) {
+  Product each = product;
+  each.sums_batches = false;
+  const at::Tensor parts = empty_tensor({product.batches * product.m * product.n}, sum_dtype(product.dtype), product.device);
+  Product sum = product;
+  sum.batches = 1;
+  const auto address = reinterpret_cast<uint64_t>(parts.mutable_data_ptr());
+  const Target& target = target_of(product.device);
+  return run_tiles(each, target, 1, Goal(each, &parts)) && add_parts(sum, product.batches, address);
+}
+
+}  // namespace
+}  // namespace product_impl
+
+c10::ScalarType sum_dtype(c10::ScalarType dtype) {
+  if (dtype == c10::kHalf || dtype == c10::kBFloat16) return c10::kFloat;
+  return c10::isIntegralType(dtype, /*includeBool=*/true) && dtype != c10::kLong ? c10::kInt : dtype;
+}
+
+uint64_t one_of(c10::ScalarType dtype) {
+  const std::string_view compute = compute_type(dtype);
+  return compute == "f64" ? 0x3ff0000000000000u : compute == "f32" ? 0x3f800000u : 1;
+}
+
+std::string element_definitions(c10::ScalarType dtype, c10::ScalarType out, bool wide_index) {
+  const std::string compute = compute_type(dtype);
+  std::string text;
+  const auto define = [&](const char* name, const std::string& value) { text += c10::str("#define ", name, " ", value, "\n"); };
+  define("C", compute);
+  define("IDX", wide_index ? "i64" : "i32");
+  define("T", memory_type(dtype));
+  define("LOAD", c10::str("bp_load_", dialect_name(dtype)));
+  define("OUT", memory_type(out));
+  define("STORE", c10::str("bp_store_", dialect_name(out)));
+  define("SCALARS", compute == "f64"   ? "f64 alpha; f64 beta;"
+                    : compute == "f32" ? "f32 alpha; u32 alpha_; f32 beta; u32 beta_;"
+                                       : "i64 alpha; i64 beta;");
+  return text;
+}
+
+bool add_parts(const Product& p, int64_t splits, uint64_t parts) {
+  using namespace product_impl;
+  const Target& target = target_of(p.device);
+  const bool wide = target.is_host() || splits * p.batches * p.m * p.n >= (int64_t{1} << 30) || wide_index(target, p);
+  const uint32_t per_item = target.is_host() ? 1024 : 1;
+  const Function* function = slots().split.find(key_of(p, p.dtype, wide, 0), p.device, [&] {
+    KernelSource source = source_of(p, p.dtype, "split", 13, {"split.bpc"});
+    source.signature.pointers = 3;
+    source.definitions = element_definitions(p.dtype, p.dtype, wide);
+    source.per_item = per_item;
+    return source;
+  });
+  if (function == nullptr) return false;
+  KernelArguments arguments;
+  for (const uint64_t address : {p.out.address, parts, p.self.address}) arguments.add(address);
+  add_strides(arguments, {splits, p.batches, p.m, p.n, p.self.batch, p.self.row, p.self.column, p.out.batch, p.out.row, p.out.column,
+                          p.self.address != 0});
+  arguments.add(p.alpha);
+  arguments.add(p.beta);
+  launch_function(p.device, *function, static_cast<uint64_t>(p.batches * p.m * p.n) / (function->group * per_item) + 1, arguments);
+  return true;
+}
+
+bool multiply(const Product& p) {
+  using namespace product_impl;
+  const Target& target = target_of(p.device);
+  if (!has_dtype(target, p.dtype)) return false;
+  if (p.sums_batches) return multiply_and_sum(p);
+  const bool is_thin = std::min(p.m, p.n) <= kThin;
+  const Thin thin = thin_of(p);
+  const VectorShape shape(target, thin);
+  int64_t splits;
+  if (is_thin) {
+    const int64_t step = shape.rows > 0 ? shape.rows : target.properties.group_size * shape.per_item;
+    splits = splits_of(target, p.batches * ((thin.rows + step - 1) / step), p.k);
+  } else {
+    const Tiles tiles = tiles_of(target, static_cast<int64_t>(c10::elementSize(sum_dtype(p.dtype))), true);
+    splits = splits_of(target, p.batches * ((p.m + tiles.m - 1) / tiles.m) * ((p.n + tiles.n - 1) / tiles.n), p.k);
+  }
+  at::Tensor parts;
+  if (splits > 1) parts = empty_tensor({splits * p.batches * p.m * p.n}, sum_dtype(p.dtype), p.device);
+  const Goal goal(p, splits > 1 ? &parts : nullptr);
+  if (!(is_thin ? run_vectors(p, target, thin, splits, shape, goal) : run_tiles(p, target, splits, goal))) return false;
+  return splits == 1 || add_parts(p, splits, reinterpret_cast<uint64_t>(parts.data_ptr()));
+}
+
+}  // namespace backplane::portable

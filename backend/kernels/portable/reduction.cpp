@@ -1,0 +1,265 @@
+// kernels/portable/reduction.cpp: sums, products, extremes, norms, variances and their like, along any dimensions: dtypes, shapes and forms
+// as torch's CPU kernels have them.
+//
+// What those warn of or raise an error for, and what is left out here - complex dtypes, extremes of nothing, more than six dimensions that
+// do not collapse - the next in line computes.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DefaultDtype.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "kernels/portable/family.h"
+#include "kernels/portable/reduce.h"
+
+namespace backplane::portable {
+namespace reduction_impl {
+namespace {
+
+// What is folded, and what comes out.
+enum class Rule : uint8_t {
+  sum,       // the dtype that is asked for, the output's, or the input's; of integers int64
+  mean,      // the same, of floats alone
+  same,      // the input's dtype
+  place,     // the same, and places in int64
+  places,    // places in int64
+  truth,     // bool; of uint8 that
+  count,     // int64
+  norm,      // floats; the dtype that is asked for
+  moments,   // floats; the dtype of the input
+  to_float,  // of integers the default dtype
+};
+
+struct Operator {
+  Fold fold;
+  Rule rule;
+  int outputs;
+  bool takes_empty;                          // it has a value for no elements
+  bool empty_list_is_all;                    // dim=[] stands for all dimensions
+  std::initializer_list<const char*> forms;  // the first one names the operator
+};
+
+// Where the arguments of a form are; -1: it has none.
+struct Places {
+  explicit Places(const c10::FunctionSchema& schema) {
+    const auto find = [&](const char* name) { return schema.argumentIndexWithName(name).value_or(-1); };
+    dim = find("dim");
+    keepdim = find("keepdim");
+    dtype = find("dtype");
+    correction = find("correction");
+    order = find("ord") >= 0 ? find("ord") : find("p");
+    for (size_t i = 0; i < schema.arguments().size() && out < 0; ++i) {
+      if (schema.arguments()[i].is_out()) out = static_cast<int>(i);
+    }
+  }
+  int dim = -1, keepdim = -1, dtype = -1, correction = -1, order = -1, out = -1;
+};
+
+// False for dimensions that are none, or are named twice: the CPU raises.
+bool read_dims(const c10::IValue& value, int64_t dims, bool empty_list_is_all, DimMask& mask) {
+  const auto add = [&](int64_t dim) {
+    const int64_t most = std::max<int64_t>(dims, 1);
+    if (dim < -most || dim >= most) return false;
+    const auto bit = static_cast<size_t>(dim < 0 ? dim + most : dim);
+    if (mask[bit]) return false;
+    mask.set(bit);
+    return true;
+  };
+  if (value.isInt()) return add(value.toInt());
+  if (!value.isNone()) {
+    const auto list = value.toIntList();
+    if (list.empty() && dims > 0 && !empty_list_is_all) return false;
+    for (const int64_t dim : list) {
+      if (!add(dim)) return false;
+    }
+    if (!list.empty()) return true;
+  }
+  for (int64_t d = 0; d < dims; ++d) mask.set(static_cast<size_t>(d));
+  return true;
+}
+
+// A vector norm's fold, and its numbers.
+Fold norm_of(double order, std::array<double, 2>& numbers) {
+  if (order == 0) return {"norm_0"};
+  if (order == 1) return {"norm_1"};
+  if (order == 2) return {"norm_2"};
+  if (std::isinf(order)) return {order > 0 ? "norm_inf" : "norm_neg_inf"};
+  numbers = {order, 1 / order};
+  return {"norm_p"};
+}
+
+// An operator with the kernels of its forms together.
+class Reduction {
+ public:
+  explicit Reduction(const Operator& op) : op_(op), counter_(portable_counter(*op.forms.begin())) {}
+
+  bool compute(const c10::IValue* arguments, const Places& places, Results& results) {
+    const at::Tensor& self = arguments[0].toTensor();
+    if (!can_walk(self) || self.dim() > 64) return false;
+    if (self.numel() == 0 && !op_.takes_empty) return false;
+    FoldCall call{self, {}, self.scalar_type()};
+    if (places.dim < 0) {
+      for (int64_t d = 0; d < self.dim(); ++d) call.reduced.set(static_cast<size_t>(d));
+    } else if (!read_dims(arguments[places.dim], self.dim(), op_.empty_list_is_all, call.reduced)) {
+      return false;
+    }
+    const bool keepdim = places.keepdim >= 0 && arguments[places.keepdim].toBool();
+    const at::DimVector size = reduced_size(self.sizes(), call.reduced, keepdim);
+
+    std::array<at::Tensor, 2> given;
+    for (int k = 0; k < op_.outputs && places.out >= 0; ++k) given[static_cast<size_t>(k)] = arguments[places.out + k].toTensor();
+    const auto asked = places.dtype < 0 ? std::nullopt : dtype_of(arguments[places.dtype]);
+    std::array<c10::ScalarType, 2> dtypes{};
+    if (!find_dtypes(self, asked, given[0], call, dtypes)) return false;
+
+    Fold fold = op_.fold;
+    KernelSlots* slots = &slots_[0];
+    if (places.order >= 0) {
+      double order = 2;
+      if (!read_order(arguments[places.order], order)) return false;
+      if (self.numel() == 0 && (order < 0 || std::isinf(order))) return false;
+      fold = norm_of(order, call.numbers);
+      slots = &slots_of_norm(fold);
+    }
+    if (op_.rule == Rule::moments) {
+      const c10::IValue& correction = arguments[places.correction];
+      call.numbers[0] = correction.isNone() ? 1 : correction.toScalar().to<double>();
+      int64_t count = 1;
+      for (int64_t d = 0; d < self.dim(); ++d) count *= call.reduced[static_cast<size_t>(d)] ? self.size(d) : 1;
+      if (static_cast<double>(count) <= call.numbers[0]) return false;  // the CPU warns
+    }
+
+    for (int k = 0; k < op_.outputs; ++k) {
+      const auto i = static_cast<size_t>(k);
+      if (given[i].defined() && !can_become(given[i], size, dtypes[i], {self})) return false;
+    }
+    if (op_.outputs == 2 && given[0].defined() && given[0].is_alias_of(given[1])) return false;
+    const c10::DeviceIndex device = self.device().index();
+    const Output first(given[0], size, dtypes[0], device);
+    if (op_.outputs == 1) {
+      if (!portable::fold(fold, call, {first.dense()}, *slots)) return false;
+      results.push_back(first.finish());
+    } else {
+      const Output second(given[1], size, dtypes[1], device);
+      if (!portable::fold(fold, call, {first.dense(), second.dense()}, *slots)) return false;
+      results.push_back(first.finish());
+      results.push_back(second.finish());
+    }
+    counter_.count();
+    return true;
+  }
+
+ private:
+  static bool read_order(const c10::IValue& value, double& order) {
+    if (value.isNone()) return true;
+    if (value.isComplexDouble()) return false;
+    order = value.toScalar().to<double>();
+    return !std::isnan(order);
+  }
+
+  KernelSlots& slots_of_norm(const Fold& fold) {
+    static constexpr std::array<std::string_view, 6> names{"norm_0", "norm_1", "norm_2", "norm_inf", "norm_neg_inf", "norm_p"};
+    size_t i = 0;
+    while (names[i] != fold.name) ++i;
+    return slots_[i];
+  }
+
+  // False: the operator has none for them.
+  bool find_dtypes(const at::Tensor& self, std::optional<c10::ScalarType> asked, const at::Tensor& out, FoldCall& call,
+                   std::array<c10::ScalarType, 2>& dtypes) const {
+    const c10::ScalarType own = self.scalar_type();
+    const bool is_float = c10::isFloatingType(own);
+    c10::ScalarType result = own;
+    switch (op_.rule) {
+      case Rule::sum:
+        result = asked ? *asked : out.defined() ? out.scalar_type() : is_float ? own : c10::kLong;
+        call.is_summed = true;
+        call.dtype = result;
+        break;
+      case Rule::mean:
+        if (!asked && !is_float) return false;
+        result = asked ? *asked : out.defined() ? out.scalar_type() : own;
+        if (!c10::isFloatingType(result)) return false;
+        call.dtype = result;
+        break;
+      case Rule::same:
+      case Rule::place:
+        dtypes[1] = op_.rule == Rule::place ? c10::kLong : own;
+        break;
+      case Rule::places:
+        result = c10::kLong;
+        break;
+      case Rule::truth:
+        result = own == c10::kByte ? c10::kByte : c10::kBool;
+        break;
+      case Rule::count:
+        result = c10::kLong;
+        break;
+      case Rule::norm:
+        if (!is_float) return false;
+        result = asked.value_or(own);
+        if (!c10::isFloatingType(result) || c10::promoteTypes(own, result) != result) return false;
+        call.dtype = result;
+        break;
+      case Rule::moments:
+        if (!is_float) return false;
+        dtypes[1] = own;
+        break;
+      case Rule::to_float:
+        result = is_float ? own : c10::get_default_dtype_as_scalartype();
+        call.dtype = result;
+        break;
+    }
+    dtypes[0] = result;
+    return dialect_name(result) != nullptr;
+  }
+
+  const Operator op_;
+  KernelCounter& counter_;
+  std::array<KernelSlots, 6> slots_;
+};
+
+const std::initializer_list<Operator> kOperators = {
+    {{"sum"}, Rule::sum, 1, true, true, {"sum.dim_IntList", "sum", "sum.IntList_out", "sum.out"}},
+    {{"nansum"}, Rule::sum, 1, true, true, {"nansum", "nansum.out"}},
+    {{"prod"}, Rule::sum, 1, true, true, {"prod", "prod.dim_int", "prod.int_out", "prod.out"}},
+    {{"mean"}, Rule::mean, 1, true, true, {"mean.dim", "mean", "mean.out", "mean.dtype_out"}},
+    {{"amax"}, Rule::same, 1, false, true, {"amax", "amax.out", "max", "max.unary_out"}},
+    {{"amin"}, Rule::same, 1, false, true, {"amin", "amin.out", "min", "min.unary_out"}},
+    {{"aminmax", 2}, Rule::same, 2, false, true, {"aminmax", "aminmax.out"}},
+    {{"max", 2, true}, Rule::place, 2, false, true, {"max.dim", "max.dim_max"}},
+    {{"min", 2, true}, Rule::place, 2, false, true, {"min.dim", "min.dim_min"}},
+    {{"argmax", 2, true}, Rule::places, 1, false, true, {"argmax", "argmax.out"}},
+    {{"argmin", 2, true}, Rule::places, 1, false, true, {"argmin", "argmin.out"}},
+    {{"any"}, Rule::truth, 1, true, false, {"any", "any.dim", "any.dims", "any.all_out", "any.out", "any.dims_out"}},
+    {{"all"}, Rule::truth, 1, true, false, {"all", "all.dim", "all.dims", "all.all_out", "all.out", "all.dims_out"}},
+    {{"count"}, Rule::count, 1, true, true, {"count_nonzero.dim_IntList"}},
+    {{"norm_2"},
+     Rule::norm,
+     1,
+     true,
+     true,
+     {"linalg_vector_norm", "linalg_vector_norm.out", "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype", "norm.out", "norm.dtype_out"}},
+    {{"var", 3}, Rule::moments, 1, true, true, {"var.correction", "var.correction_out"}},
+    {{"std", 3}, Rule::moments, 1, true, true, {"std.correction", "std.correction_out"}},
+    {{"var", 3}, Rule::moments, 2, true, true, {"var_mean.correction"}},
+    {{"std", 3}, Rule::moments, 2, true, true, {"std_mean.correction"}},
+    {{"logsumexp", 2}, Rule::to_float, 1, true, false, {"logsumexp", "logsumexp.out"}},
+};
+
+const Defaults registered([](DefaultKernels& kernels) {
+  for (const Operator& op : kOperators) {
+    const auto reduction = std::make_shared<Reduction>(op);
+    for (const char* form : op.forms) {
+      impl(kernels, form,
+           [reduction, places = Places(detail::find_operator(form).schema())](const c10::IValue* arguments, Results& results) {
+             return reduction->compute(arguments, places, results);
+           });
+    }
+  }
+});
+
+}  // namespace
+}  // namespace reduction_impl
+}  // namespace backplane::portable
