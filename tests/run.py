@@ -19,6 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MINIMAL = ROOT / "build" / "demo" / "minimal" / "libminimal_driver.so"
 DEVICE = ["tests/device", "-m", "not once"]
+# What tests/portable asks for; compiled kernels stay in the checkout from one run to the next.
+COMPILED = {"MYDEVICE_HOST_KERNELS": "0", "MYDEVICE_KERNELS": "strict"}
 
 
 @dataclass
@@ -30,12 +32,20 @@ class Part:
     env: dict[str, str] = field(default_factory=dict)
     in_test: bool = False  # of `make test`
     sampled: bool = True  # of --sample, which else takes it whole
+    in_sample: bool = True  # else of --all alone
 
 
 PARTS = [
     Part("unified, asynchronous", ["-m", "not long"], in_test=True),
     Part("discrete, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=inline"}, in_test=True),
+    Part("compiled kernels", ["tests/portable", "-m", "not long"], COMPILED, in_test=True),
     Part("long tests", ["-m", "long"], sampled=False),
+    Part(
+        "compiled kernels, every dtype",
+        ["tests/portable"],
+        {**COMPILED, "MYDEVICE_OPTIONS": "kind=discrete,stream=inline"},
+        in_sample=False,
+    ),
     Part("discrete, asynchronous", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=async"}),
     Part("unified, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=unified,stream=inline"}),
     Part("minimal driver", DEVICE, {"MYDEVICE_OPTIONS": "devices=2", "MYDEVICE_DRIVER": str(MINIMAL)}),
@@ -53,7 +63,8 @@ def run(part: Part, jobs: str, extra: list[str]) -> tuple[int, float]:
     print(f"\n==== {part.name} {' '.join(extra)}", flush=True)
     begin = time.monotonic()
     command = [sys.executable, "-m", "pytest", "-n", jobs, "--dist", "loadgroup", *part.arguments, *extra]
-    env = {"OMP_NUM_THREADS": "1", **os.environ, **part.env}
+    kernels = {"MYDEVICE_CACHE_DIR": str(ROOT / "build" / "kernels")}
+    env = {"OMP_NUM_THREADS": "1", **kernels, **os.environ, **part.env}
     return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode, time.monotonic() - begin
 
 
@@ -69,7 +80,7 @@ def main() -> int:
     parts = [(part, []) for part in PARTS if part.in_test or options.all]
     if options.sample and not options.all:
         chosen = ["--sample", f"{options.sample}:{commit()}"]
-        parts += [(part, chosen if part.sampled else []) for part in PARTS if not part.in_test]
+        parts += [(part, chosen if part.sampled else []) for part in PARTS if part.in_sample and not part.in_test]
     if words:
         parts = [(Part("chosen"), words)]
     results = [(part, *run(part, options.jobs, extra)) for part, extra in parts]

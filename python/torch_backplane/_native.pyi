@@ -2,7 +2,7 @@
 # by position. A device is its index, -1 the current one; a stream is its id and its device; sizes are in bytes.
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import torch
 
@@ -18,6 +18,7 @@ class Module:
     history: History
     random: Random
     kernels: Kernels
+    modules: Modules
     fallback: Fallback
     observer: Observer
     ipc: Ipc
@@ -109,9 +110,25 @@ class Kernels:
     def python_modules(self, /) -> list[tuple[str, str]]: ...  # each with its "file:line"
     def calls(self, op: str, /) -> int: ...
     def declared_dtypes(self, op: str, /) -> list[torch.dtype] | None: ...
-    def can_launch(self, /) -> bool: ...  # whether the driver runs host functions
     def unmet_needs(self, op: str, /) -> str | None: ...
+    def has_portable(self, op: str, /) -> bool: ...
     def has_default(self, op: str, /) -> bool: ...
+
+class Modules:
+    def policy(self, /) -> Literal["wait", "background", "off", "strict"]: ...
+    def set_policy(self, policy: str, /) -> None: ...
+    def can_compile(self, /) -> bool: ...
+    def target(self, device: int, /) -> dict[str, Any]: ...  # of torch_backplane.compiler.Target
+    def target_named(self, name: str, /) -> dict[str, Any]: ...
+    def targets(self, /) -> list[str]: ...
+    def wanted(self, /) -> list[tuple[str, str, list[str], int]]: ...  # name, definitions, files, elements of an item
+    def precompile(
+        self, target: str, name: str, definitions: str, files: list[str], per_item: int, folder: str, /
+    ) -> str: ...  # "", or why the compiler failed
+    def finish(self, /) -> None: ...  # what compiles in the background
+    def counts(self, /) -> dict[str, int]: ...  # of torch_backplane.compiler.Counts
+    def why_not(self, unit: str, /) -> str: ...
+    def cache_folder(self, /) -> tuple[str, str]: ...  # its path, and why there is none
 
 class Fallback:
     def policy(self, /) -> str: ...

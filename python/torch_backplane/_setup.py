@@ -161,6 +161,16 @@ def _load(package: str) -> None:
         _register()
         _ready = True
         import_python_parts()
+        _record_kernels()
+
+
+def _record_kernels() -> None:
+    """At the end of the process, if the environment asks for it."""
+    path = os.environ.get(_backend.env_name("RECORD_KERNELS"))
+    if path:
+        from torch_backplane import compiler
+
+        atexit.register(compiler.save_record, path)
 
 
 def _build_info(package: str) -> ModuleType:

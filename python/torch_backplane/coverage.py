@@ -20,7 +20,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
-from torch_backplane import __version__, _backend, fallback
+from torch_backplane import __version__, _backend, compiler, fallback
 from torch_backplane.ops import registry
 
 __all__ = ["WAYS", "Coverage", "Operator", "way_of"]
@@ -66,7 +66,7 @@ def way_of(op: str, keys: tuple[str, ...] = ("PrivateUse1",)) -> str:
         op: a name such as ``"aten::add.Tensor"``.
         keys: the dispatch keys of its tensors.
     """
-    if op in _WHOLE or any(registry.has_kernel(op, key) for key in keys):
+    if op in _WHOLE or (any(registry.has_kernel(op, key) for key in keys) and not compiler.leaves(op)):
         return "native"
     return "composite" if any(registry.has_kernel(op, key) for key in registry.COMPOSITE) else "fallback"
 

@@ -196,11 +196,13 @@ def test_a_kernel_without_fake(name):
 
 def test_a_forward_without_its_backward(library):
     first = library("aten")
-    first.impl("hardswish", same, "PrivateUse1")
-    finding = only("half-pair", "aten::hardswish_backward")
-    assert "aten::hardswish has a kernel for the device, aten::hardswish_backward has none" in finding.what
-    assert "aten::hardswish_backward(Tensor grad_output, Tensor self) -> Tensor" in finding.write
-    first.impl("hardswish_backward", lambda grad_output, self: grad_output, "PrivateUse1")
+    first.impl("multi_margin_loss", same, "PrivateUse1")
+    finding = only("half-pair", "aten::multi_margin_loss_backward")
+    assert (
+        "aten::multi_margin_loss has a kernel for the device, aten::multi_margin_loss_backward has none" in finding.what
+    )
+    assert "aten::multi_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target" in finding.write
+    first.impl("multi_margin_loss_backward", lambda grad_output, *rest: grad_output, "PrivateUse1")
     assert found() == []
 
 
@@ -264,10 +266,10 @@ def test_a_fallback_that_is_replaced_and_then_gone(run_in_process):
 
 
 def test_what_is_ignored(library):
-    library("aten").impl("hardswish", same, "PrivateUse1")
-    library("aten").impl("hardsigmoid", same, "PrivateUse1")
-    assert {f.op for f in found()} == {"aten::hardswish_backward", "aten::hardsigmoid_backward"}
-    assert {f.op for f in lint("aten", ignore=["half-pair:*hardswish*"])} == {"aten::hardsigmoid_backward"}
+    library("aten").impl("multi_margin_loss", same, "PrivateUse1")
+    library("aten").impl("grid_sampler_2d", same, "PrivateUse1")
+    assert {f.op for f in found()} == {"aten::multi_margin_loss_backward", "aten::grid_sampler_2d_backward"}
+    assert {f.op for f in lint("aten", ignore=["half-pair:*multi_margin_loss*"])} == {"aten::grid_sampler_2d_backward"}
     assert lint("aten", ignore=["half-pair"]) == []
 
 

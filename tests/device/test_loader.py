@@ -11,6 +11,7 @@ import backplane_sdk
 
 pytestmark = pytest.mark.once
 
+THIS_ONE = f"This one is {backplane_sdk.__version__}."
 ODD = {
     "no_symbol": 1,
     "other_abi": 2,
@@ -62,7 +63,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess:
     ("odd", "says"),
     [
         ("no_symbol", ["is no Backplane driver", "bp_driver_get", "BP_EXPORT"]),
-        ("other_abi", ["offers driver ABI 0.3", "needed is 0.2", "Build it against"]),
+        ("other_abi", ["offers driver ABI 0.3", "needed is 0.2", "Build it against", THIS_ONE]),
         ("old_abi", ["offers driver ABI 0.1", "copy and copy_async (no kind", "stream_from_native", "Build it"]),
         ("no_reason", ["refuses (UNSUPPORTED)", "it gave no reason"]),
         ("short_table", ["a table of 64 bytes", "nine required entries", "struct_size = sizeof(bp_driver)"]),

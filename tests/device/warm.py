@@ -14,7 +14,7 @@ import tempfile
 import textwrap
 import types
 
-from torch_backplane.testing.process import run_in_process
+from torch_backplane.testing import process
 
 
 class WarmProcesses:
@@ -26,17 +26,16 @@ class WarmProcesses:
         self.server = None
 
     def __call__(self, code, *, options=None, env=None, device=None, check=True, timeout=120):
-        full = {**os.environ, **({} if options is None else {f"{self.prefix}OPTIONS": options}), **(env or {})}
+        full = process._environment(options, env, device)
         if device is not None or self._fixed(full) != self._fixed(self.env):
-            return run_in_process(code, options=options, env=env, device=device, check=check, timeout=timeout)
+            return process.run_in_process(code, options=options, env=env, device=device, check=check, timeout=timeout)
         full = {name: value for name, value in full.items() if value is not None}
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             status = self._run(code, full, out, err, timeout)
             out.seek(0), err.seek(0)
-            done = subprocess.CompletedProcess(["python", "-c", code], status, out.read(), err.read())
-        if check and done.returncode != 0:
-            raise AssertionError(f"the process ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
-        return done
+            return process._checked(
+                subprocess.CompletedProcess(["python", "-c", code], status, out.read(), err.read()), check
+            )
 
     def _fixed(self, env):
         """What a fork cannot change any more."""

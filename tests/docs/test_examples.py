@@ -29,10 +29,12 @@ def lockstep(monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", [1.1, float("nan")])
-def test_demo_fails_on_a_wrong_loss(lockstep, wrong):
-    lockstep.Losses([2.0, 1.0], [2.0, 1.0]).check()
-    with pytest.raises(SystemExit, match="step 2"):
-        lockstep.Losses([2.0, wrong], [2.0, 1.0]).check()
+def test_demo_fails_on_a_wrong_loss_or_gradient(lockstep, wrong):
+    lockstep.Steps([2.0, 1.0], [2.0, 1.0], [0.0, 0.0]).check()
+    with pytest.raises(SystemExit, match="step 2: loss"):
+        lockstep.Steps([2.0, wrong], [2.0, 1.0], [0.0, 0.0]).check()
+    with pytest.raises(SystemExit, match="step 2: the gradients"):
+        lockstep.Steps([2.0, 1.0], [2.0, 1.0], [0.0, wrong]).check()
 
 
 @pytest.mark.usefixtures("backend_package")

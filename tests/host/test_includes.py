@@ -28,18 +28,21 @@ ARROWS = {
     "tensor": _MEMORY,
     "fallback": _TENSOR,
     "dispatch": _DISPATCH,
-    "aten": _DISPATCH,
+    "modules": _RUNTIME,
+    "aten": _DISPATCH | {"modules"},
     "autocast": _DISPATCH,
     "kernels/host": set(),
-    "bindings": _DISPATCH | {"aten", "autocast", "serialization", "host"},
+    "kernels/portable": _DISPATCH | {"modules"},
+    "bindings": _DISPATCH | {"modules", "aten", "autocast", "serialization", "host"},
     "drivers/engine": set(),
     "drivers/sim": {"drivers/engine"},
     "drivers/shims/emulate": {"drivers/engine"},
     "drivers/shims/fault": {"drivers/engine"},
+    "drivers/shims/trace": set(),
     "check_driver": set(),
 }
 # What the core is made of: not the kernels of a device, which see public headers alone.
-CORE = {folder for folder in ARROWS if not folder.startswith(("drivers/", "check_driver", "kernels/"))}
+CORE = {folder for folder in ARROWS if not folder.startswith(("drivers/", "check_driver", "kernels/host"))}
 # public header -> the folder that implements it: for the core, including the one is including the other
 IMPLEMENTED = {
     "torch_compat.h": "torch",

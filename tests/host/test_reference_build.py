@@ -17,12 +17,14 @@ from pathlib import Path
 
 import pytest
 
+import backplane_sdk
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def configure(folder: Path, *definitions: str, **environment: str) -> Path:
+def configure(folder: Path, *definitions: str, source: Path = ROOT, **environment: str) -> Path:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # cmake and ninja come from pip
-    words = ["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}"]
+    words = ["cmake", "-S", source, "-B", folder, "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}"]
     done = subprocess.run(
         [*map(str, words), "-DBACKPLANE_CCACHE=OFF", *definitions],
         env={**os.environ, "PATH": path, "CMAKE_BUILD_PARALLEL_LEVEL": "", **environment},
@@ -64,6 +66,33 @@ def test_a_project_keeps_its_own_pool(tmp_path):
     folder = configure(tmp_path, "-DCMAKE_JOB_POOLS=farm=40", "-DCMAKE_JOB_POOL_COMPILE=farm")
     assert pools(folder) == {"farm": 40}
     assert set(compilations(folder)) == {"farm"}
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"), [("host", []), ("host EXCEPT matmul softmax", ["matmul", "softmax"]), ("", None)]
+)
+def test_host_kernels_are_left_out(tmp_path, words, missing):
+    """EXCEPT leaves the named families out; without the word `host` there are none."""
+    families = {path.stem for path in (ROOT / "backend" / "kernels" / "host").glob("*.cpp")}
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(x LANGUAGES C CXX)\nset(CMAKE_EXPORT_COMPILE_COMMANDS ON)\n"
+        f"find_package(backplane CONFIG REQUIRED)\nbackplane_add_backend(x DRIVER sim KERNELS {words})\n"
+    )
+    commands = compile_commands(configure(tmp_path / "build", f"-Dbackplane_DIR={ROOT / 'cmake'}", source=tmp_path))
+    compiled = {Path(file).stem for file in commands if "/backend/kernels/host/" in file}
+    assert compiled == (set() if missing is None else families - set(missing))
+
+
+def test_cmake_reads_torchs_versions(tmp_path):
+    script = tmp_path / "versions.cmake"
+    wanted = ["BACKPLANE_TORCH_MINORS", "BACKPLANE_OLDEST_TORCH", "BACKPLANE_NEWEST_TORCH"]
+    script.write_text(
+        f"include({ROOT}/cmake/BackplaneVersion.cmake)\n" + "".join(f'message("${{{name}}}")\n' for name in wanted)
+    )
+    cmake = Path(sys.executable).with_name("cmake")
+    said = subprocess.run([cmake, "-P", script], capture_output=True, text=True, check=True).stderr.splitlines()
+    minors = backplane_sdk.TORCH_MINORS
+    assert said == [";".join(minors), minors[0], minors[-1]]
 
 
 def sample() -> list[str]:

@@ -81,10 +81,12 @@ def test_a_sample_has_the_long_tests_whole_and_of_each_other_kind_a_part(runner,
     monkeypatch.setattr(sys, "argv", ["run.py", "--sample", "1/4"])
     assert runner.main() == 0
     whole = [arguments for arguments, is_sample in ran.values() if not is_sample]
-    assert whole == [["-m", "not long"], runner.DEVICE, ["-m", "long"]]
-    assert [arguments for arguments, is_sample in ran.values() if is_sample] == [runner.DEVICE] * 3
+    compiled = ["tests/portable", "-m", "not long"]
+    assert whole == [["-m", "not long"], runner.DEVICE, compiled, ["-m", "long"]]
+    others = [arguments for arguments, is_sample in ran.values() if is_sample]
+    assert others == [runner.DEVICE] * 3
     ran.clear()
     monkeypatch.setattr(sys, "argv", ["run.py"])
     assert runner.main() == 0
     assert ran == {part.name: (part.arguments, False) for part in runner.PARTS if part.in_test}
-    assert [arguments for arguments, _ in ran.values()] == whole[:2]
+    assert [arguments for arguments, _ in ran.values()] == whole[:3]

@@ -14,6 +14,7 @@ def wheel(sdk_wheel):
 
 
 FOLDERS = ("include", "backend", "drivers", "check_driver", "cmake", "hooks")
+EXAMPLES = ("minimal_driver", "compiler_driver", "preludes")  # those that a vendor's project starts from
 
 
 def test_it_is_pure(sdk_wheel, wheel):
@@ -24,7 +25,7 @@ def test_it_is_pure(sdk_wheel, wheel):
 def test_it_carries_the_sdk_and_the_template(wheel):
     """Every file that git would keep of these folders is in it, byte for byte."""
     names = set(wheel.namelist())
-    for folder in (*FOLDERS, "examples/minimal_driver", "{{cookiecutter.package_name}}"):
+    for folder in (*FOLDERS, *(f"examples/{name}" for name in EXAMPLES), "{{cookiecutter.package_name}}"):
         for name, (content, _) in files(ROOT / folder).items():
             path = f"backplane_sdk/source/{folder}/{name}"
             assert path in names, path

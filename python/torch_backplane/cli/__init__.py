@@ -18,6 +18,8 @@ COMMANDS = {
     "conformance": ("torch_backplane.cli.conformance:conformance", "Hold a device against the CPU, case by case."),
     "lint-ops": ("torch_backplane.cli.lint_ops:lint_ops", "Find registrations that go wrong silently."),
     "explain": ("torch_backplane.cli.explain:explain", "Show an operator's way through the dispatcher."),
+    "precompile": ("torch_backplane.cli.precompile:precompile", "Compile kernels for the package, without a device."),
+    "cache": ("torch_backplane.cli.cache:cache", "Show or clear the cache of compiled kernels."),
     "doctor": ("torch_backplane.cli.doctor:doctor", "Explain a setup that does not work."),
 }
 

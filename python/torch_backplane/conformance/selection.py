@@ -9,7 +9,7 @@ from typing import Any
 
 from torch_backplane.conformance.case import Case
 from torch_backplane.conformance.errors import ConformanceError
-from torch_backplane.conformance.suites import SUITES
+from torch_backplane.conformance.suites import ON_REQUEST, SUITES
 
 __all__ = ["Selection"]
 
@@ -33,7 +33,7 @@ class Selection:
     def of(cls, suites: Sequence[str], cases: Sequence[str] = (), **rest: Any) -> Selection:
         """Make sense of suites as they are written: names, or ``NAME=module:Class`` for one of the vendor's own.
 
-        Without suites, those that ``cases`` speak of; without these, all.
+        Without suites, those that ``cases`` speak of; without these, all but those on request.
 
         Raises:
             ConformanceError: there is no such suite.
@@ -47,8 +47,12 @@ class Selection:
                 raise ConformanceError(f"there is no suite {name!r}; there are {', '.join(SUITES)}")
             where[name] = place or SUITES[name]
         if not where:
-            parts = [case.split("/")[0] for case in cases] or ["*"]
-            where = {s: place for s, place in SUITES.items() if any(fnmatchcase(s, part) for part in parts)}
+            parts = [case.split("/")[0] for case in cases]
+            where = {
+                suite: place
+                for suite, place in SUITES.items()
+                if any(fnmatchcase(suite, part) for part in parts) or (not parts and suite not in ON_REQUEST)
+            }
         if not where:
             raise ConformanceError(f"{', '.join(cases)}: a case begins with its suite, one of {', '.join(SUITES)}")
         return cls(where, cases=tuple(cases), **rest)

@@ -15,7 +15,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.simple_registry import singleton
 
-from torch_backplane import _backend, fallback
+from torch_backplane import _backend, compiler, fallback
 from torch_backplane.ops import pairs, registry
 
 if TYPE_CHECKING:
@@ -238,6 +238,8 @@ class _Call:
         """What the device's kernel says of the dtype, as far as it can be known without a call."""
         if self.device != _backend.device:
             return Answer("native", site)
+        if _DEFAULTS in site and _backend.C.kernels.has_portable(self.op):
+            return self.portable("")
         if needs := _backend.C.kernels.unmet_needs(self.op):
             return self.left(f"the kernel at {site} never runs on this driver: it needs {needs}")
         declared = _backend.C.kernels.declared_dtypes(self.op)
@@ -257,8 +259,26 @@ class _Call:
 
     def left(self, why: str) -> Answer:
         """Who computes what the device's kernel leaves."""
+        if _backend.C.kernels.has_portable(self.op):
+            return self.portable(why)
+        return self.after_portable(why)
+
+    def portable(self, why: str) -> Answer:
+        """By a compiled kernel, if there is one."""
+        because = f"{why}; " if why else ""
+        if compiler.policy() == "off":
+            return self.after_portable(f"{because}compiled kernels are off")
+        if not compiler.is_available():
+            return self.after_portable(f"{because}for the portable kernel the driver needs bp.compiler and bp.module")
+        compiled = f"a portable kernel, compiled for {compiler.target().name} when it is first called"
+        return Answer("native", f"{compiled}; {why}" if why else compiled)
+
+    def after_portable(self, why: str) -> Answer:
+        """The rest of the line."""
         if _backend.C.kernels.has_default(self.op):
             return Answer("native", f"by the SDK's own kernel; {why}")
+        if any(key in self.direct for key in registry.COMPOSITE):
+            return Answer("composite", f"of other operators; {why}")
         answer = self.on_the_cpu()
         return Answer(answer.word, f"{why}; {answer.text}")
 
@@ -360,12 +380,16 @@ def _way(op: str, key: str) -> str:
     Empty for what is no operator of strided tensors: a formula also calls functions inside torch.
     """
     overloads = registry.overloads(op)
-    if any(registry.has_kernel(name, key) for name in overloads):
+    if any(registry.has_kernel(name, key) and not compiler.leaves(name) for name in overloads):
         return "native"
     functional = [name for name in overloads if not registry.schema_of(name).is_mutable]
     if any(registry.has_kernel(name, composite) for name in functional for composite in registry.COMPOSITE):
         return "composite"
     return "fallback" if any(registry.has_kernel(name, "CPU") for name in overloads) else ""
+
+
+# Where the kernels that give way are registered.
+_DEFAULTS = "dispatch/defaults.cpp:"
 
 
 def _short(site: str) -> str:

@@ -31,16 +31,22 @@ def run_in_process(
     Returns:
         The finished process: ``returncode``, ``stdout``, ``stderr``.
     """
-    full = dict(os.environ)
-    if options is not None:
-        full[f"{_device(device).upper()}_OPTIONS"] = options
-    for name, value in (env or {}).items():
-        if value is None:
-            full.pop(name, None)
-        else:
-            full[name] = value
+    full = {name: value for name, value in _environment(options, env, device).items() if value is not None}
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    done = subprocess.run(command, env=full, capture_output=True, text=True, timeout=timeout, check=False)
+    return _checked(
+        subprocess.run(command, env=full, capture_output=True, text=True, timeout=timeout, check=False), check
+    )
+
+
+def _environment(
+    options: str | None, env: Mapping[str, str | None] | None, device: str | None
+) -> dict[str, str | None]:
+    """The process's variables; None where one is removed."""
+    ours = {} if options is None else {f"{_device(device).upper()}_OPTIONS": options}
+    return {**os.environ, **ours, **(env or {})}
+
+
+def _checked(done: subprocess.CompletedProcess[str], check: bool) -> subprocess.CompletedProcess[str]:
     if check and done.returncode != 0:
         raise AssertionError(f"the process ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -116,6 +116,8 @@ def summarise(report: Report, trend: Trend | None, console: Console) -> None:
         console.print(
             "ways: " + ", ".join(f"{count} {route}" for route, count in routes.most_common()), highlight=False
         )
+    for dtype, share in shares(report.rows).items():
+        console.print(f"stays on the device, {dtype}: {share:.1%} of an operator's samples", highlight=False)
     if trend is not None:
         for line in trend.lines():
             console.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -128,6 +130,15 @@ def summarise(report: Report, trend: Trend | None, console: Console) -> None:
     else:
         what = "case holds" if len(report.rows) == 1 else "cases hold"
         console.print(Text(f"{len(report.rows)} {what}, in {report.seconds:.0f} s", "bold green"))
+
+
+def shares(rows: Sequence[Row]) -> dict[str, float]:
+    """Of the suite ``device-share``: dtype -> the mean of the operators' shares."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if row.case.suite == "device-share" and row.checks:
+            found.setdefault(row.case.dtype or "", []).append(row.checks["stays"] / sum(row.checks.values()))
+    return {dtype: sum(each) / len(each) for dtype, each in found.items()}
 
 
 def _add(table: Table, name: str, rows: list[Row], shown: list[str], style: str = "") -> None:

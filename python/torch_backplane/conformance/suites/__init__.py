@@ -6,7 +6,7 @@ import importlib
 
 from torch_backplane.conformance.case import Suite
 
-__all__ = ["SUITES", "load"]
+__all__ = ["ON_REQUEST", "SUITES", "load"]
 
 SUITES: dict[str, str] = {
     "driver": "torch_backplane.conformance.suites.driver:DriverSuite",
@@ -17,8 +17,12 @@ SUITES: dict[str, str] = {
     "optimizers": "torch_backplane.conformance.suites.optimizers:OptimizersSuite",
     "autograd": "torch_backplane.conformance.suites.autograd:AutogradSuite",
     "serialization": "torch_backplane.conformance.suites.serialization:SerializationSuite",
+    "device-share": "torch_backplane.conformance.suites.device_share:DeviceShareSuite",
 }
 """Suite -> ``module:Class``, in the order in which they run: what later ones need comes first."""
+
+ON_REQUEST = frozenset({"device-share"})
+"""Those that measure and hold nothing: they run when they are named."""
 
 
 def load(name: str, where: str | None = None) -> Suite:

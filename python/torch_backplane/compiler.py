@@ -1,0 +1,189 @@
+"""Compiled kernels: which policy holds, what they are compiled for, and what became of them.
+
+A driver with the groups ``bp.compiler`` and ``bp.module`` gives the device the SDK's portable kernels: each is
+compiled when a program first needs it, for its dtypes and strides, and kept on disk. docs/compiler.md has the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from torch_backplane import _backend
+
+Policy = Literal["wait", "background", "off", "strict"]
+
+
+def policy() -> Policy:
+    """What happens when a kernel is wanted that is not compiled yet; see :func:`set_policy`."""
+    return _backend.C.modules.policy()
+
+
+def set_policy(policy: Policy) -> None:
+    """Choose it for the process, from the next operator on; at the start ``<PREFIX>_KERNELS`` in the environment does.
+
+    ``wait``: the calling thread compiles it. ``background``: another thread does, and until then the operator is
+    computed without it. ``off``: no compiled kernels. ``strict``: as ``wait``, and where the compiler fails the
+    operator raises, instead of a warning and the next in line. Any thread. Raises ValueError for another word.
+    """
+    _backend.C.modules.set_policy(policy)
+
+
+@contextmanager
+def using(chosen: Policy) -> Iterator[None]:
+    """Hold a policy for a block, in the whole process."""
+    before = policy()
+    set_policy(chosen)
+    try:
+        yield
+    finally:
+        set_policy(before)
+
+
+def is_available() -> bool:
+    """Whether the driver compiles and runs kernels. Opens the driver."""
+    return _backend.C.modules.can_compile()
+
+
+def leaves(op: str) -> bool:
+    """Whether ``aten::add.Tensor`` has a portable kernel that does not run: no compiler, or the policy is off.
+
+    Opens the driver.
+    """
+    is_registered = _backend.C.kernels.has_portable(op) and "/dispatch/defaults.cpp" in torch._C._dispatch_dump(op)
+    return is_registered and (policy() == "off" or not is_available())
+
+
+@dataclass(frozen=True)
+class Target:
+    """What kernels are compiled for: ``bp_target_properties``, units as there."""
+
+    name: str
+    compiler: str  # its id
+    dtypes: int
+    fast_dtypes: int
+    group_size: int
+    max_group_size: int
+    subgroup_size: int
+    vector_bytes: int
+    local_bytes: int
+    registers: int
+    max_grid: tuple[int, int, int]
+    parameter_bytes: int
+    atomics: int
+
+
+def target(device: int = -1) -> Target:
+    """The target of a device, -1 the current one. Raises RuntimeError if the driver compiles none."""
+    return Target(**_backend.C.modules.target(device))
+
+
+def target_named(name: str) -> Target:
+    """One of :func:`targets`. Raises RuntimeError for another name."""
+    return Target(**_backend.C.modules.target_named(name))
+
+
+def targets() -> list[str]:
+    """The targets that the compiler can make, on a machine without the device too."""
+    return _backend.C.modules.targets()
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Units of this process."""
+
+    compiled: int
+    from_cache: int
+    failed: int
+    waiting: int  # for the background, or being compiled there
+
+
+def counts() -> Counts:
+    """What was compiled so far."""
+    return Counts(**_backend.C.modules.counts())
+
+
+def synchronize() -> None:
+    """Wait until nothing is left to compile in the background."""
+    _backend.C.modules.finish()
+
+
+def why_not(unit: str) -> str:
+    """Why the unit of that name (``exp[f32]``) could not be had in this process; "" if nothing is known against it."""
+    return _backend.C.modules.why_not(unit)
+
+
+def cache_dir() -> Path | None:
+    """Where compiled units are kept; None if there is no cache, and :func:`why_no_cache` tells why."""
+    path, _ = _backend.C.modules.cache_folder()
+    return Path(path) if path else None
+
+
+def why_no_cache() -> str:
+    """The reason; "" if there is one."""
+    return _backend.C.modules.cache_folder()[1]
+
+
+def save_record(path: Path | str) -> None:
+    """Write which kernels this process asked for, as JSON, for :func:`precompile`.
+
+    What the file has already stays in it, so several programs record into one. ``<PREFIX>_RECORD_KERNELS=FILE`` in the
+    environment does it at the end of the process.
+    """
+    path = Path(path)
+    kernels = {json.dumps(kernel) for kernel in _read_record(path)} if path.exists() else set()
+    if is_available():
+        host = target().group_size == 1
+        for name, definitions, files, per_item in _backend.C.modules.wanted():
+            kernel = {"name": name, "definitions": definitions, "files": files, "per_item": per_item, "host": host}
+            kernels.add(json.dumps(kernel))
+    rows = ",\n".join(sorted(kernels))
+    path.write_text(f'{{"device": {json.dumps(_backend.device)}, "kernels": [\n{rows}\n]}}\n', encoding="utf-8")
+
+
+def precompile(record: Path | str, targets: Sequence[str], out: Path | str) -> Iterator[tuple[str, str, str]]:
+    """Compile what :func:`save_record` wrote for other targets, without a device, into a folder for the package.
+
+    Put the folder into the package as ``<package>/kernels``: it is looked up before the cache. Its kernels are those of
+    this compiler's id and options; another one compiles anew.
+
+    Args:
+        record: the file of :func:`save_record`.
+        targets: of :func:`targets`.
+        out: the folder; kernels that are in it stay.
+
+    Yields:
+        The target, the kernel's name, and "" or why the compiler failed.
+
+    Raises:
+        ValueError: the file is no record of this device, or was made on a device of another kind than a target: one
+            whose items are cores, the other's threads.
+        RuntimeError: no such target, no compiler, or the folder cannot be written.
+    """
+    kernels = _read_record(Path(record))
+    for name in targets:
+        host = target_named(name).group_size == 1
+        if strange := [kernel["name"] for kernel in kernels if kernel["host"] != host]:
+            raise ValueError(
+                f"{record}: {strange[0]} was recorded on another kind of device than {name}; record on one of its kind"
+            )
+        for kernel in kernels:
+            rest = (kernel["definitions"], kernel["files"], kernel["per_item"])
+            yield name, kernel["name"], _backend.C.modules.precompile(name, kernel["name"], *rest, str(out))
+
+
+def _read_record(path: Path) -> list[dict[str, Any]]:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        device, kernels = record["device"], record["kernels"]
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no record of kernels: {error}") from error
+    if device != _backend.device:
+        raise ValueError(f"{path} is a record of the device {device}, not of {_backend.device}")
+    return list(kernels)

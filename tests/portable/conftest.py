@@ -1,0 +1,34 @@
+"""Compiled kernels on the simulated device. They run without the host kernels, and a compiler that fails is an error:
+``tests/run.py`` sets both for the part "compiled kernels"; elsewhere these tests are left out."""
+
+import os
+
+import pytest
+
+from torch_backplane import _backend
+
+
+def pytest_collection_modifyitems(config, items):
+    if os.environ.get("MYDEVICE_KERNELS") == "strict" and os.environ.get("MYDEVICE_HOST_KERNELS") == "0":
+        return
+    mine = [item for item in items if item.path.parent.name == "portable"]
+    if mine:
+        config.hook.pytest_deselected(items=mine)
+        items[:] = [item for item in items if item.path.parent.name != "portable"]
+
+
+@pytest.fixture
+def ran(device):
+    """``with ran("add.Tensor"):`` the block calls that kernel once at least, and nothing goes to the CPU."""
+    from contextlib import contextmanager
+
+    from torch_backplane import fallback
+
+    @contextmanager
+    def check(kernel):
+        before = _backend.C.kernels.calls(f"portable/{kernel}")
+        with fallback.budget(calls=0):
+            yield
+        assert _backend.C.kernels.calls(f"portable/{kernel}") > before
+
+    return check

@@ -1,0 +1,275 @@
+"""From a kernel's text to its code: policies, the cache on disk, failures, records and bundles. Each in a process."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from torch_backplane import compiler
+
+USE = """
+    import torch
+    from torch_backplane import compiler, fallback
+    x = torch.arange(8.0)
+    d = x.to("{name}")
+    y = (d * 2 + d).cpu()
+    assert torch.equal(y, x * 3), y
+    print(compiler.counts(), sum(fallback.calls().values()))
+"""
+
+
+@pytest.fixture
+def use(run_in_process, device, tmp_path):
+    """Runs a small program with a cache of its own; what it prints, and what it warns."""
+
+    def run(code=USE, cache=tmp_path / "cache", check=True, **variables):
+        env = {"MYDEVICE_CACHE_DIR": str(cache), **{f"MYDEVICE_{key}": value for key, value in variables.items()}}
+        return run_in_process(code.format(name=device.type), env=env, check=check)
+
+    return run
+
+
+def kernels(cache):
+    return [path for path in (cache / "kernels-1").glob("??/*") if len(path.name) == 40]
+
+
+def test_the_target_is_one_of_those_that_the_compiler_makes(device):
+    assert compiler.is_available()
+    assert compiler.target().name in compiler.targets()
+    assert compiler.target_named(compiler.target().name) == compiler.target()
+    with pytest.raises(RuntimeError, match="has no target 'sm_1'; it has: x86"):
+        compiler.target_named("sm_1")
+    with pytest.raises(ValueError, match="wait, background, off or strict, not 'now'"):
+        compiler.set_policy("now")
+
+
+def test_a_kernel_is_compiled_once_and_then_read_from_disk(use, tmp_path):
+    assert "compiled=2, from_cache=0" in use().stdout
+    assert "compiled=0, from_cache=2" in use().stdout
+    assert len(kernels(tmp_path / "cache")) == 2
+
+
+def test_other_options_of_the_compiler_are_another_kernel(use, tmp_path):
+    use()
+    assert "compiled=2" in use(COMPILER_OPTIONS="-DOTHER").stdout
+    assert len(kernels(tmp_path / "cache")) == 4
+
+
+@pytest.mark.parametrize("place", [0, 5, 60, -1])
+def test_F04_a_damaged_file_is_compiled_anew(use, tmp_path, place):
+    use()
+    for path in kernels(tmp_path / "cache"):
+        content = bytearray(path.read_bytes())
+        content[place] ^= 1
+        path.write_bytes(content)
+    assert "compiled=2, from_cache=0" in use().stdout
+    assert "compiled=0, from_cache=2" in use().stdout
+
+
+@pytest.mark.parametrize("size", [0, 3, 44, 100])
+def test_F04_a_truncated_file_is_compiled_anew(use, tmp_path, size):
+    use()
+    for path in kernels(tmp_path / "cache"):
+        path.write_bytes(path.read_bytes()[:size])
+    assert "compiled=2, from_cache=0" in use().stdout
+
+
+def test_whole_code_of_something_else_is_refused_by_the_driver_and_compiled_anew(use, tmp_path):
+    import hashlib
+
+    use()
+    code = b"no code of this driver"
+    for path in kernels(tmp_path / "cache"):
+        path.write_bytes(b"BPK1" + hashlib.sha1(code).hexdigest().encode() + code)
+    assert "compiled=2" in use().stdout
+    assert "compiled=0, from_cache=2" in use().stdout
+
+
+def test_F04_files_that_others_may_write_are_not_run(use, tmp_path):
+    use()
+    for path in kernels(tmp_path / "cache"):
+        path.chmod(0o666)
+    assert "compiled=2, from_cache=0" in use().stdout
+
+
+def test_F04_a_link_is_not_followed(use, tmp_path):
+    use()
+    for path in kernels(tmp_path / "cache"):
+        other = tmp_path / path.name
+        shutil.move(path, other)
+        path.symlink_to(other)
+    assert "compiled=2, from_cache=0" in use().stdout
+
+
+@pytest.mark.parametrize("why", ["open to others", "a file", "not to be made"])
+def test_F04_a_folder_that_cannot_be_trusted_or_made_is_no_cache(use, tmp_path, why):
+    cache = tmp_path / "cache"
+    if why == "a file":
+        cache.write_text("")
+    elif why == "open to others":
+        (cache / "kernels-1").mkdir(parents=True)
+        (cache / "kernels-1").chmod(0o777)
+    else:
+        cache = tmp_path / ("x" * 300)
+    code = USE + "    print(compiler.cache_dir(), compiler.why_no_cache())\n"
+    done = use(code, cache)
+    assert "compiled=2" in done.stdout
+    assert re.search(r"None \S+", done.stdout)
+    assert not kernels(tmp_path / "cache")
+
+
+def test_F05_processes_that_start_together_compile_once(use, tmp_path, device):
+    env = {**os.environ, "MYDEVICE_CACHE_DIR": str(tmp_path / "cache")}
+    code = USE.format(name=device.type).replace("\n    ", "\n")
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    outputs = [process.communicate()[0] for process in started]
+    assert sum(int(re.search(r"compiled=(\d)", output)[1]) for output in outputs) == 2, outputs
+
+
+def test_F02_without_a_compiler_the_cpu_computes_and_nothing_is_said(use):
+    done = use(OPTIONS="compiler=none", KERNELS="wait")
+    assert "compiled=0, from_cache=0, failed=0" in done.stdout
+    assert not done.stdout.rstrip().endswith(" 0")
+    assert "Warning" not in done.stderr
+
+
+def test_F03_a_failure_warns_once_keeps_the_source_and_the_next_in_line_computes(use, tmp_path):
+    code = USE + "    (d * 2 + d).cpu()\n    print(compiler.why_not('mul.Tensor[f32,f64]'))\n"
+    done = use(code, KERNELS="wait", COMPILER_OPTIONS="-Dpointwise=+")
+    assert "failed=2" in done.stdout
+    assert done.stderr.count("could not be compiled for") == 2
+    assert "error:" in done.stderr
+    assert "MYDEVICE_KERNELS=strict makes this an error" in done.stderr
+    (kept, *_) = re.findall(r"kept in (\S+)", done.stderr)
+    assert "BP_KERNEL(pointwise" in Path(kept).read_text()
+    assert re.search(r"The kernel mul.Tensor\[\S+\] of mydevice could not be compiled", done.stderr)
+
+
+def test_F03_strict_raises_it(use):
+    done = use(KERNELS="strict", COMPILER_OPTIONS="-Dpointwise=+", check=False)
+    assert "RuntimeError: The kernel mul.Tensor" in done.stderr
+
+
+def test_F03_off_compiles_nothing(use):
+    done = use(KERNELS="off")
+    assert "compiled=0, from_cache=0" in done.stdout
+    assert not done.stdout.rstrip().endswith(" 0")
+
+
+def test_a_wrong_policy_is_an_error_that_names_them(use):
+    done = use(KERNELS="never", check=False)
+    assert "MYDEVICE_KERNELS=never is not known: give wait, background, off or strict" in done.stderr
+
+
+def test_F03_the_background_gives_right_values_from_the_first_call(use):
+    code = """
+        import torch
+        from torch_backplane import compiler, fallback
+        x = torch.randn(100)
+        d = x.to("{name}")
+        for _ in range(3):
+            torch.testing.assert_close((d.exp() * d).cpu(), x.exp() * x)
+        compiler.synchronize()
+        print(compiler.counts())
+        with fallback.budget(calls=0):
+            torch.testing.assert_close((d.exp() * d).cpu(), x.exp() * x)
+    """
+    assert "compiled=2, from_cache=0, failed=0, waiting=0" in use(code, KERNELS="background").stdout
+
+
+def test_a_fork_before_the_first_kernel_compiles_in_the_child(use):
+    code = """
+        import os, torch
+        from torch_backplane import compiler
+        pid = os.fork()
+        x = torch.ones(8, device="{name}")
+        assert (x + x).sum().item() == 16
+        if pid:
+            assert os.waitpid(pid, 0)[1] == 0
+            print("both")
+        else:
+            os._exit(0)
+    """
+    assert "both" in use(code).stdout
+
+
+def test_F05_threads_that_want_one_kernel_compile_it_once(use):
+    code = """
+        import threading, torch
+        from torch_backplane import compiler
+        x = torch.ones(8, device="{name}")
+        threads = [threading.Thread(target=lambda: x + x) for _ in range(8)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        print(compiler.counts())
+    """
+    assert "compiled=1, from_cache=0" in use(code).stdout
+
+
+def test_F06_a_record_is_compiled_for_other_targets_without_a_device(use, tmp_path, device):
+    record, out = tmp_path / "used.json", tmp_path / "out"
+    code = USE + "    compiler.save_record({record!r})\n".replace("{record!r}", repr(str(record)))
+    use(code)
+    use(code)  # the file's rows stay one each
+    names = [kernel["name"] for kernel in json.loads(record.read_text())["kernels"]]
+    assert len(names) == 2
+    done = list(compiler.precompile(record, compiler.targets()[-2:], out))
+    assert [reason for _, _, reason in done] == [""] * 4
+    assert len(list(out.glob("??/*"))) == 4
+    with pytest.raises(RuntimeError, match="has no target"):
+        list(compiler.precompile(record, ["z80"], out))
+    record.write_text(record.read_text().replace('"host": true', '"host": false'))
+    with pytest.raises(ValueError, match="another kind of device"):
+        list(compiler.precompile(record, compiler.targets()[:1], out))
+    record.write_text("{}")
+    with pytest.raises(ValueError, match="no record of kernels"):
+        list(compiler.precompile(record, compiler.targets()[:1], out))
+
+
+def test_a_kernel_does_not_run_twice_for_a_cache_that_grew_too_large(use, tmp_path):
+    """The limit is read when files are written; a word that is no size is told."""
+    done = use(CACHE_SIZE="a lot")
+    assert "compiled=2" in done.stdout
+
+
+def test_the_counters_and_the_policy_are_the_processs(device):
+    before = compiler.counts()
+    x = torch.ones(3, device=device)
+    with compiler.using("off"):
+        assert compiler.policy() == "off"
+        torch.special.expit(x)
+    assert compiler.policy() == "strict"
+    assert compiler.counts().compiled == before.compiled
+
+
+def test_F01_who_computes_is_the_first_in_line_that_takes_the_call(run_in_process, device, tmp_path):
+    """A kernel of the package, a compiled one, torch's composition or the CPU: each with the one before taken away."""
+    counts = {}
+    for host, kernels in (("1", "wait"), ("0", "wait"), ("0", "off")):
+        env = {"MYDEVICE_HOST_KERNELS": host, "MYDEVICE_KERNELS": kernels, "MYDEVICE_CACHE_DIR": str(tmp_path)}
+        asked = """
+        import torch
+        from torch_backplane import _backend, fallback
+        def calls(name):
+            try:
+                return _backend.C.kernels.calls(name)
+            except RuntimeError:
+                return "none"
+        x = torch.arange(8.0).to("NAME")
+        y = (x + x).cpu()
+        print(calls("add.Tensor"), calls("portable/add.Tensor"), sum(fallback.calls().values()))
+        """.replace("NAME", device.type)
+        counts[host, kernels] = run_in_process(asked, env=env).stdout.split()
+    assert counts == {
+        ("1", "wait"): ["1", "0", "0"],
+        ("0", "wait"): ["none", "1", "0"],
+        ("0", "off"): ["none", "0", "1"],
+    }

@@ -1,0 +1,153 @@
+"""Convolutions and their gradients against the CPU: dimensions, groups, strides, padding, transposed, dtypes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from torch_backplane import _backend
+
+USUAL = [torch.float32, torch.bfloat16]
+DTYPES = [
+    pytest.param(dtype, id=str(dtype)[6:], marks=[] if dtype in USUAL else [pytest.mark.long])
+    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+]
+CASES = {
+    "3x3": (F.conv2d, (2, 3, 9, 11), (5, 3, 3, 3), {"padding": 1}),
+    "1x1": (F.conv2d, (2, 4, 9, 11), (7, 4, 1, 1), {}),
+    "1x1 strided": (F.conv2d, (2, 4, 9, 11), (7, 4, 1, 1), {"stride": 2, "padding": 1}),
+    "groups": (
+        F.conv2d,
+        (2, 4, 9, 11),
+        (6, 2, 3, 2),
+        {"groups": 2, "stride": 2, "dilation": (1, 2), "padding": (2, 1)},
+    ),
+    "depthwise": (F.conv2d, (2, 6, 13, 10), (6, 1, 3, 3), {"groups": 6, "padding": 1}),
+    "depthwise doubled": (F.conv2d, (1, 3, 8, 7), (6, 1, 3, 5), {"groups": 3, "stride": (1, 2), "padding": 2}),
+    "many channels": (F.conv2d, (2, 70, 9, 9), (40, 70, 3, 3), {}),
+    "wide": (F.conv2d, (1, 2, 4, 300), (3, 2, 2, 7), {"stride": (1, 3), "padding": (0, 5)}),
+    "padding beyond the window": (F.conv2d, (1, 1, 2, 2), (2, 1, 2, 2), {"padding": 4, "stride": 3}),
+    "line": (F.conv1d, (2, 4, 30), (8, 1, 5), {"groups": 4, "stride": 3}),
+    "space": (F.conv3d, (2, 4, 6, 7, 8), (5, 4, 2, 3, 2), {"stride": (1, 2, 1), "padding": 1}),
+    "transposed": (
+        F.conv_transpose2d,
+        (2, 4, 5, 6),
+        (4, 3, 3, 3),
+        {"groups": 2, "stride": 2, "padding": 1, "output_padding": 1},
+    ),
+    "transposed line": (F.conv_transpose1d, (2, 4, 9), (4, 3, 3), {"dilation": 2}),
+    "transposed space": (F.conv_transpose3d, (2, 4, 3, 4, 5), (4, 3, 3, 3, 2), {"stride": 2}),
+    "transposed, far": (F.conv_transpose2d, (1, 2, 3, 4), (2, 2, 2, 2), {"stride": 4, "padding": 1}),
+}
+
+
+def inputs(name, dtype, bias):
+    call, shape, kernel, options = CASES[name]
+    channels = kernel[0] if "transpose" not in call.__name__ else kernel[1] * options.get("groups", 1)
+    tensors = [torch.randn(size).to(dtype) for size in (shape, kernel, (channels,))]
+    return call, [*tensors] if bias else [*tensors[:2], None], options
+
+
+def check(actual, expected, exact):
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    if expected.dtype in (torch.bfloat16, torch.float16):
+        expected = exact.to(expected.dtype)
+    wide = {torch.bfloat16: 2e-2, torch.float16: 2e-3, torch.float64: 1e-12}.get(expected.dtype, 2e-5)
+    scale = max(expected.abs().max().item(), 1.0) if expected.numel() else 1.0
+    torch.testing.assert_close(actual.cpu(), expected, rtol=wide, atol=wide * scale)
+
+
+def calls(kernel):
+    return _backend.C.kernels.calls(f"portable/{kernel}")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", CASES)
+def test_forward_and_gradients(device, ran, name, dtype):
+    call, tensors, options = inputs(name, dtype, bias=False)
+    x, w, _ = tensors
+    exact = [t.double().requires_grad_() for t in (x, w)]
+    mine = [t.to(device).requires_grad_() for t in (x, w)]
+    here = [t.clone().requires_grad_() for t in (x, w)]
+    with ran("convolution_overrideable"):
+        result = call(*mine, None, **options)
+    expected = call(*exact, None, **options)
+    check(result, call(*here, None, **options), expected)
+    grad = torch.randn(expected.shape).to(dtype)
+    with ran("convolution_backward_overrideable"):
+        gradients = torch.autograd.grad(result, mine, grad.to(device))
+    wanted = torch.autograd.grad(expected, exact, grad.double())
+    for actual, value in zip(gradients, wanted, strict=True):
+        check(actual, value.to(dtype), value)
+
+
+@pytest.mark.parametrize("name", ["3x3", "groups", "depthwise", "line", "transposed"])
+def test_bias(device, ran, name):
+    call, tensors, options = inputs(name, torch.float32, bias=True)
+    mine = [t.to(device).requires_grad_() for t in tensors]
+    here = [t.clone().requires_grad_() for t in tensors]
+    with ran("convolution_overrideable"):
+        result = call(*mine, **options)
+    expected = call(*here, **options)
+    check(result, expected, expected)
+    grad = torch.randn(expected.shape)
+    before = calls("convolution_backward_overrideable")
+    result.backward(grad.to(device))  # the bias's gradient is another operator's
+    expected.backward(grad)
+    assert calls("convolution_backward_overrideable") > before
+    for x, y in zip(mine, here, strict=True):
+        check(x.grad, y.grad, y.grad)
+
+
+def test_formats(device, ran):
+    call, tensors, options = inputs("3x3", torch.float32, bias=True)
+    x, w, b = tensors
+    expected = call(x, w, b, **options)
+    last = torch.channels_last
+    for a, c in ((x.to(memory_format=last), w), (x, w.to(memory_format=last)), (x.transpose(2, 3), w.transpose(2, 3))):
+        with ran("convolution_overrideable"):
+            result = call(a.to(device), c.to(device), b.to(device), **options)
+        assert result.is_contiguous()
+        if a.stride(2) != 1:
+            check(result, expected, expected)
+        else:
+            check(result, call(a, c, b, **options), expected.transpose(2, 3))
+    wide = torch.randn(2, 6, 18, 33)
+    part = wide[:, ::2, ::2, ::3]
+    with ran("convolution_overrideable"):
+        result = call(wide.to(device)[:, ::2, ::2, ::3], w.to(device), b.to(device), **options)
+    check(result, call(part, w, b, **options), None)
+
+
+@pytest.mark.parametrize("mask", [[True, False], [False, True]])
+def test_only_wanted_gradients(device, ran, mask):
+    x, w = torch.randn(2, 3, 6, 6), torch.randn(4, 3, 3, 3)
+    mine = [t.to(device).requires_grad_(wanted) for t, wanted in zip((x, w), mask, strict=True)]
+    here = [t.requires_grad_(wanted) for t, wanted in zip((x, w), mask, strict=True)]
+    result = F.conv2d(*mine)
+    with ran("convolution_backward_overrideable"):
+        result.backward(torch.ones_like(result))
+    F.conv2d(*here).sum().backward()
+    for a, b in zip(mine, here, strict=True):
+        assert (a.grad is None) == (b.grad is None)
+        if b.grad is not None:
+            check(a.grad, b.grad, None)
+
+
+def test_special_values(device):
+    x, w = torch.randn(1, 2, 6, 6), torch.randn(3, 2, 3, 3)
+    x[0, 0, 2, 2], x[0, 1, 5, 5] = torch.nan, torch.inf
+    torch.testing.assert_close(
+        F.conv2d(x.to(device), w.to(device), padding=1).cpu(), F.conv2d(x, w, padding=1), equal_nan=True
+    )
+
+
+def test_errors_are_those_of_the_cpu(device):
+    def message(*arguments):
+        with pytest.raises(RuntimeError) as error:
+            F.conv2d(*arguments)
+        return str(error.value).splitlines()[0].replace("mydevice", "cpu").replace(":0", "")
+
+    x, w = torch.randn(1, 2, 6, 6), torch.randn(3, 2, 3, 3)
+    for arguments in ((x, w[:, :1]), (x, torch.randn(3, 2, 9, 9)), (x, w, torch.randn(4))):
+        assert message(*(t.to(device) for t in arguments)) == message(*arguments)

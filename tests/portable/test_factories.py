@@ -1,0 +1,72 @@
+"""Sequences and unit matrices against the CPU."""
+
+import pytest
+import torch
+
+DTYPES = [torch.float32, torch.bfloat16, torch.int64]
+RARE = [torch.float64, torch.float16, torch.int32, torch.int16, torch.int8, torch.uint8]
+DTYPES += [pytest.param(dtype, marks=pytest.mark.long) for dtype in RARE]
+
+
+def check(got, expected):
+    assert got.dtype == expected.dtype
+    assert got.shape == expected.shape
+    tolerance = {torch.float32: 2e-6, torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float64: 1e-12}.get(
+        expected.dtype, 0
+    )
+    torch.testing.assert_close(got.cpu(), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sequences(device, ran, dtype):
+    whole = [(0, 10), (5, 100, 7), (60, 20, -9), (3, 3), (0, 120, 1)]
+    parts = [(0, 1, 0.1), (1, -1, -0.3), (-2.5, 2.5)] if dtype.is_floating_point else []
+    for arguments in whole + parts:
+        with ran("arange.start_out"):
+            check(torch.arange(*arguments, dtype=dtype, device=device), torch.arange(*arguments, dtype=dtype))
+    if not dtype.is_floating_point:
+        return
+    for count in (0, 1, 2, 7, 100):
+        with ran("linspace.out"):
+            got = torch.linspace(-3, 5, count, dtype=dtype, device=device)
+        expected = torch.linspace(-3, 5, count, dtype=dtype if dtype.itemsize > 2 else torch.float32)
+        check(got, expected.to(dtype))  # the CPU rounds the step of half types
+        if dtype.itemsize > 2:
+            with ran("logspace.out"):
+                got = torch.logspace(-2, 1, count, base=2.0, dtype=dtype, device=device)
+            check(got, torch.logspace(-2, 1, count, base=2.0, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.bool])
+def test_unit_matrices(device, ran, dtype):
+    with ran("eye.m_out"):
+        check(torch.eye(3, 5, dtype=dtype, device=device).float(), torch.eye(3, 5, dtype=dtype).float())
+        check(torch.eye(0, dtype=dtype, device=device).float(), torch.eye(0, dtype=dtype).float())
+    with ran("eye.out"):
+        out = torch.empty(0, dtype=dtype, device=device)
+        check(torch.eye(4, out=out).float(), torch.eye(4, dtype=dtype).float())
+
+
+def test_out_tensors(device):
+    for place in ("cpu", device):
+        strided = torch.zeros(10, 2, device=place)
+        torch.arange(10, out=strided[:, 0])
+        assert strided.sum().item() == 45
+        matrix = torch.zeros(2, 5, device=place)
+        torch.arange(10, out=matrix)
+        assert matrix.cpu()[1].tolist() == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda device: torch.arange(0, 5, 0, device=device), "nonzero|step"),
+        (lambda device: torch.arange(0, 5, -1, device=device), "inconsistent|bound"),
+        (lambda device: torch.linspace(0, 1, -1, device=device), "non-negative"),
+        (lambda device: torch.eye(-1, device=device), "greater or equal|n must be"),
+    ],
+)
+def test_wrong_calls_raise_torchs_error(device, call, text):
+    for place in ("cpu", device):
+        with pytest.raises(RuntimeError, match=text):
+            call(place)

@@ -1,0 +1,305 @@
+"""gather, scatter, advanced indexing, masks, embeddings and searches against the CPU: values, strides, forms, errors,
+places that repeat or are out of range."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+USUAL = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
+RARE = [torch.float16, torch.float64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.complex64]
+DTYPES = USUAL + [pytest.param(dtype, marks=pytest.mark.long) for dtype in RARE]
+SUMS = [torch.float32, torch.bfloat16, torch.int64]
+SUMS += [pytest.param(dtype, marks=pytest.mark.long) for dtype in RARE if not dtype.is_complex]
+I64 = torch.int64
+
+
+def tensor(shape, dtype=torch.float32, seed=0):
+    """Small whole numbers, whose sums are exact in every dtype and order."""
+    values = torch.randint(0, 8, shape, generator=torch.Generator().manual_seed(seed))
+    return (values % 2).to(dtype) if dtype == torch.bool else values.to(dtype)
+
+
+def indices(shape, below, dtype=I64, seed=3):
+    return torch.randint(0, below, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def on(device, value):
+    if isinstance(value, torch.Tensor):
+        memory = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage())
+        return memory.to(device).as_strided(value.shape, value.stride(), value.storage_offset())
+    return [on(device, x) for x in value] if isinstance(value, (list, tuple)) else value
+
+
+def check(device, function, *inputs):
+    moved = on(device, inputs)
+    expected, got = function(*inputs), function(*moved)
+    assert got.dtype == expected.dtype
+    assert got.shape == expected.shape
+    assert got.stride() == expected.stride() or expected.numel() < 2
+    torch.testing.assert_close(got.cpu(), expected, equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_moves_of_every_dtype(device, ran, dtype):
+    x, source, index = tensor((4, 5, 6), dtype), tensor((4, 3, 6), dtype, 1), indices((4, 3, 6), 5)
+    unique = torch.stack([torch.randperm(5)[:3] for _ in range(24)]).reshape(4, 6, 3).transpose(1, 2)
+    with ran("gather"):
+        check(device, lambda t, i: t.gather(1, i), x, index)
+    with ran("scatter.src"):
+        check(device, lambda t, i, s: t.scatter(1, i, s), x, unique, source)
+    with ran("index_select"):
+        check(device, lambda t, i: t.index_select(1, i), x, indices((7,), 5))
+        check(device, lambda t, i: t.index_select(-1, i), x, indices((7,), 6, torch.int32))
+    with ran("index_copy"):
+        check(device, lambda t, i, s: t.index_copy(1, i, s), x, torch.tensor([4, 0, 2]), source)
+    with ran("take"):
+        check(device, torch.take, x.transpose(0, 1), torch.tensor([[0, 5], [-1, 7]]))
+    with ran("index.Tensor"):
+        check(device, lambda t, i: t[i], x, torch.tensor([1, -1, 0, 3]))
+        check(device, lambda t, i: t[:, i], x, torch.tensor([1, -1, 0, 3]))
+    with ran("masked_select"):
+        check(device, lambda t, m: t.masked_select(m), x, tensor((4, 5, 6), torch.bool))
+    if dtype.is_complex:
+        return
+    with ran("scatter.value"):
+        check(device, lambda t, i: t.scatter(1, i, 1), x, index)
+    with ran("_index_put_impl_"):
+        check(device, lambda t, i, s: t.index_put((i,), s), x, torch.tensor([1, -1, 2]), source[:3, :1])
+    with ran("index_fill_.int_Scalar"):
+        check(device, lambda t, i: t.index_fill(1, i, 1), x, torch.tensor([4, -5]))
+    with ran("put_"):
+        check(device, lambda t, i, s: t.clone().put_(i, s), x, torch.tensor([4, -5, 30]), source.reshape(-1)[:3])
+    with ran("masked_scatter_"):
+        check(device, lambda t, m, s: t.masked_scatter(m, s), x, tensor((5, 6), torch.bool), x.flip(0).contiguous())
+    with ran("nonzero"):
+        check(device, torch.nonzero, x)
+
+
+@pytest.mark.parametrize("dtype", SUMS)
+def test_sums_into_repeated_places(device, ran, dtype):
+    x = tensor((4, 5, 6), dtype)
+    for dim in (0, 1, 2):
+        shape = [4, 5, 6]
+        shape[dim] = 9
+        source, index = tensor(shape, dtype, 1), indices(shape, 4)
+        with ran("scatter_add"):
+            check(device, lambda t, i, s, d=dim: t.scatter_add(d, i, s), x, index, source)
+        with ran("index_add"):
+            check(device, lambda t, i, s, d=dim: t.index_add(d, i, s), x, indices((9,), 4), source)
+            check(
+                device, lambda t, i, s, d=dim: t.index_add(d, i, s, alpha=2), x, indices((9,), 4, torch.int32), source
+            )
+    with ran("_index_put_impl_"):
+        check(
+            device, lambda t, i, s: t.index_put((i,), s, accumulate=True), x, indices((9,), 4), tensor((9, 5, 6), dtype)
+        )
+        check(
+            device,
+            lambda t, i, j, s: t.index_put((i, j), s, accumulate=True),
+            x,
+            indices((3, 7), 4),
+            indices((7,), 5),
+            tensor((6,), dtype),
+        )
+        check(
+            device,
+            lambda t, i, s: torch.ops.aten.index_put(t, (None, None, i), s, accumulate=True),
+            x,
+            indices((2, 9), 6),
+            tensor((), dtype),
+        )
+    with ran("put_"):
+        check(
+            device, lambda t, i, s: t.clone().put_(i, s, accumulate=True), x, indices((50,), 120), tensor((50,), dtype)
+        )
+    if dtype.is_floating_point:
+        with ran("embedding_dense_backward"):
+            check(
+                device,
+                lambda g, i: torch.ops.aten.embedding_dense_backward(g, i, 6, 2, False),
+                tensor((3, 7, 5), dtype),
+                indices((3, 7), 6),
+            )
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin", "mean"])
+@pytest.mark.parametrize("has_self", [True, False])
+def test_scatter_reduce(device, ran, reduce, has_self):
+    x, source, index = tensor((4, 6)), tensor((4, 9), seed=1), indices((4, 9), 5)
+    source[0, 1], source[2, 2] = float("nan"), float("inf")
+    with ran("scatter_reduce.two"):
+        check(device, lambda t, i, s: t.scatter_reduce(1, i, s, reduce, include_self=has_self), x, index, source)
+    if reduce in ("sum", "prod"):
+        word = {"sum": "add", "prod": "multiply"}[reduce]
+        with ran("scatter.reduce"):
+            check(device, lambda t, i, s: t.scatter(1, i, s, reduce=word), x, index, source)
+        with ran("scatter.value_reduce"):
+            check(device, lambda t, i: t.scatter(1, i, 3, reduce=word), x, index)
+
+
+SLICES = {
+    "one": lambda x, i, m: x[i],
+    "matrix": lambda x, i, m: x[i.reshape(2, 2)],
+    "two": lambda x, i, m: x[i, i],
+    "apart": lambda x, i, m: x[i, :, i],
+    "last": lambda x, i, m: x[..., i],
+    "broadcast": lambda x, i, m: x[i[:, None], i],
+    "with slice": lambda x, i, m: x[1:, i, ::2],
+    "mask": lambda x, i, m: x[m > 0],
+    "mask of a dimension": lambda x, i, m: x[:, m[0, :, 0] > 0],
+    "mask of two": lambda x, i, m: x[m[:, :, 0] > 0],
+    "none left": lambda x, i, m: x[m > 99],
+    "int32": lambda x, i, m: x[i.int()],
+    "transposed": lambda x, i, m: x.transpose(0, 2)[i],
+    "transposed inside": lambda x, i, m: x.transpose(0, 2)[:, i],
+    "all": lambda x, i, m: x[i, i, i],
+    "number": lambda x, i, m: x[torch.tensor(2, device=x.device), i],
+    "empty": lambda x, i, m: x[i[:0]],
+}
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_slices(device, ran, name):
+    x, i = tensor((4, 5, 6)), torch.tensor([3, 0, -1, 1])
+    with ran("index.Tensor"):
+        check(device, SLICES[name], x, i, x % 3)
+
+
+def test_assignments(device):
+    x, i, y = tensor((4, 5, 6)), torch.tensor([3, 0, -2, 1]), tensor((4, 5, 6), seed=2)
+
+    def assign(place, value):
+        def function(x, i, y):
+            x = x.clone()
+            place(x, i, y, value)
+            return x
+
+        return function
+
+    def whole(x, i, y, value):
+        x[i] = y if value is None else value
+
+    def apart(x, i, y, value):
+        x[i, :, i] = y[:, :, 0] if value is None else value
+
+    def mask(x, i, y, value):
+        x[y > 3] = y[y > 3] if value is None else value
+
+    def strided(x, i, y, value):
+        x[:, ::2][i] = y[:, ::2] if value is None else value
+
+    for place in (whole, apart, mask, strided):
+        for value in (None, 2.5):
+            check(device, assign(place, value), x, i, y)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5000,), (4096,), (3, 0), (70, 130), (2, 3, 4, 5)])
+def test_nonzero(device, ran, shape):
+    x = tensor(shape) % 2
+    with ran("nonzero"):
+        check(device, torch.nonzero, x)
+        check(device, torch.nonzero, torch.zeros(shape))
+        check(device, torch.nonzero, torch.ones(shape, dtype=torch.bool))
+    check(device, torch.argwhere, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, I64, pytest.param(torch.float64, marks=pytest.mark.long)])
+def test_searches(device, ran, dtype):
+    row, x = torch.tensor([1, 3, 3, 5, 9]).to(dtype), tensor((4, 7), dtype)
+    for right in (False, True):
+        with ran("bucketize.Tensor"):
+            check(device, lambda v, s, r=right: torch.bucketize(v, s, right=r), x, row)
+        with ran("searchsorted.Tensor"):
+            check(device, lambda s, v, r=right: torch.searchsorted(s, v, right=r, out_int32=True), row, x)
+            rows = tensor((4, 9), dtype, 5)
+            check(device, lambda s, v, r=right: torch.searchsorted(s, v, right=r), rows.sort().values, x)
+            check(
+                device,
+                lambda s, v, o, r=right: torch.searchsorted(s, v, side="right" if r else "left", sorter=o),
+                rows,
+                x,
+                rows.argsort(),
+            )
+
+
+def test_embedding_and_its_gradient(device):
+    from torch_backplane import fallback
+
+    weight, index = tensor((10, 6)), indices((3, 5), 10)
+    grads = []
+    for place in ("cpu", device):
+        leaf = weight.to(place).detach().requires_grad_()
+        with fallback.budget(calls=0):
+            y = F.embedding(index.to(place), leaf, padding_idx=3)
+            y.backward(torch.ones_like(y))
+        grads.append(leaf.grad.cpu())
+    assert torch.equal(*grads)
+
+
+def test_0_dim_and_empty(device):
+    x, zero = torch.tensor(3.0), torch.tensor(0)
+    check(device, lambda t, i: t.gather(0, i), x, zero)
+    check(device, lambda t, i: t.scatter(0, i, 5), x, zero)
+    check(device, lambda t, i: t.index_select(0, i), x, zero)
+    check(device, lambda t, i: t.index_add(0, i, t), x, zero)
+    check(device, lambda t, i: t.gather(0, i), tensor((3, 4)), torch.empty(0, 4, dtype=I64))
+    check(device, lambda t, i: t.scatter_add(0, i, t), tensor((3, 4)), torch.empty(0, 4, dtype=I64))
+    check(device, lambda t, i: t.index_select(1, i), tensor((3, 4)), torch.empty(0, dtype=I64))
+    check(device, torch.take, tensor((3, 4)), torch.empty(0, 2, dtype=I64))
+
+
+def test_forms_and_views(device):
+    x, index, source = tensor((4, 8)), indices((4, 8), 4), tensor((4, 8), seed=1)
+    check(device, lambda t, i: torch.gather(t, 0, i, out=torch.empty(0, device=t.device)), x, index)
+    check(device, lambda t, i, s: torch.scatter_add(t, 0, i, s, out=torch.empty(0, device=t.device)), x, index, source)
+    check(device, lambda t, i: torch.index_select(t, 0, i[0], out=torch.empty(8, 8, device=t.device)), x, index)
+    check(device, lambda t, i, s: (t[:, ::2].scatter_add_(0, i[:, 1::2], s[:, ::2]), t)[1], x, index, source)
+    check(device, lambda t, i, s: t.t().gather(1, i.t()), x, index, source)
+    check(device, lambda t, i, s: t.clone().t().scatter_add_(1, i.t(), s.t()), x, index, source)
+    check(device, lambda t, i, s: t.clone().index_add_(1, i[0], s), x, index, source)
+    check(device, lambda t, i, s: t.gather(1, i[:, :1].expand(4, 6)), x, index, source)
+
+
+def test_places_out_of_range_are_neither_read_nor_written(device):
+    x, index = tensor((4,)).to(device), torch.tensor([1, 9, -7, 2], device=device)
+    got = x.index_select(0, index)
+    assert got.cpu()[1:3].tolist() == [0, 0]
+    y = torch.zeros(6, device=device)
+    y[1:5].index_add_(0, index, torch.ones(4, device=device))
+    y[1:5].scatter_(0, index, 5)
+    assert y.cpu().tolist() == [0, 0, 5, 5, 0, 0]
+
+
+def test_deterministic_algorithms_repeat_their_bits(device):
+    x, index = torch.randn(100_000), indices((100_000,), 7)
+    torch.use_deterministic_algorithms(True)
+    try:
+        results = [
+            torch.zeros(7, device=device).index_put_((index.to(device),), x.to(device), accumulate=True).cpu()
+            for _ in range(3)
+        ]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x: x.gather(0, x.long()[0]), "same number of dimensions|Index tensor must have"),
+        (lambda x: x.gather(2, x.long()), "Dimension out of range"),
+        (lambda x: x.gather(0, x), "int"),
+        (lambda x: x.scatter_add(0, x.long(), x.double()), "dtype"),
+        (lambda x: x.index_add(0, x.long()[0, :2], x), "same|equal"),
+        (lambda x: x[x.long(), x.long()[0], x.long()[0]], "too many indices"),
+        (lambda x: x[x.long(), x.long()[:, :2]], "broadcast"),
+        (lambda x: x[x[:2] > 0], "does not match"),
+        (lambda x: x.masked_scatter_(x == x, x[0]), "elements"),
+        (lambda x: torch.bucketize(x, x), "1 dimension"),
+    ],
+)
+def test_wrong_calls_raise_torchs_error(device, call, text):
+    for place in ("cpu", device):
+        with pytest.raises((RuntimeError, IndexError), match=text):
+            call(torch.zeros(3, 4).to(place))

@@ -1,0 +1,233 @@
+"""Products of matrices and vectors against the CPU: shapes, strides, dtypes, forms, alpha and beta."""
+
+import pytest
+import torch
+
+HALVES = [torch.bfloat16, torch.float16]
+INTEGERS = [torch.int64, torch.int32, torch.int8]
+USUAL = [torch.float32, torch.bfloat16, torch.int64]
+DTYPES = [
+    pytest.param(dtype, id=str(dtype)[6:], marks=[] if dtype in USUAL else [pytest.mark.long])
+    for dtype in (torch.float32, torch.float64, *HALVES, *INTEGERS)
+]
+# m, k, n: around the edges of micro tiles and tiles, thin sides, long k, nothing at all.
+SHAPES = [
+    *(
+        (1, 1, 1),
+        (1, 300, 1),
+        (3, 5, 2),
+        (8, 70, 130),
+        (130, 70, 8),
+        (1, 2100, 33),
+        (33, 2100, 1),
+        (12, 9, 32),
+        (13, 9, 33),
+    ),
+    *((12, 9, 32), (13, 9, 33), (61, 517, 77), (250, 300, 270), (100, 3, 300), (9, 0, 11), (0, 5, 9), (5, 5, 0)),
+]
+
+
+def make(*size, dtype=torch.float32):
+    if dtype.is_floating_point:
+        return torch.randn(size, dtype=torch.float64).to(dtype)
+    return torch.randint(-9, 10, size, dtype=dtype)
+
+
+def layouts(tensor):
+    """The same matrix dense, transposed, and with gaps."""
+    yield tensor
+    yield tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
+    wide = torch.zeros(*tensor.shape[:-1], tensor.shape[-1] * 2 + 1, dtype=tensor.dtype)
+    wide[..., 1::2] = tensor
+    yield wide[..., 1::2]
+
+
+def to(device, tensor):
+    result = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+    return result.copy_(tensor)
+
+
+def check(actual, expected, exact=None):
+    """`exact`: what float64 gives, for dtypes whose sums round differently on the CPU."""
+    assert actual.dtype == expected.dtype
+    assert actual.stride() == expected.stride()
+    dtype = expected.dtype
+    if dtype in HALVES and exact is not None:
+        expected = exact.to(dtype)
+    wide = 2e-2 if dtype == torch.bfloat16 else 2e-3 if dtype == torch.float16 else 2e-5
+    finite = expected[expected.isfinite()].abs() if dtype.is_floating_point else torch.empty(0)
+    scale = max(finite.max().item(), 1.0) if finite.numel() else 1.0
+    if dtype == torch.float64:
+        wide = 1e-12
+    torch.testing.assert_close(actual.cpu(), expected, rtol=wide, atol=wide * scale, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_mm(device, ran, dtype):
+    for m, k, n in SHAPES:
+        a, b = make(m, k, dtype=dtype), make(k, n, dtype=dtype)
+        exact = a.double() @ b.double()
+        for x in layouts(a):
+            for y in layouts(b):
+                with ran("mm"):
+                    result = to(device, x) @ to(device, y)
+                check(result, x @ y, exact)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_vectors(device, ran, dtype):
+    for m, k in ((1, 1), (5, 3), (40, 1500), (1500, 40), (3, 0), (0, 3)):
+        a, b, c = make(m, k, dtype=dtype), make(k, dtype=dtype), make(m, dtype=dtype)
+        exact = a.double() @ b.double()
+        for x in layouts(a):
+            with ran("addmv"):
+                result = to(device, x) @ b.to(device)
+            check(result, x @ b, exact)
+            with ran("addmv"):
+                result = torch.addmv(c.to(device), to(device, x), b.to(device), beta=2, alpha=3)
+            check(result, torch.addmv(c, x, b, beta=2, alpha=3), 2 * c.double() + 3 * exact)
+    for n in (0, 1, 7, 2500):
+        a, b = make(n, dtype=dtype), make(n, dtype=dtype)
+        for call in (torch.dot, torch.vdot):
+            with ran(call.__name__):
+                result = call(a.to(device), b.to(device))
+            check(result, call(a, b), a.double().dot(b.double()))
+    wide = make(300, 4, dtype=dtype)
+    with ran("dot"):
+        check(torch.dot(*to(device, wide).T[:2]), torch.dot(*wide.T[:2]), torch.dot(*wide.double().T[:2]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_batches(device, ran, dtype):
+    for batch, m, k, n in ((1, 3, 4, 5), (7, 1, 40, 30), (5, 33, 17, 40), (2, 70, 0, 3), (0, 2, 3, 4), (3, 0, 2, 5)):
+        a, b = make(batch, m, k, dtype=dtype), make(batch, k, n, dtype=dtype)
+        s = make(batch, m, n, dtype=dtype)
+        exact = torch.bmm(a.double(), b.double())
+        for x in layouts(a):
+            for y in layouts(b):
+                with ran("bmm"):
+                    check(torch.bmm(to(device, x), to(device, y)), torch.bmm(x, y), exact)
+                arguments = [to(device, t) for t in (s, x, y)]
+                with ran("baddbmm"):
+                    result = torch.baddbmm(*arguments, beta=3, alpha=-2)
+                check(result, torch.baddbmm(s, x, y, beta=3, alpha=-2), 3 * s.double() - 2 * exact)
+                first = s[0] if batch else s.new_zeros(m, n)
+                with ran("addbmm"):
+                    result = torch.addbmm(
+                        arguments[0][0] if batch else s.new_zeros(m, n).to(device), *arguments[1:], beta=3, alpha=2
+                    )
+                expected = torch.addbmm(first, x, y, beta=3, alpha=2)
+                check(result, expected, 3 * first.double() + 2 * exact.sum(0))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_addmm(device, ran, dtype):
+    for m, k, n in ((5, 6, 7), (40, 65, 30), (2, 600, 9), (4, 0, 5)):
+        a, b = make(m, k, dtype=dtype), make(k, n, dtype=dtype)
+        exact = a.double() @ b.double()
+        for bias in (
+            make(m, n, dtype=dtype),
+            make(n, dtype=dtype),
+            make(m, 1, dtype=dtype),
+            make(1, dtype=dtype),
+            make(dtype=dtype),
+        ):
+            with ran("addmm"):
+                result = torch.addmm(bias.to(device), a.to(device), b.to(device), beta=2, alpha=3)
+            check(result, torch.addmm(bias, a, b, beta=2, alpha=3), 2 * bias.double() + 3 * exact)
+        place = make(m, n, dtype=dtype)
+        mine = place.to(device)
+        with ran("addmm"):
+            mine.addmm_(a.to(device), b.to(device), beta=3)
+        check(mine, place.clone().addmm_(a, b, beta=3), 3 * place.double() + exact)
+        u, v = make(m, dtype=dtype), make(n, dtype=dtype)
+        with ran("addr"):
+            result = torch.addr(place.to(device), u.to(device), v.to(device), beta=2, alpha=3)
+        check(result, torch.addr(place, u, v, beta=2, alpha=3))
+        mine = place.to(device)
+        with ran("addr"):
+            mine.addr_(u.to(device), v.to(device), beta=0)
+        check(mine, place.clone().addr_(u, v, beta=0))
+
+
+def test_beta_of_zero_does_not_read_self(device, ran):
+    for m, n in ((20, 30), (2, 30), (30, 2)):
+        nan, a, b = torch.full((m, n), torch.nan), make(m, 5), make(5, n)
+        with ran("addmm"):
+            check(torch.addmm(nan.to(device), a.to(device), b.to(device), beta=0), a @ b)
+        mine = nan.to(device)
+        mine.addmm_(a.to(device), b.to(device), beta=0)
+        check(mine, a @ b)
+        both = torch.stack([nan, nan])
+        check(
+            torch.baddbmm(both.to(device), *(torch.stack([t, t]).to(device) for t in (a, b)), beta=0),
+            torch.stack([a @ b] * 2),
+        )
+    nan = torch.full((7,), torch.nan)
+    a, b = make(7, 5), make(5)
+    check(torch.addmv(nan.to(device), a.to(device), b.to(device), beta=0), a @ b)
+    a, b = make(7), make(4)
+    check(torch.addr(torch.full((7, 4), torch.nan).to(device), a.to(device), b.to(device), beta=0), torch.outer(a, b))
+
+
+def test_special_values(device):
+    for m, n in ((20, 20), (2, 20)):
+        a, b = make(m, 30), make(30, n)
+        a[1, 3], a[0, 2], b[5, 1] = torch.nan, torch.inf, -torch.inf
+        check(a.to(device) @ b.to(device), a @ b)
+
+
+@pytest.mark.parametrize(("m", "n"), [(20, 30), (3, 40)])
+def test_out(device, ran, m, n):
+    a, b = make(m, 15), make(15, n)
+    x, y = a.to(device), b.to(device)
+    for place in (torch.empty(0), torch.empty(m, n), torch.empty(n, m).T, torch.empty(m, 2 * n)[:, ::2]):
+        mine = to(device, place) if place.numel() else place.to(device)
+        with ran("mm"):
+            torch.mm(x, y, out=mine)
+        check(mine, torch.mm(a, b, out=place))
+    square, other = make(m, m), make(m, m)
+    mine = square.to(device)
+    torch.mm(mine, other.to(device), out=mine)
+    check(mine, square @ other)
+    mine = square.to(device)
+    check(mine.addmm_(mine.T, mine), torch.addmm(square, square.T, square))
+    with pytest.warns(UserWarning, match="was resized"):
+        torch.mm(x, y, out=torch.empty(3, device=device))
+    with pytest.raises(RuntimeError, match="dtype"):
+        torch.mm(x, y, out=torch.empty(m, n, device=device, dtype=torch.float64))
+    with ran("_addmm_activation"):
+        result = torch.ops.aten._addmm_activation(b[0].to(device), x, y)
+    check(result, torch.ops.aten._addmm_activation(b[0], a, b))
+    with ran("_addmm_activation"):
+        result = torch.ops.aten._addmm_activation(b[0].to(device), x, y, use_gelu=True)
+    check(result, torch.ops.aten._addmm_activation(b[0], a, b, use_gelu=True))
+
+
+def test_errors_are_those_of_the_cpu(device):
+    def message(call, *arguments):
+        with pytest.raises(RuntimeError) as error:
+            call(*arguments)
+        return str(error.value).splitlines()[0].replace("mydevice", "cpu").replace(":0", "")
+
+    a, b, c = make(3, 4), make(5, 6), make(2, 3, 4)
+    for call, arguments in (
+        *(
+            (torch.mm, (a, b)),
+            (torch.mm, (a, c)),
+            (torch.bmm, (c, c)),
+            (torch.mv, (a, b[0])),
+            (torch.dot, (a[0], b[0])),
+        ),
+        *((torch.addmm, (b, a, a.T)), (torch.mm, (a, a.T.double())), (torch.addr, (a, a[0], b[0]))),
+    ):
+        assert message(call, *(t.to(device) for t in arguments)) == message(call, *arguments)
+
+
+def test_gradients(device, ran):
+    a, b, c = (make(*size).requires_grad_() for size in ((6, 20), (20, 11), (11,)))
+    mine = [t.detach().to(device).requires_grad_() for t in (a, b, c)]
+    torch.addmm(c, a, b).square().sum().backward()
+    torch.addmm(mine[2], mine[0], mine[1]).square().sum().backward()
+    for x, y in zip(mine, (a, b, c), strict=True):
+        torch.testing.assert_close(x.grad.cpu(), y.grad, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,189 @@
+"""cat, flip, roll, triangles, padding, windows and strided fills against the CPU: values, strides, forms and errors."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+USUAL = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
+RARE = [torch.float16, torch.float64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.complex64]
+DTYPES = USUAL + [pytest.param(dtype, marks=pytest.mark.long) for dtype in RARE]
+
+
+def tensor(shape, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randint(-9, 10, shape, generator=generator).to(torch.float64)
+    if dtype.is_floating_point and values.numel() > 3:
+        values.view(-1)[1], values.view(-1)[2] = float("nan"), float("inf")
+    return values.abs().to(dtype) if dtype in (torch.uint8, torch.bool) else values.to(dtype)
+
+
+def on(device, value):
+    if isinstance(value, torch.Tensor):
+        memory = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage())
+        return memory.to(device).as_strided(value.shape, value.stride(), value.storage_offset())
+    return [on(device, x) for x in value] if isinstance(value, (list, tuple)) else value
+
+
+def check(device, function, *inputs, tolerance=None):
+    expected, got = function(*inputs), function(*on(device, inputs))
+    assert got.dtype == expected.dtype
+    assert got.shape == expected.shape
+    assert got.stride() == expected.stride()
+    torch.testing.assert_close(got.cpu(), expected, equal_nan=True, **(tolerance or {"rtol": 0, "atol": 0}))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype(device, ran, dtype):
+    x, y = tensor((3, 4, 5), dtype), tensor((3, 2, 5), dtype, 1)
+    with ran("cat"):
+        check(device, lambda *t: torch.cat(t, 1), x, y, x)
+    with ran("flip"):
+        check(device, lambda t: t.flip(0, -1), x)
+    with ran("roll"):
+        check(device, lambda t: t.roll((3, -1), (0, 2)), x)
+    with ran("tril"):
+        check(device, lambda t: t.tril(-1), x)
+    with ran("triu"):
+        check(device, torch.triu, x)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1])
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_cat_of_many(device, ran, dim, count):
+    shapes = [[3, 4, 5] for _ in range(count)]
+    for k, shape in enumerate(shapes):
+        shape[dim] = k % 4
+    with ran("cat"):
+        check(device, lambda *t: torch.cat(t, dim), *[tensor(shape, seed=k) for k, shape in enumerate(shapes)])
+
+
+@pytest.mark.parametrize("size", [1, 4095, 4096, 4097, 20_000])
+def test_cat_around_a_tile(device, size):
+    check(device, lambda *t: torch.cat(t), torch.randn(size), torch.randn(3), torch.randn(2 * size))
+    check(device, lambda *t: torch.cat(t, 1), torch.randn(3, size), torch.randn(3, 7))
+
+
+def test_cat_of_unlike_tensors(device, ran):
+    x = tensor((3, 4))
+    with ran("cat"):
+        check(device, lambda *t: torch.cat(t), x, torch.empty(0), x)
+        check(device, lambda *t: torch.cat(t), x, tensor((2, 4), torch.int64), tensor((1, 4), torch.bool))
+        check(device, lambda *t: torch.cat(t), x.t(), tensor((2, 3)))
+        check(device, lambda *t: torch.cat(t, 1), x[:, ::2], x[:, :1].expand(3, 6))
+        check(device, lambda *t: torch.stack(t, 1), x, x + 1)
+    image = tensor((2, 3, 4, 5)).to(memory_format=torch.channels_last)
+    with ran("cat"):
+        check(device, lambda *t: torch.cat(t, 1), image, image)
+        check(device, lambda *t: torch.cat(t, 2), image, image.contiguous())
+
+
+def test_cat_forms(device, ran):
+    x, y = tensor((3, 4)), tensor((2, 4), seed=1)
+    with ran("cat"):
+        for out in [torch.empty(0), torch.empty(5, 4, dtype=torch.float64), torch.zeros(5, 8)[:, ::2]]:
+            expected, got = out.clone(), on(device, out)
+            torch.cat([x, y], out=expected)
+            torch.cat([x.to(device), y.to(device)], out=got)
+            assert got.stride() == on(device, out).stride() or out.numel() == 0
+            torch.testing.assert_close(got.cpu(), expected.to(out.dtype), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x: torch.cat([x, x[:, :1]]), "Sizes of tensors must match"),
+        (lambda x: torch.cat([x, x[0]]), "same number of dimensions"),
+        (lambda x: torch.cat([x, x], 3), "Dimension out of range"),
+        (lambda x: torch.cat([x[0, 0]]), "zero-dimensional"),
+        (lambda x: torch.cat([x, x], out=x), "overlap|unsupported operation"),
+        (lambda x: x.flip(0, 0), "multiple times"),
+        (lambda x: x.roll((1, 2), 0), "align"),
+        (lambda x: x[0].tril(), "at least 2 dimensions"),
+        (lambda x: F.pad(x, (4, 4), mode="reflect"), "less than"),
+        (lambda x: F.unfold(x[None], 5), "shape of the array of sliding blocks"),
+    ],
+)
+def test_wrong_calls_raise_torchs_error(device, call, text):
+    for place in ("cpu", device):
+        with pytest.raises((RuntimeError, IndexError), match=text):
+            call(torch.randn(3, 4).to(place))
+
+
+def test_flip_roll_and_triangles_of_views(device):
+    x = tensor((4, 5, 6))
+    for view in (x.transpose(0, 2), x[:, ::2], x[:0], x[1:, 2:], x[:1].expand(3, 5, 6), x[0, 0, 0], x[0, 0]):
+        if view.dim():
+            check(device, lambda t: t.flip(0), view)
+            check(device, lambda t: t.flip(*range(t.dim())), view)
+        check(device, lambda t: t.roll(2), view)
+        if view.dim() == 3:
+            check(device, lambda t: t.roll((7, -2, 3), (0, 1, 0)), view)
+            for k in (-7, -2, 0, 1, 9):
+                check(device, lambda t, k=k: t.tril(k), view)
+                check(device, lambda t, k=k: t.triu(k), view)
+    check(device, lambda t: t.clone().tril_(1), x)
+    check(device, lambda t: torch.triu(t, out=torch.empty(0, device=t.device)), x)
+    check(device, lambda t: t.rot90(1, (0, 1)), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *[pytest.param(d, marks=pytest.mark.long) for d in FLOATS[1:]]])
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_padding_and_its_gradient(device, ran, dtype, mode, dims):
+    name = ("reflection" if mode == "reflect" else "replication") + f"_pad{dims}d"
+    padding = (2, 3, 1, 0, 3, 2)[: 2 * dims]
+    for shape in [(2, 3, *(4, 5, 6)[:dims]), (3, *(4, 5, 6)[:dims]), (0, 3, *(4, 5, 6)[:dims])]:
+        x = torch.randint(-9, 9, shape).to(dtype)
+        with ran(name):
+            check(device, lambda t: F.pad(t, padding, mode=mode), x)
+        grad = torch.randint(-9, 9, F.pad(x, padding, mode=mode).shape).to(dtype)
+        function = getattr(torch.ops.aten, name + "_backward")
+        with ran(name + "_backward"):
+            check(device, lambda g, t, f=function: f(g, t, padding), grad, x)
+    wide = torch.randn((1, 2, *(4, 5, 700)[3 - dims :]))
+    check(device, lambda t: F.pad(t, (600, 500), mode="replicate") if dims == 1 else t, wide)
+
+
+def test_padding_with_a_number_stays_on_the_device(device):
+    from torch_backplane import fallback
+
+    with fallback.budget(calls=0):
+        check(device, lambda t: F.pad(t, (1, 2, 3, -1), value=4.5), tensor((3, 4, 5)))
+        check(device, lambda t: t.repeat(2, 1, 3), tensor((4, 5)))
+        check(device, lambda t: F.pixel_shuffle(t, 2), tensor((2, 8, 3, 3)))
+        check(device, lambda t: F.pixel_unshuffle(t, 2), tensor((2, 2, 6, 4)))
+        check(device, lambda t: F.channel_shuffle(t, 2), tensor((2, 8, 3, 3)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *[pytest.param(d, marks=pytest.mark.long) for d in FLOATS[1:]]])
+def test_windows(device, ran, dtype):
+    for x in (torch.randint(-9, 9, (2, 3, 8, 9)).to(dtype), torch.randint(-9, 9, (3, 8, 9)).to(dtype)):
+        for options in (
+            {"kernel_size": 3},
+            {"kernel_size": (2, 3), "dilation": (1, 2), "padding": (2, 1), "stride": (2, 3)},
+        ):
+            with ran("im2col"):
+                check(device, lambda t, o=options: F.unfold(t, **o), x)
+                check(device, lambda t, o=options: F.unfold(t, **o), x.transpose(-1, -2))
+            columns = F.unfold(x, **options)
+            with ran("col2im"):
+                check(device, lambda t, o=options: F.fold(t, (8, 9), **o), columns)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_fills_of_views(device, ran, dtype):
+    if dtype.is_complex:
+        return
+    for number in (3, True, 0):
+        for view in (lambda t: t[:, ::2], lambda t: t[1:, 1], lambda t: t[..., 3:].transpose(0, 1)):
+            with ran("fill_.Scalar"):
+                check(device, lambda t, v=view, n=number: (v(t).fill_(n), t)[1], tensor((3, 4, 8), dtype))
+            with ran("zero_"):
+                check(device, lambda t, v=view: (v(t).zero_(), t)[1], tensor((3, 4, 8), dtype))
+
+
+def test_fills_with_a_tensor(device):
+    for value in (torch.tensor(2.5), torch.tensor(3)):
+        check(device, lambda t, v: (t[:, ::2].fill_(v), t)[1], tensor((3, 8)), value)
+        check(device, lambda t, v: (t.fill_(v), t)[1], tensor((3, 8)), value)

@@ -1,0 +1,177 @@
+"""The largest and the mean of windows, and their gradients, against the CPU: sizes, formats, dtypes, forms."""
+
+import pytest
+import torch
+
+aten = torch.ops.aten
+FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+DTYPES = [
+    pytest.param(dtype, id=str(dtype)[6:], marks=[] if dtype in FLOATS[:2] else [pytest.mark.long]) for dtype in FLOATS
+]
+
+# Kernel, stride, padding, dilation of max; ceil mode.
+WINDOWS = [
+    (2, [], 0, 1, False),
+    ((3, 2), (2, 1), 1, 1, True),
+    ((3, 2), (3, 2), (1, 0), 2, False),
+    ((1, 4), 3, (0, 2), (1, 2), True),
+]
+SHAPES = [(2, 3, 9, 11), (3, 8, 7), (0, 2, 6, 6), (1, 1, 40, 5)]
+
+
+def formats(tensor, last):
+    yield tensor
+    if tensor.dim() > 3 and tensor.dim() == last:
+        yield tensor.contiguous(memory_format=torch.channels_last if last == 4 else torch.channels_last_3d)
+    yield tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def make(shape, dtype):
+    tensor = torch.randint(-20, 20, shape).to(dtype)  # the same number more than once
+    if dtype.is_floating_point and tensor.numel() > 60:
+        tensor.view(-1)[::53] = torch.nan
+        tensor.view(-1)[7::61] = torch.inf
+        tensor.view(-1)[11::19] = -torch.inf
+    return tensor
+
+
+def to(device, tensor):
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device).copy_(tensor)
+
+
+def check(actual, expected):
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    if expected.numel():
+        assert actual.stride() == expected.stride()
+    wide = {torch.bfloat16: 1e-2, torch.float16: 2e-3}.get(expected.dtype, 1e-5)
+    torch.testing.assert_close(actual.cpu(), expected, rtol=wide, atol=wide, equal_nan=True)
+
+
+def both(device, ran, name, arguments):
+    """Calls the kernel on the device and on the CPU, and compares all results."""
+    call = getattr(aten, name)
+    expected = call(*arguments)
+    mine = [to(device, a) if isinstance(a, torch.Tensor) else a for a in arguments]
+    with ran(name):
+        actual = call(*mine)
+    if isinstance(expected, torch.Tensor):
+        actual, expected = [actual], [expected]
+    for a, b in zip(actual, expected, strict=True):
+        check(a, b)
+    return expected
+
+
+def gradient_of(tensor):
+    return torch.randn(tensor.shape).to(tensor.dtype) if tensor.dtype.is_floating_point else None
+
+
+@pytest.mark.parametrize(
+    "dtype", [*DTYPES, pytest.param(torch.int64), pytest.param(torch.uint8, marks=pytest.mark.long)]
+)
+def test_max(device, ran, dtype):
+    for shape in SHAPES:
+        for kernel, stride, padding, dilation, ceil in WINDOWS:
+            if (dilation, shape) == (2, SHAPES[2]):
+                continue
+            for x in formats(make(shape, dtype), 4):
+                rest = [kernel, stride, padding, dilation, ceil]
+                out, index = both(device, ran, "max_pool2d_with_indices", [x, *rest])
+                grad = gradient_of(out)
+                if grad is not None:
+                    both(device, ran, "max_pool2d_with_indices_backward", [grad, x, *rest, index])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_mean(device, ran, dtype):
+    for shape in SHAPES:
+        for kernel, stride, padding, _, ceil in WINDOWS:
+            for count_padding, divisor in ((True, None), (False, None), (True, 3)):
+                rest = [kernel, stride, padding, ceil, count_padding, divisor]
+                for x in formats(torch.randn(shape).to(dtype), 4):
+                    (out,) = both(device, ran, "avg_pool2d", [x, *rest])
+                    both(device, ran, "avg_pool2d_backward", [gradient_of(out), x, *rest])
+    if dtype == torch.float32:
+        both(device, ran, "avg_pool2d", [torch.randint(-50, 50, (2, 3, 9, 11)), 3, 2, 1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_adaptive(device, ran, dtype):
+    for shape in SHAPES:
+        for size in ([1, 1], [3, 4], [13, 2], list(shape[-2:])):
+            for x in formats(torch.randn(shape).to(dtype), 4):
+                (out,) = both(device, ran, "_adaptive_avg_pool2d", [x, size])
+                both(device, ran, "_adaptive_avg_pool2d_backward", [gradient_of(out), x])
+                out, index = both(device, ran, "adaptive_max_pool2d", [x, size])
+                both(device, ran, "adaptive_max_pool2d_backward", [gradient_of(out), x, index])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.long)])
+def test_three_dimensions(device, ran, dtype):
+    for shape in ((2, 3, 5, 6, 7), (2, 4, 6, 5)):
+        for x in formats(torch.randn(shape).to(dtype), 5):
+            for kernel, stride, padding, dilation, ceil in (
+                (2, [], 0, 1, False),
+                ((2, 3, 3), (1, 2, 2), (1, 0, 1), (1, 1, 2), True),
+            ):
+                rest = [kernel, stride or kernel, padding, dilation, ceil]
+                out, index = both(device, ran, "max_pool3d_with_indices", [x, *rest])
+                both(device, ran, "max_pool3d_with_indices_backward", [gradient_of(out), x, *rest, index])
+                rest = [kernel, stride or kernel, padding, ceil, False, None]
+                (out,) = both(device, ran, "avg_pool3d", [x, *rest])
+                both(device, ran, "avg_pool3d_backward", [gradient_of(out), x, *rest])
+            for size in ([1, 1, 1], [2, 4, 9]):
+                (out,) = both(device, ran, "_adaptive_avg_pool3d", [x, size])
+                both(device, ran, "_adaptive_avg_pool3d_backward", [gradient_of(out), x])
+                out, index = both(device, ran, "adaptive_max_pool3d", [x, size])
+                both(device, ran, "adaptive_max_pool3d_backward", [gradient_of(out), x, index])
+
+
+def test_forms_of_one_dimension(device, ran):
+    x = torch.randn(2, 3, 17)
+    for name, call in (
+        ("max_pool2d_with_indices", lambda t: torch.nn.functional.max_pool1d(t, 3, 2, 1, return_indices=True)[0]),
+        ("avg_pool2d", lambda t: torch.nn.functional.avg_pool1d(t, 3, 2, 1)),
+        ("_adaptive_avg_pool2d", lambda t: torch.nn.functional.adaptive_avg_pool1d(t, 5)),
+        ("adaptive_max_pool2d", lambda t: torch.nn.functional.adaptive_max_pool1d(t, 5)),
+    ):
+        with ran(name):
+            result = call(x.to(device))
+        check(result, call(x))
+
+
+def test_out(device, ran):
+    x = torch.randn(2, 3, 8, 8)
+    for size in ((2, 3, 4, 4), (0,)):
+        out, index = torch.empty(size, device=device), torch.empty(size, dtype=torch.long, device=device)
+        with ran("max_pool2d_with_indices"):
+            aten.max_pool2d_with_indices.out(x.to(device), 2, out=out, indices=index)
+        for a, b in zip((out, index), aten.max_pool2d_with_indices(x, 2), strict=True):
+            check(a, b)
+        with ran("avg_pool2d"):
+            aten.avg_pool2d.out(x.to(device), 2, out=out)
+        check(out, aten.avg_pool2d(x, 2))
+    wide = torch.empty(2, 3, 4, 8, device=device)[..., ::2]
+    with ran("avg_pool2d"):
+        aten.avg_pool2d.out(x.to(device), 2, out=wide)
+    torch.testing.assert_close(wide.cpu(), aten.avg_pool2d(x, 2))
+
+
+def test_errors_are_those_of_the_cpu(device):
+    def message(call, *arguments):
+        with pytest.raises((RuntimeError, IndexError)) as error:
+            call(*arguments)
+        return str(error.value).splitlines()[0].replace("mydevice", "cpu").replace(":0", "")
+
+    x = torch.randn(2, 3, 8, 8)
+    for call, t, *rest in (
+        *(
+            (aten.max_pool2d_with_indices, x, 0),
+            (aten.max_pool2d_with_indices, x, 2, 0),
+            (aten.max_pool2d_with_indices, x, 2, 2, 2),
+        ),
+        *((aten.avg_pool2d, x, 9), (aten.avg_pool2d, x[0, 0], 2), (aten.avg_pool2d, x, 2, 2, 0, False, True, 0)),
+        *((aten.adaptive_max_pool2d, x[:, :, :0], [2, 2]), (aten.adaptive_max_pool2d, x, [2, -2])),
+        (aten.max_pool2d_with_indices, x.bool(), 2),
+    ):
+        assert message(call, t.to(device), *rest) == message(call, t, *rest)

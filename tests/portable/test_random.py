@@ -1,0 +1,178 @@
+"""Random kernels against the algorithm of include/backplane/philox.h in Python, and their distributions."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+SEED = 0x123456789ABCDEF
+FLOATS = [torch.float32, torch.bfloat16]
+FLOATS += [pytest.param(dtype, marks=pytest.mark.long) for dtype in (torch.float16, torch.float64)]
+MASK = 0xFFFFFFFF
+
+
+def numbers(count, offset=0):
+    """The generator's numbers from `offset` on."""
+    result = []
+    for block in range(offset // 4, (offset + count + 3) // 4):
+        c = [block & MASK, block >> 32, 0, 0]
+        key = [SEED & MASK, SEED >> 32]
+        for _ in range(10):
+            a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+            c = [(b >> 32) ^ c[1] ^ key[0], b & MASK, (a >> 32) ^ c[3] ^ key[1], a & MASK]
+            key = [(key[0] + 0x9E3779B9) & MASK, (key[1] + 0xBB67AE85) & MASK]
+        result += c
+    return result[:count]
+
+
+def uniform(count, dtype):
+    if dtype != torch.float64:
+        return torch.tensor([(n >> 8) / 2**24 for n in numbers(count)]).to(dtype)
+    pairs = numbers(2 * count)
+    return torch.tensor(
+        [((a << 32 | b) >> 11) / 2**53 for a, b in zip(pairs[::2], pairs[1::2], strict=True)], dtype=dtype
+    )
+
+
+@pytest.fixture
+def generator(device):
+    return torch.Generator(device=device).manual_seed(SEED)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 1023, 1025, 5003])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_uniform_numbers_bit_by_bit(device, ran, generator, dtype, count):
+    x = torch.empty(count, dtype=dtype, device=device)
+    with ran("uniform_"):
+        x.uniform_(generator=generator)
+    expected = uniform(count, dtype)
+    expected[expected == 1] = 0  # rounded to the end
+    assert torch.equal(x.cpu(), expected)
+    used = (count + count % 2) * (2 if dtype == torch.float64 else 1)
+    assert generator.get_state().view(torch.int64)[1].item() == (used + 3) // 4 * 4
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_normal_numbers(device, ran, generator, dtype):
+    x = torch.empty(1001, dtype=dtype, device=device)
+    with ran("normal_"):
+        x.normal_(2, 0.5, generator=generator)
+    u = uniform(1002, torch.float64 if dtype == torch.float64 else torch.float32).double().reshape(-1, 2)
+    radius = 0.5 * torch.sqrt(-2 * torch.log1p(-u[:, 0]))
+    turn = 2 * math.pi * u[:, 1]
+    expected = torch.stack([radius * turn.cos() + 2, radius * turn.sin() + 2], 1).reshape(-1)[:1001]
+    torch.testing.assert_close(x.cpu(), expected.to(dtype))
+
+
+def test_views_count_row_by_row(device, generator):
+    x = torch.empty(5, 7, device=device).t()
+    x.uniform_(generator=generator)
+    assert torch.equal(x.cpu(), uniform(35, torch.float32).reshape(7, 5))
+    y = torch.zeros(6, 4, device=device)
+    y[:, ::2].uniform_(1, 2)
+    assert (y[:, 1::2] == 0).all()
+    assert (y[:, ::2] >= 1).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.int64])
+def test_bernoulli_numbers(device, ran, generator, dtype):
+    x = torch.empty(1001, dtype=dtype, device=device)
+    with ran("bernoulli_.float"):
+        x.bernoulli_(0.3, generator=generator)
+    assert torch.equal(x.cpu(), torch.tensor([n < int(0.3 * 2**32) for n in numbers(1001)]).to(dtype))
+
+
+def test_permutations(device, ran, generator):
+    with ran("randperm.generator_out"):
+        got = torch.randperm(1001, generator=generator, device=device)
+    places = list(range(1001))
+    for i, number in enumerate(numbers(1001)):
+        left = 1001 - i
+        other = number * left >> 32
+        places[left - 1], places[other] = places[other], places[left - 1]
+    assert got.tolist() == places
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_dropout(device, ran, dtype):
+    torch.manual_seed(SEED)
+    x = torch.randn(33, 31).to(dtype)
+    y = x.to(device).requires_grad_()
+    with ran("native_dropout"):
+        out = F.dropout(y, 0.25)
+    kept = torch.tensor([n < int(0.75 * 2**32) for n in numbers(33 * 31)]).reshape(33, 31)
+    torch.testing.assert_close(
+        out.detach().cpu(), torch.where(kept, (x.double() / 0.75).to(dtype), torch.zeros((), dtype=dtype))
+    )
+    with ran("native_dropout_backward"):
+        out.backward(torch.ones_like(out))
+    torch.testing.assert_close(y.grad.cpu(), (kept / 0.75).to(dtype))
+    assert torch.native_dropout(y, 1.0, True)[0].abs().sum().item() == 0
+    transposed = torch.native_dropout(torch.randn(4, 6, device=device).t(), 0.5, True)
+    assert transposed[0].stride() == (1, 6)
+
+
+MOMENTS = {
+    "exponential_": (lambda t: t.exponential_(2.0), 0.5, 0.5),
+    "geometric_": (lambda t: t.geometric_(0.4), 2.5, math.sqrt(0.6) / 0.4),
+    "log_normal_": (lambda t: t.log_normal_(0.1, 0.3), math.exp(0.145), math.exp(0.145) * math.sqrt(math.expm1(0.09))),
+    "random_.to": (lambda t: t.random_(10), 4.5, math.sqrt(99 / 12)),
+    "random_.from": (lambda t: t.random_(-5, 5), -0.5, math.sqrt(99 / 12)),
+    "bernoulli_.Tensor": (lambda t: t.bernoulli_(torch.full((1,), 0.3, device=t.device)), 0.3, math.sqrt(0.21)),
+    "uniform_": (lambda t: t.uniform_(-3, 5), 1, 8 / math.sqrt(12)),
+}
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.long)])
+def test_distributions(device, ran, name, dtype):
+    torch.manual_seed(7)
+    make, mean, deviation = MOMENTS[name]
+    x = torch.empty(100_000, dtype=dtype, device=device)
+    with ran(name):
+        make(x)
+    values = x.cpu().double()
+    assert abs(values.mean().item() - mean) < 5 * deviation / math.sqrt(100_000)
+    assert abs(values.std().item() - deviation) < 0.03 * deviation
+
+
+def test_cauchys_median_and_quartiles(device, ran):
+    torch.manual_seed(7)
+    with ran("cauchy_"):
+        x = torch.empty(100_000, device=device).cauchy_(1, 2)
+    low, middle, high = x.cpu().quantile(torch.tensor([0.25, 0.5, 0.75])).tolist()
+    assert abs(middle - 1) < 0.05
+    assert abs(high - low - 4) < 0.1
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.float32])
+def test_whole_numbers(device, ran, dtype):
+    torch.manual_seed(7)
+    with ran("random_"):
+        x = torch.empty(10_000, dtype=dtype, device=device).random_()
+    assert x.min().item() >= 0
+    assert len(set(x.tolist())) > 200
+    y = torch.randint(3, 9, (10_000,), device=device, dtype=dtype)
+    assert set(y.tolist()) == {3, 4, 5, 6, 7, 8}
+    if dtype == torch.int64:
+        wide = torch.randint(-(2**40), 2**40, (1000,), device=device)
+        assert wide.abs().max().item() > 2**38
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x: x.uniform_(2, 1), "from"),
+        (lambda x: x.normal_(0, -1), "std"),
+        (lambda x: x.bernoulli_(1.5), "between 0 and 1|p"),
+        (lambda x: x.exponential_(0), "lambda"),
+        (lambda x: x.random_(5, 5), "less than|greater than"),
+        (lambda x: x.long().uniform_(), "not implemented"),
+        (lambda x: x[:1].expand(4).uniform_(), "single memory location"),
+        (lambda x: torch.native_dropout(x, 1.5, True), "between 0 and 1|dropout|p"),
+    ],
+)
+def test_wrong_calls_raise_torchs_error(device, call, text):
+    with pytest.raises(RuntimeError, match=text):
+        call(torch.zeros(4, device=device))

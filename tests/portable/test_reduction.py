@@ -1,0 +1,254 @@
+"""Reductions against the CPU: operators, dtypes, dimensions, layouts, sizes around tiles, forms, places of extremes."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+INTEGERS = [torch.int64, torch.int32, torch.uint8]
+ALL = [*FLOATS, *INTEGERS, torch.bool]
+INF = float("inf")
+
+
+def norm(order):
+    return lambda x, **dims: torch.linalg.vector_norm(x, order, **dims)
+
+
+# What is called, the kernel that computes it, and dtypes. All take dim= and keepdim=, or dim only.
+CASES = {
+    "sum": (torch.sum, "sum.dim_IntList", ALL),
+    "nansum": (torch.nansum, "nansum", ALL),
+    "prod": (torch.prod, "prod", ALL),
+    "mean": (torch.mean, "mean.dim", FLOATS),
+    "amax": (torch.amax, "amax", ALL),
+    "amin": (torch.amin, "amin", ALL),
+    "aminmax": (lambda x, **dims: torch.aminmax(x, **dims), "aminmax", ALL),
+    "max": (torch.max, "max.dim", ALL),
+    "min": (torch.min, "min.dim", ALL),
+    "argmax": (torch.argmax, "argmax", [*FLOATS, *INTEGERS]),
+    "argmin": (torch.argmin, "argmin", [*FLOATS, *INTEGERS]),
+    "any": (torch.any, "any", ALL),
+    "all": (torch.all, "all", ALL),
+    "norm 0": (norm(0), "linalg_vector_norm", FLOATS),
+    "norm 1": (norm(1), "linalg_vector_norm", FLOATS),
+    "norm 2": (norm(2), "linalg_vector_norm", FLOATS),
+    "norm 3": (norm(3), "linalg_vector_norm", FLOATS),
+    "norm inf": (norm(INF), "linalg_vector_norm", FLOATS),
+    "norm -inf": (norm(-INF), "linalg_vector_norm", FLOATS),
+    "var": (torch.var, "var.correction", FLOATS),
+    "std": (lambda x, **dims: torch.std(x, correction=0, **dims), "std.correction", FLOATS),
+    "var_mean": (torch.var_mean, "var_mean.correction", FLOATS),
+    "std_mean": (torch.std_mean, "std_mean.correction", FLOATS),
+    "logsumexp": (lambda x, **dims: torch.logsumexp(x, **({"dim": (0, 1)} | dims)), "logsumexp", ALL),
+}
+
+
+def values(shape, dtype, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    if not dtype.is_floating_point:
+        return torch.randint(0, 2 if dtype == torch.bool else 4, shape, generator=generator).to(dtype)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def is_usual(name, dtype):
+    return dtype == torch.float32 or (
+        name in ("sum", "max", "argmin", "any") and dtype in (torch.bfloat16, torch.int64)
+    )
+
+
+def compare(got, expected, exact=False):
+    if isinstance(expected, tuple):
+        for a, b in zip(got, expected, strict=True):
+            compare(a, b, exact)
+        return
+    assert got.dtype == expected.dtype
+    assert got.shape == expected.shape
+    assert got.stride() == expected.stride()
+    tolerance = {torch.bfloat16: 1.6e-2, torch.float16: 2e-3, torch.float32: 2e-5, torch.float64: 1e-9}
+    rtol = tolerance.get(expected.dtype, 0)
+    if exact or not rtol:
+        rtol = 0
+    torch.testing.assert_close(got.cpu(), expected, equal_nan=True, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        pytest.param(name, dtype, marks=() if is_usual(name, dtype) else pytest.mark.long)
+        for name, (_, _, dtypes) in CASES.items()
+        for dtype in dtypes
+    ],
+)
+def test_every_operator_and_dtype(device, ran, name, dtype):
+    function, kernel, _ = CASES[name]
+    x = values((7, 37), dtype)
+    for dims in [{}, {"dim": 0}, {"dim": -1, "keepdim": True}]:
+        if kernel in ("max.dim", "min.dim") and not dims:
+            continue
+        expected = function(x, **dims)
+        on_device = x.to(device)
+        with ran(kernel):
+            got = function(on_device, **dims)
+        compare(got, expected)
+
+
+@pytest.mark.parametrize("name", ["sum", "amax", "var"])
+def test_all_sets_of_dimensions(device, name):
+    function, _, _ = CASES[name]
+    x = values((3, 4, 5, 6), torch.float32)
+    on_device = x.to(device)
+    for size in range(1, 5):
+        for dim in itertools.combinations(range(4), size):
+            compare(function(on_device, dim=dim), function(x, dim=dim))
+    compare(function(on_device, dim=(-1, 1), keepdim=True), function(x, dim=(-1, 1), keepdim=True))
+
+
+LAYOUTS = {
+    "transposed": lambda x: x.t(),
+    "every second": lambda x: x[:, ::2],
+    "row": lambda x: x[:1].expand(6, -1),
+    "column": lambda x: x[:, :1].expand(-1, 8),
+    "permuted": lambda x: x.reshape(3, 2, 2, 2, 2).permute(4, 2, 0, 3, 1),
+    "one element": lambda x: x[:1, :1],
+    "0-dim": lambda x: x[0, 0],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["sum", "max", "argmax", "var_mean"])
+def test_layouts(device, name, layout):
+    function, _, _ = CASES[name]
+    x = values((6, 8), torch.float32)
+    view, on_device = LAYOUTS[layout](x), LAYOUTS[layout](x.to(device))
+    with_dims = [{"dim": d} for d in range(-1, max(view.dim() - 1, 0))]
+    for dims in with_dims if name == "max" else [{}, *with_dims]:
+        compare(function(on_device, **dims), function(view, **dims))
+
+
+SIZES = [(1, 70_001), (3, 1023), (300, 1025), (2000, 3), (17, 16), (70_001, 1), (5000, 20), (257, 513), (40_000, 2)]
+
+
+@pytest.mark.parametrize("shape", SIZES)
+def test_sizes_around_tiles_and_parts(device, shape):
+    x = torch.randint(-8, 9, shape).float()  # sums of these are exact
+    on_device = x.to(device)
+    for dim in (0, 1):
+        assert torch.equal(on_device.sum(dim).cpu(), x.sum(dim))
+        values, places = on_device.max(dim)
+        assert torch.equal(values.cpu(), x.max(dim).values)
+        assert torch.equal(x.gather(dim, places.cpu().unsqueeze(dim)).squeeze(dim), values.cpu())
+        assert torch.equal(places.cpu(), (x == values.cpu().unsqueeze(dim)).int().argmax(dim))
+    assert on_device.sum().item() == x.sum().item()
+    assert on_device.argmin().item() == x.argmin().item()
+    torch.testing.assert_close(on_device.var().cpu(), x.var(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("order", ["first", "middle", "last"])
+def test_nan_and_infinity(device, order):
+    x = values((5, 200), torch.float32)
+    place = {"first": 0, "middle": 77, "last": 199}[order]
+    x[0, place] = float("nan")
+    x[1, place], x[1, 100] = INF, INF
+    x[2, place] = -INF
+    x[3] = -INF
+    x[4] = INF
+    on_device = x.to(device)
+    for name in ("sum", "nansum", "amax", "amin", "aminmax", "max", "min", "argmax", "argmin", "logsumexp", "norm inf"):
+        function = CASES[name][0]
+        for dim in (0, 1):
+            compare(function(on_device, dim=dim), function(x, dim=dim))
+    assert math.isnan(on_device.max().item())
+    assert math.isnan(on_device.min().item())
+
+
+def test_nothing_to_fold(device):
+    x = torch.empty(3, 0, 4)
+    on_device = x.to(device)
+    for function in (torch.sum, torch.mean, torch.prod, torch.nansum, torch.any, torch.all):
+        compare(function(on_device), function(x))
+        compare(function(on_device, dim=1), function(x, dim=1))
+        compare(function(on_device, dim=0), function(x, dim=0))
+    compare(torch.logsumexp(on_device, 1), torch.logsumexp(x, 1))
+    compare(torch.linalg.vector_norm(on_device, dim=1), torch.linalg.vector_norm(x, dim=1))
+    for function in (torch.amax, torch.argmax):
+        with pytest.raises((IndexError, RuntimeError)) as on_cpu:
+            function(x, dim=1)
+        with pytest.raises(type(on_cpu.value), match="non-zero"):
+            function(on_device, dim=1)
+
+
+def test_dtypes_that_are_asked_for(device):
+    x = values((4, 9), torch.float32) * 100
+    on_device = x.to(device)
+    for dtype in (torch.float64, torch.bfloat16, torch.int64, torch.int32):
+        compare(on_device.sum(1, dtype=dtype), x.sum(1, dtype=dtype))
+        compare(on_device.sum(dtype=dtype), x.sum(dtype=dtype))
+    compare(on_device.mean(0, dtype=torch.float64), x.mean(0, dtype=torch.float64))
+    compare(
+        torch.linalg.vector_norm(on_device, dim=0, dtype=torch.float64),
+        torch.linalg.vector_norm(x, dim=0, dtype=torch.float64),
+    )
+    integers = torch.full((3, 50_000), 2**30, dtype=torch.int32)
+    compare(integers.to(device).sum(1), integers.sum(1))
+    compare(integers.to(device).sum(1, dtype=torch.int32), integers.sum(1, dtype=torch.int32))
+
+
+def test_forms(device, ran):
+    x = values((6, 11), torch.float32)
+    results = []
+    for place in (device, "cpu"):
+        y = x.to(place)
+        outs = [torch.empty(0, device=place), torch.zeros(6, 2, device=place)[:, 0]]
+        wide = torch.zeros(6, dtype=torch.float64, device=place)
+        pair = torch.empty(0, device=place), torch.empty(0, dtype=torch.int64, device=place)
+        for out in outs:
+            torch.sum(y, 1, out=out)
+        torch.sum(y, 1, out=wide)
+        torch.max(y, 1, out=pair)
+        logsumexp = torch.logsumexp(y, 1, out=torch.empty(0, device=place))
+        norm = torch.norm(y, 2, 1)
+        results.append([*outs, wide, *pair, logsumexp, norm, torch.count_nonzero(y > 0, 1), torch.count_nonzero(y > 0)])
+    for got, expected in zip(*results, strict=True):
+        compare(got, expected)
+    with ran("sum.dim_IntList"):
+        torch.sum(x.to(device), 1, out=torch.empty(6, device=device))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.sum(3),
+        lambda x: x.sum((0, 0)),
+        lambda x: x.long().mean(),
+        lambda x: torch.mean(x, 0, out=torch.empty(5, dtype=torch.int64, device=x.device)),
+        lambda x: torch.linalg.vector_norm(x.long()),
+        lambda x: torch.max(x, 2),
+    ],
+)
+def test_errors_are_the_cpus(device, call):
+    x = values((4, 5), torch.float32)
+    with pytest.raises((IndexError, RuntimeError, TypeError)) as expected:
+        call(x)
+    with pytest.raises(type(expected.value)) as got:
+        call(x.to(device))
+    assert str(got.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+
+def test_the_same_sums_each_time(device):
+    x = torch.randn(1_000_003, device=device)
+    assert len({x.sum().item() for _ in range(5)}) == 1
+    expected = x.cpu().double().sum().item()
+    assert abs(x.sum().item() - expected) < 1e-2
+
+
+def test_gradients_are_the_cpus(device):
+    x = values((5, 7), torch.float32)
+    grads = []
+    for place in ("cpu", device):
+        leaf = x.to(place).detach().requires_grad_()
+        loss = leaf.sum() + leaf.var(1).sum() + leaf.max(0).values.prod() + leaf.norm() + leaf.logsumexp(1).mean()
+        loss.backward()
+        grads.append(leaf.grad.cpu())
+    torch.testing.assert_close(grads[1], grads[0])
