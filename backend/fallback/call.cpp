@@ -233,6 +233,19 @@ class Call {
 
 }  // namespace
 
+namespace {
+
+// The fallback of the process's own, where the SDK registers none: what the dispatcher has for an operator that is CUDA's alone. An operator
+// without a line (dispatch/defaults.h) never comes here. False: there is none.
+bool run_own_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  static const c10::OperatorHandle cudas = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_cudnn_init_dropout_state", "");
+  if (!cudas.hasComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return false;
+  cudas.getComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1).callBoxed(op, keys, stack);
+  return true;
+}
+
+}  // namespace
+
 bool is_registered() { return registered; }
 
 bool is_wanted() { return env("FALLBACK") != "none"; }
@@ -246,6 +259,7 @@ void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::St
   const c10::DispatchKeySet cpu = on_cpu(keys);
   const c10::DispatchKey key = ((keys & kLayouts) | c10::DispatchKeySet(c10::BackendComponent::PrivateUse1Bit)).highestPriorityTypeId();
   apply_policy(plan, op, key, *stack);
+  if (!registered && run_own_fallback(op, keys, stack)) return;
   TORCH_CHECK_NOT_IMPLEMENTED(registered, plan.full_name, " has no kernel", dtypes_of(*stack, plan.flags.size()), " on ", device_name(),
                               ", and no fallback is registered (" BACKPLANE_ENV_PREFIX "_FALLBACK=none)");
   Entry entry(plan.account);

@@ -85,7 +85,7 @@ def test_what_a_kernel_does_not_take_goes_to_the_cpu(x, kernel_calls):
         assert torch.equal(x.erfinv(), x + 100)
         torch.testing.assert_close(double.erfinv().cpu(), double.cpu().erfinv())
         assert kernel_calls("erfinv") == before + 1
-        assert fallback.calls()[OP] == 1
+        assert fallback.calls()[f"{OP}.out"] == 1  # torch makes the operator from that one
         with fallback.policy("error"), pytest.raises(NotImplementedError, match=OP):
             double.erfinv()
 

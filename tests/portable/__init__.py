@@ -1,0 +1,1 @@
+"""A package, so that its files may have names that other folders have too."""
