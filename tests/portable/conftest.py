@@ -4,6 +4,7 @@
 import os
 
 import pytest
+import torch
 
 from torch_backplane import _backend
 
@@ -15,6 +16,12 @@ def pytest_collection_modifyitems(config, items):
     if mine:
         config.hook.pytest_deselected(items=mine)
         items[:] = [item for item in items if item.path.parent.name != "portable"]
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    """The same random inputs in every run, whichever tests ran before."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture
