@@ -22,15 +22,17 @@ from benchmarks.row import HOST, Result, Row
 class Project:
     """A project rendered from the template with its own driver, in a temporary folder; built as `make dev` does.
 
-    ``kernels`` is the answer to the template's question of that name.
+    ``kernels`` is the answer to the template's question of that name; ``words`` go into the project's KERNELS.
     """
 
-    def __init__(self, kernels: str) -> None:
+    def __init__(self, kernels: str, words: str = "") -> None:
         import backplane_sdk
         from torch_backplane.cli.new import render
 
         self.scratch = tempfile.TemporaryDirectory()
         self.folder = render({"driver": "minimal", "kernels": kernels}, Path(self.scratch.name))
+        cmake = self.folder / "CMakeLists.txt"
+        cmake.write_text(cmake.read_text().replace("KERNELS ${kernels}", f"KERNELS {words} ${{kernels}}"))
         self.build_folder = self.folder / "build"
         self.environment = os.environ | {"CCACHE_DISABLE": "1", "backplane_ROOT": str(backplane_sdk.cmake_dir())}
 
@@ -78,7 +80,7 @@ class Project:
 
 def build_rows() -> list[Row]:
     """The rows of one project; its clean build comes first."""
-    one, examples = Project("add"), Project("examples")
+    one, library, all_kernels = Project("add"), Project("add", "portable"), Project("portable")
 
     def clean(project: Project) -> Callable[[str], Result]:
         def measure(device: str) -> Result:
@@ -96,9 +98,14 @@ def build_rows() -> list[Row]:
 
         return measure
 
+    def share(device: str) -> Result:
+        times = [library.clean_build() - one.clean_build() for _ in range(3)]
+        return Result(min(times), median(times), unit="s")
+
     return [
         Row("vendor project, clean build, one kernel", clean(one), budget=12, configurations=(HOST,)),
-        Row("vendor project, clean build, with the host kernels", clean(examples), budget=24, configurations=(HOST,)),
+        Row("vendor project, clean build, the SDK's kernels", clean(all_kernels), budget=24, configurations=(HOST,)),
+        Row("the portable kernels' share of it", share, budget=8, configurations=(HOST,)),
         Row("after editing the driver", edited("backend/driver/*.c"), budget=2, configurations=(HOST,)),
         Row("after editing a kernel", edited("backend/kernels/add.cpp"), budget=6, configurations=(HOST,)),
     ]

@@ -3,8 +3,9 @@
 # backplane_add_backend(<device>
 #   DRIVER <name of an SDK driver> | <source>...   the driver that the package embeds, for example `sim`
 #   [PACKAGE <python package>]                     default: the device's name
-#   [KERNELS [host] <source>...]                   the vendor's operators, compiled one by one; host: those of the SDK that run on the host,
-#                                                  in the device's order (backend/kernels/host), for the simulated device
+#   [KERNELS [portable] [host] <source>...]        the vendor's operators, compiled one by one; portable: the SDK's for every chip whose driver
+#                                                  compiles (backend/kernels/portable); host: those that run on the host, in the device's
+#                                                  order (backend/kernels/host), for the simulated device
 #   [EXCEPT <family>...]                           of host, what is left out: `matmul softmax`
 #   [EXTENSIONS <source>...]                       what replaces parts of the core (backplane/extend.h)
 #
@@ -29,6 +30,11 @@ function(backplane_add_backend device)
   _backplane_find_torch()
 
   _backplane_host_kernels()
+  set(has_portable OFF)
+  if(portable IN_LIST arg_KERNELS)
+    set(has_portable ON)
+    list(REMOVE_ITEM arg_KERNELS portable)
+  endif()
 
   # The longest compilations first: ninja starts what is ready in this order.
   _backplane_add_core(${device} ${arg_KERNELS} ${arg_EXTENSIONS})
@@ -42,7 +48,7 @@ endfunction()
 
 set(BACKPLANE_SHIMS emulate fault trace)  # of the SDK, always installed
 
-# The functions below share the variables of backplane_add_backend: device, prefix, package_dir, arg_*.
+# The functions below share the variables of backplane_add_backend: device, prefix, package_dir, has_portable, arg_*.
 
 # Puts the SDK's host kernels in the place of the word `host` in KERNELS.
 function(_backplane_host_kernels)
@@ -118,7 +124,11 @@ function(_backplane_add_core device)
   # Two parts by their headers: the runtime includes none of torch's largest (tests/host/test_includes.py).
   _backplane_glob(runtime "backend/runtime/*.cpp" "backend/memory/*.cpp" "backend/random/*.cpp" "backend/host/*.cpp")
   _backplane_glob(aten "backend/tensor/*.cpp" "backend/fallback/*.cpp" "backend/dispatch/*.cpp" "backend/aten/*.cpp"
-                       "backend/autocast/*.cpp" "backend/serialization/*.cpp" "backend/modules/*.cpp" "backend/kernels/portable/*.cpp")
+                       "backend/autocast/*.cpp" "backend/serialization/*.cpp" "backend/modules/*.cpp")
+  if(has_portable)
+    _backplane_glob(portable "backend/kernels/portable/*.cpp")
+    list(APPEND aten ${portable})
+  endif()
   set(last "${BACKPLANE_ROOT}/backend/dispatch/registered_last.cpp")  # its initialiser runs after the vendor's and the core's: dispatch/defaults.h
   list(REMOVE_ITEM aten "${last}")
   set(texts "${CMAKE_CURRENT_BINARY_DIR}/generated/kernel_sources.cpp")

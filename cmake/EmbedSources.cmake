@@ -1,7 +1,7 @@
 # cmake/EmbedSources.cmake: the texts of the kernel library as C++ (backend/modules/sources.h).
 
 # Writes the texts of backend/kernels/portable/**.bpc to <output>. A file of the same name in <folder>, the project's own kernels, takes the
-# SDK's place; one that replaces nothing is an error. An edit configures anew.
+# SDK's place; one that replaces nothing is an error, and each is where the project leaves the library out (has_portable). An edit configures anew.
 function(_backplane_embed_sources output folder)
   file(GLOB_RECURSE ours CONFIGURE_DEPENDS "${BACKPLANE_ROOT}/backend/kernels/portable/*.bpc")
   file(GLOB theirs CONFIGURE_DEPENDS "${folder}/*.bpc")
@@ -17,6 +17,9 @@ function(_backplane_embed_sources output folder)
     file(READ "${file}" content)
     string(APPEND text "    {\"${name}\", R\"bpc(${content})bpc\"},\n")
   endforeach()
+  if(theirs AND NOT has_portable)
+    message(FATAL_ERROR "${theirs} takes no place: KERNELS does not name the kernel library. Write `portable` in front of the sources there.")
+  endif()
   foreach(file IN LISTS theirs)
     get_filename_component(name "${file}" NAME)
     if(NOT name IN_LIST known)

@@ -6,10 +6,13 @@ from shutil import rmtree
 for answer, driver in (("minimal", "minimal_driver.c"), ("minimal_cpp", "minimal_driver.cpp")):
     if answer != "{{ cookiecutter.driver }}":
         Path("backend/driver", driver).unlink()
-if "{{ cookiecutter.kernels }}" == "add":
+if "{{ cookiecutter.kernels }}" != "portable":
     rmtree("backend/operators")
     Path("python/{{ cookiecutter.package_name }}/ops.py").unlink()
     Path("tests", "test_swiglu.py").unlink()
+if "{{ cookiecutter.kernels }}" == "none":
+    rmtree("backend/kernels")
+    Path("tests", "test_add.py").unlink()
 if "{{ cookiecutter.ci }}" != "github":
     rmtree(".github")
 for folder in ("backend", "python", "tests"):  # no others: an older project may have an environment in it

@@ -109,7 +109,7 @@ RULES: dict[str, Callable[[str], str | None]] = {
     "project_name": refuse_project_name,
     "license": one_of("license", "BSD-3-Clause", "Apache-2.0", "MIT", "Proprietary"),
     "driver": one_of("driver", "sim", "minimal", "minimal_cpp"),
-    "kernels": one_of("kernels", "examples", "add"),
+    "kernels": one_of("kernels", "portable", "add", "none"),
     "ci": one_of("ci", "github", "none"),
 }
 LIMITS = {

@@ -47,7 +47,7 @@ BAD = [
     ("license", "GPL", "BSD-3-Clause, Apache-2.0"),
     ("driver", "emulate", "sim, minimal, minimal_cpp"),
     ("ci", "gitlab", "github, none"),
-    ("kernels", "none", "examples, add"),
+    ("kernels", "examples", "portable, add, none"),
 ]
 
 

@@ -163,6 +163,8 @@ def bare_python(folder: Path) -> Path:
         ("npu", "DRIVER is missing"),
         ("npu DRIVER sim KERNELS host EXCEPT matmull", "no family of host kernels. There are: activation, binary, "),
         ("npu DRIVER sim KERNELS a.cpp EXCEPT matmul", "which KERNELS does not name"),
+        ("npu DRIVER sim KERNELS add.cpp", "add.bpc takes no place: KERNELS does not name the kernel library"),
+        ("npu DRIVER sim KERNELS portable add.cpp", "add.bpc takes no place: the kernel library has cat.bpc, "),
         ("npu DRIVER simm", "neither a file nor a driver of the SDK (sim)"),
         ("npu DRIVER sim KERNEL a.cpp", "neither a file nor a driver of the SDK"),
         ("npu sim", "unknown argument sim"),
@@ -173,6 +175,9 @@ def test_backplane_add_backend_refuses_what_it_cannot_build(tmp_path, arguments,
         "cmake_minimum_required(VERSION 3.25)\nproject(p LANGUAGES C CXX)\n"
         f"find_package(backplane CONFIG REQUIRED)\nbackplane_add_backend({arguments})\n"
     )
+    if "add.cpp" in arguments:  # beside a source of the dialect
+        (tmp_path / "backend" / "kernels").mkdir(parents=True)
+        (tmp_path / "backend" / "kernels" / "add.bpc").touch()
     words = ["-G", "Ninja", f"-Dbackplane_ROOT={ROOT}", f"-DPython_EXECUTABLE={sys.executable}"]
     said = run("cmake", "-S", tmp_path, "-B", tmp_path / "b", *words, check=False)
     assert text in re.sub(r"\s+", " ", said)

@@ -110,12 +110,15 @@ def test_choices_decide_which_files_there_are(rendered, choice):
     driver = f"backend/driver/{source}" if source else "sim"
     assert f"DRIVER {driver}\n" in (project / "CMakeLists.txt").read_text()
     assert source is None or f"`{source}`" in (project / "backend" / "driver" / "README.md").read_text()
-    assert [path.name for path in (project / "backend" / "kernels").iterdir()] == ["add.cpp"]
-    host = "host " if choice["kernels"] == "examples" else ""
-    assert f"  KERNELS {host}${{kernels}}\n" in (project / "CMakeLists.txt").read_text()
+    kernels = choice["kernels"]
+    add = [] if kernels == "none" else ["add.cpp"]
+    assert [path.name for path in (project / "backend" / "kernels").glob("*")] == add
+    assert (project / "tests" / "test_add.py").exists() == bool(add)
+    sdks = "portable host " if kernels == "portable" else ""
+    assert f"  KERNELS {sdks}${{kernels}}\n" in (project / "CMakeLists.txt").read_text()
     with_examples = ("tests/test_swiglu.py", "backend/operators", "python/qpu/ops.py")
     for path in with_examples:
-        assert (project / path).exists() == (choice["kernels"] == "examples")
+        assert (project / path).exists() == (kernels == "portable")
     words = {
         "BSD-3-Clause": "Redistribution and use",
         "Apache-2.0": "Apache License",
