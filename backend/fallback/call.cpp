@@ -235,8 +235,8 @@ class Call {
 
 namespace {
 
-// The fallback of the process's own, where the SDK registers none: what the dispatcher has for an operator that is CUDA's alone. An operator
-// without a line (dispatch/defaults.h) never comes here. False: there is none.
+// The fallback of the process's own, where the SDK registers none: what the dispatcher has for an operator that is CUDA's alone. An
+// operator without a line (dispatch/defaults.h) never comes here. False: there is none.
 bool run_own_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   static const c10::OperatorHandle cudas = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_cudnn_init_dropout_state", "");
   if (!cudas.hasComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return false;
