@@ -13,6 +13,7 @@
 #include "memory/with_room.h"
 #include "runtime/activity.h"
 #include "runtime/driver.h"
+#include "runtime/reports.h"
 #include "runtime/stream.h"
 #include "tensor/copy.h"
 #include "tensor/tensors.h"
@@ -38,6 +39,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   check_span(self);
   const CopyEnd from{reinterpret_cast<uint64_t>(self.const_data_ptr()), device};
   copy_bytes({reinterpret_cast<uint64_t>(bytes), -1}, from, self.itemsize(), current_stream(device), false);
+  raise_reports(current_stream(device));
   at::Scalar value;
   switch (self.scalar_type()) {
     case c10::kFloat:

@@ -3,6 +3,7 @@
 #include "bindings/module.h"
 #include "runtime/driver.h"
 #include "runtime/peer.h"
+#include "runtime/reports.h"
 #include "runtime/stream.h"
 #include "runtime/text.h"
 #include "runtime/visible_devices.h"
@@ -74,7 +75,10 @@ void bind_devices(py::module_& module) {
   def_quick(module, "dtypes", [](int64_t device) { return dtype_list(device_properties(device_index(device)).dtypes); });
   def_blocking(module, "can_access_peer",
                [](int64_t device, int64_t peer) { return can_access_peer(device_index(device), device_index(peer)); });
-  def_blocking(module, "synchronize", [](int64_t device) { synchronize_device(device_index(device)); });
+  def_blocking(module, "synchronize", [](int64_t device) {
+    synchronize_device(device_index(device));
+    raise_reports(resolve_device(device_index(device)));
+  });
 
   def_blocking(module, "init", [] { open_driver(); });
   def_quick(module, "is_initialized", [] { return is_initialized(); });

@@ -8,6 +8,7 @@
 #include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/event.h"
+#include "runtime/reports.h"
 #include "runtime/stream.h"
 #include "torch/compat.h"
 
@@ -54,7 +55,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     capability.capability_data.capability_bits &= ~unsupported_bits(device_properties(resolve_device(device.index())).dtypes);
     return capability;
   }
-  void synchronizeDevice(const c10::DeviceIndex device) const override { synchronize_device(device); }
+  void synchronizeDevice(const c10::DeviceIndex device) const override {
+    synchronize_device(device);
+    raise_reports(resolve_device(device));
+  }
 
   c10::Stream getStream(c10::Device device) const override { return current_stream(device.index()); }
   c10::Stream getDefaultStream(c10::Device device) const override { return default_stream(device.index()); }
@@ -65,7 +69,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getNewStream(c10::Device device, int priority) const override { return pool_stream(device.index(), priority); }
   c10::Stream exchangeStream(c10::Stream stream) const override { return exchange_stream(stream); }
   bool queryStream(const c10::Stream& stream) const override { return query_stream(stream); }
-  void synchronizeStream(const c10::Stream& stream) const override { synchronize_stream(stream); }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    synchronize_stream(stream);
+    raise_reports(stream);
+  }
   void* getStreamNativeHandle(const c10::Stream stream) const BACKPLANE_OVERRIDE_IF_PRESENT {
     return reinterpret_cast<void*>(stream_native_handle(stream));
   }

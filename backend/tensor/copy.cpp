@@ -24,6 +24,7 @@
 
 #include "runtime/event.h"
 #include "runtime/options.h"
+#include "runtime/reports.h"
 #include "runtime/stream.h"
 #include "tensor/copy.h"
 #include "tensor/tensors.h"
@@ -188,6 +189,7 @@ void CopyPath::copy(const at::Tensor& src, const at::Tensor& dst, bool non_block
     one_run ? run_from_host(src, dst, non_blocking) : elements_from_host(src, dst, non_blocking);
   } else if (!is_on_device(dst)) {
     one_run ? run_to_host(src, dst, non_blocking) : elements_to_host(src, dst, non_blocking);
+    if (!non_blocking) raise_reports(current_stream(src.device().index()));
   } else if (src.device() == dst.device()) {
     one_run ? run_on_device(src, dst) : elements_on_device(src, dst);
   } else if (one_run) {

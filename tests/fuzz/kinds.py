@@ -9,12 +9,15 @@ MINIMAL = ROOT / "build" / "demo" / "minimal" / "libminimal_driver.so"
 # Small memory, so that what is too much is refused by the driver; each fifth allocation is refused once, which is no
 # error; work takes longer at random, so that a missing order shows; one kind maps nothing but live memory.
 _SIM = "memory=512MiB,fault.alloc=5"
+_COMPILED = {"KERNELS": "strict", "HOST_KERNELS": "0", "CACHE_DIR": str(ROOT / "build" / "kernels")}
 KINDS = {
     "unified-async": {"OPTIONS": f"kind=unified,stream=async,delay=40,{_SIM}"},
     "unified-inline": {"OPTIONS": f"kind=unified,stream=inline,{_SIM}"},
     "discrete-async": {"OPTIONS": f"kind=discrete,stream=async,delay=40,strict=on,{_SIM}"},
     "discrete-inline": {"OPTIONS": f"kind=discrete,stream=inline,{_SIM}"},
     "minimal": {"OPTIONS": "devices=2,fault.alloc=5", "DRIVER": str(MINIMAL), "SHIMS": "fault,emulate"},
+    "compiled-async": {"OPTIONS": f"kind=discrete,stream=async,delay=40,strict=on,{_SIM}", **_COMPILED},
+    "compiled-inline": {"OPTIONS": f"kind=unified,stream=inline,{_SIM}", **_COMPILED},
 }
 
 
@@ -22,6 +25,5 @@ def environment(kind: str, device: str) -> dict[str, str]:
     """The environment of a process on a kind of device."""
     prefix = f"{device.upper()}_"
     ours = {key: value for key, value in os.environ.items() if not key.startswith(prefix)}
-    ours[f"{prefix}KERNELS"] = "off"  # compiled kernels refuse less than the CPU: a place out of range is read as 0
-    chosen = {f"{prefix}{key}": value for key, value in ({"SHIMS": "fault"} | KINDS[kind]).items()}
+    chosen = {f"{prefix}{key}": value for key, value in ({"SHIMS": "fault", "KERNELS": "off"} | KINDS[kind]).items()}
     return {**ours, "OMP_NUM_THREADS": "1", **chosen}

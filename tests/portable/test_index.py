@@ -5,6 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from torch_backplane.testing import capabilities
+
 USUAL = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
 RARE = [torch.float16, torch.float64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.complex64]
 DTYPES = USUAL + [pytest.param(dtype, marks=pytest.mark.long) for dtype in RARE]
@@ -260,13 +262,61 @@ def test_forms_and_views(device):
     check(device, lambda t, i, s: t.gather(1, i[:, :1].expand(4, 6)), x, index, source)
 
 
-def test_places_out_of_range_are_neither_read_nor_written(device):
+BEYOND = {
+    "index_select": lambda x, i: x.index_select(0, i),
+    "gather": lambda x, i: x.gather(0, i),
+    "index": lambda x, i: x[i],
+    "take": lambda x, i: x.take(i),
+    "embedding": lambda x, i: F.embedding(i, x.unsqueeze(1)),
+    "index_add": lambda x, i: x.index_add_(0, i, x.clone()),
+    "index_copy": lambda x, i: x.index_copy_(0, i, x.clone()),
+    "index_fill": lambda x, i: x.index_fill_(0, i, 3),
+    "index_put": lambda x, i: x.index_put_((i,), x.clone()),
+    "put": lambda x, i: x.put_(i, x.clone()),
+    "scatter": lambda x, i: x.scatter_(0, i, 5),
+    "scatter_add": lambda x, i: x.scatter_add_(0, i, x.clone()),
+    "nll_loss": lambda x, i: F.nll_loss(x.expand(4, 4), i),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+@pytest.mark.parametrize("place", [9, -7])
+def test_F11_a_place_out_of_range_is_an_error_of_the_next_wait(device, name, place):
+    x = tensor((4,)).to(device)
+    index = torch.tensor([1, place, 0, 2], device=device)
+    waits = [torch.accelerator.synchronize, torch.accelerator.current_stream().synchronize, x.cpu, x.sum().item]
+    for wait in waits:
+        with pytest.raises(IndexError, match=rf"{place} is out of range for 4 elements"):
+            BEYOND[name](x.clone(), index), wait()
+        wait()  # told once
+    assert x.cpu().tolist() == tensor((4,)).tolist()
+
+
+def test_F11_the_first_wait_of_the_stream_tells_not_that_of_another(device):
+    if "zero_copy" in capabilities():
+        pytest.skip("the launch itself may tell")
+    x, index = tensor((4,)).to(device), torch.tensor([9], device=device)
+    one, other = torch.Stream(device), torch.Stream(device)
+    with one:
+        x.index_select(0, index)
+    other.synchronize()
+    with pytest.raises(IndexError, match="index_select: index 9"):
+        one.synchronize()
+    torch.accelerator.synchronize()
+
+
+def test_F11_places_out_of_range_are_neither_read_nor_written(device):
     x, index = tensor((4,)).to(device), torch.tensor([1, 9, -7, 2], device=device)
-    got = x.index_select(0, index)
-    assert got.cpu()[1:3].tolist() == [0, 0]
     y = torch.zeros(6, device=device)
-    y[1:5].index_add_(0, index, torch.ones(4, device=device))
-    y[1:5].scatter_(0, index, 5)
+    results = [torch.empty(4, device=device)]
+    for call in [
+        lambda: torch.index_select(x, 0, index, out=results[0]),
+        lambda: y[1:5].index_add_(0, index, torch.ones(4, device=device)),
+        lambda: y[1:5].scatter_(0, index, 5),
+    ]:
+        with pytest.raises(IndexError):
+            call(), torch.accelerator.synchronize()
+    assert results[0].cpu()[1:3].tolist() == [0, 0]
     assert y.cpu().tolist() == [0, 0, 5, 5, 0, 0]
 
 

@@ -17,8 +17,8 @@ int power(const CallOptions& call) { return call.number == 2 ? 1 : call.number =
 
 static const PointwiseTable binary_operators({
     {"add.Tensor", Kind::promote, kAll, {"x + s0 * y"}},
-    {"sub.Tensor", Kind::promote, kNumbers, {"x - s0 * y"}},
-    {"rsub.Tensor", Kind::promote, kNumbers, {"y - s0 * x"}},
+    {"sub.Tensor", Kind::promote, kNumbers | kWithoutBool, {"x - s0 * y"}},
+    {"rsub.Tensor", Kind::promote, kNumbers | kWithoutBool, {"y - s0 * x"}},
     {"mul.Tensor", Kind::promote, kAll, {"x * y"}, HostNumbers::exact},
     {"div.Tensor", Kind::to_float, kFloats, {"x / y"}, HostNumbers::exact},
     {"div.Tensor_mode",

@@ -1,8 +1,8 @@
 // kernels/portable/index.cpp: reading and writing at places that a tensor tells: gather and scatter, advanced indexing, masks, embeddings,
 // searches in sorted rows.
 //
-// A place that is out of range is read as 0 and not written; the debug build of a kernel stops there (BP_ASSERT). Errors of shapes and
-// dtypes are the CPU's, to which such calls are left.
+// A place that is out of range is reported (runtime/reports.h), read as 0 and not written; the debug build of a kernel stops there
+// (BP_ASSERT). Errors of shapes and dtypes are the CPU's, to which such calls are left.
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
@@ -22,7 +22,11 @@ namespace {
 
 using Strides = c10::SmallVector<int64_t, 6>;
 
-#define IN_RANGE(at, size) "const i64 at = " at "; BP_ASSERT(at >= 0 && at < " size "); if (at >= 0 && at < " size ") "
+// A statement that runs where a place is within `size`: `at`, which is the index, or, WRAPPED, counts from the end below 0.
+#define IN_RANGE(index, size) IF_IN_RANGE("const i64 at = " index, index, size)
+#define WRAPPED_IN_RANGE(index, size) IF_IN_RANGE("const i64 at = " index " < 0 ? " index " + " size " : " index, index, size)
+#define IF_IN_RANGE(at, index, size) \
+  at "; BP_ASSERT(at >= 0 && at < " size "); if (at < 0 || at >= " size ") REPORT(" index ", " size "); else "
 
 bool is_index(const at::Tensor& index, const at::Tensor& self) {
   return is_usable(index) && (index.scalar_type() == c10::kLong || index.scalar_type() == c10::kInt) && index.device() == self.device();
@@ -103,9 +107,10 @@ bool gather(Call& call) {
     static auto& slots = *new KernelSlots;
     const c10::ScalarType bits = bits_of(self.scalar_type());
     Walk walk("gather", index.sizes(), self.device().index());
+    walk.reports();
     walk.write(out, bits, at_least_1d(out).strides()).read(index).read(self, bits, strides_with(self, *dim, 0));
     walk.integer(self.size(*dim)).integer(self.stride(*dim));
-    if (!walk.run("const i64 at = p1[i1]; BP_ASSERT(at >= 0 && at < s0); p0[i0] = at >= 0 && at < s0 ? p2[i2 + at * s1] : 0;", slots)) {
+    if (!walk.run(IN_RANGE("p1[i1]", "s0") "p0[i0] = p2[i2 + at * s1]; if (at < 0 || at >= s0) p0[i0] = 0;", slots)) {
       return false;
     }
   }
@@ -125,6 +130,7 @@ bool scatter_into(const at::Tensor& target, int64_t dim, const at::Tensor& index
   const bool moves = reduce == Reduce::assign && source.defined();
   const c10::ScalarType type = moves ? bits_of(dtype) : dtype;
   Walk walk("scatter", index.sizes(), device);
+  walk.reports();
   walk.write(out, type, strides_with(out, dim, 0)).read(index);
   if (source.defined()) walk.read(source, type, source.strides());
   walk.integer(out.size(dim)).integer(out.stride(dim));
@@ -263,12 +269,13 @@ bool index_select(Call& call) {
   static auto& slots = *new KernelSlots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   Walk walk("index_select", sizes, self.device().index());
+  walk.reports();
   walk.write(out, bits, at_least_1d(out).strides())
       .read(index, index.scalar_type(), along(index, *dim, self.dim()))
       .read(self, bits, strides_with(self, *dim, 0))
       .integer(self.size(*dim))
       .integer(self.stride(*dim));
-  if (!walk.run("const i64 at = p1[i1]; BP_ASSERT(at >= 0 && at < s0); p0[i0] = at >= 0 && at < s0 ? p2[i2 + at * s1] : 0;", slots)) {
+  if (!walk.run(IN_RANGE("p1[i1]", "s0") "p0[i0] = p2[i2 + at * s1]; if (at < 0 || at >= s0) p0[i0] = 0;", slots)) {
     return false;
   }
   call.give(std::move(out));
@@ -289,6 +296,7 @@ bool add_along(const at::Tensor& out, int64_t dim, const at::Tensor& index, cons
   const c10::DeviceIndex device = out.device().index();
   const c10::ScalarType dtype = out.scalar_type();
   Walk walk("index_add", source.sizes(), device);
+  walk.reports();
   walk.write(out, dtype, strides_with(out, dim, 0)).read(index, index.scalar_type(), along(index, dim, out.dim())).read(source);
   walk.integer(out.size(dim)).integer(out.stride(dim)).number(alpha, dtype);
   if (has_atomic(device, dtype)) {
@@ -310,7 +318,8 @@ bool index_add(Call& call) {
   }
   at::Tensor out = changed(call, {&index, &source});
   if (!out.defined()) return false;
-  if (!add_along(at_least_1d(out), *dim, index, source, rounded(alpha.to<double>(), self.scalar_type()))) return false;
+  const bool is_taken = self.numel() == 0 && self.dim() > 1;  // by the CPU, whatever the indices are
+  if (!is_taken && !add_along(at_least_1d(out), *dim, index, source, rounded(alpha.to<double>(), self.scalar_type()))) return false;
   call.give(std::move(out));
   return true;
 }
@@ -330,6 +339,7 @@ bool index_copy(Call& call) {
   static auto& slots = *new KernelSlots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   Walk walk("index_copy", source.sizes(), self.device().index());
+  walk.reports();
   walk.write(out, bits, strides_with(out, *dim, 0)).read(index, index.scalar_type(), along(index, *dim, out.dim()));
   walk.read(source, bits, source.strides()).integer(out.size(*dim)).integer(out.stride(*dim));
   if (at::globalContext().deterministicAlgorithms()) walk.in_order(*dim);
@@ -352,10 +362,11 @@ bool fill_along(Call& call, const c10::Scalar& value) {
   sizes[*dim] = index.numel();
   static auto& slots = *new KernelSlots;
   Walk walk("index_fill_", sizes, self.device().index());
+  walk.reports();
   walk.write(out, strides_with(out, *dim, 0)).read(index, index.scalar_type(), along(index, *dim, out.dim()));
   walk.integer(out.size(*dim)).integer(out.stride(*dim));
   walk.number(c10::isFloatingType(dtype) ? rounded(value.to<double>(), dtype) : value.to<double>(), dtype);
-  if (!walk.run(IN_RANGE("p1[i1] < 0 ? p1[i1] + s0 : p1[i1]", "s0") "STORE0(i0 + at * s1, s2);", slots)) return false;
+  if (!walk.run(WRAPPED_IN_RANGE("p1[i1]", "s0") "STORE0(i0 + at * s1, s2);", slots)) return false;
   call.give(self);
   return true;
 }
@@ -378,9 +389,9 @@ bool take(Call& call) {
   const c10::ScalarType bits = bits_of(self.scalar_type());
   const Strides none(static_cast<size_t>(index.dim()), 0);
   Walk walk("take", index.sizes(), self.device().index());
+  walk.reports();
   walk.write(out, bits, out.strides()).read(index).read(self, bits, none).integer(self.numel());
-  if (!walk.run("i64 at = p1[i1]; at = at < 0 ? at + s0 : at; BP_ASSERT(at >= 0 && at < s0); p0[i0] = at >= 0 && at < s0 ? p2[at] : 0;",
-                slots)) {
+  if (!walk.run(WRAPPED_IN_RANGE("p1[i1]", "s0") "p0[i0] = p2[at]; if (at < 0 || at >= s0) p0[i0] = 0;", slots)) {
     return false;
   }
   call.give(std::move(out));
@@ -402,8 +413,9 @@ bool put(Call& call) {
   const c10::ScalarType dtype = self.scalar_type();
   const c10::DeviceIndex device = self.device().index();
   Walk walk("put_", index.sizes(), device);
+  walk.reports();
   walk.write(out, Strides{0}).read(index).read(source).integer(self.numel());
-  const std::string begin = IN_RANGE("p1[i1] < 0 ? p1[i1] + s0 : p1[i1]", "s0");
+  const std::string begin = WRAPPED_IN_RANGE("p1[i1]", "s0");
   bool is_done = false;
   if (sums && has_atomic(device, dtype)) {
     is_done = walk.run((begin + atomic_add(dtype, "at", "LOAD2(i2)")).c_str(), slots, 2);
@@ -584,8 +596,8 @@ std::string find_place(size_t count, size_t first, const char* place) {
   std::string text = c10::str("i64 at = ", place, "; i32 is_in = 1; ");
   for (size_t k = 0; k < count; ++k) {
     const std::string size = "s" + std::to_string(2 * k), stride = "s" + std::to_string(2 * k + 1), n = std::to_string(first + k);
-    text += c10::str("{ i64 a = p", n, "[i", n, "]; a = a < 0 ? a + ", size, " : a; is_in = is_in && a >= 0 && a < ", size, "; at += a * ",
-                     stride, "; } ");
+    text += c10::str("{ const i64 given = p", n, "[i", n, "]; const i64 a = given < 0 ? given + ", size,
+                     " : given; if (a < 0 || a >= ", size, ") { REPORT(given, ", size, "); is_in = 0; } at += a * ", stride, "; } ");
   }
   return text + "BP_ASSERT(is_in); ";
 }
@@ -630,6 +642,7 @@ bool index(Call& call) {
   static auto& slots = *new KernelSlots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   Walk walk("index", indexing->sizes, self.device().index());
+  walk.reports();
   walk.write(out, bits, out.strides()).read(indexing->self, bits, indexing->self_strides);
   add_indices(walk, *indexing);
   const size_t count = indexing->indices.size();
@@ -683,6 +696,7 @@ bool index_put(Call& call) {
     indexing->index_dims = 1;
   }
   Walk walk("index_put", indexing->sizes, device);
+  walk.reports();
   walk.write(indexing->self, dtype, indexing->self_strides).read(source);
   add_indices(walk, *indexing);
   if (is_ordered) walk.in_order(indexing->before);
@@ -754,6 +768,7 @@ bool embedding_backward(Call& call) {
     const c10::DeviceIndex device = grad.device().index();
     const c10::ScalarType dtype = grad.scalar_type();
     Walk walk("embedding_dense_backward", source.sizes(), device);
+    walk.reports();
     walk.write(out, strides_with(out, 0, 0)).read(index, index.scalar_type(), along(index, 0, 2)).read(source);
     walk.integer(rows).integer(columns).integer(padding).compute_in(dtype);
     const std::string begin = IN_RANGE("p1[i1]", "s0") "if (at != s2) ";

@@ -10,6 +10,7 @@
 #include "kernels/portable/family.h"
 #include "kernels/portable/reduce.h"
 #include "modules/target.h"
+#include "runtime/reports.h"
 
 namespace backplane::portable {
 namespace losses_impl {
@@ -235,8 +236,8 @@ bool launch(const Nll& call, const NllOperands& operands, c10::ScalarType common
     operand(operands.grad, "grad", false);
     operand(operands.total, "total", false);
     operand(operands.weight, "w", false);
-    text.add("POINTERS", pointers);
-    text.add("PARAMETERS", parameters);
+    text.add("POINTERS", pointers + 1);
+    text.add("PARAMETERS", parameters, ", BP_GLOBAL i64* BP_RESTRICT record");
     text.add("STORE(i, v)", "bp_store_", dialect_name(operands.out.scalar_type()), "(out, i, v)");
     text.add("TARGET(i)", load_text(operands.target.scalar_type(), "target, i"));
     text.add("W(i)", operands.weight.defined() ? load_text(operands.weight.scalar_type(), "w, i") : "(C)1");
@@ -255,9 +256,9 @@ bool launch(const Nll& call, const NllOperands& operands, c10::ScalarType common
     source.kernel = "nll";
     source.per_item = per_item;
     source.signature.struct_size = sizeof source.signature;
-    source.signature.pointers = pointers;
-    source.signature.value_bytes = 32;
-    source.signature.written = operands.weights.defined() ? 3 : 1;
+    source.signature.pointers = pointers + 1;
+    source.signature.value_bytes = 40;
+    source.signature.written = (operands.weights.defined() ? 3u : 1u) | uint64_t{1} << pointers;
     return source;
   };
   const Function* function = slots.find(key, device, make);
@@ -267,9 +268,12 @@ bool launch(const Nll& call, const NllOperands& operands, c10::ScalarType common
        {&operands.out, &operands.weights, &operands.x, &operands.target, &operands.grad, &operands.total, &operands.weight}) {
     if (tensor->defined()) arguments.add(address_of(*tensor));
   }
+  arguments.add(report_record(device));
   const int64_t count = call.samples * call.inner;
   for (const int64_t word : {count, call.classes, call.inner, call.ignored}) arguments.add(word);
+  arguments.add(report_site("nll_loss"));
   launch_function(device, *function, static_cast<uint64_t>(count) / (uint64_t{function->group} * per_item) + 1, arguments);
+  raise_visible_reports(device);
   return true;
 }
 

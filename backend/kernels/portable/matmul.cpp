@@ -197,7 +197,7 @@ class Kernel final : public c10::OperatorKernel {
       const bool optional = (tensor == &call.self && first == 0) || (tensor == &call.out && form_ == Form::functional);
       if (!tensor->defined() && optional) continue;
       if (!tensor->defined() || !is_on_device(*tensor) || tensor->device() != call.a.device() || tensor->layout() != c10::kStrided ||
-          tensor->scalar_type() != call.a.scalar_type()) {
+          tensor->_is_zerotensor() || tensor->scalar_type() != call.a.scalar_type()) {
         return false;
       }
     }

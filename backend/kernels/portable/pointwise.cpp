@@ -220,6 +220,12 @@ class Form {
       }
     }
 
+    if ((line.takes & kWithoutBool) != 0) {
+      for (const at::Tensor* input : call.inputs) {
+        if (input->scalar_type() == c10::kBool) return false;
+      }
+    }
+
     Iterator iter;
     const c10::ScalarType common = build(call, iter);
     if (line.kind == Kind::choose && call.output != nullptr && call.output->scalar_type() != common) return false;

@@ -40,6 +40,7 @@ constexpr uint8_t kFloats = 2;
 constexpr uint8_t kBool = 4;
 constexpr uint8_t kNumbers = kIntegers | kFloats;
 constexpr uint8_t kAll = kNumbers | kBool;
+constexpr uint8_t kWithoutBool = 8;  // also where another operand decides the common dtype
 
 // What chooses among an operator's expressions.
 struct CallOptions {

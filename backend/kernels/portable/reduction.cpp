@@ -188,6 +188,7 @@ class Reduction {
         dtypes[1] = op_.rule == Rule::place ? c10::kLong : own;
         break;
       case Rule::places:
+        if (own == c10::kBool) return false;  // the CPU refuses it
         result = c10::kLong;
         break;
       case Rule::truth:

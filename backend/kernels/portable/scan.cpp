@@ -157,7 +157,7 @@ Compute sum_form(Kernel& kernel, Form form) {
     const at::Tensor out = form == Form::out ? a[3].toTensor() : form == Form::inplace ? self : at::Tensor();
     const c10::ScalarType own = self.scalar_type();
     const c10::ScalarType dtype = dtype_of(a[2]).value_or(out.defined() ? out.scalar_type() : c10::isFloatingType(own) ? own : c10::kLong);
-    return dialect_name(dtype) != nullptr && compute(kernel, self, a[1].toInt(), dtype, form, out, results);
+    return dialect_name(dtype) != nullptr && dtype != c10::kBool && compute(kernel, self, a[1].toInt(), dtype, form, out, results);
   };
 }
 

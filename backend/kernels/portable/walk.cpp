@@ -7,6 +7,7 @@
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
 #include "modules/target.h"
+#include "runtime/reports.h"
 
 namespace backplane::portable {
 namespace walk_impl {
@@ -59,6 +60,11 @@ Walk& Walk::number(double value, c10::ScalarType computed) {
 }
 Walk& Walk::compute_in(c10::ScalarType dtype) {
   computed_ = dtype;
+  return *this;
+}
+
+Walk& Walk::reports() {
+  reports_ = true;
   return *this;
 }
 
@@ -167,8 +173,9 @@ bool Walk::run(const char* body, KernelSlots& slots, int variant) {
   TORCH_INTERNAL_ASSERT(types.size() <= 4);
   for (size_t k = 0; k < 4; ++k) put(k < types.size() ? dtype_bits(types[k]) : 15, 4);
 
-  const auto words = static_cast<uint32_t>(scalars_.size()) +
+  const auto words = static_cast<uint32_t>(scalars_.size()) + (reports_ ? 1 : 0) +
                      static_cast<uint32_t>(is_flat ? 1 : 2 + (is_ordered ? 1 + places : 0) + outer + places + outer * places);
+  if (reports_) signature.written |= uint64_t{1} << pointers++;
   if ((pointers + words) * 8 > KernelArguments::kMost) return false;
   const uint32_t per_item = target.is_host() ? kHostTile : kLanes;
   const auto make = [&] {
@@ -210,6 +217,12 @@ bool Walk::run(const char* body, KernelSlots& slots, int variant) {
       members += type + " " + name + "; " + (type == "f32" ? "u32 " + name + "_; " : "");
       begin += "const " + type + " " + name + " = bp_arg." + name + "; ";
     }
+    if (reports_) {
+      parameters += ", BP_GLOBAL i64* BP_RESTRICT record";
+      members += "i64 site; ";
+      begin += "const i64 site = bp_arg.site; ";
+      define("REPORT(place, size)", "bp_report(record, site, place, size)");
+    }
     define("IDX", is_wide ? "i64" : "i32");
     define("POINTERS", std::to_string(pointers));
     define("PLACES", std::to_string(places));
@@ -237,7 +250,8 @@ bool Walk::run(const char* body, KernelSlots& slots, int variant) {
   if (function == nullptr) return false;
 
   KernelArguments arguments;
-  for (uint32_t k = 0; k < pointers; ++k) arguments.add(operands_[k].address);
+  for (uint32_t k = 0; k < pointers - (reports_ ? 1 : 0); ++k) arguments.add(operands_[k].address);
+  if (reports_) arguments.add(report_record(device_));
   uint64_t groups = 0;
   if (is_flat) {
     arguments.add(elements);
@@ -259,7 +273,9 @@ bool Walk::run(const char* body, KernelSlots& slots, int variant) {
         target.is_host() ? static_cast<uint64_t>(elements / columns) : static_cast<uint64_t>(elements) / (function->group * kLanes) + 1;
   }
   for (const Scalar& scalar : scalars_) arguments.add(scalar.word);
+  if (reports_) arguments.add(report_site(name_));
   launch_function(device_, *function, groups, arguments);
+  if (reports_) raise_visible_reports(device_);
   return true;
 }
 

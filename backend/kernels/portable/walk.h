@@ -38,6 +38,9 @@ class Walk {
   // C without a number.
   Walk& compute_in(c10::ScalarType dtype);
 
+  // The body may say REPORT(place, size): the place is out of range for the `size` elements that there are.
+  Walk& reports();
+
   // Elements that differ in this dimension alone follow each other, from the first on (ordered.bpc).
   Walk& in_order(int64_t dim);
 
@@ -65,6 +68,7 @@ class Walk {
   c10::SmallVector<Operand, 6> operands_;
   c10::SmallVector<Scalar, 8> scalars_;
   int64_t ordered_ = -1;  // as in sizes_
+  bool reports_ = false;
   c10::ScalarType computed_ = c10::ScalarType::Undefined;
 };
 

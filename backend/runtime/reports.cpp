@@ -1,0 +1,116 @@
+// runtime/reports.cpp: one record a device, made when the first kernel that may report is launched, and kept for the process.
+#include "runtime/reports.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <string>
+
+#include "runtime/device.h"
+#include "runtime/driver.h"
+#include "runtime/stream.h"
+
+namespace backplane {
+namespace reports_impl {
+namespace {
+
+struct Report {
+  uint64_t site;  // 0: nothing
+  int64_t value, bound;
+};
+
+constexpr uint64_t kBytes = 512;  // a multiple of every copy_alignment
+constexpr size_t kMostSites = 64;
+
+struct Record {
+  std::atomic<uint64_t> address{0};
+  std::atomic<uint64_t> writers{0};  // streams whose kernels may have filled it since their last wait, a bit for each 64th
+};
+std::array<Record, static_cast<size_t>(std::numeric_limits<c10::DeviceIndex>::max()) + 1> records;
+std::array<std::atomic<const char*>, kMostSites> sites{};
+std::mutex making;
+
+void copy(const c10::Stream& stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device) {
+  call<&bp_driver::copy>(stream.device_index(), stream_handle(stream), dst, dst_device, src, src_device, kBytes, 0u);
+}
+
+void clear(const c10::Stream& stream, uint64_t address) {
+  alignas(64) const char zeros[kBytes] = {};
+  copy(stream, address, driver_index(stream.device_index()), reinterpret_cast<uint64_t>(zeros), BP_HOST_DEVICE);
+}
+
+uint64_t bit_of(const c10::Stream& stream) { return uint64_t{1} << (static_cast<uint64_t>(stream.id()) & 63); }
+
+[[noreturn]] void raise(const Report& report) {
+  const char* name = report.site <= kMostSites ? sites[report.site - 1].load() : nullptr;
+  TORCH_CHECK_INDEX(false, name == nullptr ? "a kernel" : name, ": index ", report.value, " is out of range for ", report.bound,
+                    " elements; it was read as 0, or not written");
+}
+
+// writers: those that have been waited for.
+void ask(const c10::Stream& stream, uint64_t writers) {
+  Record& record = records[static_cast<size_t>(stream.device_index())];
+  if (C10_LIKELY((record.writers.load(std::memory_order_relaxed) & writers) == 0)) return;
+  record.writers.fetch_and(~writers);
+  alignas(64) char bytes[kBytes];
+  const uint64_t address = record.address.load(std::memory_order_acquire);
+  copy(stream, reinterpret_cast<uint64_t>(bytes), BP_HOST_DEVICE, address, driver_index(stream.device_index()));
+  Report report;
+  std::memcpy(&report, bytes, sizeof report);
+  if (C10_LIKELY(report.site == 0)) return;
+  clear(stream, address);
+  raise(report);
+}
+
+}  // namespace
+}  // namespace reports_impl
+
+using namespace reports_impl;
+
+uint64_t report_record(c10::DeviceIndex device) {
+  Record& record = records[static_cast<size_t>(device)];
+  uint64_t address = record.address.load(std::memory_order_acquire);
+  if (C10_UNLIKELY(address == 0)) {
+    const std::lock_guard<std::mutex> lock(making);
+    address = record.address.load(std::memory_order_relaxed);
+    if (address == 0) {
+      if (try_call<&bp_driver::alloc>(device, kBytes, 0u, &address) == BP_OUT_OF_MEMORY) {
+        c10::getDeviceAllocator(kDevice)->emptyCache();
+        call<&bp_driver::alloc>(device, kBytes, 0u, &address);
+      }
+      clear(current_stream(device), address);
+      record.address.store(address, std::memory_order_release);
+    }
+  }
+  record.writers.fetch_or(bit_of(current_stream(device)), std::memory_order_relaxed);
+  return address;
+}
+
+uint64_t report_site(const char* op) {
+  for (size_t i = 0; i < kMostSites; ++i) {
+    const char* known = sites[i].load(std::memory_order_acquire);
+    if (known == op || (known == nullptr && (sites[i].compare_exchange_strong(known, op) || known == op))) return i + 1;
+  }
+  return kMostSites + 1;
+}
+
+void raise_reports(const c10::Stream& stream) { ask(stream, bit_of(stream)); }
+
+void raise_reports(c10::DeviceIndex device) { ask(current_stream(device), ~uint64_t{0}); }
+
+void raise_visible_reports(c10::DeviceIndex device) {
+  if (!open_driver().zero_copy) return;
+  const Record& record = records[static_cast<size_t>(device)];
+  auto* const seen = reinterpret_cast<volatile Report*>(record.address.load(std::memory_order_acquire));
+  if (seen == nullptr || C10_LIKELY(seen->site == 0)) return;
+  const Report report{seen->site, seen->value, seen->bound};
+  seen->site = 0;
+  raise(report);
+}
+
+}  // namespace backplane
