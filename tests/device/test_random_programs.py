@@ -23,6 +23,8 @@ KINDS = [
     pytest.param("discrete-async", marks=pytest.mark.long),
     "discrete-inline",
     "minimal",
+    pytest.param("compiled-async", marks=pytest.mark.long),
+    pytest.param("compiled-inline", marks=pytest.mark.long),
 ]
 
 
