@@ -3,6 +3,7 @@
 
 #include "bindings/module.h"
 #include "dispatch/defaults.h"
+#include "modules/launch.h"
 #include "dispatch/registration.h"
 
 namespace backplane::bindings {
@@ -30,6 +31,7 @@ void bind_kernels(py::module_& module) {
   def_quick(module, "calls", [](const std::string& name) { return kernel_calls(name); });
   def_quick(module, "declared_dtypes", [](const std::string& op) { return declared_dtypes(op); });
   def_blocking(module, "unmet_needs", [](const std::string& op) { return unmet_needs(op); });
+  def_quick(module, "portable_calls", [] { return portable_calls(); });
   def_quick(module, "has_portable", [](const std::string& op) { return has_portable(op); });
   def_quick(module, "has_default", [](const std::string& op) { return has_default(op); });
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "runtime/activity.h"
 #include "runtime/driver.h"
@@ -10,9 +11,27 @@
 
 namespace backplane {
 
+namespace {
+
+// Filled while the library is loaded, only read from then on.
+std::vector<const KernelCounter*>& portable_counters() {
+  static auto* const instance = new std::vector<const KernelCounter*>;
+  return *instance;
+}
+
+}  // namespace
+
 KernelCounter& portable_counter(const char* name) {
   const auto* const counted_as = new std::string(std::string("portable/") + name);
-  return *new KernelCounter(counted_as->c_str());
+  auto* const counter = new KernelCounter(counted_as->c_str());
+  portable_counters().push_back(counter);
+  return *counter;
+}
+
+uint64_t portable_calls() {
+  uint64_t calls = 0;
+  for (const KernelCounter* counter : portable_counters()) calls += counter->calls();
+  return calls;
 }
 
 void launch_function(c10::DeviceIndex device, const Function& function, uint64_t groups, const KernelArguments& arguments) {

@@ -66,6 +66,8 @@ class KernelArguments {
 
 // A counter of calls by the name "portable/<name>": a vendor's kernel of that name has its own. Lives as long as the process.
 KernelCounter& portable_counter(const char* name);
+// Calls of all of them since the start.
+uint64_t portable_calls();
 
 // Queues the function on the device's current stream with that many groups, as many as the target allows: the kernel walks the rest.
 void launch_function(c10::DeviceIndex device, const Function& function, uint64_t groups, const KernelArguments& arguments);

@@ -56,8 +56,16 @@ def leaves(op: str) -> bool:
 
     Opens the driver.
     """
-    is_registered = _backend.C.kernels.has_portable(op) and "/dispatch/defaults.cpp" in torch._C._dispatch_dump(op)
-    return is_registered and (policy() == "off" or not is_available())
+    return _is_portable(op) and (policy() == "off" or not is_available())
+
+
+def takes(op: str) -> bool:
+    """Whether ``aten::add.Tensor`` has a portable kernel that runs, and no vendor's before it. Opens the driver."""
+    return _is_portable(op) and policy() != "off" and is_available()
+
+
+def _is_portable(op: str) -> bool:
+    return _backend.C.kernels.has_portable(op) and "/dispatch/defaults.cpp" in torch._C._dispatch_dump(op)
 
 
 @dataclass(frozen=True)

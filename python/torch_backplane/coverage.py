@@ -1,8 +1,9 @@
 """Which operators a model runs on the device, and how: what to implement next.
 
-An operator is *native* (a kernel for the device ran), *composite* (made of other operators, which are listed too),
-*fallback* (it ran on the CPU), or *impossible* (it raised NotImplementedError). Times are of the operator's whole work:
-the device is waited for after each, so a run under coverage is slower than without.
+An operator is *native* (a kernel for the device ran), *portable* (one of the SDK's that the driver compiles),
+*composite* (made of other operators, which are listed too), *fallback* (it ran on the CPU), or *impossible* (it raised
+NotImplementedError). Times are of the operator's whole work: the device is waited for after each, so a run under
+coverage is slower than without.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch_backplane.ops import registry
 
 __all__ = ["WAYS", "Coverage", "Operator", "way_of"]
 
-WAYS = ("impossible", "fallback", "composite", "native")
+WAYS = ("impossible", "fallback", "composite", "portable", "native")
 """The ways that an operator can go, the one that wants a kernel most first."""
 
 # A dispatch mode sees what this one does as the operator itself.
@@ -57,7 +58,7 @@ class Operator:
 
 
 def way_of(op: str, keys: tuple[str, ...] = ("PrivateUse1",)) -> str:
-    """The way that an operator is registered for, without running it: ``native``, ``composite`` or ``fallback``.
+    """The way that an operator is registered for, without running it: any of :data:`WAYS` but ``impossible``.
 
     It asks for the kernel that was registered directly: with a fallback for the whole device, the dispatcher has a
     computed answer for every operator.
@@ -67,7 +68,7 @@ def way_of(op: str, keys: tuple[str, ...] = ("PrivateUse1",)) -> str:
         keys: the dispatch keys of its tensors.
     """
     if op in _WHOLE or (any(registry.has_kernel(op, key) for key in keys) and not compiler.leaves(op)):
-        return "native"
+        return "portable" if compiler.takes(op) else "native"
     return "composite" if any(registry.has_kernel(op, key) for key in registry.COMPOSITE) else "fallback"
 
 
@@ -145,7 +146,7 @@ class _Mode(TorchDispatchMode):
         if self._way_of(name, _keys(tensors)) == "composite":
             with self:  # its parts come here
                 return func._op_dk(_composite_key(name), *args, **kwargs)
-        before = fallback.calls()
+        before, compiled = fallback.calls(), _backend.C.kernels.portable_calls()
         began = time.perf_counter_ns()
         try:
             result = func(*args, **kwargs)
@@ -160,8 +161,8 @@ class _Mode(TorchDispatchMode):
             way = "impossible"
         elapsed = time.perf_counter_ns() - began
         fell = {op: calls - before.get(op, 0) for op, calls in fallback.calls().items() if calls > before.get(op, 0)}
-        if fell and way == "native":
-            way = "fallback"
+        if way == "native":
+            way = "fallback" if fell else "portable" if _backend.C.kernels.portable_calls() > compiled else "native"
         moved = 0 if func.is_view else _bytes([*tensors, *_on_device(result)[0]])
         self._note(name, way, elapsed, moved, fell)
         return result

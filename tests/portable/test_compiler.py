@@ -273,3 +273,23 @@ def test_F01_who_computes_is_the_first_in_line_that_takes_the_call(run_in_proces
         ("0", "wait"): ["none", "1", "0"],
         ("0", "off"): ["none", "0", "1"],
     }
+
+
+def test_explain_and_coverage_say_portable(device):
+    from torch_backplane.coverage import Coverage, way_of
+    from torch_backplane.ops import explain
+
+    x = torch.randn(4, 4, device=device)
+    with Coverage() as coverage:
+        (x @ x).view(16)
+    found = {row.op: row.way for row in coverage.operators()}
+    assert (found["aten::mm"], found["aten::view"], found["aten::matmul"]) == ("portable", "native", "composite")
+    assert way_of("aten::mm") == "portable"
+    assert str(explain("aten::mm").runs).startswith(f"portable: compiled for {compiler.target().name}")
+    assert "(portable)" in str(explain("aten::gelu").autograd)
+    try:
+        compiler.set_policy("off")
+        assert way_of("aten::mm") == "fallback"
+        assert explain("aten::mm").runs.word == "fallback"
+    finally:
+        compiler.set_policy("strict")

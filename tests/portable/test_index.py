@@ -320,6 +320,14 @@ def test_F11_places_out_of_range_are_neither_read_nor_written(device):
     assert y.cpu().tolist() == [0, 0, 5, 5, 0, 0]
 
 
+def test_strides_of_no_places(device, ran):
+    for x in (torch.zeros(5, 2), torch.zeros(0, 2), torch.ones(2, 2), torch.zeros(()), torch.ones(())):
+        with ran("nonzero"):
+            check(device, torch.nonzero, x)
+        for a, b in zip(x.to(device).nonzero(as_tuple=True), x.nonzero(as_tuple=True), strict=True):
+            assert (a.storage_offset(), a.stride()) == (b.storage_offset(), b.stride())
+
+
 def test_deterministic_algorithms_repeat_their_bits(device):
     x, index = torch.randn(100_000), indices((100_000,), 7)
     torch.use_deterministic_algorithms(True)

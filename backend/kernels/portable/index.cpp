@@ -259,6 +259,7 @@ bool index_select(Call& call) {
   const auto dim = dimension(call[1], call.tensor(0));
   if (!is_movable(self) || !is_index(index, self) || index.dim() > 1 || !dim) return false;
   if (call.tensor(0).dim() == 0 && index.numel() != 1) return false;
+  if (self.size(*dim) == 0 && index.numel() != 0) return false;
   if (!call.is_functional() && (call.given()->is_alias_of(self) || call.given()->is_alias_of(index) || repeats_places(*call.given()))) {
     return false;
   }
@@ -455,7 +456,7 @@ at::Tensor places_of(const at::Tensor& given) {
   const Function* const write = find(2, "WRITE_PLACES", "write_places", 3);
   if (count == nullptr || sum == nullptr || write == nullptr) return {};
   const int64_t elements = self.numel();
-  if (elements == 0) return empty({0, self.dim()}, c10::kLong, device);
+  if (elements == 0) return empty({0, self.dim()}, c10::kLong, device).as_strided({0, self.dim()}, {1, 0});
   // About a thousand chunks at the most, each a multiple of the group.
   const int64_t group = target.is_host() ? 1 : count->group;
   const int64_t least = std::max<int64_t>(4096, (elements + 1023) / 1024);
@@ -479,7 +480,7 @@ at::Tensor places_of(const at::Tensor& given) {
   const int64_t found = counts.select(0, chunks).item().toLong();
   const at::Tensor places = empty({static_cast<int64_t>(dims), found}, c10::kLong, device);
   if (found != 0) launch_function(device, *write, static_cast<uint64_t>(chunks), arguments({&places, &self, &counts}));
-  return self.dim() == 0 ? places.narrow(0, 0, 0).t() : places.t();
+  return places.as_strided({found, self.dim()}, {1, found});  // as the CPU's
 }
 
 bool nonzero(Call& call) {

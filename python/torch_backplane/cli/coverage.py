@@ -17,7 +17,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-_COLOURS = {"impossible": "bold red", "fallback": "yellow", "composite": "cyan", "native": "green"}
+_COLOURS = {"impossible": "bold red", "fallback": "yellow", "composite": "cyan", "portable": "green", "native": "green"}
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -37,9 +37,9 @@ def coverage(
 ) -> None:
     """Run SCRIPT with ARGS, or a model, and list the operators that it ran on the device.
 
-    Each is native (a kernel of the device ran), composite (made of others in the list), fallback (it ran on the CPU) or
-    impossible (it raised NotImplementedError; the run goes on with the CPU's result). Those that want a kernel come
-    first, by time and bytes.
+    Each is native (a kernel of the device ran), portable (one of the SDK's that the driver compiles), composite (made
+    of others in the list), fallback (it ran on the CPU) or impossible (it raised NotImplementedError; the run goes on
+    with the CPU's result). Those that want a kernel come first, by time and bytes.
 
     The exit status is 1 if the program failed or ran no operator on the device.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["explain"]
 
-_COLOURS = {"error": "bold red", "fallback": "yellow", "composite": "cyan", "native": "green"}
+_COLOURS = {"error": "bold red", "fallback": "yellow", "composite": "cyan", "portable": "green", "native": "green"}
 _SHORT_DTYPES = {
     "bf16": "bfloat16",
     "fp16": "float16",

@@ -55,8 +55,8 @@ class Explanation:
     device: str
     dtype: str | None
     runs: Answer
-    """``"native"`` (a kernel for the device), ``"composite"`` (made of other operators), ``"fallback"`` (the CPU) or
-    ``"error"``, under the policy that is in force."""
+    """``"native"`` (a kernel for the device), ``"portable"`` (one that the driver compiles), ``"composite"`` (made of
+    other operators), ``"fallback"`` (the CPU) or ``"error"``, under the policy that is in force."""
     steps: list[Step] = field(default_factory=list)
     """The keys in the order of a call: under autocast, with gradients."""
     autograd: Answer = Answer("")
@@ -270,8 +270,8 @@ class _Call:
             return self.after_portable(f"{because}compiled kernels are off")
         if not compiler.is_available():
             return self.after_portable(f"{because}for the portable kernel the driver needs bp.compiler and bp.module")
-        compiled = f"a portable kernel, compiled for {compiler.target().name} when it is first called"
-        return Answer("native", f"{compiled}; {why}" if why else compiled)
+        compiled = f"compiled for {compiler.target().name} when it is first called"
+        return Answer("portable", f"{compiled}; {why}" if why else compiled)
 
     def after_portable(self, why: str) -> Answer:
         """The rest of the line."""
@@ -380,8 +380,9 @@ def _way(op: str, key: str) -> str:
     Empty for what is no operator of strided tensors: a formula also calls functions inside torch.
     """
     overloads = registry.overloads(op)
-    if any(registry.has_kernel(name, key) and not compiler.leaves(name) for name in overloads):
-        return "native"
+    kernels = [name for name in overloads if registry.has_kernel(name, key) and not compiler.leaves(name)]
+    if kernels:
+        return "portable" if all(map(compiler.takes, kernels)) else "native"
     functional = [name for name in overloads if not registry.schema_of(name).is_mutable]
     if any(registry.has_kernel(name, composite) for name in functional for composite in registry.COMPOSITE):
         return "composite"
