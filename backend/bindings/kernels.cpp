@@ -3,8 +3,8 @@
 
 #include "bindings/module.h"
 #include "dispatch/defaults.h"
-#include "modules/launch.h"
 #include "dispatch/registration.h"
+#include "modules/launch.h"
 
 namespace backplane::bindings {
 namespace {
