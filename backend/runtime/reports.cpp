@@ -56,10 +56,15 @@ uint64_t bit_of(const c10::Stream& stream) { return uint64_t{1} << (static_cast<
 void ask(const c10::Stream& stream, uint64_t writers) {
   Record& record = records[static_cast<size_t>(stream.device_index())];
   if (C10_LIKELY((record.writers.load(std::memory_order_relaxed) & writers) == 0)) return;
-  record.writers.fetch_and(~writers);
+  const uint64_t asked = record.writers.fetch_and(~writers) & writers;
   alignas(64) char bytes[kBytes];
   const uint64_t address = record.address.load(std::memory_order_acquire);
-  copy(stream, reinterpret_cast<uint64_t>(bytes), BP_HOST_DEVICE, address, driver_index(stream.device_index()));
+  try {
+    copy(stream, reinterpret_cast<uint64_t>(bytes), BP_HOST_DEVICE, address, driver_index(stream.device_index()));
+  } catch (...) {  // memory that has run out: the next wait asks again
+    record.writers.fetch_or(asked);
+    throw;
+  }
   Report report;
   std::memcpy(&report, bytes, sizeof report);
   if (C10_LIKELY(report.site == 0)) return;

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from fuzz.groups import Stream
+from torch_backplane import compiler
 
 MOST_PINNED = 32
 """Blocks that the core may keep for its own use, such as staging: what leaks grows beyond that."""
@@ -17,6 +18,7 @@ class Machine:
 
     def __init__(self, name: str) -> None:
         self.module = torch.get_device_module(name)
+        self.compiles = compiler.is_available() and compiler.policy() != "off"
         self.places = {0: f"{name}:0", 1: f"{name}:1", "host": "cpu", "pinned": "pinned"}
         self.streams: dict[Stream, Any] = {}
         for index in (0, 1):
