@@ -1,5 +1,7 @@
 """Sequences and unit matrices against the CPU."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -52,6 +54,11 @@ def test_out_tensors(device):
         strided = torch.zeros(10, 2, device=place)
         torch.arange(10, out=strided[:, 0])
         assert strided.sum().item() == 45
+        torch.linspace(-2, -3, 10, out=strided[:, 1])
+        torch.testing.assert_close(strided[:, 1].cpu(), torch.linspace(-2, -3, 10))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # another size is no mistake here
+            assert torch.arange(3, out=torch.zeros(7, device=place)).shape == (3,)
         matrix = torch.zeros(2, 5, device=place)
         torch.arange(10, out=matrix)
         assert matrix.cpu()[1].tolist() == [5, 6, 7, 8, 9]

@@ -286,7 +286,8 @@ def test_F11_a_place_out_of_range_is_an_error_of_the_next_wait(device, name, pla
     index = torch.tensor([1, place, 0, 2], device=device)
     waits = [torch.accelerator.synchronize, torch.accelerator.current_stream().synchronize, x.cpu, x.sum().item]
     for wait in waits:
-        with pytest.raises(IndexError, match=rf"{place} is out of range for 4 elements"):
+        error = RuntimeError if name in ("gather", "scatter", "scatter_add") else IndexError  # as the CPU
+        with pytest.raises(error, match=rf"{place} is out of range for 4 elements"):
             BEYOND[name](x.clone(), index), wait()
         wait()  # told once
     assert x.cpu().tolist() == tensor((4,)).tolist()
@@ -314,7 +315,7 @@ def test_F11_places_out_of_range_are_neither_read_nor_written(device):
         lambda: y[1:5].index_add_(0, index, torch.ones(4, device=device)),
         lambda: y[1:5].scatter_(0, index, 5),
     ]:
-        with pytest.raises(IndexError):
+        with pytest.raises((IndexError, RuntimeError), match="out of range"):
             call(), torch.accelerator.synchronize()
     assert results[0].cpu()[1:3].tolist() == [0, 0]
     assert y.cpu().tolist() == [0, 0, 5, 5, 0, 0]

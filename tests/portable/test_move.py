@@ -169,6 +169,7 @@ def test_windows(device, ran, dtype):
             columns = F.unfold(x, **options)
             with ran("col2im"):
                 check(device, lambda t, o=options: F.fold(t, (8, 9), **o), columns)
+    check(device, lambda t: F.fold(t, (5, 5), 2), torch.randint(-9, 9, (2, 12, 16)).to(dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

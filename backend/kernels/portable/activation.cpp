@@ -7,6 +7,7 @@ namespace {
 
 int gelu_form(const CallOptions& call) { return call.text == "none" ? 0 : call.text == "tanh" ? 1 : -1; }
 
+int not_negative(const CallOptions& call) { return call.number >= 0 ? 0 : -1; }
 int with_epsilon(const CallOptions& call) { return (call.given & 2) != 0 ? 1 : 0; }
 int backward_with_epsilon(const CallOptions& call) { return (call.given & 4) != 0 ? 1 : 0; }
 
@@ -26,7 +27,12 @@ static const PointwiseTable activations({
     {"hardsigmoid", Kind::promote, kFloats, {"m_min(m_max(x + (C)3, (C)0), (C)6) / (C)6"}},
     {"softplus", Kind::promote, kFloats, {"m_softplus(x, s0, s1)"}},
     {"threshold", Kind::promote, kNumbers, {"x <= s0 ? s1 : x"}},
-    {"softshrink", Kind::promote, kFloats, {"x > s0 ? x - s0 : x < -s0 ? x + s0 : x * (C)0"}},
+    {"softshrink",
+     Kind::promote,
+     kFloats,
+     {"x > s0 ? x - s0 : x < -s0 ? x + s0 : x * (C)0"},
+     HostNumbers::rounded,
+     &activation_impl::not_negative},
     {"hardshrink", Kind::promote, kFloats, {"x >= -s0 && x <= s0 ? (C)0 : x"}},
     {"logit",
      Kind::to_float,
@@ -37,8 +43,8 @@ static const PointwiseTable activations({
 
     {"sigmoid_backward", Kind::alike, kFloats, {"x * ((C)1 - y) * y"}},
     {"tanh_backward", Kind::alike, kFloats, {"x * ((C)1 - y * y)"}},
-    {"threshold_backward", Kind::alike, kNumbers, {"y <= s0 ? (C)0 : x"}},
-    {"leaky_relu_backward", Kind::alike, kFloats, {"y > (C)0 ? x : x * s0"}},
+    {"threshold_backward", Kind::alike, kNumbers | kSelfFirst, {"x <= s0 ? (C)0 : y"}},
+    {"leaky_relu_backward", Kind::alike, kFloats | kSelfFirst, {"x > (C)0 ? y : y * s0"}},
     {"gelu_backward",
      Kind::alike,
      kFloats,

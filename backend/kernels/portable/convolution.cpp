@@ -105,7 +105,7 @@ struct Task {
 uint64_t address(const at::Tensor& tensor) {
   if (!tensor.defined()) return 0;
   check_allocated(tensor);
-  return reinterpret_cast<uint64_t>(tensor.data_ptr());
+  return reinterpret_cast<uint64_t>(tensor.const_data_ptr());
 }
 
 bool run(const Task& task, const Windows& windows, const Walk& walk) {

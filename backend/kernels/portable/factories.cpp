@@ -17,7 +17,7 @@ namespace {
 at::Tensor sequence(const Call& call, int64_t count) {
   const at::Tensor& out = *call.given();
   if (!is_usable(out) || out.scalar_type() == c10::kBool) return {};
-  return out.numel() == count ? out : call.output({count}, out.scalar_type(), out.device());
+  return out.numel() == count ? out : out.resize_({count});
 }
 
 c10::SmallVector<int64_t, 6> numbers_of(const at::Tensor& out) { return dense_strides(out.sizes()); }
@@ -93,7 +93,7 @@ bool spaced(Call& call) {
 bool write_eye(Call& call, int64_t rows, int64_t columns) {
   const at::Tensor& given = *call.given();
   if (rows < 0 || columns < 0 || !is_usable(given)) return false;
-  at::Tensor out = call.output({rows, columns}, given.scalar_type(), given.device());
+  at::Tensor out = given.resize_({rows, columns});
   static auto& slots = *new KernelSlots;
   Walk walk("eye", out.sizes(), out.device().index());
   walk.write(out).count(at::IntArrayRef({1, -1}));

@@ -168,7 +168,7 @@ const Line kLines[] = {
 
 bool read_numbers(const c10::IValue& value, size_t count, std::vector<double>& numbers) {
   const auto add = [&](const c10::Scalar& scalar) {
-    if (scalar.isComplex()) return false;
+    if (scalar.isComplex() || scalar.isBoolean()) return false;
     numbers.push_back(scalar.to<double>());
     return true;
   };

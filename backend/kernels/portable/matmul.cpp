@@ -84,10 +84,10 @@ bool fit(Operation operation, Call& call) {
 
 Matrices matrices(const at::Tensor& tensor, int64_t batch, int64_t row, int64_t column) {
   check_allocated(tensor);
-  return {reinterpret_cast<uint64_t>(tensor.data_ptr()), batch, row, column};
+  return {reinterpret_cast<uint64_t>(tensor.const_data_ptr()), batch, row, column};
 }
 
-// The tensor as matrices: the dimension that a vector lacks has no stride.
+// The result, or what is of its size, as matrices: the dimension that a vector lacks has no stride.
 Matrices result_matrices(const at::Tensor& tensor) {
   const at::IntArrayRef strides = tensor.strides();
   switch (tensor.dim()) {
@@ -100,6 +100,13 @@ Matrices result_matrices(const at::Tensor& tensor) {
     default:
       return matrices(tensor, strides[0], strides[1], strides[2]);
   }
+}
+
+// A result of addr: its strides follow self's.
+at::Tensor new_outer(const Call& call) {
+  at::TensorIteratorConfig config;
+  config.add_owned_output(at::Tensor()).add_const_input(call.self).add_owned_const_input(call.a.unsqueeze(1));
+  return config.add_owned_const_input(call.b.unsqueeze(0)).build().output();
 }
 
 // beta self + alpha a b^T of two vectors.
@@ -130,6 +137,8 @@ bool run(Operation operation, const Call& call, const at::Tensor& out) {
   product.m = call.a.dim() == 1 ? 1 : call.a.size(-2);
   product.n = call.b.dim() == 1 ? 1 : call.b.size(-1);
   product.sums_batches = operation == Operation::addbmm;
+  check_allocated(out);
+  out.mutable_data_ptr();  // first: it may move what self shares with it
   product.out = result_matrices(out);
   product.a = matrices(call.a, is_batch ? a[0] : 0, a.size() == 1 ? 0 : a[a.size() - 2], a.back());
   product.b = b.size() == 1 ? matrices(call.b, 0, b[0], 0) : matrices(call.b, is_batch ? b[0] : 0, b[b.size() - 2], b.back());
@@ -145,7 +154,13 @@ bool compute_call(Operation operation, Form form, Call& call, at::Tensor& result
   const c10::ScalarType dtype = first.scalar_type();
   if (!takes(dtype) || !has_dtype(target_of(first.device().index()), dtype) || !fit(operation, call)) return false;
   if (!is_number(call.alpha, dtype) || !is_number(call.beta, dtype)) return false;
-  if (form == Form::out && call.out.sizes() != at::IntArrayRef(call.size)) at::native::resize_output(call.out, call.size);
+  if (form == Form::out && call.out.sizes() != at::IntArrayRef(call.size)) {
+    if (operation == Operation::addbmm) {
+      call.out.resize_(call.size);  // silently, as the CPU
+    } else {
+      at::native::resize_output(call.out, call.size);
+    }
+  }
   if (form == Form::inplace && call.out.sizes() != at::IntArrayRef(call.size)) return false;
   if (call.self.defined()) {
     if (!at::is_expandable_to(call.self.sizes(), call.size)) return false;
@@ -153,10 +168,12 @@ bool compute_call(Operation operation, Form form, Call& call, at::Tensor& result
   }
   // What is read while another part of it is written already.
   const auto is_read = [&](const at::Tensor& tensor) { return tensor.defined() && call.out.is_alias_of(tensor); };
-  const bool same_self =
-      call.self.defined() && call.out.defined() && call.self.data_ptr() == call.out.data_ptr() && call.self.strides() == call.out.strides();
+  const bool same_self = call.self.defined() && call.out.defined() && call.self.const_data_ptr() == call.out.const_data_ptr() &&
+                         call.self.strides() == call.out.strides();
   const bool direct = call.out.defined() && !is_read(call.a) && !is_read(call.b) && (same_self || !is_read(call.self));
-  const at::Tensor out = direct ? call.out : empty_tensor(call.size, dtype, first.device().index());
+  const at::Tensor out = direct                                                ? call.out
+                         : operation == Operation::addr && call.self.defined() ? new_outer(call)
+                                                                               : empty_tensor(call.size, dtype, first.device().index());
   if (!run(operation, call, out)) return false;
   if (call.out.defined() && !direct) call.out.copy_(out);
   result = call.out.defined() ? call.out : out;

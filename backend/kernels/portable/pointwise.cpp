@@ -10,6 +10,7 @@
 #include <c10/core/Scalar.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -173,7 +174,11 @@ class Form {
     at::TensorIteratorConfig config;
     static const at::Tensor none;
     config.add_output(call.output != nullptr ? *call.output : none);
-    for (const at::Tensor* input : call.inputs) config.add_const_input(*input);
+    if ((operator_->line.takes & kSelfFirst) != 0) {
+      config.add_const_input(*call.inputs[1]).add_const_input(*call.inputs[0]);
+    } else {
+      for (const at::Tensor* input : call.inputs) config.add_const_input(*input);
+    }
     if (kind != Kind::numbers && kind != Kind::compare_numbers) {
       config.allow_cpu_scalars(true).promote_inputs_to_common_dtype(true).enforce_safe_casting_to_output(!compares);
       if (kind == Kind::to_float) config.promote_integer_inputs_to_float(true);
@@ -196,6 +201,18 @@ class Form {
            is_in_dialect(tensor.scalar_type());
   }
 
+  // Whether an out= tensor may have another dtype than the result: of several inputs, if theirs can be cast. What else there is, each of
+  // the CPU's kernels refuses in its own words.
+  bool can_hold(const Call& call) const {
+    const Kind kind = operator_->line.kind;
+    const c10::ScalarType dtype = call.output->scalar_type();
+    if (kind_ != FormKind::out) return true;
+    if (kind == Kind::compare || kind == Kind::compare_numbers) return dtype == c10::kBool;
+    if (kind == Kind::alike || (kind == Kind::promote && call.inputs.size() == 1)) return dtype == call.inputs[0]->scalar_type();
+    return std::all_of(call.inputs.begin(), call.inputs.end(),
+                       [&](const at::Tensor* input) { return input->dim() == 0 || c10::canCast(input->scalar_type(), dtype); });
+  }
+
   // The CPU takes elements that share a place, and raises the errors.
   static bool can_be_masked(const Call& call) {
     return call.inputs[1]->scalar_type() == c10::kBool && (call.inputs.size() < 3 || call.inputs[2]->dim() == 0) &&
@@ -205,7 +222,7 @@ class Form {
   bool compute(Call& call, at::Tensor& result) const {
     const Pointwise& line = operator_->line;
     if (C10_UNLIKELY(!can_compile() || kernel_policy() == KernelPolicy::off)) return false;
-    if (call.output != nullptr && !can_write(*call.output)) return false;
+    if (call.output != nullptr && (!can_write(*call.output) || !can_hold(call))) return false;
     int variant = 0;
     if (line.variant != nullptr) {
       if (!call.numbers.empty()) call.options.number = call.numbers.back().toDouble();

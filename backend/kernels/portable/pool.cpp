@@ -155,7 +155,8 @@ bool run(const Operator& op, const Windows& windows, const at::Tensor& to, const
   KernelArguments arguments;
   for (const at::Tensor* tensor : {&to, &from, &index}) {
     if (tensor->defined()) check_allocated(*tensor);
-    arguments.add(tensor->defined() ? reinterpret_cast<uint64_t>(tensor->data_ptr()) : uint64_t{0});
+    const bool is_written = tensor == &to || (tensor == &index && op.max && !op.backward);
+    arguments.add(!tensor->defined() ? 0 : reinterpret_cast<uint64_t>(is_written ? tensor->mutable_data_ptr() : tensor->const_data_ptr()));
   }
   const bool lanes_c = t.strides[1] == 1 && t.sizes[1] > 1;
   for (const int64_t word : {t.sizes[0], t.sizes[1], int64_t{lanes_c}}) arguments.add(word);

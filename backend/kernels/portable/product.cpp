@@ -281,7 +281,7 @@ bool multiply(const Product& p) {
   if (splits > 1) parts = empty_tensor({splits * p.batches * p.m * p.n}, sum_dtype(p.dtype), p.device);
   const Goal goal(p, splits > 1 ? &parts : nullptr);
   if (!(is_thin ? run_vectors(p, target, thin, splits, shape, goal) : run_tiles(p, target, splits, goal))) return false;
-  return splits == 1 || add_parts(p, splits, reinterpret_cast<uint64_t>(parts.data_ptr()));
+  return splits == 1 || add_parts(p, splits, reinterpret_cast<uint64_t>(parts.const_data_ptr()));
 }
 
 }  // namespace backplane::portable

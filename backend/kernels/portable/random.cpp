@@ -260,7 +260,7 @@ bool bernoulli_out(Call& call) {
   const at::Tensor& p = call.tensor(0);
   const at::Tensor& given = *call.given();
   if (!is_usable(p) || !c10::isFloatingType(p.scalar_type()) || !is_usable(given) || given.device() != p.device()) return false;
-  at::Tensor out = call.output(p.sizes(), given.scalar_type(), given.device());
+  at::Tensor out = given.resize_(p.sizes());
   out.copy_(empty(p.sizes(), c10::kFloat, p.device().index()).uniform_(0, 1, generator_of(call[1])).lt(p));
   call.give(std::move(out));
   return true;

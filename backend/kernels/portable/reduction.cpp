@@ -174,6 +174,7 @@ class Reduction {
     switch (op_.rule) {
       case Rule::sum:
         result = asked ? *asked : out.defined() ? out.scalar_type() : is_float ? own : c10::kLong;
+        if (is_float && !c10::isFloatingType(result) && std::string_view(op_.fold.name) == "nansum") return false;  // the CPU refuses it
         call.is_summed = true;
         call.dtype = result;
         break;

@@ -181,7 +181,7 @@ bool Walk::run(const char* body, KernelSlots& slots, int variant) {
   const auto make = [&] {
     KernelSource source;
     source.name = name_;
-    std::string text, parameters, members, begin, names, flat, row;
+    std::string text, parameters, members, begin, names, places_text, flat, row;
     const auto define = [&](const std::string& name, const std::string& value) { text += "#define " + name + " " + value + "\n"; };
     const bool computes = computed_ != c10::ScalarType::Undefined;
     if (computes) {
@@ -194,14 +194,15 @@ bool Walk::run(const char* body, KernelSlots& slots, int variant) {
     for (size_t k = 0; k < places; ++k) {
       const std::string n = std::to_string(k);
       const char* separator = k == 0 ? "" : ", ";
-      names += c10::str(separator, "i", n);
+      names += c10::str(separator, "at", n);
+      places_text += c10::str("const IDX i", n, " = at", n, "; ");  // named before the body has names of its own
       flat += c10::str(separator, steps[k] == Step::zero ? "0" : "(i)");
-      row += c10::str(separator, "o[", n, "]",
+      row += c10::str(separator, "(o[", n, "]",
                       steps[k] == Step::unit       ? " + (c)"
                       : steps[k] == Step::other    ? " + (c) * (IDX)bp_arg.inner[" + n + "]"
                       : steps[k] == Step::reversed ? " - (c)"
                                                    : "",
-                      is_ordered ? " + r * (IDX)bp_arg.along[" + n + "]" : "");
+                      is_ordered ? " + r * (IDX)bp_arg.along[" + n + "]" : "", ")");
       const c10::ScalarType dtype = operands_[k].dtype;
       if (dtype == c10::ScalarType::Undefined) continue;
       parameters += c10::str(separator, "BP_GLOBAL ", operands_[k].is_written ? "" : "const ", memory_type(dtype), "* BP_RESTRICT p", n);
@@ -229,7 +230,7 @@ bool Walk::run(const char* body, KernelSlots& slots, int variant) {
     define("PARAMETERS", parameters);
     define("MEMBERS", members);
     define("BEGIN", begin);
-    define("APPLY(" + names + ")", std::string("{ ") + body + " }");
+    define("APPLY(" + names + ")", "{ " + places_text + body + " }");
     define("AT_FLAT(i)", flat);
     define("AT_ROW(c)", row);
     define(is_flat ? "FLAT" : "DIMS", is_flat ? "1" : std::to_string(outer));
