@@ -1,0 +1,193 @@
+// kernels/portable/select.cpp: what needs a part of an order alone: the first k of a dimension, the k-th, the median.
+#include <backplane/structured.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <tuple>
+
+#include "kernels/portable/call.h"
+#include "kernels/portable/family.h"
+#include "kernels/portable/sort.h"
+#include "kernels/portable/walk.h"
+#include "modules/launch.h"
+
+namespace backplane::portable {
+namespace select_impl {
+namespace {
+
+// With one item, a digit's bits: large ones save walks through the row, and cost time of their own.
+int digit_bits(const Target& target, int64_t size) {
+  if (!target.is_host()) return portable::digit_bits(target);
+  return size <= 256 ? 4 : size <= 16384 ? 8 : 11;
+}
+
+enum class Wanted : uint8_t { at_rank, first, median, nanmedian };
+
+// One element of each row, which has few. values, places: dense.
+bool sort_and_pick(const Rows& rows, Wanted wanted, int64_t rank, const at::Tensor& values, const at::Tensor& places) {
+  const c10::DeviceIndex device = rows.x.device().index();
+  const c10::ScalarType dtype = rows.x.scalar_type();
+  const at::Tensor sorted = empty(rows.x.sizes(), dtype, device), stood = empty(rows.x.sizes(), c10::kLong, device);
+  if (!sort_rows(rows.x, false, {}, sorted, stood)) return false;
+  static auto& slots = *new KernelSlots;
+  Walk walk("select", {rows.count}, device);
+  const std::array<int64_t, 1> one{1}, next{rows.size};
+  walk.write(values, one).write(places, one).read(sorted, next).read(stood, next).integer(rows.size).integer(rank).compute_in(dtype);
+  // How many are numbers: before NaN, which are the last.
+  const std::string numbers =
+      "i64 low = 0; i64 high = s0; while (low < high) { const i64 middle = (low + high) / 2; const C y = LOAD2(i2 + middle); "
+      "if (y == y) low = middle + 1; else high = middle; } ";
+  const std::string at = wanted == Wanted::at_rank  ? "const i64 at = s1; "
+                         : wanted == Wanted::median ? numbers + "const i64 at = low < s0 ? low : (s0 - 1) / 2; "
+                                                    : numbers + "const i64 at = low > 0 ? (low - 1) / 2 : 0; ";
+  return walk.run((at + "STORE0(i0, LOAD2(i2 + at)); p1[i1] = p3[i3 + at];").c_str(), slots, static_cast<int>(wanted));
+}
+
+// Of each row of dense x the elements up to number `rank`, as they stood, or one of them. values, places: dense.
+bool select_rows(const Rows& rows, Wanted wanted, bool is_descending, int64_t rank, const at::Tensor& values, const at::Tensor& places) {
+  if (rows.count == 0) return true;
+  const c10::DeviceIndex device = rows.x.device().index();
+  const c10::ScalarType dtype = rows.x.scalar_type();
+  const Target& target = target_of(device);
+  if (wanted != Wanted::first && is_short_row(target, dtype, rows.size)) return sort_and_pick(rows, wanted, rank, values, places);
+  static auto& slots = *new KernelSlots;
+  const bool is_wide = has_wide_places(rows.size);
+  const int bits = digit_bits(target, rows.size);
+  uint64_t key = static_cast<uint64_t>(device) & 63;
+  key = key << 4 | dtype_bits(dtype);
+  key = key << 2 | static_cast<uint64_t>(wanted);
+  key = key << 2 | (is_descending ? 2u : 0u) | (is_wide ? 1u : 0u);
+  const Function* const select = slots.find(key << 4 | static_cast<uint64_t>(bits), device, [&] {
+    UnitText text(c10::str("select[", dialect_name(dtype), "]"), "select.bpc", "select_rows");
+    define_keys(text, dtype, is_descending, is_wide);
+    text.define("DIGIT_BITS", std::to_string(bits));
+    if (wanted == Wanted::first) text.define("FIRST", "1");
+    if (wanted == Wanted::median) text.define("MEDIAN", "1");
+    if (wanted == Wanted::nanmedian) text.define("NANMEDIAN", "1");
+    return text.source(1, 3, 3, 3);
+  });
+  if (select == nullptr) return false;
+  KernelArguments arguments;
+  arguments.add(writable_address_of(values));
+  arguments.add(writable_address_of(places));
+  arguments.add(address_of(rows.x));
+  for (const int64_t word : {rows.count, rows.size, rank}) arguments.add(word);
+  launch_function(device, *select, static_cast<uint64_t>(rows.count), arguments);
+  return true;
+}
+
+bool has_order(const at::Tensor& self) { return can_walk(self) && self.scalar_type() != c10::kBool; }
+
+// The out= arguments, or undefined ones. False: they are not such as a result becomes.
+bool read_outputs(const c10::IValue* a, bool has_out, const at::Tensor& self, at::IntArrayRef sizes, at::Tensor& values,
+                  at::Tensor& places) {
+  if (!has_out) return true;
+  values = a[0].toTensor();
+  places = a[1].toTensor();
+  return can_become(values, sizes, self.scalar_type(), {self}) && can_become(places, sizes, c10::kLong, {self, values});
+}
+
+// topk(self, k, dim, largest, sorted), and with values, indices
+bool topk(const c10::IValue* a, bool has_out, KernelCounter& counter, Results& results) {
+  const at::Tensor& self = a[0].toTensor();
+  const int64_t k = a[1].toInt();
+  const bool is_largest = a[3].toBool(), is_sorted = a[4].toBool();
+  const auto dim = dimension_of(a[2].toInt(), self);
+  if (!has_order(self) || !dim) return false;
+  const int64_t size = self.dim() == 0 ? 1 : self.size(*dim);
+  if (k < (self.dim() == 0 ? 1 : 0) || k > size) return false;
+  at::DimVector sizes(self.sizes());
+  if (self.dim() != 0) sizes[*dim] = k;
+  at::Tensor given, given_places;
+  if (!read_outputs(a + 5, has_out, self, sizes, given, given_places)) return false;
+  const c10::DeviceIndex device = self.device().index();
+  const Output values(given, sizes, self.scalar_type(), device), places(given_places, sizes, c10::kLong, device);
+  if (values.dense().numel() != 0) {
+    const Rows rows = rows_of(self, *dim);
+    const std::array<int64_t, 2> shape{rows.count, k};
+    const bool is_last = self.dim() == 0 || *dim == self.dim() - 1;
+    const at::Tensor to = is_last ? values.dense().view(shape) : empty(shape, self.scalar_type(), device);
+    const at::Tensor to_places = is_last ? places.dense().view(shape) : empty(shape, c10::kLong, device);
+    // All in order where that is not more work.
+    if (is_short_row(target_of(device), self.scalar_type(), size) || 2 * k >= size) {
+      if (!sort_rows(rows.x, is_largest, {}, to, to_places)) return false;
+    } else if (!is_sorted || k == 1) {
+      if (!select_rows(rows, Wanted::first, is_largest, k - 1, to, to_places)) return false;
+    } else {
+      const at::Tensor found = empty(shape, self.scalar_type(), device), stood = empty(shape, c10::kLong, device);
+      if (!select_rows(rows, Wanted::first, is_largest, k - 1, found, stood)) return false;
+      if (!sort_rows(found, is_largest, stood, to, to_places)) return false;
+    }
+    if (!is_last) {
+      const at::Tensor moved = values.dense().movedim(*dim, -1), moved_places = places.dense().movedim(*dim, -1);
+      moved.copy_(to.view(moved.sizes()));
+      moved_places.copy_(to_places.view(moved.sizes()));
+    }
+  }
+  counter.count();
+  results.push_back(values.finish());
+  results.push_back(places.finish());
+  return true;
+}
+
+// One element of each row, with values and indices behind the other arguments.
+bool select_one(const c10::IValue* outputs, const at::Tensor& self, int64_t given_dim, bool keeps_dim, Wanted wanted, int64_t rank,
+                KernelCounter& counter, Results& results) {
+  const auto dim = dimension_of(given_dim, self);
+  if (!has_order(self) || !dim) return false;
+  const int64_t size = self.dim() == 0 ? 1 : self.size(*dim);
+  if (size == 0 || rank < 0 || rank >= size) return false;
+  at::DimVector sizes(self.sizes());
+  if (self.dim() != 0) {
+    sizes[*dim] = 1;
+    if (!keeps_dim) sizes.erase(sizes.begin() + *dim);
+  }
+  at::Tensor given, given_places;
+  if (!read_outputs(outputs, true, self, sizes, given, given_places)) return false;
+  const c10::DeviceIndex device = self.device().index();
+  const Output values(given, sizes, self.scalar_type(), device), places(given_places, sizes, c10::kLong, device);
+  if (!select_rows(rows_of(self, *dim), wanted, false, rank, values.dense(), places.dense())) return false;
+  counter.count();
+  results.push_back(values.finish());
+  results.push_back(places.finish());
+  return true;
+}
+
+// median(self) of all elements
+bool median(const c10::IValue* a, Wanted wanted, KernelCounter& counter, Results& results) {
+  const at::Tensor& self = a[0].toTensor();
+  if (!has_order(self) || self.numel() == 0) return false;
+  const at::Tensor value = empty({}, self.scalar_type(), self.device().index());
+  const at::Tensor place = empty({1}, c10::kLong, self.device().index());
+  if (!select_rows(rows_of(self.reshape({-1}), 0), wanted, false, 0, value, place)) return false;
+  counter.count();
+  results.push_back(value);
+  return true;
+}
+
+const Defaults registered([](DefaultKernels& kernels) {
+  const auto add = [&](const char* name, const char* counted, const auto& compute) {
+    KernelCounter& counter = portable_counter(counted);
+    impl(kernels, name, [compute, &counter](const c10::IValue* a, Results& results) { return compute(a, counter, results); });
+  };
+  add("topk", "topk", [](const c10::IValue* a, KernelCounter& counter, Results& results) { return topk(a, false, counter, results); });
+  add("topk.values", "topk",
+      [](const c10::IValue* a, KernelCounter& counter, Results& results) { return topk(a, true, counter, results); });
+  // torch makes the forms without out= of these.
+  add("kthvalue.values", "kthvalue", [](const c10::IValue* a, KernelCounter& counter, Results& results) {
+    return select_one(a + 4, a[0].toTensor(), a[2].toInt(), a[3].toBool(), Wanted::at_rank, a[1].toInt() - 1, counter, results);
+  });
+  for (const auto& [name, all, wanted] :
+       {std::tuple{"median.dim_values", "median", Wanted::median}, std::tuple{"nanmedian.dim_values", "nanmedian", Wanted::nanmedian}}) {
+    add(name, name, [wanted = wanted](const c10::IValue* a, KernelCounter& counter, Results& results) {
+      return select_one(a + 3, a[0].toTensor(), a[1].toInt(), a[2].toBool(), wanted, 0, counter, results);
+    });
+    add(all, all,
+        [wanted = wanted](const c10::IValue* a, KernelCounter& counter, Results& results) { return median(a, wanted, counter, results); });
+  }
+});
+
+}  // namespace
+}  // namespace select_impl
+}  // namespace backplane::portable

@@ -1,0 +1,161 @@
+"""bincount, histc and multinomial against the CPU; of samples, the distribution."""
+
+import pytest
+import torch
+
+FLOATS = [torch.float32, torch.bfloat16] + [
+    pytest.param(d, marks=pytest.mark.long) for d in (torch.float16, torch.float64)
+]
+INF, NAN = float("inf"), float("nan")
+
+
+def compare(got, expected, tolerance=0):
+    assert got.dtype == expected.dtype
+    assert got.stride() == expected.stride()
+    torch.testing.assert_close(got.cpu(), expected, rtol=tolerance, atol=tolerance)
+
+
+def both_raise(call, x, device):
+    with pytest.raises((IndexError, RuntimeError, NotImplementedError)) as expected:
+        call(x)
+    with pytest.raises(type(expected.value)) as got:
+        call(x.to(device))
+    assert str(got.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_bincount(device, ran, dtype):
+    x = torch.randint(0, 40, (500,)).to(dtype)
+    y = x.to(device)
+    for least in (0, 7, 100):
+        with ran("bincount"):
+            got = y.bincount(minlength=least)
+        compare(got, x.bincount(minlength=least))
+    for weights in (
+        torch.rand(500),
+        torch.rand(500, dtype=torch.float64),
+        torch.arange(500),
+        torch.rand(500).half(),
+        x > 9,
+    ):
+        with ran("bincount"):
+            got = y.bincount(weights.to(device))
+        compare(got, x.bincount(weights), 1e-6)
+    compare(y[::3].bincount(), x[::3].bincount())
+
+
+def test_bincount_edges(device):
+    empty = torch.empty(0, dtype=torch.int64)
+    for least in (0, 3):
+        compare(empty.to(device).bincount(minlength=least), empty.bincount(minlength=least))
+        compare(
+            empty.to(device).bincount(torch.empty(0, device=device), minlength=least),
+            empty.bincount(torch.empty(0), minlength=least),
+        )
+    for call in (
+        lambda t: (t - 9).bincount(),
+        lambda t: t.view(2, 2).bincount(),
+        lambda t: t.bincount(minlength=-1),
+        lambda t: t.float().bincount(),
+        lambda t: t.bincount(torch.ones(2, device=t.device)),
+        lambda t: t.bincount(torch.ones(2, 2, device=t.device)),
+    ):
+        both_raise(call, torch.tensor([1, 2, 3, 4]), device)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_histc(device, ran, dtype):
+    x = torch.randn(9, 20).to(dtype)  # the CPU counts in the dtype: up to 256 in bfloat16
+    y = x.to(device)
+    for arguments in ((), (10,), (7, -1, 1), (100, -0.3, 2.7), (3, 5, 6), (33, 0, 0)):
+        with ran("histc"):
+            got = y.histc(*arguments)
+        compare(got, x.histc(*arguments))
+    grid = torch.arange(0, 10, 0.1).to(dtype)
+    compare(grid.to(device).t().histc(33, 0, 9), grid.histc(33, 0, 9))
+
+
+def test_histc_edges(device, ran):
+    x = torch.tensor([1.0, INF, NAN, -INF, 2, 0])
+    compare(x.to(device).histc(4, 0, 2), x.histc(4, 0, 2))
+    compare(torch.ones(4).to(device).histc(4), torch.ones(4).histc(4))
+    compare(torch.tensor(2.0).to(device).histc(4, 0, 3), torch.tensor(2.0).histc(4, 0, 3))
+    for arguments in ((4,), (4, 1, 3)):
+        compare(torch.empty(0).to(device).histc(*arguments), torch.empty(0).histc(*arguments))
+    for out in (torch.empty(0, device=device), torch.empty(4, 2, device=device)[:, 0]):
+        with ran("histc"):
+            torch.histc(x.to(device), 4, 0, 3, out=out)
+        assert out.tolist() == x.histc(4, 0, 3).tolist()
+    for call in (
+        lambda t: t.histc(4),
+        lambda t: t.histc(0, 0, 1),
+        lambda t: t.histc(4, 3, 1),
+        lambda t: t[:1].long().histc(4),
+    ):
+        both_raise(call, x, device)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("replacement", [False, True])
+def test_multinomial_draws_by_the_weights(device, ran, dtype, replacement):
+    torch.manual_seed(3)
+    weights = torch.tensor([0, 1, 2, 0, 4, 1, 0], dtype=dtype)
+    rows = 3000
+    with ran("multinomial"):
+        first = weights.expand(rows, 7).to(device).multinomial(1)
+    assert first.shape == (rows, 1)
+    assert first.dtype == torch.int64
+    counts = first.cpu().flatten().bincount(minlength=7)
+    expected = weights.double() / weights.double().sum() * rows
+    assert ((counts - expected).abs() <= 5 * expected.sqrt()).all()
+    with ran("multinomial"):
+        got = weights.expand(rows, 7).to(device).multinomial(4, replacement).cpu()
+    assert got.shape == (rows, 4)
+    assert (weights[got] > 0).all()
+    if replacement:
+        counts = got.flatten().bincount(minlength=7)
+        assert ((counts - 4 * expected).abs() <= 5 * (4 * expected).sqrt()).all()
+    else:
+        assert (got.sort(1).values.diff(dim=1) > 0).all()
+        # The second of a row is drawn of those that are left.
+        with_four = got[got[:, 0] == 4]
+        second = with_four[:, 1].bincount(minlength=7)
+        share = torch.tensor([0, 0.25, 0.5, 0, 0, 0.25, 0], dtype=torch.float64) * len(with_four)
+        assert ((second - share).abs() <= 5 * share.sqrt()).all()
+
+
+def test_multinomial_forms(device, ran):
+    p = torch.rand(4, 9).to(device)
+    for replacement, count in ((False, 9), (True, 20), (True, 1), (False, 1)):
+        torch.manual_seed(11)
+        got = p.multinomial(count, replacement)
+        torch.manual_seed(11)
+        assert torch.equal(p.multinomial(count, replacement).cpu(), got.cpu())
+        generator = torch.Generator(device=device).manual_seed(4)
+        one = p.multinomial(count, replacement, generator=generator)
+        generator.manual_seed(4)
+        out = torch.empty(0, dtype=torch.int64, device=device)
+        with ran("multinomial"):
+            torch.multinomial(p, count, replacement, generator=generator, out=out)
+        assert torch.equal(out.cpu(), one.cpu())
+        assert p[0].multinomial(count, replacement).shape == (count,)
+        assert p.t().contiguous().t().multinomial(count, replacement).shape == (4, count)
+    assert torch.empty(0, 3).to(device).multinomial(2).shape == (0, 2)
+
+
+def test_multinomial_errors_are_the_cpus(device):
+    one = torch.tensor([0.5, 0.5])
+    for call in (
+        lambda t: t.multinomial(0),
+        lambda t: t.multinomial(3),
+        lambda t: t[:0].multinomial(1),
+        lambda t: t.view(1, 1, 2).multinomial(1),
+        lambda t: t.long().multinomial(1),
+        *(
+            lambda t, x=x, r=r, n=n: (t * torch.tensor(x, device=t.device)).multinomial(n, r)
+            for x in ([1, -1], [1, NAN], [1, INF], [0, 0])
+            for r, n in ((False, 1), (True, 2))
+        ),
+        lambda t: torch.multinomial(t, 1, out=torch.empty(1, device=t.device)),
+    ):
+        both_raise(call, one, device)
