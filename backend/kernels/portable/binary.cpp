@@ -1,12 +1,11 @@
 // kernels/portable/binary.cpp: operators of two tensors, with broadcasting and type promotion. A number (the 2 in `x * 2`) is a tensor on
-// the host. Integers are not divided here: for a divisor of zero torch raises an error, which a kernel that runs later cannot.
+// the host.
 #include "kernels/portable/pointwise.h"
 
 namespace backplane::portable {
 namespace binary_impl {
 namespace {
 
-// Of the half types the CPU rounds the quotient before it drops the fraction; so does the second expression.
 int division_mode(const CallOptions& call) { return call.text.empty() ? 0 : call.text == "trunc" ? 1 : call.text == "floor" ? 2 : -1; }
 
 // The exponents that have a shorter way.
@@ -23,12 +22,15 @@ static const PointwiseTable binary_operators({
     {"div.Tensor", Kind::to_float, kFloats, {"x / y"}, HostNumbers::exact},
     {"div.Tensor_mode",
      Kind::promote,
-     kFloats,
-     {"x / y", "m_trunc(K_ROUND(x / y))", "m_floor_divide(x, y)"},
+     kFloats | kByNumber,
+     {"x / y", "m_trunc_divide(x, y)", "m_floor_divide(x, y)"},
      HostNumbers::exact,
      &binary_impl::division_mode},
-    {"remainder.Tensor", Kind::promote, kFloats, {"m_remainder(x, y)"}},
-    {"fmod.Tensor", Kind::promote, kFloats, {"m_fmod(x, y)"}},
+    {"floor_divide", Kind::promote, kFloats | kByNumber, {"m_floor_divide(x, y)"}, HostNumbers::exact},
+    {"remainder.Tensor", Kind::promote, kFloats | kByNumber, {"m_remainder(x, y)"}},
+    {"fmod.Tensor", Kind::promote, kFloats | kByNumber, {"m_fmod(x, y)"}},
+    {"gcd", Kind::promote, kIntegers, {"m_gcd(x, y)"}},
+    {"lcm", Kind::promote, kIntegers, {"m_lcm(x, y)"}},
     {"pow.Tensor_Tensor", Kind::promote, kNumbers, {"m_power(x, y)"}},
     {"pow.Tensor_Scalar",
      Kind::numbers,
@@ -41,6 +43,8 @@ static const PointwiseTable binary_operators({
     {"hypot", Kind::promote, kFloats, {"m_hypot(x, y)"}},
     {"copysign.Tensor", Kind::to_float, kFloats, {"m_copysign(x, y)"}},
     {"logaddexp", Kind::promote, kFloats, {"m_logaddexp(x, y)"}},
+    {"logaddexp2", Kind::promote, kFloats, {"m_logaddexp2(x, y)"}},
+    {"nextafter", Kind::promote, kFloats, {"m_nextafter(x, y)"}},
     {"xlogy.Tensor", Kind::to_float, kFloats, {"y != y ? y : x == (C)0 ? (C)0 : x * m_log(y)"}},
     {"heaviside", Kind::promote, kAll, {"x == (C)0 ? y : (C)(x > (C)0)"}},
 
@@ -72,6 +76,10 @@ static const PointwiseTable binary_operators({
     {"bitwise_xor.Tensor", Kind::promote, kIntegers | kBool, {"x ^ y"}},
     {"bitwise_left_shift.Tensor", Kind::promote, kIntegers, {"m_shift_left(x, y)"}},
     {"bitwise_right_shift.Tensor", Kind::promote, kIntegers, {"m_shift_right(x, y)"}},
+    {"__lshift__.Tensor", Kind::promote, kIntegers, {"m_shift_left(x, y)"}},
+    {"__rshift__.Tensor", Kind::promote, kIntegers, {"m_shift_right(x, y)"}},
+    {"__lshift__.Scalar", Kind::numbers, kIntegers, {"m_shift_left(x, s0)"}},
+    {"__rshift__.Scalar", Kind::numbers, kIntegers, {"m_shift_right(x, s0)"}},
 });
 
 }  // namespace backplane::portable

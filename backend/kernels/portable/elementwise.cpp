@@ -108,7 +108,9 @@ KernelSource source_of(const std::string& name, const Shape& shape, const Expres
   for (int k = 1; k < shape.operands; ++k) source.name += std::string(k > 1 ? "," : "") + dialect_name(shape.dtypes[k]);
   source.name += "]";
   source.definitions = definitions(shape, expression);
-  source.files = {"math.bpc", "compute.bpc", "pointwise.bpc"};
+  source.files = {"math.bpc", "compute.bpc"};
+  if (expression.is_special) source.files.insert(source.files.end(), {"special.bpc", "special_compute.bpc"});
+  source.files.push_back("pointwise.bpc");
   source.kernel = "pointwise";
   source.per_item = target.is_host() ? kHostTile : kLanes;
   source.signature.struct_size = sizeof source.signature;

@@ -22,6 +22,7 @@ struct Expression {
   int scalars;
   HostNumbers numbers = HostNumbers::rounded;
   bool gives_bool = false;  // else a value of the common dtype
+  bool is_special = false;  // it calls functions of dialect/special_compute.bpc
 };
 
 struct Computation {

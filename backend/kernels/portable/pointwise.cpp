@@ -36,7 +36,7 @@ bool is_beyond(double number, c10::ScalarType dtype) {
 
 uint8_t category(c10::ScalarType dtype) {
   if (dtype == c10::kBool) return kBool;
-  return c10::isFloatingType(dtype) ? kFloats : kIntegers;
+  return c10::isReducedFloatingType(dtype) ? kHalves : c10::isFloatingType(dtype) ? kWide : kIntegers;
 }
 
 // Of all tables, whatever the order of their initialisers.
@@ -219,6 +219,13 @@ class Form {
            at::has_internal_overlap(*call.inputs[0]) != at::MemOverlap::Yes;
   }
 
+  // Integers by a number of the host that is not 0 as one of theirs.
+  static bool is_divided_by_number(const Call& call, c10::ScalarType common) {
+    const at::Tensor& divisor = *call.inputs.back();
+    return category(common) == kIntegers && divisor.device().is_cpu() && divisor.dim() == 0 &&
+           wrapped(divisor.item().toLong(), common) != 0;
+  }
+
   bool compute(Call& call, at::Tensor& result) const {
     const Pointwise& line = operator_->line;
     if (C10_UNLIKELY(!can_compile() || kernel_policy() == KernelPolicy::off)) return false;
@@ -246,7 +253,10 @@ class Form {
     Iterator iter;
     const c10::ScalarType common = build(call, iter);
     if (line.kind == Kind::choose && call.output != nullptr && call.output->scalar_type() != common) return false;
-    if (!is_in_dialect(common) || (line.takes & category(common)) == 0) return false;
+    if (!is_in_dialect(common)) return false;
+    const bool divides = line.variant == nullptr || variant != 0;  // div without a mode gives floats
+    if ((line.takes & category(common)) == 0 && (!divides || (line.takes & kByNumber) == 0 || !is_divided_by_number(call, common)))
+      return false;
     Computation what{line.name, common, variant};
     for (const c10::Scalar& number : call.numbers) {
       uint64_t word = 0;
@@ -254,7 +264,7 @@ class Form {
       what.scalars.push_back(word);
     }
     const Expression expression{line.expressions[static_cast<size_t>(variant)], static_cast<int>(call.numbers.size()), line.numbers,
-                                line.kind == Kind::compare || line.kind == Kind::compare_numbers};
+                                line.kind == Kind::compare || line.kind == Kind::compare_numbers, line.is_special};
     if (!portable::compute(iter, what, expression, operator_->slots)) return false;
     operator_->counter.count();
     result = call.output != nullptr ? *call.output : iter.maybe_get_output(0);
@@ -397,7 +407,7 @@ void add_forms(DefaultKernels& kernels, const Pointwise& line) {
   const std::string last = overload.substr(overload.rfind('_') + 1);
   const c10::OperatorHandle given = detail::find_operator(line.name);
   const auto shared = std::make_shared<Operator>(line);
-  if (base.back() == '_') return add_form(kernels, shared, given, FormKind::inplace);
+  if (given.schema().is_mutable()) return add_form(kernels, shared, given, FormKind::inplace);
   const auto out = find_form(base, {"out", overload + "_out", "out_" + last}, true, given.schema());
   add_form(kernels, shared, given, FormKind::functional);
   if (out) add_form(kernels, shared, *out, FormKind::out);
@@ -411,6 +421,14 @@ void add_forms(DefaultKernels& kernels, const Pointwise& line) {
 
 PointwiseTable::PointwiseTable(std::initializer_list<Pointwise> operators) {
   pointwise_impl::lines().insert(pointwise_impl::lines().end(), operators.begin(), operators.end());
+}
+
+PointwiseTable PointwiseTable::special(std::initializer_list<Pointwise> operators) {
+  for (Pointwise line : operators) {
+    line.is_special = true;
+    pointwise_impl::lines().push_back(line);
+  }
+  return {};
 }
 
 static const Defaults pointwise_tables([](DefaultKernels& kernels) {

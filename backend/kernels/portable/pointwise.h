@@ -36,8 +36,12 @@ enum class Kind : uint8_t {
 
 // The common dtypes that an expression is right for.
 constexpr uint8_t kIntegers = 1;
-constexpr uint8_t kFloats = 2;
+constexpr uint8_t kWide = 2;  // float32 and float64
+constexpr uint8_t kHalves = 8;
+constexpr uint8_t kFloats = kWide | kHalves;
 constexpr uint8_t kBool = 4;
+// Integers by a number that is not 0: of a divisor of 0 torch raises an error, which a kernel that runs later cannot.
+constexpr uint8_t kByNumber = 16;
 constexpr uint8_t kNumbers = kIntegers | kFloats;
 constexpr uint8_t kAll = kNumbers | kBool;
 constexpr uint8_t kWithoutBool = 8;  // also where another operand decides the common dtype
@@ -58,11 +62,17 @@ struct Pointwise {
   HostNumbers numbers = HostNumbers::rounded;
   // Which expression; -1: none of them, the call is the CPU's. NULL: the first one.
   int (*variant)(const CallOptions& call) = nullptr;
+  bool is_special = false;  // of dialect/special_compute.bpc
 };
 
 class PointwiseTable {
  public:
   PointwiseTable(std::initializer_list<Pointwise> operators);
+  // Of dialect/special_compute.bpc, whose functions the expressions may call then.
+  static PointwiseTable special(std::initializer_list<Pointwise> operators);
+
+ private:
+  PointwiseTable() = default;
 };
 
 }  // namespace backplane::portable

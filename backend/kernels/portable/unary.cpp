@@ -2,22 +2,33 @@
 #include "kernels/portable/pointwise.h"
 
 namespace backplane::portable {
+namespace unary_impl {
+namespace {
+
+// Powers of 10 up to which a product of tens is exact.
+int few_decimals(const CallOptions& call) { return call.number >= -10 && call.number <= 10 ? 0 : -1; }
+
+}  // namespace
+}  // namespace unary_impl
 
 static const PointwiseTable unary_operators({
     {"abs", Kind::promote, kNumbers, {"m_abs(x)"}},
     {"neg", Kind::promote, kNumbers, {"-x"}},
-    {"sign", Kind::promote, kNumbers, {"(C)(x > (C)0) - (C)(x < (C)0)"}},
-    {"sgn", Kind::promote, kNumbers, {"(C)(x > (C)0) - (C)(x < (C)0)"}},
-    {"bitwise_not", Kind::promote, kIntegers, {"~x"}},
+    {"sign", Kind::promote, kAll, {"(C)(x > (C)0) - (C)(x < (C)0)"}},
+    {"sgn", Kind::promote, kAll, {"(C)(x > (C)0) - (C)(x < (C)0)"}},
+    {"bitwise_not", Kind::promote, kIntegers | kBool, {"m_bit_not(x)"}},
     {"logical_not", Kind::compare, kAll, {"x == (C)0"}},
     {"isposinf", Kind::compare, kFloats, {"x == m_infinity"}},
     {"isneginf", Kind::compare, kFloats, {"x == -m_infinity"}},
     {"isnan", Kind::compare, kAll, {"x != x"}},
+    {"signbit", Kind::compare, kAll, {"m_signbit(x)"}},
+    {"angle", Kind::to_float, kFloats, {"x < (C)0 ? LIT(3.14159265358979323846) : x == x ? (C)0 : x"}},
 
-    {"ceil", Kind::promote, kFloats, {"m_ceil(x)"}},
-    {"floor", Kind::promote, kFloats, {"m_floor(x)"}},
-    {"round", Kind::promote, kFloats, {"m_rint(x)"}},
-    {"trunc", Kind::promote, kFloats, {"m_trunc(x)"}},
+    {"ceil", Kind::promote, kNumbers, {"m_ceil(x)"}},
+    {"floor", Kind::promote, kNumbers, {"m_floor(x)"}},
+    {"round", Kind::promote, kNumbers, {"m_rint(x)"}},
+    {"trunc", Kind::promote, kNumbers, {"m_trunc(x)"}},
+    {"round.decimals", Kind::promote, kFloats, {"m_round_decimals(x, s0)"}, HostNumbers::exact, &unary_impl::few_decimals},
     {"frac", Kind::promote, kFloats, {"x - m_trunc(x)"}},
 
     {"sqrt", Kind::to_float, kFloats, {"m_sqrt(x)"}},
