@@ -207,7 +207,7 @@ class Form {
     const Kind kind = operator_->line.kind;
     const c10::ScalarType dtype = call.output->scalar_type();
     if (kind_ != FormKind::out) return true;
-    if (kind == Kind::compare || kind == Kind::compare_numbers) return dtype == c10::kBool;
+    if (kind == Kind::compare || kind == Kind::compare_numbers) return dtype == c10::kBool || call.inputs.size() > 1;
     if (kind == Kind::alike || (kind == Kind::promote && call.inputs.size() == 1)) return dtype == call.inputs[0]->scalar_type();
     return std::all_of(call.inputs.begin(), call.inputs.end(),
                        [&](const at::Tensor* input) { return input->dim() == 0 || c10::canCast(input->scalar_type(), dtype); });

@@ -44,8 +44,8 @@ constexpr uint8_t kBool = 4;
 constexpr uint8_t kByNumber = 16;
 constexpr uint8_t kNumbers = kIntegers | kFloats;
 constexpr uint8_t kAll = kNumbers | kBool;
-constexpr uint8_t kWithoutBool = 8;  // also where another operand decides the common dtype
-constexpr uint8_t kSelfFirst = 16;   // of two tensors x is the second, whose strides the result's follow
+constexpr uint8_t kWithoutBool = 32;  // also where another operand decides the common dtype
+constexpr uint8_t kSelfFirst = 64;    // of two tensors x is the second, whose strides the result's follow
 
 // What chooses among an operator's expressions.
 struct CallOptions {
