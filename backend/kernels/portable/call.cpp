@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kernels/portable/dialect.h"
+#include "kernels/portable/family.h"
 #include "modules/unit.h"
 
 namespace backplane::portable {
@@ -57,6 +58,24 @@ void add_operator(DefaultKernels& kernels, std::initializer_list<const char*> fo
     kernels.impl_portable(
         form, c10::BoxedKernel::makeFromFunctor(std::make_unique<call_impl::Form>(compute, counter, schema.arguments().size(), kind)));
   }
+}
+
+bool give(Call& call, const at::Tensor& result, std::initializer_list<at::Tensor> inputs, size_t k, size_t outputs) {
+  const at::Tensor* const given = call.given(k, outputs);
+  if (given == nullptr) {
+    call.give(result);
+    return true;
+  }
+  const at::Tensor out = *given;
+  if (call.form() == Call::Form::out) {
+    if (!can_become(out, result.sizes(), result.scalar_type(), inputs)) return false;
+    at::native::resize_output(out, result.sizes());
+  } else if (out.sizes() != result.sizes()) {
+    return false;
+  }
+  out.copy_(result);
+  call.give(out);
+  return true;
 }
 
 bool is_usable(const at::Tensor& tensor) {

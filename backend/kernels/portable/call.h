@@ -49,6 +49,10 @@ class Call {
 
 using Operator = std::function<bool(Call& call)>;
 
+// Gives what was computed as a new tensor: itself, or, for out= and in place, copied. False: the CPU warns of that out=, or refuses it, or
+// it shares memory with an input.
+bool give(Call& call, const at::Tensor& result, std::initializer_list<at::Tensor> inputs, size_t k = 0, size_t outputs = 1);
+
 // Registers the forms of an operator, which count as calls of the first.
 // The names live on.
 void add_operator(DefaultKernels& kernels, std::initializer_list<const char*> forms, const Operator& compute);

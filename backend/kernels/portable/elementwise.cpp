@@ -18,13 +18,13 @@ constexpr uint32_t kLanes = 4;        // elements of an item otherwise
 constexpr const char* kLetters[] = {"x", "y", "z", "w", "v", "u"};
 
 // How an operand is walked along the innermost dimension. A number is on the host and travels in the kernel's struct.
-enum class Walk : uint8_t { unit, zero, other, number };
+enum class Advance : uint8_t { unit, zero, other, number };
 
 // All that a kernel's text depends on, beside the operator.
 struct Shape {
   int operands;  // the output is the first
   std::array<c10::ScalarType, kMostOperands> dtypes;
-  std::array<Walk, kMostOperands> walks;
+  std::array<Advance, kMostOperands> walks;
   c10::ScalarType common;
   int dims;  // of the rows: 0 for FLAT, else 1, 3, 5 or 11
   bool wide_index;
@@ -44,7 +44,7 @@ std::string definitions(const Shape& shape, const Expression& expression) {
   };
   for (int k = 0, pointer = 0; k < shape.operands; ++k) {
     const char* letter = k == 0 ? nullptr : kLetters[k - 1];
-    if (shape.walks[k] == Walk::number) {
+    if (shape.walks[k] == Advance::number) {
       member(letter);
       continue;
     }
@@ -53,11 +53,11 @@ std::string definitions(const Shape& shape, const Expression& expression) {
     ++pointer;
     parameters += c10::str(separator, "BP_GLOBAL ", k == 0 ? "" : "const ", memory_type(shape.dtypes[k]), "* BP_RESTRICT p", n);
     places += c10::str(separator, "i", n);
-    flat += c10::str(separator, shape.walks[k] == Walk::zero ? "0" : "(i)");
+    flat += c10::str(separator, shape.walks[k] == Advance::zero ? "0" : "(i)");
     row += c10::str(separator, "o[", n, "]",
-                    shape.walks[k] == Walk::unit    ? " + (c)"
-                    : shape.walks[k] == Walk::other ? " + (c) * (IDX)bp_arg.inner[" + n + "]"
-                                                    : "");
+                    shape.walks[k] == Advance::unit    ? " + (c)"
+                    : shape.walks[k] == Advance::other ? " + (c) * (IDX)bp_arg.inner[" + n + "]"
+                                                       : "");
     if (k == 0) continue;
     const std::string loaded = c10::str("bp_load_", dialect_name(shape.dtypes[k]), "(p", n, ", i", n, ")");
     values += c10::str("const C ", letter, " = (C)", convert(loaded, shape.dtypes[k], shape.common), "; ");
@@ -77,7 +77,7 @@ std::string definitions(const Shape& shape, const Expression& expression) {
   define("K_BITS", std::to_string(c10::elementSize(shape.common) * 8));
   define("IDX", shape.wide_index ? "i64" : "i32");
   int pointers = 0;
-  for (int k = 0; k < shape.operands; ++k) pointers += shape.walks[k] != Walk::number;
+  for (int k = 0; k < shape.operands; ++k) pointers += shape.walks[k] != Advance::number;
   define("POINTERS", std::to_string(pointers));
   define("PARAMETERS", parameters);
   define("MEMBERS", members);
@@ -116,7 +116,7 @@ KernelSource source_of(const std::string& name, const Shape& shape, const Expres
   source.signature.struct_size = sizeof source.signature;
   uint32_t pointers = 0;
   uint32_t numbers = static_cast<uint32_t>(expression.scalars);
-  for (int k = 0; k < shape.operands; ++k) ++(shape.walks[k] == Walk::number ? numbers : pointers);
+  for (int k = 0; k < shape.operands; ++k) ++(shape.walks[k] == Advance::number ? numbers : pointers);
   const auto dims = static_cast<uint32_t>(shape.dims);
   source.signature.pointers = pointers;
   source.signature.value_bytes = 8 * (numbers + (dims == 0 ? 1 : 2 + dims + pointers + dims * pointers));
@@ -201,9 +201,9 @@ bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expres
     if (!is_number && k > 0 && iter.device(k) != iter.device(0)) return false;
     const auto bytes = static_cast<int64_t>(c10::elementSize(shape.dtypes[k]));
     const int64_t stride = dims == 0 ? bytes : iter.strides(k)[0];
-    shape.walks[k] = is_number ? Walk::number : stride == bytes ? Walk::unit : stride == 0 ? Walk::zero : Walk::other;
-    if (dims == 1 && iter.shape()[0] == 1) shape.walks[k] = is_number ? Walk::number : Walk::unit;
-    is_flat = is_flat && shape.walks[k] != Walk::other && !(k == 0 && shape.walks[k] == Walk::zero);
+    shape.walks[k] = is_number ? Advance::number : stride == bytes ? Advance::unit : stride == 0 ? Advance::zero : Advance::other;
+    if (dims == 1 && iter.shape()[0] == 1) shape.walks[k] = is_number ? Advance::number : Advance::unit;
+    is_flat = is_flat && shape.walks[k] != Advance::other && !(k == 0 && shape.walks[k] == Advance::zero);
     pointers += !is_number;
   }
   const int64_t count = iter.numel();
@@ -216,7 +216,7 @@ bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expres
 
   KernelArguments arguments;
   for (int k = 0; k < operands; ++k) {
-    if (shape.walks[k] == Walk::number) continue;
+    if (shape.walks[k] == Advance::number) continue;
     check_allocated(iter.tensor_base(k));
     arguments.add(reinterpret_cast<uint64_t>(iter.data_ptr(k)));
   }
@@ -234,17 +234,17 @@ bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expres
     };
     for (int d = 1; d <= shape.dims; ++d) arguments.add(d < dims ? iter.shape()[d] : int64_t{1});
     for (int k = 0; k < operands; ++k) {
-      if (shape.walks[k] != Walk::number) arguments.add(stride(k, 0));
+      if (shape.walks[k] != Advance::number) arguments.add(stride(k, 0));
     }
     for (int d = 1; d <= shape.dims; ++d) {
       for (int k = 0; k < operands; ++k) {
-        if (shape.walks[k] != Walk::number) arguments.add(stride(k, d));
+        if (shape.walks[k] != Advance::number) arguments.add(stride(k, d));
       }
     }
     groups = target.is_host() ? static_cast<uint64_t>(rows) : static_cast<uint64_t>(count) / (function->group * kLanes) + 1;
   }
   for (int k = 1; k < operands; ++k) {
-    if (shape.walks[k] == Walk::number) arguments.add(number_word(iter, k, common, expression.numbers));
+    if (shape.walks[k] == Advance::number) arguments.add(number_word(iter, k, common, expression.numbers));
   }
   for (int k = 0; k < expression.scalars; ++k) arguments.add(what.scalars[static_cast<size_t>(k)]);
   launch_function(device, *function, groups, arguments);

@@ -178,6 +178,12 @@ std::optional<Reduce> reduce_of(std::string_view word) {
   return std::nullopt;
 }
 
+// What floats begin with.
+double neutral(Reduce reduce) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return reduce == Reduce::product ? 1 : reduce == Reduce::largest ? -kInfinity : reduce == Reduce::smallest ? kInfinity : 0;
+}
+
 // self, dim, index, then a tensor or a number.
 bool scatter_with(Call& call, Reduce reduce) {
   const at::Tensor& self = call.tensor(0);
@@ -227,17 +233,57 @@ bool scatter_reduce(Call& call) {
   if (index.numel() != 0 && !fits(index, at_least_1d(self), &source, *dim)) return false;
   at::Tensor out = self.clone(at::MemoryFormat::Contiguous);
   if (index.numel() != 0) {
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
-    const double neutral = *reduce == Reduce::product    ? 1
-                           : *reduce == Reduce::largest  ? -kInfinity
-                           : *reduce == Reduce::smallest ? kInfinity
-                                                         : 0;
-    if (!has_self && !scatter_into(out, *dim, index, {}, neutral, Reduce::assign)) return false;
+    if (!has_self && !scatter_into(out, *dim, index, {}, neutral(*reduce), Reduce::assign)) return false;
     if (!scatter_into(out, *dim, index, source, 0, *reduce)) return false;
     if (is_mean) {
       const at::Tensor count = empty(self.sizes(), dtype, self.device().index()).fill_(has_self ? 1 : 0);
       if (!scatter_into(count, *dim, index, {}, 1, Reduce::sum)) return false;
       out.div_(count.clamp_min_(1));
+    }
+  }
+  call.give(std::move(out));
+  return true;
+}
+
+// Whether source has self's sizes but in dim, where it has the index's.
+bool is_part(const at::Tensor& self, const at::Tensor& index, const at::Tensor& source, int64_t dim) {
+  if (source.dim() != self.dim() || source.size(dim) != index.numel()) return false;
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (d != dim && source.size(d) != self.size(d)) return false;
+  }
+  return true;
+}
+
+// self, dim, index, source, reduce, include_self: the index once for each row of source.
+bool index_reduce(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  const at::Tensor& index = call.tensor(2);
+  const at::Tensor source = at_least_1d(call.tensor(3));
+  const std::string_view word = call[4].toStringView();
+  const bool has_self = call[5].toBool(), is_mean = word == "mean";
+  const c10::ScalarType dtype = self.scalar_type();
+  const auto reduce = is_mean ? std::optional(Reduce::sum) : reduce_of(word);
+  const auto dim = dimension(call[1], self);
+  if (!reduce || !dim || word == "add" || word == "sum" || word == "multiply" || !is_usable(self) || !c10::isFloatingType(dtype) ||
+      !is_index(index, self) || index.dim() > 1 || !is_usable(source) || source.scalar_type() != dtype ||
+      source.device() != self.device() || !is_part(at_least_1d(self), index, source, *dim)) {
+    return false;
+  }
+  at::Tensor out = changed(call, {&index, &call.tensor(3)});
+  if (!out.defined()) return false;
+  if (source.numel() != 0) {
+    Strides shape(static_cast<size_t>(source.dim()), 1);
+    shape[*dim] = index.numel();
+    const at::Tensor places = index.reshape(shape).expand(source.sizes());
+    if (!has_self && !scatter_into(out, *dim, places, {}, neutral(*reduce), Reduce::assign)) return false;
+    if (!scatter_into(out, *dim, places, source, 0, *reduce)) return false;
+    if (is_mean) {
+      shape.assign(static_cast<size_t>(source.dim()), 1);
+      shape[*dim] = at_least_1d(out).size(*dim);
+      const at::Tensor counts = empty(shape, c10::kFloat, self.device().index()).fill_(has_self ? 1 : 0);
+      const at::Tensor one = empty(index.sizes(), c10::kFloat, self.device().index()).fill_(1);
+      counts.view(-1).index_add_(0, at_least_1d(index), at_least_1d(one));
+      out.div_(counts.clamp_min_(1).view(out.dim() == 0 ? at::IntArrayRef() : at::IntArrayRef(shape)));
     }
   }
   call.give(std::move(out));
@@ -280,15 +326,6 @@ bool index_select(Call& call) {
     return false;
   }
   call.give(std::move(out));
-  return true;
-}
-
-// Whether source has self's sizes but in dim, where it has the index's.
-bool is_part(const at::Tensor& self, const at::Tensor& index, const at::Tensor& source, int64_t dim) {
-  if (source.dim() != self.dim() || source.size(dim) != index.numel()) return false;
-  for (int64_t d = 0; d < self.dim(); ++d) {
-    if (d != dim && source.size(d) != self.size(d)) return false;
-  }
   return true;
 }
 
@@ -841,6 +878,7 @@ const Defaults registered([](DefaultKernels& kernels) {
   add_operator(kernels, {"scatter_reduce.two", "scatter_reduce.two_out", "scatter_reduce_.two"}, &scatter_reduce);
   add_operator(kernels, {"index_select", "index_select.out"}, &index_select);
   add_operator(kernels, {"index_add", "index_add.out", "index_add_"}, &index_add);
+  add_operator(kernels, {"index_reduce", "index_reduce.out", "index_reduce_"}, &index_reduce);
   add_operator(kernels, {"index_copy", "index_copy.out", "index_copy_"}, &index_copy);
   add_operator(kernels, {"index_fill_.int_Scalar"}, &index_fill);
   add_operator(kernels, {"index_fill_.int_Tensor"}, &index_fill_tensor);

@@ -1,0 +1,313 @@
+"""Operators of composed.cpp and gates.cpp, and index_reduce, against the CPU."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+aten = torch.ops.aten
+LONG = pytest.mark.long
+FLOATS = [torch.float32, *(pytest.param(x, marks=LONG) for x in (torch.bfloat16, torch.float16, torch.float64))]
+INTEGERS = [torch.int64, *(pytest.param(x, marks=LONG) for x in (torch.int32, torch.int16, torch.int8, torch.uint8))]
+SPECIAL = [float("inf"), -float("inf"), float("nan"), 0.0, -0.0, 1e-40, -1e-42, 1e30, -1.0]
+
+
+def tensor(shape, dtype=torch.float32, seed=0, special=False):
+    generator = torch.Generator().manual_seed(seed)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, shape, generator=generator).to(dtype)
+    if not dtype.is_floating_point:
+        return torch.randint(0, 10, shape, generator=generator).to(dtype)
+    x = torch.randn(shape, generator=generator, dtype=torch.float64) * 3
+    if special:
+        x.flatten()[: len(SPECIAL)] = torch.tensor(SPECIAL, dtype=torch.float64)
+    return x.to(dtype)
+
+
+def close(got, expected):
+    assert got.dtype == expected.dtype
+    assert got.stride() == expected.stride()
+    step = {torch.bfloat16: 2**-6, torch.float16: 2**-8, torch.float32: 4e-6}.get(expected.dtype, 1e-12)
+    torch.testing.assert_close(got.cpu(), expected, rtol=step, atol=step, equal_nan=True)
+
+
+def check(device, function, *inputs):
+    expected = function(*inputs)
+    got = function(*(x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs))
+    for a, b in zip(*([x] if isinstance(x, torch.Tensor) else x for x in (got, expected)), strict=True):
+        close(a, b)
+
+
+LAYOUTS = {
+    "dense": lambda x: x,
+    "transposed": lambda x: x.transpose(0, 1),
+    "every second": lambda x: x[:, ::2],
+    "expanded": lambda x: x[:1].expand(4, -1, -1),
+    "none": lambda x: x[:0],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_frexp(device, ran, dtype, layout):
+    x = tensor((3, 4, 6), dtype, special=True)
+    with ran("frexp.Tensor"):
+        got = torch.frexp(LAYOUTS[layout](x.to(device)))
+    expected = torch.frexp(LAYOUTS[layout](x))
+    finite = LAYOUTS[layout](x).isfinite()  # the exponent of others is not told
+    close(got.mantissa, expected.mantissa)
+    assert torch.equal(got.exponent.cpu()[finite], expected.exponent[finite])
+    assert got.exponent.stride() == expected.exponent.stride()
+    out = torch.empty(0, dtype=dtype, device=device), torch.empty(0, dtype=torch.int32, device=device)
+    torch.frexp(x.to(device), out=out)
+    close(out[0], torch.frexp(x).mantissa)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nan_to_num(device, ran, dtype, layout):
+    x = tensor((3, 4, 6), dtype, special=True)
+    for arguments in ((), (1.0,), (None, 5.0), (None, None, -7.0), (2.0, 3.0, 4.0)):
+        with ran("nan_to_num"):
+            check(device, lambda x, a=arguments: LAYOUTS[layout](x).nan_to_num(*a), x)
+    with ran("nan_to_num"):
+        check(device, lambda x: x.clone()[:, 1:].nan_to_num_(1, 2, 3), x)
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, torch.bool])
+def test_nan_to_num_of_integers(device, ran, dtype):
+    with ran("nan_to_num"):
+        check(device, lambda x: x.nan_to_num(1, 2, 3), tensor((3, 5), dtype))
+
+
+def test_equal(device, ran):
+    x = tensor((3, 5))
+    y = x.clone()
+    y[2, 4] += 1
+    with ran("equal"):
+        assert torch.equal(x.to(device), x.clone().to(device))
+        assert torch.equal(x.t().to(device), x.to(device).t())
+        assert not torch.equal(x.to(device), y.to(device))
+        assert not torch.equal(x.to(device), x[:2].to(device))
+        assert torch.equal(x[:0].to(device), x[:0].to(device))
+    for place in ("cpu", device):
+        with pytest.raises(RuntimeError):
+            torch.equal(x.to(place), x.to("cpu" if place == device else device))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, pytest.param(torch.uint8, marks=LONG)])
+@pytest.mark.parametrize("count", [0, 1, 20])
+def test_isin(device, ran, dtype, count):
+    x, tests = tensor((6, 7), dtype, special=dtype.is_floating_point), tensor((count,), dtype, seed=1)
+    tests[: count // 2] = x.flatten()[: count // 2]
+    with ran("isin.Tensor_Tensor"):
+        check(device, torch.isin, x, tests)
+        check(device, lambda x, t: torch.isin(x.t()[::2], t[::2], invert=True), x, tests)
+    with ran("isin.Tensor_Scalar"):
+        check(device, lambda x: torch.isin(x, 3), x)
+        check(device, lambda x: torch.isin(x, 3, invert=True), x)
+
+
+def test_isin_of_many(device):
+    x, tests = tensor((50, 70)), tensor((333,), seed=1, special=True)
+    tests[50:200] = x.flatten()[:150]
+    x[0, 0] = float("nan")
+    check(device, torch.isin, x, tests)
+    check(device, lambda x, t: torch.isin(x, t, invert=True), x.long(), tests.nan_to_num(0, 9, 9).long())
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
+def test_trace(device, ran, dtype):
+    for shape in ((4, 4), (3, 7), (5, 2), (0, 3)):
+        with ran("trace"):
+            check(device, lambda x: torch.trace(x), tensor(shape, dtype))
+    with ran("trace"):
+        check(device, lambda x: torch.trace(x.t()[::2]), tensor((5, 6), dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("p", [1, 2, 0.5, float("inf")])
+def test_renorm(device, ran, dtype, p):
+    x = tensor((3, 4, 5), dtype)
+    for dim in (0, 1, -1):
+        with ran("renorm"):
+            check(device, lambda x, d=dim: torch.renorm(x, p, d, 4.0), x)
+    with ran("renorm"):
+        check(device, lambda x: x.clone().transpose(0, 2).renorm_(p, 1, 0.5), x)
+
+
+def test_narrow_copy(device, ran):
+    x = tensor((4, 6))
+    with ran("narrow_copy"):
+        check(device, lambda x: torch.narrow_copy(x, 1, 2, 3), x)
+        check(device, lambda x: torch.narrow_copy(x.t(), -1, -2, 2), x.to(torch.complex64))
+        check(device, lambda x: torch.narrow_copy(x, 0, 4, 0), x)
+    for place in ("cpu", device):
+        with pytest.raises((RuntimeError, IndexError)):
+            torch.narrow_copy(x.to(place), 0, 2, 9)
+
+
+def test_nonzero_static(device, ran):
+    x = tensor((4, 6)).clamp_min(0)
+    for size in (0, 3, 24, 40):
+        with ran("nonzero_static"):
+            check(device, lambda x, n=size: torch.nonzero_static(x, size=n), x)
+            check(device, lambda x, n=size: torch.nonzero_static(x, size=n, fill_value=7), x)
+    with ran("nonzero_static"):
+        check(device, lambda x: torch.nonzero_static(x, size=2), torch.tensor(3.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_repeat_interleave(device, ran, dtype):
+    repeats = torch.tensor([2, 0, 3, 1], dtype=dtype)
+    with ran("repeat_interleave.Tensor"):
+        check(device, torch.repeat_interleave, repeats)
+        check(device, lambda r: torch.repeat_interleave(r, output_size=6), repeats)
+        check(device, lambda x, r: x.repeat_interleave(r, 0), tensor((4, 3)), repeats)
+        check(device, torch.repeat_interleave, repeats[:0])
+        check(device, torch.repeat_interleave, repeats[1:2])
+    for place in ("cpu", device):
+        with pytest.raises(RuntimeError, match="negative"):
+            torch.repeat_interleave(-repeats.to(place))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_normal_numbers_about_tensors(device, ran, dtype):
+    mean = torch.tensor([[-50.0], [0], [50]], dtype=dtype, device=device)
+    deviation = torch.tensor([0.0, 1, 4], dtype=dtype, device=device).repeat_interleave(2000)
+    for name, numbers, means, deviations in [
+        ("normal.Tensor_Tensor", lambda: torch.normal(mean, deviation), (-50, 0, 50), (0, 1, 4)),
+        ("normal.Tensor_float", lambda: torch.normal(mean.expand(3, 6000), 2.0), (-50, 0, 50), (2, 2, 2)),
+        ("normal.float_Tensor", lambda: torch.normal(3.0, deviation.expand(3, 6000)), (3, 3, 3), (0, 1, 4)),
+    ]:
+        torch.manual_seed(1)
+        with ran(name):
+            first = numbers()
+        torch.manual_seed(1)
+        assert torch.equal(first.cpu(), numbers().cpu())
+        x = first.cpu().double().reshape(3, 3, 2000)
+        assert first.dtype == dtype
+        assert ((x.mean(2) - torch.tensor(means)[:, None]).abs() < 0.5).all()
+        assert ((x.std(2) - torch.tensor(deviations)).abs() < 0.3).all()
+    for place in ("cpu", device):
+        with pytest.raises(RuntimeError):
+            torch.normal(0.0, torch.tensor([-1.0], device=place))
+
+
+# --- gates ---
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_log_sigmoid(device, ran, dtype, layout):
+    x, grad = tensor((3, 4, 6), dtype, special=True), tensor((3, 4, 6), dtype, seed=1)
+    with ran("log_sigmoid_forward"):
+        check(device, lambda x: aten.log_sigmoid_forward(LAYOUTS[layout](x)), x)
+    with ran("log_sigmoid_backward"):
+        check(
+            device,
+            lambda g, x: aten.log_sigmoid_backward(g, x, aten.log_sigmoid_forward(x)[1]),
+            LAYOUTS[layout](grad).contiguous(),
+            LAYOUTS[layout](x).contiguous(),
+        )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_glu(device, ran, dtype, dim):
+    x, change = tensor((4, 6, 8), dtype), tensor((4, 6, 8), dtype, seed=2)
+    grad = F.glu(change, dim)
+    with ran("glu"):
+        check(device, lambda x: F.glu(x, dim), x)
+        check(device, lambda x: F.glu(x.transpose(0, 2), dim), x)
+    with ran("glu_backward"):
+        check(device, lambda g, x: aten.glu_backward(g, x, dim), grad, x)
+    if dtype.itemsize > 2:
+        with ran("glu_jvp"):
+            check(device, lambda x, d: aten.glu_jvp(F.glu(x, dim), x, d, dim), x, change)
+    for place in ("cpu", device):
+        with pytest.raises(RuntimeError, match="even"):
+            F.glu(x[:3, :5, :7].to(place), dim)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_prelu_and_its_gradients(device, ran, dtype):
+    x, weight = tensor((3, 4, 6), dtype, special=True), tensor((4,), dtype, seed=1)
+    with ran("_prelu_kernel_backward"):
+        check(device, lambda g, x, w: aten._prelu_kernel_backward(g, x, w), x.flip(0), x, weight[:, None].expand(4, 6))
+    grads = []
+    for place in ("cpu", device):
+        leaves = [t.to(place).detach().requires_grad_() for t in (x.nan_to_num(0, 1, 1), weight)]
+        F.prelu(*leaves).sum().backward()
+        grads.append([leaf.grad.cpu() for leaf in leaves])
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(a, b, rtol=0.02, atol=0.02)
+
+
+def test_rrelu(device, ran):
+    x = tensor((30, 40))
+    with ran("rrelu_with_noise"):
+        check(device, lambda x: F.rrelu(x, 0.1, 0.3, training=False), x)
+        check(device, lambda x: F.rrelu_(x.clone(), 0.1, 0.3), x)
+        got = F.rrelu(x.to(device), 0.1, 0.3, training=True).cpu()
+    assert torch.equal(got[x > 0], x[x > 0])
+    slopes = (got / x)[x < 0]
+    assert slopes.min() >= 0.0999
+    assert slopes.max() <= 0.3001
+    assert slopes.std() > 0.04
+    leaf = x.to(device).requires_grad_()
+    y = F.rrelu(leaf, 0.1, 0.3, training=True)
+    y.sum().backward()
+    torch.testing.assert_close(leaf.grad * leaf.detach(), y.detach())
+
+
+# --- index_reduce ---
+
+
+@pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("has_self", [True, False])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_index_reduce(device, ran, reduce, has_self, dtype):
+    x, source, index = (
+        tensor((4, 6, 3), dtype),
+        tensor((4, 9, 3), dtype, seed=1),
+        torch.tensor([0, 5, 2, 2, 0, 2, 3, 0, 5]),
+    )
+    source[0, 1, 0], source[2, 2, 1] = float("nan"), float("inf")
+
+    def reduced(x, i, s):
+        return x.index_reduce(1, i, s, reduce, include_self=has_self)
+
+    with ran("index_reduce"):
+        check(device, reduced, x, index, source)
+        check(
+            device,
+            lambda x, i, s: reduced(x.transpose(0, 2), i.int(), s.transpose(0, 2)).contiguous(),
+            x,
+            index,
+            source,
+        )
+        check(device, lambda x, i, s: reduced(x[:, ::2], i[:2] % 3, s[:, :2]), x, index, source)
+        check(device, lambda x, i, s: reduced(x, i[:0], s[:, :0]), x, index, source)
+    vector, few = x[0, :, 0], source[0, :, 1]
+    with ran("index_reduce"):
+        check(
+            device,
+            lambda x, i, s: x.clone().index_reduce_(0, i, s, reduce, include_self=has_self),
+            vector.clone(),
+            index,
+            few.clone(),
+        )
+
+
+def test_wrong_calls_raise_torchs_error(device):
+    x = torch.zeros(3, 4)
+    for place in ("cpu", device):
+        y = x.to(place)
+        with pytest.raises(RuntimeError):
+            y.index_reduce(0, y.long()[0, :3], y, "sum")
+        with pytest.raises(RuntimeError):
+            torch.trace(y[0])
+        with pytest.raises(RuntimeError):
+            torch.renorm(y, 2, 0, -1)
+        with pytest.raises(RuntimeError):
+            torch.frexp(y.long())
