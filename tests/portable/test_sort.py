@@ -209,6 +209,25 @@ def test_selection_sizes(device, shape):
     compare_selected(same.to(device).median(-1), same.median(-1), same, -1)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: torch.arange(n),
+        lambda n: torch.arange(n).flip(0),
+        lambda n: torch.arange(n) % 64,
+        lambda n: torch.arange(n) // (n // 64) % 2,
+        lambda n: torch.full((n,), NAN),
+        lambda n: torch.where(torch.arange(n) % (n // 64) == 0, -1, 1),
+        lambda n: torch.where(torch.arange(n) % (n // 64) == 0, 1, -1),
+    ],
+)
+def test_a_sample_may_mislead(device, make):
+    x = torch.stack([make(n) for n in (640, 640)] + [torch.randn(640)]).float()
+    for largest in (False, True):
+        for k in (1, 9, 40):
+            compare_selected(x.to(device).topk(k, 1, largest), x.topk(k, 1, largest), x, 1)
+
+
 def test_selection_layouts_and_edges(device):
     x = tensor((6, 8, 5))
     y = x.to(device)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 #include <tuple>
 
@@ -20,6 +21,24 @@ namespace {
 int digit_bits(const Target& target, int64_t size) {
   if (!target.is_host()) return portable::digit_bits(target);
   return size <= 256 ? 4 : size <= 16384 ? 8 : 11;
+}
+
+constexpr int64_t kSample = 64;      // elements, as in select.bpc
+constexpr int64_t kRowsAtOnce = 64;  // of those that have scratch memory, with one item
+
+// Of a row's elements that lie in order the first k: those up to number `pivot` of a sorted sample are very likely more than k.
+struct Sample {
+  bool is_worth = false;
+  int64_t pivot = 0, expected = 0, room = 0;
+};
+Sample sample_of(int64_t size, int64_t k) {
+  const double share = static_cast<double>(kSample) * static_cast<double>(k) / static_cast<double>(size);
+  Sample sample;
+  sample.pivot = static_cast<int64_t>(share + 3 * std::sqrt(share)) + 2;
+  sample.expected = sample.pivot * size / kSample;
+  sample.room = 3 * sample.expected + 1;
+  sample.is_worth = size >= 512 && sample.pivot < kSample / 4;
+  return sample;
 }
 
 enum class Wanted : uint8_t { at_rank, first, median, nanmedian };
@@ -53,11 +72,12 @@ bool select_rows(const Rows& rows, Wanted wanted, bool is_descending, int64_t ra
   if (wanted != Wanted::first && is_short_row(target, dtype, rows.size)) return sort_and_pick(rows, wanted, rank, values, places);
   static auto& slots = *new KernelSlots;
   const bool is_wide = has_wide_places(rows.size);
-  const int bits = digit_bits(target, rows.size);
+  const Sample sample = wanted == Wanted::first && target.is_host() ? sample_of(rows.size, rank + 1) : Sample{};
+  const int bits = digit_bits(target, sample.is_worth ? sample.expected : rows.size);
   uint64_t key = static_cast<uint64_t>(device) & 63;
   key = key << 4 | dtype_bits(dtype);
   key = key << 2 | static_cast<uint64_t>(wanted);
-  key = key << 2 | (is_descending ? 2u : 0u) | (is_wide ? 1u : 0u);
+  key = key << 3 | (sample.is_worth ? 4u : 0u) | (is_descending ? 2u : 0u) | (is_wide ? 1u : 0u);
   const Function* const select = slots.find(key << 4 | static_cast<uint64_t>(bits), device, [&] {
     UnitText text(c10::str("select[", dialect_name(dtype), "]"), "select.bpc", "select_rows");
     define_keys(text, dtype, is_descending, is_wide);
@@ -65,15 +85,26 @@ bool select_rows(const Rows& rows, Wanted wanted, bool is_descending, int64_t ra
     if (wanted == Wanted::first) text.define("FIRST", "1");
     if (wanted == Wanted::median) text.define("MEDIAN", "1");
     if (wanted == Wanted::nanmedian) text.define("NANMEDIAN", "1");
-    return text.source(1, 3, 3, 3);
+    if (sample.is_worth) text.define("SAMPLED", "1");
+    const uint32_t pointers = sample.is_worth ? 5 : 3;
+    return text.define("POINTERS", std::to_string(pointers)).source(1, pointers, 5, sample.is_worth ? 0b11011 : 0b11);
   });
   if (select == nullptr) return false;
   KernelArguments arguments;
   arguments.add(writable_address_of(values));
   arguments.add(writable_address_of(places));
   arguments.add(address_of(rows.x));
-  for (const int64_t word : {rows.count, rows.size, rank}) arguments.add(word);
-  launch_function(device, *select, static_cast<uint64_t>(rows.count), arguments);
+  int64_t groups = rows.count;
+  at::Tensor likely, likely_places;
+  if (sample.is_worth) {
+    groups = std::min(groups, kRowsAtOnce);
+    likely = empty({groups * sample.room}, dtype, device);
+    likely_places = empty({groups * sample.room}, is_wide ? c10::kLong : c10::kInt, device);
+    arguments.add(writable_address_of(likely));
+    arguments.add(writable_address_of(likely_places));
+  }
+  for (const int64_t word : {rows.count, rows.size, rank, sample.pivot, sample.room}) arguments.add(word);
+  launch_function(device, *select, static_cast<uint64_t>(groups), arguments);
   return true;
 }
 

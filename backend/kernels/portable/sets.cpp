@@ -168,9 +168,8 @@ bool isin(Call& call) {
     const c10::SmallVector<int64_t, 6> none(static_cast<size_t>(in.dim()), 0);
     Walk walk("isin", in.sizes(), device);
     walk.write(result).read(in).read(sorted, none).integer(row.numel()).integer(is_inverted ? 1 : 0).compute_in(common);
-    if (!walk.run("const C x = LOAD1(i1); i64 low = 0; i64 high = s0 - 1; while (low < high) { const i64 middle = (low + high) / 2; "
-                  "if (LOAD2(i2 + middle) < x) low = middle + 1; else high = middle; } "
-                  "STORE0(i0, (LOAD2(i2 + low) == x) != (s1 != 0));",
+    if (!walk.run("const C x = LOAD1(i1); i64 low = 0; for (i64 left = s0; left > 1; left -= left / 2) "
+                  "low += LOAD2(i2 + low + left / 2 - 1) < x ? left / 2 : 0; STORE0(i0, (LOAD2(i2 + low) == x) != (s1 != 0));",
                   slots)) {
       return false;
     }
