@@ -5,7 +5,6 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/searchsorted.h>
-#include <ATen/ops/sort.h>
 #include <ATen/ops/stack.h>
 #include <c10/core/WrapDimMinimal.h>
 
@@ -93,46 +92,6 @@ bool equal(Call& call) {
   if (!can_walk(self) || !can_walk(other) || self.device() != other.device() || self.scalar_type() != other.scalar_type()) return false;
   call.give(self.sizes() == other.sizes() && (self.numel() == 0 || self.eq(other).all().item<bool>()));
   return true;
-}
-
-// Up to here an element is compared with each of the tests; more of them are sorted.
-constexpr int64_t kFewTests = 32;
-
-// elements, test_elements, assume_unique, invert
-bool isin(Call& call) {
-  const at::Tensor &elements = call.tensor(0), &tests = call.tensor(1);
-  if (!can_walk(elements) || !can_walk(tests) || elements.device() != tests.device() || elements.scalar_type() != tests.scalar_type() ||
-      elements.scalar_type() == c10::kBool) {
-    return false;
-  }
-  const at::Tensor* const given = call.given();
-  if (given != nullptr && !can_become(*given, elements.sizes(), c10::kBool, {elements, tests})) return false;
-  const bool invert = call[3].toBool(), is_few = tests.numel() <= kFewTests;
-  at::Tensor all = tests.reshape(-1);
-  if (!is_few) all = std::get<0>(at::sort(all));
-  at::Tensor out = call.output(elements.sizes(), c10::kBool, elements.device());
-  static auto& slots = *new KernelSlots;
-  Walk walk("isin", elements.sizes(), elements.device().index());
-  const c10::SmallVector<int64_t, 6> none(static_cast<size_t>(elements.dim()), 0);
-  walk.write(out).read(elements).read(all, none).integer(all.numel()).integer(all.numel() == 0 ? 1 : all.stride(0)).integer(invert ? 1 : 0);
-  walk.compute_in(elements.scalar_type());
-  const char* const of_few =
-      "const C x = LOAD1(i1); i32 is_in = 0; for (i64 k = 0; k < s0; ++k) is_in |= LOAD2(k * s1) == x; STORE0(i0, is_in != s2);";
-  const char* const of_many =
-      "const C x = LOAD1(i1); i64 low = 0; i64 high = s0; while (low < high) { const i64 middle = (low + high) / 2; "
-      "if (LOAD2(middle * s1) < x) low = middle + 1; else high = middle; } "
-      "const i32 is_in = low < s0 && LOAD2((low < s0 ? low : 0) * s1) == x; STORE0(i0, is_in != s2);";
-  if (!walk.run(is_few ? of_few : of_many, slots, is_few ? 0 : 1)) return false;
-  call.give(std::move(out));
-  return true;
-}
-
-// elements, a number, assume_unique, invert
-bool isin_number(Call& call) {
-  const at::Tensor& elements = call.tensor(0);
-  if (!can_walk(elements) || call[1].isComplexDouble()) return false;
-  const at::Scalar number = call[1].toScalar();
-  return give(call, call[3].toBool() ? elements.ne(number) : elements.eq(number), {elements});
 }
 
 // --- sums and parts ---
@@ -257,8 +216,6 @@ const Defaults registered([](DefaultKernels& kernels) {
   add_operator(kernels, {"frexp.Tensor", "frexp.Tensor_out"}, &frexp);
   add_operator(kernels, {"nan_to_num", "nan_to_num.out", "nan_to_num_"}, &nan_to_num);
   add_operator(kernels, {"equal"}, &equal);
-  add_operator(kernels, {"isin.Tensor_Tensor", "isin.Tensor_Tensor_out"}, &isin);
-  add_operator(kernels, {"isin.Tensor_Scalar", "isin.Tensor_Scalar_out"}, &isin_number);
   add_operator(kernels, {"trace"}, &trace);
   add_operator(kernels, {"renorm", "renorm.out", "renorm_"}, &renorm);
   add_operator(kernels, {"narrow_copy", "narrow_copy.out"}, &narrow_copy);
