@@ -17,7 +17,7 @@ from rich.console import Console
 from benchmarks.row import AS_IS, CONFIGURATIONS, HOST, Configuration, Line, Row
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = ("tensors", "allocator", "kernels", "custom_ops", "fallback", "copies", "gpt_step")
+MODULES = ("tensors", "allocator", "kernels", "portable", "custom_ops", "fallback", "copies", "gpt_step")
 
 
 def device_rows() -> list[Row]:
@@ -57,8 +57,10 @@ def measure_here(arguments: argparse.Namespace, configuration: Configuration) ->
 def measure_in_child(arguments: argparse.Namespace, configuration: Configuration) -> list[Line]:
     """The same in a process of its own, because a driver reads its options once."""
     environment = dict(os.environ)
+    prefix = arguments.device.upper()
     if configuration.options:
-        environment[f"{arguments.device.upper()}_OPTIONS"] = configuration.options
+        environment[f"{prefix}_OPTIONS"] = configuration.options
+    environment |= {f"{prefix}_{name}": value for name, value in configuration.variables}
     command = [sys.executable, "-m", "benchmarks", "--module", arguments.module, "--device", arguments.device]
     command += ["--only", arguments.only, "--child", configuration.name]
     child = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)

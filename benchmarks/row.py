@@ -9,17 +9,26 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Configuration:
-    """A kind of process that rows are measured in; ``options`` are those of the simulated device."""
+    """A kind of process that rows are measured in.
+
+    Attributes:
+        name: as the report prints it.
+        options: those of the simulated device.
+        variables: of the environment, by their names without the device's: ``("HOST_KERNELS", "0")``.
+    """
 
     name: str
     options: str
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 INLINE = Configuration("unified, inline", "kind=unified,stream=inline")
 ASYNC = Configuration("unified, async", "kind=unified,stream=async")
 DISCRETE = Configuration("discrete, inline", "kind=discrete,stream=inline")
+# What the core compiles, where it otherwise prefers the host's kernels.
+COMPILED = Configuration("compiled", "kind=unified,stream=inline", (("HOST_KERNELS", "0"), ("KERNELS", "strict")))
 HOST = Configuration("", "")  # needs no device in the measuring process
-CONFIGURATIONS = (INLINE, ASYNC, DISCRETE)
+CONFIGURATIONS = (INLINE, ASYNC, DISCRETE, COMPILED)
 # For a device that has no such options: every row once.
 AS_IS = Configuration("as is", "")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import timeit
 from collections.abc import Callable
 from statistics import median
@@ -28,6 +29,7 @@ def ratio(
     round_s: float = 0.02,
     rounds: int = 41,
     inverse: bool = False,
+    timer: Callable[[], float] = time.perf_counter,
 ) -> Result:
     """Time of a statement on the device over its time on the CPU.
 
@@ -40,14 +42,15 @@ def ratio(
         round_s: about how long one round of one side takes, in seconds; at least one call.
         rounds: of each side.
         inverse: give CPU over device, as for bandwidths.
+        timer: the clock; ``time.process_time`` where others use the processors, and the caller does all of the work.
     """
-    ours = timeit.Timer(statement, globals=device)
-    theirs = timeit.Timer(cpu_statement or statement, globals=cpu)
+    ours = timeit.Timer(statement, timer=timer, globals=device)
+    theirs = timeit.Timer(cpu_statement or statement, timer=timer, globals=cpu)
     calls = []
-    for timer in (ours, theirs):  # also warms both up
-        timer.timeit(3)
+    for side in (ours, theirs):  # also warms both up
+        side.timeit(3)
         after()
-        calls.append(max(1, min(2000, int(round_s / max(timer.timeit(3) / 3, 1e-8)))))
+        calls.append(max(1, min(2000, int(round_s / max(side.timeit(3) / 3, 1e-8)))))
         after()
     device_times, cpu_times = [], []
     for _ in range(rounds):

@@ -1,0 +1,115 @@
+"""Kernels that the core compiles on the simulated device, a row for each kind of loop, in processor time.
+
+Against the CPU's own, which are written for it by hand: what a budget allows is the price of one source for all chips.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from benchmarks.row import COMPILED, Result, Row
+from benchmarks.timing import ratio, wait
+
+MIB = 1 << 20
+TENSORS: dict[str, tuple[int, ...]] = {  # by their name in a statement
+    "x": (MIB,),
+    "y": (MIB,),
+    "s": (8,),
+    "m": (1024, 1024),
+    "k": (512, 512),
+    "n": (32768, 32),
+    "v": (1024,),
+    "images": (8, 64, 32, 32),
+    "filters": (64, 64, 3, 3),
+    "deep": (64, 1, 3, 3),
+    "grown": (64, 32, 4, 4),
+    "table": (1000, 64),
+}
+POINTWISE = {"unary (exp)": "x.exp()", "gelu": "functional.gelu(x)", "mul": "x * y", "add": "torch.add(x, y)"}
+
+# What a row runs, its dtype, its budget.
+STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
+    ("add, 8 floats", "torch.add(s, s)", torch.float32, 1.3),
+    *(
+        (f"{name}, 1M", statement, dtype, budget)
+        for dtype, budget in ((torch.float32, 1.2), (torch.bfloat16, 1.2), (torch.float16, 1.5))
+        for name, statement in POINTWISE.items()
+    ),
+    ("cast to float32, 1M", "x.float()", torch.bfloat16, 1.2),
+    ("cast to float32, 1M", "x.float()", torch.float16, 1.5),
+    ("cast from float32, 1M", "x.bfloat16()", torch.float32, 1.2),
+    ("cast from float32 to half, 1M", "x.half()", torch.float32, 1.5),
+    *(
+        (f"sum {name}, 1024 x 1024", statement, dtype, budget)
+        for dtype, budget in ((torch.float32, 1.6), (torch.float16, None))
+        for name, statement in (("of all", "m.sum()"), ("of rows", "m.sum(1)"), ("of columns", "m.sum(0)"))
+    ),
+    ("softmax, 1024 x 1024", "m.softmax(1)", torch.float32, 1.2),
+    ("softmax, 1024 x 1024", "m.softmax(1)", torch.bfloat16, 2.0),
+    ("softmax, 1024 x 1024", "m.softmax(1)", torch.float16, None),
+    ("softmax, 32768 x 32", "n.softmax(1)", torch.float32, 1.6),
+    ("layer norm, 1024 x 1024", "functional.layer_norm(m, (1024,))", torch.float32, None),
+    ("matmul, 512", "k @ k", torch.float32, 3.0),
+    ("matmul, 512", "k @ k", torch.float16, None),
+    ("convolution, 3 x 3", "functional.conv2d(images, filters, padding=1)", torch.float32, 4.0),
+    ("convolution, depthwise", "functional.conv2d(images, deep, padding=1, groups=64)", torch.float32, None),
+    ("convolution, transposed", "functional.conv_transpose2d(images, grown, stride=2)", torch.float32, None),
+    ("transposed copy, 1024 x 1024", "m.t().contiguous()", torch.float32, None),
+    ("transposed copy, 1024 x 1024", "m.t().contiguous()", torch.bfloat16, None),
+    ("add of a transposed one, 1024 x 1024", "m + m.t()", torch.float32, None),
+    ("flip of the innermost, 1024 x 1024", "m.flip(1)", torch.float32, None),
+    ("cat, 64 x 32 x 32 twice", "torch.cat([n[:2048], n[2048:4096]], 1)", torch.float32, None),
+    ("index_select, 4096 rows", "table.index_select(0, rows)", torch.float32, None),
+    ("gather, 1M", "m.gather(1, places)", torch.float32, None),
+    ("max pool", "functional.max_pool2d(images, 2)", torch.float32, None),
+    ("max pool, backward", "torch.autograd.grad(largest, leaf, largest, retain_graph=True)", torch.float32, None),
+    ("average pool, backward", "torch.autograd.grad(mean, leaf, mean, retain_graph=True)", torch.float32, None),
+]
+
+
+def _names(dtype: torch.dtype, where: str) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(0)
+    names: dict[str, Any] = {
+        name: torch.rand(shape, generator=generator).to(where, dtype) for name, shape in TENSORS.items()
+    }
+    names["rows"] = torch.randint(0, 1000, (4096,), generator=generator).to(where)
+    names["places"] = torch.randint(0, 1024, (1024, 1024), generator=generator).to(where)
+    names["leaf"] = names["images"].detach().requires_grad_()
+    names["largest"] = functional.max_pool2d(names["leaf"], 3, 2, 1)
+    names["mean"] = functional.avg_pool2d(names["leaf"], 2)
+    return {"torch": torch, "functional": functional, **names}
+
+
+def _on_the_device_alone() -> contextlib.AbstractContextManager[Any]:
+    """A kernel that is missing is an error: the CPU's would be compared with itself."""
+    if "torch_backplane" not in sys.modules:
+        return contextlib.nullcontext()
+    from torch_backplane import fallback
+
+    return fallback.budget(calls=0)
+
+
+def _measure(statement: str, dtype: torch.dtype) -> Callable[[str], Result]:
+    def measure(device: str) -> Result:
+        ours, theirs = (_names(dtype, where) for where in (device, "cpu"))
+        code = compile(statement, statement, "eval")
+        with _on_the_device_alone():
+            eval(code, ours)
+        return ratio(statement, ours, theirs, after=wait, rounds=15, timer=time.process_time)
+
+    return measure
+
+
+def _row(name: str, statement: str, dtype: torch.dtype, budget: float | None) -> Row:
+    title = f"compiled, {name}, {str(dtype).removeprefix('torch.')}"
+    return Row(title, _measure(statement, dtype), budget=budget, configurations=(COMPILED,))
+
+
+ROWS = [_row(*statement) for statement in STATEMENTS]
