@@ -620,6 +620,86 @@ void natives(Context& c) {
   hold(c, compiler, words);
 }
 
+// Rows of every length up to two vectors of 64 bytes and from odd places, each written between its neighbours, which stay.
+void rows(Context& c) {
+  constexpr char rule[] = "BP_NATIVE_F16_ROWS: the same of count halves that follow each other; nothing behind the count is touched";
+  constexpr char words[] = "bp_f16_row_to_f32, bp_f32_row_to_f16";
+  const Compiler compiler(c, 0);
+  Tile tile = compiler.tile();
+  tile.group = 1;
+  const Module module = load(c, compiler, tile, words, R"(
+typedef struct { i64 n; i64 to_f32; i64 from; i64 to; } Row;
+BP_KERNEL(rows, 3, Row, BP_GLOBAL f32* BP_RESTRICT floats, BP_GLOBAL u16* BP_RESTRICT halves, BP_GLOBAL i32* BP_RESTRICT has) {
+  BP_LOCAL_ARRAY(f32, row, 128);
+  has[0] = 0;
+#ifdef BP_NATIVE_F16_ROWS
+  has[0] = 1;
+  if (bp_arg.to_f32) {
+    for (i32 i = 0; i < 128; ++i) row[i] = -77.0f;
+    bp_f16_row_to_f32(row + bp_arg.to, halves + bp_arg.from, (i32)bp_arg.n);
+    for (i32 i = 0; i < 128; ++i) floats[i] = row[i];
+  } else {
+    for (i32 i = 0; i < 128; ++i) row[i] = floats[i];
+    bp_f32_row_to_f16(halves + bp_arg.to, row + bp_arg.from, (i32)bp_arg.n);
+  }
+#endif
+}
+)");
+  struct Row {
+    int64_t n, to_f32, from, to;
+  };
+  const DeviceArray<float> floats(c, 0, 128);
+  const DeviceArray<uint16_t> halves(c, 0, 128);
+  const DeviceArray<int32_t> has(c, 0, 1);
+  const auto run = [&](const Row& row) {
+    const auto args = arguments({floats.address(), halves.address(), has.address()}, row);
+    module.launch(nullptr, module.prepare(module.function("rows", 3, sizeof(Row)), tile, 1, args), words);
+  };
+  run({0, 1, 0, 0});
+  if (!has.get()[0]) throw NotOffered{"the prelude defines no BP_NATIVE_F16_ROWS"};
+  const auto told = [&](const Row& row, int64_t i) {
+    return format("%s: element %lld of %lld from place %lld to %lld", row.to_f32 ? "bp_f16_row_to_f32" : "bp_f32_row_to_f16",
+                  static_cast<long long>(i - row.to), static_cast<long long>(row.n), static_cast<long long>(row.from),
+                  static_cast<long long>(row.to));
+  };
+  static const Points<float> numbers = halves_and_between(half_value);
+  Random random;
+  uint32_t half = 0;
+  size_t number = 0;
+  for (int64_t repeat = 0; repeat < 10; ++repeat) {
+    for (int64_t n = 0; n <= 70; ++n) {
+      const Row up{n, 1, static_cast<int64_t>(random.next() % 50), static_cast<int64_t>(random.next() % 50)};
+      std::vector<uint16_t> bits_of_halves(128);
+      for (uint16_t& value : bits_of_halves) value = static_cast<uint16_t>(half += 37);
+      halves.set(bits_of_halves);
+      run(up);
+      const std::vector<float> wide = floats.get();
+      for (int64_t i = 0; i < 128; ++i) {
+        const bool is_row = i >= up.to && i < up.to + n;
+        const float want = is_row ? static_cast<float>(half_value(bits_of_halves[static_cast<size_t>(i - up.to + up.from)])) : -77.0f;
+        const float got = wide[static_cast<size_t>(i)];
+        c.require(agrees(got, want, 0), rule, "%s is %s, expected %s", told(up, i).c_str(), text_of(got).c_str(), text_of(want).c_str());
+      }
+      const Row down{n, 0, static_cast<int64_t>(random.next() % 50), static_cast<int64_t>(random.next() % 50)};
+      std::vector<float> values(128);
+      for (float& value : values) value = numbers.x[number++ % numbers.size()];
+      floats.set(values);
+      halves.set(std::vector<uint16_t>(128, 0x4d4d));
+      run(down);
+      const std::vector<uint16_t> narrow = halves.get();
+      for (int64_t i = 0; i < 128; ++i) {
+        const bool is_row = i >= down.to && i < down.to + n;
+        const float value = is_row ? values[static_cast<size_t>(i - down.to + down.from)] : 0;
+        const uint16_t got = narrow[static_cast<size_t>(i)];
+        const uint16_t want = is_row ? nearest(value, 0x7c00, half_value) : 0x4d4d;
+        c.require(std::isnan(value) ? (got & 0x7fff) > 0x7c00 : got == want, rule, "%s is %s, expected %s", told(down, i).c_str(),
+                  text_of(got).c_str(), text_of(want).c_str());
+      }
+    }
+  }
+  for (const uint64_t address : {floats.address(), halves.address(), has.address()}) c.free(0, address);
+}
+
 // ---- groups and items
 
 constexpr char items_rule[] =
@@ -974,6 +1054,7 @@ Checks dialect_checks() {
       {"dialect.floats", "arithmetic and words of f32, to the last bit", needs, floats},
       {"dialect.doubles", "the same of f64, and the C library's words", needs, doubles},
       {"dialect.natives", "the optional words, where they are defined", needs, natives},
+      {"dialect.rows", "rows of halves, where they are defined", needs, rows},
       {"dialect.groups", "items and groups know their numbers", needs, groups},
       {"dialect.local", "local memory and barriers", needs, local},
       {"dialect.atomics", "additions and swaps of several items", needs, atomics},

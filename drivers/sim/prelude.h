@@ -160,6 +160,40 @@ BP_FN f64 bp_lgamma64(f64 x) {
   return lgamma_r(x, &sign);
 }
 
+#if BP_GROUP == 1 && defined(__F16C__)
+#define BP_NATIVE_F16_ROWS /* GCC 12 makes no vector instructions of conversions of one half */
+typedef short bp_8_halves_ __attribute__((vector_size(16)));
+typedef f32 bp_8_floats_ __attribute__((vector_size(32)));
+BP_FN void bp_f16_row_to_f32(f32* to, const u16* from, i32 count) {
+  bp_8_halves_ halves = {0};
+  bp_8_floats_ floats;
+  i32 i = 0;
+  BP_UNROLL for (; i + 8 <= count; i += 8) {
+    __builtin_memcpy(&halves, from + i, sizeof halves);
+    floats = __builtin_ia32_vcvtph2ps256(halves);
+    __builtin_memcpy(to + i, &floats, sizeof floats);
+  }
+  if (i == count) return;
+  __builtin_memcpy(&halves, from + i, sizeof *from * (u64)(count - i));
+  floats = __builtin_ia32_vcvtph2ps256(halves);
+  __builtin_memcpy(to + i, &floats, sizeof *to * (u64)(count - i));
+}
+BP_FN void bp_f32_row_to_f16(u16* to, const f32* from, i32 count) {
+  bp_8_halves_ halves;
+  bp_8_floats_ floats = {0};
+  i32 i = 0;
+  BP_UNROLL for (; i + 8 <= count; i += 8) {
+    __builtin_memcpy(&floats, from + i, sizeof floats);
+    halves = __builtin_ia32_vcvtps2ph256(floats, 0);
+    __builtin_memcpy(to + i, &halves, sizeof halves);
+  }
+  if (i == count) return;
+  __builtin_memcpy(&floats, from + i, sizeof *from * (u64)(count - i));
+  halves = __builtin_ia32_vcvtps2ph256(floats, 0);
+  __builtin_memcpy(to + i, &halves, sizeof *to * (u64)(count - i));
+}
+#endif
+
 #define BP_ATOMIC_ADD_I32(p, v) ((void)__atomic_fetch_add((p), (i32)(v), __ATOMIC_RELAXED))
 #define BP_ATOMIC_ADD_I64(p, v) ((void)__atomic_fetch_add((p), (i64)(v), __ATOMIC_RELAXED))
 #define BP_ATOMIC_ADD_F32(p, v) bp_atomic_add_f32((p), (v))

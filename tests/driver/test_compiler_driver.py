@@ -48,7 +48,7 @@ def checks_of(built: Built, *families: str) -> set[str]:
 def test_the_contract(built: Built, driver: Path, temporary: Path) -> None:
     report = check(built, driver, "--options", "devices=2,emulate.stream=async")
     assert (report.code, report.failed, report.left_out) == (0, {}, {}), report.out
-    assert checks_of(built, *FAMILIES) - report.passed == NO_SUCH_WORDS
+    assert checks_of(built, *FAMILIES) - report.passed == NO_SUCH_WORDS | {"dialect.rows"}
     assert list(temporary.iterdir()) == []
 
 

@@ -59,6 +59,10 @@ BP_KERNEL(words, 4, Params, BP_GLOBAL f32* BP_RESTRICT out, BP_GLOBAL const f32*
     bytes[3] = bp_f32_to_f8e5m2(y);
     out[first + BP_AT(j)] = y + bp_hypot(x, y) + bp_fmod(x, y) + bp_remainder(x, y) + bp_xlogy(x, y) + bp_xlog1py(x, y);
   }
+#ifdef BP_NATIVE_F16_ROWS
+  bp_f16_row_to_f32(shared, halves, BP_GROUP);
+  bp_f32_row_to_f16(halves, shared, BP_GROUP);
+#endif
   BP_TAIL(j, first, bp_arg.n) bp_store_f16(halves, j, bp_load_bf16(halves, j));
 }
 BP_KERNEL(atomics, 4, Params, BP_GLOBAL i32* BP_RESTRICT a, BP_GLOBAL f32* BP_RESTRICT b,

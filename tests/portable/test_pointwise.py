@@ -236,6 +236,51 @@ def test_sizes_around_a_tile(device, count):
     assert torch.equal((x.to(device) * 3 + x.to(device)).cpu(), x * 3 + x)
 
 
+# A core converts halves row by row; its rows end at 512 elements.
+@pytest.mark.parametrize("columns", [1, 7, 511, 513, 1029, 2048])
+def test_rows_of_halves(device, columns):
+    x, y = tensor((3, columns), torch.float16, 0), tensor((3, columns), torch.float16, 1)
+    wide = torch.randn(3, 2 * columns).half()
+    pairs = [
+        (x, y),
+        (x, y[:1]),
+        (x, y[:, :1]),
+        (x, wide[:, ::2]),
+        (wide[:, 1 : columns + 1], x),
+        (x.t(), y.t().contiguous()),
+        (x, y.float()),
+        (x, y[0, 0]),
+    ]
+    for a, b in pairs:
+        left, right = (wide.to(device)[:, 1 : columns + 1] if t.storage_offset() else t.to(device) for t in (a, b))
+        compare(left * right, a * b)
+        compare(left < right, a < b)
+        compare(torch.add(left, right, out=torch.empty(0, device=device)), torch.add(a, b, out=torch.empty(0)))
+    strided = torch.zeros(3, columns, 2, dtype=torch.float16, device=device)[..., 0]
+    torch.add(x.to(device), y.to(device), out=strided)
+    compare(strided, x + y)
+    own = x.to(device)
+    own.mul_(own).add_(y.to(device), alpha=2)
+    compare(own, (x * x).add_(y, alpha=2))
+
+
+def test_every_half_is_converted(device):
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    halves = bits.view(torch.float16)
+    x = halves.to(device)
+    expected = halves.float()
+    assert torch.equal(
+        x.float().cpu().view(torch.int32)[~expected.isnan()], expected.view(torch.int32)[~expected.isnan()]
+    )
+    assert torch.equal(x.float().isnan().cpu(), expected.isnan())
+    again = x.float().half().cpu()
+    assert torch.equal(again.view(torch.int16)[~expected.isnan()], bits[~expected.isnan()])
+    between = torch.cat([expected * (1 + k / 2**12) for k in (-3, -2, -1, 1, 2, 3)] + [torch.randn(1000) * 1e-6])
+    for f in (lambda t: t, lambda t: t[::3], lambda t: t.reshape(2, -1).t()):
+        compare(f(between.to(device)).half(), f(between).half())
+        compare(f(x).float(), f(halves).float())
+
+
 def test_shapes_that_broadcast(device):
     shapes = [(4, 1, 3), (1, 5, 1), (5, 3), (3,), (), (4, 5, 3)]
     for a, b in itertools.product(shapes, shapes):

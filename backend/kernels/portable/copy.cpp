@@ -31,11 +31,13 @@ bool run(at::TensorIteratorBase& iter) {
   static auto& slots = *new KernelSlots;
   static auto& counter = portable_counter("copy_");
   Computation what{"copy", iter.dtype(1)};
+  Expression expression{"x", 0};
+  expression.is_exact = true;
   if (iter.dtype(0) == iter.dtype(1)) {
     what.common = bits_of(c10::elementSize(iter.dtype(0)));
     what.bits = true;
   }
-  if (dialect_name(what.common) == nullptr || !compute(iter, what, {"x", 0}, slots)) return false;
+  if (dialect_name(what.common) == nullptr || !compute(iter, what, expression, slots)) return false;
   counter.count();
   return true;
 }

@@ -38,6 +38,8 @@ std::string convert(const std::string& value, c10::ScalarType from, c10::ScalarT
 std::string definitions(const Shape& shape, const Expression& expression) {
   const std::string compute = compute_type(shape.common);
   std::string parameters, members, begin, places, values, flat, row;
+  std::string arrays, halves_in, values_of_halves;  // of operands that are rows of halves
+  const auto is_halves = [&](int k) { return shape.dtypes[k] == c10::kHalf && shape.walks[k] == Advance::unit; };
   const auto member = [&](const std::string& name) {
     members += compute == "f64" ? "f64 " + name + "; " : compute == "f32" ? "f32 " + name + "; u32 " + name + "_; " : "i64 " + name + "; ";
     begin += "const C " + name + " = (C)bp_arg." + name + "; ";
@@ -58,14 +60,20 @@ std::string definitions(const Shape& shape, const Expression& expression) {
                     shape.walks[k] == Advance::unit    ? " + (c)"
                     : shape.walks[k] == Advance::other ? " + (c) * (IDX)bp_arg.inner[" + n + "]"
                                                        : "");
+    if (is_halves(k)) arrays += "BP_LOCAL_ARRAY(f32, h" + n + ", HALF_ROW); ";
     if (k == 0) continue;
     const std::string loaded = c10::str("bp_load_", dialect_name(shape.dtypes[k]), "(p", n, ", i", n, ")");
-    values += c10::str("const C ", letter, " = (C)", convert(loaded, shape.dtypes[k], shape.common), "; ");
+    const auto value = [&](const std::string& text) {
+      return c10::str("const C ", letter, " = (C)", convert(text, shape.dtypes[k], shape.common), "; ");
+    };
+    values += value(loaded);
+    values_of_halves += value(is_halves(k) ? "h" + n + "[j]" : loaded);
+    if (is_halves(k)) halves_in += c10::str("bp_f16_row_to_f32(h", n, ", p", n, " + (i", n, "), n); ");
   }
   for (int k = 0; k < expression.scalars; ++k) member("s" + std::to_string(k));
   std::string computed = std::string("(") + expression.text + ")";
   if (!expression.gives_bool && shape.dtypes[0] != shape.common) {
-    computed = convert(computed, c10::ScalarType::Undefined, shape.common);
+    if (!expression.is_exact) computed = convert(computed, c10::ScalarType::Undefined, shape.common);
     if (!c10::isFloatingType(shape.dtypes[0])) computed = convert(computed, shape.common, shape.dtypes[0]);
   }
   std::string text;
@@ -82,7 +90,15 @@ std::string definitions(const Shape& shape, const Expression& expression) {
   define("PARAMETERS", parameters);
   define("MEMBERS", members);
   define("BEGIN", begin);
-  define("APPLY(" + places + ")", "{ " + values + "bp_store_" + dialect_name(shape.dtypes[0]) + "(p0, i0, " + computed + "); }");
+  const std::string store = c10::str("bp_store_", dialect_name(shape.dtypes[0]), "(p0, i0, ", computed, "); }");
+  define("APPLY(" + places + ")", "{ " + values + store);
+  if (!arrays.empty()) {
+    define("HALVES", "1");
+    define("HALF_ROWS", arrays);
+    define("HALVES_IN(n, " + places + ")", halves_in);
+    define("HALVES_OUT(n, " + places + ")", is_halves(0) ? "bp_f32_row_to_f16(p0 + (i0), h0, n);" : "");
+    define("APPLY_HALVES(j, " + places + ")", "{ " + values_of_halves + (is_halves(0) ? "h0[j] = (f32)" + computed + "; }" : store));
+  }
   define("AT_FLAT(i)", flat);
   define("AT_ROW(c)", row);
   define(shape.dims == 0 ? "FLAT" : "DIMS", shape.dims == 0 ? "1" : std::to_string(shape.dims));

@@ -23,6 +23,7 @@ struct Expression {
   HostNumbers numbers = HostNumbers::rounded;
   bool gives_bool = false;  // else a value of the common dtype
   bool is_special = false;  // it calls functions of dialect/special_compute.bpc
+  bool is_exact = false;    // its value needs no rounding to the common dtype, as an input does not
 };
 
 struct Computation {

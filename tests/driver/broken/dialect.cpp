@@ -45,6 +45,15 @@ void add_dialect_defects(Defects& d) {
       "#define BP_NATIVE_BF16\n"
       "BP_FN f32 bp_bf16_to_f32(u16 x) { return bp_as_f32((u32)x << 16); }\n"
       "BP_FN u16 bp_f32_to_bf16(f32 x) { return (u16)(bp_as_u32(x) >> 16); }\n");
+  d["dialect.rows"] = PRELUDE(
+      "#ifndef BP_NATIVE_F16_ROWS\n"
+      "#define BP_NATIVE_F16_ROWS\n"
+      "#endif\n"
+      "BP_FN f32 broken_widened(u16 x) {\n"
+      "  return bp_as_f32(bp_as_u32(bp_as_f32((u32)(x & 0x7fff) << 13) * 0x1p112f) | (u32)(x & 0x8000) << 16);\n"
+      "}\n"
+      "#define bp_f16_row_to_f32(to, from, count) \\\n"
+      "  for (i32 k_ = 0; k_ < (count); ++k_) (to)[k_] = broken_widened((from)[k_])\n");
   d["dialect.groups"] = PRELUDE(
       "#undef BP_GROUPS\n"
       "#define BP_GROUPS(d) ((i32)bp_grid_[0])\n");
