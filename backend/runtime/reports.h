@@ -16,7 +16,8 @@ uint64_t report_record(c10::DeviceIndex device);
 // The number by which an operator names itself in the record. The name lives on. Any thread.
 uint64_t report_site(const char* op);
 
-// Throws c10::IndexError, for gather and scatter c10::Error, for what was reported, which is forgotten then. For whoever has waited for the stream, or for all of the device.
+// Throws c10::IndexError, for gather and scatter c10::Error, for what was reported, which is forgotten then. For whoever has waited for the
+// stream, or for all of the device.
 void raise_reports(const c10::Stream& stream);
 void raise_reports(c10::DeviceIndex device);
 

@@ -263,8 +263,12 @@ class Form {
       if (!scalar_word(number, common, line.kind, word)) return false;
       what.scalars.push_back(word);
     }
-    const Expression expression{line.expressions[static_cast<size_t>(variant)], static_cast<int>(call.numbers.size()), line.numbers,
-                                line.kind == Kind::compare || line.kind == Kind::compare_numbers, line.is_special, false};
+    const Expression expression{line.expressions[static_cast<size_t>(variant)],
+                                static_cast<int>(call.numbers.size()),
+                                line.numbers,
+                                line.kind == Kind::compare || line.kind == Kind::compare_numbers,
+                                line.is_special,
+                                false};
     if (!portable::compute(iter, what, expression, operator_->slots)) return false;
     operator_->counter.count();
     result = call.output != nullptr ? *call.output : iter.maybe_get_output(0);
