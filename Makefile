@@ -27,7 +27,7 @@ quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; ex
 .PHONY: help demo test test-all conformance asan tsan ubsan fuzz soak lint format bench dev venv minimal clean
 help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
-	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also the long tests, and a quarter on other kinds of device)"
+	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also half of the long tests, and a quarter on other kinds of device)"
 	@echo "make test-all     the whole test suite on every kind of device"
 	@echo "make conformance  every operator, module and optimizer of PyTorch on the simulated device (ARGS=... goes to the command)"
 	@echo "make asan, ubsan, tsan  the drivers, the core and a part of the Python tests under a sanitizer"

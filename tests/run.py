@@ -1,8 +1,8 @@
 """Runs the test suite in parts, all of them whatever fails, with one summary at the end: `make test`, `make test-all`.
 
 `make test` is the tests on the default kind of device (unified memory, asynchronous streams), and the device tests on
-the kind that differs from it in both; those marked long are left out. `--sample 1/4` adds these, and on each other
-kind a quarter of the device tests, another quarter at each commit; `--all` adds everything. Words that are left go to
+the kind that differs from it in both; those marked long are left out. `--sample 1/4` adds half of these, and on each
+other kind a quarter of the device tests, others at each commit; `--all` adds everything. Words that are left go to
 pytest, and it alone runs, on the default kind.
 """
 
@@ -31,7 +31,7 @@ class Part:
     arguments: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     in_test: bool = False  # of `make test`
-    sampled: bool = True  # of --sample, which else takes it whole
+    half: bool = False  # of which --sample takes one half, not the part that it names
     in_sample: bool = True  # else of --all alone
 
 
@@ -39,7 +39,7 @@ PARTS = [
     Part("unified, asynchronous", ["-m", "not long"], in_test=True),
     Part("discrete, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=inline"}, in_test=True),
     Part("compiled kernels", ["tests/portable", "-m", "not long"], COMPILED, in_test=True),
-    Part("long tests", ["-m", "long"], sampled=False),
+    Part("long tests", ["-m", "long"], half=True),
     Part(
         "compiled kernels, every dtype",
         ["tests/portable"],
@@ -79,8 +79,9 @@ def main() -> int:
     options, words = parser.parse_known_args()
     parts = [(part, []) for part in PARTS if part.in_test or options.all]
     if options.sample and not options.all:
-        chosen = ["--sample", f"{options.sample}:{commit()}"]
-        parts += [(part, chosen if part.sampled else []) for part in PARTS if part.in_sample and not part.in_test]
+        for part in PARTS:
+            if part.in_sample and not part.in_test:
+                parts.append((part, ["--sample", f"{'1/2' if part.half else options.sample}:{commit()}"]))
     if words:
         parts = [(Part("chosen"), words)]
     results = [(part, *run(part, options.jobs, extra)) for part, extra in parts]

@@ -1,5 +1,6 @@
 // bindings/modules.cpp: compiled kernels: the policy, what they are compiled for, what became of them.
 #include "bindings/module.h"
+#include "dispatch/defaults.h"
 #include "modules/cache.h"
 #include "modules/unit.h"
 
@@ -38,7 +39,13 @@ py::dict properties_of(const Target& target) {
 
 void bind_modules(py::module_& module) {
   def_quick(module, "policy", [] { return std::string(kPolicies[static_cast<size_t>(kernel_policy())]); });
-  def_quick(module, "set_policy", [](const std::string& word) { set_kernel_policy(policy_of(word)); });
+  def_quick(module, "set_policy", [](const std::string& word) {
+    const KernelPolicy policy = policy_of(word);
+    TORCH_CHECK(policy == KernelPolicy::off || !portable_is_left_out(),
+                "compiled kernels were left out when the backend was imported (" BACKPLANE_ENV_PREFIX
+                "_KERNELS=off). Unset it; set_policy('off') switches them off for a while");
+    set_kernel_policy(policy);
+  });
   def_blocking(module, "can_compile", [] { return can_compile(); });
   def_quick(module, "target", [](int64_t device) { return properties_of(target_of(device_index(device))); });
   def_quick(module, "target_named", [](const std::string& name) { return properties_of(target_named(name)); });

@@ -8,6 +8,7 @@
 #include "dispatch/core_kernels.h"
 #include "dispatch/registration.h"
 #include "fallback/fallback.h"
+#include "runtime/options.h"
 
 namespace backplane {
 namespace defaults_impl {
@@ -92,7 +93,13 @@ void DefaultKernels::add(const char* name, detail::TypedKernel kernel) { default
 
 void DefaultKernels::add_boxed(const char* name, c10::BoxedKernel kernel) { defaults_impl::line_of(name).core_boxed = std::move(kernel); }
 
+bool portable_is_left_out() {
+  static const bool left_out = env("KERNELS") == "off";
+  return left_out;
+}
+
 void DefaultKernels::impl_portable(const char* name, c10::BoxedKernel kernel, std::optional<detail::TypedKernel> unboxed) {
+  if (portable_is_left_out()) return;
   defaults_impl::Line& line = defaults_impl::line_of(name);
   TORCH_CHECK(!line.portable, "aten::", name, " has a portable kernel already. Keep one of the two");
   line.portable = std::move(kernel);

@@ -54,6 +54,9 @@ void register_defaults();
 // Whether "aten::fill_.Scalar" has a kernel of the core's, or a portable one; registered, or in line behind a vendor's.
 bool has_default(const std::string& op);
 bool has_portable(const std::string& op);
+
+// <PREFIX>_KERNELS=off while the library was loaded: no portable kernel was registered, and no policy brings them.
+bool portable_is_left_out();
 // Whether the portable kernel is the first in line: nothing of the vendor's stands before it.
 bool is_portable(const std::string& op);
 

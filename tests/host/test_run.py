@@ -70,23 +70,22 @@ def test_every_part_runs_and_the_summary_tells_which_failed(runner, tmp_path, mo
     assert runner.main() == 0
 
 
-def test_a_sample_has_the_long_tests_whole_and_of_each_other_kind_a_part(runner, monkeypatch):
+def test_a_sample_has_half_of_the_long_tests_and_of_each_other_kind_a_part(runner, monkeypatch):
     ran = {}
 
     def run(part, jobs, extra):
-        ran[part.name] = (part.arguments, bool(extra))
+        ran[part.name] = (part.arguments, extra[1].partition(":")[0] if extra else None)
         return 0, 0.0
 
     monkeypatch.setattr(runner, "run", run)
     monkeypatch.setattr(sys, "argv", ["run.py", "--sample", "1/4"])
     assert runner.main() == 0
-    whole = [arguments for arguments, is_sample in ran.values() if not is_sample]
-    compiled = ["tests/portable", "-m", "not long"]
-    assert whole == [["-m", "not long"], runner.DEVICE, compiled, ["-m", "long"]]
-    others = [arguments for arguments, is_sample in ran.values() if is_sample]
-    assert others == [runner.DEVICE] * 3
+    whole = [arguments for arguments, sample in ran.values() if sample is None]
+    assert whole == [["-m", "not long"], runner.DEVICE, ["tests/portable", "-m", "not long"]]
+    others = [pair for pair in ran.values() if pair[1] is not None]
+    assert others == [(["-m", "long"], "1/2"), *[(runner.DEVICE, "1/4")] * 3]
     ran.clear()
     monkeypatch.setattr(sys, "argv", ["run.py"])
     assert runner.main() == 0
-    assert ran == {part.name: (part.arguments, False) for part in runner.PARTS if part.in_test}
-    assert [arguments for arguments, _ in ran.values()] == whole[:3]
+    assert ran == {part.name: (part.arguments, None) for part in runner.PARTS if part.in_test}
+    assert [arguments for arguments, _ in ran.values()] == whole

@@ -162,6 +162,10 @@ def test_F03_off_compiles_nothing(use):
     done = use(KERNELS="off")
     assert "compiled=0, from_cache=0" in done.stdout
     assert not done.stdout.rstrip().endswith(" 0")
+    done = use(
+        "import torch; from torch_backplane import compiler; compiler.set_policy('wait')", KERNELS="off", check=False
+    )
+    assert "were left out when the backend was imported (MYDEVICE_KERNELS=off). Unset it" in done.stderr
 
 
 def test_a_wrong_policy_is_an_error_that_names_them(use):
