@@ -2,28 +2,13 @@
 // is built on them end here.
 #include "tensor/copy.h"
 #include "dispatch/defaults.h"
+#include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
 
 namespace backplane::portable {
 namespace copy_impl {
 namespace {
-
-// A dtype of the dialect with elements of that size; Undefined if there is none.
-c10::ScalarType bits_of(size_t bytes) {
-  switch (bytes) {
-    case 1:
-      return c10::kByte;
-    case 2:
-      return c10::kShort;
-    case 4:
-      return c10::kInt;
-    case 8:
-      return c10::kLong;
-    default:
-      return c10::ScalarType::Undefined;
-  }
-}
 
 bool can_run() { return can_compile() && kernel_policy() != KernelPolicy::off; }
 
@@ -34,7 +19,7 @@ bool run(at::TensorIteratorBase& iter) {
   Expression expression{"x", 0};
   expression.is_exact = true;
   if (iter.dtype(0) == iter.dtype(1)) {
-    what.common = bits_of(c10::elementSize(iter.dtype(0)));
+    what.common = bits_of(iter.dtype(0));
     what.bits = true;
   }
   if (dialect_name(what.common) == nullptr || !compute(iter, what, expression, slots)) return false;
