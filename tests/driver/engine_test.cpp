@@ -14,6 +14,7 @@
 #include "engine_test/streams.h"
 #include "engine_test/support.h"
 #include "engine_test/transfers.h"
+#include "report.h"
 
 namespace {
 
@@ -43,19 +44,6 @@ const std::vector<std::pair<const char*, void (*)(Instance&)>> kCases = {
     CASE(device_work_reaches_memory),
 #undef CASE
 };
-
-int failures = 0;
-
-void report(const std::string& name, const std::function<void()>& body) {
-  try {
-    body();
-    std::printf("ok   %s\n", name.c_str());
-  } catch (const std::exception& error) {
-    ++failures;
-    std::printf("FAIL %s: %s\n", name.c_str(), error.what());
-  }
-  std::fflush(stdout);
-}
 
 }  // namespace
 

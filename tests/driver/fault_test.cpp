@@ -15,6 +15,7 @@
 #include <backplane/driver/host_exec.h>
 
 #include "instance.h"
+#include "report.h"
 
 extern "C" {
 int32_t bp_sim_get(const bp_host* host, const bp_driver** out);
@@ -313,19 +314,6 @@ void wrong_options_are_named() {
   CHECK(refusal.find("put the shim emulate between them") != std::string::npos);
 }
 
-int failed = 0;
-
-void report(const std::string& name, const std::function<void()>& body) {
-  try {
-    body();
-    std::printf("ok   %s\n", name.c_str());
-  } catch (const std::exception& error) {
-    ++failed;
-    std::printf("FAIL %s: %s\n", name.c_str(), error.what());
-  }
-  std::fflush(stdout);
-}
-
 }  // namespace
 
 int main() {
@@ -351,5 +339,5 @@ int main() {
   report("fault: a failed host function skips the rest", a_failed_host_function_skips_the_rest);
   report("fault: nothing is counted before the file exists", nothing_is_counted_before_the_file_exists);
   report("fault: wrong options are named", wrong_options_are_named);
-  return failed;
+  return failures;
 }

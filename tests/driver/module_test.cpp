@@ -22,6 +22,7 @@
 #include <backplane/driver/peer.h>
 
 #include "instance.h"
+#include "report.h"
 
 extern "C" {
 int32_t bp_sim_get(const bp_host* host, const bp_driver** out);
@@ -821,19 +822,6 @@ void smaller_groups_run_too(Kernels& k) {
     for (uint32_t i = 0; i < out.size(); ++i) CHECK(out[i] == static_cast<int32_t>(items - 1 - i % items));
     k.unload(code);
   }
-}
-
-int failures = 0;
-
-void report(const std::string& name, const std::function<void()>& body) {
-  try {
-    body();
-    std::printf("ok   %s\n", name.c_str());
-  } catch (const std::exception& error) {
-    ++failures;
-    std::printf("FAIL %s: %s\n", name.c_str(), error.what());
-  }
-  std::fflush(stdout);
 }
 
 using Case = std::pair<const char*, void (*)(Kernels&)>;

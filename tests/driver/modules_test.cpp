@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "instance.h"
+#include "report.h"
 
 extern "C" {
 int32_t bp_sim_get(const bp_host* host, const bp_driver** out);
@@ -490,19 +491,6 @@ void a_launch_may_hang_or_lose_the_device() {
   OK(i.unload(module));
 }
 
-int failed = 0;
-
-void report(const std::string& name, const std::function<void()>& body) {
-  try {
-    body();
-    std::printf("ok   %s\n", name.c_str());
-  } catch (const std::exception& error) {
-    ++failed;
-    std::printf("FAIL %s: %s\n", name.c_str(), error.what());
-  }
-  std::fflush(stdout);
-}
-
 }  // namespace
 
 int main() {
@@ -533,5 +521,5 @@ int main() {
   report("fault: compilations and loads fail when asked", compilations_and_loads_fail_when_asked);
   report("fault: launches count as work", launches_count_as_work);
   report("fault: a launch may hang or lose the device", a_launch_may_hang_or_lose_the_device);
-  return failed;
+  return failures;
 }

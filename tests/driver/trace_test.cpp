@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "instance.h"
+#include "report.h"
 
 extern "C" {
 int32_t bp_sim_get(const bp_host* host, const bp_driver** out);
@@ -325,19 +326,6 @@ void wrong_options_are_named() {
   CHECK(refusal.find("needs a driver below it") != std::string::npos);
 }
 
-int failed = 0;
-
-void report(const std::string& name, const std::function<void()>& body) {
-  try {
-    body();
-    std::printf("ok   %s\n", name.c_str());
-  } catch (const std::exception& error) {
-    ++failed;
-    std::printf("FAIL %s: %s\n", name.c_str(), error.what());
-  }
-  std::fflush(stdout);
-}
-
 }  // namespace
 
 int main() {
@@ -352,5 +340,5 @@ int main() {
   report("a forked child writes nothing", a_forked_child_writes_nothing);
   report("a long line is cut", a_long_line_is_cut);
   report("wrong options are named", wrong_options_are_named);
-  return failed;
+  return failures;
 }
