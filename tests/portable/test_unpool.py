@@ -1,0 +1,81 @@
+"""Unpooling and fractional pools against the CPU."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+DTYPES = [torch.float32, pytest.param(torch.float64, marks=pytest.mark.long)]
+
+
+def same(got, expected):
+    assert got.stride() == expected.stride()
+    torch.testing.assert_close(got.cpu(), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_max_unpool(device, ran, dims, dtype):
+    pool = getattr(F, f"max_pool{dims}d")
+    unpool = getattr(F, f"max_unpool{dims}d")
+    for shape in ((2, 3, *(6, 4, 8)[:dims]), (3, *(4, 6, 4)[:dims])):
+        x, places = pool(torch.randn(shape, dtype=dtype), 2, return_indices=True)
+        grad = None
+        results = []
+        for place in ("cpu", device):
+            leaf = x.to(place).detach().requires_grad_()
+            if place == "cpu":
+                y = unpool(leaf, places, 2)
+                grad = torch.randn(y.shape, dtype=dtype)
+                y.backward(grad)
+            else:
+                with ran(f"max_unpool{max(dims, 2)}d"):
+                    y = unpool(leaf, places.to(place), 2)
+                    y.backward(grad.to(place))
+            results.append((y.detach(), leaf.grad))
+        for got, expected in zip(results[1], results[0], strict=True):
+            same(got, expected)
+
+
+def test_max_unpool_keeps_the_format_and_takes_out(device):
+    x, places = F.max_pool2d(torch.randn(2, 3, 6, 6), 2, return_indices=True)
+    for like in (torch.contiguous_format, torch.channels_last):
+        inputs = [t.contiguous(memory_format=like) for t in (x, places)]
+        same(F.max_unpool2d(*(t.to(device) for t in inputs), 2), F.max_unpool2d(*inputs, 2))
+    out = torch.empty(0, device=device)
+    torch.ops.aten.max_unpool2d.out(x.to(device), places.to(device), [6, 6], out=out)
+    same(out, torch.ops.aten.max_unpool2d(x, places, [6, 6]))
+
+
+def test_a_place_beyond_the_result_is_an_error(device):
+    places = torch.tensor([[[[0, 99]]]], device=device)
+    with pytest.raises(RuntimeError, match="out of range"):
+        F.max_unpool2d(torch.ones(1, 1, 1, 2, device=device), places, 2).cpu()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dims", [2, 3])
+def test_fractional_max_pool(device, ran, dims, dtype):
+    pool = getattr(F, f"fractional_max_pool{dims}d")
+    name = f"fractional_max_pool{dims}d"
+    for shape, window, count in (
+        ((2, 3, *(7, 9, 8)[:dims]), 2, (4, 5, 3)[:dims]),
+        ((3, *(6, 6, 9)[:dims]), (3, 2, 1)[:dims], (1, 4, 8)[:dims]),
+    ):
+        x = torch.randn(shape, dtype=dtype)
+        x.flatten()[5] = float("nan")
+        samples = torch.rand(shape[0] if len(shape) == dims + 2 else 1, 3, dims, dtype=dtype)
+        results = []
+        for place in ("cpu", device):
+            leaf = x.to(place).detach().requires_grad_()
+            args = {"output_size": count, "_random_samples": samples.to(place), "return_indices": True}
+            if place == "cpu":
+                y, places = pool(leaf, window, **args)
+                y.nansum().backward()
+            else:
+                with ran(name):
+                    y, places = pool(leaf, window, **args)
+                with ran(f"{name}_backward"):
+                    y.nansum().backward()
+            results.append((y.detach(), places, leaf.grad))
+        for got, expected in zip(results[1], results[0], strict=True):
+            torch.testing.assert_close(got.cpu(), expected, rtol=0, atol=0, equal_nan=True)
