@@ -26,7 +26,9 @@ def tensor(shape, dtype=torch.float32, seed=0, special=False):
 def close(got, expected):
     assert got.dtype == expected.dtype
     assert got.stride() == expected.stride()
-    step = {torch.bfloat16: 2**-6, torch.float16: 2**-8, torch.float32: 4e-6}.get(expected.dtype, 1e-12)
+    step = {torch.bfloat16: 2**-6, torch.float16: 2**-8, torch.float32: 4e-6, torch.complex64: 4e-6}.get(
+        expected.dtype, 1e-12
+    )
     torch.testing.assert_close(got.cpu(), expected, rtol=step, atol=step, equal_nan=True)
 
 
@@ -311,3 +313,47 @@ def test_wrong_calls_raise_torchs_error(device):
             torch.renorm(y, 2, 0, -1)
         with pytest.raises(RuntimeError):
             torch.frexp(y.long())
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
+def test_cross(device, ran, dtype):
+    x, y = tensor((3, 4, 3), dtype), tensor((3, 1, 3), dtype, 1)
+    with ran("linalg_cross"):
+        check(device, torch.linalg.cross, x, y)
+        check(device, lambda a, b: torch.linalg.cross(a.mT, b.mT, dim=1), x, y)
+        check(device, lambda a, b: torch.cross(a, b.expand(3, 4, 3), dim=0), x, y)
+        check(device, lambda a, b: torch.linalg.cross(a[:, :0], b), x, y)
+    with pytest.raises(RuntimeError, match="inputs dimension 1 must have length 3"):
+        torch.linalg.cross(x.to(device), x.to(device), dim=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=LONG)])
+def test_complex_and_polar(device, ran, dtype):
+    x, y = tensor((4, 3), dtype), tensor((3,), dtype, 1)
+    for name in ("complex", "polar"):
+        function = getattr(torch, name)
+        with ran(name):
+            check(device, function, x, y)
+            check(device, lambda a, b, f=function: f(a.t(), a.t()), x, y)
+            check(device, lambda a, b, f=function: f(a[:0], b), x, y)
+            out = torch.empty(0, dtype=dtype.to_complex(), device=device)
+            function(x.to(device), y.to(device), out=out)
+        close(out, function(x, y))
+    with pytest.raises(RuntimeError, match="Expected both inputs to be"):
+        torch.complex(x.to(device), x.to(device).long())
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gradient_of_windows(device, ran, dtype):
+    for shape, dim, size, step in (
+        ((9,), 0, 3, 2),
+        ((2, 8, 3), 1, 4, 1),
+        ((5, 4), -1, 2, 3),
+        ((), 0, 1, 1),
+        ((6,), 0, 0, 2),
+    ):
+        x = tensor(shape, dtype)
+        grad = tensor(x.unfold(dim, size, step).shape, dtype, 1)
+        with ran("unfold_backward"):
+            check(device, lambda g, s=shape, d=dim, k=size, t=step: aten.unfold_backward(g, s, d, k, t), grad)
+            check(device, lambda g, s=shape, d=dim, k=size, t=step: aten.unfold_backward(g[..., ::1], s, d, k, t), grad)

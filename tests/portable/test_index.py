@@ -362,3 +362,20 @@ def test_wrong_calls_raise_torchs_error(device, call, text):
     for place in ("cpu", device):
         with pytest.raises((RuntimeError, IndexError), match=text):
             call(torch.zeros(3, 4).to(place))
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_searches_of_a_number(device, ran, right):
+    row, whole = torch.tensor([1.0, 3, 3, 5, 9]), torch.tensor([1, 3, 3, 5, 9])
+    with ran("bucketize.Scalar"):
+        check(device, lambda s: torch.bucketize(3, s, right=right), row)
+        check(device, lambda s: torch.bucketize(3, s, right=right, out_int32=True), whole)
+    with ran("searchsorted.Scalar"):
+        check(device, lambda s: torch.searchsorted(s, 3.5, right=right), row)
+        check(
+            device,
+            lambda s, o: torch.searchsorted(s, 4, side="right" if right else "left", sorter=o),
+            row.flip(0),
+            row.argsort().flip(0),
+        )
+    check(device, lambda s: torch.searchsorted(s, 3.5, right=right), whole)

@@ -1,4 +1,7 @@
 // kernels/portable/search.cpp: where a value goes into a sorted row.
+#include <ATen/ops/full.h>
+
+#include <optional>
 #include <string>
 
 #include "kernels/portable/places.h"
@@ -46,17 +49,41 @@ bool bucketize(Call& call) {
   return call.tensor(1).dim() == 1 && search(call, call.tensor(1), call.tensor(0), call[2].toBool(), call[3].toBool(), nullptr);
 }
 
+// `right` and `side` say the same, or nothing if they do not.
+std::optional<bool> side_of(const Call& call) {
+  const bool is_right = call[3].toBool();
+  if (!call.has(4)) return is_right;
+  const std::string_view side = call[4].toStringView();
+  if ((side != "left" && side != "right") || (is_right && side == "left")) return std::nullopt;
+  return side == "right";
+}
+
 bool searchsorted(Call& call) {
-  const bool has_side = call.has(4);
-  const bool is_right = has_side ? call[4].toStringView() == "right" : call[3].toBool();
-  if (has_side && (call[4].toStringView() != "left") != is_right) return false;
-  if (has_side && call[3].toBool() && !is_right) return false;
-  return search(call, call.tensor(0), call.tensor(1), call[2].toBool(), is_right, call.has(5) ? &call.tensor(5) : nullptr);
+  const std::optional<bool> is_right = side_of(call);
+  return is_right && search(call, call.tensor(0), call.tensor(1), call[2].toBool(), *is_right, call.has(5) ? &call.tensor(5) : nullptr);
+}
+
+// The same of a number, as a tensor of the sequence's dtype: the result has no dimension.
+bool of_number(Call& call, size_t sequence, size_t value, bool is_right, bool is_narrow, const at::Tensor* sorter) {
+  const at::Tensor& sorted = call.tensor(sequence);
+  if (!is_usable(sorted) || sorted.dim() != 1 || call[value].isComplexDouble()) return false;
+  const c10::Scalar number = call[value].toScalar();
+  if (!c10::isFloatingType(sorted.scalar_type()) && !number.isIntegral(false)) return false;
+  return search(call, sorted, at::full({}, number, sorted.options()), is_narrow, is_right, sorter);
+}
+
+bool bucketize_number(Call& call) { return of_number(call, 1, 0, call[3].toBool(), call[2].toBool(), nullptr); }
+
+bool searchsorted_number(Call& call) {
+  const std::optional<bool> is_right = side_of(call);
+  return is_right && of_number(call, 0, 1, *is_right, call[2].toBool(), call.has(5) ? &call.tensor(5) : nullptr);
 }
 
 const Defaults registered([](DefaultKernels& kernels) {
   add_operator(kernels, {"bucketize.Tensor", "bucketize.Tensor_out"}, &bucketize);
+  add_operator(kernels, {"bucketize.Scalar"}, &bucketize_number);
   add_operator(kernels, {"searchsorted.Tensor", "searchsorted.Tensor_out"}, &searchsorted);
+  add_operator(kernels, {"searchsorted.Scalar", "searchsorted.Scalar_out"}, &searchsorted_number);
 });
 
 }  // namespace

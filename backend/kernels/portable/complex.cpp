@@ -1,0 +1,64 @@
+// kernels/portable/complex.cpp: complex numbers from their two parts, which real kernels write.
+#include <ATen/ExpandUtils.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/view_as_real.h>
+
+#include "kernels/portable/call.h"
+#include "kernels/portable/family.h"
+
+namespace backplane::portable {
+namespace complex_impl {
+namespace {
+
+// Writes what the two texts say of the arguments x and y as the parts of numbers.
+bool write(Call& call, const char* name, const char* real, const char* imaginary, KernelSlots& slots) {
+  const at::Tensor &first = call.tensor(0), &second = call.tensor(1);
+  const c10::ScalarType part = first.scalar_type();
+  if (!can_walk(first) || !can_walk(second) || second.device() != first.device() || second.scalar_type() != part ||
+      (part != c10::kFloat && part != c10::kDouble) || !at::are_expandable(first.sizes(), second.sizes())) {
+    return false;
+  }
+  at::Tensor out;
+  if (const at::Tensor* given = call.given()) {
+    const std::vector<int64_t> sizes = at::infer_size(first.sizes(), second.sizes());
+    if (given->scalar_type() != c10::toComplexType(part) || given->device() != first.device() || given->is_conj() ||
+        (given->sizes() != at::IntArrayRef(sizes) && given->numel() != 0) || given->is_alias_of(first) || given->is_alias_of(second)) {
+      return false;
+    }
+    at::native::resize_output(*given, sizes);
+    out = *given;
+  } else {
+    at::TensorIteratorConfig config;
+    config.check_all_same_dtype(false).declare_static_dtype_and_device(c10::toComplexType(part), first.device());
+    out = config.add_owned_output(at::Tensor()).add_const_input(first).add_const_input(second).build().output();
+  }
+  const at::Tensor parts = at::view_as_real(out);
+  if (!apply(name, parts.select(-1, 0), {first, second}, real, 0, {}, part, slots) ||
+      !apply(name, parts.select(-1, 1), {first, second}, imaginary, 1, {}, part, slots)) {
+    return false;
+  }
+  call.give(std::move(out));
+  return true;
+}
+
+// real, imag
+bool complex(Call& call) {
+  static auto& slots = *new KernelSlots;
+  return write(call, "complex", "x", "y", slots);
+}
+
+// abs, angle
+bool polar(Call& call) {
+  static auto& slots = *new KernelSlots;
+  return write(call, "polar", "x * m_cos(y)", "x * m_sin(y)", slots);
+}
+
+const Defaults registered([](DefaultKernels& kernels) {
+  add_operator(kernels, {"complex", "complex.out"}, &complex);
+  add_operator(kernels, {"polar", "polar.out"}, &polar);
+});
+
+}  // namespace
+}  // namespace complex_impl
+}  // namespace backplane::portable
