@@ -26,6 +26,7 @@ struct Report {
 
 constexpr uint64_t kBytes = 512;  // a multiple of every copy_alignment
 constexpr size_t kMostSites = 64;
+constexpr uint64_t kFirstDim = 1 << 16;  // sites from here on are dimensions
 
 struct Record {
   std::atomic<uint64_t> address{0};
@@ -47,12 +48,11 @@ void clear(const c10::Stream& stream, uint64_t address) {
 uint64_t bit_of(const c10::Stream& stream) { return uint64_t{1} << (static_cast<uint64_t>(stream.id()) & 63); }
 
 [[noreturn]] void raise(const Report& report) {
+  TORCH_CHECK(report.site < kFirstDim, "index ", report.value, " is out of bounds for dimension ", report.site - kFirstDim, " with size ",
+              report.bound);  // as the CPU has it
   const char* name = report.site <= kMostSites ? sites[report.site - 1].load() : nullptr;
-  const std::string text = c10::str(name == nullptr ? "a kernel" : name, ": index ", report.value, " is out of range for ", report.bound,
-                                    " elements; it was read as 0, or not written");
-  // As the CPU has it.
-  TORCH_CHECK(name == nullptr || (std::strcmp(name, "gather") != 0 && std::strcmp(name, "scatter") != 0), text);
-  TORCH_CHECK_INDEX(false, text);
+  TORCH_CHECK_INDEX(false, name == nullptr ? "a kernel" : name, ": index ", report.value, " is out of range for ", report.bound,
+                    " elements; it was read as 0, or not written");
 }
 
 // writers: those that have been waited for.
@@ -106,6 +106,8 @@ uint64_t report_site(const char* op) {
   }
   return kMostSites + 1;
 }
+
+uint64_t report_site(int64_t dim) { return kFirstDim + static_cast<uint64_t>(dim); }
 
 void raise_reports(const c10::Stream& stream) { ask(stream, bit_of(stream)); }
 

@@ -13,10 +13,12 @@ namespace backplane {
 // dialect). The stream's next wait asks for it. Any thread.
 uint64_t report_record(c10::DeviceIndex device);
 
-// The number by which an operator names itself in the record. The name lives on. Any thread.
+// The number by which an operator names itself in the record, or a dimension of its operand (from 0 on), where torch tells that and not the
+// name. The name lives on. Any thread.
 uint64_t report_site(const char* op);
+uint64_t report_site(int64_t dim);
 
-// Throws c10::IndexError, for gather and scatter c10::Error, for what was reported, which is forgotten then. For whoever has waited for the
+// Throws c10::IndexError, for a dimension c10::Error, for what was reported, which is forgotten then. For whoever has waited for the
 // stream, or for all of the device.
 void raise_reports(const c10::Stream& stream);
 void raise_reports(c10::DeviceIndex device);

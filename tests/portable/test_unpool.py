@@ -48,7 +48,7 @@ def test_max_unpool_keeps_the_format_and_takes_out(device):
 
 def test_a_place_beyond_the_result_is_an_error(device):
     places = torch.tensor([[[[0, 99]]]], device=device)
-    with pytest.raises(RuntimeError, match="out of range"):
+    with pytest.raises(RuntimeError, match="index 99 is out of bounds"):
         F.max_unpool2d(torch.ones(1, 1, 1, 2, device=device), places, 2).cpu()
 
 

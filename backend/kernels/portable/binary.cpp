@@ -46,7 +46,7 @@ static const PointwiseTable binary_operators({
     {"logaddexp2", Kind::promote, kFloats, {"m_logaddexp2(x, y)"}},
     {"nextafter", Kind::promote, kFloats, {"m_nextafter(x, y)"}},
     {"xlogy.Tensor", Kind::to_float, kFloats, {"y != y ? y : x == (C)0 ? (C)0 : x * m_log(y)"}},
-    {"heaviside", Kind::promote, kAll, {"x == (C)0 ? y : (C)(x > (C)0)"}},
+    {"heaviside", Kind::alike, kAll, {"x == (C)0 ? y : (C)(x > (C)0)"}},
 
     {"native_dropout_backward", Kind::promote, kFloats, {"x * (y * s0)"}},
 

@@ -118,9 +118,9 @@ bool renorm(Call& call) {
   const c10::ScalarType common = accumulated(self.scalar_type());
   const at::Tensor norm = at::linalg_vector_norm(self, p, others, true, common);
   static auto& slots = *new KernelSlots;
-  const at::Tensor result =
-      apply("renorm", self.scalar_type(), {self, norm}, "y > s0 ? x * (s0 / (y + LIT(1e-7))) : x", 0, {most}, common, slots);
-  return result.defined() && give(call, result, {self});
+  const at::Tensor result = empty(self.sizes(), self.scalar_type(), self.device().index());
+  return apply("renorm", result, {self, norm}, "y > s0 ? x * (s0 / (y + LIT(1e-7))) : x", 0, {most}, common, slots) &&
+         give(call, result, {self});
 }
 
 // self, dim, start, length
@@ -198,7 +198,8 @@ bool normal(Call& call) {
   // A deviation below 0 is refused, by the CPU.
   if (has_deviation ? call.tensor(1).numel() != 0 && !call.tensor(1).min().ge(0).item<bool>() : !(call[1].toDouble() >= 0)) return false;
   const at::Tensor* const given = call.given();
-  if (given != nullptr && !can_become(*given, sizes, like.scalar_type(), {like})) return false;
+  if (given != nullptr && (given->sizes() != at::IntArrayRef(sizes) || !can_become(*given, sizes, like.scalar_type(), {like})))
+    return false;
   const auto generator = call[2].isNone() ? std::nullopt : std::optional<at::Generator>(call[2].toGenerator());
   at::Tensor out = call.output(sizes, like.scalar_type(), like.device());
   out.normal_(0, has_deviation ? 1 : call[1].toDouble(), generator);

@@ -15,6 +15,7 @@ namespace {
 constexpr int kMostDims = 12;
 constexpr uint32_t kHostTile = 1024;  // elements of a group whose item is a core
 constexpr uint32_t kLanes = 4;        // elements of an item otherwise
+constexpr int64_t kStrip = 8;         // columns that one item walks row by row where operands disagree about the order (pointwise.bpc)
 constexpr const char* kLetters[] = {"x", "y", "z", "w", "v", "u"};
 
 // How an operand is walked along the innermost dimension. A number is on the host and travels in the kernel's struct.
@@ -28,6 +29,7 @@ struct Shape {
   c10::ScalarType common;
   int dims;  // of the rows: 0 for FLAT, else 1, 3, 5 or 11
   bool wide_index;
+  bool across;  // some operand is dense down the columns, not along the rows
 };
 
 std::string convert(const std::string& value, c10::ScalarType from, c10::ScalarType to) {
@@ -101,6 +103,7 @@ std::string definitions(const Shape& shape, const Expression& expression) {
   }
   define("AT_FLAT(i)", flat);
   define("AT_ROW(c)", row);
+  if (shape.across) define("ACROSS", std::to_string(kStrip));
   define(shape.dims == 0 ? "FLAT" : "DIMS", shape.dims == 0 ? "1" : std::to_string(shape.dims));
   return text;
 }
@@ -109,7 +112,7 @@ uint64_t key_of(const Shape& shape, c10::DeviceIndex device, int variant) {
   uint64_t key = static_cast<uint64_t>(device) & 63;
   key = key << 2 | static_cast<uint64_t>(variant);
   key = key << 1 | static_cast<uint64_t>(shape.wide_index);
-  key = key << 4 | static_cast<uint64_t>(shape.dims);
+  key = key << 4 | static_cast<uint64_t>(shape.dims + shape.across);  // dims is 0 or odd
   key = key << 3 | static_cast<uint64_t>(shape.operands);
   key = key << 4 | dtype_bits(shape.common);
   for (int k = 0; k < kMostOperands; ++k) {
@@ -147,6 +150,19 @@ int64_t extent_of(const at::TensorIteratorBase& iter) {
     for (int d = 0; d < iter.ndim(); ++d) extent = std::max(extent, std::abs(iter.strides(k)[d]) * iter.shape()[d]);
   }
   return extent;
+}
+
+// Whether an operand that a walk along the rows reads, or writes, in steps is dense in the next dimension. Rows of halves are converted as
+// such.
+bool runs_across(const at::TensorIteratorBase& iter, const Shape& shape) {
+  if (iter.ndim() < 2 || iter.shape()[0] < kStrip || iter.shape()[1] < kStrip) return false;
+  bool is_across = false;
+  for (int k = 0; k < shape.operands; ++k) {
+    if (shape.dtypes[k] == c10::kHalf) return false;
+    if (shape.walks[k] != Advance::other) continue;
+    is_across = is_across || iter.strides(k)[1] == static_cast<int64_t>(c10::elementSize(shape.dtypes[k]));
+  }
+  return is_across;
 }
 
 int padded_rows(int dims) {
@@ -225,6 +241,7 @@ bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expres
   const int64_t count = iter.numel();
   if (count == 0) return true;
   shape.dims = is_flat ? 0 : padded_rows(std::max(dims - 1, 1));
+  shape.across = !is_flat && target.is_host() && runs_across(iter, shape);
   shape.wide_index = target.is_host() || extent_of(iter) >= (int64_t{1} << 30);
   const Function* function =
       slots.find(key_of(shape, device, what.variant), device, [&] { return source_of(what.name, shape, expression, target); });
@@ -257,7 +274,8 @@ bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expres
         if (shape.walks[k] != Advance::number) arguments.add(stride(k, d));
       }
     }
-    groups = target.is_host() ? static_cast<uint64_t>(rows) : static_cast<uint64_t>(count) / (function->group * kLanes) + 1;
+    const int64_t tasks = shape.across ? rows / iter.shape()[1] * ((columns + kStrip - 1) / kStrip) : rows;
+    groups = target.is_host() ? static_cast<uint64_t>(tasks) : static_cast<uint64_t>(count) / (function->group * kLanes) + 1;
   }
   for (int k = 1; k < operands; ++k) {
     if (shape.walks[k] == Advance::number) arguments.add(number_word(iter, k, common, expression.numbers));

@@ -47,7 +47,10 @@ bool multinomial(Call& call) {
   if (!is_usable(self) || !c10::isFloatingType(self.scalar_type()) || self.dim() < 1 || self.dim() > 2 || count <= 0) return false;
   const int64_t categories = self.size(-1);
   if (categories == 0 || categories > kMostCategories || (!is_replaced && count > categories)) return false;
-  if (!call.is_functional() && call.given()->is_alias_of(self)) return false;
+  if (const at::Tensor* given = call.given();
+      given != nullptr && (!is_usable(*given) || given->scalar_type() != c10::kLong || given->device() != self.device())) {
+    return false;
+  }
   const std::optional<at::Generator> generator = call.has(3) ? std::optional(call[3].toGenerator()) : std::nullopt;
   at::DimVector sizes(self.sizes());
   sizes.back() = count;
@@ -63,9 +66,7 @@ bool multinomial(Call& call) {
     result = empty(sizes, c10::kLong, self.device().index());
   }
   if (!call.is_functional()) {
-    const at::Tensor out = call.output(sizes, c10::kLong, self.device());
-    if (!out.defined()) return false;
-    result = out.copy_(result);
+    result = call.given()->resize_(sizes).copy_(result);  // torch does not warn of this one's size
   }
   call.give(std::move(result));
   return true;

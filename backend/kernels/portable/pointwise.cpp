@@ -209,6 +209,10 @@ class Form {
     if (kind_ != FormKind::out) return true;
     if (kind == Kind::compare || kind == Kind::compare_numbers) return dtype == c10::kBool || call.inputs.size() > 1;
     if (kind == Kind::alike || (kind == Kind::promote && call.inputs.size() == 1)) return dtype == call.inputs[0]->scalar_type();
+    if (kind == Kind::choose) {
+      const auto state = at::native::update_result_type_state(*call.inputs[1], {});
+      return dtype == at::native::result_type(at::native::update_result_type_state(*call.inputs[2], state));
+    }
     return std::all_of(call.inputs.begin(), call.inputs.end(),
                        [&](const at::Tensor* input) { return input->dim() == 0 || c10::canCast(input->scalar_type(), dtype); });
   }
@@ -252,7 +256,6 @@ class Form {
 
     Iterator iter;
     const c10::ScalarType common = build(call, iter);
-    if (line.kind == Kind::choose && call.output != nullptr && call.output->scalar_type() != common) return false;
     if (!is_in_dialect(common)) return false;
     const bool divides = line.variant == nullptr || variant != 0;  // div without a mode gives floats
     if ((line.takes & category(common)) == 0 && (!divides || (line.takes & kByNumber) == 0 || !is_divided_by_number(call, common)))

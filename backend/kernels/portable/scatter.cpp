@@ -35,7 +35,7 @@ bool gather(Call& call) {
     static auto& slots = *new KernelSlots;
     const c10::ScalarType bits = bits_of(self.scalar_type());
     Walk walk("gather", index.sizes(), self.device().index());
-    walk.reports();
+    walk.reports(*dim);
     walk.write(out, bits, at_least_1d(out).strides()).read(index).read(self, bits, strides_with(self, *dim, 0));
     walk.integer(self.size(*dim)).integer(self.stride(*dim));
     if (!walk.run(IN_RANGE("p1[i1]", "s0") "p0[i0] = p2[i2 + at * s1]; if (at < 0 || at >= s0) p0[i0] = 0;", slots)) {
@@ -58,7 +58,7 @@ bool scatter_into(const at::Tensor& target, int64_t dim, const at::Tensor& index
   const bool moves = reduce == Reduce::assign && source.defined();
   const c10::ScalarType type = moves ? bits_of(dtype) : dtype;
   Walk walk("scatter", index.sizes(), device);
-  walk.reports();
+  walk.reports(dim);
   walk.write(out, type, strides_with(out, dim, 0)).read(index);
   if (source.defined()) walk.read(source, type, source.strides());
   walk.integer(out.size(dim)).integer(out.stride(dim));

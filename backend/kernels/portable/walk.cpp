@@ -63,8 +63,9 @@ Walk& Walk::compute_in(c10::ScalarType dtype) {
   return *this;
 }
 
-Walk& Walk::reports() {
+Walk& Walk::reports(std::optional<int64_t> dim) {
   reports_ = true;
+  reported_dim_ = dim;
   return *this;
 }
 
@@ -274,7 +275,7 @@ bool Walk::run(const char* body, KernelSlots& slots, int variant) {
         target.is_host() ? static_cast<uint64_t>(elements / columns) : static_cast<uint64_t>(elements) / (function->group * kLanes) + 1;
   }
   for (const Scalar& scalar : scalars_) arguments.add(scalar.word);
-  if (reports_) arguments.add(report_site(name_));
+  if (reports_) arguments.add(reported_dim_ ? report_site(*reported_dim_) : report_site(name_));
   launch_function(device_, *function, groups, arguments);
   if (reports_) raise_visible_reports(device_);
   return true;

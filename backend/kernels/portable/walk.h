@@ -14,6 +14,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
+#include <optional>
+
 #include "modules/launch.h"
 
 namespace backplane::portable {
@@ -38,8 +40,9 @@ class Walk {
   // C without a number.
   Walk& compute_in(c10::ScalarType dtype);
 
-  // The body may say REPORT(place, size): the place is out of range for the `size` elements that there are.
-  Walk& reports();
+  // The body may say REPORT(place, size): the place is out of range for the `size` elements that there are. dim: of the operand, where
+  // torch's error tells that and not the operator.
+  Walk& reports(std::optional<int64_t> dim = std::nullopt);
 
   // Elements that differ in this dimension alone follow each other, from the first on (ordered.bpc).
   Walk& in_order(int64_t dim);
@@ -69,6 +72,7 @@ class Walk {
   c10::SmallVector<Scalar, 8> scalars_;
   int64_t ordered_ = -1;  // as in sizes_
   bool reports_ = false;
+  std::optional<int64_t> reported_dim_;
   c10::ScalarType computed_ = c10::ScalarType::Undefined;
 };
 
