@@ -318,7 +318,7 @@ def test_F11_places_out_of_range_are_neither_read_nor_written(device):
         lambda: y[1:5].index_add_(0, index, torch.ones(4, device=device)),
         lambda: y[1:5].scatter_(0, index, 5),
     ]:
-        with pytest.raises((IndexError, RuntimeError), match="out of range"):
+        with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
             call(), torch.accelerator.synchronize()
     assert results[0].cpu()[1:3].tolist() == [0, 0]
     assert y.cpu().tolist() == [0, 0, 5, 5, 0, 0]

@@ -29,6 +29,10 @@ _UNINITIALISED = frozenset(
     "empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_".split()
 )
 
+# Operators that say where a value was found, and which argument behind the first is their dim. Of equal values they may
+# name any.
+_FINDERS = {"topk": 1, "kthvalue": 1, "mode": 0, "median": 0, "nanmedian": 0, "sort": 0, "argsort": 0}
+
 # Samples that get all forms of out=; the others get the first.
 _ALL_OUTS = 6
 # Samples that are called with copy-on-write clones, in one dtype.
@@ -164,7 +168,27 @@ class _Run:
             check("conj_neg", lazy, partial(self.forward, lazy, plain=sample.arguments))
 
     def forward(self, sample: Sample, plain: Any = None) -> Observation:
-        return self.checker.both(_calling(self.op), sample.arguments, rules=self.rules, plain=plain)
+        def call(input: Any, args: Any, kwargs: Any) -> Any:
+            return self.of_equal_values(self.op(input, *args, **kwargs), input, args, kwargs)
+
+        return self.checker.both(call, sample.arguments, rules=self.rules, plain=plain)
+
+    def of_equal_values(self, results: Any, input: torch.Tensor, args: Any, kwargs: Any) -> Any:
+        """The same whichever of equal values was found: what lies at the places, and whether they are distinct."""
+        dim = self.found_along(input, args, kwargs)
+        if dim is None or not (isinstance(results, tuple) or self.op.name == "argsort"):
+            return results
+        values, places = results if isinstance(results, tuple) else (None, results)
+        rows = places if places.dim() == input.dim() else places.unsqueeze(dim)
+        are_distinct = (rows.sort(dim).values.diff(dim=dim) > 0).all()
+        return values, torch.zeros_like(places), input.detach().gather(dim, rows), are_distinct
+
+    def found_along(self, input: Any, args: Any, kwargs: Any) -> int | None:
+        """The dim in which one of equal values is found; None if there is none, or it is told which."""
+        place = _FINDERS.get(self.op.name)
+        if place is None or input.dim() == 0 or kwargs.get("stable"):
+            return None
+        return kwargs.get("dim", args[place] if len(args) > place else -1)
 
     def check_plans(self, sample: Sample, call: Any) -> None:
         """Strides and devices of the results, and of what they are made of, are those of torch's fakes."""
@@ -225,12 +249,14 @@ class _Run:
 
         def call(input: Any, args: Any, kwargs: Any) -> Any:
             inputs = [t for t in tensors((input, args, kwargs)) if t.requires_grad]
-            results = self.op(input, *args, **kwargs)
+            results = self.of_equal_values(self.op(input, *args, **kwargs), input, args, kwargs)
             roots = [t for t in tensors(sample.for_gradient(results)) if t.requires_grad]
             gradients: Any = (None,) * len(inputs)
             if roots:
                 cotangents = [cotangent(t, self.seed) for t in roots]
                 gradients = torch.autograd.grad(roots, inputs, cotangents, allow_unused=True)
+                if isinstance(results, tuple) and (dim := self.found_along(input, args, kwargs)) is not None:
+                    gradients = tuple(g if g is None else g.sort(dim).values for g in gradients)
             return [(t.detach(), t.requires_grad) for t in tensors(results)], gradients
 
         return call
