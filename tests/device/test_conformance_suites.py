@@ -222,7 +222,34 @@ def unseeded(x, low=0.0, high=1.0, *, generator=None):
     return x.copy_(torch.tensor([random.random() for _ in range(x.numel())]).reshape(x.shape) * (high - low) + low)
 
 
+def places_of(x, values, dim):
+    """For each value along dim the first place in x where it stands."""
+    places = x.movedim(dim, -1).unsqueeze(-2) == values.movedim(dim, -1).unsqueeze(-1)
+    return places.int().argmax(-1).movedim(-1, dim)
+
+
+def the_next_place(x, k, dim=-1, keepdim=False):
+    values, places = x.cpu().kthvalue(k, dim, keepdim)
+    return values.to(x.device), ((places + 1) % max(x.size(dim) if x.dim() else 1, 1)).to(x.device)
+
+
+def the_last_place(x, k, dim=-1, keepdim=False):
+    values, places = x.cpu().kthvalue(k, dim, True)
+    if x.dim() > 0:
+        places = x.size(dim) - 1 - places_of(x.cpu().flip(dim), values, dim)
+    results = (values, places) if keepdim or x.dim() == 0 else (values.squeeze(dim), places.squeeze(dim))
+    return tuple(result.to(x.device) for result in results)
+
+
+def one_place_twice(x, k, dim=-1, largest=True, sorted=True):
+    values, places = x.cpu().topk(k, dim, largest, sorted)
+    places = places_of(x.cpu(), values, dim) if x.dim() > 0 else places
+    return values.to(x.device), places.contiguous().to(x.device)
+
+
 WRONG = [
+    ("kthvalue:int64", "kthvalue", "PrivateUse1", the_next_place, "forward", "values differ"),
+    ("topk:int64", "topk", "PrivateUse1", one_place_twice, "forward", "True expected, False found"),
     ("sinc", "sinc", "PrivateUse1", off_by_little, "forward", "values differ"),
     ("triu", "triu", "PrivateUse1", other_strides, "forward", "strides"),
     ("sinc", "sinc", "PrivateUse1", other_dtype, "forward", "dtype"),
@@ -260,6 +287,15 @@ def test_a_kernel_that_writes_into_shared_memory_is_seen(run):
     assert "copy_on_write" in outcome.message
     assert "wrote into memory that an argument, a copy-on-write clone, shares" in outcome.message
     assert run("ops/sinc/float32").checks["copy_on_write"] > 0
+
+
+@pytest.mark.once
+@pytest.mark.filterwarnings("ignore:.*overridden|.*Overriding:UserWarning")
+def test_any_place_of_equal_values_is_right(run):
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("kthvalue", the_last_place, "PrivateUse1")
+        outcome = run("ops/kthvalue/int64")
+    assert outcome.status == "pass", outcome.message
 
 
 @pytest.mark.once
