@@ -14,6 +14,7 @@ FLOORS = {"float32": 0.87, "bfloat16": 0.95, "int64": 0.87}
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)  # some minutes on two idle cores
 @pytest.mark.xdist_group("device_share")
 def test_F12_samples_stay_on_the_device(tmp_path):
     assert set(FLOORS) == set(DTYPES)
