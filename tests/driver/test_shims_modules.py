@@ -1,5 +1,5 @@
 # tests/driver/test_shims_modules.py: bp.compiler and bp.module through the shims emulate and fault.
-"""Runs modules_test.cpp as it is; test_engine.py runs it under the sanitizers."""
+"""Runs shims_modules_test.cpp as it is; test_engine.py runs it under the sanitizers."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ def run_program(program: Path, cases: int) -> None:
 
 
 def test_modules_through_the_shims(tmp_path: Path) -> None:
-    run_program(build_program(tmp_path / "modules_test", ("sim", "shims/emulate", "shims/fault")), 35)
+    run_program(build_program(tmp_path / "shims_modules_test", ("sim", "shims/emulate", "shims/fault")), 35)

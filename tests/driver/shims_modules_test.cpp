@@ -1,4 +1,4 @@
-// tests/driver/modules_test.cpp: bp.compiler and bp.module through the shims emulate and fault.
+// tests/driver/shims_modules_test.cpp: bp.compiler and bp.module through the shims emulate and fault.
 //
 // The driver below is the simulated device with two groups of this file's own: code is a kernel's name, and a kernel a host function.
 // Prints one line a case; the exit status is the number of failures.
