@@ -52,6 +52,24 @@ def test_a_place_beyond_the_result_is_an_error(device):
         F.max_unpool2d(torch.ones(1, 1, 1, 2, device=device), places, 2).cpu()
 
 
+def test_of_places_that_repeat_the_last_wins_where_it_is_asked(device):
+    x, places = torch.arange(12.0).reshape(1, 1, 3, 4), torch.arange(12).reshape(1, 1, 3, 4) // 5
+    expected = F.max_unpool2d(x, places, 2)
+    torch.use_deterministic_algorithms(True)
+    try:
+        same(F.max_unpool2d(x.to(device), places.to(device), 2), expected)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("sample", [50000004.0, -50000004.0])
+def test_a_sample_that_puts_a_window_beyond_the_input_is_an_error(device, sample):
+    samples = torch.full((1, 1, 2), sample, device=device)
+    with pytest.raises(IndexError, match=r"fractional_max_pool: index .* is out of range for 6 elements"):
+        F.fractional_max_pool2d(torch.ones(1, 1, 7, 7, device=device), 2, 4, _random_samples=samples).cpu()
+    torch.accelerator.synchronize()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("dims", [2, 3])
 def test_fractional_max_pool(device, ran, dims, dtype):

@@ -48,6 +48,10 @@ bool can_walk(const at::Tensor& tensor) {
          has_dtype(target_of(tensor.device().index()), tensor.scalar_type());
 }
 
+bool is_like(const at::Tensor& tensor, const at::Tensor& other) {
+  return can_walk(tensor) && tensor.scalar_type() == other.scalar_type() && tensor.device() == other.device();
+}
+
 bool can_become(const at::Tensor& out, at::IntArrayRef size, c10::ScalarType dtype, std::initializer_list<at::Tensor> inputs) {
   if (!can_walk(out) || out.scalar_type() != dtype) return false;
   if (out.sizes() != size && out.numel() != 0) return false;

@@ -34,6 +34,9 @@ at::Tensor tensor_of(const c10::IValue& value);  // undefined for None
 // negative view.
 bool can_walk(const at::Tensor& tensor);
 
+// Whether these kernels walk it, and it has the other's dtype and device.
+bool is_like(const at::Tensor& tensor, const at::Tensor& other);
+
 // Whether `out` can become a result of that size and dtype without a word: an empty one is resized, one that has elements and another size,
 // or shares memory with an input, is the CPU's, which warns or raises.
 bool can_become(const at::Tensor& out, at::IntArrayRef size, c10::ScalarType dtype, std::initializer_list<at::Tensor> inputs);

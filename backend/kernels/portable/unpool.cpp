@@ -1,7 +1,5 @@
 // kernels/portable/unpool.cpp: elements back to the places that a pool of largest ones tells, and pools whose windows begin at random
 // (fractional max pooling; Graham, 2014).
-#include <ATen/Context.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/zeros.h>
 
 #include <string>
@@ -17,13 +15,13 @@ namespace {
 // Channels, then `dims` dimensions, as one.
 at::Tensor as_planes(const at::Tensor& tensor, int64_t dims) { return tensor.flatten(tensor.dim() - dims, -1); }
 
-// self, indices, output_size. Places that repeat: the last one wins on a device of one item, any on others.
+// self, indices, output_size. Of places that repeat, scatter says which wins.
 bool max_unpool(Call& call, int64_t dims) {
   const at::Tensor &self = call.tensor(0), &indices = call.tensor(1);
   const auto size = call[2].toDimVector();
   if (!can_walk(self) || !can_walk(indices) || indices.scalar_type() != c10::kLong || indices.device() != self.device() ||
       indices.sizes() != self.sizes() || static_cast<int64_t>(size.size()) != dims || (self.dim() != dims + 1 && self.dim() != dims + 2) ||
-      self.numel() == 0 || at::globalContext().deterministicAlgorithms()) {
+      self.numel() == 0) {
     return false;
   }
   c10::SmallVector<int64_t, 5> sizes(self.sizes().begin(), self.sizes().end() - dims);
@@ -42,11 +40,13 @@ bool max_unpool3d(Call& call) {
   return max_unpool(call, 3);
 }
 
-// Where window number i of `count` begins: a step of (size - window) / (count - 1) elements, from a random part of it on.
+// Where window number i of `count` begins: a step of (size - window) / (count - 1) elements, from a random part of it on. A large
+// sample, whose neighbours are further apart than 1, may name a place where no window fits.
 constexpr const char* kBegin =
     "const C step{k} = {count} > 1 ? (C)({size} - {window}) / (C)({count} - 1) : 0; "
-    "const i64 begin{k} = {i} == {count} - 1 ? {size} - {window} "
-    ": (i64)(((C){i} + r{k}) * step{k}) - (i64)(r{k} * step{k}); ";
+    "i64 begin{k} = {i} == {count} - 1 ? {size} - {window} "
+    ": (i64)(((C){i} + r{k}) * step{k}) - (i64)(r{k} * step{k}); "
+    "if (begin{k} < 0 || begin{k} > {size} - {window}) { REPORT(begin{k}, {size} - {window} + 1); begin{k} = 0; } ";
 
 std::string begin_text(int k, const std::string& i, const std::string& size, const std::string& window, const std::string& count) {
   std::string text = kBegin;
@@ -63,10 +63,10 @@ bool fractional_max_pool(Call& call, int64_t dims) {
   const at::Tensor &self = call.tensor(0), &samples = call.tensor(3);
   const auto window = call[1].toDimVector(), count = call[2].toDimVector();
   const bool is_batch = self.dim() == dims + 2;
-  if (!can_walk(self) || !can_walk(samples) || samples.scalar_type() != self.scalar_type() || samples.device() != self.device() ||
-      (self.scalar_type() != c10::kFloat && self.scalar_type() != c10::kDouble) || (!is_batch && self.dim() != dims + 1) ||
-      static_cast<int64_t>(window.size()) != dims || static_cast<int64_t>(count.size()) != dims || samples.dim() != 3 ||
-      samples.size(2) != dims || samples.size(1) != self.size(-dims - 1) || samples.size(0) != (is_batch ? self.size(0) : 1)) {
+  if (!can_walk(self) || !is_like(samples, self) || (self.scalar_type() != c10::kFloat && self.scalar_type() != c10::kDouble) ||
+      (!is_batch && self.dim() != dims + 1) || static_cast<int64_t>(window.size()) != dims || static_cast<int64_t>(count.size()) != dims ||
+      samples.dim() != 3 || samples.size(2) != dims || samples.size(1) != self.size(-dims - 1) ||
+      samples.size(0) != (is_batch ? self.size(0) : 1)) {
     return false;
   }
   for (int64_t d = 0; d < dims; ++d) {
@@ -79,6 +79,7 @@ bool fractional_max_pool(Call& call, int64_t dims) {
   const c10::DeviceIndex device = self.device().index();
   const at::Tensor values = empty(sizes, self.scalar_type(), device), places = empty(sizes, c10::kLong, device);
   Walk walk("fractional_max_pool", sizes, device);
+  walk.reports();
   // Batch and channel of an operand, and nothing of the other dimensions.
   const auto planes = [&](const at::Tensor& tensor, int64_t channel) {
     c10::SmallVector<int64_t, 6> strides(sizes.size(), 0);
@@ -127,9 +128,8 @@ bool fractional_max_pool(Call& call, int64_t dims) {
 // grad_output, self, kernel_size, output_size, indices
 bool fractional_backward(Call& call, int64_t dims) {
   const at::Tensor &grad = call.tensor(0), &self = call.tensor(1), &indices = call.tensor(4);
-  if (!can_walk(self) || !can_walk(grad) || grad.scalar_type() != self.scalar_type() || !can_walk(indices) ||
-      indices.scalar_type() != c10::kLong || indices.sizes() != grad.sizes() || grad.dim() != self.dim() || self.dim() < dims + 1 ||
-      grad.device() != self.device() || indices.device() != self.device()) {
+  if (!can_walk(self) || !is_like(grad, self) || !can_walk(indices) || indices.scalar_type() != c10::kLong ||
+      indices.sizes() != grad.sizes() || grad.dim() != self.dim() || self.dim() < dims + 1 || indices.device() != self.device()) {
     return false;
   }
   const at::Tensor result = at::zeros(self.sizes(), self.options());
