@@ -276,6 +276,29 @@ WRONG = [
 ]
 
 
+def raises(x):
+    raise RuntimeError("no kernel today")
+
+
+@pytest.mark.once
+@pytest.mark.filterwarnings("ignore:.*overridden|.*Overriding:UserWarning")
+def test_what_stays_on_the_device_is_counted(run):
+    """A kernel's samples stay, those of the fallback and those that fail leave; what the CPU refuses is left out."""
+    found = {}
+    for kernel in (right, raises, None):
+        with torch.library._scoped_library("aten", "IMPL") as library:
+            if kernel is not None:
+                library.impl("sinc", kernel, "PrivateUse1")
+            found[kernel] = run("device-share/sinc/int64")
+    count = found[right].checks["stays"]
+    assert count > 0
+    assert found[right].checks["leaves"] == 0
+    assert found[raises].checks == {"stays": 0, "leaves": count}
+    assert "RuntimeError" in found[raises].message
+    assert found[None].checks == {"stays": 0, "leaves": count}
+    assert "aten::sinc" in found[None].message
+
+
 @pytest.mark.once
 @pytest.mark.requires("zero_copy")
 @pytest.mark.filterwarnings("ignore:.*overridden|.*Overriding:UserWarning")

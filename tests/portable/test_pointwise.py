@@ -230,6 +230,29 @@ def test_F07_layouts(device, ran, name, layout):
     assert got.stride() == expected.stride()
 
 
+# Dense down the columns, where a core walks strips of 8 of them.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8])
+@pytest.mark.parametrize("shape", [(8, 8), (7, 9), (37, 19), (64, 8), (9, 65)])
+def test_operands_dense_down_the_columns(device, shape, dtype):
+    x = (torch.randn(shape) * 9).to(dtype)
+    y = (torch.randn(shape[::-1]) * 9).to(dtype)
+    images = (torch.randn(2, 3, *shape) * 9).to(dtype)
+    on_device = [t.to(device) for t in (x, y, images)]
+    for function in (
+        lambda x, y, images: x.t().contiguous(),
+        lambda x, y, images: x.t() + y,
+        lambda x, y, images: torch.where(y > 0, x.t(), y),
+        lambda x, y, images: x.t().contiguous().double(),
+        lambda x, y, images: images.permute(0, 2, 3, 1).contiguous(),
+        lambda x, y, images: images.permute(3, 1, 0, 2)[1:].contiguous(),
+        lambda x, y, images: y.clone().t().copy_(x),
+        lambda x, y, images: torch.zeros(2 * shape[1], shape[0] + 3, dtype=dtype, device=x.device)[::2, 1:-2].copy_(
+            x.t()
+        ),
+    ):
+        compare(function(*on_device), function(x, y, images))
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 1023, 1024, 1025, 4095, 4097, 100_003])
 def test_sizes_around_a_tile(device, count):
     x = torch.arange(count, dtype=torch.float32)

@@ -15,8 +15,8 @@ namespace {
 bool write(Call& call, const char* name, const char* real, const char* imaginary, KernelSlots& slots) {
   const at::Tensor &first = call.tensor(0), &second = call.tensor(1);
   const c10::ScalarType part = first.scalar_type();
-  if (!can_walk(first) || !can_walk(second) || second.device() != first.device() || second.scalar_type() != part ||
-      (part != c10::kFloat && part != c10::kDouble) || !at::are_expandable(first.sizes(), second.sizes())) {
+  if (!can_walk(first) || !is_like(second, first) || (part != c10::kFloat && part != c10::kDouble) ||
+      !at::are_expandable(first.sizes(), second.sizes())) {
     return false;
   }
   at::Tensor out;

@@ -15,8 +15,7 @@ bool cross(Call& call) {
   const at::Tensor &self = call.tensor(0), &other = call.tensor(1);
   const int64_t dims = self.dim();
   int64_t dim = call[2].toInt();
-  if (!can_walk(self) || !can_walk(other) || other.device() != self.device() || other.scalar_type() != self.scalar_type() ||
-      self.scalar_type() == c10::kBool || other.dim() != dims || dim < -dims || dim >= dims) {
+  if (!can_walk(self) || !is_like(other, self) || self.scalar_type() == c10::kBool || other.dim() != dims || dim < -dims || dim >= dims) {
     return false;
   }
   dim = c10::maybe_wrap_dim(dim, dims);

@@ -46,10 +46,6 @@ bool is_taken(const at::Tensor& tensor, double p) {
   return can_walk(tensor) && (tensor.scalar_type() == c10::kFloat || tensor.scalar_type() == c10::kDouble) && p >= 0;
 }
 
-bool is_like(const at::Tensor& tensor, const at::Tensor& x) {
-  return can_walk(tensor) && tensor.scalar_type() == x.scalar_type() && tensor.device() == x.device();
-}
-
 // x1, x2: batch.., rows, columns -> sizes of the batch that both have; empty where they do not go together.
 bool batch_of(const at::Tensor& x1, const at::Tensor& x2, std::vector<int64_t>& batch) {
   if (x1.dim() < 2 || x2.dim() < 2 || x1.size(-1) != x2.size(-1)) return false;

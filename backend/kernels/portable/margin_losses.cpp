@@ -1,5 +1,4 @@
 // kernels/portable/margin_losses.cpp: hinge losses over the classes of a sample, of one target class or several.
-
 #include <string>
 
 #include "kernels/portable/call.h"
@@ -19,10 +18,6 @@ at::Tensor rows_of(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor
 bool is_taken(const at::Tensor& self) {
   return can_walk(self) && (self.scalar_type() == c10::kFloat || self.scalar_type() == c10::kDouble) && self.numel() != 0 &&
          self.dim() <= 2;
-}
-
-bool is_like(const at::Tensor& tensor, const at::Tensor& self) {
-  return can_walk(tensor) && tensor.scalar_type() == self.scalar_type() && tensor.device() == self.device();
 }
 
 bool names_classes(const at::Tensor& target, const at::Tensor& self) {

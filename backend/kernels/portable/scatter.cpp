@@ -74,28 +74,16 @@ bool scatter_into(const at::Tensor& target, int64_t dim, const at::Tensor& index
     const std::string body = IN_RANGE("p1[i1]", "s0") + atomic_add(dtype, place, value);
     return walk.run(body.c_str(), slots, source.defined() ? 10 : 11);
   }
-  std::string body = IN_RANGE("p1[i1]", "s0") "{ ";
-  const std::string old = "LOAD0(" + place + ")";
-  switch (reduce) {
-    case Reduce::assign:
-      body += moves ? "p0[" + place + "] = " + value + ";" : "STORE0(" + place + ", " + value + ");";
-      break;
-    case Reduce::sum:
-      body += "STORE0(" + place + ", " + old + " + " + value + ");";
-      break;
-    case Reduce::product:
-      body += "STORE0(" + place + ", " + old + " * " + value + ");";
-      break;
-    case Reduce::largest:
-      body += "const C a = " + old + "; const C b = " + value + "; STORE0(" + place + ", m_max(a, b));";
-      break;
-    case Reduce::smallest:
-      body += "const C a = " + old + "; const C b = " + value + "; STORE0(" + place + ", m_min(a, b));";
-      break;
+  std::string stored = "STORE0(" + place + ", " + value + ");";
+  if (moves) {
+    stored = "p0[" + place + "] = " + value + ";";
+  } else if (reduce != Reduce::assign) {
+    constexpr const char* kReduced[] = {"", "a + b", "a * b", "m_max(a, b)", "m_min(a, b)"};  // as Reduce
+    stored = "{ const C a = LOAD0(" + place + "); const C b = " + value + "; STORE0(" + place + ", " +
+             kReduced[static_cast<size_t>(reduce)] + "); }";
   }
-  body += " }";
   if (reduce != Reduce::assign || at::globalContext().deterministicAlgorithms()) walk.in_order(dim);
-  return walk.run(body.c_str(), slots, static_cast<int>(reduce) * 2 + (source.defined() ? 0 : 1));
+  return walk.run((IN_RANGE("p1[i1]", "s0") + stored).c_str(), slots, static_cast<int>(reduce) * 2 + (source.defined() ? 0 : 1));
 }
 
 std::optional<Reduce> reduce_of(std::string_view word) {

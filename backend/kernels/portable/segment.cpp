@@ -108,10 +108,7 @@ bool segment_reduce_backward(Call& call) {
     return false;
   }
   for (const at::Tensor& tensor : {given, output}) {
-    if (!can_walk(tensor) || tensor.scalar_type() != data.scalar_type() || tensor.device() != data.device() ||
-        tensor.sizes() != at::IntArrayRef(segments.sizes)) {
-      return false;
-    }
+    if (!is_like(tensor, data) || tensor.sizes() != at::IntArrayRef(segments.sizes)) return false;
   }
   const c10::ScalarType dtype = data.scalar_type();
   const at::Tensor &x = segments.data, &ends = segments.ends;

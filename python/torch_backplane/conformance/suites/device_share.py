@@ -61,7 +61,7 @@ class DeviceShareSuite:
             except Exception as error:
                 if self._is_refused(op, sample, seed):
                     continue
-                left.add(f"{type(error).__name__} on the device")
+                left.add(f"raises {type(error).__name__}")
                 ran += 1
                 continue
             ran += 1
