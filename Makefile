@@ -33,7 +33,7 @@ help:
 	@echo "make asan, ubsan, tsan  the drivers, the core and a part of the Python tests under a sanitizer"
 	@echo "make fuzz         random programs, device against CPU (ARGS=\"--programs 10000 --seed 1 --kinds all\"); hostile options and files"
 	@echo "make soak         random work with everything checked, 5 minutes (ARGS=\"--seconds 60 --seed 7\")"
-	@echo "make lint         ruff, mypy, clang-format, include rules"
+	@echo "make lint         ruff, mypy, clang-format, the rules of the kernel dialect, include rules"
 	@echo "make format       rewrite the files as lint wants them"
 	@echo "make bench        measure the device against the CPU (ARGS=... goes to the benchmark)"
 	@echo "make dev          after editing C or C++: compile what changed, into the installed backend"
@@ -78,6 +78,7 @@ lint: venv
 	ruff check .
 	ruff format --check .
 	mypy
+	torch-backplane lint-kernels backend examples
 	@clang-format --dry-run -Werror $(CPP)
 	python tests/host/test_includes.py
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "coverage": ("torch_backplane.cli.coverage:coverage", "List what a model runs, and what to implement next."),
     "conformance": ("torch_backplane.cli.conformance:conformance", "Hold a device against the CPU, case by case."),
     "lint-ops": ("torch_backplane.cli.lint_ops:lint_ops", "Find registrations that go wrong silently."),
+    "lint-kernels": ("torch_backplane.cli.lint_kernels:lint_kernels", "Find what a compiler of kernels would refuse."),
     "explain": ("torch_backplane.cli.explain:explain", "Show an operator's way through the dispatcher."),
     "precompile": ("torch_backplane.cli.precompile:precompile", "Compile kernels for the package, without a device."),
     "cache": ("torch_backplane.cli.cache:cache", "Show or clear the cache of compiled kernels."),
