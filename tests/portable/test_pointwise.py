@@ -413,3 +413,16 @@ def test_gradients_are_the_cpus(device):
         y.backward(torch.ones_like(y))
         grads.append(leaf.grad.cpu())
     torch.testing.assert_close(grads[1], grads[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_wide_number_beside_halves_keeps_its_value_as_the_second(device, ran, dtype):
+    """As the CPU; as the first it is a half. 1e6 is beyond float16, 1e-9 rounds to 0 there."""
+    x = torch.tensor([1e-3, 2.0, 60000.0], dtype=dtype)
+    for number in (torch.tensor(1e6), torch.tensor(1e-9, dtype=torch.float64), torch.tensor(3.1)):
+        for op in (torch.mul, torch.div):
+            for first, second in ((x, number), (number, x)):
+                with ran(f"{op.__name__}.Tensor"):
+                    got = op(first.to(device), second.to(device))
+                compare(got, op(first, second))
+                compare(op(first, second.to(device)) if second is x else op(first.to(device), second), op(first, second))

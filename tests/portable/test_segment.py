@@ -46,3 +46,16 @@ def test_lengths_that_do_not_fit_are_the_cpus_error(device):
         with pytest.raises(RuntimeError) as got:
             torch.segment_reduce(x.to(device), "sum", lengths=torch.tensor(lengths, device=device))
         assert str(got.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_product_beyond_the_dtype_has_an_infinite_gradient(device, dtype):
+    x, lengths = torch.full((2, 3), 4.0, dtype=dtype), torch.tensor([2])
+    grads = []
+    for place in ("cpu", device):
+        leaf = x.to(place).detach().requires_grad_()
+        y = torch.segment_reduce(leaf, "prod", lengths=lengths.to(place))
+        y.backward(torch.full_like(y, 30000.0))
+        grads.append(leaf.grad.cpu())
+    torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=0)
+    assert torch.isinf(grads[0]).all() == (dtype == torch.float16)

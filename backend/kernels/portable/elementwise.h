@@ -14,7 +14,8 @@ namespace backplane::portable {
 constexpr int kMostOperands = 7;  // the output among them: x, y, z, w, v, u are the inputs
 constexpr int kMostScalars = 6;
 
-// What a number on the host becomes where half types are computed in f32: the nearest of the half type, or what it is.
+// What the second input becomes where half types are computed in f32 and it is a number on the host, or has no dimensions and a wider type:
+// the nearest of the half type, or what it is.
 enum class HostNumbers : uint8_t { rounded, exact };
 
 struct Expression {

@@ -126,9 +126,11 @@ bool segment_reduce_backward(Call& call) {
     body += "i64 count = 0; " + each + "if (x != x || x == y) ++count; } " + each +
             "STORE0(i0 + k * s2, x != x || x == y ? (count > 1 ? g / (C)count : g) : (C)0); }";
   } else if (reduce == kProd) {
+    const std::string product = c10::str("bp_to_", dialect_name(dtype), "(g * y)");  // infinite where a half type's is
     body += each +
             "C part; if (x != x || x == 0) { part = s3; for (i64 m = begin; m < end; ++m) if (m != k) part = part * LOAD4(i4 + m * s1); "
-            "part = g * part; } else part = g * y / x; STORE0(i0 + k * s2, part); }";
+            "part = g * part; } else part = " +
+            product + " / x; STORE0(i0 + k * s2, part); }";
   } else {
     body += each + (reduce == kMean ? "STORE0(i0 + k * s2, g / (C)length); }" : "STORE0(i0 + k * s2, g); }");
   }
