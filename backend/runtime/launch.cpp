@@ -134,14 +134,17 @@ uint64_t kernel_calls(const std::string& name) {
   const std::lock_guard<std::mutex> lock(registry.mutex);
   uint64_t calls = 0;
   bool found = false;
-  std::string known;
+  std::string like;  // names of kernels that have this one's operator in them: a device has hundreds
+  const std::string part = name.substr(name.rfind('/') + 1);
   for (const KernelCounter* counter : registry.all) {
-    known += (known.empty() ? "" : ", ") + std::string(counter->name());
+    const std::string known = counter->name();
+    if (known.find(part) != std::string::npos) like += (like.empty() ? "" : ", ") + known;
     if (name != counter->name()) continue;
     found = true;
     calls += counter->calls();
   }
-  TORCH_CHECK(found, "no kernel of ", device_name(), " is called '", name, "'; there are: ", known.empty() ? "none" : known);
+  TORCH_CHECK(found, "no kernel of ", device_name(), " is called '", name, "'; of its ", registry.all.size(), ", those with '", part,
+              "' in their name: ", like.empty() ? "none" : like);
   return calls;
 }
 

@@ -426,3 +426,14 @@ def test_a_wide_number_beside_halves_keeps_its_value_as_the_second(device, ran, 
                     got = op(first.to(device), second.to(device))
                 compare(got, op(first, second))
                 compare(op(first, second.to(device)) if second is x else op(first.to(device), second), op(first, second))
+
+
+@pytest.mark.parametrize("call", [lambda x: x.clamp_max_(2.5), lambda x: x.clamp_(1.5, 2.5), lambda x: x.pow_(2.5)])
+def test_a_result_that_the_operand_cannot_hold_is_the_cpus_error(device, call):
+    x = torch.tensor([1, 2])
+    texts = []
+    for operand in (x, x.to(device)):
+        with pytest.raises(RuntimeError, match="can't be cast") as error:
+            call(operand)
+        texts.append(str(error.value))
+    assert texts[0] == texts[1]
