@@ -423,9 +423,10 @@ def test_a_wide_number_beside_halves_keeps_its_value_as_the_second(device, ran, 
         for op in (torch.mul, torch.div):
             for first, second in ((x, number), (number, x)):
                 with ran(f"{op.__name__}.Tensor"):
-                    got = op(first.to(device), second.to(device))
-                compare(got, op(first, second))
-                compare(op(first, second.to(device)) if second is x else op(first.to(device), second), op(first, second))
+                    on_device = op(first.to(device), second.to(device))
+                on_host = op(*(operand.to(device) if operand is x else operand for operand in (first, second)))
+                compare(on_device, op(first, second))
+                compare(on_host, op(first, second))
 
 
 @pytest.mark.parametrize("call", [lambda x: x.clamp_max_(2.5), lambda x: x.clamp_(1.5, 2.5), lambda x: x.pow_(2.5)])
