@@ -300,6 +300,16 @@ def test_what_stays_on_the_device_is_counted(run):
 
 
 @pytest.mark.once
+def test_one_sample_of_an_operator_is_held_against_the_cpu(run):
+    """The suite ops-sample: the same checks as in ops."""
+    whole, one = run("ops/sinc/float32"), run("ops-sample/sinc/float32")
+    assert whole.checks["forward"] > one.checks["forward"] == one.checks["backward"] == 1
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("sinc", off_by_little, "PrivateUse1")
+        assert "values differ" in run("ops-sample/sinc/float32").message
+
+
+@pytest.mark.once
 @pytest.mark.requires("zero_copy")
 @pytest.mark.filterwarnings("ignore:.*overridden|.*Overriding:UserWarning")
 def test_a_kernel_that_writes_into_shared_memory_is_seen(run):

@@ -17,12 +17,13 @@ SUITES: dict[str, str] = {
     "optimizers": "torch_backplane.conformance.suites.optimizers:OptimizersSuite",
     "autograd": "torch_backplane.conformance.suites.autograd:AutogradSuite",
     "serialization": "torch_backplane.conformance.suites.serialization:SerializationSuite",
+    "ops-sample": "torch_backplane.conformance.suites.ops:OpsSampleSuite",
     "device-share": "torch_backplane.conformance.suites.device_share:DeviceShareSuite",
 }
 """Suite -> ``module:Class``, in the order in which they run: what later ones need comes first."""
 
-ON_REQUEST = frozenset({"device-share"})
-"""Those that measure and hold nothing: they run when they are named."""
+ON_REQUEST = frozenset({"ops-sample", "device-share"})
+"""They run when they are named: a part of another suite, and one that measures and holds nothing."""
 
 
 def load(name: str, where: str | None = None) -> Suite:

@@ -19,7 +19,7 @@ from torch_backplane.conformance.samples import Sample
 from torch_backplane.conformance.sparse import sparse_samples
 from torch_backplane.conformance.transfer import Transfer
 
-__all__ = ["DTYPES", "OpsSuite"]
+__all__ = ["DTYPES", "OpsSampleSuite", "OpsSuite"]
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool", "complex64")
 """The dtypes of a run that names none."""
@@ -72,7 +72,10 @@ class OpsSuite:
         """Run all checks of one operator and dtype; the message has the first failure of each check."""
         assert case.dtype is not None
         with all_warnings():
-            return _Run(self._ops[case.name], getattr(torch, case.dtype), torch.device(device), seed).outcome()
+            return self._checks(self._ops[case.name], getattr(torch, case.dtype), torch.device(device), seed).outcome()
+
+    def _checks(self, *of: Any) -> _Run:
+        return _Run(*of)
 
 
 class _Run:
@@ -264,6 +267,36 @@ class _Run:
     def find_way(self, sample: Sample) -> str:
         copies = Transfer(self.checker.device)(sample.arguments)
         return route(lambda: _calling(self.op)(*copies))
+
+
+class OpsSampleSuite(OpsSuite):
+    """As ``ops``, with one sample a case: for devices on which all of them take too long, such as a chip's emulator."""
+
+    name = "ops-sample"
+
+    def _checks(self, *of: Any) -> _Run:
+        return _OneSample(*of)
+
+
+class _OneSample(_Run):
+    """The largest sample of at most so many elements: it fills several groups of a kernel, the last of them partly."""
+
+    elements = 2000
+
+    def samples(self, *, requires_grad: bool) -> list[Sample]:
+        found = super().samples(requires_grad=requires_grad)
+        fitting = [sample for sample in found if _elements(sample) <= self.elements]
+        return [max(fitting, key=_elements)] if fitting else found[:1]
+
+    def sparse(self, dense: list[Sample], *, requires_grad: bool) -> list[Sample]:
+        return []
+
+    def error_samples(self) -> list[Sample]:
+        return []
+
+
+def _elements(sample: Sample) -> int:
+    return sum(tensor.numel() for tensor in tensors(sample.arguments))
 
 
 def _tolerance(op: Any, dtype: torch.dtype) -> tuple[float, float]:
