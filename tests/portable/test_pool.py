@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 aten = torch.ops.aten
 FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
@@ -175,3 +176,29 @@ def test_errors_are_those_of_the_cpu(device):
         (aten.max_pool2d_with_indices, x.bool(), 2),
     ):
         assert message(call, t.to(device), *rest) == message(call, t, *rest)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_gradient_of_a_maximum_is_written_to_out_of_any_strides(device, ran, transposed):
+    x = torch.randn(2, 3, 9, 8)
+    y, places = F.max_pool2d(x, 3, 2, 1, return_indices=True)
+    grad = torch.randn_like(y)
+    out = torch.full((2, 3, 8, 9), 7.0).mT if transposed else torch.full((2, 3, 9, 8), 7.0)
+    expected = torch.ops.aten.max_pool2d_with_indices_backward(grad, x, [3], [2], [1], [1], False, places)
+    of_device = [tensor.to(device) for tensor in (grad, x)]
+    found = out.to(device)
+    assert found.stride() == out.stride()
+    with ran("max_pool2d_with_indices_backward"):
+        torch.ops.aten.max_pool2d_with_indices_backward.grad_input(
+            *of_device, [3], [2], [1], [1], False, places.to(device), grad_input=found
+        )
+    assert found.stride() == out.stride()
+    torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=0)
+
+
+def test_a_place_that_the_input_does_not_have_is_an_error(device):
+    x, places = torch.ones(1, 1, 2, 2, device=device), torch.tensor([[[[4]]]], device=device)
+    with pytest.raises(RuntimeError, match="index 4 is out of bounds"):
+        torch.ops.aten.max_pool2d_with_indices_backward(
+            torch.ones(1, 1, 1, 1, device=device), x, [2], [2], [0], [1], False, places
+        ).cpu()

@@ -52,6 +52,9 @@ struct Extents {
   }
 };
 
+// Whether an item's lanes lie along the channels, else along x.
+bool has_lanes_of_channels(const Extents& to) { return to.strides[1] == 1 && to.sizes[1] > 1; }
+
 // A number for all dimensions, or one for each.
 bool read_list(const c10::IValue& value, int64_t dims, Triple& triple) {
   const auto list = value.toDimVector();
@@ -158,7 +161,7 @@ bool run(const Operator& op, const Windows& windows, const at::Tensor& to, const
     const bool is_written = tensor == &to || (tensor == &index && op.max && !op.backward);
     arguments.add(!tensor->defined() ? 0 : reinterpret_cast<uint64_t>(is_written ? tensor->mutable_data_ptr() : tensor->const_data_ptr()));
   }
-  const bool lanes_c = t.strides[1] == 1 && t.sizes[1] > 1;
+  const bool lanes_c = has_lanes_of_channels(t);
   for (const int64_t word : {t.sizes[0], t.sizes[1], int64_t{lanes_c}}) arguments.add(word);
   const Extents& in = op.backward ? t : f;
   const Extents& out = op.backward ? f : t;
@@ -296,7 +299,20 @@ class Kernel final : public c10::OperatorKernel {
       }
     }
     if (!prepare(has_out_ ? values + arguments_ - 1 : nullptr, input.sizes(), input, input.scalar_type(), result)) return false;
+    if (op_.max && target_of(input.device().index()).is_host() && !has_lanes_of_channels(Extents(result, op_.dims))) {
+      scatter(grad, index, result);
+      return true;
+    }
     return run(op_, windows, result, grad, index, shared_->slots);
+  }
+
+  // Each gradient to the place that its window found: where few items run, much less work than to ask at each point all windows around it.
+  void scatter(const at::Tensor& grad, const at::Tensor& index, const at::Tensor& result) const {
+    const auto planes = [&](const at::Tensor& tensor) { return tensor.flatten(tensor.dim() - op_.dims, -1); };
+    const at::Tensor sums = result.is_contiguous() ? result : empty_tensor(result.sizes(), result.scalar_type(), result.device().index());
+    sums.zero_();
+    planes(sums).scatter_add_(-1, planes(index), planes(grad));
+    if (!sums.is_same(result)) result.copy_(sums);
   }
 
   const std::shared_ptr<Shared> shared_;
