@@ -1,0 +1,85 @@
+"""Uses every source of the kernel library with one dtype: ``python every_source.py float32``.
+
+What a run wants is in the file that MYDEVICE_RECORD_KERNELS names (test_compilers.py).
+"""
+
+import sys
+
+import mydevice  # noqa: F401
+import torch
+import torch.nn.functional as F
+
+DEVICE = "mydevice"
+
+
+def moves(dtype):
+    """What any dtype has."""
+    x = torch.ones(6, 40, 30, device=DEVICE).to(dtype)
+    rows, places = x.flatten(1), torch.arange(6, device=DEVICE)
+    torch.cat([x, x], 1)
+    x.roll(3, 1)
+    x.mT.contiguous()
+    x[places, places]
+    x.gather(0, places.reshape(6, 1, 1))
+    x.nonzero()
+    x.sum()
+    x.amax(1)
+    x.sort(1)
+    torch.ones(100_000, device=DEVICE).to(dtype).sort()
+    torch.where(x == 1, x, x)
+    rows.index_select(1, places)
+
+
+def numbers(dtype):
+    """What bool lacks."""
+    x = torch.ones(6, 40, 30, device=DEVICE).to(dtype)
+    flat = x.flatten()
+    x + 2 * x
+    flat.cumsum(0)
+    flat.mode()
+    flat.kthvalue(7)
+    torch.ones(3, 60_000, device=DEVICE).to(dtype).topk(5)
+    torch._foreach_add([flat, x], 1)
+    torch.use_deterministic_algorithms(True)
+    flat.index_add(0, torch.zeros(9, dtype=torch.long, device=DEVICE), flat[:9])
+    torch.use_deterministic_algorithms(False)
+    torch.empty_like(x).random_(0, 9)
+    torch.randperm(100, device=DEVICE)
+
+
+def floats(dtype):
+    """What needs fractions."""
+    leaf = torch.randn(2, 8, 12, 12, device=DEVICE, dtype=torch.float32).to(dtype).requires_grad_()
+    x = leaf * 1.5
+    square = x[0, 0]
+    rows = x.flatten(1)
+    results = [x.exp(), F.gelu(x), x.std((2, 3)), x.softmax(1), rows @ rows.mT, x @ square, square.mv(square[0])]
+    results.append(F.conv2d(x, torch.ones(4, 8, 3, 3, device=DEVICE, dtype=dtype)))
+    results.append(F.conv2d(x, torch.ones(8, 1, 3, 3, device=DEVICE, dtype=dtype), groups=8))
+    results.append(F.conv_transpose2d(x, torch.ones(8, 4, 3, 3, device=DEVICE, dtype=dtype), stride=2))
+    results += [
+        F.layer_norm(x, (12,)),
+        F.batch_norm(x, None, None, training=True),
+        F.dropout(x),
+        torch.special.i1(square.detach()),
+    ]
+    results += [F.max_pool2d(x, 3, 2, return_indices=True)[0], F.avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, 5)]
+    results += [F.interpolate(x, size=20, mode=mode) for mode in ("nearest", "bilinear", "bicubic")]
+    results += [F.pad(x, (2, 1, 1, 2), mode=mode) for mode in ("reflect", "replicate")]
+    results.append(F.grid_sample(x, torch.zeros(2, 5, 5, 2, device=DEVICE, dtype=dtype), align_corners=False))
+    results.append(F.cross_entropy(rows, torch.zeros(2, dtype=torch.long, device=DEVICE)))
+    results.append(torch.randn(4, 9000, device=DEVICE).to(dtype) @ torch.randn(9000, 4, device=DEVICE).to(dtype))
+    wide = torch.randn(200, 150, device=DEVICE).to(dtype)
+    results += [wide @ wide.mT, x.logcumsumexp(1)]
+    sum(result.float().sum() for result in results).backward()
+    torch.empty_like(square).normal_()
+
+
+if __name__ == "__main__":
+    dtype = getattr(torch, sys.argv[1])
+    moves(dtype)
+    if dtype != torch.bool:
+        numbers(dtype)
+    if dtype.is_floating_point:
+        floats(dtype)
+    torch.accelerator.synchronize()

@@ -1,0 +1,117 @@
+"""The kernel library with other compilers than the simulated device's own.
+
+gcc and clang for an item that is a core, PoCL and NVRTC for groups of items, with the preludes of examples/preludes:
+each source in each of its dtypes. Nothing is run. A compiler that this machine lacks is left out.
+"""
+
+import ctypes
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = ROOT / "backend" / "kernels" / "portable"
+DTYPES = ["float32", "bfloat16", "int64", "float64", "float16", "int32", "int16", "int8", "uint8", "bool"]
+EACH = [pytest.param(dtype, marks=[pytest.mark.long] if dtype != "float32" else []) for dtype in DTYPES]
+
+
+def wanted(dtype, items, folder):
+    """The record of a run that uses every source with a dtype on a device of so many items: path and kernels."""
+    record = folder / "record.json"
+    options = {"MYDEVICE_OPTIONS": f"items={items},stream=inline", "MYDEVICE_RECORD_KERNELS": str(record)}
+    program = [sys.executable, Path(__file__).with_name("every_source.py"), dtype]
+    subprocess.run(program, env={**os.environ, **options}, check=True, timeout=250)
+    return record, json.loads(record.read_text())["kernels"]
+
+
+def unit(kernel, prelude):
+    """A unit of compilation, as docs/dialect.md tells, for a GPU's group."""
+    words = {"BP_GROUP": 64, "BP_PER_ITEM": kernel["per_item"], "BP_HAS_F64": 1, "BP_VECTOR_BYTES": 16}
+    head = "".join(f"#define {word} {value}\n" for word, value in words.items())
+    files = {path.name: path for path in LIBRARY.rglob("*.bpc")}
+    texts = [files[name].read_text() for name in ["core.bpc", *kernel["files"]]]
+    return "\n".join([kernel["definitions"], head, (ROOT / "examples" / "preludes" / prelude).read_text(), *texts])
+
+
+def by_pocl():
+    opencl = pytest.importorskip("pyopencl")
+    try:
+        pocl = [platform for platform in opencl.get_platforms() if platform.name == "Portable Computing Language"]
+    except opencl.LogicError:  # no platform at all
+        pocl = []
+    if not pocl:
+        pytest.skip("pyopencl finds no PoCL")
+    context = opencl.Context(pocl[0].get_devices()[:1])
+
+    def compile_(kernel):
+        try:
+            opencl.Program(context, unit(kernel, "opencl.cl")).build(["-cl-std=CL1.2"], cache_dir=False)
+        except opencl.RuntimeError as error:
+            return str(error)
+        return ""
+
+    return compile_
+
+
+def by_nvrtc():
+    package = importlib.util.find_spec("nvidia")
+    folders = package.submodule_search_locations if package else []
+    found = [path for folder in folders for path in Path(folder).glob("cuda_nvrtc/lib/libnvrtc.so*")]
+    if not found:
+        pytest.skip("there is no NVRTC: pip install nvidia-cuda-nvrtc-cu12")
+    nvrtc = ctypes.CDLL(str(found[0]))
+
+    def compile_(kernel):
+        program, size = ctypes.c_void_p(), ctypes.c_size_t()
+        text = unit(kernel, "cuda.cu").encode()
+        assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"unit.cu", 0, None, None) == 0
+        options = (ctypes.c_char_p * 1)(b"--gpu-architecture=compute_80")
+        status = nvrtc.nvrtcCompileProgram(program, 1, options)
+        nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value)
+        nvrtc.nvrtcGetProgramLog(program, log)
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+        return log.value.decode() or f"status {status}" if status else ""
+
+    return compile_
+
+
+@pytest.mark.parametrize("compiler", [by_pocl, by_nvrtc], ids=["pocl", "nvrtc"])
+@pytest.mark.parametrize("dtype", EACH)
+def test_F13_a_gpus_compiler_takes_every_source(dtype, compiler, tmp_path):
+    compile_ = compiler()
+    _, kernels = wanted(dtype, 64, tmp_path)
+    if dtype == "float32":
+        sources = {path.name for path in LIBRARY.glob("*.bpc")}
+        assert sources - {name for kernel in kernels for name in kernel["files"]} == set()
+    with ThreadPoolExecutor(2) as pool:
+        logs = dict(zip([kernel["name"] for kernel in kernels], pool.map(compile_, kernels), strict=True))
+    assert {name: log[:2000] for name, log in logs.items() if log} == {}
+    wrong = {**kernels[0], "definitions": "no_such_word\n"}
+    assert "no_such_word" in compile_(wrong)
+
+
+@pytest.mark.parametrize("compiler", [pytest.param("gcc", marks=pytest.mark.long), "clang"])
+@pytest.mark.parametrize("dtype", EACH)
+def test_F13_a_cores_compiler_takes_every_source(dtype, compiler, tmp_path):
+    if not shutil.which(compiler):
+        pytest.skip(f"this machine has no {compiler}")
+    record, kernels = wanted(dtype, 1, tmp_path)
+    out = tmp_path / "kernels"
+    command = [sys.executable, "-m", "torch_backplane.cli", "precompile", "--record", record, "--out", out]
+    done = subprocess.run(
+        [*command, "--target", "x86-64-v2"],
+        env={**os.environ, "CC": compiler},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(f"{len(kernels)} kernels in ")
