@@ -309,7 +309,8 @@ class Kernel final : public c10::OperatorKernel {
   // Each gradient to the place that its window found: where few items run, much less work than to ask at each point all windows around it.
   void scatter(const at::Tensor& grad, const at::Tensor& index, const at::Tensor& result) const {
     const auto planes = [&](const at::Tensor& tensor) { return tensor.flatten(tensor.dim() - op_.dims, -1); };
-    const at::Tensor sums = result.is_contiguous() ? result : empty_tensor(result.sizes(), result.scalar_type(), result.device().index());
+    const bool is_free = result.is_contiguous() && !result.is_alias_of(grad) && !result.is_alias_of(index);
+    const at::Tensor sums = is_free ? result : empty_tensor(result.sizes(), result.scalar_type(), result.device().index());
     sums.zero_();
     planes(sums).scatter_add_(-1, planes(index), planes(grad));
     if (!sums.is_same(result)) result.copy_(sums);
