@@ -32,7 +32,8 @@ struct Shape {
   bool across;  // some operand is dense down the columns, not along the rows
 };
 
-bool is_exact(const Expression& expression, int operand) { return operand == 2 && expression.numbers == HostNumbers::exact; }
+// Of an operand that is a number, or a tensor without dimensions.
+bool keeps_value(const Expression& expression, int operand) { return operand == 2 && expression.numbers == HostNumbers::exact; }
 
 std::string convert(const std::string& value, c10::ScalarType from, c10::ScalarType to) {
   return from == to ? value : c10::str("bp_to_", dialect_name(to), "(", value, ")");
@@ -68,7 +69,7 @@ std::string definitions(const Shape& shape, const Expression& expression) {
     if (k == 0) continue;
     const std::string loaded = c10::str("bp_load_", dialect_name(shape.dtypes[k]), "(p", n, ", i", n, ")");
     const auto value = [&](const std::string& text) {
-      const bool stays = is_exact(expression, k) && (shape.dtypes[k] == c10::kFloat || shape.dtypes[k] == c10::kDouble);
+      const bool stays = keeps_value(expression, k) && (shape.dtypes[k] == c10::kFloat || shape.dtypes[k] == c10::kDouble);
       return c10::str("const C ", letter, " = (C)", stays ? text : convert(text, shape.dtypes[k], shape.common), "; ");
     };
     values += value(loaded);
@@ -209,10 +210,10 @@ int64_t wrapped(int64_t value, c10::ScalarType common) {
 }
 
 // An operand that is a number on the host, as a word of the common dtype.
-static uint64_t number_word(at::TensorIteratorBase& iter, int k, c10::ScalarType common, bool is_exact) {
+static uint64_t number_word(at::TensorIteratorBase& iter, int k, c10::ScalarType common, bool keeps_value) {
   if (!c10::isFloatingType(common)) return static_cast<uint64_t>(wrapped(iter.scalar_value<int64_t>(k), common));
   const auto value = iter.scalar_value<double>(k);
-  return word_of(is_exact ? value : rounded(value, common), common);
+  return word_of(keeps_value ? value : rounded(value, common), common);
 }
 
 bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expression& expression, KernelSlots& slots) {
@@ -281,7 +282,7 @@ bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expres
     groups = target.is_host() ? static_cast<uint64_t>(tasks) : static_cast<uint64_t>(count) / (function->group * kLanes) + 1;
   }
   for (int k = 1; k < operands; ++k) {
-    if (shape.walks[k] == Advance::number) arguments.add(number_word(iter, k, common, is_exact(expression, k)));
+    if (shape.walks[k] == Advance::number) arguments.add(number_word(iter, k, common, keeps_value(expression, k)));
   }
   for (int k = 0; k < expression.scalars; ++k) arguments.add(what.scalars[static_cast<size_t>(k)]);
   launch_function(device, *function, groups, arguments);

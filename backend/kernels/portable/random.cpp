@@ -1,6 +1,7 @@
 // kernels/portable/random.cpp: random tensors and dropout. Element i of a call, counted row by row whatever the strides, is made of fixed
 // numbers of the generator's sequence, the same as in kernels/host/random.cpp: so results depend neither on the target nor on the launch.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_strided.h>
 #include <backplane/random.h>
 
 #include <cmath>
