@@ -27,7 +27,8 @@ std::string Compiler::unit(const Tile& tile, const std::string& kernels) const {
   return format("#define BP_GROUP %u\n#define BP_PER_ITEM %u\n#define BP_HAS_F64 %d\n#define BP_VECTOR_BYTES %u\n", tile.group,
                 tile.per_item, has_f64() ? 1 : 0, target_.vector_bytes ? target_.vector_bytes : 16) +
          prelude_ +
-         "\n#define EACH(i, n)                                                        \\\n"
+         "\n#ifdef BP_ASSERT\n#define HAS_ASSERT 1\n#else\n#define HAS_ASSERT 0\n#define BP_ASSERT(condition) ((void)0)\n#endif\n"
+         "#define EACH(i, n)                                                          \\\n"
          "  for (i64 i = (i64)BP_GROUP_ID(0) * BP_GROUP * BP_PER_ITEM + BP_ITEM,      \\\n"
          "           end_ = ((i64)BP_GROUP_ID(0) + 1) * BP_GROUP * BP_PER_ITEM;       \\\n"
          "       i < end_ && i < (n); i += BP_GROUP)\n" +

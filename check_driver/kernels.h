@@ -36,7 +36,7 @@ class Compiler {
   std::vector<Tile> tiles() const;                                                        // that one, and the others that it allows
 
   // A unit as the core puts it together: definitions, prelude, kernels. EACH(i, n) in a kernel's body is a loop over the elements i of an
-  // item, of n.
+  // item, of n; HAS_ASSERT is 1 where the prelude has BP_ASSERT, which does nothing elsewhere.
   std::string unit(const Tile& tile, const std::string& kernels) const;
 
   bp_compile_request request(const char* source, uint32_t flags = 0) const;

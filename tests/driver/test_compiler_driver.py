@@ -70,6 +70,19 @@ def test_a_wrong_word_is_named(built: Built, tmp_path: Path) -> None:
     assert report.failed["dialect.floats"].startswith("bp_rint")
 
 
+def test_a_language_without_a_trap(built: Built, tmp_path: Path) -> None:
+    example = Path(shutil.copytree(EXAMPLE, tmp_path / "examples" / "compiler_driver"))
+    shutil.copytree(ROOT / "examples" / "minimal_driver", tmp_path / "examples" / "minimal_driver")
+    prelude = example / "prelude.h"
+    lines = prelude.read_text().splitlines(keepends=True)
+    prelude.write_text("".join(line for line in lines if "BP_ASSERT" not in line))
+    report = check(built, build(example, tmp_path), *only("module.fault", "dialect.assertions"))
+    assert (report.passed, report.not_offered) == (
+        {"dialect.assertions"},
+        {"module.fault": "not offered: the prelude defines no BP_ASSERT"},
+    ), report.out
+
+
 @pytest.mark.parametrize(("variable", "looked_for"), [("PATH", "cc"), ("CC", "/no/such/cc -m64")])
 def test_a_machine_without_a_compiler(
     built: Built, driver: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, variable: str, looked_for: str
