@@ -28,7 +28,6 @@ typedef float f32;
 #define BP_GROUPS(d) ((i32)get_num_groups(d))
 #define BP_UNROLL _Pragma("unroll")
 #define BP_IVDEP
-#define BP_ASSERT(condition) ((void)0) /* OpenCL C has no way to fail */
 
 BP_FN u32 bp_as_u32(f32 x) { return as_uint(x); }
 BP_FN f32 bp_as_f32(u32 x) { return as_float(x); }
