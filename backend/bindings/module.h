@@ -32,6 +32,9 @@ void set_fallback_hook(const py::object& function);
 // Lets the CPU compute an operator, whatever kernel the device has for it.
 py::object run_fallback(const std::string& name, const std::string& overload, const py::tuple& args, const py::dict& kwargs);
 
+// modules.GeneratedKernel: a kernel that Python has the text of (generated_kernel.cpp).
+void add_generated_kernel(py::module_& module);
+
 // Python's int as a device index; what does not fit gets the error of an index that does not exist.
 inline c10::DeviceIndex device_index(int64_t device) {
   if (device < -1 || device >= kMaxDevices) refuse_device(device);

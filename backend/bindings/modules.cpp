@@ -55,14 +55,14 @@ void bind_modules(py::module_& module) {
     for (const KernelSource& source : wanted_kernels()) {
       py::list files;
       for (const char* file : source.files) files.append(file);
-      sources.append(py::make_tuple(source.name, source.definitions, files, source.per_item));
+      sources.append(py::make_tuple(source.name, source.definitions, files, source.per_item, source.text));
     }
     return sources;
   });
   def_blocking(module, "precompile",
                [](const std::string& target, const std::string& name, const std::string& definitions, const std::vector<std::string>& files,
-                  uint32_t per_item, const std::string& folder) {
-                 KernelSource source{name, definitions, {}, "", per_item, {}};
+                  uint32_t per_item, const std::string& text, const std::string& folder) {
+                 KernelSource source{name, definitions, {}, "", per_item, {}, text};
                  for (const std::string& file : files) source.files.push_back(file.c_str());
                  return precompile(target, source, folder);
                });
@@ -77,6 +77,7 @@ void bind_modules(py::module_& module) {
     return result;
   });
   def_blocking(module, "why_not", [](const std::string& name) { return why_no_kernel(name); });
+  add_generated_kernel(module);
   def_quick(module, "cache_folder", [] { return std::make_pair(cache_folder().path, cache_folder().refusal); });
 }
 

@@ -50,6 +50,7 @@ std::string text_of(const Target& target, const KernelSource& source) {
     text += '\n';
     text += source_text(file);
   }
+  text += source.text;
   return text;
 }
 
@@ -167,7 +168,7 @@ class Unit {
     const std::string kept = keep_failed_source(key_, text_);
     failure_ = c10::str("The kernel ", name_, " of ", device_name(), " could not be compiled for ", target_, ":\n", reason,
                         kept.empty() ? "" : "\nIts source is kept in " + kept);
-    if (kernel_policy() != KernelPolicy::strict) {
+    if (kernel_policy() != KernelPolicy::strict && source_.text.empty()) {
       TORCH_WARN(failure_, "\nThe operator is computed without it. " BACKPLANE_ENV_PREFIX
                            "_KERNELS=strict makes this an error, =off does "
                            "without compiled kernels");
@@ -318,6 +319,15 @@ const Function* find_function(c10::DeviceIndex device, const KernelSource& sourc
   const Function* function = unit.function(device, source, target);
   if (function == nullptr && now == KernelPolicy::strict) TORCH_CHECK(false, unit.failure());
   return function;
+}
+
+const Function& require_function(c10::DeviceIndex device, const KernelSource& source) {
+  const Target& target = target_of(device);
+  unit_impl::Unit& unit = unit_impl::unit_of(target, source);
+  unit.settle();
+  const Function* function = unit.function(device, source, target);
+  TORCH_CHECK(function != nullptr, unit.failure());
+  return *function;
 }
 
 void finish_compiling() { unit_impl::Background::instance().wait(); }

@@ -33,6 +33,7 @@ struct KernelSource {
   const char* kernel;              // in the last file
   uint32_t per_item;               // BP_PER_ITEM
   bp_signature signature;
+  std::string text = {};  // behind the files: a kernel that is no one of the library, and has nothing that would compute in its place
 };
 
 // A kernel on one device; lives as long as the process.
@@ -43,6 +44,9 @@ struct Function {
 
 // NULL: there is none (now, if `later` says so), and why_no_kernel(name) tells. Throws what a device answers, and with `strict`.
 const Function* find_function(c10::DeviceIndex device, const KernelSource& source, bool* later);
+
+// The same for whoever has nothing to compute with in its place, whatever the policy: throws why there is none.
+const Function& require_function(c10::DeviceIndex device, const KernelSource& source);
 
 // Waits until what was queued for the background is compiled.
 void finish_compiling();
