@@ -122,10 +122,25 @@ class Modules:
     def target(self, device: int, /) -> dict[str, Any]: ...  # of torch_backplane.compiler.Target
     def target_named(self, name: str, /) -> dict[str, Any]: ...
     def targets(self, /) -> list[str]: ...
-    def wanted(self, /) -> list[tuple[str, str, list[str], int]]: ...  # name, definitions, files, elements of an item
+    # name, definitions, files, elements of an item, text behind the files
+    def wanted(self, /) -> list[tuple[str, str, list[str], int, str]]: ...
     def precompile(
-        self, target: str, name: str, definitions: str, files: list[str], per_item: int, folder: str, /
+        self, target: str, name: str, definitions: str, files: list[str], per_item: int, text: str, folder: str, /
     ) -> str: ...  # "", or why the compiler failed
+    # A kernel of torch_backplane.inductor.runtime, to call, with prepare(device).
+    def generated_kernel(
+        self,
+        name: str,
+        text: str,
+        files: list[str],
+        per_item: int,
+        pointers: int,
+        values: int,
+        written: int,
+        reports: bool,
+        extents: list[tuple[int, int, bool]],
+        /,
+    ) -> Any: ...
     def finish(self, /) -> None: ...  # what compiles in the background
     def counts(self, /) -> dict[str, int]: ...  # of torch_backplane.compiler.Counts
     def why_not(self, unit: str, /) -> str: ...

@@ -148,8 +148,8 @@ def save_record(path: Path | str) -> None:
     kernels = {json.dumps(kernel) for kernel in _read_record(path)} if path.exists() else set()
     if is_available():
         host = target().group_size == 1
-        for name, definitions, files, per_item in _backend.C.modules.wanted():
-            kernel = {"name": name, "definitions": definitions, "files": files, "per_item": per_item, "host": host}
+        for facts in _backend.C.modules.wanted():
+            kernel = dict(zip(("name", "definitions", "files", "per_item", "text"), facts, strict=True), host=host)
             kernels.add(json.dumps(kernel))
     rows = ",\n".join(sorted(kernels))
     path.write_text(f'{{"device": {json.dumps(_backend.device)}, "kernels": [\n{rows}\n]}}\n', encoding="utf-8")
@@ -182,7 +182,7 @@ def precompile(record: Path | str, targets: Sequence[str], out: Path | str) -> I
                 f"{record}: {strange[0]} was recorded on another kind of device than {name}; record on one of its kind"
             )
         for kernel in kernels:
-            rest = (kernel["definitions"], kernel["files"], kernel["per_item"])
+            rest = (kernel["definitions"], kernel["files"], kernel["per_item"], kernel["text"])
             yield name, kernel["name"], _backend.C.modules.precompile(name, kernel["name"], *rest, str(out))
 
 

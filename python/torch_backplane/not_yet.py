@@ -20,16 +20,23 @@ _CPU_GROUP = "backplane_cpu"
 
 def _refuse(*args: Any, **kwargs: Any) -> Any:
     raise NotImplementedError(
-        f"torch.compile cannot generate code for {_backend.device} yet: this version of torch-backplane registers "
-        'nothing with Inductor. Compile with backend="aot_eager" or backend="eager", which run on the device\'s '
-        "kernels, or leave torch.compile out"
+        f"torch.compile cannot generate code for {_backend.device}: its driver compiles no kernels here (bp.compiler "
+        "and bp.module; torch_backplane.compiler tells more). Compile with "
+        'backend="aot_eager" or backend="eager", which run on the device\'s kernels, or leave torch.compile out'
     )
 
 
 def _inductor(name: str) -> Any:
-    """What Inductor asks the device module for before it compiles anything, for the CPU too; it refuses its use."""
+    """What Inductor asks the device module for before it compiles anything, for the CPU too."""
     from torch._inductor.codegen import common, wrapper
 
+    from torch_backplane import compiler
+
+    if compiler.is_available():
+        from torch_backplane.inductor.registration import register
+
+        register()
+        raise AttributeError(f"{name} is registered with Inductor, and no attribute of the device module", name=name)
     if name == "Scheduling":
         # Looked up before the classes are used; a vendor may have set its own.
         common.device_op_overrides_dict.setdefault(_backend.device, common.DeviceOpOverrides())

@@ -1,12 +1,23 @@
 """What the core does not have yet answers with one sentence, and stands in the way of nothing else."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 pytestmark = pytest.mark.once
 
+MINIMAL = Path(__file__).resolve().parents[2] / "build" / "demo" / "minimal" / "libminimal_driver.so"
 
-def test_compile_says_what_there_is_instead(run_in_process, name):
+
+REFUSED = {
+    "compiler=none": "no C compiler on this machine: looked for nothing, since the option is compiler=none",
+    "minimal": "its driver compiles no kernels here (bp.compiler and bp.module",
+}
+
+
+@pytest.mark.parametrize("driver", REFUSED)
+def test_compile_without_a_compiler_says_what_there_is_instead(run_in_process, name, driver):
     """The CPU's code is generated all the same, and the other backends run."""
     code = f"""
     import torch
@@ -20,14 +31,18 @@ def test_compile_says_what_there_is_instead(run_in_process, name):
         try:
             torch.compile(f, dynamic=dynamic)(x)
         except Exception as error:
-            print(str(error).splitlines()[0])
+            print(" ".join(str(error).splitlines()[:2]))
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(f)(torch.ones(3)), f(torch.ones(3)))
     """
-    lines = run_in_process(code).stdout.splitlines()
+    if driver == "minimal":
+        done = run_in_process(code, env={"MYDEVICE_DRIVER": str(MINIMAL), "MYDEVICE_SHIMS": None})
+    else:
+        done = run_in_process(code, options=driver)
+    lines = done.stdout.splitlines()
     assert len(lines) == 2
     for line in lines:
-        assert f"torch.compile cannot generate code for {name} yet" in line
+        assert REFUSED[driver] in line
         assert 'backend="aot_eager"' in line
 
 
@@ -115,5 +130,10 @@ def test_a_backend_for_the_device_takes_the_place_of_the_cpus(run_in_process, na
 
 
 def test_no_name_is_left_in_the_device_module(device_module):
+    """Inductor looks them up, registers the device by it, and goes on with what is registered."""
     assert not {"Scheduling", "PythonWrapperCodegen"} & set(dir(device_module))
-    assert torch.utils.backend_registration._get_custom_mod_func("Scheduling") is not None
+    with pytest.raises(AttributeError, match="Scheduling is registered with Inductor"):
+        _ = device_module.Scheduling
+    from torch._inductor.codegen import common
+
+    assert torch._C._get_privateuse1_backend_name() in common.device_codegens

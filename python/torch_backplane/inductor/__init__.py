@@ -1,0 +1,9 @@
+"""``torch.compile`` for a device whose driver compiles: Inductor's kernels in the SDK's dialect (docs/dialect.md).
+
+Inductor fuses, schedules and allocates as for any device; what it hands out as a kernel is written here in the words
+that the driver's compiler takes, compiled and cached as the portable kernels are. Matrix products, convolutions and
+whatever has no lowering are calls of the device's own operators.
+
+Nothing here is imported before a program compiles: Inductor asks the device module for its classes, and
+:mod:`torch_backplane.inductor.registration` answers.
+"""

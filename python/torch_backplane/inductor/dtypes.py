@@ -1,0 +1,158 @@
+"""How the dialect names what Inductor computes with: types, constants, sizes and places."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import sympy
+import torch
+from sympy.printing.precedence import PRECEDENCE
+from torch.utils._sympy.printers import ExprPrinter
+
+# A dtype's type in memory; elements pass through bp_load_<name> and bp_store_<name>.
+MEMORY = {
+    torch.bool: "u8",
+    torch.uint8: "u8",
+    torch.uint16: "u16",
+    torch.uint32: "u32",
+    torch.uint64: "u64",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.float16: "u16",
+    torch.bfloat16: "u16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+}
+NAMES = {**MEMORY, torch.bool: "bool", torch.float16: "f16", torch.bfloat16: "bf16"}
+# Halves are floats in a register.
+REGISTER = {**MEMORY, torch.float16: "f32", torch.bfloat16: "f32"}
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """The dialect's name of a dtype. Raises NotImplementedError for one that generated code has no use of."""
+    if dtype not in NAMES:
+        raise NotImplementedError(f"kernels of torch.compile compute with no {dtype}")
+    return NAMES[dtype]
+
+
+def is_real(dtype: torch.dtype) -> bool:
+    """Whether it is a floating-point dtype."""
+    return dtype.is_floating_point
+
+
+def literal(value: Any, dtype: torch.dtype) -> str:
+    """A constant of a dtype's register type."""
+    kind = REGISTER[dtype]
+    if kind in ("f32", "f64"):
+        value = float(value)
+        if math.isnan(value):
+            return f"({kind})BP_NAN"
+        if math.isinf(value):
+            return f"({kind}){'-' if value < 0 else ''}BP_INFINITY"
+        if kind == "f64":
+            return repr(value)
+        rounded = float(torch.tensor(value, dtype=torch.float32))
+        return literal(rounded, dtype) if math.isinf(rounded) else f"{rounded!r}f"
+    if value in (math.inf, -math.inf):  # the least and the largest of an integer, as a reduction begins with them
+        value = (torch.iinfo(dtype).max if value > 0 else torch.iinfo(dtype).min) if dtype != torch.bool else value > 0
+    value = int(value)
+    if value == -(2**63):
+        return "(-9223372036854775807 - 1)"
+    return f"(({kind}){value}{'u' if value >= 2**63 else ''})"
+
+
+def cast(value: Any, dtype: torch.dtype, rounds: bool = False) -> str:
+    """A value in a register as one of another dtype. With ``rounds`` a half has a half's precision."""
+    name = name_of(dtype)
+    if dtype in HALVES and not rounds:
+        return f"((f32)({value}))"
+    if dtype == torch.uint64:
+        return f"((u64)({value}))"
+    return f"bp_to_{name}({value})"
+
+
+class SizePrinter(ExprPrinter):
+    """Sizes and places: sums, products and quotients of 64-bit integers, which are not negative unless said."""
+
+    def _print_Integer(self, expr: sympy.Integer) -> str:
+        return str(int(expr)) if abs(int(expr)) < 2**31 else f"(i64){int(expr)}"
+
+    def _print_FloorDiv(self, expr: sympy.Expr) -> str:
+        x, divisor = (self.parenthesize(arg, PRECEDENCE["Atom"] - 0.5) for arg in expr.args)
+        if expr.args[0].is_nonnegative and expr.args[1].is_positive:
+            return f"({x} / {divisor})"
+        return f"bp_floor_quotient({x}, {divisor})"
+
+    def _print_ModularIndexing(self, expr: sympy.Expr) -> str:
+        x, divisor, modulus = expr.args
+        text = self.parenthesize(x, PRECEDENCE["Atom"] - 0.5)
+        if divisor != 1:
+            text = f"({text} / {self.parenthesize(divisor, PRECEDENCE['Atom'] - 0.5)})"
+        return f"({text} % {self.parenthesize(modulus, PRECEDENCE['Atom'] - 0.5)})"
+
+    def _print_PythonMod(self, expr: sympy.Expr) -> str:
+        return f"bp_floor_rest({self._print(expr.args[0])}, {self._print(expr.args[1])})"
+
+    def _extreme(self, expr: sympy.Expr, function: str) -> str:
+        first, *rest = (self._print(arg) for arg in expr.args)
+        for one in rest:
+            first = f"{function}({first}, {one})"
+        return first
+
+    def _print_Min(self, expr: sympy.Expr) -> str:
+        return self._extreme(expr, "bp_min_int")
+
+    def _print_Max(self, expr: sympy.Expr) -> str:
+        return self._extreme(expr, "bp_max_int")
+
+    def _print_Abs(self, expr: sympy.Expr) -> str:
+        x = self._print(expr.args[0])
+        return f"(({x}) < 0 ? -({x}) : ({x}))"
+
+    def _print_Where(self, expr: sympy.Expr) -> str:
+        condition, yes, no = (self._print(arg) for arg in expr.args)
+        return f"(({condition}) ? ({yes}) : ({no}))"
+
+    def _print_PowByNatural(self, expr: sympy.Expr) -> str:
+        return f"bp_int_power({self._print(expr.args[0])}, {self._print(expr.args[1])})"
+
+    def _print_ToFloat(self, expr: sympy.Expr) -> str:
+        return f"((f64)({self._print(expr.args[0])}))"
+
+    def _print_IntTrueDiv(self, expr: sympy.Expr) -> str:
+        return f"((f64)({self._print(expr.args[0])}) / (f64)({self._print(expr.args[1])}))"
+
+    def _print_TruncToInt(self, expr: sympy.Expr) -> str:
+        return f"((i64)({self._print(expr.args[0])}))"
+
+    def _print_FloorToInt(self, expr: sympy.Expr) -> str:
+        return f"((i64)bp_floor64((f64)({self._print(expr.args[0])})))"
+
+    _print_floor = _print_FloorToInt
+
+    def _print_CeilToInt(self, expr: sympy.Expr) -> str:
+        return f"((i64)bp_ceil64((f64)({self._print(expr.args[0])})))"
+
+    _print_ceiling = _print_CeilToInt
+
+    def _print_RoundToInt(self, expr: sympy.Expr) -> str:
+        return f"((i64)bp_rint64((f64)({self._print(expr.args[0])})))"
+
+    def _print_And(self, expr: sympy.Expr) -> str:
+        return "(" + " && ".join(f"({self._print(arg)})" for arg in expr.args) + ")"
+
+    def _print_Or(self, expr: sympy.Expr) -> str:
+        return "(" + " || ".join(f"({self._print(arg)})" for arg in expr.args) + ")"
+
+    def _print_Not(self, expr: sympy.Expr) -> str:
+        return f"!({self._print(expr.args[0])})"
+
+    def _print_Infinity(self, expr: sympy.Expr) -> str:
+        return "9223372036854775807"
+
+
+sizes = SizePrinter().doprint

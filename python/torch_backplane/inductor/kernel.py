@@ -1,0 +1,464 @@
+"""One fused kernel in the dialect, as work of a group: which axis its lanes lie along, its loops, its folds.
+
+A private class of torch stands behind it: ``SIMDKernel`` of torch 2.11 to 2.15, of which this overrides what a backend
+is expected to. The kernel's text for a reduction is a row of sections: loops over the reduced axis, in which elements
+are computed and folded, and between them what is computed once for each result. Inductor ends a section by
+:meth:`GroupKernel.codegen_body`.
+
+Lanes lie along the axis on which most operands are contiguous:
+
+- along the reduced axis, a group takes one result, its items share the row, and the folds end in local memory;
+- along an axis that is kept, an item takes some results, walks the reduced axes alone, and the states are arrays.
+"""
+# torch types a property of axes, is_reduction, as a function.
+# mypy: disable-error-code="misc"
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine, IndentedBuffer, SizeArg, TensorArg
+from torch._inductor.codegen.simd import IterationRangesEntry, IterationRangesRoot, SIMDKernel
+from torch._inductor.codegen.wrapper import pexpr
+from torch._inductor.utils import sympy_index_symbol
+from torch._inductor.virtualized import V
+from torch.utils._ordered_set import OrderedSet
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from torch_backplane import compiler
+from torch_backplane.inductor import dtypes
+from torch_backplane.inductor.folds import Fold, fold_of
+from torch_backplane.inductor.ops import DialectOps
+
+# Elements of an item where it is a core, whose lanes become vectors; and where it is a thread of many.
+CORE_POINTWISE, CORE_COLUMNS, CORE_ROWS = 1024, 256, 64
+THREAD_POINTWISE, THREAD_ROWS = 4, 4
+# Rows shorter than this are walked by an item each.
+SHORT_ROW = 16
+
+
+class TypedCSE(CSE[Any, Any]):
+    """Declares each variable with the type of its dtype."""
+
+    def generate(self, buffer: Any, expr: Any, *, dtype: torch.dtype | None = None, **rest: Any) -> Any:
+        if not isinstance(expr, CSEVariable) and rest.get("assignment", True):
+            if dtype is None:
+                raise AssertionError(f"{expr} has no dtype")
+            self.prefix = f"const {dtypes.REGISTER[dtype]} "
+        return super().generate(buffer, expr, dtype=dtype, **rest)
+
+
+def power_of_two(n: int) -> int:
+    """The least that is not below n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+class GroupKernel(SIMDKernel[Any]):
+    """Text and call of one kernel."""
+
+    overrides = DialectOps
+    suffix = ";"
+    sexpr = kexpr = staticmethod(dtypes.sizes)
+
+    def __init__(self, tiling: dict[str, sympy.Expr], **kwargs: Any) -> None:
+        super().__init__(tiling, **kwargs)
+        self.cse: Any = TypedCSE(self.newvar_prefix, self.suffix)
+        self.device = V.graph.get_current_device_or_throw()
+        self.lane_tree = self.range_trees[0]
+        self.ids = itertools.count()
+        # Of the section at hand.
+        self.entries: dict[str, tuple[IterationRangesEntry, str]] = {}
+        self.folds: list[tuple[Fold, list[str], list[str]]] = []  # with its states, and the names of its results
+        self.after = IndentedBuffer()  # what is done with results of the section's folds
+        # Of the kernel.
+        self.row_entries = IndentedBuffer()
+        self.row_vars: OrderedSet[CSEVariable] = OrderedSet()  # in the scope of a row, or arrays of a tile
+        self.shared: dict[str, str] = {}  # arrays of local memory, with their type
+        self.reports = False
+
+    def dtype_to_str(self, dtype: torch.dtype) -> str:
+        return dtypes.REGISTER[dtype]
+
+    # ---- where lanes lie
+
+    @property
+    def rows(self) -> bool:
+        """Lanes lie along the reduced axis."""
+        return self.lane_tree.is_reduction
+
+    def finalize_indexing(self, indices: Sequence[sympy.Expr]) -> None:
+        """Chooses the axis of the lanes; Inductor calls this when it knows all places that are read and written."""
+        scores = {tree.name: 0 for tree in self.range_trees}
+        for tree in self.range_trees:
+            steps = [node.symbol() for node in tree.nodes.values() if node.divisor == 1]
+            for index, step in itertools.product(indices, steps):
+                if step in index.free_symbols:
+                    scores[tree.name] += sympy.expand(index.subs({step: step + 1}) - index) == 1
+        reduced = [tree for tree in self.range_trees if tree.is_reduction]
+        kept = [tree for tree in self.range_trees if not tree.is_reduction]
+        best = max(kept, key=lambda tree: (scores[tree.name], self.hint(tree) > 1)) if kept else reduced[-1]
+        if reduced:
+            row = max(reduced, key=lambda tree: (scores[tree.name], self.hint(tree)))
+            few = all(self.hint(tree) < SHORT_ROW for tree in reduced)
+            if scores[row.name] >= scores[best.name] and not (few and kept):
+                best = row
+        self.lane_tree = best
+
+    def hint(self, tree: IterationRangesRoot) -> int:
+        """About how long an axis is."""
+        return int(V.graph.sizevars.optimization_hint(tree.numel, fallback=1024))
+
+    def per_item(self) -> int:
+        """BP_PER_ITEM."""
+        group = compiler.target(self.device.index or 0).group_size
+        here = power_of_two(-(-self.hint(self.lane_tree) // group))
+        if group == 1:
+            most = CORE_ROWS if self.rows else CORE_COLUMNS if self.features.is_reduction() else CORE_POINTWISE
+        else:
+            most = THREAD_ROWS if self.rows else 1 if self.features.is_reduction() else THREAD_POINTWISE
+        return min(most, here)
+
+    # ---- elements
+
+    def load(self, name: str, index: sympy.Expr) -> CSEVariable:
+        dtype = V.graph.get_dtype(name)
+        place = self.index_to_str(self.prepare_indexing(index))
+        text = f"bp_load_{dtypes.name_of(dtype)}({self.args.input(name)}, {place})"
+        computed = torch.float32 if dtype in dtypes.HALVES else dtype
+        if self._load_mask:
+            other = self._load_other if self._load_other is not None else 0
+            text = f"({self._load_mask} ? {text} : {dtypes.literal(other, computed)})"
+        return self._generate(text, computed)
+
+    def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
+        line = self._store(name, index, value, mode)
+        self.compute.writeline(DeferredLine(name, self._once(line) if not self._in_loop() else line))
+
+    def store_reduction(self, name: str, index: sympy.Expr, value: CSEVariable) -> None:
+        inside, self.inside_reduction = self.inside_reduction, False
+        try:
+            line = self._store(name, index, value, None)
+        finally:
+            self.inside_reduction = inside
+        self.after.writeline(DeferredLine(name, self._once(line)))
+
+    def _store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any) -> str:
+        dtype = V.graph.get_dtype(name)
+        to = self.args.output(name)
+        place = self.index_to_str(self.prepare_indexing(index))
+        if mode is None:
+            return f"bp_store_{dtypes.name_of(dtype)}({to}, {place}, {value});"
+        if mode != "atomic_add":
+            raise NotImplementedError(f"a store with mode {mode}")
+        name_of = dtypes.name_of(dtype)
+        if dtype in (torch.int32, torch.int64, torch.float32):
+            return f"BP_ATOMIC_ADD_{name_of.upper()}({to} + ({place}), {value});"
+        if dtype in (torch.float64, torch.float16):
+            return f"bp_atomic_add_{name_of}({to} + ({place}), {value});"
+        raise NotImplementedError(f"sums into places that repeat, of {dtype}")
+
+    def _once(self, line: str) -> str:
+        return f"if (BP_ITEM == 0) {line}" if self.rows else line
+
+    def _in_loop(self) -> bool:
+        return self.inside_reduction or not self.rows
+
+    def _generate(self, text: str, dtype: torch.dtype) -> CSEVariable:
+        return self.cse.generate(self.compute, text, dtype=dtype, shape=())
+
+    def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
+        """Nothing: a place that data give is checked where it is made."""
+
+    def checked_place(self, var: CSEVariable, size: sympy.Expr, check: bool) -> sympy.Symbol:
+        """A place that comes from data: one that is out of range is reported as the portable kernels do, and 0."""
+        known = var.bounds.lower >= 0 and isinstance(size, sympy.Integer) and var.bounds.upper < size
+        if check and not known:
+            self.reports = True
+            used = self._load_mask if self._load_mask else "1"
+            text = f"bp_place(report_, bp_arg.site_, (i64){var}, {self.index_to_str(size)}, {used})"
+            var = self._generate(text, torch.int64)
+            var.bounds = ValueRanges(sympy.S.Zero, sympy.oo)
+        return sympy_index_symbol(str(var))
+
+    def device_assert_async(self, cond: CSEVariable, msg: str) -> None:
+        self.compute.writeline(f"BP_ASSERT({cond});")
+
+    def random_words(self, seed: CSEVariable, offset: CSEVariable) -> list[CSEVariable]:
+        """Four words of 32 bits, of that place in the sequence."""
+        keys = [f"philox({seed}, {offset})[{i}]" for i in range(4)]
+        if not self.cse.contains(keys[0]):
+            words = [self.cse.newvar(dtype=torch.uint32, shape=()) for _ in keys]
+            self.compute.writeline(f"u32 {', '.join(map(str, words))};")
+            self.compute.writeline(f"BP_PHILOX((u64){seed}, (u64){offset}, {', '.join(map(str, words))})")
+            for key, word in zip(keys, words, strict=True):
+                self.cse.put(key, word)
+        return [self.cse.get(key) for key in keys]
+
+    # ---- folds
+
+    def reduction(self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: Any, value: Any) -> Any:
+        key = (src_dtype, reduction_type, value)
+        if key not in self.cse.reduction_cache:
+            self.cse.reduction_cache[key] = self._reduction(reduction_type, value)
+        return self.cse.reduction_cache[key]
+
+    def _reduction(self, reduction_type: str, value: Any) -> Any:
+        if self._load_mask:
+            raise AssertionError("a reduction within a mask")
+        values = value if isinstance(value, tuple) else (value,)
+        fold = fold_of(reduction_type, values[0].dtype)
+        number = next(self.ids)
+        states = [f"fold{number}_{i}" for i in range(len(fold.states))]
+        place = " + ".join(f"(i64){tree.name}" for tree in self.range_trees if tree.is_reduction)
+        self.compute.writelines(fold.step([f"{state}[j]" for state in states], [str(one) for one in values], place))
+        names = [f"result{number}_{i}" if self.rows else f"{states[i]}[j]" for i in fold.result]
+        self.folds.append((fold, states, names))
+        results = []
+        for name, i in zip(names, fold.result, strict=True):
+            results.append(self.create_cse_var(name, ValueRanges.unknown(), fold.states[i], ()))
+        self.row_vars.update(results)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _begin_folds(self) -> None:
+        for fold, states, _ in self.folds:
+            for dtype, state, begin in zip(fold.states, states, fold.begin, strict=True):
+                self.body.writeline(f"{dtypes.REGISTER[dtype]} {state}[BP_PER_ITEM];")
+                self.body.writeline(f"BP_LANES(j) {state}[j] = {begin};")
+
+    def _end_folds(self) -> None:
+        """Of a row: the lanes of an item, then the items of the group."""
+        for fold, states, names in self.folds:
+            lanes = fold.join([f"{state}[j]" for state in states], [f"{state}[j + half_]" for state in states])
+            self.body.writeline("for (i32 half_ = BP_PER_ITEM / 2; half_ > 0; half_ /= 2) {")
+            self.body.writelines([f"  BP_IVDEP for (i32 j = 0; j < half_; ++j) {{ {' '.join(lanes)} }}", "}"])
+            shared = []
+            for i, dtype in enumerate(fold.states):
+                kind = dtypes.REGISTER[dtype]
+                shared.append(f"shared_{kind}_{i}")
+                self.shared[shared[-1]] = kind
+            items = fold.join([f"{one}[BP_ITEM]" for one in shared], [f"{one}[BP_ITEM + half_]" for one in shared])
+            self.body.writeline("#if BP_GROUP > 1")
+            self.body.writelines([f"{one}[BP_ITEM] = {state}[0];" for one, state in zip(shared, states, strict=True)])
+            self.body.writeline("BP_BARRIER();")
+            self.body.writeline("for (i32 half_ = BP_GROUP / 2; half_ > 0; half_ /= 2) {")
+            self.body.writelines([f"  if (BP_ITEM < half_) {{ {' '.join(items)} }}", "  BP_BARRIER();", "}"])
+            for name, i in zip(names, fold.result, strict=True):
+                self.body.writeline(f"const {dtypes.REGISTER[fold.states[i]]} {name} = {shared[i]}[0];")
+            self.body.writelines(["BP_BARRIER();", "#else"])
+            for name, i in zip(names, fold.result, strict=True):
+                self.body.writeline(f"const {dtypes.REGISTER[fold.states[i]]} {name} = {states[i]}[0];")
+            self.body.writeline("#endif")
+
+    # ---- sections
+
+    def codegen_iteration_ranges_entry(self, entry: IterationRangesEntry) -> None:
+        line = f"const {self.index_dtype} {entry.name} = {self.index_to_str(entry.expr)};"
+        if self.rows and not entry.is_reduction:
+            self.row_entries.writeline(line)
+        else:
+            self.entries[entry.name] = (entry, line)
+
+    def codegen_body(self) -> None:
+        """Ends a section: what it computes becomes loops, and what is in scope in them alone is forgotten."""
+        if not (self.compute.getvalue() or self.folds or self.after.getvalue()):
+            return
+        if self.inside_reduction:
+            self._loop_section()
+        elif self.rows:
+            self.body.splice(self.compute)
+            self.row_vars.update(self.cse.varname_map.values())  # in the scope of the row, as all before was kept
+        else:
+            kept = self._keep()
+            self._lanes(self.compute, ends=kept)
+        self.cse.invalidate(self.row_vars)
+        for entry, _ in self.entries.values():
+            entry.cache_clear()
+        self.entries.clear()
+        self.folds.clear()
+        for buffer in (self.loads, self.compute, self.stores, self.after):
+            buffer.clear()
+
+    def _loop_section(self) -> None:
+        self._begin_folds()
+        serial = [tree for tree in self.range_trees if tree.is_reduction and tree is not self.lane_tree]
+        loop = IndentedBuffer()
+        for tree in serial:
+            name = tree.name
+            loop.writeline(f"for ({self.index_dtype} {name} = 0; {name} < {self.extent(tree)}; ++{name})")
+        if self.rows:
+            self.body.splice(loop)
+            self.body.writeline(f"for (i64 first_ = 0; first_ < {self.extent(self.lane_tree)}; first_ += BP_TILE) {{")
+            with self.body.indent():
+                self.body.writeline(f"const i32 lanes_ = BP_LANES_FROM(first_, {self.extent(self.lane_tree)});")
+                self._lanes(self.compute)
+            self.body.writeline("}")
+            self._end_folds()
+            self.body.splice(self.after)
+        else:
+            self._lanes(self.compute, around=loop)
+            if self.after.getvalue():
+                self._lanes(self.after, reduced=False)
+
+    def _lanes(
+        self,
+        what: IndentedBuffer,
+        *,
+        around: IndentedBuffer | None = None,
+        reduced: bool = True,
+        ends: Sequence[str] = (),
+    ) -> None:
+        """The lanes of a tile: all that there may be, where the compiler makes vectors of them, or those that exist."""
+        lane = IndentedBuffer()
+        lane.writeline(f"const {self.index_dtype} {self.lane_tree.name} = ({self.index_dtype})(first_ + BP_AT(j));")
+        lane.writelines([line for entry, line in self.entries.values() if reduced or not entry.is_reduction])
+        lane.splice(what)
+        lane.writelines(ends)
+        for condition, loop in (
+            ("if (lanes_ == BP_PER_ITEM) {", "BP_LANES(j) {"),
+            ("else {", "BP_EACH_LANE(j, lanes_) {"),
+        ):
+            self.body.writeline(condition)
+            with self.body.indent():
+                if around is not None:
+                    self.body.splice(around)
+                self.body.writeline(loop)
+                with self.body.indent():
+                    self.body.splice(lane)
+                self.body.writeline("}")
+            self.body.writeline("}")
+
+    def _keep(self) -> list[str]:
+        """Values that later sections read instead of a buffer which is no more: an array of the tile each."""
+        lines: list[str] = []
+        if not self.features.is_reduction():
+            return lines
+        for buffer, value in list(self.cse.store_cache.items()):
+            if value in self.row_vars:
+                continue
+            name = f"kept{next(self.ids)}"
+            kept = self.create_cse_var(f"{name}[j]", value.bounds, value.dtype, ())
+            self.body.writeline(f"{dtypes.REGISTER[value.dtype]} {name}[BP_PER_ITEM];")
+            lines.append(f"{name}[j] = {value};")
+            self.cse.store_cache[buffer] = kept
+            self.row_vars.add(kept)
+        return lines
+
+    # ---- the whole
+
+    def extent(self, tree: IterationRangesRoot) -> str:
+        """The length of an axis, a number or a name that the kernel's head defines."""
+        return str(tree.numel) if isinstance(tree.numel, sympy.Integer) else f"{tree.prefix}numel"
+
+    def dynamic(self) -> list[IterationRangesRoot]:
+        """The axes whose length is an argument of the call."""
+        return [tree for tree in self.range_trees if not isinstance(tree.numel, sympy.Integer)]
+
+    def _arguments(self) -> tuple[list[TensorArg], list[SizeArg], list[Any], list[Any]]:
+        _, call_args, signature, _ = self.args.python_argdefs()
+        strange = [arg for arg in signature if not isinstance(arg, (TensorArg, SizeArg))]
+        if strange:
+            raise NotImplementedError(f"a kernel with an argument {strange[0]}")
+        pairs = list(zip(signature, call_args, strict=True))
+        tensors = [(arg, call) for arg, call in pairs if isinstance(arg, TensorArg)]
+        numbers = [(arg, call) for arg, call in pairs if isinstance(arg, SizeArg)]
+        return [a for a, _ in tensors], [a for a, _ in numbers], [c for _, c in tensors], [c for _, c in numbers]
+
+    def _written(self) -> set[str]:
+        inner = {str(name) for name in self.args.output_buffers.values()}
+        inner |= {one.inner_name for one in self.args.inplace_buffers.values() if hasattr(one, "inner_name")}
+        return inner
+
+    def codegen_kernel(self, name: str | None = None) -> str:
+        """The line of the wrapper that makes the kernel, behind its name."""
+        self.codegen_body()
+        tensors, numbers, _, _ = self._arguments()
+        written = self._written()
+        parameters = []
+        for arg in tensors:
+            const = "" if arg.name in written else "const "
+            parameters.append(f"BP_GLOBAL {const}{dtypes.MEMORY[arg.dtype]}* BP_RESTRICT {arg.name}")
+        if self.reports:
+            parameters.append("BP_GLOBAL i64* BP_RESTRICT report_")
+        names = [arg.name for arg in numbers] + [f"{tree.prefix}numel" for tree in self.dynamic()]
+        code = IndentedBuffer()
+        code.writeline(f"typedef struct {{ {' '.join(f'i64 {one};' for one in [*names, 'site_'])} }} Generated;")
+        code.writeline(f"BP_KERNEL(generated, {len(parameters)}, Generated, {', '.join(parameters)}) {{")
+        with code.indent():
+            if self.shared:
+                code.writeline("#if BP_GROUP > 1")
+                code.writelines([f"BP_LOCAL_ARRAY({kind}, {one}, BP_GROUP);" for one, kind in self.shared.items()])
+                code.writeline("#endif")
+            code.writelines([f"const i64 {one} = bp_arg.{one};" for one in names])
+            self._tile_loop(code)
+        code.writeline("}")
+        argument = {f"{tree.prefix}numel": len(numbers) + i for i, tree in enumerate(self.dynamic())}
+        extents = []
+        for tree in self.range_trees:
+            if tree.is_reduction:
+                continue
+            where = argument.get(f"{tree.prefix}numel", -1)
+            extents.append((1 if where >= 0 else int(tree.numel), where, tree is self.lane_tree))
+        bits = sum(1 << i for i, arg in enumerate(tensors) if arg.name in written)
+        facts = {
+            "pointers": len(tensors),
+            "values": len(names),
+            "written": bits,
+            "per_item": self.per_item(),
+            "extents": extents,
+            "reports": self.reports,
+            "device": self.device.index or 0,
+        }
+        text = code.getvalue().replace("\\", "\\\\")
+        settings = ", ".join(f"{key}={value}" for key, value in facts.items())
+        return f"generated_kernel(async_compile, '{{name}}', '''\n{text}''', {settings})"
+
+    def _tile_loop(self, code: IndentedBuffer) -> None:
+        kept = [tree for tree in self.range_trees if not tree.is_reduction]
+        others = [tree for tree in kept if tree is not self.lane_tree]
+        index = self.index_dtype
+        factors = [f"(i64){self.extent(tree)}" for tree in others]
+        if not self.rows:
+            lanes = self.extent(self.lane_tree)
+            code.writeline(f"const i64 tiles_ = ((i64){lanes} + BP_TILE - 1) / BP_TILE;")
+            factors.insert(0, "tiles_")
+        code.writeline(f"const i64 all_ = {' * '.join(factors) or '1'};")
+        code.writeline("for (i64 at_ = BP_GROUP_ID(0); at_ < all_; at_ += BP_GROUPS(0)) {")
+        with code.indent():
+            rest = "at_"
+            if not self.rows:
+                code.writeline("const i64 first_ = at_ % tiles_ * BP_TILE;")
+                code.writeline(f"const i32 lanes_ = BP_LANES_FROM(first_, (i64){lanes});")
+                rest = "at_ / tiles_"
+            for tree in others:
+                last = tree is others[-1]
+                value = f"({rest})" if last else f"({rest}) % {self.extent(tree)}"
+                code.writeline(f"const {index} {tree.name} = ({index})({value});")
+                rest = f"({rest}) / {self.extent(tree)}"
+            code.splice(self.row_entries)
+            code.splice(self.body)
+        code.writeline("}")
+
+    def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
+        """The call: tensors, then numbers; the launcher counts the groups."""
+        wrapper = V.graph.wrapper_code
+        for size in self.args.sizevars:
+            wrapper.ensure_size_computed(size)
+        _, _, tensors, numbers = self._arguments()
+        call = [str(one) for one in tensors] + [
+            pexpr(one) if isinstance(one, sympy.Expr) else str(one) for one in numbers
+        ]
+        for tree in self.dynamic():
+            call.append(pexpr(V.graph.sizevars.simplify(tree.numel)))
+        wrapper.generate_kernel_call(name, call, device=self.device, triton=False)
+
+    def codegen_nan_check(self) -> None:
+        wrapper = V.graph.wrapper_code
+        tensors, _, calls, _ = self._arguments()
+        for arg, call in zip(tensors, calls, strict=True):
+            if dtypes.is_real(arg.dtype):
+                wrapper.writeline(f"assert not {call}.isnan().any().item()")
+                wrapper.writeline(f"assert not {call}.isinf().any().item()")

@@ -1,0 +1,149 @@
+"""What Inductor and Dynamo are told of the device at the first compilation: interface, classes, cache key."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from torch_backplane import _backend, compiler
+
+# What torch 2.11 to 2.14 look up in the device module; 2.15 calls _inductor_backend_init.
+NAMES = ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen")
+
+
+@dataclass(frozen=True)
+class InductorProperties:
+    """The device as Inductor's heuristics ask for it: how often a reduction is split, how large a block may be."""
+
+    multi_processor_count: int
+    warp_size: int = 32  # a core has no warps; with 1 torch 2.13 unrolls the first part of a split reduction
+    max_threads_per_multi_processor: int = 1024
+    max_threads_per_block: int = 1024
+    major: int = 0
+
+
+def _module() -> ModuleType:
+    module: ModuleType = getattr(torch, _backend.device)
+    return module
+
+
+@cache
+def _interface() -> type[Any]:
+    from torch._dynamo.device_interface import DeviceInterface
+
+    module = _module()
+
+    def properties(device: Any = None) -> InductorProperties:
+        found = module.get_device_properties(device)
+        return InductorProperties(max(1, found.multi_processor_count), major=found.major)
+
+    class BackplaneInterface(DeviceInterface):
+        """Calls of the device module."""
+
+        device = module.device
+        Event = module.Event
+        Stream = module.Stream
+        current_device = staticmethod(module.current_device)
+        set_device = staticmethod(module.set_device)
+        device_count = staticmethod(module.device_count)
+        is_available = staticmethod(module.is_available)
+        stream = staticmethod(module.stream)
+        current_stream = staticmethod(module.current_stream)
+        set_stream = staticmethod(module.set_stream)
+        synchronize = staticmethod(module.synchronize)
+        memory_allocated = staticmethod(module.memory_allocated)
+        exchange_device = staticmethod(module._exchange_device)
+        maybe_exchange_device = staticmethod(module._maybe_exchange_device)
+        _set_stream_by_id = staticmethod(module._set_stream_by_id)
+
+        class Worker:
+            """The same, for processes that may not open the device."""
+
+            current_device = staticmethod(module.current_device)
+            set_device = staticmethod(module.set_device)
+            get_device_properties = staticmethod(properties)
+
+        @staticmethod
+        def get_raw_stream(device_idx: int) -> int:
+            return int(module.current_stream(device_idx).native_handle)
+
+        @staticmethod
+        def get_compute_capability(device: Any = None) -> str:
+            return compiler.target(torch.device(device).index or 0 if device is not None else 0).name
+
+        @staticmethod
+        def is_bf16_supported(including_emulation: bool = False) -> bool:
+            return bool(module.is_bf16_supported(including_emulation))
+
+    return BackplaneInterface
+
+
+def _overrides() -> Any:
+    from torch._inductor.codegen.common import DeviceOpOverrides
+
+    name = _backend.device
+
+    class Overrides(DeviceOpOverrides):
+        """Lines of the module that Inductor writes."""
+
+        def import_get_raw_stream_as(self, name_: str) -> str:
+            return f"{name_} = lambda index: torch.{name}.current_stream(index).native_handle"
+
+        def set_device(self, device_idx: int) -> str:
+            return f"torch.{name}.set_device({device_idx})"
+
+        def synchronize(self) -> str:
+            return f"torch.{name}.synchronize()"
+
+        def device_guard(self, device_idx: int) -> str:
+            return f"torch.{name}.device({device_idx})"
+
+    return Overrides()
+
+
+def _cache_key() -> Any:
+    """Part of the key of Inductor's caches: what else the code of a kernel depends on."""
+    from torch._inductor.custom_graph_pass import CustomGraphModulePass
+
+    class Key(CustomGraphModulePass):
+        def __call__(self, gm: torch.fx.GraphModule) -> None:
+            """Changes nothing."""
+
+        def uuid(self) -> str:
+            target = compiler.target()
+            facts = (version("torch-backplane"), target.compiler, target.name, str(target.group_size))
+            return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+
+    return Key()
+
+
+def is_registered() -> bool:
+    """Whether Inductor knows classes for the device, these or a vendor's own."""
+    from torch._inductor.codegen import common
+
+    return _backend.device in common.device_codegens
+
+
+def register() -> None:
+    """Tell Inductor of the device, once; a vendor's own registration stays."""
+    if is_registered():
+        return
+    from torch._dynamo import device_interface
+    from torch._inductor.codegen import common
+
+    from torch_backplane.inductor import fallbacks
+    from torch_backplane.inductor.scheduling import GroupScheduling
+    from torch_backplane.inductor.wrapper import GroupWrapper
+
+    name = _backend.device
+    for key in (name, *(f"{name}:{index}" for index in range(_module().device_count()))):
+        device_interface.register_interface_for_device(key, _interface())
+    common.register_device_op_overrides(name, _overrides())
+    fallbacks.register()
+    common.register_backend_for_device(name, GroupScheduling, GroupWrapper, device_custom_pass=_cache_key())

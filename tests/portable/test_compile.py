@@ -1,0 +1,304 @@
+"""torch.compile by Inductor's kernels in the dialect, against eager on the CPU; torch_backplane.inductor."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from torch_backplane import _backend
+
+ROWS = 64, 129
+
+
+@pytest.fixture(autouse=True, scope="module")
+def each_compiles():
+    """What another test compiled is not taken from Inductor's cache: its kernels would be there, but not generated."""
+    from torch._inductor import config
+
+    with config.patch(force_disable_caches=True):
+        yield
+
+
+def real(*shape, dtype=torch.float32):
+    return torch.randn(shape, dtype=dtype)
+
+
+def same(got, wanted, tolerance):
+    if isinstance(wanted, torch.Tensor):
+        got, wanted = [got], [wanted]
+    torch.testing.assert_close([one.cpu() for one in got], list(wanted), rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def compiled(function, device, arguments, **settings):
+    torch._dynamo.reset()
+    return torch.compile(function, **settings)(*(one.to(device) for one in arguments))
+
+
+# A function, what makes its arguments, and how far the results may be apart.
+FORWARD = {
+    "pointwise": (lambda x: (x * 2 + 1).tanh().exp(), lambda: [real(*ROWS)], 1e-5),
+    "sum of rows": (lambda x: x.sum(1), lambda: [real(*ROWS)], 1e-4),
+    "sum of columns": (lambda x: x.sum(0), lambda: [real(*ROWS)], 1e-4),
+    "sum of all": (lambda x: x.sum(), lambda: [real(300, 1000)], 1e-3),
+    "sums of the outer and the inner": (lambda x: x.sum((0, 2)), lambda: [real(5, 6, 7)], 1e-4),
+    "softmax of rows": (lambda x: x.softmax(1), lambda: [real(*ROWS)], 1e-5),
+    "softmax of columns": (lambda x: x.softmax(0), lambda: [real(*ROWS)], 1e-5),
+    "log softmax of long rows": (lambda x: x.log_softmax(1), lambda: [real(4, 5000)], 1e-4),
+    "layer norm": (lambda x: F.layer_norm(x, (129,)), lambda: [real(*ROWS)], 1e-4),
+    "variance and mean": (lambda x: torch.var_mean(x, 1), lambda: [real(*ROWS)], 1e-4),
+    "variance of columns": (lambda x: x.var(0), lambda: [real(*ROWS)], 1e-4),
+    "places of extremes": (lambda x: (x.argmax(1), x.argmin(0), x.max(1)[0]), lambda: [real(*ROWS)], 0),
+    "first of equal extremes": (lambda x: (x.argmax(1), x.argmin(1)), lambda: [torch.ones(7, 100)], 0),
+    "any, all, products": (
+        lambda x: ((x > 0).any(1), (x > 0).all(0), x.prod(1), x.amin(0)),
+        lambda: [real(8, 40)],
+        1e-4,
+    ),
+    "NaN wins": (
+        lambda x: (x.amax(1), x.argmax(1), torch.maximum(x, x.flip(1))),
+        lambda: [torch.tensor([[1.0, torch.nan, 3.0], [1.0, 2.0, torch.inf]])],
+        0,
+    ),
+    "transposed": (lambda x: x.t() + x.t().flip(0), lambda: [real(*ROWS)], 0),
+    "permuted": (lambda x: x.permute(2, 0, 1).contiguous() + 1, lambda: [real(5, 6, 7)], 0),
+    "broadcast": (lambda x: (x[:, None, :] * x[None, :, :]).mean((0, 2)), lambda: [real(8, 16)], 1e-5),
+    "strided": (lambda x: torch.where(x > 0, x, -x)[:, ::2], lambda: [real(*ROWS)], 0),
+    "masked loads": (lambda x: F.pad(torch.cat([x, x * 2], 1), (1, 2)), lambda: [real(*ROWS)], 0),
+    "a part of a square": (lambda x: x.tril() + x.triu(), lambda: [real(16, 16)], 0),
+    "gathered": (lambda x, i: x[i], lambda: [real(*ROWS), torch.tensor([3, -1, 5])], 0),
+    "summed into places": (
+        lambda x, i: torch.zeros(64, device=x.device).index_put((i,), x[:3, 0], accumulate=True),
+        lambda: [real(*ROWS), torch.tensor([3, 3, 5])],
+        1e-6,
+    ),
+    "summed into places, double": (
+        lambda x, i: torch.zeros(64, 9, device=x.device, dtype=x.dtype).scatter_add(0, i, x),
+        lambda: [real(64, 9, dtype=torch.float64), torch.randint(0, 64, (64, 9))],
+        1e-9,
+    ),
+    "max pool": (lambda x: F.max_pool2d(x, 2), lambda: [real(2, 3, 8, 8)], 0),
+    "a product with what follows it": (lambda x: (x @ x.t()).relu(), lambda: [real(*ROWS)], 1e-3),
+    "a convolution with what follows it": (
+        lambda x, w: F.conv2d(x, w).relu(),
+        lambda: [real(2, 3, 8, 8), real(4, 3, 3, 3)],
+        1e-3,
+    ),
+    "what has no lowering": (lambda x: (x.sort(1)[0], x.cumsum(1)), lambda: [real(*ROWS)], 1e-3),
+    "bfloat16": (lambda x: (x * 3).relu() + 1, lambda: [real(*ROWS, dtype=torch.bfloat16)], 1e-2),
+    "float16": (
+        lambda x: (x.softmax(1), x.sum(1), x.exp()),
+        lambda: [real(*ROWS, dtype=torch.float16)],
+        1e-2,
+    ),
+    "float64": (lambda x: (x.sin() * 2).sum(1), lambda: [real(*ROWS, dtype=torch.float64)], 1e-12),
+    "integers": (lambda i: (i // 3, i % 5, i * 2 - 7, i >> 1, i << 2), lambda: [torch.arange(-20, 20)], 0),
+    "bits": (lambda i: (i & 3, i | 8, i ^ 5, ~i), lambda: [torch.arange(-20, 20)], 0),
+    "bytes wrap": (lambda i: (i + 200, i * 3, i // 7), lambda: [torch.arange(0, 40, dtype=torch.uint8)], 0),
+    "a number on the CPU": (lambda x: x * torch.tensor(2.0), lambda: [real(*ROWS)], 0),
+    "rounding": (lambda x: (x.round(), x.floor(), x.ceil(), x.trunc(), x.frac()), lambda: [real(*ROWS)], 1e-6),
+    "remainders": (lambda x: (x % 0.7, torch.fmod(x, 0.7), x // 0.7), lambda: [real(*ROWS)], 1e-4),
+    "powers": (
+        lambda x: (x.abs() ** 1.5, x**3, x.abs().rsqrt(), torch.hypot(x, x), torch.atan2(x, x + 1)),
+        lambda: [real(*ROWS)],
+        1e-4,
+    ),
+    "gelu and erf": (lambda x: (F.gelu(x), x.erf()), lambda: [real(*ROWS)], 1e-5),
+    "special functions": (
+        lambda x: (x.abs().lgamma(), x.erfinv(), torch.special.i0(x), x.abs().digamma()),
+        lambda: [real(*ROWS).clamp(-0.9, 0.9) + 0.01],
+        1e-4,
+    ),
+    "norms": (lambda x: (x.std(0), x.norm(dim=1)), lambda: [real(*ROWS)], 1e-4),
+    "no elements": (lambda x: (x + 1, x.sum(1)), lambda: [real(3, 0)], 0),
+}
+
+
+@pytest.mark.parametrize("case", FORWARD)
+def test_F14_forward(case, device):
+    function, make, tolerance = FORWARD[case]
+    arguments = make()
+    same(compiled(function, device, arguments), function(*arguments), tolerance)
+
+
+def gradients(function):
+    def both(*arguments):
+        arguments = [one.detach().clone().requires_grad_(one.is_floating_point()) for one in arguments]
+        function(*arguments).float().pow(2).sum().backward()
+        return [one.grad for one in arguments if one.grad is not None]
+
+    return both
+
+
+BACKWARD = {
+    "layer norm": (lambda x, w, b: F.layer_norm(x, (129,), w, b), lambda: [real(*ROWS), real(129), real(129)]),
+    "softmax": (lambda x: x.softmax(1), lambda: [real(*ROWS)]),
+    "batch norm": (lambda x: F.batch_norm(x, None, None, training=True), lambda: [real(4, 8, 5, 5)]),
+    "group norm": (lambda x: F.group_norm(x, 2), lambda: [real(4, 8, 5, 5)]),
+    "embedding": (lambda w: F.embedding(torch.tensor([1, 1, 3], device=w.device), w), lambda: [real(8, 16)]),
+    "gelu": (lambda x: F.gelu(x), lambda: [real(*ROWS)]),
+    "cross entropy": (
+        lambda x, w: F.cross_entropy(x @ w, torch.arange(64, device=x.device) % 10),
+        lambda: [real(*ROWS), real(129, 10)],
+    ),
+    "convolution": (
+        lambda x, w: F.max_pool2d(F.conv2d(x, w).relu(), 2),
+        lambda: [real(2, 3, 8, 8), real(4, 3, 3, 3)],
+    ),
+    "attention": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        lambda: [real(2, 2, 16, 8) for _ in range(3)],
+    ),
+    "upsampling": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), lambda: [real(2, 3, 8, 8)]),
+}
+
+
+@pytest.mark.parametrize("case", BACKWARD)
+def test_F14_backward(case, device):
+    function, make = BACKWARD[case]
+    arguments = make()
+    torch._dynamo.reset()
+    got = gradients(torch.compile(function))(*(one.to(device) for one in arguments))
+    same(got, gradients(function)(*arguments), 1e-3)
+
+
+def test_F14_one_compilation_serves_all_shapes(device):
+    torch._dynamo.reset()
+    compilations = []
+
+    def backend(graph, inputs):
+        from torch._inductor.compile_fx import compile_fx
+
+        compilations.append(graph)
+        return compile_fx(graph, inputs)
+
+    function = torch.compile(lambda x: (x + 1).softmax(1).sum(0), backend=backend, dynamic=True)
+    for shape in ((5, 7), (33, 129), (64, 1000)):
+        x = real(*shape)
+        same(function(x.to(device)), (x + 1).softmax(1).sum(0), 1e-4)
+    assert len(compilations) == 1
+
+
+def test_F14_kernels_run_on_the_device_alone(device):
+    from torch_backplane import fallback
+
+    x = real(*ROWS).to(device)
+    function = torch.compile(lambda x: (x.sin() + x.softmax(1)).sum())
+    torch._dynamo.reset()
+    with fallback.budget(calls=0):
+        function(x)
+
+
+def test_the_second_device(device):
+    if torch.accelerator.device_count() < 2:
+        pytest.skip("the device is alone")
+    other = torch.device(device.type, 1)
+    x = real(*ROWS)
+    got = compiled(lambda x: (x * 2).sum(1), other, [x])
+    assert got.device == other
+    same(got, (x * 2).sum(1), 1e-4)
+
+
+def test_random_numbers_are_inductors(device):
+    """Not eager's: config.fallback_random asks for those, as on other devices."""
+    torch.manual_seed(3)
+    x = compiled(lambda x: F.dropout(x, 0.25), device, [torch.ones(10_000)])
+    assert 0.72 < (x != 0).float().mean().item() < 0.78
+    assert sorted(x.unique().tolist()) == pytest.approx([0.0, 4 / 3])
+    y = compiled(lambda x: torch.randn_like(x), device, [torch.ones(10_000)])
+    assert abs(y.mean().item()) < 0.05
+    assert abs(y.std().item() - 1) < 0.05
+
+
+def test_F14_a_place_out_of_range_is_an_error_and_the_device_goes_on(device):
+    x = real(*ROWS).to(device)
+
+    def read_and_wait():
+        compiled(lambda x, i: x[i], device, [x, torch.tensor([99])])
+        torch.accelerator.synchronize()
+
+    with pytest.raises(IndexError, match="index 99 is out of range for 64 elements"):
+        read_and_wait()
+    assert (x + 0).shape == ROWS
+
+
+def test_what_a_kernel_refuses(device):
+    text = """typedef struct { i64 n; i64 site_; } Generated;
+BP_KERNEL(generated, 1, Generated, BP_GLOBAL f32* BP_RESTRICT out) { out[0] = (f32)bp_arg.n; }
+"""
+    make = _backend.C.modules.generated_kernel
+    kernel = make("answer", text, ["math.bpc"], 4, 1, 1, 1, False, [(1, -1, False)])
+    out = torch.zeros(4, device=device)
+    kernel(out, 42)
+    assert out[0].item() == 42
+    with pytest.raises(TypeError, match="answer takes 1 tensors and 1 numbers"):
+        kernel(out)
+    with pytest.raises(TypeError, match="argument 0 must be a tensor, not int"):
+        kernel(3, 42)
+    with pytest.raises(ValueError, match="argument 0 is on cpu"):
+        kernel(torch.zeros(4), 42)
+    with pytest.raises(TypeError):
+        kernel(out, "42")
+    wrong = make("wrong", text.replace("(f32)", "(f33)"), ["math.bpc"], 4, 1, 1, 1, False, [(1, -1, False)])
+    with pytest.raises(RuntimeError, match=r"The kernel wrong of .* could not be compiled"):
+        wrong.prepare(0)
+
+
+def test_what_the_dialect_lacks_is_a_call_of_the_operator(device):
+    from torch_backplane.inductor.fallbacks import lacking
+
+    assert len(lacking()) == 30, "docs/compile.md lists them"
+    x = real(5, 7).abs() + 1
+    functions = (
+        lambda x: torch.special.bessel_j0(x) * 2,
+        lambda x: torch.special.zeta(x + 1, x) + x,
+        lambda x: torch.polygamma(2, x) + 1,
+        lambda x: torch.special.erfcx(x) + 1,
+    )
+    for function in functions:
+        same(compiled(function, device, [x]), function(x), 1e-4)
+    y = x.double()
+    same(compiled(lambda y: torch.special.i0(y) + y.digamma(), device, [y]), torch.special.i0(y) + y.digamma(), 1e-9)
+    same(torch.compile(lambda x: torch.special.i0(x.double()) + 1)(x), torch.special.i0(y) + 1, 1e-9)
+
+
+def test_importing_the_backend_does_not_import_inductor(run_in_process):
+    code = f"""
+    import sys, {_backend.device}
+    assert not [module for module in sys.modules if module.startswith(("torch._inductor", "torch_backplane.inductor"))]
+    """
+    run_in_process(code)
+
+
+def test_caches_are_of_one_compiler_and_target(device, monkeypatch):
+    from torch._inductor.codegen.common import custom_backend_passes
+
+    from torch_backplane import compiler
+
+    compiled(lambda x: x + 1, device, [real(3)])
+    key = custom_backend_passes[device.type]
+    before = key.uuid()
+    assert key.uuid() == before
+    here = compiler.target()
+    monkeypatch.setattr(compiler, "target", lambda *_: type(here)(**{**here.__dict__, "compiler": "another"}))
+    assert key.uuid() != before
+
+
+def test_a_model_trains_as_on_the_cpu(device):
+    def losses(where, compile_):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(16, 32), torch.nn.LayerNorm(32), torch.nn.GELU(), torch.nn.Linear(32, 4)
+        ).to(where)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, y = real(64, 16).to(where), torch.randint(0, 4, (64,)).to(where)
+        torch._dynamo.reset()
+        step = torch.compile(model) if compile_ else model
+        found = []
+        for _ in range(8):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(step(x), y)
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    assert losses(device, True) == pytest.approx(losses("cpu", False), abs=1e-3)
