@@ -8,6 +8,7 @@ Checks dialect_checks() {
   constexpr uint32_t needs = needs_compiler | needs_module;
   return {
       {"dialect.integers", "sizes, wrapping arithmetic, conversions", needs, integers},
+      {"dialect.overflow", "no compiler takes signed sums for exact", needs, overflow},
       {"dialect.floats", "arithmetic and words of f32, to the last bit", needs, floats},
       {"dialect.doubles", "the same of f64, and the C library's words", needs, doubles},
       {"dialect.natives", "the optional words, where they are defined", needs, natives},

@@ -103,6 +103,7 @@ void same(Context& c, const std::vector<T>& got, const std::vector<T>& want, con
 
 // The checks, by what they are about.
 void integers(Context& c);
+void overflow(Context& c);
 void floats(Context& c);
 void doubles(Context& c);
 void natives(Context& c);

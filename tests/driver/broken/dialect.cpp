@@ -35,6 +35,7 @@ void claim_subgroups(Shim& s) {
 
 void add_dialect_defects(Defects& d) {
   d["dialect.integers"] = PRELUDE("#define i8 u8\n");
+  d["dialect.overflow"] = PRELUDE("#pragma GCC optimize (\"no-wrapv\")\n");
   d["dialect.floats"] = PRELUDE(
       "#undef bp_rint\n"
       "#define bp_rint(x) bp_floor((x) + 0.5f)\n");
