@@ -1,0 +1,192 @@
+// drivers/opencl/compiler.cpp: what kernels may rely on, the options of a build, and its log.
+#include "compiler.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "code.h"
+#include "prelude.h"
+
+namespace backplane::driver::opencl {
+namespace {
+
+pthread_mutex_t build_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+// No flag of fast arithmetic. 1.2, which each later runtime takes.
+constexpr const char* kOptions = "-cl-std=CL1.2";
+constexpr const char* kExactDivision = " -cl-fp32-correctly-rounded-divide-sqrt";
+// What docs/dialect.md allows.
+constexpr const char* kFastMath = " -cl-mad-enable -cl-no-signed-zeros";
+
+void need(bool holds, const std::string& what) {
+  if (!holds) throw Error(BP_INVALID_ARGUMENT, "compiler.compile: " + what);
+}
+
+void check_request(const bp_compile_request& request) {
+  need(request.struct_size >= sizeof(bp_compile_request), "the request's struct_size is too small");
+  need(request.target && request.source && request.name && request.options, "target, source, name and options must not be NULL");
+  constexpr uint32_t kKnown = BP_COMPILE_DEBUG | BP_COMPILE_FAST_MATH | BP_COMPILE_LIGHT;
+  need((request.flags & ~kKnown) == 0, format("unknown flags 0x%x", request.flags & ~kKnown));
+  need(request.reserved == 0, "reserved must be 0");
+}
+
+/// LIGHT and DEBUG change nothing: below full optimisation OpenCL has only -cl-opt-disable, with which kernels with barriers are slow or do
+/// not build on some runtimes, and BP_ASSERT has no trap to use.
+std::string build_options(const DeviceInfo& info, const bp_compile_request& request) {
+  std::string out = kOptions;
+  if (info.exact_division) out += kExactDivision;
+  if (info.memory_kind == MemoryKind::buffers) out += " -DBP_BUFFERS=1";
+  if (info.has_shuffle) out += " -DBP_SUBGROUP=" + std::to_string(info.warp);
+  if (request.flags & BP_COMPILE_FAST_MATH) out += kFastMath;
+  if (request.options[0]) out += " " + std::string(request.options);
+  return out;
+}
+
+/// A literal of the preprocessor's, for messages.
+std::string quoted(const char* text) {
+  std::string out = "\"";
+  for (const char* at = text; *at; ++at) out += static_cast<unsigned char>(*at) < 32 || *at == '"' || *at == '\\' ? '_' : *at;
+  return out + "\"";
+}
+
+}  // namespace
+
+BuildLock::BuildLock() {
+  static const int registered = ::pthread_atfork([] { ::pthread_mutex_lock(&build_mutex); }, [] { ::pthread_mutex_unlock(&build_mutex); },
+                                                 [] { ::pthread_mutex_unlock(&build_mutex); });
+  if (registered != 0) throw Error(BP_OUT_OF_MEMORY, "pthread_atfork: no memory");
+  ::pthread_mutex_lock(&build_mutex);
+}
+BuildLock::~BuildLock() { ::pthread_mutex_unlock(&build_mutex); }
+
+std::string build_log(const Api& api, cl_program program, cl_device_id device) {
+  return info_text([&](size_t bytes, void* out, size_t* needed) {
+    return api.clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, bytes, out, needed);
+  });
+}
+
+uint32_t preferred_items(const DeviceInfo& info, const Settings& settings) {
+  // On a CPU an item is a core: the compiler of kernels vectorises the loop of one item better than the runtime does a group of them.
+  uint32_t items = settings.items ? settings.items : info.cpu() ? 1 : 256;
+  while (items > info.max_group) items /= 2;
+  return items;
+}
+
+struct Compiler::Workplace {
+  std::string target;
+  pid_t process;
+  const Api* api;
+  cl_context context;
+  cl_device_id device;
+};
+
+Compiler::Compiler(const Survey& survey, const Settings& settings) : survey_(survey), settings_(settings) {
+  const uint64_t sum = checksum(std::string(kPreludeText) + kOptions + kExactDivision + kFastMath);
+  id_ = format("opencl %016llx", static_cast<unsigned long long>(sum));  // the runtime's version is in each target
+}
+
+Compiler::~Compiler() {
+  for (const auto& one : workplaces_) {
+    if (one->process == ::getpid()) one->api->clReleaseContext(one->context);
+  }
+}
+
+bp_target_properties Compiler::target(int32_t device) const {
+  std::vector<const DeviceInfo*> list;
+  for (const DeviceInfo& info : survey_.devices) {
+    const auto same = [&](const DeviceInfo* other) { return std::strcmp(other->target, info.target) == 0; };
+    if (device >= 0 || std::none_of(list.begin(), list.end(), same)) list.push_back(&info);
+  }
+  const int64_t index = device >= 0 ? int64_t{device} : -1 - int64_t{device};
+  if (index >= static_cast<int64_t>(list.size())) throw Error(BP_INVALID_DEVICE, format("compiler.target: no device or target %d", device));
+  const DeviceInfo& info = *list[static_cast<size_t>(index)];
+  const uint32_t items = preferred_items(info, settings_);
+  bp_target_properties out{};
+  out.struct_size = sizeof out;
+  std::memcpy(out.target, info.target, sizeof out.target);
+  out.dtypes = BP_DTYPE_INT8 | BP_DTYPE_UINT8 | BP_DTYPE_INT16 | BP_DTYPE_INT32 | BP_DTYPE_INT64 | BP_DTYPE_BOOL | BP_DTYPE_FLOAT32 |
+               (info.has_f64 ? BP_DTYPE_FLOAT64 : 0);
+  out.fast_dtypes = out.dtypes;
+  out.group_size = items;
+  out.max_group_size = std::min(info.max_group, 1024u);
+  out.subgroup_size = info.has_shuffle ? info.warp : 0;
+  out.vector_bytes = items == 1 ? std::max(info.vector_bytes, 16u) : 16;
+  out.local_bytes = static_cast<uint32_t>(std::min<uint64_t>(info.local_memory, uint64_t{1} << 20));
+  out.registers = items == 1 ? (out.vector_bytes >= 64 ? 32 : 16) * out.vector_bytes / 4 : 64;
+  for (uint64_t& groups : out.max_grid) groups = 0x7fffffff;  // numbers of groups are i32
+  out.parameter_bytes = static_cast<uint32_t>(std::min<uint64_t>(info.max_parameter_bytes, 4096));
+  out.atomics = BP_ATOMIC_ADD_I32 | BP_ATOMIC_ADD_F32 | BP_ATOMIC_CAS_32;
+  if (info.has_atomics_64) out.atomics |= BP_ATOMIC_ADD_I64 | BP_ATOMIC_CAS_64;
+  return out;
+}
+
+const DeviceInfo& Compiler::known(const char* target) const {
+  std::string names;
+  for (const DeviceInfo& info : survey_.devices) {
+    if (target && std::strcmp(info.target, target) == 0) return info;
+    names += (names.empty() ? "" : ", ") + std::string(info.target);
+  }
+  throw Error(BP_INVALID_ARGUMENT, std::string("compiler: no target ") + (target ? target : "NULL") + "; known: " + names);
+}
+
+const char* Compiler::prelude(const char* target) const {
+  known(target);
+  return kPreludeText;
+}
+
+Compiler::Workplace& Compiler::workplace(const DeviceInfo& info) {
+  for (const auto& one : workplaces_) {
+    if (one->target == info.target && one->process == ::getpid()) return *one;
+  }
+  const Api& api = open_library(survey_.library);
+  cl_platform_id platform = nullptr;
+  const cl_device_id device = find_device(api, info, &platform);
+  const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<intptr_t>(platform), 0};
+  cl_int code = CL_SUCCESS;
+  const cl_context context = api.clCreateContext(properties, 1, &device, nullptr, nullptr, &code);
+  check(code, "compiler.compile: clCreateContext");
+  workplaces_.push_back(std::make_unique<Workplace>(Workplace{info.target, ::getpid(), &api, context, device}));
+  return *workplaces_.back();
+}
+
+std::unique_ptr<Compiler::Output> Compiler::compile(const bp_compile_request& request) {
+  check_request(request);
+  const DeviceInfo& info = known(request.target);
+  if (!info.has_compiler) {
+    throw Error(BP_UNSUPPORTED, std::string("compiler.compile: the OpenCL runtime has no compiler for ") + info.name);
+  }
+  const BuildLock lock;
+  const Workplace& at = workplace(info);
+  const Api& api = *at.api;
+  const std::string unit = std::string(request.name) + ": ";
+  const std::string source = "#line 1 " + quoted(request.name) + "\n" + request.source;  // messages name the unit, and its lines
+  const char* text = source.c_str();
+  cl_int code = CL_SUCCESS;
+  const std::unique_ptr<_cl_program, cl_int (*)(cl_program)> program(api.clCreateProgramWithSource(at.context, 1, &text, nullptr, &code),
+                                                                     api.clReleaseProgram);
+  check(code, "compiler.compile: clCreateProgramWithSource");
+  code = api.clBuildProgram(program.get(), 1, &at.device, build_options(info, request).c_str(), nullptr, nullptr);
+  auto out = std::make_unique<Output>();
+  out->log = build_log(api, program.get(), at.device);
+  if (code == CL_BUILD_PROGRAM_FAILURE) {
+    if (out->log.empty()) out->log = unit + "clBuildProgram failed and has no log";
+    return out;
+  }
+  if (code == CL_INVALID_BUILD_OPTIONS)
+    throw Error(BP_INVALID_ARGUMENT, "compiler.compile: the runtime refuses the options '" + std::string(request.options) + "'");
+  check(code, ("compiler.compile: " + unit + "clBuildProgram").c_str());
+  size_t bytes = 0;
+  check(api.clGetProgramInfo(program.get(), CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, nullptr),
+        "compiler.compile: CL_PROGRAM_BINARY_SIZES");
+  if (bytes == 0) throw Error(BP_INTERNAL, "compiler.compile: " + unit + "the runtime gives no binary");
+  std::string binary(bytes, '\0');
+  auto* place = reinterpret_cast<unsigned char*>(binary.data());
+  check(api.clGetProgramInfo(program.get(), CL_PROGRAM_BINARIES, sizeof place, &place, nullptr), "compiler.compile: CL_PROGRAM_BINARIES");
+  out->code = make_code(info.target, binary);
+  return out;
+}
+
+}  // namespace backplane::driver::opencl

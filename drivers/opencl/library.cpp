@@ -1,0 +1,122 @@
+// drivers/opencl/library.cpp: where an OpenCL library may lie, its functions, and the names of its errors.
+#include "library.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace backplane::driver::opencl {
+namespace {
+
+std::atomic<pid_t> opened_by{0};
+
+/// The folder of Python packages that a path lies in, "" if it lies in none.
+std::string packages_of(const std::string& path) {
+  for (const char* name : {"/site-packages/", "/dist-packages/"}) {
+    if (const size_t at = path.find(name); at != std::string::npos) return path.substr(0, at + 14);
+  }
+  return "";
+}
+
+void add_matches(std::vector<std::string>& out, const std::string& pattern) {
+  glob_t found{};
+  if (::glob(pattern.c_str(), 0, nullptr, &found) == 0) {
+    for (size_t i = 0; i < found.gl_pathc; ++i) {
+      const std::string path = found.gl_pathv[i];
+      if (std::find(out.begin(), out.end(), path) == out.end()) out.push_back(path);
+    }
+  }
+  ::globfree(&found);
+}
+
+}  // namespace
+
+std::vector<std::string> library_places(const std::string& wanted) {
+  if (!wanted.empty()) return {wanted};
+  std::vector<std::string> folders;
+  const auto add_folder = [&](const char* path) {
+    const std::string folder = packages_of(path ? path : "");
+    if (!folder.empty() && std::find(folders.begin(), folders.end(), folder) == folders.end()) folders.push_back(folder);
+  };
+  Dl_info own{};
+  if (::dladdr(reinterpret_cast<void*>(&library_places), &own)) add_folder(own.dli_fname);
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* object, size_t, void* add) {
+        (*static_cast<decltype(add_folder)*>(add))(object->dlpi_name);
+        return 0;
+      },
+      const_cast<void*>(static_cast<const void*>(&add_folder)));
+  std::vector<std::string> out{"libOpenCL.so.1"};
+  for (const std::string& folder : folders) add_matches(out, folder + "/pyopencl*/.libs/libOpenCL*.so*");
+  if (const char* environment = std::getenv("VIRTUAL_ENV")) {
+    add_matches(out, std::string(environment) + "/lib/python3*/site-packages/pyopencl*/.libs/libOpenCL*.so*");
+    add_matches(out, std::string(environment) + "/lib/libOpenCL.so.1");
+  }
+  return out;
+}
+
+const Api& open_library(const std::string& place) {
+  static auto* const mutex = new std::mutex;
+  static auto* const open = new std::map<std::string, std::unique_ptr<Api>>;
+  std::lock_guard lock(*mutex);
+  if (const auto known = open->find(place); known != open->end()) return *known->second;
+  void* library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    const char* why = ::dlerror();
+    throw Error(BP_UNSUPPORTED, place + ": " + (why ? why : "cannot be opened"));
+  }
+  auto api = std::make_unique<Api>();
+#define BP_FIND(result, name, parameters) api->name = reinterpret_cast<decltype(api->name)>(::dlsym(library, #name));
+#define BP_REQUIRE(result, name, parameters) \
+  BP_FIND(result, name, parameters)          \
+  if (!api->name) throw Error(BP_UNSUPPORTED, place + ": no library of OpenCL 1.2, it lacks " #name);
+  BP_OPENCL_FUNCTIONS(BP_REQUIRE)
+  BP_OPENCL_FUNCTIONS_2(BP_FIND)
+#undef BP_REQUIRE
+#undef BP_FIND
+  opened_by = ::getpid();
+  return *open->emplace(place, std::move(api)).first->second;
+}
+
+bool library_is_open() { return opened_by == ::getpid(); }
+
+std::string code_name(cl_int code) {
+  static constexpr struct {
+    cl_int code;
+    const char* name;
+  } kNames[] = {
+      {CL_DEVICE_NOT_FOUND, "CL_DEVICE_NOT_FOUND"},
+      {CL_DEVICE_NOT_AVAILABLE, "CL_DEVICE_NOT_AVAILABLE"},
+      {CL_COMPILER_NOT_AVAILABLE, "CL_COMPILER_NOT_AVAILABLE"},
+      {CL_MEM_OBJECT_ALLOCATION_FAILURE, "CL_MEM_OBJECT_ALLOCATION_FAILURE"},
+      {CL_OUT_OF_RESOURCES, "CL_OUT_OF_RESOURCES"},
+      {CL_OUT_OF_HOST_MEMORY, "CL_OUT_OF_HOST_MEMORY"},
+      {CL_PROFILING_INFO_NOT_AVAILABLE, "CL_PROFILING_INFO_NOT_AVAILABLE"},
+      {CL_BUILD_PROGRAM_FAILURE, "CL_BUILD_PROGRAM_FAILURE"},
+      {CL_INVALID_COMMAND_QUEUE, "CL_INVALID_COMMAND_QUEUE"},
+      {CL_INVALID_BINARY, "CL_INVALID_BINARY"},
+      {CL_INVALID_BUILD_OPTIONS, "CL_INVALID_BUILD_OPTIONS"},
+      {CL_INVALID_KERNEL_NAME, "CL_INVALID_KERNEL_NAME"},
+      {CL_INVALID_ARG_SIZE, "CL_INVALID_ARG_SIZE"},
+      {CL_PLATFORM_NOT_FOUND_KHR, "CL_PLATFORM_NOT_FOUND_KHR"},
+  };
+  for (const auto& known : kNames) {
+    if (known.code == code) return std::string(known.name) + " (" + std::to_string(code) + ")";
+  }
+  return "error " + std::to_string(code) + " of OpenCL";
+}
+
+Error failure(cl_int code, const char* call) {
+  const bool memory = code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY;
+  const bp_status status = memory ? BP_OUT_OF_MEMORY : code == CL_DEVICE_NOT_AVAILABLE ? BP_DEVICE_LOST : BP_INTERNAL;
+  return {status, std::string(call) + ": " + code_name(code)};
+}
+
+}  // namespace backplane::driver::opencl

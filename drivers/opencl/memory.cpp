@@ -1,0 +1,119 @@
+// drivers/opencl/memory.cpp: what both kinds of device memory share: checked ranges and accounts; pinned memory.
+#include "memory.h"
+
+namespace backplane::driver::opencl {
+
+std::unique_ptr<Memory> make_memory(Context& context, MemoryKind kind) {
+  return kind == MemoryKind::buffers ? make_buffers(context) : make_pointers(context, kind);
+}
+
+uint64_t Memory::alloc(Device& device, uint64_t bytes) {
+  device.take(bytes);
+  try {
+    return make(device, bytes);
+  } catch (...) {
+    device.give(bytes);
+    throw;
+  }
+}
+
+void Memory::free(int32_t device, uint64_t address) {
+  const auto found = find(address);
+  if (!found || found->offset != 0 || found->handle.device->index() != device) {
+    throw Error(BP_INVALID_ARGUMENT,
+                format("free: 0x%llx is not an address of alloc on device %d", static_cast<unsigned long long>(address), device));
+  }
+  const auto removed = remove(address);
+  if (!removed) throw Error(BP_INVALID_ARGUMENT, "free: another thread freed the address");
+  destroy(removed->handle);
+  removed->handle.device->give(removed->bytes);
+}
+
+Memory::Found Memory::range(Place place, uint64_t bytes, const char* what) const {
+  struct Map {
+    const Memory& memory;
+    std::optional<Found> find(uint64_t address) const { return memory.find(address); }
+  };
+  Found found = address_range(Map{*this}, place.address, bytes, what);
+  if (found.handle.device->index() != place.device) {
+    throw Error(BP_INVALID_ARGUMENT, format("%s: 0x%llx is of device %d, not of device %d", what,
+                                            static_cast<unsigned long long>(place.address), found.handle.device->index(), place.device));
+  }
+  return found;
+}
+
+Event Memory::copy(Queue& queue, Place dst, Place src, uint64_t bytes) {
+  if (dst.device == BP_HOST_DEVICE && src.device == BP_HOST_DEVICE) {
+    throw Error(BP_INVALID_ARGUMENT, "copy: one of the two sides is a device");
+  }
+  std::optional<Found> to, from;
+  if (dst.device != BP_HOST_DEVICE) to = range(dst, bytes, "copy: dst");
+  if (src.device != BP_HOST_DEVICE) from = range(src, bytes, "copy: src");
+  queue.device().check();
+  if (bytes == 0) return {};
+  return copy(queue, Side{dst.address, to ? &*to : nullptr}, Side{src.address, from ? &*from : nullptr}, bytes);
+}
+
+Event Memory::fill(Queue& queue, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count) {
+  const auto need = [](bool holds, const char* what) {
+    if (!holds) throw Error(BP_INVALID_ARGUMENT, std::string("fill: ") + what);
+  };
+  need(pattern != nullptr, "pattern must not be NULL");
+  need(pattern_size == 1 || pattern_size == 2 || pattern_size == 4 || pattern_size == 8, "pattern_size must be 1, 2, 4 or 8");
+  need(count <= UINT64_MAX / pattern_size, "more bytes than there are addresses");
+  need(dst % pattern_size == 0, "dst must be a multiple of pattern_size");
+  const uint64_t bytes = count * pattern_size;
+  const Found to = range({dst, queue.device().index()}, bytes, "fill: dst");
+  queue.device().check();
+  return bytes == 0 ? Event() : fill(queue, to, pattern, pattern_size, bytes);
+}
+
+// ---- pinned memory
+
+void* Pinned::alloc(uint64_t bytes) {
+  const Api& api = device_.api();
+  cl_int code = CL_SUCCESS;
+  const uint64_t size = bytes ? bytes : 1;
+  const cl_mem buffer = api.clCreateBuffer(device_.context().get(), CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size, nullptr, &code);
+  if (code != CL_SUCCESS)
+    throw Error(BP_OUT_OF_MEMORY, format("host_alloc: %llu bytes: ", static_cast<unsigned long long>(bytes)) + code_name(code));
+  void* memory =
+      api.clEnqueueMapBuffer(device_.default_queue().native(), buffer, 1, CL_MAP_READ | CL_MAP_WRITE, 0, size, 0, nullptr, nullptr, &code);
+  if (code != CL_SUCCESS) {
+    api.clReleaseMemObject(buffer);
+    throw Error(BP_OUT_OF_MEMORY, "host_alloc: clEnqueueMapBuffer: " + code_name(code));
+  }
+  try {
+    table_.insert(reinterpret_cast<uint64_t>(memory), size, buffer);
+    std::lock_guard lock(mutex_);
+    live_.emplace(memory, buffer);
+  } catch (...) {
+    release(buffer, memory);
+    throw;
+  }
+  return memory;
+}
+
+void Pinned::free(void* memory) {
+  cl_mem buffer = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = live_.find(memory);
+    if (found == live_.end()) throw Error(BP_INVALID_ARGUMENT, "host_free: not a pointer of host_alloc");
+    buffer = found->second;
+    live_.erase(found);
+  }
+  table_.remove(reinterpret_cast<uint64_t>(memory));
+  release(buffer, memory);
+}
+
+void Pinned::release(cl_mem buffer, void* memory) {
+  device_.api().clEnqueueUnmapMemObject(device_.default_queue().native(), buffer, memory, 0, nullptr, nullptr);
+  device_.api().clReleaseMemObject(buffer);
+}
+
+Pinned::~Pinned() {
+  for (const auto& [memory, buffer] : live_) release(buffer, memory);
+}
+
+}  // namespace backplane::driver::opencl

@@ -1,0 +1,142 @@
+// drivers/opencl/module.cpp: loads binaries, checks signatures as far as OpenCL tells, and sets the arguments of a launch.
+#include "module.h"
+
+#include <cstring>
+
+#include "compiler.h"
+
+namespace backplane::driver::opencl {
+namespace {
+
+constexpr uint32_t kMaxPointers = 64;
+constexpr uint32_t kMaxGrid = 0x7fffffff;
+
+}  // namespace
+
+// ---- kernels
+
+Kernel::Kernel(Device& device, cl_program program, const char* name, const bp_signature& signature, uint64_t max_argument_bytes)
+    : device_(device),
+      name_(name),
+      pointers_(signature.pointers),
+      value_bytes_(signature.value_bytes),
+      takes_offsets_(device.info().memory_kind == MemoryKind::buffers) {
+  const auto need = [&](bool holds, const std::string& what) {
+    if (!holds) throw Error(BP_INVALID_ARGUMENT, "module.function: " + name_ + ": " + what);
+  };
+  need(pointers_ >= 1 && pointers_ <= kMaxPointers, format("%u pointers; it may have from 1 to %u", pointers_, kMaxPointers));
+  need(value_bytes_ >= 8 && value_bytes_ % 8 == 0, format("a value of %u bytes; it must be a multiple of 8", value_bytes_));
+  need(pointers_ == kMaxPointers || signature.written >> pointers_ == 0, "written names a pointer that is not there");
+  need(8 * uint64_t{pointers_} + value_bytes_ <= max_argument_bytes,
+       format("the arguments are more than %llu bytes", static_cast<unsigned long long>(max_argument_bytes)));
+  const Api& api = device_.api();
+  cl_int code = CL_SUCCESS;
+  kernel_ = api.clCreateKernel(program, name, &code);
+  need(code != CL_INVALID_KERNEL_NAME, "there is no kernel of that name");
+  opencl::check(code, "module.function: clCreateKernel");
+  try {
+    cl_uint count = 0;
+    opencl::check(api.clGetKernelInfo(kernel_, CL_KERNEL_NUM_ARGS, sizeof count, &count, nullptr), "clGetKernelInfo");
+    const uint32_t others = takes_offsets_ ? 2 : 1;
+    need(count == pointers_ + others, format("the signature has %u pointers, the kernel %u", pointers_, count - std::min(count, others)));
+    const std::vector<uint64_t> zeros(value_bytes_ / 8);
+    code = api.clSetKernelArg(kernel_, pointers_, value_bytes_, zeros.data());
+    need(code != CL_INVALID_ARG_SIZE, format("the kernel's Params does not have the signature's %u bytes", value_bytes_));
+    opencl::check(code, "module.function: clSetKernelArg");
+    const auto ask = [&](cl_uint what, size_t bytes, void* out) {
+      opencl::check(api.clGetKernelWorkGroupInfo(kernel_, device_.id(), what, bytes, out, nullptr), "clGetKernelWorkGroupInfo");
+    };
+    ask(CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof group_, group_);
+    ask(CL_KERNEL_LOCAL_MEM_SIZE, sizeof local_bytes_, &local_bytes_);
+    ask(CL_KERNEL_WORK_GROUP_SIZE, sizeof max_group_, &max_group_);
+  } catch (...) {
+    api.clReleaseKernel(kernel_);
+    throw;
+  }
+}
+
+Kernel::~Kernel() { device_.api().clReleaseKernel(kernel_); }
+
+void Kernel::check(const bp_launch& launch) const {
+  const auto need = [&](bool holds, auto&& text) {
+    if (!holds) throw Error(BP_INVALID_ARGUMENT, "module.launch: " + name_ + ": " + text());
+  };
+  const auto &grid = launch.grid, &group = launch.group;
+  need(launch.flags == 0, [&] { return format("flags must be 0, not 0x%x", launch.flags); });
+  for (const uint32_t groups : grid) {
+    need(groups != 0 && groups <= kMaxGrid, [&] { return format("a grid of %u x %u x %u groups", grid[0], grid[1], grid[2]); });
+  }
+  need(group[0] == group_[0] && group[1] == 1 && group[2] == 1, [&] {
+    return format("a group of %u x %u x %u items; the kernel was compiled for %zu x 1 x 1", group[0], group[1], group[2], group_[0]);
+  });
+  need(launch.local_bytes + local_bytes_ <= device_.info().local_memory, [&] {
+    return format("%u bytes of work-group memory and %llu of the kernel's own; a group has %llu", launch.local_bytes,
+                  static_cast<unsigned long long>(local_bytes_), static_cast<unsigned long long>(device_.info().local_memory));
+  });
+  const uint64_t bytes = 8 * uint64_t{pointers_} + value_bytes_;
+  need(launch.args && launch.args_bytes == bytes, [&] {
+    return format("%llu bytes of arguments; the kernel takes %llu", static_cast<unsigned long long>(launch.args ? launch.args_bytes : 0),
+                  static_cast<unsigned long long>(bytes));
+  });
+}
+
+void Kernel::launch(Queue& queue, const Memory& memory, const bp_launch& launch) {
+  check(launch);
+  const Api& api = device_.api();
+  const char* args = static_cast<const char*>(launch.args);
+  uint64_t offsets[kMaxPointers];
+  const size_t group[3] = {launch.group[0], 1, 1};
+  const size_t items[3] = {size_t{launch.grid[0]} * group[0], launch.grid[1], launch.grid[2]};
+  std::lock_guard lock(mutex_);
+  for (uint32_t i = 0; i < pointers_; ++i) {
+    uint64_t address = 0;
+    std::memcpy(&address, args + 8 * i, sizeof address);
+    offsets[i] = memory.set_argument(kernel_, i, address);
+  }
+  opencl::check(api.clSetKernelArg(kernel_, pointers_, value_bytes_, args + 8 * pointers_), "module.launch: clSetKernelArg");
+  if (takes_offsets_) {
+    opencl::check(api.clSetKernelArg(kernel_, pointers_ + 1, 8 * pointers_, offsets), "module.launch: clSetKernelArg");
+  }
+  queue.submit("clEnqueueNDRangeKernel", [&](cl_command_queue on, cl_event* event) {
+    return api.clEnqueueNDRangeKernel(on, kernel_, 3, nullptr, items, group, 0, nullptr, event);
+  });
+}
+
+// ---- programs
+
+Module::Module(Device& device, std::string_view binary) : device_(device) {
+  const Api& api = device.api();
+  const cl_device_id id = device.id();
+  const size_t bytes = binary.size();
+  const auto* data = reinterpret_cast<const unsigned char*>(binary.data());
+  cl_int status = CL_SUCCESS, code = CL_SUCCESS;
+  const BuildLock lock;
+  program_ = api.clCreateProgramWithBinary(device.context().get(), 1, &id, &bytes, &data, &status, &code);
+  if (code == CL_INVALID_BINARY || status == CL_INVALID_BINARY) {
+    if (program_) api.clReleaseProgram(program_);
+    throw Error(BP_INVALID_ARGUMENT, "module.load: the runtime refuses the binary; compile the source again");
+  }
+  opencl::check(code, "module.load: clCreateProgramWithBinary");
+  code = api.clBuildProgram(program_, 1, &id, "", nullptr, nullptr);
+  if (code == CL_SUCCESS) return;
+  const std::string log = build_log(api, program_, id);
+  api.clReleaseProgram(program_);
+  const Error error = failure(code, "module.load: clBuildProgram");
+  throw Error(code == CL_BUILD_PROGRAM_FAILURE ? BP_INVALID_ARGUMENT : error.status(), error.what() + (": " + log));
+}
+
+Module::~Module() {
+  kernels_.clear();
+  device_.api().clReleaseProgram(program_);
+}
+
+Kernel& Module::kernel(const char* name, const bp_signature& signature, uint64_t max_argument_bytes) {
+  std::lock_guard lock(mutex_);
+  for (const auto& known : kernels_) {
+    if (known->name() == name && known->has(signature)) return *known;
+  }
+  kernels_.push_back(std::make_unique<Kernel>(device_, program_, name, signature, max_argument_bytes));
+  return *kernels_.back();
+}
+
+}  // namespace backplane::driver::opencl
