@@ -40,7 +40,7 @@ def rendered(tmp_path_factory):
 def each_set(argument: str):
     """The default names, and both of ours, with each combination of choices."""
     sets = [({**names, **choice}, f"{name}-{slug(choice)}") for name, names in NAMES.items() for choice in CHOICES]
-    most = [pytest.mark.long]  # of 144; every seventh has all choices and names in it
+    most = [pytest.mark.long]  # of 288; every seventh has all choices and names in it
     return pytest.mark.parametrize(
         argument,
         [pytest.param(answers, id=name, marks=most if i % 7 else []) for i, (answers, name) in enumerate(sets)],
@@ -107,14 +107,15 @@ def test_choices_decide_which_files_there_are(rendered, choice):
     assert (project / ".github" / "workflows" / "ci.yml").is_file() == (choice["ci"] == "github")
     source = {"minimal": "minimal_driver.c", "minimal_cpp": "minimal_driver.cpp"}.get(choice["driver"])
     assert sorted(path.name for path in (project / "backend" / "driver").glob("*.c*")) == ([source] if source else [])
-    driver = f"backend/driver/{source}" if source else "sim"
+    driver = f"backend/driver/{source}" if source else choice["driver"]
     assert f"DRIVER {driver}\n" in (project / "CMakeLists.txt").read_text()
     assert source is None or f"`{source}`" in (project / "backend" / "driver" / "README.md").read_text()
     kernels = choice["kernels"]
     add = [] if kernels == "none" else ["add.cpp"]
     assert [path.name for path in (project / "backend" / "kernels").glob("*")] == add
     assert (project / "tests" / "test_add.py").exists() == bool(add)
-    sdks = "portable host " if kernels == "portable" else ""
+    host = "" if choice["driver"] == "opencl" else "host "  # a device of OpenCL's runs no functions of the host's
+    sdks = f"portable {host}" if kernels == "portable" else ""
     assert f"  KERNELS {sdks}${{kernels}}\n" in (project / "CMakeLists.txt").read_text()
     with_examples = ("tests/test_swiglu.py", "backend/operators", "python/qpu/ops.py")
     for path in with_examples:
