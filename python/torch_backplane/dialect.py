@@ -46,7 +46,10 @@ _FUNCTIONS = frozenset(
     "min max mad popcount clz ctz exp exp2 exp10 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh "
     "cosh tanh asinh acosh atanh pow sqrt rsqrt cbrt hypot floor ceil round trunc rint fabs fma fmod remainder "
     "copysign ldexp frexp modf isnan isinf isfinite signbit erf erfc erfinv lgamma tgamma gamma j0 j1 jn y0 y1 yn "
-    "index random rand div".split()
+    "index random rand div upsample shuffle shuffle2 bitselect vec_step hadd rhadd mad_hi mad_sat mad24 mul_hi mul24 "
+    "add_sat sub_sat abs_diff acospi asinpi atanpi atan2pi cospi sinpi tanpi fdim fract ilogb logb maxmag minmag nan "
+    "nextafter pown powr remquo rootn sincos isequal isnotequal isgreater isless isordered isunordered isnormal "
+    "prefetch barrier mem_fence printf".split()
 )
 _INDICES = frozenset("BP_ITEM BP_GROUP_ID BP_GROUPS BP_AT BP_TAIL bp_arg".split())
 _MEMBERS = {"i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8}

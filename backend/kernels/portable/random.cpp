@@ -342,7 +342,7 @@ bool randperm(Call& call) {
   const auto find = [&](bool in_graph) {
     const uint64_t key = (static_cast<uint64_t>(device) << 8) | dtype_bits(given.scalar_type()) << 1 | static_cast<uint64_t>(in_graph);
     return slots.find(key, device, [&] {
-      UnitText text("randperm", "shuffle.bpc", "shuffle");
+      UnitText text("randperm", "shuffle.bpc", "permute");
       if (in_graph) text.define("IN_GRAPH", "1");
       const std::string memory = "BP_GLOBAL const u64* BP_RESTRICT seed_in_memory, BP_GLOBAL const u64* BP_RESTRICT offset_in_memory, ";
       const uint32_t pointers = in_graph ? 3 : 1;

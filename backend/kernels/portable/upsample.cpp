@@ -196,7 +196,7 @@ bool run_pass(const Operator& op, const Table& table, const Axis& axis, const Pa
   key = key << 3 | static_cast<uint64_t>(taps);
   key = key << 3 | (is_wide ? 4u : 0u) | (is_along ? 2u : 0u) | (is_backward ? 1u : 0u);
   const Function* function = slots.find(key, device, [&] {
-    UnitText text("upsample", "upsample.bpc", "upsample");
+    UnitText text("upsample", "upsample.bpc", "interpolate");
     text.element("0", pass.to).element("1", pass.from).compute_in(pass.computed).define("IDX", is_wide ? "i64" : "i32");
     text.define("TAPS", std::to_string(taps)).define("WEIGHTED", taps == 1 ? "0" : "1");
     text.define("BACKWARD", is_backward ? "1" : "0").define("ALONG", is_along ? "1" : "0");
