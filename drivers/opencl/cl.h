@@ -89,7 +89,6 @@ using cl_program_callback = void (*)(cl_program program, void* user);
   X(cl_int, clGetDeviceIDs, (cl_platform_id, cl_bitfield, cl_uint, cl_device_id*, cl_uint*))                                             \
   X(cl_int, clGetDeviceInfo, (cl_device_id, cl_uint, size_t, void*, size_t*))                                                            \
   X(cl_int, clCreateSubDevices, (cl_device_id, const cl_device_partition_property*, cl_uint, cl_device_id*, cl_uint*))                   \
-  X(cl_int, clReleaseDevice, (cl_device_id))                                                                                             \
   X(void*, clGetExtensionFunctionAddressForPlatform, (cl_platform_id, const char*))                                                      \
   X(cl_context, clCreateContext, (const cl_context_properties*, cl_uint, const cl_device_id*, cl_context_callback, void*, cl_int*))      \
   X(cl_int, clReleaseContext, (cl_context))                                                                                              \

@@ -36,6 +36,18 @@ void add_matches(std::vector<std::string>& out, const std::string& pattern) {
   ::globfree(&found);
 }
 
+/// The ICD loader that pip's pyopencl brings finds runtimes by a variable that the package sets at its import, without which it ends the
+/// process; and the PoCL beside it (pocl-binary-distribution) by a name without a folder, which is found when it is open already.
+void prepare_for_pip(const std::string& place) {
+  const size_t at = place.find("/pyopencl/.libs/");
+  if (at == std::string::npos) return;
+  const std::string package = place.substr(0, at) + "/pyopencl";
+  ::setenv("PYOPENCL_HOME", package.c_str(), 0);
+  std::vector<std::string> runtimes;
+  add_matches(runtimes, package + "/.libs/libpocl*.so*");
+  for (const std::string& runtime : runtimes) ::dlopen(runtime.c_str(), RTLD_NOW | RTLD_LOCAL);  // the loader tells if there is none
+}
+
 }  // namespace
 
 std::vector<std::string> library_places(const std::string& wanted) {
@@ -67,6 +79,7 @@ const Api& open_library(const std::string& place) {
   static auto* const open = new std::map<std::string, std::unique_ptr<Api>>;
   std::lock_guard lock(*mutex);
   if (const auto known = open->find(place); known != open->end()) return *known->second;
+  prepare_for_pip(place);
   void* library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* why = ::dlerror();

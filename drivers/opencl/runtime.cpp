@@ -2,6 +2,7 @@
 #include "runtime.h"
 
 #include <algorithm>
+#include <map>
 
 #include <backplane/driver/cxx/callback.hpp>
 
@@ -9,24 +10,33 @@ namespace backplane::driver::opencl {
 
 // ---- the context
 
+namespace {
+
+/// The parts of a device. They are made once and live as long as the process, as devices do: PoCL's threads use a part that was released.
+const std::vector<cl_device_id>& parts_of(const Api& api, cl_device_id device, const DeviceInfo& info) {
+  static auto* const mutex = new std::mutex;
+  static auto* const made = new std::map<std::pair<cl_device_id, uint32_t>, std::vector<cl_device_id>>;
+  std::lock_guard lock(*mutex);
+  std::vector<cl_device_id>& parts = (*made)[{device, info.parts}];
+  if (parts.empty()) {
+    const cl_device_partition_property properties[] = {CL_DEVICE_PARTITION_EQUALLY, static_cast<intptr_t>(info.units), 0};
+    cl_uint count = 0;
+    check(api.clCreateSubDevices(device, properties, 0, nullptr, &count), "clCreateSubDevices");
+    if (count < info.parts) throw Error(BP_INTERNAL, format("clCreateSubDevices gives %u parts of %u", count, info.parts));
+    std::vector<cl_device_id> all(count);
+    check(api.clCreateSubDevices(device, properties, count, all.data(), nullptr), "clCreateSubDevices");
+    parts = std::move(all);
+  }
+  return parts;
+}
+
+}  // namespace
+
 Context::Context(const Api& library, const std::vector<DeviceInfo>& devices) : api(library) {
   cl_platform_id platform = nullptr;
-  std::vector<cl_device_id> parts;
   for (const DeviceInfo& info : devices) {
-    if (info.part == 0) {
-      const cl_device_id whole = find_device(api, info, &platform);
-      parts.assign(1, whole);
-      if (info.parts > 1) {
-        const cl_device_partition_property properties[] = {CL_DEVICE_PARTITION_EQUALLY, static_cast<intptr_t>(info.units), 0};
-        cl_uint count = 0;
-        check(api.clCreateSubDevices(whole, properties, 0, nullptr, &count), "clCreateSubDevices");
-        parts.assign(count, nullptr);
-        check(api.clCreateSubDevices(whole, properties, count, parts.data(), nullptr), "clCreateSubDevices");
-        parts_.insert(parts_.end(), parts.begin(), parts.end());
-        if (count < info.parts) throw Error(BP_INTERNAL, format("clCreateSubDevices gave %u parts of %u", count, info.parts));
-      }
-    }
-    devices_.push_back(parts[info.part]);
+    const cl_device_id whole = find_device(api, info, &platform);
+    devices_.push_back(info.parts > 1 ? parts_of(api, whole, info)[info.part] : whole);
   }
   const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<intptr_t>(platform), 0};
   cl_int code = CL_SUCCESS;
@@ -40,10 +50,7 @@ Context::Context(const Api& library, const std::vector<DeviceInfo>& devices) : a
 #undef BP_FIND
 }
 
-Context::~Context() {
-  api.clReleaseContext(context_);
-  for (cl_device_id part : parts_) api.clReleaseDevice(part);
-}
+Context::~Context() { api.clReleaseContext(context_); }
 
 // ---- queues
 

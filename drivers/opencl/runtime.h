@@ -113,7 +113,6 @@ class Context {
  private:
   cl_context context_ = nullptr;
   std::vector<cl_device_id> devices_;
-  std::vector<cl_device_id> parts_;  // of these, sub-devices: to be released
   Usm usm_;
 };
 
