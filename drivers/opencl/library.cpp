@@ -83,7 +83,7 @@ const Api& open_library(const std::string& place) {
   void* library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* why = ::dlerror();
-    throw Error(BP_UNSUPPORTED, place + ": " + (why ? why : "cannot be opened"));
+    throw Error(BP_UNSUPPORTED, why ? why : place + ": cannot be opened");
   }
   auto api = std::make_unique<Api>();
 #define BP_FIND(result, name, parameters) api->name = reinterpret_cast<decltype(api->name)>(::dlsym(library, #name));

@@ -1,0 +1,223 @@
+"""drivers/opencl on PoCL: the contract in each kind of memory, on parts of a device, under the shims; options; errors.
+
+``opencl_usm.c`` is a library whose devices have what PoCL's have not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+from checker import ROOT, Built, Report, check, compile_sdk_driver, run
+from test_check_driver import listed, only
+
+LEFT_OUT = {  # with all its parts, by what OpenCL has not
+    "the free memory of a device": {"device.memory_info", "life.device_memory", "vmm.account"},
+    "a current device": {"device.set_current"},
+    "pinning of the caller's memory": {"pinned.register", "pointer.registered"},
+    "a limit of queues": {"stream.limit"},
+    "functions on the host": {
+        *(f"host_exec.{part}" for part in ("order", "pending", "destroy", "map")),
+        "fault.skipped",
+    },
+    "addresses without memory": {f"vmm.{part}" for part in ("granularity", "memory", "untouched", "invalid")},
+    "memory between processes": {f"ipc.{part}" for part in ("memory", "close", "events", "invalid")},
+    "a trap": {"module.fault"},
+    "the words that a prelude may leave out": {f"dialect.{part}" for part in ("natives", "rows", "shuffle")},
+}
+NOT_OFFERED = set().union(*LEFT_OUT.values())
+NO_VIEW = {"host_view.map", "host_view.flags", "host_view.invalid"}  # of memory that the host does not share
+OVERFLOW = "dialect.overflow=OpenCL C has no option by which signed sums wrap"
+PARTS = "sub_devices=2,"
+
+
+def library() -> str:
+    """The system's ICD loader, or the one that pip has installed."""
+    try:
+        ctypes.CDLL("libOpenCL.so.1")
+    except OSError:
+        folder = Path(importlib.util.find_spec("pyopencl").origin).parent / ".libs"
+        return str(next(folder.glob("libOpenCL*")))
+    return "libOpenCL.so.1"
+
+
+@pytest.fixture(autouse=True)
+def _own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_TMP", str(tmp_path))
+    monkeypatch.setenv("OPENCL_USM_LOG", str(tmp_path / "queues"))
+
+
+@pytest.fixture(scope="session")
+def opencl(built: Built) -> Path:
+    out = built.sim.with_name("libopencl.so")
+    with open(out.with_name("opencl.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not out.exists():
+            compile_sdk_driver(out, "opencl")
+    return out
+
+
+@pytest.fixture(scope="session")
+def usm(built: Built) -> str:
+    """The library with unified shared memory, as an option."""
+    out = built.sim.with_name("libopencl_usm.so")
+    with open(out.with_name("usm.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not out.exists():
+            real = library()
+            real = real if "/" in real else f"-l:{real}"
+            source = str(ROOT / "tests" / "driver" / "opencl_usm.c")
+            words = ["cc", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-shared", "-fPIC", source, "-o", str(out)]
+            run([*words, "-Wl,--no-as-needed", real, "-ldl"])
+    return f"library={out},"
+
+
+@pytest.fixture(scope="session")
+def compiles(built: Built, opencl: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A PoCL whose LLVM is older than the processor compiles nothing for it."""
+    os.environ["PYTEST_TMP"] = str(tmp_path_factory.mktemp("compiles"))
+    report = held(built, opencl, "", *only("compiler.compile"))
+    if "unknown target CPU" in report.out:
+        pytest.skip("this PoCL does not know this processor: Debian's knows more (apt-get install pocl-opencl-icd)")
+
+
+def held(built: Built, driver: Path, options: str, *words: str) -> Report:
+    if "library=" not in options:
+        options += f"library={library()}"
+    return check(built, driver, "--options", options.rstrip(","), "--time-limit=60", *words)
+
+
+def sound(report: Report, missing: set[str]) -> None:
+    assert (report.code, report.failed) == (0, {}), report.out
+    assert set(report.not_offered) == missing
+    assert set(report.left_out) <= {"dialect.overflow"}
+
+
+# ---- the contract
+
+QUICK = (
+    "memory.*",
+    "copy.*",
+    "fill.*",
+    "pointer.*",
+    "stream.[owd]*",
+    "event.*",
+    "callback.*",
+    "fork.*",
+    "life.fresh",
+    "life.files",
+)
+
+
+@pytest.mark.parametrize("memory", ["fine", "buffers"])
+def test_a_part_of_the_contract(built: Built, opencl: Path, memory: str) -> None:
+    report = held(built, opencl, f"{PARTS}memory={memory},", *only(*QUICK))
+    sound(report, {"pointer.registered"})
+    assert len(report.passed) > 40
+
+
+@pytest.mark.usefixtures("compiles")
+@pytest.mark.parametrize("memory", ["fine", "buffers"])
+def test_kernels(built: Built, opencl: Path, memory: str) -> None:
+    names = ("compiler.*", "module.load", "module.values", "module.order", "module.refused", "dialect.groups")
+    sound(held(built, opencl, f"memory={memory},", *only(*names)), set())
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("compiles")
+@pytest.mark.parametrize("options", ["memory=fine,", "memory=coarse,", "memory=buffers,", "memory=fine,items=64,"])
+def test_the_contract(built: Built, opencl: Path, options: str) -> None:
+    report = held(built, opencl, PARTS + options, "--expect", OVERFLOW)
+    sound(report, NOT_OFFERED | (set() if "fine" in options else NO_VIEW))
+    assert len(report.passed | set(report.not_offered) | set(report.left_out)) == len(listed(built))
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("compiles")
+def test_unified_shared_memory(built: Built, opencl: Path, usm: str) -> None:
+    """Chosen where there is no memory that host and device share."""
+    report = held(built, opencl, PARTS + usm, "--expect", OVERFLOW)
+    sound(report, NOT_OFFERED | NO_VIEW)
+    refused = held(built, opencl, f"memory=fine,{usm}", *only("memory.zero"))
+    assert "it has buffers, usm" in " ".join(refused.out.split())
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("compiles")
+@pytest.mark.parametrize("shim", ["emulate", "trace", "fault"])
+@pytest.mark.parametrize("memory", ["fine", "buffers"])
+def test_under_a_shim(built: Built, opencl: Path, shim: str, memory: str) -> None:
+    options = f"{PARTS}memory={memory}," + ("trace.file=/dev/null," if shim == "trace" else "")
+    report = held(built, opencl, options, "--shim", shim, "--expect", OVERFLOW)
+    assert (report.code, report.failed) == (0, {}), report.out
+    families = {name.split(".")[0] for name in report.not_offered}
+    # Under the fault shim the checks that load one of their own have nothing to load.
+    assert families <= {name.split(".")[0] for name in NOT_OFFERED | NO_VIEW} | {"lost"}
+
+
+# ---- options
+
+
+def test_priorities_and_throttling_reach_the_queues(built: Built, opencl: Path, usm: str, tmp_path: Path) -> None:
+    report = held(built, opencl, f"throttle=low,{usm}", *only("stream.priorities"))
+    assert (report.code, report.passed) == (0, {"stream.priorities"}), report.out
+    high, medium, low = 1, 2, 4
+    lines = (tmp_path / "queues").read_text().splitlines()
+    assert {f"priority {one}" for one in (high, medium, low)} | {f"throttle {low}"} == set(lines)
+    assert lines.count(f"throttle {low}") == len(lines) / 2
+
+
+def test_a_platform_is_named_by_a_part_of_its_name_or_a_number(built: Built, opencl: Path) -> None:
+    for platform in ("portable COMP", "0"):
+        report = held(built, opencl, f"platform={platform},device_type=cpu,", *only("memory.zero"))
+        assert (report.code, report.passed) == (0, {"memory.zero"}), report.out
+
+
+def test_parts_share_what_the_device_has(built: Built, opencl: Path) -> None:
+    report = held(built, opencl, PARTS, *only("device.*", "peer.*", "memory.unique"))
+    sound(report, {"device.memory_info", "device.set_current"})
+    assert "devices  2: " in report.out
+    assert ", part 1 of 2 (" in report.out
+
+
+REFUSED = {
+    "library=/no/such.so": "no OpenCL library can be opened: /no/such.so: cannot open shared object file",
+    "library=libc.so.6": "libc.so.6: no library of OpenCL 1.2, it lacks clGetPlatformIDs",
+    "platform=nobody": "no device of platform=nobody; the platforms are 0 (",
+    "device_type=accelerator": "no device of that device_type; the platforms are 0 (",
+    "device_type=quantum": "device_type=quantum: auto|gpu|cpu|accelerator|all is needed; known: library=<path>",
+    "sub_devices=64": "compute units, and each part needs one",
+    "sub_devices=0": "sub_devices=0: a number from 1 to 64 is needed",
+    "memory=2GiB": "memory=2GiB: auto|fine|coarse|usm|buffers is needed",
+    "memory=usm": "does not offer it; it has buffers, fine, coarse",
+    "throttle=low": "does not offer cl_khr_throttle_hints",
+    "items=3": "items=3: auto|1|16|32|64|128|256|512 is needed",
+    "colour=red": "unknown option 'colour'; known: library=<path>",
+}
+
+
+@pytest.mark.parametrize("option", REFUSED)
+def test_what_cannot_be_is_refused_with_a_reason(built: Built, opencl: Path, option: str) -> None:
+    report = held(built, opencl, f"{option},", *only("memory.zero"))
+    assert (report.code, set(report.failed)) == (2, {"load.answer"}), report.out
+    assert REFUSED[option] in " ".join(report.out.split())
+
+
+def test_a_machine_without_a_platform(
+    built: Built, opencl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was looked at is told, a virtual environment's library among it."""
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path))
+    pip = tmp_path / "lib" / "python3.99" / "site-packages" / "pyopencl" / ".libs" / "libOpenCL-1234.so.1"
+    pip.parent.mkdir(parents=True)
+    pip.write_text("no library")
+    report = check(built, opencl, "--options", "memory=auto", *only("memory.zero"))
+    assert report.code == 2
+    text = "".join(report.out.split())
+    assert "apt install pocl-opencl-icd".replace(" ", "") in text
+    assert f"{pip}:" in text
