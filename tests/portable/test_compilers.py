@@ -1,6 +1,6 @@
 """The kernel library with other compilers than the simulated device's own.
 
-gcc and clang for an item that is a core, PoCL and NVRTC for groups of items, with the preludes of examples/preludes:
+gcc and clang for an item that is a core, PoCL and NVRTC for groups of items, with the preludes of these languages:
 each source in each of its dtypes. Nothing is run. Of gcc and clang, one that this machine lacks is left out.
 """
 
@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "backend" / "kernels" / "portable"
+PRELUDES = {
+    "OpenCL C": re.search(r'R"cl\((.*)\)cl"', (ROOT / "drivers/opencl/prelude.h").read_text(), re.DOTALL)[1],
+    "CUDA C++": (ROOT / "examples/preludes/cuda.cu").read_text(),
+}
 DTYPES = ["float32", "bfloat16", "int64", "float64", "float16", "int32", "int16", "int8", "uint8", "bool"]
 EACH = [pytest.param(dtype, marks=[pytest.mark.long] if dtype != "float32" else []) for dtype in DTYPES]
 
@@ -38,7 +43,7 @@ def unit(kernel, prelude):
     head = "".join(f"#define {word} {value}\n" for word, value in words.items())
     files = {path.name: path for path in LIBRARY.rglob("*.bpc")}
     texts = [files[name].read_text() for name in ["core.bpc", *kernel["files"]]]
-    return "\n".join([kernel["definitions"], head, (ROOT / "examples" / "preludes" / prelude).read_text(), *texts])
+    return "\n".join([kernel["definitions"], head, PRELUDES[prelude], *texts])
 
 
 def by_pocl():
@@ -55,7 +60,7 @@ def by_pocl():
 
     def compile_(kernel):
         try:
-            opencl.Program(context, unit(kernel, "opencl.cl")).build(["-cl-std=CL1.2"], cache_dir=False)
+            opencl.Program(context, unit(kernel, "OpenCL C")).build(["-cl-std=CL1.2"], cache_dir=False)
         except opencl.RuntimeError as error:
             return str(error)
         return ""
@@ -70,7 +75,7 @@ def by_nvrtc():
 
     def compile_(kernel):
         program, size = ctypes.c_void_p(), ctypes.c_size_t()
-        text = unit(kernel, "cuda.cu").encode()
+        text = unit(kernel, "CUDA C++").encode()
         assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"unit.cu", 0, None, None) == 0
         options = (ctypes.c_char_p * 1)(b"--gpu-architecture=compute_80")
         status = nvrtc.nvrtcCompileProgram(program, 1, options)
