@@ -38,10 +38,11 @@ class Buffers final : public Memory {
     }
     live_.add(buffer);
     try {
-      // Runtimes take the memory at a buffer's first use; what lacks is to be told here.
-      device.default_queue().submit("clEnqueueMigrateMemObjects", [&](cl_command_queue queue, cl_event* event) {
+      // Runtimes take the memory at a buffer's first use; what lacks is to be told here, and before another queue uses it.
+      const Event taken = device.default_queue().submit("clEnqueueMigrateMemObjects", [&](cl_command_queue queue, cl_event* event) {
         return api_.clEnqueueMigrateMemObjects(queue, 1, &buffer, CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, 0, nullptr, event);
       });
+      if (device.wait(taken, Deadline(BP_NO_TIMEOUT))) throw Error(BP_OUT_OF_MEMORY, "alloc: clEnqueueMigrateMemObjects failed");
       return places_.place(bytes, BP_MIN_ALIGNMENT, Block{&device, nullptr, buffer});
     } catch (...) {
       live_.destroy(buffer, "alloc");
