@@ -75,6 +75,26 @@ def floats(dtype):
     torch.empty_like(square).normal_()
 
 
+def generated(dtype):
+    """Kernels of torch.compile: each way to lay out lanes, and what generated.bpc has."""
+    x = torch.ones(300, 70, device=DEVICE).to(dtype)
+    places = torch.arange(70, device=DEVICE)
+
+    @torch.compile
+    def all_of_them(x, places):
+        results = [x + x, x.t() + x.t().flip(0), x.sum(1), x.sum(0), x.amax(1), x.argmax(0), x[:, places]]
+        if dtype.is_floating_point:
+            results += [x.softmax(1), x.softmax(0), x.var(1), x.var(0), x // 3, x % 3, torch.rand_like(x), x.frexp()[0]]
+            results += [x.nextafter(x * 2), torch.special.ndtr(x)] if dtype.itemsize >= 4 else []
+        elif dtype != torch.bool:
+            results += [x // 3, x % 3, x**2, x << 1]
+        if dtype not in (torch.bool, torch.bfloat16, torch.int64):
+            results.append(torch.zeros_like(x).index_put((places,), x[:70], accumulate=True))
+        return results
+
+    all_of_them(x, places)
+
+
 if __name__ == "__main__":
     dtype = getattr(torch, sys.argv[1])
     moves(dtype)
@@ -82,4 +102,5 @@ if __name__ == "__main__":
         numbers(dtype)
     if dtype.is_floating_point:
         floats(dtype)
+    generated(dtype)
     torch.accelerator.synchronize()

@@ -132,7 +132,7 @@ class GroupKernel(SIMDKernel[Any]):
         if self._load_mask:
             other = self._load_other if self._load_other is not None else 0
             text = f"({self._load_mask} ? {text} : {dtypes.literal(other, computed)})"
-        return self._generate(text, computed)
+        return self.generate(text, computed)
 
     def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
         line = self._store(name, index, value, mode)
@@ -154,12 +154,11 @@ class GroupKernel(SIMDKernel[Any]):
             return f"bp_store_{dtypes.name_of(dtype)}({to}, {place}, {value});"
         if mode != "atomic_add":
             raise NotImplementedError(f"a store with mode {mode}")
-        name_of = dtypes.name_of(dtype)
         if dtype in (torch.int32, torch.int64, torch.float32):
-            return f"BP_ATOMIC_ADD_{name_of.upper()}({to} + ({place}), {value});"
-        if dtype in (torch.float64, torch.float16):
-            return f"bp_atomic_add_{name_of}({to} + ({place}), {value});"
-        raise NotImplementedError(f"sums into places that repeat, of {dtype}")
+            return f"BP_ATOMIC_ADD_{dtypes.name_of(dtype).upper()}({to} + ({place}), {value});"
+        if dtype in (torch.bool, torch.uint32, torch.uint64):
+            raise NotImplementedError(f"sums into places that repeat, of {dtype}")
+        return f"bp_atomic_add_{dtypes.name_of(dtype)}({to} + ({place}), {value});"
 
     def _once(self, line: str) -> str:
         return f"if (BP_ITEM == 0) {line}" if self.rows else line
@@ -167,7 +166,8 @@ class GroupKernel(SIMDKernel[Any]):
     def _in_loop(self) -> bool:
         return self.inside_reduction or not self.rows
 
-    def _generate(self, text: str, dtype: torch.dtype) -> CSEVariable:
+    def generate(self, text: str, dtype: torch.dtype) -> CSEVariable:
+        """A variable of the section."""
         return self.cse.generate(self.compute, text, dtype=dtype, shape=())
 
     def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
@@ -180,7 +180,7 @@ class GroupKernel(SIMDKernel[Any]):
             self.reports = True
             used = self._load_mask if self._load_mask else "1"
             text = f"bp_place(report_, bp_arg.site_, (i64){var}, {self.index_to_str(size)}, {used})"
-            var = self._generate(text, torch.int64)
+            var = self.generate(text, torch.int64)
             var.bounds = ValueRanges(sympy.S.Zero, sympy.oo)
         return sympy_index_symbol(str(var))
 

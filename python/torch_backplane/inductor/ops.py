@@ -162,9 +162,9 @@ class DialectOps(OpOverrides):
         return f"{function('fabs', x.dtype)}({x}) == BP_INFINITY" if is_real(x.dtype) else "0"
 
     @staticmethod
-    def frexp(x: CSEVariable) -> tuple[str, str]:
-        kind = dtypes.REGISTER[x.dtype]
-        return f"bp_mantissa_{kind}({x})", f"bp_exponent_{kind}({x})"
+    def frexp(x: CSEVariable) -> tuple[CSEVariable, CSEVariable]:
+        kind, generate = dtypes.REGISTER[x.dtype], V.kernel.generate
+        return generate(f"bp_mantissa_{kind}({x})", x.dtype), generate(f"bp_exponent_{kind}({x})", torch.int32)
 
     @staticmethod
     def ldexp(x: CSEVariable, n: CSEVariable) -> str:
