@@ -12,6 +12,7 @@
 #include "dispatch/defaults.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/product.h"
+#include "kernels/portable/text.h"
 #include "kernels/portable/tiles.h"
 #include "tensor/tensors.h"
 
@@ -144,8 +145,9 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
         static_cast<uint64_t>(wide) << 1 | static_cast<uint64_t>(splits > 1);
   const Function* function = slots.find(key, device, [&] {
     KernelSource source;
-    source.name = c10::str("convolution", task.weight ? " weight" : "", "[", dialect_name(dtype), splits > 1 ? ", part]" : "]");
-    source.definitions = element_definitions(dtype, out_dtype, wide) + "#define WEIGHT " + (task.weight ? "1\n" : "0\n");
+    source.name = join("convolution", task.weight ? " weight" : "", "[", dialect_name(dtype), splits > 1 ? ", part]" : "]");
+    source.definitions = element_definitions(dtype, out_dtype, wide);
+    define(source.definitions, "WEIGHT", task.weight);
     if (c10::elementSize(dtype) == 2) source.files.push_back("math.bpc");  // conversions of halves
     if (direct) {
       source.files.insert(source.files.end(), {"window.bpc", "depthwise.bpc"});

@@ -7,6 +7,7 @@
 
 #include "kernels/portable/call.h"
 #include "kernels/portable/family.h"
+#include "kernels/portable/text.h"
 #include "kernels/portable/walk.h"
 
 namespace backplane::portable {
@@ -33,14 +34,7 @@ const Norm kNorms[] = {
 
 Kind kind_of(double p) { return p == 0 ? kCount : p == 1 ? kOne : p == 2 ? kTwo : std::isinf(p) ? kLargest : p < 2 ? kBelowTwo : kOther; }
 
-std::string gradient_of(Kind kind) {
-  std::string text = kNorms[kind].gradient;
-  const std::string sign = "SIGN(d)";
-  for (size_t at = text.find(sign); at != std::string::npos; at = text.find(sign)) {
-    text.replace(at, sign.size(), "(d > 0 ? (C)1 : d < 0 ? (C)-1 : (C)0)");
-  }
-  return text;
-}
+std::string gradient_of(Kind kind) { return replaced(kNorms[kind].gradient, "SIGN(d)", "(d > 0 ? (C)1 : d < 0 ? (C)-1 : (C)0)"); }
 
 bool is_taken(const at::Tensor& tensor, double p) {
   return can_walk(tensor) && (tensor.scalar_type() == c10::kFloat || tensor.scalar_type() == c10::kDouble) && p >= 0;
@@ -84,10 +78,10 @@ bool cdist(Call& call) {
   Walk walk("cdist", result.sizes(), x1.device().index());
   walk.write(result).read(a, {a.stride(0), a.stride(1), 0}).read(b, {b.stride(0), 0, b.stride(1)});
   walk.integer(a.size(2)).integer(a.stride(2)).integer(b.stride(2)).number(p, x1.scalar_type());
-  const std::string body = std::string(
-                               "const C p = s3; (void)p; C sum = 0; for (i64 m = 0; m < s0; ++m) { "
-                               "const C d = LOAD1(i1 + m * s1) - LOAD2(i2 + m * s2); sum = ") +
-                           kNorms[kind].term + "; } STORE0(i0, " + kNorms[kind].last + ");";
+  const std::string body = join(
+      "const C p = s3; (void)p; C sum = 0; for (i64 m = 0; m < s0; ++m) { "
+      "const C d = LOAD1(i1 + m * s1) - LOAD2(i2 + m * s2); sum = ",
+      kNorms[kind].term, "; } STORE0(i0, ", kNorms[kind].last, ");");
   return walk.run(body.c_str(), slots, kind) && give(call, result.view(sizes), {x1, x2});
 }
 
@@ -111,10 +105,10 @@ bool cdist_backward(Call& call) {
   walk.write(result).read(a).read(b, {b.stride(0), 0, b.stride(2)});
   walk.read(grad, {grad.stride(0), grad.stride(1), 0}).read(distance, {distance.stride(0), distance.stride(1), 0});
   walk.integer(b.size(1)).integer(b.stride(1)).integer(grad.stride(2)).integer(distance.stride(2)).number(p, x1.scalar_type());
-  const std::string body =
+  const std::string body = join(
       "const C p = s4; (void)p; const C x = LOAD1(i1); C sum = 0; for (i64 r = 0; r < s0; ++r) { const C d = x - LOAD2(i2 + r * s1); "
-      "const C g = LOAD3(i3 + r * s2); const C y = LOAD4(i4 + r * s3); (void)d; (void)g; (void)y; sum += " +
-      gradient_of(kind) + "; } STORE0(i0, sum);";
+      "const C g = LOAD3(i3 + r * s2); const C y = LOAD4(i4 + r * s3); (void)d; (void)g; (void)y; sum += ",
+      gradient_of(kind), "; } STORE0(i0, sum);");
   if (!walk.run(body.c_str(), slots, kind)) return false;
   std::vector<int64_t> shape = batch;
   shape.insert(shape.end(), {a.size(1), a.size(2)});
@@ -133,10 +127,10 @@ bool pdist(Call& call) {
   Walk walk("pdist", {rows, rows}, self.device().index());
   walk.write(result, {0, 0}).read(self, {self.stride(0), 0}).read(self, {0, self.stride(0)}).count({1, 0}).count({0, 1});
   walk.integer(self.size(1)).integer(self.stride(1)).integer(rows).number(p, self.scalar_type());
-  const std::string body = std::string(
-                               "if (i3 < i4) { const C p = s3; (void)p; C sum = 0; for (i64 m = 0; m < s0; ++m) { "
-                               "const C d = LOAD1(i1 + m * s1) - LOAD2(i2 + m * s1); sum = ") +
-                           kNorms[kind].term + "; } STORE0(i0 + i3 * s2 - i3 * (i3 + 1) / 2 + i4 - i3 - 1, " + kNorms[kind].last + "); }";
+  const std::string body = join(
+      "if (i3 < i4) { const C p = s3; (void)p; C sum = 0; for (i64 m = 0; m < s0; ++m) { "
+      "const C d = LOAD1(i1 + m * s1) - LOAD2(i2 + m * s1); sum = ",
+      kNorms[kind].term, "; } STORE0(i0 + i3 * s2 - i3 * (i3 + 1) / 2 + i4 - i3 - 1, ", kNorms[kind].last, "); }");
   if (result.numel() != 0 && !walk.run(body.c_str(), slots, kind)) return false;
   return give(call, result, {self});
 }
@@ -154,13 +148,13 @@ bool pdist_backward(Call& call) {
   Walk walk("pdist_backward", self.sizes(), self.device().index());
   walk.write(result).read(self, {0, self.stride(1)}).read(grad, {0, 0}).read(distance, {0, 0}).count({1, 0});
   walk.integer(rows).integer(self.stride(0)).integer(grad.stride(0)).integer(distance.stride(0)).number(p, self.scalar_type());
-  const std::string body =
+  const std::string body = join(
       "const C p = s4; (void)p; const C x = LOAD1(i1 + i4 * s1); C sum = 0; for (i64 r = 0; r < s0; ++r) { if (r == i4) continue; "
       "const i64 low = r < i4 ? r : i4; const i64 high = r < i4 ? i4 : r; const i64 pair = low * s0 - low * (low + 1) / 2 + high - low - "
       "1; "
       "const C d = x - LOAD1(i1 + r * s1); const C g = LOAD2(i2 + pair * s2); const C y = LOAD3(i3 + pair * s3); "
-      "(void)d; (void)g; (void)y; sum += " +
-      gradient_of(kind) + "; } STORE0(i0, sum);";
+      "(void)d; (void)g; (void)y; sum += ",
+      gradient_of(kind), "; } STORE0(i0, sum);");
   return walk.run(body.c_str(), slots, kind) && give(call, result, {self, grad, distance});
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/portable/dialect.h"
+#include "kernels/portable/text.h"
 #include "modules/target.h"
 
 namespace backplane::portable {
@@ -36,18 +37,19 @@ struct Shape {
 bool keeps_value(const Expression& expression, int operand) { return operand == 2 && expression.numbers == HostNumbers::exact; }
 
 std::string convert(const std::string& value, c10::ScalarType from, c10::ScalarType to) {
-  return from == to ? value : c10::str("bp_to_", dialect_name(to), "(", value, ")");
+  return from == to ? value : join("bp_to_", dialect_name(to), "(", value, ")");
 }
 
 // The lines in front of pointwise.bpc, which explains them.
 std::string definitions(const Shape& shape, const Expression& expression) {
-  const std::string compute = compute_type(shape.common);
+  const std::string_view compute = compute_type(shape.common);
   std::string parameters, members, begin, places, values, flat, row;
   std::string arrays, halves_in, values_of_halves;  // of operands that are rows of halves
   const auto is_halves = [&](int k) { return shape.dtypes[k] == c10::kHalf && shape.walks[k] == Advance::unit; };
   const auto member = [&](const std::string& name) {
-    members += compute == "f64" ? "f64 " + name + "; " : compute == "f32" ? "f32 " + name + "; u32 " + name + "_; " : "i64 " + name + "; ";
-    begin += "const C " + name + " = (C)bp_arg." + name + "; ";
+    append(members, compute == "f64" ? "f64 " : compute == "f32" ? "f32 " : "i64 ", name, "; ");
+    if (compute == "f32") append(members, "u32 ", name, "_; ");
+    append(begin, "const C ", name, " = (C)bp_arg.", name, "; ");
   };
   for (int k = 0, pointer = 0; k < shape.operands; ++k) {
     const char* letter = k == 0 ? nullptr : kLetters[k - 1];
@@ -55,60 +57,59 @@ std::string definitions(const Shape& shape, const Expression& expression) {
       member(letter);
       continue;
     }
-    const std::string n = std::to_string(pointer);
+    const int n = pointer;
     const char* separator = pointer == 0 ? "" : ", ";
     ++pointer;
-    parameters += c10::str(separator, "BP_GLOBAL ", k == 0 ? "" : "const ", memory_type(shape.dtypes[k]), "* BP_RESTRICT p", n);
-    places += c10::str(separator, "i", n);
-    flat += c10::str(separator, shape.walks[k] == Advance::zero ? "0" : "(i)");
-    row += c10::str(separator, "o[", n, "]",
-                    shape.walks[k] == Advance::unit    ? " + (c)"
-                    : shape.walks[k] == Advance::other ? " + (c) * (IDX)bp_arg.inner[" + n + "]"
-                                                       : "");
-    if (is_halves(k)) arrays += "BP_LOCAL_ARRAY(f32, h" + n + ", HALF_ROW); ";
+    append(parameters, separator, "BP_GLOBAL ", k == 0 ? "" : "const ", memory_type(shape.dtypes[k]), "* BP_RESTRICT p", n);
+    append(places, separator, "i", n);
+    append(flat, separator, shape.walks[k] == Advance::zero ? "0" : "(i)");
+    append(row, separator, "o[", n, "]");
+    if (shape.walks[k] == Advance::unit) append(row, " + (c)");
+    if (shape.walks[k] == Advance::other) append(row, " + (c) * (IDX)bp_arg.inner[", n, "]");
+    if (is_halves(k)) append(arrays, "BP_LOCAL_ARRAY(f32, h", n, ", HALF_ROW); ");
     if (k == 0) continue;
-    const std::string loaded = c10::str("bp_load_", dialect_name(shape.dtypes[k]), "(p", n, ", i", n, ")");
+    const std::string loaded = join("bp_load_", dialect_name(shape.dtypes[k]), "(p", n, ", i", n, ")");
     const auto value = [&](const std::string& text) {
       const bool stays = keeps_value(expression, k) && (shape.dtypes[k] == c10::kFloat || shape.dtypes[k] == c10::kDouble);
-      return c10::str("const C ", letter, " = (C)", stays ? text : convert(text, shape.dtypes[k], shape.common), "; ");
+      return join("const C ", letter, " = (C)", stays ? text : convert(text, shape.dtypes[k], shape.common), "; ");
     };
     values += value(loaded);
-    values_of_halves += value(is_halves(k) ? "h" + n + "[j]" : loaded);
-    if (is_halves(k)) halves_in += c10::str("bp_f16_row_to_f32(h", n, ", p", n, " + (i", n, "), n); ");
+    values_of_halves += value(is_halves(k) ? join("h", n, "[j]") : loaded);
+    if (is_halves(k)) append(halves_in, "bp_f16_row_to_f32(h", n, ", p", n, " + (i", n, "), n); ");
   }
-  for (int k = 0; k < expression.scalars; ++k) member("s" + std::to_string(k));
-  std::string computed = std::string("(") + expression.text + ")";
+  for (int k = 0; k < expression.scalars; ++k) member(join("s", k));
+  std::string computed = join("(", expression.text, ")");
   if (!expression.gives_bool && shape.dtypes[0] != shape.common) {
     if (!expression.is_exact) computed = convert(computed, c10::ScalarType::Undefined, shape.common);
     if (!c10::isFloatingType(shape.dtypes[0])) computed = convert(computed, shape.common, shape.dtypes[0]);
   }
   std::string text;
-  const auto define = [&](const std::string& name, const std::string& value) { text += "#define " + name + " " + value + "\n"; };
-  define("C", compute);
-  define("C_IS_" + compute, "1");
-  define("K_" + std::string(dialect_name(shape.common)), "1");
-  define("K_ROUND(x)", c10::str("bp_to_", dialect_name(shape.common), "(x)"));
-  define("K_BITS", std::to_string(c10::elementSize(shape.common) * 8));
-  define("IDX", shape.wide_index ? "i64" : "i32");
+  define(text, "C", compute);
+  define(text, join("C_IS_", compute), 1);
+  define(text, join("K_", dialect_name(shape.common)), 1);
+  define(text, "K_ROUND(x)", "bp_to_", dialect_name(shape.common), "(x)");
+  define(text, "K_BITS", c10::elementSize(shape.common) * 8);
+  define(text, "IDX", shape.wide_index ? "i64" : "i32");
   int pointers = 0;
   for (int k = 0; k < shape.operands; ++k) pointers += shape.walks[k] != Advance::number;
-  define("POINTERS", std::to_string(pointers));
-  define("PARAMETERS", parameters);
-  define("MEMBERS", members);
-  define("BEGIN", begin);
-  const std::string store = c10::str("bp_store_", dialect_name(shape.dtypes[0]), "(p0, i0, ", computed, "); }");
-  define("APPLY(" + places + ")", "{ " + values + store);
+  define(text, "POINTERS", pointers);
+  define(text, "PARAMETERS", parameters);
+  define(text, "MEMBERS", members);
+  define(text, "BEGIN", begin);
+  const std::string store = join("bp_store_", dialect_name(shape.dtypes[0]), "(p0, i0, ", computed, "); }");
+  define(text, join("APPLY(", places, ")"), "{ ", values, store);
   if (!arrays.empty()) {
-    define("HALVES", "1");
-    define("HALF_ROWS", arrays);
-    define("HALVES_IN(n, " + places + ")", halves_in);
-    define("HALVES_OUT(n, " + places + ")", is_halves(0) ? "bp_f32_row_to_f16(p0 + (i0), h0, n);" : "");
-    define("APPLY_HALVES(j, " + places + ")", "{ " + values_of_halves + (is_halves(0) ? "h0[j] = (f32)" + computed + "; }" : store));
+    define(text, "HALVES", 1);
+    define(text, "HALF_ROWS", arrays);
+    define(text, join("HALVES_IN(n, ", places, ")"), halves_in);
+    define(text, join("HALVES_OUT(n, ", places, ")"), is_halves(0) ? "bp_f32_row_to_f16(p0 + (i0), h0, n);" : "");
+    define(text, join("APPLY_HALVES(j, ", places, ")"), "{ ", values_of_halves,
+           is_halves(0) ? join("h0[j] = (f32)", computed, "; }") : store);
   }
-  define("AT_FLAT(i)", flat);
-  define("AT_ROW(c)", row);
-  if (shape.across) define("ACROSS", std::to_string(kStrip));
-  define(shape.dims == 0 ? "FLAT" : "DIMS", shape.dims == 0 ? "1" : std::to_string(shape.dims));
+  define(text, "AT_FLAT(i)", flat);
+  define(text, "AT_ROW(c)", row);
+  if (shape.across) define(text, "ACROSS", kStrip);
+  define(text, shape.dims == 0 ? "FLAT" : "DIMS", shape.dims == 0 ? 1 : shape.dims);
   return text;
 }
 
@@ -127,8 +128,8 @@ uint64_t key_of(const Shape& shape, c10::DeviceIndex device, int variant) {
 
 KernelSource source_of(const std::string& name, const Shape& shape, const Expression& expression, const Target& target) {
   KernelSource source;
-  source.name = name + "[";
-  for (int k = 1; k < shape.operands; ++k) source.name += std::string(k > 1 ? "," : "") + dialect_name(shape.dtypes[k]);
+  source.name = join(name, "[");
+  for (int k = 1; k < shape.operands; ++k) append(source.name, k > 1 ? "," : "", dialect_name(shape.dtypes[k]));
   source.name += "]";
   source.definitions = definitions(shape, expression);
   source.files = {"math.bpc", "compute.bpc"};

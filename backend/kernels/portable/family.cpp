@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "kernels/portable/elementwise.h"
+#include "kernels/portable/text.h"
 #include "modules/target.h"
 
 namespace backplane::portable {
@@ -74,13 +75,13 @@ at::Tensor Output::finish() const {
 
 void Definitions::compute_in(const std::string& type) {
   add("C", type);
-  add(("C_IS_" + type).c_str(), 1);
+  add(join("C_IS_", type), 1);
 }
 
 std::string load_text(c10::ScalarType dtype, const std::string& place, std::optional<c10::ScalarType> converted_to) {
-  const std::string loaded = c10::str("bp_load_", dialect_name(dtype), "(", place, ")");
+  const std::string loaded = join("bp_load_", dialect_name(dtype), "(", place, ")");
   if (!converted_to || *converted_to == dtype) return loaded;
-  return c10::str("bp_to_", dialect_name(*converted_to), "(", loaded, ")");
+  return join("bp_to_", dialect_name(*converted_to), "(", loaded, ")");
 }
 
 static bool run(at::TensorIteratorConfig& config, const char* name, at::Tensor& out, at::ArrayRef<at::Tensor> inputs, const char* text,

@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <c10/util/SmallVector.h>
-#include <c10/util/StringUtil.h>
 
 #include <functional>
 #include <initializer_list>
@@ -14,6 +13,7 @@
 
 #include "dispatch/defaults.h"
 #include "kernels/portable/dialect.h"
+#include "kernels/portable/text.h"
 #include "modules/launch.h"
 
 namespace backplane::portable {
@@ -57,8 +57,8 @@ class Output {
 class Definitions {
  public:
   template <typename... Parts>
-  void add(const char* name, const Parts&... value) {
-    text_ += c10::str("#define ", name, " ", value..., "\n");
+  void add(const Part& name, const Parts&... value) {
+    define(text_, name, value...);
   }
   // C, the type that is computed in, and C_IS_<type>, which dialect/compute.bpc asks for.
   void compute_in(const std::string& type);

@@ -10,6 +10,7 @@
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
+#include "kernels/portable/text.h"
 #include "kernels/portable/unit_text.h"
 #include "modules/launch.h"
 
@@ -61,34 +62,32 @@ bool launch_table(const TableCall& what, KernelSlots& slots, int variant) {
     uint64_t written = 0;
     for (size_t k = 0; k < lists; ++k) {
       const List& list = what.lists[k];
-      text.element(std::to_string(k), (*list.tensors)[0].scalar_type());
+      text.element(k, (*list.tensors)[0].scalar_type());
       std::string chain;
-      for (size_t t = 0; t < most; ++t)
-        chain += t + 1 < most ? c10::str("t == ", t, " ? p", t * lists + k, " : ") : c10::str("p", t * lists + k);
-      pick += c10::str("BP_GLOBAL ", list.is_written ? "" : "const ", "T", k, "* const a", k, " = ", chain, "; ");
+      for (size_t t = 0; t < most; ++t) chain += t + 1 < most ? join("t == ", t, " ? p", t * lists + k, " : ") : join("p", t * lists + k);
+      append(pick, "BP_GLOBAL ", list.is_written ? "" : "const ", "T", k, "* const a", k, " = ", chain, "; ");
     }
     for (size_t t = 0; t < most; ++t) {
       for (size_t k = 0; k < lists; ++k) {
         const bool is_written = what.lists[k].is_written;
-        parameters += c10::str(t + k == 0 ? "" : ", ", "BP_GLOBAL ", is_written ? "" : "const ", "T", k, "* BP_RESTRICT p", t * lists + k);
+        append(parameters, t + k == 0 ? "" : ", ", "BP_GLOBAL ", is_written ? "" : "const ", "T", k, "* BP_RESTRICT p", t * lists + k);
         if (is_written) written |= uint64_t{1} << (t * lists + k);
       }
     }
     for (size_t k = 0; k < shared; ++k) {
-      text.element("Q" + std::to_string(k), what.shared[k].scalar_type());
-      parameters += c10::str(", BP_GLOBAL const TQ", k, "* BP_RESTRICT q", k);
+      text.element(join("Q", k), what.shared[k].scalar_type());
+      append(parameters, ", BP_GLOBAL const TQ", k, "* BP_RESTRICT q", k);
     }
-    std::string begin = what.begin;
     std::string commons;
     for (size_t k = 0; k < what.common.size(); ++k) {
-      members += is_double ? c10::str("f64 f", k, "; ") : c10::str("f32 f", k, "; u32 f", k, "_; ");
-      commons += c10::str("const C f", k, " = bp_arg.f", k, "; ");
+      members += is_double ? join("f64 f", k, "; ") : join("f32 f", k, "; u32 f", k, "_; ");
+      append(commons, "const C f", k, " = bp_arg.f", k, "; ");
     }
     if (numbers != 0) members += is_double ? "f64 numbers[TENSORS]; " : "f32 numbers[2 * TENSORS]; ";
     text.define("NUMBER(t)", is_double ? "bp_arg.numbers[t]" : "bp_arg.numbers[2 * (t)]");
-    text.define("TENSORS", std::to_string(most)).define("POINTERS", std::to_string(pointers)).define("PARAMETERS", parameters);
-    text.define("PICK", pick).define("MEMBERS", members).define("BEGIN", commons + begin);
-    text.define("SETUP", (numbers != 0 ? "const C s0 = NUMBER(t); " : "") + what.setup).define("APPLY(i)", what.body);
+    text.define("TENSORS", most).define("POINTERS", pointers).define("PARAMETERS", parameters);
+    text.define("PICK", pick).define("MEMBERS", members).define("BEGIN", commons, what.begin);
+    text.define("SETUP", numbers != 0 ? "const C s0 = NUMBER(t); " : "", what.setup).define("APPLY(i)", what.body);
     return text.source(per_item, pointers, static_cast<uint32_t>(most * (2 + numbers) + what.common.size()), written);
   });
   if (function == nullptr) return false;
@@ -241,10 +240,10 @@ bool foreach (Call& call, const Line& line, KernelSlots & slots) {
   std::string body = "{ ";
   for (size_t k = 0; k < lists.size(); ++k) {
     what.lists.push_back({&lists[k], is_inplace && k == 0});
-    body += c10::str("const C ", letters[k], " = LOAD", first + k, "(a", first + k, ", i); ");
+    append(body, "const C ", letters[k], " = LOAD", first + k, "(a", first + k, ", i); ");
   }
   if (has_tensor) what.begin = "const C y = LOADQ0(q0, 0);";
-  what.body = body + "STORE0(a0, i, (" + expression + ")); }";
+  what.body = join(body, "STORE0(a0, i, (", expression, ")); }");
   const int variant = (is_inplace ? 1 : 0) | (by_lists ? 2 : 0) | (has_tensor ? 4 : 0) | static_cast<int>(lists.size()) << 3;
   if (!launch_table(what, slots, variant)) return false;
   if (!is_inplace) call.give(c10::IValue(results));
@@ -254,10 +253,10 @@ bool foreach (Call& call, const Line& line, KernelSlots & slots) {
 void add_line(DefaultKernels& kernels, const Line& line) {
   for (const char* overload : {"", ".List", ".Scalar", ".ScalarList", ".Tensor"}) {
     for (const char* suffix : {"", "_"}) {
-      const std::string name = std::string(line.name) + suffix;
-      if (!c10::Dispatcher::singleton().findSchema({"aten::" + name, *overload == 0 ? "" : overload + 1})) continue;
+      const std::string name = join(line.name, suffix);
+      if (!c10::Dispatcher::singleton().findSchema({join("aten::", name), *overload == 0 ? "" : overload + 1})) continue;
       // As long as the process, as the operators.
-      const auto& full = *new std::string(name + overload);
+      const auto& full = *new std::string(join(name, overload));
       auto& slots = *new KernelSlots;
       add_operator(kernels, {full.c_str()}, [&line, &slots](Call& call) { return foreach (call, line, slots); });
     }
@@ -277,8 +276,7 @@ bool add_scaler(const Call& call, size_t scale, const at::Tensor& like, TableCal
     return true;
   };
   if (!add(scale, has_scale) || !add(scale + 1, has_inf)) return false;
-  if (has_inf)
-    what.begin += c10::str("if (q", has_scale ? 1 : 0, "[0] != 0.0f) return; ");  // the scaler found an infinite gradient: no step
+  if (has_inf) append(what.begin, "if (q", has_scale ? 1 : 0, "[0] != 0.0f) return; ");  // the scaler found an infinite gradient: no step
   if (has_scale) what.begin += "const C unscale = (C)1 / (C)q0[0]; ";
   return true;
 }
@@ -328,11 +326,11 @@ bool adam(Call& call, bool is_decoupled) {
                  sign};
   what.setup =
       "const C taken = (C)a4[0]; const C step_size = f0 / -m_expm1(taken * f8); const C correction = m_sqrt(-m_expm1(taken * f9)); ";
-  what.body = std::string("{ C g = LOAD1(a1, i)") + (has_scale ? " * unscale; STORE1(a1, i, g); " : "; ") +
-              "const C x = LOAD0(a0, i); g = f10 * g + f7 * x; const C m = f1 * LOAD2(a2, i) + f2 * g; "
-              "C v = f3 * LOAD3(a3, i) + f4 * g * g; STORE2(a2, i, m); STORE3(a3, i, v); " +
-              (amsgrad ? "const C top = LOAD5(a5, i); v = top > v ? top : v; STORE5(a5, i, v); " : "") +
-              "STORE0(a0, i, f6 * x - step_size * m / (m_sqrt(v) / correction + f5)); }";
+  what.body = join("{ C g = LOAD1(a1, i)", has_scale ? " * unscale; STORE1(a1, i, g); " : "; ",
+                   "const C x = LOAD0(a0, i); g = f10 * g + f7 * x; const C m = f1 * LOAD2(a2, i) + f2 * g; "
+                   "C v = f3 * LOAD3(a3, i) + f4 * g * g; STORE2(a2, i, m); STORE3(a3, i, v); ",
+                   amsgrad ? "const C top = LOAD5(a5, i); v = top > v ? top : v; STORE5(a5, i, v); " : "",
+                   "STORE0(a0, i, f6 * x - step_size * m / (m_sqrt(v) / correction + f5)); }");
   static auto& slots = *new KernelSlots;
   const int variant = (is_decoupled ? 1 : 0) | (amsgrad ? 2 : 0) | (has_scale ? 4 : 0) | (has_inf ? 8 : 0);
   return launch_table(what, slots, variant);
@@ -360,8 +358,8 @@ bool sgd(Call& call) {
   bool has_scale = false, has_inf = false;
   if (!add_scaler(call, 10, self[0], what, has_scale, has_inf)) return false;
   what.common = {lr, decay, momentum, 1 - dampening, maximize ? -1.0 : 1.0};
-  what.body = std::string("{ C g = LOAD1(a1, i)") + (has_scale ? " * unscale; STORE1(a1, i, g); " : "; ") +
-              "const C x = LOAD0(a0, i); g = f4 * g + f1 * x; ";
+  what.body =
+      join("{ C g = LOAD1(a1, i)", has_scale ? " * unscale; STORE1(a1, i, g); " : "; ", "const C x = LOAD0(a0, i); g = f4 * g + f1 * x; ");
   if (has_momentum) {
     what.body += is_first ? "const C b = g; " : "const C b = f2 * LOAD2(a2, i) + f3 * g; ";
     what.body += nesterov ? "STORE2(a2, i, b); g = g + f2 * b; " : "STORE2(a2, i, b); g = b; ";

@@ -10,6 +10,7 @@
 
 #include "kernels/portable/call.h"
 #include "kernels/portable/family.h"
+#include "kernels/portable/text.h"
 #include "kernels/portable/unit_text.h"
 
 namespace backplane::portable {
@@ -66,12 +67,12 @@ bool run(Stage stage, const Sampling& sampling, const at::Tensor& to, const at::
   key = key << 2 | static_cast<uint64_t>(sampling.padding);
   key = key << 3 | (is_wide ? 4u : 0u) | (sampling.is_aligned ? 2u : 0u) | (dims == 3 ? 1u : 0u);
   const Function* function = slots.find(key, device, [&] {
-    UnitText text(c10::str("grid_sample_", dims, "d"), "grid_sample.bpc", "grid_sample");
+    UnitText text(join("grid_sample_", dims, "d"), "grid_sample.bpc", "grid_sample");
     text.element("0", to.scalar_type()).element("1", dtype).compute_in(dtype).define("IDX", is_wide ? "i64" : "i32");
     constexpr std::array<const char*, 3> kTaps{"2", "1", "4"};
     constexpr std::array<const char*, 4> kStages{"SAMPLE", "GRID", "IMAGE", "SCATTER"};
-    text.define("DIMS", std::to_string(dims)).define("TAPS", kTaps[static_cast<size_t>(sampling.mode)]);
-    text.define("PADDING", std::to_string(sampling.padding)).define("ALIGN", sampling.is_aligned ? "1" : "0");
+    text.define("DIMS", dims).define("TAPS", kTaps[static_cast<size_t>(sampling.mode)]);
+    text.define("PADDING", sampling.padding).define("ALIGN", sampling.is_aligned ? "1" : "0");
     text.define("STAGE", kStages[static_cast<size_t>(stage)]);
     return text.source(per_item, 4, 7, 1);
   });

@@ -7,6 +7,7 @@
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
+#include "kernels/portable/text.h"
 #include "kernels/portable/walk.h"
 
 namespace backplane::portable {
@@ -79,14 +80,14 @@ bool histc(Call& call) {
   // Beyond the range, and NaN: behind the last bin. Half types are computed as torch does, rounded at each step.
   static auto& slots = *new KernelSlots;
   const at::Tensor places = empty(self.sizes(), c10::kLong, device);
-  const std::string r = c10::str("bp_to_", dialect_name(dtype));
+  const std::string r = join("bp_to_", dialect_name(dtype));
   Walk walk("histc", self.sizes(), device);
   walk.write(places).read(self).integer(bins).number(low, dtype).number(high, dtype);
-  const std::string body = "const C x = LOAD1(i1); const C width = " + r + "(s2 - s1); const C all = " + r +
-                           "((C)s0); const C scaled = " + r + "(" + r +
-                           "(x - s1) * all); i64 at = s0; if (x >= s1 && x <= s2) { at = (i64)(" + r +
-                           "(scaled / width)); at = at < s0 ? at : s0 - 1; } "
-                           "p0[i0] = at;";
+  const std::string body =
+      join("const C x = LOAD1(i1); const C width = ", r, "(s2 - s1); const C all = ", r, "((C)s0); const C scaled = ", r, "(", r,
+           "(x - s1) * all); i64 at = s0; if (x >= s1 && x <= s2) { at = (i64)(", r,
+           "(scaled / width)); at = at < s0 ? at : s0 - 1; } "
+           "p0[i0] = at;");
   if (!walk.run(body.c_str(), slots)) return false;
   out.copy_(counts_of(places.view({-1}), bins + 1).narrow(0, 0, bins));
   call.give(std::move(out));

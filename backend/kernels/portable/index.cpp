@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/portable/places.h"
+#include "kernels/portable/text.h"
 
 namespace backplane::portable {
 namespace index_impl {
@@ -107,13 +108,13 @@ std::optional<Indexing> read_indices(const at::Tensor& self, const c10::IValue& 
 
 // The statements that find the place in self: `at`, from i<first> on. Sizes and strides are s0, s1, ...
 std::string find_place(size_t count, size_t first, const char* place) {
-  std::string text = c10::str("i64 at = ", place, "; i32 is_in = 1; ");
+  std::string text = join("i64 at = ", place, "; i32 is_in = 1; ");
   for (size_t k = 0; k < count; ++k) {
-    const std::string size = "s" + std::to_string(2 * k), stride = "s" + std::to_string(2 * k + 1), n = std::to_string(first + k);
-    text += c10::str("{ const i64 given = p", n, "[i", n, "]; const i64 a = given < 0 ? given + ", size,
-                     " : given; if (a < 0 || a >= ", size, ") { REPORT(given, ", size, "); is_in = 0; } at += a * ", stride, "; } ");
+    const size_t size = 2 * k, stride = 2 * k + 1, n = first + k;
+    append(text, "{ const i64 given = p", n, "[i", n, "]; const i64 a = given < 0 ? given + s", size, " : given; if (a < 0 || a >= s", size,
+           ") { REPORT(given, s", size, "); is_in = 0; } at += a * s", stride, "; } ");
   }
-  return text + "BP_ASSERT(is_in); ";
+  return text += "BP_ASSERT(is_in); ";
 }
 
 void add_indices(Walk& walk, const Indexing& indexing) {
@@ -160,7 +161,7 @@ bool index(Call& call) {
   walk.write(out, bits, out.strides()).read(indexing->self, bits, indexing->self_strides);
   add_indices(walk, *indexing);
   const size_t count = indexing->indices.size();
-  const std::string body = find_place(count, 2, "i1") + "p0[i0] = is_in ? p1[at] : 0;";
+  const std::string body = join(find_place(count, 2, "i1"), "p0[i0] = is_in ? p1[at] : 0;");
   if (!walk.run(body.c_str(), slots, static_cast<int>(count))) return false;
   call.give(std::move(out));
   return true;
@@ -214,12 +215,10 @@ bool index_put(Call& call) {
   walk.write(indexing->self, dtype, indexing->self_strides).read(source);
   add_indices(walk, *indexing);
   if (is_ordered) walk.in_order(indexing->before);
-  const std::string find = find_place(count, 2, "i0");
-  const std::string body = find + "if (is_in) { " +
-                           (is_atomic ? atomic_add(dtype, "at", "LOAD1(i1)")
-                            : sums    ? "STORE0(at, LOAD0(at) + LOAD1(i1));"
-                                      : "p0[at] = p1[i1];") +
-                           " }";
+  const std::string put = is_atomic ? atomic_add(dtype, "at", "LOAD1(i1)")
+                          : sums    ? "STORE0(at, LOAD0(at) + LOAD1(i1));"
+                                    : "p0[at] = p1[i1];";
+  const std::string body = join(find_place(count, 2, "i0"), "if (is_in) { ", put, " }");
   if (!walk.run(body.c_str(), slots, static_cast<int>(count) * 2 + (sums ? 1 : 0))) return false;
   call.give(self);
   return true;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/portable/places.h"
+#include "kernels/portable/text.h"
 
 namespace backplane::portable {
 namespace index_along_impl {
@@ -164,14 +165,14 @@ bool put(Call& call) {
   Walk walk("put_", index.sizes(), device);
   walk.reports();
   walk.write(out, Strides{0}).read(index).read(source).integer(self.numel());
-  const std::string begin = WRAPPED_IN_RANGE("p1[i1]", "s0");
+  const char* const begin = WRAPPED_IN_RANGE("p1[i1]", "s0");
   bool is_done = false;
   if (sums && has_atomic(device, dtype)) {
-    is_done = walk.run((begin + atomic_add(dtype, "at", "LOAD2(i2)")).c_str(), slots, 2);
+    is_done = walk.run(join(begin, atomic_add(dtype, "at", "LOAD2(i2)")).c_str(), slots, 2);
   } else if (sums) {
-    is_done = walk.in_order(0).run((begin + "STORE0(at, LOAD0(at) + LOAD2(i2));").c_str(), slots, 1);
+    is_done = walk.in_order(0).run(join(begin, "STORE0(at, LOAD0(at) + LOAD2(i2));").c_str(), slots, 1);
   } else {
-    is_done = walk.run((begin + "p0[at] = p2[i2];").c_str(), slots);
+    is_done = walk.run(join(begin, "p0[at] = p2[i2];").c_str(), slots);
   }
   if (!is_done) return false;
   if (!out.is_same(self)) self.copy_(out);
@@ -200,10 +201,10 @@ bool embedding_backward(Call& call) {
     walk.reports();
     walk.write(out, strides_with(out, 0, 0)).read(index, index.scalar_type(), along(index, 0, 2)).read(source);
     walk.integer(rows).integer(columns).integer(padding).compute_in(dtype);
-    const std::string begin = IN_RANGE("p1[i1]", "s0") "if (at != s2) ";
+    const char* const begin = IN_RANGE("p1[i1]", "s0") "if (at != s2) ";
     const bool is_done = has_atomic(device, dtype)
-                             ? walk.run((begin + atomic_add(dtype, "i0 + at * s1", "LOAD2(i2)")).c_str(), slots, 1)
-                             : walk.in_order(0).run((begin + "STORE0(i0 + at * s1, LOAD0(i0 + at * s1) + LOAD2(i2));").c_str(), slots);
+                             ? walk.run(join(begin, atomic_add(dtype, "i0 + at * s1", "LOAD2(i2)")).c_str(), slots, 1)
+                             : walk.in_order(0).run(join(begin, "STORE0(i0 + at * s1, LOAD0(i0 + at * s1) + LOAD2(i2));").c_str(), slots);
     if (!is_done) return false;
   }
   call.give(std::move(out));

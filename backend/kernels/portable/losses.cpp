@@ -9,6 +9,7 @@
 
 #include "kernels/portable/family.h"
 #include "kernels/portable/reduce.h"
+#include "kernels/portable/text.h"
 #include "modules/target.h"
 #include "runtime/reports.h"
 
@@ -225,8 +226,8 @@ bool launch(const Nll& call, const NllOperands& operands, c10::ScalarType common
     uint32_t pointers = 0;
     const auto operand = [&](const at::Tensor& tensor, const char* name, bool is_written) {
       if (!tensor.defined()) return;
-      parameters += c10::str(pointers == 0 ? "" : ", ", "BP_GLOBAL ", is_written ? "" : "const ", memory_type(tensor.scalar_type()),
-                             "* BP_RESTRICT ", name);
+      append(parameters, pointers == 0 ? "" : ", ", "BP_GLOBAL ", is_written ? "" : "const ", memory_type(tensor.scalar_type()),
+             "* BP_RESTRICT ", name);
       ++pointers;
     };
     operand(operands.out, "out", true);
@@ -250,7 +251,7 @@ bool launch(const Nll& call, const NllOperands& operands, c10::ScalarType common
     }
     text.add("IDX", is_wide ? "i64" : "i32");
     KernelSource source;
-    source.name = c10::str(is_forward ? "nll_loss[" : "nll_loss_backward[", dialect_name(call.self.scalar_type()), "]");
+    source.name = join(is_forward ? "nll_loss[" : "nll_loss_backward[", dialect_name(call.self.scalar_type()), "]");
     source.definitions = text.text();
     source.files = {"math.bpc", "compute.bpc", "nll.bpc"};
     source.kernel = "nll";
@@ -351,14 +352,17 @@ Compute nll_backward(KernelCounter& counter, bool is_2d, bool has_out) {
 
 const Defaults registered([](DefaultKernels& kernels) {
   for (const Loss& loss : kLosses) {
-    const std::string name(loss.name);
+    const std::string& gradient = *new std::string(join(loss.name, "_backward"));
     auto& of_loss = *new Kernel(loss, loss.name);
-    auto& of_gradient = *new Kernel(loss, (new std::string(name + "_backward"))->c_str());
-    for (const char* overload : {"", ".out"}) impl(kernels, (name + overload).c_str(), forward(of_loss, (name + overload).c_str()));
+    auto& of_gradient = *new Kernel(loss, gradient.c_str());
+    for (const char* overload : {"", ".out"}) {
+      const std::string form = join(loss.name, overload);
+      impl(kernels, form.c_str(), forward(of_loss, form.c_str()));
+    }
     const bool is_made_of_out = loss.number != nullptr;  // torch makes the functional form of the other
-    const std::string out = name + (name == "huber_loss" ? "_backward.out" : "_backward.grad_input");
+    const std::string out = join(gradient, gradient == "huber_loss_backward" ? ".out" : ".grad_input");
     impl(kernels, out.c_str(), backward(of_gradient, out.c_str()));
-    if (!is_made_of_out) impl(kernels, (name + "_backward").c_str(), backward(of_gradient, (name + "_backward").c_str()));
+    if (!is_made_of_out) impl(kernels, gradient.c_str(), backward(of_gradient, gradient.c_str()));
   }
   for (const bool is_2d : {false, true}) {
     KernelCounter& of_loss = portable_counter(is_2d ? "nll_loss2d_forward" : "nll_loss_forward");

@@ -4,6 +4,7 @@
 #include "kernels/portable/call.h"
 #include "kernels/portable/family.h"
 #include "kernels/portable/places.h"
+#include "kernels/portable/text.h"
 #include "kernels/portable/walk.h"
 
 namespace backplane::portable {
@@ -87,12 +88,12 @@ bool multi_margin_loss(Call& call) {
   walk.write(values).read(margin.target).read(rows, {rows.stride(0)});
   if (margin.weight.defined()) walk.read(margin.weight, {0});
   add_numbers(walk, margin);
-  const std::string body = std::string(IN_RANGE(
+  const std::string body = join(IN_RANGE(
                                "p1[i1]",
                                "s0") "{ const C own = LOAD2(i2 + at * s1); C sum = 0; for (i64 d = 0; d < s0; ++d) { "
-                                     "const C z = s3 - own + LOAD2(i2 + d * s1); if (d != at && z > 0) sum += ") +
-                           (margin.is_square ? "z * z" : "z") + (margin.weight.defined() ? " * LOAD3(i3 + at * s2)" : "") +
-                           "; } STORE0(i0, sum / (C)s0); } if (at < 0 || at >= s0) STORE0(i0, 0);";
+                                     "const C z = s3 - own + LOAD2(i2 + d * s1); if (d != at && z > 0) sum += ",
+                           margin.is_square ? "z * z" : "z", margin.weight.defined() ? " * LOAD3(i3 + at * s2)" : "",
+                           "; } STORE0(i0, sum / (C)s0); } if (at < 0 || at >= s0) STORE0(i0, 0);");
   if (!walk.run(body.c_str(), slots, margin.variant())) return false;
   const bool is_single = margin.reduction == kNone && call.tensor(1).dim() == 0;
   return give(call, is_single ? values.squeeze(0) : reduced(values, margin.reduction), {call.tensor(0), call.tensor(1)});
@@ -114,13 +115,13 @@ bool multi_margin_loss_backward(Call& call) {
   walk.count({0, 1});
   add_numbers(walk, margin);
   walk.number(scale_of(rows, margin.reduction), rows.scalar_type());
-  const std::string own = margin.weight.defined() ? "i5" : "i4";  // the class whose gradient it is
+  const char* const own = margin.weight.defined() ? "i5" : "i4";  // the class whose gradient it is
   const std::string body =
-      IN_RANGE("p1[i1]", "s0") "{ const i64 c = " + own +
-      "; const C own = LOAD2(i2 + at * s1); C sum = 0; const i64 first = c == at ? 0 : c; const i64 last = c == at ? s0 : c + 1; "
-      "for (i64 d = first; d < last; ++d) { const C z = s3 - own + LOAD2(i2 + d * s1); if (d != at && z > 0) sum += " +
-      (margin.is_square ? "2 * z" : "(C)1") + "; } STORE0(i0, (c == at ? -sum : sum) * LOAD3(i3) * s4" +
-      (margin.weight.defined() ? " * LOAD4(i4 + at * s2)" : "") + "); } if (at < 0 || at >= s0) STORE0(i0, 0);";
+      join(IN_RANGE("p1[i1]", "s0") "{ const i64 c = ", own,
+           "; const C own = LOAD2(i2 + at * s1); C sum = 0; const i64 first = c == at ? 0 : c; const i64 last = c == at ? s0 : c + 1; "
+           "for (i64 d = first; d < last; ++d) { const C z = s3 - own + LOAD2(i2 + d * s1); if (d != at && z > 0) sum += ",
+           margin.is_square ? "2 * z" : "(C)1", "; } STORE0(i0, (c == at ? -sum : sum) * LOAD3(i3) * s4",
+           margin.weight.defined() ? " * LOAD4(i4 + at * s2)" : "", "); } if (at < 0 || at >= s0) STORE0(i0, 0);");
   if (!walk.run(body.c_str(), slots, margin.variant())) return false;
   return give(call, result.view(call.tensor(1).sizes()), {grad, call.tensor(1), call.tensor(2)});
 }

@@ -5,6 +5,7 @@
 
 #include "kernels/portable/family.h"
 #include "kernels/portable/sort.h"
+#include "kernels/portable/text.h"
 #include "modules/launch.h"
 
 namespace backplane::portable {
@@ -17,7 +18,7 @@ bool mode_of_rows(const Rows& rows, const at::Tensor& values, const at::Tensor& 
   const c10::DeviceIndex device = rows.x.device().index();
   const c10::ScalarType dtype = rows.x.scalar_type();
   const Function* const mode = slots.find((static_cast<uint64_t>(device) << 4) | dtype_bits(dtype), device, [&] {
-    UnitText text(c10::str("mode[", dialect_name(dtype), "]"), "mode.bpc", "mode_of_rows");
+    UnitText text(join("mode[", dialect_name(dtype), "]"), "mode.bpc", "mode_of_rows");
     define_keys(text, dtype, false, false);
     return text.source(1, 4, 2, 3);
   });

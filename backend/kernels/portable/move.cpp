@@ -7,6 +7,7 @@
 
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
+#include "kernels/portable/text.h"
 #include "kernels/portable/unit_text.h"
 #include "kernels/portable/walk.h"
 
@@ -122,13 +123,13 @@ bool launch_cat(const at::Tensor& out, c10::ScalarType bits, int64_t width, cons
   const Function* function = slots.find(static_cast<uint64_t>(device) << 8 | dtype_bits(bits), device, [&] {
     UnitText text("cat", "cat.bpc", "cat");
     const std::string type = memory_type(bits);
-    text.define("T", type).define("SOURCES", std::to_string(kSources)).define("POINTERS", std::to_string(kSources + 1));
+    text.define("T", type).define("SOURCES", kSources).define("POINTERS", kSources + 1);
     std::string parameters = "BP_GLOBAL T* BP_RESTRICT out", pick;
     for (size_t k = 0; k < kSources; ++k) {
-      parameters += c10::str(", BP_GLOBAL const T* BP_RESTRICT p", k);
-      pick += k + 1 < kSources ? c10::str("(s) == ", k, " ? p", k, " : ") : c10::str("p", k);
+      append(parameters, ", BP_GLOBAL const T* BP_RESTRICT p", k);
+      pick += k + 1 < kSources ? join("(s) == ", k, " ? p", k, " : ") : join("p", k);
     }
-    return text.define("PARAMETERS", parameters).define("PICK(s)", "(" + pick + ")").source(per_item, kSources + 1, 1 + 4 * kSources, 1);
+    return text.define("PARAMETERS", parameters).define("PICK(s)", "(", pick, ")").source(per_item, kSources + 1, 1 + 4 * kSources, 1);
   });
   if (function == nullptr) return false;
   const int64_t tile = static_cast<int64_t>(function->group) * per_item;
@@ -264,10 +265,7 @@ bool launch_pieces(const at::Tensor& out, const at::Tensor& in, const c10::Small
   const uint32_t per_item = target.is_host() ? kPiecesTile : kLanes;
   const auto words = static_cast<uint32_t>(2 + outer + 9 * (outer + 1));
   const Function* function = slots.find(static_cast<uint64_t>(device) << 8 | outer << 4 | dtype_bits(bits), device, [&] {
-    return UnitText("pieces", "pieces.bpc", "pieces")
-        .define("T", memory_type(bits))
-        .define("DIMS", std::to_string(outer))
-        .source(per_item, 2, words, 1);
+    return UnitText("pieces", "pieces.bpc", "pieces").define("T", memory_type(bits)).define("DIMS", outer).source(per_item, 2, words, 1);
   });
   if (function == nullptr) return false;
   check_allocated(in);

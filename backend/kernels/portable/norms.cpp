@@ -11,6 +11,7 @@
 #include "kernels/portable/elementwise.h"
 #include "kernels/portable/family.h"
 #include "kernels/portable/reduce.h"
+#include "kernels/portable/text.h"
 #include "modules/target.h"
 
 namespace backplane::portable {
@@ -73,11 +74,11 @@ bool launch(const LayerNorm& call, KernelSlots& slots) {
     text.add(call.is_backward ? "OP_backward" : "OP_forward", 1);
     std::string parameters;
     const auto operand = [&](const at::Tensor& tensor, const char* word, const char* name, const char* none, bool is_written) {
-      if (!tensor.defined()) return text.add(c10::str(word, "(i)").c_str(), none);
+      if (!tensor.defined()) return text.add(join(word, "(i)").c_str(), none);
       const c10::ScalarType type = tensor.scalar_type();
-      parameters +=
-          c10::str(parameters.empty() ? "" : ", ", "BP_GLOBAL ", is_written ? "" : "const ", memory_type(type), "* BP_RESTRICT ", name);
-      if (*word != 0) text.add(c10::str(word, "(i)").c_str(), load_text(type, c10::str(name, ", i")));
+      append(parameters, parameters.empty() ? "" : ", ", "BP_GLOBAL ", is_written ? "" : "const ", memory_type(type), "* BP_RESTRICT ",
+             name);
+      if (*word != 0) text.add(join(word, "(i)").c_str(), load_text(type, join(name, ", i")));
       ++pointers;
     };
     operand(call.out, "", "out", "", true);
@@ -94,7 +95,7 @@ bool launch(const LayerNorm& call, KernelSlots& slots) {
     text.add("ROW_ITEMS", row_items);
     text.add("IDX", is_wide ? "i64" : "i32");
     KernelSource source;
-    source.name = c10::str(call.is_backward ? "layer_norm_backward[" : "layer_norm[", dialect_name(dtype), "]");
+    source.name = join(call.is_backward ? "layer_norm_backward[" : "layer_norm[", dialect_name(dtype), "]");
     source.definitions = text.text();
     source.files = {"math.bpc", "compute.bpc", "rows.bpc", "layer_norm.bpc"};
     source.kernel = "layer_norm";

@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 
+#include "kernels/portable/text.h"
 #include "kernels/portable/unit_text.h"
 #include "modules/target.h"
 
@@ -60,9 +61,9 @@ bool has_atomic(c10::DeviceIndex device, c10::ScalarType dtype) {
   return !target.is_host() && (target.properties.atomics & flag) != 0 && !at::globalContext().deterministicAlgorithms();
 }
 
-std::string atomic_add(c10::ScalarType dtype, const std::string& place, const std::string& value) {
+std::string atomic_add(c10::ScalarType dtype, const char* place, const char* value) {
   const char* word = dtype == c10::kFloat ? "F32" : dtype == c10::kInt ? "I32" : "I64";
-  return c10::str("BP_ATOMIC_ADD_", word, "(p0 + (", place, "), ", value, ");");
+  return join("BP_ATOMIC_ADD_", word, "(p0 + (", place, "), ", value, ");");
 }
 
 Strides along(const at::Tensor& index, int64_t dim, int64_t dims) {
@@ -84,7 +85,7 @@ at::Tensor places_of(const at::Tensor& given) {
       return UnitText("nonzero", "nonzero.bpc", kernel)
           .element("0", self.scalar_type())
           .define(word, "1")
-          .define("DIMS", std::to_string(dims))
+          .define("DIMS", dims)
           .source(1, pointers, static_cast<uint32_t>(3 + dims), 1);
     });
   };

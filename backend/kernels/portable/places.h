@@ -42,7 +42,7 @@ at::Tensor changed(const Call& call, std::initializer_list<const at::Tensor*> ot
 // Sums into places that repeat: in order, or with the target's atomics where they are faster and nobody asks for the same bits each time.
 bool has_atomic(c10::DeviceIndex device, c10::ScalarType dtype);
 // A statement that adds `value` to p0 at `place`.
-std::string atomic_add(c10::ScalarType dtype, const std::string& place, const std::string& value);
+std::string atomic_add(c10::ScalarType dtype, const char* place, const char* value);
 
 // Strides of a vector of indices over the other tensor's dimensions.
 Strides along(const at::Tensor& index, int64_t dim, int64_t dims);

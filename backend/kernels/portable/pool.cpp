@@ -14,6 +14,7 @@
 #include "dispatch/defaults.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/product.h"
+#include "kernels/portable/text.h"
 #include "tensor/tensors.h"
 
 namespace backplane::portable {
@@ -139,10 +140,12 @@ bool run(const Operator& op, const Windows& windows, const at::Tensor& to, const
   key = key << 5 | dtype_bits(dtype) << 1 | static_cast<uint64_t>(wide);
   const Function* function = slots.find(key, device, [&] {
     KernelSource source;
-    source.name = c10::str(op.name, "[", dialect_name(dtype), "]");
-    source.definitions = element_definitions(dtype, dtype, wide) + c10::str("#define MAX ", int{op.max}, "\n#define ADAPTIVE ",
-                                                                            int{op.adaptive}, "\n#define BACKWARD ", int{op.backward},
-                                                                            "\n#define LOWEST ", lowest(dtype), "\n");
+    source.name = join(op.name, "[", dialect_name(dtype), "]");
+    source.definitions = element_definitions(dtype, dtype, wide);
+    define(source.definitions, "MAX", op.max);
+    define(source.definitions, "ADAPTIVE", op.adaptive);
+    define(source.definitions, "BACKWARD", op.backward);
+    define(source.definitions, "LOWEST", lowest(dtype));
     if (c10::elementSize(dtype) == 2) source.files.push_back("math.bpc");  // conversions of halves
     source.files.push_back("pool.bpc");
     source.kernel = "pool";
@@ -350,7 +353,7 @@ const Defaults registered([](DefaultKernels& m) {
   for (const Operator& op : kOperators) {
     const auto shared = std::make_shared<Shared>(op);
     add_form(m, op.name, shared, false);
-    if (op.out != nullptr) add_form(m, std::string(op.name) + op.out, shared, true);
+    if (op.out != nullptr) add_form(m, join(op.name, op.out), shared, true);
   }
 });
 

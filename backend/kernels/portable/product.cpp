@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/portable/dialect.h"
+#include "kernels/portable/text.h"
 #include "kernels/portable/tiles.h"
 #include "modules/target.h"
 #include "tensor/tensors.h"
@@ -51,7 +52,7 @@ bool wide_index(const Target& target, const Product& p) {
 KernelSource source_of(const Product& product, c10::ScalarType out, const char* kernel, uint32_t values,
                        std::initializer_list<const char*> files) {
   KernelSource source;
-  source.name = std::string(kernel) + "[" + dialect_name(product.dtype) + (out == product.dtype ? "" : ", part") + "]";
+  source.name = join(kernel, "[", dialect_name(product.dtype), out == product.dtype ? "" : ", part", "]");
   source.kernel = kernel;
   source.per_item = 1;
   source.signature.struct_size = sizeof source.signature;
@@ -170,8 +171,9 @@ bool run_vectors(const Product& p, const Target& target, const Thin& thin, int64
   const Function* function = slots().vectors.find(key_of(p, goal.dtype, wide, more), p.device, [&] {
     KernelSource source = source_of(p, goal.dtype, "matvec", 22, {"matvec.bpc"});
     source.signature.pointers = 4;
-    source.definitions =
-        element_definitions(p.dtype, goal.dtype, wide) + c10::str("#define FEW ", shape.few, "\n#define ROWS ", shape.rows, "\n");
+    source.definitions = element_definitions(p.dtype, goal.dtype, wide);
+    define(source.definitions, "FEW", shape.few);
+    define(source.definitions, "ROWS", shape.rows);
     source.per_item = shape.per_item;
     return source;
   });
@@ -223,18 +225,18 @@ uint64_t one_of(c10::ScalarType dtype) {
 }
 
 std::string element_definitions(c10::ScalarType dtype, c10::ScalarType out, bool wide_index) {
-  const std::string compute = compute_type(dtype);
+  const std::string_view compute = compute_type(dtype);
   std::string text;
-  const auto define = [&](const char* name, const std::string& value) { text += c10::str("#define ", name, " ", value, "\n"); };
-  define("C", compute);
-  define("IDX", wide_index ? "i64" : "i32");
-  define("T", memory_type(dtype));
-  define("LOAD", c10::str("bp_load_", dialect_name(dtype)));
-  define("OUT", memory_type(out));
-  define("STORE", c10::str("bp_store_", dialect_name(out)));
-  define("SCALARS", compute == "f64"   ? "f64 alpha; f64 beta;"
-                    : compute == "f32" ? "f32 alpha; u32 alpha_; f32 beta; u32 beta_;"
-                                       : "i64 alpha; i64 beta;");
+  define(text, "C", compute);
+  define(text, "IDX", wide_index ? "i64" : "i32");
+  define(text, "T", memory_type(dtype));
+  define(text, "LOAD", "bp_load_", dialect_name(dtype));
+  define(text, "OUT", memory_type(out));
+  define(text, "STORE", "bp_store_", dialect_name(out));
+  define(text, "SCALARS",
+         compute == "f64"   ? "f64 alpha; f64 beta;"
+         : compute == "f32" ? "f32 alpha; u32 alpha_; f32 beta; u32 beta_;"
+                            : "i64 alpha; i64 beta;");
   return text;
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
+#include "kernels/portable/text.h"
 #include "kernels/portable/unit_text.h"
 #include "modules/launch.h"
 
@@ -71,25 +72,24 @@ bool launch_random(const Recipe& recipe, const c10::SmallVector<Operand, 3>& ope
       }
       for (uint32_t k = 0; k < pointers; ++k) {
         const Operand& operand = operands[k];
-        text.element(std::to_string(k), operand.tensor.scalar_type());
-        parameters +=
-            c10::str(k == 0 ? "" : ", ", "BP_GLOBAL ", operand.is_written ? "" : "const ", "T", k, "* BP_RESTRICT ", operand.name);
+        text.element(k, operand.tensor.scalar_type());
+        append(parameters, k == 0 ? "" : ", ", "BP_GLOBAL ", operand.is_written ? "" : "const ", "T", k, "* BP_RESTRICT ", operand.name);
         if (operand.is_written) written |= uint64_t{1} << (k + (in_graph ? 2 : 0));
       }
       for (size_t k = 0; k < recipe.floats.size(); ++k) {
-        members += recipe.computed == c10::kDouble ? c10::str("f64 f", k, "; ") : c10::str("f32 f", k, "; u32 f", k, "_; ");
-        begin += c10::str("const C f", k, " = bp_arg.f", k, "; ");
+        members += recipe.computed == c10::kDouble ? join("f64 f", k, "; ") : join("f32 f", k, "; u32 f", k, "_; ");
+        append(begin, "const C f", k, " = bp_arg.f", k, "; ");
       }
       for (size_t k = 0; k < recipe.words.size(); ++k) {
-        members += c10::str("u64 w", k, "; ");
-        begin += c10::str("const u64 w", k, " = bp_arg.w", k, "; ");
+        append(members, "u64 w", k, "; ");
+        append(begin, "const u64 w", k, " = bp_arg.w", k, "; ");
       }
       text.compute_in(recipe.computed).file("philox.bpc");
-      text.define("EACH", std::to_string(recipe.each)).define("MAKE", recipe.make).define("PUT(i, x)", put);
+      text.define("EACH", recipe.each).define("MAKE", recipe.make).define("PUT(i, x)", put);
       text.define("MEMBERS", members).define("BEGIN", begin).define("PARAMETERS", parameters);
       text.define("IS_DOUBLE", recipe.computed == c10::kDouble ? "1" : "0");
       const uint32_t all = pointers + (in_graph ? 2 : 0);
-      return text.define("POINTERS", std::to_string(all))
+      return text.define("POINTERS", all)
           .source(per_item, all, static_cast<uint32_t>(3 + recipe.floats.size() + recipe.words.size()), written);
     });
   };
@@ -142,9 +142,7 @@ bool fill(Call& call, const Recipe& recipe, const c10::IValue& generator) {
 std::string of_each(const std::string& expression, bool is_double) {
   std::string text = is_double ? UNIFORM_DOUBLES : UNIFORM_FLOATS;
   for (int k = 0; k < (is_double ? 2 : 4); ++k) {
-    std::string one = expression;
-    for (size_t at = one.find('@'); at != std::string::npos; at = one.find('@')) one.replace(at, 1, "u" + std::to_string(k));
-    text += c10::str("const C e", k, " = ", one, "; ");
+    append(text, "const C e", k, " = ", replaced(expression, "@", join("u", k)), "; ");
   }
   return text;
 }
@@ -169,31 +167,27 @@ bool uniform(Call& call) {
   const double limit = dtype == c10::kHalf ? 65504 : dtype == c10::kDouble ? 1.7e308 : 3.3e38;
   if (!(from <= to) || std::abs(from) > limit || std::abs(to) > limit || to - from > limit) return false;
   // Rounding may reach the end, which is not in the range. The element is compared as what it becomes in memory.
-  const std::string word = dialect_name(dtype);
-  const std::string value = "bp_to_" + word + "(@ * f0 + f1)";
-  const std::string expression = value + " < f2 || f0 == (C)0 ? " + value + " : f1";
+  const std::string value = join("bp_to_", dialect_name(dtype), "(@ * f0 + f1)");
+  const std::string expression = join(value, " < f2 || f0 == (C)0 ? ", value, " : f1");
   const int variant = dtype == c10::kHalf ? 1 : dtype == c10::kBFloat16 ? 2 : 0;
   return fill_of_uniform(call, "uniform_", variant, expression.c_str(), {to - from, from, rounded(to, dtype)}, call[3]);
 }
 
 // Pairs of normal numbers of pairs of uniform ones, after Box and Muller. @ is what becomes of one of them, x.
 std::string normal_pairs(bool is_double, const std::string& finish) {
-  const auto finished = [&](const std::string& x) {
-    std::string text = finish;
-    return text.replace(text.find('@'), 1, x);
-  };
+  const auto finished = [&](const char* x) { return replaced(finish, "@", x); };
   if (is_double) {
-    return UNIFORM_DOUBLES
-           "const f64 r = f1 * bp_sqrt64(-2.0 * bp_log64(1.0 - u0)); const f64 turn = 6.283185307179586 * u1; "
-           "const f64 e0 = " +
-           finished("(r * bp_cos64(turn) + f0)") + "; const f64 e1 = " + finished("(r * bp_sin64(turn) + f0)") + ";";
+    return join(UNIFORM_DOUBLES
+                "const f64 r = f1 * bp_sqrt64(-2.0 * bp_log64(1.0 - u0)); const f64 turn = 6.283185307179586 * u1; "
+                "const f64 e0 = ",
+                finished("(r * bp_cos64(turn) + f0)"), "; const f64 e1 = ", finished("(r * bp_sin64(turn) + f0)"), ";");
   }
-  return UNIFORM_FLOATS
-         "const f32 r0 = f1 * bp_sqrt(-2.0f * bp_log(1.0f - u0)); const f32 r1 = f1 * bp_sqrt(-2.0f * bp_log(1.0f - u2)); "
-         "f32 c0, s0, c1, s1; BP_COS_SIN_OF_TURNS(u1, c0, s0) BP_COS_SIN_OF_TURNS(u3, c1, s1) "
-         "const f32 e0 = " +
-         finished("(r0 * c0 + f0)") + "; const f32 e1 = " + finished("(r0 * s0 + f0)") + "; const f32 e2 = " + finished("(r1 * c1 + f0)") +
-         "; const f32 e3 = " + finished("(r1 * s1 + f0)") + ";";
+  return join(UNIFORM_FLOATS
+              "const f32 r0 = f1 * bp_sqrt(-2.0f * bp_log(1.0f - u0)); const f32 r1 = f1 * bp_sqrt(-2.0f * bp_log(1.0f - u2)); "
+              "f32 c0, s0, c1, s1; BP_COS_SIN_OF_TURNS(u1, c0, s0) BP_COS_SIN_OF_TURNS(u3, c1, s1) "
+              "const f32 e0 = ",
+              finished("(r0 * c0 + f0)"), "; const f32 e1 = ", finished("(r0 * s0 + f0)"), "; const f32 e2 = ", finished("(r1 * c1 + f0)"),
+              "; const f32 e3 = ", finished("(r1 * s1 + f0)"), ";");
 }
 
 bool fill_normal(Call& call, const char* name, int variant, const char* finish) {
@@ -344,10 +338,10 @@ bool randperm(Call& call) {
     return slots.find(key, device, [&] {
       UnitText text("randperm", "shuffle.bpc", "permute");
       if (in_graph) text.define("IN_GRAPH", "1");
-      const std::string memory = "BP_GLOBAL const u64* BP_RESTRICT seed_in_memory, BP_GLOBAL const u64* BP_RESTRICT offset_in_memory, ";
+      const char* const memory = "BP_GLOBAL const u64* BP_RESTRICT seed_in_memory, BP_GLOBAL const u64* BP_RESTRICT offset_in_memory, ";
       const uint32_t pointers = in_graph ? 3 : 1;
-      text.element("0", given.scalar_type()).file("philox.bpc").define("POINTERS", std::to_string(pointers));
-      return text.define("PARAMETERS", (in_graph ? memory : "") + "BP_GLOBAL T0* BP_RESTRICT out").source(1, pointers, 3, in_graph ? 4 : 1);
+      text.element("0", given.scalar_type()).file("philox.bpc").define("POINTERS", pointers);
+      return text.define("PARAMETERS", in_graph ? memory : "", "BP_GLOBAL T0* BP_RESTRICT out").source(1, pointers, 3, in_graph ? 4 : 1);
     });
   };
   if (find(false) == nullptr) return false;

@@ -13,6 +13,7 @@
 
 #include "kernels/portable/elementwise.h"
 #include "kernels/portable/family.h"
+#include "kernels/portable/text.h"
 #include "modules/target.h"
 
 namespace backplane::portable {
@@ -135,7 +136,7 @@ uint32_t read_of(const Fold& what, const Plan& plan, const Types& types) {
 std::string definitions(const Fold& what, const Plan& plan, const Types& types) {
   Definitions text;
   text.compute_in(types.compute);
-  text.add(c10::str("OP_", what.name).c_str(), 1);
+  text.add(join("OP_", what.name), 1);
   text.add("T", memory_type(types.element));
   text.add("LOAD(i)", "((C)", load_text(types.element, "x, i", types.converted), ")");
   const bool is_paired = types.pair != c10::ScalarType::Undefined;
@@ -146,8 +147,8 @@ std::string definitions(const Fold& what, const Plan& plan, const Types& types) 
   }
   text.add("OUTPUTS", types.outputs.size());
   for (size_t k = 0; k < types.outputs.size(); ++k) {
-    text.add(c10::str("O", k).c_str(), memory_type(types.outputs[k]));
-    text.add(c10::str("STORE", k, "(i, v)").c_str(), "bp_store_", dialect_name(types.outputs[k]), "(r", k, ", i, v)");
+    text.add(join("O", k), memory_type(types.outputs[k]));
+    text.add(join("STORE", k, "(i, v)").c_str(), "bp_store_", dialect_name(types.outputs[k]), "(r", k, ", i, v)");
   }
   text.add("I", plan.is_wide_index ? "i64" : "i32");
   text.add("IDX", plan.is_wide ? "i64" : "i32");
@@ -170,7 +171,7 @@ constexpr uint32_t kWords = 16;  // of the kernel's struct, without the dimensio
 
 KernelSource source_of(const Fold& what, const Plan& plan, const Types& types) {
   KernelSource source;
-  source.name = c10::str(what.name, plan.from_states ? " 2" : "", "[", dialect_name(types.element), "]");
+  source.name = join(what.name, plan.from_states ? " 2" : "", "[", dialect_name(types.element), "]");
   source.definitions = definitions(what, plan, types);
   source.files = {"math.bpc", "compute.bpc", "reduction.bpc"};
   source.kernel = "reduction";

@@ -3,6 +3,7 @@
 #include <backplane/structured.h>
 
 #include "kernels/portable/family.h"
+#include "kernels/portable/text.h"
 #include "modules/target.h"
 
 namespace backplane::portable {
@@ -35,7 +36,7 @@ KernelSource source_of(const Operator& op, const Types& types, const Shape& shap
   Definitions text;
   text.compute_in(types.compute);
   text.add("A", types.running);
-  text.add(c10::str("OP_", op.name).c_str(), 1);
+  text.add(join("OP_", op.name), 1);
   text.add("T", memory_type(types.element));
   text.add("O0", memory_type(types.result));
   text.add("O1", "i64");
@@ -49,7 +50,7 @@ KernelSource source_of(const Operator& op, const Types& types, const Shape& shap
   text.add(shape.is_rows ? "ROWS" : "COLUMNS", 1);
   text.add("PARTS", stage);
   KernelSource source;
-  source.name = c10::str("scan_", op.name, "[", dialect_name(types.element), "]");
+  source.name = join("scan_", op.name, "[", dialect_name(types.element), "]");
   source.definitions = text.text();
   source.files = {"math.bpc", "compute.bpc", "scan.bpc"};
   source.kernel = "scan";

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/portable/places.h"
+#include "kernels/portable/text.h"
 
 namespace backplane::portable {
 namespace scatter_impl {
@@ -68,22 +69,22 @@ bool scatter_into(const at::Tensor& target, int64_t dim, const at::Tensor& index
   } else if (!moves) {
     walk.compute_in(dtype);
   }
-  const std::string place = "i0 + at * s1";
-  const std::string value = moves ? "p2[i2]" : source.defined() ? "LOAD2(i2)" : "s2";
+  const char* const place = "i0 + at * s1";
+  const char* const value = moves ? "p2[i2]" : source.defined() ? "LOAD2(i2)" : "s2";
   if (reduce == Reduce::sum && has_atomic(device, dtype)) {
-    const std::string body = IN_RANGE("p1[i1]", "s0") + atomic_add(dtype, place, value);
+    const std::string body = join(IN_RANGE("p1[i1]", "s0"), atomic_add(dtype, place, value));
     return walk.run(body.c_str(), slots, source.defined() ? 10 : 11);
   }
-  std::string stored = "STORE0(" + place + ", " + value + ");";
+  std::string stored = join("STORE0(", place, ", ", value, ");");
   if (moves) {
-    stored = "p0[" + place + "] = " + value + ";";
+    stored = join("p0[", place, "] = ", value, ";");
   } else if (reduce != Reduce::assign) {
     constexpr const char* kReduced[] = {"", "a + b", "a * b", "m_max(a, b)", "m_min(a, b)"};  // as Reduce
-    stored = "{ const C a = LOAD0(" + place + "); const C b = " + value + "; STORE0(" + place + ", " +
-             kReduced[static_cast<size_t>(reduce)] + "); }";
+    stored = join("{ const C a = LOAD0(", place, "); const C b = ", value, "; STORE0(", place, ", ", kReduced[static_cast<size_t>(reduce)],
+                  "); }");
   }
   if (reduce != Reduce::assign || at::globalContext().deterministicAlgorithms()) walk.in_order(dim);
-  return walk.run((IN_RANGE("p1[i1]", "s0") + stored).c_str(), slots, static_cast<int>(reduce) * 2 + (source.defined() ? 0 : 1));
+  return walk.run(join(IN_RANGE("p1[i1]", "s0"), stored).c_str(), slots, static_cast<int>(reduce) * 2 + (source.defined() ? 0 : 1));
 }
 
 std::optional<Reduce> reduce_of(std::string_view word) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/portable/places.h"
+#include "kernels/portable/text.h"
 
 namespace backplane::portable {
 namespace search_impl {
@@ -34,12 +35,12 @@ bool search(Call& call, const at::Tensor& sorted, const at::Tensor& self, bool i
   walk.write(out).read(self).read(sorted, rows(sorted));
   if (sorter != nullptr) walk.read(*sorter, rows(*sorter));
   walk.integer(size).integer(sorted.stride(last)).integer(sorter == nullptr ? 0 : sorter->stride(last)).compute_in(self.scalar_type());
-  const std::string place = sorter == nullptr ? "i2 + middle * s1" : "i2 + p3[i3 + middle * s2] * s1";
-  const std::string test = is_right ? "!(y > x)" : "!(y >= x)";
-  const std::string body =
+  const char* const place = sorter == nullptr ? "i2 + middle * s1" : "i2 + p3[i3 + middle * s2] * s1";
+  const char* const test = is_right ? "!(y > x)" : "!(y >= x)";
+  const std::string body = join(
       "const C x = LOAD1(i1); i64 low = 0; i64 high = s0; while (low < high) { const i64 middle = (low + high) / 2; "
-      "const C y = LOAD2(" +
-      place + "); if (" + test + ") low = middle + 1; else high = middle; } STORE0(i0, low);";
+      "const C y = LOAD2(",
+      place, "); if (", test, ") low = middle + 1; else high = middle; } STORE0(i0, low);");
   if (!walk.run(body.c_str(), slots, (is_right ? 1 : 0) + (sorter == nullptr ? 0 : 2))) return false;
   call.give(std::move(out));
   return true;

@@ -8,6 +8,7 @@
 
 #include "kernels/portable/call.h"
 #include "kernels/portable/family.h"
+#include "kernels/portable/text.h"
 #include "kernels/portable/walk.h"
 
 namespace backplane::portable {
@@ -67,11 +68,7 @@ constexpr const char* kSegment =
     "i64 begin = p{k}[i{k}]; i64 end = p{k}[i{k} + 1]; if (begin < 0) begin = 0; if (end > s0) end = s0; "
     "const i64 length = end > begin ? end - begin : 0; ";
 
-std::string segment_text(char operand) {
-  std::string text = kSegment;
-  for (size_t at = text.find("{k}"); at != std::string::npos; at = text.find("{k}")) text.replace(at, 3, 1, operand);
-  return text;
-}
+std::string segment_text(int operand) { return replaced(kSegment, "{k}", operand); }
 
 // data, reduce, lengths, indices, offsets, axis, unsafe, initial
 bool segment_reduce(Call& call) {
@@ -92,9 +89,9 @@ bool segment_reduce(Call& call) {
   const bool has_first = !call[7].isNone();
   const char* const step = reduce == kProd ? "sum * y" : reduce == kMax ? "m_max(sum, y)" : reduce == kMin ? "m_min(sum, y)" : "sum + y";
   const char* const last = reduce != kMean ? "sum" : has_first ? "length > 0 ? sum / (C)length : sum" : "sum / (C)length";
-  const std::string body = segment_text('1') +
-                           "C sum = s2; for (i64 k = begin; k < end; ++k) { const C y = LOAD2(i2 + k * s1); sum = " + step +
-                           "; } STORE0(i0, " + last + ");";
+  const std::string body =
+      join(segment_text(1), "C sum = s2; for (i64 k = begin; k < end; ++k) { const C y = LOAD2(i2 + k * s1); sum = ", step,
+           "; } STORE0(i0, ", last, ");");
   return walk.run(body.c_str(), slots, reduce * 2 + (has_first ? 1 : 0)) && give(call, result.view(segments.sizes), {data});
 }
 
@@ -120,19 +117,19 @@ bool segment_reduce_backward(Call& call) {
   walk.write(result, {result.stride(0), 0, result.stride(2)}).read(ends, {ends.stride(0), 1, 0});
   walk.read(grad).read(values).read(x, {x.stride(0), 0, x.stride(2)});
   walk.integer(x.size(1)).integer(x.stride(1)).integer(result.stride(1)).number(first_of(reduce, call[7]), dtype);
-  std::string body = segment_text('1') + "const C g = LOAD2(i2); const C y = LOAD3(i3); (void)y; ";
-  const std::string each = "for (i64 k = begin; k < end; ++k) { const C x = LOAD4(i4 + k * s1); (void)x; ";
+  std::string body = join(segment_text(1), "const C g = LOAD2(i2); const C y = LOAD3(i3); (void)y; ");
+  const char* const each = "for (i64 k = begin; k < end; ++k) { const C x = LOAD4(i4 + k * s1); (void)x; ";
   if (reduce == kMax || reduce == kMin) {
-    body += "i64 count = 0; " + each + "if (x != x || x == y) ++count; } " + each +
-            "STORE0(i0 + k * s2, x != x || x == y ? (count > 1 ? g / (C)count : g) : (C)0); }";
+    append(body, "i64 count = 0; ", each, "if (x != x || x == y) ++count; } ", each,
+           "STORE0(i0 + k * s2, x != x || x == y ? (count > 1 ? g / (C)count : g) : (C)0); }");
   } else if (reduce == kProd) {
-    const std::string product = c10::str("bp_to_", dialect_name(dtype), "(g * y)");  // infinite where a half type's is
-    body += each +
-            "C part; if (x != x || x == 0) { part = s3; for (i64 m = begin; m < end; ++m) if (m != k) part = part * LOAD4(i4 + m * s1); "
-            "part = g * part; } else part = " +
-            product + " / x; STORE0(i0 + k * s2, part); }";
+    const std::string product = join("bp_to_", dialect_name(dtype), "(g * y)");  // infinite where a half type's is
+    append(body, each,
+           "C part; if (x != x || x == 0) { part = s3; for (i64 m = begin; m < end; ++m) if (m != k) part = part * LOAD4(i4 + m * s1); "
+           "part = g * part; } else part = ",
+           product, " / x; STORE0(i0 + k * s2, part); }");
   } else {
-    body += each + (reduce == kMean ? "STORE0(i0 + k * s2, g / (C)length); }" : "STORE0(i0 + k * s2, g); }");
+    append(body, each, reduce == kMean ? "STORE0(i0 + k * s2, g / (C)length); }" : "STORE0(i0 + k * s2, g); }");
   }
   return walk.run(body.c_str(), slots, reduce) && give(call, result.view(data.sizes()), {given, output, data});
 }

@@ -10,6 +10,7 @@
 #include "kernels/portable/call.h"
 #include "kernels/portable/family.h"
 #include "kernels/portable/sort.h"
+#include "kernels/portable/text.h"
 #include "kernels/portable/walk.h"
 #include "modules/launch.h"
 
@@ -54,13 +55,14 @@ bool sort_and_pick(const Rows& rows, Wanted wanted, int64_t rank, const at::Tens
   const std::array<int64_t, 1> one{1}, next{rows.size};
   walk.write(values, one).write(places, one).read(sorted, next).read(stood, next).integer(rows.size).integer(rank).compute_in(dtype);
   // How many are numbers: before NaN, which are the last.
-  const std::string numbers =
+  const char* const numbers =
       "i64 low = 0; i64 high = s0; while (low < high) { const i64 middle = (low + high) / 2; const C y = LOAD2(i2 + middle); "
       "if (y == y) low = middle + 1; else high = middle; } ";
-  const std::string at = wanted == Wanted::at_rank  ? "const i64 at = s1; "
-                         : wanted == Wanted::median ? numbers + "const i64 at = low < s0 ? low : (s0 - 1) / 2; "
-                                                    : numbers + "const i64 at = low > 0 ? (low - 1) / 2 : 0; ";
-  return walk.run((at + "STORE0(i0, LOAD2(i2 + at)); p1[i1] = p3[i3 + at];").c_str(), slots, static_cast<int>(wanted));
+  const char* const at = wanted == Wanted::at_rank  ? "const i64 at = s1; "
+                         : wanted == Wanted::median ? "const i64 at = low < s0 ? low : (s0 - 1) / 2; "
+                                                    : "const i64 at = low > 0 ? (low - 1) / 2 : 0; ";
+  const std::string body = join(wanted == Wanted::at_rank ? "" : numbers, at, "STORE0(i0, LOAD2(i2 + at)); p1[i1] = p3[i3 + at];");
+  return walk.run(body.c_str(), slots, static_cast<int>(wanted));
 }
 
 // Of each row of dense x the elements up to number `rank`, as they stood, or one of them. values, places: dense.
@@ -79,15 +81,15 @@ bool select_rows(const Rows& rows, Wanted wanted, bool is_descending, int64_t ra
   key = key << 2 | static_cast<uint64_t>(wanted);
   key = key << 3 | (sample.is_worth ? 4u : 0u) | (is_descending ? 2u : 0u) | (is_wide ? 1u : 0u);
   const Function* const select = slots.find(key << 4 | static_cast<uint64_t>(bits), device, [&] {
-    UnitText text(c10::str("select[", dialect_name(dtype), "]"), "select.bpc", "select_rows");
+    UnitText text(join("select[", dialect_name(dtype), "]"), "select.bpc", "select_rows");
     define_keys(text, dtype, is_descending, is_wide);
-    text.define("DIGIT_BITS", std::to_string(bits));
+    text.define("DIGIT_BITS", bits);
     if (wanted == Wanted::first) text.define("FIRST", "1");
     if (wanted == Wanted::median) text.define("MEDIAN", "1");
     if (wanted == Wanted::nanmedian) text.define("NANMEDIAN", "1");
     if (sample.is_worth) text.define("SAMPLED", "1");
     const uint32_t pointers = sample.is_worth ? 5 : 3;
-    return text.define("POINTERS", std::to_string(pointers)).source(1, pointers, 5, sample.is_worth ? 0b11011 : 0b11);
+    return text.define("POINTERS", pointers).source(1, pointers, 5, sample.is_worth ? 0b11011 : 0b11);
   });
   if (select == nullptr) return false;
   KernelArguments arguments;

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels/portable/family.h"
+#include "kernels/portable/text.h"
 #include "modules/target.h"
 
 namespace backplane::portable {
@@ -36,13 +37,13 @@ KernelSource source_of(const Operator& op, const Operands& operands, c10::Scalar
   const c10::ScalarType dtype = operands.x.scalar_type();
   Definitions text;
   text.compute_in(compute_type(dtype));
-  text.add(c10::str("OP_", op.name).c_str(), 1);
-  std::string parameters = c10::str("BP_GLOBAL ", memory_type(result), "* BP_RESTRICT out");
+  text.add(join("OP_", op.name), 1);
+  std::string parameters = join("BP_GLOBAL ", memory_type(result), "* BP_RESTRICT out");
   uint32_t pointers = 1;
-  const auto operand = [&](const at::Tensor& tensor, const char* word, const std::string& name) {
+  const auto operand = [&](const at::Tensor& tensor, const char* word, const char* name) {
     const c10::ScalarType type = tensor.scalar_type();
-    parameters += c10::str(", BP_GLOBAL const ", memory_type(type), "* BP_RESTRICT ", name);
-    text.add(c10::str(word, "(i)").c_str(), load_text(type, name + ", i"));
+    append(parameters, ", BP_GLOBAL const ", memory_type(type), "* BP_RESTRICT ", name);
+    text.add(join(word, "(i)"), load_text(type, join(name, ", i")));
     ++pointers;
   };
   operand(operands.x, "X", "x");
@@ -62,7 +63,7 @@ KernelSource source_of(const Operator& op, const Operands& operands, c10::Scalar
   text.add("ROW_ITEMS", shape.row_items);
   text.add("IDX", shape.is_wide ? "i64" : "i32");
   KernelSource source;
-  source.name = c10::str(op.name, "[", dialect_name(dtype), "]");
+  source.name = join(op.name, "[", dialect_name(dtype), "]");
   source.definitions = text.text();
   source.files = {"math.bpc", "compute.bpc", "rows.bpc", "softmax.bpc"};
   source.kernel = "softmax";

@@ -15,6 +15,7 @@
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/family.h"
+#include "kernels/portable/text.h"
 #include "modules/launch.h"
 #include "tensor/tensors.h"
 
@@ -79,12 +80,12 @@ bool sort_at_once(const Sides& sides, const Order& order, const Target& target) 
   const auto how = !target.is_host() ? network : sides.size() <= ranked_size(order.dtype) ? ranked : digits;
   const int64_t most = how == network ? network_size(target, order.dtype) : ranked_size(order.dtype);
   const Function* const sort = slots.find(key_of(order, sides.device(), how), sides.device(), [&] {
-    UnitText text(c10::str("sort[", dialect_name(order.dtype), "]"), "sort.bpc", "sort_rows");
+    UnitText text(join("sort[", dialect_name(order.dtype), "]"), "sort.bpc", "sort_rows");
     define_keys(text, order.dtype, order.is_descending, order.is_wide);
-    text.define(how == network ? "NETWORK" : how == ranked ? "RANKED" : "DIGITS", "1").define("MOST", std::to_string(most));
+    text.define(how == network ? "NETWORK" : how == ranked ? "RANKED" : "DIGITS", "1").define("MOST", most);
     if (order.has_given) text.define("GIVEN", "1");
     const uint32_t pointers = 3 + (order.has_given ? 1 : 0) + (how == digits ? 1 : 0);
-    text.define("POINTERS", std::to_string(pointers));
+    text.define("POINTERS", pointers);
     return text.source(1, pointers, 4, how == digits ? uint64_t{1} << (pointers - 1) | 3 : 3);
   });
   if (sort == nullptr) return false;
@@ -114,10 +115,10 @@ bool sort_together(const Sides& sides, const Order& order, const Target& target)
   const int bits = digit_bits(target);
   const auto find = [&](uint64_t which, const char* word, const char* kernel, uint32_t pointers, uint64_t written) {
     return slots.find(key_of(order, sides.device(), which), sides.device(), [&] {
-      UnitText text(c10::str("sort[", dialect_name(order.dtype), "]"), "radix.bpc", kernel);
+      UnitText text(join("sort[", dialect_name(order.dtype), "]"), "radix.bpc", kernel);
       define_keys(text, order.dtype, order.is_descending, order.is_wide);
       if (order.has_given) text.define("GIVEN", "1");
-      text.define(word, "1").define("DIGIT_BITS", std::to_string(bits)).define("POINTERS", std::to_string(pointers));
+      text.define(word, "1").define("DIGIT_BITS", bits).define("POINTERS", pointers);
       return text.source(kTile, pointers, 6, written);
     });
   };
@@ -173,7 +174,7 @@ std::optional<int64_t> dimension_of(int64_t dim, const at::Tensor& tensor) {
 void define_keys(UnitText& text, c10::ScalarType dtype, bool is_descending, bool is_wide) {
   const auto bytes = c10::elementSize(dtype);
   text.file("keys.bpc").define("T", bytes == 1 ? "u8" : bytes == 2 ? "u16" : bytes == 4 ? "u32" : "u64");
-  text.define("KEY", bytes == 8 ? "u64" : "u32").define("KEY_BITS", std::to_string(bytes * 8)).define("PLACE", is_wide ? "i64" : "i32");
+  text.define("KEY", bytes == 8 ? "u64" : "u32").define("KEY_BITS", bytes * 8).define("PLACE", is_wide ? "i64" : "i32");
   if (dtype == c10::kBool) {
     text.define("KEY_BOOL", "1");
   } else if (c10::isFloatingType(dtype)) {

@@ -5,6 +5,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "kernels/portable/text.h"
+
 namespace backplane::portable {
 namespace tiles_impl {
 namespace {
@@ -49,8 +51,8 @@ Tiles group_tiles(const bp_target_properties& target, int bytes, bool small) {
 }  // namespace tiles_impl
 
 std::string Tiles::definitions() const {
-  return c10::str("#define MICRO_M ", micro_m, "\n#define MICRO_N ", micro_n, "\n#define TILE_M ", m, "\n#define TILE_N ", n,
-                  "\n#define TILE_K ", k, "\n");
+  return join("#define MICRO_M ", micro_m, "\n#define MICRO_N ", micro_n, "\n#define TILE_M ", m, "\n#define TILE_N ", n,
+              "\n#define TILE_K ", k, "\n");
 }
 
 Tiles tiles_of(const Target& target, int64_t element_bytes, bool small) {

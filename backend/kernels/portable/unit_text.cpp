@@ -1,11 +1,10 @@
 // kernels/portable/unit_text.cpp: writes the definitions in front of a unit's files.
 #include "kernels/portable/unit_text.h"
 
-#include <c10/util/StringUtil.h>
-
 #include <cstring>
 
 #include "kernels/portable/dialect.h"
+#include "kernels/portable/text.h"
 
 namespace backplane::portable {
 
@@ -14,24 +13,19 @@ UnitText::UnitText(std::string name, const char* file, const char* kernel) : fil
   source_.kernel = kernel;
 }
 
-UnitText& UnitText::define(const std::string& word, const std::string& meaning) {
-  source_.definitions += "#define " + word + " " + meaning + "\n";
-  return *this;
-}
-
-UnitText& UnitText::element(const std::string& suffix, c10::ScalarType dtype) {
-  const std::string word = dialect_name(dtype);
-  source_.name += "[" + word + "]";
+UnitText& UnitText::element(const Part& suffix, c10::ScalarType dtype) {
+  const char* const word = dialect_name(dtype);
+  append(source_.name, "[", word, "]");
   if (c10::isReducedFloatingType(dtype)) file("math.bpc");
-  return define("T" + suffix, memory_type(dtype))
-      .define("LOAD" + suffix + "(p, i)", "bp_load_" + word + "(p, i)")
-      .define("STORE" + suffix + "(p, i, x)", "bp_store_" + word + "(p, i, x)");
+  return define(join("T", suffix), memory_type(dtype))
+      .define(join("LOAD", suffix, "(p, i)"), "bp_load_", word, "(p, i)")
+      .define(join("STORE", suffix, "(p, i, x)"), "bp_store_", word, "(p, i, x)");
 }
 
 UnitText& UnitText::compute_in(c10::ScalarType dtype) {
-  const std::string compute = compute_type(dtype);
-  define("C", compute).define("C_IS_" + compute, "1").define(c10::str("K_", dialect_name(dtype)), "1");
-  define("K_BITS", std::to_string(c10::elementSize(dtype) * 8));
+  const char* const compute = compute_type(dtype);
+  define("C", compute).define(join("C_IS_", compute), 1).define(join("K_", dialect_name(dtype)), 1);
+  define("K_BITS", c10::elementSize(dtype) * 8);
   return file("math.bpc").file("compute.bpc");
 }
 

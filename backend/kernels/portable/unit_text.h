@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "kernels/portable/text.h"
 #include "modules/unit.h"
 
 namespace backplane::portable {
@@ -13,9 +14,13 @@ class UnitText {
  public:
   UnitText(std::string name, const char* file, const char* kernel);
 
-  UnitText& define(const std::string& word, const std::string& meaning);
+  template <typename... Parts>
+  UnitText& define(const Part& word, const Parts&... meaning) {
+    portable::define(source_.definitions, word, meaning...);
+    return *this;
+  }
   // T<suffix>, LOAD<suffix>(p, i) and STORE<suffix>(p, i, x) of a dtype, which the unit's name then tells.
-  UnitText& element(const std::string& suffix, c10::ScalarType dtype);
+  UnitText& element(const Part& suffix, c10::ScalarType dtype);
   // C, the type to compute in, with math.bpc and compute.bpc.
   UnitText& compute_in(c10::ScalarType dtype);
   UnitText& file(const char* name);  // in front of the kernel's, once

@@ -6,6 +6,7 @@
 
 #include "kernels/portable/call.h"
 #include "kernels/portable/family.h"
+#include "kernels/portable/text.h"
 #include "kernels/portable/walk.h"
 
 namespace backplane::portable {
@@ -48,14 +49,12 @@ constexpr const char* kBegin =
     ": (i64)(((C){i} + r{k}) * step{k}) - (i64)(r{k} * step{k}); "
     "if (begin{k} < 0 || begin{k} > {size} - {window}) { REPORT(begin{k}, {size} - {window} + 1); begin{k} = 0; } ";
 
-std::string begin_text(int k, const std::string& i, const std::string& size, const std::string& window, const std::string& count) {
-  std::string text = kBegin;
-  const std::pair<std::string, std::string> names[] = {
-      {"{k}", std::to_string(k)}, {"{i}", i}, {"{size}", size}, {"{window}", window}, {"{count}", count}};
-  for (const auto& [name, value] : names) {
-    for (size_t at = text.find(name); at != std::string::npos; at = text.find(name)) text.replace(at, name.size(), value);
-  }
-  return text;
+// Of dimension k, whose coordinate is i<i> and whose size is s<s>, with the window and the count behind it.
+std::string begin_text(int64_t k, int64_t i, int64_t s) {
+  std::string text = replaced(replaced(kBegin, "{k}", k), "{i}", join("i", i));
+  text = replaced(std::move(text), "{size}", join("s", s));
+  text = replaced(std::move(text), "{window}", join("s", s + 1));
+  return replaced(std::move(text), "{count}", join("s", s + 2));
 }
 
 // self, kernel_size, output_size, random_samples -> output, indices
@@ -96,25 +95,21 @@ bool fractional_max_pool(Call& call, int64_t dims) {
   // s<4 d>: size, window, count and stride of dimension d.
   for (int64_t d = 0; d < dims; ++d) walk.integer(self.size(d - dims)).integer(window[d]).integer(count[d]).integer(self.stride(d - dims));
   walk.integer(samples.stride(2)).compute_in(self.scalar_type());
-  const auto s = [](int64_t i) { return "s" + std::to_string(i); };
   std::string body;
-  for (int d = 0; d < dims; ++d) {
+  for (int64_t d = 0; d < dims; ++d) {
     // torch's samples are in the order x, y in two dimensions, and z, y, x in three.
     const int64_t sample = dims == 2 ? 1 - d : d;
-    body += "const C r" + std::to_string(d) + " = LOAD3(i3 + " + std::to_string(sample) + " * " + s(4 * dims) + "); ";
-    body += begin_text(d, "i" + std::to_string(4 + d), s(4 * d), s(4 * d + 1), s(4 * d + 2));
+    append(body, "const C r", d, " = LOAD3(i3 + ", sample, " * s", 4 * dims, "); ", begin_text(d, 4 + d, 4 * d));
   }
   body += "C most = -m_infinity; i64 place = -1; ";
   std::string at = "i2", flat;
-  for (int d = 0; d < dims; ++d) {
-    const std::string k = "k" + std::to_string(d);
-    const std::string from = "begin" + std::to_string(d);
-    body += "for (i64 " + k + " = " + from + "; " + k + " < " + from + " + " + s(4 * d + 1) + "; ++" + k + ") ";
-    at += " + " + k + " * " + s(4 * d + 3);
-    flat = flat.empty() ? k : "(" + flat + ") * " + s(4 * d) + " + " + k;
+  for (int64_t d = 0; d < dims; ++d) {
+    append(body, "for (i64 k", d, " = begin", d, "; k", d, " < begin", d, " + s", 4 * d + 1, "; ++k", d, ") ");
+    append(at, " + k", d, " * s", 4 * d + 3);
+    flat = d == 0 ? "k0" : join("(", flat, ") * s", 4 * d, " + k", d);
   }
-  body += "{ const C x = LOAD2(" + at + "); if (place < 0 || x > most || x != x) { most = x; place = " + flat + "; } } ";
-  body += "STORE0(i0, most); p1[i1] = place;";
+  append(body, "{ const C x = LOAD2(", at, "); if (place < 0 || x > most || x != x) { most = x; place = ", flat, "; } } ",
+         "STORE0(i0, most); p1[i1] = place;");
   static auto& slots = *new KernelSlots;
   if (!walk.run(body.c_str(), slots, static_cast<int>(dims))) return false;
   for (size_t k = 0; k < 2; ++k) {

@@ -14,6 +14,7 @@
 #include "kernels/portable/call.h"
 #include "kernels/portable/elementwise.h"
 #include "kernels/portable/family.h"
+#include "kernels/portable/text.h"
 #include "kernels/portable/unit_text.h"
 #include "kernels/portable/walk.h"
 #include "tensor/tensors.h"
@@ -149,7 +150,7 @@ bool fill_table(const Operator& op, const Image& image, c10::ScalarType computed
   key = key << 3 | (image.is_backward ? 4u : 0u) | (image.is_aligned ? 2u : 0u) | (image.is_short ? 1u : 0u);
   const Function* function = slots.find(key, device, [&] {
     constexpr std::array<const char*, 7> kWords{"NEAREST", "NEAREST", "LINEAR", "CUBIC", "HAT", "KEYS", "LANCZOS"};
-    UnitText text(c10::str("upsample_table[", dialect_name(computed), "]"), "upsample_table.bpc", "upsample_table");
+    UnitText text(join("upsample_table[", dialect_name(computed), "]"), "upsample_table.bpc", "upsample_table");
     text.compute_in(computed).define(kWords[static_cast<size_t>(op.mode)], "1").define("BACKWARD", image.is_backward ? "1" : "0");
     if (is_window(op.mode)) text.define("WINDOW", "1");
     if (op.mode == Mode::nearest_exact) text.define("EXACT", "1");
@@ -198,7 +199,7 @@ bool run_pass(const Operator& op, const Table& table, const Axis& axis, const Pa
   const Function* function = slots.find(key, device, [&] {
     UnitText text("upsample", "upsample.bpc", "interpolate");
     text.element("0", pass.to).element("1", pass.from).compute_in(pass.computed).define("IDX", is_wide ? "i64" : "i32");
-    text.define("TAPS", std::to_string(taps)).define("WEIGHTED", taps == 1 ? "0" : "1");
+    text.define("TAPS", taps).define("WEIGHTED", taps == 1 ? "0" : "1");
     text.define("BACKWARD", is_backward ? "1" : "0").define("ALONG", is_along ? "1" : "0");
     return text.source(per_item, 7, 4, 1);
   });
@@ -272,10 +273,10 @@ bool copy_nearest(const Operator& op, const Table& table, const at::Tensor& to, 
     const int64_t stride = from.stride(2 + axis.dim);
     if (k + 1 == table.axes.size() && stride == 1) {
       variant += 4;
-      body += c10::str(" + p", k + 2, "[i", k + 2, "]");
+      append(body, " + p", k + 2, "[i", k + 2, "]");
     } else {
       walk.integer(stride);
-      body += c10::str(" + p", k + 2, "[i", k + 2, "] * s", k);
+      append(body, " + p", k + 2, "[i", k + 2, "] * s", k);
     }
   }
   body += "];";

@@ -6,6 +6,7 @@
 
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
+#include "kernels/portable/text.h"
 #include "modules/target.h"
 #include "runtime/reports.h"
 
@@ -183,58 +184,54 @@ bool Walk::run(const char* body, KernelSlots& slots, int variant) {
     KernelSource source;
     source.name = name_;
     std::string text, parameters, members, begin, names, places_text, flat, row;
-    const auto define = [&](const std::string& name, const std::string& value) { text += "#define " + name + " " + value + "\n"; };
     const bool computes = computed_ != c10::ScalarType::Undefined;
     if (computes) {
-      const std::string compute = compute_type(computed_);
-      define("C", compute);
-      define("C_IS_" + compute, "1");
-      define("K_" + std::string(dialect_name(computed_)), "1");
-      define("K_BITS", std::to_string(c10::elementSize(computed_) * 8));
+      const char* const compute = compute_type(computed_);
+      define(text, "C", compute);
+      define(text, join("C_IS_", compute), 1);
+      define(text, join("K_", dialect_name(computed_)), 1);
+      define(text, "K_BITS", c10::elementSize(computed_) * 8);
     }
     for (size_t k = 0; k < places; ++k) {
-      const std::string n = std::to_string(k);
       const char* separator = k == 0 ? "" : ", ";
-      names += c10::str(separator, "at", n);
-      places_text += c10::str("const IDX i", n, " = at", n, "; ");  // named before the body has names of its own
-      flat += c10::str(separator, steps[k] == Step::zero ? "0" : "(i)");
-      row += c10::str(separator, "(o[", n, "]",
-                      steps[k] == Step::unit       ? " + (c)"
-                      : steps[k] == Step::other    ? " + (c) * (IDX)bp_arg.inner[" + n + "]"
-                      : steps[k] == Step::reversed ? " - (c)"
-                                                   : "",
-                      is_ordered ? " + r * (IDX)bp_arg.along[" + n + "]" : "", ")");
+      append(names, separator, "at", k);
+      append(places_text, "const IDX i", k, " = at", k, "; ");  // named before the body has names of its own
+      append(flat, separator, steps[k] == Step::zero ? "0" : "(i)");
+      append(row, separator, "(o[", k, "]", steps[k] == Step::unit ? " + (c)" : steps[k] == Step::reversed ? " - (c)" : "");
+      if (steps[k] == Step::other) append(row, " + (c) * (IDX)bp_arg.inner[", k, "]");
+      if (is_ordered) append(row, " + r * (IDX)bp_arg.along[", k, "]");
+      append(row, ")");
       const c10::ScalarType dtype = operands_[k].dtype;
       if (dtype == c10::ScalarType::Undefined) continue;
-      parameters += c10::str(separator, "BP_GLOBAL ", operands_[k].is_written ? "" : "const ", memory_type(dtype), "* BP_RESTRICT p", n);
-      define("LOAD" + n + "(i)", c10::str("bp_load_", dialect_name(dtype), "(p", n, ", i)"));
-      define("STORE" + n + "(i, x)", c10::str("bp_store_", dialect_name(dtype), "(p", n, ", i, x)"));
-      define("T" + n, memory_type(dtype));
-      source.name += (k == 0 ? "[" : ",") + std::string(dialect_name(dtype));
+      append(parameters, separator, "BP_GLOBAL ", operands_[k].is_written ? "" : "const ", memory_type(dtype), "* BP_RESTRICT p", k);
+      define(text, join("LOAD", k, "(i)"), "bp_load_", dialect_name(dtype), "(p", k, ", i)");
+      define(text, join("STORE", k, "(i, x)"), "bp_store_", dialect_name(dtype), "(p", k, ", i, x)");
+      define(text, join("T", k), memory_type(dtype));
+      append(source.name, k == 0 ? "[" : ",", dialect_name(dtype));
     }
     source.name += "]";
     for (size_t k = 0; k < scalars_.size(); ++k) {
-      const std::string name = "s" + std::to_string(k);
-      const std::string type = !scalars_[k].is_number ? "i64" : computed_ == c10::kDouble ? "f64" : "f32";
-      members += type + " " + name + "; " + (type == "f32" ? "u32 " + name + "_; " : "");
-      begin += "const " + type + " " + name + " = bp_arg." + name + "; ";
+      const char* const type = !scalars_[k].is_number ? "i64" : computed_ == c10::kDouble ? "f64" : "f32";
+      append(members, type, " s", k, "; ");
+      if (scalars_[k].is_number && computed_ != c10::kDouble) append(members, "u32 s", k, "_; ");
+      append(begin, "const ", type, " s", k, " = bp_arg.s", k, "; ");
     }
     if (reports_) {
       parameters += ", BP_GLOBAL i64* BP_RESTRICT record";
       members += "i64 site; ";
       begin += "const i64 site = bp_arg.site; ";
-      define("REPORT(place, size)", "bp_report(record, site, place, size)");
+      define(text, "REPORT(place, size)", "bp_report(record, site, place, size)");
     }
-    define("IDX", is_wide ? "i64" : "i32");
-    define("POINTERS", std::to_string(pointers));
-    define("PLACES", std::to_string(places));
-    define("PARAMETERS", parameters);
-    define("MEMBERS", members);
-    define("BEGIN", begin);
-    define("APPLY(" + names + ")", "{ " + places_text + body + " }");
-    define("AT_FLAT(i)", flat);
-    define("AT_ROW(c)", row);
-    define(is_flat ? "FLAT" : "DIMS", is_flat ? "1" : std::to_string(outer));
+    define(text, "IDX", is_wide ? "i64" : "i32");
+    define(text, "POINTERS", pointers);
+    define(text, "PLACES", places);
+    define(text, "PARAMETERS", parameters);
+    define(text, "MEMBERS", members);
+    define(text, "BEGIN", begin);
+    define(text, join("APPLY(", names, ")"), "{ ", places_text, body, " }");
+    define(text, "AT_FLAT(i)", flat);
+    define(text, "AT_ROW(c)", row);
+    define(text, is_flat ? "FLAT" : "DIMS", is_flat ? 1 : outer);
     source.definitions = text;
     const auto is_half = [](c10::ScalarType dtype) { return c10::isReducedFloatingType(dtype); };
     if (computes || std::any_of(types.begin(), types.end(), is_half)) source.files.push_back("math.bpc");
