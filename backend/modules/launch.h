@@ -2,12 +2,12 @@
 #pragma once
 
 #include <backplane/kernel.h>
+#include <c10/util/FunctionRef.h>
 
 #include <array>
 #include <atomic>
 #include <cstring>
 #include <mutex>
-#include <utility>
 
 #include "modules/unit.h"
 
@@ -20,20 +20,8 @@ class KernelSlots {
   KernelSlots(const KernelSlots&) = delete;
   KernelSlots& operator=(const KernelSlots&) = delete;
 
-  // make(): the KernelSource of the key. NULL as of find_function.
-  template <typename Make>
-  const Function* find(uint64_t key, c10::DeviceIndex device, const Make& make) {
-    std::atomic<const Slot*>& head = heads_[key * 0x9e3779b97f4a7c15u >> 61];
-    for (const Slot* slot = head.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
-      if (slot->key == key) return slot->function;
-    }
-    bool later = false;
-    const Function* function = find_function(device, make(), &later);
-    if (later) return nullptr;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    head.store(new Slot{key, function, head.load(std::memory_order_relaxed)}, std::memory_order_release);
-    return function;
-  }
+  // make(): the source of the key. NULL as of find_function.
+  const Function* find(uint64_t key, c10::DeviceIndex device, c10::function_ref<KernelSource()> make);
 
  private:
   struct Slot {  // never freed: a reader may be at it
@@ -51,7 +39,7 @@ class KernelArguments {
   static constexpr size_t kMost = 1024;  // what every target takes
 
   void add(uint64_t word) {
-    TORCH_INTERNAL_ASSERT(bytes_ + sizeof word <= kMost);
+    if (C10_UNLIKELY(bytes_ == kMost)) throw_full();
     std::memcpy(block_ + bytes_, &word, sizeof word);
     bytes_ += sizeof word;
   }
@@ -60,6 +48,8 @@ class KernelArguments {
   size_t bytes() const { return bytes_; }
 
  private:
+  [[noreturn]] static void throw_full();
+
   alignas(8) char block_[kMost];
   size_t bytes_ = 0;
 };

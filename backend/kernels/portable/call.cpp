@@ -48,6 +48,8 @@ at::Tensor Call::output(at::IntArrayRef sizes, c10::ScalarType dtype, c10::Devic
   return *out;
 }
 
+void Call::give(const at::Tensor& result) { results.emplace_back(result); }
+
 void add_operator(DefaultKernels& kernels, std::initializer_list<const char*> forms, const Operator& compute) {
   KernelCounter& counter = portable_counter(*forms.begin());
   for (const char* form : forms) {
@@ -58,6 +60,10 @@ void add_operator(DefaultKernels& kernels, std::initializer_list<const char*> fo
     kernels.impl_portable(
         form, c10::BoxedKernel::makeFromFunctor(std::make_unique<call_impl::Form>(compute, counter, schema.arguments().size(), kind)));
   }
+}
+
+void add_operator(DefaultKernels& kernels, std::initializer_list<const char*> forms, bool (*compute)(Call& call)) {
+  add_operator(kernels, forms, Operator(compute));
 }
 
 bool give(Call& call, const at::Tensor& result, std::initializer_list<at::Tensor> inputs, size_t k, size_t outputs) {

@@ -38,6 +38,7 @@ class Call {
   at::Tensor output(at::IntArrayRef sizes, c10::ScalarType dtype, c10::Device device, size_t k = 0, size_t outputs = 1) const;
 
   void give(c10::IValue result) { results.push_back(std::move(result)); }
+  void give(const at::Tensor& result);
 
   c10::SmallVector<c10::IValue, 2> results;
 
@@ -56,6 +57,7 @@ bool give(Call& call, const at::Tensor& result, std::initializer_list<at::Tensor
 // Registers the forms of an operator, which count as calls of the first.
 // The names live on.
 void add_operator(DefaultKernels& kernels, std::initializer_list<const char*> forms, const Operator& compute);
+void add_operator(DefaultKernels& kernels, std::initializer_list<const char*> forms, bool (*compute)(Call& call));
 
 // Whether kernels of the dialect can read it, or write it: on the device, strided, of a dtype that the dialect and the device have.
 bool is_usable(const at::Tensor& tensor);

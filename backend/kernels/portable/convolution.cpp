@@ -11,6 +11,7 @@
 
 #include "dispatch/defaults.h"
 #include "kernels/portable/dialect.h"
+#include "kernels/portable/family.h"
 #include "kernels/portable/product.h"
 #include "kernels/portable/text.h"
 #include "kernels/portable/tiles.h"
@@ -103,11 +104,7 @@ struct Task {
   const at::Tensor& bias;  // may be undefined
 };
 
-uint64_t address(const at::Tensor& tensor) {
-  if (!tensor.defined()) return 0;
-  check_allocated(tensor);
-  return reinterpret_cast<uint64_t>(tensor.const_data_ptr());
-}
+uint64_t address(const at::Tensor& tensor) { return tensor.defined() ? address_of(tensor) : 0; }
 
 bool run(const Task& task, const Windows& windows, const Walk& walk) {
   static auto& slots = *new KernelSlots;

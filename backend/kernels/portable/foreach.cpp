@@ -10,6 +10,7 @@
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
+#include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
 #include "kernels/portable/unit_text.h"
 #include "modules/launch.h"
@@ -98,11 +99,10 @@ bool launch_table(const TableCall& what, KernelSlots& slots, int variant) {
     for (size_t t = 0; t < most; ++t) {
       for (const List& list : what.lists) {
         const at::Tensor& tensor = (*list.tensors)[begin + (t < count ? t : 0)];
-        check_allocated(tensor);
-        arguments.add(reinterpret_cast<uint64_t>(list.is_written ? tensor.mutable_data_ptr() : tensor.const_data_ptr()));
+        arguments.add(list.is_written ? writable_address_of(tensor) : address_of(tensor));
       }
     }
-    for (const at::Tensor& tensor : what.shared) arguments.add(reinterpret_cast<uint64_t>(tensor.const_data_ptr()));
+    for (const at::Tensor& tensor : what.shared) arguments.add(address_of(tensor));
     int64_t tiles = 0;
     for (size_t t = 0; t < most; ++t) {
       if (t < count) tiles += (first[begin + t].numel() + tile - 1) / tile;

@@ -16,6 +16,7 @@
 #include "dispatch/defaults.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
+#include "kernels/portable/family.h"
 #include "kernels/portable/product.h"
 #include "tensor/tensors.h"
 
@@ -82,10 +83,7 @@ bool fit(Operation operation, Call& call) {
   }
 }
 
-Matrices matrices(const at::Tensor& tensor, int64_t batch, int64_t row, int64_t column) {
-  check_allocated(tensor);
-  return {reinterpret_cast<uint64_t>(tensor.const_data_ptr()), batch, row, column};
-}
+Matrices matrices(const at::Tensor& tensor, int64_t batch, int64_t row, int64_t column) { return {address_of(tensor), batch, row, column}; }
 
 // The result, or what is of its size, as matrices: the dimension that a vector lacks has no stride.
 Matrices result_matrices(const at::Tensor& tensor) {
@@ -137,8 +135,7 @@ bool run(Operation operation, const Call& call, const at::Tensor& out) {
   product.m = call.a.dim() == 1 ? 1 : call.a.size(-2);
   product.n = call.b.dim() == 1 ? 1 : call.b.size(-1);
   product.sums_batches = operation == Operation::addbmm;
-  check_allocated(out);
-  out.mutable_data_ptr();  // first: it may move what self shares with it
+  writable_address_of(out);  // first: it may move what self shares with it
   product.out = result_matrices(out);
   product.a = matrices(call.a, is_batch ? a[0] : 0, a.size() == 1 ? 0 : a[a.size() - 2], a.back());
   product.b = b.size() == 1 ? matrices(call.b, 0, b[0], 0) : matrices(call.b, is_batch ? b[0] : 0, b[b.size() - 2], b.back());

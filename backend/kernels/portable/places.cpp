@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 
+#include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
 #include "kernels/portable/unit_text.h"
 #include "modules/target.h"
@@ -104,8 +105,7 @@ at::Tensor places_of(const at::Tensor& given) {
   const auto arguments = [&](std::initializer_list<const at::Tensor*> tensors) {
     KernelArguments block;
     for (const at::Tensor* tensor : tensors) {
-      check_allocated(*tensor);
-      block.add(reinterpret_cast<uint64_t>(tensor->const_data_ptr()));
+      block.add(address_of(*tensor));
     }
     block.add(elements);
     block.add(chunk);

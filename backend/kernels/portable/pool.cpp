@@ -13,6 +13,7 @@
 
 #include "dispatch/defaults.h"
 #include "kernels/portable/dialect.h"
+#include "kernels/portable/family.h"
 #include "kernels/portable/product.h"
 #include "kernels/portable/text.h"
 #include "tensor/tensors.h"
@@ -160,9 +161,8 @@ bool run(const Operator& op, const Windows& windows, const at::Tensor& to, const
 
   KernelArguments arguments;
   for (const at::Tensor* tensor : {&to, &from, &index}) {
-    if (tensor->defined()) check_allocated(*tensor);
     const bool is_written = tensor == &to || (tensor == &index && op.max && !op.backward);
-    arguments.add(!tensor->defined() ? 0 : reinterpret_cast<uint64_t>(is_written ? tensor->mutable_data_ptr() : tensor->const_data_ptr()));
+    arguments.add(!tensor->defined() ? 0 : is_written ? writable_address_of(*tensor) : address_of(*tensor));
   }
   const bool lanes_c = has_lanes_of_channels(t);
   for (const int64_t word : {t.sizes[0], t.sizes[1], int64_t{lanes_c}}) arguments.add(word);

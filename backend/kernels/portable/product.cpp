@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/portable/dialect.h"
+#include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
 #include "kernels/portable/tiles.h"
 #include "modules/target.h"
@@ -82,7 +83,7 @@ struct Goal {
   Goal(const Product& p, const at::Tensor* parts)
       : dtype(parts == nullptr ? p.dtype : sum_dtype(p.dtype)), out(p.out), self(p.self), alpha(p.alpha), beta(p.beta) {
     if (parts == nullptr) return;
-    out = {reinterpret_cast<uint64_t>(parts->mutable_data_ptr()), p.m * p.n, p.n, 1};
+    out = {writable_address_of(*parts), p.m * p.n, p.n, 1};
     self = {};
     split_stride = p.batches * p.m * p.n;
     alpha = one_of(p.dtype);
@@ -206,7 +207,7 @@ bool multiply_and_sum(const Product& product) {
   const at::Tensor parts = empty_tensor({product.batches * product.m * product.n}, sum_dtype(product.dtype), product.device);
   Product sum = product;
   sum.batches = 1;
-  const auto address = reinterpret_cast<uint64_t>(parts.mutable_data_ptr());
+  const uint64_t address = writable_address_of(parts);
   const Target& target = target_of(product.device);
   return run_tiles(each, target, 1, Goal(each, &parts)) && add_parts(sum, product.batches, address);
 }
@@ -283,7 +284,7 @@ bool multiply(const Product& p) {
   if (splits > 1) parts = empty_tensor({splits * p.batches * p.m * p.n}, sum_dtype(p.dtype), p.device);
   const Goal goal(p, splits > 1 ? &parts : nullptr);
   if (!(is_thin ? run_vectors(p, target, thin, splits, shape, goal) : run_tiles(p, target, splits, goal))) return false;
-  return splits == 1 || add_parts(p, splits, reinterpret_cast<uint64_t>(parts.const_data_ptr()));
+  return splits == 1 || add_parts(p, splits, address_of(parts));
 }
 
 }  // namespace backplane::portable

@@ -11,6 +11,7 @@
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
+#include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
 #include "kernels/portable/unit_text.h"
 #include "modules/launch.h"
@@ -103,8 +104,7 @@ bool launch_random(const Recipe& recipe, const c10::SmallVector<Operand, 3>& ope
     arguments.add(reinterpret_cast<uint64_t>(state.offset_address));
   }
   for (const Operand& operand : operands) {
-    check_allocated(operand.tensor);
-    arguments.add(reinterpret_cast<uint64_t>(operand.is_written ? operand.tensor.mutable_data_ptr() : operand.tensor.const_data_ptr()));
+    arguments.add(operand.is_written ? writable_address_of(operand.tensor) : address_of(operand.tensor));
   }
   arguments.add(count);
   arguments.add(state.seed);
@@ -356,7 +356,7 @@ bool randperm(Call& call) {
       arguments.add(reinterpret_cast<uint64_t>(state.seed_address));
       arguments.add(reinterpret_cast<uint64_t>(state.offset_address));
     }
-    arguments.add(reinterpret_cast<uint64_t>(dense.mutable_data_ptr()));
+    arguments.add(writable_address_of(dense));
     arguments.add(n);
     arguments.add(state.seed);
     arguments.add(state.in_graph() ? state.graph_offset : state.offset);
@@ -392,7 +392,7 @@ bool dropout(Call& call) {
   }
   if (!input.is_contiguous()) {
     const auto as_input = [&](const at::Tensor& dense) {
-      return at::empty_strided(input.sizes(), input.strides(), dense.options()).copy_(dense);
+      return empty_strided(input.sizes(), input.strides(), dense.scalar_type(), device).copy_(dense);
     };
     out = as_input(out);
     mask = as_input(mask);

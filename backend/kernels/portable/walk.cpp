@@ -6,6 +6,7 @@
 
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
+#include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
 #include "modules/target.h"
 #include "runtime/reports.h"
@@ -32,10 +33,8 @@ Walk& Walk::add(const at::Tensor* tensor, c10::ScalarType dtype, at::IntArrayRef
   TORCH_INTERNAL_ASSERT(strides.size() == sizes_.size() && operands_.size() < kMost);
   uint64_t address = 0;
   if (tensor != nullptr) {
-    check_allocated(*tensor);
     const auto bytes = static_cast<int64_t>(c10::elementSize(dtype));
-    address = reinterpret_cast<uint64_t>(is_written ? tensor->mutable_data_ptr() : tensor->const_data_ptr()) +
-              static_cast<uint64_t>(offset * bytes);
+    address = (is_written ? writable_address_of(*tensor) : address_of(*tensor)) + static_cast<uint64_t>(offset * bytes);
   }
   operands_.push_back({address, tensor == nullptr ? c10::ScalarType::Undefined : dtype, is_written, {strides.rbegin(), strides.rend()}});
   return *this;
