@@ -29,8 +29,8 @@ const Function* KernelSlots::find(uint64_t key, c10::DeviceIndex device, c10::fu
   bool later = false;
   const Function* function = find_function(device, make(), &later);
   if (later) return nullptr;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  head.store(new Slot{key, function, head.load(std::memory_order_relaxed)}, std::memory_order_release);
+  auto* const slot = new Slot{key, function, head.load(std::memory_order_relaxed)};
+  while (!head.compare_exchange_weak(slot->next, slot, std::memory_order_release, std::memory_order_relaxed)) {}
   return function;
 }
 

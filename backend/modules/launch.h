@@ -7,16 +7,16 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <mutex>
 
 #include "modules/unit.h"
 
 namespace backplane {
 
-// The functions of one operator by a number that says dtypes, strides and device. A function that was found is found again without a lock.
+// The functions of one operator by a number that says dtypes, strides and device, found again without a lock. An object with static storage
+// needs no initialiser and no end.
 class KernelSlots {
  public:
-  KernelSlots() = default;
+  constexpr KernelSlots() = default;
   KernelSlots(const KernelSlots&) = delete;
   KernelSlots& operator=(const KernelSlots&) = delete;
 
@@ -30,7 +30,6 @@ class KernelSlots {
     const Slot* next;
   };
   std::array<std::atomic<const Slot*>, 8> heads_{};
-  std::mutex mutex_;
 };
 
 // The block of bytes that a kernel takes: addresses first, then the members of its struct, 8 bytes each.

@@ -28,7 +28,7 @@ struct Source {
 };
 
 bool launch_cat(const at::Tensor& out, c10::ScalarType bits, int64_t width, const Source* sources, size_t count) {
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::DeviceIndex device = out.device().index();
   const Target& target = target_of(device);
   const uint32_t per_item = target.is_host() ? kHostTile : kLanes;

@@ -44,13 +44,13 @@ bool write(Call& call, const char* name, const char* real, const char* imaginary
 
 // real, imag
 bool complex(Call& call) {
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   return write(call, "complex", "x", "y", slots);
 }
 
 // abs, angle
 bool polar(Call& call) {
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   return write(call, "polar", "x * m_cos(y)", "x * m_sin(y)", slots);
 }
 

@@ -37,7 +37,7 @@ bool frexp(Call& call) {
       results[k] = at::empty_like(self, self.options().dtype(dtype));
     }
   }
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("frexp", self.sizes(), self.device().index());
   walk.write(results[0]).write(results[1]).read(self).compute_in(self.scalar_type());
   if (!walk.run("const C x = LOAD2(i2); STORE0(i0, m_mantissa(x)); STORE1(i1, m_exponent(x));", slots)) return false;
@@ -64,7 +64,7 @@ bool nan_to_num(Call& call) {
   const double most = most_of(dtype);
   const double numbers[] = {call.has(1) ? call[1].toDouble() : 0, call.has(2) ? call[2].toDouble() : most,
                             call.has(3) ? call[3].toDouble() : -most};
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const bool is_whole = !c10::isFloatingType(dtype);
   const char* const text = is_whole ? "x" : "x != x ? s0 : x == m_infinity ? s1 : x == -m_infinity ? s2 : x";
   const auto compute = [&](const auto&... out) {
@@ -117,7 +117,7 @@ bool renorm(Call& call) {
   }
   const c10::ScalarType common = accumulated(self.scalar_type());
   const at::Tensor norm = at::linalg_vector_norm(self, p, others, true, common);
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const at::Tensor result = empty(self.sizes(), self.scalar_type(), self.device().index());
   return apply("renorm", result, {self, norm}, "y > s0 ? x * (s0 / (y + LIT(1e-7))) : x", 0, {most}, common, slots) &&
          give(call, result, {self});

@@ -107,7 +107,7 @@ struct Task {
 uint64_t address(const at::Tensor& tensor) { return tensor.defined() ? address_of(tensor) : 0; }
 
 bool run(const Task& task, const Windows& windows, const Walk& walk) {
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   if (task.out.numel() == 0) return true;
   const c10::DeviceIndex device = task.out.device().index();
   const c10::ScalarType dtype = task.out.scalar_type();

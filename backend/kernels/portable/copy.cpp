@@ -13,7 +13,7 @@ namespace {
 bool can_run() { return can_compile() && kernel_policy() != KernelPolicy::off; }
 
 bool run(at::TensorIteratorBase& iter) {
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   static auto& counter = portable_counter("copy_");
   Computation what{"copy", iter.dtype(1)};
   Expression expression{"x", 0};

@@ -25,7 +25,7 @@ bool cross(Call& call) {
   const auto x = broadcast_strides(self, sizes), y = broadcast_strides(other, sizes);
   std::vector<int64_t> others = sizes;
   others[dim] = 1;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("cross", others, self.device().index());
   walk.write(result).read(self, x).read(other, y);
   walk.integer(result.stride(dim)).integer(x[dim]).integer(y[dim]).compute_in(self.scalar_type());

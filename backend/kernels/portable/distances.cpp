@@ -73,7 +73,7 @@ bool cdist(Call& call) {
     return give(call, at::_euclidean_dist(a, b).view(sizes), {x1, x2});
   }
   const at::Tensor result = empty({a.size(0), rows, others}, x1.scalar_type(), x1.device().index());
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const Kind kind = kind_of(p);
   Walk walk("cdist", result.sizes(), x1.device().index());
   walk.write(result).read(a, {a.stride(0), a.stride(1), 0}).read(b, {b.stride(0), 0, b.stride(1)});
@@ -99,7 +99,7 @@ bool cdist_backward(Call& call) {
   if (call.tensor(0).sizes() != at::IntArrayRef(sizes) || call.tensor(4).sizes() != at::IntArrayRef(sizes)) return false;
   const at::Tensor grad = in_three(call.tensor(0), batch), distance = in_three(call.tensor(4), batch);
   const at::Tensor result = empty(a.sizes(), x1.scalar_type(), x1.device().index());
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const Kind kind = kind_of(p);
   Walk walk("cdist_backward", a.sizes(), x1.device().index());
   walk.write(result).read(a).read(b, {b.stride(0), 0, b.stride(2)});
@@ -122,7 +122,7 @@ bool pdist(Call& call) {
   if (!is_taken(self, p) || self.dim() != 2) return false;
   const int64_t rows = self.size(0);
   const at::Tensor result = empty({rows < 2 ? 0 : rows * (rows - 1) / 2}, self.scalar_type(), self.device().index());
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const Kind kind = kind_of(p);
   Walk walk("pdist", {rows, rows}, self.device().index());
   walk.write(result, {0, 0}).read(self, {self.stride(0), 0}).read(self, {0, self.stride(0)}).count({1, 0}).count({0, 1});
@@ -143,7 +143,7 @@ bool pdist_backward(Call& call) {
   const int64_t rows = self.size(0), pairs = rows < 2 ? 0 : rows * (rows - 1) / 2;
   if (grad.dim() != 1 || grad.numel() != pairs || distance.dim() != 1 || distance.numel() != pairs) return false;
   const at::Tensor result = empty(self.sizes(), self.scalar_type(), self.device().index());
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const Kind kind = kind_of(p);
   Walk walk("pdist_backward", self.sizes(), self.device().index());
   walk.write(result).read(self, {0, self.stride(1)}).read(grad, {0, 0}).read(distance, {0, 0}).count({1, 0});

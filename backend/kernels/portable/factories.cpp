@@ -30,7 +30,7 @@ bool arange(Call& call) {
   const at::Tensor& given = *call.given();
   if (!is_usable(given) || given.scalar_type() == c10::kBool || !is_real(start) || !is_real(end) || !is_real(step)) return false;
   const c10::ScalarType dtype = given.scalar_type();
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   if (!c10::isFloatingType(dtype)) {
     if (!start.isIntegral(false) || !end.isIntegral(false) || !step.isIntegral(false)) return false;
     const int64_t first = start.toLong(), last = end.toLong(), by = step.toLong();
@@ -74,7 +74,7 @@ bool spaced(Call& call) {
   const double step = count < 2               ? 0
                       : dtype == c10::kDouble ? (last - first) / static_cast<double>(count - 1)
                                               : (static_cast<float>(last) - static_cast<float>(first)) / static_cast<float>(count - 1);
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk(kPowers ? "logspace" : "linspace", out.sizes(), out.device().index());
   walk.write(out).count(numbers_of(out)).integer(count);
   walk.number(first, dtype).number(count == 1 ? first : last, dtype).number(step, dtype);
@@ -94,7 +94,7 @@ bool write_eye(Call& call, int64_t rows, int64_t columns) {
   const at::Tensor& given = *call.given();
   if (rows < 0 || columns < 0 || !is_usable(given)) return false;
   at::Tensor out = given.resize_({rows, columns});
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("eye", out.sizes(), out.device().index());
   walk.write(out).count(at::IntArrayRef({1, -1}));
   if (!walk.run("STORE0(i0, i1 == 0 ? 1 : 0);", slots)) return false;

@@ -331,7 +331,7 @@ bool adam(Call& call, bool is_decoupled) {
                    "C v = f3 * LOAD3(a3, i) + f4 * g * g; STORE2(a2, i, m); STORE3(a3, i, v); ",
                    amsgrad ? "const C top = LOAD5(a5, i); v = top > v ? top : v; STORE5(a5, i, v); " : "",
                    "STORE0(a0, i, f6 * x - step_size * m / (m_sqrt(v) / correction + f5)); }");
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const int variant = (is_decoupled ? 1 : 0) | (amsgrad ? 2 : 0) | (has_scale ? 4 : 0) | (has_inf ? 8 : 0);
   return launch_table(what, slots, variant);
 }
@@ -365,7 +365,7 @@ bool sgd(Call& call) {
     what.body += nesterov ? "STORE2(a2, i, b); g = g + f2 * b; " : "STORE2(a2, i, b); g = b; ";
   }
   what.body += "STORE0(a0, i, x - f0 * g); }";
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const int variant = (has_momentum ? 1 : 0) | (is_first ? 2 : 0) | (nesterov ? 4 : 0) | (has_scale ? 8 : 0) | (has_inf ? 16 : 0);
   return launch_table(what, slots, variant);
 }

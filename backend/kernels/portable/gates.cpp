@@ -34,7 +34,7 @@ bool log_sigmoid(Call& call) {
   if (!is_float(self)) return false;
   const at::Tensor out = place(call, self, 0, 2, {self}), buffer = place(call, self, 1, 2, {self, out});
   if (!out.defined() || !buffer.defined()) return false;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("log_sigmoid_forward", self.sizes(), self.device().index());
   walk.write(out).write(buffer).read(self).compute_in(self.scalar_type());
   if (!walk.run("const C x = LOAD2(i2); const C e = m_exp(-m_fabs(x)); STORE1(i1, e); STORE0(i0, m_min(x, (C)0) - m_log1p(e));", slots)) {
@@ -49,7 +49,7 @@ bool log_sigmoid(Call& call) {
 bool log_sigmoid_backward(Call& call) {
   const at::Tensor &grad = call.tensor(0), &self = call.tensor(1);
   if (!is_float(self) || !is_like(grad, self) || grad.sizes() != self.sizes()) return false;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const at::Tensor result =
       apply("log_sigmoid_backward", self.scalar_type(), {grad, self}, "x * m_sigmoid(-y)", 0, {}, self.scalar_type(), slots);
   return result.defined() && give(call, result, {grad, self, call.tensor(2)});
@@ -74,7 +74,7 @@ bool glu(Call& call) {
   const at::Tensor& self = call.tensor(0);
   Halves halves;
   if (!halves_of(self, call[1].toInt(), halves)) return false;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const at::Tensor result =
       apply("glu", self.scalar_type(), {halves.first, halves.second}, "x * m_sigmoid(y)", 0, {}, self.scalar_type(), slots);
   return result.defined() && give(call, result, {self});
@@ -87,7 +87,7 @@ bool glu_backward(Call& call) {
   if (!halves_of(self, call[2].toInt(), in) || !is_like(grad, self) || grad.sizes() != in.first.sizes()) return false;
   const at::Tensor result = empty(self.sizes(), self.scalar_type(), self.device().index());
   halves_of(result, call[2].toInt(), out);
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::ScalarType dtype = self.scalar_type();
   if (!apply("glu_backward", out.first, {grad, in.second}, "x * m_sigmoid(y)", 0, {}, dtype, slots) ||
       !apply("glu_backward", out.second, {grad, in.first, in.second}, "((C)1 - m_sigmoid(z)) * m_sigmoid(z) * x * y", 1, {}, dtype,
@@ -106,7 +106,7 @@ bool glu_jvp(Call& call) {
       !halves_of(change, dim, by) || !is_like(glu, x) || glu.sizes() != in.first.sizes()) {
     return false;
   }
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const at::Tensor result = apply("glu_jvp", x.scalar_type(), {glu, in.second, by.first, by.second},
                                   "m_sigmoid(y) * z + x * (w - m_sigmoid(y) * w)", 0, {}, x.scalar_type(), slots);
   return result.defined() && give(call, result, {});
@@ -118,7 +118,7 @@ bool glu_jvp(Call& call) {
 bool prelu_backward(Call& call) {
   const at::Tensor &grad = call.tensor(0), &self = call.tensor(1), &weight = call.tensor(2);
   if (!is_float(self) || !is_like(grad, self) || !is_like(weight, self)) return false;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::ScalarType dtype = self.scalar_type();
   const at::Tensor of_self = apply("_prelu_kernel_backward", dtype, {grad, self, weight}, "y > (C)0 ? x : z * x", 0, {}, dtype, slots);
   if (!of_self.defined()) return false;
@@ -136,7 +136,7 @@ bool rrelu(const c10::IValue* a, const at::Tensor& out, Results& results, Kernel
   const double lower = a[2].toScalar().toDouble(), upper = a[3].toScalar().toDouble();
   const c10::ScalarType dtype = self.scalar_type();
   if (out.defined() && !out.is_same(self) && !can_become(out, self.sizes(), dtype, {self, noise})) return false;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   at::Tensor result = out;
   if (out.defined() && out.sizes() != self.sizes()) out.resize_(self.sizes());
   const auto compute = [&](at::ArrayRef<at::Tensor> inputs, const char* text, int variant, std::initializer_list<double> numbers) {

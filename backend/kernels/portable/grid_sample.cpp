@@ -59,7 +59,7 @@ bool run(Stage stage, const Sampling& sampling, const at::Tensor& to, const at::
   const bool is_wide = has_wide_extent(target, std::max({sizes[0] * channels * points, sizes[0] * channels * volume, grid.numel()}));
   const bool is_host = target.is_host();
   const uint32_t per_item = is_host ? kHostTile : 1;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   uint64_t key = static_cast<uint64_t>(device) & 63;
   key = key << 4 | dtype_bits(dtype);
   key = key << 2 | static_cast<uint64_t>(stage);

@@ -78,7 +78,7 @@ bool histc(Call& call) {
     return true;
   }
   // Beyond the range, and NaN: behind the last bin. Half types are computed as torch does, rounded at each step.
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const at::Tensor places = empty(self.sizes(), c10::kLong, device);
   const std::string r = join("bp_to_", dialect_name(dtype));
   Walk walk("histc", self.sizes(), device);

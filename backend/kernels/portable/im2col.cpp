@@ -48,7 +48,7 @@ bool im2col(Call& call) {
   if (given.dim() == 3) sizes.erase(sizes.begin());
   at::Tensor out = call.output(sizes, self.scalar_type(), self.device());
   if (!out.defined() || !out.is_contiguous()) return false;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   const Strides all{self.size(0), self.size(1), w.kernel[0], w.kernel[1], rows, columns};
   const int64_t y = self.stride(2), x = self.stride(3);
@@ -88,7 +88,7 @@ bool col2im(Call& call) {
   if (given.dim() == 2) sizes.erase(sizes.begin());
   at::Tensor out = call.output(sizes, self.scalar_type(), self.device());
   if (!out.defined() || !out.is_contiguous()) return false;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("col2im", all, self.device().index());
   walk.write(out, out.scalar_type(), dense_strides(all))
       .read(self, self.scalar_type(), Strides{channels * each * rows * columns, each * rows * columns, 0, 0})

@@ -154,7 +154,7 @@ bool index(Call& call) {
     out = call.output(indexing->sizes, self.scalar_type(), self.device());
     if (!out.defined()) return false;
   }
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   Walk walk("index", indexing->sizes, self.device().index());
   walk.reports();
@@ -191,7 +191,7 @@ bool index_put(Call& call) {
   for (const at::Tensor& index : indexing->indices) {
     if (self.is_alias_of(index)) return false;
   }
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::DeviceIndex device = self.device().index();
   const c10::ScalarType dtype = self.scalar_type();
   const size_t count = indexing->indices.size();

@@ -25,7 +25,7 @@ bool index_select(Call& call) {
   sizes[*dim] = index.numel();
   at::Tensor out = call.output(call.tensor(0).dim() == 0 ? at::IntArrayRef() : at::IntArrayRef(sizes), self.scalar_type(), self.device());
   if (!out.defined()) return false;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   Walk walk("index_select", sizes, self.device().index());
   walk.reports();
@@ -42,7 +42,7 @@ bool index_select(Call& call) {
 }
 
 bool add_along(const at::Tensor& out, int64_t dim, const at::Tensor& index, const at::Tensor& source, double alpha) {
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::DeviceIndex device = out.device().index();
   const c10::ScalarType dtype = out.scalar_type();
   Walk walk("index_add", source.sizes(), device);
@@ -86,7 +86,7 @@ bool index_copy(Call& call) {
   at::Tensor result = changed(call, {&index, &source});
   if (!result.defined()) return false;
   const at::Tensor out = at_least_1d(result);
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   Walk walk("index_copy", source.sizes(), self.device().index());
   walk.reports();
@@ -110,7 +110,7 @@ bool fill_along(Call& call, const c10::Scalar& value) {
   const at::Tensor out = at_least_1d(self);
   Strides sizes(out.sizes().begin(), out.sizes().end());
   sizes[*dim] = index.numel();
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("index_fill_", sizes, self.device().index());
   walk.reports();
   walk.write(out, strides_with(out, *dim, 0)).read(index, index.scalar_type(), along(index, *dim, out.dim()));
@@ -135,7 +135,7 @@ bool take(Call& call) {
   }
   at::Tensor out = call.output(index.sizes(), self.scalar_type(), self.device());
   if (!out.defined() || repeats_places(out)) return false;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   const Strides none(static_cast<size_t>(index.dim()), 0);
   Walk walk("take", index.sizes(), self.device().index());
@@ -159,7 +159,7 @@ bool put(Call& call) {
   }
   const at::Tensor index = call.tensor(1).reshape(-1), source = call.tensor(2).reshape(-1);
   const at::Tensor out = self.contiguous();
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::ScalarType dtype = self.scalar_type();
   const c10::DeviceIndex device = self.device().index();
   Walk walk("put_", index.sizes(), device);
@@ -194,7 +194,7 @@ bool embedding_backward(Call& call) {
   const at::Tensor source = grad.reshape({-1, columns}), index = indices.reshape(-1);
   at::Tensor out = empty({rows, columns}, grad.scalar_type(), grad.device().index()).zero_();
   if (columns != 0 && index.numel() != 0) {
-    static auto& slots = *new KernelSlots;
+    static KernelSlots slots;
     const c10::DeviceIndex device = grad.device().index();
     const c10::ScalarType dtype = grad.scalar_type();
     Walk walk("embedding_dense_backward", source.sizes(), device);

@@ -108,7 +108,7 @@ bool split_layers(const at::Tensor& input, const std::vector<int64_t>& normalize
 
 // native_layer_norm(input, normalized_shape, weight, bias, eps)
 bool layer_norm(const c10::IValue* a, Results& results) {
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const at::Tensor& input = a[0].toTensor();
   const std::vector<int64_t> normalized = a[1].toIntVector();
   const at::Tensor weight = tensor_of(a[2]), bias = tensor_of(a[3]);
@@ -136,8 +136,8 @@ bool layer_norm(const c10::IValue* a, Results& results) {
 
 // native_layer_norm_backward(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
 bool layer_norm_backward(const c10::IValue* a, Results& results) {
-  static auto& slots = *new KernelSlots;
-  static auto& sums = *new KernelSlots;
+  static KernelSlots slots;
+  static KernelSlots sums;
   const at::Tensor &grad = a[0].toTensor(), &input = a[1].toTensor(), &mean = a[3].toTensor(), &rstd = a[4].toTensor();
   const std::vector<int64_t> normalized = a[2].toIntVector();
   const at::Tensor weight = tensor_of(a[5]), bias = tensor_of(a[6]);

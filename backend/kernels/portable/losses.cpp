@@ -28,8 +28,8 @@ bool is_alike(const at::Tensor& tensor, const at::Tensor& input) {
 
 // The sum or mean of all elements, in `result`.
 bool fold_all(const at::Tensor& values, int64_t reduction, const at::Tensor& result) {
-  static auto& sums = *new KernelSlots;
-  static auto& means = *new KernelSlots;
+  static KernelSlots sums;
+  static KernelSlots means;
   DimMask all;
   for (int64_t d = 0; d < values.dim(); ++d) all.set(static_cast<size_t>(d));
   const FoldCall call{values, all, values.scalar_type()};
@@ -280,8 +280,8 @@ bool launch(const Nll& call, const NllOperands& operands, c10::ScalarType common
 
 Compute nll_forward(KernelCounter& counter, bool is_2d, bool has_out) {
   return [&counter, is_2d, has_out](const c10::IValue* a, Results& results) {
-    static auto& slots = *new KernelSlots;
-    static auto& quotients = *new KernelSlots;
+    static KernelSlots slots;
+    static KernelSlots quotients;
     Nll call{};
     if (!read_nll(a, is_2d, call)) return false;
     const c10::DeviceIndex device = call.self.device().index();
@@ -324,7 +324,7 @@ Compute nll_forward(KernelCounter& counter, bool is_2d, bool has_out) {
 // (grad_output, self, target, weight, reduction, ignore_index, total_weight), and with grad_input.
 Compute nll_backward(KernelCounter& counter, bool is_2d, bool has_out) {
   return [&counter, is_2d, has_out](const c10::IValue* a, Results& results) {
-    static auto& slots = *new KernelSlots;
+    static KernelSlots slots;
     Nll call{};
     const at::Tensor &grad = a[0].toTensor(), &total = a[6].toTensor();
     if (!read_nll(a + 1, is_2d, call)) return false;

@@ -82,7 +82,7 @@ bool multi_margin_loss(Call& call) {
   if (!read(call, 0, margin)) return false;
   const at::Tensor& rows = margin.rows;
   const at::Tensor values = empty({rows.size(0)}, rows.scalar_type(), rows.device().index());
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("multi_margin_loss", values.sizes(), rows.device().index());
   walk.reports();
   walk.write(values).read(margin.target).read(rows, {rows.stride(0)});
@@ -107,7 +107,7 @@ bool multi_margin_loss_backward(Call& call) {
   if (!read(call, 1, margin) || !is_like(grad, margin.rows) || !spread(grad, margin.rows, margin.reduction, steps)) return false;
   const at::Tensor& rows = margin.rows;
   const at::Tensor result = empty(rows.sizes(), rows.scalar_type(), rows.device().index());
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("multi_margin_loss_backward", rows.sizes(), rows.device().index());
   walk.reports();
   walk.write(result).read(margin.target, {margin.target.stride(0), 0}).read(rows, {rows.stride(0), 0}).read(grad, steps);
@@ -145,7 +145,7 @@ bool multilabel_margin_loss(Call& call) {
   const at::Tensor rows = rows_of(self), labels = rows_of(target);
   const c10::DeviceIndex device = self.device().index();
   const at::Tensor parts = empty(rows.sizes(), self.scalar_type(), device), is_target = empty(rows.sizes(), self.scalar_type(), device);
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("multilabel_margin_loss", rows.sizes(), device);
   walk.reports();
   walk.write(parts).write(is_target).read(labels, {labels.stride(0), 0}).read(rows, {rows.stride(0), 0}).count({0, 1});
@@ -176,7 +176,7 @@ bool multilabel_margin_loss_backward(Call& call) {
   Strides steps;
   if (!spread(grad, rows, reduction, steps)) return false;
   const at::Tensor result = empty(rows.sizes(), self.scalar_type(), self.device().index());
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("multilabel_margin_loss_backward", rows.sizes(), self.device().index());
   walk.reports();
   walk.write(result).read(labels, {labels.stride(0), 0}).read(rows, {rows.stride(0), 0}).read(marks, {marks.stride(0), 0});

@@ -109,8 +109,8 @@ at::Tensor new_outer(const Call& call) {
 
 // beta self + alpha a b^T of two vectors.
 bool outer(const Call& call, const at::Tensor& out) {
-  static auto& with_self = *new KernelSlots;
-  static auto& without_self = *new KernelSlots;
+  static KernelSlots with_self;
+  static KernelSlots without_self;
   const c10::ScalarType dtype = out.scalar_type();
   at::TensorIteratorConfig config;
   config.add_output(out).add_owned_const_input(call.a.unsqueeze(1)).add_owned_const_input(call.b.unsqueeze(0));

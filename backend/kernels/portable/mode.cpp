@@ -14,7 +14,7 @@ namespace {
 
 bool mode_of_rows(const Rows& rows, const at::Tensor& values, const at::Tensor& places) {
   if (rows.count == 0) return true;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::DeviceIndex device = rows.x.device().index();
   const c10::ScalarType dtype = rows.x.scalar_type();
   const Function* const mode = slots.find((static_cast<uint64_t>(device) << 4) | dtype_bits(dtype), device, [&] {

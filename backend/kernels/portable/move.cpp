@@ -25,7 +25,7 @@ bool fill_number(Call& call, const c10::Scalar& value) {
   } else if (dtype != c10::kBool && (!value.isIntegral(true) || wrapped(value.to<int64_t>(), dtype) != value.to<int64_t>())) {
     return false;
   }
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("fill_", self.sizes(), self.device().index());
   walk.write(self);
   if (c10::isFloatingType(dtype)) {
@@ -59,7 +59,7 @@ bool flip(Call& call) {
     strides[d] = -strides[d];
   }
   at::Tensor out = at::empty_like(self);
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   Walk walk("flip", self.sizes(), self.device().index());
   walk.write(out, bits, out.strides()).read(self, bits, strides, offset);
@@ -79,7 +79,7 @@ bool triangle(Call& call, bool is_upper) {
   }
   at::Tensor out = call.output(self.sizes(), self.scalar_type(), self.device());
   if (!out.defined()) return false;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   Strides behind(static_cast<size_t>(dims), 0);  // the column minus the row
   behind[dims - 1] = 1;

@@ -82,13 +82,13 @@ DimMask all_but_channels(const at::Tensor& input) {
 }
 
 bool inverse_deviation(const at::Tensor& out, const at::Tensor& variance, double eps) {
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   return apply("inverse deviation", out, variance, "(C)1 / m_sqrt(x + s0)", 0, {eps}, out.scalar_type(), slots);
 }
 
 bool batch_norm(const BatchNorm& call, Results& results) {
-  static auto& sums = *new KernelSlots;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots sums;
+  static KernelSlots slots;
   const at::Tensor& input = call.input;
   if (!is_float(input) || input.dim() < 2 || input.numel() == 0) return false;
   const int64_t channels = input.size(1);
@@ -133,8 +133,8 @@ struct BatchNormBackward {
 };
 
 bool batch_norm_backward(const BatchNormBackward& call, Results& results) {
-  static auto& sums = *new KernelSlots;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots sums;
+  static KernelSlots slots;
   const at::Tensor& input = call.input;
   if (!is_float(input) || input.dim() < 2 || input.numel() == 0 || !is_gradient_of(call.grad, input)) return false;
   const int64_t channels = input.size(1);
@@ -241,8 +241,8 @@ at::Tensor of_channels(const at::Tensor& vector, int64_t groups) {
 
 // native_group_norm(input, weight, bias, N, C, HxW, group, eps)
 bool group_norm(const c10::IValue* a, Results& results) {
-  static auto& sums = *new KernelSlots;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots sums;
+  static KernelSlots slots;
   const at::Tensor& input = a[0].toTensor();
   const at::Tensor weight = tensor_of(a[1]), bias = tensor_of(a[2]);
   const int64_t batches = a[3].toInt(), channels = a[4].toInt(), size = a[5].toInt(), groups = a[6].toInt();
@@ -270,8 +270,8 @@ bool group_norm(const c10::IValue* a, Results& results) {
 
 // native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)
 bool group_norm_backward(const c10::IValue* a, Results& results) {
-  static auto& sums = *new KernelSlots;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots sums;
+  static KernelSlots slots;
   const at::Tensor &grad = a[0].toTensor(), &input = a[1].toTensor();
   const at::Tensor weight = tensor_of(a[4]);
   const int64_t batches = a[5].toInt(), channels = a[6].toInt(), size = a[7].toInt(), groups = a[8].toInt();

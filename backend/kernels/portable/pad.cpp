@@ -30,7 +30,7 @@ bool launch_pieces(const at::Tensor& out, const at::Tensor& in, const c10::Small
   const auto dims = static_cast<size_t>(out.dim());
   if (dims == 0 || dims > 6) return false;
   if (out.numel() == 0) return true;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::DeviceIndex device = out.device().index();
   const Target& target = target_of(device);
   const c10::ScalarType bits = bits_of(out.scalar_type());
@@ -170,7 +170,7 @@ bool pad_backward(Call& call, int64_t padded, bool reflects) {
   if (grad.sizes() != at::IntArrayRef(sizes)) return false;
   const c10::DeviceIndex device = self.device().index();
   const Target& target = target_of(device);
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const uint32_t per_item = target.is_host() ? kPadTile : kLanes;
   const Function* function = slots.find(static_cast<uint64_t>(device) << 8 | (reflects ? 16u : 0u) | dtype_bits(dtype), device, [&] {
     UnitText text(reflects ? "reflection_pad_backward" : "replication_pad_backward", "pad_backward.bpc", "pad_backward");

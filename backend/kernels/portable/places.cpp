@@ -79,7 +79,7 @@ at::Tensor places_of(const at::Tensor& given) {
   const auto dims = static_cast<size_t>(std::max<int64_t>(self.dim(), 1));
   if (dims > 16) return {};
   const Target& target = target_of(device);
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const auto find = [&](uint64_t which, const char* word, const char* kernel, uint32_t pointers) {
     const uint64_t key = (static_cast<uint64_t>(device) << 16) | dims << 8 | dtype_bits(self.scalar_type()) << 2 | which;
     return slots.find(key, device, [&] {

@@ -28,7 +28,7 @@ struct Slots {
   KernelSlots tiles, vectors, split;
 };
 Slots& slots() {
-  static auto& instance = *new Slots;
+  static Slots instance;
   return instance;
 }
 

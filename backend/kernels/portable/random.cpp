@@ -54,7 +54,7 @@ bool launch_random(const Recipe& recipe, const c10::SmallVector<Operand, 3>& ope
   const Target& target = target_of(device);
   if (!has_dtype(target, recipe.computed)) return false;
   // The generator moves on only for a kernel that is there: both of its forms are looked for first.
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const auto pointers = static_cast<uint32_t>(operands.size());
   const uint32_t per_item = target.is_host() ? kHostBlocks : kBlocks;
   const auto find = [&](bool in_graph) {
@@ -332,7 +332,7 @@ bool randperm(Call& call) {
     return false;
   }
   const c10::DeviceIndex device = given.device().index();
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const auto find = [&](bool in_graph) {
     const uint64_t key = (static_cast<uint64_t>(device) << 8) | dtype_bits(given.scalar_type()) << 1 | static_cast<uint64_t>(in_graph);
     return slots.find(key, device, [&] {

@@ -33,7 +33,7 @@ bool gather(Call& call) {
   at::Tensor out = call.output(call.tensor(2).sizes(), self.scalar_type(), self.device());
   if (!out.defined()) return false;
   if (index.numel() != 0) {
-    static auto& slots = *new KernelSlots;
+    static KernelSlots slots;
     const c10::ScalarType bits = bits_of(self.scalar_type());
     Walk walk("gather", index.sizes(), self.device().index());
     walk.reports(*dim);
@@ -54,7 +54,7 @@ bool scatter_into(const at::Tensor& target, int64_t dim, const at::Tensor& index
                   Reduce reduce) {
   const at::Tensor out = at_least_1d(target);
   const c10::ScalarType dtype = out.scalar_type();
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::DeviceIndex device = out.device().index();
   const bool moves = reduce == Reduce::assign && source.defined();
   const c10::ScalarType type = moves ? bits_of(dtype) : dtype;

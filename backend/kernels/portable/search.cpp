@@ -30,7 +30,7 @@ bool search(Call& call, const at::Tensor& sorted, const at::Tensor& self, bool i
     for (int64_t d = 0; d < last; ++d) strides[d] = tensor.stride(d);
     return strides;
   };
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("searchsorted", self.sizes(), self.device().index());
   walk.write(out).read(self).read(sorted, rows(sorted));
   if (sorter != nullptr) walk.read(*sorter, rows(*sorter));

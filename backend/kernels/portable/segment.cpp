@@ -82,7 +82,7 @@ bool segment_reduce(Call& call) {
   const c10::ScalarType dtype = data.scalar_type();
   const at::Tensor &x = segments.data, &ends = segments.ends;
   const at::Tensor result = empty({x.size(0), segments.count, x.size(2)}, dtype, data.device().index());
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("segment_reduce", result.sizes(), data.device().index());
   walk.write(result).read(ends, {ends.stride(0), 1, 0}).read(x, {x.stride(0), 0, x.stride(2)});
   walk.integer(x.size(1)).integer(x.stride(1)).number(first_of(reduce, call[7]), dtype);
@@ -112,7 +112,7 @@ bool segment_reduce_backward(Call& call) {
   const std::array<int64_t, 3> shape{x.size(0), segments.count, x.size(2)};
   const at::Tensor grad = given.reshape(shape), values = output.reshape(shape);
   const at::Tensor result = at::zeros(x.sizes(), data.options());  // also for what no segment has
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("segment_reduce_backward", shape, data.device().index());
   walk.write(result, {result.stride(0), 0, result.stride(2)}).read(ends, {ends.stride(0), 1, 0});
   walk.read(grad).read(values).read(x, {x.stride(0), 0, x.stride(2)});

@@ -50,7 +50,7 @@ bool sort_and_pick(const Rows& rows, Wanted wanted, int64_t rank, const at::Tens
   const c10::ScalarType dtype = rows.x.scalar_type();
   const at::Tensor sorted = empty(rows.x.sizes(), dtype, device), stood = empty(rows.x.sizes(), c10::kLong, device);
   if (!sort_rows(rows.x, false, {}, sorted, stood)) return false;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("select", {rows.count}, device);
   const std::array<int64_t, 1> one{1}, next{rows.size};
   walk.write(values, one).write(places, one).read(sorted, next).read(stood, next).integer(rows.size).integer(rank).compute_in(dtype);
@@ -72,7 +72,7 @@ bool select_rows(const Rows& rows, Wanted wanted, bool is_descending, int64_t ra
   const c10::ScalarType dtype = rows.x.scalar_type();
   const Target& target = target_of(device);
   if (wanted != Wanted::first && is_short_row(target, dtype, rows.size)) return sort_and_pick(rows, wanted, rank, values, places);
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const bool is_wide = has_wide_places(rows.size);
   const Sample sample = wanted == Wanted::first && target.is_host() ? sample_of(rows.size, rank + 1) : Sample{};
   const int bits = digit_bits(target, sample.is_worth ? sample.expected : rows.size);

@@ -163,7 +163,7 @@ bool isin(Call& call) {
     const at::Tensor row = tests.to(common).reshape({1, -1}).contiguous();
     const at::Tensor sorted = empty(row.sizes(), common, device), places = empty(row.sizes(), c10::kLong, device);
     if (!sort_rows(row, false, {}, sorted, places)) return false;
-    static auto& slots = *new KernelSlots;
+    static KernelSlots slots;
     const at::Tensor in = elements.to(common);
     const c10::SmallVector<int64_t, 6> none(static_cast<size_t>(in.dim()), 0);
     Walk walk("isin", in.sizes(), device);

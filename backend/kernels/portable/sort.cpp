@@ -75,7 +75,7 @@ struct Sides {
 
 // Each row by one group, in one launch.
 bool sort_at_once(const Sides& sides, const Order& order, const Target& target) {
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   enum : uint8_t { ranked, digits, network };
   const auto how = !target.is_host() ? network : sides.size() <= ranked_size(order.dtype) ? ranked : digits;
   const int64_t most = how == network ? network_size(target, order.dtype) : ranked_size(order.dtype);
@@ -111,7 +111,7 @@ bool sort_at_once(const Sides& sides, const Order& order, const Target& target) 
 
 // All groups at each row.
 bool sort_together(const Sides& sides, const Order& order, const Target& target) {
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const int bits = digit_bits(target);
   const auto find = [&](uint64_t which, const char* word, const char* kernel, uint32_t pointers, uint64_t written) {
     return slots.find(key_of(order, sides.device(), which), sides.device(), [&] {

@@ -26,7 +26,7 @@ bool unfold_backward(Call& call) {
   c10::SmallVector<int64_t, 6> strides(sizes.size(), 0), along(sizes.size(), 0);
   for (int64_t d = 0; d < dims; ++d) strides[d] = d == dim ? 0 : grad.stride(d);
   along[dim] = 1;
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   Walk walk("unfold_backward", sizes, grad.device().index());
   walk.write(result, dense_strides(sizes)).read(grad, strides).count(along);
   walk.integer(windows).integer(size).integer(step).integer(dims == 0 ? 0 : grad.stride(dim)).integer(grad.stride(-1));

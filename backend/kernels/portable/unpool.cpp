@@ -110,7 +110,7 @@ bool fractional_max_pool(Call& call, int64_t dims) {
   }
   append(body, "{ const C x = LOAD2(", at, "); if (place < 0 || x > most || x != x) { most = x; place = ", flat, "; } } ",
          "STORE0(i0, most); p1[i1] = place;");
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   if (!walk.run(body.c_str(), slots, static_cast<int>(dims))) return false;
   for (size_t k = 0; k < 2; ++k) {
     const at::Tensor& result = k == 0 ? values : places;

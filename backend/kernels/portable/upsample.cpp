@@ -142,7 +142,7 @@ bool fill_table(const Operator& op, const Image& image, c10::ScalarType computed
     weights += is_nearest(op.mode) ? 0 : axis.taps * axis.outputs;
     most = std::max({most, axis.points, axis.outputs});
   }
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const uint32_t per_item = target.is_host() ? kHostTile : 1;
   uint64_t key = static_cast<uint64_t>(device) & 63;
   key = key << 4 | static_cast<uint64_t>(op.mode);
@@ -187,7 +187,7 @@ bool run_pass(const Operator& op, const Table& table, const Axis& axis, const Pa
               const at::Tensor& from) {
   const c10::DeviceIndex device = to.device().index();
   const Target& target = target_of(device);
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const int64_t taps = is_window(op.mode) ? 0 : axis.taps;
   const bool is_wide = has_wide_extent(target, std::max(to.numel(), from.numel()));
   const bool is_along = target.is_host() && pass.inner < kFewLanes;
@@ -257,7 +257,7 @@ bool run_passes(const Operator& op, Table& table, bool is_backward, const at::Te
 
 // Each output is the element at the places that the table says.
 bool copy_nearest(const Operator& op, const Table& table, const at::Tensor& to, const at::Tensor& from) {
-  static auto& slots = *new KernelSlots;
+  static KernelSlots slots;
   const c10::ScalarType bits = bits_of(to.scalar_type());
   Sizes strides(from.strides().begin(), from.strides().end());
   for (const Axis& axis : table.axes) strides[2 + axis.dim] = 0;
