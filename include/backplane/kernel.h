@@ -43,7 +43,7 @@ namespace detail {
 
 // Throws for a tensor that has elements and no memory for them (`x.untyped_storage().resize_(0)`). Registered kernels (structured.h) and
 // the functions below ask it of every tensor; a kernel that takes an address in another way asks first, for on a device nobody else does.
-inline void check_allocated(const at::TensorBase& tensor) {
+C10_ALWAYS_INLINE void check_allocated(const at::TensorBase& tensor) {
   if (C10_UNLIKELY(!tensor.unsafeGetTensorImpl()->storage_initialized())) detail::throw_not_allocated(tensor);
 }
 

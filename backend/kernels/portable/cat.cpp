@@ -47,9 +47,8 @@ bool launch_cat(const at::Tensor& out, c10::ScalarType bits, int64_t width, cons
   const int64_t tile = static_cast<int64_t>(function->group) * per_item;
   KernelArguments arguments;
   arguments.add(writable_address_of(out));
-  for (size_t k = 0; k < kSources; ++k) {
-    arguments.add(address_of(sources[k < count ? k : 0].tensor));
-  }
+  const uint64_t first = address_of(sources[0].tensor);
+  for (size_t k = 0; k < kSources; ++k) arguments.add(0 < k && k < count ? address_of(sources[k].tensor) : first);
   arguments.add(width);
   int64_t tiles = 0;
   for (size_t k = 0; k < kSources; ++k) {

@@ -182,8 +182,7 @@ int padded_rows(int dims) {
 
 // A number in eight bytes, as the struct's member of the compute type.
 uint64_t word_of(double value, c10::ScalarType common) {
-  const std::string_view compute = compute_type(common);
-  if (compute == "f64") return std::bit_cast<uint64_t>(value);
+  if (common == c10::kDouble) return std::bit_cast<uint64_t>(value);
   return std::bit_cast<uint32_t>(static_cast<float>(value));  // the lower half; its neighbour pads it
 }
 
@@ -223,7 +222,8 @@ bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expres
   const int operands = iter.ntensors();
   const int dims = iter.ndim();
   if (operands > kMostOperands || dims > kMostDims) return false;
-  const c10::DeviceIndex device = iter.device(0).index();
+  const c10::Device first = iter.device(0);
+  const c10::DeviceIndex device = first.index();
   const Target& target = target_of(device);
   Shape shape{};
   shape.operands = operands;
@@ -234,8 +234,9 @@ bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expres
   for (int k = 0; k < operands; ++k) {
     shape.dtypes[k] = what.bits ? common : iter.dtype(k);
     if (!has_dtype(target, shape.dtypes[k])) return false;
-    const bool is_number = k > 0 && iter.device(k).is_cpu() && iter.is_cpu_scalar(k);
-    if (!is_number && k > 0 && iter.device(k) != iter.device(0)) return false;
+    const bool is_elsewhere = k > 0 && iter.device(k) != first;
+    const bool is_number = is_elsewhere && iter.is_cpu_scalar(k);
+    if (is_elsewhere && !is_number) return false;
     const auto bytes = static_cast<int64_t>(c10::elementSize(shape.dtypes[k]));
     const int64_t stride = dims == 0 ? bytes : iter.strides(k)[0];
     shape.walks[k] = is_number ? Advance::number : stride == bytes ? Advance::unit : stride == 0 ? Advance::zero : Advance::other;

@@ -78,6 +78,14 @@ bool apply(const char* name, const at::Tensor& out, at::ArrayRef<at::Tensor> inp
 at::Tensor apply(const char* name, c10::ScalarType dtype, at::ArrayRef<at::Tensor> inputs, const char* text, int variant,
                  std::initializer_list<double> numbers, c10::ScalarType common, KernelSlots& slots);
 
+// Sorts a few elements; equal ones stay in their order. std::stable_sort is as much code again for each type as a kernel's launcher.
+template <typename Range, typename Before>
+void sort_few(Range& range, const Before& is_before) {
+  for (size_t i = 1; i < range.size(); ++i) {
+    for (size_t k = i; k > 0 && is_before(range[k], range[k - 1]); --k) std::swap(range[k], range[k - 1]);
+  }
+}
+
 // What values of a floating dtype are accumulated in: float32 for half types.
 inline c10::ScalarType accumulated(c10::ScalarType dtype) { return c10::isReducedFloatingType(dtype) ? c10::kFloat : dtype; }
 

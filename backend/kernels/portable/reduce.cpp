@@ -33,7 +33,7 @@ using Dims = c10::SmallVector<Dim, 6>;  // outermost first
 void collapse(Dims& dims, bool sort) {
   dims.erase(std::remove_if(dims.begin(), dims.end(), [](const Dim& dim) { return dim.size == 1; }), dims.end());
   const auto far = [](const Dim& dim) { return dim.in == 0 ? std::numeric_limits<int64_t>::max() : dim.in; };
-  if (sort) std::stable_sort(dims.begin(), dims.end(), [&](const Dim& a, const Dim& b) { return far(a) > far(b); });
+  if (sort) sort_few(dims, [&](const Dim& a, const Dim& b) { return far(a) > far(b); });
   Dims joined;
   for (const Dim& dim : dims) {
     if (!joined.empty() && joined.back().in == dim.in * dim.size && joined.back().out == dim.out * dim.size) {

@@ -221,7 +221,7 @@ bool sort_into(const at::Tensor& self, int64_t dim, bool is_descending, const at
   // The dimensions in the order of memory.
   c10::SmallVector<int64_t, 6> dims(static_cast<size_t>(self.dim()));
   for (int64_t d = 0; d < self.dim(); ++d) dims[d] = d;
-  std::stable_sort(dims.begin(), dims.end(), [&](int64_t a, int64_t b) {
+  sort_few(dims, [&](int64_t a, int64_t b) {
     const auto far = [&](int64_t d) { return d == dim && (values.stride(d) == 1 || values.size(d) == 1) ? -1 : values.stride(d); };
     return far(a) > far(b);
   });

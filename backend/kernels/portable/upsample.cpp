@@ -231,7 +231,7 @@ bool run_passes(const Operator& op, Table& table, bool is_backward, const at::Te
     const double ratio = static_cast<double>(axis.outputs) / static_cast<double>(axis.points);
     return is_backward ? 1 / ratio : ratio;
   };
-  std::stable_sort(table.axes.begin(), table.axes.end(), [&](const Axis& a, const Axis& b) {
+  sort_few(table.axes, [&](const Axis& a, const Axis& b) {
     if (growth(a) != growth(b)) return growth(a) < growth(b);
     return growth(a) < 1 ? a.dim < b.dim : a.dim > b.dim;
   });

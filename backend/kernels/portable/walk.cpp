@@ -89,9 +89,7 @@ void Walk::collapse(bool is_host) {
     }
     return false;
   };
-  for (size_t i = 1; i < order.size(); ++i) {
-    for (size_t k = i; k > 0 && is_inside(order[k], order[k - 1]); --k) std::swap(order[k], order[k - 1]);
-  }
+  sort_few(order, is_inside);
   c10::SmallVector<size_t, 6> kept;
   for (const size_t d : order) {
     const bool merges = !kept.empty() && std::all_of(operands_.begin(), operands_.end(), [&](const Operand& operand) {
