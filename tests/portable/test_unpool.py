@@ -54,7 +54,8 @@ def test_a_place_beyond_the_result_is_an_error(device):
 
 def test_of_places_that_repeat_the_last_wins_where_it_is_asked(device):
     x, places = torch.arange(12.0).reshape(1, 1, 3, 4), torch.arange(12).reshape(1, 1, 3, 4) // 5
-    expected = F.max_unpool2d(x, places, 2)
+    expected = torch.zeros(1, 1, 6, 8)  # the CPU's threads race
+    expected[0, 0, 0, :3] = torch.tensor([4.0, 9.0, 11.0])
     torch.use_deterministic_algorithms(True)
     try:
         same(F.max_unpool2d(x.to(device), places.to(device), 2), expected)
