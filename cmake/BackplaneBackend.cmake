@@ -166,6 +166,7 @@ function(_backplane_add_core device)
     _backplane_large_unit(${target})
     target_compile_definitions(${target} PRIVATE TORCH_ASSERT_ONLY_METHOD_OPERATORS)  # torch's headers of all operators are an error
   endforeach()
+  _backplane_inlined_only(${device}_core_aten)  # behind the level of _backplane_sdk_code
 
   # What most kernels include, compiled once: half of a kernel's build time. It pays from the fourth kernel on.
   list(LENGTH arg_KERNELS kernels)
