@@ -30,7 +30,8 @@ const Function* KernelSlots::find(uint64_t key, c10::DeviceIndex device, c10::fu
   const Function* function = find_function(device, make(), &later);
   if (later) return nullptr;
   auto* const slot = new Slot{key, function, head.load(std::memory_order_relaxed)};
-  while (!head.compare_exchange_weak(slot->next, slot, std::memory_order_release, std::memory_order_relaxed)) {}
+  while (!head.compare_exchange_weak(slot->next, slot, std::memory_order_release, std::memory_order_relaxed)) {
+  }
   return function;
 }
 
