@@ -68,6 +68,7 @@ class GroupKernel(SIMDKernel[Any]):
         super().__init__(tiling, **kwargs)
         self.cse: Any = TypedCSE(self.newvar_prefix, self.suffix)
         self.device = V.graph.get_current_device_or_throw()
+        self.group_size = compiler.target(self.device.index or 0).group_size
         self.lane_tree = self.range_trees[0]
         self.ids = itertools.count()
         # Of the section at hand.
@@ -82,6 +83,11 @@ class GroupKernel(SIMDKernel[Any]):
 
     def dtype_to_str(self, dtype: torch.dtype) -> str:
         return dtypes.REGISTER[dtype]
+
+    @property
+    def index_dtype(self) -> str:
+        """Of a core 64 bits: sums of 32 bits may wrap, so that a compiler cannot take neighbours for neighbours."""
+        return "i64" if self.group_size == 1 else super().index_dtype
 
     # ---- where lanes lie
 
@@ -114,9 +120,8 @@ class GroupKernel(SIMDKernel[Any]):
 
     def per_item(self) -> int:
         """BP_PER_ITEM."""
-        group = compiler.target(self.device.index or 0).group_size
-        here = power_of_two(-(-self.hint(self.lane_tree) // group))
-        if group == 1:
+        here = power_of_two(-(-self.hint(self.lane_tree) // self.group_size))
+        if self.group_size == 1:
             most = CORE_ROWS if self.rows else CORE_COLUMNS if self.features.is_reduction() else CORE_POINTWISE
         else:
             most = THREAD_ROWS if self.rows else 1 if self.features.is_reduction() else THREAD_POINTWISE
@@ -233,8 +238,11 @@ class GroupKernel(SIMDKernel[Any]):
         """Of a row: the lanes of an item, then the items of the group."""
         for fold, states, names in self.folds:
             lanes = fold.join([f"{state}[j]" for state in states], [f"{state}[j + half_]" for state in states])
-            self.body.writeline("for (i32 half_ = BP_PER_ITEM / 2; half_ > 0; half_ /= 2) {")
-            self.body.writelines([f"  BP_IVDEP for (i32 j = 0; j < half_; ++j) {{ {' '.join(lanes)} }}", "}"])
+            half = self.per_item() // 2
+            while half:
+                joined = " ".join(lanes).replace("half_", str(half))
+                self.body.writeline(f"BP_IVDEP for (i32 j = 0; j < {half}; ++j) {{ {joined} }}")
+                half //= 2
             shared = []
             for i, dtype in enumerate(fold.states):
                 kind = dtypes.REGISTER[dtype]

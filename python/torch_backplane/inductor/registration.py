@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -107,6 +108,13 @@ def _overrides() -> Any:
     return Overrides()
 
 
+@cache
+def _sources() -> str:
+    """A sum over what generates code: Inductor's cache outlives a change of it."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
 def _cache_key() -> Any:
     """Part of the key of Inductor's caches: what else the code of a kernel depends on."""
     from torch._inductor.custom_graph_pass import CustomGraphModulePass
@@ -117,7 +125,7 @@ def _cache_key() -> Any:
 
         def uuid(self) -> str:
             target = compiler.target()
-            facts = (version("torch-backplane"), target.compiler, target.name, str(target.group_size))
+            facts = (version("torch-backplane"), _sources(), target.compiler, target.name, str(target.group_size))
             return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
     return Key()

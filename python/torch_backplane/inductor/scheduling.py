@@ -32,6 +32,11 @@ class GroupScheduling(SIMDScheduling):
             ]
         )
 
+    def codegen_node_schedule(self, kernel_features: Any) -> None:
+        """Axes stay apart where operands are laid out along them: a remainder in a place is no vector's."""
+        with config.patch({"triton.prefer_nd_tiling": True}):
+            super().codegen_node_schedule(kernel_features)
+
     def define_kernel(self, src_code: str, node_schedule: Any, kernel: Any) -> str:
         """Writes the kernel into the module, once for equal texts; gives its name."""
         wrapper = V.graph.wrapper_code

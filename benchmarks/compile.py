@@ -1,0 +1,47 @@
+"""Kernels that torch.compile generates on the simulated device, against those of Inductor's C++ backend on the CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from benchmarks.row import COMPILED, Result, Row
+from benchmarks.timing import ratio, wait
+
+KERNELS: list[tuple[str, Callable[[torch.Tensor], Any], float]] = [
+    ("pointwise", lambda x: (x * 2 + 1).tanh() * x, 1.3),
+    ("sum of rows", lambda x: x.sum(1), 1.3),
+    ("sum of all", lambda x: x.sum(), 1.3),
+    ("sum of columns", lambda x: x.sum(0), 1.3),
+    ("largest of columns", lambda x: x.amax(0), 1.3),
+    ("softmax of rows", lambda x: x.softmax(1), 1.3),
+    ("softmax of columns", lambda x: x.softmax(0), 1.3),
+    ("layer norm", lambda x: functional.layer_norm(x, x.shape[1:]), 1.3),
+    ("variance of rows", lambda x: x.var(1), 1.3),
+    ("rms norm", lambda x: functional.rms_norm(x, x.shape[1:]), 1.3),
+    ("bias and gelu", lambda x: functional.gelu(x + x[0]), 1.3),
+    ("transposed sum", lambda x: x[:, :1024].t() + x[:, :1024], 2.0),
+]
+
+
+def _measure(function: Callable[[torch.Tensor], Any]) -> Callable[[str], Result]:
+    def measure(device: str) -> Result:
+        x = torch.randn(1024, 2048, generator=torch.Generator().manual_seed(0))
+        torch._dynamo.reset()
+        step = torch.compile(function, dynamic=False)
+        sides = [{"step": step, "x": x.to(where)} for where in (device, "cpu")]
+        for side in sides:
+            step(side["x"])
+        return ratio("step(x)", *sides, after=wait, rounds=15, timer=time.process_time)
+
+    return measure
+
+
+ROWS = [
+    Row(f"torch.compile, {name}, 1024 x 2048", _measure(function), budget=budget, configurations=(COMPILED,))
+    for name, function, budget in KERNELS
+]
