@@ -1,0 +1,133 @@
+"""Portable kernels on the OpenCL driver: a sample of operators, a step of training and threads, against the CPU."""
+
+import importlib.util
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import backplane_sdk
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def opencl_driver(tmp_path_factory):
+    path = tmp_path_factory.mktemp("opencl") / "libopencl_driver.so"
+    sources = sorted(map(str, (backplane_sdk.source_dir() / "drivers/opencl").glob("*.cpp")))
+    command = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-O1", "-shared", "-fPIC"]
+    include = f"-I{backplane_sdk.include_dir()}"
+    subprocess.run([*command, include, *sources, "-o", str(path), "-lpthread", "-ldl"], check=True)
+    return path
+
+
+@pytest.fixture(params=["memory=fine", "memory=buffers", "memory=coarse,items=32"])
+def run_on_opencl(request, run_in_process, device, opencl_driver, tmp_path):
+    """Run code on two parts of a device; an operator without a kernel that compiles is an error."""
+    prefix = device.type.upper()
+    # pip's loader is found by what the process has loaded: torch lies beside it.
+    assert importlib.util.find_spec("pyopencl"), "requirements-dev.txt brings PoCL along"
+    if not Path("/etc/OpenCL/vendors/pocl.icd").exists():
+        pytest.skip("pip's PoCL may not know this processor: apt-get install ocl-icd-libopencl1 pocl-opencl-icd")
+    env = {f"{prefix}_DRIVER": str(opencl_driver), f"{prefix}_CACHE_DIR": str(tmp_path / "cache")}
+
+    def run(code):
+        return run_in_process(code, options=f"sub_devices=2,{request.param}", env=env).stdout
+
+    return run
+
+
+def test_operators(run_on_opencl, device):
+    code = f"""
+        import torch
+        import torch.nn.functional as F
+        from torch_backplane import compiler, driver, fallback
+
+        torch.manual_seed(0)
+        x, y = torch.randn(5, 33, 47), torch.randn(5, 33, 47)
+        image, weight = torch.randn(2, 3, 12, 11), torch.randn(4, 3, 3, 3)
+        calls = [
+            lambda: (x + 2 * y, x[:, 1::3, 5:].double().tanh(), x.bfloat16() * y.bfloat16()),
+            lambda: (torch.where(x > y, F.gelu(x), y.exp()), (100 * x).to(torch.int64) ^ 7),
+            lambda: (x.sum(1), x.mean(-1), x.amax(0), x.cumsum(2), x.argmax(1)),
+            lambda: (F.softmax(x, 2), F.layer_norm(x, (47,))),
+            lambda: (x @ y.mT, torch.bmm(x, y.mT), F.linear(x, y[0])),
+            lambda: (F.conv2d(image, weight, padding=1), F.max_pool2d(image, 2)),
+            lambda: (F.interpolate(image, size=7, mode="bilinear"), F.interpolate(image, size=5)),
+            lambda: (x.sort(2)[0], x.topk(4)[0], x[torch.tensor([3, 1, 1])], x.gather(1, x.argsort(1))),
+            lambda: (torch.cat([x, y]), x.flip(1), x.roll(3, 2), x[:, None, ::2].expand(5, 4, 17, 47).contiguous()),
+        ]
+
+        def same(found, expected):
+            for ours, theirs in zip(found, expected):
+                for one, other in zip(ours, theirs):
+                    loose = dict(rtol=1e-3, atol=1e-4) if one.dtype == torch.float32 else {{}}
+                    torch.testing.assert_close(one.cpu(), other, **loose)
+
+        expected = [call() for call in calls]
+        for index in (0, 1):
+            with torch.device("{device.type}", index), fallback.budget(calls=0):
+                x, y, image, weight = (one.to(torch.device("{device.type}", index)) for one in (x, y, image, weight))
+                found = [call() for call in calls]
+            same(found, expected)
+        counts = compiler.counts()
+        print(torch.accelerator.device_count(), counts.compiled > 20, counts.failed, *driver.info().shims)
+    """
+    assert run_on_opencl(code).split() == ["2", "True", "0"]
+
+
+def test_eight_threads_on_two_devices(run_on_opencl, device):
+    code = f"""
+        import threading
+
+        import torch
+
+        wrong = []
+
+        def work(i):
+            where = torch.device("{device.type}", i % 2)
+            numbers = torch.Generator().manual_seed(i)
+            with torch.Stream(where):
+                for _ in range(20):
+                    x, y = torch.randn(64, 64 + i, generator=numbers), torch.randn(64 + i, 32, generator=numbers)
+                    found = (x.to(where) @ y.to(where)).relu().sum(1).cpu()
+                    if not torch.allclose(found, (x @ y).relu().sum(1), rtol=1e-3, atol=1e-3):
+                        wrong.append(i)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        torch.accelerator.synchronize()
+        print(wrong)
+    """
+    assert run_on_opencl(code).strip() == "[]"
+
+
+def test_a_step_of_training(run_on_opencl, device):
+    code = f"""
+        import torch
+        from torch import nn
+
+        def losses(where):
+            torch.manual_seed(0)
+            model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))
+            x, target = torch.randn(16, 1, 8, 8), torch.randint(10, (16,))
+            model.to(where)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+            found = []
+            for _ in range(4):
+                loss = nn.functional.cross_entropy(model(x.to(where)), target.to(where))
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                found.append(loss.item())
+            return found
+
+        torch.testing.assert_close(losses("{device.type}:1"), losses("cpu"), rtol=1e-4, atol=1e-5)
+        print("trained")
+    """
+    assert run_on_opencl(code).strip() == "trained"
