@@ -14,6 +14,7 @@ namespace backplane::driver::opencl {
 namespace {
 
 pthread_mutex_t build_mutex = PTHREAD_MUTEX_INITIALIZER;
+thread_local bool is_building = false;
 
 // No flag of fast arithmetic. 1.2, which each later runtime takes.
 constexpr const char* kOptions = "-cl-std=CL1.2";
@@ -55,12 +56,25 @@ std::string quoted(const char* text) {
 }  // namespace
 
 BuildLock::BuildLock() {
-  static const int registered = ::pthread_atfork([] { ::pthread_mutex_lock(&build_mutex); }, [] { ::pthread_mutex_unlock(&build_mutex); },
-                                                 [] { ::pthread_mutex_unlock(&build_mutex); });
+  // The thread that builds may fork itself: some runtimes start a linker.
+  static const int registered = ::pthread_atfork(
+      [] {
+        if (!is_building) ::pthread_mutex_lock(&build_mutex);
+      },
+      [] {
+        if (!is_building) ::pthread_mutex_unlock(&build_mutex);
+      },
+      [] {
+        if (!is_building) ::pthread_mutex_unlock(&build_mutex);
+      });
   if (registered != 0) throw Error(BP_OUT_OF_MEMORY, "pthread_atfork: no memory");
   ::pthread_mutex_lock(&build_mutex);
+  is_building = true;
 }
-BuildLock::~BuildLock() { ::pthread_mutex_unlock(&build_mutex); }
+BuildLock::~BuildLock() {
+  is_building = false;
+  ::pthread_mutex_unlock(&build_mutex);
+}
 
 std::string build_log(const Api& api, cl_program program, cl_device_id device) {
   return info_text([&](size_t bytes, void* out, size_t* needed) {

@@ -1,6 +1,9 @@
 // drivers/opencl/runtime.cpp: makes the context and the queues, follows their work, and keeps what a device failed of.
 #include "runtime.h"
 
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <map>
 
@@ -51,6 +54,19 @@ Context::Context(const Api& library, const std::vector<DeviceInfo>& devices) : a
 }
 
 Context::~Context() { api.clReleaseContext(context_); }
+
+namespace {
+
+/// What lies at an address; 0 where nothing can be read. Each object of a runtime begins with its ICD's table of functions, so that a
+/// number which is no object of this runtime is told apart before the runtime follows it.
+uint64_t first_word(const void* object) {
+  uint64_t word = 0;
+  const iovec here{&word, sizeof word}, there{const_cast<void*>(object), sizeof word};
+  const bool aligned = reinterpret_cast<uintptr_t>(object) % sizeof(void*) == 0;
+  return object && aligned && ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == sizeof word ? word : 0;
+}
+
+}  // namespace
 
 // ---- queues
 
@@ -197,8 +213,9 @@ bp_stream* Device::stream_of(cl_command_queue native) {
     if (queue->native() == native) return reinterpret_cast<bp_stream*>(queue.get());
   }
   const auto ask = [&](cl_uint what, auto* out) {
-    if (!native || api().clGetCommandQueueInfo(native, what, sizeof *out, out, nullptr) != CL_SUCCESS) {
-      throw Error(BP_INVALID_ARGUMENT, "stream_from_native: no queue of OpenCL");
+    if (first_word(native) != first_word(default_->native()) ||
+        api().clGetCommandQueueInfo(native, what, sizeof *out, out, nullptr) != CL_SUCCESS) {
+      throw Error(BP_INVALID_ARGUMENT, format("stream_from_native: %p is no stream: no queue of OpenCL", static_cast<void*>(native)));
     }
   };
   cl_context context = nullptr;

@@ -219,5 +219,5 @@ def test_a_machine_without_a_platform(
     report = check(built, opencl, "--options", "memory=auto", *only("memory.zero"))
     assert report.code == 2
     text = "".join(report.out.split())
-    assert "apt install pocl-opencl-icd".replace(" ", "") in text
+    assert "pocl-opencl-icd" in text
     assert f"{pip}:" in text
