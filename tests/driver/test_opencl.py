@@ -159,6 +159,15 @@ def test_under_a_shim(built: Built, opencl: Path, shim: str, memory: str) -> Non
     assert families <= {name.split(".")[0] for name in NOT_OFFERED | NO_VIEW} | {"lost"}
 
 
+@pytest.mark.usefixtures("compiles")
+def test_children_compile_that_were_forked_during_a_compilation(opencl: Path, tmp_path: Path) -> None:
+    program = tmp_path / "opencl_fork_test"
+    source = ROOT / "tests" / "driver" / "opencl_fork_test.cpp"
+    run(["g++", "-std=c++17", f"-I{ROOT / 'include'}", str(source), "-o", str(program), "-lpthread", "-ldl"])
+    done = run([str(program), str(opencl), f"library={library()}"], POCL_CACHE_DIR=str(tmp_path))
+    assert done.stdout == "8 children compiled, 0 failures\n"
+
+
 # ---- options
 
 
