@@ -158,7 +158,6 @@ bool prefers_host_functions() {
 }
 
 bool run_copy_kernel(bool (*kernel)(at::TensorIteratorBase&), const at::Tensor& src, const at::Tensor& dst) {
-  if (kernel == nullptr || src.is_conj() != dst.is_conj() || src.is_neg() != dst.is_neg()) return false;
   at::TensorIterator iter = at::TensorIteratorConfig()
                                 .set_check_mem_overlap(false)
                                 .check_all_same_dtype(false)
@@ -171,7 +170,9 @@ bool run_copy_kernel(bool (*kernel)(at::TensorIteratorBase&), const at::Tensor& 
 
 // By a kernel of the device's: the vendor's, else a portable one.
 bool run_copy_kernels(const at::Tensor& src, const at::Tensor& dst) {
-  if (run_copy_kernel(copy_kernel.load(std::memory_order_relaxed), src, dst)) return true;
+  const auto vendors = copy_kernel.load(std::memory_order_relaxed);
+  const bool has_other_bits = src.is_conj() != dst.is_conj() || src.is_neg() != dst.is_neg();
+  if (vendors != nullptr && !has_other_bits && run_copy_kernel(vendors, src, dst)) return true;
   return !prefers_host_functions() && portable_copy.can_run() && run_copy_kernel(portable_copy.run, src, dst);
 }
 

@@ -128,6 +128,9 @@ NARROW = {
     "bf16": (np.uint16, torch.bfloat16),
     "f8e4m3": (np.uint8, torch.float8_e4m3fn),
     "f8e5m2": (np.uint8, torch.float8_e5m2),
+    "f8e4m3fnuz": (np.uint8, torch.float8_e4m3fnuz),
+    "f8e5m2fnuz": (np.uint8, torch.float8_e5m2fnuz),
+    "f8e8m0": (np.uint8, torch.float8_e8m0fnu),
 }
 
 

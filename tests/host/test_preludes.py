@@ -53,11 +53,15 @@ BP_KERNEL(words, 4, Params, BP_GLOBAL f32* BP_RESTRICT out, BP_GLOBAL const f32*
     @FUNCTIONS@
     y += bp_atan2(x, y) + bp_pow(x, y) + bp_fma(x, y, x) + bp_copysign(x, y);
     y += bp_f16_to_f32(halves[0]) + bp_bf16_to_f32(halves[1]);
-    y += bp_f8e4m3_to_f32(bytes[0]) + bp_f8e5m2_to_f32(bytes[1]);
+    y += bp_f8e4m3_to_f32(bytes[0]) + bp_f8e5m2_to_f32(bytes[1]) + bp_f8e8m0_to_f32(bytes[4]);
+    y += bp_f8e4m3fnuz_to_f32(bytes[2]) + bp_f8e5m2fnuz_to_f32(bytes[3]);
     halves[2] = bp_f32_to_f16(y);
     halves[3] = bp_f32_to_bf16(y);
     bytes[2] = bp_f32_to_f8e4m3(y);
     bytes[3] = bp_f32_to_f8e5m2(y);
+    bytes[4] = bp_f32_to_f8e4m3fnuz(y);
+    bytes[5] = bp_f32_to_f8e5m2fnuz(y);
+    bytes[6] = bp_f32_to_f8e8m0(y);
     out[first + BP_AT(j)] = y + bp_hypot(x, y) + bp_fmod(x, y) + bp_remainder(x, y) + bp_xlogy(x, y) + bp_xlog1py(x, y);
   }
 #ifdef BP_NATIVE_F16_ROWS

@@ -95,12 +95,43 @@ def generated(dtype):
     all_of_them(x, places)
 
 
-if __name__ == "__main__":
-    dtype = getattr(torch, sys.argv[1])
+def complex_numbers(dtype):
+    """What complex numbers have."""
+    leaf = torch.randn(6, 40, device=DEVICE, dtype=dtype).requires_grad_()
+    x = leaf.conj() * (2 + 1j) / leaf + 1
+    results = [x.exp(), x.log(), x.sqrt(), x.sin(), x.tan(), x.atan(), x.asin(), x.acosh(), x**2.5, x.sgn()]
+    results += [x.sigmoid(), x.angle()]
+    results += [torch.where(x.real > 0, x, 1j), x.prod(1), x.cumprod(0), x.cumsum(1), x.mean(), x @ x.mH]
+    results.append(torch.linalg.vector_norm(x, dim=1))
+    sum(result.abs().sum() for result in results).backward()
+    x.t().to(torch.float16).to(dtype)
+    (x == x.flip(0)).any()
+    x.to(torch.bool)
+    x.index_select(0, torch.arange(3, device=DEVICE))
+
+
+def small_floats(dtype):
+    """What floats of eight bits have."""
+    x = torch.randn(6, 40, device=DEVICE).to(dtype)
+    for other in (torch.float32, torch.float16, torch.int64, torch.bool, torch.complex64):
+        x.t().to(other).to(dtype)
+    torch.where(x == 1, x, x)
+    x.isnan()
+    torch.cat([x, x], 1)
+
+
+def plain(dtype):
+    """What the dialect computes in."""
     moves(dtype)
     if dtype != torch.bool:
         numbers(dtype)
     if dtype.is_floating_point:
         floats(dtype)
     generated(dtype)
+
+
+if __name__ == "__main__":
+    dtype = getattr(torch, sys.argv[1])
+    is_small = dtype.is_floating_point and dtype.itemsize == 1
+    (complex_numbers if dtype.is_complex else small_floats if is_small else plain)(dtype)
     torch.accelerator.synchronize()

@@ -24,8 +24,10 @@ PRELUDES = {
     "OpenCL C": re.search(r'R"cl\((.*)\)cl"', (ROOT / "drivers/opencl/prelude.h").read_text(), re.DOTALL)[1],
     "CUDA C++": (ROOT / "examples/preludes/cuda.cu").read_text(),
 }
-DTYPES = ["float32", "bfloat16", "int64", "float64", "float16", "int32", "int16", "int8", "uint8", "bool"]
-EACH = [pytest.param(dtype, marks=[pytest.mark.long] if dtype != "float32" else []) for dtype in DTYPES]
+DTYPES = ["float32", "bfloat16", "int64", "float64", "float16", "int32", "int16", "int8", "uint8", "bool", "complex64"]
+DTYPES += ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"]
+USUAL = ["float32", "complex64", "float8_e4m3fn"]
+EACH = [pytest.param(dtype, marks=[pytest.mark.long] if dtype not in USUAL else []) for dtype in DTYPES]
 
 
 def wanted(dtype, items, folder):

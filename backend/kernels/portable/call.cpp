@@ -2,11 +2,15 @@
 #include "kernels/portable/call.h"
 
 #include <ATen/native/Resize.h>
+#include <ATen/ops/complex.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <backplane/kernel.h>
 #include <backplane/structured.h>
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/family.h"
@@ -81,6 +85,63 @@ bool give(Call& call, const at::Tensor& result, std::initializer_list<at::Tensor
   }
   out.copy_(result);
   call.give(out);
+  return true;
+}
+
+bool compute_parts(Call& call, bool (*compute)(Call&), std::optional<size_t> dim, std::optional<size_t> index) {
+  const int64_t dims = call.tensor(0).dim();
+  std::vector<c10::IValue> values;
+  for (size_t i = 0; i < call.size(); ++i) {
+    values.push_back(call[i]);
+    c10::IValue& value = values.back();
+    if (i == dim) {
+      if (value.toInt() < 0) value = value.toInt() + dims;
+    } else if (value.isTensor() && value.toTensor().is_complex()) {
+      if (!has_parts(value.toTensor())) return false;
+      value = at::view_as_real(value.toTensor());
+    } else if (i == index) {
+      const at::Tensor places = value.toTensor().unsqueeze(-1);
+      at::DimVector sizes(places.sizes());
+      sizes.back() = 2;
+      value = places.expand(sizes);
+    }
+  }
+  Call parts(values.data(), values.size(), call.form());
+  if (dims == 0 || (call.form() == Call::Form::out && call.given()->sizes() != call.tensor(0).sizes()) || !compute(parts)) return false;
+  call.give(call.is_functional() ? at::view_as_complex(parts.results[0].toTensor()) : *call.given());
+  return true;
+}
+
+bool compute_each_part(Call& call, bool (*compute)(Call&)) {
+  const size_t inputs = call.size() - (call.form() == Call::Form::out ? 1 : 0);
+  at::Tensor results[2];
+  for (const int64_t part : {0, 1}) {
+    std::vector<c10::IValue> values;
+    for (size_t i = 0; i < inputs; ++i) {
+      const bool has_complex = call[i].isTensor() && call.tensor(i).is_complex();
+      if (has_complex && !has_parts(call.tensor(i))) return false;
+      values.push_back(has_complex ? at::view_as_real(call.tensor(i)).select(-1, part) : call[i]);
+    }
+    Call one(values.data(), values.size(), Call::Form::functional);
+    if (!compute(one)) return false;
+    results[part] = one.results[0].toTensor();
+  }
+  return give(call, at::complex(results[0], results[1]), {call.tensor(0)});
+}
+
+bool write_parts(Call& call, bool (*compute)(Call&), size_t number) {
+  if (!has_parts(call.tensor(0))) return false;
+  const c10::complex<double> value = call[number].toScalar().toComplexDouble();
+  std::vector<c10::IValue> values;
+  for (size_t i = 0; i < call.size(); ++i) values.push_back(call[i]);
+  const at::Tensor both = at::view_as_real(call.tensor(0));
+  for (const int64_t part : {0, 1}) {
+    values[0] = both.select(-1, part);
+    values[number] = part == 0 ? value.real() : value.imag();
+    Call one(values.data(), values.size(), Call::Form::inplace);
+    if (!compute(one)) return false;
+  }
+  call.give(call.tensor(0));
   return true;
 }
 

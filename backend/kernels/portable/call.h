@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <optional>
 
 #include "dispatch/defaults.h"
 
@@ -53,6 +54,14 @@ using Operator = std::function<bool(Call& call)>;
 // Gives what was computed as a new tensor: itself, or, for out= and in place, copied. False: the CPU warns of that out=, or refuses it, or
 // it shares memory with an input.
 bool give(Call& call, const at::Tensor& result, std::initializer_list<at::Tensor> inputs, size_t k = 0, size_t outputs = 1);
+
+// Computes a complex call as that of the parts, each tensor with a last dimension of two: false as `compute` is, or for no dimensions. dim,
+// index: arguments that name a dimension, and places along it.
+bool compute_parts(Call& call, bool (*compute)(Call&), std::optional<size_t> dim = {}, std::optional<size_t> index = {});
+// The same where each part is a call of its own, of operators that are linear.
+bool compute_each_part(Call& call, bool (*compute)(Call&));
+// In place, for a complex number in argument `number`: each part is written by itself.
+bool write_parts(Call& call, bool (*compute)(Call&), size_t number);
 
 // Registers the forms of an operator, which count as calls of the first.
 // The names live on.

@@ -1,4 +1,4 @@
-// kernels/portable/complex.cpp: complex numbers from their two parts, which real kernels write.
+// kernels/portable/complex.cpp: complex numbers from their two parts, which real kernels write, and conjugates that are written out.
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/native/Resize.h>
@@ -54,8 +54,18 @@ bool polar(Call& call) {
   return write(call, "polar", "x * m_cos(y)", "x * m_sin(y)", slots);
 }
 
+bool conj_physical(Call& call) {
+  const at::Tensor self = call.tensor(0), out = *call.given();
+  if (!self.is_complex() || out.scalar_type() != self.scalar_type() || out.device() != self.device()) return false;
+  if (!out.is_same(self)) at::native::resize_output(out, self.sizes());
+  out.copy_(self.conj());
+  call.give(out);
+  return true;
+}
+
 const Defaults registered([](DefaultKernels& kernels) {
   add_operator(kernels, {"complex", "complex.out"}, &complex);
+  add_operator(kernels, {"conj_physical.out", "conj_physical_"}, &conj_physical);
   add_operator(kernels, {"polar", "polar.out"}, &polar);
 });
 

@@ -89,7 +89,8 @@ bool nan_to_num(Call& call) {
 
 bool equal(Call& call) {
   const at::Tensor &self = call.tensor(0), &other = call.tensor(1);
-  if (!can_walk(self) || !can_walk(other) || self.device() != other.device() || self.scalar_type() != other.scalar_type()) return false;
+  const auto is_taken = [](const at::Tensor& tensor) { return can_walk(tensor) || has_parts(tensor); };
+  if (!is_taken(self) || !is_taken(other) || self.device() != other.device() || self.scalar_type() != other.scalar_type()) return false;
   call.give(self.sizes() == other.sizes() && (self.numel() == 0 || self.eq(other).all().item<bool>()));
   return true;
 }
@@ -98,7 +99,7 @@ bool equal(Call& call) {
 
 bool trace(Call& call) {
   const at::Tensor& self = call.tensor(0);
-  if (!can_walk(self) || self.dim() != 2 || self.scalar_type() == c10::kBool) return false;
+  if ((!can_walk(self) && !has_parts(self)) || self.dim() != 2 || self.scalar_type() == c10::kBool) return false;
   call.give(self.diagonal().sum());
   return true;
 }
@@ -151,7 +152,7 @@ bool narrow_copy(Call& call) {
 bool nonzero_static(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const int64_t size = call[1].toInt(), filler = call[2].toInt();
-  if (!can_walk(self) || size < 0) return false;
+  if ((!can_walk(self) && !has_parts(self)) || size < 0) return false;
   at::Tensor result = empty({size, self.dim()}, c10::kLong, self.device().index());
   if (result.numel() != 0) {
     const at::Tensor places = at::nonzero(self);

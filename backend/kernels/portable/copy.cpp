@@ -10,24 +10,36 @@ namespace backplane::portable {
 namespace copy_impl {
 namespace {
 
+KernelCounter& counter() {
+  static auto& instance = portable_counter("copy_");
+  return instance;
+}
+
 bool can_run() { return can_compile() && kernel_policy() != KernelPolicy::off; }
 
 bool run(at::TensorIteratorBase& iter) {
   static KernelSlots slots;
-  static auto& counter = portable_counter("copy_");
-  Computation what{"copy", iter.dtype(1)};
-  Expression expression{"x", 0};
+  const bool conjugates = iter.tensor(0).is_conj() != iter.tensor(1).is_conj();
+  const bool negates = iter.tensor(0).is_neg() != iter.tensor(1).is_neg();
+  Computation what{"copy", iter.dtype(1), conjugates | negates << 1};
+  if (conjugates && !is_complex(what.common)) return false;  // a real operand, written through a conjugate view
+  constexpr const char* real[] = {"x", "x", "-x", "-x"};
+  constexpr const char* complex[] = {"x", "c_conj(x)", "c_neg(x)", "c_neg(c_conj(x))"};
+  Expression expression{(is_complex(what.common) ? complex : real)[what.variant], 0};
   expression.is_exact = true;
-  if (iter.dtype(0) == iter.dtype(1)) {
+  if (iter.dtype(0) == iter.dtype(1) && what.variant == 0) {
     what.common = bits_of(iter.dtype(0));
     what.bits = true;
   }
-  if (dialect_name(what.common) == nullptr || !compute(iter, what, expression, slots)) return false;
-  counter.count();
+  if (!is_pointwise(what.common) || !compute(iter, what, expression, slots)) return false;
+  counter().count();
   return true;
 }
 
-const Defaults registered([](DefaultKernels&) { set_portable_copy({&can_run, &run}); });
+const Defaults registered([](DefaultKernels&) {
+  counter();
+  set_portable_copy({&can_run, &run});
+});
 
 }  // namespace
 }  // namespace copy_impl

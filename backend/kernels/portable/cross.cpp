@@ -15,11 +15,17 @@ bool cross(Call& call) {
   const at::Tensor &self = call.tensor(0), &other = call.tensor(1);
   const int64_t dims = self.dim();
   int64_t dim = call[2].toInt();
-  if (!can_walk(self) || !is_like(other, self) || self.scalar_type() == c10::kBool || other.dim() != dims || dim < -dims || dim >= dims) {
+  const bool has_complex = has_parts(self) && has_parts(other);
+  if (!(has_complex || (can_walk(self) && is_like(other, self))) || self.scalar_type() == c10::kBool || other.dim() != dims ||
+      dim < -dims || dim >= dims) {
     return false;
   }
   dim = c10::maybe_wrap_dim(dim, dims);
   if (self.size(dim) != 3 || other.size(dim) != 3 || !at::are_expandable(self.sizes(), other.sizes())) return false;
+  if (has_complex) {
+    const at::Tensor product = self.roll(-1, dim) * other.roll(-2, dim) - self.roll(-2, dim) * other.roll(-1, dim);
+    return give(call, product, {self, other});
+  }
   const std::vector<int64_t> sizes = at::infer_size(self.sizes(), other.sizes());
   const at::Tensor result = empty(sizes, self.scalar_type(), self.device().index());
   const auto x = broadcast_strides(self, sizes), y = broadcast_strides(other, sizes);

@@ -33,6 +33,18 @@ Words words_of(c10::ScalarType dtype) {
       return {"f32", "f32", "f32"};
     case c10::kDouble:
       return {"f64", "f64", "f64"};
+    case c10::ScalarType::Float8_e4m3fn:
+      return {"f8e4m3", "u8", "f32"};
+    case c10::ScalarType::Float8_e5m2:
+      return {"f8e5m2", "u8", "f32"};
+    case c10::ScalarType::Float8_e4m3fnuz:
+      return {"f8e4m3fnuz", "u8", "f32"};
+    case c10::ScalarType::Float8_e5m2fnuz:
+      return {"f8e5m2fnuz", "u8", "f32"};
+    case c10::ScalarType::Float8_e8m0fnu:
+      return {"f8e8m0", "u8", "f32"};
+    case c10::kComplexFloat:
+      return {"c64", "c64", "c64"};
     case c10::kBool:
       return {"bool", "u8", "i32"};
     default:

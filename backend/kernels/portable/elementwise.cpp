@@ -36,8 +36,13 @@ struct Shape {
 // Of an operand that is a number, or a tensor without dimensions.
 bool keeps_value(const Expression& expression, int operand) { return operand == 2 && expression.numbers == HostNumbers::exact; }
 
+bool is_wide_float(c10::ScalarType dtype) { return dtype == c10::kFloat || dtype == c10::kDouble; }
+
 std::string convert(const std::string& value, c10::ScalarType from, c10::ScalarType to) {
-  return from == to ? value : join("bp_to_", dialect_name(to), "(", value, ")");
+  if (from == to) return value;
+  if (!is_complex(from)) return join("bp_to_", dialect_name(to), "(", value, ")");
+  if (to == c10::kBool) return join("c_is_true(", value, ")");
+  return join("bp_to_", dialect_name(to), "((", value, ").re)");
 }
 
 // The lines in front of pointwise.bpc, which explains them.
@@ -46,7 +51,14 @@ std::string definitions(const Shape& shape, const Expression& expression) {
   std::string parameters, members, begin, places, values, flat, row;
   std::string arrays, halves_in, values_of_halves;  // of operands that are rows of halves
   const auto is_halves = [&](int k) { return shape.dtypes[k] == c10::kHalf && shape.walks[k] == Advance::unit; };
+  const bool is_struct = compute == "c64";  // in place one part may be written while the other is still to be read
+  const std::string cast = is_struct ? "" : "(C)";
   const auto member = [&](const std::string& name) {
+    if (is_struct) {
+      append(members, "f32 ", name, "_re, ", name, "_im; ");
+      append(begin, "const C ", name, " = bp_c64(bp_arg.", name, "_re, bp_arg.", name, "_im); ");
+      return;
+    }
     append(members, compute == "f64" ? "f64 " : compute == "f32" ? "f32 " : "i64 ", name, "; ");
     if (compute == "f32") append(members, "u32 ", name, "_; ");
     append(begin, "const C ", name, " = (C)bp_arg.", name, "; ");
@@ -60,7 +72,8 @@ std::string definitions(const Shape& shape, const Expression& expression) {
     const int n = pointer;
     const char* separator = pointer == 0 ? "" : ", ";
     ++pointer;
-    append(parameters, separator, "BP_GLOBAL ", k == 0 ? "" : "const ", memory_type(shape.dtypes[k]), "* BP_RESTRICT p", n);
+    append(parameters, separator, "BP_GLOBAL ", k == 0 ? "" : "const ", memory_type(shape.dtypes[k]), is_struct ? "* p" : "* BP_RESTRICT p",
+           n);
     append(places, separator, "i", n);
     append(flat, separator, shape.walks[k] == Advance::zero ? "0" : "(i)");
     append(row, separator, "o[", n, "]");
@@ -70,8 +83,8 @@ std::string definitions(const Shape& shape, const Expression& expression) {
     if (k == 0) continue;
     const std::string loaded = join("bp_load_", dialect_name(shape.dtypes[k]), "(p", n, ", i", n, ")");
     const auto value = [&](const std::string& text) {
-      const bool stays = keeps_value(expression, k) && (shape.dtypes[k] == c10::kFloat || shape.dtypes[k] == c10::kDouble);
-      return join("const C ", letter, " = (C)", stays ? text : convert(text, shape.dtypes[k], shape.common), "; ");
+      const bool stays = keeps_value(expression, k) && is_wide_float(shape.dtypes[k]) && !is_struct;
+      return join("const C ", letter, " = ", cast, stays ? text : convert(text, shape.dtypes[k], shape.common), "; ");
     };
     values += value(loaded);
     values_of_halves += value(is_halves(k) ? join("h", n, "[j]") : loaded);
@@ -79,9 +92,11 @@ std::string definitions(const Shape& shape, const Expression& expression) {
   }
   for (int k = 0; k < expression.scalars; ++k) member(join("s", k));
   std::string computed = join("(", expression.text, ")");
-  if (!expression.gives_bool && shape.dtypes[0] != shape.common) {
-    if (!expression.is_exact) computed = convert(computed, c10::ScalarType::Undefined, shape.common);
-    if (!c10::isFloatingType(shape.dtypes[0])) computed = convert(computed, shape.common, shape.dtypes[0]);
+  if (expression.gives_bool && is_complex(shape.dtypes[0])) computed = convert(computed, c10::kBool, shape.dtypes[0]);
+  const c10::ScalarType given = expression.gives_part ? c10::toRealValueType(shape.common) : shape.common;
+  if (!expression.gives_bool && shape.dtypes[0] != given) {
+    if (!expression.is_exact && !is_complex(given)) computed = convert(computed, c10::ScalarType::Undefined, given);
+    if (!c10::isFloatingType(shape.dtypes[0]) || is_complex(given)) computed = convert(computed, given, shape.dtypes[0]);
   }
   std::string text;
   define(text, "C", compute);
@@ -89,6 +104,7 @@ std::string definitions(const Shape& shape, const Expression& expression) {
   define(text, join("K_", dialect_name(shape.common)), 1);
   define(text, "K_ROUND(x)", "bp_to_", dialect_name(shape.common), "(x)");
   define(text, "K_BITS", c10::elementSize(shape.common) * 8);
+  define(text, "BP_F8E4M3_OVERFLOW", int{c10::Float8_e4m3fn(1000.0f).x}, "u");  // torch's own says
   define(text, "IDX", shape.wide_index ? "i64" : "i32");
   int pointers = 0;
   for (int k = 0; k < shape.operands; ++k) pointers += shape.walks[k] != Advance::number;
@@ -132,7 +148,7 @@ KernelSource source_of(const std::string& name, const Shape& shape, const Expres
   for (int k = 1; k < shape.operands; ++k) append(source.name, k > 1 ? "," : "", dialect_name(shape.dtypes[k]));
   source.name += "]";
   source.definitions = definitions(shape, expression);
-  source.files = {"math.bpc", "compute.bpc"};
+  source.files = {"math.bpc", is_complex(shape.common) ? "complex.bpc" : "compute.bpc"};
   if (expression.is_special) source.files.insert(source.files.end(), {"special.bpc", "special_compute.bpc"});
   source.files.push_back("pointwise.bpc");
   source.kernel = "pointwise";
@@ -186,10 +202,28 @@ uint64_t word_of(double value, c10::ScalarType common) {
   return std::bit_cast<uint32_t>(static_cast<float>(value));  // the lower half; its neighbour pads it
 }
 
+uint64_t word_of(c10::complex<double> value) { return word_of(value.real(), c10::kFloat) | word_of(value.imag(), c10::kFloat) << 32; }
+
 double rounded(double value, c10::ScalarType common) {
-  if (common == c10::kHalf) return static_cast<float>(c10::Half(static_cast<float>(value)));
-  if (common == c10::kBFloat16) return static_cast<float>(c10::BFloat16(static_cast<float>(value)));
-  return value;
+  const auto number = static_cast<float>(value);
+  switch (common) {
+    case c10::kHalf:
+      return static_cast<float>(c10::Half(number));
+    case c10::kBFloat16:
+      return static_cast<float>(c10::BFloat16(number));
+    case c10::ScalarType::Float8_e4m3fn:
+      return static_cast<float>(c10::Float8_e4m3fn(number));
+    case c10::ScalarType::Float8_e5m2:
+      return static_cast<float>(c10::Float8_e5m2(number));
+    case c10::ScalarType::Float8_e4m3fnuz:
+      return static_cast<float>(c10::Float8_e4m3fnuz(number));
+    case c10::ScalarType::Float8_e5m2fnuz:
+      return static_cast<float>(c10::Float8_e5m2fnuz(number));
+    case c10::ScalarType::Float8_e8m0fnu:
+      return static_cast<float>(c10::Float8_e8m0fnu(number));
+    default:
+      return value;
+  }
 }
 
 int64_t wrapped(int64_t value, c10::ScalarType common) {
@@ -211,6 +245,7 @@ int64_t wrapped(int64_t value, c10::ScalarType common) {
 
 // An operand that is a number on the host, as a word of the common dtype.
 static uint64_t number_word(at::TensorIteratorBase& iter, int k, c10::ScalarType common, bool keeps_value) {
+  if (is_complex(common)) return word_of(iter.scalar_value<c10::complex<double>>(k));
   if (!c10::isFloatingType(common)) return static_cast<uint64_t>(wrapped(iter.scalar_value<int64_t>(k), common));
   const auto value = iter.scalar_value<double>(k);
   return word_of(keeps_value ? value : rounded(value, common), common);
@@ -228,15 +263,17 @@ bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expres
   Shape shape{};
   shape.operands = operands;
   shape.common = common;
-  if (!has_dtype(target, common)) return false;
+  const auto takes = [&](c10::ScalarType dtype) { return is_complex(dtype) || is_float8(dtype) || has_dtype(target, dtype); };
+  if (!takes(common)) return false;
   bool is_flat = dims <= 1;
   int pointers = 0;
   for (int k = 0; k < operands; ++k) {
     shape.dtypes[k] = what.bits ? common : iter.dtype(k);
-    if (!has_dtype(target, shape.dtypes[k])) return false;
     const bool is_elsewhere = k > 0 && iter.device(k) != first;
     const bool is_number = is_elsewhere && iter.is_cpu_scalar(k);
     if (is_elsewhere && !is_number) return false;
+    if (is_number && is_complex(common)) shape.dtypes[k] = common;
+    if (!takes(shape.dtypes[k])) return false;
     const auto bytes = static_cast<int64_t>(c10::elementSize(shape.dtypes[k]));
     const int64_t stride = dims == 0 ? bytes : iter.strides(k)[0];
     shape.walks[k] = is_number ? Advance::number : stride == bytes ? Advance::unit : stride == 0 ? Advance::zero : Advance::other;

@@ -4,6 +4,7 @@
 
 #include <ATen/TensorIterator.h>
 #include <c10/util/SmallVector.h>
+#include <c10/util/complex.h>
 
 #include <cstdint>
 
@@ -23,6 +24,7 @@ struct Expression {
   int scalars;
   HostNumbers numbers = HostNumbers::rounded;
   bool gives_bool = false;  // else a value of the common dtype
+  bool gives_part = false;  // a real number, of complex ones
   bool is_special = false;  // it calls functions of dialect/special_compute.bpc
   bool is_exact = false;    // its value needs no rounding to the common dtype, as an input does not
 };
@@ -39,9 +41,10 @@ struct Computation {
 // kernel (now), the dialect lacks a dtype, or there are too many dimensions or operands. `slots`: the operator's.
 bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expression& expression, KernelSlots& slots);
 
-// A number as the kernel's struct has it, where `common`, a floating dtype, is computed.
+// A number as the kernel's struct has it, where `common`, a floating dtype, is computed; or a complex one.
 uint64_t word_of(double value, c10::ScalarType common);
-// The nearest number of a half type; others stay.
+uint64_t word_of(c10::complex<double> value);
+// The nearest number of a half type, or of a smaller one; others stay.
 double rounded(double value, c10::ScalarType common);
 // An integer as one of an integral dtype.
 int64_t wrapped(int64_t value, c10::ScalarType common);

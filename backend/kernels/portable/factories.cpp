@@ -7,6 +7,7 @@
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
+#include "kernels/portable/family.h"
 #include "kernels/portable/walk.h"
 
 namespace backplane::portable {
@@ -92,8 +93,13 @@ bool spaced(Call& call) {
 
 bool write_eye(Call& call, int64_t rows, int64_t columns) {
   const at::Tensor& given = *call.given();
-  if (rows < 0 || columns < 0 || !is_usable(given)) return false;
+  if (rows < 0 || columns < 0 || (!is_usable(given) && !has_parts(given))) return false;
   at::Tensor out = given.resize_({rows, columns});
+  if (has_parts(out)) {
+    out.zero_().diagonal().fill_(1);
+    call.give(std::move(out));
+    return true;
+  }
   static KernelSlots slots;
   Walk walk("eye", out.sizes(), out.device().index());
   walk.write(out).count(at::IntArrayRef({1, -1}));

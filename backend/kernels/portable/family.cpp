@@ -49,12 +49,17 @@ bool can_walk(const at::Tensor& tensor) {
          has_dtype(target_of(tensor.device().index()), tensor.scalar_type());
 }
 
+bool has_parts(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().type() == c10::kPrivateUse1 && tensor.layout() == c10::kStrided &&
+         is_complex(tensor.scalar_type()) && !tensor.is_conj() && !tensor.is_neg();
+}
+
 bool is_like(const at::Tensor& tensor, const at::Tensor& other) {
   return can_walk(tensor) && tensor.scalar_type() == other.scalar_type() && tensor.device() == other.device();
 }
 
 bool can_become(const at::Tensor& out, at::IntArrayRef size, c10::ScalarType dtype, std::initializer_list<at::Tensor> inputs) {
-  if (!can_walk(out) || out.scalar_type() != dtype) return false;
+  if ((!can_walk(out) && !has_parts(out)) || out.scalar_type() != dtype) return false;
   if (out.sizes() != size && out.numel() != 0) return false;
   for (const at::Tensor& input : inputs) {
     if (input.defined() && (input.device() != out.device() || out.is_alias_of(input))) return false;
@@ -76,6 +81,7 @@ at::Tensor Output::finish() const {
 void Definitions::compute_in(const std::string& type) {
   add("C", type);
   add(join("C_IS_", type), 1);
+  add("AS_C(x)", type == "c64" ? "(x)" : "((C)(x))");
 }
 
 std::string load_text(c10::ScalarType dtype, const std::string& place, std::optional<c10::ScalarType> converted_to) {

@@ -34,6 +34,9 @@ at::Tensor tensor_of(const c10::IValue& value);  // undefined for None
 // negative view.
 bool can_walk(const at::Tensor& tensor);
 
+// A complex64 tensor that these kernels read as its parts, at::view_as_real().
+bool has_parts(const at::Tensor& tensor);
+
 // Whether these kernels walk it, and it has the other's dtype and device.
 bool is_like(const at::Tensor& tensor, const at::Tensor& other);
 

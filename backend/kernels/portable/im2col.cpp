@@ -73,6 +73,7 @@ bool col2im(Call& call) {
   const at::Tensor& given = call.tensor(0);
   const auto size = call[1].toDimVector();
   Windows w{};
+  if (is_complex(given.scalar_type())) return compute_each_part(call, &col2im);
   if (!is_usable(given) || !c10::isFloatingType(given.scalar_type()) || (given.dim() != 2 && given.dim() != 3) || size.size() != 2 ||
       given.numel() == 0 || !read_windows(call, 2, w)) {
     return false;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/portable/family.h"
 #include "kernels/portable/places.h"
 #include "kernels/portable/text.h"
 
@@ -172,8 +173,9 @@ bool index_put(Call& call) {
   at::Tensor values = call.tensor(2);
   const bool sums = call[3].toBool();
   if (values.defined() && values.dim() == 0 && values.device().type() == c10::kCPU) values = values.to(self.device());
-  if (!is_usable(self) || !is_usable(values) || values.scalar_type() != self.scalar_type() || values.device() != self.device() ||
-      repeats_places(self) || self.is_alias_of(values) || (sums && self.scalar_type() == c10::kBool)) {
+  const bool has_complex = has_parts(self) && !repeats_places(self);
+  if (!(has_complex ? is_movable(values) : is_usable(self) && is_usable(values)) || values.scalar_type() != self.scalar_type() ||
+      values.device() != self.device() || repeats_places(self) || self.is_alias_of(values) || (sums && self.scalar_type() == c10::kBool)) {
     return false;
   }
   const auto list = call[1].toListRef();
@@ -185,6 +187,11 @@ bool index_put(Call& call) {
     self.masked_fill_(mask, values.reshape({}));
     call.give(self);
     return true;
+  }
+  if (has_complex) {
+    const c10::IValue arguments[] = {self, call[1], values, call[3], call[4]};
+    Call each(arguments, 5, call.form());
+    return compute_parts(each, &index_put) && (call.give(self), true);
   }
   auto indexing = read_indices(self, call[1]);
   if (!indexing || !at::is_expandable_to(values.sizes(), indexing->sizes)) return false;

@@ -57,6 +57,7 @@ bool add_along(const at::Tensor& out, int64_t dim, const at::Tensor& index, cons
 
 bool index_add(Call& call) {
   const at::Tensor& self = call.tensor(0);
+  if (is_complex(self.scalar_type())) return self.dim() != 0 && compute_parts(call, &index_add, 1);
   const at::Tensor& index = call.tensor(2);
   const at::Tensor source = at_least_1d(call.tensor(3));
   const c10::Scalar alpha = call[4].toScalar();
@@ -120,8 +121,18 @@ bool fill_along(Call& call, const c10::Scalar& value) {
   call.give(self);
   return true;
 }
-bool index_fill(Call& call) { return fill_along(call, call[3].toScalar()); }
-bool index_fill_tensor(Call& call) { return call.tensor(3).dim() == 0 && fill_along(call, call.tensor(3).item()); }
+bool index_fill(Call& call) {
+  if (is_complex(call.tensor(0).scalar_type())) return write_parts(call, &index_fill, 3);
+  return fill_along(call, call[3].toScalar());
+}
+bool index_fill_tensor(Call& call) {
+  if (call.tensor(3).dim() != 0) return false;
+  const c10::IValue values[] = {call[0], call[1], call[2], call.tensor(3).item()};
+  Call number(values, 4, call.form());
+  if (!index_fill(number)) return false;
+  call.give(call.tensor(0));
+  return true;
+}
 
 // --- in the flattened tensor ---
 
@@ -151,7 +162,7 @@ bool take(Call& call) {
 bool put(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const bool sums = call[3].toBool();
-  if (!is_index(call.tensor(1), self) || call.tensor(1).scalar_type() != c10::kLong || !is_usable(self) ||
+  if (!is_index(call.tensor(1), self) || call.tensor(1).scalar_type() != c10::kLong || !(sums ? is_usable(self) : is_movable(self)) ||
       call.tensor(2).scalar_type() != self.scalar_type() || call.tensor(2).device() != self.device() ||
       call.tensor(1).numel() != call.tensor(2).numel() || self.is_alias_of(call.tensor(1)) || self.is_alias_of(call.tensor(2)) ||
       repeats_places(self) || (self.numel() == 0 && call.tensor(1).numel() != 0) || (sums && self.scalar_type() == c10::kBool)) {
@@ -164,7 +175,8 @@ bool put(Call& call) {
   const c10::DeviceIndex device = self.device().index();
   Walk walk("put_", index.sizes(), device);
   walk.reports();
-  walk.write(out, Strides{0}).read(index).read(source).integer(self.numel());
+  const c10::ScalarType type = sums ? dtype : bits_of(dtype);
+  walk.write(out, type, Strides{0}).read(index).read(source, type, source.strides()).integer(self.numel());
   const char* const begin = WRAPPED_IN_RANGE("p1[i1]", "s0");
   bool is_done = false;
   if (sums && has_atomic(device, dtype)) {

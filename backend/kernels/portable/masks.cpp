@@ -10,7 +10,8 @@ namespace masks_impl {
 namespace {
 
 bool nonzero(Call& call) {
-  const at::Tensor& self = call.tensor(0);
+  const at::Tensor& given = call.tensor(0);
+  const at::Tensor self = is_complex(given.scalar_type()) ? given.ne(0) : given;
   if (!is_usable(self)) return false;
   if (!call.is_functional() && (call.given()->scalar_type() != c10::kLong || call.given()->device() != self.device())) return false;
   at::Tensor places = places_of(self);
@@ -48,7 +49,7 @@ bool masked_scatter(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const at::Tensor& given_mask = call.tensor(1);
   const at::Tensor& source = call.tensor(2);
-  if (!is_usable(self) || !is_usable(given_mask) || !is_usable(source) || given_mask.scalar_type() != c10::kBool ||
+  if (!is_movable(self) || !is_usable(given_mask) || !is_movable(source) || given_mask.scalar_type() != c10::kBool ||
       source.scalar_type() != self.scalar_type() || source.device() != self.device() || given_mask.device() != self.device() ||
       repeats_places(self) || self.is_alias_of(source) || self.is_alias_of(given_mask) ||
       !at::is_expandable_to(given_mask.sizes(), self.sizes())) {

@@ -24,7 +24,7 @@ namespace backplane::portable {
 namespace matmul_impl {
 namespace {
 
-enum class Operation : uint8_t { mm, bmm, addmm, addbmm, baddbmm, addmv, addr, dot, addmm_activation };
+enum class Operation : uint8_t { mm, bmm, addmm, addbmm, baddbmm, addmv, addr, dot, vdot, addmm_activation };
 
 enum class Form : uint8_t { functional, out, inplace };
 
@@ -34,20 +34,25 @@ struct Call {
   c10::SmallVector<int64_t, 3> size;  // of the result
 };
 
-bool has_self(Operation operation) { return operation != Operation::mm && operation != Operation::bmm && operation != Operation::dot; }
+bool has_self(Operation operation) {
+  return operation != Operation::mm && operation != Operation::bmm && operation != Operation::dot && operation != Operation::vdot;
+}
 
-bool takes(c10::ScalarType dtype) { return dtype != c10::kBool && dialect_name(dtype) != nullptr; }
+bool takes(c10::ScalarType dtype, const Target& target) { return dtype != c10::kBool && (is_complex(dtype) || has_dtype(target, dtype)); }
 
 bool is_number(const c10::Scalar& number, c10::ScalarType dtype) {
-  if (number.isComplex() || number.isSymbolic()) return false;
+  if (number.isSymbolic() || (number.isComplex() && !is_complex(dtype))) return false;
+  if (is_complex(dtype)) return true;
   return c10::isFloatingType(dtype) || number.isIntegral(/*includeBool=*/true);
 }
 
 uint64_t word(const c10::Scalar& number, c10::ScalarType dtype) {
+  if (is_complex(dtype)) return word_of(number.toComplexDouble());
   return c10::isFloatingType(dtype) ? word_of(number.to<double>(), dtype) : static_cast<uint64_t>(number.to<int64_t>());
 }
 
-bool is_zero(const c10::Scalar& number) { return number.to<double>() == 0; }
+bool is_zero(const c10::Scalar& number) { return number.toComplexDouble() == 0.; }
+bool is_real(const c10::Scalar& number) { return number.toComplexDouble().imag() == 0; }
 
 // Sets call.size. False: the shapes do not fit.
 bool fit(Operation operation, Call& call) {
@@ -118,8 +123,12 @@ bool outer(const Call& call, const at::Tensor& out) {
   at::TensorIterator iter = config.resize_outputs(false).set_check_mem_overlap(false).build();
   Computation what{"addr", dtype};
   what.scalars = {word(call.alpha, dtype), word(call.beta, dtype)};
-  if (call.self.defined()) return compute(iter, what, {"s1 * z + s0 * x * y", 2}, with_self);
-  return compute(iter, what, {"s0 * x * y", 2}, without_self);
+  const bool has_complex = is_complex(dtype);
+  if (call.self.defined()) {
+    const char* const text = has_complex ? "c_add(c_mul(s1, z), c_mul(c_mul(s0, x), y))" : "s1 * z + s0 * x * y";
+    return compute(iter, what, {text, 2}, with_self);
+  }
+  return compute(iter, what, {has_complex ? "c_mul(c_mul(s0, x), y)" : "s0 * x * y", 2}, without_self);
 }
 
 bool run(Operation operation, const Call& call, const at::Tensor& out) {
@@ -140,16 +149,34 @@ bool run(Operation operation, const Call& call, const at::Tensor& out) {
   product.a = matrices(call.a, is_batch ? a[0] : 0, a.size() == 1 ? 0 : a[a.size() - 2], a.back());
   product.b = b.size() == 1 ? matrices(call.b, 0, b[0], 0) : matrices(call.b, is_batch ? b[0] : 0, b[b.size() - 2], b.back());
   if (call.self.defined()) product.self = result_matrices(call.self);
+  if (is_complex(product.dtype)) {
+    const double alpha = product.k == 0 ? 0 : call.alpha.toComplexDouble().real();
+    return out.numel() == 0 || multiply_parts(product, alpha, call.beta.toComplexDouble().real(),
+                                              call.a.is_conj() != (operation == Operation::vdot), call.b.is_conj());
+  }
   product.alpha = product.k == 0 ? 0 : word(call.alpha, product.dtype);
   product.beta = word(call.beta, product.dtype);
   return out.numel() == 0 || multiply(product);
+}
+
+// By complex numbers: the product first.
+bool run_scaled(Operation operation, const Call& call, const at::Tensor& out) {
+  if (operation == Operation::addr || (is_real(call.alpha) && is_real(call.beta))) return run(operation, call, out);
+  Call product = call;
+  product.self = at::Tensor();
+  product.alpha = 1;
+  const at::Tensor values = empty_tensor(call.size, out.scalar_type(), out.device().index());
+  if (!run(operation, product, values)) return false;
+  values.mul_(call.alpha);
+  out.copy_(call.self.defined() ? values.add_(call.self, call.beta) : values);
+  return true;
 }
 
 // Computes the call into a tensor of the result's size. False: nothing was done.
 bool compute_call(Operation operation, Form form, Call& call, at::Tensor& result) {
   const at::Tensor& first = call.a;
   const c10::ScalarType dtype = first.scalar_type();
-  if (!takes(dtype) || !has_dtype(target_of(first.device().index()), dtype) || !fit(operation, call)) return false;
+  if (!takes(dtype, target_of(first.device().index())) || !fit(operation, call)) return false;
   if (!is_number(call.alpha, dtype) || !is_number(call.beta, dtype)) return false;
   if (form == Form::out && call.out.sizes() != at::IntArrayRef(call.size)) {
     if (operation == Operation::addbmm) {
@@ -171,7 +198,7 @@ bool compute_call(Operation operation, Form form, Call& call, at::Tensor& result
   const at::Tensor out = direct                                                ? call.out
                          : operation == Operation::addr && call.self.defined() ? new_outer(call)
                                                                                : empty_tensor(call.size, dtype, first.device().index());
-  if (!run(operation, call, out)) return false;
+  if (!run_scaled(operation, call, out)) return false;
   if (call.out.defined() && !direct) call.out.copy_(out);
   result = call.out.defined() ? call.out : out;
   return true;
@@ -211,7 +238,8 @@ class Kernel final : public c10::OperatorKernel {
       const bool optional = (tensor == &call.self && first == 0) || (tensor == &call.out && form_ == Form::functional);
       if (!tensor->defined() && optional) continue;
       if (!tensor->defined() || !is_on_device(*tensor) || tensor->device() != call.a.device() || tensor->layout() != c10::kStrided ||
-          tensor->_is_zerotensor() || tensor->scalar_type() != call.a.scalar_type()) {
+          tensor->_is_zerotensor() || tensor->is_neg() || (tensor->is_conj() && tensor != &call.a && tensor != &call.b) ||
+          tensor->scalar_type() != call.a.scalar_type()) {
         return false;
       }
     }
@@ -249,7 +277,7 @@ const Defaults registered([](DefaultKernels& m) {
   add(m, "addmv", Operation::addmv, {{"addmv", Form::functional}, {"addmv.out", Form::out}, {"addmv_", Form::inplace}});
   add(m, "addr", Operation::addr, {{"addr", Form::functional}, {"addr.out", Form::out}, {"addr_", Form::inplace}});
   add(m, "dot", Operation::dot, {{"dot", Form::functional}});
-  add(m, "vdot", Operation::dot, {{"vdot", Form::functional}});
+  add(m, "vdot", Operation::vdot, {{"vdot", Form::functional}});
   add(m, "_addmm_activation", Operation::addmm_activation, {{"_addmm_activation", Form::functional}, {"_addmm_activation.out", Form::out}});
 });
 

@@ -38,7 +38,10 @@ bool fill_number(Call& call, const c10::Scalar& value) {
   return true;
 }
 
-bool fill(Call& call) { return fill_number(call, call[1].toScalar()); }
+bool fill(Call& call) {
+  if (is_complex(call.tensor(0).scalar_type()) && !call.tensor(0).is_non_overlapping_and_dense()) return write_parts(call, &fill, 1);
+  return fill_number(call, call[1].toScalar());
+}
 bool zero(Call& call) { return fill_number(call, 0); }
 
 // --- flip ---

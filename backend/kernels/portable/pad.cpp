@@ -206,6 +206,7 @@ bool pad(Call& call) {
 }
 template <int kPadded, bool kReflects>
 bool pad_backward(Call& call) {
+  if (is_complex(call.tensor(0).scalar_type())) return compute_each_part(call, &pad_backward<kPadded, kReflects>);
   return pad_backward(call, kPadded, kReflects);
 }
 

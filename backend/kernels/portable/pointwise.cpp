@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "dispatch/defaults.h"
+#include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 
 namespace backplane::portable {
@@ -36,8 +37,11 @@ bool is_beyond(double number, c10::ScalarType dtype) {
 
 uint8_t category(c10::ScalarType dtype) {
   if (dtype == c10::kBool) return kBool;
+  if (is_float8(dtype)) return kFloat8;
   return c10::isReducedFloatingType(dtype) ? kHalves : c10::isFloatingType(dtype) ? kWide : kIntegers;
 }
+
+at::Tensor empty_part(const at::Tensor& of) { return empty(of.sizes(), c10::toRealValueType(of.scalar_type()), of.device().index()); }
 
 // Of all tables, whatever the order of their initialisers.
 std::vector<Pointwise>& lines() {
@@ -45,10 +49,23 @@ std::vector<Pointwise>& lines() {
   return instance;
 }
 
+std::vector<ComplexPointwise>& complex_lines() {
+  static auto& instance = *new std::vector<ComplexPointwise>;
+  return instance;
+}
+
+std::optional<ComplexPointwise> complex_line(std::string_view name) {
+  for (const ComplexPointwise& line : complex_lines()) {
+    if (line.name == name) return line;
+  }
+  return std::nullopt;
+}
+
 // An operator of a table: what its forms share.
 struct Operator {
-  explicit Operator(const Pointwise& line) : line(line), counter(portable_counter(line.name)) {}
+  explicit Operator(const Pointwise& line) : line(line), complex(complex_line(line.name)), counter(portable_counter(line.name)) {}
   const Pointwise line;
+  const std::optional<ComplexPointwise> complex;
   KernelCounter& counter;
   KernelSlots slots;
 };
@@ -124,10 +141,7 @@ class Form {
     for (const at::Tensor* tensor : tensors) {
       if (!add_tensor(*tensor, call)) return false;
     }
-    if (number != nullptr) {
-      if (number->isComplex()) return false;
-      call.numbers.push_back(*number);
-    }
+    if (number != nullptr) call.numbers.push_back(*number);
     call.options.given = (1u << arguments()) - 1;
     if (kind_ == FormKind::inplace) call.output = *tensors.begin();
     return compute(call, result);
@@ -155,14 +169,15 @@ class Form {
   }
 
   static bool add_tensor(const at::Tensor& tensor, Call& call) {
-    if (!tensor.defined() || tensor.layout() != c10::kStrided || !is_in_dialect(tensor.scalar_type())) return false;
-    if (tensor.device().type() != c10::kPrivateUse1 && tensor.dim() != 0) return false;
+    if (!tensor.defined() || tensor.layout() != c10::kStrided) return false;
+    const bool is_number = tensor.device().type() != c10::kPrivateUse1;
+    if (is_number && tensor.dim() != 0) return false;
+    if (!is_pointwise(tensor.scalar_type()) && !(is_number && tensor.scalar_type() == c10::kComplexDouble)) return false;
     call.inputs.push_back(&tensor);
     return true;
   }
 
   static bool add_number(const c10::IValue& value, Call& call) {
-    if (value.isComplexDouble()) return false;
     call.numbers.push_back(value.isBool() ? c10::Scalar(value.toBool()) : value.toScalar());
     return true;
   }
@@ -171,16 +186,25 @@ class Form {
   c10::ScalarType build(const Call& call, Iterator& iter) const {
     const Kind kind = operator_->line.kind;
     const bool compares = kind == Kind::compare || kind == Kind::compare_numbers;
+    const bool parts = gives_part(call);
     at::TensorIteratorConfig config;
-    static const at::Tensor none;
-    config.add_output(call.output != nullptr ? *call.output : none);
+    at::Tensor made;
+    if (parts && operator_->complex->gives == Gives::dense_part) made = empty_part(*call.inputs[0]);
+    config.add_owned_output(call.output != nullptr ? *call.output : made);
     if ((operator_->line.takes & kSelfFirst) != 0) {
       config.add_const_input(*call.inputs[1]).add_const_input(*call.inputs[0]);
     } else {
       for (const at::Tensor* input : call.inputs) config.add_const_input(*input);
     }
+    if (kind == Kind::choose && is_float8(call.inputs[1]->scalar_type())) {  // which torch does not promote
+      const c10::ScalarType dtype = call.inputs[1]->scalar_type();
+      if (!can_choose_bits(call, dtype)) return c10::ScalarType::Undefined;
+      iter.build(config.check_all_same_dtype(false).declare_static_dtype(dtype));
+      return dtype;
+    }
     if (kind != Kind::numbers && kind != Kind::compare_numbers) {
-      config.allow_cpu_scalars(true).promote_inputs_to_common_dtype(true).enforce_safe_casting_to_output(!compares);
+      config.allow_cpu_scalars(true).promote_inputs_to_common_dtype(true).enforce_safe_casting_to_output(!compares && !parts);
+      if (parts) config.declare_static_dtype(c10::toRealValueType(call.inputs[0]->scalar_type()));
       if (kind == Kind::to_float) config.promote_integer_inputs_to_float(true);
       if (compares) config.declare_static_dtype(c10::kBool);
       iter.build(config);
@@ -198,7 +222,12 @@ class Form {
 
   static bool can_write(const at::Tensor& tensor) {
     return tensor.defined() && tensor.device().type() == c10::kPrivateUse1 && tensor.layout() == c10::kStrided &&
-           is_in_dialect(tensor.scalar_type());
+           is_pointwise(tensor.scalar_type());
+  }
+
+  // Whether the result is real and the first operand is not.
+  bool gives_part(const Call& call) const {
+    return operator_->complex && operator_->complex->gives != Gives::number && is_complex(call.inputs[0]->scalar_type());
   }
 
   // Whether an out= tensor may have another dtype than the result: of several inputs, if theirs can be cast. What else there is, each of
@@ -206,6 +235,7 @@ class Form {
   bool can_hold(const Call& call) const {
     const Kind kind = operator_->line.kind;
     const c10::ScalarType dtype = call.output->scalar_type();
+    if (gives_part(call)) return dtype == c10::toRealValueType(call.inputs[0]->scalar_type());
     if (kind_ != FormKind::out) return true;
     if (kind == Kind::compare || kind == Kind::compare_numbers) return dtype == c10::kBool || call.inputs.size() > 1;
     if (kind == Kind::alike || (kind == Kind::promote && call.inputs.size() == 1)) return dtype == call.inputs[0]->scalar_type();
@@ -223,6 +253,14 @@ class Form {
            at::has_internal_overlap(*call.inputs[0]) != at::MemOverlap::Yes;
   }
 
+  // Whether the bits of one of two elements are the result's.
+  static bool can_choose_bits(const Call& call, c10::ScalarType common) {
+    return std::all_of(
+               call.inputs.begin() + 1, call.inputs.end(),
+               [&](const at::Tensor* input) { return input->scalar_type() == common && input->device().type() == c10::kPrivateUse1; }) &&
+           (call.output == nullptr || call.output->scalar_type() == common);
+  }
+
   // Integers by a number of the host that is not 0 as one of theirs.
   static bool is_divided_by_number(const Call& call, c10::ScalarType common) {
     const at::Tensor& divisor = *call.inputs.back();
@@ -236,7 +274,7 @@ class Form {
     if (call.output != nullptr && (!can_write(*call.output) || !can_hold(call))) return false;
     int variant = 0;
     if (line.variant != nullptr) {
-      if (!call.numbers.empty()) call.options.number = call.numbers.back().toDouble();
+      if (!call.numbers.empty()) call.options.number = call.numbers.back().isComplex() ? NAN : call.numbers.back().toDouble();
       variant = line.variant(call.options);
       if (variant < 0) return false;
     }
@@ -256,21 +294,31 @@ class Form {
 
     Iterator iter;
     const c10::ScalarType common = build(call, iter);
-    if (!is_in_dialect(common)) return false;
+    if (!is_pointwise(common)) return false;
     const bool divides = line.variant == nullptr || variant != 0;  // div without a mode gives floats
-    if ((line.takes & category(common)) == 0 && (!divides || (line.takes & kByNumber) == 0 || !is_divided_by_number(call, common)))
+    const char* text = line.expressions[static_cast<size_t>(variant)];
+    if (is_complex(common)) {
+      text = operator_->complex ? operator_->complex->expressions[static_cast<size_t>(variant)] : nullptr;
+      if (text == nullptr) return false;
+    } else if ((line.takes & category(common)) == 0 && (!divides || (line.takes & kByNumber) == 0 || !is_divided_by_number(call, common))) {
       return false;
+    }
     Computation what{line.name, common, variant};
+    if (line.kind == Kind::choose && is_float8(common)) {
+      what.common = bits_of(common);
+      what.bits = true;
+    }
     for (const c10::Scalar& number : call.numbers) {
       uint64_t word = 0;
       if (!scalar_word(number, common, line.kind, word)) return false;
       what.scalars.push_back(word);
     }
-    const Expression expression{line.expressions[static_cast<size_t>(variant)],
+    const Expression expression{text,
                                 static_cast<int>(call.numbers.size()),
                                 line.numbers,
                                 line.kind == Kind::compare || line.kind == Kind::compare_numbers,
-                                line.is_special,
+                                gives_part(call),
+                                line.is_special && !is_complex(common),
                                 false};
     if (!portable::compute(iter, what, expression, operator_->slots)) return false;
     operator_->counter.count();
@@ -281,6 +329,12 @@ class Form {
   // A number of the call as the compute type; false for a fraction where integers are computed, and for what leaves the range: some
   // operators raise an error then, and the CPU knows which.
   static bool scalar_word(const c10::Scalar& value, c10::ScalarType common, Kind kind, uint64_t& word) {
+    if (is_complex(common)) {
+      const c10::complex<double> number = value.toComplexDouble();
+      word = word_of(number);
+      return !is_beyond(number.real(), c10::kFloat) && !is_beyond(number.imag(), c10::kFloat);
+    }
+    if (value.isComplex()) return false;
     if (c10::isFloatingType(common)) {
       const double number = value.toDouble();
       if (is_beyond(number, common)) return false;
@@ -428,6 +482,10 @@ void add_forms(DefaultKernels& kernels, const Pointwise& line) {
 
 PointwiseTable::PointwiseTable(std::initializer_list<Pointwise> operators) {
   pointwise_impl::lines().insert(pointwise_impl::lines().end(), operators.begin(), operators.end());
+}
+
+ComplexTable::ComplexTable(std::initializer_list<ComplexPointwise> operators) {
+  pointwise_impl::complex_lines().insert(pointwise_impl::complex_lines().end(), operators.begin(), operators.end());
 }
 
 PointwiseTable PointwiseTable::special(std::initializer_list<Pointwise> operators) {

@@ -9,7 +9,11 @@
 // dispatcher. The expression is in the kernel dialect (docs/dialect.md): x, y, z, w are the tensors in the schema's order, as values of C,
 // the type to compute in (f32, f64, i32 or i64); s0, s1, ... the call's scalars in order, numbers and flags; m_...: dialect/compute.bpc.
 //
-// These kernels give way to a vendor's own (dispatch/defaults.h). What they do not take - complex dtypes, other layouts, a driver without
+// A line of complex numbers adds an expression to an operator of the other tables (dialect/complex.bpc; C is a struct):
+//
+//   static const ComplexTable complex_operators({{"add.Tensor", {"c_add(x, c_mul(s0, y))"}}});
+//
+// These kernels give way to a vendor's own (dispatch/defaults.h). What they do not take - complex128, other layouts, a driver without
 // a compiler - the next in line computes, or the CPU, which also raises torch's errors for arguments that are refused.
 #pragma once
 
@@ -44,6 +48,8 @@ constexpr uint8_t kBool = 4;
 constexpr uint8_t kByNumber = 16;
 constexpr uint8_t kNumbers = kIntegers | kFloats;
 constexpr uint8_t kAll = kNumbers | kBool;
+constexpr uint8_t kFloat8 = 128;
+constexpr uint8_t kStored = kAll | kFloat8;
 constexpr uint8_t kWithoutBool = 32;  // also where another operand decides the common dtype
 constexpr uint8_t kSelfFirst = 64;    // of two tensors x is the second, whose strides the result's follow
 
@@ -63,6 +69,23 @@ struct Pointwise {
   // Which expression; -1: none of them, the call is the CPU's. NULL: the first one.
   int (*variant)(const CallOptions& call) = nullptr;
   bool is_special = false;  // of dialect/special_compute.bpc
+};
+
+enum class Gives : uint8_t {
+  number,      // complex, or bool where the operator compares
+  part,        // real, as of abs
+  dense_part,  // the same, and a new one is contiguous whatever the input's strides are
+};
+
+struct ComplexPointwise {
+  const char* name;
+  std::array<const char*, 4> expressions;  // as many as the operator's own; NULL where the CPU has none
+  Gives gives = Gives::number;
+};
+
+class ComplexTable {
+ public:
+  ComplexTable(std::initializer_list<ComplexPointwise> operators);
 };
 
 class PointwiseTable {

@@ -218,8 +218,7 @@ class Kernel final : public c10::OperatorKernel {
     }
     const c10::ScalarType dtype = tensor.scalar_type();
     bool known = c10::isFloatingType(dtype);
-    if (!op_.adaptive)
-      known = known || dtype == c10::kLong || (op_.max && op_.dims == 2 && dtype != c10::kBool && dialect_name(dtype) != nullptr);
+    if (!op_.adaptive) known = known || dtype == c10::kLong || (op_.max && op_.dims == 2 && dtype != c10::kBool && is_in_dialect(dtype));
     return known && has_dtype(target_of(tensor.device().index()), dtype);
   }
 

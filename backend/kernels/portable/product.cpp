@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/portable/dialect.h"
+#include "kernels/portable/elementwise.h"
 #include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
 #include "kernels/portable/tiles.h"
@@ -285,6 +286,28 @@ bool multiply(const Product& p) {
   const Goal goal(p, splits > 1 ? &parts : nullptr);
   if (!(is_thin ? run_vectors(p, target, thin, splits, shape, goal) : run_tiles(p, target, splits, goal))) return false;
   return splits == 1 || add_parts(p, splits, address_of(parts));
+}
+
+// The real or the imaginary parts, as floats.
+static Matrices part_of(const Matrices& matrices, uint64_t part) {
+  if (matrices.address == 0) return matrices;
+  return {matrices.address + part * sizeof(float), 2 * matrices.batch, 2 * matrices.row, 2 * matrices.column};
+}
+
+bool multiply_parts(const Product& p, double alpha, double beta, bool conj_a, bool conj_b) {
+  const double sign_a = conj_a ? -1 : 1, sign_b = conj_b ? -1 : 1;
+  const auto add = [&](uint64_t a, uint64_t b, double by, bool is_first) {
+    Product part = p;
+    part.dtype = c10::kFloat;
+    part.a = part_of(p.a, a);
+    part.b = part_of(p.b, b);
+    part.out = part_of(p.out, a ^ b);
+    part.self = is_first ? part_of(p.self, a ^ b) : part.out;
+    part.alpha = word_of(alpha * by, c10::kFloat);
+    part.beta = word_of(is_first ? beta : 1, c10::kFloat);
+    return multiply(part);
+  };
+  return add(0, 0, 1, true) && add(1, 1, -sign_a * sign_b, false) && add(0, 1, sign_b, true) && add(1, 0, sign_a, false);
 }
 
 }  // namespace backplane::portable

@@ -35,6 +35,10 @@ uint64_t one_of(c10::ScalarType dtype);
 // Queues it on the current stream. False: nothing was done, because there are no such kernels (now).
 bool multiply(const Product& product);
 
+// The same of complex64 matrices, by products of their parts; alpha and beta of `product` are not read. The conjugates of a or b may be
+// meant.
+bool multiply_parts(const Product& product, double alpha, double beta, bool conj_a, bool conj_b);
+
 // Parts of sums in memory, part[split][batch][row][column] without gaps, become out = alpha sum(parts) + beta self.
 bool add_parts(const Product& product, int64_t splits, uint64_t parts);
 

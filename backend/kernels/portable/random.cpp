@@ -2,6 +2,7 @@
 // numbers of the generator's sequence, the same as in kernels/host/random.cpp: so results depend neither on the target nor on the launch.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/view_as_real.h>
 #include <backplane/random.h>
 
 #include <cmath>
@@ -199,7 +200,15 @@ bool fill_normal(Call& call, const char* name, int variant, const char* finish) 
   const std::string make = normal_pairs(is_double, finish);
   return fill(call, {name, variant, is_double ? 2 : 4, is_double ? 2 : 1, make.c_str(), computed, {mean, deviation}}, call[3]);
 }
-bool normal(Call& call) { return fill_normal(call, "normal_", 3, "@"); }
+bool normal(Call& call) {
+  if (!has_parts(call.tensor(0))) return fill_normal(call, "normal_", 3, "@");
+  // Each part has half of the variance.
+  const c10::IValue arguments[] = {at::view_as_real(call.tensor(0)), call[1], call[2].toDouble() * std::sqrt(0.5), call[3]};
+  Call parts(arguments, 4, call.form());
+  if (!fill_normal(parts, "normal_", 3, "@")) return false;
+  call.give(call.tensor(0));
+  return true;
+}
 bool log_normal(Call& call) { return call[2].toDouble() > 0 && fill_normal(call, "log_normal_", 4, "m_exp(@)"); }
 
 bool exponential(Call& call) {

@@ -138,7 +138,7 @@ std::string definitions(const Fold& what, const Plan& plan, const Types& types) 
   text.compute_in(types.compute);
   text.add(join("OP_", what.name), 1);
   text.add("T", memory_type(types.element));
-  text.add("LOAD(i)", "((C)", load_text(types.element, "x, i", types.converted), ")");
+  text.add("LOAD(i)", "AS_C(", load_text(types.element, "x, i", types.converted), ")");
   const bool is_paired = types.pair != c10::ScalarType::Undefined;
   text.add("PAIRED", is_paired ? 1 : 0);
   if (is_paired) {
@@ -156,7 +156,8 @@ std::string definitions(const Fold& what, const Plan& plan, const Types& types) 
   const bool is_f32 = types.compute == "f32";
   const std::string member = is_f32 ? "f32" : types.compute == "f64" ? "f64" : "i64";
   text.add("MEMBERS", member, " s0; ", is_f32 ? "u32 s0_; " : "", member, " s1;", is_f32 ? " u32 s1_;" : "");
-  text.add("BEGIN", "const C s0 = (C)bp_arg.s0; const C s1 = (C)bp_arg.s1; (void)s0; (void)s1;");
+  const bool has_numbers = types.compute != "c64";
+  text.add("BEGIN", has_numbers ? "const C s0 = (C)bp_arg.s0; const C s1 = (C)bp_arg.s1; (void)s0; (void)s1;" : "");
   text.add(plan.is_rows ? "ROWS" : "COLUMNS", 1);
   text.add("UNIT", plan.is_unit ? 1 : 0);
   text.add("KEPT", plan.kept_dims());
@@ -173,7 +174,7 @@ KernelSource source_of(const Fold& what, const Plan& plan, const Types& types) {
   KernelSource source;
   source.name = join(what.name, plan.from_states ? " 2" : "", "[", dialect_name(types.element), "]");
   source.definitions = definitions(what, plan, types);
-  source.files = {"math.bpc", "compute.bpc", "reduction.bpc"};
+  source.files = {"math.bpc", types.compute == "c64" ? "complex.bpc" : "compute.bpc", "reduction.bpc"};
   source.kernel = "reduction";
   source.per_item = plan.per_item;
   source.signature.struct_size = sizeof source.signature;
@@ -243,7 +244,7 @@ bool fold(const Fold& what, const FoldCall& call, std::initializer_list<at::Tens
   const at::Tensor& self = call.self;
   const c10::DeviceIndex device = self.device().index();
   const Target& target = target_of(device);
-  if (!has_dtype(target, call.dtype)) return false;
+  if (!has_dtype(target, call.dtype) && !is_complex(call.dtype)) return false;
   const int64_t results = outputs.begin()->numel();
   if (results == 0) return true;
 
@@ -277,7 +278,7 @@ bool fold(const Fold& what, const FoldCall& call, std::initializer_list<at::Tens
               call.pair.defined() ? call.pair.scalar_type() : c10::ScalarType::Undefined,
               compute_type(call.dtype),
               {}};
-  if (call.is_summed && !c10::isFloatingType(call.dtype)) types.compute = "i64";
+  if (call.is_summed && c10::isIntegralType(call.dtype, /*includeBool=*/true)) types.compute = "i64";
   for (const at::Tensor& output : outputs) types.outputs.push_back(output.scalar_type());
   std::array<uint64_t, 2> numbers{};
   if (c10::isFloatingType(call.dtype)) numbers = {word_of(call.numbers[0], call.dtype), word_of(call.numbers[1], call.dtype)};

@@ -1,14 +1,18 @@
 // kernels/portable/reduction.cpp: sums, products, extremes, norms, variances and their like, along any dimensions: dtypes, shapes and forms
 // as torch's CPU kernels have them.
 //
-// What those warn of or raise an error for, and what is left out here - complex dtypes, extremes of nothing, more than six dimensions that
-// do not collapse - the next in line computes.
+// Of complex64, sums are those of the parts, norms those of the moduli, and products are folded as numbers. What torch's kernels warn of or
+// raise an error for, and what is left out here - complex128, extremes of nothing, more than six dimensions that do not collapse - the next
+// in line computes.
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/var.h>
+#include <ATen/ops/view_as_real.h>
 #include <c10/core/DefaultDtype.h>
 
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <string_view>
 
 #include "kernels/portable/family.h"
 #include "kernels/portable/reduce.h"
@@ -95,10 +99,18 @@ class Reduction {
   explicit Reduction(const Operator& op) : op_(op), counter_(portable_counter(*op.forms.begin())) {}
 
   bool compute(const c10::IValue* arguments, const Places& places, Results& results) {
-    const at::Tensor& self = arguments[0].toTensor();
-    if (!can_walk(self) || self.dim() > 64) return false;
+    const at::Tensor& argument = arguments[0].toTensor();
+    const at::Tensor self = has_parts(argument) ? real_operand(argument) : argument;
+    const bool has_complex = has_parts(self);
+    if ((!can_walk(self) && !has_complex) || self.dim() > 64) return false;
+    if (has_complex && op_.rule == Rule::moments) return compute_moments(arguments, places, results);
     if (self.numel() == 0 && !op_.takes_empty) return false;
-    FoldCall call{self, {}, self.scalar_type()};
+    const bool folds_parts = has_complex && is_linear();
+    const auto elements_of = [&](const at::Tensor& tensor) {
+      return !folds_parts ? tensor : at::view_as_real(tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor);
+    };
+    const at::Tensor elements = elements_of(self);
+    FoldCall call{elements, {}, elements.scalar_type()};
     if (places.dim < 0) {
       for (int64_t d = 0; d < self.dim(); ++d) call.reduced.set(static_cast<size_t>(d));
     } else if (!read_dims(arguments[places.dim], self.dim(), op_.empty_list_is_all, call.reduced)) {
@@ -109,7 +121,11 @@ class Reduction {
 
     std::array<at::Tensor, 2> given;
     for (int k = 0; k < op_.outputs && places.out >= 0; ++k) given[static_cast<size_t>(k)] = arguments[places.out + k].toTensor();
-    const auto asked = places.dtype < 0 ? std::nullopt : dtype_of(arguments[places.dtype]);
+    auto asked = places.dtype < 0 ? std::nullopt : dtype_of(arguments[places.dtype]);
+    if (op_.rule == Rule::norm && asked && has_parts(argument)) {  // of the numbers, which the moduli are not
+      if (*asked != argument.scalar_type()) return false;
+      asked = self.scalar_type();
+    }
     std::array<c10::ScalarType, 2> dtypes{};
     if (!find_dtypes(self, asked, given[0], call, dtypes)) return false;
 
@@ -132,13 +148,13 @@ class Reduction {
 
     for (int k = 0; k < op_.outputs; ++k) {
       const auto i = static_cast<size_t>(k);
-      if (given[i].defined() && !can_become(given[i], size, dtypes[i], {self})) return false;
+      if (given[i].defined() && !can_become(given[i], size, dtypes[i], {argument})) return false;
     }
     if (op_.outputs == 2 && given[0].defined() && given[0].is_alias_of(given[1])) return false;
     const c10::DeviceIndex device = self.device().index();
     const Output first(given[0], size, dtypes[0], device);
     if (op_.outputs == 1) {
-      if (!portable::fold(fold, call, {first.dense()}, *slots)) return false;
+      if (!portable::fold(fold, call, {elements_of(first.dense())}, *slots)) return false;
       results.push_back(first.finish());
     } else {
       const Output second(given[1], size, dtypes[1], device);
@@ -151,6 +167,36 @@ class Reduction {
   }
 
  private:
+  // A sum of complex numbers is one of each part.
+  bool is_linear() const { return std::string_view(op_.fold.name) != "prod"; }
+
+  // What the fold is of, where it is not of the complex numbers themselves.
+  at::Tensor real_operand(const at::Tensor& self) const {
+    if (op_.rule == Rule::truth || op_.rule == Rule::count) return self.ne(0);
+    return op_.rule == Rule::norm ? self.abs() : self;
+  }
+
+  // The variance of complex numbers is the sum of those of their parts.
+  bool compute_moments(const c10::IValue* arguments, const Places& places, Results& results) {
+    const at::Tensor& self = arguments[0].toTensor();
+    DimMask reduced;
+    if (places.out >= 0 || self.dim() == 0 || self.dim() > 63 ||
+        !read_dims(arguments[places.dim], self.dim(), op_.empty_list_is_all, reduced)) {
+      return false;
+    }
+    at::DimVector dims;
+    for (int64_t d = 0; d < self.dim(); ++d) {
+      if (reduced[static_cast<size_t>(d)]) dims.push_back(d);
+    }
+    const auto correction = arguments[places.correction].toOptional<c10::Scalar>();
+    const bool keepdim = arguments[places.keepdim].toBool();
+    const at::Tensor variance = at::var(at::view_as_real(self), dims, correction, keepdim).sum(-1);
+    results.push_back(std::string_view(op_.fold.name) == "std" ? variance.sqrt() : variance);
+    if (op_.outputs == 2) results.push_back(self.mean(dims, keepdim));
+    counter_.count();
+    return true;
+  }
+
   static bool read_order(const c10::IValue& value, double& order) {
     if (value.isNone()) return true;
     if (value.isComplexDouble()) return false;
@@ -170,18 +216,19 @@ class Reduction {
                    std::array<c10::ScalarType, 2>& dtypes) const {
     const c10::ScalarType own = self.scalar_type();
     const bool is_float = c10::isFloatingType(own);
+    const bool stays = is_float || is_complex(own);
     c10::ScalarType result = own;
     switch (op_.rule) {
       case Rule::sum:
-        result = asked ? *asked : out.defined() ? out.scalar_type() : is_float ? own : c10::kLong;
+        result = asked ? *asked : out.defined() ? out.scalar_type() : stays ? own : c10::kLong;
         if (is_float && !c10::isFloatingType(result) && std::string_view(op_.fold.name) == "nansum") return false;  // the CPU refuses it
         call.is_summed = true;
         call.dtype = result;
         break;
       case Rule::mean:
-        if (!asked && !is_float) return false;
+        if (!asked && !stays) return false;
         result = asked ? *asked : out.defined() ? out.scalar_type() : own;
-        if (!c10::isFloatingType(result)) return false;
+        if (!c10::isFloatingType(result) && !is_complex(result)) return false;
         call.dtype = result;
         break;
       case Rule::same:
@@ -214,7 +261,9 @@ class Reduction {
         break;
     }
     dtypes[0] = result;
-    return dialect_name(result) != nullptr;
+    if (!is_complex(own) && !is_complex(result)) return is_in_dialect(result);
+    if (is_linear()) call.dtype = c10::kFloat;
+    return own == result && (op_.rule == Rule::sum || op_.rule == Rule::mean) && std::string_view(op_.fold.name) != "nansum";
   }
 
   const Operator op_;

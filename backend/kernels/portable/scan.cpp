@@ -1,6 +1,9 @@
 // kernels/portable/scan.cpp: cumulative sums, products, extremes and logarithms of sums of powers. A device of many items scans a long row
 // in parts: their folds first.
+#include <ATen/ops/view_as_real.h>
 #include <backplane/structured.h>
+
+#include <string_view>
 
 #include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
@@ -40,7 +43,7 @@ KernelSource source_of(const Operator& op, const Types& types, const Shape& shap
   text.add("T", memory_type(types.element));
   text.add("O0", memory_type(types.result));
   text.add("O1", "i64");
-  text.add("LOAD(i)", "((C)", load_text(types.element, "x, i", types.result), ")");
+  text.add("LOAD(i)", "AS_C(", load_text(types.element, "x, i", types.result), ")");
   text.add("STORE0(i, v)", "bp_store_", dialect_name(types.result), "(r0, i, v)");
   text.add("STORE1(i, v)", "bp_store_i64(r1, i, v)");
   const uint32_t values = op.is_placed ? 2 : 1;
@@ -52,7 +55,7 @@ KernelSource source_of(const Operator& op, const Types& types, const Shape& shap
   KernelSource source;
   source.name = join("scan_", op.name, "[", dialect_name(types.element), "]");
   source.definitions = text.text();
-  source.files = {"math.bpc", "compute.bpc", "scan.bpc"};
+  source.files = {"math.bpc", is_complex(types.result) ? "complex.bpc" : "compute.bpc", "scan.bpc"};
   source.kernel = "scan";
   source.per_item = shape.per_item;
   source.signature.struct_size = sizeof source.signature;
@@ -78,7 +81,7 @@ bool scan(const Operator& op, const at::Tensor& x, int64_t dim, const at::Tensor
   const Target& target = target_of(device);
   Types types{x.scalar_type(), values.scalar_type(), compute_type(values.scalar_type()), nullptr};
   const bool is_float = c10::isFloatingType(types.result);
-  if (op.is_summed && !is_float) types.compute = "i64";
+  if (op.is_summed && !is_float && !is_complex(types.result)) types.compute = "i64";
   types.running = op.is_summed && is_float && target.is_host() && has_dtype(target, c10::kDouble) ? "f64" : types.compute;
   Shape shape{};
   shape.size = x.dim() == 0 ? 1 : x.size(dim);
@@ -136,14 +139,22 @@ struct Kernel {
   KernelSlots slots;
 };
 
+// With a dimension more, of the two parts.
+at::Tensor parts_of(const at::Tensor& tensor) { return at::view_as_real(tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor); }
+
 // Of `self` to a result of that dtype: new, `out`, or self.
 bool compute(Kernel& kernel, const at::Tensor& self, int64_t dim, c10::ScalarType dtype, Form form, const at::Tensor& out,
              Results& results) {
-  if (!has_dtype(target_of(self.device().index()), dtype) || !wrap_dim(dim, self.dim())) return false;
+  if ((!has_dtype(target_of(self.device().index()), dtype) && !is_complex(dtype)) || !wrap_dim(dim, self.dim())) return false;
   if (form == Form::out && !can_become(out, self.sizes(), dtype, {self})) return false;
   if (form == Form::inplace && self.scalar_type() != dtype) return false;
   const Output output(form == Form::out ? out : at::Tensor(), self.sizes(), dtype, self.device().index());
-  if (!scan(kernel.op, self.contiguous(), dim, output.dense(), {}, kernel.slots)) return false;
+  const at::Tensor dense = self.contiguous();
+  const bool sums_parts = is_complex(dtype) && std::string_view(kernel.op.name) == "sum";
+  if (!(sums_parts ? scan(kernel.op, parts_of(dense), dim, parts_of(output.dense()), {}, kernel.slots)
+                   : scan(kernel.op, dense, dim, output.dense(), {}, kernel.slots))) {
+    return false;
+  }
   kernel.counter.count();
   const at::Tensor result = output.finish();
   results.push_back(form == Form::inplace ? self.copy_(result) : result);
@@ -154,11 +165,14 @@ bool compute(Kernel& kernel, const at::Tensor& self, int64_t dim, c10::ScalarTyp
 Compute sum_form(Kernel& kernel, Form form) {
   return [&kernel, form](const c10::IValue* a, Results& results) {
     const at::Tensor& self = a[0].toTensor();
-    if (!can_walk(self)) return false;
+    if (!can_walk(self) && !has_parts(self)) return false;
     const at::Tensor out = form == Form::out ? a[3].toTensor() : form == Form::inplace ? self : at::Tensor();
     const c10::ScalarType own = self.scalar_type();
-    const c10::ScalarType dtype = dtype_of(a[2]).value_or(out.defined() ? out.scalar_type() : c10::isFloatingType(own) ? own : c10::kLong);
-    return dialect_name(dtype) != nullptr && dtype != c10::kBool && compute(kernel, self, a[1].toInt(), dtype, form, out, results);
+    const c10::ScalarType dtype = dtype_of(a[2]).value_or(out.defined()                                 ? out.scalar_type()
+                                                          : c10::isFloatingType(own) || is_complex(own) ? own
+                                                                                                        : c10::kLong);
+    if (is_complex(own) != is_complex(dtype)) return false;
+    return is_pointwise(dtype) && dtype != c10::kBool && compute(kernel, self, a[1].toInt(), dtype, form, out, results);
   };
 }
 

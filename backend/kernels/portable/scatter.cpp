@@ -127,7 +127,10 @@ bool scatter_with(Call& call, Reduce reduce) {
 }
 
 bool scatter(Call& call) { return scatter_with(call, Reduce::assign); }
-bool scatter_add(Call& call) { return scatter_with(call, Reduce::sum); }
+bool scatter_add(Call& call) {
+  if (is_complex(call.tensor(0).scalar_type())) return compute_parts(call, &scatter_add, 1, 2);
+  return scatter_with(call, Reduce::sum);
+}
 bool scatter_by_word(Call& call) {
   const auto reduce = reduce_of(call[4].toStringView());
   return reduce && scatter_with(call, *reduce);

@@ -12,7 +12,7 @@ int bounds(const CallOptions& call) { return call.given == 7 ? 0 : call.given ==
 }  // namespace ternary_impl
 
 static const PointwiseTable ternary_operators({
-    {"where.self", Kind::choose, kAll, {"x != (C)0 ? y : z"}},
+    {"where.self", Kind::choose, kStored, {"x != (C)0 ? y : z"}},
     {"masked_fill_.Scalar", Kind::masked, kAll, {"y != (C)0 ? s0 : x"}},
     {"masked_fill_.Tensor", Kind::masked, kAll, {"y != (C)0 ? z : x"}},
     {"clamp",

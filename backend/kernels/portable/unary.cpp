@@ -20,7 +20,7 @@ static const PointwiseTable unary_operators({
     {"logical_not", Kind::compare, kAll, {"x == (C)0"}},
     {"isposinf", Kind::compare, kFloats, {"x == m_infinity"}},
     {"isneginf", Kind::compare, kFloats, {"x == -m_infinity"}},
-    {"isnan", Kind::compare, kAll, {"x != x"}},
+    {"isnan", Kind::compare, kStored, {"x != x"}},
     {"signbit", Kind::compare, kAll, {"m_signbit(x)"}},
     {"angle", Kind::to_float, kFloats, {"x < (C)0 ? LIT(3.14159265358979323846) : x == x ? (C)0 : x"}},
 

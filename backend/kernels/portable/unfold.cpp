@@ -10,6 +10,7 @@ namespace {
 // grad_in, input_sizes, dim, size, step
 bool unfold_backward(Call& call) {
   const at::Tensor& grad = call.tensor(0);
+  if (is_complex(grad.scalar_type())) return compute_each_part(call, &unfold_backward);
   auto sizes = call[1].toDimVector();
   const int64_t dims = static_cast<int64_t>(sizes.size()), size = call[3].toInt(), step = call[4].toInt();
   int64_t dim = call[2].toInt();

@@ -21,8 +21,8 @@ from torch_backplane.conformance.transfer import Transfer
 
 __all__ = ["DeviceShareSuite"]
 
-DTYPES = ("float32", "bfloat16", "int64")
-"""The dtypes of a run that names none: floats forward and backward, integers forward."""
+DTYPES = ("float32", "bfloat16", "int64", "complex64")
+"""The dtypes of a run that names none: integers forward, the others forward and backward."""
 
 _MOST_SAMPLES = 150
 
