@@ -14,6 +14,7 @@
 #include <new>
 
 #include "loader.h"
+#include "process.h"
 
 namespace backplane::check {
 namespace context_impl {
@@ -123,11 +124,15 @@ Context::~Context() {
 void Context::take(const Stack& stack) {
   table_ = stack.table;
   own_streams_ = stack.own_streams;
+  opened_ = false;
   devices_ = -1;
   properties_.clear();
 }
 
-void Context::open() { expect(CALL(*this, open), BP_OK, "First use in this process, once, before any entry below"); }
+void Context::open() {
+  expect(CALL(*this, open), BP_OK, "First use in this process, once, before any entry below");
+  opened_ = true;
+}
 
 void Context::close() {
   expect(CALL(*this, close), BP_OK, "Explicit shutdown: ends the instance's threads, releases everything, the table itself included");
@@ -135,23 +140,52 @@ void Context::close() {
 }
 
 int32_t Context::devices() {
-  if (devices_ < 0) {
-    int32_t count = -1;
-    expect(CALL(*this, device_count, &count), BP_OK, "Number of devices; 0 is a valid answer");
-    require(count >= 0, "Number of devices; 0 is a valid answer", "device_count answered %d", count);
-    devices_ = count;
-  }
+  if (devices_ < 0) ask_for_devices();
   return devices_;
 }
 
+// Of a driver whose count would spoil a later fork a child process asks, as the core does.
+void Context::ask_for_devices() {
+  if (opened_ || !(table_.flags & BP_DRIVER_COUNT_FORKS)) {
+    devices_ = count();
+    return;
+  }
+  int ends[2];
+  if (pipe(ends) != 0) throw NotRun{std::string("no pipe: ") + strerror(errno)};
+  const std::string end = in_child(
+      [&] {
+        for (int32_t d = 0, n = count(); d < n; ++d) {
+          const bp_device_properties p = asked_properties(d);
+          if (write(ends[1], &p, sizeof p) != sizeof p) _exit(1);
+        }
+      },
+      false);
+  ::close(ends[1]);
+  for (bp_device_properties p; read(ends[0], &p, sizeof p) == sizeof p;) properties_.push_back(p);
+  ::close(ends[0]);
+  require(end.empty(), "Number of devices; 0 is a valid answer", "a child process that asked for count and properties %s", end.c_str());
+  devices_ = static_cast<int32_t>(properties_.size());
+}
+
+int32_t Context::count() const {
+  const char* rule = "Number of devices; 0 is a valid answer";
+  int32_t count = -1;
+  expect(CALL(*this, device_count, &count), BP_OK, rule);
+  require(count >= 0, rule, "device_count answered %d", count);
+  return count;
+}
+
+bp_device_properties Context::asked_properties(int32_t device) const {
+  bp_device_properties p{};
+  p.struct_size = sizeof p;
+  expect(CALL(*this, device_properties, device, &p), BP_OK, "Fills *out");
+  return p;
+}
+
 const bp_device_properties& Context::properties(int32_t device) {
+  const int32_t n = devices();
   if (properties_.empty()) {
-    for (int32_t d = 0; d < devices(); ++d) {
-      bp_device_properties p{};
-      p.struct_size = sizeof p;
-      expect(CALL(*this, device_properties, d, &p), BP_OK, "Fills *out (struct_size set by the caller)");
-      properties_.push_back(p);
-    }
+    for (int32_t d = 0; d < n; ++d) properties_.push_back(asked_properties(d));
   }
   return properties_.at(static_cast<size_t>(device));
 }

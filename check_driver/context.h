@@ -146,11 +146,15 @@ class Context {
 
  private:
   void take(const Stack& stack);
+  void ask_for_devices();
+  int32_t count() const;
+  bp_device_properties asked_properties(int32_t device) const;
 
   const Options& options_;
   bp_driver table_{};
   bool own_streams_ = false;
   std::string armed_by_;  // the file that arms the fault shim; empty without one
+  bool opened_ = false;
   int32_t devices_ = -1;
   std::vector<bp_device_properties> properties_;
 };

@@ -35,6 +35,7 @@ ARROWS = {
     "kernels/portable": _DISPATCH | {"modules"},
     "bindings": _DISPATCH | {"modules", "aten", "autocast", "serialization", "host"},
     "drivers/engine": set(),
+    "drivers/cuda": set(),
     "drivers/opencl": set(),
     "drivers/sim": {"drivers/engine"},
     "drivers/shims/emulate": {"drivers/engine"},

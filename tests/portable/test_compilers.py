@@ -1,15 +1,16 @@
 """The kernel library with other compilers than the simulated device's own.
 
-gcc and clang for an item that is a core, PoCL and NVRTC for groups of items, with the preludes of these languages:
-each source in each of its dtypes. Nothing is run. Of gcc and clang, one that this machine lacks is left out.
+gcc and clang for an item that is a core; for groups of items PoCL with the OpenCL driver's prelude, and the CUDA
+driver's own bp.compiler: each source in each of its dtypes. Nothing is run. Of gcc and clang, one that this machine
+lacks is left out.
 """
 
-import ctypes
 import importlib.util
 import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,14 +21,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "backend" / "kernels" / "portable"
-PRELUDES = {
-    "OpenCL C": re.search(r'R"cl\((.*)\)cl"', (ROOT / "drivers/opencl/prelude.h").read_text(), re.DOTALL)[1],
-    "CUDA C++": (ROOT / "examples/preludes/cuda.cu").read_text(),
-}
+OPENCL = re.search(r'R"cl\((.*)\)cl"', (ROOT / "drivers/opencl/prelude.h").read_text(), re.DOTALL)[1]
 DTYPES = ["float32", "bfloat16", "int64", "float64", "float16", "int32", "int16", "int8", "uint8", "bool", "complex64"]
 DTYPES += ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"]
-USUAL = ["float32", "complex64", "float8_e4m3fn"]
-EACH = [pytest.param(dtype, marks=[pytest.mark.long] if dtype not in USUAL else []) for dtype in DTYPES]
+EACH = [pytest.param(dtype, marks=[pytest.mark.long] if dtype != "float32" else []) for dtype in DTYPES]
 
 
 def wanted(dtype, items, folder):
@@ -39,13 +36,13 @@ def wanted(dtype, items, folder):
     return record, json.loads(record.read_text())["kernels"]
 
 
-def unit(kernel, prelude):
+def opencl_unit(kernel):
     """A unit of compilation, as docs/dialect.md tells, for a GPU's group."""
     words = {"BP_GROUP": 64, "BP_PER_ITEM": kernel["per_item"], "BP_HAS_F64": 1, "BP_VECTOR_BYTES": 16}
     head = "".join(f"#define {word} {value}\n" for word, value in words.items())
     files = {path.name: path for path in LIBRARY.rglob("*.bpc")}
     texts = [files[name].read_text() for name in ["core.bpc", *kernel["files"]]]
-    return "\n".join([kernel["definitions"], head, PRELUDES[prelude], *texts, kernel["text"]])
+    return "\n".join([kernel["definitions"], head, OPENCL, *texts, kernel["text"]])
 
 
 def by_pocl():
@@ -62,7 +59,7 @@ def by_pocl():
 
     def compile_(kernel):
         try:
-            opencl.Program(context, unit(kernel, "OpenCL C")).build(["-cl-std=CL1.2"], cache_dir=False)
+            opencl.Program(context, opencl_unit(kernel)).build(["-cl-std=CL1.2"], cache_dir=False)
         except opencl.RuntimeError as error:
             return str(error)
         return ""
@@ -70,32 +67,16 @@ def by_pocl():
     return compile_
 
 
-def by_nvrtc():
-    folders = importlib.util.find_spec("nvidia").submodule_search_locations
-    found = [path for folder in folders for path in Path(folder).glob("cuda_nvrtc/lib/libnvrtc.so*")]
-    nvrtc = ctypes.CDLL(str(found[0]))
-
-    def compile_(kernel):
-        program, size = ctypes.c_void_p(), ctypes.c_size_t()
-        text = unit(kernel, "CUDA C++").encode()
-        assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"unit.cu", 0, None, None) == 0
-        options = (ctypes.c_char_p * 1)(b"--gpu-architecture=compute_80")
-        status = nvrtc.nvrtcCompileProgram(program, 1, options)
-        nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
-        log = ctypes.create_string_buffer(size.value)
-        nvrtc.nvrtcGetProgramLog(program, log)
-        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-        return log.value.decode() or f"status {status}" if status else ""
-
-    return compile_
+# requirements-dev.txt brings pyopencl, a PoCL and NVRTC along: there, one that is missing is a failure.
+WHEELS = pytest.mark.skipif(
+    (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="there are no wheels of the compilers"
+)
 
 
-# requirements-dev.txt brings both along: there, one that is missing is a failure.
-@pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "x86_64"), reason="there are no wheels of them")
-@pytest.mark.parametrize("compiler", [by_pocl, by_nvrtc], ids=["pocl", "nvrtc"])
+@WHEELS
 @pytest.mark.parametrize("dtype", EACH)
-def test_F13_a_gpus_compiler_takes_every_source(dtype, compiler, tmp_path):
-    compile_ = compiler()
+def test_F13_opencl_takes_every_source(dtype, tmp_path):
+    compile_ = by_pocl()
     _, kernels = wanted(dtype, 64, tmp_path)
     if dtype == "float32":
         sources = {path.name for path in LIBRARY.glob("*.bpc")} | {"generated.bpc"}
@@ -124,3 +105,49 @@ def test_F13_a_cores_compiler_takes_every_source(dtype, compiler, tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith(f"{len(kernels)} kernels in ")
+
+
+def cuda_driver(folder):
+    """The SDK's driver as a library; NVRTC is what it finds by itself."""
+    package = importlib.util.find_spec("nvidia")
+    folders = package.submodule_search_locations if package else []
+    if not any(path for folder in folders for path in Path(folder).glob("*/lib/libnvrtc.so.1[0-9]")):
+        pytest.skip("there is no NVRTC: pip install nvidia-cuda-nvrtc-cu12")
+    unit, library = folder / "cuda.cpp", folder / "libcuda_driver.so"
+    unit.write_text("".join(f'#include "{path}"\n' for path in sorted((ROOT / "drivers" / "cuda").glob("*.cpp"))))
+    compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-O0", "-shared", "-fPIC"]
+    subprocess.run([*compiler, f"-I{ROOT / 'include'}", unit, "-o", library, "-lpthread", "-ldl"], check=True)
+    return library
+
+
+def precompile(record, out, driver, *targets):
+    command = [sys.executable, "-m", "torch_backplane.cli", "precompile", "--record", record, "--out", out]
+    for target in targets:
+        command += ["--target", target]
+    variables = {**os.environ, "MYDEVICE_DRIVER": str(driver), "VIRTUAL_ENV": sys.prefix}
+    return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "targets"),
+    [
+        ("float32", ["sm_90"]),
+        *(pytest.param(dtype, ["sm_80", "sm_90", "compute_80"], marks=pytest.mark.long) for dtype in DTYPES),
+    ],
+)
+def test_F13_the_cuda_driver_takes_every_source(dtype, targets, tmp_path):
+    """On a machine without CUDA: NVRTC makes cubins and PTX, which precompile keeps."""
+    driver = cuda_driver(tmp_path)
+    record, kernels = wanted(dtype, 64, tmp_path)
+    done = precompile(record, tmp_path / "kernels", driver, *targets)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(f"{len(kernels) * len(targets)} kernels in ")
+    if dtype == "float32":
+        sources = {path.name for path in LIBRARY.glob("*.bpc")}
+        assert sources - {name for kernel in kernels for name in kernel["files"]} == set()
+    wrong = json.loads(record.read_text())
+    wrong["kernels"] = [{**wrong["kernels"][0], "definitions": "no_such_word\n"}]
+    record.write_text(json.dumps(wrong))
+    done = precompile(record, tmp_path / "wrong", driver, targets[0])
+    assert done.returncode == 1
+    assert "no_such_word" in done.stderr

@@ -14,7 +14,7 @@ def wheel(sdk_wheel):
 
 
 FOLDERS = ("include", "backend", "drivers", "check_driver", "cmake", "hooks")
-EXAMPLES = ("minimal_driver", "compiler_driver", "preludes")  # those that a vendor's project starts from
+EXAMPLES = ("minimal_driver", "compiler_driver")  # those that a vendor's project starts from
 
 
 def test_it_is_pure(sdk_wheel, wheel):

@@ -1,7 +1,12 @@
-/* examples/preludes/cuda.cu: the words of the kernel dialect (docs/dialect.md) in CUDA C++, for NVRTC and nvcc; no header is needed.
- *
- * The driver compiles without -use_fast_math and leaves -ftz=false, -prec-div=true, -prec-sqrt=true as they are. A kernel's name is as it
- * stands in the source. CUDA's functions of f32 are right to 4 ulp, and halves are one instruction. */
+// drivers/cuda/prelude.h: the words of the kernel dialect (docs/dialect.md) in CUDA C++, for NVRTC and nvcc.
+#pragma once
+
+namespace backplane::driver::cuda {
+
+inline constexpr char kPrelude[] =
+    R"prelude(/* The words of the kernel dialect in CUDA C++; no header is needed. It is compiled without -use_fast_math, and -ftz=false,
+ * -prec-div=true and -prec-sqrt=true stay as they are. A kernel's name is as it stands in the source. CUDA's functions of f32 are right to
+ * 4 ulp, and halves are one instruction. */
 
 typedef signed char i8;
 typedef short i16;
@@ -134,3 +139,6 @@ BP_FN f64 bp_as_f64(u64 x) { return __longlong_as_double((i64)x); }
 
 /* subgroup_size is 32; all items of the warp come by. */
 #define BP_SHUFFLE_XOR(x, mask) __shfl_xor_sync(0xffffffffu, (u32)(x), (mask))
+)prelude";
+
+}  // namespace backplane::driver::cuda

@@ -1,0 +1,394 @@
+// drivers/cuda/cuda.cpp: the driver of NVIDIA GPUs: each entry of the table as the calls of the CUDA driver API that it is made of.
+//
+// A bp_stream* is a CUstream and a bp_event* a CUevent, so that nothing stands between a launch and CUDA.
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include <backplane/driver/host_view.h>
+#include <backplane/driver/ipc.h>
+#include <backplane/driver/peer.h>
+#include <backplane/driver/vmm.h>
+#include <backplane/driver/cxx/driver.hpp>
+
+#include "compiler.h"
+#include "gpus.h"
+#include "ipc.h"
+#include "peer.h"
+#include "properties.h"
+#include "settings.h"
+#include "work.h"
+
+namespace backplane::driver::cuda {
+
+class Cuda : public Driver<Cuda> {
+ public:
+  explicit Cuda(const Host& host)
+      : Driver(host, BP_DRIVER_COUNT_FORKS),  // a child of a process that has called cuInit has no CUDA
+        settings_(host.config()),
+        cuda_(settings_.libcuda),
+        gpus_(cuda_, settings_.managed),
+        host_memory_(cuda_),
+        peers_(cuda_, gpus_),
+        compiler_(settings_.nvrtc) {
+    offer(peer_.head);
+    offer(compiler_group_.head);
+    offer(module_group_.head);
+    if (settings_.managed) {
+      offer(host_view_.head);
+    } else {  // managed memory can neither be mapped nor shared
+      offer(vmm_.head);
+      offer(ipc_.head);
+    }
+  }
+
+  ~Cuda() {
+    // Pinned memory belongs to the contexts, and copies of all of them may still use it.
+    if (!gpus_.known()) return;
+    for (const auto& gpu : gpus_.all()) {
+      if (CUcontext context = gpu->device.context_if_any()) {
+        const Current current(cuda_, context);
+        gpu->device.complete();
+      }
+    }
+    for (const auto& gpu : gpus_.all()) {
+      if (CUcontext context = gpu->device.context_if_any()) {
+        const Current current(cuda_, context);
+        host_memory_.release_all();
+        break;
+      }
+    }
+  }
+
+  void device_count(int32_t* out) {
+    need(out, "device_count: out must not be NULL");
+    *out = gpus_.count();
+    if (*out == 0 && !cuda_.missing().empty()) host().log(BP_LOG_INFO, "cuda: " + cuda_.missing());
+  }
+
+  void device_properties(int32_t device, bp_device_properties* out) { properties_of(cuda_, gpus_.at(device).device, out); }
+
+  void open() {
+    for (const auto& gpu : gpus_.all()) {
+      if (settings_.managed && !gpu->device.attribute(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)) {
+        throw Error(BP_UNSUPPORTED, "open: memory=managed needs a GPU whose managed memory the host may read while it works, and device " +
+                                        std::to_string(gpu->device.ordinal()) + " is none; leave the option out");
+      }
+    }
+  }
+
+  void alloc(int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
+    const Use gpu(cuda_, gpus_, device);
+    need(out && !(flags & ~BP_ALLOC_SHARED), "alloc: out must not be NULL, flags must be 0 or BP_ALLOC_SHARED");
+    *out = gpu->memory->alloc(bytes);
+  }
+  void free(int32_t device, uint64_t address) { Release(cuda_, gpus_, device)->memory->free(address); }
+
+  void copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
+            uint32_t flags) {
+    const Use gpu(cuda_, gpus_, device);
+    if (queue_copy(gpu, {dst, dst_device, src, src_device, bytes}, native(stream), flags)) {
+      gpu.check(cuda_.cuStreamSynchronize(native(stream)), "copy");
+    }
+  }
+  void copy_async(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
+                  uint32_t flags) {
+    const Use gpu(cuda_, gpus_, device);
+    queue_copy(gpu, {dst, dst_device, src, src_device, bytes}, native(stream), flags);
+  }
+
+  void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
+    const Use gpu(cuda_, gpus_, device);
+    need(flags == 0, "fill: flags must be 0");
+    const Fill what(pattern, pattern_size, dst, count);
+    gpu->vmm->check(dst, what.bytes(), "fill: dst");
+    what.queue(cuda_, gpu->device, native(stream));
+  }
+
+  // Queries answer from the GPU, which tells of a failure by itself; what it has told stays.
+
+  int32_t synchronize(int32_t device, uint64_t timeout_ns) {
+    const Use gpu(cuda_, gpus_, device);
+    return wait(timeout_ns, [&] { return gpu->device.query_all(); });
+  }
+
+  void stream_create(int32_t device, int32_t priority, uint32_t flags, bp_stream** out) {
+    const Use gpu(cuda_, gpus_, device);
+    need(out && flags == 0, "stream_create: out must not be NULL, flags must be 0");
+    *out = reinterpret_cast<bp_stream*>(gpu->device.make_stream(priority));
+  }
+  void stream_destroy(int32_t device, bp_stream* stream) { Release(cuda_, gpus_, device)->device.destroy_stream(native(stream)); }
+  int32_t stream_query(int32_t device, bp_stream* stream) {
+    const Use gpu(cuda_, gpus_, device);
+    return gpu->device.query(cuda_.cuStreamQuery(native(stream)), "cuStreamQuery");
+  }
+  int32_t stream_synchronize(int32_t device, bp_stream* stream, uint64_t timeout_ns) {
+    const Use gpu(cuda_, gpus_, device);
+    return wait(timeout_ns, [&] { return gpu->device.query(cuda_.cuStreamQuery(native(stream)), "cuStreamQuery"); });
+  }
+  void stream_callback(int32_t device, bp_stream* stream, bp_callback fn, void* arg) {
+    const Use gpu(cuda_, gpus_, device);
+    need(fn, "stream_callback: fn must not be NULL");
+    queue_callback_on(cuda_, gpu->device, native(stream), fn, arg);
+  }
+  void stream_native(int32_t device, bp_stream* stream, uint64_t* out) {
+    gpus_.at(device);
+    need(out, "stream_native: out must not be NULL");
+    *out = reinterpret_cast<uint64_t>(stream);
+  }
+  void stream_from_native(int32_t device, uint64_t number, bp_stream** out) {
+    const Use gpu(cuda_, gpus_, device);
+    need(out, "stream_from_native: out must not be NULL");
+    *out = reinterpret_cast<bp_stream*>(stream_of_number(cuda_, gpu->device, number));
+  }
+
+  void event_create(int32_t device, uint32_t flags, bp_event** out) {
+    const Use gpu(cuda_, gpus_, device);
+    need(out && !(flags & ~(BP_EVENT_TIMING | BP_EVENT_BLOCKING | BP_EVENT_IPC)), "event_create: out must not be NULL, flags BP_EVENT_*");
+    CUevent event = nullptr;
+    gpu.check(cuda_.cuEventCreate(&event, event_flags(flags)), "cuEventCreate");
+    *out = reinterpret_cast<bp_event*>(gpu->device.events.add(event));
+  }
+  void event_destroy(int32_t device, bp_event* event) {
+    Release(cuda_, gpus_, device)->device.events.destroy(native(event), "event_destroy");
+  }
+  void event_record(int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
+    const Use gpu(cuda_, gpus_, device);
+    need(event && flags == 0, "event_record: event must not be NULL, flags must be 0");
+    gpu.check(cuda_.cuEventRecord(native(event), native(stream)), "cuEventRecord");
+  }
+  int32_t event_query(int32_t device, bp_event* event) {
+    const Use gpu(cuda_, gpus_, device);
+    need(event, "event_query: event must not be NULL");
+    return gpu->device.query(cuda_.cuEventQuery(native(event)), "cuEventQuery");
+  }
+  int32_t event_synchronize(int32_t device, bp_event* event, uint64_t timeout_ns) {
+    const Use gpu(cuda_, gpus_, device);
+    need(event, "event_synchronize: event must not be NULL");
+    return wait(timeout_ns, [&] { return gpu->device.query(cuda_.cuEventQuery(native(event)), "cuEventQuery"); });
+  }
+  void stream_wait(int32_t device, bp_stream* stream, bp_event* event) {
+    const Use gpu(cuda_, gpus_, device);
+    need(event, "stream_wait: event must not be NULL");
+    gpu.check(cuda_.cuStreamWaitEvent(native(stream), native(event), 0), "cuStreamWaitEvent");
+  }
+  int32_t event_elapsed(int32_t device, bp_event* start, bp_event* end, int64_t* ns) {
+    const Use gpu(cuda_, gpus_, device);
+    need(start && end && ns, "event_elapsed: start, end and ns must not be NULL");
+    float milliseconds = 0;
+    const int32_t status = gpu->device.query(cuda_.cuEventElapsedTime(&milliseconds, native(start), native(end)), "cuEventElapsedTime");
+    if (status == BP_OK) *ns = static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6);
+    return status;
+  }
+
+  void host_alloc(uint64_t bytes, uint32_t flags, void** out) {
+    need(out && flags == 0, "host_alloc: out must not be NULL, flags must be 0");
+    const Current current(cuda_, some_context());
+    *out = host_memory_.alloc(bytes);
+  }
+  void host_free(void* memory) { host_give_back(memory, BP_MEMORY_PINNED, "host_free"); }
+  void host_register(void* memory, uint64_t bytes) {
+    const Current current(cuda_, some_context());
+    host_memory_.add(memory, bytes);
+  }
+  void host_unregister(void* memory) { host_give_back(memory, BP_MEMORY_REGISTERED, "host_unregister"); }
+
+  void pointer_info(uint64_t address, bp_pointer_info* out) {
+    out->device = BP_HOST_DEVICE;
+    const auto found = [&](int32_t kind, uint64_t base, uint64_t bytes, int32_t device = BP_HOST_DEVICE) {
+      out->kind = kind, out->device = device, out->base = base, out->bytes = bytes;
+    };
+    for (const auto& gpu : gpus_.all()) {
+      if (const auto place = gpu->memory->find(address)) return found(BP_MEMORY_DEVICE, place->base, place->bytes, gpu->device.ordinal());
+      if (const auto run = gpu->vmm->find(address)) return found(BP_MEMORY_DEVICE, run->base, run->bytes, gpu->device.ordinal());
+    }
+    if (const auto block = host_memory_.find(address)) return found(block->handle, block->base, block->bytes);
+    ask_cuda_about(cuda_, gpus_, address, out);
+  }
+
+  void memory_info(int32_t device, uint64_t* free_bytes, uint64_t* total_bytes) {
+    const Use gpu(cuda_, gpus_, device);
+    need(free_bytes && total_bytes, "memory_info: both outputs are needed");
+    size_t available = 0, total = 0;
+    gpu.check(cuda_.cuMemGetInfo_v2(&available, &total), "cuMemGetInfo");
+    *free_bytes = available;
+    *total_bytes = total;
+  }
+
+  /// Stays, for libraries that take the current context.
+  void set_current(int32_t device) {
+    Gpu& gpu = gpus_.at(device);
+    gpu.device.check(cuda_.cuCtxSetCurrent(gpu.device.context()), "cuCtxSetCurrent");
+  }
+
+  // bp.peer
+
+  void peer_can_access(int32_t device, int32_t peer, int32_t* out) {
+    const bool can = peers_.can_access(device, peer);
+    need(out, "peer.can_access: out must not be NULL");
+    *out = can;
+  }
+  void peer_enable(int32_t device, int32_t peer) { peers_.enable(device, peer); }
+  void peer_disable(int32_t device, int32_t peer) { peers_.disable(device, peer); }
+
+  // bp.vmm
+
+  void vmm_granularity(int32_t device, uint64_t* out) {
+    Gpu& gpu = gpus_.at(device);
+    need(out, "vmm.granularity: out must not be NULL");
+    *out = gpu.vmm->granularity();
+  }
+  void vmm_reserve(int32_t device, uint64_t bytes, uint64_t* out) {
+    const Use gpu(cuda_, gpus_, device);
+    need(out, "vmm.reserve: out must not be NULL");
+    *out = gpu->vmm->reserve(bytes);
+  }
+  void vmm_release(int32_t device, uint64_t address, uint64_t bytes) { Release(cuda_, gpus_, device)->vmm->release(address, bytes); }
+  void vmm_map(int32_t device, uint64_t address, uint64_t bytes) { Use(cuda_, gpus_, device)->vmm->map(address, bytes); }
+  void vmm_unmap(int32_t device, uint64_t address, uint64_t bytes) { Release(cuda_, gpus_, device)->vmm->unmap(address, bytes); }
+
+  // bp.ipc
+
+  void ipc_memory_export(int32_t device, uint64_t address, bp_ipc_handle* out) {
+    const Use gpu(cuda_, gpus_, device);
+    need(out, "ipc.memory_export: out must not be NULL");
+    *out = export_memory(cuda_, *gpu, address);
+  }
+  void ipc_memory_open(int32_t device, const bp_ipc_handle* handle, uint64_t* out) {
+    const Use gpu(cuda_, gpus_, device);
+    need(handle && out, "ipc.memory_open: handle and out must not be NULL");
+    *out = open_memory(cuda_, *gpu, *handle);
+  }
+  void ipc_memory_close(int32_t device, uint64_t address) { Release(cuda_, gpus_, device)->memory->disown(address); }
+  void ipc_event_export(int32_t device, bp_event* event, bp_ipc_handle* out) {
+    const Use gpu(cuda_, gpus_, device);
+    need(event && out, "ipc.event_export: event and out must not be NULL");
+    *out = export_event(cuda_, *gpu, native(event));
+  }
+  void ipc_event_open(int32_t device, const bp_ipc_handle* handle, bp_event** out) {
+    const Use gpu(cuda_, gpus_, device);
+    need(handle && out, "ipc.event_open: handle and out must not be NULL");
+    *out = reinterpret_cast<bp_event*>(open_event(cuda_, *gpu, *handle));
+  }
+
+  // bp.host_view, of managed memory: the address is the host's, too.
+
+  void view_map(int32_t device, uint64_t address, uint64_t bytes, int32_t access, void** out) {
+    const Use gpu(cuda_, gpus_, device);
+    need(out && access >= BP_ACCESS_READ && access <= BP_ACCESS_READ_WRITE, "host_view.map: out must not be NULL, access BP_ACCESS_*");
+    gpu->memory->range(address, bytes, "host_view.map");
+    *out = reinterpret_cast<void*>(address);
+  }
+  void view_unmap(int32_t device, uint64_t address, void* memory) {
+    gpus_.at(device);
+    need(reinterpret_cast<uint64_t>(memory) == address, "host_view.unmap: no view of that address");
+  }
+
+  // bp.compiler
+
+  void compiler_id(char* out, uint64_t size) {
+    need(out && size, "compiler.id: out and size must not be 0");
+    std::snprintf(out, size, "%s", compiler_.id().c_str());
+  }
+  void compiler_target(int32_t device, bp_target_properties* out) {
+    bp_target_properties target = device < 0 ? compiler_.listed(-1 - int64_t{device}) : compiler_.of_device(gpus_.at(device).device);
+    need(out && out->struct_size >= sizeof(uint64_t), "compiler.target: out and its struct_size must be set");
+    copy_out(out, target);
+  }
+  void compiler_prelude(const char* target, const char** out) {
+    need(out, "compiler.prelude: out must not be NULL");
+    *out = compiler_.prelude_of(target);
+  }
+  int32_t compiler_compile(const bp_compile_request* request, bp_compile_result* out) {
+    need(request && out && out->struct_size >= sizeof(bp_compile_result),
+         "compiler.compile: request and out, and their sizes, must be set");
+    auto made = compiler_.compile(*request);
+    const bool right = !made->code.empty();
+    *out = {out->struct_size, right ? made->code.data() : nullptr, made->code.size(), made->log.c_str(), made.get()};
+    const std::string& log = made.release()->log;  // the caller's now
+    return right ? int32_t{BP_OK} : fail(BP_INVALID_ARGUMENT, "compiler.compile: " + first_error(log));
+  }
+  void compiler_release(bp_compile_result* result) {
+    need(result && result->owner, "compiler.release: result and its owner must not be NULL");
+    delete static_cast<Compiler::Output*>(result->owner);
+    result->owner = nullptr;
+  }
+
+  // bp.module
+
+  void module_load(int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
+    const Use gpu(cuda_, gpus_, device);
+    need(code && out, "module.load: code and out must not be NULL");
+    *out = gpu->modules->load({static_cast<const char*>(code), bytes}, compiler_.id());
+  }
+  void module_unload(int32_t device, bp_module_code* module) { Release(cuda_, gpus_, device)->modules->unload(module); }
+  void module_function(int32_t device, bp_module_code* module, const char* name, const bp_signature* signature, bp_function** out,
+                       bp_function_properties* properties) {
+    const Use gpu(cuda_, gpus_, device);
+    need(module && name && signature && out, "module.function: module, name, signature and out must not be NULL");
+    bp_function_properties found{};
+    *out = gpu->modules->function(module, name, *signature, found);
+    if (properties) copy_out(properties, found);
+  }
+  void module_launch(int32_t device, bp_stream* stream, const bp_launch* launch) {
+    const Use gpu(cuda_, gpus_, device);
+    need(launch, "module.launch: launch must not be NULL");
+    gpu->modules->launch(*launch, native(stream));
+  }
+
+ private:
+  /// Writes as much of a struct as its caller has room for.
+  template <class Struct>
+  static void copy_out(Struct* out, Struct& from) {
+    from.struct_size = out->struct_size;
+    std::memcpy(static_cast<void*>(out), &from, std::min<uint64_t>(out->struct_size, sizeof from));
+  }
+
+  /// False if there is nothing to copy.
+  bool queue_copy(const Use& gpu, const CopyRange& range, CUstream stream, uint32_t flags) {
+    need(flags == 0, "copy: flags must be 0");
+    return queue_copy_on(cuda_, gpus_, *gpu, range, stream);
+  }
+
+  /// A context for what belongs to no GPU; the first one that is there, else that of GPU 0.
+  CUcontext some_context() {
+    for (const auto& gpu : gpus_.all()) {
+      if (CUcontext context = gpu->device.failed() ? nullptr : gpu->device.context_if_any()) return context;
+    }
+    for (const auto& gpu : gpus_.all()) {
+      if (!gpu->device.failed()) return gpu->device.context();
+    }
+    return gpus_.at(0).device.context();
+  }
+
+  void host_give_back(void* memory, int32_t kind, const char* what) {
+    const Current current(cuda_, some_context());
+    host_memory_.give_back(memory, kind, what);
+  }
+
+  const Settings settings_;
+  const Library cuda_;
+  const Gpus gpus_;
+  HostMemory host_memory_;
+  Peers peers_;
+  const Compiler compiler_;
+  bp_peer peer_ = {group_head<bp_peer>(), slot<&Cuda::peer_can_access>(), slot<&Cuda::peer_enable>(), slot<&Cuda::peer_disable>()};
+  bp_vmm vmm_ = {group_head<bp_vmm>(),       slot<&Cuda::vmm_granularity>(), slot<&Cuda::vmm_reserve>(),
+                 slot<&Cuda::vmm_release>(), slot<&Cuda::vmm_map>(),         slot<&Cuda::vmm_unmap>()};
+  bp_ipc ipc_ = {group_head<bp_ipc>(BP_IPC_EVENTS | BP_IPC_ANY_MEMORY),
+                 slot<&Cuda::ipc_memory_export>(),
+                 slot<&Cuda::ipc_memory_open>(),
+                 slot<&Cuda::ipc_memory_close>(),
+                 slot<&Cuda::ipc_event_export>(),
+                 slot<&Cuda::ipc_event_open>()};
+  bp_host_view host_view_ = {group_head<bp_host_view>(BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ),
+                             slot<&Cuda::view_map>(), slot<&Cuda::view_unmap>()};
+  bp_compiler compiler_group_ = {group_head<bp_compiler>(),       slot<&Cuda::compiler_id>(),      slot<&Cuda::compiler_target>(),
+                                 slot<&Cuda::compiler_prelude>(), slot<&Cuda::compiler_compile>(), slot<&Cuda::compiler_release>()};
+  bp_module module_group_ = {group_head<bp_module>(), slot<&Cuda::module_load>(), slot<&Cuda::module_unload>(),
+                             slot<&Cuda::module_function>(), slot<&Cuda::module_launch>()};
+};
+
+}  // namespace backplane::driver::cuda
+
+BP_DEFINE_DRIVER(backplane::driver::cuda::Cuda)
