@@ -24,7 +24,7 @@ CPP := $(shell find include backend drivers check_driver examples tests '{{cooki
 # Shows what a command printed only if it fails.
 quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; exit 1; }; }
 
-.PHONY: help demo test test-all conformance asan tsan ubsan fuzz soak lint format bench dev venv minimal clean
+.PHONY: help demo test test-all conformance asan tsan ubsan fuzz soak gpu-check lint format bench dev venv minimal clean
 help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
 	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also half of the long tests, and a quarter on other kinds of device)"
@@ -33,6 +33,7 @@ help:
 	@echo "make asan, ubsan, tsan  the drivers, the core and a part of the Python tests under a sanitizer"
 	@echo "make fuzz         random programs, device against CPU (ARGS=\"--programs 10000 --seed 1 --kinds all\"); hostile options and files"
 	@echo "make soak         random work with everything checked, 5 minutes (ARGS=\"--seconds 60 --seed 7\")"
+	@echo "make gpu-check    all that needs an NVIDIA GPU, on the machine's own Python and CUDA torch (ARGS=\"--part build\" and so on)"
 	@echo "make lint         ruff, mypy, clang-format, the rules of the kernel dialect, include rules"
 	@echo "make format       rewrite the files as lint wants them"
 	@echo "make bench        measure the device against the CPU (ARGS=... goes to the benchmark)"
@@ -73,6 +74,10 @@ fuzz: dev minimal
 
 soak: dev
 	OMP_NUM_THREADS=1 python tests/soak.py $(ARGS)
+
+# The machine's own Python, not the one in .venv; nothing is installed.
+gpu-check:
+	env -u VIRTUAL_ENV PATH='$(subst $(BIN):,,$(PATH))' $(PYTHON) tests/gpu_check.py $(ARGS)
 
 lint: venv
 	ruff check .

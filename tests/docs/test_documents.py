@@ -37,11 +37,11 @@ def test_named_files_exist(page):
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
 def test_chores_are_in_the_makefile(page):
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     template = set(
-        re.findall(r"^([a-z]+):", (ROOT / "{{cookiecutter.package_name}}/Makefile").read_text(), re.MULTILINE)
+        re.findall(r"^([a-z-]+):", (ROOT / "{{cookiecutter.package_name}}/Makefile").read_text(), re.MULTILINE)
     )
-    named = set(re.findall(r"(?:^|`)make ([a-z]+)", text_of(page), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", text_of(page), re.MULTILINE))
     assert named
     assert named - targets - template == set()
 
