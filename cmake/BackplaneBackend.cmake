@@ -3,9 +3,10 @@
 # backplane_add_backend(<device>
 #   DRIVER <name of an SDK driver> | <source>...   the driver that the package embeds, for example `sim`
 #   [PACKAGE <python package>]                     default: the device's name
-#   [KERNELS [portable] [host] <source>...]        the vendor's operators, compiled one by one; portable: the SDK's for every chip whose driver
+#   [KERNELS [portable] [host] [cuda] <source>...] the vendor's operators, compiled one by one; portable: the SDK's for every chip whose driver
 #                                                  compiles (backend/kernels/portable); host: those that run on the host, in the device's
-#                                                  order (backend/kernels/host), for the simulated device
+#                                                  order (backend/kernels/host), for the simulated device; cuda: those that call NVIDIA's
+#                                                  libraries (backend/kernels/cuda), for the driver cuda
 #   [EXCEPT <family>...]                           of host, what is left out: `matmul softmax`
 #   [EXTENSIONS <source>...]                       what replaces parts of the core (backplane/extend.h)
 #
@@ -30,6 +31,11 @@ function(backplane_add_backend device)
   _backplane_find_torch()
 
   _backplane_host_kernels()
+  if(cuda IN_LIST arg_KERNELS)
+    _backplane_glob(library_kernels "backend/kernels/cuda/*.cpp")
+    list(REMOVE_ITEM arg_KERNELS cuda)
+    list(PREPEND arg_KERNELS ${library_kernels})
+  endif()
   set(has_portable OFF)
   if(portable IN_LIST arg_KERNELS)
     set(has_portable ON)

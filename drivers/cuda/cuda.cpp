@@ -8,6 +8,7 @@
 #include <backplane/driver/host_view.h>
 #include <backplane/driver/ipc.h>
 #include <backplane/driver/peer.h>
+#include <backplane/driver/vendor/cuda.h>
 #include <backplane/driver/vmm.h>
 #include <backplane/driver/cxx/driver.hpp>
 
@@ -34,6 +35,7 @@ class Cuda : public Driver<Cuda> {
     offer(peer_.head);
     offer(compiler_group_.head);
     offer(module_group_.head);
+    offer(native_.head);
     if (settings_.managed) {
       offer(host_view_.head);
     } else {  // managed memory can neither be mapped nor shared
@@ -183,12 +185,12 @@ class Cuda : public Driver<Cuda> {
 
   void host_alloc(uint64_t bytes, uint32_t flags, void** out) {
     need(out && flags == 0, "host_alloc: out must not be NULL, flags must be 0");
-    const Current current(cuda_, some_context());
+    const Current current(cuda_, gpus_.some_context());
     *out = host_memory_.alloc(bytes);
   }
   void host_free(void* memory) { host_give_back(memory, BP_MEMORY_PINNED, "host_free"); }
   void host_register(void* memory, uint64_t bytes) {
-    const Current current(cuda_, some_context());
+    const Current current(cuda_, gpus_.some_context());
     host_memory_.add(memory, bytes);
   }
   void host_unregister(void* memory) { host_give_back(memory, BP_MEMORY_REGISTERED, "host_unregister"); }
@@ -284,6 +286,13 @@ class Cuda : public Driver<Cuda> {
     need(reinterpret_cast<uint64_t>(memory) == address, "host_view.unmap: no view of that address");
   }
 
+  // backplane.cuda
+
+  void native_ordinal(int32_t device, int32_t* out) {
+    need(out, "cuda.ordinal: out must not be NULL");
+    *out = gpus_.at(device).device.ordinal();
+  }
+
   // bp.compiler
 
   void compiler_id(char* out, uint64_t size) {
@@ -350,19 +359,8 @@ class Cuda : public Driver<Cuda> {
     return queue_copy_on(cuda_, gpus_, *gpu, range, stream);
   }
 
-  /// A context for what belongs to no GPU; the first one that is there, else that of GPU 0.
-  CUcontext some_context() {
-    for (const auto& gpu : gpus_.all()) {
-      if (CUcontext context = gpu->device.failed() ? nullptr : gpu->device.context_if_any()) return context;
-    }
-    for (const auto& gpu : gpus_.all()) {
-      if (!gpu->device.failed()) return gpu->device.context();
-    }
-    return gpus_.at(0).device.context();
-  }
-
   void host_give_back(void* memory, int32_t kind, const char* what) {
-    const Current current(cuda_, some_context());
+    const Current current(cuda_, gpus_.some_context());
     host_memory_.give_back(memory, kind, what);
   }
 
@@ -387,6 +385,7 @@ class Cuda : public Driver<Cuda> {
                                  slot<&Cuda::compiler_prelude>(), slot<&Cuda::compiler_compile>(), slot<&Cuda::compiler_release>()};
   bp_module module_group_ = {group_head<bp_module>(), slot<&Cuda::module_load>(), slot<&Cuda::module_unload>(),
                              slot<&Cuda::module_function>(), slot<&Cuda::module_launch>()};
+  bp_cuda native_ = {group_head<bp_cuda>(BP_CUDA_ID, BP_CUDA_VERSION), slot<&Cuda::native_ordinal>()};
 };
 
 }  // namespace backplane::driver::cuda

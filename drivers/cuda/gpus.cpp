@@ -45,4 +45,14 @@ Gpu& Gpus::at(int32_t device) const {
   return *gpus[static_cast<size_t>(device)];
 }
 
+CUcontext Gpus::some_context() const {
+  for (const auto& gpu : all()) {
+    if (CUcontext context = gpu->device.failed() ? nullptr : gpu->device.context_if_any()) return context;
+  }
+  for (const auto& gpu : all()) {
+    if (!gpu->device.failed()) return gpu->device.context();
+  }
+  return at(0).device.context();
+}
+
 }  // namespace backplane::driver::cuda

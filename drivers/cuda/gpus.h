@@ -37,6 +37,8 @@ class Gpus {
   /// Throws Error(BP_INVALID_DEVICE).
   Gpu& at(int32_t device) const;
   const std::vector<std::unique_ptr<Gpu>>& all() const;
+  /// A context for what belongs to no GPU: the first one that is there and sound, else that of the first sound GPU.
+  CUcontext some_context() const;
 
  private:
   const Library& cuda_;

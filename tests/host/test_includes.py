@@ -31,6 +31,7 @@ ARROWS = {
     "modules": _RUNTIME,
     "aten": _DISPATCH | {"modules"},
     "autocast": _DISPATCH,
+    "kernels/cuda": set(),
     "kernels/host": set(),
     "kernels/portable": _DISPATCH | {"modules"},
     "bindings": _DISPATCH | {"modules", "aten", "autocast", "serialization", "host"},
@@ -44,7 +45,9 @@ ARROWS = {
     "check_driver": set(),
 }
 # What the core is made of: not the kernels of a device, which see public headers alone.
-CORE = {folder for folder in ARROWS if not folder.startswith(("drivers/", "check_driver", "kernels/host"))}
+CORE = {
+    folder for folder in ARROWS if not folder.startswith(("drivers/", "check_driver", "kernels/host", "kernels/cuda"))
+}
 # public header -> the folder that implements it: for the core, including the one is including the other
 IMPLEMENTED = {
     "torch_compat.h": "torch",
@@ -66,7 +69,7 @@ IMPLEMENTED = {
 }
 # No torch below this line, and of our own headers the driver's alone.
 DRIVER_SIDE = ("drivers/", "check_driver")
-DRIVER_HEADER = re.compile(r"backplane/driver(\.h|/([^/]+\.h|cxx/[^/]+\.hpp))$")
+DRIVER_HEADER = re.compile(r"backplane/driver(\.h|/((vendor/)?[^/]+\.h|cxx/[^/]+\.hpp))$")
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # Each costs every file that includes it 5 to 20 seconds.
 BANNED = {"torch/extension.h", "torch/torch.h", "torch/all.h", "ATen/ATen.h", "ATen/Functions.h"}
