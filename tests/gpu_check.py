@@ -169,7 +169,7 @@ def check_driver() -> Outcome:
 
 
 def device_tests() -> Outcome:
-    """tests/device on the GPU, with compiled kernels where there are some."""
+    """tests/device on the GPU: what stands below compiled kernels, which `operators` and `device-share` run."""
     junit = OUT / "device-tests.xml"
     words = [sys.executable, "-m", "pytest", "tests/device", "-m", "not long", "-q", f"--junitxml={junit}"]
     if not module_missing("xdist"):

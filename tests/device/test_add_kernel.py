@@ -43,6 +43,7 @@ def test_E28_the_kernel_computes_the_dtypes_that_it_names(device, dtype, ran):
     assert torch.equal(result.cpu(), torch.add(a, a[0], alpha=alpha))
 
 
+@pytest.mark.requires("host_exec")
 @pytest.mark.parametrize("dtype", LEFT, ids=str)
 def test_E28_the_fallback_computes_the_others(device, dtype, ran):
     a, x = both(device, dtype, 3, 4)

@@ -362,6 +362,7 @@ def test_mixed_devices_are_refused(device):
             call()
 
 
+@pytest.mark.requires("host_exec")
 @pytest.mark.parametrize(
     ("name", "call"),
     [

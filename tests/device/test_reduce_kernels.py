@@ -164,6 +164,7 @@ def test_gradients(device):
     torch.testing.assert_close(*results)
 
 
+@pytest.mark.requires("host_exec")
 @pytest.mark.parametrize("name", ["sum.dim_IntList", "any", "mean.dim"])
 def test_E23_complex_reductions_go_to_the_fallback(device, kernel_calls, name):
     x = torch.ones(4, 3, dtype=torch.complex64)
