@@ -39,28 +39,61 @@ def compile_fake(out, folder):
     return out
 
 
-@pytest.mark.parametrize("library", [True, False])
-def test_products_are_the_cpus(backend, library, tmp_path):
-    fake = compile_fake(tmp_path / "libfake_cuda.so", "fake_cuda")
-    compile_fake(tmp_path / "libcublasLt.so.12", "fake_cublaslt")
+def run_on_the_fake(backend, folder, program, *arguments, options="", **variables):
+    """What a program on the device said, with the fake libcuda.so.1 below."""
     import torch
 
+    fake = compile_fake(folder / "libfake_cuda.so", "fake_cuda")
     packages = Path(torch.__file__).parents[1]
     environment = {
         **os.environ,
         # -S: without the hooks of editable installs, which would bring another mydevice.
         "PYTHONPATH": os.pathsep.join(map(str, (backend, ROOT / "python", packages))),
-        "MYDEVICE_OPTIONS": f"libcuda={fake}",
-        "MYDEVICE_KERNELS": "off",  # nothing here runs the portable ones
+        "MYDEVICE_OPTIONS": f"libcuda={fake}{options}",
         "MYDEVICE_LINT": "off",
         "FAKE_CUDA": str(fake),
+        **variables,
+    }
+    words = [sys.executable, "-S", program, *arguments]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("library", [True, False])
+def test_products_are_the_cpus(backend, library, tmp_path):
+    compile_fake(tmp_path / "libcublasLt.so.12", "fake_cublaslt")
+    variables = {
+        "MYDEVICE_KERNELS": "off",  # nothing here runs the portable ones
         "FAKE_CUBLASLT_LOG": str(tmp_path / "products.log"),
         "LIBRARY": str(int(library)),
     }
     if library:
-        environment["LD_LIBRARY_PATH"] = str(tmp_path)
-    words = [sys.executable, "-S", Path(__file__).with_name("cuda_products.py")]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("all "), done.stdout
-    assert (int(done.stdout.split()[1]) > 150) == library
+        variables["LD_LIBRARY_PATH"] = str(tmp_path)
+    said = run_on_the_fake(backend, tmp_path, Path(__file__).with_name("cuda_products.py"), **variables)
+    assert said.startswith("all ")
+    assert (int(said.split()[1]) > 150) == library
+
+
+def test_every_kernel_is_launched_with_what_its_cubin_takes(backend, tmp_path):
+    """From the core to CUDA: compiled by NVRTC, loaded, found by its signature, and launched with as many bytes as the
+    cubin's own description says. The fake, which runs no kernel, refuses anything else."""
+    if importlib.util.find_spec("nvidia") is None:
+        pytest.skip("there is no NVRTC: pip install nvidia-cuda-nvrtc-cu12")
+    calls = tmp_path / "calls.txt"
+    run_on_the_fake(
+        backend,
+        tmp_path,
+        ROOT / "tests" / "portable" / "every_source.py",
+        "float32",
+        MYDEVICE_KERNELS="strict",
+        MYDEVICE_CACHE_DIR=str(tmp_path / "cache"),
+        MYDEVICE_SHIMS="trace",
+        options=f",trace.file={calls},trace.filter=bp.module.*",
+    )
+    lines = calls.read_text().splitlines()
+    counts = {entry: sum(f"bp.module.{entry} " in line for line in lines) for entry in ("load", "function", "launch")}
+    assert counts["load"] > 50, counts
+    assert counts["function"] > 50, counts
+    assert counts["launch"] > 100, counts
+    assert [line for line in lines if "INVALID_ARGUMENT" in line] == []
