@@ -59,6 +59,16 @@ FORWARD = {
         0,
     ),
     "transposed": (lambda x: x.t() + x.t().flip(0), lambda: [real(*ROWS)], 0),
+    "of two layouts": (
+        lambda x: (x[:, :70].t() + x[:70, :70], x[:, :70].t().exp() * x[:70, :70].t()),
+        lambda: [real(70, 131)],
+        1e-5,
+    ),
+    "of two layouts, in half": (
+        lambda x: x.transpose(1, 2) + x.permute(0, 1, 2)[:, :70],
+        lambda: [real(3, 70, 70, dtype=torch.bfloat16)],
+        1e-2,
+    ),
     "permuted": (lambda x: x.permute(2, 0, 1).contiguous() + 1, lambda: [real(5, 6, 7)], 0),
     "broadcast": (lambda x: (x[:, None, :] * x[None, :, :]).mean((0, 2)), lambda: [real(8, 16)], 1e-5),
     "strided": (lambda x: torch.where(x > 0, x, -x)[:, ::2], lambda: [real(*ROWS)], 0),

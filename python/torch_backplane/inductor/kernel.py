@@ -39,6 +39,9 @@ CORE_POINTWISE, CORE_COLUMNS, CORE_ROWS = 1024, 256, 64
 THREAD_POINTWISE, THREAD_ROWS = 4, 4
 # Rows shorter than this are walked by an item each.
 SHORT_ROW = 16
+# Where operands are laid out along two axes, a core takes a block of so many lanes by so many of the other axis: what
+# is read across is there for the next.
+BLOCK = 64, 16
 
 
 class TypedCSE(CSE[Any, Any]):
@@ -70,6 +73,9 @@ class GroupKernel(SIMDKernel[Any]):
         self.device = V.graph.get_current_device_or_throw()
         self.group_size = compiler.target(self.device.index or 0).group_size
         self.lane_tree = self.range_trees[0]
+        self.across: Any = None  # the other axis of a block
+        self.staged: dict[str, tuple[str, torch.dtype]] = {}  # by their load: the array that turns a block of them
+        self.block_entries: list[str] = []
         self.ids = itertools.count()
         # Of the section at hand.
         self.entries: dict[str, tuple[IterationRangesEntry, str]] = {}
@@ -98,13 +104,10 @@ class GroupKernel(SIMDKernel[Any]):
 
     def finalize_indexing(self, indices: Sequence[sympy.Expr]) -> None:
         """Chooses the axis of the lanes; Inductor calls this when it knows all places that are read and written."""
-        scores = {tree.name: 0 for tree in self.range_trees}
+        scores: dict[str, int] = {}
         for tree in self.range_trees:
-            steps = [node.symbol() for node in tree.nodes.values() if node.divisor == 1]
-            for index, step in itertools.product(indices, steps):
-                if step in index.free_symbols:
-                    scores[tree.name] += sympy.expand(index.subs({step: step + 1}) - index) == 1
-        reduced = [tree for tree in self.range_trees if tree.is_reduction]
+            scores[tree.name] = sum(self._steps(tree, index) == 1 for index in indices)
+        reduced = [tree for tree in self.range_trees if tree.is_reduction and self.features.is_reduction()]
         kept = [tree for tree in self.range_trees if not tree.is_reduction]
         best = max(kept, key=lambda tree: (scores[tree.name], self.hint(tree) > 1)) if kept else reduced[-1]
         if reduced:
@@ -113,6 +116,9 @@ class GroupKernel(SIMDKernel[Any]):
             if scores[row.name] >= scores[best.name] and not (few and kept):
                 best = row
         self.lane_tree = best
+        if self.group_size == 1 and not reduced:
+            others = [tree for tree in kept if tree is not best and scores[tree.name]]
+            self.across = max(others, key=lambda tree: scores[tree.name], default=None)
 
     def hint(self, tree: IterationRangesRoot) -> int:
         """About how long an axis is."""
@@ -122,7 +128,8 @@ class GroupKernel(SIMDKernel[Any]):
         """BP_PER_ITEM."""
         here = power_of_two(-(-self.hint(self.lane_tree) // self.group_size))
         if self.group_size == 1:
-            most = CORE_ROWS if self.rows else CORE_COLUMNS if self.features.is_reduction() else CORE_POINTWISE
+            pointwise = BLOCK[0] if self.across is not None else CORE_POINTWISE
+            most = CORE_ROWS if self.rows else CORE_COLUMNS if self.features.is_reduction() else pointwise
         else:
             most = THREAD_ROWS if self.rows else 1 if self.features.is_reduction() else THREAD_POINTWISE
         return min(most, here)
@@ -131,13 +138,30 @@ class GroupKernel(SIMDKernel[Any]):
 
     def load(self, name: str, index: sympy.Expr) -> CSEVariable:
         dtype = V.graph.get_dtype(name)
-        place = self.index_to_str(self.prepare_indexing(index))
-        text = f"bp_load_{dtypes.name_of(dtype)}({self.args.input(name)}, {place})"
+        index = self.prepare_indexing(index)
+        text = f"bp_load_{dtypes.name_of(dtype)}({self.args.input(name)}, {self.index_to_str(index)})"
         computed = torch.float32 if dtype in dtypes.HALVES else dtype
-        if self._load_mask:
+        if not self._load_mask and self._lies_across(index):
+            array, _ = self.staged.setdefault(text, (f"block{len(self.staged)}", computed))
+            text = f"{array}[({self.across.name} - strip_) * {BLOCK[0]} + j]"
+        elif self._load_mask:
             other = self._load_other if self._load_other is not None else 0
             text = f"({self._load_mask} ? {text} : {dtypes.literal(other, computed)})"
         return self.generate(text, computed)
+
+    def _lies_across(self, index: sympy.Expr) -> bool:
+        """Whether a place depends on the axes of a block alone, and neighbours lie along the one that lanes do not."""
+        if self.across is None or not index.free_symbols <= set(self.range_tree_nodes):
+            return False
+        return self._steps(self.across, index) == 1 and self._steps(self.lane_tree, index) not in (0, 1)
+
+    @staticmethod
+    def _steps(tree: Any, index: sympy.Expr) -> sympy.Expr:
+        """How far the next element along an axis lies; 0 where the place does not depend on it."""
+        inner = [node.symbol() for node in tree.nodes.values() if node.divisor == 1]
+        return next(
+            (sympy.expand(index.subs({s: s + 1}) - index) for s in inner if s in index.free_symbols), sympy.S.Zero
+        )
 
     def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
         line = self._store(name, index, value, mode)
@@ -283,6 +307,7 @@ class GroupKernel(SIMDKernel[Any]):
             kept = self._keep()
             self._lanes(self.compute, ends=kept)
         self.cse.invalidate(self.row_vars)
+        self.block_entries = [line for _, line in self.entries.values()]  # a block has one section
         for entry, _ in self.entries.values():
             entry.cache_clear()
         self.entries.clear()
@@ -426,9 +451,11 @@ class GroupKernel(SIMDKernel[Any]):
 
     def _tile_loop(self, code: IndentedBuffer) -> None:
         kept = [tree for tree in self.range_trees if not tree.is_reduction]
-        others = [tree for tree in kept if tree is not self.lane_tree]
+        others = [tree for tree in kept if tree is not self.lane_tree and tree is not self.across]
         index = self.index_dtype
         factors = [f"(i64){self.extent(tree)}" for tree in others]
+        if self.across is not None:
+            factors.insert(0, f"(((i64){self.extent(self.across)} + {BLOCK[1] - 1}) / {BLOCK[1]})")
         if not self.rows:
             lanes = self.extent(self.lane_tree)
             code.writeline(f"const i64 tiles_ = ((i64){lanes} + BP_TILE - 1) / BP_TILE;")
@@ -441,14 +468,40 @@ class GroupKernel(SIMDKernel[Any]):
                 code.writeline("const i64 first_ = at_ % tiles_ * BP_TILE;")
                 code.writeline(f"const i32 lanes_ = BP_LANES_FROM(first_, (i64){lanes});")
                 rest = "at_ / tiles_"
+            if self.across is not None:
+                strips = factors[1]
+                code.writeline(f"const i64 strip_ = ({rest}) % {strips} * {BLOCK[1]};")
+                rest = f"({rest}) / {strips}"
             for tree in others:
                 last = tree is others[-1]
                 value = f"({rest})" if last else f"({rest}) % {self.extent(tree)}"
                 code.writeline(f"const {index} {tree.name} = ({index})({value});")
                 rest = f"({rest}) / {self.extent(tree)}"
+            if self.across is not None:
+                name, end = self.across.name, f"bp_min_int(strip_ + {BLOCK[1]}, (i64){self.extent(self.across)})"
+                loop = f"for ({index} {name} = ({index})strip_; {name} < {end}; ++{name}) {{"
+                self._stage(code, loop)
+                code.writeline(loop)
             code.splice(self.row_entries)
             code.splice(self.body)
+            if self.across is not None:
+                code.writeline("}")
         code.writeline("}")
+
+    def _stage(self, code: IndentedBuffer, loop: str) -> None:
+        for text, (array, dtype) in self.staged.items():
+            code.writeline(f"{dtypes.REGISTER[dtype]} {array}[{BLOCK[0] * BLOCK[1]}];")
+            code.writeline("for (i32 j = 0; j < lanes_; ++j) {")
+            with code.indent():
+                code.writeline(
+                    f"const {self.index_dtype} {self.lane_tree.name} = ({self.index_dtype})(first_ + BP_AT(j));"
+                )
+                code.writeline(loop)
+                with code.indent():
+                    code.writelines(self.block_entries)
+                    code.writeline(f"{array}[({self.across.name} - strip_) * {BLOCK[0]} + j] = {text};")
+                code.writeline("}")
+            code.writeline("}")
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         """The call: tensors, then numbers; the launcher counts the groups."""
