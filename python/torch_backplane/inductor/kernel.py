@@ -323,11 +323,12 @@ class GroupKernel(SIMDKernel[Any]):
             name = tree.name
             loop.writeline(f"for ({self.index_dtype} {name} = 0; {name} < {self.extent(tree)}; ++{name})")
         if self.rows:
+            length = self.extent(self.lane_tree)
             self.body.splice(loop)
-            self.body.writeline(f"for (i64 first_ = 0; first_ < {self.extent(self.lane_tree)}; first_ += BP_TILE) {{")
-            with self.body.indent():
-                self.body.writeline(f"const i32 lanes_ = BP_LANES_FROM(first_, {self.extent(self.lane_tree)});")
-                self._lanes(self.compute)
+            self.body.writelines(["{", "i64 first_ = 0;"])
+            whole = f"for (; first_ + BP_TILE <= {length}; first_ += BP_TILE) {{"  # alone: the states stay in registers
+            rest = [f"if (first_ < {length}) {{", f"const i32 lanes_ = BP_LANES_FROM(first_, {length});"]
+            self._lanes(self.compute, ([whole], rest))
             self.body.writeline("}")
             self._end_folds()
             self.body.splice(self.after)
@@ -339,6 +340,7 @@ class GroupKernel(SIMDKernel[Any]):
     def _lanes(
         self,
         what: IndentedBuffer,
+        tiles: tuple[list[str], list[str]] = (["if (lanes_ == BP_PER_ITEM) {"], ["else {"]),
         *,
         around: IndentedBuffer | None = None,
         reduced: bool = True,
@@ -350,11 +352,8 @@ class GroupKernel(SIMDKernel[Any]):
         lane.writelines([line for entry, line in self.entries.values() if reduced or not entry.is_reduction])
         lane.splice(what)
         lane.writelines(ends)
-        for condition, loop in (
-            ("if (lanes_ == BP_PER_ITEM) {", "BP_LANES(j) {"),
-            ("else {", "BP_EACH_LANE(j, lanes_) {"),
-        ):
-            self.body.writeline(condition)
+        for tile, loop in zip(tiles, ("BP_LANES(j) {", "BP_EACH_LANE(j, lanes_) {"), strict=True):
+            self.body.writelines(tile)
             with self.body.indent():
                 if around is not None:
                     self.body.splice(around)
