@@ -114,7 +114,15 @@ std::string definitions(const Shape& shape, const Expression& expression) {
   define(text, "BEGIN", begin);
   const std::string store = join("bp_store_", dialect_name(shape.dtypes[0]), "(p0, i0, ", computed, "); }");
   define(text, join("APPLY(", places, ")"), "{ ", values, store);
-  if (!arrays.empty()) {
+  const bool is_cast = shape.operands == 2 && is_halves(0) && shape.dtypes[1] == c10::kFloat && shape.walks[1] == Advance::unit &&
+                       std::string_view(expression.text) == "x";
+  if (is_cast) {  // from where the row lies: a C compiler, which these words are for, has one kind of memory
+    define(text, "HALVES", 1);
+    define(text, "HALF_ROWS");
+    define(text, join("HALVES_IN(n, ", places, ")"));
+    define(text, join("HALVES_OUT(n, ", places, ")"), "bp_f32_row_to_f16(p0 + (i0), p1 + (i1), n);");
+    define(text, join("APPLY_HALVES(j, ", places, ")"));
+  } else if (!arrays.empty()) {
     define(text, "HALVES", 1);
     define(text, "HALF_ROWS", arrays);
     define(text, join("HALVES_IN(n, ", places, ")"), halves_in);
