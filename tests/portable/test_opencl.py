@@ -78,6 +78,29 @@ def test_operators(run_on_opencl, device):
     assert run_on_opencl(code).split() == ["2", "True", "0"]
 
 
+def test_torch_compile(run_on_opencl, device):
+    code = f"""
+        import torch
+        import torch.nn.functional as F
+        from torch_backplane import fallback
+
+        torch.manual_seed(0)
+        x, places = torch.randn(70, 131), torch.tensor([3, -1, 5])
+        functions = [
+            lambda x: (x.sum(1), x.sum(0), x.softmax(1), x.softmax(0), x.argmax(1), x.var(0)),
+            lambda x: (F.layer_norm(x, (131,)), F.gelu(x + x[0]), x[:, :70].t() + x[:, :70], x.sum()),
+            lambda x: (x[places.to(x.device)], F.pad(torch.cat([x, x * 2], 1), (1, 2)), (x.half() * 2).softmax(1)),
+            lambda x: (torch.zeros(70, device=x.device).index_add(0, places.to(x.device) % 70, x[:3, 0]),),
+        ]
+        for function in functions:
+            for one, other in zip(torch.compile(function)(x.to("{device.type}")), function(x)):
+                loose = 1e-2 if one.dtype == torch.float16 else 1e-4
+                torch.testing.assert_close(one.cpu(), other, rtol=loose, atol=loose)
+        print("same")
+    """
+    assert run_on_opencl(code).strip() == "same"
+
+
 def test_eight_threads_on_two_devices(run_on_opencl, device):
     code = f"""
         import threading
