@@ -1,6 +1,8 @@
 // bindings/generated_kernel.cpp: modules.GeneratedKernel, a kernel that Python has the text of, and launches: torch.compile's.
 //
 // It is an object with a vectorcall: parsing a call by pybind11 takes longer than the launch.
+#include "bindings/module.h"  // before anything else of Python
+
 #include <c10/core/TensorImpl.h>
 #include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -10,7 +12,6 @@
 #include <atomic>
 #include <memory>
 
-#include "bindings/module.h"
 #include "modules/launch.h"
 #include "runtime/options.h"
 #include "runtime/reports.h"

@@ -10,6 +10,7 @@
 
 #include "runtime/device.h"
 #include "runtime/driver.h"
+#include "runtime/options.h"
 
 namespace backplane {
 namespace target_impl {

@@ -2,6 +2,7 @@
 #include "modules/unit.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 
 #include <algorithm>
 #include <array>

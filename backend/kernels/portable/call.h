@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
+#include <backplane/structured.h>  // empty()
 #include <c10/util/SmallVector.h>
 
 #include <functional>

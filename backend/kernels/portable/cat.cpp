@@ -1,5 +1,6 @@
 // kernels/portable/cat.cpp: concatenation, one launch for as many tensors as its arguments hold (cat.bpc).
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <optional>

@@ -1,5 +1,6 @@
 // kernels/portable/cross.cpp: the cross product of vectors of three elements.
 #include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
 #include <c10/core/WrapDimMinimal.h>
 
 #include "kernels/portable/call.h"

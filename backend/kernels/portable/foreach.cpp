@@ -2,6 +2,7 @@
 // One launch for as many tensors as its arguments hold. Lists of mixed dtypes, of views with gaps or of several devices are left to torch,
 // which goes through them one by one.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
 
 #include <cmath>
 #include <string>

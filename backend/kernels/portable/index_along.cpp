@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/portable/elementwise.h"
 #include "kernels/portable/places.h"
 #include "kernels/portable/text.h"
 

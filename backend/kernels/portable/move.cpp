@@ -1,5 +1,6 @@
 // kernels/portable/move.cpp: what copies elements to other places, or writes numbers: fill_, flip, triangles, channel_shuffle.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
 
 #include <cmath>
 
