@@ -55,6 +55,10 @@ class Soak:
             worker.start()
         for worker in workers:
             worker.join()
+            while os.path.exists(
+                f"/proc/self/task/{worker.native_id}"
+            ):  # what is the thread's in C++ goes after join()
+                time.sleep(0.001)
 
     def warm_up(self) -> None:
         """Fill the pools of streams, each with a thread of its own, so that later rounds make none."""

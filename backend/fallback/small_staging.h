@@ -2,7 +2,8 @@
 //
 // Note [Small staging]: of such a call the driver's calls are the cost. The block stays with the thread, so that none of them asks for
 // pinned memory, and needs no event: what it was last copied from or to was queued on one stream, and a call waits for that stream before
-// the host writes to the block. On another stream, or while somebody still holds memory of it, the thread takes another block.
+// the host writes to the block. On another stream, or while somebody still holds memory of it, the thread takes another block. When a
+// thread ends, no driver is asked for anything: the next thread takes its block, and emptying the cache of pinned memory gives it back.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -80,6 +80,7 @@ class PinnedCache : public Cache {
 
   void empty_cache() override {
     if (driver_if_open() == nullptr) return;
+    if (auto* const give_back_staging = overrides().give_back_staging) give_back_staging();
     Cache::empty_cache();
     give_back();
   }

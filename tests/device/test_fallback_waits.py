@@ -201,3 +201,37 @@ def test_small_staged_calls_keep_their_bytes(run_in_process, name):
     """
     for stream in ("async", "inline"):
         assert run_in_process(code, options=f"kind=discrete,stream={stream}").stdout.split() == ["[]"]
+
+
+def test_emptying_the_host_cache_gives_back_what_calls_were_staged_in(run_in_process, name):
+    """Of the calling thread and of those that have ended, whether or not the device has done what was queued."""
+    code = f"""
+    import os, threading, time
+    import torch
+    def held():
+        return torch.{name}.host_memory_stats()["allocated_bytes.current"]
+    def work():
+        together.wait()
+        torch.digamma(x)
+        together.wait()
+    x = torch.ones(4, device="{name}")
+    together = threading.Barrier(3)
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads: thread.start()
+    for thread in threads:
+        thread.join()  # which does not wait for the end of what is the thread's in C++
+        while os.path.exists(f"/proc/self/task/{{thread.native_id}}"):
+            time.sleep(0.001)
+    torch.digamma(x)
+    torch.{name}.synchronize()
+    before = held()
+    torch.accelerator.empty_host_cache()
+    print(before > 0, held())
+    y = torch.digamma(x)
+    torch.accelerator.empty_host_cache()  # the result's way to the device may lead through the block still
+    z = torch.lgamma(x)
+    assert torch.equal(y.cpu(), torch.digamma(torch.ones(4))) and torch.equal(z.cpu(), torch.lgamma(torch.ones(4)))
+    """
+    for stream in ("async", "inline"):
+        found = run_in_process(code, options=f"kind=discrete,stream={stream}").stdout.split()
+        assert found == ["True", "0"], stream
