@@ -137,6 +137,14 @@ def test_conjugates_and_negatives_are_written_out_by_one_kernel(device, ran):
         assert torch.equal(got.cpu(), function(x))
 
 
+def test_an_empty_result_of_conj_physical_gets_the_operands_strides(device):
+    x = torch.randn(3, 4, 5, dtype=C64).transpose(1, 2)
+    out = torch.empty(0, dtype=C64, device=device)
+    torch.conj_physical(x.to(device), out=out)
+    assert out.stride() == (20, 1, 5)
+    assert torch.equal(out.cpu(), torch.conj_physical(x))
+
+
 def test_real_operands_and_numbers_are_promoted(device):
     x, real = torch.randn(4, 3, dtype=C64), torch.randn(3)
     for function in (

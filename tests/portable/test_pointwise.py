@@ -365,6 +365,14 @@ def test_F07_numbers(device, number, dtype):
         compare(got, expected)
 
 
+@pytest.mark.parametrize("value", [2.5, 2 + 0j])
+def test_a_mask_takes_a_tensor_of_a_wider_category_that_fits(device, value):
+    x = torch.tensor([-1, 0, 1])
+    fill = torch.tensor(value)
+    found = x.to(device).masked_fill_(x.to(device) > 0, fill.to(device))
+    assert torch.equal(found.cpu(), x.masked_fill(x > 0, fill))
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
@@ -376,6 +384,7 @@ def test_F07_numbers(device, number, dtype):
         (lambda x: x.flatten()[1:].add_(x.flatten()[:-1]), "written-to tensor"),
         (lambda x: x[:1].expand(3, -1).add_(1), "more than one element of the written-to tensor"),
         (lambda x: x.half().masked_fill_(x > 0, 1e9), "without overflow"),
+        (lambda x: x.int().masked_fill_(x > 0, torch.tensor(1 + 2j, device=x.device)), "without overflow"),
         (lambda x: x.int() // 0, "ZeroDivisionError"),
         (lambda x: torch.relu(x > 0), "Boolean inputs not supported"),
     ],

@@ -57,7 +57,10 @@ bool polar(Call& call) {
 bool conj_physical(Call& call) {
   const at::Tensor self = call.tensor(0), out = *call.given();
   if (!self.is_complex() || out.scalar_type() != self.scalar_type() || out.device() != self.device()) return false;
-  if (!out.is_same(self)) at::native::resize_output(out, self.sizes());
+  if (!out.is_same(self)) {
+    at::Tensor result = out;
+    at::TensorIterator::unary_op(result, self);  // an empty result gets the strides of self
+  }
   out.copy_(self.conj());
   call.give(out);
   return true;

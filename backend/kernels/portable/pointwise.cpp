@@ -247,10 +247,12 @@ class Form {
                        [&](const at::Tensor* input) { return input->dim() == 0 || c10::canCast(input->scalar_type(), dtype); });
   }
 
-  // The CPU takes elements that share a place, and raises the errors.
+  // The CPU takes elements that share a place and values of a wider category, which may fit all the same, and raises the errors.
   static bool can_be_masked(const Call& call) {
-    return call.inputs[1]->scalar_type() == c10::kBool && (call.inputs.size() < 3 || call.inputs[2]->dim() == 0) &&
-           at::has_internal_overlap(*call.inputs[0]) != at::MemOverlap::Yes;
+    const at::Tensor& self = *call.inputs[0];
+    const at::Tensor* const value = call.inputs.size() < 3 ? nullptr : call.inputs[2];
+    return call.inputs[1]->scalar_type() == c10::kBool && at::has_internal_overlap(self) != at::MemOverlap::Yes &&
+           (value == nullptr || (value->dim() == 0 && c10::canCast(value->scalar_type(), self.scalar_type())));
   }
 
   // Whether the bits of one of two elements are the result's.
