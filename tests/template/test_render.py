@@ -40,7 +40,7 @@ def rendered(tmp_path_factory):
 def each_set(argument: str):
     """The default names, and both of ours, with each combination of choices."""
     sets = [({**names, **choice}, f"{name}-{slug(choice)}") for name, names in NAMES.items() for choice in CHOICES]
-    most = [pytest.mark.long]  # of 288; every seventh has all choices and names in it
+    most = [pytest.mark.long]  # of 360; every seventh has all choices and names in it
     return pytest.mark.parametrize(
         argument,
         [pytest.param(answers, id=name, marks=most if i % 7 else []) for i, (answers, name) in enumerate(sets)],
@@ -114,8 +114,9 @@ def test_choices_decide_which_files_there_are(rendered, choice):
     add = [] if kernels == "none" else ["add.cpp"]
     assert [path.name for path in (project / "backend" / "kernels").glob("*")] == add
     assert (project / "tests" / "test_add.py").exists() == bool(add)
-    host = "" if choice["driver"] == "opencl" else "host "  # a device of OpenCL's runs no functions of the host's
-    sdks = f"portable {host}" if kernels == "portable" else ""
+    # A device of OpenCL's or CUDA's runs no functions of the host's.
+    more = {"opencl": "", "cuda": "cuda "}.get(choice["driver"], "host ")
+    sdks = f"portable {more}" if kernels == "portable" else ""
     assert f"  KERNELS {sdks}${{kernels}}\n" in (project / "CMakeLists.txt").read_text()
     with_examples = ("tests/test_swiglu.py", "backend/operators", "python/qpu/ops.py")
     for path in with_examples:
