@@ -1,5 +1,6 @@
 """The kernels of backend/kernels/cuda, which call NVIDIA's libraries, over fakes of these on the host: what is
-described to cuBLASLt gives the CPU's products. Builds the reference backend over the driver ``cuda``: minutes."""
+described to cuBLASLt and cuDNN gives the CPU's products and convolutions. Builds the reference backend over the driver
+``cuda``: minutes."""
 
 from __future__ import annotations
 
@@ -61,16 +62,25 @@ def run_on_the_fake(backend, folder, program, *arguments, options="", **variable
 
 
 @pytest.mark.parametrize("library", [True, False])
-def test_products_are_the_cpus(backend, library, tmp_path):
-    compile_fake(tmp_path / "libcublasLt.so.12", "fake_cublaslt")
+@pytest.mark.parametrize(
+    ("program", "folder", "name"),
+    [
+        ("cuda_products.py", "fake_cublaslt", "libcublasLt.so.12"),
+        ("cuda_convolutions.py", "fake_cudnn", "libcudnn.so.9"),
+    ],
+    ids=["products", "convolutions"],
+)
+def test_what_a_library_computes_is_the_cpus(backend, program, folder, name, library, tmp_path):
+    compile_fake(tmp_path / name, folder)
     variables = {
         "MYDEVICE_KERNELS": "off",  # nothing here runs the portable ones
         "FAKE_CUBLASLT_LOG": str(tmp_path / "products.log"),
+        "FAKE_CUDNN_LOG": str(tmp_path / "convolutions.log"),
         "LIBRARY": str(int(library)),
     }
     if library:
         variables["LD_LIBRARY_PATH"] = str(tmp_path)
-    said = run_on_the_fake(backend, tmp_path, Path(__file__).with_name("cuda_products.py"), **variables)
+    said = run_on_the_fake(backend, tmp_path, Path(__file__).with_name(program), **variables)
     assert said.startswith("all ")
     assert (int(said.split()[1]) > 150) == library
 

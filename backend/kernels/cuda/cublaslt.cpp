@@ -1,7 +1,6 @@
 // kernels/cuda/cublaslt.cpp: finds cuBLASLt, describes products to it, and keeps what it chose for each kind of product.
 #include "cublaslt.h"
 
-#include <backplane/driver/vendor/cuda.h>
 #include <backplane/kernel.h>
 #include <backplane/structured.h>
 #include <c10/util/Exception.h>
@@ -11,6 +10,8 @@
 #include <array>
 #include <map>
 #include <mutex>
+
+#include "library.h"
 
 namespace backplane::cuda {
 namespace {
@@ -59,10 +60,7 @@ struct Library {
 
  private:
   static const Library* load() {
-    void* file = nullptr;
-    for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"}) {
-      if (!file) file = dlopen(name, RTLD_NOW | RTLD_LOCAL);  // a CUDA build of torch has loaded it already
-    }
+    void* const file = open_library({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"});
     if (!file) return nullptr;
     static Library made;
     bool whole = true;
@@ -114,7 +112,6 @@ struct Plan {
 };
 
 constexpr uint64_t kWorkspace = 32u << 20;
-constexpr c10::DeviceIndex kMostDevices = 64;
 
 int type_index(c10::ScalarType dtype) { return dtype == at::kFloat ? 0 : dtype == at::kDouble ? 1 : dtype == at::kHalf ? 2 : 3; }
 
@@ -144,9 +141,7 @@ OfDevice& of_device(c10::DeviceIndex device) {
 
 }  // namespace
 
-bool has_cublaslt(c10::DeviceIndex device) {
-  return device < kMostDevices && driver_group<bp_cuda>(BP_CUDA_ID, BP_CUDA_VERSION) && Library::loaded();
-}
+bool has_cublaslt(c10::DeviceIndex device) { return is_cuda(device) && Library::loaded(); }
 
 bool is_matrix(const at::Tensor& tensor) { return Matrix(tensor).leading > 0 && Matrix(tensor).leading <= INT32_MAX; }
 

@@ -1,13 +1,7 @@
 // tests/driver/fake_cublaslt/cublaslt.cpp: a libcublasLt.so for machines without a GPU: products on the host, over the memory and the
 // streams of tests/driver/fake_cuda, by the descriptions that the library itself would get. FAKE_CUDA names that libcuda.so.1;
 // FAKE_CUBLASLT_LOG a file that gets a line for each product.
-#include <dlfcn.h>
-
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <vector>
+#include "../fake_library.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -38,29 +32,8 @@ struct Result {
   int reserved[4];
 };
 
-double read(int type, const void* at, int64_t i) {
-  if (type == 0) return static_cast<const float*>(at)[i];
-  if (type == 1) return static_cast<const double*>(at)[i];
-  if (type == 2) return static_cast<double>(static_cast<const _Float16*>(at)[i]);
-  const uint32_t bits = static_cast<uint32_t>(static_cast<const uint16_t*>(at)[i]) << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-void write(int type, void* at, int64_t i, double value) {
-  if (type == 0) {
-    static_cast<float*>(at)[i] = static_cast<float>(value);
-  } else if (type == 1) {
-    static_cast<double*>(at)[i] = value;
-  } else if (type == 2) {
-    static_cast<_Float16*>(at)[i] = static_cast<_Float16>(value);
-  } else {
-    const float rounded = static_cast<float>(value);
-    uint32_t bits;
-    std::memcpy(&bits, &rounded, sizeof bits);
-    static_cast<uint16_t*>(at)[i] = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-  }
+fake::Type type_of(int type) {  // cudaDataType
+  return type == 0 ? fake::Type::real32 : type == 1 ? fake::Type::real64 : type == 2 ? fake::Type::real16 : fake::Type::brain16;
 }
 
 struct Product {
@@ -74,7 +47,8 @@ struct Product {
 // Columns one behind the other.
 void compute(const Product& p) {
   const uint64_t depth = p.desc.trans_a ? p.a.rows : p.a.columns;
-  const auto bytes = p.a.type == 1 ? 8 : p.a.type == 0 ? 4 : 2;
+  const fake::Type type = type_of(p.a.type);
+  const int bytes = fake::bytes_of(type);
   const auto of = [&](const void* base, const Layout& layout, int batch) {
     return static_cast<const char*>(base) + layout.batch_stride * batch * bytes;
   };
@@ -88,12 +62,12 @@ void compute(const Product& p) {
           const auto at_a = static_cast<int64_t>(p.desc.trans_a ? k : row) + p.a.leading * static_cast<int64_t>(p.desc.trans_a ? row : k);
           const auto at_b =
               static_cast<int64_t>(p.desc.trans_b ? column : k) + p.b.leading * static_cast<int64_t>(p.desc.trans_b ? k : column);
-          sum += read(p.a.type, a, at_a) * read(p.b.type, b, at_b);
+          sum += fake::read(type, a, at_a) * fake::read(type_of(p.b.type), b, at_b);
         }
         const auto at = static_cast<int64_t>(row) + p.d.leading * static_cast<int64_t>(column);
-        double value = p.alpha * sum + (p.beta == 0 ? 0 : p.beta * read(p.d.type, d, at));
-        if (p.desc.epilogue & 4) value += read(p.d.type, p.desc.bias, static_cast<int64_t>(row));
-        write(p.d.type, d, at, value);
+        double value = p.alpha * sum + (p.beta == 0 ? 0 : p.beta * fake::read(type_of(p.d.type), d, at));
+        if (p.desc.epilogue & 4) value += fake::read(type_of(p.d.type), p.desc.bias, static_cast<int64_t>(row));
+        fake::write(type_of(p.d.type), d, at, value);
       }
     }
   }
@@ -157,22 +131,10 @@ EXPORT int cublasLtMatmulAlgoGetHeuristic(void*, Desc* desc, Layout* a, Layout* 
 EXPORT int cublasLtMatmul(void*, Desc* desc, const void* alpha, const void* at_a, Layout* a, const void* at_b, Layout* b, const void* beta,
                           const void* c, Layout*, void* d, Layout* d_layout, const void* algorithm, void* workspace, size_t workspace_bytes,
                           void* stream) {
-  using AddCallback = int (*)(void*, void (*)(void*, int, void*), void*, unsigned);
-  static const auto queue = reinterpret_cast<AddCallback>(dlsym(dlopen(std::getenv("FAKE_CUDA"), RTLD_NOW), "cuStreamAddCallback"));
   if (c != d || !algorithm || !workspace || workspace_bytes != 1024) return kInvalid;
-  if (const char* path = std::getenv("FAKE_CUBLASLT_LOG")) {
-    FILE* log = std::fopen(path, "a");
-    std::fprintf(log, "%llux%llu x%d type %d trans %d %d epilogue %u\n", static_cast<unsigned long long>(d_layout->rows),
-                 static_cast<unsigned long long>(d_layout->columns), d_layout->batches, a->type, desc->trans_a, desc->trans_b,
-                 desc->epilogue);
-    std::fclose(log);
-  }
-  const int scale = desc->scale;
-  auto* product = new Product{*desc, *a, *b, *d_layout, at_a, at_b, d, read(scale, alpha, 0), read(scale, beta, 0)};
-  const auto run = [](void*, int error, void* arg) {
-    auto* one = static_cast<Product*>(arg);
-    if (error == 0) compute(*one);
-    delete one;
-  };
-  return queue(stream, run, product, 0);
+  fake::log("FAKE_CUBLASLT_LOG", "%llux%llu x%d type %d trans %d %d epilogue %u\n", static_cast<unsigned long long>(d_layout->rows),
+            static_cast<unsigned long long>(d_layout->columns), d_layout->batches, a->type, desc->trans_a, desc->trans_b, desc->epilogue);
+  const fake::Type scale = type_of(desc->scale);
+  const Product product{*desc, *a, *b, *d_layout, at_a, at_b, d, fake::read(scale, alpha, 0), fake::read(scale, beta, 0)};
+  return fake::queue(stream, [product] { compute(product); });
 }
