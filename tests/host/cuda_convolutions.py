@@ -85,6 +85,9 @@ check(F.conv2d, x, weight.to(memory_format=torch.channels_last), bias)
 check(lambda x, w, b: F.conv2d(x.transpose(2, 3)[:, :, 1:], w, b), x, weight, bias)
 check(F.conv_transpose2d, *tensors(2, 2, True), parts="xyw", groups=2, stride=3, output_padding=(1, 2))
 check(F.conv2d, torch.randn(2, 8, 5, 6), torch.randn(16, 1, 3, 3), groups=8)
+# Of the same sizes, and yet not the same.
+check(F.conv2d, x, weight, bias, padding=(1, 0))
+check(F.conv2d, x, weight, bias, padding=(2, 0), dilation=(2, 1))
 # Each part alone, and what is known for a kind of convolution is found again.
 frozen = [t.to(device) for t in (x, weight, bias)]
 for i, part in enumerate("xw"):

@@ -63,14 +63,15 @@ def run_on_the_fake(backend, folder, program, *arguments, options="", **variable
 
 @pytest.mark.parametrize("library", [True, False])
 @pytest.mark.parametrize(
-    ("program", "folder", "name"),
+    ("program", "folder", "name", "place"),
     [
-        ("cuda_products.py", "fake_cublaslt", "libcublasLt.so.12"),
-        ("cuda_convolutions.py", "fake_cudnn", "libcudnn.so.9"),
+        ("cuda_products.py", "fake_cublaslt", "libcublasLt.so.12", "LD_LIBRARY_PATH"),
+        ("cuda_convolutions.py", "fake_cudnn", "lib64/libcudnn.so.9", "CUDA_HOME"),
     ],
     ids=["products", "convolutions"],
 )
-def test_what_a_library_computes_is_the_cpus(backend, program, folder, name, library, tmp_path):
+def test_what_a_library_computes_is_the_cpus(backend, program, folder, name, place, library, tmp_path):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     compile_fake(tmp_path / name, folder)
     variables = {
         "MYDEVICE_KERNELS": "off",  # nothing here runs the portable ones
@@ -79,7 +80,7 @@ def test_what_a_library_computes_is_the_cpus(backend, program, folder, name, lib
         "LIBRARY": str(int(library)),
     }
     if library:
-        variables["LD_LIBRARY_PATH"] = str(tmp_path)
+        variables[place] = str(tmp_path)
     said = run_on_the_fake(backend, tmp_path, Path(__file__).with_name(program), **variables)
     assert said.startswith("all ")
     assert (int(said.split()[1]) > 150) == library
