@@ -32,7 +32,7 @@ def _inductor(name: str) -> Any:
 
     from torch_backplane import compiler
 
-    if compiler.is_available() and compiler.policy() != "off":
+    if compiler.is_available():
         from torch_backplane.inductor.registration import register
 
         register()
