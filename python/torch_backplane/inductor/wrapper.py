@@ -1,6 +1,6 @@
 """The Python module that Inductor writes around the kernels: how it calls one, and allocates on the device.
 
-A private class of torch stands behind it: ``PythonWrapperCodegen`` of torch 2.11 to 2.15.
+A private class of torch stands behind it: ``PythonWrapperCodegen`` of torch 2.13; others were not tried.
 """
 
 from __future__ import annotations
