@@ -15,8 +15,10 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 #include <system_error>
 #include <thread>
+#include <unordered_map>
 
 #include "runtime/file_permissions.h"
 #include "runtime/options.h"
@@ -234,6 +236,34 @@ std::optional<Code> read_cache(const std::string& key) {
     ::futimens(file.get(), nullptr);  // used: prune() takes others first
   }
   return code;
+}
+
+namespace cache_impl {
+namespace {
+
+struct Offered {
+  std::mutex mutex;
+  std::unordered_map<std::string, Code> by_key;  // a package may be unloaded while its kernels stay
+};
+Offered& offered() {
+  static auto& instance = *new Offered;
+  return instance;
+}
+
+}  // namespace
+}  // namespace cache_impl
+
+void offer_code(const std::string& key, std::string_view code) {
+  auto& offered = cache_impl::offered();
+  const std::lock_guard<std::mutex> lock(offered.mutex);
+  offered.by_key.try_emplace(key, code.begin(), code.end());
+}
+
+std::optional<Code> read_offered(const std::string& key) {
+  auto& offered = cache_impl::offered();
+  const std::lock_guard<std::mutex> lock(offered.mutex);
+  const auto found = offered.by_key.find(key);
+  return found == offered.by_key.end() ? std::nullopt : std::optional<Code>(found->second);
 }
 
 std::optional<Code> read_bundle(const std::string& key) {

@@ -29,6 +29,10 @@ const CacheFolder& cache_folder();
 std::optional<Code> read_bundle(const std::string& key);
 void write_bundle(const std::string& folder, const std::string& key, const Code& code);  // throws if it cannot be written
 
+// Code that came inside a program, in an AOTInductor package: read before all else, trusted as the program is. It is copied.
+void offer_code(const std::string& key, std::string_view code);
+std::optional<Code> read_offered(const std::string& key);
+
 // The name of what these texts give: 40 hexadecimal digits.
 std::string cache_key(const std::vector<std::string_view>& parts);
 

@@ -16,7 +16,6 @@
 #include <thread>
 #include <unordered_map>
 
-#include "modules/cache.h"
 #include "modules/progress.h"
 #include "modules/sources.h"
 #include "runtime/device.h"
@@ -98,6 +97,26 @@ Compiled run_compiler(const bp_compiler& compiler, const std::string& target, co
   return made;
 }
 
+// The driver's, which is not opened.
+const bp_compiler& compiler_without_device() {
+  const Driver* driver = loaded_driver();
+  TORCH_CHECK(driver != nullptr && driver->compiler != nullptr, "The driver of ", device_name(),
+              " compiles no kernels: it has no bp.compiler");
+  return *driver->compiler;
+}
+
+// Of a kernel, for a target that need not be here, and its key.
+struct Text {
+  std::string text, key;
+};
+Text text_for(const std::string& target_name, const KernelSource& source) {
+  compiler_without_device();  // says what is wrong, before the name of a target can be
+  const Target target = target_named(target_name);
+  std::string text = text_of(target, source);
+  std::string key = key_of(target, text);
+  return {std::move(text), std::move(key)};
+}
+
 // One text for one target.
 class Unit {
  public:
@@ -136,7 +155,7 @@ class Unit {
 
  private:
   void make_code() {
-    if (take(read_bundle(key_)) || take(read_cache(key_))) return;
+    if (take(read_offered(key_)) || take(read_bundle(key_)) || take(read_cache(key_))) return;
     const CacheLock lock(key_);
     if (take(read_cache(key_))) return;  // another process was first
     compile();
@@ -346,17 +365,23 @@ std::vector<KernelSource> wanted_kernels() {
   return sources;
 }
 
-std::string precompile(const std::string& target_name, const KernelSource& source, const std::string& folder) {
+std::string precompile(const std::string& target, const KernelSource& source, const std::string& folder) {
   using namespace unit_impl;
-  const Driver* driver = loaded_driver();
-  TORCH_CHECK(driver != nullptr && driver->compiler != nullptr, "The driver of ", device_name(),
-              " compiles no kernels: it has no bp.compiler");
-  const Target target = target_named(target_name);
-  const std::string text = text_of(target, source);
-  const Compiled made = run_compiler(*driver->compiler, target_name, source.name, text);
+  const Text text = text_for(target, source);
+  const Compiled made = run_compiler(compiler_without_device(), target, source.name, text.text);
   if (made.status != BP_OK) return made.reason;
-  write_bundle(folder, key_of(target, text), made.code);
+  write_bundle(folder, text.key, made.code);
   return "";
+}
+
+std::pair<std::string, Code> code_for(const std::string& target, const KernelSource& source) {
+  using namespace unit_impl;
+  const Text text = text_for(target, source);
+  if (std::optional<Code> known = read_cache(text.key)) return {text.key, std::move(*known)};
+  Compiled made = run_compiler(compiler_without_device(), target, source.name, text.text);
+  TORCH_CHECK(made.status == BP_OK, "The kernel ", source.name, " could not be compiled for ", target, ":\n", made.reason);
+  write_cache(text.key, made.code);
+  return {text.key, std::move(made.code)};
 }
 
 std::string why_no_kernel(const std::string& name) {

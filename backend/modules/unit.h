@@ -13,8 +13,10 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "modules/cache.h"
 #include "modules/target.h"
 
 namespace backplane {
@@ -57,6 +59,9 @@ std::vector<KernelSource> wanted_kernels();
 // Compiles a kernel for a target of all_targets() into a folder that a package brings along (cache.h). No device is touched and the driver
 // is not opened. "", or why the compiler failed. Throws if there is no compiler, no such target, or the folder cannot be written.
 std::string precompile(const std::string& target, const KernelSource& source, const std::string& folder);
+
+// The code of a kernel for a target of all_targets(), from the cache or compiled, and its key there. Throws why there is none.
+std::pair<std::string, Code> code_for(const std::string& target, const KernelSource& source);
 
 struct KernelCounts {
   uint64_t compiled = 0;    // by the compiler

@@ -697,8 +697,28 @@ void ids_are_cut_and_stable(Kernels& k) {
   CHECK(none.compile(none.unit(kStore), result) == BP_UNSUPPORTED && !result.log && none.says("compiler=none"));
 }
 
+void a_device_is_an_older_level_of_the_machine(Kernels& k) {
+  bp_target_properties last{};
+  for (int32_t device = -1;; --device) {
+    bp_target_properties next{};
+    next.struct_size = sizeof next;
+    if (k.compiler.target(k.compiler.head.self, device, &next) != BP_OK) break;
+    last = next;
+  }
+  Kernels oldest((std::string("target=") + last.target).c_str());
+  CHECK(std::strcmp(oldest.target.target, last.target) == 0);
+  const auto code = oldest.load(kStore);
+  const One args{oldest.alloc(8), 3};
+  oldest.run(code, "store", 1, args, 1);
+  CHECK(oldest.values<int64_t>(args.out, 1)[0] == 3);
+  bp_module_code* none = nullptr;
+  const bool differ = std::strcmp(k.target.target, last.target) != 0;
+  CHECK(!differ || (oldest.load_status(k.code_of(k.unit(kStore)), &none) != BP_OK && oldest.says(k.target.target)));
+  oldest.unload(code);
+}
+
 void options_of_kernels_are_checked(Kernels&) {
-  for (const char* wrong : {"items=0", "items=3", "items=512", "order=sideways"}) CHECK(!get(bp_sim_get, wrong));
+  for (const char* wrong : {"items=0", "items=3", "items=512", "order=sideways", "target=pdp-11"}) CHECK(!get(bp_sim_get, wrong));
 }
 
 // ---- groups of many items
@@ -850,7 +870,7 @@ int main(int argc, char** argv) {
       CASE(modules_are_not_confused),          CASE(wrong_sources_have_a_log),
       CASE(every_flag_gives_code_that_runs),   CASE(pointers_are_the_devices),
       CASE(threads_and_children_compile),      CASE(ids_are_cut_and_stable),
-      CASE(options_of_kernels_are_checked),
+      CASE(options_of_kernels_are_checked),    CASE(a_device_is_an_older_level_of_the_machine),
   };
   const std::vector<Case> many_items = {CASE(memory_that_nobody_wrote_is_no_number), CASE(smaller_groups_run_too),
                                         CASE(pointers_are_the_devices)};

@@ -16,7 +16,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 DIALECT = ROOT / "backend" / "kernels" / "portable" / "dialect"
 COMPILER = os.environ.get("CC") or shutil.which("cc") or "gcc"
-# As drivers/sim compiles; and with every fma that this machine has.
+# As drivers/sim compiles for the least and for the newest processor; and with every fma that this machine has.
 FLAGS = [
     "-std=gnu11",
     "-O3",
@@ -29,7 +29,11 @@ FLAGS = [
     "-Wextra",
 ]
 DIALECT_TEXT = "".join((DIALECT / name).read_text() for name in ("math.bpc", "special.bpc"))
-BUILDS = {"separate": ["-ffp-contract=off"], "contracted": ["-ffp-contract=fast", "-march=native"]}
+BUILDS = {
+    "separate": ["-ffp-contract=off"],
+    "newest": ["-ffp-contract=off", "-march=native"],
+    "contracted": ["-ffp-contract=fast", "-march=native"],
+}
 
 
 def of_torch(function):
@@ -158,6 +162,9 @@ def source():
     head = f"#define BP_GROUP 1\n#define BP_F8E4M3_OVERFLOW {overflow:#x}u\n"
     visible = '__attribute__((visibility("default")))'
     lines = [f"{visible} {head} {{ for (i64 i = 0; i < n; ++i) {body}; }}" for head, body in loops()]
+    rows = "{ bp_f32_row_to_bf16(o, x, (i32)n); }", "{ bp_bf16_row_to_f32(o, x, (i32)n); }"
+    lines += [f"{visible} void row_to_bf16(u16* o, const f32* x, i64 n) {rows[0]}"]
+    lines += [f"{visible} void row_from_bf16(f32* o, const u16* x, i64 n) {rows[1]}"]
     return "\n".join([head + prelude(), DIALECT_TEXT, *lines, ""])
 
 
@@ -277,6 +284,8 @@ def test_narrow_floats_equal_torch(library, name):
     assert not wrong.any(), f"{x[wrong][0]!r} became {got[wrong][0]:#x}"
     if name == "bf16":
         assert (got[nan] == 0x7FC0).all()
+        np.testing.assert_array_equal(call(library["row_to_bf16"], dtype, x), got)
+        np.testing.assert_array_equal(call(library["row_from_bf16"], np.float32, every), values)
 
 
 def test_gcc_makes_vector_instructions_of_every_function(tmp_path):

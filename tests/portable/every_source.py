@@ -95,6 +95,13 @@ def generated(dtype):
     all_of_them(x, places)
 
 
+def products(dtype):
+    """Kernels of tiles that torch.compile measures: of each size, with what follows joined to one of them."""
+    a, b, c = (torch.ones(*shape, device=DEVICE).to(dtype) for shape in ((3, 70, 40), (3, 40, 50), (3, 1, 50)))
+    options = {"max_autotune": True, "autotune_local_cache": False, "fx_graph_cache": False}
+    torch.compile(lambda a, b, c: torch.baddbmm(c, a, b, beta=2).sin(), options=options)(a, b, c)
+
+
 def complex_numbers(dtype):
     """What complex numbers have."""
     leaf = torch.randn(6, 40, device=DEVICE, dtype=dtype).requires_grad_()
@@ -127,6 +134,7 @@ def plain(dtype):
         numbers(dtype)
     if dtype.is_floating_point:
         floats(dtype)
+        products(dtype)
     generated(dtype)
 
 

@@ -126,6 +126,12 @@ def precompile(record, out, driver, *targets):
     return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
 
+def with_kernels(record, content, kernels):
+    """The record with these of its kernels alone."""
+    record.write_text(json.dumps({**content, "kernels": kernels}))
+    return record
+
+
 @WHEELS
 @pytest.mark.parametrize(
     ("dtype", "targets"),
@@ -138,6 +144,12 @@ def test_F13_the_cuda_driver_takes_every_source(dtype, targets, tmp_path):
     """On a machine without CUDA: NVRTC makes cubins and PTX, which precompile keeps."""
     driver = cuda_driver(tmp_path)
     record, kernels = wanted(dtype, 64, tmp_path)
+    content = json.loads(record.read_text())
+    tiles = [kernel for kernel in content["kernels"] if "#if BP_GROUP != 64" in json.dumps(kernel)]
+    refused = precompile(with_kernels(record, content, tiles), tmp_path / "tiles", driver, targets[0])
+    assert "tiles that max_autotune chose for groups of 64, not of this target's" in refused.stderr or not tiles
+    kernels = [kernel for kernel in content["kernels"] if kernel not in tiles]
+    with_kernels(record, content, kernels)
     done = precompile(record, tmp_path / "kernels", driver, *targets)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith(f"{len(kernels) * len(targets)} kernels in ")

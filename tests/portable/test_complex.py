@@ -218,6 +218,17 @@ def test_reductions(device, name, dim):
     compare(got, REDUCTIONS[name](x.mT, dim), atol=1e-5)
 
 
+@pytest.mark.parametrize("count", [4095, 4096, 4097, 100_003])
+def test_the_sum_of_many_in_order(device, ran, count):
+    x = torch.complex(torch.arange(count) % 7.0, torch.arange(count) % 5.0 - 2)  # exact whatever the order is
+    out = torch.empty((), dtype=C64, device=device)
+    with ran("sum.dim_IntList"):
+        assert x.to(device).sum().item() == x.sum().item()
+        assert torch.sum(x.to(device), (0,), out=out).item() == x.sum().item()
+        compare(x.to(device).mean(), x.mean())
+    assert x.to(device).view(1, -1).sum(keepdim=True, dim=(0, 1)).shape == (1, 1)
+
+
 def test_products_and_scans(device, ran):
     x = torch.randn(4, 300, dtype=C64).sgn()
     for kernel, function in (

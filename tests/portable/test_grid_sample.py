@@ -153,9 +153,12 @@ def test_layers(device, ran):
 
 def test_errors_are_those_of_the_cpu(device):
     def message(call, *arguments):
-        with pytest.raises((RuntimeError, NotImplementedError)) as error:
+        try:
             call(*arguments)
-        return str(error.value).splitlines()[0].replace("mydevice", "cpu").replace(":0", "")
+        except RuntimeError as error:
+            return str(error).splitlines()[0].replace("mydevice", "cpu").replace(":0", "")
+        assert arguments[2] == CUBIC, "no error"  # torch computes it in three dimensions from 2.15 on
+        return None
 
     image, grid = torch.randn(2, 3, 4, 5), torch.randn(2, 6, 7, 2)
     for x, g, mode in (

@@ -259,6 +259,27 @@ def test_sizes_around_a_tile(device, count):
     assert torch.equal((x.to(device) * 3 + x.to(device)).cpu(), x * 3 + x)
 
 
+# What is contiguous in more than one order; operands whose orders differ.
+@pytest.mark.parametrize("shape", [(2, 1, 3, 3), (2, 4, 1, 1), (1, 4, 3, 3), (2, 3, 4, 5)])
+def test_strides_of_a_result_are_the_cpus(device, shape):
+    x = torch.randn(shape)
+    for y in (torch.randn(shape), torch.randn(shape).contiguous(memory_format=torch.channels_last)):
+        for first, second in ((x, y), (y, x), (y, y)):
+            got, expected = first.to(device) + second.to(device), first + second
+            assert torch.equal(got.cpu(), expected)
+            assert got.stride() == expected.stride()
+
+
+def test_an_operand_without_memory_is_an_error(device):
+    x = torch.ones(8, device=device)
+    y = torch.ones(8, device=device)
+    second = y[::2]
+    y.untyped_storage().resize_(0)
+    for call in (lambda: x + y, lambda: y.exp(), lambda: second + 1):
+        with pytest.raises(RuntimeError, match="not allocated yet"):
+            call()
+
+
 # A core converts halves row by row; its rows end at 512 elements.
 @pytest.mark.parametrize("columns", [1, 7, 511, 513, 1029, 2048])
 def test_rows_of_halves(device, columns):

@@ -4,7 +4,6 @@
 #include <backplane/kernel.h>
 #include <backplane/structured.h>
 #include <c10/util/Exception.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <array>
@@ -63,18 +62,14 @@ struct Library {
     void* const file = open_library({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"});
     if (!file) return nullptr;
     static Library made;
-    bool whole = true;
-    const auto find = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(file, name));
-      whole = whole && function;
-    };
-#define BP_FIND(name) find(made.name, #name)
+    Functions functions(file);
+#define BP_FIND(name) functions.find(made.name, #name)
     BP_FIND(cublasLtCreate), BP_FIND(cublasLtMatmulDescCreate), BP_FIND(cublasLtMatmulDescSetAttribute);
     BP_FIND(cublasLtMatrixLayoutCreate), BP_FIND(cublasLtMatrixLayoutSetAttribute), BP_FIND(cublasLtMatmulPreferenceCreate);
     BP_FIND(cublasLtMatmulPreferenceDestroy), BP_FIND(cublasLtMatmulPreferenceSetAttribute), BP_FIND(cublasLtMatmulAlgoGetHeuristic);
     BP_FIND(cublasLtMatmul);
 #undef BP_FIND
-    return whole ? &made : nullptr;
+    return functions.are_whole() ? &made : nullptr;
   }
 };
 

@@ -5,7 +5,6 @@
 #include <backplane/kernel.h>
 #include <backplane/structured.h>
 #include <c10/util/Exception.h>
-#include <dlfcn.h>
 
 #include <map>
 #include <mutex>
@@ -71,12 +70,8 @@ struct Library {
     void* const file = open_library({"libcudnn.so.9", "libcudnn.so.8"});
     if (!file) return nullptr;
     static Library made;
-    bool whole = true;
-    const auto find = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(file, name));
-      whole = whole && function;
-    };
-#define BP_FIND(name) find(made.name, #name)
+    Functions functions(file);
+#define BP_FIND(name) functions.find(made.name, #name)
     BP_FIND(cudnnCreate), BP_FIND(cudnnSetStream), BP_FIND(cudnnCreateTensorDescriptor), BP_FIND(cudnnSetTensorNdDescriptor);
     BP_FIND(cudnnCreateFilterDescriptor), BP_FIND(cudnnSetFilterNdDescriptor), BP_FIND(cudnnCreateConvolutionDescriptor);
     BP_FIND(cudnnSetConvolutionNdDescriptor), BP_FIND(cudnnSetConvolutionGroupCount), BP_FIND(cudnnSetConvolutionMathType);
@@ -85,7 +80,7 @@ struct Library {
     BP_FIND(cudnnGetConvolutionBackwardDataWorkspaceSize), BP_FIND(cudnnGetConvolutionBackwardFilterWorkspaceSize);
     BP_FIND(cudnnConvolutionForward), BP_FIND(cudnnConvolutionBackwardData), BP_FIND(cudnnConvolutionBackwardFilter);
 #undef BP_FIND
-    return whole ? &made : nullptr;
+    return functions.are_whole() ? &made : nullptr;
   }
 };
 

@@ -153,7 +153,8 @@ bool nonzero_static(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const int64_t size = call[1].toInt(), filler = call[2].toInt();
   if ((!can_walk(self) && !has_parts(self)) || size < 0) return false;
-  at::Tensor result = empty({size, self.dim()}, c10::kLong, self.device().index());
+  // As torch's fakes have it of every device that is not the CPU, MPS or XPU: torch.compile asserts it.
+  at::Tensor result = empty({self.dim(), size}, c10::kLong, self.device().index()).t();
   if (result.numel() != 0) {
     const at::Tensor places = at::nonzero(self);
     const int64_t rows = std::min(size, places.size(0));

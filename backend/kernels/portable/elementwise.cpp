@@ -1,6 +1,8 @@
 // kernels/portable/elementwise.cpp: names the unit that computes such operands (pointwise.bpc), and launches it.
 #include "kernels/portable/elementwise.h"
 
+#include <backplane/structured.h>
+
 #include <algorithm>
 #include <bit>
 #include <string>
@@ -50,7 +52,12 @@ std::string definitions(const Shape& shape, const Expression& expression) {
   const std::string_view compute = compute_type(shape.common);
   std::string parameters, members, begin, places, values, flat, row;
   std::string arrays, halves_in, values_of_halves;  // of operands that are rows of halves
-  const auto is_halves = [&](int k) { return shape.dtypes[k] == c10::kHalf && shape.walks[k] == Advance::unit; };
+  // Of bfloat16 where a function is called: a loop that hardly computes is better off with one pass.
+  const bool calls = std::string_view(expression.text).find("m_") != std::string_view::npos;
+  const auto is_halves = [&](int k) {
+    return shape.walks[k] == Advance::unit && (shape.dtypes[k] == c10::kHalf || (calls && shape.dtypes[k] == c10::kBFloat16));
+  };
+  bool has_float16 = false;
   const bool is_struct = compute == "c64";  // in place one part may be written while the other is still to be read
   const std::string cast = is_struct ? "" : "(C)";
   const auto member = [&](const std::string& name) {
@@ -80,6 +87,7 @@ std::string definitions(const Shape& shape, const Expression& expression) {
     if (shape.walks[k] == Advance::unit) append(row, " + (c)");
     if (shape.walks[k] == Advance::other) append(row, " + (c) * (IDX)bp_arg.inner[", n, "]");
     if (is_halves(k)) append(arrays, "BP_LOCAL_ARRAY(f32, h", n, ", HALF_ROW); ");
+    has_float16 = has_float16 || (is_halves(k) && shape.dtypes[k] == c10::kHalf);
     if (k == 0) continue;
     const std::string loaded = join("bp_load_", dialect_name(shape.dtypes[k]), "(p", n, ", i", n, ")");
     const auto value = [&](const std::string& text) {
@@ -88,7 +96,7 @@ std::string definitions(const Shape& shape, const Expression& expression) {
     };
     values += value(loaded);
     values_of_halves += value(is_halves(k) ? join("h", n, "[j]") : loaded);
-    if (is_halves(k)) append(halves_in, "bp_f16_row_to_f32(h", n, ", p", n, " + (i", n, "), n); ");
+    if (is_halves(k)) append(halves_in, "bp_", dialect_name(shape.dtypes[k]), "_row_to_f32(h", n, ", p", n, " + (i", n, "), n); ");
   }
   for (int k = 0; k < expression.scalars; ++k) member(join("s", k));
   std::string computed = join("(", expression.text, ")");
@@ -114,19 +122,20 @@ std::string definitions(const Shape& shape, const Expression& expression) {
   define(text, "BEGIN", begin);
   const std::string store = join("bp_store_", dialect_name(shape.dtypes[0]), "(p0, i0, ", computed, "); }");
   define(text, join("APPLY(", places, ")"), "{ ", values, store);
-  const bool is_cast = shape.operands == 2 && is_halves(0) && shape.dtypes[1] == c10::kFloat && shape.walks[1] == Advance::unit &&
-                       std::string_view(expression.text) == "x";
+  const bool is_cast = shape.operands == 2 && is_halves(0) && shape.dtypes[0] == c10::kHalf && shape.dtypes[1] == c10::kFloat &&
+                       shape.walks[1] == Advance::unit && std::string_view(expression.text) == "x";
   if (is_cast) {  // from where the row lies: a C compiler, which these words are for, has one kind of memory
-    define(text, "HALVES", 1);
+    define(text, "HALVES", 16);
     define(text, "HALF_ROWS");
     define(text, join("HALVES_IN(n, ", places, ")"));
     define(text, join("HALVES_OUT(n, ", places, ")"), "bp_f32_row_to_f16(p0 + (i0), p1 + (i1), n);");
     define(text, join("APPLY_HALVES(j, ", places, ")"));
   } else if (!arrays.empty()) {
-    define(text, "HALVES", 1);
+    define(text, "HALVES", has_float16 ? 16 : 1);
     define(text, "HALF_ROWS", arrays);
     define(text, join("HALVES_IN(n, ", places, ")"), halves_in);
-    define(text, join("HALVES_OUT(n, ", places, ")"), is_halves(0) ? "bp_f32_row_to_f16(p0 + (i0), h0, n);" : "");
+    define(text, join("HALVES_OUT(n, ", places, ")"),
+           is_halves(0) ? join("bp_f32_row_to_", dialect_name(shape.dtypes[0]), "(p0 + (i0), h0, n);") : "");
     define(text, join("APPLY_HALVES(j, ", places, ")"), "{ ", values_of_halves,
            is_halves(0) ? join("h0[j] = (f32)", computed, "; }") : store);
   }
@@ -170,6 +179,12 @@ KernelSource source_of(const std::string& name, const Shape& shape, const Expres
   source.signature.value_bytes = 8 * (numbers + (dims == 0 ? 1 : 2 + dims + pointers + dims * pointers));
   source.signature.written = 1;
   return source;
+}
+
+constexpr int64_t kWideExtent = int64_t{1} << 30;
+
+uint64_t flat_groups(int64_t count, const Function& function, const Target& target) {
+  return static_cast<uint64_t>(count) / (function.group * (target.is_host() ? kHostTile : kLanes)) + 1;
 }
 
 // The largest number that an index may reach, and more: a tile is added before the end is tested, and a grid of tiles.
@@ -293,7 +308,7 @@ bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expres
   if (count == 0) return true;
   shape.dims = is_flat ? 0 : padded_rows(std::max(dims - 1, 1));
   shape.across = !is_flat && target.is_host() && runs_across(iter, shape);
-  shape.wide_index = target.is_host() || extent_of(iter) >= (int64_t{1} << 30);
+  shape.wide_index = target.is_host() || extent_of(iter) >= kWideExtent;
   const Function* function =
       slots.find(key_of(shape, device, what.variant), device, [&] { return source_of(what.name, shape, expression, target); });
   if (function == nullptr) return false;
@@ -307,7 +322,7 @@ bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expres
   uint64_t groups = 0;
   if (is_flat) {
     arguments.add(count);
-    groups = static_cast<uint64_t>(count) / (function->group * (target.is_host() ? kHostTile : kLanes)) + 1;
+    groups = flat_groups(count, *function, target);
   } else {
     const int64_t columns = iter.shape()[0];
     const int64_t rows = count / columns;
@@ -333,6 +348,39 @@ bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expres
   }
   for (int k = 0; k < expression.scalars; ++k) arguments.add(what.scalars[static_cast<size_t>(k)]);
   launch_function(device, *function, groups, arguments);
+  return true;
+}
+
+bool compute_dense(at::ArrayRef<const at::Tensor*> inputs, const Computation& what, const Expression& expression, KernelSlots& slots,
+                   at::Tensor& result) {
+  using namespace elementwise_impl;
+  const at::Tensor& first = *inputs[0];
+  const c10::DeviceIndex device = first.device().index();
+  const Target& target = target_of(device);
+  if (!has_dtype(target, what.common)) return false;
+  Shape shape{};  // walks: all of them Advance::unit
+  shape.operands = static_cast<int>(inputs.size()) + 1;
+  shape.common = what.common;
+  shape.dtypes.fill(what.common);
+  if (expression.gives_bool) shape.dtypes[0] = c10::kBool;
+  const int64_t count = first.numel();
+  shape.wide_index = target.is_host() || count * static_cast<int64_t>(first.itemsize()) >= kWideExtent;
+  const Function* function = nullptr;
+  if (count != 0) {
+    function = slots.find(key_of(shape, device, what.variant), device, [&] { return source_of(what.name, shape, expression, target); });
+    if (function == nullptr) return false;
+  }
+  result = empty(first.sizes(), shape.dtypes[0], device);
+  if (count == 0) return true;
+  KernelArguments arguments;
+  arguments.add(reinterpret_cast<uint64_t>(result.mutable_data_ptr()));
+  for (const at::Tensor* input : inputs) {
+    check_allocated(*input);
+    arguments.add(reinterpret_cast<uint64_t>(input->const_data_ptr()));
+  }
+  arguments.add(count);
+  for (int k = 0; k < expression.scalars; ++k) arguments.add(what.scalars[static_cast<size_t>(k)]);
+  launch_function(device, *function, flat_groups(count, *function, target), arguments);
   return true;
 }
 

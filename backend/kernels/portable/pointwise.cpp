@@ -7,6 +7,7 @@
 #include <ATen/native/TypeProperties.h>
 #include <backplane/signature.h>
 #include <backplane/structured.h>
+#include <backplane/torch_compat.h>
 #include <c10/core/Scalar.h>
 #include <c10/util/SmallVector.h>
 
@@ -43,6 +44,13 @@ uint8_t category(c10::ScalarType dtype) {
 
 at::Tensor empty_part(const at::Tensor& of) { return empty(of.sizes(), c10::toRealValueType(of.scalar_type()), of.device().index()); }
 
+// Whether its dimensions have names, which torch 2.13 has no longer.
+template <typename Impl>
+bool has_names(const Impl& tensor) {
+  if constexpr (requires { tensor.has_named_tensor_meta(); }) return tensor.has_named_tensor_meta();
+  return false;
+}
+
 // Of all tables, whatever the order of their initialisers.
 std::vector<Pointwise>& lines() {
   static auto& instance = *new std::vector<Pointwise>;
@@ -76,7 +84,8 @@ enum class FormKind : uint8_t { functional, out, inplace };
 class Iterator final : public at::TensorIteratorBase {
  public:
   const at::Tensor& maybe_get_output(int64_t index) override { return operands_[static_cast<size_t>(index)].tensor(); }
-  void set_output_raw_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides, at::TensorOptions options) override {
+  void set_output_raw_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                              at::TensorOptions options BACKPLANE_NAMES_PARAMETER) override {
     at::OperandInfo& operand = operands_[static_cast<size_t>(index)];
     const bool is_given = operand.tensor_base().defined();
     if (is_given && !operand.will_resize) return;
@@ -220,6 +229,20 @@ class Form {
     return common;
   }
 
+  // Whether the operands are what compute_dense() takes.
+  bool is_dense(const Call& call) const {
+    const Kind kind = operator_->line.kind;
+    if (call.output != nullptr || (operator_->line.takes & kSelfFirst) != 0) return false;
+    if (kind != Kind::promote && kind != Kind::to_float && kind != Kind::compare && kind != Kind::alike) return false;
+    const at::Tensor& first = *call.inputs[0];
+    const c10::ScalarType dtype = first.scalar_type();
+    if (!is_in_dialect(dtype) || (kind == Kind::to_float && !c10::isFloatingType(dtype)) || first.dim() == 0) return false;
+    return std::all_of(call.inputs.begin(), call.inputs.end(), [&](const at::Tensor* input) {
+      return input->is_contiguous() && input->scalar_type() == dtype && input->device() == first.device() &&
+             !has_names(*input->unsafeGetTensorImpl()) && input->sizes() == first.sizes();
+    });
+  }
+
   static bool can_write(const at::Tensor& tensor) {
     return tensor.defined() && tensor.device().type() == c10::kPrivateUse1 && tensor.layout() == c10::kStrided &&
            is_pointwise(tensor.scalar_type());
@@ -294,8 +317,9 @@ class Form {
       }
     }
 
-    Iterator iter;
-    const c10::ScalarType common = build(call, iter);
+    std::optional<Iterator> iter;
+    const bool dense = is_dense(call);
+    const c10::ScalarType common = dense ? call.inputs[0]->scalar_type() : build(call, iter.emplace());
     if (!is_pointwise(common)) return false;
     const bool divides = line.variant == nullptr || variant != 0;  // div without a mode gives floats
     const char* text = line.expressions[static_cast<size_t>(variant)];
@@ -322,9 +346,13 @@ class Form {
                                 gives_part(call),
                                 line.is_special && !is_complex(common),
                                 false};
-    if (!portable::compute(iter, what, expression, operator_->slots)) return false;
+    if (dense) {
+      if (!compute_dense(call.inputs, what, expression, operator_->slots, result)) return false;
+    } else {
+      if (!portable::compute(*iter, what, expression, operator_->slots)) return false;
+      result = call.output != nullptr ? *call.output : iter->maybe_get_output(0);
+    }
     operator_->counter.count();
-    result = call.output != nullptr ? *call.output : iter.maybe_get_output(0);
     return true;
   }
 

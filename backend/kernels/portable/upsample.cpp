@@ -18,6 +18,7 @@
 #include "kernels/portable/unit_text.h"
 #include "kernels/portable/walk.h"
 #include "tensor/tensors.h"
+#include "torch/compat.h"
 
 namespace backplane::portable {
 namespace upsample_impl {
@@ -392,6 +393,7 @@ constexpr Operator kOperators[] = {
 
 const Defaults registered([](DefaultKernels& kernels) {
   for (const Operator& op : kOperators) {
+    if (op.mode == Mode::lanczos && !compat::kHasLanczos) continue;
     add_operator(kernels, {op.names[0], op.names[1]}, [&op](Call& call) { return forward(op, call); });
     add_operator(kernels, {op.names[2], op.names[3]}, [&op](Call& call) { return backward(op, call); });
   }
