@@ -12,13 +12,30 @@
 
 namespace backplane {
 
+PhiloxSequence::Place PhiloxSequence::place() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return place_;
+}
+
+void PhiloxSequence::move_to(const Place& place) {
+  TORCH_CHECK_VALUE(place.offset % 4 == 0, "The offset of a Philox generator must be a multiple of 4, got ", place.offset, ".");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  place_ = place;
+}
+
+PhiloxState PhiloxSequence::take(uint64_t count) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  PhiloxState state;
+  state.seed = place_.seed;
+  state.offset = place_.offset;
+  place_.offset += (count + 3) / 4 * 4;
+  return state;
+}
+
 PhiloxGenerator::PhiloxGenerator(c10::DeviceIndex device)
     : c10::GeneratorImpl(c10::Device(kDevice, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
 
-void PhiloxGenerator::set_current_seed(uint64_t seed) {
-  seed_ = seed;
-  offset_ = 0;
-}
+void PhiloxGenerator::set_current_seed(uint64_t seed) { sequence_->move_to({seed, 0}); }
 
 uint64_t PhiloxGenerator::seed() {
   const uint64_t random = c10::detail::getNonDeterministicRandom(/*is_cuda=*/true);  // all 64 bits
@@ -26,10 +43,7 @@ uint64_t PhiloxGenerator::seed() {
   return random;
 }
 
-void PhiloxGenerator::set_offset(uint64_t offset) {
-  TORCH_CHECK_VALUE(offset % 4 == 0, "The offset of a Philox generator must be a multiple of 4, got ", offset, ".");
-  offset_ = offset;
-}
+void PhiloxGenerator::set_offset(uint64_t offset) { sequence_->move_to({current_seed(), offset}); }
 
 void PhiloxGenerator::set_state(const c10::TensorImpl& state) {
   at::detail::check_rng_state(state);
@@ -38,37 +52,37 @@ void PhiloxGenerator::set_state(const c10::TensorImpl& state) {
   TORCH_CHECK_VALUE(bytes == sizeof(words) || bytes == sizeof(uint64_t), "The state of a generator on ", device(),
                     " has 16 bytes (seed, offset) or 8 (seed), got ", bytes, ". Pass what get_state() of such a generator returned.");
   std::memcpy(words.data(), state.data(), bytes);
-  const uint64_t old_seed = seed_;
-  const uint64_t old_offset = offset_;
-  try {
-    set_current_seed(words[0]);
-    set_offset(words[1]);
-  } catch (...) {
-    seed_ = old_seed;
-    offset_ = old_offset;
-    throw;
-  }
+  sequence_->move_to({words[0], words[1]});
 }
 
 c10::intrusive_ptr<c10::TensorImpl> PhiloxGenerator::get_state() const {
-  const std::array<uint64_t, 2> words{current_seed(), get_offset()};
+  const PhiloxSequence::Place place = sequence_->place();
+  const std::array<uint64_t, 2> words{place.seed, place.offset};
   at::TensorBase state = at::detail::empty_cpu({static_cast<int64_t>(sizeof(words))}, c10::ScalarType::Byte);
   std::memcpy(state.mutable_data_ptr(), words.data(), sizeof(words));
   return state.getIntrusivePtr();
 }
 
-PhiloxState PhiloxGenerator::take(uint64_t count) {
-  PhiloxState state;
-  state.seed = seed_;
-  state.offset = offset_;
-  offset_ += (count + 3) / 4 * 4;
-  return state;
+void PhiloxGenerator::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) {
+  TORCH_CHECK(other->device() == device(), "Expected a generator on '", device().str(), "' to share its state, but found one on '",
+              other->device().str(), "'. Make it with graphsafe_get_state() or clone_state() of a generator on that device.");
+  auto* const philox = dynamic_cast<PhiloxGenerator*>(other.get());
+  TORCH_CHECK_NOT_IMPLEMENTED(philox != nullptr, "The generator on ", device().str(),
+                              " is of a class that does not derive from backplane::PhiloxGenerator, and has no state to share.");
+  sequence_ = philox->sequence_;
 }
+
+c10::intrusive_ptr<c10::GeneratorImpl> PhiloxGenerator::graphsafe_get_state() const {
+  c10::intrusive_ptr<c10::GeneratorImpl> shared = clone();  // of the vendor's class, if there is one
+  static_cast<PhiloxGenerator&>(*shared).sequence_ = sequence_;
+  return shared;
+}
+
+PhiloxState PhiloxGenerator::take(uint64_t count) { return sequence_->take(count); }
 
 PhiloxGenerator* PhiloxGenerator::clone_impl() const {
   auto copy = c10::make_intrusive<PhiloxGenerator>(device().index());
-  copy->seed_ = seed_;
-  copy->offset_ = offset_;
+  copy->sequence_->move_to(sequence_->place());
   return copy.release();
 }
 

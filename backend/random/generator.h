@@ -1,10 +1,13 @@
-// random/generator.h: the device generator: a seed and an offset into its Philox sequence, nothing else. It lives on the host.
+// random/generator.h: the device generator: where it stands in its Philox sequence, which it may share with others. It lives on the host.
 #pragma once
 
 #include <ATen/core/Generator.h>
 #include <backplane/random.h>
 #include <c10/core/GeneratorImpl.h>
 
+#include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -12,22 +15,45 @@
 
 namespace backplane {
 
+// Where a generator stands. Generators that were made by graphsafe_get_state, or given it by graphsafe_set_state, have one together, and
+// each of them moves it for all. Any thread: generators that share it have a mutex_ each.
+class PhiloxSequence {
+ public:
+  struct Place {
+    uint64_t seed = c10::default_rng_seed_val;
+    uint64_t offset = 0;  // in 32-bit numbers, a multiple of 4
+  };
+
+  Place place() const;
+  void move_to(const Place& place);  // ValueError, and nothing moves, unless the offset is a multiple of 4
+  PhiloxState take(uint64_t count);  // the next `count` numbers, rounded up to a multiple of 4
+
+ private:
+  mutable std::mutex mutex_;
+  Place place_;
+};
+
 // Not thread safe by itself: callers hold mutex_ (see c10's GeneratorImpl), as torch does; philox_state and reserve take it themselves.
-// A vendor derives from this class and registers it (extend.h). Override clone_impl in it, or its clones are of this class.
+// A vendor derives from this class and registers it (extend.h). Override clone_impl in it, or its clones, and the generators that share its
+// state, are of this class.
 class PhiloxGenerator : public c10::GeneratorImpl {
  public:
   explicit PhiloxGenerator(c10::DeviceIndex device);
   static c10::DeviceType device_type() { return kDevice; }
 
   void set_current_seed(uint64_t seed) override;  // the sequence begins anew: offset 0
-  uint64_t current_seed() const override { return seed_; }
+  uint64_t current_seed() const override { return sequence_->place().seed; }
   uint64_t seed() override;                   // a non-deterministic one; returned
   void set_offset(uint64_t offset) override;  // in 32-bit numbers; ValueError unless a multiple of 4
-  uint64_t get_offset() const override { return offset_; }
+  uint64_t get_offset() const override { return sequence_->place().offset; }
 
   // 16 bytes on the CPU: seed, offset (uint64, native order), CUDA's layout. set_state also takes the seed alone (8 bytes): offset 0.
   void set_state(const c10::TensorImpl& state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
+
+  // Shared, not copied. set: from then on this generator and `other`, of the same device, stand at one place.
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) override;
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
 
   // Takes `count` numbers, rounded up to a multiple of 4, and returns where they begin.
   virtual PhiloxState take(uint64_t count);
@@ -36,8 +62,7 @@ class PhiloxGenerator : public c10::GeneratorImpl {
   PhiloxGenerator* clone_impl() const override;
 
  private:
-  uint64_t seed_ = c10::default_rng_seed_val;
-  uint64_t offset_ = 0;
+  std::shared_ptr<PhiloxSequence> sequence_ = std::make_shared<PhiloxSequence>();
 };
 
 // {seed, offset} of a range of `count` numbers, as philox_state: for work that is done on the host, such as the CPU fallback of a random

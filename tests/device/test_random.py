@@ -89,6 +89,71 @@ def test_e34_a_clone_goes_its_own_way_from_the_same_place(device):
     assert torch.equal(first, draw(device, clone))
 
 
+@pytest.mark.requires("host_exec")  # the CPU draws other amounts
+def test_e34_a_shared_state_moves_for_all_that_share_it(device):
+    generator = torch.Generator(device=device).manual_seed(6)
+    first = draw(device, generator, 128)
+    generator.manual_seed(6)
+    shared = generator.graphsafe_get_state()
+    assert shared.device == generator.device
+    drawn = [draw(device, one) for one in (shared, generator)]
+    assert torch.equal(torch.cat(drawn), first)
+    assert generator.get_offset() == shared.get_offset() == 128
+    shared.manual_seed(7).set_offset(8)
+    assert words(generator.get_state()) == (7, 8)
+
+
+@pytest.mark.requires("host_exec")  # the CPU draws other amounts
+def test_e34_a_generator_takes_anothers_state(device):
+    generator = torch.Generator(device=device).manual_seed(6)
+    before = generator.graphsafe_get_state()
+    other = torch.Generator(device=device).manual_seed(9)
+    generator.graphsafe_set_state(other)
+    draw(device, generator)
+    assert words(other.get_state()) == words(generator.get_state()) == (9, 64)
+    draw(device, other)
+    assert generator.get_offset() == 128
+    generator.graphsafe_set_state(before)  # as a graph does when it is done
+    draw(device, generator)
+    assert words(before.get_state()) == (6, 64)
+    assert words(other.get_state()) == (9, 128)
+
+
+@pytest.mark.requires("host_exec")  # the CPU draws other amounts
+def test_e34_a_clone_of_a_shared_state_is_not_shared(device):
+    generator = torch.Generator(device=device).manual_seed(6)
+    clone = generator.graphsafe_get_state().clone_state()
+    draw(device, clone)
+    assert (generator.get_offset(), clone.get_offset()) == (0, 64)
+
+
+def test_e34_a_state_is_not_shared_with_another_device(device):
+    generator = torch.Generator(device=device).manual_seed(6)
+    others = [torch.Generator()]
+    others += [torch.Generator(f"{device.type}:{i}") for i in range(1, torch.accelerator.device_count())]
+    for other in others:
+        with pytest.raises(
+            RuntimeError, match=f"on '{device.type}:0' to share its state, but found one on '{other.device}'"
+        ):
+            generator.graphsafe_set_state(other)
+    assert words(generator.get_state()) == (6, 0)
+
+
+@pytest.mark.requires("host_exec")  # the CPU draws other amounts
+def test_e34_threads_that_share_a_state_never_share_a_range(device):
+    generator = torch.Generator(device=device).manual_seed(6)
+    shared = [generator.graphsafe_get_state() for _ in range(4)]
+
+    def each(one):
+        x = torch.empty(4, device=device)
+        for _ in range(500):
+            x.uniform_(generator=one)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(each, shared))
+    assert generator.get_offset() == 4 * 500 * 4
+
+
 def test_e34_a_generator_can_be_pickled(device):
     generator = torch.Generator(device=device).manual_seed(6)
     draw(device, generator)
