@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from benchmarks.gpt_step import STEP, endless
 from benchmarks.row import COMPILED, Result, Row
 from benchmarks.timing import ratio, wait
 
@@ -41,7 +42,26 @@ def _measure(function: Callable[[torch.Tensor], Any]) -> Callable[[str], Result]
     return measure
 
 
+def _step(device: str) -> Result:
+    """A compiled step of the demo's GPT, whose products are the host library's on both sides."""
+    return ratio(STEP, *({"steps": endless(where, compiled=True)} for where in (device, "cpu")), rounds=9)
+
+
+def _beyond_the_gain(device: str) -> Result:
+    """What compilation brings: compiled over eager on the device, less the same on the CPU."""
+    ours, theirs = (
+        ratio(STEP, *({"steps": endless(where, compiled=compiled)} for compiled in (True, False)), rounds=9)
+        for where in (device, "cpu")
+    )
+    return Result(ours.best - theirs.best, ours.median - theirs.median)
+
+
 ROWS = [
-    Row(f"torch.compile, {name}, 1024 x 2048", _measure(function), budget=budget, configurations=(COMPILED,))
-    for name, function, budget in KERNELS
+    *(
+        Row(f"torch.compile, {name}, 1024 x 2048", _measure(function), budget=budget, configurations=(COMPILED,))
+        for name, function, budget in KERNELS
+    ),
+    Row("torch.compile, GPT training step", _step, budget=1.2),
+    Row("torch.compile, GPT training step, portable products", _step, configurations=(COMPILED,)),
+    Row("torch.compile, GPT training step, over eager less the CPU's own", _beyond_the_gain, budget=0.1),
 ]

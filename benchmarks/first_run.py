@@ -29,7 +29,7 @@ sys.path[:0] = [{root!r}, {demo!r}]
 from benchmarks.gpt_step import endless
 from torch_backplane import compiler
 torch.set_num_threads(1)
-steps = endless({device!r})
+steps = endless({device!r}, compiled={compiled})
 def spent():
     of = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in of)
@@ -45,17 +45,19 @@ print(json.dumps(dict(first=first, warm=warm, elapsed=elapsed, compiled=compiler
 """
 
 
-def run(device: str, where: str, cache: str, **settings: str) -> dict[str, Any]:
-    """A process that trains on ``where`` with the kernels in ``cache``.
+def run(device: str, where: str, cache: str, by_compile: bool = False, **settings: str) -> dict[str, Any]:
+    """A process that trains on ``where`` with the kernels in ``cache``, eager or by torch.compile.
 
     Returns:
         Seconds of processor time of the ``first`` two steps and of two that came later (``warm``), how long a later one
         took (``elapsed``), and how many kernels were ``compiled``.
     """
     root = Path(__file__).resolve().parents[1]
-    program = PROGRAM.format(root=str(root), demo=str(root / "examples" / "demo"), device=where)
+    demo = str(root / "examples" / "demo")
+    program = PROGRAM.format(root=str(root), demo=demo, device=where, compiled=by_compile)
     variables = {**COMPILED, "CACHE_DIR": cache, **settings}
     environment = os.environ | {f"{device.upper()}_{name}": value for name, value in variables.items()}
+    environment["TORCHINDUCTOR_CACHE_DIR"] = cache
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"the step failed: {done.stderr[-1000:]}")
@@ -113,6 +115,21 @@ def over_the_fallback(device: str) -> Result:
     return Result(compiled / staged, median(one / other for one, other in pairs), device=compiled, cpu=staged)
 
 
+def _compiled_first(device: str, warm: bool) -> Result:
+    """The first step by torch.compile over the same on the CPU, the host library's products in both."""
+    pairs = []
+    for _ in range(2):
+        with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as theirs:
+            for _ in range(1 + warm):
+                times = [
+                    run(device, where, cache, by_compile=True, HOST_KERNELS="1")["first"]
+                    for where, cache in ((device, ours), ("cpu", theirs))
+                ]
+            pairs.append((times[0], times[1]))
+    first, other = (min(times) for times in zip(*pairs, strict=True))
+    return Result(first / other, median(one / two for one, two in pairs), device=first, cpu=other)
+
+
 def _row(name: str, measure: Callable[[str], Result], budget: float) -> Row:
     return Row(f"compiled, GPT training step, {name}", measure, budget=budget, configurations=(HOST,))
 
@@ -122,4 +139,16 @@ ROWS = [
     _row("each kernel of it", each_kernel, 1),
     _row("the first, all in the cache, over the CPU's first", from_cache, 0.3),
     _row("on a card, over the fallback", over_the_fallback, 0.5),
+    Row(
+        "torch.compile, GPT, first step, nothing in a cache",
+        lambda d: _compiled_first(d, warm=False),
+        1.5,
+        configurations=(HOST,),
+    ),
+    Row(
+        "torch.compile, GPT, first step of a second process",
+        lambda d: _compiled_first(d, warm=True),
+        1.2,
+        configurations=(HOST,),
+    ),
 ]

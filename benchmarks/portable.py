@@ -36,7 +36,7 @@ POINTWISE = {"unary (exp)": "x.exp()", "gelu": "functional.gelu(x)", "mul": "x *
 
 # What a row runs, its dtype, its budget.
 STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
-    ("add, 8 floats", "torch.add(s, s)", torch.float32, 1.3),
+    ("add, 8 floats", "torch.add(s, s)", torch.float32, 1.2),
     *(
         (f"{name}, 1M", statement, dtype, budget)
         for dtype, budget in ((torch.float32, 1.2), (torch.bfloat16, 1.2), (torch.float16, 1.5))
@@ -51,6 +51,7 @@ STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
         for dtype, budget in ((torch.float32, 1.6), (torch.float16, None))
         for name, statement in (("of all", "m.sum()"), ("of rows", "m.sum(1)"), ("of columns", "m.sum(0)"))
     ),
+    ("sum of all, 1M complex", "c.sum()", torch.float32, 1.6),
     ("softmax, 1024 x 1024", "m.softmax(1)", torch.float32, 1.2),
     ("softmax, 1024 x 1024", "m.softmax(1)", torch.bfloat16, 2.0),
     ("softmax, 1024 x 1024", "m.softmax(1)", torch.float16, None),
@@ -81,6 +82,7 @@ def _names(dtype: torch.dtype, where: str) -> dict[str, Any]:
     }
     names["rows"] = torch.randint(0, 1000, (4096,), generator=generator).to(where)
     names["places"] = torch.randint(0, 1024, (1024, 1024), generator=generator).to(where)
+    names["c"] = torch.rand(MIB, generator=generator, dtype=torch.complex64).to(where)
     names["leaf"] = names["images"].detach().requires_grad_()
     names["largest"] = functional.max_pool2d(names["leaf"], 3, 2, 1)
     names["mean"] = functional.avg_pool2d(names["leaf"], 2)

@@ -1,7 +1,7 @@
-"""What `make demo` runs: a small CNN on digits, a small GPT on this repository's text.
+"""What `make demo` runs: a small CNN on digits, a small GPT on this repository's text, in eager and by torch.compile.
 
-Exits non-zero unless the accuracy is above 95 %, losses and gradients are the CPU's and a checkpoint gives equal
-outputs everywhere.
+Exits non-zero unless the accuracy is above 95 %, losses and gradients are the CPU's, a checkpoint gives equal outputs
+everywhere, and the GPT learns compiled what it learns in eager.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import cnn
+import compiled
 import gpt
 import torch
 from lockstep import side_by_side
@@ -40,8 +41,20 @@ def learn_text(device: torch.device, steps: int) -> None:
     training = side_by_side("GPT on this repository", model, text.batches(steps, 16, model.context), device, console)
     console.print(training.table("The GPT, step by step"))
     training.check()
+    twin, batches = gpt.GPT(len(text.characters)), text.batches(steps, 16, model.context)
+    compiled.learn_compiled(twin, batches, device, training, why_no_kernels(device), console)
     console.print(Panel(text.decode(model.eval().write(160)), title=f"written on {device}", width=100))
     carry_over(model, text, device)
+
+
+def why_no_kernels(device: torch.device) -> str:
+    """What torch.compile lacks on the device; "" if nothing."""
+    if device.type == "cpu":
+        return "the CPU is compared with itself"
+    from torch_backplane import compiler
+
+    why = compiler.why_none()
+    return f"{device}: {why}" if why else ""
 
 
 def carry_over(model: gpt.GPT, text: gpt.Text, device: torch.device) -> None:

@@ -5,7 +5,8 @@ scales up what follows. So the twin takes the device's weights at each step.
 """
 
 import copy
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -29,6 +30,7 @@ class Steps:
     device: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     gradients: list[float] = field(default_factory=list)  # norm of the difference over the norm of the CPU's
+    seconds: list[float] = field(default_factory=list)  # of the device
 
     def check(self) -> None:
         """Fail unless the device's losses and gradients are the CPU's, at every step."""
@@ -57,22 +59,31 @@ class Steps:
         return table
 
 
-def backward(model: nn.Module, inputs: Tensor, targets: Tensor) -> float:
-    """One batch's loss on the model's device; the gradients stand in the parameters afterwards."""
+def backward(model: nn.Module, inputs: Tensor, targets: Tensor, call: Callable[..., Tensor] | None = None) -> float:
+    """One batch's loss on the model's device, by the model or by what it was compiled to; its gradients are set."""
     device = next(model.parameters()).device
     model.zero_grad()
-    loss = F.cross_entropy(model(inputs.to(device)).flatten(0, -2), targets.to(device).flatten())
+    outputs = (model if call is None else call)(inputs.to(device))
+    loss = F.cross_entropy(outputs.flatten(0, -2), targets.to(device).flatten())
     loss.backward()
     return loss.item()
 
 
-def train(model: nn.Module, batches: Batches) -> Iterator[float]:
+def train(model: nn.Module, batches: Batches, call: Callable[..., Tensor] | None = None) -> Iterator[float]:
     """Train on the model's device; give each step's loss, with its gradients and weights in place."""
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for inputs, targets in batches:
-        yield backward(model, inputs, targets)
+        yield backward(model, inputs, targets, call)
         optimizer.step()
+
+
+def timed(steps: Iterable[float]) -> Iterator[tuple[float, float]]:
+    """Each step's loss and seconds; the loss has been waited for."""
+    begin = time.perf_counter()
+    for loss in steps:
+        yield loss, time.perf_counter() - begin
+        begin = time.perf_counter()
 
 
 def difference_of_gradients(model: nn.Module, twin: nn.Module) -> float:
@@ -94,9 +105,10 @@ def side_by_side(name: str, model: nn.Module, batches: Batches, device: torch.de
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), loss, TimeElapsedColumn(), console=console
     ) as progress:
         task = progress.add_task(name, total=len(batches), loss=float("nan"))
-        for on_device, batch in zip(train(model, batches), batches, strict=True):
+        for (on_device, seconds), batch in zip(timed(train(model, batches)), batches, strict=True):
             twin.load_state_dict(model.state_dict())
             steps.device.append(on_device)
+            steps.seconds.append(seconds)
             steps.cpu.append(backward(twin, *batch))
             steps.gradients.append(difference_of_gradients(model, twin))
             progress.update(task, advance=1, loss=on_device)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,6 +50,26 @@ def using(chosen: Policy) -> Iterator[None]:
 def is_available() -> bool:
     """Whether the driver compiles and runs kernels. Opens the driver."""
     return _backend.C.modules.can_compile()
+
+
+@cache
+def why_none() -> str:
+    """What the driver lacks for compiled kernels; "" where it compiles them.
+
+    Opens the driver. The first call compiles a kernel of one line, for a driver whose compiler may not be on this
+    machine; it comes from the package, from the cache and into records as any other.
+    """
+    if not is_available():
+        return "its driver compiles no kernels here (bp.compiler and bp.module; torch_backplane.compiler tells more)"
+    text = """typedef struct { i64 site_; } Generated;
+BP_KERNEL(generated, 1, Generated, BP_GLOBAL f32* BP_RESTRICT out) { out[0] = 0.0f; }
+"""
+    kernel = _backend.C.modules.generated_kernel("try_the_compiler", "", text, ["math.bpc"], 1, 1, 0, 1, False, [])
+    try:
+        kernel.prepare(0)
+    except RuntimeError as error:
+        return str(error).partition("\n")[0]
+    return ""
 
 
 def leaves(op: str) -> bool:

@@ -2,11 +2,15 @@
 ``tests/run.py`` sets both for the part "compiled kernels"; elsewhere these tests are left out."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from torch_backplane import _backend
+
+DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo"
 
 
 def pytest_collection_modifyitems(config, items):
@@ -22,6 +26,19 @@ def pytest_collection_modifyitems(config, items):
 def seed():
     """The same random inputs in every run, whichever tests ran before."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def demo(monkeypatch):
+    """The modules of examples/demo: cnn, gpt, lockstep."""
+    monkeypatch.syspath_prepend(DEMO)
+    import cnn
+    import gpt
+    import lockstep
+
+    yield cnn, gpt, lockstep
+    for name in ("cnn", "gpt", "lockstep"):
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Small models of the kinds that people train: what tests/portable/test_models.py takes a step of."""
+"""Small models of the kinds that people train: what test_models.py and test_compile_models.py take a step of."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Stem with a max pool, three stages, a global average pool."""
+    """Stem with a max pool, three stages or those of ResNet-18, a global average pool."""
 
-    def __init__(self, width: int = 8, classes: int = 10) -> None:
+    def __init__(self, width: int = 8, classes: int = 10, eighteen: bool = False) -> None:
         super().__init__()
         self.stem = nn.Sequential(
             nn.Conv2d(3, width, 7, 2, 3, bias=False),
@@ -39,7 +39,10 @@ class ResNet(nn.Module):
             nn.ReLU(inplace=True),
             nn.MaxPool2d(3, 2, 1),
         )
-        widths = [width, width, 2 * width, 4 * width]
+        widths = [
+            width,
+            *([width << i for i in range(4) for _ in range(2)] if eighteen else (width, 2 * width, 4 * width)),
+        ]
         self.stages = nn.Sequential(*(ResidualBlock(a, b, 1 if a == b else 2) for a, b in pairwise(widths)))
         self.head = nn.Linear(widths[-1], classes)
 
@@ -103,8 +106,10 @@ class Llama(nn.Module):
                 if cache:
                     k, v = torch.cat([cache[0], k], dim=2), torch.cat([cache[1], v], dim=2)
                 cache[:] = [k, v]
-            # A single new token sees all that came before it.
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=length > 1, enable_gqa=self.heads != self.groups)
+            causal = True
+            if length == 1:  # a new token sees all that came before it
+                causal = False
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=self.heads != self.groups)
             return self.o(y.transpose(1, 2).reshape(batch, length, width))
 
     class Block(nn.Module):
@@ -166,6 +171,40 @@ def sampled(logits: Tensor, temperature: float = 0.8) -> Tensor:
     """A token by its probability: which of exponential variables with these rates is the least."""
     probabilities = F.softmax(logits / temperature, dim=-1)
     return (probabilities / torch.empty_like(probabilities).exponential_()).argmax(dim=-1, keepdim=True)
+
+
+class Bert(nn.Module):
+    """Post-norm encoder blocks with dropout everywhere, over tokens of which 0 is padding; the token of each place."""
+
+    class Block(nn.Module):
+        def __init__(self, width: int, heads: int, dropout: float) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(width, heads, dropout=dropout, batch_first=True)
+            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.dropout = nn.Dropout(dropout)
+
+        def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+            attended = self.attention(x, x, x, key_padding_mask=padding, need_weights=False)[0]
+            x = self.norm1(x + self.dropout(attended))
+            return self.norm2(x + self.dropout(self.mlp(x)))
+
+    def __init__(
+        self, tokens: int = 50, width: int = 32, heads: int = 4, blocks: int = 2, dropout: float = 0.1
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(tokens, width, padding_idx=0)
+        self.positions = nn.Embedding(64, width)
+        self.norm, self.dropout = nn.LayerNorm(width), nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(self.Block(width, heads, dropout) for _ in range(blocks))
+        self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width), nn.Linear(width, tokens))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.dropout(self.norm(self.tokens(tokens) + self.positions(positions)))
+        for block in self.blocks:
+            x = block(x, tokens == 0)
+        return self.head(x)
 
 
 class Recurrent(nn.Module):

@@ -1,8 +1,11 @@
 """torch.compile by Inductor's kernels in the dialect, against eager on the CPU; torch_backplane.inductor."""
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torch_backplane import _backend
 
@@ -118,6 +121,7 @@ FORWARD = {
         1e-4,
     ),
     "norms": (lambda x: (x.std(0), x.norm(dim=1)), lambda: [real(*ROWS)], 1e-4),
+    "places, so many": (lambda x: torch.nonzero_static(x > 0, size=5) + 1, lambda: [real(3, 4)], 0),
     "no elements": (lambda x: (x + 1, x.sum(1)), lambda: [real(3, 0)], 0),
 }
 
@@ -197,6 +201,56 @@ def test_F14_kernels_run_on_the_device_alone(device):
         function(x)
 
 
+HOST_DTYPES = {
+    torch.float32: 2.5,
+    torch.float64: -2.5,
+    torch.float16: 0.3,
+    torch.bfloat16: 0.3,
+    torch.int64: -5,
+    torch.int8: -5,
+    torch.uint8: 200,
+    torch.bool: True,
+}
+
+
+@pytest.mark.parametrize("dtype", HOST_DTYPES)
+def test_a_number_of_the_host_is_an_argument(dtype, device):
+    """A tensor of the CPU without dimensions, and what is computed of it there."""
+    x, number = real(*ROWS), torch.tensor(HOST_DTYPES[dtype], dtype=dtype)
+
+    def function(x, number):
+        return x * number + 1, (x * (number + number)).sum(1)
+
+    torch._dynamo.reset()
+    found = torch.compile(function, fullgraph=True)(x.to(device), number)
+    same(found, function(x, number), 1e-4)
+
+
+def test_a_number_that_changes_needs_no_compilation(device):
+    torch._dynamo.reset()
+    x = real(*ROWS)
+    function = torch.compile(lambda x, a: x * a + a + 1)
+    for a in (1.5, 2.5):  # the first may be a constant
+        function(x.to(device), a)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for a in (3.5, -4.5):
+            same(function(x.to(device), a), x * a + a + 1, 1e-4)
+
+
+def test_quotients_and_roots_of_sizes_are_reals(device):
+    def function(x):
+        return x / (x.shape[0] - 1) + x.shape[1] / x.shape[0], x * x.shape[0] ** 0.5, x + x.shape[1] / 7
+
+    x = real(5, 7)
+    same(compiled(function, device, [x], dynamic=True), function(x), 1e-5)
+
+
+def test_the_gradient_of_a_deviation_where_sizes_are_dynamic(device):
+    torch._dynamo.reset()
+    x, function = real(5, 7), torch.compile(lambda x: x.std(), dynamic=True)
+    same(gradients(function)(x.to(device)), gradients(torch.std)(x), 1e-5)
+
+
 def test_the_second_device(device):
     if torch.accelerator.device_count() < 2:
         pytest.skip("the device is alone")
@@ -235,7 +289,7 @@ def test_what_a_kernel_refuses(device):
 BP_KERNEL(generated, 1, Generated, BP_GLOBAL f32* BP_RESTRICT out) { out[0] = (f32)bp_arg.n; }
 """
     make = _backend.C.modules.generated_kernel
-    kernel = make("answer", text, ["math.bpc"], 4, 1, 1, 1, False, [(1, -1, False)])
+    kernel = make("answer", "", text, ["math.bpc"], 4, 1, 1, 1, False, [(1, -1, 1)])
     out = torch.zeros(4, device=device)
     kernel(out, 42)
     assert out[0].item() == 42
@@ -247,9 +301,15 @@ BP_KERNEL(generated, 1, Generated, BP_GLOBAL f32* BP_RESTRICT out) { out[0] = (f
         kernel(torch.zeros(4), 42)
     with pytest.raises(TypeError):
         kernel(out, "42")
-    wrong = make("wrong", text.replace("(f32)", "(f33)"), ["math.bpc"], 4, 1, 1, 1, False, [(1, -1, False)])
+    with FakeTensorMode(), pytest.raises(TypeError, match="argument 0 is a FakeTensor, which has no memory of its own"):
+        kernel(torch.empty(4, device=device), 42)
+    wrong = make("wrong", "", text.replace("(f32)", "(f33)"), ["math.bpc"], 4, 1, 1, 1, False, [(1, -1, 1)])
     with pytest.raises(RuntimeError, match=r"The kernel wrong of .* could not be compiled"):
         wrong.prepare(0)
+    with pytest.raises(ValueError, match=r"no use of reduction\.bpc"):
+        make("wrong", "", text, ["reduction.bpc"], 4, 1, 1, 1, False, [])
+    with pytest.raises(ValueError, match="takes -1 elements of an axis"):
+        make("wrong", "", text, ["math.bpc"], 4, 1, 1, 1, False, [(1, -1, -1)])
 
 
 def test_what_the_dialect_lacks_is_a_call_of_the_operator(device):
@@ -268,6 +328,47 @@ def test_what_the_dialect_lacks_is_a_call_of_the_operator(device):
     y = x.double()
     same(compiled(lambda y: torch.special.i0(y) + y.digamma(), device, [y]), torch.special.i0(y) + y.digamma(), 1e-9)
     same(torch.compile(lambda x: torch.special.i0(x.double()) + 1)(x), torch.special.i0(y) + 1, 1e-9)
+
+
+def test_numbers_on_the_cpu_are_arguments(device):
+    """Not only constants: an optimizer's step is a tensor there, and so is a learning rate."""
+    x = real(*ROWS)
+    numbers = [torch.tensor(2.5, dtype=dtype) for dtype in (torch.float64, torch.float16, torch.bfloat16)]
+    numbers += [torch.tensor(-3), torch.tensor(200, dtype=torch.uint8), torch.tensor(True)]
+    numbers += [torch.tensor(-(2**62)), torch.tensor(2**63 + 2, dtype=torch.uint64)]
+
+    def function(x, *numbers):
+        kept = [x * number for number in numbers[:6]]
+        return *kept, (x > 0) * numbers[6], (x > 0).to(torch.uint64) * numbers[7]
+
+    torch._dynamo.reset()
+    call = torch.compile(function)
+    for changed in (numbers, [-numbers[0], numbers[1], numbers[2] + 1, *numbers[3:]]):
+        same(call(x.to(device), *changed), function(x, *changed), 1e-6)
+
+
+def test_a_kernel_has_no_more_tensors_than_a_launch_takes(device):
+    def function(xs):
+        return sum(xs[1:], xs[0]), sum(x * 2 for x in xs)
+
+    xs = [real(4, 5) for _ in range(150)]
+    torch._dynamo.reset()
+    same(torch.compile(function)([x.to(device) for x in xs]), function(xs), 1e-4)
+
+
+def test_modes_that_ask_for_graphs_run_without_and_say_so_once(device):
+    from torch_backplane.inductor.runtime import without_graphs
+
+    without_graphs.cache_clear()
+    x = real(*ROWS)
+    said = []
+    for mode in ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            same(compiled(lambda x: (x + 1).softmax(1), device, [x], mode=mode), (x + 1).softmax(1), 1e-5)
+        said.append([str(one.message) for one in seen if "without graphs" in str(one.message)])
+    assert [len(one) for one in said] == [0, 1, 0, 0]
+    assert f"run on {device.type} without graphs" in said[1][0]
 
 
 def test_importing_the_backend_does_not_import_inductor(run_in_process):
@@ -312,3 +413,31 @@ def test_a_model_trains_as_on_the_cpu(device):
         return found
 
     assert losses(device, True) == pytest.approx(losses("cpu", False), abs=1e-3)
+
+
+def test_buffers_come_from_the_backends_own_function(device):
+    from torch._inductor.utils import run_and_get_code
+
+    torch._dynamo.reset()
+    x = torch.ones(8, 4, device=device)
+    y, (code,) = run_and_get_code(torch.compile(lambda x: x + 1), x)
+    assert f"= empty_strided_{device.type}((8, 4), (4, 1), torch.float32, 0)" in code
+    assert torch.equal(y.cpu(), torch.full((8, 4), 2.0))
+
+
+def test_what_the_backends_own_function_refuses(device):
+    empty = _backend.C.modules.empty_strided
+    made = empty((2, 3), (1, 2), torch.int16, 0)
+    assert (made.shape, made.stride(), made.dtype, made.device.index) == ((2, 3), (1, 2), torch.int16, 0)
+    with pytest.raises(TypeError, match=r"takes 4 argument\(s\), not 3"):
+        empty((2,), (1,), torch.int16)
+    with pytest.raises(TypeError, match="tuples of integers, not list"):
+        empty([2], (1,), torch.int16, 0)
+    with pytest.raises(TypeError):
+        empty((2.5,), (1,), torch.int16, 0)
+    with pytest.raises(ValueError, match="1 sizes and 2 strides"):
+        empty((2,), (1, 1), torch.int16, 0)
+    with pytest.raises(RuntimeError, match="negative"):
+        empty((-2,), (1,), torch.int16, 0)
+    with pytest.raises(RuntimeError):
+        empty((2,), (1,), torch.int16, 99)

@@ -1,8 +1,6 @@
 """Models train by compiled kernels alone: nothing of a step goes to the CPU, and it is the CPU's step."""
 
 import copy
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,20 +9,6 @@ from torch import nn
 
 from tests.portable import models
 from torch_backplane import fallback
-
-DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo"
-
-
-@pytest.fixture
-def demo(monkeypatch):
-    monkeypatch.syspath_prepend(DEMO)
-    import cnn
-    import gpt
-    import lockstep
-
-    yield cnn, gpt, lockstep
-    for name in ("cnn", "gpt", "lockstep"):
-        sys.modules.pop(name, None)
 
 
 @pytest.mark.timeout(300)

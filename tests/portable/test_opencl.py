@@ -2,8 +2,10 @@
 
 import importlib.util
 import os
+import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,14 +25,18 @@ def opencl_driver(tmp_path_factory):
     return path
 
 
-@pytest.fixture(params=["memory=fine", "memory=buffers", "memory=coarse,items=32"])
-def run_on_opencl(request, run_in_process, device, opencl_driver, tmp_path):
-    """Run code on two parts of a device; an operator without a kernel that compiles is an error."""
-    prefix = device.type.upper()
+def require_pocl():
     # pip's loader is found by what the process has loaded: torch lies beside it.
     assert importlib.util.find_spec("pyopencl"), "requirements-dev.txt brings PoCL along"
     if not Path("/etc/OpenCL/vendors/pocl.icd").exists():
         pytest.skip("pip's PoCL may not know this processor: apt-get install ocl-icd-libopencl1 pocl-opencl-icd")
+
+
+@pytest.fixture(params=["memory=fine", "memory=buffers", "memory=coarse,items=32"])
+def run_on_opencl(request, run_in_process, device, opencl_driver, tmp_path):
+    """Run code on two parts of a device; an operator without a kernel that compiles is an error."""
+    prefix = device.type.upper()
+    require_pocl()
     env = {f"{prefix}_DRIVER": str(opencl_driver), f"{prefix}_CACHE_DIR": str(tmp_path / "cache")}
 
     def run(code):
@@ -154,3 +160,38 @@ def test_a_step_of_training(run_on_opencl, device):
         print("trained")
     """
     assert run_on_opencl(code).strip() == "trained"
+
+
+@pytest.fixture
+def run_program(device, opencl_driver, tmp_path):
+    """A program with its words, in a process of its own on the OpenCL device."""
+    require_pocl()
+    prefix = device.type.upper()
+    changes = {"DRIVER": str(opencl_driver), "CACHE_DIR": str(tmp_path / "cache"), "KERNELS": "wait", "OPTIONS": ""}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **{f"{prefix}_{name}": value for name, value in changes.items()}}
+    return lambda *words: (
+        subprocess.run(
+            [sys.executable, *map(str, words)],
+            env=env,
+            cwd=tmp_path,
+            check=True,
+            timeout=900,
+            capture_output=True,
+            text=True,
+        ).stdout
+    )
+
+
+@pytest.mark.timeout(900)
+def test_the_demo(run_program):
+    """Its own checks: accuracy, losses and gradients as the CPU's, a checkpoint on both, the GPT compiled as eager."""
+    assert "done in" in run_program(backplane_sdk.source_dir() / "examples/demo/demo.py", "--quick")
+
+
+@pytest.mark.timeout(900)
+def test_a_sample_of_device_share(run_program, device):
+    found = run_program(
+        *("-m", "torch_backplane.cli", "conformance", "--suite", "device-share", "--dtype", "float32"),
+        *("--shard", "7/40", "-j", "1", "--device", device.type),
+    )
+    assert re.search(r"(1[0-9]|[2-9][0-9]) cases hold", found), found

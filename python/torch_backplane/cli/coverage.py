@@ -5,17 +5,16 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import runpy
 import sys
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
+
+from torch_backplane.cli.program import failed, run_program
 
 _COLOURS = {"impossible": "bold red", "fallback": "yellow", "composite": "cyan", "portable": "green", "native": "green"}
 
@@ -53,7 +52,7 @@ def coverage(
     run = (
         (lambda: _script(str(script), args, account)) if script else (lambda: _model(str(model), name, steps, account))
     )
-    failed = _failed(run)
+    bad = failed(run)
     operators = account.operators()
     if not operators:
         raise click.ClickException(
@@ -62,7 +61,7 @@ def coverage(
     _print(account)
     if json_path:
         json_path.write_text(json.dumps(account.to_json(), indent=1) + "\n", encoding="utf-8")
-    if failed:
+    if bad:
         raise click.exceptions.Exit(1)
 
 
@@ -79,31 +78,9 @@ def _device(wanted: str | None) -> str:
     return wanted or _backend.device
 
 
-def _failed(run: Callable[[], None]) -> bool:
-    """Run it to its end; whether that was a bad one. What was counted until then is still worth printing."""
-    try:
-        run()
-    except SystemExit as end:
-        return end.code not in (None, 0)
-    except Exception:
-        traceback.print_exc()
-        return True
-    return False
-
-
 def _script(path: str, args: tuple[str, ...], account: Any) -> None:
-    with _as_program(path, args), account:
-        runpy.run_path(path, run_name="__main__")
-
-
-@contextmanager
-def _as_program(path: str, args: tuple[str, ...]) -> Iterator[None]:
-    argv, first = sys.argv, sys.path[0]
-    sys.argv, sys.path[0] = [path, *args], str(Path(path).resolve().parent)
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[0] = argv, first
+    with account:
+        run_program(path, args)
 
 
 def _model(name: str, device: str, steps: int, account: Any) -> None:

@@ -206,7 +206,9 @@ def check_backend(package: str) -> Iterator[Finding]:
         return
     used = _run([sys.executable, "-c", _DEVICE_PROBE, package], autoload=False)
     if used.returncode == 0:
-        yield Finding(f"{package} device", "ok", used.stdout.strip())
+        device_found, _, collectives = used.stdout.strip().partition("\n")
+        yield Finding(f"{package} device", "ok", device_found)
+        yield Finding(f"{package} collectives", "warn" if collectives.startswith("none") else "ok", collectives)
     else:
         check = "torch-backplane check-driver PATH examines the driver alone"
         yield Finding(f"{package} device", "FAIL", _last_line(used.stderr), check)
@@ -238,6 +240,11 @@ answer = torch.arange(8, device=name).cpu().tolist()
 if answer != list(range(8)):
     sys.exit(f"a copy to the device and back gave {answer}")
 print(f"{module.device_count()} x {module.get_device_name(0)}, {_backend.C.driver.info()['path']}")
+from torch_backplane import process_group
+try:
+    print("{}, {}: {}".format(process_group.backend_name(), *process_group.choose_engine()))
+except (ValueError, RuntimeError) as error:
+    print("none:", error)
 """
 
 

@@ -1,4 +1,4 @@
-"""``torch-backplane explain``: an operator's way through the dispatcher, or that of many as a table."""
+"""``torch-backplane explain``: an operator's way through the dispatcher, that of many, or a compiled program's."""
 
 from __future__ import annotations
 
@@ -43,15 +43,34 @@ _SHORT_DTYPES = {
 @click.option("--device", metavar="NAME", help="As in torch.device(); default: the installed backend's.")
 @click.option("--dtype", metavar="NAME", help="Of the tensors, such as bfloat16 or bf16.")
 @click.option("--inductor", is_flag=True, help="Ask Inductor as well, whose import takes seconds.")
+@click.option(
+    "--compiled",
+    "script",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run this program instead, OP being its arguments, and tell what torch.compile made of it: graph breaks, "
+    "kernels, calls and why, seconds.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(
-    ops: tuple[str, ...], files: tuple[Path, ...], device: str | None, dtype: str | None, inductor: bool, as_json: bool
+    ops: tuple[str, ...],
+    files: tuple[Path, ...],
+    device: str | None,
+    dtype: str | None,
+    inductor: bool,
+    script: Path | None,
+    as_json: bool,
 ) -> None:
-    """Show an operator's way through the dispatcher.
+    """Show an operator's way through the dispatcher, or what torch.compile made of a program.
 
     OP is a name such as aten::gelu or add.Tensor, which is of aten where no namespace is given. One is shown as a
     tree, several as a table. No operator runs on the device.
     """
+    if script is not None:
+        if files or device or dtype or inductor:
+            raise click.UsageError("--compiled takes no --file, --device, --dtype or --inductor: they are of operators")
+        from torch_backplane.cli.explain_compiled import explain_compiled
+
+        return explain_compiled(script, ops, as_json)
     names = [*ops, *(name for file in files for name in _read(file))]
     if not names:
         raise click.UsageError("name an operator, such as aten::gelu, or a --file of them")

@@ -75,8 +75,20 @@ def cast(value: Any, dtype: torch.dtype, rounds: bool = False) -> str:
     return f"bp_to_{name}({value})"
 
 
+def from_bits(bits: str, dtype: torch.dtype) -> str:
+    """The value of a dtype whose bits an integer has."""
+    if dtype in HALVES:
+        return f"bp_{name_of(dtype)}_to_f32((u16)({bits}))"
+    if is_real(dtype):
+        return f"bp_as_{name_of(dtype)}((u{8 * dtype.itemsize})({bits}))"
+    return f"(({REGISTER[dtype]})({bits}))"
+
+
 class SizePrinter(ExprPrinter):
-    """Sizes and places: sums, products and quotients of 64-bit integers, which are not negative unless said."""
+    """Sizes and places: sums, products and quotients of 64-bit integers, which are not negative unless said.
+
+    What is made of them by a true division or a function is an f64.
+    """
 
     def _print_Integer(self, expr: sympy.Integer) -> str:
         return str(int(expr)) if abs(int(expr)) < 2**31 else f"(i64){int(expr)}"
@@ -125,6 +137,31 @@ class SizePrinter(ExprPrinter):
 
     def _print_IntTrueDiv(self, expr: sympy.Expr) -> str:
         return f"((f64)({self._print(expr.args[0])}) / (f64)({self._print(expr.args[1])}))"
+
+    def _print_FloatTrueDiv(self, expr: sympy.Expr) -> str:
+        return self._print_IntTrueDiv(expr)
+
+    def _print_Rational(self, expr: sympy.Expr) -> str:
+        return f"({expr.p}.0 / {expr.q}.0)"
+
+    def _print_FloatPow(self, expr: sympy.Expr) -> str:
+        return f"bp_pow64((f64)({self._print(expr.args[0])}), (f64)({self._print(expr.args[1])}))"
+
+    def _print_TruncToFloat(self, expr: sympy.Expr) -> str:
+        return f"bp_trunc64((f64)({self._print(expr.args[0])}))"
+
+    def _print_OpaqueUnaryFn_sqrt(self, expr: sympy.Expr) -> str:
+        return f"bp_sqrt64((f64)({self._print(expr.args[0])}))"
+
+    def _print_OpaqueUnaryFn_log2(self, expr: sympy.Expr) -> str:
+        return f"bp_log2_64((f64)({self._print(expr.args[0])}))"
+
+    def _print_Piecewise(self, expr: sympy.Expr) -> str:
+        *most, (last, _) = expr.args
+        text = f"({self._print(last)})"
+        for value, condition in reversed(most):
+            text = f"(({self._print(condition)}) ? ({self._print(value)}) : {text})"
+        return text
 
     def _print_TruncToInt(self, expr: sympy.Expr) -> str:
         return f"((i64)({self._print(expr.args[0])}))"

@@ -1,6 +1,6 @@
 """One fused kernel in the dialect, as work of a group: which axis its lanes lie along, its loops, its folds.
 
-A private class of torch stands behind it: ``SIMDKernel`` of torch 2.13 (others were not tried), of which this overrides
+A private class of torch stands behind it: ``SIMDKernel`` (tried on torch 2.11, 2.13 and 2.15), of which this overrides
 what a backend is expected to. The kernel's text for a reduction is a row of sections: loops over the reduced axis, in
 which elements are computed and folded, and between them what is computed once for each result. Inductor ends a section
 by :meth:`GroupKernel.codegen_body`.
@@ -21,9 +21,8 @@ from typing import Any
 
 import sympy
 import torch
-from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine, IndentedBuffer, SizeArg, TensorArg
-from torch._inductor.codegen.simd import IterationRangesEntry, IterationRangesRoot, SIMDKernel
-from torch._inductor.codegen.wrapper import pexpr
+from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine, IndentedBuffer
+from torch._inductor.codegen.simd import IterationRangesEntry, IterationRangesRoot
 from torch._inductor.utils import sympy_index_symbol
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
@@ -33,6 +32,7 @@ from torch_backplane import compiler
 from torch_backplane.inductor import dtypes
 from torch_backplane.inductor.folds import Fold, fold_of
 from torch_backplane.inductor.ops import DialectOps
+from torch_backplane.inductor.signature import SignedKernel, is_host_number
 
 # Elements of an item where it is a core, whose lanes become vectors; and where it is a thread of many.
 CORE_POINTWISE, CORE_COLUMNS, CORE_ROWS = 1024, 256, 64
@@ -55,12 +55,17 @@ class TypedCSE(CSE[Any, Any]):
         return super().generate(buffer, expr, dtype=dtype, **rest)
 
 
+def _computed(dtype: torch.dtype) -> torch.dtype:
+    """What a loaded value is computed with."""
+    return torch.float32 if dtype in dtypes.HALVES else dtype
+
+
 def power_of_two(n: int) -> int:
     """The least that is not below n."""
     return 1 << max(0, n - 1).bit_length()
 
 
-class GroupKernel(SIMDKernel[Any]):
+class GroupKernel(SignedKernel):
     """Text and call of one kernel."""
 
     overrides = DialectOps
@@ -70,7 +75,6 @@ class GroupKernel(SIMDKernel[Any]):
     def __init__(self, tiling: dict[str, sympy.Expr], **kwargs: Any) -> None:
         super().__init__(tiling, **kwargs)
         self.cse: Any = TypedCSE(self.newvar_prefix, self.suffix)
-        self.device = V.graph.get_current_device_or_throw()
         self.group_size = compiler.target(self.device.index or 0).group_size
         self.lane_tree = self.range_trees[0]
         self.across: Any = None  # the other axis of a block
@@ -85,7 +89,6 @@ class GroupKernel(SIMDKernel[Any]):
         self.row_entries = IndentedBuffer()
         self.row_vars: OrderedSet[CSEVariable] = OrderedSet()  # in the scope of a row, or arrays of a tile
         self.shared: dict[str, str] = {}  # arrays of local memory, with their type
-        self.reports = False
 
     def dtype_to_str(self, dtype: torch.dtype) -> str:
         return dtypes.REGISTER[dtype]
@@ -138,9 +141,11 @@ class GroupKernel(SIMDKernel[Any]):
 
     def load(self, name: str, index: sympy.Expr) -> CSEVariable:
         dtype = V.graph.get_dtype(name)
+        if is_host_number(name):
+            return self.generate(dtypes.from_bits(self.args.input(name), dtype), _computed(dtype))
         index = self.prepare_indexing(index)
         text = f"bp_load_{dtypes.name_of(dtype)}({self.args.input(name)}, {self.index_to_str(index)})"
-        computed = torch.float32 if dtype in dtypes.HALVES else dtype
+        computed = _computed(dtype)
         if not self._load_mask and self._lies_across(index):
             array, _ = self.staged.setdefault(text, (f"block{len(self.staged)}", computed))
             text = f"{array}[({self.across.name} - strip_) * {BLOCK[0]} + j]"
@@ -381,72 +386,18 @@ class GroupKernel(SIMDKernel[Any]):
 
     # ---- the whole
 
-    def extent(self, tree: IterationRangesRoot) -> str:
-        """The length of an axis, a number or a name that the kernel's head defines."""
-        return str(tree.numel) if isinstance(tree.numel, sympy.Integer) else f"{tree.prefix}numel"
-
-    def dynamic(self) -> list[IterationRangesRoot]:
-        """The axes whose length is an argument of the call."""
-        return [tree for tree in self.range_trees if not isinstance(tree.numel, sympy.Integer)]
-
-    def _arguments(self) -> tuple[list[TensorArg], list[SizeArg], list[Any], list[Any]]:
-        _, call_args, signature, _ = self.args.python_argdefs()
-        strange = [arg for arg in signature if not isinstance(arg, (TensorArg, SizeArg))]
-        if strange:
-            raise NotImplementedError(f"a kernel with an argument {strange[0]}")
-        pairs = list(zip(signature, call_args, strict=True))
-        tensors = [(arg, call) for arg, call in pairs if isinstance(arg, TensorArg)]
-        numbers = [(arg, call) for arg, call in pairs if isinstance(arg, SizeArg)]
-        return [a for a, _ in tensors], [a for a, _ in numbers], [c for _, c in tensors], [c for _, c in numbers]
-
-    def _written(self) -> set[str]:
-        inner = {str(name) for name in self.args.output_buffers.values()}
-        inner |= {one.inner_name for one in self.args.inplace_buffers.values() if hasattr(one, "inner_name")}
-        return inner
-
     def codegen_kernel(self, name: str | None = None) -> str:
         """The line of the wrapper that makes the kernel, behind its name."""
         self.codegen_body()
-        tensors, numbers, _, _ = self._arguments()
-        written = self._written()
-        parameters = []
-        for arg in tensors:
-            const = "" if arg.name in written else "const "
-            parameters.append(f"BP_GLOBAL {const}{dtypes.MEMORY[arg.dtype]}* BP_RESTRICT {arg.name}")
-        if self.reports:
-            parameters.append("BP_GLOBAL i64* BP_RESTRICT report_")
-        names = [arg.name for arg in numbers] + [f"{tree.prefix}numel" for tree in self.dynamic()]
         code = IndentedBuffer()
-        code.writeline(f"typedef struct {{ {' '.join(f'i64 {one};' for one in [*names, 'site_'])} }} Generated;")
-        code.writeline(f"BP_KERNEL(generated, {len(parameters)}, Generated, {', '.join(parameters)}) {{")
-        with code.indent():
-            if self.shared:
-                code.writeline("#if BP_GROUP > 1")
-                code.writelines([f"BP_LOCAL_ARRAY({kind}, {one}, BP_GROUP);" for one, kind in self.shared.items()])
-                code.writeline("#endif")
-            code.writelines([f"const i64 {one} = bp_arg.{one};" for one in names])
-            self._tile_loop(code)
-        code.writeline("}")
-        argument = {f"{tree.prefix}numel": len(numbers) + i for i, tree in enumerate(self.dynamic())}
-        extents = []
-        for tree in self.range_trees:
-            if tree.is_reduction:
-                continue
-            where = argument.get(f"{tree.prefix}numel", -1)
-            extents.append((1 if where >= 0 else int(tree.numel), where, tree is self.lane_tree))
-        bits = sum(1 << i for i, arg in enumerate(tensors) if arg.name in written)
-        facts = {
-            "pointers": len(tensors),
-            "values": len(names),
-            "written": bits,
-            "per_item": self.per_item(),
-            "extents": extents,
-            "reports": self.reports,
-            "device": self.device.index or 0,
-        }
-        text = code.getvalue().replace("\\", "\\\\")
-        settings = ", ".join(f"{key}={value}" for key, value in facts.items())
-        return f"generated_kernel(async_compile, '{{name}}', '''\n{text}''', {settings})"
+        if self.shared:
+            code.writeline("#if BP_GROUP > 1")
+            code.writelines([f"BP_LOCAL_ARRAY({kind}, {one}, BP_GROUP);" for one, kind in self.shared.items()])
+            code.writeline("#endif")
+        self._tile_loop(code)
+        kept = [tree for tree in self.range_trees if not tree.is_reduction]
+        takes = [(tree, 0 if tree is self.lane_tree else 1) for tree in kept]
+        return self.definition(code, takes, self.per_item())
 
     def _tile_loop(self, code: IndentedBuffer) -> None:
         kept = [tree for tree in self.range_trees if not tree.is_reduction]
@@ -501,24 +452,3 @@ class GroupKernel(SIMDKernel[Any]):
                     code.writeline(f"{array}[({self.across.name} - strip_) * {BLOCK[0]} + j] = {text};")
                 code.writeline("}")
             code.writeline("}")
-
-    def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
-        """The call: tensors, then numbers; the launcher counts the groups."""
-        wrapper = V.graph.wrapper_code
-        for size in self.args.sizevars:
-            wrapper.ensure_size_computed(size)
-        _, _, tensors, numbers = self._arguments()
-        call = [str(one) for one in tensors] + [
-            pexpr(one) if isinstance(one, sympy.Expr) else str(one) for one in numbers
-        ]
-        for tree in self.dynamic():
-            call.append(pexpr(V.graph.sizevars.simplify(tree.numel)))
-        wrapper.generate_kernel_call(name, call, device=self.device, triton=False)
-
-    def codegen_nan_check(self) -> None:
-        wrapper = V.graph.wrapper_code
-        tensors, _, calls, _ = self._arguments()
-        for arg, call in zip(tensors, calls, strict=True):
-            if dtypes.is_real(arg.dtype):
-                wrapper.writeline(f"assert not {call}.isnan().any().item()")
-                wrapper.writeline(f"assert not {call}.isinf().any().item()")

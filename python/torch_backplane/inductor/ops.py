@@ -16,7 +16,7 @@ from torch._inductor.codegen.common import CSEVariable, OpOverrides
 from torch._inductor.virtualized import OpsWrapper, V, ops
 
 from torch_backplane.inductor import dtypes
-from torch_backplane.inductor.dtypes import HALVES, cast, is_real, literal, name_of
+from torch_backplane.inductor.dtypes import HALVES, cast, is_real, literal
 
 # Functions of a real number that the dialect has for f32 (bp_<name>) and f64 (bp_<name>64).
 REAL = (
@@ -65,7 +65,6 @@ class DialectOps(OpOverrides):
 
     @staticmethod
     def to_dtype_bitcast(x: Any, dtype: torch.dtype, src_dtype: torch.dtype) -> str:
-        bits = {2: "i16", 4: "i32", 8: "i64"}
         raw = {
             torch.float16: f"bp_f32_to_f16({x})",
             torch.bfloat16: f"bp_f32_to_bf16({x})",
@@ -74,16 +73,14 @@ class DialectOps(OpOverrides):
         }.get(src_dtype, f"{x}")
         if dtype.itemsize != src_dtype.itemsize:
             raise NotImplementedError(f"a view of {src_dtype} as {dtype} in a kernel")
-        if dtype in HALVES:
-            return f"bp_{name_of(dtype)}_to_f32((u16)({raw}))"
-        if is_real(dtype):
-            return f"bp_as_{name_of(dtype)}(({bits[dtype.itemsize].replace('i', 'u')})({raw}))"
-        return f"(({dtypes.REGISTER[dtype]})({raw}))"
+        return dtypes.from_bits(raw, dtype)
 
     @staticmethod
     def index_expr(expr: sympy.Expr, dtype: torch.dtype) -> str:
         kernel = V.kernel
         text = kernel.index_to_str(kernel.prepare_indexing(expr))
+        if not expr.is_integer:
+            return cast(f"({text})", dtype)
         return cast(f"(i64)({text})", dtype) if dtype != torch.int64 else f"((i64)({text}))"
 
     @staticmethod

@@ -8,14 +8,11 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from torch_backplane import _backend, compiler
-
-# What torch 2.11 to 2.14 look up in the device module; 2.15 calls _inductor_backend_init.
-NAMES = ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen")
 
 
 @dataclass(frozen=True)
@@ -96,14 +93,20 @@ def _overrides() -> Any:
         def import_get_raw_stream_as(self, name_: str) -> str:
             return f"{name_} = lambda index: torch.{name}.current_stream(index).native_handle"
 
-        def set_device(self, device_idx: int) -> str:
+        def set_device(self, device_idx: int | str) -> str:
             return f"torch.{name}.set_device({device_idx})"
 
         def synchronize(self) -> str:
             return f"torch.{name}.synchronize()"
 
-        def device_guard(self, device_idx: int) -> str:
+        def device_guard(self, device_idx: int | str) -> str:
             return f"torch.{name}.device({device_idx})"
+
+        def aten_device_type(self) -> str:
+            return "at::kPrivateUse1"
+
+        def cpp_kernel_type(self) -> str:
+            return "void*"  # of a member of torch's that nothing uses: a kernel is an object of the file
 
     return Overrides()
 
@@ -115,20 +118,24 @@ def _sources() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def _cache_key() -> Any:
-    """Part of the key of Inductor's caches: what else the code of a kernel depends on."""
+def _graph_pass() -> Any:
+    """The device's pass over a graph, whose name is part of the key of Inductor's caches: what else code depends on."""
     from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
-    class Key(CustomGraphModulePass):
+    from torch_backplane.inductor import attention
+
+    class Pass(CustomGraphModulePass):
         def __call__(self, gm: torch.fx.GraphModule) -> None:
-            """Changes nothing."""
+            attention.decompose(gm)
 
         def uuid(self) -> str:
-            target = compiler.target()
-            facts = (version("torch-backplane"), _sources(), target.compiler, target.name, str(target.group_size))
+            facts = [version("torch-backplane"), _sources()]
+            if compiler.is_available():
+                target = compiler.target()
+                facts += [target.compiler, target.name, str(target.group_size)]
             return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
-    return Key()
+    return Pass()
 
 
 def is_registered() -> bool:
@@ -138,6 +145,15 @@ def is_registered() -> bool:
     return _backend.device in common.device_codegens
 
 
+def is_anothers() -> bool:
+    """Whether those classes are a vendor's own."""
+    from torch._inductor.codegen import common
+
+    from torch_backplane.inductor.scheduling import GroupScheduling
+
+    return is_registered() and common.device_codegens[_backend.device].scheduling is not GroupScheduling
+
+
 def register() -> None:
     """Tell Inductor of the device, once; a vendor's own registration stays."""
     if is_registered():
@@ -145,7 +161,8 @@ def register() -> None:
     from torch._dynamo import device_interface
     from torch._inductor.codegen import common
 
-    from torch_backplane.inductor import fallbacks
+    from torch_backplane.compat import inductor
+    from torch_backplane.inductor import choices, config, fallbacks
     from torch_backplane.inductor.scheduling import GroupScheduling
     from torch_backplane.inductor.wrapper import GroupWrapper
 
@@ -154,4 +171,13 @@ def register() -> None:
         device_interface.register_interface_for_device(key, _interface())
     common.register_device_op_overrides(name, _overrides())
     fallbacks.register()
-    common.register_backend_for_device(name, GroupScheduling, GroupWrapper, device_custom_pass=_cache_key())
+    inductor.take_generators()
+    choices.register()
+    common.register_backend_for_device(
+        name,
+        GroupScheduling,
+        GroupWrapper,
+        inductor.cpp_wrapper(name),
+        device_custom_pass=_graph_pass(),
+        device_custom_config=cast("Any", config),  # a module that torch has made a ConfigModule of
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import sympy
 import torch
 from torch._inductor import config
 from torch._inductor.codegen.common import BackendFeature
@@ -13,11 +14,16 @@ from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from torch_backplane import _backend
+from torch_backplane.inductor import report
+from torch_backplane.inductor.eager_calls import require_kernels
 from torch_backplane.inductor.kernel import GroupKernel
+
+# Of a kernel: a launch takes 64 tensors, the report among them, and 1024 bytes (generated_kernel.cpp).
+MOST_BUFFERS = 60
 
 
 class GroupScheduling(SIMDScheduling):
-    """Of a device with ``bp.compiler`` and ``bp.module``."""
+    """Of the device; what becomes a kernel needs ``bp.compiler`` and ``bp.module``."""
 
     kernel_type: type[Any] = GroupKernel
 
@@ -32,14 +38,30 @@ class GroupScheduling(SIMDScheduling):
             ]
         )
 
+    def can_fuse(self, node1: Any, node2: Any) -> bool:
+        """As long as a launch takes all buffers. What joins a product follows it, and walks over its axes."""
+        scheduler: Any = self.scheduler
+        if scheduler.fusion_prevent_too_many_reads_and_writes(node1, node2, MOST_BUFFERS):
+            return False
+        if node2.is_template() or not super().can_fuse(node1, node2):
+            return False
+        product = node1.get_template_node()
+        if product is None:
+            return True
+        axes = [*product.get_size(), sympy.S.One]
+        return all(GroupKernel.is_compatible(axes, node.get_ranges()) for node in node2.get_nodes())
+
+    can_fuse_vertical = can_fuse_horizontal = can_fuse
+
     def codegen_node_schedule(self, kernel_features: Any) -> None:
-        """Axes stay apart where operands are laid out along them: a remainder in a place is no vector's."""
+        """Of kernels. Axes stay apart where operands are laid out along them: a remainder in a place is no vector's."""
+        require_kernels()
         with config.patch({"triton.prefer_nd_tiling": True}):
             super().codegen_node_schedule(kernel_features)
 
     def define_kernel(self, src_code: str, node_schedule: Any, kernel: Any) -> str:
         """Writes the kernel into the module, once for equal texts; gives its name."""
-        wrapper = V.graph.wrapper_code
+        wrapper: Any = V.graph.wrapper_code
         known: str | None = wrapper.src_to_kernel.get(src_code)
         if known is not None:
             return known
@@ -50,6 +72,11 @@ class GroupScheduling(SIMDScheduling):
         )
         name = "_".join(part for part in (_backend.device, what, wrapper.next_kernel_suffix()) if part)
         wrapper.src_to_kernel[src_code] = name
+        if collector := report.current():
+            collector.kernel(V.graph, name, node_schedule)
         origins, details = get_kernel_metadata(node_schedule, wrapper)
-        wrapper.define_kernel(name, src_code.replace("{name}", name, 1), f"{origins}\n{details}", gpu=False)
+        if V.graph.cpp_wrapper:
+            wrapper.define_dialect_kernel(name, kernel.text, kernel.facts, f"{origins}\n{details}")
+        else:
+            wrapper.define_kernel(name, src_code.replace("{name}", name, 1), f"{origins}\n{details}", gpu=False)
         return name

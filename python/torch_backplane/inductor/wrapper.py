@@ -1,14 +1,20 @@
 """The Python module that Inductor writes around the kernels: how it calls one, and allocates on the device.
 
-A private class of torch stands behind it: ``PythonWrapperCodegen`` of torch 2.13; others were not tried.
+A private class of torch stands behind it: ``PythonWrapperCodegen``; tried on torch 2.11, 2.13 and 2.15.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
+from torch._inductor import config
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
+from torch._inductor.virtualized import V
+
+from torch_backplane import _backend
+from torch_backplane.inductor import report
 
 
 class _Calls:
@@ -17,17 +23,20 @@ class _Calls:
     def _generate_kernel_call_helper(
         self: Any, kernel_name: str, call_args: Any, *, device: torch.device | None = None, **rest: Any
     ) -> None:
-        from torch_backplane import _backend
-
         if device is not None and device.type == _backend.device:
             self.writeline(self.wrap_kernel_call(kernel_name, call_args))
         else:
             super()._generate_kernel_call_helper(kernel_name, call_args, device=device, **rest)  # type: ignore[misc]
 
     def make_allocation(self: Any, name: str, device: torch.device, *args: Any, **kwargs: Any) -> str:
-        """With the device's index: Inductor expects the current device to be the graph's."""
+        """By the backend's own function, on the graph's device: Inductor expects that to be the current one."""
         line: str = super().make_allocation(name, device, *args, **kwargs)  # type: ignore[misc]
-        return line.replace(f"device='{device.type}'", f"device='{device}'")
+        plain = re.sub(
+            rf"= empty_strided\((.*), device='{device.type}', dtype=([\w.]+)\)",
+            rf"= empty_strided_{device.type}(\1, \2, {device.index or 0})",
+            line,
+        )
+        return plain.replace(f"device='{device.type}'", f"device='{device}'")
 
 
 class GroupWrapper(_Calls, PythonWrapperCodegen):
@@ -41,9 +50,19 @@ class GroupWrapper(_Calls, PythonWrapperCodegen):
             return GroupSubgraphWrapper(str(subgraph_name), parent_wrapper, partition_signatures)
         return GroupWrapper()
 
+    def generate(self, is_inference: bool) -> Any:
+        written = super().generate(is_inference)
+        if collector := report.current():
+            collector.graph(V.graph)
+        return written
+
     def write_header(self) -> None:
         super().write_header()
-        self.imports.writeline("from torch_backplane.inductor.runtime import generated_kernel")
+        self.imports.writeline("from torch_backplane.inductor.runtime import bits_of, generated_kernel, without_graphs")
+        self.imports.writeline("from torch_backplane import _backend as backplane")
+        self.imports.writeline(f"empty_strided_{_backend.device} = backplane.C.modules.empty_strided")
+        if config.triton.cudagraphs:
+            self.imports.writeline("without_graphs()")
 
 
 class GroupSubgraphWrapper(_Calls, SubgraphPythonWrapperCodegen):

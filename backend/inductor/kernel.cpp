@@ -1,0 +1,67 @@
+// inductor/kernel.cpp: how many groups a kernel that torch.compile wrote is launched with, and what it reports to.
+#include "inductor/kernel.h"
+
+#include <algorithm>
+
+#include "runtime/options.h"
+#include "runtime/reports.h"
+
+namespace backplane {
+
+GeneratedKernel::GeneratedKernel(const std::string& name, std::string definitions, std::string text, const std::vector<std::string>& files,
+                                 uint32_t per_item, size_t tensors, size_t numbers, uint64_t written, bool reports,
+                                 std::vector<generated::Extent> extents)
+    : source_{name, std::move(definitions), {}, "generated", per_item, {}, std::move(text)},
+      tensors_(tensors),
+      numbers_(numbers),
+      extents_(std::move(extents)),
+      reports_(reports) {
+  static const std::vector<std::string> known = {"math.bpc", "special.bpc", "philox.bpc", "generated.bpc", "tiles.bpc"};
+  for (const std::string& file : files) {
+    const auto found = std::find(known.begin(), known.end(), file);
+    TORCH_CHECK_VALUE(found != known.end(), "generated code has no use of ", file);
+    source_.files.push_back(found->c_str());
+  }
+  for (const generated::Extent& extent : extents_) {
+    TORCH_CHECK_VALUE(extent.elements >= 0, name, " takes ", extent.elements, " elements of an axis");
+  }
+  TORCH_CHECK_VALUE(tensors + reports <= 64 && (tensors + reports + numbers + 1) * 8 <= KernelArguments::kMost, name, " takes ", tensors,
+                    " tensors and ", numbers, " numbers, more than a kernel can");
+  bp_signature& signature = source_.signature;
+  signature.struct_size = sizeof signature;
+  signature.pointers = static_cast<uint32_t>(tensors + reports);
+  signature.value_bytes = static_cast<uint32_t>(8 * (numbers + 1));
+  signature.written = written | (reports ? uint64_t{1} << tensors : 0);
+}
+
+const Function& GeneratedKernel::load(c10::DeviceIndex device) {
+  const Function& function = require_function(device, source_);
+  functions_.at(static_cast<size_t>(device)).store(&function, std::memory_order_release);
+  return function;
+}
+
+void GeneratedKernel::refuse(const at::Tensor& tensor, size_t i, c10::DeviceIndex others) const {
+  TORCH_CHECK_VALUE(tensor.device().type() == kDevice, source_.name, ": argument ", i, " is on ", tensor.device(), ", not on ",
+                    device_name());
+  TORCH_CHECK_VALUE(false, source_.name, ": argument ", i, " is on ", tensor.device(), ", others are on ", device_name(), ":",
+                    static_cast<int>(others));
+}
+
+void GeneratedKernel::finish(c10::DeviceIndex device, KernelArguments& block, const int64_t* numbers) {
+  if (reports_) block.add(report_record(device));
+  for (size_t i = 0; i < numbers_; ++i) block.add(numbers[i]);
+  block.add(reports_ ? report_site(source_.name.c_str()) : uint64_t{0});
+  const Function& function = this->function(device);
+  uint64_t groups = 1;
+  for (const generated::Extent& extent : extents_) {
+    const auto count = static_cast<uint64_t>(extent.argument < 0 ? extent.value : numbers[extent.argument]);
+    const uint64_t lanes = uint64_t{function.group} * source_.per_item;
+    const uint64_t tile = extent.elements == 0 ? lanes : static_cast<uint64_t>(extent.elements);
+    groups *= (count + tile - 1) / tile;
+  }
+  if (groups == 0) return;
+  launch_function(device, function, groups, block);
+  if (reports_) raise_visible_reports(device);
+}
+
+}  // namespace backplane

@@ -1,0 +1,33 @@
+"""Runs a program as its own main module, for commands that watch one."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+__all__ = ["failed", "run_program"]
+
+
+def run_program(path: str | Path, args: Sequence[str]) -> None:
+    """Run it with these arguments, beside the modules of its folder."""
+    argv, first = sys.argv, sys.path[0]
+    sys.argv, sys.path[0] = [str(path), *args], str(Path(path).resolve().parent)
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    finally:
+        sys.argv, sys.path[0] = argv, first
+
+
+def failed(run: Callable[[], None]) -> bool:
+    """Run something to its end; whether that was a bad one. What was seen until then is still worth printing."""
+    try:
+        run()
+    except SystemExit as end:
+        return end.code not in (None, 0)
+    except Exception:
+        traceback.print_exc()
+        return True
+    return False

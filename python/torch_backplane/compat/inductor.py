@@ -1,0 +1,107 @@
+"""Where Inductor learns of the device at the first compilation, and nothing of it is imported before.
+
+The names of its classes are looked up in the device module; and :func:`install` puts a question before each graph,
+which torch has no public place for (docs/upstream.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, NoReturn
+
+import torch
+
+from torch_backplane import _backend, compat
+
+__all__ = ["NAMES", "cpp_wrapper", "has_cpp_wrapper", "install", "look_up", "take_generators"]
+
+NAMES = (compat.INDUCTOR_HOOK, *compat.INDUCTOR_CLASSES)
+
+_MARK = "_backplane_asks"
+
+
+def look_up(name: str) -> Any:
+    """Registers the device with Inductor, which looks the name up before it compiles anything, for the CPU too.
+
+    Of the hook gives what registers. Of a class raises AttributeError: Inductor goes on with what is registered.
+    """
+    from torch_backplane.inductor.registration import register
+
+    if name == compat.INDUCTOR_HOOK:
+        return register
+    register()
+    raise AttributeError(f"{name} is registered with Inductor, and no attribute of the device module", name=name)
+
+
+def has_cpp_wrapper() -> bool:
+    """Whether torch's wrapper in C++ can be one of the device: from 2.13 on."""
+    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+
+    return hasattr(CppWrapperCpu, "get_device_include_path_aot")
+
+
+def cpp_wrapper(device: str) -> type[Any]:
+    """What writes C++ around kernels of the device; on an older torch, what refuses to."""
+    if not has_cpp_wrapper():
+        from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+
+        def refuse(*_: Any) -> NoReturn:
+            raise NotImplementedError(
+                f"cpp_wrapper and AOTInductor of {device} need torch 2.13, and this is {torch.__version__}:"
+                " use torch.compile without them"
+            )
+
+        return type("GroupCppWrapper", (PythonWrapperCodegen,), {"create": staticmethod(refuse)})
+    from torch._inductor.codegen import cpp_utils
+
+    from torch_backplane.inductor.cpp_wrapper import GroupCppWrapper
+
+    # The name of the device's type: in a table until 2.14, from then on by DeviceOpOverrides.aten_device_type().
+    getattr(cpp_utils, "DEVICE_TO_ATEN", {}).setdefault(device, "at::kPrivateUse1")
+    return GroupCppWrapper
+
+
+def install() -> None:
+    """Give a graph of the device Inductor's options for eager calls, where its driver compiles no kernels.
+
+    Options are of a call of ``torch.compile``, not of a device. Seen on 2.13; where torch has no such class, or one
+    that takes no options with a graph, nothing is done. Unnecessary once a backend of Inductor is asked about a graph.
+    """
+    wrapper = getattr(torch, "_TorchCompileInductorWrapper", None)
+    if wrapper is None:
+        return
+    known: Any = wrapper.__call__
+    if hasattr(known, _MARK) or "config_patches" not in inspect.signature(known).parameters:
+        return
+
+    @functools.wraps(known)
+    def call(self: Any, model: Any, inputs: Any, *, config_patches: dict[str, Any] | None = None) -> Any:
+        from torch_backplane.inductor.eager_calls import options_for
+
+        return known(self, model, inputs, config_patches={**options_for(model, inputs), **(config_patches or {})})
+
+    setattr(call, _MARK, True)
+    wrapper.__call__ = call
+
+
+def take_generators() -> None:
+    """Let a graph of the device have a generator for an input, as that of a checkpoint with random numbers has.
+
+    Inductor makes an example of such an argument for a list of devices alone; here it gets one. Seen on 2.13 and 2.15;
+    unnecessary once that example comes from the device's own generator.
+    """
+    from torch._inductor import ir, lowering
+
+    op: Any = getattr(torch._prims.rng_prims, "graphsafe_run_with_rng_state", None)
+    if op not in lowering.lowerings:
+        return
+    lower = lowering.lowerings[op]
+
+    def with_example(*args: Any, rng_state: Any = None, **kwargs: Any) -> Any:
+        if isinstance(rng_state, ir.GeneratorState) and rng_state.device.type == _backend.device:
+            example = getattr(torch, _backend.device)._get_generator(rng_state.device).clone_state()
+            rng_state = ir.OpaqueObjectState(name=rng_state.name, value=example)
+        return lower(*args, rng_state=rng_state, **kwargs)
+
+    lowering.lowerings[op] = with_example

@@ -1,0 +1,229 @@
+"""``max_autotune``: a product is the device's operator or a kernel of tiles, whichever is measured to be faster.
+
+Torch measures, keeps what it found in its cache, and prints it; here it is told what there is to choose from. The
+operator is measured with a pass over its result where a pointwise operator follows, since that is a kernel of its own
+then, and joins a kernel of tiles.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import sympy
+import torch
+from torch._inductor import config, ir, lowering
+from torch._inductor.codegen.simd import SIMDKernel
+from torch._inductor.select_algorithm import ExternKernelCaller, add_preprocessing_fn
+from torch._inductor.utils import sympy_product
+from torch._inductor.virtualized import V
+
+from torch_backplane import _backend, compiler
+from torch_backplane.inductor import runtime
+from torch_backplane.inductor.product import ELEMENTS, Product, ProductBuffer, ProductKernel, Tiles, tilings
+
+_OPERATORS = ("mm", "addmm", "bmm", "baddbmm")
+_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default)
+_WARM = 3  # calls before those that are measured: the first compiles
+_SPAN_S = 0.1  # that a choice is measured for
+
+
+def register() -> None:
+    """Offer the kernels to torch."""
+    for name in _OPERATORS:
+        packet = getattr(torch.ops.aten, name)
+        for op in (packet, packet.default):
+            lowering.lowerings[op] = _decided_at_once(lowering.lowerings[op])
+    add_preprocessing_fn(offer)
+
+
+def _decided_at_once(lower: Callable[..., Any]) -> Callable[..., Any]:
+    """Torch can put off the choice, to measure it together with what follows: by Triton's compiler, so not here."""
+
+    def decide(*args: Any, **kwargs: Any) -> Any:
+        if args[0].get_device().type != _backend.device:
+            return lower(*args, **kwargs)
+        with config.patch(benchmark_epilogue_fusion=False, pipeline_max_autotune_gemm=False):
+            return lower(*args, **kwargs)
+
+    return decide
+
+
+def offer(choices: list[Any]) -> list[Any]:
+    """What torch chooses from, with the kernels of tiles if there are any for this product."""
+    ours = [one for one in choices if isinstance(one, ExternKernelCaller) and _is_ours(one.layout)]
+    if not ours:
+        return choices
+    target = compiler.target(ours[0].layout.device.index or 0)
+    measured = [MeasuredOperator(one, target) if one in ours else one for one in choices]
+    operator = next((one for one in ours if one.name in _OPERATORS), None)
+    wanted = config.max_autotune or config.max_autotune_gemm
+    if operator is None or not wanted or config.max_autotune_gemm_backends.strip().upper() == "ATEN":
+        return measured
+    product = _product_of(operator)
+    if product is None:
+        return measured
+    if not hasattr(SIMDKernel, "codegen_template_body"):
+        _say_that_there_are_none()
+        return measured
+    return measured + [ProductCaller(product, operator, tiles, target) for tiles in tilings(target)]
+
+
+@functools.cache
+def _say_that_there_are_none() -> None:
+    warnings.warn(
+        f"max_autotune: torch {torch.__version__} takes no kernels of tiles from a backend; products of matrices are "
+        f"{_backend.device}'s operators",
+        stacklevel=2,
+    )
+
+
+def _is_ours(layout: Any) -> bool:
+    return layout is not None and layout.device.type == _backend.device
+
+
+def _product_of(operator: ExternKernelCaller) -> Product | None:
+    *added, a, b = operator.input_nodes
+    dtype = operator.layout.dtype
+    nodes = [*added, a, b]
+    alpha, beta = operator.kwargs.get("alpha", 1), operator.kwargs.get("beta", 1)
+    if dtype not in ELEMENTS or any(one.get_dtype() != dtype or one.get_device() != a.get_device() for one in nodes):
+        return None
+    if isinstance(alpha, sympy.Basic) or isinstance(beta, sympy.Basic):
+        return None
+    if V.graph.sizevars.statically_known_equals(sympy_product(operator.layout.size), 0):
+        return None
+    return Product(a, b, added[0] if added else None, alpha, beta)
+
+
+def _facts(target: compiler.Target) -> str:
+    return f"{_backend.device}-{target.name}-{target.compiler}-{target.group_size}"
+
+
+def _is_followed() -> bool:
+    """Whether pointwise operators read the result, and nothing else does."""
+    users = list(V.graph.current_node.users)
+    while len(users) == 1 and users[0].target in _VIEWS:
+        users = list(users[0].users)
+    return bool(users) and all(torch.Tag.pointwise in getattr(user.target, "tags", ()) for user in users)
+
+
+def _milliseconds(call: Callable[[], Any], out: torch.Tensor) -> float:
+    """The shortest of some calls: what else runs only makes them longer."""
+    module = getattr(torch, _backend.device)
+    shortest = math.inf
+    with module.device(out.device):
+        for _ in range(_WARM):
+            call()
+        module.synchronize()
+        end = time.perf_counter() + _SPAN_S
+        while shortest == math.inf or time.perf_counter() < end:
+            begin = time.perf_counter()
+            call()
+            module.synchronize()
+            shortest = min(shortest, time.perf_counter() - begin)
+    return shortest * 1e3
+
+
+class MeasuredOperator(ExternKernelCaller):
+    """The device's operator, measured on the device; torch's own measures on CUDA."""
+
+    def __init__(self, operator: ExternKernelCaller, target: compiler.Target) -> None:
+        super().__init__(
+            operator.choice,
+            operator.input_nodes,
+            operator.layout,
+            operator.kwargs,
+            has_out_variant=operator.has_out_variant,
+        )
+        self.annotations = operator.annotations
+        self._target, self._followed = target, _is_followed()
+
+    def benchmark(self, *args: Any, out: torch.Tensor) -> float:
+        function = self.choice.to_callable()
+
+        def call() -> None:
+            function(*args, **({"out": out} if self.has_out_variant else {}), **self.kwargs)
+            if self._followed:
+                out.relu_()
+
+        return _milliseconds(call, out)
+
+    def hash_key(self) -> str:
+        return f"{super().hash_key()}-{_facts(self._target)}-{'followed' if self._followed else 'alone'}"
+
+
+class ProductCaller(ir.ChoiceCaller):
+    """A kernel of tiles."""
+
+    def __init__(self, product: Product, operator: ExternKernelCaller, tiles: Tiles, target: compiler.Target) -> None:
+        name = f"{operator.name}_tiles_{tiles.m}x{tiles.n}x{tiles.k}"
+        super().__init__(name, product.inputs(), operator.layout, f"items of {tiles.micro_m}x{tiles.micro_n}")
+        self.product, self.tiles, self._target = product, tiles, target
+        self._text, self._names, self._numbers = self._alone()
+        self._kernel: Any = None
+
+    def _alone(self) -> tuple[str, list[str], list[int]]:
+        """The kernel without what follows: its text, the tensors of a call, and about what its numbers are."""
+        output = ir.Buffer(name="product_alone", layout=self.layout)
+        known = V.graph.get_dtype
+
+        def dtype_of(name: str) -> torch.dtype:
+            return output.get_dtype() if name == output.get_name() else known(name)
+
+        with (
+            patch.object(V.graph, "get_dtype", dtype_of),
+            patch.object(ir.FlexibleLayout, "allow_indexing", True),
+            V.graph.set_current_device(self.layout.device),
+        ):
+            kernel = ProductKernel(self.product, output, self.tiles)
+            text = kernel.codegen_template_body(None, None, [], [])
+            tensors, numbers = kernel.call_arguments()
+        hint = V.graph.sizevars.optimization_hint
+        return text, [str(one) for one in tensors], [int(hint(one)) for one in numbers]
+
+    def precompile(self) -> None:
+        """The kernel, once."""
+        if self._kernel is None:
+            line = self._text.replace("{name}", self.name, 1)
+            scope = {"generated_kernel": runtime.generated_kernel, "async_compile": _Now}
+            self._kernel = eval(line, scope)
+
+    def benchmark(self, *args: Any, out: torch.Tensor) -> float:
+        self.precompile()
+        names = dict.fromkeys(one.get_name() for one in self.input_nodes)
+        tensors = {**dict(zip(names, args, strict=True)), "product_alone": out}
+        arguments = [*(tensors[name] for name in self._names), *self._numbers]
+        return _milliseconds(lambda: self._kernel(*arguments), out)
+
+    def hash_key(self) -> str:
+        return f"{self.name}-{hashlib.sha256(self._text.encode()).hexdigest()}-{_facts(self._target)}"
+
+    def call_name(self) -> str:
+        return f"{_backend.device}.{self.name}"
+
+    def info_dict(self) -> dict[str, Any]:
+        return {"backend": _backend.device, "tiles": str(self.tiles)}
+
+    def output_node(self) -> Any:
+        for node in self.input_nodes:
+            node.freeze_layout()
+
+        def kernel_and_text(node: Any, hint_override: int | None = None) -> tuple[ProductKernel, None]:
+            return ProductKernel(self.product, node, self.tiles), None
+
+        return ir.TensorBox.create(ProductBuffer(self.layout, self.input_nodes, kernel_and_text))
+
+
+class _Now:
+    """Stands in for Inductor's threads."""
+
+    @staticmethod
+    def submit(function: Callable[[], Any]) -> Any:
+        return function()

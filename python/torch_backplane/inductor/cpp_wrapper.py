@@ -1,0 +1,216 @@
+"""The C++ that Inductor writes around the kernels: ``config.cpp_wrapper``, and AOTInductor's packages.
+
+A private class of torch stands behind it, ``CppWrapperCpu``, by subclassing: from torch 2.13 on. The code is linked
+with torch alone and finds the backend by an operator (``backplane/generated.h``). A package has its kernels' text
+and their code, for the target of the device at hand and for those that ``config.aot_targets`` names.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._inductor import config as inductor_config
+from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+from torch._inductor.virtualized import V
+
+from torch_backplane import _backend, compiler, paths
+from torch_backplane.inductor import config
+from torch_backplane.inductor.runtime import files_of, kernel_object
+
+_CONFIG = "torch_backplane.inductor.config.aot_targets"
+
+# The table's; torch's C shims of other operators are for its own devices.
+_TABLE = "backplane::generated::api()."
+OPERATORS = (
+    "mm_out",
+    "bmm_out",
+    "addmm_out",
+    "baddbmm_out",
+    "convolution",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_name_prefix="kernels of a package")
+
+
+def _targets(device: int) -> list[str]:
+    """What a package has a kernel's code for."""
+    for name in config.aot_targets:
+        if name not in compiler.targets():
+            raise ValueError(
+                f"{_CONFIG} names {name!r}, which the compiler of {_backend.device} has not. It has "
+                + ", ".join(compiler.targets())
+            )
+    return list(dict.fromkeys([compiler.target(device).name, *config.aot_targets]))
+
+
+def _prefix(*names: str) -> str:
+    folder = Path(__file__).parent
+    text = "\n".join((folder / name).read_text() for name in names)
+    [include] = paths.include_paths()
+    return text.replace("BACKPLANE_DEVICE", _backend.device).replace(
+        "<backplane/generated.h>", f'"{include}/backplane/generated.h"'
+    )
+
+
+def _literal(text: str) -> str:
+    """Of a row of raw strings: a compiler may have a limit for one."""
+    parts = [text[at : at + 8000] for at in range(0, len(text), 8000)] or [""]
+    return " ".join(f'R"BPC({part})BPC"' for part in parts)
+
+
+def _bytes(code: bytes) -> str:
+    """Of a string, which compilers read many times faster than a row of numbers."""
+    plain = set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_ ")
+    lines = (code[at : at + 4096] for at in range(0, len(code), 4096))
+    return "\n".join(
+        '"' + "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in line) + '"' for line in lines
+    )
+
+
+class GroupCppWrapper(CppWrapperCpu):
+    """Of a graph, and of its branches."""
+
+    def __init__(self) -> None:
+        self.device = _backend.device
+        self.codes: dict[str, list[Future[tuple[str, bytes]]]] = {}
+        self.by_python = False
+        super().__init__()
+
+    @staticmethod
+    def create(
+        is_subgraph: bool, subgraph_name: str | None, parent_wrapper: Any, partition_signatures: Any = None
+    ) -> CppWrapperCpu:
+        return GroupCppWrapper()
+
+    @staticmethod
+    def get_device_include_path_jit(device: str) -> str:
+        if device != _backend.device:
+            return str(CppWrapperCpu.get_device_include_path_jit(device))
+        return "#include <torch/csrc/inductor/cpp_wrapper/cpu.h>\n" + _prefix("cpp_prefix.h")
+
+    @staticmethod
+    def get_device_include_path_aot(device: str) -> str:
+        if device != _backend.device:
+            return str(CppWrapperCpu.get_device_include_path_aot(device))
+        return _prefix("cpp_prefix.h", "aoti_prefix.h")
+
+    def write_header(self) -> None:
+        V.graph.device_types = type(V.graph.device_types)(
+            sorted(V.graph.device_types, key=lambda device: device != self.device)
+        )  # the device's own lines come before torch's headers
+        if V.graph.aot_mode:
+            inductor_config.aot_inductor.precompile_headers = False  # torch has one for its own devices alone
+        super().write_header()
+
+    def define_dialect_kernel(self, name: str, text: str, facts: dict[str, Any], metadata: str) -> None:
+        """A kernel as an object of the file; in a package with its code."""
+        if V.graph.aot_mode:
+            kernel = kernel_object(name, text, **facts)
+            self.codes[name] = [_threads().submit(kernel.code_for, one) for one in _targets(facts["device"])]
+        definitions = facts.get("definitions", "")
+        library = files_of(definitions)
+        files = ", ".join(f'"{file}"' for file in library)
+        extents = ", ".join(f"{{{length}, {number}, {elements}}}" for length, number, elements in facts["extents"])
+        members = [
+            f'"{name}"',
+            _literal(definitions),
+            _literal(text),
+            f"{name}_files",
+            f"{name}_extents",
+            f"{facts['written']}ull",
+        ]
+        numbers = (len(library), len(facts["extents"]), facts["per_item"], facts["pointers"], facts["values"])
+        members += [str(number) for number in (*numbers, int(facts["reports"]))]
+        codes = f"{name}_codes" if V.graph.aot_mode else "nullptr"
+        lines = [
+            metadata,
+            f"static const char* const {name}_files[] = {{{files}}};",
+            f"static const backplane::generated::Extent {name}_extents[] = {{{extents or '{1, -1, 0}'}}};",
+            f"extern const backplane::generated::Code {name}_codes[];" if V.graph.aot_mode else "",
+            f"static backplane::generated::Kernel {name}{{{{{', '.join(members)}}}, {codes}}};",
+        ]
+        self.header.splice("\n".join(lines) + "\n")
+
+    def finalize_prefix(self) -> None:
+        """The kernels' code, which threads have compiled since."""
+        super().finalize_prefix()
+        codes = type(self.prefix)()
+        for name, futures in self.codes.items():
+            rows = []
+            for i, future in enumerate(futures):
+                key, code = future.result()
+                codes.splice(f"static const char {name}_code_{i}[] =\n{_bytes(code)};")
+                rows.append(f'{{"{key}", {name}_code_{i}, {len(code)}}}')
+            known = ", ".join([*rows, "{nullptr, nullptr, 0}"])
+            codes.writeline(f"const backplane::generated::Code {name}_codes[] = {{{known}}};")
+        codes.splice(self.prefix)
+        self.prefix = codes
+
+    def _generate_end_jit(self, result: Any) -> None:
+        """As the CPU's code is built: torch has a header to precompile for its own devices alone."""
+        self.device = "cpu"
+        super()._generate_end_jit(result)
+        self.device = _backend.device
+
+    def _generate_kernel_call_helper(
+        self, kernel_name: str, call_args: Any, *, device: torch.device | None = None, **rest: Any
+    ) -> None:
+        if device is None or device.type != self.device:
+            super()._generate_kernel_call_helper(kernel_name, call_args, device=device, **rest)
+            return
+        tensors, numbers = call_args
+        self.writeline(f"{kernel_name}.launch({{{', '.join(tensors)}}}, {{{', '.join(numbers)}}});")
+
+    @staticmethod
+    def get_c_shim_func_name(kernel: str, device: str) -> str:
+        if kernel.startswith(_TABLE):
+            return kernel
+        if device != _backend.device or kernel.startswith("aoti_torch_"):
+            return str(CppWrapperCpu.get_c_shim_func_name(kernel, device))
+        return _TABLE + kernel.removesuffix("::call").split("::")[-1]
+
+    def generate_c_shim_extern_kernel_call(self, kernel: str, args: list[str], device: str, **rest: Any) -> None:
+        name = self.get_c_shim_func_name(kernel, device).removeprefix(_TABLE)
+        if device == self.device and not name.startswith("aoti_torch_") and name not in OPERATORS:
+            raise NotImplementedError(
+                f"C++ that calls the operator {name} on {device} cannot be generated: of the operators that are no"
+                f" kernels it has {', '.join(OPERATORS)}. torch.compile without cpp_wrapper calls any"
+            )
+        super().generate_c_shim_extern_kernel_call(kernel, args, device, **rest)
+
+    def generate_fallback_kernel(self, node: Any) -> None:
+        """By the dispatcher, in a package by torch's proxy of it: torch's C shims are for its own devices."""
+        devices = {one.get_device().type for one in (node, *node.inputs) if one.get_device() is not None}
+        if self.device not in devices or node.op_overload._schema.name.removeprefix("aten::") in OPERATORS:
+            super().generate_fallback_kernel(node)
+            return
+        arguments = node.export_extern_kernel_node()
+        schema = node.op_overload._schema.arguments
+        # By Python, which makes it a tensor that is undefined, where None stands for a tensor that must be given.
+        self.by_python = any(
+            given is None and isinstance(wanted.real_type, torch.TensorType)
+            for given, wanted in zip(arguments, schema, strict=False)
+        )
+        self.generate_fallback_kernel_with_runtime_lookup(
+            node.get_name(),
+            node.python_kernel_name,
+            lambda: [*node.codegen_args(), *node.codegen_kwargs()],
+            node.op_overload,
+            arguments,
+            node.outputs or node.mutation_outputs,
+        )
+        self.by_python = False
+
+    def _compatible_with_stableivalue(self, op: Any) -> bool:  # type: ignore[override]
+        return not self.by_python and CppWrapperCpu._compatible_with_stableivalue(op)
+
+    def _compatible_with_cpp_boxed_dispatch(self, op: Any) -> bool:  # type: ignore[override]
+        return not self.by_python and CppWrapperCpu._compatible_with_cpp_boxed_dispatch(op)

@@ -1,0 +1,66 @@
+"""Where the driver compiles no kernels, a graph is its operators' calls, one after another: Inductor's lite mode."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from torch_backplane import _backend, compiler
+
+_INSTEAD = 'backend="aot_eager" runs the same calls without Inductor'
+
+
+def require_kernels() -> None:
+    """Raise NotImplementedError where there are none and a graph is to have one."""
+    if lacks := compiler.why_none():
+        raise NotImplementedError(
+            f"torch.compile cannot generate code for {_backend.device}: {lacks}. Compile with "
+            'backend="aot_eager" or backend="eager", which run on the device\'s kernels, or leave torch.compile out'
+        )
+
+
+@cache
+def _lite() -> dict[str, Any]:
+    """Options of the mode in which operators are called as they are; empty where torch has no such mode."""
+    from torch._inductor import list_mode_options
+
+    modes: Any = list_mode_options()
+    if "lite" not in modes:
+        return {}
+    return {
+        **modes["lite"],
+        # Nothing is computed from how a result lies; and torch's fake of an operator may promise a gradient that nobody
+        # asked for, as that of attention's bias.
+        "size_asserts": False,
+        # Else a short constant is a kernel.
+        "always_keep_tensor_constants": True,
+    }
+
+
+def options_for(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Any]:
+    """Inductor's options for a graph: those of eager calls if it is one of the device, which has no kernels."""
+    from torch_backplane.inductor.registration import is_anothers
+
+    if not _is_of_device(graph, inputs) or is_anothers() or not compiler.why_none():
+        return {}
+    options = _lite()
+    if options:
+        _tell()
+    return options
+
+
+def _is_of_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    made = [node.meta.get("example_value") for node in graph.graph.nodes]
+    return any(isinstance(one, torch.Tensor) and one.device.type == _backend.device for one in (*inputs, *made))
+
+
+@cache
+def _tell() -> None:
+    """Once in a process."""
+    how = f"torch.compile calls the operators of {_backend.device} one by one, and fuses nothing"
+    text = f"{how}: {compiler.why_none()}; {_INSTEAD}"
+    warnings.warn(text, stacklevel=2)

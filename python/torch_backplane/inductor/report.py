@@ -1,0 +1,202 @@
+"""What became of a program under ``torch.compile``: graph breaks, kernels and what they fuse, calls and why, seconds.
+
+For ``torch-backplane explain --compiled``. While :func:`collect` is open, the code generator tells it of each graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from torch_backplane import _backend, compiler
+
+__all__ = ["Break", "Call", "Graph", "Kernel", "Report", "collect", "current"]
+
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_int_mm", "_scaled_mm")
+
+
+@dataclass(frozen=True)
+class Break:
+    """Where Dynamo ended a graph, and why."""
+
+    place: str  # file:line
+    reason: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One that was generated."""
+
+    name: str  # in the graph's file
+    fuses: list[str]  # operators of the graph
+    places: list[str]  # of the program, file:line
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator that is called as it is."""
+
+    op: str
+    why: str
+    places: list[str]
+
+
+@dataclass
+class Graph:
+    """One that Inductor compiled for the device."""
+
+    name: str  # "0 forward"
+    kernels: list[Kernel] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    file: str = ""  # the module that Inductor wrote, kernels' text and all; it stays in Inductor's cache
+
+
+@dataclass
+class Report:
+    """Of a program."""
+
+    breaks: list[Break] = field(default_factory=list)
+    graphs: list[Graph] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)  # of compilation: in all, and what Inductor takes of it
+    kernels_compiled: int = 0  # by the driver's compiler
+    kernels_from_cache: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+class Collector:
+    """Fills a report while a program runs."""
+
+    def __init__(self) -> None:
+        from torch._inductor import lowering
+
+        self.report = Report()
+        self.listed = set(lowering.fallbacks)  # before a graph adds those that have no lowering
+        self.generated: dict[int, list[Kernel]] = {}  # by the identity of the graph that is being compiled
+        self.lowered: list[tuple[Graph, Any]] = []
+
+    def kernel(self, graph: Any, name: str, nodes: Sequence[Any]) -> None:
+        """One that was written into a graph's module."""
+        origins = [origin for node in nodes if (inner := getattr(node, "node", None)) for origin in inner.origins]
+        found = Kernel(name, sorted({_operator(one) for one in origins}), _places(origins))
+        self.generated.setdefault(id(graph), []).append(found)
+
+    def graph(self, graph: Any) -> None:
+        """A graph whose module is written."""
+        kind = "inference" if graph.is_inference else "backward" if graph.is_backward else "forward"
+        found = Graph(f"{graph.graph_id} {kind}", self.generated.pop(id(graph), []))
+        for operation in graph.operations:
+            if operation.get_name() not in graph.removed_operations and (call := self._call(operation)):
+                found.calls.append(call)
+        self.lowered.append((found, graph))
+        self.breaks()
+
+    def _call(self, operation: Any) -> Call | None:
+        from torch._inductor import ir
+
+        if not isinstance(operation, ir.ExternKernel) or isinstance(operation, (ir.MultiOutput, ir.NopKernel)):
+            return None
+        device = getattr(operation.layout, "device", None)
+        if device is None or torch.device(device).type != _backend.device:
+            return None
+        overload = operation.op_overload
+        name = str(overload or operation.get_kernel_name() or type(operation).__name__)
+        return Call(name.removeprefix("extern_kernels."), self._why(operation, overload), _places(operation.origins))
+
+    def _why(self, operation: Any, overload: Any) -> str:
+        from torch._inductor import config, ir, lowering
+
+        from torch_backplane.inductor import fallbacks
+
+        if isinstance(operation, ir.DeviceCopy):
+            return "a copy between devices"
+        if config.fallback_by_default:
+            return f"nothing is fused here: {compiler.why_none() or 'the mode is lite'}"
+        if overload in fallbacks.left:
+            return "the dialect has no expression of it"
+        if getattr(lowering.lowerings.get(overload), "_is_fallback_handler", False):
+            listed = overload in self.listed
+            return (
+                "Inductor's list has it among the operators that are called"
+                if listed
+                else "Inductor has no lowering of it"
+            )
+        name = str(overload or operation.get_kernel_name()).rpartition("aten.")[2].rpartition("extern_kernels.")[2]
+        if name.partition(".")[0] in PRODUCTS:
+            return "products and convolutions are the device's own: no template was taken"
+        return "its lowering calls it: the code generator lacks what the other way needs (scans, sorting), or the case"
+
+    def breaks(self) -> None:
+        """Take what Dynamo has noted; a reset forgets it."""
+        from torch._dynamo.utils import graph_break_reasons
+
+        for one in graph_break_reasons:
+            last = one.user_stack[-1] if one.user_stack else None
+            found = Break(f"{last.filename}:{last.lineno}" if last else "", one.reason)
+            if found not in self.report.breaks:
+                self.report.breaks.append(found)
+
+    def finish(self) -> None:
+        """What is known at the end."""
+        from torch._dynamo.utils import get_compilation_metrics
+
+        self.breaks()
+        for found, graph in self.lowered:
+            found.file = graph.cache_path
+            self.report.graphs.append(found)
+        metrics = get_compilation_metrics()
+        for name, key in (("all", "duration_us"), ("inductor", "inductor_cumulative_compile_time_us")):
+            self.report.seconds[name] = sum(getattr(one, key) or 0 for one in metrics) / 1e6
+
+
+def _operator(origin: Any) -> str:
+    return str(origin.target)
+
+
+def _places(origins: Any) -> list[str]:
+    """Lines of the program that the nodes of a graph come from."""
+    places = set()
+    for origin in origins:
+        lines = [line for line in (origin.meta.get("stack_trace") or "").splitlines() if line.startswith("  File ")]
+        if lines:
+            _, file, rest = lines[-1].split('"', 2)
+            places.add(f"{file}:{rest.removeprefix(', line ').partition(',')[0]}")
+    return sorted(places)
+
+
+_collector: Collector | None = None
+
+
+def current() -> Collector | None:
+    """The one that is told, if any."""
+    return _collector
+
+
+@contextmanager
+def collect() -> Iterator[Report]:
+    """A report of what the block compiles, full at its end; nothing comes from Inductor's caches."""
+    from torch._dynamo.utils import clear_compilation_metrics, graph_break_reasons
+    from torch._functorch import config as functorch
+    from torch._inductor import config
+
+    global _collector
+    graph_break_reasons.clear()
+    clear_compilation_metrics()
+    before = compiler.counts() if compiler.is_available() else None
+    _collector = collector = Collector()
+    try:
+        with config.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False):
+            yield collector.report
+    finally:
+        _collector = None
+        collector.finish()
+        if before is not None:
+            after = compiler.counts()
+            collector.report.kernels_compiled = after.compiled - before.compiled
+            collector.report.kernels_from_cache = after.from_cache - before.from_cache

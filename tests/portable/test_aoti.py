@@ -1,0 +1,230 @@
+"""C++ around the kernels: ``config.cpp_wrapper`` and AOTInductor's packages, in Python and in a program without it."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from torch_backplane import _backend, compiler
+from torch_backplane.compat import inductor
+
+needs_cpp_wrapper = pytest.mark.skipif(not inductor.has_cpp_wrapper(), reason="torch before 2.13")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def each_compiles():
+    from torch._inductor import config
+
+    with config.patch(force_disable_caches=True):
+        yield
+
+
+class Net(nn.Module):
+    """Extern products with and without a bias, a convolution, attention, fused kernels between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 32), nn.Linear(64, 4, bias=False)
+        self.convolution = nn.Conv1d(1, 2, 3, padding=1)
+        self.register_buffer("scale", torch.linspace(0.5, 2, 32))
+
+    def forward(self, x):
+        y = (self.first(x) * self.scale).softmax(-1)
+        y = self.convolution(y.unsqueeze(1)).flatten(1)
+        heads = y.view(-1, 1, 2, 32)
+        y = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads).flatten(1)
+        return self.second(y).tanh()
+
+
+@pytest.fixture(scope="module")
+def package(device, tmp_path_factory):
+    """The net, and the path of a package of it for batches of any size."""
+    torch.manual_seed(0)
+    net = Net().eval()
+    torch._dynamo.reset()
+    batch = torch.export.Dim("batch", min=2, max=64)
+    with torch.no_grad():
+        program = torch.export.export(net.to(device), (torch.ones(8, 64, device=device),), dynamic_shapes=({0: batch},))
+        path = tmp_path_factory.mktemp("aoti") / "net.pt2"
+        torch._inductor.aoti_compile_and_package(program, package_path=str(path))
+    return net.cpu(), path
+
+
+@needs_cpp_wrapper
+def test_F17_cpp_wrapper_computes_what_eager_does(device):
+    from torch._inductor import config
+
+    net = Net()
+    x = torch.randn(6, 64)
+    with config.patch(cpp_wrapper=True):
+        torch._dynamo.reset()
+        same = Net().to(device)
+        same.load_state_dict(net.state_dict())
+        y = torch.compile(same)(x.to(device))
+        y.sum().backward()
+    wanted = net(x)
+    wanted.sum().backward()
+    torch.testing.assert_close(y.cpu(), wanted, rtol=1e-4, atol=1e-5)
+    for got, parameter in zip(same.parameters(), net.parameters(), strict=True):
+        torch.testing.assert_close(got.grad.cpu(), parameter.grad, rtol=1e-4, atol=1e-4)
+
+
+@needs_cpp_wrapper
+def test_cpp_wrapper_takes_other_shapes_without_compiling(device):
+    from torch._inductor import config
+
+    with config.patch(cpp_wrapper=True):
+        torch._dynamo.reset()
+        f = torch.compile(lambda x: (x * 2).softmax(-1) + x.sum(), dynamic=True)
+        before = None
+        for shape in ((4, 8), (5, 19), (33, 129)):
+            x = torch.randn(shape)
+            torch.testing.assert_close(f(x.to(device)).cpu(), (x * 2).softmax(-1) + x.sum(), rtol=1e-4, atol=1e-4)
+            compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+            assert before in (None, compiled)
+            before = compiled
+
+
+@needs_cpp_wrapper
+def test_F17_a_package_is_loaded_and_computes(package, device):
+    net, path = package
+    model = torch._inductor.aoti_load_package(str(path))
+    for rows in (8, 3, 50):
+        x = torch.randn(rows, 64)
+        torch.testing.assert_close(model(x.to(device)).cpu(), net(x), rtol=1e-4, atol=1e-5)
+
+
+@needs_cpp_wrapper
+@pytest.mark.requires("multi_device")
+def test_F17_a_package_is_loaded_on_another_device(package, device):
+    net, path = package
+    other = torch.device(_backend.device, 1)
+    model = torch._inductor.aoti_load_package(str(path), device_index=1)
+    x = torch.randn(8, 64)
+    y = model(x.to(other))
+    assert y.device == other
+    torch.testing.assert_close(y.cpu(), net(x), rtol=1e-4, atol=1e-5)
+
+
+@needs_cpp_wrapper
+def test_F17_a_package_takes_new_constants(package, device):
+    net, path = package
+    model = torch._inductor.aoti_load_package(str(path))
+    torch.manual_seed(1)
+    other = Net().eval()
+    other.convolution.bias = net.convolution.bias  # Inductor folds it into the graph, for any device
+    names = model.get_constant_fqns()
+    assert len(names) == 5
+    model.load_constants({name: other.state_dict()[name].to(device) for name in names}, check_full_update=True)
+    x = torch.randn(8, 64)
+    torch.testing.assert_close(model(x.to(device)).cpu(), other(x), rtol=1e-4, atol=1e-5)
+
+
+class Fused(nn.Module):
+    def forward(self, x):
+        return (x * 2).softmax(-1) + x
+
+
+@needs_cpp_wrapper
+def test_F17_a_package_brings_its_kernels(device, run_in_process, tmp_path):
+    torch._dynamo.reset()
+    program = torch.export.export(Fused(), (torch.ones(8, 64, device=device),))
+    path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "fused.pt2"))
+    code = f"""
+        import torch
+        from torch_backplane import compiler
+        x = torch.arange(512.0).reshape(8, 64)
+        y = torch._inductor.aoti_load_package({path!r})(x.to("{device.type}")).cpu()
+        torch.testing.assert_close(y, (x * 2).softmax(-1) + x)
+        print(compiler.counts().compiled, compiler.counts().from_cache)
+    """
+    ran = run_in_process(code, env={"MYDEVICE_CACHE_DIR": str(tmp_path / "cache")})
+    assert ran.stdout.split() == ["0", "1"]
+
+
+@needs_cpp_wrapper
+def test_F17_a_package_brings_kernels_of_the_targets_that_are_named(device, run_in_process, tmp_path):
+    from torch_backplane.inductor import config
+
+    own, oldest = compiler.target().name, compiler.targets()[-1]
+    seen = {}
+    for named in ([], [oldest]):
+        torch._dynamo.reset()
+        program = torch.export.export(Fused(), (torch.ones(8, 64, device=device),))
+        with config.patch(aot_targets=named):
+            path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / f"{len(named)}.pt2"))
+        for target in (own, oldest):
+            code = f"""
+                import torch
+                from torch_backplane import compiler
+                assert compiler.target().name == {target!r}
+                x = torch.arange(512.0).reshape(8, 64)
+                y = torch._inductor.aoti_load_package({path!r})(x.to("{device.type}")).cpu()
+                torch.testing.assert_close(y, (x * 2).softmax(-1) + x)
+                print(compiler.counts().compiled)
+            """
+            options = ",".join(filter(None, (os.environ.get("MYDEVICE_OPTIONS"), f"target={target}")))
+            cache = tmp_path / f"{len(named)}-{target}"
+            ran = run_in_process(code, env={"MYDEVICE_CACHE_DIR": str(cache), "MYDEVICE_OPTIONS": options})
+            seen[(target, *named)] = int(ran.stdout)
+    assert seen == {(own,): 0, (oldest,): int(own != oldest), (own, oldest): 0, (oldest, oldest): 0}
+
+
+@needs_cpp_wrapper
+def test_a_target_that_the_compiler_has_not_is_refused(device, tmp_path):
+    from torch_backplane.inductor import config
+
+    torch._dynamo.reset()
+    program = torch.export.export(Fused(), (torch.ones(8, 64, device=device),))
+    path = str(tmp_path / "none.pt2")
+    refused = f"aot_targets names 'z80', .* It has {compiler.targets()[0]}"
+    with config.patch(aot_targets=["z80"]), pytest.raises(Exception, match=refused):
+        torch._inductor.aoti_compile_and_package(program, package_path=path)
+    assert not os.path.exists(path)
+
+
+@needs_cpp_wrapper
+def test_F17_a_package_runs_in_a_program_without_python(package, tmp_path):
+    from torch_backplane.paths import library_paths
+
+    net, path = package
+    program = tmp_path / "aoti_program"
+    torch_dir = Path(torch.__file__).parent
+    command = [
+        os.environ.get("CXX") or shutil.which("c++") or "g++",
+        "-std=c++20",
+        "-O0",
+        "-DTORCH_ASSERT_ONLY_METHOD_OPERATORS",
+    ]
+    command += ["-isystem", torch_dir / "include", Path(__file__).parent / "cpp" / "aoti_program.cpp", "-o", program]
+    command += ["-L", torch_dir / "lib", "-Wl,--no-as-needed", "-ltorch_cpu", "-ltorch", "-lc10", "-ldl"]
+    subprocess.run([*command, f"-Wl,-rpath,{torch_dir / 'lib'}"], check=True)
+    [folder] = library_paths()
+    arguments = [program, Path(folder) / f"lib{_backend.device}.so", path, _backend.device]
+    result = subprocess.run(arguments, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    with torch.no_grad():
+        assert float(result.stdout) == pytest.approx(float(net(torch.ones(8, 64)).sum()), rel=1e-4, abs=1e-4)
+
+
+@needs_cpp_wrapper
+def test_an_operator_that_cpp_cannot_call_is_named(device):
+    from torch._inductor import config
+
+    torch._dynamo.reset()
+    a = torch.ones(32, 32, dtype=torch.int8, device=device)
+    with config.patch(cpp_wrapper=True), pytest.raises(Exception, match=r"_int_mm.*mm_out, bmm_out"):
+        torch.compile(torch._int_mm)(a, a)
+
+
+@pytest.mark.skipif(inductor.has_cpp_wrapper(), reason="torch has what it stands on")
+def test_an_older_torch_is_told_of(device):
+    from torch._inductor import config
+
+    torch._dynamo.reset()
+    with config.patch(cpp_wrapper=True), pytest.raises(Exception, match=r"AOTInductor of .* need torch 2.13"):
+        torch.compile(torch.sin)(torch.ones(3, device=device))
