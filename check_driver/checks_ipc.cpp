@@ -1,15 +1,10 @@
-// check_driver/checks_ipc.cpp: family "ipc": memory and events of one process in another. The other process is forked before open.
-#include <signal.h>
+// check_driver/checks_ipc.cpp: family "ipc": memory and events of one process in another.
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-#include <functional>
 
 #include "busy_stream.h"
 #include "context.h"
+#include "other_process.h"
 
 namespace backplane::check {
 namespace ipc_impl {
@@ -17,91 +12,6 @@ namespace ipc_impl {
 constexpr char open_rule[] = "Where this process reaches the memory of a handle: an address as alloc's";
 constexpr char untouched_rule[] = "Ends what memory_open gave; no work uses it any more. The exporter's memory is untouched";
 constexpr char event_rule[] = "The event of a handle, for every entry that takes an event but event_elapsed";
-
-// One end of a conversation between the two processes. What ends the other process is thrown here.
-class Channel {
- public:
-  explicit Channel(int socket) : socket_(socket) {}
-  ~Channel() { ::close(socket_); }
-  Channel(const Channel&) = delete;
-  Channel& operator=(const Channel&) = delete;
-
-  template <class T>
-  void send(const T& value) const {
-    const char tag = 'v';
-    if (write(socket_, &tag, 1) != 1 || write(socket_, &value, sizeof value) != sizeof value) lost();
-  }
-  template <class T>
-  T receive() const {
-    read_tag();
-    T value;
-    read_into(&value, sizeof value);
-    return value;
-  }
-  void send_failure(const Failure& failure) const {
-    const char tag = 'f';
-    const std::string text = failure.text + '\n' + failure.rule;
-    if (write(socket_, &tag, 1) == 1 && write(socket_, text.data(), text.size()) > 0) return;
-  }
-
- private:
-  // What a message begins with; throws the failure that it may announce.
-  void read_tag() const {
-    char tag = 0;
-    read_into(&tag, 1);
-    if (tag == 'v') return;
-    std::string text;
-    char more = 0;
-    while (read(socket_, &more, 1) == 1) text += more;
-    const size_t end = text.find('\n');
-    throw Failure{"in the other process: " + text.substr(0, end), end == std::string::npos ? "" : text.substr(end + 1)};
-  }
-  void read_into(void* at, size_t bytes) const {
-    for (size_t done = 0; done < bytes;) {
-      const ssize_t got = read(socket_, static_cast<char*>(at) + done, bytes - done);
-      if (got <= 0) lost();
-      done += static_cast<size_t>(got);
-    }
-  }
-  [[noreturn]] static void lost() { throw Failure{"the other process of the check has ended", open_rule}; }
-
-  int socket_;
-};
-
-// A process that opens the instance for itself and runs body. Made before this process opens its own.
-class OtherProcess {
- public:
-  OtherProcess(Context& c, const std::function<void(const Channel&)>& body) {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) throw NotOffered{"no socketpair"};
-    child_ = fork();
-    if (child_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      ::close(ends[0]);
-      const Channel channel(ends[1]);
-      try {
-        c.open();
-        body(channel);
-      } catch (const Failure& failure) {
-        channel.send_failure(failure);
-      }
-      _exit(0);
-    }
-    ::close(ends[1]);
-    channel_.emplace(ends[0]);
-  }
-  ~OtherProcess() {
-    kill(child_, SIGKILL);
-    waitpid(child_, nullptr, 0);
-  }
-  const Channel& channel() const { return *channel_; }
-  // Ends it in the middle of whatever it does.
-  void kill_now() const { kill(child_, SIGKILL); }
-
- private:
-  pid_t child_ = -1;
-  std::optional<Channel> channel_;
-};
 
 uint64_t alloc_shared(Context& c, const bp_ipc& ipc, uint64_t bytes) {
   uint64_t address = 0;
@@ -130,7 +40,7 @@ void memory(Context& c) {
   HostBuffer first(bytes, 0), second(bytes, 0), back(bytes);
   first.fill_pattern(11);
   second.fill_pattern(12);
-  const OtherProcess other(c, [&](const Channel& parent) {
+  const OtherProcess other(c, open_rule, [&](const Channel& parent) {
     const uint64_t address = open_memory(c, ipc, parent.receive<bp_ipc_handle>());
     c.download(0, address, back.data(), bytes);
     c.same(back.data(), first.data(), bytes, open_rule, "memory of another process");
@@ -164,7 +74,7 @@ void close(Context& c) {
   const bp_ipc ipc = *c.group<bp_ipc>();
   HostBuffer data(bytes), back(bytes);
   data.fill_pattern(13);
-  const OtherProcess other(c, [&](const Channel& parent) {
+  const OtherProcess other(c, open_rule, [&](const Channel& parent) {
     const auto handle = parent.receive<bp_ipc_handle>();
     for (int i = 0; i < 20; ++i) {
       const uint64_t address = open_memory(c, ipc, handle);
@@ -199,7 +109,7 @@ void close(Context& c) {
 void events(Context& c) {
   const bp_ipc ipc = *c.group<bp_ipc>();
   if (!(ipc.head.flags & BP_IPC_EVENTS)) throw NotOffered{"no BP_IPC_EVENTS"};
-  const OtherProcess other(c, [&](const Channel& parent) {
+  const OtherProcess other(c, open_rule, [&](const Channel& parent) {
     bp_stream* stream = c.stream(0);
     const auto handle = parent.receive<bp_ipc_handle>();
     bp_event* event = nullptr;

@@ -15,8 +15,8 @@
 namespace backplane::driver::sim {
 namespace {
 
-// Results are the same on every level and in every loop: nothing is contracted to an fma, and sums are not reordered. No -w: what the
-// compiler warns of by itself belongs into the log.
+// Results are the same in every loop, and on every level that has an fma: nothing is contracted to one that does not stand there, and sums
+// are not reordered. No -w: what the compiler warns of by itself belongs into the log.
 constexpr const char* kFlags =
     "-std=gnu11 -fPIC -shared -fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -fwrapv -fno-strict-aliasing "
     "-Werror=implicit-function-declaration -Wl,-z,defs";

@@ -1,7 +1,4 @@
-// drivers/sim/ipc.h: the simulator's bp.ipc: files in memory that another process of the same user opens through /proc/<pid>/fd.
-//
-// A handle names process, descriptor and inode, so that a number that was used again is noticed. Nothing has a name in a file system: who
-// may open it is what the system says of the process (the same user), and nothing is left behind when a process dies.
+// drivers/sim/ipc.h: the simulator's bp.ipc: allocations and events that another process of the same user opens (shared_file.h).
 #pragma once
 
 #include <cstdint>

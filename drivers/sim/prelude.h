@@ -120,6 +120,9 @@ BP_FN f64 bp_as_f64(u64 x) { union { u64 u; f64 f; } bits = {.u = x}; return bit
 #define bp_rint __builtin_rintf
 #define bp_fma __builtin_fmaf
 #define bp_copysign __builtin_copysignf
+#if defined(__FMA__) || defined(__FP_FAST_FMAF)
+#define BP_FAST_FMA
+#endif
 
 #define bp_sqrt64 __builtin_sqrt
 #define bp_fabs64 __builtin_fabs

@@ -1,8 +1,10 @@
 // drivers/sim/sim.cpp: the simulated device: a whole driver whose memory is the host's and whose work is host functions.
 //
 // Options: devices=<0..64>, memory=<size> of each, kind=unified|discrete (memory.h), stream=async|inline (drivers/engine/stream.h),
-// streams=<1..1024> besides the default one, compiler=<name>|none (compiler.h), items=<1..256> of a group at most, order=up|down in which
-// they take turns (fibers.h); and what it does badly on request: impairments.h.
+// streams=<1..1024> besides the default one, compiler=<name>|none (compiler.h), target=<name> of an older level of this machine
+// (targets.h), items=<1..256> of a group at most, order=up|down in which they take turns (fibers.h), collective=on|off,
+// collective_ranks=<1..256> of a communicator at most; and what it does badly on request:
+// impairments.h.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include <backplane/driver/collective.h>
 #include <backplane/driver/compiler.h>
 #include <backplane/driver/host_exec.h>
 #include <backplane/driver/host_view.h>
@@ -26,6 +29,7 @@
 #include "../engine/fill.h"
 #include "../engine/host_memory.h"
 #include "code.h"
+#include "collective.h"
 #include "compiler.h"
 #include "impairments.h"
 #include "ipc.h"
@@ -44,8 +48,11 @@ struct Settings {
   StreamKind stream;
   int32_t streams;
   std::string compiler;
+  const Target* target;
   uint32_t items;
   Order order;
+  bool collective;
+  int32_t ranks;
   std::unique_ptr<Impairments> impairments;
 
   explicit Settings(const char* config) {
@@ -56,8 +63,11 @@ struct Settings {
     stream = options.choice("stream", StreamKind::async, {{"async", StreamKind::async}, {"inline", StreamKind::inline_}});
     streams = static_cast<int32_t>(options.integer("streams", 32, 1, 1024));
     compiler = options.text("compiler", "", "<name or path>|none");
+    target = &own_target(options.text("target", "", "<name of an older level>"));
     items = static_cast<uint32_t>(options.integer("items", 1, 1, 256));
     order = options.choice("order", Order::up, {{"up", Order::up}, {"down", Order::down}});
+    collective = options.choice("collective", true, {{"on", true}, {"off", false}});
+    ranks = static_cast<int32_t>(options.integer("collective_ranks", 64, 1, 256));
     impairments = std::make_unique<Impairments>(options);
     options.finish();
     if (memory > (uint64_t{4} << 40)) throw Error(BP_INVALID_ARGUMENT, "options: memory must not exceed 4TiB");
@@ -70,28 +80,13 @@ void set_text(char (&field)[Size], const Text& text) {
   std::snprintf(field, Size, "%s", std::string(text).c_str());
 }
 
-class Sim : public Driver<Sim>, public Engine {
+class Sim final : public Driver<Sim>, public Engine, public Collectives {
  public:
-  explicit Sim(const Host& host)
-      : Driver(host),
-        settings_(host.config()),
-        impairments_(*settings_.impairments),
-        memories_(static_cast<size_t>(settings_.devices)),
-        compiler_(settings_.compiler, settings_.items) {
-    configure({"sim", settings_.devices, settings_.stream == StreamKind::async, settings_.streams, make_shared_event});
-    peers_ = std::vector<std::atomic<bool>>(static_cast<size_t>(settings_.devices) * static_cast<size_t>(settings_.devices));
-    offer(host_exec_.head);
-    offer(peer_.head);
-    offer(vmm_.head);
-    offer(ipc_.head);
-    offer(compiler_group_.head);
-    offer(module_group_.head);
-    if (settings_.kind == Kind::discrete) ipc_.head.flags |= BP_IPC_ANY_MEMORY;
-    if (settings_.kind == Kind::unified) offer(host_view_.head);
-  }
+  explicit Sim(const Host& host) : Sim(host, Settings(host.config())) {}
 
   ~Sim() {
-    shutdown();  // queued work uses the memory
+    abort_collectives();  // of which some may wait for ranks that never come
+    shutdown();           // queued work uses the memory
     for (auto& memory : memories_) delete memory.load();
   }
 
@@ -327,7 +322,8 @@ class Sim : public Driver<Sim>, public Engine {
       throw Error(BP_INVALID_DEVICE, format("compiler.target: no target %d: there are %zu", device, targets.size()));
     }
     if (index < 0) check_index(device);
-    hand_out(out, properties_of(index < 0 ? own_target() : targets[static_cast<size_t>(index)], settings_.items), "compiler.target: out");
+    hand_out(out, properties_of(index < 0 ? *settings_.target : targets[static_cast<size_t>(index)], settings_.items),
+             "compiler.target: out");
   }
   void compiler_prelude(const char* target, const char** out) {
     need(out, "compiler.prelude: out");
@@ -360,7 +356,7 @@ class Sim : public Driver<Sim>, public Engine {
   void module_load(int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
     at(device).check();
     need(code && out, "module.load: code and out");
-    const std::string_view object = object_of({static_cast<const char*>(code), bytes}, own_target().name, compiler_.prelude_sum());
+    const std::string_view object = object_of({static_cast<const char*>(code), bytes}, settings_.target->name, compiler_.prelude_sum());
     auto module = std::make_unique<Module>(device, object, settings_.items, settings_.order);
     std::lock_guard lock(modules_mutex_);
     modules_.push_back(std::move(module));
@@ -410,6 +406,35 @@ class Sim : public Driver<Sim>, public Engine {
   }
 
  private:
+  Sim(const Host& host, Settings&& settings)
+      : Driver(host),
+        Collectives(settings.ranks),
+        settings_(std::move(settings)),
+        impairments_(*settings_.impairments),
+        memories_(static_cast<size_t>(settings_.devices)),
+        compiler_(settings_.compiler, settings_.items) {
+    configure({"sim", settings_.devices, settings_.stream == StreamKind::async, settings_.streams, make_shared_event});
+    peers_ = std::vector<std::atomic<bool>>(static_cast<size_t>(settings_.devices) * static_cast<size_t>(settings_.devices));
+    offer(host_exec_.head);
+    offer(peer_.head);
+    offer(vmm_.head);
+    offer(ipc_.head);
+    offer(compiler_group_.head);
+    offer(module_group_.head);
+    if (settings_.collective) offer(collective_group_.head);
+    if (settings_.kind == Kind::discrete) ipc_.head.flags |= BP_IPC_ANY_MEMORY;
+    if (settings_.kind == Kind::unified) offer(host_view_.head);
+  }
+
+  // What Collectives asks for.
+  void check_number(int32_t device) override { check_index(device); }
+  void check_device(int32_t device) override { at(device).check(); }
+  Stream& stream_of(int32_t device, bp_stream* stream) override { return usable(device, stream); }
+  char* memory_of(int32_t device, uint64_t address, uint64_t bytes, const char* what) override {
+    return memory(device).range(address, bytes, what);
+  }
+  void dawdle(Stream& on) override { pause(on, delay()); }
+
   static void need(bool condition, const char* what) {
     if (!condition) throw Error(BP_INVALID_ARGUMENT, std::string(what) + " must not be NULL");
   }
@@ -564,6 +589,12 @@ class Sim : public Driver<Sim>, public Engine {
                                        slot<&Sim::compiler_release>()};
   const bp_module module_group_ = {group_head<bp_module>(), slot<&Sim::module_load>(), slot<&Sim::module_unload>(),
                                    slot<&Sim::module_function>(), slot<&Sim::module_launch>()};
+#define BP_SLOT(entry) slot<&Sim::collective_##entry>(),
+  static constexpr uint32_t kCollectiveFlags =
+      BP_COLLECTIVE_CONCURRENT | BP_COLLECTIVE_BITWISE | BP_COLLECTIVE_SAME_DEVICE | BP_COLLECTIVE_WATCHES | BP_COLLECTIVE_SPLIT |
+      BP_COLLECTIVE_ABORT | BP_COLLECTIVE_ALL_TO_ALL | BP_COLLECTIVE_ALL_TO_ALL_V | BP_COLLECTIVE_GATHER | BP_COLLECTIVE_BARRIER;
+  const bp_collective collective_group_ = {group_head<bp_collective>(kCollectiveFlags), BP_COLLECTIVE_SLOTS(BP_SLOT)};
+#undef BP_SLOT
 };
 
 }  // namespace backplane::driver::sim

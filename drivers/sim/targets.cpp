@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include <backplane/driver/cxx/error.hpp>
+
 namespace backplane::driver::sim {
 namespace {
 
@@ -41,10 +43,15 @@ bool runs(size_t) { return true; }
 
 const std::vector<Target>& all_targets() { return kTargets; }
 
-const Target& own_target() {
+const Target& own_target(const std::string& name) {
   size_t level = 0;
   while (!runs(level)) ++level;
-  return kTargets[level];
+  std::string known;
+  for (; level < kTargets.size(); ++level) {
+    if (name.empty() || name == kTargets[level].name) return kTargets[level];
+    known += (known.empty() ? "" : ", ") + std::string(kTargets[level].name);
+  }
+  throw Error(BP_INVALID_ARGUMENT, "options: target is one that this machine runs, " + known + ", not '" + name + "'");
 }
 
 const Target* find_target(const char* name) {

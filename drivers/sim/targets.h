@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <backplane/driver/compiler.h>
@@ -19,8 +20,8 @@ struct Target {
 /// All that the compiler can make, the newest first.
 const std::vector<Target>& all_targets();
 
-/// The one of this machine.
-const Target& own_target();
+/// The one of this machine, or of that name: an older level of it. Throws for another.
+const Target& own_target(const std::string& name = "");
 
 /// nullptr: no target of that name.
 const Target* find_target(const char* name);

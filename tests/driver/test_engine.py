@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 # Programs, and how many cases each has at least.
-PROGRAMS = {"engine_test": 120, "fault_test": 19, "module_test": 55, "shims_modules_test": 34, "trace_test": 10}
+PROGRAMS = {
+    "collective_test": 35,
+    "engine_test": 120,
+    "fault_test": 19,
+    "module_test": 55,
+    "shims_modules_test": 34,
+    "trace_test": 10,
+}
 ROOT = Path(__file__).resolve().parents[2]
 DRIVERS = ROOT / "drivers"
 FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]

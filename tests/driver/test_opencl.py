@@ -26,6 +26,29 @@ LEFT_OUT = {  # with all its parts, by what OpenCL has not
     },
     "addresses without memory": {f"vmm.{part}" for part in ("granularity", "memory", "untouched", "invalid")},
     "memory between processes": {f"ipc.{part}" for part in ("memory", "close", "events", "invalid")},
+    "collectives between ranks": {
+        f"collective.{part}"
+        for part in (
+            "properties",
+            "reductions",
+            "roots",
+            "moves",
+            "pairs",
+            "groups",
+            "optional",
+            "order",
+            "barrier",
+            "split",
+            "many",
+            "abort",
+            "lost_peer",
+            "disagree",
+            "absent",
+            "destroy",
+            "leftovers",
+            "invalid",
+        )
+    },
     "a trap": {"module.fault"},
     "the words that a prelude may leave out": {f"dialect.{part}" for part in ("natives", "rows", "shuffle")},
 }

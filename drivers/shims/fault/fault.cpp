@@ -16,6 +16,8 @@
 //   unmap=<when>       of it: memory is taken away: INTERNAL, and it stays where it is
 //   compile=<when>     bp.compiler: a compilation: INTERNAL
 //   load=<when>        bp.module: code is loaded: INTERNAL
+//   collective=<when>  a queued call of bp.collective: its communicator fails with INTERNAL, and the work ends at once
+//   collective_hang=<when>  such a call never ends, nor does what is behind it, until the communicator is aborted
 //   device=<n>|any     whose calls are counted (any); pinned memory and compilations belong to none
 //   armed_by=<file>    nothing is counted until that file exists: `touch` it when the program is where the fault is wanted
 //
@@ -24,6 +26,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -33,6 +36,7 @@
 
 #include <backplane/driver/cxx/driver.hpp>
 
+#include "communicators.h"
 #include "injected.h"
 
 namespace backplane::driver::fault {
@@ -53,6 +57,8 @@ struct Settings {
         unmap(options, "unmap"),
         compile(options, "compile"),
         load(options, "load"),
+        collective(options, "collective"),
+        collective_hang(options, "collective_hang"),
         armed_by(options.text("armed_by", "", "<file>")),
         armed(armed_by.empty()) {
     const std::string only = options.text("device", "any", "<n>|any");
@@ -64,7 +70,8 @@ struct Settings {
     }
   }
 
-  FaultKind alloc, host_alloc, copy, kernel, lost, hang, stream, event, free, reserve, map, unmap, compile, load;
+  FaultKind alloc, host_alloc, copy, kernel, lost, hang, stream, event, free, reserve, map, unmap, compile, load, collective,
+      collective_hang;
   const std::string armed_by;
   std::atomic<bool> armed;
   int32_t device = -1;
@@ -85,7 +92,10 @@ class Fault : public Driver<Fault> {
     }
   }
 
-  ~Fault() { below_.close(below_.self); }  // first: work that ends there still asks for the state of its device
+  ~Fault() {
+    communicators_.release_all();
+    below_.close(below_.self);  // first: work that ends there still asks for the state of its device
+  }
 
   void device_count(int32_t* out) { pass(&bp_driver::device_count, out); }
   void device_properties(int32_t device, bp_device_properties* out) {
@@ -355,7 +365,66 @@ class Fault : public Driver<Fault> {
   }
   void module_unload(int32_t device, bp_module_code* module) { release_group<&bp_module::unload>(device, module); }
 
+  void collective_create(int32_t device, const bp_comm_config* config, bp_comm** out) {
+    alive(device);
+    pass_group<&bp_collective::create>(device, config, out);
+    communicators_.add(*out, device);
+  }
+  void collective_split(bp_comm* comm, int32_t color, const bp_comm_config* config, bp_comm** out) {
+    const int32_t device = communicators_.find(comm)->device();
+    pass_group<&bp_collective::split>(comm, color, config, out);
+    if (*out) communicators_.add(*out, device);
+  }
+  void collective_destroy(bp_comm* comm, uint64_t timeout_ns) {
+    const auto found = communicators_.find(comm);
+    if (!found->wait(timeout_ns)) throw Error(BP_TIMEOUT, settings_.collective_hang.text("collective.destroy: its work is not complete"));
+    release(found->device(), call_group<&bp_collective::destroy>(&bp_collective::destroy, comm, timeout_ns));
+    communicators_.remove(comm);
+  }
+  void collective_abort(bp_comm* comm) {
+    const auto found = communicators_.find(comm);
+    pass_group<&bp_collective::abort>(comm);
+    found->release();
+  }
+  void collective_status(bp_comm* comm, int32_t* out, char* text, uint64_t size) {
+    const std::string failure = communicators_.find(comm)->failure();
+    pass_group<&bp_collective::status>(comm, out, text, size);
+    if (failure.empty()) return;
+    *out = BP_INTERNAL;
+    if (size) std::snprintf(text, size, "%s", failure.c_str());
+  }
+  /// Every call that queues.
+  template <auto Slot, class... Args>
+  void collective_queue(bp_comm* comm, bp_stream* stream, Args... args) {
+    const auto found = communicators_.find(comm);
+    if (!found->failure().empty()) throw Error(BP_INTERNAL, "the communicator has failed: " + found->failure());
+    const int32_t device = found->device();
+    DeviceFault& state = alive(device);
+    if (strikes(settings_.collective, device)) return fail_communicator(comm, settings_.collective.text("a transfer between ranks failed"));
+    if (strikes(settings_.collective_hang, device)) return hang_communicator(state, found, stream);
+    if (queue(state, device, stream, "a collective")) return pass_group<Slot>(comm, stream, args...);
+    if (!state.hangs(stream)) fail_communicator(comm, settings_.kernel.text("its device is in error"));
+  }
+
  private:
+  /// The peers see an abort, where the driver below has one.
+  void fail_communicator(bp_comm* comm, const std::string& text) {
+    communicators_.find(comm)->fail(text);
+    call_group<&bp_collective::abort>(&bp_collective::abort, comm);
+  }
+  /// Where the driver below has no callbacks nothing can let the stream go on.
+  void hang_communicator(DeviceFault& state, const Communicators::Known& comm, bp_stream* stream) {
+    if (!below_.stream_callback) return state.hang(stream);
+    comm->hang();
+    auto kept = std::make_unique<Communicators::Known>(comm);
+    const auto stand_still = [](void* given, int32_t) {
+      const std::unique_ptr<Communicators::Known> one(static_cast<Communicators::Known*>(given));
+      (*one)->stand_still();
+    };
+    checked_call(below_.stream_callback(below_.self, comm->device(), stream, stand_still, kept.get()));
+    static_cast<void>(kept.release());
+  }
+
   /// A host function on its way: skipped after a fault, its destroy runs once.
   struct Work {
     DeviceFault* state;
@@ -432,6 +501,17 @@ class Fault : public Driver<Fault> {
   struct Pass<Slot> {
     static constexpr auto entry() { return slot<&Fault::pass_group<Slot, Args...>>(); }
   };
+  /// The same for a call of bp.collective that queues: it takes a communicator and a stream.
+  template <auto Slot>
+  struct Queue {
+    static constexpr bool is = false;
+  };
+  template <class... Args, int32_t (*bp_collective::*Slot)(void*, bp_comm*, bp_stream*, Args...)>
+  struct Queue<Slot> {
+    static constexpr bool is = true;
+    static constexpr auto entry() { return slot<&Fault::collective_queue<Slot, Args...>>(); }
+  };
+  static_assert(Queue<&bp_collective::barrier>::is && Queue<&bp_collective::all_to_all_v>::is && !Queue<&bp_collective::abort>::is);
   template <class Group>
   void find(Wrapped<Group>& group) {
     group.below = find_group<Group>(below_);
@@ -453,6 +533,16 @@ class Fault : public Driver<Fault> {
     module.load = slot<&Fault::module_load>();
     module.unload = slot<&Fault::module_unload>();
     module.launch = slot<&Fault::module_launch>();
+    auto& collective = std::get<Wrapped<bp_collective>>(groups_).offered;
+    collective.create = slot<&Fault::collective_create>();
+    collective.split = slot<&Fault::collective_split>();
+    collective.destroy = slot<&Fault::collective_destroy>();
+    collective.abort = slot<&Fault::collective_abort>();
+    collective.status = slot<&Fault::collective_status>();
+    GroupTraits<bp_collective>::each_slot([&](auto entry) {
+      using Entry = Queue<decltype(entry)::value>;
+      if constexpr (Entry::is) collective.*decltype(entry)::value = Entry::entry();
+    });
   }
 
   DeviceFault& state(int32_t device) {
@@ -514,6 +604,7 @@ class Fault : public Driver<Fault> {
   Settings settings_;
   const bp_driver below_;
   std::vector<std::unique_ptr<DeviceFault>> devices_;
+  Communicators communicators_;
   std::once_flag found_;
   Groups groups_;
 };

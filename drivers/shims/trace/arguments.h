@@ -76,6 +76,27 @@ BP_NAMES(bp_module::load, "device code bytes out");
 BP_NAMES(bp_module::unload, "device module");
 BP_NAMES(bp_module::function, "device module name signature out properties");
 BP_NAMES(bp_module::launch, "device stream launch");
+BP_NAMES(bp_collective::properties, "device out");
+BP_NAMES(bp_collective::make_id, "device out");
+BP_NAMES(bp_collective::create, "device config out");
+BP_NAMES(bp_collective::split, "comm color config out");
+BP_NAMES(bp_collective::destroy, "comm #timeout_ns");
+BP_NAMES(bp_collective::abort, "comm");
+BP_NAMES(bp_collective::status, "comm out text size");
+BP_NAMES(bp_collective::all_reduce, "comm stream @out @in count @dtype op");
+BP_NAMES(bp_collective::reduce, "comm stream @out @in count @dtype op root");
+BP_NAMES(bp_collective::reduce_scatter, "comm stream @out @in count @dtype op");
+BP_NAMES(bp_collective::broadcast, "comm stream @out @in bytes root");
+BP_NAMES(bp_collective::all_gather, "comm stream @out @in bytes");
+BP_NAMES(bp_collective::send, "comm stream @in bytes peer");
+BP_NAMES(bp_collective::recv, "comm stream @out bytes peer");
+BP_NAMES(bp_collective::all_to_all, "comm stream @out @in bytes");
+BP_NAMES(bp_collective::all_to_all_v, "comm stream @out out_bytes out_at @in in_bytes in_at");
+BP_NAMES(bp_collective::gather, "comm stream @out @in bytes root");
+BP_NAMES(bp_collective::scatter, "comm stream @out @in bytes root");
+BP_NAMES(bp_collective::barrier, "comm stream");
+BP_NAMES(bp_collective::memory_register, "comm @address bytes out");
+BP_NAMES(bp_collective::memory_unregister, "comm memory");
 #undef BP_NAMES
 
 /// How many names a list has.

@@ -154,6 +154,18 @@ inline void describe(Line& line, const bp_function_properties& given) {
        << " spill_bytes=" << of.spill_bytes;
 }
 
+inline void describe(Line& line, const bp_collective_properties& given) {
+  const bp_collective_properties of = whole(given);
+  line << "id_bytes=" << of.id_bytes << " sums=";
+  line.hex(of.reduces[BP_REDUCE_SUM]) << " max_size=" << of.max_size;
+}
+
+inline void describe(Line& line, const bp_comm_config& given) {
+  const bp_comm_config of = whole(given);
+  line << "name=";
+  line.quoted(of.name) << " rank=" << of.rank << " size=" << of.size << " timeout_ns=" << of.timeout_ns;
+}
+
 inline void describe(Line& line, const bp_launch& given) {
   const bp_launch of = whole(given);
   uint64_t pointers = 0;

@@ -13,6 +13,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "../collective.h"
 #include "../compiler.h"
 #include "../host_exec.h"
 #include "../host_view.h"
@@ -31,7 +32,8 @@
   X(vmm, VMM, "maps memory into addresses set aside before")     \
   X(ipc, IPC, "shares memory between processes")                 \
   X(compiler, COMPILER, "compiles kernels")                      \
-  X(module, MODULE, "loads and runs compiled kernels")
+  X(module, MODULE, "loads and runs compiled kernels")           \
+  X(collective, COLLECTIVE, "moves and reduces between ranks")
 
 namespace backplane::driver {
 

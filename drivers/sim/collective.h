@@ -1,0 +1,95 @@
+// drivers/sim/collective.h: the simulator's bp.collective: communicators over memory that their processes share (meeting.h).
+//
+// A base of the driver, as the engine is. Work runs on the stream's thread and sleeps where it waits for a peer; on an inline stream it
+// runs in the call, so that ranks of one process need a thread each there. A call of a group goes out at group_end.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <backplane/driver/collective.h>
+
+#include "../engine/stream.h"
+#include "communicator.h"
+
+namespace backplane::driver::sim {
+
+class Collectives {
+ public:
+  void collective_properties(int32_t device, bp_collective_properties* out);
+  void collective_make_id(int32_t device, void* out);
+  void collective_create(int32_t device, const bp_comm_config* config, bp_comm** out);
+  void collective_split(bp_comm* comm, int32_t color, const bp_comm_config* config, bp_comm** out);
+  int32_t collective_destroy(bp_comm* comm, uint64_t timeout_ns);
+  void collective_abort(bp_comm* comm);
+  void collective_status(bp_comm* comm, int32_t* out, char* text, uint64_t size);
+  void collective_group_begin();
+  void collective_group_end();
+  void collective_all_reduce(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op);
+  void collective_reduce(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op,
+                         int32_t root);
+  void collective_reduce_scatter(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op);
+  void collective_broadcast(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root);
+  void collective_all_gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes);
+  void collective_send(bp_comm* comm, bp_stream* stream, uint64_t in, uint64_t bytes, int32_t peer);
+  void collective_recv(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t bytes, int32_t peer);
+  void collective_all_to_all(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes);
+  void collective_all_to_all_v(bp_comm* comm, bp_stream* stream, uint64_t out, const uint64_t* out_bytes, const uint64_t* out_at,
+                               uint64_t in, const uint64_t* in_bytes, const uint64_t* in_at);
+  void collective_gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root);
+  void collective_scatter(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root);
+  void collective_barrier(bp_comm* comm, bp_stream* stream);
+  void collective_memory_register(bp_comm* comm, uint64_t address, uint64_t bytes, bp_comm_memory** out);
+  void collective_memory_unregister(bp_comm* comm, bp_comm_memory* memory);
+
+ protected:
+  explicit Collectives(int32_t most_ranks) : most_ranks_(most_ranks) {}
+  ~Collectives() = default;
+
+  /// Ends all queued work: before the streams end.
+  void abort_collectives();
+
+  // What the driver has. Each throws as its entries do.
+  virtual void check_number(int32_t device) = 0;  // before open, too
+  virtual void check_device(int32_t device) = 0;
+  virtual Stream& stream_of(int32_t device, bp_stream* stream) = 0;
+  virtual char* memory_of(int32_t device, uint64_t address, uint64_t bytes, const char* what) = 0;
+  virtual void dawdle(Stream& on) = 0;
+
+ private:
+  using Owned = std::shared_ptr<Communicator>;
+  struct Group {
+    struct Part {
+      Owned comm;
+      Stream* stream;
+      Batch batch;
+    };
+    int depth = 0;
+    std::vector<Part> parts;
+  };
+  /// One call on its way into a batch.
+  class Entry;
+
+  Owned find(bp_comm* comm, const char* call);
+  void add(Owned&& comm, bp_comm** out);
+  void check_config(const bp_comm_config* config, const char* call) const;
+  Group* open_group();
+  void queue(const Owned& comm, Stream& on, Batch&& batch);
+  void reduce(Collective kind, bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op,
+              int32_t root);
+
+  const int32_t most_ranks_;
+  std::mutex mutex_;
+  std::map<bp_comm*, Owned> comms_;
+  std::map<uint64_t, File> made_;  // by inode: what make_id gave and nobody here has joined yet
+  std::map<std::thread::id, Group> groups_;
+  std::atomic<size_t> open_groups_{0};
+};
+
+}  // namespace backplane::driver::sim

@@ -1,0 +1,149 @@
+// drivers/sim/exchange.cpp: the steps of an exchange and the packets of a message.
+//
+// A slot is written again two steps later. By then the others have shown the step between, which they do when they are done with this one:
+// so one wait a step is enough.
+#include "exchange.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <backplane/driver/cxx/error.hpp>
+
+#include "reduce.h"
+
+namespace backplane::driver::sim {
+namespace {
+
+using Progress = Meeting::Progress;
+
+void carry(char* to, const char* from, uint64_t bytes) {
+  if (bytes && to != from) std::memcpy(to, from, bytes);
+}
+
+std::string text_of(const Call& call) {
+  std::string text = name_of(static_cast<Collective>(call.kind));
+  text += format("(%llu", static_cast<unsigned long long>(call.count));
+  if (call.dtype) text += format(", dtype 0x%llx, op %d", static_cast<unsigned long long>(call.dtype), call.op);
+  if (call.root >= 0) text += format(", root %d", static_cast<int>(call.root));
+  return text + ")";
+}
+
+}  // namespace
+
+const char* name_of(Collective kind) {
+  static constexpr const char* names[] = {"all_reduce", "reduce",     "reduce_scatter", "broadcast", "all_gather", "send",
+                                          "recv",       "all_to_all", "all_to_all_v",   "gather",    "scatter",    "barrier"};
+  return names[static_cast<size_t>(kind)];
+}
+
+uint64_t Exchange::element() const { return call_.dtype ? bytes_of_dtype(call_.dtype) : 1; }
+
+/// Elements that each rank shows in a step for each rank that takes them.
+uint64_t Exchange::part(const Meeting& meeting) const {
+  const uint64_t shares = kind() == Collective::reduce_scatter ? static_cast<uint64_t>(meeting.size()) : 1;
+  const bool moves = kind() <= Collective::all_gather;
+  return moves ? std::min(call_.count - at_, Meeting::kSlot / shares / element()) : 0;
+}
+
+void Exchange::show(const Meeting& meeting, uint64_t count) const {
+  const uint64_t step = meeting.own().steps.load(std::memory_order_relaxed), bytes = count * element(), at = at_ * element();
+  char* slot = meeting.slot(meeting.rank(), step);
+  if (kind() == Collective::reduce_scatter) {
+    for (int32_t rank = 0; rank < meeting.size(); ++rank) {
+      carry(slot + static_cast<uint64_t>(rank) * bytes, in_ + static_cast<uint64_t>(rank) * call_.count * element() + at, bytes);
+    }
+  } else if (kind() != Collective::broadcast || call_.root == meeting.rank()) {
+    carry(slot, in_ + at, bytes);
+  }
+  meeting.own().calls[step % 2] = call_;
+  meeting.own().steps.store(step + 1);
+  meeting.changed();
+}
+
+void Exchange::check(const Meeting& meeting, uint64_t step) const {
+  for (int32_t rank = 0; rank < meeting.size(); ++rank) {
+    const Call& theirs = meeting.of(rank).calls[step % 2];
+    if (theirs == call_) continue;
+    throw Disagreement{
+        format("rank %d calls %s where rank %d calls %s", meeting.rank(), text_of(call_).c_str(), rank, text_of(theirs).c_str())};
+  }
+}
+
+void Exchange::take(const Meeting& meeting, uint64_t step, uint64_t count) const {
+  const uint64_t bytes = count * element(), at = at_ * element();
+  const uint64_t inside = kind() == Collective::reduce_scatter ? static_cast<uint64_t>(meeting.rank()) * bytes : 0;
+  const auto slot = [&](int64_t rank) { return meeting.slot(static_cast<int32_t>(rank), step) + inside; };
+  switch (kind()) {
+    case Collective::reduce:
+      if (call_.root != meeting.rank()) break;
+      [[fallthrough]];
+    case Collective::all_reduce:
+    case Collective::reduce_scatter: {
+      std::vector<const char*> all;
+      for (int32_t rank = 0; rank < meeting.size(); ++rank) all.push_back(slot(rank));
+      if (count) reduce(call_.op, call_.dtype, out_ + at, all, count);
+      break;
+    }
+    case Collective::broadcast:
+      carry(out_ + at, slot(call_.root), bytes);
+      break;
+    case Collective::all_gather:
+      for (int32_t rank = 0; rank < meeting.size(); ++rank) carry(out_ + static_cast<uint64_t>(rank) * call_.count + at, slot(rank), bytes);
+      break;
+    default:
+      break;
+  }
+}
+
+bool Exchange::needs(const Meeting& meeting, int32_t rank) const {
+  return meeting.of(rank).steps.load() < meeting.own().steps.load(std::memory_order_relaxed);
+}
+
+Progress Exchange::advance(const Meeting& meeting) {
+  const uint64_t count = part(meeting);
+  const bool first = !shown_;
+  if (first) show(meeting, count);
+  shown_ = true;
+  for (int32_t rank = 0; rank < meeting.size(); ++rank) {
+    if (needs(meeting, rank)) return first ? Progress::moved : Progress::stalled;
+  }
+  const uint64_t step = meeting.own().steps.load(std::memory_order_relaxed) - 1;
+  check(meeting, step);
+  take(meeting, step, count);
+  at_ += count;
+  shown_ = false;
+  return part(meeting) == 0 ? Progress::done : Progress::moved;
+}
+
+Progress Message::advance(const Meeting& meeting) {
+  const int32_t own = meeting.rank();
+  const int32_t from = sends ? own : peer, to = sends ? peer : own;
+  Meeting::Channel& channel = meeting.channel(from, to);
+  for (bool moved = false;; moved = true) {
+    const uint64_t written = channel.written.load(), taken = channel.taken.load();
+    const uint64_t number = sends ? written : taken, here = std::min(bytes - at, Meeting::kPacket);
+    if (sends ? written - taken == 2 : written == taken) return moved ? Progress::moved : Progress::stalled;
+    auto& packet = channel.packets[number % 2];
+    char* room = meeting.packet(from, to, number);
+    const uint64_t tag = kind == Collective::recv ? static_cast<uint64_t>(Collective::send) : static_cast<uint64_t>(kind);
+    if (sends) {
+      packet = {bytes, at, tag};
+      carry(room, data + at, here);
+      channel.written.store(written + 1);
+    } else {
+      if (packet.bytes != bytes || packet.at != at || packet.kind != tag) {
+        throw Disagreement{format("rank %d expects %llu bytes of rank %d by %s, which sends %llu by %s", own,
+                                  static_cast<unsigned long long>(bytes), peer, name_of(kind),
+                                  static_cast<unsigned long long>(packet.bytes), name_of(static_cast<Collective>(packet.kind)))};
+      }
+      carry(data + at, room, here);
+      channel.taken.store(taken + 1);
+    }
+    meeting.changed();
+    at += here;
+    done = at == bytes;
+    if (done) return Progress::done;
+  }
+}
+
+}  // namespace backplane::driver::sim

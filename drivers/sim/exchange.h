@@ -1,0 +1,73 @@
+// drivers/sim/exchange.h: what a queued collective does, as two kinds of work that go on as far as they come and never block: an exchange
+// of all ranks, step by step through their slots, and a message from one rank to another, in packets.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "meeting.h"
+
+namespace backplane::driver::sim {
+
+/// What a call is, for the other ranks and for messages.
+enum class Collective : uint32_t {
+  all_reduce,
+  reduce,
+  reduce_scatter,
+  broadcast,
+  all_gather,
+  send,
+  recv,
+  all_to_all,
+  all_to_all_v,
+  gather,
+  scatter,
+  barrier
+};
+const char* name_of(Collective kind);
+
+/// What a rank does that the others do not: thrown by the work, and then the communicator fails.
+struct Disagreement {
+  std::string text;
+};
+
+/// Parts of at most a slot: each rank shows its own, and when all have, takes what it needs of theirs. The kinds that send messages
+/// exchange nothing but their call.
+class Exchange {
+ public:
+  Exchange(const Call& call, const char* in, char* out) : call_(call), in_(in), out_(out) {}
+
+  /// Throws Disagreement.
+  Meeting::Progress advance(const Meeting& meeting);
+  bool needs(const Meeting& meeting, int32_t rank) const;
+
+ private:
+  Collective kind() const { return static_cast<Collective>(call_.kind); }
+  uint64_t element() const;
+  uint64_t part(const Meeting& meeting) const;
+  void show(const Meeting& meeting, uint64_t count) const;
+  void check(const Meeting& meeting, uint64_t step) const;
+  void take(const Meeting& meeting, uint64_t step, uint64_t count) const;
+
+  const Call call_;
+  const char* const in_;
+  char* const out_;
+  bool shown_ = false;
+  uint64_t at_ = 0;  // elements done
+};
+
+struct Message {
+  Collective kind;  // of the call
+  bool sends;
+  int32_t peer;
+  char* data;
+  uint64_t bytes;
+  uint64_t at = 0;
+  bool done = false;
+
+  /// Throws Disagreement.
+  Meeting::Progress advance(const Meeting& meeting);
+};
+
+}  // namespace backplane::driver::sim
