@@ -18,11 +18,13 @@ from benchmarks.row import AS_IS, CONFIGURATIONS, HOST, Configuration, Line, Row
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = ("tensors", "allocator", "kernels", "portable", "compile", "custom_ops", "fallback", "copies", "gpt_step")
+IN_SEVERAL_PROCESSES = ("distributed",)
 
 
 def device_rows() -> list[Row]:
     """The rows that are measured on the device."""
-    return [row for module in MODULES for row in importlib.import_module(f"benchmarks.{module}").ROWS]
+    modules = (importlib.import_module(f"benchmarks.{name}") for name in MODULES + IN_SEVERAL_PROCESSES)
+    return [row for module in modules for row in module.ROWS]
 
 
 def configurations(module: str, device: str) -> tuple[Configuration, ...]:

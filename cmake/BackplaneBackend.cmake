@@ -11,7 +11,7 @@
 #   [EXTENSIONS <source>...]                       what replaces parts of the core (backplane/extend.h)
 #
 # Builds, in ${CMAKE_CURRENT_BINARY_DIR}/<package> and laid out as in the installed package:
-#   lib/lib<device>_driver.so  lib/libbackplane_<shim>.so  lib/lib<device>.so  _C.*.so  bin/backplane-check-driver  _build_info.py
+#   lib/lib<device>_driver.so  lib/libbackplane_<shim>.so  lib/lib<device>.so  _C.*.so  _distributed.*.so  bin/backplane-check-driver  _build_info.py
 # and installs them into <package>/ together with the headers and a CMake package of the backend.
 # Targets to add to: <device> (the core and the kernels), <device>_driver.
 function(backplane_add_backend device)
@@ -45,6 +45,7 @@ function(backplane_add_backend device)
   # The longest compilations first: ninja starts what is ready in this order.
   _backplane_add_core(${device} ${arg_KERNELS} ${arg_EXTENSIONS})
   _backplane_add_bindings(${device})
+  _backplane_add_distributed(${device})
   _backplane_add_embedded_driver(${device} driver_name ${arg_DRIVER})
   _backplane_add_shims()
   _backplane_add_check_driver()
@@ -91,9 +92,10 @@ function(_backplane_add_embedded_driver device name_out)
   file(GLOB known RELATIVE "${BACKPLANE_ROOT}/drivers" CONFIGURE_DEPENDS "${BACKPLANE_ROOT}/drivers/*")
   list(REMOVE_ITEM known engine shims)
   list(FILTER known EXCLUDE REGEX "\\.")
+  list(JOIN known ", " names)
   list(LENGTH ARGN count)
   if(count EQUAL 0)
-    message(FATAL_ERROR "backplane_add_backend(${device}): DRIVER is missing. Give a driver of the SDK (${known}) or source files.")
+    message(FATAL_ERROR "backplane_add_backend(${device}): DRIVER is missing. Give a driver of the SDK (${names}) or source files.")
   endif()
   set(first "${ARGV2}")
   if(count EQUAL 1 AND first IN_LIST known)
@@ -107,7 +109,7 @@ function(_backplane_add_embedded_driver device name_out)
   foreach(source IN LISTS ARGN)
     get_filename_component(path "${source}" ABSOLUTE)
     if(NOT EXISTS "${path}" AND NOT source MATCHES "\\$<")
-      message(FATAL_ERROR "backplane_add_backend(${device}): DRIVER ${source} is neither a file nor a driver of the SDK (${known}).")
+      message(FATAL_ERROR "backplane_add_backend(${device}): DRIVER ${source} is neither a file nor a driver of the SDK (${names}).")
     endif()
   endforeach()
   backplane_add_driver(${device} ${ARGN} OUTPUT_DIRECTORY "${package_dir}/lib")
@@ -130,7 +132,7 @@ function(_backplane_add_core device)
   # Two parts by their headers: the runtime includes none of torch's largest (tests/host/test_includes.py).
   _backplane_glob(runtime "backend/runtime/*.cpp" "backend/memory/*.cpp" "backend/random/*.cpp" "backend/host/*.cpp")
   _backplane_glob(aten "backend/tensor/*.cpp" "backend/fallback/*.cpp" "backend/dispatch/*.cpp" "backend/aten/*.cpp"
-                       "backend/autocast/*.cpp" "backend/serialization/*.cpp" "backend/modules/*.cpp")
+                       "backend/autocast/*.cpp" "backend/serialization/*.cpp" "backend/modules/*.cpp" "backend/inductor/*.cpp")
   if(has_portable)
     _backplane_glob(portable "backend/kernels/portable/*.cpp")
     list(APPEND aten ${portable})
@@ -206,6 +208,23 @@ function(_backplane_add_bindings device)
   target_compile_definitions(${device}_C PRIVATE PYBIND11_SIMPLE_GIL_MANAGEMENT)
 endfunction()
 
+# _distributed: the process group, which Python loads with the first one. By itself, because c10d's headers include all of ATen.
+function(_backplane_add_distributed device)
+  _backplane_glob(sources "backend/distributed/*.cpp")
+  Python_add_library(${device}_distributed MODULE WITH_SOABI ${sources})
+  _backplane_settings(${device}_distributed)
+  set_target_properties(${device}_distributed PROPERTIES
+    OUTPUT_NAME _distributed LIBRARY_OUTPUT_DIRECTORY "${package_dir}"
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON INSTALL_RPATH "$ORIGIN/lib")
+  _backplane_sdk_code(${device}_distributed -Og)
+  _backplane_large_unit(${device}_distributed)
+  _backplane_one_unit(${device}_distributed)
+  target_include_directories(${device}_distributed PRIVATE
+    "${BACKPLANE_ROOT}/backend/torch/c10d_only" "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
+  target_link_libraries(${device}_distributed PRIVATE ${device} backplane::torch_python)
+  _backplane_definitions(${device}_distributed)
+endfunction()
+
 # bin/backplane-check-driver: the contract checker, torch-free.
 function(_backplane_add_check_driver)
   _backplane_glob(sources "check_driver/*.cpp")
@@ -245,7 +264,7 @@ function(_backplane_install device)
   install(FILES "${package_dir}/_build_info.py" DESTINATION "${arg_PACKAGE}")
   list(TRANSFORM BACKPLANE_SHIMS PREPEND "${device}_" OUTPUT_VARIABLE shims)
   install(TARGETS ${device} ${device}_driver ${shims} LIBRARY DESTINATION "${arg_PACKAGE}/lib")
-  install(TARGETS ${device}_C LIBRARY DESTINATION "${arg_PACKAGE}")
+  install(TARGETS ${device}_C ${device}_distributed LIBRARY DESTINATION "${arg_PACKAGE}")
   install(TARGETS ${device}_check_driver RUNTIME DESTINATION "${arg_PACKAGE}/bin")
   # The headers travel with the libraries that were compiled from them, whatever SDK is installed later. What extend.h replaces is
   # compiled into lib<device>.so itself.

@@ -34,6 +34,8 @@ py::object run_fallback(const std::string& name, const std::string& overload, co
 
 // modules.GeneratedKernel: a kernel that Python has the text of (generated_kernel.cpp).
 void add_generated_kernel(py::module_& module);
+// modules.empty_strided: a tensor of the device, at the least cost (empty_strided.cpp).
+void add_empty_strided(py::module_& module);
 
 // Python's int as a device index; what does not fit gets the error of an index that does not exist.
 inline c10::DeviceIndex device_index(int64_t device) {

@@ -43,6 +43,7 @@ void bind_streams(py::module_& module) {
   def_quick(module, "priority", [](int64_t id, int64_t device) { return stream_priority(stream_of(id, device)); });
   def_quick(module, "handle", [](int64_t id, int64_t device) { return reinterpret_cast<uint64_t>(stream_handle(stream_of(id, device))); });
   def_blocking(module, "native_handle", [](int64_t id, int64_t device) { return stream_native_handle(stream_of(id, device)); });
+  def_blocking(module, "is_capturing", [](int64_t id, int64_t device) { return is_capturing(stream_of(id, device)); });
 }
 
 }  // namespace backplane::bindings

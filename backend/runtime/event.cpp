@@ -77,6 +77,15 @@ void Event::synchronize() const {
   note(ActivityKind::event_done, device_, 0, reinterpret_cast<uint64_t>(handle_));
 }
 
+bool Event::wait(uint64_t timeout_ns) const {
+  if (handle_ == nullptr) return true;
+  const int32_t status = try_call<&bp_driver::event_synchronize>(device_, handle_, timeout_ns);
+  if (status == BP_TIMEOUT) return false;
+  if (status != BP_OK) throw_status(status, "event_synchronize", device_, last_error_text());
+  note(ActivityKind::event_done, device_, 0, reinterpret_cast<uint64_t>(handle_));
+  return true;
+}
+
 double Event::elapsed_ms(const Event& end) const {
   TORCH_CHECK(handle_ != nullptr && end.handle_ != nullptr, "Both events must be recorded before calculating elapsed time.");
   TORCH_CHECK((flags_ & end.flags_ & BP_EVENT_TIMING) != 0, "Both events must be created with argument 'enable_timing=True'.");

@@ -22,6 +22,7 @@ class Event {
   void block(const c10::Stream& stream) const;  // later work of the stream waits; a no-op if never recorded
   bool query() const;                           // true: complete or never recorded
   void synchronize() const;                     // interruptible; call without the GIL
+  bool wait(uint64_t timeout_ns) const;         // as synchronize(), but knows no Python; false: it takes longer
   double elapsed_ms(const Event& end) const;    // throws unless both are complete and have timing
 
   // For events between processes: makes one before its first record (on `device`; a no-op if there is one), takes one of the driver's over.

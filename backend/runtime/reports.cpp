@@ -14,6 +14,7 @@
 #include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/stream.h"
+#include "runtime/wait.h"
 
 namespace backplane {
 namespace reports_impl {
@@ -57,6 +58,7 @@ uint64_t bit_of(const c10::Stream& stream) { return uint64_t{1} << (static_cast<
 
 // writers: those that have been waited for.
 void ask(const c10::Stream& stream, uint64_t writers) {
+  check_waited();
   Record& record = records[static_cast<size_t>(stream.device_index())];
   if (C10_LIKELY((record.writers.load(std::memory_order_relaxed) & writers) == 0)) return;
   const uint64_t asked = record.writers.fetch_and(~writers) & writers;

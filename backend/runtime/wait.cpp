@@ -13,21 +13,29 @@ namespace backplane {
 namespace {
 constexpr uint64_t kSliceNs = 50'000'000;  // how late a Ctrl-C may be noticed
 std::atomic<void (*)()> g_interrupt_check{nullptr};
+std::atomic<void (*)()> g_wait_check{nullptr};
 }  // namespace
 
 void set_interrupt_check(void (*check)()) { g_interrupt_check.store(check); }
 
+void set_wait_check(void (*check)()) { g_wait_check.store(check); }
+
+void check_waited() {
+  if (const auto check = g_wait_check.load(std::memory_order_relaxed)) check();
+}
+
 int32_t interruptible_wait(const std::function<int32_t(uint64_t timeout_ns)>& wait) {
   const auto check = g_interrupt_check.load();
   const uint64_t limit = watchdog_ns();
-  if (check == nullptr) return wait(limit);
+  if (check == nullptr && g_wait_check.load() == nullptr) return wait(limit);
   const auto begin = std::chrono::steady_clock::now();
   while (true) {
     const auto waited = static_cast<uint64_t>((std::chrono::steady_clock::now() - begin).count());
     if (waited >= limit) return BP_TIMEOUT;
     const int32_t status = wait(std::min(kSliceNs, limit - waited));
     if (status != BP_TIMEOUT) return status;
-    check();
+    if (check != nullptr) check();
+    check_waited();
   }
 }
 

@@ -27,4 +27,7 @@ inline constexpr const char* kComposedOtherwise[] = {
 // Operators that autocast computes in float32 and torch's header does not list. Unnecessary once it does.
 inline constexpr const char* kUnlistedFloat32[] = {"linalg_matrix_sqrth"};  // of 2.15
 
+// Whether torch has _upsample_lanczos2d_aa. Unnecessary when 2.12 is the oldest.
+inline constexpr bool kHasLanczos = BACKPLANE_TORCH_AT_LEAST(2, 12);
+
 }  // namespace backplane::compat

@@ -66,6 +66,7 @@ class Streams:
     def priority(self, stream_id: int, device: int, /) -> int: ...
     def handle(self, stream_id: int, device: int, /) -> int: ...  # the driver's bp_stream*
     def native_handle(self, stream_id: int, device: int, /) -> int: ...  # the vendor's own object
+    def is_capturing(self, stream_id: int, device: int, /) -> bool: ...  # torch.Stream has it from 2.13 on
 
 Pool: TypeAlias = tuple[int, int]
 
@@ -131,6 +132,7 @@ class Modules:
     def generated_kernel(
         self,
         name: str,
+        definitions: str,
         text: str,
         files: list[str],
         per_item: int,
@@ -138,9 +140,12 @@ class Modules:
         values: int,
         written: int,
         reports: bool,
-        extents: list[tuple[int, int, bool]],
+        extents: list[tuple[int, int, int]],
         /,
     ) -> Any: ...
+    def empty_strided(
+        self, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: int, /
+    ) -> torch.Tensor: ...
     def finish(self, /) -> None: ...  # what compiles in the background
     def counts(self, /) -> dict[str, int]: ...  # of torch_backplane.compiler.Counts
     def why_not(self, unit: str, /) -> str: ...

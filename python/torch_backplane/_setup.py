@@ -283,9 +283,9 @@ def _register() -> None:
     import torch
     from torch.utils import backend_registration
 
-    from torch_backplane import compat, multiprocessing, not_yet
+    from torch_backplane import compat, multiprocessing, process_group
     from torch_backplane import device as module
-    from torch_backplane.compat import dlpack
+    from torch_backplane.compat import dlpack, flex_attention, inductor
 
     name = _backend.device
     backend_registration.rename_privateuse1_backend(
@@ -299,9 +299,12 @@ def _register() -> None:
         backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     compat.let_higher_order_ops_pass_autocast()
     compat.let_script_object_ops_pass_autocast()
+    compat.share_random_states(name)
     dlpack.install(name)
+    flex_attention.install(name)
+    inductor.install()
     multiprocessing.install()
-    not_yet.cpu_groups_by_default()
+    process_group.install()
     if os.environ.get(_backend.env_name("SANITIZER"), "0") not in ("", "0"):
         from torch_backplane import sanitizer
 

@@ -30,8 +30,16 @@ GONE = {
 }
 """Operators that some torch has had and this or a later one has not, and what took their place."""
 
-NEWER_CUDA_NAMES = frozenset({"export_dot", "export_graph_data", "graph_annotations"})
-"""Names of ``torch.cuda`` that torch 2.13 does not have yet."""
+NEWER_CUDA_NAMES = frozenset(
+    {"caching_allocator_disabled", "current_solver_handle", "export_dot", "export_graph_data", "graph_annotations"}
+)
+"""Names of ``torch.cuda`` that torch 2.11 does not have yet: the first two from 2.13 on, the others later."""
+
+INDUCTOR_CLASSES = ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen")
+"""What Inductor looks up in the module of a device that is not registered; from 2.15 on only if it lacks the hook."""
+
+INDUCTOR_HOOK = "_inductor_backend_init"
+"""What Inductor calls in that module, under its lock, so that the device is registered: from 2.15 on."""
 
 
 def let_higher_order_ops_pass_autocast() -> None:
@@ -68,10 +76,26 @@ def let_script_object_ops_pass_autocast() -> None:
     overload._fallthrough_keys = with_autocast
 
 
+def share_random_states(name: str) -> None:
+    """Let a compiled activation checkpoint draw the same numbers twice, by generators that share their state.
+
+    torch has a list of devices whose generators can, and a function that adds one from 2.13 on; on an older torch
+    nothing is done. Unnecessary once torch asks the generator.
+    """
+    from torch._functorch._aot_autograd import utils
+
+    register = getattr(utils, "register_graphsafe_rng_device_type", None)
+    if register is not None:
+        register(name)
+
+
 def override_kernel(library: torch.library.Library, name: str, function: Callable[..., Any], key: str) -> None:
-    """Register a Python kernel without torch's warning that it goes before another: the caller has decided that."""
+    """Register a Python kernel, also before another: the caller has decided that.
+
+    torch warns of it from 2.13 on, and before refuses it where it is not said.
+    """
     with overriding():
-        library.impl(name, function, key)
+        library.impl(name, function, key, allow_override=True)
 
 
 def autograd_kernel(

@@ -61,11 +61,15 @@ def __getattr__(name: str) -> Any:
         return tuple(_backend.C.random.default_generator(index) for index in range(_backend.C.devices.count()))
     if name in storages.DTYPES:
         return storages.storage_class(name)
-    if _backend.device:
-        from torch_backplane.not_yet import INDUCTOR
+    if name == "distributed":  # half of torch.distributed comes with it
+        from torch_backplane import distributed
 
-        if name in INDUCTOR:
-            return INDUCTOR[name](name)
+        return distributed
+    if _backend.device:
+        from torch_backplane.compat import inductor
+
+        if name in inductor.NAMES:
+            return inductor.look_up(name)
     from torch_backplane.device.unsupported import UNSUPPORTED
 
     where = f"torch.{_backend.device}" if _backend.device else __name__

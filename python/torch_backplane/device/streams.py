@@ -278,4 +278,5 @@ def stream(stream: torch.Stream | None) -> StreamContext:
 
 def is_current_stream_capturing() -> bool:
     """Whether the current stream records into a graph."""
-    return bool(current_stream().is_capturing())
+    stream = current_stream()
+    return _backend.C.streams.is_capturing(stream.stream_id, stream.device_index)

@@ -1,0 +1,28 @@
+// distributed/arguments.h: what both engines ask of the tensors of a call, and how they name it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "runtime/device.h"
+
+namespace backplane::distributed {
+
+// What the profiler shows of a collective, "mydeviceccl:all_reduce", and its name in errors, "all_reduce".
+#define BACKPLANE_TITLE(name) BACKPLANE_DEVICE_NAME "ccl:" name
+inline const char* name_in(const char* title) { return title + sizeof(BACKPLANE_DEVICE_NAME "ccl:") - 1; }
+
+// All throw c10::ValueError.
+const at::Tensor& the_one(const std::vector<at::Tensor>& tensors, const char* name);
+// The tensors of all ranks.
+const std::vector<at::Tensor>& of_ranks(const std::vector<std::vector<at::Tensor>>& lists, int ranks, const char* name);
+void check_rank(int64_t rank, int ranks, const char* name);
+void check_device(const at::Tensor& tensor, const char* name);                  // is one of this device type's
+void check_on(const at::Tensor& tensor, c10::Device device, const char* name);  // is on that one, and dense
+void check_dtype(const at::Tensor& output, const at::Tensor& input, const char* name);
+void check_size(int64_t elements, int64_t expected, const char* name, const char* what);
+// In bytes; `splits` counts rows, and where it is empty all ranks get the same.
+std::vector<int64_t> split_bytes(const at::Tensor& tensor, const std::vector<int64_t>& splits, int ranks, const char* which);
+
+}  // namespace backplane::distributed

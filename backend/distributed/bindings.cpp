@@ -1,0 +1,87 @@
+// distributed/bindings.cpp: the Python module _distributed of a backend package, loaded by the first process group: its one class is a
+// torch.distributed backend. What torch's own class for backends binds is inherited.
+#include <torch/csrc/utils/pybind.h>  // before anything else of Python
+
+#include <pybind11/chrono.h>
+
+#include <utility>
+
+#include "distributed/interpreter.h"
+#include "distributed/native_group.h"
+
+namespace backplane::distributed {
+namespace {
+
+namespace py = pybind11;
+
+// torch holds its backends by such a pointer, as one that is destroyed may wait for threads, which may want the GIL.
+template <class T>
+class Holder {
+ public:
+  Holder() = default;
+  explicit Holder(T* object) : pointer_(c10::intrusive_ptr<T>::unsafe_steal_from_new(object)) {}
+  Holder(c10::intrusive_ptr<T> pointer) : pointer_(std::move(pointer)) {}  // NOLINT: as pybind11 makes them
+  Holder(const Holder&) = default;
+  Holder(Holder&&) noexcept = default;
+  Holder& operator=(const Holder&) = default;
+  Holder& operator=(Holder&&) noexcept = default;
+  ~Holder() {
+    if (pointer_ && PyGILState_Check() != 0) {
+      const py::gil_scoped_release no_gil;
+      pointer_.reset();
+    }
+  }
+  T* get() const { return pointer_.get(); }
+
+ private:
+  c10::intrusive_ptr<T> pointer_;
+};
+
+// A function of Python's in C++: called with the GIL, from any thread, and never destroyed, since that may be after the interpreter.
+GlooFactory gloo_factory(const py::object& function) {
+  return [function = function.inc_ref().ptr()](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                               std::chrono::milliseconds timeout) {
+    const py::gil_scoped_acquire gil;
+    return py::cast<c10::intrusive_ptr<c10d::Backend>>(py::handle(function)(store, rank, size, timeout));
+  };
+}
+
+// Group(store, rank, size, options, make_gloo).
+template <class Group>
+auto make_group() {
+  return py::init([](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const c10::intrusive_ptr<GroupOptions>& options,
+                     const py::object& make_gloo) {
+    GlooFactory factory = gloo_factory(make_gloo);
+    const py::gil_scoped_release no_gil;
+    return Holder<Group>(c10::make_intrusive<Group>(store, rank, size, options, std::move(factory)));
+  });
+}
+
+}  // namespace
+}  // namespace backplane::distributed
+
+PYBIND11_DECLARE_HOLDER_TYPE(T, backplane::distributed::Holder<T>, true)
+
+PYBIND11_MODULE(_distributed, module) {
+  using namespace backplane::distributed;
+  module.doc() = "The process group of the device; use torch.distributed instead.";
+  py::module_::import("torch.distributed");  // the classes that these are derived from
+
+  py::class_<GroupOptions, c10d::Backend::Options, c10::intrusive_ptr<GroupOptions>>(module, "Options")
+      .def(py::init([](std::chrono::milliseconds timeout) { return c10::make_intrusive<GroupOptions>(timeout); }),
+           py::arg("timeout") = kBackendDefaultTimeout)
+      .def("__copy__", [](const GroupOptions& self) { return c10::make_intrusive<GroupOptions>(self); })
+      .def("__deepcopy__", [](const GroupOptions& self, const py::dict&) { return c10::make_intrusive<GroupOptions>(self); });
+
+  py::class_<StagedGroup, c10d::Backend, Holder<StagedGroup>>(module, "ProcessGroup")
+      .def(make_group<StagedGroup>())
+      .def_property_readonly("engine", &StagedGroup::engine)
+      .def_property_readonly("options",
+                             [](StagedGroup& self) { return c10::static_intrusive_pointer_cast<GroupOptions>(self.getBackendOptions()); })
+      // What a rank calls that has no place in a part: nothing is shared that it would have to take part in.
+      .def("perform_nocolor_split", [](const StagedGroup&, const py::object&) {})
+      .def("_set_default_timeout", &StagedGroup::setTimeout, py::call_guard<py::gil_scoped_release>());
+
+  module.def("end_of_interpreter", &end_of_interpreter, py::call_guard<py::gil_scoped_release>());
+  py::class_<NativeGroup, StagedGroup, Holder<NativeGroup>>(module, "NativeProcessGroup").def(make_group<NativeGroup>());
+}

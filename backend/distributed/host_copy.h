@@ -1,0 +1,35 @@
+// distributed/host_copy.h: a device tensor as the network sees it: on the host, flat, in the order of its elements, so that ranks may have
+// other strides. Where the host reaches the device's memory, a contiguous tensor is not copied.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace backplane::distributed {
+
+// What the network does to what a rank gives.
+enum class Given { kept, overwritten };
+
+// Not thread safe; one call's. The copies are queued on the current stream of the tensor's device.
+class HostCopy {
+ public:
+  // What the network reads of `from` and writes to `to`, which have the same sizes and dtype; one of them may be undefined, and both may be
+  // one tensor.
+  HostCopy(at::Tensor from, at::Tensor to, Given given = Given::kept);
+
+  void copy_to_host();
+  void copy_from_host();
+
+  const at::Tensor& host() const { return host_; }  // one dimension, contiguous, of the tensor's dtype
+  at::Tensor bytes() const { return host_.view(at::kByte); }
+  bool is_alias() const { return is_alias_; }
+  bool is_read() const { return from_.defined(); }
+  bool is_written() const { return to_.defined(); }
+  const at::Tensor& tensor() const { return to_.defined() ? to_ : from_; }
+  const at::Tensor& from() const { return from_; }
+
+ private:
+  at::Tensor from_, to_, host_;
+  bool is_alias_;
+};
+
+}  // namespace backplane::distributed

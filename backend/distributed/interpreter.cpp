@@ -1,0 +1,50 @@
+// distributed/interpreter.cpp: see interpreter.h.
+#include "distributed/interpreter.h"
+
+#include <condition_variable>
+#include <mutex>
+
+#include "distributed/workers.h"
+
+namespace backplane::distributed {
+namespace interpreter_impl {
+namespace {
+
+struct Uses {
+  std::mutex mutex;  // over what follows
+  std::condition_variable over;
+  int count = 0;
+  bool is_over = false;
+};
+
+// Never destroyed: threads may come when everything else is.
+Uses& uses() {
+  static auto* const uses = new Uses();
+  return *uses;
+}
+
+}  // namespace
+}  // namespace interpreter_impl
+
+using interpreter_impl::uses;
+
+InterpreterUse::InterpreterUse() {
+  const std::lock_guard<std::mutex> lock(uses().mutex);
+  is_allowed_ = !uses().is_over;
+  if (is_allowed_) ++uses().count;
+}
+
+InterpreterUse::~InterpreterUse() {
+  if (!is_allowed_) return;
+  const std::lock_guard<std::mutex> lock(uses().mutex);
+  --uses().count;
+  uses().over.notify_all();
+}
+
+void end_of_interpreter() {
+  std::unique_lock<std::mutex> lock(uses().mutex);
+  uses().is_over = true;
+  uses().over.wait_for(lock, kPatience, [] { return uses().count == 0; });
+}
+
+}  // namespace backplane::distributed

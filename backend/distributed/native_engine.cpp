@@ -1,0 +1,286 @@
+// distributed/native_engine.cpp: calls of bp.collective, their order, and their end. Note [A collective that fails] is in native_engine.h.
+#include "distributed/native_engine.h"
+
+#include <c10/core/StreamGuard.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <thread>
+#include <utility>
+
+#include "distributed/native_watch.h"
+#include "distributed/workers.h"
+#include "runtime/device.h"
+#include "runtime/driver.h"
+#include "runtime/stream.h"
+#include "runtime/wait.h"
+
+namespace backplane::distributed {
+namespace native_engine_impl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+const bp_collective& group() { return *open_driver().group<bp_collective>(); }
+
+uint64_t in_ns(milliseconds time) { return static_cast<uint64_t>(std::chrono::nanoseconds(time).count()); }
+
+// Work of communicators that cannot run at the same time: the end of the last one's.
+struct Turn {
+  std::mutex mutex;
+  std::shared_ptr<NativeCall> last;
+};
+Turn& turn_of(c10::Device device) {
+  static auto* turns = new std::array<Turn, kMaxDevices>();
+  return (*turns)[static_cast<size_t>(device.index())];
+}
+
+bp_comm_config config_of(const CommunicatorSettings& settings, bool can_abort) {
+  bp_comm_config config{};
+  config.struct_size = sizeof config;
+  config.name = settings.group.c_str();
+  config.timeout_ns = in_ns(settings.timeout);
+  config.work_timeout_ns = can_abort ? BP_NO_TIMEOUT : in_ns(settings.timeout);  // the watch has each call's own
+  config.rank = settings.rank;
+  config.size = settings.size;
+  return config;
+}
+
+// What a thread that joins and the one that waits for it share.
+struct Joining {
+  std::mutex mutex;
+  std::condition_variable over;
+  bool is_over = false, is_left = false;  // left: nobody waits any more
+  bp_comm* comm = nullptr;
+  std::exception_ptr error;
+};
+
+}  // namespace
+}  // namespace native_engine_impl
+
+using namespace native_engine_impl;
+
+void check_collective(int32_t status, const char* call, c10::Device device) {
+  if (status == BP_OK) return;
+  const std::string text = last_error_text();
+  if (status == BP_FAULT || status == BP_DEVICE_LOST || status == BP_OUT_OF_MEMORY) throw_status(status, call, device.index(), text);
+  TORCH_CHECK_WITH(DistBackendError, false, status_message(status, call, device.index(), text));
+}
+
+std::shared_ptr<NativeEngine> NativeEngine::connect(c10::Device device, const CommunicatorSettings& settings,
+                                                    const ExchangeId& exchange_id) {
+  bp_collective_properties properties{};
+  properties.struct_size = sizeof properties;
+  call<&bp_collective::properties>(device.index(), &properties);
+  std::string id;
+  if (settings.rank == 0) {
+    id.resize(properties.id_bytes);
+    call<&bp_collective::make_id>(device.index(), static_cast<void*>(id.data()));
+  }
+  id = exchange_id(std::move(id));
+
+  // The driver's call cannot be interrupted; the wait for it can.
+  const auto joining = std::make_shared<Joining>();
+  std::thread([joining, device, settings, id] {
+    pthread_setname_np(pthread_self(), "ccl_join");
+    bp_comm* comm = nullptr;
+    std::exception_ptr error;
+    try {
+      const DeviceSwitch on(device.index());
+      bp_comm_config config = config_of(settings, (group().head.flags & BP_COLLECTIVE_ABORT) != 0);
+      config.id = id.data();
+      check_collective(try_call<&bp_collective::create>(device.index(), &config, &comm), "bp.collective.create", device);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard<std::mutex> lock(joining->mutex);
+    if (joining->is_left && comm != nullptr) detail::invoke<&bp_collective::destroy>(open_driver(), comm, uint64_t{0});
+    joining->comm = comm;
+    joining->error = error;
+    joining->is_over = true;
+    joining->over.notify_all();
+  }).detach();
+  std::unique_lock<std::mutex> lock(joining->mutex);
+  try {
+    interruptible_wait([&](uint64_t slice_ns) -> int32_t {
+      const auto slice = std::chrono::nanoseconds(std::min<uint64_t>(slice_ns, 1'000'000'000));
+      return joining->over.wait_for(lock, slice, [&] { return joining->is_over; }) ? BP_OK : BP_TIMEOUT;
+    });
+  } catch (...) {
+    joining->is_left = true;
+    throw;
+  }
+  if (joining->error) std::rethrow_exception(joining->error);
+  TORCH_CHECK_WITH(DistBackendError, joining->is_over, settings.group, ": not all ranks have joined within what the watchdog allows");
+  auto engine = std::make_shared<NativeEngine>(device, settings.group, joining->comm);
+  watch(engine);
+  return engine;
+}
+
+std::shared_ptr<NativeEngine> NativeEngine::split(int color, const CommunicatorSettings& settings) {
+  if (const std::exception_ptr error = failure()) std::rethrow_exception(error);
+  const std::lock_guard<std::mutex> lock(calls_);
+  bp_comm_config config = config_of(settings, has(BP_COLLECTIVE_ABORT));
+  bp_comm* comm = nullptr;
+  check_collective(detail::invoke<&bp_collective::split>(open_driver(), comm_, color, &config, &comm), "bp.collective.split", device_);
+  if (comm == nullptr) return nullptr;
+  auto engine = std::make_shared<NativeEngine>(device_, settings.group, comm);
+  watch(engine);
+  return engine;
+}
+
+NativeEngine::NativeEngine(c10::Device device, std::string group, bp_comm* comm)
+    : device_(device),
+      group_(std::move(group)),
+      stream_(pool_stream(device.index(), device_properties(device.index()).priority_greatest)),
+      comm_(comm) {
+  properties_.struct_size = sizeof properties_;
+  call<&bp_collective::properties>(device.index(), &properties_);
+}
+
+NativeEngine::~NativeEngine() { destroy(); }
+
+bool NativeEngine::has(uint32_t flag) const { return (group().head.flags & flag) != 0; }
+
+std::shared_ptr<NativeCall> NativeEngine::run(const char* name, milliseconds timeout, bool is_group, const Queue& queue,
+                                              const std::function<void()>& after) {
+  TORCH_CHECK(!in_bad_fork(), group_, " was made by the parent of this process; a forked child needs a process group of its own");
+  if (const std::exception_ptr error = failure()) std::rethrow_exception(error);
+  const c10::Stream caller = current_stream(device_.index());
+  if (!has(BP_COLLECTIVE_CAPTURE)) refuse_in_capture(caller, "A collective of this driver");
+  const auto call = std::make_shared<NativeCall>();
+  call->name = name;
+  call->timeout = timeout;
+  call->done = pooled_event(device_.index());
+
+  const std::lock_guard<std::mutex> lock(calls_);
+  PooledEvent ready = pooled_event(device_.index());
+  ready->record(caller);
+  ready->block(stream_);
+  std::unique_lock<std::mutex> turn;
+  if (!has(BP_COLLECTIVE_CONCURRENT)) {
+    turn = std::unique_lock<std::mutex>(turn_of(device_).mutex);
+    if (const auto& last = turn_of(device_).last) last->done->block(stream_);
+    turn_of(device_).last = call;
+  }
+  const c10::StreamGuard guard(stream_);
+  const auto begin = [&] {
+    check_collective(detail::invoke<&bp_collective::group_begin>(open_driver()), "bp.collective.group_begin", device_);
+  };
+  const auto end = [&] { return detail::invoke<&bp_collective::group_end>(open_driver()); };
+  bool is_open = false;
+  try {
+    if (is_group) begin();
+    is_open = is_group;
+    queue(comm_, stream_handle(stream_));
+    is_open = false;
+    if (is_group) check_collective(end(), "bp.collective.group_end", device_);
+    if (after) after();
+    call->done->record(stream_);
+  } catch (const std::exception& error) {
+    if (is_open) end();
+    const auto* torchs = dynamic_cast<const c10::Error*>(&error);
+    abort(c10::str("cannot be used any more, since ", name,
+                   " failed on this rank alone: ", torchs != nullptr ? torchs->what_without_backtrace() : error.what()));
+    throw;
+  }
+  call->deadline = Clock::now() + timeout;
+  if (is_capturing(stream_)) return call;  // it runs when the graph does
+  const std::lock_guard<std::mutex> watched(mutex_);
+  queued_.push_back(call);
+  if (queued_.size() == 1) wake_watch();
+  return call;
+}
+
+void NativeEngine::fail(const std::string& why) {
+  if (failure_ != nullptr) return;
+  failure_ = std::make_exception_ptr(
+      c10::DistBackendError({__func__, __FILE__, __LINE__}, c10::str(group_, " ", why, "\nDestroy it, and make another.")));
+}
+
+void NativeEngine::look_locked() {
+  if (comm_ == nullptr || queued_.empty() || failure_ != nullptr) return;
+  int32_t status = BP_OK;
+  char text[512] = "";
+  if (detail::invoke<&bp_collective::status>(open_driver(), comm_, &status, &text[0], uint64_t{sizeof text}) != BP_OK) status = BP_INTERNAL;
+  if (status != BP_OK)
+    return fail(c10::str("failed in ", queued_.front()->name, ": ", status_message(status, "bp.collective.status", device_.index(), text)));
+  while (!queued_.empty() && queued_.front()->done->query()) {
+    queued_.front()->ended_well = true;
+    queued_.pop_front();
+  }
+  if (queued_.empty() || Clock::now() < queued_.front()->deadline) return;
+  fail(c10::str("failed: ", queued_.front()->name, " was not over after ", queued_.front()->timeout.count(), " ms, which is the timeout"));
+  if (has(BP_COLLECTIVE_ABORT)) detail::invoke<&bp_collective::abort>(open_driver(), comm_);
+}
+
+bool NativeEngine::look() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  try {
+    look_locked();
+  } catch (const std::exception& error) {  // the device's: its next user gets it, and this group
+    fail(c10::str("failed with its device: ", error.what()));
+  }
+  return comm_ != nullptr && !queued_.empty() && failure_ == nullptr;
+}
+
+std::exception_ptr NativeEngine::failure() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  look_locked();
+  return failure_;
+}
+
+std::exception_ptr NativeEngine::check_for_user() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!is_told_) look_locked();
+  return is_told_ ? nullptr : failure_;
+}
+
+void NativeEngine::abort(const std::string& why) {
+  if (in_bad_fork()) return;  // the parent's communicator
+  const std::lock_guard<std::mutex> lock(mutex_);
+  fail(why);
+  is_told_ = queued_.empty();  // who waits behind what is lost is told
+  if (comm_ != nullptr && has(BP_COLLECTIVE_ABORT)) detail::invoke<&bp_collective::abort>(open_driver(), comm_);
+}
+
+void NativeEngine::shutdown() {
+  if (in_bad_fork()) return;
+  std::shared_ptr<NativeCall> last;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (failure_ == nullptr && !queued_.empty()) last = queued_.back();
+  }
+  try {
+    if (last != nullptr) last->done->wait(in_ns(kPatience));
+  } catch (const c10::Error&) {
+    // The device is in error, which its own waits have told or will tell: nothing goes on that has to be waited for.
+  }
+  destroy();  // no abort of what the peers still do
+  const std::lock_guard<std::mutex> lock(mutex_);
+  fail("was shut down");
+  queued_.clear();
+  is_told_ = true;
+}
+
+void NativeEngine::destroy() noexcept {
+  const std::lock_guard<std::mutex> lock(calls_);
+  bp_comm* comm = nullptr;
+  {
+    const std::lock_guard<std::mutex> held(mutex_);
+    comm = std::exchange(comm_, nullptr);
+  }
+  const Driver* driver = driver_if_open();  // NULL in a forked child
+  if (comm == nullptr || driver == nullptr) return;
+  int32_t status = detail::invoke<&bp_collective::destroy>(*driver, comm, in_ns(kPatience));
+  if (status == BP_TIMEOUT && has(BP_COLLECTIVE_ABORT)) {
+    detail::invoke<&bp_collective::abort>(*driver, comm);
+    status = detail::invoke<&bp_collective::destroy>(*driver, comm, in_ns(kPatience));
+  }
+  if (status != BP_OK) log_status(status, "bp.collective.destroy", device_.index(), last_error_text());
+}
+
+}  // namespace backplane::distributed

@@ -1,0 +1,99 @@
+// distributed/native_engine.h: one rank's communicator of the driver (bp.collective), and the watch over what is queued on it.
+//
+// Note [A collective that fails]: the device is well, its streams go on, and what the collective should have written is undefined. So the
+// error is raised wherever that could be taken for a result: by wait() and the next calls of the group, and by every wait of a user for the
+// device (runtime/wait.h), until the group is aborted or shut down. A thread looks after what is queued: it aborts a communicator whose
+// work takes longer than its timeout, so that streams do not wait for ever.
+#pragma once
+
+#include <backplane/driver/collective.h>
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "runtime/event.h"
+
+namespace backplane::distributed {
+
+struct CommunicatorSettings {
+  std::string group;  // for errors: "process group 'x' (rank 0 of 2)"
+  int rank, size;
+  std::chrono::milliseconds timeout;  // to join
+};
+
+// Throws unless a call of bp.collective was BP_OK: the device's own errors as everywhere, others as c10::DistBackendError.
+void check_collective(int32_t status, const char* call, c10::Device device);
+
+// Work on the communicator's stream.
+struct NativeCall {
+  const char* name;
+  std::chrono::milliseconds timeout;
+  std::chrono::steady_clock::time_point deadline;
+  PooledEvent done;
+  std::atomic<bool> ended_well{false};  // known to be over, on a communicator that had not failed
+};
+
+// Any thread; what queues is done by one at a time.
+class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
+ public:
+  // Carries rank 0's id to the other ranks: called with it there, with an empty string elsewhere; gives it.
+  using ExchangeId = std::function<std::string(std::string id)>;
+
+  // Joins; blocks until all ranks have, as long as the timeout; a Ctrl-C ends it. Throws c10::DistBackendError.
+  static std::shared_ptr<NativeEngine> connect(c10::Device device, const CommunicatorSettings& settings, const ExchangeId& exchange_id);
+  // A communicator of the ranks that give the same color; all of this one's call it. Color -1: of none, NULL. Needs BP_COLLECTIVE_SPLIT.
+  std::shared_ptr<NativeEngine> split(int color, const CommunicatorSettings& settings);
+
+  NativeEngine(c10::Device device, std::string group, bp_comm* comm);
+  ~NativeEngine();
+  NativeEngine(const NativeEngine&) = delete;
+  NativeEngine& operator=(const NativeEngine&) = delete;
+
+  c10::Device device() const { return device_; }
+  const c10::Stream& stream() const { return stream_; }
+  const bp_collective_properties& properties() const { return properties_; }
+  bool has(uint32_t flag) const;  // BP_COLLECTIVE_*
+
+  // Calls `queue` with the communicator's stream current and behind the caller's stream; `is_group`: what it queues is one group of calls.
+  // `after`, with the same stream, comes behind that. From then on it is watched. Throws c10::DistBackendError if the group has failed; if
+  // something in it throws, the group is aborted, as other ranks wait for what was not queued.
+  using Queue = std::function<void(bp_comm* comm, bp_stream* stream)>;
+  std::shared_ptr<NativeCall> run(const char* name, std::chrono::milliseconds timeout, bool is_group, const Queue& queue,
+                                  const std::function<void()>& after);
+
+  std::exception_ptr failure();  // asks the driver, too; NULL: none
+  void abort(const std::string& why);
+  void shutdown();  // lets queued work end, for a few seconds; peers notice nothing
+
+  // For the watch. check_for_user: what a user's wait throws, NULL: nothing.
+  bool look();  // whether there is work
+  std::exception_ptr check_for_user();
+
+ private:
+  void fail(const std::string& why);  // with mutex_ held
+  void look_locked();
+  void destroy() noexcept;
+
+  const c10::Device device_;
+  const std::string group_;
+  const c10::Stream stream_;
+  bp_collective_properties properties_{};
+
+  std::mutex calls_;  // over calls to the driver, status and abort apart; taken before mutex_
+
+  std::mutex mutex_;  // over what follows; of driver calls, status, abort and event_query are made under it, which do not block
+  bp_comm* comm_;     // NULL: destroyed
+  std::deque<std::shared_ptr<NativeCall>> queued_;
+  std::exception_ptr failure_;
+  bool is_told_ = false;  // users' waits do not throw any more
+};
+
+}  // namespace backplane::distributed

@@ -1,0 +1,104 @@
+// distributed/reduction.cpp: see reduction.h.
+#include "distributed/reduction.h"
+
+#include <ATen/ops/view_as_real.h>
+#include <c10/core/ScalarType.h>
+
+#include <limits>
+
+#include "torch/distributed.h"
+
+namespace backplane::distributed {
+namespace reduction_impl {
+namespace {
+
+using Op = c10d::ReduceOp::RedOpType;
+
+const char* name_of(Op op) {
+  static constexpr const char* names[] = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
+  return op < Op::UNUSED ? names[op] : "UNUSED";
+}
+
+// The dtype that Gloo adds up in place of one that it does not have.
+c10::ScalarType sent_as(c10::ScalarType dtype) {
+  switch (dtype) {
+    case at::kBool:
+      return at::kByte;
+    case at::kShort:
+    case c10::ScalarType::UInt16:
+      return at::kInt;
+    case c10::ScalarType::UInt32:
+    case c10::ScalarType::UInt64:
+      return at::kLong;
+    case c10::ScalarType::ComplexFloat:
+    case c10::ScalarType::ComplexDouble:
+      return c10::toRealValueType(dtype);
+    case c10::ScalarType::ComplexHalf:
+      return at::kHalf;
+    default:
+      return c10::isFloat8Type(dtype) ? at::kFloat : dtype;
+  }
+}
+
+bool is_bitwise(Op op) { return op == Op::BAND || op == Op::BOR || op == Op::BXOR; }
+bool is_order(Op op) { return op == Op::MIN || op == Op::MAX; }
+
+}  // namespace
+}  // namespace reduction_impl
+
+void check_reduction(const c10d::ReduceOp& asked, c10::ScalarType dtype) {
+  using namespace reduction_impl;
+  const Op op = asked.op_;
+  const bool is_sum = op == Op::SUM || op == Op::AVG;
+  const bool is_known = c10::isComplexType(dtype)    ? is_sum
+                        : dtype == at::kBool         ? op != Op::AVG
+                        : c10::isFloatingType(dtype) ? !is_bitwise(op)
+                                                     : true;
+  TORCH_CHECK_VALUE(op < Op::UNUSED && is_known, "ReduceOp.", name_of(op), " is not defined for tensors of ", dtype);
+}
+
+at::Tensor with_factor(const at::Tensor& input, const c10d::ReduceOp& op) {
+  if (op != c10d::ReduceOp::PREMUL_SUM) return input;
+  const auto* factor = dynamic_cast<const compat::PreMulSumSupplement*>(op.supplement_.get());
+  TORCH_CHECK_VALUE(factor != nullptr, "ReduceOp.PREMUL_SUM has no factor: make it by torch.distributed._make_nccl_premul_sum(factor)");
+  if (!factor->tensor_factor.defined()) return input.mul(factor->double_factor);
+  return input.mul(factor->tensor_factor.to(input.options()));
+}
+
+HostReduction::HostReduction(const c10d::ReduceOp& op, c10::ScalarType dtype, int ranks)
+    : op_(op.op_ == c10d::ReduceOp::PREMUL_SUM ? c10d::ReduceOp::SUM : op.op_),
+      dtype_(dtype),
+      sent_(reduction_impl::sent_as(dtype)),
+      averages_(op.op_ == c10d::ReduceOp::AVG),
+      ranks_(ranks) {
+  check_reduction(op, dtype);
+  if (averages_) op_ = c10d::ReduceOp::SUM;
+  if (dtype == at::kBool && op_ == c10d::ReduceOp::SUM) op_ = c10d::ReduceOp::MAX;
+  if (dtype == at::kBool && op_ == c10d::ReduceOp::PRODUCT) op_ = c10d::ReduceOp::MIN;
+  flips_sign_ = dtype == c10::ScalarType::UInt64 && reduction_impl::is_order(op_.op_);
+}
+
+at::Tensor HostReduction::encode(const at::Tensor& input) const {
+  if (sent_ == dtype_) return input;
+  if (c10::isComplexType(dtype_)) return at::view_as_real(input).view(-1);
+  if (input.element_size() == c10::elementSize(sent_)) {
+    const at::Tensor same = input.view(sent_);
+    return flips_sign_ ? same.bitwise_xor(std::numeric_limits<int64_t>::min()) : same;
+  }
+  return input.to(sent_);
+}
+
+void HostReduction::decode(const at::Tensor& reduced, const at::Tensor& out) const {
+  if (averages_ && c10::isIntegralType(dtype_, false)) {
+    reduced.div_(ranks_, "trunc");
+  } else if (averages_) {
+    reduced.div_(ranks_);
+  }
+  if (flips_sign_) reduced.bitwise_xor_(std::numeric_limits<int64_t>::min());
+  const at::Tensor result = c10::isComplexType(dtype_)                     ? at::view_as_real(out).view(-1)
+                            : out.element_size() == reduced.element_size() ? out.view(reduced.scalar_type())
+                                                                           : out;
+  if (result.data_ptr() != reduced.data_ptr()) result.copy_(reduced);
+}
+
+}  // namespace backplane::distributed

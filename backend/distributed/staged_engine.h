@@ -1,0 +1,103 @@
+// distributed/staged_engine.h: carries collectives out on the host, by Gloo, for any driver: device -> pinned memory -> network -> device.
+//
+// Note [Staged calls]: the caller's thread queues the copies to the host behind its stream's work. The starter waits for them and hands the
+// call to Gloo; it takes calls in the order of their submission, in which Gloo matches them between ranks. A thread for each call waits for
+// Gloo and queues the copies back: a receive may be answered by a call that comes later, and what a user hangs on a future may make a call
+// and wait for it. Nothing waits for the threads: each task owns the engine and its call, also when the group or the interpreter is gone.
+#pragma once
+
+#include <backplane/driver.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "distributed/host_copy.h"
+#include "distributed/staged_work.h"
+#include "distributed/workers.h"
+
+namespace backplane::distributed {
+
+struct StagedCall {
+  // `timeout`: from submit() to the end of the network's part.
+  StagedCall(const char* name, c10::Device device, c10::intrusive_ptr<StagedWork> work, std::chrono::milliseconds timeout)
+      : name(name), device(device), work(std::move(work)), timeout(timeout) {}
+
+  const char* name;  // "all_reduce"
+  c10::Device device;
+  c10::intrusive_ptr<StagedWork> work;
+  std::chrono::milliseconds timeout;
+
+  std::vector<HostCopy> copies;
+  // On the starter's thread, with the copies on the host; what is left of the timeout.
+  std::function<c10::intrusive_ptr<c10d::Work>(std::chrono::milliseconds timeout)> start;
+  std::function<void()> finish;  // on the host, before the copies back; empty: nothing
+
+  // Adds a tensor, and gives what the network takes for it: flat, on the host.
+  at::Tensor reads(const at::Tensor& tensor, Given given = Given::kept) { return add({tensor, {}, given}); }
+  at::Tensor writes(const at::Tensor& tensor) { return add({{}, tensor}); }
+  at::Tensor exchanges(const at::Tensor& from, const at::Tensor& to) { return add({from, to}); }
+
+ private:
+  at::Tensor add(HostCopy copy) {
+    copies.push_back(std::move(copy));
+    return copies.back().host();
+  }
+
+  friend class StagedEngine;
+  PooledEvent ready;
+  std::chrono::steady_clock::time_point deadline;
+  c10::intrusive_ptr<c10d::Work> inner;
+};
+
+// Any thread.
+class StagedEngine : public std::enable_shared_from_this<StagedEngine> {
+ public:
+  // `group`: its name and rank, for errors.
+  StagedEngine(std::string group, c10::intrusive_ptr<c10d::Backend> gloo);
+
+  // Queues the copies and returns. Throws c10::DistBackendError if the group has failed, and if the current stream is capturing. The work
+  // is ended by finish_part(), or by an error: c10::DistBackendError for the network's and the device's, after which the group has failed.
+  void submit(std::shared_ptr<StagedCall> call);
+
+  // Fails all calls, and those that come.
+  void abort(const std::string& why);
+  // Lets calls in flight end, for a few seconds, then aborts, and ends the threads.
+  void shutdown();
+
+  const c10::intrusive_ptr<c10d::Backend>& gloo() const { return gloo_; }
+  std::exception_ptr failure() const;                                         // NULL: none yet
+  c10::Stream copies_out(c10::Device device) { return streams(device).out; }  // the stream of the copies back
+
+ private:
+  struct Streams {
+    c10::Stream in, out;
+  };
+  Streams streams(c10::Device device);
+  void queue_copies_in(StagedCall& call);
+  void start(const std::shared_ptr<StagedCall>& call);
+  void complete(const std::shared_ptr<StagedCall>& call);
+  void wait_until_ready(const StagedCall& call) const;
+  void fail(const std::shared_ptr<StagedCall>& call, const std::exception& error);
+  void fail_all(const std::exception_ptr& error);
+  void forget(const std::shared_ptr<StagedCall>& call);
+
+  const std::string group_;
+  const c10::intrusive_ptr<c10d::Backend> gloo_;
+
+  mutable std::mutex mutex_;  // over what follows
+  std::condition_variable idle_;
+  std::exception_ptr failure_;
+  std::set<std::shared_ptr<StagedCall>> pending_;
+  std::map<c10::DeviceIndex, Streams> streams_;
+
+  Workers starter_, waiters_;
+};
+
+}  // namespace backplane::distributed

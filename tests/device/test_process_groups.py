@@ -1,0 +1,117 @@
+"""Which backend of ``torch.distributed`` a process group gets. What they do with tensors is in tests/distributed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.once
+
+GROUP = """
+import os
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def work(rank, store):
+    dist.init_process_group(rank=rank, world_size=2, store=dist.FileStore(store, 2))
+    x = torch.full((3,), float(rank + 1))
+    dist.all_reduce(x)
+    dist.barrier()
+    seen = [None, None]
+    dist.all_gather_object(seen, rank)
+    half = dist.new_group([0, 1])
+    dist.all_reduce(x, group=half)
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    model(torch.full((1, 2), float(rank))).sum().backward()
+    assert x.tolist() == [6.0] * 3 and seen == [0, 1]
+    assert model.module.weight.grad.tolist() == [[0.5, 0.5]]
+    if torch.{name}.is_available():
+        y = torch.full((3,), float(rank + 1), device="{name}")
+        dist.all_reduce(y)
+        assert y.tolist() == [3.0] * 3 and torch.{name}.distributed.engine()
+    else:
+        assert dist.get_backend_config() == "cpu:gloo"
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(work, (os.environ["STORE"],), 2)
+    print("fine")
+"""
+
+
+@pytest.mark.parametrize("visible", [None, ""])
+def test_G05_a_group_without_a_backend_takes_tensors_of_the_cpu_and_of_the_device(name, tmp_path, visible):
+    """On a machine without a device, those of the CPU."""
+    script = tmp_path / "script.py"
+    script.write_text(GROUP.format(name=name))
+    env = {**os.environ, "STORE": str(tmp_path / "store"), "OMP_NUM_THREADS": "1"}
+    if visible is not None:
+        env[f"{name.upper()}_VISIBLE_DEVICES"] = visible
+    done = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["fine"], done.stderr
+
+
+def test_G05_gloo_is_refused_for_the_device(run_in_process, name):
+    code = f"""
+    import torch
+    import torch.distributed as dist
+    try:
+        dist.init_process_group("cpu:gloo,{name}:gloo", rank=0, world_size=1, store=dist.HashStore())
+    except ValueError as error:
+        print(error)
+    """
+    said = run_in_process(code).stdout
+    assert f'use "cpu:gloo,{name}:{name}ccl", or no backend argument' in said
+
+
+def test_G05_data_parallel_names_what_to_use(device):
+    with pytest.raises(NotImplementedError, match=r"use torch\.nn\.parallel\.DistributedDataParallel"):
+        torch.nn.DataParallel(torch.nn.Linear(2, 2).to(device))
+
+
+@pytest.mark.parametrize(("asked", "said"), [("nccl", "native or staged"), ("native", "has no collectives of its own")])
+def test_an_engine_that_cannot_be_had_is_an_error(run_in_process, name, asked, said):
+    code = f"""
+    import os
+    os.environ["{name.upper()}_DIST"] = "{asked}"
+    os.environ["{name.upper()}_OPTIONS"] = "collective=off"
+    import torch
+    import torch.distributed as dist
+    try:
+        dist.init_process_group(rank=0, world_size=1, store=dist.HashStore())
+    except (ValueError, RuntimeError) as error:
+        print(error)
+    """
+    assert said in run_in_process(code).stdout
+
+
+def test_a_vendors_backend_takes_the_place_of_the_cores(run_in_process, name):
+    code = f"""
+    import torch
+    import torch.distributed as dist
+    made = []
+    def make(store, rank, size, timeout):
+        made.append(size)
+        return dist.ProcessGroupGloo(store, rank, size, timeout)
+    dist.Backend.register_backend("vendor", make, devices=["{name}"])
+    before = dist.Backend.default_device_backend_map["{name}"]
+    dist.Backend.default_device_backend_map["{name}"] = "vendor"
+    dist.init_process_group(rank=0, world_size=1, store=dist.HashStore())
+    print(made, before)
+    """
+    assert run_in_process(code).stdout.split() == ["[1]", f"{name}ccl"]
+
+
+def test_nothing_of_it_is_loaded_with_the_backend(run_in_process, name):
+    """Its native code includes all of torch's headers, its Python half of torch.distributed."""
+    code = f"""
+    import sys
+    import torch
+    ours = {{"torch_backplane.distributed", "{name}._distributed"}}
+    print(sorted(ours & sys.modules.keys()))
+    """
+    assert run_in_process(code).stdout.split() == ["[]"]

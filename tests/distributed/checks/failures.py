@@ -1,0 +1,262 @@
+"""What a rank sees when another one, its device or its program fails: an error within the timeout, never a hang.
+
+Each returns the type and the text of what was raised.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rank import Rank
+
+from checks import numbers, same
+
+Outcome = list[str]  # type and text; empty: nothing was raised
+LARGE = 32 << 20  # elements: some tens of milliseconds of the network
+
+
+def outcome(call: Callable[[], Any]) -> Outcome:
+    try:
+        call()
+    except (Exception, KeyboardInterrupt) as error:  # all that a program can see
+        return [type(error).__name__, str(error)]
+    return []
+
+
+def hurry(w: Rank, seconds: float = 2) -> None:
+    """From here on calls take at most that long; after the group is there, which may take longer."""
+    dist.all_reduce(tensor(w))
+    synchronize(w)
+    torch.get_device_module(w.device).distributed.set_timeout(None, timedelta(seconds=seconds))
+    dist.barrier()
+
+
+def synchronize(w: Rank) -> None:
+    torch.get_device_module(w.device).synchronize()
+
+
+def finish(w: Rank, work: dist.Work) -> None:
+    """Until the result is there: the native engine's wait() is over before."""
+    work.wait()
+    synchronize(w)
+
+
+def all_reduce(w: Rank) -> None:
+    finish(w, dist.all_reduce(tensor(w), async_op=True))
+
+
+def tensor(w: Rank) -> torch.Tensor:
+    return numbers(w.rank).to(w.device)
+
+
+def is_usable(w: Rank) -> None:
+    """The device, when the group that failed is gone."""
+    dist.destroy_process_group()
+    same(torch.arange(5, device=w.device) + 1, torch.arange(1, 6))
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def the_peer_dies_before(w: Rank) -> Outcome:
+    hurry(w)
+    if w.rank == 1:
+        die()
+    found = outcome(lambda: all_reduce(w))
+    is_usable(w)
+    return found
+
+
+def the_peer_dies_within(w: Rank) -> Outcome:
+    """In the middle of a large transfer."""
+    hurry(w, 20)
+    x = torch.ones(LARGE, device=w.device)
+    work = dist.all_reduce(x, async_op=True)
+    if w.rank == 1:
+        time.sleep(0.02)
+        die()
+    found = outcome(lambda: finish(w, work))
+    is_usable(w)
+    return found
+
+
+def the_peer_dies_after(w: Rank) -> Outcome:
+    """What was transferred before is there."""
+    hurry(w)
+    x = tensor(w)
+    dist.all_reduce(x)
+    synchronize(w)
+    if w.rank == 1:
+        die()
+    found = outcome(lambda: all_reduce(w))
+    is_usable(w)
+    same(x, numbers(0) + numbers(1))
+    return found
+
+
+def the_peer_does_not_come(w: Rank) -> list[Outcome]:
+    """It is busy for longer than the timeout; later calls raise at once, of the one that comes late, too."""
+    hurry(w)
+    if w.rank == 1:
+        while not (w.folder / "over").exists():
+            time.sleep(0.05)
+        return [outcome(lambda: all_reduce(w))]
+    work = dist.all_reduce(tensor(w), async_op=True)
+    future = work.get_future()
+    found = [
+        outcome(lambda: finish(w, work)),
+        outcome(lambda: (future.wait(), synchronize(w))),
+        outcome(lambda: all_reduce(w)),
+    ]
+    (w.folder / "over").touch()
+    is_usable(w)
+    return found
+
+
+def the_sender_does_not_send(w: Rank) -> Outcome:
+    hurry(w)
+    if w.rank == 1:
+        while not (w.folder / "over").exists():
+            time.sleep(0.05)
+        return []
+    found = outcome(lambda: (dist.recv(tensor(w), 1), synchronize(w)))
+    (w.folder / "over").touch()
+    return found
+
+
+def ranks_call_different_collectives(w: Rank) -> Outcome:
+    hurry(w)
+    if w.rank == 0:
+        return outcome(lambda: all_reduce(w))
+    return outcome(lambda: finish(w, dist.broadcast(tensor(w), 1, async_op=True)))
+
+
+def ranks_have_different_sizes(w: Rank) -> Outcome:
+    """Without DETAIL Gloo may end the process, as it does for tensors of the CPU."""
+    hurry(w)
+    x = torch.ones(100 + w.rank * 50000, device=w.device)
+    return outcome(lambda: finish(w, dist.all_reduce(x, async_op=True)))
+
+
+def the_device_hangs(w: Rank, armed_by: str) -> Outcome:
+    """The input of the collective is not there, and never will be."""
+    hurry(w)
+    x = tensor(w)
+    synchronize(w)
+    if w.rank == 0:
+        Path(armed_by).touch()
+        x = x + 1
+    return outcome(lambda: finish(w, dist.all_reduce(x, async_op=True)))
+
+
+def the_device_faults(w: Rank, armed_by: str) -> Outcome:
+    """The operator before the collective fails on the device."""
+    hurry(w)
+    x = tensor(w)
+    synchronize(w)
+    if w.rank == 0:
+        Path(armed_by).touch()
+        x = x + 1
+    return outcome(lambda: finish(w, dist.all_reduce(x, async_op=True)))
+
+
+def abort(w: Rank) -> None:
+    dist.group.WORLD._get_backend(w.device).abort()
+
+
+def another_thread_aborts(w: Rank) -> list[Outcome]:
+    """Twice, while the main thread waits for a peer that does not come, with minutes left."""
+    hurry(w, 600)
+    if w.rank == 1:
+        while not (w.folder / "over").exists():
+            time.sleep(0.05)
+        abort(w)
+        return [outcome(lambda: all_reduce(w))]
+    work = dist.all_reduce(tensor(w), async_op=True)
+    timer = threading.Timer(0.3, lambda: (abort(w), abort(w)))
+    timer.start()
+    found = [outcome(lambda: finish(w, work)), outcome(lambda: all_reduce(w))]
+    timer.join()
+    (w.folder / "over").touch()
+    is_usable(w)
+    return found
+
+
+def ctrl_c(w: Rank) -> Outcome:
+    """While the program waits for a peer that comes late; the collective itself goes on, and its result is right."""
+    hurry(w, 600)
+    x = tensor(w)
+    if w.rank == 1:
+        while not (w.folder / "over").exists():
+            time.sleep(0.05)
+        dist.all_reduce(x)
+        return []
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    work = dist.all_reduce(x, async_op=True)
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    found = outcome(lambda: finish(w, work))
+    timer.join()
+    (w.folder / "over").touch()
+    work.wait()
+    same(x, numbers(0) + numbers(1))
+    return found
+
+
+def a_callback_sees_the_error(w: Rank) -> Outcome:
+    hurry(w)
+    if w.rank == 1:
+        die()
+    after = dist.all_reduce(tensor(w), async_op=True).get_future().then(lambda f: f.value())
+    return outcome(lambda: (after.wait(), synchronize(w)))
+
+
+def tasks() -> int:
+    """Threads, without the simulated device's: those of its streams stay, as many as its pool has."""
+    names = [Path(f"/proc/self/task/{number}/comm").read_text() for number in os.listdir("/proc/self/task")]
+    return len([name for name in names if not name.startswith("sim")])
+
+
+def groups_leave_no_thread(w: Rank) -> None:
+    """Nor a file in shared memory."""
+
+    def use() -> None:
+        group = dist.new_group()
+        dist.all_reduce(tensor(w), group=group)
+        out = torch.zeros(5, 3, device=w.device)
+        for work in dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, tensor(w), w.next, group), dist.P2POp(dist.irecv, out, w.previous, group)]
+        ):
+            work.wait()
+        dist.destroy_process_group(group)
+
+    use()
+    before = tasks()
+    for _ in range(5):
+        use()
+    while tasks() > before:  # the limit of the case ends it
+        time.sleep(0.05)
+    mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if "/dev/shm/" in line]
+    assert all(line.endswith("(deleted)") for line in mapped), mapped
+
+
+def work_is_in_flight(w: Rank) -> None:
+    """The program ends, and nobody has waited; one rank's work never completes."""
+    hurry(w, 600)
+    dist.all_reduce(tensor(w), async_op=True)
+    if w.rank == 0:
+        dist.all_reduce(tensor(w), async_op=True)
+
+
+def all_is_done(w: Rank) -> None:
+    dist.all_reduce(tensor(w))

@@ -1,0 +1,222 @@
+"""Groups of some ranks, coalesced and functional collectives, objects: what torch builds upon a backend."""
+
+from __future__ import annotations
+
+import datetime
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from rank import Rank
+from torch.distributed.distributed_c10d import _coalescing_manager
+
+from checks import check, numbers, same
+
+NOT_COALESCED = "it has no coalesced forms on the CPU"
+
+
+def total(w: Rank, seed: int = 0) -> torch.Tensor:
+    return sum(numbers(r, seed=seed) for r in w.ranks)
+
+
+@check(gloo="the backend is another")
+def the_backend_has_its_name(w: Rank) -> None:
+    name = f"{w.device.type}ccl"
+    assert dist.get_default_backend_for_device(w.device) == name
+    assert dist.is_backend_available(name)
+    group = dist.group.WORLD._get_backend(w.device)
+    assert group.name() == name
+    assert (group.rank(), group.size()) == (w.rank, w.size)
+    assert (dist.get_rank(), dist.get_world_size()) == (w.rank, w.size)
+    if not w.device_id:  # then torch makes a group for that device alone
+        assert dist.group.WORLD._get_backend(torch.device("cpu")).name() == "gloo"
+
+
+@check()
+def objects(w: Rank) -> None:
+    everything = [None] * w.size
+    dist.all_gather_object(everything, {"rank": w.rank, "x": [w.rank] * w.rank})
+    assert everything == [{"rank": r, "x": [r] * r} for r in w.ranks]
+    told = [("from", w.rank), None]
+    dist.broadcast_object_list(told, src=1)
+    assert told == [("from", 1), None]
+    gathered = [None] * w.size if w.rank == 0 else None
+    dist.gather_object(w.rank * 10, gathered, dst=0)
+    assert gathered == ([r * 10 for r in w.ranks] if w.rank == 0 else None)
+    out: list[object] = [None]
+    dist.scatter_object_list(out, [f"to {r}" for r in w.ranks] if w.rank == 0 else None, src=0)
+    assert out == [f"to {w.rank}"]
+
+
+@check()
+def objects_by_the_device(w: Rank) -> None:
+    told = [("from", w.rank)]
+    dist.broadcast_object_list(told, src=0, device=w.device)
+    assert told == [("from", 0)]
+    if w.rank == 0:
+        dist.send_object_list([{"a": 1}], dst=1, device=w.device)
+    elif w.rank == 1:
+        dist.recv_object_list(told, src=0, device=w.device)
+        assert told == [{"a": 1}]
+
+
+@check()
+def tensors_as_objects(w: Rank) -> None:
+    everything = [None] * w.size
+    dist.all_gather_object(everything, numbers(w.rank).to(w.device))
+    for r in w.ranks:
+        same(everything[r], numbers(r), r)
+
+
+@check(sizes=(3,))
+def a_new_group(w: Rank) -> None:
+    """Of two of three, in another order than the world's: rank 0 of it is rank 0 still, as torch sorts them."""
+    group = dist.new_group([2, 0], timeout=datetime.timedelta(seconds=30))
+    if w.rank == 1:
+        assert group == dist.GroupMember.NON_GROUP_MEMBER
+        return
+    x = numbers(w.rank).to(w.device)
+    dist.all_reduce(x, group=group)
+    same(x, numbers(0) + numbers(2))
+    dist.broadcast(x, src=2, group=group)
+    dist.broadcast(x, group=group, group_src=1)
+    dist.destroy_process_group(group)
+
+
+@check(sizes=(2,))
+def subgroups(w: Rank) -> None:
+    own, groups = dist.new_subgroups(1)
+    assert len(groups) == w.size
+    x = numbers(w.rank).to(w.device)
+    dist.all_reduce(x, group=own)
+    same(x, numbers(w.rank))
+    own, _ = dist.new_subgroups_by_enumeration([[1, 0]])
+    dist.all_reduce(x, group=own)
+    same(x, total(w))
+
+
+@check(gloo="it does not split", bound=True)
+def split_groups(w: Rank) -> None:
+    """By the device's backend from its parent; torch asks for a group that is bound to a device."""
+    world = dist.group.WORLD
+    group = dist.split_group(world, [[r] for r in w.ranks])
+    assert group.size() == 1
+    x = numbers(w.rank).to(w.device)
+    dist.all_reduce(x, group=group)
+    same(x, numbers(w.rank))
+    both = dist.split_group(world, [[0, 1]])
+    if w.rank < 2:
+        dist.all_reduce(x, group=both)
+        same(x, numbers(0) + numbers(1))
+        dist.destroy_process_group(both)
+
+
+@check()
+def several_groups_at_once(w: Rank) -> None:
+    """Their collectives do not mix, whatever the order on the host is in each."""
+    one, two = dist.new_group(), dist.new_group()
+    x, y = (numbers(w.rank, seed=s).to(w.device) for s in (1, 2))
+    works = [dist.all_reduce(x, group=one, async_op=True), dist.all_reduce(y, group=two, async_op=True)]
+    for work in reversed(works):
+        work.wait()
+    same(x, total(w, 1))
+    same(y, total(w, 2))
+
+
+@check(gloo=NOT_COALESCED)
+def coalesced_by_the_manager(w: Rank) -> None:
+    xs = [numbers(w.rank, seed=i).to(w.device) for i in range(3)]
+    with _coalescing_manager(device=w.device):
+        for x in xs:
+            dist.all_reduce(x)
+    for i, x in enumerate(xs):
+        same(x, total(w, i), i)
+    with _coalescing_manager(async_ops=True) as work:
+        for x in xs:
+            dist.all_reduce(x)
+    work.wait()
+    for i, x in enumerate(xs):
+        same(x, total(w, i) * w.size, i)
+
+
+@check(gloo=NOT_COALESCED)
+def coalesced_gathers_and_scatters(w: Rank) -> None:
+    outs = [torch.empty(5 * w.size, 3, device=w.device) for _ in range(3)]
+    with _coalescing_manager(async_ops=True) as work:
+        for i, out in enumerate(outs):
+            dist.all_gather_into_tensor(out, numbers(w.rank, seed=i).to(w.device))
+    work.wait()
+    for i, out in enumerate(outs):
+        same(out, torch.cat([numbers(r, seed=i) for r in w.ranks]), i)
+    parts = [torch.empty(5, 3, device=w.device) for _ in range(3)]
+    with _coalescing_manager(async_ops=True) as work:
+        for part, out in zip(parts, outs, strict=True):
+            dist.reduce_scatter_tensor(part, out)
+    work.wait()
+    for i, part in enumerate(parts):
+        same(part, numbers(w.rank, seed=i) * w.size, i)
+
+
+@check(gloo=NOT_COALESCED)
+def coalesced_messages(w: Rank) -> None:
+    """A mixture in one group: it ends when all of them do."""
+    out, x = torch.zeros(5, 3, device=w.device), numbers(w.rank, seed=1).to(w.device)
+    with _coalescing_manager(device=w.device, async_ops=True) as work:
+        dist.isend(numbers(w.rank).to(w.device), w.next)
+        dist.irecv(out, w.previous)
+        dist.all_reduce(x)
+    work.wait()
+    same(out, numbers(w.previous))
+    same(x, total(w, 1))
+
+
+@check(gloo=NOT_COALESCED)
+def lists_of_tensors(w: Rank) -> None:
+    xs = [numbers(w.rank, seed=i).to(w.device) for i in range(3)]
+    dist.all_reduce_coalesced(xs)
+    for i, x in enumerate(xs):
+        same(x, total(w, i), i)
+
+
+@check()
+def functional_collectives(w: Rank) -> None:
+    world = dist.group.WORLD
+    x = numbers(w.rank, (4, 2 * w.size)).to(w.device)
+    everyone = [numbers(r, (4, 2 * w.size)) for r in w.ranks]
+    same(functional.all_reduce(x, "sum", world) + 0, sum(everyone))
+    same(x, everyone[w.rank])
+    same(functional.all_gather_tensor(x, 0, world) + 0, torch.cat(everyone))
+    same(functional.all_gather_tensor(x, 1, world) + 0, torch.cat(everyone, 1))
+    same(functional.reduce_scatter_tensor(x, "sum", 1, world) + 0, sum(everyone).chunk(w.size, 1)[w.rank].contiguous())
+    same(functional.broadcast(x, 1, world) + 0, everyone[1])
+
+
+@check()
+def functional_all_to_all(w: Rank) -> None:
+    sent, received = [w.rank + d for d in w.ranks], [r + w.rank for r in w.ranks]
+    x = numbers(w.rank, (sum(sent), 2)).to(w.device)
+    found = functional.all_to_all_single(x, received, sent, dist.group.WORLD)
+    rows = [numbers(r, (sum(r + d for d in w.ranks), 2)).split([r + d for d in w.ranks])[w.rank] for r in w.ranks]
+    same(found + 0, torch.cat(rows))
+
+
+@check(gloo=NOT_COALESCED)
+def functional_coalesced(w: Rank) -> None:
+    xs = [numbers(w.rank, (2 * w.size, 3), seed=i).to(w.device) for i in range(2)]
+    everyone = [[numbers(r, (2 * w.size, 3), seed=i) for r in w.ranks] for i in range(2)]
+    for i, y in enumerate(functional.all_reduce_coalesced(xs, "sum", dist.group.WORLD)):
+        same(y + 0, sum(everyone[i]), i)
+    for i, y in enumerate(functional.all_gather_into_tensor_coalesced(xs, dist.group.WORLD)):
+        same(y + 0, torch.cat(everyone[i]), i)
+    scattered = functional.reduce_scatter_tensor_coalesced(xs, "sum", [0, 0], dist.group.WORLD)
+    for i, y in enumerate(scattered):
+        same(y + 0, sum(everyone[i]).chunk(w.size)[w.rank], i)
+
+
+@check()
+def differentiable_collectives(w: Rank) -> None:
+    x = numbers(w.rank).to(w.device).requires_grad_()
+    y = functional.all_gather_tensor_autograd(x, 0, dist.group.WORLD)
+    (y * torch.arange(1.0, 5 * w.size + 1, device=w.device).unsqueeze(1)).sum().backward()
+    rows = torch.arange(1.0, 5 * w.size + 1).chunk(w.size)[w.rank]
+    same(x.grad, (rows * w.size).unsqueeze(1).expand(5, 3).contiguous())

@@ -1,0 +1,168 @@
+"""Collectives that move: all_gather and all_to_all in all their forms, broadcast, gather, scatter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from rank import Rank
+
+from checks import MOVED, check, numbers, same
+
+NO_FLOAT8 = "it moves no float8 and no int16"
+
+
+def empty(w: Rank, shape: tuple[int, ...], dtype: str = "float32") -> torch.Tensor:
+    return torch.zeros(shape, dtype=getattr(torch, dtype), device=w.device)
+
+
+@check(gloo=NO_FLOAT8)
+def all_gather_into_a_list(w: Rank) -> None:
+    for dtype in MOVED:
+        out = [empty(w, (5, 3), dtype) for _ in w.ranks]
+        dist.all_gather(out, numbers(w.rank, dtype=dtype).to(w.device))
+        for r in w.ranks:
+            same(out[r], numbers(r, dtype=dtype), (dtype, r))
+
+
+@check(gloo="it takes equal parts")
+def all_gather_of_parts_of_different_sizes(w: Rank) -> None:
+    out = [empty(w, (r + 1, 2)) for r in w.ranks]
+    dist.all_gather(out, numbers(w.rank, (w.rank + 1, 2)).to(w.device))
+    for r in w.ranks:
+        same(out[r], numbers(r, (r + 1, 2)), r)
+
+
+@check(gloo=NO_FLOAT8)
+def all_gather_into_a_tensor(w: Rank) -> None:
+    for dtype in MOVED:
+        out = empty(w, (5 * w.size, 3), dtype)
+        dist.all_gather_into_tensor(out, numbers(w.rank, dtype=dtype).to(w.device))
+        same(out, torch.cat([numbers(r, dtype=dtype) for r in w.ranks]), dtype)
+
+
+@check(gloo="it takes a result of as many dimensions as the argument")
+def all_gather_into_a_stack(w: Rank) -> None:
+    out = empty(w, (w.size, 5, 3))
+    dist.all_gather_into_tensor(out, numbers(w.rank).to(w.device))
+    same(out, torch.stack([numbers(r) for r in w.ranks]))
+
+
+@check(gloo="it takes a result of as many dimensions as the argument")
+def all_gather_in_place(w: Rank) -> None:
+    """The argument lies in the result, where a sharded parameter does."""
+    out = empty(w, (w.size, 4))
+    out[w.rank] = numbers(w.rank, (4,)).to(w.device)
+    dist.all_gather_into_tensor(out, out[w.rank])
+    same(out, torch.stack([numbers(r, (4,)) for r in w.ranks]))
+
+
+@check()
+def all_gather_of_scalars_and_nothing(w: Rank) -> None:
+    out = [empty(w, ()) for _ in w.ranks]
+    dist.all_gather(out, numbers(w.rank, ()).to(w.device))
+    assert [t.item() for t in out] == [numbers(r, ()).item() for r in w.ranks]
+    nothing = empty(w, (0, 4))
+    dist.all_gather_into_tensor(nothing, empty(w, (0, 4)))
+    assert nothing.shape == (0, 4)
+
+
+@check(gloo=NO_FLOAT8)
+def broadcast(w: Rank) -> None:
+    for dtype in MOVED:
+        for src in w.ranks:
+            x = numbers(w.rank, dtype=dtype).to(w.device)
+            dist.broadcast(x, src)
+            same(x, numbers(src, dtype=dtype), (dtype, src))
+
+
+@check()
+def broadcast_of_scalars_and_nothing(w: Rank) -> None:
+    x = numbers(w.rank, ()).to(w.device)
+    dist.broadcast(x, 1)
+    same(x, numbers(1, ()))
+    dist.broadcast(empty(w, (0,)), 0)
+
+
+@check(gloo="it wants contiguous tensors")
+def broadcast_of_dense_tensors(w: Rank) -> None:
+    for make in (lambda t: t.contiguous(memory_format=torch.channels_last), lambda t: t.transpose(0, 2)):
+        x = make(numbers(w.rank, (3, 4, 5, 6)).to(w.device))
+        strides = x.stride()
+        dist.broadcast(x, w.size - 1)
+        same(x.contiguous(), make(numbers(w.size - 1, (3, 4, 5, 6))).contiguous())
+        assert x.stride() == strides
+
+
+@check()
+def gather(w: Rank) -> None:
+    for dtype in ("float32", "int64", "bfloat16", "bool"):
+        for dst in w.ranks:
+            out = [empty(w, (5, 3), dtype) for _ in w.ranks] if w.rank == dst else None
+            dist.gather(numbers(w.rank, dtype=dtype).to(w.device), out, dst=dst)
+            for r in w.ranks if out else ():
+                same(out[r], numbers(r, dtype=dtype), (dtype, dst))
+
+
+@check()
+def scatter(w: Rank) -> None:
+    for dtype in ("float32", "int64", "bfloat16", "bool"):
+        for src in w.ranks:
+            out = empty(w, (5, 3), dtype)
+            parts = [numbers(d, dtype=dtype, seed=src).to(w.device) for d in w.ranks] if w.rank == src else None
+            dist.scatter(out, parts, src=src)
+            same(out, numbers(w.rank, dtype=dtype, seed=src), (dtype, src))
+
+
+@check(gloo=NO_FLOAT8)
+def all_to_all_of_equal_parts(w: Rank) -> None:
+    for dtype in MOVED:
+        out = empty(w, (2 * w.size, 3), dtype)
+        dist.all_to_all_single(out, numbers(w.rank, (2 * w.size, 3), dtype).to(w.device))
+        same(out, torch.cat([numbers(r, (2 * w.size, 3), dtype).chunk(w.size)[w.rank] for r in w.ranks]), dtype)
+
+
+@check()
+def all_to_all_by_splits(w: Rank) -> None:
+    """Rank r sends r + d rows to rank d: 0 is the one to itself in rank 0."""
+    sent, received = [w.rank + d for d in w.ranks], [r + w.rank for r in w.ranks]
+    x = numbers(w.rank, (sum(sent), 2)).to(w.device)
+    out = empty(w, (sum(received), 2))
+    dist.all_to_all_single(out, x, received, sent)
+    rows = [numbers(r, (sum(r + d for d in w.ranks), 2)).split([r + d for d in w.ranks])[w.rank] for r in w.ranks]
+    same(out, torch.cat(rows))
+
+
+@check()
+def all_to_all_to_one_alone(w: Rank) -> None:
+    """All rows go to rank 0: the others receive nothing."""
+    out = empty(w, (3 * w.size if w.rank == 0 else 0, 2))
+    received = [3 if w.rank == 0 else 0] * w.size
+    dist.all_to_all_single(out, numbers(w.rank, (3, 2)).to(w.device), received, [3] + [0] * (w.size - 1))
+    same(out, torch.cat([numbers(r, (3, 2)) for r in w.ranks]) if w.rank == 0 else torch.empty(0, 2))
+
+
+@check(gloo="it takes equal parts")
+def all_to_all_of_lists(w: Rank) -> None:
+    out = [empty(w, (r + 1, 2)) for r in w.ranks]
+    dist.all_to_all(out, [numbers(w.rank, (w.rank + 1, 2), seed=d).to(w.device) for d in w.ranks])
+    for r in w.ranks:
+        same(out[r], numbers(r, (r + 1, 2), seed=w.rank), r)
+
+
+@check()
+def wrong_arguments_are_refused_and_leave_the_group_usable(w: Rank) -> None:
+    """On every rank alike, before anything is sent."""
+    x = numbers(w.rank).to(w.device)
+    for call in (
+        lambda: dist.all_gather_into_tensor(empty(w, (5 * w.size + 1, 3)), x),
+        lambda: dist.all_gather_into_tensor(empty(w, (5 * w.size, 3), "int32"), x),
+        lambda: dist.reduce_scatter_tensor(empty(w, (2, 3)), x),
+        lambda: dist.all_gather([x.clone() for _ in range(w.size + 1)], x),
+        lambda: dist.all_to_all_single(empty(w, (5, 3)), x, [1] * w.size, [1] * w.size),
+        lambda: dist.broadcast(x, w.size),
+    ):
+        with pytest.raises((RuntimeError, ValueError)):
+            call()
+    dist.all_reduce(x)
+    same(x, sum(numbers(r) for r in w.ranks))

@@ -1,0 +1,101 @@
+"""send and recv, their asynchronous forms, from anyone, and several at once."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from rank import Rank
+
+from checks import MOVED, check, numbers, same
+
+
+@check(gloo="it sends no float8")
+def send_and_recv(w: Rank) -> None:
+    for dtype in MOVED:
+        out = torch.zeros(5, 3, dtype=getattr(torch, dtype), device=w.device)
+        if w.rank == 0:
+            dist.send(numbers(0, dtype=dtype).to(w.device), 1)
+            dist.recv(out, w.size - 1)
+            same(out, numbers(w.size - 1, dtype=dtype), dtype)
+        else:
+            assert dist.recv(out, w.rank - 1) == w.rank - 1
+            same(out, numbers(w.rank - 1, dtype=dtype), dtype)
+            dist.send(numbers(w.rank, dtype=dtype).to(w.device), w.next)
+
+
+@check()
+def messages_with_tags(w: Rank) -> None:
+    """A tag's message is found, whichever comes first."""
+    if w.rank == 0:
+        works = [dist.isend(numbers(0, seed=tag).to(w.device), 1, tag=tag) for tag in (7, 8)]
+        for work in works:
+            work.wait()
+    elif w.rank == 1:
+        out = torch.zeros(2, 5, 3, device=w.device)
+        works = [dist.irecv(out[i], 0, tag=tag) for i, tag in enumerate((8, 7))]
+        for work in works:
+            work.wait()
+        same(out, torch.stack([numbers(0, seed=8), numbers(0, seed=7)]))
+
+
+@check(native="a message that anyone may send goes through the host, by a tag")
+def messages_from_anyone(w: Rank) -> None:
+    if w.rank != 0:
+        dist.send(numbers(w.rank).to(w.device), 0)
+        return
+    seen = set()
+    for _ in range(w.size - 1):
+        out = torch.zeros(5, 3, device=w.device)
+        source = dist.recv(out)
+        same(out, numbers(source), source)
+        seen.add(source)
+    assert seen == set(range(1, w.size))
+
+
+@check()
+def messages_from_anyone_with_a_tag(w: Rank) -> None:
+    if w.rank != 0:
+        dist.send(numbers(w.rank).to(w.device), 0, tag=3)
+        return
+    out = torch.zeros(5, 3, device=w.device)
+    assert {dist.recv(out, tag=3) for _ in range(w.size - 1)} == set(range(1, w.size))
+
+
+@check(native="each send waits for its receive, in the order of the stream")
+def many_messages_in_order(w: Rank) -> None:
+    out = torch.zeros(10, 4, device=w.device)
+    works = [dist.isend(numbers(w.rank, (4,), seed=i).to(w.device), w.next) for i in range(10)]
+    works += [dist.irecv(out[i], w.previous) for i in range(10)]
+    for work in works:
+        work.wait()
+    same(out, torch.stack([numbers(w.previous, (4,), seed=i) for i in range(10)]))
+
+
+@check()
+def several_at_once(w: Rank) -> None:
+    """batch_isend_irecv around the ring: of mutual sends, which would wait for each other one by one."""
+    out = [torch.zeros(1000, 7, device=w.device) for _ in range(2)]
+    for work in dist.batch_isend_irecv(
+        [
+            dist.P2POp(dist.isend, numbers(w.rank, (1000, 7)).to(w.device), w.next),
+            dist.P2POp(dist.isend, numbers(w.rank, (1000, 7), seed=1).to(w.device), w.next),
+            dist.P2POp(dist.irecv, out[0], w.previous),
+            dist.P2POp(dist.irecv, out[1], w.previous),
+        ]
+    ):
+        work.wait()
+    for i in range(2):
+        same(out[i], numbers(w.previous, (1000, 7), seed=i), i)
+
+
+@check()
+def a_message_of_nothing_and_a_scalar(w: Rank) -> None:
+    scalar = torch.zeros((), device=w.device)
+    nothing = torch.zeros(0, device=w.device)
+    if w.rank == 0:
+        dist.send(numbers(0, ()).to(w.device), 1)
+        dist.send(nothing, 1)
+    elif w.rank == 1:
+        dist.recv(scalar, 0)
+        dist.recv(nothing, 0)
+        same(scalar, numbers(0, ()))

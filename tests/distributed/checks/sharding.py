@@ -1,0 +1,213 @@
+"""Parameters in parts: FSDP, tensor parallelism, DTensor, pipelines. Values are those of one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from rank import Rank
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FullyShardedDataParallel,
+    MixedPrecisionPolicy,
+    ShardingStrategy,
+    fully_shard,
+)
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import randn as distributed_randn
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from checks import check
+from checks.training import adam, alone, batches, close, make_net, part, sgd, train
+
+
+def mesh_of(w: Rank, *shape: int, names: tuple[str, ...] | None = None) -> DeviceMesh:
+    return init_device_mesh(w.device.type, shape or (w.size,), mesh_dim_names=names)
+
+
+def sharded(net: nn.Module, **options: Any) -> nn.Module:
+    """FSDP2 of each layer with parameters, and of the rest."""
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, **options)
+    return fully_shard(net, **options)
+
+
+def whole(net: nn.Module) -> dict[str, torch.Tensor]:
+    """The full parameters; a collective."""
+    return {name: p.full_tensor() for name, p in net.state_dict().items()}
+
+
+@check()
+def fsdp2(w: Rank) -> None:
+    net = sharded(make_net().to(w.device), mesh=mesh_of(w))
+    assert all(isinstance(p, DTensor) and p.to_local().device == w.device for p in net.parameters())
+    assert sum(p.to_local().numel() for p in net.parameters()) < sum(p.numel() for p in make_net().parameters())
+    train(w, net, adam(net))
+    close(whole(net), alone(w, optimizer=adam))
+
+
+@check()
+def fsdp2_without_reshard(w: Rank) -> None:
+    net = sharded(make_net().to(w.device), mesh=mesh_of(w), reshard_after_forward=False)
+    train(w, net, sgd(net))
+    close(whole(net), alone(w))
+
+
+@check(gloo="it has no ReduceOp.AVG, which mixed precision asks for")
+def fsdp2_in_mixed_precision(w: Rank) -> None:
+    """Computed in bfloat16, reduced in float32."""
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    net = sharded(make_net().to(w.device), mesh=mesh_of(w), mp_policy=policy)
+    seen = []
+    net[2].register_forward_hook(lambda module, args, out: seen.append((args[0].dtype, out.dtype)))
+    train(w, net, sgd(net))
+    assert set(seen) == {(torch.bfloat16, torch.bfloat16)}
+    assert {p.dtype for p in net.parameters()} == {torch.float32}
+    close(whole(net), alone(w), 3e-2)
+
+
+@check(gloo="there is nothing to offload", bound=False)
+def fsdp2_with_parameters_on_the_host(w: Rank) -> None:
+    net = sharded(make_net(), mesh=mesh_of(w), offload_policy=CPUOffloadPolicy())
+    train(w, net, adam(net))
+    assert {p.device.type for p in net.parameters()} == {"cpu"}
+    close({name: p.to(w.device).full_tensor() for name, p in net.state_dict().items()}, alone(w, optimizer=adam))
+
+
+@check()
+def fsdp2_clips_gradients(w: Rank) -> None:
+    """By the norm of all parts."""
+    net, reference = sharded(make_net().to(w.device), mesh=mesh_of(w)), make_net()
+    x, y = next(iter(batches(w.size)))
+    F.mse_loss(net(part(w, x)), part(w, y)).backward()
+    F.mse_loss(reference(x), y).backward()
+    norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+    expected = torch.nn.utils.clip_grad_norm_(reference.parameters(), 0.1)
+    torch.testing.assert_close(norm.full_tensor().cpu(), expected)
+    grads = {n: p.grad.full_tensor() for n, p in net.named_parameters()}
+    close(grads, {n: p.grad for n, p in reference.named_parameters()})
+
+
+@check(sizes=(4,))
+def fsdp2_on_a_mesh_of_two_by_two(w: Rank) -> None:
+    """HSDP: replicated along the first dimension, sharded along the second."""
+    net = sharded(make_net().to(w.device), mesh=mesh_of(w, 2, 2, names=("replicate", "shard")))
+    train(w, net, adam(net))
+    close(whole(net), alone(w, optimizer=adam))
+
+
+PLAN = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+
+
+@check(sizes=(2,))
+def tensor_parallel(w: Rank) -> None:
+    """All ranks have the whole batch, and parts of the layers."""
+    net = parallelize_module(make_net().to(w.device), mesh_of(w), PLAN)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, foreach=False)  # the last layer is whole
+    for x, y in batches(w.size):
+        F.mse_loss(net(x.to(w.device)), y.to(w.device)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert net[0].weight.to_local().shape == (16 // w.size, 10)
+    found = {name: p.full_tensor() if isinstance(p, DTensor) else p for name, p in net.state_dict().items()}
+    close(found, alone(w))
+
+
+@check(sizes=(4,))
+def fsdp2_and_tensor_parallel(w: Rank) -> None:
+    mesh = mesh_of(w, 2, 2, names=("dp", "tp"))
+    net = parallelize_module(make_net().to(w.device), mesh["tp"], PLAN)
+    net = sharded(net, mesh=mesh["dp"])
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, foreach=False)
+    row = mesh["dp"].get_local_rank()
+    for x, y in batches(w.size):
+        rows = [t.chunk(2)[row].to(w.device) for t in (x, y)]
+        F.mse_loss(net(rows[0]), rows[1]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    close(whole(net), alone(w))
+
+
+@check(gloo="FSDP1 takes the accelerator, if there is one")
+def fsdp1(w: Rank) -> None:
+    for strategy in (ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy.NO_SHARD):
+        net = FullyShardedDataParallel(
+            make_net().to(w.device),
+            device_id=None if w.is_cpu else w.device,
+            sharding_strategy=strategy,
+            use_orig_params=True,
+        )
+        train(w, net, adam(net))
+        with FullyShardedDataParallel.summon_full_params(net):
+            close(net.module.state_dict(), alone(w, optimizer=adam))
+
+
+@check()
+def dtensors_move(w: Rank) -> None:
+    mesh = mesh_of(w)
+    x = torch.arange(6 * 5 * w.size, dtype=torch.float32).reshape(6 * w.size, 5)
+    tensor = distribute_tensor(x.to(w.device), mesh, [Shard(0)])
+    assert tensor.to_local().shape == (6, 5)
+    for placement in (Replicate(), Shard(1), Shard(0), Replicate(), Shard(1), Replicate()):
+        tensor = tensor.redistribute(mesh, [placement])
+        torch.testing.assert_close(tensor.full_tensor().cpu(), x, rtol=0, atol=0)
+    partial = DTensor.from_local(x.to(w.device), mesh, [Partial()])
+    torch.testing.assert_close(partial.redistribute(mesh, [Shard(0)]).full_tensor().cpu(), x * w.size, rtol=0, atol=0)
+    uneven = distribute_tensor(x[: 4 * w.size - 1].to(w.device), mesh, [Shard(0)])
+    torch.testing.assert_close(uneven.full_tensor().cpu(), x[: 4 * w.size - 1], rtol=0, atol=0)
+
+
+@check()
+def dtensors_multiply(w: Rank) -> None:
+    mesh = mesh_of(w)
+    generator = torch.Generator().manual_seed(3)
+    a, b = (torch.randn(6 * w.size, 6 * w.size, generator=generator) for _ in range(2))
+    for left, right in ((Shard(0), Replicate()), (Shard(1), Shard(0)), (Replicate(), Shard(1)), (Shard(0), Shard(1))):
+        x = distribute_tensor(a.to(w.device), mesh, [left]).requires_grad_()
+        y = distribute_tensor(b.to(w.device), mesh, [right])
+        z = x @ y
+        torch.testing.assert_close(z.full_tensor().detach().cpu(), a @ b, rtol=1e-4, atol=1e-4)
+        z.sum().backward()
+        expected = b.sum(1).expand(6 * w.size, 6 * w.size)
+        torch.testing.assert_close(x.grad.full_tensor().cpu(), expected, rtol=1e-4, atol=1e-4)
+
+
+@check(gloo="torch draws random DTensors on accelerators alone")
+def dtensors_are_random(w: Rank) -> None:
+    """Shards differ, replicas agree, and the same seed draws the same."""
+    mesh, drawn = mesh_of(w), []
+    for _ in range(2):
+        torch.manual_seed(11)
+        drawn.append(distributed_randn(8 * w.size, 4, device_mesh=mesh, placements=[Shard(0)]).full_tensor().cpu())
+    torch.testing.assert_close(*drawn, rtol=0, atol=0)
+    assert len({tuple(t.flatten().tolist()) for t in drawn[0].chunk(w.size)}) == w.size
+    same_everywhere = distributed_randn(5, device_mesh=mesh, placements=[Replicate()]).to_local().cpu()
+    seen = [None] * w.size
+    dist.all_gather_object(seen, same_everywhere.tolist())
+    assert len({tuple(values) for values in seen}) == 1
+
+
+@check(sizes=(2,))
+def a_pipeline(w: Rank) -> None:
+    """1F1B of two stages: gradients of four microbatches, averaged."""
+    net, reference = make_net(), make_net()
+    stage = PipelineStage((net[:2] if w.rank == 0 else net[2:]).to(w.device), w.rank, 2, w.device)
+    schedule = Schedule1F1B(stage, 4, loss_fn=F.mse_loss)
+    x, y = next(iter(batches(w.size)))
+    losses: list[torch.Tensor] = []
+    if w.rank == 0:
+        schedule.step(x.to(w.device))
+    else:
+        out = schedule.step(target=y.to(w.device), losses=losses)
+        torch.testing.assert_close(out.detach().cpu(), reference(x).detach(), rtol=1e-4, atol=1e-5)
+        assert len(losses) == 4
+    F.mse_loss(reference(x), y).backward()
+    mine = (0, 1) if w.rank == 0 else (2, 3, 4)
+    expected = {n: p.grad for n, p in reference.named_parameters() if int(n[0]) in mine}
+    close({n: p.grad for n, p in net.named_parameters() if int(n[0]) in mine}, expected, 1e-4)

@@ -1,0 +1,124 @@
+"""A rank, a device or a program fails: the others get a DistBackendError, and every process ends."""
+
+import signal
+
+import pytest
+from checks import failures
+from kinds import DETAIL, ENGINES, staged
+
+KILLED = -signal.SIGKILL
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    """``engine(**options)``: a kind of world, by each engine."""
+    return request.param
+
+
+def answers(world, check, **arguments):
+    """What each rank returned; None for one that has died."""
+    found = world.each(check, **arguments)
+    for rank, answer in enumerate(found):
+        assert not answer.late, f"rank {rank} hangs\n{world.logs()}"
+        assert not answer.error, f"rank {rank}: {answer.error}"
+    return [None if answer.ended else answer.result for answer in found]
+
+
+def is_backend_error(outcome, *texts):
+    kind, text = outcome
+    assert kind == "DistBackendError", text
+    for part in texts:
+        assert part in text
+    return True
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        failures.the_peer_dies_before,
+        failures.the_peer_dies_within,
+        pytest.param(failures.the_peer_dies_after, marks=pytest.mark.long),
+        failures.a_callback_sees_the_error,
+    ],
+    ids=lambda check: getattr(check, "__name__", None),
+)
+def test_G03_a_dead_peer(worlds, engine, check):
+    with worlds.own(engine(), statuses=[0, KILLED]) as world:
+        mine, other = answers(world, check)
+    assert other is None
+    if check is failures.a_callback_sees_the_error:
+        assert "process group '0' (rank 0 of 2)" in mine[1]
+    else:
+        assert is_backend_error(mine, "process group '0' (rank 0 of 2)")
+
+
+def test_G03_a_peer_that_does_not_come(worlds, engine):
+    with worlds.own(engine()) as world:
+        mine, other = answers(world, failures.the_peer_does_not_come)
+    assert is_backend_error(mine[0], "all_reduce", "process group")
+    assert "process group" in mine[1][1]
+    assert is_backend_error(mine[2])
+    assert is_backend_error(other[0])
+
+
+@pytest.mark.long
+def test_G03_a_message_that_does_not_come(worlds, engine):
+    with worlds.own(engine()) as world:
+        mine, _ = answers(world, failures.the_sender_does_not_send)
+    assert is_backend_error(mine, "recv")
+
+
+def test_G03_ranks_that_call_different_collectives(worlds, engine):
+    with worlds.own(engine()) as world:
+        found = answers(world, failures.ranks_call_different_collectives)
+    assert all(outcome and is_backend_error(outcome) for outcome in found)
+
+
+@pytest.mark.parametrize("check", [failures.ranks_call_different_collectives, failures.ranks_have_different_sizes])
+def test_what_ranks_disagree_about_is_told_on_request(worlds, engine, check):
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL: torch compares the calls of all ranks before each."""
+    with worlds.own(engine(env=DETAIL)) as world:
+        found = answers(world, check)
+    assert all("Detected mismatch between collectives" in text for _, text in found)
+
+
+@pytest.mark.parametrize("fault", ["hang", pytest.param("kernel", marks=pytest.mark.long)])
+def test_G03_a_device_that_fails_before_the_collective(worlds, engine, tmp_path, fault):
+    armed = tmp_path / "armed"
+    options = f"fault.{fault}=@1,fault.armed_by={armed}"
+    env = (("MYDEVICE_SHIMS", "fault"), ("MYDEVICE_OPTIONS", options))
+    check = failures.the_device_hangs if fault == "hang" else failures.the_device_faults
+    with worlds.own(engine(env_of_first=env)) as world:
+        mine, other = answers(world, check, armed_by=str(armed))
+    if fault == "hang" and engine is staged:
+        assert is_backend_error(mine, "the device has not produced")
+    elif fault == "hang":
+        assert is_backend_error(mine, "all_reduce")
+    else:  # the device's own error, or what it made of the collective
+        assert "bad address" in mine[1]
+    if fault == "hang" or engine is staged:  # the native collective may have gone before its rank knew
+        assert is_backend_error(other)
+
+
+def test_G03_abort_twice_from_another_thread(worlds, engine):
+    with worlds.own(engine()) as world:
+        mine, other = answers(world, failures.another_thread_aborts)
+    outcomes = [*mine, *other]
+    assert all(is_backend_error(outcome) for outcome in outcomes)
+    assert any("abort" in text for _, text in outcomes)  # of the two ranks one may see first that the other has gone
+
+
+def test_G03_ctrl_c_in_a_wait(worlds, engine):
+    with worlds.own(engine()) as world:
+        mine, _ = answers(world, failures.ctrl_c)
+    assert mine[0] == "KeyboardInterrupt"
+
+
+def test_G03_groups_leave_no_thread(worlds, engine):
+    worlds.get(engine()).run(failures.groups_leave_no_thread)
+
+
+@pytest.mark.parametrize("check", [failures.all_is_done, failures.work_is_in_flight], ids=lambda check: check.__name__)
+def test_G03_a_program_ends_without_destroying_its_group(worlds, engine, check):
+    with worlds.own(engine(leave=True)) as world:
+        world.run(check)

@@ -1,0 +1,58 @@
+"""What torch trains with on several devices: parameters become those of one process.
+
+With groups that are bound to a device (``device_id=``), and others.
+"""
+
+import pytest
+from checks import checkpoints as checkpoint_checks
+from checks import checks_of, compiled, sharding, training
+from kinds import ENGINES, KINDS, cases
+from world import Kind
+
+IMPORTS = ("torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.checkpoint")
+CHECKS = checks_of(training, sharding, checkpoint_checks)
+OF_FOUR = [check for check in CHECKS if 4 in check.sizes]
+
+
+def is_for_training(kind: Kind) -> bool:
+    return "DETAIL" not in dict(kind.env).values()
+
+
+@pytest.mark.parametrize(("kind", "check"), cases(CHECKS, is_for_training))
+def test_G02_training(worlds, kind, check):
+    worlds.get(kind, IMPORTS).run(check)
+
+
+@pytest.mark.parametrize("check", [pytest.param(check, id=check.__name__) for check in OF_FOUR])
+@pytest.mark.parametrize("bound", [False, pytest.param(True, marks=pytest.mark.long)], ids=["", "bound"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_G02_training_on_a_mesh(worlds, engine, bound, check):
+    worlds.get(engine(size=4, device_id=bound), IMPORTS).run(check)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("check", [pytest.param(check, id=check.__name__) for check in OF_FOUR])
+def test_training_on_a_mesh_by_gloo(worlds, check):
+    worlds.get(Kind("cpu", size=4), IMPORTS).run(check)
+
+
+@pytest.mark.parametrize(
+    ("saves", "loads"), [("staged", "staged, three"), pytest.param("staged, three", "staged", marks=pytest.mark.long)]
+)
+def test_G02_a_checkpoint_is_loaded_by_another_number_of_ranks(worlds, tmp_path, saves, loads):
+    kinds = [KINDS[name][0] for name in (saves, loads)]
+    worlds.get(kinds[0], IMPORTS).run(checkpoint_checks.save_to, folder=str(tmp_path / "saved"))
+    worlds.get(kinds[1], IMPORTS).run(
+        checkpoint_checks.load_from, folder=str(tmp_path / "saved"), saved_by=kinds[0].size
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("check", [pytest.param(check, id=check.__name__) for check in checks_of(compiled)])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kernels", ["off", "wait"])
+def test_G02_compiled(worlds, tmp_path, engine, kernels, check):
+    """Without compiled kernels of the device, and with: they are in a cache of the test's own."""
+    env = (("MYDEVICE_KERNELS", kernels), ("TORCHINDUCTOR_CACHE_DIR", str(tmp_path)))
+    with worlds.own(engine(env=env), IMPORTS) as world:
+        world.run(check)
