@@ -72,6 +72,7 @@ class Checker:
         on_device: Callable[..., Any] | None = None,
         rules: Rules | None = None,
         plain: Any = None,
+        fused: bool = False,
     ) -> Observation:
         """Call on the CPU and on the device, and compare; gives the CPU's.
 
@@ -82,6 +83,7 @@ class Checker:
             rules: what must be equal; values are not where the call draws random numbers.
             plain: arguments of the same values. A result that is equal to theirs is right, whatever the CPU makes of
                 ``arguments``.
+            fused: the device's call runs kernels of several operators each, whose last bits are their own.
         """
         on_device = on_device or function
         cpu = observe(function, arguments, "cpu", self.seed)
@@ -92,19 +94,20 @@ class Checker:
         draws = cpu.drew or any(isinstance(leaf, torch.Generator) for leaf in tree_leaves(arguments))
         if draws:
             rules = rules.but(values=False)
+        calls = function, function if fused else on_device  # a compiled program takes no fake tensors
         try:
-            self._compare(cpu, found, rules, (function, on_device), arguments)
+            self._compare(cpu, found, rules, calls, arguments)
         except ValueDifference:
             if plain is not None:
                 cpu = observe(function, plain, "cpu", self.seed)
                 rules = rules.but(aliases=False, arguments=False, strides=False)
             floats = [t.dtype for t in cpu.arguments if t.is_floating_point() or t.is_complex()]
             rules = rules.but(precision=max(floats, key=lambda dtype: torch.finfo(dtype).eps, default=None))
-            if kernels := self._kernels(on_device, arguments):
-                rules = rules.but(near=False, scale=_largest(cpu), chain=rules.chain or len(kernels) > 1)
+            if fused or (kernels := self._kernels(on_device, arguments)):
+                rules = rules.but(near=False, scale=_largest(cpu), chain=rules.chain or fused or len(kernels) > 1)
                 if rules.chain and rules.precision in _HALF:
                     rules = rules.but(spread=2 * self._rounding(function, arguments, cpu))
-            self._compare(cpu, found, rules, (function, on_device), arguments)
+            self._compare(cpu, found, rules, calls, arguments)
         if draws and cpu.error is None:
             self._distributions += 1
             check_random(

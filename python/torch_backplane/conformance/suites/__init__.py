@@ -18,12 +18,16 @@ SUITES: dict[str, str] = {
     "autograd": "torch_backplane.conformance.suites.autograd:AutogradSuite",
     "serialization": "torch_backplane.conformance.suites.serialization:SerializationSuite",
     "ops-sample": "torch_backplane.conformance.suites.ops:OpsSampleSuite",
+    "compiled": "torch_backplane.conformance.suites.compiled:CompiledSuite",
+    "compiled-dynamic": "torch_backplane.conformance.suites.compiled:CompiledDynamicSuite",
+    "distributed": "torch_backplane.conformance.suites.distributed:DistributedSuite",
     "device-share": "torch_backplane.conformance.suites.device_share:DeviceShareSuite",
 }
 """Suite -> ``module:Class``, in the order in which they run: what later ones need comes first."""
 
-ON_REQUEST = frozenset({"ops-sample", "device-share"})
-"""They run when they are named: a part of another suite, and one that measures and holds nothing."""
+ON_REQUEST = frozenset({"ops-sample", "compiled", "compiled-dynamic", "distributed", "device-share"})
+"""They run when they are named: a part of another suite, two that need a compiler, one that needs several devices, and
+one that only measures."""
 
 
 def load(name: str, where: str | None = None) -> Suite:

@@ -19,7 +19,7 @@ from torch_backplane.conformance.samples import Sample
 from torch_backplane.conformance.sparse import sparse_samples
 from torch_backplane.conformance.transfer import Transfer
 
-__all__ = ["DTYPES", "OpsSampleSuite", "OpsSuite"]
+__all__ = ["DTYPES", "OneSample", "OpsSampleSuite", "OpsSuite"]
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool", "complex64")
 """The dtypes of a run that names none."""
@@ -96,7 +96,7 @@ class _Run:
             self.check_sample(sample)
         for sample in self.sparse(samples, requires_grad=False):
             check("sparse", sample, partial(self.forward, sample))
-        if self.op.supports_autograd and self.dtype in self.op.supported_backward_dtypes("cpu"):
+        if self.has_backward:
             samples = self.samples(requires_grad=True)
             for sample in samples:
                 seen = check("backward", sample, partial(self.backward, sample))
@@ -127,6 +127,11 @@ class _Run:
             return []
         seeded(self.seed)
         return [Sample.of(i, error.sample_input) for i, error in enumerate(self.op.error_inputs("cpu"))]
+
+    @property
+    def has_backward(self) -> bool:
+        """Whether the CPU has gradients of the operator in this dtype."""
+        return self.op.supports_autograd and self.dtype in self.op.supported_backward_dtypes("cpu")
 
     @cached_property
     def is_first_dtype(self) -> bool:
@@ -171,10 +176,15 @@ class _Run:
             check("conj_neg", lazy, partial(self.forward, lazy, plain=sample.arguments))
 
     def forward(self, sample: Sample, plain: Any = None) -> Observation:
-        def call(input: Any, args: Any, kwargs: Any) -> Any:
-            return self.of_equal_values(self.op(input, *args, **kwargs), input, args, kwargs)
+        return self.checker.both(self.values(self.op), sample.arguments, rules=self.rules, plain=plain)
 
-        return self.checker.both(call, sample.arguments, rules=self.rules, plain=plain)
+    def values(self, op: Any) -> Any:
+        """Results as a function of a sample's arguments, by the operator or what stands for it."""
+
+        def call(input: Any, args: Any, kwargs: Any) -> Any:
+            return self.of_equal_values(op(input, *args, **kwargs), input, args, kwargs)
+
+        return call
 
     def of_equal_values(self, results: Any, input: torch.Tensor, args: Any, kwargs: Any) -> Any:
         """The same whichever of equal values was found: what lies at the places, and whether they are distinct."""
@@ -247,12 +257,13 @@ class _Run:
         rules = self.rules.but(strides=False, aliases=False, chain=True)
         return self.checker.both(self.gradients(sample), sample.arguments, rules=rules)
 
-    def gradients(self, sample: Sample) -> Any:
-        """Results and gradients as a function of the sample's arguments."""
+    def gradients(self, sample: Sample, op: Any = None) -> Any:
+        """Results and gradients as a function of the sample's arguments, by the operator or what stands for it."""
+        values = self.values(op or self.op)
 
         def call(input: Any, args: Any, kwargs: Any) -> Any:
             inputs = [t for t in tensors((input, args, kwargs)) if t.requires_grad]
-            results = self.of_equal_values(self.op(input, *args, **kwargs), input, args, kwargs)
+            results = values(input, args, kwargs)
             roots = [t for t in tensors(sample.for_gradient(results)) if t.requires_grad]
             gradients: Any = (None,) * len(inputs)
             if roots:
@@ -275,23 +286,26 @@ class OpsSampleSuite(OpsSuite):
     name = "ops-sample"
 
     def _checks(self, *of: Any) -> _Run:
-        return _OneSample(*of)
+        return OneSample(*of)
 
 
-class _OneSample(_Run):
+class OneSample(_Run):
     """The largest sample of at most so many elements: it fills several groups of a kernel, the last of them partly."""
 
     elements = 2000
 
     def samples(self, *, requires_grad: bool) -> list[Sample]:
+        """One, or none if there are none of this dtype."""
         found = super().samples(requires_grad=requires_grad)
         fitting = [sample for sample in found if _elements(sample) <= self.elements]
         return [max(fitting, key=_elements)] if fitting else found[:1]
 
     def sparse(self, dense: list[Sample], *, requires_grad: bool) -> list[Sample]:
+        """None."""
         return []
 
     def error_samples(self) -> list[Sample]:
+        """None."""
         return []
 
 

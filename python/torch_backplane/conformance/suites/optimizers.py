@@ -22,6 +22,10 @@ _STEPS = 5
 _SHAPES = ((3, 4), (5, 2), (1, 1), (2, 7))  # of two dimensions: Muon takes no others
 # Steps of an optimizer that searches for the minimum, and iterations in each: near the minimum the last bits decide.
 _SEARCHES = 2
+# The second needs the difference of the gradients before and after a step of lr / sum(|gradient|), and divides by it.
+# Rounding over lr must be below this, else the CPU itself gives two directions for gradients that differ by a last bit:
+# 1e-3 apart in float32 with lr 0.01, 1e-2 with 0.001.
+_ROUNDING = 1e-6
 # The flags of an implementation; "default" leaves torch its choice.
 _IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
     "default": {},
@@ -107,19 +111,18 @@ class _Run:
         for setting in found:
             settings = {**setting.kwargs, **_IMPLEMENTATIONS[self.implementation]}
             if self.info.step_requires_closure:
-                settings["max_iter"] = self.searches
+                settings["max_iter"] = self.searches(settings)
             yield setting.desc, settings
 
-    @property
-    def searches(self) -> int:
-        """The first only in half precision, where the difference of the first two gradients is little but rounding."""
-        return 1 if self.dtype.itemsize == 2 else _SEARCHES
+    def searches(self, settings: dict[str, Any]) -> int:
+        """The first only in half precision and with a small lr, where two gradients differ by little but rounding."""
+        return _SEARCHES if torch.finfo(self.dtype).eps / float(settings.get("lr", 1)) < _ROUNDING else 1
 
     def steps(self, settings: dict[str, Any], *, reload: bool) -> Observation:
         """Take steps on the same gradients; halfway, with ``reload``, a new optimizer goes on from the saved state."""
         seeded(self.seed)
         parameters = [torch.randn(shape, dtype=torch.float64).to(self.dtype) for shape in _SHAPES]
-        count = self.searches if self.info.step_requires_closure else _STEPS
+        count = self.searches(settings) if self.info.step_requires_closure else _STEPS
         gradients = [[self.gradient(shape) for shape in _SHAPES] for _ in range(count)]
 
         def call(settings: dict[str, Any], parameters: Any, gradients: Any) -> Any:
@@ -127,7 +130,7 @@ class _Run:
             optimizer = self.info.optim_cls(leaves, **copy.deepcopy(settings))
             for i, step in enumerate(gradients):
                 if self.info.step_requires_closure:
-                    optimizer.step(partial(_descend, leaves, gradients[0]))
+                    optimizer.step(partial(_slope, leaves, gradients[0], settings.get("maximize", False)))
                 else:
                     for leaf, gradient in zip(leaves, step, strict=True):
                         leaf.grad = gradient.clone()
@@ -174,14 +177,18 @@ class _Run:
         return self.checker.both(call, (parameters,))
 
 
-def _descend(leaves: list[torch.nn.Parameter], goals: list[torch.Tensor]) -> torch.Tensor:
-    """The loss of an optimizer that searches for the minimum, with its gradient: an ellipsoid around the goals."""
+def _slope(leaves: list[torch.nn.Parameter], goals: list[torch.Tensor], maximize: bool) -> torch.Tensor:
+    """The loss of an optimizer that searches, with its gradient: an ellipsoid around the goals.
+
+    It is turned over for one that looks for a maximum: where there is none, rounding decides where a line search ends.
+    """
+    sign = -1 if maximize else 1
     loss = torch.zeros((), dtype=torch.float64, device=leaves[0].device)
     for leaf, goal in zip(leaves, goals, strict=True):
         distance = leaf.detach() - goal
         weight = torch.linspace(1, 4, leaf.numel(), device=leaf.device).view(leaf.shape).to(leaf.dtype)
-        leaf.grad = weight * distance
-        loss += (weight.abs().double() * distance.abs().double() ** 2).sum() / 2
+        leaf.grad = sign * weight * distance
+        loss += sign * (weight.abs().double() * distance.abs().double() ** 2).sum() / 2
     return loss
 
 

@@ -1,0 +1,129 @@
+"""Torch's own tests of a process group, made the device's: ``python -m ... DEVICE`` runs each that is named on stdin.
+
+They name CUDA and NCCL where they mean an accelerator and its backend: in calls, in lists of what a backend can do, in
+conditions. So the text of the installed module is read with the device's names in their place, at the same lines.
+
+A process imports torch and these tests once, and opens no device; a child runs one test, and forks its ranks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import sys
+import unittest
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+__all__ = ["names", "serve", "translated"]
+
+_COMMON = "torch.testing._internal.common_distributed"
+_TESTS = "torch.testing._internal.distributed.distributed_test"
+
+
+def names() -> Iterator[str]:
+    """The tests' names, read from the module's text: nothing is imported but torch."""
+    text = _source(_TESTS).read_text(encoding="utf-8")
+    of_base = text.partition("    class _DistTestBase:")[2]
+    yield from sorted(set(re.findall(r"^        def (test_\w+)\(", of_base, re.MULTILINE)))
+
+
+def translated(text: str, device: str) -> str:
+    """The text of a module with the device in CUDA's place, and its backend in NCCL's; imports stay.
+
+    Args:
+        text: Python source.
+        device: the device's name.
+    """
+    places = [
+        (r"\btorch\.cuda\b", f"torch.{device}"),
+        (r"\.cuda\(", f".{device}("),
+        (r"([\"'])cuda(?=[\"':])", rf"\g<1>{device}"),
+        (r"[\"']nccl[\"']", f'"{device}ccl"'),
+        (r"\bdist\.Backend\.NCCL\b", f'"{device}ccl"'),
+        (r"\b\w+\.is_nccl_available\(\)", "True"),
+        (r"\bDeviceType\.CUDA\b", "DeviceType.PrivateUse1"),
+        (r"\bTEST_CUDA\b(?!,$)", "True"),
+    ]
+    lines = text.splitlines(keepends=True)
+    for i, line in enumerate(lines):
+        if not re.match(r"\s*(import|from)\s", line):
+            for pattern, replacement in places:
+                line = re.sub(pattern, replacement, line)
+            lines[i] = line
+    return "".join(lines)
+
+
+def _source(module: str) -> Path:
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"this torch has no {module}", name=module)
+    return Path(spec.origin)
+
+
+def _load(name: str, device: str) -> ModuleType:
+    path = _source(name)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    text = translated(path.read_text(encoding="utf-8"), device)
+    exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)
+    return module
+
+
+def _test_class(device: str) -> type[unittest.TestCase]:
+    """The tests as a class whose ranks are forked."""
+    import torch
+
+    module: Any = torch.get_device_module(device)
+    world = min(4, max(2, module.device_count()))
+    os.environ.update(BACKEND=f"{device}ccl", WORLD_SIZE=str(world), INIT_METHOD="env://")
+    common: Any = _load(_COMMON, device)
+    anything: Callable[..., Any] = lambda *_: lambda test: test  # noqa: E731
+    common.requires_nccl_version = anything
+    tests: Any = _load(_TESTS, device)
+
+    class Tests(tests.TestDistBackend, tests.DistributedTest._DistTestBase):
+        def setUp(self) -> None:
+            super().setUp()
+            self._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+    return Tests
+
+
+def _run(tests: type[unittest.TestCase], name: str) -> dict[str, str]:
+    result = unittest.TestResult()
+    if not hasattr(tests, name):
+        return {"status": "skip", "text": "torch has it for other platforms, or in several versions"}
+    tests(name).run(result)
+    for failure in (*result.errors, *result.failures):
+        return {"status": "fail", "text": failure[1]}
+    for skipped in result.skipped:
+        return {"status": "skip", "text": skipped[1]}
+    return {"status": "pass", "text": ""}
+
+
+def serve(device: str) -> None:
+    """Run the tests that stdin names, one a line; a line of JSON for each: status and text."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # the tests print
+    tests = _test_class(device)
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            answer = _run(tests, line.strip())
+            print(json.dumps(answer), file=out, flush=True)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status != 0:
+            text = f"the process of the test ended with {status}"
+            print(json.dumps({"status": "fail", "text": text}), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
