@@ -24,11 +24,12 @@ CPP := $(shell find include backend drivers check_driver examples tests '{{cooki
 # Shows what a command printed only if it fails.
 quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; exit 1; }; }
 
-.PHONY: help demo test test-all conformance asan tsan ubsan fuzz soak gpu-check lint format bench dev venv minimal clean
+.PHONY: help demo test test-all test-torch conformance asan tsan ubsan fuzz soak gpu-check lint format bench dev venv minimal opencl clean
 help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
 	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also half of the long tests, and a quarter on other kinds of device)"
 	@echo "make test-all     the whole test suite on every kind of device"
+	@echo "make test-torch TORCH=torch==2.15.0  what another torch may break, in an environment of its own"
 	@echo "make conformance  every operator, module and optimizer of PyTorch on the simulated device (ARGS=... goes to the command)"
 	@echo "make asan, ubsan, tsan  the drivers, the core and a part of the Python tests under a sanitizer"
 	@echo "make fuzz         random programs, device against CPU (ARGS=\"--programs 10000 --seed 1 --kinds all\"); hostile options and files"
@@ -45,11 +46,19 @@ demo: dev minimal
 	python examples/demo/demo.py $(ARGS)
 
 # All parts run, and a summary stands at the end: tests/run.py says which parts there are.
-test: dev minimal
+test: dev minimal opencl
 	python tests/run.py --jobs $(JOBS) $(if $(SAMPLE),--sample $(SAMPLE)) $(ARGS)
 
-test-all: dev minimal
+test-all: dev minimal opencl
 	python tests/run.py --jobs $(JOBS) --all
+
+# What another torch may break: in a checkout below build/, whose environment and build have that torch. Of what git does not know nothing is there.
+OTHER := build/torch/$(subst torch==,,$(TORCH))
+test-torch:
+	git worktree prune
+	test -e '$(OTHER)' || git worktree add --detach '$(OTHER)'
+	state=$$(git stash create) && git -C '$(OTHER)' checkout --quiet --force --detach "$${state:-$$(git rev-parse HEAD)}"
+	env -u VIRTUAL_ENV PATH='$(subst $(BIN):,,$(PATH))' $(MAKE) -C '$(OTHER)' test TORCH='$(TORCH)' ARGS=--smoke
 
 # What the simulated device may fail is what the template's list says.
 conformance: dev
@@ -126,6 +135,13 @@ $(DEMO)/.installed: $(DEMO)/.rendered $(VENV_READY)
 minimal: $(VENV_READY)
 	@$(call quietly,cmake -S examples/minimal_driver -B $(DEMO)/minimal -G Ninja -Dbackplane_ROOT="$(CURDIR)")
 	@$(call quietly,cmake --build $(DEMO)/minimal)
+
+# The OpenCL driver by itself, for the device tests on PoCL.
+OPENCL := $(DEMO)/opencl/libopencl_driver.so
+opencl: $(OPENCL)
+$(OPENCL): $(shell find drivers/opencl drivers/engine include/backplane/driver include/backplane/driver.h -type f)
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -O2 -fPIC -shared -fvisibility=hidden -I include drivers/opencl/*.cpp -o $@ -lpthread -ldl
 
 clean:
 	rm -rf build

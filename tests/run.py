@@ -2,8 +2,9 @@
 
 `make test` is the tests on the default kind of device (unified memory, asynchronous streams), and the device tests on
 the kind that differs from it in both; those marked long are left out. `--sample 1/4` adds half of these, and on each
-other kind a quarter of the device tests, others at each commit; `--all` adds everything. Words that are left go to
-pytest, and it alone runs, on the default kind.
+other kind a quarter of the device tests, others at each commit; `--all` adds everything. `--smoke` is what another
+torch may break, in place of all that: `make test-torch`. Words that are left go to pytest, and it alone runs, on the
+default kind.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MINIMAL = ROOT / "build" / "demo" / "minimal" / "libminimal_driver.so"
+OPENCL = ROOT / "build" / "demo" / "opencl" / "libopencl_driver.so"
+POCL = Path("/etc/OpenCL/vendors/pocl.icd")  # pip's may not know this processor
 DEVICE = ["tests/device", "-m", "not once"]
 # What tests/portable asks for; compiled kernels stay in the checkout from one run to the next.
 COMPILED = {"MYDEVICE_HOST_KERNELS": "0", "MYDEVICE_KERNELS": "strict"}
@@ -33,6 +36,7 @@ class Part:
     in_test: bool = False  # of `make test`
     half: bool = False  # of which --sample takes one half, not the part that it names
     in_sample: bool = True  # else of --all alone
+    needs: Path | None = None  # without it the part is left out
 
 
 PARTS = [
@@ -49,6 +53,20 @@ PARTS = [
     Part("discrete, asynchronous", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=async"}),
     Part("unified, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=unified,stream=inline"}),
     Part("minimal driver", DEVICE, {"MYDEVICE_OPTIONS": "devices=2", "MYDEVICE_DRIVER": str(MINIMAL)}),
+    Part(
+        "OpenCL on PoCL",
+        ["tests/device", "-m", "not once and not long"],
+        {"MYDEVICE_DRIVER": str(OPENCL), "MYDEVICE_HOST_KERNELS": "0"},
+        needs=POCL,
+    ),
+]
+
+# With the part of the tests that is run, others at each commit.
+SMOKE = [
+    (Part("private names of torch", ["tests/host/test_torch_names.py"]), ""),
+    (Part("torch.compile", ["tests/portable/test_compile.py"], COMPILED), ""),
+    (Part("compiled kernels", ["tests/portable", "-m", "not long"], COMPILED), "1/6"),
+    (Part("unified, asynchronous", ["tests/device", "-m", "not long"]), "1/6"),
 ]
 
 
@@ -75,6 +93,7 @@ def main() -> int:
     )
     parser.add_argument("--jobs", default="2", help="processes of pytest-xdist")
     parser.add_argument("--all", action="store_true", help="the whole matrix")
+    parser.add_argument("--smoke", action="store_true", help="what another torch may break")
     parser.add_argument("--sample", metavar="K/N", help="that part of the device tests on the other kinds")
     options, words = parser.parse_known_args()
     parts = [(part, []) for part in PARTS if part.in_test or options.all]
@@ -82,10 +101,15 @@ def main() -> int:
         for part in PARTS:
             if part.in_sample and not part.in_test:
                 parts.append((part, ["--sample", f"{'1/2' if part.half else options.sample}:{commit()}"]))
+    if options.smoke:
+        parts = [(part, ["--sample", f"{sample}:{commit()}"] if sample else []) for part, sample in SMOKE]
     if words:
         parts = [(Part("chosen"), words)]
-    results = [(part, *run(part, options.jobs, extra)) for part, extra in parts]
+    absent = [part for part, _ in parts if part.needs is not None and not part.needs.exists()]
+    results = [(part, *run(part, options.jobs, extra)) for part, extra in parts if part not in absent]
     print("\n==== summary")
+    for part in absent:
+        print(f"left out{'':14} {part.name}: there is no {part.needs}")
     for part, status, seconds in results:
         print(f"{'passed' if status == 0 else f'FAILED ({status})':<12} {seconds:7.0f} s  {part.name}")
     return int(any(status for _, status, _ in results))

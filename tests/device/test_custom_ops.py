@@ -222,7 +222,7 @@ def test_A20_a_miss_names_the_nearest_and_what_to_load(shifted):
         ops.get(torch.ops.aten.add)
 
 
-def test_A20_whatever_names_it_gives_the_same_object(made, shifted):
+def test_A20_whatever_names_it_gives_the_same_object(collected, made, shifted):
     names = ["bp_ops::shift", "bp_ops::shift.default", torch.ops.bp_ops.shift, torch.ops.bp_ops.shift.default, shifted]
     assert [ops.get(name) for name in names] == [shifted] * len(names)
     stock = torch.library.custom_op("bp_ops::stock", shift, mutates_args=())
@@ -230,7 +230,7 @@ def test_A20_whatever_names_it_gives_the_same_object(made, shifted):
     assert ops.get("bp_ops::stock") is op
 
 
-def test_an_operator_is_copied_and_saved_by_its_name(shifted):
+def test_an_operator_is_copied_and_saved_by_its_name(collected, shifted):
     model = torch.nn.Identity()
     model.op = shifted
     assert copy.deepcopy(model).op is shifted

@@ -66,13 +66,13 @@ def test_the_fraction_limits_and_the_error_is_torchs(device_module, device):
     try:
         assert device_module.get_per_process_memory_fraction() == 0.25
         with pytest.raises(device_module.OutOfMemoryError, match="memory"):
-            torch.empty(total // 2, dtype=torch.uint8, device=device)
+            torch.empty(total // 3, dtype=torch.uint8, device=device)
     finally:
         device_module.set_per_process_memory_fraction(1.0)
     device_module.set_per_process_memory_fraction(0.0)  # torch.cuda takes it, too
     try:
         with pytest.raises(device_module.OutOfMemoryError, match="memory fraction"):
-            torch.empty(total // 2, dtype=torch.uint8, device=device)
+            torch.empty(total // 3, dtype=torch.uint8, device=device)
     finally:
         device_module.set_per_process_memory_fraction(1.0)
     assert device_module.memory_stats()["num_ooms"] >= 1

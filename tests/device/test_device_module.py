@@ -192,14 +192,14 @@ def test_E36_each_device_has_its_own_generator(device_module):
     assert [g.device.index for g in generators] == list(range(len(generators)))
 
 
-def test_C29_states_are_saved_and_restored(device_module, device):
+def test_C29_states_are_saved_and_restored(device_module, device, name):
     state = device_module.get_rng_state()
     every = device_module.get_rng_state_all()
     first = torch.rand(5, device=device)
     device_module.set_rng_state(state)
     assert torch.equal(torch.rand(5, device=device), first)
     device_module.set_rng_state_all(every)
-    with torch.random.fork_rng(devices=[0]):
+    with torch.random.fork_rng(devices=[0], device_type=name):  # torch 2.11 takes CUDA unless told
         assert torch.equal(torch.rand(5, device=device), first)
     assert torch.equal(torch.rand(5, device=device), first)
 
@@ -212,6 +212,27 @@ def test_C29_checkpointing_draws_the_same_numbers_again(device):
     y.sum().backward()
     assert 0 < (y == 0).sum().item() < 1000
     assert torch.equal(x.grad, y)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch._functorch._aot_autograd.utils, "register_graphsafe_rng_device_type"), reason="torch before 2.13"
+)
+def test_C29_a_compiled_checkpoint_draws_the_same_numbers_again(device):
+    from torch.utils.checkpoint import checkpoint
+
+    def part(v):
+        return torch.nn.functional.dropout(v, 0.5).square()
+
+    compiled = torch.compile(lambda v: checkpoint(part, v, use_reentrant=False), backend="aot_eager")
+    steps = []
+    for _ in range(2):
+        x = torch.ones(1000, device=device, requires_grad=True)
+        y = compiled(x)
+        y.sum().backward()
+        assert torch.equal(x.grad, 2 * y)  # 0, or 2 * 2 * 2 where y is 4
+        steps.append(y.detach().cpu())
+    assert set(steps[0].tolist()) == {0.0, 4.0}
+    assert not torch.equal(*steps)
 
 
 def test_C29_opcheck_passes_on_the_device(device, name):

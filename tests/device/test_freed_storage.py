@@ -107,7 +107,9 @@ print("done")
 @pytest.mark.parametrize("lines", [READS, WRITES], ids=["reads", "writes"])
 def test_E18_an_operator_on_a_storage_without_memory_raises(run_in_process, name, lines):
     """In a process of its own: what is not refused reads or writes at the address 0."""
-    code = PRELUDE.format(name=name, lines=lines.strip().splitlines())
+    one = torch.get_device_module(name).device_count() == 1
+    tried = [line for line in lines.strip().splitlines() if not (one and "second" in line)]  # else it is the first
+    code = PRELUDE.format(name=name, lines=tried)
     assert run_in_process(code).stdout.split("\n") == ["done", ""]
 
 

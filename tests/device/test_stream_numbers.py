@@ -57,6 +57,7 @@ print(m.current_stream() == m.default_stream(), m.current_device(), torch.ones(3
 """
 
 
+@pytest.mark.requires("multi_device")
 @pytest.mark.parametrize("which", ["ids", "devices"])
 def test_E05_numbers_that_no_stream_has_are_refused_by_every_use(run_in_process, name, which):
     numbers = [(i, 0) for i in IDS] if which == "ids" else [(0, device) for device in DEVICES] + [(1, 100)]

@@ -18,6 +18,7 @@ def test_demo_trains_on_the_device():
     assert run.returncode == 0, run.stdout + run.stderr
     assert "done in" in run.stdout
     assert "mydevice:1" in run.stdout
+    assert "The GPT by torch.compile" in run.stdout
 
 
 @pytest.fixture
@@ -35,6 +36,33 @@ def test_demo_fails_on_a_wrong_loss_or_gradient(lockstep, wrong):
         lockstep.Steps([2.0, wrong], [2.0, 1.0], [0.0, 0.0]).check()
     with pytest.raises(SystemExit, match="step 2: the gradients"):
         lockstep.Steps([2.0, 1.0], [2.0, 1.0], [0.0, wrong]).check()
+
+
+def test_demo_fails_where_the_compiled_model_learns_something_else(lockstep):
+    """By torch.compile on the CPU, with a model of three numbers."""
+    import compiled
+    import torch
+    from rich.console import Console
+
+    def learn(eager, why_not=""):
+        torch.manual_seed(0)
+        batches = [(torch.randn(4, 3), torch.tensor([0, 1, 2, 0]))] * 10
+        console = Console(record=True, width=120)
+        steps = lockstep.Steps(eager, eager, [], [0.0] * 10)
+        compiled.learn_compiled(torch.nn.Linear(3, 3), batches, torch.device("cpu"), steps, why_not, console)
+        return console.export_text()
+
+    torch.manual_seed(0)
+    batches = [(torch.randn(4, 3), torch.tensor([0, 1, 2, 0]))] * 10
+    losses = list(lockstep.train(torch.nn.Linear(3, 3), batches))
+    table = learn(losses)
+    assert f"{losses[-1]:.3f}" in table
+    assert "█" in table
+    assert learn([], "there is no compiler").strip() == "torch.compile is left out: there is no compiler"
+    with pytest.raises(SystemExit, match="begins with a loss"):
+        learn([losses[0] + 0.1, *losses[1:]])
+    with pytest.raises(SystemExit, match="ends with a loss"):
+        learn([*losses[:-1], losses[-1] * 1.1])
 
 
 @pytest.mark.usefixtures("backend_package")

@@ -86,7 +86,7 @@ def test_the_lint_prints_what_the_page_shows(tmp_path):
 def test_explain_prints_what_the_page_shows():
     """Lines and places of kernels differ between projects and versions of torch."""
     one, several = (command.split()[1:] for command in content(EXPLAIN, "sh")[0].splitlines())
-    tree, table = content(EXPLAIN, "text")
+    tree, table, _ = content(EXPLAIN, "text")
     done = CliRunner().invoke(main, one)
     assert done.exit_code == 0, done.output
     assert [line.split()[:3] for line in done.output.splitlines()[2:-5]] == [

@@ -34,21 +34,21 @@ def test_allocator(on_extdevice: Run) -> None:
 
 
 def test_generator(on_extdevice: Run) -> None:
-    """Operators take their numbers from the vendor's class: the default generator, a new one, and a clone of it."""
+    """Operators take their numbers from the vendor's class: the default generator, a clone and a sharer of one."""
     seen = on_extdevice(
         """
         x = torch.empty(100, device="extdevice")
         counts, offsets = [ops.ranges_taken()], []
         generator = torch.Generator("extdevice").manual_seed(5)
         clone = generator.clone_state()
-        for g in (None, generator, clone):
+        for g in (None, generator, clone, generator.graphsafe_get_state()):
             x.uniform_(generator=g)
             counts.append(ops.ranges_taken())
             offsets.append(g.get_offset() if g else None)
         report(counts=counts, offsets=offsets)
         """
     )
-    assert seen["counts"] == [0, 1, 2, 3]
+    assert seen["counts"] == [0, 1, 2, 3, 4]
     for offset in seen["offsets"][1:]:
         assert offset > 0
         assert offset % 1024 == 0

@@ -19,7 +19,7 @@ from fuzz.reference import ANYTHING, Expected, Reference, Step, flatten, results
 REFUSALS = {
     "oom": ("OutOfMemoryError",),
     "devices": ("RuntimeError",),
-    "freed": ("RuntimeError", "ValueError"),
+    "freed": ("RuntimeError", "ValueError", "NotImplementedError"),  # the last of a dtype, by some from torch 2.15 on
     "RuntimeError": ("RuntimeError", "IndexError"),
 }
 """What may be raised instead of the CPU's error, or in a mistake that the CPU cannot make. The CPU itself has two names

@@ -20,6 +20,7 @@ _TENSOR = _MEMORY | {"tensor"}
 _DISPATCH = _TENSOR | {"fallback", "dispatch"}
 ARROWS = {
     "torch": set(),
+    "torch/c10d_only/ATen": set(),
     "runtime": {"torch"},
     "memory": _RUNTIME,
     "random": _RUNTIME | {"memory"},
@@ -29,12 +30,14 @@ ARROWS = {
     "fallback": _TENSOR,
     "dispatch": _DISPATCH,
     "modules": _RUNTIME,
+    "inductor": _RUNTIME | {"memory", "modules"},
     "aten": _DISPATCH | {"modules"},
     "autocast": _DISPATCH,
     "kernels/cuda": set(),
     "kernels/host": set(),
     "kernels/portable": _DISPATCH | {"modules"},
-    "bindings": _DISPATCH | {"modules", "aten", "autocast", "serialization", "host"},
+    "distributed": _MEMORY,
+    "bindings": _DISPATCH | {"modules", "inductor", "aten", "autocast", "serialization", "host"},
     "drivers/engine": set(),
     "drivers/cuda": set(),
     "drivers/opencl": set(),
@@ -66,6 +69,7 @@ IMPLEMENTED = {
     "library.h": "dispatch",
     "autograd.h": "dispatch",
     "extend.h": "aten",
+    "generated.h": "inductor",
 }
 # No torch below this line, and of our own headers the driver's alone.
 DRIVER_SIDE = ("drivers/", "check_driver")

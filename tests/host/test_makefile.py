@@ -47,3 +47,26 @@ def test_a_torch_that_was_chosen_stays(installed):
 def test_a_torch_is_installed_again_after_another(installed):
     for torch in ("torch==2.14.1", "torch==2.13.0", "torch==2.14.1"):
         assert installed(f"TORCH={torch}") == [torch]
+
+
+def test_another_torch_is_tried_in_a_checkout_of_its_own(tmp_path):
+    """With what has changed since the last commit, each time."""
+    environment = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("GIT_")}
+    environment |= {f"GIT_{role}_{what}": "x@y" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    file = tmp_path / "file"
+    checkout = tmp_path / "build" / "torch" / "2.15.0"
+
+    def call(*words: str) -> None:
+        done = subprocess.run(words, cwd=tmp_path, check=False, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    shutil.copy2(ROOT / "Makefile", tmp_path)
+    file.write_text("first")
+    call("git", "init")
+    call("git", "add", ".")
+    call("git", "commit", "-m", "first")
+    for text in ("first", "second", "third"):
+        file.write_text(text)
+        call("make", "test-torch", "TORCH=torch==2.15.0", "MAKE=true")
+        assert (checkout / "file").read_text() == text
+    assert file.read_text() == "third"

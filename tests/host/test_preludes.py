@@ -26,7 +26,7 @@ FUNCTIONS64 = (
 ).split()
 WORDS = re.compile(r"\b(?:BP_[A-Z0-9_]+|bp_[a-z0-9_]+)\b")
 OF_THE_DRIVER = {"BP_COMPILE_DEBUG", "BP_DEBUG"}
-OF_THE_CORE = {"BP_NATIVE_F16", "BP_NATIVE_BF16", "BP_NATIVE_MATH"}  # it asks for them
+OF_THE_CORE = {"BP_FAST_FMA", "BP_NATIVE_F16", "BP_NATIVE_BF16", "BP_NATIVE_MATH"}  # it asks for them
 
 # Every word that a prelude has or may have, and what the core adds.
 KERNELS = """

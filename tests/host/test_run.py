@@ -83,9 +83,38 @@ def test_a_sample_has_half_of_the_long_tests_and_of_each_other_kind_a_part(runne
     whole = [arguments for arguments, sample in ran.values() if sample is None]
     assert whole == [["-m", "not long"], runner.DEVICE, ["tests/portable", "-m", "not long"]]
     others = [pair for pair in ran.values() if pair[1] is not None]
-    assert others == [(["-m", "long"], "1/2"), *[(runner.DEVICE, "1/4")] * 3]
+    there = [(part.arguments, "1/4") for part in runner.PARTS if part.needs is not None and part.needs.exists()]
+    assert others == [(["-m", "long"], "1/2"), *[(runner.DEVICE, "1/4")] * 3, *there]
     ran.clear()
     monkeypatch.setattr(sys, "argv", ["run.py"])
     assert runner.main() == 0
     assert ran == {part.name: (part.arguments, None) for part in runner.PARTS if part.in_test}
     assert [arguments for arguments, _ in ran.values()] == whole
+
+
+def test_a_part_without_what_it_needs_is_left_out_and_said(runner, monkeypatch, capsys, tmp_path):
+    ran = []
+    monkeypatch.setattr(runner, "run", lambda part, jobs, extra: (ran.append(part.name), (0, 0.0))[1])
+    monkeypatch.setattr(sys, "argv", ["run.py", "--all"])
+    for needs, there in ((tmp_path, True), (tmp_path / "nothing", False)):
+        monkeypatch.setattr(runner, "PARTS", [runner.Part("plain"), runner.Part("needy", needs=needs)])
+        ran.clear()
+        assert runner.main() == 0
+        assert ran == ["plain", *["needy"] * there]
+        assert (f"needy: there is no {needs}" in capsys.readouterr().out) is not there
+
+
+def test_smoke_is_of_another_torch_alone(runner, monkeypatch):
+    ran = []
+    monkeypatch.setattr(runner, "run", lambda part, jobs, extra: (ran.append((part.arguments, extra)), (0, 0.0))[1])
+    monkeypatch.setattr(runner, "commit", lambda: "abc")
+    monkeypatch.setattr(sys, "argv", ["run.py", "--smoke"])
+    assert runner.main() == 0
+    assert ran == [
+        (["tests/host/test_torch_names.py"], []),
+        (["tests/portable/test_compile.py"], []),
+        (["tests/portable", "-m", "not long"], ["--sample", "1/6:abc"]),
+        (["tests/device", "-m", "not long"], ["--sample", "1/6:abc"]),
+    ]
+    for arguments, _ in ran:
+        assert (ROOT / arguments[0]).exists()

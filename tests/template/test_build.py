@@ -165,7 +165,7 @@ def bare_python(folder: Path) -> Path:
         ("npu DRIVER sim KERNELS a.cpp EXCEPT matmul", "which KERNELS does not name"),
         ("npu DRIVER sim KERNELS add.cpp", "add.bpc takes no place: KERNELS does not name the kernel library"),
         ("npu DRIVER sim KERNELS portable add.cpp", "add.bpc takes no place: the kernel library has cat.bpc, "),
-        ("npu DRIVER simm", "neither a file nor a driver of the SDK (sim)"),
+        ("npu DRIVER simm", "neither a file nor a driver of the SDK (cuda, opencl, sim)"),
         ("npu DRIVER sim KERNEL a.cpp", "neither a file nor a driver of the SDK"),
         ("npu sim", "unknown argument sim"),
     ],
