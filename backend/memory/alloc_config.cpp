@@ -18,6 +18,7 @@
 #include "memory/block.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
+#include "torch/compat.h"
 
 namespace backplane::memory {
 namespace alloc_config_impl {
@@ -115,6 +116,11 @@ double fraction(std::string_view key, std::string_view text, bool with_ends) {
   return value;
 }
 
+void needs_pinned_limits(std::string_view key) {
+  TORCH_CHECK_VALUE(compat::kPinnedCacheHasLimits, "allocator setting ", key,
+                    ": torch before 2.13 rounds all pinned memory and keeps it; leave the setting out, or install a newer torch");
+}
+
 // A setting of CUDA's that has one possible value here.
 void must_be(std::string_view key, std::string_view value, bool kept, std::string_view only, std::string_view reason) {
   TORCH_CHECK_VALUE(kept, "allocator setting ", key, ": ", device_name(), " can only do ", only, ", got '", value, "': ", reason);
@@ -154,9 +160,13 @@ const std::map<std::string_view, Set>& setters() {
       {"per_process_memory_fraction", [](AllocConfig& config, std::string_view key,
                                          std::string_view value) { config.memory_fraction = fraction(key, value, /*with_ends=*/true); }},
       {"pinned_max_cached_size_mb",
-       [](AllocConfig& config, std::string_view key, std::string_view value) { config.pinned_max_cached = mebibytes(key, value); }},
+       [](AllocConfig& config, std::string_view key, std::string_view value) {
+         needs_pinned_limits(key);
+         config.pinned_max_cached = mebibytes(key, value);
+       }},
       {"pinned_max_round_threshold_mb",
        [](AllocConfig& config, std::string_view key, std::string_view value) {
+         needs_pinned_limits(key);
          config.pinned_max_round = mebibytes(key, value);
          TORCH_CHECK_VALUE(std::has_single_bit(config.pinned_max_round), "allocator setting ", key, ": must be a power of two, got ",
                            value);

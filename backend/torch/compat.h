@@ -15,6 +15,9 @@
 
 namespace backplane::compat {
 
+// Whether torch's pinned cache asks what is too large to be rounded or to be kept. Unnecessary when 2.13 is the oldest.
+inline constexpr bool kPinnedCacheHasLimits = BACKPLANE_TORCH_AT_LEAST(2, 13);
+
 // Operators that torch composes of others for a device it does not know, and composes otherwise than the CPU computes them. Unnecessary
 // where torch's own composition is mended.
 inline constexpr const char* kComposedOtherwise[] = {

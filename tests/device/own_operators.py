@@ -2,6 +2,7 @@
 
 import torch
 from torch._library import custom_ops
+from torch._library.simple_registry import singleton
 
 
 class Operators:
@@ -22,6 +23,8 @@ class Operators:
             custom_ops.OPDEF_TO_LIB.pop(name)._destroy()
             del custom_ops.OPDEFS[name]
         self.library._destroy()
+        for name in [name for name in singleton._data if name.startswith(f"{self.namespace}::")]:
+            del singleton._data[name]  # torch before 2.13 keeps a fake that it has refused
 
     def __getattr__(self, name):
         return getattr(getattr(torch.ops, self.namespace), name)

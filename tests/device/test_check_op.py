@@ -12,6 +12,8 @@ from torch_backplane.testing import check_op
 from torch_backplane.testing.check_op import OpCheckError
 from torch_backplane.testing.opchecks import UTILITIES
 
+NEWER = torch.__version__ >= (2, 13)
+
 pytestmark = pytest.mark.once  # what is wrong with these operators is so on any kind of device
 
 
@@ -202,7 +204,8 @@ def wrong_rule(operator):
     def cure():
         op.rule(lambda info, in_dims, x: (x * 2, in_dims[0]))
 
-    return op, "test_vmap", f'@torch.library.register_vmap("{op.name}")\n  def _(info, in_dims, x):', cure
+    text = f'@torch.library.register_vmap("{op.name}")\n  def _(info, in_dims, x):'
+    return op, "test_vmap", text, cure if NEWER else None  # an older torch takes no second rule
 
 
 def one_dtype(operator):
@@ -217,7 +220,8 @@ def one_dtype(operator):
         op,
         "test_autocast",
         line,
-        lambda: torch.library.register_autocast(op.name, op.device_type, torch.float32, lib=op.lib),
+        # An older torch knows no renamed device there.
+        (lambda: torch.library.register_autocast(op.name, op.device_type, torch.float32, lib=op.lib)) if NEWER else None,
     )
 
 
@@ -302,7 +306,11 @@ def test_C24_an_undeclared_alias_is_found(operator, device):
     [
         (lambda x: x.new_empty(4, 3), "Shapes"),
         (lambda x: torch.empty_like(x, dtype=torch.float64), "Dtypes"),
-        (lambda x: x.new_empty(4, 3).t(), "Stride mismatch"),
+        pytest.param(
+            lambda x: x.new_empty(4, 3).t(),
+            "Stride mismatch",
+            marks=pytest.mark.skipif(not NEWER, reason="torch compares strides from 2.13 on"),
+        ),
         (lambda x: torch.empty_like(x, device="cpu"), "Devices"),
         (None, "UnsupportedOperatorException"),
     ],

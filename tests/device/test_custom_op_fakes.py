@@ -110,13 +110,13 @@ def test_C39_a_custom_ops_own_register_fake_records_torchs_place(ops, device):
 
 def test_C40_a_second_fake_replaces_the_first(ops, device, fake):
     by_name(ops, device)
-    register_fake(f"{NAMESPACE}::f", torch.empty_like, lib=ops.library)
+    register_fake(f"{NAMESPACE}::f", torch.empty_like, lib=ops.library, allow_override=True)
     assert ops.f(fake).shape == (2, 3)
 
 
 def test_C40_it_is_refused_with_the_place_of_the_first_where_overriding_is_off(ops, device, fake):
     by_name(ops, device)
-    with pytest.raises(RuntimeError, match=rf"already has a fake impl registered at {__file__}:\d+"):
+    with pytest.raises(RuntimeError, match=rf"already has an? fake impl registered at {__file__}:\d+"):
         register_fake(f"{NAMESPACE}::f", torch.empty_like, lib=ops.library, allow_override=False)
     assert ops.f(fake).shape == (4, 3)
 
@@ -129,10 +129,10 @@ def test_C40_a_custom_op_object_takes_the_second_in_any_case(ops, device, fake):
 
 def test_C41_over_a_meta_kernel_only_if_overriding_is_on(ops, fake):
     ops.define("f(Tensor x) -> Tensor", Meta=lambda x: x.new_empty(7))
-    with pytest.raises(RuntimeError, match="already has a DispatchKey::Meta implementation"):
+    with pytest.raises(RuntimeError, match="already has an? DispatchKey::Meta implementation"):
         register_fake(f"{NAMESPACE}::f", doubled_rows, lib=ops.library, allow_override=False)
     assert ops.f(fake).shape == (7,)
-    register_fake(f"{NAMESPACE}::f", doubled_rows, lib=ops.library)
+    register_fake(f"{NAMESPACE}::f", doubled_rows, lib=ops.library, allow_override=True)
     assert ops.f(fake).shape == (4, 3)
 
 

@@ -26,6 +26,7 @@
 #include "runtime/event.h"
 #include "runtime/peer.h"
 #include "runtime/stream.h"
+#include "torch/compat.h"
 
 using namespace backplane;
 

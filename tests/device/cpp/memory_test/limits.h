@@ -147,6 +147,14 @@ CASE(settings_of_sizes) {
   EXPECT(allocator().allocate(159 * kMiB).get() != large);
   set_allocator_settings("per_process_memory_fraction:0.25");
   EXPECT_EQUAL(caching().memory_fraction(0), 0.25);
+}
+
+CASE(settings_of_pinned_sizes) {
+  if (!compat::kPinnedCacheHasLimits) {
+    for (const char* setting : {"pinned_max_round_threshold_mb:1", "pinned_max_cached_size_mb:4"})
+      EXPECT(contains(error_of([&] { set_allocator_settings(setting); }), "torch before 2.13"));
+    return;
+  }
   set_allocator_settings("pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:4");
   const auto pinned_bytes = [] { return pinned_allocator().get_stats().allocated_bytes.current; };
   {
