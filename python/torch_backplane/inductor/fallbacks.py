@@ -13,9 +13,15 @@ import torch
 from torch._inductor import lowering
 from torch._inductor.codegen.common import pointwise_overrides_data
 from torch._inductor.ops_handler import OpsHandler
+from torch._inductor.utils import sympy_product
+from torch._inductor.virtualized import V
 
 from torch_backplane import _backend, compiler
 from torch_backplane.inductor.ops import SPECIAL, DialectOps
+
+# Where items are many, the operator scans a row of so many elements in parts, unless there are so many rows.
+LONG_ROW, MANY_ROWS = 2 * 16384, 256
+SCANS = "cumsum cumprod logcumsumexp cummax cummin".split()
 
 left: set[Any] = set()
 """Operators that a graph of this process had as a call because the dialect has no expression of them."""
@@ -43,6 +49,8 @@ def register() -> None:
             lowering.lowerings[op] = _wrapped(op, lower, lambda dtype: True)
         elif name in not_double:
             lowering.lowerings[op] = _wrapped(op, lower, lambda dtype: dtype == torch.float64)
+        elif name in SCANS:
+            lowering.lowerings[op] = _unless_long(op, lower)
         elif name == "lift_fresh_copy":  # the one operator whose lowering the mode of eager_calls.py uses
             lowering.lowerings[op] = _wrapped(op, lower, lambda dtype: bool(compiler.why_none()))
 
@@ -57,5 +65,21 @@ def _wrapped(op: Any, lower: Callable[..., Any], leaves: Callable[[torch.dtype],
             left.add(op)
             return operator(*args, **kwargs)
         return lower(*args, **kwargs)
+
+    return choose
+
+
+def _unless_long(op: Any, lower: Callable[..., Any]) -> Callable[..., Any]:
+    operator = lowering.fallback_handler(op, add_to_fallback_set=False)
+
+    def choose(x: Any, dim: int, **kwargs: Any) -> Any:
+        device, sizes = x.get_device(), x.get_size()
+        if device.type != _backend.device or not sizes or compiler.target(device.index or 0).group_size == 1:
+            return lower(x, dim, **kwargs)
+        size, count = (
+            int(V.graph.sizevars.optimization_hint(one, fallback=1)) for one in (sizes[dim], sympy_product(sizes))
+        )
+        is_long = size >= LONG_ROW and count < MANY_ROWS * size
+        return operator(x, dim, **kwargs) if is_long else lower(x, dim, **kwargs)
 
     return choose

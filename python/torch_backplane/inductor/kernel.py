@@ -16,7 +16,7 @@ Lanes lie along the axis on which most operands are contiguous:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
@@ -24,7 +24,7 @@ import torch
 from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine, IndentedBuffer
 from torch._inductor.codegen.simd import IterationRangesEntry, IterationRangesRoot
 from torch._inductor.utils import sympy_index_symbol
-from torch._inductor.virtualized import V
+from torch._inductor.virtualized import OpsWrapper, V
 from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy.value_ranges import ValueRanges
 
@@ -32,11 +32,14 @@ from torch_backplane import compiler
 from torch_backplane.inductor import dtypes
 from torch_backplane.inductor.folds import Fold, fold_of
 from torch_backplane.inductor.ops import DialectOps
+from torch_backplane.inductor.scans import Scan
 from torch_backplane.inductor.signature import SignedKernel, is_host_number
 
 # Elements of an item where it is a core, whose lanes become vectors; and where it is a thread of many.
 CORE_POINTWISE, CORE_COLUMNS, CORE_ROWS = 1024, 256, 64
 THREAD_POINTWISE, THREAD_ROWS = 4, 4
+# As long as the values of most scans are: a number and its place.
+SCANNED_BYTES = 16
 # Rows shorter than this are walked by an item each.
 SHORT_ROW = 16
 # Where operands are laid out along two axes, a core takes a block of so many lanes by so many of the other axis: what
@@ -75,7 +78,8 @@ class GroupKernel(SignedKernel):
     def __init__(self, tiling: dict[str, sympy.Expr], **kwargs: Any) -> None:
         super().__init__(tiling, **kwargs)
         self.cse: Any = TypedCSE(self.newvar_prefix, self.suffix)
-        self.group_size = compiler.target(self.device.index or 0).group_size
+        target = compiler.target(self.device.index or 0)
+        self.group_size, self.local_bytes = target.group_size, target.local_bytes
         self.lane_tree = self.range_trees[0]
         self.across: Any = None  # the other axis of a block
         self.staged: dict[str, tuple[str, torch.dtype]] = {}  # by their load: the array that turns a block of them
@@ -84,11 +88,12 @@ class GroupKernel(SignedKernel):
         # Of the section at hand.
         self.entries: dict[str, tuple[IterationRangesEntry, str]] = {}
         self.folds: list[tuple[Fold, list[str], list[str]]] = []  # with its states, and the names of its results
+        self.scans: dict[Any, Scan] = {}  # by what they compute
         self.after = IndentedBuffer()  # what is done with results of the section's folds
         # Of the kernel.
         self.row_entries = IndentedBuffer()
         self.row_vars: OrderedSet[CSEVariable] = OrderedSet()  # in the scope of a row, or arrays of a tile
-        self.shared: dict[str, str] = {}  # arrays of local memory, with their type
+        self.shared: dict[str, tuple[str, str]] = {}  # arrays of local memory, with type and size
 
     def dtype_to_str(self, dtype: torch.dtype) -> str:
         return dtypes.REGISTER[dtype]
@@ -116,7 +121,9 @@ class GroupKernel(SignedKernel):
         if reduced:
             row = max(reduced, key=lambda tree: (scores[tree.name], self.hint(tree)))
             few = all(self.hint(tree) < SHORT_ROW for tree in reduced)
-            if scores[row.name] >= scores[best.name] and not (few and kept):
+            # The places in a row, which some scans need, are numbers along it, too.
+            more = int(self.features.contains_op("scan"))
+            if scores[row.name] >= scores[best.name] + more and not (few and kept):
                 best = row
         self.lane_tree = best
         if self.group_size == 1 and not reduced:
@@ -135,6 +142,9 @@ class GroupKernel(SignedKernel):
             most = CORE_ROWS if self.rows else CORE_COLUMNS if self.features.is_reduction() else pointwise
         else:
             most = THREAD_ROWS if self.rows else 1 if self.features.is_reduction() else THREAD_POINTWISE
+            scans = self.rows and self.features.contains_op("scan")  # whose tile stands in local memory
+            while scans and most > 1 and 2 * SCANNED_BYTES * self.group_size * most > self.local_bytes:
+                most //= 2
         return min(most, here)
 
     # ---- elements
@@ -170,7 +180,7 @@ class GroupKernel(SignedKernel):
 
     def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
         line = self._store(name, index, value, mode)
-        self.compute.writeline(DeferredLine(name, self._once(line) if not self._in_loop() else line))
+        self.stores.writeline(DeferredLine(name, self._once(line) if not self._in_loop() else line))
 
     def store_reduction(self, name: str, index: sympy.Expr, value: CSEVariable) -> None:
         inside, self.inside_reduction = self.inside_reduction, False
@@ -248,7 +258,7 @@ class GroupKernel(SignedKernel):
         number = next(self.ids)
         states = [f"fold{number}_{i}" for i in range(len(fold.states))]
         place = " + ".join(f"(i64){tree.name}" for tree in self.range_trees if tree.is_reduction)
-        self.compute.writelines(fold.step([f"{state}[j]" for state in states], [str(one) for one in values], place))
+        self.stores.writelines(fold.step([f"{state}[j]" for state in states], [str(one) for one in values], place))
         names = [f"result{number}_{i}" if self.rows else f"{states[i]}[j]" for i in fold.result]
         self.folds.append((fold, states, names))
         results = []
@@ -256,6 +266,37 @@ class GroupKernel(SignedKernel):
             results.append(self.create_cse_var(name, ValueRanges.unknown(), fold.states[i], ()))
         self.row_vars.update(results)
         return results[0] if len(results) == 1 else tuple(results)
+
+    # ---- scans
+
+    def scan(self, dtypes: Any, combine_fn: Callable[..., Any], values: tuple[CSEVariable, ...]) -> Any:
+        if self._load_mask:
+            raise AssertionError("a scan within a mask")
+        states = tuple(_computed(dtype) for dtype in dtypes)
+        combine, results = self._combination(combine_fn, states)
+        names = tuple(str(value) for value in values)
+        scan = Scan(next(self.ids), states, combine, results, self.compute.getvalue(), names)
+        known = self.scans.setdefault(scan.what, scan)
+        if known is scan and not self.rows:
+            axes = [f"{tree.name} == 0" for tree in self.range_trees if tree.is_reduction]
+            self.compute.writeline(scan.step_alone(f"({' && '.join(axes)})"))
+        pairs = zip(known.arrays(), states, strict=True)
+        return tuple(self.create_cse_var(f"{array}[j]", ValueRanges.unknown(), dtype, ()) for array, dtype in pairs)
+
+    def _combination(
+        self, combine_fn: Callable[..., Any], states: Sequence[torch.dtype]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The statements that combine two values of a scan, left0_ ... and right0_ ..., and their results' names."""
+
+        def variables(word: str) -> tuple[CSEVariable, ...]:
+            pairs = enumerate(states)
+            return tuple(self.create_cse_var(f"{word}{i}_", ValueRanges.unknown(), dtype, ()) for i, dtype in pairs)
+
+        text = IndentedBuffer()
+        with self.swap_buffers(text):
+            self.cse = TypedCSE(self.newvar_prefix, self.suffix, name_prefix="both")
+            results = [str(OpsWrapper._unwrap(one)) for one in combine_fn(variables("left"), variables("right"))]
+        return tuple(text.getvalue().splitlines()), tuple(results)
 
     def _begin_folds(self) -> None:
         for fold, states, _ in self.folds:
@@ -276,7 +317,7 @@ class GroupKernel(SignedKernel):
             for i, dtype in enumerate(fold.states):
                 kind = dtypes.REGISTER[dtype]
                 shared.append(f"shared_{kind}_{i}")
-                self.shared[shared[-1]] = kind
+                self.shared[shared[-1]] = kind, "BP_GROUP"
             items = fold.join([f"{one}[BP_ITEM]" for one in shared], [f"{one}[BP_ITEM + half_]" for one in shared])
             self.body.writeline("#if BP_GROUP > 1")
             self.body.writelines([f"{one}[BP_ITEM] = {state}[0];" for one, state in zip(shared, states, strict=True)])
@@ -301,22 +342,23 @@ class GroupKernel(SignedKernel):
 
     def codegen_body(self) -> None:
         """Ends a section: what it computes becomes loops, and what is in scope in them alone is forgotten."""
-        if not (self.compute.getvalue() or self.folds or self.after.getvalue()):
+        if not any(buffer.getvalue() for buffer in (self.compute, self.stores, self.after)):
             return
         if self.inside_reduction:
             self._loop_section()
         elif self.rows:
             self.body.splice(self.compute)
+            self.body.splice(self.stores)
             self.row_vars.update(self.cse.varname_map.values())  # in the scope of the row, as all before was kept
         else:
-            kept = self._keep()
-            self._lanes(self.compute, ends=kept)
+            self._lanes([self.compute, self.stores, self._keep()])
         self.cse.invalidate(self.row_vars)
         self.block_entries = [line for _, line in self.entries.values()]  # a block has one section
         for entry, _ in self.entries.values():
             entry.cache_clear()
         self.entries.clear()
         self.folds.clear()
+        self.scans.clear()
         for buffer in (self.loads, self.compute, self.stores, self.after):
             buffer.clear()
 
@@ -331,46 +373,61 @@ class GroupKernel(SignedKernel):
             length = self.extent(self.lane_tree)
             self.body.splice(loop)
             self.body.writelines(["{", "i64 first_ = 0;"])
+            for scan in self.scans.values():
+                self.body.writelines(scan.begin())
+                self.shared.update(scan.local())
             whole = f"for (; first_ + BP_TILE <= {length}; first_ += BP_TILE) {{"  # alone: the states stay in registers
             rest = [f"if (first_ < {length}) {{", f"const i32 lanes_ = BP_LANES_FROM(first_, {length});"]
-            self._lanes(self.compute, ([whole], rest))
+            tail = f"(i32)({length} - first_)"
+            self._lanes([self.compute, self.stores], ([whole], rest), counts=("BP_TILE", tail))
             self.body.writeline("}")
             self._end_folds()
             self.body.splice(self.after)
         else:
-            self._lanes(self.compute, around=loop)
+            for scan in self.scans.values():
+                self.body.writelines(scan.begin_alone())
+            self._lanes([self.compute, self.stores], around=loop)
             if self.after.getvalue():
-                self._lanes(self.after, reduced=False)
+                self._lanes([self.after], reduced=False)
 
     def _lanes(
         self,
-        what: IndentedBuffer,
+        what: Sequence[IndentedBuffer],
         tiles: tuple[list[str], list[str]] = (["if (lanes_ == BP_PER_ITEM) {"], ["else {"]),
         *,
         around: IndentedBuffer | None = None,
         reduced: bool = True,
-        ends: Sequence[str] = (),
+        counts: Sequence[str] = (),
     ) -> None:
-        """The lanes of a tile: all that there may be, where the compiler makes vectors of them, or those that exist."""
-        lane = IndentedBuffer()
-        lane.writeline(f"const {self.index_dtype} {self.lane_tree.name} = ({self.index_dtype})(first_ + BP_AT(j));")
-        lane.writelines([line for entry, line in self.entries.values() if reduced or not entry.is_reduction])
-        lane.splice(what)
-        lane.writelines(ends)
-        for tile, loop in zip(tiles, ("BP_LANES(j) {", "BP_EACH_LANE(j, lanes_) {"), strict=True):
+        """The lanes of a tile: all that there may be, where the compiler makes vectors of them, or those that exist.
+
+        With ``counts``, how many elements a tile has, along a row: its scans come first. What they need is computed
+        for them, and again for what follows; a compiler leaves out what nobody reads.
+        """
+        head = [f"const {self.index_dtype} {self.lane_tree.name} = ({self.index_dtype})(first_ + BP_AT(j));"]
+        head += [line for entry, line in self.entries.values() if reduced or not entry.is_reduction]
+        for i, (tile, loop) in enumerate(zip(tiles, ("BP_LANES(j) {", "BP_EACH_LANE(j, lanes_) {"), strict=True)):
             self.body.writelines(tile)
             with self.body.indent():
+                for scan in self.scans.values() if counts else ():
+                    puts = [f"{a}[j] = {value};" for a, value in zip(scan.arrays(), scan.values, strict=True)]
+                    self._lane_loop(loop, [*head, *scan.before.split("\n"), *puts])
+                    self.body.writelines(scan.tile(loop, counts[i], self.per_item()))
                 if around is not None:
                     self.body.splice(around)
-                self.body.writeline(loop)
-                with self.body.indent():
-                    self.body.splice(lane)
-                self.body.writeline("}")
+                self._lane_loop(loop, [*head, *what])
             self.body.writeline("}")
 
-    def _keep(self) -> list[str]:
+    def _lane_loop(self, loop: str, what: Sequence[str | IndentedBuffer]) -> None:
+        self.body.writeline(loop)
+        with self.body.indent():
+            for one in what:
+                self.body.writeline(one) if isinstance(one, str) else self.body.splice(one)
+        self.body.writeline("}")
+
+    def _keep(self) -> IndentedBuffer:
         """Values that later sections read instead of a buffer which is no more: an array of the tile each."""
-        lines: list[str] = []
+        lines = IndentedBuffer()
         if not self.features.is_reduction():
             return lines
         for buffer, value in list(self.cse.store_cache.items()):
@@ -379,7 +436,7 @@ class GroupKernel(SignedKernel):
             name = f"kept{next(self.ids)}"
             kept = self.create_cse_var(f"{name}[j]", value.bounds, value.dtype, ())
             self.body.writeline(f"{dtypes.REGISTER[value.dtype]} {name}[BP_PER_ITEM];")
-            lines.append(f"{name}[j] = {value};")
+            lines.writeline(f"{name}[j] = {value};")
             self.cse.store_cache[buffer] = kept
             self.row_vars.add(kept)
         return lines
@@ -392,7 +449,7 @@ class GroupKernel(SignedKernel):
         code = IndentedBuffer()
         if self.shared:
             code.writeline("#if BP_GROUP > 1")
-            code.writelines([f"BP_LOCAL_ARRAY({kind}, {one}, BP_GROUP);" for one, kind in self.shared.items()])
+            code.writelines([f"BP_LOCAL_ARRAY({kind}, {one}, {size});" for one, (kind, size) in self.shared.items()])
             code.writeline("#endif")
         self._tile_loop(code)
         kept = [tree for tree in self.range_trees if not tree.is_reduction]

@@ -273,4 +273,5 @@ class ProductKernel(GroupKernel):
         with code.indent():
             code.writelines([line for _, line in self.entries.values()])
             code.splice(self.compute)
+            code.splice(self.stores)
         code.writelines(["}"] * (2 if self.group_size == 1 else 3))

@@ -130,7 +130,7 @@ class Collector:
         name = str(overload or operation.get_kernel_name()).rpartition("aten.")[2].rpartition("extern_kernels.")[2]
         if name.partition(".")[0] in PRODUCTS:
             return "products and convolutions are the device's own: no template was taken"
-        return "its lowering calls it: the code generator lacks what the other way needs (scans, sorting), or the case"
+        return "its lowering calls it: the code generator lacks what the other way needs (sorting), or the case"
 
     def breaks(self) -> None:
         """Take what Dynamo has noted; a reset forgets it."""

@@ -34,6 +34,7 @@ class GroupScheduling(SIMDScheduling):
                 BackendFeature.INPLACE_BUFFERS,
                 BackendFeature.MASKED_SCATTER_WITH_INDEX,
                 BackendFeature.REDUCE_TO_SINGLE_ELEMENT,
+                BackendFeature.SCAN,
                 BackendFeature.TUPLE_REDUCTION,
             ]
         )
