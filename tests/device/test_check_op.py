@@ -221,7 +221,9 @@ def one_dtype(operator):
         "test_autocast",
         line,
         # An older torch knows no renamed device there.
-        (lambda: torch.library.register_autocast(op.name, op.device_type, torch.float32, lib=op.lib)) if NEWER else None,
+        (lambda: torch.library.register_autocast(op.name, op.device_type, torch.float32, lib=op.lib))
+        if NEWER
+        else None,
     )
 
 

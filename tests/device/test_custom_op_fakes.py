@@ -129,7 +129,7 @@ def test_C40_a_custom_op_object_takes_the_second_in_any_case(ops, device, fake):
 
 def test_C41_over_a_meta_kernel_only_if_overriding_is_on(ops, fake):
     ops.define("f(Tensor x) -> Tensor", Meta=lambda x: x.new_empty(7))
-    with pytest.raises(RuntimeError, match="already has an? DispatchKey::Meta implementation"):
+    with pytest.raises(RuntimeError, match=r"already has an? DispatchKey::Meta implementation"):
         register_fake(f"{NAMESPACE}::f", doubled_rows, lib=ops.library, allow_override=False)
     assert ops.f(fake).shape == (7,)
     register_fake(f"{NAMESPACE}::f", doubled_rows, lib=ops.library, allow_override=True)
