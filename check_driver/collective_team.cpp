@@ -23,6 +23,20 @@ void join_all(Member& m, const Id& id) {
   m.c.require(m.comm != nullptr, join_rule, "%s gave BP_OK and NULL", traced_call());
 }
 
+// Of a driver whose properties would spoil a later fork a child process asks.
+bp_collective_properties asked_properties(Context& c, const bp_collective& g) {
+  const char* rule = "What it takes on that device";
+  const auto ask = [&] {
+    bp_collective_properties properties{};
+    properties.struct_size = sizeof properties;
+    c.expect(CALL_GROUP(g, properties, 0, &properties), BP_OK, rule);
+    return properties;
+  };
+  if (!(c.table().flags & BP_DRIVER_COUNT_FORKS)) return ask();
+  const OtherProcess other(c, rule, [&](const Channel& channel) { channel.send(ask()); });
+  return other.channel().receive<bp_collective_properties>();
+}
+
 uint64_t whole(uint64_t bytes, uint64_t unit) { return (std::max<uint64_t>(bytes, 1) + unit - 1) / unit * unit; }
 
 }  // namespace collective_team_impl
@@ -109,9 +123,7 @@ void in_ranks(Context& c, int32_t least, int32_t most, uint32_t flags, const std
   const bp_collective g = *c.group<bp_collective>();
   if ((g.head.flags & flags) != flags) throw NotOffered{format("its flags lack 0x%x", flags & ~g.head.flags)};
   int32_t size = g.head.flags & BP_COLLECTIVE_SAME_DEVICE ? most : std::min(most, c.devices());
-  bp_collective_properties properties{};
-  properties.struct_size = sizeof properties;
-  c.expect(CALL_GROUP(g, properties, 0, &properties), BP_OK, "What it takes on that device");
+  const bp_collective_properties properties = asked_properties(c, g);
   if (properties.max_size > 0) size = std::min(size, properties.max_size);
   if (size < least) throw NotOffered{format("%d ranks, each with a device of its own, are not to be had", least)};
   Member first{c, g, 0, size, 0, nullptr, nullptr, {}};

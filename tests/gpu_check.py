@@ -178,6 +178,16 @@ def device_tests() -> Outcome:
     return Outcome("device tests", status, summary=last_line(text), rows=failures_of(junit))
 
 
+def collectives() -> Outcome:
+    """torch.distributed over the driver's own collectives: a rank for each GPU, eight at most."""
+    count = ctypes.c_int()
+    ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(count))
+    ranks = ["--nnodes", "1", "--nproc-per-node", str(max(1, min(8, count.value)))]
+    words: list[str | Path] = [sys.executable, "-m", "torch.distributed.run", "--standalone", *ranks]
+    status, text = run([*words, ROOT / "tests" / "gpu_collectives.py", DEVICE], "collectives")
+    return Outcome("collectives", status, summary=last_line(text))
+
+
 def conformance(name: str, log: str, *words: str) -> Outcome:
     """A suite of torch-backplane conformance."""
     command: list[str | Path] = [sys.executable, "-m", "torch_backplane.cli", "conformance", "--device", DEVICE, *words]
@@ -200,6 +210,7 @@ PARTS: dict[str, Callable[[], Outcome]] = {
     "build": build,
     "check-driver": check_driver,
     "device tests": device_tests,
+    "collectives": collectives,
     "operators": lambda: conformance("operators", "operators", "--suite", "ops-sample", "--dtype", "float32"),
     "device-share": lambda: conformance("device-share", "device-share", "--suite", "device-share"),
     "bench": beside_cuda,

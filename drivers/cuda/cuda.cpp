@@ -12,6 +12,7 @@
 #include <backplane/driver/vmm.h>
 #include <backplane/driver/cxx/driver.hpp>
 
+#include "collective.h"
 #include "compiler.h"
 #include "gpus.h"
 #include "ipc.h"
@@ -31,6 +32,7 @@ class Cuda : public Driver<Cuda> {
         gpus_(cuda_, settings_.managed),
         host_memory_(cuda_),
         peers_(cuda_, gpus_),
+        collectives_(cuda_, gpus_),
         compiler_(settings_.nvrtc) {
     offer(peer_.head);
     offer(compiler_group_.head);
@@ -45,6 +47,7 @@ class Cuda : public Driver<Cuda> {
   }
 
   ~Cuda() {
+    collectives_.end_all();  // work that waits for peers would keep its streams
     // Pinned memory belongs to the contexts, and copies of all of them may still use it.
     if (!gpus_.known()) return;
     for (const auto& gpu : gpus_.all()) {
@@ -286,6 +289,32 @@ class Cuda : public Driver<Cuda> {
     need(reinterpret_cast<uint64_t>(memory) == address, "host_view.unmap: no view of that address");
   }
 
+  // bp.collective, where there is NCCL, which is looked for when the group is asked for
+
+  int32_t query_ext(const char* id, uint32_t version, const bp_ext** out) {
+    if (!id || !out || std::strcmp(id, BP_COLLECTIVE_ID) != 0 || version != BP_COLLECTIVE_VERSION) {
+      return Driver::query_ext(id, version, out);
+    }
+    if (!cuda_.loaded()) return fail(BP_UNSUPPORTED, "bp.collective: " + cuda_.missing());
+    std::string why;
+    if (!collectives_.load(settings_.nccl, why)) {
+      host().log(BP_LOG_INFO, "cuda: no bp.collective: " + why);
+      return fail(BP_UNSUPPORTED, "bp.collective: " + why);
+    }
+    collective_.head.flags = collectives_.flags();
+    *out = &collective_.head;
+    return BP_OK;
+  }
+  template <auto Method, class... Arguments>
+  int32_t collective(Arguments... arguments) {
+    if constexpr (std::is_void_v<decltype((collectives_.*Method)(arguments...))>) {
+      (collectives_.*Method)(arguments...);
+      return BP_OK;
+    } else {
+      return (collectives_.*Method)(arguments...);
+    }
+  }
+
   // backplane.cuda
 
   void native_ordinal(int32_t device, int32_t* out) {
@@ -364,11 +393,18 @@ class Cuda : public Driver<Cuda> {
     host_memory_.give_back(memory, kind, what);
   }
 
+  /// The slot that calls a method of collectives_.
+  template <auto Method, class Result, class... Arguments>
+  static constexpr auto collective_slot(Result (Collectives::*)(Arguments...)) -> int32_t (*)(void*, Arguments...) {
+    return slot<&Cuda::collective<Method, Arguments...>>();
+  }
+
   const Settings settings_;
   const Library cuda_;
   const Gpus gpus_;
   HostMemory host_memory_;
   Peers peers_;
+  Collectives collectives_;
   const Compiler compiler_;
   bp_peer peer_ = {group_head<bp_peer>(), slot<&Cuda::peer_can_access>(), slot<&Cuda::peer_enable>(), slot<&Cuda::peer_disable>()};
   bp_vmm vmm_ = {group_head<bp_vmm>(),       slot<&Cuda::vmm_granularity>(), slot<&Cuda::vmm_reserve>(),
@@ -385,6 +421,9 @@ class Cuda : public Driver<Cuda> {
                                  slot<&Cuda::compiler_prelude>(), slot<&Cuda::compiler_compile>(), slot<&Cuda::compiler_release>()};
   bp_module module_group_ = {group_head<bp_module>(), slot<&Cuda::module_load>(), slot<&Cuda::module_unload>(),
                              slot<&Cuda::module_function>(), slot<&Cuda::module_launch>()};
+#define BP_SLOT(entry) collective_slot<&Collectives::entry>(&Collectives::entry),
+  bp_collective collective_ = {group_head<bp_collective>(), BP_COLLECTIVE_SLOTS(BP_SLOT)};
+#undef BP_SLOT
   bp_cuda native_ = {group_head<bp_cuda>(BP_CUDA_ID, BP_CUDA_VERSION), slot<&Cuda::native_ordinal>()};
 };
 

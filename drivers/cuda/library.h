@@ -19,6 +19,7 @@ class Library {
 
   /// cuInit, once. False if there is no library, or no GPU: missing() tells. Throws for anything else that keeps CUDA from working.
   bool start() const;
+  bool loaded() const { return loaded_; }
   const std::string& missing() const { return missing_; }
 
   /// "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory".

@@ -58,10 +58,7 @@ Communicator::Communicator(int32_t device, const bp_comm_config& config, File&& 
 
 void Communicator::queue(Stream& on, Batch&& batch) {
   auto queued = std::make_unique<Queued>(Queued{*this, std::move(batch), 0});
-  {
-    std::lock_guard lock(mutex_);
-    queued->turn = queued_++;
-  }
+  queued->turn = take_turn();
   try {
     on.submit({run, {reinterpret_cast<uint64_t>(queued.get())}});
   } catch (...) {
@@ -71,6 +68,11 @@ void Communicator::queue(Stream& on, Batch&& batch) {
     throw;
   }
   static_cast<void>(queued.release());  // the job's, which may be over by now
+}
+
+uint64_t Communicator::take_turn() {
+  std::lock_guard lock(mutex_);
+  return queued_++;
 }
 
 void Communicator::run(Job& job, int32_t status) {

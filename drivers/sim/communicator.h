@@ -34,6 +34,9 @@ class Communicator {
 
   /// Queues a batch. Whatever the streams are, batches run in the order of these calls. Throws std::bad_alloc, and then it was not taken.
   void queue(Stream& on, Batch&& batch);
+  /// The same for work that runs elsewhere: a place in that order, and the batch in it. Each place is for one run().
+  uint64_t take_turn();
+  void run(Batch& batch, uint64_t turn);
 
   /// Tells the ranks of each part where it meets, and finds this one's. Throws as split. The file is for Communicator().
   File split(int32_t color, const bp_comm_config* config, std::vector<File>& kept);
@@ -55,7 +58,6 @@ class Communicator {
   };
 
   static void run(Job& job, int32_t status);
-  void run(Batch& batch, uint64_t turn);
   void fail(Failure failure, const std::string& text);
   /// Another rank's failure is this one's, too.
   void look();

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -115,3 +116,12 @@ def test_nothing_of_it_is_loaded_with_the_backend(run_in_process, name):
     print(sorted(ours & sys.modules.keys()))
     """
     assert run_in_process(code).stdout.split() == ["[]"]
+
+
+@pytest.mark.requires("collective")
+def test_the_collectives_of_gpu_check(name):
+    program = Path(__file__).parents[1] / "gpu_collectives.py"
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes", "1", "--nproc-per-node", "2"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*words, str(program), name], env=env, capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines()[-1:] == ["69 collectives of 2 ranks, native: right"], done.stderr

@@ -17,7 +17,7 @@ void options() {
     CHECK(get(entry(), config.c_str()) == nullptr);
     HAS(refusal, why);
   };
-  refused("color=green", "unknown option 'color'; known: libcuda=<path>, nvrtc=<path>, memory=device|managed");
+  refused("color=green", "unknown option 'color'; known: libcuda=<path>, nvrtc=<path>, nccl=<path>|off, memory=device|managed");
   refused("memory=host", "memory=host: device|managed is needed");
   refused("libcuda=/no/such/libcuda.so.1", "libcuda=/no/such/libcuda.so.1");
   refused("libcuda=libc.so.6", "it has no cuInit");

@@ -68,7 +68,4 @@ struct Gpus : Instance {
   }
 };
 
-void entry_cases();
-void module_cases();
-
 }  // namespace

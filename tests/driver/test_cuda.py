@@ -29,7 +29,7 @@ class Cuda:
     program: Path
 
     def options(self, *more: str) -> list[str]:
-        return ["--options", ",".join([f"libcuda={self.fake}", *more])]
+        return ["--options", ",".join([f"libcuda={self.fake}", "nccl=off", *more])]
 
 
 @pytest.fixture(scope="module")

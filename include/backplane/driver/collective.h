@@ -107,8 +107,8 @@ typedef struct bp_comm_config {
 typedef struct bp_collective {
   bp_ext head;
 
-  /* What it takes on that device (struct_size set by the caller). The same each time. Creates no context; before open, too.
-   * errors: INVALID_DEVICE. */
+  /* What it takes on that device (struct_size set by the caller). The same each time. Before open, too; creates no context, unless
+   * device_properties does (BP_DRIVER_COUNT_FORKS). errors: INVALID_DEVICE. */
   int32_t (*properties)(void* self, int32_t device, bp_collective_properties* out);
 
   /* A new id, id_bytes long, for one communicator; plain bytes. The process that made it lives until create has returned everywhere.

@@ -1,0 +1,172 @@
+"""bp.collective of the CUDA driver: over a fake libnccl.so.2 beside the fake libcuda.so.1, and NVIDIA's own header."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from checker import ROOT, Built, check, compile_library, compile_sdk_driver, run
+from test_check_driver import only
+
+HERE = Path(__file__).parent
+COMPUTES = ("communicator", "exchange", "meeting", "reduce", "shared_file")  # of the simulated device
+NOT_NCCLS = {"barrier", "many", "lost_peer", "disagree"}
+
+
+@dataclass(frozen=True)
+class Nccl:
+    """The driver, and the libraries in NVIDIA's place."""
+
+    driver: Path
+    cuda: Path
+    library: Path
+    program: Path
+
+    def options(self, *more: str) -> list[str]:
+        return ["--options", ",".join([f"libcuda={self.cuda}", *more])]
+
+
+@pytest.fixture(scope="module")
+def nccl(tmp_path_factory: pytest.TempPathFactory) -> Nccl:
+    folder = tmp_path_factory.mktemp("nccl")
+    names = ("libcuda_driver.so", "libfake_cuda.so", "libfake_nccl.so", "nccl_test")
+    made = Nccl(*(folder / name for name in names))
+    compile_sdk_driver(made.driver, "cuda")
+
+    def compile_unit(out: Path, sources: list[Path]) -> None:
+        unit = out.with_suffix(".cpp")
+        unit.write_text("".join(f'#include "{path}"\n' for path in sources))
+        compile_library(out, [unit])
+
+    compile_unit(made.cuda, sorted((HERE / "fake_cuda").glob("*.cpp")))
+    drivers = ROOT / "drivers"
+    computes = [*drivers.glob("engine/*.cpp"), *(drivers / "sim" / f"{name}.cpp" for name in COMPUTES)]
+    compile_unit(made.library, [*computes, *sorted((HERE / "fake_nccl").glob("*.cpp"))])
+    compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++20", "-O0", f"-I{ROOT / 'include'}"]
+    run([*compiler, str(HERE / "nccl_test.cpp"), "-o", str(made.program), "-pthread", "-ldl"])
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _environment(tmp_path: Path, nccl: Nccl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_TMP", str(tmp_path))
+    monkeypatch.setenv("FAKE_CUDA", str(nccl.cuda))
+    monkeypatch.setenv("FAKE_CUDA_DEVICES", "4")
+
+
+@pytest.mark.parametrize("shim", ["", *(pytest.param(name, marks=pytest.mark.long) for name in ("fault", "trace"))])
+def test_the_contract(built: Built, nccl: Nccl, shim: str) -> None:
+    """Up to four ranks, a process and a device each."""
+    shims = ["--shim", shim] if shim else []
+    report = check(built, nccl.driver, *nccl.options(f"nccl={nccl.library}"), *only("collective.*"), *shims)
+    assert (report.code, report.failed, report.left_out) == (0, {}, {}), report.out
+    assert set(report.not_offered) == {f"collective.{name}" for name in NOT_NCCLS}
+    assert all("its flags lack" in why for why in report.not_offered.values())
+    assert {"collective.reductions", "collective.groups", "collective.split", "collective.absent"} <= report.passed
+
+
+def test_what_nccl_is_asked(nccl: Nccl) -> None:
+    done = run([str(nccl.program), str(nccl.driver), str(nccl.cuda), str(nccl.library)], check=False)
+    assert [line for line in done.stdout.splitlines() if line.startswith("FAIL")] == []
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sum(line.startswith("ok ") for line in done.stdout.splitlines()) == 15, done.stdout
+
+
+def test_a_sum_that_is_wrong_is_found(built: Built, nccl: Nccl, tmp_path: Path) -> None:
+    """The fake computes: with MAX in SUM's place check-driver sees it."""
+    sources = ROOT / "drivers" / "cuda"
+    text = (sources / "collective.cpp").read_text()
+    wrong = text.replace("known->nccl, ncclSum", "known->nccl, ncclMax")
+    assert wrong != text
+    unit = tmp_path / "wrong.cpp"
+    others = [*(ROOT / "drivers" / "engine").glob("*.cpp"), *sources.glob("*.cpp")]
+    lines = [f'#include "{path}"\n' for path in others if path.name != "collective.cpp"]
+    unit.write_text("".join(lines) + wrong.replace('#include "', f'#include "{sources}/'))
+    compile_library(tmp_path / "libwrong.so", [unit])
+    words = only("collective.reductions", "collective.moves")
+    report = check(built, tmp_path / "libwrong.so", *nccl.options(f"nccl={nccl.library}"), *words)
+    assert set(report.failed) == {"collective.reductions"}
+    assert report.passed == {"collective.moves"}
+
+
+def place(nccl: Nccl, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "libnccl.so.2").symlink_to(nccl.library)
+
+
+def test_nccl_is_found(built: Built, nccl: Nccl, tmp_path: Path) -> None:
+    """By the loader, in the toolkit, and among the packages of an environment."""
+    place(nccl, tmp_path / "loader")
+    place(nccl, tmp_path / "toolkit" / "lib64")
+    place(nccl, tmp_path / "environment" / "lib" / "python3.10" / "site-packages" / "nvidia" / "nccl" / "lib")
+    for variables in (
+        {"LD_LIBRARY_PATH": str(tmp_path / "loader")},
+        {"CUDA_HOME": str(tmp_path / "toolkit")},
+        {"VIRTUAL_ENV": str(tmp_path / "environment")},
+    ):
+        log = tmp_path / "log"
+        log.unlink(missing_ok=True)
+        words = [str(built.program), str(nccl.driver), *nccl.options(), "--only", "collective.leftovers"]
+        done = run(words, check=False, FAKE_NCCL_LOG=str(log), **variables)
+        assert "1 passed, 0 failed" in done.stdout, done.stdout
+        assert "ncclCommDestroy" in log.read_text()
+
+
+@pytest.mark.parametrize(("option", "version"), [("off", ""), ("/no/such/libnccl.so.2", ""), ("", "21210")])
+def test_without_nccl_there_is_no_group(built: Built, nccl: Nccl, option: str, version: str) -> None:
+    """The driver is as it was: nccl_test.cpp has what it says."""
+    with pytest.MonkeyPatch.context() as patch:
+        if version:
+            patch.setenv("FAKE_NCCL_VERSION", version)
+        words = only("collective.*", "memory.*")
+        report = check(built, nccl.driver, *nccl.options(f"nccl={option or nccl.library}"), *words)
+    assert (report.code, report.failed) == (0, {}), report.out
+    assert {name.split(".")[0] for name in report.passed} == {"memory"}
+    assert {name.split(".")[0] for name in report.not_offered} == {"collective"}
+
+
+def nvidias_header() -> Path:
+    package = importlib.util.find_spec("nvidia")
+    folders = (
+        [Path(folder) / "nccl" / "include" for folder in package.submodule_search_locations or []] if package else []
+    )
+    folders += [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include", Path("/usr/include")]
+    found = [folder for folder in folders if (folder / "nccl.h").exists()]
+    if not found:
+        pytest.skip("this machine has no nccl.h: pip install nvidia-nccl-cu12")
+    return found[0]
+
+
+def test_the_interface_is_nvidias(tmp_path: Path) -> None:
+    header = nvidias_header()
+    # Of the CUDA runtime nccl.h takes the name of a stream and of an event.
+    stubs = tmp_path / "stubs"
+    stubs.mkdir()
+    for name in ("fp16", "bf16", "fp8"):
+        (stubs / f"cuda_{name}.h").touch()
+    (stubs / "cuda_runtime.h").write_text(
+        "#define CUDART_VERSION 12000\n"
+        "typedef struct CUstream_st* cudaStream_t;\ntypedef struct CUevent_st* cudaEvent_t;\n"
+    )
+    declared = (ROOT / "drivers" / "cuda" / "nccl_api.h").read_text()
+    names = re.findall(r"^\s+((?:nccl|NCCL_)\w+) = ", declared, re.MULTILINE)
+    assert len(names) >= 25
+    compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-fsyntax-only", f"-I{stubs}", f"-I{header}"]
+    command = [*compiler, f"-I{ROOT / 'include'}", f"-DVALUES(X)={' '.join(f'X({name})' for name in names)}"]
+    run([*command, str(HERE / "nccl_abi.cpp")])
+
+    copy = tmp_path / "tests" / "driver" / "nccl_abi.cpp"
+    copy.parent.mkdir(parents=True)
+    copy.write_text((HERE / "nccl_abi.cpp").read_text())
+    changed = tmp_path / "drivers" / "cuda" / "nccl_api.h"
+    changed.parent.mkdir(parents=True)
+    (changed.parent / "cuda_api.h").write_text((ROOT / "drivers" / "cuda" / "cuda_api.h").read_text())
+    changed.write_text(declared.replace("ncclBfloat16 = 9", "ncclBfloat16 = 10"))
+    done = run([*command, str(copy)], check=False)
+    assert done.returncode != 0
+    assert "ncclBfloat16" in done.stderr
