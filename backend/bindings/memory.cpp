@@ -139,6 +139,9 @@ void bind_memory(py::module_& module) {
   def_quick(module, "reset_peak_host_stats", [] { at::getHostAllocator(kDevice)->reset_peak_stats(); });
 
   def_blocking(module, "host_view", [](const at::Tensor& tensor) { return host_view(tensor); });
+  def_blocking(module, "has_host_view", [] { return load_driver() && has_host_view(); });
+  def_blocking(module, "is_zero_copy", [] { return load_driver() && loaded_driver()->zero_copy; });
+  def_quick(module, "check_host_view", [](const at::Tensor& tensor) { check_host_view(tensor); });
 }
 
 }  // namespace backplane::bindings

@@ -225,6 +225,11 @@ c10::DeviceIndex device_of_pointer(const void* pointer) {
   return -1;
 }
 
+bool knows_pointers() {
+  const Driver* driver = driver_if_open();
+  return driver != nullptr && driver->table.pointer_info != nullptr;
+}
+
 bool driver_memory_info(c10::DeviceIndex device, uint64_t* free_bytes, uint64_t* total_bytes) {
   if (open_driver().table.memory_info == nullptr) return false;
   call<&bp_driver::memory_info>(device, free_bytes, total_bytes);

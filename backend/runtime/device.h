@@ -51,6 +51,9 @@ const bp_device_properties& device_properties(c10::DeviceIndex device);
 // The device an address belongs to by the driver's pointer_info; -1 if the driver does not know it or has no such entry.
 c10::DeviceIndex device_of_pointer(const void* pointer);
 
+// Whether the opened driver has that entry.
+bool knows_pointers();
+
 // {free, total} bytes by the driver's memory_info; false if the driver has no such entry.
 bool driver_memory_info(c10::DeviceIndex device, uint64_t* free_bytes, uint64_t* total_bytes);
 

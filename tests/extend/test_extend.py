@@ -85,6 +85,8 @@ def test_capture(on_extdevice: Run) -> None:
             yield lambda: torch.accelerator.synchronize()
             yield lambda: event.synchronize()
             yield lambda: x.cpu()
+            yield lambda: torch.extdevice.host_view(x).__enter__()
+            yield lambda: x.__dlpack__(dl_device=(1, 0))
             yield lambda: torch.linalg.inv(x.reshape(2, 2))
 
         def outcomes():
@@ -109,10 +111,11 @@ def test_capture(on_extdevice: Run) -> None:
         report(free=free, asked=asked, refused=refused, elsewhere=elsewhere, values=values)
         """
     )
-    assert seen["free"] == [""] * 5
+    assert seen["free"] == [""] * 7
     assert seen["asked"] is True
     waits = [f"A wait for {what}" for what in ("the stream", "the device", "an event")]
-    what = [*waits, "A copy that the host waits for", "aten::linalg_inv_ex"]
+    views = ["A host view"] * 2
+    what = [*waits, "A copy that the host waits for", *views, "aten::linalg_inv_ex"]
     for said, beginning in zip(seen["refused"], what, strict=True):
         assert said.startswith(beginning), said
         assert "cannot be recorded: stream " in said

@@ -1,8 +1,9 @@
 /* backplane/driver/host_view.h: group "bp.host_view" version 1: the host reads and writes device memory in place.
  *
- * The flags say what a view is worth. With all three, operators of the CPU fallback run on the device's own memory. With SAME_ADDRESS and
- * COHERENT, emulate runs host functions on it (bp.host_exec) for a driver without streams of its own. With COHERENT, kernels and Python can
- * view a tensor from the host (host_view). With fewer nobody asks for a view, and the group is not worth offering.
+ * The flags say what a view is worth. With all three, operators of the CPU fallback run on the device's own memory, and numpy shares it
+ * (DLPack). With SAME_ADDRESS and COHERENT, emulate runs host functions on it (bp.host_exec) for a driver without streams of its own. With
+ * COHERENT, kernels and Python can view a tensor from the host (host_view, DLPack with copy=False). With fewer nobody asks for a view, and
+ * the group is not worth offering.
  */
 #ifndef BACKPLANE_DRIVER_HOST_VIEW_H
 #define BACKPLANE_DRIVER_HOST_VIEW_H

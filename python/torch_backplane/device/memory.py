@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from torch_backplane import _backend
+from torch_backplane.device._host_view import host_view
 from torch_backplane.device._pools import MemPool, use_mem_pool
 from torch_backplane.device._snapshot import (  # as in torch.cuda.memory, what begins with _ is part of it
     _attach_out_of_memory_observer as _attach_out_of_memory_observer,
@@ -336,17 +337,3 @@ def caching_allocator_delete(mem_ptr: int) -> None:
         mem_ptr: the address that it returned.
     """
     _backend.C.memory.raw_delete(mem_ptr)
-
-
-def host_view(tensor: torch.Tensor) -> torch.Tensor:
-    """View a device tensor's own memory as a CPU tensor: no copy, no ownership; the view keeps the memory alive.
-
-    Waits for the device's work, without the GIL; the order of later work is the caller's concern.
-
-    Args:
-        tensor: a tensor on the device; sizes, strides and dtype are kept.
-
-    Raises:
-        NotImplementedError: the host does not reach this driver's memory coherently.
-    """
-    return _backend.C.memory.host_view(tensor)

@@ -1,0 +1,264 @@
+"""DLPack tensors of the device for the CPU: over the device's memory where the host reaches it, else copies."""
+
+import gc
+import threading
+from pathlib import Path
+
+import gates as gate_shims
+import numpy as np
+import pytest
+import torch
+from torch.utils.dlpack import DLDeviceType, from_dlpack
+
+from torch_backplane import _backend
+
+CPU = (DLDeviceType.kDLCPU, 0)
+DTYPES = [
+    torch.float32,
+    torch.float16,
+    torch.float64,
+    torch.int8,
+    torch.int64,
+    torch.uint16,
+    torch.uint64,
+    torch.bool,
+    torch.complex64,
+    torch.complex128,
+]
+LAYOUTS = {
+    "contiguous": lambda base: base,
+    "transposed": lambda base: base.t(),
+    "a part with an offset": lambda base: base[1:3, 2:5],
+    "every second": lambda base: base[::2, 1::2],
+    "expanded": lambda base: base[1].expand(3, 6),
+    "overlapping": lambda base: base.as_strided((3, 3), (2, 1), 5),
+    "no dimension": lambda base: base[2, 2],
+    "no element": lambda base: base[:, :0],
+}
+
+
+@pytest.fixture
+def is_zero_copy(device):
+    return "zero_copy" in _backend.C.driver.capabilities()
+
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_E53_numpy_gets_values_and_strides(device, is_zero_copy, dtype, layout):
+    x = layout(torch.arange(24.0).view(4, 6).to(dtype).to(device))
+    expected = layout(torch.arange(24.0).view(4, 6).to(dtype)).numpy()
+    array = np.from_dlpack(x, device="cpu")
+    assert (array.dtype, array.shape) == (expected.dtype, expected.shape)
+    assert np.array_equal(array, expected)
+    if is_zero_copy and x.numel() > 0:
+        assert address(array) == x.data_ptr()
+        assert array.strides == expected.strides
+        assert address(np.from_dlpack(x, device="cpu", copy=False)) == x.data_ptr()
+
+
+@pytest.mark.requires("zero_copy")
+def test_E53_both_sides_write(device):
+    x = torch.zeros(2, 3, device=device)
+    array = np.from_dlpack(x.t(), device="cpu")
+    assert array.flags.writeable
+    array[2, 1] = 5
+    assert x.tolist() == [[0, 0, 0], [0, 0, 5]]
+    x.fill_(2)
+    torch.accelerator.synchronize()
+    assert array.tolist() == [[2, 2]] * 3
+
+
+def test_E53_a_copy_is_cut_off(device):
+    x = torch.zeros(3, device=device)
+    array = np.from_dlpack(x, device="cpu", copy=True)
+    array[0] = 1
+    x.add_(2)
+    assert (array.tolist(), x.tolist()) == ([1, 0, 0], [2] * 3)
+
+
+@pytest.mark.requires("zero_copy")
+def test_E53_the_array_keeps_the_memory_and_nothing_else(device, device_module):
+    gc.collect()
+    device_module.empty_cache()
+    before = device_module.memory_allocated()
+    x = torch.arange(256.0, device=device)
+    pointer = x.data_ptr()
+    array = np.from_dlpack(x[3:], device="cpu")
+    del x
+    assert device_module.memory_allocated() == before + 1024
+    assert pointer not in [torch.zeros(256, device=device).data_ptr() for _ in range(4)]
+    assert array.tolist() == list(range(3, 256))
+    part = array[5:7]
+    del array
+    assert device_module.memory_allocated() == before + 1024
+    del part
+    assert device_module.memory_allocated() == before
+
+
+@pytest.mark.requires("zero_copy")
+def test_E53_the_memory_is_freed_by_whichever_thread_drops_the_array(device, device_module):
+    before = device_module.memory_allocated()
+    arrays = [np.from_dlpack(torch.zeros(256, device=device), device="cpu") for _ in range(20)]
+    assert device_module.memory_allocated() == before + 20 * 1024
+    thread = threading.Thread(target=arrays.clear)
+    thread.start()
+    thread.join()
+    assert device_module.memory_allocated() == before
+
+
+@pytest.mark.requires("zero_copy")
+def test_E53_a_capsule_that_nobody_takes_frees_its_memory(device, device_module):
+    before = device_module.memory_allocated()
+    for version in (None, (1, 0)):
+        capsule = torch.ones(256, device=device).__dlpack__(dl_device=CPU, max_version=version)
+        assert device_module.memory_allocated() == before + 1024
+        del capsule
+        assert device_module.memory_allocated() == before
+
+
+@pytest.mark.requires("zero_copy")
+def test_E53_the_storage_is_not_resized_below_an_array(device):
+    x = torch.arange(4.0, device=device)
+    array = np.from_dlpack(x, device="cpu")
+    with pytest.raises(RuntimeError, match="not resizable"):
+        x.resize_(4096)
+    assert array.tolist() == [0, 1, 2, 3]
+    del array
+    assert x.resize_(4096)[:4].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("version", [None, (1, 0)])
+def test_E53_torch_takes_the_capsule_on_the_cpu(device, is_zero_copy, version):
+    x = torch.arange(6.0, device=device).to(torch.bfloat16).view(2, 3).t()
+    y = from_dlpack(x.__dlpack__(dl_device=CPU, max_version=version))
+    assert (y.device.type, y.dtype, y.stride() == x.stride()) == ("cpu", torch.bfloat16, True)
+    assert torch.equal(y, torch.arange(6.0).to(torch.bfloat16).view(2, 3).t())
+    assert (y.data_ptr() == x.data_ptr()) is is_zero_copy
+    assert torch.equal(torch.from_dlpack(x, device="cpu"), y)
+
+
+def test_E53_what_numpy_lacks_is_refused_with_what_to_write(device):
+    bfloat, eighth = torch.ones(3, device=device).bfloat16(), torch.ones(3, device=device).to(torch.float8_e4m3fn)
+    with pytest.raises((BufferError, RuntimeError), match=r"Unsupported dtype.*x\.view\(torch\.uint16\)"):
+        np.from_dlpack(bfloat, device="cpu")
+    with pytest.raises((BufferError, RuntimeError), match=r"Unsupported dtype.*x\.view\(torch\.uint8\)"):
+        np.from_dlpack(eighth, device="cpu")
+    with pytest.raises((BufferError, RuntimeError), match=r"Unsupported dtype.*torch\.view_as_real\(x\)"):
+        np.from_dlpack(torch.empty(3, dtype=torch.complex32, device=device), device="cpu")
+    bits = np.from_dlpack(bfloat.view(torch.uint16), device="cpu")
+    assert bits.tolist() == torch.ones(3).bfloat16().view(torch.uint16).tolist()
+    assert np.from_dlpack(eighth.view(torch.uint8), device="cpu").tolist() == [56] * 3
+
+
+def test_E53_other_errors_keep_their_words(device):
+    """Only what a consumer says of a dtype or a device is added to, and an error that passes by is left alone."""
+
+    def dropped(error):
+        capsule = torch.ones(3, device=device).bfloat16().__dlpack__(dl_device=CPU)
+        try:
+            raise error
+        finally:
+            del capsule
+
+    for error in (KeyError("Unsupported dtype"), RuntimeError("no room"), BufferError("too many dimensions")):
+        with pytest.raises(type(error)) as caught:
+            dropped(error)
+        assert caught.value is error
+
+
+def test_E53_what_torch_does_not_export_is_refused(device):
+    x = torch.ones(3, device=device, requires_grad=True)
+    complex_ = torch.ones(3, dtype=torch.complex64, device=device).conj()
+    for copy in (None, True):
+        with torch.no_grad(), pytest.raises(BufferError, match="require gradient"):
+            np.from_dlpack(x, device="cpu", copy=copy)
+        with pytest.raises(BufferError, match="conjugate bit"):
+            np.from_dlpack(complex_, device="cpu", copy=copy)
+        with pytest.raises(BufferError, match="negative bit"):
+            np.from_dlpack(complex_.imag, device="cpu", copy=copy)
+        with pytest.raises(BufferError, match="layout"):
+            np.from_dlpack(_Sparse(x.detach().to_sparse()), device="cpu", copy=copy)
+    with pytest.raises(TypeError, match="stream must be an int or None, got str"):
+        x.detach().__dlpack__(dl_device=CPU, stream="1")
+    assert np.from_dlpack(x.detach(), device="cpu").tolist() == [1] * 3
+
+
+class _Sparse:
+    """numpy asks an object for its device first, which a sparse tensor tells."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack_device__(self):
+        return CPU
+
+    def __dlpack__(self, **options):
+        return self.tensor.__dlpack__(**options)
+
+
+def test_E53_a_lazy_clone_gets_memory_of_its_own(device):
+    original = torch.ones(4, device=device)
+    clone = torch._lazy_clone(original)
+    np.from_dlpack(clone, device="cpu")[:] = 5
+    assert original.tolist() == [1] * 4
+
+
+@pytest.mark.requires("multi_device")
+def test_E53_a_tensor_of_another_device_than_the_current_one(name, device_module):
+    x = torch.arange(8.0, device=f"{name}:1")
+    assert np.from_dlpack(x, device="cpu").tolist() == list(range(8))
+    assert device_module.current_device() == 0
+
+
+@pytest.mark.once
+def test_E53_without_a_host_view_a_copy_must_be_allowed(run_in_process, name, shim):
+    code = f"""
+    import numpy as np, torch
+    x = torch.arange(3.0, device="{name}")
+    try:
+        np.from_dlpack(x, device="cpu", copy=False)
+    except BufferError as error:
+        assert "Leave copy= out for a copy, or write `with torch.{name}.host_view(x) as host:`" in str(error), error
+    else:
+        raise AssertionError
+    copy = np.from_dlpack(x, device="cpu")
+    x.fill_(5)
+    print(copy.tolist())
+    """
+    env = {f"{name.upper()}_DRIVER": None}
+    hidden = {**env, f"{name.upper()}_SHIMS": shim("hide_groups")}
+    for stream in ("inline", "async"):
+        for options, variables in (
+            (f"kind=discrete,stream={stream}", env),
+            (f"kind=unified,stream={stream},hide_groups.groups=bp.host_view", hidden),
+        ):
+            assert run_in_process(code, options=options, env=variables).stdout.strip() == "[0.0, 1.0, 2.0]"
+
+
+GATED = """
+import numpy as np, torch
+from gates import Gates
+m, d = torch.{name}, "{name}"
+gates = Gates({path!r})
+for current in (m.default_stream(), m.Stream()):
+    for copy in (None, True):
+        with m.stream(current):
+            x = torch.zeros(1 << 16, device=d)
+            gates.delay(current, 30000)
+            x.fill_(7)
+            array = np.from_dlpack(x, device="cpu", copy=copy)
+            print(array.min(), array.max(), current.query())
+"""
+
+
+@pytest.mark.once
+def test_E53_what_is_queued_is_waited_for(run_in_process, name, memory_kind, tmp_path):
+    path = gate_shims.build(tmp_path)
+    prefix, folder = name.upper(), str(Path(__file__).parent)
+    env = {f"{prefix}_SHIMS": str(path), f"{prefix}_DRIVER": None, "PYTHONPATH": folder}
+    done = run_in_process(GATED.format(name=name, path=str(path)), options=f"kind={memory_kind},stream=async", env=env)
+    assert done.stdout.splitlines() == ["7.0 7.0 True"] * 4
