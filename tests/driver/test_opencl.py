@@ -92,10 +92,11 @@ def usm(built: Built) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not out.exists():
             real = library()
-            real = real if "/" in real else f"-l:{real}"
+            if "/" in real:
+                pytest.skip("it stands over the system's OpenCL loader alone: apt-get install ocl-icd-libopencl1")
             source = str(ROOT / "tests" / "driver" / "opencl_usm.c")
             words = ["cc", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-shared", "-fPIC", source, "-o", str(out)]
-            run([*words, "-Wl,--no-as-needed", real, "-ldl"])
+            run([*words, "-Wl,--no-as-needed", f"-l:{real}", "-ldl"])
     return f"library={out},"
 
 
