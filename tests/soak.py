@@ -275,7 +275,7 @@ def run(args: argparse.Namespace, counter: str) -> int:
         soak.warm_up()
         soak.run(args.threads)
         soak.shared.clear()
-        module, failures, torch = soak.module, soak.failures, soak.torch
+        module, failures = soak.module, soak.failures
         for key, count in soak.counts.items():
             counts[key] = counts.get(key, 0) + count
         del soak
@@ -283,7 +283,9 @@ def run(args: argparse.Namespace, counter: str) -> int:
         for device in range(module.device_count()):
             module.synchronize(device)
         module.empty_cache()
-        torch._C._accelerator_emptyHostCache()
+        from torch_backplane import compat
+
+        compat.empty_host_cache()
         for device in range(module.device_count()):
             if left := module.memory_allocated(device) + module.memory_reserved(device):
                 failures.append(f"{left} bytes of device {device} are not back")

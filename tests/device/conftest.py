@@ -6,9 +6,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 from warm import WarmProcesses
 
 from torch_backplane.testing import process
+
+if torch.__version__ < (2, 13):  # it lists the operators when it is imported, and stumbles over what a test took back
+    import torch._inductor.decomposition
 
 
 @pytest.fixture(scope="session")

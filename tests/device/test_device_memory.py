@@ -6,6 +6,8 @@ import pickle
 import pytest
 import torch
 
+from torch_backplane import compat
+
 
 def test_memory_allocated_follows_tensors(device_module, device):
     gc.collect()
@@ -193,7 +195,7 @@ def test_old_names_warn_and_work(device_module):
 def test_host_statistics_follow_pinned_memory(device_module, device):
     torch.empty(1, device=device)
     device_module.synchronize()
-    torch.accelerator.empty_host_cache()  # blocks of earlier copies whose events are done stop to count as active
+    compat.empty_host_cache()  # blocks of earlier copies whose events are done stop to count as active
     before = device_module.host_memory_stats()["active_requests.current"]
     x = torch.empty(1000).pin_memory()
     stats = device_module.host_memory_stats()

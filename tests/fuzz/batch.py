@@ -117,6 +117,8 @@ def run(
                 program = in_child(lambda seed=seed: draw(seed, features), SECONDS).result
                 end = _ended(ended.how, ended.text, program, step)
                 found = Found(seed, end.category, end.function, end.text, program)
+            elif ended.text.startswith("status"):  # Python's own end: nothing was tried
+                raise RuntimeError(f"seed {seed} could not be run: {ended.text}")
             else:
                 summary.refused_by_cpu += 1
         if found:

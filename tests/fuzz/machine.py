@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fuzz.groups import Stream
-from torch_backplane import compiler
+from torch_backplane import compat, compiler
 
 MOST_PINNED = 32
 """Blocks that the core may keep for its own use, such as staging: what leaks grows beyond that."""
@@ -38,7 +38,7 @@ class Machine:
         for index in (0, 1):
             self.module.synchronize(index)
         self.module.empty_cache()
-        torch._C._accelerator_emptyHostCache()
+        compat.empty_host_cache()
 
     def leaks(self) -> str:
         """What is held between two programs and should not be; empty if nothing is."""

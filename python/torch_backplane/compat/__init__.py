@@ -42,6 +42,12 @@ INDUCTOR_HOOK = "_inductor_backend_init"
 """What Inductor calls in that module, under its lock, so that the device is registered: from 2.15 on."""
 
 
+def empty_host_cache() -> None:
+    """``torch.accelerator.empty_host_cache``: gives back cached pinned memory. 2.11 has it under a private name."""
+    empty = getattr(torch.accelerator, "empty_host_cache", None) or torch._C._host_emptyCache
+    empty()
+
+
 def let_higher_order_ops_pass_autocast() -> None:
     """Let ``torch.cond`` and its kin run under ``torch.autocast`` of this device.
 
