@@ -96,6 +96,7 @@ def test_torch_compile(run_on_opencl, device):
             lambda x: (x.sum(1), x.sum(0), x.softmax(1), x.softmax(0), x.argmax(1), x.var(0)),
             lambda x: (F.layer_norm(x, (131,)), F.gelu(x + x[0]), x[:, :70].t() + x[:, :70], x.sum()),
             lambda x: (x[places.to(x.device)], F.pad(torch.cat([x, x * 2], 1), (1, 2)), (x.half() * 2).softmax(1)),
+            lambda x: (x.cumsum(1), x.cumsum(0), x.logcumsumexp(1), *x.cummax(1), *x.cummin(0), x.half().cumsum(1)),
             lambda x: (torch.zeros(70, device=x.device).index_add(0, places.to(x.device) % 70, x[:3, 0]),),
         ]
         for function in functions:

@@ -376,10 +376,15 @@ class GroupKernel(SignedKernel):
             for scan in self.scans.values():
                 self.body.writelines(scan.begin())
                 self.shared.update(scan.local())
-            whole = f"for (; first_ + BP_TILE <= {length}; first_ += BP_TILE) {{"  # alone: the states stay in registers
-            rest = [f"if (first_ < {length}) {{", f"const i32 lanes_ = BP_LANES_FROM(first_, {length});"]
-            tail = f"(i32)({length} - first_)"
-            self._lanes([self.compute, self.stores], ([whole], rest), counts=("BP_TILE", tail))
+            whole = f"first_ + BP_TILE <= {length}"  # alone: the states stay in registers
+            rest, count = f"if (first_ < {length}) {{", f"(i32)({length} - first_)"
+            if self.scans:  # Their barriers stand in the second loop alone: PoCL loses stores to local memory in two.
+                whole = f"BP_GROUP == 1 && {whole}"
+                rest = f"for (; first_ < {length}; first_ += BP_TILE) {{"
+                count = f"(i32)({length} - first_ < BP_TILE ? {length} - first_ : BP_TILE)"
+            begins = f"for (; {whole}; first_ += BP_TILE) {{"
+            lanes = f"const i32 lanes_ = BP_LANES_FROM(first_, {length});"
+            self._lanes([self.compute, self.stores], ([begins], [rest, lanes]), counts=("BP_TILE", count))
             self.body.writeline("}")
             self._end_folds()
             self.body.splice(self.after)
