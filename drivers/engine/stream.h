@@ -25,6 +25,7 @@
 #include <backplane/driver/cxx/wait.hpp>
 
 #include "completion.h"
+#include "recorder.h"
 #include "spin.h"
 
 namespace backplane::driver {
@@ -36,7 +37,17 @@ class EngineDevice;
 struct Job {
   void (*run)(Job& job, int32_t status);
   uint64_t words[6];
+  WorkRecord* record = nullptr;  // of the work, which the stream tells when it begins and ends; NULL: nobody wants one
 };
+
+/// Marks on a stream around a vendor's own work, for Recorder::open_launch and close_launch.
+inline Job begin_launch(WorkRecord* work) {
+  return {[](Job& job, int32_t) { reinterpret_cast<WorkRecord*>(job.words[0])->begin(); }, {reinterpret_cast<uint64_t>(work)}};
+}
+inline Job end_launch(WorkRecord* work) {
+  return {[](Job& job, int32_t status) { reinterpret_cast<WorkRecord*>(job.words[0])->end(status == BP_OK); },
+          {reinterpret_cast<uint64_t>(work)}};
+}
 
 class Stream {
  public:
@@ -58,6 +69,13 @@ class Stream {
     } else {
       push(Task::Kind::job, &job, nullptr);
     }
+  }
+
+  /// The same with a record, which is dropped if the job was not taken.
+  void submit(Job job, Recorder::Owned record) {
+    job.record = record.get();
+    submit(job);
+    static_cast<void>(record.release());  // the job's, which may be over by now
   }
 
   /// If the stream is idle, runs `body` now, in the stream's order, on this thread, and gives on what it throws. Else false.

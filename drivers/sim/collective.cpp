@@ -182,8 +182,7 @@ void Collectives::collective_group_end() {
   }
   for (const Group::Part& part : group.parts) check_device(part.comm->device());
   for (Group::Part& part : group.parts) {
-    dawdle(*part.stream);
-    part.comm->queue(*part.stream, std::move(part.batch));
+    enqueue(part.comm, *part.stream, std::move(part.batch));
   }
 }
 
@@ -208,8 +207,13 @@ void Collectives::queue(const Owned& comm, Stream& on, Batch&& batch) {
   for (const Message& one : batch.messages) {
     if (batch.exchanges.empty() && one.peer == comm->rank()) refuse("send or recv with the own rank: in a group alone, which has both");
   }
+  enqueue(comm, on, std::move(batch));
+}
+
+void Collectives::enqueue(const Owned& comm, Stream& on, Batch&& batch) {
+  auto record_of = record(on, batch.bytes(), batch.name());
   dawdle(on);
-  comm->queue(on, std::move(batch));
+  comm->queue(on, std::move(batch), std::move(record_of));
 }
 
 // ---- what queues

@@ -61,6 +61,7 @@ class Collectives {
   virtual Stream& stream_of(int32_t device, bp_stream* stream) = 0;
   virtual char* memory_of(int32_t device, uint64_t address, uint64_t bytes, const char* what) = 0;
   virtual void dawdle(Stream& on) = 0;
+  virtual Recorder::Owned record(Stream& on, uint64_t bytes, const char* name) = 0;  // of bp.profile; NULL: nobody wants one
 
  private:
   using Owned = std::shared_ptr<Communicator>;
@@ -81,6 +82,7 @@ class Collectives {
   void check_config(const bp_comm_config* config, const char* call) const;
   Group* open_group();
   void queue(const Owned& comm, Stream& on, Batch&& batch);
+  void enqueue(const Owned& comm, Stream& on, Batch&& batch);
   void reduce(Collective kind, bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op,
               int32_t root);
 

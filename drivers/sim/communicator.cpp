@@ -56,11 +56,23 @@ Communicator::Communicator(int32_t device, const bp_comm_config& config, File&& 
       work_timeout_ns_(config.work_timeout_ns ? config.work_timeout_ns : BP_NO_TIMEOUT),
       meeting_(std::move(meeting), config.rank, config.size, config.timeout_ns) {}
 
-void Communicator::queue(Stream& on, Batch&& batch) {
+uint64_t Batch::bytes() const {
+  uint64_t sum = 0;
+  for (const Exchange& one : exchanges) sum += one.bytes();
+  for (const Message& one : messages) sum += one.bytes;
+  return sum;
+}
+
+const char* Batch::name() const {
+  if (!messages.empty()) return name_of(messages.front().kind);
+  return exchanges.empty() ? "group" : name_of(exchanges.front().kind());
+}
+
+void Communicator::queue(Stream& on, Batch&& batch, Recorder::Owned record) {
   auto queued = std::make_unique<Queued>(Queued{*this, std::move(batch), 0});
   queued->turn = take_turn();
   try {
-    on.submit({run, {reinterpret_cast<uint64_t>(queued.get())}});
+    on.submit({run, {reinterpret_cast<uint64_t>(queued.get())}}, std::move(record));
   } catch (...) {
     fail(Failure::lost, "a call could not be queued");  // its turn would never come
     std::lock_guard lock(mutex_);

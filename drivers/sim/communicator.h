@@ -20,6 +20,10 @@ namespace backplane::driver::sim {
 struct Batch {
   std::vector<Exchange> exchanges;
   std::vector<Message> messages;
+
+  /// What its calls name, added up, and the name of the first: for bp.profile.
+  uint64_t bytes() const;
+  const char* name() const;
 };
 
 /// Lives until finish() was true, or its streams have ended.
@@ -33,7 +37,7 @@ class Communicator {
   int32_t size() const { return meeting_.size(); }
 
   /// Queues a batch. Whatever the streams are, batches run in the order of these calls. Throws std::bad_alloc, and then it was not taken.
-  void queue(Stream& on, Batch&& batch);
+  void queue(Stream& on, Batch&& batch, Recorder::Owned record = nullptr);
   /// The same for work that runs elsewhere: a place in that order, and the batch in it. Each place is for one run().
   uint64_t take_turn();
   void run(Batch& batch, uint64_t turn);

@@ -43,8 +43,10 @@ class Exchange {
   Meeting::Progress advance(const Meeting& meeting);
   bool needs(const Meeting& meeting, int32_t rank) const;
 
- private:
   Collective kind() const { return static_cast<Collective>(call_.kind); }
+  uint64_t bytes() const { return element() * call_.count; }
+
+ private:
   uint64_t element() const;
   uint64_t part(const Meeting& meeting) const;
   void show(const Meeting& meeting, uint64_t count) const;

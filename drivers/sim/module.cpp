@@ -125,7 +125,7 @@ Kernel& Module::kernel(const char* name, const bp_signature& signature) {
   for (const auto& known : kernels_) {
     if (&known->entry() == entry) return *known;
   }
-  kernels_.push_back(std::make_unique<Kernel>(device_, *entry, order_));
+  kernels_.push_back(std::make_unique<Kernel>(device_, name, *entry, order_));
   return *kernels_.back();
 }
 

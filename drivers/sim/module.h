@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,9 +18,11 @@ namespace backplane::driver::sim {
 /// A kernel of a loaded module; what a bp_function is here.
 class Kernel {
  public:
-  Kernel(int32_t device, const KernelEntry& entry, Order order) : device_(device), entry_(entry), order_(order) {}
+  Kernel(int32_t device, const char* name, const KernelEntry& entry, Order order)
+      : device_(device), name_(name), entry_(entry), order_(order) {}
 
   int32_t device() const { return device_; }
+  const char* name() const { return name_.c_str(); }
   const KernelEntry& entry() const { return entry_; }
   uint32_t pointers() const { return entry_.pointers; }
   uint32_t group() const { return entry_.group; }
@@ -33,6 +36,7 @@ class Kernel {
 
  private:
   const int32_t device_;
+  const std::string name_;
   const KernelEntry& entry_;
   const Order order_;
 };

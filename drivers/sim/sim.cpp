@@ -3,8 +3,7 @@
 // Options: devices=<0..64>, memory=<size> of each, kind=unified|discrete (memory.h), stream=async|inline (drivers/engine/stream.h),
 // streams=<1..1024> besides the default one, compiler=<name>|none (compiler.h), target=<name> of an older level of this machine
 // (targets.h), items=<1..256> of a group at most, order=up|down in which they take turns (fibers.h), collective=on|off,
-// collective_ranks=<1..256> of a communicator at most; and what it does badly on request:
-// impairments.h.
+// collective_ranks=<1..256> of a communicator at most, profile=on|off; and what it does badly on request: impairments.h.
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +21,7 @@
 #include <backplane/driver/host_view.h>
 #include <backplane/driver/module.h>
 #include <backplane/driver/peer.h>
+#include <backplane/driver/profile.h>
 #include <backplane/driver/vmm.h>
 #include <backplane/driver/cxx/driver.hpp>
 
@@ -53,6 +53,7 @@ struct Settings {
   Order order;
   bool collective;
   int32_t ranks;
+  bool profile;
   std::unique_ptr<Impairments> impairments;
 
   explicit Settings(const char* config) {
@@ -68,6 +69,7 @@ struct Settings {
     order = options.choice("order", Order::up, {{"up", Order::up}, {"down", Order::down}});
     collective = options.choice("collective", true, {{"on", true}, {"off", false}});
     ranks = static_cast<int32_t>(options.integer("collective_ranks", 64, 1, 256));
+    profile = options.choice("profile", true, {{"on", true}, {"off", false}});
     impairments = std::make_unique<Impairments>(options);
     options.finish();
     if (memory > (uint64_t{4} << 40)) throw Error(BP_INVALID_ARGUMENT, "options: memory must not exceed 4TiB");
@@ -135,9 +137,12 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
             uint32_t flags) {
     Stream& on = usable(device, stream);
     const Route route = resolve_copy(dst, dst_device, src, src_device, bytes, flags);
+    auto record = bytes ? recorder_.queue_copy(device, stream, dst_device, src_device, bytes) : nullptr;
     on.run_blocking([&] {
+      if (record) record->begin();
       std::this_thread::sleep_for(time_of(dst_device, src_device, bytes));
       if (bytes) std::memcpy(route.dst, route.src, bytes);
+      if (record) record.release()->end(true);
     });
     on.device().check();
   }
@@ -149,12 +154,14 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
     if (src_device == BP_HOST_DEVICE) pinned_.check(src, bytes);
     if (dst_device == BP_HOST_DEVICE) pinned_.check(dst, bytes);
     if (bytes == 0) return;
+    auto record = recorder_.queue_copy(device, stream, dst_device, src_device, bytes);
     pause(on, time_of(dst_device, src_device, bytes));
     on.submit({[](Job& job, int32_t status) {
                  if (status != BP_OK) return;
                  std::memcpy(reinterpret_cast<void*>(job.words[0]), reinterpret_cast<const void*>(job.words[1]), job.words[2]);
                },
-               {reinterpret_cast<uint64_t>(route.dst), reinterpret_cast<uint64_t>(route.src), bytes}});
+               {reinterpret_cast<uint64_t>(route.dst), reinterpret_cast<uint64_t>(route.src), bytes}},
+              std::move(record));
   }
 
   void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
@@ -163,11 +170,13 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
     const FillPattern row(pattern, pattern_size, count, dst);
     char* at = memory(device).range(dst, row.bytes, "fill: dst");
     if (count == 0) return;
+    auto record = recorder_.queue(BP_ACTIVITY_FILL, device, stream, row.bytes);
     pause(on, delay());
     on.submit({[](Job& job, int32_t status) {
                  if (status == BP_OK) fill_bytes(reinterpret_cast<void*>(job.words[0]), job.words[1], job.words[2]);
                },
-               {reinterpret_cast<uint64_t>(at), row.word, row.bytes}});
+               {reinterpret_cast<uint64_t>(at), row.word, row.bytes}},
+              std::move(record));
   }
 
   void memory_info(int32_t device, uint64_t* free_bytes, uint64_t* total_bytes) {
@@ -220,9 +229,10 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
     try {
       if (!fn) throw Error(BP_INVALID_ARGUMENT, "host_exec.enqueue: fn must not be NULL");
       Stream& on = usable(device, stream);
+      auto record = recorder_.queue(BP_ACTIVITY_KERNEL, device, stream);
       pause(on, delay());
-      on.submit(
-          {run_host_function, {reinterpret_cast<uint64_t>(fn), reinterpret_cast<uint64_t>(arg), reinterpret_cast<uint64_t>(destroy)}});
+      on.submit({run_host_function, {reinterpret_cast<uint64_t>(fn), reinterpret_cast<uint64_t>(arg), reinterpret_cast<uint64_t>(destroy)}},
+                std::move(record));
     } catch (...) {
       if (destroy) destroy(arg);
       throw;
@@ -398,12 +408,38 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
     kernel.check(*launch, settings_.items);
     std::unique_ptr<uint64_t[]> args(new uint64_t[launch->args_bytes / 8]);  // not zeroed
     std::memcpy(args.get(), launch->args, launch->args_bytes);
+    auto record = recorder_.queue(BP_ACTIVITY_KERNEL, device, stream, 0, kernel.name());
     pause(on, delay());
     on.submit({run_kernel,
                {reinterpret_cast<uint64_t>(this), reinterpret_cast<uint64_t>(&kernel), reinterpret_cast<uint64_t>(args.get()),
-                launch->grid[0], launch->grid[1], launch->grid[2]}});
+                launch->grid[0], launch->grid[1], launch->grid[2]}},
+              std::move(record));
     static_cast<void>(args.release());  // the job's, which may be over by now
   }
+
+  // bp.profile
+
+  void profile_start(uint64_t kinds, bp_activity_callback fn, void* arg) { recorder_.start(kinds, fn, arg); }
+  void profile_stop(uint64_t* dropped) { recorder_.stop(dropped); }
+  void profile_tag(uint64_t correlation) { recorder_.tag(correlation); }
+  void profile_launch_begin(int32_t device, bp_stream* stream) {
+    Stream& on = usable(device, stream);
+    if (WorkRecord* work = recorder_.open_launch(device, stream)) on.submit(begin_launch(work));
+  }
+  void profile_launch_end(int32_t device, bp_stream* stream, const char* name) {
+    Stream& on = resolve(device, stream);
+    if (WorkRecord* work = recorder_.close_launch(name)) on.submit(end_launch(work));
+  }
+  /// There are no tools of a vendor's: a trace shim shows the calls.
+  void profile_range_push(const char* name) {
+    need(name, "profile.range_push: name");
+    ++ranges();
+  }
+  void profile_range_pop() {
+    if (ranges() == 0) throw Error(BP_INVALID_ARGUMENT, "profile.range_pop: no range was pushed on this thread");
+    --ranges();
+  }
+  void profile_mark(const char* name) { need(name, "profile.mark: name"); }
 
  private:
   Sim(const Host& host, Settings&& settings)
@@ -422,6 +458,7 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
     offer(compiler_group_.head);
     offer(module_group_.head);
     if (settings_.collective) offer(collective_group_.head);
+    if (settings_.profile) offer(profile_.head);
     if (settings_.kind == Kind::discrete) ipc_.head.flags |= BP_IPC_ANY_MEMORY;
     if (settings_.kind == Kind::unified) offer(host_view_.head);
   }
@@ -434,6 +471,15 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
     return memory(device).range(address, bytes, what);
   }
   void dawdle(Stream& on) override { pause(on, delay()); }
+  Recorder::Owned record(Stream& on, uint64_t bytes, const char* name) override {
+    EngineDevice& device = on.device();
+    return recorder_.queue(BP_ACTIVITY_COLLECTIVE, device.index(), &on == &device.default_stream() ? nullptr : &on, bytes, name);
+  }
+
+  static uint32_t& ranges() {
+    thread_local uint32_t depth = 0;
+    return depth;
+  }
 
   static void need(bool condition, const char* what) {
     if (!condition) throw Error(BP_INVALID_ARGUMENT, std::string(what) + " must not be NULL");
@@ -569,6 +615,7 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
   std::vector<std::atomic<SimMemory*>> memories_;
   std::vector<std::atomic<bool>> peers_;  // [device * devices + peer]
   HostMemory pinned_;
+  Recorder recorder_;
   const Compiler compiler_;
   std::mutex modules_mutex_;
   std::vector<std::unique_ptr<Module>> modules_;
@@ -594,6 +641,9 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
       BP_COLLECTIVE_CONCURRENT | BP_COLLECTIVE_BITWISE | BP_COLLECTIVE_SAME_DEVICE | BP_COLLECTIVE_WATCHES | BP_COLLECTIVE_SPLIT |
       BP_COLLECTIVE_ABORT | BP_COLLECTIVE_ALL_TO_ALL | BP_COLLECTIVE_ALL_TO_ALL_V | BP_COLLECTIVE_GATHER | BP_COLLECTIVE_BARRIER;
   const bp_collective collective_group_ = {group_head<bp_collective>(kCollectiveFlags), BP_COLLECTIVE_SLOTS(BP_SLOT)};
+#undef BP_SLOT
+#define BP_SLOT(entry) slot<&Sim::profile_##entry>(),
+  const bp_profile profile_ = {group_head<bp_profile>(BP_PROFILE_NAMES | BP_PROFILE_RANGES), BP_PROFILE_SLOTS(BP_SLOT)};
 #undef BP_SLOT
 };
 

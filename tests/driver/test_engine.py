@@ -16,6 +16,7 @@ PROGRAMS = {
     "engine_test": 120,
     "fault_test": 19,
     "module_test": 55,
+    "profile_test": 24,
     "shims_modules_test": 34,
     "trace_test": 10,
 }

@@ -3,7 +3,8 @@
 // What the driver below has, goes through to it. Streams and events come in pairs: if it lacks either group, both are the shim's own
 // (drivers/engine), its work runs on the default stream below, and groups below that take a stream are hidden or wrapped, since they
 // would not know the shim's handles. Pinned memory, host_register, fill and copy_async are supplied where they are missing. A driver with
-// BP_DRIVER_SERIALIZE is locked here, and is waited for outside the lock; its bp.compiler is called without the lock.
+// BP_DRIVER_SERIALIZE is locked here, and is waited for outside the lock; its bp.compiler is called without the lock. bp.profile is made
+// where it is missing: by the host's clock on the shim's own streams, else of timing events.
 //
 // Options: stream=inline|async, streams=<1..1024>. They count for the shim's own streams only.
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "../../engine/engine.h"
 #include "../../engine/fill.h"
 #include "../../engine/host_memory.h"
+#include "event_records.h"
 #include "inner.h"
 #include "modules.h"
 #include "transfer.h"
@@ -42,6 +44,16 @@ uint64_t pack(int32_t high, int32_t low) { return static_cast<uint64_t>(static_c
 int32_t high(uint64_t word) { return static_cast<int32_t>(word >> 32); }
 int32_t low(uint64_t word) { return static_cast<int32_t>(word); }
 
+/// `now` with its record, which it takes if it is run.
+template <class Now>
+auto timed(Recorder::Owned& record, const Now& now) {
+  return [&] {
+    if (record) record->begin();
+    now();
+    if (record) record.release()->end(true);
+  };
+}
+
 class Emulate final : public Driver<Emulate>, protected Engine {
  public:
   explicit Emulate(const Host& host)
@@ -51,7 +63,8 @@ class Emulate final : public Driver<Emulate>, protected Engine {
         below_(inner_.table()),
         own_streams_(!has_streams(below_) || !has_events(below_)),
         own_pinned_(!has_pinned(below_)),
-        knows_pinned_(own_streams_ || own_pinned_) {
+        knows_pinned_(own_streams_ || own_pinned_),
+        events_(inner_) {
     set_flags((below_.flags & ~BP_DRIVER_SERIALIZE) | (own_streams_ ? BP_DRIVER_OWN_STREAMS : 0u));
     if (!below_.memory_info) drop(&bp_driver::memory_info);
     if (!below_.set_current) drop(&bp_driver::set_current);
@@ -102,10 +115,15 @@ class Emulate final : public Driver<Emulate>, protected Engine {
     const Copy copy{dst, dst_device, src, src_device, bytes, flags};
     if (!own_streams_) {
       drain_outside_lock(device, stream);
-      return copy_below(inner_, device, stream, copy);
+      return recorded(copy, device, stream, [&] { copy_below(inner_, device, stream, copy); });
     }
     Stream& on = usable(device, stream);
-    on.run_blocking([&] { watched(device, [&] { copy_below(inner_, device, nullptr, copy); }); });
+    auto record = bytes ? recorder_.queue_copy(device, stream, dst_device, src_device, bytes) : nullptr;
+    on.run_blocking([&] {
+      if (record) record->begin();
+      watched(device, [&] { copy_below(inner_, device, nullptr, copy); });
+      if (record) record.release()->end(true);
+    });
     on.device().check();
   }
 
@@ -145,20 +163,23 @@ class Emulate final : public Driver<Emulate>, protected Engine {
       if (copy.to_host()) pinned_.check(dst, bytes);
     }
     if (!own_streams_) {
-      // The driver below does not know the shim's pinned memory: for it that is pageable.
-      if (own_pinned_ && !copy.between_devices()) return copy_below(inner_, device, stream, copy);
-      inner_(&bp_driver::copy_async, device, stream, dst, dst_device, src, src_device, bytes, flags);
-      return;
+      return recorded(copy, device, stream, [&] {
+        // The driver below does not know the shim's pinned memory: for it that is pageable.
+        if (own_pinned_ && !copy.between_devices()) return copy_below(inner_, device, stream, copy);
+        inner_(&bp_driver::copy_async, device, stream, dst, dst_device, src, src_device, bytes, flags);
+      });
     }
     need_no_flags("copy_async", flags);  // here: what a queued call refuses would be a fault of the device
-    queue(usable(device, stream), device, [&] { copy_below(inner_, device, nullptr, copy); },
-          {[](Job& job, int32_t status) {
-             const auto& [self, to, from, size, on, devices] = job.words;
-             if (status != BP_OK) return;
-             copy_below(reinterpret_cast<Emulate*>(self)->inner_, static_cast<int32_t>(on), nullptr,
-                        {to, high(devices), from, low(devices), size, 0});
-           },
-           {reinterpret_cast<uint64_t>(this), dst, src, bytes, static_cast<uint64_t>(device), pack(dst_device, src_device)}});
+    queue(
+        usable(device, stream), device, [&] { copy_below(inner_, device, nullptr, copy); },
+        {[](Job& job, int32_t status) {
+           const auto& [self, to, from, size, on, devices] = job.words;
+           if (status != BP_OK) return;
+           copy_below(reinterpret_cast<Emulate*>(self)->inner_, static_cast<int32_t>(on), nullptr,
+                      {to, high(devices), from, low(devices), size, 0});
+         },
+         {reinterpret_cast<uint64_t>(this), dst, src, bytes, static_cast<uint64_t>(device), pack(dst_device, src_device)}},
+        bytes ? recorder_.queue_copy(device, stream, dst_device, src_device, bytes) : nullptr);
   }
 
   // ---- events
@@ -232,16 +253,18 @@ class Emulate final : public Driver<Emulate>, protected Engine {
     const FillPattern row(pattern, pattern_size, count, dst);
     if (own_streams_ || !below_.fill) need_no_flags("fill", flags);
     if (!own_streams_) {
-      return fill_below(device, stream, dst, row, flags);
+      return recorded(work_of(BP_ACTIVITY_FILL, device, row.bytes), stream, [&] { fill_below(device, stream, dst, row, flags); });
     }
-    queue(usable(device, stream), device, [&] { fill_below(device, nullptr, dst, row, 0); },
-          {[](Job& job, int32_t status) {
-             if (status != BP_OK) return;
-             const auto& [self, on, to, word, size, bytes] = job.words;
-             reinterpret_cast<Emulate*>(self)->fill_below(static_cast<int32_t>(on), nullptr, to,
-                                                          FillPattern(&word, static_cast<uint32_t>(size), bytes / size), 0);
-           },
-           {reinterpret_cast<uint64_t>(this), static_cast<uint64_t>(device), dst, row.word, row.size, row.bytes}});
+    queue(
+        usable(device, stream), device, [&] { fill_below(device, nullptr, dst, row, 0); },
+        {[](Job& job, int32_t status) {
+           if (status != BP_OK) return;
+           const auto& [self, on, to, word, size, bytes] = job.words;
+           reinterpret_cast<Emulate*>(self)->fill_below(static_cast<int32_t>(on), nullptr, to,
+                                                        FillPattern(&word, static_cast<uint32_t>(size), bytes / size), 0);
+         },
+         {reinterpret_cast<uint64_t>(this), static_cast<uint64_t>(device), dst, row.word, row.size, row.bytes}},
+        row.bytes ? recorder_.queue(BP_ACTIVITY_FILL, device, stream, row.bytes) : nullptr);
   }
 
   void memory_info(int32_t device, uint64_t* free_bytes, uint64_t* total_bytes) {
@@ -305,20 +328,21 @@ class Emulate final : public Driver<Emulate>, protected Engine {
 
   void exec_enqueue(int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
     if (!own_streams_) {
-      inner_.group(exec_below_->head, exec_below_->enqueue, device, stream, fn, arg, destroy);
-      return;
+      return recorded(work_of(BP_ACTIVITY_KERNEL, device, 0), stream,
+                      [&] { inner_.group(exec_below_->head, exec_below_->enqueue, device, stream, fn, arg, destroy); });
     }
     try {
       if (!fn) throw Error(BP_INVALID_ARGUMENT, "host_exec.enqueue: fn must not be NULL");
-      usable(device, stream)
-          .submit({[](Job& job, int32_t status) {
-                     const auto& [self, on, call, with, end, unused] = job.words;
-                     reinterpret_cast<Emulate*>(self)->run_host_function(
-                         static_cast<int32_t>(on), status, reinterpret_cast<int32_t (*)(void*)>(call), reinterpret_cast<void*>(with),
-                         reinterpret_cast<void (*)(void*)>(end));
-                   },
-                   {reinterpret_cast<uint64_t>(this), static_cast<uint64_t>(device), reinterpret_cast<uint64_t>(fn),
-                    reinterpret_cast<uint64_t>(arg), reinterpret_cast<uint64_t>(destroy)}});
+      Stream& on = usable(device, stream);
+      on.submit({[](Job& job, int32_t status) {
+                   const auto& [self, on, call, with, end, unused] = job.words;
+                   reinterpret_cast<Emulate*>(self)->run_host_function(
+                       static_cast<int32_t>(on), status, reinterpret_cast<int32_t (*)(void*)>(call), reinterpret_cast<void*>(with),
+                       reinterpret_cast<void (*)(void*)>(end));
+                 },
+                 {reinterpret_cast<uint64_t>(this), static_cast<uint64_t>(device), reinterpret_cast<uint64_t>(fn),
+                  reinterpret_cast<uint64_t>(arg), reinterpret_cast<uint64_t>(destroy)}},
+                recorder_.queue(BP_ACTIVITY_KERNEL, device, stream));
     } catch (...) {
       if (destroy) destroy(arg);
       throw;
@@ -352,7 +376,8 @@ class Emulate final : public Driver<Emulate>, protected Engine {
     }
     bp_function_properties own{};
     own.struct_size = sizeof own;
-    Function made{nullptr, device, signature->pointers * sizeof(uint64_t) + signature->value_bytes, launch_limits(device)};
+    Function made{nullptr, device, signature->pointers * sizeof(uint64_t) + signature->value_bytes, launch_limits(device),
+                  name ? name : ""};
     pass<&bp_module::function, bp_module>(device, module, name, signature, &made.below, &own);
     if (own.max_group_size) made.limits.group = own.max_group_size;
     if (made.limits.local_bytes) made.limits.local_bytes -= std::min(own.local_bytes, made.limits.local_bytes - 1);
@@ -372,18 +397,65 @@ class Emulate final : public Driver<Emulate>, protected Engine {
     bp_launch below = *launch;
     below.struct_size = sizeof below;
     below.function = function.below;
-    if (ran_now(on, device, [&] { launch_below(device, below); })) return;
+    auto record = recorder_.queue(BP_ACTIVITY_KERNEL, device, stream, 0, function.name.c_str());
+    if (ran_now(on, device, timed(record, [&] { launch_below(device, below); }))) return;
     auto kept = std::make_unique<KeptLaunch>(below);
     on.submit({[](Job& job, int32_t status) {
                  const std::unique_ptr<KeptLaunch> one(reinterpret_cast<KeptLaunch*>(job.words[2]));
                  if (status != BP_OK) return;
                  reinterpret_cast<Emulate*>(job.words[0])->launch_below(static_cast<int32_t>(job.words[1]), one->launch());
                },
-               {reinterpret_cast<uint64_t>(this), static_cast<uint64_t>(device), reinterpret_cast<uint64_t>(kept.get())}});
+               {reinterpret_cast<uint64_t>(this), static_cast<uint64_t>(device), reinterpret_cast<uint64_t>(kept.get())}},
+              std::move(record));
     static_cast<void>(kept.release());  // the job's
   }
+  /// The same where the streams are the driver's, and the records the shim's.
+  void module_launch_below(int32_t device, bp_stream* stream, const bp_launch* launch) {
+    recorded(work_of(BP_ACTIVITY_KERNEL, device, 0), stream, [&] { pass<&bp_module::launch, bp_module>(device, stream, launch); });
+  }
+
+  // bp.profile where it is the shim's
+
+  void profile_start(uint64_t kinds, bp_activity_callback fn, void* arg) {
+    own_streams_ ? recorder_.start(kinds, fn, arg) : events_.start(kinds, fn, arg);
+  }
+  void profile_stop(uint64_t* dropped) { own_streams_ ? recorder_.stop(dropped) : events_.stop(dropped); }
+  void profile_tag(uint64_t correlation) { own_streams_ ? recorder_.tag(correlation) : events_.tag(correlation); }
+  void profile_launch_begin(int32_t device, bp_stream* stream) {
+    if (!own_streams_) return events_.launch_begin(device, stream);
+    Stream& on = usable(device, stream);
+    if (WorkRecord* work = recorder_.open_launch(device, stream)) on.submit(begin_launch(work));
+  }
+  void profile_launch_end(int32_t device, bp_stream* stream, const char* name) {
+    if (!own_streams_) return events_.launch_end(stream, name);
+    Stream& on = resolve(device, stream);
+    if (WorkRecord* work = recorder_.close_launch(name)) on.submit(end_launch(work));
+  }
+  int32_t profile_no_name(const char*) { return profile_no_range(); }
+  int32_t profile_no_range() { return fail(BP_UNSUPPORTED, "profile: the driver below has no ranges"); }
 
  private:
+  /// What a record says of its work.
+  static bp_activity work_of(int32_t kind, int32_t device, uint64_t bytes) {
+    bp_activity work{};
+    work.kind = kind;
+    work.device = work.src_device = work.dst_device = device;
+    work.bytes = bytes;
+    return work;
+  }
+  /// Queues work on a stream of the driver below, with a record of timing events if the shim makes them.
+  template <class Body>
+  void recorded(const bp_activity& work, bp_stream* stream, Body&& body) {
+    if (work.bytes == 0 && work.kind != BP_ACTIVITY_KERNEL) return body();
+    events_.around(work, stream, body);
+  }
+  template <class Body>
+  void recorded(const Copy& copy, int32_t device, bp_stream* stream, Body&& body) {
+    bp_activity work = work_of(BP_ACTIVITY_COPY, device, copy.bytes);
+    work.src_device = copy.src_device;
+    work.dst_device = copy.dst_device;
+    recorded(work, stream, body);
+  }
   void check(int32_t device) {
     if (own_streams_) at(device).check();
   }
@@ -402,8 +474,8 @@ class Emulate final : public Driver<Emulate>, protected Engine {
   /// Runs `now` at once if the stream is an idle inline one, so that its error is the call's own; else queues the job, whose error makes
   /// the device fault.
   template <class Now>
-  void queue(Stream& stream, int32_t device, Now&& now, const Job& job) {
-    if (!ran_now(stream, device, now)) stream.submit(job);
+  void queue(Stream& stream, int32_t device, Now&& now, const Job& job, Recorder::Owned record) {
+    if (!ran_now(stream, device, timed(record, now))) stream.submit(job, std::move(record));
   }
   template <class Now>
   bool ran_now(Stream& stream, int32_t device, Now&& now) {
@@ -479,11 +551,30 @@ class Emulate final : public Driver<Emulate>, protected Engine {
         module.function = slot<&Emulate::module_function>();
         module.launch = slot<&Emulate::module_launch>();
       }
+      find_profile();
       const auto& view = group<bp_host_view>().below;
       constexpr uint32_t in_place = BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT;
       const bool host_sees = view && (view->head.flags & in_place) == in_place;
       if (exec_below_ || (own_streams_ && host_sees)) exec_.head = group_head<bp_host_exec>();
     });
+  }
+
+  /// The shim's own, where the streams are or the driver below has none.
+  void find_profile() {
+    auto& [below, offered] = group<bp_profile>();
+    if (below && !own_streams_) return;
+    const uint32_t ranges = below ? below->head.flags & BP_PROFILE_RANGES : 0;
+    offered.head = group_head<bp_profile>(ranges | (own_streams_ ? BP_PROFILE_NAMES : 0));
+    offered.start = slot<&Emulate::profile_start>();
+    offered.stop = slot<&Emulate::profile_stop>();
+    offered.tag = slot<&Emulate::profile_tag>();
+    offered.launch_begin = slot<&Emulate::profile_launch_begin>();
+    offered.launch_end = slot<&Emulate::profile_launch_end>();
+    if (!ranges) {
+      offered.range_push = offered.mark = slot<&Emulate::profile_no_name>();
+      offered.range_pop = slot<&Emulate::profile_no_range>();
+    }
+    if (!own_streams_ && group<bp_module>().below) group<bp_module>().offered.launch = slot<&Emulate::module_launch_below>();
   }
 
   /// A group that passes through the shim, under its lock: as the driver below has it, and as the shim offers it.
@@ -518,11 +609,14 @@ class Emulate final : public Driver<Emulate>, protected Engine {
   const bool own_pinned_;    // host_alloc is the shim's
   const bool knows_pinned_;  // pinned_ has all pinned memory of the instance; else the driver below keeps account alone
   HostMemory pinned_;
+  Recorder recorder_;    // of the shim's own streams
+  EventRecords events_;  // of the driver's, where it has no records
 
   std::once_flag groups_found_;
   std::optional<bp_host_exec> exec_below_;
   bp_host_exec exec_ = {{}, slot<&Emulate::exec_enqueue>(), slot<&Emulate::exec_map>()};
-  std::tuple<Passing<bp_host_view>, Passing<bp_peer>, Passing<bp_vmm>, Passing<bp_compiler>, Passing<bp_module>> passing_;
+  std::tuple<Passing<bp_host_view>, Passing<bp_peer>, Passing<bp_vmm>, Passing<bp_compiler>, Passing<bp_module>, Passing<bp_profile>>
+      passing_;
   Functions functions_;
 };
 

@@ -29,6 +29,7 @@ struct Function {
   int32_t device = 0;
   uint64_t args_bytes = 0;
   LaunchLimits limits;
+  std::string name;
 
   /// Throws what the driver below would say of the launch, as far as the shim can know it.
   void check(int32_t on, const bp_launch& launch) const {

@@ -18,6 +18,7 @@
 //   load=<when>        bp.module: code is loaded: INTERNAL
 //   collective=<when>  a queued call of bp.collective: its communicator fails with INTERNAL, and the work ends at once
 //   collective_hang=<when>  such a call never ends, nor does what is behind it, until the communicator is aborted
+//   profile=<when>     bp.profile: a recording is started: INTERNAL
 //   device=<n>|any     whose calls are counted (any); pinned memory and compilations belong to none
 //   armed_by=<file>    nothing is counted until that file exists: `touch` it when the program is where the fault is wanted
 //
@@ -59,6 +60,7 @@ struct Settings {
         load(options, "load"),
         collective(options, "collective"),
         collective_hang(options, "collective_hang"),
+        profile(options, "profile"),
         armed_by(options.text("armed_by", "", "<file>")),
         armed(armed_by.empty()) {
     const std::string only = options.text("device", "any", "<n>|any");
@@ -71,7 +73,7 @@ struct Settings {
   }
 
   FaultKind alloc, host_alloc, copy, kernel, lost, hang, stream, event, free, reserve, map, unmap, compile, load, collective,
-      collective_hang;
+      collective_hang, profile;
   const std::string armed_by;
   std::atomic<bool> armed;
   int32_t device = -1;
@@ -393,6 +395,11 @@ class Fault : public Driver<Fault> {
     *out = BP_INTERNAL;
     if (size) std::snprintf(text, size, "%s", failure.c_str());
   }
+  void profile_start(uint64_t kinds, bp_activity_callback fn, void* arg) {
+    if (strikes(settings_.profile, settings_.device))
+      throw Error(BP_INTERNAL, settings_.profile.text("profile.start: no counters are free"));
+    pass_group<&bp_profile::start>(kinds, fn, arg);
+  }
   /// Every call that queues.
   template <auto Slot, class... Args>
   void collective_queue(bp_comm* comm, bp_stream* stream, Args... args) {
@@ -539,6 +546,7 @@ class Fault : public Driver<Fault> {
     collective.destroy = slot<&Fault::collective_destroy>();
     collective.abort = slot<&Fault::collective_abort>();
     collective.status = slot<&Fault::collective_status>();
+    std::get<Wrapped<bp_profile>>(groups_).offered.start = slot<&Fault::profile_start>();
     GroupTraits<bp_collective>::each_slot([&](auto entry) {
       using Entry = Queue<decltype(entry)::value>;
       if constexpr (Entry::is) collective.*decltype(entry)::value = Entry::entry();

@@ -97,6 +97,14 @@ BP_NAMES(bp_collective::scatter, "comm stream @out @in bytes root");
 BP_NAMES(bp_collective::barrier, "comm stream");
 BP_NAMES(bp_collective::memory_register, "comm @address bytes out");
 BP_NAMES(bp_collective::memory_unregister, "comm memory");
+BP_NAMES(bp_profile::start, "@kinds fn arg");
+BP_NAMES(bp_profile::stop, "dropped");
+BP_NAMES(bp_profile::tag, "correlation");
+BP_NAMES(bp_profile::launch_begin, "device stream");
+BP_NAMES(bp_profile::launch_end, "device stream name");
+BP_NAMES(bp_profile::range_push, "name");
+BP_NAMES(bp_profile::range_pop, "");
+BP_NAMES(bp_profile::mark, "name");
 #undef BP_NAMES
 
 /// How many names a list has.

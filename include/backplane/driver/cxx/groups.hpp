@@ -20,6 +20,7 @@
 #include "../ipc.h"
 #include "../module.h"
 #include "../peer.h"
+#include "../profile.h"
 #include "../vmm.h"
 #include "table.hpp"
 
@@ -33,7 +34,8 @@
   X(ipc, IPC, "shares memory between processes")                 \
   X(compiler, COMPILER, "compiles kernels")                      \
   X(module, MODULE, "loads and runs compiled kernels")           \
-  X(collective, COLLECTIVE, "moves and reduces between ranks")
+  X(collective, COLLECTIVE, "moves and reduces between ranks")   \
+  X(profile, PROFILE, "tells what ran when")
 
 namespace backplane::driver {
 
