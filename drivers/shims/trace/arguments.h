@@ -97,6 +97,14 @@ BP_NAMES(bp_collective::scatter, "comm stream @out @in bytes root");
 BP_NAMES(bp_collective::barrier, "comm stream");
 BP_NAMES(bp_collective::memory_register, "comm @address bytes out");
 BP_NAMES(bp_collective::memory_unregister, "comm memory");
+BP_NAMES(bp_graph::capture_begin, "device stream mode id");
+BP_NAMES(bp_graph::capture_end, "device stream out");
+BP_NAMES(bp_graph::capture_status, "device stream out id");
+BP_NAMES(bp_graph::instantiate, "device recording @flags out");
+BP_NAMES(bp_graph::launch, "device stream exec");
+BP_NAMES(bp_graph::recording_destroy, "device recording");
+BP_NAMES(bp_graph::exec_destroy, "device exec");
+BP_NAMES(bp_graph::dump, "device recording path");
 #undef BP_NAMES
 
 /// How many names a list has.
