@@ -3,7 +3,7 @@
 // Options: devices=<0..64>, memory=<size> of each, kind=unified|discrete (memory.h), stream=async|inline (drivers/engine/stream.h),
 // streams=<1..1024> besides the default one, compiler=<name>|none (compiler.h), target=<name> of an older level of this machine
 // (targets.h), items=<1..256> of a group at most, order=up|down in which they take turns (fibers.h), collective=on|off,
-// collective_ranks=<1..256> of a communicator at most, profile=on|off; and what it does badly on request: impairments.h.
+// collective_ranks=<1..256> of a communicator at most, profile=on|off, graph=on|off; and what it does badly on request: impairments.h.
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 
 #include <backplane/driver/collective.h>
 #include <backplane/driver/compiler.h>
+#include <backplane/driver/graph.h>
 #include <backplane/driver/host_exec.h>
 #include <backplane/driver/host_view.h>
 #include <backplane/driver/module.h>
@@ -31,6 +32,7 @@
 #include "code.h"
 #include "collective.h"
 #include "compiler.h"
+#include "graph.h"
 #include "impairments.h"
 #include "ipc.h"
 #include "memory.h"
@@ -53,7 +55,7 @@ struct Settings {
   Order order;
   bool collective;
   int32_t ranks;
-  bool profile;
+  bool profile, graph;
   std::unique_ptr<Impairments> impairments;
 
   explicit Settings(const char* config) {
@@ -70,6 +72,7 @@ struct Settings {
     collective = options.choice("collective", true, {{"on", true}, {"off", false}});
     ranks = static_cast<int32_t>(options.integer("collective_ranks", 64, 1, 256));
     profile = options.choice("profile", true, {{"on", true}, {"off", false}});
+    graph = options.choice("graph", true, {{"on", true}, {"off", false}});
     impairments = std::make_unique<Impairments>(options);
     options.finish();
     if (memory > (uint64_t{4} << 40)) throw Error(BP_INVALID_ARGUMENT, "options: memory must not exceed 4TiB");
@@ -82,13 +85,14 @@ void set_text(char (&field)[Size], const Text& text) {
   std::snprintf(field, Size, "%s", std::string(text).c_str());
 }
 
-class Sim final : public Driver<Sim>, public Engine, public Collectives {
+class Sim final : public Driver<Sim>, public Engine, public Collectives, public Graphs {
  public:
   explicit Sim(const Host& host) : Sim(host, Settings(host.config())) {}
 
   ~Sim() {
     abort_collectives();  // of which some may wait for ranks that never come
     shutdown();           // queued work uses the memory
+    release_graphs();
     for (auto& memory : memories_) delete memory.load();
   }
 
@@ -136,6 +140,8 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
   void copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
             uint32_t flags) {
     Stream& on = usable(device, stream);
+    captures().check_stream("copy", on);
+    captures().check_wait("copy");
     const Route route = resolve_copy(dst, dst_device, src, src_device, bytes, flags);
     auto record = bytes ? recorder_.queue_copy(device, stream, dst_device, src_device, bytes) : nullptr;
     on.run_blocking([&] {
@@ -156,12 +162,13 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
     if (bytes == 0) return;
     auto record = recorder_.queue_copy(device, stream, dst_device, src_device, bytes);
     pause(on, time_of(dst_device, src_device, bytes));
-    on.submit({[](Job& job, int32_t status) {
-                 if (status != BP_OK) return;
-                 std::memcpy(reinterpret_cast<void*>(job.words[0]), reinterpret_cast<const void*>(job.words[1]), job.words[2]);
-               },
-               {reinterpret_cast<uint64_t>(route.dst), reinterpret_cast<uint64_t>(route.src), bytes}},
-              std::move(record));
+    queue(on, "copy",
+          {[](Job& job, int32_t status) {
+             if (status != BP_OK) return;
+             std::memcpy(reinterpret_cast<void*>(job.words[0]), reinterpret_cast<const void*>(job.words[1]), job.words[2]);
+           },
+           {reinterpret_cast<uint64_t>(route.dst), reinterpret_cast<uint64_t>(route.src), bytes}},
+          std::move(record));
   }
 
   void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
@@ -172,11 +179,12 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
     if (count == 0) return;
     auto record = recorder_.queue(BP_ACTIVITY_FILL, device, stream, row.bytes);
     pause(on, delay());
-    on.submit({[](Job& job, int32_t status) {
-                 if (status == BP_OK) fill_bytes(reinterpret_cast<void*>(job.words[0]), job.words[1], job.words[2]);
-               },
-               {reinterpret_cast<uint64_t>(at), row.word, row.bytes}},
-              std::move(record));
+    queue(on, "fill",
+          {[](Job& job, int32_t status) {
+             if (status == BP_OK) fill_bytes(reinterpret_cast<void*>(job.words[0]), job.words[1], job.words[2]);
+           },
+           {reinterpret_cast<uint64_t>(at), row.word, row.bytes}},
+          std::move(record));
   }
 
   void memory_info(int32_t device, uint64_t* free_bytes, uint64_t* total_bytes) {
@@ -231,8 +239,9 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
       Stream& on = usable(device, stream);
       auto record = recorder_.queue(BP_ACTIVITY_KERNEL, device, stream);
       pause(on, delay());
-      on.submit({run_host_function, {reinterpret_cast<uint64_t>(fn), reinterpret_cast<uint64_t>(arg), reinterpret_cast<uint64_t>(destroy)}},
-                std::move(record));
+      const Job job{run_host_function,
+                    {reinterpret_cast<uint64_t>(fn), reinterpret_cast<uint64_t>(arg), reinterpret_cast<uint64_t>(destroy)}};
+      if (!captured(on, job, repeat_host_function, destroy_host_function, "host function")) on.submit(job, std::move(record));
     } catch (...) {
       if (destroy) destroy(arg);
       throw;
@@ -410,10 +419,10 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
     std::memcpy(args.get(), launch->args, launch->args_bytes);
     auto record = recorder_.queue(BP_ACTIVITY_KERNEL, device, stream, 0, kernel.name());
     pause(on, delay());
-    on.submit({run_kernel,
-               {reinterpret_cast<uint64_t>(this), reinterpret_cast<uint64_t>(&kernel), reinterpret_cast<uint64_t>(args.get()),
-                launch->grid[0], launch->grid[1], launch->grid[2]}},
-              std::move(record));
+    const Job job{run_kernel,
+                  {reinterpret_cast<uint64_t>(this), reinterpret_cast<uint64_t>(&kernel), reinterpret_cast<uint64_t>(args.get()),
+                   launch->grid[0], launch->grid[1], launch->grid[2]}};
+    if (!captured(on, job, repeat_kernel, destroy_kernel_args, "kernel")) on.submit(job, std::move(record));
     static_cast<void>(args.release());  // the job's, which may be over by now
   }
 
@@ -459,6 +468,7 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
     offer(module_group_.head);
     if (settings_.collective) offer(collective_group_.head);
     if (settings_.profile) offer(profile_.head);
+    if (settings_.graph) offer(graph_group_.head);
     if (settings_.kind == Kind::discrete) ipc_.head.flags |= BP_IPC_ANY_MEMORY;
     if (settings_.kind == Kind::unified) offer(host_view_.head);
   }
@@ -466,7 +476,11 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
   // What Collectives asks for.
   void check_number(int32_t device) override { check_index(device); }
   void check_device(int32_t device) override { at(device).check(); }
-  Stream& stream_of(int32_t device, bp_stream* stream) override { return usable(device, stream); }
+  Stream& stream_of(int32_t device, bp_stream* stream) override {
+    Stream& on = usable(device, stream);
+    captures().check_stream("a call of bp.collective", on);
+    return on;
+  }
   char* memory_of(int32_t device, uint64_t address, uint64_t bytes, const char* what) override {
     return memory(device).range(address, bytes, what);
   }
@@ -481,8 +495,23 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
     return depth;
   }
 
+  // What Graphs asks for.
+  Stream& graph_stream(int32_t device, bp_stream* stream) override { return resolve(device, stream); }
+  EngineDevice& graph_device(int32_t device) override { return at(device); }
+  Captures& graph_captures() override { return captures(); }
+
   static void need(bool condition, const char* what) {
     if (!condition) throw Error(BP_INVALID_ARGUMENT, std::string(what) + " must not be NULL");
+  }
+
+  /// Queues what may run any number of times.
+  void queue(Stream& on, const char* what, const Job& job, Recorder::Owned record = nullptr) {
+    if (!captures().record(on, job, nullptr, what)) on.submit(job, std::move(record));
+  }
+  /// False if the stream does not capture. Else the job was taken; its runs are by `again`, and `destroy` comes behind the last.
+  bool captured(Stream& on, Job job, void (*again)(Job&, int32_t), void (*destroy)(Job&), const char* what) {
+    job.run = again;
+    return captures().record(on, job, destroy, what);
   }
 
   struct Route {
@@ -498,21 +527,38 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
         if (call) call(arg);
       }
     } destroy{reinterpret_cast<void (*)(void*)>(job.words[2]), reinterpret_cast<void*>(job.words[1])};
+    repeat_host_function(job, status);
+  }
+  static void repeat_host_function(Job& job, int32_t status) {
     if (status != BP_OK) return;
-    const int32_t result = reinterpret_cast<int32_t (*)(void*)>(job.words[0])(destroy.arg);
+    const int32_t result = reinterpret_cast<int32_t (*)(void*)>(job.words[0])(reinterpret_cast<void*>(job.words[1]));
     if (result != BP_OK) [[unlikely]]
       throw Error(BP_FAULT, std::string("a host_exec function returned ") + status_name(result));
+  }
+  static void destroy_host_function(Job& job) {
+    if (job.words[2]) reinterpret_cast<void (*)(void*)>(job.words[2])(reinterpret_cast<void*>(job.words[1]));
   }
 
   static void run_kernel(Job& job, int32_t status) {
     const std::unique_ptr<uint64_t[]> args(reinterpret_cast<uint64_t*>(job.words[2]));
+    run_with(args.get(), job, status);
+  }
+  static void repeat_kernel(Job& job, int32_t status) {
+    const Kernel& kernel = *reinterpret_cast<const Kernel*>(job.words[1]);
+    uint64_t args[kParameterBytes / sizeof(uint64_t)];
+    std::memcpy(args, reinterpret_cast<const void*>(job.words[2]), kernel.args_bytes());
+    run_with(args, job, status);
+  }
+  static void destroy_kernel_args(Job& job) { delete[] reinterpret_cast<uint64_t*>(job.words[2]); }
+
+  static void run_with(uint64_t* args, const Job& job, int32_t status) {
     if (status != BP_OK) return;
     Sim& self = *reinterpret_cast<Sim*>(job.words[0]);
     const Kernel& kernel = *reinterpret_cast<const Kernel*>(job.words[1]);
     for (uint32_t i = 0; i < kernel.pointers(); ++i) args[i] = self.reach_argument(kernel.device(), args[i], i);
     const uint32_t grid[3] = {static_cast<uint32_t>(job.words[3]), static_cast<uint32_t>(job.words[4]),
                               static_cast<uint32_t>(job.words[5])};
-    kernel.run(args.get(), grid);
+    kernel.run(args, grid);
   }
 
   /// Where a kernel's pointer points to. Nothing is read through 0, and the end of an allocation is one, too: of an empty part of it.
@@ -564,13 +610,14 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
   }
 
   /// The stream stands still for so long before its next work.
-  static void pause(Stream& on, std::chrono::nanoseconds time) {
+  void pause(Stream& on, std::chrono::nanoseconds time) {
     if (time.count() == 0) [[likely]]
       return;
-    on.submit({[](Job& job, int32_t status) {
-                 if (status == BP_OK) std::this_thread::sleep_for(std::chrono::nanoseconds(job.words[0]));
-               },
-               {static_cast<uint64_t>(time.count())}});
+    queue(on, "delay",
+          {[](Job& job, int32_t status) {
+             if (status == BP_OK) std::this_thread::sleep_for(std::chrono::nanoseconds(job.words[0]));
+           },
+           {static_cast<uint64_t>(time.count())}});
   }
 
   SimMemory& memory(int32_t device) {
@@ -644,6 +691,9 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives {
 #undef BP_SLOT
 #define BP_SLOT(entry) slot<&Sim::profile_##entry>(),
   const bp_profile profile_ = {group_head<bp_profile>(BP_PROFILE_NAMES | BP_PROFILE_RANGES), BP_PROFILE_SLOTS(BP_SLOT)};
+#undef BP_SLOT
+#define BP_SLOT(entry) slot<&Sim::graph_##entry>(),
+  const bp_graph graph_group_ = {group_head<bp_graph>(BP_GRAPH_HOST_EXEC | BP_GRAPH_DUMP), BP_GRAPH_SLOTS(BP_SLOT)};
 #undef BP_SLOT
 };
 

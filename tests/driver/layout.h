@@ -9,6 +9,7 @@
 #include <backplane/driver.h>
 #include <backplane/driver/collective.h>
 #include <backplane/driver/compiler.h>
+#include <backplane/driver/graph.h>
 #include <backplane/driver/host_exec.h>
 #include <backplane/driver/host_view.h>
 #include <backplane/driver/ipc.h>
@@ -286,6 +287,16 @@ AT(bp_profile, launch_end, 64)
 AT(bp_profile, range_push, 72)
 AT(bp_profile, range_pop, 80)
 AT(bp_profile, mark, 88)
+SIZE(bp_graph, 96)
+AT(bp_graph, head, 0)
+AT(bp_graph, capture_begin, 32)
+AT(bp_graph, capture_end, 40)
+AT(bp_graph, capture_status, 48)
+AT(bp_graph, instantiate, 56)
+AT(bp_graph, launch, 64)
+AT(bp_graph, recording_destroy, 72)
+AT(bp_graph, exec_destroy, 80)
+AT(bp_graph, dump, 88)
 
 VALUE(BP_OK, 0)
 VALUE(BP_PENDING, 1)
@@ -381,3 +392,12 @@ VALUE(BP_ACTIVITY_COPY, 1)
 VALUE(BP_ACTIVITY_FILL, 2)
 VALUE(BP_ACTIVITY_COLLECTIVE, 3)
 VALUE(BP_ACTIVITY_COUNT, 4)
+VALUE(BP_GRAPH_VERSION, 1u)
+VALUE(BP_GRAPH_HOST_EXEC, (1u << 0))
+VALUE(BP_GRAPH_DUMP, (1u << 1))
+VALUE(BP_CAPTURE_GLOBAL, 1)
+VALUE(BP_CAPTURE_THREAD, 2)
+VALUE(BP_CAPTURE_RELAXED, 3)
+VALUE(BP_CAPTURE_NONE, 0)
+VALUE(BP_CAPTURE_ACTIVE, 1)
+VALUE(BP_CAPTURE_INVALID, 2)

@@ -15,6 +15,7 @@ PROGRAMS = {
     "collective_test": 35,
     "engine_test": 120,
     "fault_test": 19,
+    "graph_test": 33,
     "module_test": 55,
     "profile_test": 24,
     "shims_modules_test": 34,

@@ -4,7 +4,8 @@
 // (drivers/engine), its work runs on the default stream below, and groups below that take a stream are hidden or wrapped, since they
 // would not know the shim's handles. Pinned memory, host_register, fill and copy_async are supplied where they are missing. A driver with
 // BP_DRIVER_SERIALIZE is locked here, and is waited for outside the lock; its bp.compiler is called without the lock. bp.profile is made
-// where it is missing: by the host's clock on the shim's own streams, else of timing events.
+// where it is missing: by the host's clock on the shim's own streams, else of timing events. bp.graph passes only where the shim supplies
+// neither streams, pinned memory, fill nor the lock.
 //
 // Options: stream=inline|async, streams=<1..1024>. They count for the shim's own streams only.
 #include <algorithm>
@@ -302,6 +303,10 @@ class Emulate final : public Driver<Emulate>, protected Engine {
     look(exec_.head);
     std::apply([&](const auto&... group) { (look(group.offered.head), ...); }, passing_);
     if (!found) {
+      if (std::strcmp(id, BP_GRAPH_ID) == 0 && hides_graphs()) {
+        throw Error(BP_UNSUPPORTED,
+                    "bp.graph: emulate supplies streams, copies, fills or the lock, which no capture of the driver's can hold");
+      }
       if (!own_streams_ && !inner_.serialize() && below_.query_ext) return inner_(&bp_driver::query_ext, id, version, out);
       throw Error(BP_UNSUPPORTED, std::string("no group ") + id + " version " + std::to_string(version) + " can pass through emulate");
     }
@@ -536,6 +541,10 @@ class Emulate final : public Driver<Emulate>, protected Engine {
     return found;
   }
 
+  /// What of a capture the shim does by itself, the recording would lack: work on streams of its own, copies and fills that wait; and a
+  /// wait under the lock only asks, so that no capture hears of it.
+  bool hides_graphs() const { return own_streams_ || own_pinned_ || !below_.fill || inner_.serialize(); }
+
   /// Looks once for the groups below that the shim wraps.
   void find_groups() {
     std::call_once(groups_found_, [&] {
@@ -544,6 +553,7 @@ class Emulate final : public Driver<Emulate>, protected Engine {
       auto& vmm = group<bp_vmm>().offered;
       vmm.reserve = slot<&Emulate::pass_if_sound<&bp_vmm::reserve, bp_vmm, uint64_t, uint64_t*>>();
       vmm.map = slot<&Emulate::pass_if_sound<&bp_vmm::map, bp_vmm, uint64_t, uint64_t>>();
+      if (hides_graphs()) group<bp_graph>().offered.head.struct_size = 0;
       if (own_streams_ && group<bp_module>().below) {
         auto& module = group<bp_module>().offered;
         module.load = slot<&Emulate::pass_if_sound<&bp_module::load, bp_module, const void*, uint64_t, bp_module_code**>>();
@@ -615,7 +625,8 @@ class Emulate final : public Driver<Emulate>, protected Engine {
   std::once_flag groups_found_;
   std::optional<bp_host_exec> exec_below_;
   bp_host_exec exec_ = {{}, slot<&Emulate::exec_enqueue>(), slot<&Emulate::exec_map>()};
-  std::tuple<Passing<bp_host_view>, Passing<bp_peer>, Passing<bp_vmm>, Passing<bp_compiler>, Passing<bp_module>, Passing<bp_profile>>
+  std::tuple<Passing<bp_host_view>, Passing<bp_peer>, Passing<bp_vmm>, Passing<bp_compiler>, Passing<bp_module>, Passing<bp_profile>,
+             Passing<bp_graph>>
       passing_;
   Functions functions_;
 };

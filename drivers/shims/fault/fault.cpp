@@ -16,6 +16,8 @@
 //   unmap=<when>       of it: memory is taken away: INTERNAL, and it stays where it is
 //   compile=<when>     bp.compiler: a compilation: INTERNAL
 //   load=<when>        bp.module: code is loaded: INTERNAL
+//   capture=<when>     bp.graph: capture_begin: INTERNAL, and nothing is captured
+//   instantiate=<when> of it: OUT_OF_MEMORY
 //   collective=<when>  a queued call of bp.collective: its communicator fails with INTERNAL, and the work ends at once
 //   collective_hang=<when>  such a call never ends, nor does what is behind it, until the communicator is aborted
 //   profile=<when>     bp.profile: a recording is started: INTERNAL
@@ -58,6 +60,8 @@ struct Settings {
         unmap(options, "unmap"),
         compile(options, "compile"),
         load(options, "load"),
+        capture(options, "capture"),
+        instantiate(options, "instantiate"),
         collective(options, "collective"),
         collective_hang(options, "collective_hang"),
         profile(options, "profile"),
@@ -72,8 +76,8 @@ struct Settings {
     }
   }
 
-  FaultKind alloc, host_alloc, copy, kernel, lost, hang, stream, event, free, reserve, map, unmap, compile, load, collective,
-      collective_hang, profile;
+  FaultKind alloc, host_alloc, copy, kernel, lost, hang, stream, event, free, reserve, map, unmap, compile, load, capture, instantiate,
+      collective, collective_hang, profile;
   const std::string armed_by;
   std::atomic<bool> armed;
   int32_t device = -1;
@@ -181,12 +185,12 @@ class Fault : public Driver<Fault> {
     DeviceFault& state = alive(device);
     work->state = &state;
     if (!fn) throw Error(BP_INVALID_ARGUMENT, "host_exec.enqueue: fn must not be NULL");
-    if (strikes(settings_.hang, device)) state.hang(stream);
+    if (!captures(device, stream) && strikes(settings_.hang, device)) state.hang(stream);
     if (state.hangs(stream)) {
       state.hold(stream, [kept = std::shared_ptr<Work>(std::move(work))] {});
       return;
     }
-    work->fails = strikes(settings_.kernel, device);
+    work->fails = !captures(device, stream) && strikes(settings_.kernel, device);
     Work* task = work.release();  // the driver below calls destroy in any case
     const auto run = [](void* given) -> int32_t { return static_cast<Work*>(given)->run(); };
     pass_group<&bp_host_exec::enqueue>(device, stream, run, static_cast<void*>(task),
@@ -367,6 +371,26 @@ class Fault : public Driver<Fault> {
   }
   void module_unload(int32_t device, bp_module_code* module) { release_group<&bp_module::unload>(device, module); }
 
+  void graph_capture_begin(int32_t device, bp_stream* stream, int32_t mode, uint64_t* id) {
+    alive(device);
+    if (strikes(settings_.capture, device)) throw Error(BP_INTERNAL, settings_.capture.text("graph.capture_begin: the stream refused"));
+    captured_ = true;
+    pass_group<&bp_graph::capture_begin>(device, stream, mode, id);
+  }
+  void graph_instantiate(int32_t device, bp_recording* recording, uint32_t flags, bp_graph_exec** out) {
+    alive(device);
+    if (strikes(settings_.instantiate, device)) {
+      throw Error(BP_OUT_OF_MEMORY, settings_.instantiate.text("graph.instantiate: no room for the graph"));
+    }
+    pass_group<&bp_graph::instantiate>(device, recording, flags, out);
+  }
+  void graph_launch(int32_t device, bp_stream* stream, bp_graph_exec* exec) {
+    DeviceFault& state = alive(device);
+    if (queue(state, device, stream, "a graph")) pass_group<&bp_graph::launch>(device, stream, exec);
+  }
+  void graph_recording_destroy(int32_t device, bp_recording* recording) { release_group<&bp_graph::recording_destroy>(device, recording); }
+  void graph_exec_destroy(int32_t device, bp_graph_exec* exec) { release_group<&bp_graph::exec_destroy>(device, exec); }
+
   void collective_create(int32_t device, const bp_comm_config* config, bp_comm** out) {
     alive(device);
     pass_group<&bp_collective::create>(device, config, out);
@@ -540,6 +564,12 @@ class Fault : public Driver<Fault> {
     module.load = slot<&Fault::module_load>();
     module.unload = slot<&Fault::module_unload>();
     module.launch = slot<&Fault::module_launch>();
+    auto& graph = std::get<Wrapped<bp_graph>>(groups_).offered;
+    graph.capture_begin = slot<&Fault::graph_capture_begin>();
+    graph.instantiate = slot<&Fault::graph_instantiate>();
+    graph.launch = slot<&Fault::graph_launch>();
+    graph.recording_destroy = slot<&Fault::graph_recording_destroy>();
+    graph.exec_destroy = slot<&Fault::graph_exec_destroy>();
     auto& collective = std::get<Wrapped<bp_collective>>(groups_).offered;
     collective.create = slot<&Fault::collective_create>();
     collective.split = slot<&Fault::collective_split>();
@@ -584,9 +614,18 @@ class Fault : public Driver<Fault> {
     }
   }
 
+  /// True if the stream captures. What is recorded does not run, so it does not count: its launch does, as one piece of work.
+  bool captures(int32_t device, bp_stream* stream) {
+    if (!captured_) return false;
+    int32_t status = BP_CAPTURE_NONE;
+    return call_group<&bp_graph::capture_status>(&bp_graph::capture_status, device, stream, &status, nullptr) == BP_OK &&
+           status != BP_CAPTURE_NONE;
+  }
+
   /// True if work of the driver's own goes to it. A failing one goes behind a mark, which the stream comes to first; where the driver below
   /// has no callbacks, the device fails at once.
   bool queue(DeviceFault& found, int32_t device, bp_stream* stream, const char* what) {
+    if (captures(device, stream)) return true;
     if (strikes(settings_.hang, device)) found.hang(stream);
     if (found.hangs(stream)) return false;
     if (!strikes(settings_.kernel, device)) return true;
@@ -613,6 +652,7 @@ class Fault : public Driver<Fault> {
   const bp_driver below_;
   std::vector<std::unique_ptr<DeviceFault>> devices_;
   Communicators communicators_;
+  std::atomic<bool> captured_{false};  // something was, at some time
   std::once_flag found_;
   Groups groups_;
 };

@@ -105,6 +105,14 @@ BP_NAMES(bp_profile::launch_end, "device stream name");
 BP_NAMES(bp_profile::range_push, "name");
 BP_NAMES(bp_profile::range_pop, "");
 BP_NAMES(bp_profile::mark, "name");
+BP_NAMES(bp_graph::capture_begin, "device stream mode id");
+BP_NAMES(bp_graph::capture_end, "device stream out");
+BP_NAMES(bp_graph::capture_status, "device stream out id");
+BP_NAMES(bp_graph::instantiate, "device recording @flags out");
+BP_NAMES(bp_graph::launch, "device stream exec");
+BP_NAMES(bp_graph::recording_destroy, "device recording");
+BP_NAMES(bp_graph::exec_destroy, "device exec");
+BP_NAMES(bp_graph::dump, "device recording path");
 #undef BP_NAMES
 
 /// How many names a list has.

@@ -15,6 +15,7 @@
 
 #include "../collective.h"
 #include "../compiler.h"
+#include "../graph.h"
 #include "../host_exec.h"
 #include "../host_view.h"
 #include "../ipc.h"
@@ -35,7 +36,8 @@
   X(compiler, COMPILER, "compiles kernels")                      \
   X(module, MODULE, "loads and runs compiled kernels")           \
   X(collective, COLLECTIVE, "moves and reduces between ranks")   \
-  X(profile, PROFILE, "tells what ran when")
+  X(profile, PROFILE, "tells what ran when")                     \
+  X(graph, GRAPH, "records work and runs it as one")
 
 namespace backplane::driver {
 
