@@ -14,6 +14,13 @@ namespace {
 
 [[noreturn]] void illegal(const std::string& text) { throw Error(BP_INVALID_ARGUMENT, text); }
 
+const char* label_of(const Work& work) {
+  if (work.name) return work.name;
+  if (work.kind == BP_ACTIVITY_COPY) return "copy";
+  if (work.kind == BP_ACTIVITY_FILL) return "fill";
+  return work.kind == BP_ACTIVITY_KERNEL ? "host function" : "delay";
+}
+
 }  // namespace
 
 Recording::~Recording() {
@@ -22,19 +29,21 @@ Recording::~Recording() {
   }
 }
 
-void Recording::run() const {
-  for (const Node& node : nodes_) {
+void Recording::run(std::vector<Recorder::Owned>& records) const {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
     const int32_t status = device_.sticky();
     if (status != BP_OK) return;
-    Job job = node.job;
+    TimedWork timed(records.empty() ? nullptr : records[i].release());
+    Job job = nodes_[i].job;
     job.run(job, status);
+    timed.ran = true;
   }
 }
 
 std::string Recording::text() const {
   std::string text = "digraph recording {\n  node [shape=box];\n";
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    text += format("  n%zu [label=\"%zu: %s\\nstream %d\"];\n", i, i, nodes_[i].what.c_str(), nodes_[i].stream);
+    text += format("  n%zu [label=\"%zu: %s\\nstream %d\"];\n", i, i, label_of(nodes_[i].what), nodes_[i].stream);
     for (const size_t before : nodes_[i].after) text += format("  n%zu -> n%zu;\n", before, i);
   }
   return text + "}\n";

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "recorder.h"
 #include "stream.h"
 
 namespace backplane::driver {
@@ -24,7 +25,7 @@ struct EngineEvent;
 struct Node {
   Job job;
   void (*destroy)(Job& job);
-  std::string what;           // for dump
+  Work what;
   int32_t stream;             // the n-th of the capture
   std::vector<size_t> after;  // numbers of the nodes that it must follow
 };
@@ -40,8 +41,8 @@ class Recording {
   EngineDevice& device() const { return device_; }
   const std::vector<Node>& nodes() const { return nodes_; }
   void add(Node node) { nodes_.push_back(std::move(node)); }
-  /// One run. After a fault the rest is skipped. Throws what the work throws.
-  void run() const;
+  /// One run. After a fault the rest is skipped. Throws what the work throws. records: none, or one per node, NULL where nobody wants one.
+  void run(std::vector<Recorder::Owned>& records) const;
   /// DOT.
   std::string text() const;
 
@@ -70,9 +71,14 @@ class Captures {
   /// BP_CAPTURE_*, and the id.
   int32_t status(const Stream& stream, uint64_t* id);
 
-  /// False if the stream does not capture: the caller queues the job. Else it was taken, with its `destroy`.
-  bool record(Stream& stream, const Job& job, void (*destroy)(Job& job), const char* what) {
-    return under_way_.load(std::memory_order_relaxed) != 0 && take_node(stream, {job, destroy, what, 0, {}});
+  /// False if the stream does not capture: the caller queues the job. Else it was taken, with `again` in the place of what it runs, and
+  /// `destroy`; each may be NULL.
+  bool record(Stream& stream, const Work& what, const Job& job, void (*again)(Job& job, int32_t status), void (*destroy)(Job& job)) {
+    if (under_way_.load(std::memory_order_relaxed) == 0) [[likely]]
+      return false;
+    Node node{job, destroy, what, 0, {}};
+    if (again) node.job.run = again;
+    return take_node(stream, std::move(node));
   }
   /// False if the stream does not capture. Else the event's latest record is a point of the capture from now on.
   bool record_event(Stream& stream, EngineEvent& event);

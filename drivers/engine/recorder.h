@@ -40,6 +40,31 @@ class WorkRecord {
   std::string name_;
 };
 
+/// Around the work of a record, which may be NULL. One whose `ran` was not set did not complete.
+struct TimedWork {
+  explicit TimedWork(WorkRecord* of) : record(of) {
+    if (record) [[unlikely]]
+      record->begin();
+  }
+  ~TimedWork() {
+    if (record) [[unlikely]]
+      record->end(ran);
+  }
+  TimedWork(const TimedWork&) = delete;
+  TimedWork& operator=(const TimedWork&) = delete;
+
+  WorkRecord* const record;
+  bool ran = false;
+};
+
+/// What a piece of work is, as its record tells it.
+struct Work {
+  int32_t kind = -1;  // BP_ACTIVITY_*; -1: nothing that is told of
+  uint64_t bytes = 0;
+  int32_t dst_device = 0, src_device = 0;  // of copies
+  const char* name = nullptr;              // lives as long as the work can run
+};
+
 class Recorder {
  public:
   struct Drop {
@@ -65,6 +90,14 @@ class Recorder {
   Owned queue_copy(int32_t device, const void* stream, int32_t dst_device, int32_t src_device, uint64_t bytes) {
     return queue(BP_ACTIVITY_COPY, device, stream, bytes, dst_device, src_device, nullptr);
   }
+
+  Owned queue(const Work& work, int32_t device, const void* stream) {
+    if (work.kind < 0) return nullptr;
+    return work.kind == BP_ACTIVITY_COPY ? queue_copy(device, stream, work.dst_device, work.src_device, work.bytes)
+                                         : queue(work.kind, device, stream, work.bytes, work.name);
+  }
+  /// Whether anything is recorded at the moment.
+  bool is_on() const noexcept { return kinds_.load(std::memory_order_relaxed) != 0; }
 
   // The entries. They throw Error.
   void start(uint64_t kinds, bp_activity_callback fn, void* arg);

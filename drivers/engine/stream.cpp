@@ -118,22 +118,11 @@ void Stream::release_slow() {
 }
 
 void Stream::execute(Job& job) {
-  struct Told {
-    WorkRecord* record;
-    bool ran;
-    explicit Told(WorkRecord* of) : record(of), ran(false) {
-      if (record) [[unlikely]]
-        record->begin();
-    }
-    ~Told() {
-      if (record) [[unlikely]]
-        record->end(ran);
-    }
-  } told(job.record);
+  TimedWork timed(job.record);
   try {
     const int32_t status = device_.sticky();
     job.run(job, status);
-    told.ran = status == BP_OK;
+    timed.ran = status == BP_OK;
   } catch (const Error& error) {
     device_.fault(error.status(), error.what());
   } catch (const std::exception& error) {

@@ -211,7 +211,7 @@ void Collectives::queue(const Owned& comm, Stream& on, Batch&& batch) {
 }
 
 void Collectives::enqueue(const Owned& comm, Stream& on, Batch&& batch) {
-  auto record_of = record(on, batch.bytes(), batch.name());
+  auto record_of = record(on, {BP_ACTIVITY_COLLECTIVE, batch.bytes(), 0, 0, batch.name()});
   dawdle(on);
   comm->queue(on, std::move(batch), std::move(record_of));
 }

@@ -61,7 +61,7 @@ class Collectives {
   virtual Stream& stream_of(int32_t device, bp_stream* stream) = 0;
   virtual char* memory_of(int32_t device, uint64_t address, uint64_t bytes, const char* what) = 0;
   virtual void dawdle(Stream& on) = 0;
-  virtual Recorder::Owned record(Stream& on, uint64_t bytes, const char* name) = 0;  // of bp.profile; NULL: nobody wants one
+  virtual Recorder::Owned record(Stream& on, const Work& what) = 0;  // of bp.profile; NULL: nobody wants one
 
  private:
   using Owned = std::shared_ptr<Communicator>;

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <backplane/driver/cxx/error.hpp>
 
@@ -18,9 +19,15 @@ void need_given(const void* pointer, const char* what) {
   if (!pointer) bad_graph_call(std::string(what) + " must not be NULL");
 }
 
+/// One on its way.
+struct Run {
+  Shared recording;
+  std::vector<Recorder::Owned> records;  // of its nodes, while bp.profile records
+};
+
 void run_recording(Job& job, int32_t status) {
-  const std::unique_ptr<Shared> recording(reinterpret_cast<Shared*>(job.words[0]));
-  if (status == BP_OK) (*recording)->run();
+  const std::unique_ptr<Run> run(reinterpret_cast<Run*>(job.words[0]));
+  if (status == BP_OK) run->recording->run(run->records);
 }
 
 }  // namespace
@@ -110,11 +117,14 @@ void Graphs::graph_launch(int32_t device, bp_stream* stream, bp_graph_exec* exec
   on.device().check();
   graph_captures().check_stream("graph.launch", on);
   Exec& found = find(device, exec, "launch");
-  auto kept = std::make_unique<Shared>(found.recording);
+  auto run = std::make_unique<Run>(Run{found.recording, {}});
+  if (graph_recorder().is_on()) {
+    for (const Node& node : found.recording->nodes()) run->records.push_back(graph_recorder().queue(node.what, device, stream));
+  }
   std::lock_guard lock(found.mutex);
   if (found.latest && !found.latest->done()) on.wait_for(*found.latest);
-  on.submit({run_recording, {reinterpret_cast<uint64_t>(kept.get())}});
-  static_cast<void>(kept.release());  // the job's, which may be over by now
+  on.submit({run_recording, {reinterpret_cast<uint64_t>(run.get())}});
+  static_cast<void>(run.release());  // the job's, which may be over by now
   Completion* const end = Completion::create();
   on.record(*end);
   if (found.latest) found.latest->unref();

@@ -143,12 +143,12 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
     captures().check_stream("copy", on);
     captures().check_wait("copy");
     const Route route = resolve_copy(dst, dst_device, src, src_device, bytes, flags);
-    auto record = bytes ? recorder_.queue_copy(device, stream, dst_device, src_device, bytes) : nullptr;
+    auto told = bytes ? record(on, {BP_ACTIVITY_COPY, bytes, dst_device, src_device}) : nullptr;
     on.run_blocking([&] {
-      if (record) record->begin();
+      TimedWork timed(told.release());
       std::this_thread::sleep_for(time_of(dst_device, src_device, bytes));
       if (bytes) std::memcpy(route.dst, route.src, bytes);
-      if (record) record.release()->end(true);
+      timed.ran = true;
     });
     on.device().check();
   }
@@ -160,15 +160,13 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
     if (src_device == BP_HOST_DEVICE) pinned_.check(src, bytes);
     if (dst_device == BP_HOST_DEVICE) pinned_.check(dst, bytes);
     if (bytes == 0) return;
-    auto record = recorder_.queue_copy(device, stream, dst_device, src_device, bytes);
     pause(on, time_of(dst_device, src_device, bytes));
-    queue(on, "copy",
+    queue(on, {BP_ACTIVITY_COPY, bytes, dst_device, src_device},
           {[](Job& job, int32_t status) {
              if (status != BP_OK) return;
              std::memcpy(reinterpret_cast<void*>(job.words[0]), reinterpret_cast<const void*>(job.words[1]), job.words[2]);
            },
-           {reinterpret_cast<uint64_t>(route.dst), reinterpret_cast<uint64_t>(route.src), bytes}},
-          std::move(record));
+           {reinterpret_cast<uint64_t>(route.dst), reinterpret_cast<uint64_t>(route.src), bytes}});
   }
 
   void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
@@ -177,14 +175,12 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
     const FillPattern row(pattern, pattern_size, count, dst);
     char* at = memory(device).range(dst, row.bytes, "fill: dst");
     if (count == 0) return;
-    auto record = recorder_.queue(BP_ACTIVITY_FILL, device, stream, row.bytes);
     pause(on, delay());
-    queue(on, "fill",
+    queue(on, {BP_ACTIVITY_FILL, row.bytes},
           {[](Job& job, int32_t status) {
              if (status == BP_OK) fill_bytes(reinterpret_cast<void*>(job.words[0]), job.words[1], job.words[2]);
            },
-           {reinterpret_cast<uint64_t>(at), row.word, row.bytes}},
-          std::move(record));
+           {reinterpret_cast<uint64_t>(at), row.word, row.bytes}});
   }
 
   void memory_info(int32_t device, uint64_t* free_bytes, uint64_t* total_bytes) {
@@ -237,11 +233,10 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
     try {
       if (!fn) throw Error(BP_INVALID_ARGUMENT, "host_exec.enqueue: fn must not be NULL");
       Stream& on = usable(device, stream);
-      auto record = recorder_.queue(BP_ACTIVITY_KERNEL, device, stream);
       pause(on, delay());
       const Job job{run_host_function,
                     {reinterpret_cast<uint64_t>(fn), reinterpret_cast<uint64_t>(arg), reinterpret_cast<uint64_t>(destroy)}};
-      if (!captured(on, job, repeat_host_function, destroy_host_function, "host function")) on.submit(job, std::move(record));
+      queue(on, {BP_ACTIVITY_KERNEL}, job, repeat_host_function, destroy_host_function);
     } catch (...) {
       if (destroy) destroy(arg);
       throw;
@@ -417,12 +412,11 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
     kernel.check(*launch, settings_.items);
     std::unique_ptr<uint64_t[]> args(new uint64_t[launch->args_bytes / 8]);  // not zeroed
     std::memcpy(args.get(), launch->args, launch->args_bytes);
-    auto record = recorder_.queue(BP_ACTIVITY_KERNEL, device, stream, 0, kernel.name());
     pause(on, delay());
     const Job job{run_kernel,
                   {reinterpret_cast<uint64_t>(this), reinterpret_cast<uint64_t>(&kernel), reinterpret_cast<uint64_t>(args.get()),
                    launch->grid[0], launch->grid[1], launch->grid[2]}};
-    if (!captured(on, job, repeat_kernel, destroy_kernel_args, "kernel")) on.submit(job, std::move(record));
+    queue(on, {BP_ACTIVITY_KERNEL, 0, 0, 0, kernel.name()}, job, repeat_kernel, destroy_kernel_args);
     static_cast<void>(args.release());  // the job's, which may be over by now
   }
 
@@ -433,6 +427,7 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
   void profile_tag(uint64_t correlation) { recorder_.tag(correlation); }
   void profile_launch_begin(int32_t device, bp_stream* stream) {
     Stream& on = usable(device, stream);
+    if (captures().status(on, nullptr) != BP_CAPTURE_NONE) return;  // a run tells of what it holds
     if (WorkRecord* work = recorder_.open_launch(device, stream)) on.submit(begin_launch(work));
   }
   void profile_launch_end(int32_t device, bp_stream* stream, const char* name) {
@@ -485,10 +480,6 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
     return memory(device).range(address, bytes, what);
   }
   void dawdle(Stream& on) override { pause(on, delay()); }
-  Recorder::Owned record(Stream& on, uint64_t bytes, const char* name) override {
-    EngineDevice& device = on.device();
-    return recorder_.queue(BP_ACTIVITY_COLLECTIVE, device.index(), &on == &device.default_stream() ? nullptr : &on, bytes, name);
-  }
 
   static uint32_t& ranges() {
     thread_local uint32_t depth = 0;
@@ -499,19 +490,19 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
   Stream& graph_stream(int32_t device, bp_stream* stream) override { return resolve(device, stream); }
   EngineDevice& graph_device(int32_t device) override { return at(device); }
   Captures& graph_captures() override { return captures(); }
+  Recorder& graph_recorder() override { return recorder_; }
 
   static void need(bool condition, const char* what) {
     if (!condition) throw Error(BP_INVALID_ARGUMENT, std::string(what) + " must not be NULL");
   }
 
-  /// Queues what may run any number of times.
-  void queue(Stream& on, const char* what, const Job& job, Recorder::Owned record = nullptr) {
-    if (!captures().record(on, job, nullptr, what)) on.submit(job, std::move(record));
+  /// Queues work, or a capture takes it: then its runs are by `again`, if that is given, and `destroy` comes behind the last.
+  void queue(Stream& on, const Work& what, const Job& job, void (*again)(Job&, int32_t) = nullptr, void (*destroy)(Job&) = nullptr) {
+    if (!captures().record(on, what, job, again, destroy)) on.submit(job, record(on, what));
   }
-  /// False if the stream does not capture. Else the job was taken; its runs are by `again`, and `destroy` comes behind the last.
-  bool captured(Stream& on, Job job, void (*again)(Job&, int32_t), void (*destroy)(Job&), const char* what) {
-    job.run = again;
-    return captures().record(on, job, destroy, what);
+  Recorder::Owned record(Stream& on, const Work& what) override {
+    EngineDevice& device = on.device();
+    return recorder_.queue(what, device.index(), &on == &device.default_stream() ? nullptr : &on);
   }
 
   struct Route {
@@ -613,7 +604,7 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
   void pause(Stream& on, std::chrono::nanoseconds time) {
     if (time.count() == 0) [[likely]]
       return;
-    queue(on, "delay",
+    queue(on, {},
           {[](Job& job, int32_t status) {
              if (status == BP_OK) std::this_thread::sleep_for(std::chrono::nanoseconds(job.words[0]));
            },

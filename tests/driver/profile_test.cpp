@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include <backplane/driver/graph.h>
+#include <backplane/driver/host_exec.h>
 #include <backplane/driver/profile.h>
 
 #include "instance.h"
@@ -193,6 +195,50 @@ void a_device_in_error() {
   CHECK(ended == 1);
 }
 
+/// A capture has no records; a run has one of each piece of work, in the order of its stream, or one of all where the records are
+/// emulate's.
+void a_graph_tells_of_its_runs(const Kind& kind) {
+  Profiled i(kind);
+  const bp_graph graph = *find_group<bp_graph>(*i.d);
+  const bp_host_exec exec = *find_group<bp_host_exec>(*i.d);
+  uint64_t at = 0;
+  bp_stream* stream = nullptr;
+  bp_recording* recording = nullptr;
+  bp_graph_exec* made = nullptr;
+  OK(i.d->alloc(i.self, 0, 256, 0, &at));
+  OK(i.d->stream_create(i.self, 0, 0, 0, &stream));
+  i.start();
+  OK(graph.capture_begin(graph.head.self, 0, stream, BP_CAPTURE_GLOBAL, nullptr));
+  i.fill(at, 64, stream);
+  OK(exec.enqueue(exec.head.self, 0, stream, [](void*) -> int32_t { return BP_OK; }, nullptr, nullptr));
+  OK(i.d->copy_async(i.self, 0, stream, at + 128, 0, at, 0, 32, 0));
+  i.fill(at, 16, nullptr);  // which the capture does not hold
+  OK(graph.capture_end(graph.head.self, 0, stream, &recording));
+  OK(i.d->synchronize(i.self, 0, BP_NO_TIMEOUT));
+  i.stop();
+  CHECK(i.records.size() == 1 && i.records[0].bytes == 16);
+  OK(graph.instantiate(graph.head.self, 0, recording, 0, &made));
+  i.start();
+  OK(i.group.tag(i.group.head.self, 7));
+  for (int run = 0; run < 2; ++run) OK(graph.launch(graph.head.self, 0, stream, made));
+  OK(i.d->synchronize(i.self, 0, BP_NO_TIMEOUT));
+  i.stop();
+  const bool by_events = std::string(kind.name).find("events") != std::string::npos;
+  std::sort(i.records.begin(), i.records.end(), [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
+  std::vector<int32_t> found;
+  for (const bp_activity& is : i.records) {
+    found.push_back(is.kind);
+    CHECK(is.correlation == 7 && is.stream == reinterpret_cast<uint64_t>(stream) && is.queued_ns <= is.begin_ns &&
+          is.begin_ns <= is.end_ns);
+  }
+  const std::vector<int32_t> once = {BP_ACTIVITY_FILL, BP_ACTIVITY_KERNEL, BP_ACTIVITY_COPY};
+  std::vector<int32_t> twice = once;
+  twice.insert(twice.end(), once.begin(), once.end());
+  CHECK(found == (by_events ? std::vector<int32_t>{BP_ACTIVITY_KERNEL, BP_ACTIVITY_KERNEL} : twice));
+  OK(graph.exec_destroy(graph.head.self, 0, made));
+  OK(graph.recording_destroy(graph.head.self, 0, recording));
+}
+
 }  // namespace
 
 int main() {
@@ -202,6 +248,9 @@ int main() {
     report("recordings come and go" + of, [&] { recordings_come_and_go(kind); });
     report("a launch outlives its recording" + of, [&] { a_launch_outlives_its_recording(kind); });
     report("what is refused has no record" + of, [&] { what_is_refused_has_no_record(kind); });
+  }
+  for (const Kind& kind : {kinds[0], kinds[1], kinds[2], kinds[3]}) {
+    report(std::string("a graph tells of its runs, ") + kind.name, [&] { a_graph_tells_of_its_runs(kind); });
   }
   report("a device in error", a_device_in_error);
   return failures;

@@ -419,6 +419,11 @@ class Emulate final : public Driver<Emulate>, protected Engine {
     recorded(work_of(BP_ACTIVITY_KERNEL, device, 0), stream, [&] { pass<&bp_module::launch, bp_module>(device, stream, launch); });
   }
 
+  /// One record of a run: what it holds has none of its own.
+  void graph_launch_below(int32_t device, bp_stream* stream, bp_graph_exec* exec) {
+    recorded(work_of(BP_ACTIVITY_KERNEL, device, 0), stream, [&] { pass<&bp_graph::launch, bp_graph>(device, stream, exec); });
+  }
+
   // bp.profile where it is the shim's
 
   void profile_start(uint64_t kinds, bp_activity_callback fn, void* arg) {
@@ -584,7 +589,9 @@ class Emulate final : public Driver<Emulate>, protected Engine {
       offered.range_push = offered.mark = slot<&Emulate::profile_no_name>();
       offered.range_pop = slot<&Emulate::profile_no_range>();
     }
-    if (!own_streams_ && group<bp_module>().below) group<bp_module>().offered.launch = slot<&Emulate::module_launch_below>();
+    if (own_streams_) return;
+    if (group<bp_module>().below) group<bp_module>().offered.launch = slot<&Emulate::module_launch_below>();
+    if (group<bp_graph>().below) group<bp_graph>().offered.launch = slot<&Emulate::graph_launch_below>();
   }
 
   /// A group that passes through the shim, under its lock: as the driver below has it, and as the shim offers it.

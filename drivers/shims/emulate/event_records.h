@@ -33,6 +33,7 @@ class EventRecords {
     fn_ = fn;
     arg_ = arg;
     dropped_ = 0;
+    graph_ = inner_.find<bp_graph>();
     static std::atomic<uint64_t> recordings{0};
     recording_.store(++recordings);
     kinds_.store(kinds);
@@ -143,7 +144,15 @@ class EventRecords {
   }
   std::mutex& order_of(const void* stream) { return orders_[reinterpret_cast<uintptr_t>(stream) / 64 % orders_.size()]; }
 
-  /// The event before the work. Nothing if the driver below has no event to give: the record is lost, the work is not.
+  /// A recording of bp.graph cannot hold events that are asked for times.
+  bool captures(int32_t device, bp_stream* stream) {
+    int32_t state = BP_CAPTURE_NONE;
+    if (graph_) inner_.group(graph_->head, graph_->capture_status, device, stream, &state, static_cast<uint64_t*>(nullptr));
+    return state != BP_CAPTURE_NONE;
+  }
+
+  /// The event before the work. Nothing if the driver below has no event to give: the record is lost, the work is not. Nor is there one of
+  /// what is captured: it does not run.
   std::optional<Span> open(bp_activity work, bp_stream* stream) {
     Span span;
     span.activity = work;
@@ -153,7 +162,7 @@ class EventRecords {
     activity.queued_ns = Recorder::now_ns();
     activity.thread = Recorder::thread();
     std::lock_guard lock(mutex_);
-    if (!fn_) return std::nullopt;  // recording has ended meanwhile
+    if (!fn_ || captures(work.device, stream)) return std::nullopt;  // fn_: recording has ended meanwhile
     span.recording = recording_.load(std::memory_order_relaxed);
     if (said().recording == span.recording) activity.correlation = said().correlation;
     try {
@@ -258,7 +267,8 @@ class EventRecords {
         const int64_t before = Recorder::now_ns();
         try {
           inner_(&bp_driver::event_record, device, stream, one, 0u);
-          inner_.wait(&bp_driver::event_synchronize, patience_ns, device, one);
+          // Asked, not waited for: a wait is illegal while another thread captures.
+          if (poll(patience_ns, [&] { return inner_(&bp_driver::event_query, device, one); }) != BP_OK) break;
         } catch (const Error&) {
           free_.emplace_back(device, one);
           break;
@@ -300,6 +310,7 @@ class EventRecords {
   std::array<std::mutex, 64> orders_;
   std::mutex mutex_;
   bp_activity_callback fn_ = nullptr;
+  std::optional<bp_graph> graph_;  // of the driver below
   void* arg_ = nullptr;
   uint64_t dropped_ = 0;
   std::map<int32_t, Clock> clocks_;
