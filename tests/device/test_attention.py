@@ -179,7 +179,7 @@ def test_E26_empty_tensors(device):
     for shape in ((0, 4, 5, 8), (2, 4, 0, 8), (2, 0, 5, 8)):
         tensors = qkv(shape, shape)
         found = attention(*(t.to(device) for t in tensors))
-        close(found, attention(*tensors))
+        close(found, torch.empty(shape))  # torch 2.11 divides by the number of heads on the CPU
 
 
 def test_E26_nine_results(device):
