@@ -14,6 +14,7 @@ import torch
 
 from torch_backplane import _backend
 from torch_backplane.compat import distributed as compat
+from torch_backplane.compat.dtensor import complete_sharding
 
 __all__ = ["backend_name", "choose_engine", "install", "native_part"]
 
@@ -38,6 +39,7 @@ def install() -> None:
     if _backend.device not in backend.default_device_backend_map:
         backend.register_backend(backend_name(), _create, extended_api=True, devices=[_backend.device])
     compat.refuse_data_parallel(_backend.device)
+    complete_sharding()
     compat.complete_backends(_backend.device, backend_name(), lambda: _backend.C.devices.count() > 0)
 
 
