@@ -85,14 +85,15 @@ def choose_engine() -> tuple[str, str]:
     offered = "collective" in _backend.C.driver.capabilities()
     if asked == "native" and not offered:
         raise RuntimeError(
-            f"{variable}=native: the driver {_backend.C.driver.info()['path']} has no collectives of its own "
-            "(bp.collective); leave the variable unset, or take another driver"
+            f"{variable}=native: the driver {_backend.C.driver.info()['path']} has no collectives of its own: "
+            f"{_backend.C.driver.group_refusal('collective')}. Leave the variable unset, or take another driver"
         )
     if asked:
         return asked, f"{variable} says so"
     if offered:
         return "native", "the driver has bp.collective"
-    return "staged", "the driver has no bp.collective: by the host and Gloo"
+    why = _backend.C.driver.group_refusal("collective")
+    return "staged", f"by the host and Gloo, as the driver has no bp.collective: {why}"
 
 
 def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
