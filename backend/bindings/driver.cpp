@@ -62,6 +62,29 @@ py::dict capability_texts() {
   return texts;
 }
 
+// Why the driver does not offer a group, in its own words; "" where it does, and where no driver is loaded.
+std::string group_refusal(const std::string& name) {
+  const Driver* d = loaded_driver();
+  std::string why;
+  bool is_known = false;
+  driver::for_each_group([&](auto traits) {
+    using Group = typename decltype(traits)::Group;
+    if (name != traits.name) return;
+    is_known = true;
+    if (d == nullptr || d->group<Group>() != nullptr) return;
+    const bp_ext* found = nullptr;
+    if (d->table.query_ext == nullptr) {
+      why = "it has no groups";
+    } else if (d->table.query_ext(d->table.self, traits.id, traits.version, &found) == BP_OK) {
+      why = "it lacks some of the group's entries";
+    } else {
+      why = driver::last_error_text(d->table);
+    }
+  });
+  TORCH_CHECK_VALUE(is_known, "there is no group ", name);
+  return why;
+}
+
 py::dict info_dict() {
   const DriverInfo info = driver_info();
   py::dict d;
@@ -87,6 +110,7 @@ void bind_driver(py::module_& module) {
   def_quick(module, "info", info_dict);
   def_blocking(module, "capabilities", capabilities);
   def_quick(module, "capability_texts", capability_texts);
+  def_blocking(module, "group_refusal", group_refusal);
   def_blocking(module, "close", close);
 }
 

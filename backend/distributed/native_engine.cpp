@@ -223,6 +223,7 @@ bool NativeEngine::look() {
     look_locked();
   } catch (const std::exception& error) {  // the device's: its next user gets it, and this group
     fail(c10::str("failed with its device: ", error.what()));
+    if (comm_ != nullptr && has(BP_COLLECTIVE_ABORT)) detail::invoke<&bp_collective::abort>(open_driver(), comm_);  // the peers wait
   }
   return comm_ != nullptr && !queued_.empty() && failure_ == nullptr;
 }

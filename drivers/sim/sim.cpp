@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -418,6 +419,13 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
                    launch->grid[0], launch->grid[1], launch->grid[2]}};
     queue(on, {BP_ACTIVITY_KERNEL, 0, 0, 0, kernel.name()}, job, repeat_kernel, destroy_kernel_args);
     static_cast<void>(args.release());  // the job's, which may be over by now
+  }
+
+  int32_t query_ext(const char* id, uint32_t version, const bp_ext** out) {
+    if (!settings_.collective && id && std::strcmp(id, BP_COLLECTIVE_ID) == 0) {
+      return fail(BP_UNSUPPORTED, "bp.collective is switched off by the option collective=off");
+    }
+    return Driver::query_ext(id, version, out);
   }
 
   // bp.profile

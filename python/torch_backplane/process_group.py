@@ -14,6 +14,7 @@ import torch
 
 from torch_backplane import _backend
 from torch_backplane.compat import distributed as compat
+from torch_backplane.compat.dtensor import complete_sharding
 
 __all__ = ["backend_name", "choose_engine", "install", "native_part"]
 
@@ -38,6 +39,7 @@ def install() -> None:
     if _backend.device not in backend.default_device_backend_map:
         backend.register_backend(backend_name(), _create, extended_api=True, devices=[_backend.device])
     compat.refuse_data_parallel(_backend.device)
+    complete_sharding()
     compat.complete_backends(_backend.device, backend_name(), lambda: _backend.C.devices.count() > 0)
 
 
@@ -83,14 +85,15 @@ def choose_engine() -> tuple[str, str]:
     offered = "collective" in _backend.C.driver.capabilities()
     if asked == "native" and not offered:
         raise RuntimeError(
-            f"{variable}=native: the driver {_backend.C.driver.info()['path']} has no collectives of its own "
-            "(bp.collective); leave the variable unset, or take another driver"
+            f"{variable}=native: the driver {_backend.C.driver.info()['path']} has no collectives of its own: "
+            f"{_backend.C.driver.group_refusal('collective')}. Leave the variable unset, or take another driver"
         )
     if asked:
         return asked, f"{variable} says so"
     if offered:
         return "native", "the driver has bp.collective"
-    return "staged", "the driver has no bp.collective: by the host and Gloo"
+    why = _backend.C.driver.group_refusal("collective")
+    return "staged", f"by the host and Gloo, as the driver has no bp.collective: {why}"
 
 
 def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:

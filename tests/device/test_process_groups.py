@@ -90,6 +90,36 @@ def test_an_engine_that_cannot_be_had_is_an_error(run_in_process, name, asked, s
     assert said in run_in_process(code).stdout
 
 
+@pytest.mark.requires("collective")
+def test_the_driver_says_why_it_has_no_collectives(run_in_process, name):
+    """In choose_engine, whose words torch-backplane doctor prints."""
+    code = f"""
+    import os
+    os.environ["{name.upper()}_OPTIONS"] = "collective=off"
+    os.environ.pop("{name.upper()}_DIST", None)
+    import torch
+    import torch.distributed as dist
+    from torch_backplane import _backend, process_group
+    print(*process_group.choose_engine())
+    print([_backend.C.driver.group_refusal("peer")])
+    os.environ["{name.upper()}_DIST"] = "native"
+    try:
+        dist.init_process_group(rank=0, world_size=1, store=dist.HashStore())
+    except RuntimeError as error:
+        print(error)
+    try:
+        _backend.C.driver.group_refusal("coffee")
+    except ValueError as error:
+        print(error)
+    """
+    chosen, peer, native, coffee = run_in_process(code).stdout.splitlines()
+    why = "bp.collective is switched off by the option collective=off"
+    assert chosen == f"staged by the host and Gloo, as the driver has no bp.collective: {why}"
+    assert peer == "['']"
+    assert f"has no collectives of its own: {why}. Leave the variable unset" in native
+    assert coffee == "there is no group coffee"
+
+
 def test_a_vendors_backend_takes_the_place_of_the_cores(run_in_process, name):
     code = f"""
     import torch

@@ -124,6 +124,7 @@ PRIVATE_NAMES = (
     "torch.testing._internal.common_utils.parametrize",
     "torch.testing._internal.common_utils.run_tests",
     "torch.testing._internal.common_utils.subtest",
+    "torch.testing._internal.distributed._tensor.common_dtensor.DTensorConverter",
     "torch.testing._internal.optests",
     "torch.testing._internal.optests.OpCheckError",
     "torch.testing._internal.optests.autograd_registration.set_autograd_fallback_mode",

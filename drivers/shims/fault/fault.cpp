@@ -433,15 +433,37 @@ class Fault : public Driver<Fault> {
     DeviceFault& state = alive(device);
     if (strikes(settings_.collective, device)) return fail_communicator(comm, settings_.collective.text("a transfer between ranks failed"));
     if (strikes(settings_.collective_hang, device)) return hang_communicator(state, found, stream);
-    if (queue(state, device, stream, "a collective")) return pass_group<Slot>(comm, stream, args...);
-    if (!state.hangs(stream)) fail_communicator(comm, settings_.kernel.text("its device is in error"));
+    if (!queue(state, device, stream, "a collective")) {
+      if (!state.hangs(stream)) fail_communicator(comm, settings_.kernel.text("its device is in error"));
+      return;
+    }
+    if (settings_.kernel.armed() && below_.stream_callback) gate(comm, found, state, stream);
+    pass_group<Slot>(comm, stream, args...);
   }
 
  private:
   /// The peers see an abort, where the driver below has one.
-  void fail_communicator(bp_comm* comm, const std::string& text) {
-    communicators_.find(comm)->fail(text);
+  void fail_communicator(bp_comm* comm, const std::string& text) { fail_communicator(comm, *communicators_.find(comm), text); }
+  void fail_communicator(bp_comm* comm, CommunicatorFault& known, const std::string& text) {
+    known.fail(text);
     call_group<&bp_collective::abort>(&bp_collective::abort, comm);
+  }
+  /// Before a collective on its stream: a device that has failed by then takes part in nothing, as none that is really in error does.
+  void gate(bp_comm* comm, const Communicators::Known& known, DeviceFault& state, bp_stream* stream) {
+    struct Gate {
+      Fault* owner;
+      bp_comm* comm;
+      Communicators::Known known;
+      DeviceFault* state;
+    };
+    auto kept = std::make_unique<Gate>(Gate{this, comm, known, &state});
+    const auto pass_if_well = [](void* given, int32_t) {
+      const std::unique_ptr<Gate> one(static_cast<Gate*>(given));
+      if (one->state->sticky() == BP_OK) return;
+      one->owner->fail_communicator(one->comm, *one->known, one->owner->settings_.kernel.text("its device is in error"));
+    };
+    checked_call(below_.stream_callback(below_.self, known->device(), stream, pass_if_well, kept.get()));
+    static_cast<void>(kept.release());
   }
   /// Where the driver below has no callbacks nothing can let the stream go on.
   void hang_communicator(DeviceFault& state, const Communicators::Known& comm, bp_stream* stream) {

@@ -14,8 +14,10 @@
  *              its queued work ends soon, with undefined contents in what it writes; the streams go on, the device stays usable, and
  *              `status` tells. A call on a failed communicator queues nothing and returns INTERNAL; so FAULT and DEVICE_LOST from an entry
  *              are the device's own, as everywhere. A call that returned an error was not queued, here: the other ranks wait for it. After
- *              one on a single rank the core aborts. Rank, root or peer out of range, an op or dtype that the properties do not have, a
- *              stream of another device, and memory that is not the device's as far as the driver can tell are INVALID_ARGUMENT.
+ *              one on a single rank the core aborts. On a device in error queued work does not run: its rank gives the peers nothing that
+ *              they could take for a result, its communicator fails, and the core aborts it. Rank, root or peer out of range, an op or
+ *              dtype that the properties do not have, a stream of another device, and memory that is not the device's as far as the driver
+ *              can tell are INVALID_ARGUMENT.
  *   buffers    Device addresses, aligned to the element; the core keeps them until the work is done. Sizes of 0 are allowed, and are calls
  *              as others. In place: all_reduce, reduce and broadcast with out == in; reduce_scatter with out == in + rank * count elements;
  *              all_gather and gather with in == out + rank * bytes; scatter with out == in + rank * bytes. No other overlap.

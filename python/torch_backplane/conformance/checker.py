@@ -27,7 +27,7 @@ from torch_backplane.conformance.randomness import check_random
 from torch_backplane.conformance.routes import Recorder
 from torch_backplane.conformance.transfer import Transfer
 
-__all__ = ["Checker", "all_warnings", "cotangent", "seeded"]
+__all__ = ["Checker", "all_warnings", "cotangent", "largest", "seeded"]
 
 # Calls whose distribution is compared, over many draws each.
 _DISTRIBUTIONS = 4
@@ -104,7 +104,7 @@ class Checker:
             floats = [t.dtype for t in cpu.arguments if t.is_floating_point() or t.is_complex()]
             rules = rules.but(precision=max(floats, key=lambda dtype: torch.finfo(dtype).eps, default=None))
             if fused or (kernels := self._kernels(on_device, arguments)):
-                rules = rules.but(near=False, scale=_largest(cpu), chain=rules.chain or fused or len(kernels) > 1)
+                rules = rules.but(near=False, scale=largest(cpu), chain=rules.chain or fused or len(kernels) > 1)
                 if rules.chain and rules.precision in _HALF:
                     rules = rules.but(spread=2 * self._rounding(function, arguments, cpu))
             self._compare(cpu, found, rules, calls, arguments)
@@ -191,7 +191,7 @@ class Checker:
         return recorder.on_device
 
 
-def _largest(seen: Observation) -> float:
+def largest(seen: Observation) -> float:
     """The largest finite number among arguments and results."""
     floats = [t.detach() for t in (*seen.arguments, *tensors(seen.value)) if t.is_floating_point() or t.is_complex()]
     sizes = [t.to_dense().abs().double().nan_to_num(0, 0, 0).max() for t in floats if t.numel()]

@@ -1,13 +1,15 @@
 """Torch's own tests of a process group, made the device's: ``python -m ... DEVICE`` runs each that is named on stdin.
 
 They name CUDA and NCCL where they mean an accelerator and its backend: in calls, in lists of what a backend can do, in
-conditions. So the text of the installed module is read with the device's names in their place, at the same lines.
+conditions. So the text of the installed module is read with the device's names in their place, at the same lines. For
+the device ``cpu`` they run as they are, over Gloo.
 
 A process imports torch and these tests once, and opens no device; a child runs one test, and forks its ranks.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -81,12 +83,16 @@ def _test_class(device: str) -> type[unittest.TestCase]:
     import torch
 
     module: Any = torch.get_device_module(device)
+    is_cpu = device == "cpu"
     world = min(4, max(2, module.device_count()))
-    os.environ.update(BACKEND=f"{device}ccl", WORLD_SIZE=str(world), INIT_METHOD="env://")
-    common: Any = _load(_COMMON, device)
-    anything: Callable[..., Any] = lambda *_: lambda test: test  # noqa: E731
-    common.requires_nccl_version = anything
-    tests: Any = _load(_TESTS, device)
+    os.environ.update(BACKEND="gloo" if is_cpu else f"{device}ccl", WORLD_SIZE=str(world), INIT_METHOD="env://")
+    if is_cpu:
+        tests: Any = importlib.import_module(_TESTS)
+    else:
+        common: Any = _load(_COMMON, device)
+        anything: Callable[..., Any] = lambda *_: lambda test: test  # noqa: E731
+        common.requires_nccl_version = anything
+        tests = _load(_TESTS, device)
 
     class Tests(tests.TestDistBackend, tests.DistributedTest._DistTestBase):
         def setUp(self) -> None:

@@ -21,12 +21,13 @@ SUITES: dict[str, str] = {
     "compiled": "torch_backplane.conformance.suites.compiled:CompiledSuite",
     "compiled-dynamic": "torch_backplane.conformance.suites.compiled:CompiledDynamicSuite",
     "distributed": "torch_backplane.conformance.suites.distributed:DistributedSuite",
+    "dtensor": "torch_backplane.conformance.suites.dtensor:DTensorSuite",
     "device-share": "torch_backplane.conformance.suites.device_share:DeviceShareSuite",
 }
 """Suite -> ``module:Class``, in the order in which they run: what later ones need comes first."""
 
-ON_REQUEST = frozenset({"ops-sample", "compiled", "compiled-dynamic", "distributed", "device-share"})
-"""They run when they are named: a part of another suite, two that need a compiler, one that needs several devices, and
+ON_REQUEST = frozenset({"ops-sample", "compiled", "compiled-dynamic", "distributed", "dtensor", "device-share"})
+"""They run when they are named: a part of another suite, two that need a compiler, two that need several devices, and
 one that only measures."""
 
 

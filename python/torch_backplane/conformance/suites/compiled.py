@@ -39,7 +39,7 @@ class CompiledSuite(OpsSuite):
     def run(self, case: Case, device: str, seed: int) -> Outcome:
         """Run one operator and dtype. A failure that the CPU's Inductor shares is a skipped case."""
         assert case.dtype is not None
-        op, dtype = self._ops[case.name], getattr(torch, case.dtype)
+        op, dtype = self.ops[case.name], getattr(torch, case.dtype)
         with all_warnings(), _in_process():
             found = _Compiled(op, dtype, torch.device(device), seed, dynamic=self.dynamic).outcome()
             if found.status == "fail" and _cpu_compiles():

@@ -33,7 +33,8 @@ class DeviceShareSuite:
     name = "device-share"
 
     @cached_property
-    def _ops(self) -> dict[str, Any]:
+    def ops(self) -> dict[str, Any]:
+        """The operators by name."""
         from torch.testing._internal import common_methods_invocations as database
 
         return {op.full_name: op for op in database.op_db}
@@ -41,14 +42,14 @@ class DeviceShareSuite:
     def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
         """Yield the cases, dtype by dtype."""
         for dtype in DTYPES if dtypes is None else dtypes:
-            for name, op in self._ops.items():
+            for name, op in self.ops.items():
                 if getattr(torch, dtype) in op.dtypes:
                     yield Case(self.name, name, dtype)
 
     def run(self, case: Case, device: str, seed: int) -> Outcome:
         """Count the samples that stay on the device; one that fails there does not, unless the CPU refuses it too."""
         assert case.dtype is not None
-        op, dtype = self._ops[case.name], getattr(torch, case.dtype)
+        op, dtype = self.ops[case.name], getattr(torch, case.dtype)
         grads = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
         seeded(seed)
         stays = ran = 0

@@ -19,7 +19,7 @@ from torch_backplane.conformance.samples import Sample
 from torch_backplane.conformance.sparse import sparse_samples
 from torch_backplane.conformance.transfer import Transfer
 
-__all__ = ["DTYPES", "OneSample", "OpsSampleSuite", "OpsSuite"]
+__all__ = ["DTYPES", "OneSample", "OpsSampleSuite", "OpsSuite", "elements"]
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool", "complex64")
 """The dtypes of a run that names none."""
@@ -53,7 +53,8 @@ class OpsSuite:
     name = "ops"
 
     @cached_property
-    def _ops(self) -> dict[str, Any]:
+    def ops(self) -> dict[str, Any]:
+        """The operators by name."""
         from torch.testing._internal import common_methods_invocations as database
 
         # The database fixes the seed of random operators around each call; here the seeds are the checks' own.
@@ -64,7 +65,7 @@ class OpsSuite:
     def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
         """Yield the cases, dtype by dtype."""
         for dtype in DTYPES if dtypes is None else dtypes:
-            for name, op in self._ops.items():
+            for name, op in self.ops.items():
                 if getattr(torch, dtype) in op.dtypes:
                     yield Case(self.name, name, dtype)
 
@@ -72,7 +73,7 @@ class OpsSuite:
         """Run all checks of one operator and dtype; the message has the first failure of each check."""
         assert case.dtype is not None
         with all_warnings():
-            return self._checks(self._ops[case.name], getattr(torch, case.dtype), torch.device(device), seed).outcome()
+            return self._checks(self.ops[case.name], getattr(torch, case.dtype), torch.device(device), seed).outcome()
 
     def _checks(self, *of: Any) -> _Run:
         return _Run(*of)
@@ -297,8 +298,12 @@ class OneSample(_Run):
     def samples(self, *, requires_grad: bool) -> list[Sample]:
         """One, or none if there are none of this dtype."""
         found = super().samples(requires_grad=requires_grad)
-        fitting = [sample for sample in found if _elements(sample) <= self.elements]
-        return [max(fitting, key=_elements)] if fitting else found[:1]
+        fitting = [sample for sample in found if elements(sample) <= self.elements]
+        return [max(fitting, key=self.worth)] if fitting else found[:1]
+
+    def worth(self, sample: Sample) -> Any:
+        """The more, the rather it is taken."""
+        return elements(sample)
 
     def sparse(self, dense: list[Sample], *, requires_grad: bool) -> list[Sample]:
         """None."""
@@ -309,7 +314,8 @@ class OneSample(_Run):
         return []
 
 
-def _elements(sample: Sample) -> int:
+def elements(sample: Sample) -> int:
+    """Of all its tensors together."""
     return sum(tensor.numel() for tensor in tensors(sample.arguments))
 
 

@@ -1,0 +1,95 @@
+"""How DTensors of attention lie on a mesh: torch knows it for the operators of the CPU and of CUDA alone."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+import torch
+
+__all__ = ["complete_sharding"]
+
+_MODULE = "torch.distributed.tensor"
+
+
+def complete_sharding() -> None:
+    """Register, once DTensor is imported, how ``_scaled_dot_product_fused_attention_overrideable`` may be cut.
+
+    That is what ``scaled_dot_product_attention`` calls on a PrivateUse1 device, and DTensor refuses it. It may be cut
+    along batches and along heads. Seen on 2.11 to 2.15; unnecessary once torch has a strategy for it.
+    """
+    if _MODULE in sys.modules:
+        _register()
+    elif not any(isinstance(finder, _OnImport) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _OnImport())
+
+
+class _OnImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Registers when DTensor has been imported. Its import would cost each program a second."""
+
+    def __init__(self) -> None:
+        self._torchs: Any = None
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != _MODULE or self._torchs is not None:
+            return None
+        self._torchs = False  # the next lines come here again
+        found = importlib.util.find_spec(name)
+        if found is not None:
+            self._torchs, found.loader = found.loader, self
+        return found
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._torchs.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__loader__ = module.__spec__.loader = self._torchs
+        sys.meta_path.remove(self)
+        self._torchs.exec_module(module)
+        _register()
+
+
+def _register() -> None:
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor.experimental import register_sharding
+
+    aten = torch.ops.aten
+    whole, none = Replicate(), None
+
+    def of_bias(bias: Any, dim: int) -> Any:
+        """A bias may lack dimensions, or repeat along them."""
+        own = -1 if bias is None else dim - 4 + bias.ndim
+        return Shard(own) if own >= 0 and bias.shape[own] > 1 else whole
+
+    @register_sharding(aten._scaled_dot_product_fused_attention_overrideable.default)
+    def forward(query: Any, key: Any, value: Any, attn_bias: Any = None, *rest: Any, **kwargs: Any) -> Any:
+        def one(cut: Any, bias: Any) -> Any:
+            inputs = [cut, cut, cut, *([] if attn_bias is None else [bias])]
+            # output, logsumexp, lengths, seed and offset of random numbers, debug mask
+            return [cut, cut, none, none, none, none, whole, whole, none], inputs
+
+        return [one(whole, whole), *(one(Shard(dim), of_bias(attn_bias, dim)) for dim in (0, 1))]
+
+    @register_sharding(aten._scaled_dot_product_fused_attention_overrideable_backward.default)
+    def backward(
+        grad_out: Any, query: Any, key: Any, value: Any, attn_bias: Any, mask: Sequence[bool], *rest: Any, **kwargs: Any
+    ) -> Any:
+        # of the rest, without out and logsumexp: the lengths, and what random numbers began with
+        others = [whole for one in rest[2:] if hasattr(one, "placements")]
+
+        def one(cut: Any, bias: Any) -> Any:
+            inputs = [cut, cut, cut, cut, *([] if attn_bias is None else [bias]), cut, cut, *others]
+            sum_of_bias = Partial() if cut != whole and bias == whole else bias
+            grads = [cut if asked else none for asked in mask[:3]]
+            return [*grads, sum_of_bias if mask[3] else none], inputs
+
+        return [one(whole, whole), *(one(Shard(dim), of_bias(attn_bias, dim)) for dim in (0, 1))]

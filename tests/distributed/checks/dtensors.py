@@ -1,0 +1,20 @@
+"""The conformance kit's suite ``dtensor``, in ranks whose device has a wrong kernel."""
+
+from __future__ import annotations
+
+import torch
+from rank import Rank
+from torch.distributed.device_mesh import DeviceMesh
+
+from torch_backplane.conformance.dtensor_rank import Run
+from torch_backplane.conformance.suites.ops import OpsSuite
+
+
+def a_wrong_kernel(w: Rank) -> list[str]:
+    """The outcome's status and message."""
+    meshes = tuple(DeviceMesh(kind, list(w.ranks)) for kind in ("cpu", w.device.type))
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("sinc", lambda x: x.cpu().sinc().to(x.device) * 1.01, "PrivateUse1")
+        run = Run(OpsSuite().ops["sinc"], torch.float32, 0, meshes, w.device, lambda _: None)
+        outcome = run.outcome()
+    return [outcome.status, outcome.message]
