@@ -149,8 +149,16 @@ function(_backplane_add_core device)
   _backplane_write_autocast_lists("${CMAKE_CURRENT_BINARY_DIR}/generated")
   target_include_directories(${device}_core_aten PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/generated")
 
+  # The plug of torch.profiler by itself: it is compiled with Kineto's headers and switch, which change others of torch.
+  _backplane_glob(profiler "backend/profiler/*.cpp")
+  add_library(${device}_core_profiler OBJECT ${profiler})
+  _backplane_one_unit(${device}_core_profiler)
+  target_include_directories(${device}_core_profiler SYSTEM PRIVATE "${BACKPLANE_TORCH_DIR}/include/kineto")
+  target_compile_definitions(${device}_core_profiler PRIVATE USE_KINETO FMT_HEADER_ONLY=1)
+
   # The objects come first, then the sources in this order.
-  add_library(${device} SHARED $<TARGET_OBJECTS:${device}_core_aten> $<TARGET_OBJECTS:${device}_core_runtime> ${ARGN} "${last}")
+  add_library(${device} SHARED $<TARGET_OBJECTS:${device}_core_aten> $<TARGET_OBJECTS:${device}_core_runtime>
+              $<TARGET_OBJECTS:${device}_core_profiler> ${ARGN} "${last}")
   set_target_properties(${device} PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${package_dir}/lib" LINKER_LANGUAGE CXX)
   if(IS_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/include")
     target_include_directories(${device} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/include")
@@ -159,7 +167,7 @@ function(_backplane_add_core device)
   _backplane_no_undefined(${device})
   add_dependencies(${device} ${device}_driver)
 
-  foreach(target ${device}_core_aten ${device}_core_runtime ${device})
+  foreach(target ${device}_core_aten ${device}_core_runtime ${device}_core_profiler ${device})
     _backplane_settings(${target})
     target_compile_options(${target} PRIVATE -fno-math-errno -fno-trapping-math)  # as torch: else square roots and choices are not vectorised
     target_include_directories(${target} PRIVATE "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
@@ -169,7 +177,7 @@ function(_backplane_add_core device)
   if(arg_HOST_KERNELS)
     target_compile_definitions(${device}_core_aten PRIVATE BACKPLANE_HOST_KERNELS)  # host functions copy before compiled kernels do
   endif()
-  foreach(target ${device}_core_aten ${device}_core_runtime)
+  foreach(target ${device}_core_aten ${device}_core_runtime ${device}_core_profiler)
     _backplane_sdk_code(${target})
     _backplane_large_unit(${target})
     target_compile_definitions(${target} PRIVATE TORCH_ASSERT_ONLY_METHOD_OPERATORS)  # torch's headers of all operators are an error

@@ -26,6 +26,7 @@ void bind_observer(py::module_& module);
 void bind_ipc(py::module_& module);
 void bind_dlpack(py::module_& module);
 void bind_order_log(py::module_& module);
+void bind_profiler(py::module_& module);
 void bind_interrupts();
 
 // None takes the hook away; see torch_backplane.fallback.hook.

@@ -1,5 +1,6 @@
 // runtime/activity.h: the one channel that tells what happens on streams and to memory, in the sequence in which it happens, and which
-// operator does it. The watchdog and the stream sanitizer's log subscribe to it. Without a subscriber a call costs one predictable branch.
+// operator does it. The watchdog, the stream sanitizer's log and the profiler subscribe to it. Without a subscriber a call costs one
+// predictable branch.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -13,16 +14,17 @@ namespace backplane {
 
 // The first nine are what orders work and memory; Python knows them by name (python/torch_backplane/sanitizer.py).
 enum class ActivityKind : uint8_t {
-  record = 0,         // object: the event
-  wait = 1,           // the stream waits for object, an event
-  event_done = 2,     // the host knows that object, an event, is complete
-  stream_done = 3,    // the host knows that the stream's work is complete
-  device_done = 4,    // the same of the whole device
-  alloc = 5,          // object: address, of the stream; size: bytes
-  free = 6,           // object: address
-  record_stream = 7,  // object: address of the allocation
-  launch = 8,         // a vendor's kernel begins to queue its own work there (NativeLaunch)
-  queued = 9,         // a piece of work is on the stream; name: "kernel", "copy"; size: bytes, if it has a number of them
+  record = 0,          // object: the event
+  wait = 1,            // the stream waits for object, an event
+  event_done = 2,      // the host knows that object, an event, is complete
+  stream_done = 3,     // the host knows that the stream's work is complete
+  device_done = 4,     // the same of the whole device
+  alloc = 5,           // object: address, of the stream; size: bytes
+  free = 6,            // object: address
+  record_stream = 7,   // object: address of the allocation
+  launch = 8,          // a vendor's kernel begins to queue its own work there (NativeLaunch)
+  queued = 9,          // a piece of work is on the stream; name: "kernel", "copy"; size: bytes, if it has a number of them
+  launch_failed = 10,  // what `launch` began has queued nothing: an exception ends it
 };
 
 struct Activity {

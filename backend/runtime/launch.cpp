@@ -95,7 +95,10 @@ NativeLaunch::NativeLaunch(const c10::Stream& stream, const char* name)
 
 NativeLaunch::~NativeLaunch() noexcept(false) {
   set_device_noexcept(previous_);
-  if (activity_wanted() && std::uncaught_exceptions() == exceptions_) {
+  if (!activity_wanted()) return;
+  if (std::uncaught_exceptions() != exceptions_) {
+    note(ActivityKind::launch_failed, stream_.device_index(), stream_.id());
+  } else {
     note_queued(stream_, (std::string("kernel ") + name_).c_str());
   }
 }

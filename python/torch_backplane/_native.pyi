@@ -24,6 +24,7 @@ class Module:
     ipc: Ipc
     dlpack: Dlpack
     order_log: OrderLog
+    profiler: Profiler
 
 class DriverInfo(TypedDict):
     path: str
@@ -200,6 +201,15 @@ class Dlpack:
     # Why a capsule is no tensor of the device; "" if nothing speaks against it. It stays unused. Opens the driver.
     def refusal(self, capsule: object, /) -> str: ...
     def with_cures(self, capsule: object, /) -> Any: ...  # the capsule, whose consumer's errors say what to write
+
+class Profiler:
+    def wait_for_recorded(self, /) -> bool: ...  # False: a device is not done, or in error
+    def is_recording(self, /) -> bool: ...
+    def take_refusal(self, /) -> str: ...  # why the profile has no times of the device; "" if it has
+    def activity_records(self, /) -> int: ...  # of this process
+    def push_range(self, name: str, /) -> None: ...
+    def pop_range(self, /) -> None: ...
+    def mark(self, name: str, /) -> None: ...
 
 class OrderLog:
     def switch(self, on: bool, /) -> None: ...

@@ -285,7 +285,7 @@ def _register() -> None:
 
     from torch_backplane import compat, multiprocessing, process_group
     from torch_backplane import device as module
-    from torch_backplane.compat import dlpack, flex_attention, inductor
+    from torch_backplane.compat import dlpack, flex_attention, inductor, profiler
 
     name = _backend.device
     backend_registration.rename_privateuse1_backend(
@@ -293,7 +293,7 @@ def _register() -> None:
     )  # native code did it for C++; this adds the names on the Python side
     if not hasattr(torch, name):
         torch._register_device_module(name, module)
-    for part in ("amp", "memory", "random", "streams"):
+    for part in ("amp", "memory", "profiler", "random", "streams"):
         sys.modules[f"torch.{name}.{part}"] = getattr(module, part)
     if not hasattr(torch.Tensor, name):
         backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
@@ -303,6 +303,7 @@ def _register() -> None:
     dlpack.install(name)
     flex_attention.install(name)
     inductor.install()
+    profiler.install(name)
     multiprocessing.install()
     process_group.install()
     if os.environ.get(_backend.env_name("SANITIZER"), "0") not in ("", "0"):

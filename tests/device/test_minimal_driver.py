@@ -31,6 +31,7 @@ LACKING = {
     "test_host_view.py::test_E55_the_memory_stays_while_a_view_of_it_lives": "host_view",
     "test_host_view.py::test_E55_the_storage_is_not_resized_below_a_view": "host_view",
     "test_memory_history.py::test_a_chunk_that_goes_back_shows_who_gave_it_back": "vmm",
+    "test_profiler.py::test_E56_kernels_carry_their_operators_name": "host_exec",
     "test_random.py::test_e34_a_clone_of_a_shared_state_is_not_shared": "host_exec",
     "test_random.py::test_e34_a_generator_takes_anothers_state": "host_exec",
     "test_random.py::test_e34_a_shared_state_moves_for_all_that_share_it": "host_exec",

@@ -184,6 +184,27 @@ def test_E50_a_fill_is_replaced_and_hands_back_what_it_does_not_take(chip):
     assert said == "[2.0, 0.0, 2.0, 3.0, 2.0, 0.0, 2.0, 0.0]\n"
 
 
+def test_E56_native_work_is_in_a_profile(chip):
+    """By name, between events that emulate records: the driver has no records of its own."""
+    said = chip(
+        """
+        from torch.profiler import ProfilerActivity as A, profile
+        x = torch.randn(64, 64).to("q")
+        x + x
+        with profile(activities=[A.CPU, A.PrivateUse1]) as p:
+            y = torch.relu(x + x)
+        events = [e for e in p.events() if e.device_type == torch.autograd.DeviceType.PrivateUse1]
+        linked = {o.name: [k.name for k in o.kernels] for o in p.events() if o.kernels}
+        print([e.name for e in events], linked)
+        assert torch.equal(y.cpu(), torch.relu(x.cpu() + x.cpu()))
+        """,
+        Q_SHIMS="emulate",
+    )
+    kernels = ["acme_add", "acme_relu"]
+    said = "".join(line for line in said.splitlines(keepends=True) if not line.startswith("USDT:"))  # torch's own
+    assert said == f"{kernels} {dict(zip(('aten::add', 'aten::relu'), ([name] for name in kernels), strict=True))}\n"
+
+
 def test_work_is_ordered_with_the_streams_of_pytorch(chip):
     """Kernels on a stream, another one that waits by an event, and the second device, whatever the current one is."""
     chip(

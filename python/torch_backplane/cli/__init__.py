@@ -19,6 +19,7 @@ COMMANDS = {
     "lint-ops": ("torch_backplane.cli.lint_ops:lint_ops", "Find registrations that go wrong silently."),
     "lint-kernels": ("torch_backplane.cli.lint_kernels:lint_kernels", "Find what a compiler of kernels would refuse."),
     "explain": ("torch_backplane.cli.explain:explain", "Show an operator's way through the dispatcher."),
+    "trace": ("torch_backplane.cli.trace:trace", "Show what the device did while a program ran, and when."),
     "precompile": ("torch_backplane.cli.precompile:precompile", "Compile kernels for the package, without a device."),
     "cache": ("torch_backplane.cli.cache:cache", "Show or clear the cache of compiled kernels."),
     "doctor": ("torch_backplane.cli.doctor:doctor", "Explain a setup that does not work."),

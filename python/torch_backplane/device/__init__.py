@@ -18,7 +18,7 @@ from torch import AcceleratorError, OutOfMemoryError
 
 from torch_backplane import _backend
 from torch_backplane.device import _utils as _utils
-from torch_backplane.device import amp, devices, memory, random, storages, streams
+from torch_backplane.device import amp, devices, memory, profiler, random, storages, streams
 from torch_backplane.device.amp import get_amp_supported_dtype
 from torch_backplane.device.devices import *
 from torch_backplane.device.devices import _exchange_device as _exchange_device
@@ -45,6 +45,7 @@ __all__ = [
     "amp",
     "get_amp_supported_dtype",
     "memory",
+    "profiler",
     "random",
     "streams",
 ]

@@ -23,8 +23,7 @@ UNSUPPORTED: dict[str, str] = {
     "has_magma": _LIBRARY,
     "jiterator": "compiles CUDA C++ by NVRTC",
     "nccl": "NVIDIA's collectives; use torch.distributed",
-    "nvtx": "marks for NVIDIA's profilers; use torch.profiler.record_function",
-    "profiler": "switches NVIDIA's profiler; use torch.profiler",
+    "nvtx": "marks for NVIDIA's profilers; use torch.<device>.profiler.range and mark",
     "tunable": "chooses between NVIDIA's and AMD's matrix libraries",
     "GreenContext": "a context of the CUDA driver",
     # how CUDA binaries are made

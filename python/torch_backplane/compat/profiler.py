@@ -1,0 +1,55 @@
+"""The end of a profile in torch: it waits for the device without a limit, before it has switched the profiler off.
+
+It also is where what C++ has to say of the profile becomes a warning: torch starts one outside of what makes warnings
+of those in C++. Unnecessary where torch ends the profile first, or waits with a limit (2.11 to 2.15 do not).
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import torch.autograd.profiler as profiler
+
+from torch_backplane import _backend
+
+
+def install(device: str) -> None:
+    """Let the end of a profile of this device return, whatever the device does.
+
+    Args:
+        device: its name.
+    """
+    original = profiler.profile.__exit__
+    if hasattr(original, "_of_backplane"):
+        return
+
+    @functools.wraps(original)
+    def end(self: Any, *error: Any) -> Any:
+        if not self.enabled or self.use_device != device:
+            return original(self, *error)
+        if why := _backend.C.profiler.take_refusal():
+            warnings.warn(why, stacklevel=2)
+        if not _backend.C.profiler.is_recording():
+            return original(self, *error)
+        complete = False
+        try:
+            complete = _backend.C.profiler.wait_for_recorded()
+        finally:  # also after Ctrl-C: the profiler is on, and has to end
+            if not complete:
+                self.use_device = None  # what the wait of the original is for
+            try:
+                result = original(self, *error)
+            finally:
+                self.use_device = device
+        if not complete:
+            warnings.warn(
+                f"{device} is in error, or has work that was not complete after {_backend.env_name('PROFILE_SECONDS')} "
+                "(60 s): the profile has no times of that work",
+                stacklevel=2,
+            )
+        return result
+
+    end._of_backplane = True  # type: ignore[attr-defined]
+    profiler.profile.__exit__ = end  # type: ignore[method-assign]

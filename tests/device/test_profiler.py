@@ -1,0 +1,415 @@
+"""torch.profiler sees the device: each piece of work once, linked to its operator, timed on the host's clock."""
+
+import json
+import textwrap
+import threading
+import time
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, record_function
+
+pytestmark = pytest.mark.requires("profile")
+
+ALL = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
+OPERATORS = {"Memset": {"aten::fill_", "aten::zero_"}, "Memcpy": {"aten::_copy_from"}}
+CLOCK_NS = 1_000_000
+"""Torch turns ticks of the processor into times; what it tells of an operator may be off by that."""
+
+
+def profile(**options):
+    return torch.profiler.profile(activities=ALL, **options)
+
+
+def events(profile):
+    """The device's own events, in time."""
+    found = [
+        event
+        for event in profile.profiler.kineto_results.events()
+        if event.device_type() == DeviceType.PrivateUse1
+        and event.name() != "[memory]"
+        and not event.is_user_annotation()
+    ]
+    return sorted(found, key=lambda event: event.start_ns())
+
+
+def operators(profile):
+    """Of each operator's id, its event."""
+    return {
+        event.correlation_id(): event
+        for event in profile.profiler.kineto_results.events()
+        if event.device_type() == DeviceType.CPU and event.correlation_id() < 1 << 30
+    }
+
+
+def trace(profile, folder):
+    path = folder / "trace.json"
+    profile.export_chrome_trace(str(path))
+    return json.loads(path.read_text())
+
+
+@pytest.fixture
+def work(device):
+    """``work(n)``: queues n fills and n copies on the current stream of the device, and returns their names' counts."""
+    source = torch.ones(1024, device=device)
+    target = torch.empty_like(source)
+
+    def queue(n):
+        for i in range(n):
+            target.fill_(i)
+            source.copy_(target)
+        return Counter(Memset=n, Memcpy=n)
+
+    queue(1)
+    torch.accelerator.synchronize()
+    return queue
+
+
+def counted(found):
+    return Counter(event.name().split()[0] for event in found)
+
+
+def test_E56_every_piece_of_work_appears_once_linked_and_in_time(work):
+    begin = time.time_ns()
+    with profile() as p:
+        expected = work(20)
+    end = time.time_ns()
+    found, by_id = events(p), operators(p)
+    assert counted(found) == expected
+    for event in found:
+        assert begin - CLOCK_NS <= event.start_ns() <= event.end_ns() <= end + CLOCK_NS
+        operator = by_id[event.linked_correlation_id()]
+        assert operator.name() in OPERATORS[event.name().split()[0]]
+        assert event.start_ns() >= operator.start_ns() - CLOCK_NS
+
+
+@pytest.mark.requires("host_exec")
+def test_E56_kernels_carry_their_operators_name(device):
+    a = torch.ones(64, device=device)
+    a.exp_()
+    with profile() as p:
+        a.exp_()
+        torch.add(a, a)
+    names = [event.name() for event in events(p)]
+    assert names == ["aten::exp_ kernel", "aten::add kernel"]
+
+
+@pytest.mark.requires("streams")
+def test_E56_devices_streams_and_threads(device_module, device):
+    """Two devices, four streams of each, two threads of each device: the rows do not overlap, and nothing is lost."""
+    devices = [torch.device(device.type, index) for index in range(min(2, device_module.device_count()))]
+    streams = {d: [device_module.Stream(d) for _ in range(4)] for d in devices}
+    rounds = 25
+
+    def run(d, half):
+        tensor = torch.empty(256, device=d)
+        for _ in range(rounds):
+            for stream in streams[d][2 * half : 2 * half + 2]:
+                with stream:
+                    tensor.fill_(1)
+        for stream in streams[d]:
+            tensor.record_stream(stream)
+
+    begin = time.time_ns()
+    with profile() as p:
+        threads = [threading.Thread(target=run, args=(d, half)) for d in devices for half in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for d in devices:
+            device_module.synchronize(d)
+    wall = time.time_ns() - begin
+    rows = {}
+    for event in events(p):
+        assert event.name() == "Memset"
+        rows.setdefault((event.device_index(), event.device_resource_id()), []).append(event)
+    distinct = {(s.device_index, s.native_handle) for of_device in streams.values() for s in of_device}
+    assert len(rows) == len({(s.device_index, s.stream_id) for of_device in streams.values() for s in of_device})
+    assert len(distinct) <= len(rows)
+    assert sum(len(row) for row in rows.values()) == len(devices) * 4 * rounds
+    for row in rows.values():
+        assert len(row) % rounds == 0
+        for one, after in pairwise(row):
+            assert one.end_ns() <= after.start_ns()
+    assert sum(event.duration_ns() for event in events(p)) <= wall * len(rows)
+
+
+def test_E56_key_averages_have_the_devices_time(work, device):
+    with profile(record_shapes=True, with_stack=True, with_flops=True) as p:
+        work(10)
+    rows = {row.key: row for row in p.key_averages()}
+    found = events(p)
+    of_fills = sum(event.duration_ns() for event in found if event.name() == "Memset") / 1e3
+    assert rows["Memset"].count == 10
+    assert rows["Memset"].self_device_time_total == pytest.approx(of_fills)
+    filled = [rows[name] for name in OPERATORS["Memset"] if name in rows and rows[name].self_device_time_total]
+    assert sum(row.self_device_time_total for row in filled) == pytest.approx(of_fills)
+    table = p.key_averages().table(sort_by="self_device_time_total")
+    assert f"Self {device.type.upper()}" in table
+    assert "Memset" in table
+
+
+def test_E56_the_trace_is_valid_and_has_arrows_bytes_and_rows(work, device, device_module, tmp_path):
+    with profile() as p:
+        work(5)
+    data = trace(p, tmp_path)
+    rows = data["traceEvents"]
+    copies = [row for row in rows if row.get("cat") == "gpu_memcpy"]
+    fills = [row for row in rows if row.get("cat") == "gpu_memset"]
+    assert (len(copies), len(fills)) == (5, 5)
+    for row in copies:
+        assert row["args"]["bytes"] == 4096
+        # the trace gives microseconds with three digits
+        assert row["args"]["memory bandwidth (GB/s)"] == pytest.approx(4.096 / max(row["dur"], 0.001), rel=0.01)
+    begins = {row["id"]: row for row in rows if row.get("cat") == "ac2g" and row["ph"] == "s"}
+    ends = {row["id"]: row for row in rows if row.get("cat") == "ac2g" and row["ph"] == "f"}
+    assert set(begins) == set(ends)
+    assert len(ends) == 10
+    on_device = {(row["pid"], row["tid"], row["ts"]) for row in copies + fills}
+    assert {(row["pid"], row["tid"], row["ts"]) for row in ends.values()} == on_device
+    cpu = [row for row in rows if row.get("cat") == "cpu_op"]
+    for row in begins.values():
+        on_thread = [op for op in cpu if (op["pid"], op["tid"]) == (row["pid"], row["tid"])]
+        assert any(op["ts"] - 1000 <= row["ts"] <= op["ts"] + op["dur"] + 1000 for op in on_thread)
+    # the last name is the one that is shown
+    named = {row["pid"]: row["args"]["name"] for row in rows if row["ph"] == "M" and row["name"] == "process_name"}
+    assert named[0] == f"{device.type}:0"
+    threads = {row["args"]["name"] for row in rows if row["ph"] == "M" and row["name"] == "thread_name"}
+    assert any("default stream" in name for name in threads)
+    assert data["deviceProperties"][0]["name"] == device_module.get_device_name(0)
+
+
+def test_E56_tensorboards_handler_writes_the_trace(work, tmp_path):
+    handler = torch.profiler.tensorboard_trace_handler(str(tmp_path), worker_name="worker")
+    with profile(on_trace_ready=handler):
+        work(3)
+    (path,) = tmp_path.glob("worker.*.pt.trace.json")
+    assert sum(row.get("cat") == "gpu_memset" for row in json.loads(path.read_text())["traceEvents"]) == 3
+
+
+def test_E56_ranges_are_on_the_devices_row(work, device_module, tmp_path):
+    with profile() as p:
+        work(2)
+        with record_function("outer"):
+            work(1)
+            with device_module.profiler.range("inner"):
+                work(3)
+        device_module.profiler.mark("here")
+    of_thread = [event for event in p.events() if event.name == "outer" and event.device_type == DeviceType.CPU]
+    assert [event.self_device_time_total for event in of_thread] == [0]
+    found = {"outer": 8, "inner": 6}  # pieces of work in it
+    rows = trace(p, tmp_path)["traceEvents"]
+    device_rows = [row for row in rows if row.get("cat") in ("gpu_memcpy", "gpu_memset")]
+    spans = {row["name"]: row for row in rows if row.get("cat") == "gpu_user_annotation"}
+    assert set(spans) == set(found)
+    for name, count in found.items():
+        begin, end = spans[name]["ts"], spans[name]["ts"] + spans[name]["dur"]
+        inside = [row for row in device_rows if begin - 0.002 <= row["ts"] and row["ts"] + row["dur"] <= end + 0.002]
+        assert len(inside) == count
+    assert "here" in {row["name"] for row in rows if row.get("cat") == "user_annotation"}
+
+
+def test_E56_a_schedule_gives_each_cycle_its_own_work(work):
+    cycles = []
+    schedule = torch.profiler.schedule(wait=1, warmup=1, active=2, repeat=2)
+    with profile(schedule=schedule, on_trace_ready=lambda p: cycles.append(counted(events(p)))) as p:
+        for step in range(8):
+            work(step + 1)
+            torch.accelerator.synchronize()
+            p.step()
+    assert cycles == [Counter(Memset=7, Memcpy=7), Counter(Memset=15, Memcpy=15)]
+
+
+def test_E57_without_a_profile_of_the_device_no_record_is_made(work, device_module):
+    before = device_module.profiler.activity_records()
+    work(10)
+    with torch.profiler.profile(activities=[ProfilerActivity.CPU]):
+        work(10)
+    torch.accelerator.synchronize()
+    assert device_module.profiler.activity_records() == before
+    with profile():
+        work(10)
+    assert device_module.profiler.activity_records() == before + 20
+
+
+def test_E56_the_device_alone(work):
+    with torch.profiler.profile(activities=[ProfilerActivity.PrivateUse1]) as p:
+        expected = work(4)
+    assert counted(events(p)) == expected
+
+
+def test_the_older_profiler_times_operators(device_module, device):
+    """It counts whole microseconds."""
+    large = torch.empty(1 << 24, device=device)
+    with torch.autograd.profiler.profile(use_device=device.type) as p:
+        begin = time.perf_counter()
+        with device_module.profiler.range("range"):
+            for i in range(5):
+                large.fill_(i)
+        device_module.profiler.mark("mark")
+        device_module.synchronize()
+        wall = (time.perf_counter() - begin) * 1e6
+    rows = list(p.key_averages())  # an operator without a time has a row of its own
+    fills = [row for row in rows if row.key == "aten::fill_"]
+    assert sum(row.count for row in fills) == 5
+    assert 5 <= sum(row.device_time_total for row in fills) <= wall
+    assert all(row.device_time_total >= 0 for row in rows)
+    assert {"range", "mark"} <= {row.key for row in rows}
+
+
+def test_the_older_profilers_word_for_kineto_is_the_same(work, device):
+    with torch.autograd.profiler.profile(use_device=device.type, use_kineto=True) as p:
+        work(5)
+    rows = {row.key: row for row in p.key_averages()}
+    assert rows["Memset"].count == 5
+    assert rows["Memset"].self_device_time_total > 0
+
+
+def test_a_profile_of_memory_goes_with_it(work, device):
+    with profile(profile_memory=True) as p:
+        work(2)
+        torch.empty(1 << 20, device=device)
+    assert counted(events(p)) == Counter(Memset=2, Memcpy=2)
+    assert max(row.device_memory_usage for row in p.key_averages()) >= 1 << 22
+
+
+PROGRAM = """
+    import warnings
+    import torch
+    from torch.profiler import ProfilerActivity as A, profile
+    x = torch.empty(64, device="{name}")
+    x.fill_(1)
+    torch.{name}.synchronize()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with profile(activities=[A.CPU, A.PrivateUse1]) as p:
+            {body}
+    events = [e for e in p.events() if e.device_type == torch.autograd.DeviceType.PrivateUse1 and e.name == "Memset"]
+    print(len(events), x.cpu().sum().item() if {reads} else "-", *[str(w.message) for w in seen])
+"""
+
+
+def program(name, body="x.fill_(2)", reads=True):
+    return PROGRAM.format(name=name, body=body, reads=reads)
+
+
+def test_E58_a_device_that_hangs_does_not_keep_the_profile(run_in_process, name, tmp_path):
+    body = f"open(r'{tmp_path}/armed', 'w').close(); x.fill_(2)"
+    env = {f"{name.upper()}_{key}": value for key, value in {"SHIMS": "fault", "PROFILE_SECONDS": "0.3"}.items()}
+    options = f"fault.hang=@1,fault.armed_by={tmp_path}/armed"
+    done = run_in_process(program(name, body, reads=False), options=options, env=env | {f"{name.upper()}_DRIVER": None})
+    assert done.stdout.startswith("0 - ")
+    assert "has work that was not complete after" in done.stdout
+
+
+def test_E58_a_device_in_error_ends_the_profile(run_in_process, name, tmp_path):
+    body = f"open(r'{tmp_path}/armed', 'w').close(); x.fill_(2)"
+    done = run_in_process(
+        program(name, body, reads=False),
+        options=f"fault.kernel=@1,fault.armed_by={tmp_path}/armed",
+        env={f"{name.upper()}_SHIMS": "fault", f"{name.upper()}_DRIVER": None},
+    )
+    assert done.stdout.startswith("0 - ")
+    assert "is in error" in done.stdout
+
+
+def test_E58_a_recording_that_cannot_start_is_a_warning(run_in_process, name):
+    prefix = name.upper()
+    done = run_in_process(
+        program(name), options="fault.profile=1", env={f"{prefix}_SHIMS": "fault", f"{prefix}_DRIVER": None}
+    )
+    assert done.stdout.startswith("0 128.0 ")
+    assert "no counters are free (injected by fault.profile=1). The profile has no times of the device" in done.stdout
+
+
+@pytest.mark.once
+def test_E58_a_driver_without_the_group_says_what_to_write(run_in_process, name):
+    prefix = name.upper()
+    done = run_in_process(program(name), options="profile=off", env={f"{prefix}_DRIVER": None, f"{prefix}_SHIMS": None})
+    assert done.stdout.startswith("0 128.0 ")
+    assert f"no bp.profile. The profile has no times of the device. With {prefix}_SHIMS=emulate" in done.stdout
+    for kind in ("kind=unified", "kind=discrete,stream=inline"):
+        done = run_in_process(
+            program(name), options=f"profile=off,{kind}", env={f"{prefix}_DRIVER": None, f"{prefix}_SHIMS": "emulate"}
+        )
+        assert done.stdout == "1 128.0\n"
+
+
+@pytest.mark.once
+def test_ranges_reach_the_vendors_tools(run_in_process, name):
+    code = f"""
+        import torch
+        x = torch.empty(8, device="{name}")
+        with torch.{name}.profiler.range("a range"):
+            torch.{name}.profiler.mark("a mark")
+        print(x.fill_(1).sum().item())
+    """
+    env = {f"{name.upper()}_SHIMS": "trace", f"{name.upper()}_DRIVER": None}
+    done = run_in_process(code, options="trace.filter=bp.profile.*", env=env)
+    calls = [line.split()[4:] for line in done.stderr.splitlines() if line.startswith("[trace]")]
+    words = [" ".join(call) for call in calls]
+    assert words == [
+        'bp.profile.range_push name="a range" -> OK',
+        'bp.profile.mark name="a mark" -> OK',
+        "bp.profile.range_pop -> OK",
+    ]
+
+
+SHARING = """
+    import pickle, subprocess, sys, torch
+    from torch.multiprocessing import reductions
+    from torch.profiler import ProfilerActivity as A, profile
+    def fills(p):
+        is_device = lambda e: e.device_type == torch.autograd.DeviceType.PrivateUse1
+        return sum(is_device(e) and e.name == "Memset" for e in p.events())
+    def run(x, times):
+        with profile(activities=[A.CPU, A.PrivateUse1]) as p:
+            for _ in range(times):
+                x.fill_(times)
+            other = [] if times == 3 else [receive(x)]
+        print(fills(p), x.sum().item(), *other)
+    if len(sys.argv) > 1:
+        rebuild, args = pickle.loads(bytes.fromhex(sys.argv[1]))
+        run(rebuild(*args), 3)
+        sys.exit()
+    def receive(x):
+        torch.{name}.synchronize()
+        command = [sys.executable, "-W", "ignore", "-c", PROGRAM, pickle.dumps(reductions.reduce_tensor(x)).hex()]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    run(torch.zeros(8, device="{name}"), 5)
+"""
+
+
+@pytest.mark.once
+@pytest.mark.requires("ipc")
+def test_E56_two_processes_profile_a_tensor_that_they_share(run_in_process, name, memory_kind):
+    code = textwrap.dedent(SHARING.format(name=name))
+    env = {f"{name.upper()}_DRIVER": None}
+    done = run_in_process(f"PROGRAM = {code!r}\n" + code, options=f"kind={memory_kind}", env=env)
+    assert done.stdout == "5 24.0 3 24.0\n"
+
+
+@pytest.mark.once
+def test_a_collective_is_work_of_the_device(run_in_process, name, tmp_path):
+    code = f"""
+        import torch, torch.distributed as dist
+        from torch.profiler import ProfilerActivity as A, profile
+        dist.init_process_group(init_method="file://{tmp_path}/store", rank=0, world_size=1)
+        x = torch.ones(256, device="{name}")
+        dist.all_reduce(x)
+        torch.{name}.synchronize()
+        with profile(activities=[A.CPU, A.PrivateUse1]) as p:
+            dist.all_reduce(x)
+        p.export_chrome_trace("{tmp_path}/trace.json")
+        dist.destroy_process_group()
+        print(x.sum().item())
+    """
+    done = run_in_process(code, options="devices=1", env={f"{name.upper()}_DRIVER": None})
+    assert done.stdout == "256.0\n"
+    rows = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    found = [row for row in rows if row.get("cat") == "kernel" and row["name"] == f"{name}ccl:all_reduce"]
+    assert [row["args"]["bytes"] for row in found] == [1024]
