@@ -1,6 +1,8 @@
 // inductor/kernel.cpp: how many groups a kernel that torch.compile wrote is launched with, and what it reports to.
 #include "inductor/kernel.h"
 
+#include <ATen/record_function.h>
+
 #include <algorithm>
 
 #include "runtime/options.h"
@@ -60,6 +62,8 @@ void GeneratedKernel::finish(c10::DeviceIndex device, KernelArguments& block, co
     groups *= (count + tile - 1) / tile;
   }
   if (groups == 0) return;
+  at::RecordFunction profiled(at::RecordScope::FUNCTION);
+  if (C10_UNLIKELY(profiled.isActive())) profiled.before(source_.name);
   launch_function(device, function, groups, block);
   if (reports_) raise_visible_reports(device);
 }

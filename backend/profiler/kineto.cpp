@@ -34,6 +34,8 @@ using Linked = const libkineto::ITraceActivity*;
 
 // Ids of launches, which torch looks up beside its own of operators: no operator's is as large.
 constexpr int32_t kFirstLaunch = 1 << 30;
+// The entry of each kernel that torch.compile writes: the operator that launches it has its name.
+constexpr const char* kGenerated = "generated";
 // Rows of devices stand below those of threads.
 constexpr int64_t kBelowThreads = 5'000'000;
 
@@ -71,6 +73,7 @@ std::string name_of(const ActivityRecord& record, Linked linked) {
     case BP_ACTIVITY_COLLECTIVE:
       return std::string(device_name()) + "ccl:" + (record.name.empty() ? "collective" : record.name);
     default:
+      if (linked && record.name == kGenerated) return linked->name();
       if (!record.name.empty()) return record.name;
       return linked ? linked->name() + " kernel" : "kernel";
   }
