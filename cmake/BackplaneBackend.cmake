@@ -198,39 +198,33 @@ function(_backplane_add_core device)
   endif()
 endfunction()
 
-# _C: thin pybind11 code.
-function(_backplane_add_bindings device)
-  _backplane_glob(sources "backend/bindings/*.cpp")
-  Python_add_library(${device}_C MODULE WITH_SOABI ${sources})
-  _backplane_settings(${device}_C)
-  set_target_properties(${device}_C PROPERTIES
-    OUTPUT_NAME _C LIBRARY_OUTPUT_DIRECTORY "${package_dir}"
+# _<name>: a Python module of the package, thin pybind11 code in backend/<folder>.
+function(_backplane_add_module device name folder)
+  set(module ${device}_${name})
+  _backplane_glob(sources "backend/${folder}/*.cpp")
+  Python_add_library(${module} MODULE WITH_SOABI ${sources})
+  _backplane_settings(${module})
+  set_target_properties(${module} PROPERTIES
+    OUTPUT_NAME _${name} LIBRARY_OUTPUT_DIRECTORY "${package_dir}"
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON INSTALL_RPATH "$ORIGIN/lib")
-  _backplane_sdk_code(${device}_C -Og)
-  _backplane_large_unit(${device}_C)
-  _backplane_one_unit(${device}_C)
-  target_include_directories(${device}_C PRIVATE "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
-  target_link_libraries(${device}_C PRIVATE ${device} backplane::torch_python)
-  _backplane_definitions(${device}_C)
+  _backplane_sdk_code(${module} -Og)
+  _backplane_large_unit(${module})
+  _backplane_one_unit(${module})
+  target_include_directories(${module} PRIVATE "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
+  target_link_libraries(${module} PRIVATE ${device} backplane::torch_python)
+  _backplane_definitions(${module})
+endfunction()
+
+function(_backplane_add_bindings device)
+  _backplane_add_module(${device} C bindings)
   # The bindings have functions and no classes. By this pybind11's locks are Python's own, and leave out its registry of classes.
   target_compile_definitions(${device}_C PRIVATE PYBIND11_SIMPLE_GIL_MANAGEMENT)
 endfunction()
 
-# _distributed: the process group, which Python loads with the first one. By itself, because c10d's headers include all of ATen.
+# The process group, which Python loads with the first one. By itself, because c10d's headers include all of ATen.
 function(_backplane_add_distributed device)
-  _backplane_glob(sources "backend/distributed/*.cpp")
-  Python_add_library(${device}_distributed MODULE WITH_SOABI ${sources})
-  _backplane_settings(${device}_distributed)
-  set_target_properties(${device}_distributed PROPERTIES
-    OUTPUT_NAME _distributed LIBRARY_OUTPUT_DIRECTORY "${package_dir}"
-    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON INSTALL_RPATH "$ORIGIN/lib")
-  _backplane_sdk_code(${device}_distributed -Og)
-  _backplane_large_unit(${device}_distributed)
-  _backplane_one_unit(${device}_distributed)
-  target_include_directories(${device}_distributed PRIVATE
-    "${BACKPLANE_ROOT}/backend/torch/c10d_only" "${BACKPLANE_ROOT}/include" "${BACKPLANE_ROOT}/backend")
-  target_link_libraries(${device}_distributed PRIVATE ${device} backplane::torch_python)
-  _backplane_definitions(${device}_distributed)
+  _backplane_add_module(${device} distributed distributed)
+  target_include_directories(${device}_distributed BEFORE PRIVATE "${BACKPLANE_ROOT}/backend/torch/c10d_only")
 endfunction()
 
 # bin/backplane-check-driver: the contract checker, torch-free.

@@ -2,7 +2,6 @@
 #include "distributed/native_group.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/StreamGuard.h>
 
@@ -10,6 +9,8 @@
 #include <utility>
 
 #include "distributed/arguments.h"
+#include "distributed/native_batch.h"
+#include "distributed/recording.h"
 #include "distributed/reduction.h"
 #include "memory/caching_allocator.h"
 #include "runtime/driver.h"
@@ -22,67 +23,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using Tensors = std::vector<at::Tensor>;
-using Op = c10d::ReduceOp::RedOpType;
-
-// BP_DTYPE_*; 0: the driver interface has no such dtype.
-uint64_t dtype_of(c10::ScalarType dtype) {
-  switch (dtype) {
-    case at::kChar:
-      return BP_DTYPE_INT8;
-    case at::kByte:
-      return BP_DTYPE_UINT8;
-    case at::kShort:
-      return BP_DTYPE_INT16;
-    case at::kInt:
-      return BP_DTYPE_INT32;
-    case at::kLong:
-      return BP_DTYPE_INT64;
-    case at::kBool:
-      return BP_DTYPE_BOOL;
-    case at::kHalf:
-      return BP_DTYPE_FLOAT16;
-    case at::kBFloat16:
-      return BP_DTYPE_BFLOAT16;
-    case at::kFloat:
-      return BP_DTYPE_FLOAT32;
-    case at::kDouble:
-      return BP_DTYPE_FLOAT64;
-    case c10::ScalarType::ComplexFloat:
-      return BP_DTYPE_COMPLEX64;
-    case c10::ScalarType::ComplexDouble:
-      return BP_DTYPE_COMPLEX128;
-    case c10::ScalarType::Float8_e4m3fn:
-      return BP_DTYPE_FLOAT8_E4M3;
-    case c10::ScalarType::Float8_e5m2:
-      return BP_DTYPE_FLOAT8_E5M2;
-    default:
-      return 0;
-  }
-}
-
-int32_t op_of(Op op) {
-  static_assert(int{Op::SUM} == BP_REDUCE_SUM && int{Op::AVG} == BP_REDUCE_AVG && int{Op::PRODUCT} == BP_REDUCE_PRODUCT &&
-                int{Op::MIN} == BP_REDUCE_MIN && int{Op::MAX} == BP_REDUCE_MAX && int{Op::BAND} == BP_REDUCE_BAND &&
-                int{Op::BOR} == BP_REDUCE_BOR && int{Op::BXOR} == BP_REDUCE_BXOR);
-  return op == Op::PREMUL_SUM ? BP_REDUCE_SUM : int32_t{op};
-}
-
-// How the driver makes a reduction; dtype 0: it does not.
-struct Reduction {
-  uint64_t dtype;
-  int32_t op;
-  bool divides;  // by the number of ranks, behind it
-
-  Reduction(const c10d::ReduceOp& asked, const at::Tensor& tensor, const bp_collective_properties& properties)
-      : dtype(dtype_of(tensor.scalar_type())), op(op_of(asked.op_)), divides(false) {
-    check_reduction(asked, tensor.scalar_type());
-    if (op == BP_REDUCE_AVG && (properties.reduces[op] & dtype) == 0) {
-      op = BP_REDUCE_SUM;
-      divides = true;
-    }
-    if ((properties.reduces[op] & dtype) == 0) dtype = 0;
-  }
-};
 
 uint64_t address_of(const at::Tensor& tensor) { return reinterpret_cast<uint64_t>(tensor.const_data_ptr()); }
 uint64_t bytes_of(const at::Tensor& tensor) { return tensor.nbytes(); }
@@ -92,55 +32,6 @@ uint64_t count_of(const at::Tensor& tensor) { return static_cast<uint64_t>(tenso
 }  // namespace native_group_impl
 
 using namespace native_group_impl;
-
-// Calls that are queued together.
-class NativeGroup::Batch {
- public:
-  Batch(c10::Device device, milliseconds timeout, const char* name) : device(device), timeout(timeout), name(name) {}
-
-  // What the driver reads: the tensor, or a contiguous copy.
-  at::Tensor reads(const at::Tensor& tensor) {
-    check_on(tensor, device, name);
-    kept.push_back(tensor.resolve_conj().resolve_neg().contiguous());
-    return kept.back();
-  }
-
-  // What it writes; what is not contiguous is copied to its place afterwards. `finish`: on what was written, before that.
-  at::Tensor writes(const at::Tensor& tensor, const std::function<void(const at::Tensor&)>& finish = {}) {
-    check_on(tensor, device, name);
-    const bool is_dense = tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-    const at::Tensor written = is_dense ? tensor : at::empty(tensor.sizes(), tensor.options());
-    written.mutable_data_ptr();  // of a lazy clone: its own memory
-    kept.push_back(written);
-    if (finish) after.push_back([written, finish] { finish(written); });
-    if (!is_dense) after.push_back([tensor, written] { tensor.copy_(written); });
-    return written;
-  }
-
-  // slot: of bp_collective, called as slot(self, comm, stream, arguments...).
-  template <auto Slot, class... Arguments>
-  void call(Arguments... arguments) {
-    calls.push_back([=, device = device](bp_comm* comm, bp_stream* stream) {
-      check_collective(detail::invoke<Slot>(open_driver(), comm, stream, arguments...), detail::slot_name<Slot>().c_str(), device);
-    });
-  }
-
-  void add(Batch other) {
-    calls.insert(calls.end(), other.calls.begin(), other.calls.end());
-    kept.insert(kept.end(), other.kept.begin(), other.kept.end());
-    after.insert(after.end(), other.after.begin(), other.after.end());
-    timeout = std::max(timeout, other.timeout);
-    device = other.device;
-  }
-
-  c10::intrusive_ptr<NativeWork> work;  // once the calls are known
-  c10::Device device;
-  milliseconds timeout;
-  const char* name;
-  Tensors kept;
-  std::vector<NativeEngine::Queue> calls;
-  std::vector<std::function<void()>> after;
-};
 
 NativeGroup::NativeGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<GroupOptions> options,
                          GlooFactory make_gloo)
@@ -200,10 +91,11 @@ StagedGroup::Work NativeGroup::queue(c10d::OpType type, const char* title, const
   batch.work =
       is_batched() ? batch_->work : c10::make_intrusive<NativeWork>(getRank(), type, title, ++sequence_, tensor.device(), Tensors{tensor});
   for (const at::Tensor& result : results) batch.work->add_result(result);
+  const Recording recording(*this, *options_, type, sequence_, tensor, results);
   if (!is_batched()) return run(batch, *engine, nullptr);
   TORCH_CHECK_VALUE(batch_->calls.empty() || batch_->device == batch.device, batch.name, ": a tensor is on ", batch.device,
                     ", the calls before it in the batch are of ", batch_->device);
-  batch_->add(std::move(batch));
+  batch_->add(batch);
   return batch_->work;
 }
 
@@ -232,7 +124,7 @@ StagedGroup::Work NativeGroup::run(Batch& batch, NativeEngine& engine, c10::intr
 template <class Call>
 bool NativeGroup::reduces(Batch& batch, const NativeEngine& engine, const c10d::ReduceOp& op, const at::Tensor& from, const at::Tensor& to,
                           Call call) {
-  const Reduction reduction(op, from, engine.properties());
+  const NativeReduction reduction(op, from, engine.properties());
   if (reduction.dtype == 0) return false;
   const auto divide = [ranks = getSize()](const at::Tensor& sum) {
     if (c10::isIntegralType(sum.scalar_type(), false)) {
@@ -469,11 +361,19 @@ StagedGroup::Work NativeGroup::alltoall(Tensors& outputs, Tensors& inputs, const
                });
 }
 
+// To itself a rank sends in a batch alone, which has both ends.
+void NativeGroup::check_message(int peer, const char* name) const {
+  check_rank(peer, getSize(), name);
+  TORCH_CHECK_VALUE(
+      peer != getRank() || is_batched(), name, ": rank ", peer,
+      " is the caller itself, whose send and recv must be in one call of torch.distributed.batch_isend_irecv; or copy the tensor");
+}
+
 // Messages with a tag go through the host, which matches them.
 StagedGroup::Work NativeGroup::send(Tensors& tensors, int destination, int tag) {
   if (tag != 0 || engine_if_there(the_one(tensors, "send").device()) == nullptr) return StagedGroup::send(tensors, destination, tag);
   const at::Tensor& tensor = the_one(tensors, "send");
-  check_rank(destination, getSize(), "send");
+  check_message(destination, "send");
   return queue(c10d::OpType::SEND, BACKPLANE_TITLE("send"), tensor, c10d::kUnsetTimeout, tensors, [&](Batch& batch, NativeEngine&) {
     const at::Tensor in = batch.reads(tensor);
     batch.call<&bp_collective::send>(address_of(in), bytes_of(in), destination);
@@ -484,7 +384,7 @@ StagedGroup::Work NativeGroup::send(Tensors& tensors, int destination, int tag) 
 StagedGroup::Work NativeGroup::recv(Tensors& tensors, int source, int tag) {
   if (tag != 0 || engine_if_there(the_one(tensors, "recv").device()) == nullptr) return StagedGroup::recv(tensors, source, tag);
   const at::Tensor& tensor = the_one(tensors, "recv");
-  check_rank(source, getSize(), "recv");
+  check_message(source, "recv");
   return queue(c10d::OpType::RECV, BACKPLANE_TITLE("recv"), tensor, c10d::kUnsetTimeout, tensors, [&](Batch& batch, NativeEngine&) {
     const at::Tensor out = batch.writes(tensor);
     batch.call<&bp_collective::recv>(address_of(out), bytes_of(out), source);

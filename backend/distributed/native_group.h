@@ -65,6 +65,7 @@ class NativeGroup : public StagedGroup {
   // The one that it has a communicator for, whatever the current device is: the peers' next call goes there.
   c10::Device own_device() override;
   bool is_batched() const { return batch_ != nullptr; }
+  void check_message(int peer, const char* name) const;
   template <class Fill>
   Work queue(c10d::OpType type, const char* title, const at::Tensor& tensor, std::chrono::milliseconds timeout, const Tensors& results,
              Fill fill);

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "distributed/recording.h"
 #include "runtime/options.h"
 #include "runtime/stream.h"
 #include "runtime/wait.h"
@@ -32,6 +33,7 @@ void NativeWork::throw_if_failed() const {
 }
 
 bool NativeWork::wait(std::chrono::milliseconds timeout) {
+  const Recording recording(rank_, sequence_);
   static const bool blocks = env("DIST_BLOCKING_WAIT").value_or("0") != "0";
   if (staged_ != nullptr) staged_->wait(timeout);
   if (call_ == nullptr) return true;

@@ -1,4 +1,4 @@
-// distributed/staged_group.cpp: what each collective reads and writes, and what Gloo is asked for. Data that is only moved goes as bytes.
+// distributed/staged_group.cpp: the collectives and the life of the group; staged_batch.h has what most of them are made of.
 #include "distributed/staged_group.h"
 
 #include <ATen/ops/cat.h>
@@ -7,9 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "distributed/arguments.h"
-#include "distributed/reduction.h"
-#include "runtime/driver.h"
+#include "distributed/staged_batch.h"
 
 namespace backplane::distributed {
 namespace staged_group_impl {
@@ -17,20 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using Tensors = std::vector<at::Tensor>;
-
-// A larger all_reduce is cut, so that the copies of one part go on during the network's time of another.
-constexpr int64_t kCutFrom = 16 << 20;
-constexpr int64_t kPart = 8 << 20;
-
-bool have_one_size(const Tensors& tensors, const at::Tensor& as) {
-  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& one) { return one.numel() == as.numel(); });
-}
-
-template <class T>
-T with_timeout(T options, milliseconds timeout) {
-  options.timeout = timeout;
-  return options;
-}
 
 }  // namespace
 }  // namespace staged_group_impl
@@ -66,160 +50,6 @@ c10::Device StagedGroup::device_of(const c10d::BarrierOptions& options) {
   if (options.device && options.device->type() == kDevice && options.device->has_index()) device = *options.device;
   return {kDevice, resolve_device(device.index())};
 }
-
-class StagedGroup::Batch {
- public:
-  Batch(StagedGroup& group, c10d::OpType type, const char* title, c10::Device device, milliseconds timeout, const Tensors& inputs)
-      : group_(group), title_(title), device_(device), timeout_(timeout), is_coalesced_(group.coalesced_ != nullptr) {
-    work_ =
-        is_coalesced_ ? group.coalesced_ : c10::make_intrusive<StagedWork>(group.getRank(), type, title, ++group.sequence_, device, inputs);
-  }
-
-  std::shared_ptr<StagedCall> call() const { return std::make_shared<StagedCall>(name(), device_, work_, timeout_); }
-
-  const char* name() const { return name_in(title_); }
-
-  // `start(gloo, timeout)` gives the Work of Gloo.
-  template <class Start>
-  void submit(const std::shared_ptr<StagedCall>& call, Start start, std::function<void()> finish = {}) const {
-    for (const HostCopy& copy : call->copies) check_on(copy.tensor(), device_, name());
-    call->start = [gloo = group_.engine_->gloo(), start](milliseconds timeout) mutable { return start(*gloo, timeout); };
-    call->finish = std::move(finish);
-    work_->add_part();
-    group_.engine_->submit(call);
-  }
-
-  Work end(const Tensors& results = {}) const {
-    for (const at::Tensor& result : results) work_->add_result(result);
-    if (!is_coalesced_) group_.end(*work_, device_);
-    return work_;
-  }
-
-  void all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) const {
-    const HostReduction reduction(op, tensor.scalar_type(), group_.getSize());
-    const at::Tensor input = with_factor(tensor, op);
-    const auto reduce = [&](const at::Tensor& from, const at::Tensor& to) {
-      const auto call = this->call();
-      const at::Tensor host = call->exchanges(from, to);
-      const auto sent = std::make_shared<at::Tensor>();
-      submit(
-          call,
-          [=](c10d::Backend& gloo, milliseconds timeout) {
-            *sent = reduction.encode(host);
-            Tensors tensors{*sent};
-            c10d::AllreduceOptions options;
-            options.reduceOp = reduction.op();
-            return gloo.allreduce(tensors, with_timeout(options, timeout));
-          },
-          [=] { reduction.decode(*sent, host); });
-    };
-    const int64_t part = kPart / tensor.element_size();
-    if (static_cast<int64_t>(tensor.nbytes()) < kCutFrom || !tensor.is_contiguous() || !input.is_contiguous() ||
-        loaded_driver()->zero_copy) {
-      return reduce(input, tensor);
-    }
-    const at::Tensor from = input.view(-1), to = input.is_same(tensor) ? from : tensor.view(-1);
-    for (int64_t at = 0; at < tensor.numel(); at += part) {
-      const int64_t length = std::min(part, tensor.numel() - at);
-      const at::Tensor piece = from.narrow(0, at, length);
-      reduce(piece, to.is_same(from) ? piece : to.narrow(0, at, length));
-    }
-  }
-
-  // `from`: what the root sends if it is not `tensor`.
-  void broadcast(const at::Tensor& tensor, int root, const at::Tensor& from = {}) const {
-    const auto call = this->call();
-    const bool is_root = group_.getRank() == root;
-    const at::Tensor host = !is_root ? call->writes(tensor) : from.defined() ? call->exchanges(from, tensor) : call->reads(tensor);
-    submit(call, [=](c10d::Backend& gloo, milliseconds timeout) {
-      Tensors tensors{host.view(at::kByte)};
-      c10d::BroadcastOptions options;
-      options.rootRank = root;
-      return gloo.broadcast(tensors, with_timeout(options, timeout));
-    });
-  }
-
-  // `to`: where the root gets the result; others' is left alone.
-  void reduce(const at::Tensor& from, const at::Tensor& to, int root, const c10d::ReduceOp& op) const {
-    const HostReduction reduction(op, from.scalar_type(), group_.getSize());
-    const auto call = this->call();
-    const bool is_root = group_.getRank() == root;
-    const at::Tensor input = with_factor(from, op);
-    const at::Tensor host = is_root ? call->exchanges(input, to) : call->reads(input, Given::overwritten);
-    const auto sent = std::make_shared<at::Tensor>();
-    submit(
-        call,
-        [=](c10d::Backend& gloo, milliseconds timeout) {
-          *sent = reduction.encode(host);
-          Tensors tensors{*sent};
-          c10d::ReduceOptions options;
-          options.reduceOp = reduction.op();
-          options.rootRank = root;
-          return gloo.reduce(tensors, with_timeout(options, timeout));
-        },
-        [=] {
-          if (is_root) reduction.decode(*sent, host);
-        });
-  }
-
-  void all_gather(const at::Tensor& output, const at::Tensor& input) const {
-    check_size(output.numel(), input.numel() * group_.getSize(), name(), "the output");
-    check_dtype(output, input, name());
-    const auto call = this->call();
-    const at::Tensor from = call->reads(input), to = call->writes(output);
-    submit(call, [=](c10d::Backend& gloo, milliseconds timeout) {
-      at::Tensor sent = from.view(at::kByte), received = to.view(at::kByte);
-      return gloo._allgather_base(received, sent, with_timeout(c10d::AllgatherOptions(), timeout));
-    });
-  }
-
-  // Sizes may differ between ranks; then each sends its own.
-  void all_gather(const Tensors& outputs, const at::Tensor& input) const {
-    const at::Tensor& own = outputs[static_cast<size_t>(group_.getRank())];
-    for (const at::Tensor& output : outputs) check_dtype(output, input, name());
-    check_size(own.numel(), input.numel(), name(), "the output of the own rank");
-    if (!have_one_size(outputs, input)) {
-      for (size_t root = 0; root < outputs.size(); ++root) broadcast(outputs[root], static_cast<int>(root), input);
-      return;
-    }
-    const auto call = this->call();
-    const at::Tensor from = call->reads(input);
-    Tensors to;
-    for (const at::Tensor& output : outputs) to.push_back(call->writes(output).view(at::kByte));
-    submit(call, [=](c10d::Backend& gloo, milliseconds timeout) {
-      Tensors sent{from.view(at::kByte)};
-      std::vector<Tensors> received{to};
-      return gloo.allgather(received, sent, with_timeout(c10d::AllgatherOptions(), timeout));
-    });
-  }
-
-  void reduce_scatter(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op) const {
-    check_size(input.numel(), output.numel() * group_.getSize(), name(), "the input");
-    check_dtype(output, input, name());
-    const HostReduction reduction(op, input.scalar_type(), group_.getSize());
-    const auto call = this->call();
-    const at::Tensor from = call->reads(with_factor(input, op), Given::overwritten), to = call->writes(output);
-    const auto received = std::make_shared<at::Tensor>();
-    submit(
-        call,
-        [=](c10d::Backend& gloo, milliseconds timeout) {
-          at::Tensor sent = reduction.encode(from);
-          *received = reduction.encode(to);
-          c10d::ReduceScatterOptions options;
-          options.reduceOp = reduction.op();
-          return gloo._reduce_scatter_base(*received, sent, with_timeout(options, timeout));
-        },
-        [=] { reduction.decode(*received, to); });
-  }
-
- private:
-  StagedGroup& group_;
-  const char* title_;
-  c10::Device device_;
-  milliseconds timeout_;
-  bool is_coalesced_;
-  c10::intrusive_ptr<StagedWork> work_;
-};
 
 StagedGroup::Batch StagedGroup::begin(c10d::OpType type, const char* title, const at::Tensor& tensor, milliseconds timeout) {
   check_device(tensor, name_in(title));
@@ -424,9 +254,14 @@ StagedGroup::Work StagedGroup::alltoall(Tensors& outputs, Tensors& inputs, const
   return batch.end(outputs);
 }
 
+void StagedGroup::check_message(int peer, const char* name) const {
+  check_rank(peer, getSize(), name);
+  TORCH_CHECK_VALUE(peer != getRank(), name, ": rank ", peer, " is the caller itself, to which nothing goes by the host: copy the tensor");
+}
+
 StagedGroup::Work StagedGroup::send(Tensors& tensors, int destination, int tag) {
   const at::Tensor& tensor = the_one(tensors, "send");
-  check_rank(destination, getSize(), "send");
+  check_message(destination, "send");
   const Batch batch = begin(c10d::OpType::SEND, BACKPLANE_TITLE("send"), tensor, c10d::kUnsetTimeout);
   const auto call = batch.call();
   const at::Tensor host = call->reads(tensor);
@@ -439,7 +274,7 @@ StagedGroup::Work StagedGroup::send(Tensors& tensors, int destination, int tag) 
 
 StagedGroup::Work StagedGroup::recv(Tensors& tensors, int source, int tag) {
   const at::Tensor& tensor = the_one(tensors, "recv");
-  check_rank(source, getSize(), "recv");
+  check_message(source, "recv");
   const Batch batch = begin(c10d::OpType::RECV, BACKPLANE_TITLE("recv"), tensor, c10d::kUnsetTimeout);
   const auto call = batch.call();
   const at::Tensor host = call->writes(tensor);

@@ -98,6 +98,7 @@ class StagedGroup : public c10d::Backend {
   class Batch;
   Batch begin(c10d::OpType type, const char* title, const at::Tensor& tensor, std::chrono::milliseconds timeout);
   void end(StagedWork& work, c10::Device device);
+  void check_message(int peer, const char* name) const;
 
   const std::shared_ptr<StagedEngine> engine_;
   c10::intrusive_ptr<StagedWork> coalesced_;  // between startCoalescing and endCoalescing

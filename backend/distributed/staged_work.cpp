@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "distributed/interpreter.h"
+#include "distributed/recording.h"
 #include "runtime/stream.h"
 #include "runtime/wait.h"
 
@@ -21,6 +22,7 @@ StagedWork::StagedWork(int rank, c10d::OpType type, const char* title, uint64_t 
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), std::vector<c10::Device>{device})) {}
 
 bool StagedWork::wait(std::chrono::milliseconds timeout) {
+  const Recording recording(rank_, sequence_);
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   const auto limit = timeout == kNoTimeout ? std::chrono::nanoseconds::max() : std::chrono::nanoseconds(timeout);

@@ -71,6 +71,10 @@ uint8_t flags_of(const c10::FunctionSchema& schema, const c10::Argument& argumen
 std::shared_ptr<Plan> make_plan(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   auto plan = std::make_shared<Plan>(op.operator_name(), full_name(op.operator_name()));
+  // torch has kernels of these for dense tensors of each device; the CPU's would communicate copies.
+  TORCH_CHECK_NOT_IMPLEMENTED(plan->full_name.compare(0, 6, "c10d::") != 0, plan->full_name,
+                              ": a process group of " BACKPLANE_DEVICE_NAME
+                              " tensors takes dense ones; communicate indices and values, or x.to_dense()");
   const bool fills = fills_out(op.operator_name().name);
   for (const c10::Argument& argument : schema.arguments()) plan->flags.push_back(flags_of(schema, argument, fills));
   plan->returns = schema.returns().size();

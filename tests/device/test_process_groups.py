@@ -155,3 +155,26 @@ def test_the_collectives_of_gpu_check(name):
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*words, str(program), name], env=env, capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines()[-1:] == ["69 collectives of 2 ranks, native: right"], done.stderr
+
+
+@pytest.mark.parametrize("first", ["the backend", "DTensor"])
+def test_attention_can_be_cut_whichever_is_imported_first(run_in_process, name, first):
+    """The backend does not import DTensor, which costs a second: its import brings the shardings along."""
+    code = f"""
+    import sys
+    import torch
+    finders = [type(finder).__name__ for finder in sys.meta_path]
+    print("torch.distributed.tensor" in sys.modules, "_OnImport" in finders)
+    from torch.distributed.tensor import DTensor
+    torch._import_device_backends()
+    torch.zeros(1, device="{name}")
+    known = DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs
+    aten = torch.ops.aten
+    print(aten._scaled_dot_product_fused_attention_overrideable.default in known)
+    print(aten._scaled_dot_product_fused_attention_overrideable_backward.default in known)
+    print([type(finder).__name__ for finder in sys.meta_path].count("_OnImport"))
+    print(type(sys.modules["torch.distributed.tensor"].__spec__.loader).__name__)
+    """
+    env = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0" if first == "DTensor" else "1"}
+    said = run_in_process(code, env=env).stdout.splitlines()
+    assert said == [f"False {first == 'the backend'}", "True", "True", "0", "SourceFileLoader"]

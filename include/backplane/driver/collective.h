@@ -194,7 +194,8 @@ typedef struct bp_collective {
 
   /* BP_COLLECTIVE_REGISTER. Tells of memory that this communicator's calls will often use: an allocation, or a part of one. Each rank for
    * itself. blocks: shortly. owner: the caller, until memory_unregister or destroy, which come before the memory is freed.
-   * errors: INVALID_ARGUMENT; UNSUPPORTED for memory that gains nothing. */
+   * errors: INVALID_ARGUMENT; UNSUPPORTED for memory that gains nothing. Who calls: a vendor's own code, which knows what memory will stay;
+   * the core of this version does not, since what its allocator hands out comes and goes. */
   int32_t (*memory_register)(void* self, bp_comm* comm, uint64_t address, uint64_t bytes, bp_comm_memory** out);
   int32_t (*memory_unregister)(void* self, bp_comm* comm, bp_comm_memory* memory);
 } bp_collective;

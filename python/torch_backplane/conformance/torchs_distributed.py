@@ -78,31 +78,72 @@ def _load(name: str, device: str) -> ModuleType:
     return module
 
 
-def _test_class(device: str) -> type[unittest.TestCase]:
-    """The tests as a class whose ranks are forked."""
+def _test_classes(device: str) -> list[type[unittest.TestCase]]:
+    """The tests as classes whose ranks are forked: in NCCL's place, and in Gloo's."""
     import torch
 
     module: Any = torch.get_device_module(device)
-    is_cpu = device == "cpu"
     world = min(4, max(2, module.device_count()))
-    os.environ.update(BACKEND="gloo" if is_cpu else f"{device}ccl", WORLD_SIZE=str(world), INIT_METHOD="env://")
-    if is_cpu:
-        tests: Any = importlib.import_module(_TESTS)
-    else:
-        common: Any = _load(_COMMON, device)
-        anything: Callable[..., Any] = lambda *_: lambda test: test  # noqa: E731
-        common.requires_nccl_version = anything
-        tests = _load(_TESTS, device)
+    os.environ.update(WORLD_SIZE=str(world), INIT_METHOD="env://")
+    if device == "cpu":
+        os.environ["BACKEND"] = "gloo"
+        return [_forked(importlib.import_module(_TESTS))]
+    common: Any = _load(_COMMON, device)
+    anything: Callable[..., Any] = lambda *_: lambda test: test  # noqa: E731
+    common.requires_nccl_version = anything
+    os.environ["BACKEND"] = f"{device}ccl"
+    in_place_of_nccl: Any = _load(_TESTS, device)
+    os.environ["BACKEND"] = "gloo"  # what asks for it runs
+    in_place_of_gloo: Any = _load(_TESTS, device)
+    in_place_of_gloo.dist = _Renamed(in_place_of_gloo.dist, f"cpu:gloo,{device}:{device}ccl")
+    return [_forked(in_place_of_nccl), _forked(in_place_of_gloo, device)]
+
+
+class _Renamed:
+    """torch.distributed, whose groups of the backend ``gloo`` by default are of another one."""
+
+    def __init__(self, torchs: Any, backend: str) -> None:
+        self._torchs = torchs
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._torchs, name)
+
+    def init_process_group(self, *args: Any, **kwargs: Any) -> None:
+        """The default group, by the other backend."""
+        self._torchs.init_process_group(*args, **{**kwargs, "backend": self._backend})
+
+
+def _forked(tests: Any, device: str | None = None) -> type[unittest.TestCase]:
+    """The test class of a module; with a device, what a test makes without naming one lies there."""
+    import torch
 
     class Tests(tests.TestDistBackend, tests.DistributedTest._DistTestBase):
         def setUp(self) -> None:
             super().setUp()
             self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
+        @classmethod
+        def _run(cls, rank: int, *args: Any, **kwargs: Any) -> None:
+            sys.modules[_TESTS] = tests  # of the two, where pickle looks
+            if device is not None:
+                torch.set_default_device(f"{device}:{rank}")
+            super()._run(rank, *args, **kwargs)
+
     return Tests
 
 
-def _run(tests: type[unittest.TestCase], name: str) -> dict[str, str]:
+def _run(classes: list[type[unittest.TestCase]], name: str) -> dict[str, str]:
+    """By the first class that does not skip the test; if all do, what the first says."""
+    answers = []
+    for tests in classes:
+        answers.append(_run_one(tests, name))
+        if answers[-1]["status"] != "skip":
+            return answers[-1]
+    return answers[0]
+
+
+def _run_one(tests: type[unittest.TestCase], name: str) -> dict[str, str]:
     result = unittest.TestResult()
     if not hasattr(tests, name):
         return {"status": "skip", "text": "torch has it for other platforms, or in several versions"}
@@ -118,11 +159,11 @@ def serve(device: str) -> None:
     """Run the tests that stdin names, one a line; a line of JSON for each: status and text."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # the tests print
-    tests = _test_class(device)
+    classes = _test_classes(device)
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            answer = _run(tests, line.strip())
+            answer = _run(classes, line.strip())
             print(json.dumps(answer), file=out, flush=True)
             os._exit(0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

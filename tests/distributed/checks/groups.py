@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
@@ -30,6 +31,14 @@ def the_backend_has_its_name(w: Rank) -> None:
     assert (dist.get_rank(), dist.get_world_size()) == (w.rank, w.size)
     if not w.device_id:  # then torch makes a group for that device alone
         assert dist.group.WORLD._get_backend(torch.device("cpu")).name() == "gloo"
+
+
+@check(gloo="it takes them")
+def sparse_tensors_are_refused(w: Rank) -> None:
+    x = torch.eye(3).to_sparse().to(w.device)
+    with pytest.raises(NotImplementedError, match="takes dense ones; communicate indices and values"):
+        dist.all_reduce(x)
+    same(x.to_dense(), torch.eye(3))
 
 
 @check()

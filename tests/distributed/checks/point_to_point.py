@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.distributed as dist
 from rank import Rank
@@ -21,6 +22,27 @@ def send_and_recv(w: Rank) -> None:
             assert dist.recv(out, w.rank - 1) == w.rank - 1
             same(out, numbers(w.rank - 1, dtype=dtype), dtype)
             dist.send(numbers(w.rank, dtype=dtype).to(w.device), w.next)
+
+
+@check(gloo="it has no connection to itself")
+def a_message_to_oneself_is_refused(w: Rank) -> None:
+    """torch asks for it in send() alone, and lets isend()'s operations in a batch through."""
+    x = numbers(w.rank).to(w.device)
+    group = dist.group.WORLD._get_backend(w.device)
+    for call in (group.send, group.recv):
+        with pytest.raises(ValueError, match=rf"rank {w.rank} is the caller itself.*copy the tensor"):
+            call([x], w.rank, 0)
+    dist.all_reduce(x)  # the group goes on
+    same(x, sum(numbers(r) for r in w.ranks))
+
+
+@check(gloo="it has no connection to itself", staged="by the host neither")
+def a_message_to_oneself_in_a_batch(w: Rank) -> None:
+    x, out = numbers(w.rank).to(w.device), torch.zeros(5, 3, device=w.device)
+    dist.all_reduce(torch.ones(1, device=w.device))  # there is a communicator from here on
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, w.rank), dist.P2POp(dist.irecv, out, w.rank)]):
+        work.wait()
+    same(out, numbers(w.rank))
 
 
 @check()

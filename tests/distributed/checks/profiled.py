@@ -1,0 +1,74 @@
+"""What torch.profiler shows of collectives: the backend's range, and the event that tools read their sizes from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rank import Rank
+
+from checks import check, numbers
+
+OF_GLOO = "Gloo writes another event, or none"
+
+
+def events(w: Rank, profile: torch.profiler.profile) -> list[dict[str, Any]]:
+    """All of a trace."""
+    path = w.folder / f"trace{w.rank}.json"
+    profile.export_chrome_trace(str(path))
+    return json.loads(path.read_text())["traceEvents"]
+
+
+def recorded(w: Rank, profile: torch.profiler.profile) -> dict[str, list[dict[str, Any]]]:
+    """By the collective's name, what torch's events say of each call."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for event in events(w, profile):
+        if event.get("name") == "record_param_comms":
+            found.setdefault(event["args"]["Collective name"], []).append(event["args"])
+    return found
+
+
+def traced(w: Rank, shapes: bool) -> torch.profiler.profile:
+    """Three calls."""
+    x = numbers(w.rank).to(w.device)
+    dist.all_reduce(x)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=shapes) as profile:
+        dist.all_reduce(x)
+        dist.all_gather_into_tensor(torch.empty(5 * w.size, 3, device=w.device), x)
+        dist.barrier(device_ids=[w.device.index])
+    return profile
+
+
+@check(gloo=OF_GLOO)
+def ranges_have_the_backends_name(w: Rank) -> None:
+    names = {event.get("name") for event in events(w, traced(w, shapes=False))}
+    assert {f"{w.device.type}ccl:{name}" for name in ("all_reduce", "_all_gather_base", "barrier")} <= names
+
+
+@check(gloo=OF_GLOO)
+def sizes_and_ranks_are_recorded(w: Rank) -> None:
+    for shapes in (False, True):
+        found = recorded(w, traced(w, shapes))
+        (reduced,), (gathered,), (barrier,) = (found[name] for name in ("allreduce", "_allgather_base", "barrier"))
+        assert (reduced["In msg nelems"], reduced["Out msg nelems"], reduced["dtype"]) == (15, 15, "Float")
+        assert (gathered["In msg nelems"], gathered["Out msg nelems"]) == (15, 15 * w.size)
+        for one in (reduced, gathered, barrier):
+            assert (one["Group size"], one["Global rank start"], one["Global rank stride"]) == (w.size, 0, 1)
+            assert one["Process Group Description"] == "default_pg"
+        assert len(found["wait"]) == 3
+
+
+@check(gloo=OF_GLOO)
+def ranks_of_a_part_are_recorded(w: Rank) -> None:
+    """The first and the last rank: evenly spaced."""
+    ranks = [0, w.size - 1]
+    group = dist.new_group(ranks)
+    if w.rank not in ranks:
+        return
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        dist.all_reduce(numbers(w.rank).to(w.device), group=group)
+    (one,) = recorded(w, profile)["allreduce"]
+    assert (one["Global rank start"], one["Global rank stride"]) == (0, w.size - 1)
+    dist.destroy_process_group(group)
