@@ -24,6 +24,7 @@ ARROWS = {
     "runtime": {"torch"},
     "memory": _RUNTIME,
     "random": _RUNTIME | {"memory"},
+    "graph": _MEMORY,
     "host": _RUNTIME,
     "serialization": _RUNTIME,
     "tensor": _MEMORY,
@@ -37,7 +38,7 @@ ARROWS = {
     "kernels/host": set(),
     "kernels/portable": _DISPATCH | {"modules"},
     "distributed": _MEMORY,
-    "bindings": _DISPATCH | {"modules", "inductor", "aten", "autocast", "serialization", "host"},
+    "bindings": _DISPATCH | {"modules", "inductor", "aten", "autocast", "serialization", "host", "graph"},
     "drivers/engine": set(),
     "drivers/cuda": set(),
     "drivers/opencl": set(),
@@ -78,7 +79,7 @@ TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # Each costs every file that includes it 5 to 20 seconds.
 BANNED = {"torch/extension.h", "torch/torch.h", "torch/all.h", "ATen/ATen.h", "ATen/Functions.h"}
 # The folders compiled as a unit of their own, without torch's largest headers: tensors, boxed values, the dispatcher.
-TENSOR_FREE = {"runtime", "memory", "random"}
+TENSOR_FREE = {"runtime", "memory", "random", "graph"}
 TENSORS = re.compile(
     r"^(torch/(csrc/|library\.h)|ATen/(ops/|record_function\.h|core/(Tensor|ivalue|stack)\.h|core/(boxing|dispatch)/))"
 )
