@@ -17,7 +17,18 @@ from rich.console import Console
 from benchmarks.row import AS_IS, CONFIGURATIONS, HOST, Configuration, Line, Row
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = ("tensors", "allocator", "kernels", "portable", "compile", "custom_ops", "fallback", "copies", "gpt_step")
+MODULES = (
+    "tensors",
+    "allocator",
+    "kernels",
+    "portable",
+    "compile",
+    "custom_ops",
+    "fallback",
+    "copies",
+    "gpt_step",
+    "graphs",
+)
 IN_SEVERAL_PROCESSES = ("distributed",)
 
 
