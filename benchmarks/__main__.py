@@ -28,6 +28,7 @@ MODULES = (
     "copies",
     "profiler",
     "gpt_step",
+    "graphs",
 )
 IN_SEVERAL_PROCESSES = ("distributed",)
 

@@ -27,8 +27,10 @@ ASYNC = Configuration("unified, async", "kind=unified,stream=async")
 DISCRETE = Configuration("discrete, inline", "kind=discrete,stream=inline")
 # What the core compiles, where it otherwise prefers the host's kernels.
 COMPILED = Configuration("compiled", "kind=unified,stream=inline", (("HOST_KERNELS", "0"), ("KERNELS", "strict")))
+# The same, with streams that run beside the calling thread.
+COMPILED_ASYNC = Configuration("compiled, async", "kind=unified,stream=async", COMPILED.variables)
 HOST = Configuration("", "")  # needs no device in the measuring process
-CONFIGURATIONS = (INLINE, ASYNC, DISCRETE, COMPILED)
+CONFIGURATIONS = (INLINE, ASYNC, DISCRETE, COMPILED, COMPILED_ASYNC)
 # For a device that has no such options: every row once.
 AS_IS = Configuration("as is", "")
 

@@ -130,7 +130,8 @@ endfunction()
 # lib<device>.so: the core in unity groups, the vendor's sources one by one. Torch is found where the process has it: no RUNPATH.
 function(_backplane_add_core device)
   # Two parts by their headers: the runtime includes none of torch's largest (tests/host/test_includes.py).
-  _backplane_glob(runtime "backend/runtime/*.cpp" "backend/memory/*.cpp" "backend/random/*.cpp" "backend/host/*.cpp")
+  _backplane_glob(runtime "backend/runtime/*.cpp" "backend/memory/*.cpp" "backend/random/*.cpp" "backend/graph/*.cpp"
+                  "backend/host/*.cpp")
   _backplane_glob(aten "backend/tensor/*.cpp" "backend/fallback/*.cpp" "backend/dispatch/*.cpp" "backend/aten/*.cpp"
                        "backend/autocast/*.cpp" "backend/serialization/*.cpp" "backend/modules/*.cpp" "backend/inductor/*.cpp")
   if(has_portable)

@@ -36,6 +36,7 @@ T as(const char* bytes) {
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   alignas(16) char bytes[kLargestElement];
   const c10::DeviceIndex device = self.device().index();
+  refuse_in_capture(current_stream(device), "aten::_local_scalar_dense (.item(), or a tensor that Python takes for a number)");
   check_span(self);
   const CopyEnd from{reinterpret_cast<uint64_t>(self.const_data_ptr()), device};
   copy_bytes({reinterpret_cast<uint64_t>(bytes), -1}, from, self.itemsize(), current_stream(device), false);

@@ -40,6 +40,7 @@ extern "C" PYBIND11_EXPORT PyObject* PyInit__C() {
     add_part(module, "observer", bind_observer);
     add_part(module, "ipc", bind_ipc);
     add_part(module, "dlpack", bind_dlpack);
+    add_part(module, "graphs", bind_graphs);
     add_part(module, "order_log", bind_order_log);
     add_part(module, "profiler", bind_profiler);
     bind_interrupts();

@@ -25,6 +25,7 @@ void bind_fallback(py::module_& module);
 void bind_observer(py::module_& module);
 void bind_ipc(py::module_& module);
 void bind_dlpack(py::module_& module);
+void bind_graphs(py::module_& module);
 void bind_order_log(py::module_& module);
 void bind_profiler(py::module_& module);
 void bind_interrupts();

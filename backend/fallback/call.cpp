@@ -48,7 +48,7 @@ class Call {
     find_participants();
     const c10::DeviceIndex device = choose_device();
     DeviceSwitch guard(device);
-    refuse_in_capture(current_stream(device), plan_.full_name.c_str());
+    refuse_in_capture(current_stream(device), plan_.full_name.c_str(), ", which runs on the CPU,");
     lent_arguments_.open(device, content(), results_on_device_);
     replace_arguments(device);
     {

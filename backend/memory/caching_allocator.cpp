@@ -287,6 +287,10 @@ int CachingAllocator::pool_references(c10::DeviceIndex device, c10::MempoolId_t 
   return owner == nullptr ? 0 : owner->pool_references(pool);
 }
 
+void CachingAllocator::finish_captured_frees(c10::DeviceIndex device) {
+  if (memory::DeviceCache* owner = device_memory_if_used(device)) owner->finish_captured_frees();
+}
+
 size_t CachingAllocator::fraction_rejections(c10::DeviceIndex device) {
   memory::DeviceCache* owner = device_memory_if_used(device);
   return owner == nullptr ? 0 : owner->fraction_rejections();

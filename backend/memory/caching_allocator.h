@@ -107,6 +107,9 @@ class CachingAllocator : public c10::DeviceAllocator {
   void release_pool(c10::DeviceIndex device, c10::MempoolId_t pool);
   int pool_references(c10::DeviceIndex device, c10::MempoolId_t pool);  // 0 if there is no such pool
 
+  // After the end of a capture: memory that was freed in it, and that one of its streams had used, goes the usual way. See Note [Captures].
+  void finish_captured_frees(c10::DeviceIndex device);
+
   // Out-of-memory errors that the memory fraction caused.
   size_t fraction_rejections(c10::DeviceIndex device);
 

@@ -77,6 +77,7 @@ Block* DeviceCache::allocate_slow(Request& request) {
     if (!waited && !released) break;
   }
   if (Block* block = last_resort(request)) return block;
+  report.captures = anything_captures();
   give_up(request);
 }
 
@@ -191,6 +192,7 @@ void DeviceCache::free(Block* block, StackContext stack, Usage* usage) {
 // Returns whether there was anything idle.
 bool DeviceCache::release(const std::function<bool(const Pool&)>& which, bool large_only, uint64_t unused_since,
                           const StackContext& stack) {
+  if (anything_captures()) return false;  // nobody may wait, and what a graph uses looks idle
   // Other threads are about to give memory back, too: that takes a driver call or two.
   const bool progress = wait_for_threads(releasing_, "free (of cached memory, by another thread)");
   const auto for_each_pool = [&](const std::function<void(Pool&)>& visit) {

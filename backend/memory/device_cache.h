@@ -70,6 +70,7 @@ class DeviceCache {
   int pool_references(c10::MempoolId_t pool);
   void end_allocate_to_pool(c10::MempoolId_t pool);
   void release_pool(c10::MempoolId_t pool);
+  void finish_captured_frees();
 
  private:
   // Holds the device lock; stacks that were given up under it are destroyed after it.
@@ -93,6 +94,11 @@ class DeviceCache {
     PooledEvent event;
     c10::Stream stream;
     Block* block;
+  };
+  // A freed block that a stream used which was capturing a graph then: no event can be recorded there before the capture has ended.
+  struct Captured {
+    Block* block;
+    std::vector<c10::Stream> streams;
   };
   struct Route {
     c10::MempoolId_t pool;
@@ -161,6 +167,7 @@ class DeviceCache {
   std::unique_ptr<History> history_;                  // NULL while nothing is recorded
   std::shared_ptr<const std::vector<Route>> routes_;  // NULL while nothing is allocated to a private pool
   std::deque<Waiting> waiting_;                       // in the order of the frees
+  std::vector<Captured> captured_;                    // the same, of captures that are under way
   double fraction_ = 1;                               // of the device's memory: the limit below
   size_t limit_ = SIZE_MAX;                           // of reserved bytes
   size_t on_the_way_ = 0;                             // being allocated by the driver now

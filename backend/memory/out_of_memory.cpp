@@ -39,6 +39,9 @@ void throw_out_of_memory(c10::DeviceIndex device, const OutOfMemory& what, std::
   } else if (what.limited) {
     text += " The memory fraction limits this process to " + format_bytes(what.limit) + ": raise it with torch." + device_name() +
             ".set_per_process_memory_fraction, or use less.";
+  } else if (what.captures) {
+    text += " A graph is being captured, and until its end nothing that is cached can be given back: call torch." +
+            std::string(device_name()) + ".empty_cache() before the capture, or let graphs share a pool.";
   } else if (unused > what.asked) {
     text += " Unused memory is fragmented: try " BACKPLANE_ENV_PREFIX "_ALLOC_CONF=" +
             std::string(what.can_expand ? "expandable_segments:True" : "max_split_size_mb:<MiB>") + ", or allocate sizes that repeat.";

@@ -22,6 +22,7 @@ struct OutOfMemory {
   size_t limit = SIZE_MAX;      // of the memory fraction
   size_t largest_free = 0;      // block in the cache
   bool can_expand = false;      // expandable segments are there, and off
+  bool captures = false;        // a graph is being captured: the cache could not be given back
 };
 
 [[noreturn]] void throw_out_of_memory(c10::DeviceIndex device, const OutOfMemory& what, std::pair<size_t, size_t> free_and_total);

@@ -19,12 +19,29 @@ void DeviceCache::record_stream(Block* block, const c10::Stream& stream) {
 }
 
 void DeviceCache::wait_for_others(Block* block, const std::vector<c10::Stream>& streams) {
+  if (anything_captures() && std::any_of(streams.begin(), streams.end(), [](const auto& one) { return capture_id(one) != 0; })) {
+    const Locked lock(*this);
+    captured_.push_back({block, streams});
+    one_less(in_hand_);
+    return;
+  }
   std::vector<Waiting> uses;
   for (const c10::Stream& stream : streams) uses.push_back({last_use(stream), stream, block});
   const Locked lock(*this);
   block->events = static_cast<uint32_t>(uses.size());
   for (auto& use : uses) waiting_.push_back(std::move(use));
   one_less(in_hand_);
+}
+
+// Those of a capture that still goes on come back to the list.
+void DeviceCache::finish_captured_frees() {
+  std::vector<Captured> ended;
+  {
+    const Locked lock(*this);
+    ended.swap(captured_);
+    in_hand_ += static_cast<int>(ended.size());
+  }
+  for (const Captured& one : ended) wait_for_others(one.block, one.streams);
 }
 
 void DeviceCache::one_less(int& threads) {
@@ -93,6 +110,10 @@ void DeviceCache::collect_finished() {
 
 // Waits until no freed block is in use by another stream. What other threads hold to record or ask their events is back in a moment.
 bool DeviceCache::finish_waiting() {
+  if (anything_captures()) {  // nobody may wait
+    collect_finished();
+    return false;
+  }
   const bool progress = wait_for_threads(in_hand_, "event_record or event_query (for memory that another thread has freed)");
   collect_finished();
   std::vector<c10::Stream> streams;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "runtime/activity.h"
+#include "runtime/capture.h"
 #include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
@@ -164,14 +165,14 @@ bool is_recording() noexcept { return recording.load(std::memory_order_acquire) 
 
 bool wait_for_recorded() {
   const auto end = std::chrono::steady_clock::now() + patience();
-  bool complete = true;
-  for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
+  bool complete = !anything_captures();  // a wait would end the capture
+  for (c10::DeviceIndex device = 0; complete && device < device_count(); ++device) {
     if (!has_context(device)) continue;
     const int32_t status = interruptible_wait([&](uint64_t timeout_ns) -> int32_t {
       const int32_t waited = try_call<&bp_driver::synchronize>(device, timeout_ns);
       return waited == BP_TIMEOUT && std::chrono::steady_clock::now() >= end ? int32_t{BP_PENDING} : waited;
     });
-    complete = complete && status == BP_OK;
+    complete = status == BP_OK;
   }
   no_point = !complete;
   return complete;

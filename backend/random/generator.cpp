@@ -8,7 +8,9 @@
 #include <cstring>
 #include <mutex>
 
+#include "random/graph_numbers.h"
 #include "runtime/overrides.h"
+#include "runtime/stream.h"
 
 namespace backplane {
 
@@ -35,7 +37,10 @@ PhiloxState PhiloxSequence::take(uint64_t count) {
 PhiloxGenerator::PhiloxGenerator(c10::DeviceIndex device)
     : c10::GeneratorImpl(c10::Device(kDevice, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
 
-void PhiloxGenerator::set_current_seed(uint64_t seed) { sequence_->move_to({seed, 0}); }
+void PhiloxGenerator::set_current_seed(uint64_t seed) {
+  refuse_in_capture("The seed");
+  sequence_->move_to({seed, 0});
+}
 
 uint64_t PhiloxGenerator::seed() {
   const uint64_t random = c10::detail::getNonDeterministicRandom(/*is_cuda=*/true);  // all 64 bits
@@ -43,7 +48,10 @@ uint64_t PhiloxGenerator::seed() {
   return random;
 }
 
-void PhiloxGenerator::set_offset(uint64_t offset) { sequence_->move_to({current_seed(), offset}); }
+void PhiloxGenerator::set_offset(uint64_t offset) {
+  refuse_in_capture("The offset");
+  sequence_->move_to({current_seed(), offset});
+}
 
 void PhiloxGenerator::set_state(const c10::TensorImpl& state) {
   at::detail::check_rng_state(state);
@@ -52,6 +60,7 @@ void PhiloxGenerator::set_state(const c10::TensorImpl& state) {
   TORCH_CHECK_VALUE(bytes == sizeof(words) || bytes == sizeof(uint64_t), "The state of a generator on ", device(),
                     " has 16 bytes (seed, offset) or 8 (seed), got ", bytes, ". Pass what get_state() of such a generator returned.");
   std::memcpy(words.data(), state.data(), bytes);
+  refuse_in_capture("The state");
   sequence_->move_to({words[0], words[1]});
 }
 
@@ -78,7 +87,21 @@ c10::intrusive_ptr<c10::GeneratorImpl> PhiloxGenerator::graphsafe_get_state() co
   return shared;
 }
 
-PhiloxState PhiloxGenerator::take(uint64_t count) { return sequence_->take(count); }
+PhiloxState PhiloxGenerator::take(uint64_t count) {
+  if (C10_UNLIKELY(anything_captures())) {
+    if (const uint64_t capture = capture_id(current_stream(device().index()))) {
+      return GraphNumbers::of(capture).take(device().index(), sequence_, count);
+    }
+  }
+  return sequence_->take(count);
+}
+
+void PhiloxGenerator::refuse_in_capture(const char* what) const {
+  TORCH_CHECK(
+      capture_id(current_stream(device().index())) == 0, what, " of a generator on ", device(),
+      " cannot be set while the current stream is capturing a graph: each run goes on where the generator then stands. Set it before "
+      "replay().");
+}
 
 PhiloxGenerator* PhiloxGenerator::clone_impl() const {
   auto copy = c10::make_intrusive<PhiloxGenerator>(device().index());

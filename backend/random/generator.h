@@ -55,13 +55,16 @@ class PhiloxGenerator : public c10::GeneratorImpl {
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) override;
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
 
-  // Takes `count` numbers, rounded up to a multiple of 4, and returns where they begin.
+  // Takes `count` numbers, rounded up to a multiple of 4, and returns where they begin. While the current stream captures a graph nothing
+  // is taken: the state names device memory, and each run of the graph takes its own (random/graph_numbers.h).
   virtual PhiloxState take(uint64_t count);
 
  protected:
   PhiloxGenerator* clone_impl() const override;
 
  private:
+  void refuse_in_capture(const char* what) const;
+
   std::shared_ptr<PhiloxSequence> sequence_ = std::make_shared<PhiloxSequence>();
 };
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/capture.h"
+
 namespace backplane {
 
 // The first nine are what orders work and memory; Python knows them by name (python/torch_backplane/sanitizer.py).
@@ -23,7 +25,8 @@ enum class ActivityKind : uint8_t {
   free = 6,            // object: address
   record_stream = 7,   // object: address of the allocation
   launch = 8,          // a vendor's kernel begins to queue its own work there (NativeLaunch)
-  queued = 9,          // a piece of work is on the stream; name: "kernel", "copy"; size: bytes, if it has a number of them
+  queued = 9,          // a piece of work is on the stream; name: "kernel", "copy", "graph"; size: bytes, if it has a number of them;
+                       // object: the capture that records it instead (runtime/capture.h), 0: it runs
   launch_failed = 10,  // what `launch` began has queued nothing: an exception ends it
 };
 
@@ -57,7 +60,7 @@ inline void note(ActivityKind kind, c10::DeviceIndex device, c10::StreamId strea
 
 // Call after a piece of work was queued on the stream. With LAUNCH_BLOCKING it waits for it, and throws what it ended with.
 inline void note_queued(const c10::Stream& stream, const char* name, uint64_t bytes = 0) {
-  if (activity_wanted()) detail::publish({ActivityKind::queued, stream.device_index(), stream.id(), 0, bytes, name});
+  if (activity_wanted()) detail::publish({ActivityKind::queued, stream.device_index(), stream.id(), capture_id(stream), bytes, name});
 }
 
 // An operator that runs on a thread.

@@ -21,9 +21,10 @@ class Event {
   void record(const c10::Stream& stream);       // throws if the event belongs to another device
   void block(const c10::Stream& stream) const;  // later work of the stream waits; a no-op if never recorded
   bool query() const;                           // true: complete or never recorded
-  void synchronize() const;                     // interruptible; call without the GIL
-  bool wait(uint64_t timeout_ns) const;         // as synchronize(), but knows no Python; false: it takes longer
-  double elapsed_ms(const Event& end) const;    // throws unless both are complete and have timing
+  // An event whose latest record is in a graph can be waited for by streams of the same capture alone: everything else throws.
+  void synchronize() const;                   // interruptible; call without the GIL
+  bool wait(uint64_t timeout_ns) const;       // as synchronize(), but knows no Python; false: it takes longer
+  double elapsed_ms(const Event& end) const;  // throws unless both are complete and have timing
 
   // For events between processes: makes one before its first record (on `device`; a no-op if there is one), takes one of the driver's over.
   void create(c10::DeviceIndex device);
@@ -34,9 +35,14 @@ class Event {
   uint32_t flags() const { return flags_; }
 
  private:
+  void check_wait(const c10::Stream& stream) const;
+  void refuse_captured(const char* what) const;
+  bool poll(uint64_t timeout_ns) const;
+
   bp_event* handle_ = nullptr;
   c10::DeviceIndex device_ = -1;
   uint32_t flags_;
+  uint64_t capture_ = 0;  // the capture of which the latest record is a point; 0: none
 };
 
 // Recycles events without timing, so that recording allocates nothing after warm-up. Thread safe; no lock over a driver call. An event goes

@@ -101,6 +101,11 @@ uint64_t report_record(c10::DeviceIndex device) {
   return address;
 }
 
+void expect_reports(const c10::Stream& stream) {
+  Record& record = records[static_cast<size_t>(stream.device_index())];
+  if (record.address.load(std::memory_order_acquire) != 0) record.writers.fetch_or(bit_of(stream), std::memory_order_relaxed);
+}
+
 uint64_t report_site(const char* op) {
   for (size_t i = 0; i < kMostSites; ++i) {
     const char* known = sites[i].load(std::memory_order_acquire);

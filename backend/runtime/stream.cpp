@@ -12,6 +12,7 @@
 #include <set>
 #include <shared_mutex>
 #include <utility>
+#include <vector>
 
 #include "runtime/activity.h"
 #include "runtime/device.h"
@@ -135,6 +136,27 @@ void wait_for(c10::DeviceIndex device, const char* call, const std::function<int
   if (status != BP_OK) throw_status(status, call, device, last_error_text());
 }
 
+// Instead of the wait for a device of which some stream captures: for all that runs there.
+void synchronize_streams(c10::DeviceIndex device) {
+  std::vector<c10::StreamId> ids{0};
+  for (int level = 0; level < kMaxLevels; ++level) {
+    for (int slot = 0; slot < kSlotsPerLevel; ++slot) {
+      bp_stream* handle = pool(device).slots[level][slot].load(std::memory_order_acquire);
+      if (handle != nullptr && handle != kSharesDefault) ids.push_back(encode(level, slot));
+    }
+  }
+  {
+    const std::shared_lock<std::shared_mutex> lock(externals().mutex);
+    for (const auto& [of, id] : externals().known) {
+      if (of == device) ids.push_back(id);
+    }
+  }
+  for (const c10::StreamId id : ids) {
+    const c10::Stream stream(c10::Stream::UNSAFE, {kDevice, device}, id);
+    if (capture_id(stream) == 0) synchronize_stream(stream);
+  }
+}
+
 }  // namespace
 }  // namespace stream_impl
 
@@ -160,10 +182,15 @@ c10::Stream pool_stream(c10::DeviceIndex device, int priority) {
   const auto& p = device_properties(device);
   priority = std::clamp(priority, p.priority_greatest, p.priority_least);
   const int level = std::min(p.priority_least - priority, stream_impl::levels(p) - 1);
-  const uint32_t turn = stream_impl::pool(device).next[level].fetch_add(1, std::memory_order_relaxed);
-  const int slot = static_cast<int>(turn % static_cast<uint32_t>(stream_impl::slots_per_level(p)));
-  stream_impl::fill_slot(device, level, slot, priority);
-  return c10::Stream(c10::Stream::UNSAFE, {kDevice, device}, stream_impl::encode(level, slot));
+  const int slots = stream_impl::slots_per_level(p);
+  for (int tried = 1;; ++tried) {
+    const uint32_t turn = stream_impl::pool(device).next[level].fetch_add(1, std::memory_order_relaxed);
+    const int slot = static_cast<int>(turn % static_cast<uint32_t>(slots));
+    stream_impl::fill_slot(device, level, slot, priority);
+    const c10::Stream stream(c10::Stream::UNSAFE, {kDevice, device}, stream_impl::encode(level, slot));
+    // Whoever asks for another stream does not mean one that captures, while there is one that does not.
+    if (C10_LIKELY(capture_id(stream) == 0) || tried >= slots) return stream;
+  }
 }
 
 c10::Stream external_stream(uint64_t native, c10::DeviceIndex device) {
@@ -212,6 +239,7 @@ int stream_priority(const c10::Stream& stream) {
 bool query_stream(const c10::Stream& stream) {
   bp_stream* handle = stream_handle(stream);
   if (!has_context(stream.device_index())) return true;
+  if (anything_captures() && capture_id(stream) != 0) refuse_in_capture(stream, "A query of the stream");
   const int32_t status = try_call<&bp_driver::stream_query>(stream.device_index(), handle);
   if (status != BP_OK && status != BP_PENDING) throw_status(status, "stream_query", stream.device_index(), last_error_text());
   if (status == BP_OK) note(ActivityKind::stream_done, stream.device_index(), stream.id());
@@ -235,20 +263,9 @@ void synchronize_device(c10::DeviceIndex device) {
   device = resolve_device(device);
   if (!has_context(device)) return;
   refuse_in_capture(current_stream(device), "A wait for the device");
+  if (C10_UNLIKELY(device_captures(device))) return stream_impl::synchronize_streams(device);
   stream_impl::wait_for(device, "synchronize", [&](uint64_t timeout_ns) { return try_call<&bp_driver::synchronize>(device, timeout_ns); });
   note(ActivityKind::device_done, device, 0);
-}
-
-bool is_capturing(const c10::Stream& stream) {
-  stream_handle(stream);
-  const auto asked = overrides().is_capturing.get();
-  return asked != nullptr && asked(stream);
-}
-
-void refuse_in_capture(const c10::Stream& stream, const char* what) {
-  if (C10_LIKELY(overrides().is_capturing.get() == nullptr)) return;
-  TORCH_CHECK(!is_capturing(stream), what, " cannot be recorded: stream ", stream.id(), " of ", device_name(), ":",
-              static_cast<int>(stream.device_index()), " is capturing a graph. Do it before the capture begins or after it has ended");
 }
 
 }  // namespace backplane

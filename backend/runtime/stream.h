@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "runtime/capture.h"
+
 namespace backplane {
 
 // Per thread and device; the default stream at first. Fast: no lock, no driver call.
@@ -21,7 +23,8 @@ c10::Stream default_stream(c10::DeviceIndex device = -1);
 c10::Stream exchange_stream(c10::Stream stream);
 
 // Round robin over a pool of streams of that priority, clamped to the device's range (a smaller number is a higher priority). The driver's
-// streams are created at first use and live to the end of the process; beyond properties.stream_limit they are shared.
+// streams are created at first use and live to the end of the process; beyond properties.stream_limit they are shared. One that captures a
+// graph is passed over.
 c10::Stream pool_stream(c10::DeviceIndex device = -1, int priority = 0);
 
 // The stream behind a native object of the vendor's runtime (stream_native), which whoever made it keeps alive; 0 is the default stream.
@@ -37,12 +40,5 @@ int stream_priority(const c10::Stream& stream);
 bool query_stream(const c10::Stream& stream);
 void synchronize_stream(const c10::Stream& stream);  // interruptible; see runtime/wait.h. Call without the GIL.
 void synchronize_device(c10::DeviceIndex device = -1);
-
-// Whether the stream's work is recorded into a graph instead of run; whoever needs to know asks here. Only a vendor's extension can say so
-// yet: the driver ABI has no group for graphs. Throws for a stream that does not exist.
-bool is_capturing(const c10::Stream& stream);
-
-// Throws if the stream is capturing: `what` ("a wait on the host") cannot be recorded.
-void refuse_in_capture(const c10::Stream& stream, const char* what);
 
 }  // namespace backplane

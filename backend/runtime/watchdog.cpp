@@ -53,7 +53,7 @@ std::string stream_name(c10::DeviceIndex device, c10::StreamId id) {
 
 // Keeps the work; with LAUNCH_BLOCKING waits for it.
 void follow(const Activity& activity) {
-  if (activity.kind != ActivityKind::queued) return;
+  if (activity.kind != ActivityKind::queued || activity.object != 0) return;  // what is recorded does not run
   std::string work = describe(activity.name, activity.size);
   {
     auto& all = streams();

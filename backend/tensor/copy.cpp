@@ -76,6 +76,13 @@ CopyEnd read_end(const at::Tensor& tensor) {
 
 bool is_pinned(const at::Tensor& host) { return overrides().is_pinned.get()(host.const_data_ptr()); }
 
+// A graph holds copies of pinned memory alone, which each run reads or writes; what the host does in a copy it cannot hold.
+void refuse_host_bytes(c10::DeviceIndex device) {
+  refuse_in_capture(current_stream(device),
+                    "aten::copy_ between the host and the device, unless its host memory is pinned and dense, with "
+                    "the device's dtype, and non_blocking=True is given,");
+}
+
 // The bytes from a strided tensor's first element to its last, on the host, seen through its strides.
 at::Tensor read_span(const at::Tensor& src) {
   const auto count = static_cast<int64_t>(at::detail::computeStorageNbytes(src.sizes(), src.strides(), 1));
@@ -217,8 +224,10 @@ void CopyPath::elements_from_host(const at::Tensor& src, const at::Tensor& dst, 
       copy_impl::take_bits(seen, src);
       if (queue_elements(seen, dst)) return;
     }
+    copy_impl::refuse_host_bytes(device);
     synchronize_stream(current_stream(device));
   }
+  copy_impl::refuse_host_bytes(device);
   const at::Tensor ready = copy_impl::host_like(dst, non_blocking);
   ready.copy_(src);
   if (copy_impl::is_one_run(ready, dst)) return run_from_host(ready, dst, non_blocking);
@@ -260,6 +269,7 @@ bool CopyPath::queue_elements(const at::Tensor& src, const at::Tensor& dst) {
 
 void CopyPath::run_from_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
   const c10::Stream stream = current_stream(dst.device().index());
+  if (!non_blocking || !copy_impl::is_pinned(src)) copy_impl::refuse_host_bytes(stream.device_index());
   if (!non_blocking) return copy_bytes(copy_impl::written_end(dst), copy_impl::read_end(src), src.nbytes(), stream, false);
   at::Tensor pinned = src;
   if (!copy_impl::is_pinned(src)) {  // the caller may free or change pageable memory at once
@@ -273,6 +283,7 @@ void CopyPath::run_from_host(const at::Tensor& src, const at::Tensor& dst, bool 
 void CopyPath::run_to_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
   const c10::Stream stream = current_stream(src.device().index());
   const bool async = non_blocking && copy_impl::is_pinned(dst);
+  if (!async) copy_impl::refuse_host_bytes(stream.device_index());
   copy_bytes(copy_impl::written_end(dst), copy_impl::read_end(src), src.nbytes(), stream, async);
   if (async) record_pinned(dst, stream);
 }
@@ -285,6 +296,8 @@ void CopyPath::run_on_device(const at::Tensor& src, const at::Tensor& dst) {
 void CopyPath::run_between_devices(const at::Tensor& src, const at::Tensor& dst) {
   const c10::Stream from = current_stream(src.device().index());
   const c10::Stream to = current_stream(dst.device().index());
+  refuse_in_capture(from, "aten::copy_ between two devices");
+  refuse_in_capture(to, "aten::copy_ between two devices");
   const PooledEvent writable = pooled_event(to.device_index());  // earlier work on dst is done before the copy begins ...
   writable->record(to);
   writable->block(from);

@@ -13,6 +13,17 @@
 #define BACKPLANE_OVERRIDE_IF_PRESENT
 #endif
 
+// torch.accelerator.Graph and its interface. Unnecessary when 2.13 is the oldest.
+#if defined(__has_include) && __has_include(<ATen/core/GraphImplInterface.h>)
+#define BACKPLANE_TORCH_HAS_GRAPHS 1
+#else
+#define BACKPLANE_TORCH_HAS_GRAPHS 0
+#endif
+
+// Whether torch's pinned cache has private pools. Without them pinned memory that is made in a capture is reused when it is freed.
+// Unnecessary when 2.13 is the oldest.
+#define BACKPLANE_PINNED_CACHE_HAS_POOLS BACKPLANE_TORCH_AT_LEAST(2, 13)
+
 namespace backplane::compat {
 
 // Whether torch's pinned cache asks what is too large to be rounded or to be kept. Unnecessary when 2.13 is the oldest.

@@ -95,6 +95,10 @@ void enqueue(c10::DeviceIndex device, int32_t (*run)(void*), void* task, void (*
 int32_t report_exception() noexcept;  // within a catch block: logs it, and gives the status that makes the device fault
 }  // namespace detail
 
+// Whether the device's current stream (-1: the current device's) records into a graph what is queued, instead of running it: a kernel that
+// otherwise waits for what it has queued must not.
+bool is_capturing(c10::DeviceIndex device = -1);
+
 // Queues function(memory) on the current stream of `device`. The function may run more than once (a replay), so it leaves its captures as
 // they are. An exception in it is a fault of the device. <PREFIX>_LAUNCH_BLOCKING=1 waits for every launch.
 template <typename Function>

@@ -24,6 +24,7 @@ ARROWS = {
     "runtime": {"torch"},
     "memory": _RUNTIME,
     "random": _RUNTIME | {"memory"},
+    "graph": _MEMORY,
     "host": _RUNTIME,
     "serialization": _RUNTIME,
     "tensor": _MEMORY,
@@ -38,7 +39,7 @@ ARROWS = {
     "kernels/portable": _DISPATCH | {"modules"},
     "distributed": _MEMORY,
     "profiler": _RUNTIME,
-    "bindings": _DISPATCH | {"modules", "inductor", "aten", "autocast", "serialization", "host", "profiler"},
+    "bindings": _DISPATCH | {"modules", "inductor", "aten", "autocast", "serialization", "host", "profiler", "graph"},
     "drivers/engine": set(),
     "drivers/cuda": set(),
     "drivers/opencl": set(),
@@ -79,7 +80,7 @@ TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # Each costs every file that includes it 5 to 20 seconds.
 BANNED = {"torch/extension.h", "torch/torch.h", "torch/all.h", "ATen/ATen.h", "ATen/Functions.h"}
 # The folders compiled as a unit of their own, without torch's largest headers: tensors, boxed values, the dispatcher.
-TENSOR_FREE = {"runtime", "memory", "random"}
+TENSOR_FREE = {"runtime", "memory", "random", "graph"}
 TENSORS = re.compile(
     r"^(torch/(csrc/|library\.h)|ATen/(ops/|record_function\.h|core/(Tensor|ivalue|stack)\.h|core/(boxing|dispatch)/))"
 )

@@ -369,6 +369,7 @@ def test_modes_that_ask_for_graphs_run_without_and_say_so_once(device):
         said.append([str(one.message) for one in seen if "without graphs" in str(one.message)])
     assert [len(one) for one in said] == [0, 1, 0, 0]
     assert f"run on {device.type} without graphs" in said[1][0]
+    assert f"torch.{device.type}.make_graphed_callables records a module's passes" in said[1][0]
 
 
 def test_importing_the_backend_does_not_import_inductor(run_in_process):

@@ -4,7 +4,8 @@
 // Note [Wrong indices]: the operator is queued before its indices are known. This simulated device waits until the kernel has seen them, so
 // that a wrong one is an error of the call itself, as on the CPU; the device goes on. That costs these operators their asynchrony, as
 // the CPU fallback would. A chip for which that is too much lets its kernel fault instead, as CUDA does: then the error comes later, and
-// the device is lost to the process. Nothing is read or written out of bounds in either case.
+// the device is lost to the process. So it is here in a graph, whose runs nobody waits for. Nothing is read or written out of bounds in
+// either case.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,11 +24,13 @@ namespace indices {
 // Made where the kernel is launched; the launched function has a copy.
 class Check {
  public:
-  Check(int64_t dim, int64_t size) : dim_(dim), size_(size), finished_(running_->get_future().share()) {}
+  Check(int64_t dim, int64_t size)
+      : dim_(dim), size_(size), captured_(backplane::is_capturing()), finished_(running_->get_future().share()) {}
 
   // In the launched function. False: the index is wrong, and the function returns.
   bool operator()(int64_t index) const {
     if (C10_LIKELY(index >= 0 && index < size_)) return true;
+    TORCH_CHECK_INDEX(!captured_, "index ", index, " is out of range for ", size_, " elements, in a run of a graph");
     found_->is_wrong = true;
     found_->index = index;
     return false;
@@ -54,11 +57,13 @@ class Check {
 
   void wait() {
     running_.reset();
+    if (captured_) return;  // it runs later, any number of times
     finished_.wait();
   }
 
   int64_t dim_;
   int64_t size_;
+  bool captured_;
   std::shared_ptr<Found> found_ = std::make_shared<Found>();
   std::shared_ptr<std::promise<void>> running_ = std::make_shared<std::promise<void>>();  // broken when the last copy of the function goes
   std::shared_future<void> finished_;

@@ -18,13 +18,14 @@ from torch import AcceleratorError, OutOfMemoryError
 
 from torch_backplane import _backend
 from torch_backplane.device import _utils as _utils
-from torch_backplane.device import amp, devices, memory, profiler, random, storages, streams
+from torch_backplane.device import amp, devices, graphs, memory, profiler, random, storages, streams
 from torch_backplane.device.amp import get_amp_supported_dtype
 from torch_backplane.device.devices import *
 from torch_backplane.device.devices import _exchange_device as _exchange_device
 from torch_backplane.device.devices import _is_in_bad_fork as _is_in_bad_fork
 from torch_backplane.device.devices import _lazy_init as _lazy_init
 from torch_backplane.device.devices import _maybe_exchange_device as _maybe_exchange_device
+from torch_backplane.device.graphs import *
 from torch_backplane.device.memory import *
 from torch_backplane.device.random import *
 from torch_backplane.device.random import _get_generator as _get_generator
@@ -44,12 +45,14 @@ __all__ = [
     "OutOfMemoryError",
     "amp",
     "get_amp_supported_dtype",
+    "graphs",
     "memory",
     "profiler",
     "random",
     "streams",
 ]
 __all__ += devices.__all__
+__all__ += [name for name in graphs.__all__ if name not in streams.__all__]
 __all__ += memory.__all__
 __all__ += random.__all__
 __all__ += streams.__all__

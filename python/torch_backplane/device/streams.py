@@ -137,7 +137,7 @@ class Event(torch.Event, metaclass=_EventMeta):
         blocking: accepted for code written for CUDA; waits always yield the processor and notice Ctrl-C, which is what
             True asks for.
         interprocess: whether other processes will use it; the result is an :class:`InterprocessEvent`.
-        external: raises NotImplementedError if True: it concerns graph capture, which this device does not have.
+        external: raises NotImplementedError if True: an event that is recorded in a capture is part of the graph.
     """
 
     def __new__(  # type: ignore[misc]
@@ -145,7 +145,10 @@ class Event(torch.Event, metaclass=_EventMeta):
     ) -> torch.Event | InterprocessEvent:
         """Make an event that is not recorded yet; touches no device."""
         if external:
-            raise NotImplementedError(f"{_backend.device} has no graph capture, so an event cannot be external to one")
+            raise NotImplementedError(
+                f"graphs of {_backend.device} have no external events: what a capture records is part of the graph. "
+                "Record it after replay()"
+            )
         if interprocess:
             if enable_timing:
                 raise ValueError("an event between processes has no timing: leave enable_timing=True out")

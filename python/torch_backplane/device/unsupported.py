@@ -8,7 +8,7 @@ from __future__ import annotations
 _LIBRARY = "belongs to an NVIDIA library; a vendor's own library has its own Python package"
 _ALLOCATOR = "an allocator is replaced in C++, at load: derive from backplane::CachingAllocator (backplane/extend.h)"
 _ALWAYS_ON = "stream order rests on the caching allocator; it cannot be switched off"
-_GRAPHS = "graph capture needs the driver group bp.graph, which this version of the core does not have"
+_GRAPHS = "reads NVIDIA's graphs by NVIDIA's Python package; CUDAGraph.debug_dump writes a graph of this device"
 _TELEMETRY = "board telemetry: the driver interface has none; use the vendor's own tool"
 _TENSOR_TYPES = "torch makes these legacy tensor types itself, for CUDA alone; use dtype= and device="
 
@@ -34,14 +34,9 @@ UNSUPPORTED: dict[str, str] = {
     # laziness of torch.cuda
     "DeferredCudaCallError": "calls before initialisation are not deferred here, so none can fail later",
     # graphs
-    "CUDAGraph": _GRAPHS,
     "export_dot": _GRAPHS,
     "export_graph_data": _GRAPHS,
-    "graph": _GRAPHS,
     "graph_annotations": _GRAPHS,
-    "graph_pool_handle": _GRAPHS,
-    "graphs": _GRAPHS,
-    "make_graphed_callables": _GRAPHS,
     # allocator
     "CUDAPluggableAllocator": _ALLOCATOR,
     "change_current_allocator": _ALLOCATOR,

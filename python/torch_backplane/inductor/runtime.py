@@ -93,6 +93,7 @@ def without_graphs() -> None:
     warnings.warn(
         f"torch.compile's modes reduce-overhead and max-autotune run on {_backend.device} without graphs, kernel by "
         "kernel: torch records graphs of CUDA alone. "
+        f"torch.{_backend.device}.make_graphed_callables records a module's passes on every driver that has graphs; "
         'mode="max-autotune-no-cudagraphs", or none, asks for no graphs',
         stacklevel=2,
     )

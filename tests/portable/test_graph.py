@@ -1,0 +1,75 @@
+"""The demo's GPT, with dropout, as a graph of compiled kernels."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from torch_backplane import fallback
+
+pytestmark = pytest.mark.requires("graph")
+
+
+def with_dropout(gpt, characters):
+    """The model, with dropout in front of its blocks and of its head."""
+
+    class Dropped(gpt.GPT):
+        def forward(self, tokens):
+            positions = torch.arange(tokens.shape[1], device=tokens.device)
+            x = F.dropout(self.character(tokens) + self.position(positions), 0.1, self.training)
+            return self.head(F.dropout(self.norm(self.blocks(x)), 0.1, self.training))
+
+    return Dropped(characters, width=32, layers=2, context=16)
+
+
+class Training:
+    def __init__(self, gpt, text, device, first):
+        self.model = with_dropout(gpt, len(text.characters)).to(device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        self.x, self.y = (part.to(device) for part in first)
+
+    def step(self):
+        self.optimizer.zero_grad(set_to_none=False)
+        loss = F.cross_entropy(self.model(self.x).flatten(0, 1), self.y.flatten())
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def take(self, batch):
+        self.x.copy_(batch[0])
+        self.y.copy_(batch[1])
+
+
+@pytest.mark.timeout(200)
+def test_H01_a_gpt_with_dropout_is_eagers_over_a_hundred_replays(device, device_module, demo):
+    _, gpt, _ = demo
+    text = gpt.Text("the quick brown fox jumps over the lazy dog. " * 20)
+    batches = list(text.batches(100, 4, 16))
+    results = []
+    for graphed in (False, True):
+        training = Training(gpt, text, device, batches[0])
+        side = device_module.Stream()
+        side.wait_stream(device_module.current_stream())
+        with side:
+            for _ in range(2):
+                training.step()
+        device_module.current_stream().wait_stream(side)
+        graph = torch.accelerator.Graph() if graphed else None
+        with fallback.budget(calls=0):
+            if graph is not None:
+                with side, graph:
+                    loss = training.step()
+            torch.manual_seed(7)
+            losses = []
+            for batch in batches:
+                training.take(batch)
+                if graph is None:
+                    loss = training.step()
+                else:
+                    graph.replay()
+                losses.append(loss.clone())
+            results.append((torch.stack(losses).cpu(), [p.detach().cpu() for p in training.model.parameters()]))
+    (losses, parameters), (replayed, others) = results
+    assert torch.equal(losses, replayed)
+    assert losses[-10:].mean() < losses[:10].mean()
+    for one, other in zip(parameters, others, strict=True):
+        assert torch.equal(one, other)
