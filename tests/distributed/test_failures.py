@@ -86,6 +86,8 @@ def test_what_ranks_disagree_about_is_told_on_request(worlds, engine, check):
 def test_G03_a_device_that_fails_before_the_collective(worlds, engine, tmp_path, fault):
     armed = tmp_path / "armed"
     options = f"fault.{fault}=@1,fault.armed_by={armed}"
+    if fault == "kernel":
+        options += ",delay=20000"  # the collective is queued before the device comes to the kernel
     env = (("MYDEVICE_SHIMS", "fault"), ("MYDEVICE_OPTIONS", options))
     check = failures.the_device_hangs if fault == "hang" else failures.the_device_faults
     with worlds.own(engine(env_of_first=env)) as world:
