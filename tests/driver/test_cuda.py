@@ -67,7 +67,13 @@ def hold(report: Report, *not_offered: str) -> None:
     assert (report.code, report.failed) == (0, {}), report.out
     assert families(report.left_out) == RUN_KERNELS
     assert set(report.left_out.values()) == {f"skipped: {NOT_RUN}"}
-    assert families(report.not_offered) - {"fault", "lost"} == {"host_exec", "collective", "graph", "stream", *not_offered}
+    assert families(report.not_offered) - {"fault", "lost"} == {
+        "host_exec",
+        "collective",
+        "graph",
+        "stream",
+        *not_offered,
+    }
     assert {name for name in report.not_offered if name.startswith("stream.")} == {"stream.limit"}
 
 
