@@ -77,4 +77,30 @@ class Inner {
   std::recursive_mutex mutex_;  // host_exec.map is called from within enqueue
 };
 
+/// The same without exceptions, for EventProfile.
+struct InnerCalls {
+  Inner* inner;
+
+  template <class... Params, class... Args>
+  int32_t operator()(int32_t (*bp_driver::*slot)(void*, Params...), Args... args) const {
+    return status_of([&] { return (*inner)(slot, static_cast<Params>(args)...); });
+  }
+  int32_t wait(int32_t device, bp_event* event, uint64_t timeout_ns) const {
+    return status_of([&]() -> int32_t {
+      inner->wait(&bp_driver::event_synchronize, timeout_ns, device, event);
+      return BP_OK;
+    });
+  }
+
+ private:
+  template <class Call>
+  static int32_t status_of(Call&& call) {
+    try {
+      return call();
+    } catch (const Error& error) {
+      return error.status();
+    }
+  }
+};
+
 }  // namespace backplane::driver::emulate
