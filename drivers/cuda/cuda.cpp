@@ -11,6 +11,7 @@
 #include <backplane/driver/vendor/cuda.h>
 #include <backplane/driver/vmm.h>
 #include <backplane/driver/cxx/driver.hpp>
+#include <backplane/driver/cxx/event_profile.hpp>
 
 #include "collective.h"
 #include "compiler.h"
@@ -37,6 +38,7 @@ class Cuda : public Driver<Cuda> {
     offer(peer_.head);
     offer(compiler_group_.head);
     offer(module_group_.head);
+    offer(profile_group_.head);
     offer(native_.head);
     if (settings_.managed) {
       offer(host_view_.head);
@@ -92,14 +94,14 @@ class Cuda : public Driver<Cuda> {
   void copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
             uint32_t flags) {
     const Use gpu(cuda_, gpus_, device);
-    if (queue_copy(gpu, {dst, dst_device, src, src_device, bytes}, native(stream), flags)) {
+    if (queue_copy(gpu, device, stream, {dst, dst_device, src, src_device, bytes}, flags)) {
       gpu.check(cuda_.cuStreamSynchronize(native(stream)), "copy");
     }
   }
   void copy_async(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
                   uint32_t flags) {
     const Use gpu(cuda_, gpus_, device);
-    queue_copy(gpu, {dst, dst_device, src, src_device, bytes}, native(stream), flags);
+    queue_copy(gpu, device, stream, {dst, dst_device, src, src_device, bytes}, flags);
   }
 
   void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
@@ -107,7 +109,8 @@ class Cuda : public Driver<Cuda> {
     need(flags == 0, "fill: flags must be 0");
     const Fill what(pattern, pattern_size, dst, count);
     gpu->vmm->check(dst, what.bytes(), "fill: dst");
-    what.queue(cuda_, gpu->device, native(stream));
+    profile_.around(EventProfile<>::work(BP_ACTIVITY_FILL, device, what.bytes()), stream,
+                    [&] { what.queue(cuda_, gpu->device, native(stream)); });
   }
 
   // Queries answer from the GPU, which tells of a failure by itself; what it has told stays.
@@ -371,8 +374,24 @@ class Cuda : public Driver<Cuda> {
   void module_launch(int32_t device, bp_stream* stream, const bp_launch* launch) {
     const Use gpu(cuda_, gpus_, device);
     need(launch, "module.launch: launch must not be NULL");
-    gpu->modules->launch(*launch, native(stream));
+    profile_.around(EventProfile<>::work(BP_ACTIVITY_KERNEL, device), stream, [&] { gpu->modules->launch(*launch, native(stream)); });
   }
+
+  // bp.profile, of timing events
+
+  void profile_start(uint64_t kinds, bp_activity_callback fn, void* arg) { profile_.start(kinds, fn, arg); }
+  void profile_stop(uint64_t* dropped) { profile_.stop(dropped); }
+  void profile_tag(uint64_t correlation) { profile_.tag(correlation); }
+  void profile_launch_begin(int32_t device, bp_stream* stream) {
+    gpus_.at(device);
+    profile_.launch_begin(device, stream);
+  }
+  void profile_launch_end(int32_t device, bp_stream* stream, const char* name) {
+    gpus_.at(device);
+    profile_.launch_end(stream, name);
+  }
+  int32_t profile_no_range(const char*) { return fail(BP_UNSUPPORTED, "profile: there are no ranges"); }
+  int32_t profile_no_pop() { return fail(BP_UNSUPPORTED, "profile: there are no ranges"); }
 
  private:
   /// Writes as much of a struct as its caller has room for.
@@ -383,9 +402,12 @@ class Cuda : public Driver<Cuda> {
   }
 
   /// False if there is nothing to copy.
-  bool queue_copy(const Use& gpu, const CopyRange& range, CUstream stream, uint32_t flags) {
+  bool queue_copy(const Use& gpu, int32_t device, bp_stream* stream, const CopyRange& range, uint32_t flags) {
     need(flags == 0, "copy: flags must be 0");
-    return queue_copy_on(cuda_, gpus_, *gpu, range, stream);
+    bool queued = false;
+    profile_.around(EventProfile<>::copy(device, range.dst_device, range.src_device, range.bytes), stream,
+                    [&] { queued = queue_copy_on(cuda_, gpus_, *gpu, range, native(stream)); });
+    return queued;
   }
 
   void host_give_back(void* memory, int32_t kind, const char* what) {
@@ -406,6 +428,7 @@ class Cuda : public Driver<Cuda> {
   Peers peers_;
   Collectives collectives_;
   const Compiler compiler_;
+  EventProfile<> profile_{TableCalls{table()}};
   bp_peer peer_ = {group_head<bp_peer>(), slot<&Cuda::peer_can_access>(), slot<&Cuda::peer_enable>(), slot<&Cuda::peer_disable>()};
   bp_vmm vmm_ = {group_head<bp_vmm>(),       slot<&Cuda::vmm_granularity>(), slot<&Cuda::vmm_reserve>(),
                  slot<&Cuda::vmm_release>(), slot<&Cuda::vmm_map>(),         slot<&Cuda::vmm_unmap>()};
@@ -421,6 +444,10 @@ class Cuda : public Driver<Cuda> {
                                  slot<&Cuda::compiler_prelude>(), slot<&Cuda::compiler_compile>(), slot<&Cuda::compiler_release>()};
   bp_module module_group_ = {group_head<bp_module>(), slot<&Cuda::module_load>(), slot<&Cuda::module_unload>(),
                              slot<&Cuda::module_function>(), slot<&Cuda::module_launch>()};
+  const bp_profile profile_group_ = {
+      group_head<bp_profile>(),        slot<&Cuda::profile_start>(),        slot<&Cuda::profile_stop>(),
+      slot<&Cuda::profile_tag>(),      slot<&Cuda::profile_launch_begin>(), slot<&Cuda::profile_launch_end>(),
+      slot<&Cuda::profile_no_range>(), slot<&Cuda::profile_no_pop>(),       slot<&Cuda::profile_no_range>()};
 #define BP_SLOT(entry) collective_slot<&Collectives::entry>(&Collectives::entry),
   bp_collective collective_ = {group_head<bp_collective>(), BP_COLLECTIVE_SLOTS(BP_SLOT)};
 #undef BP_SLOT

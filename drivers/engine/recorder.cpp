@@ -15,11 +15,11 @@ std::atomic<uint64_t> recordings{0};
 
 using namespace recorder_impl;
 
-void WorkRecord::begin() noexcept { begin_ns_.store(Recorder::now_ns(), std::memory_order_relaxed); }
+void WorkRecord::begin() noexcept { begin_ns_.store(record_clock_ns(), std::memory_order_relaxed); }
 
 void WorkRecord::end(bool ran) noexcept {
   // A clock that was set back must not turn the record around.
-  owner_.finish(*this, ran ? std::max(Recorder::now_ns(), begin_ns_.load(std::memory_order_relaxed)) : 0);
+  owner_.finish(*this, ran ? std::max(record_clock_ns(), begin_ns_.load(std::memory_order_relaxed)) : 0);
 }
 
 Recorder::Said& Recorder::said() noexcept {
@@ -76,11 +76,11 @@ Recorder::Owned Recorder::make(int32_t kind, int32_t device, const void* stream,
   activity.kind = kind;
   activity.device = device;
   activity.stream = reinterpret_cast<uint64_t>(stream);
-  activity.queued_ns = now_ns();
+  activity.queued_ns = record_clock_ns();
   activity.bytes = bytes;
   activity.src_device = src_device;
   activity.dst_device = dst_device;
-  activity.thread = thread();
+  activity.thread = record_thread();
   if (name) work->name_ = name;
   std::lock_guard lock(mutex_);
   if (!fn_) return nullptr;

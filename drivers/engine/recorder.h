@@ -3,10 +3,6 @@
 // Off, it costs a piece of work one load. On, one allocation and two short locks.
 #pragma once
 
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -16,6 +12,7 @@
 
 #include <backplane/driver/profile.h>
 #include <backplane/driver/cxx/error.hpp>
+#include <backplane/driver/cxx/event_profile.hpp>
 
 namespace backplane::driver {
 
@@ -72,16 +69,6 @@ class Recorder {
   };
   /// A record whose work is not queued yet; it drops the record. release() hands it to the work.
   using Owned = std::unique_ptr<WorkRecord, Drop>;
-
-  static int64_t now_ns() noexcept {
-    timespec now{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-  }
-  static int32_t thread() noexcept {
-    static thread_local const auto id = static_cast<int32_t>(syscall(SYS_gettid));
-    return id;
-  }
 
   /// What the calling thread queues: nullptr while nobody wants it. stream: the handle, NULL for the default one. name: NULL for none.
   Owned queue(int32_t kind, int32_t device, const void* stream, uint64_t bytes = 0, const char* name = nullptr) {

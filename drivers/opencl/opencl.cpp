@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <backplane/driver/cxx/driver.hpp>
+#include <backplane/driver/cxx/event_profile.hpp>
 
 #include "code.h"
 #include "compiler.h"
@@ -22,6 +23,7 @@ class OpenCl final : public Driver<OpenCl> {
     offer(peer_.head);
     offer(compiler_group_.head);
     offer(module_group_.head);
+    offer(profile_group_.head);
   }
 
   // ---- the minimum
@@ -69,7 +71,7 @@ class OpenCl final : public Driver<OpenCl> {
   int32_t copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
                uint32_t flags) {
     Device& on = at(device);
-    const Event done = queue_copy(*on.queue(stream), dst, dst_device, src, src_device, bytes, flags);
+    const Event done = queue_copy(device, stream, dst, dst_device, src, src_device, bytes, flags);
     if (!done) return on.queue(stream)->wait(Deadline(BP_NO_TIMEOUT));
     return on.wait(done, Deadline(BP_NO_TIMEOUT));
   }
@@ -98,7 +100,7 @@ class OpenCl final : public Driver<OpenCl> {
   }
   void copy_async(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
                   uint32_t flags) {
-    queue_copy(*at(device).queue(stream), dst, dst_device, src, src_device, bytes, flags);
+    queue_copy(device, stream, dst, dst_device, src, src_device, bytes, flags);
   }
 
   // ---- events
@@ -173,7 +175,8 @@ class OpenCl final : public Driver<OpenCl> {
   void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
     const auto queue = at(device).queue(stream);
     need_no_flags("fill", flags);
-    runtime_->memory->fill(*queue, dst, pattern, pattern_size, count);
+    profile_.around(EventProfile<>::work(BP_ACTIVITY_FILL, device, count * pattern_size), stream,
+                    [&] { runtime_->memory->fill(*queue, dst, pattern, pattern_size, count); });
   }
 
   void stream_callback(int32_t device, bp_stream* stream, bp_callback fn, void* arg) {
@@ -306,8 +309,26 @@ class OpenCl final : public Driver<OpenCl> {
     if (kernel.device().index() != device) {
       throw Error(BP_INVALID_ARGUMENT, format("module.launch: a function of device %d, on device %d", kernel.device().index(), device));
     }
-    kernel.launch(*queue, *runtime_->memory, *launch);
+    profile_.around(
+        EventProfile<>::work(BP_ACTIVITY_KERNEL, device), stream, [&] { kernel.launch(*queue, *runtime_->memory, *launch); },
+        kernel.name().c_str());
   }
+
+  // bp.profile, of timing events
+
+  void profile_start(uint64_t kinds, bp_activity_callback fn, void* arg) { profile_.start(kinds, fn, arg); }
+  void profile_stop(uint64_t* dropped) { profile_.stop(dropped); }
+  void profile_tag(uint64_t correlation) { profile_.tag(correlation); }
+  void profile_launch_begin(int32_t device, bp_stream* stream) {
+    at(device).queue(stream);
+    profile_.launch_begin(device, stream);
+  }
+  void profile_launch_end(int32_t device, bp_stream* stream, const char* name) {
+    at(device).queue(stream);
+    profile_.launch_end(stream, name);
+  }
+  int32_t profile_no_range(const char*) { return fail(BP_UNSUPPORTED, "profile: there are no ranges"); }
+  int32_t profile_no_pop() { return fail(BP_UNSUPPORTED, "profile: there are no ranges"); }
 
  private:
   static void need(const void* pointer, const char* what) {
@@ -366,12 +387,17 @@ class OpenCl final : public Driver<OpenCl> {
     }
     return *one;
   }
-  Event queue_copy(Queue& queue, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes, uint32_t flags) {
+  Event queue_copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
+                   uint32_t flags) {
+    const auto queue = at(device).queue(stream);
     need_no_flags("copy", flags);
     for (const int32_t side : {dst_device, src_device}) {
       if (side != BP_HOST_DEVICE) info_of(side);
     }
-    return runtime_->memory->copy(queue, {dst, dst_device}, {src, src_device}, bytes);
+    Event done;
+    profile_.around(EventProfile<>::copy(device, dst_device, src_device, bytes), stream,
+                    [&] { done = runtime_->memory->copy(*queue, {dst, dst_device}, {src, src_device}, bytes); });
+    return done;
   }
 
   const Settings settings_;
@@ -380,6 +406,7 @@ class OpenCl final : public Driver<OpenCl> {
   std::once_flag made_;
   std::atomic<bool> runtime_made_{false};
   std::unique_ptr<Runtime> runtime_;
+  EventProfile<> profile_{TableCalls{table()}};
 
   const bp_host_view host_view_ = {group_head<bp_host_view>(BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ),
                                    slot<&OpenCl::view_map>(), slot<&OpenCl::view_unmap>()};
@@ -390,6 +417,15 @@ class OpenCl final : public Driver<OpenCl> {
                                        slot<&OpenCl::compiler_compile>(), slot<&OpenCl::compiler_release>()};
   const bp_module module_group_ = {group_head<bp_module>(), slot<&OpenCl::module_load>(), slot<&OpenCl::module_unload>(),
                                    slot<&OpenCl::module_function>(), slot<&OpenCl::module_launch>()};
+  const bp_profile profile_group_ = {group_head<bp_profile>(BP_PROFILE_NAMES),
+                                     slot<&OpenCl::profile_start>(),
+                                     slot<&OpenCl::profile_stop>(),
+                                     slot<&OpenCl::profile_tag>(),
+                                     slot<&OpenCl::profile_launch_begin>(),
+                                     slot<&OpenCl::profile_launch_end>(),
+                                     slot<&OpenCl::profile_no_range>(),
+                                     slot<&OpenCl::profile_no_pop>(),
+                                     slot<&OpenCl::profile_no_range>()};
 };
 
 }  // namespace backplane::driver::opencl

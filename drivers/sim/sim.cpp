@@ -689,7 +689,8 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
   const bp_collective collective_group_ = {group_head<bp_collective>(kCollectiveFlags), BP_COLLECTIVE_SLOTS(BP_SLOT)};
 #undef BP_SLOT
 #define BP_SLOT(entry) slot<&Sim::profile_##entry>(),
-  const bp_profile profile_ = {group_head<bp_profile>(BP_PROFILE_NAMES | BP_PROFILE_RANGES), BP_PROFILE_SLOTS(BP_SLOT)};
+  const bp_profile profile_ = {group_head<bp_profile>(BP_PROFILE_NAMES | BP_PROFILE_COLLECTIVES | BP_PROFILE_RANGES),
+                               BP_PROFILE_SLOTS(BP_SLOT)};
 #undef BP_SLOT
 #define BP_SLOT(entry) slot<&Sim::graph_##entry>(),
   const bp_graph graph_group_ = {group_head<bp_graph>(BP_GRAPH_HOST_EXEC | BP_GRAPH_DUMP), BP_GRAPH_SLOTS(BP_SLOT)};

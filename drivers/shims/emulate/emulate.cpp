@@ -18,11 +18,11 @@
 #include <type_traits>
 
 #include <backplane/driver/cxx/driver.hpp>
+#include <backplane/driver/cxx/event_profile.hpp>
 
 #include "../../engine/engine.h"
 #include "../../engine/fill.h"
 #include "../../engine/host_memory.h"
-#include "event_records.h"
 #include "inner.h"
 #include "modules.h"
 #include "transfer.h"
@@ -65,7 +65,7 @@ class Emulate final : public Driver<Emulate>, protected Engine {
         own_streams_(!has_streams(below_) || !has_events(below_)),
         own_pinned_(!has_pinned(below_)),
         knows_pinned_(own_streams_ || own_pinned_),
-        events_(inner_) {
+        events_({&inner_}) {
     set_flags((below_.flags & ~BP_DRIVER_SERIALIZE) | (own_streams_ ? BP_DRIVER_OWN_STREAMS : 0u));
     if (!below_.memory_info) drop(&bp_driver::memory_info);
     if (!below_.set_current) drop(&bp_driver::set_current);
@@ -116,7 +116,8 @@ class Emulate final : public Driver<Emulate>, protected Engine {
     const Copy copy{dst, dst_device, src, src_device, bytes, flags};
     if (!own_streams_) {
       drain_outside_lock(device, stream);
-      return recorded(copy, device, stream, [&] { copy_below(inner_, device, stream, copy); });
+      return events_.around(Records::copy(device, dst_device, src_device, bytes), stream,
+                            [&] { copy_below(inner_, device, stream, copy); });
     }
     Stream& on = usable(device, stream);
     auto record = bytes ? recorder_.queue_copy(device, stream, dst_device, src_device, bytes) : nullptr;
@@ -164,7 +165,7 @@ class Emulate final : public Driver<Emulate>, protected Engine {
       if (copy.to_host()) pinned_.check(dst, bytes);
     }
     if (!own_streams_) {
-      return recorded(copy, device, stream, [&] {
+      return events_.around(Records::copy(device, dst_device, src_device, bytes), stream, [&] {
         // The driver below does not know the shim's pinned memory: for it that is pageable.
         if (own_pinned_ && !copy.between_devices()) return copy_below(inner_, device, stream, copy);
         inner_(&bp_driver::copy_async, device, stream, dst, dst_device, src, src_device, bytes, flags);
@@ -254,7 +255,8 @@ class Emulate final : public Driver<Emulate>, protected Engine {
     const FillPattern row(pattern, pattern_size, count, dst);
     if (own_streams_ || !below_.fill) need_no_flags("fill", flags);
     if (!own_streams_) {
-      return recorded(work_of(BP_ACTIVITY_FILL, device, row.bytes), stream, [&] { fill_below(device, stream, dst, row, flags); });
+      return events_.around(Records::work(BP_ACTIVITY_FILL, device, row.bytes), stream,
+                            [&] { fill_below(device, stream, dst, row, flags); });
     }
     queue(
         usable(device, stream), device, [&] { fill_below(device, nullptr, dst, row, 0); },
@@ -333,8 +335,8 @@ class Emulate final : public Driver<Emulate>, protected Engine {
 
   void exec_enqueue(int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
     if (!own_streams_) {
-      return recorded(work_of(BP_ACTIVITY_KERNEL, device, 0), stream,
-                      [&] { inner_.group(exec_below_->head, exec_below_->enqueue, device, stream, fn, arg, destroy); });
+      return events_.around(Records::work(BP_ACTIVITY_KERNEL, device), stream,
+                            [&] { inner_.group(exec_below_->head, exec_below_->enqueue, device, stream, fn, arg, destroy); });
     }
     try {
       if (!fn) throw Error(BP_INVALID_ARGUMENT, "host_exec.enqueue: fn must not be NULL");
@@ -416,12 +418,12 @@ class Emulate final : public Driver<Emulate>, protected Engine {
   }
   /// The same where the streams are the driver's, and the records the shim's.
   void module_launch_below(int32_t device, bp_stream* stream, const bp_launch* launch) {
-    recorded(work_of(BP_ACTIVITY_KERNEL, device, 0), stream, [&] { pass<&bp_module::launch, bp_module>(device, stream, launch); });
+    events_.around(Records::work(BP_ACTIVITY_KERNEL, device), stream, [&] { pass<&bp_module::launch, bp_module>(device, stream, launch); });
   }
 
   /// One record of a run: what it holds has none of its own.
   void graph_launch_below(int32_t device, bp_stream* stream, bp_graph_exec* exec) {
-    recorded(work_of(BP_ACTIVITY_KERNEL, device, 0), stream, [&] { pass<&bp_graph::launch, bp_graph>(device, stream, exec); });
+    events_.around(Records::work(BP_ACTIVITY_KERNEL, device), stream, [&] { pass<&bp_graph::launch, bp_graph>(device, stream, exec); });
   }
 
   // bp.profile where it is the shim's
@@ -445,27 +447,8 @@ class Emulate final : public Driver<Emulate>, protected Engine {
   int32_t profile_no_range() { return fail(BP_UNSUPPORTED, "profile: the driver below has no ranges"); }
 
  private:
-  /// What a record says of its work.
-  static bp_activity work_of(int32_t kind, int32_t device, uint64_t bytes) {
-    bp_activity work{};
-    work.kind = kind;
-    work.device = work.src_device = work.dst_device = device;
-    work.bytes = bytes;
-    return work;
-  }
-  /// Queues work on a stream of the driver below, with a record of timing events if the shim makes them.
-  template <class Body>
-  void recorded(const bp_activity& work, bp_stream* stream, Body&& body) {
-    if (work.bytes == 0 && work.kind != BP_ACTIVITY_KERNEL) return body();
-    events_.around(work, stream, body);
-  }
-  template <class Body>
-  void recorded(const Copy& copy, int32_t device, bp_stream* stream, Body&& body) {
-    bp_activity work = work_of(BP_ACTIVITY_COPY, device, copy.bytes);
-    work.src_device = copy.src_device;
-    work.dst_device = copy.dst_device;
-    recorded(work, stream, body);
-  }
+  using Records = EventProfile<InnerCalls>;
+
   void check(int32_t device) {
     if (own_streams_) at(device).check();
   }
@@ -626,8 +609,8 @@ class Emulate final : public Driver<Emulate>, protected Engine {
   const bool own_pinned_;    // host_alloc is the shim's
   const bool knows_pinned_;  // pinned_ has all pinned memory of the instance; else the driver below keeps account alone
   HostMemory pinned_;
-  Recorder recorder_;    // of the shim's own streams
-  EventRecords events_;  // of the driver's, where it has no records
+  Recorder recorder_;                // of the shim's own streams
+  EventProfile<InnerCalls> events_;  // of the driver's, where it has no records
 
   std::once_flag groups_found_;
   std::optional<bp_host_exec> exec_below_;

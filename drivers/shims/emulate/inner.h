@@ -77,4 +77,25 @@ class Inner {
   std::recursive_mutex mutex_;  // host_exec.map is called from within enqueue
 };
 
+/// The same without exceptions, for EventProfile.
+struct InnerCalls {
+  Inner* inner;
+
+  template <class... Params, class... Args>
+  int32_t operator()(int32_t (*bp_driver::*slot)(void*, Params...), Args... args) const {
+    return status_of([&] { return (*inner)(slot, static_cast<Params>(args)...); });
+  }
+  std::optional<bp_graph> graphs() const { return inner->serialize() ? std::nullopt : inner->find<bp_graph>(); }
+
+ private:
+  template <class Call>
+  static int32_t status_of(Call&& call) {
+    try {
+      return call();
+    } catch (const Error& error) {
+      return error.status();
+    }
+  }
+};
+
 }  // namespace backplane::driver::emulate

@@ -6,9 +6,10 @@
  *
  * Rules beside those of driver.h:
  *   threads    start and stop come one at a time; tag, the launches and the ranges from any thread, also while another is in start or stop.
- *   records    One for each call of copy, copy_async, fill, bp.host_exec.enqueue, bp.module.launch and of the calls of bp.collective that
- *              queue (one for all of a group_begin and group_end), made while recording is on, that returned BP_OK and has something to do:
- *              a copy of 0 bytes may have none. Waits, events and callbacks have none. Those of one stream do not overlap.
+ *   records    One for each call of copy, copy_async, fill, bp.host_exec.enqueue and bp.module.launch, and with BP_PROFILE_COLLECTIVES for
+ *              each of bp.collective that queues (one for a group_begin with its group_end), that was made while recording is on, returned
+ *              BP_OK and has something to do: a copy of 0 bytes may have none. Waits, events and callbacks have none. Those of one stream
+ *              do not overlap.
  *   off        While recording is off the group costs the other entries one branch, and tag, the launches and the ranges are not called.
  */
 #ifndef BACKPLANE_DRIVER_PROFILE_H
@@ -24,12 +25,14 @@ extern "C" {
 #define BP_PROFILE_VERSION 1u
 
 /* head.flags
- *   NAMES    Records of kernels carry the kernels' own names where they have one; what has none the core names after its operator.
- *   NATIVE   It also records what a vendor's code queues by itself on a stream's native object; without it the core calls launch_begin and
- *            launch_end around such work (backplane::NativeLaunch).
- *   RANGES   range_push, range_pop and mark reach the vendor's own tools; without it they return UNSUPPORTED. */
+ *   NAMES        Records of kernels carry the kernels' own names where they have one; what has none the core names after its operator.
+ *   NATIVE       It also records what a vendor's code queues by itself on a stream's native object; without it the core calls launch_begin
+ *                and launch_end around such work (backplane::NativeLaunch).
+ *   COLLECTIVES  It also records the calls of bp.collective that queue; without it they have no records.
+ *   RANGES       range_push, range_pop and mark reach the vendor's own tools; without it they return UNSUPPORTED. */
 #define BP_PROFILE_NAMES (1u << 0)
 #define BP_PROFILE_NATIVE (1u << 1)
+#define BP_PROFILE_COLLECTIVES (1u << 2)
 #define BP_PROFILE_RANGES (1u << 8)
 
 /* bp_activity.kind; 1u << kind is its bit in `kinds` of start */

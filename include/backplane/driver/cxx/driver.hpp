@@ -29,8 +29,9 @@
 // close deletes the object, so the destructor is where everything is released. last_error and query_ext come from the base class.
 //
 // The other headers, each usable alone: error.hpp (Error), options.hpp (Options), wait.hpp (poll, Deadline),
-// addresses.hpp (Reservation, AddressTable), callback.hpp (timed waits by callback, queue_callback), live.hpp
-// (LiveHandles), table.hpp and groups.hpp (reading another driver's table), handles.hpp (RAII handles).
+// addresses.hpp (Reservation, AddressTable), callback.hpp (timed waits by callback, queue_callback), event_profile.hpp
+// (bp.profile of timing events), live.hpp (LiveHandles), table.hpp and groups.hpp (reading another driver's table), handles.hpp (RAII
+// handles).
 #ifndef BACKPLANE_DRIVER_CXX_DRIVER_HPP
 #define BACKPLANE_DRIVER_CXX_DRIVER_HPP
 
@@ -45,6 +46,7 @@
 #include "addresses.hpp"
 #include "callback.hpp"
 #include "error.hpp"
+#include "event_profile.hpp"
 #include "groups.hpp"
 #include "live.hpp"
 #include "options.hpp"

@@ -1,6 +1,20 @@
-// drivers/shims/emulate/event_records.h: bp.profile over a driver with streams and events: a timing event before and behind each piece of
+// backplane/driver/cxx/event_profile.hpp: bp.profile for a driver with streams and events: a timing event before and behind each piece of
 // work, and for each device pairs of an event and the host's clock, between which times are converted in a line.
-#pragma once
+//
+//     class Acme : public Driver<Acme> {
+//       void fill(int32_t device, bp_stream* stream, ...) {
+//         profile_.around(EventProfile<>::work(BP_ACTIVITY_FILL, device, bytes), stream, [&] { acme_fill(...); });
+//       }
+//       void profile_start(uint64_t kinds, bp_activity_callback fn, void* arg) { profile_.start(kinds, fn, arg); }   // and so on
+//       EventProfile<> profile_{TableCalls{table()}};
+//
+// Off, it costs a piece of work one load. On, two events, and a lock of the stream while the work is queued.
+#ifndef BACKPLANE_DRIVER_CXX_EVENT_PROFILE_HPP
+#define BACKPLANE_DRIVER_CXX_EVENT_PROFILE_HPP
+
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -13,16 +27,53 @@
 #include <utility>
 #include <vector>
 
-#include <backplane/driver/profile.h>
+#include "../../driver.h"
+#include "../graph.h"
+#include "../profile.h"
+#include "error.hpp"
+#include "groups.hpp"
+#include "wait.hpp"
 
-#include "../../engine/recorder.h"
-#include "inner.h"
+namespace backplane::driver {
 
-namespace backplane::driver::emulate {
+/// The clock of records: CLOCK_REALTIME.
+inline int64_t record_clock_ns() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+/// The system's id of the calling thread.
+inline int32_t record_thread() noexcept {
+  static thread_local const auto id = static_cast<int32_t>(syscall(SYS_gettid));
+  return id;
+}
 
-class EventRecords {
+/// How an EventProfile calls the driver: its own table.
+struct TableCalls {
+  const bp_driver* table;
+
+  template <class... Params, class... Args>
+  int32_t operator()(int32_t (*bp_driver::*slot)(void*, Params...), Args... args) const {
+    return (table->*slot)(table->self, static_cast<Params>(args)...);
+  }
+  std::optional<bp_graph> graphs() const { return find_group<bp_graph>(*table); }
+};
+
+/// Calls: as TableCalls; statuses, nothing thrown.
+template <class Calls = TableCalls>
+class EventProfile {
  public:
-  explicit EventRecords(Inner& inner) : inner_(inner) {}
+  explicit EventProfile(Calls calls) : calls_(calls) {}
+  EventProfile(const EventProfile&) = delete;
+  EventProfile& operator=(const EventProfile&) = delete;
+
+  /// What a record says of its work; of a copy with its devices.
+  static bp_activity work(int32_t kind, int32_t device, uint64_t bytes = 0) { return copy(kind, device, device, device, bytes); }
+  static bp_activity copy(int32_t device, int32_t dst_device, int32_t src_device, uint64_t bytes) {
+    return copy(BP_ACTIVITY_COPY, device, dst_device, src_device, bytes);
+  }
+
+  // The entries. They throw Error.
 
   void start(uint64_t kinds, bp_activity_callback fn, void* arg) {
     if (!fn || (kinds >> BP_ACTIVITY_COUNT) != 0) {
@@ -33,7 +84,7 @@ class EventRecords {
     fn_ = fn;
     arg_ = arg;
     dropped_ = 0;
-    graph_ = inner_.find<bp_graph>();
+    graph_ = calls_.graphs();
     static std::atomic<uint64_t> recordings{0};
     recording_.store(++recordings);
     kinds_.store(kinds);
@@ -52,6 +103,7 @@ class EventRecords {
       span.activity.begin_ns = clock.host(span.begin_ns);
       span.activity.end_ns = std::max(clock.host(span.end_ns), span.activity.begin_ns);
     }
+    in_rows();
     hand_over(done_);
     hand_over(pending_);  // what has not ended, or cannot say when
     for (Span& span : pending_) release(span);
@@ -71,14 +123,17 @@ class EventRecords {
 
   void tag(uint64_t correlation) noexcept { said() = {recording_.load(std::memory_order_relaxed), correlation}; }
 
-  /// Queues work by `body`, and keeps a record of it if that is wanted. What `body` throws goes on, and then there is none.
+  /// Queues work by `body`, and keeps a record of it if that is wanted. What `body` throws goes on, and then there is none. name: of a
+  /// kernel; read before this returns.
   template <class Body>
-  void around(bp_activity work, bp_stream* stream, Body&& body) {
+  void around(const bp_activity& work, bp_stream* stream, Body&& body, const char* name = nullptr) {
+    if (work.bytes == 0 && (work.kind == BP_ACTIVITY_COPY || work.kind == BP_ACTIVITY_FILL)) return body();
     if (!(kinds_.load(std::memory_order_relaxed) >> work.kind & 1)) [[likely]]
       return body();
     std::lock_guard order(order_of(stream));  // no other work of the stream comes between the events
     auto span = open(work, stream);
     if (!span) return body();
+    if (name) span->name = name;
     try {
       body();
     } catch (...) {
@@ -91,10 +146,7 @@ class EventRecords {
 
   // A vendor's own work, on the calling thread.
   void launch_begin(int32_t device, bp_stream* stream) {
-    bp_activity work{};
-    work.kind = BP_ACTIVITY_KERNEL;
-    work.device = work.src_device = work.dst_device = device;
-    if (kinds_.load(std::memory_order_relaxed) >> work.kind & 1) launch() = open(work, stream);
+    if (kinds_.load(std::memory_order_relaxed) >> BP_ACTIVITY_KERNEL & 1) launch() = open(work(BP_ACTIVITY_KERNEL, device), stream);
   }
   void launch_end(bp_stream* stream, const char* name) {
     std::optional<Span> span = std::exchange(launch(), std::nullopt);
@@ -108,6 +160,17 @@ class EventRecords {
   }
 
  private:
+  static bp_activity copy(int32_t kind, int32_t device, int32_t dst_device, int32_t src_device, uint64_t bytes) {
+    bp_activity made{};
+    made.struct_size = sizeof made;
+    made.kind = kind;
+    made.device = device;
+    made.bytes = bytes;
+    made.src_device = src_device;
+    made.dst_device = dst_device;
+    return made;
+  }
+
   struct Span {
     bp_activity activity{};
     bp_event *begin = nullptr, *end = nullptr;
@@ -144,10 +207,15 @@ class EventRecords {
   }
   std::mutex& order_of(const void* stream) { return orders_[reinterpret_cast<uintptr_t>(stream) / 64 % orders_.size()]; }
 
+  /// Asked, not waited for: a wait is illegal while another thread captures.
+  bool happened(int32_t device, bp_event* event, uint64_t patience_ns) {
+    return poll(patience_ns, [&] { return calls_(&bp_driver::event_query, device, event); }) == BP_OK;
+  }
+
   /// A recording of bp.graph cannot hold events that are asked for times.
   bool captures(int32_t device, bp_stream* stream) {
     int32_t state = BP_CAPTURE_NONE;
-    if (graph_) inner_.group(graph_->head, graph_->capture_status, device, stream, &state, static_cast<uint64_t*>(nullptr));
+    if (graph_) graph_->capture_status(graph_->head.self, device, stream, &state, nullptr);
     return state != BP_CAPTURE_NONE;
   }
 
@@ -157,34 +225,27 @@ class EventRecords {
     Span span;
     span.activity = work;
     bp_activity& activity = span.activity;
-    activity.struct_size = sizeof activity;
     activity.stream = reinterpret_cast<uint64_t>(stream);
-    activity.queued_ns = Recorder::now_ns();
-    activity.thread = Recorder::thread();
+    activity.queued_ns = record_clock_ns();
+    activity.thread = record_thread();
     std::lock_guard lock(mutex_);
     if (!fn_ || captures(work.device, stream)) return std::nullopt;  // fn_: recording has ended meanwhile
     span.recording = recording_.load(std::memory_order_relaxed);
     if (said().recording == span.recording) activity.correlation = said().correlation;
-    try {
-      Clock& clock = clocks_[work.device];
-      if (!clock.start) clock.start = pair(work.device);
-      span.begin = event(work.device);
-      span.end = event(work.device);
-      inner_(&bp_driver::event_record, work.device, stream, span.begin, 0u);
-      return span;
-    } catch (const Error&) {
-      ++dropped_;
-      release(span);
-      return std::nullopt;
-    }
+    Clock& clock = clocks_[work.device];
+    if (!clock.start) clock.start = pair(work.device);
+    span.begin = event(work.device);
+    span.end = event(work.device);
+    if (span.begin && span.end && record(work.device, stream, span.begin)) return span;
+    ++dropped_;
+    release(span);
+    return std::nullopt;
   }
 
   void close(Span& span, bp_stream* stream) {
     std::lock_guard lock(mutex_);
     if (span.recording != recording_.load(std::memory_order_relaxed)) return release(span);
-    try {
-      inner_(&bp_driver::event_record, span.activity.device, stream, span.end, 0u);
-    } catch (const Error&) {
+    if (!record(span.activity.device, stream, span.end)) {
       ++dropped_;
       return release(span);
     }
@@ -221,15 +282,12 @@ class EventRecords {
 
   std::optional<int64_t> elapsed(int32_t device, bp_event* start, bp_event* end) {
     int64_t ns = 0;
-    try {
-      if (inner_(&bp_driver::event_query, device, end) != BP_OK) return std::nullopt;
-      if (inner_(&bp_driver::event_elapsed, device, start, end, &ns) != BP_OK) return std::nullopt;
-    } catch (const Error&) {
-      return std::nullopt;
-    }
+    if (calls_(&bp_driver::event_query, device, end) != BP_OK) return std::nullopt;
+    if (calls_(&bp_driver::event_elapsed, device, start, end, &ns) != BP_OK) return std::nullopt;
     return ns;
   }
 
+  /// nullptr if the driver has none to give.
   bp_event* event(int32_t device) {
     const auto found = std::find_if(free_.begin(), free_.end(), [&](const auto& one) { return one.first == device; });
     bp_event* made = nullptr;
@@ -237,22 +295,21 @@ class EventRecords {
       made = found->second;
       *found = free_.back();
       free_.pop_back();
-    } else {
-      inner_(&bp_driver::event_create, device, static_cast<uint32_t>(BP_EVENT_TIMING), &made);
+    } else if (calls_(&bp_driver::event_create, device, BP_EVENT_TIMING, &made) != BP_OK) {
+      return nullptr;
     }
     return made;
+  }
+  bool record(int32_t device, bp_stream* stream, bp_event* event) {
+    return calls_(&bp_driver::event_record, device, stream, event, 0u) == BP_OK;
   }
   void release(Span& span) {
     for (bp_event** one : {&span.begin, &span.end}) {
       if (*one) free_.emplace_back(span.activity.device, std::exchange(*one, nullptr));
     }
   }
-  void destroy(int32_t device, bp_event* event) {
-    try {
-      inner_(&bp_driver::event_destroy, device, event);
-    } catch (const Error&) {  // of a device in error; there is nothing to do about it
-    }
-  }
+  /// Of a device in error it may fail; there is nothing to do about it.
+  void destroy(int32_t device, bp_event* event) { calls_(&bp_driver::event_destroy, device, event); }
 
   /// The best of a few, on a stream of its own, where no work is in the way. Nothing if the device does not answer.
   std::optional<Pair> pair(int32_t device) {
@@ -260,37 +317,38 @@ class EventRecords {
     std::optional<Pair> best;
     bp_stream* stream = nullptr;
     int64_t width = INT64_MAX;
-    try {
-      inner_(&bp_driver::stream_create, device, 0, 0u, &stream);
-      for (int i = 0; i < 5; ++i) {
-        bp_event* one = event(device);
-        const int64_t before = Recorder::now_ns();
-        try {
-          inner_(&bp_driver::event_record, device, stream, one, 0u);
-          // Asked, not waited for: a wait is illegal while another thread captures.
-          if (poll(patience_ns, [&] { return inner_(&bp_driver::event_query, device, one); }) != BP_OK) break;
-        } catch (const Error&) {
-          free_.emplace_back(device, one);
-          break;
-        }
-        const int64_t after = Recorder::now_ns();
-        if (after - before < width) {
-          if (best) free_.emplace_back(device, best->event);
-          width = after - before;
-          best = Pair{one, before + width / 2};
-        } else {
-          free_.emplace_back(device, one);
-        }
+    if (calls_(&bp_driver::stream_create, device, 0, 0u, &stream) != BP_OK) return best;
+    for (int i = 0; i < 5; ++i) {
+      bp_event* one = event(device);
+      if (!one) break;
+      const int64_t before = record_clock_ns();
+      if (!record(device, stream, one) || !happened(device, one, patience_ns)) {
+        free_.emplace_back(device, one);
+        break;
       }
-    } catch (const Error&) {  // no stream, or no event
-    }
-    if (stream) {
-      try {
-        inner_(&bp_driver::stream_destroy, device, stream);
-      } catch (const Error&) {
+      const int64_t after = record_clock_ns();
+      if (after - before < width) {
+        if (best) free_.emplace_back(device, best->event);
+        width = after - before;
+        best = Pair{one, before + width / 2};
+      } else {
+        free_.emplace_back(device, one);
       }
     }
+    calls_(&bp_driver::stream_destroy, device, stream);
     return best;
+  }
+
+  /// Where the device's clock is coarser than its work, records of a stream may touch and do not overlap.
+  void in_rows() {
+    std::sort(done_.begin(), done_.end(), [](const Span& a, const Span& b) { return a.activity.begin_ns < b.activity.begin_ns; });
+    std::map<std::pair<int32_t, uint64_t>, int64_t> ends;
+    for (Span& span : done_) {
+      bp_activity& is = span.activity;
+      int64_t& end = ends[{is.device, is.stream}];
+      is.begin_ns = std::max(is.begin_ns, end);
+      is.end_ns = end = std::max(is.end_ns, is.begin_ns);
+    }
   }
 
   void hand_over(const std::vector<Span>& spans) {
@@ -304,7 +362,7 @@ class EventRecords {
 
   static constexpr size_t kKept = 1024;  // spans whose events are out
 
-  Inner& inner_;
+  const Calls calls_;
   std::atomic<uint64_t> kinds_{0};  // 0: off
   std::atomic<uint64_t> recording_{0};
   std::array<std::mutex, 64> orders_;
@@ -318,4 +376,6 @@ class EventRecords {
   std::vector<std::pair<int32_t, bp_event*>> free_;
 };
 
-}  // namespace backplane::driver::emulate
+}  // namespace backplane::driver
+
+#endif
