@@ -1,5 +1,6 @@
 """Graphs, torch.accelerator.Graph and torch.<device>.graph: memory, random numbers, and what they refuse."""
 
+import contextlib
 import gc
 import threading
 
@@ -18,6 +19,31 @@ def no_garbage():
 @pytest.fixture
 def graph(device_module):
     return device_module.CUDAGraph()
+
+
+# Both names of a graph; torch 2.11 has one of them.
+KINDS = ["CUDAGraph", *(["accelerator"] if hasattr(torch.accelerator, "Graph") else [])]
+
+
+def make(kind, device_module, **options):
+    return (torch.accelerator.Graph if kind == "accelerator" else device_module.CUDAGraph)(**options)
+
+
+@contextlib.contextmanager
+def captured(graph, stream, device_module):
+    """The block's work, by either kind of graph."""
+    ours = isinstance(graph, device_module.CUDAGraph)
+    stream.wait_stream(device_module.current_stream())
+    with device_module.graph(graph, stream=stream) if ours else stream, contextlib.nullcontext() if ours else graph:
+        yield
+
+
+def another_stream(device_module):
+    """Not the one that graph() takes by default: the pool hands that out, too."""
+    device_module.graph(device_module.CUDAGraph())
+    while (stream := device_module.Stream()) == device_module.graph.default_capture_stream[0]:
+        pass
+    return stream
 
 
 def replayed(graph, device_module, times=1):
@@ -58,7 +84,7 @@ class Training:
         return loss.detach()
 
     def warm_up(self, device_module):
-        side = device_module.Stream()
+        side = another_stream(device_module)
         side.wait_stream(device_module.current_stream())
         with side:
             for _ in range(2):
@@ -79,7 +105,8 @@ def bits(tensors):
 # ---- values ----------------------------------------------------------------------------------------------------------
 
 
-def test_H01_a_hundred_steps_with_dropout_are_eagers_bit_by_bit(device, device_module):
+@pytest.mark.parametrize("kind", KINDS)
+def test_H01_a_hundred_steps_with_dropout_are_eagers_bit_by_bit(device, device_module, kind):
     eager = Training(device).warm_up(device_module)
     torch.manual_seed(7)
     expected = []
@@ -88,10 +115,8 @@ def test_H01_a_hundred_steps_with_dropout_are_eagers_bit_by_bit(device, device_m
         expected.append(eager.step().clone())
 
     graphed = Training(device).warm_up(device_module)
-    graph = torch.accelerator.Graph()
-    stream = device_module.Stream()
-    stream.wait_stream(device_module.current_stream())
-    with stream, graph:
+    graph = make(kind, device_module)
+    with captured(graph, device_module.Stream(), device_module):
         loss = graphed.step()
     torch.manual_seed(7)
     found = []
@@ -127,7 +152,7 @@ def test_an_empty_graph_runs(graph, device_module):
 
 def test_fork_and_join_over_streams(graph, device, device_module):
     x = torch.ones(1000, device=device)
-    side = device_module.Stream()
+    side = another_stream(device_module)
     with device_module.graph(graph):
         side.wait_stream(device_module.current_stream())
         a = x * 2
@@ -208,7 +233,7 @@ def test_a_capture_moves_no_generator_and_may_not_seed_one(graph, device, device
 def refusals(device, device_module, x):
     event = device_module.Event()
     event.record(device_module.default_stream())
-    side = device_module.Stream()
+    side = another_stream(device_module)
     yield "item", "aten::_local_scalar_dense", x[0].item
     yield "cpu", "aten::copy_ between the host", x.cpu
     yield "to the device", "aten::copy_ between the host", lambda: torch.ones(3).to(device)
@@ -270,7 +295,7 @@ def test_an_event_of_a_capture_belongs_to_it(graph, device, device_module):
 
 def test_work_that_does_not_come_back_ends_the_capture_with_an_error(graph, device, device_module):
     x = torch.ones(4, device=device)
-    side = device_module.Stream()
+    side = another_stream(device_module)
     context = device_module.graph(graph)
     context.__enter__()
     side.wait_stream(device_module.current_stream())
@@ -396,18 +421,25 @@ def test_H04_a_graphs_memory_is_its_own_until_reset(device, device_module):
     assert device_module.memory_reserved() == before
 
 
-def test_graphs_share_a_pool(device, device_module):
+@pytest.mark.parametrize("kind", KINDS)
+def test_graphs_share_a_pool(device, device_module, kind):
     x = torch.ones(1 << 20, device=device)
     device_module.synchronize()
     device_module.empty_cache()
     before = device_module.memory_reserved()
     pool = device_module.graph_pool_handle()
-    first, second = device_module.CUDAGraph(), torch.accelerator.Graph(pool=pool)
+    first = device_module.CUDAGraph()
+    second = make(kind, device_module, **({"pool": pool} if kind == "accelerator" else {}))
     with device_module.graph(first, pool=pool):
         total = ((x + 1) * 2).sum()
     held = device_module.memory_reserved() - before
-    with device_module.graph.default_capture_stream[0], second:
-        other = ((x + 2) * 2).sum()
+    stream = device_module.graph.default_capture_stream[0]
+    if kind == "accelerator":
+        with stream, second:
+            other = ((x + 2) * 2).sum()
+    else:
+        with device_module.graph(second, pool=pool, stream=stream):
+            other = ((x + 2) * 2).sum()
     assert first.pool() == second.pool() == pool
     assert device_module.memory_reserved() - before == held
     replayed(first, device_module)
@@ -435,36 +467,37 @@ def test_reset_while_it_is_replayed(device, device_module):
     assert x.unique().tolist() == [50.0]
 
 
-def test_a_graph_that_is_dropped_gives_its_memory_back(device, device_module):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_graph_that_is_dropped_gives_its_memory_back(device, device_module, kind):
     x = torch.ones(1 << 20, device=device)
     device_module.synchronize()
     device_module.empty_cache()
     before = device_module.memory_reserved()
-    for make in (device_module.CUDAGraph, torch.accelerator.Graph):
-        graph = make()
-        with device_module.Stream(), graph if hasattr(graph, "__enter__") else device_module.graph(graph):
-            y = x * 2
-        replayed(graph, device_module)
-        del y, graph
-        gc.collect()
-        device_module.empty_cache()
-        assert device_module.memory_reserved() == before
+    graph = make(kind, device_module)
+    with captured(graph, device_module.Stream(), device_module):
+        y = x * 2
+    replayed(graph, device_module)
+    del y, graph
+    gc.collect()
+    device_module.empty_cache()
+    assert device_module.memory_reserved() == before
 
 
 def test_frees_and_recorded_streams_within_a_capture(graph, device, device_module):
     x = torch.ones(1 << 18, device=device)
-    side = device_module.Stream()
-    results = []
+    side = another_stream(device_module)
+    results, addresses = [], set()
     with device_module.graph(graph):
         for i in range(6):
             part = x * i
+            addresses.add(part.data_ptr())
             side.wait_stream(device_module.current_stream())
             with side:
                 results.append(part.sum())
             part.record_stream(side)
             del part  # its memory must not be used again before the sum has been taken
-            x.mul_(1)
         device_module.current_stream().wait_stream(side)
+    assert len(addresses) == 6
     active = device_module.memory_stats()["active_bytes.all.current"]
     assert active - device_module.memory_allocated() == 0  # what waited in the capture has come back
     replayed(graph, device_module, 3)
@@ -535,16 +568,35 @@ def test_debug_dump(device, device_module, tmp_path):
     assert y.tolist() == [4.0] * 4
 
 
-def test_a_graph_that_is_kept_is_made_ready_later(device, device_module, tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_graph_that_is_kept_is_made_ready_later(device, device_module, tmp_path, kind):
     x = torch.ones(4, device=device)
-    graph = torch.accelerator.Graph(keep_graph=True)
-    with device_module.Stream(), graph:
+    graph = make(kind, device_module, keep_graph=True)
+    with captured(graph, device_module.Stream(), device_module):
         x.add_(1)
     graph.instantiate()
     graph.debug_dump(str(tmp_path / "graph.dot"))
     replayed(graph, device_module, 2)
     assert x.tolist() == [3.0] * 4
     assert (tmp_path / "graph.dot").read_text().count("label=") >= 1
+
+
+@pytest.mark.parametrize("races", [False, True])
+def test_the_stream_sanitizer_looks_into_a_capture(graph, device, device_module, races):
+    from torch_backplane import sanitizer
+
+    x = torch.ones(8, device=device)
+    side = another_stream(device_module)
+    with sanitizer.enabled(raise_errors=False) as found, device_module.graph(graph):
+        y = x + 1
+        side.wait_stream(device_module.current_stream())
+        with side:
+            z = y * 2
+        if races:
+            y.add_(1)  # while the other stream may still read it
+        device_module.current_stream().wait_stream(side)
+        z.add_(y)
+    assert len(found.errors) == races
 
 
 def test_graphed_callables_train_as_the_module_does(device, device_module):

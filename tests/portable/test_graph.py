@@ -53,10 +53,10 @@ def test_H01_a_gpt_with_dropout_is_eagers_over_a_hundred_replays(device, device_
             for _ in range(2):
                 training.step()
         device_module.current_stream().wait_stream(side)
-        graph = torch.accelerator.Graph() if graphed else None
+        graph = device_module.CUDAGraph() if graphed else None
         with fallback.budget(calls=0):
             if graph is not None:
-                with side, graph:
+                with device_module.graph(graph, stream=side):
                     loss = training.step()
             torch.manual_seed(7)
             losses = []

@@ -144,7 +144,9 @@ class graph:
         self.check_input_liveness = check_input_liveness
         if stream is None:
             index = _backend.C.devices.current()
-            stream = self.default_capture_stream.setdefault(index, Stream(index))
+            if index not in self.default_capture_stream:
+                self.default_capture_stream.setdefault(index, Stream(index))
+            stream = self.default_capture_stream[index]
         self.capture_stream = stream
         self._stream_context = StreamContext(stream)
 
