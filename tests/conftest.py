@@ -6,6 +6,7 @@ import re
 import signal
 import zlib
 
+import older_torch
 import pytest
 
 
@@ -22,6 +23,10 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(config, items):
+    if older_torch.IS_OLDER:
+        for item in items:
+            if reason := older_torch.reason(item.nodeid):
+                item.add_marker(pytest.mark.skip(reason=reason))
     text = config.getoption("--sample")
     if not text:
         return

@@ -38,7 +38,7 @@ def x(device):
 def test_D01_there_are_three_kinds_and_nothing_else():
     made = [Library(f"{NS}_kinds", kind) for kind in ("DEF", "FRAGMENT", "IMPL")]
     assert [library.kind for library in made] == ["DEF", "FRAGMENT", "IMPL"]
-    with pytest.raises(ValueError, match="Unsupported kind: PART"):
+    with pytest.raises(ValueError, match=r"Unsupported kind: .*PART"):
         Library(NS, "PART")
     with pytest.raises(ValueError, match="prim is a reserved namespace"):
         Library("prim", "DEF")

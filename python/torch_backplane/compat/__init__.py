@@ -43,9 +43,10 @@ INDUCTOR_HOOK = "_inductor_backend_init"
 
 
 def empty_host_cache() -> None:
-    """``torch.accelerator.empty_host_cache``: gives back cached pinned memory. 2.11 has it under a private name."""
-    empty = getattr(torch.accelerator, "empty_host_cache", None) or torch._C._host_emptyCache
-    empty()
+    """``torch.accelerator.empty_host_cache``: gives back cached pinned memory. 2.11 has it for CUDA alone."""
+    from torch_backplane import _backend
+
+    getattr(torch.accelerator, "empty_host_cache", _backend.C.memory.empty_host_cache)()
 
 
 def let_higher_order_ops_pass_autocast() -> None:
