@@ -413,3 +413,28 @@ def test_a_collective_is_work_of_the_device(run_in_process, name, tmp_path):
     rows = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     found = [row for row in rows if row.get("cat") == "kernel" and row["name"] == f"{name}ccl:all_reduce"]
     assert [row["args"]["bytes"] for row in found] == [1024]
+
+
+@pytest.mark.requires("graph")
+def test_E56_a_replay_shows_the_work_that_the_graph_holds(device, device_module):
+    x, side, graph = torch.zeros(1000, device=device), device_module.Stream(), device_module.CUDAGraph()
+
+    def step():
+        x.copy_(torch.full_like(x, 3).add_(x))
+
+    with side:
+        step()
+    device_module.synchronize()
+    with profile() as captured, device_module.graph(graph, stream=side):
+        step()
+    with profile() as replayed:
+        for _ in range(2):
+            graph.replay()
+        device_module.synchronize()
+    # What begins and ends a capture runs, and is no operator's.
+    assert [one.name() for one in events(captured) if one.linked_correlation_id()] == []
+    found = Counter(one.name() for one in events(replayed))
+    assert found["Memset"] == 2
+    assert found["Memcpy DtoD"] == 2
+    assert sum(count for name, count in found.items() if not name.startswith("Mem")) == 2
+    assert x.cpu().eq(9).all()
