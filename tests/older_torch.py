@@ -9,7 +9,6 @@ VERSION = importlib.metadata.version("torch")
 IS_OLDER = tuple(map(int, re.findall(r"\d+", VERSION)[:2])) < (2, 13)
 
 NEEDS = {
-    "torch.accelerator.Graph": ("test_accelerator.py::test_graph_refuses_clearly",),
     "torch.Tag.out and torch.Tag.inplace": (
         "test_check_op_samples.py::test_out_arguments_are_compared",
         "test_custom_op_arguments.py::test_C14_an_inplace_operator_returns_its_argument",

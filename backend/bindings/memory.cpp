@@ -137,7 +137,10 @@ void bind_memory(py::module_& module) {
   def_quick(module, "host_stats", host_stats);
   def_quick(module, "reset_accumulated_host_stats", [] { at::getHostAllocator(kDevice)->reset_accumulated_stats(); });
   // As torch.accelerator.empty_host_cache, which torch 2.11 has not.
-  module.def("empty_host_cache", [] { at::getHostAllocator(kDevice)->empty_cache(); }, py::call_guard<py::gil_scoped_release>());
+  def_quick(module, "empty_host_cache", [] {
+    const py::gil_scoped_release no_gil;
+    at::getHostAllocator(kDevice)->empty_cache();
+  });
   def_quick(module, "reset_peak_host_stats", [] { at::getHostAllocator(kDevice)->reset_peak_stats(); });
 
   def_blocking(module, "host_view", [](const at::Tensor& tensor) { return host_view(tensor); });

@@ -40,10 +40,11 @@ def test_memory(device_module, device):
     gc.collect()
     torch.empty(1, device=device)
     before = torch.accelerator.memory_allocated()
-    x = torch.empty(1 << 20, dtype=torch.uint8, device=device)
-    assert torch.accelerator.memory_allocated() == before + (1 << 20) == device_module.memory_allocated()
+    size = 4 << 20  # with a segment of its own
+    x = torch.empty(size, dtype=torch.uint8, device=device)
+    assert torch.accelerator.memory_allocated() == before + size == device_module.memory_allocated()
     torch.accelerator.reset_peak_memory_stats()
-    assert torch.accelerator.max_memory_allocated() == before + (1 << 20)
+    assert torch.accelerator.max_memory_allocated() == before + size
     assert torch.accelerator.memory_reserved() == device_module.memory_reserved()
     assert torch.accelerator.max_memory_reserved() == device_module.max_memory_reserved()
     assert torch.accelerator.memory_stats()["allocation.all.current"] > 0
@@ -62,15 +63,6 @@ def test_capability(device_module):
     assert torch.float32 in dtypes
     native = device_module.get_device_properties(0).dtypes
     assert set(native) <= dtypes
-
-
-def test_graph_refuses_clearly(device):
-    def capture():
-        with torch.Stream(device), torch.accelerator.Graph():
-            torch.ones(1, device=device)
-
-    with pytest.raises(RuntimeError, match=r"(?i)graph"):
-        capture()
 
 
 def test_a_tensors_own_stream_and_pin(device):
