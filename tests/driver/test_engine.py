@@ -17,7 +17,7 @@ PROGRAMS = {
     "fault_test": 19,
     "graph_test": 33,
     "module_test": 55,
-    "profile_test": 29,
+    "profile_test": 28,
     "shims_modules_test": 34,
     "trace_test": 10,
 }
