@@ -115,7 +115,7 @@ def test_capture(on_extdevice: Run) -> None:
     assert seen["asked"] is True
     waits = [f"A wait for {what}" for what in ("the stream", "the device", "an event")]
     views = ["A host view"] * 2
-    what = [*waits, "A copy that the host waits for", *views, "aten::linalg_inv_ex"]
+    what = [*waits, "aten::copy_ between the host and the device", *views, "aten::linalg_inv_ex"]
     for said, beginning in zip(seen["refused"], what, strict=True):
         assert said.startswith(beginning), said
         assert "cannot be recorded: stream " in said
