@@ -174,8 +174,9 @@ from torch._inductor.codegen import common
 class Mine(Exception): pass
 def refuse(*args): raise Mine("the vendor's")
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+from torch._inductor.scheduler import BaseScheduling
 wrapper = type("W", (PythonWrapperCodegen,), dict(create=staticmethod(refuse)))
-common.register_backend_for_device("{name}", refuse, wrapper)
+common.register_backend_for_device("{name}", type("S", (BaseScheduling,), dict(__init__=refuse)), wrapper)
 common.register_device_op_overrides("{name}", common.DeviceOpOverrides())
 try:
     torch.compile(lambda x: x + 1)(torch.ones(3, device="{name}"))
