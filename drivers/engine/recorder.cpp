@@ -28,11 +28,8 @@ Recorder::Said& Recorder::said() noexcept {
 }
 
 void Recorder::start(uint64_t kinds, bp_activity_callback fn, void* arg) {
-  if (!fn || (kinds >> BP_ACTIVITY_COUNT) != 0) {
-    throw Error(BP_INVALID_ARGUMENT, "profile.start: fn must not be NULL, kinds are 1 << BP_ACTIVITY_*");
-  }
   std::lock_guard lock(mutex_);
-  if (fn_) throw Error(BP_INVALID_ARGUMENT, "profile.start: recording is on already");
+  check_profile_start(kinds, fn, fn_ != nullptr);
   fn_ = fn;
   arg_ = arg;
   dropped_ = 0;
@@ -41,9 +38,8 @@ void Recorder::start(uint64_t kinds, bp_activity_callback fn, void* arg) {
 }
 
 void Recorder::stop(uint64_t* dropped) {
-  if (!dropped) throw Error(BP_INVALID_ARGUMENT, "profile.stop: dropped must not be NULL");
   std::lock_guard lock(mutex_);
-  if (!fn_) throw Error(BP_INVALID_ARGUMENT, "profile.stop: recording is off");
+  check_profile_stop(dropped, fn_ != nullptr);
   kinds_.store(0);
   recording_.store(0);
   hand_over();

@@ -48,6 +48,18 @@ inline int32_t record_thread() noexcept {
   return id;
 }
 
+/// What start and stop refuse; is_on: a recording is on. They throw Error.
+inline void check_profile_start(uint64_t kinds, bp_activity_callback fn, bool is_on) {
+  if (!fn || (kinds >> BP_ACTIVITY_COUNT) != 0) {
+    throw Error(BP_INVALID_ARGUMENT, "profile.start: fn must not be NULL, kinds are 1 << BP_ACTIVITY_*");
+  }
+  if (is_on) throw Error(BP_INVALID_ARGUMENT, "profile.start: recording is on already");
+}
+inline void check_profile_stop(const uint64_t* dropped, bool is_on) {
+  if (!dropped) throw Error(BP_INVALID_ARGUMENT, "profile.stop: dropped must not be NULL");
+  if (!is_on) throw Error(BP_INVALID_ARGUMENT, "profile.stop: recording is off");
+}
+
 /// How an EventProfile calls the driver: its own table.
 struct TableCalls {
   const bp_driver* table;
@@ -76,11 +88,8 @@ class EventProfile {
   // The entries. They throw Error.
 
   void start(uint64_t kinds, bp_activity_callback fn, void* arg) {
-    if (!fn || (kinds >> BP_ACTIVITY_COUNT) != 0) {
-      throw Error(BP_INVALID_ARGUMENT, "profile.start: fn must not be NULL, kinds are 1 << BP_ACTIVITY_*");
-    }
     std::lock_guard lock(mutex_);
-    if (fn_) throw Error(BP_INVALID_ARGUMENT, "profile.start: recording is on already");
+    check_profile_start(kinds, fn, fn_ != nullptr);
     fn_ = fn;
     arg_ = arg;
     dropped_ = 0;
@@ -91,9 +100,8 @@ class EventProfile {
   }
 
   void stop(uint64_t* dropped) {
-    if (!dropped) throw Error(BP_INVALID_ARGUMENT, "profile.stop: dropped must not be NULL");
     std::lock_guard lock(mutex_);
-    if (!fn_) throw Error(BP_INVALID_ARGUMENT, "profile.stop: recording is off");
+    check_profile_stop(dropped, fn_ != nullptr);
     kinds_.store(0);
     recording_.store(0);
     for (auto& [device, clock] : clocks_) clock.end = clock.start ? pair(device) : std::nullopt;
