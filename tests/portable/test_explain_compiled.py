@@ -9,6 +9,8 @@ from click.testing import CliRunner
 
 from torch_backplane.cli import main
 
+BESSEL = "aten.special_bessel_j0.default"  # the host's, where device memory is in its reach
+
 SCRIPT = """
 import sys
 import torch
@@ -23,9 +25,11 @@ def f(x, w):
 
 
 x = torch.randn(8, 8, device="{name}")
-torch.compile(f)(x, x.clone())
+compiled = torch.compile(f)
+compiled(x, x.clone())
+compiled(x, x.clone())
 w = torch.randn(8, 8, device="{name}", requires_grad=True)
-torch.compile(lambda w: w.sin().sum())(w).backward()  # line 17
+torch.compile(lambda w: w.sin().sum())(w).backward()  # line 19
 if "fail" in sys.argv:
     raise RuntimeError("after all")
 """
@@ -51,7 +55,7 @@ def test_each_graph_has_its_kernels_calls_and_file(explain, device):
     done = explain("--json", "one", "two")
     assert done.exit_code == 0, done.output
     said, _, text = done.output.partition("{")
-    assert said.strip() == "between one two"
+    assert said.split() == ["between", "one", "two"] * 2
     found = json.loads("{" + text)
 
     assert [row["place"].rpartition("/")[2] for row in found["breaks"]] == ["script.py:10"]
@@ -78,6 +82,13 @@ def test_each_graph_has_its_kernels_calls_and_file(explain, device):
         for kernel in graph["kernels"]:
             assert f"{kernel['name']} = generated_kernel(" in text
             assert kernel["name"].startswith(device.type)
+    for graph, runs in ((before, 2), (after, 2), (forward, 1), (backward, 1)):
+        took = {time["name"]: time for time in graph["times"]}
+        names = {kernel["name"] for kernel in graph["kernels"]}
+        names |= {"aten::" + call["op"].split(".")[1] for call in graph["calls"] if call["op"] != BESSEL}
+        assert names <= took.keys()
+        assert {took[name]["calls"] for name in names} == {runs}
+        assert all(took[name]["microseconds"] > 0 for name in names)
     assert 0 < found["seconds"]["inductor"] < found["seconds"]["all"]
     assert found["kernels_compiled"] + found["kernels_from_cache"] > 0
 
@@ -93,6 +104,20 @@ def test_the_text_tells_the_same(explain):
         "script.py:9",
     ):
         assert text in done.output
+
+
+def test_times_are_left_out_for_a_program_that_profiles_itself(explain):
+    text = """
+import torch
+from torch.profiler import profile
+x = torch.randn(4, 4, device="{name}")
+with profile():
+    torch.compile(lambda x: x * 2)(x)
+"""
+    done = explain("--json", "--no-times", text=text)
+    assert done.exit_code == 0, done.output
+    (graph,) = json.loads(done.output)["graphs"]
+    assert (len(graph["kernels"]), graph["times"]) == (1, [])
 
 
 def test_operators_without_a_lowering_and_inductors_list(explain):
@@ -121,6 +146,9 @@ def test_what_goes_wrong(explain, device):
     done = explain(text="import torch\ntorch.compile(lambda x: x + 1)(torch.ones(3))\n")
     assert done.exit_code == 1
     assert f"compiled no graph for {device.type}" in done.output
+    done = CliRunner().invoke(main, ["explain", "--no-times", "add.Tensor"])
+    assert done.exit_code == 2
+    assert "--no-times goes with --compiled" in done.output
     done = explain("--dtype", "bf16")
     assert done.exit_code == 2
     assert "--compiled takes no --file" in done.output

@@ -48,7 +48,13 @@ _SHORT_DTYPES = {
     "script",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Run this program instead, OP being its arguments, and tell what torch.compile made of it: graph breaks, "
-    "kernels, calls and why, seconds.",
+    "kernels, calls and why, times.",
+)
+@click.option(
+    "--times/--no-times",
+    default=True,
+    show_default=True,
+    help="With --compiled: what each kernel took of the device. --no-times for a program that profiles itself.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(
@@ -58,6 +64,7 @@ def explain(
     dtype: str | None,
     inductor: bool,
     script: Path | None,
+    times: bool,
     as_json: bool,
 ) -> None:
     """Show an operator's way through the dispatcher, or what torch.compile made of a program.
@@ -65,12 +72,14 @@ def explain(
     OP is a name such as aten::gelu or add.Tensor, which is of aten where no namespace is given. One is shown as a
     tree, several as a table. No operator runs on the device.
     """
+    if script is None and not times:
+        raise click.UsageError("--no-times goes with --compiled")
     if script is not None:
         if files or device or dtype or inductor:
             raise click.UsageError("--compiled takes no --file, --device, --dtype or --inductor: they are of operators")
         from torch_backplane.cli.explain_compiled import explain_compiled
 
-        return explain_compiled(script, ops, as_json)
+        return explain_compiled(script, ops, as_json, times)
     names = [*ops, *(name for file in files for name in _read(file))]
     if not names:
         raise click.UsageError("name an operator, such as aten::gelu, or a --file of them")

@@ -7,6 +7,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,18 +20,30 @@ from torch_backplane.cli.backend import load_backend
 from torch_backplane.cli.program import failed, run_program
 
 if TYPE_CHECKING:
-    from torch_backplane.inductor.report import Report
+    from torch_backplane.inductor.report import Graph, Report
 
 __all__ = ["explain_compiled"]
 
 
-def explain_compiled(script: Path, args: Sequence[str], as_json: bool) -> None:
-    """Run the script and print its report. Exits with 1 if it failed or compiled nothing for the device."""
+def explain_compiled(script: Path, args: Sequence[str], as_json: bool, times: bool) -> None:
+    """Run the script and print its report. Exits with 1 if it failed or compiled nothing for the device.
+
+    Args:
+        script: the program.
+        args: its arguments.
+        as_json: print JSON.
+        times: run it under torch's profiler, for what each kernel and call took of the device.
+    """
     name = load_backend()
+    from torch.profiler import ProfilerActivity, profile
+
     from torch_backplane.inductor import report
 
-    with report.collect() as found:
+    kinds = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
+    with report.collect() as found, profile(activities=kinds) if times else nullcontext() as profiled:
         bad = failed(lambda: run_program(script, args))
+    if profiled is not None:
+        found.add_times(profiled)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1))
     else:
@@ -60,16 +73,28 @@ def _print(found: Report) -> None:
         table = Table(box=None, header_style="bold", padding=(0, 2, 0, 2))
         for title in ("", "operators", "the kernel's name, or why they are called", "from"):
             table.add_column(title, overflow="fold")
+        for title in ("runs", "ms") if graph.times else ():
+            table.add_column(title, justify="right", no_wrap=True)
         for kernel in graph.kernels:
-            table.add_row("[green]kernel[/]", _short(kernel.fuses), escape(kernel.name), places(kernel.places))
+            row = "[green]kernel[/]", _short(kernel.fuses), escape(kernel.name), places(kernel.places)
+            table.add_row(*row, *_times(graph, [kernel.name]))
         for why in dict.fromkeys(call.why for call in graph.calls):
             calls = [call for call in graph.calls if call.why == why]
             lines = list(dict.fromkeys(place for call in calls for place in call.places))
-            table.add_row("[yellow]calls[/]", _short([call.op for call in calls]), escape(why), places(lines))
+            row = "[yellow]calls[/]", _short([call.op for call in calls]), escape(why), places(lines)
+            table.add_row(*row, *_times(graph, [call.operator for call in calls]))
         console.print(table)
     parts = f"{found.kernels_compiled} kernels compiled, {found.kernels_from_cache} from the cache"
     inductor = found.seconds.get("inductor", 0)
     console.print(f"\ncompilation: {found.seconds.get('all', 0):.1f} s, of which Inductor {inductor:.1f} s; {parts}")
+
+
+def _times(graph: Graph, names: Sequence[str]) -> tuple[str, str]:
+    """How often they ran on the device, and for how long; nothing where no profile saw them."""
+    seen = [time for time in graph.times if time.name in names]
+    if not seen:
+        return "", ""
+    return f"{sum(time.calls for time in seen):,}", f"{sum(time.microseconds for time in seen) / 1e3:.3f}"
 
 
 def _short(ops: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What became of a program under ``torch.compile``: graph breaks, kernels and what they fuse, calls and why, seconds.
+"""What became of a program under ``torch.compile``: graph breaks, kernels and what they fuse, calls and why, times.
 
 For ``torch-backplane explain --compiled``. While :func:`collect` is open, the code generator tells it of each graph.
 """
@@ -14,7 +14,7 @@ import torch
 
 from torch_backplane import _backend, compiler
 
-__all__ = ["Break", "Call", "Graph", "Kernel", "Report", "collect", "current"]
+__all__ = ["Break", "Call", "Graph", "Kernel", "Report", "Time", "collect", "current"]
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_int_mm", "_scaled_mm")
 
@@ -40,9 +40,24 @@ class Kernel:
 class Call:
     """An operator that is called as it is."""
 
-    op: str
+    op: str  # "aten.mm.out"
     why: str
     places: list[str]
+
+    @property
+    def operator(self) -> str:
+        """As in a profile, which tells no overloads apart: "aten::mm"."""
+        names = self.op.split(".")
+        return "::".join(names[:2] if len(names) > 1 and names[0] in torch.ops else ["aten", names[0]])
+
+
+@dataclass(frozen=True)
+class Time:
+    """What a kernel or an operator took of the device, in all runs of a graph."""
+
+    name: str  # a kernel's, or as in "aten::mm"
+    calls: int
+    microseconds: float
 
 
 @dataclass
@@ -52,6 +67,7 @@ class Graph:
     name: str  # "0 forward"
     kernels: list[Kernel] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    times: list[Time] = field(default_factory=list)  # of Report.add_times
     file: str = ""  # the module that Inductor wrote, kernels' text and all; it stays in Inductor's cache
 
 
@@ -64,10 +80,25 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)  # of compilation: in all, and what Inductor takes of it
     kernels_compiled: int = 0  # by the driver's compiler
     kernels_from_cache: int = 0
+    marks: dict[str, Graph] = field(default_factory=dict)  # the range of a profile that each graph runs in
+
+    def add_times(self, profiled: torch.profiler.profile) -> None:
+        """Take the times of the device from a profile of the program, with ``ProfilerActivity.PrivateUse1``."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for range_ in profiled.events() or ():
+            if range_.name in self.marks and range_.device_type == torch.autograd.DeviceType.CPU:
+                times = found.setdefault(range_.name, {})
+                for each in range_.cpu_children:
+                    if each.device_time_total:
+                        times.setdefault(each.name, []).append(each.device_time_total)
+        for mark, times in found.items():
+            self.marks[mark].times = [Time(name, len(each), sum(each)) for name, each in times.items()]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        return asdict(self)
+        result = asdict(self)
+        del result["marks"]
+        return result
 
 
 class Collector:
@@ -80,6 +111,10 @@ class Collector:
         self.listed = set(lowering.fallbacks)  # before a graph adds those that have no lowering
         self.generated: dict[int, list[Kernel]] = {}  # by the identity of the graph that is being compiled
         self.lowered: list[tuple[Graph, Any]] = []
+
+    def mark(self) -> str:
+        """The range of a profile in which the graph runs that is told of next."""
+        return f"torch-backplane graph {len(self.report.marks)}"
 
     def kernel(self, graph: Any, name: str, nodes: Sequence[Any]) -> None:
         """One that was written into a graph's module."""
@@ -94,6 +129,7 @@ class Collector:
         for operation in graph.operations:
             if operation.get_name() not in graph.removed_operations and (call := self._call(operation)):
                 found.calls.append(call)
+        self.report.marks[self.mark()] = found
         self.lowered.append((found, graph))
         self.breaks()
 
@@ -191,7 +227,8 @@ def collect() -> Iterator[Report]:
     before = compiler.counts() if compiler.is_available() else None
     _collector = collector = Collector()
     try:
-        with config.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False):
+        marked = config.patch(fx_graph_cache=False, profiler_mark_wrapper_call=True)
+        with marked, functorch.patch(enable_autograd_cache=False):
             yield collector.report
     finally:
         _collector = None

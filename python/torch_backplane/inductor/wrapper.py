@@ -6,6 +6,7 @@ A private class of torch stands behind it: ``PythonWrapperCodegen``; tried on to
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -50,6 +51,15 @@ class GroupWrapper(_Calls, PythonWrapperCodegen):
             return GroupSubgraphWrapper(str(subgraph_name), parent_wrapper, partition_signatures)
         return GroupWrapper()
 
+    def generate_profiler_mark_wrapper_call(self, stack: ExitStack) -> None:
+        """A report's range has a name of its own: forward and backward have one number."""
+        collector = report.current()
+        if collector is None:
+            return super().generate_profiler_mark_wrapper_call(stack)
+        self.wrapper_call.writeline("from torch.profiler import record_function")
+        self.wrapper_call.writeline(f"with record_function({collector.mark()!r}):")
+        stack.enter_context(self.wrapper_call.indent())
+
     def generate(self, is_inference: bool) -> Any:
         written = super().generate(is_inference)
         if collector := report.current():
@@ -67,3 +77,7 @@ class GroupWrapper(_Calls, PythonWrapperCodegen):
 
 class GroupSubgraphWrapper(_Calls, SubgraphPythonWrapperCodegen):
     """Of a part of a graph, such as the branch of a condition."""
+
+    def generate_profiler_mark_wrapper_call(self, stack: ExitStack) -> None:
+        if report.current() is None:  # it runs in the graph's range
+            super().generate_profiler_mark_wrapper_call(stack)
