@@ -106,6 +106,25 @@ def test_the_text_tells_the_same(explain):
         assert text in done.output
 
 
+@pytest.mark.parametrize("cpp", [False, True])
+def test_the_branches_of_a_graph_are_its_own(explain, cpp):
+    text = """
+import torch
+from torch._inductor import config
+x = torch.randn(4, 4, device="{name}")
+with config.patch(cpp_wrapper={cpp}):
+    torch.compile(lambda x: torch.cond(x.sum() > 99, lambda y: y.sin(), lambda y: y @ y + 1, (x,)))(x)
+"""
+    done = explain("--json", text=text.replace("{cpp}", str(cpp)))
+    assert done.exit_code == 0, done.output
+    (graph,) = json.loads(done.output)["graphs"]
+    assert [call["op"] for call in graph["calls"]] == ["aten.mm.out"]
+    fuses = {op: kernel["name"] for kernel in graph["kernels"] for op in kernel["fuses"]}
+    ran = {time["name"] for time in graph["times"]}
+    assert {"aten::mm", fuses["aten.sum.default"], fuses["aten.add.Tensor"]} <= ran
+    assert fuses["aten.sin.default"] not in ran  # the other branch
+
+
 def test_times_are_left_out_for_a_program_that_profiles_itself(explain):
     text = """
 import torch

@@ -69,7 +69,8 @@ def _print(found: Report) -> None:
         console.print(f"  {places([one.place])}  {escape(': '.join(lines[:1] + said))}", soft_wrap=True)
     for graph in found.graphs:
         counts = f"{len(graph.kernels)} kernels, {len(graph.calls)} calls"
-        console.print(f"\n[bold]graph {graph.name}[/bold]: {counts}\n  {graph.file}", soft_wrap=True)
+        file = f"\n  {graph.file}" if graph.file else ""  # of AOTInductor's packages there is none
+        console.print(f"\n[bold]graph {graph.name}[/bold]: {counts}{file}", soft_wrap=True)
         table = Table(box=None, header_style="bold", padding=(0, 2, 0, 2))
         for title in ("", "operators", "the kernel's name, or why they are called", "from"):
             table.add_column(title, overflow="fold")

@@ -8,6 +8,7 @@ and their code, for the target of the device at hand and for those that ``config
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from torch._inductor.virtualized import V
 from torch_backplane import _backend, compiler, paths
 from torch_backplane.inductor import config
 from torch_backplane.inductor.runtime import files_of, kernel_object
+from torch_backplane.inductor.wrapper import Reported
 
 _CONFIG = "torch_backplane.inductor.config.aot_targets"
 
@@ -75,7 +77,7 @@ def _bytes(code: bytes) -> str:
     )
 
 
-class GroupCppWrapper(CppWrapperCpu):
+class GroupCppWrapper(Reported, CppWrapperCpu):
     """Of a graph, and of its branches."""
 
     def __init__(self) -> None:
@@ -101,6 +103,9 @@ class GroupCppWrapper(CppWrapperCpu):
         if device != _backend.device:
             return str(CppWrapperCpu.get_device_include_path_aot(device))
         return _prefix("cpp_prefix.h", "aoti_prefix.h")
+
+    def write_range(self, name: str, stack: ExitStack) -> None:
+        self.wrapper_call.writeline(f'RAIIAtenRecordFunctionHandle range_of_a_report_("{name}", nullptr);')
 
     def write_header(self) -> None:
         V.graph.device_types = type(V.graph.device_types)(

@@ -120,15 +120,13 @@ class Collector:
         """One that was written into a graph's module."""
         origins = [origin for node in nodes if (inner := getattr(node, "node", None)) for origin in inner.origins]
         found = Kernel(name, sorted({_operator(one) for one in origins}), _places(origins))
-        self.generated.setdefault(id(graph), []).append(found)
+        self.generated.setdefault(id(_root(graph)), []).append(found)
 
     def graph(self, graph: Any) -> None:
         """A graph whose module is written."""
         kind = "inference" if graph.is_inference else "backward" if graph.is_backward else "forward"
         found = Graph(f"{graph.graph_id} {kind}", self.generated.pop(id(graph), []))
-        for operation in graph.operations:
-            if operation.get_name() not in graph.removed_operations and (call := self._call(operation)):
-                found.calls.append(call)
+        found.calls.extend(call for operation in _operations(graph) if (call := self._call(operation)))
         self.report.marks[self.mark()] = found
         self.lowered.append((found, graph))
         self.breaks()
@@ -136,13 +134,14 @@ class Collector:
     def _call(self, operation: Any) -> Call | None:
         from torch._inductor import ir
 
-        if not isinstance(operation, ir.ExternKernel) or isinstance(operation, (ir.MultiOutput, ir.NopKernel)):
+        is_call = isinstance(operation, ir.ExternKernel) and not isinstance(operation, (ir.MultiOutput, ir.NopKernel))
+        if not is_call or _parts(operation):
             return None
         device = getattr(operation.layout, "device", None)
         if device is None or torch.device(device).type != _backend.device:
             return None
         overload = operation.op_overload
-        name = str(overload or operation.get_kernel_name() or type(operation).__name__)
+        name = str(overload or operation.get_kernel_name())
         return Call(name.removeprefix("extern_kernels."), self._why(operation, overload), _places(operation.origins))
 
     def _why(self, operation: Any, overload: Any) -> str:
@@ -189,6 +188,28 @@ class Collector:
         metrics = get_compilation_metrics()
         for name, key in (("all", "duration_us"), ("inductor", "inductor_cumulative_compile_time_us")):
             self.report.seconds[name] = sum(getattr(one, key) or 0 for one in metrics) / 1e6
+
+
+def _parts(operation: Any) -> list[Any]:
+    """The graphs that it runs: branches of a condition, a loop's body."""
+    from torch._inductor.ir import Subgraph
+
+    return [part.graph for part in vars(operation).values() if isinstance(part, Subgraph)]
+
+
+def _operations(graph: Any) -> Iterator[Any]:
+    """What a graph runs, and its parts."""
+    for operation in graph.operations:
+        if operation.get_name() not in graph.removed_operations:
+            yield operation
+            for part in _parts(operation):
+                yield from _operations(part)
+
+
+def _root(graph: Any) -> Any:
+    while (parent := getattr(graph, "parent", None)) is not None:
+        graph = parent
+    return graph
 
 
 def _operator(origin: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._inductor import config
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
+from torch._inductor.graph import SubgraphLowering
 from torch._inductor.virtualized import V
 
 from torch_backplane import _backend
@@ -40,7 +41,29 @@ class _Calls:
         return plain.replace(f"device='{device.type}'", f"device='{device}'")
 
 
-class GroupWrapper(_Calls, PythonWrapperCodegen):
+class Reported:
+    """Tells an open report of the graph, which runs in a range of a profile by the report's name for it."""
+
+    def generate(self, is_inference: bool) -> Any:
+        written = super().generate(is_inference)  # type: ignore[misc]
+        if (collector := report.current()) and not isinstance(V.graph, SubgraphLowering):
+            collector.graph(V.graph)
+        return written
+
+    def generate_profiler_mark_wrapper_call(self, stack: ExitStack) -> None:
+        """Not by torch's name for it, which forward and backward share; a part runs in its graph's range."""
+        collector = report.current()
+        if collector is None:
+            super().generate_profiler_mark_wrapper_call(stack)  # type: ignore[misc]
+        elif not isinstance(V.graph, SubgraphLowering):
+            self.write_range(collector.mark(), stack)
+
+    def write_range(self, name: str, stack: ExitStack) -> None:
+        """Write what opens a range, which the stack closes."""
+        raise NotImplementedError
+
+
+class GroupWrapper(_Calls, Reported, PythonWrapperCodegen):
     """Of a graph."""
 
     @staticmethod
@@ -51,20 +74,10 @@ class GroupWrapper(_Calls, PythonWrapperCodegen):
             return GroupSubgraphWrapper(str(subgraph_name), parent_wrapper, partition_signatures)
         return GroupWrapper()
 
-    def generate_profiler_mark_wrapper_call(self, stack: ExitStack) -> None:
-        """A report's range has a name of its own: forward and backward have one number."""
-        collector = report.current()
-        if collector is None:
-            return super().generate_profiler_mark_wrapper_call(stack)
+    def write_range(self, name: str, stack: ExitStack) -> None:
         self.wrapper_call.writeline("from torch.profiler import record_function")
-        self.wrapper_call.writeline(f"with record_function({collector.mark()!r}):")
+        self.wrapper_call.writeline(f"with record_function({name!r}):")
         stack.enter_context(self.wrapper_call.indent())
-
-    def generate(self, is_inference: bool) -> Any:
-        written = super().generate(is_inference)
-        if collector := report.current():
-            collector.graph(V.graph)
-        return written
 
     def write_header(self) -> None:
         super().write_header()
@@ -75,9 +88,5 @@ class GroupWrapper(_Calls, PythonWrapperCodegen):
             self.imports.writeline("without_graphs()")
 
 
-class GroupSubgraphWrapper(_Calls, SubgraphPythonWrapperCodegen):
+class GroupSubgraphWrapper(_Calls, Reported, SubgraphPythonWrapperCodegen):
     """Of a part of a graph, such as the branch of a condition."""
-
-    def generate_profiler_mark_wrapper_call(self, stack: ExitStack) -> None:
-        if report.current() is None:  # it runs in the graph's range
-            super().generate_profiler_mark_wrapper_call(stack)
