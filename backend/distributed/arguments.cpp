@@ -1,6 +1,8 @@
 // distributed/arguments.cpp: see arguments.h.
 #include "distributed/arguments.h"
 
+#include <ATen/MemoryOverlap.h>
+
 #include <numeric>
 
 namespace backplane::distributed {
@@ -17,8 +19,16 @@ const std::vector<at::Tensor>& of_ranks(const std::vector<std::vector<at::Tensor
   return lists[0];
 }
 
-void check_rank(int64_t rank, int ranks, const char* name) {
+std::vector<at::Tensor> of_root(const std::vector<std::vector<at::Tensor>>& lists, int root, int rank, int ranks, const char* name,
+                                const char* which) {
+  if (rank == root) return of_ranks(lists, ranks, name);
+  TORCH_CHECK_VALUE(lists.empty(), name, ": only rank ", root, ", the root, has ", which);
+  return {};
+}
+
+int check_rank(int64_t rank, int ranks, const char* name) {
   TORCH_CHECK_VALUE(rank >= 0 && rank < ranks, name, ": there is no rank ", rank, " in a group of ", ranks);
+  return static_cast<int>(rank);
 }
 
 void check_device(const at::Tensor& tensor, const char* name) {
@@ -30,6 +40,11 @@ void check_on(const at::Tensor& tensor, c10::Device device, const char* name) {
   TORCH_CHECK_VALUE(tensor.device() == device, name, ": a tensor is on ", tensor.device(), ", the call is of ", device);
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, name, " takes dense tensors, not ", tensor.layout(),
                     ": communicate indices and values");
+}
+
+void check_written(const at::Tensor& tensor, const char* name) {
+  TORCH_CHECK_VALUE(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, name,
+                    ": a tensor that is written has several elements in one place, as expand() makes them; give it a clone()");
 }
 
 void check_dtype(const at::Tensor& output, const at::Tensor& input, const char* name) {

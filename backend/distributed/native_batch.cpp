@@ -2,6 +2,7 @@
 #include "distributed/native_batch.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -12,6 +13,10 @@ namespace native_batch_impl {
 namespace {
 
 using Op = c10d::ReduceOp::RedOpType;
+
+uint64_t address_of(const at::Tensor& tensor) { return reinterpret_cast<uint64_t>(tensor.const_data_ptr()); }
+uint64_t bytes_of(const at::Tensor& tensor) { return tensor.nbytes(); }
+uint64_t count_of(const at::Tensor& tensor) { return static_cast<uint64_t>(tensor.numel()); }
 
 // BP_DTYPE_*; 0: the driver interface has no such dtype.
 uint64_t dtype_of(c10::ScalarType dtype) {
@@ -56,44 +61,205 @@ int32_t op_of(Op op) {
   return op == Op::PREMUL_SUM ? BP_REDUCE_SUM : int32_t{op};
 }
 
+// How the driver makes a reduction of such a tensor. Throws c10::ValueError for what has no meaning (check_reduction).
+struct Reduction {
+  Reduction(const c10d::ReduceOp& asked, const at::Tensor& tensor, const bp_collective_properties& properties)
+      : dtype(dtype_of(tensor.scalar_type())), op(op_of(asked.op_)) {
+    check_reduction(asked, tensor.scalar_type());
+    if (op == BP_REDUCE_AVG && (properties.reduces[op] & dtype) == 0) {
+      op = BP_REDUCE_SUM;
+      divides = true;
+    }
+    if ((properties.reduces[op] & dtype) == 0) dtype = 0;
+  }
+
+  uint64_t dtype;        // BP_DTYPE_*; 0: it does not
+  int32_t op;            // BP_REDUCE_*
+  bool divides = false;  // by the number of ranks, behind it
+};
+
+void divide(const at::Tensor& sum, int ranks) {
+  if (c10::isIntegralType(sum.scalar_type(), false)) {
+    sum.div_(ranks, "trunc");
+  } else {
+    sum.div_(ranks);
+  }
+}
+
 }  // namespace
 }  // namespace native_batch_impl
 
 using namespace native_batch_impl;
 
-NativeReduction::NativeReduction(const c10d::ReduceOp& asked, const at::Tensor& tensor, const bp_collective_properties& properties)
-    : dtype(dtype_of(tensor.scalar_type())), op(op_of(asked.op_)), divides(false) {
-  check_reduction(asked, tensor.scalar_type());
-  if (op == BP_REDUCE_AVG && (properties.reduces[op] & dtype) == 0) {
-    op = BP_REDUCE_SUM;
-    divides = true;
-  }
-  if ((properties.reduces[op] & dtype) == 0) dtype = 0;
-}
-
-at::Tensor NativeGroup::Batch::reads(const at::Tensor& tensor) {
-  check_on(tensor, device, name);
-  kept.push_back(tensor.resolve_conj().resolve_neg().contiguous());
-  return kept.back();
-}
-
-at::Tensor NativeGroup::Batch::writes(const at::Tensor& tensor, const std::function<void(const at::Tensor&)>& finish) {
-  check_on(tensor, device, name);
-  const bool is_dense = tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-  const at::Tensor written = is_dense ? tensor : at::empty(tensor.sizes(), tensor.options());
-  written.mutable_data_ptr();  // of a lazy clone: its own memory
-  kept.push_back(written);
-  if (finish) after.push_back([written, finish] { finish(written); });
-  if (!is_dense) after.push_back([tensor, written] { tensor.copy_(written); });
-  return written;
-}
-
-void NativeGroup::Batch::add(const Batch& other) {
+void NativeGroup::Pending::add(const Pending& other) {
   calls.insert(calls.end(), other.calls.begin(), other.calls.end());
   kept.insert(kept.end(), other.kept.begin(), other.kept.end());
   after.insert(after.end(), other.after.begin(), other.after.end());
   timeout = std::max(timeout, other.timeout);
   device = other.device;
+}
+
+NativeGroup::Batch::Batch(const NativeEngine& engine, const Request& request, int rank, int size, bool is_batched)
+    : pending{request.device, request.timeout, name_in(request.title)},
+      engine_(engine),
+      rank_(rank),
+      size_(size),
+      is_batched_(is_batched) {}
+
+at::Tensor NativeGroup::Batch::reads(const at::Tensor& tensor) {
+  check_on(tensor, pending.device, pending.name);
+  pending.kept.push_back(tensor.resolve_conj().resolve_neg().contiguous());
+  return pending.kept.back();
+}
+
+at::Tensor NativeGroup::Batch::writes(const at::Tensor& tensor, const std::function<void(const at::Tensor&)>& finish) {
+  check_on(tensor, pending.device, pending.name);
+  check_written(tensor, pending.name);
+  const bool is_dense = tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+  const at::Tensor written = is_dense ? tensor : at::empty(tensor.sizes(), tensor.options());
+  written.mutable_data_ptr();  // of a lazy clone: its own memory
+  pending.kept.push_back(written);
+  if (finish) pending.after.push_back([written, finish] { finish(written); });
+  if (!is_dense) pending.after.push_back([tensor, written] { tensor.copy_(written); });
+  return written;
+}
+
+template <class Call>
+bool NativeGroup::Batch::reduces(const c10d::ReduceOp& op, const at::Tensor& from, const at::Tensor& to, Call call) {
+  const Reduction reduction(op, from, engine_.properties());
+  if (reduction.dtype == 0) return false;
+  const at::Tensor in = reads(with_factor(from, op));
+  uint64_t out = 0;
+  if (to.defined() && reduction.divides) {
+    out = address_of(writes(to, [ranks = size_](const at::Tensor& sum) { divide(sum, ranks); }));
+  } else if (to.defined()) {
+    out = address_of(writes(to));
+  }
+  call(out, address_of(in), reduction.dtype, reduction.op);
+  return true;
+}
+
+bool NativeGroup::Batch::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  return reduces(op, tensor, tensor, [&](uint64_t out, uint64_t in, uint64_t dtype, int32_t op) {
+    call<&bp_collective::all_reduce>(out, in, count_of(tensor), dtype, op);
+  });
+}
+
+bool NativeGroup::Batch::reduce(const at::Tensor& from, const at::Tensor& to, int root, const c10d::ReduceOp& op) {
+  return reduces(op, from, rank_ == root ? to : at::Tensor(), [&](uint64_t out, uint64_t in, uint64_t dtype, int32_t op) {
+    call<&bp_collective::reduce>(out, in, count_of(from), dtype, op, int32_t{root});
+  });
+}
+
+bool NativeGroup::Batch::reduce_scatter(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op) {
+  check_size(input.numel(), output.numel() * size_, pending.name, "the input");
+  check_dtype(output, input, pending.name);
+  return reduces(op, input, output, [&](uint64_t out, uint64_t in, uint64_t dtype, int32_t op) {
+    call<&bp_collective::reduce_scatter>(out, in, count_of(output), dtype, op);
+  });
+}
+
+bool NativeGroup::Batch::broadcast(const at::Tensor& tensor, int root) {
+  const at::Tensor one = rank_ == root ? reads(tensor) : writes(tensor);
+  call<&bp_collective::broadcast>(address_of(one), address_of(one), bytes_of(one), int32_t{root});
+  return true;
+}
+
+bool NativeGroup::Batch::all_gather(const at::Tensor& output, const at::Tensor& input) {
+  check_size(output.numel(), input.numel() * size_, pending.name, "the output");
+  check_dtype(output, input, pending.name);
+  const at::Tensor in = reads(input), out = writes(output);
+  call<&bp_collective::all_gather>(address_of(out), address_of(in), bytes_of(in));
+  return true;
+}
+
+bool NativeGroup::Batch::all_gather(const Tensors& outputs, const at::Tensor& input) {
+  const at::Tensor in = reads(input);
+  for (int32_t root = 0; root < size_; ++root) {
+    const at::Tensor out = writes(outputs[static_cast<size_t>(root)]);
+    call<&bp_collective::broadcast>(address_of(out), address_of(in), bytes_of(out), root);
+  }
+  return true;
+}
+
+void NativeGroup::Batch::sends(const at::Tensor& from, int32_t peer) {
+  const at::Tensor in = reads(from);
+  call<&bp_collective::send>(address_of(in), bytes_of(in), peer);
+}
+
+void NativeGroup::Batch::receives(const at::Tensor& to, int32_t peer) {
+  const at::Tensor out = writes(to);
+  call<&bp_collective::recv>(address_of(out), bytes_of(out), peer);
+}
+
+bool NativeGroup::Batch::gather(const Tensors& outputs, const at::Tensor& input, int root) {
+  sends(input, root);
+  for (size_t rank = 0; rank < outputs.size(); ++rank) receives(outputs[rank], static_cast<int32_t>(rank));
+  return true;
+}
+
+bool NativeGroup::Batch::scatter(const at::Tensor& output, const Tensors& inputs, int root) {
+  for (size_t rank = 0; rank < inputs.size(); ++rank) sends(inputs[rank], static_cast<int32_t>(rank));
+  receives(output, root);
+  return true;
+}
+
+bool NativeGroup::Batch::all_to_all(const at::Tensor& output, const at::Tensor& input, const Bytes& received, const Bytes& sent,
+                                    bool is_even) {
+  const at::Tensor in = reads(input), out = writes(output);
+  if (is_even && engine_.has(BP_COLLECTIVE_ALL_TO_ALL)) {
+    call<&bp_collective::all_to_all>(address_of(out), address_of(in), static_cast<uint64_t>(sent[0]));
+    return true;
+  }
+  uint64_t from = address_of(in), to = address_of(out);
+  for (int32_t rank = 0; rank < size_; ++rank) {
+    const auto out_bytes = static_cast<uint64_t>(sent[static_cast<size_t>(rank)]),
+               in_bytes = static_cast<uint64_t>(received[static_cast<size_t>(rank)]);
+    call<&bp_collective::send>(from, out_bytes, rank);
+    call<&bp_collective::recv>(to, in_bytes, rank);
+    from += out_bytes;
+    to += in_bytes;
+  }
+  return true;
+}
+
+bool NativeGroup::Batch::all_to_all(const Tensors& outputs, const Tensors& inputs) {
+  for (size_t rank = 0; rank < inputs.size(); ++rank) {
+    sends(inputs[rank], static_cast<int32_t>(rank));
+    receives(outputs[rank], static_cast<int32_t>(rank));
+  }
+  return true;
+}
+
+// To itself a rank sends in a batch alone, which has both ends.
+void NativeGroup::Batch::check_message(int peer) const {
+  TORCH_CHECK_VALUE(
+      peer != rank_ || is_batched_, pending.name, ": rank ", peer,
+      " is the caller itself, whose send and recv must be in one call of torch.distributed.batch_isend_irecv; or copy the tensor");
+}
+
+bool NativeGroup::Batch::send(const at::Tensor& tensor, int destination, int tag) {
+  if (tag != 0) return false;
+  check_message(destination);
+  sends(tensor, destination);
+  return true;
+}
+
+bool NativeGroup::Batch::recv(const at::Tensor& tensor, int source, int tag) {
+  if (tag != 0) return false;
+  check_message(source);
+  receives(tensor, source);
+  return true;
+}
+
+bool NativeGroup::Batch::recv_from_any(const at::Tensor&, int) { return false; }
+
+bool NativeGroup::Batch::barrier() {
+  if (engine_.has(BP_COLLECTIVE_BARRIER)) {
+    call<&bp_collective::barrier>();
+    return true;
+  }
+  return all_reduce(at::zeros({1}, at::TensorOptions().device(pending.device).dtype(at::kFloat)), c10d::ReduceOp::SUM);
 }
 
 }  // namespace backplane::distributed

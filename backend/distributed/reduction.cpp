@@ -14,11 +14,6 @@ namespace {
 
 using Op = c10d::ReduceOp::RedOpType;
 
-const char* name_of(Op op) {
-  static constexpr const char* names[] = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
-  return op < Op::UNUSED ? names[op] : "UNUSED";
-}
-
 // The dtype that Gloo adds up in place of one that it does not have.
 c10::ScalarType sent_as(c10::ScalarType dtype) {
   switch (dtype) {
@@ -46,6 +41,11 @@ bool is_order(Op op) { return op == Op::MIN || op == Op::MAX; }
 }  // namespace
 }  // namespace reduction_impl
 
+const char* name_of_reduction(int64_t op) {
+  static constexpr const char* names[] = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
+  return op >= 0 && op < reduction_impl::Op::UNUSED ? names[op] : "none";
+}
+
 void check_reduction(const c10d::ReduceOp& asked, c10::ScalarType dtype) {
   using namespace reduction_impl;
   const Op op = asked.op_;
@@ -54,7 +54,7 @@ void check_reduction(const c10d::ReduceOp& asked, c10::ScalarType dtype) {
                         : dtype == at::kBool         ? op != Op::AVG
                         : c10::isFloatingType(dtype) ? !is_bitwise(op)
                                                      : true;
-  TORCH_CHECK_VALUE(op < Op::UNUSED && is_known, "ReduceOp.", name_of(op), " is not defined for tensors of ", dtype);
+  TORCH_CHECK_VALUE(op < Op::UNUSED && is_known, "ReduceOp.", name_of_reduction(op), " is not defined for tensors of ", dtype);
 }
 
 at::Tensor with_factor(const at::Tensor& input, const c10d::ReduceOp& op) {

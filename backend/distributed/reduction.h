@@ -10,6 +10,9 @@ namespace backplane::distributed {
 // Throws for what has no meaning: AVG of bools, MIN of complex numbers, the bits of floating point numbers.
 void check_reduction(const c10d::ReduceOp& op, c10::ScalarType dtype);
 
+// "SUM", of a ReduceOp::RedOpType; "none" of another number.
+const char* name_of_reduction(int64_t op);
+
 // PREMUL_SUM's input times its factor, on the device; any other reduction's input as it is.
 at::Tensor with_factor(const at::Tensor& input, const c10d::ReduceOp& op);
 

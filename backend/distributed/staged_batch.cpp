@@ -1,10 +1,12 @@
 // distributed/staged_batch.cpp: see staged_batch.h.
 #include "distributed/staged_batch.h"
 
-#include <algorithm>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 
-#include "distributed/recording.h"
-#include "distributed/reduction.h"
+#include <algorithm>
+#include <cstring>
+
 #include "runtime/driver.h"
 
 namespace backplane::distributed {
@@ -18,8 +20,24 @@ using Tensors = std::vector<at::Tensor>;
 constexpr int64_t kCutFrom = 16 << 20;
 constexpr int64_t kPart = 8 << 20;
 
+// A message's beginning, and how much of the data follows it in the same packet.
+struct Head {
+  int64_t bytes, tag_of_rest;
+};
+constexpr int64_t kHead = sizeof(Head), kInPacket = 4096 - kHead;
+constexpr int kTagsOfRests = 1 << 30;  // from here on; users' are below
+
 bool have_one_size(const Tensors& tensors, const at::Tensor& as) {
   return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& one) { return one.numel() == as.numel(); });
+}
+
+// Gloo's options, with a timeout and, where there is one, a root.
+template <class T>
+T with(milliseconds timeout, int root = -1) {
+  T options;
+  options.timeout = timeout;
+  if constexpr (requires { options.rootRank; }) options.rootRank = root;
+  return options;
 }
 
 }  // namespace
@@ -27,47 +45,62 @@ bool have_one_size(const Tensors& tensors, const at::Tensor& as) {
 
 using namespace staged_batch_impl;
 
-StagedGroup::Batch::Batch(StagedGroup& group, c10d::OpType type, const char* title, c10::Device device, milliseconds timeout,
-                          const Tensors& inputs)
-    : group_(group),
-      type_(type),
-      title_(title),
-      device_(device),
-      timeout_(timeout),
-      input_(inputs.empty() ? at::Tensor() : inputs[0]),
-      is_coalesced_(group.coalesced_ != nullptr) {
-  work_ =
-      is_coalesced_ ? group.coalesced_ : c10::make_intrusive<StagedWork>(group.getRank(), type, title, ++group.sequence_, device, inputs);
+template <class Start>
+void StagedGroup::Batch::add(const Call& call, Start start, std::function<void()> finish) {
+  check_places(call);
+  call->start = [gloo = group_.engine_->gloo(), start](milliseconds timeout) mutable { return start(*gloo, timeout); };
+  if (finish) call->finish = [finish = std::move(finish)](const GloosWork&, milliseconds) { finish(); };
+  calls_.push_back(call);
 }
 
-StagedGroup::Work StagedGroup::Batch::end(const Tensors& results) const {
-  for (const at::Tensor& result : results) work_->add_result(result);
-  const Recording recording(group_, *group_.options_, type_, group_.sequence_, input_, results);
-  if (!is_coalesced_) group_.end(*work_, device_);
-  return work_;
+void StagedGroup::Batch::check_places(const Call& call) const {
+  for (const HostCopy& copy : call->copies) {
+    check_on(copy.tensor(), request_.device, name());
+    if (copy.is_written()) check_written(copy.tensor(), name());
+  }
 }
 
-void StagedGroup::Batch::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) const {
+void StagedGroup::Batch::submit(const c10::intrusive_ptr<StagedWork>& work) {
+  if (group_.getSize() > 1 && !calls_[0]->is_message) calls_[0]->agreement = std::move(agreement_);
+  for (const Call& call : calls_) {
+    call->work = work;
+    work->add_part();
+    group_.engine_->submit(call);
+  }
+}
+
+template <class Start>
+void StagedGroup::Batch::add_reduction(const Call& call, const HostReduction& reduction, const at::Tensor& host, bool has_result,
+                                       Start start) {
+  const auto sent = std::make_shared<at::Tensor>();
+  add(
+      call,
+      [=](c10d::Backend& gloo, milliseconds timeout) {
+        *sent = reduction.encode(host);
+        Tensors tensors{*sent};
+        return start(gloo, tensors, timeout);
+      },
+      [=] {
+        if (has_result) reduction.decode(*sent, host);
+      });
+}
+
+bool StagedGroup::Batch::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   const HostReduction reduction(op, tensor.scalar_type(), group_.getSize());
+  agreement_->add(tensor.scalar_type(), tensor.numel(), -1, op.op_);
   const at::Tensor input = with_factor(tensor, op);
   const auto reduce = [&](const at::Tensor& from, const at::Tensor& to) {
-    const auto call = this->call();
-    const at::Tensor host = call->exchanges(from, to);
-    const auto sent = std::make_shared<at::Tensor>();
-    submit(
-        call,
-        [=](c10d::Backend& gloo, milliseconds timeout) {
-          *sent = reduction.encode(host);
-          Tensors tensors{*sent};
-          c10d::AllreduceOptions options;
-          options.reduceOp = reduction.op();
-          return gloo.allreduce(tensors, with_timeout(options, timeout));
-        },
-        [=] { reduction.decode(*sent, host); });
+    const Call call = this->call();
+    add_reduction(call, reduction, call->exchanges(from, to), true, [op = reduction.op()](auto& gloo, Tensors& tensors, auto timeout) {
+      auto options = with<c10d::AllreduceOptions>(timeout);
+      options.reduceOp = op;
+      return gloo.allreduce(tensors, options);
+    });
   };
   const int64_t part = kPart / tensor.element_size();
   if (static_cast<int64_t>(tensor.nbytes()) < kCutFrom || !tensor.is_contiguous() || !input.is_contiguous() || loaded_driver()->zero_copy) {
-    return reduce(input, tensor);
+    reduce(input, tensor);
+    return true;
   }
   const at::Tensor from = input.view(-1), to = input.is_same(tensor) ? from : tensor.view(-1);
   for (int64_t at = 0; at < tensor.numel(); at += part) {
@@ -75,89 +108,240 @@ void StagedGroup::Batch::all_reduce(const at::Tensor& tensor, const c10d::Reduce
     const at::Tensor piece = from.narrow(0, at, length);
     reduce(piece, to.is_same(from) ? piece : to.narrow(0, at, length));
   }
+  return true;
 }
 
-void StagedGroup::Batch::broadcast(const at::Tensor& tensor, int root, const at::Tensor& from) const {
-  const auto call = this->call();
-  const bool is_root = group_.getRank() == root;
-  const at::Tensor host = !is_root ? call->writes(tensor) : from.defined() ? call->exchanges(from, tensor) : call->reads(tensor);
-  submit(call, [=](c10d::Backend& gloo, milliseconds timeout) {
-    Tensors tensors{host.view(at::kByte)};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    return gloo.broadcast(tensors, with_timeout(options, timeout));
-  });
-}
-
-void StagedGroup::Batch::reduce(const at::Tensor& from, const at::Tensor& to, int root, const c10d::ReduceOp& op) const {
+bool StagedGroup::Batch::reduce(const at::Tensor& from, const at::Tensor& to, int root, const c10d::ReduceOp& op) {
   const HostReduction reduction(op, from.scalar_type(), group_.getSize());
-  const auto call = this->call();
+  agreement_->add(from.scalar_type(), from.numel(), root, op.op_);
+  const Call call = this->call();
   const bool is_root = group_.getRank() == root;
   const at::Tensor input = with_factor(from, op);
   const at::Tensor host = is_root ? call->exchanges(input, to) : call->reads(input, Given::overwritten);
-  const auto sent = std::make_shared<at::Tensor>();
-  submit(
-      call,
-      [=](c10d::Backend& gloo, milliseconds timeout) {
-        *sent = reduction.encode(host);
-        Tensors tensors{*sent};
-        c10d::ReduceOptions options;
-        options.reduceOp = reduction.op();
-        options.rootRank = root;
-        return gloo.reduce(tensors, with_timeout(options, timeout));
-      },
-      [=] {
-        if (is_root) reduction.decode(*sent, host);
-      });
-}
-
-void StagedGroup::Batch::all_gather(const at::Tensor& output, const at::Tensor& input) const {
-  check_size(output.numel(), input.numel() * group_.getSize(), name(), "the output");
-  check_dtype(output, input, name());
-  const auto call = this->call();
-  const at::Tensor from = call->reads(input), to = call->writes(output);
-  submit(call, [=](c10d::Backend& gloo, milliseconds timeout) {
-    at::Tensor sent = from.view(at::kByte), received = to.view(at::kByte);
-    return gloo._allgather_base(received, sent, with_timeout(c10d::AllgatherOptions(), timeout));
+  add_reduction(call, reduction, host, is_root, [=, op = reduction.op()](auto& gloo, Tensors& tensors, auto timeout) {
+    auto options = with<c10d::ReduceOptions>(timeout, root);
+    options.reduceOp = op;
+    return gloo.reduce(tensors, options);
   });
+  return true;
 }
 
-void StagedGroup::Batch::all_gather(const Tensors& outputs, const at::Tensor& input) const {
-  const at::Tensor& own = outputs[static_cast<size_t>(group_.getRank())];
-  for (const at::Tensor& output : outputs) check_dtype(output, input, name());
-  check_size(own.numel(), input.numel(), name(), "the output of the own rank");
-  if (!have_one_size(outputs, input)) {
-    for (size_t root = 0; root < outputs.size(); ++root) broadcast(outputs[root], static_cast<int>(root), input);
-    return;
-  }
-  const auto call = this->call();
-  const at::Tensor from = call->reads(input);
-  Tensors to;
-  for (const at::Tensor& output : outputs) to.push_back(call->writes(output).view(at::kByte));
-  submit(call, [=](c10d::Backend& gloo, milliseconds timeout) {
-    Tensors sent{from.view(at::kByte)};
-    std::vector<Tensors> received{to};
-    return gloo.allgather(received, sent, with_timeout(c10d::AllgatherOptions(), timeout));
-  });
-}
-
-void StagedGroup::Batch::reduce_scatter(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op) const {
+bool StagedGroup::Batch::reduce_scatter(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op) {
   check_size(input.numel(), output.numel() * group_.getSize(), name(), "the input");
   check_dtype(output, input, name());
   const HostReduction reduction(op, input.scalar_type(), group_.getSize());
-  const auto call = this->call();
+  agreement_->add(input.scalar_type(), input.numel(), -1, op.op_);
+  const Call call = this->call();
   const at::Tensor from = call->reads(with_factor(input, op), Given::overwritten), to = call->writes(output);
-  const auto received = std::make_shared<at::Tensor>();
-  submit(
+  add_reduction(call, reduction, to, true, [=](auto& gloo, Tensors& received, auto timeout) {
+    at::Tensor sent = reduction.encode(from);
+    auto options = with<c10d::ReduceScatterOptions>(timeout);
+    options.reduceOp = reduction.op();
+    return gloo._reduce_scatter_base(received[0], sent, options);
+  });
+  return true;
+}
+
+bool StagedGroup::Batch::broadcast(const at::Tensor& tensor, int root) {
+  agreement_->add(tensor.scalar_type(), tensor.numel(), root);
+  broadcast(tensor, root, {});
+  return true;
+}
+
+// `from`: what the root sends if it is not `tensor`.
+void StagedGroup::Batch::broadcast(const at::Tensor& tensor, int root, const at::Tensor& from) {
+  const Call call = this->call();
+  const bool is_root = group_.getRank() == root;
+  const at::Tensor host = !is_root ? call->writes(tensor) : from.defined() ? call->exchanges(from, tensor) : call->reads(tensor);
+  add(call, [=](c10d::Backend& gloo, milliseconds timeout) {
+    Tensors tensors{host.view(at::kByte)};
+    return gloo.broadcast(tensors, with<c10d::BroadcastOptions>(timeout, root));
+  });
+}
+
+bool StagedGroup::Batch::all_gather(const at::Tensor& output, const at::Tensor& input) {
+  check_size(output.numel(), input.numel() * group_.getSize(), name(), "the output");
+  check_dtype(output, input, name());
+  agreement_->add(input.scalar_type(), input.numel());
+  const Call call = this->call();
+  const at::Tensor from = call->reads(input), to = call->writes(output);
+  add(call, [=](c10d::Backend& gloo, milliseconds timeout) {
+    at::Tensor sent = from.view(at::kByte), received = to.view(at::kByte);
+    return gloo._allgather_base(received, sent, with<c10d::AllgatherOptions>(timeout));
+  });
+  return true;
+}
+
+// Of different sizes each rank sends its own.
+bool StagedGroup::Batch::all_gather(const Tensors& outputs, const at::Tensor& input) {
+  for (const at::Tensor& output : outputs) agreement_->add(output.scalar_type(), output.numel());
+  if (!have_one_size(outputs, input)) {
+    for (size_t root = 0; root < outputs.size(); ++root) broadcast(outputs[root], static_cast<int>(root), input);
+    return true;
+  }
+  const Call call = this->call();
+  const at::Tensor from = call->reads(input);
+  Tensors to;
+  for (const at::Tensor& output : outputs) to.push_back(call->writes(output).view(at::kByte));
+  add(call, [=](c10d::Backend& gloo, milliseconds timeout) {
+    Tensors sent{from.view(at::kByte)};
+    std::vector<Tensors> received{to};
+    return gloo.allgather(received, sent, with<c10d::AllgatherOptions>(timeout));
+  });
+  return true;
+}
+
+bool StagedGroup::Batch::gather(const Tensors& outputs, const at::Tensor& input, int root) {
+  agreement_->add(input.scalar_type(), input.numel(), root);
+  const Call call = this->call();
+  const at::Tensor from = call->reads(input);
+  Tensors to;
+  for (const at::Tensor& output : outputs) to.push_back(call->writes(output).view(at::kByte));
+  add(call, [=](c10d::Backend& gloo, milliseconds timeout) {
+    Tensors sent{from.view(at::kByte)};
+    std::vector<Tensors> received;
+    if (!to.empty()) received.push_back(to);
+    return gloo.gather(received, sent, with<c10d::GatherOptions>(timeout, root));
+  });
+  return true;
+}
+
+bool StagedGroup::Batch::scatter(const at::Tensor& output, const Tensors& inputs, int root) {
+  agreement_->add(output.scalar_type(), output.numel(), root);
+  const Call call = this->call();
+  const at::Tensor to = call->writes(output);
+  Tensors from;
+  for (const at::Tensor& input : inputs) from.push_back(call->reads(input).view(at::kByte));
+  add(call, [=](c10d::Backend& gloo, milliseconds timeout) {
+    Tensors received{to.view(at::kByte)};
+    std::vector<Tensors> sent;
+    if (!from.empty()) sent.push_back(from);
+    return gloo.scatter(received, sent, with<c10d::ScatterOptions>(timeout, root));
+  });
+  return true;
+}
+
+bool StagedGroup::Batch::all_to_all(const at::Tensor& output, const at::Tensor& input, const Bytes& received, const Bytes& sent, bool) {
+  agreement_->add(input.scalar_type(), 0);
+  agreement_->add_parts(received, sent);
+  const Call call = this->call();
+  const at::Tensor from = call->reads(input), to = call->writes(output);
+  add(call, [=](c10d::Backend& gloo, milliseconds timeout) mutable {
+    at::Tensor in = from.view(at::kByte), out = to.view(at::kByte);
+    Bytes of_out = received, of_in = sent;
+    return gloo.alltoall_base(out, in, of_out, of_in, with<c10d::AllToAllOptions>(timeout));
+  });
+  return true;
+}
+
+bool StagedGroup::Batch::all_to_all(const Tensors& outputs, const Tensors& inputs) {
+  const Call call = this->call();
+  Tensors from, to;
+  Bytes sent, received;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    from.push_back(call->reads(inputs[i]).view(at::kByte));
+    to.push_back(call->writes(outputs[i]).view(at::kByte));
+    sent.push_back(from.back().numel());
+    received.push_back(to.back().numel());
+  }
+  agreement_->add(inputs[0].scalar_type(), 0);
+  agreement_->add_parts(received, sent);
+  const auto whole = std::make_shared<at::Tensor>();
+  add(
       call,
       [=](c10d::Backend& gloo, milliseconds timeout) {
-        at::Tensor sent = reduction.encode(from);
-        *received = reduction.encode(to);
-        c10d::ReduceScatterOptions options;
-        options.reduceOp = reduction.op();
-        return gloo._reduce_scatter_base(*received, sent, with_timeout(options, timeout));
+        at::Tensor in = at::cat(from);
+        *whole = at::cat(to);  // for its size
+        Bytes of_out = received, of_in = sent;
+        return gloo.alltoall_base(*whole, in, of_out, of_in, with<c10d::AllToAllOptions>(timeout));
       },
-      [=] { reduction.decode(*received, to); });
+      [=] {
+        int64_t at = 0;
+        for (const at::Tensor& one : to) {
+          one.copy_(whole->narrow(0, at, one.numel()));
+          at += one.numel();
+        }
+      });
+  return true;
+}
+
+StagedGroup::Batch::Call StagedGroup::Batch::message() const {
+  Call made = call();
+  made->is_message = true;
+  return made;
+}
+
+void StagedGroup::Batch::check_message(int peer, int tag) const {
+  TORCH_CHECK_VALUE(peer != group_.getRank(), name(), ": rank ", peer,
+                    " is the caller itself, to which nothing goes by the host: copy the tensor");
+  check_tag(tag);
+}
+
+void StagedGroup::Batch::check_tag(int tag) const {
+  TORCH_CHECK_VALUE(tag >= 0 && tag < kTagsOfRests, name(), ": a tag is 0 to ", kTagsOfRests - 1, ", not ", tag);
+}
+
+bool StagedGroup::Batch::send(const at::Tensor& tensor, int destination, int tag) {
+  check_message(destination, tag);
+  const Call call = message();
+  const at::Tensor host = call->reads(tensor);
+  const auto rest = std::make_shared<GloosWork>();
+  add(call, [=, number = group_.messages_++](c10d::Backend& gloo, milliseconds) {
+    const at::Tensor data = host.view(at::kByte);
+    const Head head{data.numel(), kTagsOfRests + static_cast<int64_t>(number % kTagsOfRests)};
+    const int64_t first = std::min(head.bytes, kInPacket);
+    at::Tensor packet = at::empty({kHead + first}, at::kByte);
+    std::memcpy(packet.mutable_data_ptr(), &head, sizeof head);
+    packet.narrow(0, kHead, first).copy_(data.narrow(0, 0, first));
+    Tensors packets{packet}, rests{data.narrow(0, first, head.bytes - first)};
+    GloosWork work = gloo.send(packets, destination, tag);
+    if (head.bytes > first) *rest = gloo.send(rests, destination, static_cast<int>(head.tag_of_rest));
+    return work;
+  });
+  call->finish = [=](const GloosWork&, milliseconds timeout) {
+    if (*rest != nullptr) (*rest)->wait(timeout);
+  };
+  return true;
+}
+
+template <class Start>
+void StagedGroup::Batch::receive(const at::Tensor& tensor, Start start) {
+  const Call call = message();
+  const at::Tensor host = call->writes(tensor), packet = at::empty({kHead + kInPacket}, at::kByte);
+  add(call, [=](c10d::Backend& gloo, milliseconds) {
+    Tensors packets{packet};
+    return start(gloo, packets);
+  });
+  call->finish = [=, gloo = group_.engine_->gloo()](const GloosWork& started, milliseconds timeout) {
+    Head head{};
+    std::memcpy(&head, packet.const_data_ptr(), sizeof head);
+    const at::Tensor data = host.view(at::kByte);
+    const int source = started->sourceRank();
+    TORCH_CHECK(head.bytes == data.numel(), "rank ", source, " has sent ", head.bytes, " bytes, the tensor takes ", data.numel());
+    const int64_t first = std::min(head.bytes, kInPacket);
+    data.narrow(0, 0, first).copy_(packet.narrow(0, kHead, first));
+    if (head.bytes == first) return;
+    Tensors rests{data.narrow(0, first, head.bytes - first)};
+    gloo->recv(rests, source, static_cast<int>(head.tag_of_rest))->wait(timeout);
+  };
+}
+
+bool StagedGroup::Batch::recv(const at::Tensor& tensor, int source, int tag) {
+  check_message(source, tag);
+  receive(tensor, [=](c10d::Backend& gloo, Tensors& packets) { return gloo.recv(packets, source, tag); });
+  return true;
+}
+
+bool StagedGroup::Batch::recv_from_any(const at::Tensor& tensor, int tag) {
+  check_tag(tag);
+  receive(tensor, [=](c10d::Backend& gloo, Tensors& packets) { return gloo.recvAnysource(packets, tag); });
+  return true;
+}
+
+// All ranks have come when they have agreed.
+bool StagedGroup::Batch::barrier() {
+  calls_.push_back(call());
+  return true;
 }
 
 }  // namespace backplane::distributed

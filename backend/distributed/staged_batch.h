@@ -1,64 +1,67 @@
-// distributed/staged_batch.h: the calls of one collective of the staged engine, which share a Work: what each reads and writes, and what
-// Gloo is asked for. Data that is only moved goes as bytes.
+// distributed/staged_batch.h: the calls of one collective of the staged engine: what each reads and writes, and what Gloo is asked for.
+// Data that is only moved goes as bytes.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "distributed/arguments.h"
+#include "distributed/reduction.h"
 #include "distributed/staged_group.h"
 
 namespace backplane::distributed {
 
-// Gloo's options, with a timeout.
-template <class T>
-T with_timeout(T options, std::chrono::milliseconds timeout) {
-  options.timeout = timeout;
-  return options;
-}
-
-class StagedGroup::Batch {
+class StagedGroup::Batch final : public Calls {
  public:
-  Batch(StagedGroup& group, c10d::OpType type, const char* title, c10::Device device, std::chrono::milliseconds timeout,
-        const Tensors& inputs);
+  Batch(StagedGroup& group, const Request& request)
+      : group_(group), request_(request), agreement_(std::make_unique<Agreement>(request.type)) {}
 
-  std::shared_ptr<StagedCall> call() const { return std::make_shared<StagedCall>(name(), device_, work_, timeout_); }
-  const char* name() const { return name_in(title_); }
+  bool all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) override;
+  bool reduce(const at::Tensor& from, const at::Tensor& to, int root, const c10d::ReduceOp& op) override;
+  bool reduce_scatter(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op) override;
+  bool broadcast(const at::Tensor& tensor, int root) override;
+  bool all_gather(const at::Tensor& output, const at::Tensor& input) override;
+  bool all_gather(const Tensors& outputs, const at::Tensor& input) override;
+  bool gather(const Tensors& outputs, const at::Tensor& input, int root) override;
+  bool scatter(const at::Tensor& output, const Tensors& inputs, int root) override;
+  bool all_to_all(const at::Tensor& output, const at::Tensor& input, const Bytes& received, const Bytes& sent, bool is_even) override;
+  bool all_to_all(const Tensors& outputs, const Tensors& inputs) override;
+  bool send(const at::Tensor& tensor, int destination, int tag) override;
+  bool recv(const at::Tensor& tensor, int source, int tag) override;
+  bool recv_from_any(const at::Tensor& tensor, int tag) override;
+  bool barrier() override;
+
+  // Queues them, in their order, as parts of `work`.
+  void submit(const c10::intrusive_ptr<StagedWork>& work);
+
+ private:
+  using Call = std::shared_ptr<StagedCall>;
+  using GloosWork = StagedCall::GloosWork;
+  const char* name() const { return name_in(request_.title); }
+  Call call() const { return std::make_shared<StagedCall>(name(), request_.device, request_.timeout); }
 
   // `start(gloo, timeout)` gives the Work of Gloo.
   template <class Start>
-  void submit(const std::shared_ptr<StagedCall>& call, Start start, std::function<void()> finish = {}) const {
-    for (const HostCopy& copy : call->copies) check_on(copy.tensor(), device_, name());
-    call->start = [gloo = group_.engine_->gloo(), start](std::chrono::milliseconds timeout) mutable { return start(*gloo, timeout); };
-    call->finish = std::move(finish);
-    work_->add_part();
-    group_.engine_->submit(call);
-  }
+  void add(const Call& call, Start start, std::function<void()> finish = {});
+  void check_places(const Call& call) const;
+  // A reduction of `host` in place: `start(gloo, tensors, timeout)`; who has no result keeps what is there.
+  template <class Start>
+  void add_reduction(const Call& call, const HostReduction& reduction, const at::Tensor& host, bool has_result, Start start);
+  void broadcast(const at::Tensor& tensor, int root, const at::Tensor& from);
+  // Note [Messages]: a message begins with its size, and has that of its data which fits into one packet. The rest has a tag that the
+  // sender makes for it; the receiver takes it once it knows the size.
+  Call message() const;
+  template <class Start>
+  void receive(const at::Tensor& tensor, Start start);  // start(gloo, packets)
+  void check_message(int peer, int tag) const;
+  void check_tag(int tag) const;
 
-  // Behind all calls; gives the Work of the collective.
-  Work end(const Tensors& results = {}) const;
-
-  // One call each, or several. Throw c10::ValueError for wrong sizes, dtypes and devices.
-  void all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) const;
-  // `from`: what the root sends if it is not `tensor`.
-  void broadcast(const at::Tensor& tensor, int root, const at::Tensor& from = {}) const;
-  // `to`: where the root gets the result; others' is left alone.
-  void reduce(const at::Tensor& from, const at::Tensor& to, int root, const c10d::ReduceOp& op) const;
-  void all_gather(const at::Tensor& output, const at::Tensor& input) const;
-  // Sizes may differ between ranks; then each sends its own.
-  void all_gather(const Tensors& outputs, const at::Tensor& input) const;
-  void reduce_scatter(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op) const;
-
- private:
   StagedGroup& group_;
-  c10d::OpType type_;
-  const char* title_;
-  c10::Device device_;
-  std::chrono::milliseconds timeout_;
-  at::Tensor input_;
-  bool is_coalesced_;
-  c10::intrusive_ptr<StagedWork> work_;
+  const Request request_;
+  std::vector<Call> calls_;
+  std::unique_ptr<Agreement> agreement_;  // of a collective
 };
 
 }  // namespace backplane::distributed

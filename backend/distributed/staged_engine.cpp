@@ -33,7 +33,11 @@ milliseconds left_of(Clock::time_point deadline) {
 using namespace staged_engine_impl;
 
 StagedEngine::StagedEngine(std::string group, c10::intrusive_ptr<c10d::Backend> gloo)
-    : group_(std::move(group)), gloo_(std::move(gloo)), starter_("ccl_start", 1), waiters_("ccl_wait", kMostWaiters) {}
+    : group_(std::move(group)),
+      gloo_(std::move(gloo)),
+      collectives_("ccl_start", 1),
+      messages_("ccl_message", 1),
+      waiters_("ccl_wait", kMostWaiters) {}
 
 StagedEngine::Streams StagedEngine::streams(c10::Device device) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -59,7 +63,7 @@ void StagedEngine::submit(std::shared_ptr<StagedCall> call) {
     const std::lock_guard<std::mutex> lock(mutex_);
     pending_.insert(call);
   }
-  starter_.add([self = shared_from_this(), call] { self->start(call); });
+  (call->is_message ? messages_ : collectives_).add([self = shared_from_this(), call] { self->start(call); });
   if (const std::exception_ptr error = failure()) call->work->fail(error);  // it came between
 }
 
@@ -94,9 +98,12 @@ void StagedEngine::wait_until_ready(const StagedCall& call) const {
 void StagedEngine::start(const std::shared_ptr<StagedCall>& call) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   try {
+    if (call->agreement != nullptr) call->agreement->start(*gloo_, left_of(call->deadline));
     wait_until_ready(*call);
     if (failure() != nullptr) return forget(call);
-    call->inner = call->start(left_of(call->deadline));
+    if (call->agreement != nullptr) call->agreement->check(left_of(call->deadline) + kGloosOwnError);
+    if (failure() != nullptr) return forget(call);
+    if (call->start) call->inner = call->start(left_of(call->deadline));
   } catch (const std::exception& error) {
     return fail(call, error);
   }
@@ -106,9 +113,9 @@ void StagedEngine::start(const std::shared_ptr<StagedCall>& call) {
 void StagedEngine::complete(const std::shared_ptr<StagedCall>& call) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   try {
-    call->inner->wait(left_of(call->deadline) + kGloosOwnError);
+    if (call->inner != nullptr) call->inner->wait(left_of(call->deadline) + kGloosOwnError);
     if (failure() != nullptr) return forget(call);  // it was told
-    if (call->finish) call->finish();
+    if (call->finish) call->finish(call->inner, left_of(call->deadline) + kGloosOwnError);
     if (call->work->retrieveOpType() == c10d::OpType::RECVANYSOURCE) call->work->set_source(call->inner->sourceRank());
     const c10::Stream out = streams(call->device).out;
     const c10::StreamGuard guard(out);  // the future's callbacks, too
@@ -164,7 +171,8 @@ void StagedEngine::shutdown() {
     if (failure_ == nullptr) idle_.wait_for(lock, kPatience, [&] { return pending_.empty() || failure_ != nullptr; });
   }
   abort("was shut down");
-  starter_.close(kSlice * 5);
+  collectives_.close(kSlice * 5);
+  messages_.close(kSlice * 5);
   waiters_.close(kSlice * 5);
 }
 

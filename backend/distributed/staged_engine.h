@@ -1,9 +1,11 @@
 // distributed/staged_engine.h: carries collectives out on the host, by Gloo, for any driver: device -> pinned memory -> network -> device.
 //
-// Note [Staged calls]: the caller's thread queues the copies to the host behind its stream's work. The starter waits for them and hands the
-// call to Gloo; it takes calls in the order of their submission, in which Gloo matches them between ranks. A thread for each call waits for
-// Gloo and queues the copies back: a receive may be answered by a call that comes later, and what a user hangs on a future may make a call
-// and wait for it. Nothing waits for the threads: each task owns the engine and its call, also when the group or the interpreter is gone.
+// Note [Staged calls]: the caller's thread queues the copies to the host behind its stream's work. A starter waits for them and hands the
+// call to Gloo. It takes calls in the order of their submission, in which Gloo matches them between ranks, and asks before each collective
+// whether all ranks agree about it (agreement.h), which takes them all; messages, which do not, have a starter of their own. A thread for
+// each call waits for Gloo and queues the copies back: a receive may be answered by a call that comes later, and what a user hangs on a
+// future may make a call and wait for it. Nothing waits for the threads: each task owns the engine and its call, also when the group or the
+// interpreter is gone.
 #pragma once
 
 #include <backplane/driver.h>
@@ -18,6 +20,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "distributed/agreement.h"
 #include "distributed/host_copy.h"
 #include "distributed/staged_work.h"
 #include "distributed/workers.h"
@@ -26,18 +29,23 @@ namespace backplane::distributed {
 
 struct StagedCall {
   // `timeout`: from submit() to the end of the network's part.
-  StagedCall(const char* name, c10::Device device, c10::intrusive_ptr<StagedWork> work, std::chrono::milliseconds timeout)
-      : name(name), device(device), work(std::move(work)), timeout(timeout) {}
+  StagedCall(const char* name, c10::Device device, std::chrono::milliseconds timeout) : name(name), device(device), timeout(timeout) {}
 
   const char* name;  // "all_reduce"
   c10::Device device;
-  c10::intrusive_ptr<StagedWork> work;
   std::chrono::milliseconds timeout;
+  c10::intrusive_ptr<StagedWork> work;  // that it is a part of; set before submit()
 
+  bool is_message = false;               // of two ranks
+  std::unique_ptr<Agreement> agreement;  // NULL: nothing is asked before it
+
+  // Of all functions, `timeout` is what is left of it.
+  using Timeout = std::chrono::milliseconds;
+  using GloosWork = c10::intrusive_ptr<c10d::Work>;
   std::vector<HostCopy> copies;
-  // On the starter's thread, with the copies on the host; what is left of the timeout.
-  std::function<c10::intrusive_ptr<c10d::Work>(std::chrono::milliseconds timeout)> start;
-  std::function<void()> finish;  // on the host, before the copies back; empty: nothing
+  std::function<GloosWork(Timeout timeout)> start;  // on a starter's thread, with the copies on the host; empty: nothing is moved
+  // When that is over, before the copies back; empty: nothing.
+  std::function<void(const GloosWork& started, Timeout timeout)> finish;
 
   // Adds a tensor, and gives what the network takes for it: flat, on the host.
   at::Tensor reads(const at::Tensor& tensor, Given given = Given::kept) { return add({tensor, {}, given}); }
@@ -53,7 +61,7 @@ struct StagedCall {
   friend class StagedEngine;
   PooledEvent ready;
   std::chrono::steady_clock::time_point deadline;
-  c10::intrusive_ptr<c10d::Work> inner;
+  GloosWork inner;
 };
 
 // Any thread.
@@ -97,7 +105,7 @@ class StagedEngine : public std::enable_shared_from_this<StagedEngine> {
   std::set<std::shared_ptr<StagedCall>> pending_;
   std::map<c10::DeviceIndex, Streams> streams_;
 
-  Workers starter_, waiters_;
+  Workers collectives_, messages_, waiters_;
 };
 
 }  // namespace backplane::distributed

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from checks import failures
+from checks import disagreements, failures
 from kinds import DETAIL, ENGINES, staged
 
 KILLED = -signal.SIGKILL
@@ -72,6 +72,18 @@ def test_G03_ranks_that_call_different_collectives(worlds, engine):
     with worlds.own(engine()) as world:
         found = answers(world, failures.ranks_call_different_collectives)
     assert all(outcome and is_backend_error(outcome) for outcome in found)
+
+
+def test_G03_ranks_that_disagree_about_a_call(worlds, engine):
+    """Its sizes, dtype, operation or root; the group is lost, the process and other groups go on."""
+    with worlds.own(engine()) as world:
+        found = answers(world, disagreements.each)
+    for rank, outcomes in enumerate(found):
+        for name in disagreements.COLLECTIVES:
+            assert outcomes[name], f"{name}: rank {rank} took what came for a result"
+            assert is_backend_error(outcomes[name]), (rank, name)
+    for name in disagreements.MESSAGES:  # a sender may be done before
+        assert is_backend_error(found[1][name]), name
 
 
 @pytest.mark.parametrize("check", [failures.ranks_call_different_collectives, failures.ranks_have_different_sizes])

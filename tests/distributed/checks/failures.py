@@ -142,7 +142,6 @@ def ranks_call_different_collectives(w: Rank) -> Outcome:
 
 
 def ranks_have_different_sizes(w: Rank) -> Outcome:
-    """Without DETAIL Gloo may end the process, as it does for tensors of the CPU."""
     hurry(w)
     x = torch.ones(100 + w.rank * 50000, device=w.device)
     return outcome(lambda: finish(w, dist.all_reduce(x, async_op=True)))

@@ -150,6 +150,17 @@ def all_to_all_of_lists(w: Rank) -> None:
         same(out[r], numbers(r, (r + 1, 2), seed=w.rank), r)
 
 
+@check(gloo="it takes them")
+def outputs_of_which_elements_share_a_place_are_refused(w: Rank) -> None:
+    """Before anything is sent: the group goes on."""
+    x, shared = numbers(w.rank).to(w.device), empty(w, (1, 3)).expand(5, 3)
+    for call in (lambda: dist.all_reduce(shared), lambda: dist.all_gather([shared for _ in w.ranks], x)):
+        with pytest.raises(ValueError, match=r"several elements in one place.*clone\(\)"):
+            call()
+    dist.all_reduce(x)
+    same(x, sum(numbers(r) for r in w.ranks))
+
+
 @check()
 def wrong_arguments_are_refused_and_leave_the_group_usable(w: Rank) -> None:
     """On every rank alike, before anything is sent."""

@@ -1,0 +1,102 @@
+// distributed/agreement.cpp: see agreement.h.
+#include "distributed/agreement.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <c10/util/hash.h>
+
+#include <string>
+
+#include "distributed/reduction.h"
+
+namespace backplane::distributed {
+
+using std::chrono::milliseconds;
+
+Agreement::Agreement(c10d::OpType type) {
+  mine_[kType] = static_cast<int64_t>(type);
+  mine_[kDtype] = mine_[kOp] = mine_[kRoot] = -1;
+}
+
+void Agreement::add(c10::ScalarType dtype, int64_t elements, int root, int op) {
+  const bool is_first = mine_[kSizes] == 0;
+  if (is_first) {
+    mine_[kDtype] = static_cast<int64_t>(dtype);
+    mine_[kRoot] = root;
+    mine_[kOp] = op;
+  }
+  mine_[kElements] += elements;
+  auto sizes = static_cast<size_t>(mine_[kSizes]);
+  for (const int64_t number : {static_cast<int64_t>(dtype), elements, int64_t{root}}) {
+    sizes = c10::hash_combine(sizes, static_cast<size_t>(number));
+  }
+  mine_[kSizes] = static_cast<int64_t>(sizes);
+}
+
+void Agreement::add_parts(const std::vector<int64_t>& received, const std::vector<int64_t>& sent) {
+  received_ = received;
+  sent_ = sent;
+}
+
+void Agreement::start(c10d::Backend& gloo, milliseconds timeout) {
+  std::vector<int64_t> words(mine_.begin(), mine_.end());
+  for (const int64_t word : mine_) words.push_back(~word);  // its largest is the smallest word's
+  all_ = at::tensor(words);
+  std::vector<at::Tensor> tensors{all_};
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::MAX;
+  options.timeout = timeout;
+  asked_ = gloo.allreduce(tensors, options);
+  if (sent_.empty()) return;
+  at::Tensor sent = at::tensor(sent_);
+  told_ = at::empty({static_cast<int64_t>(sent_.size())}, at::kLong);
+  std::vector<int64_t> even;
+  c10d::AllToAllOptions of_parts;
+  of_parts.timeout = timeout;
+  parts_ = gloo.alltoall_base(told_, sent, even, even, of_parts);
+}
+
+void Agreement::check(milliseconds timeout) {
+  asked_->wait(timeout);
+  const int64_t* all = all_.const_data_ptr<int64_t>();
+  std::string differences;
+  for (size_t field = 0; field < kFields; ++field) {
+    const int64_t mine = mine_[field], largest = all[field], smallest = ~all[kFields + field];
+    const int64_t other = largest != mine ? largest : smallest;
+    if (other == mine) continue;
+    const auto tell = [&](const char* what, const std::string& here, const std::string& there) {
+      differences += c10::str(differences.empty() ? "" : "; ", what, here, " here and ", there, " on another rank");
+    };
+    const auto dtype_of = [](int64_t word) { return word < 0 ? "none" : c10::toString(static_cast<c10::ScalarType>(word)); };
+    switch (field) {
+      case kType:
+        tell("the collective is ", c10d::opTypeToString(static_cast<c10d::OpType>(mine)),
+             c10d::opTypeToString(static_cast<c10d::OpType>(other)));
+        break;
+      case kDtype:
+        tell("the dtype is ", dtype_of(mine), dtype_of(other));
+        break;
+      case kOp:
+        tell("the operation is ", name_of_reduction(mine), name_of_reduction(other));
+        break;
+      case kRoot:
+        tell("the root is ", std::to_string(mine), std::to_string(other));
+        break;
+      case kElements:
+        tell("the number of elements is ", std::to_string(mine), std::to_string(other));
+        break;
+      default:
+        if (differences.empty()) differences = "the tensors of the lists differ in their sizes";
+    }
+  }
+  TORCH_CHECK(differences.empty(), "the ranks do not make the same call: ", differences);
+  if (parts_ == nullptr) return;
+  parts_->wait(timeout);
+  const int64_t* told = told_.const_data_ptr<int64_t>();
+  for (size_t rank = 0; rank < received_.size(); ++rank) {
+    TORCH_CHECK(told[rank] == received_[rank], "the ranks do not make the same call: rank ", rank, " sends ", told[rank],
+                " bytes to this one, which takes ", received_[rank]);
+  }
+}
+
+}  // namespace backplane::distributed

@@ -1,0 +1,42 @@
+// distributed/agreement.h: whether all ranks of the staged engine make the same call, asked before Gloo moves data. Gloo itself takes a
+// message that is shorter than its buffer for a right one, and ends the process of who gets a longer one.
+//
+// Note [What agreement costs]: one reduction of a few numbers more for each collective, in its place in the order of the group's
+// calls, while the copies to the host are still going on. To ask for a call's first time alone would not do: whether it is the first is
+// what ranks that differ do not agree about. all_to_all compares what each pair of ranks sends, too; messages bring their size themselves
+// (staged_batch.h), as no other rank takes part.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <chrono>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+namespace backplane::distributed {
+
+// Of one collective; its calls are added, then it is asked once. One thread at a time.
+class Agreement {
+ public:
+  explicit Agreement(c10d::OpType type);
+
+  // `root`, `op`: -1 where there is none. Elements: what must be the same on all ranks.
+  void add(c10::ScalarType dtype, int64_t elements, int root = -1, int op = -1);
+  // Of all_to_all, in bytes, one number for each rank.
+  void add_parts(const std::vector<int64_t>& received, const std::vector<int64_t>& sent);
+
+  void start(c10d::Backend& gloo, std::chrono::milliseconds timeout);
+  // Waits; throws c10::Error, which says what differs.
+  void check(std::chrono::milliseconds timeout);
+
+ private:
+  enum Field { kType, kDtype, kOp, kRoot, kElements, kSizes, kFields };
+
+  std::array<int64_t, kFields> mine_{};
+  std::vector<int64_t> received_, sent_;
+  at::Tensor all_, told_;  // the largest of all ranks, and of their complements; what each rank will send here
+  c10::intrusive_ptr<c10d::Work> asked_, parts_;
+};
+
+}  // namespace backplane::distributed
