@@ -18,23 +18,26 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <backplane/philox.h>
 
 #include <array>
 #include <cmath>
 #include <limits>
 
+#include "aten/attention_parts.h"
 #include "dispatch/defaults.h"
 #include "dispatch/registration.h"
 #include "fallback/fallback.h"
 #include "modules/unit.h"
-#include "random/generator.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
 #include "tensor/tensors.h"
 
 namespace backplane::attention_impl {
 namespace {
+
+using attention_parts::draw_seed;
+using attention_parts::dropout_factors;
+using attention_parts::for_every_head;
 
 using OptionalTensor = std::optional<at::Tensor>;
 
@@ -137,14 +140,6 @@ double scale_of(const at::Tensor& query, std::optional<double> scale) {
   return scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(3))));
 }
 
-// Each head of `tensor` once for every head of query that shares it.
-at::Tensor for_every_head(const at::Tensor& tensor, const at::Tensor& query) {
-  const int64_t heads = tensor.size(1);
-  if (heads == query.size(1)) return tensor;
-  const at::Tensor shared = tensor.unsqueeze(2).expand({tensor.size(0), heads, query.size(1) / heads, tensor.size(2), tensor.size(3)});
-  return shared.reshape({tensor.size(0), query.size(1), tensor.size(2), tensor.size(3)});
-}
-
 // `tensor` in the order of dimensions of `like`, as torch's meta functions have it, and in its dtype.
 at::Tensor in_layout_of(const at::Tensor& like, const at::Tensor& tensor) {
   const auto strides = at::infer_dense_strides(tensor.sizes(), like.strides());
@@ -175,26 +170,6 @@ at::Tensor scores_of(const at::Tensor& query, const at::Tensor& key, const Optio
     bias->scalar_type() == c10::kBool ? scores.masked_fill_(bias->logical_not(), kMasked) : scores.add_(*bias);
   }
   return scores;
-}
-
-// 0 or 1/(1 - p) for every weight, the same for the same seed: the backward draws it again instead of keeping it.
-at::Tensor dropout_factors(const at::Tensor& weights, double p, int64_t seed) {
-  at::Generator generator = at::globalContext().defaultGenerator(weights.device()).clone();
-  {
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    generator.set_current_seed(static_cast<uint64_t>(seed));
-  }
-  at::Tensor factors = at::empty_like(weights);
-  factors.bernoulli_(1 - p, generator);
-  return p == 1 ? factors : factors.div_(1 - p);
-}
-
-// A seed for one call's dropout, drawn from the device's generator.
-int64_t draw_seed(c10::DeviceIndex device) {
-  const auto [seed, offset] = reserve(std::nullopt, device, 2);
-  Philox numbers(seed, offset);
-  const uint64_t low = numbers();
-  return static_cast<int64_t>(low | static_cast<uint64_t>(numbers()) << 32);
 }
 
 // cum_seq_q, cum_seq_k (undefined: all sequences are of one length) and, unless asked for, the debug mask are empty results. philox_seed is

@@ -2,6 +2,7 @@
 #include "fallback/fallback.h"
 
 #include "bindings/module.h"
+#include "fallback/cuda_only.h"
 
 namespace backplane::bindings {
 namespace {
@@ -18,8 +19,8 @@ void set_op_policy(const std::string& op, const std::optional<std::string>& poli
 py::list fallback_counts() {
   py::list list;
   for (const fallback::Count& count : fallback::counts()) {
-    list.append(py::make_tuple(count.op, count.calls, count.to_host, count.to_device, count.shared, count.nanoseconds, count.first_site,
-                               count.site));
+    list.append(py::make_tuple(count.op, count.calls, count.to_host, count.to_device, count.shared, count.widened, count.nanoseconds,
+                               count.first_site, count.site));
   }
   return list;
 }
@@ -51,6 +52,9 @@ void bind_fallback(py::module_& module) {
   def_quick(module, "reset_counts", [] { fallback::reset_counts(); });
   def_quick(module, "accounting", [] { return fallback::accounting(); });
   def_quick(module, "set_accounting", [](bool on) { fallback::set_accounting(on); });
+  def_quick(module, "instead_of", [](const std::string& op) { return fallback::instead_of(op); });
+  def_quick(module, "widening", [] { return fallback::widening(); });
+  def_quick(module, "set_widening", [](bool on) { fallback::set_widening(on); });
   def_quick(module, "new_site_epoch", [] { fallback::new_site_epoch(); });
   def_quick(module, "set_hook", set_fallback_hook);
   def_quick(module, "run", run_fallback);

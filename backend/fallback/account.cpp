@@ -63,13 +63,14 @@ std::vector<Count> counts() {
   std::map<std::string, Count> found;
   for (Plan* plan : all_plans()) {
     const Account& account = plan->account;
-    if (account.calls == 0) continue;
+    if (account.calls == 0 && account.widened == 0) continue;
     Count& count = found[plan->full_name];
     count.op = plan->full_name;
     count.calls += account.calls;
     count.to_host += account.to_host;
     count.to_device += account.to_device;
     count.shared += account.shared;
+    count.widened += account.widened;
     count.nanoseconds += static_cast<uint64_t>(static_cast<double>(account.ticks) * rate);
     const std::lock_guard<std::mutex> lock(account::sites_mutex);
     if (count.first_site.empty()) count.first_site = account.first_site;
@@ -84,7 +85,7 @@ void reset_counts() {
   new_site_epoch();
   for (Plan* plan : all_plans()) {
     Account& account = plan->account;
-    account.calls = account.ticks = account.to_host = account.to_device = account.shared = 0;
+    account.calls = account.ticks = account.to_host = account.to_device = account.shared = account.widened = 0;
     const std::lock_guard<std::mutex> lock(account::sites_mutex);
     account.first_site.clear();
     account.site.clear();

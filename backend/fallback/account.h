@@ -20,6 +20,7 @@ struct Account {
   std::atomic<uint64_t> to_host{0};
   std::atomic<uint64_t> to_device{0};
   std::atomic<uint64_t> shared{0};
+  std::atomic<uint64_t> widened{0};     // calls that were computed in float32 for a half type; always counted
   std::atomic<uint32_t> site_epoch{0};  // when a site was looked for last; see new_site_epoch
   std::string first_site;
   std::string site;

@@ -12,9 +12,11 @@
 
 #include <atomic>
 
+#include "fallback/cuda_only.h"
 #include "fallback/host_arguments.h"
 #include "fallback/plan.h"
 #include "fallback/policy.h"
+#include "fallback/widening.h"
 #include "random/generator.h"
 #include "runtime/options.h"
 #include "runtime/stream.h"
@@ -41,7 +43,7 @@ c10::DispatchKeySet on_cpu(c10::DispatchKeySet keys) { return (keys & kLayouts) 
 // One call: the arguments on the stack become CPU values in place, then the results device values.
 class Call {
  public:
-  Call(const c10::OperatorHandle& op, const Plan& plan, c10::DispatchKeySet keys, torch::jit::Stack& stack)
+  Call(const c10::OperatorHandle& op, Plan& plan, c10::DispatchKeySet keys, torch::jit::Stack& stack)
       : op_(op), plan_(plan), keys_(keys), stack_(stack), first_(stack.size() - plan.flags.size()) {}
 
   void run() {
@@ -55,7 +57,7 @@ class Call {
       // The tensors are the CPU's from here on: no autograd, which has been dealt with, and no autocast of the CPU's.
       c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
       const NoWarnings silence(plan_.has_warned);
-      op_.redispatchBoxed(keys_, &stack_);
+      run_on_cpu(op_, plan_, keys_, stack_);
     }
     lent_arguments_.close();
     if (results_on_device_) replace_results();
@@ -219,7 +221,7 @@ class Call {
   }
 
   const c10::OperatorHandle& op_;
-  const Plan& plan_;
+  Plan& plan_;
   c10::DispatchKeySet keys_;  // of the CPU
   torch::jit::Stack& stack_;
   size_t first_;  // of the arguments, on the stack
@@ -242,6 +244,17 @@ bool run_own_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, t
   if (!cudas.hasComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return false;
   cudas.getComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1).callBoxed(op, keys, stack);
   return true;
+}
+
+}  // namespace
+
+namespace {
+
+[[noreturn]] void refuse(const c10::OperatorHandle& op, const Plan& plan, c10::DispatchKey cpu, const torch::jit::Stack& stack) {
+  const std::string instead = instead_of(plan.full_name);
+  const std::string advice = instead.empty() ? "Write one, in Python for a start:\n  " + kernel_in_python(op.operator_name()) : instead;
+  TORCH_CHECK_NOT_IMPLEMENTED(false, plan.full_name, " has no kernel", dtypes_of(stack, plan.flags.size()), " on ", device_name(),
+                              ", and none on the CPU to fall back to (", cpu, "). ", advice);
 }
 
 }  // namespace
@@ -269,10 +282,7 @@ void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::St
   TORCH_CHECK_NOT_IMPLEMENTED(!plan.is_view || key != c10::DispatchKey::PrivateUse1, plan.full_name,
                               " is a view operator: on the CPU its result would lose the memory of ", device_name(),
                               ". It needs a kernel for the device");
-  TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(cpu.highestPriorityTypeId()), plan.full_name, " has no kernel",
-                              dtypes_of(*stack, plan.flags.size()), " on ", device_name(), ", and none on the CPU to fall back to (",
-                              cpu.highestPriorityTypeId(), "). Write one, in Python for a start:\n  ",
-                              kernel_in_python(op.operator_name()));
+  if (C10_UNLIKELY(!op.hasComputedKernelForDispatchKey(cpu.highestPriorityTypeId()))) refuse(op, plan, cpu.highestPriorityTypeId(), *stack);
   Call call(op, plan, cpu, *stack);
   call.run();
   entry.add(call.traffic());

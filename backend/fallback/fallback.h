@@ -42,6 +42,7 @@ struct Count {
   uint64_t to_host = 0;      // bytes copied
   uint64_t to_device = 0;    // bytes copied
   uint64_t shared = 0;       // bytes seen in place
+  uint64_t widened = 0;      // calls computed in float32 for a half type that the CPU lacks; always counted
   uint64_t nanoseconds = 0;  // inside the fallback
   std::string first_site;    // in Python: "train.py:12 (step)"; "" if the first call came from elsewhere
   std::string site;          // of the first call of the current epoch
@@ -53,6 +54,10 @@ void reset_counts();
 bool accounting();
 void set_accounting(bool on);
 void new_site_epoch();  // each operator's next call is asked for its site again
+
+// Whether what the CPU lacks in a half type is computed in float32 (fallback/widening.h). <PREFIX>_WIDEN=0 at import: not.
+bool widening();
+void set_widening(bool on);
 
 // Says where the calling thread's Python is; the bindings set it. It must take the GIL itself, and not throw.
 using SiteFinder = std::string (*)();

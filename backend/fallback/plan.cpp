@@ -65,6 +65,9 @@ uint8_t flags_of(const c10::FunctionSchema& schema, const c10::Argument& argumen
   if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
   if (type->kind() == c10::TypeKind::GeneratorType) flags |= Plan::generator;
   if (name == "pin_memory") flags |= Plan::pin;
+  c10::TypePtr real = argument.real_type();
+  if (const auto optional = real->cast<c10::OptionalType>()) real = optional->getElementType();
+  if (real->kind() == c10::TypeKind::ScalarTypeType) flags |= Plan::dtype;
   return flags;
 }
 
@@ -93,6 +96,17 @@ void note_dtype(const at::Tensor& tensor, std::vector<c10::ScalarType>& seen) {
 
 }  // namespace
 }  // namespace plan_impl
+
+Plan::Halves Plan::halves(const std::string& dtypes) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = halves_.find(dtypes);
+  return found == halves_.end() ? Halves::unknown : found->second;
+}
+
+void Plan::set_halves(const std::string& dtypes, Halves value) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  halves_[dtypes] = value;
+}
 
 // A schema's address may be reused after a Python library was destroyed, hence the look at the name.
 Plan& plan_for(const c10::OperatorHandle& op) {

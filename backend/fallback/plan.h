@@ -7,7 +7,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,7 @@ struct Plan {
     generator = 4,  // Generator?, also where None is passed
     pin = 8,        // pin_memory
     filled = 16,    // written all over if it is dense, and what it held is not read
+    dtype = 32,     // ScalarType, ScalarType?
   };
   static constexpr int8_t kGeneralPolicy = -1;
 
@@ -36,6 +39,15 @@ struct Plan {
   std::atomic<uint32_t> warned{0};  // the setting of "warn" under which it has been said
 
   Plan(c10::OperatorName op_name, std::string text) : name(std::move(op_name)), full_name(std::move(text)) {}
+
+  // What is known of the CPU's kernel for a half type, from calls of the very same dtypes (fallback/widening.h). Any thread.
+  enum class Halves : uint8_t { unknown, computed, lacking };
+  Halves halves(const std::string& dtypes) const;
+  void set_halves(const std::string& dtypes, Halves value);
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, Halves> halves_;
 };
 
 // Any thread; without a lock after the thread's first call of the operator. Lives to the end of the process.

@@ -285,7 +285,7 @@ def _register() -> None:
 
     from torch_backplane import compat, multiprocessing, process_group
     from torch_backplane import device as module
-    from torch_backplane.compat import dlpack, flex_attention, inductor, profiler
+    from torch_backplane.compat import dlpack, flex_attention, inductor, nested, profiler
 
     name = _backend.device
     backend_registration.rename_privateuse1_backend(
@@ -303,6 +303,7 @@ def _register() -> None:
     dlpack.install(name)
     flex_attention.install(name)
     inductor.install()
+    nested.install(name)
     profiler.install(name)
     multiprocessing.install()
     process_group.install()

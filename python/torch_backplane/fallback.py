@@ -36,6 +36,8 @@ __all__ = [
     "policy",
     "report",
     "reset_calls",
+    "widened",
+    "widening",
 ]
 
 
@@ -136,6 +138,24 @@ class accounting(_Block):
         _backend.C.fallback.set_accounting(value)
 
 
+class widening(_Block):
+    """Switch the computation in float32 of what the CPU lacks in a half type; as a context manager, for a block.
+
+    It is on at first, unless ``<DEVICE>_WIDEN=0``. Where the CPU's kernel has no case for float16, bfloat16 or
+    complex32, it then runs on float32 or complex64, and its results are rounded once. Off, the CPU's
+    NotImplementedError comes through. It holds for all threads.
+    """
+
+    def __init__(self, on: bool) -> None:
+        super().__init__(widening, on)
+
+    def _get(self) -> bool:
+        return _backend.C.fallback.widening()
+
+    def _set(self, value: bool) -> None:
+        _backend.C.fallback.set_widening(value)
+
+
 def is_registered() -> bool:
     """Whether there is a fallback: False with ``<DEVICE>_FALLBACK=none``."""
     return _backend.C.fallback.is_registered()
@@ -165,6 +185,8 @@ class Count:
         bytes_to_host: bytes copied from the device.
         bytes_to_device: bytes copied to the device.
         bytes_shared: bytes that the CPU saw in place, without a copy.
+        widened: how many calls were computed in float32 for a half type (:class:`widening`). Fourier transforms of
+            half types, which are made of others, have these alone and no ``calls``.
         seconds: time inside the fallback, the operator's own included.
         site: the first call's place in Python, ``"train.py:12 (step)"``; for a gradient, the node of the graph. Empty
             for a call from C++.
@@ -175,6 +197,7 @@ class Count:
     bytes_to_host: int = 0
     bytes_to_device: int = 0
     bytes_shared: int = 0
+    widened: int = 0
     seconds: float = 0.0
     site: str = ""
 
@@ -190,7 +213,7 @@ class Report:
         return json.dumps({"ops": [asdict(count) for count in self.counts], "total": self._total()}, indent=2)
 
     def _total(self) -> dict[str, float]:
-        names = ("calls", "bytes_to_host", "bytes_to_device", "bytes_shared", "seconds")
+        names = ("calls", "bytes_to_host", "bytes_to_device", "bytes_shared", "widened", "seconds")
         return {name: sum(getattr(count, name) for count in self.counts) for name in names}
 
     def __rich__(self) -> Table:
@@ -198,12 +221,13 @@ class Report:
 
         table = Table(caption=None if self.counts else "no operator ran on the CPU", caption_justify="left")
         table.add_column("operator", no_wrap=True)
-        for title in ("calls", "time", "to host", "to device", "in place"):
+        for title in ("calls", "widened", "time", "to host", "to device", "in place"):
             table.add_column(title, justify="right", no_wrap=True)
         table.add_column("first called at", overflow="fold")
         for count in sorted(self.counts, key=lambda count: count.seconds, reverse=True):
             moved = (count.bytes_to_host, count.bytes_to_device, count.bytes_shared)
-            table.add_row(count.op, f"{count.calls:,}", _time(count.seconds), *map(_bytes, moved), count.site)
+            wide = f"{count.widened:,}" if count.widened else ""
+            table.add_row(count.op, f"{count.calls:,}", wide, _time(count.seconds), *map(_bytes, moved), count.site)
         return table
 
     def __str__(self) -> str:
@@ -226,15 +250,20 @@ def report() -> Report:
 def _counts(latest_site: bool) -> list[Count]:
     """The most frequent first."""
     found = []
-    for op, calls, to_host, to_device, shared, nanoseconds, first_site, site in _backend.C.fallback.counts():
+    for op, calls, to_host, to_device, shared, wide, nanoseconds, first_site, site in _backend.C.fallback.counts():
         where = site if latest_site else first_site
-        found.append(Count(op, calls, to_host, to_device, shared, nanoseconds / 1e9, where))
+        found.append(Count(op, calls, to_host, to_device, shared, wide, nanoseconds / 1e9, where))
     return sorted(found, key=lambda count: -count.calls)
 
 
 def calls() -> dict[str, int]:
     """How often each operator ran on the CPU since the start or :func:`reset_calls`, the most frequent first."""
-    return {count.op: count.calls for count in _counts(latest_site=False)}
+    return {count.op: count.calls for count in _counts(latest_site=False) if count.calls}
+
+
+def widened() -> dict[str, int]:
+    """How often each operator was computed in float32 for a half type, since the start or :func:`reset_calls`."""
+    return {count.op: count.widened for count in _counts(latest_site=False) if count.widened}
 
 
 def reset_calls() -> None:
@@ -297,6 +326,7 @@ class budget:
             now.bytes_to_host - before.bytes_to_host,
             now.bytes_to_device - before.bytes_to_device,
             now.bytes_shared - before.bytes_shared,
+            now.widened - before.widened,
             now.seconds - before.seconds,
             now.site,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,10 @@ def trace(out: Path | None, html_path: Path | None, json_path: Path | None, scri
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as profiled:
         bad = failed(lambda: run_program(script, args))
     fallbacks = []
+    widened = {}
     for count in fallback.report().counts:
         old = before.get(count.op)
+        widened[count.op] = count.widened - (old.widened if old else 0)
         calls, seconds = count.calls - (old.calls if old else 0), count.seconds - (old.seconds if old else 0.0)
         if calls:
             fallbacks.append((count.op, calls, seconds))
@@ -56,11 +59,13 @@ def trace(out: Path | None, html_path: Path | None, json_path: Path | None, scri
         path = out or Path(folder) / "trace.json"
         profiled.export_chrome_trace(str(path))
         summary = summarize(json.loads(path.read_text(encoding="utf-8")))
-    _print(summary, _backend.device, fallbacks)
+    _print(summary, _backend.device, fallbacks, widened)
     if html_path:
         html_path.write_text(page(summary, Path(script).name, _backend.device, fallbacks), encoding="utf-8")
     if json_path:
-        rows = [{"op": op, "calls": calls, "seconds": seconds} for op, calls, seconds in fallbacks]
+        rows = [
+            {"op": op, "calls": calls, "widened": widened[op], "seconds": seconds} for op, calls, seconds in fallbacks
+        ]
         text = json.dumps(summary.to_json() | {"torch": torch.__version__, "fallbacks": rows}, indent=1)
         json_path.write_text(text + "\n", encoding="utf-8")
     if not summary.work:
@@ -72,7 +77,7 @@ def trace(out: Path | None, html_path: Path | None, json_path: Path | None, scri
         raise click.exceptions.Exit(1)
 
 
-def _print(summary: Any, device: str, fallbacks: list[tuple[str, int, float]]) -> None:
+def _print(summary: Any, device: str, fallbacks: list[tuple[str, int, float]], widened: Mapping[str, int]) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     length = summary.microseconds
     console.print(f"profile of {length / 1e3:.1f} ms")
@@ -98,9 +103,9 @@ def _print(summary: Any, device: str, fallbacks: list[tuple[str, int, float]]) -
     _table(
         console,
         "operators on the CPU",
-        ("calls", "ms", "%"),
+        ("calls", "in float32", "ms", "%"),
         [
-            (op, f"{calls:,}", f"{seconds * 1e3:.3f}", f"{1e8 * seconds / length:.1f}")
+            (op, f"{calls:,}", f"{widened[op] or ''}", f"{seconds * 1e3:.3f}", f"{1e8 * seconds / length:.1f}")
             for op, calls, seconds in fallbacks
         ],
     )

@@ -21,6 +21,7 @@ from torch_backplane.inductor.ops import SPECIAL, DialectOps
 
 # Where items are many, the operator scans a row of so many elements in parts, unless there are so many rows.
 LONG_ROW, MANY_ROWS = 2 * 16384, 256
+_PRODUCTS = ("mm", "bmm", "addmm")
 SCANS = "cumsum cumprod logcumsumexp cummax cummin".split()
 
 left: set[Any] = set()
@@ -51,6 +52,8 @@ def register() -> None:
             lowering.lowerings[op] = _wrapped(op, lower, lambda dtype: dtype == torch.float64)
         elif name in SCANS:
             lowering.lowerings[op] = _unless_long(op, lower)
+        elif name in _PRODUCTS and op._schema.overload_name == "dtype":  # which torch lowers for CUDA and XPU alone
+            lowering.lowerings[op] = _wrapped(op, lower, lambda dtype: True)
         elif name == "lift_fresh_copy":  # the one operator whose lowering the mode of eager_calls.py uses
             lowering.lowerings[op] = _wrapped(op, lower, lambda dtype: bool(compiler.why_none()))
 

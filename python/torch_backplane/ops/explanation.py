@@ -227,12 +227,16 @@ class _Call:
         if registry.overload(self.op).is_view:
             return Answer("error", "a view of the device's memory cannot be made on the CPU: it needs a kernel")
         if not torch._C._dispatch_has_computed_kernel_for_dispatch_key(self.op, "CPU"):
-            return Answer("error", f"it has no kernel for {self.device}, and the CPU has none to fall back to")
+            instead = _backend.C.fallback.instead_of(self.op)
+            why = f"it has no kernel for {self.device}, and the CPU has none to fall back to"
+            return Answer("error", f"{why}. {instead}" if instead else why)
         policies = {fallback.get_policy(name) for name in (self.op, self.op.partition(".")[0])}
         policy = (policies - {fallback.get_policy()} or policies).pop()
         if policy == "error":
             return Answer("error", f"it has no kernel for {self.device}, and the fallback's policy is 'error'")
-        return Answer("fallback", f"the CPU computes it (policy '{policy}')")
+        wider = "; in float32, rounded once, where it has no kernel for the half type"
+        widened = _backend.C.fallback.widening() and self.dtype in (torch.float16, torch.bfloat16, torch.complex32)
+        return Answer("fallback", f"the CPU computes it (policy '{policy}'{wider if widened else ''})")
 
     def with_dtype(self, site: str) -> Answer:
         """What the device's kernel says of the dtype, as far as it can be known without a call."""

@@ -118,6 +118,11 @@ def summarise(report: Report, trend: Trend | None, console: Console) -> None:
         )
     for dtype, share in shares(report.rows).items():
         console.print(f"stays on the device, {dtype}: {share:.1%} of an operator's samples", highlight=False)
+    if pairs := [row for row in report.rows if row.case.suite == "cuda-dtypes" and row.status != "skip"]:
+        right = sum(row.status in ("pass", "xpass") for row in pairs)
+        console.print(
+            f"right of what CUDA has: {right / len(pairs):.2%} of {len(pairs)} operators and dtypes", highlight=False
+        )
     if trend is not None:
         for line in trend.lines():
             console.print(line, highlight=False, soft_wrap=True, markup=False)

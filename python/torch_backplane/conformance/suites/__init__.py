@@ -23,12 +23,15 @@ SUITES: dict[str, str] = {
     "distributed": "torch_backplane.conformance.suites.distributed:DistributedSuite",
     "dtensor": "torch_backplane.conformance.suites.dtensor:DTensorSuite",
     "device-share": "torch_backplane.conformance.suites.device_share:DeviceShareSuite",
+    "cuda-dtypes": "torch_backplane.conformance.suites.cuda_dtypes:CudaDtypesSuite",
 }
 """Suite -> ``module:Class``, in the order in which they run: what later ones need comes first."""
 
-ON_REQUEST = frozenset({"ops-sample", "compiled", "compiled-dynamic", "distributed", "dtensor", "device-share"})
-"""They run when they are named: a part of another suite, two that need a compiler, two that need several devices, and
-one that only measures."""
+ON_REQUEST = frozenset(
+    {"ops-sample", "compiled", "compiled-dynamic", "distributed", "dtensor", "device-share", "cuda-dtypes"}
+)
+"""They run when they are named: a part of another suite, two that need a compiler, two that need several devices, one
+that only measures, and one of which the CPU's part is that of ``ops``."""
 
 
 def load(name: str, where: str | None = None) -> Suite:
