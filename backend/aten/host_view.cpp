@@ -16,6 +16,7 @@
 #include "runtime/options.h"
 #include "runtime/reports.h"
 #include "runtime/stream.h"
+#include "runtime/sync_debug.h"
 #include "tensor/tensors.h"
 
 namespace backplane {
@@ -112,6 +113,7 @@ at::Tensor host_view(const at::Tensor& source) {
   const c10::DeviceIndex device = source.device().index();
   const auto address = device_ptr<char>(source).address;  // the host may write: a lazy clone gets its own memory first
   const c10::Stream stream = current_stream(device);
+  about_to_wait("a host view");
   synchronize_stream(stream);
   raise_reports(stream);
   const c10::InferenceMode mode(false);  // so that a write is counted, whatever mode the caller is in

@@ -3,6 +3,7 @@
 
 #include <ATen/record_function.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -34,6 +35,7 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
 }
 
 std::optional<at::CallbackHandle> handle;
+int followers = 0;
 
 // Operators open their observers before any kernel is called, so for the watchdog they are followed from the load of this library on.
 [[maybe_unused]] const bool following = [] {
@@ -46,7 +48,8 @@ std::optional<at::CallbackHandle> handle;
 
 void observe_operators(bool on) {
   using namespace observe_operators_impl;
-  if (on == handle.has_value() || (!on && watching())) return;
+  followers = std::max(followers + (on ? 1 : -1), 0);
+  if ((followers > 0) == handle.has_value()) return;
   if (on) {
     handle =
         at::addGlobalCallback(at::RecordFunctionCallback(enter).scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));

@@ -4,8 +4,8 @@
 
 namespace backplane {
 
-// Fills running_operators() (runtime/activity.h) on every thread, from the next call on; costs nothing while off. On for good where the
-// watchdog is. Not at once from two threads: the GIL guards it.
+// Fills running_operators() (runtime/activity.h) on every thread, from the next call on, until everybody who has switched it on has
+// switched it off; costs nothing while off. On for good where the watchdog is. Not at once from two threads: the GIL guards it.
 void observe_operators(bool on);
 
 }  // namespace backplane

@@ -1,10 +1,12 @@
 // bindings/devices.cpp: devices, their properties, first use, fork.
 #include "aten/autograd_threads.h"
+#include "aten/observe_operators.h"
 #include "bindings/module.h"
 #include "runtime/driver.h"
 #include "runtime/peer.h"
 #include "runtime/reports.h"
 #include "runtime/stream.h"
+#include "runtime/sync_debug.h"
 #include "runtime/text.h"
 #include "runtime/visible_devices.h"
 
@@ -34,6 +36,14 @@ py::dict properties_dict(int64_t device) {
   d["warp_size"] = p.warp_size;
   d["clock_rate"] = p.clock_khz;
   return d;
+}
+
+// 0, 1, 2: off, warn, error. Reports name operators, which are followed meanwhile; the GIL guards that.
+void set_sync_debug(int64_t mode) {
+  const auto wanted = static_cast<SyncDebug>(mode);
+  const bool follows = sync_debug_mode() != SyncDebug::off;
+  set_sync_debug_mode(wanted);
+  if (follows != (wanted != SyncDebug::off)) observe_operators(!follows);
 }
 
 // The driver's dtype bits as PyTorch knows the dtypes; an empty list means that the driver does not say.
@@ -84,6 +94,8 @@ void bind_devices(py::module_& module) {
   def_quick(module, "is_initialized", [] { return is_initialized(); });
   def_quick(module, "has_context", [](int64_t device) { return has_context(device_index(device)); });
   def_blocking(module, "drain_autograd", [] { drain_autograd(); });
+  def_quick(module, "sync_debug_mode", [] { return static_cast<int>(sync_debug_mode()); });
+  def_quick(module, "set_sync_debug_mode", set_sync_debug);
   def_quick(module, "in_bad_fork", [] { return in_bad_fork(); });
 }
 

@@ -8,6 +8,7 @@
 #include "bindings/module.h"
 #include "memory/alloc_config.h"
 #include "memory/caching_allocator.h"
+#include "memory/pluggable.h"
 
 namespace backplane::bindings {
 namespace {
@@ -50,11 +51,17 @@ py::dict host_stats() {
   return d;
 }
 
+// Two addresses of functions; 0 and 0: none.
+const memory::Pluggable* pluggable(uint64_t alloc, uint64_t free) {
+  if (alloc == 0 && free == 0) return nullptr;
+  return memory::Pluggable::of(reinterpret_cast<void*>(alloc), reinterpret_cast<void*>(free));
+}
+
 // Allocations of the calling thread come from the pool until end_pool.
-void begin_pool(int64_t device, const Pool& pool, bool use_on_oom, bool no_split) {
+void begin_pool(int64_t device, const Pool& pool) {
   caching_allocator().begin_allocate_to_pool(
       resolve_device(device_index(device)), pool_id(pool),
-      [thread = std::this_thread::get_id()](const c10::Stream&) { return std::this_thread::get_id() == thread; }, {use_on_oom, no_split});
+      [thread = std::this_thread::get_id()](const c10::Stream&) { return std::this_thread::get_id() == thread; });
 }
 
 py::dict array_dict(const c10::CachingAllocator::StatArray& array) {
@@ -116,9 +123,16 @@ void bind_memory(py::module_& module) {
   def_quick(module, "block_size", [](uint64_t address) { return CachingAllocator::block_size(reinterpret_cast<void*>(address)); });
 
   def_blocking(module, "begin_pool", begin_pool);
-  def_blocking(module, "retain_pool", [](int64_t device, const Pool& pool, bool use_on_oom, bool no_split) {
-    caching_allocator().retain_pool(resolve_device(device_index(device)), pool_id(pool), {use_on_oom, no_split});
+  def_blocking(module, "retain_pool", [](int64_t device, const Pool& pool) {
+    caching_allocator().retain_pool(resolve_device(device_index(device)), pool_id(pool));
   });
+  def_quick(module, "set_pool_options", [](const Pool& pool, bool use_on_oom, bool no_split, uint64_t alloc, uint64_t free) {
+    caching_allocator().set_pool_options(pool_id(pool), {use_on_oom, no_split, pluggable(alloc, free)});
+  });
+  def_quick(module, "forget_pool_options", [](const Pool& pool) { caching_allocator().forget_pool_options(pool_id(pool)); });
+  def_quick(module, "plug", [](uint64_t alloc, uint64_t free) { caching_allocator().plug(pluggable(alloc, free)); });
+  def_blocking(module, "set_caching", [](bool on) { caching_allocator().set_caching(on); });
+  def_quick(module, "caches", [] { return caching_allocator().caches(); });
   def_quick(module, "more_stats", more_stats);
   def_blocking(module, "pool_references", [](int64_t device, const Pool& pool) {
     return caching_allocator().pool_references(resolve_device(device_index(device)), pool_id(pool));

@@ -29,6 +29,8 @@ void bind_graphs(py::module_& module);
 void bind_order_log(py::module_& module);
 void bind_profiler(py::module_& module);
 void bind_interrupts();
+// The text of repr(event) (event_repr.cpp).
+void show_events();
 
 // None takes the hook away; see torch_backplane.fallback.hook.
 void set_fallback_hook(const py::object& function);

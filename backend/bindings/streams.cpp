@@ -5,6 +5,7 @@
 
 #include "bindings/module.h"
 #include "runtime/options.h"
+#include "runtime/sleep.h"
 
 namespace backplane::bindings {
 namespace {
@@ -43,6 +44,8 @@ void bind_streams(py::module_& module) {
   def_quick(module, "priority", [](int64_t id, int64_t device) { return stream_priority(stream_of(id, device)); });
   def_quick(module, "handle", [](int64_t id, int64_t device) { return reinterpret_cast<uint64_t>(stream_handle(stream_of(id, device))); });
   def_blocking(module, "native_handle", [](int64_t id, int64_t device) { return stream_native_handle(stream_of(id, device)); });
+  def_quick(module, "show_events", show_events);
+  def_blocking(module, "sleep", [](int64_t cycles) { sleep_cycles(cycles); });
   def_blocking(module, "is_capturing", [](int64_t id, int64_t device) { return is_capturing(stream_of(id, device)); });
 }
 

@@ -16,6 +16,7 @@
 #include "runtime/options.h"
 #include "runtime/overrides.h"
 #include "runtime/stream.h"
+#include "runtime/sync_debug.h"
 #include "tensor/copy.h"
 #include "tensor/tensors.h"
 
@@ -191,6 +192,7 @@ void HostArguments::open(c10::DeviceIndex device, Content content, bool adopts) 
   aliases_ = zero_copy || content == Content::layout;
   const c10::Stream stream = current_stream(device);
   if (C10_LIKELY(content == Content::full)) {
+    if (must_wait()) about_to_wait("it runs on the CPU");
     for (const LentStorage& shared : storages_) {
       if (C10_UNLIKELY(!shared.has_memory() && (is_read(shared.use) || shared.device.nbytes() > 0))) check_memory(shared);
     }
@@ -492,7 +494,10 @@ c10::Storage HostArguments::adopt(c10::Storage host, bool sole_owner) {
   c10::Storage device = empty_storage(bytes, device_);
   if (host_memory_ && bytes > 0) {  // the host reaches it
     const c10::Stream stream = current_stream(device_);
-    if (!query_stream(stream)) synchronize_stream(stream);  // the block may have been freed with work in flight
+    if (!query_stream(stream)) {  // the block may have been freed with work in flight
+      about_to_wait("it runs on the CPU");
+      synchronize_stream(stream);
+    }
     std::memcpy(device.mutable_data(), host.data(), bytes);
     traffic_.to_device += bytes;
   } else {

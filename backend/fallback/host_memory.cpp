@@ -8,6 +8,7 @@
 #include "fallback/fallback.h"
 #include "memory/caching_allocator.h"
 #include "runtime/stream.h"
+#include "runtime/sync_debug.h"
 #include "tensor/tensors.h"
 
 namespace backplane {
@@ -113,7 +114,10 @@ c10::DataPtr DeviceBackedHostMemory::allocate(size_t bytes) {
     return host_memory_impl::allocator()->allocate_inner(bytes);  // of a vendor's allocator that has no blocks to find
   }
   const c10::Stream stream = current_stream(device_);
-  if (!query_stream(stream)) synchronize_stream(stream);
+  if (!query_stream(stream)) {
+    about_to_wait("it runs on the CPU");
+    synchronize_stream(stream);
+  }
   return {data.get(), data.release_context(), &HostMemoryAllocator::release, c10::Device(c10::kCPU)};
 }
 

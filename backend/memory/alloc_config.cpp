@@ -172,21 +172,21 @@ const std::map<std::string_view, Set>& setters() {
                            value);
        }},
       {"pinned_num_register_threads",
-       [](AllocConfig&, std::string_view key, std::string_view value) {
-         must_be(key, value, value == "1", "1", "pinned memory comes from the driver's host_alloc, in one call");
+       [](AllocConfig& config, std::string_view key, std::string_view value) {
+         config.pinned_register_threads = number<size_t>(key, value);
+         TORCH_CHECK_VALUE(std::has_single_bit(config.pinned_register_threads) && config.pinned_register_threads <= 128,
+                           "allocator setting ", key, ": must be a power of two of at most 128, got ", value);
        }},
       {"pinned_reserve_segment_size_mb",
-       [](AllocConfig&, std::string_view key, std::string_view value) {
-         must_be(key, value, value == "0", "0", "pinned memory is not carved out of one segment");
-       }},
+       [](AllocConfig& config, std::string_view key, std::string_view value) { config.pinned_segment = mebibytes(key, value); }},
       {"pinned_use_background_threads",
        [](AllocConfig&, std::string_view key, std::string_view value) {
-         must_be(key, value, !boolean(key, value), "False", "the pinned cache asks its events in the calling thread");
+         must_be(key, value, !boolean(key, value), "False",
+                 "torch's thread would go on asking events when the driver is closed, and in no forked child; they are asked when memory "
+                 "is pinned");
        }},
       {"pinned_use_cuda_host_register",
-       [](AllocConfig&, std::string_view key, std::string_view value) {
-         must_be(key, value, !boolean(key, value), "False", "pinned memory comes from the driver's host_alloc");
-       }},
+       [](AllocConfig& config, std::string_view key, std::string_view value) { config.pinned_register = boolean(key, value); }},
       {"release_lock_on_cudamalloc",
        [](AllocConfig&, std::string_view key, std::string_view value) {
          must_be(key, value, boolean(key, value), "True", "no lock is ever held over a call of the driver");
@@ -230,6 +230,9 @@ std::unique_ptr<AllocConfig> checked(std::unique_ptr<AllocConfig> config) {
   TORCH_CHECK_VALUE(!config->expandable_segments || driver == nullptr || driver->vmm != nullptr,
                     "allocator setting expandable_segments: the driver of ", device_name(),
                     " cannot map memory into reserved addresses (it lacks bp.vmm): leave it False");
+  TORCH_CHECK_VALUE(config->pinned_register || config->pinned_register_threads == 1,
+                    "allocator setting pinned_num_register_threads: needs pinned_use_cuda_host_register:True");
+  if (config->pinned_register && driver != nullptr) check_host_register(*driver);
   return config;
 }
 
@@ -267,6 +270,11 @@ size_t AllocConfig::round(size_t bytes) const {
     }
   }
   return (bytes + kMinBlock - 1) & ~(kMinBlock - 1);
+}
+
+void check_host_register(const Driver& driver) {
+  TORCH_CHECK_VALUE(driver.table.host_register != nullptr, "allocator setting pinned_use_cuda_host_register: the driver of ", device_name(),
+                    " cannot pin memory that is not its own (it lacks host_register): leave it False");
 }
 
 const AllocConfig& alloc_config() {

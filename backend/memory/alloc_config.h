@@ -6,6 +6,10 @@
 #include <string>
 #include <vector>
 
+namespace backplane {
+struct Driver;
+}
+
 namespace backplane::memory {
 
 struct AllocConfig {
@@ -27,11 +31,19 @@ struct AllocConfig {
   // pinned_max_round_threshold_mb, pinned_max_cached_size_mb: larger pinned memory is not rounded to a power of two, not cached.
   size_t pinned_max_round = std::numeric_limits<size_t>::max();
   size_t pinned_max_cached = std::numeric_limits<size_t>::max();
+  // pinned_reserve_segment_size_mb: the segment that pinned memory is cut from while it lasts; 0: none.
+  size_t pinned_segment = 0;
+  // pinned_use_cuda_host_register, pinned_num_register_threads: pinned memory is the host's, touched by so many threads and registered.
+  bool pinned_register = false;
+  size_t pinned_register_threads = 1;
   std::string text;
 
   size_t round(size_t bytes) const;                          // to what a block really takes; 0 if that overflows
   size_t shared_limit() const { return large_segment / 2; }  // a larger request gets a segment of its own
 };
+
+// Throws ValueError if pinned_use_cuda_host_register is not for this driver.
+void check_host_register(const Driver& driver);
 
 // The current settings; a reference stays valid for ever. At first they are what PYTORCH_ALLOC_CONF says and then, setting by setting,
 // <PREFIX>_ALLOC_CONF; ValueError names the setting that is unknown, wrong, or cannot be kept here.

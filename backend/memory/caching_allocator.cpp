@@ -261,15 +261,50 @@ void CachingAllocator::tell_observers(c10::DeviceIndex device, size_t asked, siz
   for (const auto& observer : *observers) observer(device, asked, total, free);
 }
 
-void CachingAllocator::begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool,
-                                              std::function<bool(const c10::Stream&)> filter, const PoolOptions& options) {
-  check_device(device);
-  device_memory(device).begin_allocate_to_pool(pool, std::move(filter), options);
+bool CachingAllocator::first_caching() const {
+  Caching now = Caching::unread;
+  const Caching wanted = env("NO_MEMORY_CACHING").value_or("0") == "0" ? Caching::on : Caching::off;
+  return (caching_.compare_exchange_strong(now, wanted) ? wanted : now) == Caching::on;
 }
 
-void CachingAllocator::retain_pool(c10::DeviceIndex device, c10::MempoolId_t pool, const PoolOptions& options) {
+void CachingAllocator::set_caching(bool on) {
+  if (caching_.exchange(on ? Caching::on : Caching::off) != Caching::off && !on) emptyCache();
+}
+
+void CachingAllocator::plug(const memory::Pluggable* functions) {
+  const std::lock_guard<std::mutex> lock(create_mutex_);
+  for (const auto& place : devices_) {
+    TORCH_CHECK(place.load() == nullptr, "The allocator of ", device_name(),
+                " cannot be changed any more: there was an allocation. Change it before the first tensor is made");
+  }
+  plugged_.store(functions, std::memory_order_release);
+}
+
+void CachingAllocator::set_pool_options(c10::MempoolId_t pool, const PoolOptions& options) {
+  const std::lock_guard<std::mutex> lock(create_mutex_);
+  pool_options_[pool] = options;
+}
+
+void CachingAllocator::forget_pool_options(c10::MempoolId_t pool) {
+  const std::lock_guard<std::mutex> lock(create_mutex_);
+  pool_options_.erase(pool);
+}
+
+PoolOptions CachingAllocator::pool_options(c10::MempoolId_t pool) {
+  const std::lock_guard<std::mutex> lock(create_mutex_);
+  const auto found = pool_options_.find(pool);
+  return found == pool_options_.end() ? PoolOptions() : found->second;
+}
+
+void CachingAllocator::begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool,
+                                              std::function<bool(const c10::Stream&)> filter) {
   check_device(device);
-  device_memory(device).retain_pool(pool, options);
+  device_memory(device).begin_allocate_to_pool(pool, std::move(filter), pool_options(pool));
+}
+
+void CachingAllocator::retain_pool(c10::DeviceIndex device, c10::MempoolId_t pool) {
+  check_device(device);
+  device_memory(device).retain_pool(pool, pool_options(pool));
 }
 
 void CachingAllocator::end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool) {
@@ -288,7 +323,7 @@ int CachingAllocator::pool_references(c10::DeviceIndex device, c10::MempoolId_t 
 }
 
 void CachingAllocator::finish_captured_frees(c10::DeviceIndex device) {
-  if (memory::DeviceCache* owner = device_memory_if_used(device)) owner->finish_captured_frees();
+  if (memory::DeviceCache* owner = device_memory_if_used(device)) owner->finish_later_frees();
 }
 
 size_t CachingAllocator::fraction_rejections(c10::DeviceIndex device) {

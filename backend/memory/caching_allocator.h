@@ -5,6 +5,12 @@
 // by that stream at once, in stream order; another stream that touched it must be told by recordStream, and then reuse waits for an event
 // there.
 //
+// Note [No caching]: with caching off, or functions plugged in, an allocation outside of private pools is a segment of its own, and a free
+// gives the segment back as soon as nothing in it is used. Before that it waits for the streams of the block; functions that are plugged in
+// order their frees themselves, by the stream that they get, and only other streams are waited for. While a graph is captured nobody may
+// wait: then the events of the streams are asked later, as in memory/waiting.cpp. Private pools cache in any case: a graph's memory is
+// its own for as long as it lives.
+//
 // Threads: every method from any thread. No lock is held over a driver call, and none while Python could be entered. Frees work from any
 // thread, at interpreter shutdown, and are no-ops in a forked child and after the driver was closed.
 // Errors: c10::OutOfMemoryError with sizes and the cure; the rest as in runtime/errors.h.
@@ -16,6 +22,7 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,15 +37,17 @@ namespace backplane {
 
 namespace memory {
 class DeviceCache;
-}
+class Pluggable;
+}  // namespace memory
 
 using c10::CachingDeviceAllocator::DeviceStats;
 using c10::CachingDeviceAllocator::SegmentInfo;
 
 // Of a private pool; fixed when it is first begun.
 struct PoolOptions {
-  bool use_on_oom = false;  // what is free in it may serve allocations outside of it before they fail
-  bool no_split = false;    // a segment is one block
+  bool use_on_oom = false;                    // what is free in it may serve allocations outside of it before they fail
+  bool no_split = false;                      // a segment is one block
+  const memory::Pluggable* source = nullptr;  // where its segments come from; NULL: as the device's
 };
 
 // A vendor derives from it to change where segments come from (segment_alloc, segment_free) or anything that is virtual, and registers its
@@ -96,13 +105,29 @@ class CachingAllocator : public c10::DeviceAllocator {
   // Whether two allocations in use lie in one allocation of the driver's, all of which may be read, and whose blocks belong to this stream.
   static bool are_neighbours(const void* a, const void* b, const c10::Stream& stream);
 
+  // Whether freed memory is kept for the next allocation; at first it is, unless <PREFIX>_NO_MEMORY_CACHING is set. See Note [No caching].
+  bool caches() const {
+    const Caching now = caching_.load(std::memory_order_relaxed);
+    return C10_LIKELY(now != Caching::unread) ? now == Caching::on : first_caching();
+  }
+  void set_caching(bool on);
+
+  // All memory of all devices comes from these functions from now on, an allocation a call, and private pools' segments too. Throws if
+  // there was an allocation before. NULL: none do.
+  void plug(const memory::Pluggable* functions);
+  const memory::Pluggable* plugged() const { return plugged_.load(std::memory_order_acquire); }
+
+  // The options that a pool of this id will have on each device when it is first begun there. Ids are not used again.
+  void set_pool_options(c10::MempoolId_t pool, const PoolOptions& options);
+  void forget_pool_options(c10::MempoolId_t pool);
+  PoolOptions pool_options(c10::MempoolId_t pool);
+
   // Private pools, for graphs and MemPool. Between begin and end, allocations of the streams that `filter` accepts come from the pool;
   // filter runs without a lock. begin also takes a reference that release_pool gives back; at zero, empty_cache frees the pool's memory.
   // Where several pools accept a stream, the one that began last serves it. retain_pool takes a reference without that, of a pool that need
   // not exist yet.
-  void retain_pool(c10::DeviceIndex device, c10::MempoolId_t pool, const PoolOptions& options = {});
-  void begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool, std::function<bool(const c10::Stream&)> filter,
-                              const PoolOptions& options = {});
+  void retain_pool(c10::DeviceIndex device, c10::MempoolId_t pool);
+  void begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool, std::function<bool(const c10::Stream&)> filter);
   void end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t pool);
   void release_pool(c10::DeviceIndex device, c10::MempoolId_t pool);
   int pool_references(c10::DeviceIndex device, c10::MempoolId_t pool);  // 0 if there is no such pool
@@ -119,6 +144,9 @@ class CachingAllocator : public c10::DeviceAllocator {
   virtual void segment_free(c10::DeviceIndex device, void* ptr, size_t bytes) noexcept;
 
  private:
+  enum class Caching : uint8_t { unread, on, off };
+
+  bool first_caching() const;
   void* allocate_for(size_t bytes, const c10::Stream& stream);
   memory::DeviceCache& device_memory(c10::DeviceIndex device);
   memory::DeviceCache* device_memory_if_used(c10::DeviceIndex device) const;
@@ -126,9 +154,12 @@ class CachingAllocator : public c10::DeviceAllocator {
 
   std::array<std::atomic<memory::DeviceCache*>, kMaxDevices> devices_{};
   std::atomic<const HistorySettings*> history_{nullptr};
+  mutable std::atomic<Caching> caching_{Caching::unread};
+  std::atomic<const memory::Pluggable*> plugged_{nullptr};
   std::mutex create_mutex_;                                  // over what follows, the creation of devices, and the switching of history_
   std::vector<std::unique_ptr<HistorySettings>> histories_;  // outgrown ones, too: threads may still read them
   std::shared_ptr<const std::vector<OutOfMemoryObserver>> observers_;
+  std::map<c10::MempoolId_t, PoolOptions> pool_options_;
 };
 
 // The registered allocator. Throws if a vendor registered one that is not derived from CachingAllocator.

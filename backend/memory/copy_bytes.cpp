@@ -12,6 +12,7 @@
 #include "runtime/driver.h"
 #include "runtime/peer.h"
 #include "runtime/stream.h"
+#include "runtime/sync_debug.h"
 #include "runtime/watchdog.h"
 
 namespace backplane {
@@ -129,14 +130,17 @@ void copy_through_host(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stre
 
 void copy_bytes(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream, bool async) {
   if (bytes == 0) return;
+  if (!async) about_to_wait("a copy that the host waits for");
   const uint64_t alignment = std::max(copy_bytes_impl::copy_alignment(dst.device), copy_bytes_impl::copy_alignment(src.device));
   if (C10_UNLIKELY(!copy_bytes_impl::is_aligned(dst, src, bytes, alignment))) {
+    if (async) about_to_wait("a copy of bytes that the device's copies do not reach");
     copy_bytes_impl::copy_odd(dst, src, bytes, stream);
     return;
   }
   const int32_t status = copy_bytes_impl::submit(dst, src, bytes, stream, async);
   if (C10_LIKELY(status == BP_OK)) return;
   if (status == BP_UNSUPPORTED && dst.device >= 0 && src.device >= 0 && dst.device != src.device) {
+    about_to_wait("a copy between two devices that goes through the host");
     copy_bytes_impl::copy_through_host(dst, src, bytes, stream, alignment);
     return;
   }

@@ -6,6 +6,7 @@
 #include "memory/alloc_config.h"
 #include "memory/caching_allocator.h"
 #include "memory/ipc.h"
+#include "memory/pluggable.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
 #include "runtime/stream.h"
@@ -28,7 +29,7 @@ Block* DeviceCache::allocate(size_t bytes, const c10::Stream& stream, StackConte
   Request request{bytes, config.round(bytes), stream, stack, usage, nullptr};
   {
     const Locked lock(*this);
-    if (C10_LIKELY(routes_ == nullptr)) {
+    if (C10_LIKELY(routes_ == nullptr && source_.caches())) {  // what is plugged in leaves no free block to find
       Block* block = pool_.arena(stream.id()).take_recent(request.size);
       if (C10_LIKELY(block != nullptr)) return hand_out(block, config.max_split_size, request);
     }
@@ -46,6 +47,7 @@ Block* DeviceCache::allocate_slow(Request& request) {
   const PoolUse use = pool_for(request.stream);
   Pool& pool = use.pool;
   const auto try_free = [&]() -> Block* {
+    if (C10_UNLIKELY(!keeps(pool))) return nullptr;
     const Locked lock(*this);
     Block* block = find_free(pool, size, request.stream.id());
     return block == nullptr ? nullptr : hand_out(block, alloc_config().max_split_size, request);
@@ -116,7 +118,8 @@ size_t DeviceCache::segment_size(size_t size) const {
 
 // By more memory of the driver's; NULL if there is no room for it.
 Block* DeviceCache::grow(Pool& pool, Request& request) {
-  if (alloc_config().expandable_segments && !pool.no_split) return expand(pool, request);
+  if (C10_UNLIKELY(!keeps(pool))) return from_driver(pool, request.size, request);
+  if (alloc_config().expandable_segments && !pool.no_split && source_of(pool) == nullptr) return expand(pool, request);
   return from_driver(pool, segment_size(request.size), request);
 }
 
@@ -133,14 +136,15 @@ Block* DeviceCache::from_driver(Pool& pool, size_t segment_size, Request& reques
     on_the_way_ -= segment_size;
     return address != nullptr;
   };
+  const Pluggable* const source = source_of(pool);
   try {
-    address = source_.segment_alloc(device_, segment_size);
+    address = source == nullptr ? source_.segment_alloc(device_, segment_size) : source->alloc(device_, segment_size, request.stream.id());
   } catch (...) {
     const Locked lock(*this);
     arrived();
     throw;
   }
-  if (address == nullptr) request.report->driver_text = last_error_text();
+  if (address == nullptr) request.report->driver_text = source == nullptr ? last_error_text() : "the pluggable allocator gave no memory";
   const Locked lock(*this);
   if (!arrived()) return nullptr;
   const size_t max_split_size = alloc_config().max_split_size;
@@ -158,6 +162,7 @@ Block* DeviceCache::from_driver(Pool& pool, size_t segment_size, Request& reques
 
 void DeviceCache::free(Block* block, StackContext stack, Usage* usage) {
   std::unique_ptr<std::vector<c10::Stream>> others;
+  bool uncached = false;
   {
     const Locked lock(*this);
     TORCH_CHECK(block->state == BlockState::used, "double free of ", block->pointer(), " on ", device_name(), ":",
@@ -171,7 +176,8 @@ void DeviceCache::free(Block* block, StackContext stack, Usage* usage) {
     }
     *usage = {size, statistics_.allocated(), statistics_.reserved()};
     if (C10_UNLIKELY(history_ != nullptr)) note_freed(block, HistoryEvent::Action::free_requested, stack);
-    if (C10_LIKELY(block->other_streams == nullptr)) {
+    const bool kept = keeps(block->segment->arena->pool());
+    if (C10_LIKELY(block->other_streams == nullptr && kept)) {
       statistics_.inactive(kind, size);
       if (C10_UNLIKELY(history_ != nullptr)) {
         note_freed(block, HistoryEvent::Action::free_completed, std::move(stack));
@@ -183,8 +189,10 @@ void DeviceCache::free(Block* block, StackContext stack, Usage* usage) {
     block->state = BlockState::waiting;
     others = std::move(block->other_streams);
     ++in_hand_;
+    uncached = !kept;
   }
-  wait_for_others(block, *others);
+  if (C10_LIKELY(!uncached)) return wait_for_others(block, *others);
+  free_uncached(block, others == nullptr ? std::vector<c10::Stream>() : std::move(*others), stack);
 }
 
 // Gives idle segments of some pools back to the driver. The stream that owned their blocks may still work on them, and may be one that its
@@ -216,30 +224,14 @@ bool DeviceCache::release(const std::function<bool(const Pool&)>& which, bool la
     if (!any) return progress;
   }
   synchronize_device(device_);
-  std::vector<std::pair<uint64_t, size_t>> ranges;
-  std::vector<Block*> chunks;
+  Removed removed;
   {
-    // Forgotten before they are freed: the driver may give the address to another thread at once.
     const Locked lock(*this);
-    for_each_idle([&](Pool& pool, Segment* segment) {
-      ranges.emplace_back(segment->address, segment->size);
-      if (C10_UNLIKELY(history_ != nullptr)) {
-        note(HistoryEvent::Action::segment_free, pool, segment->arena->stream(), segment->address, segment->size,
-             stack != nullptr ? stack : segment->context);
-        dead_.push_back(std::move(segment->context));
-      }
-      pool.remove(segment);
-    });
-    for_each_pool([&](Pool& pool) { claim_idle_chunks(pool, large_only, unused_since, &chunks, stack); });
+    for_each_idle([&](Pool& pool, Segment* segment) { take_out(pool, segment, removed, stack); });
+    for_each_pool([&](Pool& pool) { claim_idle_chunks(pool, large_only, unused_since, &removed.chunks, stack); });
     ++releasing_;
   }
-  for (const auto& [address, size] : ranges) source_.segment_free(device_, reinterpret_cast<void*>(address), size);
-  unmap_claimed(chunks);
-  {
-    const Locked lock(*this);
-    std::erase_if(private_pools_, [](const auto& entry) { return entry.second->references == 0 && entry.second->segments.empty(); });
-    one_less(releasing_);
-  }
+  give_to_driver(removed);
   return true;
 }
 

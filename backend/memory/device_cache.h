@@ -70,7 +70,7 @@ class DeviceCache {
   int pool_references(c10::MempoolId_t pool);
   void end_allocate_to_pool(c10::MempoolId_t pool);
   void release_pool(c10::MempoolId_t pool);
-  void finish_captured_frees();
+  void finish_later_frees();
 
  private:
   // Holds the device lock; stacks that were given up under it are destroyed after it.
@@ -95,8 +95,9 @@ class DeviceCache {
     c10::Stream stream;
     Block* block;
   };
-  // A freed block that a stream used which was capturing a graph then: no event can be recorded there before the capture has ended.
-  struct Captured {
+  // A freed block for whose streams no event can be recorded yet: one of them was capturing a graph then, or the thread may not call the
+  // driver (a launched function's).
+  struct Later {
     Block* block;
     std::vector<c10::Stream> streams;
   };
@@ -111,6 +112,18 @@ class DeviceCache {
     ~PoolUse();
     DeviceCache& owner;
     Pool& pool;
+  };
+
+  // Segments, or chunks of expandable ones, that are on their way back to the driver: the cache knows them no more.
+  struct Removed {
+    struct Range {
+      void* address;
+      size_t size;
+      const Pluggable* source;
+      c10::StreamId stream;
+    };
+    std::vector<Range> ranges;
+    std::vector<Block*> chunks;
   };
 
   // What an allocation carries through its steps.
@@ -135,6 +148,7 @@ class DeviceCache {
   Block* expand(Pool& pool, Request& request);
   bool reserve_segment(Pool& pool, PoolKind kind, c10::StreamId stream);
   bool claim_idle_chunks(Pool& pool, bool large_only, uint64_t unused_since, std::vector<Block*>* claimed, const StackContext& stack);
+  void claim_idle_chunks_of(Pool& pool, Segment& segment, uint64_t unused_since, std::vector<Block*>& claimed, const StackContext& stack);
   void unmap_claimed(const std::vector<Block*>& claimed);
   size_t segment_size(size_t size) const;
   PoolUse pool_for(const c10::Stream& stream);
@@ -144,6 +158,14 @@ class DeviceCache {
   void note(HistoryEvent::Action action, const Pool& pool, c10::StreamId stream, uint64_t address, size_t size, StackContext context);
   void note_handed_out(Block* block, StackContext& stack);
   void note_freed(const Block* block, HistoryEvent::Action action, StackContext stack);
+
+  // Without caching: uncached.cpp.
+  bool keeps(const Pool& pool) const;
+  const Pluggable* source_of(const Pool& pool) const;
+  void free_uncached(Block* block, std::vector<c10::Stream> others, const StackContext& stack);
+  void take_idle(Segment* segment, Removed& removed, const StackContext& stack);
+  void take_out(Pool& pool, Segment* segment, Removed& removed, const StackContext& stack);
+  void give_to_driver(Removed& removed);
 
   void wait_for_others(Block* block, const std::vector<c10::Stream>& streams);
   void collect_finished();
@@ -167,15 +189,15 @@ class DeviceCache {
   std::unique_ptr<History> history_;                  // NULL while nothing is recorded
   std::shared_ptr<const std::vector<Route>> routes_;  // NULL while nothing is allocated to a private pool
   std::deque<Waiting> waiting_;                       // in the order of the frees
-  std::vector<Captured> captured_;                    // the same, of captures that are under way
-  double fraction_ = 1;                               // of the device's memory: the limit below
-  size_t limit_ = SIZE_MAX;                           // of reserved bytes
-  size_t on_the_way_ = 0;                             // being allocated by the driver now
-  size_t fraction_rejections_ = 0;                    // out-of-memory errors because of limit_
-  uint64_t frees_ = 0;                                // so far: the clock of Block::freed_at
-  int releasing_ = 0;                                 // threads that give segments to the driver now
-  int in_hand_ = 0;                                   // threads with blocks that are, or will be, in waiting_
-  std::condition_variable other_threads_;             // one of the two has become 0
+  std::vector<Later> later_;
+  double fraction_ = 1;                    // of the device's memory: the limit below
+  size_t limit_ = SIZE_MAX;                // of reserved bytes
+  size_t on_the_way_ = 0;                  // being allocated by the driver now
+  size_t fraction_rejections_ = 0;         // out-of-memory errors because of limit_
+  uint64_t frees_ = 0;                     // so far: the clock of Block::freed_at
+  int releasing_ = 0;                      // threads that give segments to the driver now
+  int in_hand_ = 0;                        // threads with blocks that are, or will be, in waiting_
+  std::condition_variable other_threads_;  // one of the two has become 0
 };
 
 }  // namespace backplane::memory

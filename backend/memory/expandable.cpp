@@ -47,6 +47,28 @@ void set_unmapped(Block* block) {
   if (is(block->previous, BlockState::unmapped)) Arena::absorb_next(block->previous);
 }
 
+// Of a block in an expandable segment: where it starts, and which whole chunks in it nothing uses, as offsets in the segment.
+struct Chunks {
+  uint64_t start = 0;
+  uint64_t first = 0;
+  uint64_t end = 0;
+};
+
+Chunks idle_chunks(const Block& block, uint64_t unused_since) {
+  if (block.state != BlockState::free || block.freed_at > unused_since) return {};
+  const Segment& segment = *block.segment;
+  const uint64_t start = block.address.load(std::memory_order_relaxed) - segment.address;
+  return {start, round_up(start, segment.chunk), (start + block.size) / segment.chunk * segment.chunk};
+}
+
+bool has_idle_chunk(const Segment& segment, uint64_t unused_since) {
+  for (const Block* block = segment.first; block != nullptr; block = block->next) {
+    const Chunks idle = idle_chunks(*block, unused_since);
+    if (idle.first < idle.end) return true;
+  }
+  return false;
+}
+
 }  // namespace
 }  // namespace expandable_impl
 
@@ -157,30 +179,35 @@ bool DeviceCache::claim_idle_chunks(Pool& pool, bool large_only, uint64_t unused
   for (auto& entry : pool.segments) {
     Segment& segment = *entry.second;
     if (segment.chunk == 0 || (large_only && segment.kind == PoolKind::small)) continue;
-    for (Block* block = segment.first; block != nullptr; block = block->next) {
-      if (block->state != BlockState::free || block->freed_at > unused_since) continue;
-      const uint64_t start = block->address.load(std::memory_order_relaxed) - segment.address;
-      const uint64_t first = expandable_impl::round_up(start, segment.chunk);
-      const uint64_t end = (start + block->size) / segment.chunk * segment.chunk;
-      if (first >= end) continue;
-      if (claimed == nullptr) return true;
-      Arena& arena = *segment.arena;
-      arena.remove_free(block);
-      if (first > start) {
-        Block* rest = Arena::split(block, first - start);
-        arena.add_free(block);
-        block = rest;
-      }
-      if (block->size > end - first) arena.add_free(Arena::split(block, end - first));
-      block->state = BlockState::claimed;
-      statistics_.unmapped(segment.kind, block->size, block->size / segment.chunk, pool.id);
-      segment.mapped -= block->size;
-      note(HistoryEvent::Action::segment_unmap, pool, arena.stream(), segment.address + first, block->size,
-           stack != nullptr ? stack : segment.context);
-      claimed->push_back(block);
+    if (claimed != nullptr) {
+      claim_idle_chunks_of(pool, segment, unused_since, *claimed, stack);
+    } else if (expandable_impl::has_idle_chunk(segment, unused_since)) {
+      return true;
     }
   }
   return claimed != nullptr && !claimed->empty();
+}
+
+void DeviceCache::claim_idle_chunks_of(Pool& pool, Segment& segment, uint64_t unused_since, std::vector<Block*>& claimed,
+                                       const StackContext& stack) {
+  Arena& arena = *segment.arena;
+  for (Block* block = segment.first; block != nullptr; block = block->next) {
+    const expandable_impl::Chunks idle = expandable_impl::idle_chunks(*block, unused_since);
+    if (idle.first >= idle.end) continue;
+    arena.remove_free(block);
+    if (idle.first > idle.start) {
+      Block* rest = Arena::split(block, idle.first - idle.start);
+      arena.add_free(block);
+      block = rest;
+    }
+    if (block->size > idle.end - idle.first) arena.add_free(Arena::split(block, idle.end - idle.first));
+    block->state = BlockState::claimed;
+    statistics_.unmapped(segment.kind, block->size, block->size / segment.chunk, pool.id);
+    segment.mapped -= block->size;
+    note(HistoryEvent::Action::segment_unmap, pool, arena.stream(), segment.address + idle.first, block->size,
+         stack != nullptr ? stack : segment.context);
+    claimed.push_back(block);
+  }
 }
 
 // Gives claimed chunks back; segments of which nothing is left go, too. A chunk that the driver fails to take stays claimed for good:

@@ -1,4 +1,4 @@
-// memory/pinned_allocator.cpp: PyTorch's host cache over the driver's host_alloc, and the intervals that answer is_pinned.
+// memory/pinned_allocator.cpp: PyTorch's host cache over pinned memory (pinned_memory.h), and the intervals that answer is_pinned.
 //
 // Note [Host frees]: PyTorch's cache calls free_block under its locks. Ours only takes note there; the memory goes back to the driver when
 // the call that caused it (empty_cache, free, allocate) has given its locks up.
@@ -14,6 +14,7 @@
 #include "memory/alloc_config.h"
 #include "memory/last_use.h"
 #include "memory/out_of_memory.h"
+#include "memory/pinned_memory.h"
 #include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/event.h"
@@ -91,10 +92,10 @@ class PinnedCache : public Cache {
   // The base class calls these; older ones do not have the last two.
   void allocate_host_memory(size_t bytes, void** out) override {
     const auto begin = std::chrono::steady_clock::now();
-    int32_t status = host_alloc(bytes, out);
+    int32_t status = memory_.alloc(bytes, out);
     if (status == BP_OUT_OF_MEMORY) {
       empty_cache();
-      status = host_alloc(bytes, out);
+      status = memory_.alloc(bytes, out);
     }
     if (status == BP_OUT_OF_MEMORY) {
       const at::HostStats stats = getStats();
@@ -129,11 +130,6 @@ class PinnedCache : public Cache {
   size_t pinned_max_cached_size() const BACKPLANE_OVERRIDE_IF_PRESENT { return memory::alloc_config().pinned_max_cached; }
   bool stream_is_capturing(c10::Stream stream) const BACKPLANE_OVERRIDE_IF_PRESENT { return is_capturing(stream); }
 
-  static int32_t host_alloc(size_t bytes, void** out) {
-    const Driver& driver = open_driver();
-    return driver.table.host_alloc(driver.table.self, bytes, 0u, out);
-  }
-
   static int64_t microseconds_since(std::chrono::steady_clock::time_point begin) {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin).count();
   }
@@ -146,15 +142,15 @@ class PinnedCache : public Cache {
       doomed.swap(doomed_);
     }
     const auto begin = std::chrono::steady_clock::now();
-    const Driver& driver = open_driver();
     for (void* ptr : doomed) {
-      const int32_t status = driver.table.host_free(driver.table.self, ptr);
+      const int32_t status = memory_.free(ptr);
       if (status != BP_OK) log_status(status, "host_free", -1, last_error_text());
     }
     const std::lock_guard<std::mutex> lock(stats_.timing_mutex_);
     stats_.host_free_time.increase(microseconds_since(begin));
   }
 
+  memory::PinnedMemory memory_;
   std::mutex doomed_mutex_;
   std::vector<void*> doomed_;
 };

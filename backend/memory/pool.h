@@ -12,6 +12,8 @@
 
 namespace backplane::memory {
 
+class Pluggable;
+
 // Guarded by the device lock; calls no driver.
 struct Pool {
   Pool(c10::MempoolId_t pool_id, Statistics& counters) : id(pool_id), statistics(counters) {}
@@ -48,6 +50,7 @@ struct Pool {
   Statistics& statistics;
   bool use_on_oom = false;  // see PoolOptions
   bool no_split = false;
+  const Pluggable* source = nullptr;
   int references = 0;                                     // private pools; at 0 their idle memory may go
   std::map<uint64_t, std::unique_ptr<Segment>> segments;  // by address
   std::unordered_map<c10::StreamId, std::unique_ptr<Arena>> arenas;

@@ -42,6 +42,7 @@ void DeviceCache::take_pool(c10::MempoolId_t id, const PoolOptions& options) {
     pool = std::make_unique<Pool>(id, statistics_);
     pool->use_on_oom = options.use_on_oom;
     pool->no_split = options.no_split;
+    pool->source = options.source;
   }
   ++pool->references;
 }

@@ -1,6 +1,7 @@
 // memory/waiting.cpp: freed blocks that other streams still use, and the events that say when they are done.
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "memory/device_cache.h"
 #include "memory/last_use.h"
@@ -21,7 +22,7 @@ void DeviceCache::record_stream(Block* block, const c10::Stream& stream) {
 void DeviceCache::wait_for_others(Block* block, const std::vector<c10::Stream>& streams) {
   if (anything_captures() && std::any_of(streams.begin(), streams.end(), [](const auto& one) { return capture_id(one) != 0; })) {
     const Locked lock(*this);
-    captured_.push_back({block, streams});
+    later_.push_back({block, streams});
     one_less(in_hand_);
     return;
   }
@@ -33,15 +34,15 @@ void DeviceCache::wait_for_others(Block* block, const std::vector<c10::Stream>& 
   one_less(in_hand_);
 }
 
-// Those of a capture that still goes on come back to the list.
-void DeviceCache::finish_captured_frees() {
-  std::vector<Captured> ended;
+// After the end of a capture. Those of one that still goes on come back to the list.
+void DeviceCache::finish_later_frees() {
+  std::vector<Later> ended;
   {
     const Locked lock(*this);
-    ended.swap(captured_);
+    ended.swap(later_);
     in_hand_ += static_cast<int>(ended.size());
   }
-  for (const Captured& one : ended) wait_for_others(one.block, one.streams);
+  for (const Later& one : ended) wait_for_others(one.block, one.streams);
 }
 
 void DeviceCache::one_less(int& threads) {
@@ -82,6 +83,12 @@ void DeviceCache::other_stream_done(Block* block) {
 // order, so the first that is pending ends the questions for its stream.
 void DeviceCache::collect_finished() {
   std::deque<Waiting> taken;
+  bool any_later = false;
+  {
+    const Locked lock(*this);
+    any_later = !later_.empty();
+  }
+  if (C10_UNLIKELY(any_later) && !anything_captures()) finish_later_frees();
   {
     const Locked lock(*this);
     if (waiting_.empty()) return;
@@ -101,11 +108,22 @@ void DeviceCache::collect_finished() {
     }
     pending.push_back(std::move(entry));
   }
-  const Locked lock(*this);
-  for (auto& entry : done) other_stream_done(entry.block);
-  for (auto& entry : waiting_) pending.push_back(std::move(entry));
-  waiting_.swap(pending);
-  one_less(in_hand_);
+  Removed removed;
+  {
+    const Locked lock(*this);
+    std::set<Segment*> idle;
+    for (auto& entry : done) {
+      if (C10_UNLIKELY(!keeps(entry.block->segment->arena->pool()))) idle.insert(entry.block->segment);
+      other_stream_done(entry.block);
+    }
+    for (Segment* segment : idle) take_idle(segment, removed, nullptr);
+    for (auto& entry : waiting_) pending.push_back(std::move(entry));
+    waiting_.swap(pending);
+    one_less(in_hand_);
+    if (C10_LIKELY(idle.empty())) return;
+    ++releasing_;
+  }
+  give_to_driver(removed);
 }
 
 // Waits until no freed block is in use by another stream. What other threads hold to record or ask their events is back in a moment.

@@ -10,6 +10,7 @@
 #include "runtime/event.h"
 #include "runtime/reports.h"
 #include "runtime/stream.h"
+#include "runtime/sync_debug.h"
 #include "torch/compat.h"
 
 namespace backplane {
@@ -70,6 +71,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream exchangeStream(c10::Stream stream) const override { return exchange_stream(stream); }
   bool queryStream(const c10::Stream& stream) const override { return query_stream(stream); }
   void synchronizeStream(const c10::Stream& stream) const override {
+    about_to_wait("synchronize() of a stream");
     synchronize_stream(stream);
     raise_reports(stream);
   }

@@ -68,6 +68,11 @@ void enqueue(c10::DeviceIndex device, int32_t (*run)(void*), void* task, void (*
   if (activity_wanted()) note_queued(current_stream(device), "kernel");
 }
 
+bool& in_host_function() noexcept {
+  thread_local bool inside = false;
+  return inside;
+}
+
 int32_t report_exception() noexcept {
   try {
     throw;

@@ -26,6 +26,7 @@
 #include "runtime/options.h"
 #include "runtime/reports.h"
 #include "runtime/stream.h"
+#include "runtime/sync_debug.h"
 #include "tensor/copy.h"
 #include "tensor/tensors.h"
 #include "torch/no_warnings.h"
@@ -192,6 +193,9 @@ void CopyPath::copy(const at::Tensor& src, const at::Tensor& dst, bool non_block
     return copy(copy_impl::as_bytes(src), copy_impl::as_bytes(dst), non_blocking);
   }
   if (!one_run) copy_impl::check_conversion(src, dst);
+  if (C10_UNLIKELY(src.is_complex() && !dst.is_complex()) && !non_blocking && is_on_device(src) != is_on_device(dst)) {
+    about_to_wait("a copy that the host waits for");  // below, warnings are silent
+  }
   const NoWarnings silence(src.is_complex() && !dst.is_complex());  // check_conversion has warned; the host's part of the copy need not
   if (!is_on_device(src)) {
     one_run ? run_from_host(src, dst, non_blocking) : elements_from_host(src, dst, non_blocking);
@@ -225,6 +229,7 @@ void CopyPath::elements_from_host(const at::Tensor& src, const at::Tensor& dst, 
       if (queue_elements(seen, dst)) return;
     }
     copy_impl::refuse_host_bytes(device);
+    about_to_wait("a copy out of pinned memory that the host converts");
     synchronize_stream(current_stream(device));
   }
   copy_impl::refuse_host_bytes(device);

@@ -93,6 +93,16 @@ struct HostKernel {
 namespace detail {
 void enqueue(c10::DeviceIndex device, int32_t (*run)(void*), void* task, void (*destroy)(void*));
 int32_t report_exception() noexcept;  // within a catch block: logs it, and gives the status that makes the device fault
+
+// Whether this thread runs a launched function, or lets one go: the driver may not be called there, nor waited for.
+bool& in_host_function() noexcept;
+struct HostFunctionScope {
+  HostFunctionScope() : before(std::exchange(in_host_function(), true)) {}
+  ~HostFunctionScope() { in_host_function() = before; }
+  HostFunctionScope(const HostFunctionScope&) = delete;
+  HostFunctionScope& operator=(const HostFunctionScope&) = delete;
+  bool before;
+};
 }  // namespace detail
 
 // Whether the device's current stream (-1: the current device's) records into a graph what is queued, instead of running it: a kernel that
@@ -111,6 +121,7 @@ void launch(c10::DeviceIndex device, Function&& function) {
   detail::enqueue(
       device,
       [](void* arg) -> int32_t {
+        const detail::HostFunctionScope scope;
         try {
           auto* self = static_cast<Task*>(arg);
           std::as_const(self->function)(self->memory);
@@ -119,7 +130,11 @@ void launch(c10::DeviceIndex device, Function&& function) {
           return detail::report_exception();
         }
       },
-      task, [](void* arg) { delete static_cast<Task*>(arg); });
+      task,
+      [](void* arg) {
+        const detail::HostFunctionScope scope;
+        delete static_cast<Task*>(arg);
+      });
 }
 
 // What surrounds the queueing of a vendor's own work: the scope in which a kernel calls the vendor's API.

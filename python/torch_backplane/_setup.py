@@ -293,10 +293,12 @@ def _register() -> None:
     )  # native code did it for C++; this adds the names on the Python side
     if not hasattr(torch, name):
         torch._register_device_module(name, module)
+        module.tensor_types.add_to(module)
     for part in ("amp", "memory", "profiler", "random", "streams"):
         sys.modules[f"torch.{name}.{part}"] = getattr(module, part)
     if not hasattr(torch.Tensor, name):
         backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
+    _backend.C.streams.show_events()
     compat.let_higher_order_ops_pass_autocast()
     compat.let_script_object_ops_pass_autocast()
     compat.share_random_states(name)

@@ -2,13 +2,15 @@
 
 import dataclasses
 import inspect
+import json
 import typing
 
 import pytest
 import torch
 
+from torch_backplane import _backend
 from torch_backplane.compat import NEWER_CUDA_NAMES
-from torch_backplane.device.unsupported import UNSUPPORTED
+from torch_backplane.device.unsupported import PRIVATE, UNSUPPORTED
 
 
 def public(module):
@@ -30,6 +32,22 @@ def test_every_name_of_torch_cuda_is_there_or_left_out_with_a_reason(device_modu
         theirs, ours = getattr(theirs, part), getattr(ours, part)
     missing = [name for name in theirs.__all__ if not hasattr(ours, name) and name not in UNSUPPORTED]
     assert missing == []
+
+
+@pytest.mark.parametrize("part", ["", "memory", "random", "streams", "graphs"])
+def test_every_private_function_of_torch_cuda_is_there_or_left_out_with_a_reason(device_module, part):
+    theirs, ours = torch.cuda, device_module
+    if part:
+        theirs, ours = getattr(theirs, part), getattr(ours, part)
+    private = {
+        name
+        for name, value in vars(theirs).items()
+        if name.startswith("_") and not name.startswith("__") and (inspect.isfunction(value) or inspect.isclass(value))
+        if value.__module__ == theirs.__name__
+    }
+    missing = {name for name in private if not hasattr(ours, name) and not hasattr(device_module, name)}
+    assert missing - set(PRIVATE) == set()
+    assert not [name for name in PRIVATE if hasattr(device_module, name) or hasattr(device_module.memory, name)]
 
 
 def test_what_is_left_out_exists_in_torch_cuda_is_absent_here_and_says_why(device_module):
@@ -152,6 +170,7 @@ def test_properties_describe_the_device(device_module, name):
     assert (properties.major, properties.minor) == device_module.get_device_capability()
     assert properties.total_memory == device_module.mem_get_info(0)[1] > 0
     assert len(properties.uuid) == 36
+    assert bytes(properties.uuid.bytes).hex() == properties.uuid.replace("-", "")
     assert properties.alignment >= 512
     assert properties.name in repr(properties)
     assert all(isinstance(dtype, torch.dtype) for dtype in properties.dtypes)
@@ -169,6 +188,53 @@ def test_peers_reach_each_other(device_module):
 def test_get_device_module_finds_it(device_module, name):
     assert torch.get_device_module(name) is device_module
     assert torch.get_device_module() is device_module
+
+
+def account(run_in_process, package, code=""):
+    """Status and JSON of ``python -m <package> --json``."""
+    done = run_in_process(
+        f"""
+        import json, sys, torch
+        from torch_backplane.account import main
+        status = main("{package}", ["--json"])
+        sys.exit(status)
+        """,
+        check=False,
+        **({"env": code} if code else {}),
+    )
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.once
+def test_the_account_as_json_says_what_the_text_says(run_in_process, backend_package, device_module, name):
+    package = backend_package.__name__
+    status, found = account(run_in_process, package)
+    assert status == 0
+    assert (found["package"], found["device"], found["reason"]) == (package, name, "")
+    assert [one["index"] for one in found["devices"]] == list(range(device_module.device_count()))
+    assert found["devices"][0]["name"] == device_module.get_device_name(0)
+    assert found["devices"][0]["uuid"] == device_module.get_device_properties(0).uuid
+    assert "streams" in found["driver"]["offers"]
+    status, found = account(run_in_process, package, {f"{name.upper()}_VISIBLE_DEVICES": "7"})
+    assert (status, found["devices"]) == (1, [])
+    assert found["reason"]
+
+
+@pytest.mark.requires("host_exec")
+def test_sleep_keeps_the_current_stream_busy_and_no_other(device_module, device):
+    stream = device_module.Stream()
+    clock = device_module.get_device_properties().clock_rate
+    with stream:
+        device_module._sleep(int(0.2 * 1000 * clock) if clock else 200_000_000)
+        event = torch.Event(device)
+        event.record()
+    device_module.current_stream().synchronize()
+    busy = not event.query()
+    event.synchronize()
+    assert event.query()
+    assert busy or "inline" in str(_backend.C.driver.info()["options"])
+    with pytest.raises(ValueError, match="number of cycles"):
+        device_module._sleep(-1)
 
 
 # ---- random numbers, amp, storages -----------------------------------------------------------------------------------

@@ -107,3 +107,11 @@ def test_torch_events_and_the_modules_mix(device_module, device, name):
     f.record(s)
     s.synchronize()
     assert e.elapsed_time(f) >= 0
+
+
+def test_the_text_of_an_event_has_its_state(device_module, device, name):
+    e = device_module.Event()
+    assert repr(e) == str(e) == f"<torch.{name}.Event uninitialized>"
+    e.record()
+    assert repr(e) == f"<torch.{name}.Event {e.event_id:#x} device={device}>"
+    assert repr(torch.Event("cpu")).startswith("torch.Event device_type=cpu")

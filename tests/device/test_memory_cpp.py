@@ -69,7 +69,7 @@ def test_E03_E04_E06_E07_E18_E40_from_cpp(program, name, options):
 @pytest.mark.parametrize("options", CONFIGURATIONS)
 @pytest.mark.requires("vmm", "streams")
 def test_threads_share_the_allocator(compiled, name, options):
-    """Allocate, free elsewhere, record streams, switch settings and recording, empty the cache, all at once."""
+    """Allocate, free elsewhere, record streams, switch settings, caching and recording, all at once."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(name.upper() + "_ALLOC")}
     environment[f"{name.upper()}_OPTIONS"] = options
     stress = compiled("allocator_stress")

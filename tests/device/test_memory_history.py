@@ -293,3 +293,34 @@ def test_recording_on_keeps_the_times_of_what_was_recorded(history, device):
     after = [(event["action"], event["time_us"]) for event in trace(history, device)]
     assert after[: len(before)] == before
     del x
+
+
+def test_frames_of_generated_code_show_the_models_source(history, device):
+    with torch.fx.experimental._config.patch(enrich_profiler_metadata=True):
+        graph = torch.fx.symbolic_trace(lambda x: (x * 3).relu())
+    history._record_memory_history(stacks="python")
+    kept = graph(torch.ones(1000, device=device))
+    plain, augmented = history._snapshot(), history._snapshot(augment_with_fx_traces=True)
+    found = [
+        [frame for events in snapshot["device_traces"] for event in events for frame in event.get("frames", [])]
+        for snapshot in (plain, augmented)
+    ]
+    assert kept.numel() == 1000
+    assert not any("fx_node_op" in frame for frame in found[0])
+    assert {frame.get("fx_node_name") for frame in found[1]} >= {"mul", "relu"}
+
+
+def test_usage_is_drawn_by_torchs_code(history, device, monkeypatch, tmp_path):
+    from torch.cuda import _memory_viz
+
+    x = torch.empty(30 * MIB, dtype=torch.uint8, device=device)
+    pairs = ((history._save_segment_usage, _memory_viz.segments), (history._save_memory_usage, _memory_viz.memory))
+    for draw, of in pairs:
+        monkeypatch.setattr(of, "__defaults__", (lambda lines: f"drawn {lines}",))
+        draw(str(tmp_path / "out.svg"))
+        text = (tmp_path / "out.svg").read_text()
+        assert text.startswith("drawn stream_")
+        assert str(30 * MIB) in text
+    history._save_memory_usage(str(tmp_path / "none.svg"), {"segments": []})
+    assert (tmp_path / "none.svg").read_text() == "drawn "
+    assert x.numel() == 30 * MIB

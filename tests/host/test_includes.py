@@ -58,6 +58,7 @@ IMPLEMENTED = {
     "torch_compat.h": "torch",
     "dtypes.h": "runtime",
     "kernel.h": "runtime",
+    "driver_memory.h": "memory",
     "philox.h": "random",
     "random.h": "random",
     "copy.h": "tensor",

@@ -18,10 +18,14 @@ from torch import AcceleratorError, OutOfMemoryError
 
 from torch_backplane import _backend
 from torch_backplane.device import _utils as _utils
-from torch_backplane.device import amp, devices, graphs, memory, profiler, random, storages, streams
+from torch_backplane.device import amp, devices, graphs, memory, profiler, random, storages, streams, tensor_types
+from torch_backplane.device._utils import _get_device_index as _get_device_index
 from torch_backplane.device.amp import get_amp_supported_dtype
 from torch_backplane.device.devices import *
+from torch_backplane.device.devices import _DeviceGuard as _DeviceGuard
 from torch_backplane.device.devices import _exchange_device as _exchange_device
+from torch_backplane.device.devices import _get_device as _get_device
+from torch_backplane.device.devices import _is_compiled as _is_compiled
 from torch_backplane.device.devices import _is_in_bad_fork as _is_in_bad_fork
 from torch_backplane.device.devices import _lazy_init as _lazy_init
 from torch_backplane.device.devices import _maybe_exchange_device as _maybe_exchange_device
@@ -33,12 +37,28 @@ from torch_backplane.device.random import _get_rng_state_offset as _get_rng_stat
 from torch_backplane.device.random import _set_rng_state_offset as _set_rng_state_offset
 from torch_backplane.device.streams import *
 from torch_backplane.device.streams import _set_stream_by_id as _set_stream_by_id
+from torch_backplane.device.streams import _sleep as _sleep
 
 if TYPE_CHECKING:
     import torch
 
     default_generators: tuple[torch.Generator, ...]
     """The default generator of each device, by index. Not in __all__: looking it up asks the driver for the count."""
+
+    # The legacy types are made when the device has its name.
+    from types import ModuleType
+
+    sparse: ModuleType
+    BFloat16Tensor: tensor_types._TensorType
+    BoolTensor: tensor_types._TensorType
+    ByteTensor: tensor_types._TensorType
+    CharTensor: tensor_types._TensorType
+    DoubleTensor: tensor_types._TensorType
+    FloatTensor: tensor_types._TensorType
+    HalfTensor: tensor_types._TensorType
+    IntTensor: tensor_types._TensorType
+    LongTensor: tensor_types._TensorType
+    ShortTensor: tensor_types._TensorType
 
 __all__ = [
     "AcceleratorError",
@@ -74,10 +94,11 @@ def __getattr__(name: str) -> Any:
 
         if name in inductor.NAMES:
             return inductor.look_up(name)
-    from torch_backplane.device.unsupported import UNSUPPORTED
+    from torch_backplane.device.unsupported import PRIVATE, UNSUPPORTED
 
     where = f"torch.{_backend.device}" if _backend.device else __name__
-    reason = f": {UNSUPPORTED[name]}" if name in UNSUPPORTED else ""
+    why = UNSUPPORTED.get(name) or PRIVATE.get(name)
+    reason = f": {why}" if why else ""
     raise AttributeError(f"{where} has no attribute '{name}'{reason}", name=name)
 
 

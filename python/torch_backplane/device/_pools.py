@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch_backplane import _backend
+from torch_backplane.device._pluggable import Allocator, functions_of
 from torch_backplane.device._snapshot import memory_snapshot
 from torch_backplane.device._utils import Device, _checked
 
@@ -21,36 +22,39 @@ def _release(pool: tuple[int, int], devices: list[int]) -> None:
         _backend.C.memory.release_pool(index, pool)
     if devices:
         _backend.C.memory.empty_pool(pool)
+    _backend.C.memory.forget_pool_options(pool)
 
 
 class MemPool:
-    """A pool of its own in the caching allocator; fill it with :func:`use_mem_pool`.
+    """A pool of its own in the caching allocator; fill it with :func:`use_mem_pool`, or a graph's ``pool=pool.id``.
 
     Dropping it gives its free memory back.
 
     Args:
-        allocator: None; another allocator is registered in C++ (backplane/extend.h), for the whole device.
+        allocator: where its segments come from, a :class:`PluggableAllocator`; None: from where the device's do.
         use_on_oom: what is free in the pool may serve allocations outside of it before they fail.
         no_split: segments of the pool are not split.
     """
 
-    def __init__(self, allocator: None = None, use_on_oom: bool = False, no_split: bool = False) -> None:
-        if allocator is not None:
-            raise NotImplementedError(
-                "a pool cannot have an allocator of its own; derive from backplane::CachingAllocator"
-                " (backplane/extend.h) to change where segments come from"
-            )
+    def __init__(self, allocator: Allocator | None = None, use_on_oom: bool = False, no_split: bool = False) -> None:
+        functions = functions_of(allocator)
+        self._allocator = allocator
         self.id = (0, next(_pool_numbers))
-        self._options = (bool(use_on_oom), bool(no_split))
         self._devices: list[int] = []
         self._lock = threading.Lock()
+        _backend.C.memory.set_pool_options(self.id, bool(use_on_oom), bool(no_split), *functions)
         weakref.finalize(self, _release, self.id, self._devices).atexit = False
+
+    @property
+    def allocator(self) -> Allocator | None:
+        """The allocator that it was made with."""
+        return self._allocator
 
     def _own(self, index: int) -> None:
         """Take this object's reference on a device, once; it stays until the object goes."""
         with self._lock:
             if index not in self._devices:
-                _backend.C.memory.retain_pool(index, self.id, *self._options)
+                _backend.C.memory.retain_pool(index, self.id)
                 self._devices.append(index)
 
     def use_count(self) -> int:
@@ -76,7 +80,7 @@ def use_mem_pool(pool: MemPool, device: Device = None) -> Iterator[None]:
     """
     index = _checked(device)
     pool._own(index)
-    _backend.C.memory.begin_pool(index, pool.id, *pool._options)
+    _backend.C.memory.begin_pool(index, pool.id)
     try:
         yield
     finally:

@@ -8,6 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import torch
+from torch.cuda import _memory_viz
+
 from torch_backplane import _backend
 from torch_backplane.device._utils import Device, _checked
 
@@ -27,11 +30,13 @@ def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: b
     return chosen
 
 
-def _snapshot(device: Device = None) -> dict[str, Any]:
+def _snapshot(device: Device = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
     """What PyTorch's memory viewer (pytorch.org/memory_viz) and ``torch.cuda._memory_viz`` read.
 
     Args:
         device: only the segments and events of this device; None is all.
+        augment_with_fx_traces: whether frames in code that FX generated get ``fx_node_op``, ``fx_node_name`` and
+            ``fx_original_trace``, the lines of the model's source; torch knows them in the process that compiled it.
 
     Returns:
         ``segments``; ``device_traces``, the events that :func:`_record_memory_history` recorded, a list a device;
@@ -44,13 +49,33 @@ def _snapshot(device: Device = None) -> dict[str, Any]:
         snapshot["device_traces"] = [trace if i == index else [] for i, trace in enumerate(snapshot["device_traces"])]
     settings = _backend.C.memory.allocator_config()
     snapshot["allocator_settings"] = {"PYTORCH_CUDA_ALLOC_CONF": settings.pop("text"), **settings}
+    if augment_with_fx_traces:
+        torch._utils._augment_memory_snapshot_stack_traces(snapshot)  # type: ignore[arg-type]
     return snapshot
 
 
-def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:
+def _dump_snapshot(filename: str = "dump_snapshot.pickle", augment_with_fx_traces: bool = False) -> None:
     """Write :func:`_snapshot` to a file that PyTorch's memory viewer opens."""
     with open(filename, "wb") as file:
-        pickle.dump(_snapshot(), file)
+        pickle.dump(_snapshot(augment_with_fx_traces=augment_with_fx_traces), file)
+
+
+def _save_segment_usage(filename: str = "output.svg", snapshot: dict[str, Any] | None = None) -> None:
+    """Draw what each segment holds as a flame graph; None is a snapshot of now.
+
+    As ``torch.cuda.memory``'s, by torch's own code, which runs ``~/.cache/flamegraph.pl`` and downloads it if need be.
+    """
+    _write(filename, _memory_viz.segments(_snapshot() if snapshot is None else snapshot))
+
+
+def _save_memory_usage(filename: str = "output.svg", snapshot: dict[str, Any] | None = None) -> None:
+    """Draw what each stream holds as a flame graph; the rest as :func:`_save_segment_usage`."""
+    _write(filename, _memory_viz.memory(_snapshot() if snapshot is None else snapshot))
+
+
+def _write(filename: str, text: str) -> None:
+    with open(filename, "w") as file:
+        file.write(text)
 
 
 _STACKS = {None: 0, "state": 1, "alloc": 2, "all": 3}

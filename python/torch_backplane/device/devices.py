@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
@@ -13,6 +14,7 @@ from torch_backplane.device._utils import Device, _get_device_index
 
 __all__ = [
     "DeviceProperties",
+    "DeviceUuid",
     "can_device_access_peer",
     "current_device",
     "device",
@@ -21,11 +23,13 @@ __all__ = [
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_sync_debug_mode",
     "init",
     "is_available",
     "is_bf16_supported",
     "is_initialized",
     "set_device",
+    "set_sync_debug_mode",
     "synchronize",
 ]
 
@@ -97,6 +101,9 @@ class device:
         self.idx = _maybe_exchange_device(self.prev_idx)
 
 
+_DeviceGuard = device  # its name where torch.cuda takes an index alone
+
+
 class device_of(device):
     """Context manager that makes an object's device the current one.
 
@@ -124,6 +131,17 @@ def synchronize(device: Device = None) -> None:
         _backend.C.devices.synchronize(index)
 
 
+class DeviceUuid(str):
+    """A device's uuid: the text ``8-4-4-4-12``, with its 16 bytes beside it, as ``torch.cuda``'s has them."""
+
+    __slots__ = ()
+
+    @property
+    def bytes(self) -> list[int]:
+        """The 16 bytes, each a number."""
+        return list(uuid.UUID(self).bytes)
+
+
 @dataclass(frozen=True)
 class DeviceProperties:
     """What the driver tells of a device. Sizes in bytes; 0 means unknown, or no limit.
@@ -135,7 +153,7 @@ class DeviceProperties:
     vendor: str
     driver_version: str
     bus_id: str
-    uuid: str
+    uuid: DeviceUuid
     total_memory: int
     max_allocation: int
     major: int
@@ -166,6 +184,7 @@ class DeviceProperties:
 
 def _ask_properties(index: int) -> DeviceProperties:
     answers = _backend.C.devices.properties(index)
+    answers["uuid"] = DeviceUuid(answers["uuid"])
     answers["dtypes"] = tuple(_backend.C.devices.dtypes(index))
     return DeviceProperties(**{field.name: answers[field.name] for field in fields(DeviceProperties)})
 
@@ -232,6 +251,16 @@ def _lazy_init() -> None:
     init()
 
 
+def _is_compiled() -> bool:
+    """Whether torch has code for this device: it has, since this module is here."""
+    return True
+
+
+def _get_device(device: Device) -> torch.device:
+    """A device argument as ``torch.device``; an index is one of this device."""
+    return torch.device(_backend.device, device) if isinstance(device, int) else torch.device(device or _backend.device)
+
+
 def is_initialized() -> bool:
     """Whether this process has used a device. Touches none."""
     return _backend.C.devices.is_initialized()
@@ -240,3 +269,31 @@ def is_initialized() -> bool:
 def _is_in_bad_fork() -> bool:
     """Whether this is a child that was forked after its parent had used a device: using one then raises."""
     return _backend.C.devices.in_bad_fork()
+
+
+_SYNC_DEBUG_MODES = ("default", "warn", "error")
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Tell of calls that make the host wait for the device: they hold a program up that could queue work ahead.
+
+    Told, by the operator's name, are values that are read (``.item()``, ``nonzero``), copies that the host waits for,
+    operators that run on the CPU (docs/fallback.md) and ``synchronize()`` of a stream. A wait for the device or an
+    event is asked for by name and is not told; nor are collectives.
+
+    Args:
+        debug_mode: 0 or ``"default"``: nothing; 1 or ``"warn"``: a UserWarning each time; 2 or ``"error"``: a
+            RuntimeError before the wait. It holds for all threads.
+    """
+    if isinstance(debug_mode, str):
+        if debug_mode not in _SYNC_DEBUG_MODES:
+            raise RuntimeError(f"debug_mode: expected one of {', '.join(_SYNC_DEBUG_MODES)}; got {debug_mode!r}")
+        debug_mode = _SYNC_DEBUG_MODES.index(debug_mode)
+    if debug_mode not in (0, 1, 2):
+        raise RuntimeError(f"debug_mode: expected 0, 1 or 2, got {debug_mode!r}")
+    _backend.C.devices.set_sync_debug_mode(int(debug_mode))
+
+
+def get_sync_debug_mode() -> int:
+    """The mode that :func:`set_sync_debug_mode` set, as a number; 0 at first."""
+    return _backend.C.devices.sync_debug_mode()

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from torch_backplane import _backend
 from torch_backplane.device._host_view import host_view
+from torch_backplane.device._pluggable import PluggableAllocator, change_current_allocator, functions_of
+from torch_backplane.device._pluggable import _get_current_allocator as _get_current_allocator
 from torch_backplane.device._pools import MemPool, use_mem_pool
 from torch_backplane.device._snapshot import (  # as in torch.cuda.memory, what begins with _ is part of it
     _attach_out_of_memory_observer as _attach_out_of_memory_observer,
 )
 from torch_backplane.device._snapshot import _dump_snapshot as _dump_snapshot
 from torch_backplane.device._snapshot import _record_memory_history as _record_memory_history
+from torch_backplane.device._snapshot import _save_memory_usage as _save_memory_usage
+from torch_backplane.device._snapshot import _save_segment_usage as _save_segment_usage
 from torch_backplane.device._snapshot import _snapshot as _snapshot
 from torch_backplane.device._snapshot import memory_snapshot
 from torch_backplane.device._utils import Device, _checked, _get_device_index
 
 __all__ = [
+    "CUDAPluggableAllocator",
     "MemPool",
+    "PluggableAllocator",
     "caching_allocator_alloc",
     "caching_allocator_delete",
+    "caching_allocator_disabled",
+    "caching_allocator_enable",
+    "change_current_allocator",
     "device_memory_used",
     "empty_cache",
     "get_allocator_backend",
@@ -52,6 +63,10 @@ __all__ = [
     "set_per_process_memory_fraction",
     "use_mem_pool",
 ]
+
+
+CUDAPluggableAllocator = PluggableAllocator
+"""The name of :class:`PluggableAllocator` in ``torch.cuda.memory``."""
 
 
 def _flatten(nested: dict[str, Any]) -> collections.OrderedDict[str, Any]:
@@ -290,8 +305,30 @@ def get_per_process_memory_fraction(device: Device = None) -> float:
 
 
 def get_allocator_backend() -> str:
-    """How segments are obtained: ``"native"``, from the driver."""
-    return "native"
+    """Where memory comes from: ``"native"``, the driver, or ``"pluggable"``, :func:`change_current_allocator`'s."""
+    return "pluggable" if functions_of(_get_current_allocator()) != (0, 0) else "native"
+
+
+def caching_allocator_enable(value: bool = True) -> None:
+    """Let freed device memory be kept for the next allocation, or not: to find use of memory after its end.
+
+    Off, what is cached goes back to the driver, each allocation is one of the driver's, and a free waits for the work
+    of the block's stream and of those that ``record_stream`` told of, without giving up the GIL. While a graph is
+    captured the memory goes back after the capture. Private pools, graphs' and :class:`MemPool`, cache in any case.
+    ``<DEVICE>_NO_MEMORY_CACHING=1`` begins a process with it off. For the whole process; any thread.
+    """
+    _backend.C.memory.set_caching(bool(value))
+
+
+@contextlib.contextmanager
+def caching_allocator_disabled() -> Iterator[None]:
+    """Context manager that switches caching off, as :func:`caching_allocator_enable`, and back to what it was."""
+    before = _backend.C.memory.caches()
+    caching_allocator_enable(False)
+    try:
+        yield
+    finally:
+        caching_allocator_enable(before)
 
 
 def _set_allocator_settings(settings: str) -> None:

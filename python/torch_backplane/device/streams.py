@@ -176,6 +176,10 @@ class InterprocessEvent:
     def __init__(self, shared: Any = None) -> None:
         self._shared = _backend.C.ipc.make_shared_event() if shared is None else shared
 
+    def __repr__(self) -> str:
+        state = "uninitialized" if self.device is None else f"interprocess device={self.device}"
+        return f"<torch.{_backend.device}.Event {state}>"
+
     @property
     def device(self) -> torch.device | None:
         """Its device; None before the first record."""
@@ -283,3 +287,16 @@ def is_current_stream_capturing() -> bool:
     """Whether the current stream records into a graph."""
     stream = current_stream()
     return _backend.C.streams.is_capturing(stream.stream_id, stream.device_index)
+
+
+def _sleep(cycles: int) -> None:
+    """Keep the current stream busy, for tests: queues work that does nothing.
+
+    Args:
+        cycles: how long, in cycles of ``get_device_properties().clock_rate``, or in nanoseconds where that is 0; at
+            most a day.
+
+    Raises:
+        NotImplementedError: the driver runs no host functions (``bp.host_exec``).
+    """
+    _backend.C.streams.sleep(cycles)

@@ -6,11 +6,8 @@ The docs print this table; a test holds it.
 from __future__ import annotations
 
 _LIBRARY = "belongs to an NVIDIA library; a vendor's own library has its own Python package"
-_ALLOCATOR = "an allocator is replaced in C++, at load: derive from backplane::CachingAllocator (backplane/extend.h)"
-_ALWAYS_ON = "stream order rests on the caching allocator; it cannot be switched off"
 _GRAPHS = "reads NVIDIA's graphs by NVIDIA's Python package; CUDAGraph.debug_dump writes a graph of this device"
 _TELEMETRY = "board telemetry: the driver interface has none; use the vendor's own tool"
-_TENSOR_TYPES = "torch makes these legacy tensor types itself, for CUDA alone; use dtype= and device="
 
 UNSUPPORTED: dict[str, str] = {
     # NVIDIA's runtime and libraries
@@ -37,11 +34,6 @@ UNSUPPORTED: dict[str, str] = {
     "export_dot": _GRAPHS,
     "export_graph_data": _GRAPHS,
     "graph_annotations": _GRAPHS,
-    # allocator
-    "CUDAPluggableAllocator": _ALLOCATOR,
-    "change_current_allocator": _ALLOCATOR,
-    "caching_allocator_enable": _ALWAYS_ON,
-    "caching_allocator_disabled": _ALWAYS_ON,
     # telemetry
     "clock_rate": _TELEMETRY,
     "list_gpu_processes": _TELEMETRY,
@@ -49,13 +41,69 @@ UNSUPPORTED: dict[str, str] = {
     "power_draw": _TELEMETRY,
     "temperature": _TELEMETRY,
     "utilization": _TELEMETRY,
-    # diagnosis
-    "get_sync_debug_mode": "reports operators that wait; torch's switch knows CUDA alone",
-    "set_sync_debug_mode": "reports operators that wait; torch's switch knows CUDA alone",
-    # legacy types
-    "sparse": "a module of legacy sparse tensor types; use torch.sparse",
-    **{
-        f"{name}Tensor": _TENSOR_TYPES
-        for name in ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
-    },
 }
+
+_SMI = "asks NVIDIA's or AMD's management library; the driver answers without a context"
+_BINARIES = "looks at what a CUDA build of torch carries code for"
+_CUDA_LAZY = "calls before initialisation are not deferred here"
+_CUDA_COMPILER = "compiles CUDA C++ by NVRTC; torch_backplane.compiler compiles the device's kernels"
+
+PRIVATE: dict[str, str] = {
+    **{
+        name: _SMI
+        for name in (
+            "_device_count_amdsmi",
+            "_device_count_nvml",
+            "_get_amdsmi_clock_rate",
+            "_get_amdsmi_device_index",
+            "_get_amdsmi_device_index_from_hip_index",
+            "_get_amdsmi_device_memory_used",
+            "_get_amdsmi_handler",
+            "_get_amdsmi_memory_usage",
+            "_get_amdsmi_power_draw",
+            "_get_amdsmi_temperature",
+            "_get_amdsmi_utilization",
+            "_get_nvml_device_index",
+            "_get_pynvml_handler",
+            "_nvml_based_avail",
+            "_raw_device_count_amdsmi",
+            "_raw_device_count_nvml",
+            "_raw_device_uuid_amdsmi",
+            "_raw_device_uuid_nvml",
+        )
+    },
+    **{
+        name: _BINARIES
+        for name in (
+            "_CompatInterval",
+            "_CompatSet",
+            "_check_capability",
+            "_check_cubins",
+            "_code_compatible_with_device",
+            "_extract_arch_version",
+            "_host_arch_key",
+            "_warn_unsupported_code",
+        )
+    },
+    "_LazySeedTracker": _CUDA_LAZY,
+    "_lazy_call": _CUDA_LAZY,
+    "_compile_kernel": _CUDA_COMPILER,
+    "_WrappedTritonKernel": "Triton for CUDA",
+    "_register_triton_kernels": "Triton for CUDA",
+    "_CudaBase": "a base of CUDA's legacy storages",
+    "_lazy_new": "a part of CUDA's legacy storages",
+    "_warn_typed_storage_removal": "a part of CUDA's legacy storages",
+    "_CUDAAllocator": "PluggableAllocator has no base of its own",
+    "_check_bf16_tensor_supported": "ask get_device_properties().dtypes",
+    "_check_cuda_bindings": _GRAPHS,
+    "_parse_visible_devices": "the core reads <DEVICE>_VISIBLE_DEVICES, and device_count() has what it shows",
+    "_transform_uuid_to_ordinals": "the core reads <DEVICE>_VISIBLE_DEVICES, and device_count() has what it shows",
+    "_allocation_traceback": "the frames of an allocation are in memory_snapshot(), by its address",
+    "_host_allocator": "torch gives no Python object of the host's allocator for this device",
+    "_record_memory_history_impl": "_record_memory_history does it",
+    "_record_memory_history_legacy": "the arguments of old releases of torch; use those of _record_memory_history",
+    "_set_memory_metadata": "the recorded history has no field for it; record_function names a part of a program",
+    "_get_memory_metadata": "the recorded history has no field for it; record_function names a part of a program",
+    "_use_uvm": "memory that migrates is CUDA's; a PluggableAllocator gives a pool memory of another kind",
+}
+"""What begins with ``_`` there, which tests and libraries use all the same."""

@@ -57,7 +57,7 @@ struct Stack : c10::GatheredContext {};
 
 void look_around(std::mt19937& random) {
   CachingAllocator& allocator = caching_allocator();
-  switch (random() % 8) {
+  switch (random() % 9) {
     case 0:
       allocator.emptyCache();
       break;
@@ -79,6 +79,9 @@ void look_around(std::mt19937& random) {
     }
     case 5:
       allocator.record_history(std::nullopt, true);
+      break;
+    case 6:
+      allocator.set_caching(random() % 3 != 0);
       break;
     default:
       allocator.resetPeakStats(0);

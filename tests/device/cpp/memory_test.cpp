@@ -17,6 +17,7 @@
 #include "memory_test/limits.h"
 #include "memory_test/pools.h"
 #include "memory_test/threads.h"
+#include "memory_test/uncached.h"
 
 namespace {
 

@@ -20,6 +20,7 @@
 #include <c10/core/StorageImpl.h>
 
 #include "memory/caching_allocator.h"
+#include "memory/copy_bytes.h"
 #include "memory/pinned_allocator.h"
 #include "memory/storage.h"
 #include "runtime/driver.h"

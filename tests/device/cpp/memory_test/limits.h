@@ -128,10 +128,13 @@ CASE(fraction_0_lets_nothing_new_in) {
 CASE(settings_that_cannot_be_kept_are_refused) {
   set_allocator_settings(
       "backend:native,release_lock_on_cudamalloc:True,pinned_use_cuda_host_register:False,throw_on_cudamalloc_oom:False");
-  for (const std::string wrong : {"backend:cudaMallocAsync", "release_lock_on_cudamalloc:False", "pinned_use_cuda_host_register:True",
-                                  "throw_on_cudamalloc_oom:True", "pinned_use_background_threads:True", "pinned_num_register_threads:4",
-                                  "pinned_reserve_segment_size_mb:512", "graph_capture_record_stream_reuse:True"}) {
+  for (const std::string wrong : {"backend:cudaMallocAsync", "release_lock_on_cudamalloc:False", "throw_on_cudamalloc_oom:True",
+                                  "pinned_use_background_threads:True", "graph_capture_record_stream_reuse:True"}) {
     EXPECT(contains(error_of([&] { set_allocator_settings(wrong); }), "can only do"));
+  }
+  EXPECT(contains(error_of([] { set_allocator_settings("pinned_num_register_threads:4"); }), "needs pinned_use_cuda_host_register"));
+  for (const std::string count : {"0", "3", "256"}) {
+    EXPECT(contains(error_of([&] { set_allocator_settings("pinned_num_register_threads:" + count); }), "power of two"));
   }
   EXPECT(contains(allocator_settings(), "backend:native"));
 }
@@ -169,6 +172,43 @@ CASE(settings_of_pinned_sizes) {
     const auto not_cached = pinned_allocator().allocate(8 * kMiB);
   }
   EXPECT_EQUAL(pinned_bytes(), 2 * kMiB + 4096);
+}
+
+CASE(pinned_memory_is_cut_from_one_segment) {
+  set_allocator_settings("pinned_reserve_segment_size_mb:4");
+  auto a = pinned_allocator().allocate(kMiB);
+  auto b = pinned_allocator().allocate(kMiB);
+  EXPECT_EQUAL(static_cast<char*>(b.get()) - static_cast<char*>(a.get()), kMiB);
+  EXPECT(is_pinned(a.get()) && is_pinned(static_cast<char*>(b.get()) + kMiB - 1));
+  auto large = pinned_allocator().allocate(8 * kMiB);  // does not fit, and gets memory of its own
+  EXPECT(static_cast<char*>(large.get()) < static_cast<char*>(a.get()) ||
+         static_cast<char*>(large.get()) >= static_cast<char*>(a.get()) + 4 * kMiB);
+  void* const begin = a.get();
+  for (auto* one : {&a, &b, &large}) one->clear();
+  pinned_allocator().empty_cache();
+  const auto whole = pinned_allocator().allocate(4 * kMiB);
+  EXPECT(whole.get() == begin);  // all pieces were free, so it begins anew
+  std::memset(whole.get(), 1, 4 * kMiB);
+}
+
+CASE(pinned_memory_is_registered) {
+  set_allocator_settings("pinned_use_cuda_host_register:True,pinned_num_register_threads:4");
+  const auto device_memory = allocator().allocate(kMiB);
+  for (int i = 0; i < 2; ++i) {
+    auto host = pinned_allocator().allocate(kMiB);
+    EXPECT(is_pinned(host.get()));
+    std::memset(host.get(), 7 + i, kMiB);
+    copy_bytes({reinterpret_cast<uint64_t>(device_memory.get()), 0}, {reinterpret_cast<uint64_t>(host.get()), -1}, kMiB, default_stream(0),
+               true);
+    std::vector<char> back(kMiB);
+    copy_bytes({reinterpret_cast<uint64_t>(back.data()), -1}, {reinterpret_cast<uint64_t>(device_memory.get()), 0}, kMiB, default_stream(0),
+               false);
+    EXPECT(back.front() == 7 + i && back.back() == 7 + i);
+    host.clear();
+    pinned_allocator().empty_cache();
+    if (i == 0) set_allocator_settings("");  // what was registered goes back as such
+  }
+  EXPECT_EQUAL(pinned_allocator().get_stats().allocations.current, 0);
 }
 
 CASE(max_split_size_keeps_large_blocks_whole) {

@@ -1,0 +1,30 @@
+/* backplane/driver_memory.h: the driver's own memory, for the functions of a pluggable allocator (docs/memory.md). Pure C; the symbols are
+ * in lib<device>.so. Any thread. */
+#ifndef BACKPLANE_DRIVER_MEMORY_H
+#define BACKPLANE_DRIVER_MEMORY_H
+
+#include <sys/types.h>
+
+#if defined(__GNUC__)
+#define BACKPLANE_DRIVER_MEMORY_API __attribute__((visibility("default")))
+#else
+#define BACKPLANE_DRIVER_MEMORY_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `size` bytes of a device, by the index that torch knows it by. The address is a device address and a multiple of 512. NULL: there is no
+ * room, or the call failed, which is logged then. */
+BACKPLANE_DRIVER_MEMORY_API void* backplane_driver_alloc(ssize_t size, int device);
+
+/* Gives it back, once the device's work is done: it waits for that. Nothing for NULL, in a forked child, and after the driver was closed.
+ */
+BACKPLANE_DRIVER_MEMORY_API void backplane_driver_free(void* ptr, int device);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
