@@ -102,8 +102,16 @@ def test_managed_memory_is_the_hosts_too(built: Built, cuda: Cuda) -> None:
     assert families(report.not_offered) == {"vmm", "ipc"}
 
 
-@pytest.mark.parametrize(("part", "cases"), [("entries", 13), ("modules", 6), ("graphs", 9)])
+@pytest.mark.parametrize(("part", "cases"), [("entries", 13), ("modules", 6)])
 def test_what_cuda_is_asked(cuda: Cuda, part: str, cases: int) -> None:
+    ask(cuda, part, cases)
+
+
+def test_H06_what_graphs_ask_of_cuda(cuda: Cuda) -> None:
+    ask(cuda, "graphs", 9)
+
+
+def ask(cuda: Cuda, part: str, cases: int) -> None:
     path = {"PATH": f"{pips_nvrtc_environment()}:{os.environ['PATH']}"} if part != "entries" else {}
     done = run([str(cuda.program), str(cuda.driver), str(cuda.fake), part], check=False, **path)
     assert [line for line in done.stdout.splitlines() if line.startswith("FAIL")] == []
