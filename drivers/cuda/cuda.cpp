@@ -5,11 +5,8 @@
 #include <string>
 #include <thread>
 
-#include <backplane/driver/host_view.h>
-#include <backplane/driver/ipc.h>
 #include <backplane/driver/peer.h>
 #include <backplane/driver/vendor/cuda.h>
-#include <backplane/driver/vmm.h>
 #include <backplane/driver/cxx/driver.hpp>
 #include <backplane/driver/cxx/event_profile.hpp>
 
@@ -17,7 +14,7 @@
 #include "compiler.h"
 #include "gpus.h"
 #include "graph.h"
-#include "ipc.h"
+#include "memory_groups.h"
 #include "peer.h"
 #include "properties.h"
 #include "settings.h"
@@ -264,59 +261,6 @@ class Cuda : public Driver<Cuda> {
   void peer_enable(int32_t device, int32_t peer) { peers_.enable(device, peer); }
   void peer_disable(int32_t device, int32_t peer) { peers_.disable(device, peer); }
 
-  // bp.vmm
-
-  void vmm_granularity(int32_t device, uint64_t* out) {
-    Gpu& gpu = gpus_.at(device);
-    need(out, "vmm.granularity: out must not be NULL");
-    *out = gpu.vmm->granularity();
-  }
-  void vmm_reserve(int32_t device, uint64_t bytes, uint64_t* out) {
-    const Use gpu(cuda_, gpus_, device);
-    need(out, "vmm.reserve: out must not be NULL");
-    *out = gpu->vmm->reserve(bytes);
-  }
-  void vmm_release(int32_t device, uint64_t address, uint64_t bytes) { Release(cuda_, gpus_, device)->vmm->release(address, bytes); }
-  void vmm_map(int32_t device, uint64_t address, uint64_t bytes) { Use(cuda_, gpus_, device)->vmm->map(address, bytes); }
-  void vmm_unmap(int32_t device, uint64_t address, uint64_t bytes) { Release(cuda_, gpus_, device)->vmm->unmap(address, bytes); }
-
-  // bp.ipc
-
-  void ipc_memory_export(int32_t device, uint64_t address, bp_ipc_handle* out) {
-    const Use gpu(cuda_, gpus_, device);
-    need(out, "ipc.memory_export: out must not be NULL");
-    *out = export_memory(cuda_, *gpu, address);
-  }
-  void ipc_memory_open(int32_t device, const bp_ipc_handle* handle, uint64_t* out) {
-    const Use gpu(cuda_, gpus_, device);
-    need(handle && out, "ipc.memory_open: handle and out must not be NULL");
-    *out = open_memory(cuda_, *gpu, *handle);
-  }
-  void ipc_memory_close(int32_t device, uint64_t address) { Release(cuda_, gpus_, device)->memory->disown(address); }
-  void ipc_event_export(int32_t device, bp_event* event, bp_ipc_handle* out) {
-    const Use gpu(cuda_, gpus_, device);
-    need(event && out, "ipc.event_export: event and out must not be NULL");
-    *out = export_event(cuda_, *gpu, event_of(event).native);
-  }
-  void ipc_event_open(int32_t device, const bp_ipc_handle* handle, bp_event** out) {
-    const Use gpu(cuda_, gpus_, device);
-    need(handle && out, "ipc.event_open: handle and out must not be NULL");
-    *out = reinterpret_cast<bp_event*>(open_event(cuda_, *gpu, *handle));
-  }
-
-  // bp.host_view, of managed memory: the address is the host's, too.
-
-  void view_map(int32_t device, uint64_t address, uint64_t bytes, int32_t access, void** out) {
-    const Use gpu(cuda_, gpus_, device);
-    need(out && access >= BP_ACCESS_READ && access <= BP_ACCESS_READ_WRITE, "host_view.map: out must not be NULL, access BP_ACCESS_*");
-    gpu->memory->range(address, bytes, "host_view.map");
-    *out = reinterpret_cast<void*>(address);
-  }
-  void view_unmap(int32_t device, uint64_t address, void* memory) {
-    gpus_.at(device);
-    need(reinterpret_cast<uint64_t>(memory) == address, "host_view.unmap: no view of that address");
-  }
-
   // bp.collective, where there is NCCL, which is looked for when the group is asked for
 
   int32_t query_ext(const char* id, uint32_t version, const bp_ext** out) {
@@ -455,21 +399,24 @@ class Cuda : public Driver<Cuda> {
   const Gpus gpus_;
   HostMemory host_memory_;
   Peers peers_;
+  VmmEntries vmm_entries_{cuda_, gpus_};
+  IpcEntries ipc_entries_{cuda_, gpus_};
+  HostViewEntries host_view_entries_{cuda_, gpus_};
   Graphs graphs_;
   Collectives collectives_;
   const Compiler compiler_;
   EventProfile<> profile_{TableCalls{table()}};
   bp_peer peer_ = {group_head<bp_peer>(), slot<&Cuda::peer_can_access>(), slot<&Cuda::peer_enable>(), slot<&Cuda::peer_disable>()};
-  bp_vmm vmm_ = {group_head<bp_vmm>(),       slot<&Cuda::vmm_granularity>(), slot<&Cuda::vmm_reserve>(),
-                 slot<&Cuda::vmm_release>(), slot<&Cuda::vmm_map>(),         slot<&Cuda::vmm_unmap>()};
-  bp_ipc ipc_ = {group_head<bp_ipc>(BP_IPC_EVENTS | BP_IPC_ANY_MEMORY),
-                 slot<&Cuda::ipc_memory_export>(),
-                 slot<&Cuda::ipc_memory_open>(),
-                 slot<&Cuda::ipc_memory_close>(),
-                 slot<&Cuda::ipc_event_export>(),
-                 slot<&Cuda::ipc_event_open>()};
+#define BP_SLOT(entry) member_slot<&Cuda::vmm_entries_, &VmmEntries::entry>(&VmmEntries::entry),
+  bp_vmm vmm_ = {group_head<bp_vmm>(), BP_VMM_SLOTS(BP_SLOT)};
+#undef BP_SLOT
+#define BP_SLOT(entry) member_slot<&Cuda::ipc_entries_, &IpcEntries::entry>(&IpcEntries::entry),
+  bp_ipc ipc_ = {group_head<bp_ipc>(BP_IPC_EVENTS | BP_IPC_ANY_MEMORY), BP_IPC_SLOTS(BP_SLOT)};
+#undef BP_SLOT
+#define BP_SLOT(entry) member_slot<&Cuda::host_view_entries_, &HostViewEntries::entry>(&HostViewEntries::entry),
   bp_host_view host_view_ = {group_head<bp_host_view>(BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ),
-                             slot<&Cuda::view_map>(), slot<&Cuda::view_unmap>()};
+                             BP_HOST_VIEW_SLOTS(BP_SLOT)};
+#undef BP_SLOT
   bp_compiler compiler_group_ = {group_head<bp_compiler>(),       slot<&Cuda::compiler_id>(),      slot<&Cuda::compiler_target>(),
                                  slot<&Cuda::compiler_prelude>(), slot<&Cuda::compiler_compile>(), slot<&Cuda::compiler_release>()};
   bp_module module_group_ = {group_head<bp_module>(), slot<&Cuda::module_load>(), slot<&Cuda::module_unload>(),
