@@ -10,16 +10,16 @@
 #include <backplane/driver/cxx/event_profile.hpp>
 
 #include "code.h"
-#include "compiler.h"
+#include "compiler_entries.h"
+#include "entry.h"
 #include "graph.h"
 #include "instance.h"
 
 namespace backplane::driver::opencl {
 
-class OpenCl final : public Driver<OpenCl>, public Graphs {
+class OpenCl final : public Driver<OpenCl>, public CompilerEntries, public Graphs {
  public:
-  explicit OpenCl(const Host& host)
-      : Driver(host), settings_(host.config()), survey_(take_survey(settings_)), compiler_(survey_, settings_) {
+  explicit OpenCl(const Host& host) : Driver(host), CompilerEntries(host.config()) {
     if (survey_.devices[0].memory_kind == MemoryKind::fine) offer(host_view_.head);
     offer(peer_.head);
     offer(compiler_group_.head);
@@ -265,45 +265,6 @@ class OpenCl final : public Driver<OpenCl>, public Graphs {
   }
   void peer_switch(int32_t device, int32_t peer) { info_of(device), info_of(peer); }
 
-  // ---- bp.compiler
-
-  void compiler_id(char* out, uint64_t size) {
-    need(out, "compiler.id: out");
-    if (size == 0) throw Error(BP_INVALID_ARGUMENT, "compiler.id: size must be at least 1");
-    const size_t length = std::min<uint64_t>(compiler_.id().size(), size - 1);
-    std::memcpy(out, compiler_.id().data(), length);
-    out[length] = '\0';
-  }
-  void compiler_target(int32_t device, bp_target_properties* out) {
-    const bp_target_properties full = compiler_.target(device);
-    hand_out(out, full, "compiler.target: out");
-  }
-  void compiler_prelude(const char* target, const char** out) {
-    need(out, "compiler.prelude: out");
-    *out = compiler_.prelude(target);
-  }
-  int32_t compiler_compile(const bp_compile_request* request, bp_compile_result* out) {
-    need(request, "compiler.compile: request");
-    if (!out || out->struct_size < sizeof(bp_compile_result)) {
-      throw Error(BP_INVALID_ARGUMENT, "compiler.compile: out, with its struct_size, is needed");
-    }
-    std::unique_ptr<Compiler::Output> made = compiler_.compile(*request);
-    const bool right = !made->code.empty();
-    out->code = right ? made->code.data() : nullptr;
-    out->bytes = made->code.size();
-    out->log = made->log.c_str();
-    out->owner = made.get();
-    const std::string& log = made.release()->log;
-    return right ? BP_OK : fail(BP_INVALID_ARGUMENT, "compiler.compile: " + log.substr(0, 400));
-  }
-  void compiler_release(bp_compile_result* result) {
-    need(result, "compiler.release: result");
-    delete static_cast<Compiler::Output*>(std::exchange(result->owner, nullptr));
-    result->code = nullptr;
-    result->log = nullptr;
-    result->bytes = 0;
-  }
-
   // ---- bp.module
 
   void module_load(int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
@@ -364,34 +325,6 @@ class OpenCl final : public Driver<OpenCl>, public Graphs {
   int32_t profile_no_pop() { return fail(BP_UNSUPPORTED, "profile: there are no ranges"); }
 
  private:
-  static void need(const void* pointer, const char* what) {
-    if (!pointer) throw Error(BP_INVALID_ARGUMENT, std::string(what) + " must not be NULL");
-  }
-  static void need_no_flags(const char* call, uint32_t flags) {
-    if (flags != 0) throw Error(BP_INVALID_ARGUMENT, format("%s: flags must be 0, not 0x%x", call, flags));
-  }
-  /// Fills a struct of the caller's, as far as the caller has room.
-  template <class Struct>
-  static void hand_out(Struct* out, Struct full, const char* what) {
-    if (!out || out->struct_size < sizeof(uint64_t))
-      throw Error(BP_INVALID_ARGUMENT, std::string(what) + ", with its struct_size, is needed");
-    full.struct_size = out->struct_size;
-    std::memcpy(static_cast<void*>(out), &full, std::min<uint64_t>(out->struct_size, sizeof full));
-  }
-  /// What gives something back works on a device that failed, and is OK on one that is gone.
-  template <class Body>
-  static int32_t released(Device& device, Body&& body) {
-    if (device.sticky() != BP_DEVICE_LOST) {
-      body();
-      return BP_OK;
-    }
-    try {
-      body();
-    } catch (const Error&) {  // the runtime may refuse every call for it
-    }
-    return BP_OK;
-  }
-
   int32_t count() const { return static_cast<int32_t>(survey_.devices.size()); }
   const DeviceInfo& info_of(int32_t device) const {
     if (device < 0 || device >= count()) throw Error(BP_INVALID_DEVICE, format("no device %d; there are %d", device, count()));
@@ -459,9 +392,6 @@ class OpenCl final : public Driver<OpenCl>, public Graphs {
     return done;
   }
 
-  const Settings settings_;
-  const Survey survey_;
-  Compiler compiler_;
   std::once_flag made_;
   std::atomic<bool> runtime_made_{false};
   std::unique_ptr<Runtime> runtime_;
