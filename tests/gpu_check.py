@@ -99,6 +99,7 @@ def missing(parts: list[str]) -> list[str]:
         found += [f"no {name}: pip install {name}" for name in ("cmake", "ninja") if program_missing(name)]
     modules = {
         "device tests": ["pytest", "numpy"],
+        "graphs": ["pytest", "numpy"],
         "device-share": ["click", "rich", "expecttest", "jinja2", "numpy", "scipy"],
         "operators": ["click", "rich", "expecttest", "jinja2", "numpy", "scipy"],
     }
@@ -178,6 +179,15 @@ def device_tests() -> Outcome:
     return Outcome("device tests", status, summary=last_line(text), rows=failures_of(junit))
 
 
+def graphs() -> Outcome:
+    """Graphs of compiled kernels, by CUDA's: a step with dropout that is replayed has eager's values."""
+    junit = OUT / "graphs.xml"
+    tests = ["tests/device/test_graph.py", "tests/portable/test_graph.py"]
+    words = [sys.executable, "-m", "pytest", *tests, "-q", f"--junitxml={junit}"]
+    status, text = run(words, "graphs", **{f"{DEVICE.upper()}_KERNELS": "strict"})
+    return Outcome("graphs", status, summary=last_line(text), rows=failures_of(junit))
+
+
 def collectives() -> Outcome:
     """torch.distributed over the driver's own collectives: a rank for each GPU, eight at most."""
     count = ctypes.c_int()
@@ -210,6 +220,7 @@ PARTS: dict[str, Callable[[], Outcome]] = {
     "build": build,
     "check-driver": check_driver,
     "device tests": device_tests,
+    "graphs": graphs,
     "collectives": collectives,
     "operators": lambda: conformance("operators", "operators", "--suite", "ops-sample", "--dtype", "float32"),
     "device-share": lambda: conformance("device-share", "device-share", "--suite", "device-share"),

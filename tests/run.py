@@ -54,6 +54,12 @@ PARTS = [
     Part("unified, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=unified,stream=inline"}),
     Part("minimal driver", DEVICE, {"MYDEVICE_OPTIONS": "devices=2", "MYDEVICE_DRIVER": str(MINIMAL)}),
     Part(
+        "graphs on PoCL",
+        ["tests/device/test_graph.py", "tests/portable/test_graph.py"],
+        {**COMPILED, "MYDEVICE_DRIVER": str(OPENCL)},
+        needs=POCL,
+    ),
+    Part(
         "OpenCL on PoCL",
         ["tests/device", "-m", "not once and not long"],
         {"MYDEVICE_DRIVER": str(OPENCL), "MYDEVICE_HOST_KERNELS": "0"},

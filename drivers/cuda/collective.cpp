@@ -77,6 +77,7 @@ class Collectives::Entry {
       : all_(all), name_(name), comm_(all.find(comm, name)), stream_(native(stream)), use_(all.cuda_, all.gpus_, ordinal(*comm_)) {
     comm_->check();
     if (stream_ && !use_->device.knows(stream_)) refuse(std::string(name) + ": the stream is not of the communicator's device");
+    all.graphs_.check_stream("a call of bp.collective", stream_);
   }
 
   Communicator& comm() const { return *comm_; }

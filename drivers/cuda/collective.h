@@ -13,6 +13,7 @@
 #include <backplane/driver/collective.h>
 
 #include "communicator.h"
+#include "graph.h"
 
 namespace backplane::driver::cuda {
 
@@ -28,7 +29,7 @@ std::optional<NcclReduction> nccl_reduction(int32_t op, uint64_t dtype, bool flo
 
 class Collectives {
  public:
-  Collectives(const Library& cuda, const Gpus& gpus) : cuda_(cuda), gpus_(gpus) {}
+  Collectives(const Library& cuda, const Gpus& gpus, Graphs& graphs) : cuda_(cuda), gpus_(gpus), graphs_(graphs) {}
 
   /// Loads NCCL, once. path: empty to look for it, "off" for none. False if there is none: `why` tells.
   bool load(const std::string& path, std::string& why);
@@ -88,6 +89,7 @@ class Collectives {
 
   const Library& cuda_;
   const Gpus& gpus_;
+  Graphs& graphs_;
   std::shared_ptr<const Nccl> nccl_;
   std::string why_;
   std::once_flag loaded_;

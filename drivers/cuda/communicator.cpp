@@ -20,14 +20,16 @@ Communicator::Communicator(const Library& cuda, Gpu& gpu, std::shared_ptr<const 
       patience_ns_(config.timeout_ns) {
   CUevent event = nullptr;
   gpu_.device.check(cuda_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-  last_ = gpu_.device.events.add(event);
+  last_ = gpu_.device.events.add(std::make_unique<Event>(event, false).release());
 }
 
 // One that has ended, is left behind, or never was complete.
 Communicator::~Communicator() {
   end(true);
   const Current current(cuda_, gpu_.device.context_if_any());
-  if (gpu_.device.events.forget(last_)) cuda_.cuEventDestroy_v2(last_);
+  if (!gpu_.device.events.forget(last_)) return;
+  cuda_.cuEventDestroy_v2(last_->native);
+  delete last_;
 }
 
 std::shared_ptr<Communicator> Communicator::join(const Library& cuda, Gpu& gpu, std::shared_ptr<const Nccl> nccl,
@@ -98,7 +100,7 @@ void Communicator::settle(const char* name) {
 }
 
 void Communicator::queued_on(CUstream stream) {
-  gpu_.device.check(cuda_.cuEventRecord(last_, stream), "cuEventRecord");
+  gpu_.device.check(cuda_.cuEventRecord(last_->native, stream), "cuEventRecord");
   used_ = true;
 }
 
@@ -187,7 +189,7 @@ bool Communicator::ended_within(uint64_t timeout_ns) {
 bool Communicator::work_done(uint64_t timeout_ns) {
   if (!used_) return true;
   const auto done = [&] {
-    const CUresult result = cuda_.cuEventQuery(last_);
+    const CUresult result = cuda_.cuEventQuery(last_->native);
     gpu_.device.note(result);
     if (result != CUDA_ERROR_NOT_READY) return BP_OK;
     return status() == BP_OK ? BP_PENDING : BP_OK;

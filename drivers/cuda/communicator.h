@@ -94,7 +94,7 @@ class Communicator {
   const std::shared_ptr<Link> link_;
   const int32_t rank_, size_;
   const uint64_t patience_ns_;
-  CUevent last_ = nullptr;  // behind the work that was queued last
+  Event* last_ = nullptr;  // behind the work that was queued last
   bool used_ = false, finalized_ = false;
 
   std::mutex mutex_;  // over text_

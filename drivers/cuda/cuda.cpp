@@ -1,22 +1,20 @@
 // drivers/cuda/cuda.cpp: the driver of NVIDIA GPUs: each entry of the table as the calls of the CUDA driver API that it is made of.
 //
-// A bp_stream* is a CUstream and a bp_event* a CUevent, so that nothing stands between a launch and CUDA.
+// A bp_stream* is a CUstream, so that nothing stands between a launch and CUDA.
 #include <cstring>
 #include <string>
 #include <thread>
 
-#include <backplane/driver/host_view.h>
-#include <backplane/driver/ipc.h>
 #include <backplane/driver/peer.h>
 #include <backplane/driver/vendor/cuda.h>
-#include <backplane/driver/vmm.h>
 #include <backplane/driver/cxx/driver.hpp>
 #include <backplane/driver/cxx/event_profile.hpp>
 
 #include "collective.h"
 #include "compiler.h"
 #include "gpus.h"
-#include "ipc.h"
+#include "graph.h"
+#include "memory_groups.h"
 #include "peer.h"
 #include "properties.h"
 #include "settings.h"
@@ -33,12 +31,15 @@ class Cuda : public Driver<Cuda> {
         gpus_(cuda_, settings_.managed),
         host_memory_(cuda_),
         peers_(cuda_, gpus_),
-        collectives_(cuda_, gpus_),
+        graphs_(cuda_, gpus_),
+        collectives_(cuda_, gpus_, graphs_),
         compiler_(settings_.nvrtc) {
     offer(peer_.head);
     offer(compiler_group_.head);
     offer(module_group_.head);
     offer(profile_group_.head);
+    graph_.launch = slot<&Cuda::graph_launch>();
+    offer(graph_.head);
     offer(native_.head);
     if (settings_.managed) {
       offer(host_view_.head);
@@ -55,7 +56,9 @@ class Cuda : public Driver<Cuda> {
     for (const auto& gpu : gpus_.all()) {
       if (CUcontext context = gpu->device.context_if_any()) {
         const Current current(cuda_, context);
+        graphs_.end_captures(gpu->device);
         gpu->device.complete();
+        graphs_.release(gpu->device);
       }
     }
     for (const auto& gpu : gpus_.all()) {
@@ -94,6 +97,8 @@ class Cuda : public Driver<Cuda> {
   void copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
             uint32_t flags) {
     const Use gpu(cuda_, gpus_, device);
+    graphs_.check_stream("copy", native(stream));
+    graphs_.check_wait("copy");
     if (queue_copy(gpu, device, stream, {dst, dst_device, src, src_device, bytes}, flags)) {
       gpu.check(cuda_.cuStreamSynchronize(native(stream)), "copy");
     }
@@ -110,14 +115,18 @@ class Cuda : public Driver<Cuda> {
     const Fill what(pattern, pattern_size, dst, count);
     gpu->vmm->check(dst, what.bytes(), "fill: dst");
     profile_.around(EventProfile<>::work(BP_ACTIVITY_FILL, device, what.bytes()), stream,
-                    [&] { what.queue(cuda_, gpu->device, native(stream)); });
+                    [&] { graphs_.queue(native(stream), [&] { what.queue(cuda_, gpu->device, native(stream)); }); });
   }
 
   // Queries answer from the GPU, which tells of a failure by itself; what it has told stays.
 
   int32_t synchronize(int32_t device, uint64_t timeout_ns) {
     const Use gpu(cuda_, gpus_, device);
-    return wait(timeout_ns, [&] { return gpu->device.query_all(); });
+    graphs_.check_wait("synchronize", timeout_ns);
+    return wait(timeout_ns, [&] {
+      graphs_.check_device("synchronize", gpu->device);  // each time: a capture may begin meanwhile, whose streams CUDA does not query
+      return gpu->device.query_all();
+    });
   }
 
   void stream_create(int32_t device, int32_t priority, uint32_t flags, bp_stream** out) {
@@ -125,18 +134,26 @@ class Cuda : public Driver<Cuda> {
     need(out && flags == 0, "stream_create: out must not be NULL, flags must be 0");
     *out = reinterpret_cast<bp_stream*>(gpu->device.make_stream(priority));
   }
-  void stream_destroy(int32_t device, bp_stream* stream) { Release(cuda_, gpus_, device)->device.destroy_stream(native(stream)); }
+  void stream_destroy(int32_t device, bp_stream* stream) {
+    const Release gpu(cuda_, gpus_, device);
+    graphs_.drop(native(stream));
+    gpu->device.destroy_stream(native(stream));
+  }
   int32_t stream_query(int32_t device, bp_stream* stream) {
     const Use gpu(cuda_, gpus_, device);
+    graphs_.check_stream("stream_query", native(stream));
     return gpu->device.query(cuda_.cuStreamQuery(native(stream)), "cuStreamQuery");
   }
   int32_t stream_synchronize(int32_t device, bp_stream* stream, uint64_t timeout_ns) {
     const Use gpu(cuda_, gpus_, device);
+    graphs_.check_stream("stream_synchronize", native(stream));
+    graphs_.check_wait("stream_synchronize", timeout_ns);
     return wait(timeout_ns, [&] { return gpu->device.query(cuda_.cuStreamQuery(native(stream)), "cuStreamQuery"); });
   }
   void stream_callback(int32_t device, bp_stream* stream, bp_callback fn, void* arg) {
     const Use gpu(cuda_, gpus_, device);
     need(fn, "stream_callback: fn must not be NULL");
+    graphs_.check_stream("stream_callback", native(stream));
     queue_callback_on(cuda_, gpu->device, native(stream), fn, arg);
   }
   void stream_native(int32_t device, bp_stream* stream, uint64_t* out) {
@@ -155,36 +172,41 @@ class Cuda : public Driver<Cuda> {
     need(out && !(flags & ~(BP_EVENT_TIMING | BP_EVENT_BLOCKING | BP_EVENT_IPC)), "event_create: out must not be NULL, flags BP_EVENT_*");
     CUevent event = nullptr;
     gpu.check(cuda_.cuEventCreate(&event, event_flags(flags)), "cuEventCreate");
-    *out = reinterpret_cast<bp_event*>(gpu->device.events.add(event));
+    *out = reinterpret_cast<bp_event*>(gpu->device.events.add(std::make_unique<Event>(event, flags & BP_EVENT_IPC).release()));
   }
   void event_destroy(int32_t device, bp_event* event) {
-    Release(cuda_, gpus_, device)->device.events.destroy(native(event), "event_destroy");
+    Release(cuda_, gpus_, device)->device.events.destroy(&event_of(event), "event_destroy");
   }
   void event_record(int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
     const Use gpu(cuda_, gpus_, device);
     need(event && flags == 0, "event_record: event must not be NULL, flags must be 0");
-    gpu.check(cuda_.cuEventRecord(native(event), native(stream)), "cuEventRecord");
+    graphs_.record_event(gpu, native(stream), event_of(event));
   }
   int32_t event_query(int32_t device, bp_event* event) {
     const Use gpu(cuda_, gpus_, device);
     need(event, "event_query: event must not be NULL");
-    return gpu->device.query(cuda_.cuEventQuery(native(event)), "cuEventQuery");
+    graphs_.check_event("event_query", event_of(event));
+    return gpu->device.query(cuda_.cuEventQuery(event_of(event).native), "cuEventQuery");
   }
   int32_t event_synchronize(int32_t device, bp_event* event, uint64_t timeout_ns) {
     const Use gpu(cuda_, gpus_, device);
     need(event, "event_synchronize: event must not be NULL");
-    return wait(timeout_ns, [&] { return gpu->device.query(cuda_.cuEventQuery(native(event)), "cuEventQuery"); });
+    graphs_.check_event("event_synchronize", event_of(event));
+    graphs_.check_wait("event_synchronize", timeout_ns);
+    return wait(timeout_ns, [&] { return gpu->device.query(cuda_.cuEventQuery(event_of(event).native), "cuEventQuery"); });
   }
   void stream_wait(int32_t device, bp_stream* stream, bp_event* event) {
     const Use gpu(cuda_, gpus_, device);
     need(event, "stream_wait: event must not be NULL");
-    gpu.check(cuda_.cuStreamWaitEvent(native(stream), native(event), 0), "cuStreamWaitEvent");
+    graphs_.wait(gpu, native(stream), event_of(event));
   }
   int32_t event_elapsed(int32_t device, bp_event* start, bp_event* end, int64_t* ns) {
     const Use gpu(cuda_, gpus_, device);
     need(start && end && ns, "event_elapsed: start, end and ns must not be NULL");
+    for (bp_event* one : {start, end}) graphs_.check_event("event_elapsed", event_of(one));
     float milliseconds = 0;
-    const int32_t status = gpu->device.query(cuda_.cuEventElapsedTime(&milliseconds, native(start), native(end)), "cuEventElapsedTime");
+    const CUresult told = cuda_.cuEventElapsedTime(&milliseconds, event_of(start).native, event_of(end).native);
+    const int32_t status = gpu->device.query(told, "cuEventElapsedTime");
     if (status == BP_OK) *ns = static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6);
     return status;
   }
@@ -239,59 +261,6 @@ class Cuda : public Driver<Cuda> {
   void peer_enable(int32_t device, int32_t peer) { peers_.enable(device, peer); }
   void peer_disable(int32_t device, int32_t peer) { peers_.disable(device, peer); }
 
-  // bp.vmm
-
-  void vmm_granularity(int32_t device, uint64_t* out) {
-    Gpu& gpu = gpus_.at(device);
-    need(out, "vmm.granularity: out must not be NULL");
-    *out = gpu.vmm->granularity();
-  }
-  void vmm_reserve(int32_t device, uint64_t bytes, uint64_t* out) {
-    const Use gpu(cuda_, gpus_, device);
-    need(out, "vmm.reserve: out must not be NULL");
-    *out = gpu->vmm->reserve(bytes);
-  }
-  void vmm_release(int32_t device, uint64_t address, uint64_t bytes) { Release(cuda_, gpus_, device)->vmm->release(address, bytes); }
-  void vmm_map(int32_t device, uint64_t address, uint64_t bytes) { Use(cuda_, gpus_, device)->vmm->map(address, bytes); }
-  void vmm_unmap(int32_t device, uint64_t address, uint64_t bytes) { Release(cuda_, gpus_, device)->vmm->unmap(address, bytes); }
-
-  // bp.ipc
-
-  void ipc_memory_export(int32_t device, uint64_t address, bp_ipc_handle* out) {
-    const Use gpu(cuda_, gpus_, device);
-    need(out, "ipc.memory_export: out must not be NULL");
-    *out = export_memory(cuda_, *gpu, address);
-  }
-  void ipc_memory_open(int32_t device, const bp_ipc_handle* handle, uint64_t* out) {
-    const Use gpu(cuda_, gpus_, device);
-    need(handle && out, "ipc.memory_open: handle and out must not be NULL");
-    *out = open_memory(cuda_, *gpu, *handle);
-  }
-  void ipc_memory_close(int32_t device, uint64_t address) { Release(cuda_, gpus_, device)->memory->disown(address); }
-  void ipc_event_export(int32_t device, bp_event* event, bp_ipc_handle* out) {
-    const Use gpu(cuda_, gpus_, device);
-    need(event && out, "ipc.event_export: event and out must not be NULL");
-    *out = export_event(cuda_, *gpu, native(event));
-  }
-  void ipc_event_open(int32_t device, const bp_ipc_handle* handle, bp_event** out) {
-    const Use gpu(cuda_, gpus_, device);
-    need(handle && out, "ipc.event_open: handle and out must not be NULL");
-    *out = reinterpret_cast<bp_event*>(open_event(cuda_, *gpu, *handle));
-  }
-
-  // bp.host_view, of managed memory: the address is the host's, too.
-
-  void view_map(int32_t device, uint64_t address, uint64_t bytes, int32_t access, void** out) {
-    const Use gpu(cuda_, gpus_, device);
-    need(out && access >= BP_ACCESS_READ && access <= BP_ACCESS_READ_WRITE, "host_view.map: out must not be NULL, access BP_ACCESS_*");
-    gpu->memory->range(address, bytes, "host_view.map");
-    *out = reinterpret_cast<void*>(address);
-  }
-  void view_unmap(int32_t device, uint64_t address, void* memory) {
-    gpus_.at(device);
-    need(reinterpret_cast<uint64_t>(memory) == address, "host_view.unmap: no view of that address");
-  }
-
   // bp.collective, where there is NCCL, which is looked for when the group is asked for
 
   int32_t query_ext(const char* id, uint32_t version, const bp_ext** out) {
@@ -308,14 +277,13 @@ class Cuda : public Driver<Cuda> {
     *out = &collective_.head;
     return BP_OK;
   }
-  template <auto Method, class... Arguments>
-  int32_t collective(Arguments... arguments) {
-    if constexpr (std::is_void_v<decltype((collectives_.*Method)(arguments...))>) {
-      (collectives_.*Method)(arguments...);
-      return BP_OK;
-    } else {
-      return (collectives_.*Method)(arguments...);
-    }
+
+  // bp.graph
+
+  /// A run has one record, as a kernel: CUDA does not time what is in it.
+  void graph_launch(int32_t device, bp_stream* stream, bp_graph_exec* exec) {
+    gpus_.at(device);
+    profile_.around(EventProfile<>::work(BP_ACTIVITY_KERNEL, device), stream, [&] { graphs_.launch(device, stream, exec); }, "graph");
   }
 
   // backplane.cuda
@@ -374,7 +342,8 @@ class Cuda : public Driver<Cuda> {
   void module_launch(int32_t device, bp_stream* stream, const bp_launch* launch) {
     const Use gpu(cuda_, gpus_, device);
     need(launch, "module.launch: launch must not be NULL");
-    profile_.around(EventProfile<>::work(BP_ACTIVITY_KERNEL, device), stream, [&] { gpu->modules->launch(*launch, native(stream)); });
+    profile_.around(EventProfile<>::work(BP_ACTIVITY_KERNEL, device), stream,
+                    [&] { graphs_.queue(native(stream), [&] { gpu->modules->launch(*launch, native(stream)); }); });
   }
 
   // bp.profile, of timing events
@@ -406,7 +375,7 @@ class Cuda : public Driver<Cuda> {
     need(flags == 0, "copy: flags must be 0");
     bool queued = false;
     profile_.around(EventProfile<>::copy(device, range.dst_device, range.src_device, range.bytes), stream,
-                    [&] { queued = queue_copy_on(cuda_, gpus_, *gpu, range, native(stream)); });
+                    [&] { graphs_.queue(native(stream), [&] { queued = queue_copy_on(cuda_, gpus_, *gpu, range, native(stream)); }); });
     return queued;
   }
 
@@ -415,10 +384,14 @@ class Cuda : public Driver<Cuda> {
     host_memory_.give_back(memory, kind, what);
   }
 
-  /// The slot that calls a method of collectives_.
-  template <auto Method, class Result, class... Arguments>
-  static constexpr auto collective_slot(Result (Collectives::*)(Arguments...)) -> int32_t (*)(void*, Arguments...) {
-    return slot<&Cuda::collective<Method, Arguments...>>();
+  /// The slot that calls a method of a member.
+  template <auto Member, auto Method, class Of, class Result, class... Arguments>
+  static constexpr auto member_slot(Result (Of::*)(Arguments...)) -> int32_t (*)(void*, Arguments...) {
+    return slot<&Cuda::call_member<Member, Method, Arguments...>>();
+  }
+  template <auto Member, auto Method, class... Arguments>
+  auto call_member(Arguments... arguments) {
+    return ((this->*Member).*Method)(arguments...);
   }
 
   const Settings settings_;
@@ -426,20 +399,24 @@ class Cuda : public Driver<Cuda> {
   const Gpus gpus_;
   HostMemory host_memory_;
   Peers peers_;
+  VmmEntries vmm_entries_{cuda_, gpus_};
+  IpcEntries ipc_entries_{cuda_, gpus_};
+  HostViewEntries host_view_entries_{cuda_, gpus_};
+  Graphs graphs_;
   Collectives collectives_;
   const Compiler compiler_;
   EventProfile<> profile_{TableCalls{table()}};
   bp_peer peer_ = {group_head<bp_peer>(), slot<&Cuda::peer_can_access>(), slot<&Cuda::peer_enable>(), slot<&Cuda::peer_disable>()};
-  bp_vmm vmm_ = {group_head<bp_vmm>(),       slot<&Cuda::vmm_granularity>(), slot<&Cuda::vmm_reserve>(),
-                 slot<&Cuda::vmm_release>(), slot<&Cuda::vmm_map>(),         slot<&Cuda::vmm_unmap>()};
-  bp_ipc ipc_ = {group_head<bp_ipc>(BP_IPC_EVENTS | BP_IPC_ANY_MEMORY),
-                 slot<&Cuda::ipc_memory_export>(),
-                 slot<&Cuda::ipc_memory_open>(),
-                 slot<&Cuda::ipc_memory_close>(),
-                 slot<&Cuda::ipc_event_export>(),
-                 slot<&Cuda::ipc_event_open>()};
+#define BP_SLOT(entry) member_slot<&Cuda::vmm_entries_, &VmmEntries::entry>(&VmmEntries::entry),
+  bp_vmm vmm_ = {group_head<bp_vmm>(), BP_VMM_SLOTS(BP_SLOT)};
+#undef BP_SLOT
+#define BP_SLOT(entry) member_slot<&Cuda::ipc_entries_, &IpcEntries::entry>(&IpcEntries::entry),
+  bp_ipc ipc_ = {group_head<bp_ipc>(BP_IPC_EVENTS | BP_IPC_ANY_MEMORY), BP_IPC_SLOTS(BP_SLOT)};
+#undef BP_SLOT
+#define BP_SLOT(entry) member_slot<&Cuda::host_view_entries_, &HostViewEntries::entry>(&HostViewEntries::entry),
   bp_host_view host_view_ = {group_head<bp_host_view>(BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ),
-                             slot<&Cuda::view_map>(), slot<&Cuda::view_unmap>()};
+                             BP_HOST_VIEW_SLOTS(BP_SLOT)};
+#undef BP_SLOT
   bp_compiler compiler_group_ = {group_head<bp_compiler>(),       slot<&Cuda::compiler_id>(),      slot<&Cuda::compiler_target>(),
                                  slot<&Cuda::compiler_prelude>(), slot<&Cuda::compiler_compile>(), slot<&Cuda::compiler_release>()};
   bp_module module_group_ = {group_head<bp_module>(), slot<&Cuda::module_load>(), slot<&Cuda::module_unload>(),
@@ -448,8 +425,11 @@ class Cuda : public Driver<Cuda> {
       group_head<bp_profile>(),        slot<&Cuda::profile_start>(),        slot<&Cuda::profile_stop>(),
       slot<&Cuda::profile_tag>(),      slot<&Cuda::profile_launch_begin>(), slot<&Cuda::profile_launch_end>(),
       slot<&Cuda::profile_no_range>(), slot<&Cuda::profile_no_pop>(),       slot<&Cuda::profile_no_range>()};
-#define BP_SLOT(entry) collective_slot<&Collectives::entry>(&Collectives::entry),
+#define BP_SLOT(entry) member_slot<&Cuda::collectives_, &Collectives::entry>(&Collectives::entry),
   bp_collective collective_ = {group_head<bp_collective>(), BP_COLLECTIVE_SLOTS(BP_SLOT)};
+#undef BP_SLOT
+#define BP_SLOT(entry) member_slot<&Cuda::graphs_, &Graphs::entry>(&Graphs::entry),
+  bp_graph graph_ = {group_head<bp_graph>(BP_GRAPH_DUMP), BP_GRAPH_SLOTS(BP_SLOT)};
 #undef BP_SLOT
   bp_cuda native_ = {group_head<bp_cuda>(BP_CUDA_ID, BP_CUDA_VERSION), slot<&Cuda::native_ordinal>()};
 };

@@ -19,6 +19,8 @@ using CUstream = struct StreamObject*;
 using CUevent = struct EventObject*;
 using CUmodule = struct ModuleObject*;
 using CUfunction = struct FunctionObject*;
+using CUgraph = struct GraphObject*;
+using CUgraphExec = struct GraphExecObject*;
 using CUstreamCallback = void (*)(CUstream stream, CUresult status, void* arg);
 
 enum : CUresult {
@@ -44,6 +46,7 @@ enum : CUresult {
   CUDA_ERROR_CONTAINED = 226,
   CUDA_ERROR_INVALID_SOURCE = 300,
   CUDA_ERROR_INVALID_HANDLE = 400,
+  CUDA_ERROR_ILLEGAL_STATE = 401,
   CUDA_ERROR_NOT_FOUND = 500,
   CUDA_ERROR_NOT_READY = 600,
   CUDA_ERROR_ILLEGAL_ADDRESS = 700,
@@ -67,6 +70,15 @@ enum : CUresult {
   CUDA_ERROR_SYSTEM_NOT_READY = 802,
   CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
   CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE = 804,
+  CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+  CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+  CUDA_ERROR_STREAM_CAPTURE_MERGE = 902,
+  CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903,
+  CUDA_ERROR_STREAM_CAPTURE_UNJOINED = 904,
+  CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
+  CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
+  CUDA_ERROR_CAPTURED_EVENT = 907,
+  CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
   CUDA_ERROR_EXTERNAL_DEVICE = 911,
   CUDA_ERROR_UNKNOWN = 999,
 };
@@ -120,6 +132,16 @@ enum : int {
   CU_MEM_ACCESS_FLAGS_PROT_NONE = 0,
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
   CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
+};
+
+/// CUstreamCaptureMode and CUstreamCaptureStatus.
+enum : int {
+  CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
+  CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
+  CU_STREAM_CAPTURE_MODE_RELAXED = 2,
+  CU_STREAM_CAPTURE_STATUS_NONE = 0,
+  CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
+  CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,
 };
 
 struct CUuuid {
@@ -206,6 +228,14 @@ constexpr uint64_t kStreamLegacy = 1, kStreamPerThread = 2;
   X(cuStreamWaitEvent, CUstream stream, CUevent event, unsigned flags)                                                                \
   X(cuStreamAddCallback, CUstream stream, CUstreamCallback callback, void* arg, unsigned flags)                                       \
   X(cuStreamGetCtx, CUstream stream, CUcontext* context)                                                                              \
+  X(cuStreamBeginCapture_v2, CUstream stream, int mode)                                                                               \
+  X(cuStreamEndCapture, CUstream stream, CUgraph* graph)                                                                              \
+  X(cuStreamIsCapturing, CUstream stream, int* status)                                                                                \
+  X(cuGraphInstantiateWithFlags, CUgraphExec* exec, CUgraph graph, unsigned long long flags)                                          \
+  X(cuGraphLaunch, CUgraphExec exec, CUstream stream)                                                                                 \
+  X(cuGraphDestroy, CUgraph graph)                                                                                                    \
+  X(cuGraphExecDestroy, CUgraphExec exec)                                                                                             \
+  X(cuGraphDebugDotPrint, CUgraph graph, const char* path, unsigned flags)                                                            \
   X(cuEventCreate, CUevent* event, unsigned flags)                                                                                    \
   X(cuEventDestroy_v2, CUevent event)                                                                                                 \
   X(cuEventRecord, CUevent event, CUstream stream)                                                                                    \

@@ -7,7 +7,12 @@
 namespace backplane::driver::cuda {
 
 Device::Device(const Library& cuda, int32_t ordinal)
-    : events([&cuda](CUevent event) { cuda.cuEventDestroy_v2(event); }), cuda_(cuda), ordinal_(ordinal) {
+    : events([&cuda](Event* event) {
+        cuda.cuEventDestroy_v2(event->native);
+        delete event;
+      }),
+      cuda_(cuda),
+      ordinal_(ordinal) {
   cuda_.check(cuda_.cuDeviceGet(&handle_, ordinal), "cuDeviceGet");
 }
 

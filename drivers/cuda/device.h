@@ -8,11 +8,19 @@
 #include <unordered_set>
 
 #include <backplane/driver.h>
+#include <backplane/driver/cxx/captures.hpp>
 #include <backplane/driver/cxx/live.hpp>
 
 #include "library.h"
 
 namespace backplane::driver::cuda {
+
+/// What a bp_event is here.
+struct Event {
+  Event(CUevent of, bool between_processes) : native(of), point(between_processes) {}
+  const CUevent native;
+  EventPoint point;  // of the latest record
+};
 
 class Device {
  public:
@@ -60,7 +68,7 @@ class Device {
   /// Waits for all work of the streams that are its own. For close, which no failure keeps from going on.
   void complete() noexcept;
 
-  LiveHandles<CUevent> events;
+  LiveHandles<Event*> events;
 
  private:
   [[noreturn]] void fail(CUresult result, const char* call);

@@ -69,6 +69,7 @@ class Release {
  public:
   Release(const Library& cuda, const Gpus& gpus, int32_t device) : gpu_(gpus.at(device)), current_(cuda, gpu_.device.context()) {}
   Gpu* operator->() const { return &gpu_; }
+  Gpu& operator*() const { return gpu_; }
 
  private:
   Gpu& gpu_;
@@ -76,7 +77,7 @@ class Release {
 };
 
 inline CUstream native(bp_stream* stream) { return reinterpret_cast<CUstream>(stream); }
-inline CUevent native(bp_event* event) { return reinterpret_cast<CUevent>(event); }
+inline Event& event_of(bp_event* event) { return *reinterpret_cast<Event*>(event); }
 
 inline void need(bool holds, const char* what) {
   if (!holds) throw Error(BP_INVALID_ARGUMENT, what);

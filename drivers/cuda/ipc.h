@@ -61,12 +61,12 @@ inline bp_ipc_handle export_event(const Library& cuda, Gpu& gpu, CUevent event) 
   return packed(kEventMagic, 0, handle);
 }
 
-inline CUevent open_event(const Library& cuda, Gpu& gpu, const bp_ipc_handle& from) {
+inline Event* open_event(const Library& cuda, Gpu& gpu, const bp_ipc_handle& from) {
   CUipcEventHandle handle;
   unpack(from, kEventMagic, handle);
   CUevent event = nullptr;
   gpu.device.check(cuda.cuIpcOpenEventHandle(&event, handle), "cuIpcOpenEventHandle");
-  return gpu.device.events.add(event);
+  return gpu.device.events.add(std::make_unique<Event>(event, true).release());
 }
 
 }  // namespace backplane::driver::cuda

@@ -74,6 +74,7 @@ bp_status status_of(CUresult result) {
       return BP_INVALID_DEVICE;
     case CUDA_ERROR_INVALID_VALUE:
     case CUDA_ERROR_INVALID_HANDLE:
+    case CUDA_ERROR_ILLEGAL_STATE:
     case CUDA_ERROR_INVALID_IMAGE:
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
     case CUDA_ERROR_INVALID_PTX:
@@ -83,6 +84,15 @@ bp_status status_of(CUresult result) {
     case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:  // of a block: more registers or memory than one has
     case CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED:
     case CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED:
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:  // captures that others in the process have begun; of its own the driver asks beforehand
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+    case CUDA_ERROR_STREAM_CAPTURE_MERGE:
+    case CUDA_ERROR_STREAM_CAPTURE_UNMATCHED:
+    case CUDA_ERROR_STREAM_CAPTURE_UNJOINED:
+    case CUDA_ERROR_STREAM_CAPTURE_ISOLATION:
+    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+    case CUDA_ERROR_CAPTURED_EVENT:
+    case CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD:
       return BP_INVALID_ARGUMENT;
     case CUDA_ERROR_STUB_LIBRARY:
     case CUDA_ERROR_DEVICE_UNAVAILABLE:  // another process has it for itself

@@ -182,7 +182,7 @@ void Engine::throw_other_device(const char* what, const EngineDevice& found, int
 
 int32_t Engine::synchronize(int32_t device, uint64_t timeout_ns) {
   EngineDevice& found = at(device);
-  captures_.check_device("synchronize", found);
+  captures_.check_device("synchronize", &found);
   captures_.check_wait("synchronize", timeout_ns);
   if (!found.synchronize(Deadline(timeout_ns))) {
     throw Error(BP_TIMEOUT,
@@ -208,20 +208,20 @@ int32_t Engine::stream_create(int32_t device, int32_t priority, uint32_t flags, 
 int32_t Engine::stream_destroy(int32_t device, bp_stream* stream) {
   need(stream, "stream");
   Stream& found = resolve(device, stream);
-  captures_.drop(found);
+  captures_.drop(&found);
   at(device).destroy_stream(&found);
   return BP_OK;
 }
 
 int32_t Engine::stream_query(int32_t device, bp_stream* stream) {
   Stream& found = usable(device, stream);
-  captures_.check_stream("stream_query", found);
+  captures_.check_stream("stream_query", &found);
   return found.idle() ? BP_OK : BP_PENDING;
 }
 
 int32_t Engine::stream_synchronize(int32_t device, bp_stream* stream, uint64_t timeout_ns) {
   Stream& found = resolve(device, stream);
-  captures_.check_stream("stream_synchronize", found);
+  captures_.check_stream("stream_synchronize", &found);
   captures_.check_wait("stream_synchronize", timeout_ns);
   if (!found.wait(found.submitted(), Deadline(timeout_ns))) {
     throw Error(BP_TIMEOUT, "stream_synchronize: a stream of device " + std::to_string(device) + " still has work after " +
@@ -234,7 +234,7 @@ int32_t Engine::stream_synchronize(int32_t device, bp_stream* stream, uint64_t t
 int32_t Engine::stream_callback(int32_t device, bp_stream* stream, bp_callback fn, void* arg) {
   need(reinterpret_cast<const void*>(fn), "fn");
   Stream& found = resolve(device, stream);
-  captures_.check_stream("stream_callback", found);
+  captures_.check_stream("stream_callback", &found);
   // Also after a fault: whoever waits for the callback must hear of it.
   found.submit(
       {[](Job& job, int32_t status) { reinterpret_cast<bp_callback>(job.words[0])(reinterpret_cast<void*>(job.words[1]), status); },
@@ -292,12 +292,8 @@ int32_t Engine::event_record(int32_t device, bp_stream* stream, bp_event* event,
   need_no_flags("event_record", flags);
   EngineEvent& found = resolve(device, event);
   Stream& on = usable(device, stream);
-  if (captures_.record_event(on, found)) return BP_OK;
+  if (captures_.record_event(&on, found.point)) return BP_OK;
   std::lock_guard lock(found.mutex);
-  if (found.captured.load(std::memory_order_relaxed)) [[unlikely]] {
-    found.point.reset();
-    found.captured.store(false, std::memory_order_relaxed);
-  }
   if (found.shared) {
     record_shared(on, found.shared);
     return BP_OK;
@@ -319,7 +315,7 @@ int32_t Engine::event_record(int32_t device, bp_stream* stream, bp_event* event,
 int32_t Engine::event_query(int32_t device, bp_event* event) {
   EngineEvent& found = resolve(device, event);
   found.device.check();
-  captures_.check_event("event_query", found);
+  captures_.check_event("event_query", found.point);
   if (found.shared) return found.shared->wait(found.shared->latest(), Deadline(0)) ? BP_OK : BP_PENDING;
   std::lock_guard lock(found.mutex);
   return !found.latest || found.latest->done() ? BP_OK : BP_PENDING;
@@ -327,7 +323,7 @@ int32_t Engine::event_query(int32_t device, bp_event* event) {
 
 int32_t Engine::event_synchronize(int32_t device, bp_event* event, uint64_t timeout_ns) {
   EngineEvent& found = resolve(device, event);
-  captures_.check_event("event_synchronize", found);
+  captures_.check_event("event_synchronize", found.point);
   captures_.check_wait("event_synchronize", timeout_ns);
   const bool pending = found.shared && !found.shared->wait(found.shared->latest(), Deadline(timeout_ns));
   if (CompletionRef record{found.take()}; pending || (record && !record->wait(Deadline(timeout_ns), !(found.flags & BP_EVENT_BLOCKING)))) {
@@ -340,7 +336,9 @@ int32_t Engine::event_synchronize(int32_t device, bp_event* event, uint64_t time
 int32_t Engine::stream_wait(int32_t device, bp_stream* stream, bp_event* event) {
   need(event, "event");
   Stream& waiting = usable(device, stream);
-  if (captures_.wait(waiting, *reinterpret_cast<EngineEvent*>(event))) return BP_OK;
+  EngineDevice& owner = waiting.device();
+  const bool is_default = &waiting == &owner.default_stream();
+  if (captures_.wait(&waiting, is_default ? nullptr : &owner, reinterpret_cast<EngineEvent*>(event)->point)) return BP_OK;
   if (const auto& shared = reinterpret_cast<EngineEvent*>(event)->shared) {
     wait_for_shared(waiting, shared);
     return BP_OK;
@@ -356,8 +354,8 @@ int32_t Engine::event_elapsed(int32_t device, bp_event* start, bp_event* end, in
   if (!(first.flags & second.flags & BP_EVENT_TIMING)) {
     throw Error(BP_INVALID_ARGUMENT, "event_elapsed: both events must be made with BP_EVENT_TIMING");
   }
-  captures_.check_event("event_elapsed", first);
-  captures_.check_event("event_elapsed", second);
+  captures_.check_event("event_elapsed", first.point);
+  captures_.check_event("event_elapsed", second.point);
   CompletionRef from{first.take()}, to{second.take()};
   if (!from || !to) throw Error(BP_INVALID_ARGUMENT, "event_elapsed: an event was never recorded");
   first.device.check();

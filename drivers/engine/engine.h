@@ -35,9 +35,8 @@ struct EngineEvent {
   const std::shared_ptr<SharedEvent> shared;  // of an event between processes: the records are there, and latest stays NULL
   size_t index = 0;                           // in the device's list
   std::mutex mutex;
-  Completion* latest = nullptr;                // NULL: never recorded
-  std::shared_ptr<const CapturedPoint> point;  // of the latest record, where that is in a capture
-  std::atomic<bool> captured{false};           // there is one
+  Completion* latest = nullptr;         // NULL: never recorded
+  EventPoint point{shared != nullptr};  // of the latest record, where that is in a capture
 
   /// The latest record with a reference of the caller's, or NULL.
   Completion* take() {
@@ -156,7 +155,7 @@ class Engine {
   bp_event* open_event(int32_t device, std::shared_ptr<SharedEvent> shared);
   SharedEvent& shared_event(int32_t device, bp_event* event);
   const Config& engine_config() const { return config_; }
-  Captures& captures() { return captures_; }
+  EngineCaptures& captures() { return captures_; }
 
  private:
   EngineDevice& make(int32_t device);
@@ -168,7 +167,7 @@ class Engine {
   std::atomic<bool> opened_{false};
   std::mutex mutex_;
   std::vector<std::atomic<EngineDevice*>> devices_;
-  Captures captures_;
+  EngineCaptures captures_;
 };
 
 }  // namespace backplane::driver

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include <backplane/driver/cxx/captures.hpp>
 #include <backplane/driver/cxx/live.hpp>
 
 #include "memory.h"
@@ -19,6 +20,7 @@ struct Record {
   const uint32_t flags;
   std::mutex mutex;
   Event latest;  // empty: never recorded
+  EventPoint point;
 
   explicit Record(uint32_t given) : flags(given) {}
   Event get() {

@@ -42,19 +42,24 @@ Memory::Found Memory::range(Place place, uint64_t bytes, const char* what) const
   return found;
 }
 
-Event Memory::copy(Queue& queue, Place dst, Place src, uint64_t bytes) {
+Memory::Sides Memory::check_copy(Place dst, Place src, uint64_t bytes) const {
   if (dst.device == BP_HOST_DEVICE && src.device == BP_HOST_DEVICE) {
     throw Error(BP_INVALID_ARGUMENT, "copy: one of the two sides is a device");
   }
-  std::optional<Found> to, from;
-  if (dst.device != BP_HOST_DEVICE) to = range(dst, bytes, "copy: dst");
-  if (src.device != BP_HOST_DEVICE) from = range(src, bytes, "copy: src");
-  queue.device().check();
-  if (bytes == 0) return {};
-  return copy(queue, Side{dst.address, to ? &*to : nullptr}, Side{src.address, from ? &*from : nullptr}, bytes);
+  Sides out;
+  if (dst.device != BP_HOST_DEVICE) out.to = range(dst, bytes, "copy: dst");
+  if (src.device != BP_HOST_DEVICE) out.from = range(src, bytes, "copy: src");
+  return out;
 }
 
-Event Memory::fill(Queue& queue, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count) {
+Event Memory::copy(Queue& queue, Place dst, Place src, uint64_t bytes) {
+  const Sides sides = check_copy(dst, src, bytes);
+  queue.device().check();
+  if (bytes == 0) return {};
+  return copy(queue, Side{dst.address, sides.to ? &*sides.to : nullptr}, Side{src.address, sides.from ? &*sides.from : nullptr}, bytes);
+}
+
+Memory::Found Memory::check_fill(const Device& device, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count) const {
   const auto need = [](bool holds, const char* what) {
     if (!holds) throw Error(BP_INVALID_ARGUMENT, std::string("fill: ") + what);
   };
@@ -62,10 +67,13 @@ Event Memory::fill(Queue& queue, uint64_t dst, const void* pattern, uint32_t pat
   need(pattern_size == 1 || pattern_size == 2 || pattern_size == 4 || pattern_size == 8, "pattern_size must be 1, 2, 4 or 8");
   need(count <= UINT64_MAX / pattern_size, "more bytes than there are addresses");
   need(dst % pattern_size == 0, "dst must be a multiple of pattern_size");
-  const uint64_t bytes = count * pattern_size;
-  const Found to = range({dst, queue.device().index()}, bytes, "fill: dst");
+  return range({dst, device.index()}, count * pattern_size, "fill: dst");
+}
+
+Event Memory::fill(Queue& queue, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count) {
+  const Found to = check_fill(queue.device(), dst, pattern, pattern_size, count);
   queue.device().check();
-  return bytes == 0 ? Event() : fill(queue, to, pattern, pattern_size, bytes);
+  return count == 0 ? Event() : fill(queue, to, pattern, pattern_size, count * pattern_size);
 }
 
 // ---- pinned memory

@@ -40,6 +40,12 @@ class Memory {
 
   /// Queue a copy, or a fill. The event is empty where nothing is to be done.
   Event copy(Queue& queue, Place dst, Place src, uint64_t bytes);
+  /// What these check of their arguments. Of a side on the host nothing is found.
+  struct Sides {
+    std::optional<Found> to, from;
+  };
+  Sides check_copy(Place dst, Place src, uint64_t bytes) const;
+  Found check_fill(const Device& device, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count) const;
   Event fill(Queue& queue, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count);
 
   /// Sets a pointer of a kernel, and gives what the kernel has to add to it. An address of 0 is allowed.

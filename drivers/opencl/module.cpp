@@ -80,26 +80,41 @@ void Kernel::check(const bp_launch& launch) const {
   });
 }
 
-void Kernel::launch(Queue& queue, const Memory& memory, const bp_launch& launch) {
-  check(launch);
+void Kernel::set_arguments(const Memory& memory, const void* args) {
   const Api& api = device_.api();
-  const char* args = static_cast<const char*>(launch.args);
+  const char* block = static_cast<const char*>(args);
   uint64_t offsets[kMaxPointers];
-  const size_t group[3] = {launch.group[0], 1, 1};
-  const size_t items[3] = {size_t{launch.grid[0]} * group[0], launch.grid[1], launch.grid[2]};
-  std::lock_guard lock(mutex_);
   for (uint32_t i = 0; i < pointers_; ++i) {
     uint64_t address = 0;
-    std::memcpy(&address, args + 8 * i, sizeof address);
+    std::memcpy(&address, block + 8 * i, sizeof address);
     offsets[i] = memory.set_argument(kernel_, i, address);
   }
-  opencl::check(api.clSetKernelArg(kernel_, pointers_, value_bytes_, args + 8 * pointers_), "module.launch: clSetKernelArg");
+  opencl::check(api.clSetKernelArg(kernel_, pointers_, value_bytes_, block + 8 * pointers_), "module.launch: clSetKernelArg");
   if (takes_offsets_) {
     opencl::check(api.clSetKernelArg(kernel_, pointers_ + 1, 8 * pointers_, offsets), "module.launch: clSetKernelArg");
   }
+}
+
+void Kernel::launch(Queue& queue, const Memory& memory, const bp_launch& launch) {
+  check(launch);
+  const size_t group[3] = {launch.group[0], 1, 1};
+  const size_t items[3] = {size_t{launch.grid[0]} * group[0], launch.grid[1], launch.grid[2]};
+  std::lock_guard lock(mutex_);
+  set_arguments(memory, launch.args);
   queue.submit("clEnqueueNDRangeKernel", [&](cl_command_queue on, cl_event* event) {
-    return api.clEnqueueNDRangeKernel(on, kernel_, 3, nullptr, items, group, 0, nullptr, event);
+    return device_.api().clEnqueueNDRangeKernel(on, kernel_, 3, nullptr, items, group, 0, nullptr, event);
   });
+}
+
+std::function<void(Queue& on)> Kernel::recorded(const Memory& memory, const bp_launch& launch) {
+  check(launch);
+  std::lock_guard lock(mutex_);
+  set_arguments(memory, launch.args);
+  const auto* words = static_cast<const char*>(launch.args);
+  return [this, &memory, again = launch, args = std::vector<char>(words, words + launch.args_bytes)](Queue& on) mutable {
+    again.args = args.data();
+    this->launch(on, memory, again);
+  };
 }
 
 // ---- programs

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,9 +28,12 @@ class Kernel {
   const std::string& name() const { return name_; }
   bp_function_properties properties() const { return {0, static_cast<uint32_t>(max_group_), static_cast<uint32_t>(local_bytes_), 0, 0}; }
   void launch(Queue& queue, const Memory& memory, const bp_launch& launch);
+  /// The same, later and any number of times, with the arguments that are there now, which are checked.
+  std::function<void(Queue& on)> recorded(const Memory& memory, const bp_launch& launch);
 
  private:
   void check(const bp_launch& launch) const;
+  void set_arguments(const Memory& memory, const void* args);
 
   Device& device_;
   const std::string name_;

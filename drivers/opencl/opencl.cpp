@@ -10,21 +10,25 @@
 #include <backplane/driver/cxx/event_profile.hpp>
 
 #include "code.h"
-#include "compiler.h"
+#include "compiler_entries.h"
+#include "entry.h"
+#include "graph.h"
 #include "instance.h"
 
 namespace backplane::driver::opencl {
 
-class OpenCl final : public Driver<OpenCl> {
+class OpenCl final : public Driver<OpenCl>, public CompilerEntries, public Graphs {
  public:
-  explicit OpenCl(const Host& host)
-      : Driver(host), settings_(host.config()), survey_(take_survey(settings_)), compiler_(survey_, settings_) {
+  explicit OpenCl(const Host& host) : Driver(host), CompilerEntries(host.config()) {
     if (survey_.devices[0].memory_kind == MemoryKind::fine) offer(host_view_.head);
     offer(peer_.head);
     offer(compiler_group_.head);
     offer(module_group_.head);
     offer(profile_group_.head);
+    offer(graph_group_.head);
   }
+
+  ~OpenCl() { release_graphs(); }
 
   // ---- the minimum
 
@@ -71,12 +75,19 @@ class OpenCl final : public Driver<OpenCl> {
   int32_t copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
                uint32_t flags) {
     Device& on = at(device);
+    captures_.check_stream("copy", stream);
+    captures_.check_wait("copy");
     const Event done = queue_copy(device, stream, dst, dst_device, src, src_device, bytes, flags);
     if (!done) return on.queue(stream)->wait(Deadline(BP_NO_TIMEOUT));
     return on.wait(done, Deadline(BP_NO_TIMEOUT));
   }
 
-  int32_t synchronize(int32_t device, uint64_t timeout_ns) { return at(device).synchronize(Deadline(timeout_ns)); }
+  int32_t synchronize(int32_t device, uint64_t timeout_ns) {
+    Device& on = at(device);
+    captures_.check_device("synchronize", &on);
+    captures_.check_wait("synchronize", timeout_ns);
+    return on.synchronize(Deadline(timeout_ns));
+  }
 
   // ---- streams
 
@@ -92,10 +103,16 @@ class OpenCl final : public Driver<OpenCl> {
   }
   int32_t stream_destroy(int32_t device, bp_stream* stream) {
     Device& on = at(device);
+    captures_.drop(stream);
     return released(on, [&] { on.destroy_queue(stream); });
   }
-  int32_t stream_query(int32_t device, bp_stream* stream) { return at(device).queue(stream)->query(); }
+  int32_t stream_query(int32_t device, bp_stream* stream) {
+    captures_.check_stream("stream_query", stream);
+    return at(device).queue(stream)->query();
+  }
   int32_t stream_synchronize(int32_t device, bp_stream* stream, uint64_t timeout_ns) {
+    captures_.check_stream("stream_synchronize", stream);
+    captures_.check_wait("stream_synchronize", timeout_ns);
     return at(device).queue(stream)->wait(Deadline(timeout_ns));
   }
   void copy_async(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
@@ -120,6 +137,8 @@ class OpenCl final : public Driver<OpenCl> {
     const auto queue = at(device).queue(stream);
     need_no_flags("event_record", flags);
     Record& record = live(event, "event_record");
+    queue->device().check();
+    if (captures_.record_event(stream, record.point)) return;
     Event marker = queue->marker();
     std::lock_guard lock(record.mutex);
     record.latest = std::move(marker);
@@ -127,24 +146,28 @@ class OpenCl final : public Driver<OpenCl> {
   int32_t event_query(int32_t device, bp_event* event) {
     Device& on = at(device);
     on.check();
-    return on.status(live(event, "event_query").get());
+    return on.status(ran(event, "event_query").get());
   }
   int32_t event_synchronize(int32_t device, bp_event* event, uint64_t timeout_ns) {
     Device& on = at(device);
     on.check();
-    return on.wait(live(event, "event_synchronize").get(), Deadline(timeout_ns));
+    Record& record = ran(event, "event_synchronize");
+    captures_.check_wait("event_synchronize", timeout_ns);
+    return on.wait(record.get(), Deadline(timeout_ns));
   }
   void stream_wait(int32_t device, bp_stream* stream, bp_event* event) {
     const auto queue = at(device).queue(stream);
     queue->device().check();
-    if (const Event latest = live(event, "stream_wait").get()) queue->wait_for(latest);
+    Record& record = live(event, "stream_wait");
+    if (captures_.wait(stream, stream ? &queue->device() : nullptr, record.point)) return;
+    if (const Event latest = record.get()) queue->wait_for(latest);
   }
   int32_t event_elapsed(int32_t device, bp_event* start, bp_event* end, int64_t* ns) {
     Device& on = at(device);
     need(ns, "event_elapsed: ns");
     cl_ulong times[2] = {};
     for (int i = 0; i < 2; ++i) {
-      Record& record = live(i == 0 ? start : end, "event_elapsed");
+      Record& record = ran(i == 0 ? start : end, "event_elapsed");
       const Event latest = record.get();
       if (!(record.flags & BP_EVENT_TIMING)) throw Error(BP_INVALID_ARGUMENT, "event_elapsed: an event was made without BP_EVENT_TIMING");
       if (!latest) throw Error(BP_INVALID_ARGUMENT, "event_elapsed: an event was never recorded");
@@ -175,13 +198,23 @@ class OpenCl final : public Driver<OpenCl> {
   void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
     const auto queue = at(device).queue(stream);
     need_no_flags("fill", flags);
-    profile_.around(EventProfile<>::work(BP_ACTIVITY_FILL, device, count * pattern_size), stream,
-                    [&] { runtime_->memory->fill(*queue, dst, pattern, pattern_size, count); });
+    const bp_activity what = EventProfile<>::work(BP_ACTIVITY_FILL, device, count * pattern_size);
+    const auto recorded = [&]() -> Recorded {
+      runtime_->memory->check_fill(queue->device(), dst, pattern, pattern_size, count);
+      uint64_t word = 0;
+      std::memcpy(&word, pattern, pattern_size);
+      return {"fill", what, [&memory = *runtime_->memory, dst, word, pattern_size, count](Queue& on) {
+                memory.fill(on, dst, &word, pattern_size, count);
+              }};
+    };
+    if (captured(stream, recorded)) return;
+    profile_.around(what, stream, [&] { runtime_->memory->fill(*queue, dst, pattern, pattern_size, count); });
   }
 
   void stream_callback(int32_t device, bp_stream* stream, bp_callback fn, void* arg) {
     const auto queue = at(device).queue(stream);
     if (!fn) throw Error(BP_INVALID_ARGUMENT, "stream_callback: fn must not be NULL");
+    captures_.check_stream("stream_callback", stream);
     queue->callback(fn, arg);
   }
 
@@ -232,45 +265,6 @@ class OpenCl final : public Driver<OpenCl> {
   }
   void peer_switch(int32_t device, int32_t peer) { info_of(device), info_of(peer); }
 
-  // ---- bp.compiler
-
-  void compiler_id(char* out, uint64_t size) {
-    need(out, "compiler.id: out");
-    if (size == 0) throw Error(BP_INVALID_ARGUMENT, "compiler.id: size must be at least 1");
-    const size_t length = std::min<uint64_t>(compiler_.id().size(), size - 1);
-    std::memcpy(out, compiler_.id().data(), length);
-    out[length] = '\0';
-  }
-  void compiler_target(int32_t device, bp_target_properties* out) {
-    const bp_target_properties full = compiler_.target(device);
-    hand_out(out, full, "compiler.target: out");
-  }
-  void compiler_prelude(const char* target, const char** out) {
-    need(out, "compiler.prelude: out");
-    *out = compiler_.prelude(target);
-  }
-  int32_t compiler_compile(const bp_compile_request* request, bp_compile_result* out) {
-    need(request, "compiler.compile: request");
-    if (!out || out->struct_size < sizeof(bp_compile_result)) {
-      throw Error(BP_INVALID_ARGUMENT, "compiler.compile: out, with its struct_size, is needed");
-    }
-    std::unique_ptr<Compiler::Output> made = compiler_.compile(*request);
-    const bool right = !made->code.empty();
-    out->code = right ? made->code.data() : nullptr;
-    out->bytes = made->code.size();
-    out->log = made->log.c_str();
-    out->owner = made.get();
-    const std::string& log = made.release()->log;
-    return right ? BP_OK : fail(BP_INVALID_ARGUMENT, "compiler.compile: " + log.substr(0, 400));
-  }
-  void compiler_release(bp_compile_result* result) {
-    need(result, "compiler.release: result");
-    delete static_cast<Compiler::Output*>(std::exchange(result->owner, nullptr));
-    result->code = nullptr;
-    result->log = nullptr;
-    result->bytes = 0;
-  }
-
   // ---- bp.module
 
   void module_load(int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
@@ -309,9 +303,9 @@ class OpenCl final : public Driver<OpenCl> {
     if (kernel.device().index() != device) {
       throw Error(BP_INVALID_ARGUMENT, format("module.launch: a function of device %d, on device %d", kernel.device().index(), device));
     }
-    profile_.around(
-        EventProfile<>::work(BP_ACTIVITY_KERNEL, device), stream, [&] { kernel.launch(*queue, *runtime_->memory, *launch); },
-        kernel.name().c_str());
+    const bp_activity what = EventProfile<>::work(BP_ACTIVITY_KERNEL, device);
+    if (captured(stream, [&]() -> Recorded { return {kernel.name(), what, kernel.recorded(*runtime_->memory, *launch)}; })) return;
+    profile_.around(what, stream, [&] { kernel.launch(*queue, *runtime_->memory, *launch); }, kernel.name().c_str());
   }
 
   // bp.profile, of timing events
@@ -331,34 +325,6 @@ class OpenCl final : public Driver<OpenCl> {
   int32_t profile_no_pop() { return fail(BP_UNSUPPORTED, "profile: there are no ranges"); }
 
  private:
-  static void need(const void* pointer, const char* what) {
-    if (!pointer) throw Error(BP_INVALID_ARGUMENT, std::string(what) + " must not be NULL");
-  }
-  static void need_no_flags(const char* call, uint32_t flags) {
-    if (flags != 0) throw Error(BP_INVALID_ARGUMENT, format("%s: flags must be 0, not 0x%x", call, flags));
-  }
-  /// Fills a struct of the caller's, as far as the caller has room.
-  template <class Struct>
-  static void hand_out(Struct* out, Struct full, const char* what) {
-    if (!out || out->struct_size < sizeof(uint64_t))
-      throw Error(BP_INVALID_ARGUMENT, std::string(what) + ", with its struct_size, is needed");
-    full.struct_size = out->struct_size;
-    std::memcpy(static_cast<void*>(out), &full, std::min<uint64_t>(out->struct_size, sizeof full));
-  }
-  /// What gives something back works on a device that failed, and is OK on one that is gone.
-  template <class Body>
-  static int32_t released(Device& device, Body&& body) {
-    if (device.sticky() != BP_DEVICE_LOST) {
-      body();
-      return BP_OK;
-    }
-    try {
-      body();
-    } catch (const Error&) {  // the runtime may refuse every call for it
-    }
-    return BP_OK;
-  }
-
   int32_t count() const { return static_cast<int32_t>(survey_.devices.size()); }
   const DeviceInfo& info_of(int32_t device) const {
     if (device < 0 || device >= count()) throw Error(BP_INVALID_DEVICE, format("no device %d; there are %d", device, count()));
@@ -379,6 +345,26 @@ class OpenCl final : public Driver<OpenCl> {
     if (!runtime_->records.contains(record)) throw Error(BP_INVALID_ARGUMENT, std::string(call) + ": no live event of this driver");
     return *record;
   }
+  /// The same for what looks at its latest record, which must not be a point of a recording.
+  Record& ran(bp_event* event, const char* call) {
+    Record& record = live(event, call);
+    captures_.check_event(call, record.point);
+    return record;
+  }
+  /// False if the stream does not capture. Else it has what `recorded()` gives.
+  template <class Make>
+  bool captured(bp_stream* stream, Make&& recorded) {
+    return captures_.any() && captures_.status(stream) != BP_CAPTURE_NONE && captures_.add(stream, recorded());
+  }
+
+  // What Graphs asks for.
+  Device& graph_device(int32_t device) override { return at(device); }
+  bool graph_profiled() override { return profile_.is_on(); }
+  void graph_queue(const Recorded& command, bp_stream* stream, Queue& on) override {
+    const char* name = command.what.kind == BP_ACTIVITY_KERNEL ? command.label.c_str() : nullptr;
+    profile_.around(command.what, stream, [&] { command.queue(on); }, name);
+  }
+
   Module& module_of(int32_t device, bp_module_code* module, const char* call) {
     at(device);
     auto* one = reinterpret_cast<Module*>(module);
@@ -394,15 +380,18 @@ class OpenCl final : public Driver<OpenCl> {
     for (const int32_t side : {dst_device, src_device}) {
       if (side != BP_HOST_DEVICE) info_of(side);
     }
+    const Place to{dst, dst_device}, from{src, src_device};
+    const bp_activity what = EventProfile<>::copy(device, dst_device, src_device, bytes);
+    const auto recorded = [&]() -> Recorded {
+      runtime_->memory->check_copy(to, from, bytes);
+      return {"copy", what, [&memory = *runtime_->memory, to, from, bytes](Queue& on) { memory.copy(on, to, from, bytes); }};
+    };
+    if (captured(stream, recorded)) return {};
     Event done;
-    profile_.around(EventProfile<>::copy(device, dst_device, src_device, bytes), stream,
-                    [&] { done = runtime_->memory->copy(*queue, {dst, dst_device}, {src, src_device}, bytes); });
+    profile_.around(what, stream, [&] { done = runtime_->memory->copy(*queue, to, from, bytes); });
     return done;
   }
 
-  const Settings settings_;
-  const Survey survey_;
-  Compiler compiler_;
   std::once_flag made_;
   std::atomic<bool> runtime_made_{false};
   std::unique_ptr<Runtime> runtime_;
@@ -426,6 +415,10 @@ class OpenCl final : public Driver<OpenCl> {
                                      slot<&OpenCl::profile_no_range>(),
                                      slot<&OpenCl::profile_no_pop>(),
                                      slot<&OpenCl::profile_no_range>()};
+  const bp_graph graph_group_ = {
+      group_head<bp_graph>(BP_GRAPH_DUMP),      slot<&OpenCl::graph_capture_begin>(), slot<&OpenCl::graph_capture_end>(),
+      slot<&OpenCl::graph_capture_status>(),    slot<&OpenCl::graph_instantiate>(),   slot<&OpenCl::graph_launch>(),
+      slot<&OpenCl::graph_recording_destroy>(), slot<&OpenCl::graph_exec_destroy>(),  slot<&OpenCl::graph_dump>()};
 };
 
 }  // namespace backplane::driver::opencl

@@ -75,6 +75,10 @@ Queue::~Queue() {
   device_.api().clReleaseCommandQueue(queue_);
 }
 
+Queue::Batch::~Batch() {
+  if (--of_.batches_ == 0) of_.device_.api().clFlush(of_.queue_);
+}
+
 Event Queue::marker() {
   return submit("clEnqueueMarkerWithWaitList", [&](cl_command_queue queue, cl_event* event) {
     return device_.api().clEnqueueMarkerWithWaitList(queue, 0, nullptr, event);

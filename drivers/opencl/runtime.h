@@ -69,6 +69,18 @@ class Queue {
     std::lock_guard lock(mutex_);
     return submit_locked(call, enqueue);
   }
+  /// While it lives, other threads queue nothing here, and what this one queues is begun at its end at the latest.
+  class Batch {
+   public:
+    explicit Batch(Queue& of) : of_(of), lock_(of.mutex_) { ++of_.batches_; }
+    ~Batch();
+    Batch(const Batch&) = delete;
+    Batch& operator=(const Batch&) = delete;
+
+   private:
+    Queue& of_;
+    const std::lock_guard<std::recursive_mutex> lock_;
+  };
   Event marker();
   void wait_for(const Event& event);
   void callback(void (*fn)(void* arg, int32_t status), void* arg);
@@ -87,7 +99,8 @@ class Queue {
   const cl_command_queue queue_;
   const Owner owner_;
   std::atomic<bool> exposed_;
-  std::mutex mutex_;
+  std::recursive_mutex mutex_;
+  int batches_ = 0;
   Event last_;
 };
 
@@ -179,7 +192,7 @@ Event Queue::submit_locked(const char* call, Enqueue&& enqueue) {
     throw error;
   }
   last_ = Event(device_.api(), event);
-  opencl::check(device_.api().clFlush(queue_), "clFlush");
+  if (batches_ == 0) opencl::check(device_.api().clFlush(queue_), "clFlush");
   return last_;
 }
 

@@ -80,15 +80,18 @@ Graphs::Exec& Graphs::find(int32_t device, bp_graph_exec* exec, const char* call
 void Graphs::graph_capture_begin(int32_t device, bp_stream* stream, int32_t mode, uint64_t* id) {
   Stream& on = graph_stream(device, stream);
   on.device().check();
-  const uint64_t number = graph_captures().begin(on, mode);
+  EngineDevice& owner = on.device();
+  const uint64_t number = graph_captures().begin(&on, &owner, &on == &owner.default_stream(), mode);
   if (id) *id = number;
 }
 
 void Graphs::graph_capture_end(int32_t device, bp_stream* stream, bp_recording** out) {
   need_given(out, "capture_end: out");
   Stream& on = graph_stream(device, stream);
-  auto kept = std::make_unique<Kept>(Kept{graph_captures().end(on)});
+  auto ended = graph_captures().end(&on);
+  ended.check();
   on.device().check();
+  auto kept = std::make_unique<Kept>(Kept{std::make_shared<const Recording>(on.device(), std::move(ended.nodes))});
   std::lock_guard lock(mutex_);
   recordings_.insert(kept.get());
   *out = reinterpret_cast<bp_recording*>(kept.release());
@@ -97,7 +100,7 @@ void Graphs::graph_capture_end(int32_t device, bp_stream* stream, bp_recording**
 void Graphs::graph_capture_status(int32_t device, bp_stream* stream, int32_t* out, uint64_t* id) {
   need_given(out, "capture_status: out");
   uint64_t number = 0;
-  *out = graph_captures().status(graph_stream(device, stream), &number);
+  *out = graph_captures().status(&graph_stream(device, stream), &number);
   if (id) *id = number;
 }
 
@@ -115,11 +118,11 @@ void Graphs::graph_instantiate(int32_t device, bp_recording* recording, uint32_t
 void Graphs::graph_launch(int32_t device, bp_stream* stream, bp_graph_exec* exec) {
   Stream& on = graph_stream(device, stream);
   on.device().check();
-  graph_captures().check_stream("graph.launch", on);
+  graph_captures().check_stream("graph.launch", &on);
   Exec& found = find(device, exec, "launch");
   auto run = std::make_unique<Run>(Run{found.recording, {}});
   if (graph_recorder().is_on()) {
-    for (const Node& node : found.recording->nodes()) run->records.push_back(graph_recorder().queue(node.what, device, stream));
+    for (const auto& node : found.recording->nodes()) run->records.push_back(graph_recorder().queue(node.work.what, device, stream));
   }
   std::lock_guard lock(found.mutex);
   if (found.latest && !found.latest->done()) on.wait_for(*found.latest);

@@ -31,7 +31,7 @@ class Graphs {
 
   virtual Stream& graph_stream(int32_t device, bp_stream* stream) = 0;
   virtual EngineDevice& graph_device(int32_t device) = 0;
-  virtual Captures& graph_captures() = 0;
+  virtual EngineCaptures& graph_captures() = 0;
   virtual Recorder& graph_recorder() = 0;
 
  private:

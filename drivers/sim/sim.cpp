@@ -141,7 +141,7 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
   void copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
             uint32_t flags) {
     Stream& on = usable(device, stream);
-    captures().check_stream("copy", on);
+    captures().check_stream("copy", &on);
     captures().check_wait("copy");
     const Route route = resolve_copy(dst, dst_device, src, src_device, bytes, flags);
     auto told = bytes ? record(on, {BP_ACTIVITY_COPY, bytes, dst_device, src_device}) : nullptr;
@@ -435,7 +435,7 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
   void profile_tag(uint64_t correlation) { recorder_.tag(correlation); }
   void profile_launch_begin(int32_t device, bp_stream* stream) {
     Stream& on = usable(device, stream);
-    if (captures().status(on, nullptr) != BP_CAPTURE_NONE) return;  // a run tells of what it holds
+    if (captures().status(&on) != BP_CAPTURE_NONE) return;  // a run tells of what it holds
     if (WorkRecord* work = recorder_.open_launch(device, stream)) on.submit(begin_launch(work));
   }
   void profile_launch_end(int32_t device, bp_stream* stream, const char* name) {
@@ -481,7 +481,7 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
   void check_device(int32_t device) override { at(device).check(); }
   Stream& stream_of(int32_t device, bp_stream* stream) override {
     Stream& on = usable(device, stream);
-    captures().check_stream("a call of bp.collective", on);
+    captures().check_stream("a call of bp.collective", &on);
     return on;
   }
   char* memory_of(int32_t device, uint64_t address, uint64_t bytes, const char* what) override {
@@ -497,7 +497,7 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
   // What Graphs asks for.
   Stream& graph_stream(int32_t device, bp_stream* stream) override { return resolve(device, stream); }
   EngineDevice& graph_device(int32_t device) override { return at(device); }
-  Captures& graph_captures() override { return captures(); }
+  EngineCaptures& graph_captures() override { return captures(); }
   Recorder& graph_recorder() override { return recorder_; }
 
   static void need(bool condition, const char* what) {
@@ -506,7 +506,13 @@ class Sim final : public Driver<Sim>, public Engine, public Collectives, public 
 
   /// Queues work, or a capture takes it: then its runs are by `again`, if that is given, and `destroy` comes behind the last.
   void queue(Stream& on, const Work& what, const Job& job, void (*again)(Job&, int32_t) = nullptr, void (*destroy)(Job&) = nullptr) {
-    if (!captures().record(on, what, job, again, destroy)) on.submit(job, record(on, what));
+    if (captures().any()) [[unlikely]] {
+      RecordedJob recorded(job, destroy, what);
+      if (again) recorded.job.run = again;
+      if (captures().add(&on, std::move(recorded))) return;
+      recorded.destroy = nullptr;  // it is queued, and its run ends it
+    }
+    on.submit(job, record(on, what));
   }
   Recorder::Owned record(Stream& on, const Work& what) override {
     EngineDevice& device = on.device();

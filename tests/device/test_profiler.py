@@ -415,7 +415,7 @@ def test_a_collective_is_work_of_the_device(run_in_process, name, tmp_path):
     assert [row["args"]["bytes"] for row in found] == [1024]
 
 
-@pytest.mark.requires("graph")
+@pytest.mark.requires("graph", "host_exec")
 def test_E56_a_replay_shows_the_work_that_the_graph_holds(device, device_module):
     x, side, graph = torch.zeros(1000, device=device), device_module.Stream(), device_module.CUDAGraph()
 

@@ -1,5 +1,5 @@
 // tests/driver/cuda_test.cpp: what check-driver does not hold of the CUDA driver: its options, CUDA's errors one by one, sharing a context
-// with others, and which calls an entry makes. cuda_test DRIVER FAKE entries|modules; prints a line for each case.
+// with others, and which calls an entry makes. cuda_test DRIVER FAKE entries|modules|graphs; prints a line for each case.
 #include "cuda_test.h"
 
 #include <atomic>
@@ -360,11 +360,13 @@ void entry_cases() {
 
 }  // namespace
 
+#include "cuda_graphs.h"
 #include "cuda_modules.h"
 
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
   driver_path = argv[1], fake_path = argv[2];
-  argv[3] == std::string("entries") ? entry_cases() : module_cases();
+  const std::string part = argv[3];
+  part == "entries" ? entry_cases() : part == "modules" ? module_cases() : graph_cases();
   return failures;
 }

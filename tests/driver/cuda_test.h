@@ -30,6 +30,7 @@ struct Fake {
   void (*record)() = get<void()>("fake_cuda_record");
   const char* (*calls)() = get<const char*()>("fake_cuda_calls");
   void (*fail)(const char*, int, int, int) = get<void(const char*, int, int, int)>("fake_cuda_fail");
+  int (*graphs)() = get<int()>("fake_cuda_graphs");
   void (*break_)(int, int) = get<void(int, int)>("fake_cuda_break");
 #define BP_MEMBER(name, ...) CUresult (*name)(__VA_ARGS__) = get<CUresult(__VA_ARGS__)>(#name);
   BP_CUDA_FUNCTIONS(BP_MEMBER)

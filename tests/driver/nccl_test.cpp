@@ -7,6 +7,7 @@
 #include <thread>
 
 #include <backplane/driver/collective.h>
+#include <backplane/driver/graph.h>
 
 #include "../../drivers/cuda/nccl_api.h"
 #include "cuda_test.h"
@@ -335,6 +336,26 @@ void refused() {
 
 // ---- two ranks
 
+// A graph cannot hold a collective: NCCL's threads make the calls. The capture is refused at the call, and NCCL is asked nothing.
+void captured() {
+  Ranks g;
+  bp_comm* comm = g.join();
+  bp_stream* stream = g.stream();
+  const uint64_t at = g.number(2);
+  const bp_graph graph = *find_group<bp_graph>(*g.d);
+  OK(graph.capture_begin(graph.head.self, 0, stream, BP_CAPTURE_THREAD, nullptr));
+  nccl().record();
+  CHECK(g.sum(comm, at, 1, stream) == BP_INVALID_ARGUMENT);
+  HAS(g.error(), "a call of bp.collective: the stream captures a graph");
+  SAME(calls(), "");
+  OK(g.sum(comm, at));  // on another stream
+  bp_recording* out = nullptr;
+  CHECK(graph.capture_end(graph.head.self, 0, stream, &out) == BP_INVALID_ARGUMENT);
+  HAS(g.error(), "a call of bp.collective");
+  OK(g.sum(comm, at, 1, stream));
+  OK(g.destroy(comm));
+}
+
 void both_ranks() {
   Ranks r;
   bp_comm* comms[2];
@@ -544,6 +565,7 @@ int main(int argc, char** argv) {
   report("moves", moves);
   report("groups", groups);
   report("refused", refused);
+  report("captured", captured);
   report("both ranks", both_ranks);
   report("aborts", aborts);
   report("errors", errors);

@@ -16,8 +16,8 @@ from test_check_driver import listed, only
 
 HERE = Path(__file__).parent
 NOT_RUN = "nothing here runs PTX"
-SKIPPED = ["--skip", f"module.*={NOT_RUN}", "--skip", f"dialect.*={NOT_RUN}"]
-RUN_KERNELS = {"module", "dialect"}
+RUN_KERNELS = {"module.*", "dialect.*", "graph.kernels"}
+SKIPPED = [word for name in sorted(RUN_KERNELS) for word in ("--skip", f"{name}={NOT_RUN}")]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ def families(names: set[str] | dict[str, str]) -> set[str]:
 
 def hold(report: Report, *not_offered: str) -> None:
     assert (report.code, report.failed) == (0, {}), report.out
-    assert families(report.left_out) == RUN_KERNELS
+    assert families(report.left_out) == families(RUN_KERNELS)
+    assert {name for name in report.left_out if name.startswith("graph.")} == {"graph.kernels"}
     assert set(report.left_out.values()) == {f"skipped: {NOT_RUN}"}
     assert families(report.not_offered) - {"fault", "lost"} == {
         "host_exec",
@@ -74,7 +75,8 @@ def hold(report: Report, *not_offered: str) -> None:
         "stream",
         *not_offered,
     }
-    assert {name for name in report.not_offered if name.startswith("stream.")} == {"stream.limit"}
+    of_streams = {name for name in report.not_offered if name.startswith(("stream.", "graph."))}
+    assert of_streams == {"stream.limit", "graph.host_functions"}
 
 
 def test_the_contract(built: Built, cuda: Cuda) -> None:
@@ -102,7 +104,15 @@ def test_managed_memory_is_the_hosts_too(built: Built, cuda: Cuda) -> None:
 
 @pytest.mark.parametrize(("part", "cases"), [("entries", 13), ("modules", 6)])
 def test_what_cuda_is_asked(cuda: Cuda, part: str, cases: int) -> None:
-    path = {"PATH": f"{pips_nvrtc_environment()}:{os.environ['PATH']}"} if part == "modules" else {}
+    ask(cuda, part, cases)
+
+
+def test_H06_what_graphs_ask_of_cuda(cuda: Cuda) -> None:
+    ask(cuda, "graphs", 9)
+
+
+def ask(cuda: Cuda, part: str, cases: int) -> None:
+    path = {"PATH": f"{pips_nvrtc_environment()}:{os.environ['PATH']}"} if part != "entries" else {}
     done = run([str(cuda.program), str(cuda.driver), str(cuda.fake), part], check=False, **path)
     assert [line for line in done.stdout.splitlines() if line.startswith("FAIL")] == []
     assert done.returncode == 0, done.stdout + done.stderr

@@ -23,6 +23,7 @@ LEFT_OUT = {  # with all its parts, by what OpenCL has not
     "functions on the host": {
         *(f"host_exec.{part}" for part in ("order", "pending", "destroy", "map")),
         "fault.skipped",
+        "graph.host_functions",
     },
     "addresses without memory": {f"vmm.{part}" for part in ("granularity", "memory", "untouched", "invalid")},
     "memory between processes": {f"ipc.{part}" for part in ("memory", "close", "events", "invalid")},
@@ -47,26 +48,6 @@ LEFT_OUT = {  # with all its parts, by what OpenCL has not
             "destroy",
             "leftovers",
             "invalid",
-        )
-    },
-    "work that is recorded": {
-        f"graph.{part}"
-        for part in (
-            "arguments",
-            "contents",
-            "order",
-            "spread",
-            "unjoined",
-            "status",
-            "illegal",
-            "events",
-            "modes",
-            "legal",
-            "two",
-            "kernels",
-            "host_functions",
-            "destroyed",
-            "dump",
         )
     },
     "a trap": {"module.fault"},
@@ -167,8 +148,24 @@ def test_a_part_of_the_contract(built: Built, opencl: Path, memory: str) -> None
 @pytest.mark.usefixtures("compiles")
 @pytest.mark.parametrize("memory", ["fine", "buffers"])
 def test_kernels(built: Built, opencl: Path, memory: str) -> None:
-    names = ("compiler.*", "module.load", "module.values", "module.order", "module.refused", "dialect.groups")
+    names = (
+        "compiler.*",
+        "module.load",
+        "module.values",
+        "module.order",
+        "module.refused",
+        "dialect.groups",
+        "graph.kernels",
+    )
     sound(held(built, opencl, f"memory={memory},", *only(*names)), set())
+
+
+@pytest.mark.usefixtures("compiles")
+@pytest.mark.parametrize("memory", ["fine", "buffers"])
+def test_H06_graphs(built: Built, opencl: Path, memory: str) -> None:
+    report = held(built, opencl, f"{PARTS}memory={memory},", *only("graph.*"))
+    sound(report, {"graph.host_functions"})
+    assert len(report.passed) == 14
 
 
 @pytest.mark.long

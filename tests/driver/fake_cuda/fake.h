@@ -29,6 +29,7 @@ namespace backplane::driver::cuda {
 #define FAKE(name, ...) extern "C" BP_EXPORT CUresult name(__VA_ARGS__)
 
 struct ContextObject;
+struct CaptureObject;
 
 /// Work in the order of submission, on a thread of its own. What fails makes the context fail; what comes behind it is told so.
 struct StreamObject {
@@ -41,6 +42,7 @@ struct StreamObject {
   void wait();
 
   ContextObject& context;
+  CaptureObject* capture = nullptr;  // that it is in
 
  private:
   void run();
@@ -76,6 +78,14 @@ struct EventObject {
   bool opened = false;  // of another process
   int file = -1;
   std::shared_ptr<Records> records;
+  uint64_t capture = 0;    // id of the capture that its latest record is in
+  std::set<size_t> point;  // and there, what it stands behind
+};
+
+/// Work of a capture; `after` are numbers of nodes.
+struct GraphNode {
+  StreamObject::Job job;
+  std::set<size_t> after;
 };
 
 enum class Kind { device, managed, mapped, opened, pinned, registered };
@@ -135,6 +145,21 @@ void record(const std::string& line);
 /// The calling thread's context; its error, or INVALID_CONTEXT if there is none.
 CUresult current(ContextObject** out);
 CUresult stream_of(CUstream handle, StreamObject** out);
+
+// Captures (graphs.cpp).
+
+/// This thread runs a graph's nodes.
+extern thread_local bool running_graph;
+
+/// Queues work, or a capture takes it.
+CUresult submit(StreamObject& stream, StreamObject::Job job);
+/// False if no capture has to do with it.
+bool record_captured(StreamObject& stream, EventObject& event, CUresult* told);
+bool wait_captured(StreamObject& stream, EventObject& event, CUresult* told);
+/// What a capture makes of a call that it cannot hold: `with`, and it is invalid.
+CUresult refuse_captured(StreamObject& stream, CUresult with = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+CUresult refuse_captured(EventObject& event);
+CUresult refuse_unsafe(const char* name);
 
 /// Memory that another process can open by the file.
 void* map_file(int* file, uint64_t bytes);

@@ -143,10 +143,10 @@ FAKE(cuLaunchKernel, CUfunction function, unsigned grid_x, unsigned grid_y, unsi
     line += text;
   }
   record(line);
-  on->push([context, trap = function->name == "trap"](CUresult error) {
+  return submit(*on, [context, line, trap = function->name == "trap"](CUresult error) {
+    if (running_graph) record("  ran" + line.substr(1));
     if (error == CUDA_SUCCESS && trap) context->error = CUDA_ERROR_ILLEGAL_INSTRUCTION;
   });
-  return CUDA_SUCCESS;
 }
 
 // The types are those that the driver calls.

@@ -63,7 +63,7 @@ CUresult enter(const char* name) {
     s.started_in = getpid();
     return CUDA_SUCCESS;
   }
-  return s.started_in == getpid() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+  return s.started_in == getpid() ? refuse_unsafe(name) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 void* map_file(int* file, uint64_t bytes) {

@@ -20,10 +20,9 @@ bool live(CUevent event) {
 
 /// Queues work that is skipped after a failure.
 CUresult queue(StreamObject& stream, std::function<void()> work) {
-  stream.push([work = std::move(work)](CUresult error) {
+  return submit(stream, [work = std::move(work)](CUresult error) {
     if (error == CUDA_SUCCESS) work();
   });
-  return CUDA_SUCCESS;
 }
 
 template <class T>
@@ -106,6 +105,7 @@ FAKE(cuStreamDestroy_v2, CUstream stream) {
   const std::lock_guard lock(state().mutex);
   for (auto& context : state().contexts) {
     if (const auto found = context->streams.find(stream); found != context->streams.end()) {
+      if (const CUresult told = refuse_captured(*stream)) return told;
       ended = std::move(found->second);
       context->streams.erase(found);
       return CUDA_SUCCESS;
@@ -116,6 +116,7 @@ FAKE(cuStreamDestroy_v2, CUstream stream) {
 
 FAKE(cuStreamQuery, CUstream stream) {
   ENTER_STREAM(stream);
+  if (const CUresult told = refuse_captured(*on)) return told;
   const bool idle = on->idle();
   if (const CUresult error = context->error) return error;
   return idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -132,6 +133,7 @@ FAKE(cuStreamSynchronize, CUstream stream) {
     on = !stream ? context->legacy.get() : context->streams.count(stream) ? stream : nullptr;
   }
   if (!on) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult told = refuse_captured(*on)) return told;
   on->wait();
   return context->error;
 }
@@ -147,12 +149,13 @@ FAKE(cuStreamGetCtx, CUstream stream, CUcontext* context) {
 
 FAKE(cuStreamAddCallback, CUstream stream, CUstreamCallback callback, void* arg, unsigned) {
   ENTER_STREAM(stream);
+  if (const CUresult told = refuse_captured(*on)) return told;
   on->push([=](CUresult error) { callback(stream, error, arg); });
   return CUDA_SUCCESS;
 }
 
 EventObject* make_event(ContextObject& context, unsigned flags, int file) {
-  auto made = std::make_unique<EventObject>(EventObject{&context, flags, file >= 0, file, nullptr});
+  auto made = std::make_unique<EventObject>(EventObject{&context, flags, file >= 0, file, nullptr, 0, {}});
   if (flags & CU_EVENT_INTERPROCESS) {
     void* page = map_file(&made->file, sizeof(Records));
     if (!page) return nullptr;
@@ -186,6 +189,7 @@ FAKE(cuEventDestroy_v2, CUevent event) {
 FAKE(cuEventRecord, CUevent event, CUstream stream) {
   ENTER_STREAM(stream);
   if (!live(event) || event->context != context) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult told; record_captured(*on, *event, &told)) return told;
   const auto records = event->records;
   const uint64_t number = records->asked.fetch_add(1) + 1;
   on->push([records, number](CUresult) {
@@ -198,6 +202,7 @@ FAKE(cuEventRecord, CUevent event, CUstream stream) {
 FAKE(cuEventQuery, CUevent event) {
   ENTER_CONTEXT();
   if (!live(event)) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult told = refuse_captured(*event)) return told;
   const bool complete = event->records->complete(event->records->asked);
   if (const CUresult error = context->error) return error;
   return complete ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -206,6 +211,7 @@ FAKE(cuEventQuery, CUevent event) {
 FAKE(cuStreamWaitEvent, CUstream stream, CUevent event, unsigned flags) {
   ENTER_STREAM(stream);
   if (!live(event) || flags != 0) return CUDA_ERROR_INVALID_HANDLE;
+  if (CUresult told; wait_captured(*on, *event, &told)) return told;
   const auto records = event->records;
   return queue(*on, [records, number = records->asked.load()] {
     while (!records->complete(number)) std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -216,7 +222,9 @@ FAKE(cuEventElapsedTime, float* milliseconds, CUevent start, CUevent end) {
   ENTER_CONTEXT();
   int64_t times[2];
   for (const CUevent event : {start, end}) {
-    if (!live(event) || (event->flags & CU_EVENT_DISABLE_TIMING) || event->records->asked == 0) return CUDA_ERROR_INVALID_HANDLE;
+    if (!live(event) || (event->flags & CU_EVENT_DISABLE_TIMING)) return CUDA_ERROR_INVALID_HANDLE;
+    if (const CUresult told = refuse_captured(*event)) return told;
+    if (event->records->asked == 0) return CUDA_ERROR_INVALID_HANDLE;
   }
   for (const CUevent event : {start, end}) {
     const uint64_t last = event->records->asked;

@@ -45,6 +45,7 @@
 #include "../../driver.h"
 #include "addresses.hpp"
 #include "callback.hpp"
+#include "captures.hpp"
 #include "error.hpp"
 #include "event_profile.hpp"
 #include "groups.hpp"

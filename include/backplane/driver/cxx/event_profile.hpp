@@ -129,6 +129,9 @@ class EventProfile {
     *dropped = dropped_;
   }
 
+  /// Whether anything is recorded at the moment.
+  bool is_on() const noexcept { return kinds_.load(std::memory_order_relaxed) != 0; }
+
   void tag(uint64_t correlation) noexcept { said() = {recording_.load(std::memory_order_relaxed), correlation}; }
 
   /// Queues work by `body`, and keeps a record of it if that is wanted. What `body` throws goes on, and then there is none. name: of a
