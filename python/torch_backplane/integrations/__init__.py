@@ -21,8 +21,20 @@ from torch_backplane.integrations._library import Integration, Patch, Unexpected
 
 __all__ = ["LIBRARIES", "Integration", "IntegrationWarning", "Outcome", "Patch", "Unexpected", "report"]
 
-LIBRARIES: dict[str, str] = {}
+LIBRARIES: dict[str, str] = {
+    "accelerate": f"{__name__}.accelerate",
+    "transformers": f"{__name__}.transformers",
+    "sentence_transformers": f"{__name__}.sentence_transformers",
+    "trl": f"{__name__}.trl",
+}
 """Import name of each library that there is a file for, and the module that has its ``integration``."""
+
+STANDS_ON: dict[str, tuple[str, ...]] = {
+    "transformers": ("accelerate",),
+    "sentence_transformers": ("accelerate", "transformers"),
+    "trl": ("accelerate", "transformers"),
+}
+"""What is arranged with a library, because that leaves the device to it."""
 
 
 class IntegrationWarning(UserWarning):
@@ -101,7 +113,7 @@ def _from_environment() -> list[str] | None:
             f"{', '.join(LIBRARIES)}",
             name=_backend.package,
         )
-    return words
+    return [*words, *(other for word in words for other in STANDS_ON.get(word, ()))]
 
 
 def _arrange(chosen: frozenset[str]) -> None:
