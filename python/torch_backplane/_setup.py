@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from torch_backplane import CORE_PROTOCOL, __version__, _backend
+from torch_backplane import CORE_PROTOCOL, __version__, _backend, integrations
 
 if TYPE_CHECKING:
     from torch_backplane._native import Module
@@ -158,6 +158,7 @@ def _load(package: str) -> None:
         _backend.C = _native(package, build)
         _check_explicit_driver()
         _check_fallback_setting()
+        integrations.check_setting()
         _register()
         _ready = True
         import_python_parts()
@@ -309,6 +310,7 @@ def _register() -> None:
     profiler.install(name)
     multiprocessing.install()
     process_group.install()
+    integrations.install()
     if os.environ.get(_backend.env_name("SANITIZER"), "0") not in ("", "0"):
         from torch_backplane import sanitizer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -212,6 +213,29 @@ def check_backend(package: str) -> Iterator[Finding]:
     else:
         check = "torch-backplane check-driver PATH examines the driver alone"
         yield Finding(f"{package} device", "FAIL", _last_line(used.stderr), check)
+        return
+    yield from check_integrations(package)
+
+
+def check_integrations(package: str) -> Iterator[Finding]:
+    """Look at the installed libraries that choose a device by themselves: those that are asked for are imported."""
+    asked = _run([sys.executable, "-m", "torch_backplane.integrations._probe", package], autoload=False)
+    if asked.returncode != 0:
+        yield Finding(f"{package} integrations", "FAIL", _last_line(asked.stderr))
+    for line in asked.stdout.splitlines() if asked.returncode == 0 else ():
+        one = json.loads(line)
+        what, version = f"with {one['library']}", one["version"]
+        if one["error"]:
+            yield Finding(what, "warn", f"{version}: {one['error']}")
+        elif one["state"] == "applied":
+            yield Finding(what, "ok", f"{version}: {'; '.join(one['done'])}")
+        elif one["chosen"]:
+            cure = f"install {one['library']} {one['tried']}"
+            yield Finding(what, "warn", f"{version}: {one['state']}, {'; '.join(one['done'])}", cure)
+        elif os.environ.get(one["variable"]):
+            yield Finding(what, "ok", f"{version}: off, as {one['variable']} says")
+        else:
+            yield Finding(what, "warn", f"{version}: off, it chooses the device by itself", f"{one['variable']}=auto")
 
 
 _BUILD_PROBE = """

@@ -1,0 +1,236 @@
+"""Libraries that choose a device from a list of their own, arranged for this one when a program imports them.
+
+Off unless asked for: ``<DEVICE>_INTEGRATIONS=auto`` or ``import torch_backplane.integrations.auto``. The table is in
+docs/integrations.md. One library is one file of this package. It is imported when the library is, and imports it not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import sys
+import threading
+import warnings
+from dataclasses import dataclass
+from types import ModuleType
+
+from torch_backplane import _backend
+from torch_backplane.integrations import _imports
+from torch_backplane.integrations._library import Integration, Patch, Unexpected
+
+__all__ = ["LIBRARIES", "Integration", "IntegrationWarning", "Outcome", "Patch", "Unexpected", "report"]
+
+LIBRARIES: dict[str, str] = {
+    "accelerate": f"{__name__}.accelerate",
+    "transformers": f"{__name__}.transformers",
+    "sentence_transformers": f"{__name__}.sentence_transformers",
+    "trl": f"{__name__}.trl",
+}
+"""Import name of each library that there is a file for, and the module that has its ``integration``."""
+
+STANDS_ON: dict[str, tuple[str, ...]] = {
+    "transformers": ("accelerate",),
+    "sentence_transformers": ("accelerate", "transformers"),
+    "trl": ("accelerate", "transformers"),
+}
+"""What is arranged with a library, because that leaves the device to it."""
+
+
+class IntegrationWarning(UserWarning):
+    """A library is used as it is: integrations are off, or this one does not fit the library's version."""
+
+
+@dataclass
+class Outcome:
+    """What became of one library in this process."""
+
+    library: str
+    """Its import name."""
+    state: str = "not imported"
+    """``not imported``, ``off`` (imported, and not asked for), ``applied``, ``unknown version`` or ``failed``."""
+    version: str | None = None
+    """The installed version; None if it was not looked for, or there is none."""
+    done: tuple[str, ...] = ()
+    """What was done, in words; with ``unknown version`` and ``failed`` the reason why nothing was."""
+
+
+_lock = threading.RLock()  # over the state below; never held while a library's code runs
+_outcomes: dict[str, Outcome] = {}
+_integrations: dict[str, Integration] = {}
+_patches: dict[str, Patch] = {}
+_arranged: dict[str, ModuleType] = {}  # module name -> the module object; a reload is seen by its loader, not here
+_chosen: frozenset[str] = frozenset()
+_announce = False  # the environment says nothing: tell the first library's user of the switch
+_finder: _imports.AfterImport | None = None
+
+
+def check_setting() -> None:
+    """Refuse an environment that names a library that there is no file for, with ImportError."""
+    _from_environment()
+
+
+def install() -> None:
+    """Do what the environment asks for; called when a backend registers."""
+    global _announce
+    names = _from_environment()
+    _announce = names is None
+    if names is None or names:
+        _arrange(frozenset(names or ()))
+
+
+def enable() -> None:
+    """Arrange all libraries, also those that are imported already. The environment has the last word."""
+    global _announce
+    names = _from_environment()
+    _announce = False
+    _arrange(frozenset(LIBRARIES if names is None else names))
+
+
+def is_chosen(library: str) -> bool:
+    """Whether the environment, or the import of ``auto``, asks for the library."""
+    return library in _chosen
+
+
+def report() -> list[Outcome]:
+    """What became of every library that there is a file for, in this process. From any thread."""
+    with _lock:
+        return [_outcomes.get(name) or Outcome(name) for name in LIBRARIES]
+
+
+def _from_environment() -> list[str] | None:
+    """The libraries that the environment names: an empty list for ``none``, None where it says nothing."""
+    variable = _backend.env_name("INTEGRATIONS")
+    text = os.environ.get(variable, "")
+    words = [word.strip().replace("-", "_") for word in text.split(",") if word.strip()]
+    if not words:
+        return None
+    if words in (["auto"], ["none"]):
+        return list(LIBRARIES) if words == ["auto"] else []
+    if unknown := [word for word in words if word not in LIBRARIES]:
+        raise ImportError(
+            f"{variable}={text}: there is no integration for {', '.join(unknown)}. It is auto, none, or some of "
+            f"{', '.join(LIBRARIES)}",
+            name=_backend.package,
+        )
+    return [*words, *(other for word in words for other in STANDS_ON.get(word, ()))]
+
+
+def _arrange(chosen: frozenset[str]) -> None:
+    """Watch imports from now on, and go over what has been imported before."""
+    global _chosen, _finder
+    with _lock:
+        _chosen |= chosen
+        if _finder is None:
+            _finder = _imports.AfterImport(_wanted, _imported)
+            sys.meta_path.insert(0, _finder)
+    for library in LIBRARIES:
+        if library in sys.modules:
+            names = (library, *_integration(library).modules) if library in _chosen else (library,)
+            for name in dict.fromkeys(names):
+                _imports.when_imported(name, _imported)
+
+
+def _integration(library: str) -> Integration:
+    if library not in _integrations:
+        found = importlib.import_module(LIBRARIES[library]).integration
+        _integrations.setdefault(library, found)
+    return _integrations[library]
+
+
+def _wanted(name: str) -> bool:
+    """Whether something is to be done after the module's import; asked at every import of the process."""
+    library = name.partition(".")[0]
+    if library not in LIBRARIES:
+        return False
+    if library not in _chosen:
+        return _announce and name == library
+    outcome = _outcomes.get(library)
+    if outcome and outcome.state in ("unknown version", "failed"):
+        return False
+    return name == library or name in _integration(library).modules
+
+
+def _imported(name: str, module: ModuleType, again: bool = False) -> None:
+    """A module's import has ended; ``again`` if its code ran anew, which undid what was done to it."""
+    library = name.partition(".")[0]
+    if library not in _chosen:
+        return _tell_of_the_switch(library)
+    with _lock:
+        if _arranged.get(name) is module and not again:
+            return
+        _arranged[name] = module
+    if not _fits(library) or name not in (steps := _integration(library).modules):
+        return
+    patch = _patches[library]
+    try:
+        words = [step(module, patch) for step in steps[name]]
+    except Exception as error:
+        reason = str(error) if isinstance(error, Unexpected) else f"{type(error).__name__}: {error}"
+        return _give_up(library, reason)
+    with _lock:
+        outcome = _outcomes[library]
+        if outcome.state == "failed":  # meanwhile, in another thread
+            return patch.undo()
+        outcome.done = tuple(dict.fromkeys((*outcome.done, *words)))
+
+
+def _fits(library: str) -> bool:
+    """Whether the library has a version that its file was tried with; told once if it has not."""
+    with _lock:
+        outcome = _outcomes.get(library)
+        if outcome and outcome.state != "off":
+            return outcome.state == "applied"
+        integration = _integration(library)
+        outcome = _outcomes[library] = Outcome(library, "applied")
+        _patches[library] = Patch(library)
+        try:
+            outcome.version = importlib.metadata.version(integration.distribution)
+        except importlib.metadata.PackageNotFoundError:
+            outcome.version = None
+        if outcome.version and integration.knows(outcome.version):
+            return True
+        found = f"is {outcome.version}" if outcome.version else f"has no version ({integration.distribution})"
+        outcome.state, outcome.done = "unknown version", (f"tried with {integration.tried}",)
+    warnings.warn(
+        f"{library} {found}, and the integration of {_backend.device} with it was tried with {integration.tried}: "
+        f"nothing is changed in it. Install such a version, or leave {library} out of "
+        f"{_backend.env_name('INTEGRATIONS')}",
+        IntegrationWarning,
+        stacklevel=2,
+    )
+    return False
+
+
+def _give_up(library: str, reason: str) -> None:
+    with _lock:
+        outcome = _outcomes[library]
+        _patches[library].undo()
+        if outcome.state == "failed":
+            return
+        outcome.state, outcome.done = "failed", (reason,)
+    warnings.warn(
+        f"{library} {outcome.version} is not as the integration of {_backend.device} with it expects: {reason}. "
+        f"Nothing is changed in it; leave {library} out of {_backend.env_name('INTEGRATIONS')} to silence this",
+        IntegrationWarning,
+        stacklevel=2,
+    )
+
+
+def _tell_of_the_switch(library: str) -> None:
+    """Once in a process, and only where there is a device that the library could use."""
+    global _announce
+    with _lock:
+        _outcomes.setdefault(library, Outcome(library, "off"))
+        if not _announce:
+            return
+        _announce = False
+    if not _backend.loaded() or _backend.C.devices.count() == 0:
+        return
+    variable = _backend.env_name("INTEGRATIONS")
+    warnings.warn(
+        f"{library} does not choose {_backend.device} by itself: {variable}=auto arranges that, {variable}=none "
+        "silences this line (docs/integrations.md of torch-backplane)",
+        IntegrationWarning,
+        stacklevel=2,
+    )
