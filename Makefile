@@ -24,13 +24,12 @@ CPP := $(shell find include backend drivers check_driver examples tests '{{cooki
 # Shows what a command printed only if it fails.
 quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; exit 1; }; }
 
-.PHONY: help demo test test-all test-torch test-ecosystem conformance asan tsan ubsan fuzz soak gpu-check lint format bench dev venv minimal opencl clean
+.PHONY: help demo test test-all test-torch conformance asan tsan ubsan fuzz soak gpu-check lint format docs test-ecosystem bench dev venv minimal opencl clean
 help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
 	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also half of the long tests, and a quarter on other kinds of device)"
 	@echo "make test-all     the whole test suite on every kind of device"
 	@echo "make test-torch TORCH=torch==2.15.0  what another torch may break, in an environment of its own"
-	@echo "make test-ecosystem  libraries from the package index, arranged for the device (ARGS=\"-m sample\": the quick ones)"
 	@echo "make conformance  every operator, module and optimizer of PyTorch on the simulated device (ARGS=... goes to the command)"
 	@echo "make asan, ubsan, tsan  the drivers, the core and a part of the Python tests under a sanitizer"
 	@echo "make fuzz         random programs, device against CPU (ARGS=\"--programs 10000 --seed 1 --kinds all\"); hostile options and files"
@@ -38,6 +37,8 @@ help:
 	@echo "make gpu-check    all that needs an NVIDIA GPU, on the machine's own Python and CUDA torch (ARGS=\"--part build\" and so on)"
 	@echo "make lint         ruff, mypy, clang-format, the rules of the kernel dialect, include rules"
 	@echo "make format       rewrite the files as lint wants them"
+	@echo "make docs         the documents as a site, in build/site"
+	@echo "make test-ecosystem  libraries of the package index on the device, in an environment of its own; writes the table of docs/ecosystem.md"
 	@echo "make bench        measure the device against the CPU (ARGS=... goes to the benchmark)"
 	@echo "make dev          after editing C or C++: compile what changed, into the installed backend"
 	@echo "make clean        remove build/ (the environment in .venv stays)"
@@ -60,19 +61,6 @@ test-torch:
 	test -e '$(OTHER)' || git worktree add --detach '$(OTHER)'
 	state=$$(git stash create) && git -C '$(OTHER)' checkout --quiet --force --detach "$${state:-$$(git rev-parse HEAD)}"
 	env -u VIRTUAL_ENV PATH='$(subst $(BIN):,,$(PATH))' $(MAKE) -C '$(OTHER)' test TORCH='$(TORCH)' ARGS=--smoke
-
-# Libraries that the integrations are for, in an environment of their own over .venv: that one stays as it is, and what it has is not installed again.
-ECOSYSTEM := build/ecosystem
-test-ecosystem: dev $(ECOSYSTEM)/.ready
-	$(ECOSYSTEM)/bin/python -m pytest tests/ecosystem $(ARGS)
-
-$(ECOSYSTEM)/.ready: tests/ecosystem/requirements.txt $(VENV_READY)
-	python -m venv --clear $(ECOSYSTEM)
-	echo "import site; site.addsitedir('$$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
-	  > "$$($(ECOSYSTEM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/backplane.pth"
-	python -m pip freeze --exclude-editable > $(ECOSYSTEM)/constraints.txt
-	$(ECOSYSTEM)/bin/python -m pip install $(PIP_FLAGS) -c $(ECOSYSTEM)/constraints.txt -r $<
-	touch $@
 
 # What the simulated device may fail is what the template's list says.
 conformance: dev
@@ -116,6 +104,30 @@ format: venv
 	clang-format -i $(CPP)
 	cp .clang-format '{{cookiecutter.package_name}}/'
 	cp examples/minimal_driver/minimal_driver.c* '{{cookiecutter.package_name}}/backend/driver/'
+
+# An environment of its own: nothing of it is needed for anything else. Warnings, such as a dead link or anchor, are errors.
+DOCS_ENV := build/docs-env
+docs: $(DOCS_ENV)/.ready
+	NO_MKDOCS_2_WARNING=1 $(DOCS_ENV)/bin/python -m mkdocs build --strict --quiet --clean
+	@echo "build/site/index.html"
+
+$(DOCS_ENV)/.ready: requirements-docs.txt
+	test -x $(DOCS_ENV)/bin/python || $(PYTHON) -m venv $(DOCS_ENV)
+	$(DOCS_ENV)/bin/python -m pip install -q -r requirements-docs.txt
+	touch $@
+
+# Libraries beside the environment of .venv, which they see and do not change: torch stays the one that is there.
+ECOSYSTEM_ENV := build/ecosystem-env
+test-ecosystem: dev $(ECOSYSTEM_ENV)/.ready
+	env -u VIRTUAL_ENV PYTHONPATH=tests $(ECOSYSTEM_ENV)/bin/python -m pytest -p ecosystem_results --results docs/ecosystem.json tests/ecosystem $(ARGS)
+	python docs/site/ecosystem.py
+
+$(ECOSYSTEM_ENV)/.ready: $(wildcard examples/lora/requirements.txt tests/ecosystem/requirements.txt) $(VENV_READY)
+	test -x $(ECOSYSTEM_ENV)/bin/python || python -m venv $(ECOSYSTEM_ENV)
+	python -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' > "$$($(ECOSYSTEM_ENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/backplane-venv.pth"
+	python -c 'import torch; print("torch==" + torch.__version__.split("+")[0])' > $(ECOSYSTEM_ENV)/constraints.txt
+	$(ECOSYSTEM_ENV)/bin/python -m pip install -q $(PIP_FLAGS) -c $(ECOSYSTEM_ENV)/constraints.txt $(foreach file,$(wildcard examples/lora/requirements.txt tests/ecosystem/requirements.txt),-r $(file))
+	touch $@
 
 bench: dev
 	python -m benchmarks $(ARGS)

@@ -1,6 +1,7 @@
 """What the documents show is true: the demo trains, the README's console session prints what it says."""
 
 import doctest
+import re
 import subprocess
 import sys
 
@@ -87,3 +88,28 @@ def test_python_blocks_of_the_device_module_page():
     )
     assert run.returncode == 0, run.stderr
     assert "small pool" in run.stdout
+
+
+@pytest.mark.usefixtures("backend_package")
+@pytest.mark.long
+@pytest.mark.parametrize("half", [[], ["--half", "float16"]], ids=["float32", "float16"])
+def test_the_gallerys_cnn_learns_on_the_accelerator(half):
+    run = subprocess.run(
+        [sys.executable, ROOT / "examples/cnn/train.py", *half], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    right, device = re.findall(r"([\d.]+)% of 450 unseen digits are named right on (\S+)", run.stdout)[0]
+    assert float(right) > 95
+    assert device == "mydevice:0"
+
+
+def test_the_gallery_shows_what_its_programs_print():
+    """Each line of a page's output, its dots aside, is a text of the program."""
+    shown = {"cnn": "examples/cnn/train.py", "gpt": "examples/distributed/train.py", "lora": "examples/lora/train.py"}
+    for page, program in shown.items():
+        source = (ROOT / program).read_text(encoding="utf-8")
+        source = re.sub(r"\{[^}]*\}", "...", source)
+        (said,) = [block.content for block in blocks(f"docs/example-{page}.md") if block.language == "text"]
+        for line in said.splitlines():
+            for words in re.findall(r"[a-z]{4,}(?: [a-z]+)*", line.replace("mydevice", "...")):
+                assert words in source, (page, words)

@@ -22,6 +22,7 @@ COMMANDS = {
     "trace": ("torch_backplane.cli.trace:trace", "Show what the device did while a program ran, and when."),
     "precompile": ("torch_backplane.cli.precompile:precompile", "Compile kernels for the package, without a device."),
     "cache": ("torch_backplane.cli.cache:cache", "Show or clear the cache of compiled kernels."),
+    "port": ("torch_backplane.cli.port:port", "Find where a program names CUDA, and what to write instead."),
     "doctor": ("torch_backplane.cli.doctor:doctor", "Explain a setup that does not work."),
 }
 

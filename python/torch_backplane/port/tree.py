@@ -1,0 +1,113 @@
+"""A program's syntax tree: who is whose parent, and which imported name a chain of attributes is."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["Binding", "Tree"]
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A name that an import binds to something in torch.cuda."""
+
+    local: str
+    dotted: str
+    statement: ast.Import | ast.ImportFrom
+
+
+class Tree:
+    """Names are resolved by the file's imports; a name that the file also binds otherwise is not resolved.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: what ``ast.parse`` raises.
+    """
+
+    def __init__(self, text: str) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the program's own
+            self.module = ast.parse(text)
+        self.nodes = list(ast.walk(self.module))
+        self.parents = {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
+        self.bindings: list[Binding] = []
+        self._names: dict[str, str] = {}
+        self._torch: list[tuple[str, ast.stmt]] = []
+        self._bind()
+
+    def _bind(self) -> None:
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    whole = alias.name if alias.asname else alias.name.split(".")[0]
+                    self._add(alias.asname or whole, whole, node)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                for alias in node.names:
+                    self._add(alias.asname or alias.name, f"{node.module}.{alias.name}", node)
+        for node in self.nodes:
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                self._forget(node.id)
+            elif isinstance(node, ast.arg):
+                self._forget(node.arg)
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                self._forget(node.name)
+
+    def _add(self, local: str, dotted: str, statement: ast.Import | ast.ImportFrom) -> None:
+        if self._names.setdefault(local, dotted) != dotted:
+            self._names[local] = ""  # two meanings
+        if dotted == "torch":
+            self._torch.append((local, statement))
+        if dotted.startswith("torch.cuda"):
+            self.bindings.append(Binding(local, dotted, statement))
+
+    def _forget(self, name: str) -> None:
+        if self._names.get(name, "torch") != "torch":  # torch is torch, whatever else it is in a corner
+            self._names[name] = ""
+
+    def dotted(self, node: ast.AST) -> str:
+        """``"torch.cuda.synchronize"`` for a chain of attributes on an imported name; empty for anything else."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or not self._names.get(node.id):
+            return ""
+        return ".".join([self._names[node.id], *reversed(parts)])
+
+    def chain(self, node: ast.Attribute) -> str:
+        """A chain as the file writes it, without space: ``"th.cuda.synchronize"``."""
+        parts: list[str] = []
+        inner: ast.expr = node
+        while isinstance(inner, ast.Attribute):
+            parts.append(inner.attr)
+            inner = inner.value
+        assert isinstance(inner, ast.Name)
+        return ".".join([inner.id, *reversed(parts)])
+
+    def ancestors(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """Each node on the way up, with its parent."""
+        while node in self.parents:
+            yield node, self.parents[node]
+            node = self.parents[node]
+
+    def functions(self, node: ast.AST) -> list[ast.AST]:
+        """The functions in whose body a node is; a default is evaluated outside of its function."""
+        found: list[ast.AST] = []
+        for child, parent in self.ancestors(node):
+            if isinstance(parent, _FUNCTIONS) and not isinstance(child, ast.arguments):
+                found.append(parent)
+        return found
+
+    def torch_at(self, node: ast.expr | ast.stmt) -> str | None:
+        """What the program calls torch where ``node`` is evaluated; None if it has not imported it there."""
+        around = self.functions(node)
+        for local, statement in self._torch:
+            where = self.functions(statement)
+            in_order = statement.lineno <= node.lineno
+            if (not where and (around or in_order)) or (where and where[0] in around and in_order):
+                return local
+        return None
