@@ -21,7 +21,14 @@ from torch_backplane.integrations._library import Integration, Patch, Unexpected
 
 __all__ = ["LIBRARIES", "Integration", "IntegrationWarning", "Outcome", "Patch", "Unexpected", "report"]
 
-LIBRARIES: dict[str, str] = {}
+LIBRARIES: dict[str, str] = {
+    "diffusers": f"{__name__}.diffusers",
+    "lightning": f"{__name__}.lightning",
+    "lightning_fabric": f"{__name__}.lightning_fabric",
+    "pytorch_lightning": f"{__name__}.pytorch_lightning",
+    "safetensors": f"{__name__}.safetensors",
+    "stable_baselines3": f"{__name__}.stable_baselines3",
+}
 """Import name of each library that there is a file for, and the module that has its ``integration``."""
 
 
