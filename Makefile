@@ -24,12 +24,13 @@ CPP := $(shell find include backend drivers check_driver examples tests '{{cooki
 # Shows what a command printed only if it fails.
 quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; exit 1; }; }
 
-.PHONY: help demo test test-all test-torch conformance asan tsan ubsan fuzz soak gpu-check lint format bench dev venv minimal opencl clean
+.PHONY: help demo test test-all test-torch test-ecosystem conformance asan tsan ubsan fuzz soak gpu-check lint format bench dev venv minimal opencl clean
 help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
 	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also half of the long tests, and a quarter on other kinds of device)"
 	@echo "make test-all     the whole test suite on every kind of device"
 	@echo "make test-torch TORCH=torch==2.15.0  what another torch may break, in an environment of its own"
+	@echo "make test-ecosystem  libraries from the package index, arranged for the device (ARGS=\"-m sample\": the quick ones)"
 	@echo "make conformance  every operator, module and optimizer of PyTorch on the simulated device (ARGS=... goes to the command)"
 	@echo "make asan, ubsan, tsan  the drivers, the core and a part of the Python tests under a sanitizer"
 	@echo "make fuzz         random programs, device against CPU (ARGS=\"--programs 10000 --seed 1 --kinds all\"); hostile options and files"
@@ -59,6 +60,19 @@ test-torch:
 	test -e '$(OTHER)' || git worktree add --detach '$(OTHER)'
 	state=$$(git stash create) && git -C '$(OTHER)' checkout --quiet --force --detach "$${state:-$$(git rev-parse HEAD)}"
 	env -u VIRTUAL_ENV PATH='$(subst $(BIN):,,$(PATH))' $(MAKE) -C '$(OTHER)' test TORCH='$(TORCH)' ARGS=--smoke
+
+# Libraries that the integrations are for, in an environment of their own over .venv: that one stays as it is, and what it has is not installed again.
+ECOSYSTEM := build/ecosystem
+test-ecosystem: dev $(ECOSYSTEM)/.ready
+	$(ECOSYSTEM)/bin/python -m pytest tests/ecosystem $(ARGS)
+
+$(ECOSYSTEM)/.ready: tests/ecosystem/requirements.txt $(VENV_READY)
+	python -m venv --clear $(ECOSYSTEM)
+	echo "import site; site.addsitedir('$$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+	  > "$$($(ECOSYSTEM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/backplane.pth"
+	python -m pip freeze --exclude-editable > $(ECOSYSTEM)/constraints.txt
+	$(ECOSYSTEM)/bin/python -m pip install $(PIP_FLAGS) -c $(ECOSYSTEM)/constraints.txt -r $<
+	touch $@
 
 # What the simulated device may fail is what the template's list says.
 conformance: dev

@@ -1,6 +1,7 @@
 """What all tests' processes inherit; and ``--sample 1/4:<seed>``: of the collected tests a part, the same for the same
 seed, in every process of a run."""
 
+import importlib.util
 import os
 import re
 import signal
@@ -8,6 +9,9 @@ import zlib
 
 import older_torch
 import pytest
+
+# Libraries that `make test-ecosystem` installs.
+collect_ignore = [] if importlib.util.find_spec("accelerate") else ["ecosystem"]
 
 
 def pytest_addoption(parser):

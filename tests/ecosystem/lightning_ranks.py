@@ -1,4 +1,4 @@
-"""What test_two_processes starts: ``lightning_ranks.py <package> <strategy> <precision>`` trains on two devices, and
+"""Started by test_I07_two_processes: ``lightning_ranks.py <package> <strategy> <precision>`` trains on two devices;
 rank 0 prints what it saw as a line of JSON."""
 
 import importlib

@@ -91,7 +91,7 @@ def kind(request):
 
 
 @pytest.mark.sample
-def test_a_pipeline_on_the_device(kind, device):
+def test_I09_a_pipeline_on_the_device(kind, device):
     make, expected = kind
     pipe = make().to(device.type)
     assert pipe.device == torch.device(device.type, 0)
@@ -99,7 +99,7 @@ def test_a_pipeline_on_the_device(kind, device):
     torch.testing.assert_close(drawn(pipe), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_generators_of_the_device(device):
+def test_I09_generators_of_the_device(device):
     pipe = ddpm().to(device)
     one, two = (drawn(pipe, torch.Generator(device.type).manual_seed(4)) for _ in range(2))
     assert torch.equal(one, two)
@@ -111,7 +111,7 @@ def test_generators_of_the_device(device):
 @pytest.mark.requires("multi_device")
 @pytest.mark.parametrize("how", ["enable_model_cpu_offload", "enable_sequential_cpu_offload"])
 @pytest.mark.parametrize("given", [{}, {"gpu_id": 1}, {"device": "{}:1"}])
-def test_offloading(kind, device, how, given):
+def test_I09_offloading(kind, device, how, given):
     make, expected = kind
     pipe = make()
     getattr(pipe, how)(**{key: value.format(device.type) if key == "device" else value for key, value in given.items()})
@@ -122,7 +122,7 @@ def test_offloading(kind, device, how, given):
 
 
 @pytest.mark.sample
-def test_a_move_after_offloading(device, caplog):
+def test_I09_a_move_after_offloading(device, caplog):
     pipe = ddpm()
     pipe.enable_sequential_cpu_offload()
     with pytest.raises(ValueError, match="enable_sequential_cpu_offload"):
@@ -143,7 +143,7 @@ def test_a_move_after_offloading(device, caplog):
 
 
 @pytest.mark.requires("multi_device")
-def test_device_maps(device, tmp_path):
+def test_I09_device_maps(device, tmp_path):
     stable_diffusion().unet.save_pretrained(tmp_path / "unet")
     plain = drawn(ddpm())
     ddpm().save_pretrained(tmp_path / "pipe")

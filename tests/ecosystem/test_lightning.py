@@ -117,7 +117,7 @@ def assert_same(model, reference, precision="32-true"):
 
 @pytest.mark.sample
 @pytest.mark.parametrize("precision", HALVES)
-def test_training_is_that_of_the_cpu(pl, device, precision):
+def test_I07_training_is_that_of_the_cpu(pl, device, precision):
     trainer, module = trained(pl, precision=precision, gradient_clip_val=0.5)
     first = torch.device(device.type, 0)
     assert trainer.strategy.root_device == first
@@ -133,7 +133,7 @@ def test_training_is_that_of_the_cpu(pl, device, precision):
 
 
 @pytest.mark.parametrize("accelerator", ["auto", "gpu", "name", "instance"])
-def test_all_ways_to_name_it(pl, device, accelerator, caplog):
+def test_I07_all_ways_to_name_it(pl, device, accelerator, caplog):
     registry = importlib.import_module(f"{pl.__name__}.accelerators").AcceleratorRegistry
     given = {"name": device.type, "instance": registry.get(device.type)}.get(accelerator, accelerator)
     with caplog.at_level("INFO"):
@@ -145,7 +145,7 @@ def test_all_ways_to_name_it(pl, device, accelerator, caplog):
 
 @pytest.mark.requires("multi_device")
 @pytest.mark.parametrize("devices", [[1], "1,"])
-def test_a_device_by_index(pl, device, devices):
+def test_I07_a_device_by_index(pl, device, devices):
     trainer, module = trained(pl, devices=devices, fast_dev_run=1)
     assert trainer.strategy.root_device == torch.device(device.type, 1)
     assert module.where == {torch.device(device.type, 1)}
@@ -184,13 +184,13 @@ def test_a_strategy_for_the_device_and_an_accelerator_for_the_cpu(pl, device):
         pl.Trainer(**QUIET, accelerator="cpu", strategy=strategy)
 
 
-def test_manual_optimization(pl, device):
+def test_I07_manual_optimization(pl, device):
     _, module = trained(pl, manual=True, precision="16-mixed")
     assert_same(module.net, on_the_cpu("16-mixed")[0], "16-mixed")
 
 
 @pytest.mark.parametrize("precision", ["32-true", "16-mixed"])
-def test_training_goes_on_from_a_checkpoint(pl, device, tmp_path, precision):
+def test_I07_training_goes_on_from_a_checkpoint(pl, device, tmp_path, precision):
     options = {"precision": precision, "enable_checkpointing": True, "default_root_dir": tmp_path}
     trainer, _ = trained(pl, **options)
     path = trainer.checkpoint_callback.best_model_path
@@ -277,7 +277,7 @@ def test_what_is_for_cuda_alone_says_so(device):
 @pytest.mark.sample
 @pytest.mark.parametrize("package", ["lightning.fabric", "lightning_fabric"])
 @pytest.mark.parametrize("precision", HALVES)
-def test_fabric_is_as_the_cpu(package, device, precision):
+def test_I07_fabric_is_as_the_cpu(package, device, precision):
     fabric = importlib.import_module(package).Fabric(devices=1, precision=precision)
     assert fabric.device == torch.device(device.type, 0)
     model, seen = made(), []
@@ -333,7 +333,7 @@ def two_on_the_cpu(precision):
         ("lightning.pytorch", "hsdp", "32-true", ()),
     ],
 )
-def test_two_processes(answer, device, package, strategy, precision, launcher):
+def test_I07_two_processes(answer, device, package, strategy, precision, launcher):
     program = Path(__file__).with_name("lightning_ranks.py")
     found, seen, state, backend, hooks, scale = answer(program, package, strategy, precision, launcher=launcher)
     assert found == f"{device.type}:0"

@@ -41,7 +41,7 @@ def named(request, name):
 @pytest.mark.sample
 @pytest.mark.requires("multi_device")
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
-def test_files_are_read_for_the_device(path, named, backend):
+def test_I08_files_are_read_for_the_device(path, named, backend):
     given, device = named
     found = safetensors.torch.load_file(path, device=given, backend=backend)
     assert found.keys() == TENSORS.keys()
@@ -62,7 +62,7 @@ def test_without_an_index_it_is_the_current_device(path, name, device_module):
     assert safetensors.torch.load_file(path, device=name)["a"].device == torch.device(name, 1)
 
 
-def test_models(tmp_path, name):
+def test_I08_models(tmp_path, name):
     model = torch.nn.Linear(3, 2).to(name)
     safetensors.torch.save_model(model, tmp_path / "model.safetensors")
     other = torch.nn.Linear(3, 2).to(name)
@@ -70,7 +70,7 @@ def test_models(tmp_path, name):
     assert_same(other.weight.detach(), model.weight.detach().cpu(), model.weight.device)
 
 
-def test_the_file_is_read_tensor_by_tensor(path, name, device_module):
+def test_I08_the_file_is_read_tensor_by_tensor(path, name, device_module):
     """Nothing is allocated before a tensor is asked for, and nothing but it then."""
     before = device_module.memory_stats()["allocated_bytes.all.allocated"]
     with safetensors.safe_open(path, framework="pt", device=name) as file:
@@ -92,7 +92,7 @@ def test_the_file_is_read_tensor_by_tensor(path, name, device_module):
         (None, None, None),
     ],
 )
-def test_devices_that_are_none(path, name, given, kind, text):
+def test_I08_devices_that_are_none(path, name, given, kind, text):
     given = given.format(name) if isinstance(given, str) else given
     if kind is None:  # the library's default
         assert safetensors.safe_open(path, "pt", given).get_tensor("a").device.type == "cpu"
@@ -128,5 +128,5 @@ print(json.dumps([mine, theirs, str(load_file("x.safetensors", device="mydevice:
 
 
 @pytest.mark.requires("multi_device")
-def test_who_imported_it_before_is_served(answer):
+def test_I08_who_imported_it_before_is_served(answer):
     assert answer(LATE, MYDEVICE_INTEGRATIONS=None) == ["mydevice:1", "mydevice:0", "mydevice:1"]

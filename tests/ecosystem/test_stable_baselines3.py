@@ -27,7 +27,7 @@ def test_the_device_is_chosen(name):
 
 
 @pytest.mark.sample
-def test_dqn_learns_as_on_the_cpu(name, tmp_path):
+def test_I10_dqn_learns_as_on_the_cpu(name, tmp_path):
     """All its random numbers are NumPy's or the CPU's, so that it is the same training."""
     options = {**SMALL, "learning_starts": 16, "train_freq": 4, "batch_size": 8, "target_update_interval": 20}
     model = DQN("MlpPolicy", "CartPole-v1", **options).learn(64)
@@ -51,7 +51,7 @@ def test_dqn_learns_as_on_the_cpu(name, tmp_path):
 
 
 @pytest.mark.sample
-def test_ppo_learns_from_a_rollout_as_on_the_cpu(name, tmp_path):
+def test_I10_ppo_learns_from_a_rollout_as_on_the_cpu(name, tmp_path):
     """Actions are drawn on the device, so that one rollout is given to both."""
     options = {**SMALL, "n_steps": 32, "batch_size": 16, "n_epochs": 2}
     reference = PPO("MlpPolicy", "CartPole-v1", device="cpu", **options)

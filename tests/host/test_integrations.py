@@ -33,6 +33,7 @@ def choice(module, patch):
     @patch(module.State, "fixed", "")
     def fixed(fixed):
         return -fixed()
+    patch.words(module, "says", cuda="chip")
     return "auto is chip"
 
 @integration.after("fakelib.extra")
@@ -52,7 +53,18 @@ class State:
     @staticmethod
     def fixed():
         return 7
+import functools
+@functools.lru_cache
+def says(wish=None):
+    'cuda stays here'
+    def inner():
+        return "chip" in ("cuda", "xpu")
+    return "cuda:0", f"cuda:{wish}", "a cuda: word", (lambda: wish.cuda.name if wish else "cuda")(), inner()
 """
+
+
+class HasChip:
+    chip = SimpleNamespace(name="attribute")
 
 
 @pytest.fixture
@@ -62,7 +74,9 @@ def library(tmp_path, monkeypatch):
     monkeypatch.setattr(_backend, "C", SimpleNamespace(devices=SimpleNamespace(count=lambda: 1)))
     monkeypatch.delenv("CHIP_INTEGRATIONS", raising=False)
     monkeypatch.setattr(sys, "meta_path", [one for one in sys.meta_path if not isinstance(one, _imports.AfterImport)])
-    monkeypatch.setattr(integrations, "LIBRARIES", {"fakelib": "fakelib_arranged", "otherlib": "otherlib_arranged"})
+    names = {"fakelib": "fakelib_arranged", "otherlib": "otherlib_arranged", "third": "third_arranged"}
+    monkeypatch.setattr(integrations, "LIBRARIES", names)
+    monkeypatch.setattr(integrations, "STANDS_ON", {"otherlib": ("fakelib",)})
     for name in ("_outcomes", "_integrations", "_patches", "_arranged"):
         monkeypatch.setattr(integrations, name, {})
     for name, value in (("_chosen", frozenset()), ("_announce", False), ("_finder", None)):
@@ -100,11 +114,15 @@ def assert_arranged(fakelib):
     core = sys.modules["fakelib.core"]
     assert (fakelib.pick("auto"), core.pick("auto"), core.pick("tpu")) == ("chip", "chip", "cpu")
     assert (core.State().device, core.State.made(1), core.State.fixed()) == ("chipcpu", 2, -7)
+    assert core.says() == ("chip:0", "chip:None", "a cuda: word", "chip", True)
+    assert core.says(HasChip)[3] == "attribute"
+    assert core.says.__doc__ == "cuda stays here"
 
 
 def assert_untouched(fakelib):
     core = sys.modules["fakelib.core"]
     assert fakelib.pick is core.pick
+    assert core.says() == ("cuda:0", "cuda:None", "a cuda: word", "cuda", False)
     assert (fakelib.pick("auto"), core.State().device, core.State.made(1), core.State.fixed()) == ("cpu", "cpu", 1, 7)
 
 
@@ -115,8 +133,8 @@ def silent():
         yield
 
 
-@pytest.mark.parametrize("setting", ["auto", "fakelib", " otherlib , fakelib"])
-def test_a_module_is_arranged_when_it_is_imported(library, monkeypatch, silent, setting):
+@pytest.mark.parametrize("setting", ["auto", "fakelib", " otherlib , fakelib", "otherlib"])
+def test_I01_a_module_is_arranged_when_it_is_imported(library, monkeypatch, silent, setting):
     library()
     installed(monkeypatch, setting)
     assert outcome().state == "not imported"
@@ -133,7 +151,7 @@ def test_a_module_is_arranged_when_it_is_imported(library, monkeypatch, silent, 
     assert isinstance(fakelib.core.__loader__, importlib.machinery.SourceFileLoader)
 
 
-def test_none_is_silent_and_watches_nothing(library, monkeypatch, silent):
+def test_I03_none_is_silent_and_watches_nothing(library, monkeypatch, silent):
     library()
     installed(monkeypatch, "none")
     import fakelib
@@ -144,13 +162,13 @@ def test_none_is_silent_and_watches_nothing(library, monkeypatch, silent):
 
 def test_a_library_that_was_not_asked_for_stays_as_it_is(library, monkeypatch, silent):
     library()
-    installed(monkeypatch, "otherlib")
+    installed(monkeypatch, "third")
     import fakelib
 
     assert_untouched(fakelib)
 
 
-def test_without_a_setting_the_first_import_tells_of_the_switch(library):
+def test_I03_without_a_setting_the_first_import_tells_of_the_switch(library):
     library()
     integrations.install()
     with pytest.warns(IntegrationWarning, match="CHIP_INTEGRATIONS=auto .*CHIP_INTEGRATIONS=none") as caught:
@@ -169,14 +187,14 @@ def test_without_a_device_nothing_is_told(library, monkeypatch, silent):
     assert_untouched(fakelib)
 
 
-def test_an_unknown_name_lists_the_known_ones(library, monkeypatch):
+def test_I03_an_unknown_name_lists_the_known_ones(library, monkeypatch):
     monkeypatch.setenv("CHIP_INTEGRATIONS", "fakelib,accelerat")
-    with pytest.raises(ImportError, match=r"CHIP_INTEGRATIONS=fakelib,accelerat: .* accelerat\. .*fakelib, otherlib"):
+    with pytest.raises(ImportError, match=r"CHIP_INTEGRATIONS=\S+ .* accelerat\. .*fakelib, otherlib, third"):
         integrations.check_setting()
 
 
 @pytest.mark.parametrize("version", ["1.4.0", "1.1.9", "1.4.0.dev1", "not a version", None])
-def test_a_version_that_was_not_tried_is_one_warning(library, monkeypatch, version):
+def test_I02_a_version_that_was_not_tried_is_one_warning(library, monkeypatch, version):
     library(version)
     installed(monkeypatch, "auto")
     with pytest.warns(IntegrationWarning, match=r"tried with >=1\.2,<1\.4") as caught:
@@ -199,13 +217,14 @@ def test_versions_within_those_tried(library, monkeypatch, silent, version):
 @pytest.mark.parametrize(
     ("core", "reason"),
     [
+        (CORE.replace("cuda", "tpu"), r"fakelib\.core\.says does not say cuda"),
         (CORE.replace("fixed", "mended"), r"fakelib\.core\.State has no fixed"),
         (CORE.replace("(cls, n)", "(cls, m, n)"), r"State\.made takes \(cls, m, n\), not \(cls, n, \.\.\.\)"),
         (CORE.replace("def fixed():\n        return 7", "def made2(): 0\n    fixed = 7"), r"fixed is not a function"),
         (CORE.replace("class State", "class Estate"), "AttributeError: .*State"),
     ],
 )
-def test_what_is_not_as_expected_is_one_warning_and_nothing_is_changed(library, monkeypatch, core, reason):
+def test_I02_what_is_not_as_expected_is_one_warning_and_nothing_is_changed(library, monkeypatch, core, reason):
     library(core=core)
     installed(monkeypatch, "auto")
     with pytest.warns(IntegrationWarning, match=reason) as caught:
@@ -216,7 +235,7 @@ def test_what_is_not_as_expected_is_one_warning_and_nothing_is_changed(library, 
     assert outcome().state == "failed"
 
 
-def test_a_later_module_that_does_not_fit_takes_back_the_earlier(library, monkeypatch):
+def test_I02_a_later_module_that_does_not_fit_takes_back_the_earlier(library, monkeypatch):
     library(arranged=ARRANGED.replace('"NAMES"', '"NOMENS"'))
     installed(monkeypatch, "auto")
     import fakelib
@@ -227,11 +246,12 @@ def test_a_later_module_that_does_not_fit_takes_back_the_earlier(library, monkey
     assert_untouched(fakelib)
 
 
-def test_auto_arranges_what_is_imported_already(library):
+def test_I01_auto_arranges_what_is_imported_already(library):
     library()
     import fakelib
 
     taken = fakelib.pick
+    assert_untouched(fakelib)  # and what is cached does not stay
     integrations.enable()
     assert_arranged(fakelib)
     assert taken("auto") == "cpu"
@@ -249,7 +269,7 @@ def test_the_environment_has_the_last_word_over_auto(library, monkeypatch):
     assert_untouched(fakelib)
 
 
-def test_a_module_whose_import_brings_the_backend_is_arranged_at_its_end(library, monkeypatch, silent):
+def test_I01_a_module_whose_import_brings_the_backend_is_arranged_at_its_end(library, monkeypatch, silent):
     brings = "from torch_backplane import integrations\nintegrations.install()\n"
     library(core=brings + CORE)
     monkeypatch.setenv("CHIP_INTEGRATIONS", "auto")
@@ -271,7 +291,7 @@ def test_an_import_that_fails_leaves_nothing_behind(library, monkeypatch, silent
     assert_arranged(fakelib)
 
 
-def test_a_reload_is_arranged_again(library, monkeypatch, silent):
+def test_I01_a_reload_is_arranged_again(library, monkeypatch, silent):
     library()
     installed(monkeypatch, "auto")
     import fakelib
@@ -325,7 +345,7 @@ def test_another_finder_of_the_same_kind(library, monkeypatch, silent):
 
 
 @pytest.mark.parametrize("brings", [False, True])
-def test_threads_that_import_at_once_see_it_arranged(library, monkeypatch, silent, brings):
+def test_I01_threads_that_import_at_once_see_it_arranged(library, monkeypatch, silent, brings):
     library(core="import time; time.sleep(0.05)\n" + CORE, top="from fakelib.core import *\n")
     if not brings:
         installed(monkeypatch, "auto")
@@ -355,7 +375,7 @@ def test_auto_without_a_backend_says_what_to_import():
     assert "import the vendor's package first" in done.stderr
 
 
-def test_doctor_tells_each_state(monkeypatch):
+def test_I03_doctor_tells_each_state(monkeypatch):
     lines = [
         '{"library": "a", "state": "applied", "version": "1", "done": ["x", "y"], "error": "", "chosen": true',
         '{"library": "b", "state": "unknown version", "version": "2", "done": ["tried"], "error": "", "chosen": true',

@@ -22,6 +22,10 @@ from torch_backplane.integrations._library import Integration, Patch, Unexpected
 __all__ = ["LIBRARIES", "Integration", "IntegrationWarning", "Outcome", "Patch", "Unexpected", "report"]
 
 LIBRARIES: dict[str, str] = {
+    "accelerate": f"{__name__}.accelerate",
+    "transformers": f"{__name__}.transformers",
+    "sentence_transformers": f"{__name__}.sentence_transformers",
+    "trl": f"{__name__}.trl",
     "diffusers": f"{__name__}.diffusers",
     "lightning": f"{__name__}.lightning",
     "lightning_fabric": f"{__name__}.lightning_fabric",
@@ -30,6 +34,15 @@ LIBRARIES: dict[str, str] = {
     "stable_baselines3": f"{__name__}.stable_baselines3",
 }
 """Import name of each library that there is a file for, and the module that has its ``integration``."""
+
+STANDS_ON: dict[str, tuple[str, ...]] = {
+    "transformers": ("accelerate",),
+    "sentence_transformers": ("accelerate", "transformers"),
+    "trl": ("accelerate", "transformers"),
+    "diffusers": ("accelerate", "transformers", "safetensors"),
+    "pytorch_lightning": ("lightning_fabric",),
+}
+"""What is arranged with a library, because that leaves the device to it."""
 
 
 class IntegrationWarning(UserWarning):
@@ -108,7 +121,7 @@ def _from_environment() -> list[str] | None:
             f"{', '.join(LIBRARIES)}",
             name=_backend.package,
         )
-    return words
+    return [*words, *(other for word in words for other in STANDS_ON.get(word, ()))]
 
 
 def _arrange(chosen: frozenset[str]) -> None:

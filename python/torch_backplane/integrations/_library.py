@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 _ABSENT = object()
@@ -56,16 +56,16 @@ class Integration:
 
 
 class Patch:
-    """Replaces attributes of one library, checked, and puts all of them back if one is not as expected."""
+    """Changes functions and values of one library, checked, and puts all of them back if one is not as expected."""
 
     def __init__(self, library: str) -> None:
         self._library = library
-        self._done: list[tuple[Any, str, Any, Any]] = []  # owner, name, before, new
+        self._undo: list[Callable[[], None]] = []
 
     def __call__(self, owner: Any, name: str, takes: str) -> Callable[[Callable[..., Any]], None]:
         """Decorate what runs in the place of a function, method, property, class method or static method.
 
-        It gets the original in front of the arguments.
+        It gets the original in front of the arguments. Other modules that have imported the function get it as well.
 
         Args:
             owner: a module or a class; the attribute must be its own.
@@ -75,11 +75,9 @@ class Patch:
         Raises:
             Unexpected: there is no such attribute, or it takes something else.
         """
-        found = self._find(owner, name)
+        found = _find(owner, name)
         kind = type(found) if isinstance(found, (property, classmethod, staticmethod)) else None
-        inner = found.fget if isinstance(found, property) else found.__func__ if kind else found
-        if not callable(inner):
-            raise Unexpected(f"{_name(owner)}.{name} is not a function")
+        inner = _inner(owner, name)
         if hasattr(inner, "_integration"):  # the library shows one function in two places, or a module was reloaded
             return lambda function: None
         words, parameters = takes.split(), list(inspect.signature(inner).parameters)
@@ -93,35 +91,107 @@ class Patch:
 
             ours._integration = self._library  # type: ignore[attr-defined]
             if isinstance(found, property):
-                self._put(owner, name, property(ours, found.fset, found.fdel, found.__doc__), found)
+                new: Any = property(ours, found.fset, found.fdel, found.__doc__)
             else:
-                self._put(owner, name, kind(ours) if kind else ours, found)
+                new = kind(ours) if kind else ours
+            _set_everywhere(owner, name, new, instead_of=found)
+            self._undo.append(lambda: _set_everywhere(owner, name, found, instead_of=new))
 
         return put
 
+    def words(self, owner: Any, names: str, **words: str) -> None:
+        """Let functions say other words: ``cuda="mydevice"`` turns ``torch.cuda.x`` and ``"cuda:0"`` into the device's.
+
+        So the library's own path for cuda runs, for this device. The function stays the object that it is; attributes
+        and strings in its code change, those that are such a word, or begin with it and a colon.
+
+        Args:
+            owner: a module or a class.
+            names: functions, methods and so on of it, with blanks between.
+            words: what to say instead of what; each must occur in each function.
+
+        Raises:
+            Unexpected: a function is absent, or does not say one of the words.
+        """
+        for name in names.split():
+            _find(owner, name)
+            function = _inner(owner, name)
+            layers = [function]
+            while hasattr(function, "__wrapped__"):
+                function = function.__wrapped__
+                layers.append(function)
+            if hasattr(function, "_words"):
+                continue
+            seen: set[str] = set()
+            before, after = function.__code__, _translated(function.__code__, words, seen)
+            if missing := words.keys() - seen:
+                raise Unexpected(f"{_name(owner)}.{name} does not say {', '.join(sorted(missing))}")
+            _say(layers, after, words)
+            self._undo.append(functools.partial(_say, layers, before))
+
     def value(self, owner: Any, name: str, change: Callable[[Any], Any]) -> None:
-        """Replace a value by ``change(value)``, which raises Unexpected if it is not what was expected."""
-        found = self._find(owner, name)
-        self._put(owner, name, change(found), found)
+        """Replace a value by ``change(value)``, here alone. ``change`` raises Unexpected if it knows no such value."""
+        found = _find(owner, name)
+        setattr(owner, name, change(found))
+        self._undo.append(lambda: setattr(owner, name, found))
 
     def undo(self) -> None:
         """Put back what was there, the last change first."""
-        while self._done:
-            owner, name, before, new = self._done.pop()
-            _set(owner, name, before, instead_of=new)
-
-    def _find(self, owner: Any, name: str) -> Any:
-        found = vars(owner).get(name, _ABSENT)
-        if found is _ABSENT:
-            raise Unexpected(f"{_name(owner)} has no {name}")
-        return found
-
-    def _put(self, owner: Any, name: str, new: Any, before: Any) -> None:
-        self._done.append((owner, name, before, new))
-        _set(owner, name, new, instead_of=before)
+        while self._undo:
+            self._undo.pop()()
 
 
-def _set(owner: Any, name: str, new: Any, instead_of: Any) -> None:
+def _say(layers: list[Any], code: CodeType, words: dict[str, str] | None = None) -> None:
+    """Give the innermost function other code; what the decorators around it have cached is from before."""
+    layers[-1].__code__ = code
+    if words:
+        layers[-1]._words = words
+    else:
+        del layers[-1]._words
+    for layer in layers:
+        getattr(layer, "cache_clear", lambda: None)()
+
+
+def _translated(part: Any, words: dict[str, str], seen: set[str]) -> Any:
+    """Code, or a constant of it, with other words; what was found is added to ``seen``."""
+    if isinstance(part, CodeType):
+        seen |= words.keys() & set(part.co_names)
+        return part.replace(
+            co_names=tuple(words.get(name, name) for name in part.co_names),
+            co_consts=tuple(_translated(one, words, seen) for one in part.co_consts),
+        )
+    if isinstance(part, (tuple, frozenset)):
+        return type(part)(_translated(one, words, seen) for one in part)
+    if isinstance(part, str):
+        word, colon, rest = (part, "", "") if part in words else part.partition(":")
+        if word in words and " " not in rest:
+            seen.add(word)
+            return words[word] + colon + rest
+    return part
+
+
+def _find(owner: Any, name: str) -> Any:
+    found = vars(owner).get(name, _ABSENT)
+    if found is _ABSENT:
+        raise Unexpected(f"{_name(owner)} has no {name}")
+    return found
+
+
+def _inner(owner: Any, name: str) -> Any:
+    """The function of a property, class method or the like; what is none is not as expected."""
+    found = _find(owner, name)
+    if isinstance(found, property):
+        inner: Any = found.fget
+    elif isinstance(found, functools.cached_property):
+        inner = found.func
+    else:
+        inner = found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
+    if not callable(inner):
+        raise Unexpected(f"{_name(owner)}.{name} is not a function")
+    return inner
+
+
+def _set_everywhere(owner: Any, name: str, new: Any, instead_of: Any) -> None:
     """Set an attribute, a module's function also where others have imported it from there under its name."""
     setattr(owner, name, new)
     if isinstance(owner, ModuleType) and callable(instead_of):

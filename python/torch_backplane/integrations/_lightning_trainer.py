@@ -12,13 +12,11 @@ from torch_backplane.integrations import _lightning_fabric as fabric
 from torch_backplane.integrations._library import Integration, Patch
 
 
-def add_trainer(integration: Integration, root: str, fabric_root: str) -> None:
-    """Add the steps for the package ``root``, which stands on Fabric in ``fabric_root``."""
+def add_trainer(integration: Integration, root: str) -> None:
+    """Add the steps for the package ``root``, which is ``lightning.pytorch`` or ``pytorch_lightning``."""
 
     @integration.after(root)
     def arrange(module: Any, patch: Patch) -> str:
-        if not fabric_root.startswith(f"{root.partition('.')[0]}."):  # a library of its own, which may not be asked for
-            fabric.arrange(fabric_root, patch)
         connector = fabric.part(root, "trainer.connectors.accelerator_connector")
         fabric.add_connector(connector, connector._AcceleratorConnector, patch)
         fabric.add_precision(fabric.part(root, "plugins.precision.fsdp").FSDPPrecision, patch)

@@ -8,4 +8,4 @@ from torch_backplane.integrations._lightning_trainer import add_trainer
 
 integration = Integration("lightning", "~=2.6.0")
 add_fabric(integration, "lightning.fabric")
-add_trainer(integration, "lightning.pytorch", "lightning.fabric")
+add_trainer(integration, "lightning.pytorch")

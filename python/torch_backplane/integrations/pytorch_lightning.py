@@ -1,4 +1,4 @@
-"""Lightning by its older name: the Trainer chooses the device, and so does the Fabric that it stands on."""
+"""Lightning by its older name: the Trainer chooses the device. What it has from Fabric is in ``lightning_fabric``."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from torch_backplane.integrations._library import Integration
 from torch_backplane.integrations._lightning_trainer import add_trainer
 
 integration = Integration("pytorch-lightning", "~=2.6.0")
-add_trainer(integration, "pytorch_lightning", "lightning_fabric")
+add_trainer(integration, "pytorch_lightning")
