@@ -26,6 +26,12 @@ LIBRARIES: dict[str, str] = {
     "transformers": f"{__name__}.transformers",
     "sentence_transformers": f"{__name__}.sentence_transformers",
     "trl": f"{__name__}.trl",
+    "diffusers": f"{__name__}.diffusers",
+    "lightning": f"{__name__}.lightning",
+    "lightning_fabric": f"{__name__}.lightning_fabric",
+    "pytorch_lightning": f"{__name__}.pytorch_lightning",
+    "safetensors": f"{__name__}.safetensors",
+    "stable_baselines3": f"{__name__}.stable_baselines3",
 }
 """Import name of each library that there is a file for, and the module that has its ``integration``."""
 
@@ -33,6 +39,8 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "transformers": ("accelerate",),
     "sentence_transformers": ("accelerate", "transformers"),
     "trl": ("accelerate", "transformers"),
+    "diffusers": ("accelerate", "transformers", "safetensors"),
+    "pytorch_lightning": ("lightning_fabric",),
 }
 """What is arranged with a library, because that leaves the device to it."""
 
