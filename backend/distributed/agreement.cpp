@@ -38,13 +38,20 @@ void Agreement::add_parts(const std::vector<int64_t>& received, const std::vecto
   sent_ = sent;
 }
 
+int64_t Agreement::hash() const {
+  size_t all = 0;
+  for (const int64_t word : mine_) all = c10::hash_combine(all, static_cast<size_t>(word));
+  // Every bit depends on every other, so that hashes of like calls do not add up to each other's.
+  uint64_t mixed = all;
+  mixed = (mixed ^ (mixed >> 33)) * 0xff51afd7ed558ccdULL;
+  mixed = (mixed ^ (mixed >> 33)) * 0xc4ceb9fe1a85ec53ULL;
+  return static_cast<int64_t>(mixed ^ (mixed >> 33));
+}
+
 void Agreement::start(c10d::Backend& gloo, milliseconds timeout) {
-  std::vector<int64_t> words(mine_.begin(), mine_.end());
-  for (const int64_t word : mine_) words.push_back(~word);  // its largest is the smallest word's
-  all_ = at::tensor(words);
-  std::vector<at::Tensor> tensors{all_};
+  sum_ = at::tensor(std::vector<int64_t>{hash()});
+  std::vector<at::Tensor> tensors{sum_};
   c10d::AllreduceOptions options;
-  options.reduceOp = c10d::ReduceOp::MAX;
   options.timeout = timeout;
   asked_ = gloo.allreduce(tensors, options);
   if (sent_.empty()) return;
@@ -56,9 +63,17 @@ void Agreement::start(c10d::Backend& gloo, milliseconds timeout) {
   parts_ = gloo.alltoall_base(told_, sent, even, even, of_parts);
 }
 
-void Agreement::check(milliseconds timeout) {
-  asked_->wait(timeout);
-  const int64_t* all = all_.const_data_ptr<int64_t>();
+// All ranks come here, or none does.
+std::string Agreement::differences(c10d::Backend& gloo, milliseconds timeout) const {
+  std::vector<int64_t> words(mine_.begin(), mine_.end());
+  for (const int64_t word : mine_) words.push_back(~word);  // its largest is the smallest word's
+  const at::Tensor largest_words = at::tensor(words);
+  std::vector<at::Tensor> tensors{largest_words};
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::MAX;
+  options.timeout = timeout;
+  gloo.allreduce(tensors, options)->wait(timeout);
+  const int64_t* all = largest_words.const_data_ptr<int64_t>();
   std::string differences;
   for (size_t field = 0; field < kFields; ++field) {
     const int64_t mine = mine_[field], largest = all[field], smallest = ~all[kFields + field];
@@ -89,7 +104,14 @@ void Agreement::check(milliseconds timeout) {
         if (differences.empty()) differences = "the tensors of the lists differ in their sizes";
     }
   }
-  TORCH_CHECK(differences.empty(), "the ranks do not make the same call: ", differences);
+  return differences;
+}
+
+void Agreement::check(c10d::Backend& gloo, milliseconds timeout) {
+  asked_->wait(timeout);
+  const auto expected = static_cast<uint64_t>(hash()) * static_cast<uint64_t>(gloo.getSize());
+  const auto sum = static_cast<uint64_t>(*sum_.const_data_ptr<int64_t>());
+  TORCH_CHECK(sum == expected, "the ranks do not make the same call: ", differences(gloo, timeout));
   if (parts_ == nullptr) return;
   parts_->wait(timeout);
   const int64_t* told = told_.const_data_ptr<int64_t>();

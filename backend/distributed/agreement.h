@@ -1,16 +1,18 @@
 // distributed/agreement.h: whether all ranks of the staged engine make the same call, asked before Gloo moves data. Gloo itself takes a
 // message that is shorter than its buffer for a right one, and ends the process of who gets a longer one.
 //
-// Note [What agreement costs]: one reduction of a few numbers more for each collective, in its place in the order of the group's
-// calls, while the copies to the host are still going on. To ask for a call's first time alone would not do: whether it is the first is
-// what ranks that differ do not agree about. all_to_all compares what each pair of ranks sends, too; messages bring their size themselves
-// (staged_batch.h), as no other rank takes part.
+// Note [What agreement costs]: one reduction more for each collective, of a single number, in its place in the order of the group's calls,
+// while the copies to the host are still going on. The number is a hash of the call; the ranks agree if the sum of all is as many times the
+// own. Only if they do not is more exchanged, to say what differs: Gloo needs several times as long for a dozen numbers as for one. To ask
+// for a call's first time alone would not do: whether it is the first is what ranks that differ do not agree about. all_to_all compares
+// what each pair of ranks sends, too; messages bring their size themselves (staged_batch.h), as no other rank takes part.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <array>
 #include <chrono>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
@@ -28,14 +30,17 @@ class Agreement {
 
   void start(c10d::Backend& gloo, std::chrono::milliseconds timeout);
   // Waits; throws c10::Error, which says what differs.
-  void check(std::chrono::milliseconds timeout);
+  void check(c10d::Backend& gloo, std::chrono::milliseconds timeout);
 
  private:
+  int64_t hash() const;
+  std::string differences(c10d::Backend& gloo, std::chrono::milliseconds timeout) const;
+
   enum Field { kType, kDtype, kOp, kRoot, kElements, kSizes, kFields };
 
   std::array<int64_t, kFields> mine_{};
   std::vector<int64_t> received_, sent_;
-  at::Tensor all_, told_;  // the largest of all ranks, and of their complements; what each rank will send here
+  at::Tensor sum_, told_;  // of all ranks' hashes; what each rank will send here
   c10::intrusive_ptr<c10d::Work> asked_, parts_;
 };
 

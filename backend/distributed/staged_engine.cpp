@@ -101,7 +101,7 @@ void StagedEngine::start(const std::shared_ptr<StagedCall>& call) {
     if (call->agreement != nullptr) call->agreement->start(*gloo_, left_of(call->deadline));
     wait_until_ready(*call);
     if (failure() != nullptr) return forget(call);
-    if (call->agreement != nullptr) call->agreement->check(left_of(call->deadline) + kGloosOwnError);
+    if (call->agreement != nullptr) call->agreement->check(*gloo_, left_of(call->deadline) + kGloosOwnError);
     if (failure() != nullptr) return forget(call);
     if (call->start) call->inner = call->start(left_of(call->deadline));
   } catch (const std::exception& error) {
