@@ -22,6 +22,7 @@ COMMANDS = {
     "trace": ("torch_backplane.cli.trace:trace", "Show what the device did while a program ran, and when."),
     "precompile": ("torch_backplane.cli.precompile:precompile", "Compile kernels for the package, without a device."),
     "cache": ("torch_backplane.cli.cache:cache", "Show or clear the cache of compiled kernels."),
+    "drift": ("torch_backplane.cli.drift:drift", "Compare what the SDK uses of torch's insides with a torch."),
     "doctor": ("torch_backplane.cli.doctor:doctor", "Explain a setup that does not work."),
 }
 
