@@ -24,12 +24,14 @@ CPP := $(shell find include backend drivers check_driver examples tests '{{cooki
 # Shows what a command printed only if it fails.
 quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; exit 1; }; }
 
-.PHONY: help demo test test-all test-torch conformance asan tsan ubsan fuzz soak gpu-check lint format docs test-ecosystem bench dev venv minimal opencl clean
+.PHONY: help demo test test-all test-torch test-torch-all test-ecosystem cross conformance asan tsan ubsan fuzz soak gpu-check lint format docs bench dev venv minimal opencl dist clean
 help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
 	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also half of the long tests, and a quarter on other kinds of device)"
 	@echo "make test-all     the whole test suite on every kind of device"
 	@echo "make test-torch TORCH=torch==2.15.0  what another torch may break, in an environment of its own"
+	@echo "make test-torch-all  the same for every version of torch that the SDK is written for, with a table"
+	@echo "make cross        Linux on aarch64: the backend by a cross compiler, the drivers' tests under QEMU"
 	@echo "make conformance  every operator, module and optimizer of PyTorch on the simulated device (ARGS=... goes to the command)"
 	@echo "make asan, ubsan, tsan  the drivers, the core and a part of the Python tests under a sanitizer"
 	@echo "make fuzz         random programs, device against CPU (ARGS=\"--programs 10000 --seed 1 --kinds all\"); hostile options and files"
@@ -41,6 +43,7 @@ help:
 	@echo "make test-ecosystem  libraries of the package index on the device, in an environment of its own; writes the table of docs/ecosystem.md"
 	@echo "make bench        measure the device against the CPU (ARGS=... goes to the benchmark)"
 	@echo "make dev          after editing C or C++: compile what changed, into the installed backend"
+	@echo "make dist         the sdist and the wheel, into dist/: the same commit gives the same bytes"
 	@echo "make clean        remove build/ (the environment in .venv stays)"
 
 demo: dev minimal
@@ -55,12 +58,28 @@ test-all: dev minimal opencl
 	python tests/run.py --jobs $(JOBS) --all
 
 # What another torch may break: in a checkout below build/, whose environment and build have that torch. Of what git does not know nothing is there.
-OTHER := build/torch/$(subst torch==,,$(TORCH))
+OTHER := build/torch/$(subst torch==,,$(TORCH))$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
 test-torch:
 	git worktree prune
 	test -e '$(OTHER)' || git worktree add --detach '$(OTHER)'
 	state=$$(git stash create) && git -C '$(OTHER)' checkout --quiet --force --detach "$${state:-$$(git rev-parse HEAD)}"
 	env -u VIRTUAL_ENV PATH='$(subst $(BIN):,,$(PATH))' $(MAKE) -C '$(OTHER)' test TORCH='$(TORCH)' ARGS=--smoke
+
+# Each version that the SDK is written for, in its newest release. On a machine without a GPU, too: but a CUDA build takes 8 GB.
+TORCHES ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
+test-torch-all: venv
+	python tests/torches.py $(TORCHES)
+
+# Linux on aarch64: Debian's g++-aarch64-linux-gnu compiles and qemu-user runs; torch's wheel for it has the headers and libraries.
+CROSS := build/cross/aarch64
+cross: $(CROSS)/.ready
+	python -m pytest tests/driver/test_aarch64.py tests/host/test_cross_build.py $(ARGS)
+
+$(CROSS)/.ready: | $(VENV_READY)
+	mkdir -p $(CROSS)
+	python -m pip download $(PIP_FLAGS) --only-binary=:all: --no-deps --dest $(CROSS) --platform manylinux_2_28_aarch64 '$(firstword $(subst +, ,$(TORCH)))'
+	cd $(CROSS) && python -m zipfile -e torch-*.whl . && rm torch-*.whl
+	touch $@
 
 # What the simulated device may fail is what the template's list says.
 conformance: dev
@@ -168,6 +187,12 @@ opencl: $(OPENCL)
 $(OPENCL): $(shell find drivers/opencl drivers/engine include/backplane/driver include/backplane/driver.h -type f)
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -O2 -fPIC -shared -fvisibility=hidden -I include drivers/opencl/*.cpp -o $@ -lpthread -ldl
+
+# What is uploaded: the sdist, and the wheel that is made from it.
+dist: venv
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) python -m build --no-isolation --outdir dist .
+	twine check --strict dist/*
 
 clean:
 	rm -rf build

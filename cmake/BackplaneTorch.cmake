@@ -3,13 +3,24 @@
 # Not by find_package(Torch), which fails for a CUDA wheel on a machine without the CUDA toolkit, and not by importing torch (slow, and it
 # would autoload the very backend that is being built): the package's folder and version.py say all that is needed.
 # The versions of torch that the SDK is for stand in python/backplane_sdk/__init__.py (BackplaneVersion.cmake reads them).
+# For another machine than this, BACKPLANE_TORCH_DIR is the folder torch of a wheel for that machine: this one's Python cannot import it.
 # Sets BACKPLANE_TORCH_DIR, BACKPLANE_TORCH_VERSION (2.13.0+cpu) and BACKPLANE_TORCH_MINOR (2.13) in the caller.
 macro(_backplane_find_torch)
   find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
-  execute_process(
-    COMMAND "${Python_EXECUTABLE}" -c
-            "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '', end='')"
-    OUTPUT_VARIABLE BACKPLANE_TORCH_DIR COMMAND_ERROR_IS_FATAL ANY)
+  if(CMAKE_CROSSCOMPILING)
+    if(NOT BACKPLANE_TORCH_DIR)
+      message(FATAL_ERROR
+        "backplane: a build for ${CMAKE_SYSTEM_PROCESSOR} needs the torch of that machine: unpack torch's wheel for it, and give "
+        "-DBACKPLANE_TORCH_DIR=<its folder torch>.")
+    endif()
+    # Python's modules have the processor in their names; the interpreter that is asked is this machine's.
+    string(REPLACE "${CMAKE_HOST_SYSTEM_PROCESSOR}" "${CMAKE_SYSTEM_PROCESSOR}" Python_SOABI "${Python_SOABI}")
+  else()
+    execute_process(
+      COMMAND "${Python_EXECUTABLE}" -c
+              "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '', end='')"
+      OUTPUT_VARIABLE BACKPLANE_TORCH_DIR COMMAND_ERROR_IS_FATAL ANY)
+  endif()
   if(NOT EXISTS "${BACKPLANE_TORCH_DIR}/version.py" OR NOT IS_DIRECTORY "${BACKPLANE_TORCH_DIR}/include")
     message(FATAL_ERROR
       "backplane: torch is not installed for ${Python_EXECUTABLE}. Install the torch that the backend is for into this Python (another "

@@ -69,7 +69,7 @@ PARTS = [
 
 # With the part of the tests that is run, others at each commit.
 SMOKE = [
-    (Part("private names of torch", ["tests/host/test_torch_names.py"]), ""),
+    (Part("private surface of torch", ["tests/host/test_drift.py"]), ""),
     (Part("torch.compile", ["tests/portable/test_compile.py"], COMPILED), ""),
     (Part("compiled kernels", ["tests/portable", "-m", "not long"], COMPILED), "1/6"),
     (Part("unified, asynchronous", ["tests/device", "-m", "not long"]), "1/6"),

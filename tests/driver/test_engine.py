@@ -3,75 +3,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
-# Programs, and how many cases each has at least.
-PROGRAMS = {
-    "collective_test": 35,
-    "engine_test": 120,
-    "fault_test": 19,
-    "graph_test": 33,
-    "module_test": 55,
-    "profile_test": 28,
-    "shims_modules_test": 34,
-    "trace_test": 10,
-}
-ROOT = Path(__file__).resolve().parents[2]
-DRIVERS = ROOT / "drivers"
-FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
-
-
-def sources() -> list[tuple[Path, str]]:
-    """Every source, with the name that its bp_driver_get takes in the one program that holds them all."""
-    found = [(path, "") for path in (DRIVERS / "engine").glob("*.cpp")]
-    for driver in ("sim", "shims/emulate", "shims/fault", "shims/trace"):
-        found += [(path, f"bp_{Path(driver).name}_get") for path in (DRIVERS / driver).glob("*.cpp")]
-    found.append((ROOT / "examples" / "minimal_driver" / "minimal_driver.c", "bp_minimal_get"))
-    found.append((Path(__file__).with_name("handle_driver.cpp"), "bp_handle_get"))
-    found += [(Path(__file__).with_name(f"{name}.cpp"), "") for name in PROGRAMS]
-    return found
-
-
-def run(command: list[str]) -> None:
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-
-
-def build(folder: Path, sanitizer: str) -> None:
-    """Compile and link the programs with one sanitizer (or several, comma-separated)."""
-    cxx, cc = os.environ.get("CXX", "c++"), os.environ.get("CC", "cc")
-    flags = [*FLAGS, f"-fsanitize={sanitizer}"]
-
-    def compile_one(item: tuple[int, tuple[Path, str]]) -> str:
-        number, (path, symbol) = item
-        compiler = [cc, "-std=c11"] if path.suffix == ".c" else [cxx, "-std=c++20"]
-        rename = [f"-Dbp_driver_get={symbol}"] if symbol else []
-        target = str(folder / f"{path.stem if path.stem in PROGRAMS else number}.o")
-        run([*compiler, *flags, *rename, "-c", str(path), "-o", target])
-        return target
-
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        objects = list(pool.map(compile_one, enumerate(sources())))
-    shared = [target for target in objects if Path(target).stem not in PROGRAMS]
-    for program in PROGRAMS:
-        run([cxx, *flags, *shared, str(folder / f"{program}.o"), "-o", str(folder / program), "-pthread"])
+from programs import PROGRAMS, build, run_program
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_drivers(tmp_path: Path, sanitizer: str) -> None:
-    build(tmp_path, sanitizer)
-    environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", "UBSAN_OPTIONS": "halt_on_error=1"}
-    for program, cases in PROGRAMS.items():
-        words = [str(tmp_path / program)]
-        result = subprocess.run(words, capture_output=True, text=True, timeout=240, env=environment, check=False)
-        failed = [line for line in result.stdout.splitlines() if line.startswith("FAIL")]
-        assert not failed, "\n".join(failed)
-        assert result.returncode == 0, result.stderr
-        passed = [line for line in result.stdout.splitlines() if line.startswith("ok")]
-        assert len(passed) > cases, result.stdout
+    build(tmp_path, f"-fsanitize={sanitizer}")
+    for program in PROGRAMS:
+        run_program(tmp_path, program, TSAN_OPTIONS="halt_on_error=1", UBSAN_OPTIONS="halt_on_error=1")

@@ -8,14 +8,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
-SECTIONS = {"A": 21, "B": 26, "C": 85, "D": 43, "E": 62, "F": 18, "G": 7, "H": 6, "I": 10, "K": 14, "P": 6}
+SECTIONS = {"A": 21, "B": 26, "C": 85, "D": 43, "E": 62, "F": 18, "G": 7, "H": 6, "I": 10, "K": 14, "P": 6, "V": 5}
 EVERY_ID = [f"{letter}{number:02}" for letter, count in SECTIONS.items() for number in range(1, count + 1)]
 
 
 def table():
     """ID -> (behaviour, tests, state)."""
     rows = re.findall(
-        r"^\| ([A-IKP]\d\d) \| (.+?) \| (.+?) \| (.+?) \|$", (ROOT / "docs" / "contract.md").read_text(), re.MULTILINE
+        r"^\| ([ABCDEFGHIKPV]\d\d) \| (.+?) \| (.+?) \| (.+?) \|$", (ROOT / "docs" / "contract.md").read_text(), re.MULTILINE
     )
     return [
         (row, text, [] if tests == "-" else re.findall(r"`(.+?)`", tests), state) for row, text, tests, state in rows
@@ -29,7 +29,7 @@ def named_tests():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
                 continue
-            if ids := {part for part in node.name.upper().split("_") if re.fullmatch(r"[A-IKP]\d\d", part)}:
+            if ids := {part for part in node.name.upper().split("_") if re.fullmatch(r"[ABCDEFGHIKPV]\d\d", part)}:
                 found[f"{path.relative_to(TESTS).as_posix()}::{node.name}"] = ids
     return found
 

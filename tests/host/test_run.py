@@ -111,7 +111,7 @@ def test_smoke_is_of_another_torch_alone(runner, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["run.py", "--smoke"])
     assert runner.main() == 0
     assert ran == [
-        (["tests/host/test_torch_names.py"], []),
+        (["tests/host/test_drift.py"], []),
         (["tests/portable/test_compile.py"], []),
         (["tests/portable", "-m", "not long"], ["--sample", "1/6:abc"]),
         (["tests/device", "-m", "not long"], ["--sample", "1/6:abc"]),

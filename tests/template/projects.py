@@ -63,12 +63,22 @@ def run(*command: object, cwd: Path | None = None, env: dict[str, str] | None = 
     return done.stdout
 
 
-def new(output_dir: Path, answers: dict[str, str]) -> Path:
-    """Render by ``torch-backplane new``."""
+def new(output_dir: Path, answers: dict[str, str], environment: Environment | None = None) -> Path:
+    """Render by ``torch-backplane new``; of an environment, if one is given."""
     words = [f"{name}={value}" for name, value in answers.items()]
-    run(sys.executable, "-m", "torch_backplane.cli", "new", "--no-input", "--output-dir", output_dir, *words)
+    arguments = ("-m", "torch_backplane.cli", "new", "--no-input", "--output-dir", output_dir, *words)
+    if environment is None:
+        run(sys.executable, *arguments)
+    else:
+        environment.run(environment.python, *arguments)
     (project,) = output_dir.iterdir()
     return project
+
+
+def build_sdk(source: Path, out: Path, **env: str) -> None:
+    """Make the SDK's sdist, and the wheel from it, as ``make dist`` does."""
+    words = ["-m", "build", "-q", "--no-isolation", "--outdir", out, source]
+    run(sys.executable, *words, env={"SOURCE_DATE_EPOCH": "1700000000", **env})
 
 
 def files(folder: Path) -> dict[str, tuple[bytes, int]]:

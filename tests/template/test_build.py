@@ -65,7 +65,7 @@ def test_no_path_of_the_build_is_in_the_wheel(user):
             assert re.findall(rb"[ -~]*/site-packages/[ -~]*", content)[:3] == [], name
 
 
-def test_the_user_trains_on_it(user):
+def test_V03_the_user_trains_on_it(user):
     environment, project, _, _ = user
     environment.run(environment.python, "-m", "pytest", "-q", "tests", cwd=project, Q_FALLBACK="cpu")
     assert "Minimal device" in environment.run(environment.python, "-m", "qpu")

@@ -78,7 +78,7 @@ def test_it_passes_its_own_lint(rendered, answers):
 
 
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
-def test_its_workflow_is_one_to_github(rendered, names):
+def test_V05_its_workflow_is_one_to_github(rendered, names):
     project = rendered({**names, "ci": "github"})
     run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", ".github/workflows/ci.yml", cwd=project)
 
@@ -162,7 +162,7 @@ def test_one_place_of_ci_installs_the_vendors_runtime(rendered):
         if "make setup" in steps
     }
     first = ["bash .github/install-runtime.sh", "pip install torch", "make setup"]
-    assert with_it == {name: first for name in ("test", "conformance", "wheels")}
+    assert with_it == {name: first for name in ("test", "conformance", "wheels", "board")}
     assert workflow.count("name: Install the vendor's runtime\n") == len(with_it)
     script = project / ".github" / "install-runtime.sh"
     run("bash", script, cwd=project)
@@ -172,6 +172,41 @@ def test_one_place_of_ci_installs_the_vendors_runtime(rendered):
     ]
     assert len(lines) == 2
     run("bash", "-n", "-c", "\n".join(lines))
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_V05_ci_holds_the_driver_against_its_contract(rendered, names):
+    """Before torch's tests, which stand on it: the embedded driver in the job `test`, the vendor's own on the board."""
+    project = rendered({**names, "ci": "github"})
+    device, package = names.get("device_name", "mydevice"), names.get("package_name", "mydevice")
+    workflow = (project / ".github" / "workflows" / "ci.yml").read_text()
+    live = "\n".join(line for line in workflow.splitlines() if not line.lstrip().startswith("#"))
+    for job in ("test", "board"):
+        steps = re.split(r"\n  (?=\w)", live.partition(f"\n  {job}:\n")[2])[0]
+        order = [steps.index(f"run: make {word}") for word in ("setup", "check-driver", "test")]
+        assert order == sorted(order)
+    # Without a board's labels the job is left out; a driver that is not named is the package's own.
+    assert "    if: vars.BOARD != ''\n    runs-on: ${{ fromJSON(vars.BOARD) }}\n" in live
+    assert f"      {device.upper()}_DRIVER: ${{{{ vars.DRIVER }}}}\n" in live
+    said = run("make", "-n", "check-driver", "ARGS=--only x", cwd=project, env={f"{device.upper()}_DRIVER": ""})
+    own = f"'build/{package}/lib/lib{device}_driver.so'"
+    assert f"torch_backplane.cli check-driver {own} --junit build/check-driver.xml --only x\n" in said
+    said = run("make", "-n", "check-driver", cwd=project, env={f"{device.upper()}_DRIVER": "/opt/v/lib driver.so"})
+    assert "check-driver '/opt/v/lib driver.so' --junit" in said
+
+
+@pytest.mark.parametrize("driver", questions()["driver"])
+def test_ci_installs_what_the_driver_that_it_starts_with_needs(rendered, driver):
+    """A runner has no OpenCL runtime: PoCL is one. Nothing stands in for a GPU of NVIDIA's."""
+    script = (rendered({"driver": driver, "ci": "github"}) / ".github" / "install-runtime.sh").read_text()
+    commands = [line for line in script.splitlines()[3:] if line and not line.startswith("#")]
+    assert commands == {
+        "opencl": [
+            "set -euo pipefail",
+            "sudo apt-get update",
+            "sudo apt-get install -y ocl-icd-libopencl1 pocl-opencl-icd",
+        ],
+    }.get(driver, ["set -euo pipefail"])
 
 
 @pytest.mark.parametrize("driver", questions()["driver"])

@@ -23,6 +23,7 @@ COMMANDS = {
     "precompile": ("torch_backplane.cli.precompile:precompile", "Compile kernels for the package, without a device."),
     "cache": ("torch_backplane.cli.cache:cache", "Show or clear the cache of compiled kernels."),
     "port": ("torch_backplane.cli.port:port", "Find where a program names CUDA, and what to write instead."),
+    "drift": ("torch_backplane.cli.drift:drift", "Compare what the SDK uses of torch's insides with a torch."),
     "doctor": ("torch_backplane.cli.doctor:doctor", "Explain a setup that does not work."),
 }
 

@@ -1,0 +1,72 @@
+"""The C++ tests of the drivers: what they are made of, and how they are built without CMake and run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+# Programs, and how many cases each has at least.
+PROGRAMS = {
+    "collective_test": 35,
+    "engine_test": 120,
+    "fault_test": 19,
+    "graph_test": 33,
+    "module_test": 55,
+    "profile_test": 28,
+    "shims_modules_test": 34,
+    "trace_test": 10,
+}
+ROOT = Path(__file__).resolve().parents[2]
+DRIVERS = ROOT / "drivers"
+FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
+
+
+def sources() -> list[tuple[Path, str]]:
+    """Every source, with the name that its bp_driver_get takes in the one program that holds them all."""
+    found = [(path, "") for path in (DRIVERS / "engine").glob("*.cpp")]
+    for driver in ("sim", "shims/emulate", "shims/fault", "shims/trace"):
+        found += [(path, f"bp_{Path(driver).name}_get") for path in (DRIVERS / driver).glob("*.cpp")]
+    found.append((ROOT / "examples" / "minimal_driver" / "minimal_driver.c", "bp_minimal_get"))
+    found.append((Path(__file__).with_name("handle_driver.cpp"), "bp_handle_get"))
+    found += [(Path(__file__).with_name(f"{name}.cpp"), "") for name in PROGRAMS]
+    return found
+
+
+def run(command: list[str]) -> None:
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def build(folder: Path, *more_flags: str) -> None:
+    """Compile and link the programs with the compilers of CXX and CC."""
+    cxx, cc = (shlex.split(os.environ.get(name, default)) for name, default in (("CXX", "c++"), ("CC", "cc")))
+    flags = [*FLAGS, *more_flags]
+
+    def compile_one(item: tuple[int, tuple[Path, str]]) -> str:
+        number, (path, symbol) = item
+        compiler = [*cc, "-std=c11"] if path.suffix == ".c" else [*cxx, "-std=c++20"]
+        rename = [f"-Dbp_driver_get={symbol}"] if symbol else []
+        target = str(folder / f"{path.stem if path.stem in PROGRAMS else number}.o")
+        run([*compiler, *flags, *rename, "-c", str(path), "-o", target])
+        return target
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        objects = list(pool.map(compile_one, enumerate(sources())))
+    shared = [target for target in objects if Path(target).stem not in PROGRAMS]
+    for program in PROGRAMS:
+        run([*cxx, *flags, *shared, str(folder / f"{program}.o"), "-o", str(folder / program), "-pthread"])
+
+
+def run_program(folder: Path, program: str, *before: str, **environment: str) -> None:
+    """Run a program, behind other words if there are any: all its cases hold, and there are as many as it has."""
+    words = [*before, str(folder / program)]
+    variables = {**os.environ, **environment}
+    result = subprocess.run(words, capture_output=True, text=True, timeout=240, env=variables, check=False)
+    failed = [line for line in result.stdout.splitlines() if line.startswith("FAIL")]
+    assert not failed, "\n".join(failed)
+    assert result.returncode == 0, result.stderr
+    passed = [line for line in result.stdout.splitlines() if line.startswith("ok")]
+    assert len(passed) > PROGRAMS[program], result.stdout
