@@ -15,7 +15,9 @@ EVERY_ID = [f"{letter}{number:02}" for letter, count in SECTIONS.items() for num
 def table():
     """ID -> (behaviour, tests, state)."""
     rows = re.findall(
-        r"^\| ([ABCDEFGHIKPV]\d\d) \| (.+?) \| (.+?) \| (.+?) \|$", (ROOT / "docs" / "contract.md").read_text(), re.MULTILINE
+        r"^\| ([ABCDEFGHIKPV]\d\d) \| (.+?) \| (.+?) \| (.+?) \|$",
+        (ROOT / "docs" / "contract.md").read_text(),
+        re.MULTILINE,
     )
     return [
         (row, text, [] if tests == "-" else re.findall(r"`(.+?)`", tests), state) for row, text, tests, state in rows
