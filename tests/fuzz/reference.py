@@ -7,7 +7,7 @@ inexact numbers, a cast of what does not fit). Waits are computed here, not draw
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,11 @@ ANYTHING = "anything"
 """The error of a step in which torch's CPU itself is wrong: the device may answer as it likes."""
 MOST_TAINT = 4
 _LOW = (torch.float16, torch.bfloat16)
+# What the CPU refuses and the device computes, as CUDA does: the function, and whether it is so of the dtype.
+_BEYOND: dict[str, Callable[[torch.dtype], bool]] = {
+    "abs": lambda dtype: dtype == torch.bool,
+    "nansum": lambda dtype: dtype.is_complex,
+}
 
 
 @dataclass
@@ -207,6 +212,9 @@ class Reference:
         if not step.get("mistake") and any(overlaps(self.registers[name]) for name in step.get("writes", ())):
             return True
         tensors = [self.registers[name] for name in names]
+        beyond = _BEYOND.get(step["fn"].rpartition(".")[2].rstrip("_"))
+        if beyond and tensors and beyond(tensors[0].dtype):
+            return True
         if step["fn"] in (*RESIZES, "Tensor.tolist") and any(tensor._is_zerotensor() for tensor in tensors):
             return True  # torch's CPU looks for their memory: it crashes, or raises
         if ("oom" in step or step["fn"] in RESIZES) and any(map(torch._C._is_cow_tensor, tensors)):

@@ -333,6 +333,12 @@ def test_an_entry_that_matches_no_case_is_an_error(tmp_path):
     assert "fake/&lt;i&gt;gone/* matches no case" in (tmp_path / "r.html").read_text().replace("&#39;", "")
 
 
+def test_an_entry_may_list_cases(tmp_path):
+    path = tmp_path / "conformance.toml"
+    path.write_text('[[expected]]\ncase = ["a/b", " c/* "]\nreason = "r"\n')
+    assert Expected.read(path).entries == (Entry("a/b", "r"), Entry("c/*", "r"))
+
+
 def test_only_the_suites_of_the_run_are_judged():
     entries = Expected((Entry("ops/gone", "r"), Entry("oops/add", "r"), Entry("*/x", "r")), "c.toml")
     known = ["ops", "modules"]
@@ -348,6 +354,8 @@ def test_only_the_suites_of_the_run_are_judged():
         ('[[expected]]\ncase = "a/b"\n', r"entry 1 \('a/b'\) needs reason"),
         ('[[expected]]\ncase = "a/b"\nreason = " "\n', "needs reason"),
         ('[[expected]]\nreason = "r"\n', "needs case"),
+        ('[[expected]]\ncase = []\nreason = "r"\n', "needs case.* or a list"),
+        ('[[expected]]\ncase = ["a", 1]\nreason = "r"\n', "needs case.* or a list"),
         ('[[expected]]\ncase = "a"\nreason = "r"\nuntil = "2"\n', "unknown key 'until'"),
         ('[expected]\ncase = "a"\n', "double brackets"),
         ("[[known]]\n", "unknown key 'known'"),

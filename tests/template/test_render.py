@@ -135,7 +135,7 @@ def test_conformance_is_a_chore_and_a_job(rendered):
     """The list of expected failures has torch's own; CI runs every shard; the extra that it needs is asked for."""
     project = rendered({**LONG, "ci": "github"})
     suites = {entry.suite for entry in Expected.read(project / "conformance.toml").entries}
-    assert suites == {"compiled*", "distributed"}
+    assert suites == {"compiled*", "cuda-dtypes", "distributed"}
     assert "[[expected]]" in (project / "conformance.toml").read_text()
     assert "\ntorch-backplane[conformance]\n" in (project / "requirements-dev.txt").read_text()
     workflow = (project / ".github" / "workflows" / "ci.yml").read_text()

@@ -1,6 +1,6 @@
 """``conformance.toml``: the failures that are expected, each with its reason. The list only shrinks.
 
-It holds tables ``[[expected]]`` with ``case = "ops/foo/float16"``, or a glob, and ``reason = "..."``.
+It holds tables ``[[expected]]`` with ``case = "ops/foo/float16"``, or a glob, or a list of such texts, and ``reason = "..."``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Entry", "Expected"]
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the list."""
+    """A case, or a glob over cases, of the list."""
 
     case: str
     reason: str
@@ -63,7 +63,8 @@ class Expected:
         entries = data.get("expected", [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise ConformanceError(f"{path}: write each entry as a table [[expected]], with double brackets")
-        return cls(tuple(_entry(path, number, entry) for number, entry in enumerate(entries, 1)), str(path))
+        found = (entry for number, data in enumerate(entries, 1) for entry in _entries(path, number, data))
+        return cls(tuple(found), str(path))
 
     def apply(self, row: Row) -> Row:
         """Turn a listed failure into ``xfail`` and a listed pass into ``xpass``. A skipped case stays skipped."""
@@ -97,12 +98,14 @@ class Expected:
         return problems
 
 
-def _entry(path: Path, number: int, data: dict[str, Any]) -> Entry:
+def _entries(path: Path, number: int, data: dict[str, Any]) -> list[Entry]:
     where = f"{path}: entry {number} ({data.get('case', 'no case')!r})"
     if unknown := sorted(set(data) - {"case", "reason"}):
         raise ConformanceError(f"{where} has the unknown key {unknown[0]!r}; case and reason are all")
-    for key in ("case", "reason"):
-        value = data.get(key)
-        if not isinstance(value, str) or not value.strip():
-            raise ConformanceError(f'{where} needs {key} = "...", a text that is not empty')
-    return Entry(data["case"].strip(), data["reason"].strip())
+    cases = data.get("case")
+    cases = cases if isinstance(cases, list) else [cases]
+    for key, values in (("case", cases), ("reason", [data.get("reason")])):
+        if not values or not all(isinstance(value, str) and value.strip() for value in values):
+            also = ", or a list of such texts" if key == "case" else ""
+            raise ConformanceError(f'{where} needs {key} = "...", a text that is not empty{also}')
+    return [Entry(case.strip(), data["reason"].strip()) for case in cases]
