@@ -1,6 +1,6 @@
 """``conformance.toml``: the failures that are expected, each with its reason. The list only shrinks.
 
-It holds tables ``[[expected]]`` with ``case = "ops/foo/float16"``, or a glob, or a list of such, and ``reason = "..."``.
+It holds tables ``[[expected]]`` with ``case = "ops/foo/float16"``, or a glob, a list of such, and ``reason = "..."``.
 """
 
 from __future__ import annotations
