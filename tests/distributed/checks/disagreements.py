@@ -89,8 +89,8 @@ COLLECTIVES: dict[str, Call] = {
     "all_to_all of lists": all_to_all_of_lists,
     "barrier and all_reduce": barrier_and_all_reduce,
 }
-SENDER = {"scatter": 0, "gather": 1}
-"""The rank that takes nothing from the other."""
+TAKES_WHAT_IS_RIGHT = {"scatter": 0, "gather": 1, "all_to_all by splits": 0, "all_to_all of lists": 1}
+"""Where they are messages: the rank that nothing of a wrong size comes to."""
 MESSAGES: dict[str, Call] = {
     "a message that is too long": message(100, 60),
     "a message that is too short": message(60, 100),
