@@ -73,7 +73,7 @@ test-torch-all: venv
 # Linux on aarch64: Debian's g++-aarch64-linux-gnu compiles and qemu-user runs; torch's wheel for it has the headers and libraries.
 CROSS := build/cross/aarch64
 cross: $(CROSS)/.ready
-	python -m pytest tests/driver/test_aarch64.py tests/host/test_cross_build.py $(ARGS)
+	CROSS=all python -m pytest tests/driver/test_aarch64.py tests/host/test_cross_build.py $(ARGS)
 
 $(CROSS)/.ready: | $(VENV_READY)
 	mkdir -p $(CROSS)

@@ -52,7 +52,9 @@ def compile_library(out: Path, sources: list[Path]) -> None:
     os.rename(str(out) + ".new", out)
 
 
-def run(words: list[str], check: bool = True, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+def run(
+    words: list[str], check: bool = True, cwd: Path | None = None, timeout: int = 300, **env: str
+) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         words,
         capture_output=True,
@@ -60,7 +62,7 @@ def run(words: list[str], check: bool = True, cwd: Path | None = None, **env: st
         errors="replace",
         cwd=cwd,
         env={**os.environ, **env},
-        timeout=300,
+        timeout=timeout,
         check=False,
     )
     assert not check or done.returncode == 0, done.stdout + done.stderr
