@@ -33,7 +33,7 @@ namespace {
 /// An instance with its two groups, and shorter names.
 struct Kernels : Instance {
   explicit Kernels(const std::string& options)
-      : Instance(get(bp_sim_get, options.c_str())),
+      : Instance(get(bp_sim_get, ("memory=64MiB," + options).c_str())),
         asynchronous(options.find("inline") == std::string::npos),
         compiler(*find_group<bp_compiler>(*d)),
         module(*find_group<bp_module>(*d)) {
@@ -880,7 +880,7 @@ int main(int argc, char** argv) {
       const std::string title = options + ": " + name;
       if (title.find(only) == std::string::npos) continue;
       report(title, [&, run = body] {
-        Kernels k("memory=64MiB," + options);
+        Kernels k(options);
         run(k);
       });
     }

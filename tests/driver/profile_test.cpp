@@ -41,9 +41,12 @@ struct Kind {
   }
 };
 const Kind kinds[] = {
-    {"async", bp_sim_get, "stream=async", nullptr},  {"inline", bp_sim_get, "stream=inline,kind=discrete", nullptr},
-    {"by events", bp_sim_get, "profile=off", ""},    {"by events, inline", bp_sim_get, "profile=off,stream=inline", ""},
-    {"minimal", bp_minimal_get, "", "stream=async"}, {"minimal, inline", bp_minimal_get, "", "stream=inline"},
+    {"async", bp_sim_get, "memory=64MiB,stream=async", nullptr},
+    {"inline", bp_sim_get, "memory=64MiB,stream=inline,kind=discrete", nullptr},
+    {"by events", bp_sim_get, "memory=64MiB,profile=off", ""},
+    {"by events, inline", bp_sim_get, "memory=64MiB,profile=off,stream=inline", ""},
+    {"minimal", bp_minimal_get, "", "stream=async"},
+    {"minimal, inline", bp_minimal_get, "", "stream=inline"},
 };
 
 struct Profiled : Instance {

@@ -13,7 +13,7 @@ size_t threads_of_process() {
 
 // A thread that looks a place up while another frees it does not find it afterwards by what it remembers.
 void a_freed_place_is_forgotten() {
-  Instance i(get(bp_sim_get, "stream=inline"));
+  Instance i(get(bp_sim_get, "stream=inline,memory=64MiB"));
   const bp_ext* group = nullptr;
   OK(i.d->query_ext(i.self, BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION, &group));
   const auto& exec = *reinterpret_cast<const bp_host_exec*>(group);
@@ -51,7 +51,7 @@ void a_freed_place_is_forgotten() {
 
 void opening_starts_no_thread() {
   const size_t before = threads_of_process();
-  Instance i(get(bp_sim_get, "stream=async"));
+  Instance i(get(bp_sim_get, "stream=async,memory=64MiB"));
   int32_t count = 0;
   bp_device_properties properties{};
   properties.struct_size = sizeof properties;
@@ -140,7 +140,7 @@ void options_list_what_is_known() {
 }
 
 void peers_can_be_switched() {
-  Instance i(get(bp_sim_get, "stream=inline,kind=discrete"));
+  Instance i(get(bp_sim_get, "stream=inline,kind=discrete,memory=64MiB"));
   const bp_driver table = normalised(*i.d);
   const auto peer = find_group<bp_peer>(table, BP_PEER_ID, BP_PEER_VERSION);
   const auto exec = find_group<bp_host_exec>(table, BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
@@ -174,7 +174,7 @@ void another_abi_is_told_what_changed() {
     CHECK(old.find(entry) != std::string::npos);
   }
   CHECK(*abi_mismatch(0, BP_ABI_MINOR + 1) == "driver ABI 0.3, needed is 0.2");
-  const bp_driver* sim = get(bp_sim_get, "");
+  const bp_driver* sim = get(bp_sim_get, "memory=64MiB");
   bp_driver below = *sim;
   below.abi_minor = 1;
   CHECK(!get(bp_emulate_get, "", &below) && refusal.find("copy_async (no kind") != std::string::npos);
