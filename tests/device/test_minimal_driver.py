@@ -48,6 +48,7 @@ LACKING = {
     "test_structured.py::test_E23_a_dtype_that_no_kernel_takes_is_left_to_the_fallback_or_refused": "host_exec",
     "test_structured.py::test_E23_what_no_kernel_takes_is_named_where_the_fallback_is_off": "host_exec",
     "test_sync_debug.py::test_E60_what_is_queued_is_not_told": "host_exec",
+    "test_widening.py::test_K03_in_a_graph_it_is_refused_like_every_call_of_the_cpu": "graph",
 }
 
 

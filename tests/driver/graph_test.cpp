@@ -29,7 +29,6 @@ int32_t bp_trace_get(const bp_host* host, const bp_driver** out);
 
 namespace {
 
-/// Little memory: an emulator of processors keeps a record of each page of an address range, and keeps it for good.
 const bp_driver* sim(const std::string& options) { return get(bp_sim_get, ("memory=64MiB," + options).c_str()); }
 
 /// An instance with the two groups.

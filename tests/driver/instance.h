@@ -22,6 +22,8 @@ using namespace backplane::driver;
 
 std::string refusal;
 
+/// Opens a driver; NULL if it refuses, and then `refusal` says why. Simulated devices are given 64 MiB of memory, not their 8 GiB: an
+/// emulator of another processor keeps a record of each page of an address range, and never gives it back.
 const bp_driver* get(bp_driver_get_fn entry, const char* config, const bp_driver* inner = nullptr) {
   auto* host = new bp_host{sizeof(bp_host), BP_ABI_MAJOR, BP_ABI_MINOR, nullptr, nullptr, nullptr, config, inner};
   host->set_error = [](void*, const char* text) { refusal = text ? text : ""; };

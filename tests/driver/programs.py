@@ -67,6 +67,8 @@ def run_program(folder: Path, program: str, *before: str, **environment: str) ->
     result = subprocess.run(words, capture_output=True, text=True, timeout=240, env=variables, check=False)
     failed = [line for line in result.stdout.splitlines() if line.startswith("FAIL")]
     assert not failed, "\n".join(failed)
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 0, (
+        f"{program} ended with {result.returncode} after {result.stdout[-200:]!r}: {result.stderr}"
+    )
     passed = [line for line in result.stdout.splitlines() if line.startswith("ok")]
     assert len(passed) > PROGRAMS[program], result.stdout
