@@ -27,7 +27,7 @@ quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; ex
 .PHONY: help demo test test-all test-torch test-torch-all test-ecosystem cross conformance asan tsan ubsan fuzz soak gpu-check lint format docs bench dev venv minimal opencl dist clean
 help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
-	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also half of the long tests, and a quarter on other kinds of device)"
+	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also a third of the long tests, and a quarter on other kinds of device)"
 	@echo "make test-all     the whole test suite on every kind of device"
 	@echo "make test-torch TORCH=torch==2.15.0  what another torch may break, in an environment of its own"
 	@echo "make test-torch-all  the same for every version of torch that the SDK is written for, with a table"
@@ -141,11 +141,12 @@ test-ecosystem: dev $(ECOSYSTEM_ENV)/.ready
 	env -u VIRTUAL_ENV PYTHONPATH=tests $(ECOSYSTEM_ENV)/bin/python -m pytest -p ecosystem_results --results docs/ecosystem.json tests/ecosystem $(ARGS)
 	python docs/site/ecosystem.py
 
-$(ECOSYSTEM_ENV)/.ready: $(wildcard examples/lora/requirements.txt tests/ecosystem/requirements.txt) $(VENV_READY)
+$(ECOSYSTEM_ENV)/.ready: $(wildcard examples/lora/requirements.txt tests/ecosystem/requirements.txt) tests/ecosystem/without_cuda.py $(VENV_READY)
 	test -x $(ECOSYSTEM_ENV)/bin/python || python -m venv $(ECOSYSTEM_ENV)
 	python -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' > "$$($(ECOSYSTEM_ENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/backplane-venv.pth"
 	python -c 'import torch; print("torch==" + torch.__version__.split("+")[0])' > $(ECOSYSTEM_ENV)/constraints.txt
 	$(ECOSYSTEM_ENV)/bin/python -m pip install -q $(PIP_FLAGS) -c $(ECOSYSTEM_ENV)/constraints.txt $(foreach file,$(wildcard examples/lora/requirements.txt tests/ecosystem/requirements.txt),-r $(file))
+	$(ECOSYSTEM_ENV)/bin/python tests/ecosystem/without_cuda.py
 	touch $@
 
 bench: dev

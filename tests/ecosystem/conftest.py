@@ -28,13 +28,12 @@ def name(device):
 
 @pytest.fixture(autouse=True)
 def new_state(device_module):
-    """Accelerate has one state a process."""
-    from accelerate.state import AcceleratorState, GradientState
-
+    """Accelerate, where it is imported, has one state a process."""
     torch.manual_seed(0)
     yield
-    AcceleratorState._reset_state(True)
-    GradientState._reset_state()
+    if state := sys.modules.get("accelerate.state"):
+        state.AcceleratorState._reset_state(True)
+        state.GradientState._reset_state()
     device_module.set_device(0)
 
 

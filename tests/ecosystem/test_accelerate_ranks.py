@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+LIBRARIES = ("accelerate",)
 PROGRAM = Path(__file__).parent / "accelerate_ranks.py"
 LAUNCH = ["-m", "accelerate.commands.accelerate_cli", "launch", "--main_process_port", "0"]
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
