@@ -1,7 +1,7 @@
 """Runs the test suite in parts, all of them whatever fails, with one summary at the end: `make test`, `make test-all`.
 
 `make test` is the tests on the default kind of device (unified memory, asynchronous streams), and the device tests on
-the kind that differs from it in both; those marked long are left out. `--sample 1/4` adds half of these, and on each
+the kind that differs from it in both; those marked long are left out. `--sample 1/4` adds a third of these, and on each
 other kind a quarter of the device tests, others at each commit; `--all` adds everything. `--smoke` is what another
 torch may break, in place of all that: `make test-torch`. Words that are left go to pytest, and it alone runs, on the
 default kind.
@@ -34,7 +34,7 @@ class Part:
     arguments: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     in_test: bool = False  # of `make test`
-    half: bool = False  # of which --sample takes one half, not the part that it names
+    third: bool = False  # of which --sample takes a third, not the part that it names
     in_sample: bool = True  # else of --all alone
     needs: Path | None = None  # without it the part is left out
 
@@ -43,7 +43,7 @@ PARTS = [
     Part("unified, asynchronous", ["-m", "not long"], in_test=True),
     Part("discrete, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=inline"}, in_test=True),
     Part("compiled kernels", ["tests/portable", "-m", "not long"], COMPILED, in_test=True),
-    Part("long tests", ["-m", "long"], half=True),
+    Part("long tests", ["-m", "long"], third=True),
     Part(
         "compiled kernels, every dtype",
         ["tests/portable"],
@@ -106,7 +106,7 @@ def main() -> int:
     if options.sample and not options.all:
         for part in PARTS:
             if part.in_sample and not part.in_test:
-                parts.append((part, ["--sample", f"{'1/2' if part.half else options.sample}:{commit()}"]))
+                parts.append((part, ["--sample", f"{'1/3' if part.third else options.sample}:{commit()}"]))
     if options.smoke:
         parts = [(part, ["--sample", f"{sample}:{commit()}"] if sample else []) for part, sample in SMOKE]
     if words:

@@ -89,7 +89,9 @@ for one in seen:
 """
 
 
-@pytest.mark.parametrize("driver", LACKS)
+@pytest.mark.parametrize(
+    "driver", [pytest.param(name, marks=pytest.mark.long if name != "the minimal driver" else ()) for name in LACKS]
+)
 def test_operators_are_called_one_by_one_and_one_warning_says_why(run_without, name, driver):
     lines = run_without(CALLS, driver).stdout.splitlines()
     assert len(lines) == 1
@@ -158,6 +160,7 @@ torch.testing.assert_close(torch.compile(f)(torch.ones(3)), f(torch.ones(3)))
 """
 
 
+@pytest.mark.long
 def test_a_torch_without_such_a_mode_and_what_is_compiled_ahead_are_errors(run_without):
     """The CPU's code is generated all the same, and the other backends run."""
     lines = run_without(ERRORS).stdout.splitlines()

@@ -48,6 +48,7 @@ def test_a_private_driver_is_loaded(load, folder, package_driver):
     assert load(driver) == "loaded 2.0\n"
 
 
+@pytest.mark.long
 def test_a_file_that_everybody_may_write_is_refused(load, folder, package_driver):
     driver = Path(shutil.copy(package_driver, folder / "libcopy.so"))
     driver.chmod(0o777)
@@ -58,6 +59,7 @@ def test_a_file_that_everybody_may_write_is_refused(load, folder, package_driver
     assert "chmod o-w" in load(driver, "SHIMS")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("mode", "refused"), [(0o777, True), (0o1777, False), (0o755, False), (0o775, False)])
 def test_a_folder_that_everybody_may_write_is_refused(load, folder, package_driver, mode, refused):
     place = folder / "open" / "below"

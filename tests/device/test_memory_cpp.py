@@ -55,6 +55,7 @@ def compile_program(program, folder):
     return output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", CONFIGURATIONS)
 @pytest.mark.requires("host_exec", "multi_device", "streams")
 def test_E03_E04_E06_E07_E18_E40_from_cpp(program, name, options):
@@ -66,6 +67,7 @@ def test_E03_E04_E06_E07_E18_E40_from_cpp(program, name, options):
     assert int(result.stdout.split()[-4]) >= 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", CONFIGURATIONS)
 @pytest.mark.requires("vmm", "streams")
 def test_threads_share_the_allocator(compiled, name, options):

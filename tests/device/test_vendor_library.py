@@ -336,11 +336,13 @@ def test_what_is_wrong_is_told_with_its_line(said, line, text):
     assert [error for error in errors if f"bad_ops.cpp:{block + 1}: " in error and text in error]
 
 
+@pytest.mark.long
 def test_a_signature_is_compared_when_python_defines_the_operator(said):
     _, _, error = said[0].partition("operators of")[2].partition("operator: bpbad::python_defines")
     assert "bad_ops.cpp" in error
 
 
+@pytest.mark.long
 def test_stock_loading_warns(said):
     assert "not registered: " in said[1]
     assert "torch_backplane.ops.load_library(path) raises this" in said[1]

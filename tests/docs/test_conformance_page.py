@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from pages import blocks, table_rows
 
 from torch_backplane.cli.conformance import conformance
@@ -38,6 +39,7 @@ def run(folder, *words):
     return done.stdout
 
 
+@pytest.mark.long
 def test_the_python_blocks_run(tmp_path):
     device_generic, suite = [block.content for block in blocks(PAGE) if block.language == "python"]
     (tmp_path / "test_sort.py").write_text(device_generic)

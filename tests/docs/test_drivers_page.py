@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from pages import text_of
 
 PAGE = "docs/drivers.md"
 
 
+@pytest.mark.long
 def test_another_driver_runs_under_any_project(tmp_path):
     (block,) = re.findall(r"^```sh\n(.*?)^```$", text_of(PAGE), re.DOTALL | re.MULTILINE)
     clean = {key: value for key, value in os.environ.items() if not key.startswith("MYDEVICE_")}

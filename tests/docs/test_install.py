@@ -2,6 +2,7 @@
 
 import shutil
 
+import pytest
 from pages import ROOT, table_rows
 from projects import Environment
 from reader import Reader
@@ -9,6 +10,7 @@ from reader import Reader
 PAGE = "docs/install.md"
 
 
+@pytest.mark.long
 def test_every_step_works(tmp_path):
     reader = Reader(tmp_path)
     not_copied = shutil.ignore_patterns(".venv", "build", "dist", ".git", "__pycache__", ".*_cache")

@@ -2,28 +2,70 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BROKEN = ROOT / "tests" / "driver" / "broken"
+MINIMAL = ROOT / "examples" / "minimal_driver" / "minimal_driver.c"
 
 
-@dataclass(frozen=True)
 class Built:
-    """What the session compiled."""
+    """What the tests compile, into one folder: each thing by the first process of the run that asks for it."""
 
-    program: Path
-    sim: Path
-    minimal: Path
-    minimal_cpp: Path
-    broken: Path
-    no_driver: Path
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def once(self, name: str, make: Callable[[Path], object]) -> Path:
+        """The file of that name. What `make` raises leaves none."""
+        out = self.folder / name
+        with open(self.folder / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not out.exists():
+                make(out)
+        return out
+
+    def sdk_driver(self, name: str) -> Path:
+        """A driver of the SDK: `sim`, `shims/trace`."""
+        return self.once(f"lib{Path(name).name}.so", lambda out: compile_sdk_driver(out, name))
+
+    def unit(self, name: str, sources: list[Path]) -> Path:
+        """A library that is compiled as one unit."""
+        return self.once(f"lib{name}.so", lambda out: compile_unit(out, sources))
+
+    def program_of(self, source: Path) -> Path:
+        """A C++ program of one source, which loads what it tests."""
+        compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++20", "-O0", f"-I{ROOT / 'include'}"]
+        return self.once(source.stem, lambda out: run([*compiler, str(source), "-o", str(out), "-pthread", "-ldl"]))
+
+    @cached_property
+    def program(self) -> Path:
+        """The checker, where `torch-backplane check-driver` keeps it."""
+        return self.once("checker", lambda out: out.symlink_to(compile_checker(self.folder))).resolve()
+
+    @cached_property
+    def sim(self) -> Path:
+        return self.sdk_driver("sim")
+
+    @cached_property
+    def minimal(self) -> Path:
+        return self.once("libminimal.so", lambda out: compile_library(out, [MINIMAL]))
+
+    @cached_property
+    def minimal_cpp(self) -> Path:
+        return self.unit("minimal_cpp", [MINIMAL.with_suffix(".cpp")])
+
+    @cached_property
+    def broken(self) -> Path:
+        return self.once("libbroken.so", lambda out: compile_library(out, list(BROKEN.glob("*.cpp"))))
 
 
 def compile_checker(cache: Path) -> Path:
@@ -32,12 +74,14 @@ def compile_checker(cache: Path) -> Path:
 
 
 def compile_sdk_driver(out: Path, name: str) -> None:
-    """Compile a driver of the SDK as one unit, like a build: the headers cost more than the code."""
-    drivers = ROOT / "drivers"
+    """A driver of the SDK."""
+    compile_unit(out, [path for part in ("engine", name) for path in sorted((ROOT / "drivers" / part).glob("*.cpp"))])
+
+
+def compile_unit(out: Path, sources: list[Path]) -> None:
+    """Compile them as one unit, like a build: the headers cost more than the code."""
     unit = out.with_suffix(".cpp")
-    unit.write_text(
-        "".join(f'#include "{path}"\n' for part in ("engine", name) for path in drivers.glob(f"{part}/*.cpp"))
-    )
+    unit.write_text("".join(f'#include "{path}"\n' for path in sources))
     compile_library(out, [unit])
 
 

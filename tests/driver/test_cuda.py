@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from checker import ROOT, Built, Report, check, compile_library, compile_sdk_driver, run
+from checker import ROOT, Built, Report, check, run
 from test_check_driver import listed, only
+
+pytestmark = pytest.mark.long  # the driver and the library in the GPU's place are compiled
 
 HERE = Path(__file__).parent
 NOT_RUN = "nothing here runs PTX"
@@ -32,17 +34,13 @@ class Cuda:
         return ["--options", ",".join([f"libcuda={self.fake}", "nccl=off", *more])]
 
 
+def fake_cuda(built: Built) -> Path:
+    return built.unit("fake_cuda", sorted((HERE / "fake_cuda").glob("*.cpp")))
+
+
 @pytest.fixture(scope="module")
-def cuda(tmp_path_factory: pytest.TempPathFactory) -> Cuda:
-    folder = tmp_path_factory.mktemp("cuda")
-    made = Cuda(folder / "libcuda_driver.so", folder / "libfake_cuda.so", folder / "cuda_test")
-    compile_sdk_driver(made.driver, "cuda")
-    unit = folder / "fake_cuda.cpp"
-    unit.write_text("".join(f'#include "{path}"\n' for path in sorted((HERE / "fake_cuda").glob("*.cpp"))))
-    compile_library(made.fake, [unit])
-    compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++20", "-O0", f"-I{ROOT / 'include'}"]
-    run([*compiler, str(HERE / "cuda_test.cpp"), "-o", str(made.program), "-pthread", "-ldl"])
-    return made
+def cuda(built: Built) -> Cuda:
+    return Cuda(built.sdk_driver("cuda"), fake_cuda(built), built.program_of(HERE / "cuda_test.cpp"))
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +84,6 @@ def test_the_contract(built: Built, cuda: Cuda) -> None:
     assert {"compiler.forked", "ipc.events", "fault.sticky", "lost.isolated", "vmm.account"} <= report.passed
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("shim", ["fault", "trace", "emulate"])
 def test_the_contract_under_shims(built: Built, cuda: Cuda, shim: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_CUDA_DEVICES", "3")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from checker import compile_sdk_driver
+from checker import Built
 from fuzz import bounded
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,15 +85,10 @@ def close(table: Table) -> None:
     assert Entry(table.slots[3])(table.self) == OK
 
 
-pytestmark = pytest.mark.xdist_group("driver_fuzz")  # the drivers are compiled once
-
-
 @pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Library]:
-    folder = tmp_path_factory.mktemp("fuzz")
-    for name in ("sim", "shims/emulate", "shims/fault", "shims/trace"):
-        compile_sdk_driver(folder / f"{Path(name).name}.so", name)
-    return {name: Library(folder / f"{name}.so") for name in ("sim", "emulate", "fault", "trace")}
+def libraries(built: Built) -> dict[str, Library]:
+    names = ("sim", "shims/emulate", "shims/fault", "shims/trace")
+    return {Path(name).name: Library(built.sdk_driver(name)) for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +111,7 @@ item = st.one_of(
 options = st.lists(item, max_size=5).map(",".join)
 
 
+@pytest.mark.long
 @bounded
 @given(config=options, name=st.sampled_from(["sim", "fault"]))
 def test_option_strings(libraries: dict[str, Library], config: str, name: str) -> None:

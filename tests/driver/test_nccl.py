@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from checker import ROOT, Built, check, compile_library, compile_sdk_driver, run
+from checker import ROOT, Built, check, compile_unit, run
 from test_check_driver import only
+from test_cuda import fake_cuda
+
+pytestmark = pytest.mark.long
 
 HERE = Path(__file__).parent
 COMPUTES = ("communicator", "exchange", "meeting", "reduce", "shared_file")  # of the simulated device
@@ -32,24 +35,11 @@ class Nccl:
 
 
 @pytest.fixture(scope="module")
-def nccl(tmp_path_factory: pytest.TempPathFactory) -> Nccl:
-    folder = tmp_path_factory.mktemp("nccl")
-    names = ("libcuda_driver.so", "libfake_cuda.so", "libfake_nccl.so", "nccl_test")
-    made = Nccl(*(folder / name for name in names))
-    compile_sdk_driver(made.driver, "cuda")
-
-    def compile_unit(out: Path, sources: list[Path]) -> None:
-        unit = out.with_suffix(".cpp")
-        unit.write_text("".join(f'#include "{path}"\n' for path in sources))
-        compile_library(out, [unit])
-
-    compile_unit(made.cuda, sorted((HERE / "fake_cuda").glob("*.cpp")))
+def nccl(built: Built) -> Nccl:
     drivers = ROOT / "drivers"
-    computes = [*drivers.glob("engine/*.cpp"), *(drivers / "sim" / f"{name}.cpp" for name in COMPUTES)]
-    compile_unit(made.library, [*computes, *sorted((HERE / "fake_nccl").glob("*.cpp"))])
-    compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++20", "-O0", f"-I{ROOT / 'include'}"]
-    run([*compiler, str(HERE / "nccl_test.cpp"), "-o", str(made.program), "-pthread", "-ldl"])
-    return made
+    computes = [*sorted(drivers.glob("engine/*.cpp")), *(drivers / "sim" / f"{name}.cpp" for name in COMPUTES)]
+    library = built.unit("fake_nccl", [*computes, *sorted((HERE / "fake_nccl").glob("*.cpp"))])
+    return Nccl(built.sdk_driver("cuda"), fake_cuda(built), library, built.program_of(HERE / "nccl_test.cpp"))
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +49,7 @@ def _environment(tmp_path: Path, nccl: Nccl, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("FAKE_CUDA_DEVICES", "4")
 
 
-@pytest.mark.parametrize("shim", ["", *(pytest.param(name, marks=pytest.mark.long) for name in ("fault", "trace"))])
+@pytest.mark.parametrize("shim", ["", "fault", "trace"])
 def test_the_contract(built: Built, nccl: Nccl, shim: str) -> None:
     """Up to four ranks, a process and a device each."""
     shims = ["--shim", shim] if shim else []
@@ -83,11 +73,10 @@ def test_a_sum_that_is_wrong_is_found(built: Built, nccl: Nccl, tmp_path: Path) 
     text = (sources / "collective.cpp").read_text()
     wrong = text.replace("known->nccl, ncclSum", "known->nccl, ncclMax")
     assert wrong != text
-    unit = tmp_path / "wrong.cpp"
+    changed = tmp_path / "collective.cpp"
+    changed.write_text(wrong.replace('#include "', f'#include "{sources}/'))
     others = [*(ROOT / "drivers" / "engine").glob("*.cpp"), *sources.glob("*.cpp")]
-    lines = [f'#include "{path}"\n' for path in others if path.name != "collective.cpp"]
-    unit.write_text("".join(lines) + wrong.replace('#include "', f'#include "{sources}/'))
-    compile_library(tmp_path / "libwrong.so", [unit])
+    compile_unit(tmp_path / "libwrong.so", [*(path for path in others if path.name != changed.name), changed])
     words = only("collective.reductions", "collective.moves")
     report = check(built, tmp_path / "libwrong.so", *nccl.options(f"nccl={nccl.library}"), *words)
     assert set(report.failed) == {"collective.reductions"}

@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import importlib.util
 import os
 from pathlib import Path
 
 import pytest
-from checker import ROOT, Built, Report, check, compile_sdk_driver, run
+from checker import ROOT, Built, Report, check, run
 from test_check_driver import listed, only
 
 LEFT_OUT = {  # with all its parts, by what OpenCL has not
@@ -77,28 +76,19 @@ def _own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def opencl(built: Built) -> Path:
-    out = built.sim.with_name("libopencl.so")
-    with open(out.with_name("opencl.lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not out.exists():
-            compile_sdk_driver(out, "opencl")
-    return out
+    return built.sdk_driver("opencl")
 
 
 @pytest.fixture(scope="session")
 def usm(built: Built) -> str:
     """The library with unified shared memory, as an option."""
-    out = built.sim.with_name("libopencl_usm.so")
-    with open(out.with_name("usm.lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not out.exists():
-            real = library()
-            if "/" in real:
-                pytest.skip("it stands over the system's OpenCL loader alone: apt-get install ocl-icd-libopencl1")
-            source = str(ROOT / "tests" / "driver" / "opencl_usm.c")
-            words = ["cc", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-shared", "-fPIC", source, "-o", str(out)]
-            run([*words, "-Wl,--no-as-needed", f"-l:{real}", "-ldl"])
-    return f"library={out},"
+    real = library()
+    if "/" in real:
+        pytest.skip("it stands over the system's OpenCL loader alone: apt-get install ocl-icd-libopencl1")
+    source = str(ROOT / "tests" / "driver" / "opencl_usm.c")
+    words = ["cc", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-shared", "-fPIC", source]
+    words += ["-Wl,--no-as-needed", f"-l:{real}", "-ldl"]
+    return f"library={built.once('libopencl_usm.so', lambda out: run([*words, '-o', str(out)]))},"
 
 
 @pytest.fixture(scope="session")
@@ -200,6 +190,7 @@ def test_under_a_shim(built: Built, opencl: Path, shim: str, memory: str) -> Non
     assert families <= {name.split(".")[0] for name in NOT_OFFERED | NO_VIEW} | {"lost"}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("compiles")
 def test_children_compile_that_were_forked_during_a_compilation(opencl: Path, tmp_path: Path) -> None:
     program = tmp_path / "opencl_fork_test"

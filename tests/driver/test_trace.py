@@ -1,5 +1,4 @@
-# tests/driver/test_trace.py: the shim trace, from C++ and under the contract checker.
-"""Runs trace_test.cpp as it is (test_engine.py: under the sanitizers), and the checker over a traced driver."""
+"""The shim trace under the contract checker; trace_test.cpp, which test_engine.py runs, has what it writes."""
 
 from __future__ import annotations
 
@@ -7,23 +6,18 @@ import re
 from pathlib import Path
 
 import pytest
-from checker import ROOT, Built, check, compile_sdk_driver
-from test_shims_modules import build_program, run_program
+from checker import ROOT, Built, check
 
 LINE = re.compile(r"\[trace\] \d+\.\d \+\d+\.\d \d+ ([a-z_.]+)( .*)? -> [A-Z_]+.*")
 
 
-def test_what_is_written(tmp_path: Path) -> None:
-    run_program(build_program(tmp_path / "trace_test", ("sim", "shims/trace")), 11)
-
-
+@pytest.mark.long
 @pytest.mark.parametrize("shims", [["trace"], ["emulate", "trace"]], ids=" over ".join)
 def test_a_traced_driver_keeps_the_contract(
     built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shims: list[str]
 ) -> None:
     monkeypatch.setenv("PYTEST_TMP", str(tmp_path))
-    trace = tmp_path / "libbackplane_trace.so"
-    compile_sdk_driver(trace, "shims/trace")
+    trace = built.sdk_driver("shims/trace")
     driver = built.sim if shims == ["trace"] else built.minimal
     only = [f"--only={family}.*" for family in ("error", "fork", "life", "memory", "copy", "stream", "ext", "module")]
     stack = [f"--shim={trace if shim == 'trace' else shim}" for shim in shims]

@@ -147,6 +147,7 @@ def test_html_holds_every_row_and_loads_nothing(whole):
     assert "url(" not in text
 
 
+@pytest.mark.long
 def test_an_interrupted_run_is_resumed(tmp_path):
     gate, log = tmp_path / "gate", tmp_path / "log"
     changes = {"FAKE_CASES": "good,draws,waits,last", "FAKE_GATE": str(gate), "FAKE_LOG": str(log)}
@@ -211,6 +212,7 @@ def test_the_journal_survives_half_a_line_and_refuses_another_backend(tmp_path):
     assert Journal({"seed": 1}, tmp_path).path != journal.path
 
 
+@pytest.mark.long
 def test_a_case_has_its_seed_in_any_order_and_shard(tmp_path):
     drawn = []
     for names, arguments in (
@@ -227,6 +229,7 @@ def test_a_case_has_its_seed_in_any_order_and_shard(tmp_path):
     assert drawn[0]["fake/draws"]["seed"] == case_seed(0, Case("fake", "draws"))
 
 
+@pytest.mark.long
 def test_shards_are_disjoint_and_complete(tmp_path):
     shards = [run(tmp_path, "--list", "--shard", f"{i}/3")[1].split() for i in (1, 2, 3)]
     whole = run(tmp_path, "--list")[1].split()
@@ -234,6 +237,7 @@ def test_shards_are_disjoint_and_complete(tmp_path):
     assert [len(shard) for shard in shards] == [4, 4, 3]
 
 
+@pytest.mark.long
 def test_shards_are_merged_into_one_report(tmp_path):
     names = {"FAKE_CASES": "good,bad,skips"}
     for i in (1, 2):
@@ -264,6 +268,7 @@ def test_dtypes_names_and_globs_select(tmp_path):
     assert run(tmp_path, "--list", "fake/*/int64", "fake/good")[1].split() == ["fake/good", "fake/typed/int64"]
 
 
+@pytest.mark.long
 def test_a_worker_is_replaced_after_its_cases(tmp_path):
     log = tmp_path / "log"
     run(tmp_path, "--jobs", "1", "--recycle", "2", FAKE_CASES="good,last", FAKE_LOG=str(log))
@@ -283,6 +288,7 @@ def test_a_device_that_faults_costs_one_row(tmp_path):
     assert workers[0] == workers[1] != workers[2] == workers[3]
 
 
+@pytest.mark.long
 def test_a_case_that_eats_memory_costs_its_row(tmp_path):
     names = {"FAKE_CASES": "leaks,last"}
     status, _ = run(tmp_path, "--jobs", "1", "--memory", "1", "--json", "r.json", **names)
@@ -307,6 +313,7 @@ def expected(folder, *entries):
     (folder / "conformance.toml").write_text("\n".join(lines))
 
 
+@pytest.mark.long
 def test_listed_failures_are_expected_and_listed_passes_are_errors(tmp_path):
     names = {"FAKE_CASES": "good,bad,crashes"}
     expected(tmp_path, ("fake/bad", "the sum is off"), ("fake/cra*", "known"))

@@ -70,7 +70,7 @@ def test_every_part_runs_and_the_summary_tells_which_failed(runner, tmp_path, mo
     assert runner.main() == 0
 
 
-def test_a_sample_has_half_of_the_long_tests_and_of_each_other_kind_a_part(runner, monkeypatch):
+def test_a_sample_has_a_third_of_the_long_tests_and_of_each_other_kind_a_part(runner, monkeypatch):
     ran = {}
 
     def run(part, jobs, extra):
@@ -84,7 +84,7 @@ def test_a_sample_has_half_of_the_long_tests_and_of_each_other_kind_a_part(runne
     assert whole == [["-m", "not long"], runner.DEVICE, ["tests/portable", "-m", "not long"]]
     others = [pair for pair in ran.values() if pair[1] is not None]
     there = [(part.arguments, "1/4") for part in runner.PARTS if part.needs is not None and part.needs.exists()]
-    assert others == [(["-m", "long"], "1/2"), *[(runner.DEVICE, "1/4")] * 3, *there]
+    assert others == [(["-m", "long"], "1/3"), *[(runner.DEVICE, "1/4")] * 3, *there]
     ran.clear()
     monkeypatch.setattr(sys, "argv", ["run.py"])
     assert runner.main() == 0

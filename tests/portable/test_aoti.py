@@ -12,6 +12,8 @@ from torch import nn
 from torch_backplane import _backend, compiler
 from torch_backplane.compat import inductor
 
+pytestmark = pytest.mark.long  # a package is compiled, with its wrapper in C++
+
 needs_cpp_wrapper = pytest.mark.skipif(not inductor.has_cpp_wrapper(), reason="torch before 2.13")
 
 

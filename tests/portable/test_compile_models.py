@@ -64,7 +64,7 @@ MODELS = {
     "unet": lambda _: (models.UNet(), images(16), images(16).flip(0)),
     "bert": lambda _: (models.Bert(50), padded(tokens(50)), tokens(50)),
 }
-LONG = {"resnet", "resnet-18"}
+LONG = {"resnet", "resnet-18", "unet", "llama"}
 NAMES = [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in MODELS]
 
 
@@ -144,7 +144,7 @@ def test_F16_a_models_step_is_eagers(device, demo, name):
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in LONG | {"bert"}])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in {"resnet", "resnet-18", "bert"}])
 def test_F16_a_models_step_is_that_of_the_cpus_inductor(device, demo, name):
     torch.manual_seed(0)
     check(device, *MODELS[name](demo), cpu="inductor")
@@ -186,6 +186,7 @@ def test_a_bert_trains_with_inductors_seeds(device):
     assert breaks() == {}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_F16_a_llama_of_any_length_is_compiled_once(device):
     torch.manual_seed(0)
@@ -203,6 +204,7 @@ def test_F16_a_llama_of_any_length_is_compiled_once(device):
     assert breaks() == {}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_F16_a_llama_generates_with_a_cache(device):
     """One graph for the prompt, and one for all tokens after it."""

@@ -19,12 +19,13 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long  # every source, by each compiler
+
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "backend" / "kernels" / "portable"
 OPENCL = re.search(r'R"cl\((.*)\)cl"', (ROOT / "drivers/opencl/prelude.h").read_text(), re.DOTALL)[1]
 DTYPES = ["float32", "bfloat16", "int64", "float64", "float16", "int32", "int16", "int8", "uint8", "bool", "complex64"]
 DTYPES += ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"]
-EACH = [pytest.param(dtype, marks=[pytest.mark.long] if dtype != "float32" else []) for dtype in DTYPES]
 
 
 def wanted(dtype, items, folder):
@@ -74,7 +75,7 @@ WHEELS = pytest.mark.skipif(
 
 
 @WHEELS
-@pytest.mark.parametrize("dtype", EACH)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_F13_opencl_takes_every_source(dtype, tmp_path):
     compile_ = by_pocl()
     _, kernels = wanted(dtype, 64, tmp_path)
@@ -88,8 +89,8 @@ def test_F13_opencl_takes_every_source(dtype, tmp_path):
     assert "no_such_word" in compile_(wrong)
 
 
-@pytest.mark.parametrize("compiler", [pytest.param("gcc", marks=pytest.mark.long), "clang"])
-@pytest.mark.parametrize("dtype", EACH)
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_F13_a_cores_compiler_takes_every_source(dtype, compiler, tmp_path):
     if not shutil.which(compiler):
         pytest.skip(f"this machine has no {compiler}")
@@ -137,7 +138,7 @@ def with_kernels(record, content, kernels):
     ("dtype", "targets"),
     [
         ("float32", ["sm_90"]),
-        *(pytest.param(dtype, ["sm_80", "sm_90", "compute_80"], marks=pytest.mark.long) for dtype in DTYPES),
+        *((dtype, ["sm_80", "sm_90", "compute_80"]) for dtype in DTYPES),
     ],
 )
 def test_F13_the_cuda_driver_takes_every_source(dtype, targets, tmp_path):
