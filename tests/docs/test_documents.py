@@ -90,7 +90,7 @@ def test_every_optional_group_is_documented():
 @pytest.mark.parametrize(
     ("driver", "source"),
     [
-        ("sim", "drivers/sim/sim.cpp"),
+        ("sim", "drivers/sim/settings.h"),
         ("opencl", "drivers/opencl/settings.cpp"),
         ("emulate", "drivers/shims/emulate/emulate.cpp"),
     ],
