@@ -22,6 +22,7 @@ MINIMAL = ROOT / "build" / "demo" / "minimal" / "libminimal_driver.so"
 OPENCL = ROOT / "build" / "demo" / "opencl" / "libopencl_driver.so"
 POCL = Path("/etc/OpenCL/vendors/pocl.icd")  # pip's may not know this processor
 DEVICE = ["tests/device", "-m", "not once"]
+GRAPHS = [*map(str, sorted((ROOT / "tests" / "device").glob("test_graph*.py"))), "tests/portable/test_graph.py"]
 # What tests/portable asks for; compiled kernels stay in the checkout from one run to the next.
 COMPILED = {"MYDEVICE_HOST_KERNELS": "0", "MYDEVICE_KERNELS": "strict"}
 
@@ -55,7 +56,7 @@ PARTS = [
     Part("minimal driver", DEVICE, {"MYDEVICE_OPTIONS": "devices=2", "MYDEVICE_DRIVER": str(MINIMAL)}),
     Part(
         "graphs on PoCL",
-        ["tests/device/test_graph.py", "tests/portable/test_graph.py"],
+        GRAPHS,
         {**COMPILED, "MYDEVICE_DRIVER": str(OPENCL)},
         needs=POCL,
     ),

@@ -1,20 +1,15 @@
-// fallback/host_arguments.cpp: lending device memory to the CPU and taking it back.
+// fallback/host_arguments.cpp: lending device memory to the CPU.
 #include "fallback/host_arguments.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/InferenceMode.h>
 #include <c10/core/StorageImpl.h>
-#include <c10/util/strides.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "memory/caching_allocator.h"
-#include "memory/storage.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
-#include "runtime/overrides.h"
 #include "runtime/stream.h"
 #include "runtime/sync_debug.h"
 #include "tensor/copy.h"
@@ -24,17 +19,8 @@ namespace backplane {
 namespace host_arguments_impl {
 namespace {
 
-constexpr size_t kFew = 16;            // up to here looking through a list is faster than hashing
-constexpr uint64_t kSmall = 16 << 10;  // bytes of all operands of a call
-constexpr uint64_t kGaps = 12 << 10;   // and of what lies between them and is fetched with them
-
-at::Tensor make_tensor(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like, int64_t offset) {
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), offset);
-  if (C10_UNLIKELY(like.is_conj())) tensor._set_conj(true);
-  if (C10_UNLIKELY(like.is_neg())) tensor._set_neg(true);
-  return tensor;
-}
+constexpr size_t kFew = 16;           // up to here looking through a list is faster than hashing
+constexpr uint64_t kGaps = 12 << 10;  // and of what lies between them and is fetched with them
 
 // A data pointer into a storage that it keeps alive.
 c10::DataPtr borrow(const c10::Storage& storage, c10::Device device, uint64_t offset = 0) {
@@ -43,15 +29,6 @@ c10::DataPtr borrow(const c10::Storage& storage, c10::Device device, uint64_t of
   // Who may write is the operator's schema's business.
   void* const memory = const_cast<char*>(static_cast<const char*>(storage.data())) + offset;
   return {memory, owner, [](void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }, device};
-}
-
-// The operator has run, so its results are here: a dense copy of them is queued without a wait, which pinned memory with gaps would need.
-at::Tensor dense(const at::Tensor& staged) {
-  if (C10_LIKELY(staged.is_non_overlapping_and_dense())) return staged;
-  at::Tensor packed = pinned_tensor(staged.sizes(), c10::contiguous_strides(staged.sizes()), staged.scalar_type());
-  packed._set_conj(staged.is_conj());
-  packed._set_neg(staged.is_neg());
-  return packed.copy_(staged);
 }
 
 template <typename Shared>
@@ -68,19 +45,16 @@ uint64_t staged_bytes(const Shared& shared) {
 // Places in the small block are those of cache lines.
 constexpr uint64_t rounded(uint64_t bytes) { return (bytes + 63) & ~uint64_t{63}; }
 
-// A view is an inference tensor where its base is one, whatever the mode that it is made in.
-class ModeOf {
- public:
-  explicit ModeOf(const at::Tensor& base) {
-    if (C10_UNLIKELY(base.is_inference() != c10::InferenceMode::is_enabled())) mode_.emplace(base.is_inference());
-  }
-
- private:
-  std::optional<c10::InferenceMode> mode_;
-};
-
 }  // namespace
 }  // namespace host_arguments_impl
+
+at::Tensor HostArguments::make_tensor(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like, int64_t offset) {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), offset);
+  if (C10_UNLIKELY(like.is_conj())) tensor._set_conj(true);
+  if (C10_UNLIKELY(like.is_neg())) tensor._set_neg(true);
+  return tensor;
+}
 
 std::optional<size_t> HostArguments::find_lent(const at::Tensor& tensor, Use use) {
   const void* const identity = tensor.unsafeGetTensorImpl();
@@ -268,7 +242,7 @@ bool HostArguments::is_small() {
   for (LentStorage& shared : storages_) {
     shared.begin &= ~uint64_t{15};
     bytes += host_arguments_impl::rounded(host_arguments_impl::staged_bytes(shared));
-    if (bytes > host_arguments_impl::kSmall) return false;
+    if (bytes > kSmall) return false;
   }
   if (storages_.empty()) return false;
   small_.emplace(current_stream(device_));
@@ -330,7 +304,7 @@ at::Tensor HostArguments::make_host(const Lent& lent) const {
   const LentStorage& shared = storages_[lent.index];
   const int64_t shift = static_cast<int64_t>(shared.begin / lent.device.itemsize());
   const int64_t offset = aliases_ || lent.device.numel() > 0 ? lent.device.storage_offset() - shift : 0;
-  at::Tensor host = host_arguments_impl::make_tensor(shared.host, c10::DispatchKey::CPU, lent.device, offset);
+  at::Tensor host = make_tensor(shared.host, c10::DispatchKey::CPU, lent.device, offset);
   if (C10_UNLIKELY(lent.device.unsafeGetTensorImpl()->is_wrapped_number())) host.unsafeGetTensorImpl()->set_wrapped_number(true);
   return host;
 }
@@ -341,170 +315,6 @@ at::Tensor HostArguments::make_host_compound(const Lent& lent) const {
   for (const auto& [part, number] : compound.parts) memory.tensors.push_back(number ? lent_[*number].host : part);
   if (compound.storage) memory.storage = storages_[*compound.storage].host;
   return compound_tensor(lent.device, memory, c10::Device(c10::kCPU));
-}
-
-void HostArguments::close() {
-  if (aliases_) {
-    for (LentStorage& shared : storages_) {
-      if (C10_UNLIKELY(shared.host.data() != shared.lent_data)) {
-        adopt_growth(shared);
-      } else if (C10_UNLIKELY(shared.lent_data != shared.device.data())) {
-        check_memory(shared);
-      }
-    }
-  }
-  for (const Lent& lent : lent_) {
-    if (!is_written(lent.use)) continue;
-    lent.is_compound ? bring_back_compound(lent) : bring_back(lent);
-  }
-}
-
-// The operator let an aliased storage grow, by device memory under a CPU label.
-void HostArguments::adopt_growth(LentStorage& shared) {
-  const size_t bytes = shared.host.nbytes();
-  c10::DataPtr grown = shared.host.set_data_ptr({nullptr, c10::Device(c10::kCPU)});
-  if (host_memory_ && host_memory_->owns(grown)) {
-    shared.device.set_data_ptr_noswap(host_memory_->give_up(std::move(grown)));
-  } else {
-    c10::Storage fresh = empty_storage(bytes, device_);
-    std::memcpy(fresh.mutable_data(), grown.get(), bytes);
-    shared.device.set_data_ptr_noswap(fresh.set_data_ptr({nullptr, c10::Device(kDevice, device_)}));
-  }
-  shared.device.set_nbytes(bytes);
-}
-
-void HostArguments::bring_back(const Lent& lent) {
-  const LentStorage& shared = storages_[lent.index];
-  c10::TensorImpl* const device = lent.device.unsafeGetTensorImpl();
-  const at::Tensor& host = lent.host;
-  const bool is_another = !host.storage().is_alias_of(shared.host);
-  if (C10_UNLIKELY(is_another)) {  // the operator set another storage
-    device->set_storage_keep_dtype(adopt(host.storage(), /*sole_owner=*/false));
-    device->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
-  } else if (!aliases_) {
-    resize_tensor(device, host.sizes(), host.strides());
-  } else if (device->sizes() != host.sizes() || device->strides() != host.strides() || device->storage_offset() != host.storage_offset()) {
-    device->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
-  }
-  // linalg_lu_solve answers with the conjugate bit of its out.
-  if (C10_UNLIKELY(host.is_conj() != lent.device.is_conj())) lent.device._set_conj(host.is_conj());
-  if (aliases_ || is_another || host.numel() == 0) return;
-  check_span(lent.device);
-  traffic_.to_device += host.nbytes();
-  const bool is_run = small_ && host.is_non_overlapping_and_dense() && host.strides() == lent.device.strides() &&
-                      host.is_neg() == lent.device.is_neg() && host.nbytes() <= host_arguments_impl::kSmall;
-  if (is_run && small_->send(reinterpret_cast<uint64_t>(lent.device.mutable_data_ptr()), host.const_data_ptr(), host.nbytes())) return;
-  // Elements may share a place.
-  copy_tensor(host_arguments_impl::dense(without_repeats(host)), without_repeats(lent.device), /*non_blocking=*/true);
-}
-
-void HostArguments::bring_back_compound(const Lent& lent) {
-  const Compound& compound = compounds_[lent.index];
-  if (compound.storage && !aliases_) bring_back_storage(storages_[*compound.storage]);
-  Memory memory = memory_of(lent.host);
-  for (at::Tensor& part : memory.tensors) part = take(std::move(part));
-  if (memory.storage) memory.storage = take_storage(std::move(memory.storage), /*sole_owner=*/false);
-  assign_compound(lent.device, lent.host, memory);
-}
-
-void HostArguments::bring_back_storage(const LentStorage& shared) {
-  const size_t bytes = shared.host.nbytes();
-  if (bytes > shared.device.nbytes()) overrides().resize_storage.get()(shared.device, bytes);
-  queue_to_device(shared.device, shared.host, bytes);
-}
-
-// Returns at once: what is not pinned may be gone soon, and is staged.
-void HostArguments::queue_to_device(const c10::Storage& device, const c10::Storage& host, uint64_t bytes) {
-  if (bytes == 0) return;
-  traffic_.to_device += bytes;
-  const c10::Stream stream = current_stream(device_);
-  if (!aliases_ && !small_ && bytes <= host_arguments_impl::kSmall) small_.emplace(stream);
-  const auto address = reinterpret_cast<uint64_t>(device.mutable_data());
-  if (small_ && small_->send(address, host.data(), bytes)) return;
-  const at::Tensor staged = pinned_tensor({static_cast<int64_t>(bytes)}, {1}, c10::kByte);
-  std::memcpy(staged.mutable_data_ptr(), host.data(), bytes);
-  copy_bytes({address, device_}, {reinterpret_cast<uint64_t>(staged.const_data_ptr()), -1}, bytes, stream, /*async=*/true);
-  record_pinned(staged, stream);
-}
-
-std::optional<size_t> HostArguments::find_host(const c10::StorageImpl* host) const {
-  for (size_t i = 0; i < storages_.size(); ++i) {
-    if (storages_[i].host.unsafeGetStorageImpl() == host) return i;
-  }
-  return std::nullopt;
-}
-
-// The tensor that a storage was lent for first.
-const at::Tensor& HostArguments::owner_of(size_t storage) const {
-  const auto owns = [&](const Lent& lent) {
-    return (lent.is_compound ? compounds_[lent.index].storage : std::optional(lent.index)) == std::optional<uint32_t>(storage);
-  };
-  return std::find_if(lent_.begin(), lent_.end(), owns)->device;
-}
-
-at::Tensor HostArguments::take(at::Tensor result) {
-  if (!result.defined() || !result.device().is_cpu()) return result;
-  for (const Lent& lent : lent_) {
-    if (lent.host.is_same(result)) return lent.device;
-  }
-  if (C10_UNLIKELY(!is_dense_kind(result))) return take_compound(result);
-  const c10::Storage& host = result.storage();
-  if (const auto index = find_host(host.unsafeGetStorageImpl())) {
-    const LentStorage& shared = storages_[*index];
-    const auto shift = static_cast<int64_t>(shared.begin / result.itemsize());
-    const host_arguments_impl::ModeOf mode(owner_of(*index));
-    return host_arguments_impl::make_tensor(shared.device, c10::DispatchKey::PrivateUse1, result, result.storage_offset() + shift);
-  }
-  const bool sole_owner = result.use_count() == 1 && host.use_count() == 1;
-  return host_arguments_impl::make_tensor(adopt(host, sole_owner), c10::DispatchKey::PrivateUse1, result, result.storage_offset());
-}
-
-at::Tensor HostArguments::take_compound(const at::Tensor& result) {
-  TORCH_CHECK_NOT_IMPLEMENTED(has_kind(result), "the operator made a tensor of layout ", result.layout(), " on the CPU, which ",
-                              device_name(), " does not have. Move its arguments to the CPU first");
-  Memory memory = memory_of(result);
-  if (result.use_count() == 1) result.unsafeGetTensorImpl()->release_resources();  // so that its memory has one owner and can be adopted
-  for (at::Tensor& part : memory.tensors) part = take(std::move(part));
-  if (!memory.storage) return compound_tensor(result, memory, c10::Device(kDevice, device_));
-  if (const auto index = find_host(memory.storage.unsafeGetStorageImpl())) {
-    memory.storage = storages_[*index].device;
-    const host_arguments_impl::ModeOf mode(owner_of(*index));
-    return compound_tensor(result, memory, c10::Device(kDevice, device_));
-  }
-  const bool sole_owner = memory.storage.use_count() == 1;
-  memory.storage = adopt(std::move(memory.storage), sole_owner);
-  return compound_tensor(result, memory, c10::Device(kDevice, device_));
-}
-
-c10::Storage HostArguments::take_storage(c10::Storage host, bool sole_owner) {
-  if (const auto index = find_host(host.unsafeGetStorageImpl())) return storages_[*index].device;
-  return adopt(std::move(host), sole_owner);
-}
-
-// A device storage with a CPU storage's bytes: its very memory where that is the device's and nobody else knows it.
-c10::Storage HostArguments::adopt(c10::Storage host, bool sole_owner) {
-  for (const auto& [known, device] : adopted_) {
-    if (known.is_alias_of(host)) return device;
-  }
-  const size_t bytes = host.nbytes();
-  if (sole_owner && host_memory_ && host_memory_->owns(host.data_ptr())) {
-    traffic_.shared += bytes;
-    return new_storage(bytes, host_memory_->give_up(host.set_data_ptr({nullptr, c10::Device(c10::kCPU)})));
-  }
-  c10::Storage device = empty_storage(bytes, device_);
-  if (host_memory_ && bytes > 0) {  // the host reaches it
-    const c10::Stream stream = current_stream(device_);
-    if (!query_stream(stream)) {  // the block may have been freed with work in flight
-      about_to_wait("it runs on the CPU");
-      synchronize_stream(stream);
-    }
-    std::memcpy(device.mutable_data(), host.data(), bytes);
-    traffic_.to_device += bytes;
-  } else {
-    queue_to_device(device, host, bytes);
-  }
-  adopted_.emplace_back(std::move(host), device);
-  return device;
 }
 
 }  // namespace backplane

@@ -87,6 +87,10 @@ class HostArguments {
     std::optional<uint32_t> storage;
   };
 
+  static constexpr uint64_t kSmall = 16 << 10;  // bytes of all operands of a call
+
+  // Over that storage, with the rest of `like`.
+  static at::Tensor make_tensor(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like, int64_t offset);
   std::optional<size_t> find_lent(const at::Tensor& tensor, Use use);
   size_t lend_compound(const at::Tensor& tensor, Use use);
   uint32_t share_span(const at::Tensor& tensor, Use use);

@@ -39,7 +39,7 @@ class Collectives::Entry {
   }
   char* memory(uint64_t address, uint64_t bytes, uint64_t element = 1) const {
     if (address % element != 0) refuse(format("%s: an address is not aligned to its elements", name_of(kind_)));
-    return all_.memory_of(comm_->device(), address, bytes, name_of(kind_));
+    return all_.memory(comm_->device()).range(address, bytes, name_of(kind_));
   }
 
   void exchange(uint64_t count, uint64_t dtype, int32_t op, int64_t root, const char* in, char* out) {
@@ -56,19 +56,25 @@ class Collectives::Entry {
   Batch batch_;
 };
 
+Stream& Collectives::stream_of(int32_t device, bp_stream* stream) {
+  Stream& on = usable(device, stream);
+  captures().check_stream("a call of bp.collective", &on);
+  return on;
+}
+
 void Collectives::collective_properties(int32_t device, bp_collective_properties* out) {
-  check_number(device);
+  check_index(device);
   if (!out || out->struct_size < sizeof(uint64_t)) refuse("properties: out, with its struct_size, must not be NULL");
   bp_collective_properties full{};
   full.struct_size = out->struct_size;
   full.id_bytes = sizeof(bp_ipc_handle);
   std::copy(reduced_dtypes().begin(), reduced_dtypes().end(), full.reduces);
-  full.max_size = most_ranks_;
+  full.max_size = settings_.ranks;
   std::memcpy(static_cast<void*>(out), &full, std::min<uint64_t>(out->struct_size, sizeof full));
 }
 
 void Collectives::collective_make_id(int32_t device, void* out) {
-  check_device(device);
+  at(device).check();
   if (!out) refuse("make_id: out must not be NULL");
   File file = Meeting::make();
   const bp_ipc_handle id = handle_of(What::meeting, file.number(), 0, 0);
@@ -84,14 +90,14 @@ void Collectives::check_config(const bp_comm_config* config, const char* call) c
   if (config->size < 1 || config->rank < 0 || config->rank >= config->size) {
     refuse(format("%s: rank %d of %d is out of range", call, config->rank, config->size));
   }
-  if (config->size > most_ranks_) {
+  if (config->size > settings_.ranks) {
     throw Error(BP_UNSUPPORTED,
-                format("collective.%s: %d ranks; this driver takes %d (option collective_ranks)", call, config->size, most_ranks_));
+                format("collective.%s: %d ranks; this driver takes %d (option collective_ranks)", call, config->size, settings_.ranks));
   }
 }
 
 void Collectives::collective_create(int32_t device, const bp_comm_config* config, bp_comm** out) {
-  check_device(device);
+  at(device).check();
   check_config(config, "create");
   if (!config->id || !out) refuse("create: the id and out must not be NULL");
   bp_ipc_handle id;
@@ -180,7 +186,7 @@ void Collectives::collective_group_end() {
     groups_.erase(found);
     open_groups_.fetch_sub(1);
   }
-  for (const Group::Part& part : group.parts) check_device(part.comm->device());
+  for (const Group::Part& part : group.parts) at(part.comm->device()).check();
   for (Group::Part& part : group.parts) {
     enqueue(part.comm, *part.stream, std::move(part.batch));
   }
@@ -212,7 +218,7 @@ void Collectives::queue(const Owned& comm, Stream& on, Batch&& batch) {
 
 void Collectives::enqueue(const Owned& comm, Stream& on, Batch&& batch) {
   auto record_of = record(on, {BP_ACTIVITY_COLLECTIVE, batch.bytes(), 0, 0, batch.name()});
-  dawdle(on);
+  pause(on, delay());
   comm->queue(on, std::move(batch), std::move(record_of));
 }
 

@@ -1,7 +1,7 @@
 // drivers/sim/collective.h: the simulator's bp.collective: communicators over memory that their processes share (meeting.h).
 //
-// A base of the driver, as the engine is. Work runs on the stream's thread and sleeps where it waits for a peer; on an inline stream it
-// runs in the call, so that ranks of one process need a thread each there. A call of a group goes out at group_end.
+// Work runs on the stream's thread and sleeps where it waits for a peer; on an inline stream it runs in the call, so that ranks of one
+// process need a thread each there. A call of a group goes out at group_end.
 #pragma once
 
 #include <atomic>
@@ -15,13 +15,15 @@
 
 #include <backplane/driver/collective.h>
 
-#include "../engine/stream.h"
 #include "communicator.h"
+#include "devices.h"
 
 namespace backplane::driver::sim {
 
-class Collectives {
+class Collectives : public virtual Devices {
  public:
+  using Devices::Devices;
+
   void collective_properties(int32_t device, bp_collective_properties* out);
   void collective_make_id(int32_t device, void* out);
   void collective_create(int32_t device, const bp_comm_config* config, bp_comm** out);
@@ -49,19 +51,8 @@ class Collectives {
   void collective_memory_unregister(bp_comm* comm, bp_comm_memory* memory);
 
  protected:
-  explicit Collectives(int32_t most_ranks) : most_ranks_(most_ranks) {}
-  ~Collectives() = default;
-
   /// Ends all queued work: before the streams end.
   void abort_collectives();
-
-  // What the driver has. Each throws as its entries do.
-  virtual void check_number(int32_t device) = 0;  // before open, too
-  virtual void check_device(int32_t device) = 0;
-  virtual Stream& stream_of(int32_t device, bp_stream* stream) = 0;
-  virtual char* memory_of(int32_t device, uint64_t address, uint64_t bytes, const char* what) = 0;
-  virtual void dawdle(Stream& on) = 0;
-  virtual Recorder::Owned record(Stream& on, const Work& what) = 0;  // of bp.profile; NULL: nobody wants one
 
  private:
   using Owned = std::shared_ptr<Communicator>;
@@ -77,6 +68,7 @@ class Collectives {
   /// One call on its way into a batch.
   class Entry;
 
+  Stream& stream_of(int32_t device, bp_stream* stream);
   Owned find(bp_comm* comm, const char* call);
   void add(Owned&& comm, bp_comm** out);
   void check_config(const bp_comm_config* config, const char* call) const;
@@ -86,7 +78,6 @@ class Collectives {
   void reduce(Collective kind, bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op,
               int32_t root);
 
-  const int32_t most_ranks_;
   std::mutex mutex_;
   std::map<bp_comm*, Owned> comms_;
   std::map<uint64_t, File> made_;  // by inode: what make_id gave and nobody here has joined yet

@@ -49,7 +49,7 @@ struct Graphs::Exec {
   Completion* latest = nullptr;
 };
 
-Graphs::Graphs() = default;
+Graphs::Graphs(const Host& host) : Devices(host) {}
 Graphs::~Graphs() { release_graphs(); }
 
 void Graphs::release_graphs() {
@@ -58,7 +58,7 @@ void Graphs::release_graphs() {
 }
 
 Graphs::Kept& Graphs::find(int32_t device, bp_recording* recording, const char* call) {
-  const EngineDevice& owner = graph_device(device);
+  const EngineDevice& owner = at(device);
   std::lock_guard lock(mutex_);
   Kept* const kept = reinterpret_cast<Kept*>(recording);
   if (recordings_.count(kept) == 0 || &kept->recording->device() != &owner) {
@@ -68,7 +68,7 @@ Graphs::Kept& Graphs::find(int32_t device, bp_recording* recording, const char* 
 }
 
 Graphs::Exec& Graphs::find(int32_t device, bp_graph_exec* exec, const char* call) {
-  const EngineDevice& owner = graph_device(device);
+  const EngineDevice& owner = at(device);
   std::lock_guard lock(mutex_);
   Exec* const found = reinterpret_cast<Exec*>(exec);
   if (execs_.count(found) == 0 || &found->recording->device() != &owner) {
@@ -78,17 +78,17 @@ Graphs::Exec& Graphs::find(int32_t device, bp_graph_exec* exec, const char* call
 }
 
 void Graphs::graph_capture_begin(int32_t device, bp_stream* stream, int32_t mode, uint64_t* id) {
-  Stream& on = graph_stream(device, stream);
+  Stream& on = resolve(device, stream);
   on.device().check();
   EngineDevice& owner = on.device();
-  const uint64_t number = graph_captures().begin(&on, &owner, &on == &owner.default_stream(), mode);
+  const uint64_t number = captures().begin(&on, &owner, &on == &owner.default_stream(), mode);
   if (id) *id = number;
 }
 
 void Graphs::graph_capture_end(int32_t device, bp_stream* stream, bp_recording** out) {
   need_given(out, "capture_end: out");
-  Stream& on = graph_stream(device, stream);
-  auto ended = graph_captures().end(&on);
+  Stream& on = resolve(device, stream);
+  auto ended = captures().end(&on);
   ended.check();
   on.device().check();
   auto kept = std::make_unique<Kept>(Kept{std::make_shared<const Recording>(on.device(), std::move(ended.nodes))});
@@ -100,7 +100,7 @@ void Graphs::graph_capture_end(int32_t device, bp_stream* stream, bp_recording**
 void Graphs::graph_capture_status(int32_t device, bp_stream* stream, int32_t* out, uint64_t* id) {
   need_given(out, "capture_status: out");
   uint64_t number = 0;
-  *out = graph_captures().status(&graph_stream(device, stream), &number);
+  *out = captures().status(&resolve(device, stream), &number);
   if (id) *id = number;
 }
 
@@ -116,13 +116,13 @@ void Graphs::graph_instantiate(int32_t device, bp_recording* recording, uint32_t
 }
 
 void Graphs::graph_launch(int32_t device, bp_stream* stream, bp_graph_exec* exec) {
-  Stream& on = graph_stream(device, stream);
+  Stream& on = resolve(device, stream);
   on.device().check();
-  graph_captures().check_stream("graph.launch", &on);
+  captures().check_stream("graph.launch", &on);
   Exec& found = find(device, exec, "launch");
   auto run = std::make_unique<Run>(Run{found.recording, {}});
-  if (graph_recorder().is_on()) {
-    for (const auto& node : found.recording->nodes()) run->records.push_back(graph_recorder().queue(node.work.what, device, stream));
+  if (recorder_.is_on()) {
+    for (const auto& node : found.recording->nodes()) run->records.push_back(recorder_.queue(node.work.what, device, stream));
   }
   std::lock_guard lock(found.mutex);
   if (found.latest && !found.latest->done()) on.wait_for(*found.latest);

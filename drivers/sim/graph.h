@@ -8,11 +8,11 @@
 
 #include <backplane/driver/graph.h>
 
-#include "../engine/engine.h"
+#include "devices.h"
 
 namespace backplane::driver::sim {
 
-class Graphs {
+class Graphs : public virtual Devices {
  public:
   void graph_capture_begin(int32_t device, bp_stream* stream, int32_t mode, uint64_t* id);
   void graph_capture_end(int32_t device, bp_stream* stream, bp_recording** out);
@@ -24,15 +24,10 @@ class Graphs {
   void graph_dump(int32_t device, bp_recording* recording, const char* path);
 
  protected:
-  Graphs();
+  explicit Graphs(const Host& host);
   ~Graphs();
   /// When all work is complete: what callers have left.
   void release_graphs();
-
-  virtual Stream& graph_stream(int32_t device, bp_stream* stream) = 0;
-  virtual EngineDevice& graph_device(int32_t device) = 0;
-  virtual EngineCaptures& graph_captures() = 0;
-  virtual Recorder& graph_recorder() = 0;
 
  private:
   struct Kept;

@@ -82,6 +82,11 @@ def made():
 
 
 @pytest.fixture
+def graph(device_module):
+    return device_module.CUDAGraph()
+
+
+@pytest.fixture
 def collected():
     """What earlier tests left in cycles is gone.
 

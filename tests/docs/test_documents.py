@@ -90,9 +90,9 @@ def test_every_optional_group_is_documented():
 @pytest.mark.parametrize(
     ("driver", "source"),
     [
-        ("sim", "drivers/sim/sim.cpp"),
+        ("sim", "drivers/sim/settings.h"),
         ("opencl", "drivers/opencl/settings.cpp"),
-        ("emulate", "drivers/shims/emulate/emulate.cpp"),
+        ("emulate", "drivers/shims/emulate/below.h"),
     ],
 )
 def test_driver_options_are_documented(driver, source):

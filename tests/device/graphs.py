@@ -1,0 +1,41 @@
+"""What the tests of graphs share: both kinds of a graph, a capture, and runs of it."""
+
+import contextlib
+import os
+
+import pytest
+import torch
+
+# Without compiled kernels (tests/conftest.py) those of host functions are what a graph can hold.
+COMPILED = os.environ["MYDEVICE_KERNELS"] != "off"
+MARKS = [pytest.mark.requires("graph", *([] if COMPILED else ["host_exec"])), pytest.mark.usefixtures("collected")]
+
+# Both names of a graph; torch 2.11 has one of them.
+KINDS = ["CUDAGraph", *(["accelerator"] if hasattr(torch.accelerator, "Graph") else [])]
+
+
+def make(kind, device_module, **options):
+    return (torch.accelerator.Graph if kind == "accelerator" else device_module.CUDAGraph)(**options)
+
+
+@contextlib.contextmanager
+def captured(graph, stream, device_module):
+    """The block's work, by either kind of graph."""
+    ours = isinstance(graph, device_module.CUDAGraph)
+    stream.wait_stream(device_module.current_stream())
+    with device_module.graph(graph, stream=stream) if ours else stream, contextlib.nullcontext() if ours else graph:
+        yield
+
+
+def another_stream(device_module):
+    """Not the one that graph() takes by default: the pool hands that out, too."""
+    device_module.graph(device_module.CUDAGraph())
+    while (stream := device_module.Stream()) == device_module.graph.default_capture_stream[0]:
+        pass
+    return stream
+
+
+def replayed(graph, device_module, times=1):
+    for _ in range(times):
+        graph.replay()
+    device_module.synchronize()
