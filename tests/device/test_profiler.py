@@ -93,7 +93,8 @@ def test_E56_kernels_carry_their_operators_name(device):
     with profile() as p:
         a.exp_()
         torch.add(a, a)
-    names = [event.name() for event in events(p)]
+    # Copies of tests before this one, on other threads, may fall into the profile.
+    names = [event.name() for event in events(p) if not event.name().startswith("Memcpy")]
     assert names == ["aten::exp_ kernel", "aten::add kernel"]
 
 
