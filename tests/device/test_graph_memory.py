@@ -112,6 +112,8 @@ def test_frees_and_recorded_streams_within_a_capture(graph, device, device_modul
             del part  # its memory must not be used again before the sum has been taken
         device_module.current_stream().wait_stream(side)
     assert len(addresses) == 6
+    device_module.synchronize()
+    device_module.empty_cache()  # looks at the events that blocks wait for
     active = device_module.memory_stats()["active_bytes.all.current"]
     assert active - device_module.memory_allocated() == 0  # what waited in the capture has come back
     replayed(graph, device_module, 3)
