@@ -2,6 +2,7 @@
 #include "inductor/kernel.h"
 
 #include <ATen/record_function.h>
+#include <c10/util/Float8_e4m3fn.h>
 
 #include <algorithm>
 
@@ -23,6 +24,9 @@ GeneratedKernel::GeneratedKernel(const std::string& name, std::string definition
     const auto found = std::find(known.begin(), known.end(), file);
     TORCH_CHECK_VALUE(found != known.end(), "generated code has no use of ", file);
     source_.files.push_back(found->c_str());
+  }
+  if (source_.text.find("f8e4m3(") != std::string::npos) {  // torch's own says what is beyond its range
+    source_.definitions += c10::str("#define BP_F8E4M3_OVERFLOW ", int{c10::Float8_e4m3fn(1000.0f).x}, "u\n");
   }
   for (const generated::Extent& extent : extents_) {
     TORCH_CHECK_VALUE(extent.elements >= 0, name, " takes ", extent.elements, " elements of an axis");

@@ -1,4 +1,4 @@
-"""torchao: weights of 8 bits, Adam with moments of 4 and 8 bits, and training for quantization, against the CPU."""
+"""torchao: weights of 8 bits, Adam with moments of 4 and 8 bits and float8, quantized training, against the CPU."""
 
 import copy
 from pathlib import Path
@@ -72,7 +72,7 @@ print(json.dumps([type(moment).__name__, str(moment.device), apart]))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["8bit", "4bit"])
+@pytest.mark.parametrize("kind", ["8bit", "4bit", "Fp8"])
 def test_moments_of_few_bits(answer, kind):
     """The library compiles its step."""
     code = MOMENTS.format(folder=str(Path(__file__).parent), kind=f"AdamW{kind}")

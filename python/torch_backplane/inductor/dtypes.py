@@ -25,11 +25,24 @@ MEMORY = {
     torch.bfloat16: "u16",
     torch.float32: "f32",
     torch.float64: "f64",
+    torch.float8_e4m3fn: "u8",
+    torch.float8_e5m2: "u8",
+    torch.float8_e4m3fnuz: "u8",
+    torch.float8_e5m2fnuz: "u8",
+    torch.float8_e8m0fnu: "u8",
 }
-NAMES = {**MEMORY, torch.bool: "bool", torch.float16: "f16", torch.bfloat16: "bf16"}
-# Halves are floats in a register.
-REGISTER = {**MEMORY, torch.float16: "f32", torch.bfloat16: "f32"}
-HALVES = (torch.float16, torch.bfloat16)
+HALVES = {torch.float16: "f16", torch.bfloat16: "bf16"}
+FLOAT8 = {
+    torch.float8_e4m3fn: "f8e4m3",
+    torch.float8_e5m2: "f8e5m2",
+    torch.float8_e4m3fnuz: "f8e4m3fnuz",
+    torch.float8_e5m2fnuz: "f8e5m2fnuz",
+    torch.float8_e8m0fnu: "f8e8m0",
+}
+NARROW = {**HALVES, **FLOAT8}
+"""Those that are floats in a register."""
+NAMES = {**MEMORY, torch.bool: "bool", **NARROW}
+REGISTER = {**MEMORY, **dict.fromkeys(NARROW, "f32")}
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -42,6 +55,11 @@ def name_of(dtype: torch.dtype) -> str:
 def is_real(dtype: torch.dtype) -> bool:
     """Whether it is a floating-point dtype."""
     return dtype.is_floating_point
+
+
+def computed(dtype: torch.dtype) -> torch.dtype:
+    """What values of a dtype are computed with."""
+    return torch.float32 if dtype in NARROW else dtype
 
 
 def literal(value: Any, dtype: torch.dtype) -> str:
@@ -66,7 +84,7 @@ def literal(value: Any, dtype: torch.dtype) -> str:
 
 
 def cast(value: Any, dtype: torch.dtype, rounds: bool = False) -> str:
-    """A value in a register as one of another dtype. With ``rounds`` a half has a half's precision."""
+    """A value in a register as one of another dtype, rounded to it; a half only with ``rounds``."""
     name = name_of(dtype)
     if dtype in HALVES and not rounds:
         return f"((f32)({value}))"
@@ -77,11 +95,18 @@ def cast(value: Any, dtype: torch.dtype, rounds: bool = False) -> str:
 
 def from_bits(bits: str, dtype: torch.dtype) -> str:
     """The value of a dtype whose bits an integer has."""
-    if dtype in HALVES:
-        return f"bp_{name_of(dtype)}_to_f32((u16)({bits}))"
+    if dtype in NARROW:
+        return f"bp_{name_of(dtype)}_to_f32(({MEMORY[dtype]})({bits}))"
     if is_real(dtype):
         return f"bp_as_{name_of(dtype)}((u{8 * dtype.itemsize})({bits}))"
     return f"(({REGISTER[dtype]})({bits}))"
+
+
+def to_bits(value: Any, dtype: torch.dtype) -> str:
+    """An integer with the bits of a value of a dtype."""
+    if dtype in NARROW:
+        return f"bp_f32_to_{name_of(dtype)}({value})"
+    return f"bp_as_u{8 * dtype.itemsize}({value})" if is_real(dtype) else f"{value}"
 
 
 class SizePrinter(ExprPrinter):

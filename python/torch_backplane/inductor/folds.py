@@ -105,8 +105,7 @@ def fold_of(reduction_type: str, dtype: torch.dtype) -> Fold:
 
     Raises NotImplementedError for a type that Inductor offers to backends that say that they have it.
     """
-    if dtype in dtypes.HALVES:
-        dtype = torch.float32
+    dtype = dtypes.computed(dtype)
     kind = dtypes.REGISTER[dtype]
     lowest, highest = literal(-math.inf, dtype), literal(math.inf, dtype)
     if reduction_type in ("sum", "dot"):

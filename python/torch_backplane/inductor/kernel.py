@@ -30,6 +30,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from torch_backplane import compiler
 from torch_backplane.inductor import dtypes
+from torch_backplane.inductor.dtypes import computed
 from torch_backplane.inductor.folds import Fold, fold_of
 from torch_backplane.inductor.ops import DialectOps
 from torch_backplane.inductor.scans import Scan
@@ -56,11 +57,6 @@ class TypedCSE(CSE[Any, Any]):
                 raise AssertionError(f"{expr} has no dtype")
             self.prefix = f"const {dtypes.REGISTER[dtype]} "
         return super().generate(buffer, expr, dtype=dtype, **rest)
-
-
-def _computed(dtype: torch.dtype) -> torch.dtype:
-    """What a loaded value is computed with."""
-    return torch.float32 if dtype in dtypes.HALVES else dtype
 
 
 def power_of_two(n: int) -> int:
@@ -152,17 +148,17 @@ class GroupKernel(SignedKernel):
     def load(self, name: str, index: sympy.Expr) -> CSEVariable:
         dtype = V.graph.get_dtype(name)
         if is_host_number(name):
-            return self.generate(dtypes.from_bits(self.args.input(name), dtype), _computed(dtype))
+            return self.generate(dtypes.from_bits(self.args.input(name), dtype), computed(dtype))
         index = self.prepare_indexing(index)
         text = f"bp_load_{dtypes.name_of(dtype)}({self.args.input(name)}, {self.index_to_str(index)})"
-        computed = _computed(dtype)
+        loaded = computed(dtype)
         if not self._load_mask and self._lies_across(index):
-            array, _ = self.staged.setdefault(text, (f"block{len(self.staged)}", computed))
+            array, _ = self.staged.setdefault(text, (f"block{len(self.staged)}", loaded))
             text = f"{array}[({self.across.name} - strip_) * {BLOCK[0]} + j]"
         elif self._load_mask:
             other = self._load_other if self._load_other is not None else 0
-            text = f"({self._load_mask} ? {text} : {dtypes.literal(other, computed)})"
-        return self.generate(text, computed)
+            text = f"({self._load_mask} ? {text} : {dtypes.literal(other, loaded)})"
+        return self.generate(text, loaded)
 
     def _lies_across(self, index: sympy.Expr) -> bool:
         """Whether a place depends on the axes of a block alone, and neighbours lie along the one that lanes do not."""
@@ -200,7 +196,7 @@ class GroupKernel(SignedKernel):
             raise NotImplementedError(f"a store with mode {mode}")
         if dtype in (torch.int32, torch.int64, torch.float32):
             return f"BP_ATOMIC_ADD_{dtypes.name_of(dtype).upper()}({to} + ({place}), {value});"
-        if dtype in (torch.bool, torch.uint32, torch.uint64):
+        if dtype in (torch.bool, torch.uint32, torch.uint64, *dtypes.FLOAT8):
             raise NotImplementedError(f"sums into places that repeat, of {dtype}")
         return f"bp_atomic_add_{dtypes.name_of(dtype)}({to} + ({place}), {value});"
 
@@ -272,7 +268,7 @@ class GroupKernel(SignedKernel):
     def scan(self, dtypes: Any, combine_fn: Callable[..., Any], values: tuple[CSEVariable, ...]) -> Any:
         if self._load_mask:
             raise AssertionError("a scan within a mask")
-        states = tuple(_computed(dtype) for dtype in dtypes)
+        states = tuple(computed(dtype) for dtype in dtypes)
         combine, results = self._combination(combine_fn, states)
         names = tuple(str(value) for value in values)
         scan = Scan(next(self.ids), states, combine, results, self.compute.getvalue(), names)

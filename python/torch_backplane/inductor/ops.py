@@ -8,6 +8,7 @@ What is not here is a call of the device's own operator: fallbacks.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, NoReturn
 
 import sympy
@@ -16,7 +17,7 @@ from torch._inductor.codegen.common import CSEVariable, OpOverrides
 from torch._inductor.virtualized import OpsWrapper, V, ops
 
 from torch_backplane.inductor import dtypes
-from torch_backplane.inductor.dtypes import HALVES, cast, is_real, literal
+from torch_backplane.inductor.dtypes import cast, computed, is_real, literal
 
 # Functions of a real number that the dialect has for f32 (bp_<name>) and f64 (bp_<name>64).
 REAL = (
@@ -41,11 +42,8 @@ def function(name: str, dtype: torch.dtype | None) -> str:
 
 
 def _promoted(*values: Any) -> torch.dtype:
-    known = [value.dtype for value in values if isinstance(value, CSEVariable) and value.dtype is not None]
-    result = known[0]
-    for dtype in known[1:]:
-        result = torch.promote_types(result, dtype)
-    return torch.float32 if result in HALVES else result
+    known = [computed(value.dtype) for value in values if isinstance(value, CSEVariable) and value.dtype is not None]
+    return reduce(torch.promote_types, known)
 
 
 class DialectOps(OpOverrides):
@@ -65,15 +63,9 @@ class DialectOps(OpOverrides):
 
     @staticmethod
     def to_dtype_bitcast(x: Any, dtype: torch.dtype, src_dtype: torch.dtype) -> str:
-        raw = {
-            torch.float16: f"bp_f32_to_f16({x})",
-            torch.bfloat16: f"bp_f32_to_bf16({x})",
-            torch.float32: f"bp_as_u32({x})",
-            torch.float64: f"bp_as_u64({x})",
-        }.get(src_dtype, f"{x}")
         if dtype.itemsize != src_dtype.itemsize:
             raise NotImplementedError(f"a view of {src_dtype} as {dtype} in a kernel")
-        return dtypes.from_bits(raw, dtype)
+        return dtypes.from_bits(dtypes.to_bits(x, src_dtype), dtype)
 
     @staticmethod
     def index_expr(expr: sympy.Expr, dtype: torch.dtype) -> str:

@@ -82,7 +82,7 @@ def generated_kernel(async_compile: Any, name: str, text: str, *, device: int, *
 def bits_of(number: torch.Tensor) -> int:
     """Of a number on the CPU: what a kernel takes for it, its bits in an integer."""
     if number.dtype.is_floating_point:
-        number = number.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[number.itemsize])
+        number = number.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[number.itemsize])
     value = int(number.item())
     return value - 2**64 if value >= 2**63 else value
 
