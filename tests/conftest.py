@@ -14,6 +14,9 @@ import pytest
 collect_ignore = [] if importlib.util.find_spec("accelerate") else ["ecosystem"]
 
 
+VARIANTS = pytest.StashKey[set]()
+
+
 def pytest_addoption(parser):
     parser.addoption("--sample", metavar="K/N:SEED", help="run the K-th of N parts of the tests, cut by the seed")
 
@@ -24,6 +27,15 @@ def pytest_configure():
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("PYTEST_ADDOPTS", None)
     os.environ.setdefault("MYDEVICE_KERNELS", "off")  # what stands below compiled kernels is tested without them
+
+
+def pytest_itemcollected(item):
+    """Of the variants of such a test all but the first are long."""
+    if item.get_closest_marker("long_after_first"):
+        variants = item.parent.stash.setdefault(VARIANTS, set())
+        if item.originalname in variants:
+            item.add_marker(pytest.mark.long)
+        variants.add(item.originalname)
 
 
 def pytest_collection_modifyitems(config, items):

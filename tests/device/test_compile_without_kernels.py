@@ -89,9 +89,8 @@ for one in seen:
 """
 
 
-@pytest.mark.parametrize(
-    "driver", [pytest.param(name, marks=pytest.mark.long if name != "the minimal driver" else ()) for name in LACKS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("driver", LACKS)
 def test_operators_are_called_one_by_one_and_one_warning_says_why(run_without, name, driver):
     lines = run_without(CALLS, driver).stdout.splitlines()
     assert len(lines) == 1
@@ -170,6 +169,7 @@ def test_a_torch_without_such_a_mode_and_what_is_compiled_ahead_are_errors(run_w
         assert 'backend="aot_eager"' in line
 
 
+@pytest.mark.long
 def test_a_vendors_own_registration_with_inductor_takes_its_place(run_without, run_in_process, name):
     code = f"""
 import torch

@@ -102,6 +102,7 @@ def test_pytest_collects_the_cases(tmp_path):
     assert "2 failed, 5 passed, 1 skipped" in text
 
 
+@pytest.mark.long
 @pytest.mark.once
 def test_pytest_knows_the_expected_failures(tmp_path):
     listed = tmp_path / "conformance.toml"

@@ -91,6 +91,7 @@ def test_the_ops_are_all_of_torchs_database_in_the_dtypes_of_the_cpu(suite):
     assert [case.dtype for case in suite("ops").cases(["int16"]) if case.name == "add"] == ["int16"]
 
 
+@pytest.mark.long
 def test_operators_run_on_sparse_tensors_too(run):
     outcome = run("ops/mul/float32")
     assert outcome.status == "pass", outcome.message

@@ -69,6 +69,7 @@ def test_a_wrong_device_type_is_an_error():
         instantiate_device_type_tests(TestOther, {"TestOther": TestOther}, only_for="nodevice")
 
 
+@pytest.mark.long
 @pytest.mark.once
 def test_a_failing_test_fails(tmp_path):
     """The base on a test that is wrong: a test that could not fail would prove nothing."""

@@ -255,6 +255,7 @@ for current in (m.default_stream(), m.Stream()):
 """
 
 
+@pytest.mark.long_after_first
 @pytest.mark.once
 def test_E53_what_is_queued_is_waited_for(run_in_process, name, memory_kind, tmp_path):
     path = gate_shims.build(tmp_path)

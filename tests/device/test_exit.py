@@ -14,6 +14,7 @@ x = torch.ones(3, device=device, requires_grad=True)
 """
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize(
     "last",
     [

@@ -157,6 +157,7 @@ def test_memory_that_outlives_the_process_end_and_forks_is_harmless(run_in_proce
     assert run_in_process(code, options="kind=unified").stdout.split() == ["fine"]
 
 
+@pytest.mark.long_after_first
 @pytest.mark.once
 @pytest.mark.parametrize("setting", ["cpu", "none"])
 def test_torchs_allocator_is_replaced_at_import_and_never_later(run_in_process, name, backend_package, setting):

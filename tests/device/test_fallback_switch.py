@@ -111,6 +111,7 @@ def test_E33_the_environment_sets_policies_by_operator(run_in_process, name):
     assert result.stdout.splitlines() == ["sinc refused", "cpu error warn"]
 
 
+@pytest.mark.long_after_first
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("setting", "says"),

@@ -73,6 +73,7 @@ def test_calls_in_place_do_not_wait_for_an_idle_stream(run_in_process, name, shi
     assert found == dict.fromkeys(found, 0)
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("kind", ["unified", "discrete"])
 def test_work_that_is_queued_is_waited_for_once(run_in_process, name, shim, kind):
     code = f"""

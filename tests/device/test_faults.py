@@ -30,7 +30,7 @@ def rows(heading: str) -> list[list[str]]:
 
 def marks(fault: str) -> list[pytest.MarkDecorator]:
     """One process meets a fault at every place; the tests of a row share it."""
-    most = [] if fault.strip("`") in ("fault.alloc=@1", "fault.kernel=@1") else [pytest.mark.long]
+    most = [] if fault.strip("`") == "fault.alloc=@1" else [pytest.mark.long]
     return [pytest.mark.xdist_group(fault), *most]
 
 
@@ -164,6 +164,7 @@ EXPAND = """
 """
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize(
     ("faults", "refuses", "lost"),
     [

@@ -47,6 +47,7 @@ def test_E35_generators_come_from_the_hooks_alone(device):
     assert used == []
 
 
+@pytest.mark.long
 def test_E38_the_hooks_are_registered_once(name, backend_package):
     code = f"""
 import importlib, torch, {backend_package.__name__} as package

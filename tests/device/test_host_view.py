@@ -333,6 +333,7 @@ print(in_place, shared, mapped, unmapped, *count(), x.tolist()[1:])
 """
 
 
+@pytest.mark.long_after_first
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("flags", "found"),
@@ -350,6 +351,7 @@ def test_E55_what_a_drivers_flags_promise(run_in_process, name, shim, flags, fou
     assert done.stdout.strip() == f"{found} {[2.0, 3.0, 4.0, 5.0, 6.0]}"
 
 
+@pytest.mark.long_after_first
 @pytest.mark.once
 @pytest.mark.parametrize("stream_kind", ["inline", "async"])
 def test_E55_a_driver_without_the_group_copies(run_in_process, name, shim, stream_kind):
@@ -370,6 +372,7 @@ def test_E55_a_driver_without_the_group_copies(run_in_process, name, shim, strea
     assert done.stdout.strip() == "[[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]] [[0.0, 6.0], [2.0, 8.0], [4.0, 10.0]]"
 
 
+@pytest.mark.long_after_first
 @pytest.mark.once
 def test_E55_a_forked_child_drops_a_view_and_makes_none(run_in_process, name, memory_kind):
     code = f"""

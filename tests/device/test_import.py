@@ -37,6 +37,7 @@ def test_the_package_may_be_imported_first(run_in_process, backend_package, name
     assert out == "3.0 3"
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("first", ["from torch_backplane import kernel", "from torch_backplane import ops, fallback"])
 def test_backplane_may_be_imported_first(run_in_process, name, first):
     """The backend's package defines operators by torch_backplane.ops, which imports torch, which loads the package."""

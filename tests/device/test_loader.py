@@ -141,6 +141,7 @@ def test_a_wrong_driver_leaves_import_torch_alive(odd_driver):
     assert "libodd.so.3 is not installed" in result.stderr
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize(
     ("environment", "says"),
     [

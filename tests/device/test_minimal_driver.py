@@ -67,6 +67,7 @@ def environment(name, driver):
     return clean | {f"{prefix}_DRIVER": str(driver), f"{prefix}_OPTIONS": "devices=2"}
 
 
+@pytest.mark.long
 def test_the_tests_that_it_cannot_run_are_known(minimal_driver, name):
     command = [sys.executable, "-m", "pytest", str(Path(__file__).parent), "-p", "no:xdist", "-m", "not once"]
     listed = subprocess.run(

@@ -21,7 +21,11 @@ def built(tmp_path_factory):
     return gates.build(folder), gates.build_minimal(folder)
 
 
-KINDS = ["kind=unified,memory=256MiB", "kind=discrete", "kind=unified,memory=256MiB,strict=on"]
+KINDS = [
+    "kind=unified,memory=256MiB",
+    pytest.param("kind=discrete", marks=pytest.mark.long),
+    pytest.param("kind=unified,memory=256MiB,strict=on", marks=pytest.mark.long),
+]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -46,6 +50,7 @@ def test_both_processes_end_well(outcome):
     assert (outcome["end"], outcome["code"], outcome["errors"]) == (0, 0, "")
 
 
+@pytest.mark.long_after_first
 def test_what_a_process_sent_before_it_ended_is_refused(run_in_process, name, memory_kind):
     options = {"options": f"kind={memory_kind}", "env": {f"{name.upper()}_DRIVER": None}}
     code = f"import torch\n{PICKLE}\nprint(ForkingPickler.dumps(torch.ones(9, device='{name}')).hex())"
@@ -62,6 +67,7 @@ def test_what_a_process_sent_before_it_ended_is_refused(run_in_process, name, me
     assert run_in_process(code, **options).stdout.split() == ["True", "2.0"]
 
 
+@pytest.mark.long_after_first
 def test_a_receiver_that_is_killed_gives_its_tensors_up(run_in_process, name, memory_kind):
     """Even if a process that it has forked lives on."""
     receiver = """
@@ -116,6 +122,7 @@ def test_a_driver_without_it_names_the_alternative(run_in_process, built, name):
     assert run_in_process(code, options="devices=1", env=env).stdout.split() == ["True", "True", "True"]
 
 
+@pytest.mark.long
 def test_a_device_that_is_not_visible_here_is_named(run_in_process, name):
     """The devices of two processes are matched by uuid."""
     receiver = """
@@ -140,6 +147,7 @@ except RuntimeError as error:
     assert done.stdout.split() == [f"{name}:0", "12.0", "not", "True"]
 
 
+@pytest.mark.long_after_first
 def test_the_memory_of_a_sent_tensor_can_still_be_recorded_on_streams(run_in_process, name, memory_kind, built):
     """What was sent is wrapped; record_stream reaches the allocator's block all the same."""
     code = (

@@ -66,6 +66,7 @@ def test_E61_what_was_cached_goes_when_caching_ends_or_its_segment_empties(devic
     device_module.empty_cache()
 
 
+@pytest.mark.long_after_first
 @pytest.mark.once
 @pytest.mark.parametrize("kind", ["unified", "discrete"])
 def test_E61_a_free_waits_for_the_streams_of_the_block(held, kind):

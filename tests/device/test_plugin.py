@@ -46,9 +46,8 @@ def test_what_the_driver_lacks_is_deselected_and_listed(suite, backend_package, 
     assert "test_some.py::test_two: multi_device" in one.stdout
 
 
-@pytest.mark.parametrize(
-    "workers", [pytest.param([], id="alone"), pytest.param(["-n", "2"], id="workers", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [pytest.param([], id="alone"), pytest.param(["-n", "2"], id="workers")])
 def test_a_line_says_why_tests_are_deselected(suite, backend_package, name, workers):
     words = ["--backplane-package", backend_package.__name__, *workers]
     one = pytest_in(suite, *words, env={f"{name.upper()}_OPTIONS": "devices=1"})

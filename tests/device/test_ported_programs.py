@@ -30,6 +30,7 @@ def ported(program: str, folder: Path, name: list[str]) -> Path:
     return path
 
 
+@pytest.mark.long_after_first
 @pytest.mark.usefixtures("backend_package")
 @pytest.mark.once
 @NAMES
@@ -49,6 +50,7 @@ def test_P01_a_training_for_cuda_gives_the_cpus_values_on_the_device(tmp_path, n
     assert half["losses"] != device["losses"]
 
 
+@pytest.mark.long_after_first
 @pytest.mark.usefixtures("backend_package")
 @pytest.mark.once
 @NAMES

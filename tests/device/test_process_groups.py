@@ -44,6 +44,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("visible", [None, ""])
 def test_G05_a_group_without_a_backend_takes_tensors_of_the_cpu_and_of_the_device(name, tmp_path, visible):
     """On a machine without a device, those of the CPU."""
@@ -74,6 +75,7 @@ def test_G05_data_parallel_names_what_to_use(device):
         torch.nn.DataParallel(torch.nn.Linear(2, 2).to(device))
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize(("asked", "said"), [("nccl", "native or staged"), ("native", "has no collectives of its own")])
 def test_an_engine_that_cannot_be_had_is_an_error(run_in_process, name, asked, said):
     code = f"""
@@ -148,6 +150,7 @@ def test_nothing_of_it_is_loaded_with_the_backend(run_in_process, name):
     assert run_in_process(code).stdout.split() == ["[]"]
 
 
+@pytest.mark.long
 @pytest.mark.requires("collective")
 def test_the_collectives_of_gpu_check(name):
     program = Path(__file__).parents[1] / "gpu_collectives.py"
@@ -157,6 +160,7 @@ def test_the_collectives_of_gpu_check(name):
     assert done.stdout.splitlines()[-1:] == ["69 collectives of 2 ranks, native: right"], done.stderr
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("first", ["the backend", "DTensor"])
 def test_attention_can_be_cut_whichever_is_imported_first(run_in_process, name, first):
     """The backend does not import DTensor, which costs a second: its import brings the shardings along."""

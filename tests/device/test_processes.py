@@ -81,6 +81,7 @@ def test_each_of_three_processes_gets_its_own_values(name):
         assert [worker.end() for worker in three] == [("", 0)] * 3
 
 
+@pytest.mark.long
 def test_one_that_is_killed_in_the_middle_harms_no_other(name):
     with workers(name, [None] * 3) as (victim, *others):
         for worker in (victim, *others):
@@ -100,6 +101,7 @@ def test_one_that_is_killed_in_the_middle_harms_no_other(name):
         assert later.line() == "right"
 
 
+@pytest.mark.long
 @pytest.mark.requires("multi_device")
 def test_processes_with_visible_devices_of_their_own(name):
     with workers(name, ["1", "1,0", "1"]) as three:

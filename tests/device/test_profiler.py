@@ -327,6 +327,7 @@ def test_E58_a_recording_that_cannot_start_is_a_warning(run_in_process, name):
     assert "no counters are free (injected by fault.profile=1). The profile has no times of the device" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.once
 def test_E58_a_driver_without_the_group_says_what_to_write(run_in_process, name):
     prefix = name.upper()
@@ -385,6 +386,7 @@ SHARING = """
 """
 
 
+@pytest.mark.long_after_first
 @pytest.mark.once
 @pytest.mark.requires("ipc")
 def test_E56_two_processes_profile_a_tensor_that_they_share(run_in_process, name, memory_kind):

@@ -113,6 +113,7 @@ print(hashlib.sha256(b"".join(t.cpu().numpy().tobytes() for t in x)).hexdigest()
 """
 
 
+@pytest.mark.long
 @pytest.mark.once
 def test_memory_and_stream_kinds_give_the_same_numbers(run_in_process, name):
     kinds = [f"kind={memory},stream={stream}" for memory in ("unified", "discrete") for stream in ("inline", "async")]

@@ -34,6 +34,7 @@ def fuzz(name, findings, *words):
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=290, check=False)
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_programs_do_what_they_do_on_the_cpu(name, tmp_path, kind):
     done = fuzz(name, tmp_path, "--programs", 300, "--seed", 1, "--kinds", kind)

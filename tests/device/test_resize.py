@@ -163,6 +163,7 @@ def test_E18_a_storage_that_is_not_resizable_keeps_its_tensor(device):
     assert neighbour.count_nonzero().item() == 0
 
 
+@pytest.mark.long_after_first
 @pytest.mark.once
 @pytest.mark.parametrize("seed", [1, 2])
 def test_E18_random_programs_on_little_memory(name, memory_kind, seed):

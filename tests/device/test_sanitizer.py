@@ -238,6 +238,7 @@ def test_off_it_sees_nothing_and_on_twice_is_refused(device_module, device):
     assert _backend.C.order_log.take() == []
 
 
+@pytest.mark.long
 @pytest.mark.once
 @pytest.mark.requires("streams")
 def test_the_environment_variable_covers_a_process(run_in_process, name):

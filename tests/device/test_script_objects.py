@@ -91,6 +91,7 @@ with torch.autocast(x.device.type):
     assert out == ["[30.0, 30.0, 30.0]", *[exported] * 4, "[31.0, 31.0, 31.0]", "[0.0, 0.0, 0.0]"]
 
 
+@pytest.mark.long
 def test_B23_what_is_missing_for_a_fake_object_is_explained(run_with_objects):
     out = run_with_objects("""
 library.define("scaled.twice(Tensor x, __torch__.torch.classes._TorchScriptTesting._Foo by, int n) -> Tensor")

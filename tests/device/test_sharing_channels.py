@@ -44,6 +44,7 @@ def receive(reduced, receiver={RECEIVER!r}):
     return start
 
 
+@pytest.mark.long
 def test_E52_what_reduce_tensor_gives_is_a_handle_in_any_pickle(run, name, memory_kind):
     assert run(
         f"""
@@ -66,6 +67,7 @@ print(receive(reductions.reduce_tensor(torch.empty(0, 3, device="{name}"))))
     ]
 
 
+@pytest.mark.long_after_first
 def test_torchs_reductions_can_be_registered_again(run, name, memory_kind):
     """``init_reductions()`` is what programs with picklers of their own call."""
     assert run(
@@ -106,6 +108,7 @@ except NotImplementedError as error:
     assert printed == ["True True True", "the next message", "True"]
 
 
+@pytest.mark.long
 def test_E52_a_message_that_is_received_twice_finds_its_memory_or_is_refused(run, name, memory_kind):
     assert run(
         f"""
@@ -186,6 +189,7 @@ print(attempt(*parts), taken < 400, torch.ones(3, device="NAME").sum().item())
 """
 
 
+@pytest.mark.long_after_first
 def test_E52_an_altered_message_is_refused_or_stays_within_what_was_opened(run, name, memory_kind):
     """Offsets and sizes are held against the memory that the handle opened."""
     receiver = ALTERED.replace("NAME", name)

@@ -35,6 +35,7 @@ def run(name, gate, shims, first, last, *words, **env):
     return done.stdout.split()
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize(
     "stream",
     [
@@ -50,6 +51,7 @@ def test_random_graphs(name, gate, kind, stream):
     assert int(steps) > PROGRAMS * 30
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("stream", ["async", "inline"])
 def test_random_graphs_on_emulated_streams(name, gate, minimal_driver, stream):
     options = {"OPTIONS": f"devices=2,emulate.stream={stream}", "DRIVER": str(minimal_driver)}

@@ -71,6 +71,7 @@ print(m.memory_reserved() == 0)
 """
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize(
     ("case", "call"),
     [

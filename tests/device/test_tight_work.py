@@ -59,6 +59,7 @@ def shim(tmp_path_factory):
     return path
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("kind", ["unified", "discrete"])
 def test_work_without_room_is_tried_once_more(run_in_process, name, shim, kind):
     code = CODE.format(path=shim, name=name)

@@ -29,11 +29,13 @@ def test_indices_select_and_order(uuids):
     assert uuids("2,0") == [every[2], every[0]]
 
 
+@pytest.mark.long
 def test_uuids_select_by_a_unique_prefix(uuids):
     every = uuids(None)
     assert uuids(every[3]) == [every[3]]
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize(("value", "count"), [("-1", 0), ("1,-1,2", 1), ("0,9,1", 1), ("1,1", 0)])
 def test_the_list_ends_at_what_names_no_device(uuids, value, count):
     assert len(uuids(value)) == count

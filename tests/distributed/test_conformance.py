@@ -44,6 +44,7 @@ def run(suite, two_devices):
     return lambda name: suite.run(Case("dtensor", name, "float32"), "mydevice", 0)
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("name", OPS)
 def test_G06_dtensors_are_the_cpus(run, name):
     outcome = run(name)
@@ -57,6 +58,7 @@ def test_G06_what_torchs_dtensor_cannot_do_is_skipped(run):
     assert "torch's DTensor cannot, on the CPU: forward of sample" in outcome.message
 
 
+@pytest.mark.long
 def test_G06_a_rank_that_dies_costs_its_case(run, suite):
     assert run("mm").status == "pass"
     suite.ranks[1].process.kill()
@@ -64,6 +66,7 @@ def test_G06_a_rank_that_dies_costs_its_case(run, suite):
     assert run("mm").status == "pass"
 
 
+@pytest.mark.long
 def test_G06_a_wrong_kernel_is_seen(worlds):
     for status, message in worlds.get(native()).run(dtensors.a_wrong_kernel):
         assert status == "fail"
@@ -84,12 +87,14 @@ def torchs(backend_package):
     return load("distributed")
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("name", TESTS)
 def test_G07_torchs_own_tests(torchs, two_devices, name):
     outcome = torchs.run(Case("distributed", name), "mydevice", 0)
     assert outcome.status == "pass", outcome.message
 
 
+@pytest.mark.long
 @pytest.mark.requires("collective")
 def test_G07_it_is_the_device_that_is_tested(monkeypatch):
     """A test of Gloo's fails where the driver's collectives do."""

@@ -115,6 +115,7 @@ def test_G03_a_device_that_fails_before_the_collective(worlds, engine, tmp_path,
     assert is_backend_error(other)
 
 
+@pytest.mark.long_after_first
 def test_G03_abort_twice_from_another_thread(worlds, engine):
     with worlds.own(engine()) as world:
         mine, other = answers(world, failures.another_thread_aborts)
@@ -123,6 +124,7 @@ def test_G03_abort_twice_from_another_thread(worlds, engine):
     assert any("abort" in text for _, text in outcomes)  # of the two ranks one may see first that the other has gone
 
 
+@pytest.mark.long_after_first
 def test_G03_ctrl_c_in_a_wait(worlds, engine):
     with worlds.own(engine()) as world:
         mine, _ = answers(world, failures.ctrl_c)

@@ -23,6 +23,7 @@ def test_G02_training(worlds, kind, check):
     worlds.get(kind, IMPORTS).run(check)
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("check", [pytest.param(check, id=check.__name__) for check in OF_FOUR])
 @pytest.mark.parametrize("bound", [False, pytest.param(True, marks=pytest.mark.long)], ids=["", "bound"])
 @pytest.mark.parametrize("engine", ENGINES)

@@ -5,6 +5,7 @@ import torch
 from pages import blocks
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize(("kind", "total"), [("unified", "24.0"), ("discrete", "20.0")])
 def test_the_pages_program(run_in_process, backend_package, kind, total):
     """Of the array's write the device sees the 9 in the place of 5 where the array is no copy."""

@@ -39,6 +39,7 @@ def test_demo_fails_on_a_wrong_loss_or_gradient(lockstep, wrong):
         lockstep.Steps([2.0, 1.0], [2.0, 1.0], [0.0, wrong]).check()
 
 
+@pytest.mark.long
 def test_demo_fails_where_the_compiled_model_learns_something_else(lockstep):
     """By torch.compile on the CPU, with a model of three numbers."""
     import compiled

@@ -5,6 +5,7 @@ import torch
 from pages import blocks
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("kind", ["unified", "discrete"])
 def test_the_pages_program(run_in_process, backend_package, kind):
     name = torch.utils.backend_registration._privateuse1_backend_name

@@ -148,6 +148,7 @@ def test_a_card_without_host_functions_is_held_by_copies(built: Built) -> None:
     assert {"fault.sticky", "fault.streams", "fault.events", "fault.release", "fault.isolated"} <= report.passed
 
 
+@pytest.mark.long
 def test_a_slow_card_is_held_in_time(built: Built) -> None:
     report = of_kind(built, "slow_card", *only("wait.*", "stream.query", "event.wait_keeps"))
     assert (report.code, report.failed, report.left_out, len(report.passed)) == (0, {}, {}, 5), report.out
@@ -168,6 +169,7 @@ def test_a_card_that_is_too_fast_is_told(built: Built) -> None:
     assert reasoned.left_out["wait.zero"] == "skipped: its copies take no time"
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize(
     "name",
     """copy.ordered stream.query stream.wait stream.destroy_pending stream.device_synchronize event.recorded

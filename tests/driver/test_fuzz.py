@@ -134,6 +134,7 @@ def test_option_strings(libraries: dict[str, Library], config: str, name: str) -
         close(sim)
 
 
+@pytest.mark.long
 @bounded
 @given(
     shim=st.sampled_from(["emulate", "fault", "trace"]),

@@ -128,6 +128,7 @@ QUICK = (
 )
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("memory", ["fine", "buffers"])
 def test_a_part_of_the_contract(built: Built, opencl: Path, memory: str) -> None:
     report = held(built, opencl, f"{PARTS}memory={memory},", *only(*QUICK))
@@ -135,6 +136,7 @@ def test_a_part_of_the_contract(built: Built, opencl: Path, memory: str) -> None
     assert len(report.passed) > 40
 
 
+@pytest.mark.long_after_first
 @pytest.mark.usefixtures("compiles")
 @pytest.mark.parametrize("memory", ["fine", "buffers"])
 def test_kernels(built: Built, opencl: Path, memory: str) -> None:
@@ -150,6 +152,7 @@ def test_kernels(built: Built, opencl: Path, memory: str) -> None:
     sound(held(built, opencl, f"memory={memory},", *only(*names)), set())
 
 
+@pytest.mark.long_after_first
 @pytest.mark.usefixtures("compiles")
 @pytest.mark.parametrize("memory", ["fine", "buffers"])
 def test_H06_graphs(built: Built, opencl: Path, memory: str) -> None:

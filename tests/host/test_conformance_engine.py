@@ -102,6 +102,7 @@ def test_each_failure_prints_the_line_that_repeats_it(whole):
     assert "ValueError: the shape is wrong" in again
 
 
+@pytest.mark.long
 def test_junit_has_a_case_a_row(whole):
     root = ET.parse(whole[0] / "r.xml").getroot()
     assert {key: root.get(key) for key in ("tests", "failures", "errors", "skipped")} == {
@@ -175,6 +176,7 @@ def test_an_interrupted_run_is_resumed(tmp_path):
     assert len(results(tmp_path / "r.json")) == 6
 
 
+@pytest.mark.long
 def test_workers_end_with_a_run_that_is_killed(tmp_path):
     log = tmp_path / "log"
     changes = {"FAKE_CASES": "hangs", "FAKE_LOG": str(log)}

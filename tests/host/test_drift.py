@@ -138,6 +138,7 @@ def test_V01_the_record_is_of_the_sources_and_of_this_torch(here):
     assert registered_operators() <= record.operators()
 
 
+@pytest.mark.long
 def test_V01_what_has_changed_is_told(here, tmp_path):
     """A record of another time: a parameter, a virtual function, a header, a schema, a name that came."""
     texts = json.loads(json.dumps(here.texts))

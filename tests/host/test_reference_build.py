@@ -115,6 +115,7 @@ def check(words: list[str], *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*words, "-fsyntax-only", *options], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize(("development", "code"), [("OFF", 0), ("ON", 1)])
 def test_warnings_of_the_sdk_are_for_its_developers(tmp_path, development, code):
     strict = "-DCMAKE_CXX_FLAGS=-Weffc++ -Werror"  # a vendor's, which the SDK does not hold

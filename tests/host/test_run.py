@@ -1,6 +1,7 @@
 """tests/run.py and --sample: a part that fails hides no other's results, and the parts of a sample are the whole."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 from collections import namedtuple
@@ -118,3 +119,21 @@ def test_smoke_is_of_another_torch_alone(runner, monkeypatch):
     ]
     for arguments, _ in ran:
         assert (ROOT / arguments[0]).exists()
+
+
+def test_of_some_tests_only_the_first_variant_is_not_long(tmp_path):
+    (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  long\n  long_after_first\n")
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.long_after_first\n"
+        "@pytest.mark.parametrize('x', [1, 2, 3])\n"
+        "def test_three(x): pass\n"
+        "@pytest.mark.parametrize('x', [1, 2])\n"
+        "def test_two(x): pass\n"
+    )
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not long"]
+    env = {**os.environ, "PYTHONPATH": str(CONFTEST.parent)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    found = [line for line in done.stdout.splitlines() if "::" in line]
+    assert found == ["test_it.py::test_three[1]", "test_it.py::test_two[1]", "test_it.py::test_two[2]"]

@@ -32,6 +32,7 @@ def in_parts(parts, grads, weight, bias, running):
     return [torch.cat(outs), torch.cat(inputs), grad_weight, grad_bias]
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_a_batch_norm_in_parts(device, dtype, memory_format):

@@ -264,7 +264,10 @@ FLEX = {
 }
 
 
-@pytest.mark.parametrize("case", FLEX)
+QUICK = {"plain", "learned slopes", "causal", "grouped queries, mask and bias", "bfloat16"}
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=[] if case in QUICK else pytest.mark.long) for case in FLEX])
 def test_flex_attention_is_generated(device, case):
     call, exact, make, tolerance = FLEX[case]
     code = compared(call, exact, make(), device, tolerance)

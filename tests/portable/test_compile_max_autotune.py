@@ -65,6 +65,7 @@ def agree(got, wanted, tolerance):
     torch.testing.assert_close(got.cpu().double(), wanted, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.long
 def test_tiles_of_another_size_of_groups_are_refused(device, times, run_in_process, tmp_path):
     """What was laid out for one target is compiled for another where a package is loaded."""
     _, [code] = compiled(torch.mm, device, [real(70, 131), real(131, 90)])

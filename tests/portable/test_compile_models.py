@@ -64,7 +64,7 @@ MODELS = {
     "unet": lambda _: (models.UNet(), images(16), images(16).flip(0)),
     "bert": lambda _: (models.Bert(50), padded(tokens(50)), tokens(50)),
 }
-LONG = {"resnet", "resnet-18", "unet", "llama"}
+LONG = MODELS.keys() - {"demo's CNN", "demo's GPT"}
 NAMES = [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in MODELS]
 
 
@@ -172,6 +172,7 @@ def test_dropout_by_inductors_own_seeds(device):
     assert (first == 0).float().mean().item() == pytest.approx(0.25, abs=0.02)
 
 
+@pytest.mark.long
 def test_a_bert_trains_with_inductors_seeds(device):
     torch.manual_seed(0)
     model = models.Bert(20, width=16, blocks=1).to(device)
@@ -228,6 +229,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_F16_an_optimizers_step(device, name):
     def parameters(where):
@@ -268,6 +270,7 @@ def rows(seed=1):
     return torch.randn(8, 16, generator=generator), torch.randint(0, 4, (8,), generator=generator)
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
 def test_F16_autocast(device, half):
     """Of the device and of the CPU compiled alike: Inductor rounds less often than eager does."""
@@ -322,6 +325,7 @@ class Checkpointed(nn.Module):
         return self.head(x)
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_F16_activation_checkpoints(device, reentrant):
     torch.manual_seed(0)

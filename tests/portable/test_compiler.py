@@ -61,6 +61,7 @@ def test_other_options_of_the_compiler_are_another_kernel(use, tmp_path):
     assert len(kernels(tmp_path / "cache")) == 4
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("place", [0, 5, 60, -1])
 def test_F04_a_damaged_file_is_compiled_anew(use, tmp_path, place):
     use()
@@ -72,6 +73,7 @@ def test_F04_a_damaged_file_is_compiled_anew(use, tmp_path, place):
     assert "compiled=0, from_cache=2" in use().stdout
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("size", [0, 3, 44, 100])
 def test_F04_a_truncated_file_is_compiled_anew(use, tmp_path, size):
     use()
@@ -107,6 +109,7 @@ def test_F04_a_link_is_not_followed(use, tmp_path):
     assert "compiled=2, from_cache=0" in use().stdout
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("why", ["open to others", "a file", "not to be made"])
 def test_F04_a_folder_that_cannot_be_trusted_or_made_is_no_cache(use, tmp_path, why):
     cache = tmp_path / "cache"
@@ -218,6 +221,7 @@ def test_F05_threads_that_want_one_kernel_compile_it_once(use):
     assert "compiled=1, from_cache=0" in use(code).stdout
 
 
+@pytest.mark.long
 def test_F06_a_record_is_compiled_for_other_targets_without_a_device(use, tmp_path, device):
     record, out = tmp_path / "used.json", tmp_path / "out"
     code = USE + "    compiler.save_record({record!r})\n".replace("{record!r}", repr(str(record)))

@@ -106,6 +106,7 @@ def test_the_text_tells_the_same(explain):
         assert text in done.output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cpp", [False, True])
 def test_the_branches_of_a_graph_are_its_own(explain, cpp):
     text = """

@@ -8,8 +8,9 @@ import zipfile
 import pytest
 from projects import ROOT, build_sdk, run
 
+pytestmark = pytest.mark.long
 
-@pytest.mark.long
+
 def test_V02_the_same_sources_give_the_same_bytes(sdk_dist, tmp_path):
     """Whenever, wherever and by whomever they are built: times, permissions and folders of the checkout are others."""
     copy = tmp_path / "elsewhere"

@@ -37,6 +37,12 @@ def rendered(tmp_path_factory):
     return render
 
 
+# Every seventh has each choice in it.
+each_choice = pytest.mark.parametrize(
+    "choice", [pytest.param(one, marks=[pytest.mark.long] if i % 7 else []) for i, one in enumerate(CHOICES)], ids=slug
+)
+
+
 def each_set(argument: str):
     """The default names, and both of ours, with each combination of choices."""
     sets = [({**names, **choice}, f"{name}-{slug(choice)}") for name, names in NAMES.items() for choice in CHOICES]
@@ -101,7 +107,7 @@ def test_answers_arrive(rendered, answers):
     assert answers.get("vendor_name", "My Vendor") in (project / "LICENSE").read_text()
 
 
-@pytest.mark.parametrize("choice", CHOICES, ids=slug)
+@each_choice
 def test_choices_decide_which_files_there_are(rendered, choice):
     project = rendered({**SHORT, **choice})
     assert (project / ".github" / "workflows" / "ci.yml").is_file() == (choice["ci"] == "github")

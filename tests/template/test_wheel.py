@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from projects import ROOT, files, run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def wheel(sdk_wheel):
