@@ -203,12 +203,21 @@ void NativeEngine::fail(const std::string& why) {
 
 void NativeEngine::look_locked() {
   if (comm_ == nullptr || queued_.empty() || failure_ != nullptr) return;
-  int32_t status = BP_OK;
-  char text[512] = "";
-  if (detail::invoke<&bp_collective::status>(open_driver(), comm_, &status, &text[0], uint64_t{sizeof text}) != BP_OK) status = BP_INTERNAL;
-  if (status != BP_OK)
-    return fail(c10::str("failed in ", queued_.front()->name, ": ", status_message(status, "bp.collective.status", device_.index(), text)));
-  while (!queued_.empty() && queued_.front()->done->query()) {
+  const auto has_failed = [&] {
+    int32_t status = BP_OK;
+    char text[512] = "";
+    if (detail::invoke<&bp_collective::status>(open_driver(), comm_, &status, &text[0], uint64_t{sizeof text}) != BP_OK) {
+      status = BP_INTERNAL;
+    }
+    if (status == BP_OK) return false;
+    fail(c10::str("failed in ", queued_.front()->name, ": ", status_message(status, "bp.collective.status", device_.index(), text)));
+    return true;
+  };
+  if (has_failed()) return;
+  size_t over = 0;
+  while (over < queued_.size() && queued_[over]->done->query()) ++over;
+  if (over > 0 && has_failed()) return;  // between the two: then they are over, and not well
+  for (; over > 0; --over) {
     queued_.front()->ended_well = true;
     queued_.pop_front();
   }

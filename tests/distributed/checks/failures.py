@@ -141,6 +141,17 @@ def ranks_call_different_collectives(w: Rank) -> Outcome:
     return outcome(lambda: finish(w, dist.broadcast(tensor(w), 1, async_op=True)))
 
 
+def ranks_disagree_while_the_driver_is_asked(w: Rank) -> Outcome:
+    """The watchdog of rank 0 asks; rank 1 comes meanwhile, with another call."""
+    hurry(w, seconds=20)
+    if w.rank == 0:
+        work = dist.all_reduce(tensor(w), async_op=True)
+        time.sleep(1)
+        return outcome(lambda: finish(w, work))
+    time.sleep(0.3)
+    return outcome(lambda: finish(w, dist.broadcast(tensor(w), 1, async_op=True)))
+
+
 def ranks_have_different_sizes(w: Rank) -> Outcome:
     hurry(w)
     x = torch.ones(100 + w.rank * 50000, device=w.device)
