@@ -5,6 +5,8 @@
 # A torch that was asked for stays until another is.
 PYTHON ?= python3
 TORCH ?= $(or $(shell cat .venv/.torch 2> /dev/null),torch==2.13.0)
+# A number alone is that version.
+TORCH_NEEDED = $(if $(filter 0% 1% 2% 3% 4% 5% 6% 7% 8% 9%,$(TORCH)),torch==$(TORCH),$(TORCH))
 PIP_FLAGS ?=
 ARGS ?=
 
@@ -17,7 +19,7 @@ JOBS ?= $(shell awk -v n="$$(nproc)" '/MemAvailable/ {m = int($$2 / 3145728); pr
 export PATH := $(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
 
-VENV_READY := .venv/.ready-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9.' _)
+VENV_READY := .venv/.ready-$(shell printf '%s' '$(TORCH_NEEDED)' | tr -c 'A-Za-z0-9.' _)
 TEMPLATE := cookiecutter.json $(shell find hooks '{{cookiecutter.package_name}}' -type f -not -path '*/__pycache__/*')
 CPP := $(shell find include backend drivers check_driver examples tests '{{cookiecutter.package_name}}/backend/kernels' -name '*.c' -o -name '*.cpp' -o -name '*.h' -o -name '*.hpp')
 
@@ -58,12 +60,12 @@ test-all: dev minimal opencl
 	python tests/run.py --jobs $(JOBS) --all
 
 # What another torch may break: in a checkout below build/, whose environment and build have that torch. Of what git does not know nothing is there.
-OTHER := build/torch/$(subst torch==,,$(TORCH))$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
+OTHER := build/torch/$(subst torch==,,$(TORCH_NEEDED))$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
 test-torch:
 	git worktree prune
 	test -e '$(OTHER)' || git worktree add --detach '$(OTHER)'
 	state=$$(git stash create) && git -C '$(OTHER)' checkout --quiet --force --detach "$${state:-$$(git rev-parse HEAD)}"
-	env -u VIRTUAL_ENV PATH='$(subst $(BIN):,,$(PATH))' $(MAKE) -C '$(OTHER)' test TORCH='$(TORCH)' ARGS=--smoke
+	env -u VIRTUAL_ENV PATH='$(subst $(BIN):,,$(PATH))' $(MAKE) -C '$(OTHER)' test TORCH='$(TORCH_NEEDED)' ARGS=--smoke
 
 # Each version that the SDK is written for, in its newest release. On a machine without a GPU, too: but a CUDA build takes 8 GB.
 TORCHES ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
@@ -77,7 +79,7 @@ cross: $(CROSS)/.ready
 
 $(CROSS)/.ready: | $(VENV_READY)
 	mkdir -p $(CROSS)
-	python -m pip download $(PIP_FLAGS) --only-binary=:all: --no-deps --dest $(CROSS) --platform manylinux_2_28_aarch64 '$(firstword $(subst +, ,$(TORCH)))'
+	python -m pip download $(PIP_FLAGS) --only-binary=:all: --no-deps --dest $(CROSS) --platform manylinux_2_28_aarch64 '$(firstword $(subst +, ,$(TORCH_NEEDED)))'
 	cd $(CROSS) && python -m zipfile -e torch-*.whl . && rm torch-*.whl
 	touch $@
 
@@ -161,9 +163,9 @@ venv: $(VENV_READY)
 $(VENV_READY): requirements-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("Python 3.10 or newer is needed: make PYTHON=...")'
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
-	python -m pip install $(PIP_FLAGS) '$(TORCH)' -r requirements-dev.txt
+	python -m pip install $(PIP_FLAGS) '$(TORCH_NEEDED)' -r requirements-dev.txt
 	python -m pip install $(PIP_FLAGS) --no-build-isolation --no-deps -e .
-	$(if $(filter file,$(origin TORCH)),,echo '$(TORCH)' > .venv/.torch)
+	$(if $(filter file,$(origin TORCH)),,echo '$(TORCH_NEEDED)' > .venv/.torch)
 	rm -f .venv/.ready-*
 	touch $@
 

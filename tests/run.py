@@ -23,6 +23,12 @@ OPENCL = ROOT / "build" / "demo" / "opencl" / "libopencl_driver.so"
 POCL = Path("/etc/OpenCL/vendors/pocl.icd")  # pip's may not know this processor
 DEVICE = ["tests/device", "-m", "not once"]
 GRAPHS = [*map(str, sorted((ROOT / "tests" / "device").glob("test_graph*.py"))), "tests/portable/test_graph.py"]
+# What stands on private parts of torch is tried whole on another torch.
+PRIVATE = [
+    str(path)
+    for name in ("profiler", "trace_command", "graph*", "dlpack*", "host_view")
+    for path in sorted((ROOT / "tests" / "device").glob(f"test_{name}.py"))
+]
 # What tests/portable asks for; compiled kernels stay in the checkout from one run to the next.
 COMPILED = {"MYDEVICE_HOST_KERNELS": "0", "MYDEVICE_KERNELS": "strict"}
 
@@ -72,6 +78,7 @@ PARTS = [
 SMOKE = [
     (Part("private surface of torch", ["tests/host/test_drift.py"]), ""),
     (Part("torch.compile", ["tests/portable/test_compile.py"], COMPILED), ""),
+    (Part("profiler, graphs, DLPack", [*PRIVATE, "-m", "not long"]), ""),
     (Part("compiled kernels", ["tests/portable", "-m", "not long"], COMPILED), "1/6"),
     (Part("unified, asynchronous", ["tests/device", "-m", "not long"]), "1/6"),
 ]

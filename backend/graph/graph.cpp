@@ -92,8 +92,13 @@ void Graph::capture_begin(c10::MempoolId_t pool, int32_t mode) {
   const uint64_t id = begin_capture(stream, mode);
   const auto takes = [id](const c10::Stream& asked) { return capture_id(asked) == id; };
   auto& allocator = caching_allocator();
+  int begun = 0;
   try {
     allocator.begin_allocate_to_pool(stream.device_index(), device_pool, takes);
+    ++begun;
+    graph_impl::begin_pinned_pool(pinned_pool, takes);
+    ++begun;
+    numbers->begin(id);
   } catch (...) {
     try {
       bp_graph_exec* none = nullptr;
@@ -101,10 +106,16 @@ void Graph::capture_begin(c10::MempoolId_t pool, int32_t mode) {
       graph_impl::destroy(stream.device_index(), none, nothing);
     } catch (...) {  // the first error counts
     }
+    if (begun > 0) {
+      allocator.end_allocate_to_pool(stream.device_index(), device_pool);
+      allocator.release_pool(stream.device_index(), device_pool);
+    }
+    if (begun > 1) {
+      graph_impl::end_pinned_pool(pinned_pool);
+      graph_impl::release_pinned_pool(pinned_pool);
+    }
     throw;
   }
-  graph_impl::begin_pinned_pool(pinned_pool, takes);
-  numbers->begin(id);
   numbers_ = std::move(numbers);
   capturing_ = stream;
   device_ = stream.device_index();

@@ -58,8 +58,15 @@ void take(void*, const bp_activity* const* records, uint64_t count) {
   all_records.fetch_add(count, std::memory_order_relaxed);
 }
 
-// A vendor's launch on the calling thread, of which only the outermost is told.
-thread_local int launches = 0;
+std::atomic<uint64_t> recordings{0};  // begun so far
+
+// Vendors' launches that are open on the calling thread; the outermost is told. A recording may end within one, which the next has not
+// seen.
+struct Launches {
+  uint64_t recording = 0;
+  int open = 0;
+};
+thread_local Launches launches;
 
 void follow_launches(const Activity& activity) {
   const bool begins = activity.kind == ActivityKind::launch;
@@ -67,8 +74,10 @@ void follow_launches(const Activity& activity) {
   constexpr std::string_view kernel = "kernel ";  // NativeLaunch's, before the name
   const bool ends = activity.kind == ActivityKind::queued && std::string_view(activity.name).substr(0, kernel.size()) == kernel;
   if (!begins && !fails && !ends) return;
-  if (!begins && launches == 0) return;  // it began before the recording
-  const int depth = begins ? launches++ : --launches;
+  const uint64_t number = recordings.load(std::memory_order_relaxed);
+  if (launches.recording != number) launches = {number, 0};
+  if (!begins && launches.open == 0) return;  // it began before the recording
+  const int depth = begins ? launches.open++ : --launches.open;
   if (depth != 0) return;
   bp_stream* const stream = stream_handle(c10::Stream(c10::Stream::UNSAFE, {kDevice, activity.device}, activity.stream));
   if (begins) {
@@ -148,6 +157,7 @@ bool start_recording() noexcept {
     no_point = false;
     const int32_t status = group->start(group->head.self, (uint64_t{1} << BP_ACTIVITY_COUNT) - 1, take, nullptr);
     if (status != BP_OK) return refuse(status_message(status, "bp.profile.start", -1, last_error_text()));
+    ++recordings;
     if ((group->head.flags & BP_PROFILE_NATIVE) == 0) subscribe(follow_launches);
     recording.store(group, std::memory_order_release);
     return true;
@@ -163,19 +173,24 @@ std::string take_refusal() {
 
 bool is_recording() noexcept { return recording.load(std::memory_order_acquire) != nullptr; }
 
-bool wait_for_recorded() {
-  const auto end = std::chrono::steady_clock::now() + patience();
-  bool complete = !anything_captures();  // a wait would end the capture
-  for (c10::DeviceIndex device = 0; complete && device < device_count(); ++device) {
+std::string wait_for_recorded() {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + patience();
+  std::string why;
+  if (anything_captures()) why = std::string(device_name()) + " captures a graph, and a wait would end that";
+  for (c10::DeviceIndex device = 0; why.empty() && device < device_count(); ++device) {
     if (!has_context(device)) continue;
     const int32_t status = interruptible_wait([&](uint64_t timeout_ns) -> int32_t {
-      const int32_t waited = try_call<&bp_driver::synchronize>(device, timeout_ns);
-      return waited == BP_TIMEOUT && std::chrono::steady_clock::now() >= end ? int32_t{BP_PENDING} : waited;
+      const auto left = std::max(end - Clock::now(), Clock::duration::zero());
+      const int32_t waited = try_call<&bp_driver::synchronize>(device, std::min(timeout_ns, static_cast<uint64_t>(left.count())));
+      return waited == BP_TIMEOUT && Clock::now() >= end ? int32_t{BP_PENDING} : waited;
     });
-    complete = status == BP_OK;
+    if (status == BP_OK) continue;
+    why = std::string(device_name()) + " is in error, or has work that was not complete after " BACKPLANE_ENV_PREFIX
+                                       "_PROFILE_SECONDS (60 s)";
   }
-  no_point = !complete;
-  return complete;
+  no_point = !why.empty();
+  return why;
 }
 
 Recorded stop_recording() noexcept {

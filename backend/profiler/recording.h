@@ -30,11 +30,11 @@ bool is_recording() noexcept;
 // Why the last start_recording() was refused; empty if it was not, or if that was told before.
 std::string take_refusal();
 
-// Waits until the devices are done, so that their records have an end: <PREFIX>_PROFILE_SECONDS at most. False if they are not, or are in
-// error. What a signal handler raises is thrown. Call without the GIL.
-bool wait_for_recorded();
+// Waits until the devices are done, so that their records have an end: <PREFIX>_PROFILE_SECONDS at most. Returns why they are not: one is
+// in error, or busy for longer, or captures; empty: they are. What a signal handler raises is thrown. Call without the GIL.
+std::string wait_for_recorded();
 
-// Ends it. Waits for the devices first unless wait_for_recorded() has found that there is no point. Does not throw.
+// Ends it. Waits for the devices first unless wait_for_recorded() was in vain. Does not throw.
 Recorded stop_recording() noexcept;
 
 // What the calling thread queues from now on belongs to `correlation`; 0: to nothing. While a recording is on.

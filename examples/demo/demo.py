@@ -95,6 +95,9 @@ def main() -> None:
     device = torch.device(arguments.device)
     classify_digits(device, steps=150)
     learn_text(device, steps=20 if arguments.quick else 300)
+    if device.type != "cpu":
+        switch = f"{device.type.upper()}_INTEGRATIONS=auto"
+        console.print(f"{switch} lets Transformers, Lightning and others choose {device.type} by themselves")
     console.print(f"done in {time.perf_counter() - start:.0f} s on [bold]{device}[/bold]")
 
 

@@ -231,7 +231,7 @@ class Dlpack:
     def with_cures(self, capsule: object, /) -> Any: ...  # the capsule, whose consumer's errors say what to write
 
 class Profiler:
-    def wait_for_recorded(self, /) -> bool: ...  # False: a device is not done, or in error
+    def wait_for_recorded(self, /) -> str: ...  # why a device is not done; empty: all are
     def is_recording(self, /) -> bool: ...
     def take_refusal(self, /) -> str: ...  # why the profile has no times of the device; "" if it has
     def activity_records(self, /) -> int: ...  # of this process

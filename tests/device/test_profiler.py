@@ -154,6 +154,23 @@ def test_E56_key_averages_have_the_devices_time(work, device):
     assert "Memset" in table
 
 
+@pytest.mark.requires("host_exec")
+def test_E56_the_backward_is_linked_too_and_has_flops_and_stacks(device):
+    """Its kernels are queued by autograd's thread."""
+    weight = torch.ones(8, 8, device=device, requires_grad=True)
+    settings = torch._C._profiler._ExperimentalConfig(verbose=True)  # without it torch gives no stack of an event
+    with profile(with_flops=True, with_stack=True, experimental_config=settings) as p:
+        (weight @ weight).sum().backward()
+    rows = {row.key: row for row in p.key_averages()}
+    assert rows["aten::mm"].flops == 3 * 2 * 8**3  # one forward, two backward
+    assert any("test_profiler.py" in line for event in p.events() for line in event.stack)
+    found, by_id = events(p), operators(p)
+    assert found
+    launched = {event.linked_correlation_id() for event in found}
+    assert launched <= by_id.keys()
+    assert sum(by_id[number].name() == "aten::mm" for number in launched) == 3
+
+
 def test_E56_the_trace_is_valid_and_has_arrows_bytes_and_rows(work, device, device_module, tmp_path):
     with profile() as p:
         work(5)
@@ -243,8 +260,8 @@ def test_E56_the_device_alone(work):
     assert counted(events(p)) == expected
 
 
-def test_the_older_profiler_times_operators(device_module, device):
-    """It counts whole microseconds."""
+def test_the_older_profiler_times_operators(device_module, device, capfd):
+    """It counts whole microseconds. What is printed is a line of Kineto's at begin and end."""
     large = torch.empty(1 << 24, device=device)
     with torch.autograd.profiler.profile(use_device=device.type) as p:
         begin = time.perf_counter()
@@ -258,7 +275,8 @@ def test_the_older_profiler_times_operators(device_module, device):
     fills = [row for row in rows if row.key == "aten::fill_"]
     assert sum(row.count for row in fills) == 5
     assert 5 <= sum(row.device_time_total for row in fills) <= wall
-    assert all(row.device_time_total >= 0 for row in rows)
+    assert all(0 <= row.self_device_time_total <= row.device_time_total for row in rows)
+    assert all(line.startswith("USDT:") for line in "".join(capfd.readouterr()).splitlines())
     assert {"range", "mark"} <= {row.key for row in rows}
 
 
@@ -304,6 +322,29 @@ def test_E58_a_device_that_hangs_does_not_keep_the_profile(run_in_process, name,
     options = f"fault.hang=@1,fault.armed_by={tmp_path}/armed"
     done = run_in_process(program(name, body, reads=False), options=options, env=env | {f"{name.upper()}_DRIVER": None})
     assert done.stdout.startswith("0 - ")
+    assert "has work that was not complete after" in done.stdout
+
+
+def test_E58_nor_does_it_keep_the_older_profiler(run_in_process, name, tmp_path):
+    """What was not complete has no time."""
+    code = f"""
+        import warnings
+        import torch
+        x = torch.empty(64, device="{name}")
+        x.fill_(1)
+        torch.{name}.synchronize()
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            with torch.autograd.profiler.profile(use_device="{name}", use_kineto=False) as p:
+                open(r"{tmp_path}/armed", "w").close()
+                x.fill_(2)
+        (fill,) = [row for row in p.key_averages() if row.key == "aten::fill_"]
+        print(fill.count, fill.cpu_time_total > 0, fill.device_time_total, *[str(w.message) for w in seen])
+    """
+    env = {f"{name.upper()}_{key}": value for key, value in {"SHIMS": "fault", "PROFILE_SECONDS": "0.3"}.items()}
+    options = f"fault.hang=@1,fault.armed_by={tmp_path}/armed"
+    done = run_in_process(code, options=options, env=env | {f"{name.upper()}_DRIVER": None})
+    assert done.stdout.startswith("1 True 0 ")
     assert "has work that was not complete after" in done.stdout
 
 
@@ -425,6 +466,7 @@ def test_E56_a_replay_shows_the_work_that_the_graph_holds(device, device_module)
     def step():
         x.copy_(torch.full_like(x, 3).add_(x))
 
+    side.wait_stream(device_module.current_stream())
     with side:
         step()
     device_module.synchronize()

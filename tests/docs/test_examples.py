@@ -20,6 +20,7 @@ def test_demo_trains_on_the_device():
     assert "done in" in run.stdout
     assert "mydevice:1" in run.stdout
     assert "The GPT by torch.compile" in run.stdout
+    assert "MYDEVICE_INTEGRATIONS=auto" in run.stdout
 
 
 @pytest.fixture

@@ -47,6 +47,14 @@ def test_headings_and_tables_stand_by_themselves(page):
     assert re.findall(r"^\S.*\n#+ .*$", prose(page), re.MULTILINE) == []
 
 
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_each_block_of_code_is_closed(page):
+    """What follows one that is not, is code up to the next fence."""
+    fences = re.findall(r"^```(\S*)", text_of(page), re.MULTILINE)
+    assert not any(fences[1::2])  # a language opens a block
+    assert len(fences) % 2 == 0
+
+
 def test_every_page_has_its_place_in_the_order():
     nav = re.search(r"^nav:\n(.*?)^\S", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE | re.DOTALL)[1]
     listed = re.findall(r"([\w./-]+\.md)$", nav, re.MULTILINE)

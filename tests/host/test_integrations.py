@@ -76,7 +76,7 @@ def library(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "meta_path", [one for one in sys.meta_path if not isinstance(one, _imports.AfterImport)])
     names = {"fakelib": "fakelib_arranged", "otherlib": "otherlib_arranged", "third": "third_arranged"}
     monkeypatch.setattr(integrations, "LIBRARIES", names)
-    monkeypatch.setattr(integrations, "STANDS_ON", {"otherlib": ("fakelib",)})
+    monkeypatch.setattr(integrations, "STANDS_ON", {"otherlib": ("fakelib",), "third": ("otherlib",)})
     for name in ("_outcomes", "_integrations", "_patches", "_arranged"):
         monkeypatch.setattr(integrations, name, {})
     for name, value in (("_chosen", frozenset()), ("_announce", False), ("_finder", None)):
@@ -160,12 +160,20 @@ def test_I03_none_is_silent_and_watches_nothing(library, monkeypatch, silent):
     assert not any(isinstance(one, _imports.AfterImport) for one in sys.meta_path)
 
 
-def test_a_library_that_was_not_asked_for_stays_as_it_is(library, monkeypatch, silent):
+def test_I01_what_a_library_stands_on_is_arranged_with_it_and_so_on(library, monkeypatch):
+    monkeypatch.setenv("CHIP_INTEGRATIONS", "third")
+    assert integrations._from_environment() == ["third", "otherlib", "fakelib"]
+
+
+@pytest.mark.parametrize("setting", ["none", "third"])
+def test_what_is_imported_and_was_not_asked_for_is_off(library, monkeypatch, silent, setting):
+    monkeypatch.setattr(integrations, "STANDS_ON", {})
     library()
-    installed(monkeypatch, "third")
+    installed(monkeypatch, setting)
     import fakelib
 
     assert_untouched(fakelib)
+    assert (outcome().state, outcome("otherlib").state) == ("off", "not imported")
 
 
 def test_I03_without_a_setting_the_first_import_tells_of_the_switch(library):
@@ -236,14 +244,18 @@ def test_I02_what_is_not_as_expected_is_one_warning_and_nothing_is_changed(libra
 
 
 def test_I02_a_later_module_that_does_not_fit_takes_back_the_earlier(library, monkeypatch):
-    library(arranged=ARRANGED.replace('"NAMES"', '"NOMENS"'))
+    registers = "    module.register.add(1)\n    patch.also(module.register.clear)\n    patch.words"
+    arranged = ARRANGED.replace('"NAMES"', '"NOMENS"').replace("    patch.words", registers)
+    library(arranged=arranged, core=CORE + "\nregister = set()\n")
     installed(monkeypatch, "auto")
     import fakelib
 
     assert_arranged(fakelib)
+    assert fakelib.core.register == {1}
     with pytest.warns(IntegrationWarning, match=r"fakelib\.extra has no NOMENS"):
         import fakelib.extra
     assert_untouched(fakelib)
+    assert fakelib.core.register == set()
 
 
 def test_I01_auto_arranges_what_is_imported_already(library):

@@ -42,6 +42,8 @@ def test_a_torch_that_was_chosen_stays(installed):
     assert installed("--always-make") == ["torch==2.12.*"]
     assert installed(TORCH="torch==2.15.0") == ["torch==2.15.0"]  # by the environment
     assert installed("--always-make") == ["torch==2.15.0"]
+    assert installed("TORCH=2.14.1") == ["torch==2.14.1"]
+    assert installed("TORCH=torch==2.14.1") == []
 
 
 def test_a_torch_is_installed_again_after_another(installed):
@@ -67,6 +69,6 @@ def test_another_torch_is_tried_in_a_checkout_of_its_own(tmp_path):
     call("git", "commit", "-m", "first")
     for text in ("first", "second", "third"):
         file.write_text(text)
-        call("make", "test-torch", "TORCH=torch==2.15.0", "MAKE=true")
+        call("make", "test-torch", "TORCH=2.15.0", "MAKE=true")
         assert (checkout / "file").read_text() == text
     assert file.read_text() == "third"

@@ -11,6 +11,7 @@ import warnings
 from typing import Any
 
 import torch.autograd.profiler as profiler
+from torch._C._profiler import ProfilerState
 
 from torch_backplane import _backend
 
@@ -31,24 +32,21 @@ def install(device: str) -> None:
             return original(self, *error)
         if why := _backend.C.profiler.take_refusal():
             warnings.warn(why, stacklevel=2)
-        if not _backend.C.profiler.is_recording():
+        older = self.profiler_kind == ProfilerState.KINETO_PRIVATEUSE1_FALLBACK  # events instead of a recording
+        if not older and not _backend.C.profiler.is_recording():
             return original(self, *error)
-        complete = False
+        why = "the wait was interrupted"
         try:
-            complete = _backend.C.profiler.wait_for_recorded()
+            why = _backend.C.profiler.wait_for_recorded()
         finally:  # also after Ctrl-C: the profiler is on, and has to end
-            if not complete:
+            if why:
                 self.use_device = None  # what the wait of the original is for
             try:
                 result = original(self, *error)
             finally:
                 self.use_device = device
-        if not complete:
-            warnings.warn(
-                f"{device} is in error, or has work that was not complete after {_backend.env_name('PROFILE_SECONDS')} "
-                "(60 s): the profile has no times of that work",
-                stacklevel=2,
-            )
+        if why:
+            warnings.warn(f"{why}: the profile has no times of that work", stacklevel=2)
         return result
 
     end._of_backplane = True  # type: ignore[attr-defined]

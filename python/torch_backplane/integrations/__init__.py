@@ -36,13 +36,14 @@ LIBRARIES: dict[str, str] = {
 """Import name of each library that there is a file for, and the module that has its ``integration``."""
 
 STANDS_ON: dict[str, tuple[str, ...]] = {
+    "accelerate": ("safetensors",),
     "transformers": ("accelerate",),
-    "sentence_transformers": ("accelerate", "transformers"),
-    "trl": ("accelerate", "transformers"),
-    "diffusers": ("accelerate", "transformers", "safetensors"),
+    "sentence_transformers": ("transformers",),
+    "trl": ("transformers",),
+    "diffusers": ("transformers",),
     "pytorch_lightning": ("lightning_fabric",),
 }
-"""What is arranged with a library, because that leaves the device to it."""
+"""What is arranged with a library, and with what it stands on, because that leaves the device to it."""
 
 
 class IntegrationWarning(UserWarning):
@@ -103,7 +104,9 @@ def is_chosen(library: str) -> bool:
 def report() -> list[Outcome]:
     """What became of every library that there is a file for, in this process. From any thread."""
     with _lock:
-        return [_outcomes.get(name) or Outcome(name) for name in LIBRARIES]
+        return [
+            _outcomes.get(name) or Outcome(name, "off" if name in sys.modules else "not imported") for name in LIBRARIES
+        ]
 
 
 def _from_environment() -> list[str] | None:
@@ -121,7 +124,9 @@ def _from_environment() -> list[str] | None:
             f"{', '.join(LIBRARIES)}",
             name=_backend.package,
         )
-    return [*words, *(other for word in words for other in STANDS_ON.get(word, ()))]
+    for word in words:  # which grows
+        words += [other for other in STANDS_ON.get(word, ()) if other not in words]
+    return words
 
 
 def _arrange(chosen: frozenset[str]) -> None:

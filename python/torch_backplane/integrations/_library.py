@@ -135,6 +135,10 @@ class Patch:
         setattr(owner, name, change(found))
         self._undo.append(lambda: setattr(owner, name, found))
 
+    def also(self, undo: Callable[[], None]) -> None:
+        """Take note of a change that a step made by itself, and how it is taken back."""
+        self._undo.append(undo)
+
     def undo(self) -> None:
         """Put back what was there, the last change first."""
         while self._undo:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from torch_backplane import _backend
+from torch_backplane.integrations._library import Patch
 
 
 def is_current() -> bool:
@@ -27,16 +28,19 @@ def device_module() -> Any:
     return getattr(torch, _backend.device)
 
 
-def register(package: Any, wrong: type[Exception]) -> None:
+def register(package: Any, patch: Patch, wrong: type[Exception]) -> None:
     """Derive the device's Accelerator, and register it by the device's name.
 
     Args:
         package: ``lightning.fabric.accelerators`` or ``lightning.pytorch.accelerators``.
+        patch: what takes it back: without the rest of the integration Lightning would train on the CPU by that name.
         wrong: what Lightning raises there for an argument that does not fit.
     """
     name = f"{_backend.device.title().replace('_', '')}Accelerator"
     cls = type(name, (package.Accelerator,), _members(package.__name__, wrong))
-    _registry(package).register(_backend.device, cls, description=name, override=True)
+    registry = _registry(package)
+    registry.register(_backend.device, cls, description=name, override=True)
+    patch.also(lambda: registry.pop(_backend.device, None))
 
 
 def _registry(package: Any) -> Any:

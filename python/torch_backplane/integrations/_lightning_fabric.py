@@ -34,7 +34,7 @@ def arrange(root: str, patch: Patch) -> str:
     add_connector(connector, connector._Connector, patch)
     add_precision(part(root, "plugins.precision.fsdp").FSDPPrecision, patch)
     add_strategies(root, patch)
-    accelerator.register(part(root, "accelerators"), ValueError)
+    accelerator.register(part(root, "accelerators"), patch, ValueError)
     return f"Fabric has the accelerator {_backend.device}, its strategies and its mixed precision"
 
 

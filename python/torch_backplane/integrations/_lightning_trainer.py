@@ -24,7 +24,7 @@ def add_trainer(integration: Integration, root: str) -> None:
         _memory(root, patch)
         _reports(root, patch)
         wrong = fabric.part(root, "utilities.exceptions").MisconfigurationException
-        accelerator.register(fabric.part(root, "accelerators"), wrong)
+        accelerator.register(fabric.part(root, "accelerators"), patch, wrong)
         return f"Trainer has the accelerator {_backend.device}, its strategies and its mixed precision"
 
 

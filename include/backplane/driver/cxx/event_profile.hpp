@@ -93,6 +93,7 @@ class EventProfile {
     fn_ = fn;
     arg_ = arg;
     dropped_ = 0;
+    harvest_at_ = kKept;
     graph_ = calls_.graphs();
     static std::atomic<uint64_t> recordings{0};
     recording_.store(++recordings);
@@ -261,12 +262,14 @@ class EventProfile {
       return release(span);
     }
     pending_.push_back(std::move(span));
-    if (pending_.size() >= kKept) harvest(false);
+    if (pending_.size() < harvest_at_) return;
+    harvest(false);
+    harvest_at_ = std::max(kKept, 2 * pending_.size());  // what has not ended is not asked for at each of the next pieces
   }
 
   // With the lock held from here on.
 
-  /// Takes the times of what is complete. all: to the last one; else the oldest are enough.
+  /// Takes the times of what is complete. all: recording ends, and the clocks are compared first.
   void harvest(bool all) {
     if (all) {
       for (auto& [device, clock] : clocks_) {
@@ -382,6 +385,7 @@ class EventProfile {
   std::optional<bp_graph> graph_;  // of the driver below
   void* arg_ = nullptr;
   uint64_t dropped_ = 0;
+  size_t harvest_at_ = kKept;
   std::map<int32_t, Clock> clocks_;
   std::vector<Span> pending_, done_;
   std::vector<std::pair<int32_t, bp_event*>> free_;
