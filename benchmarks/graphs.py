@@ -1,4 +1,4 @@
-"""A training step of the demo's GPT as a graph: what a replay costs the calling thread, beside the step itself."""
+"""A training step of the demo's GPT, with dropout, as a graph: what a replay costs the calling thread, beside the step itself."""
 
 from __future__ import annotations
 
@@ -13,13 +13,25 @@ from benchmarks.row import COMPILED_ASYNC, Result, Row
 from benchmarks.timing import ratio, wait
 
 
+class Dropped(torch.nn.Module):
+    """A model with dropout behind it: each replay takes other random numbers."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.context = model.context
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return F.dropout(self.model(tokens), 0.1)
+
+
 def step_of(device: str) -> tuple[Callable[[], object], Callable[[], object]]:
     """The step, and the replay of its graph; neither waits for the device."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "demo"))
     import gpt
 
     text = gpt.repository_text()
-    model = gpt.GPT(len(text.characters), width=32, layers=2).to(device)
+    model = Dropped(gpt.GPT(len(text.characters), width=32, layers=2)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     x, y = (part.to(device) for part in next(text.batches(1, 2, model.context)))
 

@@ -51,6 +51,7 @@ PARTS = [
     Part("discrete, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=inline"}, in_test=True),
     Part("compiled kernels", ["tests/portable", "-m", "not long"], COMPILED, in_test=True),
     Part("long tests", ["-m", "long"], third=True),
+    Part("compiled kernels, long tests", ["tests/portable", "-m", "long"], COMPILED),
     Part(
         "compiled kernels, every dtype",
         ["tests/portable"],
