@@ -1,4 +1,4 @@
-"""A training step of the demo's GPT, with dropout, as a graph: what a replay costs the calling thread, beside the step itself."""
+"""A step of the demo's GPT, with dropout, as a graph: what a replay costs the calling thread, beside the step."""
 
 from __future__ import annotations
 

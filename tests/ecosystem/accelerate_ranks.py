@@ -27,6 +27,11 @@ def main(precision="no", how="ddp", folder=""):
     loader = torch.utils.data.DataLoader(data, batch_size=3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    inner = set()
+    nn.modules.module.register_module_forward_hook(
+        lambda module, inputs, output: inner.add(str(output.dtype)) if isinstance(module, nn.Linear) else None
+    )
+    places = sorted({parameter.device.type for parameter in model.parameters()})
     for x, y in loader:
         found = model(x)
         accelerator.backward(nn.functional.mse_loss(found, y))
@@ -48,9 +53,8 @@ def main(precision="no", how="ddp", folder=""):
         weights = {key: value.float().tolist() for key, value in state.items()}
         scaler = accelerator.scaler
         scale = None if scaler is None else [scaler.is_enabled(), str(scaler._device)]
-        print(
-            json.dumps({"weights": weights, "ranks": ranks.tolist(), "devices": devices, "scaler": scale}), flush=True
-        )
+        said = {"weights": weights, "ranks": ranks.tolist(), "devices": devices, "scaler": scale}
+        print(json.dumps({**said, "dtypes": sorted(inner), "parameters": places}), flush=True)
     accelerator.end_training()
 
 

@@ -1,5 +1,5 @@
-"""Started by test_I07_two_processes: ``lightning_ranks.py <package> <strategy> <precision>`` trains on two devices;
-rank 0 prints what it saw as a line of JSON."""
+"""Started by test_I07_two_processes: ``lightning_ranks.py <package> <strategy> <precision> <accelerator>`` trains on
+two devices; rank 0 prints what it saw as a line of JSON."""
 
 import importlib
 import json
@@ -9,7 +9,7 @@ import torch
 from test_lightning import QUIET, batches, loss_of, made
 from torch import nn
 
-package, strategy, precision = sys.argv[1:]
+package, strategy, precision, accelerator = sys.argv[1:]
 pl = importlib.import_module(package)
 
 
@@ -46,7 +46,7 @@ def chosen():
 
 def main():
     options = {"precision": precision, "max_epochs": 1, "use_distributed_sampler": False}
-    trainer = pl.Trainer(devices=2, strategy=chosen(), **options, **QUIET)
+    trainer = pl.Trainer(accelerator=accelerator, devices=2, strategy=chosen(), **options, **QUIET)
     module, running = Module(), []
 
     def look():

@@ -36,6 +36,8 @@ def in_one_process(precision):
 def assert_same(found, precision):
     assert found["ranks"] == [0, 1]
     assert found["devices"] == ["mydevice:0", "mydevice:1"]
+    assert found["parameters"] == ["mydevice"]
+    assert found["dtypes"] == [str(HALVES.get(precision, torch.float32))]
     assert found["scaler"] == ([True, "mydevice"] if precision == "fp16" else None)
     tolerance = {"atol": 1e-6, "rtol": 1e-5} if precision == "no" else {"atol": 1e-2, "rtol": 0.05}
     for key, value in in_one_process(precision).items():

@@ -326,6 +326,7 @@ def two_on_the_cpu(precision):
         ("lightning.pytorch", "auto", "32-true", ()),
         ("lightning.pytorch", "ddp", "32-true", ("-m", "torch.distributed.run", "--nproc-per-node=2")),
         ("pytorch_lightning", "ddp", "16-mixed", ()),
+        ("lightning.pytorch", "ddp", "bf16-mixed", ()),
         ("lightning.pytorch", "hook", "32-true", ()),
         ("lightning.pytorch", "fsdp", "32-true", ()),
         ("lightning.pytorch", "fsdp", "bf16-mixed", ()),
@@ -335,7 +336,10 @@ def two_on_the_cpu(precision):
 )
 def test_I07_two_processes(answer, device, package, strategy, precision, launcher):
     program = Path(__file__).with_name("lightning_ranks.py")
-    found, seen, state, backend, hooks, scale = answer(program, package, strategy, precision, launcher=launcher)
+    accelerator = device.type if strategy == "ddp" else "auto"
+    found, seen, state, backend, hooks, scale = answer(
+        program, package, strategy, precision, accelerator, launcher=launcher
+    )
     assert found == f"{device.type}:0"
     assert seen == [[f"{device.type}:0", str(HALVES[precision])]] * 2
     assert backend == f"{device.type}ccl"

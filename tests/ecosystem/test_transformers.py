@@ -8,6 +8,7 @@ import torch
 from transformers import LlamaForCausalLM, Trainer, TrainingArguments, pipeline
 
 HALVES = {"fp32": {}, "fp16": {"fp16": True}, "bf16": {"bf16": True}}
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 @pytest.mark.sample
@@ -91,7 +92,7 @@ def test_I05_trainer(device, tmp_path, precision):
     assert trainer.args.n_gpu == 1
     assert {parameter.device for parameter in trainer.model.parameters()} == {device}
     assert {parameter.dtype for parameter in trainer.model.parameters()} == {torch.float32}
-    assert inner == {{"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[precision]}
+    assert inner == {DTYPES[precision]}
     reference, expected = trained(tmp_path / "cpu", use_cpu=True)
     tolerance = {"atol": 1e-4, "rtol": 1e-4} if precision == "fp32" else {"atol": 0.05, "rtol": 0.05}
     torch.testing.assert_close(torch.tensor(losses), torch.tensor(expected), **tolerance)
@@ -173,21 +174,28 @@ RANKS = """
 import sys, json
 sys.path.insert(0, {folder!r})
 from test_transformers import trained
+import torch
+inner = set()
+torch.nn.modules.module.register_module_forward_hook(
+    lambda module, inputs, output: inner.add(str(output.dtype)) if isinstance(module, torch.nn.Linear) else None
+)
 trainer, losses = trained({out!r}, steps=3, batch=2, **{options!r})
+places = sorted({{str(parameter.device) for parameter in trainer.model.parameters()}})
 weights = {{key: value.float().cpu().flatten().tolist()[:50] for key, value in trainer.model.state_dict().items()}}
-line = json.dumps([str(trainer.args.device), trainer.args.world_size, losses, weights])
+line = json.dumps([places, trainer.args.world_size, sorted(inner), losses, weights])
 if trainer.args.process_index == 0:
     print(line, flush=True)
 """
 
 
 @pytest.mark.requires("multi_device")
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("precision", HALVES)
 def test_I05_trainer_with_two_processes(answer, tmp_path, precision):
     code = RANKS.format(folder=str(Path(__file__).parent), out=str(tmp_path / "out"), options=HALVES[precision])
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    device, world, losses, weights = answer(code, launcher=launcher)
-    assert (device, world) == ("mydevice:0", 2)
+    places, world, inner, losses, weights = answer(code, launcher=launcher)
+    assert (places, world) == (["mydevice:0"], 2)
+    assert inner == [str(DTYPES[precision])]
     reference, expected = trained(tmp_path / "cpu", use_cpu=True, steps=3)
     tolerance = 1e-3 if precision == "fp32" else 0.05
     assert losses == pytest.approx(expected, rel=tolerance)

@@ -14,15 +14,21 @@ def trained(folder, **options):
     )  # fmt: skip
     rows = Dataset.from_dict({"text": tiny.sentences(12)})
     trainer = SFTTrainer(tiny.llama(), args=arguments, train_dataset=rows, processing_class=tiny.tokenizer())
+    inner = set()
+    hook = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, inputs, output: inner.add(output.dtype) if isinstance(module, torch.nn.Linear) else None
+    )
     trainer.train()
-    return trainer, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    hook.remove()
+    return inner, trainer, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
-@pytest.mark.parametrize("precision", [{}, {"bf16": False}])
+@pytest.mark.parametrize("precision", [{}, pytest.param({"bf16": False}, marks=pytest.mark.sample)])
 def test_I06_sft(device, tmp_path, precision):
-    trainer, losses = trained(tmp_path, **precision)
+    inner, trainer, losses = trained(tmp_path, **precision)
+    assert inner == {torch.float32 if precision else torch.bfloat16}
     assert trainer.args.bf16 is not bool(precision)
     assert {parameter.device for parameter in trainer.model.parameters()} == {device}
-    _, expected = trained(tmp_path, use_cpu=True, bf16=False)
+    *_, expected = trained(tmp_path, use_cpu=True, bf16=False)
     assert losses == pytest.approx(expected, rel=1e-3 if precision else 0.05)
     assert torch.isfinite(torch.tensor(losses)).all()

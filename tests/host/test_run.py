@@ -85,7 +85,8 @@ def test_a_sample_has_a_third_of_the_long_tests_and_of_each_other_kind_a_part(ru
     assert whole == [["-m", "not long"], runner.DEVICE, ["tests/portable", "-m", "not long"]]
     others = [pair for pair in ran.values() if pair[1] is not None]
     there = [(part.arguments, "1/4") for part in runner.PARTS if part.needs is not None and part.needs.exists()]
-    assert others == [(["-m", "long"], "1/3"), *[(runner.DEVICE, "1/4")] * 3, *there]
+    compiled = (["tests/portable", "-m", "long"], "1/4")
+    assert others == [(["-m", "long"], "1/3"), compiled, *[(runner.DEVICE, "1/4")] * 3, *there]
     ran.clear()
     monkeypatch.setattr(sys, "argv", ["run.py"])
     assert runner.main() == 0
@@ -114,6 +115,7 @@ def test_smoke_is_of_another_torch_alone(runner, monkeypatch):
     assert ran == [
         (["tests/host/test_drift.py"], []),
         (["tests/portable/test_compile.py"], []),
+        ([*runner.PRIVATE, "-m", "not long"], []),
         (["tests/portable", "-m", "not long"], ["--sample", "1/6:abc"]),
         (["tests/device", "-m", "not long"], ["--sample", "1/6:abc"]),
     ]
