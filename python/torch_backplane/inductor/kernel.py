@@ -224,9 +224,6 @@ class GroupKernel(SignedKernel):
             var.bounds = ValueRanges(sympy.S.Zero, sympy.oo)
         return sympy_index_symbol(str(var))
 
-    def device_assert_async(self, cond: CSEVariable, msg: str) -> None:
-        self.compute.writeline(f"BP_ASSERT({cond});")
-
     def random_words(self, seed: CSEVariable, offset: CSEVariable) -> list[CSEVariable]:
         """Four words of 32 bits, of that place in the sequence."""
         keys = [f"philox({seed}, {offset})[{i}]" for i in range(4)]
