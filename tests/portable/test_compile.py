@@ -484,8 +484,18 @@ def test_caches_are_of_one_compiler_and_target(device, monkeypatch):
     before = key.uuid()
     assert key.uuid() == before
     here = compiler.target()
-    monkeypatch.setattr(compiler, "target", lambda *_: type(here)(**{**here.__dict__, "compiler": "another"}))
-    assert key.uuid() != before
+    for index, change in ((0, {"compiler": "another"}), (1, {"dtypes": 0}), (1, {"atomics": 0})):
+        other = replace(here, **change)
+        monkeypatch.setattr(compiler, "target", lambda at=-1, index=index, other=other: other if at == index else here)
+        assert key.uuid() != before
+
+
+def test_caches_are_of_what_generates_code(device):
+    from torch_backplane.inductor import registration
+
+    known = {f"{file.parent.name}/{file.name}" for file in registration._files() if file.is_file()}
+    of_python = {"inductor/kernel.py", "inductor/fallbacks.py", "compat/inductor.py"}
+    assert of_python | {"inductor/cpp_prefix.h", "inductor/aoti_prefix.h", "backplane/generated.h"} <= known
 
 
 def test_a_model_trains_as_on_the_cpu(device):
