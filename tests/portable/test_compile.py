@@ -246,6 +246,17 @@ def test_quotients_and_roots_of_sizes_are_reals(device):
     same(compiled(function, device, [x], dynamic=True), function(x), 1e-5)
 
 
+def test_sizes_without_bound():
+    from sympy import oo
+    from torch.utils._sympy.numbers import int_oo
+
+    from torch_backplane.inductor.dtypes import sizes
+
+    for positive, negative in ((oo, -oo), (int_oo, -int_oo)):
+        assert sizes(positive) == "9223372036854775807"
+        assert sizes(negative) == "(-9223372036854775807 - 1)"
+
+
 def test_the_gradient_of_a_deviation_where_sizes_are_dynamic(device):
     torch._dynamo.reset()
     x, function = real(5, 7), torch.compile(lambda x: x.std(), dynamic=True)

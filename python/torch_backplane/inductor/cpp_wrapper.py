@@ -113,6 +113,9 @@ class GroupCppWrapper(Reported, CppWrapperCpu):
         )  # the device's own lines come before torch's headers
         if V.graph.aot_mode:
             inductor_config.aot_inductor.precompile_headers = False  # torch has one for its own devices alone
+        elif inductor_config.triton.cudagraphs and not V.graph.is_const_graph:  # lines of the module around the C++
+            self.header.writeline("from torch_backplane.inductor.runtime import without_graphs")
+            self.header.writeline("without_graphs()")
         super().write_header()
 
     def define_dialect_kernel(self, name: str, text: str, facts: dict[str, Any], metadata: str) -> None:

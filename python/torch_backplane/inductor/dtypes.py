@@ -216,5 +216,10 @@ class SizePrinter(ExprPrinter):
     def _print_Infinity(self, expr: sympy.Expr) -> str:
         return "9223372036854775807"
 
+    def _print_NegativeInfinity(self, expr: sympy.Expr) -> str:
+        return "(-9223372036854775807 - 1)"
+
+    _print_IntInfinity, _print_NegativeIntInfinity = _print_Infinity, _print_NegativeInfinity
+
 
 sizes = SizePrinter().doprint

@@ -137,6 +137,11 @@ class SignedKernel(SIMDKernel[Any]):
         wrapper = V.graph.wrapper_code
         tensors, _, calls, _ = self._arguments()
         for arg, call in zip(tensors, calls, strict=True):
-            if dtypes.is_real(arg.dtype):
+            if not dtypes.is_real(arg.dtype):
+                continue
+            if V.graph.cpp_wrapper:
+                check = f'aoti_torch_check_inf_and_nan("{call}", {call})'
+                wrapper.writeline(f"AOTI_TORCH_ERROR_CODE_CHECK({check});")
+            else:
                 wrapper.writeline(f"assert not {call}.isnan().any().item()")
                 wrapper.writeline(f"assert not {call}.isinf().any().item()")
