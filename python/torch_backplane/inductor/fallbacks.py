@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._inductor import ir, lowering
+from torch._inductor import lowering
 from torch._inductor.codegen.common import pointwise_overrides_data
 from torch._inductor.ops_handler import OpsHandler
 from torch._inductor.utils import sympy_product
@@ -121,7 +121,7 @@ def _wrapped(op: Any, lower: Callable[..., Any], leaves: Rule) -> Callable[..., 
 
     @functools.wraps(lower)
     def choose(*args: Any, **kwargs: Any) -> Any:
-        operands = [one for one in pytree.tree_leaves((args, kwargs)) if isinstance(one, ir.IRNode)]
+        operands = [one for one in pytree.tree_leaves((args, kwargs)) if hasattr(one, "maybe_get_dtype")]
         known = [(one.get_device(), one.maybe_get_dtype()) for one in operands] + _results(op)
         ours = next((one for one, _ in known if one is not None and one.type == _backend.device), None)
         if ours is None:
