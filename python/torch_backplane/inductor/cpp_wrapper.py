@@ -1,8 +1,9 @@
 """The C++ that Inductor writes around the kernels: ``config.cpp_wrapper``, and AOTInductor's packages.
 
-A private class of torch stands behind it, ``CppWrapperCpu``, by subclassing: from torch 2.13 on. The code is linked
-with torch alone and finds the backend by an operator (``backplane/generated.h``). A package has its kernels' text
-and their code, for the target of the device at hand and for those that ``config.aot_targets`` names.
+A private class of torch stands behind it, ``CppWrapperCpu``, by subclassing: from torch 2.13 on, tried on 2.13 and
+2.15. The code is linked with torch alone and finds the backend by an operator (``backplane/generated.h``). A package
+has its kernels' text and their code, for the target of the device at hand and for those that ``config.aot_targets``
+names.
 """
 
 from __future__ import annotations

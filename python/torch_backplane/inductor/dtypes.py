@@ -1,4 +1,7 @@
-"""How the dialect names what Inductor computes with: types, constants, sizes and places."""
+"""How the dialect names what Inductor computes with: types, constants, sizes and places.
+
+A private class of torch stands behind it: ``ExprPrinter``; tried on torch 2.11, 2.12, 2.13 and 2.15.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """One fused kernel in the dialect, as work of a group: which axis its lanes lie along, its loops, its folds.
 
-A private class of torch stands behind it: ``SIMDKernel`` (tried on torch 2.11, 2.13 and 2.15), of which this overrides
-what a backend is expected to. The kernel's text for a reduction is a row of sections: loops over the reduced axis, in
-which elements are computed and folded, and between them what is computed once for each result. Inductor ends a section
-by :meth:`GroupKernel.codegen_body`.
+Private classes of torch stand behind it, tried on torch 2.11, 2.12, 2.13 and 2.15: ``CSE``, and ``SIMDKernel``, of
+which this overrides what a backend is expected to. The kernel's text for a reduction is a row of sections: loops over
+the reduced axis, in which elements are computed and folded, and between them what is computed once for each result.
+Inductor ends a section by :meth:`GroupKernel.codegen_body`.
 
 Lanes lie along the axis on which most operands are contiguous:
 

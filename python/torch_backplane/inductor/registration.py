@@ -1,4 +1,8 @@
-"""What Inductor and Dynamo are told of the device at the first compilation: interface, classes, cache key."""
+"""What Inductor and Dynamo are told of the device at the first compilation: interface, classes, cache key.
+
+Private classes of torch stand behind it: ``DeviceInterface``, ``DeviceOpOverrides`` and ``CustomGraphModulePass``;
+tried on torch 2.11, 2.12, 2.13 and 2.15.
+"""
 
 from __future__ import annotations
 
