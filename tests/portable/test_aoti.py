@@ -92,6 +92,34 @@ def test_cpp_wrapper_takes_other_shapes_without_compiling(device):
 
 
 @needs_cpp_wrapper
+def test_cpp_wrapper_says_once_that_there_are_no_graphs(device):
+    """Where torch itself does not: it leaves graphs out of C++ unless they are not partitioned."""
+    from torch._inductor import config
+
+    from torch_backplane.inductor.runtime import without_graphs
+
+    without_graphs.cache_clear()
+    torch._dynamo.reset()
+    with config.patch(cpp_wrapper=True, graph_partition=False), pytest.warns(UserWarning, match="without graphs"):
+        y = torch.compile(lambda x: x + 1, mode="reduce-overhead")(torch.ones(3, device=device))
+    assert y.tolist() == [2, 2, 2]
+
+
+@needs_cpp_wrapper
+def test_cpp_wrapper_checks_for_nan(device):
+    from torch._inductor import config
+
+    def computed(x):
+        return torch.compile(lambda x: (x.log().half(), x.long() + 1))(x)[1].tolist()
+
+    torch._dynamo.reset()
+    with config.patch(cpp_wrapper=True, nan_asserts=True):
+        assert computed(torch.ones(3, device=device)) == [2, 2, 2]
+        with pytest.raises(RuntimeError, match="check_inf_and_nan"):
+            computed(-torch.ones(3, device=device))
+
+
+@needs_cpp_wrapper
 def test_F17_a_package_is_loaded_and_computes(package, device):
     net, path = package
     model = torch._inductor.aoti_load_package(str(path))

@@ -1,6 +1,7 @@
 """torch.compile by Inductor's kernels in the dialect, against eager on the CPU; torch_backplane.inductor."""
 
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -245,6 +246,17 @@ def test_quotients_and_roots_of_sizes_are_reals(device):
     same(compiled(function, device, [x], dynamic=True), function(x), 1e-5)
 
 
+def test_sizes_without_bound():
+    from sympy import oo
+    from torch.utils._sympy.numbers import int_oo
+
+    from torch_backplane.inductor.dtypes import sizes
+
+    for positive, negative in ((oo, -oo), (int_oo, -int_oo)):
+        assert sizes(positive) == "9223372036854775807"
+        assert sizes(negative) == "(-9223372036854775807 - 1)"
+
+
 def test_the_gradient_of_a_deviation_where_sizes_are_dynamic(device):
     torch._dynamo.reset()
     x, function = real(5, 7), torch.compile(lambda x: x.std(), dynamic=True)
@@ -284,6 +296,99 @@ def test_F14_a_place_out_of_range_is_an_error_and_the_device_goes_on(device):
     assert (x + 0).shape == ROWS
 
 
+def test_an_assertion_is_eagers(device):
+    x = torch.ones(3, device=device)
+    torch._dynamo.reset()
+    call = torch.compile(lambda x: (torch._assert_async(x.sum() > 0, "the sum is positive"), x + 1)[1])
+
+    def call_and_wait(x):
+        y = call(x)
+        torch.accelerator.synchronize()
+        return y
+
+    same(call_and_wait(x), torch.full((3,), 2.0), 0)
+    with pytest.raises(RuntimeError, match="the sum is positive"):
+        call_and_wait(-x)
+    same(call_and_wait(x), torch.full((3,), 2.0), 0)
+
+
+def changed_and_turned(x, i):
+    x.add_(1)
+    x[i % 6] += 2
+    return x.t()
+
+
+# Of float64 (6, 5), with six places below 8.
+WITHOUT_FLOAT64 = {
+    "computed and reduced": lambda x, i: ((x.sin() * 2).sum(1), x.softmax(1), x.max(1)[1]),
+    "views": lambda x, i: (x.t().reshape(-1), x[:, ::2] + 1, x[None].expand(3, -1, -1).reshape(3, -1)),
+    "converted": lambda x, i: ((x.float() + 1).relu(), (x.float() * 2).double(), i.double().mean()),
+    "made": lambda x, i: (torch.full_like(x, 1.5) + 1, torch.linspace(0, 1, 5, device=x.device, dtype=x.dtype)),
+    "summed into places": lambda x, i: x.new_zeros(8, 5).index_put((i,), x, accumulate=True),
+    "written": changed_and_turned,
+    "many": lambda x, i: torch._foreach_add([x, x * 2], 1.0),
+    "a number of the host": lambda x, i: x.float() * torch.tensor(0.5, dtype=torch.float64),
+}
+
+
+def lacking_target(monkeypatch, lacks):
+    from torch_backplane import compiler
+
+    here = compiler.target()
+    changed = {key: getattr(here, key) & ~bits for key, bits in lacks.items()}
+    monkeypatch.setattr(compiler, "target", lambda *_: replace(here, **changed))
+
+
+@pytest.mark.parametrize("case", WITHOUT_FLOAT64)
+def test_float64_is_calls_where_the_target_lacks_it(case, device, monkeypatch):
+    from torch._inductor.utils import run_and_get_code
+
+    lacking_target(monkeypatch, {"dtypes": 1 << 9})
+    function = WITHOUT_FLOAT64[case]
+    theirs = real(6, 5, dtype=torch.float64), torch.tensor([0, 0, 1, 5, 7, 7])
+    ours = [one.to(device) for one in theirs]
+    torch._dynamo.reset()
+    got, (code,) = run_and_get_code(torch.compile(function), *ours)
+    same(got, function(*theirs), 1e-6)
+    same(ours, theirs, 0)
+    assert "f64" not in code
+
+
+# Of a dtype, the bits of a target's atomics that a sum into places needs.
+ATOMICS = {torch.int32: 1 << 0, torch.float32: 1 << 1, torch.float16: 1 << 2, torch.float64: 1 << 4}
+SUMS = (
+    lambda x, i, y: x.index_put((i,), y, accumulate=True),
+    lambda x, i, y: x.index_add(0, i, y),
+    lambda x, i, y: x.scatter_add(0, i[:, None].expand(6, 5), y),
+    lambda x, i, y: x.clone().scatter_(0, i[:, None].expand(6, 5), y, reduce="add"),
+)
+
+
+@pytest.mark.parametrize("dtype", ATOMICS, ids=str)
+def test_a_sum_into_places_is_a_call_where_the_target_lacks_its_atomic(dtype, device, monkeypatch):
+    from torch._inductor.utils import run_and_get_code
+
+    def sums(x, i, y):
+        return tuple(function(x, i, y) for function in SUMS)
+
+    theirs = torch.zeros(8, 5, dtype=dtype), torch.tensor([0, 0, 1, 5, 7, 7]), torch.arange(30).view(6, 5).to(dtype)
+    for lacks in (0, ATOMICS[dtype]):
+        lacking_target(monkeypatch, {"atomics": lacks})
+        torch._dynamo.reset()
+        got, (code,) = run_and_get_code(torch.compile(sums), *(one.to(device) for one in theirs))
+        same(got, sums(*theirs), 1e-6)
+        assert ("atomic_add" in code.lower()) == (lacks == 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint32, torch.uint64], ids=str)
+def test_a_sum_into_places_that_eager_refuses_is_eagers_error(dtype, device):
+    x, i = torch.zeros(8, dtype=dtype, device=device), torch.tensor([0, 0, 1], device=device)
+    with pytest.raises(NotImplementedError, match="not implemented for 'UInt"):
+        compiled(lambda x, i: x.index_put((i,), x[:3], accumulate=True), device, [x, i])
+    with pytest.raises(NotImplementedError, match="not implemented for 'UInt"):
+        compiled(lambda x, i: x.scatter_add(0, i, x), device, [x, i])
+
+
 def test_what_a_kernel_refuses(device):
     text = """typedef struct { i64 n; i64 site_; } Generated;
 BP_KERNEL(generated, 1, Generated, BP_GLOBAL f32* BP_RESTRICT out) { out[0] = (f32)bp_arg.n; }
@@ -313,9 +418,6 @@ BP_KERNEL(generated, 1, Generated, BP_GLOBAL f32* BP_RESTRICT out) { out[0] = (f
 
 
 def test_what_the_dialect_lacks_is_a_call_of_the_operator(device):
-    from torch_backplane.inductor.fallbacks import lacking
-
-    assert len(lacking()) == 30, "docs/compile.md lists them"
     x = real(5, 7).abs() + 1
     functions = (
         lambda x: torch.special.bessel_j0(x) * 2,
@@ -390,8 +492,18 @@ def test_caches_are_of_one_compiler_and_target(device, monkeypatch):
     before = key.uuid()
     assert key.uuid() == before
     here = compiler.target()
-    monkeypatch.setattr(compiler, "target", lambda *_: type(here)(**{**here.__dict__, "compiler": "another"}))
-    assert key.uuid() != before
+    for index, change in ((0, {"compiler": "another"}), (1, {"dtypes": 0}), (1, {"atomics": 0})):
+        other = replace(here, **change)
+        monkeypatch.setattr(compiler, "target", lambda at=-1, index=index, other=other: other if at == index else here)
+        assert key.uuid() != before
+
+
+def test_caches_are_of_what_generates_code(device):
+    from torch_backplane.inductor import registration
+
+    known = {f"{file.parent.name}/{file.name}" for file in registration._files() if file.is_file()}
+    of_python = {"inductor/kernel.py", "inductor/fallbacks.py", "compat/inductor.py"}
+    assert of_python | {"inductor/cpp_prefix.h", "inductor/aoti_prefix.h", "backplane/generated.h"} <= known
 
 
 def test_a_model_trains_as_on_the_cpu(device):

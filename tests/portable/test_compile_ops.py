@@ -82,6 +82,30 @@ def test_F15_what_the_cpus_inductor_fails_too_is_skipped(run, monkeypatch):
     assert "no sine today" in outcome.message
 
 
+def test_F15_a_wrong_value_is_excused_by_a_wrong_value_alone(run, monkeypatch):
+    from torch._inductor.codegen.cpp import CppOverrides, CppVecOverrides
+
+    from torch_backplane.conformance.suites import compiled
+    from torch_backplane.inductor.ops import DialectOps
+
+    monkeypatch.setattr(compiled, "_cpu_compiles", lambda: True)
+    monkeypatch.setattr(DialectOps, "sin", staticmethod(lambda x: f"bp_sin({x}) * 1.001f"))
+
+    def refuses(*args):
+        raise NotImplementedError("no sine today")
+
+    for kind in (CppOverrides, CppVecOverrides):
+        monkeypatch.setattr(kind, "sin", staticmethod(refuses))
+    outcome = run("sin/float32")
+    assert outcome.status == "fail"
+    assert "values differ" in outcome.message
+    monkeypatch.setattr(CppOverrides, "sin", staticmethod(lambda x: f"std::cos({x})"))
+    monkeypatch.setattr(CppVecOverrides, "sin", staticmethod(lambda x: f"{x}.cos()"))
+    outcome = run("sin/float32")
+    assert outcome.status == "skip"
+    assert outcome.message.startswith("Inductor's own")
+
+
 SORTS = {
     "sort": lambda x: (x + 1).sort(1).values * 2,
     "topk": lambda x: (x + 1).topk(5).values * 2,

@@ -57,7 +57,7 @@ def cpp_wrapper(device: str) -> type[Any]:
 
     from torch_backplane.inductor.cpp_wrapper import GroupCppWrapper
 
-    # The name of the device's type: in a table until 2.14, from then on by DeviceOpOverrides.aten_device_type().
+    # The name of the device's type: in a table up to 2.14, from 2.15 on by DeviceOpOverrides.aten_device_type().
     getattr(cpp_utils, "DEVICE_TO_ATEN", {}).setdefault(device, "at::kPrivateUse1")
     return GroupCppWrapper
 

@@ -2,7 +2,8 @@
 
 Torch measures, keeps what it found in its cache, and prints it; here it is told what there is to choose from. The
 operator is measured with a pass over its result where a pointwise operator follows, since that is a kernel of its own
-then, and joins a kernel of tiles.
+then, and joins a kernel of tiles. Private classes of torch stand behind it: ``ExternKernelCaller`` and
+``ChoiceCaller``; tried on torch 2.13 and 2.15.
 """
 
 from __future__ import annotations

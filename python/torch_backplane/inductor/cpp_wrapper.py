@@ -1,8 +1,9 @@
 """The C++ that Inductor writes around the kernels: ``config.cpp_wrapper``, and AOTInductor's packages.
 
-A private class of torch stands behind it, ``CppWrapperCpu``, by subclassing: from torch 2.13 on. The code is linked
-with torch alone and finds the backend by an operator (``backplane/generated.h``). A package has its kernels' text
-and their code, for the target of the device at hand and for those that ``config.aot_targets`` names.
+A private class of torch stands behind it, ``CppWrapperCpu``, by subclassing: from torch 2.13 on, tried on 2.13 and
+2.15. The code is linked with torch alone and finds the backend by an operator (``backplane/generated.h``). A package
+has its kernels' text and their code, for the target of the device at hand and for those that ``config.aot_targets``
+names.
 """
 
 from __future__ import annotations
@@ -113,6 +114,9 @@ class GroupCppWrapper(Reported, CppWrapperCpu):
         )  # the device's own lines come before torch's headers
         if V.graph.aot_mode:
             inductor_config.aot_inductor.precompile_headers = False  # torch has one for its own devices alone
+        elif inductor_config.triton.cudagraphs and not V.graph.is_const_graph:  # lines of the module around the C++
+            self.header.writeline("from torch_backplane.inductor.runtime import without_graphs")
+            self.header.writeline("without_graphs()")
         super().write_header()
 
     def define_dialect_kernel(self, name: str, text: str, facts: dict[str, Any], metadata: str) -> None:

@@ -1,4 +1,7 @@
-"""How the dialect names what Inductor computes with: types, constants, sizes and places."""
+"""How the dialect names what Inductor computes with: types, constants, sizes and places.
+
+A private class of torch stands behind it: ``ExprPrinter``; tried on torch 2.11, 2.12, 2.13 and 2.15.
+"""
 
 from __future__ import annotations
 
@@ -215,6 +218,11 @@ class SizePrinter(ExprPrinter):
 
     def _print_Infinity(self, expr: sympy.Expr) -> str:
         return "9223372036854775807"
+
+    def _print_NegativeInfinity(self, expr: sympy.Expr) -> str:
+        return "(-9223372036854775807 - 1)"
+
+    _print_IntInfinity, _print_NegativeIntInfinity = _print_Infinity, _print_NegativeInfinity
 
 
 sizes = SizePrinter().doprint

@@ -1,4 +1,4 @@
-"""Operators that the dialect has no expression for are calls of the device's own, decided when a graph is lowered.
+"""What the dialect has no expression for, or the device's target no means, is a call: decided when a graph is lowered.
 
 Inductor asks a backend for such operators only when it writes a kernel, which is too late to leave them out. So the
 entries of its table of lowerings are wrapped; for tensors of other devices they are as they were.
@@ -6,7 +6,8 @@ entries of its table of lowerings are wrapped; for tensors of other devices they
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch._inductor.codegen.common import pointwise_overrides_data
 from torch._inductor.ops_handler import OpsHandler
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
+from torch.utils import _pytree as pytree
 
 from torch_backplane import _backend, compiler
 from torch_backplane.inductor.ops import SPECIAL, DialectOps
@@ -23,6 +25,26 @@ from torch_backplane.inductor.ops import SPECIAL, DialectOps
 LONG_ROW, MANY_ROWS = 2 * 16384, 256
 _PRODUCTS = ("mm", "bmm", "addmm")
 SCANS = "cumsum cumprod logcumsumexp cummax cummin".split()
+# Their error, with its message, is that of a wait for the device, which a kernel cannot give it.
+ASSERTS = ("_assert_async", "_functional_assert_async")
+SUMS = "index_put index_put_ _unsafe_index_put _unsafe_index_put_".split()
+"""Sums into places that may repeat, with ``accumulate``."""
+ALWAYS_SUMS = "_unsafe_masked_index_put_accumulate scatter_add scatter_add_ scatter_reduce scatter_reduce_".split()
+
+# BP_DTYPE_* and BP_ATOMIC_* of a target.
+_FLOAT64 = 1 << 9
+_ADD_I32, _ADD_F32, _CAS_32, _ADD_I64, _CAS_64 = (1 << bit for bit in range(5))
+_ATOMICS = {
+    torch.int32: _ADD_I32,
+    torch.float32: _ADD_F32,
+    torch.int64: _ADD_I64,
+    torch.float64: _CAS_64,
+    **dict.fromkeys((torch.int8, torch.uint8, torch.int16, torch.uint16, torch.float16, torch.bfloat16), _CAS_32),
+}
+"""What a sum into places needs; no other dtype has one in a kernel."""
+
+Rule = Callable[[torch.device, Sequence[Any], dict[str, Any]], bool]
+"""Whether a call with these arguments is left to the device's operator."""
 
 left: set[Any] = set()
 """Operators that a graph of this process had as a call because the dialect has no expression of them."""
@@ -42,34 +64,84 @@ def _aten(name: str) -> str:
 def register() -> None:
     """Wrap the lowerings, once."""
     never, not_double = ({_aten(name) for name in names} | set(names) for names in (lacking(), (*SPECIAL, "ndtr")))
+    never.update(ASSERTS)
     for op, lower in list(lowering.lowerings.items()):
         if not isinstance(op, torch._ops.OpOverload) or op.namespace not in ("aten", "prims"):
             continue
-        name = op._schema.name.split("::")[1]
+        name, overload = op._schema.name.split("::")[1], op._schema.overload_name
+        rule: Rule = _leaves_nothing
         if name in never:
-            lowering.lowerings[op] = _wrapped(op, lower, lambda dtype: True)
+            rule = _leaves_all
         elif name in not_double:
-            lowering.lowerings[op] = _wrapped(op, lower, lambda dtype: dtype == torch.float64)
+            rule = _leaves_float64
         elif name in SCANS:
-            lowering.lowerings[op] = _unless_long(op, lower)
-        elif name in _PRODUCTS and op._schema.overload_name == "dtype":  # which torch lowers for CUDA and XPU alone
-            lowering.lowerings[op] = _wrapped(op, lower, lambda dtype: True)
+            lower = _unless_long(op, lower)
+        elif name in SUMS or name in ALWAYS_SUMS or (name in ("scatter", "scatter_") and "reduce" in overload):
+            rule = functools.partial(_leaves_sums, name in SUMS)
+        elif name in _PRODUCTS and overload == "dtype":  # which torch lowers for CUDA and XPU alone
+            rule = _leaves_all
         elif name == "lift_fresh_copy":  # the one operator whose lowering the mode of eager_calls.py uses
-            lowering.lowerings[op] = _wrapped(op, lower, lambda dtype: bool(compiler.why_none()))
+            rule = _leaves_without_kernels
+        elif hasattr(lower, "_is_fallback_handler"):
+            continue
+        lowering.lowerings[op] = _wrapped(op, lower, rule)
 
 
-def _wrapped(op: Any, lower: Callable[..., Any], leaves: Callable[[torch.dtype], bool]) -> Callable[..., Any]:
+def _leaves_nothing(*_: Any) -> bool:
+    return False
+
+
+def _leaves_all(*_: Any) -> bool:
+    return True
+
+
+def _leaves_float64(_: torch.device, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    return any(one.get_dtype() == torch.float64 for one in args if hasattr(one, "get_dtype"))
+
+
+def _leaves_without_kernels(*_: Any) -> bool:
+    return bool(compiler.why_none())
+
+
+def _leaves_sums(may_overwrite: bool, device: torch.device, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    overwrites = may_overwrite and not (args[3] if len(args) > 3 else kwargs.get("accumulate", False))
+    if overwrites or not compiler.is_available():
+        return False
+    needed = _ATOMICS.get(args[0].get_dtype())
+    return needed is None or not compiler.target(device.index or 0).atomics & needed
+
+
+def has_float64(device: torch.device) -> bool:
+    """Whether kernels of a device compute in it; also where there are none."""
+    return not compiler.is_available() or bool(compiler.target(device.index or 0).dtypes & _FLOAT64)
+
+
+def _wrapped(op: Any, lower: Callable[..., Any], leaves: Rule) -> Callable[..., Any]:
     operator = lowering.fallback_handler(op, add_to_fallback_set=False)
 
+    @functools.wraps(lower)
     def choose(*args: Any, **kwargs: Any) -> Any:
-        tensors = [one for one in args if hasattr(one, "get_device")]
-        ours = any(one.get_device() is not None and one.get_device().type == _backend.device for one in tensors)
-        if ours and any(leaves(one.get_dtype()) for one in tensors):
+        operands = [one for one in pytree.tree_leaves((args, kwargs)) if hasattr(one, "maybe_get_dtype")]
+        known = [(one.get_device(), one.maybe_get_dtype()) for one in operands] + _results(op)
+        ours = next((one for one, _ in known if one is not None and one.type == _backend.device), None)
+        if ours is None:
+            return lower(*args, **kwargs)
+        lacks_float64 = any(dtype == torch.float64 for _, dtype in known) and not has_float64(ours)
+        if lacks_float64 or leaves(ours, args, kwargs):
             left.add(op)
             return operator(*args, **kwargs)
         return lower(*args, **kwargs)
 
     return choose
+
+
+def _results(op: Any) -> list[tuple[torch.device, torch.dtype]]:
+    """What the graph's node computes, where it is one of the operator, and not another's that uses it."""
+    node = V.graph.current_node
+    if node is None or node.target is not op:
+        return []
+    fakes = pytree.tree_leaves(node.meta.get("val"))
+    return [(one.device, one.dtype) for one in fakes if isinstance(one, torch.Tensor)]
 
 
 def _unless_long(op: Any, lower: Callable[..., Any]) -> Callable[..., Any]:

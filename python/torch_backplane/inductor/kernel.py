@@ -1,9 +1,9 @@
 """One fused kernel in the dialect, as work of a group: which axis its lanes lie along, its loops, its folds.
 
-A private class of torch stands behind it: ``SIMDKernel`` (tried on torch 2.11, 2.13 and 2.15), of which this overrides
-what a backend is expected to. The kernel's text for a reduction is a row of sections: loops over the reduced axis, in
-which elements are computed and folded, and between them what is computed once for each result. Inductor ends a section
-by :meth:`GroupKernel.codegen_body`.
+Private classes of torch stand behind it, tried on torch 2.11, 2.12, 2.13 and 2.15: ``CSE``, and ``SIMDKernel``, of
+which this overrides what a backend is expected to. The kernel's text for a reduction is a row of sections: loops over
+the reduced axis, in which elements are computed and folded, and between them what is computed once for each result.
+Inductor ends a section by :meth:`GroupKernel.codegen_body`.
 
 Lanes lie along the axis on which most operands are contiguous:
 
@@ -223,9 +223,6 @@ class GroupKernel(SignedKernel):
             var = self.generate(text, torch.int64)
             var.bounds = ValueRanges(sympy.S.Zero, sympy.oo)
         return sympy_index_symbol(str(var))
-
-    def device_assert_async(self, cond: CSEVariable, msg: str) -> None:
-        self.compute.writeline(f"BP_ASSERT({cond});")
 
     def random_words(self, seed: CSEVariable, offset: CSEVariable) -> list[CSEVariable]:
         """Four words of 32 bits, of that place in the sequence."""

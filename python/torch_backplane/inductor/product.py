@@ -1,7 +1,7 @@
 """A product of matrices by tiles (dialect/tiles.bpc), and what follows it element by element, in one kernel.
 
 Inductor's word for it is a template: a kernel that is no loop over elements, and ends with elements that Inductor's own
-code goes on with.
+code goes on with. A private class of torch stands behind it: ``TemplateBuffer``; tried on torch 2.13 and 2.15.
 """
 # torch types a property of axes, is_reduction, as a function.
 # mypy: disable-error-code="misc"

@@ -1,4 +1,7 @@
-"""Hands Inductor's fused nodes to :class:`GroupKernel`, and its kernels to the module that Inductor writes."""
+"""Hands Inductor's fused nodes to :class:`GroupKernel`, and its kernels to the module that Inductor writes.
+
+A private class of torch stands behind it: ``SIMDScheduling``; tried on torch 2.11, 2.12, 2.13 and 2.15.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The Python module that Inductor writes around the kernels: how it calls one, and allocates on the device.
 
-A private class of torch stands behind it: ``PythonWrapperCodegen``; tried on torch 2.11, 2.13 and 2.15.
+Private classes of torch stand behind it: ``PythonWrapperCodegen`` and ``SubgraphPythonWrapperCodegen``; tried on torch
+2.11, 2.12, 2.13 and 2.15.
 """
 
 from __future__ import annotations

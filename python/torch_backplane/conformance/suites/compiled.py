@@ -1,7 +1,8 @@
 """Every operator of PyTorch's own database under ``torch.compile``, one sample of each: the CPU's eager results.
 
-What the CPU's Inductor cannot do either is nobody's fault here: such a case is skipped, with its reason. To know that
-costs a compilation for the CPU, so it is asked only where the device fails.
+What the CPU's Inductor cannot do either is nobody's fault here: such a case is skipped, with its reason. A wrong result
+is excused by a wrong result alone, not by an error. To know that costs a compilation for the CPU, so it is asked only
+where the device fails.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 
 from torch_backplane.conformance.case import Case, Outcome
 from torch_backplane.conformance.checker import all_warnings
-from torch_backplane.conformance.compare import Difference
+from torch_backplane.conformance.compare import Difference, FormDifference, ValueDifference
 from torch_backplane.conformance.observe import Observation, observe
 from torch_backplane.conformance.samples import Sample
 from torch_backplane.conformance.suites.ops import OneSample, OpsSuite
@@ -41,10 +42,12 @@ class CompiledSuite(OpsSuite):
         assert case.dtype is not None
         op, dtype = self.ops[case.name], getattr(torch, case.dtype)
         with all_warnings(), _in_process():
-            found = _Compiled(op, dtype, torch.device(device), seed, dynamic=self.dynamic).outcome()
+            ours = _Compiled(op, dtype, torch.device(device), seed, dynamic=self.dynamic)
+            found = ours.outcome()
             if found.status == "fail" and _cpu_compiles():
-                theirs = _Compiled(op, dtype, torch.device("cpu"), seed, dynamic=self.dynamic).outcome()
-                if theirs.status == "fail":
+                cpus = _Compiled(op, dtype, torch.device("cpu"), seed, dynamic=self.dynamic)
+                theirs = cpus.outcome()
+                if theirs.status == "fail" and (cpus.is_wrong or not ours.is_wrong):
                     return Outcome("skip", f"Inductor's own, the CPU's: {theirs.message}. Here: {found.message}")
         return found
 
@@ -62,6 +65,7 @@ class _Compiled(OneSample):
     def __init__(self, *of: Any, dynamic: bool) -> None:
         super().__init__(*of)
         self.dynamic = dynamic
+        self.is_wrong = False  # results were computed, and were not eager's
 
     def outcome(self) -> Outcome:
         from torch._inductor import metrics
@@ -77,11 +81,15 @@ class _Compiled(OneSample):
         from torch._dynamo.exc import Unsupported
 
         try:
-            return self.both(sample, fullgraph=True)
-        except Difference as error:
-            if not isinstance(error.__cause__, Unsupported) or not self.breaks_on_cpu(sample):
-                raise
-        return self.both(sample, fullgraph=False)
+            try:
+                return self.both(sample, fullgraph=True)
+            except Difference as error:
+                if not isinstance(error.__cause__, Unsupported) or not self.breaks_on_cpu(sample):
+                    raise
+            return self.both(sample, fullgraph=False)
+        except (ValueDifference, FormDifference):
+            self.is_wrong = True
+            raise
 
     def both(self, sample: Sample, *, fullgraph: bool) -> Observation:
         torch.compiler.reset()

@@ -1,0 +1,88 @@
+"""torch.compile with options of Inductor that change what is generated, and with programs that are made otherwise."""
+
+import pytest
+import torch
+from torch._inductor import config
+from torch._inductor.utils import run_and_get_code
+
+
+@pytest.fixture(autouse=True)
+def each_compiles():
+    torch._dynamo.reset()
+    with config.patch(force_disable_caches=True):
+        yield
+
+
+def test_what_kernels_read_and_write_is_checked_for_nan(device):
+    """Also what is no result; those, and inputs, torch checks itself."""
+
+    def function(x):
+        return torch.special.bessel_j0(x.log()).isnan(), x.to(torch.float8_e5m2), x.long() + 1
+
+    call = torch.compile(function)
+    x = torch.ones(3, device=device)
+    with config.patch(nan_asserts=True):
+        assert call(x)[2].tolist() == [2, 2, 2]
+        with pytest.raises(AssertionError):
+            call(-x)
+        with pytest.raises(AssertionError):
+            call(x * 0)
+    torch._dynamo.reset()
+    assert call(-x)[0].all()
+
+
+def test_halves_are_rounded_as_by_eager_where_that_is_wanted(device):
+    """Without the option what is between is float32, and more exact than eager."""
+    x = torch.randn(64, 129, dtype=torch.bfloat16)
+
+    def function(x):
+        return (x.sin() * x + x).sigmoid()
+
+    for wanted in (False, True):
+        torch._dynamo.reset()
+        with config.patch(emulate_precision_casts=wanted):
+            y = torch.compile(function)(x.to(device)).cpu()
+        assert torch.equal(y, function(x)) == wanted
+
+
+def test_complex_numbers_are_computed_by_operators_among_kernels(device):
+    z = torch.randn(6, 5, dtype=torch.complex64)
+
+    def function(z):
+        real = torch.view_as_real(z)
+        return (z * (1 + 2j) + z.conj()).abs() + 1, z.exp() * z, real.sum(0) * 2, (z @ z.mT.conj()).real
+
+    got, (code,) = run_and_get_code(torch.compile(function), z.to(device))
+    for one, wanted in zip(got, function(z), strict=True):
+        torch.testing.assert_close(one.cpu(), wanted, rtol=1e-4, atol=1e-4)
+    assert "generated_kernel(async_compile" in code
+    assert "torch.ops.aten.exp.default(" in code
+
+
+def test_a_program_that_was_exported_and_saved_is_compiled(device, tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.Softmax(-1))
+    batch = torch.export.Dim("batch", min=2, max=64)
+    example = torch.ones(3, 8, device=device)
+    torch.export.save(
+        torch.export.export(model.to(device), (example,), dynamic_shapes=({0: batch},)), tmp_path / "model.pt2"
+    )
+    loaded = torch.export.load(tmp_path / "model.pt2").module()
+    x = torch.randn(5, 8)
+    got, (code,) = run_and_get_code(torch.compile(loaded), x.to(device))
+    torch.testing.assert_close(got.cpu(), model.cpu()(x), rtol=1e-5, atol=1e-5)
+    assert "generated_kernel(async_compile" in code
+
+
+def test_the_log_shows_a_kernels_text_line_by_line(device, caplog):
+    logger = torch._logging.getArtifactLogger("torch._inductor.graph", "output_code")
+    torch._logging.set_logs(output_code=True)
+    try:
+        logger.addHandler(caplog.handler)
+        torch.compile(lambda x: x.sin() * 2)(torch.ones(8, device=device))
+    finally:
+        logger.removeHandler(caplog.handler)
+        torch._logging.set_logs()
+    lines = [line.strip() for line in caplog.text.splitlines()]
+    assert any("= generated_kernel(async_compile, " in line for line in lines)
+    assert "const f32 tmp1 = bp_sin((f32)tmp0);" in lines
+    assert any(line.startswith("# Topologically Sorted Source Nodes: [sin, mul]") for line in lines)
