@@ -100,6 +100,10 @@ DeviceGroup::Work NativeGroup::run(Pending& pending, NativeEngine& engine, Work 
   TORCH_CHECK_NOT_IMPLEMENTED(pending.calls.size() <= 1 || most == 0 || pending.calls.size() <= most, pending.name, " is ",
                               pending.calls.size(), " calls of the driver at once, which takes ", most, ": use smaller batches, or ",
                               BACKPLANE_ENV_PREFIX, "_DIST=staged");
+  // Before: of calls that fail in their midst, some are queued.
+  for (const at::Tensor& tensor : pending.kept) {
+    if (tensor.numel() > 0) caching_allocator().recordStream(tensor.storage().data_ptr(), engine.stream());
+  }
   const auto call = engine.run(
       pending.name, pending.timeout, pending.calls.size() > 1,
       [&](bp_comm* comm, bp_stream* stream) {
@@ -108,9 +112,6 @@ DeviceGroup::Work NativeGroup::run(Pending& pending, NativeEngine& engine, Work 
       [&] {
         for (const auto& one : pending.after) one();
       });
-  for (const at::Tensor& tensor : pending.kept) {
-    if (tensor.numel() > 0) caching_allocator().recordStream(tensor.storage().data_ptr(), engine.stream());
-  }
   const c10::StreamGuard guard(engine.stream());  // which the future's callbacks find
   pending.work->queued(engine.shared_from_this(), call, std::move(staged));
   return pending.work;
