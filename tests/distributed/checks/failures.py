@@ -5,7 +5,9 @@ Each returns the type and the text of what was raised.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import threading
 import time
@@ -75,9 +77,36 @@ def tensor(w: Rank) -> torch.Tensor:
 
 
 def is_usable(w: Rank) -> None:
-    """The device, when the group that failed is gone."""
+    """The device, when the group that failed is gone; nothing of the group stays."""
     dist.destroy_process_group()
     same(torch.arange(5, device=w.device) + 1, torch.arange(1, 6))
+    end = time.monotonic() + SLACK
+    while (left := left_behind()) and time.monotonic() < end:  # threads that nothing joins are on their way
+        time.sleep(0.05)
+    assert not left, left
+
+
+def left_behind() -> list[str]:
+    """Threads, files and mapped memory of groups and of what carries them out. The watch of all native groups stays."""
+    left = [name for name in threads() if name.startswith(("ccl_", "gloo", "pt_gloo")) and name != "ccl_watch"]
+    files = []
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            files.append(os.readlink(path))
+    left += [file for file in files if file.startswith("socket:")][1:]  # besides the one to the test
+    left += [file for file in files if "[eventpoll]" in file]
+    files += Path("/proc/self/maps").read_text().splitlines()
+    shared = [file for file in files if "/memfd:" in file or "/dev/shm/" in file]
+    return left + [file for file in shared if not re.search(r"/memfd:backplane-(sim|kernels|counters)\b(?!-)", file)]
+
+
+def threads() -> list[str]:
+    """Their names."""
+    names = []
+    for number in os.listdir("/proc/self/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
+            names.append(Path(f"/proc/self/task/{number}/comm").read_text().strip())
+    return names
 
 
 def die() -> None:
@@ -196,14 +225,16 @@ def the_sender_does_not_send(w: Rank) -> Outcome:
         return []
     found = outcome(lambda: (dist.recv(tensor(w), 1), synchronize(w)))
     (w.folder / "over").touch()
+    is_usable(w)
     return found
 
 
 def ranks_call_different_collectives(w: Rank) -> Outcome:
     hurry(w)
-    if w.rank == 0:
-        return outcome(lambda: all_reduce(w))
-    return outcome(lambda: finish(w, dist.broadcast(tensor(w), 1, async_op=True)))
+    call = all_reduce if w.rank == 0 else lambda w: finish(w, dist.broadcast(tensor(w), 1, async_op=True))
+    found = outcome(lambda: call(w))
+    is_usable(w)
+    return found
 
 
 def ranks_disagree_while_the_driver_is_asked(w: Rank) -> Outcome:
@@ -255,7 +286,9 @@ def another_thread_aborts(w: Rank) -> list[Outcome]:
     if w.rank == 1:
         wait_until_it_is_over(w)
         abort(w)
-        return [outcome(lambda: all_reduce(w), within=0)]
+        found = [outcome(lambda: all_reduce(w), within=0)]
+        is_usable(w)  # Gloo's threads, which cannot be aborted, go when the peer's connection does
+        return found
     work = dist.all_reduce(tensor(w), async_op=True)
     timer = threading.Timer(0.3, lambda: (abort(w), abort(w)))
     timer.start()
@@ -296,8 +329,7 @@ def a_callback_sees_the_error(w: Rank) -> Outcome:
 
 def tasks() -> int:
     """Threads, without the simulated device's: those of its streams stay, as many as its pool has."""
-    names = [Path(f"/proc/self/task/{number}/comm").read_text() for number in os.listdir("/proc/self/task")]
-    return len([name for name in names if not name.startswith("sim")])
+    return len([name for name in threads() if not name.startswith("sim")])
 
 
 def groups_leave_no_thread(w: Rank) -> None:
