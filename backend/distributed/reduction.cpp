@@ -89,7 +89,7 @@ HostReduction::HostReduction(const c10d::ReduceOp& op, c10::ScalarType dtype, in
 at::Tensor HostReduction::encode(const at::Tensor& input) const {
   if (sent_ == dtype_) return input;
   if (c10::isComplexType(dtype_)) return at::view_as_real(input).view(-1);
-  if (input.element_size() == c10::elementSize(sent_)) {
+  if (c10::elementSize(dtype_) == c10::elementSize(sent_)) {
     const at::Tensor same = input.view(sent_);
     return flips_sign_ ? same.bitwise_xor(std::numeric_limits<int64_t>::min()) : same;
   }
