@@ -5,13 +5,19 @@
 #include <ATen/ops/tensor.h>
 #include <c10/util/hash.h>
 
+#include <algorithm>
 #include <string>
 
 #include "distributed/reduction.h"
 
 namespace backplane::distributed {
 
+using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+
+milliseconds left_of(Clock::time_point deadline) {
+  return std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
+}
 
 Agreement::Agreement(c10d::OpType type) {
   mine_[kType] = static_cast<int64_t>(type);
@@ -107,13 +113,13 @@ std::string Agreement::differences(c10d::Backend& gloo, milliseconds timeout) co
   return differences;
 }
 
-void Agreement::check(c10d::Backend& gloo, milliseconds timeout) {
-  asked_->wait(timeout);
+void Agreement::check(c10d::Backend& gloo, Clock::time_point deadline) {
+  asked_->wait(left_of(deadline));
   const auto expected = static_cast<uint64_t>(hash()) * static_cast<uint64_t>(gloo.getSize());
   const auto sum = static_cast<uint64_t>(*sum_.const_data_ptr<int64_t>());
-  TORCH_CHECK(sum == expected, "the ranks do not make the same call: ", differences(gloo, timeout));
+  TORCH_CHECK(sum == expected, "the ranks do not make the same call: ", differences(gloo, left_of(deadline)));
   if (parts_ == nullptr) return;
-  parts_->wait(timeout);
+  parts_->wait(left_of(deadline));
   const int64_t* told = told_.const_data_ptr<int64_t>();
   for (size_t rank = 0; rank < received_.size(); ++rank) {
     TORCH_CHECK(told[rank] == received_[rank], "the ranks do not make the same call: rank ", rank, " sends ", told[rank],

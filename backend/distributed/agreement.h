@@ -18,6 +18,9 @@
 
 namespace backplane::distributed {
 
+// What is left until then; at least 1 ms, as Gloo takes 0 for its own default.
+std::chrono::milliseconds left_of(std::chrono::steady_clock::time_point deadline);
+
 // Of one collective; its calls are added, then it is asked once. One thread at a time.
 class Agreement {
  public:
@@ -29,8 +32,8 @@ class Agreement {
   void add_parts(const std::vector<int64_t>& received, const std::vector<int64_t>& sent);
 
   void start(c10d::Backend& gloo, std::chrono::milliseconds timeout);
-  // Waits; throws c10::Error, which says what differs.
-  void check(c10d::Backend& gloo, std::chrono::milliseconds timeout);
+  // Waits, until `deadline` in all; throws c10::Error, which says what differs.
+  void check(c10d::Backend& gloo, std::chrono::steady_clock::time_point deadline);
 
  private:
   int64_t hash() const;

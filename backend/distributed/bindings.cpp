@@ -8,6 +8,7 @@
 
 #include "distributed/interpreter.h"
 #include "distributed/native_group.h"
+#include "runtime/device.h"
 
 namespace backplane::distributed {
 namespace {
@@ -82,6 +83,9 @@ PYBIND11_MODULE(_distributed, module) {
       .def("perform_nocolor_split", [](const StagedGroup&, const py::object&) {})
       .def("_set_default_timeout", &StagedGroup::setTimeout, py::call_guard<py::gil_scoped_release>());
 
+  module.def(
+      "most_ranks", []() -> int { return collective_properties(backplane::current_device()).max_size; },
+      "Of a communicator of the driver, on the current device; 0: any number.", py::call_guard<py::gil_scoped_release>());
   module.def("end_of_interpreter", &end_of_interpreter, py::call_guard<py::gil_scoped_release>());
   py::class_<NativeGroup, StagedGroup, Holder<NativeGroup>>(module, "NativeProcessGroup").def(make_group<NativeGroup>());
 }

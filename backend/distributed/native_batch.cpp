@@ -119,6 +119,7 @@ at::Tensor NativeGroup::Batch::writes(const at::Tensor& tensor, const std::funct
   const at::Tensor written = is_dense ? tensor : at::empty(tensor.sizes(), tensor.options());
   written.mutable_data_ptr();  // of a lazy clone: its own memory
   pending.kept.push_back(written);
+  if (!is_dense) pending.kept.push_back(tensor);
   if (finish) pending.after.push_back([written, finish] { finish(written); });
   if (!is_dense) pending.after.push_back([tensor, written] { tensor.copy_(written); });
   return written;

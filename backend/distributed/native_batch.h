@@ -16,7 +16,7 @@ struct NativeGroup::Pending {
   std::chrono::milliseconds timeout;
   const char* name;
   c10::intrusive_ptr<NativeWork> work{};  // once the calls are known
-  Tensors kept{};
+  Tensors kept{};                         // what the engine's stream uses: their memory stays until it has come there
   std::vector<NativeEngine::Queue> calls{};
   std::vector<std::function<void()>> after{};
 

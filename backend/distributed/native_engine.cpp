@@ -56,6 +56,10 @@ struct Joining {
   bool is_over = false, is_left = false;  // left: nobody waits any more
   bp_comm* comm = nullptr;
   std::exception_ptr error;
+
+  void destroy() const {  // what nobody takes
+    if (comm != nullptr) detail::invoke<&bp_collective::destroy>(open_driver(), comm, uint64_t{0});
+  }
 };
 
 }  // namespace
@@ -70,21 +74,28 @@ void check_collective(int32_t status, const char* call, c10::Device device) {
   TORCH_CHECK_WITH(DistBackendError, false, status_message(status, call, device.index(), text));
 }
 
-std::shared_ptr<NativeEngine> NativeEngine::connect(c10::Device device, const CommunicatorSettings& settings,
-                                                    const ExchangeId& exchange_id) {
+bp_collective_properties collective_properties(c10::DeviceIndex device) {
   bp_collective_properties properties{};
   properties.struct_size = sizeof properties;
-  call<&bp_collective::properties>(device.index(), &properties);
+  const int32_t status = detail::invoke<&bp_collective::properties>(*loaded_driver(), driver_index(device), &properties);
+  if (status != BP_OK) throw_status(status, "bp.collective.properties", device, last_error_text());
+  return properties;
+}
+
+std::shared_ptr<NativeEngine> NativeEngine::connect(c10::Device device, const CommunicatorSettings& settings, const ExchangeId& exchange_id,
+                                                    const std::function<void()>& check) {
+  const auto deadline = Clock::now() + settings.timeout;
+  const bp_collective_properties properties = collective_properties(device.index());
   std::string id;
   if (settings.rank == 0) {
     id.resize(properties.id_bytes);
     call<&bp_collective::make_id>(device.index(), static_cast<void*>(id.data()));
   }
-  id = exchange_id(std::move(id));
+  id = exchange_id(std::move(id), deadline);
 
   // The driver's call cannot be interrupted; the wait for it can.
   const auto joining = std::make_shared<Joining>();
-  std::thread([joining, device, settings, id] {
+  std::thread([joining, device, settings, id, deadline] {
     pthread_setname_np(pthread_self(), "ccl_join");
     bp_comm* comm = nullptr;
     std::exception_ptr error;
@@ -92,27 +103,31 @@ std::shared_ptr<NativeEngine> NativeEngine::connect(c10::Device device, const Co
       const DeviceSwitch on(device.index());
       bp_comm_config config = config_of(settings, (group().head.flags & BP_COLLECTIVE_ABORT) != 0);
       config.id = id.data();
+      config.timeout_ns = in_ns(std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline - Clock::now())));
       check_collective(try_call<&bp_collective::create>(device.index(), &config, &comm), "bp.collective.create", device);
     } catch (...) {
       error = std::current_exception();
     }
     const std::lock_guard<std::mutex> lock(joining->mutex);
-    if (joining->is_left && comm != nullptr) detail::invoke<&bp_collective::destroy>(open_driver(), comm, uint64_t{0});
     joining->comm = comm;
     joining->error = error;
     joining->is_over = true;
+    if (joining->is_left) joining->destroy();
     joining->over.notify_all();
   }).detach();
   std::unique_lock<std::mutex> lock(joining->mutex);
   try {
     interruptible_wait([&](uint64_t slice_ns) -> int32_t {
+      check();
       const auto slice = std::chrono::nanoseconds(std::min<uint64_t>(slice_ns, 1'000'000'000));
       return joining->over.wait_for(lock, slice, [&] { return joining->is_over; }) ? BP_OK : BP_TIMEOUT;
     });
   } catch (...) {
     joining->is_left = true;
+    joining->destroy();
     throw;
   }
+  joining->is_left = !joining->is_over;
   if (joining->error) std::rethrow_exception(joining->error);
   TORCH_CHECK_WITH(DistBackendError, joining->is_over, settings.group, ": not all ranks have joined within what the watchdog allows");
   auto engine = std::make_shared<NativeEngine>(device, settings.group, joining->comm);
@@ -136,10 +151,8 @@ NativeEngine::NativeEngine(c10::Device device, std::string group, bp_comm* comm)
     : device_(device),
       group_(std::move(group)),
       stream_(pool_stream(device.index(), device_properties(device.index()).priority_greatest)),
-      comm_(comm) {
-  properties_.struct_size = sizeof properties_;
-  call<&bp_collective::properties>(device.index(), &properties_);
-}
+      properties_(collective_properties(device.index())),
+      comm_(comm) {}
 
 NativeEngine::~NativeEngine() { destroy(); }
 

@@ -32,6 +32,9 @@ struct CommunicatorSettings {
 // Throws unless a call of bp.collective was BP_OK: the device's own errors as everywhere, others as c10::DistBackendError.
 void check_collective(int32_t status, const char* call, c10::Device device);
 
+// What the driver's collectives take on a device. Opens no driver.
+bp_collective_properties collective_properties(c10::DeviceIndex device);
+
 // Work on the communicator's stream.
 struct NativeCall {
   const char* name;
@@ -44,11 +47,14 @@ struct NativeCall {
 // Any thread; what queues is done by one at a time.
 class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
  public:
+  using Deadline = std::chrono::steady_clock::time_point;
   // Carries rank 0's id to the other ranks: called with it there, with an empty string elsewhere; gives it.
-  using ExchangeId = std::function<std::string(std::string id)>;
+  using ExchangeId = std::function<std::string(std::string id, Deadline deadline)>;
 
-  // Joins; blocks until all ranks have, as long as the timeout; a Ctrl-C ends it. Throws c10::DistBackendError.
-  static std::shared_ptr<NativeEngine> connect(c10::Device device, const CommunicatorSettings& settings, const ExchangeId& exchange_id);
+  // Joins; blocks until all ranks have, as long as the timeout, with the exchange of the id. A Ctrl-C ends it, and `check`, which is called
+  // again and again, by an exception. Throws c10::DistBackendError, and what the exchange does.
+  static std::shared_ptr<NativeEngine> connect(c10::Device device, const CommunicatorSettings& settings, const ExchangeId& exchange_id,
+                                               const std::function<void()>& check);
   // A communicator of the ranks that give the same color; all of this one's call it. Color -1: of none, NULL. Needs BP_COLLECTIVE_SPLIT.
   std::shared_ptr<NativeEngine> split(int color, const CommunicatorSettings& settings);
 
@@ -85,7 +91,7 @@ class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
   const c10::Device device_;
   const std::string group_;
   const c10::Stream stream_;
-  bp_collective_properties properties_{};
+  const bp_collective_properties properties_;
 
   std::mutex calls_;  // over calls to the driver, status and abort apart; taken before mutex_
 

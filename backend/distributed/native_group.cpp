@@ -4,6 +4,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/StreamGuard.h>
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "distributed/arguments.h"
@@ -12,6 +14,7 @@
 #include "memory/caching_allocator.h"
 #include "runtime/driver.h"
 #include "runtime/stream.h"
+#include "runtime/wait.h"
 
 namespace backplane::distributed {
 namespace native_group_impl {
@@ -42,7 +45,7 @@ c10::Device NativeGroup::own_device() {
 }
 
 std::vector<std::shared_ptr<NativeEngine>> NativeGroup::engines() {
-  const std::lock_guard<std::mutex> lock(connecting_);
+  const std::lock_guard<std::mutex> lock(engines_mutex_);
   return engines_;
 }
 
@@ -53,21 +56,57 @@ std::shared_ptr<NativeEngine> NativeGroup::engine_if_there(c10::Device device) {
   return nullptr;
 }
 
+void NativeGroup::throw_if_failed() const {
+  if (const std::exception_ptr error = failure()) std::rethrow_exception(error);
+}
+
+// What a store waits for cannot be interrupted, and holds others who ask it: it is asked again and again, more and more rarely.
+std::string NativeGroup::exchange_id(const std::string& key, std::string id, NativeEngine::Deadline deadline) {
+  if (getRank() == 0) {
+    store_->set(key, std::vector<uint8_t>(id.begin(), id.end()));
+    return id;
+  }
+  std::chrono::nanoseconds pause = std::chrono::milliseconds(1);
+  const int32_t status = interruptible_wait([&](uint64_t slice_ns) -> int32_t {
+    throw_if_failed();
+    if (store_->check({key})) return BP_OK;
+    if (std::chrono::steady_clock::now() >= deadline) return BP_PENDING;
+    std::this_thread::sleep_for(std::min(pause, std::chrono::nanoseconds(std::min<uint64_t>(slice_ns, 1'000'000'000))));
+    pause *= 2;
+    return BP_TIMEOUT;
+  });
+  TORCH_CHECK_WITH(DistBackendError, status == BP_OK, "rank 0 has not come within ",
+                   status == BP_PENDING ? c10::str(options_->timeout.count(), " ms, which is the timeout") : "what the watchdog allows");
+  const std::vector<uint8_t> bytes = store_->get(key);
+  return std::string(bytes.begin(), bytes.end());
+}
+
 std::shared_ptr<NativeEngine> NativeGroup::engine_on(c10::Device device) {
   if (auto engine = engine_if_there(device)) return engine;
-  const std::lock_guard<std::mutex> lock(connecting_);
-  const std::string key = c10::str("bp.collective/", engines_.size());  // the same on all ranks
-  const auto exchange = [&](std::string id) {
-    if (getRank() == 0) {
-      store_->set(key, std::vector<uint8_t>(id.begin(), id.end()));
-      return id;
-    }
-    store_->wait({key}, options_->timeout);
-    const std::vector<uint8_t> bytes = store_->get(key);
-    return std::string(bytes.begin(), bytes.end());
-  };
-  engines_.push_back(NativeEngine::connect(device, settings(), exchange));
-  return engines_.back();
+  const std::lock_guard<std::mutex> lock(joining_);
+  if (auto engine = engine_if_there(device)) return engine;  // another thread has joined meanwhile
+  throw_if_failed();
+  try {
+    return join(device);
+  } catch (const std::exception& error) {
+    const auto* torchs = dynamic_cast<const c10::Error*>(&error);
+    for (const auto& engine : engines()) engine->abort("cannot be used any more, since another device of this rank has not joined");
+    fail(c10::str("has not joined its ranks on ", device, ": ", torchs != nullptr ? torchs->what_without_backtrace() : error.what(),
+                  "\nDestroy it, and make another."));
+    if (dynamic_cast<const c10::DistError*>(&error) != nullptr) throw_if_failed();  // the store's errors are of other classes
+    throw;
+  }
+}
+
+std::shared_ptr<NativeEngine> NativeGroup::join(c10::Device device) {
+  const std::string key = c10::str("bp.collective/", engines().size());  // the same on all ranks
+  auto engine = NativeEngine::connect(
+      device, settings(), [&](std::string id, NativeEngine::Deadline deadline) { return exchange_id(key, std::move(id), deadline); },
+      [&] { throw_if_failed(); });
+  const std::lock_guard<std::mutex> lock(engines_mutex_);
+  throw_if_failed();  // aborted meanwhile: who does that looks at engines_ afterwards
+  engines_.push_back(engine);
+  return engine;
 }
 
 void NativeGroup::eagerConnectSingleDevice(at::Device device) { engine_on({kDevice, resolve_device(device.index())}); }
@@ -100,6 +139,10 @@ DeviceGroup::Work NativeGroup::run(Pending& pending, NativeEngine& engine, Work 
   TORCH_CHECK_NOT_IMPLEMENTED(pending.calls.size() <= 1 || most == 0 || pending.calls.size() <= most, pending.name, " is ",
                               pending.calls.size(), " calls of the driver at once, which takes ", most, ": use smaller batches, or ",
                               BACKPLANE_ENV_PREFIX, "_DIST=staged");
+  // Before: of calls that fail in their midst, some are queued.
+  for (const at::Tensor& tensor : pending.kept) {
+    if (tensor.numel() > 0) caching_allocator().recordStream(tensor.storage().data_ptr(), engine.stream());
+  }
   const auto call = engine.run(
       pending.name, pending.timeout, pending.calls.size() > 1,
       [&](bp_comm* comm, bp_stream* stream) {
@@ -108,9 +151,6 @@ DeviceGroup::Work NativeGroup::run(Pending& pending, NativeEngine& engine, Work 
       [&] {
         for (const auto& one : pending.after) one();
       });
-  for (const at::Tensor& tensor : pending.kept) {
-    if (tensor.numel() > 0) caching_allocator().recordStream(tensor.storage().data_ptr(), engine.stream());
-  }
   const c10::StreamGuard guard(engine.stream());  // which the future's callbacks find
   pending.work->queued(engine.shared_from_this(), call, std::move(staged));
   return pending.work;
@@ -165,14 +205,15 @@ c10d::ErrorType NativeGroup::getError() {
   return StagedGroup::getError();
 }
 
+// The host's part first: a thread that is joining finds its failure, and adds no communicator to those that end here.
 void NativeGroup::abort() {
-  for (const auto& engine : engines()) engine->abort("was aborted");
   StagedGroup::abort();
+  for (const auto& engine : engines()) engine->abort("was aborted");
 }
 
 void NativeGroup::shutdown() {
-  for (const auto& engine : engines()) engine->shutdown();
   StagedGroup::shutdown();
+  for (const auto& engine : engines()) engine->shutdown();
 }
 
 }  // namespace backplane::distributed

@@ -42,7 +42,8 @@ class NativeGroup : public StagedGroup {
  private:
   struct Pending;
   class Batch;
-  std::shared_ptr<NativeEngine> engine_on(c10::Device device);        // joins, if that was not done
+  // Joins, if that was not done. One that failed is not tried again: the other ranks may be waiting for the first one, or have given up.
+  std::shared_ptr<NativeEngine> engine_on(c10::Device device);
   std::shared_ptr<NativeEngine> engine_if_there(c10::Device device);  // NULL: not yet
   std::vector<std::shared_ptr<NativeEngine>> engines();
   CommunicatorSettings settings() const;
@@ -50,8 +51,13 @@ class NativeGroup : public StagedGroup {
   c10::Device own_device() override;
   Work run(Pending& pending, NativeEngine& engine, Work staged);
 
+  std::shared_ptr<NativeEngine> join(c10::Device device);
+  std::string exchange_id(const std::string& key, std::string id, NativeEngine::Deadline deadline);
+  void throw_if_failed() const;
+
   const c10::intrusive_ptr<c10d::Store> store_;
-  std::mutex connecting_;  // over engines_
+  std::mutex joining_;        // one join at a time; taken before engines_mutex_
+  std::mutex engines_mutex_;  // over engines_; never held while something blocks
   std::vector<std::shared_ptr<NativeEngine>> engines_;
   std::unique_ptr<Pending> coalesced_;  // between startCoalescing and endCoalescing
 };

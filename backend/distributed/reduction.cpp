@@ -4,6 +4,7 @@
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "torch/distributed.h"
@@ -37,6 +38,13 @@ c10::ScalarType sent_as(c10::ScalarType dtype) {
 
 bool is_bitwise(Op op) { return op == Op::BAND || op == Op::BOR || op == Op::BXOR; }
 bool is_order(Op op) { return op == Op::MIN || op == Op::MAX; }
+
+// uint64 in the bits of int64, whose own division takes half of them for negative; torch divides no uint64.
+void divide_unsigned(const at::Tensor& bits, uint64_t by) {
+  int64_t* const values = bits.mutable_data_ptr<int64_t>();
+  std::transform(values, values + bits.numel(), values,
+                 [by](int64_t value) { return static_cast<int64_t>(static_cast<uint64_t>(value) / by); });
+}
 
 }  // namespace
 }  // namespace reduction_impl
@@ -81,7 +89,7 @@ HostReduction::HostReduction(const c10d::ReduceOp& op, c10::ScalarType dtype, in
 at::Tensor HostReduction::encode(const at::Tensor& input) const {
   if (sent_ == dtype_) return input;
   if (c10::isComplexType(dtype_)) return at::view_as_real(input).view(-1);
-  if (input.element_size() == c10::elementSize(sent_)) {
+  if (c10::elementSize(dtype_) == c10::elementSize(sent_)) {
     const at::Tensor same = input.view(sent_);
     return flips_sign_ ? same.bitwise_xor(std::numeric_limits<int64_t>::min()) : same;
   }
@@ -89,7 +97,9 @@ at::Tensor HostReduction::encode(const at::Tensor& input) const {
 }
 
 void HostReduction::decode(const at::Tensor& reduced, const at::Tensor& out) const {
-  if (averages_ && c10::isIntegralType(dtype_, false)) {
+  if (averages_ && dtype_ == c10::ScalarType::UInt64) {
+    reduction_impl::divide_unsigned(reduced, static_cast<uint64_t>(ranks_));
+  } else if (averages_ && c10::isIntegralType(dtype_, false)) {
     reduced.div_(ranks_, "trunc");
   } else if (averages_) {
     reduced.div_(ranks_);

@@ -23,10 +23,6 @@ constexpr size_t kMostWaiters = 64;          // threads; more calls in flight wa
 constexpr milliseconds kSlice{20};           // how late an abort may be noticed
 constexpr milliseconds kGloosOwnError{500};  // Gloo's error tells more than ours; it gets this much longer
 
-milliseconds left_of(Clock::time_point deadline) {
-  return std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
-}
-
 }  // namespace
 }  // namespace staged_engine_impl
 
@@ -101,7 +97,7 @@ void StagedEngine::start(const std::shared_ptr<StagedCall>& call) {
     if (call->agreement != nullptr) call->agreement->start(*gloo_, left_of(call->deadline));
     wait_until_ready(*call);
     if (failure() != nullptr) return forget(call);
-    if (call->agreement != nullptr) call->agreement->check(*gloo_, left_of(call->deadline) + kGloosOwnError);
+    if (call->agreement != nullptr) call->agreement->check(*gloo_, call->deadline + kGloosOwnError);
     if (failure() != nullptr) return forget(call);
     if (call->start) call->inner = call->start(left_of(call->deadline));
   } catch (const std::exception& error) {

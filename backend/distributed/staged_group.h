@@ -1,8 +1,10 @@
 // distributed/staged_group.h: all collectives, on every driver, by way of the host. Note [Staged calls] (staged_engine.h) tells how.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
+#include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
@@ -37,6 +39,11 @@ class StagedGroup : public DeviceGroup {
   void shutdown() override;
 
  protected:
+  // Of the host's part; NULL: none.
+  std::exception_ptr failure() const { return engine_->failure(); }
+  // As abort(), with another reason: "process group 'x' (rank 0 of 2) " and `why`.
+  void fail(const std::string& why) { engine_->abort(why); }
+
   Work carry_out(const Request& request, const Tensors& results, Fill fill) override;
   // What a split of the group becomes.
   virtual c10::intrusive_ptr<c10d::Backend> make_part(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,

@@ -14,10 +14,18 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-from torch_backplane import _backend
-from torch_backplane.process_group import backend_name
+from torch_backplane import __version__, _backend
+from torch_backplane.process_group import backend_name, choose_engine
 
-__all__ = ["backend_name", "bf16_compress_hook", "bf16_compress_wrapper", "engine", "is_available", "set_timeout"]
+__all__ = [
+    "backend_name",
+    "bf16_compress_hook",
+    "bf16_compress_wrapper",
+    "engine",
+    "is_available",
+    "set_timeout",
+    "version",
+]
 
 _Future = torch.futures.Future[torch.Tensor]
 
@@ -56,6 +64,22 @@ def set_timeout(group: dist.ProcessGroup | None, timeout: timedelta) -> None:
     if timeout <= timedelta(0):
         raise ValueError(f"a timeout is above zero, not {timeout}")
     _backend_of(group)._set_default_timeout(timeout)
+
+
+def version() -> str:
+    """The engine that a new group gets, and its version.
+
+    Returns:
+        ``"native 2.1"``, with what the driver tells of itself (``get_device_properties().driver_version``);
+        ``"staged 0.1.0"``, with the version of ``torch-backplane``.
+
+    Raises:
+        ValueError, RuntimeError: ``<DEVICE>_DIST`` names no engine that there is.
+    """
+    chosen, _ = choose_engine()
+    if chosen == "staged":
+        return f"staged {__version__}"
+    return f"native {torch.get_device_module(_backend.device).get_device_properties().driver_version}"
 
 
 def bf16_compress_hook(process_group: Any, bucket: dist.GradBucket) -> _Future:

@@ -63,7 +63,7 @@ def _create(of: Any, options: Any) -> Any:
         )
     options.group_name = of.group_id
     options.global_ranks_in_group = list(of.global_ranks_in_group)
-    engine, _ = choose_engine()
+    engine, _ = choose_engine(of.group_size)
     kind = native.NativeProcessGroup if engine == "native" else native.ProcessGroup
     group = kind(of.store, of.group_rank, of.group_size, options, _make_gloo)
     _shut_down_at_exit()
@@ -71,12 +71,15 @@ def _create(of: Any, options: Any) -> Any:
     return group
 
 
-def choose_engine() -> tuple[str, str]:
+def choose_engine(size: int = 1) -> tuple[str, str]:
     """What a new group's collectives go by, ``"native"`` or ``"staged"``, and why.
+
+    Args:
+        size: the group's number of ranks.
 
     Raises:
         ValueError: ``<DEVICE>_DIST`` is neither.
-        RuntimeError: it is ``native``, which the driver does not have.
+        RuntimeError: it is ``native``, which the driver does not have, or not for so many ranks.
     """
     variable = _backend.env_name("DIST")
     asked = os.environ.get(variable, "")
@@ -88,6 +91,12 @@ def choose_engine() -> tuple[str, str]:
             f"{variable}=native: the driver {_backend.C.driver.info()['path']} has no collectives of its own: "
             f"{_backend.C.driver.group_refusal('collective')}. Leave the variable unset, or take another driver"
         )
+    most = native_part().most_ranks() if offered and asked != "staged" and size > 1 else 0
+    if 0 < most < size:
+        too_many = f"the group has {size} ranks, and the driver's collectives take {most} (max_size)"
+        if asked:
+            raise RuntimeError(f"{variable}=native: {too_many}. Leave the variable unset, or set {variable}=staged")
+        return "staged", f"by the host and Gloo: {too_many}"
     if asked:
         return asked, f"{variable} says so"
     if offered:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from torch_backplane.cli import doctor
+
 pytestmark = pytest.mark.once
 
 GROUP = """
@@ -120,6 +122,36 @@ def test_the_driver_says_why_it_has_no_collectives(run_in_process, name):
     assert peer == "['']"
     assert f"has no collectives of its own: {why}. Leave the variable unset" in native
     assert coffee == "there is no group coffee"
+
+
+@pytest.mark.long_after_first
+@pytest.mark.parametrize("engine", [pytest.param("native", marks=pytest.mark.requires("collective")), "staged"])
+def test_the_version_is_of_what_carries_collectives_out(run_in_process, name, engine):
+    code = f"""
+    import os
+    os.environ["{name.upper()}_DIST"] = "{engine}"
+    import torch
+    import torch_backplane
+    print(torch.{name}.distributed.version())
+    print("staged", torch_backplane.__version__)
+    print("native", torch.{name}.get_device_properties().driver_version)
+    """
+    version, staged, native = run_in_process(code).stdout.splitlines()
+    assert version == (native if engine == "native" else staged)
+
+
+@pytest.mark.long_after_first
+@pytest.mark.parametrize(
+    ("asked", "state", "said"),
+    [("staged", "ok", "{name}ccl, staged: {NAME}_DIST says so"), ("nccl", "warn", "none: {NAME}_DIST=nccl: it is")],
+)
+def test_doctor_says_which_engine_a_group_would_have(backend_package, monkeypatch, name, asked, state, said):
+    monkeypatch.setenv(f"{name.upper()}_DIST", asked)
+    package = backend_package.__name__
+    findings = {finding.what: finding for finding in doctor.check_backend(package)}
+    finding = findings[f"{package} collectives"]
+    assert finding.state == state
+    assert finding.found.startswith(said.format(name=name, NAME=name.upper()))
 
 
 def test_a_vendors_backend_takes_the_place_of_the_cores(run_in_process, name):

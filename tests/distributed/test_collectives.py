@@ -5,14 +5,30 @@ By Gloo on the CPU, too: that tests the checks.
 
 import pytest
 from checks import checks_of, groups, moves, order, point_to_point, profiled, random_programs, reductions
-from kinds import KINDS, cases, of_engine
+from kinds import DEVICE, KINDS, cases, native, of_engine
+from world import Kind
 
+FOR_TWO = (("MYDEVICE_OPTIONS", "collective_ranks=2"), ("MYDEVICE_DIST", ""))
 CHECKS = checks_of(reductions, moves, point_to_point, order, groups, profiled)
 
 
 @pytest.mark.parametrize(("kind", "check"), cases(CHECKS))
 def test_G01_collectives(worlds, kind, check):
     worlds.get(kind).run(check)
+
+
+@pytest.mark.requires("collective")
+def test_a_group_that_is_too_large_for_the_driver_is_staged(worlds):
+    """A part of it that is not is native."""
+    with worlds.own(Kind(DEVICE, size=3, env=FOR_TWO)) as world:
+        world.run(groups.too_large_for_the_driver)
+
+
+@pytest.mark.requires("collective")
+def test_native_cannot_be_had_for_too_many_ranks(worlds):
+    said = r"3 ranks, and the driver's collectives take 2 .* MYDEVICE_DIST=staged"
+    with pytest.raises(AssertionError, match=said), worlds.own(native(size=3, env=FOR_TWO)):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,30 @@ def test_G03_a_peer_that_does_not_come(worlds, engine):
     assert is_backend_error(other[0])
 
 
+def test_G03_a_rank_that_does_not_join(worlds, engine):
+    """The group is lost: what is left of the join in the store, or in the driver, is of no use to a later one."""
+    with worlds.own(engine()) as world:
+        other, mine = answers(world, failures.rank_0_does_not_join)
+    assert all(is_backend_error(outcome, "process group '0' (rank 1 of 2)") for outcome in mine)
+    assert is_backend_error(other[0])
+
+
+@pytest.mark.requires("collective")
+@pytest.mark.parametrize(
+    ("check", "kind", "text"),
+    [
+        (failures.another_thread_aborts_while_it_joins, "DistBackendError", "was aborted"),
+        (failures.ctrl_c_while_it_joins, "KeyboardInterrupt", "has not joined its ranks"),
+    ],
+    ids=["abort", "ctrl-c"],
+)
+def test_G03_what_ends_a_join(worlds, check, kind, text):
+    with worlds.own(native()) as world:
+        _, (first, second) = answers(world, check)
+    assert first[0] == kind
+    assert is_backend_error(second, text)
+
+
 @pytest.mark.long
 def test_G03_a_message_that_does_not_come(worlds, engine):
     with worlds.own(engine()) as world:
@@ -129,6 +153,17 @@ def test_G03_a_device_that_fails_before_the_collective(worlds, engine, tmp_path,
     else:  # the device's own error, or what it made of the collective
         assert "bad address" in mine[1]
     assert is_backend_error(other)
+
+
+@pytest.mark.requires("collective")
+def test_G03_a_result_of_a_dead_collective_is_not_read(worlds, tmp_path):
+    """The links of one rank hang; no rank takes what is in the tensor for the sum."""
+    armed = tmp_path / "armed"
+    options = f"fault.collective_hang=@1,fault.armed_by={armed}"
+    env = (("MYDEVICE_SHIMS", "fault"), ("MYDEVICE_OPTIONS", options))
+    with worlds.own(native(env_of_first=env)) as world:
+        found = answers(world, failures.results_of_a_dead_collective, armed_by=str(armed))
+    assert all(is_backend_error(outcome, "process group '0'") for outcomes in found for outcome in outcomes)
 
 
 @pytest.mark.long_after_first

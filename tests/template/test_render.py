@@ -99,7 +99,9 @@ def test_answers_arrive(rendered, answers):
     assert pyproject["project"]["description"] == answers.get("description", "My Vendor devices for PyTorch")
     assert pyproject["project"]["authors"] == [{"name": answers.get("author", "My Vendor")}]
     device = answers.get("device_name", "mydevice")
-    assert pyproject["project"]["entry-points"]["torch.backends"] == {device: f"{package}:_autoload"}
+    loads = f"{package}:_autoload"
+    points = {"torch.backends": {device: loads}, "torch.distributed.backends": {f"{device}ccl": loads}}
+    assert pyproject["project"]["entry-points"] == points
     assert f"\n  {device}\n  PACKAGE {package}\n" in (project / "CMakeLists.txt").read_text()
     requirement = answers.get("backplane_requirement", "torch-backplane ~= 0.1")
     assert f"\n{requirement}\n" in (project / "requirements-dev.txt").read_text()

@@ -26,8 +26,17 @@ def ddp_by_inductor(w: Rank) -> None:
     learns(w, "inductor")
 
 
+def learns_sharded(w: Rank, backend: str) -> None:
+    net = sharded(make_net().to(w.device), mesh=mesh_of(w))
+    train(w, torch.compile(net, backend=backend), sgd(net))
+    close(whole(net), alone(w))
+
+
 @check(sizes=(2,))
 def fsdp2_by_aot_eager(w: Rank) -> None:
-    net = sharded(make_net().to(w.device), mesh=mesh_of(w))
-    train(w, torch.compile(net, backend="aot_eager"), sgd(net))
-    close(whole(net), alone(w))
+    learns_sharded(w, "aot_eager")
+
+
+@check(sizes=(2,))
+def fsdp2_by_inductor(w: Rank) -> None:
+    learns_sharded(w, "inductor")

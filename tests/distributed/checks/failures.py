@@ -5,7 +5,9 @@ Each returns the type and the text of what was raised.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import threading
 import time
@@ -22,22 +24,38 @@ from checks import numbers, same
 
 Outcome = list[str]  # type and text; empty: nothing was raised
 LARGE = 32 << 20  # elements: some tens of milliseconds of the network
+SLACK = 8.0  # seconds: what a busy machine may take more than a timeout, and a second
 
 
-def outcome(call: Callable[[], Any]) -> Outcome:
+def outcome(call: Callable[[], Any], within: float = 2) -> Outcome:
+    """Of a call that has a timeout of so many seconds, or must be over at once (0)."""
+    begin = time.monotonic()
     try:
         call()
+        found = []
     except (Exception, KeyboardInterrupt) as error:  # all that a program can see
-        return [type(error).__name__, str(error)]
-    return []
+        found = [type(error).__name__, str(error)]
+    took = time.monotonic() - begin
+    assert took < within + 1 + SLACK, f"it took {took:.1f} s, with a timeout of {within} s: {found}"
+    return found
 
 
 def hurry(w: Rank, seconds: float = 2) -> None:
     """From here on calls take at most that long; after the group is there, which may take longer."""
     dist.all_reduce(tensor(w))
     synchronize(w)
-    torch.get_device_module(w.device).distributed.set_timeout(None, timedelta(seconds=seconds))
+    set_timeout(w, seconds)
     dist.barrier()
+
+
+def set_timeout(w: Rank, seconds: float) -> None:
+    torch.get_device_module(w.device).distributed.set_timeout(None, timedelta(seconds=seconds))
+
+
+def wait_until_it_is_over(w: Rank) -> None:
+    """For what another rank does."""
+    while not (w.folder / "over").exists():
+        time.sleep(0.05)
 
 
 def synchronize(w: Rank) -> None:
@@ -59,9 +77,36 @@ def tensor(w: Rank) -> torch.Tensor:
 
 
 def is_usable(w: Rank) -> None:
-    """The device, when the group that failed is gone."""
+    """The device, when the group that failed is gone; nothing of the group stays."""
     dist.destroy_process_group()
     same(torch.arange(5, device=w.device) + 1, torch.arange(1, 6))
+    end = time.monotonic() + SLACK
+    while (left := left_behind()) and time.monotonic() < end:  # threads that nothing joins are on their way
+        time.sleep(0.05)
+    assert not left, left
+
+
+def left_behind() -> list[str]:
+    """Threads, files and mapped memory of groups and of what carries them out. The watch of all native groups stays."""
+    left = [name for name in threads() if name.startswith(("ccl_", "gloo", "pt_gloo")) and name != "ccl_watch"]
+    files = []
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            files.append(os.readlink(path))
+    left += [file for file in files if file.startswith("socket:")][1:]  # besides the one to the test
+    left += [file for file in files if "[eventpoll]" in file]
+    files += Path("/proc/self/maps").read_text().splitlines()
+    shared = [file for file in files if "/memfd:" in file or "/dev/shm/" in file]
+    return left + [file for file in shared if not re.search(r"/memfd:backplane-(sim|kernels|counters)\b(?!-)", file)]
+
+
+def threads() -> list[str]:
+    """Their names."""
+    names = []
+    for number in os.listdir("/proc/self/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
+            names.append(Path(f"/proc/self/task/{number}/comm").read_text().strip())
+    return names
 
 
 def die() -> None:
@@ -85,7 +130,7 @@ def the_peer_dies_within(w: Rank) -> Outcome:
     if w.rank == 1:
         time.sleep(0.02)
         die()
-    found = outcome(lambda: finish(w, work))
+    found = outcome(lambda: finish(w, work), within=20)
     is_usable(w)
     return found
 
@@ -108,17 +153,67 @@ def the_peer_does_not_come(w: Rank) -> list[Outcome]:
     """It is busy for longer than the timeout; later calls raise at once, of the one that comes late, too."""
     hurry(w)
     if w.rank == 1:
-        while not (w.folder / "over").exists():
-            time.sleep(0.05)
+        wait_until_it_is_over(w)
         return [outcome(lambda: all_reduce(w))]
     work = dist.all_reduce(tensor(w), async_op=True)
     future = work.get_future()
     found = [
         outcome(lambda: finish(w, work)),
-        outcome(lambda: (future.wait(), synchronize(w))),
-        outcome(lambda: all_reduce(w)),
+        outcome(lambda: (future.wait(), synchronize(w)), within=0),
+        outcome(lambda: all_reduce(w), within=0),
     ]
     (w.folder / "over").touch()
+    is_usable(w)
+    return found
+
+
+def rank_0_does_not_join(w: Rank) -> list[Outcome]:
+    """The group's first collective: one rank is not there for longer than the timeout, and comes then."""
+    set_timeout(w, 2)
+    if w.rank == 0:
+        wait_until_it_is_over(w)
+        return [outcome(lambda: all_reduce(w))]
+    found = [outcome(lambda: all_reduce(w)), outcome(lambda: all_reduce(w), within=0)]
+    (w.folder / "over").touch()
+    is_usable(w)
+    return found
+
+
+def another_thread_aborts_while_it_joins(w: Rank) -> list[Outcome]:
+    """With minutes left."""
+    return while_it_joins(w, lambda: abort(w))
+
+
+def ctrl_c_while_it_joins(w: Rank) -> list[Outcome]:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return while_it_joins(w, lambda: os.kill(os.getpid(), signal.SIGINT))
+
+
+def while_it_joins(w: Rank, ends: Callable[[], None]) -> list[Outcome]:
+    """Its first collective, and one behind that."""
+    set_timeout(w, 600)
+    if w.rank == 0:
+        wait_until_it_is_over(w)
+        return []
+    timer = threading.Timer(0.3, ends)
+    timer.start()
+    found = [outcome(lambda: all_reduce(w), within=0), outcome(lambda: all_reduce(w), within=0)]
+    timer.join()
+    (w.folder / "over").touch()
+    is_usable(w)
+    return found
+
+
+def results_of_a_dead_collective(w: Rank, armed_by: str) -> list[Outcome]:
+    """Reads of what it should have written, and of what was computed from that: a value at a time, and as a tensor."""
+    hurry(w)
+    x = tensor(w)
+    synchronize(w)
+    if w.rank == 0:
+        Path(armed_by).touch()
+    dist.all_reduce(x)
+    total = (x + 1).sum()
+    found = [outcome(total.item), outcome(x.cpu, within=0)]
     is_usable(w)
     return found
 
@@ -126,19 +221,20 @@ def the_peer_does_not_come(w: Rank) -> list[Outcome]:
 def the_sender_does_not_send(w: Rank) -> Outcome:
     hurry(w)
     if w.rank == 1:
-        while not (w.folder / "over").exists():
-            time.sleep(0.05)
+        wait_until_it_is_over(w)
         return []
     found = outcome(lambda: (dist.recv(tensor(w), 1), synchronize(w)))
     (w.folder / "over").touch()
+    is_usable(w)
     return found
 
 
 def ranks_call_different_collectives(w: Rank) -> Outcome:
     hurry(w)
-    if w.rank == 0:
-        return outcome(lambda: all_reduce(w))
-    return outcome(lambda: finish(w, dist.broadcast(tensor(w), 1, async_op=True)))
+    call = all_reduce if w.rank == 0 else lambda w: finish(w, dist.broadcast(tensor(w), 1, async_op=True))
+    found = outcome(lambda: call(w))
+    is_usable(w)
+    return found
 
 
 def ranks_disagree_while_the_driver_is_asked(w: Rank) -> Outcome:
@@ -147,9 +243,9 @@ def ranks_disagree_while_the_driver_is_asked(w: Rank) -> Outcome:
     if w.rank == 0:
         work = dist.all_reduce(tensor(w), async_op=True)
         time.sleep(1)
-        return outcome(lambda: finish(w, work))
+        return outcome(lambda: finish(w, work), within=20)
     time.sleep(0.3)
-    return outcome(lambda: finish(w, dist.broadcast(tensor(w), 1, async_op=True)))
+    return outcome(lambda: finish(w, dist.broadcast(tensor(w), 1, async_op=True)), within=20)
 
 
 def ranks_have_different_sizes(w: Rank) -> Outcome:
@@ -188,14 +284,15 @@ def another_thread_aborts(w: Rank) -> list[Outcome]:
     """Twice, while the main thread waits for a peer that does not come, with minutes left."""
     hurry(w, 600)
     if w.rank == 1:
-        while not (w.folder / "over").exists():
-            time.sleep(0.05)
+        wait_until_it_is_over(w)
         abort(w)
-        return [outcome(lambda: all_reduce(w))]
+        found = [outcome(lambda: all_reduce(w), within=0)]
+        is_usable(w)  # Gloo's threads, which cannot be aborted, go when the peer's connection does
+        return found
     work = dist.all_reduce(tensor(w), async_op=True)
     timer = threading.Timer(0.3, lambda: (abort(w), abort(w)))
     timer.start()
-    found = [outcome(lambda: finish(w, work)), outcome(lambda: all_reduce(w))]
+    found = [outcome(lambda: finish(w, work), within=0), outcome(lambda: all_reduce(w), within=0)]
     timer.join()
     (w.folder / "over").touch()
     is_usable(w)
@@ -207,15 +304,14 @@ def ctrl_c(w: Rank) -> Outcome:
     hurry(w, 600)
     x = tensor(w)
     if w.rank == 1:
-        while not (w.folder / "over").exists():
-            time.sleep(0.05)
+        wait_until_it_is_over(w)
         dist.all_reduce(x)
         return []
     signal.signal(signal.SIGINT, signal.default_int_handler)
     work = dist.all_reduce(x, async_op=True)
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
-    found = outcome(lambda: finish(w, work))
+    found = outcome(lambda: finish(w, work), within=0)
     timer.join()
     (w.folder / "over").touch()
     work.wait()
@@ -233,8 +329,7 @@ def a_callback_sees_the_error(w: Rank) -> Outcome:
 
 def tasks() -> int:
     """Threads, without the simulated device's: those of its streams stay, as many as its pool has."""
-    names = [Path(f"/proc/self/task/{number}/comm").read_text() for number in os.listdir("/proc/self/task")]
-    return len([name for name in names if not name.startswith("sim")])
+    return len([name for name in threads() if not name.startswith("sim")])
 
 
 def groups_leave_no_thread(w: Rank) -> None:

@@ -229,3 +229,18 @@ def differentiable_collectives(w: Rank) -> None:
     (y * torch.arange(1.0, 5 * w.size + 1, device=w.device).unsqueeze(1)).sum().backward()
     rows = torch.arange(1.0, 5 * w.size + 1).chunk(w.size)[w.rank]
     same(x.grad, (rows * w.size).unsqueeze(1).expand(5, 3).contiguous())
+
+
+def too_large_for_the_driver(w: Rank) -> None:
+    """Whose communicators take two ranks, one fewer than there are."""
+    engine = torch.get_device_module(w.device).distributed.engine
+    assert engine() == "staged"
+    x = numbers(w.rank).to(w.device)
+    dist.all_reduce(x)
+    same(x, total(w))
+    pair = dist.new_group([0, 1])
+    if w.rank < 2:
+        assert engine(pair) == "native"
+        y = numbers(w.rank).to(w.device)
+        dist.all_reduce(y, group=pair)
+        same(y, numbers(0) + numbers(1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -87,6 +88,29 @@ def memory_that_is_dropped_at_once(w: Rank) -> None:
     for i, (work, out) in enumerate(zip(works, kept, strict=True)):
         work.wait()
         same(out, torch.stack([numbers(r, (64, 64), seed=i) for r in w.ranks]), i)
+
+
+@check(sizes=(2,), gloo=ON_A_STREAM)
+def a_strided_result_that_is_dropped_at_once(w: Rank) -> None:
+    """It is written behind the collective, which a late rank holds back; a tensor made meanwhile is another one."""
+    come = w.folder / "come"
+    dist.barrier()
+    x = numbers(w.rank, (64, 64)).to(w.device).t()
+    if w.rank == 1:
+        while not come.exists():
+            time.sleep(0.01)
+        come.unlink()
+        dist.all_reduce(x)
+        dist.barrier()
+        return
+    work = dist.all_reduce(x, async_op=True)
+    del x, work
+    others = [torch.full((64, 64), -1.0, device=w.device) for _ in range(4)]
+    come.touch()
+    dist.barrier()
+    torch.get_device_module(w.device).synchronize()
+    for other in others:
+        same(other, torch.full((64, 64), -1.0))
 
 
 @check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable
 
@@ -86,11 +87,97 @@ def all_reduce_of_bools(w: Rank) -> None:
 
 @check()
 def all_reduce_of_complex_numbers(w: Rank) -> None:
-    x = numbers(w.rank, dtype="complex64").to(w.device)
-    dist.all_reduce(x)
-    same(x, sum(numbers(r, dtype="complex64") for r in w.ranks))
-    with pytest.raises(ValueError, match="complex"):
-        dist.all_reduce(x, op=dist.ReduceOp.MAX)
+    for dtype in ("complex64", "complex128"):
+        x = numbers(w.rank, dtype=dtype).to(w.device)
+        dist.all_reduce(x)
+        same(x, sum(numbers(r, dtype=dtype) for r in w.ranks), dtype)
+        with pytest.raises(ValueError, match="complex"):
+            dist.all_reduce(x, op=dist.ReduceOp.MAX)
+
+
+@check(gloo=NO_AVERAGE)
+def all_reduce_averages_complex_numbers(w: Rank) -> None:
+    for dtype in ("complex64", "complex128"):
+        x = numbers(w.rank, dtype=dtype).to(w.device)
+        dist.all_reduce(x, op=dist.ReduceOp.AVG)
+        torch.testing.assert_close(x.cpu(), folded("AVG", [numbers(r, dtype=dtype) for r in w.ranks]))
+
+
+@check(gloo=NO_AVERAGE)
+def all_reduce_averages_of_integers(w: Rank) -> None:
+    """Toward zero, from either side."""
+    for dtype in (*INTEGERS, "int16"):
+        less = 0 if dtype == "uint8" else 4
+        x = (numbers(w.rank, dtype=dtype) - less).to(w.device)
+        dist.all_reduce(x, op=dist.ReduceOp.AVG)
+        total = functools.reduce(operator.add, [numbers(r, dtype=dtype) - less for r in w.ranks])
+        same(x, total.div(w.size, rounding_mode="trunc"), dtype)
+
+
+def reduced_of_numbers(w: Rank, operation: str, values: list[list[int]], dtype: str) -> list[int]:
+    """What an all_reduce makes of Python's numbers: a list for each rank."""
+    x = torch.tensor(values[w.rank], dtype=getattr(torch, dtype)).to(w.device)
+    dist.all_reduce(x, op=getattr(dist.ReduceOp, operation))
+    found: list[int] = x.cpu().tolist()
+    return found
+
+
+UNSIGNED: dict[str, Callable[[list[int]], int]] = {
+    "SUM": sum,
+    "PRODUCT": math.prod,
+    "MIN": min,
+    "MAX": max,
+    "BAND": lambda of_all: functools.reduce(operator.and_, of_all),
+    "BOR": lambda of_all: functools.reduce(operator.or_, of_all),
+    "BXOR": lambda of_all: functools.reduce(operator.xor, of_all),
+}
+
+
+@check(gloo="its reductions take none of these dtypes")
+def all_reduce_of_unsigned_integers(w: Rank) -> None:
+    """On both sides of the half where signed ones are negative; they wrap around, as Python's modulo."""
+    for bits in (16, 32, 64):
+        half = 1 << (bits - 1)
+        values = [[3 + r, half - 2 + r, half + 5 * r, (1 << bits) - 1 - r] for r in w.ranks]
+        for operation, of_all in UNSIGNED.items():
+            expected = [of_all(list(column)) % (1 << bits) for column in zip(*values, strict=True)]
+            assert reduced_of_numbers(w, operation, values, f"uint{bits}") == expected, (bits, operation)
+
+
+@check(gloo=NO_AVERAGE)
+def all_reduce_averages_of_unsigned_integers(w: Rank) -> None:
+    """Of sums that are negative as signed integers, and smaller ones."""
+    for bits in (16, 32, 64):
+        quarter = 1 << (bits - 2)
+        values = [[quarter + 7 * r, quarter + 1, 5 + r, 0] for r in w.ranks]
+        expected = [sum(column) // w.size for column in zip(*values, strict=True)]
+        assert max(sum(column) for column in zip(*values, strict=True)) > 2 * quarter
+        assert reduced_of_numbers(w, "AVG", values, f"uint{bits}") == expected, bits
+
+
+@check(gloo="its reductions take no float8")
+def all_reduce_of_float8(w: Rank) -> None:
+    """Rounded once, behind the sum in float32."""
+    for dtype in ("float8_e4m3fn", "float8_e5m2"):
+        parts = [numbers(r, dtype=dtype) for r in w.ranks]
+        for operation in ("SUM", "PRODUCT", "MIN", "MAX", "AVG"):
+            x = parts[w.rank].to(w.device)
+            dist.all_reduce(x, op=getattr(dist.ReduceOp, operation))
+            expected = folded(operation, [part.float() for part in parts]).to(getattr(torch, dtype))
+            same(x, expected, (dtype, operation))
+
+
+@check()
+def all_reduce_gives_all_ranks_the_same_bits(w: Rank) -> None:
+    """Of numbers whose sum depends on the order: replicas that are updated by it stay equal."""
+    torch.manual_seed(w.rank)
+    for operation in ("SUM", "PRODUCT"):
+        x = torch.randn(100003).to(w.device)
+        dist.all_reduce(x, op=getattr(dist.ReduceOp, operation))
+        of_all = [torch.empty_like(x) for _ in w.ranks]
+        dist.all_gather(of_all, x)
+        for r in w.ranks:
+            assert torch.equal(of_all[r].cpu().view(torch.int32), x.cpu().view(torch.int32)), (operation, r)
 
 
 @check(gloo="its all_reduce takes no int16")
