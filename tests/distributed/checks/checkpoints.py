@@ -52,7 +52,7 @@ def save_and_load(w: Rank) -> None:
     reference = adam(again)
     for _ in range(2):
         steps_alone(w, again, reference)
-    close(whole(net), {name: t.detach() for name, t in again.state_dict().items()}, 2e-5)
+    close(whole(net), {name: t.detach() for name, t in again.state_dict().items()})
 
 
 def steps_alone(w: Rank, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
