@@ -29,6 +29,7 @@ PRIVATE = [
     for name in ("profiler", "trace_command", "graph*", "dlpack*", "host_view")
     for path in sorted((ROOT / "tests" / "device").glob(f"test_{name}.py"))
 ]
+GENERATED = [f"tests/portable/test_compile{part}.py" for part in ("", "_ops", "_coverage")] + ["-m", "not long"]
 # What tests/portable asks for; compiled kernels stay in the checkout from one run to the next.
 COMPILED = {"MYDEVICE_HOST_KERNELS": "0", "MYDEVICE_KERNELS": "strict"}
 
@@ -52,6 +53,7 @@ PARTS = [
     Part("compiled kernels", ["tests/portable", "-m", "not long"], COMPILED, in_test=True),
     Part("long tests", ["-m", "long"], third=True),
     Part("compiled kernels, long tests", ["tests/portable", "-m", "long"], COMPILED),
+    Part("torch.compile, groups of 64 items", GENERATED, {**COMPILED, "MYDEVICE_OPTIONS": "items=64"}),
     Part(
         "compiled kernels, every dtype",
         ["tests/portable"],
