@@ -9,6 +9,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -87,12 +88,17 @@ def compile_unit(out: Path, sources: list[Path]) -> None:
 
 def compile_library(out: Path, sources: list[Path]) -> None:
     include = ["-I", str(ROOT / "include")]
-    flags = ["-O0", "-shared", "-fPIC", *include]
+    flags = ["-O0", "-fPIC", *include]
     if sources[0].suffix == ".c":
         compiler = [*shlex.split(os.environ.get("CC", "cc")), "-std=c11"]
     else:
         compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++20"]
-    run([*compiler, *flags, *map(str, sorted(sources)), "-o", str(out) + ".new", "-lpthread"])
+    objects = [f"{out}.{i}.o" for i in range(len(sources))]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(
+            pool.map(lambda source, to: run([*compiler, *flags, "-c", str(source), "-o", to]), sorted(sources), objects)
+        )
+    run([*compiler, "-shared", *objects, "-o", str(out) + ".new", "-lpthread"])
     os.rename(str(out) + ".new", out)
 
 

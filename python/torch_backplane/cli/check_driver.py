@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
@@ -125,15 +126,19 @@ def _build(compiler: list[str], folder: Path) -> None:
     def compile_unit(out: Path, folders: list[str], *options: str) -> None:
         """One unit each: the headers cost more than the code."""
         sources = [source for part in folders for source in _sources(root, part)]
-        unit = folder / "unit.cpp"
+        unit = folder / f"{out.stem}.cpp"
         unit.write_text("".join(f'#include "{source}"\n' for source in sources))
         _run([*compiler, *_FLAGS, *include, str(unit), "-o", str(out), *options, "-lpthread"])
         unit.unlink()
 
-    compile_unit(folder / "bin" / _PROGRAM, ["check_driver"], "-ldl")
-    for shim in _SHIMS:
-        library = folder / "lib" / f"libbackplane_{shim}.so"
-        compile_unit(library, ["drivers/engine", f"drivers/shims/{shim}"], "-shared", "-fPIC")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        units = [pool.submit(compile_unit, folder / "bin" / _PROGRAM, ["check_driver"], "-ldl")]
+        for shim in _SHIMS:
+            library = folder / "lib" / f"libbackplane_{shim}.so"
+            parts = ["drivers/engine", f"drivers/shims/{shim}"]
+            units.append(pool.submit(compile_unit, library, parts, "-shared", "-fPIC"))
+        for one in units:
+            one.result()
 
 
 def _run(words: list[str]) -> None:
