@@ -1,10 +1,10 @@
 """Runs the test suite in parts, all of them whatever fails, with one summary at the end: `make test`, `make test-all`.
 
 `make test` is the tests on the default kind of device (unified memory, asynchronous streams), and the device tests on
-the kind that differs from it in both; those marked long are left out. `--sample 1/4` adds a third of these, and on each
-other kind a quarter of the device tests, others at each commit; `--all` adds everything. `--smoke` is what another
-torch may break, in place of all that: `make test-torch`. Words that are left go to pytest, and it alone runs, on the
-default kind.
+the kind that differs from it in both; those marked long are left out. `--sample 1/4` adds a quarter of these, and of
+the device tests on each other kind, others at each commit; `--all` adds everything. `--smoke` is what another torch may
+break, in place of all that: `make test-torch`. Words that are left go to pytest, and it alone runs, on the default
+kind.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Part:
     arguments: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     in_test: bool = False  # of `make test`
-    third: bool = False  # of which --sample takes a third, not the part that it names
+    thinned: int = 1  # of what --sample names it takes one in so many
     in_sample: bool = True  # else of --all alone
     needs: Path | None = None  # without it the part is left out
 
@@ -51,8 +51,8 @@ PARTS = [
     Part("unified, asynchronous", ["-m", "not long"], in_test=True),
     Part("discrete, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=inline"}, in_test=True),
     Part("compiled kernels", ["tests/portable", "-m", "not long"], COMPILED, in_test=True),
-    Part("long tests", ["-m", "long"], third=True),
-    Part("compiled kernels, long tests", ["tests/portable", "-m", "long"], COMPILED),
+    Part("long tests", ["-m", "long"]),
+    Part("compiled kernels, long tests", ["tests/portable", "-m", "long"], COMPILED, thinned=2),
     Part("torch.compile, groups of 64 items", GENERATED, {**COMPILED, "MYDEVICE_OPTIONS": "items=64"}),
     Part(
         "compiled kernels, every dtype",
@@ -117,7 +117,8 @@ def main() -> int:
     if options.sample and not options.all:
         for part in PARTS:
             if part.in_sample and not part.in_test:
-                parts.append((part, ["--sample", f"{'1/3' if part.third else options.sample}:{commit()}"]))
+                k, n = map(int, options.sample.split("/"))
+                parts.append((part, ["--sample", f"{k}/{n * part.thinned}:{commit()}"]))
     if options.smoke:
         parts = [(part, ["--sample", f"{sample}:{commit()}"] if sample else []) for part, sample in SMOKE]
     if words:
