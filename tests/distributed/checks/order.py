@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -92,14 +93,18 @@ def memory_that_is_dropped_at_once(w: Rank) -> None:
 
 @check(sizes=(2,), gloo=ON_A_STREAM)
 def a_strided_result_that_is_dropped_at_once(w: Rank) -> None:
-    """It is written behind the collective, which a late rank holds back; a tensor made meanwhile is another one."""
+    """It is written behind the collective, which a late rank holds back; a tensor made meanwhile is another one.
+
+    With DETAIL no rank is held: torch lets none begin a collective before all have come.
+    """
     come = w.folder / "come"
+    dist.all_reduce(torch.ones(1, device=w.device))  # the first joins, which waits for all
+    torch.get_device_module(w.device).synchronize()
     dist.barrier()
     x = numbers(w.rank, (64, 64)).to(w.device).t()
     if w.rank == 1:
-        while not come.exists():
+        while not come.exists() and os.environ.get("TORCH_DISTRIBUTED_DEBUG") != "DETAIL":
             time.sleep(0.01)
-        come.unlink()
         dist.all_reduce(x)
         dist.barrier()
         return
