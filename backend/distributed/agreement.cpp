@@ -5,19 +5,14 @@
 #include <ATen/ops/tensor.h>
 #include <c10/util/hash.h>
 
-#include <algorithm>
 #include <string>
 
+#include "distributed/deadline.h"
 #include "distributed/reduction.h"
 
 namespace backplane::distributed {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-
-milliseconds left_of(Clock::time_point deadline) {
-  return std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
-}
 
 Agreement::Agreement(c10d::OpType type) {
   mine_[kType] = static_cast<int64_t>(type);
@@ -113,7 +108,7 @@ std::string Agreement::differences(c10d::Backend& gloo, milliseconds timeout) co
   return differences;
 }
 
-void Agreement::check(c10d::Backend& gloo, Clock::time_point deadline) {
+void Agreement::check(c10d::Backend& gloo, std::chrono::steady_clock::time_point deadline) {
   asked_->wait(left_of(deadline));
   const auto expected = static_cast<uint64_t>(hash()) * static_cast<uint64_t>(gloo.getSize());
   const auto sum = static_cast<uint64_t>(*sum_.const_data_ptr<int64_t>());

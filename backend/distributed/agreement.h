@@ -18,9 +18,6 @@
 
 namespace backplane::distributed {
 
-// What is left until then; at least 1 ms, as Gloo takes 0 for its own default.
-std::chrono::milliseconds left_of(std::chrono::steady_clock::time_point deadline);
-
 // Of one collective; its calls are added, then it is asked once. One thread at a time.
 class Agreement {
  public:

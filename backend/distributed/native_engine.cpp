@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "distributed/deadline.h"
 #include "distributed/native_watch.h"
 #include "distributed/workers.h"
 #include "runtime/device.h"
@@ -103,7 +104,7 @@ std::shared_ptr<NativeEngine> NativeEngine::connect(c10::Device device, const Co
       const DeviceSwitch on(device.index());
       bp_comm_config config = config_of(settings, (group().head.flags & BP_COLLECTIVE_ABORT) != 0);
       config.id = id.data();
-      config.timeout_ns = in_ns(std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline - Clock::now())));
+      config.timeout_ns = in_ns(left_of(deadline));
       check_collective(try_call<&bp_collective::create>(device.index(), &config, &comm), "bp.collective.create", device);
     } catch (...) {
       error = std::current_exception();
@@ -212,6 +213,7 @@ void NativeEngine::fail(const std::string& why) {
   if (failure_ != nullptr) return;
   failure_ = std::make_exception_ptr(
       c10::DistBackendError({__func__, __FILE__, __LINE__}, c10::str(group_, " ", why, "\nDestroy it, and make another.")));
+  if (comm_ != nullptr && has(BP_COLLECTIVE_ABORT)) detail::invoke<&bp_collective::abort>(open_driver(), comm_);
 }
 
 void NativeEngine::look_locked() {
@@ -236,7 +238,6 @@ void NativeEngine::look_locked() {
   }
   if (queued_.empty() || Clock::now() < queued_.front()->deadline) return;
   fail(c10::str("failed: ", queued_.front()->name, " was not over after ", queued_.front()->timeout.count(), " ms, which is the timeout"));
-  if (has(BP_COLLECTIVE_ABORT)) detail::invoke<&bp_collective::abort>(open_driver(), comm_);
 }
 
 bool NativeEngine::look() {
@@ -245,7 +246,6 @@ bool NativeEngine::look() {
     look_locked();
   } catch (const std::exception& error) {  // the device's: its next user gets it, and this group
     fail(c10::str("failed with its device: ", error.what()));
-    if (comm_ != nullptr && has(BP_COLLECTIVE_ABORT)) detail::invoke<&bp_collective::abort>(open_driver(), comm_);  // the peers wait
   }
   return comm_ != nullptr && !queued_.empty() && failure_ == nullptr;
 }
@@ -267,7 +267,6 @@ void NativeEngine::abort(const std::string& why) {
   const std::lock_guard<std::mutex> lock(mutex_);
   fail(why);
   is_told_ = queued_.empty();  // who waits behind what is lost is told
-  if (comm_ != nullptr && has(BP_COLLECTIVE_ABORT)) detail::invoke<&bp_collective::abort>(open_driver(), comm_);
 }
 
 void NativeEngine::shutdown() {

@@ -84,7 +84,8 @@ class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
   std::exception_ptr check_for_user();
 
  private:
-  void fail(const std::string& why);  // with mutex_ held
+  // With mutex_ held. Once. Aborts the communicator: its peers wait for it, and work of its own may hang though it has failed.
+  void fail(const std::string& why);
   void look_locked();
   void destroy() noexcept;
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "distributed/deadline.h"
 #include "memory/caching_allocator.h"
 #include "runtime/device.h"
 #include "runtime/driver.h"
