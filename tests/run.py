@@ -29,7 +29,7 @@ PRIVATE = [
     for name in ("profiler", "trace_command", "graph*", "dlpack*", "host_view")
     for path in sorted((ROOT / "tests" / "device").glob(f"test_{name}.py"))
 ]
-GENERATED = [f"tests/portable/test_compile{part}.py" for part in ("", "_ops", "_coverage")] + ["-m", "not long"]
+GENERATED = [f"tests/portable/test_compile{part}.py" for part in ("", "_ops", "_coverage", "_targets")]
 # What tests/portable asks for; compiled kernels stay in the checkout from one run to the next.
 COMPILED = {"MYDEVICE_HOST_KERNELS": "0", "MYDEVICE_KERNELS": "strict"}
 
@@ -53,7 +53,11 @@ PARTS = [
     Part("compiled kernels", ["tests/portable", "-m", "not long"], COMPILED, in_test=True),
     Part("long tests", ["-m", "long"]),
     Part("compiled kernels, long tests", ["tests/portable", "-m", "long"], COMPILED, thinned=2),
-    Part("torch.compile, groups of 64 items", GENERATED, {**COMPILED, "MYDEVICE_OPTIONS": "items=64"}),
+    Part(
+        "torch.compile, groups of 64 items",
+        [*GENERATED, "-m", "not long"],
+        {**COMPILED, "MYDEVICE_OPTIONS": "items=64"},
+    ),
     Part(
         "compiled kernels, every dtype",
         ["tests/portable"],
@@ -80,7 +84,7 @@ PARTS = [
 # With the part of the tests that is run, others at each commit.
 SMOKE = [
     (Part("private surface of torch", ["tests/host/test_drift.py"]), ""),
-    (Part("torch.compile", ["tests/portable/test_compile.py"], COMPILED), ""),
+    (Part("torch.compile", [GENERATED[0], GENERATED[-1]], COMPILED), ""),
     (Part("profiler, graphs, DLPack", [*PRIVATE, "-m", "not long"]), ""),
     (Part("compiled kernels", ["tests/portable", "-m", "not long"], COMPILED), "1/6"),
     (Part("unified, asynchronous", ["tests/device", "-m", "not long"]), "1/6"),

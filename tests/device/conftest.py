@@ -1,11 +1,10 @@
 """What the device tests share. ``device`` and ``device_module`` are the pytest plugin's."""
 
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+import shims
 import torch
 from warm import WarmProcesses
 
@@ -52,19 +51,8 @@ def same_device_and_stream(device_module):
 @pytest.fixture(scope="session")
 def shim(tmp_path_factory):
     """``shim("count_waits")``: the path of a shim driver, compiled from ``drivers/count_waits.c``."""
-    import backplane_sdk
-
     folder = tmp_path_factory.mktemp("shims")
-
-    def build(name):
-        path = folder / f"lib{name}.so"
-        if not path.exists():
-            source = Path(__file__).parent / "drivers" / f"{name}.c"
-            command = [os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread"]
-            subprocess.run([*command, f"-I{backplane_sdk.include_dir()}", str(source), "-o", str(path)], check=True)
-        return str(path)
-
-    return build
+    return lambda name: shims.compiled(Path(__file__).parent / "drivers" / f"{name}.c", folder)
 
 
 @pytest.fixture

@@ -460,6 +460,17 @@ def test_a_collective_is_work_of_the_device(run_in_process, name, tmp_path):
 
 
 @pytest.mark.requires("graph", "host_exec")
+def test_E58_a_profile_that_ends_within_a_capture_says_so_and_does_not_end_it(device, device_module):
+    x, side, graph = torch.zeros(1000, device=device), device_module.Stream(), device_module.CUDAGraph()
+    side.wait_stream(device_module.current_stream())
+    with device_module.graph(graph, stream=side), pytest.warns(UserWarning, match="captures a graph"), profile():
+        x.add_(1)
+    graph.replay()
+    device_module.synchronize()
+    assert x.cpu().eq(1).all()
+
+
+@pytest.mark.requires("graph", "host_exec")
 def test_E56_a_replay_shows_the_work_that_the_graph_holds(device, device_module):
     x, side, graph = torch.zeros(1000, device=device), device_module.Stream(), device_module.CUDAGraph()
 

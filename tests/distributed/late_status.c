@@ -1,5 +1,4 @@
 /* tests/distributed/late_status.c: a shim that tells late how a communicator is: what it says may be past by then. */
-#define _GNU_SOURCE
 #include <string.h>
 #include <time.h>
 

@@ -1,15 +1,12 @@
 """A rank, a device or a program fails: the others get a DistBackendError, and every process ends."""
 
-import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
+import shims
 from checks import disagreements, failures
 from kinds import DETAIL, ENGINES, native, staged
-
-import backplane_sdk
 
 KILLED = -signal.SIGKILL
 
@@ -120,10 +117,8 @@ def test_G03_ranks_that_disagree_about_a_call(worlds, engine):
 @pytest.mark.requires("collective")
 def test_G03_a_call_that_fails_while_its_driver_is_asked(worlds, tmp_path):
     """It is over by then, as one that ended well is: the driver is asked once more before it counts as that."""
-    shim = tmp_path / "liblate_status.so"
-    command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", f"-I{backplane_sdk.include_dir()}", "-o", str(shim)]
-    subprocess.run([*command, str(Path(__file__).parent / "late_status.c")], check=True)
-    with worlds.own(native(env=(("MYDEVICE_SHIMS", str(shim)),))) as world:
+    shim = shims.compiled(Path(__file__).with_name("late_status.c"), tmp_path)
+    with worlds.own(native(env=(("MYDEVICE_SHIMS", shim),))) as world:
         found = answers(world, failures.ranks_disagree_while_the_driver_is_asked)
     assert all(outcome and is_backend_error(outcome) for outcome in found)
 

@@ -85,7 +85,7 @@ def test_a_sample_is_of_the_long_tests_and_of_each_other_kind(runner, monkeypatc
     assert whole == [["-m", "not long"], runner.DEVICE, ["tests/portable", "-m", "not long"]]
     others = [pair for pair in ran.values() if pair[1] is not None]
     there = [(part.arguments, "1/4") for part in runner.PARTS if part.needs is not None and part.needs.exists()]
-    compiled = [(["tests/portable", "-m", "long"], "1/8"), (runner.GENERATED, "1/4")]
+    compiled = [(["tests/portable", "-m", "long"], "1/8"), ([*runner.GENERATED, "-m", "not long"], "1/4")]
     assert others == [(["-m", "long"], "1/4"), *compiled, *[(runner.DEVICE, "1/4")] * 3, *there]
     ran.clear()
     monkeypatch.setattr(sys, "argv", ["run.py"])

@@ -47,6 +47,18 @@ NARROW = {**HALVES, **FLOAT8}
 NAMES = {**MEMORY, torch.bool: "bool", **NARROW}
 REGISTER = {**MEMORY, **dict.fromkeys(NARROW, "f32")}
 
+# BP_DTYPE_* and BP_ATOMIC_* of a target.
+FLOAT64 = 1 << 9
+_ADD_I32, _ADD_F32, _CAS_32, _ADD_I64, _CAS_64 = (1 << bit for bit in range(5))
+ATOMICS = {
+    torch.int32: _ADD_I32,
+    torch.float32: _ADD_F32,
+    torch.int64: _ADD_I64,
+    torch.float64: _CAS_64,
+    **dict.fromkeys((torch.int8, torch.uint8, torch.int16, torch.uint16, torch.float16, torch.bfloat16), _CAS_32),
+}
+"""What a sum into places that repeat needs of a target; no other dtype has one in a kernel."""
+
 
 def name_of(dtype: torch.dtype) -> str:
     """The dialect's name of a dtype. Raises NotImplementedError for one that generated code has no use of."""

@@ -19,6 +19,7 @@ from torch._inductor.virtualized import V
 from torch.utils import _pytree as pytree
 
 from torch_backplane import _backend, compiler
+from torch_backplane.inductor.dtypes import ATOMICS, FLOAT64
 from torch_backplane.inductor.ops import SPECIAL, DialectOps
 
 # Where items are many, the operator scans a row of so many elements in parts, unless there are so many rows.
@@ -30,18 +31,6 @@ ASSERTS = ("_assert_async", "_functional_assert_async")
 SUMS = "index_put index_put_ _unsafe_index_put _unsafe_index_put_".split()
 """Sums into places that may repeat, with ``accumulate``."""
 ALWAYS_SUMS = "_unsafe_masked_index_put_accumulate scatter_add scatter_add_ scatter_reduce scatter_reduce_".split()
-
-# BP_DTYPE_* and BP_ATOMIC_* of a target.
-_FLOAT64 = 1 << 9
-_ADD_I32, _ADD_F32, _CAS_32, _ADD_I64, _CAS_64 = (1 << bit for bit in range(5))
-_ATOMICS = {
-    torch.int32: _ADD_I32,
-    torch.float32: _ADD_F32,
-    torch.int64: _ADD_I64,
-    torch.float64: _CAS_64,
-    **dict.fromkeys((torch.int8, torch.uint8, torch.int16, torch.uint16, torch.float16, torch.bfloat16), _CAS_32),
-}
-"""What a sum into places needs; no other dtype has one in a kernel."""
 
 Rule = Callable[[torch.device, Sequence[Any], dict[str, Any]], bool]
 """Whether a call with these arguments is left to the device's operator."""
@@ -107,13 +96,13 @@ def _leaves_sums(may_overwrite: bool, device: torch.device, args: Sequence[Any],
     overwrites = may_overwrite and not (args[3] if len(args) > 3 else kwargs.get("accumulate", False))
     if overwrites or not compiler.is_available():
         return False
-    needed = _ATOMICS.get(args[0].get_dtype())
+    needed = ATOMICS.get(args[0].get_dtype())
     return needed is None or not compiler.target(device.index or 0).atomics & needed
 
 
 def has_float64(device: torch.device) -> bool:
     """Whether kernels of a device compute in it; also where there are none."""
-    return not compiler.is_available() or bool(compiler.target(device.index or 0).dtypes & _FLOAT64)
+    return not compiler.is_available() or bool(compiler.target(device.index or 0).dtypes & FLOAT64)
 
 
 def _wrapped(op: Any, lower: Callable[..., Any], leaves: Rule) -> Callable[..., Any]:

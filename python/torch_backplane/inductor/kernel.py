@@ -194,10 +194,10 @@ class GroupKernel(SignedKernel):
             return f"bp_store_{dtypes.name_of(dtype)}({to}, {place}, {value});"
         if mode != "atomic_add":
             raise NotImplementedError(f"a store with mode {mode}")
+        if dtype not in dtypes.ATOMICS:
+            raise NotImplementedError(f"sums into places that repeat, of {dtype}")
         if dtype in (torch.int32, torch.int64, torch.float32):
             return f"BP_ATOMIC_ADD_{dtypes.name_of(dtype).upper()}({to} + ({place}), {value});"
-        if dtype in (torch.bool, torch.uint32, torch.uint64, *dtypes.FLOAT8):
-            raise NotImplementedError(f"sums into places that repeat, of {dtype}")
         return f"bp_atomic_add_{dtypes.name_of(dtype)}({to} + ({place}), {value});"
 
     def _once(self, line: str) -> str:
