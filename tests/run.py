@@ -29,7 +29,7 @@ PRIVATE = [
     for name in ("profiler", "trace_command", "graph*", "dlpack*", "host_view")
     for path in sorted((ROOT / "tests" / "device").glob(f"test_{name}.py"))
 ]
-GENERATED = [f"tests/portable/test_compile{part}.py" for part in ("", "_ops", "_coverage", "_targets")]
+GENERATED = [f"tests/portable/test_compile{part}.py" for part in ("", "_ops", "_coverage", "_targets", "_random")]
 # What tests/portable asks for; compiled kernels stay in the checkout from one run to the next.
 COMPILED = {"MYDEVICE_HOST_KERNELS": "0", "MYDEVICE_KERNELS": "strict"}
 
@@ -84,7 +84,7 @@ PARTS = [
 # With the part of the tests that is run, others at each commit.
 SMOKE = [
     (Part("private surface of torch", ["tests/host/test_drift.py"]), ""),
-    (Part("torch.compile", [GENERATED[0], GENERATED[-1]], COMPILED), ""),
+    (Part("torch.compile", [GENERATED[0], *GENERATED[-2:]], COMPILED), ""),
     (Part("profiler, graphs, DLPack", [*PRIVATE, "-m", "not long"]), ""),
     (Part("compiled kernels", ["tests/portable", "-m", "not long"], COMPILED), "1/6"),
     (Part("unified, asynchronous", ["tests/device", "-m", "not long"]), "1/6"),

@@ -133,6 +133,8 @@ def test_pinned_copies_are_replayed(graph, device, device_module):
         replayed(graph, device_module)
         assert back.tolist() == [i + 1.0] * 100
         assert temporary.tolist() == [2.0 * i] * 100
+    if torch.__version__ < (2, 13):  # pinned memory is not the graph's there (docs/graphs.md)
+        return
     address = temporary.data_ptr()
     del temporary
     others = [torch.empty(100, pin_memory=True).fill_(9) for _ in range(4)]

@@ -273,17 +273,6 @@ def test_the_second_device(device):
     same(got, (x * 2).sum(1), 1e-4)
 
 
-def test_random_numbers_are_inductors(device):
-    """Not eager's: config.fallback_random asks for those, as on other devices."""
-    torch.manual_seed(3)
-    x = compiled(lambda x: F.dropout(x, 0.25), device, [torch.ones(10_000)])
-    assert 0.72 < (x != 0).float().mean().item() < 0.78
-    assert sorted(x.unique().tolist()) == pytest.approx([0.0, 4 / 3])
-    y = compiled(lambda x: torch.randn_like(x), device, [torch.ones(10_000)])
-    assert abs(y.mean().item()) < 0.05
-    assert abs(y.std().item() - 1) < 0.05
-
-
 def test_F14_a_place_out_of_range_is_an_error_and_the_device_goes_on(device):
     x = real(*ROWS).to(device)
 

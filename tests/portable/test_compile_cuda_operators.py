@@ -30,7 +30,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+TORCHS = pytest.mark.skipif(torch.__version__ < (2, 12), reason="torch's own shape function of addmm.dtype fails")
+
+
+@pytest.mark.parametrize("case", [pytest.param(name, marks=[TORCHS] if name == "addmm" else []) for name in CASES])
 def test_K13_compiled_they_are_eagers(device, case):
     function, x = CASES[case]
     x = x.to(device)

@@ -137,9 +137,7 @@ def check(device, twin, inputs, targets, *, tolerance=1e-4, half=None, seeded=Fa
 def test_F16_a_models_step_is_eagers(device, demo, name):
     torch.manual_seed(0)
     model, inputs, targets = MODELS[name](demo)
-    # Eager's random numbers: Inductor's own are others, on every device.
-    with torch._inductor.config.patch(fallback_random=True):
-        assert check(device, model, inputs, targets, seeded=name == "bert") == {}
+    assert check(device, model, inputs, targets, seeded=name == "bert") == {}
 
 
 @pytest.mark.long
@@ -150,7 +148,7 @@ def test_F16_a_models_step_is_that_of_the_cpus_inductor(device, demo, name):
     check(device, *MODELS[name](demo), cpu="inductor")
 
 
-def test_dropout_by_inductors_own_seeds(device):
+def test_dropout(device):
     """As often as was asked, other places at each step, the same after the same seed, the same in the backward."""
     torch.manual_seed(0)
     dropout = nn.Dropout(0.25)
@@ -173,7 +171,7 @@ def test_dropout_by_inductors_own_seeds(device):
 
 
 @pytest.mark.long
-def test_a_bert_trains_with_inductors_seeds(device):
+def test_a_bert_trains(device):
     torch.manual_seed(0)
     model = models.Bert(20, width=16, blocks=1).to(device)
     inputs = padded(tokens(20)).to(device)

@@ -63,23 +63,32 @@ def cpp_wrapper(device: str) -> type[Any]:
 
 
 def install() -> None:
-    """Give a graph of the device Inductor's options for eager calls, where its driver compiles no kernels.
+    """Ask, before Inductor compiles a graph of the device, what it has to know by then.
 
-    Options are of a call of ``torch.compile``, not of a device. Seen on 2.13; where torch has no such class, or one
-    that takes no options with a graph, nothing is done. Unnecessary once a backend of Inductor is asked about a graph.
+    It registers the device: a compilation reads tables before it looks the device up. And where the driver compiles no
+    kernels, the graph gets the options for eager calls: options are of a call of ``torch.compile``, not of a device.
+    Seen on 2.11 to 2.15, options from 2.13 on; where torch has no such class nothing is done. Unnecessary once a
+    backend of Inductor is asked about a graph.
     """
     wrapper = getattr(torch, "_TorchCompileInductorWrapper", None)
     if wrapper is None:
         return
     known: Any = wrapper.__call__
-    if hasattr(known, _MARK) or "config_patches" not in inspect.signature(known).parameters:
+    if hasattr(known, _MARK):
         return
+    takes_options = "config_patches" in inspect.signature(known).parameters
 
     @functools.wraps(known)
-    def call(self: Any, model: Any, inputs: Any, *, config_patches: dict[str, Any] | None = None) -> Any:
-        from torch_backplane.inductor.eager_calls import options_for
+    def call(self: Any, model: Any, inputs: Any, **settings: Any) -> Any:
+        from torch_backplane.inductor.eager_calls import is_of_device, options_for
 
-        return known(self, model, inputs, config_patches={**options_for(model, inputs), **(config_patches or {})})
+        if is_of_device(model, inputs):
+            from torch._inductor.codegen.common import init_backend_registration
+
+            init_backend_registration()
+            if takes_options:
+                settings["config_patches"] = {**options_for(), **(settings.get("config_patches") or {})}
+        return known(self, model, inputs, **settings)
 
     setattr(call, _MARK, True)
     wrapper.__call__ = call

@@ -41,11 +41,11 @@ def _lite() -> dict[str, Any]:
     }
 
 
-def options_for(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Any]:
-    """Inductor's options for a graph: those of eager calls if it is one of the device, which has no kernels."""
+def options_for() -> dict[str, Any]:
+    """Inductor's options for a graph of the device: those of eager calls if it has no kernels."""
     from torch_backplane.inductor.registration import is_anothers
 
-    if not _is_of_device(graph, inputs) or is_anothers() or not compiler.why_none():
+    if is_anothers() or not compiler.why_none():
         return {}
     options = _lite()
     if options:
@@ -53,7 +53,8 @@ def options_for(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str,
     return options
 
 
-def _is_of_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+def is_of_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """Whether a graph of Dynamo's has a tensor of the device."""
     made = [node.meta.get("example_value") for node in graph.graph.nodes]
     return any(isinstance(one, torch.Tensor) and one.device.type == _backend.device for one in (*inputs, *made))
 

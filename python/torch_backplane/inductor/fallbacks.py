@@ -28,6 +28,9 @@ _PRODUCTS = ("mm", "bmm", "addmm")
 SCANS = "cumsum cumprod logcumsumexp cummax cummin".split()
 # Their error, with its message, is that of a wait for the device, which a kernel cannot give it.
 ASSERTS = ("_assert_async", "_functional_assert_async")
+# Of random numbers: those that random.py has no kernel for, and all of them under config.fallback_random.
+RANDOM = "bernoulli bernoulli_ cauchy exponential geometric log_normal native_dropout normal normal_functional".split()
+RANDOM += "rand rand_like randint randint_like randn randn_like rrelu_with_noise uniform".split()
 SUMS = "index_put index_put_ _unsafe_index_put _unsafe_index_put_".split()
 """Sums into places that may repeat, with ``accumulate``."""
 ALWAYS_SUMS = "_unsafe_masked_index_put_accumulate scatter_add scatter_add_ scatter_reduce scatter_reduce_".split()
@@ -53,7 +56,7 @@ def _aten(name: str) -> str:
 def register() -> None:
     """Wrap the lowerings, once."""
     never, not_double = ({_aten(name) for name in names} | set(names) for names in (lacking(), (*SPECIAL, "ndtr")))
-    never.update(ASSERTS)
+    never.update(ASSERTS, RANDOM)
     for op, lower in list(lowering.lowerings.items()):
         if not isinstance(op, torch._ops.OpOverload) or op.namespace not in ("aten", "prims"):
             continue

@@ -224,16 +224,24 @@ class GroupKernel(SignedKernel):
             var.bounds = ValueRanges(sympy.S.Zero, sympy.oo)
         return sympy_index_symbol(str(var))
 
-    def random_words(self, seed: CSEVariable, offset: CSEVariable) -> list[CSEVariable]:
-        """Four words of 32 bits, of that place in the sequence."""
+    def random_block(self, seed: CSEVariable, offset: CSEVariable) -> str:
+        """The four numbers of 32 bits of the block that has this place of the sequence: their names."""
         keys = [f"philox({seed}, {offset})[{i}]" for i in range(4)]
         if not self.cse.contains(keys[0]):
-            words = [self.cse.newvar(dtype=torch.uint32, shape=()) for _ in keys]
-            self.compute.writeline(f"u32 {', '.join(map(str, words))};")
-            self.compute.writeline(f"BP_PHILOX((u64){seed}, (u64){offset}, {', '.join(map(str, words))})")
-            for key, word in zip(keys, words, strict=True):
-                self.cse.put(key, word)
-        return [self.cse.get(key) for key in keys]
+            numbers = [self.cse.newvar(dtype=torch.uint32, shape=()) for _ in keys]
+            names = ", ".join(map(str, numbers))
+            self.compute.writelines([f"u32 {names};", f"BP_PHILOX((u64){seed}, (u64)({offset}) >> 2, {names})"])
+            for key, number in zip(keys, numbers, strict=True):
+                self.cse.put(key, number)
+        return ", ".join(str(self.cse.get(key)) for key in keys)
+
+    def random_normal(self, seed: CSEVariable, offset: CSEVariable) -> str:
+        """Of the pair of numbers that has this place."""
+        cosine, sine = (self.cse.newvar(dtype=torch.float32, shape=()) for _ in range(2))
+        numbers = self.random_block(seed, offset)
+        self.compute.writeline(f"f32 {cosine}, {sine};")
+        self.compute.writeline(f"BP_PHILOX_NORMALS({offset}, {numbers}, {cosine}, {sine})")
+        return f"(({offset}) & 1) != 0 ? {sine} : {cosine}"
 
     # ---- folds
 

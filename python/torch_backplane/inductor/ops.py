@@ -289,22 +289,19 @@ class DialectOps(OpOverrides):
         dtype = _promoted(a, b)
         return f"({dtypes.REGISTER[dtype]})bp_right({a}, {b}, {8 * dtype.itemsize})"
 
-    # ---- random numbers: by a seed and a place in its sequence, as Inductor's other backends
+    # ---- random numbers: by a seed and a place in its sequence (kernels/portable/random.cpp)
 
     @staticmethod
     def rand(seed: CSEVariable, offset: CSEVariable) -> str:
-        return f"bp_philox_uniform({V.kernel.random_words(seed, offset)[0]})"
+        return f"bp_philox_uniform(bp_philox_number({offset}, {V.kernel.random_block(seed, offset)}))"
 
     @staticmethod
     def randn(seed: CSEVariable, offset: CSEVariable) -> str:
-        first, second = V.kernel.random_words(seed, offset)[:2]
-        radius = f"bp_sqrt(-2.0f * bp_log(1.0f - bp_philox_uniform({first})))"
-        return f"{radius} * bp_cos(6.28318531f * bp_philox_uniform({second}))"
+        return V.kernel.random_normal(seed, offset)
 
     @staticmethod
     def randint64(seed: CSEVariable, offset: CSEVariable, low: CSEVariable, high: CSEVariable) -> str:
-        first, second = V.kernel.random_words(seed, offset)[:2]
-        return f"{low} + (i64)(((u64){first} << 32 | (u64){second}) % (u64)({high} - {low}))"
+        return f"bp_philox_between({offset}, {low}, {high}, {V.kernel.random_block(seed, offset)})"
 
     # ---- what Inductor offers to backends that say so, which this does not
 

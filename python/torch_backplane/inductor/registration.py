@@ -132,11 +132,12 @@ def _graph_pass() -> Any:
     """The device's pass over a graph, whose name is part of the key of Inductor's caches: what else code depends on."""
     from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
-    from torch_backplane.inductor import attention
+    from torch_backplane.inductor import attention, random
 
     class Pass(CustomGraphModulePass):
         def __call__(self, gm: torch.fx.GraphModule) -> None:
             attention.decompose(gm)
+            random.take_at_once(gm)
 
         def uuid(self) -> str:
             facts = [version("torch-backplane"), _sources()]
@@ -171,7 +172,7 @@ def register() -> None:
     from torch._inductor.codegen import common
 
     from torch_backplane.compat import inductor
-    from torch_backplane.inductor import choices, config, fallbacks
+    from torch_backplane.inductor import choices, config, fallbacks, random
     from torch_backplane.inductor.scheduling import GroupScheduling
     from torch_backplane.inductor.wrapper import GroupWrapper
 
@@ -180,6 +181,7 @@ def register() -> None:
         device_interface.register_interface_for_device(key, _interface())
     common.register_device_op_overrides(name, _overrides())
     fallbacks.register()
+    random.register()
     inductor.take_generators()
     choices.register()
     common.register_backend_for_device(

@@ -1,0 +1,64 @@
+// kernels/portable/taken_numbers.cpp: the operator by which a compiled graph takes its part of the device generator's sequence. Its kernels
+// make random elements of it as those of random.cpp do (python/torch_backplane/inductor/random.py).
+#include <ATen/core/Tensor.h>
+#include <backplane/random.h>
+#include <backplane/structured.h>  // empty()
+#include <torch/library.h>
+
+#include "kernels/portable/call.h"
+#include "kernels/portable/dialect.h"
+#include "kernels/portable/elementwise.h"
+#include "kernels/portable/unit_text.h"
+#include "modules/launch.h"
+#include "runtime/device.h"
+
+namespace backplane::portable {
+namespace taken_numbers_impl {
+namespace {
+
+const Function* find(c10::DeviceIndex device, bool in_graph) {
+  static KernelSlots slots;
+  const uint64_t key = static_cast<uint64_t>(device) << 1 | static_cast<uint64_t>(in_graph);
+  return slots.find(key, device, [&] {
+    UnitText text("taken_numbers", "taken_numbers.bpc", "tell_numbers");
+    if (in_graph) text.define("IN_GRAPH", "1");
+    const char* const memory = "BP_GLOBAL const u64* BP_RESTRICT seed_in_memory, BP_GLOBAL const u64* BP_RESTRICT offset_in_memory, ";
+    const uint32_t pointers = in_graph ? 3 : 1;
+    text.define("POINTERS", pointers).define("PARAMETERS", in_graph ? memory : "", "BP_GLOBAL u64* BP_RESTRICT out");
+    return text.source(1, pointers, 2, in_graph ? 4 : 1);
+  });
+}
+
+// Two int64 on the device of that index: seed, and the place of the first of `count` numbers, which its default generator passes. In a graph:
+// of the run.
+at::Tensor take(c10::SymInt count, int64_t index) {
+  const int64_t numbers = count.guard_int(__FILE__, __LINE__);
+  TORCH_CHECK_VALUE(numbers >= 0, "take_numbers takes a count of numbers, not ", numbers);
+  TORCH_CHECK_VALUE(index >= 0 && index < device_count(), "take_numbers takes the index of a device, not ", index);
+  const auto device = static_cast<c10::DeviceIndex>(index);
+  // The generator moves on only for a kernel that is there.
+  TORCH_CHECK(find(device, false) != nullptr, "take_numbers: the kernel is not there");
+  at::Tensor out = empty({2}, c10::kLong, device);
+  const PhiloxState state = philox_state(std::nullopt, device, static_cast<uint64_t>(numbers));
+  const Function* const function = find(device, state.in_graph());
+  TORCH_CHECK(function != nullptr, "take_numbers: the kernel for a graph is not there");
+  KernelArguments arguments;
+  if (state.in_graph()) {
+    arguments.add(reinterpret_cast<uint64_t>(state.seed_address));
+    arguments.add(reinterpret_cast<uint64_t>(state.offset_address));
+  }
+  arguments.add(writable_address_of(out));
+  arguments.add(state.seed);
+  arguments.add(state.in_graph() ? state.graph_offset : state.offset);
+  launch_function(device, *function, 1, arguments);
+  return out;
+}
+
+TORCH_LIBRARY_FRAGMENT(backplane, m) {
+  m.def("take_numbers(SymInt count, int device) -> Tensor", {at::Tag::nondeterministic_seeded});
+  m.impl("take_numbers", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(take));
+}
+
+}  // namespace
+}  // namespace taken_numbers_impl
+}  // namespace backplane::portable
