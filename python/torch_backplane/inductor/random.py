@@ -292,5 +292,5 @@ def register() -> None:
         if op not in lowering.lowerings:
             lowering.make_fallback(op, override_decomp=True)
     lowering.make_fallback(take_numbers)
-    lowering.register_lowering(random_elements, type_promotion_kind=None)(_lower)
+    lowering.lowerings[random_elements] = _lower
     _register_patterns()
