@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+import timeit
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 import torch
 from torch.nn import functional
 
 from benchmarks.gpt_step import STEP, endless
-from benchmarks.row import COMPILED, Result, Row
+from benchmarks.row import COMPILED, COMPILED_ASYNC, Result, Row
 from benchmarks.timing import ratio, wait
 
 KERNELS: list[tuple[str, Callable[[torch.Tensor], Any], float]] = [
@@ -47,6 +49,29 @@ def _step(device: str) -> Result:
     return ratio(STEP, *({"steps": endless(where, compiled=True)} for where in (device, "cpu")), rounds=9)
 
 
+def _launcher(device: str) -> Result:
+    """A call of one kernel as the module that Inductor wrote makes it, the kernel of eight floats with it."""
+    from torch._inductor import utils
+
+    x = torch.ones(8, device=device)
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(force_disable_caches=True):
+        _, (code,) = utils.run_and_get_code(torch.compile(lambda x: x * 2 + 1), x)
+    module: dict[str, Any] = {"__name__": "generated"}
+    exec(code, module)
+    (kernel,) = (one for name, one in module.items() if name.startswith(f"{device}_fused"))
+    y = torch.zeros_like(x)
+    timer = timeit.Timer("kernel(x, y)", globals={"kernel": kernel, "x": x, "y": y})
+    timer.timeit(100)
+    if y.sum().item() != 24:
+        raise RuntimeError("the kernel did not run")
+    times = []
+    for _ in range(41):
+        times.append(timer.timeit(1000) * 1e3)
+        wait()
+    return Result(best=min(times), median=median(times), unit="us")
+
+
 def _beyond_the_gain(device: str) -> Result:
     """What compilation brings: compiled over eager on the device, less the same on the CPU."""
     ours, theirs = (
@@ -60,6 +85,12 @@ ROWS = [
     *(
         Row(f"torch.compile, {name}, 1024 x 2048", _measure(function), budget=budget, configurations=(COMPILED,))
         for name, function, budget in KERNELS
+    ),
+    Row(
+        "torch.compile, a call of a kernel of 8 floats",
+        _launcher,
+        budget=2.0,
+        configurations=(COMPILED, COMPILED_ASYNC),
     ),
     Row("torch.compile, GPT training step", _step, budget=1.2),
     Row("torch.compile, GPT training step, portable products", _step, configurations=(COMPILED,)),

@@ -299,7 +299,7 @@ _VIEWS = {
     "part": lambda x, dim, k: x.narrow(dim, min(k, x.shape[dim] - 1), x.shape[dim] - min(k, x.shape[dim] - 1)),
     "every other": lambda x, dim, k: x.transpose(0, dim)[:: k + 1].transpose(0, dim),
     "chosen": lambda x, dim, k: x.select(dim, min(k, x.shape[dim] - 1)),
-    "split": lambda x, dim, k: x.chunk(2, dim)[-1],
+    "split": lambda x, dim, k: x.chunk(2, dim)[-1].clone(),
     "windows": lambda x, dim, k: x.unfold(dim, min(k + 1, x.shape[dim]), 1),
     "expanded": lambda x, dim, k: x.unsqueeze(0).expand(k + 1, *x.shape),
     "repeated": lambda x, dim, k: x.repeat_interleave(k + 1, dim),

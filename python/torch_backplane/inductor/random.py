@@ -273,10 +273,8 @@ def _like(make: Callable[..., Any], decompose: Callable[..., Any]) -> Callable[.
 
 def register() -> None:
     """Tell Inductor, once."""
-    known, table = (
-        decomposition.extra_random_decomps,
-        decomposition.fast_random_decomps(),
-    )  # a compilation has begun with it
+    known = decomposition.extra_random_decomps
+    tables = decomposition.fast_random_decomps(), decomposition.decompositions  # a compilation has begun with one
     packets: set[Any] = {getattr(op, "overloadpacket", op) for op in (take_numbers, *known)}
     rand_ops.extend(packets - {*rand_ops})  # two calls are not one
     likes: dict[Any, Any] = {
@@ -286,9 +284,10 @@ def register() -> None:
         aten.randint_like.low_dtype: aten.randint.low,
     }
     op: Any
-    decompose: Any
-    for op, decompose in known.items():
-        table[op] = _like(likes[op], decompose) if op in likes else _kept(decompose)
+    for op in (*known, *likes):
+        for table in tables:  # up to torch 2.11 the likes are in both
+            if op in table:
+                table[op] = _like(likes[op], table[op]) if op in likes else _kept(table[op])
         if op not in lowering.lowerings:
             lowering.make_fallback(op, override_decomp=True)
     lowering.make_fallback(take_numbers)
