@@ -46,6 +46,24 @@ def address(array):
     return array.__array_interface__["data"][0]
 
 
+READ_ONLY = getattr(torch.utils.dlpack, "ReadOnlyTensorWrapper", None)
+
+
+@pytest.mark.skipif(READ_ONLY is None, reason="torch exports read-only tensors from 2.14 on")
+def test_E53_a_tensor_to_read(device, is_zero_copy):
+    x = torch.arange(4.0).to(device)
+    array = np.from_dlpack(READ_ONLY(x), device="cpu")
+    assert not array.flags.writeable
+    assert array.tolist() == [0, 1, 2, 3]
+    assert (address(array) == x.data_ptr()) == is_zero_copy
+    assert np.from_dlpack(x, device="cpu").flags.writeable
+    assert not np.from_dlpack(READ_ONLY(torch.arange(4.0))).flags.writeable  # the CPU's are torch's own
+    with pytest.raises(RuntimeError, match="only supports DLPack export"):
+        READ_ONLY(x) + 1
+    with pytest.raises(BufferError, match="versioned DLPack protocol"):
+        x.__dlpack__(read_only=True)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_E53_numpy_gets_values_and_strides(device, is_zero_copy, dtype, layout):

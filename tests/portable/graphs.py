@@ -41,9 +41,13 @@ class Program:
         return tuple(known[i] for i in self.results)
 
     def gradients(self, *inputs: torch.Tensor) -> Tensors:
-        """Of a weighted sum of the results, for each input of floats."""
+        """Of a sum of the results, for each input of floats. Only copies are changed: autograd needs what there was."""
+        steps = [
+            (name, operands, {key: key == "is_copy" or one for key, one in arguments.items()})
+            for name, operands, arguments in self.steps
+        ]
         leaves = [one.clone().requires_grad_(one.is_floating_point()) for one in inputs]
-        results = [one for one in self(*(one * 1 for one in leaves)) if one.requires_grad]
+        results = [one for one in Program([], steps, self.results)(*(one * 1 for one in leaves)) if one.requires_grad]
         wanted = [one for one in leaves if one.requires_grad]
         if not results or not wanted:
             return []
@@ -425,7 +429,7 @@ def changed(x: torch.Tensor, y: torch.Tensor, name: str, is_copy: bool) -> torch
         part.add_(y) if x.dtype != torch.bool else part.logical_or_(y)
     else:
         part.mul_(y)
-    return x * 1 if is_copy else part * 1
+    return x * 1
 
 
 # ---- programs

@@ -36,9 +36,12 @@ def install(device: str) -> None:
     """
     if getattr(torch.Tensor.__dlpack_device__, _MARK, None) == device:
         return
-    for method in (_dlpack_device(device), _dlpack(device)):
+    methods = _dlpack_device(device), _dlpack(device)
+    for method in methods:
         setattr(method, _MARK, device)
         setattr(torch.Tensor, method.__name__, method)
+    if (read_only := getattr(torch.utils.dlpack, "ReadOnlyTensorWrapper", None)) is not None:  # from torch 2.14 on
+        read_only._DLPACK_ALLOWED |= {*methods}  # it lets none but those two pass
     torch.from_dlpack = torch.utils.dlpack.from_dlpack = _from_dlpack(device)
 
 
