@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch._inductor import config
+from torch._inductor.codegen.simd import SIMDKernel
 from torch._inductor.utils import run_and_get_code
 from torch.utils.checkpoint import checkpoint
 
@@ -221,6 +222,13 @@ def test_F20_the_second_device(device, device_module):
         results.append(function(torch.ones(ROWS, device=other)))
     same(*results)
     assert results[0].device == other
+
+
+@pytest.mark.skipif(not hasattr(SIMDKernel, "codegen_template_body"), reason="max_autotune needs torch 2.13")
+def test_F20_compilation_takes_no_numbers(device, device_module):
+    """Autotuning does, for its examples."""
+    x = torch.randn(16, 33).to(device)
+    both(device_module, lambda x: F.dropout(x @ x.t(), 0.3), x, options={"max_autotune": True})
 
 
 def test_F20_with_all_of_them_calls(device, device_module):

@@ -29,8 +29,8 @@ const Function* find(c10::DeviceIndex device, bool in_graph) {
   });
 }
 
-// Two int64 on the device of that index: seed, and the place of the first of `count` numbers, which its default generator passes. In a graph:
-// of the run.
+// Two int64 on the device of that index: seed, and the place of the first of `count` numbers, which its default generator passes. In a
+// graph: of the run.
 at::Tensor take(c10::SymInt count, int64_t index) {
   const int64_t numbers = count.guard_int(__FILE__, __LINE__);
   TORCH_CHECK_VALUE(numbers >= 0, "take_numbers takes a count of numbers, not ", numbers);

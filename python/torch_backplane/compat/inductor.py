@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import torch
@@ -67,6 +69,7 @@ def install() -> None:
 
     It registers the device: a compilation reads tables before it looks the device up. And where the driver compiles no
     kernels, the graph gets the options for eager calls: options are of a call of ``torch.compile``, not of a device.
+    Generators of the device stand where they stood when it has been compiled.
     Seen on 2.11 to 2.15, options from 2.13 on; where torch has no such class nothing is done. Unnecessary once a
     backend of Inductor is asked about a graph.
     """
@@ -88,10 +91,26 @@ def install() -> None:
             init_backend_registration()
             if takes_options:
                 settings["config_patches"] = {**options_for(), **(settings.get("config_patches") or {})}
-        return known(self, model, inputs, **settings)
+        with _generators_stay():
+            return known(self, model, inputs, **settings)
 
     setattr(call, _MARK, True)
     wrapper.__call__ = call
+
+
+@contextmanager
+def _generators_stay() -> Iterator[None]:
+    """Autotuning draws numbers of the device; torch puts the generators of the CPU, CUDA and XPU back, no others."""
+    places = []
+    for one in getattr(torch, _backend.device).random._all():
+        with suppress(RuntimeError):  # a vendor's own generator may have no offset
+            places.append((one, one.initial_seed(), one.get_offset()))
+    try:
+        yield
+    finally:
+        for one, seed, offset in places:
+            if (one.initial_seed(), one.get_offset()) != (seed, offset):
+                one.manual_seed(seed).set_offset(offset)
 
 
 def take_generators() -> None:
