@@ -205,6 +205,19 @@ def test_F17_a_package_brings_kernels_of_the_targets_that_are_named(device, run_
 
 
 @needs_cpp_wrapper
+def test_an_operator_that_a_package_cannot_call_is_refused_by_name(device, tmp_path):
+    class Product(torch.nn.Module):
+        def forward(self, x):
+            return torch._int_mm(x, x) + 1
+
+    program = torch.export.export(Product(), (torch.ones(32, 32, dtype=torch.int8, device=device),))
+    with pytest.raises(
+        Exception, match=f"the operator _int_mm_out on {device.type} cannot be generated.* it has mm_out"
+    ):
+        torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "refused.pt2"))
+
+
+@needs_cpp_wrapper
 def test_a_target_that_the_compiler_has_not_is_refused(device, tmp_path):
     from torch_backplane.inductor import config
 
