@@ -139,6 +139,22 @@ for i in range(int(sys.argv[1])):
 
 
 @pytest.mark.requires("profile")
+def test_options_behind_the_script(tmp_path, monkeypatch, name):
+    """Those of the command are its own, up to "--"; the others are the script's."""
+    monkeypatch.chdir(tmp_path)
+    script = (
+        f"import sys, torch\ntorch.ones(8, device={name!r}).add_(1)\nopen('seen', 'w').write(' '.join(sys.argv[1:]))"
+    )
+    (tmp_path / "program.py").write_text(script)
+    words = "program.py 3 --out t.json --lr 0.1 --json=s.json -- --out theirs".split()
+    done = CliRunner().invoke(trace_command, words)
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "seen").read_text() == "3 --lr 0.1 --out theirs"
+    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert (tmp_path / "s.json").exists()
+
+
+@pytest.mark.requires("profile")
 def test_a_program_that_fails_is_told_of_all_the_same(run):
     status, output = run("torch.empty(8, device=name).fill_(1)\nraise RuntimeError('wrong')")
     assert status == 1

@@ -18,7 +18,27 @@ from torch_backplane.cli.program import failed, run_program
 _MOST = 10  # rows of a table
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+class _OwnOptionsAnywhere(click.Command):
+    """The command's own options may stand behind the script, too, up to ``--``; all others there are the script's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = {name for each in self.params if isinstance(each, click.Option) for name in each.opts}
+        until = args.index("--") if "--" in args else len(args)
+        words, ours, others = args[:until], [], []
+        while words:
+            word = words.pop(0)
+            if word.partition("=")[0] not in own:
+                others.append(word)
+                continue
+            ours.append(word)
+            if word in own and words:
+                ours.append(words.pop(0))
+        return super().parse_args(ctx, [*ours, *others, *args[until + 1 :]])
+
+
+@click.command(
+    cls=_OwnOptionsAnywhere, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the trace here, for Perfetto.")
 @click.option(
     "--html", "html_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the summary as a page."
@@ -31,6 +51,8 @@ def trace(out: Path | None, html_path: Path | None, json_path: Path | None, scri
 
     How long it was busy, the kernels that cost most, operators that ran on the CPU, times in which the device waited
     for the host, and copies. The whole program is recorded: give it a few steps, not an hour.
+
+    These options may stand behind SCRIPT, too; what follows "--" is the script's alone.
 
     The exit status is 1 if the program failed or the device did nothing.
     """
