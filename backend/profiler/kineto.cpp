@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "modules/unit.h"
 #include "profiler/recording.h"
 #include "runtime/device.h"
 #include "runtime/options.h"
@@ -64,7 +65,14 @@ std::string copy_name(const bp_activity& copy) {
   return "Memcpy " + place(copy.src_device) + "to" + place(copy.dst_device);
 }
 
-std::string name_of(const ActivityRecord& record, Linked linked) {
+// Entries of the kernel library, each of which computes several operators.
+std::set<std::string> library_entries() {
+  std::set<std::string> entries;
+  for (const KernelSource& source : wanted_kernels()) entries.insert(source.kernel);
+  return entries;
+}
+
+std::string name_of(const ActivityRecord& record, Linked linked, const std::set<std::string>& library) {
   switch (record.activity.kind) {
     case BP_ACTIVITY_COPY:
       return copy_name(record.activity);
@@ -74,6 +82,7 @@ std::string name_of(const ActivityRecord& record, Linked linked) {
       return std::string(device_name()) + "ccl:" + (record.name.empty() ? "collective" : record.name);
     default:
       if (linked && record.name == kGenerated) return linked->name();
+      if (linked && library.count(record.name) != 0) return linked->name() + " " + record.name;
       if (!record.name.empty()) return record.name;
       return linked ? linked->name() + " kernel" : "kernel";
   }
@@ -169,6 +178,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     buffer_->span = libkineto::TraceSpan(begin, end, device_name());
     buffer_->span.iteration = 0;
     buffer_->gpuOpCount = static_cast<int>(recorded_.records.size());
+    library_ = library_entries();
     auto& records = recorded_.records;
     std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.activity.begin_ns < b.activity.begin_ns; });
     int32_t launch = kFirstLaunch;
@@ -274,7 +284,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     const bp_activity& is = record.activity;
     const int32_t row = row_of(is.device, is.stream);
     if (wants(type_of(is.kind))) {
-      Activity& activity = add(type_of(is.kind), name_of(record, linked), is.begin_ns, is.end_ns);
+      Activity& activity = add(type_of(is.kind), name_of(record, linked, library_), is.begin_ns, is.end_ns);
       activity.id = id;
       activity.device = is.device;
       activity.resource = row;
@@ -325,6 +335,7 @@ class Session final : public libkineto::IActivityProfilerSession {
   const uint64_t number_;
   std::atomic<bool> recording_{false};
   Recorded recorded_;
+  std::set<std::string> library_;
   libkineto::ActivityLogger* logger_ = nullptr;
   std::unique_ptr<libkineto::CpuTraceBuffer> buffer_;
   std::map<int32_t, std::map<uint64_t, int32_t>> rows_;  // device -> stream -> row
