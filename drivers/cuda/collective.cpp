@@ -74,10 +74,10 @@ std::optional<NcclReduction> nccl_reduction(int32_t op, uint64_t dtype, bool flo
 class Collectives::Entry {
  public:
   Entry(Collectives& all, const char* name, bp_comm* comm, bp_stream* stream)
-      : all_(all), name_(name), comm_(all.find(comm, name)), stream_(native(stream)), use_(all.cuda_, all.gpus_, ordinal(*comm_)) {
+      : all_(all), name_(name), comm_(all.find(comm, name)), stream_(stream), use_(all.cuda_, all.gpus_, ordinal(*comm_)) {
     comm_->check();
-    if (stream_ && !use_->device.knows(stream_)) refuse(std::string(name) + ": the stream is not of the communicator's device");
-    all.graphs_.check_stream("a call of bp.collective", stream_);
+    if (stream && !use_->device.knows(native(stream))) refuse(std::string(name) + ": the stream is not of the communicator's device");
+    all.graphs_.check_stream("a call of bp.collective", native(stream));
   }
 
   Communicator& comm() const { return *comm_; }
@@ -105,14 +105,25 @@ class Collectives::Entry {
     use_->vmm->check(address, bytes, name_);
   }
 
-  /// `call(comm, stream)` is a call of NCCL: into the thread's group, or on its own.
+  /// `call(comm, stream)` is a call of NCCL with so many bytes: into the thread's group, or on its own.
   template <class Call>
-  void queue(const char* name, Call&& call) {
-    const auto made = [&](ncclComm_t comm) { return call(comm, stream_); };
-    if (Group* group = all_.in_group()) return part_of(*group).calls.make(name, made);
-    Communicator::Calls(*comm_).make(name, made);
-    comm_->settle(name);
-    comm_->queued_on(stream_);
+  void queue(const char* name, uint64_t bytes, Call&& call) {
+    const auto made = [&](ncclComm_t comm) { return call(comm, native(stream_)); };
+    if (Group* group = all_.in_group()) {
+      Group::Part& part = part_of(*group);
+      part.bytes += bytes;
+      return part.calls.make(name, made);
+    }
+    const auto queued = [&] {
+      Communicator::Calls(*comm_).make(name, made);
+      comm_->settle(name);
+    };
+    if (all_.profile_.is_on()) {
+      all_.profile_.across({record(*comm_, stream_, name_, bytes)}, queued);
+    } else {
+      queued();
+    }
+    comm_->queued_on(native(stream_));
   }
   void send(uint64_t in, uint64_t bytes, int32_t peer);
   void recv(uint64_t out, uint64_t bytes, int32_t peer);
@@ -122,7 +133,7 @@ class Collectives::Entry {
   static int32_t ordinal(const Communicator& comm) { return comm.gpu().device.ordinal(); }
   Group::Part& part_of(Group& group) {
     auto part = std::find_if(group.parts.begin(), group.parts.end(), [&](const Group::Part& one) { return one.comm == comm_; });
-    if (part == group.parts.end()) part = group.parts.insert(part, {comm_, stream_, Communicator::Calls(*comm_)});
+    if (part == group.parts.end()) part = group.parts.insert(part, {comm_, stream_, Communicator::Calls(*comm_), name_});
     if (part->stream != stream_) refuse("a group: the calls of one communicator name the same stream");
     return *part;
   }
@@ -130,7 +141,7 @@ class Collectives::Entry {
   Collectives& all_;
   const char* const name_;
   const Owned comm_;
-  CUstream stream_;
+  bp_stream* const stream_;
   const Use use_;
 };
 
@@ -304,20 +315,30 @@ void Collectives::group_end() {
     groups_.erase(std::this_thread::get_id());
     open_groups_.fetch_sub(1);
   }
-  const ncclResult_t result = nccl_->ncclGroupEnd();
-  const std::string why = result == ncclSuccess || result == ncclInProgress ? "" : nccl_->text("ncclGroupEnd", result);
-  std::vector<std::pair<Owned, CUstream>> parts;
-  for (Group::Part& part : taken) parts.emplace_back(part.comm, part.stream);
-  taken.clear();  // NCCL has them: they may be ended
-  if (!why.empty()) {
-    for (const auto& [comm, stream] : parts) Use(cuda_, gpus_, comm->gpu().device.ordinal());  // what the device tells comes first
-    throw Error(BP_INTERNAL, why);
+  std::vector<EventProfile<>::Part> records;
+  std::vector<std::pair<Owned, bp_stream*>> parts;
+  for (const Group::Part& part : taken) {
+    if (profile_.is_on()) records.push_back(record(*part.comm, part.stream, part.name, part.bytes));
+    parts.emplace_back(part.comm, part.stream);
   }
-  for (const auto& [comm, stream] : parts) {
-    const Use gpu(cuda_, gpus_, comm->gpu().device.ordinal());
-    comm->settle("ncclGroupEnd");
-    comm->queued_on(stream);
-  }
+  profile_.across(records, [&] {
+    const ncclResult_t result = nccl_->ncclGroupEnd();
+    const std::string why = result == ncclSuccess || result == ncclInProgress ? "" : nccl_->text("ncclGroupEnd", result);
+    taken.clear();  // NCCL has them: they may be ended
+    if (!why.empty()) {
+      for (const auto& [comm, stream] : parts) Use(cuda_, gpus_, comm->gpu().device.ordinal());  // what the device tells comes first
+      throw Error(BP_INTERNAL, why);
+    }
+    for (const auto& [comm, stream] : parts) {
+      const Use gpu(cuda_, gpus_, comm->gpu().device.ordinal());
+      comm->settle("ncclGroupEnd");
+      comm->queued_on(native(stream));
+    }
+  });
+}
+
+EventProfile<>::Part Collectives::record(const Communicator& comm, bp_stream* stream, const char* name, uint64_t bytes) {
+  return {EventProfile<>::work(BP_ACTIVITY_COLLECTIVE, comm.gpu().device.ordinal(), bytes), stream, name};
 }
 
 // ---- what queues
@@ -348,7 +369,7 @@ void Collectives::all_reduce(bp_comm* comm, bp_stream* stream, uint64_t out, uin
   const Reduced reduced(*this, entry, count, dtype, op);
   reduced.check(entry, in, 1);
   reduced.check(entry, out, 1);
-  entry.queue("ncclAllReduce", [&](ncclComm_t of, CUstream on) {
+  entry.queue("ncclAllReduce", reduced.bytes, [&](ncclComm_t of, CUstream on) {
     return nccl_->ncclAllReduce(pointer(in), pointer(out), reduced.count, reduced.dtype, reduced.op, of, on);
   });
 }
@@ -360,7 +381,7 @@ void Collectives::reduce(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_
   entry.check_rank("root", root);
   reduced.check(entry, in, 1);
   if (root == entry.rank()) reduced.check(entry, out, 1);
-  entry.queue("ncclReduce", [&](ncclComm_t of, CUstream on) {
+  entry.queue("ncclReduce", reduced.bytes, [&](ncclComm_t of, CUstream on) {
     return nccl_->ncclReduce(pointer(in), pointer(out), reduced.count, reduced.dtype, reduced.op, root, of, on);
   });
 }
@@ -370,7 +391,7 @@ void Collectives::reduce_scatter(bp_comm* comm, bp_stream* stream, uint64_t out,
   const Reduced reduced(*this, entry, count, dtype, op);
   reduced.check(entry, in, static_cast<uint64_t>(entry.size()));
   reduced.check(entry, out, 1);
-  entry.queue("ncclReduceScatter", [&](ncclComm_t of, CUstream on) {
+  entry.queue("ncclReduceScatter", reduced.bytes, [&](ncclComm_t of, CUstream on) {
     return nccl_->ncclReduceScatter(pointer(in), pointer(out), reduced.count, reduced.dtype, reduced.op, of, on);
   });
 }
@@ -382,7 +403,7 @@ void Collectives::broadcast(bp_comm* comm, bp_stream* stream, uint64_t out, uint
   entry.check_rank("root", root);
   if (root == entry.rank()) entry.memory(in, bytes);
   entry.memory(out, bytes);
-  entry.queue("ncclBroadcast",
+  entry.queue("ncclBroadcast", bytes,
               [&](ncclComm_t of, CUstream on) { return nccl_->ncclBroadcast(pointer(in), pointer(out), bytes, ncclUint8, root, of, on); });
 }
 
@@ -390,15 +411,15 @@ void Collectives::all_gather(bp_comm* comm, bp_stream* stream, uint64_t out, uin
   Entry entry(*this, "all_gather", comm, stream);
   entry.memory(in, bytes);
   entry.memory(out, entry.of_all(bytes));
-  entry.queue("ncclAllGather",
+  entry.queue("ncclAllGather", bytes,
               [&](ncclComm_t of, CUstream on) { return nccl_->ncclAllGather(pointer(in), pointer(out), bytes, ncclUint8, of, on); });
 }
 
 void Collectives::Entry::send(uint64_t in, uint64_t bytes, int32_t peer) {
-  queue("ncclSend", [&](ncclComm_t of, CUstream on) { return all_.nccl_->ncclSend(pointer(in), bytes, ncclUint8, peer, of, on); });
+  queue("ncclSend", bytes, [&](ncclComm_t of, CUstream on) { return all_.nccl_->ncclSend(pointer(in), bytes, ncclUint8, peer, of, on); });
 }
 void Collectives::Entry::recv(uint64_t out, uint64_t bytes, int32_t peer) {
-  queue("ncclRecv", [&](ncclComm_t of, CUstream on) { return all_.nccl_->ncclRecv(pointer(out), bytes, ncclUint8, peer, of, on); });
+  queue("ncclRecv", bytes, [&](ncclComm_t of, CUstream on) { return all_.nccl_->ncclRecv(pointer(out), bytes, ncclUint8, peer, of, on); });
 }
 
 void Collectives::send(bp_comm* comm, bp_stream* stream, uint64_t in, uint64_t bytes, int32_t peer) {

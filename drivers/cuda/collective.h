@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <backplane/driver/collective.h>
+#include <backplane/driver/cxx/event_profile.hpp>
 
 #include "communicator.h"
 #include "graph.h"
@@ -29,7 +30,8 @@ std::optional<NcclReduction> nccl_reduction(int32_t op, uint64_t dtype, bool flo
 
 class Collectives {
  public:
-  Collectives(const Library& cuda, const Gpus& gpus, Graphs& graphs) : cuda_(cuda), gpus_(gpus), graphs_(graphs) {}
+  Collectives(const Library& cuda, const Gpus& gpus, Graphs& graphs, EventProfile<>& profile)
+      : cuda_(cuda), gpus_(gpus), graphs_(graphs), profile_(profile) {}
 
   /// Loads NCCL, once. path: empty to look for it, "off" for none. False if there is none: `why` tells.
   bool load(const std::string& path, std::string& why);
@@ -68,8 +70,10 @@ class Collectives {
   struct Group {
     struct Part {
       Owned comm;
-      CUstream stream;
+      bp_stream* stream;
       Communicator::Calls calls;
+      const char* name;    // of the first call
+      uint64_t bytes = 0;  // of all calls
     };
     int depth = 0;
     std::vector<Part> parts;
@@ -82,6 +86,8 @@ class Collectives {
 
   Owned find(bp_comm* comm, const char* call) const;
   void add(Owned comm, bp_comm** out);
+  /// Of a call, or of a group's calls of one communicator.
+  static EventProfile<>::Part record(const Communicator& comm, bp_stream* stream, const char* name, uint64_t bytes);
   /// The calling thread's group, which no other touches; NULL if there is none.
   Group* in_group();
   void check_config(const bp_comm_config* config, const char* call);
@@ -90,6 +96,7 @@ class Collectives {
   const Library& cuda_;
   const Gpus& gpus_;
   Graphs& graphs_;
+  EventProfile<>& profile_;
   std::shared_ptr<const Nccl> nccl_;
   std::string why_;
   std::once_flag loaded_;

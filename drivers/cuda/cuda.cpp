@@ -32,7 +32,7 @@ class Cuda : public Driver<Cuda> {
         host_memory_(cuda_),
         peers_(cuda_, gpus_),
         graphs_(cuda_, gpus_),
-        collectives_(cuda_, gpus_, graphs_),
+        collectives_(cuda_, gpus_, graphs_, profile_),
         compiler_(settings_.nvrtc) {
     offer(peer_.head);
     offer(compiler_group_.head);
@@ -403,9 +403,9 @@ class Cuda : public Driver<Cuda> {
   IpcEntries ipc_entries_{cuda_, gpus_};
   HostViewEntries host_view_entries_{cuda_, gpus_};
   Graphs graphs_;
+  EventProfile<> profile_{TableCalls{table()}};
   Collectives collectives_;
   const Compiler compiler_;
-  EventProfile<> profile_{TableCalls{table()}};
   bp_peer peer_ = {group_head<bp_peer>(), slot<&Cuda::peer_can_access>(), slot<&Cuda::peer_enable>(), slot<&Cuda::peer_disable>()};
 #define BP_SLOT(entry) member_slot<&Cuda::vmm_entries_, &VmmEntries::entry>(&VmmEntries::entry),
   bp_vmm vmm_ = {group_head<bp_vmm>(), BP_VMM_SLOTS(BP_SLOT)};
@@ -421,10 +421,15 @@ class Cuda : public Driver<Cuda> {
                                  slot<&Cuda::compiler_prelude>(), slot<&Cuda::compiler_compile>(), slot<&Cuda::compiler_release>()};
   bp_module module_group_ = {group_head<bp_module>(), slot<&Cuda::module_load>(), slot<&Cuda::module_unload>(),
                              slot<&Cuda::module_function>(), slot<&Cuda::module_launch>()};
-  const bp_profile profile_group_ = {
-      group_head<bp_profile>(),        slot<&Cuda::profile_start>(),        slot<&Cuda::profile_stop>(),
-      slot<&Cuda::profile_tag>(),      slot<&Cuda::profile_launch_begin>(), slot<&Cuda::profile_launch_end>(),
-      slot<&Cuda::profile_no_range>(), slot<&Cuda::profile_no_pop>(),       slot<&Cuda::profile_no_range>()};
+  const bp_profile profile_group_ = {group_head<bp_profile>(BP_PROFILE_COLLECTIVES),
+                                     slot<&Cuda::profile_start>(),
+                                     slot<&Cuda::profile_stop>(),
+                                     slot<&Cuda::profile_tag>(),
+                                     slot<&Cuda::profile_launch_begin>(),
+                                     slot<&Cuda::profile_launch_end>(),
+                                     slot<&Cuda::profile_no_range>(),
+                                     slot<&Cuda::profile_no_pop>(),
+                                     slot<&Cuda::profile_no_range>()};
 #define BP_SLOT(entry) member_slot<&Cuda::collectives_, &Collectives::entry>(&Collectives::entry),
   bp_collective collective_ = {group_head<bp_collective>(), BP_COLLECTIVE_SLOTS(BP_SLOT)};
 #undef BP_SLOT

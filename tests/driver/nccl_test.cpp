@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   report("versions", versions);
   report("configs", configs);
   report("life", life);
+  report("recorded", recorded);
   report("reductions", reductions);
   report("moves", moves);
   report("groups", groups);

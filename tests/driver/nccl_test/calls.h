@@ -4,6 +4,7 @@
 #include <functional>
 
 #include <backplane/driver/graph.h>
+#include <backplane/driver/profile.h>
 
 #include "support.h"
 
@@ -25,6 +26,42 @@ void life() {
        "ncclCommDestroy\n");
   CHECK(r.destroy(comm) == BP_INVALID_ARGUMENT);
   HAS(r.error(), "no live communicator");
+}
+
+// A record for each call, and one for a group, of what is queued.
+void recorded() {
+  Ranks r;
+  const bp_profile profile = *find_group<bp_profile>(*r.d);
+  CHECK(profile.head.flags & BP_PROFILE_COLLECTIVES);
+  bp_comm* comm = r.join();
+  bp_stream* stream = r.stream();
+  const uint64_t at = r.number(3), other = r.number(0);
+  std::vector<std::string> seen;
+  const auto keep = [](void* arg, const bp_activity* const* records, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      const bp_activity& one = *records[i];
+      CHECK(one.kind == BP_ACTIVITY_COLLECTIVE && one.device == 0 && one.begin_ns != 0 && one.end_ns >= one.begin_ns);
+      static_cast<std::vector<std::string>*>(arg)->push_back(
+          format("%s %d of %d", one.name, static_cast<int>(one.bytes), static_cast<int>(one.correlation)));
+    }
+  };
+  OK(r.sum(comm, at, 1, stream));  // before it is on
+  OK(profile.start(profile.head.self, 1 << BP_ACTIVITY_COLLECTIVE, keep, &seen));
+  OK(profile.tag(profile.head.self, 7));
+  OK(r.sum(comm, at, 1, stream));
+  CHECK(r.g.all_reduce(r.g.head.self, comm, stream, at, at, 1, BP_DTYPE_INT32, BP_REDUCE_BXOR) != BP_OK);
+  OK(r.g.all_to_all(r.g.head.self, comm, stream, other, at, 4));
+  OK(r.g.group_begin(r.g.head.self));
+  OK(r.sum(comm, at, 1, stream));
+  OK(r.g.broadcast(r.g.head.self, comm, stream, other, at, 8, 0));
+  OK(r.g.group_end(r.g.head.self));
+  nccl().fail("ncclAllReduce", ncclInternalError);
+  CHECK(r.sum(comm, at, 1, stream) != BP_OK);
+  nccl().fail("ncclAllReduce", 0);
+  OK(r.d->stream_synchronize(r.self, 0, stream, kSecond));
+  uint64_t dropped = 0;
+  OK(profile.stop(profile.head.self, &dropped));
+  CHECK((seen == std::vector<std::string>{"all_reduce 4 of 7", "all_to_all 8 of 7", "all_reduce 12 of 7"}) && dropped == 0);
 }
 
 struct Pair {

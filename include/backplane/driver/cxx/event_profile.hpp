@@ -156,6 +156,32 @@ class EventProfile {
     close(*span, stream);
   }
 
+  struct Part {
+    bp_activity work;
+    bp_stream* stream;
+    const char* name;
+  };
+  /// As around, for work on several streams that one call queues, and that may wait for other threads meanwhile: no stream is locked.
+  template <class Body>
+  void across(const std::vector<Part>& parts, Body&& body) {
+    std::vector<std::pair<Span, bp_stream*>> open_spans;
+    for (const Part& part : parts) {
+      if (!(kinds_.load(std::memory_order_relaxed) >> part.work.kind & 1)) continue;
+      if (auto span = open(part.work, part.stream)) {
+        span->name = part.name;
+        open_spans.emplace_back(std::move(*span), part.stream);
+      }
+    }
+    try {
+      body();
+    } catch (...) {
+      std::lock_guard lock(mutex_);
+      for (auto& [span, stream] : open_spans) release(span);
+      throw;
+    }
+    for (auto& [span, stream] : open_spans) close(span, stream);
+  }
+
   // A vendor's own work, on the calling thread.
   void launch_begin(int32_t device, bp_stream* stream) {
     if (kinds_.load(std::memory_order_relaxed) >> BP_ACTIVITY_KERNEL & 1) launch() = open(work(BP_ACTIVITY_KERNEL, device), stream);
