@@ -117,7 +117,7 @@ void callbacks_of_a_broken_one() {
   g.call(stream, [&](int32_t) { go.get_future().wait(); });
   std::atomic<int> runs{0};
   std::atomic<int32_t> status{-1};
-  g.call(stream, [&](int32_t told) { ++runs, status = told; });
+  g.call(stream, [&](int32_t told) { status = told, ++runs; });
   fake().break_(0, CUDA_ERROR_LAUNCH_FAILED);
   go.set_value();
   while (runs == 0) std::this_thread::yield();
