@@ -51,6 +51,13 @@ def trace(profile, folder):
     return json.loads(path.read_text())
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_left(device_module):
+    """The first wait after an index kernel asks what it has reported, by a copy: not one of an earlier test's."""
+    for index in range(device_module.device_count()):
+        device_module.synchronize(index)
+
+
 @pytest.fixture
 def work(device):
     """``work(n)``: queues n fills and n copies on the current stream of the device, and returns their names' counts."""
