@@ -38,7 +38,7 @@ ARROWS = {
     "kernels/host": set(),
     "kernels/portable": _DISPATCH | {"modules"},
     "distributed": _MEMORY,
-    "profiler": _RUNTIME,
+    "profiler": _RUNTIME | {"modules"},
     "bindings": _DISPATCH | {"modules", "inductor", "aten", "autocast", "serialization", "host", "profiler", "graph"},
     "drivers/engine": set(),
     "drivers/cuda": set(),
