@@ -64,6 +64,7 @@ OTHER := build/torch/$(subst torch==,,$(TORCH_NEEDED))$(if $(filter-out python3,
 test-torch:
 	git worktree prune
 	test -e '$(OTHER)' || git worktree add --detach '$(OTHER)'
+	git status --porcelain > /dev/null  # git stash create fails of a file that was written anew and is the same, unless the index knows
 	state=$$(git stash create) && git -C '$(OTHER)' checkout --quiet --force --detach "$${state:-$$(git rev-parse HEAD)}"
 	env -u VIRTUAL_ENV PATH='$(subst $(BIN):,,$(PATH))' $(MAKE) -C '$(OTHER)' test TORCH='$(TORCH_NEEDED)' ARGS=--smoke
 
