@@ -29,8 +29,11 @@ DISCRETE = Configuration("discrete, inline", "kind=discrete,stream=inline")
 COMPILED = Configuration("compiled", "kind=unified,stream=inline", (("HOST_KERNELS", "0"), ("KERNELS", "strict")))
 # The same, with streams that run beside the calling thread.
 COMPILED_ASYNC = Configuration("compiled, async", "kind=unified,stream=async", COMPILED.variables)
+# Without them: what has no kernel of the vendor's is the CPU's.
+NO_KERNELS = Configuration("fallback", INLINE.options, (("KERNELS", "off"),))
+NO_KERNELS_DISCRETE = Configuration("fallback, discrete", DISCRETE.options, NO_KERNELS.variables)
 HOST = Configuration("", "")  # needs no device in the measuring process
-CONFIGURATIONS = (INLINE, ASYNC, DISCRETE, COMPILED, COMPILED_ASYNC)
+CONFIGURATIONS = (INLINE, ASYNC, DISCRETE, COMPILED, COMPILED_ASYNC, NO_KERNELS, NO_KERNELS_DISCRETE)
 # For a device that has no such options: every row once.
 AS_IS = Configuration("as is", "")
 
