@@ -247,6 +247,24 @@ def test_F20_in_a_wrapper_of_c(device, device_module):
         )
 
 
+@pytest.mark.requires("host_exec")  # eager's kernel, where that of the library is not there
+@pytest.mark.parametrize("policy", ["wait", "background", "off"])
+def test_F20_whatever_the_policy_of_kernels_is(device, run_in_process, tmp_path, policy):
+    """What takes the numbers has nothing to compute in its place while it is not compiled."""
+    code = f"""
+import torch
+x, found = torch.ones(37, 101, device="{device.type}"), []
+for call in (torch.nn.functional.dropout, torch.compile(torch.nn.functional.dropout)):
+    torch.manual_seed(3)
+    found.append(call(x, 0.3))
+print(torch.equal(*found))
+"""
+    ran = run_in_process(
+        code, env={"MYDEVICE_KERNELS": policy, "MYDEVICE_HOST_KERNELS": "1", "MYDEVICE_CACHE_DIR": str(tmp_path)}
+    )
+    assert ran.stdout.strip() == "True"
+
+
 def test_wrong_counts_and_devices_are_refused(device):
     take = torch.ops.backplane.take_numbers
     with pytest.raises(ValueError, match="a count of numbers, not -4"):

@@ -16,17 +16,21 @@ namespace backplane::portable {
 namespace taken_numbers_impl {
 namespace {
 
-const Function* find(c10::DeviceIndex device, bool in_graph) {
+KernelSource source(bool in_graph) {
+  UnitText text("taken_numbers", "taken_numbers.bpc", "tell_numbers");
+  if (in_graph) text.define("IN_GRAPH", "1");
+  const char* const memory = "BP_GLOBAL const u64* BP_RESTRICT seed_in_memory, BP_GLOBAL const u64* BP_RESTRICT offset_in_memory, ";
+  const uint32_t pointers = in_graph ? 3 : 1;
+  text.define("POINTERS", pointers).define("PARAMETERS", in_graph ? memory : "", "BP_GLOBAL u64* BP_RESTRICT out");
+  return text.source(1, pointers, 2, in_graph ? 4 : 1);
+}
+
+// As the generated kernels, which read its result, it is compiled at once whatever the policy: nothing computes in its place.
+const Function& function_for(c10::DeviceIndex device, bool in_graph) {
   static KernelSlots slots;
   const uint64_t key = static_cast<uint64_t>(device) << 1 | static_cast<uint64_t>(in_graph);
-  return slots.find(key, device, [&] {
-    UnitText text("taken_numbers", "taken_numbers.bpc", "tell_numbers");
-    if (in_graph) text.define("IN_GRAPH", "1");
-    const char* const memory = "BP_GLOBAL const u64* BP_RESTRICT seed_in_memory, BP_GLOBAL const u64* BP_RESTRICT offset_in_memory, ";
-    const uint32_t pointers = in_graph ? 3 : 1;
-    text.define("POINTERS", pointers).define("PARAMETERS", in_graph ? memory : "", "BP_GLOBAL u64* BP_RESTRICT out");
-    return text.source(1, pointers, 2, in_graph ? 4 : 1);
-  });
+  const Function* const known = slots.find(key, device, [&] { return source(in_graph); });
+  return known != nullptr ? *known : require_function(device, source(in_graph));
 }
 
 // Two int64 on the device of that index: seed, and the place of the first of `count` numbers, which its default generator passes. In a
@@ -36,12 +40,10 @@ at::Tensor take(c10::SymInt count, int64_t index) {
   TORCH_CHECK_VALUE(numbers >= 0, "take_numbers takes a count of numbers, not ", numbers);
   TORCH_CHECK_VALUE(index >= 0 && index < device_count(), "take_numbers takes the index of a device, not ", index);
   const auto device = static_cast<c10::DeviceIndex>(index);
-  // The generator moves on only for a kernel that is there.
-  TORCH_CHECK(find(device, false) != nullptr, "take_numbers: the kernel is not there");
+  function_for(device, false);  // the generator moves on only for a kernel that is there
   at::Tensor out = empty({2}, c10::kLong, device);
   const PhiloxState state = philox_state(std::nullopt, device, static_cast<uint64_t>(numbers));
-  const Function* const function = find(device, state.in_graph());
-  TORCH_CHECK(function != nullptr, "take_numbers: the kernel for a graph is not there");
+  const Function& function = function_for(device, state.in_graph());
   KernelArguments arguments;
   if (state.in_graph()) {
     arguments.add(reinterpret_cast<uint64_t>(state.seed_address));
@@ -50,7 +52,7 @@ at::Tensor take(c10::SymInt count, int64_t index) {
   arguments.add(writable_address_of(out));
   arguments.add(state.seed);
   arguments.add(state.in_graph() ? state.graph_offset : state.offset);
-  launch_function(device, *function, 1, arguments);
+  launch_function(device, function, 1, arguments);
   return out;
 }
 
