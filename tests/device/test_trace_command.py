@@ -152,6 +152,9 @@ def test_options_behind_the_script(tmp_path, monkeypatch, name):
     assert (tmp_path / "seen").read_text() == "3 --lr 0.1 --out theirs"
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert (tmp_path / "s.json").exists()
+    done = CliRunner().invoke(trace_command, ["program.py", "3", "--out"])
+    assert (done.exit_code, "Option '--out' requires an argument" in done.output) == (2, True)
+    assert (tmp_path / "program.py").read_text() == script
 
 
 @pytest.mark.requires("profile")

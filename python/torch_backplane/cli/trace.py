@@ -31,7 +31,9 @@ class _OwnOptionsAnywhere(click.Command):
                 others.append(word)
                 continue
             ours.append(word)
-            if word in own and words:
+            if word in own:
+                if not words:
+                    raise click.UsageError(f"Option '{word}' requires an argument.", ctx)
                 ours.append(words.pop(0))
         return super().parse_args(ctx, [*ours, *others, *args[until + 1 :]])
 
