@@ -199,8 +199,7 @@ def test_attention_can_be_cut_whichever_is_imported_first(run_in_process, name, 
     code = f"""
     import sys
     import torch
-    finders = [type(finder).__name__ for finder in sys.meta_path]
-    print("torch.distributed.tensor" in sys.modules, "_OnImport" in finders)
+    print("torch.distributed.tensor" in sys.modules)
     from torch.distributed.tensor import DTensor
     torch._import_device_backends()
     torch.zeros(1, device="{name}")
@@ -208,9 +207,8 @@ def test_attention_can_be_cut_whichever_is_imported_first(run_in_process, name, 
     aten = torch.ops.aten
     print(aten._scaled_dot_product_fused_attention_overrideable.default in known)
     print(aten._scaled_dot_product_fused_attention_overrideable_backward.default in known)
-    print([type(finder).__name__ for finder in sys.meta_path].count("_OnImport"))
     print(type(sys.modules["torch.distributed.tensor"].__spec__.loader).__name__)
     """
     env = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0" if first == "DTensor" else "1"}
     said = run_in_process(code, env=env).stdout.splitlines()
-    assert said == [f"False {first == 'the backend'}", "True", "True", "0", "SourceFileLoader"]
+    assert said == ["False", "True", "True", "SourceFileLoader"]

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from torch_backplane import _backend, integrations
+from torch_backplane import _backend, imports, integrations
 from torch_backplane.cli import doctor
-from torch_backplane.integrations import IntegrationWarning, _imports
+from torch_backplane.integrations import IntegrationWarning
 
 ARRANGED = """
 from torch_backplane.integrations import Integration
@@ -73,7 +73,7 @@ def library(tmp_path, monkeypatch):
     monkeypatch.setattr(_backend, "device", "chip")
     monkeypatch.setattr(_backend, "C", SimpleNamespace(devices=SimpleNamespace(count=lambda: 1)))
     monkeypatch.delenv("CHIP_INTEGRATIONS", raising=False)
-    monkeypatch.setattr(sys, "meta_path", [one for one in sys.meta_path if not isinstance(one, _imports.AfterImport)])
+    monkeypatch.setattr(sys, "meta_path", [one for one in sys.meta_path if not isinstance(one, imports.AfterImport)])
     names = {"fakelib": "fakelib_arranged", "otherlib": "otherlib_arranged", "third": "third_arranged"}
     monkeypatch.setattr(integrations, "LIBRARIES", names)
     monkeypatch.setattr(integrations, "STANDS_ON", {"otherlib": ("fakelib",), "third": ("otherlib",)})
@@ -157,7 +157,7 @@ def test_I03_none_is_silent_and_watches_nothing(library, monkeypatch, silent):
     import fakelib
 
     assert_untouched(fakelib)
-    assert not any(isinstance(one, _imports.AfterImport) for one in sys.meta_path)
+    assert not any(isinstance(one, imports.AfterImport) for one in sys.meta_path)
 
 
 def test_I01_what_a_library_stands_on_is_arranged_with_it_and_so_on(library, monkeypatch):
@@ -345,7 +345,7 @@ def test_another_finder_of_the_same_kind(library, monkeypatch, silent):
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     sys.meta_path.insert(
         0,
-        _imports.AfterImport(
+        imports.AfterImport(
             lambda name: name.startswith("fakelib.") or name == "fakelib", lambda *args: seen.append(args)
         ),
     )

@@ -230,12 +230,12 @@ def test_a_target_that_the_compiler_has_not_is_refused(device, tmp_path):
     assert not os.path.exists(path)
 
 
-@needs_cpp_wrapper
-def test_F17_a_package_runs_in_a_program_without_python(package, tmp_path):
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """``program(path)``: the sum that a program without Python prints of the package's result for ones, 8 by 64."""
     from torch_backplane.paths import library_paths
 
-    net, path = package
-    program = tmp_path / "aoti_program"
+    built = tmp_path_factory.mktemp("program") / "aoti_program"
     torch_dir = Path(torch.__file__).parent
     command = [
         os.environ.get("CXX") or shutil.which("c++") or "g++",
@@ -243,15 +243,49 @@ def test_F17_a_package_runs_in_a_program_without_python(package, tmp_path):
         "-O0",
         "-DTORCH_ASSERT_ONLY_METHOD_OPERATORS",
     ]
-    command += ["-isystem", torch_dir / "include", Path(__file__).parent / "cpp" / "aoti_program.cpp", "-o", program]
+    command += ["-isystem", torch_dir / "include", Path(__file__).parent / "cpp" / "aoti_program.cpp", "-o", built]
     command += ["-L", torch_dir / "lib", "-Wl,--no-as-needed", "-ltorch_cpu", "-ltorch", "-lc10", "-ldl"]
     subprocess.run([*command, f"-Wl,-rpath,{torch_dir / 'lib'}"], check=True)
     [folder] = library_paths()
-    arguments = [program, Path(folder) / f"lib{_backend.device}.so", path, _backend.device]
-    result = subprocess.run(arguments, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
+
+    def run(path):
+        arguments = [built, Path(folder) / f"lib{_backend.device}.so", path, _backend.device]
+        result = subprocess.run(arguments, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0, result.stderr
+        return float(result.stdout)
+
+    return run
+
+
+@needs_cpp_wrapper
+def test_F17_a_package_runs_in_a_program_without_python(package, program):
+    net, path = package
     with torch.no_grad():
-        assert float(result.stdout) == pytest.approx(float(net(torch.ones(8, 64)).sum()), rel=1e-4, abs=1e-4)
+        assert program(path) == pytest.approx(float(net(torch.ones(8, 64)).sum()), rel=1e-4, abs=1e-4)
+
+
+@needs_cpp_wrapper
+def test_F20_a_packages_random_numbers_are_eagers(program, run_in_process, device, tmp_path):
+    """In a process that has compiled nothing before, and in a program without Python."""
+    path = str(tmp_path / "net.pt2")
+    code = f"""
+        import torch
+
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                return torch.nn.functional.dropout(x + torch.rand_like(x), 0.25)
+
+        net, x = Net(), torch.ones(8, 64, device="{device.type}")
+        path = torch._inductor.aoti_compile_and_package(torch.export.export(net, (x,)), package_path={path!r})
+        results = []
+        for run in (net, torch._inductor.aoti_load_package(path)):
+            torch.{device.type}.manual_seed(7)
+            results += [run(x).cpu(), torch.rand(5, device="{device.type}").cpu()]
+        print(results[0].equal(results[2]), results[1].equal(results[3]), float(results[0].sum()))
+    """
+    values, next_ones, total = run_in_process(code).stdout.split()
+    assert (values, next_ones) == ("True", "True")
+    assert program(path) == pytest.approx(float(total), rel=1e-5)
 
 
 @needs_cpp_wrapper

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.util
-import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any
 
 import torch
 
-__all__ = ["complete_sharding"]
+from torch_backplane.imports import after_import
 
-_MODULE = "torch.distributed.tensor"
+__all__ = ["complete_sharding"]
 
 
 def complete_sharding() -> None:
@@ -23,39 +18,7 @@ def complete_sharding() -> None:
     That is what ``scaled_dot_product_attention`` calls on a PrivateUse1 device, and DTensor refuses it. It may be cut
     along batches and along heads. Seen on 2.11 to 2.15; unnecessary once torch has a strategy for it.
     """
-    if _MODULE in sys.modules:
-        _register()
-    elif not any(isinstance(finder, _OnImport) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _OnImport())
-
-
-class _OnImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Registers when DTensor has been imported. Its import would cost each program a second."""
-
-    def __init__(self) -> None:
-        self._torchs: Any = None
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != _MODULE or self._torchs is not None:
-            return None
-        self._torchs = False  # the next lines come here again
-        found = importlib.util.find_spec(name)
-        if found is not None:
-            self._torchs, found.loader = found.loader, self
-        return found
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        module: ModuleType | None = self._torchs.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        assert module.__spec__ is not None
-        module.__loader__ = module.__spec__.loader = self._torchs
-        sys.meta_path.remove(self)
-        self._torchs.exec_module(module)
-        _register()
+    after_import("torch.distributed.tensor", _register)  # whose import would cost each program a second
 
 
 def _register() -> None:

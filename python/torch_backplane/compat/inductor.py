@@ -1,7 +1,7 @@
-"""Where Inductor learns of the device at the first compilation, and nothing of it is imported before.
+"""Where Inductor learns of the device, and nothing of it is imported before.
 
-The names of its classes are looked up in the device module; and :func:`install` puts a question before each graph,
-which torch has no public place for (docs/upstream.md).
+That is when it is imported itself; and :func:`install` puts a question before each graph, which torch has no public
+place for (docs/upstream.md).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import torch
 
 from torch_backplane import _backend, compat
+from torch_backplane.imports import after_import
 
 __all__ = ["NAMES", "cpp_wrapper", "has_cpp_wrapper", "install", "look_up", "take_generators"]
 
@@ -24,7 +25,7 @@ _MARK = "_backplane_asks"
 
 
 def look_up(name: str) -> Any:
-    """Registers the device with Inductor, which looks the name up before it compiles anything, for the CPU too.
+    """What Inductor finds when it looks a name up in the device module: the device is registered by then.
 
     Of the hook gives what registers. Of a class raises AttributeError: Inductor goes on with what is registered.
     """
@@ -65,14 +66,15 @@ def cpp_wrapper(device: str) -> type[Any]:
 
 
 def install() -> None:
-    """Ask, before Inductor compiles a graph of the device, what it has to know by then.
+    """Register the device when Inductor is imported, and ask before it compiles a graph.
 
-    It registers the device: a compilation reads tables before it looks the device up. And where the driver compiles no
-    kernels, the graph gets the options for eager calls: options are of a call of ``torch.compile``, not of a device.
+    Torch looks the device up only after it has read tables of operators. Where the driver compiles no kernels, a graph
+    of the device gets the options for eager calls: options are of a call of ``torch.compile``, not of a device.
     Generators of the device stand where they stood when it has been compiled.
     Seen on 2.11 to 2.15, options from 2.13 on; where torch has no such class nothing is done. Unnecessary once a
     backend of Inductor is asked about a graph.
     """
+    after_import("torch._inductor.compile_fx", _register)
     wrapper = getattr(torch, "_TorchCompileInductorWrapper", None)
     if wrapper is None:
         return
@@ -85,17 +87,19 @@ def install() -> None:
     def call(self: Any, model: Any, inputs: Any, **settings: Any) -> Any:
         from torch_backplane.inductor.eager_calls import is_of_device, options_for
 
-        if is_of_device(model, inputs):
-            from torch._inductor.codegen.common import init_backend_registration
-
-            init_backend_registration()
-            if takes_options:
-                settings["config_patches"] = {**options_for(), **(settings.get("config_patches") or {})}
+        if takes_options and is_of_device(model, inputs):
+            settings["config_patches"] = {**options_for(), **(settings.get("config_patches") or {})}
         with _generators_stay():
             return known(self, model, inputs, **settings)
 
     setattr(call, _MARK, True)
     wrapper.__call__ = call
+
+
+def _register() -> None:
+    from torch_backplane.inductor.registration import register
+
+    register()
 
 
 @contextmanager

@@ -15,8 +15,7 @@ import warnings
 from dataclasses import dataclass
 from types import ModuleType
 
-from torch_backplane import _backend
-from torch_backplane.integrations import _imports
+from torch_backplane import _backend, imports
 from torch_backplane.integrations._library import Integration, Patch, Unexpected
 
 __all__ = ["LIBRARIES", "Integration", "IntegrationWarning", "Outcome", "Patch", "Unexpected", "report"]
@@ -71,7 +70,7 @@ _patches: dict[str, Patch] = {}
 _arranged: dict[str, ModuleType] = {}  # module name -> the module object; a reload is seen by its loader, not here
 _chosen: frozenset[str] = frozenset()
 _announce = False  # the environment says nothing: tell the first library's user of the switch
-_finder: _imports.AfterImport | None = None
+_finder: imports.AfterImport | None = None
 
 
 def check_setting() -> None:
@@ -135,13 +134,13 @@ def _arrange(chosen: frozenset[str]) -> None:
     with _lock:
         _chosen |= chosen
         if _finder is None:
-            _finder = _imports.AfterImport(_wanted, _imported)
+            _finder = imports.AfterImport(_wanted, _imported)
             sys.meta_path.insert(0, _finder)
     for library in LIBRARIES:
         if library in sys.modules:
             names = (library, *_integration(library).modules) if library in _chosen else (library,)
             for name in dict.fromkeys(names):
-                _imports.when_imported(name, _imported)
+                imports.when_imported(name, _imported)
 
 
 def _integration(library: str) -> Integration:

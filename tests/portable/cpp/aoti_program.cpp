@@ -1,5 +1,6 @@
 // aoti_program.cpp: a package of AOTInductor in a program without Python: aoti_program LIBRARY-OF-THE-BACKEND PACKAGE DEVICE.
-// Prints the sum of the model's first output for an input of ones, 8 by 64.
+// Prints the sum of the model's first output for an input of ones, 8 by 64, with random numbers from the seed 7.
+#include <ATen/Context.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sum.h>
 #include <dlfcn.h>
@@ -14,7 +15,9 @@ int main(int argc, char** argv) {
     return 3;
   }
   torch::inductor::AOTIModelPackageLoader model(argv[2]);
-  const at::Tensor x = at::ones({8, 64}, at::TensorOptions().device(c10::Device(argv[3])));
+  const c10::Device device(argv[3]);
+  at::Generator(at::globalContext().defaultGenerator(device)).set_current_seed(7);
+  const at::Tensor x = at::ones({8, 64}, at::TensorOptions().device(device));
   std::printf("%.6f\n", model.run({x}).at(0).sum().to(at::kCPU).item<float>());
   return 0;
 }

@@ -102,3 +102,26 @@ class _Watched(importlib.machinery.ModuleSpec):
             module = sys.modules.get(self.name)
             if then and module is not None:  # else its import failed
                 then(self.name, module, False)
+
+
+_asked: dict[str, Callable[[], None]] = {}
+
+
+def after_import(name: str, then: Callable[[], None]) -> None:
+    """Call ``then()`` once, after the import of one module: now, if that has ended.
+
+    A second call for the same module before its import takes the first one's place.
+    """
+    _asked[name] = then
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    when_imported(name, _answer)
+
+
+def _answer(name: str, module: ModuleType, again: bool) -> None:
+    then = _asked.pop(name, None)
+    if then is not None:
+        then()
+
+
+_finder = AfterImport(_asked.__contains__, _answer)
