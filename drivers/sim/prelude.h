@@ -122,6 +122,18 @@ BP_FN f64 bp_as_f64(u64 x) { union { u64 u; f64 f; } bits = {.u = x}; return bit
 #define bp_copysign __builtin_copysignf
 #if defined(__FMA__) || defined(__FP_FAST_FMAF)
 #define BP_FAST_FMA
+/* GCC makes vectors of this loop; no builtin of its takes vectors of any size. */
+#define BP_VECTOR_FMA_BY_(fma, x, y, z)                                                               \
+  ({                                                                                                  \
+    __typeof__(z) sums_ = (z);                                                                        \
+    for (u32 i_ = 0; i_ < sizeof sums_ / sizeof(x); ++i_) sums_[i_] = fma((x), (y)[i_], sums_[i_]);   \
+    sums_;                                                                                            \
+  })
+#define BP_VECTOR_FMA(x, y, z)                                 \
+  _Generic((x),                                                \
+      f32: BP_VECTOR_FMA_BY_(__builtin_fmaf, x, y, z),         \
+      f64: BP_VECTOR_FMA_BY_(__builtin_fma, x, y, z),          \
+      default: (x) * (y) + (z))
 #endif
 
 #define bp_sqrt64 __builtin_sqrt

@@ -45,7 +45,7 @@ BP_KERNEL(words, 4, Params, BP_GLOBAL f32* BP_RESTRICT out, BP_GLOBAL const f32*
   BP_IVDEP
   for (i32 k = 0; k < 4; ++k) out[k] = (f32)k;
   const Vector twofold = *(BP_LOCAL const Vector*)shared * 2.0f;
-  *(BP_LOCAL Vector*)shared = twofold + twofold;
+  *(BP_LOCAL Vector*)shared = BP_VECTOR_FMA(0.5f, twofold, twofold);
   BP_LANES(j) {
     const f32 x = in[first + BP_AT(j)] + BP_INFINITY * bp_arg.alpha + (f32)(BP_GROUPS(1) + BP_GROUPS(2));
     f32 y = twice(in, shared, j) + bp_as_f32(bp_as_u32(x) ^ bp_arg.c) + (bp_arg.n == 0 ? BP_NAN : 0.0f);

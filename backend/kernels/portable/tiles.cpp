@@ -16,7 +16,7 @@ Tiles host_tiles(const bp_target_properties& target, int bytes) {
   const int lanes = std::max(static_cast<int>(target.vector_bytes) / bytes, 1);
   const int registers = static_cast<int>(target.registers * 4 / std::max(target.vector_bytes, 4u));
   Tiles tiles{};
-  tiles.micro_m = registers >= 32 ? 12 : registers >= 16 ? 6 : 2;
+  tiles.micro_m = registers >= 32 ? 8 : registers >= 16 ? 6 : 2;  // 8: what BP_UNROLL unrolls wholly in the preludes in C
   tiles.micro_n = 2 * lanes;
   const auto scale = [&](int size) {
     tiles.k = size;

@@ -52,7 +52,7 @@ def tilings(target: Target) -> list[Tiles]:
     if target.group_size == 1:
         lanes = max(target.vector_bytes // _SUM_BYTES, 1)
         vectors = target.registers * 4 // max(target.vector_bytes, 4)
-        micro_m, micro_n = 12 if vectors >= 32 else 6 if vectors >= 16 else 2, 2 * lanes
+        micro_m, micro_n = 8 if vectors >= 32 else 6 if vectors >= 16 else 2, 2 * lanes
         for size in (256, 128, 64, 32):
             m, n = max(size * 15 // 16 // micro_m, 1) * micro_m, max(size // micro_n, 1) * micro_n
             line = max(size, m, n) + micro_m + micro_n
