@@ -37,6 +37,17 @@ CASES = {
     "transposed line": (F.conv_transpose1d, (2, 4, 9), (4, 3, 3), {"dilation": 2}),
     "transposed space": (F.conv_transpose3d, (2, 4, 3, 4, 5), (4, 3, 3, 3, 2), {"stride": 2}),
     "transposed, far": (F.conv_transpose2d, (1, 2, 3, 4), (2, 2, 2, 2), {"stride": 4, "padding": 1}),
+    # large enough to be computed phase by phase
+    "phases": (
+        F.conv_transpose2d,
+        (2, 32, 17, 15),
+        (32, 16, 4, 3),
+        {"stride": (2, 3), "padding": 1, "output_padding": (1, 2)},
+    ),
+    "phases without a tap": (F.conv_transpose2d, (1, 32, 24, 20), (32, 32, 2, 2), {"stride": 4, "padding": 1}),
+    "phases, dilated": (F.conv_transpose1d, (2, 64, 200), (64, 16, 5), {"stride": 4, "dilation": 6, "groups": 2}),
+    "phases of a gradient": (F.conv2d, (2, 32, 30, 31), (32, 32, 3, 3), {"stride": 2, "padding": 1}),
+    "phases in space": (F.conv3d, (1, 8, 12, 11, 13), (16, 8, 3, 3, 3), {"stride": 2}),
 }
 
 
@@ -81,7 +92,17 @@ def test_forward_and_gradients(device, ran, name, dtype):
         check(actual, value.to(dtype), value)
 
 
-@pytest.mark.parametrize("name", ["3x3", "groups", "depthwise", "line", "transposed"])
+def test_a_phase_does_not_multiply_the_zeros_between_points(device, ran):
+    """An infinite weight that meets a zero there would be NaN."""
+    call, (x, w, _), options = inputs("phases without a tap", torch.float32, bias=False)
+    w[:, 3] = float("inf")
+    with ran("convolution_overrideable"):
+        result = call(x.abs().to(device), w.to(device), **options)
+    assert result[:, 3].isnan().sum() == 0
+    check(result, call(x.abs(), w, **options), None)
+
+
+@pytest.mark.parametrize("name", ["3x3", "groups", "depthwise", "line", "transposed", "phases", "phases without a tap"])
 def test_bias(device, ran, name):
     call, tensors, options = inputs(name, torch.float32, bias=True)
     mine = [t.to(device).requires_grad_() for t in tensors]

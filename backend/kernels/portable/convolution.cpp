@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -25,7 +26,8 @@ constexpr size_t kDims = 3;
 using Triple = std::array<int64_t, kDims>;  // z, y, x
 
 constexpr int64_t kEnoughGroups = 128;
-constexpr int64_t kSplitDepth = 1024;  // points that a group sums at least, where groups share a gradient of the weight
+constexpr int64_t kSplitDepth = 1024;                  // points that a group sums at least, where groups share a gradient of the weight
+constexpr int64_t kEnoughProducts = int64_t{1} << 22;  // from there on a launch for each phase costs less than the products with zeros
 
 // What the call says of the windows.
 struct Windows {
@@ -205,17 +207,71 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
 }
 
 // out of the channels of `source` by the weight, whose first dimension is the source's (`spread`) or out's.
-bool run_data(const at::Tensor& out, const at::Tensor& source, const at::Tensor& weight, const at::Tensor& bias, const Windows& windows,
-              bool spread) {
+bool run_walk(const at::Tensor& out, const at::Tensor& source, const at::Tensor& weight, const at::Tensor& bias, const Windows& windows,
+              bool spread, const Walk& way) {
   const at::Tensor a = weight.contiguous();
-  const int64_t taps = volume(windows.taps), groups = windows.groups;
-  const int64_t first = weight.size(0) / groups, second = weight.size(1);
-  const Walk way = walk(windows, source, sizes_of(out), spread);
-  if (!fits_numbers(way)) return false;
+  const int64_t taps = volume(way.taps);
+  const int64_t first = weight.size(0) / windows.groups, second = weight.size(1);
   const int64_t m = spread ? second : first, channels = spread ? first : second;
   return run({false, out.size(0), m, channels, out, a, first * second * taps, spread ? taps : second * taps, spread ? second * taps : taps,
               0, source, bias},
              windows, way);
+}
+
+// What the points of one phase see, where windows were spread by a stride: every `step`-th tap from `first` on, and nothing between them.
+struct Phase {
+  int64_t points, first, step, taps, base;
+};
+
+// Of the points phase, phase + stride, ... of one dimension.
+Phase phase_of(const Windows& windows, size_t d, int64_t phase, int64_t size) {
+  const int64_t stride = windows.stride[d], dilation = windows.dilation[d];
+  Phase result{(size - phase + stride - 1) / stride, 0, stride / std::gcd(stride, dilation), 0, 0};
+  const auto number = [&](int64_t tap) { return phase + windows.padding[d] - tap * dilation; };
+  while (result.first < result.step && number(result.first) % stride != 0) ++result.first;
+  if (result.first == result.step || result.first >= windows.taps[d]) return {result.points, 0, 1, 0, 0};
+  result.taps = (windows.taps[d] - result.first + result.step - 1) / result.step;
+  result.base = number(result.first) / stride;
+  return result;
+}
+
+// run_data for windows that were spread by strides: a convolution for each phase, without the zeros that lie between the source's points.
+bool run_phases(const at::Tensor& out, const at::Tensor& source, const at::Tensor& weight, const at::Tensor& bias, const Windows& windows) {
+  const Triple size = sizes_of(out);
+  for (int64_t number = 0; number < volume(windows.stride); ++number) {
+    Walk way{{}, sizes_of(source), strides_of(source), {}, {1, 1, 1}, {}, {}, {1, 1, 1}};
+    at::Tensor taps = weight, to = out;
+    int64_t rest = number;
+    for (size_t d = 0; d < kDims; ++d) {
+      const int64_t at = rest % windows.stride[d];
+      rest /= windows.stride[d];
+      const Phase phase = phase_of(windows, d, at, size[d]);
+      way.grid[d] = phase.points;
+      way.taps[d] = phase.taps;
+      way.base[d] = phase.base;
+      way.step[d] = -windows.dilation[d] * phase.step / windows.stride[d];
+      const int64_t dim = static_cast<int64_t>(d) + out.dim() - static_cast<int64_t>(kDims);
+      if (dim < 2) continue;
+      taps = taps.slice(dim, phase.first, phase.taps == 0 ? phase.first : windows.taps[d], phase.step);
+      to = to.slice(dim, at, size[d], windows.stride[d]);
+    }
+    if (to.numel() == 0) continue;
+    const at::Tensor part = empty_tensor(to.sizes(), out.scalar_type(), out.device().index());
+    if (!run_walk(part, source, taps, bias, windows, /*spread=*/true, way)) return false;
+    to.copy_(part);
+  }
+  return true;
+}
+
+bool run_data(const at::Tensor& out, const at::Tensor& source, const at::Tensor& weight, const at::Tensor& bias, const Windows& windows,
+              bool spread) {
+  const Walk way = walk(windows, source, sizes_of(out), spread);
+  if (!fits_numbers(way)) return false;
+  // Each phase is a copy of its taps, a launch and a copy of its points.
+  const bool in_phases =
+      spread && volume(windows.stride) > 1 && out.numel() * weight.size(0) / windows.groups * volume(windows.taps) >= kEnoughProducts;
+  if (in_phases) return run_phases(out, source, weight, bias, windows);
+  return run_walk(out, source, weight, bias, windows, spread, way);
 }
 
 // The gradient of a weight: `a` has the channels of its first dimension, the windows slide over `source`.
