@@ -42,6 +42,25 @@ def test_I05_a_pipeline_leaves_a_model_where_it_is(device, device_module):
     assert found == expected("a cat sat", **greedy)
 
 
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+@pytest.mark.parametrize("experts", ["eager", "batched_mm", "grouped_mm"])
+def test_a_mixture_of_experts_trains(device, experts, dtype):
+    """Tokens are counted by expert (histc of whole numbers), and multiplied group by group."""
+    ids = torch.randint(32, (2, 9), generator=torch.Generator().manual_seed(0))
+    exact = tiny.mixture("eager")
+    expected = exact(ids, labels=ids).loss
+    expected.backward()
+    model = tiny.mixture(experts).to(device, dtype)
+    found = model(ids.to(device), labels=ids.to(device)).loss
+    found.backward()
+    wide = 1e-5 if dtype == torch.float32 else 3e-2
+    torch.testing.assert_close(found.float().cpu(), expected, rtol=wide, atol=wide)
+    for ours, theirs in zip(model.parameters(), exact.parameters(), strict=True):
+        assert ours.grad.device == device
+        distance = (ours.grad.cpu().float() - theirs.grad).norm() / theirs.grad.norm()
+        assert distance < wide
+
+
 @pytest.mark.requires("multi_device")
 def test_I05_device_map(device, tmp_path):
     tiny.llama(4).save_pretrained(tmp_path)

@@ -2,7 +2,15 @@
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    BertConfig,
+    BertModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 WORDS = "a cat sat on the mat and dog ran to red tree under blue sky it was not there".split()
 
@@ -32,6 +40,25 @@ def llama(layers=2):
         pad_token_id=0,
     )
     return LlamaForCausalLM(config).eval()
+
+
+def mixture(experts):
+    """Four experts, two for each token; ``experts``: how Transformers multiplies them."""
+    torch.manual_seed(7)
+    config = MixtralConfig(
+        vocab_size=32,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        max_position_embeddings=64,
+    )
+    model = MixtralForCausalLM(config)
+    model.set_experts_implementation(experts)
+    return model
 
 
 def bert():
