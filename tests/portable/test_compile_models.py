@@ -223,6 +223,8 @@ def test_F16_a_llama_generates_with_a_cache(device):
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
     "adamw": lambda p: torch.optim.AdamW(p, lr=torch.tensor(1e-2)),
+    "adam, as it is": torch.optim.Adam,  # 0.001 and 1 - 0.999 are one float32
+    "adamw, a decay of a tenth": lambda p: torch.optim.AdamW(p, weight_decay=0.1),
     "adamw, one by one": lambda p: torch.optim.AdamW(p, lr=1e-2, foreach=False),
 }
 

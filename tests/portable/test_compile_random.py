@@ -117,6 +117,25 @@ def test_F20_others(device, device_module, case):
     both(device_module, function, torch.randn(ROWS).to(device))
 
 
+MIXES = {
+    "a call first": lambda x: (torch.randperm(9, device=x.device), torch.rand_like(x)),
+    "a call between": lambda x: (torch.rand_like(x), torch.randperm(9, device=x.device), torch.randn_like(x)),
+    "several": lambda x: (
+        torch.bernoulli(x.sigmoid()),
+        torch.randperm(9, device=x.device),
+        torch.multinomial(x.exp(), 3),
+        torch.empty_like(x).exponential_(),
+        F.dropout(x, 0.5),
+        F.gumbel_softmax(x),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MIXES)
+def test_F20_calls_and_kernels_draw_in_the_programs_order(device, device_module, case):
+    both(device_module, MIXES[case], torch.randn(ROWS).to(device))
+
+
 def test_F20_sizes_that_change(device, device_module):
     def function(x):
         return torch.rand_like(x), torch.randint(0, x.shape[0], (x.shape[1],), device=x.device), F.dropout(x, 0.2)

@@ -86,3 +86,43 @@ def test_the_log_shows_a_kernels_text_line_by_line(device, caplog):
     assert any("= generated_kernel(async_compile, " in line for line in lines)
     assert "const f32 tmp1 = bp_sin((f32)tmp0);" in lines
     assert any(line.startswith("# Topologically Sorted Source Nodes: [sin, mul]") for line in lines)
+
+
+@pytest.mark.parametrize("pair", [(1e-3, 1 - 0.999), (0.1, 1 - 0.9), (16777216.0, 16777217.0)], ids=str)
+def test_numbers_that_are_one_when_they_are_rounded(device, pair):
+    """Their text in a kernel is the same."""
+    one, two = pair
+
+    def function(x):
+        return x * one + x * two
+
+    x = torch.randn(8)
+    torch.testing.assert_close(torch.compile(function)(x.to(device)).cpu(), function(x))
+
+
+def test_combined_kernels_run_one_after_another(device):
+    def function(x, y):
+        return x.sin(), y.cos(), x.sum(0), (y + 1).amax(1)
+
+    x, y = torch.randn(8, 16), torch.randn(3, 5)
+    with config.patch(combo_kernels=True):
+        got = torch.compile(function)(x.to(device), y.to(device))
+    for mine, wanted in zip(got, function(x, y), strict=True):
+        torch.testing.assert_close(mine.cpu(), wanted)
+
+
+@pytest.mark.skipif(torch.__version__ < "2.12", reason="Inductor takes streams from torch 2.12 on")
+def test_a_part_of_a_program_runs_on_another_stream(device):
+    def function(x):
+        side = torch.Stream(device=device)
+        early = x.sin()
+        side.wait_stream(torch.accelerator.current_stream())
+        with side:
+            product = (x * 2 + 1) @ x
+        torch.accelerator.current_stream().wait_stream(side)
+        return (product + 1) * early
+
+    x = torch.randn(64, 64)
+    got, (code,) = run_and_get_code(torch.compile(function), x.to(device))
+    torch.testing.assert_close(got.cpu(), (x.mul(2).add(1) @ x + 1) * x.sin(), rtol=1e-4, atol=1e-4)
+    assert "with stream1:" in code

@@ -12,15 +12,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch._functorch.compile_utils import rand_ops
 from torch._inductor import decomposition, ir, lowering
 from torch._inductor.fx_passes import replace_random
+from torch._inductor.fx_passes.control_dependencies import preserve_node_ordering
 from torch._inductor.pattern_matcher import CallFunctionVarArgs, Match, register_graph_pattern
 from torch._inductor.virtualized import ops
 from torch.fx.experimental.symbolic_shapes import guard_or_false
+from torch.utils._ordered_set import OrderedSet
 
 from torch_backplane import _backend, compiler
 from torch_backplane.inductor.fallbacks import has_float64
@@ -180,6 +183,27 @@ def take_at_once(gm: torch.fx.GraphModule) -> None:
             changed = True
     if changed:
         gm.recompile()
+
+
+def keep_order(gm: torch.fx.GraphModule) -> None:
+    """Let operators that draw of the device's generators run in the order of the program, kernels' and calls alike.
+
+    Inductor knows no dependence between them, and orders them by memory.
+    """
+    drawing = [
+        node
+        for node in gm.graph.nodes
+        if node.op == "call_function"
+        and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        and any(one.device.type == _backend.device for one in _tensors(node.meta.get("val")))
+    ]
+    if len(drawing) > 1:
+        preserve_node_ordering(gm.graph, {two: OrderedSet([one]) for one, two in pairwise(drawing)})
+        gm.recompile()
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [one for one in torch.utils._pytree.tree_leaves(value) if isinstance(one, torch.Tensor)]
 
 
 # ---- in kernels

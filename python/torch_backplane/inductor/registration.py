@@ -138,6 +138,7 @@ def _graph_pass() -> Any:
         def __call__(self, gm: torch.fx.GraphModule) -> None:
             attention.decompose(gm)
             random.take_at_once(gm)
+            random.keep_order(gm)
 
         def uuid(self) -> str:
             facts = [version("torch-backplane"), _sources()]

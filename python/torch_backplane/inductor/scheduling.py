@@ -29,6 +29,7 @@ class GroupScheduling(SIMDScheduling):
     """Of the device; what becomes a kernel needs ``bp.compiler`` and ``bp.module``."""
 
     kernel_type: type[Any] = GroupKernel
+    keeps_buffers = False
 
     @classmethod
     def get_backend_features(cls, device: torch.device) -> OrderedSet[BackendFeature]:
@@ -56,6 +57,19 @@ class GroupScheduling(SIMDScheduling):
         return all(GroupKernel.is_compatible(axes, node.get_ranges()) for node in node2.get_nodes())
 
     can_fuse_vertical = can_fuse_horizontal = can_fuse
+
+    def codegen_combo_kernel(self, combo_kernel_node: Any) -> None:
+        """With ``config.combo_kernels``: one kernel after another; torch's own one is Triton's."""
+        self.keeps_buffers = True
+        for node in combo_kernel_node.get_subkernel_nodes():
+            self.codegen_node(node)
+        self.keeps_buffers = False
+        self.free_buffers_in_scheduler()
+
+    def free_buffers_in_scheduler(self) -> None:
+        """What was used last; of several kernels that the scheduler takes for one, after all of them."""
+        if not self.keeps_buffers:
+            super().free_buffers_in_scheduler()
 
     def codegen_node_schedule(self, kernel_features: Any) -> None:
         """Of kernels. Axes stay apart where operands are laid out along them: a remainder in a place is no vector's."""

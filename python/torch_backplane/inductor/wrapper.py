@@ -41,6 +41,19 @@ class _Calls:
         )
         return plain.replace(f"device='{device.type}'", f"device='{device}'")
 
+    def codegen_cuda_stream_enter(self: Any, stream_idx: int) -> Any:
+        """Work on a stream of the program's: torch names it where it enters a device's guard, which ours is without."""
+        from torch._inductor.stream_utils import DEFAULT_STREAM_IDX, get_stream_name  # from 2.12 on
+
+        name = get_stream_name(stream_idx)
+        if stream_idx == DEFAULT_STREAM_IDX:
+            self.writeline(f"{name} = torch.{_backend.device}.current_stream()")
+        else:
+            self.imports.writeline("from torch._dynamo.graph_bytecode_inputs import get_external_object_by_index")
+            number = V.graph.scheduler.stream_idx_to_user_obj_idx[stream_idx]
+            self.writeline(f"{name} = get_external_object_by_index({number})")
+        return super().codegen_cuda_stream_enter(stream_idx)  # type: ignore[misc]
+
 
 class Reported:
     """Tells an open report of the graph, which runs in a range of a profile by the report's name for it."""
