@@ -56,7 +56,7 @@ class TypedCSE(CSE[Any, Any]):
             if dtype is None:
                 raise AssertionError(f"{expr} has no dtype")
             self.prefix = f"const {dtypes.REGISTER[dtype]} "
-        if isinstance(rest.get("bounds"), ValueRanges) and dtype is not None and dtype.is_floating_point:
+        if "bounds" in rest and isinstance(dtype, torch.dtype) and dtype.is_floating_point:
             # two numbers may be one when they are rounded: their text is the same, and their bounds are not
             rest["bounds"] = ValueRanges.unknown()
         return super().generate(buffer, expr, dtype=dtype, **rest)

@@ -1,0 +1,154 @@
+"""Each operator of Inductor's that is generated, by its value: lowered as it stands, against eager on the CPU."""
+
+import pytest
+import torch
+from torch import special
+from torch._inductor import config, ir, lowering, virtualized
+
+from tests.portable.test_compile_coverage import NAMES, NEVER_ASKED, OF_C
+from torch_backplane.inductor.fallbacks import lacking
+from torch_backplane.inductor.kernel import GroupKernel
+from torch_backplane.inductor.ops import DialectOps
+
+FLOATS, PAIRS, TRIPLES = ("x",), ("x", "y"), ("x", "y", "z")
+INTS, INT_PAIRS, SHIFTS, BOOLS = ("i",), ("i", "j"), ("i", "few"), ("a", "b")
+
+# What is read, and what eager says.
+EAGER = {
+    **{
+        name: (FLOATS, getattr(torch, name))
+        for name in (
+            "abs acos acosh asin asinh atan atanh ceil cos cosh erf erfc erfinv exp exp2 expm1 floor isinf isnan "
+            "lgamma log log10 log1p log2 neg reciprocal relu round rsqrt sigmoid sign signbit sin sinh sqrt square tan "
+            "tanh trunc"
+        ).split()
+    },
+    **{name: (FLOATS, getattr(special, name)) for name in "digamma i0 i0e i1 i1e log_ndtr ndtr ndtri".split()},
+    **{
+        name: (PAIRS, getattr(torch, name))
+        for name in (
+            "add atan2 copysign eq fmod ge gt hypot le lt maximum minimum mul ne nextafter pow remainder sub"
+        ).split()
+    },
+    **{name: (BOOLS, getattr(torch, name)) for name in ("logical_and", "logical_or", "logical_xor")},
+    **{name: (INT_PAIRS, getattr(torch, name)) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
+    **{name: (SHIFTS, getattr(torch, name)) for name in ("bitwise_left_shift", "bitwise_right_shift")},
+    "bitwise_not": (INTS, torch.bitwise_not),
+    "logical_not": (("a",), torch.logical_not),
+    "and_": (BOOLS, torch.logical_and),
+    "or_": (BOOLS, torch.logical_or),
+    "xor": (BOOLS, torch.logical_xor),
+    "lshift": (SHIFTS, torch.bitwise_left_shift),
+    "rshift": (SHIFTS, torch.bitwise_right_shift),
+    "identity": (FLOATS, torch.clone),
+    "fma": (TRIPLES, lambda x, y, z: (x.double() * y.double() + z.double()).float()),
+    "mul_rn": (PAIRS, torch.mul),
+    "div_rn": (PAIRS, torch.div),
+    "truediv": (PAIRS, torch.div),
+    "int_truediv": (INT_PAIRS, torch.div),
+    "floordiv": (INT_PAIRS, lambda i, j: i // j),
+    "truncdiv": (INT_PAIRS, lambda i, j: torch.div(i, j, rounding_mode="trunc")),
+    "mod": (INT_PAIRS, torch.fmod),
+    "ldexp": (("x", "few"), torch.ldexp),
+    "where": (("a", "x", "y"), torch.where),
+    "ceil_to_int": (FLOATS, lambda x: x.ceil().long()),
+    "floor_to_int": (FLOATS, lambda x: x.floor().long()),
+    "round_to_int": (FLOATS, lambda x: x.round().long()),
+    "trunc_to_int": (FLOATS, lambda x: x.trunc().long()),
+    "to_dtype": (FLOATS, lambda x: x.long()),
+    "to_dtype_bitcast": (FLOATS, lambda x: x.view(torch.int32)),
+}
+
+# Arguments that are no elements.
+MORE = {name: (torch.int64,) for name in ("ceil_to_int", "floor_to_int", "round_to_int", "trunc_to_int", "to_dtype")}
+MORE["to_dtype_bitcast"] = (torch.int32, torch.float32)
+
+# Operators that stand around expressions; programs with each of them are those of test_compile.py and its neighbours.
+AROUND = {
+    "check_bounds", "constant", "frexp", "index_expr", "indirect_indexing", "load", "load_seed", "masked", "rand",
+    "randint64", "randn", "reduction", "scan", "store", "store_reduction", "value_expr",
+}  # fmt: skip
+
+_library = torch.library.Library("backplane_tests", "DEF")
+_library.define("expression(Tensor[] read, str name, ScalarType dtype) -> Tensor")
+torch.library.register_fake(
+    "backplane_tests::expression", lambda read, name, dtype: read[0].new_empty(read[0].shape, dtype=dtype)
+)
+expression = torch.ops.backplane_tests.expression
+
+
+@lowering.register_lowering(expression.default, type_promotion_kind=None)
+def _lower(read, name, dtype):
+    loads = [one.make_loader() for one in read]
+
+    def element(index):
+        return getattr(virtualized.ops, name)(*(load(index) for load in loads), *MORE.get(name, ()))
+
+    device = read[0].get_device()
+    return ir.Pointwise.create(device=device, dtype=dtype, inner_fn=element, ranges=list(read[0].get_size()))
+
+
+@pytest.fixture(scope="module")
+def values():
+    generator = torch.Generator().manual_seed(0)
+    count = 131
+    ends = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, float("inf"), -float("inf"), float("nan")])
+
+    def floats():
+        return torch.cat(
+            [ends[torch.randperm(len(ends), generator=generator)], torch.randn(120, generator=generator) * 3]
+        )
+
+    def ints(low, high):
+        return torch.randint(low, high, (count,), generator=generator)
+
+    j = ints(-9, 9)
+    return {
+        "x": torch.cat([ends, torch.linspace(-4, 4, 120)]),
+        "y": floats(),
+        "z": floats(),
+        "i": ints(-(2**40), 2**40),
+        "j": torch.where(j == 0, 7, j),
+        "few": ints(0, 8),
+        "a": ints(0, 2) > 0,
+        "b": ints(0, 2) > 0,
+    }
+
+
+@pytest.mark.parametrize("name", sorted(EAGER.keys() & {*NAMES}))
+def test_F15_an_expression_computes_what_eager_does(device, values, name):
+    read, eager = EAGER[name]
+    arguments = [values[one] for one in read]
+    if name in ("i0", "i1"):
+        arguments = [values["x"].nan_to_num(0.0, 9.0, -9.0)]  # the CPU's of infinity is NaN
+    if name.endswith("_to_int") or name == "to_dtype":
+        arguments = [torch.nan_to_num(values["x"], 0.0, 1.0, -1.0)]
+    wanted = eager(*arguments)
+    torch._dynamo.reset()
+    with config.patch(force_disable_caches=True):
+        call = torch.compile(lambda *read: expression(read, name, wanted.dtype), fullgraph=True)
+        got = call(*(one.to(device) for one in arguments)).cpu()
+    if wanted.dtype.is_floating_point:
+        torch.testing.assert_close(got, wanted, rtol=2e-5, atol=1e-6, equal_nan=True)
+    else:
+        assert got.dtype == wanted.dtype
+        assert torch.equal(got, wanted)
+
+
+def test_a_large_erfcx(device):
+    """Torch's expression for backends is infinite from 10 on, and NaN."""
+    x = torch.tensor([-2.0, 0.0, 5.0, 10.0, 100.0, float("inf")])
+    got = torch.compile(special.erfcx)(x.to(device)).cpu()
+    torch.testing.assert_close(got, special.erfcx(x))
+
+
+def test_a_mantissa_and_an_exponent(device, values):
+    x = values["x"][values["x"].isfinite()]
+    got = torch.compile(torch.frexp)(x.to(device))
+    for one, wanted in zip(got, torch.frexp(x), strict=True):
+        assert torch.equal(one.cpu(), wanted)
+
+
+def test_each_generated_operator_is_tried():
+    generated = {name for name in NAMES if name in vars(DialectOps) or name in vars(GroupKernel)} | OF_C
+    assert generated - NEVER_ASKED.keys() - set(lacking()) == (EAGER.keys() | AROUND) & {*NAMES}
