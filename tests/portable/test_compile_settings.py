@@ -5,6 +5,8 @@ import torch
 from torch._inductor import config
 from torch._inductor.utils import run_and_get_code
 
+from torch_backplane.compat import inductor
+
 
 @pytest.fixture(autouse=True)
 def each_compiles():
@@ -111,7 +113,7 @@ def test_combined_kernels_run_one_after_another(device):
         torch.testing.assert_close(mine.cpu(), wanted)
 
 
-@pytest.mark.skipif(torch.__version__ < "2.12", reason="Inductor takes streams from torch 2.12 on")
+@pytest.mark.skipif(not inductor.has_streams(), reason="torch before 2.13")
 def test_a_part_of_a_program_runs_on_another_stream(device):
     def function(x):
         side = torch.Stream(device=device)

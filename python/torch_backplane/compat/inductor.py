@@ -17,7 +17,7 @@ import torch
 from torch_backplane import _backend, compat
 from torch_backplane.imports import after_import
 
-__all__ = ["NAMES", "cpp_wrapper", "has_cpp_wrapper", "install", "look_up", "take_generators"]
+__all__ = ["NAMES", "cpp_wrapper", "has_cpp_wrapper", "has_streams", "install", "look_up", "take_generators"]
 
 NAMES = (compat.INDUCTOR_HOOK, *compat.INDUCTOR_CLASSES)
 
@@ -42,6 +42,11 @@ def has_cpp_wrapper() -> bool:
     from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 
     return hasattr(CppWrapperCpu, "get_device_include_path_aot")
+
+
+def has_streams() -> bool:
+    """Whether torch's wrapper enters a stream of any device: from 2.13 on; before, of CUDA alone, or none."""
+    return bool(torch.__version__ >= "2.13")
 
 
 def cpp_wrapper(device: str) -> type[Any]:

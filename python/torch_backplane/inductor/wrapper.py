@@ -17,6 +17,7 @@ from torch._inductor.graph import SubgraphLowering
 from torch._inductor.virtualized import V
 
 from torch_backplane import _backend
+from torch_backplane.compat import inductor
 from torch_backplane.inductor import report
 
 
@@ -43,7 +44,12 @@ class _Calls:
 
     def codegen_cuda_stream_enter(self: Any, stream_idx: int) -> Any:
         """Work on a stream of the program's: torch names it where it enters a device's guard, which ours is without."""
-        from torch._inductor.stream_utils import DEFAULT_STREAM_IDX, get_stream_name  # from 2.12 on
+        if not inductor.has_streams():
+            raise NotImplementedError(
+                f"a part of a compiled program on another stream of {_backend.device} needs torch 2.13, and this is "
+                f"{torch.__version__}: enter the stream around the call of the compiled function"
+            )
+        from torch._inductor.stream_utils import DEFAULT_STREAM_IDX, get_stream_name  # not in 2.11
 
         name = get_stream_name(stream_idx)
         if stream_idx == DEFAULT_STREAM_IDX:
