@@ -46,6 +46,7 @@ CASES = {
     ),
     "phases without a tap": (F.conv_transpose2d, (1, 32, 24, 20), (32, 32, 2, 2), {"stride": 4, "padding": 1}),
     "phases, dilated": (F.conv_transpose1d, (2, 64, 200), (64, 16, 5), {"stride": 4, "dilation": 6, "groups": 2}),
+    "more phases than pay": (F.conv_transpose2d, (1, 8, 12, 10), (8, 8, 2, 2), {"stride": 30}),
     "phases of a gradient": (F.conv2d, (2, 32, 30, 31), (32, 32, 3, 3), {"stride": 2, "padding": 1}),
     "phases in space": (F.conv3d, (1, 8, 12, 11, 13), (16, 8, 3, 3, 3), {"stride": 2}),
 }

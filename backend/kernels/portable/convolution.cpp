@@ -26,7 +26,8 @@ constexpr size_t kDims = 3;
 using Triple = std::array<int64_t, kDims>;  // z, y, x
 
 constexpr int64_t kEnoughGroups = 128;
-constexpr int64_t kSplitDepth = 1024;                  // points that a group sums at least, where groups share a gradient of the weight
+constexpr int64_t kSplitDepth = 1024;  // points that a group sums at least, where groups share a gradient of the weight
+constexpr int64_t kMostPhases = 64;
 constexpr int64_t kEnoughProducts = int64_t{1} << 22;  // from there on a launch for each phase costs less than the products with zeros
 
 // What the call says of the windows.
@@ -268,8 +269,9 @@ bool run_data(const at::Tensor& out, const at::Tensor& source, const at::Tensor&
   const Walk way = walk(windows, source, sizes_of(out), spread);
   if (!fits_numbers(way)) return false;
   // Each phase is a copy of its taps, a launch and a copy of its points.
-  const bool in_phases =
-      spread && volume(windows.stride) > 1 && out.numel() * weight.size(0) / windows.groups * volume(windows.taps) >= kEnoughProducts;
+  const int64_t phases = volume(windows.stride);
+  const bool is_large = out.numel() * weight.size(0) / windows.groups * volume(windows.taps) >= kEnoughProducts;
+  const bool in_phases = spread && phases > 1 && phases <= kMostPhases && is_large;
   if (in_phases) return run_phases(out, source, weight, bias, windows);
   return run_walk(out, source, weight, bias, windows, spread, way);
 }
