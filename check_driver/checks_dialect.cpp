@@ -15,6 +15,7 @@ Checks dialect_checks() {
       {"dialect.rows", "rows of halves, where they are defined", needs, rows},
       {"dialect.groups", "items and groups know their numbers", needs, groups},
       {"dialect.local", "local memory and barriers", needs, local},
+      {"dialect.launches", "launches at once have local memory each", needs, local_of_launches},
       {"dialect.atomics", "additions and swaps of several items", needs, atomics},
       {"dialect.shuffle", "values of other items of a subgroup", needs, shuffle},
       {"dialect.functions", "functions, with pointers of both kinds", needs, functions},

@@ -120,6 +120,45 @@ BP_KERNEL(largest, 1, Count, BP_GLOBAL i32* BP_RESTRICT out) {
   }
 }
 
+// Each launch tags a local array of its own for a while: on several streams at once, of one kernel, which a runtime may keep once.
+void local_of_launches(Context& c) {
+  const char* rule = "BP_LOCAL_ARRAY: each group has its own, beside those of launches on other streams, too";
+  const Compiler compiler(c, 0);
+  for (const Tile& tile : compiler.tiles()) {
+    const Module module = load(c, compiler, tile, "BP_LOCAL_ARRAY", R"(
+typedef struct { i64 tag; } Tag;
+#define LENGTH 1024
+BP_KERNEL(tagged, 1, Tag, BP_GLOBAL i32* BP_RESTRICT out) {
+  BP_LOCAL_ARRAY(i32, s, LENGTH);
+  i32 wrong = 0;
+  for (i32 round = 0; round < 200; ++round) {
+    const i32 tag = (i32)bp_arg.tag + round;
+    for (i32 e = BP_ITEM; e < LENGTH; e += BP_GROUP) s[e] = tag + e;
+    BP_BARRIER();
+    for (i32 e = BP_ITEM; e < LENGTH; e += BP_GROUP) wrong += s[LENGTH - 1 - e] != tag + LENGTH - 1 - e;
+    BP_BARRIER();
+  }
+  out[(i64)BP_GROUP_ID(0) * BP_GROUP + BP_ITEM] = wrong;
+}
+)");
+    constexpr uint32_t groups = 4, launches = 4;
+    bp_function* const tagged = module.function("tagged", 1, sizeof(Count));
+    std::vector<bp_stream*> streams{nullptr};
+    for (int i = 0; i < 3 && c.table().stream_create; ++i) streams.push_back(c.stream(0));
+    std::vector<DeviceArray<int32_t>> outs;
+    for (size_t i = 0; i < streams.size() * launches; ++i) outs.emplace_back(c, 0, std::vector<int32_t>(groups * tile.group, -1));
+    for (size_t i = 0; i < outs.size(); ++i) {
+      const auto args = arguments({outs[i].address()}, Count{static_cast<int64_t>(1000 * i)});
+      module.launch(streams[i % streams.size()], module.prepare(tagged, tile, groups, args), "tagged");
+    }
+    for (size_t i = 0; i < outs.size(); ++i) {
+      same(c, outs[i].get(streams[i % streams.size()]), std::vector<int32_t>(groups * tile.group, 0), tile,
+           "BP_LOCAL_ARRAY: in launches on several streams, wrong elements", rule);
+    }
+    module.unload();
+  }
+}
+
 void atomics(Context& c) {
   const char* rule = "where the target's `atomics` say so: adds to device memory; compare and swap gives what was there before";
   const Compiler compiler(c, 0);

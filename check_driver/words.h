@@ -110,6 +110,7 @@ void natives(Context& c);
 void rows(Context& c);
 void groups(Context& c);
 void local(Context& c);
+void local_of_launches(Context& c);
 void atomics(Context& c);
 void shuffle(Context& c);
 void functions(Context& c);

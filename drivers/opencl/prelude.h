@@ -6,7 +6,8 @@
 //
 // It may define BP_SUBGROUP, the number of items that shuffle, and BP_BUFFERS: device memory is then buffer objects, and since an argument
 // cannot point inside one, a kernel takes offsets behind its value and calls its body, a kernel of its own for the sake of its local
-// arrays.
+// arrays. What a called kernel's local arrays are is left to the implementation: PoCL makes those of a function `kernel.anything` the
+// group's own, and all others one array of the program, which launches at the same time share; hence the body's name there.
 #pragma once
 
 namespace backplane::driver::opencl {
@@ -29,10 +30,15 @@ typedef float f32;
 
 #define BP_SIZED __kernel __attribute__((reqd_work_group_size(BP_GROUP, 1, 1)))
 #if BP_BUFFERS
+#ifdef POCL_DEVICE_ADDRESS_BITS
+#define BP_BODY_NAME(name) __asm__(#name ".body")
+#else
+#define BP_BODY_NAME(name)
+#endif
 #define BP_KERNEL(name, pointers, Params, ...) BP_KERNEL_OF(name, pointers, Params, __VA_ARGS__)
 #define BP_KERNEL_OF(name, n, Params, ...)                                                           \
   typedef struct { u64 at[n]; } bp_offsets_##name;                                                    \
-  BP_SIZED void bp_body_##name(__VA_ARGS__, const Params bp_arg);                                     \
+  BP_SIZED void bp_body_##name(__VA_ARGS__, const Params bp_arg) BP_BODY_NAME(name);                  \
   BP_SIZED void name(BP_BUFFERS_##n, const Params bp_arg, const bp_offsets_##name bp_o) {             \
     bp_body_##name(BP_POINTERS_##n, bp_arg);                                                          \
   }                                                                                                   \

@@ -61,6 +61,9 @@ void add_dialect_defects(Defects& d) {
   d["dialect.local"] = PRELUDE(  // with items=4
       "#undef BP_BARRIER\n"
       "#define BP_BARRIER() ((void)0)\n");
+  d["dialect.launches"] = PRELUDE(
+      "#undef BP_LOCAL_ARRAY\n"
+      "#define BP_LOCAL_ARRAY(T, name, n) static T name[n] __attribute__((aligned(64)))\n");
   d["dialect.atomics"] = PRELUDE(
       "#undef BP_ATOMIC_ADD_F32\n"
       "#define BP_ATOMIC_ADD_F32(p, v) (*(p) = (v))\n");
