@@ -294,6 +294,7 @@ def _register() -> None:
     )  # native code did it for C++; this adds the names on the Python side
     if not hasattr(torch, name):
         torch._register_device_module(name, module)
+        module.__name__ = f"torch.{name}"  # Dynamo makes the source of torch.get_device_module(...) of it
         module.tensor_types.add_to(module)
     for part in ("amp", "memory", "profiler", "random", "streams"):
         sys.modules[f"torch.{name}.{part}"] = getattr(module, part)

@@ -273,14 +273,20 @@ def test_the_second_device(device):
     same(got, (x * 2).sum(1), 1e-4)
 
 
-def test_F14_a_place_out_of_range_is_an_error_and_the_device_goes_on(device):
+@pytest.mark.parametrize("index", [99, -65], ids=["too large", "too small"])
+@pytest.mark.parametrize(
+    "read",
+    [lambda x, i: x[i], lambda x, i: x.index_select(0, i), lambda x, i: x.t().gather(1, i[None])],
+    ids=["index", "index_select", "gather"],
+)
+def test_F14_a_place_out_of_range_is_an_error_and_the_device_goes_on(device, read, index):
     x = real(*ROWS).to(device)
 
     def read_and_wait():
-        compiled(lambda x, i: x[i], device, [x, torch.tensor([99])])
+        compiled(read, device, [x, torch.tensor([index])])
         torch.accelerator.synchronize()
 
-    with pytest.raises(IndexError, match="index 99 is out of range for 64 elements"):
+    with pytest.raises(IndexError, match=f"index {index} is out of range for 64 elements"):
         read_and_wait()
     assert (x + 0).shape == ROWS
 

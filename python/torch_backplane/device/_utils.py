@@ -5,11 +5,32 @@ Torch itself calls ``_get_device_index``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import torch
 
 from torch_backplane import _backend
 
 Device = torch.device | str | int | None
+
+_Query = TypeVar("_Query", bound=Callable[..., Any])
+
+
+def constant_in_graphs(query: _Query) -> _Query:
+    """Mark a query whose answer does not change in a process that uses a device: a graph takes it and does not break.
+
+    As ``torch.compiler.assume_constant_result`` does, which would import the compiler here.
+    """
+    query._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return query
+
+
+def current_index() -> int:
+    """The calling thread's current device. In a graph by torch's own call, which graphs know and guard."""
+    if torch.compiler.is_dynamo_compiling():
+        return torch.accelerator.current_device_index()
+    return _backend.C.devices.current()
 
 
 def _get_device_index(device: Device, optional: bool = False, allow_cpu: bool = False) -> int:
@@ -38,7 +59,7 @@ def _get_device_index(device: Device, optional: bool = False, allow_cpu: bool = 
         raise TypeError(f"expected torch.device, str, int or None as a device, got {type(device).__name__}")
     if not optional:
         raise ValueError(f"expected a device with an index, such as {_backend.device}:0, got {device}")
-    return _backend.C.devices.current()
+    return current_index()
 
 
 def _checked(device: Device) -> int:

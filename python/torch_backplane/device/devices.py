@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torch_backplane import _backend
-from torch_backplane.device._utils import Device, _get_device_index
+from torch_backplane.device._utils import Device, _get_device_index, constant_in_graphs, current_index
 
 __all__ = [
     "DeviceProperties",
@@ -34,11 +34,13 @@ __all__ = [
 ]
 
 
+@constant_in_graphs
 def is_available() -> bool:
     """Whether there is a driver and at least one visible device. Touches no device; safe before a fork."""
     return device_count() > 0
 
 
+@constant_in_graphs
 def device_count() -> int:
     """Number of visible devices; 0 without a driver.
 
@@ -49,7 +51,7 @@ def device_count() -> int:
 
 def current_device() -> int:
     """Index of the calling thread's current device; 0 at first. Touches no device."""
-    return _backend.C.devices.current()
+    return current_index()
 
 
 def set_device(device: Device) -> None:
@@ -127,7 +129,9 @@ def synchronize(device: Device = None) -> None:
         device: the device; None is the current one.
     """
     index = _get_device_index(device, optional=True)
-    if is_initialized():
+    if torch.compiler.is_dynamo_compiling():
+        torch.accelerator.synchronize(torch.device(_backend.device, index))
+    elif is_initialized():
         _backend.C.devices.synchronize(index)
 
 
@@ -192,15 +196,19 @@ def _ask_properties(index: int) -> DeviceProperties:
 _properties = cache(_ask_properties)
 
 
+@constant_in_graphs
+def _properties_of(index: int) -> DeviceProperties:
+    # Until the driver is opened, what is visible may change.
+    return _properties(index) if is_initialized() else _ask_properties(index)
+
+
 def get_device_properties(device: Device = None) -> DeviceProperties:
     """Properties of a device. Touches no device: the driver answers without a context.
 
     Args:
         device: the device; None is the current one.
     """
-    index = _get_device_index(device, optional=True)
-    # Until the driver is opened, what is visible may change.
-    return _properties(index) if is_initialized() else _ask_properties(index)
+    return _properties_of(_get_device_index(device, optional=True))
 
 
 def get_device_name(device: Device = None) -> str:
@@ -223,7 +231,12 @@ def can_device_access_peer(device: Device, peer_device: Device) -> bool:
         device: the device that accesses.
         peer_device: the device whose memory is accessed.
     """
-    return _backend.C.devices.can_access_peer(_get_device_index(device, optional=True), _get_device_index(peer_device))
+    return _can_access_peer(_get_device_index(device, optional=True), _get_device_index(peer_device))
+
+
+@constant_in_graphs
+def _can_access_peer(index: int, peer_index: int) -> bool:
+    return _backend.C.devices.can_access_peer(index, peer_index)
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:

@@ -212,7 +212,10 @@ class InterprocessEvent:
 
 def current_stream(device: Device = None) -> Stream:
     """The calling thread's current stream of a device; None is the current device."""
-    stream: Stream = _stream(Stream, *_backend.C.streams.current(_get_device_index(device, optional=True)))
+    index = _get_device_index(device, optional=True)
+    if torch.compiler.is_dynamo_compiling():
+        return torch.accelerator.current_stream(torch.device(_backend.device, index))
+    stream: Stream = _stream(Stream, *_backend.C.streams.current(index))
     return stream
 
 

@@ -1,6 +1,6 @@
 """One fused kernel in the dialect, as work of a group: which axis its lanes lie along, its loops, its folds.
 
-Private classes of torch stand behind it, tried on torch 2.11, 2.12, 2.13 and 2.15: ``CSE``, and ``SIMDKernel``, of
+Private classes of torch stand behind it, tried on torch 2.11, 2.12, 2.13 and 2.15: ``CSE``, ``CSEProxy``, and ``SIMDKernel``, of
 which this overrides what a backend is expected to. The kernel's text for a reduction is a row of sections: loops over
 the reduced axis, in which elements are computed and folded, and between them what is computed once for each result.
 Inductor ends a section by :meth:`GroupKernel.codegen_body`.
@@ -21,7 +21,7 @@ from typing import Any
 
 import sympy
 import torch
-from torch._inductor.codegen.common import CSE, CSEVariable, DeferredLine, IndentedBuffer
+from torch._inductor.codegen.common import CSE, CSEProxy, CSEVariable, DeferredLine, IndentedBuffer
 from torch._inductor.codegen.simd import IterationRangesEntry, IterationRangesRoot
 from torch._inductor.utils import sympy_index_symbol
 from torch._inductor.virtualized import OpsWrapper, V
@@ -62,6 +62,16 @@ class TypedCSE(CSE[Any, Any]):
         return super().generate(buffer, expr, dtype=dtype, **rest)
 
 
+class NotingProxy(CSEProxy):
+    """Tells the kernel whether the size was added to a negative index: errors name what the program gave."""
+
+    def indirect_indexing(
+        self, var: CSEVariable, size: sympy.Expr | int, check: bool = True, wrap_neg: bool = True
+    ) -> sympy.Symbol:
+        self.kernel.wraps = wrap_neg and bool(var.bounds.lower < 0)
+        return super().indirect_indexing(var, size, check, wrap_neg)
+
+
 def power_of_two(n: int) -> int:
     """The least that is not below n."""
     return 1 << max(0, n - 1).bit_length()
@@ -93,6 +103,12 @@ class GroupKernel(SignedKernel):
         self.row_entries = IndentedBuffer()
         self.row_vars: OrderedSet[CSEVariable] = OrderedSet()  # in the scope of a row, or arrays of a tile
         self.shared: dict[str, tuple[str, str]] = {}  # arrays of local memory, with type and size
+        self.wraps = False  # of the index at hand
+
+    def __enter__(self) -> GroupKernel:
+        super().__enter__()
+        self.exit_stack.enter_context(V.set_ops_handler(NotingProxy(self, self.overrides())))
+        return self
 
     def dtype_to_str(self, dtype: torch.dtype) -> str:
         return dtypes.REGISTER[dtype]
@@ -222,7 +238,7 @@ class GroupKernel(SignedKernel):
         if check and not known:
             self.reports = True
             used = self._load_mask if self._load_mask else "1"
-            text = f"bp_place(report_, bp_arg.site_, (i64){var}, {self.index_to_str(size)}, {used})"
+            text = f"bp_place(report_, bp_arg.site_, (i64){var}, {self.index_to_str(size)}, {used}, {int(self.wraps)})"
             var = self.generate(text, torch.int64)
             var.bounds = ValueRanges(sympy.S.Zero, sympy.oo)
         return sympy_index_symbol(str(var))
