@@ -128,10 +128,11 @@ void local_of_launches(Context& c) {
     const Module module = load(c, compiler, tile, "BP_LOCAL_ARRAY", R"(
 typedef struct { i64 tag; } Tag;
 #define LENGTH 1024
+#define ROUNDS (BP_GROUP == 1 ? 5000 : 500)
 BP_KERNEL(tagged, 1, Tag, BP_GLOBAL i32* BP_RESTRICT out) {
   BP_LOCAL_ARRAY(i32, s, LENGTH);
   i32 wrong = 0;
-  for (i32 round = 0; round < 200; ++round) {
+  for (i32 round = 0; round < ROUNDS; ++round) {
     const i32 tag = (i32)bp_arg.tag + round;
     for (i32 e = BP_ITEM; e < LENGTH; e += BP_GROUP) s[e] = tag + e;
     BP_BARRIER();

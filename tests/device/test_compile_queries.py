@@ -1,4 +1,4 @@
-"""Calls of the device module inside a compiled function: queries are constants, waits and streams a part of the graph."""
+"""Calls of the device module in a compiled function: queries are constants, waits and streams a part of the graph."""
 
 import pytest
 import torch

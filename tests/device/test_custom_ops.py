@@ -177,7 +177,7 @@ def test_a_name_that_cpp_defined_is_refused_with_its_place(x):
         ops.custom_op("quantized::add", shift, mutates_args=())
 
 
-def test_a_second_definition_takes_the_firsts_place_and_says_so(made, shifted, x):
+def test_a_second_definition_takes_the_firsts_place_and_says_so(collected, made, shifted, x):
     with pytest.warns(ops.OperatorWarning, match=r"is defined already: it is at \S+:\d+, and the one at \S+:\d+"):
         second = made(ops.custom_op("bp_ops::shift", lambda_of(5), mutates_args=()))
     assert not shifted.defined

@@ -6,7 +6,7 @@ Recording, waiting, querying and synchronizing are torch's own methods; waits re
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -214,7 +214,7 @@ def current_stream(device: Device = None) -> Stream:
     """The calling thread's current stream of a device; None is the current device."""
     index = _get_device_index(device, optional=True)
     if torch.compiler.is_dynamo_compiling():
-        return torch.accelerator.current_stream(torch.device(_backend.device, index))
+        return cast(Stream, torch.accelerator.current_stream(torch.device(_backend.device, index)))
     stream: Stream = _stream(Stream, *_backend.C.streams.current(index))
     return stream
 

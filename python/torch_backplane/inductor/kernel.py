@@ -1,8 +1,9 @@
 """One fused kernel in the dialect, as work of a group: which axis its lanes lie along, its loops, its folds.
 
-Private classes of torch stand behind it, tried on torch 2.11, 2.12, 2.13 and 2.15: ``CSE``, ``CSEProxy``, and ``SIMDKernel``, of
-which this overrides what a backend is expected to. The kernel's text for a reduction is a row of sections: loops over
-the reduced axis, in which elements are computed and folded, and between them what is computed once for each result.
+Private classes of torch stand behind it, tried on torch 2.11, 2.12, 2.13 and 2.15: ``CSE``, ``CSEProxy``, and
+``SIMDKernel``, of which this overrides what a backend is expected to. The kernel's text for a reduction is a row of
+sections: loops over the reduced axis, in which elements are computed and folded, and between them what is computed once
+for each result.
 Inductor ends a section by :meth:`GroupKernel.codegen_body`.
 
 Lanes lie along the axis on which most operands are contiguous:
@@ -68,7 +69,8 @@ class NotingProxy(CSEProxy):
     def indirect_indexing(
         self, var: CSEVariable, size: sympy.Expr | int, check: bool = True, wrap_neg: bool = True
     ) -> sympy.Symbol:
-        self.kernel.wraps = wrap_neg and bool(var.bounds.lower < 0)
+        kernel: Any = self.kernel
+        kernel.wraps = wrap_neg and bool(var.bounds.lower < 0)
         return super().indirect_indexing(var, size, check, wrap_neg)
 
 
