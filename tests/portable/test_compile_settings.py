@@ -113,6 +113,14 @@ def test_combined_kernels_run_one_after_another(device):
         torch.testing.assert_close(mine.cpu(), wanted)
 
 
+@pytest.mark.parametrize(
+    ("setting", "instead"), [("fx_wrapper", "config.cpp_wrapper"), ("profile_bandwidth", "torch-backplane explain")]
+)
+def test_a_setting_that_is_tritons_alone_is_refused_with_what_to_take(device, setting, instead):
+    with config.patch({setting: True}), pytest.raises(Exception, match=f"config.{setting}.*{instead}"):
+        torch.compile(lambda x: x + 1)(torch.ones(3, device=device))
+
+
 @pytest.mark.skipif(not inductor.has_streams(), reason="torch before 2.13")
 def test_a_part_of_a_program_runs_on_another_stream(device):
     def function(x):

@@ -128,6 +128,21 @@ def _files() -> list[Path]:
     return [*texts, *(Path(folder) / "backplane" / "generated.h" for folder in paths.include_paths())]
 
 
+def _check_settings() -> None:
+    from torch._inductor import config
+
+    if config.fx_wrapper:
+        raise NotImplementedError(
+            f"torch._inductor.config.fx_wrapper: a graph of FX calls kernels of Triton alone, which {_backend.device} "
+            "has none of: leave it off, or take config.cpp_wrapper"
+        )
+    if config.profile_bandwidth:
+        raise NotImplementedError(
+            "torch._inductor.config.profile_bandwidth measures kernels of Triton alone: `torch-backplane explain "
+            f"--compiled` tells the time of each kernel of {_backend.device}"
+        )
+
+
 def _graph_pass() -> Any:
     """The device's pass over a graph, whose name is part of the key of Inductor's caches: what else code depends on."""
     from torch._inductor.custom_graph_pass import CustomGraphModulePass
@@ -136,6 +151,7 @@ def _graph_pass() -> Any:
 
     class Pass(CustomGraphModulePass):
         def __call__(self, gm: torch.fx.GraphModule) -> None:
+            _check_settings()
             attention.decompose(gm)
             random.take_at_once(gm)
             random.keep_order(gm)
