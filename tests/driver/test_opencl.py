@@ -128,6 +128,12 @@ QUICK = (
 )
 
 
+@pytest.mark.usefixtures("compiles")
+def test_kernels_of_buffers_have_local_arrays_of_their_own(built: Built, opencl: Path) -> None:
+    report = held(built, opencl, "memory=buffers,", *only("dialect.local", "dialect.launches"))
+    assert (report.failed, report.passed) == ({}, {"dialect.local", "dialect.launches"}), report.out
+
+
 @pytest.mark.long_after_first
 @pytest.mark.parametrize("memory", ["fine", "buffers"])
 def test_a_part_of_the_contract(built: Built, opencl: Path, memory: str) -> None:
