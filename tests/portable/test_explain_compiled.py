@@ -74,7 +74,7 @@ def test_each_graph_has_its_kernels_calls_and_file(explain, device):
     assert why.keys() == {"special_bessel_j0.default", "mm.out", "sort.stable"}
     assert "the dialect has no expression" in why["special_bessel_j0.default"]
     assert "no template was taken" in why["mm.out"]
-    assert "sorts are the device's own" in why["sort.stable"]
+    assert "sorts and searches are the device's own" in why["sort.stable"]
     assert set(places(after["kernels"] + after["calls"])) == {"11"}
     assert [len(graph["kernels"]) for graph in (forward, backward)] == [1, 1]
     for graph in found["graphs"]:
@@ -157,7 +157,7 @@ torch.compile(lambda x: torch.nn.functional.adaptive_avg_pool2d(x, 2) + 1)(x.new
     why = {call["op"]: call["why"] for graph in graphs for call in graph["calls"]}
     assert "no lowering" in why["bp_explained.twice.default"]
     assert "Inductor's list" in why["aten.linalg_inv_ex.default"]
-    assert "sorts are the device's own" in why["aten.sort.stable"]
+    assert "sorts and searches are the device's own" in why["aten.sort.stable"]
     assert "calls it for these operands" in why["aten._adaptive_avg_pool2d.default"]
 
 

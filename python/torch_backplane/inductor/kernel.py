@@ -63,7 +63,7 @@ class TypedCSE(CSE[Any, Any]):
         return super().generate(buffer, expr, dtype=dtype, **rest)
 
 
-class NotingProxy(CSEProxy):
+class IndexProxy(CSEProxy):
     """Tells the kernel whether the size was added to a negative index: errors name what the program gave."""
 
     def indirect_indexing(
@@ -109,7 +109,7 @@ class GroupKernel(SignedKernel):
 
     def __enter__(self) -> GroupKernel:
         super().__enter__()
-        self.exit_stack.enter_context(V.set_ops_handler(NotingProxy(self, self.overrides())))
+        self.exit_stack.enter_context(V.set_ops_handler(IndexProxy(self, self.overrides())))
         return self
 
     def dtype_to_str(self, dtype: torch.dtype) -> str:

@@ -16,7 +16,7 @@ from torch_backplane import _backend, compiler
 
 __all__ = ["Break", "Call", "Graph", "Kernel", "Report", "Time", "collect", "current"]
 
-SORTS = ("sort", "topk", "bucketize", "searchsorted")
+SORTS_AND_SEARCHES = ("sort", "topk", "bucketize", "searchsorted")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_int_mm", "_scaled_mm")
 
 
@@ -166,8 +166,8 @@ class Collector:
         name = str(overload or operation.get_kernel_name()).rpartition("aten.")[2].rpartition("extern_kernels.")[2]
         if name.partition(".")[0] in PRODUCTS:
             return "products and convolutions are the device's own: no template was taken"
-        if name.partition(".")[0] in SORTS:
-            return "sorts are the device's own (docs/compile.md)"
+        if name.partition(".")[0] in SORTS_AND_SEARCHES:
+            return "sorts and searches are the device's own (docs/compile.md)"
         return "Inductor calls it for these operands, and generates it for others (their dtypes, sizes or options)"
 
     def breaks(self) -> None:
