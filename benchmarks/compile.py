@@ -72,6 +72,21 @@ def _launcher(device: str) -> Result:
     return Result(best=min(times), median=median(times), unit="us")
 
 
+def _optimizer(device: str) -> Result:
+    """A compiled step of AdamW for matrices and rows of several sizes."""
+    sides = []
+    for where in (device, "cpu"):
+        torch._dynamo.reset()
+        shapes = [(512, 512), (512,), (2048, 512), (2048,)] * 3
+        parameters = [torch.nn.Parameter(torch.full(shape, 0.5, device=where)) for shape in shapes]
+        for one in parameters:
+            one.grad = one.detach() * 0.1
+        step = torch.compile(torch.optim.AdamW(parameters, lr=1e-3, capturable=False).step)
+        step()
+        sides.append({"step": step})
+    return ratio("step()", *sides, after=wait, rounds=15, timer=time.process_time)
+
+
 def _beyond_the_gain(device: str) -> Result:
     """What compilation brings: compiled over eager on the device, less the same on the CPU."""
     ours, theirs = (
@@ -92,6 +107,7 @@ ROWS = [
         budget=2.0,
         configurations=(COMPILED, COMPILED_ASYNC),
     ),
+    Row("torch.compile, AdamW step, 12 parameters", _optimizer, budget=1.3, configurations=(COMPILED,)),
     Row("torch.compile, GPT training step", _step, budget=1.2),
     Row("torch.compile, GPT training step, portable products", _step, configurations=(COMPILED,)),
     Row("torch.compile, GPT training step, over eager less the CPU's own", _beyond_the_gain, budget=0.1),

@@ -10,6 +10,11 @@
 #include "runtime/reports.h"
 
 namespace backplane {
+namespace {
+
+constexpr int64_t kFurtherPart = -2;  // an extent's argument (generated.h)
+
+}  // namespace
 
 GeneratedKernel::GeneratedKernel(const std::string& name, std::string definitions, std::string text, const std::vector<std::string>& files,
                                  uint32_t per_item, size_t tensors, size_t numbers, uint64_t written, bool reports,
@@ -29,7 +34,8 @@ GeneratedKernel::GeneratedKernel(const std::string& name, std::string definition
     source_.definitions += c10::str("#define BP_F8E4M3_OVERFLOW ", int{c10::Float8_e4m3fn(1000.0f).x}, "u\n");
   }
   for (const generated::Extent& extent : extents_) {
-    TORCH_CHECK_VALUE(extent.elements >= 0, name, " takes ", extent.elements, " elements of an axis");
+    TORCH_CHECK_VALUE(extent.argument >= kFurtherPart && extent.argument < static_cast<int64_t>(numbers), name, " has no number ",
+                      extent.argument);
   }
   TORCH_CHECK_VALUE(tensors + reports <= 64 && (tensors + reports + numbers + 1) * 8 <= KernelArguments::kMost, name, " takes ", tensors,
                     " tensors and ", numbers, " numbers, more than a kernel can");
@@ -58,13 +64,19 @@ void GeneratedKernel::finish(c10::DeviceIndex device, KernelArguments& block, co
   for (size_t i = 0; i < numbers_; ++i) block.add(numbers[i]);
   block.add(reports_ ? report_site(source_.name.c_str()) : uint64_t{0});
   const Function& function = this->function(device);
-  uint64_t groups = 1;
+  uint64_t groups = 0, of_part = 1;
   for (const generated::Extent& extent : extents_) {
+    if (extent.argument == kFurtherPart) {
+      groups += of_part;
+      of_part = 1;
+      continue;
+    }
     const auto count = static_cast<uint64_t>(extent.argument < 0 ? extent.value : numbers[extent.argument]);
-    const uint64_t lanes = uint64_t{function.group} * source_.per_item;
-    const uint64_t tile = extent.elements == 0 ? lanes : static_cast<uint64_t>(extent.elements);
-    groups *= (count + tile - 1) / tile;
+    const uint64_t per_item = extent.elements < 0 ? static_cast<uint64_t>(-extent.elements) : source_.per_item;
+    const uint64_t tile = extent.elements > 0 ? static_cast<uint64_t>(extent.elements) : function.group * per_item;
+    of_part *= (count + tile - 1) / tile;
   }
+  groups += of_part;
   if (groups == 0) return;
   at::RecordFunction profiled(at::RecordScope::FUNCTION);
   if (C10_UNLIKELY(profiled.isActive())) profiled.before(source_.name);

@@ -11,11 +11,12 @@ struct AtenTensorOpaque;
 
 namespace backplane::generated {
 
-// One factor of the number of groups: a length, or number `argument` of the call, over the elements that a group takes of it.
+// One factor of the number of groups: a length, or number `argument` of the call, over the elements that a group takes of it. A kernel of
+// several parts has the groups of all: the factors of each part follow an Extent that is none.
 struct Extent {
   int64_t value;
-  int32_t argument;  // -1: `value`
-  int64_t elements;  // 0: a tile of the group's lanes
+  int32_t argument;  // -1: `value`; -2: no factor, what follows is of another part
+  int64_t elements;  // 0: a tile of the group's lanes; -n: n of each of its items
 };
 
 // A kernel as text of BP_KERNEL(generated, ...), and what a call of it takes. All of it lives as long as the library that it is in.

@@ -17,6 +17,7 @@ Lanes lie along the axis on which most operands are contiguous:
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,10 +50,30 @@ SHORT_ROW = 16
 BLOCK = 64, 16
 
 
+# Names in an expression: functions are followed by a parenthesis.
+NAMES = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w|\()")
+SAME_EVERYWHERE = {*dtypes.REGISTER.values(), *dtypes.MEMORY.values(), "BP_INFINITY", "BP_NAN"}
+
+
 class TypedCSE(CSE[Any, Any]):
-    """Declares each variable with the type of its dtype."""
+    """Declares each variable with the type of its dtype; a kernel's own, and what no axis has a say in, ahead of loops.
+
+    Compilers leave calls of functions in loops: an optimizer's step raises a number to the power of the step's for each
+    element.
+    """
+
+    kernel: GroupKernel | None = None  # not of what is generated apart
 
     def generate(self, buffer: Any, expr: Any, *, dtype: torch.dtype | None = None, **rest: Any) -> Any:
+        kernel = self.kernel
+        if kernel is None or buffer is not kernel.compute or not kernel.is_invariant(expr):
+            return self._declare(buffer, expr, dtype=dtype, **rest)
+        variable = self._declare(kernel.invariant, expr, dtype=dtype, **rest)
+        kernel.invariant_names.add(str(variable))
+        kernel.row_vars.add(variable)
+        return variable
+
+    def _declare(self, buffer: Any, expr: Any, *, dtype: torch.dtype | None = None, **rest: Any) -> Any:
         if not isinstance(expr, CSEVariable) and rest.get("assignment", True):
             if dtype is None:
                 raise AssertionError(f"{expr} has no dtype")
@@ -89,6 +110,7 @@ class GroupKernel(SignedKernel):
     def __init__(self, tiling: dict[str, sympy.Expr], **kwargs: Any) -> None:
         super().__init__(tiling, **kwargs)
         self.cse: Any = TypedCSE(self.newvar_prefix, self.suffix)
+        self.cse.kernel = self
         target = compiler.target(self.device.index or 0)
         self.group_size, self.local_bytes = target.group_size, target.local_bytes
         self.lane_tree = self.range_trees[0]
@@ -105,6 +127,8 @@ class GroupKernel(SignedKernel):
         self.row_entries = IndentedBuffer()
         self.row_vars: OrderedSet[CSEVariable] = OrderedSet()  # in the scope of a row, or arrays of a tile
         self.shared: dict[str, tuple[str, str]] = {}  # arrays of local memory, with type and size
+        self.invariant = IndentedBuffer()  # what is the same for all elements
+        self.invariant_names = set(SAME_EVERYWHERE)
         self.wraps = False  # of the index at hand
 
     def __enter__(self) -> GroupKernel:
@@ -169,10 +193,14 @@ class GroupKernel(SignedKernel):
     def load(self, name: str, index: sympy.Expr) -> CSEVariable:
         dtype = V.graph.get_dtype(name)
         if is_host_number(name):
-            return self.generate(dtypes.from_bits(self.args.input(name), dtype), computed(dtype))
+            number = self.args.input(name)
+            self.invariant_names.add(number)
+            return self.generate(dtypes.from_bits(number, dtype), computed(dtype))
         index = self.prepare_indexing(index)
         text = f"bp_load_{dtypes.name_of(dtype)}({self.args.input(name)}, {self.index_to_str(index)})"
         loaded = computed(dtype)
+        if index.is_number and not self._load_mask and name not in self.store_buffer_names:
+            self.invariant_names.add(self.args.input(name))
         if not self._load_mask and self._lies_across(index):
             array, _ = self.staged.setdefault(text, (f"block{len(self.staged)}", loaded))
             text = f"{array}[({self.across.name} - strip_) * {BLOCK[0]} + j]"
@@ -226,6 +254,13 @@ class GroupKernel(SignedKernel):
 
     def _in_loop(self) -> bool:
         return self.inside_reduction or not self.rows
+
+    def is_invariant(self, expr: Any) -> bool:
+        """Whether an expression is of numbers alone that no axis has a say in."""
+        if not isinstance(expr, str):
+            return False
+        self.invariant_names.update(self.args.sizevars.values())
+        return self.invariant_names.issuperset(NAMES.findall(expr))
 
     def generate(self, text: str, dtype: torch.dtype) -> CSEVariable:
         """A variable of the section."""
@@ -474,53 +509,58 @@ class GroupKernel(SignedKernel):
         """The line of the wrapper that makes the kernel, behind its name."""
         self.codegen_body()
         code = IndentedBuffer()
-        if self.shared:
-            code.writeline("#if BP_GROUP > 1")
-            code.writelines([f"BP_LOCAL_ARRAY({kind}, {one}, {size});" for one, (kind, size) in self.shared.items()])
-            code.writeline("#endif")
-        self._tile_loop(code)
-        kept = [tree for tree in self.range_trees if not tree.is_reduction]
-        takes = [(tree, 0 if tree is self.lane_tree else 1) for tree in kept]
-        return self.definition(code, takes, self.per_item())
-
-    def _tile_loop(self, code: IndentedBuffer) -> None:
-        kept = [tree for tree in self.range_trees if not tree.is_reduction]
-        others = [tree for tree in kept if tree is not self.lane_tree and tree is not self.across]
-        index = self.index_dtype
-        factors = [f"(i64){self.extent(tree)}" for tree in others]
-        if self.across is not None:
-            factors.insert(0, f"(((i64){self.extent(self.across)} + {BLOCK[1] - 1}) / {BLOCK[1]})")
-        if not self.rows:
-            lanes = self.extent(self.lane_tree)
-            code.writeline(f"const i64 tiles_ = ((i64){lanes} + BP_TILE - 1) / BP_TILE;")
-            factors.insert(0, "tiles_")
-        code.writeline(f"const i64 all_ = {' * '.join(factors) or '1'};")
+        write_arrays(code, self.shared)
+        code.splice(self.invariant)
+        code.writeline(f"const i64 all_ = {self.tile_count()};")
         code.writeline("for (i64 at_ = BP_GROUP_ID(0); at_ < all_; at_ += BP_GROUPS(0)) {")
         with code.indent():
-            rest = "at_"
-            if not self.rows:
-                code.writeline("const i64 first_ = at_ % tiles_ * BP_TILE;")
-                code.writeline(f"const i32 lanes_ = BP_LANES_FROM(first_, (i64){lanes});")
-                rest = "at_ / tiles_"
-            if self.across is not None:
-                strips = factors[1]
-                code.writeline(f"const i64 strip_ = ({rest}) % {strips} * {BLOCK[1]};")
-                rest = f"({rest}) / {strips}"
-            for tree in others:
-                last = tree is others[-1]
-                value = f"({rest})" if last else f"({rest}) % {self.extent(tree)}"
-                code.writeline(f"const {index} {tree.name} = ({index})({value});")
-                rest = f"({rest}) / {self.extent(tree)}"
-            if self.across is not None:
-                name, end = self.across.name, f"bp_min_int(strip_ + {BLOCK[1]}, (i64){self.extent(self.across)})"
-                loop = f"for ({index} {name} = ({index})strip_; {name} < {end}; ++{name}) {{"
-                self._stage(code, loop)
-                code.writeline(loop)
-            code.splice(self.row_entries)
-            code.splice(self.body)
-            if self.across is not None:
-                code.writeline("}")
+            self.write_tile(code)
         code.writeline("}")
+        return self.definition(code, self.takes(), self.per_item())
+
+    def takes(self) -> list[tuple[IterationRangesRoot, int]]:
+        """The axes that are kept, with how many elements a group takes of each; 0: a tile of its lanes."""
+        kept = [tree for tree in self.range_trees if not tree.is_reduction]
+        return [(tree, 0 if tree is self.lane_tree else 1) for tree in kept]
+
+    def _axes(self) -> list[tuple[IterationRangesRoot, str]]:
+        """What the number of a tile tells, the nearest first: axes, with how many tiles lie along each."""
+        found = []
+        if not self.rows:
+            found.append((self.lane_tree, f"(((i64){self.extent(self.lane_tree)} + BP_TILE - 1) / BP_TILE)"))
+        if self.across is not None:
+            found.append((self.across, f"(((i64){self.extent(self.across)} + {BLOCK[1] - 1}) / {BLOCK[1]})"))
+        kept = [tree for tree in self.range_trees if not tree.is_reduction]
+        rest = [tree for tree in kept if tree is not self.lane_tree and tree is not self.across]
+        return [*found, *((tree, f"(i64){self.extent(tree)}") for tree in rest)]
+
+    def tile_count(self) -> str:
+        """How many tiles there are."""
+        return " * ".join(count for _, count in self._axes()) or "1"
+
+    def write_tile(self, code: IndentedBuffer) -> None:
+        """What is done for the tile of number at_."""
+        index, rest = self.index_dtype, "at_"
+        axes = self._axes()
+        for tree, count in axes:
+            value = f"({rest})" if tree is axes[-1][0] else f"({rest}) % {count}"
+            rest = f"({rest}) / {count}"
+            if tree is self.lane_tree:
+                code.writeline(f"const i64 first_ = {value} * BP_TILE;")
+                code.writeline(f"const i32 lanes_ = BP_LANES_FROM(first_, (i64){self.extent(tree)});")
+            elif tree is self.across:
+                code.writeline(f"const i64 strip_ = {value} * {BLOCK[1]};")
+            else:
+                code.writeline(f"const {index} {tree.name} = ({index})({value});")
+        if self.across is not None:
+            name, end = self.across.name, f"bp_min_int(strip_ + {BLOCK[1]}, (i64){self.extent(self.across)})"
+            loop = f"for ({index} {name} = ({index})strip_; {name} < {end}; ++{name}) {{"
+            self._stage(code, loop)
+            code.writeline(loop)
+        code.splice(self.row_entries)
+        code.splice(self.body)
+        if self.across is not None:
+            code.writeline("}")
 
     def _stage(self, code: IndentedBuffer, loop: str) -> None:
         for text, (array, dtype) in self.staged.items():
@@ -536,3 +576,11 @@ class GroupKernel(SignedKernel):
                     code.writeline(f"{array}[({self.across.name} - strip_) * {BLOCK[0]} + j] = {text};")
                 code.writeline("}")
             code.writeline("}")
+
+
+def write_arrays(code: IndentedBuffer, shared: dict[str, tuple[str, str]]) -> None:
+    """Declares arrays of local memory: by name, type and size."""
+    if shared:
+        code.writeline("#if BP_GROUP > 1")
+        code.writelines([f"BP_LOCAL_ARRAY({kind}, {one}, {size});" for one, (kind, size) in shared.items()])
+        code.writeline("#endif")

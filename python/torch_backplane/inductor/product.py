@@ -137,6 +137,7 @@ class ProductKernel(GroupKernel):
                     "TILE_ARRAYS",
                 ]
             )
+            code.splice(self.invariant)
             self._each_tile(code, multiply)
             takes = [(tree, self._tile(tree)) for tree in self.range_trees if not tree.is_reduction]
             return self.definition(code, takes, 1, self.tiles.definitions())

@@ -42,7 +42,8 @@ def kernel_object(
         written: bit i says that the kernel writes tensor i.
         per_item: BP_PER_ITEM.
         extents: what the number of groups is the product of: a length, or the number of the call that is one; and how
-            many elements of it a group takes, 0 for a tile of its lanes.
+            many elements of it a group takes, 0 for a tile of its lanes, -n for n of each item. The groups of parts,
+            apart by (0, -2, 0), are added.
         reports: the kernel tells of places that are out of range.
         device: the index of the one that the graph is for.
         definitions: lines that the library's tiles need (dialect/tiles.bpc), of a kernel that multiplies by them.

@@ -5,6 +5,7 @@ A private class of torch stands behind it: ``SIMDScheduling``; tried on torch 2.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sympy
@@ -16,13 +17,22 @@ from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
-from torch_backplane import _backend
+from torch_backplane import _backend, compiler
 from torch_backplane.inductor import report
+from torch_backplane.inductor.combined import MOST_BUFFERS, PartKernel, launches
 from torch_backplane.inductor.eager_calls import require_kernels
 from torch_backplane.inductor.kernel import GroupKernel
 
-# Of a kernel: a launch takes 64 tensors, the report among them, and 1024 bytes (generated_kernel.cpp).
-MOST_BUFFERS = 60
+# Fewer cores finish a long row before a second kernel has put together what each makes of a part of it.
+MANY_CORES = 8
+
+
+def splits_reductions(device: torch.device) -> bool:
+    """Whether several groups share a long row, and a kernel puts their results together."""
+    if not compiler.is_available():
+        return False
+    properties = getattr(torch, device.type).get_device_properties(device)
+    return compiler.target(device.index or 0).group_size > 1 or properties.multi_processor_count >= MANY_CORES
 
 
 class GroupScheduling(SIMDScheduling):
@@ -30,22 +40,26 @@ class GroupScheduling(SIMDScheduling):
 
     kernel_type: type[Any] = GroupKernel
     keeps_buffers = False
+    parts: dict[PartKernel, Any] | None = None  # of launches that are being put together, with their nodes
 
     @classmethod
     def get_backend_features(cls, device: torch.device) -> OrderedSet[BackendFeature]:
-        return OrderedSet(
-            [
-                BackendFeature.INPLACE_BUFFERS,
-                BackendFeature.MASKED_SCATTER_WITH_INDEX,
-                BackendFeature.REDUCE_TO_SINGLE_ELEMENT,
-                BackendFeature.SCAN,
-                BackendFeature.TUPLE_REDUCTION,
-            ]
-        )
+        features = [
+            BackendFeature.FOREACH,
+            BackendFeature.INPLACE_BUFFERS,
+            BackendFeature.MASKED_SCATTER_WITH_INDEX,
+            BackendFeature.SCAN,
+            BackendFeature.TUPLE_REDUCTION,
+        ]
+        if not splits_reductions(device):
+            features.append(BackendFeature.REDUCE_TO_SINGLE_ELEMENT)
+        return OrderedSet(features)
 
     def can_fuse(self, node1: Any, node2: Any) -> bool:
         """As long as a launch takes all buffers. What joins a product follows it, and walks over its axes."""
         scheduler: Any = self.scheduler
+        if node1.is_foreach() or node2.is_foreach():  # of which each pair is asked for
+            return bool(super().can_fuse(node1, node2))
         if scheduler.fusion_prevent_too_many_reads_and_writes(node1, node2, MOST_BUFFERS):
             return False
         if node2.is_template() or not super().can_fuse(node1, node2):
@@ -59,12 +73,33 @@ class GroupScheduling(SIMDScheduling):
     can_fuse_vertical = can_fuse_horizontal = can_fuse
 
     def codegen_combo_kernel(self, combo_kernel_node: Any) -> None:
-        """With ``config.combo_kernels``: one kernel after another; torch's own one is Triton's."""
+        """Nodes that do not depend on each other: in as few launches as take their tensors."""
+        nodes = combo_kernel_node.get_subkernel_nodes()
         self.keeps_buffers = True
-        for node in combo_kernel_node.get_subkernel_nodes():
-            self.codegen_node(node)
+        if config.generate_intermediate_hooks or config.cpp.enable_kernel_profile:  # of each by itself
+            for node in nodes:
+                self.codegen_node(node)
+        else:
+            self._codegen_together(nodes)
         self.keeps_buffers = False
         self.free_buffers_in_scheduler()
+
+    def _codegen_together(self, nodes: Sequence[Any]) -> None:
+        parts = self.parts = {}
+        for node in nodes:
+            self.codegen_node(node)
+        self.parts = None
+        for kernel in launches(parts):
+            code = kernel.codegen_kernel()
+            name = self.define_kernel(code, [node for part in kernel.parts for node in parts[part]], kernel)
+            kernel.call_kernel(name)
+            if config.nan_asserts:
+                kernel.codegen_nan_check()
+
+    def create_kernel_choices(self, kernel_features: Any, kernel_args: Any, kernel_kwargs: Any) -> list[Any]:
+        """A kernel, or a part of one."""
+        kind = GroupKernel if self.parts is None else PartKernel
+        return [kind(*kernel_args, **kernel_kwargs)]
 
     def free_buffers_in_scheduler(self) -> None:
         """What was used last; of several kernels that the scheduler takes for one, after all of them."""
@@ -78,7 +113,10 @@ class GroupScheduling(SIMDScheduling):
             super().codegen_node_schedule(kernel_features)
 
     def define_kernel(self, src_code: str, node_schedule: Any, kernel: Any) -> str:
-        """Writes the kernel into the module, once for equal texts; gives its name."""
+        """Writes the kernel into the module, once for equal texts; gives its name. A part waits for the others."""
+        if self.parts is not None:
+            self.parts[kernel] = node_schedule
+            return ""
         wrapper: Any = V.graph.wrapper_code
         known: str | None = wrapper.src_to_kernel.get(src_code)
         if known is not None:

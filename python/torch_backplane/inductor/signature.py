@@ -69,6 +69,17 @@ class SignedKernel(SIMDKernel[Any]):
         inner |= {one.inner_name for one in self.args.inplace_buffers.values() if hasattr(one, "inner_name")}
         return inner
 
+    def parameters(self) -> list[tuple[str, str, bool]]:
+        """Of each tensor: the type of its elements in memory, its name, whether the kernel writes it."""
+        tensors, _, _, _ = self._arguments()
+        written = self._written()
+        return [(dtypes.MEMORY[arg.dtype], arg.name, arg.name in written) for arg in tensors]
+
+    def values(self) -> list[str]:
+        """The names of the numbers that a call passes."""
+        _, numbers, _, _ = self._arguments()
+        return [arg.name for arg in numbers] + [f"{tree.prefix}numel" for tree in self.dynamic()]
+
     def definition(
         self,
         body: IndentedBuffer,
@@ -84,54 +95,31 @@ class SignedKernel(SIMDKernel[Any]):
             per_item: BP_PER_ITEM.
             definitions: lines in front of the library, where the kernel multiplies by tiles.
         """
-        tensors, numbers, _, _ = self._arguments()
-        written = self._written()
-        parameters = []
-        for arg in tensors:
-            const = "" if arg.name in written else "const "
-            parameters.append(f"BP_GLOBAL {const}{dtypes.MEMORY[arg.dtype]}* BP_RESTRICT {arg.name}")
-        if self.reports:
-            parameters.append("BP_GLOBAL i64* BP_RESTRICT report_")
-        names = [arg.name for arg in numbers] + [f"{tree.prefix}numel" for tree in self.dynamic()]
-        code = IndentedBuffer()
-        code.writeline(f"typedef struct {{ {' '.join(f'i64 {one};' for one in [*names, 'site_'])} }} Generated;")
-        code.writeline(f"BP_KERNEL(generated, {len(parameters)}, Generated, {', '.join(parameters)}) {{")
-        with code.indent():
-            code.writelines([f"const i64 {one} = bp_arg.{one};" for one in names])
-            code.splice(body)
-        code.writeline("}")
-        argument = {f"{tree.prefix}numel": len(numbers) + i for i, tree in enumerate(self.dynamic())}
-        extents = []
-        for tree, elements in takes:
-            where = argument.get(f"{tree.prefix}numel", -1)
-            extents.append((1 if where >= 0 else int(tree.numel), where, elements))
-        facts: dict[str, Any] = {
-            "pointers": len(tensors),
-            "values": len(names),
-            "written": sum(1 << i for i, arg in enumerate(tensors) if arg.name in written),
-            "per_item": per_item,
-            "extents": extents,
-            "reports": self.reports,
-            "device": self.device.index or 0,
-        }
+        extents = [self.factor(tree, elements, 0) for tree, elements in takes]
+        facts: dict[str, Any] = {"per_item": per_item, "extents": extents, "device": self.device.index or 0}
         if definitions:
             facts["definitions"] = definitions
-        self.text, self.facts = code.getvalue(), facts
-        text = self.text.replace("\\", "\\\\")
-        settings = ", ".join(f"{key}={value!r}" for key, value in facts.items())
-        return f"generated_kernel(async_compile, '{{name}}', '''\n{text}''', {settings})"
+        self.text, self.facts, line = define(body, self.parameters(), self.values(), self.reports, facts)
+        return line
+
+    def factor(self, tree: IterationRangesRoot, elements: int, before: int) -> tuple[int, int, int]:
+        """Of the number of groups (``extents`` of a kernel): an axis, of which a group takes so many elements.
+
+        ``before``: how many numbers of the call come before the kernel's.
+        """
+        if isinstance(tree.numel, sympy.Integer):
+            return int(tree.numel), -1, elements
+        return 1, before + self.values().index(f"{tree.prefix}numel"), elements
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
         """The call: tensors, then numbers; the launcher counts the groups."""
-        wrapper = V.graph.wrapper_code
+        self.compute_sizes()
+        write_call(name, *self.call_arguments(), self.device)
+
+    def compute_sizes(self) -> None:
+        """Have the sizes that a call passes as variables of the module."""
         for size in self.args.sizevars:
-            wrapper.ensure_size_computed(size)
-        tensors, numbers = self.call_arguments()
-        call = [str(one) for one in tensors]
-        sizes = [wrapper.codegen_sizevar(one) if isinstance(one, sympy.Expr) else str(one) for one in numbers]
-        wrapper.generate_kernel_call(
-            name, (call, sizes) if V.graph.cpp_wrapper else call + sizes, device=self.device, triton=False
-        )
+            V.graph.wrapper_code.ensure_size_computed(size)
 
     def codegen_nan_check(self) -> None:
         wrapper = V.graph.wrapper_code
@@ -145,3 +133,54 @@ class SignedKernel(SIMDKernel[Any]):
             else:
                 wrapper.writeline(f"assert not {call}.isnan().any().item()")
                 wrapper.writeline(f"assert not {call}.isinf().any().item()")
+
+
+def define(
+    body: IndentedBuffer,
+    parameters: Sequence[tuple[str, str, bool]],
+    values: Sequence[str],
+    reports: bool,
+    facts: dict[str, Any],
+) -> tuple[str, dict[str, Any], str]:
+    """A kernel's text, what a launch needs to know of it, and what stands behind its name in the module.
+
+    Args:
+        body: of the kernel, which finds its numbers under their names.
+        parameters: of each tensor its type in memory, its name, whether it is written.
+        values: the names of the numbers.
+        reports: the kernel tells of places that are out of range.
+        facts: the rest of what ``runtime.generated_kernel`` takes.
+    """
+    pointers = [
+        f"BP_GLOBAL {'' if written else 'const '}{kind}* BP_RESTRICT {name}" for kind, name, written in parameters
+    ]
+    if reports:
+        pointers.append("BP_GLOBAL i64* BP_RESTRICT report_")
+    code = IndentedBuffer()
+    code.writeline(f"typedef struct {{ {' '.join(f'i64 {one};' for one in [*values, 'site_'])} }} Generated;")
+    code.writeline(f"BP_KERNEL(generated, {len(pointers)}, Generated, {', '.join(pointers)}) {{")
+    with code.indent():
+        code.writelines([f"const i64 {one} = bp_arg.{one};" for one in values])
+        code.splice(body)
+    code.writeline("}")
+    facts = {
+        "pointers": len(parameters),
+        "values": len(values),
+        "written": sum(1 << i for i, (_, _, written) in enumerate(parameters) if written),
+        "reports": reports,
+        **facts,
+    }
+    text = code.getvalue()
+    quoted = text.replace("\\", "\\\\")
+    settings = ", ".join(f"{key}={value!r}" for key, value in facts.items())
+    return text, facts, f"generated_kernel(async_compile, '{{name}}', '''\n{quoted}''', {settings})"
+
+
+def write_call(name: str, tensors: Sequence[Any], numbers: Sequence[Any], device: torch.device) -> None:
+    """A line of the module that launches a kernel."""
+    wrapper = V.graph.wrapper_code
+    call = [str(one) for one in tensors]
+    sizes = [wrapper.codegen_sizevar(one) if isinstance(one, sympy.Expr) else str(one) for one in numbers]
+    wrapper.generate_kernel_call(
+        name, (call, sizes) if V.graph.cpp_wrapper else call + sizes, device=device, triton=False
+    )

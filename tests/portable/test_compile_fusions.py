@@ -1,0 +1,273 @@
+"""What Inductor's scheduler joins into one kernel on the device: values, gradients, and how many kernels and calls.
+
+Counted elsewhere: what follows a product under ``max_autotune`` (test_compile_max_autotune.py), scans with what
+stands around them (test_compile_scans.py), dropout with what reads it (test_compile_random.py), and what stands between
+the products of ``flex_attention`` (test_compile_attention.py).
+"""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._inductor import config
+from torch._inductor.utils import run_and_get_code
+
+from torch_backplane import fallback
+from torch_backplane.inductor import scheduling
+
+ROWS = 64, 129
+
+
+@pytest.fixture(autouse=True)
+def each_compiles():
+    """Nothing is taken from Inductor's cache: its kernels would be there, but not generated."""
+    torch._dynamo.reset()
+    with config.patch(force_disable_caches=True):
+        yield
+
+
+def real(*shape, dtype=torch.float32):
+    return torch.randn(shape).to(dtype)
+
+
+def places(*shape, below):
+    return torch.randint(0, below, shape)
+
+
+def rows():
+    return [real(*ROWS)]
+
+
+def two():
+    return [real(*ROWS), real(*ROWS)]
+
+
+class Case(NamedTuple):
+    """``launches``: of kernels by each graph; with two graphs, forward and backward, gradients are compared, too."""
+
+    function: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
+    make: Callable[[], list[torch.Tensor]]
+    launches: tuple[int, ...]
+    calls: tuple[str, ...] = ()  # of operators, by all graphs
+    tolerance: float = 1e-4
+
+
+def read_twice(x):
+    total = x.abs().sum(1, keepdim=True)
+    return total.log(), total * 2, x / total
+
+
+CASES = {
+    # Elements.
+    "a chain": Case(lambda x: ((x * 2 + 1).tanh() * x).sigmoid(), rows, (1, 1)),
+    "siblings": Case(lambda x: (x.sin(), x.cos() * 2, x.abs() + 1), rows, (1, 1)),
+    "a row and a column": Case(
+        lambda x, b, c: ((x + b.exp()) * c).relu(), lambda: [real(*ROWS), real(129), real(64, 1)], (1,)
+    ),
+    "a choice": Case(
+        lambda x, m: torch.where(m, x.exp(), x * 2).masked_fill(x > 1, 0.5) + 1,
+        lambda: [real(*ROWS), real(*ROWS) > 0],
+        (1, 1),
+    ),
+    "results of four dtypes": Case(lambda x: (x.exp() * 2, x > 0, (x * 9).long(), x.half()), rows, (1,)),
+    "halves in and out": Case(
+        lambda x: (x.float().exp() * 2).log1p().half(), lambda: [real(*ROWS, dtype=torch.float16)], (1, 1)
+    ),
+    "comparisons of whole numbers": Case(
+        lambda i, j: ((i > j) & (i != 3) | ~(j <= 0), torch.where(i == j, i, -j), (i % 3 == 0).long() + j),
+        lambda: [places(*ROWS, below=9), places(*ROWS, below=9) - 4],
+        (1,),
+    ),
+    "a number on the CPU": Case(
+        lambda x, a: ((x * a).tanh() + a).sum(1), lambda: [real(*ROWS), torch.tensor(0.5)], (1,)
+    ),
+    # Views.
+    "permuted": Case(lambda x: x.permute(2, 0, 1).contiguous().sin() + 1, lambda: [real(5, 6, 7)], (1, 1)),
+    "expanded": Case(lambda x: x[:, None].expand(64, 3, 129).sin() + 1, rows, (1, 1)),
+    "sliced": Case(lambda x: x[2:, ::3] * 2 + x[:-2, ::3], rows, (1,)),
+    "flipped and rolled": Case(lambda x: (x + 1).flip(1).roll((3, 5), (0, 1)).tanh(), rows, (1, 1)),
+    "reshaped": Case(lambda x: (x * 2).view(129, 64).t().reshape(-1) + 1, rows, (1, 1)),
+    "two layouts, by tiles": Case(lambda x, y: (x.t() * 2 + y).tanh(), lambda: [real(129, 64), real(*ROWS)], (1,)),
+    "joined": Case(lambda x, y: torch.cat([x.sin(), y * 2], 1).relu() + 1, lambda: [real(*ROWS), real(64, 7)], (1,)),
+    "joined and summed": Case(
+        lambda x, y: torch.cat([x.sin(), y * 2], 1).sum(1), lambda: [real(*ROWS), real(64, 7)], (1,)
+    ),
+    "stacked": Case(lambda x, y: torch.stack([x + 1, y * 2], 1).tanh(), two, (1,)),
+    "padded": Case(lambda x: F.pad(x.exp(), (1, 2, 3, 0)).sin() * 2, rows, (1,)),
+    "half of a row with the other": Case(lambda x: F.silu(x[:, :64]) * x[:, 64:], lambda: [real(64, 128)], (1, 1)),
+    # Reductions.
+    "a sum of rows": Case(lambda x: (x.tanh() * 2 + 1).sum(1), rows, (1, 1)),
+    "a sum of columns, and on": Case(lambda x: ((x.tanh() * 2).sum(0) * 0.1).tanh(), rows, (1, 1)),
+    "softmax": Case(lambda x: (x * 2).softmax(1) + 1, rows, (1, 1)),
+    "log softmax of long rows": Case(lambda x: x.log_softmax(1), lambda: [real(4, 5000)], (1, 1)),
+    "layer norm": Case(
+        lambda x, w, b: F.gelu(F.layer_norm(x + 1, (129,), w, b)), lambda: [real(*ROWS), real(129), real(129)], (1, 2)
+    ),
+    "mean and maximum": Case(lambda x: (x.mean(1), x.amax(1)), rows, (1,)),
+    "variance and mean": Case(lambda x: torch.var_mean(x, 1), rows, (1, 1)),
+    "all kinds of one row": Case(
+        lambda x: (x.argmax(1), x.argmin(1), x.max(1)[0], (x > 0).any(1), (x > -9).all(1), x.tanh().prod(1), x.amin(1)),
+        rows,
+        (1,),
+    ),
+    "read by several": Case(read_twice, rows, (1, 1)),
+    "two in sequence": Case(lambda x: (x - x.mean(1, keepdim=True)).abs().amax(1), rows, (1,)),
+    "of columns, then by each row": Case(lambda x: x.softmax(0) * 2, rows, (2, 2)),
+    "of rows and of columns": Case(lambda x: (x.sum(0), x.sum(1)), rows, (2,)),
+    "pooled": Case(lambda x: F.max_pool2d(x.sin(), 2).relu() * 2, lambda: [real(2, 3, 8, 8)], (1,)),
+    # Places.
+    "gathered": Case(
+        lambda x, i: (x.exp().gather(1, i) + 1).tanh(), lambda: [real(*ROWS), places(64, 9, below=129)], (1,)
+    ),
+    "indexed, from the end, too": Case(
+        lambda x, i: (x[i] * 2 + 1).relu().sum(1), lambda: [real(*ROWS), torch.tensor([3, -1, 5])], (1,)
+    ),
+    "embedded and normalized": Case(
+        lambda w, i, b: F.layer_norm(F.embedding(i, w) * 3 + b, (16,)),
+        lambda: [real(50, 16), places(4, 7, below=50), real(16)],
+        (1,),
+    ),
+    "gathered where the largest is": Case(lambda x, y: y.gather(1, x.argmax(1, keepdim=True)) * 2, two, (1,)),
+    "loss of a log softmax": Case(
+        lambda x, i: F.nll_loss((x * 2).log_softmax(1), i, reduction="none") + 1,
+        lambda: [real(*ROWS), places(64, below=129)],
+        (1, 1),
+    ),
+    # Begun, summed into, read.
+    "sums into places": Case(
+        lambda x, i: (torch.zeros_like(x).scatter_add(1, i, x * 2) + 1).relu(),
+        lambda: [real(*ROWS), places(*ROWS, below=129)],
+        (3, 1),
+    ),
+    "sums into rows": Case(
+        lambda x, y, i: x.index_add(0, i, y.sin()) * 2, lambda: [real(*ROWS), real(9, 129), places(9, below=64)], (3,)
+    ),
+    # Written.
+    "added to an argument": Case(lambda x, y: x.add_(y * 2).sin(), two, (1,)),
+    "copied to an argument": Case(lambda x, y: x.copy_(y.sigmoid()) + 1, two, (1,)),
+    "a part is written": Case(
+        lambda x, y: x.sin().slice_scatter(y * 2, 1, 0, 9) + 1, lambda: [real(*ROWS), real(64, 9)], (1,)
+    ),
+    # Operators among kernels: what precedes one is a kernel, and what follows it.
+    "around a sort": Case(lambda x: torch.add(*(x + 1).sin().sort(1)).relu(), rows, (2,), ("sort.stable",)),
+    "around products": Case(
+        lambda c, a, b: torch.bmm(torch.addmm(c, a, b).relu()[None], b[None]) + 1,
+        lambda: [real(40), real(40, 40), real(40, 40) * 0.1],
+        (2,),
+        ("addmm", "bmm"),
+    ),
+    "around a convolution": Case(
+        lambda x, w, b: F.conv2d(x * 2, w, b, padding=1).relu() + 1,
+        lambda: [real(2, 3, 9, 9), real(4, 3, 3, 3), real(4)],
+        (2, 2),
+        ("convolution", "convolution_backward.default"),
+    ),
+    "around attention": Case(
+        lambda q, k, v: F.scaled_dot_product_attention(q * 2, k + 1, v).sin() + 1,
+        lambda: [real(2, 2, 16, 8) for _ in range(3)],
+        (3,),
+        ("_scaled_dot_product_fused_attention_overrideable.default",),
+    ),
+}
+
+
+def with_gradients(function, *arguments):
+    """The results, and what each argument of floats gets of fixed gradients of the results."""
+    given = [one.requires_grad_(one.is_floating_point()) for one in arguments]
+    results = function(*given)
+    tracked = [one for one in ([results] if isinstance(results, torch.Tensor) else results) if one.requires_grad]
+    weights = [torch.arange(one.numel()).cos().view(one.shape).to(one) for one in tracked]
+    gradients = torch.autograd.grad(tracked, [one for one in given if one.requires_grad], weights)
+    return *(one.detach() for one in tracked), *gradients
+
+
+def launches_and_calls(code: str, device: torch.device) -> tuple[int, list[str]]:
+    """What a module that Inductor wrote does, in the program's order."""
+    lines = [line for line in code.split("async_compile.wait(")[-1].splitlines() if not line.lstrip().startswith("#")]
+    launches = [line for line in lines if re.match(rf"\s+{device.type}_\w+\(", line)]
+    calls = [
+        found[1] for line in lines if (found := re.search(r"(?:torch\.ops\.aten|extern_kernels)\.([\w.]+)\(", line))
+    ]
+    return len(launches), calls
+
+
+def check(case: Case, device: torch.device) -> list[str]:
+    """The modules that Inductor wrote; values, written arguments and counts are what the case says."""
+    theirs = case.make()
+    ours = [one.clone() if one.dim() == 0 else one.to(device) for one in theirs]  # a number stays on the CPU
+    function = torch.compile(case.function, fullgraph=True)
+    with fallback.budget(calls=0):
+        if len(case.launches) == 1:
+            got, codes = run_and_get_code(function, *ours)
+        else:
+            got, codes = run_and_get_code(lambda *arguments: with_gradients(function, *arguments), *ours)
+    wanted = case.function(*theirs) if len(case.launches) == 1 else with_gradients(case.function, *theirs)
+    got, wanted = ([one] if isinstance(one, torch.Tensor) else list(one) for one in (got, wanted))
+    torch.testing.assert_close(
+        [one.detach().cpu() for one in (*got, *ours)],
+        [one.detach() for one in (*wanted, *theirs)],
+        rtol=case.tolerance,
+        atol=case.tolerance,
+    )
+    found = [launches_and_calls(code, device) for code in codes]
+    assert tuple(launches for launches, _ in found) == case.launches
+    assert tuple(call for _, calls in found for call in calls) == case.calls
+    return codes
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_joined(name, device):
+    check(CASES[name], device)
+
+
+def test_a_kernel_writes_where_it_read(device):
+    case = Case(
+        lambda x, y: ((x @ y).relu() @ y).sin(),
+        lambda: [real(40, 40), real(40, 40)],
+        (2,),
+        ("mm", "mm"),
+        tolerance=1e-3,
+    )
+    (code,) = check(case, device)
+    assert len(re.findall(r"BP_KERNEL\(generated, 1, Generated, BP_GLOBAL f32\* BP_RESTRICT in_out_ptr0\)", code)) == 2
+
+
+SIZED = {
+    "elements": lambda x: (x * 2 + 1).tanh(),
+    "sums": lambda x: x.tanh().sum(1) * 2,
+    "softmax": lambda x: (x + 1).softmax(1),
+}
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_one_kernel_takes_all_sizes(name, device):
+    function = torch.compile(SIZED[name], fullgraph=True, dynamic=True)
+    _, (code,) = run_and_get_code(function, real(5, 7).to(device))
+    assert launches_and_calls(code, device) == (1, [])
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for shape in ((5, 7), (33, 129), (64, 1000)):
+            x = real(*shape)
+            torch.testing.assert_close(function(x.to(device)).cpu(), SIZED[name](x), rtol=1e-4, atol=1e-4)
+
+
+SPLIT = {
+    "sum": lambda x: (x * 2).mean() + 1,
+    "maximum": lambda x: x.abs().amax(),
+    "variance": lambda x: x.var(),
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_a_large_reduction_is_split(name, device):
+    """All of a large tensor: a kernel for its parts, and one for the whole; a device of few cores takes one."""
+    kernels = 2 if scheduling.splits_reductions(device) else 1
+    check(Case(SPLIT[name], lambda: [real(1000, 1000)], (kernels,)), device)
+
+
+def test_many_cores_share_a_reduction(device, monkeypatch):
+    """As the device with many cores would be told."""
+    monkeypatch.setattr(scheduling, "MANY_CORES", 1)
+    check(Case(SPLIT["sum"], lambda: [real(1000, 1000)], (2,)), device)
