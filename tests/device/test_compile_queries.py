@@ -76,3 +76,15 @@ def test_F21_streams_are_part_of_the_graph(device, device_module):
 
     x = torch.ones(1 << 16, device=device)
     assert torch.equal(whole(two_streams)(x).cpu(), torch.full((1 << 16,), 4.0))
+
+
+def test_F21_the_property_of_a_tensor_is_a_constant_of_the_graph(device):
+    """Of one that the graph is given, and of those that it makes."""
+    name = f"is_{device.type}"
+
+    def function(x):
+        y = x + 1
+        z = y.cpu()
+        return y * 2 if getattr(y, name) and getattr(x, name) and not getattr(z, name) else y
+
+    assert whole(function)(torch.ones(3, device=device)).tolist() == [4.0] * 3

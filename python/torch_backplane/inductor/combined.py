@@ -7,6 +7,8 @@ whose kernels would read alike, and is launched once for as many as a launch tak
 
 A private class of torch stands behind it, by :class:`GroupKernel`; tried on torch 2.11, 2.13 and 2.15.
 """
+# torch types a property of axes, is_reduction, as a function.
+# mypy: disable-error-code="misc"
 
 from __future__ import annotations
 
