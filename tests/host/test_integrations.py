@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -425,3 +426,22 @@ def test_the_files_import_no_library():
     assert not set({names}) & set(sys.modules), sys.modules
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+def test_every_library_has_the_text_of_a_change_that_would_do_without():
+    """A section of docs/upstream.md: the problem, the version tried, a patch that asks torch for the device."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "upstream.md"
+    sections = page.read_text(encoding="utf-8").split("\n## ")[1:]
+    for library, where in integrations.LIBRARIES.items():
+        file = where.rpartition(".")[2]
+        names = [f"`torch_backplane/integrations/{file}.py`", f"`{file}.py`"]
+        if "lightning" in library:
+            names = ["`torch_backplane/integrations/_lightning_accelerator.py`"]
+        (section,) = (one for one in sections if any(name in one for name in names))
+        cells = [line.strip("| ").partition(" | ") for line in section.splitlines() if line.startswith("| ")]
+        rows = {cell: text for cell, _, text in cells}
+        assert {"problem", "where", "here", "test", "unnecessary once"} <= set(rows), library
+        tried = importlib.import_module(where).integration.tried.strip("~=").rpartition(".")[0]
+        assert tried in rows["where"], library
+        patch = section.partition("```")[2].partition("```")[0]
+        assert len(patch.splitlines()) > 3, library

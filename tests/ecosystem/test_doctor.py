@@ -1,0 +1,42 @@
+"""``torch-backplane doctor`` tells what is done to each library that is installed, and in which version."""
+
+from importlib.metadata import version
+
+import pytest
+
+from torch_backplane import integrations
+from torch_backplane.cli import doctor
+
+LIBRARIES = ()  # no row of the table: each has tests of its own
+
+# What of it the user meets first.
+DONE = {
+    "accelerate": "mixed_precision fp16 and bf16",
+    "diffusers": "the default device is mydevice",
+    "lightning": "Trainer has the accelerator mydevice",
+    "lightning_fabric": "Fabric has the accelerator mydevice",
+    "pytorch_lightning": "Trainer has the accelerator mydevice",
+    "safetensors": "safe_open takes mydevice",
+    "sentence_transformers": "models go to mydevice",
+    "stable_baselines3": "device='auto' is mydevice",
+    "transformers": "pipeline() runs on the device",
+    "trl": "the trainers of TRL",
+}
+
+
+@pytest.fixture(scope="module")
+def told():
+    return {one.what: one for one in doctor.check_integrations("mydevice")}
+
+
+def test_all_are_here():
+    assert set(DONE) == set(integrations.LIBRARIES)
+
+
+@pytest.mark.parametrize("library", DONE)
+def test_a_library_is_told_of(told, library):
+    one = told[f"with {library}"]
+    package = "lightning" if "lightning" in library else library  # one version, whichever of its packages it is
+    assert (one.state, one.cure) == ("ok", "")
+    assert one.found.startswith(f"{version(package)}: ")
+    assert DONE[library] in one.found
