@@ -29,7 +29,7 @@ quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; ex
 .PHONY: help demo test test-all test-torch test-torch-all test-ecosystem cross conformance asan tsan ubsan fuzz soak gpu-check lint format docs bench dev venv minimal opencl dist clean
 help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
-	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also a quarter of the long tests, and of those on other kinds of device)"
+	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also an eighth of the long tests, and a quarter of those on other kinds of device)"
 	@echo "make test-all     the whole test suite on every kind of device"
 	@echo "make test-torch TORCH=torch==2.15.0  what another torch may break, in an environment of its own"
 	@echo "make test-torch-all  the same for every version of torch that the SDK is written for, with a table"

@@ -56,6 +56,7 @@ def without(run_in_process, shim, name):
     return run
 
 
+@pytest.mark.long
 def test_host_kernels_leave_their_operators_to_the_fallback(without, device):
     x, y = torch.linspace(-3, 3, 9).view(3, 3), torch.linspace(2, 4, 9).view(3, 3).t()
     found = without(

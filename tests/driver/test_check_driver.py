@@ -154,6 +154,7 @@ def test_a_slow_card_is_held_in_time(built: Built) -> None:
     assert (report.code, report.failed, report.left_out, len(report.passed)) == (0, {}, {}, 5), report.out
 
 
+@pytest.mark.long
 def test_a_card_that_is_too_fast_is_told(built: Built) -> None:
     """Nothing is said of its streams, and the exit status tells that a family did not run, until a reason is given."""
     words = only("wait.*", "stream.query", "stream.order")
@@ -183,6 +184,7 @@ def test_a_cards_defect_is_found(built: Built, name: str) -> None:
     assert not report.failed[name].startswith(("crashed", "hung", "the driver ended"))
 
 
+@pytest.mark.long
 def test_a_cards_call_that_waits_is_found(built: Built) -> None:
     report = of_kind(built, "waiting_record+card", "--only", "event.recorded")
     assert (report.code, set(report.failed)) == (1, {"event.recorded"}), report.out

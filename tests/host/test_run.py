@@ -86,7 +86,7 @@ def test_a_sample_is_of_the_long_tests_and_of_each_other_kind(runner, monkeypatc
     others = [pair for pair in ran.values() if pair[1] is not None]
     there = [(part.arguments, "1/4") for part in runner.PARTS if part.needs is not None and part.needs.exists()]
     compiled = [(["tests/portable", "-m", "long"], "1/8"), ([*runner.GENERATED, "-m", "not long"], "1/4")]
-    assert others == [(["-m", "long"], "1/4"), *compiled, *[(runner.DEVICE, "1/4")] * 3, *there]
+    assert others == [(["-m", "long"], "1/8"), *compiled, *[(runner.DEVICE, "1/4")] * 3, *there]
     ran.clear()
     monkeypatch.setattr(sys, "argv", ["run.py"])
     assert runner.main() == 0

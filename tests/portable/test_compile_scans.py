@@ -173,7 +173,8 @@ def test_a_long_row_is_the_operators_where_items_are_many(device):
     assert has_no_calls(code) == (compiler.target().group_size == 1)
 
 
-@pytest.mark.parametrize("order", ["up", pytest.param("down", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("order", ["up", "down"])
 def test_F18_the_same_where_items_are_many(order, run_in_process):
     """All of this file's, by groups of 64 items, which run in either order between barriers."""
     options = ",".join(filter(None, (os.environ.get("MYDEVICE_OPTIONS"), "items=64", f"order={order}")))
