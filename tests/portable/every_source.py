@@ -93,6 +93,10 @@ def generated(dtype):
         return results
 
     all_of_them(x, places)
+    parts = [x, x[0], x.t(), x[:, :7].sum(1)]  # of one kernel: lists, and what does not depend on each other
+    torch.compile(lambda parts: torch._foreach_maximum(torch._foreach_mul(parts, parts), parts))(parts)
+    combined = {"combo_kernels": True, "fx_graph_cache": False}
+    torch.compile(lambda x, y: (x.sum(1), y.amax(0), y[places[:5]], x * x), options=combined)(x, x.t().contiguous())
 
 
 def products(dtype):
