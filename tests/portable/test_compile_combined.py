@@ -169,6 +169,7 @@ def test_what_parts_write_is_checked_for_nan(device):
             call([torch.ones(3, device=device), -torch.ones(3, device=device)])
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not inductor.has_cpp_wrapper(), reason="torch before 2.13")
 def test_cpp_launches_parts_together(device):
     x = numbers(SHAPES)

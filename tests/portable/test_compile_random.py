@@ -267,7 +267,9 @@ def test_F20_in_a_wrapper_of_c(device, device_module):
 
 
 @pytest.mark.requires("host_exec")  # eager's kernel, where that of the library is not there
-@pytest.mark.parametrize("policy", ["wait", "background", "off"])
+@pytest.mark.parametrize(
+    "policy", ["off", *(pytest.param(one, marks=pytest.mark.long) for one in ("wait", "background"))]
+)
 def test_F20_whatever_the_policy_of_kernels_is(device, run_in_process, tmp_path, policy):
     """What takes the numbers has nothing to compute in its place while it is not compiled."""
     code = f"""
