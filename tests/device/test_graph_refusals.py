@@ -141,19 +141,23 @@ def test_the_mode_says_whose_waits_are_refused(device, device_module, mode):
 
 
 def test_two_threads_capture_at_once(device, device_module):
-    both, results = threading.Barrier(2), {}
+    """By ``capture_begin``: the context manager waits for the device first, which no capture outlives."""
+    both, results = threading.Barrier(2, timeout=60), {}
 
     def capture(number):
         x = torch.full((100,), float(number), device=device)
         graph = device_module.CUDAGraph()
         device_module.current_stream().synchronize()
         both.wait()
-        with device_module.graph(graph, stream=device_module.Stream(), capture_error_mode="thread_local"):
+        with device_module.stream(device_module.Stream()):
+            graph.capture_begin(capture_error_mode="thread_local")
             both.wait()
             for _ in range(50):
                 x.add_(torch.ones_like(x) * number)
             y = torch.rand(100, device=device) + x
             both.wait()
+            graph.capture_end()
+        both.wait()
         graph.replay()
         graph.replay()
         device_module.synchronize()
