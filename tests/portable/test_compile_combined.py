@@ -72,6 +72,16 @@ def test_lists_are_changed_in_place(device):
     assert launches(run(function, device, numbers(SHAPES), numbers(SHAPES)[::1])) == 1
 
 
+def test_what_of_a_list_is_a_call_is_no_part(device):
+    """A power of whole numbers is the device's operator."""
+
+    def function(x, y):
+        return torch._foreach_add(torch._foreach_pow(x, y), 1)
+
+    x = [torch.arange(4), torch.arange(9).view(3, 3)]
+    assert launches(run(function, device, x, [torch.full_like(one, 3) for one in x])) == 1
+
+
 def test_tensors_lie_in_memory_as_they_may(device):
     x = [torch.randn(33, 65).t(), torch.randn(40, 40)[::2, 1:], torch.randn(3).expand(5, 3), torch.randn(2, 8, 5, 5)]
     x[3] = x[3].to(memory_format=torch.channels_last)

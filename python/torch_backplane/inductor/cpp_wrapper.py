@@ -22,7 +22,7 @@ from torch._inductor.virtualized import V
 from torch_backplane import _backend, compiler, paths
 from torch_backplane.inductor import config
 from torch_backplane.inductor.runtime import files_of, kernel_object
-from torch_backplane.inductor.wrapper import Reported
+from torch_backplane.inductor.wrapper import Reported, leave_calls_out_of_lists
 
 _CONFIG = "torch_backplane.inductor.config.aot_targets"
 
@@ -91,6 +91,7 @@ class GroupCppWrapper(Reported, CppWrapperCpu):
     def create(
         is_subgraph: bool, subgraph_name: str | None, parent_wrapper: Any, partition_signatures: Any = None
     ) -> CppWrapperCpu:
+        leave_calls_out_of_lists()
         return GroupCppWrapper()
 
     @staticmethod

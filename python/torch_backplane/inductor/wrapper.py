@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch._inductor import config
+from torch._inductor import config, ir
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
 from torch._inductor.graph import SubgraphLowering
 from torch._inductor.virtualized import V
@@ -83,6 +83,15 @@ class Reported:
         raise NotImplementedError
 
 
+def leave_calls_out_of_lists() -> None:
+    """Of a list of tensors (``torch._foreach_*``) those that kernels compute: torch makes one node of them.
+
+    For the graph at hand, after it is lowered and before it is scheduled.
+    """
+    for name, operations in V.graph.lists.items():
+        V.graph.lists[name] = [one for one in operations if isinstance(V.graph.name_to_op[one], ir.ComputedBuffer)]
+
+
 class GroupWrapper(_Calls, Reported, PythonWrapperCodegen):
     """Of a graph."""
 
@@ -90,6 +99,7 @@ class GroupWrapper(_Calls, Reported, PythonWrapperCodegen):
     def create(
         is_subgraph: bool, subgraph_name: str | None, parent_wrapper: Any, partition_signatures: Any = None
     ) -> PythonWrapperCodegen:
+        leave_calls_out_of_lists()
         if is_subgraph:
             return GroupSubgraphWrapper(str(subgraph_name), parent_wrapper, partition_signatures)
         return GroupWrapper()
