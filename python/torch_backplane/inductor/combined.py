@@ -57,7 +57,7 @@ class PartKernel(GroupKernel):
         self.codegen_body()
         self.tile = IndentedBuffer()
         self.tile.splice(self.invariant)
-        self.write_tile(self.tile)
+        self.write_tile(self.tile, self.body)
         return self.tile.getvalue()
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
@@ -179,15 +179,14 @@ def launches(parts: Iterable[PartKernel]) -> Iterator[CombinedKernel]:
     together: list[PartKernel] = []
     tensors = words = 0
     for part in parts:
-        own_tensors, own_numbers = len(part.parameters()), len(part.values())
-        alone = part.features.contains_op("scan")
-        full = tensors + own_tensors > MOST_BUFFERS or words + own_tensors + own_numbers > MOST_WORDS
-        if together and (alone or full):
-            yield CombinedKernel(together)
-            together, tensors, words = [], 0, 0
-        if alone:
+        if part.features.contains_op("scan"):
             yield CombinedKernel([part])
             continue
+        own_tensors, own_numbers = len(part.parameters()), len(part.values())
+        full = tensors + own_tensors > MOST_BUFFERS or words + own_tensors + own_numbers > MOST_WORDS
+        if together and full:
+            yield CombinedKernel(together)
+            together, tensors, words = [], 0, 0
         together.append(part)
         tensors += own_tensors
         words += own_tensors + own_numbers

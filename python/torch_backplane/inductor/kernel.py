@@ -1,15 +1,10 @@
-"""One fused kernel in the dialect, as work of a group: which axis its lanes lie along, its loops, its folds.
+"""One fused kernel in the dialect, as work of a group: its elements, its loops, its folds and scans.
 
-Private classes of torch stand behind it, tried on torch 2.11, 2.12, 2.13 and 2.15: ``CSE``, ``CSEProxy``, and
-``SIMDKernel``, of which this overrides what a backend is expected to. The kernel's text for a reduction is a row of
+A private class of torch stands behind it, tried on torch 2.11, 2.12, 2.13 and 2.15: ``SIMDKernel``, of which this
+overrides what a backend is expected to. The kernel's text for a reduction is a row of
 sections: loops over the reduced axis, in which elements are computed and folded, and between them what is computed once
 for each result.
 Inductor ends a section by :meth:`GroupKernel.codegen_body`.
-
-Lanes lie along the axis on which most operands are contiguous:
-
-- along the reduced axis, a group takes one result, its items share the row, and the folds end in local memory;
-- along an axis that is kept, an item takes some results, walks the reduced axes alone, and the states are arrays.
 """
 # torch types a property of axes, is_reduction, as a function.
 # mypy: disable-error-code="misc"
@@ -17,90 +12,29 @@ Lanes lie along the axis on which most operands are contiguous:
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
 import torch
-from torch._inductor.codegen.common import CSE, CSEProxy, CSEVariable, DeferredLine, IndentedBuffer
-from torch._inductor.codegen.simd import IterationRangesEntry, IterationRangesRoot
+from torch._inductor.codegen.common import CSEVariable, DeferredLine, IndentedBuffer
+from torch._inductor.codegen.simd import IterationRangesEntry
 from torch._inductor.utils import sympy_index_symbol
 from torch._inductor.virtualized import OpsWrapper, V
 from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from torch_backplane import compiler
 from torch_backplane.inductor import dtypes
 from torch_backplane.inductor.dtypes import computed
 from torch_backplane.inductor.folds import Fold, fold_of
+from torch_backplane.inductor.layout import BLOCK, LaidOutKernel
 from torch_backplane.inductor.ops import DialectOps
 from torch_backplane.inductor.scans import Scan
-from torch_backplane.inductor.signature import SignedKernel, is_host_number
-
-# Elements of an item where it is a core, whose lanes become vectors; and where it is a thread of many.
-CORE_POINTWISE, CORE_COLUMNS, CORE_ROWS = 1024, 256, 64
-THREAD_POINTWISE, THREAD_ROWS = 4, 4
-# As long as the values of most scans are: a number and its place.
-SCANNED_BYTES = 16
-# Rows shorter than this are walked by an item each.
-SHORT_ROW = 16
-# Where operands are laid out along two axes, a core takes a block of so many lanes by so many of the other axis: what
-# is read across is there for the next.
-BLOCK = 64, 16
+from torch_backplane.inductor.signature import is_host_number
+from torch_backplane.inductor.variables import SAME_EVERYWHERE, IndexProxy, TypedCSE, names_in
 
 
-# Names in an expression: functions are followed by a parenthesis.
-NAMES = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w|\()")
-SAME_EVERYWHERE = {*dtypes.REGISTER.values(), *dtypes.MEMORY.values(), "BP_INFINITY", "BP_NAN"}
-
-
-class TypedCSE(CSE[Any, Any]):
-    """Declares each variable with the type of its dtype; a kernel's own, and what no axis has a say in, ahead of loops.
-
-    Compilers leave calls of functions in loops: an optimizer's step raises a number to the power of the step's for each
-    element.
-    """
-
-    kernel: GroupKernel | None = None  # not of what is generated apart
-
-    def generate(self, buffer: Any, expr: Any, *, dtype: torch.dtype | None = None, **rest: Any) -> Any:
-        kernel = self.kernel
-        if kernel is None or buffer is not kernel.compute or not kernel.is_invariant(expr):
-            return self._declare(buffer, expr, dtype=dtype, **rest)
-        variable = self._declare(kernel.invariant, expr, dtype=dtype, **rest)
-        kernel.invariant_names.add(str(variable))
-        kernel.row_vars.add(variable)
-        return variable
-
-    def _declare(self, buffer: Any, expr: Any, *, dtype: torch.dtype | None = None, **rest: Any) -> Any:
-        if not isinstance(expr, CSEVariable) and rest.get("assignment", True):
-            if dtype is None:
-                raise AssertionError(f"{expr} has no dtype")
-            self.prefix = f"const {dtypes.REGISTER[dtype]} "
-        if "bounds" in rest and isinstance(dtype, torch.dtype) and dtype.is_floating_point:
-            # two numbers may be one when they are rounded: their text is the same, and their bounds are not
-            rest["bounds"] = ValueRanges.unknown()
-        return super().generate(buffer, expr, dtype=dtype, **rest)
-
-
-class IndexProxy(CSEProxy):
-    """Tells the kernel whether the size was added to a negative index: errors name what the program gave."""
-
-    def indirect_indexing(
-        self, var: CSEVariable, size: sympy.Expr | int, check: bool = True, wrap_neg: bool = True
-    ) -> sympy.Symbol:
-        kernel: Any = self.kernel
-        kernel.wraps = wrap_neg and bool(var.bounds.lower < 0)
-        return super().indirect_indexing(var, size, check, wrap_neg)
-
-
-def power_of_two(n: int) -> int:
-    """The least that is not below n."""
-    return 1 << max(0, n - 1).bit_length()
-
-
-class GroupKernel(SignedKernel):
+class GroupKernel(LaidOutKernel):
     """Text and call of one kernel."""
 
     overrides = DialectOps
@@ -111,12 +45,6 @@ class GroupKernel(SignedKernel):
         super().__init__(tiling, **kwargs)
         self.cse: Any = TypedCSE(self.newvar_prefix, self.suffix)
         self.cse.kernel = self
-        target = compiler.target(self.device.index or 0)
-        self.group_size, self.local_bytes = target.group_size, target.local_bytes
-        self.lane_tree = self.range_trees[0]
-        self.across: Any = None  # the other axis of a block
-        self.staged: dict[str, tuple[str, torch.dtype]] = {}  # by their load: the array that turns a block of them
-        self.block_entries: list[str] = []
         self.ids = itertools.count()
         # Of the section at hand.
         self.entries: dict[str, tuple[IterationRangesEntry, str]] = {}
@@ -124,7 +52,6 @@ class GroupKernel(SignedKernel):
         self.scans: dict[Any, Scan] = {}  # by what they compute
         self.after = IndentedBuffer()  # what is done with results of the section's folds
         # Of the kernel.
-        self.row_entries = IndentedBuffer()
         self.row_vars: OrderedSet[CSEVariable] = OrderedSet()  # in the scope of a row, or arrays of a tile
         self.shared: dict[str, tuple[str, str]] = {}  # arrays of local memory, with type and size
         self.invariant = IndentedBuffer()  # what is the same for all elements
@@ -139,55 +66,6 @@ class GroupKernel(SignedKernel):
     def dtype_to_str(self, dtype: torch.dtype) -> str:
         return dtypes.REGISTER[dtype]
 
-    @property
-    def index_dtype(self) -> str:
-        """Of a core 64 bits: sums of 32 bits may wrap, so that a compiler cannot take neighbours for neighbours."""
-        return "i64" if self.group_size == 1 else super().index_dtype
-
-    # ---- where lanes lie
-
-    @property
-    def rows(self) -> bool:
-        """Lanes lie along the reduced axis."""
-        return self.lane_tree.is_reduction
-
-    def finalize_indexing(self, indices: Sequence[sympy.Expr]) -> None:
-        """Chooses the axis of the lanes; Inductor calls this when it knows all places that are read and written."""
-        scores: dict[str, int] = {}
-        for tree in self.range_trees:
-            scores[tree.name] = sum(self._steps(tree, index) == 1 for index in indices)
-        reduced = [tree for tree in self.range_trees if tree.is_reduction and self.features.is_reduction()]
-        kept = [tree for tree in self.range_trees if not tree.is_reduction]
-        best = max(kept, key=lambda tree: (scores[tree.name], self.hint(tree) > 1)) if kept else reduced[-1]
-        if reduced:
-            row = max(reduced, key=lambda tree: (scores[tree.name], self.hint(tree)))
-            few = all(self.hint(tree) < SHORT_ROW for tree in reduced)
-            # The places in a row, which some scans need, are numbers along it, too.
-            more = int(self.features.contains_op("scan"))
-            if scores[row.name] >= scores[best.name] + more and not (few and kept):
-                best = row
-        self.lane_tree = best
-        if self.group_size == 1 and not reduced:
-            others = [tree for tree in kept if tree is not best and scores[tree.name]]
-            self.across = max(others, key=lambda tree: scores[tree.name], default=None)
-
-    def hint(self, tree: IterationRangesRoot) -> int:
-        """About how long an axis is."""
-        return int(V.graph.sizevars.optimization_hint(tree.numel, fallback=1024))
-
-    def per_item(self) -> int:
-        """BP_PER_ITEM."""
-        here = power_of_two(-(-self.hint(self.lane_tree) // self.group_size))
-        if self.group_size == 1:
-            pointwise = BLOCK[0] if self.across is not None else CORE_POINTWISE
-            most = CORE_ROWS if self.rows else CORE_COLUMNS if self.features.is_reduction() else pointwise
-        else:
-            most = THREAD_ROWS if self.rows else 1 if self.features.is_reduction() else THREAD_POINTWISE
-            scans = self.rows and self.features.contains_op("scan")  # whose tile stands in local memory
-            while scans and most > 1 and 2 * SCANNED_BYTES * self.group_size * most > self.local_bytes:
-                most //= 2
-        return min(most, here)
-
     # ---- elements
 
     def load(self, name: str, index: sympy.Expr) -> CSEVariable:
@@ -201,27 +79,13 @@ class GroupKernel(SignedKernel):
         loaded = computed(dtype)
         if index.is_number and not self._load_mask and name not in self.store_buffer_names:
             self.invariant_names.add(self.args.input(name))
-        if not self._load_mask and self._lies_across(index):
+        if not self._load_mask and self.lies_across(index):
             array, _ = self.staged.setdefault(text, (f"block{len(self.staged)}", loaded))
             text = f"{array}[({self.across.name} - strip_) * {BLOCK[0]} + j]"
         elif self._load_mask:
             other = self._load_other if self._load_other is not None else 0
             text = f"({self._load_mask} ? {text} : {dtypes.literal(other, loaded)})"
         return self.generate(text, loaded)
-
-    def _lies_across(self, index: sympy.Expr) -> bool:
-        """Whether a place depends on the axes of a block alone, and neighbours lie along the one that lanes do not."""
-        if self.across is None or not index.free_symbols <= set(self.range_tree_nodes):
-            return False
-        return self._steps(self.across, index) == 1 and self._steps(self.lane_tree, index) not in (0, 1)
-
-    @staticmethod
-    def _steps(tree: Any, index: sympy.Expr) -> sympy.Expr:
-        """How far the next element along an axis lies; 0 where the place does not depend on it."""
-        inner = [node.symbol() for node in tree.nodes.values() if node.divisor == 1]
-        return next(
-            (sympy.expand(index.subs({s: s + 1}) - index) for s in inner if s in index.free_symbols), sympy.S.Zero
-        )
 
     def store(self, name: str, index: sympy.Expr, value: CSEVariable, mode: Any = None) -> None:
         line = self._store(name, index, value, mode)
@@ -260,7 +124,7 @@ class GroupKernel(SignedKernel):
         if not isinstance(expr, str):
             return False
         self.invariant_names.update(self.args.sizevars.values())
-        return self.invariant_names.issuperset(NAMES.findall(expr))
+        return self.invariant_names.issuperset(names_in(expr))
 
     def generate(self, text: str, dtype: torch.dtype) -> CSEVariable:
         """A variable of the section."""
@@ -514,68 +378,9 @@ class GroupKernel(SignedKernel):
         code.writeline(f"const i64 all_ = {self.tile_count()};")
         code.writeline("for (i64 at_ = BP_GROUP_ID(0); at_ < all_; at_ += BP_GROUPS(0)) {")
         with code.indent():
-            self.write_tile(code)
+            self.write_tile(code, self.body)
         code.writeline("}")
         return self.definition(code, self.takes(), self.per_item())
-
-    def takes(self) -> list[tuple[IterationRangesRoot, int]]:
-        """The axes that are kept, with how many elements a group takes of each; 0: a tile of its lanes."""
-        kept = [tree for tree in self.range_trees if not tree.is_reduction]
-        return [(tree, 0 if tree is self.lane_tree else 1) for tree in kept]
-
-    def _axes(self) -> list[tuple[IterationRangesRoot, str]]:
-        """What the number of a tile tells, the nearest first: axes, with how many tiles lie along each."""
-        found = []
-        if not self.rows:
-            found.append((self.lane_tree, f"(((i64){self.extent(self.lane_tree)} + BP_TILE - 1) / BP_TILE)"))
-        if self.across is not None:
-            found.append((self.across, f"(((i64){self.extent(self.across)} + {BLOCK[1] - 1}) / {BLOCK[1]})"))
-        kept = [tree for tree in self.range_trees if not tree.is_reduction]
-        rest = [tree for tree in kept if tree is not self.lane_tree and tree is not self.across]
-        return [*found, *((tree, f"(i64){self.extent(tree)}") for tree in rest)]
-
-    def tile_count(self) -> str:
-        """How many tiles there are."""
-        return " * ".join(count for _, count in self._axes()) or "1"
-
-    def write_tile(self, code: IndentedBuffer) -> None:
-        """What is done for the tile of number at_."""
-        index, rest = self.index_dtype, "at_"
-        axes = self._axes()
-        for tree, count in axes:
-            value = f"({rest})" if tree is axes[-1][0] else f"({rest}) % {count}"
-            rest = f"({rest}) / {count}"
-            if tree is self.lane_tree:
-                code.writeline(f"const i64 first_ = {value} * BP_TILE;")
-                code.writeline(f"const i32 lanes_ = BP_LANES_FROM(first_, (i64){self.extent(tree)});")
-            elif tree is self.across:
-                code.writeline(f"const i64 strip_ = {value} * {BLOCK[1]};")
-            else:
-                code.writeline(f"const {index} {tree.name} = ({index})({value});")
-        if self.across is not None:
-            name, end = self.across.name, f"bp_min_int(strip_ + {BLOCK[1]}, (i64){self.extent(self.across)})"
-            loop = f"for ({index} {name} = ({index})strip_; {name} < {end}; ++{name}) {{"
-            self._stage(code, loop)
-            code.writeline(loop)
-        code.splice(self.row_entries)
-        code.splice(self.body)
-        if self.across is not None:
-            code.writeline("}")
-
-    def _stage(self, code: IndentedBuffer, loop: str) -> None:
-        for text, (array, dtype) in self.staged.items():
-            code.writeline(f"{dtypes.REGISTER[dtype]} {array}[{BLOCK[0] * BLOCK[1]}];")
-            code.writeline("for (i32 j = 0; j < lanes_; ++j) {")
-            with code.indent():
-                code.writeline(
-                    f"const {self.index_dtype} {self.lane_tree.name} = ({self.index_dtype})(first_ + BP_AT(j));"
-                )
-                code.writeline(loop)
-                with code.indent():
-                    code.writelines(self.block_entries)
-                    code.writeline(f"{array}[({self.across.name} - strip_) * {BLOCK[0]} + j] = {text};")
-                code.writeline("}")
-            code.writeline("}")
 
 
 def write_arrays(code: IndentedBuffer, shared: dict[str, tuple[str, str]]) -> None:

@@ -1,0 +1,176 @@
+"""How a kernel's elements are laid out over groups and items: which axis lanes lie along, and the tiles of the rest.
+
+Lanes lie along the axis on which most operands are contiguous:
+
+- along the reduced axis, a group takes one result, its items share the row, and folds end in local memory;
+- along an axis that is kept, an item takes some results, walks the reduced axes alone, and the states are arrays.
+
+A private class of torch stands behind it, by :class:`SignedKernel`; tried on torch 2.11, 2.12, 2.13 and 2.15.
+"""
+# torch types a property of axes, is_reduction, as a function.
+# mypy: disable-error-code="misc"
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor.codegen.common import IndentedBuffer
+from torch._inductor.codegen.simd import IterationRangesRoot
+from torch._inductor.virtualized import V
+
+from torch_backplane import compiler
+from torch_backplane.inductor import dtypes
+from torch_backplane.inductor.signature import SignedKernel
+
+# Elements of an item where it is a core, whose lanes become vectors; and where it is a thread of many.
+CORE_POINTWISE, CORE_COLUMNS, CORE_ROWS = 1024, 256, 64
+THREAD_POINTWISE, THREAD_ROWS = 4, 4
+# As long as the values of most scans are: a number and its place.
+SCANNED_BYTES = 16
+# Rows shorter than this are walked by an item each.
+SHORT_ROW = 16
+# Where operands are laid out along two axes, a core takes a block of so many lanes by so many of the other axis: what
+# is read across is there for the next.
+BLOCK = 64, 16
+
+
+def power_of_two(n: int) -> int:
+    """The least that is not below n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+class LaidOutKernel(SignedKernel):
+    """Which axis is whose, and what a group does for a tile."""
+
+    def __init__(self, tiling: dict[str, sympy.Expr], **kwargs: Any) -> None:
+        super().__init__(tiling, **kwargs)
+        target = compiler.target(self.device.index or 0)
+        self.group_size, self.local_bytes = target.group_size, target.local_bytes
+        self.lane_tree = self.range_trees[0]
+        self.across: Any = None  # the other axis of a block
+        self.staged: dict[str, tuple[str, torch.dtype]] = {}  # by their load: the array that turns a block of them
+        self.block_entries: list[str] = []
+        self.row_entries = IndentedBuffer()
+
+    @property
+    def index_dtype(self) -> str:
+        """Of a core 64 bits: sums of 32 bits may wrap, so that a compiler cannot take neighbours for neighbours."""
+        return "i64" if self.group_size == 1 else super().index_dtype
+
+    @property
+    def rows(self) -> bool:
+        """Lanes lie along the reduced axis."""
+        return self.lane_tree.is_reduction
+
+    def finalize_indexing(self, indices: Sequence[sympy.Expr]) -> None:
+        """Chooses the axis of the lanes; Inductor calls this when it knows all places that are read and written."""
+        scores: dict[str, int] = {}
+        for tree in self.range_trees:
+            scores[tree.name] = sum(self._steps(tree, index) == 1 for index in indices)
+        reduced = [tree for tree in self.range_trees if tree.is_reduction and self.features.is_reduction()]
+        kept = [tree for tree in self.range_trees if not tree.is_reduction]
+        best = max(kept, key=lambda tree: (scores[tree.name], self.hint(tree) > 1)) if kept else reduced[-1]
+        if reduced:
+            row = max(reduced, key=lambda tree: (scores[tree.name], self.hint(tree)))
+            few = all(self.hint(tree) < SHORT_ROW for tree in reduced)
+            # The places in a row, which some scans need, are numbers along it, too.
+            more = int(self.features.contains_op("scan"))
+            if scores[row.name] >= scores[best.name] + more and not (few and kept):
+                best = row
+        self.lane_tree = best
+        if self.group_size == 1 and not reduced:
+            others = [tree for tree in kept if tree is not best and scores[tree.name]]
+            self.across = max(others, key=lambda tree: scores[tree.name], default=None)
+
+    def hint(self, tree: IterationRangesRoot) -> int:
+        """About how long an axis is."""
+        return int(V.graph.sizevars.optimization_hint(tree.numel, fallback=1024))
+
+    def per_item(self) -> int:
+        """BP_PER_ITEM."""
+        here = power_of_two(-(-self.hint(self.lane_tree) // self.group_size))
+        if self.group_size == 1:
+            pointwise = BLOCK[0] if self.across is not None else CORE_POINTWISE
+            most = CORE_ROWS if self.rows else CORE_COLUMNS if self.features.is_reduction() else pointwise
+        else:
+            most = THREAD_ROWS if self.rows else 1 if self.features.is_reduction() else THREAD_POINTWISE
+            scans = self.rows and self.features.contains_op("scan")  # whose tile stands in local memory
+            while scans and most > 1 and 2 * SCANNED_BYTES * self.group_size * most > self.local_bytes:
+                most //= 2
+        return min(most, here)
+
+    def lies_across(self, index: sympy.Expr) -> bool:
+        """Whether a place depends on the axes of a block alone, and neighbours lie along the one that lanes do not."""
+        if self.across is None or not index.free_symbols <= set(self.range_tree_nodes):
+            return False
+        return self._steps(self.across, index) == 1 and self._steps(self.lane_tree, index) not in (0, 1)
+
+    @staticmethod
+    def _steps(tree: Any, index: sympy.Expr) -> sympy.Expr:
+        """How far the next element along an axis lies; 0 where the place does not depend on it."""
+        inner = [node.symbol() for node in tree.nodes.values() if node.divisor == 1]
+        return next(
+            (sympy.expand(index.subs({s: s + 1}) - index) for s in inner if s in index.free_symbols), sympy.S.Zero
+        )
+
+    def takes(self) -> list[tuple[IterationRangesRoot, int]]:
+        """The axes that are kept, with how many elements a group takes of each; 0: a tile of its lanes."""
+        kept = [tree for tree in self.range_trees if not tree.is_reduction]
+        return [(tree, 0 if tree is self.lane_tree else 1) for tree in kept]
+
+    def _axes(self) -> list[tuple[IterationRangesRoot, str]]:
+        """What the number of a tile tells, the nearest first: axes, with how many tiles lie along each."""
+        found = []
+        if not self.rows:
+            found.append((self.lane_tree, f"(((i64){self.extent(self.lane_tree)} + BP_TILE - 1) / BP_TILE)"))
+        if self.across is not None:
+            found.append((self.across, f"(((i64){self.extent(self.across)} + {BLOCK[1] - 1}) / {BLOCK[1]})"))
+        kept = [tree for tree in self.range_trees if not tree.is_reduction]
+        rest = [tree for tree in kept if tree is not self.lane_tree and tree is not self.across]
+        return [*found, *((tree, f"(i64){self.extent(tree)}") for tree in rest)]
+
+    def tile_count(self) -> str:
+        """How many tiles there are."""
+        return " * ".join(count for _, count in self._axes()) or "1"
+
+    def write_tile(self, code: IndentedBuffer, body: IndentedBuffer) -> None:
+        """What is done for the tile of number at_: the body, where the places in it are known."""
+        index, rest = self.index_dtype, "at_"
+        axes = self._axes()
+        for tree, count in axes:
+            value = f"({rest})" if tree is axes[-1][0] else f"({rest}) % {count}"
+            rest = f"({rest}) / {count}"
+            if tree is self.lane_tree:
+                code.writeline(f"const i64 first_ = {value} * BP_TILE;")
+                code.writeline(f"const i32 lanes_ = BP_LANES_FROM(first_, (i64){self.extent(tree)});")
+            elif tree is self.across:
+                code.writeline(f"const i64 strip_ = {value} * {BLOCK[1]};")
+            else:
+                code.writeline(f"const {index} {tree.name} = ({index})({value});")
+        if self.across is not None:
+            name, end = self.across.name, f"bp_min_int(strip_ + {BLOCK[1]}, (i64){self.extent(self.across)})"
+            loop = f"for ({index} {name} = ({index})strip_; {name} < {end}; ++{name}) {{"
+            self._stage(code, loop)
+            code.writeline(loop)
+        code.splice(self.row_entries)
+        code.splice(body)
+        if self.across is not None:
+            code.writeline("}")
+
+    def _stage(self, code: IndentedBuffer, loop: str) -> None:
+        for text, (array, dtype) in self.staged.items():
+            code.writeline(f"{dtypes.REGISTER[dtype]} {array}[{BLOCK[0] * BLOCK[1]}];")
+            code.writeline("for (i32 j = 0; j < lanes_; ++j) {")
+            with code.indent():
+                code.writeline(
+                    f"const {self.index_dtype} {self.lane_tree.name} = ({self.index_dtype})(first_ + BP_AT(j));"
+                )
+                code.writeline(loop)
+                with code.indent():
+                    code.writelines(self.block_entries)
+                    code.writeline(f"{array}[({self.across.name} - strip_) * {BLOCK[0]} + j] = {text};")
+                code.writeline("}")
+            code.writeline("}")
