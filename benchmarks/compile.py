@@ -81,7 +81,7 @@ def _optimizer(device: str) -> Result:
         parameters = [torch.nn.Parameter(torch.full(shape, 0.5, device=where)) for shape in shapes]
         for one in parameters:
             one.grad = one.detach() * 0.1
-        step = torch.compile(torch.optim.AdamW(parameters, lr=1e-3, capturable=False).step)
+        step = torch.compile(torch.optim.AdamW(parameters, lr=1e-3).step)
         step()
         sides.append({"step": step})
     return ratio("step()", *sides, after=wait, rounds=15, timer=time.process_time)

@@ -29,7 +29,10 @@ PRIVATE = [
     for name in ("profiler", "trace_command", "graph*", "dlpack*", "host_view")
     for path in sorted((ROOT / "tests" / "device").glob(f"test_{name}.py"))
 ]
-GENERATED = [f"tests/portable/test_compile{part}.py" for part in ("", "_ops", "_coverage", "_targets", "_random")]
+GENERATED = [
+    f"tests/portable/test_compile{part}.py"
+    for part in ("", "_ops", "_coverage", "_fusions", "_combined", "_targets", "_random")
+]
 # What tests/portable asks for; compiled kernels stay in the checkout from one run to the next.
 COMPILED = {"MYDEVICE_HOST_KERNELS": "0", "MYDEVICE_KERNELS": "strict"}
 

@@ -10,11 +10,6 @@
 #include "runtime/reports.h"
 
 namespace backplane {
-namespace {
-
-constexpr int64_t kFurtherPart = -2;  // an extent's argument (generated.h)
-
-}  // namespace
 
 GeneratedKernel::GeneratedKernel(const std::string& name, std::string definitions, std::string text, const std::vector<std::string>& files,
                                  uint32_t per_item, size_t tensors, size_t numbers, uint64_t written, bool reports,
@@ -34,8 +29,9 @@ GeneratedKernel::GeneratedKernel(const std::string& name, std::string definition
     source_.definitions += c10::str("#define BP_F8E4M3_OVERFLOW ", int{c10::Float8_e4m3fn(1000.0f).x}, "u\n");
   }
   for (const generated::Extent& extent : extents_) {
-    TORCH_CHECK_VALUE(extent.argument >= kFurtherPart && extent.argument < static_cast<int64_t>(numbers), name, " has no number ",
-                      extent.argument);
+    TORCH_CHECK_VALUE(extent.argument >= generated::kFurtherPart && extent.argument < static_cast<int64_t>(numbers), name,
+                      " has no number ", extent.argument);
+    TORCH_CHECK_VALUE(extent.elements >= -generated::kMostPerItem, name, " takes ", -extent.elements, " elements an item");
   }
   TORCH_CHECK_VALUE(tensors + reports <= 64 && (tensors + reports + numbers + 1) * 8 <= KernelArguments::kMost, name, " takes ", tensors,
                     " tensors and ", numbers, " numbers, more than a kernel can");
@@ -66,7 +62,7 @@ void GeneratedKernel::finish(c10::DeviceIndex device, KernelArguments& block, co
   const Function& function = this->function(device);
   uint64_t groups = 0, of_part = 1;
   for (const generated::Extent& extent : extents_) {
-    if (extent.argument == kFurtherPart) {
+    if (extent.argument == generated::kFurtherPart) {
       groups += of_part;
       of_part = 1;
       continue;

@@ -15,9 +15,11 @@ namespace backplane::generated {
 // several parts has the groups of all: the factors of each part follow an Extent that is none.
 struct Extent {
   int64_t value;
-  int32_t argument;  // -1: `value`; -2: no factor, what follows is of another part
-  int64_t elements;  // 0: a tile of the group's lanes; -n: n of each of its items
+  int32_t argument;  // -1: `value`; kFurtherPart: no factor, what follows is of another part
+  int64_t elements;  // 0: a tile of the group's lanes; -n: n of each of its items, up to kMostPerItem
 };
+constexpr int32_t kFurtherPart = -2;
+constexpr int64_t kMostPerItem = 1 << 20;
 
 // A kernel as text of BP_KERNEL(generated, ...), and what a call of it takes. All of it lives as long as the library that it is in.
 struct KernelText {

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from torch_backplane import _backend
+from torch_backplane import _backend, compiler
 
 ROWS = 64, 129
 
@@ -334,6 +334,20 @@ BP_KERNEL(generated, 1, Generated, BP_GLOBAL f32* BP_RESTRICT out) { out[0] = (f
     for number in (-3, 1):
         with pytest.raises(ValueError, match=f"wrong has no number {number}"):
             make("wrong", "", text, ["math.bpc"], 4, 1, 1, 1, False, [(1, number, 1)])
+    with pytest.raises(ValueError, match=f"takes {2**60} elements an item"):
+        make("wrong", "", text, ["math.bpc"], 4, 1, 1, 1, False, [(1, -1, -(2**60))])
+
+
+def test_the_groups_of_a_launch_are_those_of_all_parts(device):
+    text = """typedef struct { i64 n; i64 site_; } Generated;
+BP_KERNEL(generated, 1, Generated, BP_GLOBAL i64* BP_RESTRICT out) { if (BP_ITEM == 0) out[0] = BP_GROUPS(0); }
+"""
+    items = compiler.target(0).group_size
+    parts = [(5, -1, 1), (7, -1, 2), (0, -2, 0), (1, 0, -4), (0, -2, 0), (0, -1, 0), (0, -2, 0), (1000 * items, -1, 0)]
+    kernel = _backend.C.modules.generated_kernel("groups", "", text, ["math.bpc"], 10, 1, 1, 1, False, parts)
+    out = torch.zeros(1, dtype=torch.int64, device=device)
+    kernel(out, 9 * items)
+    assert out.item() == 5 * 4 + 3 + 0 + 100
 
 
 def test_what_the_dialect_lacks_is_a_call_of_the_operator(device):

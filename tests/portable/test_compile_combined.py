@@ -8,6 +8,7 @@ from torch._inductor import config
 from torch._inductor.utils import run_and_get_code
 
 from torch_backplane.compat import inductor
+from torch_backplane.inductor import scheduling
 
 SHAPES = [(64, 64), (64,), (128, 64), (7, 3), (), (1000,), (0, 5), (2, 3, 4), (5000, 3), (1,)]
 
@@ -72,14 +73,17 @@ def test_lists_are_changed_in_place(device):
     assert launches(run(function, device, numbers(SHAPES), numbers(SHAPES)[::1])) == 1
 
 
+def test_hooks_of_each_result_have_kernels_of_their_own(device):
+    with config.patch(generate_intermediate_hooks=True):
+        assert launches(run(lambda x: torch._foreach_sqrt(torch._foreach_abs(x)), device, numbers([(3,), (5,)]))) == 2
+
+
 def test_what_of_a_list_is_a_call_is_no_part(device):
-    """A power of whole numbers is the device's operator."""
-
-    def function(x, y):
-        return torch._foreach_add(torch._foreach_pow(x, y), 1)
-
-    x = [torch.arange(4), torch.arange(9).view(3, 3)]
-    assert launches(run(function, device, x, [torch.full_like(one, 3) for one in x])) == 1
+    """A power of whole numbers is the device's operator, one of floats a kernel."""
+    x = [torch.arange(4), torch.arange(9).view(3, 3), torch.rand(5), torch.rand(7)]
+    code = run(lambda x, y: torch._foreach_pow(x, y), device, x, [torch.full_like(one, 3) for one in x])
+    assert launches(code) == 1
+    assert code.count("= torch.ops.aten.pow.Tensor_Tensor(") == 2
 
 
 def test_tensors_lie_in_memory_as_they_may(device):
@@ -156,6 +160,22 @@ def test_kernels_of_a_program_are_combined_where_that_is_wanted(device):
     with config.patch(combo_kernels=True):
         combined = run(listed, device, values)
     assert launches(combined) < launches(alone)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_part_has_its_own_tiles(device, order):
+    """Elements of a tile, and few rows that are long. A scan, whose arrays are as large as a tile, is a launch."""
+
+    def listed(values):
+        few, rows, scanned, many = values
+        return [few.sin(), rows.sum(1), rows.amax(1) + 1, scanned.cumsum(1), many.cos()][::order]
+
+    values = [torch.randn(3), torch.randn(4, 3000), torch.randn(6, 900), torch.randn(5000)]
+    with config.patch(combo_kernels=True):
+        code = run(listed, device, values)
+    assert [kernel for kernel in code.split("BP_KERNEL")[1:] if "scan" in kernel and "p1_" in kernel] == []
+    if not scheduling.splits_reductions(device):
+        assert launches(code) == 2
 
 
 def test_a_wrong_index_of_a_part_is_an_error(device):

@@ -5,6 +5,7 @@ stands around them (test_compile_scans.py), dropout with what reads it (test_com
 the products of ``flex_attention`` (test_compile_attention.py).
 """
 
+import dataclasses
 import re
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from torch._inductor import config
 from torch._inductor.utils import run_and_get_code
 
-from torch_backplane import fallback
+from torch_backplane import compiler, fallback
 from torch_backplane.inductor import scheduling
 
 ROWS = 64, 129
@@ -267,7 +268,14 @@ def test_a_large_reduction_is_split(name, device):
     check(Case(SPLIT[name], lambda: [real(1000, 1000)], (kernels,)), device)
 
 
-def test_many_cores_share_a_reduction(device, monkeypatch):
-    """As the device with many cores would be told."""
-    monkeypatch.setattr(scheduling, "MANY_CORES", 1)
+def test_a_device_of_many_cores_or_of_groups_of_items_shares_a_reduction(device, monkeypatch):
+    """As each would be told."""
+    target = compiler.target(0)
+    for items, many_cores, shares in ((1, 1 << 30, False), (64, 1 << 30, True), (1, 1, True)):
+        monkeypatch.setattr(
+            compiler, "target", lambda index, items=items: dataclasses.replace(target, group_size=items)
+        )
+        monkeypatch.setattr(scheduling, "MANY_CORES", many_cores)
+        assert scheduling.splits_reductions(device) == shares
+    monkeypatch.setattr(compiler, "target", lambda index: target)
     check(Case(SPLIT["sum"], lambda: [real(1000, 1000)], (2,)), device)

@@ -84,9 +84,9 @@ class Reported:
 
 
 def leave_calls_out_of_lists() -> None:
-    """Of a list of tensors (``torch._foreach_*``) those that kernels compute: torch makes one node of them.
+    """Let lists of the graph (``torch._foreach_*``) be of kernels alone: the scheduler fails of one with a call in it.
 
-    For the graph at hand, after it is lowered and before it is scheduled.
+    After the graph is lowered and before it is scheduled. Seen on 2.11 to 2.15.
     """
     for name, operations in V.graph.lists.items():
         V.graph.lists[name] = [one for one in operations if isinstance(V.graph.name_to_op[one], ir.ComputedBuffer)]
