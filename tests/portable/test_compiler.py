@@ -208,6 +208,26 @@ def test_a_fork_before_the_first_kernel_compiles_in_the_child(use):
     assert "both" in use(code).stdout
 
 
+def test_a_forked_child_of_a_process_that_compiled_is_told(use):
+    """It has none of the threads that compile: it would wait for them."""
+    code = """
+        import os, torch
+        x = torch.ones(8, device="{name}")
+        call = torch.compile(lambda x: x * 2 + 1)
+        call(x)
+        pid = os.fork()
+        if pid:
+            assert os.waitpid(pid, 0)[1] == 0
+        else:
+            try:
+                torch.compile(lambda x: x * 3)(x)
+            except Exception as error:
+                print(error, flush=True)
+            os._exit(0)
+    """
+    assert "in forked subprocess" in use(code).stdout
+
+
 def test_F05_threads_that_want_one_kernel_compile_it_once(use):
     code = """
         import threading, torch

@@ -64,8 +64,10 @@ def generated_kernel(async_compile: Any, name: str, text: str, *, device: int, *
         facts: the rest.
 
     Raises:
-        RuntimeError: with the compiler's log, from the future.
+        RuntimeError: with the compiler's log, from the future. At once in a forked child of a process that has used the
+            device: it has not the threads that would compile, and would wait for them.
     """
+    getattr(torch, _backend.device)._lazy_init()
     kernel = kernel_object(name, text, **facts)
 
     def compiled() -> Any:
