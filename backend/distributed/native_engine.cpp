@@ -88,11 +88,21 @@ std::shared_ptr<NativeEngine> NativeEngine::connect(c10::Device device, const Co
   const auto deadline = Clock::now() + settings.timeout;
   const bp_collective_properties properties = collective_properties(device.index());
   std::string id;
+  std::exception_ptr no_id;
   if (settings.rank == 0) {
-    id.resize(properties.id_bytes);
-    call<&bp_collective::make_id>(device.index(), static_cast<void*>(id.data()));
+    try {
+      id.resize(properties.id_bytes);
+      call<&bp_collective::make_id>(device.index(), static_cast<void*>(id.data()));
+    } catch (...) {
+      no_id = std::current_exception();
+      id.clear();  // the others wait for one
+    }
   }
   id = exchange_id(std::move(id), deadline);
+  if (no_id) std::rethrow_exception(no_id);
+  TORCH_CHECK_WITH(DistBackendError, !id.empty(), "the driver of rank 0 made no id; that rank's error tells why");
+  TORCH_CHECK_WITH(DistBackendError, id.size() == properties.id_bytes, "rank 0 has another driver: its id has ", id.size(),
+                   " bytes, and one of this driver has ", properties.id_bytes);
 
   // The driver's call cannot be interrupted; the wait for it can.
   const auto joining = std::make_shared<Joining>();

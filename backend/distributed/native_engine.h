@@ -48,7 +48,7 @@ struct NativeCall {
 class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
-  // Carries rank 0's id to the other ranks: called with it there, with an empty string elsewhere; gives it.
+  // Carries rank 0's id to the other ranks: called with it there, with an empty string elsewhere; gives it. Empty on rank 0: there is none.
   using ExchangeId = std::function<std::string(std::string id, Deadline deadline)>;
 
   // Joins; blocks until all ranks have, as long as the timeout, with the exchange of the id. A Ctrl-C ends it, and `check`, which is called

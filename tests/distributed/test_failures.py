@@ -72,6 +72,17 @@ def test_G03_a_rank_that_does_not_join(worlds, engine):
 
 
 @pytest.mark.requires("collective")
+def test_G03_a_rank_0_whose_driver_makes_no_id(worlds, tmp_path):
+    """The others do not wait for it until the timeout."""
+    shim = shims.compiled(Path(__file__).with_name("no_id.c"), tmp_path)
+    with worlds.own(native(env=(("MYDEVICE_SHIMS", shim),))) as world:
+        mine, other = answers(world, failures.rank_0_makes_no_id)
+    assert "make_id" in mine[0][1]
+    assert is_backend_error(mine[1], "make_id", "process group '0' (rank 0 of 2)")
+    assert all(is_backend_error(outcome, "the driver of rank 0 made no id", "(rank 1 of 2)") for outcome in other)
+
+
+@pytest.mark.requires("collective")
 @pytest.mark.parametrize(
     ("check", "kind", "text"),
     [

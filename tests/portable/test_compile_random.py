@@ -78,7 +78,18 @@ def test_F20_whole_numbers(device, device_module, dtype):
 
 
 @pytest.mark.parametrize(
-    ("low", "high"), [(-5, 2**32 - 5), (-5, 2**32 - 4), (-(2**62), 2**62), (-(2**63), 2**63 - 1), (7, 8)]
+    ("low", "high"),
+    [
+        (7, 8),
+        (3, 2**28 + 2),
+        (3, 2**28 + 3),
+        (0, 3 << 30),
+        (-5, 2**32 - 6),
+        (-5, 2**32 - 5),
+        (-5, 2**32 - 4),
+        (-(2**62), 2**62),
+        (-(2**63), 2**63 - 1),
+    ],
 )
 def test_F20_whole_numbers_of_any_range(device, device_module, low, high):
     (wanted,) = both(

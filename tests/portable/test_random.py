@@ -160,6 +160,17 @@ def test_whole_numbers(device, ran, dtype):
         assert wide.abs().max().item() > 2**38
 
 
+@pytest.mark.parametrize("count", [3 << 28, 3 << 30])
+def test_whole_numbers_of_a_wide_range_come_equally_often(device, ran, count):
+    """Of 32 bits the first third of the wider range came twice as often as the rest."""
+    torch.manual_seed(7)
+    with ran("random_.to"):
+        x = torch.empty(60_000, dtype=torch.int64, device=device).random_(count)
+    often = x.div(count // 6, rounding_mode="floor").bincount().tolist()
+    assert len(often) == 6
+    assert all(abs(one - 10_000) < 500 for one in often), often
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [

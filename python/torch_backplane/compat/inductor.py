@@ -17,7 +17,16 @@ import torch
 from torch_backplane import _backend, compat
 from torch_backplane.imports import after_import
 
-__all__ = ["NAMES", "cpp_wrapper", "has_cpp_wrapper", "has_streams", "install", "look_up", "take_generators"]
+__all__ = [
+    "NAMES",
+    "cpp_wrapper",
+    "has_cpp_wrapper",
+    "has_streams",
+    "install",
+    "look_up",
+    "name_device_of_results",
+    "take_generators",
+]
 
 NAMES = (compat.INDUCTOR_HOOK, *compat.INDUCTOR_CLASSES)
 
@@ -142,3 +151,15 @@ def take_generators() -> None:
         return lower(*args, rng_state=rng_state, **kwargs)
 
     lowering.lowerings[op] = with_example
+
+
+def name_device_of_results() -> None:
+    """Let what is computed of a number on the CPU and tensors of the device be on the device, whichever comes first.
+
+    Torch asks which operand is on a GPU, and takes the first one's device where none is; it knows GPUs by a list. Seen
+    on 2.11 to 2.15; unnecessary once it takes the device that the graph's node has.
+    """
+    from torch._inductor import lowering
+
+    known = lowering.is_gpu
+    lowering.is_gpu = lambda device: device == _backend.device or known(device)

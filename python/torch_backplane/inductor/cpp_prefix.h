@@ -47,6 +47,18 @@ inline int64_t bits_of(AtenTensorHandle number) {
   return bits;
 }
 
+// Of a number that a call has computed.
+template <class T>
+int64_t bits_of_number(T number) {
+  int64_t bits = 0;
+  std::memcpy(&bits, &number, sizeof number);
+  return bits;
+}
+inline int64_t bits_of_float64(double number) { return bits_of_number(number); }
+inline int64_t bits_of_float32(double number) { return bits_of_number(static_cast<float>(number)); }
+
 }  // namespace backplane::generated
 
 using backplane::generated::bits_of;
+using backplane::generated::bits_of_float64;
+using backplane::generated::bits_of_float32;

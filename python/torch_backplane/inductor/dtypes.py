@@ -127,7 +127,7 @@ def to_bits(value: Any, dtype: torch.dtype) -> str:
 class SizePrinter(ExprPrinter):
     """Sizes and places: sums, products and quotients of 64-bit integers, which are not negative unless said.
 
-    What is made of them by a true division or a function is an f64.
+    What is made of them with fractions a call computes (host_numbers.py).
     """
 
     def _print_Integer(self, expr: sympy.Integer) -> str:
@@ -172,29 +172,8 @@ class SizePrinter(ExprPrinter):
     def _print_PowByNatural(self, expr: sympy.Expr) -> str:
         return f"bp_int_power({self._print(expr.args[0])}, {self._print(expr.args[1])})"
 
-    def _print_ToFloat(self, expr: sympy.Expr) -> str:
-        return f"((f64)({self._print(expr.args[0])}))"
-
-    def _print_IntTrueDiv(self, expr: sympy.Expr) -> str:
-        return f"((f64)({self._print(expr.args[0])}) / (f64)({self._print(expr.args[1])}))"
-
-    def _print_FloatTrueDiv(self, expr: sympy.Expr) -> str:
-        return self._print_IntTrueDiv(expr)
-
     def _print_Rational(self, expr: sympy.Expr) -> str:
         return f"({expr.p}.0 / {expr.q}.0)"
-
-    def _print_FloatPow(self, expr: sympy.Expr) -> str:
-        return f"bp_pow64((f64)({self._print(expr.args[0])}), (f64)({self._print(expr.args[1])}))"
-
-    def _print_TruncToFloat(self, expr: sympy.Expr) -> str:
-        return f"bp_trunc64((f64)({self._print(expr.args[0])}))"
-
-    def _print_OpaqueUnaryFn_sqrt(self, expr: sympy.Expr) -> str:
-        return f"bp_sqrt64((f64)({self._print(expr.args[0])}))"
-
-    def _print_OpaqueUnaryFn_log2(self, expr: sympy.Expr) -> str:
-        return f"bp_log2_64((f64)({self._print(expr.args[0])}))"
 
     def _print_Piecewise(self, expr: sympy.Expr) -> str:
         *most, (last, _) = expr.args
@@ -203,21 +182,15 @@ class SizePrinter(ExprPrinter):
             text = f"(({self._print(condition)}) ? ({self._print(value)}) : {text})"
         return text
 
-    def _print_TruncToInt(self, expr: sympy.Expr) -> str:
-        return f"((i64)({self._print(expr.args[0])}))"
-
-    def _print_FloorToInt(self, expr: sympy.Expr) -> str:
+    def _print_floor(self, expr: sympy.Expr) -> str:
         return f"((i64)bp_floor64((f64)({self._print(expr.args[0])})))"
 
-    _print_floor = _print_FloorToInt
-
-    def _print_CeilToInt(self, expr: sympy.Expr) -> str:
+    def _print_ceiling(self, expr: sympy.Expr) -> str:
         return f"((i64)bp_ceil64((f64)({self._print(expr.args[0])})))"
 
-    _print_ceiling = _print_CeilToInt
-
-    def _print_RoundToInt(self, expr: sympy.Expr) -> str:
-        return f"((i64)bp_rint64((f64)({self._print(expr.args[0])})))"
+    def _print_FloatOfBits(self, expr: sympy.Expr) -> str:
+        number, width = (self._print(arg) for arg in expr.args)
+        return f"bp_as_f{width}((u{width}){number})"
 
     def _print_And(self, expr: sympy.Expr) -> str:
         return "(" + " && ".join(f"({self._print(arg)})" for arg in expr.args) + ")"

@@ -27,10 +27,10 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from torch_backplane.inductor import dtypes
 from torch_backplane.inductor.dtypes import computed
 from torch_backplane.inductor.folds import Fold, fold_of
+from torch_backplane.inductor.host_numbers import is_host_number
 from torch_backplane.inductor.layout import BLOCK, LaidOutKernel
 from torch_backplane.inductor.ops import DialectOps
 from torch_backplane.inductor.scans import Scan
-from torch_backplane.inductor.signature import is_host_number
 from torch_backplane.inductor.variables import SAME_EVERYWHERE, IndexProxy, TypedCSE, names_in
 
 

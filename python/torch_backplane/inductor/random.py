@@ -59,7 +59,8 @@ random_elements = torch.ops.backplane.random_elements.default
 def _each(kind: str, bounds: Sequence[Any], dtype: torch.dtype) -> int:
     """How many numbers of 32 bits an element is made of."""
     if kind == "integers":
-        return 1 if guard_or_false(bounds[1] - bounds[0] <= 1 << 32) else 2
+        count = bounds[1] - bounds[0]
+        return 1 if guard_or_false(count < 1 << 28) or guard_or_false(count == 1 << 32) else 2
     return 2 if dtype == torch.float64 and kind != "below" else 1
 
 

@@ -200,6 +200,7 @@ def register() -> None:
     fallbacks.register()
     random.register()
     inductor.take_generators()
+    inductor.name_device_of_results()
     choices.register()
     common.register_backend_for_device(
         name,

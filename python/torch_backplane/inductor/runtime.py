@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 import warnings
 from collections.abc import Sequence
 from functools import cache
@@ -88,6 +90,19 @@ def bits_of(number: torch.Tensor) -> int:
         number = number.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[number.itemsize])
     value = int(number.item())
     return value - 2**64 if value >= 2**63 else value
+
+
+def bits_of_float64(number: float) -> int:
+    """Of a number that a call has computed, its double's."""
+    return int.from_bytes(struct.pack("<d", number), "little", signed=True)
+
+
+def bits_of_float32(number: float) -> int:
+    """The same of its float32's, infinity where it is too large for one."""
+    try:
+        return int.from_bytes(struct.pack("<f", number), "little")
+    except OverflowError:
+        return int.from_bytes(struct.pack("<f", math.copysign(math.inf, number)), "little")
 
 
 @cache

@@ -17,12 +17,7 @@ from torch._inductor.codegen.simd import IterationRangesRoot, SIMDKernel
 from torch._inductor.virtualized import V
 
 from torch_backplane.inductor import dtypes
-
-
-def is_host_number(name: str) -> bool:
-    """Whether a buffer is a number on the CPU, of which calls get the bits: an optimizer's step, a learning rate."""
-    buffer = V.graph.try_get_buffer(name)
-    return buffer is not None and buffer.get_device() == torch.device("cpu") and not buffer.get_size()
+from torch_backplane.inductor.host_numbers import is_host_number, take_fractions, text_of, value_of
 
 
 class SignedKernel(SIMDKernel[Any]):
@@ -32,6 +27,20 @@ class SignedKernel(SIMDKernel[Any]):
         super().__init__(tiling, **kwargs)
         self.device = V.graph.get_current_device_or_throw()
         self.reports = False  # the kernel tells of places that are out of range
+        self.numbers: dict[sympy.Symbol, sympy.Expr] = {}  # that a call computes
+
+    def rename_indexing(self, index: Any) -> Any:
+        """In the names that the kernel has for what it takes."""
+        if isinstance(index, (list, tuple)):
+            return [self.rename_indexing(one) for one in index]
+        return super().rename_indexing(take_fractions(sympy.sympify(index), self._number))
+
+    def _number(self, expr: sympy.Expr) -> sympy.Expr:
+        number = next((one for one, known in self.numbers.items() if known == expr), None)
+        if number is None:
+            number = sympy.Symbol(f"number{len(self.numbers)}")
+            self.numbers[number] = expr
+        return value_of(sympy.Symbol(self.args.size(number), integer=True), expr, self.device)
 
     def extent(self, tree: IterationRangesRoot) -> str:
         """The length of an axis, a number or a name that the kernel's head defines."""
@@ -56,7 +65,8 @@ class SignedKernel(SIMDKernel[Any]):
             elif isinstance(arg, TensorArg):
                 tensors.append((arg, call))
             elif isinstance(arg, SizeArg):
-                numbers.append((arg, call))
+                computed = self.numbers.get(call)
+                numbers.append((arg, call if computed is None else text_of(computed, self.device)))
         return [a for a, _ in tensors], [a for a, _ in numbers], [c for _, c in tensors], [c for _, c in numbers]
 
     def call_arguments(self) -> tuple[list[Any], list[Any]]:
@@ -119,7 +129,8 @@ class SignedKernel(SIMDKernel[Any]):
     def compute_sizes(self) -> None:
         """Have the sizes that a call passes as variables of the module."""
         for size in self.args.sizevars:
-            V.graph.wrapper_code.ensure_size_computed(size)
+            for symbol in self.numbers.get(size, size).free_symbols:
+                V.graph.wrapper_code.ensure_size_computed(symbol)
 
     def codegen_nan_check(self) -> None:
         wrapper = V.graph.wrapper_code

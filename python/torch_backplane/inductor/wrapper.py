@@ -111,7 +111,8 @@ class GroupWrapper(_Calls, Reported, PythonWrapperCodegen):
 
     def write_header(self) -> None:
         super().write_header()
-        self.imports.writeline("from torch_backplane.inductor.runtime import bits_of, generated_kernel, without_graphs")
+        names = "bits_of, bits_of_float64, bits_of_float32, generated_kernel, without_graphs"
+        self.imports.writeline(f"from torch_backplane.inductor.runtime import {names}")
         self.imports.writeline("from torch_backplane import _backend as backplane")
         self.imports.writeline(f"empty_strided_{_backend.device} = backplane.C.modules.empty_strided")
         if config.triton.cudagraphs:

@@ -179,6 +179,14 @@ def rank_0_does_not_join(w: Rank) -> list[Outcome]:
     return found
 
 
+def rank_0_makes_no_id(w: Rank) -> list[Outcome]:
+    """The group's first collective and one behind it, minutes before its timeout."""
+    set_timeout(w, 600)
+    found = [outcome(lambda: all_reduce(w), within=0), outcome(lambda: all_reduce(w), within=0)]
+    is_usable(w)
+    return found
+
+
 def another_thread_aborts_while_it_joins(w: Rank) -> list[Outcome]:
     """With minutes left."""
     return while_it_joins(w, lambda: abort(w))
