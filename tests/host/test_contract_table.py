@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
-SECTIONS = {"A": 21, "B": 26, "C": 85, "D": 43, "E": 62, "F": 21, "G": 7, "H": 6, "I": 10, "K": 14, "P": 6, "V": 5}
+SECTIONS = {"A": 21, "B": 26, "C": 85, "D": 43, "E": 62, "F": 22, "G": 7, "H": 6, "I": 10, "K": 14, "P": 6, "V": 5}
 EVERY_ID = [f"{letter}{number:02}" for letter, count in SECTIONS.items() for number in range(1, count + 1)]
 
 
