@@ -41,6 +41,15 @@ ROWS = {
         "portable/test_compile.py::test_F14_one_compilation_serves_all_shapes",
         "portable/test_compile_fusions.py::test_one_kernel_takes_all_sizes",
     ],
+    "a number on the CPU (a tensor without dimensions) beside tensors": [
+        "portable/test_compile_numbers.py::test_F22_a_number_on_the_cpu_comes_first",
+        "portable/test_compile_numbers.py::test_F22_its_gradient_is_on_the_cpu",
+    ],
+    "what Python computes of sizes and items: quotients, `round`, `math.sin`": [
+        "portable/test_compile_numbers.py::test_F22_what_a_program_makes_of_a_size",
+        "portable/test_compile_numbers.py::test_F22_what_a_program_makes_of_an_item",
+        "portable/test_compile_numbers.py::test_F22_a_target_without_doubles_takes_the_nearest_float",
+    ],
     "random numbers (dropout, `rand`, `randn`, `randint`)": [
         "portable/test_compile_random.py::test_F20_floats[dropout]",
         "portable/test_compile_random.py::test_F20_whole_numbers",
