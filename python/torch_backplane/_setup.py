@@ -282,6 +282,7 @@ def import_python_parts(known: Collection[str] = ()) -> None:
 
 def _register() -> None:
     import torch
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
     from torch.utils import backend_registration
 
     from torch_backplane import compat, multiprocessing, process_group
@@ -310,6 +311,7 @@ def _register() -> None:
     inductor.install()
     nested.install(name)
     profiler.install(name)
+    register_optimizer_step_pre_hook(module.graphs.refuse_steps_of_the_host)
     multiprocessing.install()
     process_group.install()
     integrations.install()

@@ -39,6 +39,22 @@ def test_H03_what_a_graph_cannot_hold_is_refused_at_the_call_and_the_capture_goe
         assert z.tolist() == [6.0] * 4, what
 
 
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "NAdam", "RAdam", "Adamax", "ASGD", "Adadelta", "RMSprop", "Rprop"])
+def test_H03_a_step_that_the_host_counts_is_refused(device, device_module, name):
+    parameter = torch.ones(4, device=device, requires_grad=True)
+    parameter.grad = torch.ones_like(parameter)
+    optimizer = getattr(torch.optim, name)([parameter])
+    optimizer.step()
+    graph = device_module.CUDAGraph()
+    with device_module.graph(graph):
+        y = parameter * 2
+        with pytest.raises(RuntimeError, match=f"a step of {name} .* capturable=True"):
+            optimizer.step()
+    replayed(graph, device_module)
+    assert torch.equal(y, parameter * 2)
+    optimizer.step()  # which nothing captures
+
+
 def test_H03_an_error_within_a_capture_leaves_stream_and_allocator_usable(device, device_module):
     stream = device_module.Stream()
     x = torch.ones(1000, device=device)

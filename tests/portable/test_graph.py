@@ -73,3 +73,25 @@ def test_H01_a_gpt_with_dropout_is_eagers_over_a_hundred_replays(device, device_
     assert losses[-10:].mean() < losses[:10].mean()
     for one, other in zip(parameters, others, strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "NAdam", "RAdam", "Adamax", "ASGD", "Adadelta", "RMSprop", "Rprop"])
+def test_H03_a_step_that_the_device_counts_is_eagers(device, device_module, name):
+    gradients = torch.randn(6, 4, device=device)
+    results = []
+    for captures in (False, True):
+        parameter = torch.ones(4, device=device, requires_grad=True)
+        parameter.grad = torch.zeros_like(parameter)
+        optimizer = getattr(torch.optim, name)([parameter], capturable=True)
+        graph = device_module.CUDAGraph()
+        for i, gradient in enumerate(gradients):
+            parameter.grad.copy_(gradient)
+            if not captures or i < 2:
+                optimizer.step()
+                continue
+            if i == 2:
+                with device_module.graph(graph):
+                    optimizer.step()
+            graph.replay()
+        results.append(parameter.detach().cpu())
+    torch.testing.assert_close(results[1], results[0])

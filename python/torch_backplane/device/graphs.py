@@ -13,7 +13,7 @@ import torch
 
 from torch_backplane import _backend
 from torch_backplane.device._graphed import make_graphed_callables
-from torch_backplane.device.devices import synchronize
+from torch_backplane.device.devices import is_initialized, synchronize
 from torch_backplane.device.memory import empty_cache
 from torch_backplane.device.streams import Stream, StreamContext, is_current_stream_capturing
 
@@ -173,3 +173,22 @@ class graph:
             self.cuda_graph.capture_end()
         finally:
             self._stream_context.__exit__()
+
+
+def refuse_steps_of_the_host(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Before each step of any optimizer: one that counts its steps on the host is not captured.
+
+    Its count would be a constant of the graph. Torch checks the same for CUDA and XPU.
+
+    Raises:
+        RuntimeError: the current stream is capturing, and a parameter group has ``capturable=False``.
+    """
+    if torch.compiler.is_compiling() or not is_initialized():
+        return
+    counts = all(group.get("capturable", True) for group in optimizer.param_groups)
+    if not counts and is_current_stream_capturing():
+        raise RuntimeError(
+            f"a step of {type(optimizer).__name__} whose param_groups' capturable is False cannot be captured: the "
+            "number of the step is the host's, and would be the same in each replay. Make the optimizer with "
+            "capturable=True"
+        )
