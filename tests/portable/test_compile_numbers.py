@@ -8,6 +8,7 @@ import torch
 from torch._inductor import config
 from torch._inductor.utils import run_and_get_code
 
+from portable.test_aoti import needs_cpp_wrapper
 from portable.test_compile import same
 from portable.test_compile_targets import lacking_target
 
@@ -95,7 +96,7 @@ ITEMS = {
 }
 
 
-@pytest.mark.parametrize("wrapper", ["python", "cpp"])
+@pytest.mark.parametrize("wrapper", ["python", pytest.param("cpp", marks=needs_cpp_wrapper)])
 @pytest.mark.parametrize("case", ITEMS)
 def test_F22_what_a_program_makes_of_an_item(device, case, wrapper):
     def function(x):
