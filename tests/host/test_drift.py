@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
-from older_torch import IS_OLDER
 
 import backplane_sdk
 from torch_backplane.cli.drift import drift
@@ -19,11 +18,11 @@ from torch_backplane.drift.cpp import read_classes, virtual_functions
 from torch_backplane.drift.look import look, registered_operators
 from torch_backplane.drift.uses import cpp_classes, cpp_headers, python_files, python_uses
 
-# Where torch's wrapper in C++ can be one of the device, and where it enters streams: compat/ tells.
-OF_NEWER = {
-    "torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu._compatible_with_cpp_boxed_dispatch",
-    "torch._inductor.stream_utils.DEFAULT_STREAM_IDX",
-    "torch._inductor.stream_utils.get_stream_name",
+# What compat/ asks for before it is used: the torch that has it first.
+SINCE = {
+    "torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu._compatible_with_cpp_boxed_dispatch": "2.13",
+    "torch._inductor.stream_utils.DEFAULT_STREAM_IDX": "2.12",
+    "torch._inductor.stream_utils.get_stream_name": "2.12",
 }
 
 pytestmark = pytest.mark.xdist_group("drift")  # one process looks at torch, once
@@ -112,8 +111,8 @@ def test_torch_has_every_private_name(here):
     uses = python_uses(path.read_text(encoding="utf-8") for path in python_files(compat=False))
     assert len(uses.names) > 100
     absent = uses.names - here.texts["python"].keys()
-    assert absent <= (OF_NEWER if IS_OLDER else set())
-    assert uses.names >= OF_NEWER
+    assert absent == {name for name, first in SINCE.items() if torch.__version__ < first}
+    assert uses.names >= SINCE.keys()
 
 
 def test_the_core_is_read(here):
