@@ -33,7 +33,8 @@ def test_a_child_of_a_parent_that_used_the_device_is_refused(run_in_process, nam
 
 def test_tensors_of_the_parent_die_quietly_in_a_child(run_in_process, name):
     code = f"""
-        import os, torch
+        import os, torch, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python's, of any fork where there are threads
         x = torch.ones(1000, device="{name}")
         pid = os.fork()
         if pid == 0:

@@ -68,7 +68,11 @@ def text(value: Any) -> str:
     if not callable(value):
         return type(value).__name__
     try:
-        return kind + parameters(value)
+        found = parameters(value)
+        # Of a C function without parameters Python tells that from 3.13 on, whether it is documented or not.
+        if found not in ("()", "(self, /)") or not isinstance(value, (types.BuiltinFunctionType, types.MethodDescriptorType)):
+            return kind + found
+        return type(value).__name__
     except (TypeError, ValueError):
         documented = pybind_parameters((getattr(value, "__doc__", None) or "").strip().split("\n")[0])
         return documented or kind or type(value).__name__
