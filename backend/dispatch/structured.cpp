@@ -2,6 +2,7 @@
 #include <backplane/signature.h>
 #include <backplane/structured.h>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/op_registration/adaption.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/as_strided.h>
@@ -75,6 +76,8 @@ std::optional<at::Tensor> prepare_output(Form form, at::Tensor& output, at::IntA
   if (!exact_strides || output.strides() == strides) return std::nullopt;
   return make_output(sizes, strides, options);
 }
+
+void check_overlap(const at::Tensor& output) { at::assert_no_internal_overlap(output); }
 
 void copy_back(const at::Tensor& proxy, const at::Tensor& output) { output.copy_(proxy); }
 

@@ -80,6 +80,9 @@ enum class Form { functional, out, inplace };
 // that a given output does not have.
 std::optional<at::Tensor> prepare_output(Form form, at::Tensor& output, at::IntArrayRef sizes, at::IntArrayRef strides,
                                          const c10::TensorOptions& options, bool exact_strides);
+// Throws for an output of which elements share memory. An iterator asks for itself, where it matters; a kernel is queued work, in which an
+// error would end the device.
+void check_overlap(const at::Tensor& output);
 void copy_back(const at::Tensor& proxy, const at::Tensor& output);
 void check_same_device(const at::Tensor& first, const at::Tensor& other, const char* form);
 
@@ -128,6 +131,8 @@ class Operation final : public Meta {
     proxies_[index] = prepare_output(form_, outputs_[index], sizes, strides, options, exact);
     if constexpr (std::is_base_of_v<at::TensorIteratorBase, Meta>) {
       at::TensorIteratorBase::set_output_raw_strided(index, sizes, strides, options BACKPLANE_NAMES_ARGUMENT);  // reads maybe_get_output
+    } else if (form_ != Form::functional) {
+      check_overlap(outputs_[index]);
     }
   }
 

@@ -1,7 +1,11 @@
 """A kernel over ATen's structured meta: one implementation, three forms, outputs of every kind, a clear way out."""
 
+import itertools
+
 import pytest
 import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_map
 
 A = torch.arange(12, dtype=torch.float32).view(3, 4)
 
@@ -66,6 +70,81 @@ def test_E22_outputs_that_overlap_are_refused(device):
         torch.add(x[:3], 1, out=x[1:])
     with pytest.raises(RuntimeError, match="unsupported operation"):
         torch.add(x[:1], 1, out=x[:1].expand(3))
+
+
+def repeated(device, *shape, dtype=torch.float32):
+    """All its elements are one; the storage has room for what a kernel would write that does not look at strides."""
+    return torch.ones(64, dtype=dtype, device=device)[:1].expand(shape)
+
+
+# Each gets a device, and has an output that overlaps.
+REPEATED = {
+    "mm": lambda d: torch.mm(torch.ones(2, 3, device=d), torch.ones(3, 4, device=d), out=repeated(d, 2, 4)),
+    "mv": lambda d: torch.mv(torch.ones(2, 3, device=d), torch.ones(3, device=d), out=repeated(d, 2)),
+    "addmm_": lambda d: repeated(d, 2, 4).addmm_(torch.ones(2, 3, device=d), torch.ones(3, 4, device=d)),
+    "bmm": lambda d: torch.bmm(torch.ones(1, 2, 3, device=d), torch.ones(1, 3, 2, device=d), out=repeated(d, 1, 2, 2)),
+    "arange": lambda d: torch.arange(5, out=repeated(d, 5)),
+    "linspace": lambda d: torch.linspace(0, 1, 5, out=repeated(d, 5)),
+    "logspace": lambda d: torch.logspace(0, 1, 5, out=repeated(d, 5)),
+    "complex": lambda d: torch.complex(
+        torch.ones(3, device=d), torch.ones(3, device=d), out=repeated(d, 3, dtype=torch.complex64)
+    ),
+    "frexp": lambda d: torch.frexp(
+        torch.ones(3, device=d), out=(repeated(d, 3), torch.empty(3, dtype=torch.int32, device=d))
+    ),
+    "avg_pool2d": lambda d: torch._C._nn.avg_pool2d(torch.ones(1, 1, 4, 4, device=d), 2, out=repeated(d, 1, 1, 2, 2)),
+    "nan_to_num_": lambda d: repeated(d, 3).nan_to_num_(),
+    "rrelu_": lambda d: torch.rrelu_(repeated(d, 3)),
+}
+
+
+@pytest.mark.parametrize("call", REPEATED.values(), ids=REPEATED.keys())
+def test_E22_what_is_no_elementwise_kernel_refuses_them_before_it_is_queued(device, device_module, call):
+    with pytest.raises(RuntimeError, match="unsupported operation: more than one element"):
+        call(device)
+    device_module.synchronize()
+    assert torch.ones(3, device=device).sum().item() == 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name", sorted({op.full_name for op in op_db if op.supports_out and torch.float32 in op.dtypes})
+)
+def test_E22_every_operator_refuses_them_that_the_cpu_refuses(device, device_module, name):
+    def failure(sample, results, on):
+        def moved(value):
+            return value.to(on) if isinstance(value, torch.Tensor) else on if str(value) == "cpu" else value
+
+        input, args, kwargs = tree_map(moved, (sample.input, sample.args, sample.kwargs))
+        outs = [
+            torch.empty(1 << 16, dtype=result.dtype, device=on)[:1].expand(result.shape)
+            if result.numel() > 1
+            else moved(result)
+            for result in results
+        ]
+        try:
+            op(input, *args, **kwargs, out=outs[0] if len(outs) == 1 else tuple(outs))
+            device_module.synchronize()
+        except RuntimeError as error:
+            return type(error), str(error).split(".")[0]
+        return None
+
+    (op,) = (op for op in op_db if op.full_name == name)
+    for sample in itertools.islice(op.sample_inputs("cpu", torch.float32), 6):
+        computed = op(sample.input, *sample.args, **sample.kwargs)
+        results = computed if isinstance(computed, (tuple, list)) else [computed]
+        if all(isinstance(result, torch.Tensor) for result in results):
+            expected = failure(sample, results, "cpu")
+            assert (
+                failure(sample, results, device) == expected or expected is None
+            )  # the CPU's BLAS writes what it may not
+
+
+def test_E22_arange_tells_of_an_output_of_another_length(device):
+    with pytest.warns(
+        UserWarning, match=r"out tensor of shape \[2\] is 2 which does not match the computed number of elements 5"
+    ):
+        assert torch.arange(0, 5, out=torch.zeros(2, device=device)).tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.requires("host_exec")

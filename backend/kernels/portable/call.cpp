@@ -1,6 +1,7 @@
 // kernels/portable/call.cpp: the boxed kernels of call.h.
 #include "kernels/portable/call.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/complex.h>
 #include <ATen/ops/view_as_complex.h>
@@ -8,6 +9,7 @@
 #include <backplane/kernel.h>
 #include <backplane/structured.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,22 +24,30 @@ namespace {
 
 class Form final : public c10::OperatorKernel {
  public:
-  Form(const Operator& compute, KernelCounter& counter, size_t arguments, Call::Form form)
-      : compute_(compute), counter_(counter), arguments_(arguments), form_(form) {}
+  Form(const Operator& compute, KernelCounter& counter, size_t arguments, size_t outputs, Call::Form form)
+      : compute_(compute), counter_(counter), arguments_(arguments), outputs_(outputs), form_(form) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     if (C10_UNLIKELY(!can_compile() || kernel_policy() == KernelPolicy::off)) return decline_portable(op, keys, stack);
     Call call(stack->data() + stack->size() - arguments_, arguments_, form_);
-    if (!compute_(call)) return decline_portable(op, keys, stack);
+    if (has_repeated_output(call) || !compute_(call)) return decline_portable(op, keys, stack);
     counter_.count();
     stack->erase(stack->end() - static_cast<std::ptrdiff_t>(arguments_), stack->end());
     for (c10::IValue& result : call.results) stack->push_back(std::move(result));
   }
 
  private:
+  // An out= argument of which elements share memory; the CPU raises.
+  bool has_repeated_output(const Call& call) const {
+    for (size_t k = 0; k < outputs_; ++k) {
+      if (at::has_internal_overlap(*call.given(k, outputs_)) == at::MemOverlap::Yes) return true;
+    }
+    return false;
+  }
+
   const Operator compute_;
   KernelCounter& counter_;
-  const size_t arguments_;
+  const size_t arguments_, outputs_;
   const Call::Form form_;
 };
 
@@ -61,8 +71,10 @@ void add_operator(DefaultKernels& kernels, std::initializer_list<const char*> fo
     const Call::Form kind = schema.arguments().back().is_out()                   ? Call::Form::out
                             : !schema.arguments().empty() && schema.is_mutable() ? Call::Form::inplace
                                                                                  : Call::Form::functional;
+    const std::vector<c10::Argument>& arguments = schema.arguments();
+    const auto outputs = std::count_if(arguments.begin(), arguments.end(), [](const c10::Argument& one) { return one.is_out(); });
     kernels.impl_portable(
-        form, c10::BoxedKernel::makeFromFunctor(std::make_unique<call_impl::Form>(compute, counter, schema.arguments().size(), kind)));
+        form, c10::BoxedKernel::makeFromFunctor(std::make_unique<call_impl::Form>(compute, counter, arguments.size(), outputs, kind)));
   }
 }
 

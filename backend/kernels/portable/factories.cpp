@@ -25,6 +25,18 @@ c10::SmallVector<int64_t, 6> numbers_of(const at::Tensor& out) { return dense_st
 
 bool is_real(const c10::Scalar& value) { return !value.isComplex() && std::isfinite(value.to<double>()); }
 
+// arange's: one that has another number of elements is a sign that a sum of steps was rounded.
+at::Tensor range(const Call& call, int64_t count) {
+  const at::Tensor& given = *call.given();
+  if (given.numel() != 0 && given.numel() != count) {
+    TORCH_WARN("The number of elements in the out tensor of shape ", given.sizes(), " is ", given.numel(),
+               " which does not match the computed number of elements ", count,
+               ". Note that this may occur as a result of rounding error. The out tensor will be resized to a tensor of shape (", count,
+               ",).");
+  }
+  return sequence(call, count);
+}
+
 // start + i * step; of floats in float64 where the target has it, as torch computes it.
 bool arange(Call& call) {
   const c10::Scalar start = call[0].toScalar(), end = call[1].toScalar(), step = call[2].toScalar();
@@ -39,7 +51,7 @@ bool arange(Call& call) {
     constexpr int64_t kMost = int64_t{1} << 60;
     if (by == 0 || (by > 0 ? last < first : last > first) || std::abs(first) > kMost || std::abs(last) > kMost) return false;
     const int64_t count = (last - first + by - (by > 0 ? 1 : -1)) / by;
-    at::Tensor out = sequence(call, count);
+    at::Tensor out = range(call, count);
     if (!out.defined()) return false;
     Walk walk("arange", out.sizes(), out.device().index());
     walk.write(out).count(numbers_of(out)).integer(first).integer(by);
@@ -51,7 +63,7 @@ bool arange(Call& call) {
   if (by == 0 || (by > 0 ? last < first : last > first)) return false;
   const double size = std::ceil((last - first) / by);
   if (size > 9e15) return false;
-  at::Tensor out = sequence(call, static_cast<int64_t>(size));
+  at::Tensor out = range(call, static_cast<int64_t>(size));
   if (!out.defined()) return false;
   const c10::ScalarType compute = has_dtype(target_of(out.device().index()), c10::kDouble) ? c10::kDouble : dtype;
   Walk walk("arange", out.sizes(), out.device().index());
