@@ -34,8 +34,9 @@ std::optional<c10::ScalarType> dtype_argument(const c10::IValue& value, uint8_t 
   return static_cast<c10::ScalarType>(value.toInt());
 }
 
-// What an AT_DISPATCH without a case for a half type says: "nms_kernel" not implemented for 'Half'.
+// What an AT_DISPATCH without a case for a half type says: "nms_kernel" not implemented for 'Half'; and the library of Fourier transforms.
 bool tells_of_half(const std::string& text) {
+  if (text.find("MKL FFT doesn't support tensors of type: Half") != std::string::npos) return true;
   constexpr std::string_view kBefore = "not implemented for '";
   const size_t found = text.find(kBefore);
   if (found == std::string::npos) return false;

@@ -171,6 +171,24 @@ def test_K02_transforms_of_lazy_conjugates_and_negatives(device):
     assert same(at, x)
 
 
+@pytest.mark.parametrize("length", [16, 12])
+def test_K02_transforms_of_windows(device, length):
+    """torch.stft and istft call the kernels, whose refusal of halves has words of its own."""
+    x, window = numbers(64), torch.hann_window(length).half()
+
+    def spectra(x, window):
+        return torch.stft(x, length, window=window, return_complex=True)
+
+    found = spectra(x.to(device), window.to(device))
+    assert found.dtype is torch.complex32
+    expected = spectra(wide(x), wide(window))
+    torch.testing.assert_close(found.cpu().to(torch.complex64), expected, rtol=4e-3, atol=4e-3)
+    assert fallback.widened()["aten::_fft_r2c"] == 1
+    back = torch.istft(found, length, window=window.to(device), length=64)
+    assert back.dtype is torch.float16
+    torch.testing.assert_close(back.cpu(), x, rtol=4e-3, atol=4e-3)
+
+
 def test_K02_gradients_of_a_transform(device):
     x = numbers(8)
     at, reference = x.to(device).requires_grad_(), wide(x).requires_grad_()
