@@ -130,7 +130,7 @@ format: venv
 # An environment of its own: nothing of it is needed for anything else. Warnings, such as a dead link or anchor, are errors.
 DOCS_ENV := build/docs-env
 docs: $(DOCS_ENV)/.ready
-	NO_MKDOCS_2_WARNING=1 $(DOCS_ENV)/bin/python -m mkdocs build --strict --quiet --clean
+	NO_MKDOCS_2_WARNING=1 $(DOCS_ENV)/bin/python -m mkdocs build --strict --clean
 	@echo "build/site/index.html"
 
 $(DOCS_ENV)/.ready: requirements-docs.txt

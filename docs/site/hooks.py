@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,17 +64,28 @@ def on_files(files: Files, config: Any) -> Files:
         pages[f"reference/c/{header.stem}.md"] = headers.page(header)
     for name, (title, sentence, modules) in PYTHON.items():
         pages[name] = f"# {title}\n\n{sentence}\n\n" + "".join(f"::: {module}\n\n" for module in modules)
-    waiting = [(file.src_uri, Path(file.abs_src_path)) for file in files if file.src_uri.endswith(".md")]
-    while waiting:
-        _, path = waiting.pop()
-        for linked in outside(path):
-            name = place_of(linked)
-            if name not in pages:
-                pages[name] = text_of(linked)
-                waiting.append((name, linked))
+    linked = [ROOT / page.removeprefix("repository/") for page in listed(config.nav) if page.startswith("repository/")]
+    for file in files:
+        if file.src_uri.endswith(".md"):
+            linked += outside(Path(file.abs_src_path))
+    while linked:
+        path = linked.pop()
+        name = place_of(path)
+        if name not in pages:
+            pages[name] = text_of(path)
+            linked += outside(path)
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files
+
+
+def listed(nav: Any) -> Iterator[str]:
+    """The pages of a navigation, which is a list, or a dict of one title, or a page."""
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for part in nav.values() if isinstance(nav, dict) else nav:
+            yield from listed(part)
 
 
 def outside(path: Path) -> list[Path]:

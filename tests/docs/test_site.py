@@ -69,6 +69,12 @@ def test_every_page_has_its_place_in_the_order():
     ] == []
 
 
+def test_warnings_of_the_build_are_errors():
+    """With --quiet MkDocs counts none of what --strict would end with."""
+    (command,) = re.findall(r"-m mkdocs build (.*)", (ROOT / "Makefile").read_text())
+    assert command.split() == ["--strict", "--clean"]
+
+
 @pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.name)
 def test_the_reference_has_what_the_header_says(header):
     """Each entry with its signature, each struct, each number, and every word of the comments."""
