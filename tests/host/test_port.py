@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+import re
 import sys
 import tokenize
 from pathlib import Path
@@ -18,6 +19,8 @@ from torch_backplane.port import Target, port_source
 NEUTRAL, NAMED = Target(), Target("npu")
 CURRENT = "torch.accelerator.current_accelerator()"
 TYPE = f"str({CURRENT})"
+AMP = f'str({CURRENT} or "cuda")'  # torch.amp disables itself where there is no accelerator
+HERE = f"str({CURRENT}) if i is None else i"
 
 
 def changed(source: str, target: Target = NAMED) -> str:
@@ -45,14 +48,24 @@ def reasons(source: str, target: Target = NAMED) -> list[str]:
             "torch.get_device_module().synchronize(device=d)",
         ),
         ("torch.cuda.device(i)", "torch.npu.device(i)", "torch.get_device_module().device(i)"),
-        ("torch.cuda.random.seed()", "torch.npu.seed()", "torch.get_device_module().seed()"),
+        ("torch.cuda.random.initial_seed()", "torch.npu.initial_seed()", "torch.get_device_module().initial_seed()"),
+        (
+            "torch.cuda.manual_seed_all(0)",
+            "torch.npu.manual_seed_all(0)",
+            f'torch.get_device_module({CURRENT} or "cuda").manual_seed_all(0)',
+        ),
         ("torch.cuda.Stream()", "torch.npu.Stream()", "torch.Stream()"),
         ("torch.cuda.Event(True)", "torch.npu.Event(True)", "torch.get_device_module().Event(True)"),
         ("f = torch.cuda", "f = torch.npu", "f = torch.get_device_module()"),
-        ("x.cuda()", "x.npu()", f"x.to({TYPE})"),
-        ("x.cuda( non_blocking=True )", "x.npu( non_blocking=True )", f"x.to({TYPE},  non_blocking=True )"),
-        ("x.cuda(i)", "x.npu(i)", "x.to(torch.device(i))"),
-        ("x.cuda(device=i)", "x.npu(device=i)", "x.to(device=torch.device(i))"),
+        ("x.cuda()", "x.npu()", f"x.to(device={TYPE})"),
+        ("x.cuda( non_blocking=True )", "x.npu( non_blocking=True )", f"x.to(device={TYPE},  non_blocking=True )"),
+        ("x.cuda(i)", "x.npu(i)", f"x.to(device={HERE})"),
+        ("x.cuda(device=i)", "x.npu(device=i)", f"x.to(device={HERE})"),
+        ("x.cuda(0, True)", "x.npu(0, True)", "x.to(device=0, non_blocking=True)"),
+        ("x.cuda(None)", "x.npu(None)", f"x.to(device={TYPE})"),
+        ("x.cuda(f(0) % 8)", "x.npu(f(0) % 8)", "x.to(device=torch.device(f(0) % 8))"),
+        ("load(f, map_location=lambda s, l: s.cuda())", "load(f, map_location=lambda s, l: s.npu())",
+         f"load(f, map_location=lambda s, l: s.to(device={TYPE}))"),
         ("f(x.is_cuda)", "f(x.is_npu)", f"f((x.device.type == {TYPE}))"),
         ("x.to('cuda')", "x.to('npu')", f"x.to({TYPE})"),
         ("x.to('cuda:1')", "x.to('npu:1')", f"x.to(f'{{{CURRENT}}}:1')"),
@@ -65,26 +78,29 @@ def reasons(source: str, target: Target = NAMED) -> list[str]:
             't = torch.device("npu" if torch.accelerator.is_available() else "cpu")',
             f't = torch.device({TYPE} if torch.accelerator.is_available() else "cpu")',
         ),
-        ('torch.autocast("cuda")', 'torch.autocast("npu")', f"torch.autocast({TYPE})"),
-        ('autocast(device_type="cuda")', 'autocast(device_type="npu")', f"autocast(device_type={TYPE})"),
-        ("torch.cuda.amp.autocast()", 'torch.amp.autocast("npu")', f"torch.amp.autocast({TYPE})"),
+        ('torch.autocast("cuda")', 'torch.autocast("npu")', f"torch.autocast({AMP})"),
+        ("torch.autocast('cuda')", "torch.autocast('npu')", f"torch.autocast({AMP})".replace('"', "'")),
+        ('torch.device(type="cuda", index=0)', 'torch.device(type="npu", index=0)',
+         f"torch.device(type={TYPE}, index=0)"),
+        ('autocast(device_type="cuda")', 'autocast(device_type="npu")', f"autocast(device_type={AMP})"),
+        ("torch.cuda.amp.autocast()", 'torch.amp.autocast("npu")', f"torch.amp.autocast({AMP})"),
         (
             "torch.cuda.amp.autocast(on, torch.half)",
             'torch.amp.autocast("npu", enabled=on, dtype=torch.half)',
-            f"torch.amp.autocast({TYPE}, enabled=on, dtype=torch.half)",
+            f"torch.amp.autocast({AMP}, enabled=on, dtype=torch.half)",
         ),
-        ("torch.cuda.amp.GradScaler(2.0)", 'torch.amp.GradScaler("npu", 2.0)', f"torch.amp.GradScaler({TYPE}, 2.0)"),
-        ("torch.amp.GradScaler()", 'torch.amp.GradScaler("npu")', f"torch.amp.GradScaler({TYPE})"),
+        ("torch.cuda.amp.GradScaler(2.0)", 'torch.amp.GradScaler("npu", 2.0)', f"torch.amp.GradScaler({AMP}, 2.0)"),
+        ("torch.amp.GradScaler()", 'torch.amp.GradScaler("npu")', f"torch.amp.GradScaler({AMP})"),
         ("torch.GradScaler('cpu')", "torch.GradScaler('cpu')", None),
         (
             "from torch.cuda.amp import autocast as ac\nwith ac(enabled=False): pass",
             'from torch.amp import autocast as ac\nwith ac("npu", enabled=False): pass',
-            f"from torch.amp import autocast as ac\nwith ac({TYPE}, enabled=False): pass",
+            f"from torch.amp import autocast as ac\nwith ac({AMP}, enabled=False): pass",
         ),
         (
             "from torch.cuda import amp\nwith amp.autocast(): s = amp.GradScaler()",
             'from torch import amp\nwith amp.autocast("npu"): s = amp.GradScaler("npu")',
-            f"from torch import amp\nwith amp.autocast({TYPE}): s = amp.GradScaler({TYPE})",
+            f"from torch import amp\nwith amp.autocast({AMP}): s = amp.GradScaler({AMP})",
         ),
         (
             "from torch.cuda import set_device, Stream",
@@ -93,7 +109,9 @@ def reasons(source: str, target: Target = NAMED) -> list[str]:
         ),
         ("import torch.cuda.amp, os", "import torch.amp, os", None),
         ('init_process_group("nccl", rank=0)', 'init_process_group("npuccl", rank=0)',
-         f"init_process_group(torch.distributed.get_default_backend_for_device({TYPE}), rank=0)"),
+         f'init_process_group(torch.distributed.get_default_backend_for_device({CURRENT} or "cpu"), rank=0)'),
+        ("a('--dist-backend', default='nccl')", "a('--dist-backend', default=\"npuccl\")",
+         f"a('--dist-backend', default=torch.distributed.get_default_backend_for_device({CURRENT} or 'cpu'))"),
         ("a = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]",
          "a = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.PrivateUse1]",
          "a = torch.profiler.supported_activities()"),
@@ -105,6 +123,10 @@ def reasons(source: str, target: Target = NAMED) -> list[str]:
         ('device.startswith("cuda")', 'device.startswith("npu")', f"device.startswith({TYPE})"),
         ('def f(x, *, device="cuda"): ...', 'def f(x, *, device="npu"): ...', f"def f(x, *, device={TYPE}): ..."),
         ('x = d if q else"cuda:0"', 'x = d if q else"npu:0"', f'x = d if q else f"{{{CURRENT}}}:0"'),
+        ("torch.cuda.sparse.FloatTensor", "torch.npu.sparse.FloatTensor",
+         "torch.get_device_module().sparse.FloatTensor"),
+        ("from torch.cuda import memory\nmemory._snapshot()", "from torch.npu import memory\nmemory._snapshot()",
+         "from torch.cuda import memory\nmemory._snapshot()"),
         # what is no device is not touched
         ("numba.cuda.jit(f)", "numba.cuda.jit(f)", None),
         ('"""cuda"""', '"""cuda"""', None),
@@ -151,15 +173,70 @@ def test_P03_each_way_to_name_cuda(old, named, neutral):
         ('init("cpu:gloo,cuda:nccl")', NEUTRAL, "leave backend="),
         ("torch.utils.cpp_extension.CUDAExtension", NAMED, "compiles CUDA C++"),
         ('f"{torch.cuda.amp.autocast()}"', NAMED, "in a string"),
+        ("x.cuda((0), True)", NEUTRAL, "cannot be told"),
+        ("x.cuda(0, True, None)", NEUTRAL, "cannot be told"),
+        ("x.cuda(f())", NEUTRAL, "None is CUDA's current device"),
+        ("x.cuda(0 if f() else None)", NEUTRAL, "None is CUDA's current device"),
+        ("x.cuda(places['cuda'])", NEUTRAL, "None is CUDA's current device"),
+        ("x.cuda(places[  # all\n 0])", NEUTRAL, "None is CUDA's current device"),
+        ("from models import net\nnet.cuda()", NAMED, "an imported object"),
+        ("from models import net\nf(net.is_cuda)", NAMED, "an imported object"),
+        ("f = m.cuda; f()", NAMED, "the method itself"),
+        ("map(x.part.cuda, xs)", NEUTRAL, "the method itself"),
+        ("map(torch.Tensor.cuda, xs)", NEUTRAL, "the method of a class"),
+        ("torch.nn.Module.cuda(m)", NEUTRAL, "the method of a class"),
+        ("torch._C._cuda_getDeviceCount()", NAMED, "a name of CUDA's"),
+        ("from torch._C import _cuda_getDeviceCount", NAMED, "a name of CUDA's"),
+        ("if torch.has_cuda: pass", NAMED, "torch.accelerator.is_available"),
+        ("torch.backends.cuda.is_built()", NAMED, "torch.accelerator.is_available"),
+        ("torch.distributed.is_nccl_available()", NAMED, "get_default_backend_for_device"),
+        ("from torch.distributed import is_nccl_available", NAMED, "get_default_backend_for_device"),
+        ("from torch.utils.cpp_extension import CUDAExtension", NAMED, "compiles CUDA C++"),
+        ("f(stream.cuda_stream)", NAMED, "native_handle"),
+        ("cuda_stream = torch.Stream().cuda_stream", NAMED, "native_handle"),
+        ("f(event.cuda_event)", NAMED, "handle of an event"),
+        ("x = []  # type: List[torch.cuda.FloatTensor]", NAMED, "a type in a comment"),
+        ("def f(a):\n  # type: (torch.cuda.FloatTensor) -> int\n  pass", NEUTRAL, "a type in a comment"),
+        ("from torch.cuda.profiler import start", NAMED, "NVIDIA's profilers"),
+        ("torch.cuda.profiler.start()", NEUTRAL, "NVIDIA's profilers"),
+        ("from torch.cuda.comm import broadcast", NAMED, "between several GPUs"),
+        ("import torch.cuda.comm", NEUTRAL, "between several GPUs"),
+        ("import os, torch.cuda.nvtx", NAMED, "marks for NVIDIA's profilers"),
+        ("from torch.cuda import comm", NAMED, "between several GPUs"),
+        ("torch.cuda.comm.broadcast(x)", NAMED, "between several GPUs"),
+        ("from torch.cuda.later import found", NAMED, "the device's module has not"),
+        ("from torch import cuda\ncuda.synchronize()\ncuda.nvtx.mark(s)", NAMED, "cuda.nvtx.mark: marks for"),
+        ("from torch.cuda import memory\nmemory.list_gpu_processes()", NAMED, "board telemetry"),
+        ("from torch.cuda import manual_seed", NEUTRAL, "at its uses"),
     ],
 )
 def test_P04_what_is_not_safe_stays_and_says_why(source, target, reason):
     text = f"import torch\n{source}\n".encode()
     assert any(reason in found for found in reasons(source, target)) if reason else not reasons(source, target)
-    kept = [
-        line for line in port_source(text, target).content.splitlines() if b"cuda" in line.lower() or b"cu\\" in line
-    ]
-    assert kept
+    assert re.search(rb"cuda|nccl|cu\\", port_source(text, target).content.lower())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if args.cuda and not self.cuda: train(args.cuda)",
+        "f(self.cuda); self.cuda = True",
+        "class C:\n cuda: bool = True\nf(C().cuda)",
+        "f(s.cuda_stream); s.cuda_stream = t",
+        "class S:\n def cuda_stream(self): ...\nS().cuda_stream()",
+        "torch.compiler.cudagraph_mark_step_begin()",
+        "import numba\nnumba.cuda(0)",
+        f'device = {CURRENT} or "cuda"',
+        "x = 1  # type: ignore  # torch.cuda",
+    ],
+)
+def test_what_only_looks_like_cuda_is_not_listed(source):
+    assert port_source(f"import torch\n{source}\n".encode(), NEUTRAL).places == ()
+
+
+def test_an_import_that_is_left_is_listed_once():
+    source = b"from torch.distributed import ProcessGroupNCCL\nProcessGroupNCCL.Options()\n"
+    assert [place.line for place in port_source(source, NAMED).places] == [1]
 
 
 def test_P04_without_torch_at_the_place_a_device_is_named_or_left():
@@ -169,6 +246,8 @@ def test_P04_without_torch_at_the_place_a_device_is_named_or_left():
         assert b'device = "npu"' in port_source(source.encode(), NAMED).content
     inside = port_source(b'def f():\n import torch as th\n return x.to("cuda")', NEUTRAL).content
     assert b"x.to(str(th.accelerator.current_accelerator()))" in inside
+    named = port_source(b"import torch as th\nth.cuda.stream(s)", NEUTRAL).content
+    assert named.endswith(b"\nth.get_device_module().stream(s)")
     later = port_source(b'def f(): return x.to("cuda")\nimport torch', NEUTRAL).content
     assert b"str(torch.accelerator" in later
 
@@ -312,6 +391,27 @@ def test_P06_wrong_usage_and_files_that_cannot_be_read(project, tmp_path):
     (project / "old.py").write_text("print 'cuda'\n")
     assert "not read" in call(project, "--write", status=1)
     assert (project / "old.py").read_text() == "print 'cuda'\n"
+
+
+def test_notebooks_are_told_and_not_read(project):
+    def notebook(name, cell, source, outputs=()):
+        cells = [{"cell_type": cell, "source": source, "outputs": list(outputs)}]
+        path = project / name
+        path.write_text(json.dumps({"cells": cells, "nbformat": 4}))
+        return path
+
+    named = notebook("a.ipynb", "code", ["import torch\n", "x.cuda()"])
+    told = "a.ipynb: not read: a notebook: convert it by `jupyter nbconvert --to script`, and port that"
+    before = named.read_text()
+    assert told in call(named, "--write", status=1)
+    assert named.read_text() == before
+    others = notebook("b.ipynb", "markdown", ["On cuda"]), notebook("c.ipynb", "code", "print(1)", [{"text": "cuda"}])
+    assert "0 to replace" in call(*others, status=0)
+    (project / "d.ipynb").write_text("x.cuda()")
+    listed = call(project, "--device", "npu", "--write", status=1)
+    assert told in listed
+    assert "d.ipynb: not read" in listed
+    assert "2 replaced, 0 left, 0 without effect, in 2 files; 2 not read" in listed
 
 
 def test_P06_it_needs_no_torch(project):

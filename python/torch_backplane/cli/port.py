@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from torch_backplane.port import Place, Ported, Target, port_source
+from torch_backplane.port import Place, Ported, Target, notebook_problem, port_source
 
 __all__ = ["port"]
 
@@ -32,8 +32,8 @@ def port(paths: tuple[Path, ...], device: str | None, write: bool, diff: bool, j
     """Find where Python programs name CUDA, and what to write instead.
 
     PATHS are files, or folders, whose .py files are read (not hidden ones, nor environments below them). Nothing of
-    them is imported. What cannot be replaced safely is left, with a reason. The exit status is 1 if a place that names
-    CUDA is left or a file could not be read, and 2 for wrong usage.
+    them is imported. What cannot be replaced safely is left, with a reason. Notebooks are not read: those that name
+    CUDA are told. The exit status is 1 if a place that names CUDA is left or a file was not read, 2 for wrong usage.
     """
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise click.UsageError(f"{json_path}: its folder does not exist")
@@ -48,7 +48,7 @@ def port(paths: tuple[Path, ...], device: str | None, write: bool, diff: bool, j
         except OSError as error:
             done[path] = Ported(b"", problem=error.strerror or str(error))
             continue
-        ported = port_source(content, target)
+        ported = _port(path, content, target)
         if diff:
             _print_diff(path, content, ported.content)
         if write and ported.content != content:
@@ -66,6 +66,12 @@ def port(paths: tuple[Path, ...], device: str | None, write: bool, diff: bool, j
         raise click.exceptions.Exit(1)
 
 
+def _port(path: Path, content: bytes, target: Target) -> Ported:
+    if path.suffix == ".ipynb":
+        return Ported(content, problem=notebook_problem(content))
+    return port_source(content, target)
+
+
 def _is_left(place: Place, write: bool) -> bool:
     return place.counts and not (write and place.new is not None)
 
@@ -80,7 +86,7 @@ def _files(path: Path) -> Iterator[Path]:
             for name in below
             if not name.startswith(".") and name not in _SKIPPED and not Path(folder, name, "pyvenv.cfg").exists()
         )
-        yield from (Path(folder, name) for name in sorted(files) if name.endswith(".py"))
+        yield from (Path(folder, name) for name in sorted(files) if name.endswith((".py", ".ipynb")))
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -117,7 +123,9 @@ def _print(done: dict[Path, Ported], write: bool) -> None:
     replaced, left = [place for place in places if place.new is not None], [place for place in places if not place.new]
     counted = sum(place.counts for place in left)
     verb = "replaced" if write else "to replace (--write does)"
-    console.print(f"{len(replaced)} {verb}, {counted} left, {len(left) - counted} without effect, in {len(done)} files")
+    unread = sum(bool(ported.problem) for ported in done.values())
+    where = f"in {len(done) - unread} files" + (f"; {unread} not read" if unread else "")
+    console.print(f"{len(replaced)} {verb}, {counted} left, {len(left) - counted} without effect, {where}")
 
 
 def _told(place: Place) -> str:

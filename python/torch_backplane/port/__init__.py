@@ -5,8 +5,9 @@ It reads source text alone: no torch is needed, nothing of the program is import
 
 from __future__ import annotations
 
+from torch_backplane.port.notebook import notebook_problem
 from torch_backplane.port.program import Ported, port_source
 from torch_backplane.port.source import Place
 from torch_backplane.port.target import Target
 
-__all__ = ["Place", "Ported", "Target", "port_source"]
+__all__ = ["Place", "Ported", "Target", "notebook_problem", "port_source"]

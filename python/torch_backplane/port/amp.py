@@ -16,7 +16,7 @@ _AUTOCAST = ("enabled", "dtype", "cache_enabled")
 def amp_edits(findings: Findings, function: ast.expr, name: str, torch: str) -> list[Edit] | str:
     """Edits of a use of ``torch.cuda.amp.<name>`` beside the name itself; a text: why there are none."""
     tree, source = findings.tree, findings.source
-    device = findings.target.text(torch)
+    device = findings.target.amp_text(torch)
     parent = tree.parents[function]
     call = parent if isinstance(parent, ast.Call) and parent.func is function else None
     custom = name in ("custom_fwd", "custom_bwd")
@@ -35,12 +35,10 @@ def amp_edits(findings: Findings, function: ast.expr, name: str, torch: str) -> 
     if name == "autocast":
         if len(call.args) > len(_AUTOCAST):
             return "it has too many arguments"
-        after = opening
-        for argument, keyword in zip(call.args, _AUTOCAST, strict=False):
-            if not source.bare(argument, after):
-                return "its arguments stand in parentheses or behind comments: torch.amp's takes enabled= by keyword"
-            edits.append(Edit(source.start(argument), source.start(argument), f"{keyword}="))
-            after = source.end(argument)
+        keywords = source.by_keyword(call, opening, _AUTOCAST)
+        if keywords is None:
+            return "its arguments stand in parentheses or behind comments: torch.amp's takes enabled= by keyword"
+        edits += keywords
     return edits
 
 
@@ -50,7 +48,7 @@ def port_grad_scaler(findings: Findings, call: ast.Call) -> None:
         return
     torch, opening = findings.torch(call), findings.source.opening(call)
     if torch is not None and opening is not None:
-        findings.replace(call, [_first(findings, call, opening, findings.target.text(torch))])
+        findings.replace(call, [_first(findings, call, opening, findings.target.amp_text(torch))])
 
 
 def _first(findings: Findings, call: ast.Call, opening: int, text: str) -> Edit:

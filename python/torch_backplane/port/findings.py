@@ -27,6 +27,10 @@ class Findings:
         """A place that stays as it is."""
         self._add(node, None, reason, counts)
 
+    def leave_text(self, line: int, column: int, text: str, reason: str) -> None:
+        """The same for what is no part of the tree, at a line and a column from 1."""
+        self.places.append(Place(line, column, text, None, reason))
+
     def replace(self, node: ast.expr | ast.stmt, edits: list[Edit]) -> None:
         """A place that changes by these edits."""
         if not self._fits_fstring(node, edits):

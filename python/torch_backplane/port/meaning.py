@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import re
 
-from torch_backplane.port.tree import Tree
+from torch_backplane.port.names import AMP
+from torch_backplane.port.tree import Tree, last_name
 
-__all__ = ["is_backend", "is_device", "is_statement"]
+__all__ = ["is_amp", "is_backend", "is_device", "is_fallback", "is_statement"]
 
 _DEVICE = re.compile(r"device|accelerator|map_location|(^|_)dev(_|$)", re.IGNORECASE)
 _BACKEND = re.compile(r"backend|process_group|new_group|comm", re.IGNORECASE)
-_TAKE_DEVICE = {"to", "autocast", "GradScaler", "Generator", "DeviceMesh", "cuda", "load", "custom_fwd", "custom_bwd"}
+_TAKE_DEVICE = {"to", "Generator", "DeviceMesh", "cuda", "load"} | AMP
 _PASS_ON = (
     ast.IfExp, ast.BoolOp, ast.List, ast.Tuple, ast.Set, ast.Starred, ast.FormattedValue, ast.JoinedStr, ast.BinOp,
 )  # fmt: skip
@@ -30,6 +31,20 @@ def is_backend(tree: Tree, node: ast.expr) -> bool:
 def is_device(tree: Tree, node: ast.expr) -> bool:
     """Whether "cuda" here is a type of device."""
     return _used_as(tree, node, _DEVICE)
+
+
+def is_amp(tree: Tree, node: ast.expr) -> bool:
+    """Whether "cuda" here is an argument of torch.amp's, by itself."""
+    parent = tree.parents.get(node)
+    call = tree.parents.get(parent) if isinstance(parent, ast.keyword) else parent
+    return isinstance(call, ast.Call) and last_name(call.func) in AMP
+
+
+def is_fallback(tree: Tree, node: ast.expr) -> bool:
+    """Whether "cuda" here is for a machine without an accelerator: ``current_accelerator() or "cuda"``."""
+    parent = tree.parents.get(node)
+    first = parent.values[0] if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.Or) else None
+    return isinstance(first, ast.Call) and last_name(first.func) == "current_accelerator"
 
 
 def _used_as(tree: Tree, node: ast.expr, named: re.Pattern[str]) -> bool:
@@ -55,7 +70,11 @@ def _said_by(tree: Tree, child: ast.AST, parent: ast.AST, named: re.Pattern[str]
         if named.search(parent.arg or ""):
             return True
         call = tree.parents[parent]
-        return isinstance(call, ast.Call) and (_of_cuda(tree, call) or _other_texts_say(call, child, named))
+        if not isinstance(call, ast.Call):
+            return False
+        if parent.arg == "type" and named.search(last_name(call.func)):  # torch.device(type="cuda", index=0)
+            return True
+        return _of_cuda(tree, call) or _other_texts_say(call, child, named)
     if isinstance(parent, ast.Call):
         return _argument_says(tree, child, parent, named)
     if isinstance(parent, ast.Compare):
@@ -76,7 +95,7 @@ def _said_by(tree: Tree, child: ast.AST, parent: ast.AST, named: re.Pattern[str]
 
 
 def _argument_says(tree: Tree, child: ast.AST, call: ast.Call, named: re.Pattern[str]) -> bool:
-    function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    function = last_name(call.func)
     if function in ("str", "print"):
         grand = tree.parents[call]
         return function == "str" and _said_by(tree, call, grand, named)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch_backplane.port.amp import amp_edits
 from torch_backplane.port.findings import Findings
-from torch_backplane.port.names import ACCELERATOR, AMP, LEFT, NOTES, SUBMODULES, TORCH, unsupported
+from torch_backplane.port.names import ACCELERATOR, AMP, MODULES, SUBMODULES, TORCH, WITHOUT_CUDA, told, unsupported
 from torch_backplane.port.source import Edit
 
 __all__ = ["port_chain", "port_import"]
@@ -18,57 +18,72 @@ _SEVERAL = "this name is bound in several ways: import it from torch.amp, torch.
 
 @dataclass(frozen=True)
 class Member:
-    """Where a name of torch.cuda is found: ``module`` and ``name`` in it; or why nowhere."""
+    """Where a name of torch.cuda is found: ``module``, an expression, and ``name`` in it; or why nowhere."""
 
     module: str = ""
     name: str = ""
     reason: str = ""
 
 
-def member(findings: Findings, path: list[str], call: ast.Call | None) -> Member:
-    """What stands for ``torch.cuda.<path>``; ``module`` begins with torch."""
+def member(findings: Findings, path: list[str], call: ast.Call | None, torch: str = "torch") -> Member:
+    """What stands for the first name of ``torch.cuda.<path>``, or for two in a module; on a name for torch."""
     target = findings.target
     if path[0] == "amp":
         if len(path) == 1:
-            return Member("torch", "amp")
+            return Member(torch, "amp")
         if path[-1] in AMP:
-            return Member("torch.amp", path[-1])
+            return Member(f"{torch}.amp", path[-1])
         return Member(reason="private to CUDA's module: torch.amp has autocast, GradScaler, custom_fwd, custom_bwd")
+    if known := told(".".join(["torch.cuda", *path])):
+        return Member(reason=known[0])
     if path[0] in SUBMODULES and len(path) > 1:
         path = path[1:]
     name = path[0]
     if name in ACCELERATOR and not (call and call.keywords):
-        return Member("torch.accelerator", ACCELERATOR[name])
+        return Member(f"{torch}.accelerator", ACCELERATOR[name])
     if name in TORCH:
-        return Member("torch", TORCH[name])
+        return Member(torch, TORCH[name])
     if not target.device and name in ("Stream", "Event") and not (call and len(call.args) > (name == "Stream")):
-        return Member("torch", name)
+        return Member(torch, name)
     if name in _UNSUPPORTED:
         return Member(reason=_UNSUPPORTED[name])
     if name.startswith("_"):
         return Member(reason="private to CUDA's module")
-    return Member(target.module("torch"), name)
+    if name in MODULES and len(path) > 1:
+        return Member(f"{target.module(torch)}.{name}", path[1])
+    return Member(target.module_or_cuda(torch) if name in WITHOUT_CUDA else target.module(torch), name)
 
 
 def port_chain(findings: Findings, node: ast.Attribute) -> None:
     """A whole chain of attributes on an imported name."""
-    tree = findings.tree
-    dotted = tree.dotted(node)
-    for known, reason in NOTES.items():
-        if dotted == known or dotted.startswith(known + "."):
-            findings.leave(node, reason, counts=False)
-            return
-    if dotted in LEFT:
-        findings.leave(node, LEFT[dotted])
-    if dotted.split(".")[-2:] == ["ProfilerActivity", "CUDA"]:
-        port_activity(findings, node)
+    dotted = findings.tree.dotted(node)
     parts = dotted.split(".")
-    if parts[:2] != ["torch", "cuda"] or "." in tree_root(findings, node):
-        return
+    if parts[-2:] == ["ProfilerActivity", "CUDA"]:
+        port_activity(findings, node)
+    elif parts[0] == "torch" and parts[-1] == "cuda" and parts[-2][:1].isupper():
+        port_method_of_class(findings, node)
+    elif parts[:2] != ["torch", "cuda"]:
+        known, imported = told(dotted), told(tree_root(findings, node))
+        if known and not (imported and imported[1]):  # then the import is told
+            findings.leave(node, *known)
+    elif "." not in tree_root(findings, node):
+        port_name(findings, node, parts[2:])
+
+
+def port_method_of_class(findings: Findings, node: ast.Attribute) -> None:
+    """``torch.Tensor.cuda``, ``torch.nn.Module.cuda``."""
+    if findings.target.device:
+        findings.replace_exactly(node, [findings.tail(node, findings.target.device)])
+    else:
+        findings.leave(node, "the method of a class: call to(device=...) of the object, or name the device by --device")
+
+
+def port_name(findings: Findings, node: ast.Attribute, path: list[str]) -> None:
+    """``torch.cuda.<path>`` as it is used: read, or set."""
     if not isinstance(node.ctx, ast.Load):
         findings.leave(node, "sets a name in CUDA's module")
         return
-    port_member(findings, node, parts[2:])
+    port_member(findings, node, path)
 
 
 def tree_root(findings: Findings, node: ast.Attribute) -> str:
@@ -88,7 +103,7 @@ def port_member(findings: Findings, node: ast.Attribute, path: list[str]) -> Non
     if not path:
         findings.replace_exactly(node, [findings.whole(node, target.module(root))])
         return
-    depth = 1 + (path[0] in SUBMODULES and len(path) > 1)
+    depth = 1 + (path[0] in MODULES and len(path) > 1)
     if path[0] == "amp":
         depth = len(path)
     part: ast.expr = node
@@ -98,11 +113,11 @@ def port_member(findings: Findings, node: ast.Attribute, path: list[str]) -> Non
     assert isinstance(part, ast.Attribute)
     parent = tree.parents[part]
     call = parent if isinstance(parent, ast.Call) and parent.func is part else None
-    found = member(findings, path, call)
+    found = member(findings, path, call, root)
     if found.reason:
         findings.leave(node, found.reason)
         return
-    edits = [findings.whole(part, f"{root}{found.module.removeprefix('torch')}.{found.name}")]
+    edits = [findings.whole(part, f"{found.module}.{found.name}")]
     if path[0] == "amp" and path[-1] in AMP:
         more = amp_edits(findings, part, path[-1], root)
         if isinstance(more, str):
@@ -138,7 +153,10 @@ def port_import(findings: Findings, statement: ast.Import | ast.ImportFrom) -> N
         full = [f"{statement.module}.{alias.name}" for alias in statement.names]
     else:
         full = [alias.name for alias in statement.names]
-    if not any(name == "torch.cuda" or name.startswith("torch.cuda.") for name in full):
+    if not any(_of_cuda(name) for name in full):
+        reasons = [known[0] for name in full if (known := told(name)) and known[1]]
+        if reasons:
+            findings.leave(statement, reasons[0])
         return
     kept: dict[str, list[str]] = {}
     plain: list[str] = []
@@ -146,7 +164,8 @@ def port_import(findings: Findings, statement: ast.Import | ast.ImportFrom) -> N
     problem = "" if "#" not in findings.source.of(statement) else "a comment stands in it: replace it by hand"
     for alias, name in zip(statement.names, full, strict=True):
         if isinstance(statement, ast.Import) and not alias.asname:
-            plain.append(_plain(name, alias))
+            plain.append(_plain(name))
+            problem = problem or (_without_module(findings, name.split(".")[2:]) if _of_cuda(name) else "")
             continue
         found = _bound(findings, alias, name, uses)
         problem = problem or found.reason
@@ -173,18 +192,29 @@ def _between(findings: Findings, statement: ast.stmt) -> str:
     return source.newline + before if not before.strip() else "; "
 
 
-def _plain(name: str, alias: ast.alias) -> str:
+def _of_cuda(name: str) -> bool:
+    return name == "torch.cuda" or name.startswith("torch.cuda.")
+
+
+def _plain(name: str) -> str:
     """``import torch.cuda.amp``, which binds torch alone."""
     if name.startswith("torch.cuda.amp"):
         return "torch.amp"
-    return "torch" if name == "torch.cuda" or name.startswith("torch.cuda.") else alias.name
+    return "torch" if _of_cuda(name) else name
+
+
+def _without_module(findings: Findings, path: list[str]) -> str:
+    """Why the module of ``torch.cuda`` that a path begins with has no counterpart; empty if it has one."""
+    if not path or path[0] == "amp" or path[0] in MODULES:
+        return ""
+    return member(findings, path, None).reason or "a module of torch.cuda that the device's module has not"
 
 
 def _bound(findings: Findings, alias: ast.alias, name: str, uses: list[tuple[ast.expr, list[Edit]]]) -> Member:
     """What one name of an import becomes, and the edits of its uses."""
     tree, target = findings.tree, findings.target
     local = alias.asname or alias.name
-    if not (name == "torch.cuda" or name.startswith("torch.cuda.")):
+    if not _of_cuda(name):
         module, _, last = name.rpartition(".")
         return Member(module, last)
     if alias.name == "*":
@@ -192,13 +222,16 @@ def _bound(findings: Findings, alias: ast.alias, name: str, uses: list[tuple[ast
     if tree.dotted(ast.Name(local, ast.Load())) != name:
         return Member(reason=_SEVERAL)
     path = name.split(".")[2:]
-    if path in ([], ["memory"], ["random"], ["streams"], ["graphs"]):
-        if target.device:
-            return Member(*f"torch.{'.'.join([target.device, *path])}".rsplit(".", 1))
-        return Member(reason="binds CUDA's module: write torch.accelerator or torch.get_device_module() at its uses")
+    if not path or (len(path) == 1 and path[0] in MODULES):
+        if not target.device:
+            return Member(reason="binds CUDA's module: write torch.accelerator or torch.get_device_module() at uses")
+        module, _, own = ".".join(["torch", target.device, *path]).rpartition(".")
+        return Member(module, own, _lacking(findings, local, path))
+    if len(path) > 1 and (reason := _without_module(findings, path)):
+        return Member(reason=reason)
     found = member(findings, path, None)
-    if found.reason or found.module.endswith(")"):
-        return Member(reason=found.reason or f"write torch.get_device_module().{found.name} at its uses")
+    if found.reason or "(" in found.module:
+        return Member(reason=found.reason or f"write {found.module}.{found.name} at its uses")
     for node in tree.nodes:
         if isinstance(node, ast.Name) and node.id == local and isinstance(node.ctx, ast.Load):
             used = _use(findings, node, path)
@@ -206,6 +239,23 @@ def _bound(findings: Findings, alias: ast.alias, name: str, uses: list[tuple[ast
                 return Member(reason=used)
             uses.append(used)
     return found
+
+
+def _lacking(findings: Findings, local: str, path: list[str]) -> str:
+    """Why a use of a bound module cannot be one of the device's: a public name that this has not."""
+    tree = findings.tree
+    for node in tree.nodes:
+        if not isinstance(node, ast.Name) or node.id != local:
+            continue
+        names = []
+        for _, parent in tree.ancestors(node):
+            if not isinstance(parent, ast.Attribute):
+                break
+            names.append(parent.attr)
+        reason = member(findings, [*path, *names], None).reason if names and names[0][0] != "_" else ""
+        if reason:
+            return f"binds CUDA's module, and a use of it, {'.'.join([local, *names])}: {reason}"
+    return ""
 
 
 def _use(findings: Findings, name: ast.Name, path: list[str]) -> tuple[ast.expr, list[Edit]] | str:

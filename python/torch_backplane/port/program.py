@@ -8,6 +8,7 @@ import warnings
 from dataclasses import dataclass, replace
 
 from torch_backplane.port.amp import port_grad_scaler
+from torch_backplane.port.comments import port_type_comments
 from torch_backplane.port.findings import Findings
 from torch_backplane.port.methods import defines_cuda, port_attribute, port_cuda_call, port_use_cuda
 from torch_backplane.port.modules import port_chain, port_import
@@ -16,7 +17,7 @@ from torch_backplane.port.target import Target
 from torch_backplane.port.texts import port_fstring, port_text
 from torch_backplane.port.tree import Tree
 
-__all__ = ["Ported", "port_source"]
+__all__ = ["Ported", "may_name_cuda", "port_source"]
 
 # Most files of a project name none of these, and need no tree.
 _MAY_NAME_CUDA = re.compile(rb"cuda|nccl|GradScaler", re.IGNORECASE)
@@ -34,6 +35,11 @@ class Ported:
     """why the file, which has a word of CUDA's, could not be read; then it is as it was"""
 
 
+def may_name_cuda(content: bytes) -> bool:
+    """Whether a text has a word that some rule is about."""
+    return bool(_MAY_NAME_CUDA.search(content))
+
+
 def port_source(content: bytes, target: Target) -> Ported:
     """Find where a Python file names CUDA, and replace what can be replaced safely.
 
@@ -45,7 +51,7 @@ def port_source(content: bytes, target: Target) -> Ported:
         Its places in the order of the text. Comments, layout, line ends and encoding are kept byte for byte. Ported
         again, the result has no place with a replacement.
     """
-    if not _MAY_NAME_CUDA.search(content):
+    if not may_name_cuda(content):
         return Ported(content)
     try:
         source = Source(content)
@@ -71,6 +77,7 @@ def port_source(content: bytes, target: Target) -> Ported:
 
 def _find(findings: Findings) -> None:
     tree = findings.tree
+    port_type_comments(findings)
     own_method = any(defines_cuda(node) for node in tree.nodes)
     for node in tree.nodes:
         if isinstance(node, (ast.Import, ast.ImportFrom)):

@@ -90,9 +90,18 @@ class Source:
         between = re.compile(rb"(?:[ \t\f]|\\?(?:\r\n|\r|\n)|#[^\r\n]*)*\(").match(self.bytes, begin)
         return between.end() if between else None
 
-    def bare(self, argument: ast.expr, after: int) -> bool:
-        """Whether nothing but space stands between ``after`` and an argument: it has no parentheses of its own."""
-        return self.segment(after, self.start(argument)).strip() in ("", ",")
+    def by_keyword(self, call: ast.Call, opening: int, keywords: tuple[str, ...]) -> list[Edit] | None:
+        """Edits that give a call's arguments by keyword; None if one but the first has parentheses or a comment."""
+        edits, after = [], opening
+        for number, (argument, keyword) in enumerate(zip(call.args, keywords, strict=False)):
+            start = self.start(argument)
+            bare = self.segment(after, start).strip() in ("", ",")
+            if number and not bare:
+                return None
+            place = start if bare else opening
+            edits.append(Edit(place, place, f"{keyword}="))
+            after = self.end(argument)
+        return edits
 
     def apply(self, edits: list[Edit], start: int = 0, end: int | None = None) -> str:
         """The text between two places with the edits that lie there. They do not overlap."""

@@ -35,12 +35,24 @@ class Target:
         """The device's type as an expression, a text."""
         return f'"{self.device}"' if self.device else f"str({self.current(torch)})"
 
+    def amp_text(self, torch: str, cuda: str = '"cuda"') -> str:
+        """As ``text``, for torch.amp, which refuses "None" even when it is disabled.
+
+        Without an accelerator it is CUDA's, as before: torch.amp disables itself then, with a warning. ``cuda`` is how
+        that is written.
+        """
+        return self.text(torch) if self.device else f"str({self.current(torch)} or {cuda})"
+
     def module(self, torch: str) -> str:
         """The device's module as an expression."""
         return f"{torch}.{self.device}" if self.device else f"{torch}.get_device_module()"
 
-    def process_group(self, torch: str) -> str:
-        """The device's backend of torch.distributed as an expression, a text."""
+    def module_or_cuda(self, torch: str) -> str:
+        """As ``module``; where there is no accelerator CUDA's, for names that work in it without CUDA."""
+        return self.module(torch) if self.device else f'{torch}.get_device_module({self.current(torch)} or "cuda")'
+
+    def process_group(self, torch: str, quote: str = '"') -> str:
+        """The device's backend of torch.distributed as an expression, a text; the CPU's without an accelerator."""
         if self.device:
             return f'"{self.device}ccl"'
-        return f"{torch}.distributed.get_default_backend_for_device({self.text(torch)})"
+        return f"{torch}.distributed.get_default_backend_for_device({self.current(torch)} or {quote}cpu{quote})"

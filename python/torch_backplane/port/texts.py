@@ -6,7 +6,7 @@ import ast
 import re
 
 from torch_backplane.port.findings import Findings
-from torch_backplane.port.meaning import is_backend, is_device, is_statement
+from torch_backplane.port.meaning import is_amp, is_backend, is_device, is_fallback, is_statement
 from torch_backplane.port.names import PROFILE_NAMES
 from torch_backplane.port.source import Edit
 
@@ -23,7 +23,7 @@ _PATTERN = "a pattern takes no expression: compare by if, or name the device by 
 def port_text(findings: Findings, node: ast.Constant) -> None:
     """A text that is no part of an f-string."""
     tree, target, value = findings.tree, findings.target, _value(node)
-    if is_statement(tree, node) or isinstance(tree.parents.get(node), ast.JoinedStr):
+    if is_statement(tree, node) or is_fallback(tree, node) or isinstance(tree.parents.get(node), ast.JoinedStr):
         return
     if _INDEXED.fullmatch(value):
         _device(findings, node)
@@ -36,7 +36,7 @@ def port_text(findings: Findings, node: ast.Constant) -> None:
         if not is_backend(tree, node):
             findings.leave(node, "a text whose use does not say whether it is a backend of torch.distributed")
         elif (torch := findings.torch(node)) is not None:
-            _put(findings, node, target.process_group(torch))
+            _put(findings, node, target.process_group(torch, _whole(findings, node) or ""))
     elif "cuda:nccl" in value:
         if target.device:
             _inner(findings, node, "cuda:nccl", f"{target.device}:{target.device}ccl")
@@ -90,7 +90,8 @@ def _device(findings: Findings, node: ast.Constant) -> None:
     if torch is None:
         return
     if _value(node) == "cuda":
-        _put(findings, node, findings.target.text(torch))
+        target, cuda = findings.target, findings.source.of(node)
+        _put(findings, node, target.amp_text(torch, cuda) if is_amp(findings.tree, node) else target.text(torch))
         return
     rest = _value(node)[len("cuda") :].replace("{", "{{").replace("}", "}}")
     quote = _whole(findings, node)

@@ -7,9 +7,14 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Binding", "Tree"]
+__all__ = ["Binding", "Tree", "last_name"]
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+def last_name(node: ast.AST) -> str:
+    """``"to"`` of ``x.to``, and of ``to``; empty for what is neither a name nor an attribute."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,12 @@ class Binding:
     local: str
     dotted: str
     statement: ast.Import | ast.ImportFrom
+
+
+def _bound(part: ast.stmt) -> list[str]:
+    """The names that a statement of a class gives its objects."""
+    targets = part.targets if isinstance(part, ast.Assign) else [getattr(part, "target", part)]
+    return [last_name(target) or getattr(target, "name", "") for target in targets]
 
 
 class Tree:
@@ -87,6 +98,14 @@ class Tree:
             inner = inner.value
         assert isinstance(inner, ast.Name)
         return ".".join([inner.id, *reversed(parts)])
+
+    def sets(self, attribute: str) -> bool:
+        """Whether the file gives objects of its own an attribute or a method of this name."""
+        return any(
+            (isinstance(node, ast.Attribute) and node.attr == attribute and not isinstance(node.ctx, ast.Load))
+            or (isinstance(node, ast.ClassDef) and any(attribute in _bound(part) for part in node.body))
+            for node in self.nodes
+        )
 
     def ancestors(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
         """Each node on the way up, with its parent."""
