@@ -55,13 +55,6 @@ void Agreement::start(c10d::Backend& gloo, milliseconds timeout) {
   c10d::AllreduceOptions options;
   options.timeout = timeout;
   asked_ = gloo.allreduce(tensors, options);
-  if (sent_.empty()) return;
-  at::Tensor sent = at::tensor(sent_);
-  told_ = at::empty({static_cast<int64_t>(sent_.size())}, at::kLong);
-  std::vector<int64_t> even;
-  c10d::AllToAllOptions of_parts;
-  of_parts.timeout = timeout;
-  parts_ = gloo.alltoall_base(told_, sent, even, even, of_parts);
 }
 
 // All ranks come here, or none does.
@@ -113,9 +106,17 @@ void Agreement::check(c10d::Backend& gloo, std::chrono::steady_clock::time_point
   const auto expected = static_cast<uint64_t>(hash()) * static_cast<uint64_t>(gloo.getSize());
   const auto sum = static_cast<uint64_t>(*sum_.const_data_ptr<int64_t>());
   TORCH_CHECK(sum == expected, "the ranks do not make the same call: ", differences(gloo, left_of(deadline)));
-  if (parts_ == nullptr) return;
-  parts_->wait(left_of(deadline));
-  const int64_t* told = told_.const_data_ptr<int64_t>();
+  if (!sent_.empty()) check_parts(gloo, left_of(deadline));
+}
+
+// All ranks make the same call, so all come here.
+void Agreement::check_parts(c10d::Backend& gloo, milliseconds timeout) const {
+  at::Tensor sent = at::tensor(sent_), received = at::empty({static_cast<int64_t>(sent_.size())}, at::kLong);
+  std::vector<int64_t> even;
+  c10d::AllToAllOptions options;
+  options.timeout = timeout;
+  gloo.alltoall_base(received, sent, even, even, options)->wait(timeout);
+  const int64_t* told = received.const_data_ptr<int64_t>();
   for (size_t rank = 0; rank < received_.size(); ++rank) {
     TORCH_CHECK(told[rank] == received_[rank], "the ranks do not make the same call: rank ", rank, " sends ", told[rank],
                 " bytes to this one, which takes ", received_[rank]);

@@ -4,8 +4,8 @@
 // Note [What agreement costs]: one reduction more for each collective, of a single number, in its place in the order of the group's calls,
 // while the copies to the host are still going on. The number is a hash of the call; the ranks agree if the sum of all is as many times the
 // own. Only if they do not is more exchanged, to say what differs: Gloo needs several times as long for a dozen numbers as for one. To ask
-// for a call's first time alone would not do: whether it is the first is what ranks that differ do not agree about. all_to_all compares
-// what each pair of ranks sends, too; messages bring their size themselves (staged_batch.h), as no other rank takes part.
+// for a call's first time alone would not do: whether it is the first is what ranks that differ do not agree about. all_to_all then
+// compares what each pair of ranks sends, too; messages bring their size themselves (staged_batch.h), as no other rank takes part.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,14 +34,15 @@ class Agreement {
 
  private:
   int64_t hash() const;
+  void check_parts(c10d::Backend& gloo, std::chrono::milliseconds timeout) const;
   std::string differences(c10d::Backend& gloo, std::chrono::milliseconds timeout) const;
 
   enum Field { kType, kDtype, kOp, kRoot, kElements, kSizes, kFields };
 
   std::array<int64_t, kFields> mine_{};
   std::vector<int64_t> received_, sent_;
-  at::Tensor sum_, told_;  // of all ranks' hashes; what each rank will send here
-  c10::intrusive_ptr<c10d::Work> asked_, parts_;
+  at::Tensor sum_;  // of all ranks' hashes
+  c10::intrusive_ptr<c10d::Work> asked_;
 };
 
 }  // namespace backplane::distributed

@@ -1,10 +1,12 @@
 // distributed/native_batch.cpp: see native_batch.h.
 #include "distributed/native_batch.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "distributed/reduction.h"
 
@@ -76,6 +78,14 @@ struct Reduction {
   uint64_t dtype;        // BP_DTYPE_*; 0: it does not
   int32_t op;            // BP_REDUCE_*
   bool divides = false;  // by the number of ranks, behind it
+};
+
+// What goes to each rank, or comes from it, one behind the other.
+struct Parts {
+  explicit Parts(const std::vector<int64_t>& sizes) : bytes(sizes.begin(), sizes.end()), at(sizes.size()) {
+    std::exclusive_scan(bytes.begin(), bytes.end(), at.begin(), uint64_t{0});
+  }
+  std::vector<uint64_t> bytes, at;
 };
 
 void divide(const at::Tensor& sum, int ranks) {
@@ -193,13 +203,47 @@ void NativeGroup::Batch::receives(const at::Tensor& to, int32_t peer) {
   call<&bp_collective::recv>(address_of(out), bytes_of(out), peer);
 }
 
+// The driver's calls take all parts in one range.
 bool NativeGroup::Batch::gather(const Tensors& outputs, const at::Tensor& input, int root) {
+  if (engine_.has(BP_COLLECTIVE_GATHER)) {
+    const at::Tensor in = reads(input);
+    at::Tensor all;
+    for (const at::Tensor& output : outputs) {
+      check_on(output, pending.device, pending.name);
+      check_written(output, pending.name);
+      pending.kept.push_back(output);
+    }
+    if (!outputs.empty()) {
+      all = writes(at::empty({size_, in.numel()}, in.options()));
+      pending.after.push_back([all, outputs] {
+        for (size_t rank = 0; rank < outputs.size(); ++rank) {
+          outputs[rank].copy_(all[static_cast<int64_t>(rank)].view(outputs[rank].sizes()));
+        }
+      });
+    }
+    call<&bp_collective::gather>(all.defined() ? address_of(all) : 0, address_of(in), bytes_of(in), int32_t{root});
+    return true;
+  }
   sends(input, root);
   for (size_t rank = 0; rank < outputs.size(); ++rank) receives(outputs[rank], static_cast<int32_t>(rank));
   return true;
 }
 
 bool NativeGroup::Batch::scatter(const at::Tensor& output, const Tensors& inputs, int root) {
+  if (engine_.has(BP_COLLECTIVE_GATHER)) {
+    const at::Tensor out = writes(output);
+    at::Tensor all;
+    if (!inputs.empty()) {
+      Tensors parts;
+      for (const at::Tensor& input : inputs) {
+        check_on(input, pending.device, pending.name);
+        parts.push_back(input.reshape(-1));
+      }
+      all = reads(at::cat(parts));
+    }
+    call<&bp_collective::scatter>(address_of(out), all.defined() ? address_of(all) : 0, bytes_of(out), int32_t{root});
+    return true;
+  }
   for (size_t rank = 0; rank < inputs.size(); ++rank) sends(inputs[rank], static_cast<int32_t>(rank));
   receives(output, root);
   return true;
@@ -210,6 +254,16 @@ bool NativeGroup::Batch::all_to_all(const at::Tensor& output, const at::Tensor& 
   const at::Tensor in = reads(input), out = writes(output);
   if (is_even && engine_.has(BP_COLLECTIVE_ALL_TO_ALL)) {
     call<&bp_collective::all_to_all>(address_of(out), address_of(in), static_cast<uint64_t>(sent[0]));
+    return true;
+  }
+  if (!is_even && engine_.has(BP_COLLECTIVE_ALL_TO_ALL_V)) {
+    const Parts from(sent), to(received);
+    pending.calls.push_back(
+        [=, device = pending.device, to_address = address_of(out), from_address = address_of(in)](bp_comm* comm, bp_stream* stream) {
+          const int32_t status = detail::invoke<&bp_collective::all_to_all_v>(
+              open_driver(), comm, stream, to_address, to.bytes.data(), to.at.data(), from_address, from.bytes.data(), from.at.data());
+          check_collective(status, detail::slot_name<&bp_collective::all_to_all_v>().c_str(), device);
+        });
     return true;
   }
   uint64_t from = address_of(in), to = address_of(out);

@@ -268,15 +268,18 @@ std::exception_ptr NativeEngine::failure() {
 
 std::exception_ptr NativeEngine::check_for_user() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!is_told_) look_locked();
-  return is_told_ ? nullptr : failure_;
+  if (is_told_ || aborter_ == std::this_thread::get_id()) return nullptr;
+  look_locked();
+  is_told_ = aborter_ != std::thread::id();
+  return failure_;
 }
 
 void NativeEngine::abort(const std::string& why) {
   if (in_bad_fork()) return;  // the parent's communicator
   const std::lock_guard<std::mutex> lock(mutex_);
   fail(why);
-  is_told_ = queued_.empty();  // who waits behind what is lost is told
+  is_told_ = queued_.empty();
+  aborter_ = std::this_thread::get_id();
 }
 
 void NativeEngine::shutdown() {

@@ -20,8 +20,11 @@ namespace backplane::distributed {
 namespace native_group_impl {
 namespace {
 
-bool is_message(c10d::OpType type) {
-  return type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE;
+// What does not join: a message, since it needs no other rank, and a barrier, since it does not say on which device. Before there is a
+// communicator they are staged; of a batch of messages all ranks take part in the first (torch.distributed.batch_isend_irecv).
+bool joins(c10d::OpType type, bool is_batched) {
+  const bool is_message = type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE;
+  return type != c10d::OpType::BARRIER && (is_batched || !is_message);
 }
 
 }  // namespace
@@ -111,10 +114,9 @@ std::shared_ptr<NativeEngine> NativeGroup::join(c10::Device device) {
 
 void NativeGroup::eagerConnectSingleDevice(at::Device device) { engine_on({kDevice, resolve_device(device.index())}); }
 
-// A message needs no other rank: before there is a communicator, it is staged.
 DeviceGroup::Work NativeGroup::carry_out(const Request& request, const Tensors& results, Fill fill) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const auto engine = is_message(request.type) ? engine_if_there(request.device) : engine_on(request.device);
+  const auto engine = joins(request.type, coalesced_ != nullptr) ? engine_on(request.device) : engine_if_there(request.device);
   if (engine == nullptr) return StagedGroup::carry_out(request, results, fill);
   Batch batch(*engine, request, getRank(), getSize(), coalesced_ != nullptr);
   if (!fill(batch)) return StagedGroup::carry_out(request, results, fill);

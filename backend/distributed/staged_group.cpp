@@ -4,6 +4,7 @@
 #include <c10/core/StreamGuard.h>
 
 #include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
 #include "distributed/arguments.h"
@@ -65,7 +66,9 @@ c10::intrusive_ptr<c10d::Backend> StagedGroup::split(const c10::intrusive_ptr<c1
     const auto place = static_cast<size_t>(rank);
     own->global_ranks_in_group.push_back(place < options_->global_ranks_in_group.size() ? options_->global_ranks_in_group[place] : place);
   }
-  auto part = make_part(store, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()), std::move(own));
+  // torch gives the backends of all devices one store, in which each that is Gloo's would meet the others.
+  const auto own_store = c10::make_intrusive<c10d::PrefixStore>("device", store);
+  auto part = make_part(own_store, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()), std::move(own));
   part->setBoundDeviceId(getBoundDeviceId());
   return part;
 }

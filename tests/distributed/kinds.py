@@ -31,12 +31,14 @@ KINDS = {
     "native, three": (native(size=3), True),
     "native, bound": (native(device_id=True), True),
     "native, three, bound": (native(size=3, device_id=True), True),
+    "native, named": (native(device_id=True, named=True), True),
     "native, DETAIL": (native(env=DETAIL), True),
     "native, discrete": (native(env=DISCRETE), True),
     "staged": (staged(), False),
     "staged, three": (staged(size=3), True),
     "staged, bound": (staged(device_id=True), True),
     "staged, three, bound": (staged(size=3, device_id=True), True),
+    "staged, named": (staged(device_id=True, named=True), True),
     "staged, DETAIL": (staged(env=DETAIL), True),
     "staged, discrete": (staged(env=DISCRETE), True),
     "Gloo": (Kind("cpu"), True),
@@ -60,10 +62,10 @@ def cases(checks: list[Callable[..., Any]], only: Callable[[Kind], bool] = lambd
         if not only(kind):
             continue
         for check in checks:
-            fits = kind.size in check.sizes and check.bound in (None, kind.device_id)
+            fits = kind.size in check.sizes and (kind.named or check.bound in (None, kind.device_id))
             fits = fits and not getattr(check, kind.engine or "gloo")
             alone = (name in ("native, three", "staged, three") and 2 not in check.sizes) or (
-                name in ("native, bound", "staged, bound") and check.bound
+                name in ("native, bound", "staged, bound", "native, named", "staged, named") and check.bound
             )
             if fits:
                 marks = [pytest.mark.long] if is_long and not alone else []

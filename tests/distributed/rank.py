@@ -92,6 +92,8 @@ def join(request: dict[str, Any]) -> Rank:
         module.set_device(device)
     timeout = timedelta(seconds=request["timeout"])
     options = {"backend": "gloo"} if device.type == "cpu" else {}
+    if request["named"]:
+        options["backend"] = f"cpu:gloo,{device.type}:{device.type}ccl"
     if request["device_id"]:
         options["device_id"] = device
     dist.init_process_group(

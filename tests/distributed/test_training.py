@@ -25,10 +25,17 @@ def test_G02_training(worlds, kind, check):
 
 @pytest.mark.long_after_first
 @pytest.mark.parametrize("check", [pytest.param(check, id=check.__name__) for check in OF_FOUR])
-@pytest.mark.parametrize("bound", [False, pytest.param(True, marks=pytest.mark.long)], ids=["", "bound"])
+@pytest.mark.parametrize(
+    "group",
+    [
+        pytest.param({}, id=""),
+        pytest.param({"device_id": True}, id="bound", marks=pytest.mark.long),
+        pytest.param({"device_id": True, "named": True}, id="named", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_G02_training_on_a_mesh(worlds, engine, bound, check):
-    worlds.get(engine(size=4, device_id=bound), IMPORTS).run(check)
+def test_G02_training_on_a_mesh(worlds, engine, group, check):
+    worlds.get(engine(size=4, **group), IMPORTS).run(check)
 
 
 @pytest.mark.long

@@ -35,6 +35,9 @@ class Kind:
     env: tuple[tuple[str, str], ...] = ()
     env_of_first: tuple[tuple[str, str], ...] = ()  # of rank 0 alone
     device_id: bool = False
+    named: bool = (
+        False  # backends of the CPU and the device by name: in a bound group, too, there is one of the CPU then
+    )
     timeout: int = 120  # of the process group, in seconds
     leave: bool = False  # end without destroy_process_group()
 
@@ -112,6 +115,7 @@ class World:
                 "size": self.kind.size,
                 "device": self.kind.device,
                 "device_id": self.kind.device_id,
+                "named": self.kind.named,
                 "timeout": self.kind.timeout,
                 "leave": self.kind.leave,
                 "folder": str(self.folder),

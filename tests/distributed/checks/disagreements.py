@@ -52,6 +52,22 @@ def barrier_and_all_reduce(w: Rank, group: Any) -> None:
         group._get_backend(w.device).barrier().wait()
 
 
+def even_all_to_all(w: Rank, group: Any) -> None:
+    dist.all_to_all_single(ones(w, w.size), ones(w, w.size), group=group)
+
+
+def one_and_all_reduce(one: Call) -> Call:
+    """On rank 0, and on the others."""
+
+    def call(w: Rank, group: Any) -> None:
+        if w.rank == 0:
+            one(w, group)
+        else:
+            dist.all_reduce(ones(w, 5), group=group)
+
+    return call
+
+
 def message(sent: int, taken: int) -> Call:
     def call(w: Rank, group: Any) -> None:
         if w.rank == 0:
@@ -88,9 +104,13 @@ COLLECTIVES: dict[str, Call] = {
     "all_to_all by splits": all_to_all_by_splits,
     "all_to_all of lists": all_to_all_of_lists,
     "barrier and all_reduce": barrier_and_all_reduce,
+    "all_to_all and all_reduce": one_and_all_reduce(even_all_to_all),
+    "all_to_all by splits and all_reduce": one_and_all_reduce(all_to_all_by_splits),
+    "all_to_all of lists and all_reduce": one_and_all_reduce(all_to_all_of_lists),
+    "gather and all_reduce": one_and_all_reduce(gather),
 }
-TAKES_WHAT_IS_RIGHT = {"scatter": 0, "gather": 1, "all_to_all by splits": 0, "all_to_all of lists": 1}
-"""Where they are messages: the rank that nothing of a wrong size comes to."""
+MESSAGES_OF_A_DRIVER = {"all_to_all of lists": 1, "all_to_all of lists and all_reduce": 1}
+"""The rank that nothing of a wrong size comes to, or that waits for what does not come."""
 MESSAGES: dict[str, Call] = {
     "a message that is too long": message(100, 60),
     "a message that is too short": message(60, 100),

@@ -307,6 +307,21 @@ def another_thread_aborts(w: Rank) -> list[Outcome]:
     return found
 
 
+def the_program_goes_on_after_it_aborts(w: Rank) -> None:
+    """With a call in flight whose work somebody still holds: its own waits, and those of a group that it makes then."""
+    hurry(w, 600)
+    held = dist.all_reduce(tensor(w), async_op=True) if w.rank == 0 else dist.group.WORLD
+    dist.barrier()
+    dist.distributed_c10d._abort_process_group()
+    synchronize(w)
+    store = dist.FileStore(str(w.folder / "again"), w.size)
+    dist.init_process_group(rank=w.rank, world_size=w.size, store=store)
+    x = tensor(w)
+    finish(w, dist.all_reduce(x, async_op=True))
+    assert torch.equal(x.cpu(), sum(numbers(r) for r in w.ranks))
+    del held
+
+
 def ctrl_c(w: Rank) -> Outcome:
     """While the program waits for a peer that comes late; the collective itself goes on, and its result is right."""
     hurry(w, 600)

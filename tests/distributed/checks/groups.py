@@ -117,7 +117,39 @@ def split_groups(w: Rank) -> None:
     if w.rank < 2:
         dist.all_reduce(x, group=both)
         same(x, numbers(0) + numbers(1))
-        dist.destroy_process_group(both)
+        if not has_cpu():  # else torch's Gloo meets its keys again in the next one
+            dist.destroy_process_group(both)
+
+
+def has_cpu() -> bool:
+    return torch.device("cpu") in dist.group.WORLD._device_types
+
+
+@check(gloo="it does not split", bound=True)
+def a_split_group_has_both_devices(w: Rank) -> None:
+    """Where its parent has: torch gives both backends one store."""
+    for _ in range(3 if has_cpu() else 0):
+        both = dist.split_group(dist.group.WORLD, [[0, 1]])
+        if w.rank < 2:
+            for device in (torch.device("cpu"), w.device):
+                x = numbers(w.rank).to(device)
+                dist.all_reduce(x, group=both)
+                same(x, numbers(0) + numbers(1))
+
+
+@check(gloo="the CPU is one device", bound=False)
+def a_barrier_before_the_device_is_chosen(w: Rank) -> None:
+    """Which joins none: the first collective is on the device of its tensor."""
+    group = dist.new_group()
+    module = torch.get_device_module(w.device)
+    module.set_device(0)
+    try:
+        group._get_backend(w.device).barrier().wait()
+    finally:
+        module.set_device(w.device)
+    x = numbers(w.rank).to(w.device)
+    dist.all_reduce(x, group=group)
+    same(x, total(w))
 
 
 @check()

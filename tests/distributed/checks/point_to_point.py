@@ -38,9 +38,11 @@ def a_message_to_oneself_is_refused(w: Rank) -> None:
 
 @check(gloo="it has no connection to itself", staged="by the host neither")
 def a_message_to_oneself_in_a_batch(w: Rank) -> None:
+    """As a group's first call: a batch of messages joins as a collective does, and goes over the driver's links."""
+    group = dist.new_group()
     x, out = numbers(w.rank).to(w.device), torch.zeros(5, 3, device=w.device)
-    dist.all_reduce(torch.ones(1, device=w.device))  # there is a communicator from here on
-    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, w.rank), dist.P2POp(dist.irecv, out, w.rank)]):
+    ends = dist.P2POp(dist.isend, x, w.rank, group), dist.P2POp(dist.irecv, out, w.rank, group)
+    for work in dist.batch_isend_irecv(list(ends)):
         work.wait()
     same(out, numbers(w.rank))
 
