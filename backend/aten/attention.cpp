@@ -28,8 +28,10 @@
 #include "dispatch/registration.h"
 #include "fallback/fallback.h"
 #include "modules/unit.h"
+#include "runtime/capture.h"
 #include "runtime/driver.h"
 #include "runtime/options.h"
+#include "runtime/stream.h"
 #include "tensor/tensors.h"
 
 namespace backplane::attention_impl {
@@ -125,7 +127,8 @@ bool goes_to_cpu(const at::Tensor& query, const at::Tensor& value, const Optiona
   if (!fallback::is_registered() || dropout_p != 0 || query.size(3) != value.size(3)) return false;
   if (is_given(bias) && bias->scalar_type() == c10::kBool) return false;
   if (is_compiled("aten::bmm") && is_compiled("aten::_softmax")) return false;
-  return open_driver().zero_copy || !has_kernel("aten::bmm") || !has_kernel("aten::_softmax");
+  if (!has_kernel("aten::bmm") || !has_kernel("aten::_softmax")) return true;
+  return open_driver().zero_copy && !is_capturing(current_stream(query.device().index()));  // a graph holds no call of the CPU
 }
 
 // The CPU's kernel reads its arguments' last dimension as if its stride were 1, and takes masks of two and of four dimensions.
