@@ -34,6 +34,7 @@ T as(const char* bytes) {
 
 // Blocks until the stream's work is done.
 at::Scalar local_scalar_dense(const at::Tensor& self) {
+  TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
   alignas(16) char bytes[kLargestElement];
   const c10::DeviceIndex device = self.device().index();
   refuse_in_capture(current_stream(device), "aten::_local_scalar_dense (.item(), or a tensor that Python takes for a number)");

@@ -87,6 +87,8 @@ WRONG = {
     "diagonal": lambda t: t("2x3").diagonal(0, 0, 0),
     "unfold": lambda t: t("3").unfold(0, 5, 1),
     "item": lambda t: t("3").item(),
+    "item of nothing": lambda t: t("0").item(),
+    "scalar of nothing": lambda t: torch.ops.aten._local_scalar_dense(t("0")),
     "bool": lambda t: bool(t("2")),
     "resize of a leaf": lambda t: t("3").requires_grad_().resize_(4),
     "in-place on a leaf": lambda t: t("3").requires_grad_().add_(1),
@@ -188,6 +190,16 @@ def test_scalars_of_the_host_do_mix(device):
     assert (x[torch.tensor(1)].item(), x[torch.tensor([1, 2])].tolist()) == (1, [1, 2])
     x[torch.tensor([True, False, False, False])] = two
     assert x.tolist() == [2, 1, 2, 3]
+
+
+@pytest.mark.parametrize("on_host", [(0,), (1, 2), (0, 1), (0, 2)], ids=str)
+def test_where_takes_any_scalars_of_the_host(device, on_host):
+    operands = torch.tensor(True), torch.tensor(2.5), torch.tensor(3)
+    mixed = [x if i in on_host else x.expand(4).to(device) for i, x in enumerate(operands)]
+    found = torch.where(*mixed)
+    assert (found.device.type, found.dtype, found.tolist()) == (device.type, torch.float32, [2.5] * 4)
+    out = torch.empty(0, device=device)
+    assert torch.where(*mixed, out=out).tolist() == [2.5] * 4
 
 
 def test_two_devices_do_not_mix(device, device_module):

@@ -137,6 +137,14 @@ def test_distributions(device, ran, name, dtype):
     assert abs(values.std().item() - deviation) < 0.03 * deviation
 
 
+def test_no_exponential_number_is_zero(device, ran):
+    """As CUDA's: samplers divide by them. Of so many uniform numbers two are 0."""
+    torch.manual_seed(7)
+    with ran("exponential_"):
+        x = torch.empty(40_000_000, dtype=torch.float16, device=device).exponential_()
+    assert x.min().item() == 2**-24
+
+
 def test_cauchys_median_and_quartiles(device, ran):
     torch.manual_seed(7)
     with ran("cauchy_"):

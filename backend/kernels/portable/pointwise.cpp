@@ -5,6 +5,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/TypeProperties.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <backplane/signature.h>
 #include <backplane/structured.h>
 #include <backplane/torch_compat.h>
@@ -12,6 +13,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -129,6 +131,7 @@ struct Call {
   c10::SmallVector<c10::Scalar, kMostScalars> numbers;
   const at::Tensor* output = nullptr;
   CallOptions options;
+  std::array<at::Tensor, kMostOperands> moved;  // where inputs point to numbers of the host that had to come to the device
 };
 
 // One form of an operator.
@@ -189,6 +192,19 @@ class Form {
   static bool add_number(const c10::IValue& value, Call& call) {
     call.numbers.push_back(value.isBool() ? c10::Scalar(value.toBool()) : value.toScalar());
     return true;
+  }
+
+  // torch.where takes any of its operands from the host if it is a number, and the iterator one of them, but not the first.
+  static void move_numbers(Call& call) {
+    const auto is_on_host = [](const at::Tensor* input) { return input->device().is_cpu(); };
+    const auto of_device = std::find_if_not(call.inputs.begin(), call.inputs.end(), is_on_host);
+    const at::Tensor* const there = of_device != call.inputs.end() ? *of_device : call.output;
+    if (!is_on_host(call.inputs[0]) && std::count_if(call.inputs.begin(), call.inputs.end(), is_on_host) < 2) return;
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      if (!is_on_host(call.inputs[i])) continue;
+      call.moved[i] = at::scalar_tensor(call.inputs[i]->item(), call.inputs[i]->options().device(there->device()));
+      call.inputs[i] = &call.moved[i];
+    }
   }
 
   // Builds the iterator, which makes or checks the output; gives the dtype that is computed, or Undefined where the CPU raises.
@@ -303,7 +319,10 @@ class Form {
       variant = line.variant(call.options);
       if (variant < 0) return false;
     }
-    if (line.kind == Kind::choose && call.inputs[0]->scalar_type() != c10::kBool) return false;
+    if (line.kind == Kind::choose) {
+      if (call.inputs[0]->scalar_type() != c10::kBool) return false;
+      move_numbers(call);
+    }
     if (line.kind == Kind::masked && !can_be_masked(call)) return false;
     if (line.kind == Kind::alike) {
       for (const at::Tensor* input : call.inputs) {

@@ -214,9 +214,9 @@ bool log_normal(Call& call) { return call[2].toDouble() > 0 && fill_normal(call,
 bool exponential(Call& call) {
   const double rate = call[1].toDouble();
   if (!takes_floats(call.tensor(0)) || !(rate > 0)) return false;
-  // Never 0: the smallest of the numbers stands for it.
+  // Never 0, also as float16: the smallest of the other numbers stands for it.
   const char* expression = call.tensor(0).scalar_type() == c10::kDouble ? "(@ == 0.0 ? 5.5511151231257827e-17 : -m_log(1.0 - @)) * f0"
-                                                                        : "(@ == 0.0f ? 2.98023224e-8f : -m_log(1.0f - @)) * f0";
+                                                                        : "(@ == 0.0f ? 5.96046448e-8f : -m_log(1.0f - @)) * f0";
   return fill_of_uniform(call, "exponential_", 5, expression, {1 / rate}, call[2]);
 }
 
