@@ -5,7 +5,17 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
-from transformers import LlamaForCausalLM, Trainer, TrainingArguments, pipeline
+from transformers import (
+    ContinuousBatchingConfig,
+    GenerationConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainingArguments,
+    pipeline,
+)
+from transformers.generation.continuous_batching.utils import get_device_and_memory_breakdown
+
+from torch_backplane import compiler
 
 HALVES = {"fp32": {}, "fp16": {"fp16": True}, "bf16": {"bf16": True}}
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -167,6 +177,34 @@ found = tiny.llama(1).to(device).generate(x.to(device), **options)
 graphs = counters["stats"]["unique_graphs"]
 print(json.dumps([found.tolist() == expected, str(found.device), before, graphs > 0]))
 """
+
+
+BATCHING = {
+    "default": {},
+    "in order": {"use_cuda_graph": False, "use_async_batching": False},
+    "in turns": {"use_async_batching": True},
+    "graphs": {"use_cuda_graph": True},
+}
+
+
+@pytest.mark.parametrize("options", BATCHING.values(), ids=BATCHING)
+def test_I05_continuous_batching(device, device_module, options):
+    """Prompts of several lengths, each as generate() continues it on the CPU; the cache takes the device's memory."""
+    prompts = [[2, 5, 6, 7], [9, 4], [3, 8, 5, 1, 1, 6, 2]]
+    greedy = {"max_new_tokens": 5, "do_sample": False}
+    reference = tiny.llama()
+    expected = [reference.generate(torch.tensor([prompt]), **greedy)[0, len(prompt) :].tolist() for prompt in prompts]
+    model = tiny.llama().to(device)
+    with compiler.using("wait"):  # a graph holds no call of the CPU
+        for _ in range(4):
+            found = model.generate_batch(
+                prompts,
+                generation_config=GenerationConfig(**greedy),
+                continuous_batching_config=ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=64, **options),
+            )
+            assert [output.generated_tokens for output in found.values()] == expected
+    where, total, _, _ = get_device_and_memory_breakdown()
+    assert (where.type, total) == (device.type, device_module.get_device_properties(device).total_memory)
 
 
 def test_a_static_cache_is_compiled_as_on_cuda(answer, tmp_path):

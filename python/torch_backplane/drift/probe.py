@@ -56,6 +56,9 @@ def pybind_parameters(line: str) -> str:
     return re.sub(r":[^,=)]*?(?= = |,|\)$)", "", line)
 
 
+C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType)
+
+
 def text(value: Any) -> str:
     """What there is to compare."""
     if isinstance(value, types.ModuleType):
@@ -69,13 +72,13 @@ def text(value: Any) -> str:
         return type(value).__name__
     try:
         found = parameters(value)
-        # Of a C function without parameters Python tells that from 3.13 on, whether it is documented or not.
-        if found not in ("()", "(self, /)") or not isinstance(value, (types.BuiltinFunctionType, types.MethodDescriptorType)):
-            return kind + found
-        return type(value).__name__
     except (TypeError, ValueError):
         documented = pybind_parameters((getattr(value, "__doc__", None) or "").strip().split("\n")[0])
         return documented or kind or type(value).__name__
+    # That a C function has no parameters Python tells from 3.13 on, documented or not.
+    if found in ("()", "(self, /)") and isinstance(value, C_FUNCTIONS):
+        return "builtin_function_or_method" if isinstance(value, types.BuiltinFunctionType) else "method_descriptor"
+    return kind + found
 
 
 def main() -> None:

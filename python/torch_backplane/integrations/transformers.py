@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from torch_backplane import _backend
 from torch_backplane.integrations._library import Integration, Patch
 
@@ -12,6 +14,11 @@ integration = Integration("transformers", tried="~=5.24.0")
 
 def _is_available() -> bool:
     return _backend.C.devices.count() > 0
+
+
+def _wait_for_current(stream: Any) -> None:
+    if stream is not None and stream.device.type == _backend.device:
+        stream.wait_stream(torch.get_device_module(stream.device).current_stream(stream.device))
 
 
 @integration.after("transformers.utils.import_utils")
@@ -89,6 +96,47 @@ def generation(module: Any, patch: Patch) -> str:
     patch.words(module.GenerationMixin, "_valid_auto_compile_criteria", cuda=_backend.device)
     patch.words(module.DeferredStopCheck, "__init__", cuda=_backend.device)
     return "generate() compiles with a static cache, and offloads caches"
+
+
+@integration.after("transformers.generation.continuous_batching.utils")
+def continuous_batching(module: Any, patch: Patch) -> str:
+    """``generate_batch()``: as much cache as the device has room for, and graphs."""
+    patch.words(module, "get_device_and_memory_breakdown", cuda=_backend.device)
+    patch.value(module, "DEVICE_TYPE_TO_GRAPH_NAME", lambda known: {**known, _backend.device: known["cuda"]})
+    return "generate_batch() sizes its cache by the device's memory, and captures graphs"
+
+
+@integration.after("transformers.generation.continuous_batching.continuous_api")
+def continuous_batching_loop(module: Any, patch: Patch) -> str:
+    """The device of a model is current in its thread."""
+    patch.words(module.ContinuousBatchingManager, "_run_generation_loop", cuda=_backend.device)
+    return "generate_batch() runs on the model's device"
+
+
+@integration.after("transformers.generation.continuous_batching.input_outputs")
+def continuous_batching_in_turns(module: Any, patch: Patch) -> str:
+    """``use_async_batching=True``. What the current stream fills, another copies, which has to wait for it."""
+    in_turns = module.ContinuousBatchingAsyncIOs
+    patch.value(in_turns, "_supported_device_types", lambda known: (*known, _backend.device))
+
+    @patch(in_turns, "get_model_kwargs", takes="self")
+    def get_model_kwargs(kwargs: Any, self: Any, *args: Any, **options: Any) -> Any:
+        _wait_for_current(self.h2d_stream)
+        return kwargs(self, *args, **options)
+
+    return "generate_batch() prepares a batch while another runs"
+
+
+@integration.after("transformers.generation.continuous_batching.model_runner")
+def continuous_batching_order(module: Any, patch: Patch) -> str:
+    """Inputs are filled on the current stream, and read on another that does not wait for it: on any card a race."""
+
+    @patch(module.ModelRunner, "compute_batch", takes="self model batch_data")
+    def compute_batch(compute: Any, self: Any, model: Any, batch_data: Any) -> None:
+        _wait_for_current(self.inputs_and_outputs.compute_stream)
+        compute(self, model, batch_data)
+
+    return "generate_batch() computes when its inputs are there"
 
 
 @integration.after("transformers.modeling_utils")
