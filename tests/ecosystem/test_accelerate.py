@@ -183,7 +183,7 @@ def test_off_it_is_the_cpu_and_one_line(answer):
     device, lines = answer(OFF, MYDEVICE_INTEGRATIONS=None)
     assert device == "cpu"
     assert len(lines) == 1
-    assert "MYDEVICE_INTEGRATIONS=auto" in lines[0]
+    assert lines[0].startswith("accelerate does not choose mydevice by itself: MYDEVICE_INTEGRATIONS=auto ")
     assert answer(OFF, MYDEVICE_INTEGRATIONS="none") == ["cpu", []]
 
 

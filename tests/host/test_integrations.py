@@ -1,5 +1,6 @@
 """Integrations with libraries, by libraries made here: when a module is arranged, and every reason why it is not."""
 
+import contextlib
 import importlib
 import importlib.util
 import subprocess
@@ -80,7 +81,7 @@ def library(tmp_path, monkeypatch):
     monkeypatch.setattr(integrations, "STANDS_ON", {"otherlib": ("fakelib",), "third": ("otherlib",)})
     for name in ("_outcomes", "_integrations", "_patches", "_arranged"):
         monkeypatch.setattr(integrations, name, {})
-    for name, value in (("_chosen", frozenset()), ("_announce", False), ("_finder", None)):
+    for name, value in (("_chosen", frozenset()), ("_announce", False), ("_outermost", ""), ("_finder", None)):
         monkeypatch.setattr(integrations, name, value)
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -98,7 +99,9 @@ def library(tmp_path, monkeypatch):
         return tmp_path
 
     yield write
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("fakelib", "fakelib_arranged", "otherlib")]:
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] in ("fakelib", "fakelib_arranged", "otherlib", "third")
+    ]:
         del sys.modules[name]
 
 
@@ -185,6 +188,22 @@ def test_I03_without_a_setting_the_first_import_tells_of_the_switch(library):
     assert len(caught) == 1
     assert_untouched(fakelib)
     assert (outcome().state, outcome("otherlib").state) == ("off", "not imported")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_I03_what_the_user_imported_is_told_and_not_what_that_imports(library, fails):
+    """Where that fails, the next one is."""
+    folder = library(top="import otherlib\n" + ("raise ImportError('broken')\n" if fails else ""))
+    for name in ("otherlib", "third"):
+        (folder / f"{name}.py").write_text("")
+    integrations.install()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(ImportError, match="broken") if fails else contextlib.nullcontext():
+            importlib.import_module("fakelib")
+        importlib.import_module("third")
+    (warning,) = caught
+    assert str(warning.message).startswith("third " if fails else "fakelib ")
 
 
 def test_without_a_device_nothing_is_told(library, monkeypatch, silent):

@@ -70,6 +70,7 @@ _patches: dict[str, Patch] = {}
 _arranged: dict[str, ModuleType] = {}  # module name -> the module object; a reload is seen by its loader, not here
 _chosen: frozenset[str] = frozenset()
 _announce = False  # the environment says nothing: tell the first library's user of the switch
+_outermost = ""  # that library: it imports others, which are not what the user has named
 _finder: imports.AfterImport | None = None
 
 
@@ -156,11 +157,19 @@ def _wanted(name: str) -> bool:
     if library not in LIBRARIES:
         return False
     if library not in _chosen:
-        return _announce and name == library
+        return _announce and name == library and _begins(library)
     outcome = _outcomes.get(library)
     if outcome and outcome.state in ("unknown version", "failed"):
         return False
     return name == library or name in _integration(library).modules
+
+
+def _begins(library: str) -> bool:
+    global _outermost
+    with _lock:
+        if _outermost not in sys.modules:  # nothing is being imported, or that import has failed
+            _outermost = library
+    return True
 
 
 def _imported(name: str, module: ModuleType, again: bool = False) -> None:
@@ -234,7 +243,7 @@ def _tell_of_the_switch(library: str) -> None:
     global _announce
     with _lock:
         _outcomes.setdefault(library, Outcome(library, "off"))
-        if not _announce:
+        if not _announce or (_outermost and library != _outermost):
             return
         _announce = False
     if not _backend.loaded() or _backend.C.devices.count() == 0:
