@@ -5,8 +5,6 @@ import torch
 from graphs import KINDS, MARKS, another_stream, captured, make, replayed
 from torch import nn
 
-from torch_backplane import compiler
-
 pytestmark = MARKS
 
 
@@ -103,18 +101,22 @@ def test_nothing_runs_in_a_capture_and_a_replay_reads_new_inputs(graph, device, 
 
 
 @pytest.mark.requires("host_exec")
-@pytest.mark.parametrize("masked", [False, True])
-def test_attention_is_captured(graph, device, device_module, masked):
-    """Eager gives it to the CPU's kernel where that sees the device's memory; in a graph it is composed."""
-    q, k, v = (torch.randn(1, 2, 5, 8, generator=torch.Generator().manual_seed(i)) for i in range(3))
-    mask = torch.randn(5, 5, generator=torch.Generator().manual_seed(3)) if masked else None
-    call = torch.nn.functional.scaled_dot_product_attention
-    on = [x.to(device) for x in (q, k, v)] + [mask if mask is None else mask.to(device)]
-    with compiler.using("wait"), device_module.graph(graph):
-        out = call(*on)
-    on[0].mul_(2)
-    replayed(graph, device_module)
-    torch.testing.assert_close(out.cpu(), call(q * 2, k, v, mask), rtol=1e-5, atol=1e-5)
+def test_attention_is_captured(run_in_process, name):
+    """Eager gives it to the CPU where that sees the device's memory; in a graph compiled kernels compose it."""
+    code = f"""
+        import torch
+        call = torch.nn.functional.scaled_dot_product_attention
+        q, k, v, mask = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8), torch.randn(5, 5)
+        x, *others, bias = (t.to("{name}") for t in (q, k, v, mask))
+        graph = torch.{name}.CUDAGraph()
+        with torch.{name}.graph(graph):
+            plain, masked = call(x, *others), call(x, *others, bias)
+        x.mul_(2)
+        graph.replay()
+        for found, expected in ((plain, call(q * 2, k, v)), (masked, call(q * 2, k, v, mask))):
+            torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
+    """
+    run_in_process(code, env={f"{name.upper()}_KERNELS": "wait"})
 
 
 def test_an_empty_graph_runs(graph, device_module):
