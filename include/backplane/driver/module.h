@@ -51,7 +51,8 @@ typedef struct bp_module {
    * changed as far as the driver can tell, or another target's (the core compiles anew); OUT_OF_MEMORY; sticky ones. */
   int32_t (*load)(void* self, int32_t device, const void* code, uint64_t bytes, bp_module_code** out);
 
-  /* Ends a module and its functions. The caller has seen their work complete. Works after a FAULT, BP_OK after DEVICE_LOST. */
+  /* Ends a module and its functions. The caller has seen their work complete. Works after a FAULT, BP_OK after DEVICE_LOST.
+   * The core of this version does not call it: its modules live as long as the process. */
   int32_t (*unload)(void* self, int32_t device, bp_module_code* module);
 
   /* A kernel by its name in the source. The signature lets the driver prepare its own table of arguments once. properties (struct_size set
