@@ -278,8 +278,8 @@ void NativeEngine::abort(const std::string& why) {
   if (in_bad_fork()) return;  // the parent's communicator
   const std::lock_guard<std::mutex> lock(mutex_);
   fail(why);
-  is_told_ = queued_.empty();
-  aborter_ = std::this_thread::get_id();
+  is_told_ |= queued_.empty();
+  if (aborter_ == std::thread::id()) aborter_ = std::this_thread::get_id();
 }
 
 void NativeEngine::shutdown() {

@@ -40,7 +40,7 @@ class Form final : public c10::OperatorKernel {
   // An out= argument of which elements share memory; the CPU raises.
   bool has_repeated_output(const Call& call) const {
     for (size_t k = 0; k < outputs_; ++k) {
-      if (at::has_internal_overlap(*call.given(k, outputs_)) == at::MemOverlap::Yes) return true;
+      if (repeats_places(*call.given(k, outputs_))) return true;
     }
     return false;
   }
@@ -166,6 +166,8 @@ bool is_movable(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == c10::kPrivateUse1 && tensor.layout() == c10::kStrided &&
          bits_of(tensor.scalar_type()) != c10::ScalarType::Undefined;
 }
+
+bool repeats_places(const at::Tensor& tensor) { return at::has_internal_overlap(tensor) == at::MemOverlap::Yes; }
 
 c10::ScalarType bits_of(c10::ScalarType dtype) {
   switch (c10::elementSize(dtype)) {

@@ -74,6 +74,9 @@ bool is_usable(const at::Tensor& tensor);
 // The same for what moves elements without looking at them: any dtype of 1, 2, 4 or 8 bytes.
 bool is_movable(const at::Tensor& tensor);
 
+// Whether a place in memory is that of several elements, which nothing writes.
+bool repeats_places(const at::Tensor& tensor);
+
 // The integer dtype of elements of that size, as which they are moved; Undefined if there is none.
 c10::ScalarType bits_of(c10::ScalarType dtype);
 

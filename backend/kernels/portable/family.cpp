@@ -1,12 +1,12 @@
 // kernels/portable/family.cpp: the boxed kernel around a family's function, and the small parts of family.h.
 #include "kernels/portable/family.h"
 
-#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <backplane/structured.h>
 
 #include <memory>
 
+#include "kernels/portable/call.h"
 #include "kernels/portable/elementwise.h"
 #include "kernels/portable/text.h"
 #include "modules/target.h"
@@ -105,7 +105,7 @@ static bool run(at::TensorIteratorConfig& config, const char* name, at::Tensor& 
 
 bool apply(const char* name, const at::Tensor& out, at::ArrayRef<at::Tensor> inputs, const char* text, int variant,
            std::initializer_list<double> numbers, c10::ScalarType common, KernelSlots& slots) {
-  if (at::has_internal_overlap(out) == at::MemOverlap::Yes) return false;
+  if (repeats_places(out)) return false;
   at::TensorIteratorConfig config;
   at::Tensor result = out;
   config.add_output(out).check_all_same_dtype(false);

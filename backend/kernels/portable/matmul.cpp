@@ -1,6 +1,5 @@
 // kernels/portable/matmul.cpp: the operators that multiply matrices and vectors.
 #include <ATen/ExpandUtils.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "dispatch/defaults.h"
+#include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
 #include "kernels/portable/family.h"
@@ -243,7 +243,7 @@ class Kernel final : public c10::OperatorKernel {
         return false;
       }
     }
-    return !call.out.defined() || at::has_internal_overlap(call.out) != at::MemOverlap::Yes;
+    return !call.out.defined() || !repeats_places(call.out);
   }
 
   static void activate(bool gelu, at::Tensor& result) {

@@ -2,7 +2,6 @@
 #include "kernels/portable/places.h"
 
 #include <ATen/Context.h>
-#include <ATen/MemoryOverlap.h>
 
 #include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
@@ -31,8 +30,6 @@ bool is_part(const at::Tensor& self, const at::Tensor& index, const at::Tensor& 
   }
   return true;
 }
-
-bool repeats_places(const at::Tensor& tensor) { return at::has_internal_overlap(tensor) == at::MemOverlap::Yes; }
 
 at::Tensor changed(const Call& call, std::initializer_list<const at::Tensor*> others) {
   const at::Tensor& self = call.tensor(0);

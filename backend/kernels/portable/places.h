@@ -34,8 +34,6 @@ std::optional<int64_t> dimension(const c10::IValue& value, const at::Tensor& sel
 // Whether source has self's sizes but in dim, where it has the index's.
 bool is_part(const at::Tensor& self, const at::Tensor& index, const at::Tensor& source, int64_t dim);
 
-bool repeats_places(const at::Tensor& tensor);
-
 // What an operator that changes a part of self writes to: self, or a copy of it. Undefined: the call is not ours.
 at::Tensor changed(const Call& call, std::initializer_list<const at::Tensor*> others);
 

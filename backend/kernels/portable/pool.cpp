@@ -1,6 +1,5 @@
 // kernels/portable/pool.cpp: the largest or the mean of windows, in two and three dimensions, and their gradients. torch makes the forms of
 // one dimension from those of two.
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "dispatch/defaults.h"
+#include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/family.h"
 #include "kernels/portable/product.h"
@@ -237,7 +237,7 @@ class Kernel final : public c10::OperatorKernel {
     tensor = out->toTensor();
     if (!tensor.defined() || tensor.device() != input.device() || tensor.layout() != c10::kStrided || tensor.scalar_type() != dtype)
       return false;
-    if (tensor.is_alias_of(input) || at::has_internal_overlap(tensor) == at::MemOverlap::Yes) return false;
+    if (tensor.is_alias_of(input) || repeats_places(tensor)) return false;
     if (tensor.sizes() == size) return true;
     if (format != c10::MemoryFormat::Contiguous) return false;
     at::native::resize_output(tensor, size);

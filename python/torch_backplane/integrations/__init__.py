@@ -157,19 +157,21 @@ def _wanted(name: str) -> bool:
     if library not in LIBRARIES:
         return False
     if library not in _chosen:
-        return _announce and name == library and _begins(library)
+        if not _announce or name != library:
+            return False
+        _note_outermost(library)
+        return True
     outcome = _outcomes.get(library)
     if outcome and outcome.state in ("unknown version", "failed"):
         return False
     return name == library or name in _integration(library).modules
 
 
-def _begins(library: str) -> bool:
+def _note_outermost(library: str) -> None:
     global _outermost
     with _lock:
-        if _outermost not in sys.modules:  # nothing is being imported, or that import has failed
+        if _outermost not in sys.modules:  # none was yet, or its import has failed
             _outermost = library
-    return True
 
 
 def _imported(name: str, module: ModuleType, again: bool = False) -> None:
