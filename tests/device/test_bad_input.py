@@ -192,16 +192,6 @@ def test_scalars_of_the_host_do_mix(device):
     assert x.tolist() == [2, 1, 2, 3]
 
 
-@pytest.mark.parametrize("on_host", [(0,), (1, 2), (0, 1), (0, 2)], ids=str)
-def test_where_takes_any_scalars_of_the_host(device, on_host):
-    operands = torch.tensor(True), torch.tensor(2.5), torch.tensor(3)
-    mixed = [x if i in on_host else x.expand(4).to(device) for i, x in enumerate(operands)]
-    found = torch.where(*mixed)
-    assert (found.device.type, found.dtype, found.tolist()) == (device.type, torch.float32, [2.5] * 4)
-    out = torch.empty(0, device=device)
-    assert torch.where(*mixed, out=out).tolist() == [2.5] * 4
-
-
 def test_two_devices_do_not_mix(device, device_module):
     if device_module.device_count() < 2:
         return

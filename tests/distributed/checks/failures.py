@@ -308,9 +308,9 @@ def another_thread_aborts(w: Rank) -> list[Outcome]:
 
 
 def the_program_goes_on_after_it_aborts(w: Rank) -> None:
-    """With a call in flight whose work somebody still holds: its own waits, and those of a group that it makes then."""
+    """With a call in flight, while somebody holds the group: its own waits, and those of a group that it makes then."""
     hurry(w, 600)
-    held = dist.all_reduce(tensor(w), async_op=True) if w.rank == 0 else dist.group.WORLD
+    held = dist.group.WORLD, dist.all_reduce(tensor(w), async_op=True) if w.rank == 0 else None
     dist.barrier()
     dist.distributed_c10d._abort_process_group()
     synchronize(w)
