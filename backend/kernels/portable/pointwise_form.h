@@ -3,7 +3,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/Scalar.h>
 
@@ -17,6 +16,9 @@
 
 namespace at {
 struct TensorIteratorBase;
+}
+namespace c10 {
+struct FunctionSchema;
 }
 
 namespace backplane::portable {
