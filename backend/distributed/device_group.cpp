@@ -27,8 +27,10 @@ milliseconds DeviceGroup::timeout_of(milliseconds asked) const { return asked ==
 
 c10::Device DeviceGroup::own_device() { return bound_device_id_.value_or(c10::Device(kDevice, current_device())); }
 
+c10::Device DeviceGroup::barrier_device() { return own_device(); }
+
 c10::Device DeviceGroup::device_of(const c10d::BarrierOptions& options) {
-  c10::Device device = own_device();
+  c10::Device device = barrier_device();
   if (!options.device_ids.empty()) device = {kDevice, static_cast<c10::DeviceIndex>(options.device_ids[0])};
   if (options.device && options.device->type() == kDevice && options.device->has_index()) device = *options.device;
   return {kDevice, resolve_device(device.index())};

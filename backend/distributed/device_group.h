@@ -77,6 +77,7 @@ class DeviceGroup : public c10d::Backend {
   virtual Work carry_out(const Request& request, const Tensors& results, Fill fill) = 0;
   // Of a call without tensors.
   virtual c10::Device own_device();
+  virtual c10::Device barrier_device();
 
   const c10::intrusive_ptr<GroupOptions> options_;
   const std::string title_;  // "process group 'x' (rank 0 of 2)"

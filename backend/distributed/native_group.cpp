@@ -12,6 +12,7 @@
 #include "distributed/native_batch.h"
 #include "distributed/recording.h"
 #include "memory/caching_allocator.h"
+#include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/stream.h"
 #include "runtime/wait.h"
@@ -20,11 +21,10 @@ namespace backplane::distributed {
 namespace native_group_impl {
 namespace {
 
-// What does not join: a message, since it needs no other rank, and a barrier, since it does not say on which device. Before there is a
-// communicator they are staged; of a batch of messages all ranks take part in the first (torch.distributed.batch_isend_irecv).
+// A message does not join, since it needs no other rank: before there is a communicator it is staged. Of a batch of messages all ranks
+// take part in the first (torch.distributed.batch_isend_irecv).
 bool joins(c10d::OpType type, bool is_batched) {
-  const bool is_message = type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE;
-  return type != c10d::OpType::BARRIER && (is_batched || !is_message);
+  return is_batched || (type != c10d::OpType::SEND && type != c10d::OpType::RECV && type != c10d::OpType::RECVANYSOURCE);
 }
 
 }  // namespace
@@ -45,6 +45,14 @@ CommunicatorSettings NativeGroup::settings() const { return {title_, getRank(), 
 c10::Device NativeGroup::own_device() {
   const auto there = engines();
   return bound_device_id_ || there.empty() ? StagedGroup::own_device() : there.front()->device();
+}
+
+c10::Device NativeGroup::barrier_device() {
+  if (bound_device_id_ || !engines().empty()) return own_device();
+  const auto place = static_cast<size_t>(getRank());
+  const auto& ranks = options_->global_ranks_in_group;
+  const uint64_t rank = place < ranks.size() ? ranks[place] : place;
+  return {kDevice, static_cast<c10::DeviceIndex>(rank % static_cast<uint64_t>(std::max<int>(device_count(), 1)))};
 }
 
 std::vector<std::shared_ptr<NativeEngine>> NativeGroup::engines() {

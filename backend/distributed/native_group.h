@@ -1,6 +1,5 @@
 // distributed/native_group.h: the process group over the driver's own links: what bp.collective takes is queued on a stream, and the host
-// waits for nothing; the rest goes the way of staged_group.h, as
-// a whole collective.
+// waits for nothing; the rest goes the way of staged_group.h, as a whole collective.
 #pragma once
 
 #include <memory>
@@ -49,6 +48,8 @@ class NativeGroup : public StagedGroup {
   CommunicatorSettings settings() const;
   // The one that it has a communicator for, whatever the current device is: the peers' next call goes there.
   c10::Device own_device() override;
+  // Before there is one: that of the global rank modulo the number of devices, as NCCL's group has it.
+  c10::Device barrier_device() override;
   Work run(Pending& pending, NativeEngine& engine, Work staged);
 
   std::shared_ptr<NativeEngine> join(c10::Device device);

@@ -77,7 +77,7 @@ def test_G06_a_wrong_kernel_is_seen(worlds):
 TESTS = """
 test_all_reduce_sum_cuda test_all_gather_object_default_pg test_reduce_scatter_tensor_cuda test_get_backend
 test_all_reduce_sum test_all_gather_coalesced_simple test_gather_full_group test_scatter_object_list
-test_send_recv_with_tag
+test_send_recv_with_tag test_batch_isend_irecv_nccl test_batch_isend_irecv_self_nccl
 """.split()
 
 

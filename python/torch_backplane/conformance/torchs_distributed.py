@@ -96,7 +96,21 @@ def _test_classes(device: str) -> list[type[unittest.TestCase]]:
     os.environ["BACKEND"] = "gloo"  # what asks for it runs
     in_place_of_gloo: Any = _load(_TESTS, device)
     in_place_of_gloo.dist = _Renamed(in_place_of_gloo.dist, f"cpu:gloo,{device}:{device}ccl")
+    in_place_of_gloo.create_collectives_object_test_list = _of_the_cpu(in_place_of_gloo)
     return [_forked(in_place_of_nccl), _forked(in_place_of_gloo, device)]
+
+
+def _of_the_cpu(tests: Any) -> Callable[[], list[Any]]:
+    """The tests' objects with their tensors on the CPU: ranks compare what they get with their own, on other devices."""
+    import torch
+
+    objects = tests.create_collectives_object_test_list
+
+    def made() -> list[Any]:
+        with torch.device("cpu"):
+            return objects()
+
+    return made
 
 
 class _Renamed:

@@ -139,7 +139,7 @@ def a_split_group_has_both_devices(w: Rank) -> None:
 
 @check(gloo="the CPU is one device", bound=False)
 def a_barrier_before_the_device_is_chosen(w: Rank) -> None:
-    """Which joins none: the first collective is on the device of its tensor."""
+    """Takes that of the global rank modulo their number, as NCCL's does."""
     group = dist.new_group()
     module = torch.get_device_module(w.device)
     module.set_device(0)

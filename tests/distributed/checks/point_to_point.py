@@ -47,6 +47,19 @@ def a_message_to_oneself_in_a_batch(w: Rank) -> None:
     same(out, numbers(w.rank))
 
 
+@check(gloo="it has no connection to itself", staged="by the host neither")
+def a_batch_of_some_ranks_behind_a_barrier(w: Rank) -> None:
+    """A barrier of the device's backend is a collective as others: it joins, so that the others need not take part."""
+    group = dist.new_group()
+    group._get_backend(w.device).barrier().wait()
+    if w.rank == 0:
+        x, out = numbers(0).to(w.device), torch.zeros(5, 3, device=w.device)
+        ends = dist.P2POp(dist.isend, x, 0, group), dist.P2POp(dist.irecv, out, 0, group)
+        for work in dist.batch_isend_irecv(list(ends)):
+            work.wait()
+        same(out, numbers(0))
+
+
 @check()
 def messages_with_tags(w: Rank) -> None:
     """A tag's message is found, whichever comes first."""
