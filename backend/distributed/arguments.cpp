@@ -71,4 +71,10 @@ std::vector<int64_t> split_bytes(const at::Tensor& tensor, const std::vector<int
   return result;
 }
 
+void check_peer(int peer, int rank, bool is_batched, const char* name) {
+  TORCH_CHECK_VALUE(
+      peer != rank || is_batched, name, ": rank ", peer,
+      " is the caller itself, whose send and recv must be in one call of torch.distributed.batch_isend_irecv; or copy the tensor");
+}
+
 }  // namespace backplane::distributed

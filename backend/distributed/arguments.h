@@ -28,5 +28,7 @@ void check_dtype(const at::Tensor& output, const at::Tensor& input, const char* 
 void check_size(int64_t elements, int64_t expected, const char* name, const char* what);
 // In bytes; `splits` counts rows, and where it is empty all ranks get the same.
 std::vector<int64_t> split_bytes(const at::Tensor& tensor, const std::vector<int64_t>& splits, int ranks, const char* which);
+// To itself a rank sends in a batch alone, which has both ends.
+void check_peer(int peer, int rank, bool is_batched, const char* name);
 
 }  // namespace backplane::distributed

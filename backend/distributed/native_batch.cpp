@@ -286,23 +286,16 @@ bool NativeGroup::Batch::all_to_all(const Tensors& outputs, const Tensors& input
   return true;
 }
 
-// To itself a rank sends in a batch alone, which has both ends.
-void NativeGroup::Batch::check_message(int peer) const {
-  TORCH_CHECK_VALUE(
-      peer != rank_ || is_batched_, pending.name, ": rank ", peer,
-      " is the caller itself, whose send and recv must be in one call of torch.distributed.batch_isend_irecv; or copy the tensor");
-}
-
 bool NativeGroup::Batch::send(const at::Tensor& tensor, int destination, int tag) {
   if (tag != 0) return false;
-  check_message(destination);
+  check_peer(destination, rank_, is_batched_, pending.name);
   sends(tensor, destination);
   return true;
 }
 
 bool NativeGroup::Batch::recv(const at::Tensor& tensor, int source, int tag) {
   if (tag != 0) return false;
-  check_message(source);
+  check_peer(source, rank_, is_batched_, pending.name);
   receives(tensor, source);
   return true;
 }

@@ -56,7 +56,6 @@ class NativeGroup::Batch final : public Calls {
   bool reduces(const c10d::ReduceOp& op, const at::Tensor& from, const at::Tensor& to, Call call);
   void sends(const at::Tensor& from, int32_t peer);
   void receives(const at::Tensor& to, int32_t peer);
-  void check_message(int peer) const;
 
   // slot: of bp_collective, called as slot(self, comm, stream, arguments...).
   template <auto Slot, class... Arguments>

@@ -31,6 +31,10 @@ bool have_one_size(const Tensors& tensors, const at::Tensor& as) {
   return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& one) { return one.numel() == as.numel(); });
 }
 
+void check_message_size(int source, int64_t sent, int64_t taken) {
+  TORCH_CHECK(sent == taken, "rank ", source, " has sent ", sent, " bytes, the tensor takes ", taken);
+}
+
 // Gloo's options, with a timeout and, where there is one, a root.
 template <class T>
 T with(milliseconds timeout, int root = -1) {
@@ -271,10 +275,9 @@ StagedGroup::Batch::Call StagedGroup::Batch::message() const {
   return made;
 }
 
-void StagedGroup::Batch::check_message(int peer, int tag) const {
-  TORCH_CHECK_VALUE(peer != group_.getRank(), name(), ": rank ", peer,
-                    " is the caller itself, to which nothing goes by the host: copy the tensor");
-  check_tag(tag);
+bool StagedGroup::Batch::is_own(int peer) const {
+  check_peer(peer, group_.getRank(), group_.coalesced_ != nullptr, name());
+  return peer == group_.getRank();
 }
 
 void StagedGroup::Batch::check_tag(int tag) const {
@@ -282,9 +285,16 @@ void StagedGroup::Batch::check_tag(int tag) const {
 }
 
 bool StagedGroup::Batch::send(const at::Tensor& tensor, int destination, int tag) {
-  check_message(destination, tag);
+  check_tag(tag);
   const Call call = message();
   const at::Tensor host = call->reads(tensor);
+  if (is_own(destination)) {
+    add(call, [=, own = group_.own_](c10d::Backend&, milliseconds) {
+      own->send(tag, host.clone());
+      return GloosWork();
+    });
+    return true;
+  }
   const auto rest = std::make_shared<GloosWork>();
   add(call, [=, number = group_.messages_++](c10d::Backend& gloo, milliseconds) {
     const at::Tensor data = host.view(at::kByte);
@@ -317,7 +327,7 @@ void StagedGroup::Batch::receive(const at::Tensor& tensor, Start start) {
     std::memcpy(&head, packet.const_data_ptr(), sizeof head);
     const at::Tensor data = host.view(at::kByte);
     const int source = started->sourceRank();
-    TORCH_CHECK(head.bytes == data.numel(), "rank ", source, " has sent ", head.bytes, " bytes, the tensor takes ", data.numel());
+    check_message_size(source, head.bytes, data.numel());
     const int64_t first = std::min(head.bytes, kInPacket);
     data.narrow(0, 0, first).copy_(packet.narrow(0, kHead, first));
     if (head.bytes == first) return;
@@ -327,7 +337,24 @@ void StagedGroup::Batch::receive(const at::Tensor& tensor, Start start) {
 }
 
 bool StagedGroup::Batch::recv(const at::Tensor& tensor, int source, int tag) {
-  check_message(source, tag);
+  check_tag(tag);
+  if (is_own(source)) {
+    const Call call = message();
+    const at::Tensor host = call->writes(tensor);
+    const auto message = std::make_shared<std::shared_future<at::Tensor>>();
+    add(call, [=, own = group_.own_](c10d::Backend&, milliseconds) {
+      *message = own->receive(tag);
+      return GloosWork();
+    });
+    call->finish = [=](const GloosWork&, milliseconds timeout) {
+      TORCH_CHECK(message->wait_for(timeout) == std::future_status::ready, "rank ", source, ", this one, has sent itself nothing with tag ",
+                  tag, " within the timeout");
+      const at::Tensor data = message->get().view(at::kByte), to = host.view(at::kByte);
+      check_message_size(source, data.numel(), to.numel());
+      to.copy_(data);
+    };
+    return true;
+  }
   receive(tensor, [=](c10d::Backend& gloo, Tensors& packets) { return gloo.recv(packets, source, tag); });
   return true;
 }

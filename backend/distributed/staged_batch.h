@@ -55,7 +55,7 @@ class StagedGroup::Batch final : public Calls {
   Call message() const;
   template <class Start>
   void receive(const at::Tensor& tensor, Start start);  // start(gloo, packets)
-  void check_message(int peer, int tag) const;
+  bool is_own(int peer) const;                          // the rank itself; outside of a batch that is refused
   void check_tag(int tag) const;
 
   StagedGroup& group_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "distributed/device_group.h"
+#include "distributed/own_messages.h"
 #include "distributed/staged_engine.h"
 
 namespace backplane::distributed {
@@ -56,6 +57,7 @@ class StagedGroup : public DeviceGroup {
   void end(StagedWork& work, c10::Device device);
 
   const std::shared_ptr<StagedEngine> engine_;
+  const std::shared_ptr<OwnMessages> own_ = std::make_shared<OwnMessages>();
   std::atomic<uint32_t> messages_{0};         // sent
   c10::intrusive_ptr<StagedWork> coalesced_;  // between startCoalescing and endCoalescing
 };

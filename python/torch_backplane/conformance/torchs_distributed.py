@@ -101,7 +101,7 @@ def _test_classes(device: str) -> list[type[unittest.TestCase]]:
 
 
 def _of_the_cpu(tests: Any) -> Callable[[], list[Any]]:
-    """The tests' objects with their tensors on the CPU: ranks compare what they get with their own, on other devices."""
+    """The tests' objects with tensors on the CPU: ranks compare what they get with their own, on other devices."""
     import torch
 
     objects = tests.create_collectives_object_test_list
