@@ -42,6 +42,11 @@ void check_on(const at::Tensor& tensor, c10::Device device, const char* name) {
                     ": communicate indices and values");
 }
 
+void check_bound(c10::Device device, std::optional<c10::Device> bound, const char* name) {
+  TORCH_CHECK_VALUE(!bound || device == *bound, name, ": the call is of ", device, ", the process group of ", *bound,
+                    ": its device_id; move the tensor, or make a group without");
+}
+
 void check_written(const at::Tensor& tensor, const char* name) {
   TORCH_CHECK_VALUE(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, name,
                     ": a tensor that is written has several elements in one place, as expand() makes them; give it a clone()");

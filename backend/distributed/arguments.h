@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
 #include "runtime/device.h"
@@ -20,10 +21,11 @@ const std::vector<at::Tensor>& of_ranks(const std::vector<std::vector<at::Tensor
 // Those that the root alone has; `which`: "outputs".
 std::vector<at::Tensor> of_root(const std::vector<std::vector<at::Tensor>>& lists, int root, int rank, int ranks, const char* name,
                                 const char* which);
-int check_rank(int64_t rank, int ranks, const char* name);                      // gives it
-void check_device(const at::Tensor& tensor, const char* name);                  // is one of this device type's
-void check_on(const at::Tensor& tensor, c10::Device device, const char* name);  // is on that one, and dense
-void check_written(const at::Tensor& tensor, const char* name);                 // has a place for each element
+int check_rank(int64_t rank, int ranks, const char* name);                                 // gives it
+void check_device(const at::Tensor& tensor, const char* name);                             // is one of this device type's
+void check_on(const at::Tensor& tensor, c10::Device device, const char* name);             // is on that one, and dense
+void check_bound(c10::Device device, std::optional<c10::Device> bound, const char* name);  // is the group's, if it has one
+void check_written(const at::Tensor& tensor, const char* name);                            // has a place for each element
 void check_dtype(const at::Tensor& output, const at::Tensor& input, const char* name);
 void check_size(int64_t elements, int64_t expected, const char* name, const char* what);
 // In bytes; `splits` counts rows, and where it is empty all ranks get the same.

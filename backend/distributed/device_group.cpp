@@ -33,11 +33,20 @@ c10::Device DeviceGroup::device_of(const c10d::BarrierOptions& options) {
   c10::Device device = barrier_device();
   if (!options.device_ids.empty()) device = {kDevice, static_cast<c10::DeviceIndex>(options.device_ids[0])};
   if (options.device && options.device->type() == kDevice && options.device->has_index()) device = *options.device;
-  return {kDevice, resolve_device(device.index())};
+  device = {kDevice, resolve_device(device.index())};
+  check_bound(device, bound_device_id_, "barrier");
+  return device;
 }
 
-DeviceGroup::Request DeviceGroup::request(OpType type, const char* title, const at::Tensor& tensor, milliseconds timeout) const {
-  check_device(tensor, name_in(title));
+DeviceGroup::Request DeviceGroup::request(OpType type, const char* title, const at::Tensor& tensor, milliseconds timeout,
+                                          std::initializer_list<at::TensorList> others) const {
+  const char* name = name_in(title);
+  check_device(tensor, name);
+  check_bound(tensor.device(), bound_device_id_, name);
+  check_on(tensor, tensor.device(), name);
+  for (const at::TensorList tensors : others) {
+    for (const at::Tensor& other : tensors) check_on(other, tensor.device(), name);
+  }
   return {type, title, tensor.device(), timeout_of(timeout), tensor};
 }
 
@@ -61,8 +70,8 @@ DeviceGroup::Work DeviceGroup::allreduce(Tensors& tensors, const c10d::Allreduce
 
 DeviceGroup::Work DeviceGroup::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   TORCH_CHECK_VALUE(!tensors.empty(), "all_reduce_coalesced takes at least one tensor");
-  return carry_out(request(OpType::ALLREDUCE_COALESCED, BACKPLANE_TITLE("all_reduce_coalesced"), tensors[0], options.timeout), tensors,
-                   [&](Calls& calls) {
+  return carry_out(request(OpType::ALLREDUCE_COALESCED, BACKPLANE_TITLE("all_reduce_coalesced"), tensors[0], options.timeout, {tensors}),
+                   tensors, [&](Calls& calls) {
                      return std::all_of(tensors.begin(), tensors.end(),
                                         [&](const at::Tensor& tensor) { return calls.all_reduce(tensor, options.reduceOp); });
                    });
@@ -79,12 +88,12 @@ DeviceGroup::Work DeviceGroup::allgather(std::vector<Tensors>& outputs, Tensors&
   const at::Tensor& input = the_one(inputs, "all_gather");
   const Tensors& of_all = of_ranks(outputs, getSize(), "all_gather");
   check_gathered(of_all, input, "all_gather");
-  return carry_out(request(OpType::ALLGATHER, BACKPLANE_TITLE("all_gather"), input, options.timeout), of_all,
+  return carry_out(request(OpType::ALLGATHER, BACKPLANE_TITLE("all_gather"), input, options.timeout, {of_all}), of_all,
                    [&](Calls& calls) { return calls.all_gather(of_all, input); });
 }
 
 DeviceGroup::Work DeviceGroup::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
-  return carry_out(request(OpType::_ALLGATHER_BASE, BACKPLANE_TITLE("_all_gather_base"), input, options.timeout), {output},
+  return carry_out(request(OpType::_ALLGATHER_BASE, BACKPLANE_TITLE("_all_gather_base"), input, options.timeout, {output}), {output},
                    [&](Calls& calls) { return calls.all_gather(output, input); });
 }
 
@@ -97,27 +106,29 @@ DeviceGroup::Work DeviceGroup::allgather_coalesced(std::vector<Tensors>& outputs
                       " tensors, there are ", inputs.size(), " inputs");
     results.insert(results.end(), of_rank.begin(), of_rank.end());
   }
-  return carry_out(request(OpType::ALLGATHER_COALESCED, BACKPLANE_TITLE("all_gather_coalesced"), inputs[0], options.timeout), results,
-                   [&](Calls& calls) {
-                     for (size_t i = 0; i < inputs.size(); ++i) {
-                       Tensors of_all;
-                       for (const Tensors& of_rank : outputs) of_all.push_back(of_rank[i]);
-                       check_gathered(of_all, inputs[i], "all_gather_coalesced");
-                       if (!calls.all_gather(of_all, inputs[i])) return false;
-                     }
-                     return true;
-                   });
+  return carry_out(
+      request(OpType::ALLGATHER_COALESCED, BACKPLANE_TITLE("all_gather_coalesced"), inputs[0], options.timeout, {inputs, results}), results,
+      [&](Calls& calls) {
+        for (size_t i = 0; i < inputs.size(); ++i) {
+          Tensors of_all;
+          for (const Tensors& of_rank : outputs) of_all.push_back(of_rank[i]);
+          check_gathered(of_all, inputs[i], "all_gather_coalesced");
+          if (!calls.all_gather(of_all, inputs[i])) return false;
+        }
+        return true;
+      });
 }
 
 DeviceGroup::Work DeviceGroup::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   TORCH_CHECK_VALUE(!inputs.empty() && inputs.size() == outputs.size(), "all_gather_into_tensor_coalesced takes as many outputs as inputs");
-  return carry_out(request(OpType::COALESCED, BACKPLANE_TITLE("all_gather_into_tensor_coalesced"), inputs[0], options.timeout), outputs,
-                   [&](Calls& calls) {
-                     for (size_t i = 0; i < inputs.size(); ++i) {
-                       if (!calls.all_gather(outputs[i], inputs[i])) return false;
-                     }
-                     return true;
-                   });
+  return carry_out(
+      request(OpType::COALESCED, BACKPLANE_TITLE("all_gather_into_tensor_coalesced"), inputs[0], options.timeout, {inputs, outputs}),
+      outputs, [&](Calls& calls) {
+        for (size_t i = 0; i < inputs.size(); ++i) {
+          if (!calls.all_gather(outputs[i], inputs[i])) return false;
+        }
+        return true;
+      });
 }
 
 DeviceGroup::Work DeviceGroup::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
@@ -128,7 +139,7 @@ DeviceGroup::Work DeviceGroup::gather(std::vector<Tensors>& outputs, Tensors& in
     check_dtype(output, input, "gather");
     check_size(output.numel(), input.numel(), "gather", "an output");
   }
-  return carry_out(request(OpType::GATHER, BACKPLANE_TITLE("gather"), input, options.timeout), of_all,
+  return carry_out(request(OpType::GATHER, BACKPLANE_TITLE("gather"), input, options.timeout, {of_all}), of_all,
                    [&](Calls& calls) { return calls.gather(of_all, input, root); });
 }
 
@@ -140,7 +151,7 @@ DeviceGroup::Work DeviceGroup::scatter(Tensors& outputs, std::vector<Tensors>& i
     check_dtype(output, input, "scatter");
     check_size(input.numel(), output.numel(), "scatter", "an input");
   }
-  return carry_out(request(OpType::SCATTER, BACKPLANE_TITLE("scatter"), output, options.timeout), outputs,
+  return carry_out(request(OpType::SCATTER, BACKPLANE_TITLE("scatter"), output, options.timeout, {of_all}), outputs,
                    [&](Calls& calls) { return calls.scatter(output, of_all, root); });
 }
 
@@ -149,35 +160,36 @@ DeviceGroup::Work DeviceGroup::reduce_scatter(Tensors& outputs, std::vector<Tens
   const Tensors& of_all = of_ranks(inputs, getSize(), "reduce_scatter");
   for (const at::Tensor& input : of_all) check_dtype(output, input, "reduce_scatter");
   check_size(output.numel(), of_all[static_cast<size_t>(getRank())].numel(), "reduce_scatter", "the output");
-  return carry_out(request(OpType::REDUCE_SCATTER, BACKPLANE_TITLE("reduce_scatter"), output, options.timeout), outputs, [&](Calls& calls) {
-    for (int root = 0; root < getSize(); ++root) {
-      if (!calls.reduce(of_all[static_cast<size_t>(root)], output, root, options.reduceOp)) return false;
-    }
-    return true;
-  });
+  return carry_out(request(OpType::REDUCE_SCATTER, BACKPLANE_TITLE("reduce_scatter"), output, options.timeout, {of_all}), outputs,
+                   [&](Calls& calls) {
+                     for (int root = 0; root < getSize(); ++root) {
+                       if (!calls.reduce(of_all[static_cast<size_t>(root)], output, root, options.reduceOp)) return false;
+                     }
+                     return true;
+                   });
 }
 
 DeviceGroup::Work DeviceGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
-  return carry_out(request(OpType::_REDUCE_SCATTER_BASE, BACKPLANE_TITLE("_reduce_scatter_base"), output, options.timeout), {output},
-                   [&](Calls& calls) { return calls.reduce_scatter(output, input, options.reduceOp); });
+  return carry_out(request(OpType::_REDUCE_SCATTER_BASE, BACKPLANE_TITLE("_reduce_scatter_base"), output, options.timeout, {input}),
+                   {output}, [&](Calls& calls) { return calls.reduce_scatter(output, input, options.reduceOp); });
 }
 
 DeviceGroup::Work DeviceGroup::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                const c10d::ReduceScatterOptions& options) {
   TORCH_CHECK_VALUE(!inputs.empty() && inputs.size() == outputs.size(), "reduce_scatter_tensor_coalesced takes as many outputs as inputs");
-  return carry_out(
-      request(compat::kReduceScatterTensorCoalesced, BACKPLANE_TITLE("reduce_scatter_tensor_coalesced"), inputs[0], options.timeout),
-      outputs, [&](Calls& calls) {
-        for (size_t i = 0; i < inputs.size(); ++i) {
-          if (!calls.reduce_scatter(outputs[i], inputs[i], options.reduceOp)) return false;
-        }
-        return true;
-      });
+  return carry_out(request(compat::kReduceScatterTensorCoalesced, BACKPLANE_TITLE("reduce_scatter_tensor_coalesced"), inputs[0],
+                           options.timeout, {inputs, outputs}),
+                   outputs, [&](Calls& calls) {
+                     for (size_t i = 0; i < inputs.size(); ++i) {
+                       if (!calls.reduce_scatter(outputs[i], inputs[i], options.reduceOp)) return false;
+                     }
+                     return true;
+                   });
 }
 
 DeviceGroup::Work DeviceGroup::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                              std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) {
-  const Request asked = request(OpType::ALLTOALL_BASE, BACKPLANE_TITLE("all_to_all"), input, options.timeout);
+  const Request asked = request(OpType::ALLTOALL_BASE, BACKPLANE_TITLE("all_to_all"), input, options.timeout, {output});
   check_dtype(output, input, "all_to_all");
   const auto sent = split_bytes(input, input_splits, getSize(), "input");
   const auto received = split_bytes(output, output_splits, getSize(), "output");
@@ -191,7 +203,7 @@ DeviceGroup::Work DeviceGroup::alltoall(Tensors& outputs, Tensors& inputs, const
   TORCH_CHECK_VALUE(inputs.size() == ranks && outputs.size() == ranks, "all_to_all takes ", ranks,
                     " inputs and outputs, one for each rank, not ", inputs.size(), " and ", outputs.size());
   for (size_t rank = 0; rank < ranks; ++rank) check_dtype(outputs[rank], inputs[rank], "all_to_all");
-  return carry_out(request(OpType::ALLTOALL, BACKPLANE_TITLE("all_to_all"), inputs[0], options.timeout), outputs,
+  return carry_out(request(OpType::ALLTOALL, BACKPLANE_TITLE("all_to_all"), inputs[0], options.timeout, {inputs, outputs}), outputs,
                    [&](Calls& calls) { return calls.all_to_all(outputs, inputs); });
 }
 

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <initializer_list>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
@@ -84,7 +85,9 @@ class DeviceGroup : public c10d::Backend {
   std::atomic<uint64_t> sequence_{0};
 
  private:
-  Request request(c10d::OpType type, const char* title, const at::Tensor& tensor, std::chrono::milliseconds timeout) const;
+  // On the device of `tensor`, where the `others` must be: a call that is refused has joined nothing, and the group goes on.
+  Request request(c10d::OpType type, const char* title, const at::Tensor& tensor, std::chrono::milliseconds timeout,
+                  std::initializer_list<at::TensorList> others = {}) const;
   std::chrono::milliseconds timeout_of(std::chrono::milliseconds asked) const;
   c10::Device device_of(const c10d::BarrierOptions& options);
   void check_gathered(const Tensors& outputs, const at::Tensor& input, const char* name) const;

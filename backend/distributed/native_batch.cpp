@@ -117,13 +117,11 @@ NativeGroup::Batch::Batch(const NativeEngine& engine, const Request& request, in
       is_batched_(is_batched) {}
 
 at::Tensor NativeGroup::Batch::reads(const at::Tensor& tensor) {
-  check_on(tensor, pending.device, pending.name);
   pending.kept.push_back(tensor.resolve_conj().resolve_neg().contiguous());
   return pending.kept.back();
 }
 
 at::Tensor NativeGroup::Batch::writes(const at::Tensor& tensor, const std::function<void(const at::Tensor&)>& finish) {
-  check_on(tensor, pending.device, pending.name);
   check_written(tensor, pending.name);
   const bool is_dense = tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
   const at::Tensor written = is_dense ? tensor : at::empty(tensor.sizes(), tensor.options());
@@ -209,7 +207,6 @@ bool NativeGroup::Batch::gather(const Tensors& outputs, const at::Tensor& input,
     const at::Tensor in = reads(input);
     at::Tensor all;
     for (const at::Tensor& output : outputs) {
-      check_on(output, pending.device, pending.name);
       check_written(output, pending.name);
       pending.kept.push_back(output);
     }
@@ -235,10 +232,7 @@ bool NativeGroup::Batch::scatter(const at::Tensor& output, const Tensors& inputs
     at::Tensor all;
     if (!inputs.empty()) {
       Tensors parts;
-      for (const at::Tensor& input : inputs) {
-        check_on(input, pending.device, pending.name);
-        parts.push_back(input.reshape(-1));
-      }
+      for (const at::Tensor& input : inputs) parts.push_back(input.reshape(-1));
       all = reads(at::cat(parts));
     }
     call<&bp_collective::scatter>(address_of(out), all.defined() ? address_of(all) : 0, bytes_of(out), int32_t{root});

@@ -51,17 +51,12 @@ using namespace staged_batch_impl;
 
 template <class Start>
 void StagedGroup::Batch::add(const Call& call, Start start, std::function<void()> finish) {
-  check_places(call);
+  for (const HostCopy& copy : call->copies) {
+    if (copy.is_written()) check_written(copy.tensor(), name());
+  }
   call->start = [gloo = group_.engine_->gloo(), start](milliseconds timeout) mutable { return start(*gloo, timeout); };
   if (finish) call->finish = [finish = std::move(finish)](const GloosWork&, milliseconds) { finish(); };
   calls_.push_back(call);
-}
-
-void StagedGroup::Batch::check_places(const Call& call) const {
-  for (const HostCopy& copy : call->copies) {
-    check_on(copy.tensor(), request_.device, name());
-    if (copy.is_written()) check_written(copy.tensor(), name());
-  }
 }
 
 void StagedGroup::Batch::submit(const c10::intrusive_ptr<StagedWork>& work) {

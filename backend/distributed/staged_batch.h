@@ -45,7 +45,6 @@ class StagedGroup::Batch final : public Calls {
   // `start(gloo, timeout)` gives the Work of Gloo.
   template <class Start>
   void add(const Call& call, Start start, std::function<void()> finish = {});
-  void check_places(const Call& call) const;
   // A reduction of `host` in place: `start(gloo, tensors, timeout)`; who has no result keeps what is there.
   template <class Start>
   void add_reduction(const Call& call, const HostReduction& reduction, const at::Tensor& host, bool has_result, Start start);

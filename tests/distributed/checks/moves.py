@@ -177,3 +177,32 @@ def wrong_arguments_are_refused_and_leave_the_group_usable(w: Rank) -> None:
             call()
     dist.all_reduce(x)
     same(x, sum(numbers(r) for r in w.ranks))
+
+
+@check(gloo="the CPU is one device")
+def tensors_of_another_device_are_refused(w: Rank) -> None:
+    """Before the group joins anything, on a wrong device; also the own part of a list, which is not sent."""
+    group = dist.new_group()
+    module = torch.get_device_module(w.device)
+    other = torch.device(w.device.type, (w.device.index + 1) % module.device_count())
+    x = numbers(w.rank).to(w.device)
+    for stray in (x.to(other), x.cpu()):
+        own = [stray if r == w.rank else x for r in w.ranks]
+        outs = [x.clone() for _ in w.ranks]
+        refused = [
+            lambda outs=outs, own=own: dist.all_to_all(outs, own, group),
+            lambda outs=outs, own=own: dist.all_to_all(own, outs, group),
+            lambda x=x, own=own: dist.all_gather(own, x, group),
+            lambda x=x, own=own: dist.reduce_scatter(torch.empty_like(x), own, group=group),
+            lambda x=x, stray=stray: dist.all_to_all_single(x, stray, group=group),
+        ]
+        for call in refused:
+            with pytest.raises(ValueError, match="a tensor is on"):
+                call()
+    if w.device_id:
+        with pytest.raises(
+            ValueError, match=rf"the call is of {other}, the process group of {w.device}: its device_id"
+        ):
+            dist.all_reduce(x.to(other), group=group)
+    dist.all_reduce(x, group=group)
+    same(x, sum(numbers(r) for r in w.ranks))
