@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <backplane/driver/cxx/error.hpp>
 
@@ -42,8 +43,8 @@ class Collectives::Entry {
     return all_.memory(comm_->device()).range(address, bytes, name_of(kind_));
   }
 
-  void exchange(uint64_t count, uint64_t dtype, int32_t op, int64_t root, const char* in, char* out) {
-    batch_.exchanges.push_back(Exchange({static_cast<uint32_t>(kind_), op, dtype, count, root}, in, out));
+  void exchange(uint64_t count, uint64_t dtype, int32_t op, int64_t root, const char* in, char* out, std::vector<uint64_t> sizes = {}) {
+    batch_.exchanges.push_back(Exchange({static_cast<uint32_t>(kind_), op, dtype, count, root}, in, out, std::move(sizes)));
   }
   void message(bool sends, int32_t peer, char* data, uint64_t bytes) { batch_.messages.push_back({kind_, sends, peer, data, bytes}); }
   void queue() { all_.queue(comm_, on_, std::move(batch_)); }
@@ -294,7 +295,9 @@ void Collectives::collective_all_to_all_v(bp_comm* comm, bp_stream* stream, uint
                                           uint64_t in, const uint64_t* in_bytes, const uint64_t* in_at) {
   Entry entry(*this, Collective::all_to_all_v, comm, stream);
   if (!out_bytes || !out_at || !in_bytes || !in_at) refuse("all_to_all_v: the four arrays must not be NULL");
-  entry.exchange(0, 0, 0, -1, nullptr, nullptr);
+  std::vector<uint64_t> sizes(in_bytes, in_bytes + entry.size());
+  sizes.insert(sizes.end(), out_bytes, out_bytes + entry.size());
+  entry.exchange(0, 0, 0, -1, nullptr, nullptr, std::move(sizes));
   for (int32_t rank = 0; rank < entry.size(); ++rank) {
     entry.message(true, rank, entry.memory(in + in_at[rank], in_bytes[rank]), in_bytes[rank]);
     entry.message(false, rank, entry.memory(out + out_at[rank], out_bytes[rank]), out_bytes[rank]);

@@ -55,6 +55,7 @@ void Exchange::show(const Meeting& meeting, uint64_t count) const {
   } else if (kind() != Collective::broadcast || call_.root == meeting.rank()) {
     carry(slot, in_ + at, bytes);
   }
+  if (!sizes_.empty()) std::memcpy(slot, sizes_.data(), sizes_.size() * sizeof(uint64_t));
   meeting.own().calls[step % 2] = call_;
   meeting.own().steps.store(step + 1);
   meeting.changed();
@@ -66,6 +67,22 @@ void Exchange::check(const Meeting& meeting, uint64_t step) const {
     if (theirs == call_) continue;
     throw Disagreement{
         format("rank %d calls %s where rank %d calls %s", meeting.rank(), text_of(call_).c_str(), rank, text_of(theirs).c_str())};
+  }
+}
+
+void Exchange::check_sizes(const Meeting& meeting, uint64_t step) const {
+  const auto of = [&](int32_t rank, int32_t place) {
+    uint64_t size;
+    std::memcpy(&size, meeting.slot(rank, step) + static_cast<uint64_t>(place) * sizeof size, sizeof size);
+    return size;
+  };
+  for (int32_t from = 0; from < meeting.size(); ++from) {
+    for (int32_t to = 0; to < meeting.size(); ++to) {
+      const uint64_t sent = of(from, to), taken = of(to, meeting.size() + from);
+      if (sent == taken) continue;
+      throw Disagreement{format("rank %d expects %llu bytes of rank %d by %s, which sends %llu", to, static_cast<unsigned long long>(taken),
+                                from, name_of(kind()), static_cast<unsigned long long>(sent))};
+    }
   }
 }
 
@@ -109,6 +126,7 @@ Progress Exchange::advance(const Meeting& meeting) {
   }
   const uint64_t step = meeting.own().steps.load(std::memory_order_relaxed) - 1;
   check(meeting, step);
+  if (!sizes_.empty()) check_sizes(meeting, step);
   take(meeting, step, count);
   at_ += count;
   shown_ = false;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "meeting.h"
@@ -34,10 +35,12 @@ struct Disagreement {
 };
 
 /// Parts of at most a slot: each rank shows its own, and when all have, takes what it needs of theirs. The kinds that send messages
-/// exchange nothing but their call.
+/// exchange nothing but their call, and all_to_all_v the sizes of its messages: `sizes`, those that it sends to each rank and, behind
+/// them, those that it takes of each.
 class Exchange {
  public:
-  Exchange(const Call& call, const char* in, char* out) : call_(call), in_(in), out_(out) {}
+  Exchange(const Call& call, const char* in, char* out, std::vector<uint64_t> sizes = {})
+      : call_(call), in_(in), out_(out), sizes_(std::move(sizes)) {}
 
   /// Throws Disagreement.
   Meeting::Progress advance(const Meeting& meeting);
@@ -51,11 +54,13 @@ class Exchange {
   uint64_t part(const Meeting& meeting) const;
   void show(const Meeting& meeting, uint64_t count) const;
   void check(const Meeting& meeting, uint64_t step) const;
+  void check_sizes(const Meeting& meeting, uint64_t step) const;
   void take(const Meeting& meeting, uint64_t step, uint64_t count) const;
 
   const Call call_;
   const char* const in_;
   char* const out_;
+  const std::vector<uint64_t> sizes_;
   bool shown_ = false;
   uint64_t at_ = 0;  // elements done
 };
