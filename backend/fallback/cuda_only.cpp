@@ -32,6 +32,7 @@ constexpr std::pair<std::string_view, const char*> kInstead[] = {
     {"aten::_weight_int4pack_mm", "It takes weights in CUDA's order: use torch.ops.aten._weight_int4pack_mm_for_cpu"},
     {"aten::_philox_", "It draws by a key that the caller keeps: use a torch.Generator of the device"},
     {"aten::_scaled_grouped_mm_v2", "Of its ways to scale, rows of float8 are computed by torch._scaled_grouped_mm: use that"},
+    {"aten::_scaled_addmm", "It is a product with scales that is added: use torch.nn.functional.scaled_mm and torch.add"},
     {"aten::_scaled_mm_v2", "Products with a scale for each tensor or row are computed by torch._scaled_mm: use that"},
 };
 
