@@ -197,7 +197,7 @@ def tensors_of_another_device_are_refused(w: Rank) -> None:
             lambda x=x, stray=stray: dist.all_to_all_single(x, stray, group=group),
         ]
         for call in refused:
-            with pytest.raises(ValueError, match="a tensor is on"):
+            with pytest.raises(ValueError, match=r"a tensor is on|the call is of"):
                 call()
     if w.device_id:
         with pytest.raises(

@@ -207,7 +207,7 @@ def a_barrier_is_of_the_device_that_was_used(w: Rank) -> None:
 def tensors_on_two_devices(w: Rank) -> None:
     """A group that is bound to no device takes those of each in turn."""
     count = torch.get_device_module(w.device).device_count()
-    for index in range(count):
+    for index in [w.device.index] if w.device_id else range(count):
         x = numbers(w.rank).to(torch.device(w.device.type, index))
         dist.all_reduce(x)
         assert x.device.index == index
