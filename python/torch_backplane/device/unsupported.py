@@ -80,6 +80,7 @@ PRIVATE: dict[str, str] = {
             "_check_capability",
             "_check_cubins",
             "_code_compatible_with_device",
+            "_device_requirement",
             "_extract_arch_version",
             "_host_arch_key",
             "_warn_unsupported_code",
@@ -93,9 +94,37 @@ PRIVATE: dict[str, str] = {
     "_CudaBase": "a base of CUDA's legacy storages",
     "_lazy_new": "a part of CUDA's legacy storages",
     "_warn_typed_storage_removal": "a part of CUDA's legacy storages",
+    "_free_mutex": "CUDA's lock over its frees; frees of this device need none",
     "_CUDAAllocator": "PluggableAllocator has no base of its own",
     "_check_bf16_tensor_supported": "ask get_device_properties().dtypes",
-    "_check_cuda_bindings": _GRAPHS,
+    **{
+        name: _GRAPHS
+        for name in (
+            "_DlInfo",
+            "_check_cuda_bindings",
+            "_dump_graph_dot",
+            "_parse_annotation_config",
+            "_require_cuda_bindings",
+            "_resolve_host_fn_name",
+        )
+    },
+    **{
+        name: "a part of torch.cuda.CUDAGraph and graph(), which are classes of their own here"
+        for name in (
+            "_RetainedCallbacks",
+            "_get_pool_id",
+            "_graph_destroy_hooks_active",
+            "_is_mem_pool",
+            "_register_global_hook",
+            "_run_global_hooks",
+            "_run_graph_destroy_hooks",
+        )
+    },
+    **{
+        name: "a driver makes what it needs of a device at its first use, and pinned memory uses the current one"
+        for name in ("_StrayContextCheckType", "_check_stray_context", "_primary_context_devices")
+    },
+    "_recurse_add_to_result": "a part of CUDA's memory_stats",
     "_parse_visible_devices": "the core reads <DEVICE>_VISIBLE_DEVICES, and device_count() has what it shows",
     "_transform_uuid_to_ordinals": "the core reads <DEVICE>_VISIBLE_DEVICES, and device_count() has what it shows",
     "_allocation_traceback": "the frames of an allocation are in memory_snapshot(), by its address",
@@ -104,6 +133,9 @@ PRIVATE: dict[str, str] = {
     "_record_memory_history_legacy": "the arguments of old releases of torch; use those of _record_memory_history",
     "_set_memory_metadata": "the recorded history has no field for it; record_function names a part of a program",
     "_get_memory_metadata": "the recorded history has no field for it; record_function names a part of a program",
+    "_annotate_tensor": "the recorded history has no field for it; record_function names a part of a program",
+    "_memory_metadata_supported": "the recorded history has no field for it; record_function names a part of a program",
+    "_make_uvm_allocator": "memory that migrates is CUDA's; a PluggableAllocator gives a pool memory of another kind",
     "_use_uvm": "memory that migrates is CUDA's; a PluggableAllocator gives a pool memory of another kind",
 }
 """What begins with ``_`` there, which tests and libraries use all the same."""
