@@ -24,7 +24,7 @@ POCL = Path("/etc/OpenCL/vendors/pocl.icd")  # pip's may not know this processor
 DEVICE = ["tests/device", "-m", "not once"]
 GRAPHS = [*map(str, sorted((ROOT / "tests" / "device").glob("test_graph*.py"))), "tests/portable/test_graph.py"]
 # What stands on private parts of torch, or lists what it has, is tried whole on another torch.
-PRIVATE = [
+WHOLE = [
     str(path)
     for name in ("profiler", "trace_command", "graph*", "dlpack*", "host_view", "cuda_only", "device_module")
     for path in sorted((ROOT / "tests" / "device").glob(f"test_{name}.py"))
@@ -88,7 +88,7 @@ PARTS = [
 SMOKE = [
     (Part("private surface of torch", ["tests/host/test_drift.py"]), ""),
     (Part("torch.compile", [GENERATED[0], *GENERATED[-2:]], COMPILED), ""),
-    (Part("profiler, graphs, DLPack, what torch has", [*PRIVATE, "-m", "not long"]), ""),
+    (Part("profiler, graphs, DLPack, what torch has", [*WHOLE, "-m", "not long"]), ""),
     (Part("compiled kernels", ["tests/portable", "-m", "not long"], COMPILED), "1/6"),
     (Part("unified, asynchronous", ["tests/device", "-m", "not long"]), "1/6"),
 ]

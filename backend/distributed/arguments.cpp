@@ -43,8 +43,8 @@ void check_on(const at::Tensor& tensor, c10::Device device, const char* name) {
 }
 
 void check_bound(c10::Device device, std::optional<c10::Device> bound, const char* name) {
-  TORCH_CHECK_VALUE(!bound || device == *bound, name, ": the call is of ", device, ", the process group of ", *bound,
-                    ": its device_id; move the tensor, or make a group without");
+  TORCH_CHECK_VALUE(!bound || device == *bound, name, ": a call on ", device, ", of a process group that its device_id binds to ", *bound,
+                    ": put the tensors there, or make a group without device_id");
 }
 
 void check_written(const at::Tensor& tensor, const char* name) {

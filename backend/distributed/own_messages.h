@@ -10,7 +10,8 @@
 
 namespace backplane::distributed {
 
-// Of one group; any thread. A send and a receive of one tag meet in the order of their calls, whichever comes first.
+// Of one group; any thread. A send and a receive of one tag meet in the order of their calls, whichever comes first. What is sent belongs
+// to this: its sender may go on before it is received.
 class OwnMessages {
  public:
   void send(int tag, at::Tensor data);

@@ -336,15 +336,15 @@ bool StagedGroup::Batch::recv(const at::Tensor& tensor, int source, int tag) {
   if (is_own(source)) {
     const Call call = message();
     const at::Tensor host = call->writes(tensor);
-    const auto message = std::make_shared<std::shared_future<at::Tensor>>();
+    const auto coming = std::make_shared<std::shared_future<at::Tensor>>();
     add(call, [=, own = group_.own_](c10d::Backend&, milliseconds) {
-      *message = own->receive(tag);
+      *coming = own->receive(tag);
       return GloosWork();
     });
     call->finish = [=](const GloosWork&, milliseconds timeout) {
-      TORCH_CHECK(message->wait_for(timeout) == std::future_status::ready, "rank ", source, ", this one, has sent itself nothing with tag ",
+      TORCH_CHECK(coming->wait_for(timeout) == std::future_status::ready, "rank ", source, ", this one, has sent itself nothing with tag ",
                   tag, " within the timeout");
-      const at::Tensor data = message->get().view(at::kByte), to = host.view(at::kByte);
+      const at::Tensor data = coming->get().view(at::kByte), to = host.view(at::kByte);
       check_message_size(source, data.numel(), to.numel());
       to.copy_(data);
     };

@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
   CASE(a_rank_that_is_taken_is_refused);
   CASE(another_size_is_refused);
   CASE(ranks_that_disagree_fail);
+  CASE(ranks_of_an_all_to_all_compare_sizes);
   CASE(a_work_timeout_fails_all);
   CASE(an_abort_ends_work_here_and_there);
   CASE(closing_ends_pending_work);

@@ -46,6 +46,8 @@ UNSUPPORTED: dict[str, str] = {
 _SMI = "asks NVIDIA's or AMD's management library; the driver answers without a context"
 _BINARIES = "looks at what a CUDA build of torch carries code for"
 _CUDA_LAZY = "calls before initialisation are not deferred here"
+_METADATA = "the recorded history has no field for it; record_function names a part of a program"
+_UVM = "memory that migrates is CUDA's; a PluggableAllocator gives a pool memory of another kind"
 _CUDA_COMPILER = "compiles CUDA C++ by NVRTC; torch_backplane.compiler compiles the device's kernels"
 
 PRIVATE: dict[str, str] = {
@@ -124,6 +126,12 @@ PRIVATE: dict[str, str] = {
         name: "a driver makes what it needs of a device at its first use, and pinned memory uses the current one"
         for name in ("_StrayContextCheckType", "_check_stray_context", "_primary_context_devices")
     },
+    **{
+        name: _METADATA
+        for name in ("_annotate_tensor", "_get_memory_metadata", "_memory_metadata_supported", "_set_memory_metadata")
+    },
+    "_make_uvm_allocator": _UVM,
+    "_use_uvm": _UVM,
     "_recurse_add_to_result": "a part of CUDA's memory_stats",
     "_parse_visible_devices": "the core reads <DEVICE>_VISIBLE_DEVICES, and device_count() has what it shows",
     "_transform_uuid_to_ordinals": "the core reads <DEVICE>_VISIBLE_DEVICES, and device_count() has what it shows",
@@ -131,11 +139,5 @@ PRIVATE: dict[str, str] = {
     "_host_allocator": "torch gives no Python object of the host's allocator for this device",
     "_record_memory_history_impl": "_record_memory_history does it",
     "_record_memory_history_legacy": "the arguments of old releases of torch; use those of _record_memory_history",
-    "_set_memory_metadata": "the recorded history has no field for it; record_function names a part of a program",
-    "_get_memory_metadata": "the recorded history has no field for it; record_function names a part of a program",
-    "_annotate_tensor": "the recorded history has no field for it; record_function names a part of a program",
-    "_memory_metadata_supported": "the recorded history has no field for it; record_function names a part of a program",
-    "_make_uvm_allocator": "memory that migrates is CUDA's; a PluggableAllocator gives a pool memory of another kind",
-    "_use_uvm": "memory that migrates is CUDA's; a PluggableAllocator gives a pool memory of another kind",
 }
 """What begins with ``_`` there, which tests and libraries use all the same."""

@@ -197,12 +197,24 @@ def tensors_of_another_device_are_refused(w: Rank) -> None:
             lambda x=x, stray=stray: dist.all_to_all_single(x, stray, group=group),
         ]
         for call in refused:
-            with pytest.raises(ValueError, match=r"a tensor is on|the call is of"):
+            with pytest.raises(ValueError, match=r"a tensor is on|a call on"):
                 call()
-    if w.device_id:
-        with pytest.raises(
-            ValueError, match=rf"the call is of {other}, the process group of {w.device}: its device_id"
-        ):
-            dist.all_reduce(x.to(other), group=group)
+    dist.all_reduce(x, group=group)
+    same(x, sum(numbers(r) for r in w.ranks))
+
+
+@check(gloo="the CPU is one device", bound=True)
+def a_bound_group_takes_its_own_device_alone(w: Rank) -> None:
+    group = dist.new_group()
+    other = (w.device.index + 1) % torch.get_device_module(w.device).device_count()
+    x = numbers(w.rank).to(w.device)
+    refused = rf"on {w.device.type}:{other}, of a process group that its device_id binds to {w.device}"
+    for call in (
+        lambda: dist.all_reduce(x.to(other), group=group),
+        lambda: dist.send(x.to(other), w.next, group=group),
+        lambda: dist.barrier(group, device_ids=[other]),
+    ):
+        with pytest.raises(ValueError, match=refused):
+            call()
     dist.all_reduce(x, group=group)
     same(x, sum(numbers(r) for r in w.ranks))

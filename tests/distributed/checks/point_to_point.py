@@ -63,6 +63,16 @@ def messages_to_oneself_with_tags(w: Rank) -> None:
         same(out[i], numbers(w.rank, seed=i), i)
 
 
+@check(gloo="it has no connection to itself", native="a send waits for its receive, on the stream of both")
+def a_message_to_oneself_is_received_in_a_later_batch(w: Rank) -> None:
+    x, out = numbers(w.rank).to(w.device), torch.zeros(5, 3, device=w.device)
+    for operation, tensor in ((dist.isend, x), (dist.irecv, out)):
+        for work in dist.batch_isend_irecv([dist.P2POp(operation, tensor, w.rank)]):
+            work.wait()
+        x.zero_()  # which was sent
+    same(out, numbers(w.rank))
+
+
 @check(gloo="it has no connection to itself")
 def a_batch_of_some_ranks_behind_a_barrier(w: Rank) -> None:
     """A barrier of the device's backend is a collective as others: it joins, so that the others need not take part."""

@@ -71,6 +71,26 @@ void ranks_that_disagree_fail() {
   }
 }
 
+/// No rank is done before: rank 0, all of whose own parts are right, would be long before the wrong one comes to rank 2, which is held up
+/// by a message before it.
+void ranks_of_an_all_to_all_compare_sizes() {
+  in_threads(3, "", [&](Rank& r, const Id& id) {
+    OK(r.join(id.data()));
+    const uint64_t large = 64 << 20, a = r.i.alloc(large, r.device), b = r.i.alloc(large, r.device);
+    const uint64_t at[] = {0, 16, 32}, taken[] = {8, 8, 8};
+    const uint64_t sent[] = {8, 8, r.rank == 1 ? uint64_t{16} : uint64_t{8}};
+    OK(r(r.g.group_begin));
+    if (r.rank == 1) OK(r(r.g.send, r.comm, nullptr, a, large, 2));
+    if (r.rank == 2) OK(r(r.g.recv, r.comm, nullptr, b, large, 1));
+    OK(r(r.g.all_to_all_v, r.comm, nullptr, b, taken, at, a, sent, at));
+    OK(r(r.g.group_end));
+    OK(r.i.d->synchronize(r.i.self, r.device, BP_NO_TIMEOUT));
+    std::string why;
+    CHECK(r.how(&why) == BP_INTERNAL && why.find("rank") != std::string::npos);
+    r.leave();
+  });
+}
+
 void a_work_timeout_fails_all() {
   in_threads(2, "", [](Rank& r, const Id& id) {
     OK(r.join(id.data(), 20 * kSecond, kSecond / 20));
