@@ -115,7 +115,7 @@ def test_smoke_is_of_another_torch_alone(runner, monkeypatch):
     assert ran == [
         (["tests/host/test_drift.py"], []),
         ([runner.GENERATED[0], *runner.GENERATED[-2:]], []),
-        ([*runner.PRIVATE, "-m", "not long"], []),
+        ([*runner.WHOLE, "-m", "not long"], []),
         (["tests/portable", "-m", "not long"], ["--sample", "1/6:abc"]),
         (["tests/device", "-m", "not long"], ["--sample", "1/6:abc"]),
     ]
