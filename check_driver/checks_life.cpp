@@ -167,7 +167,7 @@ void address_space_stays(Context& c) {
   };
   for (int i = 0; i < 4; ++i) round();
   const long long before = address_space();
-  if (before < 0) throw NotOffered{"this system has no /proc/self/statm"};
+  if (before < 0) throw NotOffered{"this system has no /proc/self/maps"};
   for (int i = 0; i < rounds; ++i) round();
   const long long grown = address_space() - before;
   c.require(grown < piece * rounds / 2, close_rule, "the process grew by %lld MiB over %d instances with 16 MiB each", grown >> 20, rounds);
