@@ -1,10 +1,10 @@
 """Runs the test suite in parts, all of them whatever fails, with one summary at the end: `make test`, `make test-all`.
 
 `make test` is the tests on the default kind of device (unified memory, asynchronous streams), and the device tests on
-the kind that differs from it in both; those marked long are left out. `--sample 1/4` adds an eighth of these, and a
-quarter of the device tests on each other kind, others at each commit; `--all` adds everything. `--smoke` is what
-another torch may break, in place of all that: `make test-torch`. Words that are left go to pytest, and it alone runs,
-on the default kind.
+the kind that differs from it in both; the first leaves out those marked long, the second has tests/device's, which
+take a minute. `--sample 1/4` adds an eighth of these, and a quarter of the device tests on each other kind, others at
+each commit; `--all` adds everything. `--smoke` is what another torch may break, in place of all that:
+`make test-torch`. Words that are left go to pytest, and it alone runs, on the default kind.
 """
 
 from __future__ import annotations
