@@ -25,8 +25,9 @@ struct Report {
   int64_t value, bound;
 };
 
-constexpr uint64_t kBytes = 512;  // a multiple of every copy_alignment
-constexpr size_t kMostSites = 64;
+constexpr uint64_t kBytes = 512;     // a multiple of every copy_alignment
+constexpr size_t kMostSites = 4096;  // operators, and kernels that torch.compile wrote
+constexpr size_t kMostProbes = 64;
 constexpr uint64_t kFirstDim = 1 << 16;  // sites from here on are dimensions
 
 struct Record {
@@ -107,9 +108,11 @@ void expect_reports(const c10::Stream& stream) {
 }
 
 uint64_t report_site(const char* op) {
-  for (size_t i = 0; i < kMostSites; ++i) {
-    const char* known = sites[i].load(std::memory_order_acquire);
-    if (known == op || (known == nullptr && (sites[i].compare_exchange_strong(known, op) || known == op))) return i + 1;
+  const auto first = reinterpret_cast<uintptr_t>(op);
+  for (size_t i = 0; i < kMostProbes; ++i) {
+    const size_t at = (first + i) % kMostSites;
+    const char* known = sites[at].load(std::memory_order_acquire);
+    if (known == op || (known == nullptr && (sites[at].compare_exchange_strong(known, op) || known == op))) return at + 1;
   }
   return kMostSites + 1;
 }

@@ -291,6 +291,16 @@ def test_F14_a_place_out_of_range_is_an_error_and_the_device_goes_on(device, rea
     assert (x + 0).shape == ROWS
 
 
+@pytest.mark.long
+def test_an_error_names_its_operator_after_many_kernels_that_report(device):
+    x, place = real(*ROWS).to(device), torch.tensor([3], device=device)
+    for i in range(70):
+        torch._dynamo.reset()
+        assert torch.compile(lambda x, place, i=i: x[place] + i)(x, place).shape == (1, ROWS[1])
+    with pytest.raises(IndexError, match="nll_loss: index 7 is out of range for 3 elements"):
+        torch.nn.functional.nll_loss(x[:1, :3], torch.tensor([7], device=device)).item()
+
+
 def test_an_assertion_is_eagers(device):
     x = torch.ones(3, device=device)
     torch._dynamo.reset()
