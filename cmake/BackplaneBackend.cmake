@@ -193,7 +193,7 @@ function(_backplane_add_core device)
     # It holds the paths of the headers in it, which ccache does not compare: one of another checkout would define everything twice.
     get_target_property(launcher ${device} CXX_COMPILER_LAUNCHER)
     if(launcher)
-      list(INSERT launcher 3 "CCACHE_NAMESPACE=${BACKPLANE_ROOT}")
+      list(PREPEND launcher "${CMAKE_COMMAND}" -E env "CCACHE_NAMESPACE=${BACKPLANE_ROOT}")  # before ours, or the user's own
       set_target_properties(${device} PROPERTIES CXX_COMPILER_LAUNCHER "${launcher}")
     endif()
   endif()
