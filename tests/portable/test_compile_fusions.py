@@ -91,6 +91,13 @@ CASES = {
     "sliced": Case(lambda x: x[2:, ::3] * 2 + x[:-2, ::3], rows, (1,)),
     "flipped and rolled": Case(lambda x: (x + 1).flip(1).roll((3, 5), (0, 1)).tanh(), rows, (1, 1)),
     "reshaped": Case(lambda x: (x * 2).view(129, 64).t().reshape(-1) + 1, rows, (1, 1)),
+    # Loops that are longer than what they read.
+    "repeated": Case(lambda x: (y := x * 2, y.repeat(3) + 1), lambda: [real(1000)], (2, 1)),
+    "repeated after a scan": Case(lambda x: x.cumsum(0).repeat(3) + 1, lambda: [real(64)], (2, 2)),
+    "expanded, then flat": Case(lambda x: (y := x * 2, y.expand(3, -1).reshape(-1) + 1), lambda: [real(64)], (2, 1)),
+    "expanded and turned, then flat": Case(
+        lambda x: (y := x * 2, y.expand(3, -1).t().reshape(-1) + 1), lambda: [real(8)], (2, 1)
+    ),
     "two layouts, by tiles": Case(lambda x, y: (x.t() * 2 + y).tanh(), lambda: [real(129, 64), real(*ROWS)], (1,)),
     "joined": Case(lambda x, y: torch.cat([x.sin(), y * 2], 1).relu() + 1, lambda: [real(*ROWS), real(64, 7)], (1,)),
     "joined and summed": Case(

@@ -23,6 +23,7 @@ __all__ = [
     "has_cpp_wrapper",
     "has_streams",
     "install",
+    "keep_loops",
     "look_up",
     "name_device_of_results",
     "take_generators",
@@ -163,3 +164,13 @@ def name_device_of_results() -> None:
 
     known = lowering.is_gpu
     lowering.is_gpu = lambda device: device == _backend.device or known(device)
+
+
+def keep_loops(scheduler: Any) -> None:
+    """Leave a loop as it is where its reads could be inverted to fuse it with what it reads.
+
+    Torch takes a place modulo the length of the buffer for an inverse also where the loop is longer, as that of
+    ``repeat`` is, and the fused kernel reads beyond the buffer's end. It inverts for all devices but the CPU, with
+    ``config.loop_index_inversion_in_fusion``. Seen on 2.13; unnecessary once it compares the lengths.
+    """
+    scheduler.shared_data_after_inverting_indexing = lambda *_: -1

@@ -18,6 +18,7 @@ from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from torch_backplane import _backend, compiler
+from torch_backplane.compat import inductor
 from torch_backplane.inductor import report
 from torch_backplane.inductor.combined import MOST_BUFFERS, PartKernel, launches
 from torch_backplane.inductor.eager_calls import require_kernels
@@ -41,6 +42,11 @@ class GroupScheduling(SIMDScheduling):
     kernel_type: type[Any] = GroupKernel
     keeps_buffers = False
     parts: dict[PartKernel, Any] | None = None  # of launches that are being put together, with their nodes
+
+    def __init__(self, scheduler: Any) -> None:
+        super().__init__(scheduler)
+        if scheduler is not None:  # else it is asked for its features alone
+            inductor.keep_loops(scheduler)
 
     @classmethod
     def get_backend_features(cls, device: torch.device) -> OrderedSet[BackendFeature]:
