@@ -37,6 +37,7 @@ WITHOUT_FLOAT64 = {
     "made": lambda x, i: (torch.full_like(x, 1.5) + 1, torch.linspace(0, 1, 5, device=x.device, dtype=x.dtype)),
     "summed into places": lambda x, i: x.new_zeros(8, 5).index_put((i,), x, accumulate=True),
     "written": changed_and_turned,
+    "many, in place": lambda x, i: (torch._foreach_mul_([y := x * 2, z := x + 1], 1.5), y - z)[1],
     "many": lambda x, i: torch._foreach_add([x, x * 2], 1.0),
     "a number of the host": lambda x, i: x.float() * torch.tensor(0.5, dtype=torch.float64),
 }
@@ -82,6 +83,31 @@ def test_a_sum_into_places_is_a_call_where_the_target_lacks_its_atomic(dtype, de
         got, (code,) = run_and_get_code(torch.compile(sums), *(one.to(device) for one in theirs))
         same(got, sums(*theirs), 1e-6)
         assert ("atomic_add" in code.lower()) == (lacks == 0)
+
+
+def other(x):
+    return x.logical_not().to(x.dtype)
+
+
+# Of (8, 5), with six places below 8: a sum into places, and what is made of it.
+READ_AFTERWARDS = {
+    "put": lambda x, i: (y := (x + x).index_put((i,), x[:6], accumulate=True), other(y)),
+    "put unchecked": lambda x, i: (y := torch.ops.aten._unsafe_index_put(x + x, (i,), x[:6], True), other(y)),
+    "added": lambda x, i: (y := (x + x).index_add(0, i, x[:6]), other(y)),
+    "read before": lambda x, i: (other(y := x.amax(1)), z := y.index_put((i,), x[:6, 0], accumulate=True), other(z)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", READ_AFTERWARDS)
+def test_memory_that_a_call_writes_is_not_used_again(case, dtype, device, monkeypatch):
+    """Of bools no target has a sum."""
+    lacking_target(monkeypatch, {"atomics": ATOMICS[torch.float16]})
+    function = READ_AFTERWARDS[case]
+    theirs = torch.randint(0, 2, (8, 5)).to(dtype), torch.tensor([0, 0, 1, 5, 7, 7])
+    got, (code,) = run_and_get_code(torch.compile(function), *(one.to(device) for one in theirs))
+    same(got, function(*theirs), 0)
+    assert re.search(r"aten\.index_(put_|add)\.default\(", code)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint32, torch.uint64], ids=str)

@@ -108,8 +108,28 @@ def has_float64(device: torch.device) -> bool:
     return not compiler.is_available() or bool(compiler.target(device.index or 0).dtypes & FLOAT64)
 
 
-def _wrapped(op: Any, lower: Callable[..., Any], leaves: Rule) -> Callable[..., Any]:
+def _call_of(op: Any) -> Callable[..., Any]:
+    """Lowers an operator to its call. One that writes its first argument gives that, and no buffer beside it.
+
+    Inductor uses memory again when nothing reads the buffer that it knows of; and what reads the old values is computed
+    before it.
+    """
     operator = lowering.fallback_handler(op, add_to_fallback_set=False)
+    results, written = op._schema.returns, [one.alias_info is not None for one in op._schema.arguments]
+    if len(results) != 1 or not op._schema.is_mutable or not written[0]:
+        return operator
+
+    def write(x: Any, *args: Any, **kwargs: Any) -> Any:
+        x.realize()
+        V.graph.mark_buffer_mutated(x.get_name())
+        operator(x, *args, **kwargs)
+        return x
+
+    return write
+
+
+def _wrapped(op: Any, lower: Callable[..., Any], leaves: Rule) -> Callable[..., Any]:
+    operator = _call_of(op)
 
     @functools.wraps(lower)
     def choose(*args: Any, **kwargs: Any) -> Any:
