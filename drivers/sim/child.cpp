@@ -140,6 +140,16 @@ Ended run_child(const std::vector<std::string>& words, const std::string& input,
   return ended;
 }
 
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> out;
+  for (size_t at = 0; (at = text.find_first_not_of(" \t\n", at)) != std::string_view::npos;) {
+    const size_t end = std::min(text.find_first_of(" \t\n", at), text.size());
+    out.emplace_back(text.substr(at, end - at));
+    at = end;
+  }
+  return out;
+}
+
 std::string find_program(const std::string& name) {
   const auto runs = [](const std::string& path) {
     struct stat status{};

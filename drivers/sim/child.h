@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace backplane::driver::sim {
@@ -29,6 +30,9 @@ struct Ended {
 /// Runs words[0], a path, with `input` on its stdin, in a process group of its own, so that a Ctrl-C is not for it; its locale is C and its
 /// TMPDIR is `folder`. blocks: until it has ended.
 Ended run_child(const std::vector<std::string>& words, const std::string& input, const std::string& folder);
+
+/// What stands between the spaces.
+std::vector<std::string> words_of(std::string_view text);
 
 /// The path of an executable file by that name: as it is if it has a slash, else from PATH; "" if there is none.
 std::string find_program(const std::string& name);

@@ -11,6 +11,7 @@
 #include "child.h"
 #include "code.h"
 #include "prelude.h"
+#include "probe.h"
 
 namespace backplane::driver::sim {
 namespace {
@@ -18,23 +19,13 @@ namespace {
 // Results are the same in every loop, and on every level that has an fma: nothing is contracted to one that does not stand there, and sums
 // are not reordered. No -w: what the compiler warns of by itself belongs into the log.
 constexpr const char* kFlags =
-    "-std=gnu11 -fPIC -shared -fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -fwrapv -fno-strict-aliasing "
+    "-std=gnu11 -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -fwrapv -fno-strict-aliasing "
     "-Werror=implicit-function-declaration -Wl,-z,defs";
 // What docs/dialect.md allows. Not -ffast-math itself: it makes infinities wrong, which reductions start from, breaks the core's functions
 // by another order of their sums, and links code that changes the process's arithmetic.
 constexpr const char* kFastMath = "-freciprocal-math -fno-signed-zeros -ffp-contract=fast";
 
 constexpr const char* kUndefined = "undefined reference to";  // what a linker says
-
-std::vector<std::string> words_of(std::string_view text) {
-  std::vector<std::string> out;
-  for (size_t at = 0; (at = text.find_first_not_of(" \t\n", at)) != std::string_view::npos;) {
-    const size_t end = std::min(text.find_first_of(" \t\n", at), text.size());
-    out.emplace_back(text.substr(at, end - at));
-    at = end;
-  }
-  return out;
-}
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
@@ -76,10 +67,13 @@ std::string first_error(const std::string& log) {
   return log.substr(begin, log.find('\n', begin) - begin);
 }
 
-Compiler::Compiler(std::string wanted, uint32_t items)
-    : wanted_(std::move(wanted)), items_(items), prelude_(make_prelude()), prelude_sum_(checksum(prelude_)) {}
+Compiler::Compiler(const Host& host, std::string wanted, uint32_t items)
+    : host_(host), wanted_(std::move(wanted)), items_(items), prelude_(make_prelude()), prelude_sum_(checksum(prelude_)) {}
 
-Compiler::~Compiler() { delete found_.load(); }
+Compiler::~Compiler() {
+  delete found_.load();
+  delete optimization_.load();
+}
 
 const Compiler::Found& Compiler::found() const {
   if (const Found* known = found_.load(std::memory_order_acquire)) return *known;
@@ -123,10 +117,31 @@ std::unique_ptr<Compiler::Found> Compiler::look() const {
   return out;
 }
 
+const Optimization& Compiler::optimization() const {
+  if (const Optimization* known = optimization_.load(std::memory_order_acquire)) return *known;
+  auto mine = std::make_unique<const Optimization>(probe(command_for(own_target()), prelude_));
+  const Optimization* first = nullptr;
+  if (!optimization_.compare_exchange_strong(first, mine.get(), std::memory_order_acq_rel)) return *first;  // another thread was faster
+  if (!mine->report.empty()) {
+    const Found& compiler = found();
+    host_.log(BP_LOG_WARNING, "compiler.compile: " + compiler.words[0] + " [" + compiler.version + "] miscompiles kernels at -O3 (" +
+                                  mine->report + "); they are compiled with " + mine->flags +
+                                  ", which is slower: name another compiler by CC or the option compiler=");
+  }
+  return *mine.release();
+}
+
+std::vector<std::string> Compiler::command_for(const Target& target) const {
+  std::vector<std::string> command = found().words;
+  for (std::string& word : words_of(kFlags)) command.push_back(std::move(word));
+  if (target.march) command.push_back(std::string("-march=") + target.march);
+  return command;
+}
+
 std::string Compiler::id() const {
   const Found& compiler = found();
   std::string text = "sim items=" + std::to_string(items_);
-  const uint64_t rest = checksum(prelude_ + kFlags + kFastMath);
+  const uint64_t rest = checksum(prelude_ + kFlags + kFastMath + probe_id());
   text += format(" %016llx ", static_cast<unsigned long long>(rest));
   if (compiler.words.empty()) return text + "without a compiler";
   for (const std::string& word : compiler.words) text += word + " ";
@@ -148,13 +163,12 @@ std::unique_ptr<Compiler::Output> Compiler::compile(const bp_compile_request& re
   }
   const PrivateFolder folder;
   const std::string object = folder.path() + "/kernels.so";
-  std::vector<std::string> command = compiler.words;
+  std::vector<std::string> command = command_for(target);
   const auto add = [&](std::string_view text) {
     for (std::string& word : words_of(text)) command.push_back(std::move(word));
   };
-  add(kFlags);
-  add(request.flags & BP_COMPILE_LIGHT ? "-O1" : "-O3");
-  if (target.march) add(std::string("-march=") + target.march);
+  add("-shared");
+  add(request.flags & BP_COMPILE_LIGHT ? "-O1" : optimization().flags);
   if (request.flags & BP_COMPILE_DEBUG) add("-g -DBP_DEBUG=1");
   if (request.flags & BP_COMPILE_FAST_MATH) add(kFastMath);
   add(request.options);

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include <backplane/driver/compiler.h>
+#include <backplane/driver/cxx/driver.hpp>
 
+#include "probe.h"
 #include "targets.h"
 
 namespace backplane::driver::sim {
@@ -23,7 +25,7 @@ class Compiler {
  public:
   /// wanted: a path, or a name on PATH, with arguments if need be; "" for $CC, cc, gcc or clang, whichever is there; "none" for none.
   /// items: as many a group has at most.
-  Compiler(std::string wanted, uint32_t items);
+  Compiler(const Host& host, std::string wanted, uint32_t items);
   ~Compiler();
   Compiler(const Compiler&) = delete;
   Compiler& operator=(const Compiler&) = delete;
@@ -49,12 +51,18 @@ class Compiler {
   };
   const Found& found() const;
   std::unique_ptr<Found> look() const;
+  /// What the compiler gets right, tried on this machine's own target when a kernel is first compiled.
+  const Optimization& optimization() const;
+  /// The compiler with the flags of every kernel.
+  std::vector<std::string> command_for(const Target& target) const;
 
+  const Host host_;
   const std::string wanted_;
   const uint32_t items_;
   const std::string prelude_;
   const uint64_t prelude_sum_;
   mutable std::atomic<const Found*> found_{nullptr};
+  mutable std::atomic<const Optimization*> optimization_{nullptr};
 };
 
 }  // namespace backplane::driver::sim

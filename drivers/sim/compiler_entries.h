@@ -14,7 +14,7 @@ namespace backplane::driver::sim {
 
 class CompilerEntries : public virtual Devices {
  public:
-  explicit CompilerEntries(const Host& host) : Devices(host), compiler_(settings_.compiler, settings_.items) {}
+  explicit CompilerEntries(const Host& host) : Devices(host), compiler_(host, settings_.compiler, settings_.items) {}
 
   void compiler_id(char* out, uint64_t size) {
     need(out && size, "compiler.id: out and size");

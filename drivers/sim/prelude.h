@@ -56,16 +56,18 @@ BP_EXPORTED struct bp_device_calls bp_device;
 #define BP_FN static inline __attribute__((always_inline, unused)) /* a loop is vectorised only if what it calls is inlined */
 
 #define BP_KERNEL(name, pointers, Params, ...) BP_KERNEL_OF(name, pointers, Params, __VA_ARGS__)
+/* The body is inlined. GCC 12 takes a store to a local array for one to a pointer that is an argument, where both are written in one
+ * loop, and reads the array ahead of it; of a pointer that was read from memory it assumes nothing. */
 #define BP_KERNEL_OF(name, n, Params, ...)                                                                                            \
-  static void bp_body_##name(__VA_ARGS__, const Params* BP_RESTRICT bp_arg_, i32 bp_x_, i32 bp_y_, i32 bp_z_, const u32* bp_grid_,    \
-                             i32 bp_item_);                                                                                           \
+  BP_FN void bp_body_##name(__VA_ARGS__, const Params* BP_RESTRICT bp_arg_, i32 bp_x_, i32 bp_y_, i32 bp_z_, const u32* bp_grid_,     \
+                            i32 bp_item_);                                                                                            \
   static void bp_run_##name(const u64* bp_args_, const u32* bp_grid_, const u32* bp_at_) {                                            \
     const Params* const bp_value_ = (const Params*)(bp_args_ + n);                                                                        \
     BP_EACH_GROUP(bp_body_##name(BP_POINTERS_##n, bp_value_, BP_HERE))                                                                    \
   }                                                                                                                                   \
   BP_EXPORTED const bp_kernel_entry bp_kernel_##name = {n, sizeof(Params), BP_GROUP, 0, bp_run_##name};                               \
-  static void bp_body_##name(__VA_ARGS__, const Params* BP_RESTRICT bp_arg_, i32 bp_x_, i32 bp_y_, i32 bp_z_, const u32* bp_grid_,    \
-                             i32 bp_item_)
+  BP_FN void bp_body_##name(__VA_ARGS__, const Params* BP_RESTRICT bp_arg_, i32 bp_x_, i32 bp_y_, i32 bp_z_, const u32* bp_grid_,     \
+                            i32 bp_item_)
 #define bp_arg (*bp_arg_)
 #define BP_GROUP_ID(d) ((d) == 0 ? bp_x_ : (d) == 1 ? bp_y_ : bp_z_)
 #define BP_GROUPS(d) ((i32)bp_grid_[d])
@@ -96,6 +98,11 @@ BP_EXPORTED struct bp_device_calls bp_device;
 #else
 #define BP_UNROLL _Pragma("GCC unroll 8")
 #define BP_IVDEP _Pragma("GCC ivdep")
+#endif
+
+/* GCC 12 takes the mask of a comparison, -1, for its value where the value is the place that a loop reads. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define BP_OPAQUE_ZERO ({ i64 zero_ = 0; __asm__("" : "+r"(zero_)); zero_; })
 #endif
 
 #ifdef BP_DEBUG

@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,7 +88,10 @@ class Sim:
     LAST_ERROR, QUERY_EXT = 8, 32  # slots of bp_driver, counted from device_count
 
     def __init__(self, library: str, options: str = "") -> None:
-        self.host = Host(ctypes.sizeof(Host), 0, 2, None, None, None, options.encode(), None)
+        self.logged: list[str] = []
+        self._log = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)(lambda _, __, text: self.logged.append(text.decode()))
+        log = ctypes.cast(self._log, c_void_p)
+        self.host = Host(ctypes.sizeof(Host), 0, 2, None, log, None, options.encode(), None)
         self.table = c_void_p()
         assert ctypes.CDLL(library).bp_driver_get(byref(self.host), byref(self.table)) == 0
         words = ctypes.cast(self.table, POINTER(c_void_p))
@@ -149,31 +153,32 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_compiler_of_the_path_is_found(
     built: Built, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    sim = str(built.sim)  # built by the compilers of the real path
     forward = f'exec {real()} "$@"'
     bin = tmp_path / "bin"
     path = os.environ["PATH"]
     monkeypatch.setenv("PATH", str(bin))
     expected = "no C compiler on this machine: looked for cc, gcc, clang; install one"
-    status, size, text = Sim(str(built.sim)).compile()
+    status, size, text = Sim(sim).compile()
     assert (status, size) == (UNSUPPORTED, 0)
     assert expected in text
-    assert "without a compiler" in Sim(str(built.sim)).id()
+    assert "without a compiler" in Sim(sim).id()
     for name in ("clang", "gcc", "cc"):
         script(bin / name, f"PATH={path}; {forward}")
-        assert f" {bin / name} [{name} 1.2.3]" in Sim(str(built.sim)).id()
-        status, size, text = Sim(str(built.sim)).compile()
+        assert f" {bin / name} [{name} 1.2.3]" in Sim(sim).id()
+        status, size, text = Sim(sim).compile()
         assert (status, text) == (0, "")
         assert size > 1000
     monkeypatch.setenv("CC", "absent-cc -m64")
-    assert f" {bin / 'cc'} [" in Sim(str(built.sim)).id()
+    assert f" {bin / 'cc'} [" in Sim(sim).id()
     mine = script(tmp_path / "own compilers" / "mine", f"PATH={path}; {forward}")
     for value in (str(mine), f"{script(bin / 'wrapped', f'shift; PATH={path}; {forward}')} argument"):
         monkeypatch.setenv("CC", value)
-        assert value in Sim(str(built.sim)).id()
-        assert Sim(str(built.sim)).compile()[0] == 0
+        assert value in Sim(sim).id()
+        assert Sim(sim).compile()[0] == 0
     # The option goes first, and nothing else is taken in its place.
-    assert str(bin / "gcc") in Sim(str(built.sim), "compiler=gcc").id()
-    status, _, text = Sim(str(built.sim), "compiler=absent-cc").compile()
+    assert str(bin / "gcc") in Sim(sim, "compiler=gcc").id()
+    status, _, text = Sim(sim, "compiler=absent-cc").compile()
     assert status == UNSUPPORTED
     assert "looked for absent-cc (the option compiler)" in text
     assert list(temporary.iterdir()) == []
@@ -265,6 +270,46 @@ def run(code: str, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("name", ["gcc", "gcc-11", "gcc-12", "gcc-13", "gcc-14", "clang"])
+def test_compilers_get_the_loops_of_kernels_right(built: Built, temporary: Path, tmp_path: Path, name: str) -> None:
+    """Without the prelude's care GCC 12 does not; where a compiler of the list is absent, the one of the tests."""
+    words = tmp_path / "words"
+    path = shutil.which(name) or real()
+    recorder = script(tmp_path / "recorder", f'echo "$@" >> {words}; exec {path} "$@"')
+    sim = Sim(str(built.sim), f"compiler={recorder}")
+    assert (sim.compile()[0], sim.compile()[0], sim.logged) == (0, 0, [])
+    probe, *kernels = words.read_text().splitlines()
+    assert len(kernels) == 2
+    assert all(" -O3 " in line and "vectorize" not in line for line in (probe, *kernels))
+
+
+@pytest.mark.parametrize("worst", ["-O3 -fno-tree-vectorize", "-O1"])
+@pytest.mark.parametrize(
+    ("defect", "report"),
+    [
+        ("s/positive ^ hidden/positive - 1/", "a comparison is its place"),
+        (r"s/kept\[j\] = one/kept[j] = 0.0f/", "a local array before it is written"),
+        ("s/^int main(void) {/& *(volatile int*)8 = 0;/", "does not run to its end"),
+    ],
+)
+def test_a_compiler_that_miscompiles_loops(
+    built: Built, temporary: Path, tmp_path: Path, worst: str, defect: str, report: str
+) -> None:
+    words = tmp_path / "words"
+    right = worst.split()[-1]
+    body = f'echo "$@" >> {words}; case "$*" in *{right}*) exec {real()} "$@";; esac; sed "{defect}" | {real()} "$@"'
+    sim = Sim(str(built.sim), f"compiler={script(tmp_path / 'wrong', body)}")
+    assert sim.compile()[0] == 0
+    assert f" {worst} " in words.read_text().splitlines()[-1]
+    (text,) = sim.logged
+    assert "wrong [wrong 1.2.3] miscompiles kernels at -O3 (" in text
+    assert report in text
+    assert f"they are compiled with {worst}, which is slower: name another compiler by CC or the option comp" in text
+    assert sim.compile()[0] == 0
+    assert len(sim.logged) == 1
+    assert list(temporary.iterdir()) == []
 
 
 def test_where_children_are_not_waited_for(built: Built, temporary: Path) -> None:

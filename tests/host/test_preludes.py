@@ -46,8 +46,9 @@ BP_KERNEL(words, 4, Params, BP_GLOBAL f32* BP_RESTRICT out, BP_GLOBAL const f32*
   for (i32 k = 0; k < 4; ++k) out[k] = (f32)k;
   const Vector twofold = *(BP_LOCAL const Vector*)shared * 2.0f;
   *(BP_LOCAL Vector*)shared = BP_VECTOR_FMA(0.5f, twofold, twofold);
+  const i64 zero = BP_OPAQUE_ZERO;
   BP_LANES(j) {
-    const f32 x = in[first + BP_AT(j)] + BP_INFINITY * bp_arg.alpha + (f32)(BP_GROUPS(1) + BP_GROUPS(2));
+    const f32 x = in[(first + BP_AT(j)) ^ zero] + BP_INFINITY * bp_arg.alpha + (f32)(BP_GROUPS(1) + BP_GROUPS(2));
     f32 y = twice(in, shared, j) + bp_as_f32(bp_as_u32(x) ^ bp_arg.c) + (bp_arg.n == 0 ? BP_NAN : 0.0f);
     @FUNCTIONS@
     y += bp_atan2(x, y) + bp_pow(x, y) + bp_fma(x, y, x) + bp_copysign(x, y);

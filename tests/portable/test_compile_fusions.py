@@ -286,3 +286,25 @@ def test_a_device_of_many_cores_or_of_groups_of_items_shares_a_reduction(device,
         assert scheduling.splits_reductions(device) == shares
     monkeypatch.setattr(compiler, "target", lambda index: target)
     check(Case(SPLIT["sum"], lambda: [real(1000, 1000)], (2,)), device)
+
+
+INDEXED = {
+    "index": lambda t, a: t[(a > 0).long()] * 2,
+    "int32": lambda t, a: t[(a > 0).int()],
+    "index_select": lambda t, a: t.index_select(0, (a != 0).long()),
+    "take": lambda t, a: t.take((a > 0).long() * 2 + 1),
+    "gather": lambda t, a: torch.gather(t, 0, (a <= 0).long()),
+    "embedding": lambda t, a: F.embedding((a > 0).long(), t.view(-1, 1)),
+    "argmax": lambda t, a: t[torch.stack([a, -a], 1).argmax(1)],
+    "known to be there": lambda t, a: t[:2][(a > 0).long().clamp(0, 1)],
+    "put": lambda t, a: t.index_put(((a > 0).long(),), a, accumulate=True),
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_a_comparison_is_a_place(name, device):
+    """GCC 12's vectoriser reads at -1 where the comparison is 1, unless it cannot see that the place is one."""
+    function = torch.compile(INDEXED[name], fullgraph=True, dynamic=True)
+    for size in (8, 64, 1000):
+        table, a = torch.arange(1.0, 33), torch.arange(size) % 3 - 1.0
+        torch.testing.assert_close(function(table.to(device), a.to(device)).cpu(), INDEXED[name](table, a))

@@ -136,13 +136,14 @@ class GroupKernel(LaidOutKernel):
     def checked_place(self, var: CSEVariable, size: sympy.Expr, check: bool) -> sympy.Symbol:
         """A place that comes from data: one that is out of range is reported as the portable kernels do, and 0."""
         known = var.bounds.lower >= 0 and isinstance(size, sympy.Integer) and var.bounds.upper < size
+        text = f"(i64){var} ^ {self.generate('BP_OPAQUE_ZERO', torch.int64)}"
         if check and not known:
             self.reports = True
             used = self._load_mask if self._load_mask else "1"
-            text = f"bp_place(report_, bp_arg.site_, (i64){var}, {self.index_to_str(size)}, {used}, {int(self.wraps)})"
-            var = self.generate(text, torch.int64)
-            var.bounds = ValueRanges(sympy.S.Zero, sympy.oo)
-        return sympy_index_symbol(str(var))
+            text = f"bp_place(report_, bp_arg.site_, {text}, {self.index_to_str(size)}, {used}, {int(self.wraps)})"
+        place = self.generate(text, torch.int64)
+        place.bounds = ValueRanges(sympy.S.Zero, sympy.oo)
+        return sympy_index_symbol(str(place))
 
     def random_block(self, seed: CSEVariable, offset: CSEVariable) -> str:
         """The four numbers of 32 bits of the block that has this place of the sequence: their names."""
