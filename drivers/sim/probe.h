@@ -11,8 +11,8 @@ struct Optimization {
   std::string report;  // "": these are the fastest; else what the compiler gets wrong with faster ones
 };
 
-/// The fastest flags with which the compiler gets all loops of the probe right; the slowest, unless others were seen to be right. A compiler
-/// that does not compile the probe gets the fastest: its error is for whoever compiles a kernel.
+/// The fastest flags with which the compiler gets all loops of the probe right; the slowest, unless others were seen to be right. A
+/// compiler that does not compile the probe gets the fastest: its error is for whoever compiles a kernel.
 ///
 /// command: the compiler, and the flags of every kernel. prelude: of BP_GROUP 1. Processes: two for each set of flags that is tried.
 Optimization probe(const std::vector<std::string>& command, const std::string& prelude);
