@@ -49,7 +49,10 @@ void clear(const c10::Stream& stream, uint64_t address) {
 
 uint64_t bit_of(const c10::Stream& stream) { return uint64_t{1} << (static_cast<uint64_t>(stream.id()) & 63); }
 
+constexpr int64_t kByZero = -1;  // BP_BY_ZERO of dialect/core.bpc
+
 [[noreturn]] void raise(const Report& report) {
+  TORCH_CHECK(report.bound != kByZero, "ZeroDivisionError");  // as the CPU has it
   TORCH_CHECK(report.site < kFirstDim, "index ", report.value, " is out of bounds for dimension ", report.site - kFirstDim, " with size ",
               report.bound);  // as the CPU has it
   const char* name = report.site <= kMostSites ? sites[report.site - 1].load() : nullptr;

@@ -21,8 +21,8 @@ uint64_t report_site(int64_t dim);
 // For a graph, whose kernels fill the record in each run, on whatever stream that is: that stream's next wait asks.
 void expect_reports(const c10::Stream& stream);
 
-// Throws c10::IndexError, for a dimension c10::Error, for what was reported, which is forgotten then. For whoever has waited for the
-// stream, or for all of the device.
+// Throws c10::IndexError, for a dimension or a division by 0 c10::Error, for what was reported, which is forgotten then. For whoever has
+// waited for the stream, or for all of the device.
 void raise_reports(const c10::Stream& stream);
 void raise_reports(c10::DeviceIndex device);
 

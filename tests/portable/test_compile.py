@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._inductor import config
+from torch._inductor.utils import run_and_get_code
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torch_backplane import _backend, compiler
@@ -16,8 +18,6 @@ ROWS = 64, 129
 @pytest.fixture(autouse=True, scope="module")
 def each_compiles():
     """What another test compiled is not taken from Inductor's cache: its kernels would be there, but not generated."""
-    from torch._inductor import config
-
     with config.patch(force_disable_caches=True):
         yield
 
@@ -289,6 +289,42 @@ def test_F14_a_place_out_of_range_is_an_error_and_the_device_goes_on(device, rea
     with pytest.raises(IndexError, match=f"index {index} is out of range for 64 elements"):
         read_and_wait()
     assert (x + 0).shape == ROWS
+
+
+DIVISIONS = {
+    "floor": lambda a, b: a // b,
+    "remainder": lambda a, b: a % b,
+    "fmod": torch.fmod,
+    "trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "chosen afterwards": lambda a, b: torch.where(b == 0, 0, a // b),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8], ids=str)
+@pytest.mark.parametrize("case", DIVISIONS)
+def test_F14_a_division_of_integers_by_zero_is_an_error_as_in_eager(device, case, dtype):
+    a, b = torch.arange(70).to(dtype), (torch.arange(70) % 7).to(dtype)
+    for place in ("cpu", device):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            DIVISIONS[case](a.to(place), b.to(place))
+    torch._dynamo.reset()
+    run = torch.compile(DIVISIONS[case])
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        run(a.to(device), b.to(device)).cpu()
+    same(run(a.to(device), (b + 1).to(device)), DIVISIONS[case](a, b + 1), 0)
+
+
+def test_a_quotient_that_a_mask_hides_is_not_reported(device):
+    """What stands where another part of the result is, is computed of zeros."""
+
+    def function(a, b):
+        return torch.cat([a // b, a]), torch.nn.functional.pad(a % b, (1, 1)), a // 3
+
+    a, b = torch.arange(8), torch.arange(1, 9)
+    same(torch.compile(function)(a.to(device), b.to(device)), function(a, b), 0)
+    with config.patch(force_disable_caches=True):
+        _, (code,) = run_and_get_code(torch.compile(lambda a: (a // 3, a % -5)), a.to(device))
+    assert "bp_report" not in code  # of numbers that are none
 
 
 @pytest.mark.long

@@ -135,6 +135,49 @@ def test_F15_an_expression_computes_what_eager_does(device, values, name):
         assert torch.equal(got, wanted)
 
 
+# uint32 is left out: what the CPU makes of such a float depends on where it stands.
+@pytest.mark.parametrize("source", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.int64, torch.uint64, torch.bool],
+    ids=str,
+)
+def test_F15_a_float_beyond_an_integers_range_is_converted_as_by_eager(device, dtype, source):
+    ends = [float("inf"), float("nan"), 3e9 + 5, 5e9 + 7, 2.0**31, 2.0**40 + 9, 2.0**63, 2.0**64, 1e19, 1e30, 70000.7]
+    x = torch.tensor([*ends, *(-one for one in ends), 300.5, -1.5], dtype=source)
+    torch._dynamo.reset()
+    wanted = x.to(dtype)
+    assert torch.equal(torch.compile(lambda x: (x * 1).to(dtype))(x.to(device)).cpu(), wanted)
+    assert torch.equal(x.to(device).to(dtype).cpu(), wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_F15_a_large_exponent_is_rounded_as_by_eager(device, dtype, dynamic):
+    """Of float64, 2^24 + 1 is odd; of float32 it is 2^24."""
+    x = torch.tensor([-1.0, 1.0, -2.0, -0.0], dtype=dtype, device=device)
+    torch._dynamo.reset()
+    run = torch.compile(lambda x, n: (x**n, x**-n, (-1.0) ** (x.abs() * n)), dynamic=dynamic)
+    for n in (2**24 + 1, 2**24 + 3):
+        wanted = x**n, x**-n, (-1.0) ** (x.abs() * n)
+        for one, other in zip(run(x, n), wanted, strict=True):
+            assert torch.equal(one.cpu(), other.cpu())
+            assert torch.equal(one.signbit().cpu(), other.signbit().cpu())
+
+
+# Equal in a kernel's text, but of two dtypes.
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.float32], ids=str)
+def test_a_bool_and_a_byte_are_two_constants(device, dtype):
+    def function(x):
+        never = torch.isnan(x.to(torch.uint8)) | torch.isinf(x.to(torch.uint8))
+        return torch.nansum(x), torch.nansum(x, 1), torch.where(never, 0, x), ~torch.where(never, 1, x.to(torch.uint8))
+
+    x = torch.arange(6).view(2, 3).to(dtype)
+    torch._dynamo.reset()
+    for got, wanted in zip(torch.compile(function)(x.to(device)), function(x), strict=True):
+        assert torch.equal(got.cpu(), wanted)
+
+
 def test_a_large_erfcx(device):
     """Torch's expression for backends is infinite from 10 on, and NaN."""
     x = torch.tensor([-2.0, 0.0, 5.0, 10.0, 100.0, float("inf")])

@@ -93,6 +93,8 @@ def literal(value: Any, dtype: torch.dtype) -> str:
     if value in (math.inf, -math.inf):  # the least and the largest of an integer, as a reduction begins with them
         value = (torch.iinfo(dtype).max if value > 0 else torch.iinfo(dtype).min) if dtype != torch.bool else value > 0
     value = int(value)
+    if dtype == torch.bool:  # not the text of a byte: of equal texts a kernel has one variable
+        return f"({value} != 0)"
     if value == -(2**63):
         return "(-9223372036854775807 - 1)"
     return f"(({kind}){value}{'u' if value >= 2**63 else ''})"
@@ -104,7 +106,8 @@ def cast(value: Any, dtype: torch.dtype, rounds: bool = False) -> str:
     if dtype in HALVES and not rounds:
         return f"((f32)({value}))"
     if dtype == torch.uint64:
-        return f"((u64)({value}))"
+        source = getattr(value, "dtype", torch.int64)
+        return f"bp_to_u64_{REGISTER[source]}({value})" if is_real(source) else f"((u64)({value}))"
     return f"bp_to_{name}({value})"
 
 

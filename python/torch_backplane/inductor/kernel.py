@@ -145,6 +145,14 @@ class GroupKernel(LaidOutKernel):
         place.bounds = ValueRanges(sympy.S.Zero, sympy.oo)
         return sympy_index_symbol(str(place))
 
+    def check_divisor(self, divisor: CSEVariable) -> None:
+        """An integer that is 0 is reported, as eager's ZeroDivisionError, unless a mask hides the quotient."""
+        if divisor.bounds.lower > 0 or divisor.bounds.upper < 0:
+            return
+        self.reports = True
+        used = f" && {self._load_mask}" if self._load_mask else ""
+        self.compute.writeline(f"if ({divisor} == 0{used}) bp_report(report_, bp_arg.site_, 0, BP_BY_ZERO);")
+
     def random_block(self, seed: CSEVariable, offset: CSEVariable) -> str:
         """The four numbers of 32 bits of the block that has this place of the sequence: their names."""
         keys = [f"philox({seed}, {offset})[{i}]" for i in range(4)]

@@ -193,6 +193,7 @@ class DialectOps(OpOverrides):
 
     @staticmethod
     def truncdiv(a: CSEVariable, b: CSEVariable) -> str:
+        V.kernel.check_divisor(b)
         return f"bp_quotient({a}, {b})"
 
     @staticmethod
@@ -200,12 +201,16 @@ class DialectOps(OpOverrides):
         dtype = _promoted(a, b)
         if is_real(dtype):
             return f"bp_floor_quotient_{dtypes.REGISTER[dtype]}({a}, {b})"
+        V.kernel.check_divisor(b)
         return f"({dtypes.REGISTER[dtype]})bp_floor_quotient({a}, {b})"
 
     @staticmethod
     def mod(a: CSEVariable, b: CSEVariable) -> str:
         dtype = _promoted(a, b)
-        return f"{function('fmod', dtype)}({a}, {b})" if is_real(dtype) else f"bp_rest({a}, {b})"
+        if is_real(dtype):
+            return f"{function('fmod', dtype)}({a}, {b})"
+        V.kernel.check_divisor(b)
+        return f"bp_rest({a}, {b})"
 
     @staticmethod
     def fmod(a: CSEVariable, b: CSEVariable) -> str:
@@ -216,6 +221,7 @@ class DialectOps(OpOverrides):
         dtype = _promoted(a, b)
         if is_real(dtype):
             return f"{function('remainder', dtype)}({a}, {b})"
+        V.kernel.check_divisor(b)
         return f"({dtypes.REGISTER[dtype]})bp_floor_rest({a}, {b})"
 
     @staticmethod
