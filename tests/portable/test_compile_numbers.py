@@ -24,6 +24,9 @@ BESIDE = {
     "reduced": lambda a, x: (a * x).sum(1),
     "scanned": lambda a, x: (a + x).cumsum(1),
     "multiplied": lambda a, x: (a * x) @ x.T,
+    "a power of whole numbers": lambda a, x: ((x * 4).int() ** a.abs().int()).float() + a.abs().int() ** (x > 0).int(),
+    "filled in": lambda a, x: x.index_fill(1, torch.tensor([0, 2], device=x.device), a.to(x.dtype)),
+    "filled in place": lambda a, x: x.clone().index_fill_(0, torch.tensor([1], device=x.device), a.to(x.dtype)) + 1,
     "in a list": lambda a, x: tuple(torch._foreach_add([x, x * 2], [a * x, a + x])),
 }
 

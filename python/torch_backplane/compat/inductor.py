@@ -26,6 +26,7 @@ __all__ = [
     "keep_loops",
     "look_up",
     "name_device_of_results",
+    "place_numbers",
     "take_generators",
 ]
 
@@ -174,3 +175,24 @@ def keep_loops(scheduler: Any) -> None:
     ``config.loop_index_inversion_in_fusion``. Seen on 2.13; unnecessary once it compares the lengths.
     """
     scheduler.shared_data_after_inverting_indexing = lambda *_: -1
+
+
+def place_numbers() -> None:
+    """Let ``index_fill`` of a tensor of the device take a number on the CPU, as eager's does.
+
+    Torch decomposes it to an operator that takes tensors of one device. Seen on 2.13; unnecessary once it copies the
+    number there.
+    """
+    import torch._refs as refs
+
+    known = getattr(refs, "_index_fill", None)
+    if known is None:
+        return
+
+    @functools.wraps(known)
+    def fill(x: Any, dim: int, index: Any, value: Any, **kwargs: Any) -> Any:
+        if isinstance(value, torch.Tensor) and x.device.type == _backend.device and not value.dim():
+            value = value.to(x.device)
+        return known(x, dim, index, value, **kwargs)
+
+    refs._index_fill = fill

@@ -70,6 +70,8 @@ def register() -> None:
             lower = _unless_long(op, lower)
         elif name in SUMS or name in ALWAYS_SUMS or (name in ("scatter", "scatter_") and "reduce" in overload):
             rule = functools.partial(_leaves_sums, name in SUMS)
+        elif name == "pow":
+            rule = _leaves_integers
         elif name in _PRODUCTS and overload == "dtype":  # which torch lowers for CUDA and XPU alone
             rule = _leaves_all
         elif name == "lift_fresh_copy":  # the one operator whose lowering the mode of eager_calls.py uses
@@ -89,6 +91,11 @@ def _leaves_all(*_: Any) -> bool:
 
 def _leaves_float64(_: torch.device, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     return any(one.get_dtype() == torch.float64 for one in args if hasattr(one, "get_dtype"))
+
+
+def _leaves_integers(_: torch.device, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Of tensors alone: torch's lowering makes a call of it, too, but expands a number on the CPU before."""
+    return all(hasattr(one, "get_dtype") and not one.get_dtype().is_floating_point for one in args)
 
 
 def _leaves_without_kernels(*_: Any) -> bool:

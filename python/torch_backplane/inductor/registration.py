@@ -201,6 +201,7 @@ def register() -> None:
     random.register()
     inductor.take_generators()
     inductor.name_device_of_results()
+    inductor.place_numbers()
     choices.register()
     common.register_backend_for_device(
         name,
