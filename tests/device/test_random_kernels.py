@@ -53,6 +53,9 @@ def test_an_element_depends_on_its_place_alone(device, generator, op, dtype):
         assert torch.equal(fill(torch.empty(even, dtype=dtype, device=device))[:count], many[:count])
     matrix = torch.zeros(25, 40, dtype=dtype, device=device).t()
     assert torch.equal(fill(matrix), many[:1000].view(40, 25))
+    gaps = torch.full((40, 50), 3, dtype=dtype, device=device)
+    assert torch.equal(fill(gaps[:, ::2]), many[:1000].view(40, 25))
+    assert gaps[:, 1::2].eq(3).all()
 
 
 @pytest.mark.parametrize(
@@ -69,7 +72,7 @@ def test_an_element_depends_on_its_place_alone(device, generator, op, dtype):
 def test_the_generator_moves_by_what_was_used(device, generator, op, dtype, numbers):
     for count in (1, 4, 5, 1000, 0):
         before = generator.get_offset()
-        FILLS[op](torch.empty(count, dtype=dtype, device=device), generator)
+        FILLS[op](torch.empty(2 * count, dtype=dtype, device=device)[::2], generator)
         assert generator.get_offset() - before == -(-count * numbers // 4) * 4
 
 

@@ -69,10 +69,52 @@ def test_views_count_row_by_row(device, generator):
     x = torch.empty(5, 7, device=device).t()
     x.uniform_(generator=generator)
     assert torch.equal(x.cpu(), uniform(35, torch.float32).reshape(7, 5))
-    y = torch.zeros(6, 4, device=device)
-    y[:, ::2].uniform_(1, 2)
+
+
+FILLS = {
+    "uniform_": lambda x, g: x.uniform_(1, 2, generator=g),
+    "normal_": lambda x, g: x.normal_(generator=g),
+    "log_normal_": lambda x, g: x.log_normal_(generator=g),
+    "exponential_": lambda x, g: x.exponential_(generator=g),
+    "cauchy_": lambda x, g: x.cauchy_(generator=g),
+    "geometric_": lambda x, g: x.geometric_(0.3, generator=g),
+    "bernoulli_.float": lambda x, g: x.bernoulli_(0.3, generator=g),
+    "bernoulli_.Tensor": lambda x, g: x.bernoulli_(torch.full_like(x, 0.3), generator=g),
+    "random_": lambda x, g: x.random_(generator=g),
+    "random_.to": lambda x, g: x.random_(9, generator=g),
+    "random_.from": lambda x, g: x.random_(5, 9, generator=g),
+}
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_views_with_gaps_get_the_numbers_of_dense_tensors(device, ran, generator, name):
+    dense = torch.empty(6, 4, device=device)
+    FILLS[name](dense, generator)
+    offset = generator.get_offset()
+    y = torch.zeros(6, 8, device=device)
+    with ran(name):
+        FILLS[name](y[:, ::2], generator.manual_seed(SEED))
+    assert torch.equal(y[:, ::2].cpu(), dense.cpu())
     assert (y[:, 1::2] == 0).all()
-    assert (y[:, ::2] >= 1).all()
+    assert generator.get_offset() == offset
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_elements_that_share_a_place_are_refused(device, dtype):
+    with pytest.raises(RuntimeError, match="unsupported operation"):
+        torch.empty(3, 1, dtype=dtype, device=device).expand(3, 4).normal_()
+
+
+def test_dropout_of_a_view_with_gaps(device, ran):
+    x = torch.rand(6, 8) + 1
+    torch.manual_seed(SEED)
+    expected = torch.native_dropout(x[:, ::2].contiguous().to(device), 0.5, True)
+    torch.manual_seed(SEED)
+    with ran("native_dropout"):
+        found = torch.native_dropout(x.to(device)[:, ::2], 0.5, True)
+    for a, b, c in zip(found, expected, torch.native_dropout(x[:, ::2], 0.5, True), strict=True):
+        assert torch.equal(a.cpu(), b.cpu())
+        assert a.stride() == c.stride()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.int64])

@@ -6,6 +6,8 @@
 // half types of number i (normal_: of the pair of numbers to which i belongs), for double of numbers 2i and 2i + 1 (normal_: of the four of
 // its pair). So results depend neither on threads nor on memory layout, and the generator moves on by exactly what was used, rounded up
 // to 4.
+#include <ATen/MemoryOverlap.h>
+#include <ATen/ops/empty_like.h>
 #include <backplane/host/elementwise.h>
 #include <backplane/host/vector_math.h>
 #include <backplane/random.h>
@@ -186,7 +188,7 @@ at::Tensor& fill_floats(at::Tensor& self, double first, double second, const Gen
 }
 
 // The CPU raises the errors of wrong parameters, and of tensors with elements that share memory.
-bool is_writable(const at::Tensor& self) { return self.is_non_overlapping_and_dense(); }
+bool is_writable(const at::Tensor& self) { return at::has_internal_overlap(self) != at::MemOverlap::Yes; }
 
 struct UniformFill : backplane::HostKernel {
   using Takes = Floats;
@@ -220,7 +222,7 @@ struct BernoulliFill : backplane::HostKernel {
 struct NativeDropout : backplane::HostKernel {
   using Takes = Floats;
   static bool takes(const at::Tensor& input, double p, std::optional<bool> train) {
-    return train.value_or(true) && p >= 0 && p <= 1 && input.numel() > 0 && input.is_non_overlapping_and_dense();
+    return train.value_or(true) && p >= 0 && p <= 1 && input.numel() > 0;
   }
   static std::tuple<at::Tensor, at::Tensor> run(const at::Tensor& input, double p, std::optional<bool>) {
     const c10::DeviceIndex device = input.device().index();
@@ -248,9 +250,7 @@ struct NativeDropout : backplane::HostKernel {
       });
     });
     if (input.is_contiguous()) return {out, mask};
-    const auto as_input = [&](const at::Tensor& dense) {
-      return backplane::empty_strided(input.sizes(), input.strides(), dense.scalar_type(), device).copy_(dense);
-    };
+    const auto as_input = [&](const at::Tensor& dense) { return at::empty_like(input, dense.options()).copy_(dense); };
     return {as_input(out), as_input(mask)};
   }
 };

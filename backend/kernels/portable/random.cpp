@@ -1,7 +1,7 @@
 // kernels/portable/random.cpp: random tensors and dropout. Element i of a call, counted row by row whatever the strides, is made of fixed
 // numbers of the generator's sequence, the same as in kernels/host/random.cpp: so results depend neither on the target nor on the launch.
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/view_as_real.h>
 #include <backplane/random.h>
 
@@ -120,7 +120,7 @@ bool launch_random(const Recipe& recipe, const c10::SmallVector<Operand, 3>& ope
 // The dtype to compute in: the half types' numbers are those of float, rounded.
 c10::ScalarType computed_for(c10::ScalarType dtype) { return dtype == c10::kDouble ? c10::kDouble : c10::kFloat; }
 
-bool is_writable(const at::Tensor& self) { return is_usable(self) && self.is_non_overlapping_and_dense(); }
+bool is_writable(const at::Tensor& self) { return is_usable(self) && !repeats_places(self); }
 
 bool fill(Call& call, const Recipe& recipe, const c10::IValue& generator) {
   const at::Tensor& self = call.tensor(0);
@@ -401,9 +401,7 @@ bool dropout(Call& call) {
     return false;
   }
   if (!input.is_contiguous()) {
-    const auto as_input = [&](const at::Tensor& dense) {
-      return empty_strided(input.sizes(), input.strides(), dense.scalar_type(), device).copy_(dense);
-    };
+    const auto as_input = [&](const at::Tensor& dense) { return at::empty_like(input, dense.options()).copy_(dense); };
     out = as_input(out);
     mask = as_input(mask);
   }
