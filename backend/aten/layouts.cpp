@@ -41,9 +41,22 @@ void take_over(c10::DispatchKey cpu, c10::DispatchKey ours) {
   }
 }
 
+// Where a call's result lies: the device that it names, else that of its first tensor on one, else the current one.
+c10::DeviceIndex device_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  std::optional<c10::DeviceIndex> of_tensor;
+  for (auto value = stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()); value != stack.end(); ++value) {
+    if (value->isDevice() && value->toDevice().type() == kDevice) return resolve_device(value->toDevice().index());
+    const bool is_ours = !of_tensor && value->isTensor() && value->toTensor().defined() && is_on_device(value->toTensor());
+    if (is_ours) of_tensor = value->toTensor().device().index();
+  }
+  return of_tensor.value_or(current_device());
+}
+
 // torch's own kernels that take such tensors apart and put them together hold for every device, in all but the key that they stand under.
+// They make parts of a tensor on the current one.
 template <c10::DispatchKey cpu>
 void as_on_the_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const DeviceSwitch guard(device_of(op, *stack));
   op.callBoxedForDispatchKey(cpu, *stack);
 }
 

@@ -140,6 +140,58 @@ def test_sparse_gradients_of_an_embedding(device):
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.requires("multi_device")
+def test_sparse_tensors_on_a_device_that_is_not_current(device, device_module):
+    other = torch.device(device.type, 1)
+    assert device_module.current_device() == 0
+    expected, on_first = M.to_sparse(), M.to(device).to_sparse()
+    found = on_first.to(other)
+    assert torch.zeros(2, 2, layout=torch.sparse_coo, device=other).device == other
+    assert torch.sparse_coo_tensor([[0], [1]], [2.0], (2, 2), device=other).device == other
+    saved = io.BytesIO()
+    torch.save(on_first, saved)
+    saved.seek(0)
+    for call in (
+        lambda x: x,
+        lambda x: x.clone(),
+        lambda x: copy.deepcopy(x),
+        lambda x: x.t(),
+        lambda x: x.half().float(),
+        lambda x: x.select(0, 1),
+        lambda x: x.unsqueeze(0),
+        lambda x: x.coalesce() * 2 + x,
+        lambda x: torch.zeros_like(x),
+        lambda x: torch.empty_like(x).copy_(x),
+        lambda x: x.to_dense().to_sparse(),
+        lambda x: torch.load(saved, map_location=str(other)) if x.device == other else x,
+    ):
+        result = call(found)
+        same(result, call(expected), device)
+        assert {part.device for part in (result, result._indices(), result._values())} == {other}
+    assert str(other) in repr(found)
+    with torch.device(other):
+        assert torch.eye(2).to_sparse().device == other
+
+
+@pytest.mark.requires("multi_device")
+@pytest.mark.parametrize(
+    "optimizer", [lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), lambda p: torch.optim.Adagrad(p, 0.1)]
+)
+def test_sparse_gradients_on_a_device_that_is_not_current(device, optimizer):
+    found = []
+    for on in ("cpu", torch.device(device.type, 1)):
+        torch.manual_seed(0)
+        embedding = torch.nn.Embedding(5, 3, sparse=True).to(on)
+        steps = optimizer(embedding.parameters())
+        for _ in range(3):
+            steps.zero_grad()
+            embedding(torch.tensor([1, 1, 4], device=on)).square().sum().backward()
+            assert embedding.weight.grad.device == embedding.weight.device
+            steps.step()
+        found.append(embedding.weight.detach().cpu())
+    torch.testing.assert_close(*found)
+
+
 def per_tensor(x, dtype=torch.qint8):
     return torch.quantize_per_tensor(x, 0.1, 2, dtype)
 
