@@ -19,7 +19,11 @@ void embedding_bag(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   constexpr size_t kArguments = 9;
   constexpr int64_t kMax = 2;
   const auto first = stack->end() - kArguments;
-  const at::Tensor indices = first[1].toTensor(), offsets = first[2].toTensor();
+  at::Tensor indices = first[1].toTensor(), offsets = first[2].toTensor();
+  if (indices.scalar_type() != offsets.scalar_type()) {  // int32 and int64: as the CPU widens them
+    indices = indices.to(c10::kLong);
+    offsets = offsets.to(c10::kLong);
+  }
   const int64_t mode = first[4].toInt();
   fallback::run(op, stack);
   c10::IValue* const results = &*(stack->end() - 4);  // output, offset2bag, bag_size, max_indices

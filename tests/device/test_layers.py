@@ -157,6 +157,9 @@ def test_embedding_bag(device, mode, options):
     indices, weight = torch.tensor([1, 2, 4, 0, 2, 4]), torch.randn(5, 3)
     offsets = torch.tensor([0, 2, 2, 6] if options.get("include_last_offset") else [0, 2, 2])
     compare(device, lambda i, o, w: F.embedding_bag(i, w, o, mode=mode, **options), indices, offsets, weight)
+    for first, second in ((torch.int32, torch.int64), (torch.int64, torch.int32)):
+        narrow = indices.to(first), offsets.to(second)
+        compare(device, lambda i, o, w: F.embedding_bag(i, w, o, mode=mode, **options), *narrow, weight)
     compare(device, lambda i, w: F.embedding_bag(i, w, mode=mode), indices.view(2, 3), weight)
     if mode == "sum":
         call = lambda i, o, w, p: F.embedding_bag(i, w, o, mode=mode, per_sample_weights=p, **options)  # noqa: E731
