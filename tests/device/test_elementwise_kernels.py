@@ -260,6 +260,77 @@ def test_division_is_rounded_as_the_cpu_rounds(device, mode, dtype):
     same(torch.div(x.to(device), 3, rounding_mode=mode), torch.div(x, 3, rounding_mode=mode))
 
 
+@pytest.mark.parametrize("dtype", INTEGERS[:4], ids=str)
+def test_the_smallest_integer_by_minus_one_wraps(device, dtype):
+    least = torch.iinfo(dtype).min
+    x = torch.tensor([least, least, -7, 7, 0], dtype=dtype, device=device)
+    y = torch.tensor([-1, 2, -1, 2, -1], dtype=dtype, device=device)
+    expected = [least, least // 2, 7, 3, 0]
+    by_minus_one = [least, least, 7, -7, 0]
+    assert torch.div(x, y, rounding_mode="trunc").tolist() == expected
+    assert torch.div(x, y, rounding_mode="trunc", out=torch.empty_like(y)).tolist() == expected
+    assert x.clone().div_(y, rounding_mode="trunc").tolist() == expected
+    assert x[:2].clone().div_(y.long()[:1], rounding_mode="trunc").tolist() == by_minus_one[:2]
+    assert torch.div(x, y[:1], rounding_mode="trunc").tolist() == by_minus_one
+    for minus_one in (-1, torch.tensor(-1), torch.tensor(-1, dtype=dtype, device=device)):
+        assert torch.div(x, minus_one, rounding_mode="trunc").tolist() == by_minus_one
+        assert x.clone().div_(minus_one, rounding_mode="trunc").tolist() == by_minus_one
+    assert torch.div(x[0], y, rounding_mode="trunc").tolist() == [least, least // 2, least, least // 2, least]
+    assert torch.div(x, y, rounding_mode="trunc").dtype == torch.div(x, -1, rounding_mode="trunc").dtype == dtype
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        torch.div(x, y + 1, rounding_mode="trunc")
+    for function in (torch.floor_divide, torch.remainder, torch.fmod, torch.gcd, torch.lcm):
+        assert function(x, y).tolist() == function(x.cpu(), y.cpu()).tolist()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_power_of_two_that_alone_leaves_the_range(device, dtype):
+    info = torch.finfo(dtype)
+    x = torch.tensor([0.0, -0.0, info.tiny, info.max, 1.5, float("inf"), float("nan")], dtype=dtype)
+    n = torch.tensor([3000, 3000, 20, -20, -3, -3000, 1])
+    for call in (
+        torch.ldexp,
+        lambda x, n: x.clone().ldexp_(n),
+        lambda x, n: torch.ldexp(x, n, out=torch.empty_like(x)),
+    ):
+        expected, found = call(x, n), call(x.to(device), n.to(device)).cpu()
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(found.signbit()[:2], expected.signbit()[:2])
+    torch.testing.assert_close(
+        torch.ldexp(x.to(device), n.to(device).to(dtype) / 100).cpu(), torch.ldexp(x, n.to(dtype) / 100), equal_nan=True
+    )
+
+
+ODD = [
+    "tanh",
+    "sinh",
+    "sin",
+    "tan",
+    "asin",
+    "atan",
+    "asinh",
+    "atanh",
+    "erf",
+    "erfinv",
+    "expm1",
+    "log1p",
+    "sqrt",
+    "round",
+    "trunc",
+    "frac",
+]
+
+
+@pytest.mark.parametrize(
+    "name", [*ODD, "neg", "abs", "ceil", "floor", "softsign", "gelu", "silu", "hardtanh", "tanhshrink"]
+)
+def test_zero_keeps_its_sign(device, name):
+    function = getattr(torch, name, None) or getattr(functional, name)
+    for dtype in FLOATS:
+        x = torch.tensor([-0.0, 0.0] * 20, dtype=dtype)
+        assert torch.equal(function(x.to(device)).signbit().cpu(), function(x).signbit()), dtype
+
+
 def test_division_by_zero(device):
     for mode in (None, "floor", "trunc"):
         x, zero = torch.tensor([1.0, -1.0, 0.0]), torch.zeros(3)

@@ -178,6 +178,23 @@ def test_a_bool_and_a_byte_are_two_constants(device, dtype):
         assert torch.equal(got.cpu(), wanted)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_power_of_two_that_alone_leaves_the_range(device, dtype):
+    info = torch.finfo(dtype)
+    x = torch.tensor([0.0, -0.0, info.tiny, info.max, 1.5, float("inf"), float("nan"), 0.75], dtype=dtype)
+    n = torch.tensor([3000, 200, 250, -250, -3, -3000, 1, 128])
+    got = torch.compile(torch.ldexp)(x.to(device), n.to(device)).cpu()
+    assert torch.equal(got.signbit(), torch.ldexp(x, n).signbit())
+    torch.testing.assert_close(got, torch.ldexp(x, n), rtol=0, atol=0, equal_nan=True)
+
+
+def test_the_smallest_integer_by_minus_one_wraps(device):
+    for dtype in (torch.int8, torch.int16, torch.int32, torch.int64):
+        x = torch.full((9,), torch.iinfo(dtype).min, dtype=dtype, device=device)
+        got = torch.compile(lambda x, y: torch.div(x, y, rounding_mode="trunc"))(x, torch.full_like(x, -1))
+        assert torch.equal(got, x)
+
+
 def test_a_large_erfcx(device):
     """Torch's expression for backends is infinite from 10 on, and NaN."""
     x = torch.tensor([-2.0, 0.0, 5.0, 10.0, 100.0, float("inf")])

@@ -64,6 +64,20 @@ def test_frexp(device, ran, dtype, layout):
     close(out[0], torch.frexp(x).mantissa)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_ldexp(device, ran, dtype):
+    info = torch.finfo(dtype)
+    x = torch.tensor([0.0, -0.0, info.tiny, info.max, 1.5, float("inf"), -float("inf"), float("nan")], dtype=dtype)
+    n = torch.tensor([3000, 3000, 20, -20, -3, -3000, 5, 1])
+    wide, few = torch.randn(4, 1, 8).to(dtype), torch.randint(-9, 9, (3, 1), dtype=torch.int8)
+    with ran("ldexp.Tensor"):
+        for a, b in ((x, n), (x, n.int()), (wide, few), (wide.mT, few[:1]), (x, torch.tensor(3)), (x[4], n[-2:])):
+            check(device, torch.ldexp, a, b)
+        check(device, lambda a, b: a.clone().ldexp_(b), x, n)
+        check(device, lambda a, b: torch.ldexp(a, b, out=torch.empty_like(a)), x, n)
+    check(device, torch.ldexp, x[4:], n[4:].to(dtype) / 3)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_nan_to_num(device, ran, dtype, layout):

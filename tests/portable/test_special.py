@@ -169,6 +169,17 @@ def test_functions_of_two_numbers(device, ran, name, dtype):
         compare(got, expected, scale=10 if "zeta" in name else 4)
 
 
+@pytest.mark.parametrize("dtype", WIDE)
+def test_zeta_of_large_numbers(device, ran, dtype):
+    s = torch.tensor([40.0, 50.0, 1e3, 1e6, 1e7, 3e38, float("inf")], dtype=dtype)[:, None]
+    q = torch.tensor([1.0, 2.0, 2.5, 1e10, 0.5, 0.0, -2.0, float("inf"), float("nan")], dtype=dtype)
+    with ran("special_zeta"):
+        got = special.zeta(s.to(device), q.to(device))
+    expected = special.zeta(s, q)
+    expected[-2:, 1:4] = 0  # the CPU's series gives NaN of so large an s
+    compare(got, expected)
+
+
 @pytest.mark.parametrize("name", ["logaddexp2", "nextafter", "floor_divide"])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_pairs_of_floats(device, ran, name, dtype):
@@ -248,6 +259,15 @@ def test_integers_by_zero_raise_what_the_cpu_raises(device, name):
     for place in ("cpu", device):
         with pytest.raises(RuntimeError, match="ZeroDivisionError"):
             getattr(torch, name)(x.to(place), 256)  # 0 as an unsigned byte
+
+
+@pytest.mark.parametrize("dtype", INTEGERS[:4])
+def test_the_smallest_integer_by_minus_one_wraps(device, dtype):
+    least = torch.iinfo(dtype).min
+    x = torch.tensor([least, least, -7], dtype=dtype, device=device)
+    for divisor in (-1, torch.full_like(x, -1)):
+        assert torch.div(x, divisor, rounding_mode="trunc").tolist() == [least, least, 7]
+        assert x.clone().div_(divisor, rounding_mode="trunc").tolist() == [least, least, 7]
 
 
 def test_bools(device, ran):

@@ -45,6 +45,19 @@ bool frexp(Call& call) {
   return true;
 }
 
+// self times 2^other
+bool ldexp(Call& call) {
+  const at::Tensor &self = call.tensor(0), &other = call.tensor(1);
+  if (!is_float(self) || !can_walk(other) || !c10::isIntegralType(other.scalar_type(), false) || other.device() != self.device())
+    return false;
+  const at::DimVector sizes = at::infer_size_dimvector(self.sizes(), other.sizes());
+  const at::Tensor result = self.sizes() == at::IntArrayRef(sizes) ? at::empty_like(self) : self.new_empty(sizes);
+  static KernelSlots slots;
+  Walk walk("ldexp", sizes, self.device().index());
+  walk.write(result).read(self, broadcast_strides(self, sizes)).read(other, broadcast_strides(other, sizes)).compute_in(self.scalar_type());
+  return walk.run("STORE0(i0, m_ldexp(LOAD1(i1), (i64)LOAD2(i2)));", slots) && give(call, result, {self, other});
+}
+
 // The largest finite number.
 double most_of(c10::ScalarType dtype) {
   return dtype == c10::kHalf       ? 65504.0
@@ -217,6 +230,7 @@ bool normal(Call& call) {
 
 const Defaults registered([](DefaultKernels& kernels) {
   add_operator(kernels, {"frexp.Tensor", "frexp.Tensor_out"}, &frexp);
+  add_operator(kernels, {"ldexp.Tensor", "ldexp.out", "ldexp_"}, &ldexp);
   add_operator(kernels, {"nan_to_num", "nan_to_num.out", "nan_to_num_"}, &nan_to_num);
   add_operator(kernels, {"equal"}, &equal);
   add_operator(kernels, {"trace"}, &trace);

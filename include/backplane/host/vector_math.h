@@ -61,11 +61,11 @@ T vector_sigmoid(T x) {
 
 inline double vector_tanh(double x) { return std::tanh(x); }
 inline float vector_tanh(float x) {
-  const float z = x * x;
-  const float small = x + x * z * detail::polynomial(z, -0.333332626f, 0.133308998f, -0.0536929678f, 0.0204833156f, -0.00552863310f);
-  const float magnitude = std::fabs(x);
-  const float large = std::copysign(1.0f - 2.0f / (vector_exp(2.0f * magnitude) + 1.0f), x);
-  return magnitude < 0.64f ? small : large;
+  const float a = std::fabs(x);
+  const float z = a * a;
+  const float small = a + a * z * detail::polynomial(z, -0.333332626f, 0.133308998f, -0.0536929678f, 0.0204833156f, -0.00552863310f);
+  const float large = 1.0f - 2.0f / (vector_exp(2.0f * a) + 1.0f);
+  return std::copysign(a < 0.64f ? small : large, x);
 }
 
 inline double vector_erf(double x) { return std::erf(x); }

@@ -161,7 +161,7 @@ class DialectOps(OpOverrides):
 
     @staticmethod
     def ldexp(x: CSEVariable, n: CSEVariable) -> str:
-        return f"{x} * {function('exp2', x.dtype)}(({dtypes.REGISTER[x.dtype]}){n})"
+        return f"{function('ldexp', x.dtype)}({x}, {n})"
 
     @staticmethod
     def nextafter(x: CSEVariable, y: CSEVariable) -> str:
