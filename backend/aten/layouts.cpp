@@ -2,9 +2,6 @@
 // holds for every device; all else is the fallback's.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/native/DispatchStub.h>
-#include <ATen/ops/add.h>
-#include <ATen/ops/mul.h>
 
 #include <algorithm>
 #include <array>
@@ -147,28 +144,4 @@ const bool taken_over = [] {
 }();
 
 }  // namespace
-
-namespace {
-
-// One number for each column of indices: what the check of invariants compares.
-at::Tensor flatten_indices(const at::Tensor& indices, at::IntArrayRef size) {
-  at::Tensor flat = indices.select(0, 0);
-  for (int64_t dim = 1; dim < indices.size(0); ++dim) flat = flat.mul(size[static_cast<size_t>(dim)]).add(indices.select(0, dim));
-  return flat.to(c10::kLong);
-}
-
-}  // namespace
 }  // namespace backplane::layouts_impl
-
-// torch installs no header that declares this. Weak, so that a torch without it still loads the library.
-namespace at::native {
-using flatten_indices_fn = Tensor (*)(const Tensor& indices, IntArrayRef size);
-DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
-extern TORCH_API struct flatten_indices_stub_DECLARE_DISPATCH_type flatten_indices_stub __attribute__((weak));
-
-static const bool flattens = [] {
-  if (&flatten_indices_stub == nullptr) return false;
-  flatten_indices_stub.set_privateuse1_dispatch_ptr(&backplane::layouts_impl::flatten_indices);
-  return true;
-}();
-}  // namespace at::native

@@ -261,3 +261,15 @@ def test_complex_half_is_said_to_be_experimental(device, make):
             make(2, dtype=torch.complex32, device=device)
     finally:
         torch.set_warn_always(False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_kaiser_windows(device, dtype):
+    """By a table of functions that torch has for each device type."""
+    for length in (0, 1, 2, 9, 16):
+        for periodic in (True, False):
+            for beta in (12.0, 0.0, 3.5):
+                expected = torch.kaiser_window(length, periodic, beta, dtype=dtype)
+                found = torch.kaiser_window(length, periodic, beta, dtype=dtype, device=device)
+                assert found.device == device
+                torch.testing.assert_close(found.cpu(), expected)

@@ -144,18 +144,20 @@ def test_V01_the_record_is_of_the_sources_and_of_this_torch(here):
 
 @pytest.mark.long
 def test_V01_what_has_changed_is_told(here, tmp_path):
-    """A record of another time: a parameter, a virtual function, a header, a schema, a name that came."""
+    """A record of another time: a parameter, a virtual function, a header, a schema, a name and a table that came."""
     texts = json.loads(json.dumps(here.texts))
     wrong = {
         "python": ("torch._C._get_schema", "changed"),
         "classes": ("c10::Allocator", "changed"),
         "headers": ("c10/gone.h", "gone"),
         "operators": ("aten::add.Tensor", "new"),
+        "stubs": ("kaiser_window_stub", "new"),
     }
     texts["python"]["torch._C._get_schema"] = "(other)"
     texts["classes"]["c10::Allocator"] += "\nvirtual void more() = 0"
     texts["headers"]["c10/gone.h"] = "there"
     del texts["operators"]["aten::add.Tensor"]
+    del texts["stubs"]["kaiser_window_stub"]
     file, report = tmp_path / "then.json", tmp_path / "report.json"
     record.write(Surface(here.version, texts, {}), file)
     result = command("--against", file, "--json", report)
@@ -163,7 +165,7 @@ def test_V01_what_has_changed_is_told(here, tmp_path):
     document = json.loads(report.read_text())
     assert {one["section"]: (one["name"], one["change"]) for one in document["changes"]} == wrong
     assert "- virtual void more() = 0" in result.output
-    assert "4 changes" in result.output
+    assert "5 changes" in result.output
     assert (document["torch"], document["against"]) == (torch.__version__, MINOR)
 
 

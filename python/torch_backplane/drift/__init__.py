@@ -2,7 +2,7 @@
 
 A surface is what one torch has of it: sections of names, each with a text that changes when its use might break:
 the parameters of a Python name, the virtual functions of a C++ class that the core derives from, a header's presence,
-an operator's schema. ``surfaces.json`` holds those of the versions that the SDK is written for.
+an operator's schema, a table of functions by device type. ``surfaces.json`` holds those of the versions that the SDK is written for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["DEVELOPED_WITH", "SECTIONS", "Change", "Surface", "compare"]
 DEVELOPED_WITH = "2.13"
 """The minor version that all tests run on, and that others are compared with."""
 
-SECTIONS = ("python", "classes", "headers", "operators")
+SECTIONS = ("python", "classes", "headers", "operators", "stubs")
 
 Texts = dict[str, dict[str, str]]
 """Section, name, text. A name that a torch lacks has no entry."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Class", "read_classes", "virtual_functions"]
+__all__ = ["Class", "dispatch_stubs", "read_classes", "virtual_functions"]
 
 _NOISE = re.compile(
     r"//[^\n]*|/\*.*?\*/|^[ \t]*#(?:[^\n\\]|\\.)*|\"(?:[^\"\\\n]|\\.)*\"|\[\[[^\]]*\]\]", re.DOTALL | re.MULTILINE
@@ -25,6 +25,7 @@ _CLASS = re.compile(
 )
 _VIRTUAL = re.compile(r"\bvirtual\b|\)[^()]*\b(?:override|final)\b")
 _ACCESS = re.compile(r"^\s*(?:(?:public|protected|private)\s*:(?!:)\s*)+")
+_STUB = re.compile(r"^DECLARE_DISPATCH\((?:[^;{}]*?),\s*(\w+)\s*\)", re.MULTILINE)
 # Folders of torch's headers where classes to derive from are.
 _FOLDERS = ("c10", "ATen", "torch/csrc", "torch/library.h", "kineto")
 
@@ -113,6 +114,16 @@ def virtual_functions(include: Path, names: set[str]) -> dict[str, str]:
                 wanted.append(_resolve(texts, name, base) or name)
             break
     return {name: text for name, text in found.items() if text or name in names}
+
+
+def dispatch_stubs(include: Path) -> set[str]:
+    """Return the tables of functions by device type that torch's headers declare.
+
+    A kernel of torch's for all devices that asks one which has no function for a device ends in an internal assert:
+    backend/aten/dispatch_stubs.cpp has those that a call of the device can reach.
+    """
+    headers = (include / "ATen" / "native").rglob("*.h")
+    return {name for path in headers for name in _STUB.findall(path.read_text(encoding="utf-8", errors="replace"))}
 
 
 def _candidates(include: Path) -> Iterator[tuple[Path, str]]:

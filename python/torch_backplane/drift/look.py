@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from torch_backplane.drift import Surface, record
-from torch_backplane.drift.cpp import virtual_functions
+from torch_backplane.drift.cpp import dispatch_stubs, virtual_functions
 from torch_backplane.drift.uses import cpp_classes, cpp_headers, python_files, python_uses
 
 __all__ = ["look", "registered_operators"]
@@ -55,6 +55,7 @@ def look(where: Path | None = None, more_operators: frozenset[str] = frozenset()
         "classes": virtual_functions(include, cpp_classes()),
         "headers": headers,
         "operators": answer["operators"],
+        "stubs": dict.fromkeys(dispatch_stubs(include), "there"),
     }
     return Surface(answer["version"], texts, answer["unknown"])
 
