@@ -1,12 +1,8 @@
-// aten/convolution.cpp: the convolution that torch hands to a device whole. The CPU computes it, by its own choice of algorithm, until a
-// vendor registers the two overrideable operators.
-//
-// Note [Format of a convolution]: torch's fake tensors, and so a compiled program, take the format of a device's convolution from
-// _determine_backend_memory_format, which answers "contiguous" for one that is not torch's own, whatever the arguments. A result of the
-// CPU's choice would be another than was planned with.
+// aten/convolution.cpp: the convolution that torch hands to a device whole. The CPU computes it, by its own choice of algorithm and, for
+// some dtypes, of format, until a vendor registers the two overrideable operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/native/ConvUtils.h>
+#include <backplane/convolution.h>
 
 #include "dispatch/defaults.h"
 #include "fallback/fallback.h"
@@ -15,7 +11,7 @@ namespace backplane::convolution_impl {
 namespace {
 
 c10::MemoryFormat format_of(const c10::IValue& input, const c10::IValue& weight) {
-  return at::native::_determine_backend_memory_format(input.toTensor(), weight.toTensor(), at::native::ConvBackend::Overrideable);
+  return convolution_format(input.toTensor(), weight.toTensor());
 }
 
 void bring_into(c10::MemoryFormat format, c10::IValue& result) {

@@ -287,7 +287,7 @@ def _register() -> None:
 
     from torch_backplane import compat, multiprocessing, process_group
     from torch_backplane import device as module
-    from torch_backplane.compat import dlpack, dynamo, flex_attention, inductor, nested, profiler
+    from torch_backplane.compat import convolution, dlpack, dynamo, flex_attention, inductor, nested, profiler
 
     name = _backend.device
     backend_registration.rename_privateuse1_backend(
@@ -305,6 +305,7 @@ def _register() -> None:
     compat.let_higher_order_ops_pass_autocast()
     compat.let_script_object_ops_pass_autocast()
     compat.share_random_states(name)
+    convolution.install(name)
     dlpack.install(name)
     dynamo.install(name)
     flex_attention.install(name)

@@ -136,6 +136,11 @@ def always_contiguous(x, y):
     return torch.fmax(x.cpu(), y.cpu()).to(x.device).contiguous()
 
 
+def contiguous_convolution(x, weight, bias, *options):
+    bias = None if bias is None else bias.cpu()
+    return torch.convolution(x.cpu(), weight.cpu(), bias, *options).contiguous().to(x.device)
+
+
 def bit_by_bit(x):
     return (x.view(torch.uint8) ^ 1).view(torch.bool) if x.dtype is torch.bool else -1 - x
 
@@ -268,6 +273,10 @@ WRONG = [
     ("sin", "sin", "SparsePrivateUse1", wrong_if_sparse, "sparse", "values differ"),
     ("sin", "sin", "SparseCsrPrivateUse1", wrong_if_sparse, "sparse", "values differ"),
     ("fmax", "fmax", "PrivateUse1", always_contiguous, "reordered", "strides"),
+    *(
+        ("nn.functional.conv2d", "convolution_overrideable", "PrivateUse1", contiguous_convolution, check, "strides")
+        for check in ("reordered", "fake")
+    ),
     ("triu", "triu", "PrivateUse1", other_strides, "fake", "its fake says float32"),
     ("native_layer_norm:bfloat16", "native_layer_norm", "PrivateUse1", norm_as_the_cpu, "fake", "found bfloat16"),
     ("native_batch_norm", "native_batch_norm", "PrivateUse1", as_the_cpu, "fake", "found float32[0]"),

@@ -61,6 +61,7 @@ IMPLEMENTED = {
     "driver_memory.h": "memory",
     "philox.h": "random",
     "random.h": "random",
+    "convolution.h": "dispatch",
     "copy.h": "tensor",
     "host/tensor.h": "tensor",
     "host/elementwise.h": "host",

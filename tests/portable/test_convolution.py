@@ -129,16 +129,33 @@ def test_formats(device, ran):
     for a, c in ((x.to(memory_format=last), w), (x, w.to(memory_format=last)), (x.transpose(2, 3), w.transpose(2, 3))):
         with ran("convolution_overrideable"):
             result = call(a.to(device), c.to(device), b.to(device), **options)
-        assert result.is_contiguous()
-        if a.stride(2) != 1:
-            check(result, expected, expected)
-        else:
-            check(result, call(a, c, b, **options), expected.transpose(2, 3))
+        here = call(a, c, b, **options)
+        assert result.stride() == here.stride()
+        check(result, expected if a.stride(2) != 1 else here, None)
     wide = torch.randn(2, 6, 18, 33)
     part = wide[:, ::2, ::2, ::3]
     with ran("convolution_overrideable"):
         result = call(wide.to(device)[:, ::2, ::2, ::3], w.to(device), b.to(device), **options)
     check(result, call(part, w, b, **options), None)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [name for name, (_, shape, _, _) in CASES.items() if len(shape) > 3])
+def test_channels_last_stays(device, ran, name, dtype):
+    call, (x, w, b), options = inputs(name, dtype, bias=True)
+    last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
+    exact = [t.double().requires_grad_() for t in (x, w, b)]
+    expected = call(*exact, **options)
+    grad = torch.randn(expected.shape).to(dtype)
+    wanted = torch.autograd.grad(expected, exact, grad.double())
+    mine = [t.to(device, memory_format=last if t.dim() > 1 else None).requires_grad_() for t in (x, w, b)]
+    with ran("convolution_overrideable"):
+        result = call(*mine, **options)
+    with ran("convolution_backward_overrideable"):
+        gradients = torch.autograd.grad(result, mine, grad.to(device))
+    for actual, value in zip((result, *gradients), (expected, *wanted), strict=True):
+        check(actual, value.to(dtype), value)
+        assert actual.dim() == 1 or actual.is_contiguous(memory_format=last)
 
 
 @pytest.mark.parametrize("mask", [[True, False], [False, True]])

@@ -1,7 +1,8 @@
 // kernels/cuda/convolution.cpp: the convolution that torch hands to a device whole, and its gradients, by cuDNN, for float32, bfloat16 and
 // float16. What it does not take, and all of it where the library is absent, goes to the portable kernels.
 //
-// A transposed convolution is the gradient of another's input. Results are contiguous, as torch plans them for a device of this kind.
+// A transposed convolution is the gradient of another's input. The library computes contiguous tensors; those of channels_last are copied.
+#include <backplane/convolution.h>
 #include <backplane/signature.h>
 #include <backplane/structured.h>
 
@@ -127,7 +128,7 @@ struct Convolution {
       shape[1] = sizes[1];
       out.add_(bias->view(shape));
     }
-    return out;
+    return out.contiguous(backplane::convolution_format(input, weight));
   }
 };
 
@@ -169,6 +170,9 @@ struct ConvolutionBackward {
       return backplane::call_fallback<decltype(run)>("convolution_backward_overrideable", grad, input, weight, stride, padding, dilation,
                                                      transposed, output_padding, groups, wanted);
     }
+    const c10::MemoryFormat format = backplane::convolution_format(input, weight);
+    if (wanted[0]) of_input = of_input.contiguous(format);
+    if (wanted[1]) of_weight = of_weight.contiguous(format);
     if (wanted[2]) {
       c10::SmallVector<int64_t, 4> dims{0};
       for (int64_t d = 2; d < grad.dim(); ++d) dims.push_back(d);

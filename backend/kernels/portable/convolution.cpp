@@ -1,7 +1,7 @@
-// kernels/portable/convolution.cpp: the convolution that torch hands to a device whole, and its gradients, as products of tiles. The format
-// of the results: Note [Format of a convolution].
+// kernels/portable/convolution.cpp: the convolution that torch hands to a device whole, and its gradients, as products of tiles.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <backplane/convolution.h>
 
 #include <algorithm>
 #include <array>
@@ -100,7 +100,7 @@ bool fits_numbers(const Walk& walk) {
 struct Task {
   bool weight;
   int64_t batch, m, channels;  // of one group
-  const at::Tensor& out;       // without gaps
+  const at::Tensor& out;       // without gaps, of a weight contiguous
   const at::Tensor& a;         // without gaps
   int64_t a_group, a_m, a_c, a_batch;
   const at::Tensor& source;
@@ -159,7 +159,7 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
     source.per_item = direct && target.is_host() ? 64 : 1;
     source.signature.struct_size = sizeof source.signature;
     source.signature.pointers = 4;
-    source.signature.value_bytes = 8 * 44;
+    source.signature.value_bytes = 8 * 45;
     source.signature.written = 1;
     return source;
   });
@@ -180,11 +180,16 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
     arguments.add(word);
   }
   for (const int64_t word : walk.strides) arguments.add(word);
+  int64_t point = 1;  // from one of out to the next
   if (task.weight) {
     for (const int64_t word : {per_group, n, int64_t{0}, groups * per_group}) arguments.add(word);
   } else {
-    for (const int64_t word : {task.m * points, points, groups * task.m * points, int64_t{0}}) arguments.add(word);
+    const bool is_last = !task.out.is_contiguous();  // channels behind points
+    const int64_t channel = is_last ? 1 : points;
+    for (const int64_t word : {task.m * channel, channel, groups * task.m * points, int64_t{0}}) arguments.add(word);
+    point = is_last ? groups * task.m : 1;
   }
+  arguments.add(point);
   for (const Triple* triple : {&walk.taps, &walk.grid, &walk.size, &walk.mul, &walk.base, &walk.step, &walk.div}) {
     for (const int64_t word : *triple) arguments.add(word);
   }
@@ -257,7 +262,7 @@ bool run_phases(const at::Tensor& out, const at::Tensor& source, const at::Tenso
       to = to.slice(dim, at, size[d], windows.stride[d]);
     }
     if (to.numel() == 0) continue;
-    const at::Tensor part = empty_tensor(to.sizes(), out.scalar_type(), out.device().index());
+    const at::Tensor part = empty_tensor(to.sizes(), out.scalar_type(), out.device().index(), out.suggest_memory_format());
     if (!run_walk(part, source, taps, bias, windows, /*spread=*/true, way)) return false;
     to.copy_(part);
   }
@@ -320,7 +325,7 @@ bool forward(const c10::IValue* values, at::Tensor& result) {
                                       : (in[d] + 2 * windows.padding[d] - reach) / windows.stride[d] + 1);
     if (size.back() < 0) return false;
   }
-  result = empty_tensor(size, input.scalar_type(), input.device().index());
+  result = empty_tensor(size, input.scalar_type(), input.device().index(), convolution_format(input, weight));
   return run_data(result, input, weight, bias.defined() ? bias.contiguous() : bias, windows, windows.transposed);
 }
 
@@ -331,14 +336,16 @@ bool backward(const c10::IValue* values, std::array<at::Tensor, 3>& results) {
   if (!read_windows(values + 3, weight, windows)) return false;
   const auto wanted = values[9].toBoolList();
   const c10::DeviceIndex device = input.device().index();
+  const c10::MemoryFormat format = convolution_format(input, weight);
   if (wanted[0]) {
-    results[0] = empty_tensor(input.sizes(), input.scalar_type(), device);
+    results[0] = empty_tensor(input.sizes(), input.scalar_type(), device, format);
     if (!run_data(results[0], grad, weight, at::Tensor(), windows, !windows.transposed)) return false;
   }
   if (wanted[1]) {
     results[1] = empty_tensor(weight.sizes(), input.scalar_type(), device);
     const bool done = windows.transposed ? run_weight(results[1], input, grad, windows) : run_weight(results[1], grad, input, windows);
     if (!done) return false;
+    results[1] = results[1].contiguous(format);
   }
   if (wanted[2]) {
     c10::SmallVector<int64_t, 4> dims{0};
