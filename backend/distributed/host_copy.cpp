@@ -25,9 +25,10 @@ at::Tensor alias_of(const at::Tensor& tensor, bool is_written) {
 }  // namespace
 }  // namespace host_copy_impl
 
-HostCopy::HostCopy(at::Tensor from, at::Tensor to, Given given) : from_(std::move(from)), to_(std::move(to)) {
+HostCopy::HostCopy(at::Tensor from, at::Tensor to, Given given, Prepare prepare)
+    : from_(std::move(from)), to_(std::move(to)), prepare_(std::move(prepare)) {
   const bool is_one = !is_read() || !is_written() || from_.is_same(to_);
-  const bool is_safe = is_written() || given == Given::kept;
+  const bool is_safe = !prepare_ && (is_written() || given == Given::kept);
   is_alias_ = is_one && is_safe && host_copy_impl::can_alias(tensor());
   if (is_alias_) {
     host_ = host_copy_impl::alias_of(tensor(), is_written());
@@ -37,7 +38,7 @@ HostCopy::HostCopy(at::Tensor from, at::Tensor to, Given given) : from_(std::mov
 }
 
 void HostCopy::copy_to_host() {
-  if (!is_alias_ && is_read()) host_.view(from_.sizes()).copy_(from_, /*non_blocking=*/true);
+  if (!is_alias_ && is_read()) host_.view(from_.sizes()).copy_(prepare_ ? prepare_(from_) : from_, /*non_blocking=*/true);
 }
 
 void HostCopy::copy_from_host() {

@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "distributed/reduction.h"
+
 namespace backplane::distributed {
 
 // What the network does to what a rank gives.
@@ -13,8 +15,8 @@ enum class Given { kept, overwritten };
 class HostCopy {
  public:
   // What the network reads of `from` and writes to `to`, which have the same sizes and dtype; one of them may be undefined, and both may be
-  // one tensor.
-  HostCopy(at::Tensor from, at::Tensor to, Given given = Given::kept);
+  // one tensor. `prepare`: what the network reads in place of `from`, made when that is copied.
+  HostCopy(at::Tensor from, at::Tensor to, Given given = Given::kept, Prepare prepare = {});
 
   void copy_to_host();
   void copy_from_host();
@@ -29,6 +31,7 @@ class HostCopy {
 
  private:
   at::Tensor from_, to_, host_;
+  Prepare prepare_;
   bool is_alias_;
 };
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/StreamGuard.h>
 
 #include <algorithm>
 #include <numeric>
@@ -19,6 +20,8 @@ using Op = c10d::ReduceOp::RedOpType;
 uint64_t address_of(const at::Tensor& tensor) { return reinterpret_cast<uint64_t>(tensor.const_data_ptr()); }
 uint64_t bytes_of(const at::Tensor& tensor) { return tensor.nbytes(); }
 uint64_t count_of(const at::Tensor& tensor) { return static_cast<uint64_t>(tensor.numel()); }
+
+bool is_dense(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
 
 // BP_DTYPE_*; 0: the driver interface has no such dtype.
 uint64_t dtype_of(c10::ScalarType dtype) {
@@ -116,20 +119,29 @@ NativeGroup::Batch::Batch(const NativeEngine& engine, const Request& request, in
       size_(size),
       is_batched_(is_batched) {}
 
-at::Tensor NativeGroup::Batch::reads(const at::Tensor& tensor) {
-  pending.kept.push_back(tensor.resolve_conj().resolve_neg().contiguous());
+template <class Make>
+at::Tensor NativeGroup::Batch::copied(Make make) {
+  engine_.follow_caller();
+  const c10::StreamGuard guard(engine_.stream());
+  return make();
+}
+
+at::Tensor NativeGroup::Batch::reads(const at::Tensor& tensor, const Prepare& prepare) {
+  pending.kept.push_back(tensor);
+  if (!prepare && is_dense(tensor)) return tensor;
+  pending.kept.push_back(copied([&] { return (prepare ? prepare(tensor) : tensor).resolve_conj().resolve_neg().contiguous(); }));
   return pending.kept.back();
 }
 
 at::Tensor NativeGroup::Batch::writes(const at::Tensor& tensor, const std::function<void(const at::Tensor&)>& finish) {
   check_written(tensor, pending.name);
-  const bool is_dense = tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-  const at::Tensor written = is_dense ? tensor : at::empty(tensor.sizes(), tensor.options());
+  const bool is_direct = is_dense(tensor);
+  const at::Tensor written = is_direct ? tensor : at::empty(tensor.sizes(), tensor.options());
   written.mutable_data_ptr();  // of a lazy clone: its own memory
   pending.kept.push_back(written);
-  if (!is_dense) pending.kept.push_back(tensor);
+  if (!is_direct) pending.kept.push_back(tensor);
   if (finish) pending.after.push_back([written, finish] { finish(written); });
-  if (!is_dense) pending.after.push_back([tensor, written] { tensor.copy_(written); });
+  if (!is_direct) pending.after.push_back([tensor, written] { tensor.copy_(written); });
   return written;
 }
 
@@ -137,7 +149,7 @@ template <class Call>
 bool NativeGroup::Batch::reduces(const c10d::ReduceOp& op, const at::Tensor& from, const at::Tensor& to, Call call) {
   const Reduction reduction(op, from, engine_.properties());
   if (reduction.dtype == 0) return false;
-  const at::Tensor in = reads(with_factor(from, op));
+  const at::Tensor in = reads(from, factor_of(op));
   uint64_t out = 0;
   if (to.defined() && reduction.divides) {
     out = address_of(writes(to, [ranks = size_](const at::Tensor& sum) { divide(sum, ranks); }));
@@ -231,9 +243,12 @@ bool NativeGroup::Batch::scatter(const at::Tensor& output, const Tensors& inputs
     const at::Tensor out = writes(output);
     at::Tensor all;
     if (!inputs.empty()) {
-      Tensors parts;
-      for (const at::Tensor& input : inputs) parts.push_back(input.reshape(-1));
-      all = reads(at::cat(parts));
+      pending.kept.insert(pending.kept.end(), inputs.begin(), inputs.end());
+      all = reads(copied([&] {
+        Tensors parts;
+        for (const at::Tensor& input : inputs) parts.push_back(input.reshape(-1));
+        return at::cat(parts);
+      }));
     }
     call<&bp_collective::scatter>(address_of(out), all.defined() ? address_of(all) : 0, bytes_of(out), int32_t{root});
     return true;

@@ -6,6 +6,7 @@
 
 #include "distributed/arguments.h"
 #include "distributed/native_group.h"
+#include "distributed/reduction.h"
 #include "runtime/driver.h"
 
 namespace backplane::distributed {
@@ -47,8 +48,10 @@ class NativeGroup::Batch final : public Calls {
   Pending pending;
 
  private:
-  // What the driver reads: the tensor, or a contiguous copy.
-  at::Tensor reads(const at::Tensor& tensor);
+  // What the driver reads: the tensor, or a contiguous copy, on the engine's stream: behind what was queued there before.
+  at::Tensor reads(const at::Tensor& tensor, const Prepare& prepare = {});
+  template <class Make>
+  at::Tensor copied(Make make);
   // What it writes; what is not contiguous is copied to its place afterwards. `finish`: on what was written, before that.
   at::Tensor writes(const at::Tensor& tensor, const std::function<void(const at::Tensor&)>& finish = {});
   // `call(out, in, dtype, op)` for a reduction of `from` into `to`, which may be undefined. False: the driver has none such.

@@ -169,21 +169,25 @@ NativeEngine::~NativeEngine() { destroy(); }
 
 bool NativeEngine::has(uint32_t flag) const { return (group().head.flags & flag) != 0; }
 
+void NativeEngine::follow_caller() const {
+  const c10::Stream caller = current_stream(device_.index());
+  if (!has(BP_COLLECTIVE_CAPTURE)) refuse_in_capture(caller, "A collective of this driver");
+  const PooledEvent ready = pooled_event(device_.index());
+  ready->record(caller);
+  ready->block(stream_);
+}
+
 std::shared_ptr<NativeCall> NativeEngine::run(const char* name, milliseconds timeout, bool is_group, const Queue& queue,
                                               const std::function<void()>& after) {
   TORCH_CHECK(!in_bad_fork(), group_, " was made by the parent of this process; a forked child needs a process group of its own");
   if (const std::exception_ptr error = failure()) std::rethrow_exception(error);
-  const c10::Stream caller = current_stream(device_.index());
-  if (!has(BP_COLLECTIVE_CAPTURE)) refuse_in_capture(caller, "A collective of this driver");
   const auto call = std::make_shared<NativeCall>();
   call->name = name;
   call->timeout = timeout;
   call->done = pooled_event(device_.index());
 
   const std::lock_guard<std::mutex> lock(calls_);
-  PooledEvent ready = pooled_event(device_.index());
-  ready->record(caller);
-  ready->block(stream_);
+  follow_caller();
   std::unique_lock<std::mutex> turn;
   if (!has(BP_COLLECTIVE_CONCURRENT)) {
     turn = std::unique_lock<std::mutex>(turn_of(device_).mutex);

@@ -70,6 +70,9 @@ class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
   const bp_collective_properties& properties() const { return properties_; }
   bool has(uint32_t flag) const;  // BP_COLLECTIVE_*
 
+  // The communicator's stream waits for what the caller's stream has been given.
+  void follow_caller() const;
+
   // Calls `queue` with the communicator's stream current and behind the caller's stream; `is_group`: what it queues is one group of calls.
   // `after`, with the same stream, comes behind that. From then on it is watched. Throws c10::DistBackendError if the group has failed; if
   // something in it throws, the group is aborted, as other ranks wait for what was not queued.

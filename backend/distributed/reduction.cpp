@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "memory/caching_allocator.h"
+#include "runtime/stream.h"
 #include "torch/distributed.h"
 
 namespace backplane::distributed {
@@ -65,12 +67,16 @@ void check_reduction(const c10d::ReduceOp& asked, c10::ScalarType dtype) {
   TORCH_CHECK_VALUE(op < Op::UNUSED && is_known, "ReduceOp.", name_of_reduction(op), " is not defined for tensors of ", dtype);
 }
 
-at::Tensor with_factor(const at::Tensor& input, const c10d::ReduceOp& op) {
-  if (op != c10d::ReduceOp::PREMUL_SUM) return input;
-  const auto* factor = dynamic_cast<const compat::PreMulSumSupplement*>(op.supplement_.get());
-  TORCH_CHECK_VALUE(factor != nullptr, "ReduceOp.PREMUL_SUM has no factor: make it by torch.distributed._make_nccl_premul_sum(factor)");
-  if (!factor->tensor_factor.defined()) return input.mul(factor->double_factor);
-  return input.mul(factor->tensor_factor.to(input.options()));
+Prepare factor_of(const c10d::ReduceOp& op) {
+  if (op != c10d::ReduceOp::PREMUL_SUM) return {};
+  const auto* given = dynamic_cast<const compat::PreMulSumSupplement*>(op.supplement_.get());
+  TORCH_CHECK_VALUE(given != nullptr, "ReduceOp.PREMUL_SUM has no factor: make it by torch.distributed._make_nccl_premul_sum(factor)");
+  return [number = given->double_factor, tensor = given->tensor_factor](const at::Tensor& input) {
+    if (!tensor.defined()) return input.mul(number);
+    const at::Tensor factor = tensor.to(input.options());
+    caching_allocator().recordStream(factor.storage().data_ptr(), current_stream(input.device().index()));
+    return input.mul(factor);
+  };
 }
 
 HostReduction::HostReduction(const c10d::ReduceOp& op, c10::ScalarType dtype, int ranks)

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 namespace backplane::distributed {
@@ -13,8 +14,9 @@ void check_reduction(const c10d::ReduceOp& op, c10::ScalarType dtype);
 // "SUM", of a ReduceOp::RedOpType; "none" of another number.
 const char* name_of_reduction(int64_t op);
 
-// PREMUL_SUM's input times its factor, on the device; any other reduction's input as it is.
-at::Tensor with_factor(const at::Tensor& input, const c10d::ReduceOp& op);
+// What PREMUL_SUM makes of its input, on the current stream of the device; empty for any other reduction. Throws if it has no factor.
+using Prepare = std::function<at::Tensor(const at::Tensor& input)>;
+Prepare factor_of(const c10d::ReduceOp& op);
 
 // Of tensors on the host, flat and contiguous. bool adds up by "or" and multiplies by "and", as NCCL's; AVG of integers rounds toward
 // zero. Integers wrap around.

@@ -87,26 +87,23 @@ void StagedGroup::Batch::add_reduction(const Call& call, const HostReduction& re
 bool StagedGroup::Batch::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   const HostReduction reduction(op, tensor.scalar_type(), group_.getSize());
   agreement_->add(tensor.scalar_type(), tensor.numel(), -1, op.op_);
-  const at::Tensor input = with_factor(tensor, op);
-  const auto reduce = [&](const at::Tensor& from, const at::Tensor& to) {
+  const Prepare factor = factor_of(op);
+  const auto reduce = [&](const at::Tensor& part) {
     const Call call = this->call();
-    add_reduction(call, reduction, call->exchanges(from, to), true, [op = reduction.op()](auto& gloo, Tensors& tensors, auto timeout) {
-      auto options = with<c10d::AllreduceOptions>(timeout);
-      options.reduceOp = op;
-      return gloo.allreduce(tensors, options);
-    });
+    add_reduction(call, reduction, call->exchanges(part, part, factor), true,
+                  [op = reduction.op()](auto& gloo, Tensors& tensors, auto timeout) {
+                    auto options = with<c10d::AllreduceOptions>(timeout);
+                    options.reduceOp = op;
+                    return gloo.allreduce(tensors, options);
+                  });
   };
   const int64_t part = kPart / tensor.element_size();
-  if (static_cast<int64_t>(tensor.nbytes()) < kCutFrom || !tensor.is_contiguous() || !input.is_contiguous() || loaded_driver()->zero_copy) {
-    reduce(input, tensor);
+  if (static_cast<int64_t>(tensor.nbytes()) < kCutFrom || !tensor.is_contiguous() || factor || loaded_driver()->zero_copy) {
+    reduce(tensor);
     return true;
   }
-  const at::Tensor from = input.view(-1), to = input.is_same(tensor) ? from : tensor.view(-1);
-  for (int64_t at = 0; at < tensor.numel(); at += part) {
-    const int64_t length = std::min(part, tensor.numel() - at);
-    const at::Tensor piece = from.narrow(0, at, length);
-    reduce(piece, to.is_same(from) ? piece : to.narrow(0, at, length));
-  }
+  const at::Tensor all = tensor.view(-1);
+  for (int64_t at = 0; at < tensor.numel(); at += part) reduce(all.narrow(0, at, std::min(part, tensor.numel() - at)));
   return true;
 }
 
@@ -115,8 +112,8 @@ bool StagedGroup::Batch::reduce(const at::Tensor& from, const at::Tensor& to, in
   agreement_->add(from.scalar_type(), from.numel(), root, op.op_);
   const Call call = this->call();
   const bool is_root = group_.getRank() == root;
-  const at::Tensor input = with_factor(from, op);
-  const at::Tensor host = is_root ? call->exchanges(input, to) : call->reads(input, Given::overwritten);
+  const Prepare factor = factor_of(op);
+  const at::Tensor host = is_root ? call->exchanges(from, to, factor) : call->reads(from, Given::overwritten, factor);
   add_reduction(call, reduction, host, is_root, [=, op = reduction.op()](auto& gloo, Tensors& tensors, auto timeout) {
     auto options = with<c10d::ReduceOptions>(timeout, root);
     options.reduceOp = op;
@@ -131,7 +128,7 @@ bool StagedGroup::Batch::reduce_scatter(const at::Tensor& output, const at::Tens
   const HostReduction reduction(op, input.scalar_type(), group_.getSize());
   agreement_->add(input.scalar_type(), input.numel(), -1, op.op_);
   const Call call = this->call();
-  const at::Tensor from = call->reads(with_factor(input, op), Given::overwritten), to = call->writes(output);
+  const at::Tensor from = call->reads(input, Given::overwritten, factor_of(op)), to = call->writes(output);
   add_reduction(call, reduction, to, true, [=](auto& gloo, Tensors& received, auto timeout) {
     at::Tensor sent = reduction.encode(from);
     auto options = with<c10d::ReduceScatterOptions>(timeout);

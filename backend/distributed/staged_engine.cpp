@@ -24,6 +24,19 @@ constexpr size_t kMostWaiters = 64;          // threads; more calls in flight wa
 constexpr milliseconds kSlice{20};           // how late an abort may be noticed
 constexpr milliseconds kGloosOwnError{500};  // Gloo's error tells more than ours; it gets this much longer
 
+template <class Range>
+bool overlap(const std::vector<Range>& some, const std::vector<Range>& others) {
+  return std::any_of(some.begin(), some.end(), [&](const Range& one) {
+    return std::any_of(others.begin(), others.end(), [&](const Range& other) { return one.begin < other.end && other.begin < one.end; });
+  });
+}
+
+uint64_t extent_of(const at::Tensor& tensor) {
+  int64_t last = 0;
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) last += (tensor.size(dim) - 1) * tensor.stride(dim);
+  return tensor.numel() == 0 ? 0 : static_cast<uint64_t>((last + 1) * tensor.element_size());
+}
+
 }  // namespace
 }  // namespace staged_engine_impl
 
@@ -54,34 +67,81 @@ void StagedEngine::submit(std::shared_ptr<StagedCall> call) {
   TORCH_CHECK(!in_bad_fork(), group_, " was made by the parent of this process; a forked child needs a process group of its own");
   if (const std::exception_ptr error = failure()) std::rethrow_exception(error);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  queue_copies_in(*call);
+  const c10::Stream caller = current_stream(call->device.index());
+  refuse_in_capture(caller, "A collective that goes through the host");
+  call->ready = pooled_event(call->device.index());
+  call->ready->record(caller);
+  find_earlier(*call);
+  if (call->earlier.empty()) queue_copies_in(*call);
+  // Until the network's part is over the call holds its tensors; what is queued then is behind nothing of their stream.
+  for (const HostCopy& copy : call->copies) {
+    if (!copy.is_alias() && copy.is_written()) {
+      caching_allocator().recordStream(copy.tensor().storage().data_ptr(), streams(call->device).out);
+    }
+  }
   call->deadline = Clock::now() + call->timeout;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    pending_.insert(call);
+    const std::lock_guard<std::mutex> lock(mutex_);  // over both: a starter never meets a call before one with a smaller number
+    call->number = submitted_++;
+    pending_.emplace(call->number, call);
+    (call->is_message ? messages_ : collectives_).add([self = shared_from_this(), call] { self->start(call); });
   }
-  (call->is_message ? messages_ : collectives_).add([self = shared_from_this(), call] { self->start(call); });
   if (const std::exception_ptr error = failure()) call->work->fail(error);  // it came between
 }
 
-void StagedEngine::queue_copies_in(StagedCall& call) {
-  const c10::Stream caller = current_stream(call.device.index());
-  refuse_in_capture(caller, "A collective that goes through the host");
-  const Streams streams = this->streams(call.device);
-  call.ready = pooled_event(call.device.index());
-  call.ready->record(caller);
-  const auto is_copied = [](const HostCopy& copy) { return !copy.is_alias() && copy.is_read(); };
-  if (std::any_of(call.copies.begin(), call.copies.end(), is_copied)) {
-    call.ready->block(streams.in);
-    const c10::StreamGuard guard(streams.in);
-    for (HostCopy& copy : call.copies) copy.copy_to_host();
-    call.ready = pooled_event(call.device.index());
-    call.ready->record(streams.in);
-  }
-  // Until the network's part is over the call holds its tensors; what is queued then is behind nothing of their stream.
+bool StagedEngine::must_follow(const StagedCall& call, const StagedCall& before) {
+  if (call.work == before.work) return false;
+  return overlap(call.written, before.written) || overlap(call.written, before.read) || overlap(call.read, before.written);
+}
+
+void StagedEngine::find_earlier(StagedCall& call) const {
   for (const HostCopy& copy : call.copies) {
-    if (!copy.is_alias() && copy.is_written()) caching_allocator().recordStream(copy.tensor().storage().data_ptr(), streams.out);
+    if (copy.is_read()) {
+      const auto begin = reinterpret_cast<uint64_t>(copy.from().const_data_ptr());
+      call.read.push_back({begin, begin + extent_of(copy.from())});
+    }
+    if (copy.is_written()) {
+      const auto begin = reinterpret_cast<uint64_t>(copy.tensor().mutable_data_ptr());  // of a lazy clone: its own memory
+      call.written.push_back({begin, begin + extent_of(copy.tensor())});
+    }
   }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [number, before] : pending_) {
+    if (must_follow(call, *before)) call.earlier.push_back(number);
+  }
+}
+
+// Behind the caller's work at the time of the call, and behind the copies back of calls that are over.
+void StagedEngine::queue_copies_in(StagedCall& call) {
+  const Streams streams = this->streams(call.device);
+  const PooledEvent copied_back = pooled_event(call.device.index());
+  copied_back->record(streams.out);
+  copied_back->block(streams.in);
+  call.ready->block(streams.in);
+  const c10::StreamGuard guard(streams.in);
+  for (HostCopy& copy : call.copies) copy.copy_to_host();
+  call.ready = pooled_event(call.device.index());
+  call.ready->record(streams.in);
+}
+
+void StagedEngine::wait_for_earlier(const StagedCall& call) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const bool are_over = over_.wait_until(lock, call.deadline, [&] {
+    const auto is_over = [&](uint64_t number) { return pending_.count(number) == 0; };
+    return failure_ != nullptr || std::all_of(call.earlier.begin(), call.earlier.end(), is_over);
+  });
+  TORCH_CHECK_WITH(DistBackendError, are_over, "an earlier call of the group, on the same memory, is not over within ",
+                   call.timeout.count(), " ms, which is the timeout");
+}
+
+// Each of those before it ends, or fails the group at its deadline.
+void StagedEngine::wait_for_turn(const StagedCall& call) {
+  if (call.is_message) return;
+  std::unique_lock<std::mutex> lock(mutex_);
+  over_.wait(lock, [&] {
+    const auto is_before = [&](const auto& one) { return !one.second->is_message && one.second->device == call.device; };
+    return failure_ != nullptr || std::none_of(pending_.begin(), pending_.find(call.number), is_before);
+  });
 }
 
 void StagedEngine::wait_until_ready(const StagedCall& call) const {
@@ -96,6 +156,11 @@ void StagedEngine::start(const std::shared_ptr<StagedCall>& call) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   try {
     if (call->agreement != nullptr) call->agreement->start(*gloo_, left_of(call->deadline));
+    if (!call->earlier.empty()) {
+      wait_for_earlier(*call);
+      if (failure() != nullptr) return forget(call);
+      queue_copies_in(*call);
+    }
     wait_until_ready(*call);
     if (failure() != nullptr) return forget(call);
     if (call->agreement != nullptr) call->agreement->check(*gloo_, call->deadline + kGloosOwnError);
@@ -114,15 +179,13 @@ void StagedEngine::complete(const std::shared_ptr<StagedCall>& call) {
     if (failure() != nullptr) return forget(call);  // it was told
     if (call->finish) call->finish(call->inner, left_of(call->deadline) + kGloosOwnError);
     if (call->work->retrieveOpType() == c10d::OpType::RECVANYSOURCE) call->work->set_source(call->inner->sourceRank());
+    wait_for_turn(*call);
+    if (failure() != nullptr) return forget(call);
     const c10::Stream out = streams(call->device).out;
     const c10::StreamGuard guard(out);  // the future's callbacks, too
-    PooledEvent copied;
-    for (HostCopy& copy : call->copies) {
-      if (copy.is_alias() || !copy.is_written()) continue;
-      copy.copy_from_host();
-      copied = pooled_event(call->device.index());
-    }
-    if (copied != nullptr) copied->record(out);
+    for (HostCopy& copy : call->copies) copy.copy_from_host();
+    PooledEvent copied = pooled_event(call->device.index());
+    copied->record(out);  // behind the copies of those before it, too
     forget(call);
     call->work->finish_part(std::move(copied));
   } catch (const std::exception& error) {
@@ -132,8 +195,8 @@ void StagedEngine::complete(const std::shared_ptr<StagedCall>& call) {
 
 void StagedEngine::forget(const std::shared_ptr<StagedCall>& call) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  pending_.erase(call);
-  if (pending_.empty()) idle_.notify_all();
+  pending_.erase(call->number);
+  over_.notify_all();
 }
 
 void StagedEngine::fail(const std::shared_ptr<StagedCall>& call, const std::exception& error) {
@@ -146,13 +209,14 @@ void StagedEngine::fail(const std::shared_ptr<StagedCall>& call, const std::exce
 }
 
 void StagedEngine::fail_all(const std::exception_ptr& error) {
-  std::set<std::shared_ptr<StagedCall>> failed;
+  std::map<uint64_t, std::shared_ptr<StagedCall>> failed;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (failure_ == nullptr) failure_ = error;
     failed = pending_;
+    over_.notify_all();
   }
-  for (const auto& call : failed) call->work->fail(failure());
+  for (const auto& [number, call] : failed) call->work->fail(failure());
 }
 
 void StagedEngine::abort(const std::string& why) {
@@ -165,7 +229,7 @@ void StagedEngine::shutdown() {
   if (in_bad_fork()) return;
   {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (failure_ == nullptr) idle_.wait_for(lock, kPatience, [&] { return pending_.empty() || failure_ != nullptr; });
+    if (failure_ == nullptr) over_.wait_for(lock, kPatience, [&] { return pending_.empty() || failure_ != nullptr; });
   }
   abort("was shut down");
   collectives_.close(kSlice * 5);

@@ -6,16 +6,21 @@
 // each call waits for Gloo and queues the copies back: a receive may be answered by a call that comes later, and what a user hangs on a
 // future may make a call and wait for it. Nothing waits for the threads: each task owns the engine and its call, also when the group or the
 // interpreter is gone.
+//
+// Note [Order of staged calls]: as on a driver's own stream, calls of a group are in the order of their submission. A call that touches
+// memory which a call in flight writes, or writes what that one reads, begins when that one is over: its starter waits, and queues the
+// copies to the host then. Collectives on one device end in their order, so that who has waited for one sees those before it. What does
+// not touch goes on at once; the calls of one batch are not ordered among themselves.
 #pragma once
 
 #include <backplane/driver.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
@@ -48,9 +53,13 @@ struct StagedCall {
   std::function<void(const GloosWork& started, Timeout timeout)> finish;
 
   // Adds a tensor, and gives what the network takes for it: flat, on the host.
-  at::Tensor reads(const at::Tensor& tensor, Given given = Given::kept) { return add({tensor, {}, given}); }
+  at::Tensor reads(const at::Tensor& tensor, Given given = Given::kept, const Prepare& prepare = {}) {
+    return add({tensor, {}, given, prepare});
+  }
   at::Tensor writes(const at::Tensor& tensor) { return add({{}, tensor}); }
-  at::Tensor exchanges(const at::Tensor& from, const at::Tensor& to) { return add({from, to}); }
+  at::Tensor exchanges(const at::Tensor& from, const at::Tensor& to, const Prepare& prepare = {}) {
+    return add({from, to, Given::overwritten, prepare});
+  }
 
  private:
   at::Tensor add(HostCopy copy) {
@@ -58,7 +67,15 @@ struct StagedCall {
     return copies.back().host();
   }
 
+  // Addresses in device memory, from the first byte of a tensor to behind the last.
+  struct Range {
+    uint64_t begin, end;
+  };
+
   friend class StagedEngine;
+  std::vector<Range> read, written;
+  std::vector<uint64_t> earlier;  // numbers of those that must be over before this one begins
+  uint64_t number = 0;            // in the order of submission
   PooledEvent ready;
   std::chrono::steady_clock::time_point deadline;
   GloosWork inner;
@@ -88,7 +105,11 @@ class StagedEngine : public std::enable_shared_from_this<StagedEngine> {
     c10::Stream in, out;
   };
   Streams streams(c10::Device device);
+  static bool must_follow(const StagedCall& call, const StagedCall& before);
+  void find_earlier(StagedCall& call) const;
   void queue_copies_in(StagedCall& call);
+  void wait_for_earlier(const StagedCall& call);
+  void wait_for_turn(const StagedCall& call);
   void start(const std::shared_ptr<StagedCall>& call);
   void complete(const std::shared_ptr<StagedCall>& call);
   void wait_until_ready(const StagedCall& call) const;
@@ -99,10 +120,11 @@ class StagedEngine : public std::enable_shared_from_this<StagedEngine> {
   const std::string group_;
   const c10::intrusive_ptr<c10d::Backend> gloo_;
 
-  mutable std::mutex mutex_;  // over what follows
-  std::condition_variable idle_;
+  mutable std::mutex mutex_;      // over what follows
+  std::condition_variable over_;  // a call, or all of them by a failure
   std::exception_ptr failure_;
-  std::set<std::shared_ptr<StagedCall>> pending_;
+  uint64_t submitted_ = 0;
+  std::map<uint64_t, std::shared_ptr<StagedCall>> pending_;  // by their numbers
   std::map<c10::DeviceIndex, Streams> streams_;
 
   Workers collectives_, messages_, waiters_;

@@ -30,15 +30,68 @@ def twenty_at_once(w: Rank) -> None:
         same(x, sum(numbers(r, (100, 10), seed=i) for r in w.ranks) * 3 + 1, i)
 
 
-@check(gloo="its threads run at once", staged="a call reads its argument before the one before has written it")
+AT_ONCE = "its threads run at once"
+
+
+@check(gloo=AT_ONCE)
 def one_after_the_other_on_one_tensor(w: Rank) -> None:
     """Without a wait between them: they are in order among themselves."""
-    x = torch.ones(1000, device=w.device)
-    works = [dist.all_reduce(x, async_op=True) for _ in range(5)]
+    for turn in range(10):
+        x = torch.ones(1000, device=w.device)
+        works = [dist.all_reduce(x, async_op=True) for _ in range(8)]
+        works[-1].wait()
+        same(x, torch.full((1000,), float(w.size**8)), turn)
+        for work in works:
+            work.wait()
+
+
+@check(gloo=AT_ONCE)
+def each_on_what_another_has_written(w: Rank) -> None:
+    """Other collectives, a factor, and views of one storage: contiguous ones, and one with gaps."""
+    twice = dist._make_nccl_premul_sum(2.0)
+    x = torch.zeros(w.size, 6, device=w.device)
+    for turn in range(10):
+        x.fill_(w.rank + 1)
+        dist.broadcast(x, 0, async_op=True)  # 1
+        dist.all_reduce(x[w.size - 1], async_op=True)  # the last row: the number of ranks
+        dist.all_reduce(x[:, ::2], async_op=True)
+        dist.all_reduce(x[0], twice, async_op=True)
+        work = dist.all_gather_into_tensor(out := torch.empty(w.size * w.size, 6, device=w.device), x, async_op=True)
+        dist.broadcast(x, 0, async_op=True)
+        work.wait()
+        expected = torch.ones(w.size, 6)
+        expected[-1] = w.size
+        expected[:, ::2] *= w.size
+        expected[0] *= 2 * w.size
+        same(out, expected.repeat(w.size, 1), turn)
+
+
+@check(gloo=AT_ONCE)
+def who_waits_for_one_sees_those_before(w: Rank) -> None:
+    """The last of several calls, and a barrier."""
+    xs = [torch.ones(1 << (18 - 2 * i), device=w.device) for i in range(4)]
+    works = [dist.all_reduce(x, async_op=True) for x in xs]
     works[-1].wait()
-    same(x, torch.full((1000,), float(w.size**5)))
+    for i, x in enumerate(xs):
+        same(x, torch.full(x.shape, float(w.size)), i)
+    for x in xs:
+        dist.all_reduce(x, async_op=True)
+    dist.barrier(device_ids=[w.device.index])
+    for i, x in enumerate(xs):
+        same(x, torch.full(x.shape, float(w.size**2)), i)
+
+
+@check(sizes=(2,), gloo=AT_ONCE)
+def a_message_of_what_another_brings(w: Rank) -> None:
+    """Rank 1 sends back what it is about to receive, and rank 0 takes it to the place that it sends from."""
+    x = torch.full((1 << 16,), float(w.rank), device=w.device)
+    if w.rank == 0:
+        works = [dist.isend(x, 1, tag=1), dist.irecv(x, 1, tag=2)]
+    else:
+        works = [dist.irecv(x, 0, tag=1), dist.isend(x, 0, tag=2)]
     for work in works:
         work.wait()
+    same(x, torch.zeros(1 << 16))
 
 
 @check(gloo=ON_A_STREAM)
