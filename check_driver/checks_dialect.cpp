@@ -18,6 +18,7 @@ Checks dialect_checks() {
       {"dialect.launches", "launches at once have local memory each", needs, local_of_launches},
       {"dialect.atomics", "additions and swaps of several items", needs, atomics},
       {"dialect.shuffle", "values of other items of a subgroup", needs, shuffle},
+      {"dialect.loops", "tails and folds of lengths around a group's", needs, loops},
       {"dialect.functions", "functions, with pointers of both kinds", needs, functions},
       {"dialect.arguments", "kernels of 16 pointers and of one", needs, arguments_of},
       {"dialect.assertions", "assertions that hold, or are left out", needs, assertions},

@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <algorithm>
 #include <chrono>
+#include <string_view>
 
 #include "report.h"
 
@@ -45,6 +47,12 @@ int run(const Options& options) {
   const std::vector<std::string> missing = families_not_run(results);
   for (const std::string& family : missing) printf("  Not run at all: %s.\n", family.c_str());
   if (!missing.empty() && code == all_passed) code = incomplete;
+  const auto is_dialect = [](const Result& result) {
+    return std::string_view(result.check->id).substr(0, 8) == "dialect." && result.outcome == Outcome::passed;
+  };
+  if (code == all_passed && std::any_of(results.begin(), results.end(), is_dialect)) {
+    printf("  Next: `torch-backplane conformance --suite compiled`, which holds whole operators that this compiler makes.\n");
+  }
   if (code == unusable) printf("  The driver cannot be loaded: nothing else was checked.\n");
   if ((code == all_passed || code == incomplete) && account.devices == "0") {
     printf("  The driver has no device: only what needs none was checked.\n");

@@ -113,6 +113,7 @@ void local(Context& c);
 void local_of_launches(Context& c);
 void atomics(Context& c);
 void shuffle(Context& c);
+void loops(Context& c);
 void functions(Context& c);
 void arguments_of(Context& c);
 void assertions(Context& c);

@@ -1,5 +1,6 @@
 """The lint of the kernel dialect: each rule, on a text that breaks it and one beside it that does not."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,16 @@ def test_what_the_command_prints(tmp_path, monkeypatch):
     done = CliRunner().invoke(main, [*command, "backend/kernels/b.bpc"])
     assert (done.exit_code, "b.bpc: not a text in UTF-8" in done.output) == (2, True)
     assert CliRunner().invoke(main, [*command, "nothing.bpc"]).exit_code == 2
+
+
+def test_the_checker_has_the_loops_of_the_core():
+    """The contract checker stands without the core's texts, and tries their loops."""
+
+    def loops(*files: str) -> list[str]:
+        text = "\n".join((ROOT / file).read_text(encoding="utf-8") for file in files).replace("\\\n", " ")
+        found = re.findall(r"^#define (BP_(?:TILE|LANES|AT|TAIL|LANES_FROM|EACH_LANE)\b.*)$", text, re.MULTILINE)
+        return sorted(re.sub(r"\s+", " ", line) for line in found)
+
+    core = loops(*(f"backend/kernels/portable/dialect/{name}.bpc" for name in ("core", "generated")))
+    assert len(core) == 7
+    assert loops("check_driver/checks_dialect_loops.cpp") == core
