@@ -36,6 +36,9 @@ void properties(Context& c) {
     c.require(p.name[0], rule, "device %d has an empty name", d);
     c.require(power_of_two(p.alignment) && p.alignment >= BP_MIN_ALIGNMENT, "alignment: of alloc, >= BP_MIN_ALIGNMENT, a power of two",
               "device %d: alignment is %u", d, p.alignment);
+    c.require(p.copy_alignment == 0 || power_of_two(p.copy_alignment),
+              "copy_alignment: address and size multiple that copies need (0, 1: any)",
+              "device %d: copy_alignment is %u, which is no power of two", d, p.copy_alignment);
     c.require(p.copy_alignment <= p.alignment, "copy_alignment: address and size multiple that copies need (1: any)",
               "device %d: copy_alignment %u is larger than alignment %u, so a fresh allocation could not be copied", d, p.copy_alignment,
               p.alignment);
@@ -45,6 +48,9 @@ void properties(Context& c) {
     c.require(p.priority_greatest <= 0 && p.priority_least >= 0,
               "as CUDA: a smaller number is a higher priority; 0 is the default and lies in the range",
               "device %d: priority_greatest %d to priority_least %d does not contain 0", d, p.priority_greatest, p.priority_least);
+    c.require(int64_t{p.priority_least} - p.priority_greatest < INT32_MAX,
+              "priority_least, priority_greatest: a range that an int32 counts",
+              "device %d: priority_greatest %d to priority_least %d is too wide", d, p.priority_greatest, p.priority_least);
     c.require(p.stream_limit >= 0, "streams that may exist at once besides the default one", "device %d: stream_limit is %d", d,
               p.stream_limit);
     constexpr uint64_t known = 2 * BP_DTYPE_FLOAT8_E5M2 - 1;

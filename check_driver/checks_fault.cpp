@@ -116,8 +116,14 @@ void events(Context& c) {
   const Breaker breaker(c);
   BusyStream hold(c, 0, stream);
   breaker.queue(stream);
-  c.expect(CALL(c, event_record, 0, stream, event, 0u), BP_OK, "The event completes when all work queued so far on the stream has");
+  const int32_t recorded = CALL(c, event_record, 0, stream, event, 0u);
+  // Without callbacks the fault shim lets the device fail at once, before the record.
+  const bool at_once = c.under_fault() && !c.table().stream_callback;
+  if (!at_once || recorded != BP_FAULT) {
+    c.expect(recorded, BP_OK, "The event completes when all work queued so far on the stream has");
+  }
   hold.release();
+  if (recorded == BP_FAULT) return c.expect(CALL(c, synchronize, 0, BP_NO_TIMEOUT), BP_FAULT, sticky_rule);
   c.expect(CALL(c, event_synchronize, 0, event, BP_NO_TIMEOUT), BP_FAULT, "Waits for the latest record. errors: TIMEOUT, sticky ones");
   c.expect(CALL(c, event_query, 0, event), BP_FAULT, "BP_OK: complete; BP_PENDING; or a sticky error");
 }

@@ -62,6 +62,7 @@ def test_sim(built: Built, kind: str, stream: str) -> None:
     assert report.code == (3 if stream == "inline" else 0)
     assert ("Not run at all: wait (could not be held: " in report.out) == (stream == "inline")
     assert len(report.passed) + len(report.not_offered) + len(report.left_out) == len(listed(built))
+    assert ("Next: `torch-backplane conformance --suite compiled`" in report.out) == (report.code == 0)
 
 
 @pytest.mark.long
@@ -146,6 +147,13 @@ def test_a_card_without_host_functions_is_held_by_copies(built: Built) -> None:
     assert (report.code, report.failed, report.left_out) == (0, {}, {}), report.out
     assert report.not_offered == {"fault.skipped": "not offered: no bp.host_exec"}
     assert {"fault.sticky", "fault.streams", "fault.events", "fault.release", "fault.isolated"} <= report.passed
+
+
+def test_a_card_without_callbacks_faults_at_once(built: Built) -> None:
+    """The fault shim has no mark to put on its streams."""
+    report = of_kind(built, "quiet_card", *only("fault.*", "lost.*"))
+    assert (report.code, report.failed, report.left_out) == (0, {}, {}), report.out
+    assert set(report.not_offered) == {"fault.skipped", "fault.callbacks"}
 
 
 @pytest.mark.long
@@ -295,6 +303,24 @@ def test_defect_is_found(built: Built, name: str) -> None:
     assert report.code == (1 if "load." not in name or name in {"load.refusal", "load.instances"} else 2)
     assert "driver.h says: " in report.failed[name]
     assert not report.failed[name].startswith(("crashed", "hung", "the driver ended"))
+
+
+@pytest.mark.parametrize(
+    ("defect", "name", "says"),
+    [
+        ("odd_copies", "device.properties", "copy_alignment is 3, which is no power of two"),
+        ("wide_copies", "device.properties", "copy_alignment 1073741824 is larger than alignment"),
+        ("priorities", "device.properties", "is too wide"),
+        ("null_pinned", "pinned.alloc", "host_alloc"),
+        ("other_group", "ext.heads", 'its id says "bp.other"'),
+        ("alloc_timeout", "memory.patterns", "alloc"),
+        ("copy_timeout", "copy.kinds", "copy"),
+    ],
+)
+def test_what_the_core_refuses_is_found(built: Built, defect: str, name: str, says: str) -> None:
+    report = of_kind(built, defect, "--only", name)
+    assert set(report.failed) == {name}, report.out
+    assert says in report.failed[name]
 
 
 @pytest.mark.long

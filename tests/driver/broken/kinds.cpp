@@ -18,6 +18,12 @@ int32_t without_host_exec(void* self, const char* id, uint32_t version, const bp
   return INNER(of(self), query_ext, id, version, out);
 }
 
+// Nor tells when a stream has come somewhere.
+void without_callbacks(Shim& s) {
+  s.table.query_ext = without_host_exec;
+  s.table.stream_callback = nullptr;
+}
+
 int32_t sleep_for_a_while(void*) {
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   return BP_OK;
@@ -27,6 +33,7 @@ int32_t sleep_for_a_while(void*) {
 
 void add_kinds(Defects& d) {
   d["card"] = [](Shim& s) { s.table.query_ext = without_host_exec; };
+  d["quiet_card"] = without_callbacks;
   // Large copies take no time at all.
   d["fast_card"] = [](Shim& s) {
     s.table.query_ext = without_host_exec;

@@ -30,6 +30,39 @@ void add_load_defects(Defects& d) {
       return status;
     };
   };
+  d["odd_copies"] = [](Shim& s) {
+    s.table.device_properties = [](void* self, int32_t device, bp_device_properties* out) {
+      const int32_t status = INNER(of(self), device_properties, device, out);
+      out->copy_alignment = 3;
+      return status;
+    };
+  };
+  d["wide_copies"] = [](Shim& s) {
+    s.table.device_properties = [](void* self, int32_t device, bp_device_properties* out) {
+      const int32_t status = INNER(of(self), device_properties, device, out);
+      out->copy_alignment = 1u << 30;
+      return status;
+    };
+  };
+  d["priorities"] = [](Shim& s) {
+    s.table.device_properties = [](void* self, int32_t device, bp_device_properties* out) {
+      const int32_t status = INNER(of(self), device_properties, device, out);
+      out->priority_greatest = INT32_MIN;
+      out->priority_least = INT32_MAX;
+      return status;
+    };
+  };
+  d["other_group"] = [](Shim& s) {
+    s.table.query_ext = [](void* self, const char* id, uint32_t version, const bp_ext** out) {
+      static bp_peer other;
+      const int32_t status = INNER(of(self), query_ext, id, version, out);
+      if (status != BP_OK || strcmp(id, BP_PEER_ID) != 0) return status;
+      memcpy(&other, *out, sizeof other);
+      other.head.id = "bp.other";
+      *out = &other.head;
+      return status;
+    };
+  };
   d["device.constant"] = [](Shim& s) {
     // What is in use is taken off.
     s.table.device_properties = [](void* self, int32_t device, bp_device_properties* out) {

@@ -80,6 +80,17 @@ void add_memory_defects(Defects& d) {
   };
   d["memory.reuse"] = [](Shim& s) { s.table.free = [](void*, int32_t, uint64_t) { return int32_t{BP_OK}; }; };
 
+  d["alloc_timeout"] = [](Shim& s) { s.table.alloc = [](void*, int32_t, uint64_t, uint32_t, uint64_t*) { return int32_t{BP_TIMEOUT}; }; };
+  d["copy_timeout"] = [](Shim& s) {
+    s.table.copy = [](void*, int32_t, bp_stream*, uint64_t, int32_t, uint64_t, int32_t, uint64_t, uint32_t) { return int32_t{BP_TIMEOUT}; };
+  };
+  d["null_pinned"] = [](Shim& s) {
+    s.table.host_alloc = [](void*, uint64_t, uint32_t, void** out) {
+      *out = nullptr;
+      return int32_t{BP_OK};
+    };
+  };
+
   d["copy.kinds"] = [](Shim& s) {
     s.table.copy = [](void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
                       uint64_t bytes, uint32_t flags) {
