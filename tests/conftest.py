@@ -1,18 +1,18 @@
 """What all tests' processes inherit; and ``--sample 1/4:<seed>``: of the collected tests a part, the same for the same
 seed, in every process of a run."""
 
-import importlib.util
 import os
 import re
 import signal
+import sys
 import zlib
 
 import older_torch
 import pytest
+import system_packages
 
-# Libraries that `make test-ecosystem` installs.
-collect_ignore = [] if importlib.util.find_spec("accelerate") else ["ecosystem"]
-
+# Of `make test-ecosystem` alone, which loads that plugin, whatever libraries the environment has.
+collect_ignore = [] if "ecosystem_results" in sys.modules else ["ecosystem"]
 
 VARIANTS = pytest.StashKey[set]()
 
@@ -30,12 +30,14 @@ def pytest_configure():
 
 
 def pytest_itemcollected(item):
-    """Of the variants of such a test all but the first are long."""
+    """Of the variants of some tests all but the first are long; some need what the machine may lack."""
     if item.get_closest_marker("long_after_first"):
         variants = item.parent.stash.setdefault(VARIANTS, set())
         if item.originalname in variants:
             item.add_marker(pytest.mark.long)
         variants.add(item.originalname)
+    if item.get_closest_marker("system") and (missing := system_packages.missing()):
+        item.add_marker(pytest.mark.skip(reason=missing))
 
 
 def pytest_collection_modifyitems(config, items):

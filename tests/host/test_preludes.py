@@ -132,10 +132,10 @@ def compile_with(name, folder, kernel, *more):
 
 
 @pytest.mark.parametrize("more", ["", "-DNO_F64", "-DBP_DEBUG", "-DBP_BUFFERS"])
-@pytest.mark.parametrize("name", COMPILERS)
+@pytest.mark.parametrize("name", [pytest.param("opencl.cl", marks=pytest.mark.system), "cuda.cu"])
 def test_prelude_compiles_every_word(name, more, tmp_path):
-    if not shutil.which(COMPILERS[name][0]):
-        pytest.skip(f"this machine has no {COMPILERS[name][0]}")
+    if name == "cuda.cu" and not shutil.which("nvcc"):
+        pytest.skip("this machine has no nvcc")
     done = compile_with(name, tmp_path, KERNELS, *more.split())
     assert done.returncode == 0, done.stdout + done.stderr
     wrong = compile_with(name, tmp_path, KERNELS.replace("bp_fma(x, y, x)", "bp_fma_unknown(x, y, x)"), *more.split())

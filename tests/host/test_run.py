@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections import namedtuple
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import system_packages
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFTEST = ROOT / "tests" / "conftest.py"
@@ -79,31 +81,74 @@ def test_a_sample_is_of_the_long_tests_and_of_each_other_kind(runner, monkeypatc
         return 0, 0.0
 
     monkeypatch.setattr(runner, "run", run)
+    monkeypatch.setattr(system_packages, "missing", lambda: "there is no such thing")
     monkeypatch.setattr(sys, "argv", ["run.py", "--sample", "1/4"])
     assert runner.main() == 0
     whole = [arguments for arguments, sample in ran.values() if sample is None]
-    assert whole == [["-m", "not long"], runner.DEVICE, ["tests/portable", "-m", "not long"]]
+    assert whole == [
+        ["-m", "not long and not system"],
+        runner.DEVICE,
+        ["tests/portable", "-m", "not long and not system"],
+    ]
     others = [pair for pair in ran.values() if pair[1] is not None]
-    there = [(part.arguments, "1/4") for part in runner.PARTS if part.needs is not None and part.needs.exists()]
-    compiled = [(["tests/portable", "-m", "long"], "1/8"), ([*runner.GENERATED, "-m", "not long"], "1/4")]
-    assert others == [(["-m", "long"], "1/8"), *compiled, *[(runner.DEVICE, "1/4")] * 3, *there]
+    compiled = [
+        (["tests/portable", "-m", "long and not system"], "1/8"),
+        ([*runner.GENERATED, "-m", "not long"], "1/4"),
+    ]
+    assert others == [(["-m", "long and not system"], "1/8"), *compiled, *[(runner.DEVICE, "1/4")] * 3]
     ran.clear()
     monkeypatch.setattr(sys, "argv", ["run.py"])
     assert runner.main() == 0
-    assert ran == {part.name: (part.arguments, None) for part in runner.PARTS if part.in_test}
+    assert ran == {part.name: (part.arguments, None) for part in runner.PARTS if part.in_test and not part.system}
     assert [arguments for arguments, _ in ran.values()] == whole
 
 
-def test_a_part_without_what_it_needs_is_left_out_and_said(runner, monkeypatch, capsys, tmp_path):
+def test_what_needs_packages_of_the_system_is_left_out_and_said_or_runs_alone(runner, monkeypatch, capsys):
     ran = []
     monkeypatch.setattr(runner, "run", lambda part, jobs, extra: (ran.append(part.name), (0, 0.0))[1])
-    monkeypatch.setattr(sys, "argv", ["run.py", "--all"])
-    for needs, there in ((tmp_path, True), (tmp_path / "nothing", False)):
-        monkeypatch.setattr(runner, "PARTS", [runner.Part("plain"), runner.Part("needy", needs=needs)])
+    monkeypatch.setattr(
+        runner, "PARTS", [runner.Part("plain", in_test=True), runner.Part("needy", in_test=True, system=True)]
+    )
+    for words, missing, expected in (
+        ([], "", ["plain", "needy"]),
+        ([], "there is no PoCL", ["plain"]),
+        (["--system"], "", ["needy"]),
+        (["--system"], "there is no PoCL", []),
+    ):
+        monkeypatch.setattr(system_packages, "missing", lambda missing=missing: missing)
+        monkeypatch.setattr(sys, "argv", ["run.py", *words])
         ran.clear()
         assert runner.main() == 0
-        assert ran == ["plain", *["needy"] * there]
-        assert (f"needy: there is no {needs}" in capsys.readouterr().out) is not there
+        assert ran == expected
+        assert ("needy: there is no PoCL" in capsys.readouterr().out) == bool(missing)
+
+
+def test_no_other_part_reaches_what_needs_packages_of_the_system(runner):
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    assert sorted(name for name, text in texts.items() if "pytest.mark." + "system" in text) == runner.SYSTEM
+    for part in runner.PARTS:
+        paths = [word for word in part.arguments if word.startswith("tests")] or ["tests"]
+        reaches = any(file.startswith(path) for path in paths for file in runner.SYSTEM)
+        assert ("not system" in " ".join(part.arguments)) == (reaches and not part.system), part.name
+
+
+def test_ci_runs_the_readmes_commands_before_it_installs_what_they_do_not_need():
+    before, after = (ROOT / ".ci" / "run").read_text().split("system_packages.py")
+    for command in re.findall(r"^make (demo|test) ", (ROOT / "README.md").read_text(), re.MULTILINE):
+        assert re.search(rf"^make {command}\b", before, re.MULTILINE)
+    assert not set(system_packages.PACKAGES.split()) & set(before.split())
+    assert re.search(r"install .*\$packages(.|\n)*^  make test .*ARGS=--system$", after, re.MULTILINE)
+
+
+def test_an_empty_sample_is_no_failure(runner, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(CONFTEST.parent))
+    (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
+    (tmp_path / "pytest.ini").touch()
+    (tmp_path / "test_it.py").write_text("def test_it(): pass\n")
+    part = runner.Part("few", [str(tmp_path / "test_it.py"), "-p", "no:cacheprovider"])
+    statuses = {runner.run(part, "0", ["--sample", f"{k}/2:abc"])[0] for k in (1, 2)}
+    assert statuses == {0}
+    assert runner.run(part, "0", ["-k", "nothing"])[0] == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 def test_smoke_is_of_another_torch_alone(runner, monkeypatch):
@@ -139,3 +184,24 @@ def test_of_some_tests_only_the_first_variant_is_not_long(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
     found = [line for line in done.stdout.splitlines() if "::" in line]
     assert found == ["test_it.py::test_three[1]", "test_it.py::test_two[1]", "test_it.py::test_two[2]"]
+
+
+def test_libraries_are_tried_by_their_own_command_alone(tmp_path):
+    """Whatever is installed: a library that `make test` can import is no reason to try it."""
+    (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
+    (tmp_path / "accelerate.py").touch()
+    (tmp_path / "ecosystem").mkdir()
+    for path in ("test_own.py", "ecosystem/test_accelerate.py"):
+        (tmp_path / path).write_text("def test_it(): pass\n")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CONFTEST.parent), str(tmp_path)])}
+    found = {}
+    for words in ((), ("-p", "ecosystem_results")):
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *words, tmp_path]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+        found[words] = [line for line in done.stdout.splitlines() if "::" in line]
+    own, library = "test_own.py::test_it", "ecosystem/test_accelerate.py::test_it"
+    assert found == {(): [own], ("-p", "ecosystem_results"): [library, own]}
+    (command,) = [
+        line for line in (ROOT / "Makefile").read_text().splitlines() if "pytest" in line and "ecosystem" in line
+    ]
+    assert "-p ecosystem_results" in command
