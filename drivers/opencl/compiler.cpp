@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 #include "code.h"
@@ -44,6 +45,13 @@ std::string build_options(const DeviceInfo& info, const bp_compile_request& requ
   if (request.flags & BP_COMPILE_FAST_MATH) out += kFastMath;
   if (request.options[0]) out += " " + std::string(request.options);
   return out;
+}
+
+/// PoCL before 3.1 makes wrong code of the local arrays of a kernel that another one calls, as kernels over buffers do.
+bool loses_local_arrays(const DeviceInfo& info) {
+  int major = 0, minor = 0;
+  return info.memory_kind == MemoryKind::buffers && std::strcmp(info.platform, "Portable Computing Language") == 0 &&
+         std::sscanf(info.driver_version, "%d.%d", &major, &minor) == 2 && (major < 3 || (major == 3 && minor < 1));
 }
 
 /// A literal of the preprocessor's, for messages.
@@ -171,6 +179,10 @@ std::unique_ptr<Compiler::Output> Compiler::compile(const bp_compile_request& re
   const DeviceInfo& info = known(request.target);
   if (!info.has_compiler) {
     throw Error(BP_UNSUPPORTED, std::string("compiler.compile: the OpenCL runtime has no compiler for ") + info.name);
+  }
+  if (loses_local_arrays(info)) {
+    throw Error(BP_UNSUPPORTED, std::string("compiler.compile: PoCL ") + info.driver_version +
+                                    " makes wrong code of local arrays with memory=buffers; take memory=fine, or PoCL 3.1 or newer");
   }
   const BuildLock lock;
   const Workplace& at = workplace(info);
