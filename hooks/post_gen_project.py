@@ -10,8 +10,9 @@ if "{{ cookiecutter.kernels }}" != "portable":
     rmtree("backend/operators")
     Path("python/{{ cookiecutter.package_name }}/ops.py").unlink()
     Path("tests", "test_swiglu.py").unlink()
-if "{{ cookiecutter.kernels }}" == "none":
+if "{{ cookiecutter.kernels }}" == "none" or "{{ cookiecutter.driver }}" != "sim":  # no other one runs functions of the host's
     rmtree("backend/kernels")
+if "{{ cookiecutter.kernels }}" == "none":
     Path("tests", "test_add.py").unlink()
 if "{{ cookiecutter.ci }}" != "github":
     rmtree(".github")

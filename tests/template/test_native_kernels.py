@@ -31,7 +31,8 @@ def chip(user, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("chip")
     for driver in (project / "backend" / "driver").glob("minimal_driver.*"):
         driver.unlink()
-    (project / "vendor").mkdir()
+    for folder in ("vendor", "backend/kernels"):
+        (project / folder).mkdir()
     for source in EXAMPLE.rglob("*.*"):
         place = {"kernels": "backend/kernels"}.get(source.parent.name, "vendor")
         place = "backend/driver" if source.name == "driver.cpp" else place
@@ -47,6 +48,19 @@ def chip(user, tmp_path_factory: pytest.TempPathFactory):
 
     run.folder, run.environment, run.project = folder, environment, project
     return run
+
+
+def test_the_projects_own_tests_hold_and_each_kernel_may_run(chip):
+    """``tests/test_add.py`` as it was generated, on the kernel that docs/kernels.md shows."""
+    said = chip.environment.run(chip.environment.python, "-m", "pytest", "-v", "tests", cwd=chip.project)
+    assert "test_add.py::test_the_kernel_runs PASSED" in said
+    said = chip(
+        """
+        from torch_backplane.ops import lint
+        print([str(finding) for finding in lint() if finding.rule == "never-runs"])
+        """
+    )
+    assert said == "[]\n"
 
 
 def test_there_are_no_host_functions(chip):

@@ -26,7 +26,7 @@ def capabilities() -> frozenset[str]:
 
 
 def lacks(name: str) -> str:
-    """What the loaded driver lacks of a requirement: a capability, or ``"kernel:<op>"``. Empty if nothing.
+    """What is lacking of a requirement: a capability of the loaded driver, or ``"kernel:<op>"``. Empty if nothing.
 
     A kernel's question opens the driver.
 
@@ -34,9 +34,16 @@ def lacks(name: str) -> str:
         RuntimeError: no backend package has been imported.
     """
     from torch_backplane import _backend
+    from torch_backplane.testing.kernels import kernel_calls
 
     if not name.startswith("kernel:"):
         return "" if name in capabilities() else name
     op = name.removeprefix("kernel:")
     needs = _backend.C.kernels.unmet_needs(op if "::" in op else f"aten::{op}")
-    return f"{needs}, for the kernel of {op}" if needs else ""
+    if needs:
+        return f"{needs}, for the kernel of {op}"
+    try:
+        kernel_calls(op)
+    except RuntimeError:
+        return f"a kernel of {op}"
+    return ""
