@@ -30,6 +30,7 @@ def test_named_files_exist(page):
         "backend/kernels/",
         "backend/operators/",
         "backend/extensions.cpp",
+        "tests/test_add.py",
     )  # of the generated project
     missing = [path for path in named if not (ROOT / path).exists() and not path.startswith(in_project)]
     assert missing == []
