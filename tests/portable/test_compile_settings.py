@@ -113,6 +113,22 @@ def test_combined_kernels_run_one_after_another(device):
         torch.testing.assert_close(mine.cpu(), wanted)
 
 
+@pytest.mark.parametrize("setting", ["benchmark_fusion", "benchmark_combo_kernel"])
+def test_what_triton_would_measure_is_joined_without(device, setting):
+    def function(x, y):
+        return x.sin(), y.cos(), x.sum(0), (y + 1).amax(1), (x + 1).softmax(1) * 2
+
+    x, y = torch.randn(8, 16), torch.randn(3, 5)
+    codes = []
+    for wanted in (False, True):
+        torch._dynamo.reset()
+        with config.patch({"combo_kernels": setting == "benchmark_combo_kernel", setting: wanted}):
+            got, (code,) = run_and_get_code(torch.compile(function), x.to(device), y.to(device))
+        torch.testing.assert_close([one.cpu() for one in got], list(function(x, y)))
+        codes.append(code.count("BP_KERNEL("))
+    assert codes[0] == codes[1]
+
+
 @pytest.mark.parametrize(
     ("setting", "instead"), [("fx_wrapper", "config.cpp_wrapper"), ("profile_bandwidth", "torch-backplane explain")]
 )
@@ -121,18 +137,33 @@ def test_a_setting_that_is_tritons_alone_is_refused_with_what_to_take(device, se
         torch.compile(lambda x: x + 1)(torch.ones(3, device=device))
 
 
+# How a stream is made, and how it becomes the current one.
+STREAMS = {
+    "torch's": (lambda module, device: torch.Stream(device=device), lambda module, side: side),
+    "the module's": (lambda module, device: module.Stream(), lambda module, side: module.stream(side)),
+    "of a device and a priority": (
+        lambda module, device: module.Stream(device, priority=0),
+        lambda module, side: module.stream(side),
+    ),
+}
+
+
 @pytest.mark.skipif(not inductor.has_streams(), reason="torch before 2.13")
-def test_a_part_of_a_program_runs_on_another_stream(device):
+@pytest.mark.parametrize("case", STREAMS)
+def test_a_part_of_a_program_runs_on_another_stream(device, case):
+    module = getattr(torch, device.type)
+    make, enter = STREAMS[case]
+
     def function(x):
-        side = torch.Stream(device=device)
+        side = make(module, device)
         early = x.sin()
         side.wait_stream(torch.accelerator.current_stream())
-        with side:
+        with enter(module, side):
             product = (x * 2 + 1) @ x
-        torch.accelerator.current_stream().wait_stream(side)
+        module.current_stream().wait_stream(side)
         return (product + 1) * early
 
     x = torch.randn(64, 64)
-    got, (code,) = run_and_get_code(torch.compile(function), x.to(device))
+    got, (code,) = run_and_get_code(torch.compile(function, fullgraph=True), x.to(device))
     torch.testing.assert_close(got.cpu(), (x.mul(2).add(1) @ x + 1) * x.sin(), rtol=1e-4, atol=1e-4)
     assert "with stream1:" in code

@@ -23,7 +23,7 @@ __all__ = [
     "has_cpp_wrapper",
     "has_streams",
     "install",
-    "keep_loops",
+    "leave_out",
     "look_up",
     "name_device_of_results",
     "place_numbers",
@@ -167,14 +167,20 @@ def name_device_of_results() -> None:
     lowering.is_gpu = lambda device: device == _backend.device or known(device)
 
 
-def keep_loops(scheduler: Any) -> None:
-    """Leave a loop as it is where its reads could be inverted to fuse it with what it reads.
+def leave_out(scheduler: Any) -> None:
+    """Let the scheduler of a graph of the device invert no reads, and join kernels without measuring them.
 
-    Torch takes a place modulo the length of the buffer for an inverse also where the loop is longer, as that of
-    ``repeat`` is, and the fused kernel reads beyond the buffer's end. It inverts for all devices but the CPU, with
-    ``config.loop_index_inversion_in_fusion``. Seen on 2.13; unnecessary once it compares the lengths.
+    To fuse a loop with what it reads, torch inverts the reads, for all devices but the CPU. It takes a place modulo the
+    length of the buffer for its own inverse also where the loop is longer, as that of ``repeat`` is, and the kernel
+    reads beyond the buffer's end. Seen on 2.13; unnecessary once it compares the lengths. What it measures is kernels
+    of Triton alone.
     """
+    from torch._inductor import config
+
     scheduler.shared_data_after_inverting_indexing = lambda *_: -1
+    for method, option in (("fusion", "benchmark_fusion"), ("combo_kernel", "benchmark_combo_kernel")):
+        name = f"speedup_by_{method}"
+        setattr(scheduler, name, config.patch(option, False)(getattr(scheduler, name)))
 
 
 def place_numbers() -> None:

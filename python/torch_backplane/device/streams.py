@@ -44,6 +44,8 @@ class Stream(torch.Stream):
         if "stream_id" in kwargs:
             return _existing(cls, **kwargs)
         index = _get_device_index(device, optional=True)
+        if torch.compiler.is_dynamo_compiling():  # which follows torch's own class alone
+            return cast(Stream, torch.Stream(device=torch.device(_backend.device, index), priority=priority))
         return super().__new__(cls, device=torch.device(_backend.device, index), priority=priority)
 
     @staticmethod
@@ -283,6 +285,8 @@ def stream(stream: torch.Stream | None) -> StreamContext:
         with torch.mydevice.stream(s):
             y = x + 1  # queued on s
     """
+    if stream is not None and torch.compiler.is_dynamo_compiling():
+        return cast(StreamContext, stream)  # a context manager by itself, which Dynamo follows
     return StreamContext(stream)
 
 

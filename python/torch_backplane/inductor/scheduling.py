@@ -46,7 +46,7 @@ class GroupScheduling(SIMDScheduling):
     def __init__(self, scheduler: Any) -> None:
         super().__init__(scheduler)
         if scheduler is not None:  # else it is asked for its features alone
-            inductor.keep_loops(scheduler)
+            inductor.leave_out(scheduler)
 
     @classmethod
     def get_backend_features(cls, device: torch.device) -> OrderedSet[BackendFeature]:
