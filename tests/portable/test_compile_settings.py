@@ -47,6 +47,18 @@ def test_halves_are_rounded_as_by_eager_where_that_is_wanted(device):
         assert torch.equal(y, function(x)) == wanted
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e5m2], ids=str)
+def test_a_half_that_a_kernel_stores_is_read_again_as_it_is_stored(device, dtype):
+    def function(x, i):
+        product = (x.float() * i).to(dtype)
+        return product, product.to(torch.float64), product.float().floor()
+
+    x, i = (torch.randn(256) * 30).to(dtype), torch.arange(256) % 23 - 11
+    got = torch.compile(function)(x.to(device), i.to(device))
+    for one, wanted in zip(got, function(x, i), strict=True):
+        assert torch.equal(one.cpu().float(), wanted.float())
+
+
 def test_complex_numbers_are_computed_by_operators_among_kernels(device):
     z = torch.randn(6, 5, dtype=torch.complex64)
 
@@ -102,6 +114,17 @@ def test_numbers_that_are_one_when_they_are_rounded(device, pair):
     torch.testing.assert_close(torch.compile(function)(x.to(device)).cpu(), function(x))
 
 
+def test_a_comment_on_the_origin_of_a_scan_is_no_part_of_its_text(device):
+    def function(x):
+        shares = x.softmax(1)
+        return shares, shares.cumsum(1)
+
+    x = torch.randn(4, 33)
+    with config.patch(comment_origin=True):
+        got = torch.compile(function)(x.to(device))
+    torch.testing.assert_close([one.cpu() for one in got], list(function(x)))
+
+
 def test_combined_kernels_run_one_after_another(device):
     def function(x, y):
         return x.sin(), y.cos(), x.sum(0), (y + 1).amax(1)
@@ -130,7 +153,12 @@ def test_what_triton_would_measure_is_joined_without(device, setting):
 
 
 @pytest.mark.parametrize(
-    ("setting", "instead"), [("fx_wrapper", "config.cpp_wrapper"), ("profile_bandwidth", "torch-backplane explain")]
+    ("setting", "instead"),
+    [
+        ("fx_wrapper", "config.cpp_wrapper"),
+        ("profile_bandwidth", "torch-backplane explain"),
+        ("runtime_triton_nan_asserts", "config.nan_asserts"),
+    ],
 )
 def test_a_setting_that_is_tritons_alone_is_refused_with_what_to_take(device, setting, instead):
     with config.patch({setting: True}), pytest.raises(Exception, match=f"config.{setting}.*{instead}"):

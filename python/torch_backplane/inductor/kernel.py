@@ -226,7 +226,8 @@ class GroupKernel(LaidOutKernel):
         with self.swap_buffers(text):
             self.cse = TypedCSE(self.newvar_prefix, self.suffix, name_prefix="both")
             results = [str(OpsWrapper._unwrap(one)) for one in combine_fn(variables("left"), variables("right"))]
-        return tuple(text.getvalue().splitlines()), tuple(results)
+        lines = [line for line in text.getvalue().splitlines() if not line.startswith("#")]  # of comment_origin
+        return tuple(lines), tuple(results)
 
     def _begin_folds(self) -> None:
         for fold, states, _ in self.folds:

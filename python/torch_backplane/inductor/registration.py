@@ -136,6 +136,10 @@ def _check_settings() -> None:
             f"torch._inductor.config.fx_wrapper: a graph of FX calls kernels of Triton alone, which {_backend.device} "
             "has none of: leave it off, or take config.cpp_wrapper"
         )
+    if config.runtime_triton_nan_asserts:
+        raise NotImplementedError(
+            "torch._inductor.config.runtime_triton_nan_asserts is of kernels of Triton alone: take config.nan_asserts"
+        )
     if config.profile_bandwidth:
         raise NotImplementedError(
             "torch._inductor.config.profile_bandwidth measures kernels of Triton alone: `torch-backplane explain "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 from torch._inductor.codegen.common import CSE, CSEProxy, CSEVariable
+from torch._inductor.virtualized import V
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from torch_backplane.inductor import dtypes
@@ -60,6 +61,16 @@ class TypedCSE(CSE[Any, Any]):
 
 class IndexProxy(CSEProxy):
     """Tells the kernel whether the size was added to a negative index: errors name what the program gave."""
+
+    def load(self, name: str, index: sympy.Expr) -> CSEVariable:
+        """Also what the kernel has just stored: rounded, as whoever reads the buffer finds it."""
+        value: CSEVariable = super().load(name, index)
+        kernel: Any = self.kernel
+        dtype = V.graph.get_dtype(name)
+        if dtype not in dtypes.NARROW or name not in kernel.cse.store_cache:
+            return value
+        rounded: CSEVariable = kernel.generate(dtypes.cast(value, dtype, rounds=True), dtypes.computed(dtype))
+        return rounded
 
     def indirect_indexing(
         self, var: CSEVariable, size: sympy.Expr | int, check: bool = True, wrap_neg: bool = True
