@@ -98,11 +98,11 @@ bool fits_numbers(const Walk& walk) {
 
 // The product of convolution.bpc: A's rows against the source's points.
 struct Task {
-  bool weight;
+  bool weight, taps_first;     // of a weight's columns
   int64_t batch, m, channels;  // of one group
-  const at::Tensor& out;       // without gaps, of a weight contiguous
+  const at::Tensor& out;       // without gaps
   const at::Tensor& a;         // without gaps
-  int64_t a_group, a_m, a_c, a_batch;
+  int64_t a_group, a_m, a_c, a_batch, a_p;
   const at::Tensor& source;
   const at::Tensor& bias;  // may be undefined
 };
@@ -143,11 +143,13 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
   key = key << 4 | dtype_bits(dtype);
   key = key << 5 | static_cast<uint64_t>(direct) << 4 | static_cast<uint64_t>(task.weight) << 3 | static_cast<uint64_t>(small) << 2 |
         static_cast<uint64_t>(wide) << 1 | static_cast<uint64_t>(splits > 1);
+  key = key << 1 | static_cast<uint64_t>(task.taps_first);
   const Function* function = slots.find(key, device, [&] {
     KernelSource source;
     source.name = join("convolution", task.weight ? " weight" : "", "[", dialect_name(dtype), splits > 1 ? ", part]" : "]");
     source.definitions = element_definitions(dtype, out_dtype, wide);
     define(source.definitions, "WEIGHT", task.weight);
+    define(source.definitions, "TAPS_FIRST", task.taps_first);
     if (c10::elementSize(dtype) == 2) source.files.push_back("math.bpc");  // conversions of halves
     if (direct) {
       source.files.insert(source.files.end(), {"window.bpc", "depthwise.bpc"});
@@ -159,7 +161,7 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
     source.per_item = direct && target.is_host() ? 64 : 1;
     source.signature.struct_size = sizeof source.signature;
     source.signature.pointers = 4;
-    source.signature.value_bytes = 8 * 45;
+    source.signature.value_bytes = 8 * 46;
     source.signature.written = 1;
     return source;
   });
@@ -176,7 +178,7 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
   }
   const at::Tensor& s = task.source;
   for (const int64_t word : {groups, task.m, n, k, splits, (k + splits - 1) / splits, tile_m, tile_n, task.a_group, task.a_m, task.a_c,
-                             task.a_batch, task.channels * s.stride(1), s.stride(0), s.stride(1)}) {
+                             task.a_batch, task.a_p, task.channels * s.stride(1), s.stride(0), s.stride(1)}) {
     arguments.add(word);
   }
   for (const int64_t word : walk.strides) arguments.add(word);
@@ -215,12 +217,15 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
 // out of the channels of `source` by the weight, whose first dimension is the source's (`spread`) or out's.
 bool run_walk(const at::Tensor& out, const at::Tensor& source, const at::Tensor& weight, const at::Tensor& bias, const Windows& windows,
               bool spread, const Walk& way) {
-  const at::Tensor a = weight.contiguous();
   const int64_t taps = volume(way.taps);
   const int64_t first = weight.size(0) / windows.groups, second = weight.size(1);
   const int64_t m = spread ? second : first, channels = spread ? first : second;
-  return run({false, out.size(0), m, channels, out, a, first * second * taps, spread ? taps : second * taps, spread ? second * taps : taps,
-              0, source, bias},
+  const bool is_last = channels > 1 && weight.dim() > 3 && weight.is_contiguous(convolution_format(weight, weight));
+  const at::Tensor a = is_last ? weight : weight.contiguous();
+  const bool points_first = a.is_contiguous();
+  const int64_t of_second = points_first ? taps : 1, of_tap = points_first ? 1 : second;
+  return run({false, !points_first, out.size(0), m, channels, out, a, first * second * taps, spread ? of_second : second * taps,
+              spread ? second * taps : of_second, 0, of_tap, source, bias},
              windows, way);
 }
 
@@ -283,11 +288,16 @@ bool run_data(const at::Tensor& out, const at::Tensor& source, const at::Tensor&
 
 // The gradient of a weight: `a` has the channels of its first dimension, the windows slide over `source`.
 bool run_weight(const at::Tensor& out, const at::Tensor& a_any, const at::Tensor& source, const Windows& windows) {
-  const at::Tensor a = a_any.contiguous();
+  const bool is_last = a_any.dim() > 3 && a_any.is_contiguous(convolution_format(a_any, a_any));
+  const at::Tensor a = is_last ? a_any : a_any.contiguous();
   const Walk way = walk(windows, source, sizes_of(a), false);
   if (!fits_numbers(way)) return false;
-  const int64_t m = out.size(0) / windows.groups, points = volume(way.grid);
-  return run({true, a.size(0), m, out.size(1), out, a, m * points, points, 0, a.size(1) * points, source, at::Tensor()}, windows, way);
+  const int64_t m = out.size(0) / windows.groups, points = volume(way.grid), channels = a.size(1);
+  const bool points_first = a.is_contiguous();
+  const int64_t of_channel = points_first ? points : 1, of_point = points_first ? 1 : channels;
+  return run({true, !out.is_contiguous(), a.size(0), m, out.size(1), out, a, m * of_channel, of_channel, 0, channels * points, of_point,
+              source, at::Tensor()},
+             windows, way);
 }
 
 bool is_taken(const at::Tensor& tensor, const at::Tensor& like) {
@@ -342,10 +352,9 @@ bool backward(const c10::IValue* values, std::array<at::Tensor, 3>& results) {
     if (!run_data(results[0], grad, weight, at::Tensor(), windows, !windows.transposed)) return false;
   }
   if (wanted[1]) {
-    results[1] = empty_tensor(weight.sizes(), input.scalar_type(), device);
+    results[1] = empty_tensor(weight.sizes(), input.scalar_type(), device, format);
     const bool done = windows.transposed ? run_weight(results[1], input, grad, windows) : run_weight(results[1], grad, input, windows);
     if (!done) return false;
-    results[1] = results[1].contiguous(format);
   }
   if (wanted[2]) {
     c10::SmallVector<int64_t, 4> dims{0};
