@@ -1,7 +1,10 @@
 """The suites of operators, modules and optimizers: a sample of them holds, and each check sees what is wrong."""
 
 import ctypes
+import json
 import random
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -53,6 +56,29 @@ def test_operators_are_the_cpus(run, name, dtype):
     assert outcome.status == "pass", outcome.message
     assert outcome.checks["forward"] > 0
     assert outcome.route
+
+
+@pytest.mark.requires("multi_device")
+@pytest.mark.parametrize(("name", "dtype"), NAMES[::4], ids=lambda value: value)
+def test_operators_on_a_device_that_is_not_current(suite, device, device_module, name, dtype):
+    assert device_module.current_device() == 0
+    outcome = suite("ops-sample").run(Case("ops-sample", name, dtype), f"{device.type}:1", 0)
+    assert outcome.status == "pass", outcome.message
+    assert device_module.current_device() == 0
+
+
+@pytest.mark.long
+@pytest.mark.once
+@pytest.mark.requires("multi_device")
+@pytest.mark.timeout(3600)  # some minutes on two idle cores
+def test_all_operators_on_a_device_that_is_not_current(name, tmp_path):
+    command = [sys.executable, "-m", "torch_backplane.cli", "conformance", "--suite", "ops-sample", "-j", "2"]
+    report = tmp_path / "report.json"
+    words = [*command, "--device", f"{name}:1", "--dtype", "float32,int64,bool,complex64", "--json", report]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=3000, check=False)
+    cases = json.loads(report.read_text())["cases"]
+    assert [case for case in cases if case["status"] not in ("pass", "skip")] == [], done.stdout
+    assert len(cases) > 1000
 
 
 @pytest.mark.parametrize(

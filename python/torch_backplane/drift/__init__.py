@@ -2,7 +2,8 @@
 
 A surface is what one torch has of it: sections of names, each with a text that changes when its use might break:
 the parameters of a Python name, the virtual functions of a C++ class that the core derives from, a header's presence,
-an operator's schema, a table of functions by device type. ``surfaces.json`` holds those of the versions that the SDK is written for.
+an operator's schema, a table of functions by device type. ``surfaces.json`` holds those of the versions that the SDK is
+written for.
 """
 
 from __future__ import annotations
