@@ -27,7 +27,7 @@ class CompilerEntries : public virtual Devices {
       throw Error(BP_INVALID_DEVICE, format("compiler.target: no target %d: there are %zu", device, targets.size()));
     }
     if (index < 0) check_index(device);
-    hand_out(out, properties_of(index < 0 ? *settings_.target : targets[static_cast<size_t>(index)], settings_.items),
+    hand_out(out, properties_of(index < 0 ? *settings_.target : targets[static_cast<size_t>(index)], settings_.items, settings_.float64),
              "compiler.target: out");
   }
   void compiler_prelude(const char* target, const char** out) {

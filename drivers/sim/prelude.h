@@ -139,7 +139,7 @@ BP_FN f64 bp_as_f64(u64 x) { union { u64 u; f64 f; } bits = {.u = x}; return bit
 #define BP_VECTOR_FMA(x, y, z)                                 \
   _Generic((x),                                                \
       f32: BP_VECTOR_FMA_BY_(__builtin_fmaf, x, y, z),         \
-      f64: BP_VECTOR_FMA_BY_(__builtin_fma, x, y, z),          \
+      double: BP_VECTOR_FMA_BY_(__builtin_fma, x, y, z),       \
       default: (x) * (y) + (z))
 #endif
 
@@ -234,6 +234,10 @@ BP_FN void bp_atomic_add_f32(f32* p, f32 v) {
   while (!__atomic_compare_exchange_n((u32*)p, &seen, bp_as_u32(bp_as_f32(seen) + v), 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
 }
+
+#if !BP_HAS_F64
+#define f64 float64_of_a_target_without_it
+#endif
 )prelude";
 
 /// The whole of it: the text above and BP_POINTERS_1 to BP_POINTERS_64, the first arguments of a kernel's body.

@@ -34,6 +34,7 @@ struct Settings {
   bool collective;
   int32_t ranks;
   bool profile, graph;
+  bool float64;  // of kernels
   std::unique_ptr<Impairments> impairments;
 
   explicit Settings(const char* config) {
@@ -51,6 +52,7 @@ struct Settings {
     ranks = static_cast<int32_t>(options.integer("collective_ranks", 64, 1, 256));
     profile = options.choice("profile", true, {{"on", true}, {"off", false}});
     graph = options.choice("graph", true, {{"on", true}, {"off", false}});
+    float64 = options.choice("float64", true, {{"on", true}, {"off", false}});
     impairments = std::make_unique<Impairments>(options);
     options.finish();
     if (memory > (uint64_t{4} << 40)) throw Error(BP_INVALID_ARGUMENT, "options: memory must not exceed 4TiB");

@@ -61,12 +61,12 @@ const Target* find_target(const char* name) {
   return nullptr;
 }
 
-bp_target_properties properties_of(const Target& target, uint32_t items) {
+bp_target_properties properties_of(const Target& target, uint32_t items, bool float64) {
   bp_target_properties out{};
   out.struct_size = sizeof out;
   std::snprintf(out.target, sizeof out.target, "%s", target.name);
   out.dtypes = out.fast_dtypes = BP_DTYPE_INT8 | BP_DTYPE_UINT8 | BP_DTYPE_INT16 | BP_DTYPE_INT32 | BP_DTYPE_INT64 | BP_DTYPE_BOOL |
-                                 BP_DTYPE_FLOAT32 | BP_DTYPE_FLOAT64;
+                                 BP_DTYPE_FLOAT32 | (float64 ? BP_DTYPE_FLOAT64 : 0);
   out.group_size = out.max_group_size = items;
   out.vector_bytes = items == 1 ? target.vector_bytes : 16;
   out.local_bytes = local_bytes(items);

@@ -296,7 +296,7 @@ bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expres
     const bool is_number = is_elsewhere && iter.is_cpu_scalar(k);
     if (is_elsewhere && !is_number) return false;
     if (is_number && is_complex(common)) shape.dtypes[k] = common;
-    if (!takes(shape.dtypes[k])) return false;
+    if (!is_number && !takes(shape.dtypes[k])) return false;  // a number travels in the common dtype
     const auto bytes = static_cast<int64_t>(c10::elementSize(shape.dtypes[k]));
     const int64_t stride = dims == 0 ? bytes : iter.strides(k)[0];
     shape.walks[k] = is_number ? Advance::number : stride == bytes ? Advance::unit : stride == 0 ? Advance::zero : Advance::other;

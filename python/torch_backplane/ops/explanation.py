@@ -274,8 +274,18 @@ class _Call:
             return self.after_portable(f"{because}compiled kernels are off")
         if not compiler.is_available():
             return self.after_portable(f"{because}for the portable kernel the driver needs bp.compiler and bp.module")
-        compiled = f"compiled for {compiler.target().name} when it is first called"
+        compiled = f"compiled for {compiler.target().name} when it is first called{self.so_far()}"
         return Answer("portable", f"{compiled}; {why}" if why else compiled)
+
+    def so_far(self) -> str:
+        """What has run in this process: a kernel is asked at each call whether it takes it."""
+        ran = _backend.C.kernels.calls(f"portable/{self.op.removeprefix('aten::')}")
+        calls = fallback.calls()
+        left = sum(calls.get(name, 0) for name in {self.op, _out_form(self.op, self.schema) or self.op})
+        if not ran + left:
+            return ""
+        on_the_cpu = f", and the CPU computed {left} call{'s' * (left != 1)}" if left else ""
+        return f"; so far it ran {ran} time{'s' * (ran != 1)}{on_the_cpu}"
 
     def after_portable(self, why: str) -> Answer:
         """The rest of the line."""
