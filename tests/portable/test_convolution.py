@@ -1,5 +1,7 @@
 """Convolutions and their gradients against the CPU: dimensions, groups, strides, padding, transposed, dtypes."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -156,6 +158,46 @@ def test_channels_last_stays(device, ran, name, dtype):
     for actual, value in zip((result, *gradients), (expected, *wanted), strict=True):
         check(actual, value.to(dtype), value)
         assert actual.dim() == 1 or actual.is_contiguous(memory_format=last)
+
+
+def test_training_in_channels_last_stays_there(device):
+    """Images between the layers of a ResNet, and gradients of its weights; the losses are those of contiguous."""
+    from tests.portable.models import ResNet
+
+    torch.manual_seed(0)
+    first, images, labels = ResNet(), torch.randn(3, 3, 16, 16), torch.tensor([1, 2, 3])
+    losses = {}
+    for layout in (torch.contiguous_format, torch.channels_last):
+        model = copy.deepcopy(first).to(device, memory_format=layout)
+        seen = []
+        for layer in model.modules():
+            layer.register_forward_hook(lambda layer, args, out, seen=seen: seen.append(out))
+        steps = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+        losses[layout] = []
+        for _ in range(2):
+            steps.zero_grad()
+            loss = F.cross_entropy(model(images.to(device, memory_format=layout)), labels.to(device))
+            loss.backward()
+            steps.step()
+            losses[layout].append(loss.item())
+        tensors = [*seen, *(p.grad for p in model.parameters()), *model.parameters()]
+        assert len(tensors) > 40
+        assert all(t.is_contiguous(memory_format=layout) for t in tensors if t.dim() == 4)
+    assert losses[torch.channels_last] == pytest.approx(losses[torch.contiguous_format], rel=1e-3)
+
+
+def test_a_compiled_convolution_keeps_channels_last(device):
+    x = torch.randn(2, 4, 9, 7).to(device, memory_format=torch.channels_last).requires_grad_()
+    w = torch.randn(8, 2, 3, 3).to(device).requires_grad_()
+
+    def call(x, w):
+        return F.conv2d(x * 2, w, groups=2, padding=1).relu() + 1
+
+    found, expected = torch.compile(call)(x, w), call(x, w)
+    gradients = [torch.autograd.grad(y.square().sum(), (x, w)) for y in (found, expected)]
+    for a, b in zip((found, *gradients[0]), (expected, *gradients[1]), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+        assert a.stride() == b.stride()
 
 
 @pytest.mark.parametrize("mask", [[True, False], [False, True]])
