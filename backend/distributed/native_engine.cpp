@@ -272,9 +272,8 @@ std::exception_ptr NativeEngine::failure() {
 
 std::exception_ptr NativeEngine::check_for_user() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (is_told_ || aborter_ == std::this_thread::get_id()) return nullptr;
+  if (is_told_) return nullptr;
   look_locked();
-  is_told_ = aborter_ != std::thread::id();
   return failure_;
 }
 
@@ -282,8 +281,8 @@ void NativeEngine::abort(const std::string& why) {
   if (in_bad_fork()) return;  // the parent's communicator
   const std::lock_guard<std::mutex> lock(mutex_);
   fail(why);
-  is_told_ |= queued_.empty();
-  if (aborter_ == std::thread::id()) aborter_ = std::this_thread::get_id();
+  if (!is_told_ && !queued_.empty()) keep_lost(failure_);
+  is_told_ = true;
 }
 
 void NativeEngine::shutdown() {

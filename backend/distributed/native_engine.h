@@ -3,7 +3,7 @@
 // Note [A collective that fails]: the device is well, its streams go on, and what the collective should have written is undefined. So the
 // error is raised wherever that could be taken for a result: by wait() and the next calls of the group, and by every wait of a user for the
 // device (runtime/wait.h), until the group is shut down, or aborted: then by one more wait, of another thread than the one that knows, if
-// something was lost. A thread looks after what is queued: it aborts a communicator whose
+// something was lost (native_watch.h), also when the group is gone by then. A thread looks after what is queued: it aborts a communicator whose
 // work takes longer than its timeout, so that streams do not wait for ever.
 #pragma once
 
@@ -19,7 +19,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "runtime/event.h"
 
@@ -105,8 +104,7 @@ class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
   bp_comm* comm_;     // NULL: destroyed
   std::deque<std::shared_ptr<NativeCall>> queued_;
   std::exception_ptr failure_;
-  bool is_told_ = false;     // users' waits do not throw any more
-  std::thread::id aborter_;  // who knows; of no thread: it was not aborted
+  bool is_told_ = false;  // users' waits do not throw any more
 };
 
 }  // namespace backplane::distributed

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -29,12 +30,18 @@ class Watch {
 
   void add(const std::shared_ptr<NativeEngine>& engine) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    lost_.clear();  // the program goes on
     engines_.push_back(engine);
     if (engines_.size() == 1 && !is_running_) {
       is_running_ = true;
       set_wait_check([] { of_process().check(); });
       std::thread([this] { run(); }).detach();
     }
+  }
+
+  void keep_lost(const std::exception_ptr& error) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    lost_.push_back({error, std::this_thread::get_id()});
   }
 
   void wake() {
@@ -81,11 +88,27 @@ class Watch {
     for (const auto& engine : alive()) {
       if (const std::exception_ptr error = engine->check_for_user()) std::rethrow_exception(error);
     }
+    // Behind the engines: one that is being aborted holds its lock until it is here.
+    std::exception_ptr error;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      const auto of_others = [](const Lost& one) { return one.aborter != std::this_thread::get_id(); };
+      const auto found = std::find_if(lost_.begin(), lost_.end(), of_others);
+      if (found == lost_.end()) return;
+      error = found->error;
+      lost_.erase(found);
+    }
+    std::rethrow_exception(error);
   }
 
   std::mutex mutex_;  // over all that follows
   std::condition_variable arrived_;
   std::vector<std::weak_ptr<NativeEngine>> engines_;
+  struct Lost {
+    std::exception_ptr error;
+    std::thread::id aborter;  // who knows
+  };
+  std::vector<Lost> lost_;
   bool is_running_ = false, has_work_ = false;
 };
 
@@ -93,6 +116,7 @@ class Watch {
 }  // namespace native_watch_impl
 
 void watch(const std::shared_ptr<NativeEngine>& engine) { native_watch_impl::Watch::of_process().add(engine); }
+void keep_lost(const std::exception_ptr& error) { native_watch_impl::Watch::of_process().keep_lost(error); }
 void wake_watch() { native_watch_impl::Watch::of_process().wake(); }
 
 }  // namespace backplane::distributed

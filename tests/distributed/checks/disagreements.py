@@ -90,6 +90,9 @@ COLLECTIVES: dict[str, Call] = {
     "all_reduce_coalesced": lambda w, g: dist.all_reduce_coalesced([ones(w, 5 + w.rank), ones(w, 5 - w.rank)], group=g),
     "broadcast": lambda w, g: dist.broadcast(ones(w, size(w)), 0, group=g),
     "broadcast of roots": lambda w, g: dist.broadcast(ones(w, 5), w.rank, group=g),
+    "broadcast of dtypes": lambda w, g: dist.broadcast(
+        ones(w, 5, dtype=(torch.float32, torch.int32)[w.rank]), 0, group=g
+    ),
     "reduce": lambda w, g: dist.reduce(ones(w, size(w)), 0, group=g),
     "all_gather": lambda w, g: dist.all_gather([ones(w, size(w)) for _ in w.ranks], ones(w, size(w)), group=g),
     "all_gather_into_tensor": lambda w, g: dist.all_gather_into_tensor(
@@ -111,6 +114,8 @@ COLLECTIVES: dict[str, Call] = {
 }
 MESSAGES_OF_A_DRIVER = {"all_to_all of lists": 1, "all_to_all of lists and all_reduce": 1}
 """The rank that nothing of a wrong size comes to, or that waits for what does not come."""
+BYTES_OF_A_DRIVER = {"broadcast of dtypes"}
+"""What a driver moves as bytes: it does not know their dtype, and their number is the same."""
 MESSAGES: dict[str, Call] = {
     "a message that is too long": message(100, 60),
     "a message that is too short": message(60, 100),

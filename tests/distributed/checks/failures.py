@@ -262,6 +262,12 @@ def ranks_have_different_sizes(w: Rank) -> Outcome:
     return outcome(lambda: finish(w, dist.all_reduce(x, async_op=True)))
 
 
+def ranks_broadcast_different_dtypes(w: Rank) -> Outcome:
+    hurry(w)
+    x = torch.ones(5, dtype=(torch.float32, torch.int32)[w.rank], device=w.device)
+    return outcome(lambda: finish(w, dist.broadcast(x, 0, async_op=True)))
+
+
 def the_device_hangs(w: Rank, armed_by: str) -> Outcome:
     """The input of the collective is not there, and never will be."""
     hurry(w)
@@ -304,6 +310,28 @@ def another_thread_aborts(w: Rank) -> list[Outcome]:
     timer.join()
     (w.folder / "over").touch()
     is_usable(w)
+    return found
+
+
+def results_of_an_aborted_collective(w: Rank) -> list[Outcome]:
+    """The main thread reads what a collective should have written, while another thread ends the group."""
+    found = []
+    for _ in range(6):
+        group = dist.new_group(timeout=timedelta(seconds=600))
+        x = tensor(w)
+        dist.all_reduce(x, group=group)
+        synchronize(w)
+        dist.barrier()
+        if w.rank == 1:
+            dist.barrier()
+            continue
+        work = dist.all_reduce(x, group=group, async_op=True)
+        backend = group._get_backend(w.device)
+        timer = threading.Timer(0.1, lambda backend=backend: (backend.abort(), backend.shutdown()))
+        timer.start()
+        found.append(outcome(lambda work=work, x=x: (work.wait(), x.tolist()), within=0))
+        timer.join()
+        dist.barrier()
     return found
 
 
