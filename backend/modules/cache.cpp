@@ -1,4 +1,4 @@
-// modules/cache.cpp: files of kernels-1/ab/<key>: "BPK1", the SHA-1 of the code in 40 hexadecimal digits, the code.
+// modules/cache.cpp: files of kernels-2/ab/<key>: "BPK2", the SHA-1 of key and code in 40 hexadecimal digits, the code.
 #include "modules/cache.h"
 
 #include <c10/util/Exception.h>
@@ -29,14 +29,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kMagic = "BPK1";
+constexpr std::string_view kMagic = "BPK2";
 constexpr size_t kDigest = 40;
 constexpr auto kPatience = std::chrono::seconds(60);
 constexpr int kWritesBetweenPrunings = 64;
 
 class File {
  public:
-  File(const std::string& path, int flags, mode_t mode = 0600) : fd_(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, mode)) {}
+  // O_NONBLOCK: what is no regular file, a pipe for one, may let no open come back.
+  File(const std::string& path, int flags, mode_t mode = 0600)
+      : fd_(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode)) {}
   ~File() {
     if (fd_ >= 0) ::close(fd_);
   }
@@ -87,7 +89,7 @@ std::string default_folder() {
 CacheFolder find_folder() {
   const std::string base = default_folder();
   if (base.empty()) return {"", "there is no home directory"};
-  const std::string path = base + "/kernels-1";
+  const std::string path = base + "/kernels-2";
   std::error_code failed;
   fs::create_directories(base, failed);
   if (!failed && ::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) failed = std::error_code(errno, std::generic_category());
@@ -120,18 +122,21 @@ bool place(const std::string& path, std::string_view head, std::string_view body
   return false;
 }
 
-bool place_code(const std::string& path, const Code& code) {
+// With the key, so that a file in another's place is seen.
+std::string digest_of(const std::string& key, std::string_view code) { return c10::sha1(key + std::string(code)).str(); }
+
+bool place_code(const std::string& path, const std::string& key, const Code& code) {
   const std::string_view body(code.data(), code.size());
-  return place(path, std::string(kMagic) + c10::sha1(std::string(body)).str(), body);
+  return place(path, std::string(kMagic) + digest_of(key, body), body);
 }
 
-// The code of such a file; nothing if it is damaged.
-std::optional<Code> code_in(const File& file, size_t size) {
+// The code of such a file; nothing if it is damaged, or another key's.
+std::optional<Code> code_in(const File& file, const std::string& key, size_t size) {
   constexpr size_t head = kMagic.size() + kDigest;
   const auto bytes = file.read_all(size);
   const std::string_view text = bytes ? std::string_view(bytes->data(), bytes->size()) : std::string_view();
   if (text.size() <= head || text.substr(0, kMagic.size()) != kMagic ||
-      text.substr(kMagic.size(), kDigest) != c10::sha1(std::string(text.substr(head))).str()) {
+      text.substr(kMagic.size(), kDigest) != digest_of(key, text.substr(head))) {
     return std::nullopt;
   }
   return Code(bytes->begin() + head, bytes->end());
@@ -229,7 +234,7 @@ std::optional<Code> read_cache(const std::string& key) {
   if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
   struct stat folder{};
   if (!is_ours(status) || ::lstat(folder_of(key).c_str(), &folder) != 0 || !is_ours(folder)) return std::nullopt;
-  auto code = code_in(file, static_cast<size_t>(status.st_size));
+  auto code = code_in(file, key, static_cast<size_t>(status.st_size));
   if (!code) {
     forget_cached(key);
   } else if (::time(nullptr) - status.st_mtime > 24 * 60 * 60) {
@@ -273,14 +278,14 @@ std::optional<Code> read_bundle(const std::string& key) {
   const File file(folder + "/" + key.substr(0, 2) + "/" + key, O_RDONLY);
   struct stat status{};
   if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || (status.st_mode & S_IWOTH) != 0) return std::nullopt;
-  return code_in(file, static_cast<size_t>(status.st_size));
+  return code_in(file, key, static_cast<size_t>(status.st_size));
 }
 
 void write_bundle(const std::string& folder, const std::string& key, const Code& code) {
   const std::string place = folder + "/" + key.substr(0, 2);
   std::error_code failed;
   cache_impl::fs::create_directories(place, failed);
-  TORCH_CHECK(!failed && cache_impl::place_code(place + "/" + key, code), "A compiled kernel cannot be written to ", place,
+  TORCH_CHECK(!failed && cache_impl::place_code(place + "/" + key, key, code), "A compiled kernel cannot be written to ", place,
               failed ? ": " + failed.message() : "");
 }
 
@@ -288,7 +293,7 @@ void write_cache(const std::string& key, const Code& code) {
   using namespace cache_impl;
   if (cache_folder().path.empty()) return;
   ::mkdir(folder_of(key).c_str(), 0700);
-  if (!place_code(path_of(key), code)) return;
+  if (!place_code(path_of(key), key, code)) return;
   static std::atomic<int> writes{0};
   if (writes++ % kWritesBetweenPrunings == kWritesBetweenPrunings - 1) prune();
 }

@@ -1,10 +1,10 @@
 // modules/cache.h: compiled code on disk, from one process to the next.
 //
 // A file is named by the SHA-1 of all that its code depends on. It is code that this process will run: it is read only if it and its folder
-// are the user's own and nobody else can write to them, and if its contents have the sum that stands in it. Anything wrong with the cache
-// (no home, read-only, a full disk) makes it a slower day and no error.
+// are the user's own and nobody else can write to them, and if its key and contents have the sum that stands in it. Anything wrong with the
+// cache (no home, read-only, a full disk) makes it a slower day and no error.
 //
-//   <PREFIX>_CACHE_DIR, else $XDG_CACHE_HOME or ~/.cache with /torch-backplane/<device>; in it kernels-1/ab/<key>
+//   <PREFIX>_CACHE_DIR, else $XDG_CACHE_HOME or ~/.cache with /torch-backplane/<device>; in it kernels-2/ab/<key>
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ def use(run_in_process, device, tmp_path):
 
 
 def kernels(cache):
-    return [path for path in (cache / "kernels-1").glob("??/*") if len(path.name) == 40]
+    return [path for path in (cache / "kernels-2").glob("??/*") if len(path.name) == 40]
 
 
 def test_the_target_is_one_of_those_that_the_compiler_makes(device):
@@ -88,8 +88,29 @@ def test_whole_code_of_something_else_is_refused_by_the_driver_and_compiled_anew
     use()
     code = b"no code of this driver"
     for path in kernels(tmp_path / "cache"):
-        path.write_bytes(b"BPK1" + hashlib.sha1(code).hexdigest().encode() + code)
+        path.write_bytes(b"BPK2" + hashlib.sha1(path.name.encode() + code).hexdigest().encode() + code)
     assert "compiled=2" in use().stdout
+    assert "compiled=0, from_cache=2" in use().stdout
+
+
+def test_F04_a_file_in_anothers_place_is_compiled_anew(use, tmp_path):
+    """Both are whole, and code of this driver's."""
+    use()
+    one, other = kernels(tmp_path / "cache")
+    contents = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(contents)
+    assert "compiled=2, from_cache=0" in use().stdout
+    assert "compiled=0, from_cache=2" in use().stdout
+
+
+def test_F04_a_pipe_is_not_waited_for(use, tmp_path):
+    """Nobody writes to it; the code that is compiled takes its place."""
+    use()
+    for path in kernels(tmp_path / "cache"):
+        path.unlink()
+        os.mkfifo(path)
+    assert "compiled=2, from_cache=0" in use().stdout
     assert "compiled=0, from_cache=2" in use().stdout
 
 
@@ -116,8 +137,8 @@ def test_F04_a_folder_that_cannot_be_trusted_or_made_is_no_cache(use, tmp_path, 
     if why == "a file":
         cache.write_text("")
     elif why == "open to others":
-        (cache / "kernels-1").mkdir(parents=True)
-        (cache / "kernels-1").chmod(0o777)
+        (cache / "kernels-2").mkdir(parents=True)
+        (cache / "kernels-2").chmod(0o777)
     else:
         cache = tmp_path / ("x" * 300)
     code = USE + "    print(compiler.cache_dir(), compiler.why_no_cache())\n"
