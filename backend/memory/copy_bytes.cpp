@@ -13,7 +13,6 @@
 #include "runtime/peer.h"
 #include "runtime/stream.h"
 #include "runtime/sync_debug.h"
-#include "runtime/watchdog.h"
 
 namespace backplane {
 namespace copy_bytes_impl {
@@ -34,7 +33,7 @@ int32_t submit(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stre
     return status;
   }
   refuse_in_capture(stream, "A copy that the host waits for");
-  if (C10_UNLIKELY(watching())) synchronize_stream(stream);  // the driver's own wait has no limit and tells no stream
+  synchronize_stream(stream);  // the driver's own wait has no limit, tells no stream, and no Ctrl-C ends it
   const int32_t status = memory::with_room(
       [&] { return try_call<&bp_driver::copy>(stream.device_index(), handle, dst.address, dst_index, src.address, src_index, bytes, 0u); });
   if (status == BP_OK) note(ActivityKind::stream_done, stream.device_index(), stream.id());  // it blocks

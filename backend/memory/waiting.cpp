@@ -65,7 +65,7 @@ bool DeviceCache::wait_for_threads(const int& threads, const char* what) {
     }
     return other_threads_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), none) ? BP_OK : BP_TIMEOUT;
   });
-  if (status != BP_OK) throw_status(status, what, device_, "another thread's call has not come back from the driver");
+  if (status != BP_OK) throw_waited(status, what, device_, "another thread's call has not come back from the driver");
   return true;
 }
 

@@ -61,6 +61,7 @@ void launch_function(c10::DeviceIndex device, const Function& function, uint64_t
   launch.group[1] = launch.group[2] = 1;
   launch.args = arguments.data();
   launch.args_bytes = arguments.bytes();
+  detail::queued_last.store(function.name, std::memory_order_relaxed);
   call<&bp_module::launch>(device, current_stream_handle(device), static_cast<const bp_launch*>(&launch));
   if (activity_wanted()) note_queued(current_stream(device), "kernel");
 }

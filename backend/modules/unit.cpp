@@ -150,7 +150,7 @@ class Unit {
     bp_function* handle = nullptr;
     call<&bp_module::function>(device, loaded.module, source.kernel, &source.signature, &handle,
                                static_cast<bp_function_properties*>(nullptr));
-    return &loaded.functions.emplace(source.kernel, Function{handle, target.properties.group_size}).first->second;
+    return &loaded.functions.emplace(source.kernel, Function{handle, target.properties.group_size, name_.c_str()}).first->second;
   }
 
  private:

@@ -41,7 +41,8 @@ struct KernelSource {
 // A kernel on one device; lives as long as the process.
 struct Function {
   bp_function* handle;
-  uint32_t group;  // items
+  uint32_t group;    // items
+  const char* name;  // "mul.Tensor[f32,f64]"
 };
 
 // NULL: there is none (now, if `later` says so), and why_no_kernel(name) tells. Throws what a device answers, and with `strict`.

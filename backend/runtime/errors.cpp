@@ -40,9 +40,7 @@ void throw_status(int32_t status, const char* call, c10::DeviceIndex device, con
       message += "\nThe device is gone for this process; data on the host can still be saved.";
       throw c10::AcceleratorError(here, status, std::move(message));
     case BP_TIMEOUT:
-      message += "\nThe wait took longer than the " + std::to_string(static_cast<double>(watchdog_ns()) / 1e9).substr(0, 6) +
-                 " seconds of " BACKPLANE_ENV_PREFIX "_WATCHDOG_SECONDS; the work goes on, if it can.";
-      if (const std::string work = pending_work(device); !work.empty()) message += " Not complete:" + work;
+      message += "\nThe call had no time limit: the driver gave up by itself.";
       throw c10::Error(here, std::move(message));
     default:
       throw c10::Error(here, std::move(message));

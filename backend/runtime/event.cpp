@@ -100,7 +100,7 @@ void Event::synchronize() const {
   if (!query()) {
     const int32_t status =
         interruptible_wait([&](uint64_t timeout_ns) { return try_call<&bp_driver::event_synchronize>(device_, handle_, timeout_ns); });
-    if (status != BP_OK) throw_status(status, "event_synchronize", device_, last_error_text());
+    if (status != BP_OK) throw_waited(status, "event_synchronize", device_, last_error_text());
   }
   note(ActivityKind::event_done, device_, 0, reinterpret_cast<uint64_t>(handle_));
 }

@@ -49,6 +49,8 @@ void* DeviceMemory::at(uint64_t address) const {
 
 namespace detail {
 
+std::atomic<const char*> queued_last{nullptr};
+
 void throw_not_allocated(const at::TensorBase& tensor) {
   TORCH_CHECK(false, "The tensor has a non-zero number of elements, but its data is not allocated yet.\nIts sizes are ", tensor.sizes(),
               ", its storage on ", tensor.device(),

@@ -38,7 +38,9 @@ std::array<Record, static_cast<size_t>(std::numeric_limits<c10::DeviceIndex>::ma
 std::array<std::atomic<const char*>, kMostSites> sites{};
 std::mutex making;
 
+// Of a stream whose work may hang: behind a wait that can be ended.
 void copy(const c10::Stream& stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device) {
+  if (!is_capturing(stream)) synchronize_stream(stream);
   call<&bp_driver::copy>(stream.device_index(), stream_handle(stream), dst, dst_device, src, src_device, kBytes, 0u);
 }
 

@@ -133,7 +133,7 @@ thread_local Current t_current[kMaxDevices] = {};  // zero is the default stream
 
 void wait_for(c10::DeviceIndex device, const char* call, const std::function<int32_t(uint64_t)>& wait) {
   const int32_t status = interruptible_wait(wait);
-  if (status != BP_OK) throw_status(status, call, device, last_error_text());
+  if (status != BP_OK) throw_waited(status, call, device, last_error_text());
 }
 
 // Instead of the wait for a device of which some stream captures: for all that runs there.

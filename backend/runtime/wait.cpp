@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <utility>
 
+#include "runtime/errors.h"
 #include "runtime/watchdog.h"
 
 namespace backplane {
@@ -22,6 +24,15 @@ void set_wait_check(void (*check)()) { g_wait_check.store(check); }
 
 void check_waited() {
   if (const auto check = g_wait_check.load(std::memory_order_relaxed)) check();
+}
+
+void throw_waited(int32_t status, const char* call, c10::DeviceIndex device, const std::string& text) {
+  if (status != BP_TIMEOUT || watchdog_ns() == UINT64_MAX) throw_status(status, call, device, text);
+  std::string message = status_message(status, call, device, text) + "\nThe wait took longer than the " +
+                        std::to_string(static_cast<double>(watchdog_ns()) / 1e9).substr(0, 6) +
+                        " seconds of " BACKPLANE_ENV_PREFIX "_WATCHDOG_SECONDS; the work goes on, if it can.";
+  if (const std::string work = pending_work(device); !work.empty()) message += " Not complete:" + work;
+  throw c10::Error({call, "backplane", 0}, std::move(message));
 }
 
 int32_t interruptible_wait(const std::function<int32_t(uint64_t timeout_ns)>& wait) {

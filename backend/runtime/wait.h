@@ -1,8 +1,11 @@
 // runtime/wait.h: waits that a Ctrl-C can end: the driver waits in slices, and between slices the binding looks for signals.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <functional>
+#include <string>
 
 namespace backplane {
 
@@ -16,6 +19,9 @@ void set_wait_check(void (*check)());
 
 // For whoever has waited for the device on a user's behalf.
 void check_waited();
+
+// Throws what the end of a wait, a status other than BP_OK, means: as throw_status, and BP_TIMEOUT is the watchdog's.
+[[noreturn]] void throw_waited(int32_t status, const char* call, c10::DeviceIndex device, const std::string& text);
 
 // Calls wait(timeout_ns) until it returns something other than BP_TIMEOUT; returns that status, or BP_TIMEOUT when the watchdog
 // (runtime/watchdog.h) has waited long enough. Throws what the two checks throw; the

@@ -1,6 +1,7 @@
 // runtime/watchdog.cpp: the latest work of every stream, by the operator that queued it.
 #include "runtime/watchdog.h"
 
+#include <backplane/kernel.h>
 #include <c10/util/Exception.h>
 
 #include <charconv>
@@ -95,6 +96,15 @@ uint64_t watchdog_ns() {
 }
 
 std::string work_in_hand() { return watch_impl::t_in_hand; }
+
+std::string interrupted_work() {
+  std::string text;
+  if (const char* name = detail::queued_last.load(std::memory_order_relaxed)) text = std::string("; queued last was ") + name;
+  for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
+    if (has_context(device)) text += pending_work(device);
+  }
+  return text;
+}
 
 std::string pending_work(c10::DeviceIndex device) {
   using namespace watch_impl;

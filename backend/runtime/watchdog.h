@@ -18,6 +18,8 @@ uint64_t watchdog_ns();
 
 // For the text of an error. The work whose completion this thread waits for because of LAUNCH_BLOCKING, "" if there is none.
 std::string work_in_hand();
+// For the text of an interrupted wait: the kernel that was queued last, and pending_work of every device.
+std::string interrupted_work();
 // The device's streams that have not completed, a line each with the work that was queued last; "" if nothing is watched.
 std::string pending_work(c10::DeviceIndex device);
 

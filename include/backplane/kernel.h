@@ -175,11 +175,18 @@ const Group* driver_group(const char* id, uint32_t version) {
   return static_cast<const Group*>(driver_group(id, version, sizeof(Group)));
 }
 
+namespace detail {
+extern std::atomic<const char*> queued_last;  // the kernel that this process has queued last, for messages; NULL: none yet
+}  // namespace detail
+
 // Counts the calls of a kernel, so that a test can tell that the kernel ran and not the fallback. One static object a kernel.
 class KernelCounter {
  public:
   explicit KernelCounter(const char* name);  // "add.Tensor"; a string that lives on
-  void count() { calls_.fetch_add(1, std::memory_order_relaxed); }
+  void count() {
+    calls_.fetch_add(1, std::memory_order_relaxed);
+    detail::queued_last.store(name_, std::memory_order_relaxed);
+  }
   const char* name() const { return name_; }
   uint64_t calls() const { return calls_.load(std::memory_order_relaxed); }
 

@@ -209,3 +209,41 @@ def test_ctrl_c_ends_a_wait_and_the_work_goes_on(run_in_process, name):
     """
     simulator = {f"{name.upper()}_DRIVER": None}
     assert run_in_process(code, options="stream=async", env=simulator).stdout.strip() == "interrupted False"
+
+
+WAITS = """
+y.item() | y.cpu() | y.tolist() | repr(y) | y.nonzero() | y[y > 1] | bool(y) | torch.equal(y, x) | y.unique() | int(y)
+torch.save(y, io.BytesIO()) | y.copy_(host) | host.copy_(y) | host.to(device) | torch.tensor([1], device=device)
+y.to("cpu", torch.float64) | m.synchronize() | m.current_stream().synchronize() | event.synchronize()
+"""
+
+
+@pytest.mark.long_after_first
+@pytest.mark.parametrize("kind", ["unified", "discrete"])
+def test_ctrl_c_ends_every_wait_for_a_device_that_hangs_and_names_the_kernel(run_in_process, name, tmp_path, kind):
+    waits = [wait.strip() for wait in WAITS.replace("\n", "|").split("|") if wait.strip()]
+    code = f"""
+        import io, os, signal, torch
+        m, device = torch.{name}, "{name}"
+        signal.signal(signal.SIGALRM, signal.default_int_handler)  # no thread: torch.save keeps the GIL while it copies
+        x, host = torch.ones(1, device=device), torch.ones(1)
+        m.synchronize()
+        open("{tmp_path}/armed", "w").close()
+        y = x * 2
+        event = m.Event()
+        event.record()
+        for wait in {waits}:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            try:
+                exec(wait)
+                print(wait, "came back")
+            except KeyboardInterrupt as interrupt:
+                print(str(interrupt).replace("portable/", ""), flush=True)
+        os._exit(0)
+    """
+    options = f"kind={kind},fault.hang=@1,fault.armed_by={tmp_path}/armed"
+    env = {f"{name.upper()}_DRIVER": None, f"{name.upper()}_SHIMS": "fault"}
+    first, *others = run_in_process(code, options=options, env=env).stdout.splitlines()
+    assert first.startswith(f"in a wait for {name}; queued last was mul.Tensor")
+    assert len(others) == len(waits) - 1
+    assert [line for line in others if not line.startswith(f"in a wait for {name}; queued last was ")] == []
