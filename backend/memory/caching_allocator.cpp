@@ -333,7 +333,7 @@ size_t CachingAllocator::fraction_rejections(c10::DeviceIndex device) {
 
 void* CachingAllocator::segment_alloc(c10::DeviceIndex device, size_t bytes) {
   uint64_t address = 0;
-  const int32_t status = try_call<&bp_driver::alloc>(device, uint64_t{bytes}, 0u, &address);
+  const int32_t status = driver_alloc(device, bytes, 0, &address);
   if (status == BP_OUT_OF_MEMORY) return nullptr;
   if (status != BP_OK) throw_status(status, "alloc", device, last_error_text());
   return reinterpret_cast<void*>(address);

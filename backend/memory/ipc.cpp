@@ -79,11 +79,11 @@ void free_own_memory(void* context) {
 
 c10::DataPtr allocate_shared(c10::DeviceIndex device, size_t bytes) {
   uint64_t address = 0;
-  int32_t status = try_call<&bp_driver::alloc>(device, uint64_t{bytes}, uint32_t{BP_ALLOC_SHARED}, &address);
+  int32_t status = driver_alloc(device, bytes, BP_ALLOC_SHARED, &address);
   if (status == BP_OUT_OF_MEMORY) {
     ipc_collect();
     c10::getDeviceAllocator(kDevice)->emptyCache();
-    status = try_call<&bp_driver::alloc>(device, uint64_t{bytes}, uint32_t{BP_ALLOC_SHARED}, &address);
+    status = driver_alloc(device, bytes, BP_ALLOC_SHARED, &address);
   }
   if (status != BP_OK) throw_status(status, "alloc (of memory to share)", device, last_error_text());
   auto* pointer = reinterpret_cast<void*>(address);

@@ -93,8 +93,7 @@ bool PinnedMemory::cut(size_t bytes, void** out) {
 int32_t PinnedMemory::alloc_whole(size_t bytes, void** out) {
   const AllocConfig& config = alloc_config();
   if (config.pinned_register) return alloc_registered(bytes, config.pinned_register_threads, out);
-  const bp_driver& table = open_driver().table;
-  return table.host_alloc(table.self, bytes, 0u, out);
+  return detail::invoke<&bp_driver::host_alloc>(open_driver(), uint64_t{bytes}, 0u, out);
 }
 
 int32_t PinnedMemory::alloc_registered(size_t bytes, size_t threads, void** out) {

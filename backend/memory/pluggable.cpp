@@ -59,7 +59,7 @@ void* backplane_driver_alloc(ssize_t size, int device) {
     const auto index = static_cast<c10::DeviceIndex>(device);
     backplane::check_device(index);
     uint64_t address = 0;
-    const int32_t status = backplane::try_call<&bp_driver::alloc>(index, static_cast<uint64_t>(size), 0u, &address);
+    const int32_t status = backplane::driver_alloc(index, static_cast<uint64_t>(size), 0, &address);
     if (status == BP_OK) return reinterpret_cast<void*>(address);
     if (status != BP_OUT_OF_MEMORY) backplane::log_status(status, "alloc", index, backplane::last_error_text());
   } catch (const std::exception& error) {

@@ -230,6 +230,15 @@ bool knows_pointers() {
   return driver != nullptr && driver->table.pointer_info != nullptr;
 }
 
+int32_t driver_alloc(c10::DeviceIndex device, uint64_t bytes, uint32_t flags, uint64_t* address) {
+  const int32_t status = try_call<&bp_driver::alloc>(device, bytes, flags, address);
+  const uint32_t alignment = device_properties(device).alignment;
+  TORCH_CHECK(status != BP_OK || (*address != 0 && *address % alignment == 0), device_name(), " driver: alloc(device ",
+              static_cast<int>(device), ") -> OK with the address ", *address, " for ", bytes, " bytes; a multiple of ", alignment,
+              ", the alignment of its properties, other than 0 is needed.");
+  return status;
+}
+
 bool driver_memory_info(c10::DeviceIndex device, uint64_t* free_bytes, uint64_t* total_bytes) {
   if (open_driver().table.memory_info == nullptr) return false;
   call<&bp_driver::memory_info>(device, free_bytes, total_bytes);

@@ -54,6 +54,10 @@ c10::DeviceIndex device_of_pointer(const void* pointer);
 // Whether the opened driver has that entry.
 bool knows_pointers();
 
+// The driver's alloc; BP_OUT_OF_MEMORY and other errors are returned. Throws c10::Error for an address that breaks the contract: 0, or no
+// multiple of the alignment in the device's properties.
+int32_t driver_alloc(c10::DeviceIndex device, uint64_t bytes, uint32_t flags, uint64_t* address);
+
 // {free, total} bytes by the driver's memory_info; false if the driver has no such entry.
 bool driver_memory_info(c10::DeviceIndex device, uint64_t* free_bytes, uint64_t* total_bytes);
 

@@ -105,15 +105,31 @@ std::string slot_name() {
 
 [[noreturn]] void throw_no_group(const char* id);
 
+[[noreturn]] void throw_gave_nothing(const std::string& call);
+
+// What an entry gives with BP_OK, by a pointer to a pointer, is there: a NULL would be taken for the default stream, or for no event.
+template <auto Slot, typename Arg>
+void check_given(Arg arg) {
+  if constexpr (std::is_pointer_v<Arg> && std::is_pointer_v<std::remove_pointer_t<Arg>>) {
+    if (C10_UNLIKELY(arg != nullptr && *arg == nullptr)) throw_gave_nothing(slot_name<Slot>());
+  }
+}
+
 template <auto Slot, typename... Args>
 int32_t invoke(const Driver& d, Args... args) {
+  int32_t status = BP_OK;
   if constexpr (kInGroup<Slot>) {
     const auto* group = d.group<TableOf<Slot>>();
     if (C10_UNLIKELY(group == nullptr)) throw_no_group(driver::GroupTraits<TableOf<Slot>>::id);
-    return (group->*Slot)(group->head.self, args...);
+    status = (group->*Slot)(group->head.self, args...);
   } else {
-    return (d.table.*Slot)(d.table.self, args...);
+    status = (d.table.*Slot)(d.table.self, args...);
   }
+  constexpr bool may_be_null = slot_text<Slot>() == "stream_from_native" || slot_text<Slot>() == "split";
+  if constexpr (!may_be_null) {
+    if (status == BP_OK) (check_given<Slot>(args), ...);
+  }
+  return status;
 }
 }  // namespace detail
 

@@ -114,7 +114,7 @@ const void* driver_group(const char* id, uint32_t version, uint64_t struct_size)
   const Driver& d = open_driver();
   const bp_ext* group = nullptr;
   if (d.table.query_ext == nullptr || d.table.query_ext(d.table.self, id, version, &group) != BP_OK) return nullptr;
-  return group != nullptr && group->struct_size >= struct_size ? group : nullptr;
+  return group != nullptr && group->struct_size >= struct_size && !driver::wrong_head(*group, id, version) ? group : nullptr;
 }
 
 namespace launch_impl {

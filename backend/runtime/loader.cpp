@@ -22,22 +22,25 @@ void host_log(void*, int32_t level, const char* text) {
   }
 }
 
-void check_path(const std::string& path) {
+void check_path(const std::string& path, bool is_shim) {
   namespace fs = std::filesystem;
-  TORCH_CHECK(fs::path(path).is_absolute(), "The driver path '", path, "' is not absolute. Give the full path of the shared object.");
+  const char* what = is_shim ? "shim" : "driver";
+  const char* variable = is_shim ? BACKPLANE_ENV_PREFIX "_SHIMS" : BACKPLANE_ENV_PREFIX "_DRIVER";
+  TORCH_CHECK(fs::path(path).is_absolute(), "The ", what, " path '", path, "' is not absolute. Give the full path of the shared object.");
   std::error_code failed;
   const bool there = fs::exists(path, failed);
-  TORCH_CHECK(!failed, "The driver '", path, "' cannot be looked up: ", failed.message(),
-              ". Let this user read its folder, or set " BACKPLANE_ENV_PREFIX "_DRIVER to a shared object elsewhere.");
-  TORCH_CHECK(there, "There is no file '", path,
-              "'. Set " BACKPLANE_ENV_PREFIX "_DRIVER to a driver's shared object, or unset it to use the package's own.");
+  TORCH_CHECK(!failed, "The ", what, " '", path, "' cannot be looked up: ", failed.message(), ". Let this user read its folder, or set ",
+              variable, " to a shared object elsewhere.");
+  TORCH_CHECK(there, "There is no file '", path, "'. Set ", variable,
+              is_shim ? " to names of the SDK's shims and absolute paths of others, or unset it."
+                      : " to a driver's shared object, or unset it to use the package's own.");
   // What lies beside this library is as safe as this library is.
-  if (fs::path(path).parent_path() != library_folder()) require_private(path, "The driver");
+  if (fs::path(path).parent_path() != library_folder()) require_private(path, is_shim ? "The shim" : "The driver");
 }
 
 // `inner` is NULL for the driver itself.
 const bp_driver* instantiate(const std::string& path, const std::string& options, const bp_driver* inner) {
-  check_path(path);
+  check_path(path, inner != nullptr);
   try {
     const driver::Answer answer = driver::ask(driver::open_library(path), options, inner, host_log);
     static_cast<void>(driver::checked_table(path, answer));
@@ -86,12 +89,19 @@ Driver load(LoadRequest& request) {
                 "' is loaded. Add it to " BACKPLANE_ENV_PREFIX "_SHIMS, or drop the prefix for the driver's own options.");
   }
   Driver loaded;
+  const auto refuse_other = [&](const char* id, uint32_t version) {
+    const bp_ext* found = nullptr;
+    if (loaded.table.query_ext == nullptr || loaded.table.query_ext(loaded.table.self, id, version, &found) != BP_OK || !found) return;
+    const auto wrong = driver::wrong_head(*found, id, version);
+    TORCH_CHECK(!wrong, "The driver '", request.driver, "': ", *wrong, ". Answer with the group that is asked for, or BP_UNSUPPORTED.");
+  };
   loaded.table = driver::normalised(*table);
   TORCH_CHECK(driver::is_complete(loaded.table), "The driver '", request.driver,
               "' with its shims offers no complete table. Put 'emulate' last in " BACKPLANE_ENV_PREFIX
               "_SHIMS, so that it stands directly over the driver.");
 // They live as long as the table.
-#define BP_LOAD(group, GROUP, about) \
+#define BP_LOAD(group, GROUP, about)                   \
+  refuse_other(BP_##GROUP##_ID, BP_##GROUP##_VERSION); \
   if (const auto found = driver::find_group<bp_##group>(loaded.table)) loaded.group = new bp_##group(*found);
   BP_DRIVER_GROUPS(BP_LOAD)
 #undef BP_LOAD

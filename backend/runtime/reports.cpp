@@ -95,10 +95,12 @@ uint64_t report_record(c10::DeviceIndex device) {
     const std::lock_guard<std::mutex> lock(making);
     address = record.address.load(std::memory_order_relaxed);
     if (address == 0) {
-      if (try_call<&bp_driver::alloc>(device, kBytes, 0u, &address) == BP_OUT_OF_MEMORY) {
+      int32_t status = driver_alloc(device, kBytes, 0, &address);
+      if (status == BP_OUT_OF_MEMORY) {
         c10::getDeviceAllocator(kDevice)->emptyCache();
-        call<&bp_driver::alloc>(device, kBytes, 0u, &address);
+        status = driver_alloc(device, kBytes, 0, &address);
       }
+      if (status != BP_OK) throw_status(status, "alloc", device, last_error_text());
       clear(current_stream(device), address);
       record.address.store(address, std::memory_order_release);
     }

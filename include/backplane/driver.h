@@ -113,9 +113,9 @@ typedef struct bp_device_properties {
   uint64_t max_allocation; /* largest single alloc, bytes */
   uint64_t dtypes;         /* BP_DTYPE_*, for information: no dtype is refused because of it, and autocast takes both half types */
   uint32_t alignment;      /* of alloc, >= BP_MIN_ALIGNMENT, a power of two */
-  uint32_t copy_alignment; /* address and size multiple that copies need (0, 1: any); the core stages the others */
+  uint32_t copy_alignment; /* address and size multiple that copies need, at most `alignment`, a power of two (0, 1: any) */
   int32_t stream_limit;    /* streams that may exist at once besides the default one; the pools fold onto it */
-  int32_t priority_least;  /* as CUDA: a smaller number is a higher priority; 0 is the default and lies in the range */
+  int32_t priority_least;  /* as CUDA: a smaller number is a higher priority; 0 is the default and lies in the range, of less than 2^31 */
   int32_t priority_greatest;
   int32_t capability_major;
   int32_t capability_minor;

@@ -161,3 +161,56 @@ def test_an_explicit_emulate_shim_is_loaded():
     code = "import mydevice, torch; print(torch.ones(3, device='mydevice').cpu().sum().item())"
     result = run(code, MYDEVICE_SHIMS="emulate")
     assert result.stdout.strip() == "3.0", result.stderr
+
+
+def test_a_shim_that_is_not_there_is_a_shims_matter():
+    result = run("import mydevice", MYDEVICE_SHIMS="/no/such/libshim.so")
+    assert "There is no file '/no/such/libshim.so'. Set MYDEVICE_SHIMS to names" in result.stderr
+    assert "MYDEVICE_DRIVER" not in result.stderr
+
+
+def test_a_pipe_in_place_of_a_driver_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "libpipe.so", 0o600)
+    result = run("import mydevice", MYDEVICE_DRIVER=str(tmp_path / "libpipe.so"))
+    assert "libpipe.so' is no regular file" in result.stderr
+
+
+USE = """
+import torch
+torch.{name}.Stream()
+torch.ones(3, device="{name}").cpu()
+torch.{name}.Event().record()
+torch.ones(3).pin_memory()
+torch.{name}.Event().record()
+print("survived")
+"""
+CANNOT_BE = "-> OK with NULL in place of what it was asked for"
+
+
+@pytest.mark.parametrize(
+    ("about", "says"),
+    [
+        ("nothing", ["survived"]),
+        ("host_alloc", ["RuntimeError", "host_alloc " + CANNOT_BE]),
+        ("stream_create", ["RuntimeError", "stream_create " + CANNOT_BE]),
+        ("event_create", ["RuntimeError", "event_create " + CANNOT_BE]),
+        ("a group's id", ['query_ext("bp.peer", 1) answers with the group "bp.other", version 1', "BP_UNSUPPORTED"]),
+        ("a group's version", ['query_ext("bp.peer", 1) answers with the group "bp.peer", version 7']),
+        ("priorities", ["priority range of device 0, 2147483647 to -2147483648, is too wide"]),
+        ("copy_alignment of 3", ["a copy_alignment of 3 bytes for device 0; 0 or a power of two"]),
+        (
+            "copy_alignment of 2^30",
+            ["a copy_alignment of 1073741824 bytes for device 0; 0 or a power of two of at most"],
+        ),
+        ("alloc", ["alloc(device 0) -> OK with the address 0 for"]),
+        ("alloc of an odd address", ["alloc(device 0) -> OK with the address", "a multiple of 512"]),
+        ("alloc in time", ["alloc(device 0) -> TIMEOUT", "no time limit: the driver gave up by itself"]),
+        ("copy in time", ["copy(device 0) -> TIMEOUT", "no time limit: the driver gave up by itself"]),
+    ],
+)
+def test_a_driver_that_lies_is_refused_by_what_it_lies_about(run_in_process, name, shim, about, says):
+    env = {f"{name.upper()}_DRIVER": None, f"{name.upper()}_SHIMS": shim("lies")}
+    done = run_in_process(USE.format(name=name), options=f"lies.about={about}", env=env, check=False)
+    assert ("survived" in done.stdout) == (about == "nothing")
+    for words in says:
+        assert words in done.stdout + done.stderr

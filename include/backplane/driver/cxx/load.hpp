@@ -6,6 +6,7 @@
 #define BACKPLANE_DRIVER_CXX_LOAD_HPP
 
 #include <dlfcn.h>
+#include <sys/stat.h>
 
 #include <map>
 #include <memory>
@@ -35,6 +36,10 @@ struct Answer {
 
 /// Opens a library (RTLD_LOCAL) and finds its entry. Throws LoadFailure.
 inline bp_driver_get_fn open_library(const std::string& path) {
+  struct stat status{};
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {  // dlopen would wait for whoever writes to a pipe
+    throw LoadFailure{LoadStep::symbol, "'" + path + "' is no regular file. Give the path of a shared object."};
+  }
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* why = dlerror();

@@ -37,12 +37,22 @@ Group normalised_group(const bp_ext& ext) {
   return copy;
 }
 
-/// Asks the driver for a group by name and version. Nothing if it has none, or if one of the group's slots is missing.
+/// What the head of an answer of query_ext says in place of what was asked for; nothing if it is that.
+inline std::optional<std::string> wrong_head(const bp_ext& ext, const char* id, uint32_t version) {
+  if (ext.id && !std::strcmp(ext.id, id) && ext.version == version) return std::nullopt;
+  return "query_ext(\"" + std::string(id) + "\", " + std::to_string(version) + ") answers with the group \"" +
+         (ext.id ? ext.id : "(NULL)") + "\", version " + std::to_string(ext.version);
+}
+
+/// Asks the driver for a group by name and version. Nothing if it has none, if one of the group's slots is missing, or if it
+/// answers with another one.
 template <class Group>
 std::optional<Group> find_group(const bp_driver& driver, const char* id, uint32_t version) {
   static_assert((sizeof(Group) - sizeof(bp_ext)) % sizeof(void*) == 0, "a group is a bp_ext head followed by function pointers");
   const bp_ext* ext = nullptr;
-  if (!driver.query_ext || driver.query_ext(driver.self, id, version, &ext) != BP_OK || !ext) return std::nullopt;
+  if (!driver.query_ext || driver.query_ext(driver.self, id, version, &ext) != BP_OK || !ext || wrong_head(*ext, id, version)) {
+    return std::nullopt;
+  }
   Group group = normalised_group<Group>(*ext);
   const char* slots = reinterpret_cast<const char*>(&group) + sizeof(bp_ext);
   for (size_t at = 0; at < sizeof(Group) - sizeof(bp_ext); at += sizeof(void*)) {
