@@ -71,15 +71,23 @@ std::vector<at::ScalarType> dtype_list(uint64_t bits) {
   return types;
 }
 
+c10::DeviceIndex opened(int64_t device) {
+  const c10::DeviceIndex index = device_index(device);
+  check_device(index);
+  open_driver();
+  return index;
+}
+
 }  // namespace
 
 void bind_devices(py::module_& module) {
   def_blocking(module, "count", [] { return static_cast<int>(device_count()); });
   def_quick(module, "current", [] { return static_cast<int>(current_device()); });
-  def_blocking(module, "set", [](int64_t device) { set_device(device_index(device)); });
-  def_blocking(module, "exchange", [](int64_t device) { return static_cast<int>(exchange_device(device_index(device))); });
+  // As torch.cuda, a choice is a first use: FakeTensor and DeviceMesh take a device that is not initialised for one that nobody has chosen.
+  def_blocking(module, "set", [](int64_t device) { set_device(opened(device)); });
+  def_blocking(module, "exchange", [](int64_t device) { return static_cast<int>(exchange_device(opened(device))); });
   def_blocking(module, "maybe_exchange", [](int64_t device) {
-    return static_cast<int>(maybe_exchange_device(device < 0 ? c10::DeviceIndex{-1} : device_index(device)));
+    return static_cast<int>(maybe_exchange_device(device < 0 ? c10::DeviceIndex{-1} : opened(device)));
   });
   def_quick(module, "properties", properties_dict);
   def_quick(module, "dtypes", [](int64_t device) { return dtype_list(device_properties(device_index(device)).dtypes); });

@@ -13,10 +13,13 @@ def run(run_in_process, name, shim):
         path = shim("current_device")
         prelude = f"""
 import ctypes, threading, torch
+from torch_backplane import _backend
 m = torch.{name}
 library = ctypes.CDLL({path!r})
 refused = ctypes.c_int.in_dll(library, "refused")
 told = library.current_of_this_thread
+def choose(index):  # as C++ does: Python's set_device opens the driver
+    ctypes.CDLL(_backend.C.__file__)["_ZN9backplane10set_deviceEa"](ctypes.c_int8(index))
 def use(device="{name}"):
     return torch.ones(3, device=device)
 def attempt(call):
@@ -32,21 +35,29 @@ def attempt(call):
     return start
 
 
-def test_a_device_that_was_chosen_before_the_driver_was_opened_is_told(run, name):
+def test_set_device_opens_the_driver_and_tells_it(run, name):
+    """As torch.cuda's; and so does the context."""
     assert run("""
+m.set_device(-1)
+print(m.is_initialized())
 m.set_device(2)
 print(m.is_initialized(), told())
 print(use().device, told())
 m.set_device(0)
 print(use().device, told())
-""") == ["False 0", f"{name}:2 2", f"{name}:0 0"]
+""") == ["False", "True 2", f"{name}:2 2", f"{name}:0 0"]
+    assert run("""
+with m.device(1):
+    print(m.is_initialized(), told())
+print(told())
+""") == ["True 1", "0"]
 
 
 def test_each_thread_that_chose_before_is_told(run):
     assert run("""
 chosen, opened = threading.Event(), threading.Event()
 def work():
-    m.set_device(3)
+    choose(3)
     chosen.set()
     opened.wait()
     print("before", told())
@@ -82,7 +93,7 @@ def test_a_device_that_was_chosen_before_and_is_refused_raises_at_the_first_use(
     says = f"{name} driver: set_current(device 1) -> INTERNAL: the fan of that device stands still"
     assert run("""
 refused.value = 1
-m.set_device(1)
+choose(1)
 print(attempt(use))
 print(attempt(use))
 refused.value = -1

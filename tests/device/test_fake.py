@@ -26,6 +26,19 @@ def test_C37_without_an_index_it_is_the_current_device(device_module, name):
 
 
 @pytest.mark.once
+def test_C37_the_choice_of_a_device_counts_before_its_first_use(run_in_process, name):
+    """FSDP2 moves a model from ``meta``, where a fake tensor without an index is made first."""
+    code = f"""
+        import torch
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        torch.{name}.set_device(1)
+        with FakeTensorMode():
+            print(torch.empty(3, device="{name}").device)
+    """
+    assert run_in_process(code, options="devices=2").stdout.strip() == f"{name}:1"
+
+
+@pytest.mark.once
 def test_C37_fake_tensors_touch_no_device(run_in_process, name):
     code = f"""
         import torch

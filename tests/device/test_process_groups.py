@@ -212,3 +212,18 @@ def test_attention_can_be_cut_whichever_is_imported_first(run_in_process, name, 
     env = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0" if first == "DTensor" else "1"}
     said = run_in_process(code, env=env).stdout.splitlines()
     assert said == ["False", "True", "True", "SourceFileLoader"]
+
+
+def test_a_mesh_leaves_the_device_that_was_chosen(run_in_process, name, tmp_path):
+    """Without LOCAL_RANK: torch takes rank % devices where nobody has chosen."""
+    code = f"""
+        import torch, torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+        torch.{name}.set_device(1)
+        dist.init_process_group(rank=0, world_size=1, init_method="file://{tmp_path}/store")
+        mesh = init_device_mesh("{name}", (1,))
+        print(torch.{name}.current_device(), torch.empty(1, device="{name}").device)
+        dist.destroy_process_group()
+    """
+    env = {"LOCAL_RANK": None, f"{name.upper()}_DRIVER": None}
+    assert run_in_process(code, options="devices=2", env=env).stdout.strip() == f"1 {name}:1"

@@ -55,7 +55,7 @@ def current_device() -> int:
 
 
 def set_device(device: Device) -> None:
-    """Make ``device`` the calling thread's current device.
+    """Make ``device`` the calling thread's current device. A first use of the device, as with ``torch.cuda``.
 
     Prefer the :class:`device` context, or a device argument.
 
