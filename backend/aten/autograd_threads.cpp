@@ -1,20 +1,59 @@
-// aten/autograd_threads.cpp: lets autograd's device threads come to rest before the interpreter ends.
+// aten/autograd_threads.cpp: autograd's device threads: lets them start where torch would not, and come to rest before the interpreter
+// ends.
 //
-// Such a thread wakes the caller of backward() first and releases the backward's state then. Some of that is Python's (since torch 2.13 the
-// caller's context), so the release takes the GIL; and a thread that takes the GIL while the interpreter ends is ended by Python, within a
-// destructor: the process aborts, after all of its work is done.
+// Torch starts them at the first backward of the process, one for each device that there is then, and never again. Without one a backward
+// on the device is an internal assert of torch's: after a backward on the CPU before this library was loaded, or before a device was
+// visible.
+//
+// At the end such a thread wakes the caller of backward() first and releases the backward's state then. Some of that is Python's (since
+// torch 2.13 the caller's context), so the release takes the GIL; and a thread that takes the GIL while the interpreter ends is ended by
+// Python, within a destructor: the process aborts, after all of its work is done.
 #include "aten/autograd_threads.h"
 
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>
+#include <torch/csrc/autograd/engine.h>
 
 #include <thread>
 
 #include "runtime/device.h"
+#include "runtime/options.h"
+#include "runtime/overrides.h"
 
 namespace backplane {
 namespace autograd_threads_impl {
 namespace {
+
+using torch::autograd::Engine;
+
+struct Threads : Engine {
+  using Engine::device_ready_queues_;
+  using Engine::start_device_threads;
+};
+
+// Not where no graph was recorded: a program that needs no threads can be forked.
+void start_if_missing() {
+  if (at::sequence_number::peek() == 0) return;
+  Engine& engine = Engine::get_default_engine();
+  try {
+    engine.initialize_device_threads_pool();  // the first backward's, unless that was before
+  } catch (const c10::Error&) {               // a forked child, in which no backward can be
+    return;
+  }
+  const auto& queues = engine.*(&Threads::device_ready_queues_);
+  if (queues.empty()) {
+    (engine.*(&Threads::start_device_threads))();
+  } else if (queues.size() < static_cast<size_t>(device_count())) {
+    TORCH_WARN("autograd has started ", queues.size(), " threads for the devices of another type, and ", device_name(), " has ",
+               device_count(), " devices: a backward on the others fails. Import the backend before the first backward.");
+  }
+}
+
+[[maybe_unused]] const bool started_at_open = [] {
+  overrides().driver_opened = start_if_missing;
+  return true;
+}();
 
 // A thread runs its backwards one after the other, so when it runs this one it has released those before. This one has nothing of Python's
 // to release, because it comes from a thread that has none.

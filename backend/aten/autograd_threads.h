@@ -1,4 +1,4 @@
-// aten/autograd_threads.h: autograd's device threads at the end of the process.
+// aten/autograd_threads.h: autograd's device threads, at the end of the process.
 #pragma once
 
 namespace backplane {

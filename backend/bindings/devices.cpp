@@ -86,9 +86,8 @@ void bind_devices(py::module_& module) {
   // As torch.cuda, a choice is a first use: FakeTensor and DeviceMesh take a device that is not initialised for one that nobody has chosen.
   def_blocking(module, "set", [](int64_t device) { set_device(opened(device)); });
   def_blocking(module, "exchange", [](int64_t device) { return static_cast<int>(exchange_device(opened(device))); });
-  def_blocking(module, "maybe_exchange", [](int64_t device) {
-    return static_cast<int>(maybe_exchange_device(device < 0 ? c10::DeviceIndex{-1} : opened(device)));
-  });
+  def_blocking(module, "maybe_exchange",
+               [](int64_t device) { return static_cast<int>(maybe_exchange_device(device < 0 ? c10::DeviceIndex{-1} : opened(device))); });
   def_quick(module, "properties", properties_dict);
   def_quick(module, "dtypes", [](int64_t device) { return dtype_list(device_properties(device_index(device)).dtypes); });
   def_blocking(module, "can_access_peer",

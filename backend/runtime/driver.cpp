@@ -11,6 +11,7 @@
 #include "runtime/device.h"
 #include "runtime/loader.h"
 #include "runtime/options.h"
+#include "runtime/overrides.h"
 #include "runtime/text.h"
 
 namespace backplane {
@@ -119,6 +120,7 @@ const Driver& detail::open_now() {
   const bool loaded = load_driver();
   TORCH_CHECK(loaded, "No ", device_name(), " driver: ", driver_info().refusal);
   require_device();
+  bool is_first = false;
   std::unique_lock<std::mutex> lock(p.mutex);
   TORCH_CHECK(p.state != driver_impl::State::closed, "The ", device_name(),
               " driver was closed in this process; start a new process to use it.");
@@ -133,9 +135,11 @@ const Driver& detail::open_now() {
     }
     p.state = driver_impl::State::open;
     opened.store(&p.driver, std::memory_order_release);
+    is_first = true;
   }
   lock.unlock();
   tell_current_device(p.driver);
+  if (is_first && overrides().driver_opened != nullptr) overrides().driver_opened();
   return p.driver;
 }
 

@@ -27,6 +27,7 @@ struct Overrides {
   Override<at::Generator (*)(c10::DeviceIndex)> make_generator;            // random/: a new generator
   Override<const at::Generator& (*)(c10::DeviceIndex)> default_generator;  // random/: one per device index
   Override<bool (*)(const c10::Stream&)> is_capturing;                     // of a stream that exists: runtime/stream.h
+  void (*driver_opened)() = nullptr;                                       // aten/: by the thread that has opened the driver
   void (*give_back_staging)() = nullptr;  // fallback/: what it keeps of pinned memory goes back to the allocator
 };
 

@@ -245,3 +245,25 @@ def test_the_device_module_by_itself_says_what_to_import_first(run_in_process):
     done = run_in_process("import torch_backplane.device", check=False)
     assert "ImportError: import torch, or the backend's package, before torch_backplane.device" in done.stderr
     run_in_process("import torch, torch_backplane.device")
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["before the import", "before a device is visible"])
+def test_a_backward_on_the_cpu_may_come_first(run_in_process, name, hidden):
+    """Torch makes autograd's threads, one for each device, at the first backward of the process."""
+    code = f"""
+        import os, torch
+        os.environ["{name.upper()}_VISIBLE_DEVICES"] = ""
+        if {hidden}:
+            torch._import_device_backends()
+            assert torch.{name}.device_count() == 0
+        x = torch.ones(3, requires_grad=True)
+        (x * x).sum().backward()
+        del os.environ["{name.upper()}_VISIBLE_DEVICES"]
+        torch._import_device_backends()
+        for index in range(torch.{name}.device_count()):
+            y = torch.ones(3, device=f"{name}:{{index}}", requires_grad=True)
+            (y * y).sum().backward()
+            print(y.grad.tolist())
+    """
+    env = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    assert run_in_process(code, options="devices=2", env=env).stdout.splitlines() == ["[2.0, 2.0, 2.0]"] * 2
