@@ -24,9 +24,9 @@ function(_backplane_settings target)
   endif()
 endfunction()
 
-# For the vendor's code.
+# For the vendor's code. More is the vendor's to ask for: -Wextra warns of each `VkFoo x{TYPE}`, as runtimes with such structs are called.
 function(_backplane_vendor_code target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra)
+  target_compile_options(${target} PRIVATE -Wall $<IF:$<BOOL:${BACKPLANE_DEV}>,-Wextra,>)
 endfunction()
 
 # For the SDK's own code. Its warnings are for who works on it (BACKPLANE_DEV), not for a vendor with another compiler or -Werror; looking for

@@ -10,7 +10,8 @@ if "{{ cookiecutter.kernels }}" != "portable":
     rmtree("backend/operators")
     Path("python/{{ cookiecutter.package_name }}/ops.py").unlink()
     Path("tests", "test_swiglu.py").unlink()
-if "{{ cookiecutter.kernels }}" == "none" or "{{ cookiecutter.driver }}" != "sim":  # no other one runs functions of the host's
+# Of the drivers the simulated one alone runs host functions, as add.cpp needs them.
+if "{{ cookiecutter.kernels }}" == "none" or "{{ cookiecutter.driver }}" != "sim":
     rmtree("backend/kernels")
 if "{{ cookiecutter.kernels }}" == "none":
     Path("tests", "test_add.py").unlink()

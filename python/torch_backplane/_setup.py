@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _lock = threading.RLock()
 _ready = False
+_registered = False
 _linted = False
 _warned: set[str] = set()
 
@@ -145,7 +146,7 @@ def _let_explicit_import_win(package: str) -> None:
 
 
 def _load(package: str) -> None:
-    global _ready
+    global _ready, _registered
     with _lock:
         if _ready and _backend.package == package:
             return import_python_parts()  # done, or as wrong as before
@@ -156,10 +157,12 @@ def _load(package: str) -> None:
         _check_slot(package, build)
         _backend.package, _backend.device, _backend.build = package, build.DEVICE, build
         _backend.C = _native(package, build)
-        _check_explicit_driver()
         _check_fallback_setting()
         integrations.check_setting()
-        _register()
+        if not _registered:  # before: with a driver that fails, each use of torch.<device> has its error
+            _register()
+            _registered = True
+        _check_explicit_driver()
         _ready = True
         import_python_parts()
         _record_kernels()

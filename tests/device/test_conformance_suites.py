@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 
+from torch_backplane.conformance import checker
 from torch_backplane.conformance.case import Case
 from torch_backplane.conformance.suites import load
 
@@ -127,7 +128,33 @@ def test_operators_run_on_sparse_tensors_too(run):
 def test_an_operators_way_is_told(run):
     assert run("ops/arange/float32").route in ("fallback", "native")
     assert run("ops/view/float32").route == "native"
-    assert run("ops/tensor_split/float32").route in ("", "composite", "native")
+    assert run("ops/tensor_split/float32").route in ("composite", "native")
+    assert run("modules/nn.GRUCell/float32").route in ("composite", "fallback")
+    assert run("optimizers/SGD/default/float32").route in ("composite", "fallback")
+
+
+def test_an_operator_that_differs_has_a_way_too(run, monkeypatch):
+    monkeypatch.setattr(checker, "compare_observations", lambda *_: 1 / 0)
+    outcome = run("ops/add/float32")
+    assert (outcome.status, bool(outcome.route)) == ("fail", True)
+
+
+def test_what_compiles_is_not_in_the_devices_time(device, monkeypatch):
+    """A call that makes a kernel takes the compiler's time: another call's is kept, and the first one's results."""
+    seconds = {"cpu": iter([1.0, 1.0]), device.type: iter([9.0, 2.0, 3.0])}
+
+    def observe(function, arguments, where, seed):
+        seen = observed(function, arguments, where, seed)
+        seen.seconds = next(seconds[torch.device(where).type])
+        return seen
+
+    observed, made = checker.observe, iter([0, 1, 1, 1])
+    monkeypatch.setattr(checker, "observe", observe)
+    monkeypatch.setattr(checker, "_kernels_made", lambda: next(made))
+    one = checker.Checker(torch.device(device), 0)
+    for _ in range(2):
+        one.check("forward", "ones", lambda: one.both(torch.neg, (torch.ones(3),)))
+    assert (one.outcome().device_seconds, one.outcome().cpu_seconds) == (5.0, 2.0)
 
 
 # Wrong kernels. Each is right but for the one thing that its name says.

@@ -186,6 +186,21 @@ def test_wrong_options_are_an_error_that_lists_the_known_ones(run_in_process, ba
     assert "devices" in done.stderr
 
 
+def test_after_an_autoload_that_failed_use_gives_the_drivers_reason(run_in_process, name):
+    code = f"""
+        import torch
+        print(torch.{name}.device_count(), torch.{name}.is_available(), torch.accelerator.is_available())
+        for use in (lambda: torch.ones(2, device="{name}"), lambda: torch.ones(2).to("{name}"), torch.{name}.init):
+            try:
+                use()
+            except RuntimeError as error:
+                print("unknown option 'devises'; known: devices=" in str(error))
+    """
+    done = run_in_process(code, options="devises=3", env={f"{name.upper()}_DRIVER": None})
+    assert done.stdout.split() == ["0", "False", "False", "True", "True", "True"]
+    assert done.stderr.count("is installed but unavailable") == 1
+
+
 def test_E02_without_a_driver_the_count_is_zero_and_use_gives_the_reason(run_in_process, other_package, name):
     path = other_package("driverless", native=True)
     (path / "driverless" / "lib" / f"lib{name}_driver.so").unlink()

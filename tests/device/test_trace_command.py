@@ -169,3 +169,21 @@ def test_a_program_without_the_device(run, name):
     status, output = run("torch.ones(8).sum()")
     assert status == 1
     assert f"{name} did nothing that a profile shows: the script must put its model" in output
+
+
+@pytest.mark.once
+def test_a_driver_without_a_profile_is_named(run_in_process, tmp_path, name):
+    script = tmp_path / "program.py"
+    script.write_text(f"import torch\ntorch.ones(8, device={name!r}).add_(1)")
+    code = f"""
+        from click.testing import CliRunner
+        from torch_backplane.cli.trace import trace
+        done = CliRunner().invoke(trace, [{str(script)!r}])
+        print(done.exit_code, done.output)
+    """
+    prefix = name.upper()
+    env = {f"{prefix}_DRIVER": None, f"{prefix}_SHIMS": None}
+    done = run_in_process(code, options="profile=off", env=env).stdout
+    assert done.startswith("1 ")
+    assert f"the driver of {name} has no bp.profile" in done
+    assert f"{prefix}_SHIMS=emulate" in done

@@ -68,6 +68,16 @@ def test_a_project_keeps_its_own_pool(tmp_path):
     assert set(compilations(folder)) == {"farm"}
 
 
+def test_a_launcher_of_the_users_own_is_kept(tmp_path):
+    """In front of the compiler; of kernels, whose headers are precompiled, behind the namespace of this checkout."""
+    folder = configure(tmp_path, CMAKE_CXX_COMPILER_LAUNCHER="/usr/bin/env")
+    found = re.findall(r"^  LAUNCHER = (.*?) *$", (folder / "build.ninja").read_text(), re.MULTILINE)
+    assert {words.rpartition("cmake ")[2] for words in found} == {
+        "/usr/bin/env",
+        f"-E env CCACHE_NAMESPACE={ROOT} /usr/bin/env",
+    }
+
+
 @pytest.mark.parametrize(
     ("words", "missing"), [("host", []), ("host EXCEPT matmul softmax", ["matmul", "softmax"]), ("", None)]
 )
@@ -127,6 +137,7 @@ def test_warnings_of_the_sdk_are_for_its_developers(tmp_path, development, code)
     for file, words in commands.items():
         is_vendor = re.search(r"CMakeFiles/(mydevice|minimal_driver)\.dir/", " ".join(words))  # kernels, a driver
         assert ("-w" in words, "-Wall" in words) == ((False, True) if is_vendor or code else (True, False)), file
+        assert ("-Wextra" in words) == bool(code), file  # a vendor's to ask for
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,7 @@ def test_answers_arrive(rendered, answers):
     assert pyproject["project"]["entry-points"] == points
     assert f"\n  {device}\n  PACKAGE {package}\n" in (project / "CMakeLists.txt").read_text()
     requirement = answers.get("backplane_requirement", "torch-backplane ~= 0.1")
-    assert f"\n{requirement}\n" in (project / "requirements-dev.txt").read_text()
+    assert f"\nSDK ?= {requirement}\n" in (project / "Makefile").read_text()
     assert requirement in (project / "README.md").read_text()
     assert answers.get("vendor_name", "My Vendor") in (project / "LICENSE").read_text()
 
@@ -160,6 +160,26 @@ def test_conformance_is_a_chore_and_a_job(rendered):
         "torch_backplane.cli conformance --json build/conformance.json --html build/conformance.html --shard 2/4"
         in said
     )
+
+
+@pytest.mark.parametrize(
+    ("requirement", "expected"),
+    [
+        (LONG["backplane_requirement"], LONG["backplane_requirement"]),
+        ("torch-backplane ~= 0.1", "torch-backplane ~= 0.1"),
+        ("/opt/sdk", "torch-backplane ~= 0.1"),
+        ("../sdk", "torch-backplane ~= 0.1"),
+        ("torch-backplane @ file:///opt/sdk", "torch-backplane ~= 0.1"),
+    ],
+)
+def test_ci_is_given_no_folder_of_one_machine(rendered, requirement, expected):
+    project = rendered({**SHORT, "ci": "github", "backplane_requirement": requirement})
+    workflow = (project / ".github" / "workflows" / "ci.yml").read_text()
+    assert workflow.startswith("# Builds, lints, ")
+    assert f"\nenv:\n  SDK: ${{{{ vars.SDK || '{expected}' }}}}\n" in workflow
+    assert (requirement in workflow) == (requirement == expected)
+    for given, wanted in (({}, requirement), ({"SDK": "theirs"}, "theirs")):
+        assert f"pip install '{wanted}' -r requirements-dev.txt" in run("make", "-n", "setup", cwd=project, env=given)
 
 
 def test_one_place_of_ci_installs_the_vendors_runtime(rendered):

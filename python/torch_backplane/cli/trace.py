@@ -62,6 +62,7 @@ def trace(out: Path | None, html_path: Path | None, json_path: Path | None, scri
     from torch.profiler import ProfilerActivity, profile
 
     from torch_backplane import _backend, fallback
+    from torch_backplane.testing.capabilities import lacks
     from torch_backplane.timeline import summarize
     from torch_backplane.timeline_page import page
 
@@ -92,6 +93,11 @@ def trace(out: Path | None, html_path: Path | None, json_path: Path | None, scri
         ]
         text = json.dumps(summary.to_json() | {"torch": torch.__version__, "fallbacks": rows}, indent=1)
         json_path.write_text(text + "\n", encoding="utf-8")
+    if not summary.work and (missing := lacks("profile")):
+        raise click.ClickException(
+            f"the driver of {_backend.device} has no bp.{missing} (backplane/driver/profile.h), so nothing tells what "
+            f"it did. {_backend.env_name('SHIMS')}=emulate records events around the work instead"
+        )
     if not summary.work:
         raise click.ClickException(
             f"{_backend.device} did nothing that a profile shows: the script must put its model and its data there, "

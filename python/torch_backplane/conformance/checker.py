@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from torch_backplane import compiler, fallback
 from torch_backplane.conformance.case import Outcome
 from torch_backplane.conformance.compare import (
     Difference,
@@ -50,6 +51,7 @@ class Checker:
         self._device_seconds = 0.0
         self._cpu_seconds = 0.0
         self._distributions = 0
+        self._way = ""
 
     def check(self, name: str, what: object, run: Callable[[], Observation]) -> Observation | None:
         """Count one sample of one check; ``what`` calls it in a message. None if it failed."""
@@ -87,9 +89,8 @@ class Checker:
         """
         on_device = on_device or function
         cpu = observe(function, arguments, "cpu", self.seed)
-        found = observe(on_device, arguments, self.device, self.seed)
+        found = self._timed(on_device, arguments)
         self._cpu_seconds += cpu.seconds
-        self._device_seconds += found.seconds
         rules = rules or Rules()
         draws = cpu.drew or any(isinstance(leaf, torch.Generator) for leaf in tree_leaves(arguments))
         if draws:
@@ -155,7 +156,11 @@ class Checker:
         return seen
 
     def outcome(self, route: str = "") -> Outcome:
-        """What there is to say of the case: the first failure of each check."""
+        """What there is to say of the case: the first failure of each check.
+
+        Args:
+            route: the way that a single operator took; by default that of all calls together.
+        """
         counts = {name: self._passed.get(name, 0) for name in {**self._passed, **self._failed}}
         if not counts:
             return Outcome("skip", "the database has no sample of this dtype")
@@ -165,7 +170,20 @@ class Checker:
             traces.append(failures[0][1])
         message = " | ".join(" ".join(line.split()) for line in lines)
         status = "fail" if lines else "pass"
-        return Outcome(status, message, "\n".join(traces), counts, route, self._device_seconds, self._cpu_seconds)
+        return Outcome(
+            status, message, "\n".join(traces), counts, route or self._way, self._device_seconds, self._cpu_seconds
+        )
+
+    def _timed(self, function: Callable[..., Any], arguments: Any) -> Observation:
+        """Call on the device, and keep how long that took and whether the CPU had a part in it."""
+        on_cpu, made = fallback.calls(), _kernels_made()
+        found = observe(function, arguments, self.device, self.seed)
+        if found.error is None:
+            self._way = "fallback" if fallback.calls() != on_cpu else self._way or "composite"
+        # A call that makes kernels takes the compiler's time: that of another one counts.
+        again = found if _kernels_made() == made else observe(function, arguments, self.device, self.seed)
+        self._device_seconds += again.seconds
+        return found
 
     def _rounding(self, function: Callable[..., Any], arguments: Any, cpu: Observation) -> float:
         """How far the CPU's results in half precision are from those in float64 at most; 0 where that cannot be had."""
@@ -189,6 +207,12 @@ class Checker:
         with Recorder() as recorder:
             observe(function, arguments, self.device, self.seed)
         return recorder.on_device
+
+
+def _kernels_made() -> int:
+    """Kernels that were compiled or read from the cache so far."""
+    counts = compiler.counts()
+    return counts.compiled + counts.from_cache
 
 
 def largest(seen: Observation) -> float:

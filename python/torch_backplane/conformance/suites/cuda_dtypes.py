@@ -87,8 +87,8 @@ class _Pair(OneSample):
         return not sample.kwargs.get("dropout_p"), super().worth(sample)
 
     def check_sample(self, sample: Sample) -> None:
-        if self.checker.check("forward", sample, partial(self.forward, sample)) is not None:
-            self.way = self.find_way(sample)
+        self.way = self.find_way(sample)
+        self.checker.check("forward", sample, partial(self.forward, sample))
 
     def forward(self, sample: Sample, plain: Any = None) -> Observation:
         if self.is_lacking:

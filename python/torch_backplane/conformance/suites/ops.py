@@ -148,11 +148,11 @@ class _Run:
 
     def check_sample(self, sample: Sample) -> None:
         check = self.checker.check
+        if sample.index < _ROUTES:
+            self.way = max(self.way, self.find_way(sample), key=_WAYS.index)
         cpu = check("forward", sample, partial(self.forward, sample))
         if cpu is None or cpu.error is not None:
             return
-        if sample.index < _ROUTES:
-            self.way = max(self.way, self.find_way(sample), key=_WAYS.index)
         if cpu.seconds > _SLOW:
             return
         if self.op.supports_out:
