@@ -109,7 +109,7 @@ void abort(Context& c) {
       const int32_t ended = CALL(c, stream_synchronize, m.device, stream, 2 * second_ns);
       other.join();
       c.expect(ended, BP_OK, abort_rule);
-      c.require(status == BP_OK, abort_rule, "abort from another thread gave %s", status_text(status).c_str());
+      c.require(status == BP_OK, abort_rule, "abort from another thread gave %s, expected BP_OK", status_text(status).c_str());
       c.require(m.state() == BP_INTERNAL, "INTERNAL: ranks disagree, or anything else, such as an abort here", "status tells %s",
                 status_text(m.state()).c_str());
       c.expect(CALL_GROUP(m.g, abort, m.comm), BP_OK, "Again: BP_OK");

@@ -189,7 +189,8 @@ void wrong_source(Context& c) {
             "  out[0] = no_such_name;\n"  // this line
             "}\n";
   const Compiler::Compiled compiled = compiler.try_compile(source);
-  c.require(compiled.status == BP_INVALID_ARGUMENT, rules::compile, "a source with an unknown name compiles");
+  c.require(compiled.status == BP_INVALID_ARGUMENT, rules::compile, "a source with an unknown name gave %s, expected BP_INVALID_ARGUMENT",
+            status_text(compiled.status).c_str());
   c.require(compiled.log.find(std::to_string(wrong)) != std::string::npos, "or why it failed, with line numbers of `source`",
             "the log of a source that is wrong in line %d does not name the line: \"%.600s\"", wrong, compiled.log.c_str());
   compiler.compile(compiler.unit(compiler.tile(), kernel));  // nothing of it stays
@@ -222,10 +223,12 @@ void threads(Context& c) {
       const std::string name = "no_such_name_" + std::to_string(i);
       const std::string more = wrong ? "BP_FN i32 wrong(i32 x) { return x + " + name + "; }\n" : "/* " + name + " */\n";
       const Compiler::Compiled compiled = compiler.try_compile(compiler.unit(compiler.tile(), kernel + more), BP_COMPILE_LIGHT);
-      c.require(compiled.status == (wrong ? BP_INVALID_ARGUMENT : BP_OK), early, "a source compiled beside others gave %s: %.600s",
-                status_text(compiled.status).c_str(), compiled.log.c_str());
-      c.require((compiled.log.find(name) != std::string::npos) == wrong, early, "a source compiled beside others got this log: \"%.600s\"",
-                compiled.log.c_str());
+      const int32_t expected = wrong ? BP_INVALID_ARGUMENT : BP_OK;
+      c.require(compiled.status == expected, early, "4 threads compile at once: a %s source gave %s, expected %s; its log: \"%.600s\"",
+                wrong ? "wrong" : "right", status_text(compiled.status).c_str(), status_text(expected).c_str(), compiled.log.c_str());
+      c.require((compiled.log.find(name) != std::string::npos) == wrong, early,
+                "4 threads compile at once: the log of a %s source is \"%.600s\", expected one %s %s, a name in the wrong source",
+                wrong ? "wrong" : "right", compiled.log.c_str(), wrong ? "with" : "without", name.c_str());
     }));
   }
   for (std::future<void>& one : all) one.get();

@@ -21,6 +21,13 @@ void unrecorded(Context& c) {
   c.expect(CALL(c, stream_wait, 0, stream, event), BP_OK, "a no-op if never recorded");
   c.synchronize(0, stream);
   c.expect(CALL(c, event_destroy, 0, event), BP_OK, "owner: the caller");
+  const auto ipc = c.group<bp_ipc>();
+  if (ipc && (ipc->head.flags & BP_IPC_EVENTS)) return;
+  bp_event* shared = nullptr;
+  const int32_t status = CALL(c, event_create, 0, BP_EVENT_IPC, &shared);
+  c.require((status == BP_UNSUPPORTED || status == BP_INVALID_ARGUMENT) && !shared,
+            "UNSUPPORTED or INVALID_ARGUMENT with BP_EVENT_IPC, where bp.ipc is not offered or without BP_IPC_EVENTS",
+            "event_create with BP_EVENT_IPC gave %s, expected BP_UNSUPPORTED or BP_INVALID_ARGUMENT", status_text(status).c_str());
 }
 
 void recorded(Context& c) {

@@ -134,7 +134,7 @@ void map(Context& c) {
   c.upload(0, work.address, data.data(), bytes);
   c.expect(CALL_GROUP(exec, enqueue, 0, nullptr, map_work, &work, nullptr), BP_OK, enqueue_rule);
   c.synchronize(0);
-  c.require(work.status == BP_OK, map_rule, "map inside fn gave %s", status_text(work.status).c_str());
+  c.require(work.status == BP_OK, map_rule, "map inside fn gave %s, expected BP_OK", status_text(work.status).c_str());
   c.require(work.interior == static_cast<int64_t>(bytes / 2), map_rule, "map(address + %llu) lies %lld bytes behind map(address)",
             static_cast<unsigned long long>(bytes / 2), static_cast<long long>(work.interior));
   c.require(work.last == 0x42, map_rule, "the last byte of the allocation reads 0x%02x through map, expected 0x42", work.last);

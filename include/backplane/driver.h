@@ -233,7 +233,8 @@ typedef struct bp_driver {
 
   /* ---- events: all of these, or none; they need streams --------------------------------------------------------------------------- */
 
-  /* owner: the caller. flags: BP_EVENT_*. */
+  /* owner: the caller. flags: BP_EVENT_*. errors: UNSUPPORTED or INVALID_ARGUMENT with BP_EVENT_IPC, where bp.ipc is not offered or without
+   * BP_IPC_EVENTS. */
   int32_t (*event_create)(void* self, int32_t device, uint32_t flags, bp_event** out);
 
   /* Pending records may still complete. Works after a FAULT, BP_OK after DEVICE_LOST. */

@@ -199,6 +199,12 @@ def test_a_cards_call_that_waits_is_found(built: Built) -> None:
     assert re.match(r"event_record\(.*\) returned only when the work before it", report.failed["event.recorded"])
 
 
+def test_a_failure_says_what_was_expected(built: Built) -> None:
+    report = of_kind(built, "compiler.wrong_source", "--only", "compiler.threads")
+    expected = 'the log of a wrong source is "the source is wrong", expected one with no_such_name_3'
+    assert expected in " ".join(report.failed["compiler.threads"].split()), report.out
+
+
 def test_a_runtimes_own_threads_belong_to_the_process(built: Built) -> None:
     report = of_kind(built, "pool", "--only", "life.threads")
     assert (report.code, report.passed) == (0, {"life.threads"}), report.out
