@@ -158,3 +158,14 @@ def test_the_checker_has_the_loops_of_the_core():
     core = loops(*(f"backend/kernels/portable/dialect/{name}.bpc" for name in ("core", "generated")))
     assert len(core) == 7
     assert loops("check_driver/checks_dialect_loops.cpp") == core
+
+
+def test_the_document_has_the_cores_words():
+    """What kernels may use without a prelude's help: those of torch.compile, too."""
+    page = (ROOT / "docs" / "dialect.md").read_text()
+    words = {"bp_place"}
+    for name in ("core", "generated"):
+        text = (ROOT / "backend/kernels/portable/dialect" / f"{name}.bpc").read_text()
+        words |= set(re.findall(r"#define (BP_\w+)", text))
+    assert {"BP_EACH_LANE", "BP_LANES_FROM"} < words
+    assert [word for word in sorted(words) if word not in page] == []

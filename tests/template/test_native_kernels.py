@@ -13,6 +13,7 @@ LIBRARY = """
 add_library(acme SHARED vendor/acme.cpp)
 target_include_directories(acme PUBLIC vendor)
 install(TARGETS acme LIBRARY DESTINATION qpu/lib)
+install(FILES vendor/acme.h DESTINATION qpu/lib)
 foreach(target q q_driver)
   target_link_libraries(${target} PRIVATE acme)
   set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH "$ORIGIN")
@@ -72,6 +73,18 @@ def test_there_are_no_host_functions(chip):
         """
     )
     assert said == "['stream_native']\n"
+
+
+def test_a_file_is_installed_beside_the_driver(chip):
+    """docs/driver.md, "Loading, shims, options"."""
+    said = chip(
+        """
+        from pathlib import Path
+        from torch_backplane import driver
+        print(Path(driver.info().path).with_name("acme.h").is_file())
+        """
+    )
+    assert said == "True\n"
 
 
 def test_E49_every_form_of_a_structured_kernel_runs_and_agrees(chip):
