@@ -110,6 +110,17 @@ def test_sums_into_repeated_places(device, ran, dtype):
             indices((2, 9), 6),
             tensor((), dtype),
         )
+        for given in (x, x[0, 0]):  # an index without dimensions
+            check(
+                device, lambda t, i, s: t.index_put((i,), s, accumulate=True), given, indices((), 4), tensor((), dtype)
+            )
+        check(
+            device,
+            lambda t, i, s: torch.ops.aten.index_put(t, (None, i), s, accumulate=True),
+            x,
+            indices((), 4),
+            tensor((4, 6), dtype),
+        )
     with ran("put_"):
         check(
             device, lambda t, i, s: t.clone().put_(i, s, accumulate=True), x, indices((50,), 120), tensor((50,), dtype)

@@ -206,8 +206,8 @@ bool index_put(Call& call) {
   const bool is_ordered = (sums && !is_atomic) || (!sums && at::globalContext().deterministicAlgorithms());
   at::Tensor source = values.expand(indexing->sizes);
   if (is_ordered && indexing->index_dims != 1) {  // the indices as one dimension, which is walked in order
-    source = source.flatten(indexing->before, indexing->before + indexing->index_dims - 1);
-    if (indexing->index_dims == 0) source = source.unsqueeze(indexing->before);
+    source = indexing->index_dims == 0 ? source.unsqueeze(indexing->before)
+                                       : source.flatten(indexing->before, indexing->before + indexing->index_dims - 1);
     for (at::Tensor& index : indexing->indices) index = index.reshape({-1});
     Strides sizes(source.sizes().begin(), source.sizes().end());
     Strides strides(indexing->self_strides.begin(), indexing->self_strides.begin() + indexing->before);
