@@ -139,7 +139,8 @@ class CachingAllocator : public c10::DeviceAllocator {
   size_t fraction_rejections(c10::DeviceIndex device);
 
   // Where segments come from: the driver. (Expandable segments: its bp.vmm.) segment_alloc returns NULL when the device is full and throws
-  // for anything else; segment_free never throws, and gets memory that no work uses any more.
+  // for anything else; segment_free never throws, and gets memory that no work uses any more. Without caching segment_alloc is asked for
+  // the bytes of one allocation, which segment_free gets as the multiple of 512 that counts for it.
   virtual void* segment_alloc(c10::DeviceIndex device, size_t bytes);
   virtual void segment_free(c10::DeviceIndex device, void* ptr, size_t bytes) noexcept;
 

@@ -137,8 +137,11 @@ Block* DeviceCache::from_driver(Pool& pool, size_t segment_size, Request& reques
     return address != nullptr;
   };
   const Pluggable* const source = source_of(pool);
+  // Without caching it is asked for what copies may touch and no more, so that who checks its memory sees what goes beyond.
+  const size_t unit = std::max<uint32_t>(device_properties(device_).copy_alignment, 1);
+  const size_t wanted = keeps(pool) ? segment_size : std::min(segment_size, (request.bytes + unit - 1) / unit * unit);
   try {
-    address = source == nullptr ? source_.segment_alloc(device_, segment_size) : source->alloc(device_, segment_size, request.stream.id());
+    address = source == nullptr ? source_.segment_alloc(device_, wanted) : source->alloc(device_, segment_size, request.stream.id());
   } catch (...) {
     const Locked lock(*this);
     arrived();

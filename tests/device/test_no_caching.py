@@ -1,6 +1,7 @@
 """caching_allocator_enable(False): a free waits for the block's streams and keeps nothing."""
 
 import gc
+import re
 import threading
 
 import pytest
@@ -46,6 +47,16 @@ def test_E61_nothing_freed_is_kept(uncached, device):
         after = uncached.memory_reserved(), uncached.memory_stats()["segment.all.current"]
         assert after <= before  # less, where something of an earlier test has ended
         before = after
+
+
+@pytest.mark.once
+def test_E61_the_driver_is_asked_for_what_a_tensor_needs(run_in_process, name):
+    """So that whoever checks its memory sees what goes beyond."""
+    code = f"import torch\nfor size in (1, 700, 5000):\n    torch.empty(size, dtype=torch.uint8, device={name!r})"
+    prefix = name.upper()
+    env = {f"{prefix}_SHIMS": "trace", f"{prefix}_NO_MEMORY_CACHING": "1"}
+    done = run_in_process(code, options="trace.filter=alloc", env=env)
+    assert {"1", "700", "5000"} <= set(re.findall(r" alloc device=0 bytes=(\d+) ", done.stderr))
 
 
 def test_E61_what_was_cached_goes_when_caching_ends_or_its_segment_empties(device_module, device):
