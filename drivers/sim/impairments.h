@@ -5,7 +5,7 @@
 //   delay=<us>          each piece of work takes up to so many microseconds more, at random: orders that happen to hold break
 //   seed=<n>            of these delays: the same seed and the same order of submission give the same delays
 //   link=<size>         bytes a second of every copy that crosses a link, between host and device or two devices
-//   strict=on|off       only live allocations are mapped: a kernel or a host access beside them is a segmentation fault
+//   strict=on|off       only live allocations are mapped: a kernel or a host access beside them is a segmentation fault (memory.h)
 #pragma once
 
 #include <atomic>

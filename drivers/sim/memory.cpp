@@ -10,6 +10,12 @@
 #include <iterator>
 #include <string>
 
+// NULL unless the process has AddressSanitizer's runtime: built in, or preloaded for kernels that are compiled with it.
+extern "C" {
+[[gnu::weak]] void __asan_poison_memory_region(const volatile void*, size_t);
+[[gnu::weak]] void __asan_unpoison_memory_region(const volatile void*, size_t);
+}
+
 namespace backplane::driver::sim {
 namespace {
 
@@ -99,7 +105,7 @@ uint64_t SimMemory::alloc(uint64_t bytes, bool shared) {
   charge(bytes, charged, "alloc");
   try {
     const uint64_t alignment = bytes >= kHugePage ? kHugePage : shared || strict_ ? kPage : kAlignment;  // shared: whole pages
-    const uint64_t address = places_.place(bytes, alignment, shared ? Use::shared : Use::own);
+    const uint64_t address = places_.place(bytes, alignment, shared ? Use::shared : Use::own, strict_ ? kPage : 0);
     if (shared && delta_ == 0) {
       open_file();
       const uint64_t pages = rounded(std::max<uint64_t>(bytes, 1), kPage);
@@ -110,6 +116,10 @@ uint64_t SimMemory::alloc(uint64_t bytes, bool shared) {
       }
     } else if (strict_) {
       protect(address, bytes, PROT_READ | PROT_WRITE);
+      if (__asan_poison_memory_region) {  // of its last page what is not its own
+        __asan_unpoison_memory_region(reach(address), bytes);
+        __asan_poison_memory_region(reach(address + bytes), rounded(bytes, kPage) - bytes);
+      }
     }
     return address;
   } catch (...) {

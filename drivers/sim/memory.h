@@ -3,7 +3,8 @@
 // unified:  the device address is the host pointer.
 // discrete: the host's window [base, base + W) has no access, so a stray host read faults as it would on a card. The device reaches the
 //           same byte at `address + W`, where a memfd is mapped. One addition a kernel argument, no protection to switch.
-// strict:   only live allocations are mapped, each on pages of its own, so that an access beside them is a segmentation fault.
+// strict:   only live allocations are mapped, each on pages of its own with another behind them, so that an access beside them is a
+//           segmentation fault; and under AddressSanitizer one in the rest of the last page is reported.
 // What other processes shall map lies in a memfd (ipc.h): all memory of the discrete kind, of the unified kind what was allocated for it,
 // since private pages are the faster ones. Pages come when they are touched and go back to the system when a large block is freed; the
 // limit is kept by counting.

@@ -123,6 +123,7 @@ void strict_memory_traps_what_is_not_live(const char* kind) {
     Instance i(get(bp_sim_get, options.c_str()));
     const bp_host_exec exec = *find_group<bp_host_exec>(*i.d, BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
     const uint64_t address = i.alloc(kBytes);
+    i.alloc(kBytes);  // a neighbour is beside nothing
     void* at = nullptr;
     OK(exec.map(exec.head.self, 0, address, &at));
     if (freed) OK(i.d->free(i.self, 0, address));

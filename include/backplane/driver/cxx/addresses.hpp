@@ -121,11 +121,12 @@ class AddressMap {
   uint64_t base() const { return base_; }
   uint64_t bytes() const { return bytes_; }
 
-  /// A place for `bytes` (0 takes one unit of alignment, a power of two). Throws Error(BP_OUT_OF_MEMORY) if the window is full.
-  uint64_t place(uint64_t bytes, uint64_t alignment, Handle handle) {
+  /// A place for `bytes` (0 takes one unit of alignment, a power of two), with at least `behind` bytes behind it that no place has. Throws
+  /// Error(BP_OUT_OF_MEMORY) if the window is full.
+  uint64_t place(uint64_t bytes, uint64_t alignment, Handle handle, uint64_t behind = 0) {
     std::unique_lock lock(mutex_);
     if (bytes <= bytes_) {
-      const uint64_t span = (std::max<uint64_t>(bytes, 1) + alignment - 1) & ~(alignment - 1);
+      const uint64_t span = (std::max<uint64_t>(bytes, 1) + behind + alignment - 1) & ~(alignment - 1);
       for (auto gap = by_size_.lower_bound({span, 0}); gap != by_size_.end(); ++gap) {
         const auto [size, start] = *gap;
         const uint64_t at = (start + alignment - 1) & ~(alignment - 1);
