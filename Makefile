@@ -36,7 +36,7 @@ help:
 	@echo "make cross        Linux on aarch64: the backend by a cross compiler, the drivers' tests under QEMU"
 	@echo "make conformance  every operator, module and optimizer of PyTorch on the simulated device (ARGS=... goes to the command)"
 	@echo "make asan, ubsan, tsan  the drivers, the core and a part of the Python tests under a sanitizer"
-	@echo "make fuzz         random programs, device against CPU (ARGS=\"--programs 10000 --seed 1 --kinds all\"); hostile options and files"
+	@echo "make fuzz         random programs, device against CPU (ARGS=\"--programs 10000 --seed 1 --kinds all\"; ARGS=--compiled: under torch.compile); hostile options and files"
 	@echo "make soak         random work with everything checked, 5 minutes (ARGS=\"--seconds 60 --seed 7\")"
 	@echo "make gpu-check    all that needs an NVIDIA GPU, on the machine's own Python and CUDA torch (ARGS=\"--part build\" and so on)"
 	@echo "make lint         ruff, mypy, clang-format, the rules of the kernel dialect, include rules"

@@ -63,3 +63,27 @@ def test_a_wrong_kernel_is_found_and_made_small(name, tmp_path, kernel, category
     assert len(left) <= steps  # of no_waits, whose finding is a race, some may be a thread's
     assert any(step["fn"].startswith(operator) for step in left)
     assert "def program(side):" in (tmp_path / f"{kind}-{found[1]}.py").read_text()
+
+
+def compiled(name, findings, kind, programs, *words):
+    options = ["--kinds", kind, "--programs", programs, "--seed", 0, "--most", 1]
+    return fuzz(name, findings, "--compiled", *options, *words)
+
+
+@pytest.mark.long
+def test_kernels_of_torch_compile_stay_inside_their_tensors(name, tmp_path):
+    done = compiled(name, tmp_path, "address", 12)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "fuzz: address: 12 programs" in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "text"), [("address", r"crash: .*AddressSanitizer: use-after-poison"), ("item", "value: ")]
+)
+def test_a_kernel_that_reads_beyond_its_tensor_is_found_and_made_small(name, tmp_path, kind, text):
+    done = compiled(name, tmp_path, kind, 1, "--prepare", "fuzz.planted:reads_beyond")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(rf"^{kind}, seed 0: {text}", done.stdout, re.MULTILINE), done.stdout
+    steps = (tmp_path / f"{kind}-0.py").read_text().partition("steps = [\n")[2].partition("]\n")[0]
+    assert len(steps.splitlines()) <= 2

@@ -1,4 +1,5 @@
-"""``python -m fuzz --programs 10000 --seed 1 --kinds all``: random programs on all kinds of device.
+"""``python -m fuzz --programs 10000 --seed 1 --kinds all``: random programs on all kinds of device. ``--compiled``:
+random functions under torch.compile, on kinds of their own.
 
 Each kind runs in a process of its own, which forks one child after another. What is found is shrunk, and written to
 ``--findings`` as a Python file that needs nothing of this package. The last line sums up; the status is 1 if there are
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from fuzz.kinds import KINDS, ROOT, environment
+from fuzz.kinds import GRAPHS, KINDS, ROOT, environment
 
 
 def arguments() -> argparse.Namespace:
@@ -26,7 +27,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__.splitlines()[0])
     parser.add_argument("--programs", type=int, default=2000, help="on each kind")
     parser.add_argument("--seed", type=int, help="of the first program; default: another one each time")
-    parser.add_argument("--kinds", default="all", help=f"all, or some of {','.join(KINDS)}")
+    parser.add_argument("--compiled", action="store_true", help="random functions under torch.compile instead")
+    kinds = f"{','.join(KINDS)}; with --compiled of {','.join(GRAPHS)}"
+    parser.add_argument("--kinds", default="all", help=f"all, or some of {kinds}")
     parser.add_argument("--seconds", type=float, default=1e9, help="for each kind, at most")
     parser.add_argument("--only", help="families of steps to draw from, comma-separated")
     parser.add_argument("--without", default="", help="families of steps to leave out")
@@ -45,7 +48,7 @@ def main() -> int:
     if args.inside:
         return inside(args)
     seed = time.time_ns() // 1000 % 10**9 if args.seed is None else args.seed
-    kinds = list(KINDS) if args.kinds == "all" else args.kinds.split(",")
+    kinds = list(GRAPHS if args.compiled else KINDS) if args.kinds == "all" else args.kinds.split(",")
     print(f"fuzz: {args.programs} programs from seed {seed} on {', '.join(kinds)}", flush=True)
     args.findings.mkdir(parents=True, exist_ok=True)
     waiting, running, statuses = list(kinds), [], []
@@ -62,6 +65,13 @@ def main() -> int:
 
 def inside(args: argparse.Namespace) -> int:
     """One kind, in this process's environment."""
+    seeds, until = range(args.seed, args.seed + args.programs), time.monotonic() + args.seconds
+    module, _, function = args.prepare.partition(":")
+    prepare: Callable[[], object] = getattr(importlib.import_module(module), function)
+    if args.compiled:
+        from fuzz import compiled
+
+        return compiled.run(args.device, seeds, prepare, until, args.most, args.findings, args.inside)
     import torch  # noqa: F401 (its backends with it; the driver is opened by children alone)
 
     from fuzz import batch, families
@@ -70,8 +80,6 @@ def inside(args: argparse.Namespace) -> int:
 
     features = args.only.split(",") if args.only else list(families.FEATURES)
     features = [name for name in features if name not in args.without.split(",")]
-    module, _, function = args.prepare.partition(":")
-    prepare: Callable[[], object] = getattr(importlib.import_module(module), function)
     seen: dict[tuple[str, str, str], int] = {}
     shrunk: dict[tuple[str, ...], int] = {}
 
@@ -112,8 +120,7 @@ def inside(args: argparse.Namespace) -> int:
         steps = len(small["steps"]) + sum(map(len, small["threads"])) + len(small["after"])
         print(f"{title}\n  {steps} steps: {path.with_suffix('.py')}", flush=True)
 
-    seeds = range(args.seed, args.seed + args.programs)
-    summary = batch.run(args.device, seeds, features, prepare, time.monotonic() + args.seconds, new)
+    summary = batch.run(args.device, seeds, features, prepare, until, new)
     rate = summary.programs / max(summary.seconds, 1e-9)
     print(
         f"fuzz: {args.inside}: {summary.programs} programs, {summary.steps} steps, {summary.seconds:.0f} s, "

@@ -1,6 +1,8 @@
 """The kinds of device that programs run on, by the environment that makes each."""
 
 import os
+import platform
+import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,10 +22,31 @@ KINDS = {
     "compiled-inline": {"OPTIONS": f"kind=unified,stream=inline,{_SIM}", **_COMPILED},
 }
 
+# Of random functions under torch.compile: groups of one item and of 64, an older level of the processor; and kernels
+# under AddressSanitizer, which sees an access beside a tensor's bytes, since the driver has each allocation by itself.
+# The compiler checks no vector's gather: the oldest level has none.
+_X86 = platform.machine() == "x86_64"
+GRAPHS = {
+    "item": {"SHIMS": "", **_COMPILED},
+    "items": {"SHIMS": "", "OPTIONS": "items=64", **_COMPILED},
+    **({"avx2": {"SHIMS": "", "OPTIONS": "target=x86-64-v3", **_COMPILED}} if _X86 else {}),
+    "address": {
+        "SHIMS": "",
+        "OPTIONS": "compiler=cc -fsanitize=address,strict=on" + (",target=x86-64" if _X86 else ""),
+        "NO_MEMORY_CACHING": "1",
+        **_COMPILED,
+    },
+}
+
 
 def environment(kind: str, device: str) -> dict[str, str]:
     """The environment of a process on a kind of device."""
     prefix = f"{device.upper()}_"
     ours = {key: value for key, value in os.environ.items() if not key.startswith(prefix)}
-    chosen = {f"{prefix}{key}": value for key, value in ({"SHIMS": "fault", "KERNELS": "off"} | KINDS[kind]).items()}
+    chosen = {"SHIMS": "fault", "KERNELS": "off"} | (KINDS | GRAPHS)[kind]
+    chosen = {f"{prefix}{key}": value for key, value in chosen.items()}
+    if kind == "address":
+        words = [["cc", f"-print-file-name={name}.so"] for name in ("libasan", "libstdc++")]
+        found = [subprocess.run(one, capture_output=True, text=True, check=True).stdout.strip() for one in words]
+        chosen |= {"LD_PRELOAD": ":".join(found), "ASAN_OPTIONS": "detect_leaks=0"}
     return {**ours, "OMP_NUM_THREADS": "1", **chosen}

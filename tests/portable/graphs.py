@@ -1,24 +1,27 @@
 """Random functions of tensors, as data: what torch.compile makes of them is compared with the CPU's eager results.
 
-A program is drawn while it runs on the CPU, so that each step fits what is there. It runs there once more in float64:
-how far the two are apart is how far a result may be from either, and what rounding decides (a comparison, a place) is
-left out.
+A program is drawn while it runs on the CPU, so that each step fits what is there, and mostly takes what the last ones
+made: as its operand, index, mask or scale. It runs in float64 beside that, which shows what rounding has touched. What
+is exact has to be the same on the device; the rest as near as the CPU's result is to the one in float64. What rounding
+would decide (a comparison, a place) is not drawn.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 
-# The last is no input's: what rounding decides in it the other run, in float64, would not show.
-FLOATS = [torch.float32, torch.float32, torch.float32, torch.float16, torch.bfloat16, torch.float64]
+FLOATS = [torch.float32, torch.float32, torch.float16, torch.bfloat16, torch.bfloat16, torch.float64]
 WHOLE = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]
-SIZES = [1, 2, 3, 5, 8, 17, 33]
+HALVES = (torch.float16, torch.bfloat16)
+SIZES = [1, 2, 3, 5, 8, 17, 33, 64]
 MOST = 20_000
 
 Tensors = list[torch.Tensor]
@@ -40,29 +43,208 @@ class Program:
             known.append(STEPS[name].run(*(known[i] for i in operands), **arguments))
         return tuple(known[i] for i in self.results)
 
-    def gradients(self, *inputs: torch.Tensor) -> Tensors:
+    def gradients(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Of a sum of the results, for each input of floats. Only copies are changed: autograd needs what there was."""
         steps = [
             (name, operands, {key: key == "is_copy" or one for key, one in arguments.items()})
             for name, operands, arguments in self.steps
         ]
         leaves = [one.clone().requires_grad_(one.is_floating_point()) for one in inputs]
-        results = [one for one in Program([], steps, self.results)(*(one * 1 for one in leaves)) if one.requires_grad]
+        results = Program([], steps, self.results)(*(one * 1 for one in leaves))
+        results = [one for one in results if one.requires_grad and one.is_floating_point()]
         wanted = [one for one in leaves if one.requires_grad]
         if not results or not wanted:
-            return []
+            return ()
         total = sum((one.to(torch.float64) * 0.5).sum() / one.numel() for one in results)
         found = torch.autograd.grad(total, wanted, allow_unused=True)
-        return [torch.zeros_like(x) if one is None else one for x, one in zip(wanted, found, strict=True)]
-
-    def has_halves(self) -> bool:
-        """Whether anything is of a half type."""
-        dtypes = [one.dtype for one in self.inputs] + [arguments.get("dtype") for _, _, arguments in self.steps]
-        return torch.float16 in dtypes or torch.bfloat16 in dtypes
+        return tuple(torch.zeros_like(x) if one is None else one for x, one in zip(wanted, found, strict=True))
 
     def __repr__(self) -> str:
         inputs = [f"{one.dtype}{tuple(one.shape)}" for one in self.inputs]
         return "\n".join([f"inputs {inputs}, results {self.results}", *map(str, enumerate(self.steps, len(inputs)))])
+
+
+# ---- how near a result has to be
+
+
+class InFloat64(TorchFunctionMode):
+    """What would become a shorter float becomes float64."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if getattr(function, "__name__", "") == "float":
+            return args[0].double()
+        return function(*map(_longer, args), **{key: _longer(one) for key, one in (kwargs or {}).items()})
+
+
+def _longer(one: Any) -> Any:
+    if not isinstance(one, torch.dtype):
+        return one
+    return torch.float64 if one.is_floating_point else torch.complex128 if one.is_complex else one
+
+
+@contextmanager
+def in_float64() -> Iterator[None]:
+    """Its block computes in float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with InFloat64():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def long(one: torch.Tensor) -> torch.Tensor:
+    """A copy that is exact."""
+    return one.to(_longer(one.dtype), copy=True)
+
+
+class Reference:
+    """What is known so far: from the CPU, in float64, and how much rounding each may show (0: it is exact)."""
+
+    def __init__(self, inputs: Tensors) -> None:
+        self.known = [one.clone() for one in inputs]
+        self.real = [long(one) for one in inputs]
+        self.rounding = [0.0 for _ in inputs]
+        self.once = [False for _ in inputs]  # rounded to a half by one operation: what float64 gets of it is exact
+
+    def add(self, name: str, operands: list[int], arguments: dict[str, Any]) -> None:
+        """Run a step. An operator's error, or Unfit, leaves everything as it was, but for inputs that it changed."""
+        real = [self.real[i] for i in operands]
+        exact = not any(self.rounding[i] for i in operands)
+        if name == "converted" and arguments["dtype"] == torch.float64 and self.once[operands[0]]:
+            exact, real = True, [long(self.known[operands[0]])]
+        words = {name, arguments.get("name")}
+        if not exact and (words & SHARP or _is_whole(arguments.get("dtype"))):
+            raise Unfit("rounding would decide")
+        run = STEPS[name].run
+        made = run(*(self.known[i] for i in operands), **arguments)
+        if not 0 < made.numel() <= MOST or made.dim() > 5 or not bool(made.isfinite().all()):
+            raise Unfit("too large, too small or not finite")
+        with in_float64():
+            real = run(*real, **arguments)
+        if real.shape != made.shape or real.dtype != _longer(made.dtype):
+            raise Unfit("float64 is another path")
+        changes = not arguments.get("is_copy", True)
+        if changes and any(
+            not n and not torch.equal(long(x), y) for x, y, n in zip(self.known, self.real, self.rounding, strict=True)
+        ):
+            raise Unfit("an input is no longer exact")
+        rounding = 0.0
+        if not exact or words & SMOOTH or not torch.equal(long(made), real) or not _is_short(real):
+            if _is_whole(made.dtype):
+                raise Unfit("rounding has decided")
+            has_halves = any(self.known[i].dtype in HALVES for i in operands) or made.dtype in HALVES
+            rounding = max([3e-2 if has_halves else 1e-4, *(self.rounding[i] for i in operands)])
+        self.known.append(made)
+        self.real.append(real)
+        self.rounding.append(rounding)
+        is_one = exact and made.dtype in HALVES and bool(words & ONCE) and torch.equal(made, real.to(made.dtype))
+        self.once.append(rounding > 0 and is_one)
+
+    def check(self, got: torch.Tensor, i: int) -> None:
+        """That this is the known tensor of that number."""
+        assert_near(got, self.known[i], self.real[i], self.rounding[i])
+
+
+class Unfit(RuntimeError):
+    """A step that would tell nothing."""
+
+
+def _is_whole(dtype: torch.dtype | None) -> bool:
+    return dtype is not None and not dtype.is_floating_point and not dtype.is_complex
+
+
+def _is_short(real: torch.Tensor) -> bool:
+    """Whether float32 has room for what is computed from this: some twenty bits around the point."""
+    parts = torch.view_as_real(real.resolve_conj()) if real.is_complex() else real
+    scaled = parts * 1024
+    return not parts.is_floating_point() or bool(((scaled == scaled.round()) & (parts.abs() < 1024)).all())
+
+
+def assert_near(got: torch.Tensor, wanted: torch.Tensor, real: torch.Tensor, rounding: float) -> None:
+    """The same if there is no rounding; else as near as the CPU's own result is to the one in float64."""
+    got = got.cpu()
+    assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape), f"{got.dtype}{tuple(got.shape)}"
+    if not rounding or _is_whole(wanted.dtype):
+        good = got == wanted
+    else:
+        largest = wanted.abs().nan_to_num(0, 0, 0).amax()
+        got, wanted = long(got), long(wanted)
+        allowed = rounding * (1 + largest) + 30 * (wanted - real).abs().nan_to_num(0, 0, 0)
+        good = ((got - wanted).abs() <= allowed) | (got == wanted) | (got.isnan() & wanted.isnan())
+    if good.all():
+        return
+    place = tuple((~good).nonzero()[0].tolist())
+    count = f"{int((~good).sum())} of {good.numel()}"
+    raise AssertionError(f"{count} differ, at {place}: {got[place]}, not {wanted[place]}")
+
+
+@contextmanager
+def compiling(seed: int) -> Iterator[dict[str, Any]]:
+    """What torch.compile gets for a seed: every third has dynamic shapes, another static ones; of every second, kernels
+    that do not depend on each other are one."""
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(force_disable_caches=True, combo_kernels=seed % 2 == 1):
+        yield {"dynamic": (None, True, False)[seed % 3]}
+
+
+def check(program: Program, device: str, seed: int) -> None:
+    """Raise AssertionError if the compiled program has other results, or changes its inputs otherwise; where shapes are
+    dynamic, on inputs of other sizes as well."""
+    with compiling(seed) as settings:
+        compiled = torch.compile(program, **settings)
+        for inputs in (program.inputs, *(other_sizes(program) if settings["dynamic"] else ())):
+            _check(program, compiled, inputs, device)
+
+
+def _check(program: Program, compiled: Callable[..., Any], inputs: Tensors, device: str) -> None:
+    reference = Reference(inputs)
+    for step in program.steps:
+        reference.add(*step)
+    changed = [one.to(device, copy=True) for one in inputs]
+    got = compiled(*changed)
+    for what, i, one in [
+        *(("result", *pair) for pair in zip(program.results, got, strict=True)),
+        *(("input, afterwards", *pair) for pair in enumerate(changed)),
+    ]:
+        try:
+            reference.check(one, i)
+        except AssertionError as error:
+            raise AssertionError(f"{i}, {what}: {error}\n{program}") from None
+
+
+def check_gradients(program: Program, device: str, seed: int) -> None:
+    """The same of the gradients."""
+    wanted = program.gradients(*program.inputs)
+    with in_float64():
+        real = program.gradients(*map(long, program.inputs))
+    with compiling(seed) as settings:
+        got = torch.compile(program.gradients, **settings)(*(one.to(device) for one in program.inputs))
+    has_halves = any(one.dtype in HALVES for one in program.inputs) or any(
+        arguments.get("dtype") in HALVES for _, _, arguments in program.steps
+    )
+    try:
+        for one, expected, exact in zip(got, wanted, real, strict=True):
+            assert_near(one, expected, exact, 3e-2 if has_halves else 1e-4)
+    except AssertionError as error:
+        raise AssertionError(f"gradient: {error}\n{program}") from None
+
+
+def other_sizes(program: Program) -> list[Tensors]:
+    """Inputs with more in place of their largest size, if the program fits them."""
+    largest = max(n for one in program.inputs for n in one.shape)
+    inputs = []
+    for one in program.inputs:
+        shape = torch.Size(n + 3 if n == largest > 1 else n for n in one.shape)
+        inputs.append(one.flatten().repeat(shape.numel() // one.numel() + 1)[: shape.numel()].reshape(shape))
+    reference = Reference(inputs)
+    try:
+        for step in program.steps:
+            reference.add(*step)
+    except (RuntimeError, IndexError, TypeError, ValueError):
+        return []
+    return [inputs]
 
 
 @dataclass
@@ -92,7 +274,7 @@ def step(draw: Callable[..., Any]) -> Callable[[Callable[..., torch.Tensor]], Ca
 def _of(test: Callable[[torch.Tensor], bool]) -> Callable[[random.Random, Tensors], int | None]:
     def choose(r: random.Random, known: Tensors) -> int | None:
         fit = [i for i, one in enumerate(known) if test(one)]
-        return r.choice(fit[-4:] if r.random() < 0.7 else fit) if fit else None
+        return r.choice(fit[-1:] if r.random() < 0.5 else fit[-4:] if r.random() < 0.6 else fit) if fit else None
 
     return choose
 
@@ -102,7 +284,9 @@ _float = _of(lambda x: x.is_floating_point())
 _matrix = _of(lambda x: x.is_floating_point() and x.dim() == 2 and x.numel() > 0)
 _axes = _of(lambda x: x.dim() > 0 and x.numel() > 0)
 _float_axes = _of(lambda x: x.is_floating_point() and x.dim() > 0 and x.numel() > 0)
-_whole = _of(lambda x: x.dtype in (torch.int64, torch.int32))
+_mask = _of(lambda x: x.dtype == torch.bool and x.dim() > 0 and x.numel() > 0)
+_vector = _of(lambda x: x.dim() == 1 and x.numel() > 1)
+_index = _of(lambda x: _is_whole(x.dtype) and 0 < x.numel() <= 500)
 
 
 def _with(
@@ -170,12 +354,15 @@ _UNARY = {
     "is positive": lambda x: x > 0,
     "is none": lambda x: x == 0,
     "not": torch.logical_not,
+    "inverse": torch.bitwise_not,
     "square": torch.square,
     "whole": lambda x: torch.where(x.isfinite(), x, 0).clamp(-100, 100).to(torch.int64),
     "floor": lambda x: x.floor() if x.is_floating_point() else x,
     "round": lambda x: x.round() if x.is_floating_point() else x,
     "reciprocal": lambda x: 1 / (x.abs() + 0.5),
     "copy": torch.clone,
+    "double": lambda x: x + x if x.dtype != torch.bool else x | x,
+    "parts": lambda x: torch.view_as_real(x.resolve_conj()) if x.is_complex() else torch.complex(x.float(), -x.float()),
     "softplus": lambda x: F.softplus(x if x.is_floating_point() else x.float()),
     "leaky": lambda x: F.leaky_relu(x if x.is_floating_point() else x.float(), 0.1),
 }
@@ -203,6 +390,11 @@ _BINARY = {
     "truncates": lambda x, y: torch.div(x, y.abs() + 1, rounding_mode="trunc"),
     "and": torch.logical_and,
     "xor": torch.logical_xor,
+    "bits": lambda x, y: (x.short() & y.short()) | 1 if x.dtype != torch.bool else x ^ (y > 1),
+    "scale": lambda x, y: x * (y > 0).to(x.dtype),
+    "shift": lambda x, y: x << (y & 3),
+    "isin": lambda x, y: torch.isin(x, y.reshape(-1)[:50]),
+    "buckets": lambda x, y: torch.bucketize(x, y.reshape(-1)[:50].sort()[0], right=True),
     "hypot": lambda x, y: torch.hypot(x.float(), y.float()),
     "lerp": lambda x, y: torch.lerp(x.float(), y.float(), 0.25),
     "addcmul": lambda x, y: torch.addcmul(x.float(), y.float(), y.float(), value=0.5),
@@ -210,17 +402,22 @@ _BINARY = {
 }
 
 
-@step(_pair_with(name=_name(*_BINARY)))
+@step(_pair_with(name=_name(*_BINARY, *["add", "sub", "mul"] * 4)))
 def binary(x: torch.Tensor, y: torch.Tensor, name: str) -> torch.Tensor:
     return _BINARY[name](x, y)
 
 
 @step(
-    _with(_any, name=_name("add", "mul", "rsub", "clamp", "pow"), number=lambda r, _: r.choice([0, 1, 2, -1, 0.5, 3]))
+    _with(
+        _any,
+        name=_name("add", "mul", "mul", "rsub", "clamp", "pow"),
+        number=lambda r, _: r.choice([0, 1, 2, -1, 0.5, 3, 100.5]),
+    )
 )
 def with_number(x: torch.Tensor, name: str, number: float) -> torch.Tensor:
     if name == "clamp":
-        return x.clamp(min=-abs(number), max=abs(number))
+        most = abs(number if x.is_floating_point() else int(number))  # else torch does not know its own result's dtype
+        return (x.int() if x.dtype == torch.bool else x).clamp(min=-most, max=most)
     if name == "pow":  # of floats: a whole number to a power whose size is dynamic is an error of torch's, everywhere
         return x.float().abs().clamp(max=5) ** abs(number)
     if name == "rsub":
@@ -228,9 +425,14 @@ def with_number(x: torch.Tensor, name: str, number: float) -> torch.Tensor:
     return x + number if name == "add" else x * number
 
 
-@step(_with(_any, dtype=lambda r, _: r.choice(FLOATS + WHOLE)))
+@step(
+    _with(
+        _any,
+        dtype=lambda r, x: r.choice([*FLOATS, *WHOLE, torch.complex64, *[torch.float64] * 8 * (x.dtype in HALVES)]),
+    )
+)
 def converted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    if x.is_floating_point() and not dtype.is_floating_point:
+    if x.is_floating_point() and _is_whole(dtype):
         x = torch.where(x.isfinite(), x, 0).clamp(0, 100)
     return x.to(dtype)
 
@@ -287,6 +489,20 @@ def rows(x: torch.Tensor, name: str, dim: int) -> torch.Tensor:
     return _ROWS[name](x, dim)
 
 
+_SCANS = {
+    "cumsum": lambda x, dim: x.cumsum(dim),
+    "cummax": lambda x, dim: x.cummax(dim)[0],
+    "argsort": lambda x, dim: x.argsort(dim=dim, stable=True),
+    "ranks": lambda x, dim: x.argsort(dim=dim, stable=True).argsort(dim=dim),
+    "difference": lambda x, dim: x.diff(dim=dim, prepend=x.narrow(dim, 0, 1)),
+}
+
+
+@step(_with(_axes, name=_name(*_SCANS), dim=_axis))
+def scanned(x: torch.Tensor, name: str, dim: int) -> torch.Tensor:
+    return _SCANS[name](x, dim)
+
+
 @step(_with(_float_axes))
 def layer_norm(x: torch.Tensor) -> torch.Tensor:
     return F.layer_norm(x, x.shape[-1:])
@@ -319,6 +535,29 @@ def view(x: torch.Tensor, name: str, dim: int, k: int) -> torch.Tensor:
     return _VIEWS[name](x, dim, k)
 
 
+_REPEATS = {
+    "repeat": lambda x, k: x.repeat(k, *[1] * (x.dim() - 1)),
+    "repeat last": lambda x, k: x.repeat(*[1] * (x.dim() - 1), k),
+    "tile": lambda x, k: x.tile(k),
+    "repeat each": lambda x, k: x.repeat_interleave(k),
+    "cat": lambda x, k: torch.cat([x] * k),
+    "cat with another": lambda x, k: torch.cat([x, x.flip(0), x]),
+    "stack": lambda x, k: torch.stack([x] * k, -1).reshape(-1),
+    "expand": lambda x, k: x.unsqueeze(0).expand(k, *x.shape).reshape(-1),
+    "expand last": lambda x, k: x.unsqueeze(-1).expand(*x.shape, k).reshape(-1),
+    "outer": lambda x, k: x.reshape(-1, 1) == x.reshape(1, -1),
+}
+
+
+@step(
+    lambda r, known: _with(
+        _vector if r.random() < 0.7 else _axes, name=_name(*_REPEATS), k=lambda r, _: r.choice([2, 3, 3, 4])
+    )(r, known)
+)
+def repeats(x: torch.Tensor, name: str, k: int) -> torch.Tensor:
+    return _REPEATS[name](x, k)
+
+
 def _alike(r: random.Random, known: Tensors) -> Any:
     i = _axes(r, known)
     if i is None:
@@ -335,49 +574,92 @@ def joined(x: torch.Tensor, y: torch.Tensor, dim: int, stacked: bool) -> torch.T
 # ---- by places
 
 
-def _with_places(r: random.Random, known: Tensors) -> Any:
-    i, k = _axes(r, known), _whole(r, known)
-    if i is None or k is None or not 0 < known[k].numel() <= 500:
-        return None
-    return [i, k], {"dim": _axis(r, known[i])}
+def _with_places(name: Callable[[random.Random, torch.Tensor], str]) -> Callable[..., Any]:
+    """A tensor, and one of whole numbers: places as they are, if they are, or made such."""
+
+    def draw(r: random.Random, known: Tensors) -> Any:
+        k, i = _index(r, known), (_mask if r.random() < 0.3 else _axes)(r, known)
+        if i is None or k is None:
+            return None
+        dim = _axis(r, known[i])
+        least, most = (int(one) for one in known[k].long().aminmax())
+        fits = least >= 0 and most < known[i].shape[dim] and r.random() < 0.9
+        how = r.choice(["sign", "long", "as it is"] if fits else ["sign", "sign", "rest", "clamp", "mask"])
+        return [i, k], {"name": name(r, known[i]), "dim": dim, "how": how}
+
+    return draw
 
 
-def _in_range(places: torch.Tensor, size: int) -> torch.Tensor:
-    return (places.reshape(-1).long() % size).abs()
+def _places(places: torch.Tensor, size: int, how: str) -> torch.Tensor:
+    """An index for a dimension of that size. What makes it so is little, lest it hides what the one before has done."""
+    if how == "as it is" and places.dtype not in (torch.bool, torch.uint8):  # as an index these two are masks
+        return places.to(torch.int32) if places.dtype in (torch.int8, torch.int16) else places
+    if how == "rest":
+        return (places.long() % size).abs()
+    if how == "clamp":
+        return places.clamp(0, size - 1).long() if places.dtype != torch.bool else places.long() % size
+    if how == "sign":  # 0 or 1, the commonest computed index
+        return (places > 0).long() if size > 1 else (places > 0).long() * 0
+    return torch.where(places > 1, size - 1, 0) if how == "mask" else places.long()
 
 
-@step(_with_places)
-def selected(x: torch.Tensor, places: torch.Tensor, dim: int) -> torch.Tensor:
-    return x.index_select(dim, _in_range(places, x.shape[dim]))
+_READS = {
+    "index": lambda x, at, dim: x.transpose(0, dim)[at],
+    "index_select": lambda x, at, dim: x.index_select(dim, at.reshape(-1)),
+    "take": lambda x, at, dim: x.take(at.long()),
+    "embedding": lambda x, at, dim: F.embedding(at, x.transpose(0, dim).reshape(x.shape[dim], -1)),
+    "gather": lambda x, at, dim: x.gather(dim, _along(at, x, dim)),
+    "take_along_dim": lambda x, at, dim: x.take_along_dim(_along(at, x, dim), dim),
+}
 
 
-@step(_with_places)
-def read(x: torch.Tensor, places: torch.Tensor, dim: int) -> torch.Tensor:
-    return x.transpose(0, dim)[_in_range(places, x.shape[dim])]
+def _along(at: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:
+    """An index of gather and scatter."""
+    at = at.long().reshape(-1).view([-1 if i == dim % x.dim() else 1 for i in range(x.dim())])
+    return at.expand([-1 if i == dim % x.dim() else n for i, n in enumerate(x.shape)])
 
 
-@step(_with_places)
-def gathered(x: torch.Tensor, places: torch.Tensor, dim: int) -> torch.Tensor:
-    index = _in_range(places, x.shape[dim]).view([-1 if i == dim % x.dim() else 1 for i in range(x.dim())])
-    return x.gather(dim, index.expand([-1 if i == dim % x.dim() else n for i, n in enumerate(x.shape)]))
+@step(_with_places(_name(*_READS)))
+def read(x: torch.Tensor, places: torch.Tensor, name: str, dim: int, how: str) -> torch.Tensor:
+    return _READS[name](x, _places(places, x.shape[dim], how), dim)
 
 
-@step(_with_places)
-def summed_into(x: torch.Tensor, places: torch.Tensor, dim: int) -> torch.Tensor:
-    at = _in_range(places, x.shape[dim])
-    return x.float().index_add(dim, at, x.float().index_select(dim, at))
+def _ones(x: torch.Tensor, shape: Any) -> torch.Tensor:
+    return torch.ones(shape, dtype=x.dtype, device=x.device)
 
 
-@step(_with_places)
-def put(x: torch.Tensor, places: torch.Tensor, dim: int) -> torch.Tensor:
-    at = _in_range(places, x.shape[0])
-    return x.float().index_put((at,), x.float().new_ones(()), accumulate=True)
+# Where places repeat, the order must not decide: what is written over is one number.
+_WRITES = {
+    "index_put": lambda x, at, dim: x.index_put((at.clamp(max=x.shape[0] - 1),), _ones(x, ())),
+    "index_put sums": lambda x, at, dim: x.index_put((at.clamp(max=x.shape[0] - 1),), _ones(x, ()), accumulate=True),
+    "index_put_ sums": lambda x, at, dim: x.clone().index_put_(
+        (at.clamp(max=x.shape[0] - 1),), _ones(x, ()), accumulate=True
+    ),
+    "index_add": lambda x, at, dim: x.index_add(dim, at.reshape(-1), x.index_select(dim, at.reshape(-1))),
+    "index_fill": lambda x, at, dim: x.index_fill(dim, at.reshape(-1).long(), 1),
+    "scatter": lambda x, at, dim: x.scatter(dim, _along(at, x, dim), 1),
+    "scatter_add": lambda x, at, dim: x.scatter_add(dim, _along(at, x, dim), _ones(x, _along(at, x, dim).shape)),
+    "scatter_reduce": lambda x, at, dim: x.scatter_reduce(
+        dim, _along(at, x, dim), x.gather(dim, _along(at, x, dim)).flip(0), "amax"
+    ),
+    "setitem": lambda x, at, dim: _set(x.clone(), at.clamp(max=x.shape[0] - 1)),
+}
+
+
+def _set(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    x[at] = 1
+    return x
+
+
+@step(_with_places(_name(*_WRITES, "index_put sums", "index_put_ sums", "index_add")))
+def written(x: torch.Tensor, places: torch.Tensor, name: str, dim: int, how: str) -> torch.Tensor:
+    return _WRITES[name](x, _places(places, x.shape[dim], how), dim)
 
 
 @step(lambda r, known: (lambda pair: pair and (pair[0], {}))(_pair(r, known)))
 def masked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     x, y = torch.broadcast_tensors(x, y)
-    return x.masked_fill(y > 0, 1)
+    return x.masked_fill(y if y.dtype == torch.bool else y > 0, 1)
 
 
 # ---- products and windows
@@ -418,13 +700,15 @@ def windows(x: torch.Tensor, name: str) -> torch.Tensor:
 # ---- in place: on a copy, or on an input
 
 
-@step(_pair_with(name=_name("add", "mul", "copy"), is_copy=lambda r, _: r.random() < 0.8))
+@step(_pair_with(name=_name("add", "mul", "copy", "fill"), is_copy=lambda r, _: r.random() < 0.8))
 def changed(x: torch.Tensor, y: torch.Tensor, name: str, is_copy: bool) -> torch.Tensor:
     x = x.clone() if is_copy else x
     part = x[..., ::2] if x.dim() and x.shape[-1] > 1 else x
     y = y.sum().to(x.dtype)
     if name == "copy":
         part.copy_(y)
+    elif name == "fill":
+        part.masked_fill_(part > 1, 1)
     elif name == "add":
         part.add_(y) if x.dtype != torch.bool else part.logical_or_(y)
     else:
@@ -434,43 +718,58 @@ def changed(x: torch.Tensor, y: torch.Tensor, name: str, is_copy: bool) -> torch
 
 # ---- programs
 
+SHARP = {
+    *("is positive", "is none", "not", "inverse", "sign", "whole", "floor", "round", "larger", "equal", "where"),
+    *("remainder", "fmod", "floors", "truncates", "and", "xor", "copysign", "isin", "buckets", "scale", "any", "all"),
+    *("argmax", "argmin", "min's place", "count", "argsort", "ranks", "outer", "masked", "fill"),
+}
+"""Where a little decides: of what is exact alone."""
+SMOOTH = {
+    *("sigmoid", "tanh", "exp", "sin", "cos", "root", "rsqrt", "log1p", "erf", "gelu", "silu", "atan", "reciprocal"),
+    *("softplus", "leaky", "div", "atan2", "hypot", "lerp", "pow", "mean", "var", "norm", "logsumexp", "prod"),
+    *("softmax", "log softmax", "cumprod", "logcumsumexp", "centred", "scaled", "normal", "layer_norm", "bilinear"),
+}
+"""Never exact, whatever comes out."""
+ONCE = {"add", "sub", "mul", "rsub", "double"}
+"""One operation."""
+WEIGHTS = {"unary": 5, "binary": 5, "folded": 3, "view": 3, "repeats": 3, "read": 6, "written": 4}
+WEIGHTS |= {"rows": 2, "converted": 2, "with_number": 2}
 
-def draw(seed: int, length: int = 12) -> Program:
+
+def draw(seed: int) -> Program:
     """The program of a seed, the same each time."""
     r = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
-    shape = [r.choice(SIZES) for _ in range(r.choice([1, 2, 2, 3, 3, 4]))]
+    shape = [r.choice(SIZES) for _ in range(r.choice([1, 1, 1, 2, 2, 3, 3, 4]))]
+    while torch.Size(shape).numel() > MOST:
+        shape[shape.index(max(shape))] = 2
     inputs = []
     for k in range(r.choice([2, 3])):
         one = list(shape)
         if k and r.random() < 0.5:
             one[r.randrange(len(one))] = 1
         values = torch.randint(-16, 17, one, generator=generator) / 4
-        dtype = r.choice(FLOATS[:-1]) if k == 0 or r.random() < 0.6 else r.choice(WHOLE)
-        inputs.append((values if dtype.is_floating_point else values.abs()).to(dtype))
+        dtype = r.choice(FLOATS if k == 0 or r.random() < 0.6 else WHOLE)
+        inputs.append((values if dtype.is_floating_point else values.abs() * r.choice([1, 20])).to(dtype))
     inputs.append(torch.randint(0, 50, (r.choice(SIZES),), generator=generator))
-    program = Program([one.clone() for one in inputs])
-    known = inputs
-    names = list(STEPS)
-    weights = [
-        {"unary": 5, "binary": 5, "folded": 3, "view": 4, "rows": 2, "converted": 2}.get(name, 1) for name in names
-    ]
+    program, reference = Program(inputs), Reference(inputs)
+    names, length = list(STEPS), r.choice([4, 6, 8, 12])
     while len(program.steps) < length:
-        (name,) = r.choices(names, weights)
-        drawn = STEPS[name].draw(r, known)
+        (name,) = r.choices(names, [WEIGHTS.get(name, 1) for name in names])
+        if reference.known[-1].dtype in HALVES and r.random() < 0.4:  # rounded, and read again
+            name = "converted" if reference.once[-1] else "with_number"
+        drawn = STEPS[name].draw(r, reference.known)
         if drawn is None:
             continue
-        before = [one.clone() for one in known]
         try:
-            made = STEPS[name].run(*(known[i] for i in drawn[0]), **drawn[1])
+            reference.add(name, *drawn)
         except (RuntimeError, IndexError, TypeError, ValueError):
-            known[:] = before
+            if name == "changed":  # perhaps an input
+                reference = Reference(inputs)
+                for step in program.steps:
+                    reference.add(*step)
             continue
-        if not 0 < made.numel() <= MOST or made.dim() > 5 or not bool(made.float().isfinite().all()):
-            known[:] = before
-            continue
-        known.append(made)
         program.steps.append((name, *drawn))
     used = {i for _, operands, _ in program.steps for i in operands}
-    program.results = [i for i in range(len(program.inputs), len(known)) if i not in used or r.random() < 0.2]
+    program.results = [i for i in range(len(inputs), len(inputs) + length) if i not in used or r.random() < 0.5]
     return program
