@@ -3,8 +3,8 @@
 // Note [A collective that fails]: the device is well, its streams go on, and what the collective should have written is undefined. So the
 // error is raised wherever that could be taken for a result: by wait() and the next calls of the group, and by every wait of a user for the
 // device (runtime/wait.h), until the group is shut down, or aborted: then by one more wait, of another thread than the one that knows, if
-// something was lost (native_watch.h), also when the group is gone by then. A thread looks after what is queued: it aborts a communicator whose
-// work takes longer than its timeout, so that streams do not wait for ever.
+// something was lost (native_watch.h), also when the group is gone by then. A thread looks after what is queued: it aborts a communicator
+// whose work takes longer than its timeout, so that streams do not wait for ever.
 #pragma once
 
 #include <backplane/driver/collective.h>
