@@ -25,6 +25,13 @@ std::atomic<uint64_t> next_generation{1};
 
 uint64_t rounded(uint64_t bytes, uint64_t to) { return (bytes + to - 1) & ~(to - 1); }
 
+/// Of that memory so many bytes may be touched, and the rest behind them may not.
+void sanitize(char* memory, uint64_t bytes, uint64_t rest) {
+  if (!__asan_poison_memory_region) return;
+  __asan_unpoison_memory_region(memory, bytes);
+  __asan_poison_memory_region(memory + bytes, rest);
+}
+
 /// More than the limit, so that a fragmented window never refuses what the limit allows: four times, and sixteen times where the host has
 /// the addresses, for reservations, which may be larger than the memory.
 uint64_t window(uint64_t limit) {
@@ -55,6 +62,7 @@ SimMemory::SimMemory(int32_t device, Kind kind, uint64_t limit, bool strict)
 }
 
 SimMemory::~SimMemory() {
+  if (strict_) sanitize(reach(places_.base()), places_.bytes(), 0);
   if (file_ >= 0) ::close(file_);
 }
 
@@ -116,10 +124,7 @@ uint64_t SimMemory::alloc(uint64_t bytes, bool shared) {
       }
     } else if (strict_) {
       protect(address, bytes, PROT_READ | PROT_WRITE);
-      if (__asan_poison_memory_region) {  // of its last page what is not its own
-        __asan_unpoison_memory_region(reach(address), bytes);
-        __asan_poison_memory_region(reach(address + bytes), rounded(bytes, kPage) - bytes);
-      }
+      sanitize(reach(address), bytes, rounded(bytes, kPage) - bytes);
     }
     return address;
   } catch (...) {
@@ -138,6 +143,7 @@ void SimMemory::free(uint64_t address) {
     map_own(address, bytes);
   } else if (strict_) {
     protect(address, place->bytes, PROT_NONE);
+    sanitize(reach(address), rounded(place->bytes, kPage), 0);
   }
   places_.remove(address);
   forget();
