@@ -123,8 +123,8 @@ def verdict(program: Program, device: str, seed: int, prepare: Callable[[], obje
 def _what(text: str) -> str:
     """A sanitizer's or a crash's first lines."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(("  File", "====="))]
-    found = [k for k, line in enumerate(text.splitlines()) if "ERROR: AddressSanitizer" in line]
-    return "; ".join(text.splitlines()[found[0] :][:3] if found else lines[:4])[:600]
+    first = next((k for k, line in enumerate(lines) if "ERROR: AddressSanitizer" in line), 0)
+    return "; ".join(lines[first : first + 3])[:600]
 
 
 def report(device: str, seed: int, found: Found, ask: Ask, path: Path, kind: str) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def report(device: str, seed: int, found: Found, ask: Ask, path: Path, kind: str
     title += "" if again else " (the program alone does not show it again)"
     # What Inductor's C++ for the CPU has as well is torch's.
     of_cpu = ask(program, "cpu", seed) if again and found[0] in ("value", "error") else None
-    is_ours = of_cpu is None or of_cpu[0] != found[0]
+    is_ours = of_cpu is None or of_cpu[0] != found[0] or (found[0] == "error" and of_cpu[2][:40] != found[2][:40])
     title += "" if is_ours else " (on the CPU as well)"
     settings = [f"{key}='{one}'" for key, one in os.environ.items() if key.startswith(f"{device.upper()}_")]
     path.write_text(
