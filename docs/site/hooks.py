@@ -14,6 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import contract
 import headers
 from mkdocs.structure.files import File, Files
 from mkdocs.utils import get_relative_url
@@ -136,6 +137,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     path = page.file.abs_src_path
     if path is None or not Path(path).is_relative_to(ROOT / "docs"):
         return markdown
+    if page.file.src_uri == "contract.md":
+        markdown = contract.with_tests(markdown)
     named = re.compile(r"\[([\w-]+\.md)\]\((?=\1[)#])")
     titled = named.sub(lambda match: f"[{title_of(ROOT / 'docs' / match[1])}](", markdown)
     return moved(titled, Path(path), page.file.src_uri)
