@@ -25,7 +25,7 @@ _CLASS = re.compile(
 )
 _VIRTUAL = re.compile(r"\bvirtual\b|\)[^()]*\b(?:override|final)\b")
 _ACCESS = re.compile(r"^\s*(?:(?:public|protected|private)\s*:(?!:)\s*)+")
-_STUB = re.compile(r"^DECLARE_DISPATCH\((?:[^;{}]*?),\s*(\w+)\s*\)", re.MULTILINE)
+_STUB = re.compile(r"^DECLARE_DISPATCH\((?:[^;{}]*?),\s*(\w+)\s*\)\s*;?\s*(?://.*)?$", re.MULTILINE)
 # Folders of torch's headers where classes to derive from are.
 _FOLDERS = ("c10", "ATen", "torch/csrc", "torch/library.h", "kineto")
 
