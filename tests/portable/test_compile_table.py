@@ -37,6 +37,9 @@ ROWS = {
     "an index that is out of range": [
         "portable/test_compile.py::test_F14_a_place_out_of_range_is_an_error_and_the_device_goes_on",
     ],
+    "a division of integers by 0": [
+        "portable/test_compile.py::test_F14_a_division_of_integers_by_zero_is_an_error_as_in_eager",
+    ],
     "dynamic shapes without compiling again": [
         "portable/test_compile.py::test_F14_one_compilation_serves_all_shapes",
         "portable/test_compile_fusions.py::test_one_kernel_takes_all_sizes",
@@ -62,7 +65,7 @@ ROWS = {
     "sort, topk, bucketize": [
         "portable/test_compile_ops.py::test_sorts_and_searches_are_the_devices_operators_among_fused_kernels",
     ],
-    "a part of the program on another stream (`with stream:`), `synchronize()`": [
+    "a part of the program on another stream (`with stream:`, `with torch.mydevice.stream(stream):`), `synchronize()`": [
         "portable/test_compile_settings.py::test_a_part_of_a_program_runs_on_another_stream",
         "device/test_compile_queries.py::test_F21_a_wait_is_part_of_the_graph",
     ],
