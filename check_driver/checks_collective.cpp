@@ -262,14 +262,6 @@ void optional(Context& c) {
                      "in of root: size * bytes, whose part at r * bytes is the `out` of rank r", "scatter");
     }
     done(BP_COLLECTIVE_BARRIER, CALL_GROUP(m.g, barrier, m.comm, nullptr));
-    bp_comm_memory* memory = nullptr;
-    const int32_t status = CALL_GROUP(m.g, memory_register, m.comm, from, bytes, &memory);
-    if (m.has(BP_COLLECTIVE_REGISTER)) {
-      c.expect_one_of(status, {BP_OK, BP_UNSUPPORTED}, "errors: INVALID_ARGUMENT; UNSUPPORTED for memory that gains nothing");
-    } else {
-      c.expect(status, BP_UNSUPPORTED, optional_rule);
-    }
-    if (status == BP_OK) c.expect(CALL_GROUP(m.g, memory_unregister, m.comm, memory), BP_OK, "until memory_unregister or destroy");
     m.destroy();
   });
 }

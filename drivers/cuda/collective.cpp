@@ -181,7 +181,7 @@ bool Collectives::load(const std::string& path, std::string& why) {
 
 uint32_t Collectives::flags() const {
   return BP_COLLECTIVE_ABORT | BP_COLLECTIVE_ALL_TO_ALL | BP_COLLECTIVE_ALL_TO_ALL_V | BP_COLLECTIVE_GATHER |
-         (nccl_->splits() ? BP_COLLECTIVE_SPLIT : 0) | (nccl_->registers() ? BP_COLLECTIVE_REGISTER : 0);
+         (nccl_->splits() ? BP_COLLECTIVE_SPLIT : 0);
 }
 
 bool Collectives::reduces_float8(Gpu& gpu) const {  // which GPUs before Hopper do not
@@ -491,30 +491,6 @@ void Collectives::scatter(bp_comm* comm, bp_stream* stream, uint64_t out, uint64
 void Collectives::barrier(bp_comm* comm, bp_stream*) {
   find(comm, "barrier");
   throw Error(BP_UNSUPPORTED, "collective.barrier: NCCL has none");
-}
-
-// ---- memory that NCCL is told of
-
-void Collectives::memory_register(bp_comm* comm, uint64_t address, uint64_t bytes, bp_comm_memory** out) {
-  Entry entry(*this, "memory_register", comm, nullptr);
-  if (!nccl_->registers()) throw Error(BP_UNSUPPORTED, "collective.memory_register: NCCL has it from version 2.19 on");
-  if (!out || bytes == 0) refuse("memory_register: out must not be NULL, bytes not 0");
-  entry.memory(address, bytes);
-  void* handle = nullptr;
-  Communicator::Calls(entry.comm()).make("ncclCommRegister", [&](ncclComm_t of) {
-    return nccl_->ncclCommRegister(of, pointer(address), bytes, &handle);
-  });
-  if (!handle) throw Error(BP_UNSUPPORTED, "collective.memory_register: NCCL gains nothing by this memory");
-  *out = static_cast<bp_comm_memory*>(handle);
-}
-
-void Collectives::memory_unregister(bp_comm* comm, bp_comm_memory* memory) {
-  const Owned of = find(comm, "memory_unregister");
-  if (!nccl_->registers()) throw Error(BP_UNSUPPORTED, "collective.memory_unregister: NCCL has it from version 2.19 on");
-  if (!memory) refuse("memory_unregister: memory must not be NULL");
-  const Release gpu(cuda_, gpus_, of->gpu().device.ordinal());
-  if (of->status() != BP_OK) return;  // the abort has forgotten it
-  Communicator::Calls(*of).make("ncclCommDeregister", [&](ncclComm_t one) { return nccl_->ncclCommDeregister(one, memory); });
 }
 
 }  // namespace backplane::driver::cuda

@@ -62,8 +62,6 @@ class Collectives {
   void gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root);
   void scatter(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root);
   void barrier(bp_comm* comm, bp_stream* stream);
-  void memory_register(bp_comm* comm, uint64_t address, uint64_t bytes, bp_comm_memory** out);
-  void memory_unregister(bp_comm* comm, bp_comm_memory* memory);
 
  private:
   using Owned = std::shared_ptr<Communicator>;

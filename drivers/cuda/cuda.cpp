@@ -259,7 +259,6 @@ class Cuda : public Driver<Cuda> {
     *out = can;
   }
   void peer_enable(int32_t device, int32_t peer) { peers_.enable(device, peer); }
-  void peer_disable(int32_t device, int32_t peer) { peers_.disable(device, peer); }
 
   // bp.collective, where there is NCCL, which is looked for when the group is asked for
 
@@ -406,7 +405,7 @@ class Cuda : public Driver<Cuda> {
   EventProfile<> profile_{TableCalls{table()}};
   Collectives collectives_;
   const Compiler compiler_;
-  bp_peer peer_ = {group_head<bp_peer>(), slot<&Cuda::peer_can_access>(), slot<&Cuda::peer_enable>(), slot<&Cuda::peer_disable>()};
+  bp_peer peer_ = {group_head<bp_peer>(), slot<&Cuda::peer_can_access>(), slot<&Cuda::peer_enable>()};
 #define BP_SLOT(entry) member_slot<&Cuda::vmm_entries_, &VmmEntries::entry>(&VmmEntries::entry),
   bp_vmm vmm_ = {group_head<bp_vmm>(), BP_VMM_SLOTS(BP_SLOT)};
 #undef BP_SLOT

@@ -53,7 +53,6 @@ enum : CUresult {
   CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
   CUDA_ERROR_LAUNCH_TIMEOUT = 702,
   CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
-  CUDA_ERROR_PEER_ACCESS_NOT_ENABLED = 705,
   CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
   CUDA_ERROR_ASSERT = 710,
   CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
@@ -129,7 +128,6 @@ enum : unsigned {
 enum : int {
   CU_MEM_ALLOCATION_TYPE_PINNED = 1,
   CU_MEM_LOCATION_TYPE_DEVICE = 1,
-  CU_MEM_ACCESS_FLAGS_PROT_NONE = 0,
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
   CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
 };
@@ -203,7 +201,6 @@ constexpr uint64_t kStreamLegacy = 1, kStreamPerThread = 2;
   X(cuCtxGetCurrent, CUcontext* context)                                                                                              \
   X(cuCtxSetCurrent, CUcontext context)                                                                                               \
   X(cuCtxEnablePeerAccess, CUcontext peer, unsigned flags)                                                                            \
-  X(cuCtxDisablePeerAccess, CUcontext peer)                                                                                           \
   X(cuMemGetInfo_v2, size_t* free_bytes, size_t* total)                                                                               \
   X(cuMemAlloc_v2, CUdeviceptr* address, size_t bytes)                                                                                \
   X(cuMemAllocManaged, CUdeviceptr* address, size_t bytes, unsigned flags)                                                            \

@@ -19,7 +19,6 @@ struct Nccl {
   int version = 0;  // 22703 is 2.27.3
 
   bool splits() const { return ncclCommSplit && version >= nccl_version(2, 18); }
-  bool registers() const { return ncclCommRegister && ncclCommDeregister && version >= nccl_version(2, 19); }
   bool reduces_float8() const { return version >= nccl_version(2, 24); }
 
   /// What every config begins with: a communicator whose calls do not block. `name` is kept by NCCL.

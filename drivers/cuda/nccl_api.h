@@ -99,11 +99,8 @@ constexpr int nccl_version(int major, int minor) { return major * 10000 + minor 
   X(ncclSend, const void* in, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, CUstream stream)                              \
   X(ncclRecv, void* out, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, CUstream stream)
 
-/// Functions that older versions lack, NULL there: from 2.18, 2.19 and 2.19 on.
-#define BP_NCCL_NEWER_FUNCTIONS(X)                                                              \
-  X(ncclCommSplit, ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t* config) \
-  X(ncclCommRegister, ncclComm_t comm, void* address, size_t bytes, void** handle)              \
-  X(ncclCommDeregister, ncclComm_t comm, void* handle)
+/// Functions that older versions lack, NULL there: from 2.18 on.
+#define BP_NCCL_NEWER_FUNCTIONS(X) X(ncclCommSplit, ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t* config)
 
 /// Those that give a text.
 #define BP_NCCL_TEXTS(X)                     \

@@ -33,36 +33,17 @@ class Peers {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (on_.count({device, peer})) return;
     const CUresult result = cuda_.cuCtxEnablePeerAccess(other.device.context(), 0);
-    // Somebody else in the process has switched it on, as torch.cuda does, and keeps it.
-    const bool others = result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-    if (!others) gpu.check(result, "cuCtxEnablePeerAccess");
+    // Others in the process may have switched it on, as torch.cuda does.
+    if (result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) gpu.check(result, "cuCtxEnablePeerAccess");
     on_.insert({device, peer});
-    if (!others) ours_.insert({device, peer});
-    other.vmm->set_access(gpu->device, true);
-  }
-
-  void disable(int32_t device, int32_t peer) {
-    if (!can_access(device, peer)) {
-      throw Error(BP_UNSUPPORTED,
-                  "peer.disable: device " + std::to_string(device) + " has no way to the memory of device " + std::to_string(peer));
-    }
-    if (device == peer) return;
-    const Use gpu(cuda_, gpus_, device);
-    Gpu& other = gpus_.at(peer);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (on_.erase({device, peer}) == 0) return;
-    if (ours_.erase({device, peer}) != 0) {
-      const CUresult result = cuda_.cuCtxDisablePeerAccess(other.device.context());
-      if (result != CUDA_ERROR_PEER_ACCESS_NOT_ENABLED) gpu.check(result, "cuCtxDisablePeerAccess");
-    }
-    other.vmm->set_access(gpu->device, false);
+    other.vmm->give_access(gpu->device);
   }
 
  private:
   const Library& cuda_;
   const Gpus& gpus_;
   std::mutex mutex_;
-  std::set<std::pair<int32_t, int32_t>> on_, ours_;  // ours_: those that this instance has switched on
+  std::set<std::pair<int32_t, int32_t>> on_;
 };
 
 }  // namespace backplane::driver::cuda

@@ -121,15 +121,13 @@ void Vmm::unmap(uint64_t address, uint64_t bytes) {
   mapped_.erase(found);
 }
 
-void Vmm::set_access(const Device& peer, bool on) {
+void Vmm::give_access(const Device& peer) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (on == (peers_.count(peer.ordinal()) != 0)) return;
-  const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, peer.ordinal()},
-                                  on ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE};
+  if (!peers_.insert(peer.ordinal()).second) return;
+  const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, peer.ordinal()}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   for (const auto& [address, mapping] : mapped_) {
     device_.check(cuda_.cuMemSetAccess(address, mapping.bytes, &access, 1), "cuMemSetAccess");
   }
-  on ? static_cast<void>(peers_.insert(peer.ordinal())) : static_cast<void>(peers_.erase(peer.ordinal()));
 }
 
 std::optional<AddressPlace<int>> Vmm::find(uint64_t address) const {

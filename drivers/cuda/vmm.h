@@ -29,7 +29,7 @@ class Vmm {
   void unmap(uint64_t address, uint64_t bytes);
 
   /// Whether the peer's work reaches what is mapped, now and later: such memory does not follow cuCtxEnablePeerAccess.
-  void set_access(const Device& peer, bool on);
+  void give_access(const Device& peer);
 
   /// The run of adjacent mappings that the address lies in.
   std::optional<AddressPlace<int>> find(uint64_t address) const;

@@ -335,15 +335,4 @@ void Collectives::collective_barrier(bp_comm* comm, bp_stream* stream) {
   entry.queue();
 }
 
-// ---- memory: all of it is as good as the other
-
-void Collectives::collective_memory_register(bp_comm* comm, uint64_t, uint64_t, bp_comm_memory**) {
-  find(comm, "memory_register");
-  throw Error(BP_UNSUPPORTED, "collective.memory_register: this driver gains nothing by it");
-}
-void Collectives::collective_memory_unregister(bp_comm* comm, bp_comm_memory*) {
-  find(comm, "memory_unregister");
-  throw Error(BP_UNSUPPORTED, "collective.memory_unregister: this driver registers nothing");
-}
-
 }  // namespace backplane::driver::sim

@@ -47,8 +47,6 @@ class Collectives : public virtual Devices {
   void collective_gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root);
   void collective_scatter(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root);
   void collective_barrier(bp_comm* comm, bp_stream* stream);
-  void collective_memory_register(bp_comm* comm, uint64_t address, uint64_t bytes, bp_comm_memory** out);
-  void collective_memory_unregister(bp_comm* comm, bp_comm_memory* memory);
 
  protected:
   /// Ends all queued work: before the streams end.

@@ -39,8 +39,11 @@ class MemoryGroupEntries : public virtual Devices {
     if (!out) throw Error(BP_INVALID_ARGUMENT, "peer.can_access: out must not be NULL");
     *out = 1;
   }
-  void peer_enable(int32_t device, int32_t peer) { set_access(device, peer, true); }
-  void peer_disable(int32_t device, int32_t peer) { set_access(device, peer, false); }
+  void peer_enable(int32_t device, int32_t peer) {
+    check_index(device);
+    check_index(peer);
+    access(device, peer).store(true, std::memory_order_relaxed);
+  }
 
   // bp.vmm
 
@@ -83,13 +86,6 @@ class MemoryGroupEntries : public virtual Devices {
     check_index(device);
     need(handle && out, "ipc.event_open: handle and out");
     *out = open_event(device, open_shared_event(*handle));
-  }
-
- private:
-  void set_access(int32_t device, int32_t peer, bool on) {
-    check_index(device);
-    check_index(peer);
-    access(device, peer).store(on, std::memory_order_relaxed);
   }
 };
 

@@ -220,7 +220,7 @@ class Sim final : public Driver<Sim>,
   const bp_host_exec host_exec_ = {group_head<bp_host_exec>(), slot<&Sim::exec_enqueue>(), slot<&Sim::exec_map>()};
   const bp_host_view host_view_ = {group_head<bp_host_view>(BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ),
                                    slot<&Sim::view_map>(), slot<&Sim::view_unmap>()};
-  const bp_peer peer_ = {group_head<bp_peer>(), slot<&Sim::peer_can_access>(), slot<&Sim::peer_enable>(), slot<&Sim::peer_disable>()};
+  const bp_peer peer_ = {group_head<bp_peer>(), slot<&Sim::peer_can_access>(), slot<&Sim::peer_enable>()};
   const bp_vmm vmm_ = {group_head<bp_vmm>(),      slot<&Sim::vmm_granularity>(), slot<&Sim::vmm_reserve>(),
                        slot<&Sim::vmm_release>(), slot<&Sim::vmm_map>(),         slot<&Sim::vmm_unmap>()};
   bp_ipc ipc_ = {group_head<bp_ipc>(BP_IPC_EVENTS), slot<&Sim::ipc_memory_export>(), slot<&Sim::ipc_memory_open>(),

@@ -65,7 +65,7 @@ ROWS = {
     "sort, topk, bucketize": [
         "portable/test_compile_ops.py::test_sorts_and_searches_are_the_devices_operators_among_fused_kernels",
     ],
-    "a part of the program on another stream (`with stream:`, `with torch.mydevice.stream(stream):`), `synchronize()`": [
+    "another stream for a part (`with stream:`, `with torch.mydevice.stream(stream):`), `synchronize()`": [
         "portable/test_compile_settings.py::test_a_part_of_a_program_runs_on_another_stream",
         "device/test_compile_queries.py::test_F21_a_wait_is_part_of_the_graph",
     ],

@@ -56,7 +56,6 @@ BP_NAMES(bp_host_view::map, "device @address bytes access out");
 BP_NAMES(bp_host_view::unmap, "device @address ptr");
 BP_NAMES(bp_peer::can_access, "device peer out");
 BP_NAMES(bp_peer::enable, "device peer");
-BP_NAMES(bp_peer::disable, "device peer");
 BP_NAMES(bp_vmm::granularity, "device out");
 BP_NAMES(bp_vmm::reserve, "device bytes @out");
 BP_NAMES(bp_vmm::release, "device @address bytes");
@@ -95,8 +94,6 @@ BP_NAMES(bp_collective::all_to_all_v, "comm stream @out out_bytes out_at @in in_
 BP_NAMES(bp_collective::gather, "comm stream @out @in bytes root");
 BP_NAMES(bp_collective::scatter, "comm stream @out @in bytes root");
 BP_NAMES(bp_collective::barrier, "comm stream");
-BP_NAMES(bp_collective::memory_register, "comm @address bytes out");
-BP_NAMES(bp_collective::memory_unregister, "comm memory");
 BP_NAMES(bp_profile::start, "@kinds fn arg");
 BP_NAMES(bp_profile::stop, "dropped");
 BP_NAMES(bp_profile::tag, "correlation");

@@ -60,7 +60,6 @@ extern "C" {
 #define BP_COLLECTIVE_ALL_TO_ALL_V (1u << 11) /* all_to_all_v */
 #define BP_COLLECTIVE_GATHER (1u << 12)       /* gather and scatter */
 #define BP_COLLECTIVE_BARRIER (1u << 13)      /* barrier; without it: an all_reduce of one element */
-#define BP_COLLECTIVE_REGISTER (1u << 14)     /* memory_register and memory_unregister; without it nothing is registered */
 
 /* op of a reduction */
 #define BP_REDUCE_SUM 0
@@ -77,7 +76,6 @@ extern "C" {
 typedef struct bp_comm bp_comm;
 
 /* Memory that a communicator was told of. */
-typedef struct bp_comm_memory bp_comm_memory;
 
 /* What a driver's collectives take. 0: no limit. */
 typedef struct bp_collective_properties {
@@ -128,7 +126,7 @@ typedef struct bp_collective {
    * INTERNAL, too, where comm has failed; INVALID_ARGUMENT: rank and size do not fit the part. */
   int32_t (*split)(void* self, bp_comm* comm, int32_t color, const bp_comm_config* config, bp_comm** out);
 
-  /* Ends this rank of a communicator, and what memory_register gave. The other ranks need not call it at the same time, but what they queue
+  /* Ends this rank of a communicator. The other ranks need not call it at the same time, but what they queue
    * later has no peer here. blocks: until its queued work is done, for timeout_ns at most. Works after a FAULT, BP_OK after DEVICE_LOST.
    * errors: TIMEOUT: work is still running, the communicator is still there; the core aborts, and calls again. */
   int32_t (*destroy)(void* self, bp_comm* comm, uint64_t timeout_ns);
@@ -191,13 +189,6 @@ typedef struct bp_collective {
 
   /* BP_COLLECTIVE_BARRIER. Later work of the stream begins when all ranks' streams have come here. */
   int32_t (*barrier)(void* self, bp_comm* comm, bp_stream* stream);
-
-  /* BP_COLLECTIVE_REGISTER. Tells of memory that this communicator's calls will often use: an allocation, or a part of one. Each rank for
-   * itself. blocks: shortly. owner: the caller, until memory_unregister or destroy, which come before the memory is freed.
-   * errors: INVALID_ARGUMENT; UNSUPPORTED for memory that gains nothing. Who calls: a vendor's own code, which knows what memory will stay;
-   * the core of this version does not, since what its allocator hands out comes and goes. */
-  int32_t (*memory_register)(void* self, bp_comm* comm, uint64_t address, uint64_t bytes, bp_comm_memory** out);
-  int32_t (*memory_unregister)(void* self, bp_comm* comm, bp_comm_memory* memory);
 } bp_collective;
 
 #define BP_COLLECTIVE_SLOTS(X) \
@@ -221,9 +212,7 @@ typedef struct bp_collective {
   X(all_to_all_v)              \
   X(gather)                    \
   X(scatter)                   \
-  X(barrier)                   \
-  X(memory_register)           \
-  X(memory_unregister)
+  X(barrier)
 
 #ifdef __cplusplus
 }

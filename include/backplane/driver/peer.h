@@ -17,13 +17,11 @@ typedef struct bp_peer {
   /* *out = 1 if work on `device` can read and write memory of `peer`. Creates no context. errors: INVALID_DEVICE. */
   int32_t (*can_access)(void* self, int32_t device, int32_t peer, int32_t* out);
 
-  /* Switches access on or off; repeating is a no-op. errors: UNSUPPORTED if can_access says 0.
-   * The core of this version does not call disable. */
+  /* Switches access on, until close; repeating is a no-op. errors: UNSUPPORTED if can_access says 0. */
   int32_t (*enable)(void* self, int32_t device, int32_t peer);
-  int32_t (*disable)(void* self, int32_t device, int32_t peer);
 } bp_peer;
 
-#define BP_PEER_SLOTS(X) X(can_access) X(enable) X(disable)
+#define BP_PEER_SLOTS(X) X(can_access) X(enable)
 
 #ifdef __cplusplus
 }

@@ -75,8 +75,6 @@ void wrong_calls_are_refused() {
     CHECK(r(r.g.send, r.comm, nullptr, a, 4, 0) == BP_INVALID_ARGUMENT);
     CHECK(r(r.g.group_end) == BP_INVALID_ARGUMENT);
     CHECK(r(r.g.abort, reinterpret_cast<bp_comm*>(&r)) == BP_INVALID_ARGUMENT);
-    bp_comm_memory* memory = nullptr;
-    CHECK(r(r.g.memory_register, r.comm, a, 64, &memory) == BP_UNSUPPORTED);
     OK(r(r.g.group_begin));
     OK(r(r.g.send, r.comm, nullptr, a, 4, 0));
     CHECK(r(r.g.recv, r.comm, r.i.stream(), a + 8, 4, 0) == BP_INVALID_ARGUMENT);  // another stream

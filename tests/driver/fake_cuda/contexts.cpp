@@ -152,10 +152,4 @@ FAKE(cuCtxEnablePeerAccess, CUcontext peer, unsigned) {
   return context->peers.insert(peer->ordinal).second ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }
 
-FAKE(cuCtxDisablePeerAccess, CUcontext peer) {
-  ENTER_CONTEXT();
-  const std::lock_guard lock(state().mutex);
-  return context->peers.erase(peer->ordinal) ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-}
-
 }  // namespace backplane::driver::cuda

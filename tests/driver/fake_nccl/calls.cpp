@@ -241,17 +241,6 @@ FAKE_NCCL(ncclRecv, void* out, size_t count, ncclDataType_t dtype, int peer, ncc
   return message("ncclRecv", false, out, count, dtype, peer, comm, stream);
 }
 
-FAKE_NCCL(ncclCommRegister, ncclComm_t handle, void* address, size_t bytes, void** out) {
-  Shared comm;
-  if (const ncclResult_t told = enter("ncclCommRegister", format(" bytes %zu", bytes), handle, &comm)) return told;
-  *out = address;
-  return ncclSuccess;
-}
-FAKE_NCCL(ncclCommDeregister, ncclComm_t handle, void*) {
-  Shared comm;
-  return enter("ncclCommDeregister", "", handle, &comm);
-}
-
 FAKE_NCCL(ncclGetVersion, int* version) {
   const char* text = std::getenv("FAKE_NCCL_VERSION");
   *version = text ? std::atoi(text) : 22900;

@@ -32,26 +32,20 @@ void versions() {
     Ranks r;
     unsetenv("FAKE_NCCL_VERSION");
     bp_comm* comm = r.join();
-    const uint64_t at = r.alloc(512);
-    bp_comm_memory* memory = nullptr;
     bp_comm* part = nullptr;
     const bp_comm_config config = r.config(0, 1);
     const int32_t split = r.g.split(r.g.head.self, comm, 0, &config, &part);
-    const int32_t registered = r.g.memory_register(r.g.head.self, comm, at, 512, &memory);
     CHECK(split == (r.g.head.flags & BP_COLLECTIVE_SPLIT ? BP_OK : BP_UNSUPPORTED));
-    CHECK(registered == (r.g.head.flags & BP_COLLECTIVE_REGISTER ? BP_OK : BP_UNSUPPORTED));
-    if (registered == BP_OK) OK(r.g.memory_unregister(r.g.head.self, comm, memory));
     bp_collective_properties properties{};
     properties.struct_size = sizeof properties;
     OK(r.g.properties(r.g.head.self, 0, &properties));
     CHECK(properties.id_bytes == 128);
-    return std::pair(r.g.head.flags & (BP_COLLECTIVE_SPLIT | BP_COLLECTIVE_REGISTER),
-                     (properties.reduces[BP_REDUCE_SUM] & BP_DTYPE_FLOAT8_E4M3) != 0);
+    return std::pair(r.g.head.flags & BP_COLLECTIVE_SPLIT, (properties.reduces[BP_REDUCE_SUM] & BP_DTYPE_FLOAT8_E4M3) != 0);
   };
   CHECK(flags("21405") == std::pair(0u, false));
   CHECK(flags("21805") == std::pair(BP_COLLECTIVE_SPLIT, false));
-  CHECK(flags("22304") == std::pair(BP_COLLECTIVE_SPLIT | BP_COLLECTIVE_REGISTER, false));
-  CHECK(flags("22403") == std::pair(BP_COLLECTIVE_SPLIT | BP_COLLECTIVE_REGISTER, true));
+  CHECK(flags("22304") == std::pair(BP_COLLECTIVE_SPLIT, false));
+  CHECK(flags("22403") == std::pair(BP_COLLECTIVE_SPLIT, true));
   setenv("FAKE_CUDA_CAPABILITY", "80", 1);  // a GPU that reduces no float8
   CHECK(!flags("22403").second);
   unsetenv("FAKE_CUDA_CAPABILITY");
