@@ -308,3 +308,32 @@ def test_a_comparison_is_a_place(name, device):
     for size in (8, 64, 1000):
         table, a = torch.arange(1.0, 33), torch.arange(size) % 3 - 1.0
         torch.testing.assert_close(function(table.to(device), a.to(device)).cpu(), INDEXED[name](table, a))
+
+
+def set_places(v):
+    w = v.clone()
+    w[v.clamp(0, 7)] = 1
+    return w
+
+
+OVERWRITTEN = {
+    "set": set_places,
+    "put": lambda v: v.clone().index_put_((v.clamp(0, 7),), v * 0 + 1),
+    "summed": lambda v: v.clone().index_put_((v.clamp(0, 7),), v * 2, accumulate=True),
+    "scattered": lambda v: v.clone().scatter_(0, v.clamp(0, 7), 1),
+    "added": lambda v: v.clone().scatter_add_(0, v.clamp(0, 7), v * 2),
+    "largest": lambda v: v.clone().scatter_reduce_(0, v.clamp(0, 7), v * 2, "amax"),
+    "index_add": lambda v: v.clone().index_add_(0, v.clamp(0, 7), v * 2),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_places_are_computed_before_the_memory_that_they_come_from_is_written(name, device):
+    """One kernel for both reads what it has written."""
+    x = torch.arange(100, 200)
+    x[:2] = torch.tensor([9, 2])
+
+    def run(x):
+        return OVERWRITTEN[name](x.cumsum(0))
+
+    assert torch.equal(torch.compile(run, fullgraph=True)(x.to(device)).cpu(), run(x))

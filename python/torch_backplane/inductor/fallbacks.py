@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._inductor import lowering
+from torch._inductor import ir, lowering
 from torch._inductor.codegen.common import pointwise_overrides_data
 from torch._inductor.ops_handler import OpsHandler
 from torch._inductor.utils import sympy_product
@@ -135,8 +135,17 @@ def _call_of(op: Any) -> Callable[..., Any]:
     return write
 
 
+def _compute_ahead(x: Any, *others: Any) -> None:
+    """Computes places and values that read the memory which an operator writes: its kernel would read what it wrote."""
+    for one in pytree.tree_leaves(others):
+        if isinstance(one, ir.TensorBox) and ir.try_get_name(x) in one.get_read_names():
+            one.realize()
+
+
 def _wrapped(op: Any, lower: Callable[..., Any], leaves: Rule) -> Callable[..., Any]:
     operator = _call_of(op)
+    name = op._schema.name.split("::")[1]
+    writes_places = op._schema.is_mutable and name in (*SUMS, *ALWAYS_SUMS, "scatter_")
 
     @functools.wraps(lower)
     def choose(*args: Any, **kwargs: Any) -> Any:
@@ -145,6 +154,8 @@ def _wrapped(op: Any, lower: Callable[..., Any], leaves: Rule) -> Callable[..., 
         ours = next((one for one, _ in known if one is not None and one.type == _backend.device), None)
         if ours is None:
             return lower(*args, **kwargs)
+        if writes_places:
+            _compute_ahead(*args, kwargs)
         lacks_float64 = any(dtype == torch.float64 for _, dtype in known) and not has_float64(ours)
         if lacks_float64 or leaves(ours, args, kwargs):
             left.add(op)
