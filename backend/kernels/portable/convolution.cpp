@@ -109,9 +109,46 @@ struct Task {
 
 uint64_t address(const at::Tensor& tensor) { return tensor.defined() ? address_of(tensor) : 0; }
 
+// Windows of one point, where the channels of a point lie together on both sides: a product of the matrices as they lie in memory.
+bool is_product(const Task& task, const Windows& windows, const Walk& walk) {
+  constexpr Triple kOnes = {1, 1, 1}, kZeros = {0, 0, 0};
+  const int64_t points = volume(walk.grid), channels = task.channels;
+  const bool is_plain = windows.groups == 1 && walk.taps == kOnes && walk.mul == kOnes && walk.base == kZeros && walk.div == kOnes;
+  const bool is_row = walk.grid == walk.size && walk.grid[kDims - 1] == points;
+  const at::Tensor& s = task.source;
+  if (!is_plain || !is_row || s.stride(1) != 1 || walk.strides[kDims - 1] != channels || s.stride(0) != points * channels) return false;
+  if (task.weight) return task.a_m == 1 && task.a_p == task.m && task.a_batch == points * task.m;
+  return task.out.stride(1) == 1 && task.out.is_non_overlapping_and_dense();
+}
+
+bool run_product(const Task& task, int64_t points) {
+  Product product{};
+  product.device = task.out.device().index();
+  product.dtype = task.out.scalar_type();
+  product.batches = 1;
+  product.n = task.weight ? task.channels : task.m;
+  product.alpha = product.beta = one_of(product.dtype);
+  product.out = {address(task.out), 0, product.n, 1};
+  const Matrices points_of_source = {address(task.source), 0, task.channels, 1};
+  if (task.weight) {
+    product.m = task.m;
+    product.k = task.batch * points;
+    product.a = {address(task.a), 0, 1, task.m};
+    product.b = points_of_source;
+  } else {
+    product.m = task.batch * points;
+    product.k = task.channels;
+    product.a = points_of_source;
+    product.b = {address(task.a), 0, task.a_c, task.a_m};
+    product.self = {address(task.bias), 0, 0, 1};
+  }
+  return multiply(product);
+}
+
 bool run(const Task& task, const Windows& windows, const Walk& walk) {
   static KernelSlots slots;
   if (task.out.numel() == 0) return true;
+  if (is_product(task, windows, walk)) return run_product(task, volume(walk.grid));
   const c10::DeviceIndex device = task.out.device().index();
   const c10::ScalarType dtype = task.out.scalar_type();
   const Target& target = target_of(device);
