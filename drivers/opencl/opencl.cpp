@@ -263,7 +263,7 @@ class OpenCl final : public Driver<OpenCl>, public CompilerEntries, public Graph
     need(out, "peer.can_access: out");
     *out = 1;
   }
-  void peer_switch(int32_t device, int32_t peer) { info_of(device), info_of(peer); }
+  void peer_enable(int32_t device, int32_t peer) { info_of(device), info_of(peer); }
 
   // ---- bp.module
 
@@ -399,8 +399,7 @@ class OpenCl final : public Driver<OpenCl>, public CompilerEntries, public Graph
 
   const bp_host_view host_view_ = {group_head<bp_host_view>(BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ),
                                    slot<&OpenCl::view_map>(), slot<&OpenCl::view_unmap>()};
-  const bp_peer peer_ = {group_head<bp_peer>(), slot<&OpenCl::peer_can_access>(), slot<&OpenCl::peer_switch>(),
-                         slot<&OpenCl::peer_switch>()};
+  const bp_peer peer_ = {group_head<bp_peer>(), slot<&OpenCl::peer_can_access>(), slot<&OpenCl::peer_enable>()};
   const bp_compiler compiler_group_ = {group_head<bp_compiler>(),         slot<&OpenCl::compiler_id>(),
                                        slot<&OpenCl::compiler_target>(),  slot<&OpenCl::compiler_prelude>(),
                                        slot<&OpenCl::compiler_compile>(), slot<&OpenCl::compiler_release>()};
