@@ -75,8 +75,6 @@ extern "C" {
 /* One rank of a communicator. */
 typedef struct bp_comm bp_comm;
 
-/* Memory that a communicator was told of. */
-
 /* What a driver's collectives take. 0: no limit. */
 typedef struct bp_collective_properties {
   uint64_t struct_size;
