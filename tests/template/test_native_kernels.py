@@ -32,8 +32,8 @@ def chip(user, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("chip")
     for driver in (project / "backend" / "driver").glob("minimal_driver.*"):
         driver.unlink()
-    for folder in ("vendor", "backend/kernels"):
-        (project / folder).mkdir()
+    for own in ("vendor", "backend/kernels"):
+        (project / own).mkdir()
     for source in EXAMPLE.rglob("*.*"):
         place = {"kernels": "backend/kernels"}.get(source.parent.name, "vendor")
         place = "backend/driver" if source.name == "driver.cpp" else place
