@@ -3,7 +3,8 @@
 // Options: devices=<0..64>, memory=<size> of each, kind=unified|discrete (memory.h), stream=async|inline (drivers/engine/stream.h),
 // streams=<1..1024> besides the default one, compiler=<name>|none (compiler.h), target=<name> of an older level of this machine
 // (targets.h), items=<1..256> of a group at most, order=up|down in which they take turns (fibers.h), collective=on|off,
-// collective_ranks=<1..256> of a communicator at most, profile=on|off, graph=on|off; and what it does badly on request: impairments.h.
+// collective_ranks=<1..256> of a communicator at most, profile=on|off, graph=on|off, float64=on|off of its kernels' dtypes; and
+// what it does badly on request: impairments.h.
 #pragma once
 
 #include <cstdint>
