@@ -37,5 +37,3 @@ def test_the_page_names_the_options() -> None:
     known = set(re.findall(r'options\.\w+\("(\w+)"', source))
     assert known
     assert known == set(re.findall(r"^\| `trace\.(\w+)", page, re.MULTILINE))
-    table = (ROOT / "docs" / "driver.md").read_text(encoding="utf-8")
-    assert known == set(re.findall(r"^\| `trace\.(\w+)", table, re.MULTILINE))
