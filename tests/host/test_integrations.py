@@ -448,7 +448,7 @@ def test_the_files_import_no_library():
 
 
 def test_every_library_has_the_text_of_a_change_that_would_do_without():
-    """A section of docs/upstream.md: the problem, the version tried, a patch that asks torch for the device."""
+    """A section of docs/upstream.md: the symptom, the version tried, a patch that asks torch for the device."""
     page = Path(__file__).resolve().parents[2] / "docs" / "upstream.md"
     sections = page.read_text(encoding="utf-8").split("\n## ")[1:]
     for library, where in integrations.LIBRARIES.items():
@@ -459,8 +459,8 @@ def test_every_library_has_the_text_of_a_change_that_would_do_without():
         (section,) = (one for one in sections if any(name in one for name in names))
         cells = [line.strip("| ").partition(" | ") for line in section.splitlines() if line.startswith("| ")]
         rows = {cell: text for cell, _, text in cells}
-        assert {"problem", "where", "here", "test", "unnecessary once"} <= set(rows), library
+        assert {"symptom", "cause", "workaround", "change"} <= set(rows), library
         tried = importlib.import_module(where).integration.tried.strip("~=").rpartition(".")[0]
-        assert tried in rows["where"], library
+        assert tried in rows["cause"], library
         patch = section.partition("```")[2].partition("```")[0]
         assert len(patch.splitlines()) > 3, library
