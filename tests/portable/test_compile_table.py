@@ -12,7 +12,7 @@ from torch import nn
 TESTS = Path(__file__).resolve().parents[1]
 COMPILE = TESTS.parent / "docs" / "compile.md"
 
-# The first cell of each row of "What it has", and the tests that hold it.
+# The first cell of each row of "Supported features", and the tests that hold it.
 ROWS = {
     "pointwise, reductions, softmax and norms, fused": [
         "portable/test_compile_fusions.py::test_what_is_joined",
@@ -136,8 +136,8 @@ COMPUTED = {
 
 
 def table(page: str) -> list[str]:
-    """The first cell of each row of the table below "What it has"."""
-    section = page.partition("\n## What it has\n")[2].partition("\n## ")[0]
+    """The first cell of each row of the table below "Supported features"."""
+    section = page.partition("\n## Supported features\n")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("| ")]
     return [line.strip("| ").split(" | ")[0].strip() for line in lines if not line.startswith("| |")]
 
