@@ -26,5 +26,5 @@ def found_by_row() -> dict[str, list[str]]:
 def with_tests(text: str) -> str:
     """The page, whose tables have a column of tests."""
     tests = found_by_row()
-    text = text.replace("| row | behaviour |\n|---|---|", "| row | behaviour | tests |\n|---|---|---|")
+    text = text.replace("| row | behavior |\n|---|---|", "| row | behavior | tests |\n|---|---|---|")
     return ROW.sub(lambda row: f"{row[0]} {'<br>'.join(f'`{test}`' for test in sorted(tests[row[1]]))} |", text)
