@@ -43,7 +43,9 @@ def test_the_rules_at_import_are_those_that_the_page_says():
 
     later = {name for name, rule in RULES.items() if not rule.at_import}
     assert later == {"duplicate-impl", "half-pair", "never-runs"}
-    assert "except `duplicate-impl`, about which torch itself warns, `half-pair` and `never-runs`" in words(text_of(LINT))
+    assert "except `duplicate-impl`, about which torch itself warns, `half-pair` and `never-runs`" in words(
+        text_of(LINT)
+    )
 
 
 @pytest.fixture
@@ -104,30 +106,30 @@ def test_the_python_of_the_pages_runs(page, index):
 
 
 @pytest.mark.usefixtures("backend_package")
-def test_bad_input_is_answered_as_the_pages_say(tmp_path, monkeypatch):
+def test_bad_input_is_answered(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     other = tmp_path / "other.json"
     other.write_text("{}")
-    given = {
-        LINT: {
-            'lint(ignore=["no-fakes"])': ["lint-ops", "--ignore", "no-fakes"],
-            'lint("atem")': ["lint-ops", "--namespace", "atem"],
-            "--import nothing": ["lint-ops", "--import", "nothing"],
-            "--json missing/x.json": ["lint-ops", "--json", "missing/x.json"],
-        },
-        EXPLAIN: {
-            "aten::gelo": ["explain", "aten::gelo"],
-            "aten::add": ["explain", "aten::add"],
-            "--device nothing": ["explain", "aten::gelu", "--device", "nothing"],
-            "--dtype f8": ["explain", "aten::gelu", "--dtype", "f8"],
-            "a file of another kind": ["explain", "--file", str(other)],
-            "no operator": ["explain"],
-        },
+    cases = {
+        "there is no rule 'no-fakes'; there are": ["lint-ops", "--ignore", "no-fakes"],
+        "there is no operator in the namespace 'atem'; there are aten": ["lint-ops", "--namespace", "atem"],
+        "--import nothing: ModuleNotFoundError: No module named 'nothing'": ["lint-ops", "--import", "nothing"],
+        "its folder does not exist": ["lint-ops", "--json", "missing/x.json"],
+        "there is no operator 'aten::gelo': did you mean aten::gelu": ["explain", "aten::gelo"],
+        "did you mean aten::add.Scalar, aten::add.Scalar_out, aten::add.Tensor, aten::add.out": [
+            "explain",
+            "aten::add",
+        ],
+        "there is no device 'nothing': the installed backend's is": ["explain", "aten::gelu", "--device", "nothing"],
+        "torch has no such dtype": ["explain", "aten::gelu", "--dtype", "f8"],
+        "neither a list of operators nor what `torch-backplane coverage --json` writes": [
+            "explain",
+            "--file",
+            str(other),
+        ],
+        "name an operator": ["explain"],
     }
-    for page, cases in given.items():
-        for row, command in cases.items():
-            answer = rows(page)[row][0].strip()
-            answer = re.sub(r"^\w+Error: ", "", answer).removesuffix(" ...").replace("`", "")
-            done = CliRunner().invoke(main, command)
-            assert done.exit_code == 2, row
-            assert answer.replace("mydevice", "") in words(done.output).replace("`", "").replace("mydevice", ""), row
+    for answer, command in cases.items():
+        done = CliRunner().invoke(main, command)
+        assert done.exit_code == 2, command
+        assert answer.replace("`", "") in words(done.output).replace("`", ""), command
