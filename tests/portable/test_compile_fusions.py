@@ -310,6 +310,18 @@ def test_a_comparison_is_a_place(name, device):
         torch.testing.assert_close(function(table.to(device), a.to(device)).cpu(), INDEXED[name](table, a))
 
 
+def test_comparisons_are_places_of_one_kernel(device):
+    """The check of a place of one element shows GCC that its hidden zero is 0, and that of no other place."""
+
+    def places(x, mask, at):
+        return mask[torch.where(at > 1, 0, 0)], x.take(mask.long())
+
+    x, mask, at = torch.arange(64.0, 192).view(1, 2, 64), torch.arange(128).view(1, 2, 64) % 3 == 0, torch.tensor([3])
+    found = torch.compile(places, dynamic=False)(x.to(device), mask.to(device), at.to(device))
+    for got, wanted in zip(found, places(x, mask, at), strict=True):
+        torch.testing.assert_close(got.cpu(), wanted)
+
+
 def set_places(v):
     w = v.clone()
     w[v.clamp(0, 7)] = 1

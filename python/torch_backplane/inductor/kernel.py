@@ -56,6 +56,7 @@ class GroupKernel(LaidOutKernel):
         self.shared: dict[str, tuple[str, str]] = {}  # arrays of local memory, with type and size
         self.invariant = IndentedBuffer()  # what is the same for all elements
         self.invariant_names = set(SAME_EVERYWHERE)
+        self.zeros: dict[str, str] = {}  # of the places that each variable gives
         self.wraps = False  # of the index at hand
 
     def __enter__(self) -> GroupKernel:
@@ -136,14 +137,23 @@ class GroupKernel(LaidOutKernel):
     def checked_place(self, var: CSEVariable, size: sympy.Expr, check: bool) -> sympy.Symbol:
         """A place that comes from data: one that is out of range is reported as the portable kernels do, and 0."""
         known = var.bounds.lower >= 0 and isinstance(size, sympy.Integer) and var.bounds.upper < size
-        text = f"(i64){var} ^ {self.generate('BP_OPAQUE_ZERO', torch.int64)}"
+        text = f"(i64){var}"
         if check and not known:
             self.reports = True
             used = self._load_mask if self._load_mask else "1"
             text = f"bp_place(report_, bp_arg.site_, {text}, {self.index_to_str(size)}, {used}, {int(self.wraps)})"
-        place = self.generate(text, torch.int64)
+        place = self.generate(f"{text} ^ {self._opaque_zero(var)}", torch.int64)
         place.bounds = ValueRanges(sympy.S.Zero, sympy.oo)
         return sympy_index_symbol(str(place))
+
+    def _opaque_zero(self, var: CSEVariable) -> str:
+        """A zero for the places of a variable alone: a condition on one place may show the compiler what its zero is."""
+        if str(var) not in self.zeros:
+            zero = self.cse.newvar(dtype=torch.int64, shape=())
+            self.invariant.writeline(f"const i64 {zero} = BP_OPAQUE_ZERO;")
+            self.invariant_names.add(str(zero))
+            self.zeros[str(var)] = str(zero)
+        return self.zeros[str(var)]
 
     def check_divisor(self, divisor: CSEVariable) -> None:
         """An integer that is 0 is reported, as eager's ZeroDivisionError, unless a mask hides the quotient."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Functions are followed by a parenthesis.
 _NAMES = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w|\()")
 # Names in expressions that no axis has a say in.
-SAME_EVERYWHERE = {*dtypes.REGISTER.values(), *dtypes.MEMORY.values(), "BP_INFINITY", "BP_NAN", "BP_OPAQUE_ZERO"}
+SAME_EVERYWHERE = {*dtypes.REGISTER.values(), *dtypes.MEMORY.values(), "BP_INFINITY", "BP_NAN"}
 
 
 def names_in(expression: str) -> list[str]:
