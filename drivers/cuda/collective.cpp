@@ -125,8 +125,6 @@ class Collectives::Entry {
     }
     comm_->queued_on(native(stream_));
   }
-  void send(uint64_t in, uint64_t bytes, int32_t peer);
-  void recv(uint64_t out, uint64_t bytes, int32_t peer);
   const char* name() const { return name_; }
 
  private:
@@ -180,8 +178,7 @@ bool Collectives::load(const std::string& path, std::string& why) {
 }
 
 uint32_t Collectives::flags() const {
-  return BP_COLLECTIVE_ABORT | BP_COLLECTIVE_ALL_TO_ALL | BP_COLLECTIVE_ALL_TO_ALL_V | BP_COLLECTIVE_GATHER |
-         (nccl_->splits() ? BP_COLLECTIVE_SPLIT : 0);
+  return BP_COLLECTIVE_ABORT | (nccl_->splits() ? BP_COLLECTIVE_SPLIT : 0);
 }
 
 bool Collectives::reduces_float8(Gpu& gpu) const {  // which GPUs before Hopper do not
@@ -343,27 +340,6 @@ EventProfile<>::Part Collectives::record(const Communicator& comm, bp_stream* st
 
 // ---- what queues
 
-class Collectives::OwnGroup {
- public:
-  explicit OwnGroup(Collectives& all) : all_(all) { all_.group_begin(); }
-  ~OwnGroup() {
-    if (!open_) return;
-    try {
-      all_.group_end();
-    } catch (const Error&) {
-      return;  // one of its calls was refused, which its caller is told; NCCL queues none of them
-    }
-  }
-  void end() {
-    open_ = false;
-    all_.group_end();
-  }
-
- private:
-  Collectives& all_;
-  bool open_ = true;
-};
-
 void Collectives::all_reduce(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op) {
   Entry entry(*this, "all_reduce", comm, stream);
   const Reduced reduced(*this, entry, count, dtype, op);
@@ -415,82 +391,20 @@ void Collectives::all_gather(bp_comm* comm, bp_stream* stream, uint64_t out, uin
               [&](ncclComm_t of, CUstream on) { return nccl_->ncclAllGather(pointer(in), pointer(out), bytes, ncclUint8, of, on); });
 }
 
-void Collectives::Entry::send(uint64_t in, uint64_t bytes, int32_t peer) {
-  queue("ncclSend", bytes, [&](ncclComm_t of, CUstream on) { return all_.nccl_->ncclSend(pointer(in), bytes, ncclUint8, peer, of, on); });
-}
-void Collectives::Entry::recv(uint64_t out, uint64_t bytes, int32_t peer) {
-  queue("ncclRecv", bytes, [&](ncclComm_t of, CUstream on) { return all_.nccl_->ncclRecv(pointer(out), bytes, ncclUint8, peer, of, on); });
-}
-
 void Collectives::send(bp_comm* comm, bp_stream* stream, uint64_t in, uint64_t bytes, int32_t peer) {
   Entry entry(*this, "send", comm, stream);
   entry.check_peer(peer);
   entry.memory(in, bytes);
-  entry.send(in, bytes, peer);
+  entry.queue("ncclSend", bytes, [&](ncclComm_t of, CUstream on) { return nccl_->ncclSend(pointer(in), bytes, ncclUint8, peer, of, on); });
 }
 
 void Collectives::recv(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t bytes, int32_t peer) {
   Entry entry(*this, "recv", comm, stream);
   entry.check_peer(peer);
   entry.memory(out, bytes);
-  entry.recv(out, bytes, peer);
+  entry.queue("ncclRecv", bytes, [&](ncclComm_t of, CUstream on) { return nccl_->ncclRecv(pointer(out), bytes, ncclUint8, peer, of, on); });
 }
 
-void Collectives::all_to_all(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes) {
-  Entry entry(*this, "all_to_all", comm, stream);
-  entry.memory(in, entry.of_all(bytes));
-  entry.memory(out, entry.of_all(bytes));
-  OwnGroup group(*this);
-  for (int32_t rank = 0; rank < entry.size(); ++rank) {
-    entry.send(in + static_cast<uint64_t>(rank) * bytes, bytes, rank);
-    entry.recv(out + static_cast<uint64_t>(rank) * bytes, bytes, rank);
-  }
-  group.end();
-}
-
-void Collectives::all_to_all_v(bp_comm* comm, bp_stream* stream, uint64_t out, const uint64_t* out_bytes, const uint64_t* out_at,
-                               uint64_t in, const uint64_t* in_bytes, const uint64_t* in_at) {
-  Entry entry(*this, "all_to_all_v", comm, stream);
-  if (!out_bytes || !out_at || !in_bytes || !in_at) refuse("all_to_all_v: the four arrays must not be NULL");
-  for (int32_t rank = 0; rank < entry.size(); ++rank) {
-    entry.memory(in + in_at[rank], in_bytes[rank]);
-    entry.memory(out + out_at[rank], out_bytes[rank]);
-  }
-  OwnGroup group(*this);
-  for (int32_t rank = 0; rank < entry.size(); ++rank) {
-    entry.send(in + in_at[rank], in_bytes[rank], rank);
-    entry.recv(out + out_at[rank], out_bytes[rank], rank);
-  }
-  group.end();
-}
-
-void Collectives::gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root) {
-  Entry entry(*this, "gather", comm, stream);
-  entry.check_rank("root", root);
-  entry.memory(in, bytes);
-  const int32_t parts = root == entry.rank() ? entry.size() : 0;
-  if (parts) entry.memory(out, entry.of_all(bytes));
-  OwnGroup group(*this);
-  entry.send(in, bytes, root);
-  for (int32_t rank = 0; rank < parts; ++rank) entry.recv(out + static_cast<uint64_t>(rank) * bytes, bytes, rank);
-  group.end();
-}
-
-void Collectives::scatter(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root) {
-  Entry entry(*this, "scatter", comm, stream);
-  entry.check_rank("root", root);
-  entry.memory(out, bytes);
-  const int32_t parts = root == entry.rank() ? entry.size() : 0;
-  if (parts) entry.memory(in, entry.of_all(bytes));
-  OwnGroup group(*this);
-  for (int32_t rank = 0; rank < parts; ++rank) entry.send(in + static_cast<uint64_t>(rank) * bytes, bytes, rank);
-  entry.recv(out, bytes, root);
-  group.end();
-}
-
-void Collectives::barrier(bp_comm* comm, bp_stream*) {
-  find(comm, "barrier");
-  throw Error(BP_UNSUPPORTED, "collective.barrier: NCCL has none");
-}
+void Collectives::lacks(const char* call) { throw Error(BP_UNSUPPORTED, format("collective.%s: NCCL has none", call)); }
 
 }  // namespace backplane::driver::cuda

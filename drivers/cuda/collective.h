@@ -56,12 +56,14 @@ class Collectives {
   void all_gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes);
   void send(bp_comm* comm, bp_stream* stream, uint64_t in, uint64_t bytes, int32_t peer);
   void recv(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t bytes, int32_t peer);
-  void all_to_all(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes);
-  void all_to_all_v(bp_comm* comm, bp_stream* stream, uint64_t out, const uint64_t* out_bytes, const uint64_t* out_at, uint64_t in,
-                    const uint64_t* in_bytes, const uint64_t* in_at);
-  void gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root);
-  void scatter(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root);
-  void barrier(bp_comm* comm, bp_stream* stream);
+  // What NCCL lacks: the core makes it of sends and receives.
+  void all_to_all(bp_comm*, bp_stream*, uint64_t, uint64_t, uint64_t) { lacks("all_to_all"); }
+  void all_to_all_v(bp_comm*, bp_stream*, uint64_t, const uint64_t*, const uint64_t*, uint64_t, const uint64_t*, const uint64_t*) {
+    lacks("all_to_all_v");
+  }
+  void gather(bp_comm*, bp_stream*, uint64_t, uint64_t, uint64_t, int32_t) { lacks("gather"); }
+  void scatter(bp_comm*, bp_stream*, uint64_t, uint64_t, uint64_t, int32_t) { lacks("scatter"); }
+  void barrier(bp_comm*, bp_stream*) { lacks("barrier"); }
 
  private:
   using Owned = std::shared_ptr<Communicator>;
@@ -78,10 +80,9 @@ class Collectives {
   };
   /// One entry: its communicator with its GPU, and the checks of its arguments.
   class Entry;
-  /// The calls of NCCL that one entry is.
-  class OwnGroup;
   struct Reduced;
 
+  [[noreturn]] static void lacks(const char* call);
   Owned find(bp_comm* comm, const char* call) const;
   void add(Owned comm, bp_comm** out);
   /// Of a call, or of a group's calls of one communicator.
