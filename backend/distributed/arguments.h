@@ -1,4 +1,4 @@
-// distributed/arguments.h: what both engines ask of the tensors of a call, and how they name it.
+// distributed/arguments.h: what a group asks of the tensors of a call, and how they name it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "distributed/interpreter.h"
-#include "distributed/native_group.h"
+#include "distributed/process_group.h"
 #include "runtime/device.h"
 
 namespace backplane::distributed {
@@ -38,8 +38,10 @@ class Holder {
   c10::intrusive_ptr<T> pointer_;
 };
 
-// A function of Python's in C++: called with the GIL, from any thread, and never destroyed, since that may be after the interpreter.
+// A function of Python's in C++: called with the GIL, from any thread, and never destroyed, since that may be after the interpreter. None:
+// an empty one.
 GlooFactory gloo_factory(const py::object& function) {
+  if (function.is_none()) return {};
   return [function = function.inc_ref().ptr()](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                std::chrono::milliseconds timeout) {
     const py::gil_scoped_acquire gil;
@@ -47,15 +49,11 @@ GlooFactory gloo_factory(const py::object& function) {
   };
 }
 
-// Group(store, rank, size, options, make_gloo).
-template <class Group>
-auto make_group() {
-  return py::init([](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const c10::intrusive_ptr<GroupOptions>& options,
-                     const py::object& make_gloo) {
-    GlooFactory factory = gloo_factory(make_gloo);
-    const py::gil_scoped_release no_gil;
-    return Holder<Group>(c10::make_intrusive<Group>(store, rank, size, options, std::move(factory)));
-  });
+Holder<ProcessGroup> make_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                const c10::intrusive_ptr<GroupOptions>& options, const py::object& make_gloo, bool is_native) {
+  GlooFactory factory = gloo_factory(make_gloo);
+  const py::gil_scoped_release no_gil;
+  return Holder<ProcessGroup>(c10::make_intrusive<ProcessGroup>(store, rank, size, options, std::move(factory), is_native));
 }
 
 }  // namespace
@@ -74,18 +72,18 @@ PYBIND11_MODULE(_distributed, module) {
       .def("__copy__", [](const GroupOptions& self) { return c10::make_intrusive<GroupOptions>(self); })
       .def("__deepcopy__", [](const GroupOptions& self, const py::dict&) { return c10::make_intrusive<GroupOptions>(self); });
 
-  py::class_<StagedGroup, c10d::Backend, Holder<StagedGroup>>(module, "ProcessGroup")
-      .def(make_group<StagedGroup>())
-      .def_property_readonly("engine", &StagedGroup::engine)
+  py::class_<ProcessGroup, c10d::Backend, Holder<ProcessGroup>>(module, "ProcessGroup")
+      .def(py::init(&make_group), py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"), py::arg("make_gloo"),
+           py::arg("is_native"))
+      .def_property_readonly("engine", &ProcessGroup::engine)
       .def_property_readonly("options",
-                             [](StagedGroup& self) { return c10::static_intrusive_pointer_cast<GroupOptions>(self.getBackendOptions()); })
+                             [](ProcessGroup& self) { return c10::static_intrusive_pointer_cast<GroupOptions>(self.getBackendOptions()); })
       // What a rank calls that has no place in a part: nothing is shared that it would have to take part in.
-      .def("perform_nocolor_split", [](const StagedGroup&, const py::object&) {})
-      .def("_set_default_timeout", &StagedGroup::setTimeout, py::call_guard<py::gil_scoped_release>());
+      .def("perform_nocolor_split", [](const ProcessGroup&, const py::object&) {})
+      .def("_set_default_timeout", &ProcessGroup::setTimeout, py::call_guard<py::gil_scoped_release>());
 
   module.def(
       "most_ranks", []() -> int { return collective_properties(backplane::current_device()).max_size; },
       "Of a communicator of the driver, on the current device; 0: any number.", py::call_guard<py::gil_scoped_release>());
   module.def("end_of_interpreter", &end_of_interpreter, py::call_guard<py::gil_scoped_release>());
-  py::class_<NativeGroup, StagedGroup, Holder<NativeGroup>>(module, "NativeProcessGroup").def(make_group<NativeGroup>());
 }

@@ -44,7 +44,7 @@ InterpreterUse::~InterpreterUse() {
 void end_of_interpreter() {
   std::unique_lock<std::mutex> lock(uses().mutex);
   uses().is_over = true;
-  uses().over.wait_for(lock, kPatience, [] { return uses().count == 0; });
+  uses().over.wait_for(lock, kShutdownTimeout, [] { return uses().count == 0; });
 }
 
 }  // namespace backplane::distributed

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "distributed/native_engine.h"
+#include "distributed/communicator.h"
 #include "runtime/wait.h"
 
 namespace backplane::distributed {
@@ -28,20 +28,20 @@ class Watch {
     return *watch;
   }
 
-  void add(const std::shared_ptr<NativeEngine>& engine) {
+  void add(const std::shared_ptr<Communicator>& communicator) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    lost_.clear();  // the program goes on
-    engines_.push_back(engine);
-    if (engines_.size() == 1 && !is_running_) {
+    unreported_.clear();  // the program goes on
+    communicators_.push_back(communicator);
+    if (communicators_.size() == 1 && !is_running_) {
       is_running_ = true;
       set_wait_check([] { of_process().check(); });
       std::thread([this] { run(); }).detach();
     }
   }
 
-  void keep_lost(const std::exception_ptr& error) {
+  void keep_unreported(const std::exception_ptr& error) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    lost_.push_back({error, std::this_thread::get_id()});
+    unreported_.push_back({error, std::this_thread::get_id()});
   }
 
   void wake() {
@@ -53,18 +53,18 @@ class Watch {
   }
 
  private:
-  std::vector<std::shared_ptr<NativeEngine>> alive() {
+  std::vector<std::shared_ptr<Communicator>> alive() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::vector<std::shared_ptr<NativeEngine>> engines;
-    for (auto engine = engines_.begin(); engine != engines_.end();) {
-      if (auto held = engine->lock()) {
-        engines.push_back(std::move(held));
-        ++engine;
+    std::vector<std::shared_ptr<Communicator>> communicators;
+    for (auto communicator = communicators_.begin(); communicator != communicators_.end();) {
+      if (auto held = communicator->lock()) {
+        communicators.push_back(std::move(held));
+        ++communicator;
       } else {
-        engine = engines_.erase(engine);
+        communicator = communicators_.erase(communicator);
       }
     }
-    return engines;
+    return communicators;
   }
 
   void run() {
@@ -79,44 +79,44 @@ class Watch {
       while (is_busy) {
         std::this_thread::sleep_for(kPeriod);
         is_busy = false;
-        for (const auto& engine : alive()) is_busy |= engine->look();
+        for (const auto& communicator : alive()) is_busy |= communicator->look();
       }
     }
   }
 
   void check() {
-    for (const auto& engine : alive()) {
-      if (const std::exception_ptr error = engine->check_for_user()) std::rethrow_exception(error);
+    for (const auto& communicator : alive()) {
+      if (const std::exception_ptr error = communicator->check_for_user()) std::rethrow_exception(error);
     }
-    // Behind the engines: one that is being aborted holds its lock until it is here.
+    // Behind the communicators: one that is being aborted holds its lock until it is here.
     std::exception_ptr error;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      const auto of_others = [](const Lost& one) { return one.aborter != std::this_thread::get_id(); };
-      const auto found = std::find_if(lost_.begin(), lost_.end(), of_others);
-      if (found == lost_.end()) return;
+      const auto of_others = [](const Unreported& one) { return one.aborter != std::this_thread::get_id(); };
+      const auto found = std::find_if(unreported_.begin(), unreported_.end(), of_others);
+      if (found == unreported_.end()) return;
       error = found->error;
-      lost_.erase(found);
+      unreported_.erase(found);
     }
     std::rethrow_exception(error);
   }
 
   std::mutex mutex_;  // over all that follows
   std::condition_variable arrived_;
-  std::vector<std::weak_ptr<NativeEngine>> engines_;
-  struct Lost {
+  std::vector<std::weak_ptr<Communicator>> communicators_;
+  struct Unreported {
     std::exception_ptr error;
     std::thread::id aborter;  // who knows
   };
-  std::vector<Lost> lost_;
+  std::vector<Unreported> unreported_;
   bool is_running_ = false, has_work_ = false;
 };
 
 }  // namespace
 }  // namespace native_watch_impl
 
-void watch(const std::shared_ptr<NativeEngine>& engine) { native_watch_impl::Watch::of_process().add(engine); }
-void keep_lost(const std::exception_ptr& error) { native_watch_impl::Watch::of_process().keep_lost(error); }
+void watch(const std::shared_ptr<Communicator>& communicator) { native_watch_impl::Watch::of_process().add(communicator); }
+void keep_unreported(const std::exception_ptr& error) { native_watch_impl::Watch::of_process().keep_unreported(error); }
 void wake_watch() { native_watch_impl::Watch::of_process().wake(); }
 
 }  // namespace backplane::distributed

@@ -9,7 +9,7 @@
 namespace backplane::distributed {
 
 // How long a shutdown waits for what is in flight.
-inline constexpr std::chrono::milliseconds kPatience{5000};
+inline constexpr std::chrono::milliseconds kShutdownTimeout{5000};
 
 // Any thread. Tasks do not throw.
 class Workers {

@@ -31,8 +31,10 @@ _Future = torch.futures.Future[torch.Tensor]
 
 
 def is_available() -> bool:
-    """Whether device tensors can be communicated: torch has c10d and Gloo, and there is a device."""
-    return dist.is_available() and dist.is_gloo_available() and _backend.C.devices.count() > 0
+    """Whether device tensors can be communicated: torch has c10d, there is a device, and its driver's links or Gloo."""
+    if not dist.is_available() or _backend.C.devices.count() == 0:
+        return False
+    return dist.is_gloo_available() or choose_engine()[0] == "native"
 
 
 def engine(group: dist.ProcessGroup | None = None) -> str:

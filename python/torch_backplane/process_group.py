@@ -50,8 +50,6 @@ def _create(of: Any, options: Any) -> Any:
         of: torch's description of the group: store, ranks, timeout, name.
         options: ``torch.<device>.distributed.Options``, or None.
     """
-    if not torch.distributed.is_gloo_available():
-        raise RuntimeError(f"{backend_name()} needs Gloo, which this torch was built without")
     native = native_part()
     timeout = timedelta(seconds=of.timeout.total_seconds())
     if options is None:
@@ -63,9 +61,13 @@ def _create(of: Any, options: Any) -> Any:
         )
     options.group_name = of.group_id
     options.global_ranks_in_group = list(of.global_ranks_in_group)
-    engine, _ = choose_engine(of.group_size)
-    kind = native.NativeProcessGroup if engine == "native" else native.ProcessGroup
-    group = kind(of.store, of.group_rank, of.group_size, options, _make_gloo)
+    engine, why = choose_engine(of.group_size)
+    make_gloo = _make_gloo if torch.distributed.is_gloo_available() else None
+    if engine == "staged" and make_gloo is None:
+        raise RuntimeError(f"this group of {backend_name()} needs Gloo, which this torch was built without: {why}")
+    group = native.ProcessGroup(
+        of.store, of.group_rank, of.group_size, options, make_gloo=make_gloo, is_native=engine == "native"
+    )
     _shut_down_at_exit()
     _groups.add(group)
     return group

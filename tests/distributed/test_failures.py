@@ -106,12 +106,6 @@ def test_G03_a_message_that_does_not_come(worlds, engine):
     assert is_backend_error(mine, "recv")
 
 
-def test_G03_ranks_that_call_different_collectives(worlds, engine):
-    with worlds.own(engine()) as world:
-        found = answers(world, failures.ranks_call_different_collectives)
-    assert all(outcome and is_backend_error(outcome) for outcome in found)
-
-
 def test_G03_ranks_that_disagree_about_a_call(worlds, engine):
     """Its sizes, dtype, operation or root; the group is lost, the process and other groups go on."""
     with worlds.own(engine()) as world:
@@ -144,14 +138,7 @@ def test_G03_a_call_that_fails_while_its_driver_is_asked(worlds, tmp_path):
     assert all(outcome and is_backend_error(outcome) for outcome in found)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        failures.ranks_call_different_collectives,
-        failures.ranks_have_different_sizes,
-        failures.ranks_broadcast_different_dtypes,
-    ],
-)
+@pytest.mark.parametrize("check", [failures.ranks_have_different_sizes, failures.ranks_broadcast_different_dtypes])
 def test_what_ranks_disagree_about_is_told_on_request(worlds, engine, check):
     """TORCH_DISTRIBUTED_DEBUG=DETAIL: torch compares the calls of all ranks before each."""
     with worlds.own(engine(env=DETAIL)) as world:

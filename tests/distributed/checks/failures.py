@@ -237,14 +237,6 @@ def the_sender_does_not_send(w: Rank) -> Outcome:
     return found
 
 
-def ranks_call_different_collectives(w: Rank) -> Outcome:
-    hurry(w)
-    call = all_reduce if w.rank == 0 else lambda w: finish(w, dist.broadcast(tensor(w), 1, async_op=True))
-    found = outcome(lambda: call(w))
-    is_usable(w)
-    return found
-
-
 def ranks_disagree_while_the_driver_is_asked(w: Rank) -> Outcome:
     """The watchdog of rank 0 asks; rank 1 comes meanwhile, with another call."""
     hurry(w, seconds=20)

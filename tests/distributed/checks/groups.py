@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 
 import pytest
 import torch
@@ -276,3 +277,31 @@ def too_large_for_the_driver(w: Rank) -> None:
         y = numbers(w.rank).to(w.device)
         dist.all_reduce(y, group=pair)
         same(y, numbers(0) + numbers(1))
+
+
+def without_gloo(w: Rank) -> None:
+    """What the driver's links take is as ever; the rest says what it lacks, and the group goes on."""
+    dist.is_gloo_available = lambda: False
+    distributed = torch.get_device_module(w.device).distributed
+    assert distributed.is_available()
+    group = dist.new_group(backend=f"{w.device.type}ccl")
+    assert distributed.engine(group) == "native"
+    x = numbers(w.rank).to(w.device)
+    out = torch.zeros(5, 3, device=w.device)
+    with pytest.raises(NotImplementedError, match=r"takes Gloo, which this torch was built without.*by device_id"):
+        dist.send(x, w.next, group=group)  # before the group has joined
+    dist.all_reduce(x, group=group)
+    same(x, total(w))
+    operations = [dist.P2POp(dist.isend, x, w.next, group), dist.P2POp(dist.irecv, out, w.previous, group)]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    same(out, total(w))
+    with pytest.raises(NotImplementedError, match=r"send of process group .* takes Gloo"):
+        dist.send(x, w.next, group=group, tag=1)
+    with pytest.raises(NotImplementedError, match=r"all_reduce of process group .* takes Gloo"):
+        dist.all_reduce(x.to(torch.uint16), group=group)
+    dist.barrier(group, device_ids=[w.device.index])
+    dist.destroy_process_group(group)
+    os.environ[f"{w.device.type.upper()}_DIST"] = "staged"
+    with pytest.raises(RuntimeError, match=r"needs Gloo, which this torch was built without: .*_DIST says so"):
+        dist.new_group(backend=f"{w.device.type}ccl")

@@ -1,5 +1,5 @@
-// distributed/native_engine.cpp: calls of bp.collective, their order, and their end. Note [A collective that fails] is in native_engine.h.
-#include "distributed/native_engine.h"
+// distributed/communicator.cpp: calls of bp.collective, their order, and their end. Note [A collective that fails] is in communicator.h.
+#include "distributed/communicator.h"
 
 #include <c10/core/StreamGuard.h>
 #include <pthread.h>
@@ -13,13 +13,14 @@
 #include "distributed/deadline.h"
 #include "distributed/native_watch.h"
 #include "distributed/workers.h"
+#include "memory/caching_allocator.h"
 #include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/stream.h"
 #include "runtime/wait.h"
 
 namespace backplane::distributed {
-namespace native_engine_impl {
+namespace communicator_impl {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -64,9 +65,9 @@ struct Joining {
 };
 
 }  // namespace
-}  // namespace native_engine_impl
+}  // namespace communicator_impl
 
-using namespace native_engine_impl;
+using namespace communicator_impl;
 
 void check_collective(int32_t status, const char* call, c10::Device device) {
   if (status == BP_OK) return;
@@ -83,7 +84,7 @@ bp_collective_properties collective_properties(c10::DeviceIndex device) {
   return properties;
 }
 
-std::shared_ptr<NativeEngine> NativeEngine::connect(c10::Device device, const CommunicatorSettings& settings, const ExchangeId& exchange_id,
+std::shared_ptr<Communicator> Communicator::connect(c10::Device device, const CommunicatorSettings& settings, const ExchangeId& exchange_id,
                                                     const std::function<void()>& check) {
   const auto deadline = Clock::now() + settings.timeout;
   const bp_collective_properties properties = collective_properties(device.index());
@@ -100,7 +101,7 @@ std::shared_ptr<NativeEngine> NativeEngine::connect(c10::Device device, const Co
   }
   id = exchange_id(std::move(id), deadline);
   if (no_id) std::rethrow_exception(no_id);
-  TORCH_CHECK_WITH(DistBackendError, !id.empty(), "the driver of rank 0 made no id; that rank's error tells why");
+  TORCH_CHECK_WITH(DistBackendError, !id.empty(), "the driver of rank 0 made no id; that rank's error says why");
   TORCH_CHECK_WITH(DistBackendError, id.size() == properties.id_bytes, "rank 0 has another driver: its id has ", id.size(),
                    " bytes, and one of this driver has ", properties.id_bytes);
 
@@ -141,35 +142,35 @@ std::shared_ptr<NativeEngine> NativeEngine::connect(c10::Device device, const Co
   joining->is_left = !joining->is_over;
   if (joining->error) std::rethrow_exception(joining->error);
   TORCH_CHECK_WITH(DistBackendError, joining->is_over, settings.group, ": not all ranks have joined within what the watchdog allows");
-  auto engine = std::make_shared<NativeEngine>(device, settings.group, joining->comm);
-  watch(engine);
-  return engine;
+  auto communicator = std::make_shared<Communicator>(device, settings.group, joining->comm);
+  watch(communicator);
+  return communicator;
 }
 
-std::shared_ptr<NativeEngine> NativeEngine::split(int color, const CommunicatorSettings& settings) {
+std::shared_ptr<Communicator> Communicator::split(int color, const CommunicatorSettings& settings) {
   if (const std::exception_ptr error = failure()) std::rethrow_exception(error);
   const std::lock_guard<std::mutex> lock(calls_);
   bp_comm_config config = config_of(settings, has(BP_COLLECTIVE_ABORT));
   bp_comm* comm = nullptr;
   check_collective(detail::invoke<&bp_collective::split>(open_driver(), comm_, color, &config, &comm), "bp.collective.split", device_);
   if (comm == nullptr) return nullptr;
-  auto engine = std::make_shared<NativeEngine>(device_, settings.group, comm);
-  watch(engine);
-  return engine;
+  auto communicator = std::make_shared<Communicator>(device_, settings.group, comm);
+  watch(communicator);
+  return communicator;
 }
 
-NativeEngine::NativeEngine(c10::Device device, std::string group, bp_comm* comm)
+Communicator::Communicator(c10::Device device, std::string group, bp_comm* comm)
     : device_(device),
       group_(std::move(group)),
       stream_(pool_stream(device.index(), device_properties(device.index()).priority_greatest)),
       properties_(collective_properties(device.index())),
       comm_(comm) {}
 
-NativeEngine::~NativeEngine() { destroy(); }
+Communicator::~Communicator() { destroy(); }
 
-bool NativeEngine::has(uint32_t flag) const { return (group().head.flags & flag) != 0; }
+bool Communicator::has(uint32_t flag) const { return (group().head.flags & flag) != 0; }
 
-void NativeEngine::follow_caller() const {
+void Communicator::follow_caller() const {
   const c10::Stream caller = current_stream(device_.index());
   if (!has(BP_COLLECTIVE_CAPTURE)) refuse_in_capture(caller, "A collective of this driver");
   const PooledEvent ready = pooled_event(device_.index());
@@ -177,10 +178,27 @@ void NativeEngine::follow_caller() const {
   ready->block(stream_);
 }
 
-std::shared_ptr<NativeCall> NativeEngine::run(const char* name, milliseconds timeout, bool is_group, const Queue& queue,
-                                              const std::function<void()>& after) {
+void Submission::add(const Submission& other) {
+  calls.insert(calls.end(), other.calls.begin(), other.calls.end());
+  kept.insert(kept.end(), other.kept.begin(), other.kept.end());
+  after.insert(after.end(), other.after.begin(), other.after.end());
+  timeout = std::max(timeout, other.timeout);
+  device = other.device;
+}
+
+std::shared_ptr<NativeCall> Communicator::run(const Submission& submission) {
+  const auto& [device, timeout, name, kept, calls, after] = submission;
   TORCH_CHECK(!in_bad_fork(), group_, " was made by the parent of this process; a forked child needs a process group of its own");
   if (const std::exception_ptr error = failure()) std::rethrow_exception(error);
+  const bool is_group = calls.size() > 1;
+  const uint32_t most = properties_.max_group;
+  TORCH_CHECK_NOT_IMPLEMENTED(!is_group || most == 0 || calls.size() <= most, name, " is ", calls.size(),
+                              " calls of the driver at once, which takes ", most, ": use smaller batches, or ", BACKPLANE_ENV_PREFIX,
+                              "_DIST=staged");
+  // Before: of calls that fail in their midst, some are queued.
+  for (const at::Tensor& tensor : kept) {
+    if (tensor.numel() > 0) caching_allocator().recordStream(tensor.storage().data_ptr(), stream_);
+  }
   const auto call = std::make_shared<NativeCall>();
   call->name = name;
   call->timeout = timeout;
@@ -203,10 +221,10 @@ std::shared_ptr<NativeCall> NativeEngine::run(const char* name, milliseconds tim
   try {
     if (is_group) begin();
     is_open = is_group;
-    queue(comm_, stream_handle(stream_));
+    for (const auto& one : calls) one(comm_, stream_handle(stream_));
     is_open = false;
     if (is_group) check_collective(end(), "bp.collective.group_end", device_);
-    if (after) after();
+    for (const auto& one : after) one();
     call->done->record(stream_);
   } catch (const std::exception& error) {
     if (is_open) end();
@@ -223,14 +241,14 @@ std::shared_ptr<NativeCall> NativeEngine::run(const char* name, milliseconds tim
   return call;
 }
 
-void NativeEngine::fail(const std::string& why) {
+void Communicator::fail(const std::string& why) {
   if (failure_ != nullptr) return;
   failure_ = std::make_exception_ptr(
       c10::DistBackendError({__func__, __FILE__, __LINE__}, c10::str(group_, " ", why, "\nDestroy it, and make another.")));
   if (comm_ != nullptr && has(BP_COLLECTIVE_ABORT)) detail::invoke<&bp_collective::abort>(open_driver(), comm_);
 }
 
-void NativeEngine::look_locked() {
+void Communicator::look_locked() {
   if (comm_ == nullptr || queued_.empty() || failure_ != nullptr) return;
   const auto has_failed = [&] {
     int32_t status = BP_OK;
@@ -254,7 +272,7 @@ void NativeEngine::look_locked() {
   fail(c10::str("failed: ", queued_.front()->name, " was not over after ", queued_.front()->timeout.count(), " ms, which is the timeout"));
 }
 
-bool NativeEngine::look() {
+bool Communicator::look() {
   const std::lock_guard<std::mutex> lock(mutex_);
   try {
     look_locked();
@@ -264,28 +282,28 @@ bool NativeEngine::look() {
   return comm_ != nullptr && !queued_.empty() && failure_ == nullptr;
 }
 
-std::exception_ptr NativeEngine::failure() {
+std::exception_ptr Communicator::failure() {
   const std::lock_guard<std::mutex> lock(mutex_);
   look_locked();
   return failure_;
 }
 
-std::exception_ptr NativeEngine::check_for_user() {
+std::exception_ptr Communicator::check_for_user() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (is_told_) return nullptr;
+  if (is_reported_) return nullptr;
   look_locked();
   return failure_;
 }
 
-void NativeEngine::abort(const std::string& why) {
+void Communicator::abort(const std::string& why) {
   if (in_bad_fork()) return;  // the parent's communicator
   const std::lock_guard<std::mutex> lock(mutex_);
   fail(why);
-  if (!is_told_ && !queued_.empty()) keep_lost(failure_);
-  is_told_ = true;
+  if (!is_reported_ && !queued_.empty()) keep_unreported(failure_);
+  is_reported_ = true;
 }
 
-void NativeEngine::shutdown() {
+void Communicator::shutdown() {
   if (in_bad_fork()) return;
   std::shared_ptr<NativeCall> last;
   {
@@ -293,7 +311,7 @@ void NativeEngine::shutdown() {
     if (failure_ == nullptr && !queued_.empty()) last = queued_.back();
   }
   try {
-    if (last != nullptr) last->done->wait(in_ns(kPatience));
+    if (last != nullptr) last->done->wait(in_ns(kShutdownTimeout));
   } catch (const c10::Error&) {
     // The device is in error, which its own waits have told or will tell: nothing goes on that has to be waited for.
   }
@@ -301,10 +319,10 @@ void NativeEngine::shutdown() {
   const std::lock_guard<std::mutex> lock(mutex_);
   fail("was shut down");
   queued_.clear();
-  is_told_ = true;
+  is_reported_ = true;
 }
 
-void NativeEngine::destroy() noexcept {
+void Communicator::destroy() noexcept {
   const std::lock_guard<std::mutex> lock(calls_);
   bp_comm* comm = nullptr;
   {
@@ -313,10 +331,10 @@ void NativeEngine::destroy() noexcept {
   }
   const Driver* driver = driver_if_open();  // NULL in a forked child
   if (comm == nullptr || driver == nullptr) return;
-  int32_t status = detail::invoke<&bp_collective::destroy>(*driver, comm, in_ns(kPatience));
+  int32_t status = detail::invoke<&bp_collective::destroy>(*driver, comm, in_ns(kShutdownTimeout));
   if (status == BP_TIMEOUT && has(BP_COLLECTIVE_ABORT)) {
     detail::invoke<&bp_collective::abort>(*driver, comm);
-    status = detail::invoke<&bp_collective::destroy>(*driver, comm, in_ns(kPatience));
+    status = detail::invoke<&bp_collective::destroy>(*driver, comm, in_ns(kShutdownTimeout));
   }
   if (status != BP_OK) log_status(status, "bp.collective.destroy", device_.index(), last_error_text());
 }

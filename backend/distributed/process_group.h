@@ -1,37 +1,46 @@
-// distributed/device_group.h: the process group of the device as torch.distributed calls it: what each collective asks of its arguments,
-// and which calls (calls.h) it is. How those are carried out is an engine's: staged_group.h, native_group.h.
+// distributed/process_group.h: the process group of the device as torch.distributed calls it: what each collective asks of its arguments,
+// and which calls (calls.h) it is. How those are carried out is a transport's (transport.h).
 #pragma once
 
 #include <c10/util/FunctionRef.h>
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "distributed/calls.h"
-#include "torch/distributed.h"
+#include "distributed/native_transport.h"
+#include "distributed/staged_transport.h"
 
 namespace backplane::distributed {
 
-// torch's ProcessGroup's `options`.
-struct GroupOptions : c10d::Backend::Options {
-  explicit GroupOptions(std::chrono::milliseconds timeout = kBackendDefaultTimeout);
-  virtual c10::intrusive_ptr<c10d::Backend::Options> clone() const BACKPLANE_OVERRIDE_FROM_2_14;
-};
+// Makes a Gloo group: store, rank, size, timeout. Blocks until all ranks are there.
+using GlooFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                                                    std::chrono::milliseconds timeout)>;
 
 // Tensors are of this device type, of any dtype and strides; ranks agree about sizes and dtypes. Errors: c10::ValueError for wrong tensors,
 // c10::DistBackendError for everything else that goes wrong; after one of the latter, all calls raise it. Threads: those of one group must
 // agree about an order in which all ranks call.
-class DeviceGroup : public c10d::Backend {
+class ProcessGroup : public c10d::Backend {
  public:
-  DeviceGroup(int rank, int size, c10::intrusive_ptr<GroupOptions> options);
+  // Its transports: the driver's links, if it `is_native`, then the host, if torch has a Gloo to make; one of them at least. Blocks for the
+  // latter until all ranks are there.
+  //
+  // Note [Gloo of a native group]: made at once, though it may never be used. What goes through the host first may be a message, of which
+  // two ranks know, and Gloo connects all of them.
+  ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<GroupOptions> options,
+               GlooFactory make_gloo, bool is_native);
+  ~ProcessGroup() override;
 
   const std::string getBackendName() const override;
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
-  virtual const char* engine() const = 0;  // "staged"
+  const char* engine() const { return native_ != nullptr ? "native" : "staged"; }  // of its first transport
 
   using Work = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
@@ -56,41 +65,51 @@ class DeviceGroup : public c10d::Backend {
   Work recvAnysource(Tensors& tensors, int tag) override;
   Work barrier(const c10d::BarrierOptions& options) override;
 
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  Work endCoalescing() override;
+  // NULL on a rank that is not among `ranks`.
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
   c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t>& ranks, int flags,
                                            const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool all_ranks) override;
 
+  void eagerConnectSingleDevice(at::Device device) override;
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
   void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
 
- protected:
-  // One collective, as the caller asks for it.
-  struct Request {
-    c10d::OpType type;
-    const char* title;  // BACKPLANE_TITLE("all_reduce")
-    c10::Device device;
-    std::chrono::milliseconds timeout;
-    at::Tensor input;  // one that it reads; undefined: it has none
-  };
-  using Fill = c10::function_ref<bool(Calls&)>;
-  // Makes the calls that `fill` puts in; `results`: what they write.
-  virtual Work carry_out(const Request& request, const Tensors& results, Fill fill) = 0;
-  // Of a call without tensors.
-  virtual c10::Device own_device();
-  virtual c10::Device barrier_device();
-
-  const c10::intrusive_ptr<GroupOptions> options_;
-  const std::string title_;  // "process group 'x' (rank 0 of 2)"
-  std::atomic<uint64_t> sequence_{0};
-
  private:
+  using Fill = c10::function_ref<bool(Calls&)>;
+  // Makes the calls that `fill` puts in, by the first transport that takes them; `results`: what they write.
+  Work carry_out(const Request& request, const Tensors& results, Fill fill);
+  c10::intrusive_ptr<GroupWork> make_work(const Request& request);
+  // Of a call without tensors: the one that it has a communicator for, whatever the current device is: the peers' next call goes there.
+  c10::Device own_device();
+  // Before there is one: of a native group that of the global rank modulo the number of devices, as NCCL's group has it.
+  c10::Device barrier_device();
+
   // On the device of `tensor`, where the `others` must be: a call that is refused has joined nothing, and the group goes on.
   Request request(c10d::OpType type, const char* title, const at::Tensor& tensor, std::chrono::milliseconds timeout,
                   std::initializer_list<at::TensorList> others = {}) const;
   std::chrono::milliseconds timeout_of(std::chrono::milliseconds asked) const;
   c10::Device device_of(const c10d::BarrierOptions& options);
   void check_gathered(const Tensors& outputs, const at::Tensor& input, const char* name) const;
+  // `whole` has a part for each rank.
+  void check_parts(const at::Tensor& whole, const at::Tensor& part, const char* name, const char* which) const;
+
+  const c10::intrusive_ptr<GroupOptions> options_;
+  const std::string title_;  // "process group 'x' (rank 0 of 2)"
+  const GlooFactory make_gloo_;
+  std::shared_ptr<NativeTransport> native_;             // NULL: none
+  std::vector<std::shared_ptr<Transport>> transports_;  // in the order in which they are asked
+  c10::intrusive_ptr<GroupWork> coalesced_;             // between startCoalescing and endCoalescing
+  std::atomic<uint64_t> sequence_{0};
 };
 
 }  // namespace backplane::distributed

@@ -1,5 +1,5 @@
-// distributed/staged_batch.cpp: see staged_batch.h.
-#include "distributed/staged_batch.h"
+// distributed/staged_calls.cpp: see staged_calls.h.
+#include "distributed/staged_calls.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -10,7 +10,7 @@
 #include "runtime/driver.h"
 
 namespace backplane::distributed {
-namespace staged_batch_impl {
+namespace staged_calls_impl {
 namespace {
 
 using std::chrono::milliseconds;
@@ -45,32 +45,43 @@ T with(milliseconds timeout, int root = -1) {
 }
 
 }  // namespace
-}  // namespace staged_batch_impl
+}  // namespace staged_calls_impl
 
-using namespace staged_batch_impl;
+using namespace staged_calls_impl;
+
+std::vector<at::Tensor> StagedCalls::reads_all(const Call& call, const Tensors& tensors) {
+  Tensors bytes;
+  for (const at::Tensor& tensor : tensors) bytes.push_back(call->reads(tensor).view(at::kByte));
+  return bytes;
+}
+
+std::vector<at::Tensor> StagedCalls::writes_all(const Call& call, const Tensors& tensors) {
+  Tensors bytes;
+  for (const at::Tensor& tensor : tensors) bytes.push_back(call->writes(tensor).view(at::kByte));
+  return bytes;
+}
 
 template <class Start>
-void StagedGroup::Batch::add(const Call& call, Start start, std::function<void()> finish) {
+void StagedCalls::add(const Call& call, Start start, std::function<void()> finish) {
   for (const HostCopy& copy : call->copies) {
     if (copy.is_written()) check_written(copy.tensor(), name());
   }
-  call->start = [gloo = group_.engine_->gloo(), start](milliseconds timeout) mutable { return start(*gloo, timeout); };
+  call->start = [gloo = transport_.gloo(), start](milliseconds timeout) mutable { return start(*gloo, timeout); };
   if (finish) call->finish = [finish = std::move(finish)](const GloosWork&, milliseconds) { finish(); };
   calls_.push_back(call);
 }
 
-void StagedGroup::Batch::submit(const c10::intrusive_ptr<StagedWork>& work) {
-  if (group_.getSize() > 1 && !calls_[0]->is_message) calls_[0]->agreement = std::move(agreement_);
+void StagedCalls::submit(const c10::intrusive_ptr<GroupWork>& work) {
+  if (transport_.size() > 1 && !calls_[0]->is_message) calls_[0]->fingerprint = std::move(fingerprint_);
   for (const Call& call : calls_) {
     call->work = work;
     work->add_part();
-    group_.engine_->submit(call);
+    transport_.submit(call);
   }
 }
 
 template <class Start>
-void StagedGroup::Batch::add_reduction(const Call& call, const HostReduction& reduction, const at::Tensor& host, bool has_result,
-                                       Start start) {
+void StagedCalls::add_reduction(const Call& call, const HostReduction& reduction, const at::Tensor& host, bool has_result, Start start) {
   const auto sent = std::make_shared<at::Tensor>();
   add(
       call,
@@ -84,9 +95,9 @@ void StagedGroup::Batch::add_reduction(const Call& call, const HostReduction& re
       });
 }
 
-bool StagedGroup::Batch::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
-  const HostReduction reduction(op, tensor.scalar_type(), group_.getSize());
-  agreement_->add(tensor.scalar_type(), tensor.numel(), -1, op.op_);
+bool StagedCalls::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  const HostReduction reduction(op, tensor.scalar_type(), transport_.size());
+  fingerprint_->add(tensor.scalar_type(), tensor.numel(), -1, op.op_);
   const Prepare factor = factor_of(op);
   const auto reduce = [&](const at::Tensor& part) {
     const Call call = this->call();
@@ -107,11 +118,11 @@ bool StagedGroup::Batch::all_reduce(const at::Tensor& tensor, const c10d::Reduce
   return true;
 }
 
-bool StagedGroup::Batch::reduce(const at::Tensor& from, const at::Tensor& to, int root, const c10d::ReduceOp& op) {
-  const HostReduction reduction(op, from.scalar_type(), group_.getSize());
-  agreement_->add(from.scalar_type(), from.numel(), root, op.op_);
+bool StagedCalls::reduce(const at::Tensor& from, const at::Tensor& to, int root, const c10d::ReduceOp& op) {
+  const HostReduction reduction(op, from.scalar_type(), transport_.size());
+  fingerprint_->add(from.scalar_type(), from.numel(), root, op.op_);
   const Call call = this->call();
-  const bool is_root = group_.getRank() == root;
+  const bool is_root = transport_.rank() == root;
   const Prepare factor = factor_of(op);
   const at::Tensor host = is_root ? call->exchanges(from, to, factor) : call->reads(from, Given::overwritten, factor);
   add_reduction(call, reduction, host, is_root, [=, op = reduction.op()](auto& gloo, Tensors& tensors, auto timeout) {
@@ -122,11 +133,9 @@ bool StagedGroup::Batch::reduce(const at::Tensor& from, const at::Tensor& to, in
   return true;
 }
 
-bool StagedGroup::Batch::reduce_scatter(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op) {
-  check_size(input.numel(), output.numel() * group_.getSize(), name(), "the input");
-  check_dtype(output, input, name());
-  const HostReduction reduction(op, input.scalar_type(), group_.getSize());
-  agreement_->add(input.scalar_type(), input.numel(), -1, op.op_);
+bool StagedCalls::reduce_scatter(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op) {
+  const HostReduction reduction(op, input.scalar_type(), transport_.size());
+  fingerprint_->add(input.scalar_type(), input.numel(), -1, op.op_);
   const Call call = this->call();
   const at::Tensor from = call->reads(input, Given::overwritten, factor_of(op)), to = call->writes(output);
   add_reduction(call, reduction, to, true, [=](auto& gloo, Tensors& received, auto timeout) {
@@ -138,27 +147,20 @@ bool StagedGroup::Batch::reduce_scatter(const at::Tensor& output, const at::Tens
   return true;
 }
 
-bool StagedGroup::Batch::broadcast(const at::Tensor& tensor, int root) {
-  agreement_->add(tensor.scalar_type(), tensor.numel(), root);
-  broadcast(tensor, root, {});
-  return true;
-}
-
-// `from`: what the root sends if it is not `tensor`.
-void StagedGroup::Batch::broadcast(const at::Tensor& tensor, int root, const at::Tensor& from) {
+bool StagedCalls::broadcast(const at::Tensor& from, const at::Tensor& to, int root) {
+  fingerprint_->add(to.scalar_type(), to.numel(), root);
   const Call call = this->call();
-  const bool is_root = group_.getRank() == root;
-  const at::Tensor host = !is_root ? call->writes(tensor) : from.defined() ? call->exchanges(from, tensor) : call->reads(tensor);
+  const bool is_root = transport_.rank() == root;
+  const at::Tensor host = !is_root ? call->writes(to) : from.is_same(to) ? call->reads(from) : call->exchanges(from, to);
   add(call, [=](c10d::Backend& gloo, milliseconds timeout) {
     Tensors tensors{host.view(at::kByte)};
     return gloo.broadcast(tensors, with<c10d::BroadcastOptions>(timeout, root));
   });
+  return true;
 }
 
-bool StagedGroup::Batch::all_gather(const at::Tensor& output, const at::Tensor& input) {
-  check_size(output.numel(), input.numel() * group_.getSize(), name(), "the output");
-  check_dtype(output, input, name());
-  agreement_->add(input.scalar_type(), input.numel());
+bool StagedCalls::all_gather(const at::Tensor& output, const at::Tensor& input) {
+  fingerprint_->add(input.scalar_type(), input.numel());
   const Call call = this->call();
   const at::Tensor from = call->reads(input), to = call->writes(output);
   add(call, [=](c10d::Backend& gloo, milliseconds timeout) {
@@ -168,17 +170,15 @@ bool StagedGroup::Batch::all_gather(const at::Tensor& output, const at::Tensor& 
   return true;
 }
 
-// Of different sizes each rank sends its own.
-bool StagedGroup::Batch::all_gather(const Tensors& outputs, const at::Tensor& input) {
-  for (const at::Tensor& output : outputs) agreement_->add(output.scalar_type(), output.numel());
-  if (!have_one_size(outputs, input)) {
-    for (size_t root = 0; root < outputs.size(); ++root) broadcast(outputs[root], static_cast<int>(root), input);
-    return true;
+bool StagedCalls::all_gather(const Tensors& outputs, const at::Tensor& input) {
+  if (!have_one_size(outputs, input)) return Calls::all_gather(outputs, input);
+  // As of the broadcasts that it is on ranks where the sizes differ.
+  for (size_t root = 0; root < outputs.size(); ++root) {
+    fingerprint_->add(outputs[root].scalar_type(), outputs[root].numel(), static_cast<int>(root));
   }
   const Call call = this->call();
   const at::Tensor from = call->reads(input);
-  Tensors to;
-  for (const at::Tensor& output : outputs) to.push_back(call->writes(output).view(at::kByte));
+  const Tensors to = writes_all(call, outputs);
   add(call, [=](c10d::Backend& gloo, milliseconds timeout) {
     Tensors sent{from.view(at::kByte)};
     std::vector<Tensors> received{to};
@@ -187,12 +187,11 @@ bool StagedGroup::Batch::all_gather(const Tensors& outputs, const at::Tensor& in
   return true;
 }
 
-bool StagedGroup::Batch::gather(const Tensors& outputs, const at::Tensor& input, int root) {
-  agreement_->add(input.scalar_type(), input.numel(), root);
+bool StagedCalls::gather(const Tensors& outputs, const at::Tensor& input, int root) {
+  fingerprint_->add(input.scalar_type(), input.numel(), root);
   const Call call = this->call();
   const at::Tensor from = call->reads(input);
-  Tensors to;
-  for (const at::Tensor& output : outputs) to.push_back(call->writes(output).view(at::kByte));
+  const Tensors to = writes_all(call, outputs);
   add(call, [=](c10d::Backend& gloo, milliseconds timeout) {
     Tensors sent{from.view(at::kByte)};
     std::vector<Tensors> received;
@@ -202,12 +201,11 @@ bool StagedGroup::Batch::gather(const Tensors& outputs, const at::Tensor& input,
   return true;
 }
 
-bool StagedGroup::Batch::scatter(const at::Tensor& output, const Tensors& inputs, int root) {
-  agreement_->add(output.scalar_type(), output.numel(), root);
+bool StagedCalls::scatter(const at::Tensor& output, const Tensors& inputs, int root) {
+  fingerprint_->add(output.scalar_type(), output.numel(), root);
   const Call call = this->call();
   const at::Tensor to = call->writes(output);
-  Tensors from;
-  for (const at::Tensor& input : inputs) from.push_back(call->reads(input).view(at::kByte));
+  const Tensors from = reads_all(call, inputs);
   add(call, [=](c10d::Backend& gloo, milliseconds timeout) {
     Tensors received{to.view(at::kByte)};
     std::vector<Tensors> sent;
@@ -217,9 +215,9 @@ bool StagedGroup::Batch::scatter(const at::Tensor& output, const Tensors& inputs
   return true;
 }
 
-bool StagedGroup::Batch::all_to_all(const at::Tensor& output, const at::Tensor& input, const Bytes& received, const Bytes& sent, bool) {
-  agreement_->add(input.scalar_type(), 0);
-  agreement_->add_parts(received, sent);
+bool StagedCalls::all_to_all(const at::Tensor& output, const at::Tensor& input, const Bytes& received, const Bytes& sent, bool) {
+  fingerprint_->add(input.scalar_type(), 0);
+  fingerprint_->add_parts(received, sent);
   const Call call = this->call();
   const at::Tensor from = call->reads(input), to = call->writes(output);
   add(call, [=](c10d::Backend& gloo, milliseconds timeout) mutable {
@@ -230,18 +228,14 @@ bool StagedGroup::Batch::all_to_all(const at::Tensor& output, const at::Tensor& 
   return true;
 }
 
-bool StagedGroup::Batch::all_to_all(const Tensors& outputs, const Tensors& inputs) {
+bool StagedCalls::all_to_all(const Tensors& outputs, const Tensors& inputs) {
   const Call call = this->call();
-  Tensors from, to;
+  const Tensors from = reads_all(call, inputs), to = writes_all(call, outputs);
   Bytes sent, received;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    from.push_back(call->reads(inputs[i]).view(at::kByte));
-    to.push_back(call->writes(outputs[i]).view(at::kByte));
-    sent.push_back(from.back().numel());
-    received.push_back(to.back().numel());
-  }
-  agreement_->add(inputs[0].scalar_type(), 0);
-  agreement_->add_parts(received, sent);
+  for (const at::Tensor& one : from) sent.push_back(one.numel());
+  for (const at::Tensor& one : to) received.push_back(one.numel());
+  fingerprint_->add(inputs[0].scalar_type(), 0);
+  fingerprint_->add_parts(received, sent);
   const auto whole = std::make_shared<at::Tensor>();
   add(
       call,
@@ -261,34 +255,29 @@ bool StagedGroup::Batch::all_to_all(const Tensors& outputs, const Tensors& input
   return true;
 }
 
-StagedGroup::Batch::Call StagedGroup::Batch::message() const {
+StagedCalls::Call StagedCalls::message() const {
   Call made = call();
   made->is_message = true;
   return made;
 }
 
-bool StagedGroup::Batch::is_own(int peer) const {
-  check_peer(peer, group_.getRank(), group_.coalesced_ != nullptr, name());
-  return peer == group_.getRank();
-}
-
-void StagedGroup::Batch::check_tag(int tag) const {
+void StagedCalls::check_tag(int tag) const {
   TORCH_CHECK_VALUE(tag >= 0 && tag < kTagsOfRests, name(), ": a tag is 0 to ", kTagsOfRests - 1, ", not ", tag);
 }
 
-bool StagedGroup::Batch::send(const at::Tensor& tensor, int destination, int tag) {
+bool StagedCalls::send(const at::Tensor& tensor, int destination, int tag) {
   check_tag(tag);
   const Call call = message();
   const at::Tensor host = call->reads(tensor);
-  if (is_own(destination)) {
-    add(call, [=, own = group_.own_](c10d::Backend&, milliseconds) {
+  if (destination == transport_.rank()) {
+    add(call, [=, own = transport_.own_messages()](c10d::Backend&, milliseconds) {
       own->send(tag, host.clone());
       return GloosWork();
     });
     return true;
   }
   const auto rest = std::make_shared<GloosWork>();
-  add(call, [=, number = group_.messages_++](c10d::Backend& gloo, milliseconds) {
+  add(call, [=, number = transport_.next_message()](c10d::Backend& gloo, milliseconds) {
     const at::Tensor data = host.view(at::kByte);
     const Head head{data.numel(), kTagsOfRests + static_cast<int64_t>(number % kTagsOfRests)};
     const int64_t first = std::min(head.bytes, kInPacket);
@@ -307,14 +296,14 @@ bool StagedGroup::Batch::send(const at::Tensor& tensor, int destination, int tag
 }
 
 template <class Start>
-void StagedGroup::Batch::receive(const at::Tensor& tensor, Start start) {
+void StagedCalls::receive(const at::Tensor& tensor, Start start) {
   const Call call = message();
   const at::Tensor host = call->writes(tensor), packet = at::empty({kHead + kInPacket}, at::kByte);
   add(call, [=](c10d::Backend& gloo, milliseconds) {
     Tensors packets{packet};
     return start(gloo, packets);
   });
-  call->finish = [=, gloo = group_.engine_->gloo()](const GloosWork& started, milliseconds timeout) {
+  call->finish = [=, gloo = transport_.gloo()](const GloosWork& started, milliseconds timeout) {
     Head head{};
     std::memcpy(&head, packet.const_data_ptr(), sizeof head);
     const at::Tensor data = host.view(at::kByte);
@@ -328,13 +317,13 @@ void StagedGroup::Batch::receive(const at::Tensor& tensor, Start start) {
   };
 }
 
-bool StagedGroup::Batch::recv(const at::Tensor& tensor, int source, int tag) {
+bool StagedCalls::recv(const at::Tensor& tensor, int source, int tag) {
   check_tag(tag);
-  if (is_own(source)) {
+  if (source == transport_.rank()) {
     const Call call = message();
     const at::Tensor host = call->writes(tensor);
     const auto coming = std::make_shared<std::shared_future<at::Tensor>>();
-    add(call, [=, own = group_.own_](c10d::Backend&, milliseconds) {
+    add(call, [=, own = transport_.own_messages()](c10d::Backend&, milliseconds) {
       *coming = own->receive(tag);
       return GloosWork();
     });
@@ -351,14 +340,14 @@ bool StagedGroup::Batch::recv(const at::Tensor& tensor, int source, int tag) {
   return true;
 }
 
-bool StagedGroup::Batch::recv_from_any(const at::Tensor& tensor, int tag) {
+bool StagedCalls::recv_from_any(const at::Tensor& tensor, int tag) {
   check_tag(tag);
   receive(tensor, [=](c10d::Backend& gloo, Tensors& packets) { return gloo.recvAnysource(packets, tag); });
   return true;
 }
 
 // All ranks have come when they have agreed.
-bool StagedGroup::Batch::barrier() {
+bool StagedCalls::barrier(c10::Device) {
   calls_.push_back(call());
   return true;
 }

@@ -1,5 +1,5 @@
-// distributed/agreement.cpp: see agreement.h.
-#include "distributed/agreement.h"
+// distributed/fingerprint.cpp: see fingerprint.h.
+#include "distributed/fingerprint.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
@@ -14,12 +14,12 @@ namespace backplane::distributed {
 
 using std::chrono::milliseconds;
 
-Agreement::Agreement(c10d::OpType type) {
+Fingerprint::Fingerprint(c10d::OpType type) {
   mine_[kType] = static_cast<int64_t>(type);
   mine_[kDtype] = mine_[kOp] = mine_[kRoot] = -1;
 }
 
-void Agreement::add(c10::ScalarType dtype, int64_t elements, int root, int op) {
+void Fingerprint::add(c10::ScalarType dtype, int64_t elements, int root, int op) {
   const bool is_first = mine_[kSizes] == 0;
   if (is_first) {
     mine_[kDtype] = static_cast<int64_t>(dtype);
@@ -34,12 +34,12 @@ void Agreement::add(c10::ScalarType dtype, int64_t elements, int root, int op) {
   mine_[kSizes] = static_cast<int64_t>(sizes);
 }
 
-void Agreement::add_parts(const std::vector<int64_t>& received, const std::vector<int64_t>& sent) {
+void Fingerprint::add_parts(const std::vector<int64_t>& received, const std::vector<int64_t>& sent) {
   received_ = received;
   sent_ = sent;
 }
 
-int64_t Agreement::hash() const {
+int64_t Fingerprint::hash() const {
   size_t all = 0;
   for (const int64_t word : mine_) all = c10::hash_combine(all, static_cast<size_t>(word));
   // Every bit depends on every other, so that hashes of like calls do not add up to each other's.
@@ -49,16 +49,16 @@ int64_t Agreement::hash() const {
   return static_cast<int64_t>(mixed ^ (mixed >> 33));
 }
 
-void Agreement::start(c10d::Backend& gloo, milliseconds timeout) {
+void Fingerprint::start(c10d::Backend& gloo, milliseconds timeout) {
   sum_ = at::tensor(std::vector<int64_t>{hash()});
   std::vector<at::Tensor> tensors{sum_};
   c10d::AllreduceOptions options;
   options.timeout = timeout;
-  asked_ = gloo.allreduce(tensors, options);
+  comparison_ = gloo.allreduce(tensors, options);
 }
 
 // All ranks come here, or none does.
-std::string Agreement::differences(c10d::Backend& gloo, milliseconds timeout) const {
+std::string Fingerprint::differences(c10d::Backend& gloo, milliseconds timeout) const {
   std::vector<int64_t> words(mine_.begin(), mine_.end());
   for (const int64_t word : mine_) words.push_back(~word);  // its largest is the smallest word's
   const at::Tensor largest_words = at::tensor(words);
@@ -73,26 +73,26 @@ std::string Agreement::differences(c10d::Backend& gloo, milliseconds timeout) co
     const int64_t mine = mine_[field], largest = all[field], smallest = ~all[kFields + field];
     const int64_t other = largest != mine ? largest : smallest;
     if (other == mine) continue;
-    const auto tell = [&](const char* what, const std::string& here, const std::string& there) {
+    const auto report = [&](const char* what, const std::string& here, const std::string& there) {
       differences += c10::str(differences.empty() ? "" : "; ", what, here, " here and ", there, " on another rank");
     };
     const auto dtype_of = [](int64_t word) { return word < 0 ? "none" : c10::toString(static_cast<c10::ScalarType>(word)); };
     switch (field) {
       case kType:
-        tell("the collective is ", c10d::opTypeToString(static_cast<c10d::OpType>(mine)),
-             c10d::opTypeToString(static_cast<c10d::OpType>(other)));
+        report("the collective is ", c10d::opTypeToString(static_cast<c10d::OpType>(mine)),
+               c10d::opTypeToString(static_cast<c10d::OpType>(other)));
         break;
       case kDtype:
-        tell("the dtype is ", dtype_of(mine), dtype_of(other));
+        report("the dtype is ", dtype_of(mine), dtype_of(other));
         break;
       case kOp:
-        tell("the operation is ", name_of_reduction(mine), name_of_reduction(other));
+        report("the operation is ", name_of_reduction(mine), name_of_reduction(other));
         break;
       case kRoot:
-        tell("the root is ", std::to_string(mine), std::to_string(other));
+        report("the root is ", std::to_string(mine), std::to_string(other));
         break;
       case kElements:
-        tell("the number of elements is ", std::to_string(mine), std::to_string(other));
+        report("the number of elements is ", std::to_string(mine), std::to_string(other));
         break;
       default:
         if (differences.empty()) differences = "the tensors of the lists differ in their sizes";
@@ -101,8 +101,8 @@ std::string Agreement::differences(c10d::Backend& gloo, milliseconds timeout) co
   return differences;
 }
 
-void Agreement::check(c10d::Backend& gloo, std::chrono::steady_clock::time_point deadline) {
-  asked_->wait(left_of(deadline));
+void Fingerprint::check(c10d::Backend& gloo, std::chrono::steady_clock::time_point deadline) {
+  comparison_->wait(left_of(deadline));
   const auto expected = static_cast<uint64_t>(hash()) * static_cast<uint64_t>(gloo.getSize());
   const auto sum = static_cast<uint64_t>(*sum_.const_data_ptr<int64_t>());
   TORCH_CHECK(sum == expected, "the ranks do not make the same call: ", differences(gloo, left_of(deadline)));
@@ -110,15 +110,15 @@ void Agreement::check(c10d::Backend& gloo, std::chrono::steady_clock::time_point
 }
 
 // All ranks make the same call, so all come here.
-void Agreement::check_parts(c10d::Backend& gloo, milliseconds timeout) const {
+void Fingerprint::check_parts(c10d::Backend& gloo, milliseconds timeout) const {
   at::Tensor sent = at::tensor(sent_), received = at::empty({static_cast<int64_t>(sent_.size())}, at::kLong);
   std::vector<int64_t> even;
   c10d::AllToAllOptions options;
   options.timeout = timeout;
   gloo.alltoall_base(received, sent, even, even, options)->wait(timeout);
-  const int64_t* told = received.const_data_ptr<int64_t>();
+  const int64_t* of_others = received.const_data_ptr<int64_t>();
   for (size_t rank = 0; rank < received_.size(); ++rank) {
-    TORCH_CHECK(told[rank] == received_[rank], "the ranks do not make the same call: rank ", rank, " sends ", told[rank],
+    TORCH_CHECK(of_others[rank] == received_[rank], "the ranks do not make the same call: rank ", rank, " sends ", of_others[rank],
                 " bytes to this one, which takes ", received_[rank]);
   }
 }

@@ -1,4 +1,4 @@
-// distributed/staged_batch.h: the calls of one collective of the staged engine: what each reads and writes, and what Gloo is asked for.
+// distributed/staged_calls.h: the calls of one collective of the staged transport: what each reads and writes, and what Gloo is asked for.
 // Data that is only moved goes as bytes.
 #pragma once
 
@@ -8,20 +8,21 @@
 #include <vector>
 
 #include "distributed/arguments.h"
+#include "distributed/calls.h"
 #include "distributed/reduction.h"
-#include "distributed/staged_group.h"
+#include "distributed/staged_transport.h"
 
 namespace backplane::distributed {
 
-class StagedGroup::Batch final : public Calls {
+class StagedCalls final : public Calls {
  public:
-  Batch(StagedGroup& group, const Request& request)
-      : group_(group), request_(request), agreement_(std::make_unique<Agreement>(request.type)) {}
+  StagedCalls(StagedTransport& transport, const Request& request)
+      : transport_(transport), request_(request), fingerprint_(std::make_unique<Fingerprint>(request.type)) {}
 
   bool all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) override;
   bool reduce(const at::Tensor& from, const at::Tensor& to, int root, const c10d::ReduceOp& op) override;
   bool reduce_scatter(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op) override;
-  bool broadcast(const at::Tensor& tensor, int root) override;
+  bool broadcast(const at::Tensor& from, const at::Tensor& to, int root) override;
   bool all_gather(const at::Tensor& output, const at::Tensor& input) override;
   bool all_gather(const Tensors& outputs, const at::Tensor& input) override;
   bool gather(const Tensors& outputs, const at::Tensor& input, int root) override;
@@ -31,10 +32,9 @@ class StagedGroup::Batch final : public Calls {
   bool send(const at::Tensor& tensor, int destination, int tag) override;
   bool recv(const at::Tensor& tensor, int source, int tag) override;
   bool recv_from_any(const at::Tensor& tensor, int tag) override;
-  bool barrier() override;
+  bool barrier(c10::Device device) override;
 
-  // Queues them, in their order, as parts of `work`.
-  void submit(const c10::intrusive_ptr<StagedWork>& work);
+  void submit(const c10::intrusive_ptr<GroupWork>& work) override;
 
  private:
   using Call = std::shared_ptr<StagedCall>;
@@ -42,25 +42,26 @@ class StagedGroup::Batch final : public Calls {
   const char* name() const { return name_in(request_.title); }
   Call call() const { return std::make_shared<StagedCall>(name(), request_.device, request_.timeout); }
 
+  // As bytes.
+  static Tensors reads_all(const Call& call, const Tensors& tensors);
+  static Tensors writes_all(const Call& call, const Tensors& tensors);
   // `start(gloo, timeout)` gives the Work of Gloo.
   template <class Start>
   void add(const Call& call, Start start, std::function<void()> finish = {});
   // A reduction of `host` in place: `start(gloo, tensors, timeout)`; who has no result keeps what is there.
   template <class Start>
   void add_reduction(const Call& call, const HostReduction& reduction, const at::Tensor& host, bool has_result, Start start);
-  void broadcast(const at::Tensor& tensor, int root, const at::Tensor& from);
   // Note [Messages]: a message begins with its size, and has that of its data which fits into one packet. The rest has a tag that the
   // sender makes for it; the receiver takes it once it knows the size.
   Call message() const;
   template <class Start>
   void receive(const at::Tensor& tensor, Start start);  // start(gloo, packets)
-  bool is_own(int peer) const;                          // the rank itself; outside of a batch that is refused
   void check_tag(int tag) const;
 
-  StagedGroup& group_;
+  StagedTransport& transport_;
   const Request request_;
   std::vector<Call> calls_;
-  std::unique_ptr<Agreement> agreement_;  // of a collective
+  std::unique_ptr<Fingerprint> fingerprint_;  // of a collective
 };
 
 }  // namespace backplane::distributed

@@ -1,5 +1,5 @@
-// distributed/staged_engine.cpp: the way of a call through the host. Note [Staged calls] is in staged_engine.h.
-#include "distributed/staged_engine.h"
+// distributed/staged_transport.cpp: the way of a call through the host. Note [Staged calls] is in staged_transport.h.
+#include "distributed/staged_transport.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/StreamGuard.h>
@@ -8,13 +8,14 @@
 #include <utility>
 
 #include "distributed/deadline.h"
+#include "distributed/staged_calls.h"
 #include "memory/caching_allocator.h"
 #include "runtime/device.h"
 #include "runtime/driver.h"
 #include "runtime/stream.h"
 
 namespace backplane::distributed {
-namespace staged_engine_impl {
+namespace staged_transport_impl {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -38,18 +39,18 @@ uint64_t extent_of(const at::Tensor& tensor) {
 }
 
 }  // namespace
-}  // namespace staged_engine_impl
+}  // namespace staged_transport_impl
 
-using namespace staged_engine_impl;
+using namespace staged_transport_impl;
 
-StagedEngine::StagedEngine(std::string group, c10::intrusive_ptr<c10d::Backend> gloo)
+StagedTransport::StagedTransport(std::string group, c10::intrusive_ptr<c10d::Backend> gloo)
     : group_(std::move(group)),
       gloo_(std::move(gloo)),
       collectives_("ccl_start", 1),
       messages_("ccl_message", 1),
       waiters_("ccl_wait", kMostWaiters) {}
 
-StagedEngine::Streams StagedEngine::streams(c10::Device device) {
+StagedTransport::Streams StagedTransport::streams(c10::Device device) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = streams_.find(device.index());
   if (found != streams_.end()) return found->second;
@@ -58,15 +59,19 @@ StagedEngine::Streams StagedEngine::streams(c10::Device device) {
   return streams_.emplace(device.index(), made).first->second;
 }
 
-std::exception_ptr StagedEngine::failure() const {
+std::unique_ptr<Calls> StagedTransport::calls(const Request& request) {
+  if (const std::exception_ptr error = failure()) std::rethrow_exception(error);
+  return std::make_unique<StagedCalls>(*this, request);
+}
+
+std::exception_ptr StagedTransport::failure() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return failure_;
 }
 
-void StagedEngine::submit(std::shared_ptr<StagedCall> call) {
+void StagedTransport::submit(std::shared_ptr<StagedCall> call) {
   TORCH_CHECK(!in_bad_fork(), group_, " was made by the parent of this process; a forked child needs a process group of its own");
   if (const std::exception_ptr error = failure()) std::rethrow_exception(error);
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::Stream caller = current_stream(call->device.index());
   refuse_in_capture(caller, "A collective that goes through the host");
   call->ready = pooled_event(call->device.index());
@@ -89,12 +94,12 @@ void StagedEngine::submit(std::shared_ptr<StagedCall> call) {
   if (const std::exception_ptr error = failure()) call->work->fail(error);  // it came between
 }
 
-bool StagedEngine::must_follow(const StagedCall& call, const StagedCall& before) {
+bool StagedTransport::must_follow(const StagedCall& call, const StagedCall& before) {
   if (call.work == before.work) return false;
   return overlap(call.written, before.written) || overlap(call.written, before.read) || overlap(call.read, before.written);
 }
 
-void StagedEngine::find_earlier(StagedCall& call) const {
+void StagedTransport::find_earlier(StagedCall& call) {
   for (const HostCopy& copy : call.copies) {
     if (copy.is_read()) {
       const auto begin = reinterpret_cast<uint64_t>(copy.from().const_data_ptr());
@@ -112,7 +117,7 @@ void StagedEngine::find_earlier(StagedCall& call) const {
 }
 
 // Behind the caller's work at the time of the call, and behind the copies back of calls that are over.
-void StagedEngine::queue_copies_in(StagedCall& call) {
+void StagedTransport::queue_copies_in(StagedCall& call) {
   const Streams streams = this->streams(call.device);
   const PooledEvent copied_back = pooled_event(call.device.index());
   copied_back->record(streams.out);
@@ -124,7 +129,7 @@ void StagedEngine::queue_copies_in(StagedCall& call) {
   call.ready->record(streams.in);
 }
 
-void StagedEngine::wait_for_earlier(const StagedCall& call) {
+void StagedTransport::wait_for_earlier(const StagedCall& call) {
   std::unique_lock<std::mutex> lock(mutex_);
   const bool are_over = over_.wait_until(lock, call.deadline, [&] {
     const auto is_over = [&](uint64_t number) { return pending_.count(number) == 0; };
@@ -135,7 +140,7 @@ void StagedEngine::wait_for_earlier(const StagedCall& call) {
 }
 
 // Each of those before it ends, or fails the group at its deadline.
-void StagedEngine::wait_for_turn(const StagedCall& call) {
+void StagedTransport::wait_for_turn(const StagedCall& call) {
   if (call.is_message) return;
   std::unique_lock<std::mutex> lock(mutex_);
   over_.wait(lock, [&] {
@@ -144,7 +149,7 @@ void StagedEngine::wait_for_turn(const StagedCall& call) {
   });
 }
 
-void StagedEngine::wait_until_ready(const StagedCall& call) const {
+void StagedTransport::wait_until_ready(const StagedCall& call) {
   while (!call.ready->wait(std::chrono::nanoseconds(kSlice).count())) {
     if (failure() != nullptr) return;
     TORCH_CHECK_WITH(DistBackendError, Clock::now() < call.deadline, "the device has not produced the input within ", call.timeout.count(),
@@ -152,10 +157,10 @@ void StagedEngine::wait_until_ready(const StagedCall& call) const {
   }
 }
 
-void StagedEngine::start(const std::shared_ptr<StagedCall>& call) {
+void StagedTransport::start(const std::shared_ptr<StagedCall>& call) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   try {
-    if (call->agreement != nullptr) call->agreement->start(*gloo_, left_of(call->deadline));
+    if (call->fingerprint != nullptr) call->fingerprint->start(*gloo_, left_of(call->deadline));
     if (!call->earlier.empty()) {
       wait_for_earlier(*call);
       if (failure() != nullptr) return forget(call);
@@ -163,7 +168,7 @@ void StagedEngine::start(const std::shared_ptr<StagedCall>& call) {
     }
     wait_until_ready(*call);
     if (failure() != nullptr) return forget(call);
-    if (call->agreement != nullptr) call->agreement->check(*gloo_, call->deadline + kGloosOwnError);
+    if (call->fingerprint != nullptr) call->fingerprint->check(*gloo_, call->deadline + kGloosOwnError);
     if (failure() != nullptr) return forget(call);
     if (call->start) call->inner = call->start(left_of(call->deadline));
   } catch (const std::exception& error) {
@@ -172,7 +177,7 @@ void StagedEngine::start(const std::shared_ptr<StagedCall>& call) {
   waiters_.add([self = shared_from_this(), call] { self->complete(call); });
 }
 
-void StagedEngine::complete(const std::shared_ptr<StagedCall>& call) {
+void StagedTransport::complete(const std::shared_ptr<StagedCall>& call) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   try {
     if (call->inner != nullptr) call->inner->wait(left_of(call->deadline) + kGloosOwnError);
@@ -182,24 +187,24 @@ void StagedEngine::complete(const std::shared_ptr<StagedCall>& call) {
     wait_for_turn(*call);
     if (failure() != nullptr) return forget(call);
     const c10::Stream out = streams(call->device).out;
-    const c10::StreamGuard guard(out);  // the future's callbacks, too
+    const c10::StreamGuard guard(out);
     for (HostCopy& copy : call->copies) copy.copy_from_host();
     PooledEvent copied = pooled_event(call->device.index());
     copied->record(out);  // behind the copies of those before it, too
     forget(call);
-    call->work->finish_part(std::move(copied));
+    call->work->finish_part(std::move(copied), out);
   } catch (const std::exception& error) {
     fail(call, error);
   }
 }
 
-void StagedEngine::forget(const std::shared_ptr<StagedCall>& call) {
+void StagedTransport::forget(const std::shared_ptr<StagedCall>& call) {
   const std::lock_guard<std::mutex> lock(mutex_);
   pending_.erase(call->number);
   over_.notify_all();
 }
 
-void StagedEngine::fail(const std::shared_ptr<StagedCall>& call, const std::exception& error) {
+void StagedTransport::fail(const std::shared_ptr<StagedCall>& call, const std::exception& error) {
   const auto* torchs = dynamic_cast<const c10::Error*>(&error);
   const std::string text = torchs != nullptr ? torchs->what_without_backtrace() : error.what();
   fail_all(std::make_exception_ptr(c10::DistBackendError(
@@ -208,7 +213,7 @@ void StagedEngine::fail(const std::shared_ptr<StagedCall>& call, const std::exce
   forget(call);
 }
 
-void StagedEngine::fail_all(const std::exception_ptr& error) {
+void StagedTransport::fail_all(const std::exception_ptr& error) {
   std::map<uint64_t, std::shared_ptr<StagedCall>> failed;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -219,17 +224,17 @@ void StagedEngine::fail_all(const std::exception_ptr& error) {
   for (const auto& [number, call] : failed) call->work->fail(failure());
 }
 
-void StagedEngine::abort(const std::string& why) {
+void StagedTransport::abort(const std::string& why) {
   if (in_bad_fork()) return;  // the parent's threads and connections
   fail_all(std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, __LINE__}, c10::str(group_, " ", why))));
   gloo_->abort();
 }
 
-void StagedEngine::shutdown() {
+void StagedTransport::shutdown() {
   if (in_bad_fork()) return;
   {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (failure_ == nullptr) over_.wait_for(lock, kPatience, [&] { return pending_.empty() || failure_ != nullptr; });
+    if (failure_ == nullptr) over_.wait_for(lock, kShutdownTimeout, [&] { return pending_.empty() || failure_ != nullptr; });
   }
   abort("was shut down");
   collectives_.close(kSlice * 5);

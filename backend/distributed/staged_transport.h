@@ -1,11 +1,11 @@
-// distributed/staged_engine.h: carries collectives out on the host, by Gloo, for any driver: device -> pinned memory -> network -> device.
+// distributed/staged_transport.h: collectives by way of the host and Gloo, for any driver: device -> pinned memory -> network -> device.
 //
 // Note [Staged calls]: the caller's thread queues the copies to the host behind its stream's work. A starter waits for them and hands the
 // call to Gloo. It takes calls in the order of their submission, in which Gloo matches them between ranks, and asks before each collective
-// whether all ranks agree about it (agreement.h), which takes them all; messages, which do not, have a starter of their own. A thread for
+// whether all ranks agree about it (fingerprint.h), which takes them all; messages, which do not, have a starter of their own. A thread for
 // each call waits for Gloo and queues the copies back: a receive may be answered by a call that comes later, and what a user hangs on a
-// future may make a call and wait for it. Nothing waits for the threads: each task owns the engine and its call, also when the group or the
-// interpreter is gone.
+// future may make a call and wait for it. Nothing waits for the threads: each task owns the transport and its call, also when the group or
+// the interpreter is gone.
 //
 // Note [Order of staged calls]: as on a driver's own stream, calls of a group are in the order of their submission. A call that touches
 // memory which a call in flight writes, or writes what that one reads, begins when that one is over: its starter waits, and queues the
@@ -15,6 +15,7 @@
 
 #include <backplane/driver.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -25,9 +26,10 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "distributed/agreement.h"
+#include "distributed/fingerprint.h"
 #include "distributed/host_copy.h"
-#include "distributed/staged_work.h"
+#include "distributed/own_messages.h"
+#include "distributed/transport.h"
 #include "distributed/workers.h"
 
 namespace backplane::distributed {
@@ -39,10 +41,10 @@ struct StagedCall {
   const char* name;  // "all_reduce"
   c10::Device device;
   std::chrono::milliseconds timeout;
-  c10::intrusive_ptr<StagedWork> work;  // that it is a part of; set before submit()
+  c10::intrusive_ptr<GroupWork> work;  // that it is a part of; set before submit()
 
-  bool is_message = false;               // of two ranks
-  std::unique_ptr<Agreement> agreement;  // NULL: nothing is asked before it
+  bool is_message = false;                   // of two ranks
+  std::unique_ptr<Fingerprint> fingerprint;  // NULL: nothing is asked before it
 
   // Of all functions, `timeout` is what is left of it.
   using Timeout = std::chrono::milliseconds;
@@ -72,7 +74,7 @@ struct StagedCall {
     uint64_t begin, end;
   };
 
-  friend class StagedEngine;
+  friend class StagedTransport;
   std::vector<Range> read, written;
   std::vector<uint64_t> earlier;  // numbers of those that must be over before this one begins
   uint64_t number = 0;            // in the order of submission
@@ -81,24 +83,27 @@ struct StagedCall {
   GloosWork inner;
 };
 
-// Any thread.
-class StagedEngine : public std::enable_shared_from_this<StagedEngine> {
+// Of one rank. Any thread. Whoever makes it shuts it down: its threads own it, too.
+class StagedTransport final : public Transport, public std::enable_shared_from_this<StagedTransport> {
  public:
   // `group`: its name and rank, for errors.
-  StagedEngine(std::string group, c10::intrusive_ptr<c10d::Backend> gloo);
+  StagedTransport(std::string group, c10::intrusive_ptr<c10d::Backend> gloo);
 
-  // Queues the copies and returns. Throws c10::DistBackendError if the group has failed, and if the current stream is capturing. The work
-  // is ended by finish_part(), or by an error: c10::DistBackendError for the network's and the device's, after which the group has failed.
+  int rank() const { return gloo_->getRank(); }
+  int size() const { return gloo_->getSize(); }
+  const c10::intrusive_ptr<c10d::Backend>& gloo() const { return gloo_; }
+  const std::shared_ptr<OwnMessages>& own_messages() const { return own_messages_; }
+  uint32_t next_message() { return sent_++; }
+
+  std::unique_ptr<Calls> calls(const Request& request) override;
+  // Queues the copies and returns. Throws c10::DistBackendError if the group has failed, and if the current stream is capturing. The work's
+  // part is ended by finish_part(), or by an error: c10::DistBackendError for the network's and the device's, after which the group has
+  // failed.
   void submit(std::shared_ptr<StagedCall> call);
 
-  // Fails all calls, and those that come.
-  void abort(const std::string& why);
-  // Lets calls in flight end, for a few seconds, then aborts, and ends the threads.
-  void shutdown();
-
-  const c10::intrusive_ptr<c10d::Backend>& gloo() const { return gloo_; }
-  std::exception_ptr failure() const;                                         // NULL: none yet
-  c10::Stream copies_out(c10::Device device) { return streams(device).out; }  // the stream of the copies back
+  std::exception_ptr failure() override;
+  void abort(const std::string& why) override;
+  void shutdown() override;  // ends the threads, too
 
  private:
   struct Streams {
@@ -106,21 +111,23 @@ class StagedEngine : public std::enable_shared_from_this<StagedEngine> {
   };
   Streams streams(c10::Device device);
   static bool must_follow(const StagedCall& call, const StagedCall& before);
-  void find_earlier(StagedCall& call) const;
+  void find_earlier(StagedCall& call);
   void queue_copies_in(StagedCall& call);
   void wait_for_earlier(const StagedCall& call);
   void wait_for_turn(const StagedCall& call);
   void start(const std::shared_ptr<StagedCall>& call);
   void complete(const std::shared_ptr<StagedCall>& call);
-  void wait_until_ready(const StagedCall& call) const;
+  void wait_until_ready(const StagedCall& call);
   void fail(const std::shared_ptr<StagedCall>& call, const std::exception& error);
   void fail_all(const std::exception_ptr& error);
   void forget(const std::shared_ptr<StagedCall>& call);
 
   const std::string group_;
   const c10::intrusive_ptr<c10d::Backend> gloo_;
+  const std::shared_ptr<OwnMessages> own_messages_ = std::make_shared<OwnMessages>();
+  std::atomic<uint32_t> sent_{0};
 
-  mutable std::mutex mutex_;      // over what follows
+  std::mutex mutex_;              // over what follows
   std::condition_variable over_;  // a call, or all of them by a failure
   std::exception_ptr failure_;
   uint64_t submitted_ = 0;

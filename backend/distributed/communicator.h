@@ -1,4 +1,4 @@
-// distributed/native_engine.h: one rank's communicator of the driver (bp.collective), and the watch over what is queued on it.
+// distributed/communicator.h: one rank's communicator of the driver (bp.collective), and the watch over what is queued on it.
 //
 // Note [A collective that fails]: the device is well, its streams go on, and what the collective should have written is undefined. So the
 // error is raised wherever that could be taken for a result: by wait() and the next calls of the group, and by every wait of a user for the
@@ -7,6 +7,7 @@
 // whose work takes longer than its timeout, so that streams do not wait for ever.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <backplane/driver/collective.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
@@ -19,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "runtime/event.h"
 
@@ -36,6 +38,20 @@ void check_collective(int32_t status, const char* call, c10::Device device);
 // What the driver's collectives take on a device. Opens no driver.
 bp_collective_properties collective_properties(c10::DeviceIndex device);
 
+// What is queued together: of one collective, or of several that are coalesced.
+struct Submission {
+  using Call = std::function<void(bp_comm* comm, bp_stream* stream)>;
+
+  c10::Device device;
+  std::chrono::milliseconds timeout;
+  const char* name;
+  std::vector<at::Tensor> kept{};              // what the stream uses: their memory stays until it has come there
+  std::vector<Call> calls{};                   // of the driver; several are a group
+  std::vector<std::function<void()>> after{};  // behind them, with the stream current
+
+  void add(const Submission& other);
+};
+
 // Work on the communicator's stream.
 struct NativeCall {
   const char* name;
@@ -46,7 +62,7 @@ struct NativeCall {
 };
 
 // Any thread; what queues is done by one at a time.
-class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
+class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
   // Carries rank 0's id to the other ranks: called with it there, with an empty string elsewhere; gives it. Empty on rank 0: there is none.
@@ -54,15 +70,15 @@ class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
 
   // Joins; blocks until all ranks have, as long as the timeout, with the exchange of the id. A Ctrl-C ends it, and `check`, which is called
   // again and again, by an exception. Throws c10::DistBackendError, and what the exchange does.
-  static std::shared_ptr<NativeEngine> connect(c10::Device device, const CommunicatorSettings& settings, const ExchangeId& exchange_id,
+  static std::shared_ptr<Communicator> connect(c10::Device device, const CommunicatorSettings& settings, const ExchangeId& exchange_id,
                                                const std::function<void()>& check);
   // A communicator of the ranks that give the same color; all of this one's call it. Color -1: of none, NULL. Needs BP_COLLECTIVE_SPLIT.
-  std::shared_ptr<NativeEngine> split(int color, const CommunicatorSettings& settings);
+  std::shared_ptr<Communicator> split(int color, const CommunicatorSettings& settings);
 
-  NativeEngine(c10::Device device, std::string group, bp_comm* comm);
-  ~NativeEngine();
-  NativeEngine(const NativeEngine&) = delete;
-  NativeEngine& operator=(const NativeEngine&) = delete;
+  Communicator(c10::Device device, std::string group, bp_comm* comm);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
 
   c10::Device device() const { return device_; }
   const c10::Stream& stream() const { return stream_; }
@@ -72,12 +88,9 @@ class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
   // The communicator's stream waits for what the caller's stream has been given.
   void follow_caller() const;
 
-  // Calls `queue` with the communicator's stream current and behind the caller's stream; `is_group`: what it queues is one group of calls.
-  // `after`, with the same stream, comes behind that. From then on it is watched. Throws c10::DistBackendError if the group has failed; if
-  // something in it throws, the group is aborted, as other ranks wait for what was not queued.
-  using Queue = std::function<void(bp_comm* comm, bp_stream* stream)>;
-  std::shared_ptr<NativeCall> run(const char* name, std::chrono::milliseconds timeout, bool is_group, const Queue& queue,
-                                  const std::function<void()>& after);
+  // Queues on the communicator's stream, behind the caller's stream. From then on it is watched. Throws c10::DistBackendError if the group
+  // has failed; if something in it throws, the group is aborted, as other ranks wait for what was not queued.
+  std::shared_ptr<NativeCall> run(const Submission& submission);
 
   std::exception_ptr failure();  // asks the driver, too; NULL: none
   void abort(const std::string& why);
@@ -104,7 +117,7 @@ class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
   bp_comm* comm_;     // NULL: destroyed
   std::deque<std::shared_ptr<NativeCall>> queued_;
   std::exception_ptr failure_;
-  bool is_told_ = false;  // users' waits do not throw any more
+  bool is_reported_ = false;  // users' waits do not throw any more
 };
 
 }  // namespace backplane::distributed
