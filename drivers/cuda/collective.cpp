@@ -177,9 +177,7 @@ bool Collectives::load(const std::string& path, std::string& why) {
   return nccl_ != nullptr;
 }
 
-uint32_t Collectives::flags() const {
-  return BP_COLLECTIVE_ABORT | (nccl_->splits() ? BP_COLLECTIVE_SPLIT : 0);
-}
+uint32_t Collectives::flags() const { return BP_COLLECTIVE_ABORT | (nccl_->splits() ? BP_COLLECTIVE_SPLIT : 0); }
 
 bool Collectives::reduces_float8(Gpu& gpu) const {  // which GPUs before Hopper do not
   return nccl_->reduces_float8() && gpu.device.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) >= 9;
@@ -264,10 +262,10 @@ void Collectives::end_all() noexcept {
     left.swap(comms_);
   }
   for (auto& [handle, comm] : left) comm->abort();
-  constexpr uint64_t kPatience = 5'000'000'000;
+  constexpr uint64_t kEndTimeout = 5'000'000'000;
   for (auto& [handle, comm] : left) {
     const Current current(cuda_, comm->gpu().device.context_if_any());
-    comm->finish(kPatience);
+    comm->finish(kEndTimeout);
   }
 }
 

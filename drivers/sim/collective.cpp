@@ -77,10 +77,10 @@ void Collectives::collective_properties(int32_t device, bp_collective_properties
 void Collectives::collective_make_id(int32_t device, void* out) {
   at(device).check();
   if (!out) refuse("make_id: out must not be NULL");
-  File file = Meeting::make();
-  const bp_ipc_handle id = handle_of(What::meeting, file.number(), 0, 0);
+  File file = Rendezvous::make();
+  const bp_ipc_handle id = handle_of(What::rendezvous, file.number(), 0, 0);
   std::lock_guard lock(mutex_);
-  made_.emplace(name_of(id, What::meeting).inode, std::move(file));
+  made_.emplace(name_of(id, What::rendezvous).inode, std::move(file));
   std::memcpy(out, &id, sizeof id);
 }
 
@@ -103,7 +103,7 @@ void Collectives::collective_create(int32_t device, const bp_comm_config* config
   if (!config->id || !out) refuse("create: the id and out must not be NULL");
   bp_ipc_handle id;
   std::memcpy(&id, config->id, sizeof id);
-  const Name name = name_of(id, What::meeting);
+  const Name name = name_of(id, What::rendezvous);
   const auto use_up = [&] {
     std::lock_guard lock(mutex_);
     made_.erase(name.inode);

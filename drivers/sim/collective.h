@@ -1,4 +1,4 @@
-// drivers/sim/collective.h: the simulator's bp.collective: communicators over memory that their processes share (meeting.h).
+// drivers/sim/collective.h: the simulator's bp.collective: communicators over memory that their processes share (rendezvous.h).
 //
 // Work runs on the stream's thread and sleeps where it waits for a peer; on an inline stream it runs in the call, so that ranks of one
 // process need a thread each there. A call of a group goes out at group_end.

@@ -9,18 +9,19 @@
 namespace backplane::driver::sim {
 namespace {
 
-using End = Meeting::End;
-using Progress = Meeting::Progress;
+using End = Rendezvous::End;
+using Progress = Rendezvous::Progress;
 
 /// Goes on with a batch.
 class Runner {
  public:
-  Runner(Batch& batch, const Meeting& meeting) : batch_(batch), meeting_(meeting), held_(2 * static_cast<size_t>(meeting.size())) {}
+  Runner(Batch& batch, const Rendezvous& rendezvous)
+      : batch_(batch), rendezvous_(rendezvous), held_(2 * static_cast<size_t>(rendezvous.size())) {}
 
   Progress advance() {
     bool moved = false;
     if (at_ < batch_.exchanges.size()) {
-      const Progress progress = batch_.exchanges[at_].advance(meeting_);
+      const Progress progress = batch_.exchanges[at_].advance(rendezvous_);
       if (progress == Progress::done) ++at_;
       moved = progress != Progress::stalled;
     }
@@ -29,32 +30,32 @@ class Runner {
     for (Message& message : batch_.messages) {
       if (message.done) continue;
       auto held = held_[static_cast<size_t>(message.peer) * 2 + message.sends];
-      if (!held) moved = message.advance(meeting_) != Progress::stalled || moved;
+      if (!held) moved = message.advance(rendezvous_) != Progress::stalled || moved;
       if (!message.done) open = held = true;  // the next one between the two waits for this one
     }
     return !open ? Progress::done : moved ? Progress::moved : Progress::stalled;
   }
 
   bool needs(int32_t rank) const {
-    if (at_ < batch_.exchanges.size() && batch_.exchanges[at_].needs(meeting_, rank)) return true;
+    if (at_ < batch_.exchanges.size() && batch_.exchanges[at_].needs(rendezvous_, rank)) return true;
     return std::any_of(batch_.messages.begin(), batch_.messages.end(),
                        [&](const Message& message) { return !message.done && message.peer == rank; });
   }
 
  private:
   Batch& batch_;
-  const Meeting& meeting_;
+  const Rendezvous& rendezvous_;
   size_t at_ = 0;
   std::vector<bool> held_;  // [peer, sends]
 };
 
 }  // namespace
 
-Communicator::Communicator(int32_t device, const bp_comm_config& config, File&& meeting)
+Communicator::Communicator(int32_t device, const bp_comm_config& config, File&& rendezvous)
     : device_(device),
       name_(config.name),
       work_timeout_ns_(config.work_timeout_ns ? config.work_timeout_ns : BP_NO_TIMEOUT),
-      meeting_(std::move(meeting), config.rank, config.size, config.timeout_ns) {}
+      rendezvous_(std::move(rendezvous), config.rank, config.size, config.timeout_ns) {}
 
 uint64_t Batch::bytes() const {
   uint64_t sum = 0;
@@ -100,14 +101,14 @@ void Communicator::run(Batch& batch, uint64_t turn) {
     turned_.wait(lock, [&] { return begun_ == turn || failed(); });
   }
   if (!failed()) {
-    Runner runner(batch, meeting_);
+    Runner runner(batch, rendezvous_);
     int32_t who = -1;
     try {
       const auto stopped = [&] {
         look();
         return failed();
       };
-      const End end = meeting_.work(
+      const End end = rendezvous_.work(
           work_timeout_ns_, [&] { return runner.advance(); }, stopped, [&](int32_t rank) { return runner.needs(rank); }, &who);
       if (end == End::timeout) {
         fail(Failure::timeout, format("rank %d has waited for the others for longer than its work timeout", rank()));
@@ -130,16 +131,16 @@ File Communicator::split(int32_t color, const bp_comm_config* config, std::vecto
     own.rank = config->rank;
     own.size = config->size;
     if (own.rank == 0) {
-      kept.push_back(Meeting::make());
-      own.part = handle_of(What::meeting, kept.back().number(), 0, 0);
+      kept.push_back(Rendezvous::make());
+      own.part = handle_of(What::rendezvous, kept.back().number(), 0, 0);
     }
   }
   const uint64_t number = splits_++;
-  const auto wish = [&](int32_t rank) -> Wish& { return meeting_.of(rank).wishes[number % 2]; };
+  const auto wish = [&](int32_t rank) -> Wish& { return rendezvous_.of(rank).wishes[number % 2]; };
   wish(rank()) = own;
-  meeting_.own().splits.store(number + 1);
-  meeting_.changed();
-  const auto waits_for = [&](int32_t rank) { return meeting_.of(rank).splits.load() <= number; };
+  rendezvous_.own().splits.store(number + 1);
+  rendezvous_.changed();
+  const auto waits_for = [&](int32_t rank) { return rendezvous_.of(rank).splits.load() <= number; };
   const auto advance = [&] {
     for (int32_t rank = 0; rank < size(); ++rank) {
       if (waits_for(rank)) return Progress::stalled;
@@ -151,7 +152,7 @@ File Communicator::split(int32_t color, const bp_comm_config* config, std::vecto
     look();
     return failed();
   };
-  const End end = meeting_.work(config ? config->timeout_ns : BP_NO_TIMEOUT, advance, stopped, waits_for, &who);
+  const End end = rendezvous_.work(config ? config->timeout_ns : BP_NO_TIMEOUT, advance, stopped, waits_for, &who);
   if (end == End::stopped) check();
   if (end == End::timeout) throw Error(BP_TIMEOUT, "collective.split: a rank did not come in time");
   if (end == End::gone) throw Error(BP_INTERNAL, format("collective.split: rank %d is gone", who));
@@ -173,7 +174,7 @@ File Communicator::split(int32_t color, const bp_comm_config* config, std::vecto
     throw Error(BP_INVALID_ARGUMENT,
                 format("collective.split: %zu ranks gave color %d, config->size is %d", found.size(), color, own.size));
   }
-  return open_file(sim::name_of(first->part, What::meeting));
+  return open_file(sim::name_of(first->part, What::rendezvous));
 }
 
 bool Communicator::finish(uint64_t timeout_ns) {
@@ -211,14 +212,14 @@ void Communicator::fail(Failure failure, const std::string& text) {
     turned_.notify_all();
   }
   Failure none = Failure::none;
-  meeting_.own().failure.compare_exchange_strong(none, failure);
-  meeting_.changed();
+  rendezvous_.own().failure.compare_exchange_strong(none, failure);
+  rendezvous_.changed();
 }
 
 void Communicator::look() {
   if (failed()) return;
   for (int32_t rank = 0; rank < size(); ++rank) {
-    const Failure failure = meeting_.of(rank).failure.load();
+    const Failure failure = rendezvous_.of(rank).failure.load();
     if (failure == Failure::none || rank == this->rank()) continue;
     static constexpr const char* why[] = {"",
                                           "has waited for longer than its work timeout",

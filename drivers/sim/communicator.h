@@ -12,7 +12,7 @@
 
 #include "../engine/stream.h"
 #include "exchange.h"
-#include "meeting.h"
+#include "rendezvous.h"
 
 namespace backplane::driver::sim {
 
@@ -30,11 +30,11 @@ struct Batch {
 class Communicator {
  public:
   /// Blocks until all ranks are there. Throws as bp.collective's create.
-  Communicator(int32_t device, const bp_comm_config& config, File&& meeting);
+  Communicator(int32_t device, const bp_comm_config& config, File&& rendezvous);
 
   int32_t device() const { return device_; }
-  int32_t rank() const { return meeting_.rank(); }
-  int32_t size() const { return meeting_.size(); }
+  int32_t rank() const { return rendezvous_.rank(); }
+  int32_t size() const { return rendezvous_.size(); }
 
   /// Queues a batch. Whatever the streams are, batches run in the order of these calls. Throws std::bad_alloc, and then it was not taken.
   void queue(Stream& on, Batch&& batch, Recorder::Owned record = nullptr);
@@ -70,7 +70,7 @@ class Communicator {
   const int32_t device_;
   const std::string name_;
   const uint64_t work_timeout_ns_;
-  Meeting meeting_;
+  Rendezvous rendezvous_;
   uint64_t splits_ = 0;
 
   std::mutex mutex_;

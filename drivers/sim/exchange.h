@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "meeting.h"
+#include "rendezvous.h"
 
 namespace backplane::driver::sim {
 
@@ -43,19 +43,19 @@ class Exchange {
       : call_(call), in_(in), out_(out), sizes_(std::move(sizes)) {}
 
   /// Throws Disagreement.
-  Meeting::Progress advance(const Meeting& meeting);
-  bool needs(const Meeting& meeting, int32_t rank) const;
+  Rendezvous::Progress advance(const Rendezvous& rendezvous);
+  bool needs(const Rendezvous& rendezvous, int32_t rank) const;
 
   Collective kind() const { return static_cast<Collective>(call_.kind); }
   uint64_t bytes() const { return element() * call_.count; }
 
  private:
   uint64_t element() const;
-  uint64_t part(const Meeting& meeting) const;
-  void show(const Meeting& meeting, uint64_t count) const;
-  void check(const Meeting& meeting, uint64_t step) const;
-  void check_sizes(const Meeting& meeting, uint64_t step) const;
-  void take(const Meeting& meeting, uint64_t step, uint64_t count) const;
+  uint64_t part(const Rendezvous& rendezvous) const;
+  void show(const Rendezvous& rendezvous, uint64_t count) const;
+  void check(const Rendezvous& rendezvous, uint64_t step) const;
+  void check_sizes(const Rendezvous& rendezvous, uint64_t step) const;
+  void take(const Rendezvous& rendezvous, uint64_t step, uint64_t count) const;
 
   const Call call_;
   const char* const in_;
@@ -75,7 +75,7 @@ struct Message {
   bool done = false;
 
   /// Throws Disagreement.
-  Meeting::Progress advance(const Meeting& meeting);
+  Rendezvous::Progress advance(const Rendezvous& rendezvous);
 };
 
 }  // namespace backplane::driver::sim

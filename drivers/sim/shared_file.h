@@ -25,7 +25,7 @@ class File {
 };
 
 /// What a handle may be one of.
-enum class What : uint32_t { memory = 1, event = 2, meeting = 3 };
+enum class What : uint32_t { memory = 1, event = 2, rendezvous = 3 };
 
 /// What the bytes of a handle are.
 struct Name {

@@ -17,7 +17,7 @@ from test_cuda import fake_cuda
 pytestmark = pytest.mark.long
 
 HERE = Path(__file__).parent
-COMPUTES = ("communicator", "exchange", "meeting", "reduce", "shared_file")  # of the simulated device
+COMPUTES = ("communicator", "exchange", "rendezvous", "reduce", "shared_file")  # of the simulated device
 NOT_NCCLS = {"barrier", "many", "lost_peer", "disagree"}
 
 

@@ -57,14 +57,14 @@ ncclResult_t launch(std::vector<Part> parts) {
   for (Part& part : parts) part.comm->state = ncclInProgress;
   for (Part& part : parts) {
     auto work = std::make_shared<Part>(std::move(part));
-    const auto meeting = work->comm->met();
-    const uint64_t turn = meeting->take_turn();
-    in_background(work->comm, [work, meeting, turn] {
+    const auto rendezvous = work->comm->met();
+    const uint64_t turn = rendezvous->take_turn();
+    in_background(work->comm, [work, rendezvous, turn] {
       pass(&State::holds_calls);
-      const auto run = [work, meeting, turn](int error) {
-        if (error) meeting->abort();
+      const auto run = [work, rendezvous, turn](int error) {
+        if (error) rendezvous->abort();
         for (const auto& one : work->before) one();
-        meeting->run(work->batch, turn);
+        rendezvous->run(work->batch, turn);
         for (const auto& one : work->after) one();
       };
       using Run = decltype(run);

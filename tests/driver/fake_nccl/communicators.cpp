@@ -6,13 +6,13 @@
 namespace fake_nccl {
 namespace {
 
-constexpr uint64_t kPatience = 20'000'000'000;
+constexpr uint64_t kEndTimeout = 20'000'000'000;
 
 bp_comm_config config_of(int rank, int size) {
   bp_comm_config config{};
   config.struct_size = sizeof config;
   config.name = "fake NCCL";
-  config.timeout_ns = kPatience;
+  config.timeout_ns = kEndTimeout;
   config.rank = rank;
   config.size = size;
   return config;
@@ -56,14 +56,14 @@ ncclResult_t end(const char* name, ncclComm_t handle, bool by_abort) {
   Shared comm;
   if (const ncclResult_t told = enter(name, "", handle, &comm, by_abort)) return told;
   comm->dead = true;
-  std::shared_ptr<sim::Communicator> meeting = comm->met();
-  if (meeting && by_abort) meeting->abort();
+  std::shared_ptr<sim::Communicator> rendezvous = comm->met();
+  if (rendezvous && by_abort) rendezvous->abort();
   if (!by_abort) pass(&State::holds_destroy);
-  if (meeting) meeting->finish(kPatience);
+  if (rendezvous) rendezvous->finish(kEndTimeout);
   const std::lock_guard lock(state().mutex);
   state().comms.erase(handle);
   const std::lock_guard held_comm(comm->mutex);
-  comm->meeting.reset();
+  comm->rendezvous.reset();
   return ncclSuccess;
 }
 
@@ -71,8 +71,8 @@ ncclResult_t end(const char* name, ncclComm_t handle, bool by_abort) {
 
 FAKE_NCCL(ncclGetUniqueId, ncclUniqueId* id) {
   if (const ncclResult_t told = enter("ncclGetUniqueId", "")) return told;
-  sim::File file = sim::Meeting::make();
-  const bp_ipc_handle handle = sim::handle_of(sim::What::meeting, file.number(), 0, 0);
+  sim::File file = sim::Rendezvous::make();
+  const bp_ipc_handle handle = sim::handle_of(sim::What::rendezvous, file.number(), 0, 0);
   const std::lock_guard lock(state().mutex);
   state().made.push_back(std::move(file));
   std::memset(id, 0, sizeof *id);
@@ -95,10 +95,10 @@ FAKE_NCCL(ncclCommInitRankConfig, ncclComm_t* out, int ranks, ncclUniqueId id, i
   bp_ipc_handle handle;
   std::memcpy(&handle, &id, sizeof handle);
   in_background(comm, [comm, handle] {
-    auto meeting =
-        std::make_shared<sim::Communicator>(0, config_of(comm->rank, comm->size), sim::open_file(sim::name_of(handle, sim::What::meeting)));
+    auto rendezvous = std::make_shared<sim::Communicator>(0, config_of(comm->rank, comm->size),
+                                                          sim::open_file(sim::name_of(handle, sim::What::rendezvous)));
     const std::lock_guard lock(comm->mutex);
-    if (!comm->dead) comm->meeting = std::move(meeting);
+    if (!comm->dead) comm->rendezvous = std::move(rendezvous);
   });
   return ncclInProgress;
 }
@@ -113,9 +113,9 @@ FAKE_NCCL(ncclCommSplit, ncclComm_t handle, int color, int key, ncclComm_t* part
   in_background(comm, [comm, color, key, part] {
     auto made = std::make_shared<Comm>();
     made->context = comm->context;
-    made->meeting = part_of(*comm->met(), {color, key}, &made->rank, &made->size);
+    made->rendezvous = part_of(*comm->met(), {color, key}, &made->rank, &made->size);
     made->state = ncclSuccess;
-    if (made->meeting) *part = add_comm(made);
+    if (made->rendezvous) *part = add_comm(made);
   });
   return ncclInProgress;
 }
@@ -124,7 +124,7 @@ FAKE_NCCL(ncclCommFinalize, ncclComm_t handle) {
   Shared comm;
   if (const ncclResult_t told = enter("ncclCommFinalize", "", handle, &comm)) return told;
   comm->state = ncclInProgress;
-  in_background(comm, [comm] { comm->met()->finish(kPatience); });
+  in_background(comm, [comm] { comm->met()->finish(kEndTimeout); });
   return ncclInProgress;
 }
 
@@ -136,10 +136,10 @@ FAKE_NCCL(ncclCommGetAsyncError, ncclComm_t handle, ncclResult_t* out) {
   const auto found = state().comms.find(handle);
   if (found == state().comms.end()) return refuse(ncclInvalidArgument, "ncclCommGetAsyncError of a communicator that is gone");
   *out = found->second->state;
-  const auto meeting = *out == ncclSuccess ? found->second->met() : nullptr;
-  if (!meeting) return ncclSuccess;
+  const auto rendezvous = *out == ncclSuccess ? found->second->met() : nullptr;
+  if (!rendezvous) return ncclSuccess;
   std::string why;
-  const int32_t status = meeting->status(&why);
+  const int32_t status = rendezvous->status(&why);
   if (status != BP_OK) *out = refuse(status == BP_DEVICE_LOST ? ncclRemoteError : ncclInternalError, why);
   return ncclSuccess;
 }

@@ -41,12 +41,12 @@ struct Comm {
   void* context = nullptr;  // that was current when it was made
   std::atomic<ncclResult_t> state{ncclInProgress};
   std::atomic<bool> dead{false};  // destroyed or aborted
-  std::mutex mutex;               // over meeting
-  std::shared_ptr<sim::Communicator> meeting;
+  std::mutex mutex;               // over rendezvous
+  std::shared_ptr<sim::Communicator> rendezvous;
 
   std::shared_ptr<sim::Communicator> met() {
     const std::lock_guard lock(mutex);
-    return meeting;
+    return rendezvous;
   }
 };
 using Shared = std::shared_ptr<Comm>;

@@ -1,5 +1,5 @@
-// drivers/sim/meeting.cpp: joining and leaving, locks that tell who lives, and the sleep between two looks.
-#include "meeting.h"
+// drivers/sim/rendezvous.cpp: joining and leaving, locks that show who lives, and the sleep between two looks.
+#include "rendezvous.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -37,14 +37,14 @@ bool lock(int file, int32_t rank, int command, short* type) {
 
 }  // namespace
 
-struct Meeting::Head {
+struct Rendezvous::Head {
   std::atomic<int32_t> size;      // that the first rank came with
   std::atomic<uint32_t> phase;    // joining, complete or given up
   std::atomic<uint32_t> changes;  // who waits sleeps on it
   std::atomic<uint32_t> sleepers;
 };
 
-Meeting::Meeting(File&& file, int32_t rank, int32_t size, uint64_t timeout_ns) : file_(std::move(file)), rank_(rank), size_(size) {
+Rendezvous::Rendezvous(File&& file, int32_t rank, int32_t size, uint64_t timeout_ns) : file_(std::move(file)), rank_(rank), size_(size) {
   static_assert(sizeof(Head) <= kHead && std::atomic<uint64_t>::is_always_lock_free && std::atomic<Failure>::is_always_lock_free);
   map(0, kHead);
   int32_t known = 0;
@@ -73,13 +73,13 @@ Meeting::Meeting(File&& file, int32_t rank, int32_t size, uint64_t timeout_ns) :
   }
 }
 
-Meeting::~Meeting() {
+Rendezvous::~Rendezvous() {
   own().place.store(kLeft);
   changed();
   unmap();
 }
 
-void Meeting::map(uint64_t at, uint64_t bytes) {
+void Rendezvous::map(uint64_t at, uint64_t bytes) {
   void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_.number(), static_cast<off_t>(at));
   if (pages == MAP_FAILED) throw Error(BP_OUT_OF_MEMORY, std::string("cannot map a communicator: ") + std::strerror(errno));
   madvise(pages, bytes, MADV_DONTFORK);
@@ -87,9 +87,9 @@ void Meeting::map(uint64_t at, uint64_t bytes) {
   bytes_ = bytes;
 }
 
-void Meeting::unmap() { munmap(base_, bytes_); }
+void Rendezvous::unmap() { munmap(base_, bytes_); }
 
-void Meeting::join(uint64_t timeout_ns) {
+void Rendezvous::join(uint64_t timeout_ns) {
   short type = F_WRLCK;
   if (!lock(file_.number(), rank_, F_OFD_SETLK, &type) || own().place.load() != kAbsent) {
     throw Error(BP_INVALID_ARGUMENT, format("rank %d of %d is taken", rank_, size_));
@@ -117,19 +117,19 @@ void Meeting::join(uint64_t timeout_ns) {
     for (int32_t rank = 0; rank < size_; ++rank) {
       if (!here(rank)) absent += (absent.empty() ? " " : ", ") + std::to_string(rank);
     }
-    throw Error(BP_TIMEOUT, format("rank %d of %d has waited in vain for rank%s", rank_, size_, absent.c_str()));
+    throw Error(BP_TIMEOUT, format("rank %d of %d timed out waiting for rank%s", rank_, size_, absent.c_str()));
   }
   throw Error(BP_INTERNAL, end == End::gone ? format("rank %d of %d: the process of rank %d has ended", rank_, size_, who)
                                             : format("rank %d of %d: another rank has given up", rank_, size_));
 }
 
-void Meeting::changed() const {
+void Rendezvous::changed() const {
   // Sequentially consistent with nap(): either it sees the change, or we see the sleeper.
   head_->changes.fetch_add(1);
   if (head_->sleepers.load() != 0) wake_all(head_->changes);
 }
 
-bool Meeting::gone(int32_t rank) const {
+bool Rendezvous::gone(int32_t rank) const {
   if (rank == rank_) return false;
   if (of(rank).place.load() != kHere) return true;
   short type = F_WRLCK;
@@ -137,9 +137,9 @@ bool Meeting::gone(int32_t rank) const {
   return has_ended(of(rank).process.load());
 }
 
-uint32_t Meeting::changes() const { return head_->changes.load(); }
+uint32_t Rendezvous::changes() const { return head_->changes.load(); }
 
-void Meeting::relax(uint32_t looks) {
+void Rendezvous::relax(uint32_t looks) {
   if (looks < kLooks / 2 && processors() > 1) {
     cpu_relax();
   } else {
@@ -147,7 +147,7 @@ void Meeting::relax(uint32_t looks) {
   }
 }
 
-bool Meeting::nap(uint32_t seen, const Deadline& deadline) const {
+bool Rendezvous::nap(uint32_t seen, const Deadline& deadline) const {
   head_->sleepers.fetch_add(1);
   if (changes() == seen) sleep_on(head_->changes, seen, std::min(deadline.left_ns(), kNap));
   head_->sleepers.fetch_sub(1);

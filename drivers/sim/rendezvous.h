@@ -1,5 +1,5 @@
-// drivers/sim/meeting.h: the shared memory in which the ranks of a communicator meet: who has come, who is gone, who has failed, room for
-// what they tell each other, and the wait for one another.
+// drivers/sim/rendezvous.h: the shared memory in which the ranks of a communicator meet: who has come, who is gone, who has failed, room
+// for what they tell each other, and the wait for one another.
 //
 // Each rank holds a lock on its own byte of the file (an OFD lock, which the system ends with the rank's descriptor, also of a process that
 // is a zombie), and has its process's number there: a child that it forked keeps the lock, but is another process.
@@ -30,13 +30,13 @@ struct Call {
   }
 };
 
-/// What a rank tells of itself in a split.
+/// What a rank says of itself in a split.
 struct Wish {
   int32_t color, rank, size;
   bp_ipc_handle part;  // rank 0 of a part: where that meets
 };
 
-class Meeting {
+class Rendezvous {
  public:
   static constexpr uint64_t kSlot = uint64_t{1} << 20;     // what a rank shows to all in one step
   static constexpr uint64_t kPacket = uint64_t{64} << 10;  // what one rank hands to another at once
@@ -47,7 +47,7 @@ class Meeting {
     std::atomic<int32_t> process;
     std::atomic<Failure> failure;
     std::atomic<uint64_t> steps;   // shown so far; step n lies in [n % 2]
-    std::atomic<uint64_t> splits;  // told so far
+    std::atomic<uint64_t> splits;  // shown so far
     Call calls[2];
     Wish wishes[2];
   };
@@ -62,14 +62,14 @@ class Meeting {
   };
 
   /// A place to meet, of no size yet.
-  static File make() { return make_file("backplane-sim-meeting", kHead); }
+  static File make() { return make_file("backplane-sim-rendezvous", kHead); }
 
   /// Joins. Blocks until all ranks have, for timeout_ns at most. Throws TIMEOUT, INVALID_ARGUMENT or INTERNAL, as bp.collective's create.
-  Meeting(File&& file, int32_t rank, int32_t size, uint64_t timeout_ns);
+  Rendezvous(File&& file, int32_t rank, int32_t size, uint64_t timeout_ns);
   /// Leaves.
-  ~Meeting();
-  Meeting(const Meeting&) = delete;
-  Meeting& operator=(const Meeting&) = delete;
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
 
   int32_t rank() const { return rank_; }
   int32_t size() const { return size_; }
@@ -103,7 +103,7 @@ class Meeting {
       if (progress == Progress::moved) {
         deadline = Deadline(timeout_ns);
         looks = 0;
-      } else if (suspect >= 0 && needs(suspect)) {  // nor had it told anything before it went
+      } else if (suspect >= 0 && needs(suspect)) {  // nor had it shown anything before it went
         *who = suspect;
         return End::gone;
       } else if (looks >= kLooks) {
