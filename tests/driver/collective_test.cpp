@@ -37,9 +37,7 @@ int main(int argc, char** argv) {
   CASE(ranks_that_disagree_fail);
   CASE(ranks_of_an_all_to_all_compare_sizes);
   CASE(a_work_timeout_fails_all);
-  CASE(an_abort_ends_work_here_and_there);
   CASE(closing_ends_pending_work);
-  CASE(messages_of_a_group_keep_their_order);
   CASE(a_device_in_error_is_gone_for_the_others);
   CASE(a_rank_that_left_is_gone);
   CASE(parts_of_parts);

@@ -102,27 +102,6 @@ void a_work_timeout_fails_all() {
   });
 }
 
-void an_abort_ends_work_here_and_there() {
-  std::atomic<int> waiting{0};
-  in_threads(3, "", [&](Rank& r, const Id& id) {
-    OK(r.join(id.data()));
-    bp_stream* stream = r.i.stream(r.device);
-    if (r.rank != 2) {
-      OK(r(r.g.barrier, r.comm, stream));
-      CHECK(r.i.d->stream_query(r.i.self, r.device, stream) == BP_PENDING);
-      CHECK(r(r.g.destroy, r.comm, 1000) == BP_TIMEOUT);
-      ++waiting;
-    }
-    while (waiting != 2) std::this_thread::yield();
-    if (r.rank == 0) OK(r(r.g.abort, r.comm));
-    if (r.rank != 2) OK(r.i.d->stream_synchronize(r.i.self, r.device, stream, BP_NO_TIMEOUT));
-    while (r.how() == BP_OK) std::this_thread::yield();
-    CHECK(r.how() == (r.rank == 0 ? BP_INTERNAL : BP_DEVICE_LOST));
-    OK(r(r.g.abort, r.comm));
-    r.leave();
-  });
-}
-
 void closing_ends_pending_work() {
   std::atomic<bool> closed{false};
   in_threads(2, "", [&](Rank& r, const Id& id) {
