@@ -290,7 +290,8 @@ def _register() -> None:
 
     from torch_backplane import compat, multiprocessing, process_group
     from torch_backplane import device as module
-    from torch_backplane.compat import convolution, dlpack, dynamo, flex_attention, inductor, nested, profiler
+    from torch_backplane.compat import convolution, dlpack, dynamo, flex_attention, nested, profiler
+    from torch_backplane.inductor import entry
 
     name = _backend.device
     backend_registration.rename_privateuse1_backend(
@@ -312,7 +313,7 @@ def _register() -> None:
     dlpack.install(name)
     dynamo.install(name)
     flex_attention.install(name)
-    inductor.install()
+    entry.install()
     nested.install(name)
     profiler.install(name)
     register_optimizer_step_pre_hook(module.graphs.refuse_steps_of_the_host)

@@ -1,51 +1,30 @@
-"""Where Inductor learns of the device, and nothing of it is imported before.
-
-That is when it is imported itself; and :func:`install` puts a question before each graph, which torch has no public
-place for (docs/upstream.md).
-"""
+"""Where torch's Inductor has lists of devices, differs between versions, or has no place to ask (docs/upstream.md)."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import torch
 
-from torch_backplane import _backend, compat
-from torch_backplane.imports import after_import
+from torch_backplane import _backend
 
 __all__ = [
-    "NAMES",
-    "cpp_wrapper",
+    "ask_before_graphs",
     "has_cpp_wrapper",
     "has_streams",
-    "install",
     "leave_out",
-    "look_up",
     "name_device_of_results",
+    "name_type",
+    "no_cpp_wrapper",
     "place_numbers",
     "take_generators",
 ]
 
-NAMES = (compat.INDUCTOR_HOOK, *compat.INDUCTOR_CLASSES)
-
 _MARK = "_backplane_asks"
-
-
-def look_up(name: str) -> Any:
-    """What Inductor finds when it looks a name up in the device module: the device is registered by then.
-
-    Of the hook gives what registers. Of a class raises AttributeError: Inductor goes on with what is registered.
-    """
-    from torch_backplane.inductor.registration import register
-
-    if name == compat.INDUCTOR_HOOK:
-        return register
-    register()
-    raise AttributeError(f"{name} is registered with Inductor, and no attribute of the device module", name=name)
 
 
 def has_cpp_wrapper() -> bool:
@@ -60,37 +39,33 @@ def has_streams() -> bool:
     return bool(torch.__version__ >= "2.13")
 
 
-def cpp_wrapper(device: str) -> type[Any]:
-    """What writes C++ around kernels of the device; on an older torch, what refuses to."""
-    if not has_cpp_wrapper():
-        from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+def no_cpp_wrapper(device: str) -> type[Any]:
+    """What refuses to write C++ around kernels of the device, on a torch whose wrapper cannot."""
+    from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 
-        def refuse(*_: Any) -> NoReturn:
-            raise NotImplementedError(
-                f"cpp_wrapper and AOTInductor of {device} need torch 2.13, and this is {torch.__version__}:"
-                " use torch.compile without them"
-            )
+    def refuse(*_: Any) -> NoReturn:
+        raise NotImplementedError(
+            f"cpp_wrapper and AOTInductor of {device} need torch 2.13, and this is {torch.__version__}:"
+            " use torch.compile without them"
+        )
 
-        return type("GroupCppWrapper", (PythonWrapperCodegen,), {"create": staticmethod(refuse)})
+    return type("GroupCppWrapper", (PythonWrapperCodegen,), {"create": staticmethod(refuse)})
+
+
+def name_type(device: str) -> None:
+    """Say what C++ calls the device's type: in a table up to 2.14, from then on by ``DeviceOpOverrides``."""
     from torch._inductor.codegen import cpp_utils
 
-    from torch_backplane.inductor.cpp_wrapper import GroupCppWrapper
-
-    # The name of the device's type: in a table up to 2.14, from 2.15 on by DeviceOpOverrides.aten_device_type().
     getattr(cpp_utils, "DEVICE_TO_ATEN", {}).setdefault(device, "at::kPrivateUse1")
-    return GroupCppWrapper
 
 
-def install() -> None:
-    """Register the device when Inductor is imported, and ask before it compiles a graph.
+def ask_before_graphs(options_for: Callable[[torch.fx.GraphModule, Any], dict[str, Any]]) -> None:
+    """Ask for more of Inductor's options before it compiles a graph: ``options_for(graph, inputs)``.
 
-    Torch looks the device up only after it has read tables of operators. Where the driver compiles no kernels, a graph
-    of the device gets the options for eager calls: options are of a call of ``torch.compile``, not of a device.
-    Generators of the device stand where they stood when it has been compiled.
-    Seen on 2.11 to 2.15, options from 2.13 on; where torch has no such class nothing is done. Unnecessary once a
-    backend of Inductor is asked about a graph.
+    Options are of a call of ``torch.compile``, not of a device. Generators of the device stand where they stood when
+    the graph has been compiled. Seen on 2.11 to 2.15, options from 2.13 on; where torch has no such class nothing is
+    done. Unnecessary once a backend of Inductor is asked about a graph.
     """
-    after_import("torch._inductor.compile_fx", _register)
     wrapper = getattr(torch, "_TorchCompileInductorWrapper", None)
     if wrapper is None:
         return
@@ -101,21 +76,13 @@ def install() -> None:
 
     @functools.wraps(known)
     def call(self: Any, model: Any, inputs: Any, **settings: Any) -> Any:
-        from torch_backplane.inductor.eager_calls import is_of_device, options_for
-
-        if takes_options and is_of_device(model, inputs):
-            settings["config_patches"] = {**options_for(), **(settings.get("config_patches") or {})}
+        if takes_options and (options := options_for(model, inputs)):
+            settings["config_patches"] = {**options, **(settings.get("config_patches") or {})}
         with _generators_stay():
             return known(self, model, inputs, **settings)
 
     setattr(call, _MARK, True)
     wrapper.__call__ = call
-
-
-def _register() -> None:
-    from torch_backplane.inductor.registration import register
-
-    register()
 
 
 @contextmanager

@@ -90,10 +90,10 @@ def __getattr__(name: str) -> Any:
 
         return distributed
     if _backend.device:
-        from torch_backplane.compat import inductor
+        from torch_backplane.inductor import entry
 
-        if name in inductor.NAMES:
-            return inductor.look_up(name)
+        if name in entry.NAMES:
+            return entry.look_up(name)
     from torch_backplane.device.unsupported import PRIVATE, UNSUPPORTED
 
     where = f"torch.{_backend.device}" if _backend.device else __name__

@@ -12,12 +12,6 @@ from torch.utils import _pytree as pytree
 from torch_backplane import _backend
 
 
-def _graphs() -> Any:
-    from torch_backplane.device import graphs
-
-    return graphs
-
-
 @dataclass
 class _Part:
     """One callable: what it reads, and what its two graphs write."""
@@ -76,20 +70,20 @@ class _Part:
             outputs = pytree.tree_leaves(self.function(*self.arguments))
             self.gradients_of(outputs, _like(outputs), allow_unused)
 
-    def capture_forward(self, pool: tuple[int, int]) -> None:
-        self.forward = _graphs().CUDAGraph()
-        with _graphs().graph(self.forward, pool=pool):
+    def capture_forward(self, module: Any, pool: tuple[int, int]) -> None:
+        self.forward = module.CUDAGraph()
+        with module.graph(self.forward, pool=pool):
             result = self.function(*self.arguments)
         leaves, self.spec = pytree.tree_flatten(result)
         self.outputs = tuple(leaves)
 
-    def capture_backward(self, pool: tuple[int, int], allow_unused: bool) -> None:
+    def capture_backward(self, module: Any, pool: tuple[int, int], allow_unused: bool) -> None:
         self.given = _like(self.outputs)
         if all(one is None for one in self.given) or not any(one.requires_grad for one in self.reads):
             self.gradients = [None] * len(self.reads)
             return
-        self.backward = _graphs().CUDAGraph()
-        with _graphs().graph(self.backward, pool=pool):
+        self.backward = module.CUDAGraph()
+        with module.graph(self.backward, pool=pool):
             self.gradients = self.gradients_of(self.outputs, self.given, allow_unused)
 
     def run(self, arguments: tuple[Any, ...]) -> Any:
@@ -171,9 +165,8 @@ def make_graphed_callables(
     if len(functions) != len(arguments):
         raise ValueError(f"{len(functions)} callables, but sample_args for {len(arguments)}")
     parts = [_Part(function, tuple(args)) for function, args in zip(functions, arguments, strict=True)]
-    graphs = _graphs()
     module = torch.get_device_module(_backend.device)
-    shared = graphs.graph_pool_handle() if pool is None else pool
+    shared = module.graph_pool_handle() if pool is None else pool
 
     side = module.Stream()
     side.wait_stream(module.current_stream())
@@ -184,9 +177,9 @@ def make_graphed_callables(
 
     # In the order of their runs, since what one has freed the next one may use: all forwards, then the backwards.
     for part in parts:
-        part.capture_forward(shared)
+        part.capture_forward(module, shared)
     for part in reversed(parts):
-        part.capture_backward(shared, allow_unused_input)
+        part.capture_backward(module, shared, allow_unused_input)
 
     results = tuple(_graphed(part) for part in parts)
     return results if several else results[0]

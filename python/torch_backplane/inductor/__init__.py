@@ -4,6 +4,5 @@ Inductor fuses, schedules and allocates as for any device; what it hands out as 
 that the driver's compiler takes, compiled and cached as the portable kernels are. Matrix products, convolutions and
 whatever has no lowering are calls of the device's own operators.
 
-Nothing here is imported before a program compiles: Inductor asks the device module for its classes, and
-:mod:`torch_backplane.inductor.registration` answers.
+But for :mod:`torch_backplane.inductor.entry`, nothing here is imported before a program compiles.
 """

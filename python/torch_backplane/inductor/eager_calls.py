@@ -10,17 +10,7 @@ from typing import Any
 import torch
 
 from torch_backplane import _backend, compiler
-
-_INSTEAD = 'backend="aot_eager" runs the same calls without Inductor'
-
-
-def require_kernels() -> None:
-    """Raise NotImplementedError where there are none and a graph is to have one."""
-    if lacks := compiler.why_none():
-        raise NotImplementedError(
-            f"torch.compile cannot generate code for {_backend.device}: {lacks}. Compile with "
-            'backend="aot_eager" or backend="eager", which run on the device\'s kernels, or leave torch.compile out'
-        )
+from torch_backplane.inductor import registration
 
 
 @cache
@@ -41,11 +31,9 @@ def _lite() -> dict[str, Any]:
     }
 
 
-def options_for() -> dict[str, Any]:
-    """Inductor's options for a graph of the device: those of eager calls if it has no kernels."""
-    from torch_backplane.inductor.registration import is_anothers
-
-    if is_anothers() or not compiler.why_none():
+def options_for(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Any]:
+    """Inductor's options for a graph: those of eager calls if it is of the device, which has no kernels."""
+    if not _is_of_device(graph, inputs) or registration.is_anothers() or not compiler.why_none():
         return {}
     options = _lite()
     if options:
@@ -53,7 +41,7 @@ def options_for() -> dict[str, Any]:
     return options
 
 
-def is_of_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+def _is_of_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
     """Whether a graph of Dynamo's has a tensor of the device."""
     made = [node.meta.get("example_value") for node in graph.graph.nodes]
     return any(isinstance(one, torch.Tensor) and one.device.type == _backend.device for one in (*inputs, *made))
@@ -63,5 +51,5 @@ def is_of_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
 def _tell() -> None:
     """Once in a process."""
     how = f"torch.compile calls the operators of {_backend.device} one by one, and fuses nothing"
-    text = f"{how}: {compiler.why_none()}; {_INSTEAD}"
+    text = f'{how}: {compiler.why_none()}; backend="aot_eager" runs the same calls without Inductor'
     warnings.warn(text, stacklevel=2)

@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 
 from torch_backplane import _backend, compiler, paths
+from torch_backplane.compat import inductor
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,16 @@ def _graph_pass() -> Any:
     return Pass()
 
 
+def _cpp_wrapper() -> type[Any]:
+    """What writes C++ around kernels of the device; on an older torch, what refuses to."""
+    if not inductor.has_cpp_wrapper():
+        return inductor.no_cpp_wrapper(_backend.device)
+    from torch_backplane.inductor.cpp_wrapper import GroupCppWrapper
+
+    inductor.name_type(_backend.device)
+    return GroupCppWrapper
+
+
 def is_registered() -> bool:
     """Whether Inductor knows classes for the device, these or a vendor's own."""
     from torch._inductor.codegen import common
@@ -192,7 +203,6 @@ def register() -> None:
     from torch._dynamo import device_interface
     from torch._inductor.codegen import common
 
-    from torch_backplane.compat import inductor
     from torch_backplane.inductor import choices, config, fallbacks, random
     from torch_backplane.inductor.scheduling import GroupScheduling
     from torch_backplane.inductor.wrapper import GroupWrapper
@@ -211,7 +221,7 @@ def register() -> None:
         name,
         GroupScheduling,
         GroupWrapper,
-        inductor.cpp_wrapper(name),
+        _cpp_wrapper(),
         device_custom_pass=_graph_pass(),
         device_custom_config=cast("Any", config),  # a module that torch has made a ConfigModule of
     )

@@ -21,11 +21,19 @@ from torch_backplane import _backend, compiler
 from torch_backplane.compat import inductor
 from torch_backplane.inductor import report
 from torch_backplane.inductor.combined import MOST_BUFFERS, PartKernel, launches
-from torch_backplane.inductor.eager_calls import require_kernels
 from torch_backplane.inductor.kernel import GroupKernel
 
 # Fewer cores finish a long row before a second kernel has put together what each makes of a part of it.
 MANY_CORES = 8
+
+
+def require_kernels() -> None:
+    """Raise NotImplementedError where there are none and a graph is to have one."""
+    if lacks := compiler.why_none():
+        raise NotImplementedError(
+            f"torch.compile cannot generate code for {_backend.device}: {lacks}. Compile with "
+            'backend="aot_eager" or backend="eager", which run on the device\'s kernels, or leave torch.compile out'
+        )
 
 
 def splits_reductions(device: torch.device) -> bool:
