@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from torch_backplane.conformance.compare import strides_of
 from torch_backplane.conformance.fakes import FakeMode
+from torch_backplane.testing.compare import strides_of
 
 FORMATS = {
     "contiguous": lambda t: t.contiguous(),

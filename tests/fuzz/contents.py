@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fuzz.properties import readable, same_bits
-from torch_backplane.conformance.compare import Difference, Rules, compare
+from torch_backplane.testing.compare import Difference, Rules, compare
 
 
 def difference(wanted: torch.Tensor, found: torch.Tensor, coarsest: torch.dtype | None, scale: float) -> str | None:

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from torch_backplane.conformance.checker import Checker
-from torch_backplane.conformance.compare import (
+from torch_backplane.conformance.randomness import check_random, distance
+from torch_backplane.conformance.samples import Sample, lazy_conjugates, lazy_negatives, outs, with_gaps
+from torch_backplane.testing.compare import (
     Difference,
     Rules,
     ValueDifference,
@@ -12,10 +14,8 @@ from torch_backplane.conformance.compare import (
     compare_observations,
     same_text,
 )
-from torch_backplane.conformance.observe import observe, tensors
-from torch_backplane.conformance.randomness import check_random, distance
-from torch_backplane.conformance.samples import Sample, lazy_conjugates, lazy_negatives, outs, with_gaps
-from torch_backplane.conformance.transfer import Transfer
+from torch_backplane.testing.observe import observe, tensors
+from torch_backplane.testing.transfer import Transfer
 
 CPU = torch.device("cpu")
 

@@ -19,7 +19,14 @@ def run(code):
 
 
 @pytest.mark.parametrize(
-    "module", ["torch_backplane", "torch_backplane.testing.plugin", "torch_backplane.cli", "torch_backplane.cli.doctor"]
+    "module",
+    [
+        "torch_backplane",
+        "torch_backplane.testing.plugin",
+        "torch_backplane.conformance.pytest_plugin",
+        "torch_backplane.cli",
+        "torch_backplane.cli.doctor",
+    ],
 )
 def test_tools_import_no_torch(module):
     assert run(f"import sys, {module}; print('torch' in sys.modules)") == "False"

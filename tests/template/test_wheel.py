@@ -55,6 +55,7 @@ def test_it_declares_its_entry_points(wheel):
         "backplane = backplane_sdk\n",
         "backplane = backplane_sdk.metadata",
         "backplane = torch_backplane.testing.plugin",
+        "backplane-conformance = torch_backplane.conformance.pytest_plugin",
     ):
         assert line in text
 

@@ -14,7 +14,10 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from torch_backplane import compiler, fallback
 from torch_backplane.conformance.case import Outcome
-from torch_backplane.conformance.compare import (
+from torch_backplane.conformance.fakes import FakeMode, planned_apart
+from torch_backplane.conformance.randomness import check_random
+from torch_backplane.conformance.routes import Recorder
+from torch_backplane.testing.compare import (
     Difference,
     FormDifference,
     Rules,
@@ -22,11 +25,8 @@ from torch_backplane.conformance.compare import (
     compare_observations,
     shorten,
 )
-from torch_backplane.conformance.fakes import FakeMode, planned_apart
-from torch_backplane.conformance.observe import Observation, observe, seed_generators, tensors
-from torch_backplane.conformance.randomness import check_random
-from torch_backplane.conformance.routes import Recorder
-from torch_backplane.conformance.transfer import Transfer
+from torch_backplane.testing.observe import Observation, observe, seed_generators, tensors
+from torch_backplane.testing.transfer import Transfer
 
 __all__ = ["Checker", "all_warnings", "cotangent", "largest", "seeded"]
 

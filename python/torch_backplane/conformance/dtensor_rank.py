@@ -23,10 +23,10 @@ from torch.utils._pytree import tree_map
 
 from torch_backplane.conformance.case import Outcome
 from torch_backplane.conformance.checker import all_warnings, cotangent, largest
-from torch_backplane.conformance.compare import Difference, Rules, compare, compare_observations, shorten
-from torch_backplane.conformance.observe import Observation, observe, tensors
 from torch_backplane.conformance.samples import Sample
 from torch_backplane.conformance.suites.ops import OneSample, OpsSuite, elements
+from torch_backplane.testing.compare import Difference, Rules, compare, compare_observations, shorten
+from torch_backplane.testing.observe import Observation, observe, tensors
 
 __all__ = ["ENOUGH", "MOST", "TIMEOUT", "Run", "serve"]
 

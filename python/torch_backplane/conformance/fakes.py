@@ -22,8 +22,8 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from torch_backplane.conformance.compare import Difference, strides_of
-from torch_backplane.conformance.transfer import Transfer
+from torch_backplane.testing.compare import Difference, strides_of
+from torch_backplane.testing.transfer import Transfer
 
 __all__ = ["FakeMode", "planned_apart"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from torch_backplane.conformance.compare import Difference, Rules, compare
-from torch_backplane.conformance.observe import Observation, observe
-from torch_backplane.conformance.transfer import Transfer
+from torch_backplane.testing.compare import Difference, Rules, compare
+from torch_backplane.testing.observe import Observation, observe
+from torch_backplane.testing.transfer import Transfer
 
 __all__ = ["LazyTransfer", "check_lazy_clones"]
 

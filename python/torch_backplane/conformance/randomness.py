@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import torch
 
-from torch_backplane.conformance.compare import Difference, Rules, compare
-from torch_backplane.conformance.observe import Observation, tensors
+from torch_backplane.testing.compare import Difference, Rules, compare
+from torch_backplane.testing.observe import Observation, tensors
 
 __all__ = ["check_random", "distance"]
 

@@ -12,12 +12,12 @@ from torch._library.custom_ops import CustomOpDef
 from torch.testing._internal.optests import OpCheckError
 
 from torch_backplane import _backend
-from torch_backplane.conformance.transfer import Transfer
 from torch_backplane.ops import registry
 from torch_backplane.testing.opchecks import UTILITIES
 from torch_backplane.testing.opchecks.advice import advise
 from torch_backplane.testing.opchecks.call import Call, Failure, NothingToCheckError, describe
 from torch_backplane.testing.opchecks.gradients import requiring_gradients
+from torch_backplane.testing.transfer import Transfer
 
 __all__ = ["OpCheckError", "Report", "check_op"]
 

@@ -24,7 +24,6 @@ from typing import Any
 import torch
 
 from torch_backplane import _backend
-from torch_backplane.conformance.errors import missing_extra
 from torch_backplane.testing.plugin import installed_package
 
 if not _backend.loaded():
@@ -43,7 +42,10 @@ try:
     )
     from torch.testing._internal.common_utils import TestCase, parametrize, run_tests, subtest
 except ModuleNotFoundError as error:
-    raise missing_extra(error, "torch.testing's device-generic test base") or error from error
+    raise ImportError(
+        f"torch.testing's device-generic test base needs {error.name}, which is not installed: "
+        "pip install 'torch-backplane[conformance]'"
+    ) from error
 
 __all__ = [
     "TestCase",

@@ -39,13 +39,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="print the tests that the loaded driver cannot run, with what it lacks",
     )
-    group.addoption(
-        "--backplane-conformance",
-        metavar="SUITES",
-        nargs="?",
-        const="",
-        help="collect the conformance kit's cases too, as items marked `conformance`: all, or =SUITE,SUITE",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,11 +48,6 @@ def pytest_configure(config: pytest.Config) -> None:
         "requires(*capabilities): only on a driver that has them; see torch_backplane.testing.known_capabilities(). "
         '"kernel:add.Tensor": only where the kernel of aten::add.Tensor can run',
     )
-    config.addinivalue_line("markers", "conformance: a case of torch_backplane.conformance")
-    if config.getoption("--backplane-conformance") is not None:
-        from torch_backplane.testing.conformance import ConformancePlugin
-
-        config.pluginmanager.register(ConformancePlugin(config), "backplane-conformance")
 
 
 @pytest.hookimpl(trylast=True)

@@ -16,10 +16,10 @@ import torch
 
 from torch_backplane.conformance.case import Case, Outcome
 from torch_backplane.conformance.checker import all_warnings
-from torch_backplane.conformance.compare import Difference, FormDifference, ValueDifference
-from torch_backplane.conformance.observe import Observation, observe
 from torch_backplane.conformance.samples import Sample
 from torch_backplane.conformance.suites.ops import OneSample, OpsSuite
+from torch_backplane.testing.compare import Difference, FormDifference, ValueDifference
+from torch_backplane.testing.observe import Observation, observe
 
 __all__ = ["DTYPES", "CompiledDynamicSuite", "CompiledSuite"]
 

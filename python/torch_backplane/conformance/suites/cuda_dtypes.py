@@ -15,10 +15,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_backplane.conformance.case import Case, Outcome
 from torch_backplane.conformance.checker import all_warnings
-from torch_backplane.conformance.compare import Difference
-from torch_backplane.conformance.observe import Observation
 from torch_backplane.conformance.samples import Sample
 from torch_backplane.conformance.suites.ops import OneSample, OpsSuite
+from torch_backplane.testing.compare import Difference
+from torch_backplane.testing.observe import Observation
 
 __all__ = ["CudaDtypesSuite"]
 

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torch_backplane import fallback
 from torch_backplane.conformance.case import Case, Outcome
 from torch_backplane.conformance.checker import cotangent, seeded
-from torch_backplane.conformance.transfer import Transfer
+from torch_backplane.testing.transfer import Transfer
 
 __all__ = ["DeviceShareSuite"]
 

@@ -11,10 +11,10 @@ import torch
 
 from torch_backplane.conformance.case import Case, Outcome
 from torch_backplane.conformance.checker import Checker, all_warnings, cotangent, seeded
-from torch_backplane.conformance.compare import Rules
-from torch_backplane.conformance.observe import Observation, tensors
 from torch_backplane.conformance.samples import Sample, with_gaps
-from torch_backplane.conformance.transfer import Transfer
+from torch_backplane.testing.compare import Rules
+from torch_backplane.testing.observe import Observation, tensors
+from torch_backplane.testing.transfer import Transfer
 
 __all__ = ["ModulesSuite"]
 

@@ -11,13 +11,13 @@ import torch
 from torch_backplane.conformance import samples as variations
 from torch_backplane.conformance.case import Case, Outcome
 from torch_backplane.conformance.checker import Checker, all_warnings, cotangent, seeded
-from torch_backplane.conformance.compare import Rules
 from torch_backplane.conformance.lazy import check_lazy_clones
-from torch_backplane.conformance.observe import Observation, tensors
 from torch_backplane.conformance.routes import route
 from torch_backplane.conformance.samples import Sample
 from torch_backplane.conformance.sparse import sparse_samples
-from torch_backplane.conformance.transfer import Transfer
+from torch_backplane.testing.compare import Rules
+from torch_backplane.testing.observe import Observation, tensors
+from torch_backplane.testing.transfer import Transfer
 
 __all__ = ["DTYPES", "OneSample", "OpsSampleSuite", "OpsSuite", "elements"]
 

@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_backplane.conformance.case import Case, Outcome
 from torch_backplane.conformance.checker import Checker, all_warnings, seeded
-from torch_backplane.conformance.compare import Rules
-from torch_backplane.conformance.observe import Observation
+from torch_backplane.testing.compare import Rules
+from torch_backplane.testing.observe import Observation
 
 __all__ = ["OptimizersSuite"]
 

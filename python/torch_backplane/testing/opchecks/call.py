@@ -10,9 +10,9 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from torch_backplane import _backend
-from torch_backplane.conformance.observe import seed_generators
-from torch_backplane.conformance.transfer import Transfer
 from torch_backplane.ops import registry
+from torch_backplane.testing.observe import seed_generators
+from torch_backplane.testing.transfer import Transfer
 
 __all__ = ["AUTOGRAD_KEYS", "Call", "Failure", "NothingToCheckError", "Utility", "describe"]
 

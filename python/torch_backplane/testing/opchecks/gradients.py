@@ -6,8 +6,8 @@ import torch
 from torch.testing._internal.optests.autograd_registration import set_autograd_fallback_mode
 from torch.utils._pytree import tree_map_only
 
-from torch_backplane.conformance.transfer import Transfer
 from torch_backplane.testing.opchecks.call import AUTOGRAD_KEYS, Call, Failure, NothingToCheckError
+from torch_backplane.testing.transfer import Transfer
 
 __all__ = ["gradcheck", "requiring_gradients"]
 

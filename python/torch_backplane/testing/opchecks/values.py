@@ -6,10 +6,10 @@ import re
 
 import torch
 
-from torch_backplane.conformance.compare import Difference, Rules, compare_observations
-from torch_backplane.conformance.observe import Observation, observe
-from torch_backplane.conformance.transfer import Transfer
+from torch_backplane.testing.compare import Difference, Rules, compare_observations
+from torch_backplane.testing.observe import Observation, observe
 from torch_backplane.testing.opchecks.call import SEED, Call, Failure, NothingToCheckError
+from torch_backplane.testing.transfer import Transfer
 
 __all__ = ["autocast", "cpu_reference", "empty"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from torch_backplane.conformance.transfer import Transfer
+from torch_backplane.testing.transfer import Transfer
 
 __all__ = ["Observation", "observe", "seed_generators", "tensors"]
 

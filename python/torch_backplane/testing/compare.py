@@ -10,7 +10,7 @@ import torch
 from torch.testing._comparison import default_tolerances
 from torch.utils._pytree import tree_flatten
 
-from torch_backplane.conformance.observe import Observation
+from torch_backplane.testing.observe import Observation
 
 __all__ = [
     "Difference",
