@@ -37,7 +37,7 @@ class Project:
 
     def __init__(self, kernels: str, words: str = "") -> None:
         import backplane_sdk
-        from torch_backplane.cli.new import render
+        from backplane_tools.cli.new import render
 
         self.scratch = tempfile.TemporaryDirectory()
         self.folder = render({"driver": "minimal", "kernels": kernels}, Path(self.scratch.name))

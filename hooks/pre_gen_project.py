@@ -29,7 +29,7 @@ CPP_KEYWORDS = frozenset(
 )
 # Packages that the project itself needs, beside the standard library's.
 NEEDED_PACKAGES = frozenset(
-    "backplane backplane_sdk click cookiecutter numpy pytest rich torch torch_backplane".split()
+    "backplane backplane_sdk backplane_tools click cookiecutter numpy pytest rich torch torch_backplane".split()
 )
 NEEDED_PROJECTS = NEEDED_PACKAGES | {"torch-backplane", "backplane-sdk"}
 

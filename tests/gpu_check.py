@@ -200,7 +200,7 @@ def collectives() -> Outcome:
 
 def conformance(name: str, log: str, *words: str) -> Outcome:
     """A suite of torch-backplane conformance."""
-    command: list[str | Path] = [sys.executable, "-m", "torch_backplane.cli", "conformance", "--device", DEVICE, *words]
+    command: list[str | Path] = [sys.executable, "-m", "backplane_tools", "conformance", "--device", DEVICE, *words]
     status, text = run([*command, "--json", OUT / f"{log}.json", "--html", OUT / f"{log}.html"], log)
     return Outcome(name, status, summary=last_line(text))
 

@@ -37,10 +37,10 @@ PYTHON = {
     ),
     "reference/tools.md": (
         "Fallback, compiler, coverage, sanitizer",
-        "What a program asks of the runtime.",
+        "What a program asks of the runtime and the tools.",
         [
-            f"torch_backplane.{name}"
-            for name in ("fallback", "account", "compiler", "coverage", "sanitizer", "safetensors")
+            *(f"torch_backplane.{name}" for name in ("fallback", "account", "compiler", "sanitizer", "safetensors")),
+            "backplane_tools.coverage",
         ],
     ),
     "reference/device.md": (

@@ -1,4 +1,4 @@
-"""Backplane's Python runtime: what a backend package built with the SDK needs at run time, and tools for its authors.
+"""Backplane's Python runtime: what a backend package built with the SDK needs at run time.
 
 Importing it is cheap and loads no torch. The device module itself is ``torch_backplane.device``; a backend package
 registers it as ``torch.<device>``.

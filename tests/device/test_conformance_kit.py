@@ -20,7 +20,7 @@ def run(folder, *words, **changes):
 
 def conformance(folder, *arguments, **changes):
     """The rows of a run, by id."""
-    words = ["torch_backplane.cli", "conformance", "--json", "r.json", *arguments]
+    words = ["backplane_tools", "conformance", "--json", "r.json", *arguments]
     done = run(folder, *words, **changes)
     assert (folder / "r.json").is_file(), done.stdout + done.stderr
     return {row["id"]: row for row in json.loads((folder / "r.json").read_text())["cases"]}
@@ -58,7 +58,7 @@ def test_the_drivers_options_reach_the_checker(tmp_path, name):
 
 @pytest.mark.once
 def test_a_backend_that_does_not_load_is_told(tmp_path, name):
-    words = ["torch_backplane.cli", "conformance", "--device", name, "runtime/device.count"]
+    words = ["backplane_tools", "conformance", "--device", name, "runtime/device.count"]
     done = run(tmp_path, *words, **{f"{name.upper()}_OPTIONS": "devices=many"})
     text = " ".join((done.stdout + done.stderr).split())
     assert done.returncode == 2
@@ -70,9 +70,9 @@ def test_a_backend_that_does_not_load_is_told(tmp_path, name):
 def test_a_wrong_kernel_is_seen(run_in_process, name):
     done = run_in_process(f"""
         import torch
-        from torch_backplane.conformance import Case
-        from torch_backplane.conformance.runner import Runner
-        from torch_backplane.conformance.suites import SUITES
+        from backplane_tools.conformance import Case
+        from backplane_tools.conformance.runner import Runner
+        from backplane_tools.conformance.suites import SUITES
 
         runner = Runner("{name}", None, SUITES)
         cases = [Case("autograd", "backward.broadcast"), Case("autograd", "gradcheck"), Case("serialization", "pickle")]

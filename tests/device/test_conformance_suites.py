@@ -9,9 +9,9 @@ import sys
 import pytest
 import torch
 
-from torch_backplane.conformance import checker
-from torch_backplane.conformance.case import Case
-from torch_backplane.conformance.suites import load
+from backplane_tools.conformance import checker
+from backplane_tools.conformance.case import Case
+from backplane_tools.conformance.suites import load
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta"),
@@ -73,7 +73,7 @@ def test_operators_on_a_device_that_is_not_current(suite, device, device_module,
 @pytest.mark.requires("multi_device")
 @pytest.mark.timeout(3600)  # some minutes on two idle cores
 def test_all_operators_on_a_device_that_is_not_current(name, tmp_path):
-    command = [sys.executable, "-m", "torch_backplane.cli", "conformance", "--suite", "ops-sample", "-j", "2"]
+    command = [sys.executable, "-m", "backplane_tools", "conformance", "--suite", "ops-sample", "-j", "2"]
     report = tmp_path / "report.json"
     words = [*command, "--device", f"{name}:1", "--dtype", "float32,int64,bool,complex64", "--json", report]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=3000, check=False)

@@ -1,4 +1,4 @@
-"""torch_backplane.coverage and the command: which operators ran, and how."""
+"""backplane_tools.coverage and the command: which operators ran, and how."""
 
 import json
 import sys
@@ -7,9 +7,9 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from backplane_tools.cli.coverage import coverage as coverage_command
+from backplane_tools.coverage import Coverage, way_of
 from torch_backplane import fallback
-from torch_backplane.cli.coverage import coverage as coverage_command
-from torch_backplane.coverage import Coverage, way_of
 
 OP = "aten::erfinv"  # an operator that no backend of the tests has a kernel for
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 import torch
 
-from torch_backplane.conformance.case import Case
-from torch_backplane.conformance.suites import load
+from backplane_tools.conformance.case import Case
+from backplane_tools.conformance.suites import load
 
 FLOOR = 0.997
 """Of the pairs that were compared. It only rises (docs/contract.md)."""
@@ -56,7 +56,7 @@ def test_K14_a_wrong_kernel_and_one_that_is_missing_are_seen(suite, device):
 @pytest.mark.timeout(3600)  # some minutes on two idle cores
 def test_K14_the_share_of_what_cuda_has(device, tmp_path):
     found = tmp_path / "pairs.json"
-    command = [sys.executable, "-m", "torch_backplane.cli", "conformance", "--suite", "cuda-dtypes", "-j", "2"]
+    command = [sys.executable, "-m", "backplane_tools", "conformance", "--suite", "cuda-dtypes", "-j", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([*command, "--device", device.type, "--json", found], env=environment, check=False, timeout=3000)
     rows = [row for row in json.loads(found.read_text())["cases"] if row["status"] != "skip"]

@@ -9,9 +9,9 @@ import torch
 from click.testing import CliRunner
 
 import torch_backplane
+from backplane_tools.cli import main
+from backplane_tools.coverage import Coverage, way_of
 from torch_backplane import _backend, fallback
-from torch_backplane.cli import main
-from torch_backplane.coverage import Coverage, way_of
 from torch_backplane.ops import explain, registry
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("device_module")]

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from torch_backplane.conformance.fakes import FakeMode
+from backplane_tools.conformance.fakes import FakeMode
 from torch_backplane.testing.compare import strides_of
 
 FORMATS = {

@@ -13,8 +13,8 @@ from types import ModuleType
 import pytest
 import torch
 
-from torch_backplane.port import Target, port_source
-from torch_backplane.port.names import MODULES
+from backplane_tools.port import Target, port_source
+from backplane_tools.port.names import MODULES
 
 PROGRAMS = Path(__file__).parent / "cuda_programs"
 TOLERANCES = {"checkpoint": 1e-4, "arguments": 1e-4, "streams": 0, "mixed": 2e-2}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from torch_backplane.cli.port import port
+from backplane_tools.cli.port import port
 
 PROGRAMS = Path(__file__).parent / "cuda_programs"
 NAMES = pytest.mark.parametrize("name", [[], ["--device", "mydevice"]], ids=["accelerator", "named"])
@@ -71,7 +71,7 @@ def test_P02_every_name_that_is_written_is_one_of_torchs():
 
     import torch
 
-    from torch_backplane.port import names
+    from backplane_tools.port import names
 
     cuda, accelerator = torch.cuda, torch.accelerator
     for old, new in names.ACCELERATOR.items():

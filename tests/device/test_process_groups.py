@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torch_backplane.cli import doctor
+from backplane_tools.cli import doctor
 
 pytestmark = pytest.mark.once
 

@@ -100,7 +100,7 @@ def test_E60_the_mode_is_the_processs(mode, x, device_module):
 
 
 def test_E60_coverage_does_not_end_what_the_mode_follows(mode, x):
-    from torch_backplane.coverage import Coverage
+    from backplane_tools.coverage import Coverage
 
     mode("error")
     with Coverage():

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 import pytest
 from click.testing import CliRunner
 
-from torch_backplane.cli.trace import trace as trace_command
-from torch_backplane.timeline import Copies, DeviceTime, Gap, Kernel, summarize
-from torch_backplane.timeline_page import page
+from backplane_tools.cli.trace import trace as trace_command
+from backplane_tools.timeline import Copies, DeviceTime, Gap, Kernel, summarize
+from backplane_tools.timeline_page import page
 
 
 def span(category, name, begin, length, device=0, row=0, **args):
@@ -177,7 +177,7 @@ def test_a_driver_without_a_profile_is_named(run_in_process, tmp_path, name):
     script.write_text(f"import torch\ntorch.ones(8, device={name!r}).add_(1)")
     code = f"""
         from click.testing import CliRunner
-        from torch_backplane.cli.trace import trace
+        from backplane_tools.cli.trace import trace
         done = CliRunner().invoke(trace, [{str(script)!r}])
         print(done.exit_code, done.output)
     """

@@ -8,10 +8,10 @@ import pytest
 from checks import dtensors
 from kinds import native
 
-from torch_backplane.conformance import torchs_distributed
-from torch_backplane.conformance.case import Case
-from torch_backplane.conformance.expected import Expected
-from torch_backplane.conformance.suites import load
+from backplane_tools.conformance import torchs_distributed
+from backplane_tools.conformance.case import Case
+from backplane_tools.conformance.expected import Expected
+from backplane_tools.conformance.suites import load
 
 ROOT = Path(__file__).resolve().parents[2]
 

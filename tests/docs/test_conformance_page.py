@@ -6,10 +6,10 @@ import sys
 import pytest
 from pages import blocks, table_rows
 
-from torch_backplane.cli.conformance import conformance
-from torch_backplane.conformance.expected import Expected
-from torch_backplane.conformance.record import BAD, STATUSES
-from torch_backplane.conformance.suites import SUITES
+from backplane_tools.cli.conformance import conformance
+from backplane_tools.conformance.expected import Expected
+from backplane_tools.conformance.record import BAD, STATUSES
+from backplane_tools.conformance.suites import SUITES
 
 PAGE = "docs/conformance.md"
 ROWS = {row[0].strip("`"): row[1:] for row in table_rows(PAGE)}
@@ -45,5 +45,5 @@ def test_the_python_blocks_run(tmp_path):
     (tmp_path / "test_sort.py").write_text(device_generic)
     assert "2 passed" in run(tmp_path, "pytest", "-q", "-p", "no:cacheprovider", "test_sort.py")
     (tmp_path / "board.py").write_text(suite)
-    said = run(tmp_path, "torch_backplane.cli", "conformance", "--suite", "board=board:BoardSuite", "--jobs", "1")
+    said = run(tmp_path, "backplane_tools", "conformance", "--suite", "board=board:BoardSuite", "--jobs", "1")
     assert "1 case holds" in said

@@ -17,7 +17,7 @@ def test_the_run_that_the_page_shows(tmp_path):
     (tmp_path / "models.py").write_text(content["python"])
     command = content["sh"].splitlines()[1].split()
     assert command[:2] == ["torch-backplane", "coverage"]
-    program = [sys.executable, "-m", "torch_backplane.cli", *command[1:]]
+    program = [sys.executable, "-m", "backplane_tools", *command[1:]]
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     heading, *rows = content["text"].splitlines()

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 from pages import blocks, table_rows, text_of
 
-from torch_backplane.cli import main
-from torch_backplane.cli.explain import explain
-from torch_backplane.cli.lint_ops import lint_ops
+from backplane_tools.cli import main
+from backplane_tools.cli.explain import explain
+from backplane_tools.cli.lint_ops import lint_ops
 
 LINT, EXPLAIN = "docs/lint-ops.md", "docs/explain.md"
 
@@ -66,7 +66,7 @@ def words(text):
 @pytest.mark.usefixtures("backend_package", "my_ops")
 def test_the_lint_prints_what_the_page_shows(tmp_path):
     # A process of its own: other tests have left operators in this one.
-    command = [sys.executable, "-m", "torch_backplane.cli", "lint-ops", "--import", "my_ops"]
+    command = [sys.executable, "-m", "backplane_tools", "lint-ops", "--import", "my_ops"]
     done = subprocess.run(
         [*command, "--json", "x.json", "--junit", "x.xml"], capture_output=True, text=True, timeout=300
     )

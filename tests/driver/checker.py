@@ -70,7 +70,7 @@ class Built:
 
 
 def compile_checker(cache: Path) -> Path:
-    code = "from torch_backplane.cli.check_driver import compiled_program; print(compiled_program())"
+    code = "from backplane_tools.cli.check_driver import compiled_program; print(compiled_program())"
     return Path(run([sys.executable, "-c", code], XDG_CACHE_HOME=str(cache)).stdout.strip())
 
 

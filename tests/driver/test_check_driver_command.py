@@ -11,7 +11,7 @@ from checker import Built, compile_checker, run
 
 
 def cli(*words: str, check: bool = False, **env: str) -> subprocess.CompletedProcess[str]:
-    return run([sys.executable, "-m", "torch_backplane.cli", "check-driver", *words], check=check, **env)
+    return run([sys.executable, "-m", "backplane_tools", "check-driver", *words], check=check, **env)
 
 
 def fake_backend(folder: Path, package: str, build_info: bool) -> None:
@@ -70,7 +70,7 @@ def test_compiled_program_is_private_and_kept(built: Built) -> None:
 
 
 def compile_fails(tmp_path: Path, **env: str) -> str:
-    code = "import click\nfrom torch_backplane.cli.check_driver import compiled_program\n"
+    code = "import click\nfrom backplane_tools.cli.check_driver import compiled_program\n"
     code += "try:\n    compiled_program()\nexcept click.ClickException as error:\n    print(error.message)\n"
     return run([sys.executable, "-c", code], **{"XDG_CACHE_HOME": str(tmp_path), **env}).stdout
 

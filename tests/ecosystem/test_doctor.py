@@ -4,8 +4,8 @@ from importlib.metadata import version
 
 import pytest
 
+from backplane_tools.cli import doctor
 from torch_backplane import integrations
-from torch_backplane.cli import doctor
 
 LIBRARIES = ()  # no row of the table: each has tests of its own
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torch_backplane.port import Target, port_source
+from backplane_tools.port import Target, port_source
 
 LIBRARIES = ()  # their sources are read; nothing of them runs
 

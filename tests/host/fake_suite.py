@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from torch_backplane.conformance import Case, Outcome
+from backplane_tools.conformance import Case, Outcome
 
 
 class FakeSuite:

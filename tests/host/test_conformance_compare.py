@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from torch_backplane.conformance.checker import Checker
-from torch_backplane.conformance.randomness import check_random, distance
-from torch_backplane.conformance.samples import Sample, lazy_conjugates, lazy_negatives, outs, with_gaps
+from backplane_tools.conformance.checker import Checker
+from backplane_tools.conformance.randomness import check_random, distance
+from backplane_tools.conformance.samples import Sample, lazy_conjugates, lazy_negatives, outs, with_gaps
 from torch_backplane.testing.compare import (
     Difference,
     Rules,
@@ -66,7 +66,7 @@ def test_half_precision_may_cancel_as_on_the_cpu(monkeypatch):
 
     checker = Checker(CPU, 0)
     monkeypatch.setattr(checker, "_kernels", lambda *_: {"aten::mul", "aten::sub"})
-    monkeypatch.setattr("torch_backplane.conformance.checker.largest", lambda _: 0.0)
+    monkeypatch.setattr("backplane_tools.conformance.checker.largest", lambda _: 0.0)
     check(0.5)
     with pytest.raises(ValueDifference):
         check(1)

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from torch_backplane.conformance import Case
-from torch_backplane.conformance.errors import ConformanceError
-from torch_backplane.conformance.expected import Entry, Expected
-from torch_backplane.conformance.journal import Journal
-from torch_backplane.conformance.pool import case_seed
-from torch_backplane.conformance.record import Row
-from torch_backplane.conformance.trend import Trend
+from backplane_tools.conformance import Case
+from backplane_tools.conformance.errors import ConformanceError
+from backplane_tools.conformance.expected import Entry, Expected
+from backplane_tools.conformance.journal import Journal
+from backplane_tools.conformance.pool import case_seed
+from backplane_tools.conformance.record import Row
+from backplane_tools.conformance.trend import Trend
 
 HERE = Path(__file__).parent
 FAKE = ["--device", "cpu", "--suite", "fake=fake_suite:FakeSuite"]
-COMMAND = [sys.executable, "-m", "torch_backplane.cli", "conformance"]
+COMMAND = [sys.executable, "-m", "backplane_tools", "conformance"]
 
 
 def environment(**changes):
@@ -303,7 +303,7 @@ def test_a_case_that_eats_memory_costs_its_row(tmp_path):
 
 def test_jobs_0_runs_in_this_process(tmp_path):
     log = tmp_path / "log"
-    command = [sys.executable, "-c", "import os; print(os.getpid(), flush=True); from torch_backplane.cli import main"]
+    command = [sys.executable, "-c", "import os; print(os.getpid(), flush=True); from backplane_tools.cli import main"]
     command[2] += f"; main({['conformance', *FAKE, '--jobs', '0']!r})"
     status, text = run(tmp_path, command=command, FAKE_CASES="good", FAKE_LOG=str(log))
     assert status == 0, text
@@ -412,7 +412,7 @@ def test_the_parent_process_imports_no_torch(whole, tmp_path):
     """A crash at import is a worker's, and merged reports need no torch."""
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "from torch_backplane.cli import main\n"
+        "from backplane_tools.cli import main\n"
         f"main(['conformance', '--merge', {str(whole[0] / 'r.json')!r}, '--html', 'r.html', '--junit', 'r.xml'])"
     )
     status, text = run(tmp_path, command=[sys.executable, "-c", code])

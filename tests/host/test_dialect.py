@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from torch_backplane.cli import main
-from torch_backplane.dialect import RULES, lint
+from backplane_tools.cli import main
+from backplane_tools.dialect import RULES, lint
 
 ROOT = Path(__file__).resolve().parents[2]
 PARAMS = "typedef struct {{ {} }} P;\nBP_KERNEL(k, 1, P, BP_GLOBAL f32* BP_RESTRICT out) {{ out[0] = 1.0f; }}"

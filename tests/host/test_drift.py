@@ -12,11 +12,11 @@ import torch
 from click.testing import CliRunner
 
 import backplane_sdk
-from torch_backplane.cli.drift import drift
-from torch_backplane.drift import DEVELOPED_WITH, SECTIONS, Change, Surface, compare, record
-from torch_backplane.drift.cpp import read_classes, virtual_functions
-from torch_backplane.drift.look import look, registered_operators
-from torch_backplane.drift.uses import cpp_classes, cpp_headers, python_files, python_uses
+from backplane_tools.cli.drift import drift
+from backplane_tools.drift import DEVELOPED_WITH, SECTIONS, Change, Surface, compare, record
+from backplane_tools.drift.cpp import read_classes, virtual_functions
+from backplane_tools.drift.look import look, registered_operators
+from backplane_tools.drift.uses import cpp_classes, cpp_headers, python_files, python_uses
 
 # What compat/ asks for before it is used: the torch that has it first.
 SINCE = {
@@ -135,7 +135,7 @@ def test_the_core_is_read(here):
 
 
 def test_V01_the_record_is_of_the_sources_and_of_this_torch(here):
-    """Where this fails after an edit: torch-backplane drift --record python/torch_backplane/drift/surfaces.json."""
+    """Where this fails after an edit: torch-backplane drift --record python/backplane_tools/drift/surfaces.json."""
     assert record.minors() == list(backplane_sdk.TORCH_MINORS)
     assert here.unknown == {}
     assert list(compare(record.read(MINOR), here)) == []
@@ -237,7 +237,7 @@ def test_what_it_refuses(words, said):
 def test_it_loads_no_backend():
     """Nor needs one: the torch is looked at by another process, with nothing of the SDK in it."""
     code = (
-        "import sys\nfrom torch_backplane.cli import main\n"
+        "import sys\nfrom backplane_tools.cli import main\n"
         "main(['drift', '--torch', '2.11', '--against', '2.11'], standalone_mode=False)\nprint('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

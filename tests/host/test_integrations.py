@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from backplane_tools.cli import doctor
 from torch_backplane import _backend, imports, integrations
-from torch_backplane.cli import doctor
 from torch_backplane.integrations import IntegrationWarning
 
 ARRANGED = """

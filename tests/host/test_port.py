@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from torch_backplane.cli.port import port
-from torch_backplane.port import Target, port_source
+from backplane_tools.cli.port import port
+from backplane_tools.port import Target, port_source
 
 NEUTRAL, NAMED = Target(), Target("npu")
 CURRENT = "torch.accelerator.current_accelerator()"
@@ -417,7 +417,7 @@ def test_notebooks_are_told_and_not_read(project):
 def test_P06_it_needs_no_torch(project):
     import subprocess
 
-    code = "import sys; sys.modules['torch'] = None; from torch_backplane.cli.port import port; port()"
+    code = "import sys; sys.modules['torch'] = None; from backplane_tools.cli.port import port; port()"
     done = subprocess.run([sys.executable, "-c", code, project], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "")
     assert "2 to replace" in done.stdout

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from torch_backplane.port import Target, port_source
+from backplane_tools.port import Target, port_source
 
 PROGRAMS = Path(__file__).parents[1] / "device" / "cuda_programs"
 ALONE = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "CUDA_VISIBLE_DEVICES": ""}  # without an accelerator

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from backplane_tools.cli import doctor as doctor_module
+from backplane_tools.cli.doctor import doctor
 from torch_backplane import _setup
-from torch_backplane.cli import doctor as doctor_module
-from torch_backplane.cli.doctor import doctor
 
 
 def run(code):
@@ -23,9 +23,10 @@ def run(code):
     [
         "torch_backplane",
         "torch_backplane.testing.plugin",
-        "torch_backplane.conformance.pytest_plugin",
-        "torch_backplane.cli",
-        "torch_backplane.cli.doctor",
+        "backplane_tools.conformance.pytest_plugin",
+        "backplane_tools",
+        "backplane_tools.cli",
+        "backplane_tools.cli.doctor",
     ],
 )
 def test_tools_import_no_torch(module):

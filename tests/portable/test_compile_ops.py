@@ -6,9 +6,9 @@ from functools import cache
 import pytest
 import torch
 
+from backplane_tools.conformance.case import Case
+from backplane_tools.conformance.suites import load
 from torch_backplane import fallback
-from torch_backplane.conformance.case import Case
-from torch_backplane.conformance.suites import load
 
 pytestmark = pytest.mark.xdist_group("conformance_suites")  # torch's samples are imported once
 
@@ -55,7 +55,7 @@ def test_F15_compiled_operators_are_the_cpus_with_dynamic_sizes(run, case):
 
 
 def test_F15_a_wrong_expression_is_seen(run, monkeypatch):
-    from torch_backplane.conformance.suites import compiled
+    from backplane_tools.conformance.suites import compiled
     from torch_backplane.inductor.ops import DialectOps
 
     monkeypatch.setattr(compiled, "_cpu_compiles", lambda: False)
@@ -68,7 +68,7 @@ def test_F15_a_wrong_expression_is_seen(run, monkeypatch):
 def test_F15_what_the_cpus_inductor_fails_too_is_skipped(run, monkeypatch):
     from torch._inductor import lowering
 
-    from torch_backplane.conformance.suites import compiled
+    from backplane_tools.conformance.suites import compiled
 
     monkeypatch.setattr(compiled, "_cpu_compiles", lambda: True)
 
@@ -85,7 +85,7 @@ def test_F15_what_the_cpus_inductor_fails_too_is_skipped(run, monkeypatch):
 def test_F15_a_wrong_value_is_excused_by_a_wrong_value_alone(run, monkeypatch):
     from torch._inductor.codegen.cpp import CppOverrides, CppVecOverrides
 
-    from torch_backplane.conformance.suites import compiled
+    from backplane_tools.conformance.suites import compiled
     from torch_backplane.inductor.ops import DialectOps
 
     monkeypatch.setattr(compiled, "_cpu_compiles", lambda: True)

@@ -94,7 +94,7 @@ def test_F13_a_cores_compiler_takes_every_source(dtype, compiler, tmp_path):
         pytest.skip(f"this machine has no {compiler}")
     record, kernels = wanted(dtype, 1, tmp_path)
     out = tmp_path / "kernels"
-    command = [sys.executable, "-m", "torch_backplane.cli", "precompile", "--record", record, "--out", out]
+    command = [sys.executable, "-m", "backplane_tools", "precompile", "--record", record, "--out", out]
     done = subprocess.run(
         [*command, "--target", "x86-64-v2"],
         env={**os.environ, "CC": compiler},
@@ -118,7 +118,7 @@ def cuda_driver(folder):
 
 
 def precompile(record, out, driver, *targets):
-    command = [sys.executable, "-m", "torch_backplane.cli", "precompile", "--record", record, "--out", out]
+    command = [sys.executable, "-m", "backplane_tools", "precompile", "--record", record, "--out", out]
     for target in targets:
         command += ["--target", target]
     variables = {**os.environ, "MYDEVICE_DRIVER": str(driver), "VIRTUAL_ENV": sys.prefix}

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from torch_backplane.conformance.suites.device_share import DTYPES
+from backplane_tools.conformance.suites.device_share import DTYPES
 
 FLOORS = {"float32": 0.87, "bfloat16": 0.95, "int64": 0.87, "complex64": 0.79}
 """Mean share of an operator's samples; forward and backward, of integers forward. They only rise (docs/contract.md)."""
@@ -69,7 +69,7 @@ def test_F12_samples_stay_on_the_device(tmp_path, options):
     assert set(FLOORS) == set(DTYPES)
     less = FLOAT64 if options else {}
     found = tmp_path / "share.json"
-    command = [sys.executable, "-m", "torch_backplane.cli", "conformance", "--suite", "device-share", "-j", "2"]
+    command = [sys.executable, "-m", "backplane_tools", "conformance", "--suite", "device-share", "-j", "2"]
     subprocess.run(
         [*command, "--device", "mydevice", "--json", found],
         env={**os.environ, "MYDEVICE_OPTIONS": f"kind=discrete,stream=inline{options}", "OMP_NUM_THREADS": "1"},

@@ -7,7 +7,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from torch_backplane.cli import main
+from backplane_tools.cli import main
 
 BESSEL = "aten.special_bessel_j0.default"  # the host's, where device memory is in its reach
 

@@ -181,7 +181,7 @@ def test_the_demo(run_program):
 @pytest.mark.timeout(900)
 def test_a_sample_of_device_share(run_program, device):
     found = run_program(
-        *("-m", "torch_backplane.cli", "conformance", "--suite", "device-share", "--dtype", "float32"),
+        *("-m", "backplane_tools", "conformance", "--suite", "device-share", "--dtype", "float32"),
         *("--shard", "7/40", "-j", "1", "--device", device.type),
     )
     assert re.search(r"(1[0-9]|[2-9][0-9]) cases hold", found), found

@@ -66,7 +66,7 @@ def run(*command: object, cwd: Path | None = None, env: dict[str, str] | None = 
 def new(output_dir: Path, answers: dict[str, str], environment: Environment | None = None) -> Path:
     """Render by ``torch-backplane new``; of an environment, if one is given."""
     words = [f"{name}={value}" for name, value in answers.items()]
-    arguments = ("-m", "torch_backplane.cli", "new", "--no-input", "--output-dir", output_dir, *words)
+    arguments = ("-m", "backplane_tools", "new", "--no-input", "--output-dir", output_dir, *words)
     if environment is None:
         run(sys.executable, *arguments)
     else:
@@ -107,7 +107,7 @@ class Environment:
         self.python = folder / "bin" / "python"
         self.site = Path(run(self.python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
         for path in Path(sysconfig.get_path("purelib")).iterdir():
-            ours = path.name.startswith(("torch_backplane", "backplane_sdk", "_editable_"))
+            ours = path.name.startswith(("torch_backplane", "backplane_tools", "backplane_sdk", "_editable_"))
             entry_points = path / "entry_points.txt"
             backend = entry_points.is_file() and "torch.backends" in entry_points.read_text()
             left_out = re.match(r"\w+", path.name)[0] in without

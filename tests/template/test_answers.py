@@ -7,7 +7,7 @@ import sys
 import pytest
 from projects import ROOT, run
 
-from torch_backplane.cli.new import checks, render
+from backplane_tools.cli.new import checks, render
 
 BAD = [
     ("device_name", "npu0", "no digits"),
@@ -35,6 +35,7 @@ BAD = [
     ("package_name", "json", "standard library"),
     ("package_name", "torch", "the project needs"),
     ("package_name", "torch_backplane", "the project needs"),
+    ("package_name", "backplane_tools", "the project needs"),
     ("project_name", "-npu", "begin and end with a letter"),
     ("project_name", "my npu", "letters, digits"),
     ("project_name", "Torch_Backplane", "another project"),
@@ -97,7 +98,7 @@ def test_a_project_that_exists_is_kept(tmp_path):
 def test_new_asks_again_after_a_bad_answer(tmp_path):
     from click.testing import CliRunner
 
-    from torch_backplane.cli.new import new
+    from backplane_tools.cli.new import new
 
     answers = ["cuda", "npu", *[""] * 10]
     done = CliRunner().invoke(new, ["--output-dir", str(tmp_path)], input="\n".join(answers) + "\n")
@@ -107,23 +108,23 @@ def test_new_asks_again_after_a_bad_answer(tmp_path):
 
 
 def test_the_command_line_tells_a_bad_answer_without_a_traceback(tmp_path):
-    command = [sys.executable, "-m", "torch_backplane.cli", "new", "--no-input", "device_name=cuda"]
+    command = [sys.executable, "-m", "backplane_tools", "new", "--no-input", "device_name=cuda"]
     said = run(*command, cwd=tmp_path, check=False)
     assert "Error: device_name is 'cuda'" in said
     assert "Traceback" not in said
 
 
 def test_new_needs_no_torch(tmp_path):
-    code = "import sys; sys.modules['torch'] = None; from torch_backplane.cli import main; main()"
+    code = "import sys; sys.modules['torch'] = None; from backplane_tools.cli import main; main()"
     run(sys.executable, "-c", code, "new", "--no-input", "--output-dir", tmp_path)
     assert (tmp_path / "mydevice").is_dir()
 
 
 def test_help_imports_no_command(tmp_path):
     code = (
-        "import sys\nfrom torch_backplane.cli import main\n"
+        "import sys\nfrom backplane_tools.cli import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
-        "print([m for m in sys.modules if m.startswith('torch_backplane.cli.') or m in ('torch', 'cookiecutter')])"
+        "print([m for m in sys.modules if m.startswith('backplane_tools.cli.') or m in ('torch', 'cookiecutter')])"
     )
     said = run(sys.executable, "-c", code, cwd=tmp_path)
     assert said.endswith("[]\n")

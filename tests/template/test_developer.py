@@ -154,7 +154,7 @@ def test_a_driver_by_itself_calls_the_vendors_library(vendor, tmp_path):
     )
     run("cmake", "-S", tmp_path, "-B", tmp_path / "b", "-G", "Ninja", f"-Dbackplane_ROOT={ROOT}")
     run("cmake", "--build", tmp_path / "b")
-    words = [sys.executable, "-m", "torch_backplane.cli", "check-driver", tmp_path / "b" / "libnpu_driver.so"]
+    words = [sys.executable, "-m", "backplane_tools", "check-driver", tmp_path / "b" / "libnpu_driver.so"]
     said = run(*words, "--only", "memory.patterns", env={"LD_LIBRARY_PATH": ""})
     assert "devices  1: Pinimal device (" in said
     assert "1 passed, 0 failed" in said

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from projects import LONG, ROOT, SHORT, every_choice, files, new, questions, run
 
-from torch_backplane.conformance.expected import Expected
+from backplane_tools.conformance.expected import Expected
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -156,10 +156,7 @@ def test_conformance_is_a_chore_and_a_job(rendered):
     (command,) = re.findall(r"run: make conformance (.*)", workflow)
     assert f"--shard ${{{{ matrix.shard }}}}/{len(shards)}" in command
     said = run("make", "-n", "conformance", "ARGS=--shard 2/4", cwd=project)
-    assert (
-        "torch_backplane.cli conformance --json build/conformance.json --html build/conformance.html --shard 2/4"
-        in said
-    )
+    assert "backplane_tools conformance --json build/conformance.json --html build/conformance.html --shard 2/4" in said
 
 
 @pytest.mark.parametrize(
@@ -222,7 +219,7 @@ def test_V05_ci_holds_the_driver_against_its_contract(rendered, names):
     assert f"      {device.upper()}_DRIVER: ${{{{ vars.DRIVER }}}}\n" in live
     said = run("make", "-n", "check-driver", "ARGS=--only x", cwd=project, env={f"{device.upper()}_DRIVER": ""})
     own = f"'build/{package}/lib/lib{device}_driver.so'"
-    assert f"torch_backplane.cli check-driver {own} --junit build/check-driver.xml --only x\n" in said
+    assert f"backplane_tools check-driver {own} --junit build/check-driver.xml --only x\n" in said
     said = run("make", "-n", "check-driver", cwd=project, env={f"{device.upper()}_DRIVER": "/opt/v/lib driver.so"})
     assert "check-driver '/opt/v/lib driver.so' --junit" in said
 
@@ -254,7 +251,7 @@ def test_the_readme_speaks_of_the_driver_in_use(rendered, driver):
     [("acme", "torch-acme"), ("torch_acme", "torch-acme"), ("acme_torch", "acme-torch"), ("npu_v2", "torch-npu-v2")],
 )
 def test_the_projects_name_says_torch_once(package, project):
-    from torch_backplane.cli.new import default_answer
+    from backplane_tools.cli.new import default_answer
 
     assert default_answer("project_name", {"package_name": package}) == project
 
@@ -274,7 +271,7 @@ def test_what_pip_compiles_of_the_template_stays_out(tmp_path, by):
         run(*command, env={"HOME": str(tmp_path), "TMPDIR": str(tmp_path)})
     else:
         code = (
-            "import pathlib, sys, torch_backplane.cli.new as new\n"
+            "import pathlib, sys, backplane_tools.cli.new as new\n"
             "new.template_dir = lambda: pathlib.Path(sys.argv[1])\n"
             "new.render({}, pathlib.Path(sys.argv[2]))"
         )

@@ -33,7 +33,7 @@ def test_it_carries_the_sdk_and_the_template(wheel):
             assert path in names, path
             assert wheel.read(path) == content, path
     assert "backplane_sdk/source/cookiecutter.json" in names
-    for package in ("torch_backplane", "backplane_sdk"):
+    for package in ("torch_backplane", "backplane_tools", "backplane_sdk"):
         for name in files(ROOT / "python" / package):
             assert f"{package}/{name}" in names
 
@@ -41,7 +41,7 @@ def test_it_carries_the_sdk_and_the_template(wheel):
 def test_it_carries_nothing_else(wheel):
     tops = {Path(name).parts[0] for name in wheel.namelist()}
     info = next(top for top in tops if top.endswith(".dist-info"))
-    assert tops == {"torch_backplane", "backplane_sdk", info}
+    assert tops == {"torch_backplane", "backplane_tools", "backplane_sdk", info}
     inside = {Path(name).parts[2] for name in wheel.namelist() if name.startswith("backplane_sdk/source/")}
     template = "{{cookiecutter.package_name}}"
     assert inside == {*FOLDERS, "examples", "cookiecutter.json", template}
@@ -51,11 +51,11 @@ def test_it_declares_its_entry_points(wheel):
     (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt")]
     text = wheel.read(name).decode()
     for line in (
-        "torch-backplane = torch_backplane.cli:main",
+        "torch-backplane = backplane_tools.cli:main",
         "backplane = backplane_sdk\n",
         "backplane = backplane_sdk.metadata",
         "backplane = torch_backplane.testing.plugin",
-        "backplane-conformance = torch_backplane.conformance.pytest_plugin",
+        "backplane-conformance = backplane_tools.conformance.pytest_plugin",
     ):
         assert line in text
 

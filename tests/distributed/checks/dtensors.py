@@ -6,8 +6,8 @@ import torch
 from rank import Rank
 from torch.distributed.device_mesh import DeviceMesh
 
-from torch_backplane.conformance.dtensor_rank import Run
-from torch_backplane.conformance.suites.ops import OpsSuite
+from backplane_tools.conformance.dtensor_rank import Run
+from backplane_tools.conformance.suites.ops import OpsSuite
 
 
 def a_wrong_kernel(w: Rank) -> list[str]:

@@ -1,0 +1,103 @@
+"""``torch-backplane explain --compiled``: what became of a program under ``torch.compile``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from backplane_tools.cli.backend import load_backend
+from backplane_tools.cli.program import failed, run_program
+
+if TYPE_CHECKING:
+    from torch_backplane.inductor.report import Graph, Report
+
+__all__ = ["explain_compiled"]
+
+
+def explain_compiled(script: Path, args: Sequence[str], as_json: bool, times: bool) -> None:
+    """Run the script and print its report. Exits with 1 if it failed or compiled nothing for the device.
+
+    Args:
+        script: the program.
+        args: its arguments.
+        as_json: print JSON.
+        times: run it under torch's profiler, for what each kernel and call took of the device.
+    """
+    name = load_backend()
+    from torch.profiler import ProfilerActivity, profile
+
+    from torch_backplane.inductor import report
+
+    kinds = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
+    with report.collect() as found, profile(activities=kinds) if times else nullcontext() as profiled:
+        bad = failed(lambda: run_program(script, args))
+    if profiled is not None:
+        found.add_times(profiled)
+    if as_json:
+        click.echo(json.dumps(found.to_json(), indent=1))
+    else:
+        _print(found)
+    if not found.graphs:
+        raise click.ClickException(f"{script} compiled no graph for {name} by torch.compile's backend inductor")
+    if bad:
+        raise click.exceptions.Exit(1)
+
+
+def _print(found: Report) -> None:
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    here = f"{os.getcwd()}{os.sep}"
+
+    def places(rows: Sequence[str]) -> str:
+        shown = [row.removeprefix(here) for row in rows]
+        return escape(", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else ""))
+
+    console.print(f"[bold]graph breaks: {len(found.breaks)}[/bold]")
+    for one in found.breaks:
+        lines = [line.strip() for line in one.reason.strip().splitlines()]
+        said = [line.removeprefix("Explanation: ") for line in lines[1:] if line.startswith("Explanation: ")]
+        console.print(f"  {places([one.place])}  {escape(': '.join(lines[:1] + said))}", soft_wrap=True)
+    for graph in found.graphs:
+        counts = f"{len(graph.kernels)} kernels, {len(graph.calls)} calls"
+        file = f"\n  {graph.file}" if graph.file else ""  # of AOTInductor's packages there is none
+        console.print(f"\n[bold]graph {graph.name}[/bold]: {counts}{file}", soft_wrap=True)
+        table = Table(box=None, header_style="bold", padding=(0, 2, 0, 2))
+        for title in ("", "operators", "the kernel's name, or why they are called", "from"):
+            table.add_column(title, overflow="fold")
+        for title in ("runs", "ms") if graph.times else ():
+            table.add_column(title, justify="right", no_wrap=True)
+        for kernel in graph.kernels:
+            row = "[green]kernel[/]", _short(kernel.fuses), escape(kernel.name), places(kernel.places)
+            table.add_row(*row, *_times(graph, [kernel.name]))
+        for why in dict.fromkeys(call.why for call in graph.calls):
+            calls = [call for call in graph.calls if call.why == why]
+            lines = list(dict.fromkeys(place for call in calls for place in call.places))
+            row = "[yellow]calls[/]", _short([call.op for call in calls]), escape(why), places(lines)
+            table.add_row(*row, *_times(graph, [call.operator for call in calls]))
+        console.print(table)
+    parts = f"{found.kernels_compiled} kernels compiled, {found.kernels_from_cache} from the cache"
+    inductor = found.seconds.get("inductor", 0)
+    console.print(f"\ncompilation: {found.seconds.get('all', 0):.1f} s, of which Inductor {inductor:.1f} s; {parts}")
+
+
+def _times(graph: Graph, names: Sequence[str]) -> tuple[str, str]:
+    """How often they ran on the device, and for how long; nothing where no profile saw them."""
+    seen = [time for time in graph.times if time.name in names]
+    if not seen:
+        return "", ""
+    return f"{sum(time.calls for time in seen):,}", f"{sum(time.microseconds for time in seen) / 1e3:.3f}"
+
+
+def _short(ops: Sequence[str]) -> str:
+    names = Counter(op.removeprefix("torch.ops.").removeprefix("aten.").removesuffix(".default") for op in ops)
+    return escape(", ".join(name if count == 1 else f"{count} {name}" for name, count in names.items()))

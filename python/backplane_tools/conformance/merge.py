@@ -1,0 +1,53 @@
+"""One report from the JSON of several runs: of shards, or of one run whose page was not asked for then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from backplane_tools.conformance.engine import Report
+from backplane_tools.conformance.errors import ConformanceError
+from backplane_tools.conformance.record import Row
+
+__all__ = ["merge"]
+
+_SAME = ("device_name", "torch", "backend", "options", "seed")
+
+
+def merge(paths: Sequence[Path]) -> Report:
+    """Put reports together; of a case that is in several, the last counts.
+
+    Raises:
+        ConformanceError: a file is no report, or they are of different devices.
+    """
+    documents = [_read(path) for path in paths]
+    first = documents[0]
+    for path, document in zip(paths, documents, strict=True):
+        for key in _SAME:
+            one, other = first["about"].get(key), document["about"].get(key)
+            if one != other:
+                raise ConformanceError(f"--merge: {key} is {one!r} in {paths[0]} and {other!r} in {path}")
+    cases = {case["id"]: case for document in documents for case in document["cases"]}
+    return Report(
+        about={**first["about"], "shard": [1, 1]} if len(paths) > 1 else first["about"],
+        rows=[Row.from_json(case) for case in cases.values()],
+        problems=list(dict.fromkeys(problem for document in documents for problem in document["problems"])),
+        seconds=sum(document["seconds"] for document in documents),
+        commands={case_id: case["command"] for case_id, case in cases.items() if "command" in case},
+        started=min(document["started"] for document in documents),
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        wanted = {"format", "about", "cases", "problems", "seconds", "started"}
+        if missing := wanted - set(document):
+            raise KeyError(*sorted(missing))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConformanceError(f"--merge {path} is not a report of --json: {error!r}") from error
+    if document["format"] != 1:
+        raise ConformanceError(f"--merge {path}: format {document['format']}; this version reads format 1")
+    return document

@@ -1,0 +1,96 @@
+"""The HTML report: one page that needs no network, from the template beside this file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from backplane_tools.conformance.engine import Report
+from backplane_tools.conformance.errors import missing_extra
+from backplane_tools.conformance.record import BAD, STATUSES, Row
+from backplane_tools.conformance.trend import Trend
+
+__all__ = ["write_html"]
+
+_TEMPLATE = "report.html.jinja"
+_ROUTES = ("native", "composite", "fallback")
+
+
+def write_html(report: Report, trend: Trend | None, path: Path) -> None:
+    """Write the page.
+
+    Raises:
+        ConformanceError: jinja2 is not installed.
+    """
+    try:
+        import jinja2
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, "the HTML report") or error from error
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    shown = [status for status, count in report.counts.items() if count or status in ("pass", "fail")]
+    suites = [_suite(name, report.rows, shown) for name in dict.fromkeys(row.case.suite for row in report.rows)]
+    total = len(report.rows)
+    bad = sum(row.bad for row in report.rows)
+    page = environment.get_template(_TEMPLATE).render(
+        about=report.about,
+        started=report.started.replace("T", " ").replace("+00:00", " UTC"),
+        seconds=report.seconds,
+        statuses=[{"name": s, "meaning": STATUSES[s], "count": report.counts[s], "bad": s in BAD} for s in shown],
+        suites=suites,
+        total=total,
+        bad=bad,
+        failed=report.failed,
+        # 4999 of 5000 is not "100.0 %"
+        share=int(1000 * (total - bad) / total) / 10 if total else 0,
+        problems=report.problems,
+        trend=trend,
+        rows=[_row(row, report, trend) for row in report.rows],
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+def _suite(name: str, rows: list[Row], statuses: list[str]) -> dict[str, Any]:
+    mine = [row for row in rows if row.case.suite == name]
+    counts = Counter(row.status for row in mine)
+    routes = Counter(row.route for row in mine)
+    ratios = [row.ratio for row in mine if row.ratio is not None]
+    return {
+        "name": name,
+        "total": len(mine),
+        "bad": sum(row.bad for row in mine),
+        "parts": [{"status": s, "count": counts[s], "percent": 100 * counts[s] / len(mine)} for s in statuses],
+        "routes": ", ".join(f"{routes[route]} {route}" for route in _ROUTES if routes[route]),
+        "ratio": median(ratios) if ratios else None,
+    }
+
+
+def _row(row: Row, report: Report, trend: Trend | None) -> dict[str, Any]:
+    """What the page's script reads; empty values are left out, there are thousands of rows."""
+    case_id = row.case.id
+    factor = trend and (trend.slower.get(case_id) or trend.faster.get(case_id))
+    values = {
+        "id": case_id,
+        "suite": row.case.suite,
+        "name": row.case.name,
+        "dtype": row.case.dtype,
+        "status": row.status,
+        "route": row.route,
+        "message": row.message,
+        "reason": row.reason,
+        "trace": row.trace,
+        "checks": row.checks,
+        "compared": sum(row.checks.values()),
+        "device": row.device_seconds,
+        "cpu": row.cpu_seconds,
+        "ratio": row.ratio,
+        "seconds": round(row.seconds, 4),
+        "seed": row.seed,
+        "command": report.commands.get(case_id),
+        "trend": trend.word(case_id) if trend else "",
+        "factor": factor,
+    }
+    return {key: value for key, value in values.items() if value not in (None, "", {}, 0)}
