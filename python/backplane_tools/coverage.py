@@ -1,9 +1,8 @@
 """Which operators a model runs on the device, and how: what to implement next.
 
-An operator is *native* (a kernel for the device ran), *portable* (one of the SDK's that the driver compiles),
-*composite* (made of other operators, which are listed too), *fallback* (it ran on the CPU), or *impossible* (it raised
-NotImplementedError). Times are of the operator's whole work: the device is waited for after each, so a run under
-coverage is slower than without.
+The words are those of :mod:`torch_backplane.ops.ways`: an operator is *refused* where it raised NotImplementedError,
+and of a *composite* one the operators that it is made of are listed too. Times are of the operator's whole work: the
+device is waited for after each, so a run under coverage is slower than without.
 """
 
 from __future__ import annotations
@@ -23,13 +22,10 @@ from torch.utils._pytree import tree_iter, tree_map
 
 import backplane_tools
 import torch_backplane
-from torch_backplane import __version__, _backend, compiler, fallback
-from torch_backplane.ops import registry
+from torch_backplane import __version__, _backend, fallback
+from torch_backplane.ops import registry, ways
 
-__all__ = ["WAYS", "Coverage", "Operator", "way_of"]
-
-WAYS = ("impossible", "fallback", "composite", "portable", "native")
-"""The ways that an operator can go, the one that wants a kernel most first."""
+__all__ = ["Coverage", "Operator"]
 
 # A dispatch mode sees what this one does as the operator itself.
 _WHOLE = frozenset({"aten::detach"})
@@ -46,7 +42,7 @@ class Operator:
     op: str
     """``"aten::add.Tensor"``"""
     way: str
-    """One of :data:`WAYS`: of its calls, the one that comes first there."""
+    """One of :data:`~torch_backplane.ops.ways.WAYS`: of its calls, the one that comes first there."""
     calls: int = 0
     time_ns: int = 0
     """Of a composite: its parts' together."""
@@ -58,21 +54,6 @@ class Operator:
     """Calls by way: a kernel may hand a part of its calls to the CPU."""
     parts: dict[str, int] = field(default_factory=dict)
     """Of a composite, the operators that it led to; of another, those that it ran on the CPU. With their calls."""
-
-
-def way_of(op: str, keys: tuple[str, ...] = ("PrivateUse1",)) -> str:
-    """The way that an operator is registered for, without running it: any of :data:`WAYS` but ``impossible``.
-
-    It asks for the kernel that was registered directly: with a fallback for the whole device, the dispatcher has a
-    computed answer for every operator.
-
-    Args:
-        op: a name such as ``"aten::add.Tensor"``.
-        keys: the dispatch keys of its tensors.
-    """
-    if op in _WHOLE or (any(registry.has_kernel(op, key) for key in keys) and not compiler.leaves(op)):
-        return "portable" if compiler.takes(op) else "native"
-    return "composite" if any(registry.has_kernel(op, key) for key in registry.COMPOSITE) else "fallback"
 
 
 class Coverage:
@@ -110,8 +91,8 @@ class Coverage:
         self._rows.clear()
 
     def operators(self) -> list[Operator]:
-        """What was counted: by way, as in :data:`WAYS`, and in it by time and bytes, the largest first."""
-        return sorted(self._rows.values(), key=lambda row: (WAYS.index(row.way), -row.time_ns, -row.bytes, row.op))
+        """What was counted: by way, the one that wants a kernel most first, and in it by time and bytes."""
+        return sorted(self._rows.values(), key=lambda row: (ways.WAYS.index(row.way), -row.time_ns, -row.bytes, row.op))
 
     def total_ns(self) -> int:
         """The time of all operators; composites are in it by their parts."""
@@ -137,7 +118,7 @@ class _Mode(TorchDispatchMode):
         super().__init__()
         self._rows = rows
         self._last_serial: dict[str, int] = {}
-        self._way_of = functools.cache(way_of)
+        self._composite_key = functools.cache(_composite_key)
         self._synchronize = torch.get_device_module(_backend.device).synchronize
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -146,28 +127,26 @@ class _Mode(TorchDispatchMode):
         if not wanted or not isinstance(func, torch._ops.OpOverload):
             return func(*args, **kwargs)
         name = registry.name_of(func)
-        if self._way_of(name, _keys(tensors)) == "composite":
+        if key := self._composite_key(name, _keys(tensors)):
             with self:  # its parts come here
-                return func._op_dk(_composite_key(name), *args, **kwargs)
-        before, compiled = fallback.calls(), _backend.C.kernels.portable_calls()
-        began = time.perf_counter_ns()
-        try:
-            result = func(*args, **kwargs)
-            self._synchronize()
-            way = "native"
-        except NotImplementedError as error:
+                return func._op_dk(key, *args, **kwargs)
+        refused = False
+        with ways.Watch() as watch:
+            began = time.perf_counter_ns()
             try:
-                result = _on_the_host(func, args, kwargs)
-            except Exception:
-                self._note(name, "impossible", 0, 0, {})
-                raise error from None
-            way = "impossible"
-        elapsed = time.perf_counter_ns() - began
-        fell = {op: calls - before.get(op, 0) for op, calls in fallback.calls().items() if calls > before.get(op, 0)}
-        if way == "native":
-            way = "fallback" if fell else "portable" if _backend.C.kernels.portable_calls() > compiled else "native"
+                result = func(*args, **kwargs)
+                self._synchronize()
+            except NotImplementedError as error:
+                try:
+                    result = _on_the_host(func, args, kwargs)
+                except Exception:
+                    self._note(name, "refused", 0, 0, {})
+                    raise error from None
+                refused = True
+            elapsed = time.perf_counter_ns() - began
+        way = "refused" if refused else watch.way
         moved = 0 if func.is_view else _bytes([*tensors, *_on_device(result)[0]])
-        self._note(name, way, elapsed, moved, fell)
+        self._note(name, way, elapsed, moved, watch.on_cpu)
         return result
 
     def _note(self, name: str, way: str, elapsed: int, moved: int, fell: dict[str, int]) -> None:
@@ -178,7 +157,7 @@ class _Mode(TorchDispatchMode):
         row = self._rows.setdefault(name, Operator(name, way, site=site))
         row.calls += 1
         row.ways[way] = row.ways.get(way, 0) + 1
-        row.way = min(row.way, way, key=WAYS.index)
+        row.way = ways.worst(row.way, way)
         for op, calls in fell.items():
             if op != name:
                 row.parts[op] = row.parts.get(op, 0) + calls
@@ -195,12 +174,14 @@ class _Mode(TorchDispatchMode):
             each.bytes += moved
 
     def _is_composite(self, op: str) -> bool:
-        return "::" in op and op.startswith("aten::") and self._way_of(op) == "composite"
+        return op.startswith("aten::") and self._composite_key(op) is not None
 
 
-def _composite_key(op: str) -> Any:
-    key = next(key for key in registry.COMPOSITE if registry.has_kernel(op, key))
-    return getattr(torch._C.DispatchKey, key)
+def _composite_key(op: str, keys: tuple[str, ...] = ("PrivateUse1",)) -> Any:
+    """The key of the kernel that calls the operators that an operator is made of; None if it does not run so."""
+    found = next((key for key in registry.COMPOSITE if registry.has_kernel(op, key)), None)
+    is_made = found and op not in _WHOLE and ways.way_of(op, keys) == "composite"
+    return getattr(torch._C.DispatchKey, found) if found and is_made else None
 
 
 def _on_device(tree: Any) -> tuple[list[torch.Tensor], bool]:

@@ -8,8 +8,9 @@ import torch
 from click.testing import CliRunner
 
 from backplane_tools.cli.coverage import coverage as coverage_command
-from backplane_tools.coverage import Coverage, way_of
+from backplane_tools.coverage import Coverage
 from torch_backplane import fallback
+from torch_backplane.ops.ways import way_of
 
 OP = "aten::erfinv"  # an operator that no backend of the tests has a kernel for
 
@@ -112,7 +113,7 @@ def test_what_is_impossible_is_listed_and_the_run_goes_on(x):
     for result in (a, y, z):
         assert result.device == x.device
         torch.testing.assert_close(result.cpu(), expected)
-    assert {row.op for row in coverage.operators() if row.way == "impossible"} == {OP, f"{OP}.out", f"{OP}_"}
+    assert {row.op for row in coverage.operators() if row.way == "refused"} == {OP, f"{OP}.out", f"{OP}_"}
 
 
 def test_what_the_cpu_cannot_do_either_is_listed_and_raised(x):
@@ -121,7 +122,7 @@ def test_what_the_cpu_cannot_do_either_is_listed_and_raised(x):
         coverage = Coverage()
         with pytest.raises(NotImplementedError, match="has no kernel for Float on"), coverage:
             torch.ops.bp_test_coverage.nowhere(x)
-    assert [(row.op, row.way) for row in coverage.operators()] == [("bp_test_coverage::nowhere", "impossible")]
+    assert [(row.op, row.way) for row in coverage.operators()] == [("bp_test_coverage::nowhere", "refused")]
 
 
 PROGRAMS = {
@@ -163,7 +164,7 @@ def test_an_operator_can_go_two_ways(x):
     with fallback.policy("error", OP), coverage:
         x.erfinv()
     row = rows(coverage)[OP]
-    assert (row.way, row.calls, row.ways) == ("impossible", 2, {"fallback": 1, "impossible": 1})
+    assert (row.way, row.calls, row.ways) == ("refused", 2, {"fallback": 1, "refused": 1})
 
 
 def test_errors_of_the_program_are_its_own(x):

@@ -10,9 +10,10 @@ from click.testing import CliRunner
 
 import torch_backplane
 from backplane_tools.cli import main
-from backplane_tools.coverage import Coverage, way_of
+from backplane_tools.coverage import Coverage
 from torch_backplane import _backend, fallback
 from torch_backplane.ops import explain, registry
+from torch_backplane.ops.ways import way_of
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("device_module")]
 
@@ -107,6 +108,7 @@ def test_a_python_kernel_is_seen_at_once():
         "aten::erfinv.out", lambda self, *, out: NotImplemented
     ):  # it makes the functional form
         made = explain("aten::erfinv")
+        assert way_of("aten::erfinv") == "native"
     assert made.runs.word == "native"
     assert [step.does for step in made.steps[-2:]] == [
         "makes the result, and calls aten::erfinv.out",
@@ -117,12 +119,13 @@ def test_a_python_kernel_is_seen_at_once():
 def test_the_policy_of_the_fallback_counts(device):
     with fallback.policy("error"):
         found = explain("aten::erfinv").runs
-        assert found.word == "error"
+        assert found.word == "refused"
         assert "policy is 'error'" in found.text
+        assert way_of("aten::erfinv") == "refused"
         with pytest.raises(NotImplementedError):
             torch.ones(1, device=device).erfinv()
     with fallback.policy("error", "aten::erfinv"):
-        assert explain("aten::erfinv").runs.word == "error"
+        assert explain("aten::erfinv").runs.word == "refused"
         assert explain("aten::digamma").runs.word == "fallback"
     with fallback.policy("error"), fallback.policy("cpu", "aten::erfinv"):
         assert explain("aten::erfinv").runs.word == "fallback"
@@ -133,7 +136,7 @@ def test_what_cannot_run_is_an_error(device):
     x = torch.ones(2, device=device)
     for name, why in {"bare": "the CPU has none", "view": "a view of the device's memory"}.items():
         found = explain(f"bp_explain::{name}").runs
-        assert found.word == "error"
+        assert found.word == "refused"
         assert why in found.text
         with pytest.raises(NotImplementedError):
             getattr(torch.ops.bp_explain, name)(x)
@@ -199,7 +202,7 @@ def test_the_dtypes_that_a_kernel_takes(device, kernel_calls):
     torch.add(x, x)
     assert kernel_calls("add.Tensor") == before
     with fallback.policy("error"):
-        assert explain("aten::add.Tensor", dtype=torch.complex64).runs.word == "error"
+        assert explain("aten::add.Tensor", dtype=torch.complex64).runs.word == "refused"
 
 
 def test_a_promoted_integer_runs_on_the_kernel(device, kernel_calls):
@@ -220,7 +223,7 @@ def test_other_devices():
     host = explain("aten::erfinv", "cpu")
     assert host.runs.word == "native"
     assert [step.key for step in host.steps][:2] == ["AutocastCPU", "AutogradCPU"]
-    assert explain("aten::erfinv", "xpu").runs.word == "error"  # of which torch's wheels have no kernel
+    assert explain("aten::erfinv", "xpu").runs.word == "refused"  # of which torch's wheels have no kernel
 
 
 def test_inductor():
@@ -358,7 +361,7 @@ def test_D21_D34_without_fallback_messages_name_the_device_and_the_key_its_enum(
     assert first == f"Could not run 'bp_missing::f' with arguments from the '{name}' backend"
     assert keys.startswith("PrivateUse1 DispatchKeySet(PrivateUse1, ADInplaceOrView, AutogradPrivateUse1, ")
     assert own == f"write a kernel for PrivateUse1 of {name}"
-    assert found == f"error it has no kernel for {name}, and no fallback is registered"
+    assert found == f"refused it has no kernel for {name}, and no fallback is registered"
 
 
 @pytest.mark.usefixtures("ops")

@@ -325,8 +325,9 @@ def test_F01_who_computes_is_the_first_in_line_that_takes_the_call(run_in_proces
 
 
 def test_explain_and_coverage_say_portable(device):
-    from backplane_tools.coverage import Coverage, way_of
+    from backplane_tools.coverage import Coverage
     from torch_backplane.ops import explain
+    from torch_backplane.ops.ways import way_of
 
     x = torch.randn(4, 4, device=device)
     with Coverage() as coverage:

@@ -70,6 +70,9 @@ def test_each_graph_has_its_kernels_calls_and_file(explain, device):
     ]
     assert before["kernels"][0]["fuses"] == ["aten.add.Tensor", "aten.mul.Tensor"]
     assert places(before["kernels"]) == ["9"]
+    ways = {row["op"]: row["way"] for row in before["calls"] + after["calls"]}
+    assert ways == dict.fromkeys([BESSEL, "aten.mm.out", "aten.sort.stable"], "portable")
+    assert {kernel["way"] for graph in found["graphs"] for kernel in graph["kernels"]} == {"generated"}
     why = {call["op"].removeprefix("aten."): call["why"] for call in before["calls"] + after["calls"]}
     assert why.keys() == {"special_bessel_j0.default", "mm.out", "sort.stable"}
     assert "the dialect has no expression" in why["special_bessel_j0.default"]

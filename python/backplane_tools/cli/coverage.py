@@ -14,9 +14,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from backplane_tools.cli.colours import COLOURS
 from backplane_tools.cli.program import failed, run_program
-
-_COLOURS = {"impossible": "bold red", "fallback": "yellow", "composite": "cyan", "portable": "green", "native": "green"}
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -37,7 +36,7 @@ def coverage(
     """Run SCRIPT with ARGS, or a model, and list the operators that it ran on the device.
 
     Each is native (a kernel of the device ran), portable (one of the SDK's that the driver compiles), composite (made
-    of others in the list), fallback (it ran on the CPU) or impossible (it raised NotImplementedError; the run goes on
+    of others in the list), fallback (it ran on the CPU) or refused (it raised NotImplementedError; the run goes on
     with the CPU's result). Those that want a kernel come first, by time and bytes.
 
     The exit status is 1 if the program failed or ran no operator on the device.
@@ -158,7 +157,7 @@ def _print(account: Any) -> None:
         table.add_column(title, justify="right" if right else "left", overflow="fold", no_wrap=not last)
     here = f"{os.getcwd()}{os.sep}"
     for row in account.operators():
-        way = f"[{_COLOURS[row.way]}]{row.way}[/]"
+        way = f"[{COLOURS[row.way]}]{row.way}[/]"
         if len(row.ways) > 1:
             way += f" {row.ways[row.way]}/{row.calls}"
         share = f"{100 * row.time_ns / total:.1f}"
@@ -167,7 +166,7 @@ def _print(account: Any) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 240)
     console.print(table)
     parts = []
-    for way in _COLOURS:
+    for way in (way for way in COLOURS if way != "generated"):  # which no operator is
         rows = [row for row in account.operators() if row.way == way]
         share = 100 * sum(row.time_ns for row in rows) / total
         parts.append(f"{len(rows)} {way}" + ("" if way == "composite" or not rows else f" ({share:.0f} % of the time)"))

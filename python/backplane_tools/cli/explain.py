@@ -12,12 +12,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from backplane_tools.cli.colours import COLOURS
+
 if TYPE_CHECKING:
     from torch_backplane.ops import Explanation
 
 __all__ = ["explain"]
 
-_COLOURS = {"error": "bold red", "fallback": "yellow", "composite": "cyan", "portable": "green", "native": "green"}
 _SHORT_DTYPES = {
     "bf16": "bfloat16",
     "fp16": "float16",
@@ -129,5 +130,5 @@ def _table(found: Sequence[Explanation], inductor: bool) -> Table:
     for each in found:
         words = [answer.word for name, answer in each.aspects().items() if name in aspects]
         where = each.steps[-1].site if each.steps else ""
-        table.add_row(each.op, f"[{_COLOURS[each.runs.word]}]{each.runs.word}[/]", *words, where)
+        table.add_row(each.op, f"[{COLOURS[each.runs.word]}]{each.runs.word}[/]", *words, where)
     return table

@@ -17,10 +17,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from backplane_tools.cli.backend import load_backend
+from backplane_tools.cli.colours import COLOURS
 from backplane_tools.cli.program import failed, run_program
 
 if TYPE_CHECKING:
-    from torch_backplane.inductor.report import Graph, Report
+    from backplane_tools.compile_report import Graph, Report
 
 __all__ = ["explain_compiled"]
 
@@ -37,10 +38,10 @@ def explain_compiled(script: Path, args: Sequence[str], as_json: bool, times: bo
     name = load_backend()
     from torch.profiler import ProfilerActivity, profile
 
-    from torch_backplane.inductor import report
+    from backplane_tools import compile_report
 
     kinds = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
-    with report.collect() as found, profile(activities=kinds) if times else nullcontext() as profiled:
+    with compile_report.collect() as found, profile(activities=kinds) if times else nullcontext() as profiled:
         bad = failed(lambda: run_program(script, args))
     if profiled is not None:
         found.add_times(profiled)
@@ -77,17 +78,21 @@ def _print(found: Report) -> None:
         for title in ("runs", "ms") if graph.times else ():
             table.add_column(title, justify="right", no_wrap=True)
         for kernel in graph.kernels:
-            row = "[green]kernel[/]", _short(kernel.fuses), escape(kernel.name), places(kernel.places)
+            row = _coloured(kernel.way), _short(kernel.fuses), escape(kernel.name), places(kernel.places)
             table.add_row(*row, *_times(graph, [kernel.name]))
-        for why in dict.fromkeys(call.why for call in graph.calls):
-            calls = [call for call in graph.calls if call.why == why]
+        for way, why in dict.fromkeys((call.way, call.why) for call in graph.calls):
+            calls = [call for call in graph.calls if (call.way, call.why) == (way, why)]
             lines = list(dict.fromkeys(place for call in calls for place in call.places))
-            row = "[yellow]calls[/]", _short([call.op for call in calls]), escape(why), places(lines)
+            row = _coloured(way), _short([call.op for call in calls]), escape(why), places(lines)
             table.add_row(*row, *_times(graph, [call.operator for call in calls]))
         console.print(table)
     parts = f"{found.kernels_compiled} kernels compiled, {found.kernels_from_cache} from the cache"
     inductor = found.seconds.get("inductor", 0)
     console.print(f"\ncompilation: {found.seconds.get('all', 0):.1f} s, of which Inductor {inductor:.1f} s; {parts}")
+
+
+def _coloured(way: str) -> str:
+    return f"[{COLOURS[way]}]{way}[/]" if way else "call"
 
 
 def _times(graph: Graph, names: Sequence[str]) -> tuple[str, str]:

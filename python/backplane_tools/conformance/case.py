@@ -39,7 +39,7 @@ class Outcome:
     """Check (``"forward"``, ``"out"``, ``"inplace"``, ``"noncontiguous"``, ``"conj_neg"``, ``"backward"`` ...) ->
     samples that were compared."""
     route: str = ""
-    """The operator's way: ``"native"``, ``"composite"``, ``"fallback"``; empty where the word makes no sense."""
+    """The operator's way, one of :data:`torch_backplane.ops.ways.WAYS`; empty where the word makes no sense."""
     device_seconds: float = 0
     """Time of the calls that were compared on the device, synchronised; 0 where nothing was timed."""
     cpu_seconds: float = 0

@@ -16,7 +16,8 @@ from backplane_tools.conformance.case import Outcome
 from backplane_tools.conformance.fakes import FakeMode, planned_apart
 from backplane_tools.conformance.randomness import check_random
 from backplane_tools.conformance.routes import Recorder
-from torch_backplane import compiler, fallback
+from torch_backplane import compiler
+from torch_backplane.ops.ways import Watch, worst
 from torch_backplane.testing.compare import (
     Difference,
     FormDifference,
@@ -176,10 +177,11 @@ class Checker:
 
     def _timed(self, function: Callable[..., Any], arguments: Any) -> Observation:
         """Call on the device, and keep how long that took and whether the CPU had a part in it."""
-        on_cpu, made = fallback.calls(), _kernels_made()
-        found = observe(function, arguments, self.device, self.seed)
+        made = _kernels_made()
+        with Watch() as watch:
+            found = observe(function, arguments, self.device, self.seed)
         if found.error is None:
-            self._way = "fallback" if fallback.calls() != on_cpu else self._way or "composite"
+            self._way = worst(self._way, "fallback" if watch.on_cpu else "composite")
         # A call that makes kernels takes the compiler's time: that of another one counts.
         again = found if _kernels_made() == made else observe(function, arguments, self.device, self.seed)
         self._device_seconds += again.seconds

@@ -1,4 +1,4 @@
-"""How an operator ran: by a kernel of the device, composed of several, or on the CPU."""
+"""How a call of the conformance kit ran, and which operators of ATen computed in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torch_backplane import fallback
+from torch_backplane.ops import registry, ways
 
 __all__ = ["Recorder", "route"]
 
@@ -18,25 +18,25 @@ class Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.ops: set[str] = set()
-        self.on_cpu: set[str] = set()
+        self.watch = ways.Watch()
 
     def __enter__(self) -> Any:
-        self._before = fallback.calls()
+        self.watch.__enter__()
         return super().__enter__()
 
     def __exit__(self, *exc_info: Any) -> None:
         super().__exit__(*exc_info)
-        self.on_cpu = {op for op, count in fallback.calls().items() if count != self._before.get(op, 0)}
+        self.watch.__exit__()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not func.is_view:
-            self.ops.add(_name(func))
+            self.ops.add(registry.name_of(func))
         return func(*args, **(kwargs or {}))
 
     @property
     def on_device(self) -> set[str]:
         """Operators that computed on the device."""
-        return {op for op in self.ops - self.on_cpu if op.split(".")[0] not in _NO_COMPUTATION}
+        return {op for op in self.ops - self.watch.on_cpu.keys() if op.split(".")[0] not in _NO_COMPUTATION}
 
 
 # What the SDK itself brings for every device, and computes nothing.
@@ -47,18 +47,11 @@ _NO_COMPUTATION = frozenset(
 )
 
 
-def _name(func: Any) -> str:
-    schema = func._schema
-    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
-
-
 def route(call: Callable[[], Any]) -> str:
-    """``"native"``, ``"composite"`` or ``"fallback"``: the way of a call, which is made once. Empty if it raises."""
+    """One of :data:`torch_backplane.ops.ways.WAYS`: the way of a call, which is made once. Empty if it raises."""
     with Recorder() as recorder:
         try:
             call()
         except Exception:
             return ""
-    if recorder.on_cpu:
-        return "fallback"
-    return "native" if len(recorder.ops) <= 1 else "composite"
+    return ways.worst(recorder.watch.way, "composite" if len(recorder.ops) > 1 else "")

@@ -19,7 +19,7 @@ from torch.utils._ordered_set import OrderedSet
 
 from torch_backplane import _backend, compiler
 from torch_backplane.compat import inductor
-from torch_backplane.inductor import report
+from torch_backplane.inductor import observer
 from torch_backplane.inductor.combined import MOST_BUFFERS, PartKernel, launches
 from torch_backplane.inductor.kernel import GroupKernel
 
@@ -142,8 +142,8 @@ class GroupScheduling(SIMDScheduling):
         )
         name = "_".join(part for part in (_backend.device, what, wrapper.next_kernel_suffix()) if part)
         wrapper.src_to_kernel[src_code] = name
-        if collector := report.current():
-            collector.kernel(V.graph, name, node_schedule)
+        if told := observer.current():
+            told.kernel(V.graph, name, node_schedule)
         origins, details = get_kernel_metadata(node_schedule, wrapper)
         if V.graph.cpp_wrapper:
             wrapper.define_dialect_kernel(name, kernel.text, kernel.facts, f"{origins}\n{details}")

@@ -18,7 +18,7 @@ from torch._inductor.virtualized import V
 
 from torch_backplane import _backend
 from torch_backplane.compat import inductor
-from torch_backplane.inductor import report
+from torch_backplane.inductor import observer
 
 
 class _Calls:
@@ -62,21 +62,21 @@ class _Calls:
 
 
 class Reported:
-    """Tells an open report of the graph, which runs in a range of a profile by the report's name for it."""
+    """Tells an observer of the graph, which runs in a range of a profile by the observer's name for it."""
 
     def generate(self, is_inference: bool) -> Any:
         written = super().generate(is_inference)  # type: ignore[misc]
-        if (collector := report.current()) and not isinstance(V.graph, SubgraphLowering):
-            collector.graph(V.graph)
+        if (told := observer.current()) and not isinstance(V.graph, SubgraphLowering):
+            told.graph(V.graph)
         return written
 
     def generate_profiler_mark_wrapper_call(self, stack: ExitStack) -> None:
         """Not by torch's name for it, which forward and backward share; a part runs in its graph's range."""
-        collector = report.current()
-        if collector is None:
+        told = observer.current()
+        if told is None:
             super().generate_profiler_mark_wrapper_call(stack)  # type: ignore[misc]
         elif not isinstance(V.graph, SubgraphLowering):
-            self.write_range(collector.mark(), stack)
+            self.write_range(told.mark(), stack)
 
     def write_range(self, name: str, stack: ExitStack) -> None:
         """Write what opens a range, which the stack closes."""

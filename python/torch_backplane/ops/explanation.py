@@ -7,7 +7,7 @@ the device has a fallback. No operator runs on the device.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +15,14 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch._library.simple_registry import singleton
 
-from torch_backplane import _backend, compiler, fallback
-from torch_backplane.ops import pairs, registry
+from torch_backplane import _backend, fallback
+from torch_backplane.ops import pairs, registry, ways
+from torch_backplane.ops.ways import Answer
 
 if TYPE_CHECKING:
     from rich.tree import Tree
 
 __all__ = ["Answer", "Explanation", "Step", "explain"]
-
-_NON_FUNCTIONAL = "CompositeExplicitAutogradNonFunctional"
 
 
 @dataclass(frozen=True)
@@ -36,17 +35,6 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What there is of one thing, in a word, and the details."""
-
-    word: str
-    text: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.word}: {self.text}" if self.text else self.word
-
-
-@dataclass(frozen=True)
 class Explanation:
     """An operator on a device; ``str()`` is a text, rich prints a tree."""
 
@@ -55,19 +43,18 @@ class Explanation:
     device: str
     dtype: str | None
     runs: Answer
-    """``"native"`` (a kernel for the device), ``"portable"`` (one that the driver compiles), ``"composite"`` (made of
-    other operators), ``"fallback"`` (the CPU) or ``"error"``, under the policy that is in force."""
-    steps: list[Step] = field(default_factory=list)
+    """One of :data:`torch_backplane.ops.ways.WAYS`, under the policies that are in force."""
+    steps: list[Step]
     """The keys in the order of a call: under autocast, with gradients."""
-    autograd: Answer = Answer("")
+    autograd: Answer
     """``"formula"``, ``"composite"`` (by its parts) or ``"none"``."""
-    autocast: Answer = Answer("")
+    autocast: Answer
     """``"rule"`` or ``"none"``."""
-    vmap: Answer = Answer("")
+    vmap: Answer
     """``"batch rule"``, ``"decomposition"`` or ``"loop"``."""
-    fake: Answer = Answer("")
+    fake: Answer
     """``"fake"``, ``"meta"``, ``"composite"``, ``"decomposition"`` or ``"none"``."""
-    inductor: Answer = Answer("")
+    inductor: Answer
     """``"lowering"``, ``"decomposition"``, ``"fallback"`` (it calls the operator), or ``"not asked"``."""
 
     def aspects(self) -> dict[str, Answer]:
@@ -196,7 +183,7 @@ class _Call:
         """What happens at the device's own key."""
         entry = self.table.get(self.key)
         if self.key in self.direct:
-            runs = self.with_dtype(self.direct[self.key].site)
+            runs = self.by_kernel(self.direct[self.key].site)
             return [Step(self.key, "the device's kernel", self.direct[self.key].site)], runs
         if entry is None:
             return [], self.on_the_cpu()
@@ -213,7 +200,7 @@ class _Call:
 
     def derived(self, entry: registry.Entry) -> tuple[list[Step], Answer]:
         """Torch makes the functional and the in-place form of some operators from the out= form."""
-        out = _out_form(self.op, self.schema)
+        out = ways.out_form(self.op)
         if out is None:
             return self.composite(entry)
         steps, runs = _Call(out, registry.schema_of(out), self.device, self.key, self.dtype).end()
@@ -221,80 +208,27 @@ class _Call:
         return [first, *steps], runs
 
     def on_the_cpu(self) -> Answer:
-        """What the fallback would do, by its policy and what it can."""
-        if self.device != _backend.device or not fallback.is_registered():
-            return Answer("error", f"it has no kernel for {self.device}, and no fallback is registered")
-        if registry.overload(self.op).is_view:
-            return Answer("error", "a view of the device's memory cannot be made on the CPU: it needs a kernel")
-        if not torch._C._dispatch_has_computed_kernel_for_dispatch_key(self.op, "CPU"):
-            instead = _backend.C.fallback.instead_of(self.op)
-            why = f"it has no kernel for {self.device}, and the CPU has none to fall back to"
-            return Answer("error", f"{why}. {instead}" if instead else why)
-        policies = {fallback.get_policy(name) for name in (self.op, self.op.partition(".")[0])}
-        policy = (policies - {fallback.get_policy()} or policies).pop()
-        if policy == "error":
-            return Answer("error", f"it has no kernel for {self.device}, and the fallback's policy is 'error'")
-        wider = "; in float32, rounded once, where it has no kernel for the half type"
-        widened = _backend.C.fallback.widening() and self.dtype in (torch.float16, torch.bfloat16, torch.complex32)
-        return Answer("fallback", f"the CPU computes it (policy '{policy}'{wider if widened else ''})")
+        """What the fallback would do."""
+        if self.device != _backend.device:
+            return Answer("refused", f"it has no kernel for {self.device}, and no fallback is registered")
+        return ways.on_the_cpu(self.op, self.dtype)
 
-    def with_dtype(self, site: str) -> Answer:
-        """What the device's kernel says of the dtype, as far as it can be known without a call."""
+    def by_kernel(self, site: str) -> Answer:
+        """Who takes a call of which the device has a kernel."""
         if self.device != _backend.device:
             return Answer("native", site)
-        if _DEFAULTS in site and _backend.C.kernels.has_portable(self.op):
-            return self.portable("")
-        if needs := _backend.C.kernels.unmet_needs(self.op):
-            return self.left(f"the kernel at {site} never runs on this driver: it needs {needs}")
-        declared = _backend.C.kernels.declared_dtypes(self.op)
-        if declared is None:
-            note = "" if self.dtype is None else "; it declares no dtypes: only a call tells whether it takes this one"
-            return Answer("native", site + note)
-        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in declared)
-        if self.dtype is None:
-            return Answer("native", f"{site}; it takes {names}")
-        computed = _computed_dtype(self.op, self.schema, self.dtype)
-        if computed is None:
-            return Answer("native", f"{site}; it takes {names}, and what this promotes to is told by a call alone")
-        promoted = "" if computed == self.dtype else f", to which torch promotes {_plain(self.dtype)}"
-        if computed in declared:
-            return Answer("native", f"{site}; it takes {_plain(computed)}{promoted}")
-        return self.left(f"the kernel at {site} takes {names} alone{promoted}")
-
-    def left(self, why: str) -> Answer:
-        """Who computes what the device's kernel leaves."""
-        if _backend.C.kernels.has_portable(self.op):
-            return self.portable(why)
-        return self.after_portable(why)
-
-    def portable(self, why: str) -> Answer:
-        """By a compiled kernel, if there is one."""
-        because = f"{why}; " if why else ""
-        if compiler.policy() == "off":
-            return self.after_portable(f"{because}compiled kernels are off")
-        if not compiler.is_available():
-            return self.after_portable(f"{because}for the portable kernel the driver needs bp.compiler and bp.module")
-        compiled = f"compiled for {compiler.target().name} when it is first called{self.so_far()}"
-        return Answer("portable", f"{compiled}; {why}" if why else compiled)
+        runs = ways.of_kernel(self.op, site, self.dtype)
+        return replace(runs, text=runs.text + self.so_far()) if runs.word == "portable" else runs
 
     def so_far(self) -> str:
         """What has run in this process: a kernel is asked at each call whether it takes it."""
         ran = _backend.C.kernels.calls(f"portable/{self.op.removeprefix('aten::')}")
         calls = fallback.calls()
-        left = sum(calls.get(name, 0) for name in {self.op, _out_form(self.op, self.schema) or self.op})
+        left = sum(calls.get(name, 0) for name in {self.op, ways.out_form(self.op) or self.op})
         if not ran + left:
             return ""
         on_the_cpu = f", and the CPU computed {left} call{'s' * (left != 1)}" if left else ""
         return f"; so far it ran {ran} time{'s' * (ran != 1)}{on_the_cpu}"
-
-    def after_portable(self, why: str) -> Answer:
-        """The rest of the line."""
-        if _backend.C.kernels.has_default(self.op):
-            return Answer("native", f"by the SDK's own kernel; {why}")
-        if any(key in self.direct for key in registry.COMPOSITE):
-            return Answer("composite", f"of other operators; {why}")
-        answer = self.on_the_cpu()
-        return Answer(answer.word, f"{why}; {answer.text}")
 
     def autograd(self) -> Answer:
         """Where its gradient comes from."""
@@ -353,8 +287,8 @@ class _Call:
 
         if registry.overload(self.op) in decomposition_table:
             return Answer("decomposition", "torch._decomp")
-        if _NON_FUNCTIONAL in self.direct:
-            out = _out_form(self.op, self.schema)
+        if registry.NON_FUNCTIONAL in self.direct:
+            out = ways.out_form(self.op)
             return (
                 Answer("meta", f"that of {out}") if out else Answer("composite", "by the operators that it is made of")
             )
@@ -375,62 +309,21 @@ class _Call:
         return Answer("lowering") if lowered else Answer("fallback", "the compiled program calls the operator")
 
 
-def _out_form(op: str, schema: Any) -> str | None:
-    """The out= form that torch makes a functional or in-place operator from; None if it is made otherwise."""
-    wanted = [str(argument.type) for argument in schema.arguments]
-    for candidate in registry.overloads(op.partition(".")[0].removesuffix("_")):
-        if registry.has_kernel(candidate, "CompositeExplicitAutograd"):  # it is made from the functional form
-            continue
-        arguments = registry.schema_of(candidate).arguments
-        written = [a for a in arguments if a.kwarg_only and a.alias_info is not None and a.alias_info.is_write]
-        if written and [str(a.type) for a in arguments if a not in written] == wanted:
-            return candidate
-    return None
-
-
 def _way(op: str, key: str) -> str:
     """``native``, ``composite`` or ``fallback`` for a name, whatever its overload.
 
     Empty for what is no operator of strided tensors: a formula also calls functions inside torch.
     """
     overloads = registry.overloads(op)
-    kernels = [name for name in overloads if registry.has_kernel(name, key) and not compiler.leaves(name)]
-    if kernels:
-        return "portable" if all(map(compiler.takes, kernels)) else "native"
-    functional = [name for name in overloads if not registry.schema_of(name).is_mutable]
-    if any(registry.has_kernel(name, composite) for name in functional for composite in registry.COMPOSITE):
-        return "composite"
-    return "fallback" if any(registry.has_kernel(name, "CPU") for name in overloads) else ""
-
-
-# Where the kernels that give way are registered.
-_DEFAULTS = "dispatch/defaults.cpp:"
+    functional = {name for name in overloads if not registry.schema_of(name).is_mutable}
+    found = {name: ways.way_of(name, (key,)) for name in overloads}
+    counts = [way for name, way in found.items() if way in ("portable", "native") or name in functional]
+    best = max(counts, key=ways.WAYS.index, default="fallback")
+    known = best in ways.WAYS[2:] or any(registry.has_kernel(name, "CPU") for name in overloads)
+    return best if known else ""
 
 
 def _short(site: str) -> str:
     """A place without the folders that torch was built or installed in."""
     installed = f"{Path(torch.__file__).parent.parent}/"
     return re.sub(r"^.*/pytorch/pytorch/", "pytorch/", site.removeprefix(installed))
-
-
-def _computed_dtype(op: str, schema: Any, dtype: torch.dtype) -> torch.dtype | None:
-    """What torch computes in for tensors of a dtype; None where only a call tells.
-
-    The operator is called with meta tensors: an integer that comes out as a floating-point number was promoted.
-    """
-    if dtype.is_floating_point or dtype.is_complex:
-        return dtype
-    required = [a for a in schema.arguments if not a.has_default_value()]
-    if any(str(a.type) != "Tensor" or a.kwarg_only for a in required):
-        return None
-    try:
-        result = registry.overload(op)(*[torch.empty(2, 2, dtype=dtype, device="meta") for _ in required])
-    except (RuntimeError, NotImplementedError, IndexError, TypeError):
-        return None
-    if not isinstance(result, torch.Tensor):
-        return None
-    return result.dtype if result.dtype.is_floating_point else dtype
-
-
-def _plain(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -15,6 +15,7 @@ import torch
 
 __all__ = [
     "COMPOSITE",
+    "NON_FUNCTIONAL",
     "Entry",
     "Kernel",
     "defined_at",
@@ -36,7 +37,8 @@ __all__ = [
     "with_namespace",
 ]
 
-# The functional form that ATen derives from an out= kernel (CompositeExplicitAutogradNonFunctional) is no composite.
+# The first is the functional form that ATen derives from an out= kernel, and no composite.
+NON_FUNCTIONAL = "CompositeExplicitAutogradNonFunctional"
 COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
 

@@ -15,7 +15,6 @@ from backplane_tools.conformance.trend import Trend
 __all__ = ["write_html"]
 
 _TEMPLATE = "report.html.jinja"
-_ROUTES = ("native", "composite", "fallback")
 
 
 def write_html(report: Report, trend: Trend | None, path: Path) -> None:
@@ -63,7 +62,7 @@ def _suite(name: str, rows: list[Row], statuses: list[str]) -> dict[str, Any]:
         "total": len(mine),
         "bad": sum(row.bad for row in mine),
         "parts": [{"status": s, "count": counts[s], "percent": 100 * counts[s] / len(mine)} for s in statuses],
-        "routes": ", ".join(f"{routes[route]} {route}" for route in _ROUTES if routes[route]),
+        "routes": ", ".join(f"{count} {route}" for route, count in routes.most_common() if route),
         "ratio": median(ratios) if ratios else None,
     }
 

@@ -74,7 +74,7 @@ class _Compiled(OneSample):
         name = "backward" if self.has_backward else "forward"
         for sample in self.samples(requires_grad=self.has_backward):
             self.checker.check(name, sample, partial(self.compiled, sample))
-        return self.checker.outcome("native" if metrics.generated_kernel_count else "composite")
+        return self.checker.outcome("generated" if metrics.generated_kernel_count else "composite")
 
     def compiled(self, sample: Sample) -> Observation:
         """Compiled as one graph; where Dynamo breaks it on the CPU, too, as several."""

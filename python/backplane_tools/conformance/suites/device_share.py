@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from backplane_tools.conformance.case import Case, Outcome
 from backplane_tools.conformance.checker import cotangent, seeded
-from torch_backplane import fallback
+from torch_backplane.ops.ways import Watch
 from torch_backplane.testing.transfer import Transfer
 
 __all__ = ["DeviceShareSuite"]
@@ -56,9 +56,9 @@ class DeviceShareSuite:
         left: set[str] = set()
         for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=grads), _MOST_SAMPLES):
             arguments = Transfer(device)((sample.input, sample.args, sample.kwargs))
-            before = fallback.calls()
             try:
-                self._call(op, arguments, seed)
+                with Watch() as watch:
+                    self._call(op, arguments, seed)
             except Exception as error:
                 if self._is_refused(op, sample, seed):
                     continue
@@ -66,10 +66,8 @@ class DeviceShareSuite:
                 ran += 1
                 continue
             ran += 1
-            after = fallback.calls()
-            went = {name for name, count in after.items() if count != before.get(name, 0)}
-            stays += not went
-            left |= went
+            stays += not watch.on_cpu
+            left |= watch.on_cpu.keys()
         if not ran:
             return Outcome("skip", "no sample runs")
         message = f"not on the device: {', '.join(sorted(left))}" if left else ""

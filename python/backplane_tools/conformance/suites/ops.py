@@ -15,6 +15,7 @@ from backplane_tools.conformance.lazy import check_lazy_clones
 from backplane_tools.conformance.routes import route
 from backplane_tools.conformance.samples import Sample
 from backplane_tools.conformance.sparse import sparse_samples
+from torch_backplane.ops.ways import worst
 from torch_backplane.testing.compare import Rules
 from torch_backplane.testing.observe import Observation, tensors
 from torch_backplane.testing.transfer import Transfer
@@ -39,12 +40,11 @@ _ALL_OUTS = 6
 _LAZY = 4
 # A sample that takes longer on the CPU, in seconds, gets no variations.
 _SLOW = 0.5
-# Samples whose way is looked at, and the ways; the case has the last of them.
+# Samples whose way is looked at; the case has the worst of them.
 _ROUTES = 4
 # Samples whose operators are held against their fakes, and which are run with their dimensions in another order: in the
 # operator's first dtype, and in the others, on which little of that depends.
 _PLANNED, _PLANNED_TOO = 6, 2
-_WAYS = ("", "native", "composite", "fallback")
 
 
 class OpsSuite:
@@ -149,7 +149,7 @@ class _Run:
     def check_sample(self, sample: Sample) -> None:
         check = self.checker.check
         if sample.index < _ROUTES:
-            self.way = max(self.way, self.find_way(sample), key=_WAYS.index)
+            self.way = worst(self.way, self.find_way(sample))
         cpu = check("forward", sample, partial(self.forward, sample))
         if cpu is None or cpu.error is not None:
             return

@@ -1,6 +1,6 @@
 """What became of a program under ``torch.compile``: graph breaks, kernels and what they fuse, calls and why, times.
 
-For ``torch-backplane explain --compiled``. While :func:`collect` is open, the code generator tells it of each graph.
+For ``torch-backplane explain --compiled``: while :func:`collect` is open, the code generator tells of each graph.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Any
 import torch
 
 from torch_backplane import _backend, compiler
+from torch_backplane.inductor.observer import observing
+from torch_backplane.ops import registry, ways
 
-__all__ = ["Break", "Call", "Graph", "Kernel", "Report", "Time", "collect", "current"]
+__all__ = ["Break", "Call", "Graph", "Kernel", "Report", "Time", "collect"]
 
 SORTS_AND_SEARCHES = ("sort", "topk", "bucketize", "searchsorted")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_int_mm", "_scaled_mm")
@@ -35,6 +37,7 @@ class Kernel:
     name: str  # in the graph's file
     fuses: list[str]  # operators of the graph
     places: list[str]  # of the program, file:line
+    way: str = "generated"
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Call:
     """An operator that is called as it is."""
 
     op: str  # "aten.mm.out"
+    way: str  # of torch_backplane.ops.ways.WAYS; empty of what is no operator of the dispatcher's
     why: str
     places: list[str]
 
@@ -143,7 +147,9 @@ class Collector:
             return None
         overload = operation.op_overload
         name = str(overload or operation.get_kernel_name())
-        return Call(name.removeprefix("extern_kernels."), self._why(operation, overload), _places(operation.origins))
+        way = ways.way_of(registry.name_of(overload)) if isinstance(overload, torch._ops.OpOverload) else ""
+        why = self._why(operation, overload)
+        return Call(name.removeprefix("extern_kernels."), way, why, _places(operation.origins))
 
     def _why(self, operation: Any, overload: Any) -> str:
         from torch._inductor import config, ir, lowering
@@ -230,14 +236,6 @@ def _places(origins: Any) -> list[str]:
     return sorted(places)
 
 
-_collector: Collector | None = None
-
-
-def current() -> Collector | None:
-    """The one that is told, if any."""
-    return _collector
-
-
 @contextmanager
 def collect() -> Iterator[Report]:
     """A report of what the block compiles, full at its end; nothing comes from Inductor's caches."""
@@ -245,17 +243,15 @@ def collect() -> Iterator[Report]:
     from torch._functorch import config as functorch
     from torch._inductor import config
 
-    global _collector
     graph_break_reasons.clear()
     clear_compilation_metrics()
     before = compiler.counts() if compiler.is_available() else None
-    _collector = collector = Collector()
+    collector = Collector()
     try:
         marked = config.patch(fx_graph_cache=False, profiler_mark_wrapper_call=True)
-        with marked, functorch.patch(enable_autograd_cache=False):
+        with observing(collector), marked, functorch.patch(enable_autograd_cache=False):
             yield collector.report
     finally:
-        _collector = None
         collector.finish()
         if before is not None:
             after = compiler.counts()

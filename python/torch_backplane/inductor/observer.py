@@ -1,0 +1,41 @@
+"""Who is told of the graphs that are compiled for the device, if anyone: ``torch-backplane explain --compiled``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+__all__ = ["Observer", "current", "observing"]
+
+
+class Observer(Protocol):
+    """What the code generator calls."""
+
+    def mark(self) -> str:
+        """The range of a profile in which the graph runs that is told of next."""
+
+    def kernel(self, graph: Any, name: str, nodes: Sequence[Any]) -> None:
+        """A kernel was written into a graph's module."""
+
+    def graph(self, graph: Any) -> None:
+        """A graph's module is written."""
+
+
+_observer: Observer | None = None
+
+
+def current() -> Observer | None:
+    """The one that is told, if any."""
+    return _observer
+
+
+@contextmanager
+def observing(observer: Observer) -> Iterator[None]:
+    """Tell it of what the block compiles."""
+    global _observer
+    _observer = observer
+    try:
+        yield
+    finally:
+        _observer = None
