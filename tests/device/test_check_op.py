@@ -9,8 +9,8 @@ import torch
 from checked_operators import AOT, ONE, SQUARE, X, _Square, failing, operators, square_backward, square_setup
 
 from torch_backplane.testing import check_op
-from torch_backplane.testing.check_op import OpCheckError
 from torch_backplane.testing.opchecks import UTILITIES
+from torch_backplane.testing.opchecks.check import OpCheckError
 
 NEWER = torch.__version__ >= (2, 13)
 

@@ -7,7 +7,7 @@ import torch
 from checked_operators import AOT, ONE, SQUARE, X, _Square, failing, operators, square_setup
 
 from torch_backplane.testing import check_op
-from torch_backplane.testing.check_op import OpCheckError
+from torch_backplane.testing.opchecks.check import OpCheckError
 
 pytestmark = pytest.mark.once  # what is wrong with these operators is so on any kind of device
 

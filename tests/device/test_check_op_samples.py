@@ -7,8 +7,8 @@ import torch
 from checked_operators import ONE, SQUARE, X, failing, operators
 
 from torch_backplane.testing import check_op
-from torch_backplane.testing.check_op import OpCheckError
 from torch_backplane.testing.opchecks import UTILITIES
+from torch_backplane.testing.opchecks.check import OpCheckError
 
 pytestmark = pytest.mark.once  # what is wrong with these operators is so on any kind of device
 

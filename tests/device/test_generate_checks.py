@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.testing._internal.optests import OpCheckError, is_inside_opcheck_mode
 
-from torch_backplane.testing import check_op, generate_checks
-from torch_backplane.testing.generate_checks import ACCEPT, SAVE_INPUTS, without_checks
+from torch_backplane.testing import check_op, generate_checks, without_checks
 from torch_backplane.testing.opchecks import UTILITIES
+from torch_backplane.testing.opchecks.generate import ACCEPT, SAVE_INPUTS
 
 pytestmark = pytest.mark.once  # as in test_check_op.py
 
@@ -293,7 +293,7 @@ def test_C84_a_failure_saves_its_inputs_and_gives_a_script(ops, device, failures
 
 
 def test_C84_without_saved_inputs_the_script_has_places_for_them(ops, device):
-    from torch_backplane.testing.generate_checks import _repro
+    from torch_backplane.testing.opchecks.generate import _repro
 
     script = _repro("test_schema", ops.twice.default, None, None, save_data=False, dry_run=True)
     namespace = {}

@@ -273,8 +273,7 @@ class Op:
             samples: calls of the operator, as there.
             options: as there.
         """
-        check_op = importlib.import_module("torch_backplane.testing.check_op").check_op
-        return check_op(self, samples, **options)
+        return importlib.import_module("torch_backplane.testing").check_op(self, samples, **options)
 
     def destroy(self) -> None:
         """Take the operator away, and free its name; of an operator that C++ defined, what was added to it."""

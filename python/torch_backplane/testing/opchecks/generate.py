@@ -9,13 +9,11 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -24,9 +22,9 @@ from torch.testing._internal.optests import OpCheckError, generate_tests
 from torch.utils._pytree import tree_any_only
 
 from torch_backplane import _backend
-from torch_backplane.testing.check_op import explain
 from torch_backplane.testing.opchecks import UTILITIES
 from torch_backplane.testing.opchecks.call import Call, NothingToCheckError
+from torch_backplane.testing.opchecks.check import explain
 
 __all__ = ["ACCEPT", "SAVE_INPUTS", "generate_checks", "without_checks"]
 
@@ -227,12 +225,3 @@ def _repro(
         "from torch_backplane.testing import check_op\n\n"
         f'{inputs}check_op("{op.name()}", [(args, kwargs)], test_utils="{test}")\n'
     )
-
-
-class _Module(ModuleType):
-    """As in check_op: ``torch_backplane.testing.generate_checks`` is the function, or this module."""
-
-    __call__ = staticmethod(generate_checks)
-
-
-sys.modules[__name__].__class__ = _Module

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -221,12 +219,3 @@ def _moved(sample: tuple[Any, Any], device: str | torch.device | None) -> tuple[
         target = torch.device(target.type, torch.get_device_module(target).current_device())
     moved: tuple[Any, Any] = Transfer(target)(sample)
     return moved
-
-
-class _Module(ModuleType):
-    """``torch_backplane.testing.check_op`` may be this module or the function, by which was imported first."""
-
-    __call__ = staticmethod(check_op)
-
-
-sys.modules[__name__].__class__ = _Module
