@@ -116,6 +116,27 @@ def test_D11_a_definition_may_go_before_its_kernels(x):
     assert torch._C._dispatch_find_dangling_impls() == []
 
 
+def test_D11_kernels_that_stay_hold_the_schema(x):
+    """As long as there is a kernel the dispatcher hands out the object that it has seen, which has the first schema."""
+    kernels = Library(NS, "IMPL")
+    with Library(NS, "FRAGMENT") as first:
+        first.define("again(Tensor x) -> Tensor")
+        kernels.impl("again", lambda x: x + 1, "PrivateUse1")
+        held = OPS.again.default
+    with Library(NS, "FRAGMENT") as second:
+        with pytest.raises(RuntimeError, match=r"cannot be defined as .*int n.*kernel for PrivateUse1, registered at "):
+            second.define("again(Tensor x, int n) -> Tensor")
+        assert not hasattr(OPS, "again")
+        second.define("again(Tensor x) -> Tensor")
+        assert OPS.again.default is held
+        assert torch.equal(held(x), x + 1)
+    kernels.destroy()
+    with Library(NS, "FRAGMENT") as third:
+        third.define("again(Tensor x, int n) -> Tensor")
+        third.impl("again", lambda x, n: x + n, "PrivateUse1")
+        assert torch.equal(OPS.again.default(x, 5), x + 5)
+
+
 def test_D11_an_operator_that_is_held_says_that_it_is_gone(x):
     """torch's own calls into freed memory."""
     with Library(NS, "FRAGMENT") as library:

@@ -55,10 +55,16 @@ class Library(torch.library.Library):
     # No __init__: torch's takes the caller's line for the registrations' place.
 
     def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
-        """Define an operator, as :meth:`torch.library.Library.define`."""
+        """Define an operator, as :meth:`torch.library.Library.define`.
+
+        Raises:
+            RuntimeError: it has been defined before with another schema, of which kernels stayed.
+        """
+        op = f"{self.ns}::{schema.partition('(')[0]}"
+        _check_what_stayed(op, f"{self.ns}::{schema}")
         name: str = super().define(schema, alias_analysis, tags=tags)
         _open.add(self)
-        _bring_back(f"{self.ns}::{schema.partition('(')[0]}")
+        _bring_back(op)
         return name
 
     def impl(
@@ -227,21 +233,36 @@ def _put_back(name: str, packet: Any) -> None:
     setattr(operators, bare, packet)
 
 
-def _bring_back(op: str) -> None:
-    """Let the objects of an operator that has been defined again be what they were."""
+def _member(op: str) -> tuple[str, str]:
+    """The operator's name, and the name of the overload in its object."""
     name, _, overload_name = op.partition(".")
-    attribute = overload_name or "default"
+    return name, overload_name or "default"
+
+
+def _check_what_stayed(op: str, schema: str) -> None:
+    """Kernels that stayed take the arguments of their schema, and the dispatcher hands out the object that has it."""
+    old = _gone.get(".".join(_member(op)))
+    if old is None or str(old._schema) == str(torch._C.parse_schema(schema)):
+        return
+    if stayed := [kernel for kernel in registry.kernels(op) if kernel.active]:
+        raise RuntimeError(
+            f"{op} cannot be defined as {schema}: the kernel for {stayed[0].key}, registered at {stayed[0].site}, is "
+            f"of {old._schema}. Destroy its library first"
+        )
+
+
+def _bring_back(op: str) -> None:
+    """Let objects of an operator that is defined again be what they were; one of another schema stays gone."""
+    name, attribute = _member(op)
     if (packet := _gone.pop(name, None)) is not None:
         _put_back(name, packet)
     overload = _gone.pop(f"{name}.{attribute}", None)
-    schema = torch._C._get_schema(name, overload_name)
-    if overload is None or torch._ops._has_script_object_arg(schema):
+    schema = registry.schema_of(op)
+    if overload is None or str(schema) != str(overload._schema):
         return
     packet = registry.packet_in_use(name) or getattr(
         getattr(torch.ops, name.partition("::")[0]), name.partition("::")[2]
     )
-    op_, op_dk, tags = torch._C._get_operation_overload(name, overload_name)
-    vars(overload).clear()
-    overload.__init__(packet, op_, op_dk, schema, tags)
+    overload._op, overload._op_dk, overload._tags = torch._C._get_operation_overload(name, schema.overload_name)
     setattr(packet, attribute, overload)
     packet._dir.append(attribute)
