@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from torch_backplane import _backend
 
 Policy = Literal["wait", "background", "off", "strict"]
@@ -70,23 +68,6 @@ BP_KERNEL(generated, 1, Generated, BP_GLOBAL f32* BP_RESTRICT out) { out[0] = 0.
     except RuntimeError as error:
         return str(error).partition("\n")[0]
     return ""
-
-
-def leaves(op: str) -> bool:
-    """Whether ``aten::add.Tensor`` has a portable kernel that does not run: no compiler, or the policy is off.
-
-    Opens the driver.
-    """
-    return _is_portable(op) and (policy() == "off" or not is_available())
-
-
-def takes(op: str) -> bool:
-    """Whether ``aten::add.Tensor`` has a portable kernel that runs, and no vendor's before it. Opens the driver."""
-    return _is_portable(op) and policy() != "off" and is_available()
-
-
-def _is_portable(op: str) -> bool:
-    return _backend.C.kernels.has_portable(op) and "/dispatch/defaults.cpp" in torch._C._dispatch_dump(op)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from backplane_tools.cli.backend import load_backend
 from backplane_tools.cli.colours import COLOURS
 from backplane_tools.cli.program import failed, run_program
 
@@ -66,15 +67,10 @@ def coverage(
 
 def _device(wanted: str | None) -> str:
     """Load the backend; the device to run on."""
-    import torch  # noqa: F401  brings the backend with it
-
-    from torch_backplane import _backend
-
-    if not _backend.loaded():
-        raise click.ClickException("no backend is installed, or it did not load: see torch-backplane doctor")
-    if wanted is not None and wanted.split(":")[0] != _backend.device:
-        raise click.ClickException(f"--device {wanted}: the installed backend's device is {_backend.device}")
-    return wanted or _backend.device
+    own = load_backend()
+    if wanted is not None and wanted.split(":")[0] != own:
+        raise click.ClickException(f"--device {wanted}: the installed backend's device is {own}")
+    return wanted or own
 
 
 def _script(path: str, args: tuple[str, ...], account: Any) -> None:

@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from backplane_tools.cli.backend import load_backend
 from backplane_tools.cli.program import failed, run_program
 
 _MOST = 10  # rows of a table
@@ -58,16 +59,15 @@ def trace(out: Path | None, html_path: Path | None, json_path: Path | None, scri
 
     The exit status is 1 if the program failed or the device did nothing.
     """
+    name = load_backend()
     import torch
     from torch.profiler import ProfilerActivity, profile
 
     from backplane_tools.timeline import summarize
     from backplane_tools.timeline_page import page
-    from torch_backplane import _backend, fallback
+    from torch_backplane import fallback
     from torch_backplane.testing.capabilities import lacks
 
-    if not _backend.loaded():
-        raise click.ClickException("no backend is installed, or it did not load: see torch-backplane doctor")
     before = {count.op: count for count in fallback.report().counts}
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as profiled:
         bad = failed(lambda: run_program(script, args))
@@ -84,9 +84,9 @@ def trace(out: Path | None, html_path: Path | None, json_path: Path | None, scri
         path = out or Path(folder) / "trace.json"
         profiled.export_chrome_trace(str(path))
         summary = summarize(json.loads(path.read_text(encoding="utf-8")))
-    _print(summary, _backend.device, fallbacks, widened)
+    _print(summary, name, fallbacks, widened)
     if html_path:
-        html_path.write_text(page(summary, Path(script).name, _backend.device, fallbacks), encoding="utf-8")
+        html_path.write_text(page(summary, Path(script).name, name, fallbacks), encoding="utf-8")
     if json_path:
         rows = [
             {"op": op, "calls": calls, "widened": widened[op], "seconds": seconds} for op, calls, seconds in fallbacks
@@ -95,13 +95,13 @@ def trace(out: Path | None, html_path: Path | None, json_path: Path | None, scri
         json_path.write_text(text + "\n", encoding="utf-8")
     if not summary.work and (missing := lacks("profile")):
         raise click.ClickException(
-            f"the driver of {_backend.device} has no bp.{missing} (backplane/driver/profile.h), so nothing tells what "
-            f"it did. {_backend.env_name('SHIMS')}=emulate records events around the work instead"
+            f"the driver of {name} has no bp.{missing} (backplane/driver/profile.h), so nothing tells what "
+            f"it did. {name.upper()}_SHIMS=emulate records events around the work instead"
         )
     if not summary.work:
         raise click.ClickException(
-            f"{_backend.device} did nothing that a profile shows: the script must put its model and its data there, "
-            f"as in model.to('{_backend.device}'), and its operators must have kernels"
+            f"{name} did nothing that a profile shows: the script must put its model and its data there, "
+            f"as in model.to('{name}'), and its operators must have kernels"
         )
     if bad:
         raise click.exceptions.Exit(1)
