@@ -129,9 +129,10 @@ endfunction()
 
 # lib<device>.so: the core in unity groups, the vendor's sources one by one. Torch is found where the process has it: no RUNPATH.
 function(_backplane_add_core device)
-  # Two parts by their headers: the runtime includes none of torch's largest (tests/host/test_includes.py).
+  # Two parts by their headers: the runtime includes none of torch's largest (tests/host/test_includes.py). What finds a kernel at each call is
+  # compiled with it, for speed.
   _backplane_glob(runtime "backend/runtime/*.cpp" "backend/memory/*.cpp" "backend/random/*.cpp" "backend/graph/*.cpp"
-                  "backend/host/*.cpp")
+                  "backend/host/*.cpp" "backend/modules/key.cpp")
   _backplane_glob(aten "backend/tensor/*.cpp" "backend/fallback/*.cpp" "backend/dispatch/*.cpp" "backend/aten/*.cpp"
                        "backend/autocast/*.cpp" "backend/serialization/*.cpp" "backend/modules/*.cpp" "backend/inductor/*.cpp")
   if(has_portable)
@@ -139,7 +140,7 @@ function(_backplane_add_core device)
     list(APPEND aten ${portable})
   endif()
   set(last "${BACKPLANE_ROOT}/backend/dispatch/registered_last.cpp")  # its initialiser runs after the vendor's and the core's: dispatch/defaults.h
-  list(REMOVE_ITEM aten "${last}")
+  list(REMOVE_ITEM aten "${last}" "${BACKPLANE_ROOT}/backend/modules/key.cpp")
   set(texts "${CMAKE_CURRENT_BINARY_DIR}/generated/kernel_sources.cpp")
   _backplane_embed_sources("${texts}" "${CMAKE_CURRENT_SOURCE_DIR}/backend/kernels")
   list(APPEND aten "${texts}")

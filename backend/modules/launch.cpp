@@ -21,20 +21,6 @@ std::vector<const KernelCounter*>& portable_counters() {
 
 }  // namespace
 
-const Function* KernelSlots::find(uint64_t key, c10::DeviceIndex device, c10::function_ref<KernelSource()> make) {
-  std::atomic<const Slot*>& head = heads_[key * 0x9e3779b97f4a7c15u >> 61];
-  for (const Slot* slot = head.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
-    if (slot->key == key) return slot->function;
-  }
-  bool later = false;
-  const Function* function = find_function(device, make(), &later);
-  if (later) return nullptr;
-  auto* const slot = new Slot{key, function, head.load(std::memory_order_relaxed)};
-  while (!head.compare_exchange_weak(slot->next, slot, std::memory_order_release, std::memory_order_relaxed)) {
-  }
-  return function;
-}
-
 void KernelArguments::throw_full() { TORCH_INTERNAL_ASSERT(false, "a kernel's arguments have more than ", kMost, " bytes"); }
 
 KernelCounter& portable_counter(const char* name) {

@@ -1,36 +1,13 @@
-// modules/launch.h: what a family of kernels keeps of its functions, and how it launches one.
+// modules/launch.h: how a kernel's function is launched, and counted.
 #pragma once
 
 #include <backplane/kernel.h>
-#include <c10/util/FunctionRef.h>
 
-#include <array>
-#include <atomic>
 #include <cstring>
 
 #include "modules/unit.h"
 
 namespace backplane {
-
-// The functions of one operator by a number that says dtypes, strides and device, found again without a lock. An object with static storage
-// needs no initialiser and no end.
-class KernelSlots {
- public:
-  constexpr KernelSlots() = default;
-  KernelSlots(const KernelSlots&) = delete;
-  KernelSlots& operator=(const KernelSlots&) = delete;
-
-  // make(): the source of the key. NULL as of find_function.
-  const Function* find(uint64_t key, c10::DeviceIndex device, c10::function_ref<KernelSource()> make);
-
- private:
-  struct Slot {  // never freed: a reader may be at it
-    uint64_t key;
-    const Function* function;
-    const Slot* next;
-  };
-  std::array<std::atomic<const Slot*>, 8> heads_{};
-};
 
 // The block of bytes that a kernel takes: addresses first, then the members of its struct, 8 bytes each.
 class KernelArguments {

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "kernels/portable/dialect.h"
-#include "kernels/portable/family.h"
 #include "modules/unit.h"
 
 namespace backplane::portable {
@@ -24,8 +23,8 @@ namespace {
 
 class Form final : public c10::OperatorKernel {
  public:
-  Form(const Operator& compute, KernelCounter& counter, size_t arguments, size_t outputs, Call::Form form)
-      : compute_(compute), counter_(counter), arguments_(arguments), outputs_(outputs), form_(form) {}
+  Form(Operator compute, KernelCounter& counter, size_t arguments, size_t outputs, Call::Form form)
+      : compute_(std::move(compute)), counter_(counter), arguments_(arguments), outputs_(outputs), form_(form) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     if (C10_UNLIKELY(!can_compile() || kernel_policy() == KernelPolicy::off)) return decline_portable(op, keys, stack);
@@ -64,22 +63,21 @@ at::Tensor Call::output(at::IntArrayRef sizes, c10::ScalarType dtype, c10::Devic
 
 void Call::give(const at::Tensor& result) { results.emplace_back(result); }
 
-void add_operator(DefaultKernels& kernels, std::initializer_list<const char*> forms, const Operator& compute) {
-  KernelCounter& counter = portable_counter(*forms.begin());
-  for (const char* form : forms) {
-    const c10::FunctionSchema& schema = detail::find_operator(form).schema();
-    const Call::Form kind = schema.arguments().back().is_out()                   ? Call::Form::out
-                            : !schema.arguments().empty() && schema.is_mutable() ? Call::Form::inplace
-                                                                                 : Call::Form::functional;
-    const std::vector<c10::Argument>& arguments = schema.arguments();
-    const auto outputs = std::count_if(arguments.begin(), arguments.end(), [](const c10::Argument& one) { return one.is_out(); });
-    kernels.impl_portable(
-        form, c10::BoxedKernel::makeFromFunctor(std::make_unique<call_impl::Form>(compute, counter, arguments.size(), outputs, kind)));
-  }
+void add_operator(DefaultKernels& kernels, const char* form, Operator compute, KernelCounter& counter,
+                  std::optional<detail::TypedKernel> unboxed) {
+  const std::vector<c10::Argument>& arguments = detail::find_operator(form).schema().arguments();
+  const auto is_written = [](const c10::Argument& one) { return one.alias_info() != nullptr && one.alias_info()->isWrite(); };
+  const Call::Form kind = arguments.back().is_out()       ? Call::Form::out
+                          : is_written(arguments.front()) ? Call::Form::inplace
+                                                          : Call::Form::functional;
+  const auto outputs = std::count_if(arguments.begin(), arguments.end(), [](const c10::Argument& one) { return one.is_out(); });
+  auto kernel = std::make_unique<call_impl::Form>(std::move(compute), counter, arguments.size(), outputs, kind);
+  kernels.impl_portable(form, c10::BoxedKernel::makeFromFunctor(std::move(kernel)), std::move(unboxed));
 }
 
-void add_operator(DefaultKernels& kernels, std::initializer_list<const char*> forms, bool (*compute)(Call& call)) {
-  add_operator(kernels, forms, Operator(compute));
+void add_operator(DefaultKernels& kernels, std::initializer_list<const char*> forms, Operator compute) {
+  KernelCounter& counter = portable_counter(*forms.begin());
+  for (const char* form : forms) add_operator(kernels, form, compute, counter);
 }
 
 bool give(Call& call, const at::Tensor& result, std::initializer_list<at::Tensor> inputs, size_t k, size_t outputs) {
@@ -158,13 +156,45 @@ bool write_parts(Call& call, bool (*compute)(Call&), size_t number) {
 }
 
 bool is_usable(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.device().type() == c10::kPrivateUse1 && tensor.layout() == c10::kStrided &&
+  return tensor.defined() && tensor.device().type() == c10::kPrivateUse1 && tensor.layout() == c10::kStrided && !tensor.is_neg() &&
          has_dtype(target_of(tensor.device().index()), tensor.scalar_type());
 }
+
+bool is_float(const at::Tensor& tensor) { return is_usable(tensor) && c10::isFloatingType(tensor.scalar_type()); }
 
 bool is_movable(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == c10::kPrivateUse1 && tensor.layout() == c10::kStrided &&
          bits_of(tensor.scalar_type()) != c10::ScalarType::Undefined;
+}
+
+bool has_parts(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().type() == c10::kPrivateUse1 && tensor.layout() == c10::kStrided &&
+         is_complex(tensor.scalar_type()) && !tensor.is_conj() && !tensor.is_neg();
+}
+
+bool is_like(const at::Tensor& tensor, const at::Tensor& other) {
+  return is_usable(tensor) && tensor.scalar_type() == other.scalar_type() && tensor.device() == other.device();
+}
+
+bool can_become(const at::Tensor& out, at::IntArrayRef size, c10::ScalarType dtype, std::initializer_list<at::Tensor> inputs) {
+  if ((!is_usable(out) && !has_parts(out)) || out.scalar_type() != dtype) return false;
+  if (out.sizes() != size && out.numel() != 0) return false;
+  for (const at::Tensor& input : inputs) {
+    if (input.defined() && (input.device() != out.device() || out.is_alias_of(input))) return false;
+  }
+  return true;
+}
+
+Output::Output(const Call& call, at::IntArrayRef size, c10::ScalarType dtype, c10::Device device, size_t k, size_t outputs) {
+  if (const at::Tensor* given = call.given(k, outputs)) out_ = *given;
+  if (out_.defined() && out_.sizes() != size) out_.resize_(size);
+  dense_ = out_.defined() && out_.is_contiguous() ? out_ : empty(size, dtype, device.index());
+  if (!out_.defined()) out_ = dense_;
+}
+
+const at::Tensor& Output::finish() const {
+  if (!dense_.is_same(out_)) out_.copy_(dense_);
+  return out_;
 }
 
 bool repeats_places(const at::Tensor& tensor) { return at::has_internal_overlap(tensor) == at::MemOverlap::Yes; }
@@ -183,5 +213,24 @@ c10::ScalarType bits_of(c10::ScalarType dtype) {
       return c10::ScalarType::Undefined;
   }
 }
+
+std::optional<int64_t> dimension_of(int64_t dim, const at::Tensor& tensor) {
+  const int64_t dims = std::max<int64_t>(tensor.dim(), 1);
+  if (dim < -dims || dim >= dims) return std::nullopt;
+  return dim < 0 ? dim + dims : dim;
+}
+
+uint64_t address_of(const at::Tensor& tensor) {
+  check_allocated(tensor);
+  return reinterpret_cast<uint64_t>(tensor.const_data_ptr());
+}
+
+uint64_t writable_address_of(const at::Tensor& tensor) {
+  check_allocated(tensor);
+  return reinterpret_cast<uint64_t>(tensor.mutable_data_ptr());
+}
+
+// Below the half: what is beyond the end is added before it is tested.
+bool has_wide_extent(const Target& target, int64_t most) { return target.is_host() || most >= (int64_t{1} << 30); }
 
 }  // namespace backplane::portable

@@ -9,10 +9,9 @@
 
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/places.h"
 #include "kernels/portable/text.h"
-#include "kernels/portable/unit_text.h"
+#include "kernels/portable/unit.h"
 
 namespace backplane::portable {
 namespace cat_impl {
@@ -28,37 +27,39 @@ struct Source {
   int64_t offset;  // of a row in the result's
 };
 
+// The parameters, and which of them is source s.
+void write_sources(KernelSource& source, const size_t& sources) {
+  std::string parameters = "BP_GLOBAL T* BP_RESTRICT out", pick;
+  for (size_t k = 0; k < sources; ++k) {
+    append(parameters, ", BP_GLOBAL const T* BP_RESTRICT p", k);
+    pick += k + 1 < sources ? join("(s) == ", k, " ? p", k, " : ") : join("p", k);
+  }
+  define(source.definitions, "PARAMETERS", parameters);
+  define(source.definitions, "PICK(s)", "(", pick, ")");
+}
+
 bool launch_cat(const at::Tensor& out, c10::ScalarType bits, int64_t width, const Source* sources, size_t count) {
-  static KernelSlots slots;
   const c10::DeviceIndex device = out.device().index();
   const Target& target = target_of(device);
   const uint32_t per_item = target.is_host() ? kHostTile : kLanes;
-  const Function* function = slots.find(static_cast<uint64_t>(device) << 8 | dtype_bits(bits), device, [&] {
-    UnitText text("cat", "cat.bpc", "cat");
-    const std::string type = memory_type(bits);
-    text.define("T", type).define("SOURCES", kSources).define("POINTERS", kSources + 1);
-    std::string parameters = "BP_GLOBAL T* BP_RESTRICT out", pick;
-    for (size_t k = 0; k < kSources; ++k) {
-      append(parameters, ", BP_GLOBAL const T* BP_RESTRICT p", k);
-      pick += k + 1 < kSources ? join("(s) == ", k, " ? p", k, " : ") : join("p", k);
-    }
-    return text.define("PARAMETERS", parameters).define("PICK(s)", "(", pick, ")").source(per_item, kSources + 1, 1 + 4 * kSources, 1);
-  });
+  Unit unit(device, "cat.bpc", "cat", "cat");
+  unit.define("T", memory_type(bits)).define("SOURCES", kSources).define("POINTERS", kSources + 1).made_by(&write_sources, kSources);
+  const Function* function = unit.find(per_item, kSources + 1, 1 + 4 * kSources, 1);
   if (function == nullptr) return false;
   const int64_t tile = static_cast<int64_t>(function->group) * per_item;
-  KernelArguments arguments;
-  arguments.add(writable_address_of(out));
+  Arguments arguments;
+  arguments.write(out);
   const uint64_t first = address_of(sources[0].tensor);
   for (size_t k = 0; k < kSources; ++k) arguments.add(0 < k && k < count ? address_of(sources[k].tensor) : first);
-  arguments.add(width);
+  arguments.words(width);
   int64_t tiles = 0;
   for (size_t k = 0; k < kSources; ++k) {
     if (k < count) tiles += (sources[k].tensor.numel() + tile - 1) / tile;
-    arguments.add(tiles);
+    arguments.words(tiles);
   }
-  for (size_t k = 0; k < kSources; ++k) arguments.add(k < count ? sources[k].tensor.numel() : int64_t{0});
-  for (size_t k = 0; k < kSources; ++k) arguments.add(k < count ? sources[k].length : int64_t{1});
-  for (size_t k = 0; k < kSources; ++k) arguments.add(k < count ? sources[k].offset : int64_t{0});
+  for (size_t k = 0; k < kSources; ++k) arguments.words(k < count ? sources[k].tensor.numel() : 0);
+  for (size_t k = 0; k < kSources; ++k) arguments.words(k < count ? sources[k].length : 1);
+  for (size_t k = 0; k < kSources; ++k) arguments.words(k < count ? sources[k].offset : 0);
   launch_function(device, *function, static_cast<uint64_t>(tiles), arguments);
   return true;
 }

@@ -5,17 +5,17 @@
 #include <ATen/ops/view_as_real.h>
 
 #include "kernels/portable/call.h"
-#include "kernels/portable/family.h"
+#include "kernels/portable/elementwise.h"
 
 namespace backplane::portable {
 namespace complex_impl {
 namespace {
 
 // Writes what the two texts say of the arguments x and y as the parts of numbers.
-bool write(Call& call, const char* name, const char* real, const char* imaginary, KernelSlots& slots) {
+bool write(Call& call, Literal name, Literal real, Literal imaginary) {
   const at::Tensor &first = call.tensor(0), &second = call.tensor(1);
   const c10::ScalarType part = first.scalar_type();
-  if (!can_walk(first) || !is_like(second, first) || (part != c10::kFloat && part != c10::kDouble) ||
+  if (!is_usable(first) || !is_like(second, first) || (part != c10::kFloat && part != c10::kDouble) ||
       !at::are_expandable(first.sizes(), second.sizes())) {
     return false;
   }
@@ -34,8 +34,8 @@ bool write(Call& call, const char* name, const char* real, const char* imaginary
     out = config.add_owned_output(at::Tensor()).add_const_input(first).add_const_input(second).build().output();
   }
   const at::Tensor parts = at::view_as_real(out);
-  if (!apply(name, parts.select(-1, 0), {first, second}, real, 0, {}, part, slots) ||
-      !apply(name, parts.select(-1, 1), {first, second}, imaginary, 1, {}, part, slots)) {
+  if (!apply(name, parts.select(-1, 0), {first, second}, real, {}, part) ||
+      !apply(name, parts.select(-1, 1), {first, second}, imaginary, {}, part)) {
     return false;
   }
   call.give(std::move(out));
@@ -43,16 +43,10 @@ bool write(Call& call, const char* name, const char* real, const char* imaginary
 }
 
 // real, imag
-bool complex(Call& call) {
-  static KernelSlots slots;
-  return write(call, "complex", "x", "y", slots);
-}
+bool complex(Call& call) { return write(call, "complex", "x", "y"); }
 
 // abs, angle
-bool polar(Call& call) {
-  static KernelSlots slots;
-  return write(call, "polar", "x * m_cos(y)", "x * m_sin(y)", slots);
-}
+bool polar(Call& call) { return write(call, "polar", "x * m_cos(y)", "x * m_sin(y)"); }
 
 bool conj_physical(Call& call) {
   const at::Tensor self = call.tensor(0), out = *call.given();

@@ -11,14 +11,12 @@
 #include <limits>
 
 #include "kernels/portable/call.h"
-#include "kernels/portable/family.h"
+#include "kernels/portable/elementwise.h"
 #include "kernels/portable/walk.h"
 
 namespace backplane::portable {
 namespace composed_impl {
 namespace {
-
-bool is_float(const at::Tensor& tensor) { return can_walk(tensor) && c10::isFloatingType(tensor.scalar_type()); }
 
 // --- of each element ---
 
@@ -37,10 +35,9 @@ bool frexp(Call& call) {
       results[k] = at::empty_like(self, self.options().dtype(dtype));
     }
   }
-  static KernelSlots slots;
   Walk walk("frexp", self.sizes(), self.device().index());
   walk.write(results[0]).write(results[1]).read(self).compute_in(self.scalar_type());
-  if (!walk.run("const C x = LOAD2(i2); STORE0(i0, m_mantissa(x)); STORE1(i1, m_exponent(x));", slots)) return false;
+  if (!walk.run("const C x = LOAD2(i2); STORE0(i0, m_mantissa(x)); STORE1(i1, m_exponent(x));")) return false;
   for (const at::Tensor& result : results) call.give(result);
   return true;
 }
@@ -48,14 +45,13 @@ bool frexp(Call& call) {
 // self times 2^other
 bool ldexp(Call& call) {
   const at::Tensor &self = call.tensor(0), &other = call.tensor(1);
-  if (!is_float(self) || !can_walk(other) || !c10::isIntegralType(other.scalar_type(), false) || other.device() != self.device())
+  if (!is_float(self) || !is_usable(other) || !c10::isIntegralType(other.scalar_type(), false) || other.device() != self.device())
     return false;
   const at::DimVector sizes = at::infer_size_dimvector(self.sizes(), other.sizes());
   const at::Tensor result = self.sizes() == at::IntArrayRef(sizes) ? at::empty_like(self) : self.new_empty(sizes);
-  static KernelSlots slots;
   Walk walk("ldexp", sizes, self.device().index());
   walk.write(result).read(self, broadcast_strides(self, sizes)).read(other, broadcast_strides(other, sizes)).compute_in(self.scalar_type());
-  return walk.run("STORE0(i0, m_ldexp(LOAD1(i1), (i64)LOAD2(i2)));", slots) && give(call, result, {self, other});
+  return walk.run("STORE0(i0, m_ldexp(LOAD1(i1), (i64)LOAD2(i2)));") && give(call, result, {self, other});
 }
 
 // The largest finite number.
@@ -69,7 +65,7 @@ double most_of(c10::ScalarType dtype) {
 // self, nan, posinf, neginf, each of which may be None
 bool nan_to_num(Call& call) {
   const at::Tensor& self = call.tensor(0);
-  if (!can_walk(self)) return false;
+  if (!is_usable(self)) return false;
   const c10::ScalarType dtype = self.scalar_type();
   const at::Tensor* const given = call.given();
   const bool is_self = given != nullptr && given->is_same(self);
@@ -77,12 +73,11 @@ bool nan_to_num(Call& call) {
   const double most = most_of(dtype);
   const double numbers[] = {call.has(1) ? call[1].toDouble() : 0, call.has(2) ? call[2].toDouble() : most,
                             call.has(3) ? call[3].toDouble() : -most};
-  static KernelSlots slots;
   const bool is_whole = !c10::isFloatingType(dtype);
-  const char* const text = is_whole ? "x" : "x != x ? s0 : x == m_infinity ? s1 : x == -m_infinity ? s2 : x";
+  const Literal text = is_whole ? Literal("x") : Literal("x != x ? s0 : x == m_infinity ? s1 : x == -m_infinity ? s2 : x");
   const auto compute = [&](const auto&... out) {
-    return is_whole ? apply("nan_to_num", out..., {self}, text, 1, {}, dtype, slots)
-                    : apply("nan_to_num", out..., {self}, text, 0, {numbers[0], numbers[1], numbers[2]}, dtype, slots);
+    return is_whole ? apply("nan_to_num", out..., {self}, text, {}, dtype)
+                    : apply("nan_to_num", out..., {self}, text, {numbers[0], numbers[1], numbers[2]}, dtype);
   };
   if (given == nullptr) {
     const at::Tensor result = compute(dtype);
@@ -102,7 +97,7 @@ bool nan_to_num(Call& call) {
 
 bool equal(Call& call) {
   const at::Tensor &self = call.tensor(0), &other = call.tensor(1);
-  const auto is_taken = [](const at::Tensor& tensor) { return can_walk(tensor) || has_parts(tensor); };
+  const auto is_taken = [](const at::Tensor& tensor) { return is_usable(tensor) || has_parts(tensor); };
   if (!is_taken(self) || !is_taken(other) || self.device() != other.device() || self.scalar_type() != other.scalar_type()) return false;
   call.give(self.sizes() == other.sizes() && (self.numel() == 0 || self.eq(other).all().item<bool>()));
   return true;
@@ -112,7 +107,7 @@ bool equal(Call& call) {
 
 bool trace(Call& call) {
   const at::Tensor& self = call.tensor(0);
-  if ((!can_walk(self) && !has_parts(self)) || self.dim() != 2 || self.scalar_type() == c10::kBool) return false;
+  if ((!is_usable(self) && !has_parts(self)) || self.dim() != 2 || self.scalar_type() == c10::kBool) return false;
   call.give(self.diagonal().sum());
   return true;
 }
@@ -131,10 +126,8 @@ bool renorm(Call& call) {
   }
   const c10::ScalarType common = accumulated(self.scalar_type());
   const at::Tensor norm = at::linalg_vector_norm(self, p, others, true, common);
-  static KernelSlots slots;
   const at::Tensor result = empty(self.sizes(), self.scalar_type(), self.device().index());
-  return apply("renorm", result, {self, norm}, "y > s0 ? x * (s0 / (y + LIT(1e-7))) : x", 0, {most}, common, slots) &&
-         give(call, result, {self});
+  return apply("renorm", result, {self, norm}, "y > s0 ? x * (s0 / (y + LIT(1e-7))) : x", {most}, common) && give(call, result, {self});
 }
 
 // self, dim, start, length
@@ -165,7 +158,7 @@ bool narrow_copy(Call& call) {
 bool nonzero_static(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const int64_t size = call[1].toInt(), filler = call[2].toInt();
-  if ((!can_walk(self) && !has_parts(self)) || size < 0) return false;
+  if ((!is_usable(self) && !has_parts(self)) || size < 0) return false;
   // As torch's fakes have it of every device that is not the CPU, MPS or XPU: torch.compile asserts it.
   at::Tensor result = empty({self.dim(), size}, c10::kLong, self.device().index()).t();
   if (result.numel() != 0) {
@@ -180,7 +173,8 @@ bool nonzero_static(Call& call) {
 // repeats, output_size: number k as often as repeats[k] says
 bool repeat_interleave(Call& call) {
   const at::Tensor& repeats = call.tensor(0);
-  if (!can_walk(repeats) || repeats.dim() != 1 || (repeats.scalar_type() != c10::kLong && repeats.scalar_type() != c10::kInt)) return false;
+  if (!is_usable(repeats) || repeats.dim() != 1 || (repeats.scalar_type() != c10::kLong && repeats.scalar_type() != c10::kInt))
+    return false;
   if (repeats.numel() == 0) {
     call.give(at::empty_like(repeats));
     return true;

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "dispatch/defaults.h"
+#include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/product.h"
 #include "kernels/portable/text.h"
 #include "kernels/portable/tiles.h"
@@ -146,7 +146,6 @@ bool run_product(const Task& task, int64_t points) {
 }
 
 bool run(const Task& task, const Windows& windows, const Walk& walk) {
-  static KernelSlots slots;
   if (task.out.numel() == 0) return true;
   if (is_product(task, windows, walk)) return run_product(task, volume(walk.grid));
   const c10::DeviceIndex device = task.out.device().index();
@@ -176,32 +175,12 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
   const bool wide = target.is_host() || furthest >= (int64_t{1} << 30);
   const c10::ScalarType out_dtype = splits > 1 ? sum_dtype(dtype) : dtype;
 
-  uint64_t key = static_cast<uint64_t>(device) & 63;
-  key = key << 4 | dtype_bits(dtype);
-  key = key << 5 | static_cast<uint64_t>(direct) << 4 | static_cast<uint64_t>(task.weight) << 3 | static_cast<uint64_t>(small) << 2 |
-        static_cast<uint64_t>(wide) << 1 | static_cast<uint64_t>(splits > 1);
-  key = key << 1 | static_cast<uint64_t>(task.taps_first);
-  const Function* function = slots.find(key, device, [&] {
-    KernelSource source;
-    source.name = join("convolution", task.weight ? " weight" : "", "[", dialect_name(dtype), splits > 1 ? ", part]" : "]");
-    source.definitions = element_definitions(dtype, out_dtype, wide);
-    define(source.definitions, "WEIGHT", task.weight);
-    define(source.definitions, "TAPS_FIRST", task.taps_first);
-    if (c10::elementSize(dtype) == 2) source.files.push_back("math.bpc");  // conversions of halves
-    if (direct) {
-      source.files.insert(source.files.end(), {"window.bpc", "depthwise.bpc"});
-    } else {
-      source.definitions += tiles.definitions();
-      source.files.insert(source.files.end(), {"tiles.bpc", "window.bpc", "convolution.bpc"});
-    }
-    source.kernel = direct ? "depthwise" : "convolution";
-    source.per_item = direct && target.is_host() ? 64 : 1;
-    source.signature.struct_size = sizeof source.signature;
-    source.signature.pointers = 4;
-    source.signature.value_bytes = 8 * 46;
-    source.signature.written = 1;
-    return source;
-  });
+  Unit unit(device, direct ? Literal("depthwise.bpc") : Literal("convolution.bpc"), direct ? Literal("depthwise") : Literal("convolution"),
+            task.weight ? Literal("convolution weight") : Literal("convolution"));
+  define_elements(unit, dtype, out_dtype, wide);
+  unit.define("WEIGHT", task.weight).define("TAPS_FIRST", task.taps_first);
+  if (!direct) define_tiles(unit, tiles);
+  const Function* function = unit.file("window.bpc").find(direct && target.is_host() ? 64 : 1, 4, 46, 1);
   if (function == nullptr) return false;
 
   at::Tensor parts;
@@ -209,30 +188,21 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
   if (splits > 1) parts = empty_tensor({splits * groups * per_group}, out_dtype, device);
   const int64_t tile_m = even_tile(target, task.m, tiles.m, tiles.micro_m);
   const int64_t tile_n = even_tile(target, n, tiles.n, tiles.micro_n);
-  KernelArguments arguments;
-  for (const uint64_t word : {address(splits > 1 ? parts : task.out), address(task.a), address(task.source), address(task.bias)}) {
-    arguments.add(word);
-  }
+  Arguments arguments;
+  arguments.write(splits > 1 ? parts : task.out).read(task.a).read(task.source).read(task.bias);
   const at::Tensor& s = task.source;
-  for (const int64_t word : {groups, task.m, n, k, splits, (k + splits - 1) / splits, tile_m, tile_n, task.a_group, task.a_m, task.a_c,
-                             task.a_batch, task.a_p, task.channels * s.stride(1), s.stride(0), s.stride(1)}) {
-    arguments.add(word);
-  }
-  for (const int64_t word : walk.strides) arguments.add(word);
-  int64_t point = 1;  // from one of out to the next
+  arguments.words(groups, task.m, n, k, splits, (k + splits - 1) / splits, tile_m, tile_n, task.a_group, task.a_m, task.a_c, task.a_batch,
+                  task.a_p, task.channels * s.stride(1), s.stride(0), s.stride(1));
+  arguments.all(walk.strides);
   if (task.weight) {
-    for (const int64_t word : {per_group, n, int64_t{0}, groups * per_group}) arguments.add(word);
+    arguments.words(per_group, n, 0, groups * per_group, 1);
   } else {
     const bool is_last = !task.out.is_contiguous();  // channels behind points
     const int64_t channel = is_last ? 1 : points;
-    for (const int64_t word : {task.m * channel, channel, groups * task.m * points, int64_t{0}}) arguments.add(word);
-    point = is_last ? groups * task.m : 1;
+    arguments.words(task.m * channel, channel, groups * task.m * points, 0, is_last ? groups * task.m : 1);
   }
-  arguments.add(point);
-  for (const Triple* triple : {&walk.taps, &walk.grid, &walk.size, &walk.mul, &walk.base, &walk.step, &walk.div}) {
-    for (const int64_t word : *triple) arguments.add(word);
-  }
-  arguments.add(static_cast<int64_t>(task.bias.defined()));
+  for (const Triple* triple : {&walk.taps, &walk.grid, &walk.size, &walk.mul, &walk.base, &walk.step, &walk.div}) arguments.all(*triple);
+  arguments.words(task.bias.defined());
   const int64_t items = target.is_host() ? walk.grid[kDims - 1] : function->group;  // of a row, or of a group
   const int64_t launched = !direct       ? groups * splits * ((task.m + tile_m - 1) / tile_m) * ((n + tile_n - 1) / tile_n)
                            : task.weight ? groups * task.m * taps
@@ -357,13 +327,13 @@ bool are_taken(const at::Tensor& input, const at::Tensor& weight) {
   return is_taken(input, input) && is_taken(weight, input) && has_dtype(target_of(input.device().index()), input.scalar_type());
 }
 
-bool forward(const c10::IValue* values, at::Tensor& result) {
-  const at::Tensor input = values[0].toTensor(), weight = values[1].toTensor();
+bool forward(Call& call) {
+  const at::Tensor &input = call.tensor(0), &weight = call.tensor(1);
   if (!are_taken(input, weight)) return false;
-  const at::Tensor bias = values[2].isNone() ? at::Tensor() : values[2].toTensor();
+  const at::Tensor bias = call.tensor_or_none(2);
   if (bias.defined() && (!is_on_device(bias) || bias.scalar_type() != input.scalar_type() || bias.dim() != 1)) return false;
   Windows windows{};
-  if (!read_windows(values + 3, weight, windows)) return false;
+  if (!read_windows(&call[3], weight, windows)) return false;
   c10::SmallVector<int64_t, 5> size{input.size(0), windows.transposed ? weight.size(1) * windows.groups : weight.size(0)};
   const Triple in = sizes_of(input);
   for (size_t d = kDims - static_cast<size_t>(input.dim() - 2); d < kDims; ++d) {
@@ -372,16 +342,19 @@ bool forward(const c10::IValue* values, at::Tensor& result) {
                                       : (in[d] + 2 * windows.padding[d] - reach) / windows.stride[d] + 1);
     if (size.back() < 0) return false;
   }
-  result = empty_tensor(size, input.scalar_type(), input.device().index(), convolution_format(input, weight));
-  return run_data(result, input, weight, bias.defined() ? bias.contiguous() : bias, windows, windows.transposed);
+  const at::Tensor result = empty_tensor(size, input.scalar_type(), input.device().index(), convolution_format(input, weight));
+  if (!run_data(result, input, weight, bias.defined() ? bias.contiguous() : bias, windows, windows.transposed)) return false;
+  call.give(result);
+  return true;
 }
 
-bool backward(const c10::IValue* values, std::array<at::Tensor, 3>& results) {
-  const at::Tensor grad = values[0].toTensor(), input = values[1].toTensor(), weight = values[2].toTensor();
+bool backward(Call& call) {
+  const at::Tensor &grad = call.tensor(0), &input = call.tensor(1), &weight = call.tensor(2);
   if (!are_taken(input, weight) || !is_taken(grad, input)) return false;
   Windows windows{};
-  if (!read_windows(values + 3, weight, windows)) return false;
-  const auto wanted = values[9].toBoolList();
+  if (!read_windows(&call[3], weight, windows)) return false;
+  const auto wanted = call[9].toBoolList();
+  at::Tensor results[3];
   const c10::DeviceIndex device = input.device().index();
   const c10::MemoryFormat format = convolution_format(input, weight);
   if (wanted[0]) {
@@ -398,35 +371,13 @@ bool backward(const c10::IValue* values, std::array<at::Tensor, 3>& results) {
     for (int64_t d = 2; d < grad.dim(); ++d) dims.push_back(d);
     results[2] = grad.sum(dims);
   }
+  for (const at::Tensor& result : results) call.give(result);
   return true;
 }
 
-KernelCounter& forward_calls = portable_counter("convolution_overrideable");
-KernelCounter& backward_calls = portable_counter("convolution_backward_overrideable");
-
-bool can_run() { return can_compile() && kernel_policy() != KernelPolicy::off; }
-
-void convolution(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  constexpr std::ptrdiff_t kArguments = 9;
-  at::Tensor result;
-  if (!can_run() || !forward(&*(stack->end() - kArguments), result)) return decline_portable(op, keys, stack);
-  forward_calls.count();
-  stack->erase(stack->end() - kArguments, stack->end());
-  stack->emplace_back(std::move(result));
-}
-
-void convolution_backward(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  constexpr std::ptrdiff_t kArguments = 10;
-  std::array<at::Tensor, 3> results;
-  if (!can_run() || !backward(&*(stack->end() - kArguments), results)) return decline_portable(op, keys, stack);
-  backward_calls.count();
-  stack->erase(stack->end() - kArguments, stack->end());
-  for (at::Tensor& result : results) stack->emplace_back(std::move(result));
-}
-
-const Defaults registered([](DefaultKernels& m) {
-  m.impl_portable("convolution_overrideable", c10::BoxedKernel::makeFromFunction<&convolution>());
-  m.impl_portable("convolution_backward_overrideable", c10::BoxedKernel::makeFromFunction<&convolution_backward>());
+const Defaults registered([](DefaultKernels& kernels) {
+  add_operator(kernels, {"convolution_overrideable"}, &forward);
+  add_operator(kernels, {"convolution_backward_overrideable"}, &backward);
 });
 
 }  // namespace

@@ -18,20 +18,20 @@ KernelCounter& counter() {
 bool can_run() { return can_compile() && kernel_policy() != KernelPolicy::off; }
 
 bool run(at::TensorIteratorBase& iter) {
-  static KernelSlots slots;
   const bool conjugates = iter.tensor(0).is_conj() != iter.tensor(1).is_conj();
   const bool negates = iter.tensor(0).is_neg() != iter.tensor(1).is_neg();
-  Computation what{"copy", iter.dtype(1), conjugates | negates << 1};
+  const int variant = conjugates | negates << 1;
+  Computation what{"copy", iter.dtype(1)};
   if (conjugates && !is_complex(what.common)) return false;  // a real operand, written through a conjugate view
-  constexpr const char* real[] = {"x", "x", "-x", "-x"};
-  constexpr const char* complex[] = {"x", "c_conj(x)", "c_neg(x)", "c_neg(c_conj(x))"};
-  Expression expression{(is_complex(what.common) ? complex : real)[what.variant], 0};
+  constexpr Literal real[] = {"x", "x", "-x", "-x"};
+  constexpr Literal complex[] = {"x", "c_conj(x)", "c_neg(x)", "c_neg(c_conj(x))"};
+  Expression expression{(is_complex(what.common) ? complex : real)[variant], 0};
   expression.is_exact = true;
-  if (iter.dtype(0) == iter.dtype(1) && what.variant == 0) {
+  if (iter.dtype(0) == iter.dtype(1) && variant == 0) {
     what.common = bits_of(iter.dtype(0));
     what.bits = true;
   }
-  if (!is_pointwise(what.common) || !compute(iter, what, expression, slots)) return false;
+  if (!is_pointwise(what.common) || !compute(iter, what, expression)) return false;
   counter().count();
   return true;
 }

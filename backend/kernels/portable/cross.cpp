@@ -4,7 +4,6 @@
 #include <c10/core/WrapDimMinimal.h>
 
 #include "kernels/portable/call.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/walk.h"
 
 namespace backplane::portable {
@@ -17,7 +16,7 @@ bool cross(Call& call) {
   const int64_t dims = self.dim();
   int64_t dim = call[2].toInt();
   const bool has_complex = has_parts(self) && has_parts(other);
-  if (!(has_complex || (can_walk(self) && is_like(other, self))) || self.scalar_type() == c10::kBool || other.dim() != dims ||
+  if (!(has_complex || (is_usable(self) && is_like(other, self))) || self.scalar_type() == c10::kBool || other.dim() != dims ||
       dim < -dims || dim >= dims) {
     return false;
   }
@@ -32,14 +31,12 @@ bool cross(Call& call) {
   const auto x = broadcast_strides(self, sizes), y = broadcast_strides(other, sizes);
   std::vector<int64_t> others = sizes;
   others[dim] = 1;
-  static KernelSlots slots;
   Walk walk("cross", others, self.device().index());
   walk.write(result).read(self, x).read(other, y);
   walk.integer(result.stride(dim)).integer(x[dim]).integer(y[dim]).compute_in(self.scalar_type());
   if (!walk.run("const C a = LOAD1(i1); const C b = LOAD1(i1 + s1); const C c = LOAD1(i1 + 2 * s1); "
                 "const C d = LOAD2(i2); const C e = LOAD2(i2 + s2); const C f = LOAD2(i2 + 2 * s2); "
-                "STORE0(i0, b * f - c * e); STORE0(i0 + s0, c * d - a * f); STORE0(i0 + 2 * s0, a * e - b * d);",
-                slots)) {
+                "STORE0(i0, b * f - c * e); STORE0(i0 + s0, c * d - a * f); STORE0(i0 + 2 * s0, a * e - b * d);")) {
     return false;
   }
   return give(call, result, {self, other});

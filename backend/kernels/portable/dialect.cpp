@@ -8,9 +8,7 @@ namespace dialect_impl {
 namespace {
 
 struct Words {
-  const char* name;
-  const char* memory;
-  const char* compute;
+  Literal name, memory, compute;
 };
 
 Words words_of(c10::ScalarType dtype) {
@@ -25,6 +23,8 @@ Words words_of(c10::ScalarType dtype) {
       return {"i32", "i32", "i32"};
     case c10::kLong:
       return {"i64", "i64", "i64"};
+    case c10::ScalarType::UInt64:  // a number of a generator's alone
+      return {Literal(), "u64", Literal()};
     case c10::kHalf:
       return {"f16", "u16", "f32"};
     case c10::kBFloat16:
@@ -48,15 +48,15 @@ Words words_of(c10::ScalarType dtype) {
     case c10::kBool:
       return {"bool", "u8", "i32"};
     default:
-      return {nullptr, nullptr, nullptr};
+      return {Literal(), Literal(), Literal()};
   }
 }
 
 }  // namespace
 }  // namespace dialect_impl
 
-const char* dialect_name(c10::ScalarType dtype) { return dialect_impl::words_of(dtype).name; }
-const char* memory_type(c10::ScalarType dtype) { return dialect_impl::words_of(dtype).memory; }
-const char* compute_type(c10::ScalarType dtype) { return dialect_impl::words_of(dtype).compute; }
+Literal dialect_name(c10::ScalarType dtype) { return dialect_impl::words_of(dtype).name; }
+Literal memory_type(c10::ScalarType dtype) { return dialect_impl::words_of(dtype).memory; }
+Literal compute_type(c10::ScalarType dtype) { return dialect_impl::words_of(dtype).compute; }
 
 }  // namespace backplane::portable

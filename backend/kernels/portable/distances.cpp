@@ -6,7 +6,6 @@
 #include <string>
 
 #include "kernels/portable/call.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
 #include "kernels/portable/walk.h"
 
@@ -37,7 +36,7 @@ Kind kind_of(double p) { return p == 0 ? kCount : p == 1 ? kOne : p == 2 ? kTwo 
 std::string gradient_of(Kind kind) { return replaced(kNorms[kind].gradient, "SIGN(d)", "(d > 0 ? (C)1 : d < 0 ? (C)-1 : (C)0)"); }
 
 bool is_taken(const at::Tensor& tensor, double p) {
-  return can_walk(tensor) && (tensor.scalar_type() == c10::kFloat || tensor.scalar_type() == c10::kDouble) && p >= 0;
+  return is_usable(tensor) && (tensor.scalar_type() == c10::kFloat || tensor.scalar_type() == c10::kDouble) && p >= 0;
 }
 
 // x1, x2: batch.., rows, columns -> sizes of the batch that both have; empty where they do not go together.
@@ -73,7 +72,6 @@ bool cdist(Call& call) {
     return give(call, at::_euclidean_dist(a, b).view(sizes), {x1, x2});
   }
   const at::Tensor result = empty({a.size(0), rows, others}, x1.scalar_type(), x1.device().index());
-  static KernelSlots slots;
   const Kind kind = kind_of(p);
   Walk walk("cdist", result.sizes(), x1.device().index());
   walk.write(result).read(a, {a.stride(0), a.stride(1), 0}).read(b, {b.stride(0), 0, b.stride(1)});
@@ -82,7 +80,7 @@ bool cdist(Call& call) {
       "const C p = s3; (void)p; C sum = 0; for (i64 m = 0; m < s0; ++m) { "
       "const C d = LOAD1(i1 + m * s1) - LOAD2(i2 + m * s2); sum = ",
       kNorms[kind].term, "; } STORE0(i0, ", kNorms[kind].last, ");");
-  return walk.run(body.c_str(), slots, kind) && give(call, result.view(sizes), {x1, x2});
+  return walk.run(body) && give(call, result.view(sizes), {x1, x2});
 }
 
 // grad, x1, x2, p, cdist: the gradient of x1
@@ -99,7 +97,6 @@ bool cdist_backward(Call& call) {
   if (call.tensor(0).sizes() != at::IntArrayRef(sizes) || call.tensor(4).sizes() != at::IntArrayRef(sizes)) return false;
   const at::Tensor grad = in_three(call.tensor(0), batch), distance = in_three(call.tensor(4), batch);
   const at::Tensor result = empty(a.sizes(), x1.scalar_type(), x1.device().index());
-  static KernelSlots slots;
   const Kind kind = kind_of(p);
   Walk walk("cdist_backward", a.sizes(), x1.device().index());
   walk.write(result).read(a).read(b, {b.stride(0), 0, b.stride(2)});
@@ -109,7 +106,7 @@ bool cdist_backward(Call& call) {
       "const C p = s4; (void)p; const C x = LOAD1(i1); C sum = 0; for (i64 r = 0; r < s0; ++r) { const C d = x - LOAD2(i2 + r * s1); "
       "const C g = LOAD3(i3 + r * s2); const C y = LOAD4(i4 + r * s3); (void)d; (void)g; (void)y; sum += ",
       gradient_of(kind), "; } STORE0(i0, sum);");
-  if (!walk.run(body.c_str(), slots, kind)) return false;
+  if (!walk.run(body)) return false;
   std::vector<int64_t> shape = batch;
   shape.insert(shape.end(), {a.size(1), a.size(2)});
   return give(call, result.view(shape), {x1, x2, grad, distance});
@@ -122,7 +119,6 @@ bool pdist(Call& call) {
   if (!is_taken(self, p) || self.dim() != 2) return false;
   const int64_t rows = self.size(0);
   const at::Tensor result = empty({rows < 2 ? 0 : rows * (rows - 1) / 2}, self.scalar_type(), self.device().index());
-  static KernelSlots slots;
   const Kind kind = kind_of(p);
   Walk walk("pdist", {rows, rows}, self.device().index());
   walk.write(result, {0, 0}).read(self, {self.stride(0), 0}).read(self, {0, self.stride(0)}).count({1, 0}).count({0, 1});
@@ -131,7 +127,7 @@ bool pdist(Call& call) {
       "if (i3 < i4) { const C p = s3; (void)p; C sum = 0; for (i64 m = 0; m < s0; ++m) { "
       "const C d = LOAD1(i1 + m * s1) - LOAD2(i2 + m * s1); sum = ",
       kNorms[kind].term, "; } STORE0(i0 + i3 * s2 - i3 * (i3 + 1) / 2 + i4 - i3 - 1, ", kNorms[kind].last, "); }");
-  if (result.numel() != 0 && !walk.run(body.c_str(), slots, kind)) return false;
+  if (result.numel() != 0 && !walk.run(body)) return false;
   return give(call, result, {self});
 }
 
@@ -143,7 +139,6 @@ bool pdist_backward(Call& call) {
   const int64_t rows = self.size(0), pairs = rows < 2 ? 0 : rows * (rows - 1) / 2;
   if (grad.dim() != 1 || grad.numel() != pairs || distance.dim() != 1 || distance.numel() != pairs) return false;
   const at::Tensor result = empty(self.sizes(), self.scalar_type(), self.device().index());
-  static KernelSlots slots;
   const Kind kind = kind_of(p);
   Walk walk("pdist_backward", self.sizes(), self.device().index());
   walk.write(result).read(self, {0, self.stride(1)}).read(grad, {0, 0}).read(distance, {0, 0}).count({1, 0});
@@ -155,7 +150,7 @@ bool pdist_backward(Call& call) {
       "const C d = x - LOAD1(i1 + r * s1); const C g = LOAD2(i2 + pair * s2); const C y = LOAD3(i3 + pair * s3); "
       "(void)d; (void)g; (void)y; sum += ",
       gradient_of(kind), "; } STORE0(i0, sum);");
-  return walk.run(body.c_str(), slots, kind) && give(call, result, {self, grad, distance});
+  return walk.run(body) && give(call, result, {self, grad, distance});
 }
 
 const Defaults registered([](DefaultKernels& kernels) {

@@ -1,5 +1,4 @@
-// kernels/portable/elementwise.h: computes an expression of the kernel dialect over the operands of an iterator, by a kernel that is
-// compiled for their dtypes and strides.
+// kernels/portable/elementwise.h: walks that compute an expression of the kernel dialect over the operands of an iterator.
 #pragma once
 
 #include <ATen/TensorIterator.h>
@@ -8,11 +7,12 @@
 
 #include <cstdint>
 
-#include "modules/launch.h"
+#include "kernels/portable/text.h"
+#include "kernels/portable/walk.h"
 
 namespace backplane::portable {
 
-constexpr int kMostOperands = 7;  // the output among them: x, y, z, w, v, u are the inputs
+constexpr int kMostInputs = 6;  // x, y, z, w, v, u
 constexpr int kMostScalars = 6;
 
 // What the second input becomes where half types are computed in f32 and it is a number on the host, or has no dimensions and a wider type:
@@ -20,7 +20,7 @@ constexpr int kMostScalars = 6;
 enum class HostNumbers : uint8_t { rounded, exact };
 
 struct Expression {
-  const char* text;  // of x, y, ..., s0, s1, ... (pointwise.h)
+  Literal text;  // of x, y, ..., s0, s1, ... (pointwise.h)
   int scalars;
   HostNumbers numbers = HostNumbers::rounded;
   bool gives_bool = false;  // else a value of the common dtype
@@ -30,21 +30,27 @@ struct Expression {
 };
 
 struct Computation {
-  const char* name;                                    // for messages
+  Literal name;                                        // for messages
   c10::ScalarType common;                              // inputs are converted to it, and computed in compute_type() of it
-  int variant = 0;                                     // 0 to 3: which expression of the operator
   bool bits = false;                                   // the operands' elements are taken as of `common`, a dtype of their size
   c10::SmallVector<uint64_t, kMostScalars> scalars{};  // word_of(), or integers
 };
 
 // Queues output = expression(inputs) on the current stream of the iterator's device. False: nothing was done, because there is no such
-// kernel (now), the dialect lacks a dtype, or there are too many dimensions or operands. `slots`: the operator's.
-bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expression& expression, KernelSlots& slots);
+// kernel (now), the dialect lacks a dtype, or there are too many dimensions or operands.
+bool compute(at::TensorIteratorBase& iter, const Computation& what, const Expression& expression);
 
 // The same of inputs of one size, device and dtype, `what.common`, all contiguous, to a new tensor: what an iterator finds out of a call is
 // known then, and takes a small operator a quarter of its time.
-bool compute_dense(at::ArrayRef<const at::Tensor*> inputs, const Computation& what, const Expression& expression, KernelSlots& slots,
-                   at::Tensor& result);
+bool compute_dense(at::ArrayRef<const at::Tensor*> inputs, const Computation& what, const Expression& expression, at::Tensor& result);
+
+// Queues out = text(inputs) of broadcast operands, each as a value of `common`'s compute type, and of numbers s0, s1, ...; false: nothing
+// was done.
+bool apply(Literal name, const at::Tensor& out, at::ArrayRef<at::Tensor> inputs, Literal text, std::initializer_list<double> numbers,
+           c10::ScalarType common);
+// The same to a new tensor of that dtype, with strides as the inputs'.
+at::Tensor apply(Literal name, c10::ScalarType dtype, at::ArrayRef<at::Tensor> inputs, Literal text, std::initializer_list<double> numbers,
+                 c10::ScalarType common);
 
 // A number as the kernel's struct has it, where `common`, a floating dtype, is computed; or a complex one.
 uint64_t word_of(double value, c10::ScalarType common);

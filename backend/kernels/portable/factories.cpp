@@ -7,7 +7,6 @@
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/walk.h"
 
 namespace backplane::portable {
@@ -43,7 +42,6 @@ bool arange(Call& call) {
   const at::Tensor& given = *call.given();
   if (!is_usable(given) || given.scalar_type() == c10::kBool || !is_real(start) || !is_real(end) || !is_real(step)) return false;
   const c10::ScalarType dtype = given.scalar_type();
-  static KernelSlots slots;
   if (!c10::isFloatingType(dtype)) {
     if (!start.isIntegral(false) || !end.isIntegral(false) || !step.isIntegral(false)) return false;
     const int64_t first = start.toLong(), last = end.toLong(), by = step.toLong();
@@ -55,7 +53,7 @@ bool arange(Call& call) {
     if (!out.defined()) return false;
     Walk walk("arange", out.sizes(), out.device().index());
     walk.write(out).count(numbers_of(out)).integer(first).integer(by);
-    if (!walk.run("STORE0(i0, (i64)s0 + (i64)i1 * s1);", slots)) return false;
+    if (!walk.run("STORE0(i0, (i64)s0 + (i64)i1 * s1);")) return false;
     call.give(std::move(out));
     return true;
   }
@@ -68,7 +66,7 @@ bool arange(Call& call) {
   const c10::ScalarType compute = has_dtype(target_of(out.device().index()), c10::kDouble) ? c10::kDouble : dtype;
   Walk walk("arange", out.sizes(), out.device().index());
   walk.write(out).count(numbers_of(out)).number(first, compute).number(by, compute);
-  if (!walk.run("STORE0(i0, s0 + (C)i1 * s1);", slots, 1)) return false;
+  if (!walk.run("STORE0(i0, s0 + (C)i1 * s1);")) return false;
   call.give(std::move(out));
   return true;
 }
@@ -87,18 +85,17 @@ bool spaced(Call& call) {
   const double step = count < 2               ? 0
                       : dtype == c10::kDouble ? (last - first) / static_cast<double>(count - 1)
                                               : (static_cast<float>(last) - static_cast<float>(first)) / static_cast<float>(count - 1);
-  static KernelSlots slots;
-  Walk walk(kPowers ? "logspace" : "linspace", out.sizes(), out.device().index());
+  Walk walk(kPowers ? Literal("logspace") : Literal("linspace"), out.sizes(), out.device().index());
   walk.write(out).count(numbers_of(out)).integer(count);
   walk.number(first, dtype).number(count == 1 ? first : last, dtype).number(step, dtype);
-  const char* body = "STORE0(i0, i1 < s0 / 2 || s0 == 1 ? s1 + s3 * (C)i1 : s2 - s3 * (C)(s0 - 1 - i1));";
+  Part body = "STORE0(i0, i1 < s0 / 2 || s0 == 1 ? s1 + s3 * (C)i1 : s2 - s3 * (C)(s0 - 1 - i1));";
   if (kPowers) {
     const double base = call[3].toDouble();
     if (!(base > 0)) return false;
     walk.number(base, dtype);
     body = "const C power = i1 < s0 / 2 || s0 == 1 ? s1 + s3 * (C)i1 : s2 - s3 * (C)(s0 - 1 - i1); STORE0(i0, m_pow(s4, power));";
   }
-  if (!walk.run(body, slots)) return false;
+  if (!walk.run(body)) return false;
   call.give(std::move(out));
   return true;
 }
@@ -112,10 +109,9 @@ bool write_eye(Call& call, int64_t rows, int64_t columns) {
     call.give(std::move(out));
     return true;
   }
-  static KernelSlots slots;
   Walk walk("eye", out.sizes(), out.device().index());
   walk.write(out).count(at::IntArrayRef({1, -1}));
-  if (!walk.run("STORE0(i0, i1 == 0 ? 1 : 0);", slots)) return false;
+  if (!walk.run("STORE0(i0, i1 == 0 ? 1 : 0);")) return false;
   call.give(std::move(out));
   return true;
 }

@@ -11,9 +11,8 @@
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
-#include "kernels/portable/unit_text.h"
+#include "kernels/portable/unit.h"
 #include "modules/launch.h"
 
 namespace backplane::portable {
@@ -32,7 +31,7 @@ struct List {
 };
 
 struct TableCall {
-  const char* name;
+  Literal name;
   c10::SmallVector<List, 6> lists;
   c10::SmallVector<at::Tensor, 2> shared{};      // q0, q1, ...: read by all
   const std::vector<double>* numbers = nullptr;  // s0 of each tensor
@@ -40,7 +39,44 @@ struct TableCall {
   std::string begin{}, setup{}, body{};          // in the words of table.bpc
 };
 
-bool launch_table(const TableCall& what, KernelSlots& slots, int variant) {
+// The tensors of all lists as parameters, and how the kernel chooses among them.
+struct Lists {
+  uint32_t count, written;  // of lists; a bit each
+  uint32_t tensors;         // of a list
+  uint32_t shared, common;
+  uint16_t has_numbers, is_double;
+};
+void write_lists(KernelSource& source, const Lists& lists) {
+  std::string parameters, pick, members, commons;
+  for (uint32_t k = 0; k < lists.count; ++k) {
+    const char* const is_const = (lists.written >> k & 1) != 0 ? "" : "const ";
+    append(pick, "BP_GLOBAL ", is_const, "T", k, "* const a", k, " = ");
+    for (uint32_t t = 0; t < lists.tensors; ++t) {
+      if (t + 1 < lists.tensors) append(pick, "t == ", t, " ? ");
+      append(pick, "p", t * lists.count + k, t + 1 < lists.tensors ? " : " : "; ");
+    }
+  }
+  for (uint32_t p = 0; p < lists.tensors * lists.count; ++p) {
+    const uint32_t k = p % lists.count;
+    append(parameters, p == 0 ? "" : ", ", "BP_GLOBAL ", (lists.written >> k & 1) != 0 ? "" : "const ", "T", k, "* BP_RESTRICT p", p);
+  }
+  for (uint32_t k = 0; k < lists.shared; ++k) append(parameters, ", BP_GLOBAL const TQ", k, "* BP_RESTRICT q", k);
+  for (uint32_t k = 0; k < lists.common; ++k) {
+    members += lists.is_double != 0 ? join("f64 f", k, "; ") : join("f32 f", k, "; u32 f", k, "_; ");
+    append(commons, "const C f", k, " = bp_arg.f", k, "; ");
+  }
+  if (lists.has_numbers != 0) members += lists.is_double != 0 ? "f64 numbers[TENSORS]; " : "f32 numbers[2 * TENSORS]; ";
+  std::string& text = source.definitions;
+  define(text, "NUMBER(t)", lists.is_double != 0 ? "bp_arg.numbers[t]" : "bp_arg.numbers[2 * (t)]");
+  define(text, "TENSORS", lists.tensors);
+  define(text, "PARAMETERS", parameters);
+  define(text, "PICK", pick);
+  define(text, "MEMBERS", members);
+  define(text, "COMMONS", commons);
+}
+
+bool launch_table(const TableCall& what) {
+  constexpr Literal kSuffixes[] = {"0", "1", "2", "3", "4", "5"}, kShared[] = {"Q0", "Q1"};
   const Tensors& first = *what.lists[0].tensors;
   const c10::ScalarType dtype = first[0].scalar_type();
   const c10::DeviceIndex device = first[0].device().index();
@@ -53,63 +89,45 @@ bool launch_table(const TableCall& what, KernelSlots& slots, int variant) {
   const size_t most = std::min(of_pointers, of_bytes);
   const auto pointers = static_cast<uint32_t>(most * lists + shared);
   const uint32_t per_item = target.is_host() ? kHostTile : kLanes;
-  const bool is_double = dtype == c10::kDouble;
-  uint64_t key = static_cast<uint64_t>(device) & 63;
-  key = key << 16 | static_cast<uint64_t>(variant);
-  key = key << 4 | dtype_bits(dtype);
-  const Function* function = slots.find(key, device, [&] {
-    UnitText text(what.name, "table.bpc", "table");
-    text.compute_in(dtype);
-    std::string parameters, pick, members;
-    uint64_t written = 0;
-    for (size_t k = 0; k < lists; ++k) {
-      const List& list = what.lists[k];
-      text.element(k, (*list.tensors)[0].scalar_type());
-      std::string chain;
-      for (size_t t = 0; t < most; ++t) chain += t + 1 < most ? join("t == ", t, " ? p", t * lists + k, " : ") : join("p", t * lists + k);
-      append(pick, "BP_GLOBAL ", list.is_written ? "" : "const ", "T", k, "* const a", k, " = ", chain, "; ");
-    }
-    for (size_t t = 0; t < most; ++t) {
-      for (size_t k = 0; k < lists; ++k) {
-        const bool is_written = what.lists[k].is_written;
-        append(parameters, t + k == 0 ? "" : ", ", "BP_GLOBAL ", is_written ? "" : "const ", "T", k, "* BP_RESTRICT p", t * lists + k);
-        if (is_written) written |= uint64_t{1} << (t * lists + k);
-      }
-    }
-    for (size_t k = 0; k < shared; ++k) {
-      text.element(join("Q", k), what.shared[k].scalar_type());
-      append(parameters, ", BP_GLOBAL const TQ", k, "* BP_RESTRICT q", k);
-    }
-    std::string commons;
-    for (size_t k = 0; k < what.common.size(); ++k) {
-      members += is_double ? join("f64 f", k, "; ") : join("f32 f", k, "; u32 f", k, "_; ");
-      append(commons, "const C f", k, " = bp_arg.f", k, "; ");
-    }
-    if (numbers != 0) members += is_double ? "f64 numbers[TENSORS]; " : "f32 numbers[2 * TENSORS]; ";
-    text.define("NUMBER(t)", is_double ? "bp_arg.numbers[t]" : "bp_arg.numbers[2 * (t)]");
-    text.define("TENSORS", most).define("POINTERS", pointers).define("PARAMETERS", parameters);
-    text.define("PICK", pick).define("MEMBERS", members).define("BEGIN", commons, what.begin);
-    text.define("SETUP", numbers != 0 ? "const C s0 = NUMBER(t); " : "", what.setup).define("APPLY(i)", what.body);
-    return text.source(per_item, pointers, static_cast<uint32_t>(most * (2 + numbers) + what.common.size()), written);
-  });
+  Lists shape{static_cast<uint32_t>(lists),
+              0,
+              static_cast<uint32_t>(most),
+              static_cast<uint32_t>(shared),
+              static_cast<uint32_t>(what.common.size()),
+              static_cast<uint16_t>(numbers),
+              dtype == c10::kDouble};
+  Unit unit(device, "table.bpc", "table", what.name);
+  unit.compute_in(dtype);
+  uint64_t written = 0;
+  for (size_t k = 0; k < lists; ++k) {
+    const List& list = what.lists[k];
+    unit.element(kSuffixes[k], (*list.tensors)[0].scalar_type());
+    if (!list.is_written) continue;
+    shape.written |= 1u << k;
+    for (size_t t = 0; t < most; ++t) written |= uint64_t{1} << (t * lists + k);
+  }
+  for (size_t k = 0; k < shared; ++k) unit.element(kShared[k], what.shared[k].scalar_type());
+  unit.define("POINTERS", pointers).made_by(&write_lists, shape).define("BEGIN", "COMMONS ", what.begin);
+  unit.define("SETUP", numbers != 0 ? Literal("const C s0 = NUMBER(t); ") : Literal(""), what.setup).define("APPLY(i)", what.body);
+  const Function* function = unit.find(per_item, pointers, static_cast<uint32_t>(most * (2 + numbers) + what.common.size()), written);
   if (function == nullptr) return false;
   const int64_t tile = static_cast<int64_t>(function->group) * per_item;
   for (size_t begin = 0; begin < first.size(); begin += most) {
     const size_t count = std::min(most, first.size() - begin);
-    KernelArguments arguments;
+    Arguments arguments;
     for (size_t t = 0; t < most; ++t) {
       for (const List& list : what.lists) {
         const at::Tensor& tensor = (*list.tensors)[begin + (t < count ? t : 0)];
         arguments.add(list.is_written ? writable_address_of(tensor) : address_of(tensor));
       }
     }
-    for (const at::Tensor& tensor : what.shared) arguments.add(address_of(tensor));
+    for (const at::Tensor& tensor : what.shared) arguments.read(tensor);
     int64_t tiles = 0;
     for (size_t t = 0; t < most; ++t) {
       if (t < count) tiles += (first[begin + t].numel() + tile - 1) / tile;
-      arguments.add(tiles);
+      arguments.words(tiles);
     }
-    for (size_t t = 0; t < most; ++t) arguments.add(t < count ? first[begin + t].numel() : int64_t{0});
+    for (size_t t = 0; t < most; ++t) arguments.words(t < count ? first[begin + t].numel() : 0);
     for (const double number : what.common) arguments.add(word_of(number, dtype));
     for (size_t t = 0; t < most && numbers != 0; ++t) arguments.add(word_of(t < count ? (*what.numbers)[begin + t] : 0, dtype));
     if (tiles != 0) launch_function(device, *function, static_cast<uint64_t>(tiles), arguments);
@@ -137,7 +155,7 @@ bool takes_list(const Tensors& list) {
 // --- _foreach_... ---
 
 struct Line {
-  const char* name;        // "_foreach_add"
+  Literal name;            // "_foreach_add"
   const char* of_lists;    // with tensors, and s0 if the schema has a number beside them; NULL: no such forms
   const char* of_numbers;  // with a number for each tensor
 };
@@ -192,7 +210,7 @@ bool read_numbers(const c10::IValue& value, size_t count, std::vector<double>& n
   return true;
 }
 
-bool foreach (Call& call, const Line& line, KernelSlots & slots) {
+bool foreach (Call& call, const Line& line) {
   std::vector<Tensors> lists;
   lists.reserve(3);
   std::vector<double> numbers;
@@ -245,8 +263,7 @@ bool foreach (Call& call, const Line& line, KernelSlots & slots) {
   }
   if (has_tensor) what.begin = "const C y = LOADQ0(q0, 0);";
   what.body = join(body, "STORE0(a0, i, (", expression, ")); }");
-  const int variant = (is_inplace ? 1 : 0) | (by_lists ? 2 : 0) | (has_tensor ? 4 : 0) | static_cast<int>(lists.size()) << 3;
-  if (!launch_table(what, slots, variant)) return false;
+  if (!launch_table(what)) return false;
   if (!is_inplace) call.give(c10::IValue(results));
   return true;
 }
@@ -256,10 +273,8 @@ void add_line(DefaultKernels& kernels, const Line& line) {
     for (const char* suffix : {"", "_"}) {
       const std::string name = join(line.name, suffix);
       if (!c10::Dispatcher::singleton().findSchema({join("aten::", name), *overload == 0 ? "" : overload + 1})) continue;
-      // As long as the process, as the operators.
-      const auto& full = *new std::string(join(name, overload));
-      auto& slots = *new KernelSlots;
-      add_operator(kernels, {full.c_str()}, [&line, &slots](Call& call) { return foreach (call, line, slots); });
+      const std::string full = join(name, overload);
+      add_operator(kernels, {full.c_str()}, [&line](Call& call) { return foreach (call, line); });
     }
   }
 }
@@ -307,7 +322,7 @@ bool adam(Call& call, bool is_decoupled) {
   }
   const double beta1 = call[7].toDouble(), beta2 = call[8].toDouble(), decay = call[9].toDouble(), eps = call[10].toDouble();
   if (!(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1)) return false;
-  TableCall what{is_decoupled ? "_fused_adamw_" : "_fused_adam_",
+  TableCall what{is_decoupled ? Literal("_fused_adamw_") : Literal("_fused_adam_"),
                  {{&self, true}, {&lists[1], true}, {&lists[2], true}, {&lists[3], true}, {&lists[5], false}}};
   if (amsgrad) what.lists.push_back({&lists[4], true});
   bool has_scale = false, has_inf = false;
@@ -332,9 +347,7 @@ bool adam(Call& call, bool is_decoupled) {
                    "C v = f3 * LOAD3(a3, i) + f4 * g * g; STORE2(a2, i, m); STORE3(a3, i, v); ",
                    amsgrad ? "const C top = LOAD5(a5, i); v = top > v ? top : v; STORE5(a5, i, v); " : "",
                    "STORE0(a0, i, f6 * x - step_size * m / (m_sqrt(v) / correction + f5)); }");
-  static KernelSlots slots;
-  const int variant = (is_decoupled ? 1 : 0) | (amsgrad ? 2 : 0) | (has_scale ? 4 : 0) | (has_inf ? 8 : 0);
-  return launch_table(what, slots, variant);
+  return launch_table(what);
 }
 
 // self, grads, momentum_buffer_list, weight_decay, momentum, lr, dampening, nesterov, maximize, is_first_step, grad_scale, found_inf
@@ -366,9 +379,7 @@ bool sgd(Call& call) {
     what.body += nesterov ? "STORE2(a2, i, b); g = g + f2 * b; " : "STORE2(a2, i, b); g = b; ";
   }
   what.body += "STORE0(a0, i, x - f0 * g); }";
-  static KernelSlots slots;
-  const int variant = (has_momentum ? 1 : 0) | (is_first ? 2 : 0) | (nesterov ? 4 : 0) | (has_scale ? 8 : 0) | (has_inf ? 16 : 0);
-  return launch_table(what, slots, variant);
+  return launch_table(what);
 }
 
 const Defaults registered([](DefaultKernels& kernels) {

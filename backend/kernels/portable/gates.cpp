@@ -4,18 +4,12 @@
 #include <c10/core/WrapDimMinimal.h>
 
 #include "kernels/portable/call.h"
-#include "kernels/portable/family.h"
+#include "kernels/portable/elementwise.h"
 #include "kernels/portable/walk.h"
 
 namespace backplane::portable {
 namespace gates_impl {
 namespace {
-
-bool is_float(const at::Tensor& tensor) { return can_walk(tensor) && c10::isFloatingType(tensor.scalar_type()); }
-
-bool is_like(const at::Tensor& tensor, const at::Tensor& self) {
-  return is_float(tensor) && tensor.scalar_type() == self.scalar_type() && tensor.device() == self.device();
-}
 
 // Where it is to be: in a new tensor, or the out= one; undefined where that is the CPU's.
 at::Tensor place(const Call& call, const at::Tensor& like, size_t k, size_t outputs, std::initializer_list<at::Tensor> inputs) {
@@ -34,10 +28,9 @@ bool log_sigmoid(Call& call) {
   if (!is_float(self)) return false;
   const at::Tensor out = place(call, self, 0, 2, {self}), buffer = place(call, self, 1, 2, {self, out});
   if (!out.defined() || !buffer.defined()) return false;
-  static KernelSlots slots;
   Walk walk("log_sigmoid_forward", self.sizes(), self.device().index());
   walk.write(out).write(buffer).read(self).compute_in(self.scalar_type());
-  if (!walk.run("const C x = LOAD2(i2); const C e = m_exp(-m_fabs(x)); STORE1(i1, e); STORE0(i0, m_min(x, (C)0) - m_log1p(e));", slots)) {
+  if (!walk.run("const C x = LOAD2(i2); const C e = m_exp(-m_fabs(x)); STORE1(i1, e); STORE0(i0, m_min(x, (C)0) - m_log1p(e));")) {
     return false;
   }
   call.give(out);
@@ -49,9 +42,7 @@ bool log_sigmoid(Call& call) {
 bool log_sigmoid_backward(Call& call) {
   const at::Tensor &grad = call.tensor(0), &self = call.tensor(1);
   if (!is_float(self) || !is_like(grad, self) || grad.sizes() != self.sizes()) return false;
-  static KernelSlots slots;
-  const at::Tensor result =
-      apply("log_sigmoid_backward", self.scalar_type(), {grad, self}, "x * m_sigmoid(-y)", 0, {}, self.scalar_type(), slots);
+  const at::Tensor result = apply("log_sigmoid_backward", self.scalar_type(), {grad, self}, "x * m_sigmoid(-y)", {}, self.scalar_type());
   return result.defined() && give(call, result, {grad, self, call.tensor(2)});
 }
 
@@ -74,9 +65,7 @@ bool glu(Call& call) {
   const at::Tensor& self = call.tensor(0);
   Halves halves;
   if (!halves_of(self, call[1].toInt(), halves)) return false;
-  static KernelSlots slots;
-  const at::Tensor result =
-      apply("glu", self.scalar_type(), {halves.first, halves.second}, "x * m_sigmoid(y)", 0, {}, self.scalar_type(), slots);
+  const at::Tensor result = apply("glu", self.scalar_type(), {halves.first, halves.second}, "x * m_sigmoid(y)", {}, self.scalar_type());
   return result.defined() && give(call, result, {self});
 }
 
@@ -87,11 +76,9 @@ bool glu_backward(Call& call) {
   if (!halves_of(self, call[2].toInt(), in) || !is_like(grad, self) || grad.sizes() != in.first.sizes()) return false;
   const at::Tensor result = empty(self.sizes(), self.scalar_type(), self.device().index());
   halves_of(result, call[2].toInt(), out);
-  static KernelSlots slots;
   const c10::ScalarType dtype = self.scalar_type();
-  if (!apply("glu_backward", out.first, {grad, in.second}, "x * m_sigmoid(y)", 0, {}, dtype, slots) ||
-      !apply("glu_backward", out.second, {grad, in.first, in.second}, "((C)1 - m_sigmoid(z)) * m_sigmoid(z) * x * y", 1, {}, dtype,
-             slots)) {
+  if (!apply("glu_backward", out.first, {grad, in.second}, "x * m_sigmoid(y)", {}, dtype) ||
+      !apply("glu_backward", out.second, {grad, in.first, in.second}, "((C)1 - m_sigmoid(z)) * m_sigmoid(z) * x * y", {}, dtype)) {
     return false;
   }
   return give(call, result, {grad, self});
@@ -106,9 +93,8 @@ bool glu_jvp(Call& call) {
       !halves_of(change, dim, by) || !is_like(glu, x) || glu.sizes() != in.first.sizes()) {
     return false;
   }
-  static KernelSlots slots;
   const at::Tensor result = apply("glu_jvp", x.scalar_type(), {glu, in.second, by.first, by.second},
-                                  "m_sigmoid(y) * z + x * (w - m_sigmoid(y) * w)", 0, {}, x.scalar_type(), slots);
+                                  "m_sigmoid(y) * z + x * (w - m_sigmoid(y) * w)", {}, x.scalar_type());
   return result.defined() && give(call, result, {});
 }
 
@@ -118,45 +104,45 @@ bool glu_jvp(Call& call) {
 bool prelu_backward(Call& call) {
   const at::Tensor &grad = call.tensor(0), &self = call.tensor(1), &weight = call.tensor(2);
   if (!is_float(self) || !is_like(grad, self) || !is_like(weight, self)) return false;
-  static KernelSlots slots;
   const c10::ScalarType dtype = self.scalar_type();
-  const at::Tensor of_self = apply("_prelu_kernel_backward", dtype, {grad, self, weight}, "y > (C)0 ? x : z * x", 0, {}, dtype, slots);
+  const at::Tensor of_self = apply("_prelu_kernel_backward", dtype, {grad, self, weight}, "y > (C)0 ? x : z * x", {}, dtype);
   if (!of_self.defined()) return false;
-  const at::Tensor of_weight = apply("_prelu_kernel_backward", dtype, {grad, self, weight}, "y > (C)0 ? (C)0 : y * x", 1, {}, dtype, slots);
+  const at::Tensor of_weight = apply("_prelu_kernel_backward", dtype, {grad, self, weight}, "y > (C)0 ? (C)0 : y * x", {}, dtype);
   if (!of_weight.defined()) return false;
   call.give(of_self);
   call.give(of_weight);
   return true;
 }
 
-// self, noise, lower, upper, training, generator: a slope for each number that is not above 0, which noise keeps. `out` may be undefined.
-bool rrelu(const c10::IValue* a, const at::Tensor& out, Results& results, KernelCounter& counter) {
-  const at::Tensor &self = a[0].toTensor(), &noise = a[1].toTensor();
-  if (!is_float(self) || a[2].isComplexDouble() || a[3].isComplexDouble()) return false;
-  const double lower = a[2].toScalar().toDouble(), upper = a[3].toScalar().toDouble();
+// self, noise, lower, upper, training, generator: a slope for each number that is not above 0, which noise keeps.
+bool rrelu(Call& call) {
+  const at::Tensor &self = call.tensor(0), &noise = call.tensor(1);
+  if (!is_float(self) || call[2].isComplexDouble() || call[3].isComplexDouble()) return false;
+  const double lower = call[2].toScalar().toDouble(), upper = call[3].toScalar().toDouble();
   const c10::ScalarType dtype = self.scalar_type();
-  if (out.defined() && !out.is_same(self) && !can_become(out, self.sizes(), dtype, {self, noise})) return false;
-  static KernelSlots slots;
-  at::Tensor result = out;
-  if (out.defined() && out.sizes() != self.sizes()) out.resize_(self.sizes());
-  const auto compute = [&](at::ArrayRef<at::Tensor> inputs, const char* text, int variant, std::initializer_list<double> numbers) {
-    if (result.defined()) return apply("rrelu_with_noise", result, inputs, text, variant, numbers, dtype, slots);
-    result = apply("rrelu_with_noise", dtype, inputs, text, variant, numbers, dtype, slots);
+  at::Tensor result;
+  if (const at::Tensor* const given = call.given()) {
+    if (!given->is_same(self) && !can_become(*given, self.sizes(), dtype, {self, noise})) return false;
+    if (given->sizes() != self.sizes()) given->resize_(self.sizes());
+    result = *given;
+  }
+  const auto compute = [&](at::ArrayRef<at::Tensor> inputs, Literal text, std::initializer_list<double> numbers) {
+    if (result.defined()) return apply("rrelu_with_noise", result, inputs, text, numbers, dtype);
+    result = apply("rrelu_with_noise", dtype, inputs, text, numbers, dtype);
     return result.defined();
   };
-  if (!a[4].toBool()) {
-    if (!compute({self}, "x > (C)0 ? x : x * s0", 0, {(lower + upper) / 2})) return false;
+  if (!call[4].toBool()) {
+    if (!compute({self}, "x > (C)0 ? x : x * s0", {(lower + upper) / 2})) return false;
   } else {
     if (!is_like(noise, self) || noise.sizes() != self.sizes() || noise.is_alias_of(self) || !noise.is_non_overlapping_and_dense() ||
         !(lower <= upper)) {
       return false;
     }
-    noise.uniform_(lower, upper, a[5].isNone() ? std::nullopt : std::optional<at::Generator>(a[5].toGenerator()));
-    if (!apply("rrelu_with_noise", noise, {self, noise}, "x <= (C)0 ? y : (C)1", 1, {}, dtype, slots)) return false;
-    if (!compute({self, noise}, "x * y", 2, {})) return false;
+    noise.uniform_(lower, upper, call.generator(5));
+    if (!apply("rrelu_with_noise", noise, {self, noise}, "x <= (C)0 ? y : (C)1", {}, dtype)) return false;
+    if (!compute({self, noise}, "x * y", {})) return false;
   }
-  counter.count();
-  results.push_back(result);
+  call.give(result);
   return true;
 }
 
@@ -167,10 +153,7 @@ const Defaults registered([](DefaultKernels& kernels) {
   add_operator(kernels, {"glu_backward", "glu_backward.grad_input"}, &glu_backward);
   add_operator(kernels, {"glu_jvp"}, &glu_jvp);
   add_operator(kernels, {"_prelu_kernel_backward"}, &prelu_backward);
-  static KernelCounter& counter = portable_counter("rrelu_with_noise");
-  impl(kernels, "rrelu_with_noise", [](const c10::IValue* a, Results& results) { return rrelu(a, {}, results, counter); });
-  impl(kernels, "rrelu_with_noise_", [](const c10::IValue* a, Results& results) { return rrelu(a, a[0].toTensor(), results, counter); });
-  impl(kernels, "rrelu_with_noise.out", [](const c10::IValue* a, Results& results) { return rrelu(a, a[6].toTensor(), results, counter); });
+  add_operator(kernels, {"rrelu_with_noise", "rrelu_with_noise_", "rrelu_with_noise.out"}, &rrelu);
 });
 
 }  // namespace

@@ -9,9 +9,8 @@
 #include <string>
 
 #include "kernels/portable/call.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
-#include "kernels/portable/unit_text.h"
+#include "kernels/portable/unit.h"
 
 namespace backplane::portable {
 namespace grid_sample_impl {
@@ -59,32 +58,20 @@ bool run(Stage stage, const Sampling& sampling, const at::Tensor& to, const at::
   const bool is_wide = has_wide_extent(target, std::max({sizes[0] * channels * points, sizes[0] * channels * volume, grid.numel()}));
   const bool is_host = target.is_host();
   const uint32_t per_item = is_host ? kHostTile : 1;
-  static KernelSlots slots;
-  uint64_t key = static_cast<uint64_t>(device) & 63;
-  key = key << 4 | dtype_bits(dtype);
-  key = key << 2 | static_cast<uint64_t>(stage);
-  key = key << 2 | static_cast<uint64_t>(sampling.mode);
-  key = key << 2 | static_cast<uint64_t>(sampling.padding);
-  key = key << 3 | (is_wide ? 4u : 0u) | (sampling.is_aligned ? 2u : 0u) | (dims == 3 ? 1u : 0u);
-  const Function* function = slots.find(key, device, [&] {
-    UnitText text(join("grid_sample_", dims, "d"), "grid_sample.bpc", "grid_sample");
-    text.element("0", to.scalar_type()).element("1", dtype).compute_in(dtype).define("IDX", is_wide ? "i64" : "i32");
-    constexpr std::array<const char*, 3> kTaps{"2", "1", "4"};
-    constexpr std::array<const char*, 4> kStages{"SAMPLE", "GRID", "IMAGE", "SCATTER"};
-    text.define("DIMS", dims).define("TAPS", kTaps[static_cast<size_t>(sampling.mode)]);
-    text.define("PADDING", sampling.padding).define("ALIGN", sampling.is_aligned ? "1" : "0");
-    text.define("STAGE", kStages[static_cast<size_t>(stage)]);
-    return text.source(per_item, 4, 7, 1);
-  });
+  constexpr std::array<int, 3> kTaps{2, 1, 4};
+  constexpr std::array<Literal, 4> kStages{"SAMPLE", "GRID", "IMAGE", "SCATTER"};
+  Unit unit(device, "grid_sample.bpc", "grid_sample", dims == 2 ? Literal("grid_sample_2d") : Literal("grid_sample_3d"));
+  unit.element("0", to.scalar_type()).element("1", dtype).compute_in(dtype).index(is_wide);
+  unit.define("DIMS", dims).define("TAPS", kTaps[static_cast<size_t>(sampling.mode)]).define("PADDING", sampling.padding);
+  unit.define("ALIGN", sampling.is_aligned).define("STAGE", kStages[static_cast<size_t>(stage)]);
+  const Function* function = unit.find(per_item, 4, 7, 1);
   if (function == nullptr) return false;
-  KernelArguments arguments;
-  arguments.add(writable_address_of(to));
-  for (const at::Tensor* tensor : {&image, &grid, &grad}) arguments.add(tensor->defined() ? address_of(*tensor) : uint64_t{0});
   const int64_t block = stage == Stage::grid ? channels : stage == Stage::image && !is_host ? 1 : kBlock;
-  for (const int64_t word : {sizes[0], channels, points}) arguments.add(word);
-  for (int64_t d = dims + 1; d >= 2; --d) arguments.add(sizes[d]);
-  if (dims == 2) arguments.add(int64_t{1});
-  arguments.add(block);
+  Arguments arguments;
+  arguments.write(to).read(image).read(grid).read(grad).words(sizes[0], channels, points);
+  for (int64_t d = dims + 1; d >= 2; --d) arguments.words(sizes[d]);
+  if (dims == 2) arguments.words(1);
+  arguments.words(block);
   const int64_t jobs = sizes[0] * ((channels + block - 1) / block);
   const int64_t tile = int64_t{function->group} * per_item;
   const int64_t groups = stage == Stage::image ? jobs / function->group + 1 : jobs * ((points + tile - 1) / tile);

@@ -78,7 +78,6 @@ bool histc(Call& call) {
     return true;
   }
   // Beyond the range, and NaN: behind the last bin. Half types are computed as torch does, rounded at each step.
-  static KernelSlots slots;
   const at::Tensor places = empty(self.sizes(), c10::kLong, device);
   const std::string r = join("bp_to_", dialect_name(dtype));
   Walk walk("histc", self.sizes(), device);
@@ -88,7 +87,7 @@ bool histc(Call& call) {
            "(x - s1) * all); i64 at = s0; if (x >= s1 && x <= s2) { at = (i64)(", r,
            "(scaled / width)); at = at < s0 ? at : s0 - 1; } "
            "p0[i0] = at;");
-  if (!walk.run(body.c_str(), slots)) return false;
+  if (!walk.run(body)) return false;
   out.copy_(counts_of(places.view({-1}), bins + 1).narrow(0, 0, bins));
   call.give(std::move(out));
   return true;

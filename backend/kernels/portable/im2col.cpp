@@ -48,7 +48,6 @@ bool im2col(Call& call) {
   if (given.dim() == 3) sizes.erase(sizes.begin());
   at::Tensor out = call.output(sizes, self.scalar_type(), self.device());
   if (!out.defined() || !out.is_contiguous()) return false;
-  static KernelSlots slots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   const Strides all{self.size(0), self.size(1), w.kernel[0], w.kernel[1], rows, columns};
   const int64_t y = self.stride(2), x = self.stride(3);
@@ -62,7 +61,7 @@ bool im2col(Call& call) {
       .integer(self.size(2))
       .integer(self.size(3))
       .integer(w.padding[0] * y + w.padding[1] * x);
-  if (!walk.run("const i64 y = i2 - s0; const i64 x = i3 - s1; p0[i0] = y >= 0 && y < s2 && x >= 0 && x < s3 ? p1[i1 - s4] : 0;", slots)) {
+  if (!walk.run("const i64 y = i2 - s0; const i64 x = i3 - s1; p0[i0] = y >= 0 && y < s2 && x >= 0 && x < s3 ? p1[i1 - s4] : 0;")) {
     return false;
   }
   call.give(std::move(out));
@@ -89,7 +88,6 @@ bool col2im(Call& call) {
   if (given.dim() == 2) sizes.erase(sizes.begin());
   at::Tensor out = call.output(sizes, self.scalar_type(), self.device());
   if (!out.defined() || !out.is_contiguous()) return false;
-  static KernelSlots slots;
   Walk walk("col2im", all, self.device().index());
   walk.write(out, out.scalar_type(), dense_strides(all))
       .read(self, self.scalar_type(), Strides{channels * each * rows * columns, each * rows * columns, 0, 0})
@@ -104,8 +102,7 @@ bool col2im(Call& call) {
                 "  for (i64 b = 0; b < s5; ++b) { const i32 x = (i32)(i3 + s4 - b * s6); const i32 c = x / (i32)s7; "
                 "    if (x < 0 || c * s7 != x || c >= s9) continue; "
                 "    sum += LOAD1(i1 + ((a * s5 + b) * s8 + r) * s9 + c); } } "
-                "STORE0(i0, sum);",
-                slots)) {
+                "STORE0(i0, sum);")) {
     return false;
   }
   call.give(std::move(out));

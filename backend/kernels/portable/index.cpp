@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/portable/family.h"
+#include "kernels/portable/call.h"
 #include "kernels/portable/places.h"
 #include "kernels/portable/text.h"
 
@@ -155,7 +155,6 @@ bool index(Call& call) {
     out = call.output(indexing->sizes, self.scalar_type(), self.device());
     if (!out.defined()) return false;
   }
-  static KernelSlots slots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   Walk walk("index", indexing->sizes, self.device().index());
   walk.reports();
@@ -163,7 +162,7 @@ bool index(Call& call) {
   add_indices(walk, *indexing);
   const size_t count = indexing->indices.size();
   const std::string body = join(find_place(count, 2, "i1"), "p0[i0] = is_in ? p1[at] : 0;");
-  if (!walk.run(body.c_str(), slots, static_cast<int>(count))) return false;
+  if (!walk.run(body)) return false;
   call.give(std::move(out));
   return true;
 }
@@ -198,7 +197,6 @@ bool index_put(Call& call) {
   for (const at::Tensor& index : indexing->indices) {
     if (self.is_alias_of(index)) return false;
   }
-  static KernelSlots slots;
   const c10::DeviceIndex device = self.device().index();
   const c10::ScalarType dtype = self.scalar_type();
   const size_t count = indexing->indices.size();
@@ -226,7 +224,7 @@ bool index_put(Call& call) {
                           : sums    ? "STORE0(at, LOAD0(at) + LOAD1(i1));"
                                     : "p0[at] = p1[i1];";
   const std::string body = join(find_place(count, 2, "i0"), "if (is_in) { ", put, " }");
-  if (!walk.run(body.c_str(), slots, static_cast<int>(count) * 2 + (sums ? 1 : 0))) return false;
+  if (!walk.run(body)) return false;
   call.give(self);
   return true;
 }

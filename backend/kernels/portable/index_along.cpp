@@ -26,7 +26,6 @@ bool index_select(Call& call) {
   sizes[*dim] = index.numel();
   at::Tensor out = call.output(call.tensor(0).dim() == 0 ? at::IntArrayRef() : at::IntArrayRef(sizes), self.scalar_type(), self.device());
   if (!out.defined()) return false;
-  static KernelSlots slots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   Walk walk("index_select", sizes, self.device().index());
   walk.reports();
@@ -35,7 +34,7 @@ bool index_select(Call& call) {
       .read(self, bits, strides_with(self, *dim, 0))
       .integer(self.size(*dim))
       .integer(self.stride(*dim));
-  if (!walk.run(IN_RANGE("p1[i1]", "s0") "p0[i0] = p2[i2 + at * s1]; if (at < 0 || at >= s0) p0[i0] = 0;", slots)) {
+  if (!walk.run(IN_RANGE("p1[i1]", "s0") "p0[i0] = p2[i2 + at * s1]; if (at < 0 || at >= s0) p0[i0] = 0;")) {
     return false;
   }
   call.give(std::move(out));
@@ -43,7 +42,6 @@ bool index_select(Call& call) {
 }
 
 bool add_along(const at::Tensor& out, int64_t dim, const at::Tensor& index, const at::Tensor& source, double alpha) {
-  static KernelSlots slots;
   const c10::DeviceIndex device = out.device().index();
   const c10::ScalarType dtype = out.scalar_type();
   Walk walk("index_add", source.sizes(), device);
@@ -51,9 +49,9 @@ bool add_along(const at::Tensor& out, int64_t dim, const at::Tensor& index, cons
   walk.write(out, dtype, strides_with(out, dim, 0)).read(index, index.scalar_type(), along(index, dim, out.dim())).read(source);
   walk.integer(out.size(dim)).integer(out.stride(dim)).number(alpha, dtype);
   if (has_atomic(device, dtype)) {
-    return walk.run((IN_RANGE("p1[i1]", "s0") + atomic_add(dtype, "i0 + at * s1", "LOAD2(i2) * s2")).c_str(), slots, 1);
+    return walk.run(IN_RANGE("p1[i1]", "s0") + atomic_add(dtype, "i0 + at * s1", "LOAD2(i2) * s2"));
   }
-  return walk.in_order(dim).run(IN_RANGE("p1[i1]", "s0") "STORE0(i0 + at * s1, LOAD0(i0 + at * s1) + LOAD2(i2) * s2);", slots);
+  return walk.in_order(dim).run(IN_RANGE("p1[i1]", "s0") "STORE0(i0 + at * s1, LOAD0(i0 + at * s1) + LOAD2(i2) * s2);");
 }
 
 bool index_add(Call& call) {
@@ -88,14 +86,13 @@ bool index_copy(Call& call) {
   at::Tensor result = changed(call, {&index, &source});
   if (!result.defined()) return false;
   const at::Tensor out = at_least_1d(result);
-  static KernelSlots slots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   Walk walk("index_copy", source.sizes(), self.device().index());
   walk.reports();
   walk.write(out, bits, strides_with(out, *dim, 0)).read(index, index.scalar_type(), along(index, *dim, out.dim()));
   walk.read(source, bits, source.strides()).integer(out.size(*dim)).integer(out.stride(*dim));
   if (at::globalContext().deterministicAlgorithms()) walk.in_order(*dim);
-  if (!walk.run(IN_RANGE("p1[i1]", "s0") "p0[i0 + at * s1] = p2[i2];", slots)) return false;
+  if (!walk.run(IN_RANGE("p1[i1]", "s0") "p0[i0 + at * s1] = p2[i2];")) return false;
   call.give(std::move(result));
   return true;
 }
@@ -112,13 +109,12 @@ bool fill_along(Call& call, const c10::Scalar& value) {
   const at::Tensor out = at_least_1d(self);
   Strides sizes(out.sizes().begin(), out.sizes().end());
   sizes[*dim] = index.numel();
-  static KernelSlots slots;
   Walk walk("index_fill_", sizes, self.device().index());
   walk.reports();
   walk.write(out, strides_with(out, *dim, 0)).read(index, index.scalar_type(), along(index, *dim, out.dim()));
   walk.integer(out.size(*dim)).integer(out.stride(*dim));
   walk.number(c10::isFloatingType(dtype) ? rounded(value.to<double>(), dtype) : value.to<double>(), dtype);
-  if (!walk.run(WRAPPED_IN_RANGE("p1[i1]", "s0") "STORE0(i0 + at * s1, s2);", slots)) return false;
+  if (!walk.run(WRAPPED_IN_RANGE("p1[i1]", "s0") "STORE0(i0 + at * s1, s2);")) return false;
   call.give(self);
   return true;
 }
@@ -147,13 +143,12 @@ bool take(Call& call) {
   }
   at::Tensor out = call.output(index.sizes(), self.scalar_type(), self.device());
   if (!out.defined() || repeats_places(out)) return false;
-  static KernelSlots slots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   const Strides none(static_cast<size_t>(index.dim()), 0);
   Walk walk("take", index.sizes(), self.device().index());
   walk.reports();
   walk.write(out, bits, out.strides()).read(index).read(self, bits, none).integer(self.numel());
-  if (!walk.run(WRAPPED_IN_RANGE("p1[i1]", "s0") "p0[i0] = p2[at]; if (at < 0 || at >= s0) p0[i0] = 0;", slots)) {
+  if (!walk.run(WRAPPED_IN_RANGE("p1[i1]", "s0") "p0[i0] = p2[at]; if (at < 0 || at >= s0) p0[i0] = 0;")) {
     return false;
   }
   call.give(std::move(out));
@@ -171,7 +166,6 @@ bool put(Call& call) {
   }
   const at::Tensor index = call.tensor(1).reshape(-1), source = call.tensor(2).reshape(-1);
   const at::Tensor out = self.contiguous();
-  static KernelSlots slots;
   const c10::ScalarType dtype = self.scalar_type();
   const c10::DeviceIndex device = self.device().index();
   Walk walk("put_", index.sizes(), device);
@@ -181,11 +175,11 @@ bool put(Call& call) {
   const char* const begin = WRAPPED_IN_RANGE("p1[i1]", "s0");
   bool is_done = false;
   if (sums && has_atomic(device, dtype)) {
-    is_done = walk.run(join(begin, atomic_add(dtype, "at", "LOAD2(i2)")).c_str(), slots, 2);
+    is_done = walk.run(join(begin, atomic_add(dtype, "at", "LOAD2(i2)")));
   } else if (sums) {
-    is_done = walk.in_order(0).run(join(begin, "STORE0(at, LOAD0(at) + LOAD2(i2));").c_str(), slots, 1);
+    is_done = walk.in_order(0).run(join(begin, "STORE0(at, LOAD0(at) + LOAD2(i2));"));
   } else {
-    is_done = walk.run(join(begin, "p0[at] = p2[i2];").c_str(), slots);
+    is_done = walk.run(join(begin, "p0[at] = p2[i2];"));
   }
   if (!is_done) return false;
   if (!out.is_same(self)) self.copy_(out);
@@ -207,7 +201,6 @@ bool embedding_backward(Call& call) {
   const at::Tensor source = grad.reshape({-1, columns}), index = indices.reshape(-1);
   at::Tensor out = empty({rows, columns}, grad.scalar_type(), grad.device().index()).zero_();
   if (columns != 0 && index.numel() != 0) {
-    static KernelSlots slots;
     const c10::DeviceIndex device = grad.device().index();
     const c10::ScalarType dtype = grad.scalar_type();
     Walk walk("embedding_dense_backward", source.sizes(), device);
@@ -216,8 +209,8 @@ bool embedding_backward(Call& call) {
     walk.integer(rows).integer(columns).integer(padding).compute_in(dtype);
     const char* const begin = IN_RANGE("p1[i1]", "s0") "if (at != s2) ";
     const bool is_done = has_atomic(device, dtype)
-                             ? walk.run(join(begin, atomic_add(dtype, "i0 + at * s1", "LOAD2(i2)")).c_str(), slots, 1)
-                             : walk.in_order(0).run(join(begin, "STORE0(i0 + at * s1, LOAD0(i0 + at * s1) + LOAD2(i2));").c_str(), slots);
+                             ? walk.run(join(begin, atomic_add(dtype, "i0 + at * s1", "LOAD2(i2)")))
+                             : walk.in_order(0).run(join(begin, "STORE0(i0 + at * s1, LOAD0(i0 + at * s1) + LOAD2(i2));"));
     if (!is_done) return false;
   }
   call.give(std::move(out));

@@ -2,7 +2,6 @@
 #include <string>
 
 #include "kernels/portable/call.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/places.h"
 #include "kernels/portable/text.h"
 #include "kernels/portable/walk.h"
@@ -17,12 +16,12 @@ enum Reduction : int64_t { kNone = 0, kMean = 1, kSum = 2 };
 at::Tensor rows_of(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor : tensor.reshape({1, -1}); }
 
 bool is_taken(const at::Tensor& self) {
-  return can_walk(self) && (self.scalar_type() == c10::kFloat || self.scalar_type() == c10::kDouble) && self.numel() != 0 &&
+  return is_usable(self) && (self.scalar_type() == c10::kFloat || self.scalar_type() == c10::kDouble) && self.numel() != 0 &&
          self.dim() <= 2;
 }
 
 bool names_classes(const at::Tensor& target, const at::Tensor& self) {
-  return can_walk(target) && target.scalar_type() == c10::kLong && target.device() == self.device();
+  return is_usable(target) && target.scalar_type() == c10::kLong && target.device() == self.device();
 }
 
 at::Tensor reduced(const at::Tensor& values, int64_t reduction) {
@@ -63,7 +62,7 @@ bool read(const Call& call, size_t first, Margin& margin) {
   margin.margin = call[first + 3].toScalar().toDouble();
   margin.is_square = p == 2;
   margin.reduction = call[first + 5].toInt();
-  margin.weight = tensor_of(call[first + 4]);
+  margin.weight = call.tensor_or_none(first + 4);
   if (margin.weight.defined() &&
       (!is_like(margin.weight, self) || margin.weight.dim() != 1 || margin.weight.numel() != margin.rows.size(1))) {
     return false;
@@ -82,7 +81,6 @@ bool multi_margin_loss(Call& call) {
   if (!read(call, 0, margin)) return false;
   const at::Tensor& rows = margin.rows;
   const at::Tensor values = empty({rows.size(0)}, rows.scalar_type(), rows.device().index());
-  static KernelSlots slots;
   Walk walk("multi_margin_loss", values.sizes(), rows.device().index());
   walk.reports();
   walk.write(values).read(margin.target).read(rows, {rows.stride(0)});
@@ -94,7 +92,7 @@ bool multi_margin_loss(Call& call) {
                                      "const C z = s3 - own + LOAD2(i2 + d * s1); if (d != at && z > 0) sum += ",
                            margin.is_square ? "z * z" : "z", margin.weight.defined() ? " * LOAD3(i3 + at * s2)" : "",
                            "; } STORE0(i0, sum / (C)s0); } if (at < 0 || at >= s0) STORE0(i0, 0);");
-  if (!walk.run(body.c_str(), slots, margin.variant())) return false;
+  if (!walk.run(body)) return false;
   const bool is_single = margin.reduction == kNone && call.tensor(1).dim() == 0;
   return give(call, is_single ? values.squeeze(0) : reduced(values, margin.reduction), {call.tensor(0), call.tensor(1)});
 }
@@ -107,7 +105,6 @@ bool multi_margin_loss_backward(Call& call) {
   if (!read(call, 1, margin) || !is_like(grad, margin.rows) || !spread(grad, margin.rows, margin.reduction, steps)) return false;
   const at::Tensor& rows = margin.rows;
   const at::Tensor result = empty(rows.sizes(), rows.scalar_type(), rows.device().index());
-  static KernelSlots slots;
   Walk walk("multi_margin_loss_backward", rows.sizes(), rows.device().index());
   walk.reports();
   walk.write(result).read(margin.target, {margin.target.stride(0), 0}).read(rows, {rows.stride(0), 0}).read(grad, steps);
@@ -122,7 +119,7 @@ bool multi_margin_loss_backward(Call& call) {
            "for (i64 d = first; d < last; ++d) { const C z = s3 - own + LOAD2(i2 + d * s1); if (d != at && z > 0) sum += ",
            margin.is_square ? "2 * z" : "(C)1", "; } STORE0(i0, (c == at ? -sum : sum) * LOAD3(i3) * s4",
            margin.weight.defined() ? " * LOAD4(i4 + at * s2)" : "", "); } if (at < 0 || at >= s0) STORE0(i0, 0);");
-  if (!walk.run(body.c_str(), slots, margin.variant())) return false;
+  if (!walk.run(body)) return false;
   return give(call, result.view(call.tensor(1).sizes()), {grad, call.tensor(1), call.tensor(2)});
 }
 
@@ -145,15 +142,13 @@ bool multilabel_margin_loss(Call& call) {
   const at::Tensor rows = rows_of(self), labels = rows_of(target);
   const c10::DeviceIndex device = self.device().index();
   const at::Tensor parts = empty(rows.sizes(), self.scalar_type(), device), is_target = empty(rows.sizes(), self.scalar_type(), device);
-  static KernelSlots slots;
   Walk walk("multilabel_margin_loss", rows.sizes(), device);
   walk.reports();
   walk.write(parts).write(is_target).read(labels, {labels.stride(0), 0}).read(rows, {rows.stride(0), 0}).count({0, 1});
   walk.integer(rows.size(1)).integer(labels.stride(1)).integer(rows.stride(1)).compute_in(self.scalar_type());
   if (!walk.run("const C own = LOAD3(i3 + i4 * s2); C sum = 0; C is = 0; " EACH_TARGET(
-                    "p2[i2 + k * s1]") "if (j == i4) is = 1; const C z = 1 - LOAD3(i3 + j * s2) + own; if (z > 0) sum += z; } "
-                                       "STORE0(i0, is > 0 ? (C)0 : sum / (C)s0); STORE1(i1, is);",
-                slots)) {
+          "p2[i2 + k * s1]") "if (j == i4) is = 1; const C z = 1 - LOAD3(i3 + j * s2) + own; if (z > 0) sum += z; } "
+                             "STORE0(i0, is > 0 ? (C)0 : sum / (C)s0); STORE1(i1, is);")) {
     return false;
   }
   const at::Tensor values = parts.sum(1);
@@ -176,7 +171,6 @@ bool multilabel_margin_loss_backward(Call& call) {
   Strides steps;
   if (!spread(grad, rows, reduction, steps)) return false;
   const at::Tensor result = empty(rows.sizes(), self.scalar_type(), self.device().index());
-  static KernelSlots slots;
   Walk walk("multilabel_margin_loss_backward", rows.sizes(), self.device().index());
   walk.reports();
   walk.write(result).read(labels, {labels.stride(0), 0}).read(rows, {rows.stride(0), 0}).read(marks, {marks.stride(0), 0});
@@ -184,11 +178,10 @@ bool multilabel_margin_loss_backward(Call& call) {
   walk.integer(rows.size(1)).integer(labels.stride(1)).integer(rows.stride(1)).integer(marks.stride(1));
   walk.number(scale_of(rows, reduction), self.scalar_type());
   if (!walk.run("const C own = LOAD2(i2 + i5 * s2); const i32 is = LOAD3(i3 + i5 * s3) > 0 ? 1 : 0; C sum = 0; " EACH_TARGET(
-                    "p1[i1 + k * s1]") "if (is == 0) { if (1 - LOAD2(i2 + j * s2) + own > 0) sum += 1; } "
-                                       "else if (j == i5) { for (i64 d = 0; d < s0; ++d) "
-                                       "if (LOAD3(i3 + d * s3) == 0 && 1 - own + LOAD2(i2 + d * s2) > 0) sum -= 1; } } "
-                                       "STORE0(i0, sum * LOAD4(i4) * s4);",
-                slots)) {
+          "p1[i1 + k * s1]") "if (is == 0) { if (1 - LOAD2(i2 + j * s2) + own > 0) sum += 1; } "
+                             "else if (j == i5) { for (i64 d = 0; d < s0; ++d) "
+                             "if (LOAD3(i3 + d * s3) == 0 && 1 - own + LOAD2(i2 + d * s2) > 0) sum -= 1; } } "
+                             "STORE0(i0, sum * LOAD4(i4) * s4);")) {
     return false;
   }
   return give(call, result.view(self.sizes()), {grad, self, target, is_target});

@@ -16,7 +16,6 @@
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/product.h"
 #include "tensor/tensors.h"
 
@@ -26,9 +25,7 @@ namespace {
 
 enum class Operation : uint8_t { mm, bmm, addmm, addbmm, baddbmm, addmv, addr, dot, vdot, addmm_activation };
 
-enum class Form : uint8_t { functional, out, inplace };
-
-struct Call {
+struct Factors {
   at::Tensor self, a, b, out;  // self and out may be undefined
   c10::Scalar alpha = 1, beta = 1;
   c10::SmallVector<int64_t, 3> size;  // of the result
@@ -55,7 +52,7 @@ bool is_zero(const c10::Scalar& number) { return number.toComplexDouble() == 0.;
 bool is_real(const c10::Scalar& number) { return number.toComplexDouble().imag() == 0; }
 
 // Sets call.size. False: the shapes do not fit.
-bool fit(Operation operation, Call& call) {
+bool fit(Operation operation, Factors& call) {
   const at::IntArrayRef a = call.a.sizes();
   const at::IntArrayRef b = call.b.sizes();
   switch (operation) {
@@ -106,16 +103,14 @@ Matrices result_matrices(const at::Tensor& tensor) {
 }
 
 // A result of addr: its strides follow self's.
-at::Tensor new_outer(const Call& call) {
+at::Tensor new_outer(const Factors& call) {
   at::TensorIteratorConfig config;
   config.add_owned_output(at::Tensor()).add_const_input(call.self).add_owned_const_input(call.a.unsqueeze(1));
   return config.add_owned_const_input(call.b.unsqueeze(0)).build().output();
 }
 
 // beta self + alpha a b^T of two vectors.
-bool outer(const Call& call, const at::Tensor& out) {
-  static KernelSlots with_self;
-  static KernelSlots without_self;
+bool outer(const Factors& call, const at::Tensor& out) {
   const c10::ScalarType dtype = out.scalar_type();
   at::TensorIteratorConfig config;
   config.add_output(out).add_owned_const_input(call.a.unsqueeze(1)).add_owned_const_input(call.b.unsqueeze(0));
@@ -125,13 +120,13 @@ bool outer(const Call& call, const at::Tensor& out) {
   what.scalars = {word(call.alpha, dtype), word(call.beta, dtype)};
   const bool has_complex = is_complex(dtype);
   if (call.self.defined()) {
-    const char* const text = has_complex ? "c_add(c_mul(s1, z), c_mul(c_mul(s0, x), y))" : "s1 * z + s0 * x * y";
-    return compute(iter, what, {text, 2}, with_self);
+    const Literal text = has_complex ? Literal("c_add(c_mul(s1, z), c_mul(c_mul(s0, x), y))") : Literal("s1 * z + s0 * x * y");
+    return portable::compute(iter, what, {text, 2});
   }
-  return compute(iter, what, {has_complex ? "c_mul(c_mul(s0, x), y)" : "s0 * x * y", 2}, without_self);
+  return portable::compute(iter, what, {has_complex ? Literal("c_mul(c_mul(s0, x), y)") : Literal("s0 * x * y"), 2});
 }
 
-bool run(Operation operation, const Call& call, const at::Tensor& out) {
+bool run(Operation operation, const Factors& call, const at::Tensor& out) {
   if (operation == Operation::addr) return out.numel() == 0 || outer(call, out);
   Product product{};
   product.device = out.device().index();
@@ -160,9 +155,9 @@ bool run(Operation operation, const Call& call, const at::Tensor& out) {
 }
 
 // By complex numbers: the product first.
-bool run_scaled(Operation operation, const Call& call, const at::Tensor& out) {
+bool run_scaled(Operation operation, const Factors& call, const at::Tensor& out) {
   if (operation == Operation::addr || (is_real(call.alpha) && is_real(call.beta))) return run(operation, call, out);
-  Call product = call;
+  Factors product = call;
   product.self = at::Tensor();
   product.alpha = 1;
   const at::Tensor values = empty_tensor(call.size, out.scalar_type(), out.device().index());
@@ -173,19 +168,19 @@ bool run_scaled(Operation operation, const Call& call, const at::Tensor& out) {
 }
 
 // Computes the call into a tensor of the result's size. False: nothing was done.
-bool compute_call(Operation operation, Form form, Call& call, at::Tensor& result) {
+bool compute_call(Operation operation, Call::Form form, Factors& call, at::Tensor& result) {
   const at::Tensor& first = call.a;
   const c10::ScalarType dtype = first.scalar_type();
   if (!takes(dtype, target_of(first.device().index())) || !fit(operation, call)) return false;
   if (!is_number(call.alpha, dtype) || !is_number(call.beta, dtype)) return false;
-  if (form == Form::out && call.out.sizes() != at::IntArrayRef(call.size)) {
+  if (form == Call::Form::out && call.out.sizes() != at::IntArrayRef(call.size)) {
     if (operation == Operation::addbmm) {
       call.out.resize_(call.size);  // silently, as the CPU
     } else {
       at::native::resize_output(call.out, call.size);
     }
   }
-  if (form == Form::inplace && call.out.sizes() != at::IntArrayRef(call.size)) return false;
+  if (form == Call::Form::inplace && call.out.sizes() != at::IntArrayRef(call.size)) return false;
   if (call.self.defined()) {
     if (!at::is_expandable_to(call.self.sizes(), call.size)) return false;
     call.self = is_zero(call.beta) ? at::Tensor() : call.self.expand(call.size);
@@ -204,81 +199,56 @@ bool compute_call(Operation operation, Form form, Call& call, at::Tensor& result
   return true;
 }
 
-class Kernel final : public c10::OperatorKernel {
- public:
-  Kernel(Operation operation, Form form, KernelCounter& counter, size_t arguments)
-      : operation_(operation), form_(form), counter_(counter), arguments_(arguments) {}
-
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-    if (C10_UNLIKELY(!can_compile() || kernel_policy() == KernelPolicy::off)) return decline_portable(op, keys, stack);
-    const c10::IValue* values = stack->data() + stack->size() - arguments_;
-    Call call;
-    at::Tensor result;
-    if (!read(values, call) || !compute_call(operation_, form_, call, result)) return decline_portable(op, keys, stack);
-    if (operation_ == Operation::addmm_activation) activate(values[5].toBool(), result);
-    counter_.count();
-    stack->erase(stack->end() - static_cast<std::ptrdiff_t>(arguments_), stack->end());
-    stack->emplace_back(std::move(result));
+// False: the arguments are none of this library's.
+bool read(Operation operation, const Call& given, Factors& call) {
+  const size_t first = has_self(operation) ? 1 : 0;
+  call.a = given.tensor(first);
+  call.b = given.tensor(first + 1);
+  if (first == 1) {
+    call.self = given.tensor(0);
+    call.beta = given[3].toScalar();
+    call.alpha = given[4].toScalar();
   }
-
- private:
-  // False: the arguments are none of this kernel's.
-  bool read(const c10::IValue* values, Call& call) const {
-    const size_t first = has_self(operation_) ? 1 : 0;
-    call.a = values[first].toTensor();
-    call.b = values[first + 1].toTensor();
-    if (first == 1) {
-      call.self = values[0].toTensor();
-      call.beta = values[3].toScalar();
-      call.alpha = values[4].toScalar();
+  if (!given.is_functional()) call.out = *given.given();
+  for (const at::Tensor* tensor : {&call.self, &call.a, &call.b, &call.out}) {
+    const bool optional = (tensor == &call.self && first == 0) || (tensor == &call.out && given.is_functional());
+    if (!tensor->defined() && optional) continue;
+    if (!tensor->defined() || !is_on_device(*tensor) || tensor->device() != call.a.device() || tensor->layout() != c10::kStrided ||
+        tensor->_is_zerotensor() || tensor->is_neg() || (tensor->is_conj() && tensor != &call.a && tensor != &call.b) ||
+        tensor->scalar_type() != call.a.scalar_type()) {
+      return false;
     }
-    if (form_ == Form::out) call.out = values[arguments_ - 1].toTensor();
-    if (form_ == Form::inplace) call.out = call.self;
-    for (const at::Tensor* tensor : {&call.self, &call.a, &call.b, &call.out}) {
-      const bool optional = (tensor == &call.self && first == 0) || (tensor == &call.out && form_ == Form::functional);
-      if (!tensor->defined() && optional) continue;
-      if (!tensor->defined() || !is_on_device(*tensor) || tensor->device() != call.a.device() || tensor->layout() != c10::kStrided ||
-          tensor->_is_zerotensor() || tensor->is_neg() || (tensor->is_conj() && tensor != &call.a && tensor != &call.b) ||
-          tensor->scalar_type() != call.a.scalar_type()) {
-        return false;
-      }
-    }
-    return !call.out.defined() || !repeats_places(call.out);
   }
+  return !call.out.defined() || !repeats_places(call.out);
+}
 
-  static void activate(bool gelu, at::Tensor& result) {
-    if (gelu) {
+template <Operation operation>
+bool compute(Call& call) {
+  Factors factors;
+  at::Tensor result;
+  if (!read(operation, call, factors) || !compute_call(operation, call.form(), factors, result)) return false;
+  if constexpr (operation == Operation::addmm_activation) {
+    if (call[5].toBool()) {
       at::_ops::gelu_::call(result, "none");
     } else {
       at::_ops::relu_::call(result);
     }
   }
-
-  const Operation operation_;
-  const Form form_;
-  KernelCounter& counter_;
-  const size_t arguments_;
-};
-
-void add(DefaultKernels& kernels, const char* name, Operation operation, std::initializer_list<std::pair<const char*, Form>> forms) {
-  KernelCounter& counter = portable_counter(name);
-  for (const auto& [form_name, form] : forms) {
-    const size_t arguments = detail::find_operator(form_name).schema().arguments().size();
-    kernels.impl_portable(form_name, c10::BoxedKernel::makeFromFunctor(std::make_unique<Kernel>(operation, form, counter, arguments)));
-  }
+  call.give(c10::IValue(std::move(result)));
+  return true;
 }
 
-const Defaults registered([](DefaultKernels& m) {
-  add(m, "mm", Operation::mm, {{"mm", Form::functional}, {"mm.out", Form::out}});
-  add(m, "bmm", Operation::bmm, {{"bmm", Form::functional}, {"bmm.out", Form::out}});
-  add(m, "addmm", Operation::addmm, {{"addmm", Form::functional}, {"addmm.out", Form::out}, {"addmm_", Form::inplace}});
-  add(m, "addbmm", Operation::addbmm, {{"addbmm", Form::functional}, {"addbmm.out", Form::out}, {"addbmm_", Form::inplace}});
-  add(m, "baddbmm", Operation::baddbmm, {{"baddbmm", Form::functional}, {"baddbmm.out", Form::out}, {"baddbmm_", Form::inplace}});
-  add(m, "addmv", Operation::addmv, {{"addmv", Form::functional}, {"addmv.out", Form::out}, {"addmv_", Form::inplace}});
-  add(m, "addr", Operation::addr, {{"addr", Form::functional}, {"addr.out", Form::out}, {"addr_", Form::inplace}});
-  add(m, "dot", Operation::dot, {{"dot", Form::functional}});
-  add(m, "vdot", Operation::vdot, {{"vdot", Form::functional}});
-  add(m, "_addmm_activation", Operation::addmm_activation, {{"_addmm_activation", Form::functional}, {"_addmm_activation.out", Form::out}});
+const Defaults registered([](DefaultKernels& kernels) {
+  add_operator(kernels, {"mm", "mm.out"}, &compute<Operation::mm>);
+  add_operator(kernels, {"bmm", "bmm.out"}, &compute<Operation::bmm>);
+  add_operator(kernels, {"addmm", "addmm.out", "addmm_"}, &compute<Operation::addmm>);
+  add_operator(kernels, {"addbmm", "addbmm.out", "addbmm_"}, &compute<Operation::addbmm>);
+  add_operator(kernels, {"baddbmm", "baddbmm.out", "baddbmm_"}, &compute<Operation::baddbmm>);
+  add_operator(kernels, {"addmv", "addmv.out", "addmv_"}, &compute<Operation::addmv>);
+  add_operator(kernels, {"addr", "addr.out", "addr_"}, &compute<Operation::addr>);
+  add_operator(kernels, {"dot"}, &compute<Operation::dot>);
+  add_operator(kernels, {"vdot"}, &compute<Operation::vdot>);
+  add_operator(kernels, {"_addmm_activation", "_addmm_activation.out"}, &compute<Operation::addmm_activation>);
 });
 
 }  // namespace

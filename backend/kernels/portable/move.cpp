@@ -26,7 +26,6 @@ bool fill_number(Call& call, const c10::Scalar& value) {
   } else if (dtype != c10::kBool && (!value.isIntegral(true) || wrapped(value.to<int64_t>(), dtype) != value.to<int64_t>())) {
     return false;
   }
-  static KernelSlots slots;
   Walk walk("fill_", self.sizes(), self.device().index());
   walk.write(self);
   if (c10::isFloatingType(dtype)) {
@@ -34,7 +33,7 @@ bool fill_number(Call& call, const c10::Scalar& value) {
   } else {
     walk.integer(dtype == c10::kBool ? int64_t{number != 0} : value.to<int64_t>());
   }
-  if (!walk.run("STORE0(i0, s0);", slots)) return false;
+  if (!walk.run("STORE0(i0, s0);")) return false;
   call.give(self);
   return true;
 }
@@ -63,11 +62,10 @@ bool flip(Call& call) {
     strides[d] = -strides[d];
   }
   at::Tensor out = at::empty_like(self);
-  static KernelSlots slots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   Walk walk("flip", self.sizes(), self.device().index());
   walk.write(out, bits, out.strides()).read(self, bits, strides, offset);
-  if (!walk.run("p0[i0] = p1[i1];", slots)) return false;
+  if (!walk.run("p0[i0] = p1[i1];")) return false;
   call.give(std::move(out));
   return true;
 }
@@ -83,14 +81,13 @@ bool triangle(Call& call, bool is_upper) {
   }
   at::Tensor out = call.output(self.sizes(), self.scalar_type(), self.device());
   if (!out.defined()) return false;
-  static KernelSlots slots;
   const c10::ScalarType bits = bits_of(self.scalar_type());
   Strides behind(static_cast<size_t>(dims), 0);  // the column minus the row
   behind[dims - 1] = 1;
   behind[dims - 2] = -1;
-  Walk walk(is_upper ? "triu" : "tril", self.sizes(), self.device().index());
+  Walk walk(is_upper ? Literal("triu") : Literal("tril"), self.sizes(), self.device().index());
   walk.write(out, bits, out.strides()).read(self, bits, self.strides()).count(behind).integer(call[1].toInt());
-  if (!walk.run(is_upper ? "p0[i0] = i2 >= s0 ? p1[i1] : 0;" : "p0[i0] = i2 <= s0 ? p1[i1] : 0;", slots, is_upper ? 1 : 0)) return false;
+  if (!walk.run(is_upper ? Literal("p0[i0] = i2 >= s0 ? p1[i1] : 0;") : Literal("p0[i0] = i2 <= s0 ? p1[i1] : 0;"))) return false;
   call.give(std::move(out));
   return true;
 }

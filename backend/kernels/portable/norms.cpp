@@ -11,8 +11,6 @@
 
 namespace backplane::portable {
 
-bool is_float(const at::Tensor& tensor) { return can_walk(tensor) && c10::isFloatingType(tensor.scalar_type()); }
-
 bool is_parameter(const at::Tensor& tensor, int64_t size, const at::Tensor& input) {
   if (!tensor.defined()) return true;
   const c10::ScalarType dtype = tensor.scalar_type();
@@ -30,12 +28,6 @@ at::Tensor dense_in(const at::Tensor& tensor, c10::ScalarType dtype) { return te
 namespace norms_impl {
 namespace {
 
-// Calls, for tests.
-KernelCounter& batch_norm_calls = portable_counter("native_batch_norm");
-KernelCounter& batch_norm_backward_calls = portable_counter("native_batch_norm_backward");
-KernelCounter& group_norm_calls = portable_counter("native_group_norm");
-KernelCounter& group_norm_backward_calls = portable_counter("native_group_norm_backward");
-
 // A new tensor of the input's size, dense in the same order: contiguous or channels last, as the CPU makes it.
 at::Tensor empty_alike(const at::Tensor& input) {
   const c10::DeviceIndex device = input.device().index();
@@ -51,14 +43,14 @@ at::Tensor empty_alike(const at::Tensor& input) {
 }
 
 // (x - y) z w + v, without the last two where they are not there: of input, mean, 1 / deviation, weight and bias.
-bool scale_and_shift(const char* name, const at::Tensor& out, const at::Tensor& input, const at::Tensor& mean, const at::Tensor& invstd,
-                     const at::Tensor& weight, const at::Tensor& bias, KernelSlots& slots) {
+bool scale_and_shift(Literal name, const at::Tensor& out, const at::Tensor& input, const at::Tensor& mean, const at::Tensor& invstd,
+                     const at::Tensor& weight, const at::Tensor& bias) {
   c10::SmallVector<at::Tensor, 6> inputs{input, mean, invstd};
   if (weight.defined()) inputs.push_back(weight);
   if (bias.defined()) inputs.push_back(bias);
-  const int variant = (weight.defined() ? 1 : 0) + (bias.defined() ? 2 : 0);
-  constexpr const char* texts[] = {"(x - y) * z", "(x - y) * z * w", "(x - y) * z + w", "(x - y) * z * w + v"};
-  return apply(name, out, inputs, texts[variant], variant, {}, accumulated(input.scalar_type()), slots);
+  const int which = (weight.defined() ? 1 : 0) + (bias.defined() ? 2 : 0);
+  constexpr Literal texts[] = {"(x - y) * z", "(x - y) * z * w", "(x - y) * z + w", "(x - y) * z * w + v"};
+  return apply(name, out, inputs, texts[which], {}, accumulated(input.scalar_type()));
 }
 
 struct BatchNorm {
@@ -82,13 +74,10 @@ DimMask all_but_channels(const at::Tensor& input) {
 }
 
 bool inverse_deviation(const at::Tensor& out, const at::Tensor& variance, double eps) {
-  static KernelSlots slots;
-  return apply("inverse deviation", out, variance, "(C)1 / m_sqrt(x + s0)", 0, {eps}, out.scalar_type(), slots);
+  return apply("inverse deviation", out, variance, "(C)1 / m_sqrt(x + s0)", {eps}, out.scalar_type());
 }
 
-bool batch_norm(const BatchNorm& call, Results& results) {
-  static KernelSlots sums;
-  static KernelSlots slots;
+bool batch_norm(const BatchNorm& call, Call& given) {
   const at::Tensor& input = call.input;
   if (!is_float(input) || input.dim() < 2 || input.numel() == 0) return false;
   const int64_t channels = input.size(1);
@@ -102,7 +91,7 @@ bool batch_norm(const BatchNorm& call, Results& results) {
   if (call.training) {
     mean = empty({channels}, statistics, device);
     variance = empty({channels}, statistics, device);
-    if (!fold({"var", 3}, {input, all_but_channels(input), statistics}, {variance, mean}, sums)) return false;
+    if (!fold({"var", 3}, {input, all_but_channels(input), statistics}, {variance, mean})) return false;
   } else {
     mean = call.running_mean.to(statistics, /*non_blocking=*/false, /*copy=*/true);
     variance = call.running_var.to(statistics);
@@ -111,7 +100,7 @@ bool batch_norm(const BatchNorm& call, Results& results) {
   const at::Tensor out = empty_alike(input);
   if (!inverse_deviation(invstd, variance, call.eps)) return false;
   if (!scale_and_shift("batch_norm", out, input, by_channel(mean, input), by_channel(invstd, input), by_channel(call.weight, input),
-                       by_channel(call.bias, input), slots)) {
+                       by_channel(call.bias, input))) {
     return false;
   }
   if (call.training && call.running_mean.defined()) {
@@ -120,7 +109,7 @@ bool batch_norm(const BatchNorm& call, Results& results) {
     call.running_mean.lerp_(mean.to(dtype), call.momentum);
     call.running_var.lerp_(variance.mul(count / (count - 1)).to(call.running_var.scalar_type()), call.momentum);
   }
-  results = {out, mean, invstd};
+  for (const at::Tensor& result : {out, mean, invstd}) given.give(result);
   return true;
 }
 
@@ -132,9 +121,7 @@ struct BatchNormBackward {
   c10::List<bool> mask;
 };
 
-bool batch_norm_backward(const BatchNormBackward& call, Results& results) {
-  static KernelSlots sums;
-  static KernelSlots slots;
+bool batch_norm_backward(const BatchNormBackward& call, at::Tensor (&results)[3]) {
   const at::Tensor& input = call.input;
   if (!is_float(input) || input.dim() < 2 || input.numel() == 0 || !is_gradient_of(call.grad, input)) return false;
   const int64_t channels = input.size(1);
@@ -153,7 +140,6 @@ bool batch_norm_backward(const BatchNormBackward& call, Results& results) {
   }
   const at::Tensor weight = call.weight.defined() ? dense_in(call.weight, statistics) : at::Tensor();
   const at::Tensor scale = weight.defined() ? invstd.mul(weight) : invstd;
-  results.resize(3);
   at::Tensor sum, dot;
   if (call.training || call.mask[1] || call.mask[2]) {
     sum = empty({channels}, statistics, device);
@@ -162,7 +148,7 @@ bool batch_norm_backward(const BatchNormBackward& call, Results& results) {
     FoldCall fold_call{is_same ? call.grad : call.grad.contiguous(), all_but_channels(input), statistics};
     fold_call.pair = is_same ? input : input.contiguous();
     fold_call.m = mean;
-    if (!fold({"slopes", 2}, fold_call, {sum, dot}, sums)) return false;
+    if (!fold({"slopes", 2}, fold_call, {sum, dot})) return false;
     const c10::ScalarType dtype = call.weight.defined() ? call.weight.scalar_type() : input.scalar_type();
     if (call.mask[1]) results[1] = dot.mul(invstd).to(dtype);
     if (call.mask[2]) results[2] = sum.to(dtype, /*non_blocking=*/false, /*copy=*/true);
@@ -171,12 +157,12 @@ bool batch_norm_backward(const BatchNormBackward& call, Results& results) {
   const at::Tensor out = empty_alike(input);
   const at::Tensor along_scale = by_channel(scale, input);
   if (!call.training) {
-    if (!apply("batch_norm_backward", out, {call.grad, along_scale}, "x * y", 0, {}, statistics, slots)) return false;
+    if (!apply("batch_norm_backward", out, {call.grad, along_scale}, "x * y", {}, statistics)) return false;
   } else {
     const double share = static_cast<double>(channels) / static_cast<double>(input.numel());
     const at::Tensor along = by_channel(dot.mul(invstd).mul_(invstd).mul_(share), input), part = by_channel(sum.mul(share), input);
     if (!apply("batch_norm_backward", out, {call.grad, input, along_scale, by_channel(mean, input), along, part},
-               "(x - u - (y - w) * v) * z", 1, {}, statistics, slots)) {
+               "(x - u - (y - w) * v) * z", {}, statistics)) {
       return false;
     }
   }
@@ -198,29 +184,31 @@ struct Places {
   int input, weight, bias, running_mean, running_var, training, momentum, eps, mean, invstd, mask;
 };
 
-at::Tensor at_place(const c10::IValue* a, int place) { return place < 0 ? at::Tensor() : tensor_of(a[place]); }
+at::Tensor at_place(const Call& call, int place) { return place < 0 ? at::Tensor() : call.tensor_or_none(static_cast<size_t>(place)); }
 
-Compute batch_norm_form(const char* name, bool has_reserve) {
-  return [p = Places(detail::find_operator(name).schema()), has_reserve](const c10::IValue* a, Results& results) {
+void add_batch_norm(DefaultKernels& kernels, const char* name, bool has_reserve, KernelCounter& counter) {
+  const auto compute = [p = Places(detail::find_operator(name).schema()), has_reserve](Call& a) {
     const BatchNorm call{at_place(a, p.input),        at_place(a, p.weight),      at_place(a, p.bias),
                          at_place(a, p.running_mean), at_place(a, p.running_var), p.training < 0 || a[p.training].toBool(),
                          a[p.momentum].toDouble(),    a[p.eps].toDouble()};
-    if (!batch_norm(call, results)) return false;
-    if (has_reserve) results.push_back(empty({0}, c10::kByte, call.input.device().index()));
-    batch_norm_calls.count();
+    if (!batch_norm(call, a)) return false;
+    if (has_reserve) a.give(empty({0}, c10::kByte, call.input.device().index()));
     return true;
   };
+  add_operator(kernels, name, compute, counter);
 }
 
-Compute batch_norm_backward_form(const char* name) {
-  return [p = Places(detail::find_operator(name).schema())](const c10::IValue* a, Results& results) {
+void add_batch_norm_backward(DefaultKernels& kernels, const char* name, KernelCounter& counter) {
+  const auto compute = [p = Places(detail::find_operator(name).schema())](Call& a) {
     const BatchNormBackward call{
-        a[0].toTensor(),     at_place(a, p.input),  at_place(a, p.weight),  at_place(a, p.running_mean), at_place(a, p.running_var),
+        a.tensor(0),         at_place(a, p.input),  at_place(a, p.weight),  at_place(a, p.running_mean), at_place(a, p.running_var),
         at_place(a, p.mean), at_place(a, p.invstd), a[p.training].toBool(), a[p.eps].toDouble(),         a[p.mask].toBoolList()};
+    at::Tensor results[3];
     if (!batch_norm_backward(call, results)) return false;
-    batch_norm_backward_calls.count();
+    for (const at::Tensor& result : results) a.give(result);
     return true;
   };
+  add_operator(kernels, name, compute, counter);
 }
 
 // A group norm's input as batches, groups, channels of a group, and elements. Undefined: it cannot be seen so.
@@ -240,11 +228,9 @@ at::Tensor of_channels(const at::Tensor& vector, int64_t groups) {
 }
 
 // native_group_norm(input, weight, bias, N, C, HxW, group, eps)
-bool group_norm(const c10::IValue* a, Results& results) {
-  static KernelSlots sums;
-  static KernelSlots slots;
-  const at::Tensor& input = a[0].toTensor();
-  const at::Tensor weight = tensor_of(a[1]), bias = tensor_of(a[2]);
+bool group_norm(Call& a) {
+  const at::Tensor& input = a.tensor(0);
+  const at::Tensor weight = a.tensor_or_none(1), bias = a.tensor_or_none(2);
   const int64_t batches = a[3].toInt(), channels = a[4].toInt(), size = a[5].toInt(), groups = a[6].toInt();
   if (!is_float(input) || input.dim() < 2 || input.numel() == 0 || groups <= 0 || channels % groups != 0) return false;
   if (input.size(0) != batches || input.numel() != batches * channels * size) return false;
@@ -254,31 +240,28 @@ bool group_norm(const c10::IValue* a, Results& results) {
   const c10::DeviceIndex device = input.device().index();
   const c10::ScalarType statistics = accumulated(input.scalar_type());
   const at::Tensor mean = empty({batches, groups, 1, 1}, statistics, device), variance = empty({batches, groups, 1, 1}, statistics, device);
-  if (!fold({"var", 3}, {grouped, 12, statistics}, {variance, mean}, sums)) return false;
+  if (!fold({"var", 3}, {grouped, 12, statistics}, {variance, mean})) return false;
   const at::Tensor rstd = empty({batches, groups, 1, 1}, statistics, device);
   if (!inverse_deviation(rstd, variance, a[7].toDouble())) return false;
   const at::Tensor out = empty_alike(input);
-  if (!scale_and_shift("group_norm", out.view(grouped.sizes()), grouped, mean, rstd, of_channels(weight, groups), of_channels(bias, groups),
-                       slots)) {
+  if (!scale_and_shift("group_norm", out.view(grouped.sizes()), grouped, mean, rstd, of_channels(weight, groups),
+                       of_channels(bias, groups))) {
     return false;
   }
   const c10::ScalarType dtype = group_statistics(input, weight);
-  group_norm_calls.count();
-  results = {out, mean.view({batches, groups}).to(dtype), rstd.view({batches, groups}).to(dtype)};
+  for (const at::Tensor& result : {out, mean.view({batches, groups}).to(dtype), rstd.view({batches, groups}).to(dtype)}) a.give(result);
   return true;
 }
 
 // native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)
-bool group_norm_backward(const c10::IValue* a, Results& results) {
-  static KernelSlots sums;
-  static KernelSlots slots;
-  const at::Tensor &grad = a[0].toTensor(), &input = a[1].toTensor();
-  const at::Tensor weight = tensor_of(a[4]);
+bool group_norm_backward(Call& a) {
+  const at::Tensor &grad = a.tensor(0), &input = a.tensor(1);
+  const at::Tensor weight = a.tensor_or_none(4);
   const int64_t batches = a[5].toInt(), channels = a[6].toInt(), size = a[7].toInt(), groups = a[8].toInt();
   const c10::List<bool> mask = a[9].toBoolList();
   if (!is_float(input) || input.dim() < 2 || input.numel() == 0 || groups <= 0 || channels % groups != 0) return false;
   if (input.size(0) != batches || input.numel() != batches * channels * size || !is_gradient_of(grad, input)) return false;
-  if (!is_parameter(weight, channels, input) || a[2].toTensor().numel() != batches * groups) return false;
+  if (!is_parameter(weight, channels, input) || a.tensor(2).numel() != batches * groups) return false;
   at::Tensor x = input, g = grad;
   if (grad.strides() != input.strides()) x = input.contiguous(), g = grad.contiguous();
   x = by_group(x, groups, channels, size);
@@ -288,17 +271,17 @@ bool group_norm_backward(const c10::IValue* a, Results& results) {
   const c10::DeviceIndex device = input.device().index();
   const c10::ScalarType statistics = accumulated(input.scalar_type());
   const int64_t members = channels / groups;
-  const at::Tensor mean = dense_in(a[2].toTensor(), statistics).view({batches, groups, 1, 1});
-  const at::Tensor rstd = dense_in(a[3].toTensor(), statistics).view({batches, groups, 1, 1});
+  const at::Tensor mean = dense_in(a.tensor(2), statistics).view({batches, groups, 1, 1});
+  const at::Tensor rstd = dense_in(a.tensor(3), statistics).view({batches, groups, 1, 1});
   const at::Tensor by_member = of_channels(weight.defined() ? dense_in(weight, statistics) : weight, groups);
   // Of each channel of each batch: the sums of the gradient, and of it by what the input is off the mean.
   const at::Tensor sum = empty({batches, groups, members, 1}, statistics, device), dot = empty(sum.sizes(), statistics, device);
   FoldCall fold_call{g, 8, statistics};
   fold_call.pair = x;
   fold_call.m = mean.expand(sum.sizes()).contiguous();
-  if (!fold({"slopes", 2}, fold_call, {sum, dot}, sums)) return false;
+  if (!fold({"slopes", 2}, fold_call, {sum, dot})) return false;
 
-  results.resize(3);
+  at::Tensor results[3];
   const c10::ScalarType dtype = weight.defined() ? weight.scalar_type() : input.scalar_type();
   if (mask[0]) {
     const double share = 1.0 / static_cast<double>(members * size);
@@ -308,26 +291,27 @@ bool group_norm_backward(const c10::IValue* a, Results& results) {
     const at::Tensor part = over_group(sum).mul_(rstd), along = over_group(dot).mul_(rstd).mul_(rstd).mul_(rstd);
     const at::Tensor scale = by_member.defined() ? by_member.mul(rstd) : rstd;
     const at::Tensor out = empty_alike(input);
-    if (!apply("group_norm_backward", out.view(x.sizes()), {g, x, mean, part, along, scale}, "x * u - w - (y - z) * v", 0, {}, statistics,
-               slots)) {
+    if (!apply("group_norm_backward", out.view(x.sizes()), {g, x, mean, part, along, scale}, "x * u - w - (y - z) * v", {}, statistics)) {
       return false;
     }
     results[0] = out;
   }
   if (mask[1]) results[1] = dot.mul(rstd).sum({0}).reshape({channels}).to(dtype);
   if (mask[2]) results[2] = sum.sum({0}).reshape({channels}).to(dtype);
-  group_norm_backward_calls.count();
+  for (const at::Tensor& result : results) a.give(result);
   return true;
 }
 
 const Defaults registered([](DefaultKernels& kernels) {
-  for (const char* name :
-       {"native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit.no_stats", "_batch_norm_with_update"}) {
-    impl(kernels, name, batch_norm_form(name, std::string_view(name) == "_batch_norm_with_update"));
+  KernelCounter& forward = portable_counter("native_batch_norm");
+  for (const char* name : {"native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit.no_stats"}) {
+    add_batch_norm(kernels, name, false, forward);
   }
-  for (const char* name : {"native_batch_norm_backward", "batch_norm_backward"}) impl(kernels, name, batch_norm_backward_form(name));
-  impl(kernels, "native_group_norm", &group_norm);
-  impl(kernels, "native_group_norm_backward", &group_norm_backward);
+  add_batch_norm(kernels, "_batch_norm_with_update", true, forward);
+  KernelCounter& backward = portable_counter("native_batch_norm_backward");
+  for (const char* name : {"native_batch_norm_backward", "batch_norm_backward"}) add_batch_norm_backward(kernels, name, backward);
+  add_operator(kernels, {"native_group_norm"}, &group_norm);
+  add_operator(kernels, {"native_group_norm_backward"}, &group_norm_backward);
 });
 
 }  // namespace

@@ -6,11 +6,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "kernels/portable/family.h"
+#include "kernels/portable/call.h"
 
 namespace backplane::portable {
-
-bool is_float(const at::Tensor& tensor);
 
 // A vector of that size or nothing, of the dtype or, beside half types, of float32.
 bool is_parameter(const at::Tensor& tensor, int64_t size, const at::Tensor& input);

@@ -6,9 +6,8 @@
 
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/places.h"
-#include "kernels/portable/unit_text.h"
+#include "kernels/portable/unit.h"
 #include "tensor/tensors.h"
 
 namespace backplane::portable {
@@ -30,30 +29,25 @@ bool launch_pieces(const at::Tensor& out, const at::Tensor& in, const c10::Small
   const auto dims = static_cast<size_t>(out.dim());
   if (dims == 0 || dims > 6) return false;
   if (out.numel() == 0) return true;
-  static KernelSlots slots;
   const c10::DeviceIndex device = out.device().index();
   const Target& target = target_of(device);
   const c10::ScalarType bits = bits_of(out.scalar_type());
   const size_t outer = dims <= 2 ? 1 : dims <= 4 ? 3 : 5;
   const uint32_t per_item = target.is_host() ? kPiecesTile : kLanes;
   const auto words = static_cast<uint32_t>(2 + outer + 9 * (outer + 1));
-  const Function* function = slots.find(static_cast<uint64_t>(device) << 8 | outer << 4 | dtype_bits(bits), device, [&] {
-    return UnitText("pieces", "pieces.bpc", "pieces").define("T", memory_type(bits)).define("DIMS", outer).source(per_item, 2, words, 1);
-  });
+  Unit unit(device, "pieces.bpc", "pieces", "pieces");
+  const Function* function = unit.define("T", memory_type(bits)).define("DIMS", outer).find(per_item, 2, words, 1);
   if (function == nullptr) return false;
   const auto last = dims - 1;
   const int64_t columns = out.sizes()[last];
-  KernelArguments arguments;
-  arguments.add(writable_address_of(out));
-  arguments.add(address_of(in));
-  arguments.add(out.numel() / columns);
-  arguments.add(columns);
-  for (size_t k = 1; k <= outer; ++k) arguments.add(k < dims ? out.sizes()[last - k] : int64_t{1});
-  for (size_t k = 0; k <= outer; ++k) arguments.add(k < dims ? out.strides()[last - k] : int64_t{0});
+  Arguments arguments;
+  arguments.write(out).read(in).words(out.numel() / columns, columns);
+  for (size_t k = 1; k <= outer; ++k) arguments.words(k < dims ? out.sizes()[last - k] : 1);
+  for (size_t k = 0; k <= outer; ++k) arguments.words(k < dims ? out.strides()[last - k] : 0);
   const auto add = [&](auto member) {
     for (size_t k = 0; k <= outer; ++k) {
       const Runs none{};
-      for (const int64_t value : (k < dims ? runs[last - k] : none).*member) arguments.add(value);
+      arguments.all((k < dims ? runs[last - k] : none).*member);
     }
   };
   add(&Runs::cuts);
@@ -170,28 +164,24 @@ bool pad_backward(Call& call, int64_t padded, bool reflects) {
   if (grad.sizes() != at::IntArrayRef(sizes)) return false;
   const c10::DeviceIndex device = self.device().index();
   const Target& target = target_of(device);
-  static KernelSlots slots;
   const uint32_t per_item = target.is_host() ? kPadTile : kLanes;
-  const Function* function = slots.find(static_cast<uint64_t>(device) << 8 | (reflects ? 16u : 0u) | dtype_bits(dtype), device, [&] {
-    UnitText text(reflects ? "reflection_pad_backward" : "replication_pad_backward", "pad_backward.bpc", "pad_backward");
-    if (reflects) text.define("REFLECT", 1);
-    return text.element("", dtype).define("C", compute_type(dtype)).source(per_item, 2, 10, 1);
-  });
+  Unit unit(device, "pad_backward.bpc", "pad_backward",
+            reflects ? Literal("reflection_pad_backward") : Literal("replication_pad_backward"));
+  unit.define_if(reflects, "REFLECT").element("", dtype).define("C", compute_type(dtype));
+  const Function* function = unit.find(per_item, 2, 10, 1);
   if (function == nullptr) return false;
   const at::Tensor in = grad.contiguous();
   const at::Tensor out = output_like(call, self, self.sizes());
   if (!out.defined() || (!call.is_functional() && out.is_alias_of(grad))) return false;
   const at::Tensor dense = out.is_contiguous() ? out : empty(self.sizes(), dtype, device);
   if (dense.numel() != 0) {
-    KernelArguments arguments;
-    arguments.add(writable_address_of(dense));
-    arguments.add(address_of(in));
     const int64_t columns = self.size(dims - 1);
-    arguments.add(self.numel() / columns);
+    Arguments arguments;
+    arguments.write(dense).read(in).words(self.numel() / columns);
     constexpr std::array<int64_t, 3> kOrder{1, 2, 0};  // height, depth, width
-    for (const int64_t k : kOrder) arguments.add(k < padded ? self.size(dims - 1 - k) : int64_t{1});
-    for (const int64_t k : kOrder) arguments.add(k < padded ? padding[2 * k] : int64_t{0});
-    for (const int64_t k : kOrder) arguments.add(k < padded ? padding[2 * k + 1] : int64_t{0});
+    for (const int64_t k : kOrder) arguments.words(k < padded ? self.size(dims - 1 - k) : 1);
+    for (const int64_t k : kOrder) arguments.words(k < padded ? padding[2 * k] : 0);
+    for (const int64_t k : kOrder) arguments.words(k < padded ? padding[2 * k + 1] : 0);
     const int64_t tile = static_cast<int64_t>(function->group) * per_item;
     launch_function(device, *function, static_cast<uint64_t>(self.numel() / columns * ((columns + tile - 1) / tile)), arguments);
   }

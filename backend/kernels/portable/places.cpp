@@ -3,9 +3,9 @@
 
 #include <ATen/Context.h>
 
-#include "kernels/portable/family.h"
+#include "kernels/portable/call.h"
 #include "kernels/portable/text.h"
-#include "kernels/portable/unit_text.h"
+#include "kernels/portable/unit.h"
 #include "modules/target.h"
 
 namespace backplane::portable {
@@ -16,12 +16,7 @@ bool is_index(const at::Tensor& index, const at::Tensor& self) {
 
 at::Tensor at_least_1d(const at::Tensor& tensor) { return tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor; }
 
-std::optional<int64_t> dimension(const c10::IValue& value, const at::Tensor& self) {
-  const int64_t dims = std::max<int64_t>(self.dim(), 1);
-  const int64_t dim = value.toInt();
-  if (dim < -dims || dim >= dims) return std::nullopt;
-  return dim < 0 ? dim + dims : dim;
-}
+std::optional<int64_t> dimension(const c10::IValue& value, const at::Tensor& self) { return dimension_of(value.toInt(), self); }
 
 bool is_part(const at::Tensor& self, const at::Tensor& index, const at::Tensor& source, int64_t dim) {
   if (source.dim() != self.dim() || source.size(dim) != index.numel()) return false;
@@ -72,20 +67,13 @@ at::Tensor places_of(const at::Tensor& given) {
   const auto dims = static_cast<size_t>(std::max<int64_t>(self.dim(), 1));
   if (dims > 16) return {};
   const Target& target = target_of(device);
-  static KernelSlots slots;
-  const auto find = [&](uint64_t which, const char* word, const char* kernel, uint32_t pointers) {
-    const uint64_t key = (static_cast<uint64_t>(device) << 16) | dims << 8 | dtype_bits(self.scalar_type()) << 2 | which;
-    return slots.find(key, device, [&] {
-      return UnitText("nonzero", "nonzero.bpc", kernel)
-          .element("0", self.scalar_type())
-          .define(word, "1")
-          .define("DIMS", dims)
-          .source(1, pointers, static_cast<uint32_t>(3 + dims), 1);
-    });
+  const auto find = [&](Literal word, Literal kernel, uint32_t pointers) {
+    Unit unit(device, "nonzero.bpc", kernel, "nonzero");
+    return unit.element("0", self.scalar_type()).define(word, 1).define("DIMS", dims).find(1, pointers, static_cast<uint32_t>(3 + dims), 1);
   };
-  const Function* const count = find(0, "COUNT_CHUNKS", "count_chunks", 2);
-  const Function* const sum = find(1, "SUM_CHUNKS", "sum_chunks", 1);
-  const Function* const write = find(2, "WRITE_PLACES", "write_places", 3);
+  const Function* const count = find("COUNT_CHUNKS", "count_chunks", 2);
+  const Function* const sum = find("SUM_CHUNKS", "sum_chunks", 1);
+  const Function* const write = find("WRITE_PLACES", "write_places", 3);
   if (count == nullptr || sum == nullptr || write == nullptr) return {};
   const int64_t elements = self.numel();
   if (elements == 0) return empty({0, self.dim()}, c10::kLong, device).as_strided({0, self.dim()}, {1, 0});
@@ -96,14 +84,10 @@ at::Tensor places_of(const at::Tensor& given) {
   const int64_t chunks = (elements + chunk - 1) / chunk;
   const at::Tensor counts = empty({chunks + 1}, c10::kLong, device);
   const auto arguments = [&](std::initializer_list<const at::Tensor*> tensors) {
-    KernelArguments block;
-    for (const at::Tensor* tensor : tensors) {
-      block.add(address_of(*tensor));
-    }
-    block.add(elements);
-    block.add(chunk);
-    block.add(chunks);
-    for (size_t d = 0; d < dims; ++d) block.add(self.dim() == 0 ? int64_t{1} : self.size(self.dim() - 1 - static_cast<int64_t>(d)));
+    Arguments block;
+    for (const at::Tensor* tensor : tensors) block.read(*tensor);
+    block.words(elements, chunk, chunks);
+    for (size_t d = 0; d < dims; ++d) block.words(self.dim() == 0 ? int64_t{1} : self.size(self.dim() - 1 - static_cast<int64_t>(d)));
     return block;
   };
   launch_function(device, *count, static_cast<uint64_t>(chunks), arguments({&counts, &self}));

@@ -31,32 +31,22 @@ std::vector<ComplexPointwise>& complex_lines() {
 
 std::optional<ComplexPointwise> complex_line(std::string_view name) {
   for (const ComplexPointwise& line : complex_lines()) {
-    if (line.name == name) return line;
+    if (line.name.view() == name) return line;
   }
   return std::nullopt;
 }
 
-// A form as the dispatcher calls it.
-struct Boxed final : c10::OperatorKernel {
-  explicit Boxed(std::shared_ptr<const PointwiseForm> form) : form(std::move(form)) {}
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-    const size_t arguments = form->arguments();
-    at::Tensor result;
-    if (!form->compute(stack->data() + stack->size() - arguments, result)) return decline_portable(op, keys, stack);
-    stack->erase(stack->end() - static_cast<std::ptrdiff_t>(arguments), stack->end());
-    stack->emplace_back(std::move(result));
-  }
-  const std::shared_ptr<const PointwiseForm> form;
-};
-
-// The same with the arguments of one of the commonest schemas, which spares a small call the making of a stack.
+// A form with the arguments of one of the commonest schemas, which spares a small call the making of a stack.
 template <typename Return, typename... Arguments>
 struct Unboxed final : c10::OperatorKernel {
-  Unboxed(std::shared_ptr<const PointwiseForm> form, const c10::OperatorHandle& op) : form(std::move(form)), op(op) {}
+  Unboxed(std::shared_ptr<const PointwiseForm> form, const c10::OperatorHandle& op, KernelCounter& counter)
+      : form(std::move(form)), op(op), counter(counter) {}
 
   Return operator()(c10::DispatchKeySet keys, Arguments... arguments) {
     at::Tensor result;
-    if (!compute(result, arguments...)) {
+    if (can_compile() && kernel_policy() != KernelPolicy::off && compute(result, arguments...)) {
+      counter.count();
+    } else {
       torch::jit::Stack stack;
       torch::jit::push(stack, arguments...);
       decline_portable(op, keys, &stack);
@@ -78,19 +68,20 @@ struct Unboxed final : c10::OperatorKernel {
 
   const std::shared_ptr<const PointwiseForm> form;
   const c10::OperatorHandle op;
+  KernelCounter& counter;
 };
 
 template <typename Return, typename... Arguments>
-detail::TypedKernel unboxed_as(const std::shared_ptr<const PointwiseForm>& form, const c10::OperatorHandle& op) {
+detail::TypedKernel unboxed_as(const std::shared_ptr<const PointwiseForm>& form, const c10::OperatorHandle& op, KernelCounter& counter) {
   using Kernel = Unboxed<Return, Arguments...>;
   static constexpr std::array<detail::Type, sizeof...(Arguments)> arguments{detail::type_of<Arguments>()...};
-  return {c10::KernelFunction::makeFromUnboxedFunctor<false, Kernel>(std::unique_ptr<c10::OperatorKernel>(new Kernel(form, op))),
+  return {c10::KernelFunction::makeFromUnboxedFunctor<false, Kernel>(std::unique_ptr<c10::OperatorKernel>(new Kernel(form, op, counter))),
           c10::impl::CppSignature::make<Return(Arguments...)>(), arguments, detail::Result<Return>::types};
 }
 
 // Nothing for a schema that is none of the commonest.
 std::optional<detail::TypedKernel> unboxed(const std::shared_ptr<const PointwiseForm>& form, const c10::OperatorHandle& op,
-                                           PointwiseForm::Which which) {
+                                           Call::Form which, KernelCounter& counter) {
   using at::Tensor;
   using c10::Scalar;
   std::string letters;
@@ -98,16 +89,16 @@ std::optional<detail::TypedKernel> unboxed(const std::shared_ptr<const Pointwise
     const c10::TypeKind type = argument.type()->kind();
     letters += type == c10::TypeKind::TensorType ? 'T' : type == c10::TypeKind::NumberType ? 'S' : '?';
   }
-  if (which == PointwiseForm::Which::functional) {
-    if (letters == "T") return unboxed_as<Tensor, const Tensor&>(form, op);
-    if (letters == "TT") return unboxed_as<Tensor, const Tensor&, const Tensor&>(form, op);
-    if (letters == "TS") return unboxed_as<Tensor, const Tensor&, const Scalar&>(form, op);
-    if (letters == "TTS") return unboxed_as<Tensor, const Tensor&, const Tensor&, const Scalar&>(form, op);
-  } else if (which == PointwiseForm::Which::inplace) {
-    if (letters == "T") return unboxed_as<Tensor&, Tensor&>(form, op);
-    if (letters == "TT") return unboxed_as<Tensor&, Tensor&, const Tensor&>(form, op);
-    if (letters == "TS") return unboxed_as<Tensor&, Tensor&, const Scalar&>(form, op);
-    if (letters == "TTS") return unboxed_as<Tensor&, Tensor&, const Tensor&, const Scalar&>(form, op);
+  if (which == Call::Form::functional) {
+    if (letters == "T") return unboxed_as<Tensor, const Tensor&>(form, op, counter);
+    if (letters == "TT") return unboxed_as<Tensor, const Tensor&, const Tensor&>(form, op, counter);
+    if (letters == "TS") return unboxed_as<Tensor, const Tensor&, const Scalar&>(form, op, counter);
+    if (letters == "TTS") return unboxed_as<Tensor, const Tensor&, const Tensor&, const Scalar&>(form, op, counter);
+  } else if (which == Call::Form::inplace) {
+    if (letters == "T") return unboxed_as<Tensor&, Tensor&>(form, op, counter);
+    if (letters == "TT") return unboxed_as<Tensor&, Tensor&, const Tensor&>(form, op, counter);
+    if (letters == "TS") return unboxed_as<Tensor&, Tensor&, const Scalar&>(form, op, counter);
+    if (letters == "TTS") return unboxed_as<Tensor&, Tensor&, const Tensor&, const Scalar&>(form, op, counter);
   }
   return std::nullopt;
 }
@@ -135,14 +126,18 @@ std::string local_name(const c10::OperatorName& full) {
   return full.name.substr(full.name.find("::") + 2) + (full.overload_name.empty() ? "" : "." + full.overload_name);
 }
 
-void add_form(DefaultKernels& kernels, const std::shared_ptr<PointwiseOperator>& shared, const c10::OperatorHandle& op,
-              PointwiseForm::Which which) {
+void add_form(DefaultKernels& kernels, const std::shared_ptr<PointwiseOperator>& shared, const c10::OperatorHandle& op, Call::Form which) {
   const c10::OperatorName& full = op.operator_name();
   TORCH_CHECK(op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd),
               full, " is composed of others: a kernel of the device would take its gradient away");
   const auto form = std::make_shared<const PointwiseForm>(shared, which, op.schema());
-  kernels.impl_portable(local_name(full).c_str(), c10::BoxedKernel::makeFromFunctor(std::make_unique<Boxed>(form)),
-                        unboxed(form, op, which));
+  const auto compute = [form](Call& call) {
+    at::Tensor result;
+    if (!form->compute(&call[0], result)) return false;
+    call.give(c10::IValue(std::move(result)));
+    return true;
+  };
+  add_operator(kernels, local_name(full).c_str(), compute, shared->counter, unboxed(form, op, which, shared->counter));
 }
 
 // All forms of a line: of "pow.Tensor_Scalar" also pow.Tensor_Scalar_out and pow_.Scalar.
@@ -153,13 +148,13 @@ void add_forms(DefaultKernels& kernels, const Pointwise& line) {
   const std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
   const std::string last = overload.substr(overload.rfind('_') + 1);
   const c10::OperatorHandle given = detail::find_operator(line.name);
-  const auto shared = std::make_shared<PointwiseOperator>(line, complex_line(line.name));
-  if (given.schema().is_mutable()) return add_form(kernels, shared, given, PointwiseForm::Which::inplace);
+  const auto shared = std::make_shared<PointwiseOperator>(line, complex_line(line.name.view()));
+  if (given.schema().is_mutable()) return add_form(kernels, shared, given, Call::Form::inplace);
   const auto out = find_form(base, {"out", overload + "_out", "out_" + last}, true, given.schema());
-  add_form(kernels, shared, given, PointwiseForm::Which::functional);
-  if (out) add_form(kernels, shared, *out, PointwiseForm::Which::out);
+  add_form(kernels, shared, given, Call::Form::functional);
+  if (out) add_form(kernels, shared, *out, Call::Form::out);
   if (const auto inplace = find_form(base + "_", {overload, last}, false, given.schema())) {
-    add_form(kernels, shared, *inplace, PointwiseForm::Which::inplace);
+    add_form(kernels, shared, *inplace, Call::Form::inplace);
   }
 }
 

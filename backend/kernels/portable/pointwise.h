@@ -61,10 +61,10 @@ struct CallOptions {
 };
 
 struct Pointwise {
-  const char* name;
+  Literal name;
   Kind kind;
   uint8_t takes;
-  std::array<const char*, 4> expressions;
+  std::array<Literal, 4> expressions;
   HostNumbers numbers = HostNumbers::rounded;
   // Which expression; -1: none of them, the call is the CPU's. NULL: the first one.
   int (*variant)(const CallOptions& call) = nullptr;
@@ -78,8 +78,8 @@ enum class Gives : uint8_t {
 };
 
 struct ComplexPointwise {
-  const char* name;
-  std::array<const char*, 4> expressions;  // as many as the operator's own; NULL where the CPU has none
+  Literal name;
+  std::array<Literal, 4> expressions;  // as many as the operator's own; NULL where the CPU has none
   Gives gives = Gives::number;
 };
 

@@ -14,18 +14,17 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 
 namespace backplane::portable {
 
 // The arguments of a call.
 struct PointwiseCall {
-  c10::SmallVector<const at::Tensor*, kMostOperands> inputs;
+  c10::SmallVector<const at::Tensor*, kMostInputs + 1> inputs;
   c10::SmallVector<c10::Scalar, kMostScalars> numbers;
   const at::Tensor* output = nullptr;
   CallOptions options;
-  std::array<at::Tensor, kMostOperands> moved;  // where inputs point to numbers of the host that had to come to the device
+  std::array<at::Tensor, kMostInputs> moved;  // where inputs point to numbers of the host that had to come to the device
 };
 
 namespace pointwise_form_impl {
@@ -180,7 +179,7 @@ using namespace pointwise_form_impl;
 PointwiseOperator::PointwiseOperator(const Pointwise& line, std::optional<ComplexPointwise> complex)
     : line(line), complex(std::move(complex)), counter(portable_counter(line.name)) {}
 
-PointwiseForm::PointwiseForm(std::shared_ptr<PointwiseOperator> shared, Which which, const c10::FunctionSchema& schema)
+PointwiseForm::PointwiseForm(std::shared_ptr<PointwiseOperator> shared, Call::Form which, const c10::FunctionSchema& schema)
     : operator_(std::move(shared)), which_(which), roles_(roles_of(schema)) {}
 
 bool PointwiseForm::compute(const c10::IValue* values, at::Tensor& result) const {
@@ -195,7 +194,7 @@ bool PointwiseForm::compute(std::initializer_list<const at::Tensor*> tensors, co
   }
   if (number != nullptr) call.numbers.push_back(*number);
   call.options.given = (1u << arguments()) - 1;
-  if (which_ == Which::inplace) call.output = *tensors.begin();
+  if (which_ == Call::Form::inplace) call.output = *tensors.begin();
   return compute(call, result);
 }
 
@@ -215,7 +214,7 @@ bool PointwiseForm::read(const c10::IValue* values, PointwiseCall& call) const {
       bit <<= 1;
     }
   }
-  if (which_ == Which::inplace) call.output = &values[0].toTensor();
+  if (which_ == Call::Form::inplace) call.output = &values[0].toTensor();
   return true;
 }
 
@@ -282,7 +281,7 @@ bool PointwiseForm::can_hold(const PointwiseCall& call) const {
   const Kind kind = operator_->line.kind;
   const c10::ScalarType dtype = call.output->scalar_type();
   if (gives_part(call)) return dtype == c10::toRealValueType(call.inputs[0]->scalar_type());
-  if (which_ != Which::out) return true;
+  if (which_ != Call::Form::out) return true;
   if (kind == Kind::compare || kind == Kind::compare_numbers) return dtype == c10::kBool || call.inputs.size() > 1;
   if (kind == Kind::alike || (kind == Kind::promote && call.inputs.size() == 1)) return dtype == call.inputs[0]->scalar_type();
   if (kind == Kind::choose) {
@@ -295,7 +294,6 @@ bool PointwiseForm::can_hold(const PointwiseCall& call) const {
 
 bool PointwiseForm::compute(PointwiseCall& call, at::Tensor& result) const {
   const Pointwise& line = operator_->line;
-  if (C10_UNLIKELY(!can_compile() || kernel_policy() == KernelPolicy::off)) return false;
   if (call.output != nullptr && (!can_write(*call.output) || !can_hold(call))) return false;
   int variant = 0;
   if (line.variant != nullptr) {
@@ -325,14 +323,14 @@ bool PointwiseForm::compute(PointwiseCall& call, at::Tensor& result) const {
   const c10::ScalarType common = dense ? call.inputs[0]->scalar_type() : build(call, iter.emplace());
   if (!is_pointwise(common)) return false;
   const bool divides = line.variant == nullptr || variant != 0;  // div without a mode gives floats
-  const char* text = line.expressions[static_cast<size_t>(variant)];
+  Literal text = line.expressions[static_cast<size_t>(variant)];
   if (is_complex(common)) {
-    text = operator_->complex ? operator_->complex->expressions[static_cast<size_t>(variant)] : nullptr;
+    text = operator_->complex ? operator_->complex->expressions[static_cast<size_t>(variant)] : Literal();
     if (text == nullptr) return false;
   } else if ((line.takes & category(common)) == 0 && (!divides || (line.takes & kByNumber) == 0 || !is_divided_by_number(call, common))) {
     return false;
   }
-  Computation what{line.name, common, variant};
+  Computation what{line.name, common};
   if (line.kind == Kind::choose && is_float8(common)) {
     what.common = bits_of(common);
     what.bits = true;
@@ -350,12 +348,11 @@ bool PointwiseForm::compute(PointwiseCall& call, at::Tensor& result) const {
                               line.is_special && !is_complex(common),
                               false};
   if (dense) {
-    if (!compute_dense(call.inputs, what, expression, operator_->slots, result)) return false;
+    if (!compute_dense(call.inputs, what, expression, result)) return false;
   } else {
-    if (!portable::compute(*iter, what, expression, operator_->slots)) return false;
+    if (!portable::compute(*iter, what, expression)) return false;
     result = call.output != nullptr ? *call.output : iter->maybe_get_output(0);
   }
-  operator_->counter.count();
   return true;
 }
 

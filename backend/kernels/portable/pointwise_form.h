@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "dispatch/defaults.h"
+#include "kernels/portable/call.h"
 #include "kernels/portable/pointwise.h"
 
 namespace at {
@@ -31,18 +31,16 @@ struct PointwiseOperator {
   const Pointwise line;
   const std::optional<ComplexPointwise> complex;
   KernelCounter& counter;
-  KernelSlots slots;
 };
 
 // Any thread.
 class PointwiseForm {
  public:
-  enum class Which : uint8_t { functional, out, inplace };
   // What an argument of the schema is to the kernel.
   enum class Role : uint8_t { operand, number, text, output };
 
   // Throws for a schema that these kernels cannot serve.
-  PointwiseForm(std::shared_ptr<PointwiseOperator> shared, Which which, const c10::FunctionSchema& schema);
+  PointwiseForm(std::shared_ptr<PointwiseOperator> shared, Call::Form which, const c10::FunctionSchema& schema);
 
   size_t arguments() const { return roles_.size(); }
 
@@ -60,7 +58,7 @@ class PointwiseForm {
   bool can_hold(const PointwiseCall& call) const;
 
   const std::shared_ptr<PointwiseOperator> operator_;
-  const Which which_;
+  const Call::Form which_;
   const std::vector<Role> roles_;
 };
 

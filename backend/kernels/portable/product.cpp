@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
 #include "kernels/portable/tiles.h"
 #include "modules/target.h"
@@ -25,22 +25,6 @@ constexpr int64_t kSplitDepth = 512;    // of k that a group sums at least, wher
 // How a thin product is computed: lanes along k or along the long side's rows.
 enum class Lanes : uint8_t { k, rows };
 
-struct Slots {
-  KernelSlots tiles, vectors, split;
-};
-Slots& slots() {
-  static Slots instance;
-  return instance;
-}
-
-uint64_t key_of(const Product& product, c10::ScalarType out, bool wide_index, uint64_t more) {
-  uint64_t key = static_cast<uint64_t>(product.device) & 63;
-  key = key << 4 | dtype_bits(product.dtype);
-  key = key << 4 | dtype_bits(out);
-  key = key << 1 | static_cast<uint64_t>(wide_index);
-  return key << 8 | more;
-}
-
 int64_t reach(const Matrices& matrices, int64_t batches, int64_t rows, int64_t columns) {
   return batches * matrices.batch + rows * matrices.row + columns * matrices.column;
 }
@@ -49,24 +33,6 @@ bool wide_index(const Target& target, const Product& p) {
   const int64_t furthest = std::max({reach(p.a, p.batches, p.m, p.k), reach(p.b, p.batches, p.k, p.n), reach(p.out, p.batches, p.m, p.n),
                                      reach(p.self, p.batches, p.m, p.n), p.batches * p.m * p.n});
   return target.is_host() || furthest >= (int64_t{1} << 30);
-}
-
-KernelSource source_of(const Product& product, c10::ScalarType out, const char* kernel, uint32_t values,
-                       std::initializer_list<const char*> files) {
-  KernelSource source;
-  source.name = join(kernel, "[", dialect_name(product.dtype), out == product.dtype ? "" : ", part", "]");
-  source.kernel = kernel;
-  source.per_item = 1;
-  source.signature.struct_size = sizeof source.signature;
-  source.signature.value_bytes = 8 * values;
-  source.signature.written = 1;
-  if (c10::elementSize(product.dtype) == 2) source.files.push_back("math.bpc");  // conversions of halves
-  source.files.insert(source.files.end(), files);
-  return source;
-}
-
-void add_strides(KernelArguments& arguments, std::initializer_list<int64_t> words) {
-  for (const int64_t word : words) arguments.add(word);
 }
 
 int64_t splits_of(const Target& target, int64_t groups, int64_t k) {
@@ -98,41 +64,18 @@ bool run_tiles(const Product& p, const Target& target, int64_t splits, const Goa
   const auto count = [&] { return p.batches * ((p.m + tiles.m - 1) / tiles.m) * ((p.n + tiles.n - 1) / tiles.n); };
   const bool small = !target.is_host() && count() < kEnoughGroups;
   if (small) tiles = tiles_of(target, bytes, true);
-  const Function* function = slots().tiles.find(key_of(p, goal.dtype, wide, small), p.device, [&] {
-    KernelSource source = source_of(p, goal.dtype, "matmul", 24, {"tiles.bpc", "matmul.bpc"});
-    source.signature.pointers = 4;
-    source.definitions = element_definitions(p.dtype, goal.dtype, wide) + tiles.definitions();
-    return source;
-  });
+  Unit unit(p.device, "matmul.bpc", "matmul", "matmul");
+  define_elements(unit, p.dtype, goal.dtype, wide);
+  define_tiles(unit, tiles);
+  const Function* function = unit.find(1, 4, 24, 1);
   if (function == nullptr) return false;
   const int64_t tile_m = even_tile(target, p.m, tiles.m, tiles.micro_m);
   const int64_t tile_n = even_tile(target, p.n, tiles.n, tiles.micro_n);
-  KernelArguments arguments;
-  for (const uint64_t address : {goal.out.address, p.a.address, p.b.address, goal.self.address}) arguments.add(address);
-  add_strides(arguments, {p.batches,
-                          p.m,
-                          p.n,
-                          p.k,
-                          splits,
-                          (p.k + splits - 1) / splits,
-                          tile_m,
-                          tile_n,
-                          p.a.batch,
-                          p.a.row,
-                          p.a.column,
-                          p.b.batch,
-                          p.b.row,
-                          p.b.column,
-                          goal.self.batch,
-                          goal.self.row,
-                          goal.self.column,
-                          goal.out.batch,
-                          goal.out.row,
-                          goal.out.column,
-                          goal.split_stride,
-                          goal.self.address != 0});
-  arguments.add(goal.alpha);
-  arguments.add(goal.beta);
+  Arguments arguments;
+  arguments.words(goal.out.address, p.a.address, p.b.address, goal.self.address, p.batches, p.m, p.n, p.k, splits,
+                  (p.k + splits - 1) / splits, tile_m, tile_n);
+  for (const Matrices& matrices : {p.a, p.b, goal.self, goal.out}) arguments.words(matrices.batch, matrices.row, matrices.column);
+  arguments.words(goal.split_stride, goal.self.address != 0, goal.alpha, goal.beta);
   const int64_t groups = p.batches * splits * ((p.m + tile_m - 1) / tile_m) * ((p.n + tile_n - 1) / tile_n);
   launch_function(p.device, *function, static_cast<uint64_t>(groups), arguments);
   return true;
@@ -169,33 +112,22 @@ struct VectorShape {
 
 bool run_vectors(const Product& p, const Target& target, const Thin& thin, int64_t splits, const VectorShape& shape, const Goal& goal) {
   const bool wide = wide_index(target, p);
-  const auto more = static_cast<uint64_t>(shape.few) << 1 | static_cast<uint64_t>(thin.lanes);
-  const Function* function = slots().vectors.find(key_of(p, goal.dtype, wide, more), p.device, [&] {
-    KernelSource source = source_of(p, goal.dtype, "matvec", 22, {"matvec.bpc"});
-    source.signature.pointers = 4;
-    source.definitions = element_definitions(p.dtype, goal.dtype, wide);
-    define(source.definitions, "FEW", shape.few);
-    define(source.definitions, "ROWS", shape.rows);
-    source.per_item = shape.per_item;
-    return source;
-  });
+  Unit unit(p.device, "matvec.bpc", "matvec", "matvec");
+  define_elements(unit, p.dtype, goal.dtype, wide);
+  const Function* function = unit.define("FEW", shape.few).define("ROWS", shape.rows).find(shape.per_item, 4, 22, 1);
   if (function == nullptr) return false;
   Matrices out = goal.out, self = goal.self;
   if (thin.is_transposed) {
     std::swap(out.row, out.column);
     std::swap(self.row, self.column);
   }
-  KernelArguments arguments;
-  for (const uint64_t address :
-       {out.address, thin.is_transposed ? p.b.address : p.a.address, thin.is_transposed ? p.a.address : p.b.address, self.address}) {
-    arguments.add(address);
-  }
-  add_strides(arguments, {p.batches,         thin.rows,        p.k,         thin.few,     splits,     (p.k + splits - 1) / splits,
-                          thin.q_batch,      thin.q_row,       thin.q_k,    thin.p_batch, thin.p_few, thin.p_k,
-                          self.batch,        self.row,         self.column, out.batch,    out.row,    out.column,
-                          goal.split_stride, self.address != 0});
-  arguments.add(goal.alpha);
-  arguments.add(goal.beta);
+  Arguments arguments;
+  arguments.words(out.address, thin.is_transposed ? p.b.address : p.a.address, thin.is_transposed ? p.a.address : p.b.address,
+                  self.address);
+  arguments.words(p.batches, thin.rows, p.k, thin.few, splits, (p.k + splits - 1) / splits, thin.q_batch, thin.q_row, thin.q_k,
+                  thin.p_batch, thin.p_few, thin.p_k);
+  for (const Matrices& matrices : {self, out}) arguments.words(matrices.batch, matrices.row, matrices.column);
+  arguments.words(goal.split_stride, self.address != 0, goal.alpha, goal.beta);
   const int64_t step = shape.rows > 0 ? shape.rows : function->group * shape.per_item;
   launch_function(p.device, *function, static_cast<uint64_t>(p.batches * splits * ((thin.rows + step - 1) / step)), arguments);
   return true;
@@ -222,24 +154,18 @@ c10::ScalarType sum_dtype(c10::ScalarType dtype) {
 }
 
 uint64_t one_of(c10::ScalarType dtype) {
-  const std::string_view compute = compute_type(dtype);
+  const std::string_view compute = compute_type(dtype).view();
   return compute == "f64" ? 0x3ff0000000000000u : compute == "f32" ? 0x3f800000u : 1;
 }
 
-std::string element_definitions(c10::ScalarType dtype, c10::ScalarType out, bool wide_index) {
-  const std::string_view compute = compute_type(dtype);
-  std::string text;
-  define(text, "C", compute);
-  define(text, "IDX", wide_index ? "i64" : "i32");
-  define(text, "T", memory_type(dtype));
-  define(text, "LOAD", "bp_load_", dialect_name(dtype));
-  define(text, "OUT", memory_type(out));
-  define(text, "STORE", "bp_store_", dialect_name(out));
-  define(text, "SCALARS",
-         compute == "f64"   ? "f64 alpha; f64 beta;"
-         : compute == "f32" ? "f32 alpha; u32 alpha_; f32 beta; u32 beta_;"
-                            : "i64 alpha; i64 beta;");
-  return text;
+void define_elements(Unit& unit, c10::ScalarType dtype, c10::ScalarType out, bool wide_index) {
+  const std::string_view type = compute_type(dtype).view();
+  unit.element("", dtype).define("C", compute_type(dtype)).index(wide_index).define("OUT", memory_type(out));
+  if (out != dtype) unit.name(out);
+  unit.store("STORE_OUT(p, i, x)", out, "p, i, x");
+  unit.define("SCALARS", type == "f64"   ? Literal("f64 alpha; f64 beta;")
+                         : type == "f32" ? Literal("f32 alpha; u32 alpha_; f32 beta; u32 beta_;")
+                                         : Literal("i64 alpha; i64 beta;"));
 }
 
 bool add_parts(const Product& p, int64_t splits, uint64_t parts) {
@@ -247,20 +173,14 @@ bool add_parts(const Product& p, int64_t splits, uint64_t parts) {
   const Target& target = target_of(p.device);
   const bool wide = target.is_host() || splits * p.batches * p.m * p.n >= (int64_t{1} << 30) || wide_index(target, p);
   const uint32_t per_item = target.is_host() ? 1024 : 1;
-  const Function* function = slots().split.find(key_of(p, p.dtype, wide, 0), p.device, [&] {
-    KernelSource source = source_of(p, p.dtype, "split", 13, {"split.bpc"});
-    source.signature.pointers = 3;
-    source.definitions = element_definitions(p.dtype, p.dtype, wide);
-    source.per_item = per_item;
-    return source;
-  });
+  Unit unit(p.device, "split.bpc", "split", "split");
+  define_elements(unit, p.dtype, p.dtype, wide);
+  const Function* function = unit.find(per_item, 3, 13, 1);
   if (function == nullptr) return false;
-  KernelArguments arguments;
-  for (const uint64_t address : {p.out.address, parts, p.self.address}) arguments.add(address);
-  add_strides(arguments, {splits, p.batches, p.m, p.n, p.self.batch, p.self.row, p.self.column, p.out.batch, p.out.row, p.out.column,
-                          p.self.address != 0});
-  arguments.add(p.alpha);
-  arguments.add(p.beta);
+  Arguments arguments;
+  arguments.words(p.out.address, parts, p.self.address, splits, p.batches, p.m, p.n);
+  for (const Matrices& matrices : {p.self, p.out}) arguments.words(matrices.batch, matrices.row, matrices.column);
+  arguments.words(p.self.address != 0, p.alpha, p.beta);
   launch_function(p.device, *function, static_cast<uint64_t>(p.batches * p.m * p.n) / (function->group * per_item) + 1, arguments);
   return true;
 }

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "modules/launch.h"
+#include "kernels/portable/unit.h"
 
 namespace backplane::portable {
 
@@ -42,7 +42,7 @@ bool multiply_parts(const Product& product, double alpha, double beta, bool conj
 // Parts of sums in memory, part[split][batch][row][column] without gaps, become out = alpha sum(parts) + beta self.
 bool add_parts(const Product& product, int64_t splits, uint64_t parts);
 
-// The lines that a text needs which computes with these elements: C, IDX, T, LOAD, OUT, STORE, SCALARS.
-std::string element_definitions(c10::ScalarType dtype, c10::ScalarType out, bool wide_index);
+// What a text needs that computes with these elements: C, IDX, T, LOAD, OUT, STORE_OUT, SCALARS.
+void define_elements(Unit& unit, c10::ScalarType dtype, c10::ScalarType out, bool wide_index);
 
 }  // namespace backplane::portable

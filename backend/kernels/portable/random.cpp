@@ -12,9 +12,9 @@
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
-#include "kernels/portable/family.h"
+#include "kernels/portable/generator.h"
 #include "kernels/portable/text.h"
-#include "kernels/portable/unit_text.h"
+#include "kernels/portable/unit.h"
 #include "modules/launch.h"
 
 namespace backplane::portable {
@@ -24,94 +24,82 @@ namespace {
 constexpr uint32_t kHostBlocks = 256;
 constexpr uint32_t kBlocks = 1;
 
-std::optional<at::Generator> generator_of(const c10::IValue& value) {
-  if (value.isNone()) return std::nullopt;
-  return value.toGenerator();
-}
-
 // How the elements of a call are made of numbers.
 struct Recipe {
-  const char* name;
-  int variant;
+  Literal name;
   int each;                               // elements of a block
   int numbers;                            // of the sequence that an element takes: 4 / each
-  const char* make;                       // in the words of random.bpc
+  Part make;                              // in the words of random.bpc
   c10::ScalarType computed;               // C
   c10::SmallVector<double, 3> floats{};   // f0, f1, ...
   c10::SmallVector<uint64_t, 3> words{};  // w0, w1, ...
 };
 
 struct Operand {
-  const char* name;
+  Literal name, suffix;
   at::Tensor tensor;
   bool is_written;
 };
 
+// The struct's members f0, f1, ... and w0, w1, ...
+struct Members {
+  uint32_t floats, words;
+  uint64_t is_double;
+};
+void write_members(KernelSource& source, const Members& counts) {
+  std::string members, begin;
+  for (uint32_t k = 0; k < counts.floats; ++k) {
+    members += counts.is_double ? join("f64 f", k, "; ") : join("f32 f", k, "; u32 f", k, "_; ");
+    append(begin, "const C f", k, " = bp_arg.f", k, "; ");
+  }
+  for (uint32_t k = 0; k < counts.words; ++k) {
+    append(members, "u64 w", k, "; ");
+    append(begin, "const u64 w", k, " = bp_arg.w", k, "; ");
+  }
+  define(source.definitions, "MEMBERS", members);
+  define(source.definitions, "BEGIN", begin);
+}
+
 // Queues it over dense operands of equal sizes. put: what becomes of element x at place i.
-bool launch_random(const Recipe& recipe, const c10::SmallVector<Operand, 3>& operands, const std::string& put, int64_t count,
+bool launch_random(const Recipe& recipe, const c10::SmallVector<Operand, 3>& operands, Literal put, int64_t count,
                    const std::optional<at::Generator>& generator) {
-  const at::Tensor& out = operands[0].tensor;
-  const c10::DeviceIndex device = out.device().index();
+  const c10::DeviceIndex device = operands[0].tensor.device().index();
   const Target& target = target_of(device);
   if (!has_dtype(target, recipe.computed)) return false;
-  // The generator moves on only for a kernel that is there: both of its forms are looked for first.
-  static KernelSlots slots;
-  const auto pointers = static_cast<uint32_t>(operands.size());
   const uint32_t per_item = target.is_host() ? kHostBlocks : kBlocks;
+  const Members members{static_cast<uint32_t>(recipe.floats.size()), static_cast<uint32_t>(recipe.words.size()),
+                        recipe.computed == c10::kDouble};
   const auto find = [&](bool in_graph) {
-    uint64_t key = static_cast<uint64_t>(device) & 63;
-    key = key << 8 | static_cast<uint64_t>(recipe.variant);
-    key = key << 4 | dtype_bits(recipe.computed);
-    key = key << 4 | dtype_bits(out.scalar_type());
-    key = key << 1 | static_cast<uint64_t>(in_graph);
-    return slots.find(key, device, [&] {
-      UnitText text(recipe.name, "random.bpc", "random_elements");
-      std::string parameters, members, begin;
-      uint64_t written = 0;
-      if (in_graph) {
-        text.define("IN_GRAPH", "1");
-        parameters = "BP_GLOBAL const u64* BP_RESTRICT seed_in_memory, BP_GLOBAL const u64* BP_RESTRICT offset_in_memory, ";
+    Unit unit(device, "random.bpc", "random_elements", recipe.name);
+    define_generator(unit, in_graph);
+    for (const Operand& operand : operands) {
+      const c10::ScalarType dtype = operand.tensor.scalar_type();
+      unit.element(operand.suffix, dtype);
+      if (operand.is_written) {
+        unit.write(operand.name, dtype);
+      } else {
+        unit.read(operand.name, dtype);
       }
-      for (uint32_t k = 0; k < pointers; ++k) {
-        const Operand& operand = operands[k];
-        text.element(k, operand.tensor.scalar_type());
-        append(parameters, k == 0 ? "" : ", ", "BP_GLOBAL ", operand.is_written ? "" : "const ", "T", k, "* BP_RESTRICT ", operand.name);
-        if (operand.is_written) written |= uint64_t{1} << (k + (in_graph ? 2 : 0));
-      }
-      for (size_t k = 0; k < recipe.floats.size(); ++k) {
-        members += recipe.computed == c10::kDouble ? join("f64 f", k, "; ") : join("f32 f", k, "; u32 f", k, "_; ");
-        append(begin, "const C f", k, " = bp_arg.f", k, "; ");
-      }
-      for (size_t k = 0; k < recipe.words.size(); ++k) {
-        append(members, "u64 w", k, "; ");
-        append(begin, "const u64 w", k, " = bp_arg.w", k, "; ");
-      }
-      text.compute_in(recipe.computed).file("philox.bpc");
-      text.define("EACH", recipe.each).define("MAKE", recipe.make).define("PUT(i, x)", put);
-      text.define("MEMBERS", members).define("BEGIN", begin).define("PARAMETERS", parameters);
-      text.define("IS_DOUBLE", recipe.computed == c10::kDouble ? "1" : "0");
-      const uint32_t all = pointers + (in_graph ? 2 : 0);
-      return text.define("POINTERS", all)
-          .source(per_item, all, static_cast<uint32_t>(3 + recipe.floats.size() + recipe.words.size()), written);
-    });
+    }
+    unit.compute_in(recipe.computed).file("philox.bpc").define("EACH", recipe.each).define("MAKE", recipe.make).define("PUT(i, x)", put);
+    unit.define("IS_DOUBLE", members.is_double).made_by(&write_members, members);
+    return unit.find(per_item, 3 + members.floats + members.words);
   };
-  if (find(false) == nullptr) return false;
+  // The generator moves on only for a kernel that is there.
+  const Function* function = find(false);
+  if (function == nullptr) return false;
   const PhiloxState state = philox_state(generator, device, static_cast<uint64_t>((count + count % 2) * recipe.numbers));
-  const Function* function = find(state.in_graph());
+  if (state.in_graph()) function = find(true);
   TORCH_CHECK(function != nullptr, "the kernel ", recipe.name, " for a graph is not there");
-  KernelArguments arguments;
-  if (state.in_graph()) {
-    arguments.add(reinterpret_cast<uint64_t>(state.seed_address));
-    arguments.add(reinterpret_cast<uint64_t>(state.offset_address));
-  }
+  Arguments arguments;
+  add_generator(arguments, state);
   for (const Operand& operand : operands) {
     arguments.add(operand.is_written ? writable_address_of(operand.tensor) : address_of(operand.tensor));
   }
-  arguments.add(count);
-  arguments.add(state.seed);
-  arguments.add(state.in_graph() ? state.graph_offset : state.offset);
+  arguments.words(count);
+  add_numbers(arguments, state);
   for (const double number : recipe.floats) arguments.add(word_of(number, recipe.computed));
-  for (const uint64_t word : recipe.words) arguments.add(word);
+  arguments.all(recipe.words);
   const uint64_t tile = uint64_t{function->group} * per_item * static_cast<uint64_t>(recipe.each);
   launch_function(device, *function, static_cast<uint64_t>(count) / tile + 1, arguments);
   return true;
@@ -122,11 +110,11 @@ c10::ScalarType computed_for(c10::ScalarType dtype) { return dtype == c10::kDoub
 
 bool is_writable(const at::Tensor& self) { return is_usable(self) && !repeats_places(self); }
 
-bool fill(Call& call, const Recipe& recipe, const c10::IValue& generator) {
+bool fill(Call& call, const Recipe& recipe, size_t generator) {
   const at::Tensor& self = call.tensor(0);
   if (self.numel() != 0) {
     const at::Tensor dense = self.is_contiguous() ? self : empty(self.sizes(), self.scalar_type(), self.device().index());
-    if (!launch_random(recipe, {{"out", dense, true}}, "STORE0(out, i, x)", self.numel(), generator_of(generator))) return false;
+    if (!launch_random(recipe, {{"out", "0", dense, true}}, "STORE0(out, i, x)", self.numel(), call.generator(generator))) return false;
     if (!dense.is_same(self)) self.copy_(dense);
   }
   call.give(self);
@@ -148,12 +136,11 @@ std::string of_each(const std::string& expression, bool is_double) {
   return text;
 }
 
-bool fill_of_uniform(Call& call, const char* name, int variant, const char* expression, std::initializer_list<double> numbers,
-                     const c10::IValue& generator) {
+bool fill_of_uniform(Call& call, Literal name, const std::string& expression, std::initializer_list<double> numbers, size_t generator) {
   const c10::ScalarType computed = computed_for(call.tensor(0).scalar_type());
   const bool is_double = computed == c10::kDouble;
   const std::string make = of_each(expression, is_double);
-  Recipe recipe{name, variant, is_double ? 2 : 4, is_double ? 2 : 1, make.c_str(), computed};
+  Recipe recipe{name, is_double ? 2 : 4, is_double ? 2 : 1, make, computed};
   recipe.floats.assign(numbers.begin(), numbers.end());
   return fill(call, recipe, generator);
 }
@@ -170,8 +157,7 @@ bool uniform(Call& call) {
   // Rounding may reach the end, which is not in the range. The element is compared as what it becomes in memory.
   const std::string value = join("bp_to_", dialect_name(dtype), "(@ * f0 + f1)");
   const std::string expression = join(value, " < f2 || f0 == (C)0 ? ", value, " : f1");
-  const int variant = dtype == c10::kHalf ? 1 : dtype == c10::kBFloat16 ? 2 : 0;
-  return fill_of_uniform(call, "uniform_", variant, expression.c_str(), {to - from, from, rounded(to, dtype)}, call[3]);
+  return fill_of_uniform(call, "uniform_", expression, {to - from, from, rounded(to, dtype)}, 3);
 }
 
 // Pairs of normal numbers of pairs of uniform ones, after Box and Muller. @ is what becomes of one of them, x.
@@ -191,25 +177,25 @@ std::string normal_pairs(bool is_double, const std::string& finish) {
               "; const f32 e3 = ", finished("(r1 * s1 + f0)"), ";");
 }
 
-bool fill_normal(Call& call, const char* name, int variant, const char* finish) {
+bool fill_normal(Call& call, Literal name, const char* finish) {
   const at::Tensor& self = call.tensor(0);
   const double mean = call[1].toDouble(), deviation = call[2].toDouble();
   if (!takes_floats(self) || !(deviation >= 0)) return false;
   const c10::ScalarType computed = computed_for(self.scalar_type());
   const bool is_double = computed == c10::kDouble;
   const std::string make = normal_pairs(is_double, finish);
-  return fill(call, {name, variant, is_double ? 2 : 4, is_double ? 2 : 1, make.c_str(), computed, {mean, deviation}}, call[3]);
+  return fill(call, {name, is_double ? 2 : 4, is_double ? 2 : 1, make, computed, {mean, deviation}}, 3);
 }
 bool normal(Call& call) {
-  if (!has_parts(call.tensor(0))) return fill_normal(call, "normal_", 3, "@");
+  if (!has_parts(call.tensor(0))) return fill_normal(call, "normal_", "@");
   // Each part has half of the variance.
   const c10::IValue arguments[] = {at::view_as_real(call.tensor(0)), call[1], call[2].toDouble() * std::sqrt(0.5), call[3]};
   Call parts(arguments, 4, call.form());
-  if (!fill_normal(parts, "normal_", 3, "@")) return false;
+  if (!fill_normal(parts, "normal_", "@")) return false;
   call.give(call.tensor(0));
   return true;
 }
-bool log_normal(Call& call) { return call[2].toDouble() > 0 && fill_normal(call, "log_normal_", 4, "m_exp(@)"); }
+bool log_normal(Call& call) { return call[2].toDouble() > 0 && fill_normal(call, "log_normal_", "m_exp(@)"); }
 
 bool exponential(Call& call) {
   const double rate = call[1].toDouble();
@@ -217,20 +203,20 @@ bool exponential(Call& call) {
   // Never 0, also as float16: the smallest of the other numbers stands for it.
   const char* expression = call.tensor(0).scalar_type() == c10::kDouble ? "(@ == 0.0 ? 5.5511151231257827e-17 : -m_log(1.0 - @)) * f0"
                                                                         : "(@ == 0.0f ? 5.96046448e-8f : -m_log(1.0f - @)) * f0";
-  return fill_of_uniform(call, "exponential_", 5, expression, {1 / rate}, call[2]);
+  return fill_of_uniform(call, "exponential_", expression, {1 / rate}, 2);
 }
 
 bool cauchy(Call& call) {
   if (!takes_floats(call.tensor(0)) || !(call[2].toDouble() > 0)) return false;
-  return fill_of_uniform(call, "cauchy_", 6, "f0 + f1 * m_tan((@ - LIT(0.5)) * LIT(3.14159265358979323846))",
-                         {call[1].toDouble(), call[2].toDouble()}, call[3]);
+  return fill_of_uniform(call, "cauchy_", "f0 + f1 * m_tan((@ - LIT(0.5)) * LIT(3.14159265358979323846))",
+                         {call[1].toDouble(), call[2].toDouble()}, 3);
 }
 
 bool geometric(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const double p = call[1].toDouble();
   if (!is_writable(self) || self.scalar_type() == c10::kBool || !(p > 0 && p < 1)) return false;
-  return fill_of_uniform(call, "geometric_", 7, "m_max(m_ceil(m_log((C)1 - @) * f0), (C)1)", {1 / std::log1p(-p)}, call[2]);
+  return fill_of_uniform(call, "geometric_", "m_max(m_ceil(m_log((C)1 - @) * f0), (C)1)", {1 / std::log1p(-p)}, 2);
 }
 
 // Of 2^32 numbers, p * 2^32.
@@ -240,22 +226,19 @@ bool bernoulli(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const double p = call[1].toDouble();
   if (!is_writable(self) || !(p >= 0 && p <= 1)) return false;
-  Recipe recipe{"bernoulli_",
-                8,
-                4,
-                1,
+  Recipe recipe{"bernoulli_", 4, 1,
                 "const i32 e0 = (u64)n0 < w0 ? 1 : 0; const i32 e1 = (u64)n1 < w0 ? 1 : 0; "
                 "const i32 e2 = (u64)n2 < w0 ? 1 : 0; const i32 e3 = (u64)n3 < w0 ? 1 : 0;",
                 c10::kFloat};
   recipe.words.push_back(threshold(p));
-  return fill(call, recipe, call[2]);
+  return fill(call, recipe, 2);
 }
 
 bool bernoulli_tensor(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const at::Tensor& p = call.tensor(1);
   if (!is_writable(self) || !is_usable(p) || !c10::isFloatingType(p.scalar_type()) || p.device() != self.device()) return false;
-  const at::Tensor numbers = empty(self.sizes(), c10::kFloat, self.device().index()).uniform_(0, 1, generator_of(call[2]));
+  const at::Tensor numbers = empty(self.sizes(), c10::kFloat, self.device().index()).uniform_(0, 1, call.generator(2));
   self.copy_(numbers.lt(p));
   call.give(self);
   return true;
@@ -265,7 +248,7 @@ bool bernoulli_out(Call& call) {
   const at::Tensor& given = *call.given();
   if (!is_usable(p) || !c10::isFloatingType(p.scalar_type()) || !is_usable(given) || given.device() != p.device()) return false;
   at::Tensor out = given.resize_(p.sizes());
-  out.copy_(empty(p.sizes(), c10::kFloat, p.device().index()).uniform_(0, 1, generator_of(call[1])).lt(p));
+  out.copy_(empty(p.sizes(), c10::kFloat, p.device().index()).uniform_(0, 1, call.generator(1)).lt(p));
   call.give(std::move(out));
   return true;
 }
@@ -274,16 +257,13 @@ bool bernoulli_out(Call& call) {
 
 // from ... from + range - 1. Of a number's 32 bits where the range has fewer than 2^28 values, or is all of them; between, some values
 // would come much more often than others, up to twice, and of 64 bits they do not. The CPU and CUDA draw that line at the same place.
-bool fill_whole(Call& call, int64_t from, uint64_t range, const c10::IValue& generator) {
+bool fill_whole(Call& call, int64_t from, uint64_t range, size_t generator) {
   const bool is_narrow = range < (uint64_t{1} << 28) || range == (uint64_t{1} << 32);
-  Recipe recipe{"random_",
-                is_narrow ? 9 : 10,
-                is_narrow ? 4 : 2,
-                is_narrow ? 1 : 2,
-                is_narrow ? "const i64 e0 = (i64)(w0 + (u64)n0 % w1); const i64 e1 = (i64)(w0 + (u64)n1 % w1); "
-                            "const i64 e2 = (i64)(w0 + (u64)n2 % w1); const i64 e3 = (i64)(w0 + (u64)n3 % w1);"
-                          : "const i64 e0 = (i64)(w0 + ((u64)n0 << 32 | (u64)n1) % w1); "
-                            "const i64 e1 = (i64)(w0 + ((u64)n2 << 32 | (u64)n3) % w1);",
+  Recipe recipe{"random_", is_narrow ? 4 : 2, is_narrow ? 1 : 2,
+                is_narrow ? Literal("const i64 e0 = (i64)(w0 + (u64)n0 % w1); const i64 e1 = (i64)(w0 + (u64)n1 % w1); "
+                                    "const i64 e2 = (i64)(w0 + (u64)n2 % w1); const i64 e3 = (i64)(w0 + (u64)n3 % w1);")
+                          : Literal("const i64 e0 = (i64)(w0 + ((u64)n0 << 32 | (u64)n1) % w1); "
+                                    "const i64 e1 = (i64)(w0 + ((u64)n2 << 32 | (u64)n3) % w1);"),
                 c10::kFloat};
   recipe.words.push_back(static_cast<uint64_t>(from));
   recipe.words.push_back(range);
@@ -318,10 +298,10 @@ int64_t largest(c10::ScalarType dtype) {
 
 bool random(Call& call) {
   const at::Tensor& self = call.tensor(0);
-  return is_writable(self) && fill_whole(call, 0, static_cast<uint64_t>(largest(self.scalar_type())) + 1, call[1]);
+  return is_writable(self) && fill_whole(call, 0, static_cast<uint64_t>(largest(self.scalar_type())) + 1, 1);
 }
 
-bool fill_between(Call& call, int64_t from, int64_t to, const c10::IValue& generator) {  // `to` is not in it
+bool fill_between(Call& call, int64_t from, int64_t to, size_t generator) {  // `to` is not in it
   const at::Tensor& self = call.tensor(0);
   if (!is_writable(self)) return false;
   const int64_t most = largest(self.scalar_type());
@@ -331,8 +311,8 @@ bool fill_between(Call& call, int64_t from, int64_t to, const c10::IValue& gener
   if (from >= to || from < least || to - 1 > most) return false;
   return fill_whole(call, from, static_cast<uint64_t>(to) - static_cast<uint64_t>(from), generator);
 }
-bool random_to(Call& call) { return fill_between(call, 0, call[1].toInt(), call[2]); }
-bool random_from(Call& call) { return call.has(2) && fill_between(call, call[1].toInt(), call[2].toInt(), call[3]); }
+bool random_to(Call& call) { return fill_between(call, 0, call[1].toInt(), 2); }
+bool random_from(Call& call) { return call.has(2) && fill_between(call, call[1].toInt(), call[2].toInt(), 3); }
 
 bool randperm(Call& call) {
   const int64_t n = call[0].toInt();
@@ -342,34 +322,22 @@ bool randperm(Call& call) {
     return false;
   }
   const c10::DeviceIndex device = given.device().index();
-  static KernelSlots slots;
   const auto find = [&](bool in_graph) {
-    const uint64_t key = (static_cast<uint64_t>(device) << 8) | dtype_bits(given.scalar_type()) << 1 | static_cast<uint64_t>(in_graph);
-    return slots.find(key, device, [&] {
-      UnitText text("randperm", "shuffle.bpc", "permute");
-      if (in_graph) text.define("IN_GRAPH", "1");
-      const char* const memory = "BP_GLOBAL const u64* BP_RESTRICT seed_in_memory, BP_GLOBAL const u64* BP_RESTRICT offset_in_memory, ";
-      const uint32_t pointers = in_graph ? 3 : 1;
-      text.element("0", given.scalar_type()).file("philox.bpc").define("POINTERS", pointers);
-      return text.define("PARAMETERS", in_graph ? memory : "", "BP_GLOBAL T0* BP_RESTRICT out").source(1, pointers, 3, in_graph ? 4 : 1);
-    });
+    Unit unit(device, "shuffle.bpc", "permute", "randperm");
+    define_generator(unit, in_graph);
+    return unit.element("0", given.scalar_type()).write("out", given.scalar_type()).file("philox.bpc").find(1, 3);
   };
   if (find(false) == nullptr) return false;
   at::Tensor out = call.output({n}, given.scalar_type(), given.device());
   if (n != 0) {
     const at::Tensor dense = out.is_contiguous() ? out : empty(out.sizes(), out.scalar_type(), device);
-    const PhiloxState state = philox_state(generator_of(call[1]), device, static_cast<uint64_t>(n));
+    const PhiloxState state = philox_state(call.generator(1), device, static_cast<uint64_t>(n));
     const Function* function = find(state.in_graph());
     TORCH_CHECK(function != nullptr, "the kernel randperm for a graph is not there");
-    KernelArguments arguments;
-    if (state.in_graph()) {
-      arguments.add(reinterpret_cast<uint64_t>(state.seed_address));
-      arguments.add(reinterpret_cast<uint64_t>(state.offset_address));
-    }
-    arguments.add(writable_address_of(dense));
-    arguments.add(n);
-    arguments.add(state.seed);
-    arguments.add(state.in_graph() ? state.graph_offset : state.offset);
+    Arguments arguments;
+    add_generator(arguments, state);
+    arguments.write(dense).words(n);
+    add_numbers(arguments, state);
     launch_function(device, *function, 1, arguments);
     if (!dense.is_same(out)) out.copy_(dense);
   }
@@ -388,7 +356,6 @@ bool dropout(Call& call) {
   at::Tensor mask = empty(input.sizes(), c10::kBool, device);
   at::Tensor out = empty(input.sizes(), input.scalar_type(), device);
   Recipe recipe{"native_dropout",
-                11,
                 4,
                 1,
                 "const i32 e0 = (u64)n0 < w0 ? 1 : 0; const i32 e1 = (u64)n1 < w0 ? 1 : 0; "
@@ -396,7 +363,7 @@ bool dropout(Call& call) {
                 computed_for(input.scalar_type()),
                 {p == 1 ? 0 : 1 / (1 - p)}};
   recipe.words.push_back(threshold(1 - p));
-  if (!launch_random(recipe, {{"out", out, true}, {"mask", mask, true}, {"in", x, false}},
+  if (!launch_random(recipe, {{"out", "0", out, true}, {"mask", "1", mask, true}, {"in", "2", x, false}},
                      "{ mask[i] = (u8)(x); STORE0(out, i, LOAD2(in, i) * ((x) != 0 ? f0 : (C)0)); }", input.numel(), std::nullopt)) {
     return false;
   }

@@ -6,15 +6,13 @@
 #include <backplane/structured.h>
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "kernels/portable/call.h"
 #include "kernels/portable/elementwise.h"
-#include "kernels/portable/family.h"
-#include "kernels/portable/text.h"
-#include "modules/target.h"
+#include "kernels/portable/unit.h"
 
 namespace backplane::portable {
 namespace reduce_impl {
@@ -120,95 +118,39 @@ void choose_parts(Plan& plan, const Target& target) {
 struct Types {
   c10::ScalarType element, converted;
   c10::ScalarType pair;  // Undefined: one operand
-  std::string compute;
+  bool is_summed;        // in 64 bits, of integers
   c10::SmallVector<c10::ScalarType, 2> outputs;
 };
 
-uint32_t written_of(const Fold& what, const Plan& plan, const Types& types) {
-  return plan.to_states ? static_cast<uint32_t>(what.states) : static_cast<uint32_t>(types.outputs.size());
-}
-
-uint32_t read_of(const Fold& what, const Plan& plan, const Types& types) {
-  if (plan.from_states) return static_cast<uint32_t>(what.states);
-  return types.pair == c10::ScalarType::Undefined ? 1 : 4;
-}
-
-std::string definitions(const Fold& what, const Plan& plan, const Types& types) {
-  Definitions text;
-  text.compute_in(types.compute);
-  text.add(join("OP_", what.name), 1);
-  text.add("T", memory_type(types.element));
-  text.add("LOAD(i)", "AS_C(", load_text(types.element, "x, i", types.converted), ")");
-  const bool is_paired = types.pair != c10::ScalarType::Undefined;
-  text.add("PAIRED", is_paired ? 1 : 0);
-  if (is_paired) {
-    text.add("T1", memory_type(types.pair));
-    text.add("LOAD1(i)", "((C)", load_text(types.pair, "y, i", types.converted), ")");
-  }
-  text.add("OUTPUTS", types.outputs.size());
-  for (size_t k = 0; k < types.outputs.size(); ++k) {
-    text.add(join("O", k), memory_type(types.outputs[k]));
-    text.add(join("STORE", k, "(i, v)").c_str(), "bp_store_", dialect_name(types.outputs[k]), "(r", k, ", i, v)");
-  }
-  text.add("I", plan.is_wide_index ? "i64" : "i32");
-  text.add("IDX", plan.is_wide ? "i64" : "i32");
-  text.add("POINTERS", written_of(what, plan, types) + read_of(what, plan, types));
-  const bool is_f32 = types.compute == "f32";
-  const std::string member = is_f32 ? "f32" : types.compute == "f64" ? "f64" : "i64";
-  text.add("MEMBERS", member, " s0; ", is_f32 ? "u32 s0_; " : "", member, " s1;", is_f32 ? " u32 s1_;" : "");
-  const bool has_numbers = types.compute != "c64";
-  text.add("BEGIN", has_numbers ? "const C s0 = (C)bp_arg.s0; const C s1 = (C)bp_arg.s1; (void)s0; (void)s1;" : "");
-  text.add(plan.is_rows ? "ROWS" : "COLUMNS", 1);
-  text.add("UNIT", plan.is_unit ? 1 : 0);
-  text.add("KEPT", plan.kept_dims());
-  text.add("REDUCED", plan.outer_dims());
-  text.add("ROW_ITEMS", plan.row_items);
-  text.add("FROM_STATES", plan.from_states ? 1 : 0);
-  text.add("TO_STATES", plan.to_states ? 1 : 0);
-  return text.text();
-}
-
 constexpr uint32_t kWords = 16;  // of the kernel's struct, without the dimensions
 
-KernelSource source_of(const Fold& what, const Plan& plan, const Types& types) {
-  KernelSource source;
-  source.name = join(what.name, plan.from_states ? " 2" : "", "[", dialect_name(types.element), "]");
-  source.definitions = definitions(what, plan, types);
-  source.files = {"math.bpc", types.compute == "c64" ? "complex.bpc" : "compute.bpc", "reduction.bpc"};
-  source.kernel = "reduction";
-  source.per_item = plan.per_item;
-  source.signature.struct_size = sizeof source.signature;
-  const uint32_t written = written_of(what, plan, types);
-  source.signature.pointers = written + read_of(what, plan, types);
-  source.signature.value_bytes = 8 * (kWords + 3 * static_cast<uint32_t>(plan.kept_dims()) + 2 * static_cast<uint32_t>(plan.outer_dims()));
-  source.signature.written = (uint64_t{1} << written) - 1;
-  return source;
+const Function* find(const Fold& what, const Plan& plan, const Types& types, c10::DeviceIndex device) {
+  const bool is_paired = types.pair != c10::ScalarType::Undefined;
+  const auto states = static_cast<uint32_t>(what.states);
+  const uint32_t written = plan.to_states ? states : static_cast<uint32_t>(types.outputs.size());
+  const uint32_t pointers = written + (plan.from_states ? states : is_paired ? 4 : 1);
+  Unit unit(device, "reduction.bpc", "reduction", what.name);
+  unit.name(types.element).compute_in(types.converted, types.is_summed).op(what.name);
+  unit.define("T", memory_type(types.element)).load("LOAD(i)", types.element, "x, i", types.converted).define("PAIRED", is_paired);
+  if (is_paired) unit.define("T1", memory_type(types.pair)).load("LOAD1(i)", types.pair, "y, i", types.converted);
+  unit.define("OUTPUTS", types.outputs.size())
+      .define("O0", memory_type(types.outputs[0]))
+      .store("STORE0(i, v)", types.outputs[0], "r0, i, v");
+  if (types.outputs.size() > 1) unit.define("O1", memory_type(types.outputs[1])).store("STORE1(i, v)", types.outputs[1], "r1, i, v");
+  unit.define("I", plan.is_wide_index ? Literal("i64") : Literal("i32")).index(plan.is_wide).define("POINTERS", pointers);
+  unit.define(plan.is_rows ? Literal("ROWS") : Literal("COLUMNS"), 1).define("UNIT", plan.is_unit).define("KEPT", plan.kept_dims());
+  unit.define("REDUCED", plan.outer_dims()).define("ROW_ITEMS", plan.row_items);
+  unit.define("FROM_STATES", plan.from_states).define("TO_STATES", plan.to_states);
+  const auto words = static_cast<uint32_t>(3 * plan.kept_dims() + 2 * plan.outer_dims());
+  return unit.find(plan.per_item, pointers, kWords + words, (uint64_t{1} << written) - 1);
 }
 
-uint64_t key_of(const Plan& plan, const Types& types, c10::DeviceIndex device) {
-  uint64_t key = static_cast<uint64_t>(device) & 63;
-  const auto add = [&](uint64_t bits, uint64_t value) { key = key << bits | value; };
-  add(4, dtype_bits(types.element));
-  add(4, dtype_bits(types.converted));
-  add(4, types.pair == c10::ScalarType::Undefined ? kNoDtype : dtype_bits(types.pair));
-  for (size_t k = 0; k < 2; ++k) add(4, k < types.outputs.size() ? dtype_bits(types.outputs[k]) : kNoDtype);
-  add(9, plan.per_item);
-  add(11, plan.row_items);
-  add(3, static_cast<uint64_t>(plan.kept_dims()));
-  add(3, static_cast<uint64_t>(plan.outer_dims()));
-  for (const bool flag : {plan.is_rows, plan.is_unit, plan.is_wide, plan.is_wide_index, plan.from_states, plan.to_states}) add(1, flag);
-  return key;
-}
-
-void add_arguments(KernelArguments& arguments, const Plan& plan, const std::array<uint64_t, 2>& numbers) {
-  for (const int64_t word : {plan.count, plan.rows, plan.column.size, plan.column.in, plan.column.out, plan.outer_count, plan.inner.size,
-                             plan.inner.in, plan.splits, plan.inner_splits, plan.outer_part, plan.inner_part, plan.result_out}) {
-    arguments.add(word);
-  }
-  arguments.add(plan.result_split);
+void add_arguments(Arguments& arguments, const Plan& plan, const std::array<uint64_t, 2>& numbers) {
+  arguments.words(plan.count, plan.rows, plan.column.size, plan.column.in, plan.column.out, plan.outer_count, plan.inner.size,
+                  plan.inner.in, plan.splits, plan.inner_splits, plan.outer_part, plan.inner_part, plan.result_out, plan.result_split);
   const auto add = [&](const Dims& dims, int padded, auto member, int64_t none) {
     for (int d = 0; d < padded; ++d) {
-      arguments.add(static_cast<size_t>(d) < dims.size() ? dims[dims.size() - 1 - static_cast<size_t>(d)].*member : none);
+      arguments.words(static_cast<size_t>(d) < dims.size() ? dims[dims.size() - 1 - static_cast<size_t>(d)].*member : none);
     }
   };
   add(plan.kept, plan.kept_dims(), &Dim::size, 1);
@@ -216,7 +158,7 @@ void add_arguments(KernelArguments& arguments, const Plan& plan, const std::arra
   add(plan.kept, plan.kept_dims(), &Dim::out, 0);
   add(plan.outer, plan.outer_dims(), &Dim::size, 1);
   add(plan.outer, plan.outer_dims(), &Dim::in, 0);
-  for (const uint64_t number : numbers) arguments.add(number);
+  arguments.all(numbers);
 }
 
 uint64_t groups_of(const Plan& plan, const Function& function) {
@@ -239,7 +181,7 @@ at::DimVector reduced_size(at::IntArrayRef size, DimMask reduced, bool keepdim) 
   return result;
 }
 
-bool fold(const Fold& what, const FoldCall& call, std::initializer_list<at::Tensor> outputs, KernelSlots& slots) {
+bool fold(const Fold& what, const FoldCall& call, std::initializer_list<at::Tensor> outputs) {
   using namespace reduce_impl;
   const at::Tensor& self = call.self;
   const c10::DeviceIndex device = self.device().index();
@@ -273,19 +215,12 @@ bool fold(const Fold& what, const FoldCall& call, std::initializer_list<at::Tens
   plan.is_wide = has_wide_extent(target, extent);
   plan.is_wide_index = plan.count >= std::numeric_limits<int32_t>::max();
 
-  Types types{self.scalar_type(),
-              call.dtype,
-              call.pair.defined() ? call.pair.scalar_type() : c10::ScalarType::Undefined,
-              compute_type(call.dtype),
-              {}};
-  if (call.is_summed && c10::isIntegralType(call.dtype, /*includeBool=*/true)) types.compute = "i64";
+  Types types{
+      self.scalar_type(), call.dtype, call.pair.defined() ? call.pair.scalar_type() : c10::ScalarType::Undefined, call.is_summed, {}};
   for (const at::Tensor& output : outputs) types.outputs.push_back(output.scalar_type());
   std::array<uint64_t, 2> numbers{};
   if (c10::isFloatingType(call.dtype)) numbers = {word_of(call.numbers[0], call.dtype), word_of(call.numbers[1], call.dtype)};
 
-  const auto find = [&](const Plan& stage) {
-    return slots.find(key_of(stage, types, device), device, [&] { return source_of(what, stage, types); });
-  };
   const Function* second = nullptr;
   Plan last;
   if (plan.splits > 1) {
@@ -300,10 +235,10 @@ bool fold(const Fold& what, const FoldCall& call, std::initializer_list<at::Tens
     last.outer_part = 1;
     last.inner_part = last.inner.size;
     last.count = plan.count;
-    second = find(last);
+    second = find(what, last, types, device);
     if (second == nullptr) return false;
   }
-  const Function* first = find(plan);
+  const Function* first = find(what, plan, types, device);
   if (first == nullptr) return false;
 
   c10::SmallVector<uint64_t, 3> states;
@@ -315,19 +250,17 @@ bool fold(const Fold& what, const FoldCall& call, std::initializer_list<at::Tens
     }
   }
   const auto launch = [&](const Function& function, const Plan& stage) {
-    KernelArguments arguments;
+    Arguments arguments;
     if (stage.to_states) {
-      for (const uint64_t state : states) arguments.add(state);
+      arguments.all(states);
     } else {
-      for (const at::Tensor& output : outputs) arguments.add(writable_address_of(output));
+      for (const at::Tensor& output : outputs) arguments.write(output);
     }
     if (stage.from_states) {
-      for (const uint64_t state : states) arguments.add(state);
+      arguments.all(states);
     } else {
-      arguments.add(address_of(self));
-      for (const at::Tensor* other : {&call.pair, &call.m, &call.q}) {
-        if (call.pair.defined()) arguments.add(other->defined() ? address_of(*other) : 0);
-      }
+      arguments.read(self);
+      if (call.pair.defined()) arguments.read(call.pair).read(call.m).read(call.q);
     }
     add_arguments(arguments, stage, numbers);
     launch_function(device, function, groups_of(stage, function), arguments);

@@ -8,13 +8,13 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "modules/launch.h"
+#include "kernels/portable/text.h"
 
 namespace backplane::portable {
 
 // A fold of reduction.bpc.
 struct Fold {
-  const char* name;         // OP_<name>
+  Literal name;             // OP_<name>
   int states = 1;           // the values that it carries
   bool is_ordered = false;  // it tells places: elements are numbered in the order of the dimensions
 };
@@ -35,6 +35,6 @@ struct FoldCall {
 at::DimVector reduced_size(at::IntArrayRef size, DimMask reduced, bool keepdim);
 
 // Queues it. `outputs`: one or two dense tensors with as many elements as the result. False: nothing was done, there is no such kernel.
-bool fold(const Fold& what, const FoldCall& call, std::initializer_list<at::Tensor> outputs, KernelSlots& slots);
+bool fold(const Fold& what, const FoldCall& call, std::initializer_list<at::Tensor> outputs);
 
 }  // namespace backplane::portable

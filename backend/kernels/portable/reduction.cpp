@@ -14,7 +14,7 @@
 #include <memory>
 #include <string_view>
 
-#include "kernels/portable/family.h"
+#include "kernels/portable/call.h"
 #include "kernels/portable/reduce.h"
 
 namespace backplane::portable {
@@ -35,7 +35,7 @@ enum class Rule : uint8_t {
   to_float,  // of integers the default dtype
 };
 
-struct Operator {
+struct Line {
   Fold fold;
   Rule rule;
   int outputs;
@@ -53,11 +53,8 @@ struct Places {
     dtype = find("dtype");
     correction = find("correction");
     order = find("ord") >= 0 ? find("ord") : find("p");
-    for (size_t i = 0; i < schema.arguments().size() && out < 0; ++i) {
-      if (schema.arguments()[i].is_out()) out = static_cast<int>(i);
-    }
   }
-  int dim = -1, keepdim = -1, dtype = -1, correction = -1, order = -1, out = -1;
+  int dim = -1, keepdim = -1, dtype = -1, correction = -1, order = -1;
 };
 
 // False for dimensions that are none, or are named twice: the CPU raises.
@@ -88,22 +85,23 @@ Fold norm_of(double order, std::array<double, 2>& numbers) {
   if (order == 0) return {"norm_0"};
   if (order == 1) return {"norm_1"};
   if (order == 2) return {"norm_2"};
-  if (std::isinf(order)) return {order > 0 ? "norm_inf" : "norm_neg_inf"};
+  if (std::isinf(order)) return {order > 0 ? Literal("norm_inf") : Literal("norm_neg_inf")};
   numbers = {order, 1 / order};
   return {"norm_p"};
 }
 
-// An operator with the kernels of its forms together.
+// The forms of an operator.
 class Reduction {
  public:
-  explicit Reduction(const Operator& op) : op_(op), counter_(portable_counter(*op.forms.begin())) {}
+  explicit Reduction(const Line& op) : op_(op) {}
 
-  bool compute(const c10::IValue* arguments, const Places& places, Results& results) {
-    const at::Tensor& argument = arguments[0].toTensor();
+  bool compute(Call& given_call, const Places& places) const {
+    const c10::IValue* const arguments = &given_call[0];
+    const at::Tensor& argument = given_call.tensor(0);
     const at::Tensor self = has_parts(argument) ? real_operand(argument) : argument;
     const bool has_complex = has_parts(self);
-    if ((!can_walk(self) && !has_complex) || self.dim() > 64) return false;
-    if (has_complex && op_.rule == Rule::moments) return compute_moments(arguments, places, results);
+    if ((!is_usable(self) && !has_complex) || self.dim() > 64) return false;
+    if (has_complex && op_.rule == Rule::moments) return compute_moments(given_call, places);
     if (self.numel() == 0 && !op_.takes_empty) return false;
     const bool folds_parts = has_complex && is_linear();
     const auto elements_of = [&](const at::Tensor& tensor) {
@@ -119,9 +117,10 @@ class Reduction {
     const bool keepdim = places.keepdim >= 0 && arguments[places.keepdim].toBool();
     const at::DimVector size = reduced_size(self.sizes(), call.reduced, keepdim);
 
-    std::array<at::Tensor, 2> given;
-    for (int k = 0; k < op_.outputs && places.out >= 0; ++k) given[static_cast<size_t>(k)] = arguments[places.out + k].toTensor();
-    auto asked = places.dtype < 0 ? std::nullopt : dtype_of(arguments[places.dtype]);
+    const size_t outputs = op_.outputs;
+    const at::Tensor* const given[] = {given_call.given(0, outputs), outputs == 2 ? given_call.given(1, outputs) : nullptr};
+    const bool asks = places.dtype >= 0 && given_call.has(static_cast<size_t>(places.dtype));
+    auto asked = asks ? std::optional(arguments[places.dtype].toScalarType()) : std::nullopt;
     if (op_.rule == Rule::norm && asked && has_parts(argument)) {  // of the numbers, which the moduli are not
       if (*asked != argument.scalar_type()) return false;
       asked = self.scalar_type();
@@ -130,13 +129,11 @@ class Reduction {
     if (!find_dtypes(self, asked, given[0], call, dtypes)) return false;
 
     Fold fold = op_.fold;
-    KernelSlots* slots = &slots_[0];
     if (places.order >= 0) {
       double order = 2;
       if (!read_order(arguments[places.order], order)) return false;
       if (self.numel() == 0 && (order < 0 || std::isinf(order))) return false;
       fold = norm_of(order, call.numbers);
-      slots = &slots_of_norm(fold);
     }
     if (op_.rule == Rule::moments) {
       const c10::IValue& correction = arguments[places.correction];
@@ -146,29 +143,26 @@ class Reduction {
       if (static_cast<double>(count) <= call.numbers[0]) return false;  // the CPU warns
     }
 
-    for (int k = 0; k < op_.outputs; ++k) {
-      const auto i = static_cast<size_t>(k);
-      if (given[i].defined() && !can_become(given[i], size, dtypes[i], {argument})) return false;
+    for (size_t k = 0; k < outputs; ++k) {
+      if (given[k] != nullptr && !can_become(*given[k], size, dtypes[k], {argument})) return false;
     }
-    if (op_.outputs == 2 && given[0].defined() && given[0].is_alias_of(given[1])) return false;
-    const c10::DeviceIndex device = self.device().index();
-    const Output first(given[0], size, dtypes[0], device);
+    if (outputs == 2 && given[0] != nullptr && given[0]->is_alias_of(*given[1])) return false;
+    const Output first(given_call, size, dtypes[0], self.device(), 0, outputs);
     const bool is_mean = op_.rule == Rule::mean;
     if (folds_parts && (is_mean || std::string_view(fold.name) == "sum") && has_many_in_order(self, call.reduced)) {
       const at::Tensor few = fewer_numbers(elements);
       if (is_mean) few.mul_(static_cast<double>(kFewNumbers) / static_cast<double>(self.numel()));
-      if (!portable::fold(fold, {few, DimMask(1), call.dtype}, {elements_of(first.dense())}, *slots)) return false;
-      results.push_back(first.finish());
-    } else if (op_.outputs == 1) {
-      if (!portable::fold(fold, call, {elements_of(first.dense())}, *slots)) return false;
-      results.push_back(first.finish());
+      if (!portable::fold(fold, {few, DimMask(1), call.dtype}, {elements_of(first.dense())})) return false;
+    } else if (outputs == 1) {
+      if (!portable::fold(fold, call, {elements_of(first.dense())})) return false;
     } else {
-      const Output second(given[1], size, dtypes[1], device);
-      if (!portable::fold(fold, call, {first.dense(), second.dense()}, *slots)) return false;
-      results.push_back(first.finish());
-      results.push_back(second.finish());
+      const Output second(given_call, size, dtypes[1], self.device(), 1, outputs);
+      if (!portable::fold(fold, call, {first.dense(), second.dense()})) return false;
+      first.give(given_call);
+      second.give(given_call);
+      return true;
     }
-    counter_.count();
+    first.give(given_call);
     return true;
   }
 
@@ -201,10 +195,11 @@ class Reduction {
   }
 
   // The variance of complex numbers is the sum of those of their parts.
-  bool compute_moments(const c10::IValue* arguments, const Places& places, Results& results) {
-    const at::Tensor& self = arguments[0].toTensor();
+  bool compute_moments(Call& call, const Places& places) const {
+    const c10::IValue* const arguments = &call[0];
+    const at::Tensor& self = call.tensor(0);
     DimMask reduced;
-    if (places.out >= 0 || self.dim() == 0 || self.dim() > 63 ||
+    if (!call.is_functional() || self.dim() == 0 || self.dim() > 63 ||
         !read_dims(arguments[places.dim], self.dim(), op_.empty_list_is_all, reduced)) {
       return false;
     }
@@ -215,9 +210,8 @@ class Reduction {
     const auto correction = arguments[places.correction].toOptional<c10::Scalar>();
     const bool keepdim = arguments[places.keepdim].toBool();
     const at::Tensor variance = at::var(at::view_as_real(self), dims, correction, keepdim).sum(-1);
-    results.push_back(std::string_view(op_.fold.name) == "std" ? variance.sqrt() : variance);
-    if (op_.outputs == 2) results.push_back(self.mean(dims, keepdim));
-    counter_.count();
+    call.give(std::string_view(op_.fold.name) == "std" ? variance.sqrt() : variance);
+    if (op_.outputs == 2) call.give(self.mean(dims, keepdim));
     return true;
   }
 
@@ -228,15 +222,8 @@ class Reduction {
     return !std::isnan(order);
   }
 
-  KernelSlots& slots_of_norm(const Fold& fold) {
-    static constexpr std::array<std::string_view, 6> names{"norm_0", "norm_1", "norm_2", "norm_inf", "norm_neg_inf", "norm_p"};
-    size_t i = 0;
-    while (names[i] != fold.name) ++i;
-    return slots_[i];
-  }
-
   // False: the operator has none for them.
-  bool find_dtypes(const at::Tensor& self, std::optional<c10::ScalarType> asked, const at::Tensor& out, FoldCall& call,
+  bool find_dtypes(const at::Tensor& self, std::optional<c10::ScalarType> asked, const at::Tensor* out, FoldCall& call,
                    std::array<c10::ScalarType, 2>& dtypes) const {
     const c10::ScalarType own = self.scalar_type();
     const bool is_float = c10::isFloatingType(own);
@@ -244,14 +231,14 @@ class Reduction {
     c10::ScalarType result = own;
     switch (op_.rule) {
       case Rule::sum:
-        result = asked ? *asked : out.defined() ? out.scalar_type() : stays ? own : c10::kLong;
+        result = asked ? *asked : out != nullptr ? out->scalar_type() : stays ? own : c10::kLong;
         if (is_float && !c10::isFloatingType(result) && std::string_view(op_.fold.name) == "nansum") return false;  // the CPU refuses it
         call.is_summed = true;
         call.dtype = result;
         break;
       case Rule::mean:
         if (!asked && !stays) return false;
-        result = asked ? *asked : out.defined() ? out.scalar_type() : own;
+        result = asked ? *asked : out != nullptr ? out->scalar_type() : own;
         if (!c10::isFloatingType(result) && !is_complex(result)) return false;
         call.dtype = result;
         break;
@@ -290,12 +277,10 @@ class Reduction {
     return own == result && (op_.rule == Rule::sum || op_.rule == Rule::mean) && std::string_view(op_.fold.name) != "nansum";
   }
 
-  const Operator op_;
-  KernelCounter& counter_;
-  std::array<KernelSlots, 6> slots_;
+  const Line op_;
 };
 
-const std::initializer_list<Operator> kOperators = {
+const std::initializer_list<Line> kLines = {
     {{"sum"}, Rule::sum, 1, true, true, {"sum.dim_IntList", "sum", "sum.IntList_out", "sum.out"}},
     {{"nansum"}, Rule::sum, 1, true, true, {"nansum", "nansum.out"}},
     {{"prod"}, Rule::sum, 1, true, true, {"prod", "prod.dim_int", "prod.int_out", "prod.out"}},
@@ -324,13 +309,13 @@ const std::initializer_list<Operator> kOperators = {
 };
 
 const Defaults registered([](DefaultKernels& kernels) {
-  for (const Operator& op : kOperators) {
-    const auto reduction = std::make_shared<Reduction>(op);
+  for (const Line& op : kLines) {
+    KernelCounter& counter = portable_counter(*op.forms.begin());
     for (const char* form : op.forms) {
-      impl(kernels, form,
-           [reduction, places = Places(detail::find_operator(form).schema())](const c10::IValue* arguments, Results& results) {
-             return reduction->compute(arguments, places, results);
-           });
+      const auto compute = [reduction = Reduction(op), places = Places(detail::find_operator(form).schema())](Call& call) {
+        return reduction.compute(call, places);
+      };
+      add_operator(kernels, form, compute, counter);
     }
   }
 });

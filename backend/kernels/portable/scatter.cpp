@@ -34,13 +34,12 @@ bool gather(Call& call) {
   at::Tensor out = call.output(call.tensor(2).sizes(), self.scalar_type(), self.device());
   if (!out.defined()) return false;
   if (index.numel() != 0) {
-    static KernelSlots slots;
     const c10::ScalarType bits = bits_of(self.scalar_type());
     Walk walk("gather", index.sizes(), self.device().index());
     walk.reports(*dim);
     walk.write(out, bits, at_least_1d(out).strides()).read(index).read(self, bits, strides_with(self, *dim, 0));
     walk.integer(self.size(*dim)).integer(self.stride(*dim));
-    if (!walk.run(IN_RANGE("p1[i1]", "s0") "p0[i0] = p2[i2 + at * s1]; if (at < 0 || at >= s0) p0[i0] = 0;", slots)) {
+    if (!walk.run(IN_RANGE("p1[i1]", "s0") "p0[i0] = p2[i2 + at * s1]; if (at < 0 || at >= s0) p0[i0] = 0;")) {
       return false;
     }
   }
@@ -55,7 +54,6 @@ bool scatter_into(const at::Tensor& target, int64_t dim, const at::Tensor& index
                   Reduce reduce) {
   const at::Tensor out = at_least_1d(target);
   const c10::ScalarType dtype = out.scalar_type();
-  static KernelSlots slots;
   const c10::DeviceIndex device = out.device().index();
   const bool moves = reduce == Reduce::assign && source.defined();
   const c10::ScalarType type = moves ? bits_of(dtype) : dtype;
@@ -74,7 +72,7 @@ bool scatter_into(const at::Tensor& target, int64_t dim, const at::Tensor& index
   const char* const value = moves ? "p2[i2]" : source.defined() ? "LOAD2(i2)" : "s2";
   if (reduce == Reduce::sum && has_atomic(device, dtype)) {
     const std::string body = join(IN_RANGE("p1[i1]", "s0"), atomic_add(dtype, place, value));
-    return walk.run(body.c_str(), slots, source.defined() ? 10 : 11);
+    return walk.run(body);
   }
   std::string stored = join("STORE0(", place, ", ", value, ");");
   if (moves) {
@@ -85,7 +83,7 @@ bool scatter_into(const at::Tensor& target, int64_t dim, const at::Tensor& index
                   "); }");
   }
   if (reduce != Reduce::assign || at::globalContext().deterministicAlgorithms()) walk.in_order(dim);
-  return walk.run(join(IN_RANGE("p1[i1]", "s0"), stored).c_str(), slots, static_cast<int>(reduce) * 2 + (source.defined() ? 0 : 1));
+  return walk.run(join(IN_RANGE("p1[i1]", "s0"), stored));
 }
 
 std::optional<Reduce> reduce_of(std::string_view word) {

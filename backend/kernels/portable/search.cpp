@@ -30,7 +30,6 @@ bool search(Call& call, const at::Tensor& sorted, const at::Tensor& self, bool i
     for (int64_t d = 0; d < last; ++d) strides[d] = tensor.stride(d);
     return strides;
   };
-  static KernelSlots slots;
   Walk walk("searchsorted", self.sizes(), self.device().index());
   walk.write(out).read(self).read(sorted, rows(sorted));
   if (sorter != nullptr) walk.read(*sorter, rows(*sorter));
@@ -41,7 +40,7 @@ bool search(Call& call, const at::Tensor& sorted, const at::Tensor& self, bool i
       "const C x = LOAD1(i1); i64 low = 0; i64 high = s0; while (low < high) { const i64 middle = (low + high) / 2; "
       "const C y = LOAD2(",
       place, "); if (", test, ") low = middle + 1; else high = middle; } STORE0(i0, low);");
-  if (!walk.run(body.c_str(), slots, (is_right ? 1 : 0) + (sorter == nullptr ? 0 : 2))) return false;
+  if (!walk.run(body)) return false;
   call.give(std::move(out));
   return true;
 }

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "kernels/portable/call.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
 #include "kernels/portable/walk.h"
 
@@ -37,7 +36,7 @@ struct Segments {
 // False: the CPU refuses such a call, or takes it without us. is_checked: the host waits for the device to look at the numbers.
 bool read(const at::Tensor& data, const at::Tensor& lengths, const at::Tensor& offsets, int64_t axis, bool is_checked, Segments& segments) {
   const at::Tensor& given = offsets.defined() ? offsets : lengths;
-  if (!can_walk(data) || !c10::isFloatingType(data.scalar_type()) || data.numel() == 0 || !given.defined() || !can_walk(given) ||
+  if (!is_usable(data) || !c10::isFloatingType(data.scalar_type()) || data.numel() == 0 || !given.defined() || !is_usable(given) ||
       (given.scalar_type() != c10::kLong && given.scalar_type() != c10::kInt) || given.device() != data.device() || axis < 0 ||
       axis >= data.dim() || given.dim() != axis + 1 || given.sizes().slice(0, axis) != data.sizes().slice(0, axis)) {
     return false;
@@ -76,13 +75,12 @@ bool segment_reduce(Call& call) {
   const Reduce reduce = reduce_of(call[1].toStringView());
   Segments segments;
   if (reduce == kUnknown || call.has(3) || (!call[7].isNone() && call[7].isComplexDouble()) ||
-      !read(data, tensor_of(call[2]), tensor_of(call[4]), call[5].toInt(), !call[6].toBool(), segments)) {
+      !read(data, call.tensor_or_none(2), call.tensor_or_none(4), call[5].toInt(), !call[6].toBool(), segments)) {
     return false;
   }
   const c10::ScalarType dtype = data.scalar_type();
   const at::Tensor &x = segments.data, &ends = segments.ends;
   const at::Tensor result = empty({x.size(0), segments.count, x.size(2)}, dtype, data.device().index());
-  static KernelSlots slots;
   Walk walk("segment_reduce", result.sizes(), data.device().index());
   walk.write(result).read(ends, {ends.stride(0), 1, 0}).read(x, {x.stride(0), 0, x.stride(2)});
   walk.integer(x.size(1)).integer(x.stride(1)).number(first_of(reduce, call[7]), dtype);
@@ -92,7 +90,7 @@ bool segment_reduce(Call& call) {
   const std::string body =
       join(segment_text(1), "C sum = s2; for (i64 k = begin; k < end; ++k) { const C y = LOAD2(i2 + k * s1); sum = ", step,
            "; } STORE0(i0, ", last, ");");
-  return walk.run(body.c_str(), slots, reduce * 2 + (has_first ? 1 : 0)) && give(call, result.view(segments.sizes), {data});
+  return walk.run(body) && give(call, result.view(segments.sizes), {data});
 }
 
 // grad, output, data, reduce, lengths, offsets, axis, initial
@@ -101,7 +99,7 @@ bool segment_reduce_backward(Call& call) {
   const Reduce reduce = reduce_of(call[3].toStringView());
   Segments segments;
   if (reduce == kUnknown || (!call[7].isNone() && call[7].isComplexDouble()) ||
-      !read(data, tensor_of(call[4]), tensor_of(call[5]), call[6].toInt(), false, segments)) {
+      !read(data, call.tensor_or_none(4), call.tensor_or_none(5), call[6].toInt(), false, segments)) {
     return false;
   }
   for (const at::Tensor& tensor : {given, output}) {
@@ -112,7 +110,6 @@ bool segment_reduce_backward(Call& call) {
   const std::array<int64_t, 3> shape{x.size(0), segments.count, x.size(2)};
   const at::Tensor grad = given.reshape(shape), values = output.reshape(shape);
   const at::Tensor result = at::zeros(x.sizes(), data.options());  // also for what no segment has
-  static KernelSlots slots;
   Walk walk("segment_reduce_backward", shape, data.device().index());
   walk.write(result, {result.stride(0), 0, result.stride(2)}).read(ends, {ends.stride(0), 1, 0});
   walk.read(grad).read(values).read(x, {x.stride(0), 0, x.stride(2)});
@@ -131,7 +128,7 @@ bool segment_reduce_backward(Call& call) {
   } else {
     append(body, each, reduce == kMean ? "STORE0(i0 + k * s2, g / (C)length); }" : "STORE0(i0 + k * s2, g); }");
   }
-  return walk.run(body.c_str(), slots, reduce) && give(call, result.view(data.sizes()), {given, output, data});
+  return walk.run(body) && give(call, result.view(data.sizes()), {given, output, data});
 }
 
 const Defaults registered([](DefaultKernels& kernels) {

@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "kernels/portable/call.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/sort.h"
 #include "kernels/portable/text.h"
 #include "kernels/portable/walk.h"
@@ -50,7 +49,6 @@ bool sort_and_pick(const Rows& rows, Wanted wanted, int64_t rank, const at::Tens
   const c10::ScalarType dtype = rows.x.scalar_type();
   const at::Tensor sorted = empty(rows.x.sizes(), dtype, device), stood = empty(rows.x.sizes(), c10::kLong, device);
   if (!sort_rows(rows.x, false, {}, sorted, stood)) return false;
-  static KernelSlots slots;
   Walk walk("select", {rows.count}, device);
   const std::array<int64_t, 1> one{1}, next{rows.size};
   walk.write(values, one).write(places, one).read(sorted, next).read(stood, next).integer(rows.size).integer(rank).compute_in(dtype);
@@ -62,7 +60,7 @@ bool sort_and_pick(const Rows& rows, Wanted wanted, int64_t rank, const at::Tens
                          : wanted == Wanted::median ? "const i64 at = low < s0 ? low : (s0 - 1) / 2; "
                                                     : "const i64 at = low > 0 ? (low - 1) / 2 : 0; ";
   const std::string body = join(wanted == Wanted::at_rank ? "" : numbers, at, "STORE0(i0, LOAD2(i2 + at)); p1[i1] = p3[i3 + at];");
-  return walk.run(body.c_str(), slots, static_cast<int>(wanted));
+  return walk.run(body);
 }
 
 // Of each row of dense x the elements up to number `rank`, as they stood, or one of them. values, places: dense.
@@ -72,70 +70,48 @@ bool select_rows(const Rows& rows, Wanted wanted, bool is_descending, int64_t ra
   const c10::ScalarType dtype = rows.x.scalar_type();
   const Target& target = target_of(device);
   if (wanted != Wanted::first && is_short_row(target, dtype, rows.size)) return sort_and_pick(rows, wanted, rank, values, places);
-  static KernelSlots slots;
   const bool is_wide = has_wide_places(rows.size);
   const Sample sample = wanted == Wanted::first && target.is_host() ? sample_of(rows.size, rank + 1) : Sample{};
   const int bits = digit_bits(target, sample.is_worth ? sample.expected : rows.size);
-  uint64_t key = static_cast<uint64_t>(device) & 63;
-  key = key << 4 | dtype_bits(dtype);
-  key = key << 2 | static_cast<uint64_t>(wanted);
-  key = key << 3 | (sample.is_worth ? 4u : 0u) | (is_descending ? 2u : 0u) | (is_wide ? 1u : 0u);
-  const Function* const select = slots.find(key << 4 | static_cast<uint64_t>(bits), device, [&] {
-    UnitText text(join("select[", dialect_name(dtype), "]"), "select.bpc", "select_rows");
-    define_keys(text, dtype, is_descending, is_wide);
-    text.define("DIGIT_BITS", bits);
-    if (wanted == Wanted::first) text.define("FIRST", "1");
-    if (wanted == Wanted::median) text.define("MEDIAN", "1");
-    if (wanted == Wanted::nanmedian) text.define("NANMEDIAN", "1");
-    if (sample.is_worth) text.define("SAMPLED", "1");
-    const uint32_t pointers = sample.is_worth ? 5 : 3;
-    return text.define("POINTERS", pointers).source(1, pointers, 5, sample.is_worth ? 0b11011 : 0b11);
-  });
+  Unit unit(device, "select.bpc", "select_rows", "select");
+  define_keys(unit, dtype, is_descending, is_wide);
+  unit.define("DIGIT_BITS", bits).define_if(wanted == Wanted::first, "FIRST").define_if(wanted == Wanted::median, "MEDIAN");
+  unit.define_if(wanted == Wanted::nanmedian, "NANMEDIAN").define_if(sample.is_worth, "SAMPLED");
+  const uint32_t pointers = sample.is_worth ? 5 : 3;
+  const Function* const select = unit.define("POINTERS", pointers).find(1, pointers, 5, sample.is_worth ? 0b11011 : 0b11);
   if (select == nullptr) return false;
-  KernelArguments arguments;
-  arguments.add(writable_address_of(values));
-  arguments.add(writable_address_of(places));
-  arguments.add(address_of(rows.x));
+  Arguments arguments;
+  arguments.write(values).write(places).read(rows.x);
   int64_t groups = rows.count;
   at::Tensor likely, likely_places;
   if (sample.is_worth) {
     groups = std::min(groups, kRowsAtOnce);
     likely = empty({groups * sample.room}, dtype, device);
     likely_places = empty({groups * sample.room}, is_wide ? c10::kLong : c10::kInt, device);
-    arguments.add(writable_address_of(likely));
-    arguments.add(writable_address_of(likely_places));
+    arguments.write(likely).write(likely_places);
   }
-  for (const int64_t word : {rows.count, rows.size, rank, sample.pivot, sample.room}) arguments.add(word);
+  arguments.words(rows.count, rows.size, rank, sample.pivot, sample.room);
   launch_function(device, *select, static_cast<uint64_t>(groups), arguments);
   return true;
 }
 
-bool has_order(const at::Tensor& self) { return can_walk(self) && self.scalar_type() != c10::kBool; }
+bool has_order(const at::Tensor& self) { return is_usable(self) && self.scalar_type() != c10::kBool; }
 
-// The out= arguments, or undefined ones. False: they are not such as a result becomes.
-bool read_outputs(const c10::IValue* a, bool has_out, const at::Tensor& self, at::IntArrayRef sizes, at::Tensor& values,
-                  at::Tensor& places) {
-  if (!has_out) return true;
-  values = a[0].toTensor();
-  places = a[1].toTensor();
-  return can_become(values, sizes, self.scalar_type(), {self}) && can_become(places, sizes, c10::kLong, {self, values});
-}
-
-// topk(self, k, dim, largest, sorted), and with values, indices
-bool topk(const c10::IValue* a, bool has_out, KernelCounter& counter, Results& results) {
-  const at::Tensor& self = a[0].toTensor();
-  const int64_t k = a[1].toInt();
-  const bool is_largest = a[3].toBool(), is_sorted = a[4].toBool();
-  const auto dim = dimension_of(a[2].toInt(), self);
+// self, k, dim, largest, sorted
+bool topk(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  const int64_t k = call[1].toInt();
+  const bool is_largest = call[3].toBool(), is_sorted = call[4].toBool();
+  const auto dim = dimension_of(call[2].toInt(), self);
   if (!has_order(self) || !dim) return false;
   const int64_t size = self.dim() == 0 ? 1 : self.size(*dim);
   if (k < (self.dim() == 0 ? 1 : 0) || k > size) return false;
   at::DimVector sizes(self.sizes());
   if (self.dim() != 0) sizes[*dim] = k;
-  at::Tensor given, given_places;
-  if (!read_outputs(a + 5, has_out, self, sizes, given, given_places)) return false;
+  const auto outputs = outputs_of(call, self, sizes);
+  if (!outputs) return false;
+  const Output &values = outputs->values, &places = outputs->places;
   const c10::DeviceIndex device = self.device().index();
-  const Output values(given, sizes, self.scalar_type(), device), places(given_places, sizes, c10::kLong, device);
   if (values.dense().numel() != 0) {
     const Rows rows = rows_of(self, *dim);
     const std::array<int64_t, 2> shape{rows.count, k};
@@ -158,15 +134,13 @@ bool topk(const c10::IValue* a, bool has_out, KernelCounter& counter, Results& r
       moved_places.copy_(to_places.view(moved.sizes()));
     }
   }
-  counter.count();
-  results.push_back(values.finish());
-  results.push_back(places.finish());
+  outputs->give(call);
   return true;
 }
 
-// One element of each row, with values and indices behind the other arguments.
-bool select_one(const c10::IValue* outputs, const at::Tensor& self, int64_t given_dim, bool keeps_dim, Wanted wanted, int64_t rank,
-                KernelCounter& counter, Results& results) {
+// One element of each row.
+bool select_one(Call& call, int64_t given_dim, bool keeps_dim, Wanted wanted, int64_t rank) {
+  const at::Tensor& self = call.tensor(0);
   const auto dim = dimension_of(given_dim, self);
   if (!has_order(self) || !dim) return false;
   const int64_t size = self.dim() == 0 ? 1 : self.size(*dim);
@@ -176,49 +150,41 @@ bool select_one(const c10::IValue* outputs, const at::Tensor& self, int64_t give
     sizes[*dim] = 1;
     if (!keeps_dim) sizes.erase(sizes.begin() + *dim);
   }
-  at::Tensor given, given_places;
-  if (!read_outputs(outputs, true, self, sizes, given, given_places)) return false;
-  const c10::DeviceIndex device = self.device().index();
-  const Output values(given, sizes, self.scalar_type(), device), places(given_places, sizes, c10::kLong, device);
-  if (!select_rows(rows_of(self, *dim), wanted, false, rank, values.dense(), places.dense())) return false;
-  counter.count();
-  results.push_back(values.finish());
-  results.push_back(places.finish());
+  const auto outputs = outputs_of(call, self, sizes);
+  if (!outputs || !select_rows(rows_of(self, *dim), wanted, false, rank, outputs->values.dense(), outputs->places.dense())) return false;
+  outputs->give(call);
   return true;
 }
 
-// median(self) of all elements
-bool median(const c10::IValue* a, Wanted wanted, KernelCounter& counter, Results& results) {
-  const at::Tensor& self = a[0].toTensor();
+// self, k, dim, keepdim
+bool kthvalue(Call& call) { return select_one(call, call[2].toInt(), call[3].toBool(), Wanted::at_rank, call[1].toInt() - 1); }
+
+// self, dim, keepdim
+template <Wanted wanted>
+bool median_along(Call& call) {
+  return select_one(call, call[1].toInt(), call[2].toBool(), wanted, 0);
+}
+
+// Of all elements.
+template <Wanted wanted>
+bool median(Call& call) {
+  const at::Tensor& self = call.tensor(0);
   if (!has_order(self) || self.numel() == 0) return false;
   const at::Tensor value = empty({}, self.scalar_type(), self.device().index());
   const at::Tensor place = empty({1}, c10::kLong, self.device().index());
   if (!select_rows(rows_of(self.reshape({-1}), 0), wanted, false, 0, value, place)) return false;
-  counter.count();
-  results.push_back(value);
+  call.give(value);
   return true;
 }
 
 const Defaults registered([](DefaultKernels& kernels) {
-  const auto add = [&](const char* name, const char* counted, const auto& compute) {
-    KernelCounter& counter = portable_counter(counted);
-    impl(kernels, name, [compute, &counter](const c10::IValue* a, Results& results) { return compute(a, counter, results); });
-  };
-  add("topk", "topk", [](const c10::IValue* a, KernelCounter& counter, Results& results) { return topk(a, false, counter, results); });
-  add("topk.values", "topk",
-      [](const c10::IValue* a, KernelCounter& counter, Results& results) { return topk(a, true, counter, results); });
+  add_operator(kernels, {"topk", "topk.values"}, &topk);
   // torch makes the forms without out= of these.
-  add("kthvalue.values", "kthvalue", [](const c10::IValue* a, KernelCounter& counter, Results& results) {
-    return select_one(a + 4, a[0].toTensor(), a[2].toInt(), a[3].toBool(), Wanted::at_rank, a[1].toInt() - 1, counter, results);
-  });
-  for (const auto& [name, all, wanted] :
-       {std::tuple{"median.dim_values", "median", Wanted::median}, std::tuple{"nanmedian.dim_values", "nanmedian", Wanted::nanmedian}}) {
-    add(name, name, [wanted = wanted](const c10::IValue* a, KernelCounter& counter, Results& results) {
-      return select_one(a + 3, a[0].toTensor(), a[1].toInt(), a[2].toBool(), wanted, 0, counter, results);
-    });
-    add(all, all,
-        [wanted = wanted](const c10::IValue* a, KernelCounter& counter, Results& results) { return median(a, wanted, counter, results); });
-  }
+  add_operator(kernels, "kthvalue.values", &kthvalue, portable_counter("kthvalue"));
+  add_operator(kernels, {"median.dim_values"}, &median_along<Wanted::median>);
+  add_operator(kernels, {"nanmedian.dim_values"}, &median_along<Wanted::nanmedian>);
+  add_operator(kernels, {"median"}, &median<Wanted::median>);
+  add_operator(kernels, {"nanmedian"}, &median<Wanted::nanmedian>);
 });
 
 }  // namespace

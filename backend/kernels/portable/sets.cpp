@@ -163,14 +163,12 @@ bool isin(Call& call) {
     const at::Tensor row = tests.to(common).reshape({1, -1}).contiguous();
     const at::Tensor sorted = empty(row.sizes(), common, device), places = empty(row.sizes(), c10::kLong, device);
     if (!sort_rows(row, false, {}, sorted, places)) return false;
-    static KernelSlots slots;
     const at::Tensor in = elements.to(common);
     const c10::SmallVector<int64_t, 6> none(static_cast<size_t>(in.dim()), 0);
     Walk walk("isin", in.sizes(), device);
     walk.write(result).read(in).read(sorted, none).integer(row.numel()).integer(is_inverted ? 1 : 0).compute_in(common);
     if (!walk.run("const C x = LOAD1(i1); i64 low = 0; for (i64 left = s0; left > 1; left -= left / 2) "
-                  "low += LOAD2(i2 + low + left / 2 - 1) < x ? left / 2 : 0; STORE0(i0, (LOAD2(i2 + low) == x) != (s1 != 0));",
-                  slots)) {
+                  "low += LOAD2(i2 + low + left / 2 - 1) < x ? left / 2 : 0; STORE0(i0, (LOAD2(i2 + low) == x) != (s1 != 0));")) {
       return false;
     }
   }

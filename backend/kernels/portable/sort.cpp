@@ -14,7 +14,6 @@
 
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
 #include "modules/launch.h"
 #include "tensor/tensors.h"
@@ -50,21 +49,6 @@ int64_t network_size(const Target& target, c10::ScalarType dtype) {
 // Elements of a row that an item counts against each other.
 int64_t ranked_size(c10::ScalarType dtype) { return kRankedBytes / key_bytes(dtype); }
 
-uint64_t key_of(const Order& order, c10::DeviceIndex device, uint64_t which) {
-  uint64_t key = static_cast<uint64_t>(device) & 63;
-  key = key << 4 | dtype_bits(order.dtype);
-  key = key << 3 | (order.is_descending ? 4u : 0u) | (order.is_wide ? 2u : 0u) | (order.has_given ? 1u : 0u);
-  return key << 4 | which;
-}
-
-void add_operands(KernelArguments& arguments, std::initializer_list<const at::Tensor*> written,
-                  std::initializer_list<const at::Tensor*> read) {
-  for (const at::Tensor* tensor : written) arguments.add(writable_address_of(*tensor));
-  for (const at::Tensor* tensor : read) {
-    if (tensor->defined()) arguments.add(address_of(*tensor));
-  }
-}
-
 struct Sides {
   const at::Tensor &x, &given, &values, &places;
   int64_t rows() const { return x.size(0); }
@@ -75,19 +59,16 @@ struct Sides {
 
 // Each row by one group, in one launch.
 bool sort_at_once(const Sides& sides, const Order& order, const Target& target) {
-  static KernelSlots slots;
   enum : uint8_t { ranked, digits, network };
   const auto how = !target.is_host() ? network : sides.size() <= ranked_size(order.dtype) ? ranked : digits;
   const int64_t most = how == network ? network_size(target, order.dtype) : ranked_size(order.dtype);
-  const Function* const sort = slots.find(key_of(order, sides.device(), how), sides.device(), [&] {
-    UnitText text(join("sort[", dialect_name(order.dtype), "]"), "sort.bpc", "sort_rows");
-    define_keys(text, order.dtype, order.is_descending, order.is_wide);
-    text.define(how == network ? "NETWORK" : how == ranked ? "RANKED" : "DIGITS", "1").define("MOST", most);
-    if (order.has_given) text.define("GIVEN", "1");
-    const uint32_t pointers = 3 + (order.has_given ? 1 : 0) + (how == digits ? 1 : 0);
-    text.define("POINTERS", pointers);
-    return text.source(1, pointers, 4, how == digits ? uint64_t{1} << (pointers - 1) | 3 : 3);
-  });
+  Unit unit(sides.device(), "sort.bpc", "sort_rows", "sort");
+  define_keys(unit, order.dtype, order.is_descending, order.is_wide);
+  unit.define_if(how == network, "NETWORK").define_if(how == ranked, "RANKED").define_if(how == digits, "DIGITS");
+  unit.define("MOST", most).define_if(order.has_given, "GIVEN");
+  const uint32_t pointers = 3 + (order.has_given ? 1 : 0) + (how == digits ? 1 : 0);
+  const uint64_t written = how == digits ? uint64_t{1} << (pointers - 1) | 3 : 3;
+  const Function* const sort = unit.define("POINTERS", pointers).find(1, pointers, 4, written);
   if (sort == nullptr) return false;
   const auto span = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(sides.size())));
   int64_t groups = sides.rows();
@@ -101,32 +82,29 @@ bool sort_at_once(const Sides& sides, const Order& order, const Target& target) 
   } else {
     groups = sides.rows() / sort->group + 1;
   }
-  KernelArguments arguments;
-  add_operands(arguments, {&sides.values, &sides.places}, {&sides.x, &sides.given});
-  if (scratch.defined()) add_operands(arguments, {&scratch}, {});
-  for (const int64_t word : {sides.rows(), sides.size(), sides.kept(), span}) arguments.add(word);
+  Arguments arguments;
+  arguments.write(sides.values).write(sides.places).read(sides.x);
+  if (order.has_given) arguments.read(sides.given);
+  if (scratch.defined()) arguments.write(scratch);
+  arguments.words(sides.rows(), sides.size(), sides.kept(), span);
   launch_function(sides.device(), *sort, static_cast<uint64_t>(groups), arguments);
   return true;
 }
 
 // All groups at each row.
 bool sort_together(const Sides& sides, const Order& order, const Target& target) {
-  static KernelSlots slots;
   const int bits = digit_bits(target);
-  const auto find = [&](uint64_t which, const char* word, const char* kernel, uint32_t pointers, uint64_t written) {
-    return slots.find(key_of(order, sides.device(), which), sides.device(), [&] {
-      UnitText text(join("sort[", dialect_name(order.dtype), "]"), "radix.bpc", kernel);
-      define_keys(text, order.dtype, order.is_descending, order.is_wide);
-      if (order.has_given) text.define("GIVEN", "1");
-      text.define(word, "1").define("DIGIT_BITS", bits).define("POINTERS", pointers);
-      return text.source(kTile, pointers, 6, written);
-    });
+  const auto find = [&](Literal word, Literal kernel, uint32_t pointers, uint64_t written) {
+    Unit unit(sides.device(), "radix.bpc", kernel, "sort");
+    define_keys(unit, order.dtype, order.is_descending, order.is_wide);
+    unit.define_if(order.has_given, "GIVEN").define(word, 1).define("DIGIT_BITS", bits).define("POINTERS", pointers);
+    return unit.find(kTile, pointers, 6, written);
   };
-  const Function* const start = find(0, "START", "radix_start", 2, 1);
-  const Function* const count = find(1, "COUNT", "radix_count", 2, 1);
-  const Function* const offsets = find(2, "OFFSETS", "radix_offsets", 1, 1);
-  const Function* const move = find(3, "MOVE", "radix_move", 3, 1);
-  const Function* const finish = find(4, "FINISH", "radix_finish", order.has_given ? 5 : 4, 3);
+  const Function* const start = find("START", "radix_start", 2, 1);
+  const Function* const count = find("COUNT", "radix_count", 2, 1);
+  const Function* const offsets = find("OFFSETS", "radix_offsets", 1, 1);
+  const Function* const move = find("MOVE", "radix_move", 3, 1);
+  const Function* const finish = find("FINISH", "radix_finish", order.has_given ? 5 : 4, 3);
   if (start == nullptr || count == nullptr || offsets == nullptr || move == nullptr || finish == nullptr) return false;
   const int64_t rows = sides.rows(), size = sides.size();
   const int64_t tile = int64_t{move->group} * kTile;
@@ -138,9 +116,12 @@ bool sort_together(const Sides& sides, const Order& order, const Target& target)
   int64_t shift = 0;
   const auto launch = [&](const Function& function, int64_t groups, std::initializer_list<const at::Tensor*> written,
                           std::initializer_list<const at::Tensor*> read) {
-    KernelArguments arguments;
-    add_operands(arguments, written, read);
-    for (const int64_t word : {rows, size, sides.kept(), parts, part, shift}) arguments.add(word);
+    Arguments arguments;
+    for (const at::Tensor* tensor : written) arguments.write(*tensor);
+    for (const at::Tensor* tensor : read) {
+      if (tensor->defined()) arguments.read(*tensor);
+    }
+    arguments.words(rows, size, sides.kept(), parts, part, shift);
     launch_function(sides.device(), function, static_cast<uint64_t>(groups), arguments);
   };
   launch(*start, rows * parts, {&from}, {&sides.x});
@@ -165,27 +146,26 @@ Rows rows_of(const at::Tensor& tensor, int64_t dim) {
   return {moved.reshape({count, size}), count, size};
 }
 
-std::optional<int64_t> dimension_of(int64_t dim, const at::Tensor& tensor) {
-  const int64_t dims = std::max<int64_t>(tensor.dim(), 1);
-  if (dim < -dims || dim >= dims) return std::nullopt;
-  return dim < 0 ? dim + dims : dim;
+std::optional<ValuesAndPlaces> outputs_of(const Call& call, const at::Tensor& self, at::IntArrayRef sizes) {
+  const at::Tensor *const values = call.given(0, 2), *const places = call.given(1, 2);
+  if (values != nullptr && !can_become(*values, sizes, self.scalar_type(), {self})) return std::nullopt;
+  if (places != nullptr && !can_become(*places, sizes, c10::kLong, {self, *values})) return std::nullopt;
+  return ValuesAndPlaces{Output(call, sizes, self.scalar_type(), self.device(), 0, 2),
+                         Output(call, sizes, c10::kLong, self.device(), 1, 2)};
 }
 
-void define_keys(UnitText& text, c10::ScalarType dtype, bool is_descending, bool is_wide) {
+void define_keys(Unit& unit, c10::ScalarType dtype, bool is_descending, bool is_wide) {
   const auto bytes = c10::elementSize(dtype);
-  text.file("keys.bpc").define("T", bytes == 1 ? "u8" : bytes == 2 ? "u16" : bytes == 4 ? "u32" : "u64");
-  text.define("KEY", bytes == 8 ? "u64" : "u32").define("KEY_BITS", bytes * 8).define("PLACE", is_wide ? "i64" : "i32");
-  if (dtype == c10::kBool) {
-    text.define("KEY_BOOL", "1");
-  } else if (c10::isFloatingType(dtype)) {
-    text.define("KEY_FLOAT", dtype == c10::kHalf       ? "0x7c00u"
-                             : dtype == c10::kBFloat16 ? "0x7f80u"
-                             : dtype == c10::kFloat    ? "0x7f800000u"
-                                                       : "0x7ff0000000000000u");
-  } else if (dtype != c10::kByte) {
-    text.define("KEY_SIGNED", "1");
+  unit.file("keys.bpc").name(dtype).define("T", "u", bytes * 8).define("KEY", "u", bytes == 8 ? 64 : 32).define("KEY_BITS", bytes * 8);
+  unit.define("PLACE", "i", is_wide ? 64 : 32).define_if(is_descending, "KEY_DESCENDING");
+  if (c10::isFloatingType(dtype)) {
+    unit.define("KEY_FLOAT", dtype == c10::kHalf       ? Literal("0x7c00u")
+                             : dtype == c10::kBFloat16 ? Literal("0x7f80u")
+                             : dtype == c10::kFloat    ? Literal("0x7f800000u")
+                                                       : Literal("0x7ff0000000000000u"));
+  } else {
+    unit.define_if(dtype == c10::kBool, "KEY_BOOL").define_if(dtype != c10::kBool && dtype != c10::kByte, "KEY_SIGNED");
   }
-  if (is_descending) text.define("KEY_DESCENDING", "1");
 }
 
 int digit_bits(const Target& target) {

@@ -7,7 +7,8 @@
 #include <limits>
 #include <optional>
 
-#include "kernels/portable/unit_text.h"
+#include "kernels/portable/call.h"
+#include "kernels/portable/unit.h"
 #include "modules/target.h"
 
 namespace backplane::portable {
@@ -19,13 +20,20 @@ struct Rows {
 };
 Rows rows_of(const at::Tensor& tensor, int64_t dim);
 
-// A dimension as a number from 0 on, one of a tensor without dimensions among them; nothing if there is none such.
-std::optional<int64_t> dimension_of(int64_t dim, const at::Tensor& tensor);
+// The elements of a result, and where they stood: new tensors, or the call's. Nothing: the call's are the CPU's affair.
+struct ValuesAndPlaces {
+  Output values, places;
+  void give(Call& call) const {
+    values.give(call);
+    places.give(call);
+  }
+};
+std::optional<ValuesAndPlaces> outputs_of(const Call& call, const at::Tensor& self, at::IntArrayRef sizes);
 
 // Whether a place in a row of that size is an i64, in keys.bpc's pairs.
 inline bool has_wide_places(int64_t size) { return size > std::numeric_limits<int32_t>::max(); }
 // What dialect/keys.bpc wants to be defined, and the file.
-void define_keys(UnitText& text, c10::ScalarType dtype, bool is_descending, bool is_wide);
+void define_keys(Unit& unit, c10::ScalarType dtype, bool is_descending, bool is_wide);
 
 // Bits of a digit such that an item of each group can count all digits in work-group memory of its own: 1 to 4.
 int digit_bits(const Target& target);

@@ -8,7 +8,8 @@
 #include "kernels/portable/call.h"
 #include "kernels/portable/dialect.h"
 #include "kernels/portable/elementwise.h"
-#include "kernels/portable/unit_text.h"
+#include "kernels/portable/generator.h"
+#include "kernels/portable/unit.h"
 #include "modules/launch.h"
 #include "runtime/device.h"
 
@@ -16,21 +17,13 @@ namespace backplane::portable {
 namespace taken_numbers_impl {
 namespace {
 
-KernelSource source(bool in_graph) {
-  UnitText text("taken_numbers", "taken_numbers.bpc", "tell_numbers");
-  if (in_graph) text.define("IN_GRAPH", "1");
-  const char* const memory = "BP_GLOBAL const u64* BP_RESTRICT seed_in_memory, BP_GLOBAL const u64* BP_RESTRICT offset_in_memory, ";
-  const uint32_t pointers = in_graph ? 3 : 1;
-  text.define("POINTERS", pointers).define("PARAMETERS", in_graph ? memory : "", "BP_GLOBAL u64* BP_RESTRICT out");
-  return text.source(1, pointers, 2, in_graph ? 4 : 1);
-}
-
 // As the generated kernels, which read its result, it is compiled at once whatever the policy: nothing computes in its place.
 const Function& function_for(c10::DeviceIndex device, bool in_graph) {
-  static KernelSlots slots;
-  const uint64_t key = static_cast<uint64_t>(device) << 1 | static_cast<uint64_t>(in_graph);
-  const Function* const known = slots.find(key, device, [&] { return source(in_graph); });
-  return known != nullptr ? *known : require_function(device, source(in_graph));
+  Unit unit(device, "taken_numbers.bpc", "tell_numbers", "taken_numbers");
+  define_generator(unit, in_graph);
+  unit.write("out", c10::ScalarType::UInt64);
+  const Function* const known = unit.find(1, 2);
+  return known != nullptr ? *known : require_function(device, unit.source(1, 2));
 }
 
 // Two int64 on the device of that index: seed, and the place of the first of `count` numbers, which its default generator passes. In a
@@ -44,14 +37,10 @@ at::Tensor take(c10::SymInt count, int64_t index) {
   at::Tensor out = empty({2}, c10::kLong, device);
   const PhiloxState state = philox_state(std::nullopt, device, static_cast<uint64_t>(numbers));
   const Function& function = function_for(device, state.in_graph());
-  KernelArguments arguments;
-  if (state.in_graph()) {
-    arguments.add(reinterpret_cast<uint64_t>(state.seed_address));
-    arguments.add(reinterpret_cast<uint64_t>(state.offset_address));
-  }
-  arguments.add(writable_address_of(out));
-  arguments.add(state.seed);
-  arguments.add(state.in_graph() ? state.graph_offset : state.offset);
+  Arguments arguments;
+  add_generator(arguments, state);
+  arguments.write(out);
+  add_numbers(arguments, state);
   launch_function(device, function, 1, arguments);
   return out;
 }

@@ -6,13 +6,11 @@
 namespace backplane::portable {
 
 void Part::append_to(std::string& text) const {
-  if (text_ == nullptr) {
+  if (is_number()) {
     char digits[20];  // -2^63 has as many
     text.append(digits, std::to_chars(digits, digits + sizeof digits, number_).ptr);
-  } else if (number_ == kToItsEnd) {
-    text.append(text_);
   } else {
-    text.append(text_, static_cast<size_t>(number_));
+    text.append(this->text());
   }
 }
 

@@ -3,10 +3,6 @@
 
 #include <algorithm>
 
-#include <c10/util/Exception.h>
-
-#include "kernels/portable/text.h"
-
 namespace backplane::portable {
 namespace tiles_impl {
 namespace {
@@ -50,9 +46,9 @@ Tiles group_tiles(const bp_target_properties& target, int bytes, bool small) {
 }  // namespace
 }  // namespace tiles_impl
 
-std::string Tiles::definitions() const {
-  return join("#define MICRO_M ", micro_m, "\n#define MICRO_N ", micro_n, "\n#define TILE_M ", m, "\n#define TILE_N ", n,
-              "\n#define TILE_K ", k, "\n");
+void define_tiles(Unit& unit, const Tiles& tiles) {
+  unit.file("tiles.bpc").define("MICRO_M", tiles.micro_m).define("MICRO_N", tiles.micro_n);
+  unit.define("TILE_M", tiles.m).define("TILE_N", tiles.n).define("TILE_K", tiles.k);
 }
 
 Tiles tiles_of(const Target& target, int64_t element_bytes, bool small) {

@@ -2,18 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-
-#include "modules/target.h"
+#include "kernels/portable/unit.h"
 
 namespace backplane::portable {
 
 struct Tiles {
   int micro_m, micro_n;  // in registers
   int m, n, k;           // in local memory
-
-  std::string definitions() const;
 };
+
+void define_tiles(Unit& unit, const Tiles& tiles);
 
 // For elements of that size in registers. `small`: of a product that has too few tiles otherwise.
 Tiles tiles_of(const Target& target, int64_t element_bytes, bool small);

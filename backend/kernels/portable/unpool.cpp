@@ -5,7 +5,6 @@
 #include <string>
 
 #include "kernels/portable/call.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
 #include "kernels/portable/walk.h"
 
@@ -20,7 +19,7 @@ at::Tensor as_planes(const at::Tensor& tensor, int64_t dims) { return tensor.fla
 bool max_unpool(Call& call, int64_t dims) {
   const at::Tensor &self = call.tensor(0), &indices = call.tensor(1);
   const auto size = call[2].toDimVector();
-  if (!can_walk(self) || !can_walk(indices) || indices.scalar_type() != c10::kLong || indices.device() != self.device() ||
+  if (!is_usable(self) || !is_usable(indices) || indices.scalar_type() != c10::kLong || indices.device() != self.device() ||
       indices.sizes() != self.sizes() || static_cast<int64_t>(size.size()) != dims || (self.dim() != dims + 1 && self.dim() != dims + 2) ||
       self.numel() == 0) {
     return false;
@@ -62,7 +61,7 @@ bool fractional_max_pool(Call& call, int64_t dims) {
   const at::Tensor &self = call.tensor(0), &samples = call.tensor(3);
   const auto window = call[1].toDimVector(), count = call[2].toDimVector();
   const bool is_batch = self.dim() == dims + 2;
-  if (!can_walk(self) || !is_like(samples, self) || (self.scalar_type() != c10::kFloat && self.scalar_type() != c10::kDouble) ||
+  if (!is_usable(self) || !is_like(samples, self) || (self.scalar_type() != c10::kFloat && self.scalar_type() != c10::kDouble) ||
       (!is_batch && self.dim() != dims + 1) || static_cast<int64_t>(window.size()) != dims || static_cast<int64_t>(count.size()) != dims ||
       samples.dim() != 3 || samples.size(2) != dims || samples.size(1) != self.size(-dims - 1) ||
       samples.size(0) != (is_batch ? self.size(0) : 1)) {
@@ -110,8 +109,7 @@ bool fractional_max_pool(Call& call, int64_t dims) {
   }
   append(body, "{ const C x = LOAD2(", at, "); if (place < 0 || x > most || x != x) { most = x; place = ", flat, "; } } ",
          "STORE0(i0, most); p1[i1] = place;");
-  static KernelSlots slots;
-  if (!walk.run(body.c_str(), slots, static_cast<int>(dims))) return false;
+  if (!walk.run(body)) return false;
   for (size_t k = 0; k < 2; ++k) {
     const at::Tensor& result = k == 0 ? values : places;
     const at::Tensor* const given = call.given(k, 2);
@@ -123,7 +121,7 @@ bool fractional_max_pool(Call& call, int64_t dims) {
 // grad_output, self, kernel_size, output_size, indices
 bool fractional_backward(Call& call, int64_t dims) {
   const at::Tensor &grad = call.tensor(0), &self = call.tensor(1), &indices = call.tensor(4);
-  if (!can_walk(self) || !is_like(grad, self) || !can_walk(indices) || indices.scalar_type() != c10::kLong ||
+  if (!is_usable(self) || !is_like(grad, self) || !is_usable(indices) || indices.scalar_type() != c10::kLong ||
       indices.sizes() != grad.sizes() || grad.dim() != self.dim() || self.dim() < dims + 1 || indices.device() != self.device()) {
     return false;
   }

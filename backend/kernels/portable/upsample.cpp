@@ -13,9 +13,8 @@
 
 #include "kernels/portable/call.h"
 #include "kernels/portable/elementwise.h"
-#include "kernels/portable/family.h"
 #include "kernels/portable/text.h"
-#include "kernels/portable/unit_text.h"
+#include "kernels/portable/unit.h"
 #include "kernels/portable/walk.h"
 #include "tensor/tensors.h"
 #include "torch/compat.h"
@@ -34,8 +33,8 @@ constexpr int64_t kManyChannels = 4;   // and of an image in the order of channe
 
 enum class Mode : uint8_t { nearest, nearest_exact, linear, cubic, hat, keys, lanczos };
 
-struct Operator {
-  std::array<const char*, 4> names;  // forward, to a tensor of the call, backward, to a tensor of the call
+struct Resampling {
+  std::array<Literal, 4> names;  // forward, to a tensor of the call, backward, to a tensor of the call
   Mode mode;
   int64_t dims;
   bool keeps_format;  // of the gradient that is given, in the other one
@@ -83,7 +82,7 @@ int64_t taps_of(C scale, Mode mode) {
 }
 
 // Whether torch's CPU leaves a dimension as it is: of the same size, and some whatever the scale.
-bool is_kept(const Operator& op, const Image& image, int64_t dim, double scale) {
+bool is_kept(const Resampling& op, const Image& image, int64_t dim, double scale) {
   const auto is_same = [&](int64_t d) { return image.sizes[d] == image.sizes[op.dims + d]; };
   if (!is_same(dim)) return false;
   switch (op.mode) {
@@ -101,7 +100,7 @@ bool is_kept(const Operator& op, const Image& image, int64_t dim, double scale) 
 }
 
 // The axes that are not as they were.
-c10::SmallVector<Axis, 3> axes_of(const Operator& op, const Image& image, c10::ScalarType computed) {
+c10::SmallVector<Axis, 3> axes_of(const Resampling& op, const Image& image, c10::ScalarType computed) {
   c10::SmallVector<Axis, 3> axes;
   const bool is_nearest_mode = is_nearest(op.mode);
   for (int64_t d = 0; d < op.dims; ++d) {
@@ -128,7 +127,7 @@ c10::SmallVector<Axis, 3> axes_of(const Operator& op, const Image& image, c10::S
 }
 
 // Queues what computes the table.
-bool fill_table(const Operator& op, const Image& image, c10::ScalarType computed, c10::DeviceIndex device, Table& table) {
+bool fill_table(const Resampling& op, const Image& image, c10::ScalarType computed, c10::DeviceIndex device, Table& table) {
   const Target& target = target_of(device);
   if (!has_dtype(target, computed)) return false;
   table.axes = axes_of(op, image, computed);
@@ -143,33 +142,23 @@ bool fill_table(const Operator& op, const Image& image, c10::ScalarType computed
     weights += is_nearest(op.mode) ? 0 : axis.taps * axis.outputs;
     most = std::max({most, axis.points, axis.outputs});
   }
-  static KernelSlots slots;
   const uint32_t per_item = target.is_host() ? kHostTile : 1;
-  uint64_t key = static_cast<uint64_t>(device) & 63;
-  key = key << 4 | static_cast<uint64_t>(op.mode);
-  key = key << 4 | dtype_bits(computed);
-  key = key << 3 | (image.is_backward ? 4u : 0u) | (image.is_aligned ? 2u : 0u) | (image.is_short ? 1u : 0u);
-  const Function* function = slots.find(key, device, [&] {
-    constexpr std::array<const char*, 7> kWords{"NEAREST", "NEAREST", "LINEAR", "CUBIC", "HAT", "KEYS", "LANCZOS"};
-    UnitText text(join("upsample_table[", dialect_name(computed), "]"), "upsample_table.bpc", "upsample_table");
-    text.compute_in(computed).define(kWords[static_cast<size_t>(op.mode)], "1").define("BACKWARD", image.is_backward ? "1" : "0");
-    if (is_window(op.mode)) text.define("WINDOW", "1");
-    if (op.mode == Mode::nearest_exact) text.define("EXACT", "1");
-    if (image.is_short) text.define("SHORT", "1");
-    if (image.is_aligned && !is_window(op.mode)) text.define("ALIGN", "1");
-    return text.source(per_item, 5, 12, 31);
-  });
+  constexpr std::array<Literal, 7> kWords{"NEAREST", "NEAREST", "LINEAR", "CUBIC", "HAT", "KEYS", "LANCZOS"};
+  Unit unit(device, "upsample_table.bpc", "upsample_table", "upsample_table");
+  unit.compute_in(computed).define(kWords[static_cast<size_t>(op.mode)], 1).define("BACKWARD", image.is_backward);
+  unit.define_if(is_window(op.mode), "WINDOW").define_if(op.mode == Mode::nearest_exact, "EXACT").define_if(image.is_short, "SHORT");
+  const Function* function = unit.define_if(image.is_aligned && !is_window(op.mode), "ALIGN").find(per_item, 5, 12, 31);
   if (function == nullptr) return false;
   table.places = empty({2 * table.outputs + 2 * table.points}, c10::kInt, device);
   if (weights > 0) table.weights = empty({weights}, computed, device);
-  KernelArguments arguments;
+  Arguments arguments;
   const uint64_t places = writable_address_of(table.places);
   for (const int64_t at : {int64_t{0}, table.outputs, 2 * table.outputs, 2 * table.outputs + table.points}) {
     arguments.add(places + 4 * static_cast<uint64_t>(at));
   }
   arguments.add(weights > 0 ? writable_address_of(table.weights) : uint64_t{0});
   const auto add = [&](auto member) {
-    for (size_t d = 0; d < 3; ++d) arguments.add(d < table.axes.size() ? static_cast<uint64_t>(table.axes[d].*member) : uint64_t{0});
+    for (size_t d = 0; d < 3; ++d) arguments.add(d < table.axes.size() ? static_cast<uint64_t>(table.axes[d].*member) : 0);
   };
   add(&Axis::points);
   add(&Axis::outputs);
@@ -184,30 +173,21 @@ struct Pass {
   int64_t outer, inner;
 };
 
-bool run_pass(const Operator& op, const Table& table, const Axis& axis, const Pass& pass, bool is_backward, const at::Tensor& to,
+bool run_pass(const Resampling& op, const Table& table, const Axis& axis, const Pass& pass, bool is_backward, const at::Tensor& to,
               const at::Tensor& from) {
   const c10::DeviceIndex device = to.device().index();
   const Target& target = target_of(device);
-  static KernelSlots slots;
   const int64_t taps = is_window(op.mode) ? 0 : axis.taps;
   const bool is_wide = has_wide_extent(target, std::max(to.numel(), from.numel()));
   const bool is_along = target.is_host() && pass.inner < kFewLanes;
   const uint32_t per_item = target.is_host() ? kHostTile : 1;
-  uint64_t key = static_cast<uint64_t>(device) & 63;
-  for (const c10::ScalarType dtype : {pass.to, pass.from, pass.computed}) key = key << 4 | dtype_bits(dtype);
-  key = key << 3 | static_cast<uint64_t>(taps);
-  key = key << 3 | (is_wide ? 4u : 0u) | (is_along ? 2u : 0u) | (is_backward ? 1u : 0u);
-  const Function* function = slots.find(key, device, [&] {
-    UnitText text("upsample", "upsample.bpc", "interpolate");
-    text.element("0", pass.to).element("1", pass.from).compute_in(pass.computed).define("IDX", is_wide ? "i64" : "i32");
-    text.define("TAPS", taps).define("WEIGHTED", taps == 1 ? "0" : "1");
-    text.define("BACKWARD", is_backward ? "1" : "0").define("ALONG", is_along ? "1" : "0");
-    return text.source(per_item, 7, 4, 1);
-  });
+  Unit unit(device, "upsample.bpc", "interpolate", "upsample");
+  unit.element("0", pass.to).element("1", pass.from).compute_in(pass.computed).index(is_wide).define("TAPS", taps);
+  unit.define("WEIGHTED", taps != 1).define("BACKWARD", is_backward).define("ALONG", is_along);
+  const Function* function = unit.find(per_item, 7, 4, 1);
   if (function == nullptr) return false;
-  KernelArguments arguments;
-  arguments.add(writable_address_of(to));
-  arguments.add(address_of(from));
+  Arguments arguments;
+  arguments.write(to).read(from);
   const uint64_t places = address_of(table.places);
   for (const int64_t at : {axis.outputs_at, table.outputs + axis.outputs_at, 2 * table.outputs + axis.points_at,
                            2 * table.outputs + table.points + axis.points_at}) {
@@ -215,7 +195,7 @@ bool run_pass(const Operator& op, const Table& table, const Axis& axis, const Pa
   }
   const uint64_t bytes = c10::elementSize(pass.computed);
   arguments.add(taps == 1 ? uint64_t{0} : address_of(table.weights) + bytes * static_cast<uint64_t>(axis.weights_at));
-  for (const int64_t word : {pass.outer, pass.inner, axis.points, axis.outputs}) arguments.add(word);
+  arguments.words(pass.outer, pass.inner, axis.points, axis.outputs);
   const int64_t results = is_backward ? axis.points : axis.outputs;
   const int64_t length = is_along ? results : pass.inner;
   const int64_t groups = target.is_host() ? to.numel() / length * ((length + per_item - 1) / per_item) : to.numel() / function->group + 1;
@@ -224,7 +204,7 @@ bool run_pass(const Operator& op, const Table& table, const Axis& axis, const Pa
 }
 
 // Both tensors are dense in the same order, `sizes` those of the source in that order, whose entry first + d is dimension d of the image.
-bool run_passes(const Operator& op, Table& table, bool is_backward, const at::Tensor& to, const at::Tensor& from, Sizes sizes,
+bool run_passes(const Resampling& op, Table& table, bool is_backward, const at::Tensor& to, const at::Tensor& from, Sizes sizes,
                 int64_t first) {
   const c10::ScalarType dtype = to.scalar_type(), computed = accumulated(dtype);
   // What shrinks comes first, what grows last; of those alike the outermost, whose lanes are longer, on the larger side.
@@ -257,15 +237,13 @@ bool run_passes(const Operator& op, Table& table, bool is_backward, const at::Te
 }
 
 // Each output is the element at the places that the table says.
-bool copy_nearest(const Operator& op, const Table& table, const at::Tensor& to, const at::Tensor& from) {
-  static KernelSlots slots;
+bool copy_nearest(const Resampling& op, const Table& table, const at::Tensor& to, const at::Tensor& from) {
   const c10::ScalarType bits = bits_of(to.scalar_type());
   Sizes strides(from.strides().begin(), from.strides().end());
   for (const Axis& axis : table.axes) strides[2 + axis.dim] = 0;
   Walk walk(op.names[0], to.sizes(), to.device().index());
   walk.write(to, bits, to.strides()).read(from, bits, strides);
   std::string body = "p0[i0] = p1[i1";
-  int variant = static_cast<int>(table.axes.size());
   for (size_t k = 0; k < table.axes.size(); ++k) {
     const Axis& axis = table.axes[k];
     Sizes along(to.sizes().size(), 0);
@@ -273,7 +251,6 @@ bool copy_nearest(const Operator& op, const Table& table, const at::Tensor& to, 
     walk.read(table.places, c10::kInt, along, axis.outputs_at);
     const int64_t stride = from.stride(2 + axis.dim);
     if (k + 1 == table.axes.size() && stride == 1) {
-      variant += 4;
       append(body, " + p", k + 2, "[i", k + 2, "]");
     } else {
       walk.integer(stride);
@@ -281,7 +258,7 @@ bool copy_nearest(const Operator& op, const Table& table, const at::Tensor& to, 
     }
   }
   body += "];";
-  return walk.run(body.c_str(), slots, variant);
+  return walk.run(body);
 }
 
 at::MemoryFormat dense_format(const at::Tensor& tensor, bool keeps) {
@@ -289,7 +266,7 @@ at::MemoryFormat dense_format(const at::Tensor& tensor, bool keeps) {
 }
 
 // Computes the call; `sizes` are the result's.
-bool compute(const Operator& op, Call& call, const at::Tensor& given, at::IntArrayRef sizes, Image& image) {
+bool compute(const Resampling& op, Call& call, const at::Tensor& given, at::IntArrayRef sizes, Image& image) {
   const c10::ScalarType dtype = given.scalar_type();
   const c10::DeviceIndex device = given.device().index();
   const bool copies = is_nearest(op.mode) && !image.is_backward;
@@ -337,12 +314,12 @@ bool compute(const Operator& op, Call& call, const at::Tensor& given, at::IntArr
 }
 
 // The arguments behind the sizes.
-void read_rest(const Operator& op, const Call& call, size_t at, Image& image) {
+void read_rest(const Resampling& op, const Call& call, size_t at, Image& image) {
   image.is_aligned = !is_nearest(op.mode) && call[at++].toBool();
   for (int64_t d = 0; d < op.dims; ++d, ++at) image.scales.push_back(call.has(at) ? call[at].toDouble() : 0);
 }
 
-bool forward(const Operator& op, Call& call) {
+bool forward(const Resampling& op, Call& call) {
   const at::Tensor& self = call.tensor(0);
   const auto output = call[1].toDimVector();
   if (!is_usable(self) || self.dim() != op.dims + 2 || static_cast<int64_t>(output.size()) != op.dims || self.size(1) == 0) return false;
@@ -355,7 +332,7 @@ bool forward(const Operator& op, Call& call) {
   return compute(op, call, self, sizes, image);
 }
 
-bool backward(const Operator& op, Call& call) {
+bool backward(const Resampling& op, Call& call) {
   const at::Tensor& grad = call.tensor(0);
   const auto output = call[1].toDimVector(), input = call[2].toDimVector();
   if (!is_usable(grad) || grad.dim() != op.dims + 2 || static_cast<int64_t>(output.size()) != op.dims ||
@@ -375,7 +352,7 @@ bool backward(const Operator& op, Call& call) {
 
 #define FORMS(name) {name, name ".out", name "_backward", name "_backward.grad_input"}
 
-constexpr Operator kOperators[] = {
+constexpr Resampling kOperators[] = {
     {FORMS("upsample_nearest1d"), Mode::nearest, 1, false},
     {FORMS("upsample_nearest2d"), Mode::nearest, 2, true},
     {FORMS("upsample_nearest3d"), Mode::nearest, 3, false},
@@ -392,7 +369,7 @@ constexpr Operator kOperators[] = {
 };
 
 const Defaults registered([](DefaultKernels& kernels) {
-  for (const Operator& op : kOperators) {
+  for (const Resampling& op : kOperators) {
     if (op.mode == Mode::lanczos && !compat::kHasLanczos) continue;
     add_operator(kernels, {op.names[0], op.names[1]}, [&op](Call& call) { return forward(op, call); });
     add_operator(kernels, {op.names[2], op.names[3]}, [&op](Call& call) { return backward(op, call); });
