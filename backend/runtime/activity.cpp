@@ -10,7 +10,7 @@ namespace {
 
 using Subscribers = std::vector<ActivitySubscriber>;
 
-// Readers take no lock, so a list that was replaced stays; there are as many as changes.
+// Readers take no lock, so replaced lists are kept; there is one for each change.
 std::atomic<const Subscribers*> current{nullptr};
 std::mutex changing;
 

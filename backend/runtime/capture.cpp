@@ -1,4 +1,4 @@
-// runtime/capture.cpp: the captures of this process, as far as other calls must know of them.
+// runtime/capture.cpp: the captures of this process that other calls must know of.
 #include "runtime/capture.h"
 
 #include <backplane/kernel.h>
@@ -46,7 +46,7 @@ void forget(const c10::Stream& stream) {
   detail::captures.fetch_sub(static_cast<int>(gone), std::memory_order_relaxed);
 }
 
-// The mode by which a capture forbids this thread to wait; 0: none does.
+// The capture mode that forbids this thread to wait; 0: none does.
 int32_t forbidding_mode() {
   auto& known = captures();
   const std::lock_guard<std::mutex> lock(known.mutex);
@@ -87,7 +87,7 @@ bool device_captures(c10::DeviceIndex device) {
   return std::any_of(known.all.begin(), known.all.end(), [&](const auto& one) { return one.stream.device_index() == device; });
 }
 
-bool is_under_way(uint64_t id) {
+bool is_active_capture(uint64_t id) {
   auto& known = capture_impl::captures();
   const std::lock_guard<std::mutex> lock(known.mutex);
   return std::any_of(known.all.begin(), known.all.end(), [&](const auto& one) { return one.id == id; });
@@ -119,7 +119,7 @@ bp_recording* end_capture(const c10::Stream& stream) {
   const int32_t status = try_call<&bp_graph::capture_end>(stream.device_index(), stream_handle(stream), &recording);
   const std::string text = status == BP_OK ? "" : last_error_text();
   capture_impl::forget(stream);
-  TORCH_CHECK(status != BP_INVALID_ARGUMENT, "The capture on stream ", stream.id(), " of ", stream.device(), " holds no graph: ", text);
+  TORCH_CHECK(status != BP_INVALID_ARGUMENT, "The capture on stream ", stream.id(), " of ", stream.device(), " is invalid: ", text);
   if (status != BP_OK) throw_status(status, "bp.graph.capture_end", stream.device_index(), text);
   return recording;
 }

@@ -1,4 +1,4 @@
-// runtime/count_in_child.cpp: the child, its answer over a pipe, and every way in which it may fail to give one.
+// runtime/count_in_child.cpp: the child, its answer through a pipe, and every way in which it can fail.
 #include "runtime/count_in_child.h"
 
 #include <c10/util/Exception.h>
@@ -25,11 +25,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(60);
+constexpr std::chrono::nanoseconds kTimeout = std::chrono::seconds(60);
 
 static_assert(std::is_trivially_copyable_v<VisibleDevice>);
 
-// The answer: this, and `bytes` of devices or of the reason why there are none.
+// The answer: this header, and `bytes` of devices or of the reason why there are none.
 struct Header {
   uint32_t failed;
   uint32_t bytes;
@@ -61,7 +61,7 @@ void write_all(int file, const void* data, size_t bytes) {
   while (bytes != 0) {
     const ssize_t done = write(file, at, bytes);
     if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return;  // nobody listens any more
+    if (done <= 0) return;  // the reader is gone
     at += done;
     bytes -= static_cast<size_t>(done);
   }
@@ -74,7 +74,7 @@ void answer(int file, bool failed, const void* data, size_t bytes) {
 }
 
 [[noreturn]] void be_the_child(int file, const std::function<std::vector<VisibleDevice>()>& ask) {
-  signal(SIGINT, SIG_DFL);  // Python's handler would only take note
+  signal(SIGINT, SIG_DFL);  // Python's handler would only set a flag
   try {
     const auto devices = ask();
     answer(file, false, devices.data(), devices.size() * sizeof(VisibleDevice));
@@ -89,7 +89,7 @@ void answer(int file, bool failed, const void* data, size_t bytes) {
 
 enum class Got { all, end, late };
 
-// Exactly `bytes`, unless the pipe ends or the time is up before that.
+// Reads exactly `bytes`, unless the pipe ends or the timeout passes first.
 Got read_all(int file, void* data, size_t bytes, Clock::time_point deadline) {
   char* at = static_cast<char*>(data);
   while (bytes != 0) {
@@ -107,7 +107,7 @@ Got read_all(int file, void* data, size_t bytes, Clock::time_point deadline) {
   return Got::all;
 }
 
-// The child's end; false if it does not come in time. A status of -1: somebody else has waited for it, or SIGCHLD is ignored.
+// Waits for the child to end; false at the timeout. A status of -1: another thread has waited for it, or SIGCHLD is ignored.
 bool wait_for(pid_t child, Clock::time_point deadline, int& status) {
   while (true) {
     const pid_t ended = waitpid(child, &status, WNOHANG);
@@ -131,7 +131,7 @@ void end(pid_t child) {
 std::string how_it_ended(int status) {
   if (status >= 0 && WIFSIGNALED(status)) return "signal " + std::to_string(WTERMSIG(status));
   if (status >= 0 && WIFEXITED(status)) return "status " + std::to_string(WEXITSTATUS(status));
-  return "a status that is not known";
+  return "an unknown status";
 }
 
 }  // namespace
@@ -140,7 +140,7 @@ std::string how_it_ended(int status) {
 std::vector<VisibleDevice> count_in_child(const std::function<std::vector<VisibleDevice>()>& ask) {
   using namespace count_in_child_impl;
   const auto limit = std::min<std::chrono::nanoseconds>(
-      kPatience, std::chrono::nanoseconds(static_cast<int64_t>(std::min<uint64_t>(watchdog_ns(), uint64_t{1} << 62))));
+      kTimeout, std::chrono::nanoseconds(static_cast<int64_t>(std::min<uint64_t>(watchdog_ns(), uint64_t{1} << 62))));
   const auto deadline = Clock::now() + limit;
   Pipe pipe;
   const pid_t child = fork();
@@ -163,8 +163,8 @@ std::vector<VisibleDevice> count_in_child(const std::function<std::vector<Visibl
   TORCH_CHECK(got == Got::all, "The child process that counts the driver's devices ended without an answer, with ", how_it_ended(status),
               ": the driver's device_count or device_properties ends the process.");
   TORCH_CHECK(header.failed == 0, body);
-  TORCH_CHECK(body.size() % sizeof(VisibleDevice) == 0, "The child process that counts the driver's devices gave ", body.size(),
-              " bytes, which are no list of devices: the driver writes to files that are not its own.");
+  TORCH_CHECK(body.size() % sizeof(VisibleDevice) == 0, "The child process that counts the driver's devices returned ", body.size(),
+              " bytes, which are not a list of devices: the driver writes to file descriptors that it did not open.");
   std::vector<VisibleDevice> devices(body.size() / sizeof(VisibleDevice));
   std::memcpy(devices.data(), body.data(), body.size());
   return devices;

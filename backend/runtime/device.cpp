@@ -20,16 +20,16 @@ namespace backplane {
 namespace device_impl {
 namespace {
 
-// What is visible, at one time; immutable. Objects stay, because references to them are out.
+// The visible devices at one time; immutable. Objects are never freed, because there are references to them.
 struct Devices {
   std::vector<VisibleDevice> visible;
-  std::string reason;               // why there is none
-  bool answered = false;            // the driver has told its devices
+  std::string reason;               // why there is no device
+  bool answered = false;            // the driver has reported its devices
   std::optional<std::string> list;  // <PREFIX>_VISIBLE_DEVICES
 };
 
 struct DeviceLists {
-  std::mutex mutex;  // over what follows, and over the driver's counting
+  std::mutex mutex;  // protects what follows, and the driver's counting
   std::optional<std::vector<VisibleDevice>> all;
   std::vector<std::unique_ptr<const Devices>> made;
 };
@@ -40,7 +40,7 @@ DeviceLists& device_lists() {
 }
 
 std::atomic<const Devices*> latest{nullptr};
-std::atomic<const Devices*> frozen{nullptr};  // from the driver's opening on
+std::atomic<const Devices*> frozen{nullptr};  // from the opening of the driver on
 
 Devices look(const Driver* driver, std::optional<std::vector<VisibleDevice>>& all) {
   Devices found;
@@ -65,8 +65,8 @@ Devices look(const Driver* driver, std::optional<std::vector<VisibleDevice>>& al
   return found;
 }
 
-// Launchers set the list late: until the driver is opened it is read anew.
-const Devices& look_again() {
+// Launchers set the list late: it is read again until the driver is opened.
+const Devices& refresh() {
   const Devices* known = latest.load(std::memory_order_acquire);
   if (known != nullptr && known->answered && known->list == visible_list()) return *known;
   const Driver* driver = loaded_driver();
@@ -81,7 +81,7 @@ const Devices& look_again() {
 
 const Devices& devices() {
   const Devices* known = frozen.load(std::memory_order_acquire);
-  return C10_LIKELY(known != nullptr) ? *known : look_again();
+  return C10_LIKELY(known != nullptr) ? *known : refresh();
 }
 
 const VisibleDevice& device_at(c10::DeviceIndex device) {
@@ -93,36 +93,36 @@ const VisibleDevice& device_at(c10::DeviceIndex device) {
 std::array<std::atomic<bool>, kMaxDevices> contexts{};
 thread_local c10::DeviceIndex t_current = 0;
 
-// Note [The driver's current device]: a driver that has set_current hears of every change of a thread's device. Before it is open nobody
-// can tell it, and where <PREFIX>_VISIBLE_DEVICES makes the driver's device 3 our device 0, a thread need not change anything to be
-// elsewhere than the driver believes. Such threads are counted, and while there are any, open_driver() takes the way by
-// tell_current_device(), which tells each thread's device at its first use of the driver.
-thread_local int32_t t_told = 0;  // the driver's number; a thread that told nothing is on its device 0
-thread_local bool t_untold = false;
+// Note [The driver's current device]: each change of a thread's current device is reported to a driver that has set_current. Before the
+// driver is open a change cannot be reported, and where <PREFIX>_VISIBLE_DEVICES makes the driver's device 3 our device 0, the driver's
+// idea of a thread's device is wrong from the start. Threads in this state are counted, and while there are any, open_driver() takes the
+// slow path through report_current_device(), which reports each thread's device at its first use of the driver.
+thread_local int32_t t_reported = 0;  // the driver's number; a thread that has reported nothing is on its device 0
+thread_local bool t_unreported = false;
 
-void now_told() {
-  if (std::exchange(t_untold, false)) detail::untold.fetch_sub(1);
+void mark_reported() {
+  if (std::exchange(t_unreported, false)) detail::unreported_devices.fetch_sub(1);
 }
 
-void not_told() {
+void mark_unreported() {
   struct AtThreadExit {
-    ~AtThreadExit() { now_told(); }
+    ~AtThreadExit() { mark_reported(); }
   };
   static thread_local AtThreadExit at_exit;
   static_cast<void>(at_exit);
-  if (!std::exchange(t_untold, true)) detail::untold.fetch_add(1);
+  if (!std::exchange(t_unreported, true)) detail::unreported_devices.fetch_add(1);
 }
 
-// Throws, and has changed nothing, if the driver refuses.
-void tell(const Driver& driver, c10::DeviceIndex device) {
+// Throws, and changes nothing, if the driver refuses.
+void report(const Driver& driver, c10::DeviceIndex device) {
   const int32_t wanted = device_at(device).driver_index;
-  if (driver.table.set_current != nullptr && wanted != t_told) {
+  if (driver.table.set_current != nullptr && wanted != t_reported) {
     mark_context(device);
     const int32_t status = driver.table.set_current(driver.table.self, wanted);
     if (status != BP_OK) throw_status(status, "set_current", device, last_error_text());
-    t_told = wanted;
+    t_reported = wanted;
   }
-  now_told();
+  mark_reported();
 }
 
 }  // namespace
@@ -131,7 +131,7 @@ void tell(const Driver& driver, c10::DeviceIndex device) {
 c10::DeviceIndex device_count() noexcept { return static_cast<c10::DeviceIndex>(device_impl::devices().visible.size()); }
 
 void require_device() {
-  load_driver();  // raises what the user asked for by name and cannot have
+  load_driver();  // raises if what the user asked for by name is not available
   TORCH_CHECK(device_count() > 0, "No ", device_name(), " device is available: ", device_impl::devices().reason);
 }
 
@@ -145,11 +145,11 @@ void refuse_device(int64_t device) {
 }
 
 void freeze_devices(const Driver& driver) {
-  const device_impl::Devices& devices = device_impl::look_again();
+  const device_impl::Devices& devices = device_impl::refresh();
   device_impl::frozen.store(&devices);
-  static bool counted = false;  // see Note [The driver's current device]; the caller's lock is over it
+  static bool counted = false;  // see Note [The driver's current device]; protected by the caller's lock
   const bool elsewhere = driver.table.set_current != nullptr && !devices.visible.empty() && devices.visible.front().driver_index != 0;
-  if (elsewhere != std::exchange(counted, elsewhere)) detail::untold.fetch_add(elsewhere ? 1 : -1);
+  if (elsewhere != std::exchange(counted, elsewhere)) detail::unreported_devices.fetch_add(elsewhere ? 1 : -1);
 }
 
 void thaw_devices() noexcept { device_impl::frozen.store(nullptr); }
@@ -167,9 +167,9 @@ void set_device(c10::DeviceIndex device) {
   if (device == device_impl::t_current) return;
   const Driver* driver = driver_if_open();
   if (driver == nullptr) {
-    device_impl::not_told();
+    device_impl::mark_unreported();
   } else {
-    device_impl::tell(*driver, device);
+    device_impl::report(*driver, device);
   }
   device_impl::t_current = device;
 }
@@ -187,13 +187,13 @@ void set_device_noexcept(c10::DeviceIndex device) noexcept {
   try {
     set_device(device);
   } catch (...) {
-    // What runs next belongs on that device. The thread's next use of the driver tells it again, and raises what it then says.
+    // The next work must run on that device. The thread's next use of the driver reports the device again, and raises the error.
     device_impl::t_current = device;
-    device_impl::not_told();
+    device_impl::mark_unreported();
   }
 }
 
-void detail::tell_current_device(const Driver& driver) { device_impl::tell(driver, device_impl::t_current); }
+void detail::report_current_device(const Driver& driver) { device_impl::report(driver, device_impl::t_current); }
 
 int32_t driver_index(c10::DeviceIndex device) { return device == -1 ? BP_HOST_DEVICE : device_impl::device_at(device).driver_index; }
 
@@ -235,7 +235,7 @@ int32_t driver_alloc(c10::DeviceIndex device, uint64_t bytes, uint32_t flags, ui
   const uint32_t alignment = device_properties(device).alignment;
   TORCH_CHECK(status != BP_OK || (*address != 0 && *address % alignment == 0), device_name(), " driver: alloc(device ",
               static_cast<int>(device), ") -> OK with the address ", *address, " for ", bytes, " bytes; a multiple of ", alignment,
-              ", the alignment of its properties, other than 0 is needed.");
+              ", the alignment of its properties, other than 0 is required.");
   return status;
 }
 

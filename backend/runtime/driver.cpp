@@ -1,4 +1,4 @@
-// runtime/driver.cpp: the life of the one driver of this process: load, open at first use, fork, close.
+// runtime/driver.cpp: the life cycle of the one driver of this process: load, open at first use, fork, close.
 #include "runtime/driver.h"
 
 #include <c10/util/Exception.h>
@@ -18,7 +18,7 @@ namespace backplane {
 
 namespace detail {
 std::atomic<const Driver*> opened{nullptr};
-std::atomic<int> untold{0};
+std::atomic<int> unreported_devices{0};
 }  // namespace detail
 
 namespace driver_impl {
@@ -27,12 +27,12 @@ namespace {
 enum class State { none, loaded, open, closed };
 
 struct Process {
-  std::mutex mutex;  // over changes; the hot path reads detail::opened only
+  std::mutex mutex;  // protects changes; the hot path reads only detail::opened
   std::atomic<State> state = State::none;
   bool tried = false;
   Driver driver;
   DriverInfo info;
-  std::string explicit_error;  // the user asked for this driver by name: say so again at every use
+  std::string explicit_error;  // the user asked for this driver by name: raise this error at every use
 };
 
 Process& process() {
@@ -42,7 +42,7 @@ Process& process() {
 
 std::atomic<bool> forked{false};
 
-// Only what is safe after fork: two stores.
+// Only what is safe after a fork: two stores.
 void in_child() {
   if (detail::opened.exchange(nullptr) != nullptr) forked.store(true);
 }
@@ -104,14 +104,14 @@ const Driver* loaded_driver() noexcept {
   try {
     if (!load_driver()) return nullptr;
   } catch (...) {
-    return nullptr;  // the refusal is kept in driver_info(); first use raises it
+    return nullptr;  // driver_info() has the refusal; the first use raises it
   }
   return p.state == driver_impl::State::closed ? nullptr : &p.driver;
 }
 
 const Driver& detail::open_now() {
   if (const Driver* driver = opened.load(std::memory_order_acquire)) {
-    tell_current_device(*driver);
+    report_current_device(*driver);
     return *driver;
   }
   TORCH_CHECK(!driver_impl::forked.load(), "Cannot re-initialize ", device_name(), " in forked subprocess. To use ", device_name(),
@@ -138,7 +138,7 @@ const Driver& detail::open_now() {
     is_first = true;
   }
   lock.unlock();
-  tell_current_device(p.driver);
+  report_current_device(p.driver);
   if (is_first && overrides().driver_opened != nullptr) overrides().driver_opened();
   return p.driver;
 }
@@ -157,7 +157,7 @@ bool in_bad_fork() noexcept { return driver_impl::forked.load(); }
 
 void detail::throw_no_group(const char* id) { TORCH_CHECK_NOT_IMPLEMENTED(false, "the driver of ", device_name(), " has no ", id); }
 
-void detail::throw_gave_nothing(const std::string& call) {
+void detail::throw_null_result(const std::string& call) {
   TORCH_CHECK(false, device_name(), " driver: ", call, " -> OK with NULL in place of what it was asked for");
 }
 

@@ -14,7 +14,7 @@
 
 namespace backplane {
 
-// What was loaded, for reports: files from outermost shim to driver, options as given.
+// What was loaded, for reports: files from the outermost shim to the driver, options as given.
 struct DriverInfo {
   std::string path;
   std::string shims;  // comma separated, outermost first; "emulate" included when the core added it
@@ -23,13 +23,13 @@ struct DriverInfo {
 };
 
 struct Driver {
-  bp_driver table{};  // normalised: absent and unsupported are one NULL
+  bp_driver table{};  // normalised: an absent or unsupported entry is NULL
 #define BP_MEMBER(group, GROUP, about) const bp_##group* group = nullptr;
-  BP_DRIVER_GROUPS(BP_MEMBER)  // the optional groups, such as `peer`; NULL when not offered
+  BP_DRIVER_GROUPS(BP_MEMBER)  // the optional groups, such as `peer`; NULL if not offered
 #undef BP_MEMBER
   bool zero_copy = false;  // host_view with SAME_ADDRESS, COHERENT and CACHED_READ
 
-  // The same by type: group<bp_peer>().
+  // A group by type: group<bp_peer>().
   template <class Group>
   const Group* group() const {
 #define BP_MEMBER(group, GROUP, about) \
@@ -39,8 +39,9 @@ struct Driver {
   }
 };
 
-// Loads the driver (no context, no open). Idempotent; any thread. False, with info().refusal set, if there is none. Throws c10::Error only
-// if <PREFIX>_DRIVER, _SHIMS or _OPTIONS name something that cannot be had: what the user asked for explicitly is never replaced silently.
+// Loads the driver (no context, no open). Idempotent; any thread. Returns false, with info().refusal set, if there is none. Throws
+// c10::Error only if <PREFIX>_DRIVER, _SHIMS or _OPTIONS name something that is not available: an explicit request is never replaced
+// silently.
 bool load_driver();
 DriverInfo driver_info();
 
@@ -48,22 +49,22 @@ DriverInfo driver_info();
 const Driver* loaded_driver() noexcept;
 
 namespace detail {
-extern std::atomic<const Driver*> opened;  // NULL before first use, after close and in a forked child
-extern std::atomic<int> untold;            // not 0: there may be threads whose current device the driver does not know
+extern std::atomic<const Driver*> opened;    // NULL before first use, after close and in a forked child
+extern std::atomic<int> unreported_devices;  // > 0: for some threads the driver does not know the current device
 const Driver& open_now();
-void tell_current_device(const Driver& driver);  // runtime/device.cpp
+void report_current_device(const Driver& driver);  // runtime/device.cpp
 }  // namespace detail
 
-// The opened driver. Opens at first use. Throws: no driver (with the reason), forked child, closed.
+// The opened driver. Opens it at first use. Throws: no driver (with the reason), forked child, closed.
 inline const Driver& open_driver() {
   const Driver* d = detail::opened.load(std::memory_order_acquire);
-  return C10_LIKELY(d != nullptr && detail::untold.load(std::memory_order_relaxed) == 0) ? *d : detail::open_now();
+  return C10_LIKELY(d != nullptr && detail::unreported_devices.load(std::memory_order_relaxed) == 0) ? *d : detail::open_now();
 }
 
-// The driver if it is open in this process, else NULL. For frees, destructors and queries that must not initialise.
+// The driver if it is open in this process, else NULL. For frees, destructors and queries that must not initialize.
 inline const Driver* driver_if_open() noexcept { return detail::opened.load(std::memory_order_acquire); }
 
-// Explicit shutdown, at the user's wish only: closes the driver, after which every use raises. Live tensors must be gone.
+// Explicit shutdown at the user's request only: closes the driver, after which every use raises. There must be no live tensors.
 void close_driver();
 
 // True in a child forked after the driver was opened.
@@ -77,7 +78,7 @@ int32_t driver_index(c10::DeviceIndex device);
 void mark_context(c10::DeviceIndex device) noexcept;
 
 namespace detail {
-// The struct that a slot is an entry of.
+// The struct that has the slot.
 template <class Table, class Entry>
 Table table_of(Entry Table::*);
 template <auto Slot>
@@ -85,7 +86,7 @@ using TableOf = decltype(table_of(Slot));
 template <auto Slot>
 constexpr bool kInGroup = !std::is_same_v<TableOf<Slot>, bp_driver>;
 
-// The slot's name out of the template argument, which the compiler prints as "&bp_driver::alloc".
+// The slot's name from the template argument, which the compiler prints as "&bp_driver::alloc".
 template <auto Slot>
 constexpr std::string_view slot_text() {
   std::string_view text = __PRETTY_FUNCTION__;
@@ -93,7 +94,7 @@ constexpr std::string_view slot_text() {
   text.remove_prefix(text.find("::") + 2);
   return text.substr(0, text.find_first_of(";]"));
 }
-// As errors say it: "alloc"; of a group's slot "bp.peer.enable".
+// The slot's name in error messages: "alloc"; for a group's slot "bp.peer.enable".
 template <auto Slot>
 std::string slot_name() {
   if constexpr (kInGroup<Slot>) {
@@ -105,13 +106,13 @@ std::string slot_name() {
 
 [[noreturn]] void throw_no_group(const char* id);
 
-[[noreturn]] void throw_gave_nothing(const std::string& call);
+[[noreturn]] void throw_null_result(const std::string& call);
 
-// What an entry gives with BP_OK, by a pointer to a pointer, is there: a NULL would be taken for the default stream, or for no event.
+// Checks that a pointer that an entry returns with BP_OK is not NULL: it would be taken for the default stream, or for no event.
 template <auto Slot, typename Arg>
 void check_given(Arg arg) {
   if constexpr (std::is_pointer_v<Arg> && std::is_pointer_v<std::remove_pointer_t<Arg>>) {
-    if (C10_UNLIKELY(arg != nullptr && *arg == nullptr)) throw_gave_nothing(slot_name<Slot>());
+    if (C10_UNLIKELY(arg != nullptr && *arg == nullptr)) throw_null_result(slot_name<Slot>());
   }
 }
 
@@ -134,7 +135,7 @@ int32_t invoke(const Driver& d, Args... args) {
 }  // namespace detail
 
 // Calls a slot whose first argument is a device and returns its status; a slot of the table, or of an optional group that is offered.
-// `device` is a visible index, validated and mapped.
+// `device` is a visible index, which is validated and mapped.
 template <auto Slot, typename... Args>
 int32_t try_call(c10::DeviceIndex device, Args... args) {
   const Driver& d = open_driver();
@@ -143,7 +144,7 @@ int32_t try_call(c10::DeviceIndex device, Args... args) {
   return detail::invoke<Slot>(d, index, args...);
 }
 
-// The same, throwing the error table's exception on anything but BP_OK:  call<&bp_driver::alloc>(device, bytes, 0u, &address);
+// As above, but throws the exception of the error table on anything but BP_OK: call<&bp_driver::alloc>(device, bytes, 0u, &address);
 // call<&bp_peer::enable>(device, driver_index(peer));
 template <auto Slot, typename... Args>
 void call(c10::DeviceIndex device, Args... args) {
@@ -153,7 +154,7 @@ void call(c10::DeviceIndex device, Args... args) {
   }
 }
 
-// For destructors: calls only if the driver is open and this is not a forked child; failures are logged, and tell false.
+// For destructors: calls only if the driver is open and this is not a forked child; logs a failure and returns false.
 template <auto Slot, typename... Args>
 bool call_noexcept(c10::DeviceIndex device, Args... args) noexcept {
   const Driver* d = driver_if_open();

@@ -29,8 +29,8 @@ void throw_status(int32_t status, const char* call, c10::DeviceIndex device, con
       throw c10::NotImplementedError(here, std::move(message));
     case BP_FAULT:
       message += "\nThe device stays in error until the process ends.";
-      if (const std::string work = work_in_hand(); !work.empty()) {
-        message += " What failed is the " + work + ".";
+      if (const std::string work = awaited_work(); !work.empty()) {
+        message += " The failed work is the " + work + ".";
       } else if (!launch_blocking()) {
         message += " Work is queued asynchronously: set " BACKPLANE_ENV_PREFIX
                    "_LAUNCH_BLOCKING=1 to get this error where the failing work was queued.";
@@ -40,7 +40,7 @@ void throw_status(int32_t status, const char* call, c10::DeviceIndex device, con
       message += "\nThe device is gone for this process; data on the host can still be saved.";
       throw c10::AcceleratorError(here, status, std::move(message));
     case BP_TIMEOUT:
-      message += "\nThe call had no time limit: the driver gave up by itself.";
+      message += "\nThe call had no timeout: the driver ended it by itself.";
       throw c10::Error(here, std::move(message));
     default:
       throw c10::Error(here, std::move(message));

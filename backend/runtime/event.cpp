@@ -1,4 +1,4 @@
-// runtime/event.cpp: driver events owned by type, and the pool that recycles them.
+// runtime/event.cpp: driver events with an owner, and the pool that recycles them.
 #include "runtime/event.h"
 
 #include <c10/util/Exception.h>
@@ -62,20 +62,21 @@ void Event::record(const c10::Stream& stream) {
   note(ActivityKind::record, device, stream.id(), reinterpret_cast<uint64_t>(handle_));
 }
 
-// Before the driver hears of it: there the call would make the capture invalid.
+// Checked before the driver is called, because there the call would make the capture invalid.
 void Event::check_wait(const c10::Stream& stream) const {
   const uint64_t own = capture_id(stream);
   TORCH_CHECK(own == 0 || capture_ == own, "Stream ", stream.id(), " of ", stream.device(),
               " is capturing a graph, and the event that it is to wait for was recorded outside of that capture. Wait for it before the "
               "capture begins, or record it on a stream that takes part.");
-  TORCH_CHECK(own != 0 || is_under_way(capture_), "The event was recorded in the capture of a graph that has ended; record it anew.");
+  TORCH_CHECK(own != 0 || is_active_capture(capture_), "The event was recorded in the capture of a graph that has ended; record it again.");
   TORCH_CHECK(own != 0 || (stream.device_index() == device_ && stream.id() != 0),
               "Only streams of one device, and not its default stream, can take part in the capture of a graph; ", stream.device(),
               ", stream ", stream.id(), ", is to wait for an event of one.");
 }
 
 void Event::refuse_captured(const char* what) const {
-  TORCH_CHECK(capture_ == 0, what, " cannot be: the event's latest record is part of a graph. Record it anew, outside of a capture.");
+  TORCH_CHECK(capture_ == 0, what,
+              " is not possible: the event's latest record is part of a graph. Record it again, outside of a capture.");
 }
 
 void Event::block(const c10::Stream& stream) const {
@@ -115,7 +116,7 @@ bool Event::wait(uint64_t timeout_ns) const {
   return true;
 }
 
-// A thread of the core's own waits for other work, which the mode of a capture may forbid: it only asks.
+// Called by a thread of the core that waits for other work, which the mode of a capture may forbid: it only queries.
 bool Event::poll(uint64_t timeout_ns) const {
   const auto begin = std::chrono::steady_clock::now();
   while (!query()) {
@@ -145,7 +146,7 @@ namespace event_pool_impl {
 namespace {
 
 struct Pool {
-  std::mutex mutex;  // over the list only; events are made and destroyed outside
+  std::mutex mutex;  // protects only the list; events are created and destroyed outside
   std::vector<Event*> idle;
 };
 

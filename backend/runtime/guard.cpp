@@ -1,4 +1,4 @@
-// runtime/guard.cpp: c10's device guard: devices, streams and events for everything in PyTorch that is device generic.
+// runtime/guard.cpp: c10's device guard: devices, streams and events for all device-generic code of PyTorch.
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceCapability.h>
 #include <c10/core/Event.h>
@@ -17,8 +17,8 @@ namespace backplane {
 namespace guard_impl {
 namespace {
 
-// A device computes in what its properties name; bits that the driver has no word for stay as torch's default, supported, since storage and
-// copies work for every dtype and the fallback computes.
+// A device computes in the dtypes that its properties name. Dtypes for which the driver has no bit keep torch's default, supported, since
+// storage and copies work for every dtype and the fallback computes.
 uint64_t unsupported_bits(uint64_t dtypes) {
   constexpr std::pair<uint64_t, c10::ScalarTypeIndex> names[] = {
       {BP_DTYPE_INT8, c10::kIndex_Char},
@@ -110,7 +110,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 };
 
-// Never destroyed: guards run in destructors up to the end of the process.
+// Never destroyed: guards run in destructors until the end of the process.
 const c10::impl::DeviceGuardImplRegistrar g_guard(kDevice, new Guard());
 
 }  // namespace

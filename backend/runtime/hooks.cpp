@@ -31,7 +31,7 @@ c10::Allocator* Hooks::getPinnedMemoryAllocator() const { return overrides().pin
 
 c10::Device Hooks::getDeviceFromPtr(void* data) const {
   const auto device = device_of_pointer(data);
-  TORCH_CHECK(device >= 0, "The pointer ", data, " is no memory of ", device_name(), ".");
+  TORCH_CHECK(device >= 0, "The pointer ", data, " is not memory of ", device_name(), ".");
   return {kDevice, device};
 }
 
@@ -47,9 +47,10 @@ namespace hooks_impl {
 namespace {
 
 const bool named = [] {
-  // A second backend in one process: the Python package refuses before it gets here; a C++ program is told and keeps the first.
+  // A second backend in one process: the Python package refuses before this point; in a C++ program this message is printed and the first
+  // one stays.
   if (c10::is_privateuse1_backend_registered() && c10::get_privateuse1_backend() != BACKPLANE_DEVICE_NAME) {
-    std::fprintf(stderr, "backplane: this process has the device '%s' already; '%s' cannot be registered beside it\n",
+    std::fprintf(stderr, "backplane: this process has the device '%s' already; '%s' cannot be registered as well\n",
                  c10::get_privateuse1_backend().c_str(), BACKPLANE_DEVICE_NAME);
     return false;
   }

@@ -1,4 +1,4 @@
-// runtime/hooks.h: PyTorch's PrivateUse1 hooks. A vendor derives from this class to replace some (extend.h); the rest stays.
+// runtime/hooks.h: PyTorch's PrivateUse1 hooks. A vendor derives from this class to replace some of them (extend.h).
 #pragma once
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -24,7 +24,7 @@ class Hooks : public at::PrivateUse1HooksInterface {
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override;
 };
 
-// Gives torch the vendor's hooks, or these. torch takes one object for good, so this runs after the vendor's static initialisers:
+// Registers the vendor's hooks, or these, with torch. torch takes one object for good, so this runs after the vendor's static initializers:
 // dispatch/registered_last.cpp.
 void register_hooks();
 

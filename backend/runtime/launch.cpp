@@ -54,7 +54,7 @@ std::atomic<const char*> queued_last{nullptr};
 void throw_not_allocated(const at::TensorBase& tensor) {
   TORCH_CHECK(false, "The tensor has a non-zero number of elements, but its data is not allocated yet.\nIts sizes are ", tensor.sizes(),
               ", its storage on ", tensor.device(),
-              " has no memory: untyped_storage().resize_(0) gives it back. Resize the storage before "
+              " has no memory: untyped_storage().resize_(0) releases it. Resize the storage before "
               "the tensor is used again");
 }
 
@@ -81,7 +81,7 @@ int32_t report_exception() noexcept {
   } catch (const std::exception& error) {
     LOG(ERROR) << "A kernel of " << device_name() << " failed: " << error.what();
   } catch (...) {
-    LOG(ERROR) << "A kernel of " << device_name() << " failed with an exception that is no std::exception";
+    LOG(ERROR) << "A kernel of " << device_name() << " failed with an exception that is not a std::exception";
   }
   return BP_INTERNAL;
 }
@@ -126,7 +126,7 @@ struct Counters {
 };
 
 Counters& counters() {
-  static Counters* const instance = new Counters;  // kernels register at static initialisation and are counted to the end of the process
+  static Counters* const instance = new Counters;  // kernels register at static initialization and are counted until the end of the process
   return *instance;
 }
 
@@ -144,7 +144,7 @@ uint64_t kernel_calls(const std::string& name) {
   const std::lock_guard<std::mutex> lock(registry.mutex);
   uint64_t calls = 0;
   bool found = false;
-  std::string like;  // names of kernels that have this one's operator in them: a device has hundreds
+  std::string like;  // names of kernels that contain this one's operator: a device has hundreds
   const std::string part = name.substr(name.rfind('/') + 1);
   for (const KernelCounter* counter : registry.all) {
     const std::string known = counter->name();

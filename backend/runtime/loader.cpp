@@ -1,4 +1,4 @@
-// runtime/loader.cpp: where the driver and its shims lie, who may have put them there, and their stack.
+// runtime/loader.cpp: locates the driver and its shims, checks who can write them, and builds their stack.
 #include "runtime/loader.h"
 
 #include <c10/util/Exception.h>
@@ -34,11 +34,11 @@ void check_path(const std::string& path, bool is_shim) {
   TORCH_CHECK(there, "There is no file '", path, "'. Set ", variable,
               is_shim ? " to names of the SDK's shims and absolute paths of others, or unset it."
                       : " to a driver's shared object, or unset it to use the package's own.");
-  // What lies beside this library is as safe as this library is.
+  // A file beside this library is as safe as this library.
   if (fs::path(path).parent_path() != library_folder()) require_private(path, is_shim ? "The shim" : "The driver");
 }
 
-// `inner` is NULL for the driver itself.
+// `inner` is the inner driver of a shim; NULL for the driver itself.
 const bp_driver* instantiate(const std::string& path, const std::string& options, const bp_driver* inner) {
   check_path(path, inner != nullptr);
   try {
@@ -55,7 +55,7 @@ std::string shim_path(const std::string& name) {
   const std::string path = library_folder() + "/libbackplane_" + name + ".so";
   std::error_code failed;
   TORCH_CHECK(std::filesystem::exists(path, failed), "There is no shim '", name, "' (looked for ", path,
-              "). Name a shim of the SDK, such as 'emulate', or give the absolute path of a shared object.");
+              "). Name a shim of the SDK, such as 'emulate', or use the absolute path of a shared object.");
   return path;
 }
 
@@ -98,8 +98,8 @@ Driver load(LoadRequest& request) {
   loaded.table = driver::normalised(*table);
   TORCH_CHECK(driver::is_complete(loaded.table), "The driver '", request.driver,
               "' with its shims offers no complete table. Put 'emulate' last in " BACKPLANE_ENV_PREFIX
-              "_SHIMS, so that it stands directly over the driver.");
-// They live as long as the table.
+              "_SHIMS, so that it is directly above the driver.");
+// The libraries live as long as the table.
 #define BP_LOAD(group, GROUP, about)                   \
   refuse_other(BP_##GROUP##_ID, BP_##GROUP##_VERSION); \
   if (const auto found = driver::find_group<bp_##group>(loaded.table)) loaded.group = new bp_##group(*found);

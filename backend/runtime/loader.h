@@ -1,4 +1,4 @@
-// runtime/loader.h: from a path, shims and options to a checked driver table. Calls nothing of the driver but bp_driver_get and query_ext.
+// runtime/loader.h: from a path, shims and options to a checked driver table. Calls only bp_driver_get and query_ext of the driver.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ namespace backplane {
 struct LoadRequest {
   std::string driver;              // absolute path
   std::vector<std::string> shims;  // outermost first: SDK names or absolute paths
-  std::string options;             // as <PREFIX>_OPTIONS
+  std::string options;             // in the format of <PREFIX>_OPTIONS
 };
 
-// Throws c10::Error that says what was found, what is needed and the cure. `shims` becomes what was loaded, emulate included when the
-// driver needed it. The libraries stay loaded for the life of the process.
+// Throws c10::Error that says what was found, what is required and what to do. `shims` becomes the list that was loaded, including emulate
+// if the driver requires it. The libraries stay loaded for the life of the process.
 Driver load(LoadRequest& request);
 
-// The folder of lib<device>.so, where the package's own driver and shims lie.
+// The folder of lib<device>.so, which contains the package's own driver and shims.
 std::string library_folder();
 
 }  // namespace backplane

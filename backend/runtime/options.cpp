@@ -1,4 +1,4 @@
-// runtime/options.cpp: reading and splitting the environment's settings.
+// runtime/options.cpp: reads and splits the environment's settings.
 #include "runtime/options.h"
 
 #include <cstdlib>
@@ -8,7 +8,7 @@ namespace backplane {
 
 const char* device_name() { return BACKPLANE_DEVICE_NAME; }
 
-// These variables choose what code runs, so a process with more rights than its user (setuid, file capabilities) has none of them.
+// These variables choose what code runs, so a process with more rights than its user (setuid, file capabilities) ignores them.
 std::optional<std::string> env(const char* name) {
   const std::string variable = std::string(BACKPLANE_ENV_PREFIX "_") + name;
   const char* value = secure_getenv(variable.c_str());

@@ -19,7 +19,7 @@ Log& log() {
 }
 
 void append(const Activity& activity) {
-  if (activity.kind >= ActivityKind::queued) return;  // by kernels whose operands Python sees
+  if (activity.kind >= ActivityKind::queued) return;  // Python sees the operands of kernels itself
   const std::lock_guard<std::mutex> lock(log().mutex);
   log().notes.push_back(activity);
 }

@@ -1,4 +1,4 @@
-// runtime/order_log.h: what orders work and memory, kept as a list for the stream sanitizer.
+// runtime/order_log.h: the activities that order work and memory, as a list for the stream sanitizer.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace backplane {
 
-void switch_order_log(bool on);  // begins empty
+void switch_order_log(bool on);  // starts with an empty list
 std::vector<Activity> take_order_log();
 
 }  // namespace backplane

@@ -1,4 +1,4 @@
-// runtime/overrides.cpp: the one instance, made at first use and never destroyed.
+// runtime/overrides.cpp: the one instance, created at first use and never destroyed.
 #include "runtime/overrides.h"
 
 namespace backplane {

@@ -1,4 +1,4 @@
-// runtime/peer.cpp: asks bp.peer once for each pair of devices.
+// runtime/peer.cpp: queries bp.peer once for each pair of devices.
 #include "runtime/peer.h"
 
 #include <array>

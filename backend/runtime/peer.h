@@ -1,14 +1,14 @@
-// runtime/peer.h: direct access between devices, switched on where it is first of use and never off.
+// runtime/peer.h: direct access between devices, enabled at first use and never disabled.
 #pragma once
 
 #include <c10/core/Device.h>
 
 namespace backplane {
 
-// Whether work on `device` can read and write memory of `peer`: asks the driver (bp.peer), opens nothing. A device has no peer in itself.
+// Whether work on `device` can read and write memory of `peer`: queries the driver (bp.peer), opens nothing. A device is not its own peer.
 bool can_access_peer(c10::DeviceIndex device, c10::DeviceIndex peer);
 
-// Switches the access on and returns true; false where the driver cannot. Any thread; a driver call at the first time only.
+// Enables the access and returns true; false where the driver does not support it. Any thread; calls the driver the first time only.
 bool enable_peer_access(c10::DeviceIndex device, c10::DeviceIndex peer);
 
 }  // namespace backplane

@@ -1,4 +1,4 @@
-// runtime/reports.cpp: one record a device, made when the first kernel that may report is launched, and kept for the process.
+// runtime/reports.cpp: one record per device, created when the first kernel that may report is launched, and never freed.
 #include "runtime/reports.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -32,13 +32,13 @@ constexpr uint64_t kFirstDim = 1 << 16;  // sites from here on are dimensions
 
 struct Record {
   std::atomic<uint64_t> address{0};
-  std::atomic<uint64_t> writers{0};  // streams whose kernels may have filled it since their last wait, a bit for each 64th
+  std::atomic<uint64_t> writers{0};  // streams whose kernels may have filled the record since their last wait, one bit for each 64th
 };
 std::array<Record, static_cast<size_t>(std::numeric_limits<c10::DeviceIndex>::max()) + 1> records;
 std::array<std::atomic<const char*>, kMostSites> sites{};
 std::mutex making;
 
-// Of a stream whose work may hang: behind a wait that can be ended.
+// For a stream whose work may hang: copies after a wait that can be interrupted.
 void copy(const c10::Stream& stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device) {
   if (!is_capturing(stream)) synchronize_stream(stream);
   call<&bp_driver::copy>(stream.device_index(), stream_handle(stream), dst, dst_device, src, src_device, kBytes, 0u);
@@ -62,7 +62,7 @@ constexpr int64_t kByZero = -1;  // BP_BY_ZERO of dialect/core.bpc
                     " elements; it was read as 0, or not written");
 }
 
-// writers: those that have been waited for.
+// writers: the streams that have been waited for.
 void ask(const c10::Stream& stream, uint64_t writers) {
   check_waited();
   Record& record = records[static_cast<size_t>(stream.device_index())];
@@ -72,7 +72,7 @@ void ask(const c10::Stream& stream, uint64_t writers) {
   const uint64_t address = record.address.load(std::memory_order_acquire);
   try {
     copy(stream, reinterpret_cast<uint64_t>(bytes), BP_HOST_DEVICE, address, driver_index(stream.device_index()));
-  } catch (...) {  // memory that has run out: the next wait asks again
+  } catch (...) {  // out of memory: the next wait asks again
     record.writers.fetch_or(asked);
     throw;
   }

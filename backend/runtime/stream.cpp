@@ -1,4 +1,4 @@
-// runtime/stream.cpp: stream pools and the thread's current streams.
+// runtime/stream.cpp: stream pools and each thread's current streams.
 #include "runtime/stream.h"
 
 #include <c10/util/Exception.h>
@@ -28,7 +28,7 @@ namespace {
 constexpr int kMaxLevels = 8;
 constexpr int kSlotsPerLevel = 32;
 
-// Marks a slot whose stream the driver would not make: it shares the default stream.
+// Marks a slot whose stream the driver could not create: it shares the default stream.
 bp_stream* const kSharesDefault = reinterpret_cast<bp_stream*>(1);
 
 struct Pool {
@@ -63,7 +63,7 @@ bool is_pooled(c10::StreamId id) { return (id & 1) != 0; }
 
 int levels(const bp_device_properties& p) { return std::min(p.priority_least - p.priority_greatest + 1, kMaxLevels); }
 
-// How many streams of each priority there are, so that all priorities together stay within the driver's limit.
+// The number of streams of each priority, so that all priorities together stay within the driver's limit.
 int slots_per_level(const bp_device_properties& p) {
   return p.stream_limit <= 0 ? kSlotsPerLevel : std::clamp(p.stream_limit / levels(p), 1, kSlotsPerLevel);
 }
@@ -73,7 +73,7 @@ struct Place {
   size_t slot;
 };
 
-// Any number may come here: programs make streams from three integers. Throws for one that encode() does not give.
+// Accepts any number: programs make streams from three integers. Throws for one that encode() does not return.
 Place place_of(const c10::Stream& stream) {
   const uint64_t bits = static_cast<uint64_t>(stream.id()) >> 1;
   const Place place{static_cast<size_t>(bits >> 8), static_cast<size_t>(bits & 0xff)};
@@ -88,7 +88,7 @@ bp_stream* pooled_handle(const c10::Stream& stream) {
   return handle == kSharesDefault ? nullptr : handle;
 }
 
-// The pooled stream that `is_it` is true of, by its handle.
+// The pooled stream whose handle satisfies `is_it`.
 template <class Is>
 std::optional<c10::Stream> find_pooled(c10::DeviceIndex device, Is&& is_it) {
   for (int level = 0; level < kMaxLevels; ++level) {
@@ -108,7 +108,7 @@ uint64_t native_of(bp_stream* handle, c10::DeviceIndex device) {
   return native;
 }
 
-// Creates the slot's stream. Two threads may both create one: the second gives its own back.
+// Creates the slot's stream. Two threads may both create one: the second destroys its own.
 void fill_slot(c10::DeviceIndex device, int level, int slot, int priority) {
   auto& place = pool(device).slots[level][slot];
   if (place.load(std::memory_order_acquire) != nullptr) return;
@@ -136,7 +136,7 @@ void wait_for(c10::DeviceIndex device, const char* call, const std::function<int
   if (status != BP_OK) throw_waited(status, call, device, last_error_text());
 }
 
-// Instead of the wait for a device of which some stream captures: for all that runs there.
+// Replaces the wait for a device with a capturing stream: waits for all work that runs there.
 void synchronize_streams(c10::DeviceIndex device) {
   std::vector<c10::StreamId> ids{0};
   for (int level = 0; level < kMaxLevels; ++level) {
@@ -188,7 +188,7 @@ c10::Stream pool_stream(c10::DeviceIndex device, int priority) {
     const int slot = static_cast<int>(turn % static_cast<uint32_t>(slots));
     stream_impl::fill_slot(device, level, slot, priority);
     const c10::Stream stream(c10::Stream::UNSAFE, {kDevice, device}, stream_impl::encode(level, slot));
-    // Whoever asks for another stream does not mean one that captures, while there is one that does not.
+    // A request for another stream skips one that captures, while there is one that does not.
     if (C10_LIKELY(capture_id(stream) == 0) || tried >= slots) return stream;
   }
 }
@@ -198,8 +198,9 @@ c10::Stream external_stream(uint64_t native, c10::DeviceIndex device) {
   if (native == 0) return default_stream(device);
   if (open_driver().table.stream_from_native == nullptr) {
     const auto own = stream_impl::find_pooled(device, [&](bp_stream* one) { return stream_impl::native_of(one, device) == native; });
-    TORCH_CHECK_NOT_IMPLEMENTED(own.has_value(), "0x", std::hex, native, std::dec, " is no stream of this process, and the driver of ",
-                                device_name(), " cannot use streams that others made: it has no stream_from_native. Use a stream of torch.",
+    TORCH_CHECK_NOT_IMPLEMENTED(own.has_value(), "0x", std::hex, native, std::dec, " is not a stream of this process, and the driver of ",
+                                device_name(),
+                                " cannot use streams that others created: it has no stream_from_native. Use a stream of torch.",
                                 device_name(), ".Stream(), or synchronize the other one and use the default stream (0).");
     return *own;
   }
@@ -208,7 +209,7 @@ c10::Stream external_stream(uint64_t native, c10::DeviceIndex device) {
   if (handle == nullptr) return default_stream(device);
   if (const auto own = stream_impl::find_pooled(device, [&](bp_stream* one) { return one == handle; })) return *own;
   const auto id = static_cast<c10::StreamId>(reinterpret_cast<intptr_t>(handle));
-  TORCH_CHECK(!stream_impl::is_pooled(id), "stream_from_native of the driver of ", device_name(), " gave the handle ", handle,
+  TORCH_CHECK(!stream_impl::is_pooled(id), "stream_from_native of the driver of ", device_name(), " returned the handle ", handle,
               "; a handle must be an even number");
   auto& known = stream_impl::externals();
   const std::unique_lock<std::shared_mutex> lock(known.mutex);

@@ -1,4 +1,4 @@
-// runtime/text.h: texts of a driver as Python can take them: what is no UTF-8 (another encoding, a character that was cut) is replaced.
+// runtime/text.h: converts a driver's texts for Python: invalid UTF-8 (another encoding, a truncated character) is replaced.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace backplane {
 
 inline std::string readable(std::string_view text) {
   const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
-  // Length of the character at `at`, 0 if there is none.
+  // Length of the character at `at`, 0 if it is invalid.
   const auto length = [&](size_t at) -> size_t {
     const unsigned first = byte(at);
     if (first < 0x80) return 1;
@@ -36,7 +36,7 @@ inline std::string readable(std::string_view text) {
   return out;
 }
 
-// A text of a struct, which ends at its NUL, or where the field does.
+// The text of a fixed-size field, up to its NUL or the end of the field.
 template <size_t Size>
 std::string readable(const char (&field)[Size]) {
   const std::string_view text(field, Size - 1);

@@ -36,14 +36,14 @@ std::vector<VisibleDevice> ask(const bp_driver& table) {
     must(table.device_properties(table.self, i, &device.properties), "device_properties", static_cast<c10::DeviceIndex>(i), table);
     const auto& p = device.properties;
     TORCH_CHECK(p.alignment >= BP_MIN_ALIGNMENT && (p.alignment & (p.alignment - 1)) == 0, "The driver reports an alignment of ",
-                p.alignment, " bytes for device ", i, "; a power of two of at least ", BP_MIN_ALIGNMENT, " is needed.");
+                p.alignment, " bytes for device ", i, "; a power of two of at least ", BP_MIN_ALIGNMENT, " is required.");
     TORCH_CHECK((p.copy_alignment & (p.copy_alignment - 1)) == 0 && p.copy_alignment <= p.alignment,
                 "The driver reports a copy_alignment of ", p.copy_alignment, " bytes for device ", i,
-                "; 0 or a power of two of at most the alignment of alloc, ", p.alignment, ", is needed.");
+                "; 0 or a power of two of at most the alignment of alloc, ", p.alignment, ", is required.");
     TORCH_CHECK(int64_t{p.priority_least} - p.priority_greatest < INT32_MAX, "The driver's priority range of device ", i, ", ",
                 p.priority_least, " to ", p.priority_greatest, ", is too wide: more priorities than an int32 counts.");
     TORCH_CHECK(p.priority_greatest <= 0 && p.priority_least >= 0, "The driver's priority range of device ", i, ", ", p.priority_least,
-                " to ", p.priority_greatest, ", does not hold 0, the default.");
+                " to ", p.priority_greatest, ", does not include 0, the default.");
     devices.push_back(device);
   }
   return devices;

@@ -16,17 +16,17 @@ struct VisibleDevice {
 };
 
 // All of the driver's devices. Creates no context in this process: a driver that cannot count without one (BP_DRIVER_COUNT_FORKS) is asked
-// in a child (runtime/count_in_child.h). Throws c10::Error if it answers with an error, or not at all.
+// in a child (runtime/count_in_child.h). Throws c10::Error if it returns an error or does not answer.
 std::vector<VisibleDevice> all_devices(const bp_driver& table);
 
-// <PREFIX>_VISIBLE_DEVICES as it is now; set but empty is a list, and hides all.
+// <PREFIX>_VISIBLE_DEVICES as it is now; a variable that is set but empty is a list, and hides all devices.
 std::optional<std::string> visible_list();
 
-// What the list lets through, in its order.
+// The devices that the list names, in its order.
 std::vector<VisibleDevice> visible_devices(const std::vector<VisibleDevice>& all, const std::optional<std::string>& list);
 
-// As CUDA_VISIBLE_DEVICES: comma separated indices or uuids (any unique prefix, "<device>-" or "GPU-" before it allowed); the list ends at
-// the first entry that names no device ("-1" hides all); an entry given twice hides all. Returns positions in `all`.
+// As CUDA_VISIBLE_DEVICES: comma-separated indices or uuids (any unique prefix, optionally after "<device>-" or "GPU-"); the list ends at
+// the first entry that names no device ("-1" hides all); a repeated entry hides all. Returns positions in `all`.
 std::vector<size_t> parse_visible(const std::string& text, const std::vector<VisibleDevice>& all);
 
 // "8a4c…-…", 36 characters.

@@ -13,7 +13,7 @@
 
 namespace backplane {
 namespace {
-constexpr uint64_t kSliceNs = 50'000'000;  // how late a Ctrl-C may be noticed
+constexpr uint64_t kSliceNs = 50'000'000;  // the longest delay until a Ctrl-C is noticed
 std::atomic<void (*)()> g_interrupt_check{nullptr};
 std::atomic<void (*)()> g_wait_check{nullptr};
 }  // namespace
@@ -30,7 +30,7 @@ void throw_waited(int32_t status, const char* call, c10::DeviceIndex device, con
   if (status != BP_TIMEOUT || watchdog_ns() == UINT64_MAX) throw_status(status, call, device, text);
   std::string message = status_message(status, call, device, text) + "\nThe wait took longer than the " +
                         std::to_string(static_cast<double>(watchdog_ns()) / 1e9).substr(0, 6) +
-                        " seconds of " BACKPLANE_ENV_PREFIX "_WATCHDOG_SECONDS; the work goes on, if it can.";
+                        " seconds of " BACKPLANE_ENV_PREFIX "_WATCHDOG_SECONDS; the work continues, if it can.";
   if (const std::string work = pending_work(device); !work.empty()) message += " Not complete:" + work;
   throw c10::Error({call, "backplane", 0}, std::move(message));
 }

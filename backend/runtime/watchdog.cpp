@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-thread_local std::string t_in_hand;
+thread_local std::string t_awaited;
 
 struct Latest {
   std::string work;
@@ -31,7 +31,7 @@ struct Latest {
 };
 
 struct Streams {
-  std::mutex mutex;  // over the map; never held over a driver call
+  std::mutex mutex;  // protects the map; never held during a driver call
   std::map<std::pair<c10::DeviceIndex, c10::StreamId>, Latest> latest;
 };
 
@@ -54,7 +54,7 @@ std::string stream_name(c10::DeviceIndex device, c10::StreamId id) {
 
 // Keeps the work; with LAUNCH_BLOCKING waits for it.
 void follow(const Activity& activity) {
-  if (activity.kind != ActivityKind::queued || activity.object != 0) return;  // what is recorded does not run
+  if (activity.kind != ActivityKind::queued || activity.object != 0) return;  // recorded work does not run
   std::string work = describe(activity.name, activity.size);
   {
     auto& all = streams();
@@ -62,10 +62,10 @@ void follow(const Activity& activity) {
     all.latest[{activity.device, activity.stream}] = {work, Clock::now()};
   }
   if (!launch_blocking()) return;
-  struct InHand {
-    explicit InHand(std::string text) { t_in_hand = std::move(text); }
-    ~InHand() { t_in_hand.clear(); }
-  } in_hand(std::move(work) + " on " + stream_name(activity.device, activity.stream));
+  struct Awaited {
+    explicit Awaited(std::string text) { t_awaited = std::move(text); }
+    ~Awaited() { t_awaited.clear(); }
+  } awaited(std::move(work) + " on " + stream_name(activity.device, activity.stream));
   synchronize_stream(c10::Stream(c10::Stream::UNSAFE, {kDevice, activity.device}, activity.stream));
 }
 
@@ -89,13 +89,14 @@ uint64_t watchdog_ns() {
     double seconds = 0;
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), seconds);
     TORCH_CHECK_VALUE(error == std::errc() && end == text->data() + text->size() && seconds > 0 && seconds < 1e9,
-                      BACKPLANE_ENV_PREFIX "_WATCHDOG_SECONDS is '", *text, "': a number of seconds above 0 is needed, such as 60 or 0.5.");
+                      BACKPLANE_ENV_PREFIX "_WATCHDOG_SECONDS is '", *text,
+                      "': expected a number of seconds greater than 0, such as 60 or 0.5.");
     return static_cast<uint64_t>(seconds * 1e9);
   }();
   return limit;
 }
 
-std::string work_in_hand() { return watch_impl::t_in_hand; }
+std::string awaited_work() { return watch_impl::t_awaited; }
 
 std::string interrupted_work() {
   std::string text;
@@ -121,7 +122,7 @@ std::string pending_work(c10::DeviceIndex device) {
     const c10::Stream stream(c10::Stream::UNSAFE, {kDevice, device}, key.second);
     if (try_call<&bp_driver::stream_query>(device, stream_handle(stream)) != BP_PENDING) continue;
     const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - work.when).count();
-    text += "\n  " + stream_name(key.first, key.second) + ": last came a " + work.work + ", " + std::to_string(age) + " ms ago";
+    text += "\n  " + stream_name(key.first, key.second) + ": the latest work is a " + work.work + ", " + std::to_string(age) + " ms ago";
   }
   return text;
 }

@@ -34,7 +34,7 @@ def test_a_number_is_never_a_handle(run_in_process, name, shim):
         try:
             use(0x7770)
         except NotImplementedError as error:
-            assert "0x7770 is no stream of this process" in str(error), error
+            assert "0x7770 is not a stream of this process" in str(error), error
             assert "no stream_from_native" in str(error), error
         else:
             raise AssertionError(use)

@@ -204,8 +204,8 @@ CANNOT_BE = "-> OK with NULL in place of what it was asked for"
         ),
         ("alloc", ["alloc(device 0) -> OK with the address 0 for"]),
         ("alloc of an odd address", ["alloc(device 0) -> OK with the address", "a multiple of 512"]),
-        ("alloc in time", ["alloc(device 0) -> TIMEOUT", "no time limit: the driver gave up by itself"]),
-        ("copy in time", ["copy(device 0) -> TIMEOUT", "no time limit: the driver gave up by itself"]),
+        ("alloc in time", ["alloc(device 0) -> TIMEOUT", "no timeout: the driver ended it by itself"]),
+        ("copy in time", ["copy(device 0) -> TIMEOUT", "no timeout: the driver ended it by itself"]),
     ],
 )
 def test_a_driver_that_lies_is_refused_by_what_it_lies_about(run_in_process, name, shim, about, says):

@@ -261,7 +261,7 @@ def test_work_is_ordered_with_the_streams_of_pytorch(chip):
     [
         (
             {"Q_LAUNCH_BLOCKING": "1"},
-            "What failed is the kernel acme_add queued by aten::add.Tensor on the default stream of q:0",
+            "The failed work is the kernel acme_add queued by aten::add.Tensor on the default stream of q:0",
         ),
         (
             {},
@@ -315,7 +315,7 @@ def test_E51_the_watchdog_names_native_work(chip):
         Q_OPTIONS=f"fault.hang=@1,fault.armed_by={chip.folder}/armed_hang",
         ARMED=f"{chip.folder}/armed_hang",
     )
-    assert "last came a kernel acme_relu queued by aten::relu" in said
+    assert "the latest work is a kernel acme_relu queued by aten::relu" in said
 
 
 def test_streams_that_emulate_supplies_are_no_streams_of_the_vendors(chip):
