@@ -10,7 +10,7 @@
 
 #include "dispatch/core_kernels.h"
 #include "dispatch/defaults.h"
-#include "memory/with_room.h"
+#include "memory/retry.h"
 #include "runtime/activity.h"
 #include "runtime/driver.h"
 #include "runtime/reports.h"
@@ -83,7 +83,7 @@ void element_bytes(const at::Scalar& value, c10::ScalarType dtype, char* bytes) 
 }
 
 void driver_fill(c10::DeviceIndex device, uint64_t address, const char* pattern, uint32_t size, uint64_t count) {
-  const int32_t status = memory::with_room([&] {
+  const int32_t status = memory::retry_when_full([&] {
     return try_call<&bp_driver::fill>(device, current_stream_handle(device), address, static_cast<const void*>(pattern), size, count, 0u);
   });
   if (C10_UNLIKELY(status != BP_OK)) throw_status(status, "fill", device, last_error_text());

@@ -78,7 +78,7 @@ void give_back_idle() {
 }
 
 const bool registered = [] {
-  overrides().give_back_staging = &give_back_idle;
+  overrides().release_staging = &give_back_idle;
   return true;
 }();
 

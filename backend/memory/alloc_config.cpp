@@ -1,4 +1,4 @@
-// memory/alloc_config.cpp: parses the allocator's settings; what is not known, or cannot be kept here, is an error.
+// memory/alloc_config.cpp: parses the allocator's settings; a setting that is unknown, or not supported here, is an error.
 #include "memory/alloc_config.h"
 
 #include <c10/core/AllocatorConfig.h>
@@ -43,7 +43,7 @@ Number number(std::string_view key, std::string_view text) {
   return value;
 }
 
-// Splits at commas outside of brackets.
+// Splits at commas outside brackets.
 std::vector<std::string_view> items(std::string_view text) {
   std::vector<std::string_view> found;
   size_t begin = 0;
@@ -65,19 +65,19 @@ size_t division(std::string_view text) {
   return value;
 }
 
-// Which of the intervals a size lies in: the i-th begins at 2^i MiB, the first at 0.
+// The interval that contains a size: the i-th begins at 2^i MiB, the first at 0.
 size_t interval(size_t bytes) {
   const size_t mib = bytes >> 20;
   return std::min<size_t>(mib == 0 ? 0 : std::bit_width(mib) - 1, kIntervals - 1);
 }
 
 // "4" for all sizes, or "[64:8,256:4,>:2]", as c10 reads it (its documentation is one interval off): a size names the interval that it
-// begins, the first one all below as well, ">" all above the last. What is not named is not rounded.
+// begins, the first one also all intervals below, ">" all above the last. Sizes in other intervals are not rounded.
 std::vector<size_t> parse_divisions(std::string_view text) {
   if (text.empty() || text.front() != '[') return std::vector<size_t>(kIntervals, division(text));
   TORCH_CHECK_VALUE(text.back() == ']', "allocator setting roundup_power2_divisions: missing ']' in '", text, "'");
   std::vector<size_t> divisions(kIntervals, 0);
-  size_t next = 0;  // behind the interval that was named last
+  size_t next = 0;  // after the interval that was named last
   for (const auto item : items(text.substr(1, text.size() - 2))) {
     const auto colon = item.find(':');
     TORCH_CHECK_VALUE(colon != std::string_view::npos,
@@ -91,7 +91,7 @@ std::vector<size_t> parse_divisions(std::string_view text) {
     const auto mib = number<size_t>("roundup_power2_divisions", item.substr(0, colon));
     TORCH_CHECK_VALUE(std::has_single_bit(mib), "allocator setting roundup_power2_divisions: size ", mib, " is not a power of two");
     const size_t at = std::min<size_t>(std::bit_width(mib) - 1, kIntervals - 1);
-    TORCH_CHECK_VALUE(at >= next, "allocator setting roundup_power2_divisions: sizes must rise, and lie in different intervals; got '",
+    TORCH_CHECK_VALUE(at >= next, "allocator setting roundup_power2_divisions: sizes must increase, and be in different intervals; got '",
                       text, "'");
     std::fill(divisions.begin() + static_cast<ptrdiff_t>(next == 0 ? 0 : at), divisions.begin() + static_cast<ptrdiff_t>(at) + 1, value);
     next = at + 1;
@@ -112,7 +112,7 @@ bool boolean(std::string_view key, std::string_view text) {
 double fraction(std::string_view key, std::string_view text, bool with_ends) {
   const auto value = number<double>(key, text);
   const bool inside = with_ends ? value >= 0 && value <= 1 : value > 0 && value < 1;
-  TORCH_CHECK_VALUE(inside, "allocator setting ", key, ": must lie between 0 and 1, got ", text);
+  TORCH_CHECK_VALUE(inside, "allocator setting ", key, ": must be between 0 and 1, got ", text);
   return value;
 }
 
@@ -121,9 +121,9 @@ void needs_pinned_limits(std::string_view key) {
                     ": torch before 2.13 rounds all pinned memory and keeps it; leave the setting out, or install a newer torch");
 }
 
-// A setting of CUDA's that has one possible value here.
+// A setting of CUDA's that has one supported value here.
 void must_be(std::string_view key, std::string_view value, bool kept, std::string_view only, std::string_view reason) {
-  TORCH_CHECK_VALUE(kept, "allocator setting ", key, ": ", device_name(), " can only do ", only, ", got '", value, "': ", reason);
+  TORCH_CHECK_VALUE(kept, "allocator setting ", key, ": ", device_name(), " supports only ", only, ", got '", value, "': ", reason);
 }
 
 using Set = void (*)(AllocConfig& config, std::string_view key, std::string_view value);
@@ -182,21 +182,21 @@ const std::map<std::string_view, Set>& setters() {
       {"pinned_use_background_threads",
        [](AllocConfig&, std::string_view key, std::string_view value) {
          must_be(key, value, !boolean(key, value), "False",
-                 "torch's thread would go on asking events when the driver is closed, and in no forked child; they are asked when memory "
+                 "torch's thread would query events after the driver is closed, and not in a forked child; events are queried when memory "
                  "is pinned");
        }},
       {"pinned_use_cuda_host_register",
        [](AllocConfig& config, std::string_view key, std::string_view value) { config.pinned_register = boolean(key, value); }},
       {"release_lock_on_cudamalloc",
        [](AllocConfig&, std::string_view key, std::string_view value) {
-         must_be(key, value, boolean(key, value), "True", "no lock is ever held over a call of the driver");
+         must_be(key, value, boolean(key, value), "True", "no lock is held during a call of the driver");
        }},
       {"roundup_power2_divisions",
        [](AllocConfig& config, std::string_view, std::string_view value) { config.divisions = parse_divisions(value); }},
       {"throw_on_cudamalloc_oom",
        [](AllocConfig&, std::string_view key, std::string_view value) {
          must_be(key, value, !boolean(key, value), "False",
-                 "out of memory is raised after the cache was given back and the driver asked again");
+                 "out of memory is raised after the cache was released and the allocation retried");
        }},
   };
   return *all;
@@ -215,23 +215,23 @@ void read_into(AllocConfig& config, const std::string& given) {
     TORCH_CHECK_VALUE(colon != std::string_view::npos, "allocator settings: expected key:value, got '", item, "'; the keys are ", known());
     const auto key = item.substr(0, colon);
     const auto found = setters().find(key);
-    TORCH_CHECK_VALUE(found != setters().end(), "allocator setting '", key, "' is not known to ", device_name(),
+    TORCH_CHECK_VALUE(found != setters().end(), "allocator setting '", key, "' is not supported by ", device_name(),
                       "'s allocator; the keys are ", known());
     found->second(config, key, item.substr(colon + 1));
   }
   config.text += (config.text.empty() || text.empty() ? "" : ",") + text;
 }
 
-// What depends on two settings, or on the driver.
+// Checks what depends on two settings, or on the driver.
 std::unique_ptr<AllocConfig> checked(std::unique_ptr<AllocConfig> config) {
   TORCH_CHECK_VALUE(config->max_split_size > config->large_segment, "allocator setting max_split_size_mb: must be greater than ",
                     config->large_segment >> 20, " (large_segment_size_mb), got ", config->max_split_size >> 20);
   const Driver* driver = loaded_driver();
   TORCH_CHECK_VALUE(!config->expandable_segments || driver == nullptr || driver->vmm != nullptr,
                     "allocator setting expandable_segments: the driver of ", device_name(),
-                    " cannot map memory into reserved addresses (it lacks bp.vmm): leave it False");
+                    " cannot map memory into reserved addresses (it has no bp.vmm): leave it False");
   TORCH_CHECK_VALUE(config->pinned_register || config->pinned_register_threads == 1,
-                    "allocator setting pinned_num_register_threads: needs pinned_use_cuda_host_register:True");
+                    "allocator setting pinned_num_register_threads: requires pinned_use_cuda_host_register:True");
   if (config->pinned_register && driver != nullptr) check_host_register(*driver);
   return config;
 }
@@ -245,8 +245,8 @@ std::unique_ptr<AllocConfig> from_environment() {
 
 std::atomic<const AllocConfig*> current{nullptr};
 
-// Old settings are kept: threads may still read them. The environment's are what there is before anybody has set any: who reads them first
-// never replaces what was set meanwhile.
+// Old settings are kept: threads may still read them. The environment's settings apply until the first call that sets some: a thread that
+// reads the environment never replaces settings that were set meanwhile.
 const AllocConfig* install(std::unique_ptr<AllocConfig> config, bool only_first) {
   static std::mutex mutex;
   static auto* all = new std::vector<std::unique_ptr<AllocConfig>>();
@@ -274,7 +274,7 @@ size_t AllocConfig::round(size_t bytes) const {
 
 void check_host_register(const Driver& driver) {
   TORCH_CHECK_VALUE(driver.table.host_register != nullptr, "allocator setting pinned_use_cuda_host_register: the driver of ", device_name(),
-                    " cannot pin memory that is not its own (it lacks host_register): leave it False");
+                    " cannot pin memory that it did not allocate (it has no host_register): leave it False");
 }
 
 const AllocConfig& alloc_config() {
@@ -292,7 +292,7 @@ void set_alloc_config(const std::string& text) {
 namespace alloc_config_impl {
 namespace {
 
-// torch._C._accelerator_setAllocatorSettings is for whichever accelerator there is: c10 must know the names it does not parse itself, and
+// torch._C._accelerator_setAllocatorSettings is for the accelerator in use: c10 requires the names that it does not parse itself, and
 // passes the settings on. A torch with CUDA keeps its own hook.
 const bool registered = [] {
   using c10::CachingAllocator::AcceleratorAllocatorConfig;

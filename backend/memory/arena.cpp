@@ -84,7 +84,7 @@ Block* Arena::best_fit(size_t size, const AllocConfig& config) {
   const auto found = set.lower_bound(size);
   if (found == set.end()) return nullptr;
   Block* block = *found;
-  // A large block that must not be split serves only requests that nearly fill it.
+  // A large block that must not be split serves only requests of nearly its size.
   const bool whole = block->segment->chunk == 0 && (size < config.max_split_size ? block->size >= config.max_split_size
                                                                                  : block->size >= size + config.non_split_rounding);
   if (whole) return nullptr;

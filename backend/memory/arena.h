@@ -1,8 +1,8 @@
 // memory/arena.h: the free blocks of one stream: a front cache of exact sizes over best-fit sets that split and merge.
 //
-// Note [Front cache]: programs free and ask for the same sizes again and again. A freed block stays whole for a while, in a list of its
-// exact size, where it is found without search, split or merge. When a request finds nothing in the sets, and before anything is taken from
-// or given back to the driver, the lists are emptied into the sets: then fragmentation is what plain best fit gives.
+// Note [Front cache]: programs free and allocate the same sizes again and again. A freed block stays whole for some time, in a list of its
+// exact size, where it is found without search, split or merge. When the sets have no block for a request, and before memory is allocated
+// from the driver or returned to it, the lists are emptied into the sets: fragmentation is then that of plain best fit.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace backplane::memory {
 struct AllocConfig;
 struct Pool;
 
-// Guarded by the device lock; calls no driver.
+// Guarded by the device lock; does not call the driver.
 class Arena {
  public:
   Arena(Pool& pool, Statistics& statistics, c10::StreamId stream) : pool_(pool), statistics_(statistics), stream_(stream) {}
@@ -56,18 +56,18 @@ class Arena {
   // The smallest free block that serves the request, cut to size; NULL if there is none.
   Block* best_fit(size_t size, const AllocConfig& config);
 
-  // A new segment's only block: cut to size and returned; the rest is free.
+  // Adds a new segment's only block: cut to size and returned; the rest is free.
   Block* cut(Block* block, size_t size, size_t max_split_size);
 
-  // A free block leaves the sets: its memory goes back to the driver.
+  // Removes a free block from the sets: its memory returns to the driver.
   void remove_free(Block* block);
   void add_free(Block* block);
-  void give(Block* block) { merge(block); }  // memory that is new: free, one with its free neighbours
+  void add(Block* block) { merge(block); }  // new memory: becomes free, merged with its free neighbours
 
-  // This stream's segment that grows, or NULL.
+  // This stream's expandable segment, or NULL.
   Segment*& expandable(PoolKind kind) { return expandable_[static_cast<size_t>(kind) - 1]; }
 
-  static Block* split(Block* block, size_t size);  // cuts the tail off, and returns it
+  static Block* split(Block* block, size_t size);  // cuts the tail off and returns it
   static void absorb_next(Block* block);
 
   size_t largest_free() const;

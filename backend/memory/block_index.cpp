@@ -4,7 +4,7 @@
 namespace backplane::memory {
 namespace {
 
-// Under the lock, for as long as chains are being changed.
+// Exists, under the lock, while chains are changed.
 class Change {
  public:
   explicit Change(std::atomic<uint64_t>& changes) : changes_(changes) { changes_.fetch_add(1, std::memory_order_acq_rel); }
@@ -31,7 +31,7 @@ BlockIndex::BlockIndex() {
 Block* BlockIndex::find_slow(uint64_t address) const {
   if (address < lowest_.load(std::memory_order_relaxed) || address > highest_.load(std::memory_order_relaxed)) return nullptr;
   constexpr int kTries = 4;
-  constexpr int kLongChain = 64;  // a reader that is led astray by relinking gives up here
+  constexpr int kLongChain = 64;  // a reader that relinking leads into another chain gives up here
   for (int i = 0; i < kTries; ++i) {
     const uint64_t before = changes_.load(std::memory_order_acquire);
     Block* block = table_.load(std::memory_order_acquire)->bucket(address).load(std::memory_order_acquire);

@@ -1,10 +1,10 @@
-// memory/block_index.h: from an address to its block, for frees, which know nothing but the pointer. One for all devices.
+// memory/block_index.h: maps an address to its block, for frees, which have only the pointer. One for all devices.
 //
-// Note [Lock-free lookup]: c10's raw_allocate wants a DataPtr's context to be its data, so a deleter gets the bare pointer, and looking it
-// up is on the hot path. Readers take no lock. They look only for addresses of live allocations, whose entry nobody removes meanwhile; all
-// that can happen is that a chain is relinked under a reader (growth, a neighbour removed), which makes it miss. A miss counts if nothing
-// was changed meanwhile; else it looks again, and at last under the lock. Block objects and outgrown bucket arrays are never freed, so that
-// such a reader never touches dead memory. Anybody's address may be looked for: the CPU's allocator asks about host memory
+// Note [Lock-free lookup]: c10's raw_allocate requires that a DataPtr's context is its data, so a deleter gets only the pointer, and its
+// lookup is on the hot path. Readers take no lock. They look up addresses of live allocations, whose entry nobody removes meanwhile; a
+// chain may be relinked under a reader (growth, a neighbour removed), which makes the lookup miss. A miss is final if nothing was changed
+// meanwhile; else the reader repeats the lookup, and finally takes the lock. Block objects and outgrown bucket arrays are never freed, so
+// that such a reader never accesses freed memory. Any address may be looked up: the CPU's allocator asks about host memory
 // (fallback/host_memory.h).
 #pragma once
 
@@ -32,7 +32,7 @@ class BlockIndex {
     return find_slow(address);
   }
 
-  Block* create(uint64_t address);  // a fresh block object, registered
+  Block* create(uint64_t address);  // a new block object, registered
   void remove(Block* block);        // unregisters it and keeps the object for later
 
  private:
@@ -54,9 +54,9 @@ class BlockIndex {
 
   std::atomic<Table*> table_;
   std::atomic<uint64_t> changes_{0};          // odd while a chain is being changed
-  std::atomic<uint64_t> lowest_{UINT64_MAX};  // of all addresses that blocks ever had
+  std::atomic<uint64_t> lowest_{UINT64_MAX};  // of all addresses that blocks have had
   std::atomic<uint64_t> highest_{0};
-  mutable std::mutex mutex_;  // over all below, and over every change of a chain
+  mutable std::mutex mutex_;  // protects all below, and every change of a chain
   std::vector<std::unique_ptr<Table>> tables_;
   std::deque<Block> blocks_;
   std::vector<Block*> spare_;

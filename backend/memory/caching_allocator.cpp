@@ -1,4 +1,4 @@
-// memory/caching_allocator.cpp: the allocator as c10 sees it; the work is done per device in DeviceCache.
+// memory/caching_allocator.cpp: the allocator as c10 sees it; DeviceCache does the work of each device.
 #include "memory/caching_allocator.h"
 
 #include <c10/core/impl/COW.h>
@@ -21,7 +21,7 @@ namespace backplane {
 namespace caching_allocator_impl {
 namespace {
 
-void tell_profiler(void* ptr, int64_t change, const memory::Usage& usage, c10::DeviceIndex device) {
+void report_to_profiler(void* ptr, int64_t change, const memory::Usage& usage, c10::DeviceIndex device) {
   c10::reportMemoryUsageToProfiler(ptr, change, usage.allocated, usage.reserved, c10::Device(kDevice, device));
 }
 
@@ -58,8 +58,8 @@ memory::DeviceCache& CachingAllocator::device_memory(c10::DeviceIndex device) {
   found = place.load(std::memory_order_acquire);
   if (found == nullptr) {
     auto made = std::make_unique<memory::DeviceCache>(*this, device, history_.load());
-    limit_to(*made, memory::alloc_config().memory_fraction);  // throws for a setting that is wrong
-    found = made.release();                                   // lives to the end of the process, as the tensors may
+    limit_to(*made, memory::alloc_config().memory_fraction);  // throws for an invalid setting
+    found = made.release();                                   // lives until the end of the process, as tensors may
     place.store(found, std::memory_order_release);
   }
   return *found;
@@ -83,13 +83,13 @@ void* CachingAllocator::raw_alloc(size_t bytes, const c10::Stream& stream) {
 }
 
 void* CachingAllocator::allocate_for(size_t bytes, const c10::Stream& stream) {
-  open_driver();  // a cached block is no use in a forked child, or after close
+  open_driver();  // a cached block is invalid in a forked child, and after close
   const c10::DeviceIndex device = stream.device_index();
   memory::Usage usage;
   void* ptr = device_memory(device)
                   .allocate(bytes, stream, caching_allocator_impl::stack(history_, HistorySettings::Stacks::state), &usage)
                   ->pointer();
-  caching_allocator_impl::tell_profiler(ptr, static_cast<int64_t>(usage.block), usage, device);
+  caching_allocator_impl::report_to_profiler(ptr, static_cast<int64_t>(usage.block), usage, device);
   note(ActivityKind::alloc, device, stream.id(), reinterpret_cast<uint64_t>(ptr), usage.block);
   return ptr;
 }
@@ -97,12 +97,12 @@ void* CachingAllocator::allocate_for(size_t bytes, const c10::Stream& stream) {
 void CachingAllocator::raw_delete(void* ptr) {
   if (ptr == nullptr || driver_if_open() == nullptr) return;  // after a fork, or once the driver is closed, there is nothing to free
   memory::Block* block = memory::BlockIndex::instance().find(ptr);
-  TORCH_CHECK(block != nullptr, "cannot free ", ptr, ": it is no allocation of ", device_name());
+  TORCH_CHECK(block != nullptr, "cannot free ", ptr, ": it is not an allocation of ", device_name());
   memory::DeviceCache& owner = *block->segment->owner;
   memory::Usage usage;
   note(ActivityKind::free, owner.device(), 0, reinterpret_cast<uint64_t>(ptr));  // before another thread can get the memory
   owner.free(block, caching_allocator_impl::stack(owner.source().history_, HistorySettings::Stacks::all), &usage);
-  caching_allocator_impl::tell_profiler(ptr, -static_cast<int64_t>(usage.block), usage, owner.device());
+  caching_allocator_impl::report_to_profiler(ptr, -static_cast<int64_t>(usage.block), usage, owner.device());
 }
 
 size_t CachingAllocator::block_size(const void* ptr) {
@@ -118,7 +118,7 @@ bool CachingAllocator::are_neighbours(const void* a, const void* b, const c10::S
   return segment.chunk == 0 && segment.arena->stream() == stream.id() && segment.owner->device() == stream.device_index();
 }
 
-// Blocks are multiples of 512 bytes, so a length that the driver's copies do not take is rounded up inside of both.
+// Blocks are multiples of 512 bytes, so a length that the driver's copies do not support is rounded up inside both.
 void CachingAllocator::copy_data(void* dest, const void* src, size_t bytes) const {
   namespace impl = caching_allocator_impl;
   if (bytes == 0) return;
@@ -130,7 +130,7 @@ void CachingAllocator::copy_data(void* dest, const void* src, size_t bytes) cons
   if (bytes % unit != 0 && from != nullptr && to != nullptr) bytes = std::min({(bytes + unit - 1) / unit * unit, from->size, to->size});
   const c10::Stream stream = current_stream(dest_device);
   if (src_device != dest_device) {
-    Event ready;  // the source's work so far comes first
+    Event ready;  // after the source's work so far
     ready.record(current_stream(src_device));
     ready.block(stream);
   }
@@ -157,12 +157,12 @@ void CachingAllocator::empty_cache(c10::DeviceIndex device) {
 }
 
 void CachingAllocator::recordStream(const c10::DataPtr& data, c10::Stream stream) {
-  stream_handle(stream);                     // raises for one that does not exist: the free that would ask it cannot
-  const c10::DataPtr& ptr = unshared(data);  // what other processes use, too, is wrapped
+  stream_handle(stream);                     // raises for a stream that does not exist: the free that queries it later cannot raise
+  const c10::DataPtr& ptr = unshared(data);  // memory that other processes also use is wrapped
   if (ptr.get() == nullptr || driver_if_open() == nullptr) return;
   const bool is_ours = ptr.get_deleter() == &caching_allocator_impl::deleter;
   if (!is_ours && !c10::impl::cow::is_cow_data_ptr(ptr)) return;
-  const void* const address = is_ours ? ptr.get_context() : ptr.get();  // lazily cloned storages own a block together
+  const void* const address = is_ours ? ptr.get_context() : ptr.get();  // lazily cloned storages share a block
   memory::Block* block = memory::BlockIndex::instance().find(address);
   if (block == nullptr) return;
   block->segment->owner->record_stream(block, stream);
@@ -194,7 +194,7 @@ std::pair<size_t, size_t> CachingAllocator::getMemoryInfo(c10::DeviceIndex devic
 }
 
 void CachingAllocator::set_memory_fraction(double fraction, c10::DeviceIndex device) {
-  TORCH_CHECK_VALUE(fraction >= 0 && fraction <= 1, "memory fraction must lie in [0, 1], got ", fraction);
+  TORCH_CHECK_VALUE(fraction >= 0 && fraction <= 1, "memory fraction must be in [0, 1], got ", fraction);
   check_device(device);
   limit_to(device_memory(device), fraction);
 }
@@ -208,7 +208,7 @@ void CachingAllocator::limit_to(memory::DeviceCache& owner, double fraction) {
   uint64_t free_bytes = 0;
   uint64_t total = 0;
   if (!driver_memory_info(device, &free_bytes, &total)) total = device_properties(device).total_memory;
-  TORCH_CHECK(total != 0, "the driver does not tell how much memory ", device_name(), ":", static_cast<int>(device),
+  TORCH_CHECK(total != 0, "the driver does not report how much memory ", device_name(), ":", static_cast<int>(device),
               " has, so a fraction of it cannot be set");
   owner.set_limit(fraction, total);
 }
@@ -251,7 +251,7 @@ void CachingAllocator::attach_out_of_memory_observer(OutOfMemoryObserver observe
   observers_ = std::make_shared<const std::vector<OutOfMemoryObserver>>(std::move(all));
 }
 
-void CachingAllocator::tell_observers(c10::DeviceIndex device, size_t asked, size_t total, size_t free) {
+void CachingAllocator::notify_observers(c10::DeviceIndex device, size_t asked, size_t total, size_t free) {
   std::shared_ptr<const std::vector<OutOfMemoryObserver>> observers;
   {
     const std::lock_guard<std::mutex> lock(create_mutex_);
@@ -275,7 +275,7 @@ void CachingAllocator::plug(const memory::Pluggable* functions) {
   const std::lock_guard<std::mutex> lock(create_mutex_);
   for (const auto& place : devices_) {
     TORCH_CHECK(place.load() == nullptr, "The allocator of ", device_name(),
-                " cannot be changed any more: there was an allocation. Change it before the first tensor is made");
+                " cannot be changed after the first allocation. Change it before the first tensor is made");
   }
   plugged_.store(functions, std::memory_order_release);
 }

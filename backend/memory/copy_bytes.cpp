@@ -1,4 +1,4 @@
-// memory/copy_bytes.cpp: the driver's copy and copy_async, and what they cannot do.
+// memory/copy_bytes.cpp: the driver's copy and copy_async, and the copies that they do not support.
 #include "memory/copy_bytes.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <memory>
 #include <new>
 
-#include "memory/with_room.h"
+#include "memory/retry.h"
 #include "runtime/activity.h"
 #include "runtime/device.h"
 #include "runtime/driver.h"
@@ -26,17 +26,17 @@ int32_t submit(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stre
   const int32_t dst_index = driver_index(dst.device);
   const int32_t src_index = driver_index(src.device);
   if (async) {
-    const int32_t status = memory::with_room([&] {
+    const int32_t status = memory::retry_when_full([&] {
       return try_call<&bp_driver::copy_async>(stream.device_index(), handle, dst.address, dst_index, src.address, src_index, bytes, 0u);
     });
     if (status == BP_OK) note_queued(stream, "copy", bytes);
     return status;
   }
   refuse_in_capture(stream, "A copy that the host waits for");
-  synchronize_stream(stream);  // the driver's own wait has no limit, tells no stream, and no Ctrl-C ends it
-  const int32_t status = memory::with_room(
+  synchronize_stream(stream);  // the driver's own wait has no timeout, names no stream, and cannot be interrupted
+  const int32_t status = memory::retry_when_full(
       [&] { return try_call<&bp_driver::copy>(stream.device_index(), handle, dst.address, dst_index, src.address, src_index, bytes, 0u); });
-  if (status == BP_OK) note(ActivityKind::stream_done, stream.device_index(), stream.id());  // it blocks
+  if (status == BP_OK) note(ActivityKind::stream_done, stream.device_index(), stream.id());  // copy blocks
   return status;
 }
 
@@ -61,7 +61,7 @@ class AlignedBuffer {
   char* data_;
 };
 
-// Of a device; the host (-1) takes any address.
+// The copy alignment of a device; the host (-1) supports any address.
 uint64_t copy_alignment(c10::DeviceIndex device) {
   return device < 0 ? 1 : std::max<uint64_t>(device_properties(device).copy_alignment, 1);
 }
@@ -70,7 +70,7 @@ bool is_aligned(CopyEnd dst, CopyEnd src, uint64_t bytes, uint64_t alignment) {
   return ((dst.address | src.address | bytes) & (alignment - 1)) == 0;
 }
 
-// Note [Odd copies]: the aligned blocks around the range are moved instead. They lie in the same allocation, since allocations start and
+// Note [Odd copies]: the aligned blocks around the range are copied instead. They are in the same allocation, since allocations start and
 // end at multiples of BP_MIN_ALIGNMENT, and copy alignments are not larger. Bytes around a written range are read first and written back.
 void read_odd(char* dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream, uint64_t alignment) {
   const uint64_t begin = src.address & ~(alignment - 1);
@@ -92,12 +92,12 @@ void write_odd(CopyEnd dst, const char* src, uint64_t bytes, const c10::Stream& 
   submit_or_throw({begin, dst.device}, buffer.at(0), end - begin, stream, false);
 }
 
-// The stream of a copy, or, at the other device of the two, that one's current stream.
+// The stream of a copy, or, on the other one of the two devices, its current stream.
 c10::Stream stream_at(c10::DeviceIndex device, const c10::Stream& stream) {
   return stream.device_index() == device ? stream : current_stream(device);
 }
 
-// Each device with its own alignment, on a stream of its own.
+// Copies on each device with its own alignment, on a stream of its own.
 void copy_odd(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream) {
   if (src.device < 0) {
     write_odd(dst, reinterpret_cast<const char*>(src.address), bytes, stream, copy_alignment(dst.device));
@@ -110,7 +110,7 @@ void copy_odd(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& strea
   }
 }
 
-// Between two devices that the driver cannot connect.
+// Copies between two devices that the driver cannot connect.
 void copy_through_host(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream, uint64_t alignment) {
   constexpr uint64_t kChunk = 16u << 20;
   const AlignedBuffer buffer(std::min(bytes, kChunk), std::max<uint64_t>(alignment, BP_MIN_ALIGNMENT));
@@ -132,7 +132,7 @@ void copy_bytes(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& str
   if (!async) about_to_wait("a copy that the host waits for");
   const uint64_t alignment = std::max(copy_bytes_impl::copy_alignment(dst.device), copy_bytes_impl::copy_alignment(src.device));
   if (C10_UNLIKELY(!copy_bytes_impl::is_aligned(dst, src, bytes, alignment))) {
-    if (async) about_to_wait("a copy of bytes that the device's copies do not reach");
+    if (async) about_to_wait("a copy that the device's copy alignment does not allow");
     copy_bytes_impl::copy_odd(dst, src, bytes, stream);
     return;
   }

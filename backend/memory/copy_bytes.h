@@ -13,9 +13,9 @@ struct CopyEnd {
   c10::DeviceIndex device = -1;
 };
 
-// Copies bytes, ordered after the work of `stream`: returns when they have arrived, or with `async` at once (host memory must be pinned
-// then, and live until the copy is done). Stages what the device's copy alignment forbids, and goes through the host, blocking, where the
-// driver cannot copy between two devices.
+// Copies bytes, ordered after the work of `stream`: returns when the copy is complete, or with `async` at once (host memory must then be
+// pinned, and live until the copy is complete). Stages what the device's copy alignment does not allow, and copies through the host,
+// blocking, where the driver cannot copy between two devices.
 void copy_bytes(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream, bool async);
 
 }  // namespace backplane

@@ -1,4 +1,4 @@
-// memory/device_cache.cpp: the way of an allocation: front cache, finished events, best fit, the driver, everything given back, the error.
+// memory/device_cache.cpp: the steps of an allocation: front cache, finished events, best fit, the driver, releasing the cache, the error.
 #include "memory/device_cache.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ Block* DeviceCache::allocate(size_t bytes, const c10::Stream& stream, StackConte
   Request request{bytes, config.round(bytes), stream, stack, usage, nullptr};
   {
     const Locked lock(*this);
-    if (C10_LIKELY(routes_ == nullptr && source_.caches())) {  // what is plugged in leaves no free block to find
+    if (C10_LIKELY(routes_ == nullptr && source_.caches())) {  // a pluggable allocator leaves no free block to find
       Block* block = pool_.arena(stream.id()).take_recent(request.size);
       if (C10_LIKELY(block != nullptr)) return hand_out(block, config.max_split_size, request);
     }
@@ -37,12 +37,12 @@ Block* DeviceCache::allocate(size_t bytes, const c10::Stream& stream, StackConte
   return allocate_slow(request);
 }
 
-// A request that the front cache did not serve. Each step gives up the lock, so what one step leaves another thread may take.
+// A request that the front cache did not serve. Each step releases the lock, so another thread may take what a step frees.
 Block* DeviceCache::allocate_slow(Request& request) {
   OutOfMemory report;
   request.report = &report;
   const size_t size = request.size;
-  if (size < request.bytes) give_up(request);  // rounding overflowed
+  if (size < request.bytes) fail_allocation(request);  // rounding overflowed
   collect_finished();
   const PoolUse use = pool_for(request.stream);
   Pool& pool = use.pool;
@@ -56,7 +56,7 @@ Block* DeviceCache::allocate_slow(Request& request) {
   const uint64_t largest = device_properties(device_).max_allocation;
   if (largest != 0 && size > largest) {
     request.report->largest_allocation = largest;
-    give_up(request);
+    fail_allocation(request);
   }
   collect_garbage(segment_size(size), request.stack);
   if (Block* block = grow(pool, request)) return block;
@@ -64,15 +64,15 @@ Block* DeviceCache::allocate_slow(Request& request) {
     const Locked lock(*this);
     ++statistics_.values().num_alloc_retries;
   }
-  ipc_collect();  // what other processes have given back
-  // Other threads may take what one try sets free: go on while there was something to set free.
+  ipc_collect();  // memory that other processes have released
+  // Other threads may take what one attempt frees: repeat while there was something to free.
   constexpr int kMostTries = 64;
   for (int i = 0; i < kMostTries; ++i) {
     const bool waited = finish_waiting();
     if (Block* block = try_free()) return block;
     const bool released = release([](const Pool& p) { return p.references == 0; }, false, UINT64_MAX, request.stack);
     if (Block* block = grow(pool, request)) return block;
-    // A shared segment does not fit: what was asked still may.
+    // A shared segment does not fit: a segment of the requested size may.
     if (segment_size(size) > size && !alloc_config().expandable_segments) {
       if (Block* block = from_driver(pool, size, request)) return block;
     }
@@ -80,10 +80,10 @@ Block* DeviceCache::allocate_slow(Request& request) {
   }
   if (Block* block = last_resort(request)) return block;
   report.captures = anything_captures();
-  give_up(request);
+  fail_allocation(request);
 }
 
-// What is free in pools that were made with use_on_oom.
+// Free memory in pools that were created with use_on_oom.
 Block* DeviceCache::last_resort(Request& request) {
   const Locked lock(*this);
   for (auto& entry : private_pools_) {
@@ -116,14 +116,14 @@ size_t DeviceCache::segment_size(size_t size) const {
   return largest != 0 && wanted > largest ? size : std::max(wanted, size);
 }
 
-// By more memory of the driver's; NULL if there is no room for it.
+// Allocates from the driver; NULL if there is no room.
 Block* DeviceCache::grow(Pool& pool, Request& request) {
   if (C10_UNLIKELY(!keeps(pool))) return from_driver(pool, request.size, request);
   if (alloc_config().expandable_segments && !pool.no_split && source_of(pool) == nullptr) return expand(pool, request);
   return from_driver(pool, segment_size(request.size), request);
 }
 
-// A block out of a new segment, or NULL if the driver or the limit has no room for one.
+// A block of a new segment, or NULL if the driver or the limit has no room for one.
 Block* DeviceCache::from_driver(Pool& pool, size_t segment_size, Request& request) {
   {
     const Locked lock(*this);
@@ -137,7 +137,7 @@ Block* DeviceCache::from_driver(Pool& pool, size_t segment_size, Request& reques
     return address != nullptr;
   };
   const Pluggable* const source = source_of(pool);
-  // Without caching it is asked for what copies may touch and no more, so that who checks its memory sees what goes beyond.
+  // Without caching the driver is asked only for what copies may touch, so that tools which check memory see accesses beyond it.
   const size_t unit = std::max<uint32_t>(device_properties(device_).copy_alignment, 1);
   const size_t wanted = keeps(pool) ? segment_size : std::min(segment_size, (request.bytes + unit - 1) / unit * unit);
   try {
@@ -147,7 +147,8 @@ Block* DeviceCache::from_driver(Pool& pool, size_t segment_size, Request& reques
     arrived();
     throw;
   }
-  if (address == nullptr) request.report->driver_text = source == nullptr ? last_error_text() : "the pluggable allocator gave no memory";
+  if (address == nullptr)
+    request.report->driver_text = source == nullptr ? last_error_text() : "the pluggable allocator returned no memory";
   const Locked lock(*this);
   if (!arrived()) return nullptr;
   const size_t max_split_size = alloc_config().max_split_size;
@@ -172,9 +173,9 @@ void DeviceCache::free(Block* block, StackContext stack, Usage* usage) {
                 static_cast<int>(device_));
     const PoolKind kind = block->segment->kind;
     const size_t size = block->size;
-    statistics_.given_back(kind, size, block->requested);
+    statistics_.freed(kind, size, block->requested);
     if (C10_UNLIKELY(block->oversize)) {
-      statistics_.oversize_given_back();
+      statistics_.oversize_freed();
       block->oversize = false;
     }
     *usage = {size, statistics_.allocated(), statistics_.reserved()};
@@ -191,20 +192,20 @@ void DeviceCache::free(Block* block, StackContext stack, Usage* usage) {
     }
     block->state = BlockState::waiting;
     others = std::move(block->other_streams);
-    ++in_hand_;
+    ++event_threads_;
     uncached = !kept;
   }
   if (C10_LIKELY(!uncached)) return wait_for_others(block, *others);
   free_uncached(block, others == nullptr ? std::vector<c10::Stream>() : std::move(*others), stack);
 }
 
-// Gives idle segments of some pools back to the driver. The stream that owned their blocks may still work on them, and may be one that its
-// maker has destroyed meanwhile, so the whole device is waited for: what was free before the wait, and still is after it, is in no use.
-// Returns whether there was anything idle.
+// Returns idle segments of some pools to the driver. The stream that owned their blocks may still use them, and may have been destroyed
+// meanwhile, so this waits for the whole device: a block that was free before the wait, and still is after it, is not in use. Returns
+// whether there was an idle segment.
 bool DeviceCache::release(const std::function<bool(const Pool&)>& which, bool large_only, uint64_t unused_since,
                           const StackContext& stack) {
-  if (anything_captures()) return false;  // nobody may wait, and what a graph uses looks idle
-  // Other threads are about to give memory back, too: that takes a driver call or two.
+  if (anything_captures()) return false;  // waits are illegal, and memory that a graph uses looks idle
+  // Other threads are about to return memory, too, which takes a driver call or two.
   const bool progress = wait_for_threads(releasing_, "free (of cached memory, by another thread)");
   const auto for_each_pool = [&](const std::function<void(Pool&)>& visit) {
     if (which(pool_)) visit(pool_);
@@ -234,7 +235,7 @@ bool DeviceCache::release(const std::function<bool(const Pool&)>& which, bool la
     for_each_pool([&](Pool& pool) { claim_idle_chunks(pool, large_only, unused_since, &removed.chunks, stack); });
     ++releasing_;
   }
-  give_to_driver(removed);
+  return_to_driver(removed);
   return true;
 }
 
@@ -244,7 +245,8 @@ void DeviceCache::empty_cache(c10::MempoolId_t id, const StackContext& stack) {
   release([&](const Pool& pool) { return all ? pool.references == 0 : pool.id == id; }, false, UINT64_MAX, stack);
 }
 
-// Before a new segment: while more than the threshold's share of the limit is reserved, segments unused for longer than the average go.
+// Before a new segment: while more than the threshold's fraction of the limit is reserved, frees segments that are unused for longer than
+// the average.
 void DeviceCache::collect_garbage(size_t wanted, const StackContext& stack) {
   const double threshold = alloc_config().garbage_collection_threshold;
   if (threshold == 0) return;
@@ -289,7 +291,7 @@ size_t DeviceCache::fraction_rejections() {
   return fraction_rejections_;
 }
 
-void DeviceCache::give_up(Request& request) {
+void DeviceCache::fail_allocation(Request& request) {
   OutOfMemory& report = *request.report;
   report.asked = request.bytes;
   const auto [free_bytes, total_bytes] = source_.getMemoryInfo(device_);
@@ -307,7 +309,7 @@ void DeviceCache::give_up(Request& request) {
     note(HistoryEvent::Action::out_of_memory, pool_, request.stream.id(), free_bytes, request.bytes, request.stack);
   }
   c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(report.asked), report.allocated, report.reserved, c10::Device(kDevice, device_));
-  source_.tell_observers(device_, request.bytes, total_bytes, free_bytes);
+  source_.notify_observers(device_, request.bytes, total_bytes, free_bytes);
   throw_out_of_memory(device_, report, {free_bytes, total_bytes});
 }
 

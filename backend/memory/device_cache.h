@@ -1,5 +1,4 @@
-// memory/device_cache.h: one device's memory: hands out, takes back, waits for other streams, goes to the driver, and says why it could
-// not.
+// memory/device_cache.h: the memory of one device: allocates, frees, waits for other streams, calls the driver, and explains failures.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -26,7 +25,7 @@ struct PoolOptions;
 
 namespace backplane::memory {
 
-// What the profiler is told of, read under the lock.
+// What the profiler reports, read under the lock.
 struct Usage {
   size_t block = 0;
   size_t allocated = 0;
@@ -62,7 +61,7 @@ class DeviceCache {
   // Both at one moment.
   void snapshot(std::vector<c10::CachingDeviceAllocator::SegmentInfo>& segments, std::vector<HistoryEvent>* events);
 
-  // NULL: stop, and forget. The settings live to the end of the process.
+  // NULL: stop, and discard. The settings live until the end of the process.
   void record_history(const HistorySettings* settings, bool clear);
 
   void retain_pool(c10::MempoolId_t pool, const PoolOptions& options);
@@ -73,7 +72,7 @@ class DeviceCache {
   void finish_later_frees();
 
  private:
-  // Holds the device lock; stacks that were given up under it are destroyed after it.
+  // Holds the device lock; stacks that were dropped under it are destroyed after it is released.
   class Locked {
    public:
     explicit Locked(DeviceCache& memory) : memory_(memory) { memory.mutex_.lock(); }
@@ -95,8 +94,8 @@ class DeviceCache {
     c10::Stream stream;
     Block* block;
   };
-  // A freed block for whose streams no event can be recorded yet: one of them was capturing a graph then, or the thread may not call the
-  // driver (a launched function's).
+  // A freed block for whose streams no event can be recorded yet: one of them was capturing a graph, or the thread may not call the driver
+  // (in a launched function).
   struct Later {
     Block* block;
     std::vector<c10::Stream> streams;
@@ -105,7 +104,7 @@ class DeviceCache {
     c10::MempoolId_t pool;
     Filter filter;
   };
-  // The pool of one allocation: a private one cannot go meanwhile.
+  // The pool of one allocation: holds a reference, so that a private pool cannot be destroyed meanwhile.
   struct PoolUse {
     PoolUse(DeviceCache& memory, Pool& used);  // under the lock
     PoolUse(const PoolUse&) = delete;
@@ -114,7 +113,7 @@ class DeviceCache {
     Pool& pool;
   };
 
-  // Segments, or chunks of expandable ones, that are on their way back to the driver: the cache knows them no more.
+  // Segments, or chunks of expandable ones, that are being returned to the driver: the cache no longer knows them.
   struct Removed {
     struct Range {
       void* address;
@@ -126,9 +125,9 @@ class DeviceCache {
     std::vector<Block*> chunks;
   };
 
-  // What an allocation carries through its steps.
+  // The state of an allocation through its steps.
   struct Request {
-    size_t bytes;  // asked
+    size_t bytes;  // requested
     size_t size;   // rounded
     const c10::Stream& stream;
     StackContext& stack;
@@ -152,7 +151,7 @@ class DeviceCache {
   void unmap_claimed(const std::vector<Block*>& claimed);
   size_t segment_size(size_t size) const;
   PoolUse pool_for(const c10::Stream& stream);
-  [[noreturn]] void give_up(Request& request);
+  [[noreturn]] void fail_allocation(Request& request);
 
   void unlock_and_release();
   void note(HistoryEvent::Action action, const Pool& pool, c10::StreamId stream, uint64_t address, size_t size, StackContext context);
@@ -165,12 +164,12 @@ class DeviceCache {
   void free_uncached(Block* block, std::vector<c10::Stream> others, const StackContext& stack);
   void take_idle(Segment* segment, Removed& removed, const StackContext& stack);
   void take_out(Pool& pool, Segment* segment, Removed& removed, const StackContext& stack);
-  void give_to_driver(Removed& removed);
+  void return_to_driver(Removed& removed);
 
   void wait_for_others(Block* block, const std::vector<c10::Stream>& streams);
   void collect_finished();
   bool finish_waiting();
-  void one_less(int& threads);  // under the lock
+  void decrement(int& threads);  // under the lock
   bool wait_for_threads(const int& threads, const char* what);
   void other_stream_done(Block* block);
 
@@ -181,7 +180,7 @@ class DeviceCache {
   CachingAllocator& source_;
   const c10::DeviceIndex device_;
 
-  std::mutex mutex_;  // over everything below; never held over a driver call
+  std::mutex mutex_;  // protects everything below; never held during a driver call
   Statistics statistics_;
   Pool pool_;
   std::map<c10::MempoolId_t, std::unique_ptr<Pool>> private_pools_;
@@ -190,13 +189,13 @@ class DeviceCache {
   std::shared_ptr<const std::vector<Route>> routes_;  // NULL while nothing is allocated to a private pool
   std::deque<Waiting> waiting_;                       // in the order of the frees
   std::vector<Later> later_;
-  double fraction_ = 1;                    // of the device's memory: the limit below
+  double fraction_ = 1;                    // of the device's memory: gives the limit below
   size_t limit_ = SIZE_MAX;                // of reserved bytes
   size_t on_the_way_ = 0;                  // being allocated by the driver now
   size_t fraction_rejections_ = 0;         // out-of-memory errors because of limit_
   uint64_t frees_ = 0;                     // so far: the clock of Block::freed_at
-  int releasing_ = 0;                      // threads that give segments to the driver now
-  int in_hand_ = 0;                        // threads with blocks that are, or will be, in waiting_
+  int releasing_ = 0;                      // threads that return segments to the driver now
+  int event_threads_ = 0;                  // threads that record or query events of blocks in waiting_
   std::condition_variable other_threads_;  // one of the two has become 0
 };
 

@@ -13,9 +13,9 @@ namespace backplane::memory {
 namespace expandable_impl {
 namespace {
 
-// Calls an entry that may find no room; false if so.
+// Calls an entry that may be out of memory; returns false if so.
 template <auto Slot, typename... Args>
-bool call_with_room(c10::DeviceIndex device, Args... args) {
+bool call_unless_full(c10::DeviceIndex device, Args... args) {
   const int32_t status = try_call<Slot>(device, args...);
   if (status != BP_OK && status != BP_OUT_OF_MEMORY) throw_status(status, detail::slot_name<Slot>().c_str(), device, last_error_text());
   return status == BP_OK;
@@ -25,7 +25,7 @@ uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / u
 
 bool is(const Block* block, BlockState state) { return block != nullptr && block->state == state; }
 
-// The first unmapped block beside which a request finds room, cut to what must be mapped for it; NULL if there is none.
+// The first unmapped block next to which a request fits, cut to what must be mapped for it; NULL if there is none.
 Block* claim_unmapped(Segment& segment, size_t size) {
   for (Block* block = segment.first; block != nullptr; block = block->next) {
     if (block->state != BlockState::unmapped) continue;
@@ -40,14 +40,14 @@ Block* claim_unmapped(Segment& segment, size_t size) {
   return nullptr;
 }
 
-// A claimed block becomes unmapped, one with its neighbours.
+// Turns a claimed block into an unmapped one and merges it with its neighbours.
 void set_unmapped(Block* block) {
   block->state = BlockState::unmapped;
   if (is(block->next, BlockState::unmapped)) Arena::absorb_next(block);
   if (is(block->previous, BlockState::unmapped)) Arena::absorb_next(block->previous);
 }
 
-// Of a block in an expandable segment: where it starts, and which whole chunks in it nothing uses, as offsets in the segment.
+// For a block in an expandable segment: where it starts, and which whole chunks in it are unused, as offsets in the segment.
 struct Chunks {
   uint64_t start = 0;
   uint64_t first = 0;
@@ -80,11 +80,11 @@ uint64_t AddressSpace::granularity(c10::DeviceIndex device) {
 
 uint64_t AddressSpace::reserve(c10::DeviceIndex device, uint64_t bytes) {
   uint64_t address = 0;
-  return expandable_impl::call_with_room<&bp_vmm::reserve>(device, bytes, &address) ? address : 0;
+  return expandable_impl::call_unless_full<&bp_vmm::reserve>(device, bytes, &address) ? address : 0;
 }
 
 bool AddressSpace::map(c10::DeviceIndex device, uint64_t address, uint64_t bytes) {
-  return expandable_impl::call_with_room<&bp_vmm::map>(device, address, bytes);
+  return expandable_impl::call_unless_full<&bp_vmm::map>(device, address, bytes);
 }
 
 bool AddressSpace::unmap(c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept {
@@ -95,11 +95,11 @@ void AddressSpace::release(c10::DeviceIndex device, uint64_t address, uint64_t b
   call_noexcept<&bp_vmm::release>(device, address, bytes);
 }
 
-// Without an expandable segment for this stream makes one. False: no addresses are left.
+// Creates an expandable segment for this stream if there is none. False: no addresses are left.
 bool DeviceCache::reserve_segment(Pool& pool, PoolKind kind, c10::StreamId stream) {
   const size_t chunk =
       expandable_impl::round_up(kind == PoolKind::small ? kSmallSegment : alloc_config().large_segment, AddressSpace::granularity(device_));
-  // Somewhat more than there is: what lies between used blocks takes addresses, too.
+  // Somewhat more than the device's memory: gaps between used blocks occupy addresses, too.
   const uint64_t total = source_.getMemoryInfo(device_).second;
   const uint64_t bytes = expandable_impl::round_up(total + total / 8, chunk);
   const uint64_t address = AddressSpace::reserve(device_, bytes);
@@ -117,7 +117,7 @@ bool DeviceCache::reserve_segment(Pool& pool, PoolKind kind, c10::StreamId strea
   return true;
 }
 
-// Maps until the request is served; NULL when the device or the limit is full. Without addresses left it takes ordinary segments.
+// Maps memory until the request is served; NULL when the device or the limit is full. Without addresses it uses ordinary segments.
 Block* DeviceCache::expand(Pool& pool, Request& request) {
   const c10::StreamId stream = request.stream.id();
   const PoolKind kind = pool_kind(request.size);
@@ -159,7 +159,7 @@ Block* DeviceCache::expand(Pool& pool, Request& request) {
       segment->mapped += mapped;
       note(HistoryEvent::Action::segment_map, pool, stream, begin, mapped, request.stack);
       claimed->freed_at = frees_;
-      segment->arena->give(claimed);
+      segment->arena->add(claimed);
     };
     try {
       while (mapped < wanted && AddressSpace::map(device_, begin + mapped, segment->chunk)) mapped += segment->chunk;
@@ -173,7 +173,7 @@ Block* DeviceCache::expand(Pool& pool, Request& request) {
   }
 }
 
-// Claims the chunks of which no byte is in use since `unused_since`. Without a list it changes nothing, and says whether there are any.
+// Claims the chunks that are unused since `unused_since`. Without a list it changes nothing, and returns whether there are any.
 bool DeviceCache::claim_idle_chunks(Pool& pool, bool large_only, uint64_t unused_since, std::vector<Block*>* claimed,
                                     const StackContext& stack) {
   for (auto& entry : pool.segments) {
@@ -210,11 +210,11 @@ void DeviceCache::claim_idle_chunks_of(Pool& pool, Segment& segment, uint64_t un
   }
 }
 
-// Gives claimed chunks back; segments of which nothing is left go, too. A chunk that the driver fails to take stays claimed for good:
+// Returns claimed chunks; segments without mapped memory are released, too. A chunk that the driver fails to unmap stays claimed forever:
 // nothing can be mapped there, and its segment keeps its addresses.
 void DeviceCache::unmap_claimed(const std::vector<Block*>& claimed) {
   std::vector<std::pair<uint64_t, uint64_t>> empty;
-  const auto cut_off = [](Block* block, uint64_t bytes) -> Block* {  // what lies behind them; NULL if nothing does
+  const auto cut_off = [](Block* block, uint64_t bytes) -> Block* {  // what follows them; NULL if nothing does
     if (bytes == block->size) return nullptr;
     Block* rest = Arena::split(block, bytes);
     rest->state = BlockState::claimed;

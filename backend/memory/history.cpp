@@ -19,7 +19,7 @@ void History::add(HistoryEvent event) {
     return;
   }
   if (settings_.stacks < HistorySettings::Stacks::alloc) dead_.push_back(std::move(event.context));
-  if (event.time_us == 0) event.time_us = c10::getTime() / 1000;  // else it comes from an earlier recording
+  if (event.time_us == 0) event.time_us = c10::getTime() / 1000;  // else it is from an earlier recording
   if (ring_.size() < settings_.max_entries) {
     ring_.push_back(std::move(event));
     return;
@@ -75,7 +75,7 @@ void DeviceCache::note_handed_out(Block* block, StackContext& context) {
   block->context = std::move(context);
 }
 
-// A free without a stack of its own shows where the memory came from.
+// A free without a stack of its own shows the stack of the allocation.
 void DeviceCache::note_freed(const Block* block, HistoryEvent::Action action, StackContext context) {
   const Arena& arena = *block->segment->arena;
   note(action, arena.pool(), arena.stream(), block->address.load(std::memory_order_relaxed), block->requested,

@@ -1,7 +1,7 @@
-// memory/history.h: what happened to a device's memory, for _snapshot: a ring of events, and the stacks from which they came.
+// memory/history.h: the history of a device's memory, for _snapshot: a ring of events, and their stacks.
 //
-// Note [Stacks]: a stack is gathered before the device lock is taken, because Python frames need the GIL, and destroyed after it was given
-// up. The recorder knows nothing of Python: who switches it on says how stacks are gathered.
+// Note [Stacks]: a stack is gathered before the device lock is taken, because Python frames require the GIL, and destroyed after it is
+// released. The recorder does not depend on Python: the caller that enables it provides the function that gathers stacks.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -24,14 +24,14 @@ struct HistoryEvent {
     segment_alloc,
     segment_free,
     segment_map,    // an expandable segment grew: [address, address + size)
-    segment_unmap,  // or gave memory back
+    segment_unmap,  // or returned memory
     snapshot,
-    out_of_memory  // `address` is what the device had free
+    out_of_memory  // `address`: the device's free bytes
   };
   Action action = Action::alloc;
   c10::DeviceIndex device = 0;
   uint64_t address = 0;
-  size_t size = 0;  // bytes: requested of blocks, whole of segments
+  size_t size = 0;  // bytes: requested size of blocks, whole size of segments
   c10::StreamId stream = 0;
   c10::MempoolId_t pool{0, 0};
   int64_t time_us = 0;  // since the epoch
@@ -39,11 +39,11 @@ struct HistoryEvent {
 };
 
 struct HistorySettings {
-  enum class Stacks : uint8_t { never, state, alloc, all };  // none; of what is allocated; of its events, too; also of frees
-  bool events = true;                                        // false: only the stacks of what is allocated
+  enum class Stacks : uint8_t { never, state, alloc, all };  // none; of live allocations; also of their events; also of frees
+  bool events = true;                                        // false: only the stacks of live allocations
   Stacks stacks = Stacks::all;
-  size_t max_entries = std::numeric_limits<size_t>::max();  // a device's latest
-  uint32_t skipped = 0;                                     // bit 1 << action: not kept
+  size_t max_entries = std::numeric_limits<size_t>::max();  // the latest ones of a device
+  uint32_t skipped = 0;                                     // bit 1 << action: not recorded
   StackContext (*gather)() = nullptr;                       // NULL: no stacks
 
   StackContext stack(Stacks wanted) const { return gather != nullptr && stacks >= wanted ? gather() : nullptr; }
@@ -54,7 +54,7 @@ namespace memory {
 // One device's; guarded by its lock.
 class History {
  public:
-  // A stack that was given up is moved to `dead`, for destruction outside the lock.
+  // A stack that is dropped is moved to `dead`, for destruction outside the lock.
   History(const HistorySettings& settings, std::vector<StackContext>& dead) : settings_(settings), dead_(dead) {}
   ~History();
 

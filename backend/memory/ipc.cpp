@@ -1,4 +1,4 @@
-// memory/ipc.cpp: who sends a storage, who has opened it, and when its memory is free.
+// memory/ipc.cpp: which storages are sent, which are open, and when their memory is freed.
 #include "memory/ipc.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ bp_ipc_handle handle_of(const std::string& bytes) {
   return handle;
 }
 
-// ---- the sender's side
+// ---- sender
 
 // Around a sent storage's memory.
 struct Sent {
@@ -56,7 +56,7 @@ struct Sent {
 
 struct Sender {
   std::mutex mutex;
-  std::vector<std::unique_ptr<Sent>> waiting;  // gone here, used elsewhere
+  std::vector<std::unique_ptr<Sent>> waiting;  // released here, used elsewhere
 };
 
 Sender& sender() {
@@ -64,7 +64,7 @@ Sender& sender() {
   return *instance;
 }
 
-// Memory of the driver's for BP_ALLOC_SHARED, which no cache holds.
+// Memory that the driver allocates with BP_ALLOC_SHARED; no cache keeps it.
 struct OwnMemory {
   c10::DeviceIndex device;
   uint64_t address;
@@ -105,7 +105,7 @@ void move_to_shared_memory(Sent& sent, c10::DeviceIndex device, size_t bytes) {
   c10::DataPtr shared = allocate_shared(device, bytes);
   call<&bp_ipc::memory_export>(device, reinterpret_cast<uint64_t>(shared.get()), &sent.handle);
   sent.offset = 0;
-  synchronize_device(device);  // queued work knows the old address
+  synchronize_device(device);  // queued work uses the old address
   c10::getDeviceAllocator(kDevice)->copy_data(shared.get(), sent.original.get(), bytes);
   synchronize_device(device);
   sent.original = std::move(shared);
@@ -116,10 +116,10 @@ Sent& sent_of(const c10::Storage& storage) {
   if (now.get_deleter() == &sent_deleter) return *static_cast<Sent*>(now.get_context());
   const c10::DeviceIndex device = storage.device().index();
   const auto* block = memory::BlockIndex::instance().find(now.get());
-  TORCH_CHECK(
-      block != nullptr && now.get() == now.get_context(),
-      "this tensor's memory is not of the device's allocator (it was received from another process, or made over foreign memory), so it "
-      "cannot be sent to a process: send tensor.clone()");
+  TORCH_CHECK(block != nullptr && now.get() == now.get_context(),
+              "this tensor's memory does not belong to the device's allocator (it was received from another process, or wraps foreign "
+              "memory), so it "
+              "cannot be sent to a process: send tensor.clone()");
   auto sent = std::make_unique<Sent>();
   void* const before = now.get();
   c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
@@ -142,22 +142,22 @@ std::string record_event(Sent& sent, c10::DeviceIndex device) {
     synchronize_stream(stream);
     return "";
   }
-  // The event stands for the latest record: that one must come after the earlier ones.
+  // The event represents the latest record, which must come after the earlier ones.
   if (sent.recorded_on && *sent.recorded_on != stream) sent.event.block(stream);
   sent.event.record(stream);
   sent.recorded_on = stream;
   return export_event(sent.event, device);
 }
 
-// ---- the receiver's side
+// ---- receiver
 
-// The driver's allocations of other processes that are open here: a handle is opened once. The lock is held over the driver's open and
-// close, so that a handle is never open twice; nothing that it waits for needs it.
+// The driver's allocations of other processes that are open here: a handle is opened once. The lock is held during the driver's open and
+// close, so that a handle is never open twice; these calls wait for nothing that requires the lock.
 class Opened {
  public:
   struct Memory {
     uint64_t address;
-    uint64_t bytes;  // from there on; UINT64_MAX if the driver does not tell
+    uint64_t bytes;  // from there on; UINT64_MAX if the driver does not report it
   };
   static Opened& instance() {
     static auto* opened = new Opened();
@@ -193,7 +193,7 @@ class Opened {
     size_t uses = 0;
   };
 
-  // What the driver knows of the memory, which the message's own numbers are held against.
+  // The driver's information about the memory, against which the message's numbers are checked.
   static uint64_t bytes_from(uint64_t address) {
     const bp_driver& table = open_driver().table;
     if (table.pointer_info == nullptr) return UINT64_MAX;
@@ -214,7 +214,7 @@ struct Received {
 };
 
 void received_deleter(void* context) {
-  if (driver_if_open() == nullptr) return;  // a forked child, whose parent has the reference; or the driver was closed
+  if (driver_if_open() == nullptr) return;  // in a forked child, the parent has the reference; or the driver was closed
   const std::unique_ptr<Received> received(static_cast<Received*>(context));
   call_noexcept<&bp_driver::synchronize>(received->device, BP_NO_TIMEOUT);
   Opened::instance().close(received->device, received->handle);
@@ -252,7 +252,7 @@ SharedStorage share_storage(const c10::Storage& storage) {
 c10::Storage open_shared_storage(c10::DeviceIndex device, const SharedStorage& shared) {
   device = resolve_device(device);
   TORCH_CHECK_VALUE(shared.bytes <= static_cast<uint64_t>(INT64_MAX), "a message asks for ", shared.bytes,
-                    " bytes: it was altered on its way");
+                    " bytes: it was altered in transit");
   if (shared.bytes == 0) {
     c10::Allocator* allocator = c10::GetAllocator(kDevice);
     return c10::Storage(storage_factory().get()(c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, c10::Device(kDevice, device)),
@@ -266,7 +266,7 @@ c10::Storage open_shared_storage(c10::DeviceIndex device, const SharedStorage& s
   const uint64_t end = std::min(memory.bytes, UINT64_MAX - memory.address);
   TORCH_CHECK_VALUE(shared.offset <= end && shared.bytes <= end - shared.offset, "a message asks for ", shared.bytes, " bytes at offset ",
                     shared.offset, " of memory of another process, but only ", end,
-                    " bytes were opened: the message was altered on its way");
+                    " bytes were opened: the message was altered in transit");
   if (!shared.event.empty()) open_shared_event(device, shared.event).block(current_stream(device));
   return c10::Storage(storage_factory().get()(c10::StorageImpl::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(shared.bytes)),
                                               std::move(data), nullptr, /*resizable=*/false));
@@ -277,7 +277,7 @@ void release_shared_storage(const SharedStorage& shared) {
 }
 
 void ipc_collect() {
-  std::vector<std::unique_ptr<ipc_impl::Sent>> free;  // after the lock
+  std::vector<std::unique_ptr<ipc_impl::Sent>> free;  // destroyed after the lock is released
   auto& sender = ipc_impl::sender();
   const std::lock_guard<std::mutex> lock(sender.mutex);
   for (auto& sent : sender.waiting) {
@@ -292,8 +292,9 @@ const c10::DataPtr& unshared(const c10::DataPtr& pointer) {
 }
 
 Event make_shared_event() {
-  TORCH_CHECK_NOT_IMPLEMENTED((ipc_impl::group().head.flags & BP_IPC_EVENTS) != 0, "the driver of ", device_name(),
-                              " has no events that processes share; synchronize the stream before the message is sent");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      (ipc_impl::group().head.flags & BP_IPC_EVENTS) != 0, "the driver of ", device_name(),
+      " does not support events that are shared between processes; synchronize the stream before the message is sent");
   return Event(BP_EVENT_IPC);
 }
 

@@ -1,11 +1,11 @@
-// memory/ipc.h: storages that other processes use too, through the driver's bp.ipc, with a count of who does, as on CUDA.
+// memory/ipc.h: storages that other processes use too, through the driver's bp.ipc, with a reference count as for CUDA.
 //
-// Note [Sharing]: a message that is on its way, and every process that has opened it, holds a reference in a counter of the sender's
-// (reference_counter.h); a process that ends, even if it is killed, holds none. A storage that was sent has a DataPtr of its own around the
-// old one: when the last tensor of the sender goes, the memory is freed if nobody has a reference, else it waits in a list that
-// ipc_collect() and later sends look through. The receiver waits for the sender's event on its stream, and synchronizes the device before
-// it gives its reference back. A driver that shares only what was allocated for it (no BP_IPC_ANY_MEMORY) has the storage's bytes moved
-// into such memory at the first send, as torch moves CPU storages into shared memory: its address changes.
+// Note [Sharing]: a message in transit, and every process that has opened it, holds a reference in a counter of the sender
+// (reference_counter.h); a process that ends, even if it is killed, holds none. A storage that was sent has a DataPtr that wraps the old
+// one: when the sender's last tensor is destroyed, the memory is freed if nobody has a reference, else it waits in a list that
+// ipc_collect() and later sends check. The receiver waits for the sender's event on its stream, and synchronizes the device before it drops
+// its reference. If a driver shares only memory that was allocated for it (no BP_IPC_ANY_MEMORY), the first send moves the storage's bytes
+// into such memory, as torch moves CPU storages into shared memory: its address changes.
 //
 // Threads: any. Errors: c10::Error; NotImplementedError without bp.ipc, with the alternative.
 #pragma once
@@ -31,21 +31,21 @@ struct SharedStorage {
 // For the sender: takes a reference for the message. Records an event on the current stream of the storage's device.
 SharedStorage share_storage(const c10::Storage& storage);
 
-// For the receiver: takes over the message's reference. The current stream of the device waits for the sender's.
+// For the receiver: takes over the message's reference. The current stream of the device waits for the sender's event.
 c10::Storage open_shared_storage(c10::DeviceIndex device, const SharedStorage& shared);
 
-// For a receiver that has the storage already: gives the message's reference back.
+// For a receiver that has the storage already: drops the message's reference.
 void release_shared_storage(const SharedStorage& shared);
 
-// Frees what was sent, is gone here, and is not used by another process any more.
+// Frees storages that were sent, released here, and that no other process uses any more.
 void ipc_collect();
 
-// What the storage's pointer was before it was sent.
+// The storage's pointer before it was sent.
 const c10::DataPtr& unshared(const c10::DataPtr& pointer);
 
 // Events between processes. Throw NotImplementedError without BP_IPC_EVENTS.
 Event make_shared_event();
-std::string export_event(Event& event, c10::DeviceIndex device);  // an event that was never recorded is made on that device
+std::string export_event(Event& event, c10::DeviceIndex device);  // an event that was never recorded is created on that device
 Event open_shared_event(c10::DeviceIndex device, const std::string& handle);
 
 }  // namespace backplane

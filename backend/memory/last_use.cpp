@@ -1,4 +1,4 @@
-// memory/last_use.cpp: records and asks events without ever throwing.
+// memory/last_use.cpp: records and queries events without throwing.
 #include "memory/last_use.h"
 
 #include "runtime/driver.h"
@@ -12,11 +12,11 @@ PooledEvent last_use(const c10::Stream& stream) noexcept {
     return event;
   } catch (...) {
     call_noexcept<&bp_driver::synchronize>(stream.device_index(), BP_NO_TIMEOUT);
-    return PooledEvent(new Event());  // never recorded is done
+    return PooledEvent(new Event());  // a never recorded event is complete
   }
 }
 
-bool is_over(const Event& last_use) noexcept {
+bool is_complete(const Event& last_use) noexcept {
   try {
     return last_use.query();
   } catch (...) {

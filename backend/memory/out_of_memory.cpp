@@ -1,4 +1,4 @@
-// memory/out_of_memory.cpp: words for the out-of-memory error.
+// memory/out_of_memory.cpp: the text of the out-of-memory error.
 #include "memory/out_of_memory.h"
 
 #include <c10/util/Exception.h>
@@ -25,7 +25,7 @@ std::string format_bytes(size_t bytes) {
 void throw_out_of_memory(c10::DeviceIndex device, const OutOfMemory& what, std::pair<size_t, size_t> free_and_total) {
   const std::string name = std::string(device_name()) + ":" + std::to_string(device);
   const size_t unused = what.reserved - what.allocated;
-  // Of the unused memory, the part that is not in the largest block.
+  // The fraction of the unused memory that is not in the largest block.
   const size_t scattered = unused == 0 ? 0 : 100 * (unused - std::min(unused, what.largest_free)) / unused;
   std::string text = name + " out of memory. Tried to allocate " + format_bytes(what.asked) + " on " + name + ", which has " +
                      format_bytes(free_and_total.second) + " in total, " + format_bytes(free_and_total.first) + " free. This process has " +
@@ -40,8 +40,8 @@ void throw_out_of_memory(c10::DeviceIndex device, const OutOfMemory& what, std::
     text += " The memory fraction limits this process to " + format_bytes(what.limit) + ": raise it with torch." + device_name() +
             ".set_per_process_memory_fraction, or use less.";
   } else if (what.captures) {
-    text += " A graph is being captured, and until its end nothing that is cached can be given back: call torch." +
-            std::string(device_name()) + ".empty_cache() before the capture, or let graphs share a pool.";
+    text += " A graph is being captured, and until its end cached memory cannot be released: call torch." + std::string(device_name()) +
+            ".empty_cache() before the capture, or let graphs share a pool.";
   } else if (unused > what.asked) {
     text += " Unused memory is fragmented: try " BACKPLANE_ENV_PREFIX "_ALLOC_CONF=" +
             std::string(what.can_expand ? "expandable_segments:True" : "max_split_size_mb:<MiB>") + ", or allocate sizes that repeat.";

@@ -1,4 +1,4 @@
-// memory/out_of_memory.h: the out-of-memory error: what was asked, what there is, and the cure.
+// memory/out_of_memory.h: the out-of-memory error: what was requested, what is there, and what to do.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,19 +10,19 @@
 
 namespace backplane::memory {
 
-// Filled in on the way of an allocation that fails. Bytes.
+// Filled in by an allocation that fails. Bytes.
 struct OutOfMemory {
   size_t asked = 0;
-  bool limited = false;           // no room under the memory fraction; the driver was not asked
-  size_t largest_allocation = 0;  // of the driver, where the request exceeds it; else 0
-  std::string driver_text;        // the driver's words
+  bool limited = false;           // no room under the memory fraction; the driver was not called
+  size_t largest_allocation = 0;  // the driver's limit, where the request exceeds it; else 0
+  std::string driver_text;        // the driver's text
   size_t allocated = 0;
   size_t reserved = 0;
   size_t private_reserved = 0;  // in private pools
-  size_t limit = SIZE_MAX;      // of the memory fraction
-  size_t largest_free = 0;      // block in the cache
-  bool can_expand = false;      // expandable segments are there, and off
-  bool captures = false;        // a graph is being captured: the cache could not be given back
+  size_t limit = SIZE_MAX;      // from the memory fraction
+  size_t largest_free = 0;      // in the cache
+  bool can_expand = false;      // expandable segments are supported, and off
+  bool captures = false;        // a graph is being captured: the cache could not be released
 };
 
 [[noreturn]] void throw_out_of_memory(c10::DeviceIndex device, const OutOfMemory& what, std::pair<size_t, size_t> free_and_total);

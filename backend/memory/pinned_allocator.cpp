@@ -1,7 +1,7 @@
-// memory/pinned_allocator.cpp: PyTorch's host cache over pinned memory (pinned_memory.h), and the intervals that answer is_pinned.
+// memory/pinned_allocator.cpp: PyTorch's host cache over pinned memory (pinned_memory.h), and the intervals for is_pinned.
 //
-// Note [Host frees]: PyTorch's cache calls free_block under its locks. Ours only takes note there; the memory goes back to the driver when
-// the call that caused it (empty_cache, free, allocate) has given its locks up.
+// Note [Host frees]: PyTorch's cache calls free_block under its locks. This allocator then only queues the memory, and returns it to the
+// driver when the call that caused the free (empty_cache, free, allocate) has released its locks.
 #include "memory/pinned_allocator.h"
 
 #include <chrono>
@@ -26,7 +26,7 @@
 namespace backplane {
 namespace pinned_impl {
 
-// Which addresses are pinned. No driver call under its lock.
+// Which addresses are pinned. No driver call is made under its lock.
 class Intervals {
  public:
   static Intervals& instance() {
@@ -41,7 +41,7 @@ class Intervals {
     const std::unique_lock<std::shared_mutex> lock(mutex_);
     ranges_.erase(reinterpret_cast<uintptr_t>(begin));
   }
-  // Start of the block that holds the address, or NULL.
+  // Start of the block that contains the address, or NULL.
   void* find(const void* ptr) const {
     const auto address = reinterpret_cast<uintptr_t>(ptr);
     const std::shared_lock<std::shared_mutex> lock(mutex_);
@@ -62,28 +62,28 @@ using Cache = at::CachingHostAllocatorImpl<c10::Stream, PooledEvent, Block>;
 class PinnedCache : public Cache {
  public:
   std::pair<void*, void*> allocate(size_t bytes) override {
-    open_driver();  // a cached block is no use in a forked child, or after close
+    open_driver();  // a cached block is invalid in a forked child, and after close
     auto result = Cache::allocate(bytes);
-    give_back();
+    return_to_driver();
     return result;
   }
 
   bool record_event(void* ptr, void* ctx, c10::Stream stream) override {
-    stream_handle(stream);  // raises for a stream that does not exist: the free that would ask it cannot
+    stream_handle(stream);  // raises for a stream that does not exist: the free that queries it later cannot raise
     return Cache::record_event(ptr, ctx, stream);
   }
 
   void free(void* ctx) override {
     if (driver_if_open() == nullptr) return;
     Cache::free(ctx);
-    give_back();
+    return_to_driver();
   }
 
   void empty_cache() override {
     if (driver_if_open() == nullptr) return;
-    if (auto* const give_back_staging = overrides().give_back_staging) give_back_staging();
+    if (auto* const release_staging = overrides().release_staging) release_staging();
     Cache::empty_cache();
-    give_back();
+    return_to_driver();
   }
 
   void copy_data(void* dest, const void* src, size_t bytes) const override { std::memcpy(dest, src, bytes); }
@@ -122,9 +122,9 @@ class PinnedCache : public Cache {
     events->push_back(memory::last_use(stream));
   }
 
-  bool query_event(PooledEvent& event) override { return memory::is_over(*event); }
+  bool query_event(PooledEvent& event) override { return memory::is_complete(*event); }
   c10::Stream get_current_stream() const BACKPLANE_OVERRIDE_IF_PRESENT { return current_stream(); }
-  // PYTORCH_ALLOC_CONF may ask torch's cache for a thread, which would outlive this allocator's driver: alloc_config.cpp refuses it.
+  // PYTORCH_ALLOC_CONF may request a thread of torch's cache, which would outlive this allocator's driver: alloc_config.cpp refuses it.
   bool pinned_use_background_threads() BACKPLANE_OVERRIDE_IF_PRESENT { return false; }
   size_t pinned_max_round_threshold() const BACKPLANE_OVERRIDE_IF_PRESENT { return memory::alloc_config().pinned_max_round; }
   size_t pinned_max_cached_size() const BACKPLANE_OVERRIDE_IF_PRESENT { return memory::alloc_config().pinned_max_cached; }
@@ -134,7 +134,7 @@ class PinnedCache : public Cache {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin).count();
   }
 
-  void give_back() {
+  void return_to_driver() {
     std::vector<void*> doomed;
     {
       const std::lock_guard<std::mutex> lock(doomed_mutex_);

@@ -1,8 +1,7 @@
-// memory/pinned_allocator.h: page-locked host memory, from which the driver copies asynchronously; cached, reused when its copies are done.
+// memory/pinned_allocator.h: page-locked host memory, which the driver copies asynchronously; cached, reused when its copies are complete.
 //
-// The allocator is PyTorch's own host cache over the driver's host_alloc, registered for the device: at::getHostAllocator(kDevice) gives
-// its record_event, empty_cache and statistics, and torch.accelerator's host memory functions work. Opens the driver at the first
-// allocation.
+// The allocator is PyTorch's own host cache over the driver's host_alloc, registered for the device: at::getHostAllocator(kDevice) provides
+// record_event, empty_cache and statistics, and torch.accelerator's host memory functions work. Opens the driver at the first allocation.
 #pragma once
 
 #include <ATen/core/CachingHostAllocator.h>
@@ -12,7 +11,7 @@ namespace backplane {
 
 at::HostAllocator& pinned_allocator();
 
-// Whether the address lies in pinned memory: of this allocator, or of the driver's knowledge (host_register). Never opens the driver.
+// Whether the address is in pinned memory: of this allocator, or known to the driver (host_register). Never opens the driver.
 bool is_pinned(const void* ptr);
 
 }  // namespace backplane

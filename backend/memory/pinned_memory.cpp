@@ -1,4 +1,4 @@
-// memory/pinned_memory.cpp: pinned memory from the driver, from the host, or out of a segment.
+// memory/pinned_memory.cpp: pinned memory from the driver, from the host, or from a segment.
 #include "memory/pinned_memory.h"
 
 #include <c10/util/Exception.h>
@@ -24,7 +24,7 @@ size_t page() {
   return size;
 }
 
-// Registering maps pages one by one; threads that have touched them before do that side by side.
+// Registering maps pages one by one; threads that touch them first do that in parallel.
 void touch(char* memory, size_t bytes, size_t threads) {
   const size_t part = round_up((bytes + threads - 1) / threads, page());
   std::vector<std::thread> workers;

@@ -1,5 +1,5 @@
-// memory/pinned_memory.h: where the pinned cache's memory comes from: the driver's host_alloc, the host's memory that is registered, or one
-// segment of either that small pieces are cut from, as the pinned_* settings say (alloc_config.h).
+// memory/pinned_memory.h: where the pinned cache's memory comes from: the driver's host_alloc, registered host memory, or one segment of
+// either that is divided into small pieces, as the pinned_* settings say (alloc_config.h).
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,16 @@
 
 namespace backplane::memory {
 
-// Any thread; no lock is held over a call of the driver. Settings may change between an allocation and its free.
+// Any thread; no lock is held during a call of the driver. Settings may change between an allocation and its free.
 class PinnedMemory {
  public:
-  // A status of the driver's; BP_OUT_OF_MEMORY also where the host has none. last_error_text() has the words.
+  // Returns the driver's status; BP_OUT_OF_MEMORY also where the host has no memory. last_error_text() has the reason.
   int32_t alloc(size_t bytes, void** out);
   int32_t free(void* ptr);
 
  private:
-  // It stays to the end of the process. Pieces are cut one behind the other; when all are free it begins anew.
+  // The segment lives until the end of the process. Pieces are cut one after the other; when all are free it starts again from the
+  // beginning.
   struct Segment {
     char* begin;
     size_t size;

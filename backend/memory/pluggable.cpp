@@ -1,4 +1,4 @@
-// memory/pluggable.cpp: the calls of a user's functions, and what they may call.
+// memory/pluggable.cpp: calls to a user's functions, and the functions that they may call.
 #include "memory/pluggable.h"
 
 #include <backplane/driver_memory.h>
@@ -18,7 +18,7 @@ namespace backplane::memory {
 namespace pluggable_impl {
 namespace {
 
-// A stream that is no more has no object; its memory outlives it.
+// A destroyed stream has no object; its memory outlives it.
 void* native(c10::DeviceIndex device, c10::StreamId stream) noexcept {
   try {
     return reinterpret_cast<void*>(stream_native_handle(c10::Stream(c10::Stream::UNSAFE, {kDevice, device}, stream)));
@@ -44,8 +44,8 @@ void* Pluggable::alloc(c10::DeviceIndex device, size_t bytes, c10::StreamId stre
   void* const ptr = alloc_(static_cast<ssize_t>(bytes), device, pluggable_impl::native(device, stream));
   if (reinterpret_cast<uintptr_t>(ptr) % BP_MIN_ALIGNMENT == 0) return ptr;
   free(device, ptr, bytes, stream);
-  TORCH_CHECK(false, "the pluggable allocator of ", device_name(), ":", static_cast<int>(device), " gave the address ", ptr, " for ", bytes,
-              " bytes; addresses must be multiples of ", BP_MIN_ALIGNMENT);
+  TORCH_CHECK(false, "the pluggable allocator of ", device_name(), ":", static_cast<int>(device), " returned the address ", ptr, " for ",
+              bytes, " bytes; addresses must be multiples of ", BP_MIN_ALIGNMENT);
 }
 
 void Pluggable::free(c10::DeviceIndex device, void* ptr, size_t bytes, c10::StreamId stream) const noexcept {

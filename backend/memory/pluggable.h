@@ -1,5 +1,4 @@
-// memory/pluggable.h: memory that a user's C functions give, in the place of the driver's alloc and free: of a pool, or of the whole
-// device.
+// memory/pluggable.h: a user's C functions that replace the driver's alloc and free: for a pool, or for the whole device.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,17 +9,17 @@
 
 namespace backplane::memory {
 
-// The functions have the signatures of CUDAPluggableAllocator's. They get the index that torch knows the device by, and the vendor's stream
-// object; sizes are multiples of 512 bytes. They are called without a lock, by any thread, and may not throw.
+// The functions have the signatures of CUDAPluggableAllocator's. They get the device index that torch uses, and the vendor's stream object;
+// sizes are multiples of 512 bytes. They are called without a lock, by any thread, and may not throw.
 class Pluggable {
  public:
   using Alloc = void* (*)(ssize_t size, int device, void* stream);
   using Free = void (*)(void* ptr, ssize_t size, int device, void* stream);
 
-  // The same functions are the same object, which lives to the end of the process. ValueError for a null pointer.
+  // Equal functions give the same object, which lives until the end of the process. ValueError for a null pointer.
   static const Pluggable* of(void* alloc, void* free);
 
-  // NULL: there is no room. Throws for an address that is not a multiple of BP_MIN_ALIGNMENT, on which copies rest.
+  // NULL: out of memory. Throws for an address that is not a multiple of BP_MIN_ALIGNMENT, which copies require.
   void* alloc(c10::DeviceIndex device, size_t bytes, c10::StreamId stream) const;
   void free(c10::DeviceIndex device, void* ptr, size_t bytes, c10::StreamId stream) const noexcept;
 

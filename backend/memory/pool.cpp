@@ -1,4 +1,4 @@
-// memory/pool.cpp: segments in and out of a pool.
+// memory/pool.cpp: adds segments to a pool and removes them.
 #include "memory/pool.h"
 
 #include <algorithm>

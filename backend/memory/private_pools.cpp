@@ -1,4 +1,4 @@
-// memory/private_pools.cpp: which pool an allocation comes from, and the life of private pools.
+// memory/private_pools.cpp: selects the pool of an allocation, and owns private pools.
 #include <algorithm>
 
 #include "memory/caching_allocator.h"
@@ -6,7 +6,7 @@
 
 namespace backplane::memory {
 
-// The last route that takes the stream decides, so that pools nest. Filters run outside the lock: they are the caller's code.
+// The last route that accepts the stream decides, so that pools nest. Filters run outside the lock: they are the caller's code.
 DeviceCache::PoolUse DeviceCache::pool_for(const c10::Stream& stream) {
   std::shared_ptr<const std::vector<Route>> routes;
   {
@@ -34,9 +34,9 @@ DeviceCache::PoolUse::~PoolUse() {
   --pool.references;
 }
 
-// Under the lock; the reference is the caller's.
+// Under the lock; the caller holds the reference.
 void DeviceCache::take_pool(c10::MempoolId_t id, const PoolOptions& options) {
-  TORCH_CHECK((id != c10::MempoolId_t{0, 0}), "the pool {0, 0} is the default pool, which is no private one");
+  TORCH_CHECK((id != c10::MempoolId_t{0, 0}), "the pool {0, 0} is the default pool, which is not a private one");
   auto& pool = private_pools_[id];
   if (pool == nullptr) {
     pool = std::make_unique<Pool>(id, statistics_);

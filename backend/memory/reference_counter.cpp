@@ -1,4 +1,5 @@
-// memory/reference_counter.cpp: pages of counters, made by memfd_create and found by /proc/<pid>/fd; a byte a counter is what is locked.
+// memory/reference_counter.cpp: pages of counters, created by memfd_create and found by /proc/<pid>/fd; a lock covers the byte of one
+// counter.
 #include "memory/reference_counter.h"
 
 #include <c10/util/Exception.h>
@@ -21,14 +22,14 @@ namespace counter_impl {
 // What both processes map.
 struct Counter {
   std::atomic<int64_t> messages;
-  std::atomic<uint64_t> use;  // how often it was given out: a name of an earlier use names nothing
+  std::atomic<uint64_t> use;  // number of its uses; a name from an earlier use is invalid
 };
 static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
 
 constexpr size_t kBytes = 4096;
 constexpr uint32_t kCounters = kBytes / sizeof(Counter);
 
-// What name() gives out as bytes.
+// The bytes of a name.
 struct Name {
   int32_t process;
   int32_t file;
@@ -38,7 +39,7 @@ struct Name {
   uint64_t use;
 };
 
-// Whatever a message says of itself, it takes no more than there is.
+// Whatever sizes a message claims, no more than the available bytes are read.
 void take_one(Counter& counter) {
   int64_t known = counter.messages.load();
   while (known > 0 && !counter.messages.compare_exchange_weak(known, known - 1)) {
@@ -49,7 +50,7 @@ void take_one(Counter& counter) {
 
 class CounterPage {
  public:
-  // Takes the file over.
+  // Takes ownership of the file.
   explicit CounterPage(int file) : file_(file) {
     void* at = mmap(nullptr, counter_impl::kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     const int reason = errno;
@@ -66,8 +67,8 @@ class CounterPage {
 
   counter_impl::Counter& at(uint32_t index) { return counters_[index]; }
 
-  // Locks of this process, one for all of its uses of a counter. They are the process's, not the descriptor's: a forked child has none, and
-  // closing any descriptor of the file ends them. The registry's mutex is held.
+  // Locks of this process, one for all of its uses of a counter. Locks belong to the process, not to the descriptor: a forked child has
+  // none, and closing any descriptor of the file releases them. The registry's mutex is held.
   bool lock(uint32_t index) {
     struct flock wanted = range(F_RDLCK, index);
     if (uses_[index] == 0 && fcntl(file_, F_SETLK, &wanted) != 0) return false;
@@ -78,7 +79,7 @@ class CounterPage {
     struct flock none = range(F_UNLCK, index);
     if (--uses_[index] == 0) fcntl(file_, F_SETLK, &none);
   }
-  // By any process, this one included: asked for as the descriptor.
+  // Whether any process, including this one, holds a lock: queried through the descriptor.
   bool is_locked(uint32_t index) const {
     struct flock asked = range(F_WRLCK, index);
     return fcntl(file_, F_OFD_GETLK, &asked) == 0 && asked.l_type != F_UNLCK;
@@ -108,7 +109,7 @@ class CounterPage {
 namespace counter_impl {
 namespace {
 
-// This process's own counters, and the pages of others that are open here. A forked child makes its own.
+// This process's own counters, and the pages of others that are open here. A forked child creates its own.
 struct Registry {
   std::mutex mutex;
   pid_t process = 0;
@@ -138,7 +139,7 @@ std::shared_ptr<CounterPage> open_page(const Name& name) {
                      status.st_size == static_cast<off_t>(kBytes);
   if (!right && file >= 0) ::close(file);
   TORCH_CHECK(right, "the process ", name.process,
-              " that sent a tensor has ended, or belongs to another user: a sender must live until its tensors were received");
+              " that sent a tensor has ended, or belongs to another user: a sender must live until its tensors are received");
   return std::make_shared<CounterPage>(file);
 }
 
@@ -162,9 +163,9 @@ ReferenceCounter::ReferenceCounter() : own_(true) {
 
 ReferenceCounter::ReferenceCounter(const std::string& name) {
   counter_impl::Name read{};
-  TORCH_CHECK_VALUE(name.size() == sizeof read, "these bytes name no counter of a shared tensor");
+  TORCH_CHECK_VALUE(name.size() == sizeof read, "these bytes do not name a counter of a shared tensor");
   std::memcpy(&read, name.data(), sizeof read);
-  TORCH_CHECK_VALUE(read.index < counter_impl::kCounters, "these bytes name no counter of a shared tensor");
+  TORCH_CHECK_VALUE(read.index < counter_impl::kCounters, "these bytes do not name a counter of a shared tensor");
   index_ = static_cast<uint32_t>(read.index);
   use_ = read.use;
   auto& registry = counter_impl::registry();
@@ -182,9 +183,9 @@ ReferenceCounter::~ReferenceCounter() {
   auto& registry = counter_impl::registry();
   const std::lock_guard<std::mutex> lock(registry.mutex);
   if (accepted_) page_->unlock(index_);
-  // One that somebody still uses is not given out again.
+  // A counter that is still in use is not reused.
   if (own_ && registry.process == getpid() && close()) registry.spare.emplace_back(std::move(page_), index_);
-  page_.reset();  // under the mutex: a page that is closed takes the process's locks of that file along
+  page_.reset();  // under the mutex: closing a page releases the process's locks on that file
 }
 
 std::string ReferenceCounter::name() const {
@@ -198,10 +199,10 @@ void ReferenceCounter::decline() const {
   if (page_->at(index_).use.load() == use_) counter_impl::take_one(page_->at(index_));
 }
 
-// In this order, as a receiver locks first and gives the message's reference back then.
+// In this order, since a receiver locks first and then drops the message's reference.
 bool ReferenceCounter::in_use() const { return page_->at(index_).messages.load() != 0 || page_->is_locked(index_); }
 
-// A receiver that comes from now on is refused; one that has come meanwhile (of a message that was received before) keeps it open.
+// A receiver that comes from now on is refused; one that came before (for a message that was received before) keeps it open.
 bool ReferenceCounter::close() {
   if (closed_) return true;
   if (in_use()) return false;
@@ -218,9 +219,10 @@ void ReferenceCounter::accept() {
     accepted_ = page_->lock(index_);
   }
   TORCH_CHECK(accepted_, "cannot lock the counter of a shared tensor: ", std::strerror(errno));
-  TORCH_CHECK(page_->at(index_).use.load() == use_,
-              "this message's tensor is gone: the message was received before, and the sender has freed its memory since. Send it once for "
-              "each time that it is received.");
+  TORCH_CHECK(
+      page_->at(index_).use.load() == use_,
+      "this message's tensor no longer exists: the message was received before, and the sender has freed its memory since. Send it once "
+      "for each time that it is received.");
   counter_impl::take_one(page_->at(index_));
 }
 

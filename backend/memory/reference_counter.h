@@ -1,7 +1,7 @@
-// memory/reference_counter.h: who of several processes still uses what one of them has sent. It lies in an anonymous file of the sender's.
+// memory/reference_counter.h: which processes still use what one of them has sent. A counter is in an anonymous file of the sender.
 //
-// Messages on their way are counted in memory that both sides map. A process that has received one locks the counter's byte of the file
-// instead, and the kernel unlocks it when the process ends, however it ends: a receiver that is killed holds nothing up.
+// Messages in transit are counted in memory that both sides map. A process that has received one locks the counter's byte of the file
+// instead, and the kernel unlocks it when the process ends, however it ends: a receiver that is killed leaves no reference.
 #pragma once
 
 #include <atomic>
@@ -13,24 +13,25 @@ namespace backplane::memory {
 
 class CounterPage;
 
-// Any thread. The file has no name in a file system: it is opened through /proc by the same user, and goes with the processes that map it.
+// Any thread. The file has no name in a file system: it is opened through /proc by the same user, and is freed with the processes that map
+// it.
 class ReferenceCounter {
  public:
-  ReferenceCounter();                                  // the sender's: a new one, not in use
-  explicit ReferenceCounter(const std::string& name);  // the receiver's: the one that name() named; throws if it is gone
+  ReferenceCounter();                                  // the sender's: a new counter, not in use
+  explicit ReferenceCounter(const std::string& name);  // the receiver's: the counter that name() identified; throws if it no longer exists
   ReferenceCounter(ReferenceCounter&&) noexcept = default;
   ReferenceCounter& operator=(ReferenceCounter&&) = delete;
-  ~ReferenceCounter();  // gives up what was accepted
+  ~ReferenceCounter();  // drops what was accepted
 
-  // The sender's.
+  // For the sender.
   std::string name() const;
   void send() const;    // for one more message
   bool in_use() const;  // by a message or a process
-  bool close();         // ends this use, so that its name names nothing any more; false, and nothing has changed, if it is in use
+  bool close();         // ends this use, so that its name becomes invalid; false, and no effect, if it is in use
 
-  // The receiver's, once for each message. A message that is received again finds the memory as long as somebody has it, and is refused
-  // then.
-  void accept();         // from now on this process uses it, as long as this object lives
+  // For the receiver, once per message. A message that is received again finds the memory as long as it is in use, and is refused
+  // afterwards.
+  void accept();         // this process uses it from now on, as long as this object lives
   void decline() const;  // this message's reference is not needed
 
  private:

@@ -1,4 +1,4 @@
-// memory/snapshot.cpp: statistics as they are read, and the list of segments and blocks for memory_snapshot.
+// memory/snapshot.cpp: reads statistics, and the list of segments and blocks for memory_snapshot.
 #include "memory/alloc_config.h"
 #include "memory/device_cache.h"
 
@@ -7,7 +7,7 @@ namespace backplane::memory {
 using c10::CachingDeviceAllocator::BlockInfo;
 using c10::CachingDeviceAllocator::SegmentInfo;
 
-// Reading first takes back what other streams are done with and merges what was freed, so that current values are exact.
+// Reading first reclaims what other streams no longer use and merges freed blocks, so that current values are exact.
 Statistics::Values DeviceCache::statistics() {
   collect_finished();
   const Locked lock(*this);
@@ -48,7 +48,7 @@ void add_block(SegmentInfo& info, const Block& block, uint64_t frees) {
   info.requested_size += part.requested_size;
 }
 
-// An expandable segment is one entry for each run of it that has memory.
+// An expandable segment is one entry for each of its mapped ranges.
 void describe(const Pool& pool, const Segment& segment, c10::DeviceIndex device, uint64_t frees, std::vector<SegmentInfo>& out) {
   bool in_run = false;
   for (const Block* block = segment.first; block != nullptr; block = block->next) {

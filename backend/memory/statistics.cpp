@@ -1,11 +1,11 @@
-// memory/statistics.cpp: the rarer counters, and the resets.
+// memory/statistics.cpp: rarely updated counters, and the resets.
 #include "memory/statistics.h"
 
 namespace backplane::memory {
 namespace statistics_impl {
 namespace {
 
-// Older c10 has no statistics by private pool.
+// Older c10 has no statistics per private pool.
 template <typename Values>
 c10::CachingAllocator::StatArray* private_pool(Values& values, c10::MempoolId_t pool) {
   if constexpr (requires { values.reserved_bytes_by_private_pools; }) {

@@ -7,8 +7,8 @@
 
 namespace backplane::memory {
 
-// inactive_split counts the free parts of split segments once they are merged into the best-fit sets; recently freed blocks get there
-// before anybody reads the statistics, so current values are exact.
+// inactive_split counts the free parts of split segments once they are merged into the best-fit sets; recently freed blocks are moved there
+// before statistics are read, so current values are exact.
 class Statistics {
  public:
   using Values = c10::CachingDeviceAllocator::DeviceStats;
@@ -20,7 +20,7 @@ class Statistics {
     increase(values_.active_bytes, kind, size);
     increase(values_.requested_bytes, kind, requested);
   }
-  void given_back(PoolKind kind, size_t size, size_t requested) {
+  void freed(PoolKind kind, size_t size, size_t requested) {
     decrease(values_.allocation, kind, 1);
     decrease(values_.allocated_bytes, kind, size);
     decrease(values_.requested_bytes, kind, requested);
@@ -39,13 +39,13 @@ class Statistics {
   }
   void segment_added(PoolKind kind, size_t size, c10::MempoolId_t pool, bool oversize);
   void segment_removed(PoolKind kind, size_t size, c10::MempoolId_t pool, bool oversize);
-  // Of an expandable segment: it counts as one, and its memory as it comes, one call of the driver a chunk.
+  // For an expandable segment: it counts as one segment, and its memory as it is mapped, one driver call per chunk.
   void addresses_reserved(PoolKind kind) { increase(values_.segment, kind, 1); }
   void addresses_released(PoolKind kind) { decrease(values_.segment, kind, 1); }
   void mapped(PoolKind kind, size_t size, size_t calls, c10::MempoolId_t pool);
   void unmapped(PoolKind kind, size_t size, size_t calls, c10::MempoolId_t pool);
   void oversize_handed_out() { values_.oversize_allocations.increase(1); }
-  void oversize_given_back() { values_.oversize_allocations.decrease(1); }
+  void oversize_freed() { values_.oversize_allocations.decrease(1); }
 
   size_t allocated() const { return static_cast<size_t>(values_.allocated_bytes[0].current); }
   size_t reserved() const { return static_cast<size_t>(values_.reserved_bytes[0].current); }

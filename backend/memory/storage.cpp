@@ -14,7 +14,7 @@ std::atomic<uint64_t> created{0};
 
 c10::intrusive_ptr<c10::StorageImpl> create_core(c10::StorageImpl::use_byte_size_t use_byte_size, c10::SymInt bytes, c10::DataPtr data,
                                                  c10::Allocator* allocator, bool resizable) {
-  // A null pointer that already names a device of ours is an empty storage there.
+  // A null pointer that already has the device is an empty storage.
   if (data != nullptr || data.device().type() == kDevice) {
     return c10::make_intrusive<c10::StorageImpl>(use_byte_size, std::move(bytes), std::move(data), allocator, resizable);
   }
@@ -59,7 +59,7 @@ void resize_storage(const c10::Storage& storage, size_t bytes) {
   const c10::Device device = impl->device();
   const DeviceSwitch guard(device.index());
   c10::DataPtr data = allocator->allocate(bytes);
-  impl->mutable_data();  // a lazy clone gets its own memory first: torch leaves it marked as one after the exchange
+  impl->mutable_data();  // a lazy clone gets its own memory first: torch keeps its mark after the exchange
   const size_t kept = std::min(bytes, impl->nbytes());
   if (kept != 0 && impl->data() != nullptr) allocator->copy_data(data.get(), impl->data(), kept);
   impl->set_data_ptr_noswap(std::move(data));

@@ -1,4 +1,4 @@
-// memory/storage.h: how the device's storages are made and resized, and where a vendor puts its own StorageImpl.
+// memory/storage.h: creates and resizes the device's storages, and lets a vendor use its own StorageImpl.
 #pragma once
 
 #include <c10/core/Storage.h>
@@ -13,12 +13,12 @@ namespace backplane {
 // A vendor's StorageImpl subclass: storage_factory().vendor = my_create. `data` may be null: then the factory allocates.
 Override<c10::StorageImplCreateHelper>& storage_factory();
 
-// Storages made by the factory so far, in this process.
+// Number of storages that the factory has created in this process.
 uint64_t storages_created();
 
-// A resizable storage of `bytes` on the current device, made by the factory.
+// A resizable storage of `bytes` on the current device, created by the factory.
 c10::Storage new_storage(size_t bytes);
-// The same over memory of that allocator.
+// As above, over memory of that allocator.
 c10::Storage new_storage(size_t bytes, c10::DataPtr data);
 
 // Grows or shrinks to `bytes` on the current stream of the storage's device; keeps the old bytes, new ones are undefined.

@@ -1,4 +1,4 @@
-// memory/uncached.cpp: frees that keep nothing. See Note [No caching] in memory/caching_allocator.h.
+// memory/uncached.cpp: frees without a cache. See Note [No caching] in memory/caching_allocator.h.
 #include <backplane/kernel.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace backplane::memory {
 namespace uncached_impl {
 namespace {
 
-// Frees run in destructors: neither Ctrl-C nor an error ends the wait, and what a failed device does is over. False: the watchdog has
-// waited long enough, and the work goes on.
+// Frees run in destructors: neither Ctrl-C nor an error ends the wait, and work of a failed device counts as complete. False: the
+// watchdog's limit is reached, and the work continues.
 bool wait_for(const c10::Stream& stream) noexcept {
   try {
     return last_use(stream)->wait(watchdog_ns());
@@ -38,7 +38,7 @@ void DeviceCache::free_uncached(Block* block, std::vector<c10::Stream> others, c
   if (!may_call) {
     const Locked lock(*this);
     later_.push_back({block, std::move(others)});
-    return one_less(in_hand_);
+    return decrement(event_threads_);
   }
   if (anything_captures() || !std::all_of(others.begin(), others.end(), uncached_impl::wait_for)) {
     return wait_for_others(block, others);
@@ -49,13 +49,13 @@ void DeviceCache::free_uncached(Block* block, std::vector<c10::Stream> others, c
     block->events = 1;
     other_stream_done(block);
     take_idle(segment, removed, stack);
-    one_less(in_hand_);
+    decrement(event_threads_);
     ++releasing_;
   }
-  give_to_driver(removed);
+  return_to_driver(removed);
 }
 
-// Under the lock, as the next: what of a segment nothing uses. Its stream's work on it is done.
+// Under the lock, as the next function: removes the unused parts of a segment. Its stream's work on it is complete.
 void DeviceCache::take_idle(Segment* segment, Removed& removed, const StackContext& stack) {
   Arena& arena = *segment->arena;
   arena.flush_recent();
@@ -64,7 +64,7 @@ void DeviceCache::take_idle(Segment* segment, Removed& removed, const StackConte
   if (first->state == BlockState::free && !first->is_split()) take_out(arena.pool(), segment, removed, stack);
 }
 
-// Forgotten before it is freed: the driver may give the address to another thread at once.
+// Removed before it is freed: the driver may return the address to another thread at once.
 void DeviceCache::take_out(Pool& pool, Segment* segment, Removed& removed, const StackContext& stack) {
   removed.ranges.push_back({reinterpret_cast<void*>(segment->address), segment->size, source_of(pool), segment->arena->stream()});
   if (C10_UNLIKELY(history_ != nullptr)) {
@@ -75,8 +75,8 @@ void DeviceCache::take_out(Pool& pool, Segment* segment, Removed& removed, const
   pool.remove(segment);
 }
 
-// The caller has counted itself in releasing_.
-void DeviceCache::give_to_driver(Removed& removed) {
+// The caller has incremented releasing_.
+void DeviceCache::return_to_driver(Removed& removed) {
   for (const auto& range : removed.ranges) {
     if (range.source == nullptr) {
       source_.segment_free(device_, range.address, range.size);
@@ -87,7 +87,7 @@ void DeviceCache::give_to_driver(Removed& removed) {
   unmap_claimed(removed.chunks);
   const Locked lock(*this);
   std::erase_if(private_pools_, [](const auto& entry) { return entry.second->references == 0 && entry.second->segments.empty(); });
-  one_less(releasing_);
+  decrement(releasing_);
 }
 
 }  // namespace backplane::memory

@@ -1,4 +1,4 @@
-// memory/waiting.cpp: freed blocks that other streams still use, and the events that say when they are done.
+// memory/waiting.cpp: freed blocks that other streams still use, and the events that mark the end of the use.
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -23,7 +23,7 @@ void DeviceCache::wait_for_others(Block* block, const std::vector<c10::Stream>& 
   if (anything_captures() && std::any_of(streams.begin(), streams.end(), [](const auto& one) { return capture_id(one) != 0; })) {
     const Locked lock(*this);
     later_.push_back({block, streams});
-    one_less(in_hand_);
+    decrement(event_threads_);
     return;
   }
   std::vector<Waiting> uses;
@@ -31,25 +31,25 @@ void DeviceCache::wait_for_others(Block* block, const std::vector<c10::Stream>& 
   const Locked lock(*this);
   block->events = static_cast<uint32_t>(uses.size());
   for (auto& use : uses) waiting_.push_back(std::move(use));
-  one_less(in_hand_);
+  decrement(event_threads_);
 }
 
-// After the end of a capture. Those of one that still goes on come back to the list.
+// After the end of a capture. Blocks of a capture that still goes on return to the list.
 void DeviceCache::finish_later_frees() {
   std::vector<Later> ended;
   {
     const Locked lock(*this);
     ended.swap(later_);
-    in_hand_ += static_cast<int>(ended.size());
+    event_threads_ += static_cast<int>(ended.size());
   }
   for (const Later& one : ended) wait_for_others(one.block, one.streams);
 }
 
-void DeviceCache::one_less(int& threads) {
+void DeviceCache::decrement(int& threads) {
   if (--threads == 0) other_threads_.notify_all();
 }
 
-// Waits as for the device, since what holds the other threads up is a call of the driver's: Ctrl-C and the watchdog end it. Whether there
+// Waits as for the device, since the other threads are in calls of the driver: Ctrl-C and the watchdog can end it. Returns whether there
 // was anything to wait for.
 bool DeviceCache::wait_for_threads(const int& threads, const char* what) {
   {
@@ -65,7 +65,7 @@ bool DeviceCache::wait_for_threads(const int& threads, const char* what) {
     }
     return other_threads_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), none) ? BP_OK : BP_TIMEOUT;
   });
-  if (status != BP_OK) throw_waited(status, what, device_, "another thread's call has not come back from the driver");
+  if (status != BP_OK) throw_waited(status, what, device_, "another thread's call of the driver has not returned");
   return true;
 }
 
@@ -79,8 +79,8 @@ void DeviceCache::other_stream_done(Block* block) {
   block->segment->arena->put_recent(block, ++frees_);
 }
 
-// Takes back what is done by now. The events are asked outside the lock, on a list taken out of it; the events of one stream complete in
-// order, so the first that is pending ends the questions for its stream.
+// Reclaims blocks whose uses are complete. The events are queried outside the lock, on a list that is moved out of it; the events of one
+// stream complete in order, so after the first pending one its stream is not queried again.
 void DeviceCache::collect_finished() {
   std::deque<Waiting> taken;
   bool any_later = false;
@@ -93,14 +93,14 @@ void DeviceCache::collect_finished() {
     const Locked lock(*this);
     if (waiting_.empty()) return;
     taken.swap(waiting_);
-    ++in_hand_;
+    ++event_threads_;
   }
   std::vector<c10::Stream> busy;
-  std::vector<Waiting> done;  // its events go back to their pool after the lock is given up
+  std::vector<Waiting> done;  // its events return to their pool after the lock is released
   std::deque<Waiting> pending;
   for (auto& entry : taken) {
     if (std::find(busy.begin(), busy.end(), entry.stream) == busy.end()) {
-      if (is_over(*entry.event)) {
+      if (is_complete(*entry.event)) {
         done.push_back(std::move(entry));
         continue;
       }
@@ -119,20 +119,20 @@ void DeviceCache::collect_finished() {
     for (Segment* segment : idle) take_idle(segment, removed, nullptr);
     for (auto& entry : waiting_) pending.push_back(std::move(entry));
     waiting_.swap(pending);
-    one_less(in_hand_);
+    decrement(event_threads_);
     if (C10_LIKELY(idle.empty())) return;
     ++releasing_;
   }
-  give_to_driver(removed);
+  return_to_driver(removed);
 }
 
-// Waits until no freed block is in use by another stream. What other threads hold to record or ask their events is back in a moment.
+// Waits until no freed block is in use by another stream. Blocks whose events other threads record or query return to the list shortly.
 bool DeviceCache::finish_waiting() {
-  if (anything_captures()) {  // nobody may wait
+  if (anything_captures()) {  // waits are illegal
     collect_finished();
     return false;
   }
-  const bool progress = wait_for_threads(in_hand_, "event_record or event_query (for memory that another thread has freed)");
+  const bool progress = wait_for_threads(event_threads_, "event_record or event_query (for memory that another thread has freed)");
   collect_finished();
   std::vector<c10::Stream> streams;
   {
@@ -147,7 +147,7 @@ bool DeviceCache::finish_waiting() {
     try {
       synchronize_device(stream.device_index());
     } catch (const c10::Error&) {
-      if (stream.device_index() == device_) throw;  // another device's failure is not ours; its work is over
+      if (stream.device_index() == device_) throw;  // another device's failure does not matter here; its work has ended
     }
   }
   collect_finished();

@@ -1,6 +1,6 @@
-// runtime/overrides.h: where the parts above the runtime plug themselves in, and where a vendor's extension replaces them.
+// runtime/overrides.h: where the layers above the runtime register themselves, and where a vendor's extension replaces them.
 //
-// Read at use, so the order of static initialisers does not matter: what a vendor sets wins over what the core sets.
+// Read at use, so the order of static initializers does not matter: a vendor's value takes precedence over the core's.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -26,9 +26,9 @@ struct Overrides {
   Override<void (*)(const c10::Storage&, size_t)> resize_storage;          // memory/: keeps the old bytes; new bytes are undefined
   Override<at::Generator (*)(c10::DeviceIndex)> make_generator;            // random/: a new generator
   Override<const at::Generator& (*)(c10::DeviceIndex)> default_generator;  // random/: one per device index
-  Override<bool (*)(const c10::Stream&)> is_capturing;                     // of a stream that exists: runtime/stream.h
-  void (*driver_opened)() = nullptr;                                       // aten/: by the thread that has opened the driver
-  void (*give_back_staging)() = nullptr;  // fallback/: what it keeps of pinned memory goes back to the allocator
+  Override<bool (*)(const c10::Stream&)> is_capturing;                     // for an existing stream: runtime/stream.h
+  void (*driver_opened)() = nullptr;                                       // aten/: called by the thread that has opened the driver
+  void (*release_staging)() = nullptr;  // fallback/: returns the pinned memory that it keeps to the allocator
 };
 
 Overrides& overrides();

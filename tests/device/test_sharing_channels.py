@@ -128,7 +128,7 @@ del x
 print(free() == before)
 y = torch.zeros(1 << 20, device="{name}")
 for message in (first, second):
-    print("this message's tensor is gone" in receive(message))
+    print("this message's tensor no longer exists" in receive(message))
 print(y.sum().item(), receive(reductions.reduce_tensor(y[:1])), y[0].item())
 del y
 print(free() == before)

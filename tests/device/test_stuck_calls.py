@@ -84,7 +84,7 @@ print(m.memory_reserved() == 0)
 )
 def test_the_watchdog_ends_the_wait_for_another_thread(run, name, case, call):
     printed = run(case(name), **{f"{name.upper()}_WATCHDOG_SECONDS": "0.5"})
-    says = f"{name} driver: {call}(device 0) -> TIMEOUT: another thread's call has not come back from the driver"
+    says = f"{name} driver: {call}(device 0) -> TIMEOUT: another thread's call of the driver has not returned"
     assert printed == [says, "True", "True", "True"]
 
 

@@ -92,7 +92,7 @@ CASE(settings) {
   EXPECT_EQUAL(block(84 * kMiB), 88 * kMiB);
   EXPECT_EQUAL(rounded(5 * kMiB + 512), 5 * kMiB + 512 * 1024);
   EXPECT_EQUAL(block(130 * kMiB), 130 * kMiB);
-  EXPECT(contains(error_of([] { set_allocator_settings("roundup_power2_divisions:[64:8,64:4]"); }), "must rise"));
+  EXPECT(contains(error_of([] { set_allocator_settings("roundup_power2_divisions:[64:8,64:4]"); }), "must increase"));
 }
 
 // c10 reads the same text for every accelerator.
@@ -130,9 +130,9 @@ CASE(settings_that_cannot_be_kept_are_refused) {
       "backend:native,release_lock_on_cudamalloc:True,pinned_use_cuda_host_register:False,throw_on_cudamalloc_oom:False");
   for (const std::string wrong : {"backend:cudaMallocAsync", "release_lock_on_cudamalloc:False", "throw_on_cudamalloc_oom:True",
                                   "pinned_use_background_threads:True", "graph_capture_record_stream_reuse:True"}) {
-    EXPECT(contains(error_of([&] { set_allocator_settings(wrong); }), "can only do"));
+    EXPECT(contains(error_of([&] { set_allocator_settings(wrong); }), "supports only"));
   }
-  EXPECT(contains(error_of([] { set_allocator_settings("pinned_num_register_threads:4"); }), "needs pinned_use_cuda_host_register"));
+  EXPECT(contains(error_of([] { set_allocator_settings("pinned_num_register_threads:4"); }), "requires pinned_use_cuda_host_register"));
   for (const std::string count : {"0", "3", "256"}) {
     EXPECT(contains(error_of([&] { set_allocator_settings("pinned_num_register_threads:" + count); }), "power of two"));
   }

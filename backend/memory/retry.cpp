@@ -1,12 +1,12 @@
-// memory/with_room.cpp: what both caches hold goes back.
-#include "memory/with_room.h"
+// memory/retry.cpp: releases the memory that both caches hold.
+#include "memory/retry.h"
 
 #include "memory/caching_allocator.h"
 #include "memory/pinned_allocator.h"
 
 namespace backplane {
 
-void memory::give_caches_back() {
+void memory::release_caches() {
   caching_allocator().emptyCache();
   pinned_allocator().empty_cache();
 }
