@@ -1,9 +1,9 @@
-// aten/attention.cpp: fused attention: which calls take the fused kernel, and a forward and a backward that stand in for a vendor's.
+// aten/attention.cpp: fused attention: which calls use the fused kernel, and a forward and a backward in place of a vendor's.
 //
-// A vendor registers _scaled_dot_product_fused_attention_overrideable and its backward for PrivateUse1, and where it takes other arguments
+// A vendor registers _scaled_dot_product_fused_attention_overrideable and its backward for PrivateUse1, and, if it supports other arguments
 // than these do, its own choice, as the operator _fused_sdp_choice and as REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &choice).
-// Until then the CPU's flash kernel
-// computes, or, where that would cost copies of all the memory and the device has a matmul and a softmax of its own, their composition.
+// Without them the CPU's flash kernel computes, or, where that would copy all the memory and the device has its own matmul and softmax,
+// their composition.
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
@@ -47,7 +47,7 @@ bool is_given(const OptionalTensor& tensor) { return tensor && tensor->defined()
 
 // -- the choice ----------------------------------------------------------------------------------------------------------------------
 
-// Under vmap the operator would run once a sample, and neither form has a forward derivative: the composition does both.
+// Under vmap the operator would run once per sample, and neither form has a forward derivative: the composition supports both.
 bool is_transformed(const at::Tensor& tensor) {
   return tensor.key_set().has(c10::DispatchKey::FuncTorchBatched) || tensor._fw_grad(0).defined();
 }
@@ -61,7 +61,7 @@ bool mask_fits(const at::Tensor& mask, const at::Tensor& query, const at::Tensor
   return true;
 }
 
-// Why the fused kernel does not take these arguments; nullptr if it does.
+// Why the fused kernel does not support these arguments; nullptr if it does.
 const char* refusal(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const OptionalTensor& mask, bool is_causal,
                     bool enable_gqa) {
   for (const at::Tensor* tensor : {&query, &key, &value}) {
@@ -113,17 +113,17 @@ int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
 
 // -- the kernels ---------------------------------------------------------------------------------------------------------------------
 
-// By a kernel that is compiled.
+// A compiled kernel.
 bool is_compiled(const char* name) { return is_portable(name) && can_compile() && kernel_policy() != KernelPolicy::off; }
 
-// That runs on this driver.
+// A kernel that runs on this driver.
 bool has_kernel(const char* name) {
   if (is_portable(name)) return is_compiled(name);
   return detail::find_operator(name).hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) && !unmet_needs(name);
 }
 
-// What the CPU's flash kernel computes, given to the CPU unless the device does better by itself.
-bool goes_to_cpu(const at::Tensor& query, const at::Tensor& value, const OptionalTensor& bias, double dropout_p) {
+// Whether the CPU's flash kernel computes: yes, unless the device does better by itself.
+bool uses_cpu_kernel(const at::Tensor& query, const at::Tensor& value, const OptionalTensor& bias, double dropout_p) {
   if (!fallback::is_registered() || dropout_p != 0 || query.size(3) != value.size(3)) return false;
   if (is_given(bias) && bias->scalar_type() == c10::kBool) return false;
   if (is_compiled("aten::bmm") && is_compiled("aten::_softmax")) return false;
@@ -131,7 +131,7 @@ bool goes_to_cpu(const at::Tensor& query, const at::Tensor& value, const Optiona
   return open_driver().zero_copy && !is_capturing(current_stream(query.device().index()));  // a graph holds no call of the CPU
 }
 
-// The CPU's kernel reads its arguments' last dimension as if its stride were 1, and takes masks of two and of four dimensions.
+// The CPU's kernel assumes that its arguments' last dimension has stride 1, and supports masks of two and of four dimensions.
 at::Tensor for_cpu(const at::Tensor& tensor) { return tensor.stride(-1) == 1 ? tensor : tensor.contiguous(); }
 
 OptionalTensor mask_for_cpu(const OptionalTensor& bias) {
@@ -143,14 +143,14 @@ double scale_of(const at::Tensor& query, std::optional<double> scale) {
   return scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(3))));
 }
 
-// `tensor` in the order of dimensions of `like`, as torch's meta functions have it, and in its dtype.
+// `tensor` with the dimensions in the order of `like`, as torch's meta functions have it, and in its dtype.
 at::Tensor in_layout_of(const at::Tensor& like, const at::Tensor& tensor) {
   const auto strides = at::infer_dense_strides(tensor.sizes(), like.strides());
   if (tensor.scalar_type() == like.scalar_type() && tensor.strides() == strides) return tensor;
   return at::empty_strided(tensor.sizes(), strides, like.options()).copy_(tensor);
 }
 
-// A gradient for every head of query, summed over the heads that share one of `like`.
+// A gradient for every head of query, summed over the heads that share one head of `like`.
 at::Tensor gradient_like(const at::Tensor& gradient, const at::Tensor& like) {
   const int64_t heads = like.size(1);
   if (heads == gradient.size(1)) return in_layout_of(like, gradient);
@@ -175,8 +175,8 @@ at::Tensor scores_of(const at::Tensor& query, const at::Tensor& key, const Optio
   return scores;
 }
 
-// cum_seq_q, cum_seq_k (undefined: all sequences are of one length) and, unless asked for, the debug mask are empty results. philox_seed is
-// this call's own, so that philox_offset is 0.
+// cum_seq_q, cum_seq_k (undefined: all sequences have one length) and, unless requested, the debug mask are empty results. philox_seed is
+// for this call alone, so philox_offset is 0.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor, at::Tensor, at::Tensor> forward(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const OptionalTensor& bias, double dropout_p, bool is_causal,
     bool return_debug_mask, std::optional<double> scale) {
@@ -186,7 +186,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::Sym
   const auto number = [](int64_t value) { return at::scalar_tensor(value, c10::TensorOptions(c10::kLong)); };
   at::Tensor output, logsumexp, debug_mask;
   int64_t seed = 0;
-  if (goes_to_cpu(query, value, bias, dropout_p) && !return_debug_mask) {
+  if (uses_cpu_kernel(query, value, bias, dropout_p) && !return_debug_mask) {
     std::tie(output, logsumexp) = at::_scaled_dot_product_flash_attention_for_cpu(for_cpu(query), for_cpu(for_every_head(key, query)),
                                                                                   for_cpu(for_every_head(value, query)), dropout_p,
                                                                                   is_causal, mask_for_cpu(bias), scale);
@@ -212,7 +212,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::Sym
           debug_mask};
 }
 
-// Gradients of query, key, value and the bias; undefined where grad_input_mask does not want them.
+// Gradients of query, key, value and the bias; undefined where grad_input_mask does not request them.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(const at::Tensor& grad_out, const at::Tensor& query,
                                                                     const at::Tensor& key, const at::Tensor& value, const at::Tensor& bias,
                                                                     std::array<bool, 4> grad_input_mask, const at::Tensor& out,
@@ -224,7 +224,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(const at::Te
   const bool wants_bias = grad_input_mask[3] && bias.defined() && bias.scalar_type() != c10::kBool;
   at::Tensor grad_query, grad_key, grad_value, grad_bias;
   if (!grad_out.defined()) return {};
-  if (goes_to_cpu(query, value, optional_bias, dropout_p) && !wants_bias) {
+  if (uses_cpu_kernel(query, value, optional_bias, dropout_p) && !wants_bias) {
     std::tie(grad_query, grad_key, grad_value) = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         for_cpu(grad_out), for_cpu(query), for_cpu(for_every_head(key, query)), for_cpu(for_every_head(value, query)), for_cpu(out),
         logsumexp, dropout_p, is_causal, mask_for_cpu(optional_bias), scale);
@@ -261,7 +261,7 @@ const Defaults defaults([](DefaultKernels& m) {
 }  // namespace
 }  // namespace backplane::attention_impl
 
-// scaled_dot_product_attention asks this, and torch._fused_sdp_choice the operator. A vendor's own, set later, replaces it.
+// scaled_dot_product_attention calls this, and torch._fused_sdp_choice the operator. A vendor's own, registered later, replaces it.
 namespace at::native {
 REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &backplane::attention_impl::choose)
 }

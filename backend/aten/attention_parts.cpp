@@ -1,4 +1,4 @@
-// aten/attention_parts.cpp: heads that are shared, and dropout that is drawn again in the backward.
+// aten/attention_parts.cpp: shared heads, and dropout that the backward draws again.
 #include "aten/attention_parts.h"
 
 #include <ATen/Context.h>

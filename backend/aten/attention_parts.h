@@ -1,14 +1,14 @@
-// aten/attention_parts.h: what the compositions of fused attention share.
+// aten/attention_parts.h: functions that the compositions of fused attention share.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace backplane::attention_parts {
 
-// Of key or value (batch, heads, length, size), each head once for every head of query that shares it.
+// Each head of key or value (batch, heads, length, size), repeated for every head of query that shares it.
 at::Tensor for_every_head(const at::Tensor& tensor, const at::Tensor& query);
 
-// 0 or 1/(1 - p) for every weight, the same for the same seed: the backward draws it again instead of keeping it.
+// 0 or 1/(1 - p) for every weight; the same seed gives the same result: the backward draws it again instead of keeping it.
 at::Tensor dropout_factors(const at::Tensor& weights, double p, int64_t seed);
 
 // A seed for one call's dropout, drawn from the device's generator.

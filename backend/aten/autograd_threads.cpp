@@ -1,13 +1,13 @@
-// aten/autograd_threads.cpp: autograd's device threads: lets them start where torch would not, and come to rest before the interpreter
+// aten/autograd_threads.cpp: autograd's device threads: starts them where torch would not, and lets them finish before the interpreter
 // ends.
 //
-// Torch starts them at the first backward of the process, one for each device that there is then, and never again. Without one a backward
-// on the device is an internal assert of torch's: after a backward on the CPU before this library was loaded, or before a device was
+// Torch starts them at the first backward of the process, one for each device that exists then, and never again. A backward on a device
+// without a thread is an internal assert of torch: after a backward on the CPU before this library was loaded, or before a device was
 // visible.
 //
-// At the end such a thread wakes the caller of backward() first and releases the backward's state then. Some of that is Python's (since
-// torch 2.13 the caller's context), so the release takes the GIL; and a thread that takes the GIL while the interpreter ends is ended by
-// Python, within a destructor: the process aborts, after all of its work is done.
+// Such a thread first wakes the caller of backward() and then releases the backward's state. Some of that belongs to Python (since torch
+// 2.13 the caller's context), so the release takes the GIL; Python ends a thread that takes the GIL while the interpreter ends, within a
+// destructor: the process aborts, after all of its work is done.
 #include "aten/autograd_threads.h"
 
 #include <ATen/SequenceNumber.h>
@@ -32,13 +32,13 @@ struct Threads : Engine {
   using Engine::start_device_threads;
 };
 
-// Not where no graph was recorded: a program that needs no threads can be forked.
+// Not if no graph was recorded: a program that requires no threads can be forked.
 void start_if_missing() {
   if (at::sequence_number::peek() == 0) return;
   Engine& engine = Engine::get_default_engine();
   try {
-    engine.initialize_device_threads_pool();  // the first backward's, unless that was before
-  } catch (const c10::Error&) {               // a forked child, in which no backward can be
+    engine.initialize_device_threads_pool();  // what the first backward does, unless there was one
+  } catch (const c10::Error&) {               // a forked child, in which no backward is possible
     return;
   }
   const auto& queues = engine.*(&Threads::device_ready_queues_);
@@ -55,8 +55,8 @@ void start_if_missing() {
   return true;
 }();
 
-// A thread runs its backwards one after the other, so when it runs this one it has released those before. This one has nothing of Python's
-// to release, because it comes from a thread that has none.
+// A thread runs its backwards one after the other, so when it runs this one it has released the earlier ones. This one has no Python object
+// to release, because its thread has none.
 void run_backward(c10::DeviceIndex device) {
   const at::Tensor leaf = at::ones({}, at::TensorOptions(c10::Device(kDevice, device))).requires_grad_();
   leaf.backward(leaf.detach().clone());

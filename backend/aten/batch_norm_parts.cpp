@@ -1,7 +1,7 @@
-// aten/batch_norm_parts.cpp: the parts of a batch norm over several processes (torch.nn.SyncBatchNorm), which torch asks of an accelerator
-// one by one; composed of device operators. The CPU has no such kernels to fall back to.
+// aten/batch_norm_parts.cpp: the parts of a batch norm over several processes (torch.nn.SyncBatchNorm), which torch calls one by one on an
+// accelerator; composed of device operators. The CPU has no such kernels to fall back to.
 //
-// Statistics are vectors of channels in the dtype that is computed in: float32 for half types. All sums of a call are taken in it.
+// Statistics are vectors of channels in the dtype of computation: float32 for half types. All sums of a call are computed in it.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
@@ -34,7 +34,7 @@ void check_input(const char* name, const at::Tensor& input) {
   TORCH_CHECK(input.dim() >= 2, name, ": input must have a dimension of batches and one of channels, and has ", input.dim(), " dimensions");
 }
 
-// A vector of channels against the input's dimensions.
+// A vector of channels, broadcast to the input's dimensions.
 at::Tensor by_channel(const char* name, const char* argument, const at::Tensor& vector, const at::Tensor& input) {
   TORCH_CHECK(vector.numel() == input.size(1), name, ": ", argument, " must have an element for each of the ", input.size(1),
               " channels, and has ", vector.numel());
@@ -53,7 +53,7 @@ at::DimVector all_but_channels(const at::Tensor& input) {
 
 at::Tensor inverse_deviation(const at::Tensor& variance, double eps) { return variance.add(eps).rsqrt_(); }
 
-// The biased variance and the mean of each channel. Those of no elements are NaN, without a warning.
+// The biased variance and the mean of each channel. Without elements they are NaN, without a warning.
 std::tuple<at::Tensor, at::Tensor> variance_and_mean(const at::Tensor& input) {
   if (input.numel() == 0) {
     const at::Tensor nan = at::full({input.size(1)}, NAN, input.options().dtype(compute_dtype(input)));
@@ -102,7 +102,7 @@ at::Tensor& elemt_out(const at::Tensor& input, const OptionalTensor& weight, con
   return out.copy_(result);
 }
 
-// `mean` and `invstd`: a row for each process. One with a count of 0 has no part, whatever its statistics are.
+// `mean` and `invstd`: a row for each process. A process with a count of 0 is ignored, whatever its statistics are.
 std::tuple<at::Tensor, at::Tensor> gather_stats_with_counts(const at::Tensor& /*input*/, const at::Tensor& mean, const at::Tensor& invstd,
                                                             const OptionalTensor& running_mean, const OptionalTensor& running_var,
                                                             double momentum, double eps, const at::Tensor& counts) {
@@ -129,7 +129,7 @@ std::tuple<at::Tensor, at::Tensor> gather_stats(const at::Tensor& input, const a
   return gather_stats_with_counts(input, mean, invstd, running_mean, running_var, momentum, eps, counts);
 }
 
-// The sums of dy and of dy (x - mean) for the gradient of the input, and the gradients of weight and bias; undefined if not asked for.
+// The sums of dy and of dy (x - mean) for the gradient of the input, and the gradients of weight and bias; undefined if not requested.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_reduce(const at::Tensor& grad_out, const at::Tensor& input,
                                                                            const at::Tensor& mean, const at::Tensor& invstd,
                                                                            const OptionalTensor& weight, bool input_g, bool weight_g,
@@ -147,7 +147,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward_reduce(const
           bias_g ? sum.to(parameters, /*non_blocking=*/false, /*copy=*/true) : at::Tensor()};
 }
 
-// `sum_dy` and `sum_dy_xmu` of all processes; `count`: the elements of a channel in each.
+// `sum_dy` and `sum_dy_xmu` of all processes; `count`: the number of elements of a channel in each.
 at::Tensor backward_elemt(const at::Tensor& grad_out, const at::Tensor& input, const at::Tensor& mean, const at::Tensor& invstd,
                           const OptionalTensor& weight, const at::Tensor& sum_dy, const at::Tensor& sum_dy_xmu, const at::Tensor& count) {
   constexpr const char* kName = "batch_norm_backward_elemt";

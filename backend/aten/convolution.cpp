@@ -1,5 +1,5 @@
-// aten/convolution.cpp: the convolution that torch hands to a device whole. The CPU computes it, by its own choice of algorithm and, for
-// some dtypes, of format, until a vendor registers the two overrideable operators.
+// aten/convolution.cpp: the overrideable convolution. The CPU computes it, with its own choice of algorithm and, for some dtypes, of
+// format, until a vendor registers the two overrideable operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <backplane/convolution.h>
@@ -18,7 +18,7 @@ void bring_into(c10::MemoryFormat format, c10::IValue& result) {
   if (result.isTensor() && result.toTensor().defined()) result = result.toTensor().contiguous(format);
 }
 
-// The same arguments as the general operator's.
+// The arguments of the general operator.
 void convolution(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", "");
   constexpr size_t kArguments = 9;  // input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
@@ -28,7 +28,7 @@ void convolution(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   bring_into(format, stack->back());
 }
 
-// The general operator takes one argument more, before the last seven: the sizes of the bias.
+// The general operator has one more argument, before the last seven: the sizes of the bias.
 void convolution_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution_backward", "");
   // grad_output, input, weight, stride, padding, dilation, transposed, output_padding, groups, output_mask
@@ -40,7 +40,7 @@ void convolution_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) 
   const int64_t out_channels = transposed ? weight.size(1) * first[8].toInt() : weight.size(0);
   stack->insert(first + 3, c10::IValue(std::vector<int64_t>{out_channels}));
   fallback::run(op, stack);
-  for (auto result = stack->end() - 3; result != stack->end() - 1; ++result) bring_into(format, *result);  // not the bias's, a vector
+  for (auto result = stack->end() - 3; result != stack->end() - 1; ++result) bring_into(format, *result);  // the bias is a vector
 }
 
 const Defaults defaults([](DefaultKernels& m) {

@@ -1,4 +1,4 @@
-// aten/copy.cpp: the operator that every copy of torch ends in.
+// aten/copy.cpp: the operator that every copy of torch calls.
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <torch/library.h>
@@ -35,7 +35,7 @@ bool is_same_data(const at::Tensor& src, const at::Tensor& dst) {
          src.strides() == dst.strides() && !converts(src, dst);
 }
 
-// The checks are those of the CPU's copy, in its order; overlap is asked of the source as it was given, before it is expanded.
+// The checks are those of the CPU's copy, in its order; overlap is checked for the source as given, before it is expanded.
 at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
   check_devices(src, dst);
   if (is_same_data(src, dst)) return dst;
@@ -53,7 +53,7 @@ at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_bloc
 
 BACKPLANE_CORE_KERNELS(PrivateUse1, m) { m.impl("_copy_from", &copy_from); }
 
-// torch resolves lazy bits by a copy: the copy itself must get the tensor as it is, or the two call each other without end.
+// torch resolves lazy bits by a copy: the copy itself must get the tensor unresolved, or the two call each other endlessly.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 

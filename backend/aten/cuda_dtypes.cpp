@@ -1,5 +1,5 @@
-// aten/cuda_dtypes.cpp: dtypes that CUDA's kernels have and the CPU's lack, other than half types: histc of integers, abs and trace of
-// bools, nansum of complex numbers. All other dtypes are the CPU's, by the fallback.
+// aten/cuda_dtypes.cpp: dtypes that CUDA's kernels support and the CPU's do not, other than half types: histc of integers, abs and trace of
+// bools, nansum of complex numbers. The fallback computes all other dtypes.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -16,7 +16,7 @@
 namespace backplane::cuda_dtypes_impl {
 namespace {
 
-// Puts a result in the place of the arguments: into the last of them, where that is an out=.
+// Replaces the arguments by the result: written into the last argument, if that is an out=.
 void answer(const c10::OperatorHandle& op, torch::jit::Stack* stack, at::Tensor result) {
   const auto& arguments = op.schema().arguments();
   if (arguments.back().is_out()) {
@@ -34,7 +34,7 @@ c10::IValue& argument(const c10::OperatorHandle& op, torch::jit::Stack* stack, s
   return (*stack)[stack->size() - op.schema().arguments().size() + i];
 }
 
-// The bin of each number in whole numbers, as CUDA has it; numbers outside of the range go to one bin more, which is left out.
+// The bin of each number in integers, as for CUDA; numbers outside the range are counted in an extra bin, which is dropped.
 at::Tensor histogram(const at::Tensor& self, int64_t bins, int64_t low, int64_t high) {
   TORCH_CHECK(bins > 0, "bins must be > 0");
   at::Tensor counts = at::zeros({bins + 1}, self.options().dtype(c10::kLong));

@@ -1,4 +1,4 @@
-// aten/cuda_operators.cpp: small operators that torch asks of CUDA alone, or by their own names, composed of those that every device has.
+// aten/cuda_operators.cpp: small operators that torch calls only on CUDA, or that programs call by name, composed of device operators.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/convolution.h>
@@ -15,7 +15,7 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-// `p`: the probability to keep an element, as CUDA's operator has it. The mask is uint8.
+// `p`: the probability to keep an element, as for CUDA's operator. The mask is uint8.
 std::tuple<at::Tensor, at::Tensor> fused_dropout(const at::Tensor& self, double p, std::optional<at::Generator> generator) {
   TORCH_CHECK(c10::isFloatingType(self.scalar_type()), "_fused_dropout: self must be of a floating point dtype, and is ",
               self.scalar_type());
@@ -60,7 +60,7 @@ at::Tensor depthwise3d(const at::Tensor& self, const at::Tensor& weight, at::Int
   return depthwise("conv_depthwise3d", self, weight, kernel_size, bias, stride, padding, dilation);
 }
 
-// `rstd`: 1 / root mean square of each row, which the forward gave. Computed in rstd's dtype.
+// `rstd`: 1 / root mean square of each row, from the forward. Computed in rstd's dtype.
 std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad_out, const at::Tensor& input, at::IntArrayRef normalized_shape,
                                                      const at::Tensor& rstd, const OptionalTensor& weight, std::array<bool, 2> mask) {
   const c10::ScalarType dtype = rstd.scalar_type();

@@ -1,5 +1,5 @@
-// aten/dispatch_stubs.cpp: torch's own kernels for all devices compute by a table of functions a device type, and end in an internal assert
-// where a device has none. These are the tables that a call with tensors of the device can reach.
+// aten/dispatch_stubs.cpp: torch's own kernels for all devices call functions from a table per device type, and fail with an internal
+// assert where a device has none. These are the tables that a call with tensors of the device can reach.
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/DispatchStub.h>
@@ -12,14 +12,14 @@
 namespace backplane::dispatch_stubs_impl {
 namespace {
 
-// One number for each column of indices of a sparse tensor: what the check of invariants compares.
+// One number for each column of indices of a sparse tensor, which the check of invariants compares.
 at::Tensor flatten_indices(const at::Tensor& indices, at::IntArrayRef size) {
   at::Tensor flat = indices.select(0, 0);
   for (int64_t dim = 1; dim < indices.size(0); ++dim) flat = flat.mul(size[static_cast<size_t>(dim)]).add(indices.select(0, dim));
   return flat.to(c10::kLong);
 }
 
-// The window at the places of the input, 0 ... length - 1. Halves are computed in float32, as on the CPU.
+// The window at the positions of the input, 0 ... length - 1. Half types are computed in float32, as on the CPU.
 void kaiser_window(at::TensorIteratorBase& iter, int64_t length, double beta) {
   const double middle = static_cast<double>(length - 1) / 2;
   const at::Tensor& places = iter.tensor(1);
@@ -33,7 +33,7 @@ void kaiser_window(at::TensorIteratorBase& iter, int64_t length, double beta) {
 }  // namespace backplane::dispatch_stubs_impl
 
 namespace at::native {
-// torch installs no header that declares this. Weak, so that a torch without it still loads the library.
+// torch installs no header that declares this. Weak, so that the library loads with a torch without it.
 using flatten_indices_fn = Tensor (*)(const Tensor& indices, IntArrayRef size);
 DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
 extern TORCH_API struct flatten_indices_stub_DECLARE_DISPATCH_type flatten_indices_stub __attribute__((weak));

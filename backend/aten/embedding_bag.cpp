@@ -1,8 +1,8 @@
-// aten/embedding_bag.cpp: embedding_bag by the CPU, with the intermediate results that torch expects of a device.
+// aten/embedding_bag.cpp: embedding_bag on the CPU, with the intermediate results that torch expects of a device.
 //
-// torch's CPU leaves out the bag of each index where its fast path does without, and gives places of maxima where there are none. Its other
-// devices, and the fake tensors of them all, give the first always, the sizes of as many bags as there are offsets, and the last for the
-// mode "max" alone. The backward takes either.
+// torch's CPU kernel omits the bag of each index where its fast path does not use it, and returns indices of maxima where there are none.
+// Other devices of torch, and the fake tensors of all, always return the first, one size per offset, and the last only for the mode "max".
+// The backward supports either.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/arange.h>
@@ -20,7 +20,7 @@ void embedding_bag(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   constexpr int64_t kMax = 2;
   const auto first = stack->end() - kArguments;
   at::Tensor indices = first[1].toTensor(), offsets = first[2].toTensor();
-  if (indices.scalar_type() != offsets.scalar_type()) {  // int32 and int64: as the CPU widens them
+  if (indices.scalar_type() != offsets.scalar_type()) {  // int32 and int64: widened as on the CPU
     indices = indices.to(c10::kLong);
     offsets = offsets.to(c10::kLong);
   }

@@ -1,4 +1,4 @@
-// aten/factories.cpp: the two creation operators that every other one is built on, and the zero tensor without memory.
+// aten/factories.cpp: the two factories that all others are built on, and the zero tensor without memory.
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/fill.h>
@@ -15,7 +15,7 @@ namespace backplane {
 namespace factories_impl {
 namespace {
 
-// Memory for a tensor that is known to be zero: none. Its bytes are never read; the ZeroTensor key sees to that.
+// Memory for a tensor that is known to be zero: none. Its bytes are never read, because of the ZeroTensor key.
 class NoMemory final : public c10::Allocator {
  public:
   explicit NoMemory(c10::Device device) : device_(device) {}
@@ -31,7 +31,7 @@ class NoMemory final : public c10::Allocator {
 }  // namespace
 }  // namespace factories_impl
 
-// The ZeroTensor key is what makes it one.
+// The ZeroTensor key makes it a zero tensor.
 at::Tensor zero_tensor(at::IntArrayRef size, c10::ScalarType dtype, c10::Device device) {
   factories_impl::NoMemory allocator(device);
   const auto backend = device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::PrivateUse1;
@@ -41,14 +41,14 @@ at::Tensor zero_tensor(at::IntArrayRef size, c10::ScalarType dtype, c10::Device 
 namespace factories_impl {
 namespace {
 
-// torch says it of its own devices' tensors, where a header does not let others.
+// torch warns of this for its own devices' tensors, in code that its headers do not export.
 void warn_of_complex_half(c10::ScalarType dtype) {
   if (C10_UNLIKELY(dtype == c10::kComplexHalf)) {
     TORCH_WARN_ONCE("ComplexHalf support is experimental and many operators don't support it yet.");
   }
 }
 
-// Checks what does not shape the tensor; returns the device index.
+// Checks the options that do not affect the shape; returns the device index.
 c10::DeviceIndex checked_device(std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   TORCH_CHECK(!layout || *layout == c10::kStrided, "empty on ", device_name(), " makes strided tensors; layout ", *layout,
               " was asked for");
@@ -86,7 +86,7 @@ BACKPLANE_CORE_KERNELS(PrivateUse1, m) {
   m.impl("empty_strided", &empty_strided);
 }
 
-// The result carries the ZeroTensor key, which torch's own backends register under it too.
+// The result has the ZeroTensor key, under which torch's own backends register it too.
 BACKPLANE_CORE_KERNELS(PrivateUse1, m) { m.impl("_efficientzerotensor", &efficientzerotensor); }
 
 }  // namespace factories_impl

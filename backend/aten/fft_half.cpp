@@ -1,7 +1,7 @@
 // aten/fft_half.cpp: Fourier transforms of float16 and complex32, computed in float32 and rounded once (fallback/widening.h).
 //
 // torch composes torch.fft of a few kernels, and refuses half types above them on every device but CUDA. So the operators themselves are
-// registered, above autograd too: what is composed here records the graph. A kernel of the vendor's, such as _fft_c2c, sees float32.
+// registered, above autograd too: the composition here records the graph. A kernel of the vendor, such as _fft_c2c, gets float32.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
@@ -13,7 +13,7 @@
 namespace backplane::fft_half_impl {
 namespace {
 
-// torch's composition, which stands under the key of a device that nobody has.
+// torch's composition, registered under the key of a device that does not exist.
 void compose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse3), stack);
 }

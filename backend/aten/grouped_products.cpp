@@ -1,5 +1,5 @@
-// aten/grouped_products.cpp: _scaled_grouped_mm, products of float8 matrices in groups, each row or column with its scale: the experts of a
-// mixture. The CPU has no such kernel; each group is a product in float32.
+// aten/grouped_products.cpp: _scaled_grouped_mm, products of float8 matrices in groups, with a scale for each row or column: the experts of
+// a mixture. The CPU has no such kernel; each group is a product in float32.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -22,7 +22,7 @@ bool is_given(const OptionalTensor& tensor) { return tensor && tensor->defined()
 bool is_row_major(const at::Tensor& matrix) { return matrix.stride(-1) == 1; }
 bool is_column_major(const at::Tensor& matrix) { return matrix.stride(-2) == 1; }
 
-// A vector of scales for each group. Of matrices that are both cut along what is summed over, there is one for every row and group.
+// A vector of scales for each group. If both matrices are split along the summed dimension, one for every row and group.
 void check_scale(const char* name, const at::Tensor& matrix, const at::Tensor& scale, int64_t dim, int64_t groups) {
   TORCH_CHECK_NOT_IMPLEMENTED(scale.scalar_type() == c10::kFloat, "_scaled_grouped_mm: ", name, " must be float32, and is ",
                               scale.scalar_type(), "; block scales (float8_e8m0fnu) are not supported on this device");
@@ -77,8 +77,8 @@ at::Tensor scaled_grouped_mm(const at::Tensor& a, const at::Tensor& b, const at:
                     "Have to provide offsets if there is a 2d matrix, or no offset if both are 3d");
   TORCH_CHECK_VALUE(!out_dtype || *out_dtype == c10::kBFloat16, "Only bf16 high precision output types are supported for grouped gemm");
   const int64_t groups = is_given(offs) ? offs->numel() : a.size(0);
-  if (a.dim() == 3) TORCH_CHECK_VALUE(a.size(0) == groups, "matrix a has ", a.size(0), " groups, and there are ", groups);
-  if (b.dim() == 3) TORCH_CHECK_VALUE(b.size(0) == groups, "matrix b has ", b.size(0), " groups, and there are ", groups);
+  if (a.dim() == 3) TORCH_CHECK_VALUE(a.size(0) == groups, "matrix a has ", a.size(0), " groups, expected ", groups);
+  if (b.dim() == 3) TORCH_CHECK_VALUE(b.size(0) == groups, "matrix b has ", b.size(0), " groups, expected ", groups);
   check_scale("scale_a", a, scale_a, 0, cuts_sum ? groups : 1);
   check_scale("scale_b", b, scale_b, 1, cuts_sum ? groups : 1);
 
@@ -100,7 +100,7 @@ at::Tensor scaled_grouped_mm(const at::Tensor& a, const at::Tensor& b, const at:
     begin = end;
   }
   if (a.dim() == b.dim()) return parts.empty() ? at::empty({0, rows, columns}, a.options().dtype(c10::kBFloat16)) : at::stack(parts);
-  // What lies behind the last group is nobody's.
+  // Elements after the last group are undefined.
   const int64_t dim = a.dim() == 2 ? 0 : 1;
   if (begin < length) {
     const at::DimVector rest = dim == 0 ? at::DimVector{length - begin, columns} : at::DimVector{rows, length - begin};

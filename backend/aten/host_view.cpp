@@ -23,13 +23,13 @@ namespace backplane {
 namespace host_view_impl {
 namespace {
 
-// Tensors over others, or over none.
+// Wrapper tensors, or tensors without storage.
 constexpr c10::DispatchKeySet kWithoutMemory{c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
                                              c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize,
                                              c10::DispatchKey::Batched};
 
-// Storages that views lie over, each with their number. They are not resizable meanwhile: a storage that is resized lets its memory go, and
-// a view would read and write what is another tensor's by then.
+// Storages under a host view, each with the number of its views. They are not resizable meanwhile: resizing a storage releases its memory,
+// and a view would then read and write memory of another tensor.
 struct Viewed {
   std::mutex mutex;
   std::unordered_map<c10::StorageImpl*, size_t> views;
@@ -40,7 +40,7 @@ Viewed& viewed() {
   return *instance;
 }
 
-// One view's share of that; it keeps the storage alive, and maps its memory.
+// One view's reference; it keeps the storage alive, and maps its memory.
 class Hold {
  public:
   explicit Hold(c10::Storage storage) : storage_(std::move(storage)) {
@@ -55,7 +55,7 @@ class Hold {
     }
   }
 
-  // Any thread. A child process that was forked keeps to its own memory: there the lock may be held for ever.
+  // Any thread. A forked child does nothing here: its copy of the lock may be held forever.
   ~Hold() {
     if (in_bad_fork()) return;
     c10::StorageImpl* const impl = storage_.unsafeGetStorageImpl();
@@ -78,7 +78,7 @@ class Hold {
   void* mapped() const { return mapped_; }
 
  private:
-  c10::Storage storage_;  // not the tensor: its autograd graph need not live
+  c10::Storage storage_;  // not the tensor, so that its autograd graph is not kept alive
   c10::DeviceIndex device_ = -1;
   uint64_t address_ = 0;
   void* mapped_ = nullptr;
@@ -116,7 +116,7 @@ at::Tensor host_view(const at::Tensor& source) {
   about_to_wait("a host view");
   synchronize_stream(stream);
   raise_reports(stream);
-  const c10::InferenceMode mode(false);  // so that a write is counted, whatever mode the caller is in
+  const c10::InferenceMode mode(false);  // so that writes increment the version, whatever mode the caller is in
   const auto options = source.options().device(c10::DeviceType::CPU).requires_grad(false);
   const size_t bytes = at::detail::computeStorageNbytes(source.sizes(), source.strides(), source.element_size());
   if (bytes == 0) {

@@ -1,5 +1,5 @@
 // aten/integer_division.cpp: the smallest integer divided by -1, truncated. torch's CPU kernel traps there, which ends the process; here
-// the quotient wraps, as of the CPU's narrower integers and of its other divisions.
+// the quotient wraps, as for the CPU's narrower integers and its other divisions.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/div.h>
@@ -14,7 +14,7 @@ namespace {
 
 bool is_truncated(const c10::IValue& mode) { return !mode.isNone() && mode.toStringView() == "trunc"; }
 
-// Whether the CPU divides in a type that has no wider one, and by -1 somewhere.
+// Whether the CPU divides in the widest integer type, and any divisor is -1.
 bool may_trap(const at::Tensor& self, const at::Tensor& other) {
   if (!c10::isIntegralType(self.scalar_type(), true) || !c10::isIntegralType(other.scalar_type(), true)) return false;
   const c10::ScalarType common = at::result_type(self, other);
@@ -23,7 +23,7 @@ bool may_trap(const at::Tensor& self, const at::Tensor& other) {
   return other.eq(-1).any().item().toBool();
 }
 
-// self, other, rounding_mode, perhaps out. What is divided by -1 is negated instead.
+// self, other, rounding_mode, optionally out. Elements that are divided by -1 are negated instead.
 void div(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto first = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
   const at::Tensor self = first[0].toTensor(), other = first[1].toTensor();

@@ -1,5 +1,5 @@
-// aten/layouts.cpp: sparse, quantized and nested device tensors. What they are made of, views of them and copies are torch's own code that
-// holds for every device; all else is the fallback's.
+// aten/layouts.cpp: sparse, quantized and nested device tensors. Their factories, views and copies are torch's device-independent code; the
+// fallback computes everything else.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -20,25 +20,26 @@ namespace {
 
 void by_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) { fallback::run(op, keys, stack); }
 
-// These ask about memory that the CPU's counterpart does not have.
+// These query memory that the CPU's counterpart does not have.
 constexpr std::array<std::string_view, 2> kNotForTheCpu{"aten::is_pinned", "aten::_pin_memory"};
 
-// The fallback becomes the kernel of every operator that the CPU has a kernel for with such tensors, and that has none of ours yet. It is
-// not one fallback for the key: torch's composite kernels go before that, although they fail with these layouts, and it would take torch
-// four times as long as all the rest of the import to enter it for every operator. An operator that the CPU lacks raises torch's own error.
-void take_over(c10::DispatchKey cpu, c10::DispatchKey ours) {
-  static auto* const registrations = new std::vector<c10::RegistrationHandleRAII>;  // to the end of the process
+// Registers the fallback for every operator that the CPU has a kernel for with such tensors, and the device has none yet. A single fallback
+// for the key does not work: torch's composite kernels take precedence over it, although they fail with these layouts, and to register it
+// for every operator would take torch four times as long as the rest of the import. An operator that the CPU does not have raises torch's
+// own error.
+void register_fallback(c10::DispatchKey cpu, c10::DispatchKey device_key) {
+  static auto* const registrations = new std::vector<c10::RegistrationHandleRAII>;  // lives until the end of the process
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getRegistrationsForDispatchKey(cpu)) {
     if (std::find(kNotForTheCpu.begin(), kNotForTheCpu.end(), name.name) != kNotForTheCpu.end()) continue;
     const auto op = dispatcher.findSchema(name);
-    if (!op || op->hasKernelForDispatchKey(ours)) continue;
-    registrations->push_back(dispatcher.registerImpl(name, ours, c10::KernelFunction::makeFromBoxedFunction<&by_fallback>(), std::nullopt,
-                                                     nullptr, "the CPU fallback, backplane/aten/layouts.cpp"));
+    if (!op || op->hasKernelForDispatchKey(device_key)) continue;
+    registrations->push_back(dispatcher.registerImpl(name, device_key, c10::KernelFunction::makeFromBoxedFunction<&by_fallback>(),
+                                                     std::nullopt, nullptr, "the CPU fallback, backplane/aten/layouts.cpp"));
   }
 }
 
-// Where a call's result lies: the device that it names, else that of its first tensor on one, else the current one.
+// The device of a call's result: the one that it names, else that of its first device tensor, else the current one.
 c10::DeviceIndex device_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   std::optional<c10::DeviceIndex> of_tensor;
   for (auto value = stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()); value != stack.end(); ++value) {
@@ -49,8 +50,8 @@ c10::DeviceIndex device_of(const c10::OperatorHandle& op, const torch::jit::Stac
   return of_tensor.value_or(current_device());
 }
 
-// torch's own kernels that take such tensors apart and put them together hold for every device, in all but the key that they stand under.
-// They make parts of a tensor on the current one.
+// torch's own kernels that take such tensors apart and build them are the same for every device, except for the key under which they are
+// registered. They create parts of a tensor on the current device.
 template <c10::DispatchKey cpu>
 void as_on_the_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const DeviceSwitch guard(device_of(op, *stack));
@@ -62,7 +63,7 @@ void share(CoreKernels& m, std::initializer_list<const char*> names) {
   for (const char* name : names) m.impl_boxed<&as_on_the_cpu<cpu>>(name);
 }
 
-// A quantized tensor's elements as the integers they are: what a copy of equally quantized tensors moves.
+// A quantized tensor's elements as integers: what a copy of equally quantized tensors moves.
 at::Tensor integers(const at::Tensor& quantized) {
   const auto dtype = c10::scalarTypeToTypeMeta(c10::toUnderlying(quantized.scalar_type()));
   const auto key = is_on_device(quantized) ? c10::DispatchKey::PrivateUse1 : c10::DispatchKey::CPU;
@@ -71,7 +72,7 @@ at::Tensor integers(const at::Tensor& quantized) {
   return plain;
 }
 
-// Quantizes, and refuses what cannot be: as the CPU does.
+// Quantizes, and refuses the same arguments as the CPU.
 void convert(const at::Tensor& src, const at::Tensor& dst) {
   static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
   torch::jit::Stack stack{dst, src.to(dst.device()), false};
@@ -133,13 +134,13 @@ BACKPLANE_CORE_KERNELS(PrivateUse1, m) { share<c10::DispatchKey::CPU>(m, {"_nest
 
 namespace {
 
-// After the kernels above: static initialisers of a file run in its order.
+// After the kernels above: static initializers of a file run in order.
 const bool taken_over = [] {
   if (!fallback::is_wanted()) return false;
-  take_over(c10::DispatchKey::SparseCPU, c10::DispatchKey::SparsePrivateUse1);
-  take_over(c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::SparseCsrPrivateUse1);
-  take_over(c10::DispatchKey::QuantizedCPU, c10::DispatchKey::QuantizedPrivateUse1);
-  take_over(c10::DispatchKey::NestedTensorCPU, c10::DispatchKey::NestedTensorPrivateUse1);
+  register_fallback(c10::DispatchKey::SparseCPU, c10::DispatchKey::SparsePrivateUse1);
+  register_fallback(c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::SparseCsrPrivateUse1);
+  register_fallback(c10::DispatchKey::QuantizedCPU, c10::DispatchKey::QuantizedPrivateUse1);
+  register_fallback(c10::DispatchKey::NestedTensorCPU, c10::DispatchKey::NestedTensorPrivateUse1);
   return true;
 }();
 

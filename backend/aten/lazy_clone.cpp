@@ -1,4 +1,4 @@
-// aten/lazy_clone.cpp: copy-on-write clones, whose memory is made on the device that they lie on, whichever is current at the first write.
+// aten/lazy_clone.cpp: copy-on-write clones: the first write allocates on the clone's own device, whichever is current.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_lazy_clone_native.h>
 
@@ -10,7 +10,7 @@
 namespace backplane::lazy_clone_impl {
 namespace {
 
-// The device's allocator, on one device. c10 asks a storage's allocator for the memory of the first write, deep inside of whatever writes.
+// The device's allocator, on one device. c10 asks a storage's allocator for the memory of the first write, deep inside the writing code.
 class AllocatorOn final : public c10::Allocator {
  public:
   explicit AllocatorOn(c10::DeviceIndex device) : device_(device) {}
@@ -32,7 +32,7 @@ class AllocatorOn final : public c10::Allocator {
 };
 
 c10::Allocator* allocator_on(c10::DeviceIndex device) {
-  static auto* const allocators = [] {  // to the end of the process, as the storages may live
+  static auto* const allocators = [] {  // lives until the end of the process, as storages may
     auto* const all = new std::array<AllocatorOn*, kMaxDevices>;
     for (size_t i = 0; i < all->size(); ++i) (*all)[i] = new AllocatorOn(static_cast<c10::DeviceIndex>(i));
     return all;

@@ -1,5 +1,5 @@
-// aten/ldexp.cpp: floats times powers of two with whole exponents, by the CPU. torch's composition for other devices is a product with the
-// power, which may be infinite where the product is not.
+// aten/ldexp.cpp: floats times powers of two with integer exponents, on the CPU. torch's composition for other devices multiplies by the
+// power, which may overflow where the product does not.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/mul.h>
@@ -11,7 +11,7 @@
 namespace backplane::ldexp_impl {
 namespace {
 
-// self, other, perhaps out
+// self, other, optionally out
 void ldexp(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t arguments = op.schema().arguments().size();
   const auto first = stack->end() - static_cast<std::ptrdiff_t>(arguments);

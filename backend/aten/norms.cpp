@@ -1,7 +1,7 @@
-// aten/batch_norm.cpp: batch norm by the CPU, with the statistics that torch expects of a device.
+// aten/norms.cpp: norms on the CPU, with the statistics that torch expects of a device.
 //
-// torch's CPU saves none in evaluation, and those of half types in a half type. Its other devices, and the fake tensors of them all, have
-// one for each channel, in the type that is computed in.
+// torch's CPU kernel of batch norm saves no statistics in evaluation, and saves those of half types in a half type. Other devices of torch,
+// and the fake tensors of all, have one per channel, in the dtype of computation.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -34,7 +34,7 @@ class Arguments {
   torch::jit::Stack::iterator first_;
 };
 
-// Results: output, mean, 1 / standard deviation, and for _batch_norm_with_update memory of its own.
+// Results: output, mean, 1 / standard deviation, and for _batch_norm_with_update also the reserve.
 void widen(c10::IValue* results, c10::ScalarType dtype) {
   for (int i : {1, 2}) results[i] = results[i].toTensor().to(dtype);
 }
@@ -62,7 +62,7 @@ void layer_norm(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   widen(&*(stack->end() - 3), dtype);
 }
 
-// The CPU wants all parameters and statistics in one dtype: what was in a half type is so again, without loss.
+// The CPU requires one dtype for all parameters and statistics: those that were in a half type are converted back, without loss.
 void backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Arguments arguments(op, stack);
   at::Tensor like = arguments.tensor("weight");

@@ -1,4 +1,4 @@
-// aten/observe_operators.cpp: torch's observer that follows operators.
+// aten/observe_operators.cpp: torch's observer that records the running operators.
 #include "aten/observe_operators.h"
 
 #include <ATen/record_function.h>
@@ -20,7 +20,7 @@ namespace {
 std::atomic<uint64_t> calls{0};
 
 struct Entered : at::ObserverContext {
-  // An asynchronous operator may end on another thread than it began on.
+  // An asynchronous operator may end on a thread other than the one where it began.
   ~Entered() override {
     if (!running_operators().empty()) running_operators().pop_back();
   }
@@ -37,7 +37,7 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
 std::optional<at::CallbackHandle> handle;
 int followers = 0;
 
-// Operators open their observers before any kernel is called, so for the watchdog they are followed from the load of this library on.
+// Operators open their observers before any kernel is called, so the watchdog's observer is registered when this library is loaded.
 [[maybe_unused]] const bool following = [] {
   if (watching()) observe_operators(true);
   return true;

@@ -1,4 +1,4 @@
-// aten/overrideables.cpp: small operators that a device must have, and those that the CPU computes better whole than torch composes them.
+// aten/overrideables.cpp: small operators that a device must have, and those that the CPU computes better than torch's composition.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/bernoulli.h>
@@ -19,7 +19,7 @@ namespace {
 
 void by_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) { fallback::run(op, stack); }
 
-// As the CPU's, but its mask is drawn from the device's generator.
+// As on the CPU, but the mask is drawn from the device's generator.
 std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p, std::optional<bool> train) {
   if (input.numel() == 0) return {input, at::empty_like(input)};
   if (!train.value_or(true)) return {input.clone(), at::ones_like(input, input.options().dtype(c10::kBool))};
@@ -29,8 +29,8 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   return {input.mul(mask).mul_(keep == 0 ? 0.0 : 1.0 / keep), mask};
 }
 
-// torch's composition gives a contiguous result; the CPU, and the fake tensors of all devices, one in the format of the argument. The fakes
-// of pixel_shuffle tell devices from the CPU: there the composition is right.
+// torch's composition returns a contiguous result; the CPU, and the fake tensors of all devices, one in the argument's format. The fakes of
+// pixel_shuffle distinguish devices from the CPU: there the composition is right.
 at::Tensor pixel_unshuffle(const at::Tensor& self, int64_t factor) {
   return at::native::math_pixel_unshuffle(self, factor).contiguous(self.suggest_memory_format());
 }
@@ -45,7 +45,7 @@ const Defaults defaults([](DefaultKernels& m) {
   m.impl("record_stream", &record_stream);
   if (!fallback::is_wanted()) return;
   const auto cpu = [&m](const char* name) { m.impl_boxed<&by_fallback>(name); };
-  // torch composes these of other operators for an unknown device; the CPU's own kernels are faster and give the CPU's very results.
+  // torch composes these of other operators for an unknown device; the CPU's own kernels are faster and return exactly the CPU's results.
   cpu("native_group_norm");
   for (const char* name : {"addr", "addr_", "addr.out", "all.dims", "all.dims_out", "any.dims", "any.dims_out", "narrow_copy"}) cpu(name);
   cpu("conj_physical_");
@@ -54,11 +54,11 @@ const Defaults defaults([](DefaultKernels& m) {
 
 }  // namespace
 
-// Of a tensor with a lazy bit torch would record a temporary, and put the original in the place of a result that this operator does not
+// For a tensor with a lazy bit torch would record a temporary, and write the original to the place of a result that this operator does not
 // have: on the stack, before its begin.
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("record_stream", torch::CppFunction::makeFallthrough()); }
 TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("record_stream", torch::CppFunction::makeFallthrough()); }
-// It has no memory to keep.
+// A zero tensor has no memory to keep alive.
 TORCH_LIBRARY_IMPL(aten, ZeroTensor, m) { m.impl("record_stream", torch::CppFunction::makeFallthrough()); }
 
 }  // namespace backplane::overrideables_impl

@@ -1,4 +1,4 @@
-// aten/resize.cpp: operators that give a tensor other sizes or another storage in place; old bytes stay, new ones are undefined.
+// aten/resize.cpp: operators that change a tensor's sizes or storage in place; old bytes stay, new ones are undefined.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/is_set_to_native.h>
@@ -41,7 +41,7 @@ at::Tensor& set_storage_(at::Tensor& self, c10::Storage source, int64_t offset, 
   const c10::Storage storage_before = self.storage();
   const int64_t offset_before = self.storage_offset();
   try {
-    at::native::checkSetStorage(self, std::move(source), offset, size, stride);  // sets the storage, and may refuse the rest
+    at::native::checkSetStorage(self, std::move(source), offset, size, stride);  // sets the storage, and may throw afterwards
     impl->set_storage_offset(offset);
     const at::OptionalIntArrayRef stride_or_contiguous = stride.data() != nullptr ? at::OptionalIntArrayRef(stride) : std::nullopt;
     resize_tensor(impl, size, stride_or_contiguous);

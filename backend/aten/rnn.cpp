@@ -1,5 +1,5 @@
-// aten/rnn.cpp: the fused LSTM and GRU cells that torch's recurrent layers ask of every accelerator, composed of elementwise operators. The
-// CPU has no such kernels to fall back to.
+// aten/rnn.cpp: the fused LSTM and GRU cells that torch's recurrent layers call on every accelerator, composed of elementwise operators.
+// The CPU has no such kernels to fall back to.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
@@ -34,7 +34,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input
   return {out * cy.tanh(), cy, at::cat({in, forget, cell, out}, 1)};
 }
 
-// `workspace` is the third result of lstm_cell. The gradient of the bias is undefined without one.
+// `workspace` is the third result of lstm_cell. The gradient of the bias is undefined without a bias.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell_backward(const OptionalTensor& grad_hy, const OptionalTensor& grad_cy,
                                                                   const at::Tensor& cx, const at::Tensor& cy, const at::Tensor& workspace,
                                                                   bool has_bias) {

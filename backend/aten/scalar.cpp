@@ -1,4 +1,4 @@
-// aten/scalar.cpp: one value out of a tensor (item) and one value into all of it (fill_, zero_).
+// aten/scalar.cpp: reads one value of a tensor (item) and writes one value into all of it (fill_, zero_).
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
@@ -37,7 +37,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
   alignas(16) char bytes[kLargestElement];
   const c10::DeviceIndex device = self.device().index();
-  refuse_in_capture(current_stream(device), "aten::_local_scalar_dense (.item(), or a tensor that Python takes for a number)");
+  refuse_in_capture(current_stream(device), "aten::_local_scalar_dense (.item(), or a tensor that Python converts to a number)");
   check_span(self);
   const CopyEnd from{reinterpret_cast<uint64_t>(self.const_data_ptr()), device};
   copy_bytes({reinterpret_cast<uint64_t>(bytes), -1}, from, self.itemsize(), current_stream(device), false);
@@ -65,7 +65,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
     case c10::kBool:
       value = backplane::load(reinterpret_cast<const bool*>(bytes));
       break;
-    default: {  // every other dtype, as torch reads it
+    default: {  // every other dtype: read by torch
       const at::Tensor host = host_scalar(self.scalar_type());
       std::memcpy(host.mutable_data_ptr(), bytes, self.itemsize());
       value = at::native::_local_scalar_dense_cpu(host);
@@ -89,7 +89,7 @@ void driver_fill(c10::DeviceIndex device, uint64_t address, const char* pattern,
   if (C10_UNLIKELY(status != BP_OK)) throw_status(status, "fill", device, last_error_text());
 }
 
-// Fills a dense tensor by the driver; false where the element does not fit the driver's patterns, or its address them.
+// Fills a dense tensor through the driver; false where the driver's patterns do not support the element's size or address.
 bool fill_dense(const at::Tensor& self, const char* element) {
   uint32_t size = static_cast<uint32_t>(self.itemsize());
   auto count = static_cast<uint64_t>(self.numel());
@@ -105,7 +105,7 @@ bool fill_dense(const at::Tensor& self, const char* element) {
   return true;
 }
 
-// As on the CPU, elements may share a place. What the CPU refuses is refused before anything is queued.
+// As on the CPU, elements may share memory. What the CPU refuses is refused before anything is queued.
 at::Tensor& fill_scalar_(at::Tensor& self, const at::Scalar& value) {
   if (self.numel() == 0) return self;
   check_span(self);
@@ -148,7 +148,7 @@ at::Tensor& zero_(at::Tensor& self) {
 
 BACKPLANE_CORE_KERNELS(PrivateUse1, m) { m.impl("_local_scalar_dense", &local_scalar_dense); }
 
-// A vendor's kernel replaces these, and leaves to them what it does not take.
+// A vendor's kernel replaces these, and passes on to them the calls that it does not support.
 static const Defaults fills([](DefaultKernels& m) {
   m.impl("fill_.Scalar", &fill_scalar_);
   m.impl("fill_.Tensor", &fill_tensor_);

@@ -1,4 +1,4 @@
-// aten/tensor_split.cpp: tensor_split by a tensor of indices that lies on the device. ATen reads them on the host, and refuses any that lie
+// aten/tensor_split.cpp: tensor_split with a tensor of indices on the device. ATen reads indices on the host, and refuses any that are
 // elsewhere.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor_split.h>

@@ -1,10 +1,9 @@
-// aten/varlen_attention.cpp: attention over sequences of several lengths that lie behind each other, as torch.nn.attention.varlen asks for
-// it
-// (_flash_attention_forward), and the memory-efficient form of it, composed of products and a softmax, sequence by sequence. Batches of one
+// aten/varlen_attention.cpp: attention over packed sequences of different lengths, as torch.nn.attention.varlen calls it
+// (_flash_attention_forward), and its memory-efficient form, composed of products and a softmax, sequence by sequence. Batches of one
+// length are computed whole. The CPU has no such kernels.
 // length go through whole. The CPU has no such kernels.
-//
-// Tensors are of shape (batch, length, heads, size), or (all lengths, heads, size) with the places where sequences begin, which are read on
-// the host. Arguments are taken by name, since torch adds some with its versions.
+// Tensors have the shape (batch, length, heads, size), or (all lengths, heads, size) with the offsets where sequences begin, which are read
+// on the host. Arguments are accessed by name, since versions of torch add some.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -34,7 +33,7 @@ using attention_parts::draw_seed;
 using attention_parts::dropout_factors;
 using attention_parts::for_every_head;
 
-// A call's arguments by name. Those that this torch's schema lacks are None.
+// A call's arguments by name. Those that this torch's schema does not have are None.
 class Arguments {
  public:
   Arguments(const c10::OperatorHandle& op, torch::jit::Stack* stack) : op_(op), stack_(stack) {
@@ -50,12 +49,12 @@ class Arguments {
     const c10::IValue value = (*this)[name];
     return value.isTensor() ? value.toTensor() : at::Tensor();
   }
-  // CUDA's kernels have them; the composition does not.
+  // CUDA's kernels support these arguments; the composition does not.
   void refuse(std::initializer_list<const char*> names) const {
     for (const char* name : names) {
       const c10::IValue value = (*this)[name];
       TORCH_CHECK_NOT_IMPLEMENTED(value.isNone() || (value.isTensor() && !value.toTensor().defined()), op_.operator_name().name, " on ",
-                                  device_name(), " takes no ", name);
+                                  device_name(), " does not support ", name);
     }
   }
   template <typename... Results>
@@ -69,7 +68,7 @@ class Arguments {
   std::vector<c10::IValue> values_;
 };
 
-// Which keys a query sees: with an edge at the end of the keys (flash attention) or at their begin, and so many before and behind it.
+// Which keys a query attends to: aligned at the end of the keys (flash attention) or at their start, and how many before and after it.
 struct Mask {
   bool at_end = true;
   std::optional<int64_t> left, right;
@@ -111,7 +110,7 @@ std::pair<at::Tensor, at::Tensor> attend(const at::Tensor& query, const at::Tens
   return {at::matmul(weights, v).transpose(1, 2).to(query.scalar_type()), at::logsumexp(scores, -1)};
 }
 
-// Of a head that several of query share, the sum.
+// The sum over the heads of query that share a head.
 at::Tensor gradient_like(const at::Tensor& like, const at::Tensor& gradient) {
   at::Tensor sum = gradient;
   const int64_t heads = like.size(2);
@@ -149,13 +148,14 @@ struct Piece {
   int64_t query_begin, query_end, key_begin, key_end;
 };
 
-// Where sequences begin, and the end: int32, one more than there are sequences.
+// Where sequences begin, and the end: int32, one more than the number of sequences.
 std::vector<int64_t> places(const char* name, const at::Tensor& begins, int64_t length) {
   TORCH_CHECK(begins.dim() == 1 && begins.numel() > 0 && begins.scalar_type() == c10::kInt, name,
-              " must be a vector of int32, one longer than there are sequences, and is ", begins.scalar_type(), " of ", begins.sizes());
+              " must be a vector of int32, with one element more than there are sequences, and is ", begins.scalar_type(), " of ",
+              begins.sizes());
   const at::Tensor host = begins.to(c10::kCPU, c10::kLong).contiguous();
   std::vector<int64_t> found(host.const_data_ptr<int64_t>(), host.const_data_ptr<int64_t>() + host.numel());
-  TORCH_CHECK(found.front() >= 0 && found.back() <= length, name, " must lie between 0 and the length ", length);
+  TORCH_CHECK(found.front() >= 0 && found.back() <= length, name, " must be between 0 and the length ", length);
   for (size_t i = 1; i < found.size(); ++i) TORCH_CHECK(found[i - 1] <= found[i], name, " must not decrease");
   return found;
 }
@@ -183,7 +183,7 @@ void check(const char* name, const at::Tensor& query, const at::Tensor& key, con
   TORCH_CHECK(dropout_p >= 0 && dropout_p < 1, name, ": dropout_p must be at least 0 and below 1, it is ", dropout_p);
 }
 
-// Of flash attention: -1 and None are no limit; causal is a limit of 0.
+// For flash attention: -1 and None are no limit; causal is a limit of 0.
 Mask flash_mask(const Arguments& arguments) {
   const auto limit = [&](const char* name) -> std::optional<int64_t> {
     const c10::IValue value = arguments[name];
@@ -194,7 +194,7 @@ Mask flash_mask(const Arguments& arguments) {
   return mask;
 }
 
-// Of memory-efficient attention: 1 is causal from the first key on, 2 up to the last.
+// For memory-efficient attention: 1 is causal from the first key on, 2 up to the last.
 Mask efficient_mask(const Arguments& arguments) {
   const int64_t kind = arguments["custom_mask_type"].toInt();
   TORCH_CHECK(kind >= 0 && kind <= 2, "custom_mask_type must be 0 (none), 1 (causal from the top left) or 2 (from the bottom right)");
@@ -255,7 +255,7 @@ void flash_forward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Arguments arguments(op, stack);
   arguments.refuse({"seqused_k", "alibi_slopes", "block_table"});
   TORCH_CHECK_NOT_IMPLEMENTED(!arguments["return_debug_mask"].toBool(), "_flash_attention_forward on ", device_name(),
-                              " has no debug mask: return_debug_mask=False");
+                              " has no debug mask: pass return_debug_mask=False");
   const at::Tensor query = arguments.tensor("query"), key = arguments.tensor("key"), value = arguments.tensor("value");
   const at::Tensor query_begins = arguments.tensor("cum_seq_q"), key_begins = arguments.tensor("cum_seq_k");
   TORCH_CHECK(query_begins.defined() == key_begins.defined(), "cum_seq_q and cum_seq_k must be both set or both not set");
@@ -306,7 +306,7 @@ Options efficient_options(const Arguments& arguments, const at::Tensor& query) {
   return {efficient_mask(arguments), arguments["dropout_p"].toDouble(), scale_of(arguments, query), 0};
 }
 
-// A batch of one that holds packed sequences; empty if all are of one length.
+// A batch of one that contains packed sequences; empty if all have one length.
 std::vector<Piece> efficient_pieces(const Arguments& arguments, const char* queries, const char* keys, const at::Tensor& query,
                                     const at::Tensor& key, const at::Tensor& bias) {
   const at::Tensor query_begins = arguments.tensor(queries), key_begins = arguments.tensor(keys);

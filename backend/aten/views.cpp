@@ -1,4 +1,4 @@
-// aten/views.cpp: view operators share the storage, and the tensor's backend metadata goes with them (torch's own views drop it).
+// aten/views.cpp: view operators share the storage and propagate the tensor's backend metadata (torch's own views drop it).
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/alias_native.h>
@@ -34,8 +34,8 @@ at::Tensor view_as_real(const at::Tensor& self) { return with_metadata(at::nativ
 
 at::Tensor view_as_complex(const at::Tensor& self) { return with_metadata(at::native::view_as_complex(self), self); }
 
-// The operators below have a device-independent kernel in torch; they are here for the metadata alone. Every other view operator is built
-// on these.
+// The operators below have a device-independent kernel in torch; they are here only for the metadata. Every other view operator is built on
+// these.
 at::Tensor alias(const at::Tensor& self) { return with_metadata(at::native::alias(self), self); }
 
 at::Tensor view_dtype(const at::Tensor& self, c10::ScalarType dtype) { return with_metadata(at::native::view_dtype(self, dtype), self); }

@@ -1,5 +1,5 @@
-// aten/wide_products.cpp: products of half matrices with a float32 result, mm(a, b, out_dtype=) and its kin, which the CPU has not. Each is
-// the product of the widened matrices: nothing is rounded in between.
+// aten/wide_products.cpp: products of half matrices with a float32 result, mm(a, b, out_dtype=) and similar, which the CPU does not have.
+// Each is the product of the widened matrices: nothing is rounded in between.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
@@ -11,7 +11,7 @@
 namespace backplane::wide_products_impl {
 namespace {
 
-// CUDA's rules and texts.
+// CUDA's rules and messages.
 void check(const at::Tensor& a, const at::Tensor& b, c10::ScalarType dtype) {
   TORCH_CHECK(a.scalar_type() == b.scalar_type(), "input dtypes must be the same, found ", a.scalar_type(), " and ", b.scalar_type());
   TORCH_CHECK(dtype == a.scalar_type() || (dtype == c10::kFloat && c10::isReducedFloatingType(a.scalar_type())),
