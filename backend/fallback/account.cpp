@@ -1,4 +1,4 @@
-// fallback/account.cpp: the accounts of all operators, and where in Python they were called from.
+// fallback/account.cpp: the accounts of all operators, and where Python called them.
 #include "fallback/account.h"
 
 #include <chrono>
@@ -17,10 +17,10 @@ std::atomic<uint32_t> site_epoch{1};
 
 namespace {
 
-std::mutex sites_mutex;  // over every Account's sites; never held while Python is entered
+std::mutex sites_mutex;  // protects every Account's sites; never held while Python is entered
 std::atomic<SiteFinder> site_finder{nullptr};
 
-// The clock's rate is that since the library was loaded: c10's approximate clock counts the processor's ticks.
+// The clock's rate is measured since the library was loaded: c10's approximate clock counts the processor's ticks.
 struct Moment {
   decltype(c10::getApproximateTime()) ticks = c10::getApproximateTime();
   std::chrono::steady_clock::time_point time = std::chrono::steady_clock::now();
@@ -35,7 +35,7 @@ double nanoseconds_per_tick() {
 
 }  // namespace
 
-// Once an operator and epoch: entering Python at every call would cost more than the call.
+// Once per operator and epoch: entering Python at every call would cost more than the call.
 void find_site(Account& account) {
   account.site_epoch.store(site_epoch.load());
   std::string found = python_site();
@@ -57,7 +57,7 @@ bool accounting() { return account::is_on; }
 void set_accounting(bool on) { account::is_on = on; }
 void new_site_epoch() { ++account::site_epoch; }
 
-// Operators that were removed and registered anew have several plans.
+// Operators that were removed and registered again have several plans.
 std::vector<Count> counts() {
   const double rate = account::nanoseconds_per_tick();
   std::map<std::string, Count> found;

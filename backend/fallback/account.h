@@ -1,4 +1,4 @@
-// fallback/account.h: what the fallback has cost, by operator. One call adds two reads of the processor's counter and three additions.
+// fallback/account.h: the cost of the fallback, by operator. A call adds two reads of the processor's counter and three additions.
 #pragma once
 
 #include <c10/util/ApproximateClock.h>
@@ -13,7 +13,7 @@ namespace backplane::fallback {
 
 struct Plan;
 
-// Of one operator. Any thread adds; the sites are under the lock of fallback_account.cpp.
+// The account of one operator. Any thread adds to it; the lock of account.cpp protects the sites.
 struct Account {
   std::atomic<uint64_t> calls{0};
   std::atomic<uint64_t> ticks{0};  // of c10's approximate clock, inside the fallback
@@ -21,7 +21,7 @@ struct Account {
   std::atomic<uint64_t> to_device{0};
   std::atomic<uint64_t> shared{0};
   std::atomic<uint64_t> widened{0};     // calls that were computed in float32 for a half type; always counted
-  std::atomic<uint32_t> site_epoch{0};  // when a site was looked for last; see new_site_epoch
+  std::atomic<uint32_t> site_epoch{0};  // when a site was last looked up; see new_site_epoch
   std::string first_site;
   std::string site;
 };
@@ -32,7 +32,7 @@ extern std::atomic<uint32_t> site_epoch;
 void find_site(Account& account);
 }  // namespace account
 
-// One call, from its construction on.
+// Accounts for one call, from its construction on.
 class Entry {
  public:
   explicit Entry(Account& account) : account_(account), is_on_(account::is_on.load(std::memory_order_relaxed)) {
@@ -44,7 +44,7 @@ class Entry {
     begin_ = c10::getApproximateTime();
   }
 
-  // An operator that throws has taken its time, too.
+  // The time of an operator that throws counts, too.
   ~Entry() {
     if (is_on_) account_.ticks.fetch_add(static_cast<uint64_t>(c10::getApproximateTime() - begin_), std::memory_order_relaxed);
   }
@@ -65,7 +65,7 @@ class Entry {
   decltype(c10::getApproximateTime()) begin_{};
 };
 
-// Where the calling thread's Python is, "file:line (function)"; "" without Python.
+// The calling thread's position in Python, "file:line (function)"; "" without Python.
 std::string python_site();
 
 }  // namespace backplane::fallback

@@ -1,5 +1,5 @@
-// fallback/call.cpp: the boxed CPU fallback: who takes part, on which device, with which random numbers; for the memory see
-// HostArguments.
+// fallback/call.cpp: the boxed CPU fallback: which arguments take part, on which device, with which random numbers; HostArguments handles
+// their memory.
 #include "fallback/fallback.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -30,17 +30,17 @@ std::atomic<bool> registered = false;
 std::atomic<Hook> hook = nullptr;         // of C++
 std::atomic<Hook> python_hook = nullptr;  // of the bindings
 
-// The kinds of tensors that have a back end of their own.
+// The kinds of tensors that have a backend of their own.
 constexpr c10::DispatchKeySet kLayouts({c10::DispatchKey::Dense, c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr,
                                         c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor});
 
-// View operators of these work on sizes alone; those of sparse tensors may compute.
+// View operators of these kinds use only sizes; those of sparse tensors may compute.
 constexpr c10::DispatchKeySet kViewedByLayout({c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor});
 
 // The same kinds on the CPU.
 c10::DispatchKeySet on_cpu(c10::DispatchKeySet keys) { return (keys & kLayouts) | c10::DispatchKeySet(c10::BackendComponent::CPUBit); }
 
-// One call: the arguments on the stack become CPU values in place, then the results device values.
+// One call: the arguments on the stack become CPU values in place, and then the results become device values.
 class Call {
  public:
   Call(const c10::OperatorHandle& op, Plan& plan, c10::DispatchKeySet keys, torch::jit::Stack& stack)
@@ -51,19 +51,19 @@ class Call {
     const c10::DeviceIndex device = choose_device();
     DeviceSwitch guard(device);
     refuse_in_capture(current_stream(device), plan_.full_name.c_str(), ", which runs on the CPU,");
-    lent_arguments_.open(device, content(), results_on_device_);
+    host_arguments_.open(device, content(), results_on_device_);
     replace_arguments(device);
     {
-      // The tensors are the CPU's from here on: no autograd, which has been dealt with, and no autocast of the CPU's.
+      // From here on the tensors are the CPU's: no autograd, which has run already, and no autocast of the CPU.
       c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
       const NoWarnings silence(plan_.has_warned);
       run_on_cpu(op_, plan_, keys_, stack_);
     }
-    lent_arguments_.close();
+    host_arguments_.close();
     if (results_on_device_) replace_results();
   }
 
-  const Traffic& traffic() const { return lent_arguments_.traffic(); }
+  const Traffic& traffic() const { return host_arguments_.traffic(); }
 
  private:
   c10::IValue& argument(size_t i) { return stack_[first_ + i]; }
@@ -91,14 +91,14 @@ class Call {
     for (size_t i = 0; i < plan_.flags.size(); ++i) {
       const uint8_t flags = plan_.flags[i];
       TORCH_CHECK_NOT_IMPLEMENTED(!argument(i).isStorage(), plan_.full_name, " takes a storage, which the CPU fallback of ", device_name(),
-                                  " cannot lend; it needs a kernel");
+                                  " does not support; it needs a kernel");
       visit_tensors(i, [&](const at::Tensor& tensor) { note(tensor, i, flags); });
       if (argument(i).isDevice()) device_argument_ = argument(i).toDevice();
       TORCH_CHECK(!(flags & Plan::pin) || !argument(i).isBool() || !argument(i).toBool(), "Only dense CPU tensors can be pinned");
     }
     const bool asked_for = device_argument_ && device_argument_->type() == kDevice;
     TORCH_CHECK(!foreign_tensor_.defined() || device_ || asked_for, "Expected a '", foreign_tensor_.device().type(),
-                "' device type for generator but found '", device_name(), "'");  // nothing else of ours can have led the call here
+                "' device type for generator but found '", device_name(), "'");  // only a generator can have selected the device here
     if (foreign_tensor_.defined() && device_) {
       const std::string method = "wrapper_" + std::string(device_name()) + "__" + plan_.name.name.substr(plan_.name.name.rfind(':') + 1);
       c10::impl::common_device_check_failure(*device_, foreign_tensor_, method.c_str(), argument_name(foreign_argument_));
@@ -110,7 +110,7 @@ class Call {
     if (is_on_device(tensor)) {
       if (!device_) device_ = tensor.device();
       if (C10_LIKELY(tensor.device() == *device_)) {
-        lent_arguments_.lend(tensor, use_of(tensor, flags));
+        host_arguments_.add(tensor, use_of(tensor, flags));
         return;
       }
     } else if (tensor.device().is_cpu() && ((tensor.dim() == 0 && !(flags & Plan::written)) || (flags & Plan::on_host))) {
@@ -122,7 +122,7 @@ class Call {
     }
   }
 
-  // Some of the CPU's kernels do not reach all of an out with gaps.
+  // Some CPU kernels do not write all of an out with gaps.
   static Use use_of(const at::Tensor& tensor, uint8_t flags) {
     if (C10_LIKELY(!(flags & Plan::written))) return Use::read;
     return flags & Plan::filled && tensor.is_non_overlapping_and_dense() ? Use::write : Use::read_write;
@@ -130,18 +130,18 @@ class Call {
 
   Content content() const {
     if (C10_LIKELY(!plan_.is_view) || !keys_.has_any(kViewedByLayout)) return Content::full;
-    for (size_t i = 0; i < lent_arguments_.count(); ++i) {
-      if (is_dense_kind(lent_arguments_.device(i))) return Content::full;
+    for (size_t i = 0; i < host_arguments_.count(); ++i) {
+      if (is_dense_kind(host_arguments_.device(i))) return Content::full;
     }
     return Content::layout;
   }
 
-  // Where the results go: to the device argument's, else to the tensors', else to the current one.
+  // The device of the results: the device argument, else that of the tensors, else the current one.
   c10::DeviceIndex choose_device() {
     if (device_argument_ && device_argument_->type() == kDevice) {
       const c10::DeviceIndex index = resolve_device(device_argument_->index());
       TORCH_CHECK_NOT_IMPLEMENTED(!device_ || device_->index() == index, plan_.full_name, ": tensors on ", *device_,
-                                  " and a result on another index is more than the CPU fallback does; copy the result instead");
+                                  " and a result on another index are not supported by the CPU fallback; copy the result instead");
       return index;
     }
     if (device_argument_) {
@@ -156,7 +156,7 @@ class Call {
     for (size_t i = 0; i < plan_.flags.size(); ++i) {
       c10::IValue& value = argument(i);
       if (value.isTensor()) {
-        if (is_lent(value.toTensor())) value = host(value.toTensor());
+        if (is_device_tensor(value.toTensor())) value = host(value.toTensor());
       } else if (value.isList()) {
         replace_list(value);
       } else if (value.isDevice()) {
@@ -172,24 +172,24 @@ class Call {
       const c10::List<at::Tensor> list = value.toTensorList();
       c10::List<at::Tensor> hosts;
       hosts.reserve(list.size());
-      for (const at::Tensor& tensor : list) hosts.push_back(is_lent(tensor) ? host(tensor) : tensor);
+      for (const at::Tensor& tensor : list) hosts.push_back(is_device_tensor(tensor) ? host(tensor) : tensor);
       value = std::move(hosts);
     } else if (value.isOptionalTensorList()) {
       const c10::List<std::optional<at::Tensor>> list = value.toOptionalTensorList();
       c10::List<std::optional<at::Tensor>> hosts;
       hosts.reserve(list.size());
       for (const std::optional<at::Tensor>& tensor : list) {
-        hosts.push_back(tensor && is_lent(*tensor) ? std::optional<at::Tensor>(host(*tensor)) : tensor);
+        hosts.push_back(tensor && is_device_tensor(*tensor) ? std::optional<at::Tensor>(host(*tensor)) : tensor);
       }
       value = std::move(hosts);
     }
   }
 
-  static bool is_lent(const at::Tensor& tensor) { return tensor.defined() && is_on_device(tensor); }
+  static bool is_device_tensor(const at::Tensor& tensor) { return tensor.defined() && is_on_device(tensor); }
 
-  const at::Tensor& host(const at::Tensor& tensor) { return lent_arguments_.host(lent_arguments_.lend(tensor, Use::read)); }
+  const at::Tensor& host(const at::Tensor& tensor) { return host_arguments_.host(host_arguments_.add(tensor, Use::read)); }
 
-  // A CPU generator whose state is the next numbers of the device generator's sequence: reproducible, and the device's own draw.
+  // A CPU generator that is seeded with the next numbers of the device generator's sequence: reproducible, and drawn from the device.
   static c10::IValue host_generator(const c10::IValue& value, c10::DeviceIndex device) {
     std::optional<at::Generator> generator;
     if (!value.isNone()) generator = value.toGenerator();
@@ -211,10 +211,10 @@ class Call {
   void replace_results() {
     for (auto value = stack_.end() - static_cast<std::ptrdiff_t>(plan_.returns); value != stack_.end(); ++value) {
       if (value->isTensor()) {
-        *value = lent_arguments_.take(std::move(*value).toTensor());
+        *value = host_arguments_.take(std::move(*value).toTensor());
       } else if (value->isTensorList()) {
         c10::List<at::Tensor> list = std::move(*value).toTensorList();
-        for (size_t i = 0; i < list.size(); ++i) list.set(i, lent_arguments_.take(list.extract(i)));
+        for (size_t i = 0; i < list.size(); ++i) list.set(i, host_arguments_.take(list.extract(i)));
         *value = std::move(list);
       }
     }
@@ -225,10 +225,10 @@ class Call {
   c10::DispatchKeySet keys_;  // of the CPU
   torch::jit::Stack& stack_;
   size_t first_;  // of the arguments, on the stack
-  HostArguments lent_arguments_;
+  HostArguments host_arguments_;
   std::optional<c10::Device> device_;  // of the device tensors
   std::optional<c10::Device> device_argument_;
-  at::Tensor foreign_tensor_;  // the first tensor that lies elsewhere
+  at::Tensor foreign_tensor_;  // the first tensor on another device
   size_t foreign_argument_ = 0;
   bool results_on_device_ = true;
 };
@@ -237,8 +237,8 @@ class Call {
 
 namespace {
 
-// The fallback of the process's own, where the SDK registers none: what the dispatcher has for an operator that is CUDA's alone. An
-// operator without a line (dispatch/defaults.h) never comes here. False: there is none.
+// The process's own fallback, where the SDK registers none: what the dispatcher calls for a CUDA-only operator. An operator that has a line
+// (dispatch/defaults.h) does not come here. False: there is none.
 bool run_own_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   static const c10::OperatorHandle cudas = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_cudnn_init_dropout_state", "");
   if (!cudas.hasComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return false;

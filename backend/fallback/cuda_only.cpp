@@ -1,4 +1,4 @@
-// fallback/cuda_only.cpp: what to use instead of operators that only CUDA has.
+// fallback/cuda_only.cpp: what to use instead of CUDA-only operators.
 #include "fallback/cuda_only.h"
 
 #include <string_view>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kAttention = "It is one of CUDA's kernels of attention: use torch.nn.functional.scaled_dot_product_attention";
 
-// The first that an operator's name begins with.
+// The first entry that is a prefix of the operator's name applies.
 constexpr std::pair<std::string_view, const char*> kInstead[] = {
     {"aten::_scaled_dot_product_", kAttention},
     {"aten::_flash_attention_", kAttention},

@@ -1,11 +1,11 @@
-// fallback/cuda_only.h: operators that only CUDA has, by names of its libraries, and are not computed here.
+// fallback/cuda_only.h: operators that only CUDA supports, by names of its libraries.
 #pragma once
 
 #include <string>
 
 namespace backplane::fallback {
 
-// What to use instead of "aten::cudnn_convolution", a sentence; "" for an operator that is none of these. docs/operators.md lists them.
+// What to use instead of "aten::cudnn_convolution", a sentence; "" for an operator that is not among them. docs/operators.md lists them.
 std::string instead_of(const std::string& full_name);
 
 }  // namespace backplane::fallback

@@ -1,4 +1,4 @@
-// fallback/host_arguments.cpp: lending device memory to the CPU.
+// fallback/host_arguments.cpp: makes CPU tensors from device tensors.
 #include "fallback/host_arguments.h"
 
 #include <ATen/core/Tensor.h>
@@ -19,14 +19,14 @@ namespace backplane {
 namespace host_arguments_impl {
 namespace {
 
-constexpr size_t kFew = 16;           // up to here looking through a list is faster than hashing
-constexpr uint64_t kGaps = 12 << 10;  // and of what lies between them and is fetched with them
+constexpr size_t kFew = 16;           // up to this number a list is searched faster than a hash table
+constexpr uint64_t kGaps = 12 << 10;  // gaps between operands that are copied along with them
 
 // A data pointer into a storage that it keeps alive.
 c10::DataPtr borrow(const c10::Storage& storage, c10::Device device, uint64_t offset = 0) {
   c10::StorageImpl* const owner = storage.unsafeGetStorageImpl();
   c10::raw::intrusive_ptr::incref(owner);
-  // Who may write is the operator's schema's business.
+  // The operator's schema defines what is written.
   void* const memory = const_cast<char*>(static_cast<const char*>(storage.data())) + offset;
   return {memory, owner, [](void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }, device};
 }
@@ -36,13 +36,13 @@ uint64_t address_of(const Shared& shared) {
   return reinterpret_cast<uint64_t>(shared.device.data()) + shared.begin;
 }
 
-// `end` is 0 where nothing but empty tensors is lent of it.
+// `end` is 0 if all tensors of the storage are empty.
 template <typename Shared>
 uint64_t staged_bytes(const Shared& shared) {
   return shared.end > shared.begin ? shared.end - shared.begin : 0;
 }
 
-// Places in the small block are those of cache lines.
+// Positions in the small block are multiples of a cache line.
 constexpr uint64_t rounded(uint64_t bytes) { return (bytes + 63) & ~uint64_t{63}; }
 
 }  // namespace
@@ -56,64 +56,64 @@ at::Tensor HostArguments::make_tensor(c10::Storage storage, c10::DispatchKey key
   return tensor;
 }
 
-std::optional<size_t> HostArguments::find_lent(const at::Tensor& tensor, Use use) {
+std::optional<size_t> HostArguments::find_argument(const at::Tensor& tensor, Use use) {
   const void* const identity = tensor.unsafeGetTensorImpl();
-  if (lent_.size() < host_arguments_impl::kFew) {
-    for (size_t i = 0; i < lent_.size(); ++i) {
-      if (lent_[i].device.unsafeGetTensorImpl() != identity) continue;
-      lent_[i].use = both(lent_[i].use, use);
+  if (arguments_.size() < host_arguments_impl::kFew) {
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      if (arguments_[i].device.unsafeGetTensorImpl() != identity) continue;
+      arguments_[i].use = both(arguments_[i].use, use);
       return i;
     }
     return std::nullopt;
   }
   if (known_.empty()) {
-    for (size_t i = 0; i < lent_.size(); ++i) known_.emplace(lent_[i].device.unsafeGetTensorImpl(), i);
+    for (size_t i = 0; i < arguments_.size(); ++i) known_.emplace(arguments_[i].device.unsafeGetTensorImpl(), i);
     for (size_t i = 0; i < storages_.size(); ++i) known_.emplace(storages_[i].device.unsafeGetStorageImpl(), i);
   }
   const auto found = known_.find(identity);
   if (found == known_.end()) return std::nullopt;
-  lent_[found->second].use = both(lent_[found->second].use, use);
+  arguments_[found->second].use = both(arguments_[found->second].use, use);
   return found->second;
 }
 
-size_t HostArguments::lend(const at::Tensor& tensor, Use use) {
-  if (const auto found = find_lent(tensor, use)) {
-    if (C10_UNLIKELY(lent_[*found].is_compound)) {
-      lend_compound(tensor, use);  // its parts are used so, too
+size_t HostArguments::add(const at::Tensor& tensor, Use use) {
+  if (const auto found = find_argument(tensor, use)) {
+    if (C10_UNLIKELY(arguments_[*found].is_compound)) {
+      add_compound(tensor, use);  // its parts are used in the same way
     } else {
-      storages_[lent_[*found].index].use_also(use);
+      storages_[arguments_[*found].index].use_also(use);
     }
     return *found;
   }
   if (C10_UNLIKELY(!is_dense_kind(tensor))) {
-    TORCH_CHECK_NOT_IMPLEMENTED(has_kind(tensor), "the CPU fallback of ", device_name(), " cannot lend a tensor of layout ",
+    TORCH_CHECK_NOT_IMPLEMENTED(has_kind(tensor), "the CPU fallback of ", device_name(), " does not support tensors of layout ",
                                 tensor.layout());
-    return lend_compound(tensor, use);
+    return add_compound(tensor, use);
   }
-  lent_.push_back({tensor, {}, use, false, share_span(tensor, use)});
-  if (!known_.empty()) known_.emplace(tensor.unsafeGetTensorImpl(), lent_.size() - 1);
-  return lent_.size() - 1;
+  arguments_.push_back({tensor, {}, use, false, share_span(tensor, use)});
+  if (!known_.empty()) known_.emplace(tensor.unsafeGetTensorImpl(), arguments_.size() - 1);
+  return arguments_.size() - 1;
 }
 
-// The parts come first, so that they are on the CPU before the whole is put together.
-size_t HostArguments::lend_compound(const at::Tensor& tensor, Use use) {
-  if (use == Use::write) use = Use::read_write;  // its layout is read in any case
+// The parts come first, so that they are on the CPU before the whole is built.
+size_t HostArguments::add_compound(const at::Tensor& tensor, Use use) {
+  if (use == Use::write) use = Use::read_write;  // its layout is always read
   const Memory memory = memory_of(tensor);
   Compound compound;
   for (const at::Tensor& part : memory.tensors) {
-    compound.parts.emplace_back(part, is_on_device(part) ? std::optional(lend(part, use)) : std::nullopt);
+    compound.parts.emplace_back(part, is_on_device(part) ? std::optional(add(part, use)) : std::nullopt);
   }
-  if (const auto found = find_lent(tensor, use)) return *found;
+  if (const auto found = find_argument(tensor, use)) return *found;
   if (memory.storage) compound.storage = share(memory.storage, 0, memory.storage.nbytes(), use);
   compounds_.push_back(std::move(compound));
-  lent_.push_back({tensor, {}, use, true, static_cast<uint32_t>(compounds_.size() - 1)});
-  if (!known_.empty()) known_.emplace(tensor.unsafeGetTensorImpl(), lent_.size() - 1);
-  return lent_.size() - 1;
+  arguments_.push_back({tensor, {}, use, true, static_cast<uint32_t>(compounds_.size() - 1)});
+  if (!known_.empty()) known_.emplace(tensor.unsafeGetTensorImpl(), arguments_.size() - 1);
+  return arguments_.size() - 1;
 }
 
 uint32_t HostArguments::share_span(const at::Tensor& tensor, Use use) {
   Span span = span_of(tensor);
-  if (C10_UNLIKELY(tensor.numel() == 0)) {  // one element, if there is one: some operators look through other strides before they check
+  if (C10_UNLIKELY(tensor.numel() == 0)) {  // one element, if there is one: some operators read through other strides before they check
     span.end = span.begin + tensor.itemsize();
     if (span.end > tensor.storage().nbytes()) span = {0, 0};
   }
@@ -135,7 +135,7 @@ uint32_t HostArguments::share(const c10::Storage& storage, uint64_t begin, uint6
     storages_.push_back({storage, {}, nullptr, begin, end, use});
     return static_cast<uint32_t>(storages_.size() - 1);
   }
-  LentStorage& shared = storages_[*index];
+  ArgumentStorage& shared = storages_[*index];
   shared.use_also(use);
   if (begin < end && shared.end == 0) {
     shared.begin = begin;
@@ -147,16 +147,17 @@ uint32_t HostArguments::share(const c10::Storage& storage, uint64_t begin, uint6
   return static_cast<uint32_t>(*index);
 }
 
-// In place, what is only written must have been let go by the device's work, too.
+// With zero-copy, also wait before memory is only written: queued device work may still use it.
 bool HostArguments::must_wait() const {
   return std::any_of(storages_.begin(), storages_.end(),
-                     [this](const LentStorage& shared) { return shared.end > shared.begin && (aliases_ || is_read(shared.use)); });
+                     [this](const ArgumentStorage& shared) { return shared.end > shared.begin && (aliases_ || is_read(shared.use)); });
 }
 
-// Raises for the tensors over a storage that was resized below them. Only an out= may begin so: the operator may let it grow.
-void HostArguments::check_memory(const LentStorage& shared) const {
-  for (const Lent& lent : lent_) {
-    if (!lent.is_compound && &storages_[lent.index] == &shared) check_span(lent.device);
+// Raises for tensors over a storage that was resized below their size. Only an out= may be in this state, since the operator may let it
+// grow.
+void HostArguments::check_memory(const ArgumentStorage& shared) const {
+  for (const Argument& argument : arguments_) {
+    if (!argument.is_compound && &storages_[argument.index] == &shared) check_span(argument.device);
   }
 }
 
@@ -167,7 +168,7 @@ void HostArguments::open(c10::DeviceIndex device, Content content, bool adopts) 
   const c10::Stream stream = current_stream(device);
   if (C10_LIKELY(content == Content::full)) {
     if (must_wait()) about_to_wait("it runs on the CPU");
-    for (const LentStorage& shared : storages_) {
+    for (const ArgumentStorage& shared : storages_) {
       if (C10_UNLIKELY(!shared.has_memory() && (is_read(shared.use) || shared.device.nbytes() > 0))) check_memory(shared);
     }
     materialize_written();
@@ -175,53 +176,53 @@ void HostArguments::open(c10::DeviceIndex device, Content content, bool adopts) 
   if (aliases_) {
     if (content == Content::full && must_wait() && !query_stream(stream)) synchronize_stream(stream);
     if (zero_copy && adopts) host_memory_.emplace(device);
-    for (LentStorage& shared : storages_) {
+    for (ArgumentStorage& shared : storages_) {
       if (content == Content::full) traffic_.shared += shared.end - shared.begin;
       content == Content::layout || C10_LIKELY(shared.has_memory()) ? open_alias(shared) : open_without_memory(shared);
     }
   } else if (is_small()) {
     open_small(stream);
   } else {
-    for (LentStorage& shared : storages_) open_staged(shared);
+    for (ArgumentStorage& shared : storages_) open_staged(shared);
     if (must_wait()) synchronize_stream(stream);
   }
-  for (Lent& lent : lent_) lent.host = lent.is_compound ? make_host_compound(lent) : make_host(lent);
+  for (Argument& argument : arguments_) argument.host = argument.is_compound ? make_host_compound(argument) : make_host(argument);
   if (C10_UNLIKELY(!compounds_.empty())) {
-    // Operators of sparse tensors on the CPU keep what their gradients need only if they see that one is wanted.
-    for (Lent& lent : lent_) {
-      if (lent.device.requires_grad()) lent.host.set_requires_grad(true);
+    // Operators of sparse tensors on the CPU save what their gradients need only if the input requires one.
+    for (Argument& argument : arguments_) {
+      if (argument.device.requires_grad()) argument.host.set_requires_grad(true);
     }
   }
 }
 
-// A copy-on-write storage gets memory of its own before the operator writes by way of an alias, which does not tell, and before it is told
-// apart from others by its address; the copy is queued.
+// A copy-on-write storage gets its own memory before the operator writes through an alias, which bypasses the copy, and before its address
+// identifies it; the copy is queued.
 void HostArguments::materialize_written() const {
-  for (const LentStorage& shared : storages_) {
+  for (const ArgumentStorage& shared : storages_) {
     if (is_written(shared.use)) shared.device.mutable_data();
   }
 }
 
-void HostArguments::open_alias(LentStorage& shared) const {
+void HostArguments::open_alias(ArgumentStorage& shared) const {
   shared.begin = 0;
   shared.host = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(shared.device.nbytes()),
       host_arguments_impl::borrow(shared.device, c10::Device(c10::kCPU)), host_memory_allocator(), shared.device.resizable()));
-  shared.lent_data = shared.host.data();
+  shared.host_data = shared.host.data();
 }
 
-// A storage of no bytes, over a place to write to all the same: an operator that does not let it grow writes there, and close() says so.
-void HostArguments::open_without_memory(LentStorage& shared) {
+// A storage without bytes, over memory that can be written: an operator that does not let it grow writes there, and close() raises.
+void HostArguments::open_without_memory(ArgumentStorage& shared) {
   shared.begin = 0;
   auto* const place = new char[shared.end];
   c10::DataPtr data(place, place, [](void* bytes) { delete[] static_cast<char*>(bytes); }, c10::Device(c10::kCPU));
   shared.host = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, std::move(data),
                                                                    host_memory_allocator(), shared.device.resizable()));
-  shared.lent_data = place;
+  shared.host_data = place;
 }
 
-// Queues the copy. The staged storage begins at a multiple of 16, the largest element, so that offsets stay whole.
-void HostArguments::open_staged(LentStorage& shared) {
+// Queues the copy. The staged storage begins at a multiple of 16, the largest element, so that offsets are whole elements.
+void HostArguments::open_staged(ArgumentStorage& shared) {
   shared.begin &= ~uint64_t{15};
   const auto bytes = static_cast<int64_t>(shared.end - shared.begin);
   const at::Tensor staged = pinned_tensor({bytes}, {1}, c10::kByte);
@@ -233,13 +234,13 @@ void HostArguments::open_staged(LentStorage& shared) {
   shared.host = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
                                                                    host_arguments_impl::borrow(staged.storage(), c10::Device(c10::kCPU)),
                                                                    c10::GetCPUAllocator(), shared.device.resizable()));
-  shared.lent_data = shared.host.data();
+  shared.host_data = shared.host.data();
 }
 
-// Whether all operands go by way of the thread's block, see Note [Small staging].
+// Whether all operands are staged in the thread's block, see Note [Small staging].
 bool HostArguments::is_small() {
   uint64_t bytes = 0;
-  for (LentStorage& shared : storages_) {
+  for (ArgumentStorage& shared : storages_) {
     shared.begin &= ~uint64_t{15};
     bytes += host_arguments_impl::rounded(host_arguments_impl::staged_bytes(shared));
     if (bytes > kSmall) return false;
@@ -251,12 +252,12 @@ bool HostArguments::is_small() {
   return false;
 }
 
-// Operands that lie close to each other come by one copy, with what is between them. The last copy is the wait where nothing is queued;
-// else the wait is one that Ctrl-C ends.
+// Operands that are close to each other are copied together, with the gaps between them. If nothing is queued, the last copy waits; else
+// the wait can be interrupted by Ctrl-C.
 void HostArguments::open_small(const c10::Stream& stream) {
-  c10::SmallVector<LentStorage*, 6> order;
-  for (LentStorage& shared : storages_) order.push_back(&shared);
-  std::sort(order.begin(), order.end(), [](const LentStorage* a, const LentStorage* b) {
+  c10::SmallVector<ArgumentStorage*, 6> order;
+  for (ArgumentStorage& shared : storages_) order.push_back(&shared);
+  std::sort(order.begin(), order.end(), [](const ArgumentStorage* a, const ArgumentStorage* b) {
     return std::make_pair(!is_read(a->use), host_arguments_impl::address_of(*a)) <
            std::make_pair(!is_read(b->use), host_arguments_impl::address_of(*b));
   });
@@ -268,7 +269,7 @@ void HostArguments::open_small(const c10::Stream& stream) {
   c10::SmallVector<Run, 6> runs;
   uint64_t used = 0;
   uint64_t gaps = 0;
-  for (LentStorage* shared : order) {
+  for (ArgumentStorage* shared : order) {
     const uint64_t begin = host_arguments_impl::address_of(*shared);
     const uint64_t bytes = host_arguments_impl::staged_bytes(*shared);
     uint64_t place = used;
@@ -288,7 +289,7 @@ void HostArguments::open_small(const c10::Stream& stream) {
     shared->host = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
         c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
         host_arguments_impl::borrow(small_->storage(), c10::Device(c10::kCPU), place), c10::GetCPUAllocator(), shared->device.resizable()));
-    shared->lent_data = shared->host.data();
+    shared->host_data = shared->host.data();
   }
   if (runs.empty()) return;
   const bool idle = query_stream(stream);
@@ -300,21 +301,21 @@ void HostArguments::open_small(const c10::Stream& stream) {
   small_->is_quiet();
 }
 
-at::Tensor HostArguments::make_host(const Lent& lent) const {
-  const LentStorage& shared = storages_[lent.index];
-  const int64_t shift = static_cast<int64_t>(shared.begin / lent.device.itemsize());
-  const int64_t offset = aliases_ || lent.device.numel() > 0 ? lent.device.storage_offset() - shift : 0;
-  at::Tensor host = make_tensor(shared.host, c10::DispatchKey::CPU, lent.device, offset);
-  if (C10_UNLIKELY(lent.device.unsafeGetTensorImpl()->is_wrapped_number())) host.unsafeGetTensorImpl()->set_wrapped_number(true);
+at::Tensor HostArguments::make_host(const Argument& argument) const {
+  const ArgumentStorage& shared = storages_[argument.index];
+  const int64_t shift = static_cast<int64_t>(shared.begin / argument.device.itemsize());
+  const int64_t offset = aliases_ || argument.device.numel() > 0 ? argument.device.storage_offset() - shift : 0;
+  at::Tensor host = make_tensor(shared.host, c10::DispatchKey::CPU, argument.device, offset);
+  if (C10_UNLIKELY(argument.device.unsafeGetTensorImpl()->is_wrapped_number())) host.unsafeGetTensorImpl()->set_wrapped_number(true);
   return host;
 }
 
-at::Tensor HostArguments::make_host_compound(const Lent& lent) const {
-  const Compound& compound = compounds_[lent.index];
+at::Tensor HostArguments::make_host_compound(const Argument& argument) const {
+  const Compound& compound = compounds_[argument.index];
   Memory memory;
-  for (const auto& [part, number] : compound.parts) memory.tensors.push_back(number ? lent_[*number].host : part);
+  for (const auto& [part, number] : compound.parts) memory.tensors.push_back(number ? arguments_[*number].host : part);
   if (compound.storage) memory.storage = storages_[*compound.storage].host;
-  return compound_tensor(lent.device, memory, c10::Device(c10::kCPU));
+  return compound_tensor(argument.device, memory, c10::Device(c10::kCPU));
 }
 
 }  // namespace backplane

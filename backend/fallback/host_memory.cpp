@@ -17,7 +17,7 @@ namespace {
 
 thread_local DeviceBackedHostMemory* scope = nullptr;
 
-// Device blocks begin at multiples of 512, which most of the host's pointers do not. The rest is looked up, without a lock.
+// Device blocks begin at multiples of 512, as few host pointers do. Other addresses are looked up, without a lock.
 bool is_device_block(const void* memory) {
   return memory != nullptr && reinterpret_cast<uintptr_t>(memory) % 512 == 0 && CachingAllocator::block_size(memory) != 0;
 }
@@ -34,7 +34,7 @@ class HostMemoryAllocator final : public c10::Allocator {
     return C10_LIKELY(scope == nullptr) || bytes == 0 ? allocate_inner(bytes) : scope->allocate(bytes);
   }
 
-  // Of a plain pointer the deleter becomes ours, so that raw_deleter() tells the truth.
+  // The deleter of a plain pointer becomes this one, so that raw_deleter() is correct.
   c10::DataPtr allocate_inner(size_t bytes) {
     c10::DataPtr data = inner_->allocate(bytes);
     if (C10_LIKELY(data.get() == data.get_context())) std::ignore = data.compare_exchange_deleter(inner_deleter_, &release);
@@ -76,7 +76,7 @@ c10::Allocator* host_memory_allocator() { return host_memory_impl::allocator(); 
 namespace host_memory_impl {
 namespace {
 
-// While the library is loaded, because torch's pointer to its allocator is read without a lock: not later, beside threads that allocate.
+// While the library is loaded, because torch's pointer to its allocator is read without a lock: not later, when threads may allocate.
 const bool installed = [] {
   if (!fallback::is_wanted()) return false;
   c10::SetCPUAllocator(allocator());
@@ -96,12 +96,12 @@ bool DeviceBackedHostMemory::owns(const c10::DataPtr& data) const {
   return data.get_deleter() == &HostMemoryAllocator::release && host_memory_impl::is_device_block(data.get());
 }
 
-c10::DataPtr DeviceBackedHostMemory::give_up(c10::DataPtr data) const {
+c10::DataPtr DeviceBackedHostMemory::to_device_memory(c10::DataPtr data) const {
   void* const memory = data.release_context();
   return {memory, memory, c10::GetAllocator(kDevice)->raw_deleter(), c10::Device(kDevice, device_)};
 }
 
-// The block may have been freed in stream order, with work in flight; the host writes out of that order, so it waits for the stream.
+// The block may have been freed in stream order, with queued work; the host writes outside that order, so this waits for the stream.
 c10::DataPtr DeviceBackedHostMemory::allocate(size_t bytes) {
   DeviceSwitch guard(device_);
   c10::DataPtr data;
@@ -111,7 +111,7 @@ c10::DataPtr DeviceBackedHostMemory::allocate(size_t bytes) {
     return host_memory_impl::allocator()->allocate_inner(bytes);
   }
   if (C10_UNLIKELY(data.get() != data.get_context() || !host_memory_impl::is_device_block(data.get()))) {
-    return host_memory_impl::allocator()->allocate_inner(bytes);  // of a vendor's allocator that has no blocks to find
+    return host_memory_impl::allocator()->allocate_inner(bytes);  // a vendor's allocator without blocks to look up
   }
   const c10::Stream stream = current_stream(device_);
   if (!query_stream(stream)) {

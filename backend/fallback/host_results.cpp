@@ -1,4 +1,4 @@
-// fallback/host_results.cpp: the second half of HostArguments: what the operator wrote and made, taken back to the device.
+// fallback/host_results.cpp: the second half of HostArguments: moves what the operator wrote and returned to the device.
 #include "fallback/host_arguments.h"
 
 #include <c10/core/InferenceMode.h>
@@ -20,7 +20,7 @@ namespace backplane {
 namespace host_results_impl {
 namespace {
 
-// The operator has run, so its results are here: a dense copy of them is queued without a wait, which pinned memory with gaps would need.
+// The operator has run, so its results are available: a dense copy is queued without a wait, which pinned memory with gaps would require.
 at::Tensor dense(const at::Tensor& staged) {
   if (C10_LIKELY(staged.is_non_overlapping_and_dense())) return staged;
   at::Tensor packed = pinned_tensor(staged.sizes(), c10::contiguous_strides(staged.sizes()), staged.scalar_type());
@@ -29,7 +29,7 @@ at::Tensor dense(const at::Tensor& staged) {
   return packed.copy_(staged);
 }
 
-// A view is an inference tensor where its base is one, whatever the mode that it is made in.
+// A view is an inference tensor if its base is one, whatever the mode in which it is created.
 class ModeOf {
  public:
   explicit ModeOf(const at::Tensor& base) {
@@ -45,26 +45,26 @@ class ModeOf {
 
 void HostArguments::close() {
   if (aliases_) {
-    for (LentStorage& shared : storages_) {
-      if (C10_UNLIKELY(shared.host.data() != shared.lent_data)) {
+    for (ArgumentStorage& shared : storages_) {
+      if (C10_UNLIKELY(shared.host.data() != shared.host_data)) {
         adopt_growth(shared);
-      } else if (C10_UNLIKELY(shared.lent_data != shared.device.data())) {
+      } else if (C10_UNLIKELY(shared.host_data != shared.device.data())) {
         check_memory(shared);
       }
     }
   }
-  for (const Lent& lent : lent_) {
-    if (!is_written(lent.use)) continue;
-    lent.is_compound ? bring_back_compound(lent) : bring_back(lent);
+  for (const Argument& argument : arguments_) {
+    if (!is_written(argument.use)) continue;
+    argument.is_compound ? copy_back_compound(argument) : copy_back(argument);
   }
 }
 
-// The operator let an aliased storage grow, by device memory under a CPU label.
-void HostArguments::adopt_growth(LentStorage& shared) {
+// The operator grew an aliased storage, in device memory with a CPU device.
+void HostArguments::adopt_growth(ArgumentStorage& shared) {
   const size_t bytes = shared.host.nbytes();
   c10::DataPtr grown = shared.host.set_data_ptr({nullptr, c10::Device(c10::kCPU)});
   if (host_memory_ && host_memory_->owns(grown)) {
-    shared.device.set_data_ptr_noswap(host_memory_->give_up(std::move(grown)));
+    shared.device.set_data_ptr_noswap(host_memory_->to_device_memory(std::move(grown)));
   } else {
     c10::Storage fresh = empty_storage(bytes, device_);
     std::memcpy(fresh.mutable_data(), grown.get(), bytes);
@@ -73,10 +73,10 @@ void HostArguments::adopt_growth(LentStorage& shared) {
   shared.device.set_nbytes(bytes);
 }
 
-void HostArguments::bring_back(const Lent& lent) {
-  const LentStorage& shared = storages_[lent.index];
-  c10::TensorImpl* const device = lent.device.unsafeGetTensorImpl();
-  const at::Tensor& host = lent.host;
+void HostArguments::copy_back(const Argument& argument) {
+  const ArgumentStorage& shared = storages_[argument.index];
+  c10::TensorImpl* const device = argument.device.unsafeGetTensorImpl();
+  const at::Tensor& host = argument.host;
   const bool is_another = !host.storage().is_alias_of(shared.host);
   if (C10_UNLIKELY(is_another)) {  // the operator set another storage
     device->set_storage_keep_dtype(adopt(host.storage(), /*sole_owner=*/false));
@@ -86,34 +86,34 @@ void HostArguments::bring_back(const Lent& lent) {
   } else if (device->sizes() != host.sizes() || device->strides() != host.strides() || device->storage_offset() != host.storage_offset()) {
     device->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
   }
-  // linalg_lu_solve answers with the conjugate bit of its out.
-  if (C10_UNLIKELY(host.is_conj() != lent.device.is_conj())) lent.device._set_conj(host.is_conj());
+  // linalg_lu_solve sets the conjugate bit of its out.
+  if (C10_UNLIKELY(host.is_conj() != argument.device.is_conj())) argument.device._set_conj(host.is_conj());
   if (aliases_ || is_another || host.numel() == 0) return;
-  check_span(lent.device);
+  check_span(argument.device);
   traffic_.to_device += host.nbytes();
-  const bool is_run = small_ && host.is_non_overlapping_and_dense() && host.strides() == lent.device.strides() &&
-                      host.is_neg() == lent.device.is_neg() && host.nbytes() <= kSmall;
-  if (is_run && small_->send(reinterpret_cast<uint64_t>(lent.device.mutable_data_ptr()), host.const_data_ptr(), host.nbytes())) return;
-  // Elements may share a place.
-  copy_tensor(host_results_impl::dense(without_repeats(host)), without_repeats(lent.device), /*non_blocking=*/true);
+  const bool is_run = small_ && host.is_non_overlapping_and_dense() && host.strides() == argument.device.strides() &&
+                      host.is_neg() == argument.device.is_neg() && host.nbytes() <= kSmall;
+  if (is_run && small_->send(reinterpret_cast<uint64_t>(argument.device.mutable_data_ptr()), host.const_data_ptr(), host.nbytes())) return;
+  // Elements may share memory.
+  copy_tensor(host_results_impl::dense(without_repeats(host)), without_repeats(argument.device), /*non_blocking=*/true);
 }
 
-void HostArguments::bring_back_compound(const Lent& lent) {
-  const Compound& compound = compounds_[lent.index];
-  if (compound.storage && !aliases_) bring_back_storage(storages_[*compound.storage]);
-  Memory memory = memory_of(lent.host);
+void HostArguments::copy_back_compound(const Argument& argument) {
+  const Compound& compound = compounds_[argument.index];
+  if (compound.storage && !aliases_) copy_back_storage(storages_[*compound.storage]);
+  Memory memory = memory_of(argument.host);
   for (at::Tensor& part : memory.tensors) part = take(std::move(part));
   if (memory.storage) memory.storage = take_storage(std::move(memory.storage), /*sole_owner=*/false);
-  assign_compound(lent.device, lent.host, memory);
+  assign_compound(argument.device, argument.host, memory);
 }
 
-void HostArguments::bring_back_storage(const LentStorage& shared) {
+void HostArguments::copy_back_storage(const ArgumentStorage& shared) {
   const size_t bytes = shared.host.nbytes();
   if (bytes > shared.device.nbytes()) overrides().resize_storage.get()(shared.device, bytes);
   queue_to_device(shared.device, shared.host, bytes);
 }
 
-// Returns at once: what is not pinned may be gone soon, and is staged.
+// Returns at once: memory that is not pinned may be freed soon, and is staged.
 void HostArguments::queue_to_device(const c10::Storage& device, const c10::Storage& host, uint64_t bytes) {
   if (bytes == 0) return;
   traffic_.to_device += bytes;
@@ -134,23 +134,23 @@ std::optional<size_t> HostArguments::find_host(const c10::StorageImpl* host) con
   return std::nullopt;
 }
 
-// The tensor that a storage was lent for first.
+// The first tensor that was added for a storage.
 const at::Tensor& HostArguments::owner_of(size_t storage) const {
-  const auto owns = [&](const Lent& lent) {
-    return (lent.is_compound ? compounds_[lent.index].storage : std::optional(lent.index)) == std::optional<uint32_t>(storage);
+  const auto owns = [&](const Argument& argument) {
+    return (argument.is_compound ? compounds_[argument.index].storage : std::optional(argument.index)) == std::optional<uint32_t>(storage);
   };
-  return std::find_if(lent_.begin(), lent_.end(), owns)->device;
+  return std::find_if(arguments_.begin(), arguments_.end(), owns)->device;
 }
 
 at::Tensor HostArguments::take(at::Tensor result) {
   if (!result.defined() || !result.device().is_cpu()) return result;
-  for (const Lent& lent : lent_) {
-    if (lent.host.is_same(result)) return lent.device;
+  for (const Argument& argument : arguments_) {
+    if (argument.host.is_same(result)) return argument.device;
   }
   if (C10_UNLIKELY(!is_dense_kind(result))) return take_compound(result);
   const c10::Storage& host = result.storage();
   if (const auto index = find_host(host.unsafeGetStorageImpl())) {
-    const LentStorage& shared = storages_[*index];
+    const ArgumentStorage& shared = storages_[*index];
     const auto shift = static_cast<int64_t>(shared.begin / result.itemsize());
     const host_results_impl::ModeOf mode(owner_of(*index));
     return make_tensor(shared.device, c10::DispatchKey::PrivateUse1, result, result.storage_offset() + shift);
@@ -160,8 +160,8 @@ at::Tensor HostArguments::take(at::Tensor result) {
 }
 
 at::Tensor HostArguments::take_compound(const at::Tensor& result) {
-  TORCH_CHECK_NOT_IMPLEMENTED(has_kind(result), "the operator made a tensor of layout ", result.layout(), " on the CPU, which ",
-                              device_name(), " does not have. Move its arguments to the CPU first");
+  TORCH_CHECK_NOT_IMPLEMENTED(has_kind(result), "the operator returned a tensor of layout ", result.layout(), " on the CPU, which ",
+                              device_name(), " does not support. Move its arguments to the CPU first");
   Memory memory = memory_of(result);
   if (result.use_count() == 1) result.unsafeGetTensorImpl()->release_resources();  // so that its memory has one owner and can be adopted
   for (at::Tensor& part : memory.tensors) part = take(std::move(part));
@@ -181,7 +181,7 @@ c10::Storage HostArguments::take_storage(c10::Storage host, bool sole_owner) {
   return adopt(std::move(host), sole_owner);
 }
 
-// A device storage with a CPU storage's bytes: its very memory where that is the device's and nobody else knows it.
+// A device storage with a CPU storage's bytes: the same memory if it is the device's and has no other owner.
 c10::Storage HostArguments::adopt(c10::Storage host, bool sole_owner) {
   for (const auto& [known, device] : adopted_) {
     if (known.is_alias_of(host)) return device;
@@ -189,12 +189,12 @@ c10::Storage HostArguments::adopt(c10::Storage host, bool sole_owner) {
   const size_t bytes = host.nbytes();
   if (sole_owner && host_memory_ && host_memory_->owns(host.data_ptr())) {
     traffic_.shared += bytes;
-    return new_storage(bytes, host_memory_->give_up(host.set_data_ptr({nullptr, c10::Device(c10::kCPU)})));
+    return new_storage(bytes, host_memory_->to_device_memory(host.set_data_ptr({nullptr, c10::Device(c10::kCPU)})));
   }
   c10::Storage device = empty_storage(bytes, device_);
-  if (host_memory_ && bytes > 0) {  // the host reaches it
+  if (host_memory_ && bytes > 0) {  // the host can access it
     const c10::Stream stream = current_stream(device_);
-    if (!query_stream(stream)) {  // the block may have been freed with work in flight
+    if (!query_stream(stream)) {  // the block may have been freed with queued work
       about_to_wait("it runs on the CPU");
       synchronize_stream(stream);
     }

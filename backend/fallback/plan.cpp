@@ -36,8 +36,8 @@ bool ends_with(const std::string& text, const char* end) {
   return text.size() >= suffix.size() && text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
 }
 
-// Whether the kernels of an operator's out= forms write every element of a dense out. Structured ones do: the functional form, which torch
-// makes from them and registers under this key, runs them on fresh memory. native_batch_norm.out, for one, does not.
+// Whether the kernels of an operator's out= forms write every element of a dense out. Structured kernels do: the functional form, which
+// torch generates from them and registers under this key, runs them on new memory. native_batch_norm.out, for example, does not.
 bool fills_out(const std::string& name) {
   static const auto* const structured = [] {
     auto* const names = new std::unordered_set<std::string>;
@@ -54,9 +54,9 @@ uint8_t flags_of(const c10::FunctionSchema& schema, const c10::Argument& argumen
   if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) {
     flags |= Plan::written | (argument.is_out() && fills ? Plan::filled : 0);
   }
-  // Batch norms update their running statistics without saying so in the schema.
+  // Batch norms update their running statistics without a mark in the schema.
   if ((name == "running_mean" || name == "running_var") && schema.name().find("backward") == std::string::npos) flags |= Plan::written;
-  // Index lists, lengths and the sizes of nested tensors may lie on the CPU, as with CUDA.
+  // Index lists, lengths and the sizes of nested tensors may be on the CPU, as for CUDA.
   const bool is_list = argument.type()->kind() == c10::TypeKind::ListType;
   if ((name == "indices" && is_list) || ends_with(name, "lengths") || name == "batch_sizes" || name.compare(0, 4, "cpu_") == 0) {
     flags |= Plan::on_host;
@@ -74,14 +74,14 @@ uint8_t flags_of(const c10::FunctionSchema& schema, const c10::Argument& argumen
 std::shared_ptr<Plan> make_plan(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   auto plan = std::make_shared<Plan>(op.operator_name(), full_name(op.operator_name()));
-  // torch has kernels of these for dense tensors of each device; the CPU's would communicate copies.
+  // torch has kernels of these for dense tensors of each device; the CPU's kernels would communicate copies.
   TORCH_CHECK_NOT_IMPLEMENTED(plan->full_name.compare(0, 6, "c10d::") != 0, plan->full_name,
                               ": a process group of " BACKPLANE_DEVICE_NAME
-                              " tensors takes dense ones; communicate indices and values, or x.to_dense()");
+                              " tensors supports only dense ones; communicate indices and values, or x.to_dense()");
   const bool fills = fills_out(op.operator_name().name);
   for (const c10::Argument& argument : schema.arguments()) plan->flags.push_back(flags_of(schema, argument, fills));
   plan->returns = schema.returns().size();
-  plan->has_warned = plan->full_name == "aten::index.Tensor_out";  // of uint8 masks: the shape's computation, which stays torch's own
+  plan->has_warned = plan->full_name == "aten::index.Tensor_out";  // for uint8 masks: torch itself computes the shape
   for (const c10::Argument& result : schema.returns()) {
     plan->is_view |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
   }
@@ -108,7 +108,7 @@ void Plan::set_halves(const std::string& dtypes, Halves value) {
   halves_[dtypes] = value;
 }
 
-// A schema's address may be reused after a Python library was destroyed, hence the look at the name.
+// A schema's address may be reused after a Python library was destroyed, so the name is compared.
 Plan& plan_for(const c10::OperatorHandle& op) {
   const c10::FunctionSchema* const key = &op.schema();
   static thread_local std::unordered_map<const c10::FunctionSchema*, Plan*> cache;

@@ -1,5 +1,4 @@
-// fallback/plan.h: what the fallback knows of each operator, kept from its first call on: its schema's traits, its account and its
-// policy.
+// fallback/plan.h: what the fallback knows of each operator, cached at its first call: its schema's traits, its account and its policy.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -19,11 +18,11 @@ namespace backplane::fallback {
 
 struct Plan {
   enum Flag : uint8_t {
-    written = 1,    // the operator changes it
-    on_host = 2,    // may lie on the CPU beside device tensors, whatever its size
+    written = 1,    // the operator modifies it
+    on_host = 2,    // may be on the CPU beside device tensors, whatever its size
     generator = 4,  // Generator?, also where None is passed
     pin = 8,        // pin_memory
-    filled = 16,    // written all over if it is dense, and what it held is not read
+    filled = 16,    // written completely if it is dense, and its old content is not read
     dtype = 32,     // ScalarType, ScalarType?
   };
   static constexpr int8_t kGeneralPolicy = -1;
@@ -33,15 +32,15 @@ struct Plan {
   std::vector<uint8_t> flags;  // one per argument
   size_t returns = 0;
   bool is_view = false;
-  bool has_warned = false;  // whoever calls it has given its warnings
+  bool has_warned = false;  // the caller has issued its warnings
   Account account;
   std::atomic<int8_t> policy{kGeneralPolicy};
-  std::atomic<uint32_t> warned{0};  // the setting of "warn" under which it has been said
+  std::atomic<uint32_t> warned{0};  // the setting of "warn" for which the warning was issued
 
   Plan(c10::OperatorName op_name, std::string text) : name(std::move(op_name)), full_name(std::move(text)) {}
 
-  // What is known of the CPU's kernel for a half type, from calls of the very same dtypes (fallback/widening.h). Any thread.
-  enum class Halves : uint8_t { unknown, computed, lacking };
+  // What is known of the CPU's kernel for a half type, from calls with exactly these dtypes (fallback/widening.h). Any thread.
+  enum class Halves : uint8_t { unknown, computed, unsupported };
   Halves halves(const std::string& dtypes) const;
   void set_halves(const std::string& dtypes, Halves value);
 
@@ -50,14 +49,14 @@ struct Plan {
   std::unordered_map<std::string, Halves> halves_;
 };
 
-// Any thread; without a lock after the thread's first call of the operator. Lives to the end of the process.
+// Any thread; without a lock after the thread's first call of the operator. Lives until the end of the process.
 Plan& plan_for(const c10::OperatorHandle& op);
 std::vector<Plan*> all_plans();
 
 // "aten::sinc.out"
 std::string full_name(const c10::OperatorName& name);
 
-// " for Float, Long": of the tensors among the last `count` values of the stack; "" if there are none.
+// " for Float, Long": the dtypes of the tensors among the last `count` values of the stack; "" if there are none.
 std::string dtypes_of(const torch::jit::Stack& stack, size_t count);
 
 }  // namespace backplane::fallback

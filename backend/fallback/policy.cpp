@@ -1,4 +1,4 @@
-// fallback/policy.cpp: what the fallback may do: in general, for single operators, and by the environment.
+// fallback/policy.cpp: what the fallback may do: the general policy, policies of single operators, and the environment's setting.
 #include "fallback/policy.h"
 
 #include <c10/core/DispatchKeySet.h>
@@ -19,9 +19,9 @@ std::atomic<bool> is_plain{true};
 namespace {
 
 struct State {
-  std::mutex mutex;  // over all but the atomics
+  std::mutex mutex;  // protects all but the atomics
   std::map<std::string, Policy> op_policies;
-  std::string refused_setting;          // <PREFIX>_FALLBACK at import, if it is none of the known ones
+  std::string refused_setting;          // <PREFIX>_FALLBACK at import, if it is invalid
   std::atomic<uint32_t> warn_epoch{1};  // a new one with each setting of "warn"
   std::atomic<Policy> policy{Policy::cpu};
 };
@@ -31,7 +31,7 @@ State& state() {
   return *instance;
 }
 
-void find_out_whether_plain(const State& s) { is_plain = s.policy == Policy::cpu && s.op_policies.empty() && s.refused_setting.empty(); }
+void update_is_plain(const State& s) { is_plain = s.policy == Policy::cpu && s.op_policies.empty() && s.refused_setting.empty(); }
 
 void update_plans() {
   for (Plan* plan : all_plans()) plan->policy = policy_set_for(plan->name);
@@ -40,7 +40,7 @@ void update_plans() {
 void check_is_operator(const std::string& op) {
   const size_t colons = op.find("::");
   TORCH_CHECK_VALUE(colons != std::string::npos && colons > 0, "'", op,
-                    "' is no operator's name; give it with its namespace, as 'aten::sinc' or 'aten::sinc.out'");
+                    "' is not an operator's name; write it with its namespace, as 'aten::sinc' or 'aten::sinc.out'");
   bool namespace_exists = false;
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name == op || full_name(name) == op) return;
@@ -112,7 +112,7 @@ std::string refused_setting() {
   return s.refused_setting;
 }
 
-// "warn", "aten::sinc=error", "cpu,aten::sinc=error,aten::mm.out=warn"; "none" is not for here.
+// "warn", "aten::sinc=error", "cpu,aten::sinc=error,aten::mm.out=warn"; "none" is handled elsewhere.
 void take_policy_from_environment() {
   const std::optional<std::string> setting = env("FALLBACK");
   if (!setting) return;
@@ -130,7 +130,7 @@ void take_policy_from_environment() {
   } catch (const c10::Error& error) {
     const std::lock_guard<std::mutex> lock(s.mutex);
     s.refused_setting = BACKPLANE_ENV_PREFIX "_FALLBACK=" + *setting + ": " + error.what_without_backtrace();
-    policy_impl::find_out_whether_plain(s);
+    policy_impl::update_is_plain(s);
   }
 }
 
@@ -138,8 +138,9 @@ Policy parse_policy(const std::string& text) {
   for (const Policy policy : {Policy::cpu, Policy::warn, Policy::error}) {
     if (text == policy_name(policy)) return policy;
   }
-  TORCH_CHECK_VALUE(false, "'", text,
-                    "' is no fallback policy; there are cpu, warn, error (and, alone and only in the environment at import, none)");
+  TORCH_CHECK_VALUE(
+      false, "'", text,
+      "' is not a fallback policy; the policies are cpu, warn, error (and, alone and only in the environment at import, none)");
 }
 
 const char* policy_name(Policy policy) {
@@ -169,7 +170,7 @@ void set_policy(Policy policy) {
   s.refused_setting.clear();
   if (policy == Policy::warn) ++s.warn_epoch;
   s.policy = policy;
-  policy_impl::find_out_whether_plain(s);
+  policy_impl::update_is_plain(s);
 }
 
 void set_op_policy(const std::string& op, std::optional<Policy> policy) {
@@ -183,7 +184,7 @@ void set_op_policy(const std::string& op, std::optional<Policy> policy) {
     } else {
       s.op_policies.erase(op);
     }
-    policy_impl::find_out_whether_plain(s);
+    policy_impl::update_is_plain(s);
   }
   policy_impl::update_plans();
 }

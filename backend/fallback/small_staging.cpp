@@ -1,4 +1,4 @@
-// fallback/small_staging.cpp: who has which block, and when it may be written.
+// fallback/small_staging.cpp: which thread owns which block, and when it may be written.
 #include "fallback/small_staging.h"
 
 #include <cstring>
@@ -25,7 +25,7 @@ struct Orphans {
 };
 
 Orphans& orphans() {
-  static auto* const instance = new Orphans;  // to the end of the process, after which nothing is freed
+  static auto* const instance = new Orphans;  // lives until the end of the process, after which nothing is freed
   return *instance;
 }
 
@@ -53,19 +53,19 @@ bool is_usable(const Kept& kept, const c10::Stream& stream) {
   return kept.stream == stream || query_stream(*kept.stream);
 }
 
-// The thread's, or another one. Nested calls find none and take one more.
+// The thread's block, or another one. Nested calls find none and allocate one more.
 at::Tensor take(const c10::Stream& stream) {
   Kept kept = std::exchange(slot.kept, {});
   if (!kept.block.defined()) kept = take_orphan();
   if (kept.block.defined()) {
     if (is_usable(kept, stream)) return std::move(kept.block);
-    record_pinned(kept.block, *kept.stream);  // it goes back to the allocator, and is reused when that is over
+    record_pinned(kept.block, *kept.stream);  // it returns to the allocator, and is reused when that work is complete
   }
   return pinned_tensor({static_cast<int64_t>(SmallStaging::kOperands + SmallStaging::kResults)}, {1}, c10::kByte);
 }
 
-// What no call has in hand: of threads that have ended, and of this one. Another thread's stays with it.
-void give_back_idle() {
+// Blocks that no call uses: those of threads that have ended, and this thread's. Other threads keep theirs.
+void release_idle() {
   std::vector<Kept> idle;
   {
     const std::lock_guard<std::mutex> lock(orphans().mutex);
@@ -78,7 +78,7 @@ void give_back_idle() {
 }
 
 const bool registered = [] {
-  overrides().release_staging = &give_back_idle;
+  overrides().release_staging = &release_idle;
   return true;
 }();
 

@@ -34,8 +34,8 @@ std::optional<c10::ScalarType> dtype_argument(const c10::IValue& value, uint8_t 
   return static_cast<c10::ScalarType>(value.toInt());
 }
 
-// What an AT_DISPATCH without a case for a half type says: "nms_kernel" not implemented for 'Half'; and the library of Fourier transforms.
-bool tells_of_half(const std::string& text) {
+// The error of an AT_DISPATCH without a case for a half type: "nms_kernel" not implemented for 'Half'; and that of the FFT library.
+bool is_half_type_error(const std::string& text) {
   if (text.find("MKL FFT doesn't support tensors of type: Half") != std::string::npos) return true;
   constexpr std::string_view kBefore = "not implemented for '";
   const size_t found = text.find(kBefore);
@@ -63,7 +63,7 @@ void visit_tensors(const c10::IValue& value, const Visit& visit) {
   }
 }
 
-// The same value with each defined tensor replaced.
+// The value with each defined tensor replaced.
 template <typename Function>
 c10::IValue map_tensors(const c10::IValue& value, const Function& function) {
   if (value.isTensor()) return value.toTensor().defined() ? c10::IValue(function(value.toTensor())) : value;
@@ -84,8 +84,8 @@ c10::IValue map_tensors(const c10::IValue& value, const Function& function) {
   return value;
 }
 
-// The dtypes of a call's tensors and dtype arguments. Only a call of the very same ones is known to be lacking: with others, the operator's
-// own checks of them come first.
+// The dtypes of a call's tensors and dtype arguments. Only calls with exactly these dtypes are known to be unsupported: with others, the
+// operator's own checks come first.
 std::optional<std::string> signature_of(const Plan& plan, const torch::jit::Stack& stack) {
   const size_t first = stack.size() - plan.flags.size();
   bool has_half = false;
@@ -106,7 +106,7 @@ std::optional<std::string> signature_of(const Plan& plan, const torch::jit::Stac
   return text;
 }
 
-// The arguments of one call in float32, and the way back.
+// The arguments of one call in float32, and the conversion back.
 class WideCall {
  public:
   WideCall(const Plan& plan, c10::ArrayRef<c10::IValue> arguments) : plan_(plan), arguments_(arguments.vec()) { find_half(); }
@@ -122,7 +122,7 @@ class WideCall {
     }
   }
 
-  // Rounds what was written into the arguments, and the results, which are at the end of the stack.
+  // Rounds written values into the arguments, and the results, which are at the end of the stack.
   void narrow(torch::jit::Stack& stack) {
     for (const Pair& pair : pairs_) {
       if (!pair.is_written) continue;
@@ -141,8 +141,8 @@ class WideCall {
     bool is_written;
   };
 
-  // The half type of the results: that of a dtype argument; else that of all floating tensors, or where there are several, the first one's,
-  // as of a normalisation with parameters of another dtype. None where the results are wide anyway.
+  // The half type of the results: that of a dtype argument; else that of all floating tensors, or if they differ, that of the first one, as
+  // for a normalization with parameters of another dtype. None if the results are not half types anyway.
   void find_half() {
     std::optional<c10::ScalarType> first;
     bool are_two_halves = false;
@@ -188,8 +188,8 @@ class WideCall {
   std::vector<Pair> pairs_;
 };
 
-// The arguments, so that a call can be made again: a generator as it was, and of what is read and written a copy of its content, since a
-// kernel that is made of several may have written before the one that lacks the dtype is reached.
+// The arguments, so that a call can be repeated: the state of a generator, and a copy of tensors that are read and written, since a
+// composite kernel may have written before it reaches the unsupported one.
 class Kept {
  public:
   Kept(const Plan& plan, const torch::jit::Stack& stack, bool with_content)
@@ -248,7 +248,7 @@ void run_on_cpu(const c10::OperatorHandle& op, Plan& plan, c10::DispatchKeySet k
   const size_t first = stack.size() - plan.flags.size();
   const Plan::Halves known = plan.halves(*signature);
   const widening_impl::Kept kept(plan, stack, /*with_content=*/known == Plan::Halves::unknown);
-  if (known == Plan::Halves::lacking) {
+  if (known == Plan::Halves::unsupported) {
     stack.resize(first);
     return widening_impl::run_wide(op, plan, keys, kept.arguments(), stack);
   }
@@ -259,17 +259,17 @@ void run_on_cpu(const c10::OperatorHandle& op, Plan& plan, c10::DispatchKeySet k
     return;
   } catch (const c10::Error& error) {
     const bool can_repeat = known == Plan::Halves::unknown || !kept.changes_content();
-    if (!can_repeat || !widening_impl::tells_of_half(error.what_without_backtrace())) throw;
+    if (!can_repeat || !widening_impl::is_half_type_error(error.what_without_backtrace())) throw;
     refusal = std::current_exception();
   }
   stack.resize(first);
   kept.restore();
   try {
     widening_impl::run_wide(op, plan, keys, kept.arguments(), stack);
-  } catch (const c10::NotImplementedError&) {  // nor for float32
+  } catch (const c10::NotImplementedError&) {  // not supported in float32 either
     std::rethrow_exception(refusal);
   }
-  plan.set_halves(*signature, Plan::Halves::lacking);
+  plan.set_halves(*signature, Plan::Halves::unsupported);
 }
 
 }  // namespace backplane::fallback

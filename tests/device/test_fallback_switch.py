@@ -116,9 +116,9 @@ def test_E33_the_environment_sets_policies_by_operator(run_in_process, name):
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("gpu", "there are cpu, warn, error"),
-        ("cpu,none", "there are cpu, warn, error"),
-        ("aten::sinc=none", "there are cpu, warn, error"),
+        ("gpu", "the policies are cpu, warn, error"),
+        ("cpu,none", "the policies are cpu, warn, error"),
+        ("aten::sinc=none", "the policies are cpu, warn, error"),
         ("aten::sincc=error", "no operator 'aten::sincc'"),
     ],
 )
@@ -142,7 +142,7 @@ def test_E33_a_wrong_setting_in_the_environment_leaves_torch_alone(run_in_proces
     code = "import torch; print(torch.ones(2).sum().item())"
     result = run_in_process(code, env={f"{name.upper()}_FALLBACK": "gpu"})
     assert result.stdout == "2.0\n"
-    assert f"{name.upper()}_FALLBACK=gpu: 'gpu' is no fallback policy" in result.stderr
+    assert f"{name.upper()}_FALLBACK=gpu: 'gpu' is not a fallback policy" in result.stderr
 
 
 @pytest.mark.once
