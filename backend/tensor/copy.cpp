@@ -1,15 +1,15 @@
-// tensor/copy.cpp: dst.copy_(src) in steps: which bytes go as one run, what is converted where, on which stream, and how long memory must
+// tensor/copy.cpp: the steps of dst.copy_(src): which bytes are one run, what is converted where, on which stream, and how long memory must
 // live.
 //
-// Note [Conversion]: between host and device, a run of bytes is moved and the rest (strides, dtype, conj and neg bits) is torch's own copy
-// on the CPU, or a queued elementwise copy on the device where strided device memory is concerned. A staging tensor has the bits of the
-// side whose bytes it holds, so that torch's copy resolves them.
+// Note [Conversion]: between host and device, a run of bytes is copied, and the rest (strides, dtype, conj and neg bits) is torch's own
+// copy on the CPU, or a queued elementwise copy on the device if strided device memory is involved. A staging tensor has the bits of the
+// side whose bytes it has, so that torch's copy resolves them.
 //
-// Note [Pinned sources]: what a program reads out of pinned memory may be on its way there, by a copy queued before. So pinned memory is
-// read in stream order: its bytes are queued to the device and converted there, or the host waits for the stream before it converts.
+// Note [Pinned sources]: pinned memory may be the destination of a copy that was queued before. So it is read in stream order: its bytes
+// are queued to the device and converted there, or the host waits for the stream before it converts.
 //
-// Note [Errors of copies]: what a queued copy raises would be a fault of the device, for good. All that can be wrong with one is asked on
-// the calling thread: overlap, memory, and whether torch converts the dtypes at all.
+// Note [Errors of copies]: an error of a queued copy would be a fault of the device, which is permanent. So everything that can fail is
+// checked on the calling thread: overlap, memory, and whether torch converts the dtypes.
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/CachingHostAllocator.h>
@@ -47,7 +47,7 @@ void take_bits(const at::Tensor& tensor, const at::Tensor& like) {
   if (like.is_neg()) tensor._set_neg(true);
 }
 
-// Strides of a dense tensor as they are, else contiguous ones.
+// The strides of a dense tensor, else contiguous ones.
 at::DimVector dense_strides(const at::Tensor& like) {
   return is_dense(like) ? at::DimVector(like.strides()) : c10::contiguous_strides(like.sizes());
 }
@@ -77,14 +77,14 @@ CopyEnd read_end(const at::Tensor& tensor) {
 
 bool is_pinned(const at::Tensor& host) { return overrides().is_pinned.get()(host.const_data_ptr()); }
 
-// A graph holds copies of pinned memory alone, which each run reads or writes; what the host does in a copy it cannot hold.
+// A graph can only hold copies of pinned memory, which each run reads or writes; it cannot hold work of the host in a copy.
 void refuse_host_bytes(c10::DeviceIndex device) {
   refuse_in_capture(current_stream(device),
                     "aten::copy_ between the host and the device, unless its host memory is pinned and dense, with "
                     "the device's dtype, and non_blocking=True is given,");
 }
 
-// The bytes from a strided tensor's first element to its last, on the host, seen through its strides.
+// The bytes from a strided tensor's first element to its last, on the host, viewed with its strides.
 at::Tensor read_span(const at::Tensor& src) {
   const auto count = static_cast<int64_t>(at::detail::computeStorageNbytes(src.sizes(), src.strides(), 1));
   at::Tensor span = at::detail::empty_cpu({count}, src.scalar_type());
@@ -94,7 +94,7 @@ at::Tensor read_span(const at::Tensor& src) {
   return seen;
 }
 
-// A strided tensor's elements on their way: those between its first and its last, as one run.
+// A strided tensor's elements in transit: those between its first and its last, as one run.
 at::Tensor run_of(const at::Tensor& tensor) {
   const Span span = span_of(tensor);
   at::Tensor run = at::detail::make_tensor<c10::TensorImpl>(
@@ -105,7 +105,7 @@ at::Tensor run_of(const at::Tensor& tensor) {
   return run;
 }
 
-// Elements of a byte that torch copies in some layouts only (Float4, Int1), or not at all, go as plain bytes.
+// One-byte elements that torch copies only in some layouts (Float4, Int1), or not at all, are copied as plain bytes.
 bool is_opaque(const at::Tensor& tensor) {
   const c10::ScalarType dtype = tensor.scalar_type();
   return tensor.itemsize() == 1 && dtype != c10::kByte && dtype != c10::kChar && dtype != c10::kBool;
@@ -119,8 +119,8 @@ at::Tensor as_bytes(const at::Tensor& tensor) {
   return bytes;
 }
 
-// Whether torch converts elements of such dtypes and bits: its own copy of one of them says so, once. (A cast that discards an imaginary
-// part warns, each time if the program wants it so.)
+// Checks that torch converts elements of these dtypes and bits: its own copy of one element raises otherwise, once. (A cast that discards
+// an imaginary part warns, each time if the program requests it.)
 void check_conversion(const at::Tensor& src, const at::Tensor& dst) {
   constexpr auto kDtypes = static_cast<size_t>(c10::ScalarType::NumOptions);
   static std::atomic<bool> known[kDtypes][kDtypes][16];
@@ -137,7 +137,7 @@ void check_conversion(const at::Tensor& src, const at::Tensor& dst) {
   is_known.store(!src.is_complex() || dst.is_complex(), std::memory_order_relaxed);
 }
 
-// torch copies a transposed matrix through a buffer; where the host has no memory for that, element by element, as it does in 3 dimensions.
+// torch copies a transposed matrix through a buffer; if the host has no memory for that, element by element, as in 3 dimensions.
 void copy_on_host(at::Tensor& dst, const at::Tensor& src) {
   try {
     at::native::copy_(dst, src);
@@ -150,13 +150,13 @@ void copy_on_host(at::Tensor& dst, const at::Tensor& src) {
 // The vendor's kernel (backplane/copy.h). Set while libraries are loaded.
 std::atomic<bool (*)(at::TensorIteratorBase&)> copy_kernel{nullptr};
 
-// The kernel library's.
+// The kernel library's copy.
 PortableCopy portable_copy{[] { return false; }, nullptr};
 
-// Whether somebody may copy elements on one device in the stream's order.
+// Whether a kernel or a host function can copy elements on one device in stream order.
 bool may_queue_elements() { return copy_kernel.load(std::memory_order_relaxed) != nullptr || can_launch() || portable_copy.can_run(); }
 
-// Whether host functions copy before a portable kernel does: where the device is the host itself (KERNELS host).
+// Whether host functions take precedence over a portable kernel: where the device is the host itself (KERNELS host).
 bool prefers_host_functions() {
 #ifdef BACKPLANE_HOST_KERNELS
   return can_launch() && HostKernel::is_wanted();
@@ -176,7 +176,7 @@ bool run_copy_kernel(bool (*kernel)(at::TensorIteratorBase&), const at::Tensor& 
   return kernel(iter);
 }
 
-// By a kernel of the device's: the vendor's, else a portable one.
+// Copies with a kernel of the device: the vendor's, else a portable one.
 bool run_copy_kernels(const at::Tensor& src, const at::Tensor& dst) {
   const auto vendors = copy_kernel.load(std::memory_order_relaxed);
   const bool has_other_bits = src.is_conj() != dst.is_conj() || src.is_neg() != dst.is_neg();
@@ -194,9 +194,9 @@ void CopyPath::copy(const at::Tensor& src, const at::Tensor& dst, bool non_block
   }
   if (!one_run) copy_impl::check_conversion(src, dst);
   if (C10_UNLIKELY(src.is_complex() && !dst.is_complex()) && !non_blocking && is_on_device(src) != is_on_device(dst)) {
-    about_to_wait("a copy that the host waits for");  // below, warnings are silent
+    about_to_wait("a copy that the host waits for");  // here, because warnings are disabled below
   }
-  const NoWarnings silence(src.is_complex() && !dst.is_complex());  // check_conversion has warned; the host's part of the copy need not
+  const NoWarnings silence(src.is_complex() && !dst.is_complex());  // check_conversion has warned already
   if (!is_on_device(src)) {
     one_run ? run_from_host(src, dst, non_blocking) : elements_from_host(src, dst, non_blocking);
   } else if (!is_on_device(dst)) {
@@ -207,7 +207,7 @@ void CopyPath::copy(const at::Tensor& src, const at::Tensor& dst, bool non_block
   } else if (one_run) {
     run_between_devices(src, dst);
   } else {
-    // Converted where it comes from, moved, and strided where it arrives.
+    // Converted at the source, copied, and strided at the destination.
     const at::Tensor ready = copy_impl::device_like(dst, src.device().index());
     copy(src, ready, non_blocking);
     if (copy_impl::is_one_run(ready, dst)) return run_between_devices(ready, dst);
@@ -249,7 +249,7 @@ void CopyPath::elements_from_host(const at::Tensor& src, const at::Tensor& dst, 
 void CopyPath::elements_to_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
   const c10::DeviceIndex device = src.device().index();
   const bool may_queue = copy_impl::may_queue_elements();
-  if (non_blocking && may_queue && copy_impl::is_dense(dst) && copy_impl::is_pinned(dst)) {  // as CUDA: the device converts
+  if (non_blocking && may_queue && copy_impl::is_dense(dst) && copy_impl::is_pinned(dst)) {  // as for CUDA: the device converts
     const at::Tensor ready = copy_impl::device_like(dst, device);
     if (queue_elements(src, ready)) return run_to_host(ready, dst, true);
   }
@@ -277,7 +277,7 @@ void CopyPath::run_from_host(const at::Tensor& src, const at::Tensor& dst, bool 
   if (!non_blocking || !copy_impl::is_pinned(src)) copy_impl::refuse_host_bytes(stream.device_index());
   if (!non_blocking) return copy_bytes(copy_impl::written_end(dst), copy_impl::read_end(src), src.nbytes(), stream, false);
   at::Tensor pinned = src;
-  if (!copy_impl::is_pinned(src)) {  // the caller may free or change pageable memory at once
+  if (!copy_impl::is_pinned(src)) {  // the caller may free or modify pageable memory at once
     pinned = pinned_tensor(src.sizes(), src.strides(), src.scalar_type());
     std::memcpy(pinned.mutable_data_ptr(), src.const_data_ptr(), src.nbytes());
   }
@@ -303,7 +303,7 @@ void CopyPath::run_between_devices(const at::Tensor& src, const at::Tensor& dst)
   const c10::Stream to = current_stream(dst.device().index());
   refuse_in_capture(from, "aten::copy_ between two devices");
   refuse_in_capture(to, "aten::copy_ between two devices");
-  const PooledEvent writable = pooled_event(to.device_index());  // earlier work on dst is done before the copy begins ...
+  const PooledEvent writable = pooled_event(to.device_index());  // earlier work on dst completes before the copy begins ...
   writable->record(to);
   writable->block(from);
   copy_bytes(copy_impl::written_end(dst), copy_impl::read_end(src), src.nbytes(), from, true);

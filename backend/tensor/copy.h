@@ -1,4 +1,5 @@
-// tensor/copy.h: every copy to, from and between devices. A vendor derives from CopyPath to change how its copies go (backplane/extend.h).
+// tensor/copy.h: every copy to, from and between devices. A vendor derives from CopyPath to change how copies are made
+// (backplane/extend.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,27 +19,28 @@ class CopyPath {
   virtual ~CopyPath() = default;
 
   // dst.copy_(src) for tensors of equal sizes with at least one element, one of them on the device or both; any dtypes, strides, and conj
-  // and neg bits. As CUDA: a copy between host and device has happened when this returns, unless it is non_blocking and the host memory is
-  // pinned or can be staged; a copy between devices is queued, on the source's current stream, and ordered with both devices' streams.
+  // and neg bits. As for CUDA: a copy between host and device is complete when this returns, unless it is non_blocking and the host memory
+  // is pinned or can be staged; a copy between devices is queued, on the source's current stream, and ordered with both devices' streams.
   virtual void copy(const at::Tensor& src, const at::Tensor& dst, bool non_blocking);
 
  protected:
-  // The steps of copy(). run: both are dense in the same order, of one dtype and with equal bits, so that their bytes are one run.
+  // The steps of copy(). run: both are dense in the same order, have one dtype and equal bits, so that their bytes are one run.
   virtual void run_from_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking);
   virtual void run_to_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking);
   virtual void run_on_device(const at::Tensor& src, const at::Tensor& dst);
   virtual void run_between_devices(const at::Tensor& src, const at::Tensor& dst);
 
-  // Other strides, another dtype or other bits, between host and device. Pinned memory is read in stream order, of whatever call.
+  // Between host and device with other strides, another dtype or other bits. Pinned memory is read in stream order, whoever queued its
+  // writes.
   virtual void elements_from_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking);
   virtual void elements_to_host(const at::Tensor& src, const at::Tensor& dst, bool non_blocking);
 
-  // Elementwise on one device: other strides, another dtype, other bits. By the vendor's kernel (backplane/copy.h) or host functions in the
-  // stream's order, else by way of the host.
+  // Elementwise on one device: other strides, another dtype, other bits. With the vendor's kernel (backplane/copy.h) or host functions in
+  // stream order, else through the host.
   virtual void elements_on_device(const at::Tensor& src, const at::Tensor& dst);
 
  private:
-  // The same, if it can be queued; else nothing is done.
+  // As above if it can be queued; else nothing is done.
   bool queue_elements(const at::Tensor& src, const at::Tensor& dst);
 };
 
@@ -49,8 +51,9 @@ inline bool converts(const at::Tensor& src, const at::Tensor& dst) {
 
 Override<CopyPath*>& copy_path();
 
-// The kernel library's copy of elements on one device, as a vendor's of backplane/copy.h. Where host kernels are chosen, host functions are
-// asked first. can_run: whether there is a compiler; run: false, nothing was queued. The operands may differ in their conj and neg bits.
+// The kernel library's copy of elements on one device, as a vendor's of backplane/copy.h. Where host kernels are selected, host functions
+// take precedence. can_run: whether there is a compiler; run: false if nothing was queued. The operands may differ in their conj and neg
+// bits.
 struct PortableCopy {
   bool (*can_run)();
   bool (*run)(at::TensorIteratorBase& iter);
@@ -64,7 +67,7 @@ inline void copy_tensor(const at::Tensor& src, const at::Tensor& dst, bool non_b
 // Pinned host memory of the device's allocator, as a tensor, for staging.
 at::Tensor pinned_tensor(at::IntArrayRef size, at::IntArrayRef stride, c10::ScalarType dtype);
 
-// Keeps the pinned block that holds a tensor's storage until the work queued so far on `stream` is done.
+// Keeps the pinned block of a tensor's storage until the work queued so far on `stream` is complete.
 void record_pinned(const at::Tensor& host, const c10::Stream& stream);
 
 }  // namespace backplane

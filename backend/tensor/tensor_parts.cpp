@@ -1,4 +1,4 @@
-// tensor/tensor_parts.cpp: the classes behind torch's tensors, and what each is made of.
+// tensor/tensor_parts.cpp: the classes of torch's tensors, and the parts of each.
 #include "tensor/tensor_parts.h"
 
 #ifndef AT_PER_OPERATOR_HEADERS  // or SparseTensorImpl.h includes every operator
@@ -26,17 +26,17 @@ Impl* impl_of(const at::Tensor& tensor) {
   return static_cast<Impl*>(tensor.unsafeGetTensorImpl());
 }
 
-// The key of a layout for a backend.
-c10::DispatchKeySet keys(c10::DispatchKey cpu, c10::DispatchKey ours, c10::Device device) {
-  return c10::DispatchKeySet(device.is_cpu() ? cpu : ours);
+// The key set of a layout, on the CPU or the device.
+c10::DispatchKeySet keys(c10::DispatchKey cpu, c10::DispatchKey device_key, c10::Device device) {
+  return c10::DispatchKeySet(device.is_cpu() ? cpu : device_key);
 }
 
-// NULL for a quantizer whose parameters are numbers. By type, since a quantizer that is not known yet has no scheme.
+// NULL for a quantizer whose parameters are numbers. By type, since an unknown quantizer has no scheme.
 const at::PerChannelAffineQuantizer* per_channel(const at::QuantizerPtr& quantizer) {
   return dynamic_cast<const at::PerChannelAffineQuantizer*>(quantizer.get());
 }
 
-// A quantizer with its parameters on another device. One of numbers can be shared.
+// A quantizer with its parameters on another device. A quantizer with numbers can be shared.
 at::QuantizerPtr quantizer_with(const at::QuantizerPtr& like, const Memory& memory) {
   const auto* from = per_channel(like);
   if (from == nullptr) return like;
@@ -59,7 +59,7 @@ at::Tensor compressed_tensor(const at::Tensor& like, const Memory& memory, c10::
   at::Tensor self = at::detail::make_tensor<at::SparseCsrTensorImpl>(
       keys(c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::SparseCsrPrivateUse1, device), device, like.layout(), like.dtype());
   assign_compound(self, like, memory);
-  // _sparse_mm_reduce_impl asks whether there will be a backward, and only then keeps what that needs.
+  // _sparse_mm_reduce_impl checks whether there will be a backward, and only then saves what it requires.
   if (device.is_cpu() && like.requires_grad()) self.set_requires_grad(true);
   return self;
 }
@@ -80,7 +80,7 @@ at::Tensor nested_tensor(const at::Tensor& like, const Memory& memory, c10::Devi
 }
 
 at::Tensor zero_like(const at::Tensor& like, c10::Device device) {
-  // Views of it are held against the size of its storage.
+  // Views of it are checked against the size of its storage.
   const size_t elements = at::detail::computeStorageNbytes(like.sizes(), like.strides(), 1, static_cast<size_t>(like.storage_offset()));
   at::Tensor self = zero_tensor({static_cast<int64_t>(elements)}, like.scalar_type(), device);
   self.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
@@ -154,7 +154,7 @@ at::Tensor compound_tensor(const at::Tensor& like, const Memory& memory, c10::De
     case TensorKind::dense:
       break;
   }
-  TORCH_INTERNAL_ASSERT(false, "a dense tensor is no compound");
+  TORCH_INTERNAL_ASSERT(false, "a dense tensor is not a compound one");
 }
 
 void assign_compound(const at::Tensor& self, const at::Tensor& like, const Memory& memory) {

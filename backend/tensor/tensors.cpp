@@ -1,4 +1,4 @@
-// tensor/tensors.cpp: storages and sizes of device tensors, and which bytes of its storage a tensor stands for.
+// tensor/tensors.cpp: storages and sizes of device tensors, and the byte range of a tensor in its storage.
 #include "tensor/tensors.h"
 
 #include <ATen/Context.h>
@@ -33,7 +33,7 @@ void resize_tensor(c10::TensorImpl* self, at::IntArrayRef size, at::OptionalIntA
   const bool is_empty = std::find(size.begin(), size.end(), 0) != size.end();
   const size_t bytes = stride ? at::detail::computeStorageNbytes(size, *stride, itemsize, offset)
                               : at::detail::computeStorageNbytesContiguous(size, itemsize, offset);
-  // Memory first: where there is none, the tensor stays as it was, and never is larger than what it stands on.
+  // Memory first: if there is none, the tensor keeps its size, and is never larger than its storage.
   if (const c10::Storage& storage = self->unsafe_storage(); is_empty) {
   } else if (!storage) {
     self->set_storage_keep_dtype(empty_storage(bytes, self->device().index()));
@@ -117,7 +117,7 @@ void fill_uninitialized(const at::Tensor& tensor) {
       break;
     default:
       TORCH_CHECK_NOT_IMPLEMENTED(false, "\"fill_empty_deterministic_\" not implemented for '", dtype,
-                                  "'; switch off torch.utils.deterministic.fill_uninitialized_memory");
+                                  "'; disable torch.utils.deterministic.fill_uninitialized_memory");
   }
 }
 
