@@ -2,8 +2,8 @@
 //
 //   BACKPLANE_CORE_KERNELS(PrivateUse1, m) { m.impl("view", &view); }
 //
-// As BACKPLANE_KERNELS (backplane/registration.h), but for any C++ signature, and a vendor's kernel of the same operator replaces it, with
-// torch's usual warning. Kernels that give way without one: dispatch/defaults.h.
+// As BACKPLANE_KERNELS (backplane/registration.h), but for any C++ signature; a vendor's kernel of the same operator replaces it, with
+// torch's usual warning. Default kernels, which are replaced without a warning: dispatch/defaults.h.
 #pragma once
 
 #include <backplane/registration.h>
@@ -19,7 +19,7 @@ class CoreKernels : public Kernels {
   void impl(const char* name, Return (*function)(Arguments...)) {
     detail::register_kernel(*this, name, detail::typed_kernel(function));
   }
-  // `function`: of an operator's handle and the stack, or with the dispatch keys between them.
+  // `function`: takes the operator's handle and the stack, optionally with the dispatch keys between them.
   template <auto* function>
   void impl_boxed(const char* name) {
     add_boxed(name, c10::BoxedKernel::makeFromFunction<function>());

@@ -1,4 +1,4 @@
-// dispatch/defaults.cpp: keeps the kernels that give way, and registers the first of each operator.
+// dispatch/defaults.cpp: keeps the default kernels, and registers the first one of each operator.
 #include "dispatch/defaults.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -14,23 +14,23 @@ namespace backplane {
 namespace defaults_impl {
 namespace {
 
-// Who gives way to a vendor's kernel, in this order.
+// The default kernels of an operator, in order of precedence.
 struct Line {
   std::string name;  // without namespace
   std::optional<c10::BoxedKernel> portable;
-  bool is_free = false;  // of a vendor's kernel
+  bool is_free = false;  // no kernel of the vendor
   std::optional<detail::TypedKernel> portable_unboxed;
   std::optional<c10::BoxedKernel> core_boxed;
   std::optional<detail::TypedKernel> core;
 };
 
-// Filled while the library is loaded, only read from then on.
+// Filled while the library is loaded, afterwards read-only.
 std::unordered_map<c10::OperatorName, Line>& lines() {
   static auto* const instance = new std::unordered_map<c10::OperatorName, Line>;
   return *instance;
 }
 
-// Whether torch makes the operator from others, for every device.
+// Whether torch composes the operator of others, for every device.
 bool is_derived(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) ||
@@ -50,7 +50,8 @@ const Line* find_line(const c10::OperatorName& name) {
 
 bool has_kernel(const c10::OperatorHandle& op) { return op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1); }
 
-// Whether the vendor has a kernel of the operator, or of the out= form from which torch makes it. Asked before anything is registered.
+// Whether the vendor has a kernel of the operator, or of the out= form from which torch generates it. Queried before anything is
+// registered.
 bool is_vendors(const Line& line) {
   const c10::OperatorHandle op = detail::find_operator(line.name.c_str());
   if (has_kernel(op) || !is_derived(op)) return has_kernel(op);
@@ -59,7 +60,7 @@ bool is_vendors(const Line& line) {
   const std::string last = name.overload_name.substr(name.overload_name.rfind('_') + 1);
   for (const std::string& overload : {std::string("out"), name.overload_name + "_out", "out_" + last}) {
     const auto out = c10::Dispatcher::singleton().findSchema({base, overload});
-    // The same arguments, and the out= behind them: one form has as many as the other and one more for each result.
+    // The same arguments, followed by out=: one form has one more argument than the other for each result.
     if (out && has_kernel(*out) && out->schema().arguments().size() == op.schema().arguments().size() + out->schema().returns().size()) {
       return true;
     }
@@ -79,10 +80,10 @@ void register_first(CoreKernels& kernels, const Line& line) {
   }
 }
 
-// Neither a vendor's kernel nor one of the library or the core: torch's composition, if the operator is made of others, else the CPU.
+// The last default: torch's composition, if the operator is composed of others, else the CPU.
 void compose_or_fall_back(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (!is_derived(op)) return fallback::run(op, keys, stack);
-  // A key of a device that nobody has: what stands there is what torch has for every device.
+  // The key of a device that does not exist: its kernel is the one that torch has for every device.
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse3), stack);
 }
 
@@ -135,7 +136,7 @@ bool is_portable(const std::string& op) {
 }
 
 void register_defaults() {
-  // As long as the process: a library that goes takes its kernels along.
+  // Lives as long as the process: destroying a library removes its kernels.
   const detail::Site site{"aten", __FILE__, __LINE__};
   static auto* const kernels = new CoreKernels(site, "PrivateUse1");
   DefaultKernels defaults;

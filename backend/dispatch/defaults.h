@@ -1,10 +1,11 @@
-// dispatch/defaults.h: kernels that give way: who computes an operator is the first of these that takes the call.
+// dispatch/defaults.h: default kernels: the first of these that supports the call computes an operator.
 //
 //   a vendor's kernel, a portable one (kernels/portable), the core's own, torch's composition of other operators, the CPU fallback
 //
-// torch warns when a kernel replaces another one. So these are registered after everything else in lib<device>.so (registered_last.cpp is
-// linked last), and only where the vendor has registered none. A kernel that is registered later still, by another library or from Python,
-// replaces them with torch's usual warning. What a vendor's kernel does not take comes back to them: decline().
+// torch warns when a kernel replaces another one. So default kernels are registered after everything else in lib<device>.so
+// (registered_last.cpp is linked last), and only where the vendor has registered none. A kernel that is registered later, by another
+// library or from Python, replaces them with torch's usual warning. Calls that a vendor's kernel does not support are passed on to them:
+// decline().
 #pragma once
 
 #include <backplane/signature.h>
@@ -18,8 +19,8 @@ namespace backplane {
 
 class DefaultKernels {
  public:
-  // `name` without namespace, "convolution_overrideable" or "add.Tensor". Where the operator has a kernel of the device already, this one
-  // is kept for decline().
+  // `name` without namespace, "convolution_overrideable" or "add.Tensor". If the operator has a kernel of the device already, this one is
+  // kept for decline().
   template <typename Return, typename... Arguments>
   void impl(const char* name, Return (*function)(Arguments...)) {
     add(name, detail::typed_kernel(function));
@@ -28,8 +29,8 @@ class DefaultKernels {
   void impl_boxed(const char* name) {
     add_boxed(name, c10::BoxedKernel::makeFromFunction<function>());
   }
-  // A kernel of the library, before the core's. `unboxed`: the same kernel for callers without a stack, which is faster. Where the vendor
-  // has a kernel of the out= form alone, from which torch makes the others, it stays so.
+  // A kernel of the library, which takes precedence over the core's. `unboxed`: the same kernel for callers without a stack, which is
+  // faster. If the vendor has a kernel only of the out= form, from which torch generates the others, this one is not registered.
   void impl_portable(const char* name, c10::BoxedKernel kernel, std::optional<detail::TypedKernel> unboxed = std::nullopt);
 
  private:
@@ -37,7 +38,7 @@ class DefaultKernels {
   void add_boxed(const char* name, c10::BoxedKernel kernel);
 };
 
-// One static object a file: registers its kernels of the aten namespace, at the time said above.
+// One static object per file: registers its kernels of the aten namespace, at the time described above.
 class Defaults {
  public:
   using Function = void (*)(DefaultKernels& m);
@@ -51,18 +52,18 @@ class Defaults {
 
 void register_defaults();
 
-// Whether "aten::fill_.Scalar" has a kernel of the core's, or a portable one; registered, or in line behind a vendor's.
+// Whether "aten::fill_.Scalar" has a kernel of the core, or a portable one; registered, or behind a vendor's.
 bool has_default(const std::string& op);
 bool has_portable(const std::string& op);
 
-// <PREFIX>_KERNELS=off while the library was loaded: no portable kernel was registered, and no policy brings them.
+// <PREFIX>_KERNELS=off while the library was loaded: no portable kernel was registered, and no policy can enable one.
 bool portable_is_left_out();
-// Whether the portable kernel is the first in line: nothing of the vendor's stands before it.
+// Whether the portable kernel has precedence: the vendor has no kernel.
 bool is_portable(const std::string& op);
 
-// Computes a call that a vendor's kernel does not take, by the next in line.
+// Computes a call that a vendor's kernel does not support, with the next default kernel.
 void decline(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
-// The same for what a portable kernel does not take.
+// As above, for a call that a portable kernel does not support.
 void decline_portable(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 }  // namespace backplane

@@ -1,8 +1,8 @@
-// dispatch/registered_last.cpp: what must see the vendor's own first. The build links this file last: its initialiser comes after the
-// vendor's.
+// dispatch/registered_last.cpp: registrations that must see the vendor's first. The build links this file last: its initializer runs after
+// the vendor's.
 namespace backplane {
 
-// Declared here: their headers are not worth their time.
+// Declared here: their headers would cost compile time.
 void register_defaults();  // dispatch/defaults.h
 void register_hooks();     // runtime/hooks.h
 

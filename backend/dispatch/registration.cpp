@@ -1,4 +1,4 @@
-// dispatch/registration.cpp: runs the blocks of backplane/registration.h at load and keeps what failed in them, for the import to report.
+// dispatch/registration.cpp: runs the blocks of backplane/registration.h at load and keeps their errors for the import to raise.
 #include "dispatch/registration.h"
 
 #include <backplane/signature.h>
@@ -41,15 +41,15 @@ struct State {
   std::vector<PythonModule> modules;
   std::map<std::string, std::string> kernels;  // "key vendor::op" -> site
   std::set<std::string> names;
-  std::map<std::string, std::vector<c10::ScalarType>> dtypes;  // that kernels declare to take
-  std::map<std::string, Needs> needs;                          // without which kernels do not run
-  // As long as the process: one that goes takes its kernels along.
+  std::map<std::string, std::vector<c10::ScalarType>> dtypes;  // that kernels declare to support
+  std::map<std::string, Needs> needs;                          // what kernels require to run
+  // Lives as long as the process: destroying one removes its kernels.
   std::vector<std::unique_ptr<torch::Library>> libraries;
   std::vector<c10::RegistrationHandleRAII> registrations;
   bool reported = false;
 };
 
-// Static initialisers are in no given order, so not a namespace-scope object.
+// The order of static initializers is undefined, so this is not a namespace-scope object.
 State& state() {
   static State* const instance = new State;
   return *instance;

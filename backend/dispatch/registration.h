@@ -1,5 +1,5 @@
-// dispatch/registration.h: what failed while operators and kernels were registered, the Python modules that belong to them, and what
-// kernels declare.
+// dispatch/registration.h: errors of the registration of operators and kernels, the Python modules that belong to them, and what kernels
+// declare.
 #pragma once
 
 #include <backplane/registration.h>
@@ -12,27 +12,27 @@
 
 namespace backplane {
 
-// "file:line: reason", one per block that failed and per kernel whose operator nobody has defined. Empty: every kernel was registered.
-// `before_python`: an operator that a Python module shall define may be missing yet. Static initialisers have run once it can be called;
-// what fails later, in a further library, is a warning, too.
+// "file:line: reason", one per block that failed and per kernel whose operator is not defined. Empty: every kernel was registered.
+// `before_python`: operators that a Python module defines may be missing yet. Static initializers have run before it can be called; later
+// errors, of another library, are also warnings.
 std::vector<std::string> registration_errors(bool before_python);
 
 struct PythonModule {
   std::string name;
   std::string site;  // "file:line"
 };
-std::vector<PythonModule> python_modules();  // in the order of their blocks; a name once
+std::vector<PythonModule> python_modules();  // in the order of their blocks; without duplicates
 
 namespace detail {
 void add_python_module(const Site& site, const char* name);
 void add_registration_error(const Site& site, const std::exception& error);
 }  // namespace detail
 
-// The dtypes that the kernel of "aten::add.Tensor" declares to take; nothing if it declares none.
+// The dtypes that the kernel of "aten::add.Tensor" declares to support; nothing if it declares none.
 std::optional<std::vector<c10::ScalarType>> declared_dtypes(const std::string& op);
 
-// What the kernel of an operator needs and the driver lacks, so that it never runs: "host functions (bp.host_exec)". Nothing if it can run.
-// Opens the driver.
+// What the kernel of an operator requires and the driver does not support, so that it never runs: "host functions (bp.host_exec)". Nothing
+// if it can run. Opens the driver.
 std::optional<std::string> unmet_needs(const std::string& op);
 
 }  // namespace backplane

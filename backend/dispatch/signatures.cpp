@@ -1,4 +1,4 @@
-// dispatch/signatures.cpp: the C++ signatures of operators for which vendors write kernels most often, compiled here once (registration.h).
+// dispatch/signatures.cpp: the C++ signatures of operators that vendors most often implement, compiled here once (registration.h).
 #include <backplane/signature.h>
 
 #include <ATen/core/Generator.h>

@@ -1,4 +1,4 @@
-// dispatch/structured.cpp: what backplane/structured.h needs of the core: outputs by ATen's rules, and the fallback.
+// dispatch/structured.cpp: what backplane/structured.h requires of the core: outputs by ATen's rules, and the fallback.
 #include <backplane/signature.h>
 #include <backplane/structured.h>
 
@@ -41,7 +41,7 @@ void resize_out(const at::Tensor& out, at::IntArrayRef sizes, at::IntArrayRef st
   TORCH_CHECK(options.dtype() == out.dtype(), "Expected out tensor to have dtype ", options.dtype(), ", but got ", out.dtype(), " instead");
   TORCH_CHECK(options.device() == out.device(), "Expected out tensor to have device ", options.device(), ", but got ", out.device(),
               " instead");
-  if (!at::native::resize_output(out, sizes)) return;  // as it is, it keeps its own strides
+  if (!at::native::resize_output(out, sizes)) return;  // if it was not resized, it keeps its own strides
   if (!strides.empty()) {
     out.as_strided_(sizes, strides);
   } else if (options.memory_format_opt()) {

@@ -1,4 +1,4 @@
-// torch/compat.h: every difference between torch versions that the core knows, each with the version that makes it unnecessary.
+// torch/compat.h: all differences between torch versions that affect the core, each with the version that makes it unnecessary.
 #pragma once
 
 #include <torch/headeronly/version.h>
@@ -20,17 +20,17 @@
 #define BACKPLANE_TORCH_HAS_GRAPHS 0
 #endif
 
-// Whether torch's pinned cache has private pools. Without them pinned memory that is made in a capture is reused when it is freed.
+// Whether torch's pinned cache has private pools. Without them pinned memory that is allocated in a capture is reused when it is freed.
 // Unnecessary when 2.13 is the oldest.
 #define BACKPLANE_PINNED_CACHE_HAS_POOLS BACKPLANE_TORCH_AT_LEAST(2, 13)
 
 namespace backplane::compat {
 
-// Whether torch's pinned cache asks what is too large to be rounded or to be kept. Unnecessary when 2.13 is the oldest.
+// Whether torch's pinned cache supports limits of rounding and caching. Unnecessary when 2.13 is the oldest.
 inline constexpr bool kPinnedCacheHasLimits = BACKPLANE_TORCH_AT_LEAST(2, 13);
 
-// Operators that torch composes of others for a device it does not know, and composes otherwise than the CPU computes them. Unnecessary
-// where torch's own composition is mended.
+// Operators that torch composes of others for an unknown device, with results that differ from the CPU's. Unnecessary when torch's own
+// composition is fixed.
 inline constexpr const char* kComposedOtherwise[] = {
     "mse_loss",
     "smooth_l1_loss",    // an output of the reduced shape goes to the out= form, which warns that it resizes it (2.11 to 2.13)

@@ -1,4 +1,4 @@
-// torch/distributed.h: differences between versions of torch's c10d. Apart from compat.h, because c10d's headers include all of ATen.
+// torch/distributed.h: differences between versions of torch's c10d. Separate from compat.h, because c10d's headers include all of ATen.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -14,7 +14,7 @@
 
 namespace backplane::compat {
 
-// Its name is another one since 2.13, or 2.12. Unnecessary when 2.13 is the oldest.
+// It has another name since 2.13, or 2.12. Unnecessary when 2.13 is the oldest.
 #if BACKPLANE_TORCH_AT_LEAST(2, 13)
 using PreMulSumSupplement = c10d::PreMulSumSupplement;
 #else

@@ -1,4 +1,4 @@
-// torch/kineto.h: where a device makes itself known to torch.profiler. For backend/profiler, which is compiled with USE_KINETO.
+// torch/kineto.h: registers a device with torch.profiler. For backend/profiler, which is compiled with USE_KINETO.
 #pragma once
 
 #include <libkineto.h>
@@ -14,7 +14,7 @@
 
 namespace backplane::compat {
 
-// Once, at load. Kineto makes the plug when a profile is first taken.
+// Call once, at load. Kineto creates the plug-in at the first profile.
 inline void register_kineto_plug(const std::function<std::unique_ptr<libkineto::IActivityProfiler>()>& make) {
 #if BACKPLANE_TORCH_AT_LEAST(2, 13)
   torch::profiler::impl::PrivateUse1ProfilerRegistry::instance().registerFactory(make);

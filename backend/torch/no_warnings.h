@@ -1,4 +1,4 @@
-// torch/no_warnings.h: a scope in which torch's C++ warnings of this thread are dropped, because they have been given already.
+// torch/no_warnings.h: a scope that drops torch's C++ warnings of this thread, because they were issued already.
 #pragma once
 
 #include <c10/util/Exception.h>
