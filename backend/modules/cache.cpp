@@ -31,12 +31,12 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kMagic = "BPK2";
 constexpr size_t kDigest = 40;
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kTimeout = std::chrono::seconds(60);
 constexpr int kWritesBetweenPrunings = 64;
 
 class File {
  public:
-  // O_NONBLOCK: what is no regular file, a pipe for one, may let no open come back.
+  // O_NONBLOCK: an open of a file that is not a regular file, such as a pipe, may block.
   File(const std::string& path, int flags, mode_t mode = 0600)
       : fd_(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode)) {}
   ~File() {
@@ -75,7 +75,7 @@ bool is_ours(const struct stat& status) { return status.st_uid == geteuid() && (
 
 std::string default_folder() {
   if (const auto given = env("CACHE_DIR")) return *given;
-  // As <PREFIX>_...: a setuid process takes nothing from its caller.
+  // As for <PREFIX>_...: a setuid process ignores its caller's environment.
   const char* base = secure_getenv("XDG_CACHE_HOME");
   std::string path = base != nullptr && *base == '/' ? base : "";
   if (path.empty()) {
@@ -93,9 +93,9 @@ CacheFolder find_folder() {
   std::error_code failed;
   fs::create_directories(base, failed);
   if (!failed && ::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) failed = std::error_code(errno, std::generic_category());
-  if (failed) return {"", path + " cannot be made: " + failed.message()};
+  if (failed) return {"", path + " cannot be created: " + failed.message()};
   struct stat status{};
-  if (::lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return {"", path + " is no directory"};
+  if (::lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return {"", path + " is not a directory"};
   if (!is_ours(status)) return {"", path + " belongs to another user, or others may write to it"};
   try {
     require_private(path, "The cache of kernels");
@@ -108,7 +108,7 @@ CacheFolder find_folder() {
 std::string folder_of(const std::string& key) { return cache_folder().path + "/" + key.substr(0, 2); }
 std::string path_of(const std::string& key) { return folder_of(key) + "/" + key; }
 
-// A file of its own with these bytes, then its name: nobody sees half a file.
+// Writes these bytes to a file of its own, then renames it: no reader sees a partial file.
 bool place(const std::string& path, std::string_view head, std::string_view body) {
   static std::atomic<unsigned> number{0};
   const std::string unfinished = path + "." + std::to_string(getpid()) + "." + std::to_string(number++) + ".tmp";
@@ -122,7 +122,7 @@ bool place(const std::string& path, std::string_view head, std::string_view body
   return false;
 }
 
-// With the key, so that a file in another's place is seen.
+// With the key, so that a file under another key's name is detected.
 std::string digest_of(const std::string& key, std::string_view code) { return c10::sha1(key + std::string(code)).str(); }
 
 bool place_code(const std::string& path, const std::string& key, const Code& code) {
@@ -130,7 +130,7 @@ bool place_code(const std::string& path, const std::string& key, const Code& cod
   return place(path, std::string(kMagic) + digest_of(key, body), body);
 }
 
-// The code of such a file; nothing if it is damaged, or another key's.
+// The code of such a file; nothing if it is damaged, or has another key.
 std::optional<Code> code_in(const File& file, const std::string& key, size_t size) {
   constexpr size_t head = kMagic.size() + kDigest;
   const auto bytes = file.read_all(size);
@@ -142,7 +142,7 @@ std::optional<Code> code_in(const File& file, const std::string& key, size_t siz
   return Code(bytes->begin() + head, bytes->end());
 }
 
-// <package>/kernels, found from this library; "" if there is none, or if others may write to it.
+// <package>/kernels, located from this library; "" if there is none, or if others may write to it.
 std::string bundle_folder() {
   Dl_info here{};
   if (dladdr(reinterpret_cast<const void*>(&cache_folder), &here) == 0 || here.dli_fname == nullptr) return "";
@@ -158,7 +158,7 @@ std::string bundle_folder() {
   return folder;
 }
 
-// "512MiB" as bytes; 1 GiB if it is not given.
+// "512MiB" as bytes; 1 GiB if unset.
 uint64_t size_limit() {
   const auto given = env("CACHE_SIZE");
   if (!given) return uint64_t{1} << 30;
@@ -171,11 +171,11 @@ uint64_t size_limit() {
   }
   const std::string unit = given->substr(end);
   const int shift = unit == "KiB" ? 10 : unit == "MiB" ? 20 : unit == "GiB" ? 30 : unit.empty() ? 0 : -1;
-  TORCH_CHECK(end != 0 && shift >= 0, BACKPLANE_ENV_PREFIX "_CACHE_SIZE=", *given, " is no size: give bytes, or 512MiB, 2GiB");
+  TORCH_CHECK(end != 0 && shift >= 0, BACKPLANE_ENV_PREFIX "_CACHE_SIZE=", *given, " is not a size: use bytes, or 512MiB, 2GiB");
   return value << shift;
 }
 
-// Removes what was not used for longest until the rest is 80 % of the limit, and what killed writers left.
+// Removes the least recently used files until the rest is 80 % of the limit, and what killed writers left.
 void prune() {
   struct Entry {
     fs::file_time_type used;
@@ -219,7 +219,7 @@ const CacheFolder& cache_folder() {
 std::string cache_key(const std::vector<std::string_view>& parts) {
   std::string all;
   for (const std::string_view part : parts) {
-    all += std::to_string(part.size());  // so that no two lists of parts are one text
+    all += std::to_string(part.size());  // so that different lists of parts have different texts
     all += '\n';
     all += part;
   }
@@ -238,7 +238,7 @@ std::optional<Code> read_cache(const std::string& key) {
   if (!code) {
     forget_cached(key);
   } else if (::time(nullptr) - status.st_mtime > 24 * 60 * 60) {
-    ::futimens(file.get(), nullptr);  // used: prune() takes others first
+    ::futimens(file.get(), nullptr);  // used: prune() removes others first
   }
   return code;
 }
@@ -248,7 +248,7 @@ namespace {
 
 struct Offered {
   std::mutex mutex;
-  std::unordered_map<std::string, Code> by_key;  // a package may be unloaded while its kernels stay
+  std::unordered_map<std::string, Code> by_key;  // a package may be unloaded while its kernels are in use
 };
 Offered& offered() {
   static auto& instance = *new Offered;
@@ -307,13 +307,13 @@ CacheLock::CacheLock(const std::string& key) {
   if (cache_folder().path.empty()) return;
   ::mkdir(folder_of(key).c_str(), 0700);
   file_ = ::open((folder_of(key) + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  const auto end = std::chrono::steady_clock::now() + kPatience;
+  const auto end = std::chrono::steady_clock::now() + kTimeout;
   while (file_ >= 0 && ::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
 
-// The file stays, one in each folder: another process may wait for it.
+// The file stays, one in each folder: another process may be waiting for it.
 CacheLock::~CacheLock() {
   if (file_ >= 0) ::close(file_);
 }

@@ -1,8 +1,8 @@
 // modules/cache.h: compiled code on disk, from one process to the next.
 //
-// A file is named by the SHA-1 of all that its code depends on. It is code that this process will run: it is read only if it and its folder
-// are the user's own and nobody else can write to them, and if its key and contents have the sum that stands in it. Anything wrong with the
-// cache (no home, read-only, a full disk) makes it a slower day and no error.
+// A file is named by the SHA-1 of everything that its code depends on. It is code that this process will run: it is read only if it and its
+// folder belong to the user and nobody else can write to them, and if its key and contents match the checksum in it. An error of the cache
+// (no home, read-only, a full disk) costs time and is not raised.
 //
 //   <PREFIX>_CACHE_DIR, else $XDG_CACHE_HOME or ~/.cache with /torch-backplane/<device>; in it kernels-2/ab/<key>
 #pragma once
@@ -17,26 +17,26 @@ namespace backplane {
 
 using Code = std::vector<char>;
 
-// Where the files are; nothing, and why, if there is no cache.
+// Where the files are; without a cache nothing, and the reason.
 struct CacheFolder {
-  std::string path;  // empty: none
+  std::string path;  // empty: no cache
   std::string refusal;
 };
 const CacheFolder& cache_folder();
 
 // Code that came with the package, in <package>/kernels beside its lib/: written by `torch-backplane precompile`, read before the cache,
-// trusted as the package's libraries are.
+// trusted like the package's libraries.
 std::optional<Code> read_bundle(const std::string& key);
 void write_bundle(const std::string& folder, const std::string& key, const Code& code);  // throws if it cannot be written
 
-// Code that came inside a program, in an AOTInductor package: read before all else, trusted as the program is. It is copied.
+// Code that came inside a program, in an AOTInductor package: read first, trusted like the program. It is copied.
 void offer_code(const std::string& key, std::string_view code);
 std::optional<Code> read_offered(const std::string& key);
 
-// The name of what these texts give: 40 hexadecimal digits.
+// The name for these texts: 40 hexadecimal digits.
 std::string cache_key(const std::vector<std::string_view>& parts);
 
-// The code of a key. A file that is damaged is removed.
+// The code of a key. A damaged file is removed.
 std::optional<Code> read_cache(const std::string& key);
 void write_cache(const std::string& key, const Code& code);
 void forget_cached(const std::string& key);
@@ -53,7 +53,7 @@ class CacheLock {
   int file_ = -1;
 };
 
-// Keeps the source of a unit that the compiler refused; gives its path, or "" if it could not be kept.
+// Keeps the source of a unit that the compiler refused; returns its path, or "" if it could not be kept.
 std::string keep_failed_source(const std::string& key, std::string_view source);
 
 }  // namespace backplane

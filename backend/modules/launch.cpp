@@ -13,7 +13,7 @@ namespace backplane {
 
 namespace {
 
-// Filled while the library is loaded, only read from then on.
+// Filled while the library is loaded, afterwards read-only.
 std::vector<const KernelCounter*>& portable_counters() {
   static auto* const instance = new std::vector<const KernelCounter*>;
   return *instance;

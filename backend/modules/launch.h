@@ -12,7 +12,7 @@ namespace backplane {
 // The block of bytes that a kernel takes: addresses first, then the members of its struct, 8 bytes each.
 class KernelArguments {
  public:
-  static constexpr size_t kMost = 1024;  // what every target takes
+  static constexpr size_t kMost = 1024;  // supported by every target
 
   void add(uint64_t word) {
     if (C10_UNLIKELY(bytes_ == kMost)) throw_full();
@@ -30,12 +30,12 @@ class KernelArguments {
   size_t bytes_ = 0;
 };
 
-// A counter of calls by the name "portable/<name>": a vendor's kernel of that name has its own. Lives as long as the process.
+// A counter of calls with the name "portable/<name>": a vendor's kernel of that name has its own. Lives as long as the process.
 KernelCounter& portable_counter(const char* name);
 // Calls of all of them since the start.
 uint64_t portable_calls();
 
-// Queues the function on the device's current stream with that many groups, as many as the target allows: the kernel walks the rest.
+// Queues the function on the device's current stream with that many groups, up to the target's limit: the kernel loops over the rest.
 void launch_function(c10::DeviceIndex device, const Function& function, uint64_t groups, const KernelArguments& arguments);
 
 }  // namespace backplane

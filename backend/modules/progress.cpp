@@ -1,4 +1,4 @@
-// modules/progress.cpp: one line, written and erased by the terminal's own codes.
+// modules/progress.cpp: one line, written and erased with the terminal's escape codes.
 #include "modules/progress.h"
 
 #include <unistd.h>
@@ -12,7 +12,7 @@ namespace backplane {
 namespace progress_impl {
 namespace {
 
-constexpr int64_t kPatience = 2'000'000'000;
+constexpr int64_t kSilentNs = 2'000'000'000;
 std::atomic<int64_t> spent{0};  // ns of all units of the process
 std::atomic<int> units{0};
 
@@ -21,7 +21,7 @@ std::atomic<int> units{0};
 
 CompilingLine::CompilingLine(const std::string& unit) : begin_(std::chrono::steady_clock::now()) {
   const int number = ++progress_impl::units;
-  is_shown_ = progress_impl::spent > progress_impl::kPatience && isatty(STDERR_FILENO) == 1;
+  is_shown_ = progress_impl::spent > progress_impl::kSilentNs && isatty(STDERR_FILENO) == 1;
   if (is_shown_) std::fprintf(stderr, "\r\x1b[K%s: compiling kernel %d, %s", device_name(), number, unit.c_str());
 }
 

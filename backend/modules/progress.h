@@ -1,4 +1,4 @@
-// modules/progress.h: tells a person at a terminal that kernels are being compiled, once that has taken 2 s in the process.
+// modules/progress.h: shows at a terminal that kernels are being compiled, once that has taken 2 s in the process.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 
 namespace backplane {
 
-// Lives while one unit is compiled. The line on stderr goes with it; nothing is written where stderr is no terminal. Any thread.
+// Lives while one unit is compiled. The line on stderr is erased with it; nothing is written if stderr is not a terminal. Any thread.
 class CompilingLine {
  public:
   explicit CompilingLine(const std::string& unit);

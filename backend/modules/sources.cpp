@@ -1,4 +1,4 @@
-// modules/sources.cpp: finds a text by its name.
+// modules/sources.cpp: finds a source by its name.
 #include "modules/sources.h"
 
 #include <c10/util/Exception.h>

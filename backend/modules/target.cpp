@@ -1,4 +1,4 @@
-// modules/target.cpp: asks bp.compiler once, and checks what it answers.
+// modules/target.cpp: queries bp.compiler once, and checks its answer.
 #include "modules/target.h"
 
 #include <c10/util/StringUtil.h>
@@ -30,15 +30,15 @@ std::string compiler_id(const bp_compiler& compiler) {
 void check(const bp_target_properties& target) {
   const auto want = [&](bool holds, const char* rule) {
     TORCH_CHECK(holds, "The driver of ", device_name(), " describes the target '", target.target, "' wrongly: ", rule,
-                " (backplane/driver/compiler.h). torch-backplane check-driver tells more");
+                " (backplane/driver/compiler.h). Run torch-backplane check-driver for details");
   };
   constexpr uint64_t required = BP_DTYPE_FLOAT32 | BP_DTYPE_INT32 | BP_DTYPE_INT64;
-  want((target.dtypes & required) == required, "dtypes lack FLOAT32, INT32 or INT64");
-  want(target.group_size != 0 && (target.group_size & (target.group_size - 1)) == 0, "group_size is no power of two");
-  want(target.group_size <= target.max_group_size, "group_size is beyond max_group_size");
-  want(target.local_bytes >= 16384, "local_bytes are fewer than 16384");
-  want(target.parameter_bytes >= 1024, "parameter_bytes are fewer than 1024");
-  for (const uint64_t groups : target.max_grid) want(groups >= 65535, "max_grid is below 65535");
+  want((target.dtypes & required) == required, "dtypes do not include FLOAT32, INT32 or INT64");
+  want(target.group_size != 0 && (target.group_size & (target.group_size - 1)) == 0, "group_size is not a power of two");
+  want(target.group_size <= target.max_group_size, "group_size is greater than max_group_size");
+  want(target.local_bytes >= 16384, "local_bytes is less than 16384");
+  want(target.parameter_bytes >= 1024, "parameter_bytes is less than 1024");
+  for (const uint64_t groups : target.max_grid) want(groups >= 65535, "max_grid is less than 65535");
 }
 
 Target complete(const bp_compiler& compiler, bp_target_properties properties) {
@@ -57,7 +57,7 @@ Target ask(c10::DeviceIndex device) {
   return complete(*open_driver().compiler, properties);
 }
 
-// Calls function(properties) for each that the compiler can make, until it says true.
+// Calls function(properties) for each target of the compiler, until it returns true.
 template <typename Function>
 void each_target(const Function& function) {
   const Driver* driver = loaded_driver();

@@ -1,4 +1,4 @@
-// modules/unit.cpp: units by their text, each compiled under a lock of its own; the threads of the background.
+// modules/unit.cpp: units by their text, each compiled under a lock of its own; the background threads.
 #include "modules/unit.h"
 
 #include <c10/util/Exception.h>
@@ -68,7 +68,7 @@ std::string first_lines(const std::string& log) {
 struct Compiled {
   int32_t status;
   Code code;
-  std::string reason;  // where there is none
+  std::string reason;  // if there is no code
 };
 
 Compiled run_compiler(const bp_compiler& compiler, const std::string& target, const std::string& name, const std::string& text) {
@@ -97,7 +97,7 @@ Compiled run_compiler(const bp_compiler& compiler, const std::string& target, co
   return made;
 }
 
-// The driver's, which is not opened.
+// The loaded driver, which is not opened.
 const bp_compiler& compiler_without_device() {
   const Driver* driver = loaded_driver();
   TORCH_CHECK(driver != nullptr && driver->compiler != nullptr, "The driver of ", device_name(),
@@ -105,12 +105,12 @@ const bp_compiler& compiler_without_device() {
   return *driver->compiler;
 }
 
-// Of a kernel, for a target that need not be here, and its key.
+// A kernel for a target that need not be present, and its key.
 struct Text {
   std::string text, key;
 };
 Text text_for(const std::string& target_name, const KernelSource& source) {
-  compiler_without_device();  // says what is wrong, before the name of a target can be
+  compiler_without_device();  // raises its own error before that of an unknown target
   const Target target = target_named(target_name);
   std::string text = text_of(target, source);
   std::string key = key_of(target, text);
@@ -131,7 +131,7 @@ class Unit {
     return failure_;
   }
 
-  // Compiles, or reads from the cache, unless it is settled. Does not throw for a compiler's failure.
+  // Compiles, or reads from the cache, unless that is done. Does not throw if the compiler fails.
   void settle() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (is_settled()) return;
@@ -176,7 +176,7 @@ class Unit {
     if (compiled.status == BP_OK) {
       code_ = std::move(compiled.code);
       ++counters.compiled;
-    } else if (compiled.status == BP_UNSUPPORTED) {  // the device is one of tier 0, and nothing is wrong
+    } else if (compiled.status == BP_UNSUPPORTED) {  // a tier 0 device; not an error
       failure_ = "there is no compiler: " + compiled.reason;
     } else {
       fail(compiled.reason);
@@ -190,15 +190,15 @@ class Unit {
                         kept.empty() ? "" : "\nIts source is kept in " + kept);
     if (kernel_policy() != KernelPolicy::strict && source_.text.empty()) {
       TORCH_WARN(failure_, "\nThe operator is computed without it. " BACKPLANE_ENV_PREFIX
-                           "_KERNELS=strict makes this an error, =off does "
-                           "without compiled kernels");
+                           "_KERNELS=strict makes this an error, =off disables "
+                           "compiled kernels");
     }
   }
 
   bp_module_code* load(c10::DeviceIndex device) {
     bp_module_code* module = nullptr;
     int32_t status = try_call<&bp_module::load>(device, code_.data(), static_cast<uint64_t>(code_.size()), &module);
-    if (status == BP_INVALID_ARGUMENT && is_cached_) {  // what the cache had is no code of this driver
+    if (status == BP_INVALID_ARGUMENT && is_cached_) {  // the cached code is not valid for this driver
       forget_cached(key_);
       compile();
       TORCH_CHECK(failure_.empty(), failure_);
@@ -212,14 +212,14 @@ class Unit {
   const KernelSource source_;
   const std::string& name_ = source_.name;
   const std::string target_, key_, text_;
-  std::mutex mutex_;  // held while it compiles: whoever else wants it waits
+  std::mutex mutex_;  // held while it compiles: other threads that need it wait
   std::atomic<bool> settled_{false};
   std::string failure_;
   Code code_;
   bool is_cached_ = false;
   struct Loaded {  // on one device
     bp_module_code* module = nullptr;
-    std::map<std::string, Function> functions;  // by the kernel's name; a map moves none
+    std::map<std::string, Function> functions;  // by the kernel's name; references into a map stay valid
   };
   std::array<Loaded, kMaxDevices> loaded_;
 };
@@ -229,7 +229,7 @@ struct Units {
   std::unordered_map<std::string, std::unique_ptr<Unit>> by_key;
 };
 Units& units() {
-  static auto& instance = *new Units;  // functions live to the end of the process
+  static auto& instance = *new Units;  // functions live until the end of the process
   return instance;
 }
 
@@ -242,8 +242,8 @@ Unit& unit_of(const Target& target, const KernelSource& source) {
   return *unit;
 }
 
-// The threads that compile in the background: as many as there are processors if each compilation is a process, else one. They end with
-// the process, or in a forked child never begin to exist.
+// The threads that compile in the background: as many as there are processors if each compilation is a process, else one. They end with the
+// process; a forked child has none.
 class Background {
  public:
   static Background& instance() {
@@ -284,7 +284,7 @@ class Background {
       lock.unlock();
       try {
         unit->settle();
-      } catch (const std::exception& error) {  // a lost device: who asks for the kernel next hears of it
+      } catch (const std::exception& error) {  // a lost device: the next request for the kernel raises it
         LOG(WARNING) << "The kernel " << unit->name() << " was not compiled in the background: " << error.what();
       }
       lock.lock();
@@ -307,7 +307,7 @@ KernelPolicy policy_of_environment() {
   if (word == "wait") return KernelPolicy::wait;
   if (word == "background") return KernelPolicy::background;
   if (word == "off") return KernelPolicy::off;
-  TORCH_CHECK(word == "strict", BACKPLANE_ENV_PREFIX "_KERNELS=", word, " is not known: give wait, background, off or strict");
+  TORCH_CHECK(word == "strict", BACKPLANE_ENV_PREFIX "_KERNELS=", word, " is not supported: use wait, background, off or strict");
   return KernelPolicy::strict;
 }
 

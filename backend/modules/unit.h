@@ -1,5 +1,5 @@
-// modules/unit.h: from a kernel's text to a function on a device: compiled once in a process, or read from the cache, and loaded on each
-// device that wants it. Any thread.
+// modules/unit.h: from a kernel's source to a function on a device: compiled once in a process, or read from the cache, and loaded on each
+// device that uses it. Any thread.
 //
 // What happens when a kernel is wanted that is not there yet, <PREFIX>_KERNELS or set_kernel_policy():
 //   wait         the calling thread compiles it (the default)
@@ -23,19 +23,19 @@ namespace backplane {
 
 enum class KernelPolicy : uint8_t { wait, background, off, strict };
 
-// Throws for a word in the environment that is none of them.
+// Throws for an invalid word in the environment.
 KernelPolicy kernel_policy();
 void set_kernel_policy(KernelPolicy policy);
 
-// A kernel's text, as a family of kernels makes it.
+// The source of a kernel, as a family of kernels builds it.
 struct KernelSource {
   std::string name;                // for messages: "exp[f32]"
-  std::string definitions;         // lines of #define, in front of everything
-  std::vector<const char*> files;  // of the library, in this order, behind dialect/core.bpc
+  std::string definitions;         // lines of #define, before everything else
+  std::vector<const char*> files;  // of the library, in this order, after dialect/core.bpc
   const char* kernel;              // in the last file
   uint32_t per_item;               // BP_PER_ITEM
   bp_signature signature;
-  std::string text = {};  // behind the files: a kernel that is no one of the library, and has nothing that would compute in its place
+  std::string text = {};  // after the files: a kernel outside the library, for which there is no other implementation
 };
 
 // A kernel on one device; lives as long as the process.
@@ -45,20 +45,21 @@ struct Function {
   const char* name;  // "mul.Tensor[f32,f64]"
 };
 
-// NULL: there is none (now, if `later` says so), and why_no_kernel(name) tells. Throws what a device answers, and with `strict`.
+// NULL: there is none (yet, if `later`); why_no_kernel(name) returns the reason. Throws errors of a device, and of the compiler with
+// `strict`.
 const Function* find_function(c10::DeviceIndex device, const KernelSource& source, bool* later);
 
-// The same for whoever has nothing to compute with in its place, whatever the policy: throws why there is none.
+// As above for callers without another implementation, whatever the policy: throws why there is none.
 const Function& require_function(c10::DeviceIndex device, const KernelSource& source);
 
-// Waits until what was queued for the background is compiled.
+// Waits until everything that was queued for the background is compiled.
 void finish_compiling();
 
-// What this process asked for so far, compiled or not: what `precompile` makes again elsewhere.
+// What this process has requested so far, compiled or not: `precompile` compiles it again elsewhere.
 std::vector<KernelSource> wanted_kernels();
 
-// Compiles a kernel for a target of all_targets() into a folder that a package brings along (cache.h). No device is touched and the driver
-// is not opened. "", or why the compiler failed. Throws if there is no compiler, no such target, or the folder cannot be written.
+// Compiles a kernel for a target of all_targets() into the folder of a package (cache.h). Uses no device, and does not open the driver.
+// Returns "", or why the compiler failed. Throws if there is no compiler, no such target, or the folder cannot be written.
 std::string precompile(const std::string& target, const KernelSource& source, const std::string& folder);
 
 // The code of a kernel for a target of all_targets(), from the cache or compiled, and its key there. Throws why there is none.
@@ -68,11 +69,11 @@ struct KernelCounts {
   uint64_t compiled = 0;    // by the compiler
   uint64_t from_cache = 0;  // read from disk
   uint64_t failed = 0;
-  uint64_t waiting = 0;  // for the background
+  uint64_t waiting = 0;  // queued for the background
 };
 KernelCounts kernel_counts();
 
-// Why a unit of that name could not be had, in this process: the compiler's log. Empty if nothing is known against it.
+// Why a unit of that name is not available, in this process: the compiler's log. Empty if no error is known.
 std::string why_no_kernel(const std::string& name);
 
 }  // namespace backplane

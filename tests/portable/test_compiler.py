@@ -194,7 +194,7 @@ def test_F03_off_compiles_nothing(use):
 
 def test_a_wrong_policy_is_an_error_that_names_them(use):
     done = use(KERNELS="never", check=False)
-    assert "MYDEVICE_KERNELS=never is not known: give wait, background, off or strict" in done.stderr
+    assert "MYDEVICE_KERNELS=never is not supported: use wait, background, off or strict" in done.stderr
 
 
 def test_F03_the_background_gives_right_values_from_the_first_call(use):
