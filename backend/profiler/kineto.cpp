@@ -1,6 +1,6 @@
-// profiler/kineto.cpp: the device in torch.profiler: a plug of Kineto's, whose sessions turn the driver's records into trace activities.
+// profiler/kineto.cpp: the device in torch.profiler: a plug-in of Kineto, whose sessions convert the driver's records to trace activities.
 //
-// Torch names operators and ranges by ids, which it pushes on the thread that runs them; the innermost is what the driver tags work with.
+// Torch identifies operators and ranges by ids, which it pushes on the thread that runs them; the driver tags work with the innermost id.
 #include <c10/util/Exception.h>
 #include <libkineto.h>
 #include <output_base.h>
@@ -33,11 +33,11 @@ using libkineto::ActivityType;
 using Activity = libkineto::GenericTraceActivity;
 using Linked = const libkineto::ITraceActivity*;
 
-// Ids of launches, which torch looks up beside its own of operators: no operator's is as large.
+// Ids of launches, which torch looks up together with those of operators: larger than any operator's.
 constexpr int32_t kFirstLaunch = 1 << 30;
-// The entry of each kernel that torch.compile writes: the operator that launches it has its name.
+// The entry of each kernel that torch.compile writes: it is shown with the name of the operator that launches it.
 constexpr const char* kGenerated = "generated";
-// Rows of devices stand below those of threads.
+// Rows of devices are sorted after those of threads.
 constexpr int64_t kBelowThreads = 5'000'000;
 
 // The ids that are open on a thread.
@@ -108,7 +108,7 @@ ActivityType type_of(int32_t kind) {
     case BP_ACTIVITY_FILL:
       return ActivityType::GPU_MEMSET;
     default:
-      return ActivityType::CONCURRENT_KERNEL;  // of collectives, too: the other kind that there is belongs to the CPU
+      return ActivityType::CONCURRENT_KERNEL;  // for collectives, too: the other type is for the CPU
   }
 }
 
@@ -136,7 +136,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     return texts;
   }
 
-  // By any thread that runs operators, for each of them.
+  // Called on every thread that runs operators, for each of them.
 
   void pushCorrelationId(uint64_t id) override {
     if (!recording_) return;
@@ -183,7 +183,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.activity.begin_ns < b.activity.begin_ns; });
     int32_t launch = kFirstLaunch;
     for (const ActivityRecord& record : records) {
-      if (record.activity.device < 0) continue;  // no device of this process
+      if (record.activity.device < 0) continue;  // not a device of this process
       const auto known = linked(static_cast<int32_t>(record.activity.correlation));
       const bool ran = record.activity.end_ns != 0;
       add_launch(record.activity, known, launch, ran);
@@ -195,8 +195,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     logger_ = &logger;
   }
 
-  // Asked behind the names that Kineto gives to sixteen devices itself, with the logger of processTrace, which gets the names of all but
-  // one.
+  // Called after Kineto names sixteen devices itself, with the logger of processTrace, which receives the names of all but one.
   std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override {
     std::unique_ptr<libkineto::DeviceInfo> last;
     for (const auto& [device, row] : rows_) {
@@ -248,7 +247,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     }
   }
 
-  // Row of a stream: 0 for the default one, then as they come.
+  // Row of a stream: 0 for the default one, then in the order of appearance.
   int32_t row_of(int32_t device, uint64_t stream) {
     auto& rows = rows_[device];
     if (stream == 0) return rows[0] = 0;
@@ -264,7 +263,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     return activity;
   }
 
-  // The call that queued it, on the row of the operator's thread: where the arrow to the work begins.
+  // The call that queued it, on the row of the operator's thread: the arrow to the work begins here.
   void add_launch(const bp_activity& record, Linked linked, int32_t id, bool ran) {
     if (!wants(ActivityType::PRIVATEUSE1_RUNTIME)) return;
     Activity& activity = add(ActivityType::PRIVATEUSE1_RUNTIME, launch_name(record.kind), record.queued_ns, record.queued_ns);
@@ -316,7 +315,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     }
   }
 
-  // What record_function named, on the device's rows: from the first work in it to the last.
+  // A range of record_function, on the device's rows: from the first work in it to the last.
   void add_ranges(const libkineto::getLinkedActivityCallback& linked) {
     for (const auto& [key, times] : ranges_) {
       const auto& [id, device, row] = key;
@@ -325,7 +324,7 @@ class Session final : public libkineto::IActivityProfilerSession {
       Activity& activity = add(ActivityType::GPU_USER_ANNOTATION, range->name(), times.first, times.second);
       activity.device = device;
       activity.resource = row;
-      activity.id = static_cast<int32_t>(id);  // not linked: its time would be the range's own, beside that of the work in it
+      activity.id = static_cast<int32_t>(id);  // not linked: its time would be the range's own, besides that of its work
     }
   }
 
@@ -341,8 +340,8 @@ class Session final : public libkineto::IActivityProfilerSession {
   std::map<int32_t, std::map<uint64_t, int32_t>> rows_;  // device -> stream -> row
 
   std::mutex mutex_;
-  std::unordered_map<uint64_t, uint64_t> range_of_;                                       // operator -> the innermost range that it ran in
-  std::unordered_map<uint64_t, uint64_t> around_;                                         // range -> the one around it
+  std::unordered_map<uint64_t, uint64_t> range_of_;  // operator -> the innermost range that contains it
+  std::unordered_map<uint64_t, uint64_t> around_;    // range -> the enclosing range
   std::map<std::tuple<uint64_t, int32_t, int32_t>, std::pair<int64_t, int64_t>> ranges_;  // range, device, row -> begin, end
 };
 

@@ -1,5 +1,5 @@
-// profiler/recording.cpp: starts and ends the driver's recording, and tells it of vendors' launches, which the core's activity channel
-// sees.
+// profiler/recording.cpp: starts and stops the driver's recording, and reports vendors' launches to it, which the core's activity channel
+// announces.
 #include "profiler/recording.h"
 
 #include <c10/util/Exception.h>
@@ -27,16 +27,16 @@ namespace {
 
 std::atomic<uint64_t> all_records{0};
 std::atomic<const bp_profile*> recording{nullptr};  // the group while it is on
-std::atomic<bool> no_point{false};                  // in waiting: somebody has, in vain
+std::atomic<bool> wait_failed{false};               // a wait for the devices has failed already
 std::mutex switching;
 
-// Under that lock.
+// Guarded by that lock.
 std::string& refusal() {
   static auto* instance = new std::string();
   return *instance;
 }
 
-// Records come on the driver's threads.
+// Called on the driver's threads.
 struct Taken {
   std::mutex mutex;
   std::vector<ActivityRecord> records;
@@ -60,8 +60,8 @@ void take(void*, const bp_activity* const* records, uint64_t count) {
 
 std::atomic<uint64_t> recordings{0};  // begun so far
 
-// Vendors' launches that are open on the calling thread; the outermost is told. A recording may end within one, which the next has not
-// seen.
+// Vendors' launches that are open on the calling thread; only the outermost is reported. A recording may end within one, whose begin the
+// next recording has not seen.
 struct Launches {
   uint64_t recording = 0;
   int open = 0;
@@ -71,7 +71,7 @@ thread_local Launches launches;
 void follow_launches(const Activity& activity) {
   const bool begins = activity.kind == ActivityKind::launch;
   const bool fails = activity.kind == ActivityKind::launch_failed;
-  constexpr std::string_view kernel = "kernel ";  // NativeLaunch's, before the name
+  constexpr std::string_view kernel = "kernel ";  // NativeLaunch's prefix of the name
   const bool ends = activity.kind == ActivityKind::queued && std::string_view(activity.name).substr(0, kernel.size()) == kernel;
   if (!begins && !fails && !ends) return;
   const uint64_t number = recordings.load(std::memory_order_relaxed);
@@ -87,20 +87,20 @@ void follow_launches(const Activity& activity) {
   }
 }
 
-std::chrono::nanoseconds patience() {
+std::chrono::nanoseconds timeout() {
   static const std::chrono::nanoseconds limit = [] {
     double seconds = 60;
     if (const auto text = env("PROFILE_SECONDS")) {
       const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), seconds);
       TORCH_CHECK_VALUE(error == std::errc() && end == text->data() + text->size() && seconds >= 0 && seconds < 1e9,
-                        BACKPLANE_ENV_PREFIX "_PROFILE_SECONDS is '", *text, "': a number of seconds is needed, such as 60 or 0.5.");
+                        BACKPLANE_ENV_PREFIX "_PROFILE_SECONDS is '", *text, "': expected a number of seconds, such as 60 or 0.5.");
     }
     return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
   }();
   return limit;
 }
 
-// The driver's numbers of devices as PyTorch's; of one that is not visible -1, and its record is nobody's.
+// Converts the driver's device numbers to PyTorch's; -1 for a device that is not visible, whose records are dropped.
 void number_devices(std::vector<ActivityRecord>& records) {
   std::vector<int32_t> numbers;
   for (c10::DeviceIndex device = 0; device < device_count(); ++device) numbers.push_back(driver_index(device));
@@ -137,24 +137,24 @@ using namespace recording_impl;
 
 bool start_recording() noexcept {
   const std::lock_guard<std::mutex> lock(switching);
-  const auto refuse = [](const std::string& why, const char* cure = "") {
-    refusal() = why + ". The profile has no times of the device" + cure;
+  const auto refuse = [](const std::string& why, const char* hint = "") {
+    refusal() = why + ". The profile has no times of the device" + hint;
     return false;
   };
-  if (is_recording()) return refuse("A recording of " + std::string(device_name()) + " is on already");
+  if (is_recording()) return refuse("A recording of " + std::string(device_name()) + " is already active");
   try {
-    patience();  // refuses a wrong setting now
+    timeout();  // raises for an invalid setting now
     const bp_profile* group = open_driver().profile;
     if (group == nullptr) {
       return refuse("The driver of " + std::string(device_name()) + " has no bp.profile",
-                    ". With " BACKPLANE_ENV_PREFIX "_SHIMS=emulate in the environment the shim emulate makes them of timing events");
+                    ". With " BACKPLANE_ENV_PREFIX "_SHIMS=emulate in the environment the shim emulate derives them from timing events");
     }
     {
       auto& all = taken();
       const std::lock_guard<std::mutex> clearing(all.mutex);
       all.records.clear();
     }
-    no_point = false;
+    wait_failed = false;
     const int32_t status = group->start(group->head.self, (uint64_t{1} << BP_ACTIVITY_COUNT) - 1, take, nullptr);
     if (status != BP_OK) return refuse(status_message(status, "bp.profile.start", -1, last_error_text()));
     ++recordings;
@@ -175,9 +175,9 @@ bool is_recording() noexcept { return recording.load(std::memory_order_acquire) 
 
 std::string wait_for_recorded() {
   using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + patience();
+  const auto end = Clock::now() + timeout();
   std::string why;
-  if (anything_captures()) why = std::string(device_name()) + " captures a graph, and a wait would end that";
+  if (anything_captures()) why = std::string(device_name()) + " captures a graph, and a wait would invalidate that";
   for (c10::DeviceIndex device = 0; why.empty() && device < device_count(); ++device) {
     if (!has_context(device)) continue;
     const int32_t status = interruptible_wait([&](uint64_t timeout_ns) -> int32_t {
@@ -189,7 +189,7 @@ std::string wait_for_recorded() {
     why = std::string(device_name()) + " is in error, or has work that was not complete after " BACKPLANE_ENV_PREFIX
                                        "_PROFILE_SECONDS (60 s)";
   }
-  no_point = !why.empty();
+  wait_failed = !why.empty();
   return why;
 }
 
@@ -199,8 +199,8 @@ Recorded stop_recording() noexcept {
   if (group == nullptr) return {};
   Recorded result;
   try {
-    if (!no_point) wait_for_recorded();
-  } catch (const std::exception&) {  // a signal: the records of what is complete are there all the same
+    if (!wait_failed) wait_for_recorded();
+  } catch (const std::exception&) {  // a signal: the records of completed work exist anyway
   }
   recording.store(nullptr);
   unsubscribe(follow_launches);

@@ -1,5 +1,5 @@
 // profiler/stubs.cpp: the device in torch's older profiler, torch.autograd.profiler.profile(use_device=..., use_kineto=False): an event
-// before and behind each operator, on its current stream.
+// before and after each operator, on its current stream.
 #include <backplane/driver.h>
 #include <torch/csrc/profiler/stubs/base.h>
 
@@ -40,7 +40,7 @@ struct Stubs final : torch::profiler::impl::ProfilerStubs {
       *cpu_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
     }
   }
-  // Microseconds; -1, torch's word for none, of what is not complete: the profile's end has waited (compat/profiler.py), with a limit.
+  // Microseconds; -1, torch's value for none, if not complete: the end of the profile has waited (compat/profiler.py), with a limit.
   float elapsed(const ProfilerVoidEventStub* first, const ProfilerVoidEventStub* second) const override {
     const auto& begin = *static_cast<const Event*>(first->get());
     const auto& end = *static_cast<const Event*>(second->get());
