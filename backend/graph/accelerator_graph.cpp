@@ -1,4 +1,4 @@
-// graph/accelerator_graph.cpp: torch.accelerator.Graph, where this torch has it: its interface, implemented by Graph.
+// graph/accelerator_graph.cpp: torch.accelerator.Graph, in a torch that has it: its interface, implemented by Graph.
 #include "torch/compat.h"
 
 #if BACKPLANE_TORCH_HAS_GRAPHS
@@ -44,7 +44,7 @@ class Implementation final : public at::GraphImplInterface {
   Graph graph_;
 };
 
-// Under the renamed device's name in capital letters, as torch looks for it. Torch's macro takes a name of C++ alone.
+// Registered under the renamed device's name in upper case, as torch looks it up. Torch's macro only supports a C++ identifier.
 [[maybe_unused]] const bool registered = [] {
   std::string key = BACKPLANE_DEVICE_NAME;
   std::transform(key.begin(), key.end(), key.begin(), [](unsigned char one) { return static_cast<char>(std::toupper(one)); });

@@ -1,4 +1,4 @@
-// graph/graph.cpp: captures, runs and the end of a graph.
+// graph/graph.cpp: capture, replay and reset of a graph.
 #include "graph/graph.h"
 
 #include <c10/util/Exception.h>
@@ -30,7 +30,7 @@ void destroy(c10::DeviceIndex device, bp_graph_exec*& exec, bp_recording*& recor
   recording = nullptr;
 }
 
-// What is pinned in a capture stays as it is until the graph is given back.
+// Memory that is pinned in a capture stays reserved until the graph is reset.
 void begin_pinned_pool([[maybe_unused]] c10::MempoolId_t pool, [[maybe_unused]] const std::function<bool(c10::Stream)>& filter) {
 #if BACKPLANE_PINNED_CACHE_HAS_POOLS
   pinned_allocator().begin_allocate_to_pool(pool, filter);
@@ -62,12 +62,12 @@ Graph::~Graph() {
   if (driver_if_open() == nullptr) return;
   try {
     if (capturing_) capture_end();
-  } catch (...) {  // nobody is left to be told
+  } catch (...) {  // nobody can catch an exception here
   }
   try {
     reset();
   } catch (const std::exception& error) {
-    TORCH_WARN("a graph of ", device_name(), " could not be given back: ", error.what());
+    TORCH_WARN("a graph of ", device_name(), " could not be released: ", error.what());
   }
 }
 
@@ -81,13 +81,13 @@ void Graph::capture_begin(c10::MempoolId_t pool, int32_t mode) {
               " cannot capture a graph. Capture on another stream: `with torch.", device_name(), ".stream(s):`, s = torch.", device_name(),
               ".Stream().");
   TORCH_CHECK(!is_capturing(stream), "The current stream of ", stream.device(), " is capturing another graph already.");
-  // What is made at its first use by work or waits of its own.
+  // Created now, because its first use would queue work or wait.
   overrides().default_generator.get()(stream.device_index());
   report_record(stream.device_index());
   auto numbers = std::make_unique<GraphNumbers>();
   const bool own = pool == c10::MempoolId_t{0, 0};
   const c10::MempoolId_t device_pool = own ? new_graph_pool() : pool;
-  // Torch's pinned cache does not take the id of a pool again that was given back.
+  // Torch's pinned cache does not accept the id of a released pool again.
   const c10::MempoolId_t pinned_pool = new_graph_pool();
   const uint64_t id = begin_capture(stream, mode);
   const auto takes = [id](const c10::Stream& asked) { return capture_id(asked) == id; };
@@ -104,7 +104,7 @@ void Graph::capture_begin(c10::MempoolId_t pool, int32_t mode) {
       bp_graph_exec* none = nullptr;
       bp_recording* nothing = end_capture(stream);
       graph_impl::destroy(stream.device_index(), none, nothing);
-    } catch (...) {  // the first error counts
+    } catch (...) {  // the first error is raised
     }
     if (begun > 0) {
       allocator.end_allocate_to_pool(stream.device_index(), device_pool);
@@ -155,9 +155,9 @@ void Graph::capture_end() {
 }
 
 void Graph::instantiate() {
-  TORCH_CHECK(!capturing_, "The capture of this graph goes on: call capture_end() first.");
+  TORCH_CHECK(!capturing_, "This graph is still being captured: call capture_end() first.");
   if (exec_ != nullptr) return;
-  TORCH_CHECK(recording_ != nullptr, "This graph holds nothing: capture it first.");
+  TORCH_CHECK(recording_ != nullptr, "This graph is empty: capture it first.");
   call<&bp_graph::instantiate>(device_, recording_, 0u, &exec_);
 }
 
@@ -176,7 +176,7 @@ void Graph::replay() {
 }
 
 void Graph::reset() {
-  TORCH_CHECK(!capturing_, "The capture of this graph goes on: call capture_end() first.");
+  TORCH_CHECK(!capturing_, "This graph is still being captured: call capture_end() first.");
   graph_impl::destroy(device_, exec_, recording_);
   numbers_.reset();
   release_pools();
@@ -190,10 +190,10 @@ void Graph::release_pools() {
 
 void Graph::debug_dump(const std::string& path) {
   TORCH_CHECK(recording_ != nullptr,
-              "There is no recording of this graph: call enable_debug_mode() before it is captured, or make it with ",
+              "There is no recording of this graph: call enable_debug_mode() before it is captured, or create it with ",
               "keep_graph=True, and capture it.");
   const int32_t status = try_call<&bp_graph::dump>(device_, recording_, path.c_str());
-  TORCH_CHECK_NOT_IMPLEMENTED(status != BP_UNSUPPORTED, "The driver of ", device_name(), " has no text of a graph.");
+  TORCH_CHECK_NOT_IMPLEMENTED(status != BP_UNSUPPORTED, "The driver of ", device_name(), " does not support dumping a graph.");
   if (status != BP_OK) throw_status(status, "bp.graph.dump", device_, last_error_text());
 }
 

@@ -102,7 +102,7 @@ def test_work_that_does_not_come_back_ends_the_capture_with_an_error(graph, devi
         x.mul_(3)
     device_module.synchronize()
     assert x.tolist() == [3.0] * 4
-    with pytest.raises(RuntimeError, match="holds nothing"):
+    with pytest.raises(RuntimeError, match="is empty: capture it first"):
         graph.replay()
 
 
@@ -111,7 +111,7 @@ def test_wrong_calls_are_refused(graph, device, device_module):
         graph.capture_begin()
     with pytest.raises(RuntimeError, match="not being captured"):
         graph.capture_end()
-    with pytest.raises(RuntimeError, match="holds nothing"):
+    with pytest.raises(RuntimeError, match="is empty: capture it first"):
         graph.replay()
     with pytest.raises(ValueError, match="must be one of global, thread_local, relaxed"):
         graph.capture_begin(capture_error_mode="strict")
