@@ -38,7 +38,7 @@ py::dict properties_dict(int64_t device) {
   return d;
 }
 
-// 0, 1, 2: off, warn, error. Reports name operators, which are followed meanwhile; the GIL guards that.
+// 0, 1, 2: off, warn, error. Reports name operators, which are observed meanwhile; the GIL guards the observer.
 void set_sync_debug(int64_t mode) {
   const auto wanted = static_cast<SyncDebug>(mode);
   const bool follows = sync_debug_mode() != SyncDebug::off;
@@ -46,7 +46,7 @@ void set_sync_debug(int64_t mode) {
   if (follows != (wanted != SyncDebug::off)) observe_operators(!follows);
 }
 
-// The driver's dtype bits as PyTorch knows the dtypes; an empty list means that the driver does not say.
+// The driver's dtype bits as torch dtypes; an empty list means that the driver does not report them.
 std::vector<at::ScalarType> dtype_list(uint64_t bits) {
   static const std::pair<uint64_t, at::ScalarType> table[] = {
       {BP_DTYPE_INT8, at::kChar},
@@ -83,7 +83,8 @@ c10::DeviceIndex opened(int64_t device) {
 void bind_devices(py::module_& module) {
   def_blocking(module, "count", [] { return static_cast<int>(device_count()); });
   def_quick(module, "current", [] { return static_cast<int>(current_device()); });
-  // As torch.cuda, a choice is a first use: FakeTensor and DeviceMesh take a device that is not initialised for one that nobody has chosen.
+  // As for torch.cuda, setting the device initializes it: FakeTensor and DeviceMesh take a device that is not initialized for one that
+  // nobody has set.
   def_blocking(module, "set", [](int64_t device) { set_device(opened(device)); });
   def_blocking(module, "exchange", [](int64_t device) { return static_cast<int>(exchange_device(opened(device))); });
   def_blocking(module, "maybe_exchange",

@@ -1,5 +1,5 @@
-// bindings/dlpack.cpp: what DLPack leaves to the two sides: an importer's check that a capsule's memory is the device's, and a word of what
-// to write when a consumer refuses an exporter's capsule.
+// bindings/dlpack.cpp: what DLPack leaves to both sides: an importer's check that a capsule's memory is the device's, and a hint when a
+// consumer refuses an exporter's capsule.
 #include <ATen/DLConvertor.h>
 #include <ATen/dlpack.h>
 
@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kPlain = at::DLPackTraits<DLManagedTensor>::capsule;
 constexpr const char* kVersioned = at::DLPackTraits<DLManagedTensorVersioned>::capsule;
 
-// What an unused capsule holds; NULL of any other object, and of a version whose layout is not known.
+// The contents of an unused capsule; NULL for any other object, and for a version whose layout is not known.
 const DLTensor* tensor_of(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, kPlain) != 0) return &static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, kPlain))->dl_tensor;
   if (PyCapsule_IsValid(capsule, kVersioned) == 0) return nullptr;
@@ -24,7 +24,7 @@ const DLTensor* tensor_of(PyObject* capsule) {
   return managed->version.major == DLPACK_MAJOR_VERSION ? &managed->dl_tensor : nullptr;
 }
 
-// The bytes that elements lie in, relative to the first one.
+// The range of bytes of the elements, relative to the first one.
 struct Extent {
   bool is_valid = true;
   bool is_empty = false;
@@ -34,7 +34,7 @@ struct Extent {
 
 Extent extent_of(const DLTensor& tensor) {
   Extent extent;
-  int64_t step = 1;  // of a tensor without strides, whose elements lie in order
+  int64_t step = 1;  // for a tensor without strides, whose elements are contiguous
   for (int32_t i = tensor.ndim - 1; i >= 0; --i) {
     const int64_t size = tensor.shape[i];
     if (size < 0) return {false};
@@ -65,7 +65,7 @@ bool has_dtype(const DLDataType& dtype) {
 
 std::string memory_refusal(const DLTensor& tensor) {
   const Extent extent = extent_of(tensor);
-  if (!extent.is_valid) return "its sizes and strides are no tensor's";
+  if (!extent.is_valid) return "its sizes and strides are not valid";
   if (extent.is_empty || !knows_pointers()) return "";
   const uint64_t data = reinterpret_cast<uint64_t>(tensor.data) + tensor.byte_offset;
   for (const int64_t place : {extent.first, extent.last}) {
@@ -73,14 +73,14 @@ std::string memory_refusal(const DLTensor& tensor) {
     const c10::DeviceIndex owner = device_of_pointer(address);
     if (owner == tensor.device.device_id) continue;
     const std::string found = owner < 0 ? "which its driver does not know: it may be another backend's, or freed"
-                                        : "which is that of device " + std::to_string(owner);
-    return c10::str("it lies at the address ", address, ", ", found, ". Copy it by way of the host");
+                                        : "which belongs to device " + std::to_string(owner);
+    return c10::str("it is at the address ", address, ", ", found, ". Copy it through the host");
   }
   return "";
 }
 
-// Why a capsule is no tensor of the device; "" where nothing speaks against it, and of what other devices' or other objects' are, which
-// torch's own import judges. Opens the driver.
+// Why a capsule is not a tensor of the device; "" if no error is found, and for capsules of other devices and other objects, which torch's
+// own import checks. Opens the driver.
 std::string refusal(const py::object& capsule) {
   const DLTensor* const tensor = tensor_of(capsule.ptr());
   if (tensor == nullptr || tensor->device.device_type != kDLExtDev) return "";
@@ -100,9 +100,10 @@ std::string refusal(const py::object& capsule) {
   return memory_refusal(*tensor);
 }
 
-// Note [A word for consumers]: numpy refuses what it lacks ("Unsupported dtype in DLTensor."), when the exporter has no say any more, and
-// then drops the capsule, unused, with the error set. There the capsule's destructor adds what to write. Every other error stays as it is.
-std::string cure(const DLTensor& tensor, const std::string& error) {
+// Note [Hints for consumers]: numpy refuses unsupported dtypes ("Unsupported dtype in DLTensor."), when the exporter is no longer involved,
+// and then drops the capsule, unused, with the error set. The capsule's destructor then appends a hint to the error. All other errors stay
+// as they are.
+std::string hint(const DLTensor& tensor, const std::string& error) {
   if (error.find("nsupported device") != std::string::npos && tensor.device.device_type == kDLExtDev) {
     return "Name the CPU: from_dlpack(x, device=\"cpu\"), or copy there first: x.cpu()";
   }
@@ -117,14 +118,14 @@ std::string cure(const DLTensor& tensor, const std::string& error) {
   }
 }
 
-void add_cure(PyObject* capsule) {
+void add_hint(PyObject* capsule) {
   const DLTensor* const tensor = tensor_of(capsule);
   if (tensor == nullptr) return;
-  py::error_already_set error;  // takes it; restored below
+  py::error_already_set error;  // takes the error; restored below
   if (error.matches(PyExc_BufferError) || error.matches(PyExc_RuntimeError)) {
     const std::string text = py::str(error.value());
-    if (const std::string words = cure(*tensor, text); !words.empty()) {
-      PyErr_SetString(error.type().ptr(), (text + " " + words).c_str());
+    if (const std::string advice = hint(*tensor, text); !advice.empty()) {
+      PyErr_SetString(error.type().ptr(), (text + " " + advice).c_str());
       return;
     }
   }
@@ -136,7 +137,7 @@ PyCapsule_Destructor torchs_versioned = nullptr;
 
 template <PyCapsule_Destructor* torchs>
 void destroy(PyObject* capsule) {
-  if (PyErr_Occurred() != nullptr) add_cure(capsule);
+  if (PyErr_Occurred() != nullptr) add_hint(capsule);
   (*torchs)(capsule);
 }
 
@@ -148,7 +149,7 @@ void replace_destructor(PyObject* capsule) {
   if (*torchs == found) PyCapsule_SetDestructor(capsule, &destroy<torchs>);
 }
 
-// Makes errors of consumers say more; gives the capsule, one of torch's, back. With the GIL, which guards the two pointers.
+// Registers the destructor that appends hints; returns the capsule, which is one of torch's. With the GIL, which guards the two pointers.
 py::object with_cures(py::object capsule) {
   if (PyCapsule_IsValid(capsule.ptr(), kPlain) != 0) {
     replace_destructor<&torchs_plain>(capsule.ptr());

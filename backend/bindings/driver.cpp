@@ -1,4 +1,4 @@
-// bindings/driver.cpp: what driver was loaded, what it can do, and its end.
+// bindings/driver.cpp: the loaded driver, its capabilities, and its shutdown.
 #include "runtime/driver.h"
 
 #include "bindings/module.h"
@@ -8,7 +8,7 @@
 namespace backplane::bindings {
 namespace {
 
-// What differs between drivers once emulate has filled the mandatory groups. Tests are marked with these names.
+// What differs between drivers once emulate has supplied the mandatory groups. Tests are marked with these names.
 struct Capability {
   const char* name;
   std::string text;
@@ -29,17 +29,17 @@ const std::vector<Capability>& known_capabilities() {
     single("memory_info", "reports free memory", [](const Driver& d) { return d.table.memory_info != nullptr; });
     single("pointer_info", "knows the device of an address", [](const Driver& d) { return d.table.pointer_info != nullptr; });
     single("host_register", "pins memory of the caller's", [](const Driver& d) { return d.table.host_register != nullptr; });
-    single("stream_native", "has a stream object of its own behind the handle",
+    single("stream_native", "has a native stream object behind the handle",
            [](const Driver& d) { return d.table.stream_native != nullptr; });
-    single("stream_from_native", "takes streams that others made with the vendor's runtime",
+    single("stream_from_native", "supports streams that others created with the vendor's runtime",
            [](const Driver& d) { return d.table.stream_from_native != nullptr; });
     single("stream_callback", "runs host callbacks in stream order", [](const Driver& d) { return d.table.stream_callback != nullptr; });
-    single("set_current", "is told the current device", [](const Driver& d) { return d.table.set_current != nullptr; });
+    single("set_current", "receives the current device", [](const Driver& d) { return d.table.set_current != nullptr; });
     single("multi_device", "has more than one visible device", [](const Driver&) { return device_count() > 1; });
     single("priorities", "has streams of more than one priority", [](const Driver&) {
       return device_count() > 0 && device_properties(0).priority_least != device_properties(0).priority_greatest;
     });
-    single("streams", "has more than one stream beside the default one",
+    single("streams", "has more than one stream besides the default one",
            [](const Driver&) { return device_count() > 0 && device_properties(0).stream_limit != 1; });
     return list;
   }();
@@ -62,7 +62,7 @@ py::dict capability_texts() {
   return texts;
 }
 
-// Why the driver does not offer a group, in its own words; "" where it does, and where no driver is loaded.
+// Why the driver does not offer a group, in its own words; "" if it does, and if no driver is loaded.
 std::string group_refusal(const std::string& name) {
   const Driver* d = loaded_driver();
   std::string why;
@@ -76,7 +76,7 @@ std::string group_refusal(const std::string& name) {
     if (d->table.query_ext == nullptr) {
       why = "it has no groups";
     } else if (d->table.query_ext(d->table.self, traits.id, traits.version, &found) == BP_OK) {
-      why = "it lacks some of the group's entries";
+      why = "it does not have all of the group's entries";
     } else {
       why = driver::last_error_text(d->table);
     }

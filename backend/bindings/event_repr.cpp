@@ -1,7 +1,7 @@
-// bindings/event_repr.cpp: what repr() shows of an event of the device.
+// bindings/event_repr.cpp: the repr() of an event of the device.
 //
-// An Event is a torch.Event itself, since torch's methods take no subclass of it, so its repr is torch's type's. That one is left in place
-// for events of other devices.
+// An Event is a torch.Event itself, since torch's methods do not accept a subclass of it, so its repr is that of torch's type. That repr is
+// kept for events of other devices.
 #include "bindings/module.h"
 #include "runtime/options.h"
 

@@ -1,4 +1,4 @@
-// bindings/fallback.cpp: the switch and the account of the CPU fallback, and what it asks of Python: where a call came from.
+// bindings/fallback.cpp: policy and account of the CPU fallback, and the position of its callers in Python.
 #include "fallback/fallback.h"
 
 #include "bindings/module.h"
@@ -28,11 +28,11 @@ py::list fallback_counts() {
 std::string find_site() {
   if (Py_IsInitialized() == 0) return "";
   const py::gil_scoped_acquire gil;
-  const py::error_scope kept;  // an exception that is on its way stays
+  const py::error_scope kept;  // a pending exception stays pending
   try {
     return py::module_::import("torch_backplane.fallback").attr("_find_site")().cast<std::string>();
   } catch (py::error_already_set& error) {
-    if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();  // it was for the user's code, and comes again there
+    if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();  // it was for the user's code, and is raised there again
     return "";
   } catch (const std::exception&) {
     return "";

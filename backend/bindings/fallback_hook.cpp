@@ -1,5 +1,5 @@
-// bindings/fallback_hook.cpp: a Python function that sees every call of the CPU fallback first, and the fallback as a function for Python.
-// The one file that converts boxed values.
+// bindings/fallback_hook.cpp: a Python function that is called first for every call of the CPU fallback, and the fallback as a function of
+// Python. The only file that converts boxed values.
 #include "bindings/module.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -11,7 +11,8 @@
 #include "fallback/fallback.h"
 
 // torch's conversions between Python's values and boxed ones, from torch/csrc/jit/python/pybind_utils.h. Not included: that one header
-// takes as long to compile as the rest of the bindings. A torch that declares them otherwise fails to link, by name.
+// takes as long to compile as the rest of the bindings. With a torch that declares them otherwise the library fails to link, and names
+// them.
 namespace torch::jit {
 TORCH_PYTHON_API c10::IValue toIValue(pybind11::handle object, const c10::TypePtr& type, std::optional<int32_t> length);
 TORCH_PYTHON_API pybind11::object toPyObject(c10::IValue value);
@@ -28,7 +29,7 @@ py::object current_hook() {
   return hook_function == nullptr ? py::object() : py::reinterpret_borrow<py::object>(hook_function);
 }
 
-// One result as it is, several as a tuple, none as anything.
+// One result as it is, several as a tuple, no results as any value.
 void push_results(const c10::FunctionSchema& schema, const py::object& results, torch::jit::Stack* stack) {
   const std::vector<c10::Argument>& returns = schema.returns();
   if (returns.size() == 1) {
@@ -41,7 +42,7 @@ void push_results(const c10::FunctionSchema& schema, const py::object& results, 
   }
 }
 
-// What Python calls an operator with, defaults filled in.
+// The arguments with which Python calls an operator, defaults filled in.
 void push_arguments(const c10::FunctionSchema& schema, const py::tuple& args, const py::dict& kwargs, torch::jit::Stack* stack) {
   const std::vector<c10::Argument>& arguments = schema.arguments();
   size_t given = 0;
@@ -53,11 +54,12 @@ void push_arguments(const c10::FunctionSchema& schema, const py::tuple& args, co
       stack->push_back(torch::jit::toIValue(value, argument.real_type(), argument.N()));
       ++given;
     } else {
-      TORCH_CHECK(argument.default_value().has_value(), schema.operator_name(), " lacks its argument \"", argument.name(), "\": ", schema);
+      TORCH_CHECK(argument.default_value().has_value(), schema.operator_name(), " is missing its argument \"", argument.name(),
+                  "\": ", schema);
       stack->push_back(*argument.default_value());
     }
   }
-  TORCH_CHECK(given == args.size() + kwargs.size(), schema.operator_name(), " does not take all of its arguments: ", schema);
+  TORCH_CHECK(given == args.size() + kwargs.size(), schema.operator_name(), " got unexpected arguments: ", schema);
 }
 
 bool run_hook(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -85,7 +87,7 @@ bool run_hook(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     push_results(schema, results, stack);
   } catch (py::error_already_set& error) {
     error.restore();
-    python_error kept;  // what torch's own bindings raise again as it was
+    python_error kept;  // torch's own bindings raise it again unchanged
     kept.persist();
     throw kept;
   }

@@ -1,4 +1,4 @@
-// bindings/function.cpp: how Python calls what bindings/function.h defines.
+// bindings/function.cpp: how Python calls the functions of bindings/function.h.
 #include "bindings/function.h"
 
 #include <torch/csrc/Exceptions.h>
@@ -35,7 +35,7 @@ void refuse(const Values& values, size_t i) {
 void define(py::module_& module, const char* name, Erased function, Call call, size_t arguments, bool blocking) {
   const auto method = reinterpret_cast<PyCFunction>(reinterpret_cast<Erased>(&call_function));
   const std::string of = PyModule_GetName(module.ptr());
-  // It lives as long as the process, as Python's functions may.
+  // It lives as long as the process, as Python functions may.
   auto* kept = new Function{{name, method, METH_FASTCALL, nullptr},
                             of.substr(of.rfind('.') + 1) + "." + name,
                             function,

@@ -1,5 +1,6 @@
-// bindings/function.h: C++ functions as Python's. The conversions are pybind11's. What it would compile for each function (the table of
-// overloads, the text of the signature, the translation of errors) is in function.cpp once for all: a fifth of the bindings' build time.
+// bindings/function.h: C++ functions as Python functions. The conversions are pybind11's. What it would compile for each function (the
+// table of overloads, the text of the signature, the translation of errors) is in function.cpp once for all, which saves a fifth of the
+// bindings' build time.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>  // before anything else of Python
@@ -15,9 +16,9 @@ namespace py = pybind11;
 
 namespace detail {
 
-struct Function;  // what a function of Python's calls
+struct Function;
 
-// Of one call.
+// The values of one call.
 struct Values {
   const Function& of;
   PyObject* const* objects;
@@ -73,7 +74,7 @@ void def_blocking(py::module_& module, const char* name, const Function& functio
   detail::define(module, name, +function, true);
 }
 
-// The same for a function that answers at once.
+// As above for a function that returns at once: the GIL is kept.
 template <typename Function>
 void def_quick(py::module_& module, const char* name, const Function& function) {
   detail::define(module, name, +function, false);

@@ -1,6 +1,6 @@
-// bindings/generated_kernel.cpp: modules.GeneratedKernel, a kernel that Python has the text of, and launches: torch.compile's.
+// bindings/generated_kernel.cpp: modules.GeneratedKernel, a kernel with a source from Python, which launches it: torch.compile's.
 //
-// It is an object with a vectorcall: parsing a call by pybind11 takes longer than the launch.
+// It is an object with a vectorcall: parsing a call with pybind11 takes longer than the launch.
 #include "bindings/module.h"  // before anything else of Python
 
 #include <c10/core/TensorImpl.h>
@@ -30,7 +30,7 @@ void launch(GeneratedKernel& kernel, PyObject* const* arguments) {
                          Py_TYPE(arguments[i])->tp_name);
         const at::Tensor& tensor = THPVariable_Unpack(arguments[i]);
         TORCH_CHECK_TYPE(!tensor.key_set().has(c10::DispatchKey::Python), kernel.source().name, ": argument ", i, " is a ",
-                         Py_TYPE(arguments[i])->tp_name, ", which has no memory of its own: a compiled program takes plain tensors");
+                         Py_TYPE(arguments[i])->tp_name, ", which has no memory of its own: a compiled program requires plain tensors");
         if (i == 0 && tensor.device().type() == kDevice) load(kernel, tensor.device().index());
         return tensor;
       },
@@ -43,7 +43,7 @@ void launch(GeneratedKernel& kernel, PyObject* const* arguments) {
 
 struct Object {
   PyObject_HEAD vectorcallfunc call;
-  GeneratedKernel* kernel;  // lives as long as the process: its functions do
+  GeneratedKernel* kernel;  // lives as long as the process, because its functions do
 };
 
 PyObject* call(PyObject* self, PyObject* const* arguments, size_t flags, PyObject* names) {
@@ -105,7 +105,7 @@ PyTypeObject& type() {
 void add_generated_kernel(py::module_& module) {
   using namespace generated_kernel_impl;
   if (PyType_Ready(&type()) < 0) throw py::error_already_set();
-  // extents: value, index of a number of the call or -1, elements of it that a group takes. written: bit i of tensor i.
+  // extents: value, index of a number of the call or -1, elements of it per group. written: bit i for tensor i.
   def_quick(module, "generated_kernel",
             [](const std::string& name, const std::string& definitions, const std::string& text, const std::vector<std::string>& files,
                uint32_t per_item, size_t tensors, size_t numbers, uint64_t written, bool reports,

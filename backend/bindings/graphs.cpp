@@ -1,4 +1,4 @@
-// bindings/graphs.cpp: graphs of streams' work; a graph passes as a capsule that owns it.
+// bindings/graphs.cpp: graphs of streams' work; a graph is passed as a capsule that owns it.
 #include "graph/graph.h"
 
 #include <utility>
@@ -15,7 +15,7 @@ constexpr const char* kGraph = "backplane.Graph";
 using Pool = std::pair<uint64_t, uint64_t>;
 
 Graph& graph_of(const py::capsule& graph) {
-  TORCH_CHECK_TYPE(PyCapsule_IsValid(graph.ptr(), kGraph) != 0, "the capsule holds no graph");
+  TORCH_CHECK_TYPE(PyCapsule_IsValid(graph.ptr(), kGraph) != 0, "the capsule does not contain a graph");
   return *graph.get_pointer<Graph>();
 }
 

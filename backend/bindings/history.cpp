@@ -1,4 +1,4 @@
-// bindings/history.cpp: memory snapshots and the recorded history, as PyTorch's memory viewer reads them.
+// bindings/history.cpp: memory snapshots and the recorded history, in the format of PyTorch's memory viewer.
 #include "bindings/module.h"
 
 #include <torch/csrc/profiler/combined_traceback.h>
@@ -37,7 +37,7 @@ std::string action_name(Action action) {
 }
 
 StackContext gather(bool cpp) {
-  const bool python = Py_IsInitialized() != 0;  // frees come after the interpreter's end, too
+  const bool python = Py_IsInitialized() != 0;  // frees may follow the interpreter's end
   return torch::CapturedTraceback::gather(python, /*script=*/python, cpp);
 }
 StackContext gather_python() { return gather(false); }
@@ -122,7 +122,7 @@ py::dict event_dict(const HistoryEvent& event, Frames& frames) {
   return d;
 }
 
-// The keys of torch.cuda.memory._snapshot. Without `with_events` it leaves no mark in the history.
+// The keys of torch.cuda.memory._snapshot. Without `with_events` it is not recorded in the history.
 py::dict snapshot(bool with_events) {
   std::vector<SegmentInfo> segments;
   std::vector<std::vector<HistoryEvent>> events;
@@ -159,7 +159,7 @@ void record_history(bool events, int stacks, bool cpp, size_t max_entries, bool 
   caching_allocator().record_history(settings, clear);
 }
 
-// The observer stays for ever; what it raises is shown and does not hide the out-of-memory error.
+// The observer is never removed; its exception is printed and does not hide the out-of-memory error.
 void attach_out_of_memory_observer(const py::function& observer) {
   auto* kept = new py::function(observer);
   caching_allocator().attach_out_of_memory_observer([kept](c10::DeviceIndex device, size_t asked, size_t total, size_t free) {

@@ -1,4 +1,4 @@
-// bindings/interrupts.cpp: lets Ctrl-C end a wait for the device: the runtime asks between slices of the wait.
+// bindings/interrupts.cpp: lets Ctrl-C interrupt a wait for the device: the runtime calls this between slices of the wait.
 #include "bindings/module.h"
 #include "runtime/options.h"
 #include "runtime/wait.h"
@@ -8,7 +8,7 @@ namespace backplane::bindings {
 namespace {
 
 // Python's own KeyboardInterrupt has no text.
-void tell_work() {
+void describe_interrupt() {
   if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) == 0) return;
   py::error_already_set error;
   if (py::len(error.value().attr("args")) == 0) {
@@ -18,12 +18,12 @@ void tell_work() {
   error.restore();
 }
 
-// Called without the GIL, from any thread; only the main thread ever finds a signal.
+// Called without the GIL, from any thread; only the main thread can receive a signal.
 void check_signals() {
   if (!Py_IsInitialized()) return;
   const py::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() == 0) return;
-  tell_work();
+  describe_interrupt();
   python_error error;
   error.persist();
   throw error;

@@ -1,4 +1,4 @@
-// bindings/ipc.cpp: storages and events between processes, for the pickler of torch.multiprocessing. Handles are bytes.
+// bindings/ipc.cpp: sharing storages and events between processes, for the pickler of torch.multiprocessing. Handles are bytes.
 #include "memory/ipc.h"
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@ SharedStorage shared_of(const py::tuple& parts) {
           parts[4].cast<std::string>()};
 }
 
-// Storages pass as tensors of bytes over them, which pybind knows.
+// Storages are passed as tensors of bytes over them, which pybind11 can convert.
 py::tuple share(const at::Tensor& bytes) {
   SharedStorage shared;
   {
@@ -35,7 +35,7 @@ at::Tensor open(int64_t device, const py::tuple& parts) {
 
 void release(const py::tuple& parts) { release_shared_storage(shared_of(parts)); }
 
-// An event passes as a capsule that owns it.
+// An event is passed as a capsule that owns it.
 constexpr const char* kEvent = "backplane.Event";
 
 py::capsule capsule_of(Event event) {
@@ -43,7 +43,7 @@ py::capsule capsule_of(Event event) {
 }
 
 Event& event_of(const py::capsule& event) {
-  TORCH_CHECK_TYPE(PyCapsule_IsValid(event.ptr(), kEvent) != 0, "the capsule holds no event");
+  TORCH_CHECK_TYPE(PyCapsule_IsValid(event.ptr(), kEvent) != 0, "the capsule does not contain an event");
   return *event.get_pointer<Event>();
 }
 

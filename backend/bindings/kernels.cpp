@@ -1,4 +1,4 @@
-// bindings/kernels.cpp: the counters that tell a kernel from the fallback, and what went wrong at their registration.
+// bindings/kernels.cpp: counters of kernels, which tests use to distinguish a kernel from the fallback, and errors of their registration.
 #include <backplane/kernel.h>
 
 #include "bindings/module.h"
@@ -9,7 +9,7 @@
 namespace backplane::bindings {
 namespace {
 
-// The package's own kernels, before Python has its say: registration_errors() is asked for again then, and after a further library.
+// The package's own kernels, before Python's registrations: registration_errors() is called again after those, and after another library.
 void check_registration() {
   const std::vector<std::string> errors = registration_errors(/*before_python=*/true);
   if (errors.empty()) return;

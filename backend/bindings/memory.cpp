@@ -51,13 +51,13 @@ py::dict host_stats() {
   return d;
 }
 
-// Two addresses of functions; 0 and 0: none.
+// Two addresses of functions; 0 and 0: no functions.
 const memory::Pluggable* pluggable(uint64_t alloc, uint64_t free) {
   if (alloc == 0 && free == 0) return nullptr;
   return memory::Pluggable::of(reinterpret_cast<void*>(alloc), reinterpret_cast<void*>(free));
 }
 
-// Allocations of the calling thread come from the pool until end_pool.
+// The calling thread allocates from the pool until end_pool.
 void begin_pool(int64_t device, const Pool& pool) {
   caching_allocator().begin_allocate_to_pool(
       resolve_device(device_index(device)), pool_id(pool),
@@ -83,7 +83,7 @@ py::dict private_pools(const Stats& stats) {
   return d;
 }
 
-// The keys of torch.cuda.memory_stats that torch's generic statistics leave out.
+// The keys of torch.cuda.memory_stats that torch's generic statistics do not have.
 py::dict more_stats(int64_t device) {
   const auto index = resolve_device(device_index(device));
   py::dict d;
@@ -150,7 +150,7 @@ void bind_memory(py::module_& module) {
 
   def_quick(module, "host_stats", host_stats);
   def_quick(module, "reset_accumulated_host_stats", [] { at::getHostAllocator(kDevice)->reset_accumulated_stats(); });
-  // As torch.accelerator.empty_host_cache, which torch 2.11 has not.
+  // As torch.accelerator.empty_host_cache, which torch 2.11 does not have.
   def_quick(module, "empty_host_cache", [] {
     const py::gil_scoped_release no_gil;
     at::getHostAllocator(kDevice)->empty_cache();

@@ -1,6 +1,6 @@
-// bindings/module.cpp: the Python module _C of a backend package, with a module within for each part; what is in them is typed in
-// python/torch_backplane/_native.pyi. Everything in it is registered without Python; this only makes it callable. In Python's own terms:
-// PYBIND11_MODULE would bring pybind11's registry of classes, of which there are none here.
+// bindings/module.cpp: the Python module _C of a backend package, with a submodule for each part; python/torch_backplane/_native.pyi has
+// their types. Everything in it is registered without Python; this only makes it callable. It uses the C API of Python: PYBIND11_MODULE
+// would add pybind11's registry of classes, of which there are none here.
 #include "bindings/module.h"
 
 namespace backplane::bindings {
@@ -21,7 +21,7 @@ extern "C" PYBIND11_EXPORT PyObject* PyInit__C() {
   definition.m_base = PyModuleDef_HEAD_INIT;
   definition.m_name = "_C";
   definition.m_doc = "Native part of the backend; use torch." BACKPLANE_DEVICE_NAME " instead.";
-  definition.m_size = -1;  // one interpreter has it
+  definition.m_size = -1;  // one interpreter only
   auto module = py::reinterpret_steal<py::module_>(PyModule_Create(&definition));
   if (!module) return nullptr;
   try {

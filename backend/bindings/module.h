@@ -1,4 +1,4 @@
-// bindings/module.h: what the parts of the _C module share. Bindings are thin: conversion, the GIL, nothing else.
+// bindings/module.h: declarations that the parts of the _C module share. Bindings only convert arguments and handle the GIL.
 #pragma once
 
 #include "bindings/function.h"  // before anything else of Python
@@ -32,23 +32,23 @@ void bind_interrupts();
 // The text of repr(event) (event_repr.cpp).
 void show_events();
 
-// None takes the hook away; see torch_backplane.fallback.hook.
+// None removes the hook; see torch_backplane.fallback.hook.
 void set_fallback_hook(const py::object& function);
-// Lets the CPU compute an operator, whatever kernel the device has for it.
+// Computes an operator on the CPU, whatever kernel the device has for it.
 py::object run_fallback(const std::string& name, const std::string& overload, const py::tuple& args, const py::dict& kwargs);
 
-// modules.GeneratedKernel: a kernel that Python has the text of (generated_kernel.cpp).
+// modules.GeneratedKernel: a kernel with a source from Python (generated_kernel.cpp).
 void add_generated_kernel(py::module_& module);
-// modules.empty_strided: a tensor of the device, at the least cost (empty_strided.cpp).
+// modules.empty_strided: a tensor of the device, with minimal overhead (empty_strided.cpp).
 void add_empty_strided(py::module_& module);
 
-// Python's int as a device index; what does not fit gets the error of an index that does not exist.
+// Converts Python's int to a device index; a value out of range gets the error of an index that does not exist.
 inline c10::DeviceIndex device_index(int64_t device) {
   if (device < -1 || device >= kMaxDevices) refuse_device(device);
   return static_cast<c10::DeviceIndex>(device);
 }
 
-// The stream of these two numbers; the device is checked.
+// The stream with these two numbers; the device is checked.
 c10::Stream stream_of(int64_t id, int64_t device);
 
 }  // namespace backplane::bindings

@@ -1,4 +1,4 @@
-// bindings/modules.cpp: compiled kernels: the policy, what they are compiled for, what became of them.
+// bindings/modules.cpp: compiled kernels: the policy, their targets, and their statistics.
 #include "bindings/module.h"
 #include "dispatch/defaults.h"
 #include "modules/cache.h"
@@ -13,7 +13,7 @@ KernelPolicy policy_of(const std::string& word) {
   for (size_t i = 0; i < std::size(kPolicies); ++i) {
     if (word == kPolicies[i]) return static_cast<KernelPolicy>(i);
   }
-  TORCH_CHECK_VALUE(false, "the policy for kernels is wait, background, off or strict, not '", word, "'");
+  TORCH_CHECK_VALUE(false, "the policy for kernels must be wait, background, off or strict, not '", word, "'");
 }
 
 py::dict properties_of(const Target& target) {
@@ -43,7 +43,7 @@ void bind_modules(py::module_& module) {
     const KernelPolicy policy = policy_of(word);
     TORCH_CHECK(policy == KernelPolicy::off || !portable_is_left_out(),
                 "compiled kernels were left out when the backend was imported (" BACKPLANE_ENV_PREFIX
-                "_KERNELS=off). Unset it; set_policy('off') switches them off for a while");
+                "_KERNELS=off). Unset it; set_policy('off') disables them temporarily");
     set_kernel_policy(policy);
   });
   def_blocking(module, "can_compile", [] { return can_compile(); });

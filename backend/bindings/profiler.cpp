@@ -1,4 +1,4 @@
-// bindings/profiler.cpp: what torch.<device>.profiler and the end of a profile ask of the core.
+// bindings/profiler.cpp: what torch.<device>.profiler and the end of a profile require of the core.
 #include "profiler/recording.h"
 
 #include "bindings/module.h"

@@ -1,4 +1,4 @@
-// bindings/random.cpp: the default generator of each device; everything else is torch.Generator's own.
+// bindings/random.cpp: the default generator of each device; torch.Generator has everything else.
 #include "bindings/module.h"
 #include "runtime/overrides.h"
 

@@ -14,12 +14,12 @@ using StreamPair = std::pair<int64_t, int>;
 
 StreamPair pair_of(const c10::Stream& stream) { return {stream.id(), static_cast<int>(stream.device_index())}; }
 
-// Makes a stream and its device the current ones, both or neither: what was current before.
+// Makes a stream and its device the current ones, both or neither; returns the previous stream and device.
 std::tuple<int64_t, int, int> enter_stream(int64_t id, int64_t device, int64_t type) {
   TORCH_CHECK_VALUE(type == static_cast<int64_t>(kDevice), "expected a stream of ", device_name(), ", got one of device type ", type,
                     " (torch.", device_name(), ".Stream() makes one)");
   const c10::Stream stream = stream_of(id, device);
-  stream_handle(stream);  // raises before anything has changed
+  stream_handle(stream);  // raises before anything changes
   const c10::DeviceIndex device_before = exchange_device(stream.device_index());
   const c10::Stream before = exchange_stream(stream);
   return {before.id(), static_cast<int>(before.device_index()), static_cast<int>(device_before)};

@@ -117,13 +117,13 @@ def test_E54_it_is_asked_with_what_it_knows(device, knows):
 HOST = np.zeros(1 << 16, dtype=np.float32)
 
 LIES = {
-    "memory of the host": ({"data": HOST.ctypes.data}, r"its driver does not know.*by way of the host"),
+    "memory of the host": ({"data": HOST.ctypes.data}, r"its driver does not know.*through the host"),
     "no memory": ({"data": 0}, "its driver does not know"),
     "an end outside": ({"shape": 1 << 40}, "its driver does not know"),
     "a stride outside": ({"strides": -(1 << 40)}, "its driver does not know"),
     "an offset outside": ({"byte_offset": 1 << 45}, "its driver does not know"),
-    "no size": ({"shape": -1}, "no tensor's"),
-    "beyond numbers": ({"shape": (1 << 63) - 1, "strides": 4}, "no tensor's"),
+    "no size": ({"shape": -1}, "its sizes and strides are not valid"),
+    "beyond numbers": ({"shape": (1 << 63) - 1, "strides": 4}, "its sizes and strides are not valid"),
 }
 
 
@@ -144,7 +144,7 @@ def test_E54_memory_that_the_driver_does_not_know_is_refused(device, fields, mat
 @pytest.mark.requires("pointer_info", "multi_device")
 def test_E54_memory_of_another_device_is_refused(device):
     x = torch.arange(4.0, device=device)
-    with pytest.raises(BufferError, match="which is that of device 0"):
+    with pytest.raises(BufferError, match="which belongs to device 0"):
         torch.from_dlpack(Foreign(x, index=1, device_id=1))
 
 
