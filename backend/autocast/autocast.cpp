@@ -1,10 +1,10 @@
 // autocast/autocast.cpp: torch.autocast for the device: torch's own lists of operators, under the device's key.
 //
 // The fallthrough comes first: without it every operator that is not in a list fails inside an autocast region. A vendor adds rules for its
-// own operators by Operator::autocast (backplane/library.h). Higher-order operators live in Python, and so do theirs.
+// own operators with Operator::autocast (backplane/library.h). Higher-order operators and their rules are in Python.
 //
-// The rules are boxed kernels, one a policy: torch's templates for them (ATen/autocast_mode.h) include all of ATen and are instantiated for
-// each operator, half a minute of building on a small machine. The lists are taken from that header by CMake (BackplaneTorch.cmake).
+// The rules are boxed kernels, one per policy: torch's templates for them (ATen/autocast_mode.h) include all of ATen and are instantiated
+// for each operator, half a minute of compile time on a small machine. CMake extracts the lists from that header (BackplaneTorch.cmake).
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <backplane/library.h>
@@ -34,12 +34,12 @@ c10::ArrayRef<c10::IValue> arguments(const c10::OperatorHandle& op, const Stack&
   return torch::jit::last(stack, op.schema().arguments().size());
 }
 
-// Double is never cast, nor are other devices' tensors.
+// Double is never cast, nor are tensors of other devices.
 bool is_eligible(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_privateuseone() && tensor.is_floating_point() && tensor.scalar_type() != at::kDouble;
 }
 
-// Casts leaves once a region and keeps them (torch's cache of weights).
+// Casts leaves once per region and caches them (torch's cache of weights).
 at::Tensor cast(const at::Tensor& tensor, at::ScalarType dtype) { return at::autocast::cached_cast(dtype, tensor, at::kPrivateUse1); }
 
 void cast_arguments(const c10::OperatorHandle& op, Stack* stack, at::ScalarType dtype) {
@@ -67,7 +67,7 @@ void float32(const c10::OperatorHandle& op, Stack* stack) {
   op.callBoxed(stack);
 }
 
-// Reductions that can accumulate in another dtype than their input's: in float32, unless the caller chose one.
+// Reductions that can accumulate in a dtype other than their input's: in float32, unless the caller passes one.
 void float32_result(const c10::OperatorHandle& op, Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
   const auto& schema = op.schema().arguments();
@@ -80,7 +80,7 @@ void float32_result(const c10::OperatorHandle& op, Stack* stack) {
   op.callBoxed(stack);
 }
 
-// norm: the overload that takes a dtype does it.
+// norm: uses the overload with a dtype.
 void float32_overload(const c10::OperatorHandle& op, Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
   const at::Tensor& self = arguments(op, *stack)[0].toTensor();
@@ -122,7 +122,7 @@ void refuse_binary_cross_entropy(const c10::OperatorHandle& /*op*/, Stack* /*sta
               "sigmoid, or leave the autocast region and pass float32 values.");
 }
 
-// "pow, Tensor_Scalar", as torch's lists have it, is "aten::pow.Tensor_Scalar".
+// "pow, Tensor_Scalar" in torch's lists is "aten::pow.Tensor_Scalar".
 std::string qualified(std::string name) {
   const size_t comma = name.find(',');
   if (comma != std::string::npos) name.replace(comma, name.find_first_not_of(", ", comma) - comma, ".");

@@ -1,4 +1,4 @@
-// random/generator.cpp: PhiloxGenerator, the default generator of each device, and how operators take numbers from them.
+// random/generator.cpp: PhiloxGenerator, the default generator of each device, and how operators take numbers from it.
 #include "random/generator.h"
 
 #include <ATen/EmptyTensor.h>
@@ -43,7 +43,7 @@ void PhiloxGenerator::set_current_seed(uint64_t seed) {
 }
 
 uint64_t PhiloxGenerator::seed() {
-  const uint64_t random = c10::detail::getNonDeterministicRandom(/*is_cuda=*/true);  // all 64 bits
+  const uint64_t random = c10::detail::getNonDeterministicRandom(/*is_cuda=*/true);  // 64 bits
   set_current_seed(random);
   return random;
 }
@@ -97,10 +97,10 @@ PhiloxState PhiloxGenerator::take(uint64_t count) {
 }
 
 void PhiloxGenerator::refuse_in_capture(const char* what) const {
-  TORCH_CHECK(
-      capture_id(current_stream(device().index())) == 0, what, " of a generator on ", device(),
-      " cannot be set while the current stream is capturing a graph: each run goes on where the generator then stands. Set it before "
-      "replay().");
+  TORCH_CHECK(capture_id(current_stream(device().index())) == 0, what, " of a generator on ", device(),
+              " cannot be set while the current stream is capturing a graph: each run continues from the generator's offset at that time. "
+              "Set it before "
+              "replay().");
 }
 
 PhiloxGenerator* PhiloxGenerator::clone_impl() const {
@@ -114,7 +114,7 @@ namespace {
 
 at::Generator make_generator(c10::DeviceIndex device) { return at::make_generator<PhiloxGenerator>(resolve_device(device)); }
 
-// One per device, made at its first use with a non-deterministic seed, and never destroyed: references to it are handed out.
+// One per device, created at first use with a non-deterministic seed, and never destroyed: callers keep references.
 const at::Generator& default_generator(c10::DeviceIndex device) {
   struct Entry {
     std::once_flag made;

@@ -1,4 +1,4 @@
-// random/graph_numbers.cpp: GraphNumbers, and which capture has which.
+// random/graph_numbers.cpp: GraphNumbers, and the object of each capture.
 #include "random/graph_numbers.h"
 
 #include <algorithm>
@@ -13,13 +13,13 @@ namespace backplane {
 namespace graph_numbers_impl {
 namespace {
 
-struct UnderWay {
+struct ActiveCaptures {
   std::mutex mutex;
   std::unordered_map<uint64_t, GraphNumbers*> of;
 };
 
-UnderWay& under_way() {
-  static auto* instance = new UnderWay();
+ActiveCaptures& active_captures() {
+  static auto* instance = new ActiveCaptures();
   return *instance;
 }
 
@@ -29,20 +29,20 @@ UnderWay& under_way() {
 GraphNumbers::~GraphNumbers() { end(); }
 
 void GraphNumbers::begin(uint64_t capture) {
-  auto& all = graph_numbers_impl::under_way();
+  auto& all = graph_numbers_impl::active_captures();
   const std::lock_guard<std::mutex> lock(all.mutex);
   capture_ = capture;
   all.of[capture] = this;
 }
 
 void GraphNumbers::end() {
-  auto& all = graph_numbers_impl::under_way();
+  auto& all = graph_numbers_impl::active_captures();
   const std::lock_guard<std::mutex> lock(all.mutex);
   if (capture_ != 0) all.of.erase(std::exchange(capture_, 0));
 }
 
 GraphNumbers& GraphNumbers::of(uint64_t capture) {
-  auto& all = graph_numbers_impl::under_way();
+  auto& all = graph_numbers_impl::active_captures();
   const std::lock_guard<std::mutex> lock(all.mutex);
   const auto found = all.of.find(capture);
   TORCH_CHECK(found != all.of.end(),
@@ -55,7 +55,7 @@ PhiloxState GraphNumbers::take(c10::DeviceIndex device, const std::shared_ptr<Ph
   auto found = std::find_if(used_.begin(), used_.end(), [&](const Used& one) { return one.sequence == sequence; });
   if (found == used_.end()) {
     auto& allocator = caching_allocator();
-    void* const words = allocator.raw_alloc(2 * sizeof(uint64_t), current_stream(device));  // of the graph's pool
+    void* const words = allocator.raw_alloc(2 * sizeof(uint64_t), current_stream(device));  // from the graph's pool
     used_.push_back({sequence, c10::DataPtr(words, words, allocator.raw_deleter(), c10::Device(kDevice, device)), 0});
     found = std::prev(used_.end());
   }

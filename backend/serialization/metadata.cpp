@@ -1,6 +1,6 @@
-// serialization/metadata.cpp: the registry of metadata classes, and the pair of functions that torch.save and torch.load call.
+// serialization/metadata.cpp: the registry of metadata classes, and the two functions that torch.save and torch.load call.
 //
-// torch hands over a map of string -> bool, so the values travel in a key, one per tensor:
+// torch passes a map of string -> bool, so the values are encoded in a key, one per tensor:
 //   backplane.metadata/1/<kind>/<version>/<length of fields>/<fields>       fields: name=value&name=value, other bytes as %XX
 #include "serialization/metadata.h"
 
@@ -61,12 +61,12 @@ std::string escape(std::string_view text, const Keep& keep) {
 
 std::string escape(std::string_view text) { return escape(text, is_plain); }
 
-// A file's text for a message, which a NUL would end.
+// Text from a file for a message, which a NUL would end.
 std::string shown(std::string_view text) {
   return escape(text, [](char c) { return static_cast<unsigned char>(c) >= ' ' && c != 0x7f; });
 }
 
-// The number that the whole of `text` spells in that base; false if it spells none.
+// The number that the whole of `text` represents in that base; false if it is not a number.
 bool parse_number(std::string_view text, uint32_t& out, int base = 10) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out, base);
   return error == std::errc() && end == text.data() + text.size() && !text.empty();
@@ -109,7 +109,7 @@ bool decode_fields(std::string_view text, MetadataFields& fields) {
   return true;
 }
 
-// Cuts `text` at '/' into `count` parts; the last one keeps the rest. Fewer if there are fewer.
+// Splits `text` at '/' into `count` parts; the last one keeps the rest. Fewer if there are fewer.
 std::vector<std::string_view> split(std::string_view text, size_t count) {
   std::vector<std::string_view> parts;
   while (parts.size() + 1 < count) {
@@ -122,7 +122,7 @@ std::vector<std::string_view> split(std::string_view text, size_t count) {
   return parts;
 }
 
-constexpr const char* kCure = " torch.load(..., map_location='cpu') reads the values without their metadata.";
+constexpr const char* kHint = " torch.load(..., map_location='cpu') reads the values without their metadata.";
 
 // torch.save: adds one key, if the tensor has metadata.
 void save(const at::Tensor& tensor, std::unordered_map<std::string, bool>& map) {
@@ -139,52 +139,52 @@ void save(const at::Tensor& tensor, std::unordered_map<std::string, bool>& map) 
   map[c10::str(kPrefix, kEncoding, '/', metadata->kind(), '/', metadata->version(), '/', fields.size(), '/', fields)] = true;
 }
 
-// torch.load: the reverse. The map's conj and neg are gone by now; what is left and not ours nobody would read.
+// torch.load: the reverse. conj and neg are removed from the map already; an unknown key would be lost.
 void load(const at::Tensor& tensor, std::unordered_map<std::string, bool>& map) {
   const std::string* found = nullptr;
   for (const auto& [key, value] : map) {
-    TORCH_CHECK_VALUE(key.compare(0, kPrefix.size(), kPrefix) == 0, "tensor metadata: '", shown(key), "' is no key of a tensor on ",
-                      tensor.device().str(), ", so it would be lost; the tensor was saved on another device, perhaps.", kCure);
+    TORCH_CHECK_VALUE(key.compare(0, kPrefix.size(), kPrefix) == 0, "tensor metadata: '", shown(key), "' is not a key of a tensor on ",
+                      tensor.device().str(), ", so it would be lost; the tensor was saved on another device, perhaps.", kHint);
     if (!value) continue;
     TORCH_CHECK(found == nullptr, "torch.load: a tensor has two entries of metadata, '", shown(*found), "' and '", shown(key),
-                "': the file is damaged.", kCure);
+                "': the file is damaged.", kHint);
     found = &key;
   }
   if (found == nullptr) return;
   const auto parts = split(std::string_view(*found).substr(kPrefix.size()), 5);
   uint32_t encoding = 0;
   TORCH_CHECK(parse_number(parts[0], encoding) && encoding != 0, "torch.load: cannot read the metadata '", shown(*found),
-              "': the file is damaged.", kCure);
+              "': the file is damaged.", kHint);
   TORCH_CHECK(encoding <= kEncoding, "torch.load: the file's metadata has encoding ", encoding,
               ", this torch-backplane (" BACKPLANE_VERSION ") reads up to ", kEncoding,
-              ". Load it with the version that saved it, or a newer one.", kCure);
+              ". Load it with the version that saved it, or a newer one.", kHint);
   uint32_t version = 0;
   uint32_t length = 0;
   TORCH_CHECK(parts.size() == 5 && parse_number(parts[2], version) && version != 0 && parse_number(parts[3], length),
-              "torch.load: cannot read the metadata '", shown(*found), "': the file is damaged.", kCure);
+              "torch.load: cannot read the metadata '", shown(*found), "': the file is damaged.", kHint);
   const std::string kind(parts[1]);
   TORCH_CHECK(parts[4].size() == length, "torch.load: the metadata of kind '", shown(kind), "' says that it has ", length, " bytes, found ",
-              parts[4].size(), ": the file is damaged.", kCure);
+              parts[4].size(), ": the file is damaged.", kHint);
   const Make make = find_kind(kind);
   TORCH_CHECK(make != nullptr, "torch.load: the file was saved with tensor metadata of kind '", shown(kind), "', which this build of '",
-              BACKPLANE_DEVICE_NAME, "' does not know. Load it with the build that saved it.", kCure);
+              BACKPLANE_DEVICE_NAME, "' does not know. Load it with the build that saved it.", kHint);
   const auto metadata = make();
   TORCH_CHECK(version <= metadata->version(), "torch.load: the file's metadata of kind '", kind, "' has version ", version,
-              ", this build reads up to ", metadata->version(), ". Load it with the build that saved it, or a newer one.", kCure);
+              ", this build reads up to ", metadata->version(), ". Load it with the build that saved it, or a newer one.", kHint);
   MetadataFields fields;
-  TORCH_CHECK(decode_fields(parts[4], fields), "torch.load: cannot read the metadata '", shown(*found), "': the file is damaged.", kCure);
+  TORCH_CHECK(decode_fields(parts[4], fields), "torch.load: cannot read the metadata '", shown(*found), "': the file is damaged.", kHint);
   try {
     metadata->deserialize(fields, version);
   } catch (const c10::Error&) {
     throw;
-  } catch (const std::exception& error) {  // of the vendor's class, such as std::stoll's
+  } catch (const std::exception& error) {  // from the vendor's class, such as std::stoll's
     TORCH_CHECK(false, "torch.load: cannot read the metadata of kind '", shown(kind), "' (", error.what(), "): the file is damaged.",
-                kCure);
+                kHint);
   }
   set_tensor_metadata(tensor, metadata);
 }
 
-// torch takes one pair per device type and process, and keeps the first.
+// torch accepts one pair per device type and process, and keeps the first.
 struct Register {
   Register() {
     const auto& registered = torch::jit::GetBackendMetaSerialization();
