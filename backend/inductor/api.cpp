@@ -1,4 +1,4 @@
-// inductor/api.cpp: the table of backplane/generated.h, and the operator by which code that is linked with nothing finds it.
+// inductor/api.cpp: the table of backplane/generated.h, and the operator through which code that is linked with nothing finds it.
 #include <ATen/ops/_scaled_dot_product_fused_attention_overrideable.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
@@ -68,7 +68,7 @@ int32_t baddbmm_out(AtenTensorOpaque* out, AtenTensorOpaque* bias, AtenTensorOpa
 std::optional<at::Tensor> optional(AtenTensorOpaque** handle) {
   return handle == nullptr ? std::nullopt : std::optional<at::Tensor>(tensor(*handle));
 }
-void give(AtenTensorOpaque** result, at::Tensor made) {
+void set_result(AtenTensorOpaque** result, at::Tensor made) {
   if (result != nullptr) *result = reinterpret_cast<AtenTensorOpaque*>(new at::Tensor(std::move(made)));
 }
 at::IntArrayRef list(const int64_t* values, int64_t size) { return {values, static_cast<size_t>(size)}; }
@@ -76,8 +76,8 @@ at::IntArrayRef list(const int64_t* values, int64_t size) { return {values, stat
 int32_t convolution(AtenTensorOpaque* input, AtenTensorOpaque* weight, AtenTensorOpaque** bias, const int64_t* stride, int64_t stride_size,
                     const int64_t* padding, int64_t padding_size, const int64_t* dilation, int64_t dilation_size, int32_t transposed,
                     const int64_t* output_padding, int64_t output_padding_size, int64_t groups, AtenTensorOpaque** result) {
-  give(result, at::convolution(tensor(input), tensor(weight), optional(bias), list(stride, stride_size), list(padding, padding_size),
-                               list(dilation, dilation_size), transposed != 0, list(output_padding, output_padding_size), groups));
+  set_result(result, at::convolution(tensor(input), tensor(weight), optional(bias), list(stride, stride_size), list(padding, padding_size),
+                                     list(dilation, dilation_size), transposed != 0, list(output_padding, output_padding_size), groups));
   return 0;
 }
 
@@ -88,15 +88,15 @@ int32_t attention(AtenTensorOpaque* query, AtenTensorOpaque* key, AtenTensorOpaq
   auto results = at::_scaled_dot_product_fused_attention_overrideable(
       tensor(query), tensor(key), tensor(value), optional(bias), dropout, is_causal != 0, return_debug_mask != 0,
       scale == nullptr ? std::optional<double>() : std::optional<double>(*scale));
-  give(out, std::get<0>(std::move(results)));
-  give(logsumexp, std::get<1>(std::move(results)));
-  give(first_of_query, std::get<2>(std::move(results)));
-  give(first_of_key, std::get<3>(std::move(results)));
+  set_result(out, std::get<0>(std::move(results)));
+  set_result(logsumexp, std::get<1>(std::move(results)));
+  set_result(first_of_query, std::get<2>(std::move(results)));
+  set_result(first_of_key, std::get<3>(std::move(results)));
   if (most_queries != nullptr) *most_queries = std::get<4>(results).guard_int(__FILE__, __LINE__);
   if (most_keys != nullptr) *most_keys = std::get<5>(results).guard_int(__FILE__, __LINE__);
-  give(seed, std::get<6>(std::move(results)));
-  give(offset, std::get<7>(std::move(results)));
-  give(debug_mask, std::get<8>(std::move(results)));
+  set_result(seed, std::get<6>(std::move(results)));
+  set_result(offset, std::get<7>(std::move(results)));
+  set_result(debug_mask, std::get<8>(std::move(results)));
   return 0;
 }
 

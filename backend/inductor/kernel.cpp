@@ -1,4 +1,4 @@
-// inductor/kernel.cpp: how many groups a kernel that torch.compile wrote is launched with, and what it reports to.
+// inductor/kernel.cpp: the number of groups of a kernel that torch.compile wrote, and the address of its reports.
 #include "inductor/kernel.h"
 
 #include <ATen/record_function.h>
@@ -22,16 +22,16 @@ GeneratedKernel::GeneratedKernel(const std::string& name, std::string definition
   static const std::vector<std::string> known = {"math.bpc", "special.bpc", "philox.bpc", "generated.bpc", "tiles.bpc"};
   for (const std::string& file : files) {
     const auto found = std::find(known.begin(), known.end(), file);
-    TORCH_CHECK_VALUE(found != known.end(), "generated code has no use of ", file);
+    TORCH_CHECK_VALUE(found != known.end(), "generated code cannot use the file ", file);
     source_.files.push_back(found->c_str());
   }
-  if (source_.text.find("f8e4m3(") != std::string::npos) {  // torch's own says what is beyond its range
+  if (source_.text.find("f8e4m3(") != std::string::npos) {  // torch's own conversion defines the result for values out of range
     source_.definitions += c10::str("#define BP_F8E4M3_OVERFLOW ", int{c10::Float8_e4m3fn(1000.0f).x}, "u\n");
   }
   for (const generated::Extent& extent : extents_) {
     TORCH_CHECK_VALUE(extent.argument >= generated::kFurtherPart && extent.argument < static_cast<int64_t>(numbers), name,
                       " has no number ", extent.argument);
-    TORCH_CHECK_VALUE(extent.elements >= -generated::kMostPerItem, name, " takes ", -extent.elements, " elements an item");
+    TORCH_CHECK_VALUE(extent.elements >= -generated::kMostPerItem, name, " takes ", -extent.elements, " elements per item");
   }
   TORCH_CHECK_VALUE(tensors + reports <= 64 && (tensors + reports + numbers + 1) * 8 <= KernelArguments::kMost, name, " takes ", tensors,
                     " tensors and ", numbers, " numbers, more than a kernel can");

@@ -1,4 +1,4 @@
-// inductor/kernel.h: a kernel that torch.compile wrote: its text, what a call of it takes, its functions on the devices. Any thread.
+// inductor/kernel.h: a kernel that torch.compile wrote: its source, its arguments, its functions on the devices. Any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,8 +17,8 @@ namespace backplane {
 
 class GeneratedKernel {
  public:
-  // definitions: lines in front of everything. files: of the dialect's library, in front of the text. written: bit i of tensor i. reports:
-  // it tells of places that are out of range. Throws for more than a kernel can take.
+  // definitions: lines before everything else. files: of the dialect's library, before the text. written: bit i for tensor i. reports: it
+  // reports indices out of range. Throws if there are more arguments than a kernel supports.
   GeneratedKernel(const std::string& name, std::string definitions, std::string text, const std::vector<std::string>& files,
                   uint32_t per_item, size_t tensors, size_t numbers, uint64_t written, bool reports,
                   std::vector<generated::Extent> extents);
@@ -31,7 +31,7 @@ class GeneratedKernel {
     return functions_.at(static_cast<size_t>(device)).load(std::memory_order_acquire) != nullptr;
   }
 
-  // Compiled, or read from the cache, and loaded, at the first call for a device. Throws why it cannot be.
+  // Compiled, or read from the cache, and loaded, at the first call for a device. Throws why that failed.
   const Function& function(c10::DeviceIndex device) {
     const Function* function = functions_.at(static_cast<size_t>(device)).load(std::memory_order_acquire);
     return C10_LIKELY(function != nullptr) ? *function : load(device);

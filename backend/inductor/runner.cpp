@@ -1,7 +1,7 @@
-// inductor/runner.cpp: AOTInductor's packages of the device: what torch's loader makes of a package whose model is this device's.
+// inductor/runner.cpp: AOTInductor packages of the device: the runner that torch's loader uses for a package of this device.
 //
-// torch's own part of a package (aoti_runtime/model_base.h) knows the devices by a list. What the packages of this device are compiled with
-// (torch_backplane/inductor/cpp_wrapper.py) gives it the name "mps", whose memory is allocated and copied by functions.
+// torch's own part of a package (aoti_runtime/model_base.h) has a fixed list of devices. Packages of this device are compiled
+// (torch_backplane/inductor/cpp_wrapper.py) with the name "mps", whose memory is allocated and copied by functions.
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/inductor/aoti_runner/model_container_runner.h>
 
@@ -20,7 +20,7 @@ class Runner : public torch::inductor::AOTIModelContainerRunner {
       : AOTIModelContainerRunner(library, models, device, folder, single_threaded) {}
 };
 
-// Constants go to the current device while it is made.
+// Constants are on the device that is current at construction.
 std::unique_ptr<torch::inductor::AOTIModelContainerRunner> make(const std::string& library, size_t models, const std::string& device,
                                                                 const std::string& folder, bool single_threaded) {
   const c10::Device wanted(device);

@@ -375,12 +375,12 @@ BP_KERNEL(generated, 1, Generated, BP_GLOBAL f32* BP_RESTRICT out) { out[0] = (f
     wrong = make("wrong", "", text.replace("(f32)", "(f33)"), ["math.bpc"], 4, 1, 1, 1, False, [(1, -1, 1)])
     with pytest.raises(RuntimeError, match=r"The kernel wrong of .* could not be compiled"):
         wrong.prepare(0)
-    with pytest.raises(ValueError, match=r"no use of reduction\.bpc"):
+    with pytest.raises(ValueError, match=r"cannot use the file reduction\.bpc"):
         make("wrong", "", text, ["reduction.bpc"], 4, 1, 1, 1, False, [])
     for number in (-3, 1):
         with pytest.raises(ValueError, match=f"wrong has no number {number}"):
             make("wrong", "", text, ["math.bpc"], 4, 1, 1, 1, False, [(1, number, 1)])
-    with pytest.raises(ValueError, match=f"takes {2**60} elements an item"):
+    with pytest.raises(ValueError, match=f"takes {2**60} elements per item"):
         make("wrong", "", text, ["math.bpc"], 4, 1, 1, 1, False, [(1, -1, -(2**60))])
 
 
