@@ -9,7 +9,7 @@
 
 namespace backplane {
 
-// The block of bytes that a kernel takes: addresses first, then the members of its struct, 8 bytes each.
+// The block of bytes with a kernel's arguments: addresses first, then the members of its struct, 8 bytes each.
 class KernelArguments {
  public:
   static constexpr size_t kMost = 1024;  // supported by every target

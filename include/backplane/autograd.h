@@ -1,6 +1,6 @@
 // backplane/autograd.h: gradients of a vendor's own operators, written in C++.
 //
-// By another operator, which gets the gradients of the outputs and, by their names, inputs and outputs of the first:
+// By another operator, which gets the gradients of the outputs and, by name, inputs and outputs of the first:
 //
 //   m.def("swiglu(Tensor x) -> Tensor").kernel(&swiglu).backward("swiglu_backward");
 //   m.def("swiglu_backward(Tensor grad, Tensor x) -> Tensor").kernel(&swiglu_backward);
@@ -17,7 +17,8 @@
 //   };
 //   m.def("swiglu(Tensor x) -> Tensor").kernel(&swiglu).autograd<Swiglu>();
 //
-// torch's header is heavy: a file that includes this one builds some seconds longer. Keep it to the file with the definitions.
+// torch's header is heavy: including this one adds some seconds to the compilation of a file. Include it only in the file with the
+// definitions.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -33,10 +34,10 @@
 
 namespace backplane {
 
-// While it lives, the calling thread's operators record no gradient, and run their kernels directly.
+// While it lives, the calling thread's operators record no gradient, and call their kernels directly.
 using BelowAutograd = at::AutoDispatchBelowADInplaceOrView;
 
-// Calls an operator, "vendor::op" or "add.Tensor" of aten, through the dispatcher. Throws where the signature is another.
+// Calls an operator, "vendor::op" or "add.Tensor" of aten, through the dispatcher. Throws if its signature differs.
 template <typename Signature, typename... Arguments>
 decltype(auto) call(const char* name, Arguments&&... arguments) {
   return detail::find_operator(name).typed<Signature>().call(std::forward<Arguments>(arguments)...);
@@ -44,7 +45,7 @@ decltype(auto) call(const char* name, Arguments&&... arguments) {
 
 namespace detail {
 
-// The gradient of one operator by another, with boxed arguments: nothing here depends on the operators' signatures.
+// The gradient of one operator as another operator, with boxed arguments: nothing here depends on the operators' signatures.
 class Backward {
  public:
   Backward(c10::OperatorHandle forward, c10::OperatorHandle backward) : forward_(std::move(forward)), backward_(std::move(backward)) {
@@ -144,7 +145,7 @@ class Backward {
     return outputs.size() == 1 ? "result" : "result" + std::to_string(i);
   }
 
-  // Every parameter of the backward operator by its name.
+  // Matches every parameter of the backward operator by name.
   void match_parameters() {
     const c10::FunctionSchema& schema = forward_.schema();
     std::vector<std::pair<std::string, Parameter>> known;
@@ -168,14 +169,14 @@ class Backward {
       if (found == known.end()) {
         std::string names;
         for (const auto& row : known) names += (names.empty() ? "" : ", ") + row.first;
-        TORCH_CHECK(false, "the parameter ", argument.name(), " of ", backward_.schema(), " is none of what it can get for ", schema, ": ",
-                    names);
+        TORCH_CHECK(false, "the parameter ", argument.name(), " of ", backward_.schema(), " is unknown for the gradient of ", schema,
+                    "; it can have ", names);
       }
       parameters_.push_back(found->second);
     }
   }
 
-  // Results by name, grad_<input>, where they have names; else in the order of the forward operator's tensors.
+  // Results by name, grad_<input>, if they are named; else in the order of the forward operator's tensors.
   void match_results() {
     const std::vector<c10::Argument>& results = backward_.schema().returns();
     const bool named = !results.empty() && !results[0].name().empty();
@@ -211,7 +212,7 @@ struct BackwardKernel final : c10::OperatorKernel {
   const Backward* plan;  // never destroyed: graphs may outlive any library
 };
 
-// A torch::autograd::Function as a kernel of its forward()'s signature.
+// A torch::autograd::Function as a kernel with the signature of its forward().
 template <typename Function, typename Forward>
 struct Differentiable;
 template <typename Function, typename Return, typename... Arguments>

@@ -5,8 +5,8 @@
 
 namespace backplane {
 
-// Of the result, and of both gradients: channels_last where the input or the weight is, as of torch's own devices. A kernel of
-// convolution_overrideable or convolution_backward_overrideable keeps to it: torch.compile plans with it.
+// Of the result, and of both gradients: channels_last if the input or the weight is, as for torch's own devices. A kernel of
+// convolution_overrideable or convolution_backward_overrideable must return this format: torch.compile plans with it.
 inline c10::MemoryFormat convolution_format(const at::Tensor& input, const at::Tensor& weight) {
   const c10::MemoryFormat last = weight.dim() == 4   ? c10::MemoryFormat::ChannelsLast
                                  : weight.dim() == 5 ? c10::MemoryFormat::ChannelsLast3d

@@ -1,4 +1,4 @@
-// backplane/copy.h: the device's own kernel for copies on one device that are no run of bytes: other strides, another dtype.
+// backplane/copy.h: the device's own kernel for copies on one device that are not one run of bytes: other strides, another dtype.
 //
 //   struct Copy {
 //     static bool takes(const at::TensorIteratorBase& iter) { return iter.dtype(0) == iter.dtype(1); }
@@ -6,12 +6,12 @@
 //   };
 //   BACKPLANE_KERNELS(aten, m) { backplane::copy<Copy>(m); }
 //
-// copy_, contiguous, clone and what is built on them end here, also the device's side of a strided copy from or to the host. The iterator
-// has an output and an input of equal sizes and of any real or complex dtypes, which do not overlap; dimensions that can be walked as one
-// are merged. The operands have the same conj and neg bits, or none: their values can be moved as they are. What the kernel does not take,
-// the core copies: by host functions, or where the driver has none, by way of the host.
+// copy_, contiguous, clone and what is built on them use it, also the device's side of a strided copy from or to the host. The iterator has
+// an output and an input of equal sizes and of any real or complex dtypes, which do not overlap; its dimensions are merged where possible.
+// The operands have the same conj and neg bits, or none: their values can be copied as they are. The core makes the copies that the kernel
+// does not support: with host functions, or if the driver has none, through the host.
 //
-// As in structured.h a kernel may have `Takes` (both operands' dtypes), `takes`, and the base HostKernel. One of them to a backend.
+// As in structured.h a kernel may have `Takes` (both operands' dtypes), `takes`, and the base HostKernel. At most one per backend.
 #pragma once
 
 #include <ATen/TensorIterator.h>
@@ -24,7 +24,7 @@ namespace backplane {
 
 namespace detail {
 
-// False: nothing was queued. `site`: for the error of a second one.
+// False: nothing was queued. `site`: for the error if a second kernel is registered.
 void set_copy_kernel(const Site& site, bool (*copy)(at::TensorIteratorBase& iter));
 
 template <typename Kernel>
@@ -48,7 +48,7 @@ struct Copy {
 
 }  // namespace detail
 
-// Registers Kernel; it is counted as "copy_".
+// Registers Kernel; its calls are counted as "copy_".
 template <typename Kernel>
 void copy(const Kernels& kernels) {
   if (!detail::is_wanted<Kernel>()) return;

@@ -15,12 +15,12 @@
 extern "C" {
 #endif
 
-/* `size` bytes of a device, by the index that torch knows it by. The address is a device address and a multiple of 512. NULL: there is no
- * room, or the call failed, which is logged then. */
+/* Allocates `size` bytes on a device, by torch's index. The address is a device address and a multiple of 512. NULL: out of memory, or
+ * the call failed, which is logged. */
 BACKPLANE_DRIVER_MEMORY_API void* backplane_driver_alloc(ssize_t size, int device);
 
-/* Gives it back, once the device's work is done: it waits for that. Nothing for NULL, in a forked child, and after the driver was closed.
- */
+/* Frees it after the device's work is complete, for which it waits. A no-op for NULL, in a forked child, and after the driver was
+ * closed. */
 BACKPLANE_DRIVER_MEMORY_API void backplane_driver_free(void* ptr, int device);
 
 #ifdef __cplusplus

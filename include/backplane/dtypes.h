@@ -1,6 +1,6 @@
-// backplane/dtypes.h: the dtypes that a kernel declares to take, and from a dtype to a C++ type.
+// backplane/dtypes.h: the dtypes that a kernel declares to support, and the C++ type of a dtype.
 //
-//   using Takes = backplane::Floats;                        // a kernel's declared list: what is not in it goes to the fallback
+//   using Takes = backplane::Floats;                        // a kernel's declared list; other dtypes use the fallback
 //   Takes::dispatch(dtype, [&](auto zero) {                 // once for each dtype: T is float, double, at::BFloat16 or at::Half
 //     using T = decltype(zero);
 //   });
@@ -30,13 +30,13 @@ struct Compute<at::BFloat16> {
 };
 }  // namespace detail
 
-// What a kernel computes T in: float for the half types, 64 bits for all integers and bool (wrapped to T when stored, which gives what T's
-// own arithmetic gives), else T itself.
+// The type in which a kernel computes T: float for the half types, 64 bits for all integers and bool (wrapped to T when stored, which gives
+// the results of T's own arithmetic), else T itself.
 template <typename T>
 using ComputeType = typename detail::Compute<T>::Type;
 
-// An element as a value. A bool tensor's bytes may be any (those of a view of uint8, say): all but 0 are true, as on the CPU. A kernel that
-// reads a bool from memory itself reads it by this.
+// An element as a value. The bytes of a bool tensor may have any value (a view of uint8, for example): all but 0 are true, as on the CPU. A
+// kernel that reads a bool from memory itself must use this.
 template <typename T>
 [[gnu::always_inline]] inline T load(const T* from) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -59,14 +59,14 @@ struct Dtypes {
   template <typename Function>
   static void dispatch(c10::ScalarType dtype, const Function& function) {
     const bool found = ((dtype == kDtypeOf<T> && (function(T()), true)) || ...);
-    TORCH_INTERNAL_ASSERT(found, "a kernel was called for ", dtype, ", which it does not take");
+    TORCH_INTERNAL_ASSERT(found, "a kernel was called for ", dtype, ", which it does not support");
   }
 
-  // Calls function(ComputeType<T>()): one instantiation for all dtypes that are computed alike.
+  // Calls function(ComputeType<T>()): one instantiation for all dtypes that share a type of computation.
   template <typename Function>
   static void dispatch_compute(c10::ScalarType dtype, const Function& function) {
     const bool found = call<float>(dtype, function) || call<double>(dtype, function) || call<int64_t>(dtype, function);
-    TORCH_INTERNAL_ASSERT(found, "a kernel was called for ", dtype, ", which it does not take");
+    TORCH_INTERNAL_ASSERT(found, "a kernel was called for ", dtype, ", which it does not support");
   }
 
  private:

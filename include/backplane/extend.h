@@ -1,4 +1,4 @@
-// backplane/extend.h: how a vendor replaces a part of the core: derive from its class, and register that by one line in
+// backplane/extend.h: how a vendor replaces a part of the core: derive from its class, and register the derived class with one line in
 // backend/extensions.cpp.
 //
 //   static const backplane::extend::Allocator<MyAllocator> allocator;   // of backplane::CachingAllocator   memory/caching_allocator.h
@@ -9,10 +9,10 @@
 //   static const backplane::extend::Copy<MyCopy> copy;                  // of backplane::CopyPath           tensor/copy.h
 //   static const backplane::extend::CaptureState<&my_question> capture; // of bool (*)(const c10::Stream&)
 //
-// The SDK's examples/extend has a worked example of each. This header is for the sources of lib<device>.so itself, which are compiled
-// together with the core and see its headers; other programs use the headers beside it. The lines run when lib<device>.so is loaded, before
-// and after those of the core in no given order, so a replacing class must not use the device in its constructor. What is registered twice:
-// last wins.
+// The SDK's examples/extend has an example of each. This header is for the sources of lib<device>.so itself, which are compiled together
+// with the core and can include its headers; other programs use the other headers in this folder. The lines run when lib<device>.so is
+// loaded, before and after those of the core in undefined order, so the constructor of a replacing class must not use the device. If a part
+// is registered twice, the last one applies.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -32,7 +32,7 @@
 
 namespace backplane::extend {
 
-// One object a class, default constructed, never destroyed: torch keeps pointers to it until the process has ended.
+// One object per class, default constructed, never destroyed: torch keeps pointers to it until the process ends.
 template <typename Class>
 Class& immortal() {
   static auto* const object = new Class();
@@ -60,7 +60,7 @@ struct Hooks {
   Hooks() { overrides().hooks = &immortal<Class>(); }
 };
 
-// The class has StorageImpl's constructor (use_byte_size_t, SymInt bytes, DataPtr data, Allocator*, bool resizable); data is never missing.
+// The class has StorageImpl's constructor (use_byte_size_t, SymInt bytes, DataPtr data, Allocator*, bool resizable); data is never null.
 template <typename Class>
 struct Storage {
   static_assert(std::is_base_of_v<c10::StorageImpl, Class>, "derive the storage from c10::StorageImpl");
@@ -88,8 +88,8 @@ struct Copy {
   Copy() { copy_path().vendor = &immortal<Class>(); }
 };
 
-// Whether a stream, which exists, records its work into a graph of the vendor's own runtime. Asked at each wait, each copy that waits, each
-// call of the fallback (all refuse while it says so) and by torch, on any thread: fast, and it throws nothing.
+// Whether an existing stream records its work into a graph of the vendor's own runtime. Called by each wait, each copy that waits, each
+// call of the fallback (all refuse while it returns true) and by torch, on any thread: it must be fast and not throw.
 template <bool (*is_capturing)(const c10::Stream&)>
 struct CaptureState {
   CaptureState() { overrides().is_capturing.vendor = is_capturing; }

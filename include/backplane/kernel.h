@@ -1,12 +1,12 @@
-// backplane/kernel.h: what every kernel needs: the current stream, device pointers, and launch(). A kernel of ATen's operators begins with
-// structured.h, which includes this; operators of one's own with library.h.
+// backplane/kernel.h: what every kernel requires: the current stream, device pointers, and launch(). Kernels of ATen's operators start with
+// structured.h, which includes this; kernels of a vendor's own operators with library.h.
 //
 // A kernel is queued on the current stream and runs later, perhaps on another thread: it captures by value what it needs (addresses, sizes,
 // scalars) and never a tensor. It needs no reference to the memory: the allocator is stream-ordered, so a block that is freed after the
 // launch is not reused before the kernel has run.
 //
-// There are two ways to queue work. A vendor's own: call the vendor's API with the stream of a NativeLaunch and the tensors' addresses. Or
-// launch(), which runs a C++ function on the device's behalf, for drivers that offer "bp.host_exec": such a kernel derives from HostKernel.
+// There are two ways to queue work. With the vendor's API: call it with the stream of a NativeLaunch and the tensors' addresses. Or with
+// launch(), which runs a C++ function as device work, for drivers that offer "bp.host_exec": such a kernel derives from HostKernel.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -30,7 +30,7 @@ c10::Stream current_stream(c10::DeviceIndex device);
 bp_stream* current_stream_handle(c10::DeviceIndex device);
 uint64_t native_stream(c10::DeviceIndex device);
 
-// An address in device memory. Arithmetic is in elements; only a launched function can turn it into a pointer.
+// An address in device memory. Arithmetic is in elements; only a launched function can convert it to a pointer.
 template <typename T>
 struct DevicePtr {
   uint64_t address = 0;
@@ -42,12 +42,13 @@ namespace detail {
 }  // namespace detail
 
 // Throws for a tensor that has elements and no memory for them (`x.untyped_storage().resize_(0)`). Registered kernels (structured.h) and
-// the functions below ask it of every tensor; a kernel that takes an address in another way asks first, for on a device nobody else does.
+// the functions below check every tensor; a kernel that obtains an address in another way must check first, because nothing else does on a
+// device.
 C10_ALWAYS_INLINE void check_allocated(const at::TensorBase& tensor) {
   if (C10_UNLIKELY(!tensor.unsafeGetTensorImpl()->storage_initialized())) detail::throw_not_allocated(tensor);
 }
 
-// The address of a tensor's first element: to be written, or to be read only.
+// The address of a tensor's first element: to write, or only to read.
 template <typename T>
 DevicePtr<T> device_ptr(const at::TensorBase& tensor) {
   check_allocated(tensor);
@@ -59,7 +60,7 @@ DevicePtr<const T> const_device_ptr(const at::TensorBase& tensor) {
   return {reinterpret_cast<uint64_t>(tensor.const_data_ptr())};
 }
 
-// Device memory as a launched function reaches it.
+// Converts addresses to pointers within a launched function.
 class DeviceMemory {
  public:
   explicit DeviceMemory(c10::DeviceIndex device) : device_(device) {}
@@ -79,10 +80,10 @@ class DeviceMemory {
 // Whether this driver runs host functions.
 bool can_launch();
 
-// Base of the kernels of structured() and function() (structured.h) that queue host functions: by launch(), elementwise() or reduce().
-// Where the driver runs none, they leave their operators to the next in line. <PREFIX>_HOST_KERNELS=0 in the environment leaves them out at
-// the import: what is next in line, compiled kernels above all, can be tried on a device that has them. Every other kernel asks for nothing
-// but what it declares itself.
+// Base of the kernels of structured() and function() (structured.h) that queue host functions: with launch(), elementwise() or reduce(). If
+// the driver does not run host functions, the operators use the next default kernel. <PREFIX>_HOST_KERNELS=0 in the environment disables
+// these kernels at the import: the next ones, above all compiled kernels, can then be tried on a device that has them. Every other kernel
+// requires only what it declares itself.
 struct HostKernel {
   static bool is_wanted();
   static constexpr const char* kNeeds = "host functions (bp.host_exec)";
@@ -92,9 +93,9 @@ struct HostKernel {
 
 namespace detail {
 void enqueue(c10::DeviceIndex device, int32_t (*run)(void*), void* task, void (*destroy)(void*));
-int32_t report_exception() noexcept;  // within a catch block: logs it, and gives the status that makes the device fault
+int32_t report_exception() noexcept;  // within a catch block: logs the exception, and returns the status that makes the device fault
 
-// Whether this thread runs a launched function, or lets one go: the driver may not be called there, nor waited for.
+// Whether this thread runs or destroys a launched function: the driver may not be called there, nor waited for.
 bool& in_host_function() noexcept;
 struct HostFunctionScope {
   HostFunctionScope() : before(std::exchange(in_host_function(), true)) {}
@@ -105,12 +106,12 @@ struct HostFunctionScope {
 };
 }  // namespace detail
 
-// Whether the device's current stream (-1: the current device's) records into a graph what is queued, instead of running it: a kernel that
-// otherwise waits for what it has queued must not.
+// Whether the device's current stream (-1: the current device's) records queued work into a graph instead of running it: a kernel that
+// otherwise waits for its own work must not.
 bool is_capturing(c10::DeviceIndex device = -1);
 
-// Queues function(memory) on the current stream of `device`. The function may run more than once (a replay), so it leaves its captures as
-// they are. An exception in it is a fault of the device. <PREFIX>_LAUNCH_BLOCKING=1 waits for every launch.
+// Queues function(memory) on the current stream of `device`. The function may run more than once (a replay), so it must not modify its
+// captures. An exception in it is a fault of the device. <PREFIX>_LAUNCH_BLOCKING=1 waits for every launch.
 template <typename Function>
 void launch(c10::DeviceIndex device, Function&& function) {
   struct Task {
@@ -137,24 +138,25 @@ void launch(c10::DeviceIndex device, Function&& function) {
       });
 }
 
-// What surrounds the queueing of a vendor's own work: the scope in which a kernel calls the vendor's API.
+// The scope in which a kernel calls the vendor's API to queue its own work.
 //
 //   backplane::NativeLaunch launch(out.device().index(), "acme_add");
 //   acme_add(launch.stream(), self.const_data_ptr(), other.const_data_ptr(), out.mutable_data_ptr(), out.numel());
 //
-// While it lives the stream's device is the thread's current one, and the driver has been told (set_current). By it
-// <PREFIX>_LAUNCH_BLOCKING, the watchdog, the fault shim and the stream sanitizer see work that passes the driver by. Its end throws what
-// LAUNCH_BLOCKING's wait finds, unless an exception is on its way already. One thread; it costs two calls of the driver's at the most.
+// While it lives the stream's device is the thread's current one, and has been reported to the driver (set_current). Through it
+// <PREFIX>_LAUNCH_BLOCKING, the watchdog, the fault shim and the stream sanitizer see work that does not pass through the driver. Its
+// destructor throws the error of LAUNCH_BLOCKING's wait, unless an exception is already in flight. One thread; it costs at most two calls
+// of the driver.
 class NativeLaunch {
  public:
-  // `name` lives as long as the object. By an index: on the device's current stream.
+  // `name` must live as long as the object. With an index: on the device's current stream.
   NativeLaunch(const c10::Stream& stream, const char* name);
   NativeLaunch(c10::DeviceIndex device, const char* name) : NativeLaunch(current_stream(device), name) {}
   ~NativeLaunch() noexcept(false);
   NativeLaunch(const NativeLaunch&) = delete;
   NativeLaunch& operator=(const NativeLaunch&) = delete;
 
-  // The vendor's own stream object: what the driver's stream_native gives, or else the driver's handle (0: the default stream).
+  // The vendor's own stream object: the result of the driver's stream_native, else the driver's handle (0: the default stream).
   uint64_t stream() const { return native_; }
 
  private:
@@ -165,9 +167,9 @@ class NativeLaunch {
   uint64_t native_ = 0;
 };
 
-// For a kernel that talks to its own driver: the driver's number of a device as PyTorch numbers it (<PREFIX>_VISIBLE_DEVICES), and an
-// optional group of the opened driver, the vendor's own too; NULL where it, or a shim above it, does not offer the group, or a smaller one.
-// Throw if the device or the driver cannot be had.
+// For a kernel that calls its own driver: the driver's number of a device as PyTorch numbers it (<PREFIX>_VISIBLE_DEVICES), and an optional
+// group of the opened driver, including the vendor's own; NULL if the driver, or a shim above it, does not offer the group, or offers a
+// smaller one. Throw if the device or the driver is not available.
 int32_t driver_index(c10::DeviceIndex device);
 const void* driver_group(const char* id, uint32_t version, uint64_t struct_size);
 template <typename Group>
@@ -176,13 +178,13 @@ const Group* driver_group(const char* id, uint32_t version) {
 }
 
 namespace detail {
-extern std::atomic<const char*> queued_last;  // the kernel that this process has queued last, for messages; NULL: none yet
+extern std::atomic<const char*> queued_last;  // the kernel that this process queued last, for messages; NULL: none yet
 }  // namespace detail
 
-// Counts the calls of a kernel, so that a test can tell that the kernel ran and not the fallback. One static object a kernel.
+// Counts the calls of a kernel, so that a test can check that the kernel ran and not the fallback. One static object per kernel.
 class KernelCounter {
  public:
-  explicit KernelCounter(const char* name);  // "add.Tensor"; a string that lives on
+  explicit KernelCounter(const char* name);  // "add.Tensor"; a string that is never freed
   void count() {
     calls_.fetch_add(1, std::memory_order_relaxed);
     detail::queued_last.store(name_, std::memory_order_relaxed);

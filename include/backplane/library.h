@@ -1,18 +1,18 @@
-// backplane/library.h: defines operators of a vendor's own, with their kernels, their gradient and their rule under autocast.
+// backplane/library.h: defines a vendor's own operators, with their kernels, gradient and autocast rule.
 //
 //   BACKPLANE_LIBRARY(vendor, m) {
-//     m.python_module("vendor.ops");  // its fakes: the import of the package imports it
+//     m.python_module("vendor.ops");  // its fakes; imported with the package
 //     m.def("swiglu(Tensor x) -> Tensor")
 //         .kernel(&swiglu)            // the device's
-//         .reference(&swiglu_cpu)     // the CPU's: what tests compare with, and what the fallback calls
+//         .reference(&swiglu_cpu)     // the CPU's: tests compare with it, and the fallback calls it
 //         .backward("swiglu_backward")  // include <backplane/autograd.h>
 //         .autocast(backplane::Cast::lower_precision);
 //     m.def("swiglu_backward(Tensor grad, Tensor x) -> Tensor").kernel(&swiglu_backward).reference(&swiglu_backward_cpu);
 //   }
 //
-// Several blocks, in several files and libraries, may define operators of one namespace. Kernels may also stand elsewhere, before or after:
-// BACKPLANE_KERNELS(vendor, m), BACKPLANE_IMPL(vendor, CPU, m). What is wrong (a schema, an operator defined twice, another signature)
-// makes the import of the package fail with the line of the block.
+// Several blocks, in several files and libraries, may define operators of one namespace. Kernels may also be registered elsewhere, before
+// or after: BACKPLANE_KERNELS(vendor, m), BACKPLANE_IMPL(vendor, CPU, m). Errors (in a schema, an operator that is defined twice, another
+// signature) make the import of the package fail with the line of the block.
 #pragma once
 
 #include <ATen/core/enum_tag.h>
@@ -27,11 +27,11 @@
 
 namespace backplane {
 
-// What autocast of the device does with an operator's floating-point tensors, float64 excepted.
+// What the device's autocast does with an operator's floating-point tensors, float64 excepted.
 enum class Cast : uint8_t {
-  lower_precision,  // to the region's dtype, as matmul's
-  float32,          // as softmax's
-  promote,          // to the widest among them, as cat's
+  lower_precision,  // to the region's dtype, as for matmul
+  float32,          // as for softmax
+  promote,          // to the widest among them, as for cat
 };
 
 class Definitions;
@@ -55,15 +55,15 @@ class Operator {
 
   Operator& autocast(Cast cast);
 
-  // The gradient, on every device that has a kernel. Both are in <backplane/autograd.h>, which costs a file some seconds of building: by
-  // another operator, or by a class derived from torch::autograd::Function.
+  // The gradient, on every device that has a kernel. Both functions are in <backplane/autograd.h>, which adds some seconds to the
+  // compilation of a file: another operator, or a class derived from torch::autograd::Function.
   Operator& backward(const char* operator_name);
   template <typename Function>
   Operator& autograd();
 
   const std::string& name() const { return name_; }  // "swiglu", "swiglu.out"
   Kernels& kernels(const char* key);
-  void at_end(std::function<void()> check);  // of the block, when all of its operators are defined
+  void at_end(std::function<void()> check);  // runs at the end of the block, when all of its operators are defined
 
  private:
   Definitions& definitions_;
@@ -76,11 +76,11 @@ class Definitions {
   explicit Definitions(const detail::Site& site);
   Definitions(const Definitions&) = delete;
 
-  // Where the fakes and whatever else Python adds to the operators defined below this line are. torch lets no other module register them,
-  // and names this one where a fake is missing; the import of the package imports it.
+  // The module with the fakes, and whatever else Python adds to the operators that are defined below this line. torch lets no other module
+  // register them, and names this one if a fake is missing; it is imported with the package.
   void python_module(const char* name);
 
-  // Schema: "swiglu(Tensor x) -> Tensor", without the namespace. Throws where torch cannot read it, or has such an operator.
+  // Schema: "swiglu(Tensor x) -> Tensor", without the namespace. Throws if torch cannot parse it, or has such an operator.
   Operator def(const char* schema, std::initializer_list<at::Tag> tags = {});
 
   void finish();  // once, after the block

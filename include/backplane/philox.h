@@ -1,9 +1,9 @@
-// backplane/philox.h: random numbers inside a kernel: Philox4x32-10 as a plain struct, and what a launch hands to it. No torch, no
-// libraries.
+// backplane/philox.h: random numbers inside a kernel: Philox4x32-10 as a plain struct, and the state that a launch passes to it. No torch,
+// no libraries.
 //
-// A generator is a sequence of 2^66 32-bit numbers, fixed by its seed. A launch takes a range of that sequence (random.h: philox_state),
-// and element i uses the numbers offset + i * per_element ... of it. A number depends on seed and position alone, never on how many
-// threads, blocks or workers computed it, so results are the same for every launch geometry:
+// A generator is a sequence of 2^66 32-bit numbers, determined by its seed. A launch takes a range of that sequence (random.h:
+// philox_state), and element i uses the numbers offset + i * per_element ... of it. A number depends only on seed and position, not on how
+// many threads, blocks or workers compute it, so results are the same for every launch geometry:
 //
 //   const PhiloxRange range = philox_range(state);
 //   Philox random(range.seed, range.offset + i);   // the thread that computes elements i, i + 1, ...
@@ -14,16 +14,16 @@
 
 #include <stdint.h>
 
-// What a device compiler needs before a function that kernels call, for example "__host__ __device__"; defined before this header is
-// included.
+// Qualifiers that a device compiler requires before a function that kernels call, for example "__host__ __device__"; defined before this
+// header is included.
 #ifndef BACKPLANE_KERNEL_FUNCTION
 #define BACKPLANE_KERNEL_FUNCTION
 #endif
 
 namespace backplane {
 
-// What a launch hands to a random kernel, by value. Either the values themselves or, when the launch is recorded into a graph, the device
-// addresses from which every replay reads them (written before each replay), plus how far into the graph's range this launch begins.
+// What a launch passes to a random kernel, by value. Either the values themselves or, when the launch is recorded into a graph, the device
+// addresses from which every replay reads them (written before each replay), and the offset of this launch in the graph's range.
 struct PhiloxState {
   uint64_t seed = 0;
   uint64_t offset = 0;                       // in 32-bit numbers, a multiple of 4
@@ -49,7 +49,7 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
-// The bijection itself: ten rounds over a 128-bit counter under a 64-bit key.
+// The bijection itself: ten rounds over a 128-bit counter with a 64-bit key.
 BACKPLANE_KERNEL_FUNCTION inline PhiloxBlock philox4x32_10(PhiloxBlock counter, uint32_t key0, uint32_t key1) {
   uint32_t* c = counter.word;
   for (int round = 0; round < 10; ++round) {
@@ -63,7 +63,8 @@ BACKPLANE_KERNEL_FUNCTION inline PhiloxBlock philox4x32_10(PhiloxBlock counter, 
   return counter;
 }
 
-// Reads the sequence of `seed` from `position` on, one 32-bit number a call. `stream` selects one of 2^64 disjoint sequences of that seed.
+// Reads the sequence of `seed` from `position` on, one 32-bit number per call. `stream` selects one of 2^64 disjoint sequences of that
+// seed.
 class Philox {
  public:
   BACKPLANE_KERNEL_FUNCTION explicit Philox(uint64_t seed, uint64_t position = 0, uint64_t stream = 0)
@@ -93,7 +94,7 @@ class Philox {
   PhiloxBlock numbers_{};
 };
 
-// 24 bits of a number as a float in [0, 1): every value is exact, 1 is never reached.
+// Converts 24 bits of a number to a float in [0, 1): every value is exact, 1 is never reached.
 BACKPLANE_KERNEL_FUNCTION inline float philox_uniform(uint32_t number) { return static_cast<float>(number >> 8) * (1.0f / 16777216.0f); }
 
 }  // namespace backplane

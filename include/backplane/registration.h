@@ -5,13 +5,13 @@
 //   }
 //
 // It is torch's TORCH_LIBRARY_IMPL(aten, PrivateUse1, m), which works as well, with two differences. An operator that this torch does not
-// have, or whose signature is another, makes the import of the package fail with the line that registers it, instead of passing in silence
-// or ending the process. And it does not include torch/library.h, which is most of a small kernel's build time: what the dispatcher needs
-// of a signature is compiled once, in the core (dispatch/signatures.cpp). A signature that is not there is an error of the linker,
-// "undefined reference to backplane::detail::Signature<at::Tensor (...)>::...": include <backplane/signature.h> in that file.
+// have, or that has another signature, makes the import of the package fail with the line that registers it, instead of being ignored or
+// ending the process. And it does not include torch/library.h, which dominates a small kernel's compile time: the core compiles once what
+// the dispatcher requires of a signature (dispatch/signatures.cpp). A signature that is not there is an error of the linker, "undefined
+// reference to backplane::detail::Signature<at::Tensor (...)>::...": include <backplane/signature.h> in that file.
 //
-// Operators of one's own are defined by backplane/library.h, or in Python; the block then names the module, which the import of the package
-// imports:
+// A vendor's own operators are defined with backplane/library.h, or in Python; the block then names the module, which is imported with the
+// package:
 //
 //   BACKPLANE_KERNELS(vendor, m) {
 //     m.python_module("vendor.ops");
@@ -29,7 +29,7 @@ namespace backplane {
 
 class Kernels;
 
-// What computes a call that a kernel of m.impl() does not take: the core's own kernel where there is one, else the fallback. `name` as in
+// Computes a call that a kernel of m.impl() does not support: with the core's own kernel if there is one, else the fallback. `name` as in
 // impl(), with its namespace unless that is aten.
 //
 //   if (!is_mine(self)) return backplane::call_fallback<at::Tensor(const at::Tensor&)>("relu", self);
@@ -38,7 +38,7 @@ decltype(auto) call_fallback(const char* name, Arguments&&... arguments);
 
 namespace detail {
 
-// What the dispatcher needs of a C++ signature. Defined in backplane/signature.h.
+// What the dispatcher requires of a C++ signature. Defined in backplane/signature.h.
 template <typename Function>
 struct Signature;
 template <typename Return, typename... Arguments>
@@ -47,7 +47,7 @@ struct Signature<Return(Arguments...)> {
   static Return call_fallback(const char* name, Arguments... arguments);  // "add.Tensor" of aten, "vendor::op"
 };
 
-// Where a block of registrations is written, and of what it registers.
+// The source location of a block of registrations, and its namespace.
 struct Site {
   const char* name_space;
   const char* file;
@@ -73,11 +73,11 @@ class Kernels {
   Kernels(const detail::Site& site, const char* key);  // throws for a key that this torch does not have
   Kernels(const Kernels&) = delete;
 
-  // What defines those operators of this block that C++ does not define: it is imported with the package.
+  // The module that defines those operators of this block that C++ does not define: it is imported with the package.
   void python_module(const char* name);
 
   // Name: "add.Tensor", without the namespace. Throws for an operator that does not exist, has another signature, or has such a kernel
-  // already. One of a vendor's namespace may be defined later, until the package has been imported.
+  // already. An operator of a vendor's namespace may be defined later, until the package has been imported.
   template <typename Return, typename... Arguments>
   void impl(const char* name, Return (*function)(Arguments...)) {
     check(name);
@@ -88,10 +88,11 @@ class Kernels {
   const char* key() const { return key_; }
   const detail::Site& site() const { return site_; }
 
-  // As kernels are counted and fall back under: "add.Tensor" of aten, else "vendor::op". It lives as long as the process.
+  // The name under which kernels are counted and use the fallback: "add.Tensor" of aten, else "vendor::op". It lives as long as the
+  // process.
   const char* full_name(const char* name) const;
 
-  // For what registers in another way than impl().
+  // For registrations that do not use impl().
   void check(const char* name) const;
   torch::Library& library() { return library_; }
 
@@ -99,7 +100,7 @@ class Kernels {
   const detail::Site site_;
   const char* const key_;
   const char* python_module_ = nullptr;
-  torch::Library& library_;  // lives as long as the process: one that goes takes its kernels along
+  torch::Library& library_;  // lives as long as the process: destroying it removes its kernels
 };
 
 }  // namespace backplane

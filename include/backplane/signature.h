@@ -1,8 +1,7 @@
-// backplane/signature.h: makes a kernel of any C++ signature known to the dispatcher (backplane/registration.h). Common signatures are
-// compiled in the core; a kernel file whose signature is not among them includes this.
+// backplane/signature.h: registers a kernel of any C++ signature with the dispatcher (backplane/registration.h). The core compiles common
+// signatures; a kernel file with another one includes this.
 //
-// It is what torch::Library::impl does, with as little as possible for each signature anew: torch's own templates take twice the time to
-// compile.
+// It does what torch::Library::impl does, with little code per signature: torch's own templates take twice the time to compile.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,10 +17,10 @@
 
 namespace backplane::detail {
 
-using Type = c10::detail::infer_schema::ArgumentDef;  // of an argument or a result, as schemas know it
+using Type = c10::detail::infer_schema::ArgumentDef;  // of an argument or a result, in a schema
 using Stack = torch::jit::Stack;
 
-// A C++ function as the dispatcher takes it. The types live as long as the process.
+// A C++ function for the dispatcher. The types live as long as the process.
 struct TypedKernel {
   c10::KernelFunction function;
   c10::impl::CppSignature signature;
@@ -29,17 +28,17 @@ struct TypedKernel {
   c10::ArrayRef<Type> returns;
 };
 
-// Lasts as long as the process. The types are compared with the operator's schema, now or when it is defined.
+// Lives as long as the process. The types are compared with the operator's schema, now or when it is defined.
 void register_kernel(const Kernels& kernels, const char* name, TypedKernel kernel);
 c10::OperatorHandle find_operator(const char* name);  // "add.Tensor" of aten, "vendor::op"; throws if there is none
 
-// Puts an argument onto a stack, as an IValue.
+// Pushes an argument onto a stack, as an IValue.
 using Push = void (*)(Stack& stack, const void* argument);
 template <typename T>
 void push(Stack& stack, const void* argument) {
   stack.emplace_back(*static_cast<const T*>(argument));
 }
-// What the fallback returns for these arguments, each with its Push.
+// The result of the fallback for these arguments, each with its Push.
 Stack run_fallback(const char* name, c10::ArrayRef<Push> pushes, const void* const* arguments);
 at::Tensor run_fallback_for_tensor(const char* name, c10::ArrayRef<Push> pushes, const void* const* arguments);
 void run_fallback_in_place(const char* name, c10::ArrayRef<Push> pushes, const void* const* arguments);
@@ -49,7 +48,7 @@ constexpr Type type_of() {
   return Type(&c10::getTypePtrCopy<std::decay_t<T>>, &c10::getFakeTypePtrCopy<std::decay_t<T>>);
 }
 
-// What a kernel returns.
+// The result of a kernel.
 template <typename T>
 struct Result {
   static constexpr std::array<Type, 1> types{type_of<T>()};
@@ -73,7 +72,7 @@ struct Result<std::tuple<T...>> {
   }
 };
 
-// References are to the tensors of the call: to the first of an in-place operator, to the last ones, one each, of an out= operator.
+// References refer to the tensors of the call: to the first for an in-place operator, to the last ones for an out= operator.
 template <typename Return, typename First, typename... Rest>
 Return results_among(First& first, Rest&... rest) {
   if constexpr (std::is_same_v<Return, at::Tensor&> && std::is_same_v<First, at::Tensor>) {
@@ -89,7 +88,7 @@ template <typename Return, typename... Arguments>
 TypedKernel typed_kernel(Return (*function)(Arguments...)) {
   using Functor = c10::impl::WrapFunctionIntoRuntimeFunctor<Return (*)(Arguments...)>;
   static constexpr std::array<Type, sizeof...(Arguments)> arguments{type_of<Arguments>()...};
-  // Not make_unique: a unique_ptr of each Functor takes longer to compile than all the rest of this.
+  // Not make_unique: a unique_ptr of each Functor takes longer to compile than the rest of this.
   return {c10::KernelFunction::makeFromUnboxedFunctor<false, Functor>(std::unique_ptr<c10::OperatorKernel>(new Functor(function))),
           c10::impl::CppSignature::make<Return(Arguments...)>(), arguments, Result<Return>::types};
 }

@@ -1,6 +1,6 @@
 // backplane/structured.h: one kernel, three operators: the functional, out= and in-place forms over ATen's own structured meta class.
 //
-// ATen's meta class (ATen/ops/<op>_meta.h) computes shape, dtype and strides of the output and makes every check that the CPU makes. A
+// ATen's meta class (ATen/ops/<op>_meta.h) determines shape, dtype and strides of the output and makes the same checks as on the CPU. A
 // kernel only computes:
 //
 //   struct Add {
@@ -12,10 +12,10 @@
 //     backplane::structured<at::meta::structured_add_Tensor, Add>(m, {"add.Tensor", "add.out", "add_.Tensor"});
 //   }
 //
-// `run` gets the meta object (by its base TensorIteratorBase, where it has one), then ATen's arguments, then, where meta returns one, its
-// precomputed struct, and finally the outputs, in the sizes and strides that meta asked for.
+// `run` gets the meta object (as its base TensorIteratorBase, if it has one), then ATen's arguments, then, if meta returns one, its
+// precomputed struct, and finally the outputs, with the sizes and strides that meta set.
 //
-// An operator without a meta class is a function of ATen's signature, which allocates its result itself:
+// An operator without a meta class is a function with ATen's signature, which allocates its result itself:
 //
 //   struct Relu {
 //     using Takes = backplane::Floats;
@@ -23,14 +23,14 @@
 //   };
 //   BACKPLANE_KERNELS(aten, m) { backplane::function<Relu>(m, "relu"); }
 //
-// Note [What a kernel takes]: a call goes to the core's own kernel, where there is one, else to the CPU fallback, before anything is
-// computed, unless the kernel takes it. It does if
-// - `Kernel::Takes`, a list of dtypes (dtypes.h), has the dtype to compute in: an iterator's common dtype, else the first tensor's;
-// - every tensor argument of a function() lies on the same device;
-// - `static bool Kernel::takes(...)`, called with what run() gets, but without the outputs, says so;
-// - a base class agrees: HostKernel (kernel.h) asks whether the driver runs host functions, and whether they can walk an iterator.
-// A kernel has Takes, takes, or both. One that calls the vendor's API has no such base, and reads from an iterator what it must know:
-// is_flat(), strides, dtypes, and which operand is a number on the host.
+// Note [What a kernel takes]: a call that the kernel does not take is computed by the core's own kernel, if there is one, else by the CPU
+// fallback. The kernel takes it if
+// - `Kernel::Takes`, a list of dtypes (dtypes.h), contains the dtype of computation: an iterator's common dtype, else the first tensor's;
+// - every tensor argument of a function() is on the same device;
+// - `static bool Kernel::takes(...)`, called with the arguments of run() except the outputs, returns true;
+// - its base class agrees: HostKernel (kernel.h) checks that the driver runs host functions, and that they support the iterator.
+// A kernel has Takes, takes, or both. A kernel that calls the vendor's API has no such base, and queries the iterator itself: is_flat(),
+// strides, dtypes, and which operand is a number on the host.
 #pragma once
 
 #include <ATen/TensorIterator.h>
@@ -51,7 +51,7 @@
 
 namespace backplane {
 
-// An operator's names in the dispatcher, without "aten::": of its functional, out= and, for the most, in-place form.
+// An operator's names in the dispatcher, without "aten::": of its functional, out= and, usually, in-place form.
 struct Forms {
   Forms(const char* functional, const char* out, const char* inplace) : functional(functional), out(out), inplace(inplace) {}
   const char* functional;
@@ -64,32 +64,32 @@ struct FormsWithoutInplace {
   const char* out;
 };
 
-// A new contiguous, or strided, tensor for a kernel to write: undefined content, in the memory of the current stream.
+// A new contiguous, or strided, tensor for a kernel to write: undefined content, in memory of the current stream.
 at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype, c10::DeviceIndex device);
 at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype, c10::DeviceIndex device);
 
-// Whether a loop over addresses computes it: all operands in device memory, of one dtype, and in the same order without gaps. What is not
-// flat is broadcast, strided, promoted from another dtype, or a number on the host (iter.is_cpu_scalar(i)).
+// Whether a loop over addresses can compute it: all operands are in device memory, have one dtype, and the same order without gaps.
+// Otherwise an operand is broadcast, strided, promoted from another dtype, or a number on the host (iter.is_cpu_scalar(i)).
 bool is_flat(const at::TensorIteratorBase& iter);
 
 namespace detail {
 
 enum class Form { functional, out, inplace };
 
-// Makes or checks an output by the rules of ATen's generated code. Gives the proxy to compute into instead, where meta insists on strides
+// Creates or checks an output by the rules of ATen's generated code. Returns the proxy to compute into instead, if meta requires strides
 // that a given output does not have.
 std::optional<at::Tensor> prepare_output(Form form, at::Tensor& output, at::IntArrayRef sizes, at::IntArrayRef strides,
                                          const c10::TensorOptions& options, bool exact_strides);
-// Throws for an output of which elements share memory. An iterator asks for itself, where it matters; a kernel is queued work, in which an
-// error would end the device.
+// Throws for an output whose elements share memory. An iterator checks that itself, where it matters; a kernel is queued work, in which an
+// error would put the device in error.
 void check_overlap(const at::Tensor& output);
 void copy_back(const at::Tensor& proxy, const at::Tensor& output);
 void check_same_device(const at::Tensor& first, const at::Tensor& other, const char* form);
 
-// Notes the dtypes of a kernel's list, for torch_backplane.ops.explain. `name` as in Kernels::impl.
+// Records the dtypes of a kernel's list, for torch_backplane.ops.explain. `name` as in Kernels::impl.
 void declare_dtypes(const Kernels& kernels, const char* name, const c10::ScalarType* dtypes, size_t count);
 
-// Notes that a kernel runs only where can_run() says so, for the same and for lint. `needs` is a literal, for messages.
+// Records that a kernel runs only if can_run() returns true, for explain and lint. `needs` is a literal, for messages.
 void declare_needs(const Kernels& kernels, const char* name, const char* needs, bool (*can_run)());
 
 template <typename Kernel>
@@ -100,7 +100,7 @@ void declare(const Kernels& kernels, const char* name) {
   }
 }
 
-// The meta class with outputs: it learns what they must be, and makes or checks them.
+// The meta class with outputs: it receives their properties, and creates or checks them.
 template <typename Meta, size_t N>
 class Operation final : public Meta {
  public:
@@ -118,7 +118,7 @@ class Operation final : public Meta {
     prepare(index, sizes, strides, options, /*exact=*/false);
   }
 
-  // What the caller sees, once the kernel has run on maybe_get_output().
+  // The outputs for the caller, once the kernel has run on maybe_get_output().
   std::array<at::Tensor, N>& finish() {
     for (size_t i = 0; i < N; ++i) {
       if (C10_UNLIKELY(proxies_[i].has_value())) copy_back(*proxies_[i], outputs_[i]);
@@ -141,7 +141,7 @@ class Operation final : public Meta {
   std::array<std::optional<at::Tensor>, N> proxies_;
 };
 
-// A meta function's argument type as the dispatcher passes it, and back again.
+// A meta function's argument type as the dispatcher passes it, and the conversion back.
 template <typename T>
 struct Argument {
   using Type = T;
@@ -199,7 +199,7 @@ bool takes_call(const All&... all) {
   return true;
 }
 
-// Every tensor that has elements has memory, too. A kernel is queued work: there, a missing address would end the process, or the device.
+// Every tensor that has elements has memory, too. A kernel is queued work, in which a missing address would end the process, or the device.
 template <typename... All>
 void check_memory(const All&... all) {
   const auto check = [](const auto& argument) {
@@ -265,10 +265,10 @@ struct Structured<Meta, Kernel, std::index_sequence<I...>, Precomputed (Meta::*)
   }
 
  private:
-  // False: nothing was computed, the fallback shall.
+  // False: nothing was computed; the fallback must.
   static bool compute(Op& op, Passed<First> first, Passed<Rest>... rest) {
     if (C10_UNLIKELY(!can_run<Kernel>())) return false;
-    if constexpr (!std::is_base_of_v<at::TensorIteratorBase, Meta>) check_devices(first, rest...);  // an iterator checks for itself
+    if constexpr (!std::is_base_of_v<at::TensorIteratorBase, Meta>) check_devices(first, rest...);  // an iterator checks this itself
     if constexpr (std::is_void_v<Precomputed>) {
       op.meta(Argument<First>::to_meta(first), Argument<Rest>::to_meta(rest)...);
       return run(op, first, rest...);
@@ -292,7 +292,7 @@ struct Structured<Meta, Kernel, std::index_sequence<I...>, Precomputed (Meta::*)
     return true;
   }
 
-  // As ATen's wrappers do: every tensor on the first one's device.
+  // As ATen's wrappers: every tensor must be on the first one's device.
   template <typename... All>
   static void check_devices(const All&... all) {
     const at::Tensor* first = nullptr;
@@ -327,7 +327,7 @@ struct Function<Kernel, Return (*)(Parameters...)> {
   }
 
  private:
-  // Where they are not, the fallback computes, or raises torch's own error.
+  // If they are not, the fallback computes, or raises torch's own error.
   template <typename... All>
   static bool on_one_device(const All&... all) {
     std::optional<c10::Device> device;
@@ -351,8 +351,8 @@ struct Function<Kernel, Return (*)(Parameters...)> {
 
 }  // namespace detail
 
-// Registers Kernel::run, of the operator's own signature, as "relu" or "where.self". It is counted under that name, and in a vendor's
-// namespace under "vendor::name".
+// Registers Kernel::run, with the operator's own signature, as "relu" or "where.self". Its calls are counted under that name, and in a
+// vendor's namespace under "vendor::name".
 template <typename Kernel>
 void function(Kernels& kernels, const char* name) {
   if (!detail::is_wanted<Kernel>()) return;
@@ -363,7 +363,8 @@ void function(Kernels& kernels, const char* name) {
   detail::declare<Kernel>(kernels, name);
 }
 
-// Registers Kernel under an operator's forms. Meta: at::meta::structured_<op>[_<overload>]; N: how many tensors the operator returns.
+// Registers Kernel for an operator's forms. Meta: at::meta::structured_<op>[_<overload>]; N: the number of tensors that the operator
+// returns.
 template <typename Meta, typename Kernel, size_t N = 1>
 void structured(Kernels& kernels, const FormsWithoutInplace& forms) {
   if (!detail::is_wanted<Kernel>()) return;

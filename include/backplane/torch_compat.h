@@ -1,4 +1,4 @@
-// backplane/torch_compat.h: the differences between torch versions that public headers know, each with the version that makes it
+// backplane/torch_compat.h: the differences between torch versions that affect public headers, each with the version that makes it
 // unnecessary.
 #pragma once
 
