@@ -1,8 +1,8 @@
-/* backplane/driver/compiler.h: group "bp.compiler" version 1: source text of the portable dialect (docs/dialect.md) becomes code of a
+/* backplane/driver/compiler.h: group "bp.compiler" version 1: compiles source text of the portable dialect (docs/dialect.md) to code of a
  * device, which "bp.module" loads.
  *
- * It touches no device and makes no context: every entry works before open, on a machine without the device, in a forked child and from
- * any number of threads at once, BP_DRIVER_SERIALIZE or not. It keeps no cache of what it compiled: the core has one.
+ * It uses no device and creates no context: every entry works before open, on a machine without the device, in a forked child and from any
+ * number of threads at once, BP_DRIVER_SERIALIZE or not. It caches nothing that it compiled: the core does.
  */
 #ifndef BACKPLANE_DRIVER_COMPILER_H
 #define BACKPLANE_DRIVER_COMPILER_H
@@ -24,7 +24,7 @@ extern "C" {
 /* flags of bp_compile_request */
 #define BP_COMPILE_DEBUG (1u << 0)     /* line numbers for a debugger; BP_ASSERT of the dialect checks */
 #define BP_COMPILE_FAST_MATH (1u << 1) /* torch.compile, if its user asks; what it may do: docs/dialect.md */
-#define BP_COMPILE_LIGHT (1u << 2)     /* optimise little: wanted soon, compiled again later */
+#define BP_COMPILE_LIGHT (1u << 2)     /* optimize little: needed soon, compiled again later */
 
 /* bp_target_properties.atomics: of device memory */
 #define BP_ATOMIC_ADD_I32 (1u << 0)
@@ -33,12 +33,12 @@ extern "C" {
 #define BP_ATOMIC_ADD_I64 (1u << 3)
 #define BP_ATOMIC_CAS_64 (1u << 4)
 
-/* What the kernels of a target may rely on; the core chooses BP_GROUP, BP_PER_ITEM and the sizes of tiles from it. 0: unknown, or none. */
+/* What the kernels of a target may rely on; the core chooses BP_GROUP, BP_PER_ITEM and the sizes of tiles by it. 0: unknown, or none. */
 typedef struct bp_target_properties {
   uint64_t struct_size;
   char target[64];          /* "sm_90", "x86-64-v3": a part of every cache key, so it names all that the code depends on but id() */
   uint64_t dtypes;          /* BP_DTYPE_* whose types the prelude defines: FLOAT32, INT32 and INT64 are required; FLOAT64 may be absent.
-                               Of the others none is asked: the core computes in these */
+                               The others are not required: the core computes in these */
   uint64_t fast_dtypes;     /* of these, the ones that are not emulated */
   uint32_t group_size;      /* preferred items of a group, a power of two; 1: an item is a core, and its compiler vectorises lane loops */
   uint32_t max_group_size;  /* 1: no kernel with a larger BP_GROUP can run */
@@ -47,14 +47,14 @@ typedef struct bp_target_properties {
   uint32_t local_bytes;     /* of a kernel's BP_LOCAL_ARRAYs together; at least 16384 */
   uint32_t registers;       /* 32-bit values that an item may keep; sizes the tiles of matmul */
   uint64_t max_grid[3];     /* groups; at least 65535 each, 2^31 - 1 in the first where possible */
-  uint32_t parameter_bytes; /* most bytes of a launch's arguments; at least 1024 */
+  uint32_t parameter_bytes; /* maximum bytes of a launch's arguments; at least 1024 */
   uint32_t atomics;         /* BP_ATOMIC_* that the prelude defines; kernels that need others are not used */
   uint64_t reserved[8];
 } bp_target_properties;
 
 typedef struct bp_compile_request {
   uint64_t struct_size;
-  const char* target;  /* as target() gave it; never NULL */
+  const char* target;  /* as returned by target(); never NULL */
   const char* source;  /* complete: definitions, the prelude, the core's part, the kernels. NUL-terminated, UTF-8, LF */
   const char* name;    /* of the unit, for messages: "pointwise/exp[f32]"; never NULL */
   const char* options; /* the user's own, for the vendor's compiler; never NULL; a part of the cache key */
@@ -62,7 +62,7 @@ typedef struct bp_compile_request {
   uint32_t reserved;
 } bp_compile_request;
 
-/* What compile() made. The memory is the driver's until release(). */
+/* The result of compile(). The memory is the driver's until release(). */
 typedef struct bp_compile_result {
   uint64_t struct_size;
   const void* code; /* opaque to all but the module group of a driver with the same id(); NULL if the source is wrong */
@@ -75,27 +75,27 @@ typedef struct bp_compile_result {
 typedef struct bp_compiler {
   bp_ext head;
 
-  /* Names compiler, version, flags and prelude, NUL-terminated and cut to size, which is at least 1. Whatever may give other code for the
-   * same source changes it: code of another id is never loaded. blocks: shortly; may run a process ("cc --version"). Without a compiler on
-   * this machine it still answers: BP_OK, and compile() is what says UNSUPPORTED. */
+  /* Names compiler, version, flags and prelude, NUL-terminated and truncated to size, which is at least 1. Whatever may change the code
+   * for the same source changes the id: code with another id is never loaded. blocks: shortly; may run a process ("cc --version").
+   * Without a compiler on this machine it still returns BP_OK, and compile() returns UNSUPPORTED. */
   int32_t (*id)(void* self, char* out, uint64_t size);
 
-  /* The target that a device's code is made for (struct_size set by the caller). Creates no context. For a build machine, which has no
-   * device: device = -1 - n is the n-th target that this compiler can make, each device's among them. errors: INVALID_DEVICE: no such
-   * device, or no target of that number. */
+  /* The target for a device's code (struct_size set by the caller). Creates no context. For a build machine, which has no device: device
+   * = -1 - n is the n-th target that this compiler supports, including that of each device. errors: INVALID_DEVICE: no such device, or
+   * no target of that number. */
   int32_t (*target)(void* self, int32_t device, bp_target_properties* out);
 
   /* The dialect's words in this compiler's language (docs/dialect.md, "The prelude"). owner: the driver, until close. The same text each
-   * time. errors: INVALID_ARGUMENT: a target that it does not know. */
+   * time. errors: INVALID_ARGUMENT: an unknown target. */
   int32_t (*prelude)(void* self, const char* target, const char** out);
 
-  /* Compiles. blocks: up to seconds. The result (struct_size set by the caller) is filled on BP_OK, and on INVALID_ARGUMENT where the
-   * source is wrong: code is NULL and log tells; both must then be released. errors: INVALID_ARGUMENT without a result (log NULL): an
-   * unknown target or flag; UNSUPPORTED: there is no compiler on this machine, last_error says which was looked for; OUT_OF_MEMORY;
-   * INTERNAL: the compiler broke. None is sticky. */
+  /* Compiles. blocks: up to seconds. The result (struct_size set by the caller) is filled on BP_OK, and on INVALID_ARGUMENT if the
+   * source is wrong: code is NULL and log has the reason; both must then be released. errors: INVALID_ARGUMENT without a result (log
+   * NULL): an unknown target or flag; UNSUPPORTED: there is no compiler on this machine, last_error names the one that was looked for;
+   * OUT_OF_MEMORY; INTERNAL: the compiler crashed. None is sticky. */
   int32_t (*compile)(void* self, const bp_compile_request* request, bp_compile_result* out);
 
-  /* Ends a result of compile(). */
+  /* Releases a result of compile(). */
   int32_t (*release)(void* self, bp_compile_result* result);
 } bp_compiler;
 

@@ -19,12 +19,12 @@ typedef struct bp_host_exec {
   bp_ext head;
 
   /* Queues fn(arg) on the stream. fn is device work: it runs 0..n times (skipped after a fault, again in a replay), throws nothing, and
-   * returns a bp_status; anything but BP_OK makes the device FAULT. destroy(arg) runs exactly once when fn can no longer be called, on any
-   * thread, also if enqueue itself fails; it may be NULL. errors: sticky ones. */
+   * returns a bp_status; anything but BP_OK makes the device FAULT. destroy(arg) runs exactly once when fn can no longer be called, on
+   * any thread, also if enqueue itself fails; it may be NULL. errors: sticky ones. */
   int32_t (*enqueue)(void* self, int32_t device, bp_stream* stream, int32_t (*fn)(void* arg), void* arg, void (*destroy)(void* arg));
 
-  /* Where fn reaches a device address. Valid inside fn only (on its thread), and for the whole allocation the address lies in.
-   * errors: INVALID_ARGUMENT for an address that is not the device's. */
+  /* The pointer through which fn accesses a device address. Valid inside fn only (on its thread), and for the whole allocation that
+   * contains the address. errors: INVALID_ARGUMENT for an address that is not the device's. */
   int32_t (*map)(void* self, int32_t device, uint64_t address, void** out);
 } bp_host_exec;
 

@@ -1,9 +1,9 @@
 /* backplane/driver/host_view.h: group "bp.host_view" version 1: the host reads and writes device memory in place.
  *
- * The flags say what a view is worth. With all three, operators of the CPU fallback run on the device's own memory, and numpy shares it
+ * The flags describe a view. With all three, operators of the CPU fallback run zero-copy on the device's own memory, and numpy shares it
  * (DLPack). With SAME_ADDRESS and COHERENT, emulate runs host functions on it (bp.host_exec) for a driver without streams of its own. With
- * COHERENT, kernels and Python can view a tensor from the host (host_view, DLPack with copy=False). With fewer nobody asks for a view, and
- * the group is not worth offering.
+ * COHERENT, kernels and Python can view a tensor from the host (host_view, DLPack with copy=False). With fewer flags no view is requested,
+ * and the group need not be offered.
  */
 #ifndef BACKPLANE_DRIVER_HOST_VIEW_H
 #define BACKPLANE_DRIVER_HOST_VIEW_H
@@ -28,8 +28,8 @@ enum { BP_ACCESS_READ = 1, BP_ACCESS_WRITE = 2, BP_ACCESS_READ_WRITE = 3 };
 typedef struct bp_host_view {
   bp_ext head;
 
-  /* Makes [address, address + bytes) readable or writable by the host at *out. Acquires what the device wrote; the caller has synchronized
-   * the streams that use the memory. The range lies inside one allocation. errors: INVALID_ARGUMENT, UNSUPPORTED. */
+  /* Makes [address, address + bytes) readable or writable by the host at *out. Acquires what the device wrote; the caller has
+   * synchronized the streams that use the memory. The range is inside one allocation. errors: INVALID_ARGUMENT, UNSUPPORTED. */
   int32_t (*map)(void* self, int32_t device, uint64_t address, uint64_t bytes, int32_t access, void** out);
 
   /* Ends a view; releases host writes to work that is queued later. */

@@ -1,9 +1,8 @@
 /* backplane/driver/ipc.h: group "bp.ipc" version 1: memory and events of one process, used by another on the same machine.
  *
- * A handle is bytes that name an allocation or an event to any process of the same user; the core sends them by its own means, together
- * with the properties' uuid, by which the other process finds the device. The core keeps exported memory allocated, and exported events
- * alive, until the other processes have closed them, and opens a handle at most once at a time in a process.
- */
+ * A handle is bytes that name an allocation or an event to any process of the same user; the core sends them, together with the properties'
+ * uuid, by which the other process finds the device. The core keeps exported memory allocated, and exported events alive, until the other
+ * processes have closed them, and opens a handle at most once at a time in a process. */
 #ifndef BACKPLANE_DRIVER_IPC_H
 #define BACKPLANE_DRIVER_IPC_H
 
@@ -37,20 +36,20 @@ typedef struct bp_ipc {
    * errors: INVALID_ARGUMENT for an address that alloc did not return, UNSUPPORTED for memory that cannot be shared. */
   int32_t (*memory_export)(void* self, int32_t device, uint64_t address, bp_ipc_handle* out);
 
-  /* Where this process reaches the memory of a handle: an address as alloc's, good for copies and kernels on that device until
-   * memory_close. The exporting process may end meanwhile: the memory lives as long as it is open. errors: INVALID_ARGUMENT for bytes that
-   * are no handle, or for one whose process has ended or whose memory is gone, as far as the driver can tell. */
+  /* The address of a handle's memory in this process: like one of alloc, valid for copies and kernels on that device until memory_close.
+   * The exporting process may end meanwhile: the memory lives as long as it is open. errors: INVALID_ARGUMENT for bytes that are not a
+   * handle, or for one whose process has ended or whose memory is gone, as far as the driver can detect. */
   int32_t (*memory_open)(void* self, int32_t device, const bp_ipc_handle* handle, uint64_t* out);
 
-  /* Ends what memory_open gave; no work uses it any more. The exporter's memory is untouched.
-   * errors: INVALID_ARGUMENT for an address that memory_open did not return. */
+  /* Closes what memory_open returned; no work uses it any more. The exporter's memory is not affected. errors: INVALID_ARGUMENT for an
+   * address that memory_open did not return. */
   int32_t (*memory_close)(void* self, int32_t device, uint64_t address);
 
   /* Names an event that was made with BP_EVENT_IPC. errors: INVALID_ARGUMENT for another event. */
   int32_t (*event_export)(void* self, int32_t device, bp_event* event, bp_ipc_handle* out);
 
-  /* The event of a handle, for every entry that takes an event but event_elapsed. Both processes see the latest record, whoever made it.
-   * owner: the caller, until event_destroy. errors: INVALID_ARGUMENT as for memory_open. */
+  /* The event of a handle, for every entry that takes an event except event_elapsed. Both processes see the latest record, whichever made
+   * it. owner: the caller, until event_destroy. errors: INVALID_ARGUMENT as for memory_open. */
   int32_t (*event_open)(void* self, int32_t device, const bp_ipc_handle* handle, bp_event** out);
 } bp_ipc;
 

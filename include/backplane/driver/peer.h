@@ -17,7 +17,7 @@ typedef struct bp_peer {
   /* *out = 1 if work on `device` can read and write memory of `peer`. Creates no context. errors: INVALID_DEVICE. */
   int32_t (*can_access)(void* self, int32_t device, int32_t peer, int32_t* out);
 
-  /* Switches access on, until close; repeating is a no-op. errors: UNSUPPORTED if can_access says 0. */
+  /* Enables access, until close; repeating is a no-op. errors: UNSUPPORTED if can_access returns 0. */
   int32_t (*enable)(void* self, int32_t device, int32_t peer);
 } bp_peer;
 

@@ -1,14 +1,15 @@
-/* backplane/driver/profile.h: group "bp.profile" version 1: what the device did and when, told by records.
+/* backplane/driver/profile.h: group "bp.profile" version 1: records of what the device did and when.
  *
- * While recording is on the driver keeps a record of each piece of work that is queued, with the caller's id of that moment, and hands the
- * records over in batches. All times are of one clock: the host's CLOCK_REALTIME in nanoseconds, to which the driver converts. It is the
- * clock of torch.profiler, so nothing is converted above this line.
+ * While recording is on the driver keeps a record of each piece of queued work, with the caller's current id, and delivers the records in
+ * batches. All times use one clock: the host's CLOCK_REALTIME in nanoseconds, to which the driver converts. It is the clock of
+ * torch.profiler, so the core converts nothing.
  *
  * Rules beside those of driver.h:
- *   threads    start and stop come one at a time; tag, the launches and the ranges from any thread, also while another is in start or stop.
+ *   threads    start and stop are called one at a time; tag, the launches and the ranges by any thread, also while another is in start or
+ *              stop.
  *   records    One for each call of copy, copy_async, fill, bp.host_exec.enqueue and bp.module.launch, and with BP_PROFILE_COLLECTIVES for
  *              each of bp.collective that queues (one for a group_begin with its group_end), that was made while recording is on, returned
- *              BP_OK and has something to do: a copy of 0 bytes may have none. Waits, events and callbacks have none. Those of one stream
+ *              BP_OK and has something to do: a copy of 0 bytes may have none. Waits, events and callbacks have none. Records of one stream
  *              do not overlap.
  *   off        While recording is off the group costs the other entries one branch, and tag, the launches and the ranges are not called.
  */
@@ -25,7 +26,7 @@ extern "C" {
 #define BP_PROFILE_VERSION 1u
 
 /* head.flags
- *   NAMES        Records of kernels carry the kernels' own names where they have one; what has none the core names after its operator.
+ *   NAMES        Records of kernels have the kernels' own names, if they have one; the core names others after their operator.
  *   NATIVE       It also records what a vendor's code queues by itself on a stream's native object; without it the core calls launch_begin
  *                and launch_end around such work (backplane::NativeLaunch).
  *   COLLECTIVES  It also records the calls of bp.collective that queue; without it they have no records.
@@ -52,7 +53,7 @@ typedef struct bp_activity {
   int64_t begin_ns;     /* when the device began it; 0: it has not begun */
   int64_t end_ns;       /* when it was complete, not before begin_ns; 0: it was not when recording ended, or its device is in error */
   uint64_t correlation; /* what `tag` said last on the thread that queued it; 0: nothing */
-  uint64_t bytes;       /* of copies and fills; of collectives what their calls name, added up */
+  uint64_t bytes;       /* of copies and fills; of collectives the sum over their calls */
   int32_t src_device;   /* of copies: where it reads, BP_HOST_DEVICE for the host; else `device` */
   int32_t dst_device;   /* of copies: where it writes */
   int32_t thread;       /* the system's id of the thread that queued it */
@@ -61,29 +62,29 @@ typedef struct bp_activity {
   uint64_t reserved[5];
 } bp_activity;
 
-/* Takes records, in no order, on any thread, from within stop or before. It calls no driver, does not block and never takes the GIL. */
+/* Receives records, in no order, on any thread, during stop or before. It calls no driver, does not block and never takes the GIL. */
 typedef void (*bp_activity_callback)(void* arg, const bp_activity* const* records, uint64_t count);
 
 typedef struct bp_profile {
   bp_ext head;
 
-  /* From now on the work of all devices is recorded, and no thread has said an id. kinds: of the records that are wanted. Makes no device
-   * context. errors: UNSUPPORTED: the vendor's tools do not allow it now, last_error says why; INVALID_ARGUMENT: it is on already, unknown
-   * kinds, no callback. */
+  /* Starts recording the work of all devices; no thread has a tag yet. kinds: of the records that are requested. Creates no device
+   * context. errors: UNSUPPORTED: the vendor's tools do not allow it now, last_error has the reason; INVALID_ARGUMENT: it is on already,
+   * unknown kinds, no callback. */
   int32_t (*start)(void* self, uint64_t kinds, bp_activity_callback fn, void* arg);
 
-  /* Ends it. When it returns all records have been handed over and the callback comes no more; *dropped: how many were lost for lack of
-   * room. Never waits for work: what is not complete has a record without an end. Before it the core waits for the devices, for some time.
-   * Works with a device in error. errors: INVALID_ARGUMENT: it is off. */
+  /* Stops recording. When it returns all records have been delivered and the callback is not called again; *dropped: how many were lost
+   * for lack of room. Never waits for work: incomplete work has a record without an end. The core first waits for the devices, for a
+   * limited time. Works with a device in error. errors: INVALID_ARGUMENT: it is off. */
   int32_t (*stop)(void* self, uint64_t* dropped);
 
-  /* What the calling thread queues from now on belongs to `correlation`; 0: to nothing. Twice for each operator, so a plain store. */
+  /* What the calling thread queues from now on belongs to `correlation`; 0: to nothing. Called twice for each operator, so a plain
+   * store. */
   int32_t (*tag)(void* self, uint64_t correlation);
 
-  /* Between the two, which are made on one thread, it queues a vendor's own work on the stream's native object. The record, of a kernel,
-   * spans what the stream does between them. launch_end with a name of NULL: nothing was queued, there is no record. They do not nest.
-   * Where recording has ended meanwhile, or has begun, there is no record either. errors: UNSUPPORTED with BP_PROFILE_NATIVE; sticky
-   * ones. */
+  /* Between the two, on one thread, the caller queues a vendor's own work on the stream's native object. The record, of a kernel, spans
+   * what the stream does between them. launch_end with a name of NULL: nothing was queued, there is no record. They do not nest. If
+   * recording was started or stopped between them, there is no record either. errors: UNSUPPORTED with BP_PROFILE_NATIVE; sticky ones. */
   int32_t (*launch_begin)(void* self, int32_t device, bp_stream* stream);
   int32_t (*launch_end)(void* self, int32_t device, bp_stream* stream, const char* name);
 

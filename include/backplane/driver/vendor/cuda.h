@@ -1,7 +1,7 @@
-/* backplane/driver/vendor/cuda.h: group "backplane.cuda" version 1 of the SDK's CUDA driver: what kernels that call NVIDIA's libraries ask.
+/* backplane/driver/vendor/cuda.h: group "backplane.cuda" version 1 of the SDK's CUDA driver, for kernels that call NVIDIA's libraries.
  *
- * Its being there says that streams are CUstreams and memory is CUDA's, in the primary contexts. It is no group that the core or a shim
- * knows: drivers offer groups of their own in this way.
+ * If the group is offered, streams are CUstreams and memory is CUDA's, in the primary contexts. The core and the shims do not know it:
+ * drivers may offer groups of their own.
  */
 #ifndef BACKPLANE_DRIVER_VENDOR_CUDA_H
 #define BACKPLANE_DRIVER_VENDOR_CUDA_H
