@@ -20,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[1]
 MODULES = (
     "tensors",
     "allocator",
-    "kernels",
     "portable",
     "compile",
     "custom_ops",

@@ -1,4 +1,4 @@
-"""An operator without a native kernel: the CPU's, on the device's memory."""
+"""An operator without a kernel: the CPU's, on the device's memory."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.row import HOST, Result, Row
 
 # Variables of the environment, by their names without the device's.
-COMPILED = {"HOST_KERNELS": "0", "KERNELS": "strict", "OPTIONS": "kind=unified,stream=inline"}
+COMPILED = {"KERNELS": "strict", "OPTIONS": "kind=unified,stream=inline"}
 CARD = "kind=discrete,stream=async,link=16GiB"  # as a card in a PCIe 4.0 slot
 
 PROGRAM = """
@@ -116,13 +116,13 @@ def over_the_fallback(device: str) -> Result:
 
 
 def _compiled_first(device: str, warm: bool) -> Result:
-    """The first step by torch.compile over the same on the CPU, the host library's products in both."""
+    """The first step by torch.compile over the same on the CPU."""
     pairs = []
     for _ in range(2):
         with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as theirs:
             for _ in range(1 + warm):
                 times = [
-                    run(device, where, cache, by_compile=True, HOST_KERNELS="1")["first"]
+                    run(device, where, cache, by_compile=True)["first"]
                     for where, cache in ((device, ours), ("cpu", theirs))
                 ]
             pairs.append((times[0], times[1]))

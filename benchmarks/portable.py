@@ -42,6 +42,8 @@ STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
         for dtype, budget in ((torch.float32, 1.2), (torch.bfloat16, 1.2), (torch.float16, 1.5))
         for name, statement in POINTWISE.items()
     ),
+    ("lt, 1M", "x < y", torch.float32, 1.2),
+    ("where, 1M", "torch.where(mask, x, y)", torch.float32, 1.2),
     ("cast to float32, 1M", "x.float()", torch.bfloat16, 1.2),
     ("cast to float32, 1M", "x.float()", torch.float16, 1.5),
     ("cast from float32, 1M", "x.bfloat16()", torch.float32, 1.2),
@@ -82,6 +84,7 @@ def _names(dtype: torch.dtype, where: str) -> dict[str, Any]:
     }
     names["rows"] = torch.randint(0, 1000, (4096,), generator=generator).to(where)
     names["places"] = torch.randint(0, 1024, (1024, 1024), generator=generator).to(where)
+    names["mask"] = names["x"] < names["y"]
     names["c"] = torch.rand(MIB, generator=generator, dtype=torch.complex64).to(where)
     names["leaf"] = names["images"].detach().requires_grad_()
     names["largest"] = functional.max_pool2d(names["leaf"], 3, 2, 1)

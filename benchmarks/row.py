@@ -14,7 +14,7 @@ class Configuration:
     Attributes:
         name: as the report prints it.
         options: those of the simulated device.
-        variables: of the environment, by their names without the device's: ``("HOST_KERNELS", "0")``.
+        variables: of the environment, by their names without the device's: ``("KERNELS", "off")``.
     """
 
     name: str
@@ -25,8 +25,8 @@ class Configuration:
 INLINE = Configuration("unified, inline", "kind=unified,stream=inline")
 ASYNC = Configuration("unified, async", "kind=unified,stream=async")
 DISCRETE = Configuration("discrete, inline", "kind=discrete,stream=inline")
-# What the core compiles, where it otherwise prefers the host's kernels.
-COMPILED = Configuration("compiled", "kind=unified,stream=inline", (("HOST_KERNELS", "0"), ("KERNELS", "strict")))
+# A kernel that does not compile ends the measurement.
+COMPILED = Configuration("compiled", "kind=unified,stream=inline", (("KERNELS", "strict"),))
 # The same, with streams that run beside the calling thread.
 COMPILED_ASYNC = Configuration("compiled, async", "kind=unified,stream=async", COMPILED.variables)
 # Without them: what has no kernel of the vendor's is the CPU's.

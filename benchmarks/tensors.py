@@ -1,4 +1,4 @@
-"""What every operator pays: memory, views, a small native kernel."""
+"""What every operator pays: memory, views, a small kernel."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ROWS = [
     *(_empty(count) for count in (8, 1 << 18, 1 << 24)),
     Row("view", _view, budget=1.1),
     Row("as_strided", _as_strided, budget=1.1),
-    Row("add, 8 floats, native kernel", _add, budget=1.3),
-    Row("add, 8 floats, native kernel, calling thread", _add, budget=2.0, configurations=(ASYNC,)),
+    Row("add, 8 floats", _add, budget=1.3),
+    Row("add, 8 floats, calling thread", _add, budget=2.0, configurations=(ASYNC,)),
     Row("item()", _item, configurations=(INLINE, ASYNC)),
 ]

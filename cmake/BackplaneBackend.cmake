@@ -3,11 +3,9 @@
 # backplane_add_backend(<device>
 #   DRIVER <name of an SDK driver> | <source>...   the driver that the package embeds, for example `sim`
 #   [PACKAGE <python package>]                     default: the device's name
-#   [KERNELS [portable] [host] [cuda] <source>...] the vendor's operators, compiled one by one; portable: the SDK's for every chip whose driver
-#                                                  compiles (backend/kernels/portable); host: those that run on the host, in the device's
-#                                                  order (backend/kernels/host), for the simulated device; cuda: those that call NVIDIA's
-#                                                  libraries (backend/kernels/cuda), for the driver cuda
-#   [EXCEPT <family>...]                           of host, what is left out: `matmul softmax`
+#   [KERNELS [portable] [cuda] <source>...]        the vendor's operators, compiled one by one; portable: the SDK's for every chip whose driver
+#                                                  compiles (backend/kernels/portable); cuda: those that call NVIDIA's libraries
+#                                                  (backend/kernels/cuda), for the driver cuda
 #   [EXTENSIONS <source>...]                       what replaces parts of the core (backplane/extend.h)
 #
 # Builds, in ${CMAKE_CURRENT_BINARY_DIR}/<package> and laid out as in the installed package:
@@ -15,10 +13,10 @@
 # and installs them into <package>/ together with the headers and a CMake package of the backend.
 # Targets to add to: <device> (the core and the kernels), <device>_driver.
 function(backplane_add_backend device)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PACKAGE" "DRIVER;KERNELS;EXCEPT;EXTENSIONS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PACKAGE" "DRIVER;KERNELS;EXTENSIONS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "backplane_add_backend(${device}): unknown argument ${arg_UNPARSED_ARGUMENTS}. "
-                        "It takes DRIVER, PACKAGE, KERNELS, EXCEPT and EXTENSIONS.")
+                        "It takes DRIVER, PACKAGE, KERNELS and EXTENSIONS.")
   endif()
   if(NOT device MATCHES "^[a-z_]+$")
     message(FATAL_ERROR "backplane_add_backend(${device}): torch parses only device names of lower-case letters and underscores.")
@@ -30,7 +28,6 @@ function(backplane_add_backend device)
   set(package_dir "${CMAKE_CURRENT_BINARY_DIR}/${arg_PACKAGE}")
   _backplane_find_torch()
 
-  _backplane_host_kernels()
   if(cuda IN_LIST arg_KERNELS)
     _backplane_glob(library_kernels "backend/kernels/cuda/*.cpp")
     list(REMOVE_ITEM arg_KERNELS cuda)
@@ -56,29 +53,6 @@ endfunction()
 set(BACKPLANE_SHIMS emulate fault trace)  # of the SDK, always installed
 
 # The functions below share the variables of backplane_add_backend: device, prefix, package_dir, has_portable, arg_*.
-
-# Puts the SDK's host kernels in the place of the word `host` in KERNELS.
-function(_backplane_host_kernels)
-  if(NOT host IN_LIST arg_KERNELS)
-    if(arg_EXCEPT)
-      message(FATAL_ERROR "backplane_add_backend(${device}): EXCEPT leaves out some of the kernels `host`, which KERNELS does not name.")
-    endif()
-    return()
-  endif()
-  _backplane_glob(sources "backend/kernels/host/*.cpp")
-  set(families "${sources}")
-  list(TRANSFORM families REPLACE ".*/(.*)\\.cpp" "\\1")
-  foreach(family IN LISTS arg_EXCEPT)
-    if(NOT family IN_LIST families)
-      list(JOIN families ", " names)
-      message(FATAL_ERROR "backplane_add_backend(${device}): EXCEPT ${family} is no family of host kernels. There are: ${names}.")
-    endif()
-    list(REMOVE_ITEM sources "${BACKPLANE_ROOT}/backend/kernels/host/${family}.cpp")
-  endforeach()
-  list(REMOVE_ITEM arg_KERNELS host)
-  set(arg_KERNELS "${sources}" ${arg_KERNELS} PARENT_SCOPE)
-  set(arg_HOST_KERNELS ON PARENT_SCOPE)
-endfunction()
 
 # Sets <out> to the sources of a driver of the SDK (drivers/<folder>): what its driver.cmake names in `sources`, patterns below the SDK.
 function(_backplane_driver_sources out folder)
@@ -176,9 +150,6 @@ function(_backplane_add_core device)
     target_link_libraries(${target} PRIVATE backplane::torch)
     _backplane_definitions(${target})
   endforeach()
-  if(arg_HOST_KERNELS)
-    target_compile_definitions(${device}_core_aten PRIVATE BACKPLANE_HOST_KERNELS)  # host functions copy before compiled kernels do
-  endif()
   foreach(target ${device}_core_aten ${device}_core_runtime ${device}_core_profiler)
     _backplane_sdk_code(${target})
     _backplane_large_unit(${target})

@@ -10,8 +10,8 @@ if "{{ cookiecutter.kernels }}" != "portable":
     rmtree("backend/operators")
     Path("python/{{ cookiecutter.package_name }}/ops.py").unlink()
     Path("tests", "test_swiglu.py").unlink()
-# Of the drivers the simulated one alone runs host functions, as add.cpp needs them.
-if "{{ cookiecutter.kernels }}" == "none" or "{{ cookiecutter.driver }}" != "sim":
+# The portable kernels have an add; and of the drivers the simulated one alone runs host functions, which add.cpp is.
+if ("{{ cookiecutter.kernels }}", "{{ cookiecutter.driver }}") != ("add", "sim"):
     rmtree("backend/kernels")
 if "{{ cookiecutter.kernels }}" == "none":
     Path("tests", "test_add.py").unlink()

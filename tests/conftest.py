@@ -14,6 +14,8 @@ import system_packages
 # Of `make test-ecosystem` alone, which loads that plugin, whatever libraries the environment has.
 collect_ignore = [] if "ecosystem_results" in sys.modules else ["ecosystem"]
 
+os.environ.setdefault("MYDEVICE_KERNELS", "off")  # what stands below compiled kernels is tested without them
+
 VARIANTS = pytest.StashKey[set]()
 
 
@@ -26,7 +28,6 @@ def pytest_configure():
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("PYTEST_ADDOPTS", None)
-    os.environ.setdefault("MYDEVICE_KERNELS", "off")  # what stands below compiled kernels is tested without them
 
 
 def pytest_itemcollected(item):

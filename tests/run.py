@@ -1,9 +1,10 @@
 """Runs the test suite in parts, all of them whatever fails, with one summary at the end: `make test`, `make test-all`.
 
-`make test` is the tests on the default kind of device (unified memory, asynchronous streams), and the device tests on
-the kind that differs from it in both; the first leaves out those marked long, the second has tests/device's, which
-take a minute. `--sample 1/4` adds an eighth of these, and a quarter of the device tests on each other kind, others at
-each commit; `--all` adds everything. What needs packages of the system is in parts of its own, left out where they are
+`make test` is the tests on the default kind of device (unified memory, asynchronous streams), the device tests on
+the kind that differs from it in both, and compiled kernels; the first leaves out those marked long, the second has
+tests/device's, which take a minute. The device tests run without compiled kernels, but for those marked kernels.
+`--sample 1/4` adds an eighth of the long tests, and a quarter of the device tests on each other kind, others at each
+commit; `--all` adds everything. What needs packages of the system is in parts of its own, left out where they are
 missing; `--system` runs these parts alone. `--smoke` is what another torch may break, in place of all that:
 `make test-torch`. Words that are left go to pytest, and it alone runs, on the default kind.
 """
@@ -41,7 +42,7 @@ SYSTEM = [
     for name in ("driver/test_opencl", "host/test_preludes", "portable/test_compilers", "portable/test_opencl")
 ]
 # What tests/portable asks for; compiled kernels stay in the checkout from one run to the next.
-COMPILED = {"MYDEVICE_HOST_KERNELS": "0", "MYDEVICE_KERNELS": "strict"}
+COMPILED = {"MYDEVICE_KERNELS": "strict"}
 
 
 @dataclass
@@ -61,6 +62,7 @@ PARTS = [
     Part("unified, asynchronous", ["-m", "not long and not system"], in_test=True),
     Part("discrete, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=inline"}, in_test=True),
     Part("compiled kernels", ["tests/portable", "-m", "not long and not system"], COMPILED, in_test=True),
+    Part("compiled kernels, device tests", ["tests/device", "-m", "kernels and not long"], COMPILED, in_test=True),
     Part("long tests", ["-m", "long and not system"], thinned=2),
     Part("compiled kernels, long tests", ["tests/portable", "-m", "long and not system"], COMPILED, thinned=2),
     Part(
@@ -73,6 +75,11 @@ PARTS = [
         ["tests/portable", "-m", "not system"],
         {**COMPILED, "MYDEVICE_OPTIONS": "kind=discrete,stream=inline"},
         in_sample=False,
+    ),
+    Part(
+        "compiled kernels, device tests on discrete memory",
+        ["tests/device", "-m", "kernels and not once"],
+        {**COMPILED, "MYDEVICE_OPTIONS": "kind=discrete,stream=inline"},
     ),
     Part("discrete, asynchronous", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=async"}),
     Part("unified, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=unified,stream=inline"}),
@@ -88,7 +95,7 @@ PARTS = [
     Part(
         "OpenCL on PoCL",
         ["tests/device", "-m", "not once and not long"],
-        {"MYDEVICE_DRIVER": str(OPENCL), "MYDEVICE_HOST_KERNELS": "0"},
+        {"MYDEVICE_DRIVER": str(OPENCL)},
         system=True,
     ),
 ]
@@ -99,6 +106,7 @@ SMOKE = [
     (Part("torch.compile", [GENERATED[0], *GENERATED[-2:]], COMPILED), ""),
     (Part("profiler, graphs, DLPack, what torch has", [*WHOLE, "-m", "not long"]), ""),
     (Part("compiled kernels", ["tests/portable", "-m", "not long"], COMPILED), "1/6"),
+    (Part("compiled kernels, device tests", ["tests/device", "-m", "kernels and not long"], COMPILED), ""),
     (Part("unified, asynchronous", ["tests/device", "-m", "not long"]), "1/6"),
 ]
 

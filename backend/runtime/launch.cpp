@@ -33,11 +33,6 @@ uint64_t vendors_stream(const c10::Stream& stream) {
 
 uint64_t native_stream(c10::DeviceIndex device) { return launch_impl::vendors_stream(current_stream(device)); }
 
-bool HostKernel::is_wanted() {
-  static const bool wanted = env("HOST_KERNELS").value_or("1") != "0";
-  return wanted;
-}
-
 bool can_launch() { return open_driver().host_exec != nullptr; }
 
 void* DeviceMemory::at(uint64_t address) const {

@@ -156,15 +156,6 @@ PortableCopy portable_copy{[] { return false; }, nullptr};
 // Whether a kernel or a host function can copy elements on one device in stream order.
 bool may_queue_elements() { return copy_kernel.load(std::memory_order_relaxed) != nullptr || can_launch() || portable_copy.can_run(); }
 
-// Whether host functions take precedence over a portable kernel: where the device is the host itself (KERNELS host).
-bool prefers_host_functions() {
-#ifdef BACKPLANE_HOST_KERNELS
-  return can_launch() && HostKernel::is_wanted();
-#else
-  return false;
-#endif
-}
-
 bool run_copy_kernel(bool (*kernel)(at::TensorIteratorBase&), const at::Tensor& src, const at::Tensor& dst) {
   at::TensorIterator iter = at::TensorIteratorConfig()
                                 .set_check_mem_overlap(false)
@@ -181,7 +172,7 @@ bool run_copy_kernels(const at::Tensor& src, const at::Tensor& dst) {
   const auto vendors = copy_kernel.load(std::memory_order_relaxed);
   const bool has_other_bits = src.is_conj() != dst.is_conj() || src.is_neg() != dst.is_neg();
   if (vendors != nullptr && !has_other_bits && run_copy_kernel(vendors, src, dst)) return true;
-  return !prefers_host_functions() && portable_copy.can_run() && run_copy_kernel(portable_copy.run, src, dst);
+  return portable_copy.can_run() && run_copy_kernel(portable_copy.run, src, dst);
 }
 
 }  // namespace

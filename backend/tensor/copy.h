@@ -51,9 +51,8 @@ inline bool converts(const at::Tensor& src, const at::Tensor& dst) {
 
 Override<CopyPath*>& copy_path();
 
-// The kernel library's copy of elements on one device, as a vendor's of backplane/copy.h. Where host kernels are selected, host functions
-// take precedence. can_run: whether there is a compiler; run: false if nothing was queued. The operands may differ in their conj and neg
-// bits.
+// The kernel library's copy of elements on one device, as a vendor's of backplane/copy.h, which takes precedence. can_run: whether there
+// is a compiler; run: false if nothing was queued. The operands may differ in their conj and neg bits.
 struct PortableCopy {
   bool (*can_run)();
   bool (*run)(at::TensorIteratorBase& iter);

@@ -51,7 +51,6 @@ struct Copy {
 // Registers Kernel; its calls are counted as "copy_".
 template <typename Kernel>
 void copy(const Kernels& kernels) {
-  if (!detail::is_wanted<Kernel>()) return;
   using Entry = detail::Copy<Kernel>;
   Entry::counter.emplace("copy_");
   detail::set_copy_kernel(kernels.site(), &Entry::run);

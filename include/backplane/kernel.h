@@ -80,12 +80,9 @@ class DeviceMemory {
 // Whether this driver runs host functions.
 bool can_launch();
 
-// Base of the kernels of structured() and function() (structured.h) that queue host functions: with launch(), elementwise() or reduce(). If
-// the driver does not run host functions, the operators use the next default kernel. <PREFIX>_HOST_KERNELS=0 in the environment disables
-// these kernels at the import: the next ones, above all compiled kernels, can then be tried on a device that has them. Every other kernel
-// requires only what it declares itself.
+// Base of the kernels of structured() and function() (structured.h) that queue host functions: with launch() or elementwise(). If the
+// driver does not run host functions, the next default kernel computes the operators. Every other kernel requires only what it declares itself.
 struct HostKernel {
-  static bool is_wanted();
   static constexpr const char* kNeeds = "host functions (bp.host_exec)";
   static bool can_run() { return can_launch(); }
   static bool can_walk(const at::TensorIteratorBase& iter);  // Elements::takes (host/elementwise.h)

@@ -155,13 +155,6 @@ struct Argument<at::OptionalTensorRef> {
   }
 };
 
-// Whether a kernel is to be registered at all.
-template <typename Kernel>
-bool is_wanted() {
-  if constexpr (requires { Kernel::is_wanted(); }) return Kernel::is_wanted();
-  return true;
-}
-
 // Note [What a kernel takes].
 template <typename Kernel>
 bool can_run() {
@@ -355,7 +348,6 @@ struct Function<Kernel, Return (*)(Parameters...)> {
 // vendor's namespace under "vendor::name".
 template <typename Kernel>
 void function(Kernels& kernels, const char* name) {
-  if (!detail::is_wanted<Kernel>()) return;
   using Entry = detail::Function<Kernel, decltype(&Kernel::run)>;
   Entry::name = kernels.full_name(name);
   Entry::counter.emplace(Entry::name);
@@ -367,7 +359,6 @@ void function(Kernels& kernels, const char* name) {
 // returns.
 template <typename Meta, typename Kernel, size_t N = 1>
 void structured(Kernels& kernels, const FormsWithoutInplace& forms) {
-  if (!detail::is_wanted<Kernel>()) return;
   using Entry = detail::Structured<Meta, Kernel, std::make_index_sequence<N>, decltype(&Meta::meta)>;
   Entry::functional_name = forms.functional;
   Entry::out_name = forms.out;
@@ -380,7 +371,6 @@ void structured(Kernels& kernels, const FormsWithoutInplace& forms) {
 
 template <typename Meta, typename Kernel>
 void structured(Kernels& kernels, const Forms& forms) {
-  if (!detail::is_wanted<Kernel>()) return;
   using Entry = detail::Structured<Meta, Kernel, std::make_index_sequence<1>, decltype(&Meta::meta)>;
   structured<Meta, Kernel>(kernels, FormsWithoutInplace(forms.functional, forms.out));
   Entry::inplace_name = forms.inplace;

@@ -1,17 +1,31 @@
 """What the device tests share. ``device`` and ``device_module`` are the pytest plugin's."""
 
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 import shims
 import torch
+from filelock import FileLock
 from warm import WarmProcesses
 
+import backplane_sdk
 from torch_backplane.testing import process
 
 if torch.__version__ < (2, 13):  # it lists the operators when it is imported, and stumbles over what a test took back
     import torch._inductor.decomposition
+
+
+def pytest_collection_modifyitems(config, items):
+    """What computes by compiled kernels runs where there are some: in a part of its own (tests/run.py)."""
+    if os.environ["MYDEVICE_KERNELS"] != "off":
+        return
+    gone = [item for item in items if item.get_closest_marker("kernels")]
+    if gone:
+        config.hook.pytest_deselected(items=gone)
+        items[:] = [item for item in items if item not in set(gone)]
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +67,34 @@ def shim(tmp_path_factory):
     """``shim("count_waits")``: the path of a shim driver, compiled from ``drivers/count_waits.c``."""
     folder = tmp_path_factory.mktemp("shims")
     return lambda name: shims.compiled(Path(__file__).parent / "drivers" / f"{name}.c", folder)
+
+
+@pytest.fixture(scope="session")
+def compiled(backend_package, tmp_path_factory):
+    """``compiled(path)``: the shared library of a C++ file, compiled once for all processes of a run."""
+    from torch_backplane.paths import library_paths
+
+    shared = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        shared = shared.parent
+    torch_include = Path(torch.__file__).parent / "include"
+    name = torch.utils.backend_registration._privateuse1_backend_name
+    (libraries,) = library_paths()
+
+    def compile_(source):
+        output = shared / f"lib{source.stem}.so"
+        with FileLock(f"{output}.lock"):
+            if not output.is_file():
+                command = [shutil.which("c++") or "g++", *"-std=c++20 -O0 -fPIC -shared -Wall -Wextra -Werror".split()]
+                command += ["-DAT_PER_OPERATOR_HEADERS", "-isystem", torch_include]
+                command += ["-isystem", torch_include / "torch" / "csrc" / "api" / "include"]
+                command += ["-I", backplane_sdk.source_dir() / "include", source]
+                part = output.with_suffix(".part")
+                subprocess.run([*command, "-o", part, "-L", libraries, f"-l{name}"], check=True)
+                part.rename(output)
+        return output
+
+    return compile_
 
 
 @pytest.fixture
@@ -128,40 +170,3 @@ def other_package(backend_package, tmp_path):
         return tmp_path
 
     return make
-
-
-@pytest.fixture
-def equals_cpu(device, kernel_calls):
-    """``equals_cpu(op, call, *tensors, calls=1, grad=False, **tolerance)``: the same call on the CPU and on the device.
-
-    Values, dtypes, shapes and strides must agree, with ``grad`` the gradients as well, and the kernel of ``op`` must
-    have run ``calls`` times; 0 says that the fallback computed.
-    """
-    import torch
-
-    from torch_backplane import fallback
-
-    def check(op, call, *tensors, calls=1, grad=False, **tolerance):
-        def leaf(tensor):
-            return tensor.requires_grad_(grad and tensor.is_floating_point())
-
-        host = [leaf(tensor.detach().clone()) for tensor in tensors]
-        ours = [leaf(tensor.detach().to(device)) for tensor in tensors]
-        ran, fell_back = kernel_calls(op), sum(fallback.calls().values())
-        found = call(*ours)
-        assert kernel_calls(op) - ran == calls
-        assert calls or sum(fallback.calls().values()) > fell_back
-        expected = call(*host)
-        assert found.device == device
-        assert found.stride() == expected.stride()
-        torch.testing.assert_close(found.cpu(), expected, **tolerance)
-        if grad:
-            weights = torch.randn(expected.shape, generator=torch.Generator().manual_seed(5)).to(expected.dtype)
-            (expected * weights).sum().backward()
-            (found * weights.to(device)).sum().backward()
-            for a, b in zip(host, ours, strict=True):
-                assert (a.grad is None) == (b.grad is None)
-                if a.grad is not None:
-                    torch.testing.assert_close(b.grad.cpu(), a.grad, **tolerance)
-
-    return check

@@ -1,14 +1,11 @@
 """What the tests of graphs share: both kinds of a graph, a capture, and runs of it."""
 
 import contextlib
-import os
 
 import pytest
 import torch
 
-# Without compiled kernels (tests/conftest.py) those of host functions are what a graph can hold.
-COMPILED = os.environ["MYDEVICE_KERNELS"] != "off"
-MARKS = [pytest.mark.requires("graph", *([] if COMPILED else ["host_exec"])), pytest.mark.usefixtures("collected")]
+MARKS = [pytest.mark.requires("graph"), pytest.mark.kernels, pytest.mark.usefixtures("collected")]
 
 # Both names of a graph; torch 2.11 has one of them.
 KINDS = ["CUDAGraph", *(["accelerator"] if hasattr(torch.accelerator, "Graph") else [])]

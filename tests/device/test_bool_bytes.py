@@ -81,11 +81,10 @@ def test_every_byte_but_0_is_true(device, call, long):
     assert torch.equal(truth(found), truth(expected))
 
 
-@pytest.mark.requires("host_exec")
+@pytest.mark.kernels
 def test_what_a_kernel_computes_of_bools_has_the_bytes_0_and_1(device):
     b = odd(device, 20)
-    index = torch.arange(120, device=device)
-    for result in (b & b, b | b, b + b, b * b, b == b, ~b, torch.maximum(b, b), b.gather(0, index), b[::2].any(0)):
+    for result in (b & b, b | b, b + b, b * b, b == b, ~b, torch.maximum(b, b), b[::2].any(0)):
         assert set(result.view(torch.uint8).flatten().tolist()) <= {0, 1}
 
 

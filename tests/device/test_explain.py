@@ -186,33 +186,24 @@ def test_a_custom_operator(name):
 
 
 def declared():
-    """Operators whose kernels have declared their dtypes; a backend of the SDK's alone has none."""
+    """Operators whose kernels have declared their dtypes."""
     names = torch._C._dispatch_get_registrations_for_dispatch_key("PrivateUse1")
     return [op for op in names if _backend.C.kernels.declared_dtypes(op) is not None]
 
 
-def test_the_dtypes_that_a_kernel_takes(device, kernel_calls):
-    assert "aten::add.Tensor" in declared()
-    assert "it takes bfloat16" in explain("aten::add.Tensor", dtype=torch.bfloat16).runs.text
-    assert "float32, float64" in explain("aten::add.Tensor").runs.text
-    left = explain("aten::add.Tensor", dtype=torch.complex64).runs
+def test_the_dtypes_that_a_kernel_takes(device, kernel_calls, backend_package):
+    op = f"{backend_package.__name__}::swiglu"
+    assert op in declared()
+    assert "it takes bfloat16" in explain(op, dtype=torch.bfloat16).runs.text
+    assert "float32, float64" in explain(op).runs.text
+    left = explain(op, dtype=torch.complex64).runs
     assert left.word == "fallback"
     assert "alone" in left.text
-    x, before = torch.ones(3, dtype=torch.complex64, device=device), kernel_calls("add.Tensor")
-    torch.add(x, x)
-    assert kernel_calls("add.Tensor") == before
+    x, before = torch.ones(4, dtype=torch.float64, device=device), kernel_calls(op)
+    getattr(torch.ops, backend_package.__name__).swiglu(x)
+    assert kernel_calls(op) == before + 1
     with fallback.policy("error"):
-        assert explain("aten::add.Tensor", dtype=torch.complex64).runs.word == "refused"
-
-
-def test_a_promoted_integer_runs_on_the_kernel(device, kernel_calls):
-    if "aten::exp" not in declared():  # a backend with the kernel of add alone
-        assert "declares no dtypes" not in explain("aten::exp", dtype=torch.int64).runs.text
-        return
-    assert "takes float32, to which torch promotes int64" in explain("aten::exp", dtype=torch.int64).runs.text
-    before = kernel_calls("exp")
-    torch.arange(3, device=device).exp()
-    assert kernel_calls("exp") == before + 1
+        assert explain(op, dtype=torch.complex64).runs.word == "refused"
 
 
 def test_a_kernel_that_declares_nothing_says_so():

@@ -100,7 +100,7 @@ def test_nothing_runs_in_a_capture_and_a_replay_reads_new_inputs(graph, device, 
         assert y.tolist() == [2.0 * i + 1] * 4
 
 
-@pytest.mark.requires("host_exec")
+@pytest.mark.kernels
 def test_attention_is_captured(run_in_process, name):
     """Eager gives it to the CPU where that sees the device's memory; in a graph compiled kernels compose it."""
     code = f"""
@@ -116,7 +116,7 @@ def test_attention_is_captured(run_in_process, name):
         for found, expected in ((plain, call(q * 2, k, v)), (masked, call(q * 2, k, v, mask))):
             torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
     """
-    run_in_process(code, env={f"{name.upper()}_KERNELS": "wait"})
+    run_in_process(code)
 
 
 def test_an_empty_graph_runs(graph, device_module):

@@ -1,4 +1,5 @@
-"""A driver that runs no host functions: what needs them gives way, and says so; everything else goes on.
+"""A vendor's kernel that is a function of the host's: the template's example, on a driver that runs such functions, and
+on one that runs none. There it gives way, and says so; everything else goes on.
 
 The shim drivers/hide_groups.c takes bp.host_exec away from whatever driver the tests run on. A chip whose kernels are
 its runtime's own is in tests/template/test_native_kernels.py.
@@ -6,7 +7,6 @@ its runtime's own is in tests/template/test_native_kernels.py.
 
 import json
 import os
-import subprocess
 import textwrap
 from pathlib import Path
 
@@ -15,71 +15,114 @@ import torch
 
 pytestmark = [pytest.mark.once, pytest.mark.requires("host_exec")]
 
-OPERATORS = {
-    "add.Tensor": "torch.add(x, y)",
-    "exp": "torch.exp(x)",
-    "mm": "x @ x",
-    "sum.dim_IntList": "x.sum(0)",
-    "relu": "torch.relu(x)",
-    "where.self": "torch.where(x > 0, x, y)",
-    "cat": "torch.cat([x, y])",
-    "index_select": "x.index_select(0, torch.tensor([2, 0], device=x.device))",
-}
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory):
-    """The shared object."""
-    import backplane_sdk
-
-    path = tmp_path_factory.mktemp("shim") / "libhide_groups.so"
-    source = Path(__file__).parent / "drivers" / "hide_groups.c"
-    include = f"-I{backplane_sdk.include_dir()}"
-    command = [os.environ.get("CC", "cc"), "-std=c11", "-shared", "-fPIC", include, str(source), "-o", str(path)]
-    subprocess.run(command, check=True)
-    return path
+EXAMPLE = Path(__file__).parents[2] / "{{cookiecutter.package_name}}" / "backend" / "kernels" / "add.cpp"
 
 
 @pytest.fixture
-def without(run_in_process, shim, name):
-    """``without(code)``: what the code's ``report(...)`` printed, in a process whose driver runs no host functions."""
+def run(run_in_process, shim, name):
+    """``run(code, hidden="bp.host_exec")``: what the code's ``report(...)`` printed, on a driver without that group.
 
-    def run(code, **env):
-        options = ",".join(filter(None, [os.environ.get(f"{name.upper()}_OPTIONS"), "hide_groups.groups=bp.host_exec"]))
-        prelude = "import json\ndef report(**values): print(json.dumps(values))\n"
-        result = run_in_process(
-            prelude + textwrap.dedent(code), options=options, env={f"{name.upper()}_SHIMS": str(shim), **env}
-        )
+    The portable kernels are not registered, so that a vendor's is the first and the CPU the next in line.
+    """
+
+    def run(code, hidden=""):
+        variables = {f"{name.upper()}_KERNELS": "off"}
+        options = os.environ.get(f"{name.upper()}_OPTIONS")
+        if hidden:
+            variables[f"{name.upper()}_SHIMS"] = str(shim("hide_groups"))
+            options = ",".join(filter(None, [options, f"hide_groups.groups={hidden}"]))
+        prelude = "import json\nimport torch\ndef report(**values): print(json.dumps(values))\n"
+        result = run_in_process(prelude + textwrap.dedent(code), options=options, env=variables)
         assert result.returncode == 0, result.stdout + result.stderr
         return json.loads(result.stdout.splitlines()[-1])
 
     return run
 
 
-@pytest.mark.long
-def test_host_kernels_leave_their_operators_to_the_fallback(without, device):
-    x, y = torch.linspace(-3, 3, 9).view(3, 3), torch.linspace(2, 4, 9).view(3, 3).t()
-    found = without(
-        f"""
-        import torch
+@pytest.fixture
+def loaded(compiled):
+    """Lines that load the example kernel, and count its calls."""
+    return textwrap.dedent(f"""
         from torch_backplane import fallback, testing
-        x = torch.linspace(-3, 3, 9).view(3, 3).to("{device.type}")
-        y = torch.linspace(2, 4, 9).view(3, 3).to("{device.type}").t()
-        values = {{name: eval(code).tolist() for name, code in {OPERATORS!r}.items()}}
-        report(values=values, calls=sum(testing.kernel_calls(name) for name in values), fell=sorted(fallback.calls()))
-        """
+        from torch_backplane.ops import explain, lint, load_library
+        load_library({str(compiled(EXAMPLE))!r})
+        def counted(call):
+            before = testing.kernel_calls("add.Tensor")
+            return [call().tolist(), testing.kernel_calls("add.Tensor") - before]
+        """)
+
+
+def test_E21_E23_the_example_kernel_computes_what_it_takes(run, loaded, device):
+    """In all three forms, whatever the strides and the dtypes; complex numbers, and more dimensions than are walked,
+    are the CPU's."""
+    found = run(
+        loaded
+        + f"""
+x = torch.arange(12.0).view(3, 4).to("{device.type}")
+calls = [
+    lambda: torch.add(x, x, alpha=2),
+    lambda: torch.add(x, x, alpha=2, out=torch.empty(0, device=x.device)),
+    lambda: x.clone().add_(x, alpha=2),
+    lambda: (x.t() + x.t()[:, :1]).t(),
+    lambda: x[:, ::2] + 2,
+    lambda: x.half() + x.long(),
+    lambda: (x > 3) + x[0].to(torch.uint8),
+    lambda: (x.to(torch.complex64) + x).real,
+]
+values = [counted(call) for call in calls]
+def deep(dims):
+    x = (torch.arange(3**dims) % 100).to(torch.int8).to("{device.type}")
+    return x.as_strided([2] * dims, [3**k for k in range(dims)])
+for dims in (12, 13):
+    y = deep(dims)
+    values.append(counted(lambda: torch.equal((y + y).cpu(), y.cpu() + y.cpu()) and torch.ones(1)))
+report(values=values)
+"""
     )
-    assert found["calls"] == 0
-    assert {"aten::add.out", "aten::mm"} & set(found["fell"]) or "aten::add.Tensor" in found["fell"]
-    for name, code in OPERATORS.items():
-        torch.testing.assert_close(torch.tensor(found["values"][name]), eval(code, {"torch": torch, "x": x, "y": y}))
+    x = torch.arange(12.0).view(3, 4)
+    expected = [x * 3, x * 3, x * 3, (x.t() + x.t()[:, :1]).t(), x[:, ::2] + 2, x * 2, (x > 3) + x[0].to(torch.uint8)]
+    assert found["values"] == [
+        *([one.tolist(), 1] for one in expected),
+        [(x * 2).tolist(), 0],
+        [[1.0], 1],
+        [[1.0], 0],
+    ]
 
 
-def test_copies_and_fills_are_right(without, device):
+def test_without_host_functions_it_leaves_its_operator_to_the_fallback_and_says_so(run, loaded, device):
+    found = run(
+        loaded
+        + f"""
+x = torch.arange(3.0).to("{device.type}")
+value = counted(lambda: x + x)
+report(value=value, fell=sorted(fallback.calls()), runs=str(explain("aten::add.Tensor").runs),
+       rules={{f.rule: f.what for f in lint("aten")}})
+""",
+        hidden="bp.host_exec",
+    )
+    assert found["value"] == [[0.0, 2.0, 4.0], 0]
+    assert {"aten::add.out", "aten::add.Tensor"} & set(found["fell"])
+    assert found["runs"].startswith("fallback: the kernel at ")
+    assert "never runs on this driver: it needs host functions (bp.host_exec)" in found["runs"]
+    assert "never run on this driver: they need host functions (bp.host_exec)" in found["rules"]["never-runs"]
+
+
+def test_with_host_functions_nothing_is_said(run, loaded):
+    found = run(
+        loaded + "report(runs=explain('aten::add.Tensor').runs.word, never=[f.rule for f in lint('aten')], "
+        "dtypes=explain('aten::add.Tensor', dtype=torch.bfloat16).runs.text, "
+        "left=explain('aten::add.Tensor', dtype=torch.complex64).runs.word)"
+    )
+    assert found["runs"] == "native"
+    assert "never-runs" not in found["never"]
+    assert "it takes bfloat16" in found["dtypes"]
+    assert found["left"] == "fallback"
+
+
+def test_copies_and_fills_are_right(run, device):
     """Strides, gaps, dtypes, lazy bits: by way of the host where no kernel is there."""
-    found = without(
+    found = run(
         f"""
-        import torch
         results = []
         for place in ("cpu", "{device.type}"):
             x = torch.arange(24.0, device=place).view(4, 6)
@@ -94,44 +137,23 @@ def test_copies_and_fills_are_right(without, device):
             results.append([x.tolist(), z.resolve_conj().real.tolist(), big.tolist(), strided.tolist(),
                             x.t().contiguous().tolist(), x.to(torch.int32).t().clone().tolist()])
         report(same=results[0] == results[1])
-        """
+        """,
+        hidden="bp.host_exec",
     )
     assert found == {"same": True}
 
 
-def test_attention_asks_for_kernels_that_run(without, device):
+def test_attention_asks_for_kernels_that_run(run, device):
     """The CPU's flash kernel in one call, and not a composition of matmul and softmax that are not there."""
-    found = without(
+    found = run(
         f"""
-        import torch
         from torch_backplane import fallback
         q, k, v = torch.randn(3, 2, 2, 5, 4).to("{device.type}")
         got = torch.nn.functional.scaled_dot_product_attention(q, k, v)
         want = torch.nn.functional.scaled_dot_product_attention(q.cpu(), k.cpu(), v.cpu())
         report(close=torch.allclose(got.cpu(), want, atol=1e-6), fell=sorted(fallback.calls()))
-        """
+        """,
+        hidden="bp.host_exec",
     )
     assert found["close"]
     assert not any("softmax" in op or "bmm" in op for op in found["fell"])
-
-
-def test_explain_and_lint_know_what_never_runs(without):
-    found = without(
-        """
-        from torch_backplane.ops import explain, lint
-        findings = lint("aten")
-        report(add=str(explain("aten::add.Tensor").runs), fill=str(explain("aten::view").runs),
-               rules={f.rule: f.what for f in findings if f.rule == "never-runs" and "exp" in f.what})
-        """
-    )
-    assert found["add"].startswith("fallback: the kernel at ")
-    assert "never runs on this driver: it needs host functions (bp.host_exec)" in found["add"]
-    assert found["fill"].startswith("native")
-    assert "never run on this driver: they need host functions (bp.host_exec)" in found["rules"]["never-runs"]
-
-
-def test_with_host_functions_nothing_is_said(device_module):
-    from torch_backplane.ops import explain, lint
-
-    assert explain("aten::add.Tensor").runs.word == "native"
-    assert [finding for finding in lint("aten") if finding.rule == "never-runs"] == []

@@ -14,7 +14,6 @@ pytestmark = pytest.mark.once
 
 LACKING = {
     "test_allocator.py::test_E46_a_host_view_shares_memory_and_owns_nothing": "host_view",
-    "test_bool_bytes.py::test_what_a_kernel_computes_of_bools_has_the_bytes_0_and_1": "host_exec",
     "test_compile_queries.py::test_F21_a_wait_is_part_of_the_graph": "host_exec",
     "test_device_module.py::test_peers_reach_each_other": "peer",
     "test_device_module.py::test_sleep_keeps_the_current_stream_busy_and_no_other": "host_exec",
@@ -33,24 +32,6 @@ LACKING = {
     "test_host_view.py::test_E55_the_memory_stays_while_a_view_of_it_lives": "host_view",
     "test_host_view.py::test_E55_the_storage_is_not_resized_below_a_view": "host_view",
     "test_memory_history.py::test_a_chunk_that_goes_back_shows_who_gave_it_back": "vmm",
-    "test_no_caching.py::test_E61_a_graph_is_captured_and_what_dies_meanwhile_goes_later": "graph, host_exec",
-    "test_pluggable.py::test_E62_a_graph_takes_a_pools_allocator": "graph, host_exec",
-    "test_profiler.py::test_E56_a_replay_shows_the_work_that_the_graph_holds": "graph, host_exec",
-    "test_profiler.py::test_E56_kernels_carry_their_operators_name": "host_exec",
-    "test_profiler.py::test_E58_a_profile_that_ends_within_a_capture_says_so_and_does_not_end_it": "graph, host_exec",
-    "test_profiler.py::test_E56_the_backward_is_linked_too_and_has_flops_and_stacks": "host_exec",
-    "test_random.py::test_e34_a_clone_of_a_shared_state_is_not_shared": "host_exec",
-    "test_random.py::test_e34_a_generator_takes_anothers_state": "host_exec",
-    "test_random.py::test_e34_a_shared_state_moves_for_all_that_share_it": "host_exec",
-    "test_random.py::test_e34_threads_that_share_a_state_never_share_a_range": "host_exec",
-    "test_sanitizer.py::test_a_forgotten_record_stream_is_found": "host_exec",
-    "test_sanitizer.py::test_a_prefetching_training_loop": "host_exec",
-    "test_sanitizer.py::test_backward_on_another_stream_is_seen": "host_exec",
-    "test_sanitizer.py::test_parts_of_one_memory_are_told_apart": "host_exec",
-    "test_structured.py::test_E21_one_kernel_gives_every_form": "host_exec",
-    "test_structured.py::test_E23_a_dtype_that_no_kernel_takes_is_left_to_the_fallback_or_refused": "host_exec",
-    "test_structured.py::test_E23_what_no_kernel_takes_is_named_where_the_fallback_is_off": "host_exec",
-    "test_sync_debug.py::test_E60_what_is_queued_is_not_told": "host_exec",
     "test_widening.py::test_K03_in_a_graph_it_is_refused_like_every_call_of_the_cpu": "graph",
 }
 
@@ -84,8 +65,6 @@ def test_the_tests_that_it_cannot_run_are_known(minimal_driver, name):
     found = {}
     for line in lines:
         test, separator, capability = line.rpartition(": ")
-        if re.search(r"_kernels?\.py::", test) and capability == "host_exec":
-            continue  # of the project's own kernels, which are functions on the host
         if re.search(r"test_graph(_\w+)?\.py::", test) and "graph" in capability.split(", "):
             continue
         if separator:

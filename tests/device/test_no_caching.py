@@ -155,7 +155,8 @@ def test_E61_private_pools_cache_still(uncached, device):
     assert sum(s["total_size"] for s in pool.snapshot()) > 0
 
 
-@pytest.mark.requires("graph", "host_exec")
+@pytest.mark.kernels
+@pytest.mark.requires("graph")
 def test_E61_a_graph_is_captured_and_what_dies_meanwhile_goes_later(uncached, device):
     x = torch.ones(1000, device=device)
     doomed = torch.ones(5 << 20, dtype=torch.uint8, device=device)

@@ -113,7 +113,8 @@ def test_E62_an_address_that_is_not_aligned_is_refused(device_module, device, al
     assert counts["bytes"].value == before
 
 
-@pytest.mark.requires("graph", "host_exec")
+@pytest.mark.kernels
+@pytest.mark.requires("graph")
 def test_E62_a_graph_takes_a_pools_allocator(device_module, device, allocator, counts):
     allocs = counts["allocs"].value
     pool = device_module.MemPool(allocator)

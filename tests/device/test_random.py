@@ -89,7 +89,7 @@ def test_e34_a_clone_goes_its_own_way_from_the_same_place(device):
     assert torch.equal(first, draw(device, clone))
 
 
-@pytest.mark.requires("host_exec")  # the CPU draws other amounts
+@pytest.mark.kernels  # the CPU draws other amounts
 def test_e34_a_shared_state_moves_for_all_that_share_it(device):
     generator = torch.Generator(device=device).manual_seed(6)
     first = draw(device, generator, 128)
@@ -103,7 +103,7 @@ def test_e34_a_shared_state_moves_for_all_that_share_it(device):
     assert words(generator.get_state()) == (7, 8)
 
 
-@pytest.mark.requires("host_exec")  # the CPU draws other amounts
+@pytest.mark.kernels  # the CPU draws other amounts
 def test_e34_a_generator_takes_anothers_state(device):
     generator = torch.Generator(device=device).manual_seed(6)
     before = generator.graphsafe_get_state()
@@ -119,7 +119,7 @@ def test_e34_a_generator_takes_anothers_state(device):
     assert words(other.get_state()) == (9, 128)
 
 
-@pytest.mark.requires("host_exec")  # the CPU draws other amounts
+@pytest.mark.kernels  # the CPU draws other amounts
 def test_e34_a_clone_of_a_shared_state_is_not_shared(device):
     generator = torch.Generator(device=device).manual_seed(6)
     clone = generator.graphsafe_get_state().clone_state()
@@ -139,7 +139,7 @@ def test_e34_a_state_is_not_shared_with_another_device(device):
     assert words(generator.get_state()) == (6, 0)
 
 
-@pytest.mark.requires("host_exec")  # the CPU draws other amounts
+@pytest.mark.kernels  # the CPU draws other amounts
 def test_e34_threads_that_share_a_state_never_share_a_range(device):
     generator = torch.Generator(device=device).manual_seed(6)
     shared = [generator.graphsafe_get_state() for _ in range(4)]

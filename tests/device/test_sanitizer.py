@@ -128,7 +128,8 @@ def test_order_is_passed_on_through_a_third_stream(device_module, device, report
     assert report.errors == []
 
 
-@pytest.mark.requires("host_exec", "streams")
+@pytest.mark.kernels
+@pytest.mark.requires("streams")
 def test_parts_of_one_memory_are_told_apart(device_module, device, report):
     a, b = streams(device_module)
     x = torch.zeros(4, 8, device=device)
@@ -144,7 +145,8 @@ def test_parts_of_one_memory_are_told_apart(device_module, device, report):
     assert len(report.errors) == 1
 
 
-@pytest.mark.requires("host_exec", "streams")
+@pytest.mark.kernels
+@pytest.mark.requires("streams")
 @pytest.mark.parametrize("cure", [None, "record_stream", "wait", "wait later"])
 def test_a_forgotten_record_stream_is_found(device_module, device, report, cure):
     a, _ = streams(device_module)
@@ -172,7 +174,8 @@ def test_a_forgotten_record_stream_is_found(device_module, device, report, cure)
     del y, z
 
 
-@pytest.mark.requires("host_exec", "streams")
+@pytest.mark.kernels
+@pytest.mark.requires("streams")
 def test_backward_on_another_stream_is_seen(device_module, device, report):
     s, _ = streams(device_module)
     w = torch.ones(8, device=device, requires_grad=True)
@@ -189,7 +192,8 @@ def test_backward_on_another_stream_is_seen(device_module, device, report):
     assert len(report.errors) == 1
 
 
-@pytest.mark.requires("host_exec", "streams")
+@pytest.mark.kernels
+@pytest.mark.requires("streams")
 @pytest.mark.parametrize("mistake", [None, "no record_stream", "no wait"])
 def test_a_prefetching_training_loop(device_module, device, report, mistake):
     """Batches come on a stream of their own, one ahead of the step that uses them."""

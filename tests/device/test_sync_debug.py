@@ -47,7 +47,7 @@ def test_E60_what_waits_is_told_once_and_refused_before(mode, x, call, name):
     WAITS[call](x)
 
 
-@pytest.mark.requires("host_exec")
+@pytest.mark.kernels
 def test_E60_what_is_queued_is_not_told(mode, x, device_module, device):
     host, stream, event = torch.ones(5).pin_memory(), device_module.Stream(), torch.Event(device)
     torch.where(x > 0, x, 0.0), x.fill_(1)  # compiled, if need be

@@ -3,7 +3,6 @@
 import ctypes
 import os
 import re
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -11,9 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from filelock import FileLock
 
-import backplane_sdk
 import torch_backplane.ops
 from torch_backplane import testing
 from torch_backplane.ops import registry
@@ -25,36 +22,8 @@ ops = torch.ops.bpvendor
 
 
 @pytest.fixture(scope="session")
-def compiled(backend_package, tmp_path_factory):
-    """``compiled("vendor_ops")``: the shared library of a file in cpp/, compiled once for all processes of a run."""
-    from torch_backplane.paths import library_paths
-
-    shared = tmp_path_factory.getbasetemp()
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        shared = shared.parent
-    torch_include = Path(torch.__file__).parent / "include"
-    name = torch.utils.backend_registration._privateuse1_backend_name
-    (libraries,) = library_paths()
-
-    def compile_(source):
-        output = shared / f"lib{source}.so"
-        with FileLock(f"{output}.lock"):
-            if not output.is_file():
-                command = [shutil.which("c++") or "g++", *"-std=c++20 -O0 -fPIC -shared -Wall -Wextra -Werror".split()]
-                command += ["-DAT_PER_OPERATOR_HEADERS", "-isystem", torch_include]
-                command += ["-isystem", torch_include / "torch" / "csrc" / "api" / "include"]
-                command += ["-I", backplane_sdk.source_dir() / "include", HERE / "cpp" / f"{source}.cpp"]
-                part = output.with_suffix(".part")
-                subprocess.run([*command, "-o", part, "-L", libraries, f"-l{name}"], check=True)
-                part.rename(output)
-        return output
-
-    return compile_
-
-
-@pytest.fixture(scope="session")
 def library(compiled):
-    path = compiled("vendor_ops")
+    path = compiled(HERE / "cpp" / "vendor_ops.cpp")
     torch_backplane.ops.load_library(path)
     return path
 
@@ -303,7 +272,7 @@ BAD = """
 def said(compiled, backend_package):
     """What loading cpp/bad_ops.cpp says, a line an error; and what torch's own loader says."""
     code = textwrap.dedent(BAD).format(package=backend_package.__name__)
-    command = [sys.executable, "-c", code, compiled("bad_ops")]
+    command = [sys.executable, "-c", code, compiled(HERE / "cpp" / "bad_ops.cpp")]
     runs = [subprocess.run([*command, *more], capture_output=True, text=True) for more in ([], ["stock"])]
     assert [run.returncode for run in runs] == [0, 0], runs[0].stderr + runs[1].stderr
     return runs[0].stdout, runs[1].stderr

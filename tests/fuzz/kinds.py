@@ -11,7 +11,7 @@ MINIMAL = ROOT / "build" / "demo" / "minimal" / "libminimal_driver.so"
 # Small memory, so that what is too much is refused by the driver; each fifth allocation is refused once, which is no
 # error; work takes longer at random, so that a missing order shows; one kind maps nothing but live memory.
 _SIM = "memory=512MiB,fault.alloc=5"
-_COMPILED = {"KERNELS": "strict", "HOST_KERNELS": "0", "CACHE_DIR": str(ROOT / "build" / "kernels")}
+_COMPILED = {"KERNELS": "strict", "CACHE_DIR": str(ROOT / "build" / "kernels")}
 KINDS = {
     "unified-async": {"OPTIONS": f"kind=unified,stream=async,delay=40,{_SIM}"},
     "unified-inline": {"OPTIONS": f"kind=unified,stream=inline,{_SIM}"},

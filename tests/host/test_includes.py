@@ -35,7 +35,6 @@ ARROWS = {
     "aten": _DISPATCH | {"modules"},
     "autocast": _DISPATCH,
     "kernels/cuda": set(),
-    "kernels/host": set(),
     "kernels/portable": _DISPATCH | {"modules"},
     "distributed": _MEMORY,
     "profiler": _RUNTIME | {"modules"},
@@ -50,9 +49,7 @@ ARROWS = {
     "check_driver": set(),
 }
 # What the core is made of: not the kernels of a device, which see public headers alone.
-CORE = {
-    folder for folder in ARROWS if not folder.startswith(("drivers/", "check_driver", "kernels/host", "kernels/cuda"))
-}
+CORE = {folder for folder in ARROWS if not folder.startswith(("drivers/", "check_driver", "kernels/cuda"))}
 # public header -> the folder that implements it: for the core, including the one is including the other
 IMPLEMENTED = {
     "torch_compat.h": "torch",
@@ -65,8 +62,6 @@ IMPLEMENTED = {
     "copy.h": "tensor",
     "host/tensor.h": "tensor",
     "host/elementwise.h": "host",
-    "host/reduce.h": "host",
-    "host/vector_math.h": "host",
     "registration.h": "dispatch",
     "signature.h": "dispatch",
     "structured.h": "dispatch",

@@ -69,28 +69,13 @@ def test_a_project_keeps_its_own_pool(tmp_path):
 
 
 def test_a_launcher_of_the_users_own_is_kept(tmp_path):
-    """In front of the compiler; of kernels, whose headers are precompiled, behind the namespace of this checkout."""
-    folder = configure(tmp_path, CMAKE_CXX_COMPILER_LAUNCHER="/usr/bin/env")
+    """In front of the compiler; of kernels whose headers are precompiled, behind the namespace of this checkout."""
+    folder = configure(tmp_path, "-DBACKPLANE_DRIVER=cuda", CMAKE_CXX_COMPILER_LAUNCHER="/usr/bin/env")
     found = re.findall(r"^  LAUNCHER = (.*?) *$", (folder / "build.ninja").read_text(), re.MULTILINE)
     assert {words.rpartition("cmake ")[2] for words in found} == {
         "/usr/bin/env",
         f"-E env CCACHE_NAMESPACE={ROOT} /usr/bin/env",
     }
-
-
-@pytest.mark.parametrize(
-    ("words", "missing"), [("host", []), ("host EXCEPT matmul softmax", ["matmul", "softmax"]), ("", None)]
-)
-def test_host_kernels_are_left_out(tmp_path, words, missing):
-    """EXCEPT leaves the named families out; without the word `host` there are none."""
-    families = {path.stem for path in (ROOT / "backend" / "kernels" / "host").glob("*.cpp")}
-    (tmp_path / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.25)\nproject(x LANGUAGES C CXX)\nset(CMAKE_EXPORT_COMPILE_COMMANDS ON)\n"
-        f"find_package(backplane CONFIG REQUIRED)\nbackplane_add_backend(x DRIVER sim KERNELS {words})\n"
-    )
-    commands = compile_commands(configure(tmp_path / "build", f"-Dbackplane_DIR={ROOT / 'cmake'}", source=tmp_path))
-    compiled = {Path(file).stem for file in commands if "/backend/kernels/host/" in file}
-    assert compiled == (set() if missing is None else families - set(missing))
 
 
 def test_cmake_reads_torchs_versions(tmp_path):

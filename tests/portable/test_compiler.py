@@ -300,27 +300,29 @@ def test_the_counters_and_the_policy_are_the_processs(device):
 
 
 def test_F01_who_computes_is_the_first_in_line_that_takes_the_call(run_in_process, device, tmp_path):
-    """A kernel of the package, a compiled one, torch's composition or the CPU: each with the one before taken away."""
+    """A vendor's kernel, a compiled one, torch's composition or the CPU: each with the one before taken away."""
     counts = {}
-    for host, kernels in (("1", "wait"), ("0", "wait"), ("0", "off")):
-        env = {"MYDEVICE_HOST_KERNELS": host, "MYDEVICE_KERNELS": kernels, "MYDEVICE_CACHE_DIR": str(tmp_path)}
+    for vendors, kernels in ((True, "wait"), (False, "wait"), (False, "off")):
+        env = {"MYDEVICE_KERNELS": kernels, "MYDEVICE_CACHE_DIR": str(tmp_path)}
         asked = """
-        import torch
-        from torch_backplane import _backend, fallback
+        import torch, torch_backplane
+        from torch_backplane import fallback, testing
+        if VENDORS:
+            torch_backplane.kernel("aten::add.Tensor", lambda self, other, *, alpha=1: self.clone(), override=True)
         def calls(name):
             try:
-                return _backend.C.kernels.calls(name)
+                return testing.kernel_calls(name)
             except RuntimeError:
                 return "none"
         x = torch.arange(8.0).to("NAME")
         y = (x + x).cpu()
         print(calls("add.Tensor"), calls("portable/add.Tensor"), sum(fallback.calls().values()))
-        """.replace("NAME", device.type)
-        counts[host, kernels] = run_in_process(asked, env=env).stdout.split()
+        """.replace("NAME", device.type).replace("VENDORS", str(vendors))
+        counts[vendors, kernels] = run_in_process(asked, env=env).stdout.split()
     assert counts == {
-        ("1", "wait"): ["1", "0", "0"],
-        ("0", "wait"): ["none", "1", "0"],
-        ("0", "off"): ["none", "0", "1"],
+        (True, "wait"): ["1", "0", "0"],
+        (False, "wait"): ["none", "1", "0"],
+        (False, "off"): ["none", "0", "1"],
     }
 
 

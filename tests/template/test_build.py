@@ -161,8 +161,6 @@ def bare_python(folder: Path) -> Path:
     [
         ("npu7 DRIVER sim", "lower-case letters"),
         ("npu", "DRIVER is missing"),
-        ("npu DRIVER sim KERNELS host EXCEPT matmull", "no family of host kernels. There are: activation, binary, "),
-        ("npu DRIVER sim KERNELS a.cpp EXCEPT matmul", "which KERNELS does not name"),
         ("npu DRIVER sim KERNELS add.cpp", "add.bpc takes no place: KERNELS does not name the kernel library"),
         ("npu DRIVER sim KERNELS portable add.cpp", "add.bpc takes no place: the kernel library has cat.bpc, "),
         ("npu DRIVER simm", "neither a file nor a driver of the SDK (cuda, opencl, sim)"),

@@ -75,6 +75,7 @@ def test_make_dev_brings_an_edit_into_the_import(developer):
     """One kernel is added: that file alone is compiled, and the next import has it."""
     environment, project, _ = developer
     kernel = project / "backend" / "kernels" / "edited.cpp"
+    kernel.parent.mkdir(exist_ok=True)
     kernel.write_text('extern "C" const char* edited_word() { return "hyperion edited"; }\n')
     said = environment.run("make", "dev", "PYTHON=python", cwd=project)
     assert re.findall(r"Building C\w* object \S+", said) == [
@@ -93,6 +94,7 @@ def test_make_dev_brings_an_edit_into_the_import(developer):
 def test_kernels_and_driver_call_the_vendors_library(developer, vendor):
     environment, project, _ = developer
     kernel = project / "backend" / "kernels" / "deg2rad.cpp"
+    kernel.parent.mkdir(exist_ok=True)
     kernel.write_text(
         textwrap.dedent("""\
         #include <backplane/kernel.h>

@@ -119,16 +119,15 @@ def test_choices_decide_which_files_there_are(rendered, choice):
     assert f"DRIVER {driver}\n" in (project / "CMakeLists.txt").read_text()
     assert source is None or f"`{source}`" in (project / "backend" / "driver" / "README.md").read_text()
     kernels = choice["kernels"]
-    # The simulated device alone runs functions of the host's.
-    add = ["add.cpp"] if choice["driver"] == "sim" and kernels != "none" else []
+    # The simulated device alone runs functions of the host's; the portable kernels have an add.
+    add = ["add.cpp"] if (choice["driver"], kernels) == ("sim", "add") else []
     assert [path.name for path in (project / "backend" / "kernels").glob("*")] == add
     on_host = [
         path.name for path in (project / "backend").rglob("*.cpp") if ": backplane::HostKernel" in path.read_text()
     ]
     assert on_host == add
     assert (project / "tests" / "test_add.py").exists() == (kernels != "none")
-    more = {"sim": "host ", "cuda": "cuda "}.get(choice["driver"], "")
-    sdks = f"portable {more}" if kernels == "portable" else ""
+    sdks = "" if kernels != "portable" else "portable cuda " if choice["driver"] == "cuda" else "portable "
     assert f"  KERNELS {sdks}${{kernels}}\n" in (project / "CMakeLists.txt").read_text()
     with_examples = ("tests/test_swiglu.py", "backend/operators", "python/qpu/ops.py")
     for path in with_examples:

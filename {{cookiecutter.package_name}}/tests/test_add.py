@@ -1,6 +1,4 @@
-"""``add`` in all its forms has the CPU's values, whoever computes it; and the project's kernel of it runs{% if cookiecutter.driver == "sim" %}:
-``backend/kernels/add.cpp``{% else %}, when there
-is one{% endif %}."""
+"""``add`` has the CPU's values in all its forms, whoever computes it; a kernel of the project's runs."""
 
 import pytest
 import torch
