@@ -33,7 +33,9 @@ struct Kernels : Instance {
 
   /// A whole unit of these kernels, for groups of `items`; 0: as many as the target prefers.
   std::string unit(const std::string& kernels, uint32_t items = 0) const {
-    return "#define BP_GROUP " + std::to_string(items ? items : target.group_size) + "\n" + prelude + "\n" + kernels;
+    const char* const has_f64 = target.dtypes & BP_DTYPE_FLOAT64 ? "1" : "0";
+    return "#define BP_GROUP " + std::to_string(items ? items : target.group_size) + "\n#define BP_HAS_F64 " + has_f64 + "\n" + prelude +
+           "\n" + kernels;
   }
   int32_t compile(const std::string& source, bp_compile_result& out, uint32_t flags = 0, const char* options = "") {
     const bp_compile_request request{sizeof request, target.target, source.c_str(), "test/unit", options, flags, 0};
