@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "code.h"
 #include "prelude.h"
 
 namespace backplane::driver::cuda {
@@ -44,26 +43,7 @@ void add_words(std::vector<std::string>& list, const std::string& text) {
   for (std::string word; words >> word;) list.push_back(word);
 }
 
-void check_request(const bp_compile_request& request) {
-  const auto hold = [](bool holds, const std::string& what) {
-    if (!holds) throw Error(BP_INVALID_ARGUMENT, "compiler.compile: " + what);
-  };
-  hold(request.struct_size >= sizeof(bp_compile_request), "the request's struct_size is too small");
-  hold(request.target && request.source && request.name && request.options, "target, source, name and options must not be NULL");
-  constexpr uint32_t known = BP_COMPILE_DEBUG | BP_COMPILE_FAST_MATH | BP_COMPILE_LIGHT;
-  hold((request.flags & ~known) == 0, format("unknown flags 0x%x", request.flags & ~known));
-  hold(request.reserved == 0, "reserved must be 0");
-}
-
 }  // namespace
-
-std::string first_error(const std::string& log) {
-  const size_t at = log.find("error");
-  if (at == std::string::npos) return log.substr(0, log.find('\n'));
-  const size_t line = log.rfind('\n', at);
-  const size_t begin = line == std::string::npos ? 0 : line + 1;
-  return log.substr(begin, log.find('\n', begin) - begin);
-}
 
 const Nvrtc& Compiler::nvrtc() const {
   std::call_once(found_, [this] { nvrtc_ = std::make_unique<Nvrtc>(path_); });
@@ -80,18 +60,16 @@ std::string Compiler::id() const {
          (nvrtc().present ? "NVRTC " + nvrtc().version : "without a compiler");
 }
 
-bp_target_properties Compiler::listed(int64_t n) const {
-  const std::vector<int> all = archs();
-  const auto count = static_cast<int64_t>(all.size());
-  if (n < 0 || n >= 2 * count) {
-    throw Error(BP_INVALID_DEVICE, format("compiler.target: no target %lld: there are %lld", static_cast<long long>(-1 - n),
-                                          static_cast<long long>(2 * count)));
+std::vector<bp_target_properties> Compiler::targets() const {
+  std::vector<bp_target_properties> out;
+  for (const char* kind : {"sm_", "compute_"}) {
+    for (const int arch : archs()) out.push_back(target_named(kind + std::to_string(arch)));
   }
-  const bool ptx = n >= count;
-  return target_named((ptx ? "compute_" : "sm_") + std::to_string(all[static_cast<size_t>(ptx ? n - count : n)]));
+  return out;
 }
 
-bp_target_properties Compiler::of_device(const Device& device) const {
+bp_target_properties Compiler::target(int32_t of) const {
+  const Device& device = gpus_.at(of).device;
   const int own =
       device.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 + device.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   const std::vector<int> all = archs();
@@ -104,24 +82,9 @@ bp_target_properties Compiler::of_device(const Device& device) const {
   return target_named("compute_" + std::to_string(*std::prev(above)));
 }
 
-void Compiler::check_target(const char* name) const {
-  std::string known;
-  for (int64_t n = 0, count = 2 * static_cast<int64_t>(archs().size()); n < count; ++n) {
-    const std::string target = listed(n).target;
-    if (name && target == name) return;
-    known += (n ? ", " : "") + target;
-  }
-  throw Error(BP_INVALID_ARGUMENT, std::string("compiler: no target ") + (name ? name : "NULL") + "; known: " + known);
-}
+const char* Compiler::prelude(const char*) const { return kPrelude; }
 
-const char* Compiler::prelude_of(const char* target) const {
-  check_target(target);
-  return kPrelude;
-}
-
-std::unique_ptr<Compiler::Output> Compiler::compile(const bp_compile_request& request) const {
-  check_request(request);
-  check_target(request.target);
+Compiled Compiler::compile(const bp_compile_request& request) const {
   const Nvrtc& compiler = nvrtc();
   if (!compiler.present) {
     throw Error(BP_UNSUPPORTED,
@@ -152,24 +115,24 @@ std::unique_ptr<Compiler::Output> Compiler::compile(const bp_compile_request& re
   } made{compiler};
   broke(compiler.nvrtcCreateProgram(&made.program, request.source, request.name, 0, nullptr, nullptr), "nvrtcCreateProgram");
   const nvrtcResult result = compiler.nvrtcCompileProgram(made.program, static_cast<int>(options.size()), options.data());
-  auto out = std::make_unique<Output>();
+  Compiled out;
   size_t bytes = 0;
   if (compiler.nvrtcGetProgramLogSize(made.program, &bytes) == NVRTC_SUCCESS && bytes > 1) {
-    out->log.resize(bytes);
-    broke(compiler.nvrtcGetProgramLog(made.program, out->log.data()), "nvrtcGetProgramLog");
-    out->log.resize(bytes - 1);
+    out.log.resize(bytes);
+    broke(compiler.nvrtcGetProgramLog(made.program, out.log.data()), "nvrtcGetProgramLog");
+    out.log.resize(bytes - 1);
   }
   if (result == NVRTC_ERROR_COMPILATION) return out;
   if (result == NVRTC_ERROR_INVALID_OPTION) {
     throw Error(BP_INVALID_ARGUMENT,
-                "compiler.compile: NVRTC does not know an option of \"" + std::string(request.options) + "\": " + out->log);
+                "compiler.compile: NVRTC does not know an option of \"" + std::string(request.options) + "\": " + out.log);
   }
   broke(result, "nvrtcCompileProgram");
   std::string image;
   broke(ptx ? compiler.nvrtcGetPTXSize(made.program, &bytes) : compiler.nvrtcGetCUBINSize(made.program, &bytes), "the size of the code");
   image.resize(bytes);
   broke(ptx ? compiler.nvrtcGetPTX(made.program, image.data()) : compiler.nvrtcGetCUBIN(made.program, image.data()), "the code");
-  out->code = make_code(request.target, id(), image);
+  out.code = pack_code("cuda", request.target, checksum(id()), image);
   return out;
 }
 

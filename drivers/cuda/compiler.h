@@ -6,9 +6,10 @@
 #include <mutex>
 #include <string>
 
-#include <backplane/driver/compiler.h>
+#include <backplane/driver/cxx/code.hpp>
+#include <backplane/driver/cxx/compiler.hpp>
 
-#include "device.h"
+#include "gpus.h"
 #include "nvrtc.h"
 
 namespace backplane::driver::cuda {
@@ -16,32 +17,24 @@ namespace backplane::driver::cuda {
 class Compiler {
  public:
   /// nvrtc: its path, or empty to look for it at the first use.
-  explicit Compiler(std::string nvrtc) : path_(std::move(nvrtc)) {}
+  Compiler(const Gpus& gpus, std::string nvrtc) : gpus_(gpus), path_(std::move(nvrtc)) {}
 
+  // As CompilerEntries asks.
   std::string id() const;
-  /// The n-th target. Throws Error(BP_INVALID_DEVICE) behind the last one.
-  bp_target_properties listed(int64_t n) const;
+  std::vector<bp_target_properties> targets() const;
   /// A cubin where NVRTC makes one, else the newest PTX that the GPU's driver can compile for it.
-  bp_target_properties of_device(const Device& device) const;
-  const char* prelude_of(const char* target) const;
-
-  struct Output {
-    std::string code;  // empty if the source is wrong
-    std::string log;
-  };
-  std::unique_ptr<Output> compile(const bp_compile_request& request) const;
+  bp_target_properties target(int32_t device) const;
+  const char* prelude(const char* target) const;
+  Compiled compile(const bp_compile_request& request) const;
 
  private:
   const Nvrtc& nvrtc() const;
   std::vector<int> archs() const;
-  void check_target(const char* name) const;
 
+  const Gpus& gpus_;
   const std::string path_;
   mutable std::once_flag found_;
   mutable std::unique_ptr<Nvrtc> nvrtc_;
 };
-
-/// The first line of a log that tells of an error.
-std::string first_error(const std::string& log);
 
 }  // namespace backplane::driver::cuda

@@ -15,12 +15,26 @@
 #include "gpus.h"
 #include "graph.h"
 #include "memory_groups.h"
+#include "module_entries.h"
 #include "peer.h"
 #include "properties.h"
 #include "settings.h"
 #include "work.h"
 
+namespace backplane::driver {
+BP_GROUP_TRAITS(bp_cuda, "cuda", BP_CUDA_ID, BP_CUDA_VERSION, BP_CUDA_SLOTS, "is a GPU of NVIDIA's")
+}
+
 namespace backplane::driver::cuda {
+
+struct NativeEntries {
+  const Gpus& gpus;
+
+  void ordinal(int32_t device, int32_t* out) {
+    need(out, "cuda.ordinal: out must not be NULL");
+    *out = gpus.at(device).device.ordinal();
+  }
+};
 
 class Cuda : public Driver<Cuda> {
  public:
@@ -30,22 +44,19 @@ class Cuda : public Driver<Cuda> {
         cuda_(settings_.libcuda),
         gpus_(cuda_, settings_.managed),
         host_memory_(cuda_),
-        peers_(cuda_, gpus_),
-        graphs_(cuda_, gpus_),
-        collectives_(cuda_, gpus_, graphs_, profile_),
-        compiler_(settings_.nvrtc) {
-    offer(peer_.head);
-    offer(compiler_group_.head);
-    offer(module_group_.head);
-    offer(profile_group_.head);
-    graph_.launch = slot<&Cuda::graph_launch>();
-    offer(graph_.head);
-    offer(native_.head);
+        compiler_(gpus_, settings_.nvrtc) {
+    offer<bp_peer>(peers_);
+    offer<bp_compiler>(compiler_entries_);
+    offer<bp_module>(modules_);
+    offer<bp_profile>(profile_, BP_PROFILE_COLLECTIVES);
+    offer<bp_graph>(graphs_, BP_GRAPH_DUMP);
+    offer<bp_cuda>(native_);
+    collective_ = &offer<bp_collective>(collectives_);
     if (settings_.managed) {
-      offer(host_view_.head);
+      offer<bp_host_view>(host_view_, BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ);
     } else {  // managed memory can neither be mapped nor shared
-      offer(vmm_.head);
-      offer(ipc_.head);
+      offer<bp_vmm>(vmm_);
+      offer<bp_ipc>(ipc_, BP_IPC_EVENTS | BP_IPC_ANY_MEMORY);
     }
   }
 
@@ -251,15 +262,6 @@ class Cuda : public Driver<Cuda> {
     gpu.device.check(cuda_.cuCtxSetCurrent(gpu.device.context()), "cuCtxSetCurrent");
   }
 
-  // bp.peer
-
-  void peer_can_access(int32_t device, int32_t peer, int32_t* out) {
-    const bool can = peers_.can_access(device, peer);
-    need(out, "peer.can_access: out must not be NULL");
-    *out = can;
-  }
-  void peer_enable(int32_t device, int32_t peer) { peers_.enable(device, peer); }
-
   // bp.collective, where there is NCCL, which is looked for when the group is asked for
 
   int32_t query_ext(const char* id, uint32_t version, const bp_ext** out) {
@@ -272,103 +274,11 @@ class Cuda : public Driver<Cuda> {
       host().log(BP_LOG_INFO, "cuda: no bp.collective: " + why);
       return fail(BP_UNSUPPORTED, "bp.collective: " + why);
     }
-    collective_.head.flags = collectives_.flags();
-    *out = &collective_.head;
-    return BP_OK;
+    collective_->head.flags = collectives_.flags();
+    return Driver::query_ext(id, version, out);
   }
-
-  // bp.graph
-
-  /// A run has one record, as a kernel: CUDA does not time what is in it.
-  void graph_launch(int32_t device, bp_stream* stream, bp_graph_exec* exec) {
-    gpus_.at(device);
-    profile_.around(EventProfile<>::work(BP_ACTIVITY_KERNEL, device), stream, [&] { graphs_.launch(device, stream, exec); }, "graph");
-  }
-
-  // backplane.cuda
-
-  void native_ordinal(int32_t device, int32_t* out) {
-    need(out, "cuda.ordinal: out must not be NULL");
-    *out = gpus_.at(device).device.ordinal();
-  }
-
-  // bp.compiler
-
-  void compiler_id(char* out, uint64_t size) {
-    need(out && size, "compiler.id: out and size must not be 0");
-    std::snprintf(out, size, "%s", compiler_.id().c_str());
-  }
-  void compiler_target(int32_t device, bp_target_properties* out) {
-    bp_target_properties target = device < 0 ? compiler_.listed(-1 - int64_t{device}) : compiler_.of_device(gpus_.at(device).device);
-    need(out && out->struct_size >= sizeof(uint64_t), "compiler.target: out and its struct_size must be set");
-    copy_out(out, target);
-  }
-  void compiler_prelude(const char* target, const char** out) {
-    need(out, "compiler.prelude: out must not be NULL");
-    *out = compiler_.prelude_of(target);
-  }
-  int32_t compiler_compile(const bp_compile_request* request, bp_compile_result* out) {
-    need(request && out && out->struct_size >= sizeof(bp_compile_result),
-         "compiler.compile: request and out, and their sizes, must be set");
-    auto made = compiler_.compile(*request);
-    const bool right = !made->code.empty();
-    *out = {out->struct_size, right ? made->code.data() : nullptr, made->code.size(), made->log.c_str(), made.get()};
-    const std::string& log = made.release()->log;  // the caller's now
-    return right ? int32_t{BP_OK} : fail(BP_INVALID_ARGUMENT, "compiler.compile: " + first_error(log));
-  }
-  void compiler_release(bp_compile_result* result) {
-    need(result && result->owner, "compiler.release: result and its owner must not be NULL");
-    delete static_cast<Compiler::Output*>(result->owner);
-    result->owner = nullptr;
-  }
-
-  // bp.module
-
-  void module_load(int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
-    const Use gpu(cuda_, gpus_, device);
-    need(code && out, "module.load: code and out must not be NULL");
-    *out = gpu->modules->load({static_cast<const char*>(code), bytes}, compiler_.id());
-  }
-  void module_unload(int32_t device, bp_module_code* module) { Release(cuda_, gpus_, device)->modules->unload(module); }
-  void module_function(int32_t device, bp_module_code* module, const char* name, const bp_signature* signature, bp_function** out,
-                       bp_function_properties* properties) {
-    const Use gpu(cuda_, gpus_, device);
-    need(module && name && signature && out, "module.function: module, name, signature and out must not be NULL");
-    bp_function_properties found{};
-    *out = gpu->modules->function(module, name, *signature, found);
-    if (properties) copy_out(properties, found);
-  }
-  void module_launch(int32_t device, bp_stream* stream, const bp_launch* launch) {
-    const Use gpu(cuda_, gpus_, device);
-    need(launch, "module.launch: launch must not be NULL");
-    profile_.around(EventProfile<>::work(BP_ACTIVITY_KERNEL, device), stream,
-                    [&] { graphs_.queue(native(stream), [&] { gpu->modules->launch(*launch, native(stream)); }); });
-  }
-
-  // bp.profile, of timing events
-
-  void profile_start(uint64_t kinds, bp_activity_callback fn, void* arg) { profile_.start(kinds, fn, arg); }
-  void profile_stop(uint64_t* dropped) { profile_.stop(dropped); }
-  void profile_tag(uint64_t correlation) { profile_.tag(correlation); }
-  void profile_launch_begin(int32_t device, bp_stream* stream) {
-    gpus_.at(device);
-    profile_.launch_begin(device, stream);
-  }
-  void profile_launch_end(int32_t device, bp_stream* stream, const char* name) {
-    gpus_.at(device);
-    profile_.launch_end(stream, name);
-  }
-  int32_t profile_no_range(const char*) { return fail(BP_UNSUPPORTED, "profile: there are no ranges"); }
-  int32_t profile_no_pop() { return fail(BP_UNSUPPORTED, "profile: there are no ranges"); }
 
  private:
-  /// Writes as much of a struct as its caller has room for.
-  template <class Struct>
-  static void copy_out(Struct* out, Struct& from) {
-    from.struct_size = out->struct_size;
-    std::memcpy(static_cast<void*>(out), &from, std::min<uint64_t>(out->struct_size, sizeof from));
-  }
-
   /// False if there is nothing to copy.
   bool queue_copy(const Use& gpu, int32_t device, bp_stream* stream, const CopyRange& range, uint32_t flags) {
     need(flags == 0, "copy: flags must be 0");
@@ -383,59 +293,22 @@ class Cuda : public Driver<Cuda> {
     host_memory_.give_back(memory, kind, what);
   }
 
-  /// The slot that calls a method of a member.
-  template <auto Member, auto Method, class Of, class Result, class... Arguments>
-  static constexpr auto member_slot(Result (Of::*)(Arguments...)) -> int32_t (*)(void*, Arguments...) {
-    return slot<&Cuda::call_member<Member, Method, Arguments...>>();
-  }
-  template <auto Member, auto Method, class... Arguments>
-  auto call_member(Arguments... arguments) {
-    return ((this->*Member).*Method)(arguments...);
-  }
-
   const Settings settings_;
   const Library cuda_;
   const Gpus gpus_;
   HostMemory host_memory_;
-  Peers peers_;
-  VmmEntries vmm_entries_{cuda_, gpus_};
-  IpcEntries ipc_entries_{cuda_, gpus_};
-  HostViewEntries host_view_entries_{cuda_, gpus_};
-  Graphs graphs_;
   EventProfile<> profile_{TableCalls{table()}};
-  Collectives collectives_;
+  Peers peers_{cuda_, gpus_};
+  VmmEntries vmm_{cuda_, gpus_};
+  IpcEntries ipc_{cuda_, gpus_};
+  HostViewEntries host_view_{cuda_, gpus_};
+  Graphs graphs_{cuda_, gpus_, profile_};
+  Collectives collectives_{cuda_, gpus_, graphs_, profile_};
   const Compiler compiler_;
-  bp_peer peer_ = {group_head<bp_peer>(), slot<&Cuda::peer_can_access>(), slot<&Cuda::peer_enable>()};
-#define BP_SLOT(entry) member_slot<&Cuda::vmm_entries_, &VmmEntries::entry>(&VmmEntries::entry),
-  bp_vmm vmm_ = {group_head<bp_vmm>(), BP_VMM_SLOTS(BP_SLOT)};
-#undef BP_SLOT
-#define BP_SLOT(entry) member_slot<&Cuda::ipc_entries_, &IpcEntries::entry>(&IpcEntries::entry),
-  bp_ipc ipc_ = {group_head<bp_ipc>(BP_IPC_EVENTS | BP_IPC_ANY_MEMORY), BP_IPC_SLOTS(BP_SLOT)};
-#undef BP_SLOT
-#define BP_SLOT(entry) member_slot<&Cuda::host_view_entries_, &HostViewEntries::entry>(&HostViewEntries::entry),
-  bp_host_view host_view_ = {group_head<bp_host_view>(BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ),
-                             BP_HOST_VIEW_SLOTS(BP_SLOT)};
-#undef BP_SLOT
-  bp_compiler compiler_group_ = {group_head<bp_compiler>(),       slot<&Cuda::compiler_id>(),      slot<&Cuda::compiler_target>(),
-                                 slot<&Cuda::compiler_prelude>(), slot<&Cuda::compiler_compile>(), slot<&Cuda::compiler_release>()};
-  bp_module module_group_ = {group_head<bp_module>(), slot<&Cuda::module_load>(), slot<&Cuda::module_unload>(),
-                             slot<&Cuda::module_function>(), slot<&Cuda::module_launch>()};
-  const bp_profile profile_group_ = {group_head<bp_profile>(BP_PROFILE_COLLECTIVES),
-                                     slot<&Cuda::profile_start>(),
-                                     slot<&Cuda::profile_stop>(),
-                                     slot<&Cuda::profile_tag>(),
-                                     slot<&Cuda::profile_launch_begin>(),
-                                     slot<&Cuda::profile_launch_end>(),
-                                     slot<&Cuda::profile_no_range>(),
-                                     slot<&Cuda::profile_no_pop>(),
-                                     slot<&Cuda::profile_no_range>()};
-#define BP_SLOT(entry) member_slot<&Cuda::collectives_, &Collectives::entry>(&Collectives::entry),
-  bp_collective collective_ = {group_head<bp_collective>(), BP_COLLECTIVE_SLOTS(BP_SLOT)};
-#undef BP_SLOT
-#define BP_SLOT(entry) member_slot<&Cuda::graphs_, &Graphs::entry>(&Graphs::entry),
-  bp_graph graph_ = {group_head<bp_graph>(BP_GRAPH_DUMP), BP_GRAPH_SLOTS(BP_SLOT)};
-#undef BP_SLOT
-  bp_cuda native_ = {group_head<bp_cuda>(BP_CUDA_ID, BP_CUDA_VERSION), slot<&Cuda::native_ordinal>()};
+  CompilerEntries<const Compiler> compiler_entries_{compiler_};
+  ModuleEntries modules_{cuda_, gpus_, graphs_, profile_, compiler_};
+  NativeEntries native_{gpus_};
+  bp_collective* collective_ = nullptr;
 };
 
 }  // namespace backplane::driver::cuda

@@ -1,37 +1,25 @@
 // drivers/cuda/graph.cpp: captures, graphs and their runs as calls of CUDA's.
 #include "graph.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <utility>
 
 namespace backplane::driver::cuda {
 
-Graphs::Graphs(const Library& cuda, const Gpus& gpus) : cuda_(cuda), gpus_(gpus) {}
+namespace {
+
+constexpr char kNoRecording[] = "graph: no recording of this device";
+constexpr char kNoExec[] = "graph: no graph of this device that is ready to run";
+
+}  // namespace
+
+Graphs::Graphs(const Library& cuda, const Gpus& gpus, EventProfile<>& profile) : cuda_(cuda), gpus_(gpus), profile_(profile) {}
 
 CUstream Graphs::stream_of(const Gpu& gpu, bp_stream* stream, const char* call) {
   CUstream found = native(stream);
   if (!found || gpu.device.knows(found)) return found;
   throw Error(BP_INVALID_ARGUMENT, std::string("graph.") + call + ": no stream of device " + std::to_string(gpu.device.ordinal()));
-}
-
-template <class Handle, class Given>
-std::shared_ptr<Handle> Graphs::find(const Device& device, const std::vector<std::shared_ptr<Handle>>& in, Given* handle,
-                                     const char* what) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto same = [&](const auto& one) { return static_cast<void*>(one.get()) == static_cast<void*>(handle) && one->device == &device; };
-  const auto found = std::find_if(in.begin(), in.end(), same);
-  if (found == in.end()) throw Error(BP_INVALID_ARGUMENT, format("graph.%s of device %d", what, device.ordinal()));
-  return *found;
-}
-
-template <class Handle>
-void Graphs::forget(std::vector<std::shared_ptr<Handle>>& in, const std::shared_ptr<Handle>& one) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = std::find(in.begin(), in.end(), one);
-  if (found == in.end()) throw Error(BP_INVALID_ARGUMENT, "graph: another thread has destroyed the handle");
-  in.erase(found);
 }
 
 // ---- captures
@@ -63,12 +51,7 @@ void Graphs::capture_end(int32_t device, bp_stream* stream, bp_recording** out) 
     }
     gpu->device.check(result, "cuStreamEndCapture");
     gpu->device.check_sound();
-    auto kept = std::make_shared<Recording>();
-    kept->device = &gpu->device;
-    kept->graph = graph;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    recordings_.push_back(kept);
-    *out = reinterpret_cast<bp_recording*>(kept.get());
+    recordings_.add(std::shared_ptr<Recording>(new Recording{&gpu->device, graph}), out);
   } catch (...) {
     if (graph) gpu->device.note(cuda_.cuGraphDestroy(graph));
     throw;
@@ -122,31 +105,32 @@ void Graphs::end_captures(const Device& device) noexcept {
 void Graphs::instantiate(int32_t device, bp_recording* recording, uint32_t flags, bp_graph_exec** out) {
   const Use gpu(cuda_, gpus_, device);
   need(out && flags == 0, "graph.instantiate: out must not be NULL, flags must be 0");
-  const auto from = find(gpu->device, recordings_, recording, "instantiate: no recording");
-  auto made = std::make_shared<Exec>();
-  made->device = &gpu->device;
+  const auto from = recordings_.find(recording, &gpu->device, kNoRecording);
+  std::shared_ptr<Exec> made(new Exec{&gpu->device});
   {
     const std::lock_guard<std::mutex> lock(from->mutex);
     gpu.check(cuda_.cuGraphInstantiateWithFlags(&made->exec, from->graph, 0), "cuGraphInstantiate");
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
-  execs_.push_back(made);
-  *out = reinterpret_cast<bp_graph_exec*>(made.get());
+  execs_.add(std::move(made), out);
 }
 
 void Graphs::launch(int32_t device, bp_stream* stream, bp_graph_exec* exec) {
   const Use gpu(cuda_, gpus_, device);
   CUstream on = stream_of(*gpu, stream, "launch");
   check_stream("graph.launch", on);
-  const auto ready = find(gpu->device, execs_, exec, "launch: nothing that is ready to run");
-  const std::lock_guard<std::mutex> lock(ready->mutex);
-  gpu.check(cuda_.cuGraphLaunch(ready->exec, on), "cuGraphLaunch");
+  const auto ready = execs_.find(exec, &gpu->device, kNoExec);
+  profile_.around(
+      EventProfile<>::work(BP_ACTIVITY_KERNEL, device), stream,
+      [&] {
+        const std::lock_guard<std::mutex> lock(ready->mutex);
+        gpu.check(cuda_.cuGraphLaunch(ready->exec, on), "cuGraphLaunch");
+      },
+      "graph");
 }
 
 void Graphs::recording_destroy(int32_t device, bp_recording* recording) {
   const Release gpu(cuda_, gpus_, device);
-  const auto last = find(gpu->device, recordings_, recording, "recording_destroy: no recording");
-  forget(recordings_, last);
+  const auto last = recordings_.take(recording, &gpu->device, kNoRecording);
   const std::lock_guard<std::mutex> lock(last->mutex);
   gpu->device.note(cuda_.cuGraphDestroy(last->graph));
 }
@@ -154,8 +138,7 @@ void Graphs::recording_destroy(int32_t device, bp_recording* recording) {
 // CUDA frees what is on its way when that is complete.
 void Graphs::exec_destroy(int32_t device, bp_graph_exec* exec) {
   const Release gpu(cuda_, gpus_, device);
-  const auto last = find(gpu->device, execs_, exec, "exec_destroy: nothing that is ready to run");
-  forget(execs_, last);
+  const auto last = execs_.take(exec, &gpu->device, kNoExec);
   const std::lock_guard<std::mutex> lock(last->mutex);
   gpu->device.note(cuda_.cuGraphExecDestroy(last->exec));
 }
@@ -163,7 +146,7 @@ void Graphs::exec_destroy(int32_t device, bp_graph_exec* exec) {
 void Graphs::dump(int32_t device, bp_recording* recording, const char* path) {
   const Use gpu(cuda_, gpus_, device);
   need(path, "graph.dump: path must not be NULL");
-  const auto from = find(gpu->device, recordings_, recording, "dump: no recording");
+  const auto from = recordings_.find(recording, &gpu->device, kNoRecording);
   FILE* const file = std::fopen(path, "w");  // CUDA does not tell this error from others
   if (!file) throw Error(BP_INVALID_ARGUMENT, std::string("graph.dump: ") + path + " cannot be written");
   std::fclose(file);
@@ -172,15 +155,9 @@ void Graphs::dump(int32_t device, bp_recording* recording, const char* path) {
 }
 
 void Graphs::release(const Device& device) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto take = [&](auto& all, auto&& destroy) {
-    for (auto& one : all) {
-      if (one->device == &device) destroy(*one);
-    }
-    all.erase(std::remove_if(all.begin(), all.end(), [&](const auto& one) { return one->device == &device; }), all.end());
-  };
-  take(execs_, [&](Exec& one) { cuda_.cuGraphExecDestroy(one.exec); });
-  take(recordings_, [&](Recording& one) { cuda_.cuGraphDestroy(one.graph); });
+  const auto is_of = [&](const auto& one) { return one.device == &device; };
+  for (const auto& one : execs_.take_if(is_of)) cuda_.cuGraphExecDestroy(one->exec);
+  for (const auto& one : recordings_.take_if(is_of)) cuda_.cuGraphDestroy(one->graph);
 }
 
 }  // namespace backplane::driver::cuda

@@ -5,21 +5,20 @@
 // invalid, the driver says by itself; what it refuses CUDA never sees, so that the text of the first illegal call is its own.
 #pragma once
 
-#include <memory>
 #include <mutex>
-#include <vector>
 
 #include <backplane/driver/graph.h>
 #include <backplane/driver/cxx/captures.hpp>
+#include <backplane/driver/cxx/event_profile.hpp>
+#include <backplane/driver/cxx/live.hpp>
 
 #include "gpus.h"
 
 namespace backplane::driver::cuda {
 
-/// The methods that are named as entries of the group are these. All: any thread; they throw Error.
 class Graphs {
  public:
-  Graphs(const Library& cuda, const Gpus& gpus);
+  Graphs(const Library& cuda, const Gpus& gpus, EventProfile<>& profile);
   Graphs(const Graphs&) = delete;
   Graphs& operator=(const Graphs&) = delete;
 
@@ -27,6 +26,7 @@ class Graphs {
   void capture_end(int32_t device, bp_stream* stream, bp_recording** out);
   void capture_status(int32_t device, bp_stream* stream, int32_t* out, uint64_t* id);
   void instantiate(int32_t device, bp_recording* recording, uint32_t flags, bp_graph_exec** out);
+  /// A run has one record, as a kernel: CUDA does not time what is in it.
   void launch(int32_t device, bp_stream* stream, bp_graph_exec* exec);
   void recording_destroy(int32_t device, bp_recording* recording);
   void exec_destroy(int32_t device, bp_graph_exec* exec);
@@ -69,19 +69,15 @@ class Graphs {
   struct Nothing {};  // CUDA keeps what is recorded
   // CUDA's graphs take one call at a time.
   struct Recording {
-    const Device* device = nullptr;
-    CUgraph graph = nullptr;
-    std::mutex mutex;
+    const Device* const device;
+    const CUgraph graph;
+    std::mutex mutex{};
   };
   struct Exec {
-    const Device* device = nullptr;
+    const Device* const device;
     CUgraphExec exec = nullptr;
-    std::mutex mutex;
+    std::mutex mutex{};
   };
-  template <class Handle, class Given>
-  std::shared_ptr<Handle> find(const Device& device, const std::vector<std::shared_ptr<Handle>>& in, Given* handle, const char* what) const;
-  template <class Handle>
-  void forget(std::vector<std::shared_ptr<Handle>>& in, const std::shared_ptr<Handle>& one);
 
   void note_refused(CUstream stream, const Error& error) noexcept;
   void discard(CUstream origin) noexcept;
@@ -90,10 +86,10 @@ class Graphs {
 
   const Library& cuda_;
   const Gpus& gpus_;
+  EventProfile<>& profile_;
   Captures<Nothing> captures_;
-  mutable std::mutex mutex_;  // of the two lists
-  std::vector<std::shared_ptr<Recording>> recordings_;
-  std::vector<std::shared_ptr<Exec>> execs_;
+  SharedHandles<Recording> recordings_;
+  SharedHandles<Exec> execs_;
 };
 
 }  // namespace backplane::driver::cuda

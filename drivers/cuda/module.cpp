@@ -3,12 +3,12 @@
 
 #include <cstdlib>
 
-#include "code.h"
+#include <backplane/driver/cxx/code.hpp>
 
 namespace backplane::driver::cuda {
 namespace {
 
-constexpr uint32_t kMostPointers = 64, kMostBytes = 4096, kMostItems = 1024, kLocalWithoutAsking = 48 << 10;
+constexpr uint32_t kMostBytes = 4096, kLocalWithoutAsking = 48 << 10;
 
 void hold(bool holds, const std::string& what) {
   if (!holds) throw Error(BP_INVALID_ARGUMENT, what);
@@ -33,10 +33,11 @@ void Modules::check_target(const std::string& target) const {
 }
 
 bp_module_code* Modules::load(std::string_view code, const std::string& id) {
-  const Image image = image_of(code, id);
-  check_target(image.target);
+  const Code found = unpack_code("cuda", code, checksum(id));
+  check_target(found.target);
+  const std::string image(found.image);  // with a NUL behind, as CUDA wants of PTX
   auto module = std::make_unique<Module>();
-  device_.check(cuda_.cuModuleLoadData(&module->native, image.bytes.c_str()), "cuModuleLoadData");
+  device_.check(cuda_.cuModuleLoadData(&module->native, image.c_str()), "cuModuleLoadData");
   return reinterpret_cast<bp_module_code*>(live_.add(module.release()));
 }
 
@@ -74,21 +75,23 @@ size_t Modules::check_parameters(CUfunction function, const char* name, const bp
   return read;
 }
 
-bp_function* Modules::function(bp_module_code* handle, const char* name, const bp_signature& signature,
-                               bp_function_properties& properties) {
+bp_function* Modules::function(bp_module_code* handle, const char* name, const bp_signature* given, bp_function_properties& properties) {
   auto* module = reinterpret_cast<Module*>(handle);
   hold(live_.contains(module), "module.function: no live module of this device");
-  hold(signature.struct_size >= sizeof signature && signature.pointers >= 1 && signature.pointers <= kMostPointers &&
-           signature.value_bytes >= 8 && signature.value_bytes % 8 == 0 && signature.pointers * 8 + signature.value_bytes <= kMostBytes,
-       "module.function: the signature is out of range");
+  need_signature(name, given, kMostBytes);
+  const bp_signature& signature = *given;
   auto made = std::make_unique<Function>();
   device_.check(cuda_.cuModuleGetFunction(&made->native, module->native, name), "cuModuleGetFunction");
-  made->args_bytes = signature.pointers * uint64_t{8} + signature.value_bytes;
   made->native_bytes = check_parameters(made->native, name, signature);
-  properties.max_group_size = made->group_limit = static_cast<uint32_t>(attribute(made->native, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK));
+  properties.max_group_size = static_cast<uint32_t>(attribute(made->native, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK));
   properties.local_bytes = made->local_bytes = static_cast<uint32_t>(attribute(made->native, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES));
   properties.registers = static_cast<uint32_t>(attribute(made->native, CU_FUNC_ATTRIBUTE_NUM_REGS));
   properties.spill_bytes = static_cast<uint32_t>(attribute(made->native, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES));
+  made->limits = {device_.ordinal(),
+                  signature.pointers * uint64_t{8} + signature.value_bytes,
+                  {0x7fffffff, 65535, 65535},
+                  1,
+                  properties.max_group_size};
   const std::lock_guard<std::mutex> lock(module->mutex);
   return reinterpret_cast<bp_function*>(module->functions.emplace_back(std::move(made)).get());
 }
@@ -103,19 +106,12 @@ void Modules::allow_local(const Function& function, uint32_t bytes) {
                 "cuFuncSetAttribute");
 }
 
-void Modules::launch(const bp_launch& launch, CUstream stream) {
-  hold(launch.struct_size >= sizeof launch && launch.function && launch.args && launch.flags == 0,
-       "module.launch: struct_size, function and args must be set, flags must be 0");
+void Modules::launch(int32_t device, const bp_launch* given, CUstream stream) {
+  need_launch(given);
+  const bp_launch& launch = *given;
   const auto& function = *reinterpret_cast<const Function*>(launch.function);
+  function.limits.check(device, launch);
   const uint32_t *grid = launch.grid, *group = launch.group;
-  hold(grid[0] && grid[1] && grid[2] && grid[0] <= 0x7fffffff && grid[1] <= 65535 && grid[2] <= 65535,
-       format("module.launch: a grid of %u x %u x %u groups", grid[0], grid[1], grid[2]));
-  const bool fits = group[0] && group[1] && group[2] && group[0] <= kMostItems && group[1] <= kMostItems && group[2] <= 64;
-  hold(fits && group[0] * group[1] * group[2] <= function.group_limit,
-       format("module.launch: a group of %u x %u x %u items, and the kernel takes %u", group[0], group[1], group[2], function.group_limit));
-  hold(launch.args_bytes == function.args_bytes,
-       format("module.launch: %llu bytes of arguments, and the kernel takes %llu", static_cast<unsigned long long>(launch.args_bytes),
-              static_cast<unsigned long long>(function.args_bytes)));
   if (launch.local_bytes > kLocalWithoutAsking - std::min(function.local_bytes, kLocalWithoutAsking))
     allow_local(function, launch.local_bytes);
   size_t bytes = function.native_bytes;

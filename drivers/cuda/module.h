@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <backplane/driver/module.h>
+#include <backplane/driver/cxx/kernels.hpp>
 
 #include "device.h"
 
@@ -20,15 +20,14 @@ class Modules {
   /// The caller has made the device's context current; for all that follows, too. id: of the compiler whose code is taken.
   bp_module_code* load(std::string_view code, const std::string& id);
   void unload(bp_module_code* module);
-  bp_function* function(bp_module_code* module, const char* name, const bp_signature& signature, bp_function_properties& properties);
-  void launch(const bp_launch& launch, CUstream stream);
+  bp_function* function(bp_module_code* module, const char* name, const bp_signature* signature, bp_function_properties& properties);
+  void launch(int32_t device, const bp_launch* launch, CUstream stream);
 
  private:
   struct Function {
     CUfunction native;
-    uint64_t args_bytes;   // of a launch
-    size_t native_bytes;   // of these, what the kernel reads
-    uint32_t group_limit;  // items
+    LaunchLimits limits;
+    size_t native_bytes;   // of a launch's arguments, what the kernel reads
     uint32_t local_bytes;  // of its own
   };
   struct Module {

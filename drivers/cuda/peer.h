@@ -14,16 +14,13 @@ class Peers {
  public:
   Peers(const Library& cuda, const Gpus& gpus) : cuda_(cuda), gpus_(gpus) {}
 
-  bool can_access(int32_t device, int32_t peer) const {
-    Gpu &from = gpus_.at(device), &to = gpus_.at(peer);
-    if (device == peer) return true;
-    int can = 0;
-    cuda_.check(cuda_.cuDeviceCanAccessPeer(&can, from.device.handle(), to.device.handle()), "cuDeviceCanAccessPeer");
-    return can != 0;
+  void can_access(int32_t device, int32_t peer, int32_t* out) const {
+    need(out, "peer.can_access: out must not be NULL");
+    *out = reaches(device, peer);
   }
 
   void enable(int32_t device, int32_t peer) {
-    if (!can_access(device, peer)) {
+    if (!reaches(device, peer)) {
       throw Error(BP_UNSUPPORTED,
                   "peer.enable: device " + std::to_string(device) + " has no way to the memory of device " + std::to_string(peer));
     }
@@ -40,6 +37,14 @@ class Peers {
   }
 
  private:
+  bool reaches(int32_t device, int32_t peer) const {
+    Gpu &from = gpus_.at(device), &to = gpus_.at(peer);
+    if (device == peer) return true;
+    int can = 0;
+    cuda_.check(cuda_.cuDeviceCanAccessPeer(&can, from.device.handle(), to.device.handle()), "cuDeviceCanAccessPeer");
+    return can != 0;
+  }
+
   const Library& cuda_;
   const Gpus& gpus_;
   std::mutex mutex_;

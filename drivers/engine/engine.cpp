@@ -15,10 +15,6 @@ struct Unref {
 };
 using CompletionRef = std::unique_ptr<Completion, Unref>;
 
-void need(const void* pointer, const char* what) {
-  if (!pointer) throw Error(BP_INVALID_ARGUMENT, std::string(what) + " must not be NULL");
-}
-
 // Jobs of events between processes: a reference to the event, and the record's number.
 using SharedRef = std::unique_ptr<std::shared_ptr<SharedEvent>>;
 
@@ -45,10 +41,6 @@ void wait_for_shared(Stream& stream, const std::shared_ptr<SharedEvent>& event) 
 }
 
 }  // namespace
-
-void need_no_flags(const char* call, uint32_t flags) {
-  if (flags != 0) throw Error(BP_INVALID_ARGUMENT, std::string(call) + ": flags must be 0, not " + std::to_string(flags));
-}
 
 EngineDevice::EngineDevice(int32_t index, bool workers, int32_t stream_limit, const std::string& name)
     : index_(index),

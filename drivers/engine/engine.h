@@ -22,9 +22,6 @@ namespace backplane::driver {
 
 class EngineDevice;
 
-/// Throws for flags that nobody has defined.
-void need_no_flags(const char* call, uint32_t flags);
-
 /// What a bp_event is here: the latest record of the event.
 struct EngineEvent {
   EngineEvent(EngineDevice& owner, uint32_t event_flags, std::shared_ptr<SharedEvent> other_side = nullptr)
@@ -116,9 +113,12 @@ class Engine {
   int32_t stream_wait(int32_t device, bp_stream* stream, bp_event* event);
   int32_t event_elapsed(int32_t device, bp_event* start, bp_event* end, int64_t* ns);
 
- protected:
+  // What entries of other groups stand on.
+
   Engine() = default;
   ~Engine() { shutdown(); }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
   /// Once, before the first use: device_count is known then.
   void configure(const Config& config);

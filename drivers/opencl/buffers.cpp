@@ -15,6 +15,7 @@ class Buffers final : public Memory {
   explicit Buffers(Context& context) : context_(context), api_(context.api) {}
 
   std::optional<Found> find(uint64_t address) const override { return places_.find(address); }
+  Found range_of(uint64_t address, uint64_t bytes, const char* what) const override { return places_.range(address, bytes, what); }
 
   uint64_t set_argument(cl_kernel kernel, cl_uint index, uint64_t address) const override {
     cl_mem buffer = nullptr;

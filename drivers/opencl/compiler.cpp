@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstring>
 
-#include "code.h"
 #include "prelude.h"
 
 namespace backplane::driver::opencl {
@@ -22,18 +21,6 @@ constexpr const char* kOptions = "-cl-std=CL1.2";
 constexpr const char* kExactDivision = " -cl-fp32-correctly-rounded-divide-sqrt";
 // What docs/dialect.md allows.
 constexpr const char* kFastMath = " -cl-mad-enable -cl-no-signed-zeros";
-
-void need(bool holds, const std::string& what) {
-  if (!holds) throw Error(BP_INVALID_ARGUMENT, "compiler.compile: " + what);
-}
-
-void check_request(const bp_compile_request& request) {
-  need(request.struct_size >= sizeof(bp_compile_request), "the request's struct_size is too small");
-  need(request.target && request.source && request.name && request.options, "target, source, name and options must not be NULL");
-  constexpr uint32_t kKnown = BP_COMPILE_DEBUG | BP_COMPILE_FAST_MATH | BP_COMPILE_LIGHT;
-  need((request.flags & ~kKnown) == 0, format("unknown flags 0x%x", request.flags & ~kKnown));
-  need(request.reserved == 0, "reserved must be 0");
-}
 
 /// LIGHT and DEBUG change nothing: below full optimisation OpenCL has only -cl-opt-disable, with which kernels with barriers are slow or do
 /// not build on some runtimes, and BP_ASSERT has no trap to use.
@@ -52,13 +39,6 @@ bool loses_local_arrays(const DeviceInfo& info) {
   int major = 0, minor = 0;
   return info.memory_kind == MemoryKind::buffers && std::strcmp(info.platform, "Portable Computing Language") == 0 &&
          std::sscanf(info.driver_version, "%d.%d", &major, &minor) == 2 && (major < 3 || (major == 3 && minor < 1));
-}
-
-/// A literal of the preprocessor's, for messages.
-std::string quoted(const char* text) {
-  std::string out = "\"";
-  for (const char* at = text; *at; ++at) out += static_cast<unsigned char>(*at) < 32 || *at == '"' || *at == '\\' ? '_' : *at;
-  return out + "\"";
 }
 
 }  // namespace
@@ -116,15 +96,21 @@ Compiler::~Compiler() {
   }
 }
 
-bp_target_properties Compiler::target(int32_t device) const {
-  std::vector<const DeviceInfo*> list;
+std::vector<bp_target_properties> Compiler::targets() const {
+  std::vector<bp_target_properties> out;
   for (const DeviceInfo& info : survey_.devices) {
-    const auto same = [&](const DeviceInfo* other) { return std::strcmp(other->target, info.target) == 0; };
-    if (device >= 0 || std::none_of(list.begin(), list.end(), same)) list.push_back(&info);
+    const auto same = [&](const bp_target_properties& other) { return std::strcmp(other.target, info.target) == 0; };
+    if (std::none_of(out.begin(), out.end(), same)) out.push_back(target(info));
   }
-  const int64_t index = device >= 0 ? int64_t{device} : -1 - int64_t{device};
-  if (index >= static_cast<int64_t>(list.size())) throw Error(BP_INVALID_DEVICE, format("compiler.target: no device or target %d", device));
-  const DeviceInfo& info = *list[static_cast<size_t>(index)];
+  return out;
+}
+
+bp_target_properties Compiler::target(int32_t device) const {
+  if (static_cast<size_t>(device) >= survey_.devices.size()) throw Error(BP_INVALID_DEVICE, format("no device %d", device));
+  return target(survey_.devices[static_cast<size_t>(device)]);
+}
+
+bp_target_properties Compiler::target(const DeviceInfo& info) const {
   const uint32_t items = preferred_items(info, settings_);
   bp_target_properties out{};
   out.struct_size = sizeof out;
@@ -145,19 +131,7 @@ bp_target_properties Compiler::target(int32_t device) const {
   return out;
 }
 
-const DeviceInfo& Compiler::known(const char* target) const {
-  std::string names;
-  for (const DeviceInfo& info : survey_.devices) {
-    if (target && std::strcmp(info.target, target) == 0) return info;
-    names += (names.empty() ? "" : ", ") + std::string(info.target);
-  }
-  throw Error(BP_INVALID_ARGUMENT, std::string("compiler: no target ") + (target ? target : "NULL") + "; known: " + names);
-}
-
-const char* Compiler::prelude(const char* target) const {
-  known(target);
-  return kPreludeText;
-}
+const char* Compiler::prelude(const char*) const { return kPreludeText; }
 
 Compiler::Workplace& Compiler::workplace(const DeviceInfo& info) {
   for (const auto& one : workplaces_) {
@@ -174,9 +148,9 @@ Compiler::Workplace& Compiler::workplace(const DeviceInfo& info) {
   return *workplaces_.back();
 }
 
-std::unique_ptr<Compiler::Output> Compiler::compile(const bp_compile_request& request) {
-  check_request(request);
-  const DeviceInfo& info = known(request.target);
+Compiled Compiler::compile(const bp_compile_request& request) {
+  const DeviceInfo& info = *std::find_if(survey_.devices.begin(), survey_.devices.end(),
+                                         [&](const DeviceInfo& one) { return std::strcmp(one.target, request.target) == 0; });
   if (!info.has_compiler) {
     throw Error(BP_UNSUPPORTED, std::string("compiler.compile: the OpenCL runtime has no compiler for ") + info.name);
   }
@@ -188,17 +162,16 @@ std::unique_ptr<Compiler::Output> Compiler::compile(const bp_compile_request& re
   const Workplace& at = workplace(info);
   const Api& api = *at.api;
   const std::string unit = std::string(request.name) + ": ";
-  const std::string source = "#line 1 " + quoted(request.name) + "\n" + request.source;  // messages name the unit, and its lines
+  const std::string source = named_source(request);
   const char* text = source.c_str();
   cl_int code = CL_SUCCESS;
   const std::unique_ptr<_cl_program, cl_int (*)(cl_program)> program(api.clCreateProgramWithSource(at.context, 1, &text, nullptr, &code),
                                                                      api.clReleaseProgram);
   check(code, "compiler.compile: clCreateProgramWithSource");
   code = api.clBuildProgram(program.get(), 1, &at.device, build_options(info, request).c_str(), nullptr, nullptr);
-  auto out = std::make_unique<Output>();
-  out->log = build_log(api, program.get(), at.device);
+  Compiled out{"", build_log(api, program.get(), at.device)};
   if (code == CL_BUILD_PROGRAM_FAILURE) {
-    if (out->log.empty()) out->log = unit + "clBuildProgram failed and has no log";
+    if (out.log.empty()) out.log = unit + "clBuildProgram failed and has no log";
     return out;
   }
   if (code == CL_INVALID_BUILD_OPTIONS)
@@ -211,7 +184,7 @@ std::unique_ptr<Compiler::Output> Compiler::compile(const bp_compile_request& re
   std::string binary(bytes, '\0');
   auto* place = reinterpret_cast<unsigned char*>(binary.data());
   check(api.clGetProgramInfo(program.get(), CL_PROGRAM_BINARIES, sizeof place, &place, nullptr), "compiler.compile: CL_PROGRAM_BINARIES");
-  out->code = make_code(info.target, binary);
+  out.code = pack_code("ocl", info.target, checksum(id_), binary);
   return out;
 }
 

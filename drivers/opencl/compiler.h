@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include <backplane/driver/compiler.h>
+#include <backplane/driver/cxx/code.hpp>
+#include <backplane/driver/cxx/compiler.hpp>
 
 #include "survey.h"
 
@@ -35,22 +36,16 @@ class Compiler {
   Compiler(const Compiler&) = delete;
   Compiler& operator=(const Compiler&) = delete;
 
+  // As CompilerEntries asks.
   const std::string& id() const { return id_; }
-  /// A device's, or that of number -1 - device in the list of different ones. Throws Error(BP_INVALID_DEVICE).
+  std::vector<bp_target_properties> targets() const;
   bp_target_properties target(int32_t device) const;
-  /// Throws for a target that it does not know.
   const char* prelude(const char* target) const;
-
-  struct Output {
-    std::string code;  // "": the source is wrong
-    std::string log;
-  };
-  /// Throws Error, unless it is the source that is wrong.
-  std::unique_ptr<Output> compile(const bp_compile_request& request);
+  Compiled compile(const bp_compile_request& request);
 
  private:
   struct Workplace;  // context and device of one target, in one process
-  const DeviceInfo& known(const char* target) const;
+  bp_target_properties target(const DeviceInfo& info) const;
   Workplace& workplace(const DeviceInfo& info);
 
   const Survey& survey_;

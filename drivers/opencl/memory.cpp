@@ -30,11 +30,7 @@ void Memory::free(int32_t device, uint64_t address) {
 }
 
 Memory::Found Memory::range(Place place, uint64_t bytes, const char* what) const {
-  struct Map {
-    const Memory& memory;
-    std::optional<Found> find(uint64_t address) const { return memory.find(address); }
-  };
-  Found found = address_range(Map{*this}, place.address, bytes, what);
+  Found found = range_of(place.address, bytes, what);
   if (found.handle.device->index() != place.device) {
     throw Error(BP_INVALID_ARGUMENT, format("%s: 0x%llx is of device %d, not of device %d", what,
                                             static_cast<unsigned long long>(place.address), found.handle.device->index(), place.device));
@@ -93,8 +89,6 @@ void* Pinned::alloc(uint64_t bytes) {
   }
   try {
     table_.insert(reinterpret_cast<uint64_t>(memory), size, buffer);
-    std::lock_guard lock(mutex_);
-    live_.emplace(memory, buffer);
   } catch (...) {
     release(buffer, memory);
     throw;
@@ -103,16 +97,9 @@ void* Pinned::alloc(uint64_t bytes) {
 }
 
 void Pinned::free(void* memory) {
-  cl_mem buffer = nullptr;
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = live_.find(memory);
-    if (found == live_.end()) throw Error(BP_INVALID_ARGUMENT, "host_free: not a pointer of host_alloc");
-    buffer = found->second;
-    live_.erase(found);
-  }
-  table_.remove(reinterpret_cast<uint64_t>(memory));
-  release(buffer, memory);
+  const auto place = table_.remove(reinterpret_cast<uint64_t>(memory));
+  if (!place) throw Error(BP_INVALID_ARGUMENT, "host_free: not a pointer of host_alloc");
+  release(place->handle, memory);
 }
 
 void Pinned::release(cl_mem buffer, void* memory) {
@@ -121,7 +108,7 @@ void Pinned::release(cl_mem buffer, void* memory) {
 }
 
 Pinned::~Pinned() {
-  for (const auto& [memory, buffer] : live_) release(buffer, memory);
+  table_.each([this](const auto& place) { release(place.handle, reinterpret_cast<void*>(place.base)); });
 }
 
 }  // namespace backplane::driver::opencl

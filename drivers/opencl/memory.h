@@ -4,8 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <unordered_map>
 
 #include <backplane/driver/cxx/addresses.hpp>
 
@@ -52,6 +50,7 @@ class Memory {
   virtual uint64_t set_argument(cl_kernel kernel, cl_uint index, uint64_t address) const = 0;
 
  protected:
+  virtual Found range_of(uint64_t address, uint64_t bytes, const char* what) const = 0;
   /// One command. Of a side on the host, `found` is NULL.
   struct Side {
     uint64_t address;
@@ -86,8 +85,6 @@ class Pinned {
 
   Device& device_;
   AddressTable<cl_mem> table_;
-  std::mutex mutex_;
-  std::unordered_map<void*, cl_mem> live_;
 };
 
 }  // namespace backplane::driver::opencl

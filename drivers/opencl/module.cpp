@@ -15,7 +15,7 @@ constexpr uint32_t kMaxGrid = 0x7fffffff;
 
 // ---- kernels
 
-Kernel::Kernel(Device& device, cl_program program, const char* name, const bp_signature& signature, uint64_t max_argument_bytes)
+Kernel::Kernel(Device& device, cl_program program, const char* name, const bp_signature& signature)
     : device_(device),
       name_(name),
       pointers_(signature.pointers),
@@ -24,11 +24,6 @@ Kernel::Kernel(Device& device, cl_program program, const char* name, const bp_si
   const auto need = [&](bool holds, const std::string& what) {
     if (!holds) throw Error(BP_INVALID_ARGUMENT, "module.function: " + name_ + ": " + what);
   };
-  need(pointers_ >= 1 && pointers_ <= kMaxPointers, format("%u pointers; it may have from 1 to %u", pointers_, kMaxPointers));
-  need(value_bytes_ >= 8 && value_bytes_ % 8 == 0, format("a value of %u bytes; it must be a multiple of 8", value_bytes_));
-  need(pointers_ == kMaxPointers || signature.written >> pointers_ == 0, "written names a pointer that is not there");
-  need(8 * uint64_t{pointers_} + value_bytes_ <= max_argument_bytes,
-       format("the arguments are more than %llu bytes", static_cast<unsigned long long>(max_argument_bytes)));
   const Api& api = device_.api();
   cl_int code = CL_SUCCESS;
   kernel_ = api.clCreateKernel(program, name, &code);
@@ -57,27 +52,15 @@ Kernel::Kernel(Device& device, cl_program program, const char* name, const bp_si
 
 Kernel::~Kernel() { device_.api().clReleaseKernel(kernel_); }
 
-void Kernel::check(const bp_launch& launch) const {
-  const auto need = [&](bool holds, auto&& text) {
-    if (!holds) throw Error(BP_INVALID_ARGUMENT, "module.launch: " + name_ + ": " + text());
-  };
-  const auto &grid = launch.grid, &group = launch.group;
-  need(launch.flags == 0, [&] { return format("flags must be 0, not 0x%x", launch.flags); });
-  for (const uint32_t groups : grid) {
-    need(groups != 0 && groups <= kMaxGrid, [&] { return format("a grid of %u x %u x %u groups", grid[0], grid[1], grid[2]); });
-  }
-  need(group[0] == group_[0] && group[1] == 1 && group[2] == 1, [&] {
-    return format("a group of %u x %u x %u items; the kernel was compiled for %zu x 1 x 1", group[0], group[1], group[2], group_[0]);
-  });
-  need(launch.local_bytes + local_bytes_ <= device_.info().local_memory, [&] {
-    return format("%u bytes of work-group memory and %llu of the kernel's own; a group has %llu", launch.local_bytes,
-                  static_cast<unsigned long long>(local_bytes_), static_cast<unsigned long long>(device_.info().local_memory));
-  });
-  const uint64_t bytes = 8 * uint64_t{pointers_} + value_bytes_;
-  need(launch.args && launch.args_bytes == bytes, [&] {
-    return format("%llu bytes of arguments; the kernel takes %llu", static_cast<unsigned long long>(launch.args ? launch.args_bytes : 0),
-                  static_cast<unsigned long long>(bytes));
-  });
+LaunchLimits Kernel::limits() const {
+  const auto items = static_cast<uint32_t>(group_[0]);
+  const uint64_t left = device_.info().local_memory - std::min<uint64_t>(local_bytes_, device_.info().local_memory);
+  return {device_.index(),
+          8 * uint64_t{pointers_} + value_bytes_,
+          {kMaxGrid, kMaxGrid, kMaxGrid},
+          items,
+          items,
+          static_cast<uint32_t>(std::min<uint64_t>(left, UINT32_MAX))};
 }
 
 void Kernel::set_arguments(const Memory& memory, const void* args) {
@@ -96,7 +79,6 @@ void Kernel::set_arguments(const Memory& memory, const void* args) {
 }
 
 void Kernel::launch(Queue& queue, const Memory& memory, const bp_launch& launch) {
-  check(launch);
   const size_t group[3] = {launch.group[0], 1, 1};
   const size_t items[3] = {size_t{launch.grid[0]} * group[0], launch.grid[1], launch.grid[2]};
   std::lock_guard lock(mutex_);
@@ -107,7 +89,6 @@ void Kernel::launch(Queue& queue, const Memory& memory, const bp_launch& launch)
 }
 
 std::function<void(Queue& on)> Kernel::recorded(const Memory& memory, const bp_launch& launch) {
-  check(launch);
   std::lock_guard lock(mutex_);
   set_arguments(memory, launch.args);
   const auto* words = static_cast<const char*>(launch.args);
@@ -119,14 +100,14 @@ std::function<void(Queue& on)> Kernel::recorded(const Memory& memory, const bp_l
 
 // ---- programs
 
-Module::Module(Device& device, std::string_view binary) : device_(device) {
-  const Api& api = device.api();
-  const cl_device_id id = device.id();
+Module::Module(Device& on, std::string_view binary) : device(on.index()), on_(on) {
+  const Api& api = on.api();
+  const cl_device_id id = on.id();
   const size_t bytes = binary.size();
   const auto* data = reinterpret_cast<const unsigned char*>(binary.data());
   cl_int status = CL_SUCCESS, code = CL_SUCCESS;
   const BuildLock lock;
-  program_ = api.clCreateProgramWithBinary(device.context().get(), 1, &id, &bytes, &data, &status, &code);
+  program_ = api.clCreateProgramWithBinary(on.context().get(), 1, &id, &bytes, &data, &status, &code);
   if (code == CL_INVALID_BINARY || status == CL_INVALID_BINARY) {
     if (program_) api.clReleaseProgram(program_);
     throw Error(BP_INVALID_ARGUMENT, "module.load: the runtime refuses the binary; compile the source again");
@@ -142,15 +123,15 @@ Module::Module(Device& device, std::string_view binary) : device_(device) {
 
 Module::~Module() {
   kernels_.clear();
-  device_.api().clReleaseProgram(program_);
+  on_.api().clReleaseProgram(program_);
 }
 
-Kernel& Module::kernel(const char* name, const bp_signature& signature, uint64_t max_argument_bytes) {
+Kernel& Module::kernel(const char* name, const bp_signature& signature) {
   std::lock_guard lock(mutex_);
   for (const auto& known : kernels_) {
     if (known->name() == name && known->has(signature)) return *known;
   }
-  kernels_.push_back(std::make_unique<Kernel>(device_, program_, name, signature, max_argument_bytes));
+  kernels_.push_back(std::make_unique<Kernel>(on_, program_, name, signature));
   return *kernels_.back();
 }
 

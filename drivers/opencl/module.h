@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include <backplane/driver/module.h>
+#include <backplane/driver/cxx/kernels.hpp>
 
 #include "memory.h"
 
@@ -18,21 +18,21 @@ namespace backplane::driver::opencl {
 /// A kernel; what a bp_function is here. A kernel object of OpenCL holds one set of arguments, so launches of it take turns.
 class Kernel {
  public:
-  Kernel(Device& device, cl_program program, const char* name, const bp_signature& signature, uint64_t max_argument_bytes);
+  Kernel(Device& device, cl_program program, const char* name, const bp_signature& signature);
   ~Kernel();
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
 
-  Device& device() const { return device_; }
+  LaunchLimits limits() const;
   bool has(const bp_signature& signature) const { return signature.pointers == pointers_ && signature.value_bytes == value_bytes_; }
   const std::string& name() const { return name_; }
   bp_function_properties properties() const { return {0, static_cast<uint32_t>(max_group_), static_cast<uint32_t>(local_bytes_), 0, 0}; }
+  /// Of a launch that was checked.
   void launch(Queue& queue, const Memory& memory, const bp_launch& launch);
-  /// The same, later and any number of times, with the arguments that are there now, which are checked.
+  /// The same, later and any number of times, with the arguments that are there now.
   std::function<void(Queue& on)> recorded(const Memory& memory, const bp_launch& launch);
 
  private:
-  void check(const bp_launch& launch) const;
   void set_arguments(const Memory& memory, const void* args);
 
   Device& device_;
@@ -54,11 +54,11 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  Device& device() const { return device_; }
-  Kernel& kernel(const char* name, const bp_signature& signature, uint64_t max_argument_bytes);
+  const int32_t device;
+  Kernel& kernel(const char* name, const bp_signature& signature);
 
  private:
-  Device& device_;
+  Device& on_;
   cl_program program_ = nullptr;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Kernel>> kernels_;

@@ -12,6 +12,7 @@ class Pointers final : public Memory {
   Pointers(Context& context, MemoryKind kind) : context_(context), api_(context.api), usm_(context.usm()), kind_(kind) {}
 
   std::optional<Found> find(uint64_t address) const override { return table_.find(address); }
+  Found range_of(uint64_t address, uint64_t bytes, const char* what) const override { return table_.range(address, bytes, what); }
 
   uint64_t set_argument(cl_kernel kernel, cl_uint index, uint64_t address) const override {
     const void* pointer = reinterpret_cast<const void*>(address);

@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "code.h"
+#include <backplane/driver/cxx/code.hpp>
 
 namespace backplane::driver::opencl {
 namespace {

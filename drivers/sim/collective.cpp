@@ -40,7 +40,7 @@ class Collectives::Entry {
   }
   char* memory(uint64_t address, uint64_t bytes, uint64_t element = 1) const {
     if (address % element != 0) refuse(format("%s: an address is not aligned to its elements", name_of(kind_)));
-    return all_.memory(comm_->device()).range(address, bytes, name_of(kind_));
+    return all_.devices_.memory(comm_->device()).range(address, bytes, name_of(kind_));
   }
 
   void exchange(uint64_t count, uint64_t dtype, int32_t op, int64_t root, const char* in, char* out, std::vector<uint64_t> sizes = {}) {
@@ -58,24 +58,20 @@ class Collectives::Entry {
 };
 
 Stream& Collectives::stream_of(int32_t device, bp_stream* stream) {
-  Stream& on = usable(device, stream);
-  captures().check_stream("a call of bp.collective", &on);
+  Stream& on = devices_.usable(device, stream);
+  devices_.captures().check_stream("a call of bp.collective", &on);
   return on;
 }
 
-void Collectives::collective_properties(int32_t device, bp_collective_properties* out) {
-  check_index(device);
-  if (!out || out->struct_size < sizeof(uint64_t)) refuse("properties: out, with its struct_size, must not be NULL");
-  bp_collective_properties full{};
-  full.struct_size = out->struct_size;
-  full.id_bytes = sizeof(bp_ipc_handle);
-  std::copy(reduced_dtypes().begin(), reduced_dtypes().end(), full.reduces);
-  full.max_size = settings_.ranks;
-  std::memcpy(static_cast<void*>(out), &full, std::min<uint64_t>(out->struct_size, sizeof full));
+void Collectives::properties(int32_t device, bp_collective_properties* out) {
+  devices_.check_index(device);
+  out->id_bytes = sizeof(bp_ipc_handle);
+  std::copy(reduced_dtypes().begin(), reduced_dtypes().end(), out->reduces);
+  out->max_size = devices_.settings.ranks;
 }
 
-void Collectives::collective_make_id(int32_t device, void* out) {
-  at(device).check();
+void Collectives::make_id(int32_t device, void* out) {
+  devices_.at(device).check();
   if (!out) refuse("make_id: out must not be NULL");
   File file = Rendezvous::make();
   const bp_ipc_handle id = handle_of(What::rendezvous, file.number(), 0, 0);
@@ -91,14 +87,14 @@ void Collectives::check_config(const bp_comm_config* config, const char* call) c
   if (config->size < 1 || config->rank < 0 || config->rank >= config->size) {
     refuse(format("%s: rank %d of %d is out of range", call, config->rank, config->size));
   }
-  if (config->size > settings_.ranks) {
-    throw Error(BP_UNSUPPORTED,
-                format("collective.%s: %d ranks; this driver takes %d (option collective_ranks)", call, config->size, settings_.ranks));
+  if (config->size > devices_.settings.ranks) {
+    throw Error(BP_UNSUPPORTED, format("collective.%s: %d ranks; this driver takes %d (option collective_ranks)", call, config->size,
+                                       devices_.settings.ranks));
   }
 }
 
-void Collectives::collective_create(int32_t device, const bp_comm_config* config, bp_comm** out) {
-  at(device).check();
+void Collectives::create(int32_t device, const bp_comm_config* config, bp_comm** out) {
+  devices_.at(device).check();
   check_config(config, "create");
   if (!config->id || !out) refuse("create: the id and out must not be NULL");
   bp_ipc_handle id;
@@ -117,7 +113,7 @@ void Collectives::collective_create(int32_t device, const bp_comm_config* config
   use_up();
 }
 
-void Collectives::collective_split(bp_comm* comm, int32_t color, const bp_comm_config* config, bp_comm** out) {
+void Collectives::split(bp_comm* comm, int32_t color, const bp_comm_config* config, bp_comm** out) {
   const Owned whole = find(comm, "split");
   if (color < -1 || !out) refuse("split: color is -1 or more, out must not be NULL");
   if (color >= 0) check_config(config, "split");
@@ -131,7 +127,7 @@ void Collectives::collective_split(bp_comm* comm, int32_t color, const bp_comm_c
   }
 }
 
-int32_t Collectives::collective_destroy(bp_comm* comm, uint64_t timeout_ns) {
+int32_t Collectives::destroy(bp_comm* comm, uint64_t timeout_ns) {
   const Owned gone = find(comm, "destroy");
   if (!gone->finish(timeout_ns)) throw Error(BP_TIMEOUT, "collective.destroy: the communicator's work is not complete");
   std::lock_guard lock(mutex_);
@@ -139,16 +135,16 @@ int32_t Collectives::collective_destroy(bp_comm* comm, uint64_t timeout_ns) {
   return BP_OK;
 }
 
-void Collectives::collective_abort(bp_comm* comm) { find(comm, "abort")->abort(); }
+void Collectives::abort(bp_comm* comm) { find(comm, "abort")->abort(); }
 
-void Collectives::collective_status(bp_comm* comm, int32_t* out, char* text, uint64_t size) {
+void Collectives::status(bp_comm* comm, int32_t* out, char* text, uint64_t size) {
   if (!out || (size && !text)) refuse("status: out, and text of a size, must not be NULL");
   std::string why;
   *out = find(comm, "status")->status(&why);
   if (size) std::snprintf(text, size, "%s", why.c_str());
 }
 
-void Collectives::abort_collectives() {
+void Collectives::abort_all() {
   std::lock_guard lock(mutex_);
   for (auto& [handle, comm] : comms_) {
     if (!comm->finish(0)) comm->abort();
@@ -171,12 +167,12 @@ void Collectives::add(Owned&& comm, bp_comm** out) {
 
 // ---- groups
 
-void Collectives::collective_group_begin() {
+void Collectives::group_begin() {
   std::lock_guard lock(mutex_);
   if (groups_[std::this_thread::get_id()].depth++ == 0) open_groups_.fetch_add(1);
 }
 
-void Collectives::collective_group_end() {
+void Collectives::group_end() {
   Group group;
   {
     std::lock_guard lock(mutex_);
@@ -187,7 +183,7 @@ void Collectives::collective_group_end() {
     groups_.erase(found);
     open_groups_.fetch_sub(1);
   }
-  for (const Group::Part& part : group.parts) at(part.comm->device()).check();
+  for (const Group::Part& part : group.parts) devices_.at(part.comm->device()).check();
   for (Group::Part& part : group.parts) {
     enqueue(part.comm, *part.stream, std::move(part.batch));
   }
@@ -218,15 +214,15 @@ void Collectives::queue(const Owned& comm, Stream& on, Batch&& batch) {
 }
 
 void Collectives::enqueue(const Owned& comm, Stream& on, Batch&& batch) {
-  auto record_of = record(on, {BP_ACTIVITY_COLLECTIVE, batch.bytes(), 0, 0, batch.name()});
-  pause(on, delay());
+  auto record_of = devices_.record(on, {BP_ACTIVITY_COLLECTIVE, batch.bytes(), 0, 0, batch.name()});
+  devices_.pause(on, devices_.delay());
   comm->queue(on, std::move(batch), std::move(record_of));
 }
 
 // ---- what queues
 
-void Collectives::reduce(Collective kind, bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype,
-                         int32_t op, int32_t root) {
+void Collectives::reduction(Collective kind, bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype,
+                            int32_t op, int32_t root) {
   Entry entry(*this, kind, comm, stream);
   if (op < 0 || op >= BP_REDUCE_COUNT || bytes_of_dtype(dtype) == 0 || !(reduced_dtypes()[static_cast<size_t>(op)] & dtype)) {
     refuse(format("%s: op %d does not take dtype 0x%llx", name_of(kind), op, static_cast<unsigned long long>(dtype)));
@@ -240,46 +236,44 @@ void Collectives::reduce(Collective kind, bp_comm* comm, bp_stream* stream, uint
   entry.queue();
 }
 
-void Collectives::collective_all_reduce(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype,
-                                        int32_t op) {
-  reduce(Collective::all_reduce, comm, stream, out, in, count, dtype, op, -1);
+void Collectives::all_reduce(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op) {
+  reduction(Collective::all_reduce, comm, stream, out, in, count, dtype, op, -1);
 }
-void Collectives::collective_reduce(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op,
-                                    int32_t root) {
-  reduce(Collective::reduce, comm, stream, out, in, count, dtype, op, root);
+void Collectives::reduce(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op,
+                         int32_t root) {
+  reduction(Collective::reduce, comm, stream, out, in, count, dtype, op, root);
 }
-void Collectives::collective_reduce_scatter(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype,
-                                            int32_t op) {
-  reduce(Collective::reduce_scatter, comm, stream, out, in, count, dtype, op, -1);
+void Collectives::reduce_scatter(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op) {
+  reduction(Collective::reduce_scatter, comm, stream, out, in, count, dtype, op, -1);
 }
 
-void Collectives::collective_broadcast(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root) {
+void Collectives::broadcast(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root) {
   Entry entry(*this, Collective::broadcast, comm, stream);
   entry.check_rank("root", root);
   entry.exchange(bytes, 0, 0, root, root == entry.rank() ? entry.memory(in, bytes) : nullptr, entry.memory(out, bytes));
   entry.queue();
 }
 
-void Collectives::collective_all_gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes) {
+void Collectives::all_gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes) {
   Entry entry(*this, Collective::all_gather, comm, stream);
   entry.exchange(bytes, 0, 0, -1, entry.memory(in, bytes), entry.memory(out, product(bytes, entry.size(), "all_gather")));
   entry.queue();
 }
 
-void Collectives::collective_send(bp_comm* comm, bp_stream* stream, uint64_t in, uint64_t bytes, int32_t peer) {
+void Collectives::send(bp_comm* comm, bp_stream* stream, uint64_t in, uint64_t bytes, int32_t peer) {
   Entry entry(*this, Collective::send, comm, stream);
   entry.check_rank("peer", peer);
   entry.message(true, peer, entry.memory(in, bytes), bytes);
   entry.queue();
 }
-void Collectives::collective_recv(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t bytes, int32_t peer) {
+void Collectives::recv(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t bytes, int32_t peer) {
   Entry entry(*this, Collective::recv, comm, stream);
   entry.check_rank("peer", peer);
   entry.message(false, peer, entry.memory(out, bytes), bytes);
   entry.queue();
 }
 
-void Collectives::collective_all_to_all(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes) {
+void Collectives::all_to_all(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes) {
   Entry entry(*this, Collective::all_to_all, comm, stream);
   const uint64_t all = product(bytes, entry.size(), "all_to_all");
   char *from = entry.memory(in, all), *to = entry.memory(out, all);
@@ -291,8 +285,8 @@ void Collectives::collective_all_to_all(bp_comm* comm, bp_stream* stream, uint64
   entry.queue();
 }
 
-void Collectives::collective_all_to_all_v(bp_comm* comm, bp_stream* stream, uint64_t out, const uint64_t* out_bytes, const uint64_t* out_at,
-                                          uint64_t in, const uint64_t* in_bytes, const uint64_t* in_at) {
+void Collectives::all_to_all_v(bp_comm* comm, bp_stream* stream, uint64_t out, const uint64_t* out_bytes, const uint64_t* out_at,
+                               uint64_t in, const uint64_t* in_bytes, const uint64_t* in_at) {
   Entry entry(*this, Collective::all_to_all_v, comm, stream);
   if (!out_bytes || !out_at || !in_bytes || !in_at) refuse("all_to_all_v: the four arrays must not be NULL");
   std::vector<uint64_t> sizes(in_bytes, in_bytes + entry.size());
@@ -305,7 +299,7 @@ void Collectives::collective_all_to_all_v(bp_comm* comm, bp_stream* stream, uint
   entry.queue();
 }
 
-void Collectives::collective_gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root) {
+void Collectives::gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root) {
   Entry entry(*this, Collective::gather, comm, stream);
   entry.check_rank("root", root);
   entry.exchange(bytes, 0, 0, root, nullptr, nullptr);
@@ -317,7 +311,7 @@ void Collectives::collective_gather(bp_comm* comm, bp_stream* stream, uint64_t o
   entry.queue();
 }
 
-void Collectives::collective_scatter(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root) {
+void Collectives::scatter(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root) {
   Entry entry(*this, Collective::scatter, comm, stream);
   entry.check_rank("root", root);
   entry.exchange(bytes, 0, 0, root, nullptr, nullptr);
@@ -329,7 +323,7 @@ void Collectives::collective_scatter(bp_comm* comm, bp_stream* stream, uint64_t 
   entry.queue();
 }
 
-void Collectives::collective_barrier(bp_comm* comm, bp_stream* stream) {
+void Collectives::barrier(bp_comm* comm, bp_stream* stream) {
   Entry entry(*this, Collective::barrier, comm, stream);
   entry.exchange(0, 0, 0, -1, nullptr, nullptr);
   entry.queue();

@@ -20,37 +20,35 @@
 
 namespace backplane::driver::sim {
 
-class Collectives : public virtual Devices {
+class Collectives {
  public:
-  using Devices::Devices;
+  explicit Collectives(Devices& devices) : devices_(devices) {}
 
-  void collective_properties(int32_t device, bp_collective_properties* out);
-  void collective_make_id(int32_t device, void* out);
-  void collective_create(int32_t device, const bp_comm_config* config, bp_comm** out);
-  void collective_split(bp_comm* comm, int32_t color, const bp_comm_config* config, bp_comm** out);
-  int32_t collective_destroy(bp_comm* comm, uint64_t timeout_ns);
-  void collective_abort(bp_comm* comm);
-  void collective_status(bp_comm* comm, int32_t* out, char* text, uint64_t size);
-  void collective_group_begin();
-  void collective_group_end();
-  void collective_all_reduce(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op);
-  void collective_reduce(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op,
-                         int32_t root);
-  void collective_reduce_scatter(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op);
-  void collective_broadcast(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root);
-  void collective_all_gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes);
-  void collective_send(bp_comm* comm, bp_stream* stream, uint64_t in, uint64_t bytes, int32_t peer);
-  void collective_recv(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t bytes, int32_t peer);
-  void collective_all_to_all(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes);
-  void collective_all_to_all_v(bp_comm* comm, bp_stream* stream, uint64_t out, const uint64_t* out_bytes, const uint64_t* out_at,
-                               uint64_t in, const uint64_t* in_bytes, const uint64_t* in_at);
-  void collective_gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root);
-  void collective_scatter(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root);
-  void collective_barrier(bp_comm* comm, bp_stream* stream);
+  void properties(int32_t device, bp_collective_properties* out);
+  void make_id(int32_t device, void* out);
+  void create(int32_t device, const bp_comm_config* config, bp_comm** out);
+  void split(bp_comm* comm, int32_t color, const bp_comm_config* config, bp_comm** out);
+  int32_t destroy(bp_comm* comm, uint64_t timeout_ns);
+  void abort(bp_comm* comm);
+  void status(bp_comm* comm, int32_t* out, char* text, uint64_t size);
+  void group_begin();
+  void group_end();
+  void all_reduce(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op);
+  void reduce(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op, int32_t root);
+  void reduce_scatter(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op);
+  void broadcast(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root);
+  void all_gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes);
+  void send(bp_comm* comm, bp_stream* stream, uint64_t in, uint64_t bytes, int32_t peer);
+  void recv(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t bytes, int32_t peer);
+  void all_to_all(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes);
+  void all_to_all_v(bp_comm* comm, bp_stream* stream, uint64_t out, const uint64_t* out_bytes, const uint64_t* out_at, uint64_t in,
+                    const uint64_t* in_bytes, const uint64_t* in_at);
+  void gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root);
+  void scatter(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes, int32_t root);
+  void barrier(bp_comm* comm, bp_stream* stream);
 
- protected:
   /// Ends all queued work: before the streams end.
-  void abort_collectives();
+  void abort_all();
 
  private:
   using Owned = std::shared_ptr<Communicator>;
@@ -73,9 +71,10 @@ class Collectives : public virtual Devices {
   Group* open_group();
   void queue(const Owned& comm, Stream& on, Batch&& batch);
   void enqueue(const Owned& comm, Stream& on, Batch&& batch);
-  void reduce(Collective kind, bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op,
-              int32_t root);
+  void reduction(Collective kind, bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t count, uint64_t dtype, int32_t op,
+                 int32_t root);
 
+  Devices& devices_;
   std::mutex mutex_;
   std::map<bp_comm*, Owned> comms_;
   std::map<uint64_t, File> made_;  // by inode: what make_id gave and nobody here has joined yet

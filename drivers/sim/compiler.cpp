@@ -9,7 +9,6 @@
 #include <backplane/driver/cxx/error.hpp>
 
 #include "child.h"
-#include "code.h"
 #include "prelude.h"
 #include "probe.h"
 
@@ -29,46 +28,10 @@ constexpr const char* kUndefined = "undefined reference to";  // what a linker s
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
-/// A C string literal.
-std::string quoted(const char* text) {
-  std::string out = "\"";
-  for (const char* at = text; *at; ++at) {
-    const bool plain = static_cast<unsigned char>(*at) >= 32 && *at != '"' && *at != '\\';
-    out += plain ? *at : '_';
-  }
-  return out + "\"";
-}
-
-void check(const bp_compile_request& request) {
-  const auto need = [](bool holds, const std::string& what) {
-    if (!holds) throw Error(BP_INVALID_ARGUMENT, "compiler.compile: " + what);
-  };
-  need(request.struct_size >= sizeof(bp_compile_request), "the request's struct_size is too small");
-  need(request.target && request.source && request.name && request.options, "target, source, name and options must not be NULL");
-  constexpr uint32_t kKnown = BP_COMPILE_DEBUG | BP_COMPILE_FAST_MATH | BP_COMPILE_LIGHT;
-  need((request.flags & ~kKnown) == 0, format("unknown flags 0x%x", request.flags & ~kKnown));
-  need(request.reserved == 0, "reserved must be 0");
-}
-
-const Target& known_target(const char* name) {
-  if (const Target* target = find_target(name)) return *target;
-  std::string known;
-  for (const Target& target : all_targets()) known += (known.empty() ? "" : ", ") + std::string(target.name);
-  throw Error(BP_INVALID_ARGUMENT, std::string("compiler: no target ") + (name ? name : "NULL") + "; known: " + known);
-}
-
 }  // namespace
 
-std::string first_error(const std::string& log) {
-  size_t at = std::min(log.find("error:"), log.find(kUndefined));
-  if (at == std::string::npos) at = 0;
-  const size_t line = log.rfind('\n', at);
-  const size_t begin = line == std::string::npos ? 0 : line + 1;
-  return log.substr(begin, log.find('\n', begin) - begin);
-}
-
-Compiler::Compiler(const Host& host, std::string wanted, uint32_t items)
-    : host_(host), wanted_(std::move(wanted)), items_(items), prelude_(make_prelude()), prelude_sum_(checksum(prelude_)) {}
+Compiler::Compiler(const Host& host, const Settings& settings)
+    : host_(host), settings_(settings), prelude_(make_prelude()), prelude_sum_(checksum(prelude_)) {}
 
 Compiler::~Compiler() {
   delete found_.load();
@@ -95,10 +58,10 @@ std::unique_ptr<Compiler::Found> Compiler::look() const {
     out->words = std::move(words);
     return true;
   };
-  if (wanted_ == "none") {
+  if (settings_.compiler == "none") {
     out->looked_for = "nothing, since the option is compiler=none";
-  } else if (!wanted_.empty()) {
-    take(wanted_, " (the option compiler)");
+  } else if (!settings_.compiler.empty()) {
+    take(settings_.compiler, " (the option compiler)");
   } else {
     const char* variable = std::getenv("CC");
     if (!(variable && *variable && take(variable, " ($CC)"))) {
@@ -140,7 +103,7 @@ std::vector<std::string> Compiler::command_for(const Target& target) const {
 
 std::string Compiler::id() const {
   const Found& compiler = found();
-  std::string text = "sim items=" + std::to_string(items_);
+  std::string text = "sim items=" + std::to_string(settings_.items);
   const uint64_t rest = checksum(prelude_ + kFlags + kFastMath + probe_id());
   text += format(" %016llx ", static_cast<unsigned long long>(rest));
   if (compiler.words.empty()) return text + "without a compiler";
@@ -148,14 +111,19 @@ std::string Compiler::id() const {
   return text + "[" + compiler.version + "]";
 }
 
-const char* Compiler::prelude_of(const char* target) const {
-  known_target(target);
-  return prelude_.c_str();
+std::vector<bp_target_properties> Compiler::targets() const {
+  std::vector<bp_target_properties> out;
+  for (const Target& one : all_targets()) out.push_back(properties_of(one, settings_.items, settings_.float64));
+  return out;
 }
 
-std::unique_ptr<Compiler::Output> Compiler::compile(const bp_compile_request& request) const {
-  check(request);
-  const Target& target = known_target(request.target);
+bp_target_properties Compiler::target(int32_t device) const {
+  if (device >= settings_.devices) throw Error(BP_INVALID_DEVICE, format("no device %d: there are %d", device, settings_.devices));
+  return properties_of(*settings_.target, settings_.items, settings_.float64);
+}
+
+Compiled Compiler::compile(const bp_compile_request& request) const {
+  const Target& target = *find_target(request.target);
   const Found& compiler = found();
   if (compiler.words.empty()) {
     throw Error(BP_UNSUPPORTED, "compiler.compile: no C compiler on this machine: looked for " + compiler.looked_for +
@@ -175,8 +143,7 @@ std::unique_ptr<Compiler::Output> Compiler::compile(const bp_compile_request& re
   for (const std::string& word : {std::string("-o"), object, std::string("-x"), std::string("c"), std::string("-"), std::string("-lm")}) {
     command.push_back(word);
   }
-  // Messages name the unit, and its lines.
-  const Ended ended = run_child(command, "#line 1 " + quoted(request.name) + "\n" + request.source, folder.path());
+  const Ended ended = run_child(command, named_source(request), folder.path());
   const auto broke = [&](bp_status status, const std::string& why) {
     throw Error(status, "compiler.compile: " + std::string(request.name) + ": " + command[0] + " " + why);
   };
@@ -186,18 +153,16 @@ std::unique_ptr<Compiler::Output> Compiler::compile(const bp_compile_request& re
   if (ended.start_error != 0) broke(BP_UNSUPPORTED, std::string("cannot be started: ") + std::strerror(ended.start_error));
   if (ended.signal != 0) broke(BP_INTERNAL, "was ended by signal " + std::to_string(ended.signal));
 
-  auto out = std::make_unique<Output>();
-  out->log = ended.output;
+  Compiled out{"", ended.output};
   const std::string bytes = ended.status <= 0 ? read_file(object) : "";
   if (!bytes.empty()) {
-    out->code = make_code(target.name, prelude_sum_, bytes);
+    out.code = pack_code("simk", target.name, prelude_sum_, bytes);
     return out;
   }
   // What a compiler says of the source names the unit, and a linker what is not there; all else is the compiler's own trouble.
-  const bool about_source =
-      has(out->log, std::string(quoted(request.name)).substr(1, std::strlen(request.name))) || has(out->log, kUndefined);
-  if (!about_source || has(out->log, "internal compiler error") || has(out->log, "terminated program")) {
-    broke(BP_INTERNAL, "failed with status " + std::to_string(ended.status) + ": " + first_error(out->log));
+  const bool about_source = has(out.log, named_unit(request)) || has(out.log, kUndefined);
+  if (!about_source || has(out.log, "internal compiler error") || has(out.log, "terminated program")) {
+    broke(BP_INTERNAL, "failed with status " + std::to_string(ended.status) + ": " + first_error(out.log));
   }
   return out;
 }

@@ -10,37 +10,33 @@
 #include <string>
 #include <vector>
 
-#include <backplane/driver/compiler.h>
+#include <backplane/driver/cxx/code.hpp>
+#include <backplane/driver/cxx/compiler.hpp>
 #include <backplane/driver/cxx/driver.hpp>
 
 #include "probe.h"
+#include "settings.h"
 #include "targets.h"
 
 namespace backplane::driver::sim {
 
-/// The first line of a log that says what is wrong.
-std::string first_error(const std::string& log);
-
 class Compiler {
  public:
-  /// wanted: a path, or a name on PATH, with arguments if need be; "" for $CC, cc, gcc or clang, whichever is there; "none" for none.
-  /// items: as many a group has at most.
-  Compiler(const Host& host, std::string wanted, uint32_t items);
+  /// The option compiler: a path, or a name on PATH, with arguments if need be; "" for $CC, cc, gcc or clang, whichever is there; "none"
+  /// for none.
+  Compiler(const Host& host, const Settings& settings);
   ~Compiler();
   Compiler(const Compiler&) = delete;
   Compiler& operator=(const Compiler&) = delete;
 
+  // As CompilerEntries asks.
   std::string id() const;
-  /// Throws for a target that it does not know.
-  const char* prelude_of(const char* target) const;
-  uint64_t prelude_sum() const { return prelude_sum_; }
+  std::vector<bp_target_properties> targets() const;
+  bp_target_properties target(int32_t device) const;
+  const char* prelude(const char*) const { return prelude_.c_str(); }
+  Compiled compile(const bp_compile_request& request) const;
 
-  struct Output {
-    std::string code;  // "": the source is wrong
-    std::string log;
-  };
-  /// Throws Error, unless it is the source that is wrong.
-  std::unique_ptr<Output> compile(const bp_compile_request& request) const;
+  uint64_t prelude_sum() const { return prelude_sum_; }
 
  private:
   /// The compiler of this machine, looked for when it is first needed.
@@ -57,8 +53,7 @@ class Compiler {
   std::vector<std::string> command_for(const Target& target) const;
 
   const Host host_;
-  const std::string wanted_;
-  const uint32_t items_;
+  const Settings& settings_;
   const std::string prelude_;
   const uint64_t prelude_sum_;
   mutable std::atomic<const Found*> found_{nullptr};

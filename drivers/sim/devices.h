@@ -1,6 +1,6 @@
 // drivers/sim/devices.h: what the entries of every group stand on: the devices' memory, their streams, and the work that is queued there.
 //
-// Each group's entries are a class that derives from it, and the driver from all of these: there is one of it.
+// The driver derives from it; each group's entries are an object that refers to it.
 #pragma once
 
 #include <algorithm>
@@ -24,29 +24,17 @@
 namespace backplane::driver::sim {
 
 class Devices : public Engine {
- protected:
+ public:
   explicit Devices(const Host& host)
-      : settings_(host.config()),
-        impairments_(*settings_.impairments),
-        memories_(static_cast<size_t>(settings_.devices)),
+      : settings(host.config()),
+        faults(*settings.faults),
+        memories_(static_cast<size_t>(settings.devices)),
         peers_(memories_.size() * memories_.size()) {
-    configure({"sim", settings_.devices, settings_.stream == StreamKind::async, settings_.streams, make_shared_event});
+    configure({"sim", settings.devices, settings.stream == StreamKind::async, settings.streams, make_shared_event});
   }
   /// When the driver has ended all work.
   ~Devices() {
     for (auto& memory : memories_) delete memory.load();
-  }
-
-  static void need(bool condition, const char* what) {
-    if (!condition) throw Error(BP_INVALID_ARGUMENT, std::string(what) + " must not be NULL");
-  }
-
-  /// Fills a struct of the caller's, as far as the caller has room.
-  template <class Struct>
-  static void hand_out(Struct* out, Struct full, const char* what) {
-    need(out && out->struct_size >= sizeof(uint64_t), (std::string(what) + ", with its struct_size,").c_str());
-    full.struct_size = out->struct_size;
-    std::memcpy(static_cast<void*>(out), &full, std::min<uint64_t>(out->struct_size, sizeof full));
   }
 
   SimMemory& memory(int32_t device) {
@@ -55,14 +43,17 @@ class Devices : public Engine {
     return found ? *found : make_memory(device);
   }
 
+  /// The device's, if it was ever used; else NULL.
+  const SimMemory* known_memory(int32_t device) const { return memories_[static_cast<size_t>(device)].load(std::memory_order_acquire); }
+
   std::atomic<bool>& access(int32_t device, int32_t peer) {
-    return peers_[static_cast<size_t>(device) * static_cast<size_t>(settings_.devices) + static_cast<size_t>(peer)];
+    return peers_[static_cast<size_t>(device) * static_cast<size_t>(settings.devices) + static_cast<size_t>(peer)];
   }
 
   /// Where work of a device reaches a live address, its own or a peer's; nullptr for any other.
   void* reach(int32_t device, uint64_t address) {
     if (void* at = memory(device).map(address)) return at;
-    for (int32_t peer = 0; peer < settings_.devices; ++peer) {
+    for (int32_t peer = 0; peer < settings.devices; ++peer) {
       if (peer == device || !access(device, peer).load(std::memory_order_relaxed)) continue;
       if (void* at = memory(peer).map(address)) return at;
     }
@@ -81,17 +72,15 @@ class Devices : public Engine {
   }
   Recorder::Owned record(Stream& on, const Work& what) {
     EngineDevice& device = on.device();
-    return recorder_.queue(what, device.index(), &on == &device.default_stream() ? nullptr : &on);
+    return recorder.queue(what, device.index(), &on == &device.default_stream() ? nullptr : &on);
   }
 
-  std::chrono::nanoseconds delay() {
-    return impairments_.delays() ? std::chrono::nanoseconds(impairments_.next_delay()) : std::chrono::nanoseconds(0);
-  }
+  std::chrono::nanoseconds delay() { return faults.delays() ? std::chrono::nanoseconds(faults.next_delay()) : std::chrono::nanoseconds(0); }
 
   /// What a copy takes beyond the copying.
   std::chrono::nanoseconds time_of(int32_t dst_device, int32_t src_device, uint64_t bytes) {
     const bool crosses = dst_device != src_device;  // the host is one more
-    return delay() + (crosses && impairments_.slow_links() ? impairments_.on_link(bytes) : std::chrono::nanoseconds(0));
+    return delay() + (crosses && faults.slow_links() ? faults.on_link(bytes) : std::chrono::nanoseconds(0));
   }
 
   /// The stream stands still for so long before its next work.
@@ -105,21 +94,21 @@ class Devices : public Engine {
                {static_cast<uint64_t>(time.count())}});
   }
 
-  const Settings settings_;
-  Impairments& impairments_;
-  std::vector<std::atomic<SimMemory*>> memories_;
-  std::vector<std::atomic<bool>> peers_;  // [device * devices + peer]
-  Recorder recorder_;
+  const Settings settings;
+  FaultInjection& faults;  // in settings
+  Recorder recorder;
 
  private:
   SimMemory& make_memory(int32_t device) {
     at(device);
     std::lock_guard lock(make_mutex_);
     auto& slot = memories_[static_cast<size_t>(device)];
-    if (!slot.load()) slot.store(new SimMemory(device, settings_.kind, settings_.memory, impairments_.strict()), std::memory_order_release);
+    if (!slot.load()) slot.store(new SimMemory(device, settings.kind, settings.memory, faults.strict()), std::memory_order_release);
     return *slot.load();
   }
 
+  std::vector<std::atomic<SimMemory*>> memories_;
+  std::vector<std::atomic<bool>> peers_;  // [device * devices + peer]
   std::mutex make_mutex_;
 };
 

@@ -9,27 +9,27 @@
 
 namespace backplane::driver::sim {
 
-class HostExecEntries : public virtual Devices {
+class HostExecEntries {
  public:
-  using Devices::Devices;
+  explicit HostExecEntries(Devices& devices) : devices_(devices) {}
 
-  void exec_enqueue(int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
+  void enqueue(int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
     try {
       if (!fn) throw Error(BP_INVALID_ARGUMENT, "host_exec.enqueue: fn must not be NULL");
-      Stream& on = usable(device, stream);
-      pause(on, delay());
+      Stream& on = devices_.usable(device, stream);
+      devices_.pause(on, devices_.delay());
       const Job job{run_host_function,
                     {reinterpret_cast<uint64_t>(fn), reinterpret_cast<uint64_t>(arg), reinterpret_cast<uint64_t>(destroy)}};
-      queue_job(on, {BP_ACTIVITY_KERNEL}, job, repeat_host_function, destroy_host_function);
+      devices_.queue_job(on, {BP_ACTIVITY_KERNEL}, job, repeat_host_function, destroy_host_function);
     } catch (...) {
       if (destroy) destroy(arg);
       throw;
     }
   }
 
-  void exec_map(int32_t device, uint64_t address, void** out) {
-    check_index(device);
-    void* at = out ? reach(device, address) : nullptr;
+  void map(int32_t device, uint64_t address, void** out) {
+    devices_.check_index(device);
+    void* at = out ? devices_.reach(device, address) : nullptr;
     if (!at) {
       throw Error(BP_INVALID_ARGUMENT,
                   format("host_exec.map: 0x%llx is not in an allocation of device %d, nor of a peer that it has access to",
@@ -58,6 +58,8 @@ class HostExecEntries : public virtual Devices {
   static void destroy_host_function(Job& job) {
     if (job.words[2]) reinterpret_cast<void (*)(void*)>(job.words[2])(reinterpret_cast<void*>(job.words[1]));
   }
+
+  Devices& devices_;
 };
 
 }  // namespace backplane::driver::sim

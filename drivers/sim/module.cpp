@@ -65,26 +65,16 @@ void* load_library(std::string_view object, const void* owner) {
 
 }  // namespace
 
-// Without a text where there is nothing to say: every launch comes by.
-void Kernel::check(const bp_launch& launch, uint32_t items) const {
-  const auto refuse = [](const std::string& why) { throw Error(BP_INVALID_ARGUMENT, "module.launch: " + why); };
-  const auto outside = [](uint32_t groups) { return groups == 0 || groups > kMaxGrid; };
-  const auto &grid = launch.grid, &group = launch.group;
-  if (launch.flags != 0) refuse(format("flags must be 0, not 0x%x", launch.flags));
-  if (outside(grid[0]) || outside(grid[1]) || outside(grid[2])) {
-    refuse(format("a grid of %u x %u x %u groups; each must be from 1 to %u", grid[0], grid[1], grid[2], kMaxGrid));
-  }
-  if (group[0] != entry_.group || group[1] != 1 || group[2] != 1) {
-    refuse(format("a group of %u x %u x %u items; the kernel was compiled for %u x 1 x 1", group[0], group[1], group[2], entry_.group));
-  }
-  if (launch.local_bytes > local_bytes(items)) {
-    refuse(format("%u bytes of work-group memory; a group has %u", launch.local_bytes, local_bytes(items)));
-  }
-  if (!launch.args || launch.args_bytes != args_bytes()) {
-    refuse(format("%llu bytes of arguments; the kernel takes %llu", static_cast<unsigned long long>(launch.args ? launch.args_bytes : 0),
-                  static_cast<unsigned long long>(args_bytes())));
-  }
-}
+Kernel::Kernel(int32_t device, const char* name, const KernelEntry& entry, uint32_t items, Order order)
+    : limits{device,
+             uint64_t{8} * entry.pointers + entry.value_bytes,
+             {kMaxGrid, kMaxGrid, kMaxGrid},
+             entry.group,
+             entry.group,
+             local_bytes(items)},
+      name_(name),
+      entry_(entry),
+      order_(order) {}
 
 void Kernel::run(const uint64_t* args, const uint32_t* grid) const {
   if (entry_.group > 1) return run_on_fibers(entry_, args, grid, order_);
@@ -97,7 +87,7 @@ void Kernel::run(const uint64_t* args, const uint32_t* grid) const {
 }
 
 Module::Module(int32_t device, std::string_view object, uint32_t items, Order order)
-    : device_(device), items_(items), order_(order), library_(load_library(object, this)) {
+    : device(device), items_(items), order_(order), library_(load_library(object, this)) {
   auto* calls = static_cast<DeviceCalls*>(::dlsym(library_, "bp_device"));
   if (!calls) {
     ::dlclose(library_);
@@ -115,17 +105,14 @@ Kernel& Module::kernel(const char* name, const bp_signature& signature) {
   const auto* entry = static_cast<const KernelEntry*>(::dlsym(library_, ("bp_kernel_" + std::string(name)).c_str()));
   need(entry != nullptr, "there is no kernel of that name");
   need(signature.pointers == entry->pointers, format("the signature has %u pointers, the kernel %u", signature.pointers, entry->pointers));
-  need(signature.value_bytes == entry->value_bytes && entry->value_bytes % 8 == 0,
-       format("the signature's value has %u bytes, the kernel's Params %u; it must be a multiple of 8", signature.value_bytes,
-              entry->value_bytes));
-  need(signature.pointers == 64 || signature.written >> signature.pointers == 0, "written names a pointer that is not there");
+  need(signature.value_bytes == entry->value_bytes,
+       format("the signature's value has %u bytes, the kernel's Params %u", signature.value_bytes, entry->value_bytes));
   need(entry->group <= items_, format("compiled for groups of %u items; a group has at most %u", entry->group, items_));
-  need(8 * entry->pointers + entry->value_bytes <= kParameterBytes, format("the arguments are more than %u bytes", kParameterBytes));
   std::lock_guard lock(mutex_);
   for (const auto& known : kernels_) {
     if (&known->entry() == entry) return *known;
   }
-  kernels_.push_back(std::make_unique<Kernel>(device_, name, *entry, order_));
+  kernels_.push_back(std::make_unique<Kernel>(device, name, *entry, items_, order_));
   return *kernels_.back();
 }
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <backplane/driver/module.h>
+#include <backplane/driver/cxx/kernels.hpp>
 
 #include "fibers.h"
 #include "prelude.h"
@@ -18,24 +18,20 @@ namespace backplane::driver::sim {
 /// A kernel of a loaded module; what a bp_function is here.
 class Kernel {
  public:
-  Kernel(int32_t device, const char* name, const KernelEntry& entry, Order order)
-      : device_(device), name_(name), entry_(entry), order_(order) {}
+  Kernel(int32_t device, const char* name, const KernelEntry& entry, uint32_t items, Order order);
 
-  int32_t device() const { return device_; }
+  int32_t device() const { return limits.device; }
   const char* name() const { return name_.c_str(); }
   const KernelEntry& entry() const { return entry_; }
   uint32_t pointers() const { return entry_.pointers; }
   uint32_t group() const { return entry_.group; }
-  uint64_t args_bytes() const { return uint64_t{8} * entry_.pointers + entry_.value_bytes; }
 
-  /// Throws for what this kernel does not take.
-  void check(const bp_launch& launch, uint32_t items) const;
+  const LaunchLimits limits;
 
   /// Runs the whole grid on the calling thread. args: the pointers are the host's. Throws what makes the device fault.
   void run(const uint64_t* args, const uint32_t* grid) const;
 
  private:
-  const int32_t device_;
   const std::string name_;
   const KernelEntry& entry_;
   const Order order_;
@@ -50,12 +46,11 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  int32_t device() const { return device_; }
+  const int32_t device;
   /// The kernel of that name. Throws if there is none, or it takes other arguments.
   Kernel& kernel(const char* name, const bp_signature& signature);
 
  private:
-  const int32_t device_;
   const uint32_t items_;
   const Order order_;
   void* library_ = nullptr;

@@ -1,76 +1,54 @@
 // drivers/sim/module_entries.h: the entries of bp.module, and a launch as work of a stream.
 #pragma once
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
-#include <mutex>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include <backplane/driver/module.h>
 
-#include "code.h"
-#include "compiler_entries.h"
+#include "compiler.h"
+#include "devices.h"
 #include "module.h"
 
 namespace backplane::driver::sim {
 
-class ModuleEntries : public CompilerEntries {
+class ModuleEntries {
  public:
-  explicit ModuleEntries(const Host& host) : Devices(host), CompilerEntries(host) {}
+  ModuleEntries(Devices& devices, const Compiler& compiler) : devices_(devices), compiler_(compiler) {}
 
-  void module_load(int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
-    at(device).check();
+  void load(int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
+    devices_.at(device).check();
     need(code && out, "module.load: code and out");
-    const std::string_view object = object_of({static_cast<const char*>(code), bytes}, settings_.target->name, compiler_.prelude_sum());
-    auto module = std::make_unique<Module>(device, object, settings_.items, settings_.order);
-    std::lock_guard lock(modules_mutex_);
-    modules_.push_back(std::move(module));
-    *out = reinterpret_cast<bp_module_code*>(modules_.back().get());
+    const Settings& settings = devices_.settings;
+    const Code found = unpack_code("simk", {static_cast<const char*>(code), bytes}, compiler_.prelude_sum());
+    found.need_target(settings.target->name);
+    modules_.add(std::make_shared<Module>(device, found.image, settings.items, settings.order), out);
   }
-  void module_unload(int32_t device, bp_module_code* module) {
-    check_index(device);
-    std::unique_ptr<Module> last;
-    std::lock_guard lock(modules_mutex_);
-    const auto found = find_module(device, module, "module.unload");
-    last = std::move(*found);
-    modules_.erase(found);
+  void unload(int32_t device, bp_module_code* module) {
+    devices_.check_index(device);
+    modules_.take(module, device, "module.unload: no module of this device");
   }
-  void module_function(int32_t device, bp_module_code* module, const char* name, const bp_signature* signature, bp_function** out,
-                       bp_function_properties* properties) {
-    at(device).check();
-    need(module && name && signature && out, "module.function: module, name, signature and out");
-    if (signature->struct_size < sizeof(bp_signature)) {
-      throw Error(BP_INVALID_ARGUMENT, "module.function: the signature's struct_size is too small");
-    }
-    Module* found = nullptr;
-    {
-      std::lock_guard lock(modules_mutex_);
-      found = find_module(device, module, "module.function")->get();
-    }
-    Kernel& kernel = found->kernel(name, *signature);
+  void function(int32_t device, bp_module_code* module, const char* name, const bp_signature* signature, bp_function** out,
+                bp_function_properties* properties) {
+    devices_.at(device).check();
+    need(out, "module.function: out");
+    need_signature(name, signature, kParameterBytes);
+    Kernel& kernel = modules_.find(module, device, "module.function: no module of this device")->kernel(name, *signature);
     if (properties) hand_out(properties, {0, kernel.group(), 0, 0, 0}, "module.function: properties");
     *out = reinterpret_cast<bp_function*>(&kernel);
   }
-  void module_launch(int32_t device, bp_stream* stream, const bp_launch* launch) {
-    Stream& on = usable(device, stream);
-    need(launch && launch->function, "module.launch: launch and its function");
-    if (launch->struct_size < sizeof(bp_launch)) throw Error(BP_INVALID_ARGUMENT, "module.launch: the launch's struct_size is too small");
+  void launch(int32_t device, bp_stream* stream, const bp_launch* launch) {
+    Stream& on = devices_.usable(device, stream);
+    need_launch(launch);
     const Kernel& kernel = *reinterpret_cast<const Kernel*>(launch->function);
-    if (kernel.device() != device) {
-      throw Error(BP_INVALID_ARGUMENT,
-                  format("module.launch: the function is of device %d, the call names device %d", kernel.device(), device));
-    }
-    kernel.check(*launch, settings_.items);
+    kernel.limits.check(device, *launch);
     std::unique_ptr<uint64_t[]> args(new uint64_t[launch->args_bytes / 8]);  // not zeroed
     std::memcpy(args.get(), launch->args, launch->args_bytes);
-    pause(on, delay());
+    devices_.pause(on, devices_.delay());
     const Job job{run_kernel,
                   {reinterpret_cast<uint64_t>(this), reinterpret_cast<uint64_t>(&kernel), reinterpret_cast<uint64_t>(args.get()),
                    launch->grid[0], launch->grid[1], launch->grid[2]}};
-    queue_job(on, {BP_ACTIVITY_KERNEL, 0, 0, 0, kernel.name()}, job, repeat_kernel, destroy_kernel_args);
+    devices_.queue_job(on, {BP_ACTIVITY_KERNEL, 0, 0, 0, kernel.name()}, job, repeat_kernel, destroy_kernel_args);
     static_cast<void>(args.release());  // the job's, which may be over by now
   }
 
@@ -82,7 +60,7 @@ class ModuleEntries : public CompilerEntries {
   static void repeat_kernel(Job& job, int32_t status) {
     const Kernel& kernel = *reinterpret_cast<const Kernel*>(job.words[1]);
     uint64_t args[kParameterBytes / sizeof(uint64_t)];
-    std::memcpy(args, reinterpret_cast<const void*>(job.words[2]), kernel.args_bytes());
+    std::memcpy(args, reinterpret_cast<const void*>(job.words[2]), kernel.limits.args_bytes);
     run_with(args, job, status);
   }
   static void destroy_kernel_args(Job& job) { delete[] reinterpret_cast<uint64_t*>(job.words[2]); }
@@ -100,25 +78,16 @@ class ModuleEntries : public CompilerEntries {
   /// Where a kernel's pointer points to. Nothing is read through 0, and the end of an allocation is one, too: of an empty part of it.
   uint64_t reach_argument(int32_t device, uint64_t address, uint32_t index) {
     if (address == 0) return 0;
-    if (void* at = reach(device, address)) return reinterpret_cast<uint64_t>(at);
-    if (void* last = reach(device, address - 1)) return reinterpret_cast<uint64_t>(last) + 1;
+    if (void* at = devices_.reach(device, address)) return reinterpret_cast<uint64_t>(at);
+    if (void* last = devices_.reach(device, address - 1)) return reinterpret_cast<uint64_t>(last) + 1;
     throw Error(BP_FAULT,
                 format("pointer %u of a kernel, 0x%llx, is not in an allocation of device %d, nor of a peer that it has access to", index,
                        static_cast<unsigned long long>(address), device));
   }
 
-  /// With the lock held. Throws.
-  std::vector<std::unique_ptr<Module>>::iterator find_module(int32_t device, const bp_module_code* module, const char* call) {
-    const auto is_it = [&](const auto& one) {
-      return reinterpret_cast<const bp_module_code*>(one.get()) == module && one->device() == device;
-    };
-    const auto found = std::find_if(modules_.begin(), modules_.end(), is_it);
-    if (found == modules_.end()) throw Error(BP_INVALID_ARGUMENT, format("%s: no module of device %d", call, device));
-    return found;
-  }
-
-  std::mutex modules_mutex_;
-  std::vector<std::unique_ptr<Module>> modules_;
+  Devices& devices_;
+  const Compiler& compiler_;
+  SharedHandles<Module> modules_;
 };
 
 }  // namespace backplane::driver::sim

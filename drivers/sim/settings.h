@@ -4,7 +4,7 @@
 // streams=<1..1024> besides the default one, compiler=<name>|none (compiler.h), target=<name> of an older level of this machine
 // (targets.h), items=<1..256> of a group at most, order=up|down in which they take turns (fibers.h), collective=on|off,
 // collective_ranks=<1..256> of a communicator at most, profile=on|off, graph=on|off, float64=on|off of its kernels' dtypes; and
-// what it does badly on request: impairments.h.
+// what it does badly on request: fault_injection.h.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 #include <backplane/driver/cxx/options.hpp>
 
+#include "fault_injection.h"
 #include "fibers.h"
-#include "impairments.h"
 #include "memory.h"
 #include "targets.h"
 
@@ -36,7 +36,7 @@ struct Settings {
   int32_t ranks;
   bool profile, graph;
   bool float64;  // of kernels
-  std::unique_ptr<Impairments> impairments;
+  std::unique_ptr<FaultInjection> faults;
 
   explicit Settings(const char* config) {
     Options options(config);
@@ -54,7 +54,7 @@ struct Settings {
     profile = options.choice("profile", true, {{"on", true}, {"off", false}});
     graph = options.choice("graph", true, {{"on", true}, {"off", false}});
     float64 = options.choice("float64", true, {{"on", true}, {"off", false}});
-    impairments = std::make_unique<Impairments>(options);
+    faults = std::make_unique<FaultInjection>(options);
     options.finish();
     if (memory > (uint64_t{4} << 40)) throw Error(BP_INVALID_ARGUMENT, "options: memory must not exceed 4TiB");
     if (items & (items - 1)) throw Error(BP_INVALID_ARGUMENT, "options: items must be a power of two, not " + std::to_string(items));

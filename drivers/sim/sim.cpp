@@ -8,12 +8,12 @@
 
 #include "../engine/fill.h"
 #include "../engine/host_memory.h"
+#include "../engine/profile.h"
 #include "collective.h"
 #include "graph.h"
 #include "host_exec.h"
 #include "memory_groups.h"
 #include "module_entries.h"
-#include "profile.h"
 
 namespace backplane::driver::sim {
 
@@ -22,45 +22,36 @@ void set_text(char (&field)[Size], const Text& text) {
   std::snprintf(field, Size, "%s", std::string(text).c_str());
 }
 
-class Sim final : public Driver<Sim>,
-                  public HostExecEntries,
-                  public MemoryGroupEntries,
-                  public ModuleEntries,
-                  public Collectives,
-                  public ProfileEntries,
-                  public Graphs {
+class Sim final : public Driver<Sim>, public Devices {
  public:
-  explicit Sim(const Host& host)
-      : Devices(host),
-        Driver(host),
-        HostExecEntries(host),
-        MemoryGroupEntries(host),
-        ModuleEntries(host),
-        Collectives(host),
-        ProfileEntries(host),
-        Graphs(host) {
-    offer(host_exec_.head);
-    offer(peer_.head);
-    offer(vmm_.head);
-    offer(ipc_.head);
-    offer(compiler_group_.head);
-    offer(module_group_.head);
-    if (settings_.collective) offer(collective_group_.head);
-    if (settings_.profile) offer(profile_.head);
-    if (settings_.graph) offer(graph_group_.head);
-    if (settings_.kind == Kind::discrete) ipc_.head.flags |= BP_IPC_ANY_MEMORY;
-    if (settings_.kind == Kind::unified) offer(host_view_.head);
+  explicit Sim(const Host& host) : Driver(host), Devices(host), compiler_(host, settings) {
+    offer<bp_host_exec>(host_exec_);
+    offer<bp_peer>(peer_);
+    offer<bp_vmm>(vmm_);
+    offer<bp_ipc>(ipc_, BP_IPC_EVENTS | (settings.kind == Kind::discrete ? BP_IPC_ANY_MEMORY : 0));
+    offer<bp_compiler>(compiler_entries_, BP_COMPILER_SUBPROCESS);
+    offer<bp_module>(modules_);
+    if (settings.collective) {
+      offer<bp_collective>(collectives_, BP_COLLECTIVE_CONCURRENT | BP_COLLECTIVE_BITWISE | BP_COLLECTIVE_SAME_DEVICE |
+                                             BP_COLLECTIVE_WATCHES | BP_COLLECTIVE_SPLIT | BP_COLLECTIVE_ABORT | BP_COLLECTIVE_ALL_TO_ALL |
+                                             BP_COLLECTIVE_ALL_TO_ALL_V | BP_COLLECTIVE_GATHER | BP_COLLECTIVE_BARRIER);
+    }
+    if (settings.profile) offer<bp_profile>(profile_, BP_PROFILE_NAMES | BP_PROFILE_COLLECTIVES | BP_PROFILE_RANGES);
+    if (settings.graph) offer<bp_graph>(graphs_, BP_GRAPH_HOST_EXEC | BP_GRAPH_DUMP);
+    if (settings.kind == Kind::unified) {
+      offer<bp_host_view>(host_view_, BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ);
+    }
   }
 
   ~Sim() {
-    abort_collectives();  // of which some may wait for ranks that never come
-    shutdown();           // queued work uses the memory
-    release_graphs();
+    collectives_.abort_all();  // of which some may wait for ranks that never come
+    shutdown();                // queued work uses the memory
+    graphs_.release();
   }
 
   void device_count(int32_t* out) {
-    if (!out) throw Error(BP_INVALID_ARGUMENT, "device_count: out must not be NULL");
-    *out = settings_.devices;
+    need(out, "device_count: out");
+    *out = settings.devices;
   }
 
   void device_properties(int32_t device, bp_device_properties* out) {
@@ -70,11 +61,11 @@ class Sim final : public Driver<Sim>,
     set_text(out->driver_version, "0.1.0");
     set_text(out->bus_id, format("0000:%02x:00.0", static_cast<unsigned>(device)));
     std::snprintf(reinterpret_cast<char*>(out->uuid), sizeof out->uuid, "backplane-sim%02d", device);
-    out->total_memory = out->max_allocation = settings_.memory;
+    out->total_memory = out->max_allocation = settings.memory;
     out->dtypes = BP_DTYPE_FLOAT8_E5M2 * 2 - 1;  // all
     out->alignment = SimMemory::kAlignment;
     out->copy_alignment = 1;
-    out->stream_limit = settings_.streams;
+    out->stream_limit = settings.streams;
     out->priority_least = kPriorityLeast;
     out->priority_greatest = kPriorityGreatest;
     out->capability_major = 1;
@@ -90,7 +81,7 @@ class Sim final : public Driver<Sim>,
     if (!out || (flags & ~BP_ALLOC_SHARED)) {
       throw Error(BP_INVALID_ARGUMENT, "alloc: out must not be NULL, flags must be 0 or BP_ALLOC_SHARED");
     }
-    if (impairments_.refuses_allocation()) {
+    if (faults.refuses_allocation()) {
       throw Error(BP_OUT_OF_MEMORY, "alloc: " + std::to_string(bytes) + " bytes of device " + std::to_string(device) +
                                         " are refused, as the option alloc_fail asks");
     }
@@ -147,9 +138,9 @@ class Sim final : public Driver<Sim>,
 
   void memory_info(int32_t device, uint64_t* free_bytes, uint64_t* total_bytes) {
     at(device).check();
-    if (!free_bytes || !total_bytes) throw Error(BP_INVALID_ARGUMENT, "memory_info: both outputs are needed");
+    need(free_bytes && total_bytes, "memory_info: the outputs");
     *free_bytes = memory(device).free_bytes();
-    *total_bytes = settings_.memory;
+    *total_bytes = settings.memory;
   }
 
   /// There is no vendor library that has a current device: only the index is checked.
@@ -157,7 +148,7 @@ class Sim final : public Driver<Sim>,
 
   /// The stream object; the default stream has one too.
   void stream_native(int32_t device, bp_stream* stream, uint64_t* out) {
-    if (!out) throw Error(BP_INVALID_ARGUMENT, "stream_native: out must not be NULL");
+    need(out, "stream_native: out");
     *out = reinterpret_cast<uint64_t>(&resolve(device, stream));
   }
 
@@ -170,8 +161,8 @@ class Sim final : public Driver<Sim>,
   void host_unregister(void* ptr) { pinned_.remove(ptr); }
 
   void pointer_info(uint64_t address, bp_pointer_info* out) {
-    for (int32_t device = 0; device < settings_.devices; ++device) {
-      const SimMemory* known = memories_[static_cast<size_t>(device)].load(std::memory_order_acquire);
+    for (int32_t device = 0; device < settings.devices; ++device) {
+      const SimMemory* known = known_memory(device);
       if (!known) continue;
       if (const auto place = known->find(address)) {
         out->kind = BP_MEMORY_DEVICE;
@@ -190,7 +181,7 @@ class Sim final : public Driver<Sim>,
   }
 
   int32_t query_ext(const char* id, uint32_t version, const bp_ext** out) {
-    if (!settings_.collective && id && std::strcmp(id, BP_COLLECTIVE_ID) == 0) {
+    if (!settings.collective && id && std::strcmp(id, BP_COLLECTIVE_ID) == 0) {
       return fail(BP_UNSUPPORTED, "bp.collective is switched off by the option collective=off");
     }
     return Driver::query_ext(id, version, out);
@@ -216,36 +207,17 @@ class Sim final : public Driver<Sim>,
   }
 
   HostMemory pinned_;
-
-  const bp_host_exec host_exec_ = {group_head<bp_host_exec>(), slot<&Sim::exec_enqueue>(), slot<&Sim::exec_map>()};
-  const bp_host_view host_view_ = {group_head<bp_host_view>(BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT | BP_HOST_VIEW_CACHED_READ),
-                                   slot<&Sim::view_map>(), slot<&Sim::view_unmap>()};
-  const bp_peer peer_ = {group_head<bp_peer>(), slot<&Sim::peer_can_access>(), slot<&Sim::peer_enable>()};
-  const bp_vmm vmm_ = {group_head<bp_vmm>(),      slot<&Sim::vmm_granularity>(), slot<&Sim::vmm_reserve>(),
-                       slot<&Sim::vmm_release>(), slot<&Sim::vmm_map>(),         slot<&Sim::vmm_unmap>()};
-  bp_ipc ipc_ = {group_head<bp_ipc>(BP_IPC_EVENTS), slot<&Sim::ipc_memory_export>(), slot<&Sim::ipc_memory_open>(),
-                 slot<&Sim::ipc_memory_close>(),    slot<&Sim::ipc_event_export>(),  slot<&Sim::ipc_event_open>()};
-  const bp_compiler compiler_group_ = {group_head<bp_compiler>(BP_COMPILER_SUBPROCESS),
-                                       slot<&Sim::compiler_id>(),
-                                       slot<&Sim::compiler_target>(),
-                                       slot<&Sim::compiler_prelude>(),
-                                       slot<&Sim::compiler_compile>(),
-                                       slot<&Sim::compiler_release>()};
-  const bp_module module_group_ = {group_head<bp_module>(), slot<&Sim::module_load>(), slot<&Sim::module_unload>(),
-                                   slot<&Sim::module_function>(), slot<&Sim::module_launch>()};
-#define BP_SLOT(entry) slot<&Sim::collective_##entry>(),
-  static constexpr uint32_t kCollectiveFlags =
-      BP_COLLECTIVE_CONCURRENT | BP_COLLECTIVE_BITWISE | BP_COLLECTIVE_SAME_DEVICE | BP_COLLECTIVE_WATCHES | BP_COLLECTIVE_SPLIT |
-      BP_COLLECTIVE_ABORT | BP_COLLECTIVE_ALL_TO_ALL | BP_COLLECTIVE_ALL_TO_ALL_V | BP_COLLECTIVE_GATHER | BP_COLLECTIVE_BARRIER;
-  const bp_collective collective_group_ = {group_head<bp_collective>(kCollectiveFlags), BP_COLLECTIVE_SLOTS(BP_SLOT)};
-#undef BP_SLOT
-#define BP_SLOT(entry) slot<&Sim::profile_##entry>(),
-  const bp_profile profile_ = {group_head<bp_profile>(BP_PROFILE_NAMES | BP_PROFILE_COLLECTIVES | BP_PROFILE_RANGES),
-                               BP_PROFILE_SLOTS(BP_SLOT)};
-#undef BP_SLOT
-#define BP_SLOT(entry) slot<&Sim::graph_##entry>(),
-  const bp_graph graph_group_ = {group_head<bp_graph>(BP_GRAPH_HOST_EXEC | BP_GRAPH_DUMP), BP_GRAPH_SLOTS(BP_SLOT)};
-#undef BP_SLOT
+  const Compiler compiler_;
+  HostExecEntries host_exec_{*this};
+  HostViewEntries host_view_{*this};
+  PeerEntries peer_{*this};
+  VmmEntries vmm_{*this};
+  IpcEntries ipc_{*this};
+  CompilerEntries<const Compiler> compiler_entries_{compiler_};
+  ModuleEntries modules_{*this, compiler_};
+  Collectives collectives_{*this};
+  EngineProfile profile_{*this, recorder};
+  Graphs graphs_{*this};
 };
 
 }  // namespace backplane::driver::sim

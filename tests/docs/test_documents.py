@@ -93,7 +93,7 @@ def test_every_optional_group_is_documented():
     [
         ("sim", "drivers/sim/settings.h"),
         ("opencl", "drivers/opencl/settings.cpp"),
-        ("emulate", "drivers/shims/emulate/below.h"),
+        ("emulate", "drivers/shims/emulate/state.h"),
     ],
 )
 def test_driver_options_are_documented(driver, source):

@@ -43,9 +43,10 @@ ARROWS = {
     "drivers/cuda": set(),
     "drivers/opencl": set(),
     "drivers/sim": {"drivers/engine"},
-    "drivers/shims/emulate": {"drivers/engine"},
-    "drivers/shims/fault": {"drivers/engine"},
-    "drivers/shims/trace": set(),
+    "drivers/shims": set(),
+    "drivers/shims/emulate": {"drivers/engine", "drivers/shims"},
+    "drivers/shims/fault": {"drivers/engine", "drivers/shims"},
+    "drivers/shims/trace": {"drivers/shims"},
     "check_driver": set(),
 }
 # What the core is made of: not the kernels of a device, which see public headers alone.

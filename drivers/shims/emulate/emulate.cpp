@@ -1,6 +1,6 @@
 // drivers/shims/emulate/emulate.cpp: the shim that completes a partial driver: nine functions below, a whole table above.
 //
-// What the driver below has, goes through to it. Streams and events come in pairs: if it lacks either group, both are the shim's own
+// What the inner driver has, goes through to it. Streams and events come in pairs: if it lacks either group, both are the shim's own
 // (drivers/engine), its work runs on the default stream below, and groups below that take a stream are hidden or wrapped, since they
 // would not know the shim's handles. Pinned memory, host_register, fill and copy_async are supplied where they are missing. A driver with
 // BP_DRIVER_SERIALIZE is locked here, and is waited for outside the lock; its bp.compiler is called without the lock. bp.profile is made
@@ -9,149 +9,288 @@
 #include <cstring>
 #include <mutex>
 #include <string>
-#include <tuple>
 
-#include "kernels.h"
-#include "memory.h"
+#include "../../engine/fill.h"
+#include "host_exec.h"
+#include "modules.h"
 #include "profile.h"
-#include "streams.h"
+#include "state.h"
+#include "transfer.h"
 
 namespace backplane::driver::emulate {
 
-class Emulate final : public Driver<Emulate>, public MemoryEntries, public StreamEntries, public KernelEntries, public ProfileEntries {
+struct VmmEntries : PassingGroup<bp_vmm> {
+  explicit VmmEntries(State& of) : PassingGroup(of.inner), state(of) {}
+  State& state;
+
+  // What takes memory says that the device is in error, as alloc does.
+  void reserve(int32_t device, uint64_t bytes, uint64_t* out) {
+    state.check(device);
+    (*this)(&bp_vmm::reserve, device, bytes, out);
+  }
+  void map(int32_t device, uint64_t address, uint64_t bytes) {
+    state.check(device);
+    (*this)(&bp_vmm::map, device, address, bytes);
+  }
+};
+
+struct GraphEntries : PassingGroup<bp_graph> {
+  explicit GraphEntries(State& of) : PassingGroup(of.inner), state(of) {}
+  State& state;
+
+  /// One record of a run, where the records are the shim's: what it holds has none of its own.
+  void launch(int32_t device, bp_stream* stream, bp_graph_exec* exec) {
+    state.events.around(Records::work(BP_ACTIVITY_KERNEL, device), stream, [&] { (*this)(&bp_graph::launch, device, stream, exec); });
+  }
+};
+
+class Emulate final : public Driver<Emulate>, private State {
  public:
-  explicit Emulate(const Host& host)
-      : Below(host), Driver(host), MemoryEntries(host), StreamEntries(host), KernelEntries(host), ProfileEntries(host) {
-    set_flags((below_.flags & ~BP_DRIVER_SERIALIZE) | (own_streams_ ? BP_DRIVER_OWN_STREAMS : 0u));
-    if (!below_.memory_info) drop(&bp_driver::memory_info);
-    if (!below_.set_current) drop(&bp_driver::set_current);
-    if (!below_.pointer_info) drop(&bp_driver::pointer_info);
-    if (own_streams_ || !below_.stream_native) drop(&bp_driver::stream_native);
-    if (!own_streams_ && !below_.stream_from_native) drop(&bp_driver::stream_from_native);
-    if (!own_streams_ && !below_.stream_callback) drop(&bp_driver::stream_callback);
-    if (!has_host_register(below_) && !knows_pinned_) {
+  explicit Emulate(const Host& host) : Driver(host), State(host) {
+    set_flags((inner->flags & ~BP_DRIVER_SERIALIZE) | (own_streams ? BP_DRIVER_OWN_STREAMS : 0u));
+    pass_through([this](auto slot) { return (*inner).*slot.value || (own_streams && has_method<Engine, decltype(slot)>); });
+    if (own_streams) drop(&bp_driver::stream_native);
+    if (!inner->pointer_info) drop(&bp_driver::pointer_info);
+    if (!has_host_register(*inner) && !knows_pinned) {
       drop(&bp_driver::host_register);
       drop(&bp_driver::host_unregister);
     }
   }
 
   ~Emulate() {
-    shutdown();
-    below_.close(below_.self);
+    engine.shutdown();
+    inner.close();
+  }
+
+  /// An entry without a method: of the shim's own streams, or the inner driver's.
+  template <class Slot, class... Args>
+  int32_t pass(Args... args) {
+    if constexpr (has_method<Engine, Slot>) {
+      if (own_streams) return (engine.*Slot::template method<Engine>())(args...);
+    }
+    return inner(Slot::value, args...);
   }
 
   // ---- the minimum
 
-  void device_count(int32_t* out) { inner_(&bp_driver::device_count, out); }
-
   void device_properties(int32_t device, bp_device_properties* out) {
-    out->struct_size = sizeof *out;
-    inner_(&bp_driver::device_properties, device, out);
-    if (!own_streams_) return;
-    out->stream_limit = settings_.streams;
-    out->priority_least = kPriorityLeast;
-    out->priority_greatest = kPriorityGreatest;
+    inner(&bp_driver::device_properties, device, out);
+    if (!own_streams) return;
+    out->stream_limit = settings.streams;
+    out->priority_least = Engine::kPriorityLeast;
+    out->priority_greatest = Engine::kPriorityGreatest;
   }
 
   void open() {
     int32_t devices = 0;
-    inner_(&bp_driver::device_count, &devices);
-    inner_(&bp_driver::open);
-    configure({"emulate", devices, settings_.workers, settings_.streams});
-    open_engine();
+    inner(&bp_driver::device_count, &devices);
+    inner(&bp_driver::open);
+    engine.configure({"emulate", devices, settings.workers, settings.streams});
+    engine.open_engine();
   }
 
-  void set_current(int32_t device) { inner_(&bp_driver::set_current, device); }
+  void alloc(int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
+    check(device);
+    inner(&bp_driver::alloc, device, bytes, flags, out);
+  }
+  void copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
+            uint32_t flags) {
+    const Copy copy{dst, dst_device, src, src_device, bytes, flags};
+    if (!own_streams) {
+      drain_outside_lock(device, stream);
+      return events.around(Records::copy(device, dst_device, src_device, bytes), stream, [&] { copy_inner(inner, device, stream, copy); });
+    }
+    Stream& on = engine.usable(device, stream);
+    auto record = bytes ? recorder.queue_copy(device, stream, dst_device, src_device, bytes) : nullptr;
+    on.run_blocking([&] {
+      if (record) record->begin();
+      watched(device, [&] { copy_inner(inner, device, nullptr, copy); });
+      if (record) record.release()->end(true);
+    });
+    on.device().check();
+  }
+
+  void copy_async(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
+                  uint32_t flags) {
+    const Copy copy{dst, dst_device, src, src_device, bytes, flags};
+    if (knows_pinned) {
+      if (copy.from_host()) pinned.check(src, bytes);
+      if (copy.to_host()) pinned.check(dst, bytes);
+    }
+    if (!own_streams) {
+      return events.around(Records::copy(device, dst_device, src_device, bytes), stream, [&] {
+        // The inner driver does not know the shim's pinned memory: for it that is pageable.
+        if (own_pinned && !copy.between_devices()) return copy_inner(inner, device, stream, copy);
+        inner(&bp_driver::copy_async, device, stream, dst, dst_device, src, src_device, bytes, flags);
+      });
+    }
+    need_no_flags("copy_async", flags);  // here: what a queued call refuses would be a fault of the device
+    queue(
+        engine.usable(device, stream), device, [&] { copy_inner(inner, device, nullptr, copy); },
+        {[](Job& job, int32_t status) {
+           const auto& [self, to, from, size, on, devices] = job.words;
+           if (status != BP_OK) return;
+           copy_inner(reinterpret_cast<Emulate*>(self)->inner, static_cast<int32_t>(on), nullptr,
+                      {to, high(devices), from, low(devices), size, 0});
+         },
+         {reinterpret_cast<uint64_t>(this), dst, src, bytes, static_cast<uint64_t>(device), pack(dst_device, src_device)}},
+        bytes ? recorder.queue_copy(device, stream, dst_device, src_device, bytes) : nullptr);
+  }
+
+  void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
+    const FillPattern row(pattern, pattern_size, count, dst);
+    if (own_streams || !inner->fill) need_no_flags("fill", flags);
+    if (!own_streams) {
+      return events.around(Records::work(BP_ACTIVITY_FILL, device, row.bytes), stream,
+                           [&] { fill_inner(device, stream, dst, row, flags); });
+    }
+    queue(
+        engine.usable(device, stream), device, [&] { fill_inner(device, nullptr, dst, row, 0); },
+        {[](Job& job, int32_t status) {
+           if (status != BP_OK) return;
+           const auto& [self, on, to, word, size, bytes] = job.words;
+           reinterpret_cast<Emulate*>(self)->fill_inner(static_cast<int32_t>(on), nullptr, to,
+                                                        FillPattern(&word, static_cast<uint32_t>(size), bytes / size), 0);
+         },
+         {reinterpret_cast<uint64_t>(this), static_cast<uint64_t>(device), dst, row.word, row.size, row.bytes}},
+        row.bytes ? recorder.queue(BP_ACTIVITY_FILL, device, stream, row.bytes) : nullptr);
+  }
+
+  void host_alloc(uint64_t bytes, uint32_t flags, void** out) {
+    if (own_pinned) {
+      if (!out || flags != 0) throw Error(BP_INVALID_ARGUMENT, "host_alloc: out must not be NULL, flags must be 0");
+      *out = pinned.alloc(bytes);
+    } else {
+      inner(&bp_driver::host_alloc, bytes, flags, out);
+      if (knows_pinned) pinned.adopt(*out, bytes);
+    }
+  }
+  void host_free(void* ptr) {
+    if (own_pinned) return pinned.free(ptr);
+    if (knows_pinned) pinned.disown(ptr);
+    inner(&bp_driver::host_free, ptr);
+  }
+  void host_register(void* ptr, uint64_t bytes) {
+    if (knows_pinned) pinned.add(ptr, bytes);
+    if (!has_host_register(*inner)) return;
+    try {
+      inner(&bp_driver::host_register, ptr, bytes);
+    } catch (...) {
+      if (knows_pinned) pinned.remove(ptr);
+      throw;
+    }
+  }
+  void host_unregister(void* ptr) {
+    if (knows_pinned) pinned.remove(ptr);
+    if (has_host_register(*inner)) inner(&bp_driver::host_unregister, ptr);
+  }
+
+  void pointer_info(uint64_t address, bp_pointer_info* out) {
+    if (const auto block = pinned.find(address)) {
+      *out = {sizeof *out, block->kind, BP_HOST_DEVICE, block->base, block->bytes};
+      return;
+    }
+    inner(&bp_driver::pointer_info, address, out);
+  }
+
+  // ---- waits, outside the lock
+
+  void synchronize(int32_t device, uint64_t timeout_ns) {
+    const Deadline deadline(timeout_ns);
+    if (own_streams) engine.synchronize(device, timeout_ns);
+    inner.wait(&bp_driver::synchronize, deadline.left_ns(), device);
+  }
+  void stream_synchronize(int32_t device, bp_stream* stream, uint64_t timeout_ns) {
+    if (own_streams) {
+      engine.stream_synchronize(device, stream, timeout_ns);
+    } else {
+      inner.wait(&bp_driver::stream_synchronize, timeout_ns, device, stream);
+    }
+  }
+  void event_synchronize(int32_t device, bp_event* event, uint64_t timeout_ns) {
+    if (own_streams) {
+      engine.event_synchronize(device, event, timeout_ns);
+    } else {
+      inner.wait(&bp_driver::event_synchronize, timeout_ns, device, event);
+    }
+  }
+  int32_t stream_destroy(int32_t device, bp_stream* stream) {
+    if (own_streams) return engine.stream_destroy(device, stream);
+    drain_outside_lock(device, stream);
+    return inner(&bp_driver::stream_destroy, device, stream);
+  }
 
   // ---- groups
 
   int32_t query_ext(const char* id, uint32_t version, const bp_ext** out) {
     if (!id || !out) throw Error(BP_INVALID_ARGUMENT, "query_ext: id and out must not be NULL");
-    find_groups();
-    const bp_ext* found = nullptr;
-    const auto look = [&](const bp_ext& head) {
-      if (head.struct_size && version == head.version && std::strcmp(id, head.id) == 0) found = &head;
-    };
-    look(exec_.head);
-    std::apply([&](const auto&... group) { (look(group.offered.head), ...); }, passing_);
-    if (!found) {
-      if (std::strcmp(id, BP_GRAPH_ID) == 0 && hides_graphs()) {
-        throw Error(BP_UNSUPPORTED,
-                    "bp.graph: emulate supplies streams, copies, fills or the lock, which no capture of the driver's can hold");
-      }
-      if (!own_streams_ && !inner_.serialize() && below_.query_ext) return inner_(&bp_driver::query_ext, id, version, out);
-      throw Error(BP_UNSUPPORTED, std::string("no group ") + id + " version " + std::to_string(version) + " can pass through emulate");
+    std::call_once(groups_found_, [this] { find_groups(); });
+    if (const bp_ext* found = offered(id, version)) {
+      *out = found;
+      return BP_OK;
     }
-    *out = found;
-    return BP_OK;
+    if (std::strcmp(id, BP_GRAPH_ID) == 0 && hides_graphs()) {
+      throw Error(BP_UNSUPPORTED,
+                  "bp.graph: emulate supplies streams, copies, fills or the lock, which no capture of the driver's can hold");
+    }
+    if (!own_streams && !inner.serialize() && inner->query_ext) return inner(&bp_driver::query_ext, id, version, out);
+    throw Error(BP_UNSUPPORTED, std::string("no group ") + id + " version " + std::to_string(version) + " can pass through emulate");
   }
 
  private:
+  static uint64_t pack(int32_t high, int32_t low) {
+    return static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 | static_cast<uint32_t>(low);
+  }
+  static int32_t high(uint64_t word) { return static_cast<int32_t>(word >> 32); }
+  static int32_t low(uint64_t word) { return static_cast<int32_t>(word); }
+
+  void fill_inner(int32_t device, bp_stream* stream, uint64_t dst, const FillPattern& row, uint32_t flags) {
+    if (inner->fill) {
+      inner(&bp_driver::fill, device, stream, dst, static_cast<const void*>(&row.word), row.size, row.bytes / row.size, flags);
+      if (own_streams) inner.wait(&bp_driver::synchronize, BP_NO_TIMEOUT, device);
+      return;
+    }
+    fill_by_copies(inner, device, stream, dst, row);
+  }
+
   /// What of a capture the shim does by itself, the recording would lack: work on streams of its own, copies and fills that wait; and a
   /// wait under the lock only asks, so that no capture hears of it.
-  bool hides_graphs() const { return own_streams_ || own_pinned_ || !below_.fill || inner_.serialize(); }
+  bool hides_graphs() const { return own_streams || own_pinned || !inner->fill || inner.serialize(); }
 
-  /// Looks once for the groups below that the shim wraps.
+  template <class Group, class Entries>
+  void offer_found(Entries& entries) {
+    if (entries.find()) offer<Group>(entries, entries.flags());
+  }
+
+  /// Looks for the groups below that the shim wraps.
   void find_groups() {
-    std::call_once(groups_found_, [&] {
-      exec_below_ = inner_.find<bp_host_exec>();
-      std::apply([this](auto&... group) { (find_passing(group), ...); }, passing_);
-      auto& vmm = group<bp_vmm>().offered;
-      vmm.reserve = slot<&Emulate::pass_if_sound<&bp_vmm::reserve, bp_vmm, uint64_t, uint64_t*>>();
-      vmm.map = slot<&Emulate::pass_if_sound<&bp_vmm::map, bp_vmm, uint64_t, uint64_t>>();
-      if (hides_graphs()) group<bp_graph>().offered.head.struct_size = 0;
-      if (own_streams_ && group<bp_module>().below) {
-        auto& module = group<bp_module>().offered;
-        module.load = slot<&Emulate::pass_if_sound<&bp_module::load, bp_module, const void*, uint64_t, bp_module_code**>>();
-        module.unload = slot<&Emulate::module_unload>();
-        module.function = slot<&Emulate::module_function>();
-        module.launch = slot<&Emulate::module_launch>();
-      }
-      find_profile();
-      const auto& view = group<bp_host_view>().below;
-      constexpr uint32_t in_place = BP_HOST_VIEW_SAME_ADDRESS | BP_HOST_VIEW_COHERENT;
-      const bool host_sees = view && (view->head.flags & in_place) == in_place;
-      if (exec_below_ || (own_streams_ && host_sees)) exec_.head = group_head<bp_host_exec>();
-    });
-  }
-
-  /// The shim's own, where the streams are or the driver below has none.
-  void find_profile() {
-    auto& [below, offered] = group<bp_profile>();
-    if (below && !own_streams_) return;
-    const uint32_t ranges = below ? below->head.flags & BP_PROFILE_RANGES : 0;
-    offered.head = group_head<bp_profile>(ranges | (own_streams_ ? BP_PROFILE_NAMES : 0));
-    offered.start = slot<&Emulate::profile_start>();
-    offered.stop = slot<&Emulate::profile_stop>();
-    offered.tag = slot<&Emulate::profile_tag>();
-    offered.launch_begin = slot<&Emulate::profile_launch_begin>();
-    offered.launch_end = slot<&Emulate::profile_launch_end>();
-    if (!ranges) {
-      offered.range_push = offered.mark = slot<&Emulate::profile_no_name>();
-      offered.range_pop = slot<&Emulate::profile_no_range>();
+    offer_found<bp_host_view>(host_view_);
+    offer_found<bp_peer>(peer_);
+    offer_found<bp_vmm>(vmm_);
+    offer_found<bp_compiler>(compiler_);
+    own_streams ? offer_found<bp_module>(own_modules_) : offer_found<bp_module>(modules_);
+    if (!hides_graphs()) offer_found<bp_graph>(graphs_);
+    if (host_exec_.find()) offer<bp_host_exec>(host_exec_);
+    profile_.find();
+    if (own_streams) {
+      offer<bp_profile>(profile_, BP_PROFILE_NAMES | (profile_.flags() & BP_PROFILE_RANGES));
+    } else if (profile_.found()) {
+      offer<bp_profile>(static_cast<PassingGroup<bp_profile>&>(profile_), profile_.flags());
+    } else {
+      offer<bp_profile>(events);
     }
-    if (own_streams_) return;
-    if (group<bp_module>().below) group<bp_module>().offered.launch = slot<&Emulate::module_launch_below>();
-    if (group<bp_graph>().below) group<bp_graph>().offered.launch = slot<&Emulate::graph_launch_below>();
-  }
-
-  /// The C function for a slot, whose parameters it takes apart.
-  template <auto Slot>
-  struct Pass;
-  template <class Group, class... Args, int32_t (*Group::*Slot)(void*, Args...)>
-  struct Pass<Slot> {
-    static constexpr auto entry() { return slot<&Emulate::pass<Slot, Group, Args...>>(); }
-  };
-  template <class Group>
-  void find_passing(Passing<Group>& group) {
-    group.below = inner_.find<Group>();
-    if (!group.below) return;
-    group.offered.head = group_head<Group>(group.below->head.flags);
-    GroupTraits<Group>::each_slot([&](auto slot) { group.offered.*decltype(slot)::value = Pass<decltype(slot)::value>::entry(); });
   }
 
   std::once_flag groups_found_;
-  bp_host_exec exec_ = {{}, slot<&Emulate::exec_enqueue>(), slot<&Emulate::exec_map>()};
+  PassingGroup<bp_host_view> host_view_{inner};
+  PassingGroup<bp_peer> peer_{inner};
+  PassingGroup<bp_compiler> compiler_{inner};
+  VmmEntries vmm_{*this};
+  ModuleEntries modules_{*this};
+  OwnModuleEntries own_modules_{*this, compiler_};
+  GraphEntries graphs_{*this};
+  HostExecEntries host_exec_{*this, host_view_};
+  ProfileEntries profile_{*this};
 };
 
 }  // namespace backplane::driver::emulate

@@ -1,61 +1,27 @@
-// drivers/shims/emulate/modules.h: kernels of bp.module on the shim's own streams: what a launch of a function may say, and a launch that
-// is kept until its turn comes.
+// drivers/shims/emulate/modules.h: kernels of bp.module: recorded on the inner driver's streams; on the shim's own, launches that are
+// checked at the call and kept until their turn comes.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
-#include <backplane/driver/module.h>
-#include <backplane/driver/cxx/error.hpp>
+#include <backplane/driver/cxx/kernels.hpp>
 
-#include "../../engine/engine.h"
+#include "state.h"
 
 namespace backplane::driver::emulate {
 
-/// What a launch is held to. 0: unknown, and then the driver below decides.
-struct LaunchLimits {
-  uint64_t grid[3] = {};
-  uint32_t group = 0;
-  uint32_t local_bytes = 0;
-};
-
 /// What a bp_function is here.
 struct Function {
-  bp_function* below = nullptr;
-  int32_t device = 0;
-  uint64_t args_bytes = 0;
-  LaunchLimits limits;
+  bp_function* inner = nullptr;
+  LaunchLimits limits;  // what the inner driver would say of a launch, as far as the shim can know it
   std::string name;
-
-  /// Throws what the driver below would say of the launch, as far as the shim can know it.
-  void check(int32_t on, const bp_launch& launch) const {
-    need_no_flags("module.launch", launch.flags);
-    if (on != device) refuse("the function is of device " + std::to_string(device) + ", not of " + std::to_string(on));
-    if (!launch.args || launch.args_bytes != args_bytes) {
-      refuse("args has " + std::to_string(launch.args ? launch.args_bytes : 0) + " bytes, the function takes " +
-             std::to_string(args_bytes));
-    }
-    for (int i = 0; i < 3; ++i) {
-      if (launch.grid[i] == 0 || (limits.grid[i] != 0 && launch.grid[i] > limits.grid[i])) {
-        refuse("grid[" + std::to_string(i) + "] is " + std::to_string(launch.grid[i]) + ", needed is 1 to " + most(limits.grid[i]));
-      }
-    }
-    if (launch.group[0] == 0 || (limits.group != 0 && launch.group[0] > limits.group) || launch.group[1] != 1 || launch.group[2] != 1) {
-      refuse("group is (" + std::to_string(launch.group[0]) + ", " + std::to_string(launch.group[1]) + ", " +
-             std::to_string(launch.group[2]) + "), needed is (1 to " + most(limits.group) + ", 1, 1)");
-    }
-    if (limits.local_bytes != 0 && launch.local_bytes > limits.local_bytes) {
-      refuse("local_bytes is " + std::to_string(launch.local_bytes) + ", left are " + std::to_string(limits.local_bytes));
-    }
-  }
-
- private:
-  [[noreturn]] static void refuse(const std::string& why) { throw Error(BP_INVALID_ARGUMENT, "module.launch: " + why); }
-  static std::string most(uint64_t limit) { return limit ? std::to_string(limit) : "what the device takes"; }
 };
 
 /// The functions of each module, which live as long as it.
@@ -88,6 +54,91 @@ class KeptLaunch {
  private:
   std::unique_ptr<uint64_t[]> args_;
   bp_launch launch_;
+};
+
+/// On the inner driver's streams, where the records may be the shim's.
+struct ModuleEntries : PassingGroup<bp_module> {
+  explicit ModuleEntries(State& of) : PassingGroup(of.inner), state(of) {}
+  State& state;
+
+  void launch(int32_t device, bp_stream* stream, const bp_launch* launch) {
+    state.events.around(Records::work(BP_ACTIVITY_KERNEL, device), stream, [&] { (*this)(&bp_module::launch, device, stream, launch); });
+  }
+};
+
+/// On the shim's own streams. Functions know what a launch of them may say, since what the inner driver refuses when the job runs would be
+/// a fault of the device.
+class OwnModuleEntries : public PassingGroup<bp_module> {
+ public:
+  OwnModuleEntries(State& state, PassingGroup<bp_compiler>& compiler) : PassingGroup(state.inner), state_(state), compiler_(compiler) {}
+
+  void load(int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
+    state_.check(device);
+    (*this)(&bp_module::load, device, code, bytes, out);
+  }
+
+  void unload(int32_t device, bp_module_code* module) {
+    (*this)(&bp_module::unload, device, module);
+    functions_.forget(module);
+  }
+
+  void function(int32_t device, bp_module_code* module, const char* name, const bp_signature* signature, bp_function** out,
+                bp_function_properties* properties) {
+    need(out, "module.function: out");
+    need_signature(name, signature, UINT64_MAX);
+    bp_function_properties own{};
+    own.struct_size = sizeof own;
+    Function made{nullptr, launch_limits(device), name};
+    made.limits.args_bytes = signature->pointers * sizeof(uint64_t) + signature->value_bytes;
+    (*this)(&bp_module::function, device, module, name, signature, &made.inner, &own);
+    if (own.max_group_size) made.limits.group = own.max_group_size;
+    if (made.limits.local_bytes) made.limits.local_bytes -= std::min(own.local_bytes, made.limits.local_bytes - 1);
+    *out = functions_.keep(module, made);
+    if (properties) hand_out(properties, own, "module.function: properties");
+  }
+
+  void launch(int32_t device, bp_stream* stream, const bp_launch* launch) {
+    need_launch(launch);
+    Stream& on = state_.engine.usable(device, stream);
+    const Function& function = *reinterpret_cast<const Function*>(launch->function);
+    function.limits.check(device, *launch);
+    bp_launch given = *launch;
+    given.struct_size = sizeof given;
+    given.function = function.inner;
+    auto record = state_.recorder.queue(BP_ACTIVITY_KERNEL, device, stream, 0, function.name.c_str());
+    if (state_.ran_now(on, device, timed(record, [&] { launch_inner(device, given); }))) return;
+    auto kept = std::make_unique<KeptLaunch>(given);
+    on.submit({[](Job& job, int32_t status) {
+                 const std::unique_ptr<KeptLaunch> one(reinterpret_cast<KeptLaunch*>(job.words[2]));
+                 if (status != BP_OK) return;
+                 reinterpret_cast<OwnModuleEntries*>(job.words[0])->launch_inner(static_cast<int32_t>(job.words[1]), one->launch());
+               },
+               {reinterpret_cast<uint64_t>(this), static_cast<uint64_t>(device), reinterpret_cast<uint64_t>(kept.get())}},
+              std::move(record));
+    static_cast<void>(kept.release());  // the job's
+  }
+
+ private:
+  void launch_inner(int32_t device, const bp_launch& launch) {
+    (*this)(&bp_module::launch, device, static_cast<bp_stream*>(nullptr), &launch);
+    state_.inner.wait(&bp_driver::synchronize, BP_NO_TIMEOUT, device);
+  }
+  /// What the device's target says of launches, if the inner driver has a compiler.
+  LaunchLimits launch_limits(int32_t device) {
+    LaunchLimits found;
+    found.device = device;
+    bp_target_properties target{};
+    target.struct_size = sizeof target;
+    if (!compiler_.found() || compiler_.status(&bp_compiler::target, device, &target) != BP_OK) return found;
+    std::copy(std::begin(target.max_grid), std::end(target.max_grid), found.grid);
+    found.group = target.max_group_size;
+    found.local_bytes = target.local_bytes;
+    return found;
+  }
+
+  State& state_;
+  PassingGroup<bp_compiler>& compiler_;
+  Functions functions_;
 };
 
 }  // namespace backplane::driver::emulate

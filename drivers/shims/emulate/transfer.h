@@ -6,7 +6,7 @@
 #include <new>
 
 #include "../../engine/fill.h"
-#include "inner.h"
+#include "../inner.h"
 
 namespace backplane::driver::emulate {
 
@@ -27,7 +27,7 @@ struct Copy {
 constexpr uint64_t kStagingBytes = uint64_t{1} << 20;
 
 /// Address and size multiple of a device's copies.
-inline uint64_t copy_unit(Inner& inner, int32_t device) {
+inline uint64_t copy_unit(InnerDriver& inner, int32_t device) {
   bp_device_properties properties{};
   properties.struct_size = sizeof properties;
   inner(&bp_driver::device_properties, device, &properties);
@@ -50,9 +50,9 @@ class Staging {
   char* data_;
 };
 
-/// A pair of devices that the driver below cannot copy between: through the host, in whole units of each device. Where the target's range
+/// A pair of devices that the inner driver cannot copy between: through the host, in whole units of each device. Where the target's range
 /// begins or ends inside one, the rest of the unit is read first.
-inline void stage_copy(Inner& inner, int32_t device, bp_stream* stream, const Copy& c) {
+inline void stage_copy(InnerDriver& inner, int32_t device, bp_stream* stream, const Copy& c) {
   const uint64_t from = copy_unit(inner, c.src_device), to = copy_unit(inner, c.dst_device), unit = std::max(from, to);
   const auto up = [](uint64_t address, uint64_t multiple) { return (address + multiple - 1) / multiple * multiple; };
   const uint64_t room = up(std::min(c.bytes, kStagingBytes), unit);
@@ -74,7 +74,7 @@ inline void stage_copy(Inner& inner, int32_t device, bp_stream* stream, const Co
   }
 }
 
-inline void copy_below(Inner& inner, int32_t device, bp_stream* stream, const Copy& c) {
+inline void copy_inner(InnerDriver& inner, int32_t device, bp_stream* stream, const Copy& c) {
   try {
     inner(&bp_driver::copy, device, stream, c.dst, c.dst_device, c.src, c.src_device, c.bytes, c.flags);
   } catch (const Error& error) {
@@ -84,7 +84,7 @@ inline void copy_below(Inner& inner, int32_t device, bp_stream* stream, const Co
 }
 
 /// A fill for a driver that has none, by copies from the host.
-inline void fill_by_copies(Inner& inner, int32_t device, bp_stream* stream, uint64_t dst, const FillPattern& row) {
+inline void fill_by_copies(InnerDriver& inner, int32_t device, bp_stream* stream, uint64_t dst, const FillPattern& row) {
   const uint64_t unit = copy_unit(inner, device);
   const auto read = [&](char* host, uint64_t address, uint64_t size) {
     inner(&bp_driver::copy, device, stream, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, address, device, size, 0u);

@@ -101,7 +101,7 @@ class DeviceFault {
     release_held([&](const Held& one) { return one.stream == stream; });
   }
   /// A wait for what never completes: ends with the timeout, or with a sticky error.
-  [[noreturn]] void wait_in_vain(uint64_t timeout_ns) {
+  [[noreturn]] void wait_without_end(uint64_t timeout_ns) {
     const Deadline deadline(timeout_ns);
     std::unique_lock lock(mutex_);
     const auto over = [&] { return sticky() != BP_OK; };

@@ -31,6 +31,7 @@
 
 #include <backplane/driver/cxx/driver.hpp>
 
+#include "../inner.h"
 #include "arguments.h"
 #include "line.h"
 #include "output.h"
@@ -105,10 +106,6 @@ struct Shape {
   static auto& self(Any& table) {
     return table.head.self;
   }
-  template <class F>
-  static void each_slot(F&& f) {
-    GroupTraits<Table>::each_slot(f);
-  }
 };
 template <>
 struct Shape<bp_driver> {
@@ -118,12 +115,6 @@ struct Shape<bp_driver> {
   template <class Any>
   static auto& self(Any& table) {
     return table.self;
-  }
-  template <class F>
-  static void each_slot(F&& f) {
-#define BP_CALL(group, slot) f(std::integral_constant<decltype(&bp_driver::slot), &bp_driver::slot>());
-    BP_DRIVER_SLOTS(BP_CALL)
-#undef BP_CALL
   }
 };
 
@@ -158,7 +149,7 @@ struct Traced {
   void take(const Table& table) {
     below = offered = table;
     Shape<Table>::self(offered) = this;
-    Shape<Table>::each_slot([&](auto slot) {
+    GroupTraits<Table>::each_slot([&](auto slot) {
       if (below.*decltype(slot)::value) offered.*decltype(slot)::value = Call<decltype(slot)::value>::entry();
     });
   }
@@ -166,7 +157,7 @@ struct Traced {
 
 class Trace {
  public:
-  explicit Trace(const Host& host) : Trace(host, checked(host.inner())) {}
+  explicit Trace(const Host& host) : Trace(host, checked_inner("trace", host.inner())) {}
 
   const bp_driver* table() const { return &driver_.offered; }
 
@@ -239,14 +230,6 @@ class Trace {
     filter_.finish();
     driver_.take(below);
     driver_.offered.close = &close;
-  }
-
-  static bp_driver checked(const bp_driver* table) {
-    if (!table) throw Error(BP_INVALID_ARGUMENT, "trace is a shim: it needs a driver below it");
-    if (auto mismatch = abi_mismatch(table->abi_major, table->abi_minor)) throw Error(BP_UNSUPPORTED, "the driver below has " + *mismatch);
-    bp_driver copy = normalised(*table);
-    if (auto missing = incomplete_group(copy)) throw Error(BP_INVALID_ARGUMENT, "the driver below cannot be used: " + *missing);
-    return copy;
   }
 
   static int64_t ns(Clock::duration time) { return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count(); }

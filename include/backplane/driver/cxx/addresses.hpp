@@ -39,22 +39,6 @@ struct AddressPlace {
   Handle handle;
 };
 
-/// [address, address + bytes) as a place of a map that has find(). Throws Error(BP_INVALID_ARGUMENT) if it does not lie in one place;
-/// `what` is named then. 0 bytes may begin one past the end.
-template <class Map>
-auto address_range(const Map& map, uint64_t address, uint64_t bytes, const char* what) {
-  auto place = map.find(address);
-  if (!place && bytes == 0 && address != 0) {
-    place = map.find(address - 1);
-    if (place) ++place->offset;
-  }
-  if (!place || place->offset > place->bytes || bytes > place->bytes - place->offset) {
-    throw Error(BP_INVALID_ARGUMENT, format("%s: 0x%llx and %llu bytes are not inside one allocation", what,
-                                            static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes)));
-  }
-  return *place;
-}
-
 /// Allocations at addresses that the runtime gave, each with a handle. Thread safe.
 template <class Handle>
 class AddressTable {
@@ -63,58 +47,102 @@ class AddressTable {
 
   /// Throws Error(BP_INTERNAL) if part of the range is taken: the runtime's addresses collide, so use a Reservation.
   void insert(uint64_t address, uint64_t bytes, Handle handle) {
-    const uint64_t span = std::max<uint64_t>(bytes, 1);
-    std::unique_lock lock(mutex_);
-    const auto next = blocks_.lower_bound(address);
-    const bool meets_next = next != blocks_.end() && next->first - address < span;
-    if (meets_next || (next != blocks_.begin() && covers(*std::prev(next), address))) {
-      throw Error(BP_INTERNAL, format("the address 0x%llx of %llu bytes lies in another allocation",
-                                      static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes)));
-    }
-    blocks_.emplace_hint(next, address, Block{bytes, std::move(handle)});
+    if (try_insert(address, bytes, std::move(handle))) return;
+    throw Error(BP_INTERNAL, format("the address 0x%llx of %llu bytes lies in another allocation", static_cast<unsigned long long>(address),
+                                    static_cast<unsigned long long>(bytes)));
+  }
+  /// False if part of the range is taken.
+  bool try_insert(uint64_t address, uint64_t bytes, Handle handle) {
+    return try_insert(address, bytes, std::move(handle), std::max<uint64_t>(bytes, 1));
   }
 
   /// What the address lies in; nothing if that is no live allocation. One of 0 bytes contains its own base.
   std::optional<Place> find(uint64_t address) const {
     std::shared_lock lock(mutex_);
-    const auto next = blocks_.upper_bound(address);
-    if (next == blocks_.begin()) return std::nullopt;
-    const auto& entry = *std::prev(next);
-    if (!covers(entry, address)) return std::nullopt;
-    return Place{entry.first, entry.second.bytes, address - entry.first, entry.second.handle};
+    const auto* entry = before(address);
+    if (!entry || address - entry->first >= std::max<uint64_t>(entry->second.bytes, 1)) return std::nullopt;
+    return Place{entry->first, entry->second.bytes, address - entry->first, entry->second.handle};
   }
 
-  /// The same for a range, for copies and fills.
-  Place range(uint64_t address, uint64_t bytes, const char* what) const { return address_range(*this, address, bytes, what); }
+  /// The same for a range, for copies and fills. Throws Error(BP_INVALID_ARGUMENT) if it does not lie in one allocation; `what` is named
+  /// then. 0 bytes may begin one past the end.
+  Place range(uint64_t address, uint64_t bytes, const char* what) const {
+    auto place = find(address);
+    if (!place && bytes == 0 && address != 0) {
+      place = find(address - 1);
+      if (place) ++place->offset;
+    }
+    if (!place || place->offset > place->bytes || bytes > place->bytes - place->offset) {
+      throw Error(BP_INVALID_ARGUMENT, format("%s: 0x%llx and %llu bytes are not inside one allocation", what,
+                                              static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes)));
+    }
+    return *place;
+  }
+
+  /// True if [address, address + bytes) lies in one allocation.
+  bool contains(uint64_t address, uint64_t bytes) const {
+    std::shared_lock lock(mutex_);
+    const auto* entry = before(address);
+    if (!entry) return false;
+    const uint64_t offset = address - entry->first;
+    return offset <= entry->second.bytes && bytes <= entry->second.bytes - offset;
+  }
 
   /// Ends an allocation and gives its handle and size back; nothing if `address` is not the base of one.
   std::optional<Place> remove(uint64_t address) {
+    uint64_t span = 0;
+    return remove(address, span);
+  }
+
+  /// Calls f with each place, the lowest first.
+  template <class F>
+  void each(F&& f) const {
+    std::shared_lock lock(mutex_);
+    for (const auto& [base, block] : blocks_) f(Place{base, block.bytes, 0, block.handle});
+  }
+
+ protected:
+  // span: the bytes from the base in which no other may begin.
+  bool try_insert(uint64_t address, uint64_t bytes, Handle handle, uint64_t span) {
+    std::unique_lock lock(mutex_);
+    const auto next = blocks_.lower_bound(address);
+    const bool meets_next = next != blocks_.end() && next->first - address < span;
+    if (meets_next || (next != blocks_.begin() && address - std::prev(next)->first < std::prev(next)->second.span)) return false;
+    blocks_.emplace_hint(next, address, Block{bytes, span, std::move(handle)});
+    return true;
+  }
+  std::optional<Place> remove(uint64_t address, uint64_t& span) {
     std::unique_lock lock(mutex_);
     const auto found = blocks_.find(address);
     if (found == blocks_.end()) return std::nullopt;
     Place place{address, found->second.bytes, 0, std::move(found->second.handle)};
+    span = found->second.span;
     blocks_.erase(found);
     return place;
   }
 
  private:
   struct Block {
-    uint64_t bytes;
+    uint64_t bytes, span;
     Handle handle;
   };
-  static bool covers(const std::pair<const uint64_t, Block>& entry, uint64_t address) {
-    return address - entry.first < std::max<uint64_t>(entry.second.bytes, 1);
+  /// The last one that begins at or before the address, NULL if there is none. With the lock held.
+  const std::pair<const uint64_t, Block>* before(uint64_t address) const {
+    const auto next = blocks_.upper_bound(address);
+    return next == blocks_.begin() ? nullptr : &*std::prev(next);
   }
 
   mutable std::shared_mutex mutex_;
   std::map<uint64_t, Block> blocks_;
 };
 
-/// Gives out places in the window [base, base + bytes): best fit, neighbours merge when freed. Thread safe.
+/// The same, and gives out the places, in the window [base, base + bytes): best fit, neighbours merge when freed.
 template <class Handle>
-class AddressMap {
+class AddressMap : private AddressTable<Handle> {
  public:
+  using Table = AddressTable<Handle>;
   using Place = AddressPlace<Handle>;
+  using Table::contains, Table::find, Table::range;
 
   AddressMap(uint64_t base, uint64_t bytes) : base_(base), bytes_(bytes) { add_gap(base, bytes); }
 
@@ -124,14 +152,14 @@ class AddressMap {
   /// A place for `bytes` (0 takes one unit of alignment, a power of two), with at least `behind` bytes behind it that no place has. Throws
   /// Error(BP_OUT_OF_MEMORY) if the window is full.
   uint64_t place(uint64_t bytes, uint64_t alignment, Handle handle, uint64_t behind = 0) {
-    std::unique_lock lock(mutex_);
+    std::lock_guard lock(gaps_mutex_);
     if (bytes <= bytes_) {
       const uint64_t span = (std::max<uint64_t>(bytes, 1) + behind + alignment - 1) & ~(alignment - 1);
       for (auto gap = by_size_.lower_bound({span, 0}); gap != by_size_.end(); ++gap) {
         const auto [size, start] = *gap;
         const uint64_t at = (start + alignment - 1) & ~(alignment - 1);
         if (at - start + span > size) continue;
-        used_.emplace(at, Block{bytes, span, std::move(handle)});  // first: it may throw, and then nothing has changed
+        Table::try_insert(at, bytes, std::move(handle), span);  // first: it may throw, and then nothing has changed
         remove_gap(start, size);
         add_gap(start, at - start);
         add_gap(at + span, start + size - at - span);
@@ -141,37 +169,12 @@ class AddressMap {
     throw Error(BP_OUT_OF_MEMORY, "no room of " + std::to_string(bytes) + " bytes left in the address window");
   }
 
-  /// What the address lies in; nothing if that is no live place. A place of 0 bytes contains its own base.
-  std::optional<Place> find(uint64_t address) const {
-    std::shared_lock lock(mutex_);
-    auto next = used_.upper_bound(address);
-    if (next == used_.begin()) return std::nullopt;
-    const auto& [base, block] = *--next;
-    if (address - base >= std::max<uint64_t>(block.bytes, 1)) return std::nullopt;
-    return Place{base, block.bytes, address - base, block.handle};
-  }
-
-  /// The same for a range, for copies and fills. Throws Error(BP_INVALID_ARGUMENT) if it does not lie in one place.
-  Place range(uint64_t address, uint64_t bytes, const char* what) const { return address_range(*this, address, bytes, what); }
-
-  /// True if [address, address + bytes) lies in one place.
-  bool contains(uint64_t address, uint64_t bytes) const {
-    std::shared_lock lock(mutex_);
-    auto next = used_.upper_bound(address);
-    if (next == used_.begin()) return false;
-    const auto& [base, block] = *--next;
-    const uint64_t offset = address - base;
-    return offset <= block.bytes && bytes <= block.bytes - offset;
-  }
-
   /// Ends a place and gives its handle and size back; nothing if `address` is not the base of one.
   std::optional<Place> remove(uint64_t address) {
-    std::unique_lock lock(mutex_);
-    auto found = used_.find(address);
-    if (found == used_.end()) return std::nullopt;
-    Place place{address, found->second.bytes, 0, std::move(found->second.handle)};
-    uint64_t start = address, size = found->second.span;
-    used_.erase(found);
+    uint64_t start = address, size = 0;
+    auto place = Table::remove(address, size);
+    if (!place) return place;
+    std::lock_guard lock(gaps_mutex_);
     if (auto next = gaps_.find(start + size); next != gaps_.end()) {
       size += next->second;
       remove_gap(next->first, next->second);
@@ -189,12 +192,6 @@ class AddressMap {
   }
 
  private:
-  struct Block {
-    uint64_t bytes;
-    uint64_t span;  // with what alignment adds
-    Handle handle;
-  };
-
   void add_gap(uint64_t start, uint64_t size) {
     if (size == 0) return;
     gaps_.emplace(start, size);
@@ -207,8 +204,7 @@ class AddressMap {
   }
 
   const uint64_t base_, bytes_;
-  mutable std::shared_mutex mutex_;
-  std::map<uint64_t, Block> used_;
+  std::mutex gaps_mutex_;
   std::map<uint64_t, uint64_t> gaps_;                // start -> size
   std::set<std::pair<uint64_t, uint64_t>> by_size_;  // (size, start)
 };

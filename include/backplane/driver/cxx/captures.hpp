@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -66,6 +67,16 @@ std::string recording_text(const std::vector<CapturedNode<Work>>& nodes, Label&&
     for (const size_t before : nodes[i].after) text += "  n" + std::to_string(before) + " -> n" + number + ";\n";
   }
   return text + "}\n";
+}
+
+/// Writes it. Throws Error(BP_INVALID_ARGUMENT).
+inline void write_recording(const char* path, const std::string& text) {
+  need(path, "graph.dump: path");
+  FILE* const file = std::fopen(path, "w");
+  const bool wrote = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if ((file && std::fclose(file) != 0) || !wrote) {
+    throw Error(BP_INVALID_ARGUMENT, std::string("graph.dump: ") + path + " cannot be written");
+  }
 }
 
 /// All captures of a driver. Work: what it keeps of queued work; a driver whose runtime records by itself never calls add. Thread safe; no

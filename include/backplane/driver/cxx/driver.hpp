@@ -26,18 +26,21 @@
 //     };
 //     BP_DEFINE_DRIVER(Acme)
 //
+// An optional group is an object of any class with methods named like the group's entries: `offer<bp_peer>(peers_)`.
+//
 // close deletes the object, so the destructor is where everything is released. last_error and query_ext come from the base class.
 //
 // The other headers, each usable alone: error.hpp (Error), options.hpp (Options), wait.hpp (poll, Deadline),
-// addresses.hpp (Reservation, AddressTable), callback.hpp (timed waits by callback, queue_callback), event_profile.hpp
-// (bp.profile of timing events), live.hpp (LiveHandles), table.hpp and groups.hpp (reading another driver's table), handles.hpp (RAII
+// addresses.hpp (Reservation, AddressTable), callback.hpp (timed waits by callback, queue_callback), captures.hpp (the rules of bp.graph),
+// compiler.hpp and code.hpp (bp.compiler, and what it hands to bp.module), event_profile.hpp (bp.profile of timing events), live.hpp
+// (LiveHandles), entries.hpp (from an entry to a method), table.hpp and groups.hpp (reading another driver's table), handles.hpp (RAII
 // handles).
 #ifndef BACKPLANE_DRIVER_CXX_DRIVER_HPP
 #define BACKPLANE_DRIVER_CXX_DRIVER_HPP
 
 #include <cstdint>
 #include <cstring>
-#include <new>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -46,6 +49,7 @@
 #include "addresses.hpp"
 #include "callback.hpp"
 #include "captures.hpp"
+#include "entries.hpp"
 #include "error.hpp"
 #include "event_profile.hpp"
 #include "groups.hpp"
@@ -87,7 +91,7 @@ class Driver {
   // Slots that the base class provides.
 
   int32_t last_error(char* buf, uint64_t size) {
-    const char* text = LastError::get(instance_);
+    const char* text = LastError::get(target_.instance);
     if (!buf || size == 0) return BP_OK;
     const size_t length = std::min<uint64_t>(std::strlen(text), size - 1);
     std::memcpy(buf, text, length);
@@ -97,24 +101,23 @@ class Driver {
 
   int32_t query_ext(const char* id, uint32_t version, const bp_ext** out) {
     if (!id || !out) return fail(BP_INVALID_ARGUMENT, "query_ext: id and out must not be NULL");
-    for (const bp_ext* group : groups_) {
-      if (group->version == version && std::strcmp(group->id, id) == 0) {
-        *out = group;
-        return BP_OK;
-      }
-    }
-    return fail(BP_UNSUPPORTED, "query_ext: no group " + std::string(id) + " version " + std::to_string(version));
+    const bp_ext* const found = offered(id, version);
+    if (!found) return fail(BP_UNSUPPORTED, "query_ext: no group " + std::string(id) + " version " + std::to_string(version));
+    *out = found;
+    return BP_OK;
   }
 
  protected:
   /// flags: BP_DRIVER_*.
-  explicit Driver(const Host& host, uint32_t flags = 0) : host_(host), instance_(LastError::new_instance()), table_{} {
+  explicit Driver(const Host& host, uint32_t flags = 0)
+      : host_(host), target_{static_cast<Self*>(this), LastError::new_instance()}, table_{} {
     table_.struct_size = sizeof(bp_driver);
     table_.abi_major = BP_ABI_MAJOR;
     table_.abi_minor = BP_ABI_MINOR;
     table_.flags = flags;
-    table_.self = this;
-    fill_table();
+    table_.self = &target_;
+    fill_table<Self>(table_);
+    table_.close = &close_entry;
   }
   ~Driver() = default;
   Driver(const Driver&) = delete;
@@ -124,31 +127,45 @@ class Driver {
 
   /// Sets the calling thread's error text and gives the status back: `return fail(BP_TIMEOUT, "...")`. Cheaper than throwing.
   int32_t fail(int32_t status, const char* text) const noexcept {
-    LastError::set(instance_, text);
+    LastError::set(target_.instance, text);
     return status;
   }
   int32_t fail(int32_t status, const std::string& text) const noexcept { return fail(status, text.c_str()); }
 
-  /// Offers an optional group. It must live as long as the driver, usually as a member:
+  /// Offers an optional group. `entries` has a method for each entry of the group, as the driver's class has for its own, and lives as long
+  /// as the driver, mostly as a member. flags: BP_<GROUP>_*. Gives the group's table.
   ///
-  ///     bp_peer peer_ = {group_head<bp_peer>(), slot<&Acme::can_access>(), ...};
-  ///     Acme(...) { offer(peer_.head); }
-  void offer(const bp_ext& group) { groups_.push_back(&group); }
-
-  template <class Group>
-  bp_ext group_head(uint32_t flags = 0) {
-    return group_head<Group>(GroupTraits<Group>::id, GroupTraits<Group>::version, flags);
+  ///     Acme(...) { offer<bp_peer>(peers_); }      // Peers peers_: with the methods can_access and enable
+  template <class Group, class Entries>
+  Group& offer(Entries& entries, uint32_t flags = 0) {
+    struct Offered {
+      EntryTarget<Entries> target;
+      Group table;
+    };
+    auto made = std::make_shared<Offered>(Offered{{&entries, target_.instance}, {}});
+    made->table.head = {sizeof(Group), GroupTraits<Group>::id, GroupTraits<Group>::version, flags, &made->target};
+    fill_table<Entries>(made->table);
+    groups_.emplace_back(made, &made->table.head);
+    return made->table;
   }
-  /// The same for a group of the vendor's own.
-  template <class Group>
-  bp_ext group_head(const char* id, uint32_t version, uint32_t flags = 0) {
-    return bp_ext{sizeof(Group), id, version, flags, this};
+
+  /// What was offered by that name; NULL if it was not.
+  const bp_ext* offered(const char* id, uint32_t version) const {
+    for (const auto& group : groups_) {
+      if (group->version == version && std::strcmp(group->id, id) == 0) return group.get();
+    }
+    return nullptr;
   }
 
-  /// The C function that calls a method: for the slots of groups. Its parameters are `void* self` and the method's.
-  template <auto Method>
-  static constexpr auto slot() {
-    return entry<Method>(Method);
+  /// For shims: the slots without a method for which has(slot) is true go to Self's pass (entries.hpp).
+  template <class Has>
+  void pass_through(Has&& has) {
+    GroupTraits<bp_driver>::each_slot([&](auto slot) {
+      using Slot = decltype(slot);
+      if constexpr (!has_method<Self, Slot> && !std::is_same_v<Slot, GroupTraits<bp_driver>::close_slot>) {
+        if (has(slot)) table_.*Slot::value = &EntryOf<Self, Slot>::call;
+      }
+    });
   }
 
   /// For flags that are known at run time only.
@@ -161,116 +178,19 @@ class Driver {
   }
 
  private:
-  template <auto Method, class Result, class... Args>
-  static int32_t call(void* self, Args... args) noexcept {
-    return static_cast<Driver*>(self)->guarded([&](Self& driver) -> int32_t {
-      if constexpr (std::is_void_v<Result>) {
-        (driver.*Method)(args...);
-        return BP_OK;
-      } else {
-        return (driver.*Method)(args...);
-      }
-    });
-  }
-  template <auto Method, class Owner, class Result, class... Args>
-  static constexpr auto entry(Result (Owner::*)(Args...)) {
-    return &Driver::call<Method, Result, Args...>;
-  }
-  template <auto Method, class Owner, class Result, class... Args>
-  static constexpr auto entry(Result (Owner::*)(Args...) const) {
-    return &Driver::call<Method, Result, Args...>;
-  }
-
-  /// Runs one entry: nothing thrown leaves it, and every failure has a text.
-  template <class Body>
-  int32_t guarded(Body&& body) noexcept {
-    try {
-      const int32_t status = body(static_cast<Self&>(*this));
-      return status == BP_OK || status == BP_PENDING ? status : failed(status);
-    } catch (...) {
-      return thrown();
-    }
-  }
-
-  // The two ways to fail, apart from guarded(), of which there is one for each entry.
-  int32_t failed(int32_t status) noexcept {
-    if (!LastError::take_fresh(instance_)) LastError::set(instance_, status_name(status));
-    LastError::take_fresh(instance_);
-    return status;
-  }
-  int32_t thrown() noexcept {
-    try {
-      throw;
-    } catch (const Error& error) {
-      return report(error.status(), error.what());
-    } catch (const std::bad_alloc&) {
-      return report(BP_OUT_OF_MEMORY, "the driver ran out of host memory");
-    } catch (const std::exception& error) {
-      return report(BP_INTERNAL, error.what());
-    } catch (...) {
-      return report(BP_INTERNAL, "the driver threw something that is no std::exception");
-    }
-  }
-  int32_t report(int32_t status, const char* text) noexcept {
-    LastError::set(instance_, text);
-    LastError::take_fresh(instance_);
-    return status;
-  }
-
-  // The two entries that fill a struct of the caller's: the method gets a full, zeroed one, and what the caller has room for is copied.
-  template <class Struct, class Call>
-  int32_t filled(Struct* out, Call&& call) noexcept {
-    return guarded([&](Self& driver) -> int32_t {
-      if (!out || out->struct_size < sizeof(uint64_t)) throw Error(BP_INVALID_ARGUMENT, "the struct's struct_size is not set");
-      Struct full{};
-      const uint64_t room = out->struct_size;
-      full.struct_size = room;
-      call(driver, &full);
-      full.struct_size = room;
-      std::memcpy(static_cast<void*>(out), &full, std::min<uint64_t>(room, sizeof full));
-      return BP_OK;
-    });
-  }
-  static int32_t properties_entry(void* self, int32_t device, bp_device_properties* out) noexcept {
-    return static_cast<Driver*>(self)->filled(out,
-                                              [&](Self& driver, bp_device_properties* full) { driver.device_properties(device, full); });
-  }
-  static int32_t pointer_info_entry(void* self, uint64_t address, bp_pointer_info* out) noexcept {
-    return static_cast<Driver*>(self)->filled(out, [&](Self& driver, bp_pointer_info* full) { driver.pointer_info(address, full); });
-  }
-
   static int32_t close_entry(void* self) noexcept {
     try {
-      delete static_cast<Self*>(static_cast<Driver*>(self));
+      delete static_cast<EntryTarget<Self>*>(self)->object;
     } catch (...) {  // a destructor that is noexcept(false)
       return BP_INTERNAL;
     }
     return BP_OK;
   }
 
-  void fill_table() {
-// Whether Self has such a method.
-#define BP_HAS(name)                                                                                              \
-  const auto find = [](auto* self) -> decltype(&std::remove_pointer_t<decltype(self)>::name) { return nullptr; }; \
-  std::is_invocable_v<decltype(find), Self*>
-#define BP_FILL(group, name)                                                                         \
-  if constexpr (BP_HAS(name)) {                                                                      \
-    static_assert(std::is_convertible_v<decltype(slot<&Self::name>()), decltype(bp_driver::name)>,   \
-                  "the parameters of " #name " must be those of bp_driver." #name ", without self"); \
-    table_.name = slot<&Self::name>();                                                               \
-  }
-    BP_DRIVER_SLOTS(BP_FILL)
-    table_.device_properties = &properties_entry;
-    table_.close = &close_entry;
-    if constexpr (BP_HAS(pointer_info)) table_.pointer_info = &pointer_info_entry;
-#undef BP_FILL
-#undef BP_HAS
-  }
-
   Host host_;
-  uint64_t instance_;
+  EntryTarget<Self> target_;
   bp_driver table_;
-  std::vector<const bp_ext*> groups_;
+  std::vector<std::shared_ptr<const bp_ext>> groups_;
 };
 
 /// The body of bp_driver_get: refuses another ABI, builds the driver, and hands a refusal of its constructor to the core.

@@ -35,6 +35,15 @@ class Error : public std::runtime_error {
   bp_status status_;
 };
 
+// What most entries check.
+
+inline void need(bool given, const char* what) {
+  if (!given) throw Error(BP_INVALID_ARGUMENT, std::string(what) + " must not be NULL");
+}
+inline void need_no_flags(const char* call, uint32_t flags) {
+  if (flags != 0) throw Error(BP_INVALID_ARGUMENT, format("%s: flags must be 0, not 0x%x", call, flags));
+}
+
 /// The last error texts of the calling thread, one for each driver instance (the latest few). Plain memory without a destructor, so that it
 /// may still be used while a process exits. Hidden, so that two drivers in one process do not share it.
 class [[gnu::visibility("hidden")]] LastError {

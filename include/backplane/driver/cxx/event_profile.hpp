@@ -5,8 +5,8 @@
 //       void fill(int32_t device, bp_stream* stream, ...) {
 //         profile_.around(EventProfile<>::work(BP_ACTIVITY_FILL, device, bytes), stream, [&] { acme_fill(...); });
 //       }
-//       void profile_start(uint64_t kinds, bp_activity_callback fn, void* arg) { profile_.start(kinds, fn, arg); }   // and so on
-//       EventProfile<> profile_{TableCalls{table()}};
+//       EventProfile<> profile_{TableCalls{table()}};                                          // in the constructor:
+//       offer<bp_profile>(profile_)
 //
 // Off, it costs a piece of work one load. On, two events, and a lock of the stream while the work is queued.
 #ifndef BACKPLANE_DRIVER_CXX_EVENT_PROFILE_HPP
@@ -186,7 +186,7 @@ class EventProfile {
   void launch_begin(int32_t device, bp_stream* stream) {
     if (kinds_.load(std::memory_order_relaxed) >> BP_ACTIVITY_KERNEL & 1) launch() = open(work(BP_ACTIVITY_KERNEL, device), stream);
   }
-  void launch_end(bp_stream* stream, const char* name) {
+  void launch_end(int32_t, bp_stream* stream, const char* name) {
     std::optional<Span> span = std::exchange(launch(), std::nullopt);
     if (!span) return;
     if (name) {
@@ -196,6 +196,10 @@ class EventProfile {
     std::lock_guard lock(mutex_);
     release(*span);
   }
+
+  void range_push(const char*) { throw Error(BP_UNSUPPORTED, "profile: there are no ranges"); }
+  void range_pop() { throw Error(BP_UNSUPPORTED, "profile: there are no ranges"); }
+  void mark(const char*) { throw Error(BP_UNSUPPORTED, "profile: there are no ranges"); }
 
  private:
   static bp_activity copy(int32_t kind, int32_t device, int32_t dst_device, int32_t src_device, uint64_t bytes) {

@@ -1,8 +1,8 @@
 // backplane/driver/cxx/groups.hpp: the optional groups of the driver ABI as one list, and what every one of them is for code that treats
 // them alike: an id, a version and named slots.
 //
-// A new group is a header in driver/ with its BP_<GROUP>_SLOTS and a line in BP_DRIVER_GROUPS. A vendor's own group needs neither: it is
-// asked for by find_group<Group>(driver, id, version).
+// A new group is a header in driver/ with its BP_<GROUP>_SLOTS and a line in BP_DRIVER_GROUPS; a vendor's own one a line of
+// BP_GROUP_TRAITS.
 #ifndef BACKPLANE_DRIVER_CXX_GROUPS_HPP
 #define BACKPLANE_DRIVER_CXX_GROUPS_HPP
 
@@ -47,39 +47,62 @@ struct GroupSlot {
   size_t offset;
 };
 
-/// Of a group's struct: `name`, `about`, `id`, `version`, `slots`, and each_slot(f), which calls f(constant) with &Group::slot as the
-/// constant's value for each slot.
+/// Of a group's struct: `name`, `about`, `id`, `version`, `slots`, and each_slot(f), which calls f with an object for each slot, whose type
+/// has `value`, which is &Group::slot, and method<Object>(), which is &Object::slot. Of bp_driver: each_slot alone.
 template <class Group>
 struct GroupTraits;
 
-#define BP_GROUP_SLOT(slot) GroupSlot{#slot, offsetof(Group, slot)},
-#define BP_CALL(slot) f(std::integral_constant<decltype(&Group::slot), &Group::slot>());
-#define BP_GROUP_TRAITS(group, GROUP, about_it)                                                                              \
-  template <>                                                                                                                \
-  struct GroupTraits<bp_##group> {                                                                                           \
-    using Group = bp_##group;                                                                                                \
-    static constexpr const char* name = #group;                                                                              \
-    static constexpr const char* about = about_it;                                                                           \
-    static constexpr const char* id = BP_##GROUP##_ID;                                                                       \
-    static constexpr uint32_t version = BP_##GROUP##_VERSION;                                                                \
-    static constexpr GroupSlot slots[] = {BP_##GROUP##_SLOTS(BP_GROUP_SLOT)};                                                \
-    static_assert(sizeof(bp_ext) + std::size(slots) * sizeof(void (*)()) == sizeof(Group), "BP_" #GROUP "_SLOTS lacks one"); \
-    template <class F>                                                                                                       \
-    static void each_slot(F&& f) {                                                                                           \
-      BP_##GROUP##_SLOTS(BP_CALL)                                                                                            \
-    }                                                                                                                        \
+#define BP_SLOT_TYPE(slot)                                      \
+  struct slot##_slot {                                          \
+    static constexpr auto value = &Group::slot;                 \
+    template <class Object>                                     \
+    static constexpr auto method() -> decltype(&Object::slot) { \
+      return &Object::slot;                                     \
+    }                                                           \
   };
-BP_DRIVER_GROUPS(BP_GROUP_TRAITS)
-#undef BP_GROUP_TRAITS
-#undef BP_GROUP_SLOT
-#undef BP_CALL
+#define BP_GROUP_SLOT(slot) GroupSlot{#slot, offsetof(Group, slot)},
+#define BP_CALL(slot) f(slot##_slot());
+/// For a group of the vendor's own, in this namespace: GroupTraits of `type`, whose slots are listed by SLOTS(X).
+#define BP_GROUP_TRAITS(type, the_name, the_id, the_version, SLOTS, about_it)                                    \
+  template <>                                                                                                    \
+  struct GroupTraits<type> {                                                                                     \
+    using Group = type;                                                                                          \
+    static constexpr const char* name = the_name;                                                                \
+    static constexpr const char* about = about_it;                                                               \
+    static constexpr const char* id = the_id;                                                                    \
+    static constexpr uint32_t version = the_version;                                                             \
+    static constexpr GroupSlot slots[] = {SLOTS(BP_GROUP_SLOT)};                                                 \
+    static_assert(sizeof(bp_ext) + std::size(slots) * sizeof(void (*)()) == sizeof(Group), #SLOTS " lacks one"); \
+    SLOTS(BP_SLOT_TYPE)                                                                                          \
+    template <class F>                                                                                           \
+    static void each_slot(F&& f) {                                                                               \
+      SLOTS(BP_CALL)                                                                                             \
+    }                                                                                                            \
+  };
+#define BP_TRAITS(group, GROUP, about) BP_GROUP_TRAITS(bp_##group, #group, BP_##GROUP##_ID, BP_##GROUP##_VERSION, BP_##GROUP##_SLOTS, about)
+BP_DRIVER_GROUPS(BP_TRAITS)
+#undef BP_TRAITS
+
+template <>
+struct GroupTraits<bp_driver> {
+  using Group = bp_driver;
+#define BP_OF_DRIVER(group, slot) BP_SLOT_TYPE(slot)
+  BP_DRIVER_SLOTS(BP_OF_DRIVER)
+#undef BP_OF_DRIVER
+  template <class F>
+  static void each_slot(F&& f) {
+#define BP_OF_DRIVER(group, slot) BP_CALL(slot)
+    BP_DRIVER_SLOTS(BP_OF_DRIVER)
+#undef BP_OF_DRIVER
+  }
+};
 
 /// Calls f(GroupTraits<bp_...>()) for each group.
 template <class F>
 void for_each_group(F&& f) {
-#define BP_CALL(group, GROUP, about) f(GroupTraits<bp_##group>());
-  BP_DRIVER_GROUPS(BP_CALL)
-#undef BP_CALL
+#define BP_EACH(group, GROUP, about) f(GroupTraits<bp_##group>());
+  BP_DRIVER_GROUPS(BP_EACH)
+#undef BP_EACH
 }
 
 /// The name of the first entry that a group lacks; nullptr if it is whole. `head` is of the struct's full size.

@@ -12,11 +12,13 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "error.hpp"
 
@@ -93,6 +95,62 @@ class LiveHandles {
   std::unordered_map<Handle, size_t> numbers_;  // handle -> when it came
   std::map<size_t, Handle> order_;
   size_t next_ = 0;
+};
+
+/// Objects that a call may still use while another thread ends them. A handle is the object's address; each object has a `device`, which
+/// compares with what the caller names. Thread safe; nothing is destroyed under the lock.
+template <class Object>
+class SharedHandles {
+ public:
+  using Shared = std::shared_ptr<Object>;
+
+  template <class Handle>
+  void add(Shared object, Handle** out) {
+    std::lock_guard lock(mutex_);
+    auto* const handle = reinterpret_cast<Handle*>(object.get());
+    live_.emplace(handle, std::move(object));
+    *out = handle;
+  }
+
+  /// Throws Error(BP_INVALID_ARGUMENT) with that text for a handle that is not live, or another device's.
+  template <class Device>
+  Shared find(const void* handle, const Device& device, const char* text) const {
+    std::lock_guard lock(mutex_);
+    const auto found = live_.find(handle);
+    if (found == live_.end() || found->second->device != device) throw Error(BP_INVALID_ARGUMENT, text);
+    return found->second;
+  }
+  /// The same, and it is live no longer.
+  template <class Device>
+  Shared take(const void* handle, const Device& device, const char* text) {
+    Shared last = find(handle, device, text);
+    std::lock_guard lock(mutex_);
+    if (live_.erase(handle) == 0) throw Error(BP_INVALID_ARGUMENT, text);
+    return last;
+  }
+
+  /// Ends all of which `which` is true.
+  template <class Which>
+  std::vector<Shared> take_if(Which&& which) {
+    std::vector<Shared> taken;
+    std::lock_guard lock(mutex_);
+    for (auto at = live_.begin(); at != live_.end();) {
+      if (!which(*at->second)) {
+        ++at;
+        continue;
+      }
+      taken.push_back(std::move(at->second));
+      at = live_.erase(at);
+    }
+    return taken;
+  }
+  void clear() {
+    static_cast<void>(take_if([](const Object&) { return true; }));
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<const void*, Shared> live_;
 };
 
 }  // namespace backplane::driver

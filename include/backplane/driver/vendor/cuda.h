@@ -22,6 +22,8 @@ typedef struct bp_cuda {
   int32_t (*ordinal)(void* self, int32_t device, int32_t* out);
 } bp_cuda;
 
+#define BP_CUDA_SLOTS(X) X(ordinal)
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,4 +1,4 @@
-// drivers/sim/impairments.h: what the simulated device does badly on request: refuses memory, dawdles, traps stray accesses.
+// drivers/sim/fault_injection.h: what the simulated device does badly on request: refuses memory, dawdles, traps stray accesses.
 //
 // Options (drivers/engine/fault_trigger.h has <when>):
 //   alloc_fail=<when>   those allocations are out of memory
@@ -19,9 +19,9 @@
 
 namespace backplane::driver::sim {
 
-class Impairments {
+class FaultInjection {
  public:
-  explicit Impairments(Options& options)
+  explicit FaultInjection(Options& options)
       : alloc_fail_("alloc_fail", options.text("alloc_fail", "", FaultTrigger::kForm)),
         delay_us_(static_cast<uint64_t>(options.integer("delay", 0, 0, 10'000'000))),
         seed_(static_cast<uint64_t>(options.integer("seed", 0, 0, INT64_MAX))),
