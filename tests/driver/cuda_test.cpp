@@ -245,12 +245,12 @@ void peers() {
   HAS(fake().calls(), "cuMemSetAccess\n  access of 1: 3\n  access of 0: 3\n");
   // Others may have switched it on before.
   g.alloc(8), g.alloc(8, 1);
-  OK(g.d->set_current(g.self, 0));
+  OK(g.d->set_current(g.self, 1));
   CUcontext other = nullptr;
-  CHECK(fake().cuDevicePrimaryCtxRetain(&other, 1) == 0);
+  CHECK(fake().cuDevicePrimaryCtxRetain(&other, 0) == 0);
   CHECK(fake().cuCtxEnablePeerAccess(other, 0) == 0);
-  OK(peer.enable(peer.head.self, 0, 1));
-  fake().cuDevicePrimaryCtxRelease_v2(1);
+  OK(peer.enable(peer.head.self, 1, 0));
+  fake().cuDevicePrimaryCtxRelease_v2(0);
 }
 
 // A map that fails half-way leaves nothing behind.
