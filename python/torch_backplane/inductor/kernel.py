@@ -147,7 +147,7 @@ class GroupKernel(LaidOutKernel):
         return sympy_index_symbol(str(place))
 
     def _opaque_zero(self, var: CSEVariable) -> str:
-        """A zero for the places of a variable alone: a condition on one place may show the compiler what its zero is."""
+        """A zero for the places of one variable: a condition on a place may show the compiler that its zero is 0."""
         if str(var) not in self.zeros:
             zero = self.cse.newvar(dtype=torch.int64, shape=())
             self.invariant.writeline(f"const i64 {zero} = BP_OPAQUE_ZERO;")
