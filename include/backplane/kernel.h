@@ -81,7 +81,8 @@ class DeviceMemory {
 bool can_launch();
 
 // Base of the kernels of structured() and function() (structured.h) that queue host functions: with launch() or elementwise(). If the
-// driver does not run host functions, the next default kernel computes the operators. Every other kernel requires only what it declares itself.
+// driver does not run host functions, the next default kernel computes the operators. Every other kernel requires only what it declares
+// itself.
 struct HostKernel {
   static constexpr const char* kNeeds = "host functions (bp.host_exec)";
   static bool can_run() { return can_launch(); }
