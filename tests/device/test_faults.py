@@ -185,6 +185,7 @@ def test_expandable_segments_lose_what_a_failed_unmap_kept_and_no_more(run_in_pr
     assert ("bp.vmm.unmap" in done.stderr) == (lost > 0)
 
 
+@pytest.mark.kernels
 def test_launch_blocking_names_the_operator(run_in_process, name):
     code = f"""
         import torch
@@ -205,6 +206,7 @@ def test_launch_blocking_names_the_operator(run_in_process, name):
     assert "LAUNCH_BLOCKING" not in text
 
 
+@pytest.mark.kernels
 def test_the_watchdog_names_the_stream_and_the_work(run_in_process, name):
     code = f"""
         import torch
@@ -243,8 +245,8 @@ def test_the_watchdog_names_the_stream_and_the_work(run_in_process, name):
 def test_a_wrong_watchdog_is_refused(run_in_process, name):
     code = f"""
         import torch
-        x = torch.ones(8, device="{name}") + 1
         try:
+            x = torch.ones(8, device="{name}") + 1
             torch.{name}.synchronize()
         except ValueError as error:
             print(error)
@@ -254,6 +256,7 @@ def test_a_wrong_watchdog_is_refused(run_in_process, name):
         assert f"_WATCHDOG_SECONDS is '{wrong}': expected a number of seconds greater than 0" in done.stdout
 
 
+@pytest.mark.kernels
 def test_every_call_on_a_lost_device_says_so(run_in_process, name, tmp_path):
     code = f"""
         import torch

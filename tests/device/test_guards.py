@@ -181,6 +181,7 @@ def test_D30_a_kernel_that_calls_operators_records_nothing(leaf):
             assert OPS.closed(leaf).grad_fn.name().endswith("WarnNotImplemented")  # torch's, for what has no formula
 
 
+@pytest.mark.kernels
 def test_D30_redispatch_below_keys_equals_the_guard(leaf):
     keys = DispatchKeySet(DispatchKey.PrivateUse1)
     result = torch.ops.aten.mul.Tensor.redispatch(keys, leaf, leaf)

@@ -134,6 +134,7 @@ def test_B10_overloads_tell_what_they_are(library):
     assert torch.ops.aten.view.default.is_view
 
 
+@pytest.mark.kernels
 def test_B11_redispatching_reaches_the_devices_kernel(library, x):
     library.define("leveled(Tensor x) -> Tensor")
     library.impl("leveled", lambda x: x + 1, "PrivateUse1")

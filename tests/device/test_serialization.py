@@ -141,7 +141,7 @@ def test_metadata_that_nobody_knows_is_refused(device):
     """As a file of another device may hold it; torch's own keys are not its concern."""
     x = torch.ones(2, dtype=torch.complex64, device=device)
     for value in (True, False):
-        with pytest.raises(ValueError, match=r"'othervendor.format' is no key .* map_location='cpu'"):
+        with pytest.raises(ValueError, match=r"'othervendor.format' is not a key .* map_location='cpu'"):
             torch._utils.set_tensor_metadata(x, {"conj": True, "othervendor.format": value})
     torch._utils.set_tensor_metadata(x, {"conj": True})
     assert x.is_conj()

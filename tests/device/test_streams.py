@@ -218,6 +218,7 @@ y.to("cpu", torch.float64) | m.synchronize() | m.current_stream().synchronize() 
 """
 
 
+@pytest.mark.kernels
 @pytest.mark.long_after_first
 @pytest.mark.parametrize("kind", ["unified", "discrete"])
 def test_ctrl_c_ends_every_wait_for_a_device_that_hangs_and_names_the_kernel(run_in_process, name, tmp_path, kind):

@@ -13,6 +13,7 @@ from world import Kind
 
 DEVICE = "mydevice"
 DETAIL = (("TORCH_DISTRIBUTED_DEBUG", "DETAIL"),)
+COMPILED = (("MYDEVICE_KERNELS", "wait"),)  # kernels are work of a stream; the fallback waits for the stream
 
 
 def staged(**options: Any) -> Kind:

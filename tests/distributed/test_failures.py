@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import shims
 from checks import disagreements, failures
-from kinds import DETAIL, ENGINES, native, staged
+from kinds import COMPILED, DETAIL, ENGINES, native, staged
 
 KILLED = -signal.SIGKILL
 
@@ -154,7 +154,7 @@ def test_G03_a_device_that_fails_before_the_collective(worlds, engine, tmp_path,
         options += ",delay=20000"  # the collective is queued before the device comes to the kernel
     env = (("MYDEVICE_SHIMS", "fault"), ("MYDEVICE_OPTIONS", options))
     check = failures.the_device_hangs if fault == "hang" else failures.the_device_faults
-    with worlds.own(engine(env_of_first=env)) as world:
+    with worlds.own(engine(env=COMPILED, env_of_first=env)) as world:
         mine, other = answers(world, check, armed_by=str(armed))
     if fault == "hang" and engine is staged:
         assert is_backend_error(mine, "the device has not produced")
@@ -171,7 +171,7 @@ def test_G03_a_result_of_a_dead_collective_is_not_read(worlds, tmp_path):
     armed = tmp_path / "armed"
     options = f"fault.collective_hang=@1,fault.armed_by={armed}"
     env = (("MYDEVICE_SHIMS", "fault"), ("MYDEVICE_OPTIONS", options))
-    with worlds.own(native(env_of_first=env)) as world:
+    with worlds.own(native(env=COMPILED, env_of_first=env)) as world:
         found = answers(world, failures.results_of_a_dead_collective, armed_by=str(armed))
     assert all(is_backend_error(outcome, "process group '0'") for outcomes in found for outcome in outcomes)
 

@@ -102,15 +102,15 @@ class Sim:
         assert query(self.self, b"bp.compiler", 1, byref(group)) == 0
         self.group = group.contents
         target = Target(ctypes.sizeof(Target))
-        assert self.group.target(self.self, 0, byref(target)) == 0
+        assert self.group.target(self.group.head.self, 0, byref(target)) == 0
         self.target = target.target
         prelude = c_char_p()
-        assert self.group.prelude(self.self, self.target, byref(prelude)) == 0
+        assert self.group.prelude(self.group.head.self, self.target, byref(prelude)) == 0
         self.prelude = prelude.value or b""
 
     def id(self) -> str:
         text = ctypes.create_string_buffer(1024)
-        assert self.group.id(self.self, text, 1024) == 0
+        assert self.group.id(self.group.head.self, text, 1024) == 0
         return text.value.decode()
 
     def compile(self, kernels: str = KERNEL, options: str = "") -> tuple[int, int, str]:
@@ -118,13 +118,13 @@ class Sim:
         source = b"#define BP_GROUP 1\n" + self.prelude + kernels.encode()
         request = Request(ctypes.sizeof(Request), self.target, source, b"test/unit", options.encode(), 0, 0)
         result = Result(ctypes.sizeof(Result))
-        status = self.group.compile(self.self, byref(request), byref(result))
+        status = self.group.compile(self.group.head.self, byref(request), byref(result))
         if result.log is None:
             text = ctypes.create_string_buffer(1024)
             self.last_error(self.self, text, 1024)
             return status, 0, text.value.decode()
         found = status, result.bytes, result.log.decode()
-        assert self.group.release(self.self, byref(result)) == 0
+        assert self.group.release(self.group.head.self, byref(result)) == 0
         return found
 
 

@@ -264,5 +264,7 @@ def _bring_back(op: str) -> None:
         getattr(torch.ops, name.partition("::")[0]), name.partition("::")[2]
     )
     overload._op, overload._op_dk, overload._tags = torch._C._get_operation_overload(name, schema.overload_name)
+    for table in (overload.py_kernels, overload.python_key_table, overload.functorch_table, overload._dispatch_cache):
+        table.clear()  # of the definition that is gone
     setattr(packet, attribute, overload)
     packet._dir.append(attribute)
