@@ -89,11 +89,13 @@ def test_a_sample_is_of_the_long_tests_and_of_each_other_kind(runner, monkeypatc
         ["-m", "not long and not system"],
         runner.DEVICE,
         ["tests/portable", "-m", "not long and not system"],
+        ["tests/device", "-m", "kernels and not long"],
     ]
     others = [pair for pair in ran.values() if pair[1] is not None]
     compiled = [
         (["tests/portable", "-m", "long and not system"], "1/8"),
         ([*runner.GENERATED, "-m", "not long"], "1/4"),
+        (["tests/device", "-m", "kernels and not once"], "1/4"),
     ]
     assert others == [(["-m", "long and not system"], "1/8"), *compiled, *[(runner.DEVICE, "1/4")] * 3]
     ran.clear()
@@ -162,6 +164,7 @@ def test_smoke_is_of_another_torch_alone(runner, monkeypatch):
         ([runner.GENERATED[0], *runner.GENERATED[-2:]], []),
         ([*runner.WHOLE, "-m", "not long"], []),
         (["tests/portable", "-m", "not long"], ["--sample", "1/6:abc"]),
+        (["tests/device", "-m", "kernels and not long"], []),
         (["tests/device", "-m", "not long"], ["--sample", "1/6:abc"]),
     ]
     for arguments, _ in ran:
