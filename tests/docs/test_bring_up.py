@@ -17,7 +17,7 @@ def test_every_step_works(tmp_path):
     reader = Reader(tmp_path)
     reader.environment.pip("install", "--no-build-isolation", "--no-deps", "-e", ROOT)
     done = reader.read(PAGE)
-    assert (done.count("sh"), done.count("diff"), done.count("text")) == (14, 9, 4)
+    assert (done.count("sh"), done.count("diff"), done.count("text")) == (13, 8, 4)
     assert "passed" in reader.printed
 
 
