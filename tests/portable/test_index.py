@@ -320,6 +320,14 @@ def test_F11_the_first_wait_of_the_stream_tells_not_that_of_another(device):
     torch.accelerator.synchronize()
 
 
+def test_places_of_a_tensor_without_elements_are_checked(device):
+    index = torch.tensor([3, 0])
+    for place in ("cpu", device):
+        with pytest.raises(RuntimeError, match="out of DATA bounds"):
+            torch.index_select(torch.ones(3, 0, 6, device=place), 0, index.to(place))
+    assert torch.ones(3, 0, 6, device=device).index_select(0, index.to(device) % 3).shape == (2, 0, 6)
+
+
 def test_F11_places_out_of_range_are_neither_read_nor_written(device):
     x, index = tensor((4,)).to(device), torch.tensor([1, 9, -7, 2], device=device)
     y = torch.zeros(6, device=device)
