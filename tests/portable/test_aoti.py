@@ -3,13 +3,15 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from torch_backplane import _backend, compiler
+import torch_backplane
+from torch_backplane import _backend, compiler, paths
 from torch_backplane.compat import inductor
 
 pytestmark = pytest.mark.long  # a package is compiled, with its wrapper in C++
@@ -89,6 +91,20 @@ def test_cpp_wrapper_takes_other_shapes_without_compiling(device):
             compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
             assert before in (None, compiled)
             before = compiled
+
+
+@needs_cpp_wrapper
+def test_cpp_wrapper_has_no_path_of_the_environment(device):
+    """Inductor keeps the program under the user's name, and another environment of his finds it there."""
+    from torch._inductor import config
+    from torch._inductor.utils import run_and_get_code
+
+    with config.patch(cpp_wrapper=True):
+        _, (code,) = run_and_get_code(torch.compile(lambda x: x.sin() + 1), torch.ones(3, device=device))
+    assert "struct Api" in code
+    assert sys.prefix not in code
+    for path in (*paths.include_paths(), paths.package_dir(), Path(torch_backplane.__file__).parents[1]):
+        assert str(path) not in code
 
 
 @needs_cpp_wrapper

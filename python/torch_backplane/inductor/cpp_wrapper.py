@@ -55,12 +55,11 @@ def _targets(device: int) -> list[str]:
 
 
 def _prefix(*names: str) -> str:
-    folder = Path(__file__).parent
-    text = "\n".join((folder / name).read_text() for name in names)
+    """The text in front of a program, whole: Inductor's cache is shared by environments, of which each may go."""
     [include] = paths.include_paths()
-    return text.replace("BACKPLANE_DEVICE", _backend.device).replace(
-        "<backplane/generated.h>", f'"{include}/backplane/generated.h"'
-    )
+    table = (Path(include) / "backplane" / "generated.h").read_text().replace("#pragma once\n", "")
+    text = "\n".join((Path(__file__).parent / name).read_text() for name in names)
+    return text.replace("#include <backplane/generated.h>\n", table).replace("BACKPLANE_DEVICE", _backend.device)
 
 
 def _literal(text: str) -> str:
