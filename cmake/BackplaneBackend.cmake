@@ -110,7 +110,7 @@ function(_backplane_add_core device)
   _backplane_glob(aten "backend/tensor/*.cpp" "backend/fallback/*.cpp" "backend/dispatch/*.cpp" "backend/aten/*.cpp"
                        "backend/autocast/*.cpp" "backend/serialization/*.cpp" "backend/modules/*.cpp" "backend/inductor/*.cpp")
   if(has_portable)
-    _backplane_glob(portable "backend/kernels/portable/*.cpp")
+    _backplane_glob(portable "backend/kernels/portable/*/*.cpp")
     list(APPEND aten ${portable})
   endif()
   set(last "${BACKPLANE_ROOT}/backend/dispatch/registered_last.cpp")  # its initialiser runs after the vendor's and the core's: dispatch/defaults.h

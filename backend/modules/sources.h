@@ -1,4 +1,4 @@
-// modules/sources.h: the texts of the kernel library, kernels/portable/*.bpc, which the build puts into lib<device>.so
+// modules/sources.h: the texts of the kernel library, kernels/portable/**.bpc, which the build puts into lib<device>.so
 // (cmake/EmbedSources.cmake). A file of the same name in a project's backend/kernels/ has taken the SDK's place.
 #pragma once
 

@@ -18,6 +18,8 @@ _RUNTIME = {"torch", "runtime"}
 _MEMORY = _RUNTIME | {"memory", "random"}
 _TENSOR = _MEMORY | {"tensor"}
 _DISPATCH = _TENSOR | {"fallback", "dispatch"}
+_MODULES = _DISPATCH | {"modules"}
+_UNIT = _MODULES | {"kernels/portable/unit"}
 ARROWS = {
     "torch": set(),
     "torch/c10d_only/ATen": set(),
@@ -32,10 +34,18 @@ ARROWS = {
     "dispatch": _DISPATCH,
     "modules": _RUNTIME,
     "inductor": _RUNTIME | {"memory", "modules"},
-    "aten": _DISPATCH | {"modules"},
+    "aten": _MODULES,
     "autocast": _DISPATCH,
     "kernels/cuda": set(),
-    "kernels/portable": _DISPATCH | {"modules"},
+    "kernels/portable/unit": _MODULES,
+    "kernels/portable/pointwise": _UNIT,
+    "kernels/portable/reduction": _UNIT,
+    "kernels/portable/nn": _UNIT | {"kernels/portable/reduction"},
+    "kernels/portable/index": _UNIT,
+    "kernels/portable/sort": _UNIT,
+    "kernels/portable/matrix": _UNIT,
+    "kernels/portable/image": _UNIT | {"kernels/portable/matrix"},
+    "kernels/portable/random": _UNIT,
     "distributed": _MEMORY,
     "profiler": _RUNTIME | {"modules"},
     "bindings": _DISPATCH | {"modules", "inductor", "aten", "autocast", "serialization", "host", "profiler", "graph"},

@@ -298,7 +298,7 @@ class DialectOps(OpOverrides):
         dtype = _promoted(a, b)
         return f"({dtypes.REGISTER[dtype]})bp_right({a}, {b}, {8 * dtype.itemsize})"
 
-    # ---- random numbers: by a seed and a place in its sequence (kernels/portable/random.cpp)
+    # ---- random numbers: by a seed and a place in its sequence (kernels/portable/random/random.cpp)
 
     @staticmethod
     def rand(seed: CSEVariable, offset: CSEVariable) -> str:

@@ -2,7 +2,7 @@
 
 Torch's own pass draws a seed for each random tensor, so that a compiled program has other numbers than eager's. Here a
 graph takes what eager's operators would have taken of the generator's sequence, in their order, and a kernel makes
-element i of the numbers at its place, as the device's own kernels do (kernels/portable/random.cpp). An operator that
+element i of the numbers at its place, as the device's own kernels do (kernels/portable/random/random.cpp). An operator that
 is not written so is a call. With ``config.fallback_random`` all of them are. Where an operator of eager's falls back
 to the CPU, its numbers are others.
 """

@@ -1,0 +1,101 @@
+// kernels/portable/pointwise/pointwise.h: tables of operators that compute each element from those at its place; a line is an operator.
+//
+//   static const PointwiseTable table({
+//       {"exp", Kind::to_float, kFloats, {"m_exp(x)"}},          // exp, exp.out and exp_
+//       {"add.Tensor", Kind::promote, kNumbers, {"x + s0 * y"}},
+//   });
+//
+// `name` is the functional form, or an in-place form that stands alone ("masked_fill_.Scalar"); the other forms are found in the
+// dispatcher. The expression is in the kernel dialect (docs/dialect.md): x, y, z, w are the tensors in the schema's order, as values of C,
+// the type to compute in (f32, f64, i32 or i64); s0, s1, ... the call's scalars in order, numbers and flags; m_...: dialect/compute.bpc.
+//
+// A line of complex numbers adds an expression to an operator of the other tables (dialect/complex.bpc; C is a struct):
+//
+//   static const ComplexTable complex_operators({{"add.Tensor", {"c_add(x, c_mul(s0, y))"}}});
+//
+// These kernels give way to a vendor's own (dispatch/defaults.h). What they do not take - complex128, other layouts, a driver without
+// a compiler - the next in line computes, or the CPU, which also raises torch's errors for arguments that are refused.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+#include "kernels/portable/unit/elementwise.h"
+
+namespace backplane::portable {
+
+// How dtypes are found, as the operator's CPU kernel does it.
+enum class Kind : uint8_t {
+  promote,          // the inputs' common dtype, which is also the result's
+  to_float,         // the same, and integers become the default dtype
+  compare,          // the common dtype; the result is bool
+  numbers,          // of one tensor: the common dtype of it and the call's numbers, as in x ** 2
+  compare_numbers,  // the same; the result is bool
+  alike,            // all inputs have one dtype; other calls are the CPU's
+  choose,           // as promote, and the first input is a bool tensor that chooses; the result has the common dtype
+  masked,           // in place: the second input is a bool tensor that chooses
+};
+
+// The common dtypes that an expression is right for.
+constexpr uint8_t kIntegers = 1;
+constexpr uint8_t kWide = 2;  // float32 and float64
+constexpr uint8_t kHalves = 8;
+constexpr uint8_t kFloats = kWide | kHalves;
+constexpr uint8_t kBool = 4;
+// Integers by a number that is not 0: of a divisor of 0 torch raises an error, which a kernel that runs later cannot.
+constexpr uint8_t kByNumber = 16;
+constexpr uint8_t kNumbers = kIntegers | kFloats;
+constexpr uint8_t kAll = kNumbers | kBool;
+constexpr uint8_t kFloat8 = 128;
+constexpr uint8_t kStored = kAll | kFloat8;
+constexpr uint8_t kWithoutBool = 32;  // also where another operand decides the common dtype
+constexpr uint8_t kSelfFirst = 64;    // of two tensors x is the second, whose strides the result's follow
+
+// What chooses among an operator's expressions.
+struct CallOptions {
+  uint32_t given = 0;     // bit i: the i-th tensor or number is there; the optional ones may be None
+  double number = 0;      // the last number, or 0
+  std::string_view text;  // the argument that is a string, empty for None
+};
+
+struct Pointwise {
+  Literal name;
+  Kind kind;
+  uint8_t takes;
+  std::array<Literal, 4> expressions;
+  HostNumbers numbers = HostNumbers::rounded;
+  // Which expression; -1: none of them, the call is the CPU's. NULL: the first one.
+  int (*variant)(const CallOptions& call) = nullptr;
+  bool is_special = false;  // of dialect/special_compute.bpc
+};
+
+enum class Gives : uint8_t {
+  number,      // complex, or bool where the operator compares
+  part,        // real, as of abs
+  dense_part,  // the same, and a new one is contiguous whatever the input's strides are
+};
+
+struct ComplexPointwise {
+  Literal name;
+  std::array<Literal, 4> expressions;  // as many as the operator's own; NULL where the CPU has none
+  Gives gives = Gives::number;
+};
+
+class ComplexTable {
+ public:
+  ComplexTable(std::initializer_list<ComplexPointwise> operators);
+};
+
+class PointwiseTable {
+ public:
+  PointwiseTable(std::initializer_list<Pointwise> operators);
+  // Of dialect/special_compute.bpc, whose functions the expressions may call then.
+  static PointwiseTable special(std::initializer_list<Pointwise> operators);
+
+ private:
+  PointwiseTable() = default;
+};
+
+}  // namespace backplane::portable

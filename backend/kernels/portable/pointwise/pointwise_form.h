@@ -1,0 +1,65 @@
+// kernels/portable/pointwise/pointwise_form.h: a form of an operator of the tables (pointwise.h): what a call of it computes, and whether it is one
+// for these kernels.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/Scalar.h>
+
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kernels/portable/unit/call.h"
+#include "kernels/portable/pointwise/pointwise.h"
+
+namespace at {
+struct TensorIteratorBase;
+}
+namespace c10 {
+struct FunctionSchema;
+}
+
+namespace backplane::portable {
+
+struct PointwiseCall;
+
+// An operator of a table: what its forms share.
+struct PointwiseOperator {
+  PointwiseOperator(const Pointwise& line, std::optional<ComplexPointwise> complex);
+  const Pointwise line;
+  const std::optional<ComplexPointwise> complex;
+  KernelCounter& counter;
+};
+
+// Any thread.
+class PointwiseForm {
+ public:
+  // What an argument of the schema is to the kernel.
+  enum class Role : uint8_t { operand, number, text, output };
+
+  // Throws for a schema that these kernels cannot serve.
+  PointwiseForm(std::shared_ptr<PointwiseOperator> shared, Call::Form which, const c10::FunctionSchema& schema);
+
+  size_t arguments() const { return roles_.size(); }
+
+  // These are false where the call is none of this kernel's: nothing was computed then.
+  bool compute(const c10::IValue* values, at::Tensor& result) const;
+  // Of arguments which are all there, tensors first.
+  bool compute(std::initializer_list<const at::Tensor*> tensors, const c10::Scalar* number, at::Tensor& result) const;
+
+ private:
+  bool compute(PointwiseCall& call, at::Tensor& result) const;
+  bool read(const c10::IValue* values, PointwiseCall& call) const;
+  c10::ScalarType build(const PointwiseCall& call, at::TensorIteratorBase& iter) const;
+  bool is_dense(const PointwiseCall& call) const;
+  bool gives_part(const PointwiseCall& call) const;
+  bool can_hold(const PointwiseCall& call) const;
+
+  const std::shared_ptr<PointwiseOperator> operator_;
+  const Call::Form which_;
+  const std::vector<Role> roles_;
+};
+
+}  // namespace backplane::portable

@@ -1,0 +1,192 @@
+// kernels/portable/sort/select.cpp: what needs a part of an order alone: the first k of a dimension, the k-th, the median.
+#include <backplane/structured.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <tuple>
+
+#include "kernels/portable/unit/call.h"
+#include "kernels/portable/sort/sort.h"
+#include "kernels/portable/unit/text.h"
+#include "kernels/portable/unit/walk.h"
+#include "modules/launch.h"
+
+namespace backplane::portable {
+namespace select_impl {
+namespace {
+
+// With one item, a digit's bits: large ones save walks through the row, and cost time of their own.
+int digit_bits(const Target& target, int64_t size) {
+  if (!target.is_host()) return portable::digit_bits(target);
+  return size <= 256 ? 4 : size <= 16384 ? 8 : 11;
+}
+
+constexpr int64_t kSample = 64;      // elements, as in select.bpc
+constexpr int64_t kRowsAtOnce = 64;  // of those that have scratch memory, with one item
+
+// Of a row's elements that lie in order the first k: those up to number `pivot` of a sorted sample are very likely more than k.
+struct Sample {
+  bool is_worth = false;
+  int64_t pivot = 0, expected = 0, room = 0;
+};
+Sample sample_of(int64_t size, int64_t k) {
+  const double share = static_cast<double>(kSample) * static_cast<double>(k) / static_cast<double>(size);
+  Sample sample;
+  sample.pivot = static_cast<int64_t>(share + 3 * std::sqrt(share)) + 2;
+  sample.expected = sample.pivot * size / kSample;
+  sample.room = 3 * sample.expected + 1;
+  sample.is_worth = size >= 512 && sample.pivot < kSample / 4;
+  return sample;
+}
+
+enum class Wanted : uint8_t { at_rank, first, median, nanmedian };
+
+// One element of each row, which has few. values, places: dense.
+bool sort_and_pick(const Rows& rows, Wanted wanted, int64_t rank, const at::Tensor& values, const at::Tensor& places) {
+  const c10::DeviceIndex device = rows.x.device().index();
+  const c10::ScalarType dtype = rows.x.scalar_type();
+  const at::Tensor sorted = empty(rows.x.sizes(), dtype, device), stood = empty(rows.x.sizes(), c10::kLong, device);
+  if (!sort_rows(rows.x, false, {}, sorted, stood)) return false;
+  Walk walk("select", {rows.count}, device);
+  const std::array<int64_t, 1> one{1}, next{rows.size};
+  walk.write(values, one).write(places, one).read(sorted, next).read(stood, next).integer(rows.size).integer(rank).compute_in(dtype);
+  // How many are numbers: before NaN, which are the last.
+  const char* const numbers =
+      "i64 low = 0; i64 high = s0; while (low < high) { const i64 middle = (low + high) / 2; const C y = LOAD2(i2 + middle); "
+      "if (y == y) low = middle + 1; else high = middle; } ";
+  const char* const at = wanted == Wanted::at_rank  ? "const i64 at = s1; "
+                         : wanted == Wanted::median ? "const i64 at = low < s0 ? low : (s0 - 1) / 2; "
+                                                    : "const i64 at = low > 0 ? (low - 1) / 2 : 0; ";
+  const std::string body = join(wanted == Wanted::at_rank ? "" : numbers, at, "STORE0(i0, LOAD2(i2 + at)); p1[i1] = p3[i3 + at];");
+  return walk.run(body);
+}
+
+// Of each row of dense x the elements up to number `rank`, as they stood, or one of them. values, places: dense.
+bool select_rows(const Rows& rows, Wanted wanted, bool is_descending, int64_t rank, const at::Tensor& values, const at::Tensor& places) {
+  if (rows.count == 0) return true;
+  const c10::DeviceIndex device = rows.x.device().index();
+  const c10::ScalarType dtype = rows.x.scalar_type();
+  const Target& target = target_of(device);
+  if (wanted != Wanted::first && is_short_row(target, dtype, rows.size)) return sort_and_pick(rows, wanted, rank, values, places);
+  const bool is_wide = has_wide_places(rows.size);
+  const Sample sample = wanted == Wanted::first && target.is_host() ? sample_of(rows.size, rank + 1) : Sample{};
+  const int bits = digit_bits(target, sample.is_worth ? sample.expected : rows.size);
+  Unit unit(device, "select.bpc", "select_rows", "select");
+  define_keys(unit, dtype, is_descending, is_wide);
+  unit.define("DIGIT_BITS", bits).define_if(wanted == Wanted::first, "FIRST").define_if(wanted == Wanted::median, "MEDIAN");
+  unit.define_if(wanted == Wanted::nanmedian, "NANMEDIAN").define_if(sample.is_worth, "SAMPLED");
+  const uint32_t pointers = sample.is_worth ? 5 : 3;
+  const Function* const select = unit.define("POINTERS", pointers).find(1, pointers, 5, sample.is_worth ? 0b11011 : 0b11);
+  if (select == nullptr) return false;
+  Arguments arguments;
+  arguments.write(values).write(places).read(rows.x);
+  int64_t groups = rows.count;
+  at::Tensor likely, likely_places;
+  if (sample.is_worth) {
+    groups = std::min(groups, kRowsAtOnce);
+    likely = empty({groups * sample.room}, dtype, device);
+    likely_places = empty({groups * sample.room}, is_wide ? c10::kLong : c10::kInt, device);
+    arguments.write(likely).write(likely_places);
+  }
+  arguments.words(rows.count, rows.size, rank, sample.pivot, sample.room);
+  launch_function(device, *select, static_cast<uint64_t>(groups), arguments);
+  return true;
+}
+
+bool has_order(const at::Tensor& self) { return is_usable(self) && self.scalar_type() != c10::kBool; }
+
+// self, k, dim, largest, sorted
+bool topk(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  const int64_t k = call[1].toInt();
+  const bool is_largest = call[3].toBool(), is_sorted = call[4].toBool();
+  const auto dim = dimension_of(call[2].toInt(), self);
+  if (!has_order(self) || !dim) return false;
+  const int64_t size = self.dim() == 0 ? 1 : self.size(*dim);
+  if (k < (self.dim() == 0 ? 1 : 0) || k > size) return false;
+  at::DimVector sizes(self.sizes());
+  if (self.dim() != 0) sizes[*dim] = k;
+  const auto outputs = outputs_of(call, self, sizes);
+  if (!outputs) return false;
+  const Output &values = outputs->values, &places = outputs->places;
+  const c10::DeviceIndex device = self.device().index();
+  if (values.dense().numel() != 0) {
+    const Rows rows = rows_of(self, *dim);
+    const std::array<int64_t, 2> shape{rows.count, k};
+    const bool is_last = self.dim() == 0 || *dim == self.dim() - 1;
+    const at::Tensor to = is_last ? values.dense().view(shape) : empty(shape, self.scalar_type(), device);
+    const at::Tensor to_places = is_last ? places.dense().view(shape) : empty(shape, c10::kLong, device);
+    // All in order where that is not more work.
+    if (is_short_row(target_of(device), self.scalar_type(), size) || 2 * k >= size) {
+      if (!sort_rows(rows.x, is_largest, {}, to, to_places)) return false;
+    } else if (!is_sorted || k == 1) {
+      if (!select_rows(rows, Wanted::first, is_largest, k - 1, to, to_places)) return false;
+    } else {
+      const at::Tensor found = empty(shape, self.scalar_type(), device), stood = empty(shape, c10::kLong, device);
+      if (!select_rows(rows, Wanted::first, is_largest, k - 1, found, stood)) return false;
+      if (!sort_rows(found, is_largest, stood, to, to_places)) return false;
+    }
+    if (!is_last) {
+      const at::Tensor moved = values.dense().movedim(*dim, -1), moved_places = places.dense().movedim(*dim, -1);
+      moved.copy_(to.view(moved.sizes()));
+      moved_places.copy_(to_places.view(moved.sizes()));
+    }
+  }
+  outputs->give(call);
+  return true;
+}
+
+// One element of each row.
+bool select_one(Call& call, int64_t given_dim, bool keeps_dim, Wanted wanted, int64_t rank) {
+  const at::Tensor& self = call.tensor(0);
+  const auto dim = dimension_of(given_dim, self);
+  if (!has_order(self) || !dim) return false;
+  const int64_t size = self.dim() == 0 ? 1 : self.size(*dim);
+  if (size == 0 || rank < 0 || rank >= size) return false;
+  at::DimVector sizes(self.sizes());
+  if (self.dim() != 0) {
+    sizes[*dim] = 1;
+    if (!keeps_dim) sizes.erase(sizes.begin() + *dim);
+  }
+  const auto outputs = outputs_of(call, self, sizes);
+  if (!outputs || !select_rows(rows_of(self, *dim), wanted, false, rank, outputs->values.dense(), outputs->places.dense())) return false;
+  outputs->give(call);
+  return true;
+}
+
+// self, k, dim, keepdim
+bool kthvalue(Call& call) { return select_one(call, call[2].toInt(), call[3].toBool(), Wanted::at_rank, call[1].toInt() - 1); }
+
+// self, dim, keepdim
+template <Wanted wanted>
+bool median_along(Call& call) {
+  return select_one(call, call[1].toInt(), call[2].toBool(), wanted, 0);
+}
+
+// Of all elements.
+template <Wanted wanted>
+bool median(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  if (!has_order(self) || self.numel() == 0) return false;
+  const at::Tensor value = empty({}, self.scalar_type(), self.device().index());
+  const at::Tensor place = empty({1}, c10::kLong, self.device().index());
+  if (!select_rows(rows_of(self.reshape({-1}), 0), wanted, false, 0, value, place)) return false;
+  call.give(value);
+  return true;
+}
+
+const Defaults registered([](DefaultKernels& kernels) {
+  add_operator(kernels, {"topk", "topk.values"}, &topk);
+  // torch makes the forms without out= of these.
+  add_operator(kernels, "kthvalue.values", &kthvalue, portable_counter("kthvalue"));
+  add_operator(kernels, {"median.dim_values"}, &median_along<Wanted::median>);
+  add_operator(kernels, {"nanmedian.dim_values"}, &median_along<Wanted::nanmedian>);
+  add_operator(kernels, {"median"}, &median<Wanted::median>);
+  add_operator(kernels, {"nanmedian"}, &median<Wanted::nanmedian>);
+});
+
+}  // namespace
+}  // namespace select_impl
+}  // namespace backplane::portable

@@ -1,0 +1,283 @@
+// kernels/portable/unit/walk.cpp: merges dimensions, finds the unit, and launches it.
+#include "kernels/portable/unit/walk.h"
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/portable/unit/call.h"
+#include "kernels/portable/unit/elementwise.h"
+#include "runtime/reports.h"
+
+namespace backplane::portable {
+namespace walk_impl {
+namespace {
+
+constexpr uint32_t kHostTile = 1024;  // elements of a group whose item is a core
+constexpr uint32_t kLanes = 4;        // elements of an item otherwise
+constexpr int64_t kShortRow = 8;      // rows below it cost more than strides, where an item walks whole rows
+
+constexpr int kRowDims[] = {1, 3, 5, 11};
+
+}  // namespace
+}  // namespace walk_impl
+
+Walk::Walk(Literal name, at::IntArrayRef sizes, c10::DeviceIndex device)
+    : name_(name), device_(device), sizes_(sizes.rbegin(), sizes.rend()) {}
+
+Walk& Walk::add(const at::Tensor* tensor, c10::ScalarType dtype, at::IntArrayRef strides, int64_t offset, bool is_written) {
+  TORCH_INTERNAL_ASSERT(strides.size() == sizes_.size() && form_.count < kMostOperands);
+  uint64_t address = 0;
+  if (tensor != nullptr) {
+    TORCH_INTERNAL_ASSERT(!is_written || form_.written == form_.count, "what is written comes first");
+    TORCH_INTERNAL_ASSERT(form_.count == 0 || form_.operands[form_.count - 1].dtype != c10::ScalarType::Undefined,
+                          "operands in memory stand before counts");
+    const auto bytes = static_cast<int64_t>(c10::elementSize(dtype));
+    address = (is_written ? writable_address_of(*tensor) : address_of(*tensor)) + static_cast<uint64_t>(offset * bytes);
+  }
+  form_.operands[form_.count++].dtype = dtype;
+  form_.written += is_written;
+  operands_.push_back({address, {strides.rbegin(), strides.rend()}});
+  return *this;
+}
+
+Walk& Walk::write(const at::Tensor& tensor, c10::ScalarType dtype, at::IntArrayRef strides, int64_t offset) {
+  return add(&tensor, dtype, strides, offset, true);
+}
+Walk& Walk::read(const at::Tensor& tensor, c10::ScalarType dtype, at::IntArrayRef strides, int64_t offset) {
+  return add(&tensor, dtype, strides, offset, false);
+}
+Walk& Walk::count(at::IntArrayRef strides) { return add(nullptr, c10::ScalarType::Undefined, strides, 0, false); }
+
+Walk& Walk::scalar(uint64_t word, bool is_number) {
+  if (is_number) form_.numbers |= 1u << form_.scalars;
+  ++form_.scalars;
+  scalars_.push_back(word);
+  return *this;
+}
+Walk& Walk::integer(int64_t value) { return scalar(static_cast<uint64_t>(value), false); }
+Walk& Walk::number(double value, c10::ScalarType computed) {
+  form_.computed = computed;
+  if (!c10::isFloatingType(computed)) return integer(static_cast<int64_t>(value));
+  return scalar(word_of(value, computed), true);
+}
+Walk& Walk::compute_in(c10::ScalarType dtype) {
+  form_.computed = dtype;
+  return *this;
+}
+
+Walk& Walk::reports(std::optional<int64_t> dim) {
+  form_.reports = true;
+  reported_dim_ = dim;
+  return *this;
+}
+
+Walk& Walk::in_order(int64_t dim) {
+  ordered_ = static_cast<int64_t>(sizes_.size()) - 1 - dim;
+  form_.is_ordered = true;
+  return *this;
+}
+
+// Drops dimensions of one element, sorts the others by the operands' strides, the first operand's above all, and merges neighbours.
+void Walk::collapse(bool is_host) {
+  const size_t dims = sizes_.size();
+  c10::SmallVector<size_t, 6> order;
+  for (size_t d = 0; d < dims; ++d) {
+    if (sizes_[d] != 1 && static_cast<int64_t>(d) != ordered_) order.push_back(d);
+  }
+  const auto is_inside = [&](size_t a, size_t b) {
+    for (size_t k = 0; k < operands_.size(); ++k) {
+      if (form_.operands[k].dtype == c10::ScalarType::Undefined) continue;
+      const Operand& operand = operands_[k];
+      const int64_t x = std::abs(operand.strides[a]), y = std::abs(operand.strides[b]);
+      if (x != 0 && y != 0 && x != y) return x < y;
+    }
+    return false;
+  };
+  sort_few(order, is_inside);
+  c10::SmallVector<size_t, 6> kept;
+  for (const size_t d : order) {
+    const bool merges = !kept.empty() && std::all_of(operands_.begin(), operands_.end(), [&](const Operand& operand) {
+      return operand.strides[d] == operand.strides[kept.back()] * sizes_[kept.back()];
+    });
+    if (merges) {
+      sizes_[kept.back()] *= sizes_[d];
+    } else {
+      kept.push_back(d);
+    }
+  }
+  if (is_host && kept.size() > 1 && sizes_[kept[0]] < walk_impl::kShortRow) {
+    const auto longest = std::max_element(kept.begin(), kept.end(), [&](size_t a, size_t b) { return sizes_[a] < sizes_[b]; });
+    std::swap(kept[0], *longest);
+  }
+  const auto pick = [&](c10::SmallVector<int64_t, 6>& values) {
+    c10::SmallVector<int64_t, 6> picked;
+    for (const size_t d : kept) picked.push_back(values[d]);
+    values = std::move(picked);
+  };
+  pick(sizes_);
+  for (Operand& operand : operands_) pick(operand.strides);
+}
+
+bool Walk::has_dtypes(const Target& target) const {
+  if (form_.computed != c10::ScalarType::Undefined && !has_dtype(target, form_.computed)) return false;
+  return std::all_of(form_.operands.begin(), form_.operands.begin() + form_.count, [&](const WalkForm::Operand& operand) {
+    return operand.dtype == c10::ScalarType::Undefined || has_dtype(target, operand.dtype);
+  });
+}
+
+bool Walk::run(const Part& body) {
+  if (std::find(sizes_.begin(), sizes_.end(), 0) != sizes_.end()) return true;
+  const Target& target = target_of(device_);
+  if (!has_dtypes(target)) return false;
+  if (form_.is_ordered) {
+    length_ = sizes_[ordered_];
+    for (Operand& operand : operands_) operand.along = operand.strides[ordered_];
+  }
+  collapse(target.is_host());
+  return choose_form(target) && launch(target, body);
+}
+
+// The steps, the dimensions and the width of places. False: there are too many dimensions.
+bool Walk::choose_form(const Target& target) {
+  const size_t dims = sizes_.size();
+  int64_t extent = 1;
+  for (const int64_t size : sizes_) extent *= size;
+  bool is_flat = dims <= 1 && !form_.is_ordered;
+  for (size_t k = 0; k < operands_.size(); ++k) {
+    const Operand& operand = operands_[k];
+    Step& step = form_.operands[k].step;
+    if (step == Step::number) continue;
+    for (size_t d = 0; d < dims; ++d) extent = std::max(extent, std::abs(operand.strides[d]) * sizes_[d]);
+    extent = std::max(extent, std::abs(operand.along) * length_);
+    const int64_t stride = dims == 0 || (dims == 1 && sizes_[0] == 1) ? 1 : operand.strides[0];
+    step = stride == 1 ? Step::unit : stride == 0 ? Step::zero : stride == -1 ? Step::reversed : Step::other;
+    is_flat = is_flat && (step == Step::unit || (step == Step::zero && (k != 0 || form_.expression == nullptr)));
+  }
+  form_.is_wide = target.is_host() || extent >= (int64_t{1} << 30);
+  if (is_flat) return true;
+  for (const int rows : walk_impl::kRowDims) {
+    if (static_cast<size_t>(rows) + 1 < dims) continue;
+    form_.rows = static_cast<uint8_t>(rows);
+    // Places, and for each of the dimensions; lengths; scalars; what reports and walks in order.
+    const size_t words = (static_cast<size_t>(rows) + 4) * (form_.count + 1) + scalars_.size() + 4;
+    return words * 8 <= KernelArguments::kMost;
+  }
+  return false;
+}
+
+// What is compiled for a walk.
+static KernelSource source_of(Literal name, const WalkForm& form, const Part& body, c10::DeviceIndex device) {
+  uint32_t pointers = 0, places = 0, numbers = 0;
+  bool has_halves = false;
+  for (size_t k = 0; k < form.count; ++k) {
+    const auto [dtype, step] = form.operands[k];
+    has_halves = has_halves || c10::isReducedFloatingType(dtype);
+    if (step == Step::number) {
+      ++numbers;
+    } else {
+      ++places;
+      pointers += dtype != c10::ScalarType::Undefined;
+    }
+  }
+  const uint32_t outer = form.rows;
+  uint32_t words = form.scalars + numbers + (outer == 0 ? 1 : 2 + outer + places + outer * places);
+  if (form.is_ordered) words += 1 + places;
+  uint64_t written = (uint64_t{1} << form.written) - 1;
+  if (form.reports) {
+    written |= uint64_t{1} << pointers++;
+    ++words;
+  }
+  Unit unit(device, "pointwise.bpc", "pointwise", name);
+  if (form.computed != c10::ScalarType::Undefined) {
+    unit.compute_in(form.computed);
+  } else if (has_halves) {
+    unit.file("math.bpc");
+  }
+  if (form.is_special) unit.file("special.bpc").file("special_compute.bpc");
+  if (form.expression == nullptr) unit.define("BODY", body);
+  return unit.made_by(&write_walk, form).source(walk_tile(target_of(device)), pointers, words, written);
+}
+
+const Function* find_walk(Literal name, const WalkForm& form, const Part& body, c10::DeviceIndex device) {
+  KernelKey key;
+  key.add(name, 0);
+  key.add_bytes(&form, sizeof form);
+  if (body.is_literal()) {
+    key.add(body.text().data(), 0);
+  } else {
+    key.add(nullptr, body.text().size());
+    key.add_bytes(body.text().data(), body.text().size());
+  }
+  return key.find(device, [&] { return source_of(name, form, body, device); });
+}
+
+uint32_t walk_tile(const Target& target) { return target.is_host() ? walk_impl::kHostTile : walk_impl::kLanes; }
+
+uint64_t walk_groups(const Function& function, const Target& target, int64_t elements) {
+  return static_cast<uint64_t>(elements) / (uint64_t{function.group} * walk_tile(target)) + 1;
+}
+
+bool Walk::launch(const Target& target, const Part& body) {
+  const Function* const function = find_walk(name_, form_, body, device_);
+  if (function == nullptr) return false;
+  const bool is_flat = form_.rows == 0;
+  const size_t outer = form_.rows;
+
+  Arguments arguments;
+  const auto each = [&](const auto& add) {
+    for (size_t k = 0; k < form_.count; ++k) {
+      if (form_.operands[k].step != Step::number) add(operands_[k]);
+    }
+  };
+  for (size_t k = 0; k < form_.count; ++k) {
+    const WalkForm::Operand& operand = form_.operands[k];
+    if (operand.step != Step::number && operand.dtype != c10::ScalarType::Undefined) arguments.add(operands_[k].address);
+  }
+  if (form_.reports) arguments.add(report_record(device_));
+  int64_t elements = 1;
+  for (const int64_t size : sizes_) elements *= size;
+  uint64_t groups = walk_groups(*function, target, elements);
+  if (is_flat) {
+    arguments.words(elements);
+  } else {
+    const size_t dims = sizes_.size();
+    const int64_t columns = dims == 0 ? 1 : sizes_[0], rows = elements / columns;
+    arguments.words(rows, columns);
+    if (form_.is_ordered) {
+      arguments.words(length_);
+      each([&](const Operand& operand) { arguments.words(operand.along); });
+    }
+    for (size_t d = 1; d <= outer; ++d) arguments.words(d < dims ? sizes_[d] : int64_t{1});
+    for (size_t d = 0; d <= outer; ++d) {
+      each([&](const Operand& operand) { arguments.words(d < dims ? operand.strides[d] : int64_t{0}); });
+    }
+    if (target.is_host())
+      groups = static_cast<uint64_t>(form_.is_across ? rows / sizes_[1] * ((columns + kStripColumns - 1) / kStripColumns) : rows);
+  }
+  arguments.all(scalars_);
+  if (form_.reports) arguments.add(reported_dim_ ? report_site(*reported_dim_) : report_site(name_));
+  launch_function(device_, *function, groups, arguments);
+  if (form_.reports) raise_visible_reports(device_);
+  return true;
+}
+
+c10::SmallVector<int64_t, 6> dense_strides(at::IntArrayRef sizes) {
+  c10::SmallVector<int64_t, 6> strides(sizes.size(), 1);
+  for (size_t d = sizes.size(); d-- > 1;) strides[d - 1] = strides[d] * std::max<int64_t>(sizes[d], 1);
+  return strides;
+}
+
+c10::SmallVector<int64_t, 6> strides_with(const at::Tensor& tensor, int64_t dim, int64_t stride) {
+  c10::SmallVector<int64_t, 6> strides(tensor.strides().begin(), tensor.strides().end());
+  if (!strides.empty()) strides[static_cast<size_t>(dim)] = stride;
+  return strides;
+}
+
+c10::SmallVector<int64_t, 6> broadcast_strides(const at::Tensor& tensor, at::IntArrayRef sizes) {
+  c10::SmallVector<int64_t, 6> strides(sizes.size(), 0);
+  const size_t missing = sizes.size() - tensor.sizes().size();
+  for (size_t d = 0; d < tensor.sizes().size(); ++d) strides[missing + d] = tensor.sizes()[d] == 1 ? 0 : tensor.strides()[d];
+  return strides;
+}
+
+}  // namespace backplane::portable
