@@ -3,9 +3,9 @@
 # backplane_add_backend(<device>
 #   DRIVER <name of an SDK driver> | <source>...   the driver that the package embeds, for example `sim`
 #   [PACKAGE <python package>]                     default: the device's name
-#   [KERNELS [portable] [cuda] <source>...]        the vendor's operators, compiled one by one; portable: the SDK's for every chip whose driver
-#                                                  compiles (backend/kernels/portable); cuda: those that call NVIDIA's libraries
-#                                                  (backend/kernels/cuda), for the driver cuda
+#   [KERNELS [portable] <source>...]               the vendor's operators, compiled one by one; portable: the SDK's for every chip whose driver
+#                                                  compiles (backend/kernels/portable), and with the driver cuda those that call NVIDIA's
+#                                                  libraries (backend/kernels/cuda)
 #   [EXTENSIONS <source>...]                       what replaces parts of the core (backplane/extend.h)
 #
 # Builds, in ${CMAKE_CURRENT_BINARY_DIR}/<package> and laid out as in the installed package:
@@ -28,15 +28,14 @@ function(backplane_add_backend device)
   set(package_dir "${CMAKE_CURRENT_BINARY_DIR}/${arg_PACKAGE}")
   _backplane_find_torch()
 
-  if(cuda IN_LIST arg_KERNELS)
-    _backplane_glob(library_kernels "backend/kernels/cuda/*.cpp")
-    list(REMOVE_ITEM arg_KERNELS cuda)
-    list(PREPEND arg_KERNELS ${library_kernels})
-  endif()
   set(has_portable OFF)
   if(portable IN_LIST arg_KERNELS)
     set(has_portable ON)
     list(REMOVE_ITEM arg_KERNELS portable)
+    if(arg_DRIVER STREQUAL "cuda")
+      _backplane_glob(library_kernels "backend/kernels/cuda/*.cpp")
+      list(PREPEND arg_KERNELS ${library_kernels})
+    endif()
   endif()
 
   # The longest compilations first: ninja starts what is ready in this order.

@@ -1,5 +1,5 @@
-// backplane/extend.h: how a vendor replaces a part of the core: derive from its class, and register the derived class with one line in
-// backend/extensions.cpp.
+// backplane/extend.h: how a vendor replaces a part of the core: derive from its class, and register the derived class with one line in a
+// source that EXTENSIONS of backplane_add_backend() names.
 //
 //   static const backplane::extend::Allocator<MyAllocator> allocator;   // of backplane::CachingAllocator   memory/caching_allocator.h
 //   static const backplane::extend::Generator<MyGenerator> generator;   // of backplane::PhiloxGenerator    random/generator.h

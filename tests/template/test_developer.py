@@ -162,28 +162,6 @@ def test_a_driver_by_itself_calls_the_vendors_library(vendor, tmp_path):
     assert "1 passed, 0 failed" in said
 
 
-def test_the_commented_extension_works_when_it_is_uncommented(developer):
-    environment, project, _ = developer
-    extensions = project / "backend" / "extensions.cpp"
-    text = extensions.read_text()
-    head, code = text.split("//\n// #include", 1)
-    extensions.write_text(head + re.sub("(?m)^// ?", "", "// #include" + code))
-    environment.run("make", "dev", "PYTHON=python", cwd=project)
-    code = f"""
-        import io, torch
-        ops = torch.ops.{LONG["package_name"]}
-        x = torch.ones(2, 3, device="{LONG["device_name"]}")
-        ops.set_format(x, 7)
-        file = io.BytesIO()
-        torch.save(x, file)
-        file.seek(0)
-        print([ops.get_format(y) for y in (x, x.detach(), x.t(), torch.load(file), torch.ones_like(x))])
-    """
-    assert environment.run(environment.python, "-c", textwrap.dedent(code)) == "[7, 7, 7, 7, 0]\n"
-    extensions.write_text(text)
-    environment.run("make", "dev", "PYTHON=python", cwd=project)
-
-
 def test_the_driver_lies_in_the_projects_build_tree(developer):
     _, project, _ = developer
     assert (project / "build" / LONG["package_name"] / "lib" / f"lib{LONG['device_name']}_driver.so").is_file()

@@ -127,7 +127,7 @@ def test_choices_decide_which_files_there_are(rendered, choice):
     ]
     assert on_host == add
     assert (project / "tests" / "test_add.py").exists() == (kernels != "none")
-    sdks = "" if kernels != "portable" else "portable cuda " if choice["driver"] == "cuda" else "portable "
+    sdks = "portable " if kernels == "portable" else ""
     assert f"  KERNELS {sdks}${{kernels}}\n" in (project / "CMakeLists.txt").read_text()
     with_examples = ("tests/test_swiglu.py", "backend/operators", "python/qpu/ops.py")
     for path in with_examples:
