@@ -479,7 +479,7 @@ _ROWS = {
     "logcumsumexp": lambda x, dim: x.float().logcumsumexp(dim),
     "centred": lambda x, dim: x - x.mean(dim, keepdim=True),
     "scaled": lambda x, dim: x / (x.abs().amax(dim, keepdim=True) + 1),
-    "sorted": lambda x, dim: x.sort(dim)[0],
+    "sorted": lambda x, dim: x.sort(dim=dim, stable=True)[0],  # gradients show the order of equal elements
     "normal": lambda x, dim: F.normalize(x.float(), dim=dim),
 }
 
