@@ -313,7 +313,7 @@ void Communicator::shutdown() {
   try {
     if (last != nullptr) last->done->wait(in_ns(kShutdownTimeout));
   } catch (const c10::Error&) {
-    // The device is in error, which its own waits have told or will tell: nothing goes on that has to be waited for.
+    // The device is in error, which its own waits have reported or will report: nothing continues that has to be waited for.
   }
   destroy();  // no abort of what the peers still do
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMostWaiters = 64;          // threads; more calls in flight wait for one
 constexpr milliseconds kSlice{20};           // how late an abort may be noticed
-constexpr milliseconds kGloosOwnError{500};  // Gloo's error tells more than ours; it gets this much longer
+constexpr milliseconds kGloosOwnError{500};  // Gloo's error says more than ours; it gets this much longer
 
 template <class Range>
 bool overlap(const std::vector<Range>& some, const std::vector<Range>& others) {
@@ -181,7 +181,7 @@ void StagedTransport::complete(const std::shared_ptr<StagedCall>& call) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   try {
     if (call->inner != nullptr) call->inner->wait(left_of(call->deadline) + kGloosOwnError);
-    if (failure() != nullptr) return forget(call);  // it was told
+    if (failure() != nullptr) return forget(call);  // it was reported
     if (call->finish) call->finish(call->inner, left_of(call->deadline) + kGloosOwnError);
     if (call->work->retrieveOpType() == c10d::OpType::RECVANYSOURCE) call->work->set_source(call->inner->sourceRank());
     wait_for_turn(*call);

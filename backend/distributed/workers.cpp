@@ -66,13 +66,13 @@ void Workers::run(const std::shared_ptr<State>& state) {
   state->left.notify_all();
 }
 
-bool Workers::close(std::chrono::milliseconds patience) {
+bool Workers::close(std::chrono::milliseconds timeout) {
   std::deque<std::function<void()>> dropped;  // destroyed without the lock
   std::unique_lock<std::mutex> lock(state_->mutex);
   state_->is_closed = true;
   dropped.swap(state_->tasks);
   state_->arrived.notify_all();
-  const bool are_gone = state_->left.wait_for(lock, patience, [&] { return state_->threads == 0; });
+  const bool are_gone = state_->left.wait_for(lock, timeout, [&] { return state_->threads == 0; });
   lock.unlock();
   return are_gone;
 }

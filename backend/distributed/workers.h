@@ -22,8 +22,8 @@ class Workers {
 
   void add(std::function<void()> task);  // after close: does nothing
 
-  // Tasks that have not begun are dropped; waits for the threads as long as `patience`. False: there are some left.
-  bool close(std::chrono::milliseconds patience);
+  // Tasks that have not begun are dropped; waits for the threads as long as `timeout`. False: there are some left.
+  bool close(std::chrono::milliseconds timeout);
 
  private:
   struct State;

@@ -75,7 +75,7 @@ void from_hub(ScalarType dtype, Run from, Run to, int64_t count) {
   });
 }
 
-// In place: the hubs are of 4 and 8 bytes, so the ends are apart, and a float's truth is told before it is rounded to an integer.
+// In place: the hubs are of 4 and 8 bytes, so the ends are apart, and a float's truth is decided before it is rounded to an integer.
 void hub_to_hub(ScalarType from, ScalarType to, bool truth, const char* source, char* target, int64_t count) {
   const auto loop = [&](auto from_zero, auto to_zero) {
     using From = decltype(from_zero);

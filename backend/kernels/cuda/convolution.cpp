@@ -59,7 +59,7 @@ bool is_plain(const at::Tensor& tensor, const at::Tensor& like) {
 }
 
 // The convolution of a call, and the sizes of its result. x is the wider side: the input, or the result of a transposed one. Nothing where
-// the arguments are not one's: those who come after this kernel tell what is wrong.
+// the arguments are not one's: the kernel that comes next reports what is wrong.
 std::optional<cuda::Convolution> describe(const at::Tensor& input, const at::Tensor& weight, const Windows& windows,
                                           c10::SmallVector<int64_t, 5>& result) {
   const size_t dims = static_cast<size_t>(input.dim()) - 2;

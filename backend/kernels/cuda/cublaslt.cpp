@@ -76,7 +76,7 @@ struct Library {
 void check(Status status, const char* call) { TORCH_CHECK(status == 0, call, " gave cublasStatus_t ", status); }
 
 /// A matrix as the library sees it: columns one behind the other. A tensor's rows are the columns of its transpose, so what is described is
-/// the transpose; `turned` tells that the tensor itself has columns without gaps.
+/// the transpose; `turned`: the tensor itself has columns without gaps.
 struct Matrix {
   explicit Matrix(const at::Tensor& tensor)
       : rows(tensor.size(-2)), columns(tensor.size(-1)), batch(tensor.dim() == 3 ? tensor.stride(0) : 0) {

@@ -1,6 +1,6 @@
 // kernels/portable/image/grid_sample.cpp: images and volumes at the points of a grid, and the gradients.
 //
-// The image's gradient is a sum over all outputs, at places that the grid tells: on a device of many items by atomic additions where they
+// The image's gradient is a sum over all outputs, at places that the grid gives: on a device of many items by atomic additions where they
 // are fast and nobody asks for the same bits each time; else each item adds up its own channels, in order.
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
@@ -27,7 +27,7 @@ struct Sampling {
   bool is_aligned;
 };
 
-// The arguments from the interpolation on. False: they are refused, and the CPU tells why.
+// The arguments from the interpolation on. False: they are refused, and the CPU's error says why.
 bool read_sampling(const Call& call, size_t first, int64_t dims, Sampling& sampling) {
   sampling = {dims, call[first].toInt(), call[first + 1].toInt(), call[first + 2].toBool()};
   const int64_t modes = dims == 2 ? 3 : 2;  // linear, nearest, cubic

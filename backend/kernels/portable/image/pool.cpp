@@ -70,7 +70,7 @@ bool read_list(const c10::IValue& value, int64_t dims, Triple& triple) {
   return true;
 }
 
-// The arguments from the window's size on. False: they are refused, and the CPU tells why.
+// The arguments from the window's size on. False: they are refused, and the CPU's error says why.
 bool read_windows(const Pool& op, const c10::IValue* values, Windows& windows) {
   if (!read_list(values[0], op.dims, windows.size)) return false;
   windows.stride = windows.size;

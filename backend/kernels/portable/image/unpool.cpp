@@ -1,4 +1,4 @@
-// kernels/portable/image/unpool.cpp: elements back to the places that a pool of largest ones tells, and pools whose windows begin at random
+// kernels/portable/image/unpool.cpp: elements back to the places that max pooling recorded, and pools whose windows begin at random
 // (fractional max pooling; Graham, 2014).
 #include <ATen/ops/zeros.h>
 

@@ -152,7 +152,7 @@ bool narrow_copy(Call& call) {
   return true;
 }
 
-// --- of sizes that the elements tell: the host waits for them ---
+// --- of sizes that depend on the elements: the host waits for them ---
 
 // self, size, fill_value: nonzero() in that many rows
 bool nonzero_static(Call& call) {

@@ -16,7 +16,7 @@ namespace backplane::portable {
 struct Fold {
   Literal name;             // OP_<name>
   int states = 1;           // the values that it carries
-  bool is_ordered = false;  // it tells places: elements are numbered in the order of the dimensions
+  bool is_ordered = false;  // it returns places: elements are numbered in the order of the dimensions
 };
 
 using DimMask = std::bitset<64>;

@@ -1,4 +1,4 @@
-// kernels/portable/reduction/segment.cpp: a reduction of each segment of a dimension, which lengths or offsets tell, and its gradient.
+// kernels/portable/reduction/segment.cpp: a reduction of each segment of a dimension, given by lengths or offsets, and its gradient.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 

@@ -86,7 +86,7 @@ bool has_parts(const at::Tensor& tensor);
 // Whether they can use it, and it has the other's dtype and device.
 bool is_like(const at::Tensor& tensor, const at::Tensor& other);
 
-// Whether `out` can become a result of that size and dtype without a word: an empty one is resized, one that has elements and another size,
+// Whether `out` can become a result of that size and dtype silently: an empty one is resized, one that has elements and another size,
 // or shares memory with an input, is the CPU's, which warns or raises.
 bool can_become(const at::Tensor& out, at::IntArrayRef size, c10::ScalarType dtype, std::initializer_list<at::Tensor> inputs);
 

@@ -1,4 +1,4 @@
-// kernels/portable/unit/generator.h: how kernels are told of the device generator's numbers: by two words of their struct, and within a graph by
+// kernels/portable/unit/generator.h: how kernels receive the device generator's numbers: by two words of their struct, and within a graph by
 // two places in memory besides, which hold those of the run.
 #pragma once
 

@@ -1,4 +1,4 @@
-// kernels/portable/unit/places.h: what the operators share that read and write at places which a tensor tells.
+// kernels/portable/unit/places.h: shared by the operators that read and write at places given by a tensor.
 //
 // A place that is out of range is reported (runtime/reports.h), read as 0 and not written; the debug build of a kernel stops there
 // (BP_ASSERT). Errors of shapes and dtypes are the CPU's, to which such calls are left.

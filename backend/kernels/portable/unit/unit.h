@@ -4,7 +4,7 @@
 //   unit.element("", dtype).define("BACKWARD", op.backward);
 //   const Function* function = unit.find(per_item, 3, 38, 1);
 //
-// What a unit is told is kept piece by piece, and written out where there is no function yet. The pieces are the key by which one is found
+// What defines a unit is kept piece by piece, and written out where there is no function yet. The pieces are the key by which one is found
 // again, so equal keys make equal texts.
 #pragma once
 
@@ -59,7 +59,7 @@ class Unit {
   // A parameter of the kernel, in PARAMETERS and counted in POINTERS.
   Unit& read(Literal name, c10::ScalarType dtype) { return parameter(name, dtype, false); }
   Unit& write(Literal name, c10::ScalarType dtype) { return parameter(name, dtype, true); }
-  // What REPORT tells of goes to (runtime/reports.h), behind the others.
+  // Where REPORT writes (runtime/reports.h), behind the others.
   Unit& record() { return parameter("record", c10::kLong, true); }
 
   // What a function makes of a few numbers: it adds to the source's definitions, its name and its files.

@@ -75,7 +75,7 @@ class Walk {
   Walk& compute_in(c10::ScalarType dtype);
 
   // The body may say REPORT(place, size): the place is out of range for the `size` elements that there are. dim: of the operand, where
-  // torch's error tells that and not the operator.
+  // torch's error names that and not the operator.
   Walk& reports(std::optional<int64_t> dim = std::nullopt);
 
   // Elements that differ in this dimension alone follow each other, from the first on.
