@@ -150,6 +150,11 @@ def loops():
     for name in BINARY:
         arguments = "f32* BP_RESTRICT o, const f32* BP_RESTRICT x, const f32* BP_RESTRICT y, i64 n"
         yield f"void t_{name}({arguments})", f"o[i] = bp_{name}(x[i], y[i])"
+        if name.startswith("xlog"):  # its loop has the logarithm of a number in it
+            continue
+        arguments = "f32* BP_RESTRICT o, const f32* BP_RESTRICT x, f32 number, i64 n"
+        yield f"void by_number_{name}({arguments})", f"o[i] = bp_{name}(x[i], number)"
+        yield f"void of_number_{name}({arguments})", f"o[i] = bp_{name}(number, x[i])"
     for name, (bits, _) in NARROW.items():
         t = {np.uint16: "u16", np.uint8: "u8"}[bits]
         yield f"void to_{name}({t}* BP_RESTRICT o, const f32* BP_RESTRICT x, i64 n)", f"o[i] = bp_f32_to_{name}(x[i])"
