@@ -42,6 +42,7 @@ STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
         for dtype, budget in ((torch.float32, 1.2), (torch.bfloat16, 1.2), (torch.float16, 1.5))
         for name, statement in POINTWISE.items()
     ),
+    ("power by a number, 1M", "x ** 2.5", torch.float32, 1.2),
     ("lt, 1M", "x < y", torch.float32, 1.2),
     ("where, 1M", "torch.where(mask, x, y)", torch.float32, 1.2),
     ("cast to float32, 1M", "x.float()", torch.bfloat16, 1.2),

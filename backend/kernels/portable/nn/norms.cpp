@@ -1,4 +1,4 @@
-// kernels/portable/nn/norms.cpp: batch and group norm and their backwards: sums (reduction.bpc) and expressions of broadcast operands.
+// kernels/portable/nn/norms.cpp: batch and group normalization and their backwards: sums (reduction.bpc) and expressions of broadcast operands.
 #include "kernels/portable/nn/norms.h"
 
 #include <backplane/structured.h>

@@ -1,4 +1,4 @@
-// aten/norms.cpp: norms on the CPU, with the statistics that torch expects of a device.
+// aten/normalization.cpp: batch and layer normalization on the CPU, with the statistics that torch expects of a device.
 //
 // torch's CPU kernel of batch norm saves no statistics in evaluation, and saves those of half types in a half type. Other devices of torch,
 // and the fake tensors of all, have one per channel, in the dtype of computation.
@@ -8,7 +8,7 @@
 #include "dispatch/defaults.h"
 #include "fallback/fallback.h"
 
-namespace backplane::norms_impl {
+namespace backplane::normalization_impl {
 namespace {
 
 c10::ScalarType compute_dtype(c10::ScalarType dtype) { return c10::isReducedFloatingType(dtype) ? c10::kFloat : dtype; }
@@ -83,4 +83,4 @@ const Defaults defaults([](DefaultKernels& m) {
 });
 
 }  // namespace
-}  // namespace backplane::norms_impl
+}  // namespace backplane::normalization_impl
