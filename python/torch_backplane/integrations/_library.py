@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import CodeType, ModuleType
 from typing import Any
 
+from torch_backplane import _backend
+
 _ABSENT = object()
 
 
@@ -43,6 +45,22 @@ class Integration:
             return step
 
         return add
+
+    def words(self, done: str, *functions: str, **words: str) -> None:
+        """Add steps that are :meth:`Patch.words` alone.
+
+        Args:
+            done: what the steps do, in words.
+            *functions: a module and functions and methods of it: ``"accelerate.state: function Class.method"``.
+            **words: what to say instead of what; by default the device's name instead of ``cuda``.
+        """
+        for text in functions:
+            name, _, names = text.partition(":")
+
+            @self.after(name)
+            def say(module: Any, patch: Patch, names: str = names) -> str:
+                patch.words(module, names, **(words or {"cuda": _backend.device}))
+                return done
 
     def knows(self, version: str) -> bool:
         """Whether the version is one of those tried. Of a version before a release, the release counts."""
@@ -107,15 +125,16 @@ class Patch:
 
         Args:
             owner: a module or a class.
-            names: functions, methods and so on of it, with blanks between.
+            names: functions, methods and so on of it, with blanks between; ``Class.method`` of a module.
             words: what to say instead of what; each must occur in each function.
 
         Raises:
             Unexpected: a function is absent, or does not say one of the words.
         """
-        for name in names.split():
-            _find(owner, name)
-            function = _inner(owner, name)
+        for path in names.split():
+            *classes, name = path.split(".")
+            holder = functools.reduce(_find, classes, owner)
+            function = _inner(holder, name)
             layers = [function]
             while hasattr(function, "__wrapped__"):
                 function = function.__wrapped__
@@ -125,7 +144,7 @@ class Patch:
             seen: set[str] = set()
             before, after = function.__code__, _translated(function.__code__, words, seen)
             if missing := words.keys() - seen:
-                raise Unexpected(f"{_name(owner)}.{name} does not say {', '.join(sorted(missing))}")
+                raise Unexpected(f"{_name(holder)}.{name} does not say {', '.join(sorted(missing))}")
             _say(layers, after, words)
             self._undo.append(functools.partial(_say, layers, before))
 

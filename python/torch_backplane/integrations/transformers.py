@@ -11,6 +11,32 @@ from torch_backplane.integrations._library import Integration, Patch
 
 integration = Integration("transformers", tried="~=5.24.0")
 
+# is_torch_cuda_available stays torch's: it decides whether packages of CUDA kernels are used.
+integration.words(
+    "bf16=True is asked of the device",
+    "transformers.utils.import_utils: is_torch_bf16_gpu_available is_torch_bf16_available_on_device",
+)
+integration.words(
+    f'processors take device="{_backend.device}"',
+    "transformers.utils.type_validators: device_validator",
+)
+# Memory that the allocator holds and does not use is free for a model, and all weights are allocated at once.
+integration.words(
+    f'device_map="auto" and "{_backend.device}"',
+    "transformers.integrations.accelerate: check_and_set_device_map get_max_memory",
+    "transformers.modeling_utils: caching_allocator_warmup",
+)
+# Compiled unless disable_compile is set, as on cuda; the layers of an offloaded cache are copied on a separate stream.
+integration.words(
+    "generate() compiles with a static cache, and offloads caches",
+    "transformers.generation.utils: GenerationMixin._valid_auto_compile_criteria DeferredStopCheck.__init__",
+    "transformers.cache_utils: Cache.update",
+)
+integration.words(
+    "generate_batch() runs on the model's device",
+    "transformers.generation.continuous_batching.continuous_api: ContinuousBatchingManager._run_generation_loop",
+)
+
 
 def _is_available() -> bool:
     return _backend.C.devices.count() > 0
@@ -19,13 +45,6 @@ def _is_available() -> bool:
 def _wait_for_current(stream: Any) -> None:
     if stream is not None and stream.device.type == _backend.device:
         stream.wait_stream(torch.get_device_module(stream.device).current_stream(stream.device))
-
-
-@integration.after("transformers.utils.import_utils")
-def half_types(module: Any, patch: Patch) -> str:
-    """``is_torch_cuda_available`` stays torch's: whether packages of CUDA kernels are used goes by it."""
-    patch.words(module, "is_torch_bf16_gpu_available is_torch_bf16_available_on_device", cuda=_backend.device)
-    return "bf16=True is asked of the device"
 
 
 @integration.after("transformers.utils")
@@ -39,13 +58,6 @@ def devices(module: Any, patch: Patch) -> str:
     return "the device is one of the available devices"
 
 
-@integration.after("transformers.utils.type_validators")
-def image_processors(module: Any, patch: Patch) -> str:
-    """A list of names."""
-    patch.words(module, "device_validator", cuda=_backend.device)
-    return f'processors take device="{_backend.device}"'
-
-
 @integration.after("transformers.pipelines.base")
 def pipelines(module: Any, patch: Patch) -> str:
     """``device=None`` and ``device=0`` are the device, and the current device is set while a pipeline runs."""
@@ -56,7 +68,7 @@ def pipelines(module: Any, patch: Patch) -> str:
 
 @integration.after("transformers.training_args")
 def training_arguments(module: Any, patch: Patch) -> str:
-    """One device a process: nn.DataParallel is CUDA's alone, and so it is with the other accelerators here."""
+    """One device per process, as with the other accelerators here: nn.DataParallel is for CUDA only."""
     patch.words(module.TrainingArguments, "_setup_devices", cuda=_backend.device)
 
     @patch(module.TrainingArguments, "n_gpu", takes="self")
@@ -77,40 +89,17 @@ def trainer(module: Any, patch: Patch) -> str:
 @integration.after("transformers.trainer_utils")
 def trainer_utilities(module: Any, patch: Patch) -> str:
     """Memory metrics (``skip_memory_metrics=False``)."""
-    patch.words(module.TrainerMemoryTracker, "start stop", cuda=_backend.device)
+    patch.words(module, "TrainerMemoryTracker.start TrainerMemoryTracker.stop set_seed", cuda=_backend.device)
     patch.value(module, "is_torch_cuda_available", lambda known: _is_available)
-    patch.words(module, "set_seed", cuda=_backend.device)
     return "memory metrics are the device's"
-
-
-@integration.after("transformers.integrations.accelerate")
-def placement(module: Any, patch: Patch) -> str:
-    """Memory that the allocator holds and does not use is free for a model."""
-    patch.words(module, "check_and_set_device_map get_max_memory", cuda=_backend.device)
-    return f'device_map="auto" and "{_backend.device}"'
-
-
-@integration.after("transformers.generation.utils")
-def generation(module: Any, patch: Patch) -> str:
-    """Compiled with a static cache, unless ``disable_compile`` says no, as on cuda."""
-    patch.words(module.GenerationMixin, "_valid_auto_compile_criteria", cuda=_backend.device)
-    patch.words(module.DeferredStopCheck, "__init__", cuda=_backend.device)
-    return "generate() compiles with a static cache, and offloads caches"
 
 
 @integration.after("transformers.generation.continuous_batching.utils")
 def continuous_batching(module: Any, patch: Patch) -> str:
-    """``generate_batch()``: as much cache as the device has room for, and graphs."""
+    """``generate_batch()``: as much cache as the device has memory for, and graphs."""
     patch.words(module, "get_device_and_memory_breakdown", cuda=_backend.device)
     patch.value(module, "DEVICE_TYPE_TO_GRAPH_NAME", lambda known: {**known, _backend.device: known["cuda"]})
     return "generate_batch() sizes its cache by the device's memory, and captures graphs"
-
-
-@integration.after("transformers.generation.continuous_batching.continuous_api")
-def continuous_batching_loop(module: Any, patch: Patch) -> str:
-    """The device of a model is current in its thread."""
-    patch.words(module.ContinuousBatchingManager, "_run_generation_loop", cuda=_backend.device)
-    return "generate_batch() runs on the model's device"
 
 
 @integration.after("transformers.generation.continuous_batching.input_outputs")
@@ -129,28 +118,14 @@ def continuous_batching_in_turns(module: Any, patch: Patch) -> str:
 
 @integration.after("transformers.generation.continuous_batching.model_runner")
 def continuous_batching_order(module: Any, patch: Patch) -> str:
-    """Inputs are filled on the current stream, and read on another that does not wait for it: on any card a race."""
+    """Inputs are filled on the current stream, and read on another that does not wait for it: on any device a race."""
 
     @patch(module.ModelRunner, "compute_batch", takes="self model batch_data")
     def compute_batch(compute: Any, self: Any, model: Any, batch_data: Any) -> None:
         _wait_for_current(self.inputs_and_outputs.compute_stream)
         compute(self, model, batch_data)
 
-    return "generate_batch() computes when its inputs are there"
-
-
-@integration.after("transformers.modeling_utils")
-def loading(module: Any, patch: Patch) -> str:
-    """The allocator takes the memory of all weights at once, up to what the device has."""
-    patch.words(module, "caching_allocator_warmup", cuda=_backend.device)
-    return f'device_map="auto" and "{_backend.device}"'
-
-
-@integration.after("transformers.cache_utils")
-def offloaded_caches(module: Any, patch: Patch) -> str:
-    """Layers come and go on a stream of their own."""
-    patch.words(module.Cache, "update", cuda=_backend.device)
-    return "generate() compiles with a static cache, and offloads caches"
+    return "generate_batch() computes when its inputs are ready"
 
 
 @integration.after("transformers.distributed.utils")
@@ -159,4 +134,4 @@ def parallel_models(module: Any, patch: Patch) -> str:
     from torch_backplane.process_group import backend_name
 
     patch.value(module, "DISTRIBUTED_BACKEND_MAP", lambda known: {**known, _backend.device: backend_name()})
-    return f"models that are cut over processes talk by {backend_name()}"
+    return f"models that are split over processes communicate by {backend_name()}"
