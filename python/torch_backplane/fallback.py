@@ -12,7 +12,8 @@ import json
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -42,38 +43,33 @@ __all__ = [
 
 
 def get_policy(op: str | None = None) -> str:
-    """The policy in force.
+    """The policy in effect.
 
     Args:
-        op: an operator as it was given to :class:`policy`, or in the environment; None asks for the general policy.
+        op: an operator as it was given to :class:`policy`, or in the environment; None is the general policy.
     """
     own = _backend.C.fallback.op_policy(op) if op is not None else None
     return own or _backend.C.fallback.policy()
 
 
 class _Block:
-    """A setting of the process that the end of a block takes back.
+    """A setting of the process that is restored at the end of a block.
 
-    Blocks of several threads may end in any order: the one that began last is in force, and what was before the first
-    comes back at the end of all.
+    Blocks of several threads may end in any order: the one that began last is in effect, and what was before the first
+    is restored at the end of all.
     """
 
     _lock = threading.RLock()
     _numbers = itertools.count()
     _open: ClassVar[set[_Block]] = set()
 
-    def __init__(self, subject: object, value: Any) -> None:
+    def __init__(self, subject: object, value: Any, get: Callable[[], Any], set: Callable[[Any], None]) -> None:
         with _Block._lock:
             self._subject = subject
-            self._before = self._get()
-            self._set(value)
+            self._set = set
+            self._before = get()
+            set(value)
             self._number = next(_Block._numbers)
-
-    def _get(self) -> Any:
-        raise NotImplementedError
-
-    def _set(self, value: Any) -> None:
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         with _Block._lock:
@@ -91,7 +87,7 @@ class _Block:
 
 
 class policy(_Block):
-    """Set the policy, at once; as a context manager, for the time of the block. It holds for all threads.
+    """Set the policy, at once; as a context manager, for the block. For all threads.
 
     Args:
         value: ``"cpu"`` runs silently; ``"warn"`` warns once per operator, with the Python line that called it;
@@ -109,51 +105,33 @@ class policy(_Block):
     """
 
     def __init__(self, value: str, op: str | None = None) -> None:
-        self._op = op
-        super().__init__((policy, op), value)
-
-    def _get(self) -> str | None:
-        return get_policy() if self._op is None else _backend.C.fallback.op_policy(self._op)
-
-    def _set(self, value: Any) -> None:
-        if self._op is None:
-            _backend.C.fallback.set_policy(value)
+        own = _backend.C.fallback
+        if op is None:
+            super().__init__(policy, value, own.policy, own.set_policy)
         else:
-            _backend.C.fallback.set_op_policy(self._op, value)
+            super().__init__((policy, op), value, partial(own.op_policy, op), partial(own.set_op_policy, op))
 
 
 class accounting(_Block):
-    """Switch the account of bytes, time and sites; calls are always counted. As a context manager, for a block.
+    """Record bytes, time and sites, or not; calls are always counted. As a context manager, for a block.
 
-    It is on at first. A call costs less than 100 ns more with it.
+    On by default. It adds less than 100 ns to a call.
     """
 
     def __init__(self, on: bool) -> None:
-        super().__init__(accounting, on)
-
-    def _get(self) -> bool:
-        return _backend.C.fallback.accounting()
-
-    def _set(self, value: bool) -> None:
-        _backend.C.fallback.set_accounting(value)
+        super().__init__(accounting, on, _backend.C.fallback.accounting, _backend.C.fallback.set_accounting)
 
 
 class widening(_Block):
-    """Switch the computation in float32 of what the CPU lacks in a half type; as a context manager, for a block.
+    """Compute in float32 what the CPU does not support in a half type, or not; as a context manager, for a block.
 
-    It is on at first, unless ``<DEVICE>_WIDEN=0``. Where the CPU's kernel has no case for float16, bfloat16 or
-    complex32, it then runs on float32 or complex64, and its results are rounded once. Off, the CPU's
-    NotImplementedError comes through. It holds for all threads.
+    On by default, unless ``<DEVICE>_WIDEN=0``. If the CPU's kernel does not support float16, bfloat16 or complex32, it
+    runs on float32 or complex64, and its results are rounded once. If off, the CPU's NotImplementedError is raised. For
+    all threads.
     """
 
     def __init__(self, on: bool) -> None:
-        super().__init__(widening, on)
-
-    def _get(self) -> bool:
-        return _backend.C.fallback.widening()
-
-    def _set(self, value: bool) -> None:
-        _backend.C.fallback.set_widening(value)
+        super().__init__(widening, on, _backend.C.fallback.widening, _backend.C.fallback.set_widening)
 
 
 def is_registered() -> bool:
@@ -162,10 +140,10 @@ def is_registered() -> bool:
 
 
 def has_kernel(op: str) -> bool:
-    """Whether an operator has a kernel of its own for the device.
+    """Whether an operator has a kernel for the device.
 
-    The question to ask for coverage. The dispatcher's computed table answers another one: with a fallback registered,
-    it has an entry for every operator.
+    Use it for coverage, not the dispatcher's computed table: with a fallback registered, that has an entry for every
+    operator.
 
     Args:
         op: one overload, ``"aten::add.Tensor"``.
@@ -186,7 +164,7 @@ class Count:
         bytes_to_device: bytes copied to the device.
         bytes_shared: bytes that the CPU saw in place, without a copy.
         widened: how many calls were computed in float32 for a half type (:class:`widening`). Fourier transforms of
-            half types, which are made of others, have these alone and no ``calls``.
+            half types, which call other operators, have these only and no ``calls``.
         seconds: time inside the fallback, the operator's own included.
         site: the first call's place in Python, ``"train.py:12 (step)"``; for a gradient, the node of the graph. Empty
             for a call from C++.
@@ -202,6 +180,9 @@ class Count:
     site: str = ""
 
 
+_NUMBERS = ("calls", "bytes_to_host", "bytes_to_device", "bytes_shared", "widened", "seconds")
+
+
 @dataclass(frozen=True)
 class Report:
     """The account of every operator that ran on the CPU; :meth:`__str__` is a table."""
@@ -210,11 +191,8 @@ class Report:
 
     def to_json(self) -> str:
         """The same as JSON: an object with a list ``ops`` and the sums ``total``."""
-        return json.dumps({"ops": [asdict(count) for count in self.counts], "total": self._total()}, indent=2)
-
-    def _total(self) -> dict[str, float]:
-        names = ("calls", "bytes_to_host", "bytes_to_device", "bytes_shared", "widened", "seconds")
-        return {name: sum(getattr(count, name) for count in self.counts) for name in names}
+        total = {name: sum(getattr(count, name) for count in self.counts) for name in _NUMBERS}
+        return json.dumps({"ops": [asdict(count) for count in self.counts], "total": total}, indent=2)
 
     def __rich__(self) -> Table:
         from rich.table import Table
@@ -240,7 +218,7 @@ class Report:
 
 
 def report() -> Report:
-    """What ran on the CPU since the start or :func:`reset_calls`: the list of kernels that a vendor may write next.
+    """What ran on the CPU since the start or :func:`reset_calls`: the kernels that a vendor may write next.
 
     ``print(report())`` prints a table, by time; ``report().to_json()`` is for machines.
     """
@@ -267,7 +245,7 @@ def widened() -> dict[str, int]:
 
 
 def reset_calls() -> None:
-    """Begin the account anew."""
+    """Reset the account."""
     _backend.C.fallback.reset_counts()
 
 
@@ -276,7 +254,7 @@ class BudgetExceeded(AssertionError):
 
 
 class budget:
-    """Allow so much of the fallback in a block, of all threads; more raises at its end.
+    """Limit what the fallback may run in a block, by all threads; more raises at the end of the block.
 
     Args:
         calls: calls of all operators together.
@@ -284,7 +262,7 @@ class budget:
         ops: how many operators, or the names of those that may run (``"aten::sinc"``, or one overload).
 
     Raises:
-        BudgetExceeded: names the operators that ran and where they were called. Not raised over another exception.
+        BudgetExceeded: lists the operators that ran and where they were called. It does not replace another exception.
 
     Example::
 
@@ -318,18 +296,9 @@ class budget:
 
     def _spent(self, now: Count) -> Count:
         before = self._before.get(now.op, Count(now.op, 0))
-        if now.calls < before.calls:  # the account was begun anew within the block
+        if now.calls < before.calls:  # the account was reset within the block
             return now
-        return Count(
-            now.op,
-            now.calls - before.calls,
-            now.bytes_to_host - before.bytes_to_host,
-            now.bytes_to_device - before.bytes_to_device,
-            now.bytes_shared - before.bytes_shared,
-            now.widened - before.widened,
-            now.seconds - before.seconds,
-            now.site,
-        )
+        return replace(now, **{name: getattr(now, name) - getattr(before, name) for name in _NUMBERS})
 
     def _broken(self, ran: list[Count]) -> list[str]:
         calls = sum(count.calls for count in ran)
@@ -343,9 +312,7 @@ class budget:
             if len(ran) > self._ops:
                 broken.append(f"{len(ran)} operators, allowed are {self._ops}")
         elif self._ops is not None:
-            others = [
-                count.op for count in ran if count.op not in self._ops and count.op.split(".")[0] not in self._ops
-            ]
+            others = [count.op for count in ran if not {count.op, count.op.split(".")[0]} & {*self._ops}]
             if others:
                 broken.append(f"{', '.join(others)} ran, allowed are only {', '.join(self._ops) or 'none'}")
         return broken
@@ -371,38 +338,32 @@ def _time(seconds: float) -> str:
 
 
 class hook(_Block):
-    """Let a function see every call of the fallback first; as a context manager, for the time of the block.
+    """Call a function before every call of the fallback; as a context manager, for the block.
 
     Args:
         function: called as ``function(op, args, kwargs)`` with the operator (``torch.ops.aten.sinc.out``) and its
             arguments on the device. What it returns is the operator's result; ``NotImplemented`` lets the CPU compute
-            it. None takes the hook away. It runs below autograd.
+            it. None removes the hook. It runs below autograd.
 
-    There is one fallback a key, and it is the SDK's: this is how to add to it in Python.
+    A dispatch key has one fallback, which is the SDK's: this is how to extend it in Python.
     """
 
     _current: Callable[..., Any] | None = None
 
     def __init__(self, function: Callable[..., Any] | None) -> None:
-        super().__init__(hook, function)
-
-    def _get(self) -> Callable[..., Any] | None:
-        return hook._current
-
-    def _set(self, function: Callable[..., Any] | None) -> None:
-        hook._current = function
-        _backend.C.fallback.set_hook(None if function is None else _call_hook(function))
+        super().__init__(hook, function, lambda: hook._current, _set_hook)
 
 
-def _call_hook(function: Callable[..., Any]) -> Callable[..., Any]:
+def _set_hook(function: Callable[..., Any] | None) -> None:
     import torch
 
     def call(name: str, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         namespace, bare = name.split("::")
         packet = getattr(getattr(torch.ops, namespace), bare)
-        return function(getattr(packet, overload or "default"), args, kwargs)
+        return function(getattr(packet, overload or "default"), args, kwargs)  # type: ignore[misc]
 
-    return call
+    hook._current = function
+    _backend.C.fallback.set_hook(None if function is None else call)
 
 
 def _library_folders() -> tuple[str, ...]:
