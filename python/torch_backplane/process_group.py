@@ -16,8 +16,6 @@ from torch_backplane import _backend
 from torch_backplane.compat import distributed as compat
 from torch_backplane.compat.dtensor import complete_sharding
 
-__all__ = ["backend_name", "choose_engine", "install", "native_part"]
-
 _groups: weakref.WeakSet[Any] = weakref.WeakSet()
 
 

@@ -10,20 +10,21 @@ from torch.storage import _LegacyStorage
 
 from torch_backplane import _backend
 
-DTYPES = {
-    "BFloat16Storage": torch.bfloat16,
-    "BoolStorage": torch.bool,
-    "ByteStorage": torch.uint8,
-    "CharStorage": torch.int8,
-    "ComplexDoubleStorage": torch.complex128,
-    "ComplexFloatStorage": torch.complex64,
-    "DoubleStorage": torch.float64,
-    "FloatStorage": torch.float32,
-    "HalfStorage": torch.float16,
-    "IntStorage": torch.int32,
-    "LongStorage": torch.int64,
-    "ShortStorage": torch.int16,
+LEGACY_NAMES = {
+    "BFloat16": torch.bfloat16,
+    "Bool": torch.bool,
+    "Byte": torch.uint8,
+    "Char": torch.int8,
+    "ComplexDouble": torch.complex128,
+    "ComplexFloat": torch.complex64,
+    "Double": torch.float64,
+    "Float": torch.float32,
+    "Half": torch.float16,
+    "Int": torch.int32,
+    "Long": torch.int64,
+    "Short": torch.int16,
 }
+DTYPES = {f"{name}Storage": dtype for name, dtype in LEGACY_NAMES.items()}
 
 
 @cache

@@ -12,19 +12,9 @@ from typing import Any, NoReturn
 import torch
 
 from torch_backplane import _backend
+from torch_backplane.device.storages import LEGACY_NAMES
 
-DTYPES = {
-    "BFloat16Tensor": torch.bfloat16,
-    "BoolTensor": torch.bool,
-    "ByteTensor": torch.uint8,
-    "CharTensor": torch.int8,
-    "DoubleTensor": torch.float64,
-    "FloatTensor": torch.float32,
-    "HalfTensor": torch.float16,
-    "IntTensor": torch.int32,
-    "LongTensor": torch.int64,
-    "ShortTensor": torch.int16,
-}
+DTYPES = {f"{name}Tensor": dtype for name, dtype in LEGACY_NAMES.items() if not dtype.is_complex}
 
 
 class _TensorType(type):

@@ -1,6 +1,9 @@
-"""What a driver can do beyond what every one can: tests say what they require, the loaded driver says what it has."""
+"""What a driver can do beyond the minimum: tests declare what they require, the loaded driver what it supports."""
 
 from __future__ import annotations
+
+from torch_backplane import _backend
+from torch_backplane.testing.kernels import kernel_calls
 
 
 def known_capabilities() -> dict[str, str]:
@@ -9,8 +12,6 @@ def known_capabilities() -> dict[str, str]:
     Raises:
         RuntimeError: no backend package has been imported.
     """
-    from torch_backplane import _backend
-
     return _backend.C.driver.capability_texts()
 
 
@@ -20,22 +21,17 @@ def capabilities() -> frozenset[str]:
     Raises:
         RuntimeError: no backend package has been imported.
     """
-    from torch_backplane import _backend
-
     return frozenset(_backend.C.driver.capabilities())
 
 
 def lacks(name: str) -> str:
-    """What is lacking of a requirement: a capability of the loaded driver, or ``"kernel:<op>"``. Empty if nothing.
+    """What is missing of a requirement, a capability of the loaded driver or ``"kernel:<op>"``; empty if nothing is.
 
-    A kernel's question opens the driver.
+    Opens the driver to answer for a kernel.
 
     Raises:
         RuntimeError: no backend package has been imported.
     """
-    from torch_backplane import _backend
-    from torch_backplane.testing.kernels import kernel_calls
-
     if not name.startswith("kernel:"):
         return "" if name in capabilities() else name
     op = name.removeprefix("kernel:")

@@ -12,18 +12,6 @@ from torch.utils._pytree import tree_flatten
 
 from torch_backplane.testing.observe import Observation
 
-__all__ = [
-    "Difference",
-    "FormDifference",
-    "Rules",
-    "ValueDifference",
-    "compare",
-    "compare_observations",
-    "same_text",
-    "shorten",
-    "strides_of",
-]
-
 
 class Difference(AssertionError):
     """The device's answer is not the CPU's."""

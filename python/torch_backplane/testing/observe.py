@@ -15,8 +15,6 @@ from torch.utils._pytree import tree_leaves
 
 from torch_backplane.testing.transfer import Transfer
 
-__all__ = ["Observation", "observe", "seed_generators", "tensors"]
-
 
 def tensors(tree: Any) -> list[torch.Tensor]:
     """The tensors of a tree of lists, tuples and dicts, in order."""

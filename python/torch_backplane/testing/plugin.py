@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from torch_backplane import _backend
 from torch_backplane._installed import installed_backends
 
 if TYPE_CHECKING:
@@ -114,8 +115,6 @@ def device(backend_package: ModuleType) -> torch.device:
     """The backend's device 0."""
     import torch
 
-    from torch_backplane import _backend
-
     return torch.device(_backend.device, 0)
 
 
@@ -123,8 +122,6 @@ def device(backend_package: ModuleType) -> torch.device:
 def device_module(backend_package: ModuleType) -> ModuleType:
     """``torch.<device>``."""
     import torch
-
-    from torch_backplane import _backend
 
     module: ModuleType = torch.get_device_module(_backend.device)
     return module

@@ -8,6 +8,8 @@ import sys
 import textwrap
 from collections.abc import Mapping
 
+from torch_backplane import _backend
+
 
 def run_in_process(
     code: str,
@@ -18,7 +20,7 @@ def run_in_process(
     check: bool = True,
     timeout: float = 120,
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python code in a process of its own.
+    """Run Python code in a separate process.
 
     Args:
         code: the program; it is dedented.
@@ -31,32 +33,13 @@ def run_in_process(
     Returns:
         The finished process: ``returncode``, ``stdout``, ``stderr``.
     """
-    full = {name: value for name, value in _environment(options, env, device).items() if value is not None}
+    device = device or _backend.device
+    if options is not None and not device:
+        raise RuntimeError("which device? Import the backend's package first, or give device=")
+    ours = {} if options is None else {f"{device.upper()}_OPTIONS": options}
+    full = {name: value for name, value in {**os.environ, **ours, **(env or {})}.items() if value is not None}
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    return _checked(
-        subprocess.run(command, env=full, capture_output=True, text=True, timeout=timeout, check=False), check
-    )
-
-
-def _environment(
-    options: str | None, env: Mapping[str, str | None] | None, device: str | None
-) -> dict[str, str | None]:
-    """The process's variables; None where one is removed."""
-    ours = {} if options is None else {f"{_device(device).upper()}_OPTIONS": options}
-    return {**os.environ, **ours, **(env or {})}
-
-
-def _checked(done: subprocess.CompletedProcess[str], check: bool) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, env=full, capture_output=True, text=True, timeout=timeout, check=False)
     if check and done.returncode != 0:
         raise AssertionError(f"the process ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done
-
-
-def _device(device: str | None) -> str:
-    if device is not None:
-        return device
-    from torch_backplane import _backend
-
-    if not _backend.device:
-        raise RuntimeError("which device? Import the backend's package first, or give device=")
-    return _backend.device

@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-__all__ = ["Transfer"]
-
 
 class Transfer:
     """Copies values to a device; one instance serves one call, so that a tensor that appears twice stays one tensor.

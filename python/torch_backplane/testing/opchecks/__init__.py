@@ -9,8 +9,6 @@ from torch_backplane.testing.opchecks.layouts import noncontiguous
 from torch_backplane.testing.opchecks.registration import aot_dynamic, aot_static, autograd_registration, fake, schema
 from torch_backplane.testing.opchecks.values import autocast, cpu_reference, empty
 
-__all__ = ["UTILITIES"]
-
 UTILITIES: dict[str, Utility] = {
     "test_schema": schema,
     "test_cpu_reference": cpu_reference,

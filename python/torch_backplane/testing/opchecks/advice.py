@@ -9,8 +9,6 @@ import torch
 from torch_backplane import _backend
 from torch_backplane.testing.opchecks.call import Call
 
-__all__ = ["advise"]
-
 
 def advise(utility: str, call: Call, error: BaseException) -> str:
     """What to do about a failure; empty if nothing is known of it.

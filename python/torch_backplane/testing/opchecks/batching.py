@@ -8,9 +8,7 @@ from itertools import product
 
 import torch
 
-from torch_backplane.testing.opchecks.call import Call, Failure, NothingToCheckError
-
-__all__ = ["vmap"]
+from torch_backplane.testing.opchecks.call import Call, NothingToCheckError
 
 _BATCH = 3
 
@@ -56,8 +54,6 @@ def _compare(call: Call, places: list[int], in_front: bool) -> None:
     with _without_warning():
         found = torch.vmap(lambda *tensors: tuple(call.with_tensors(list(tensors)).run()), tuple(dims))(*batched)
     what = f"torch.vmap, in_dims=({', '.join(map(str, dims))}), against a loop"
-    if len(found) != len(expected):
-        raise Failure(f"{what}: {len(found)} results instead of {len(expected)}")
     call.close(list(found), expected, what)
 
 

@@ -14,8 +14,6 @@ from torch_backplane.ops import registry
 from torch_backplane.testing.observe import seed_generators
 from torch_backplane.testing.transfer import Transfer
 
-__all__ = ["AUTOGRAD_KEYS", "Call", "Failure", "NothingToCheckError", "Utility", "describe"]
-
 AUTOGRAD_KEYS = ("Autograd", "AutogradPrivateUse1", "CompositeImplicitAutograd")
 """Where an operator of the device may have its gradient."""
 

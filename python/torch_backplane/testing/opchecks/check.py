@@ -17,8 +17,6 @@ from torch_backplane.testing.opchecks.call import Call, Failure, NothingToCheckE
 from torch_backplane.testing.opchecks.gradients import requiring_gradients
 from torch_backplane.testing.transfer import Transfer
 
-__all__ = ["OpCheckError", "Report", "check_op"]
-
 
 class Report(dict[str, Any]):
     """Utility -> ``"SUCCESS"``, or the exception."""

@@ -26,8 +26,6 @@ from torch_backplane.testing.opchecks import UTILITIES
 from torch_backplane.testing.opchecks.call import Call, NothingToCheckError
 from torch_backplane.testing.opchecks.check import explain
 
-__all__ = ["ACCEPT", "SAVE_INPUTS", "generate_checks", "without_checks"]
-
 ACCEPT = "PYTORCH_OPCHECK_ACCEPT"
 """Environment variable: 1 writes what fails now into the failures file, and takes out what does not."""
 

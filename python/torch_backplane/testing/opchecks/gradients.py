@@ -9,8 +9,6 @@ from torch.utils._pytree import tree_map_only
 from torch_backplane.testing.opchecks.call import AUTOGRAD_KEYS, Call, Failure, NothingToCheckError
 from torch_backplane.testing.transfer import Transfer
 
-__all__ = ["gradcheck", "requiring_gradients"]
-
 _WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
 _WIDE |= {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 

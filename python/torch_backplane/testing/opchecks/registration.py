@@ -15,8 +15,6 @@ from torch.utils._pytree import tree_any_only, tree_leaves, tree_map_only
 from torch_backplane.ops import registry
 from torch_backplane.testing.opchecks.call import AUTOGRAD_KEYS, Call, Failure, NothingToCheckError
 
-__all__ = ["aot_dynamic", "aot_static", "autograd_registration", "fake", "schema"]
-
 
 def schema(call: Call) -> None:
     """What the schema says of mutation and sharing is what the kernel does."""

@@ -11,8 +11,6 @@ from torch_backplane.testing.observe import Observation, observe
 from torch_backplane.testing.opchecks.call import SEED, Call, Failure, NothingToCheckError
 from torch_backplane.testing.transfer import Transfer
 
-__all__ = ["autocast", "cpu_reference", "empty"]
-
 
 def cpu_reference(call: Call) -> None:
     """Device and CPU give the same: values, dtypes, shapes, strides, sharing, and what is written to arguments."""
