@@ -22,6 +22,6 @@ def __getattr__(name: str) -> Any:
         from torch_backplane.ops.kernels import kernel
 
         return kernel
-    if name == "ops":  # so that what an error message says to write works as it stands
+    if name == "ops":  # error messages name it
         return importlib.import_module("torch_backplane.ops")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class _NotLoaded:
-    """Stands for the native module until a backend package has been imported."""
+    """In place of the native module until a backend package has been imported."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise RuntimeError(
@@ -32,7 +32,7 @@ C: _native.Module = cast("_native.Module", _NotLoaded())
 """The native module ``<package>._C``."""
 
 autoload_later: list[str] | None = None
-"""Packages that torch's autoload asks for while ``torch_backplane.ops`` is imported: their operators need it whole."""
+"""Packages whose autoload waits until ``torch_backplane.ops``, which their operators need, has been imported."""
 
 
 def loaded() -> bool:

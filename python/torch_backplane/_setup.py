@@ -1,4 +1,4 @@
-"""Brings a backend package to life: checks, native code, names, device module.
+"""Loads a backend package: checks, native code, names, device module.
 
 Idempotent, re-entrant, in either import order.
 
@@ -38,29 +38,29 @@ _warned: set[str] = set()
 
 
 def setup(package: str) -> None:
-    """Import torch and make ``package``'s device available, or raise what stands against it.
+    """Import torch and make ``package``'s device available, or raise what prevents it.
 
     Args:
         package: the importable name of a package that ``backplane_add_backend()`` built.
 
     Raises:
         ImportError: built for another torch or another core protocol; a second backend; an explicit driver that cannot
-            be had; a wrong setting of the fallback.
+            be loaded; a wrong setting of the fallback.
     """
-    with _silent_of_numpy():
+    with _without_numpy_warning():
         importlib.import_module("torch")
         if not _importing("torch"):
             _load(package)
 
 
 def check_registrations(package: str) -> None:
-    """What a package does last: a development build looks over what it has registered; see docs/lint-ops.md.
+    """Check a development build's registrations, as the last step of its import; see docs/lint-ops.md.
 
     Args:
         package: as for :func:`setup`. While torch is still importing, this does nothing: ``autoload`` will.
 
     Raises:
-        ImportError: ``<DEVICE>_LINT`` or CI makes an error of what is wrong.
+        ImportError: a registration is wrong, and ``<DEVICE>_LINT`` or CI makes that an error.
     """
     global _linted
     if not _ready or _linted or _backend.package != package:
@@ -83,10 +83,10 @@ def _default_lint() -> str:
 
 
 def autoload(package: str) -> None:
-    """What ``import torch`` calls. Never raises: a device that cannot be had is one warning, and stays unavailable.
+    """What ``import torch`` calls. Never raises: if the device cannot be loaded, it warns once and stays unavailable.
 
     Args:
-        package: as for :func:`setup`. After a failure it is taken out of ``sys.modules``, so that importing it raises
+        package: as for :func:`setup`. After a failure it is removed from ``sys.modules``, so that importing it raises
             the reason.
     """
     if _importing(package):
@@ -95,7 +95,7 @@ def autoload(package: str) -> None:
         _backend.autoload_later.append(package)
         return
     try:
-        with _silent_of_numpy():
+        with _without_numpy_warning():
             _let_explicit_import_win(package)
             _load(package)
             check_registrations(package)
@@ -113,11 +113,11 @@ def autoload(package: str) -> None:
 
 
 @contextlib.contextmanager
-def _silent_of_numpy() -> Iterator[None]:
-    """Let a backend be imported without a warning about numpy, which neither it nor its user need have.
+def _without_numpy_warning() -> Iterator[None]:
+    """Suppress torch's warning that numpy is missing, which a backend does not need.
 
-    Whoever first hands torch an argument that could be an array makes it warn that there is none, with that caller's
-    line: a class of torch's own in some versions, what is done here in others. Where numpy is used, torch still raises.
+    Torch issues it at the first argument that could be an array, in some versions in its own code, in others in ours.
+    Where numpy is used, torch still raises.
     """
     before = list(warnings.filters)
     warnings.filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)
@@ -130,17 +130,17 @@ def _silent_of_numpy() -> Iterator[None]:
 
 
 def _importing(name: str) -> bool:
-    """Whether the import of a module has begun and not ended; importlib keeps that in the module's spec."""
+    """Whether a module is being imported, which importlib keeps in the module's spec."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return bool(getattr(spec, "_initializing", False))
 
 
 def _let_explicit_import_win(package: str) -> None:
-    """Where two backends are installed, the one that the user imports comes before the other's autoload."""
+    """Refuse to autoload a backend while the user imports another one."""
     for name, module in list(sys.modules.items()):
         if name != package and "." not in name and "_autoload" in getattr(module, "__dict__", ()) and _importing(name):
             raise ImportError(
-                f"{package} is refused: {name} is being imported, and torch has room for one such backend in a process",
+                f"{package} is refused: {name} is being imported, and torch supports one such backend per process",
                 name=package,
             )
 
@@ -149,9 +149,9 @@ def _load(package: str) -> None:
     global _ready, _registered
     with _lock:
         if _ready and _backend.package == package:
-            return import_python_parts()  # done, or as wrong as before
+            return import_python_parts()  # which raises the same errors as before
         build = _build_info(package)
-        if _ready and _backend.package == package:  # the import above may have done it all
+        if _ready and _backend.package == package:  # by the import above
             return
         _check_versions(package, build)
         _check_slot(package, build)
@@ -169,7 +169,7 @@ def _load(package: str) -> None:
 
 
 def _record_kernels() -> None:
-    """At the end of the process, if the environment asks for it."""
+    """Save the record at the end of the process, if the environment asks for it."""
     path = os.environ.get(_backend.env_name("RECORD_KERNELS"))
     if path:
         from torch_backplane import compiler
@@ -217,7 +217,7 @@ def _check_slot(package: str, build: ModuleType) -> None:
     import torch
 
     cure = (
-        "torch has room for one such backend in a process. Uninstall one of them, "
+        "torch supports one such backend per process. Uninstall one of them, "
         f"or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import the one you want (here: `import {package}`)."
     )
     who = f"{package} (device '{build.DEVICE}') is refused"
@@ -227,9 +227,7 @@ def _check_slot(package: str, build: ModuleType) -> None:
         )
     name = torch._C._get_privateuse1_backend_name()
     if not _backend.package and name != "privateuseone":
-        raise ImportError(
-            f"{who}: another package has taken the slot under the name '{name}', and {cure}", name=package
-        )
+        raise ImportError(f"{who}: another package is registered under the name '{name}', and {cure}", name=package)
 
 
 def _native(package: str, build: ModuleType) -> Module:
@@ -239,13 +237,13 @@ def _native(package: str, build: ModuleType) -> Module:
     try:
         return cast("Module", importlib.import_module(f"{package}._C"))
     except BaseException:
-        if torch._C._get_privateuse1_backend_name() != build.DEVICE:  # it did not get that far
+        if torch._C._get_privateuse1_backend_name() != build.DEVICE:  # it failed before that
             _backend.package, _backend.device, _backend.build = "", "", None
         raise
 
 
 def _check_explicit_driver() -> None:
-    """What the user asked for by name is had now or is an error now. Without a wish, the driver loads at first use."""
+    """Load a driver that the user named now, so that an error is raised now; the default driver loads at first use."""
     if not any(os.environ.get(_backend.env_name(name)) for name in ("DRIVER", "SHIMS", "OPTIONS")):
         return
     try:
@@ -274,8 +272,8 @@ def import_python_parts(known: Collection[str] = ()) -> None:
             if not f"{name}.".startswith(f"{error.name}."):
                 raise
             errors.append(
-                f"{site}: there is no Python module {name}, in which operators are said to have their Python part. "
-                "Write it, or correct m.python_module(...)"
+                f"{site}: there is no Python module {name}, which m.python_module names for operators. "
+                "Add it, or correct the name"
             )
     errors += _backend.C.kernels.registration_errors()
     if new := [error for error in errors if error not in known]:
@@ -294,9 +292,7 @@ def _register() -> None:
     from torch_backplane.inductor import entry
 
     name = _backend.device
-    backend_registration.rename_privateuse1_backend(
-        name
-    )  # native code did it for C++; this adds the names on the Python side
+    backend_registration.rename_privateuse1_backend(name)  # the names in Python; native code did it for C++
     if not hasattr(torch, name):
         torch._register_device_module(name, module)
         module.__name__ = f"torch.{name}"  # Dynamo makes the source of torch.get_device_module(...) of it

@@ -47,7 +47,7 @@ def main(package: str, arguments: list[str] | None = None) -> int:
 
 
 def account(package: str) -> dict[str, Any]:
-    """What the account tells.
+    """What the account contains.
 
     Args:
         package: the backend's package, set up already.

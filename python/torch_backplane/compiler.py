@@ -1,4 +1,4 @@
-"""Compiled kernels: which policy holds, what they are compiled for, and what became of them.
+"""Compiled kernels: their policy, their target, and how many were compiled.
 
 A driver with the groups ``bp.compiler`` and ``bp.module`` gives the device the SDK's portable kernels: each is
 compiled when a program first needs it, for its dtypes and strides, and kept on disk. docs/compiler.md has the rest.
@@ -20,23 +20,23 @@ Policy = Literal["wait", "background", "off", "strict"]
 
 
 def policy() -> Policy:
-    """What happens when a kernel is wanted that is not compiled yet; see :func:`set_policy`."""
+    """What happens when a kernel is needed that is not compiled yet; see :func:`set_policy`."""
     return _backend.C.modules.policy()
 
 
 def set_policy(policy: Policy) -> None:
-    """Choose it for the process, from the next operator on; at the start ``<PREFIX>_KERNELS`` in the environment does.
+    """Set the policy of the process, from the next operator on; ``<PREFIX>_KERNELS`` in the environment sets the first.
 
     ``wait``: the calling thread compiles it. ``background``: another thread does, and until then the operator is
     computed without it. ``off``: no compiled kernels. ``strict``: as ``wait``, and where the compiler fails the
-    operator raises, instead of a warning and the next in line. Any thread. Raises ValueError for another word.
+    operator raises, instead of a warning and the next implementation. Any thread. Raises ValueError for another word.
     """
     _backend.C.modules.set_policy(policy)
 
 
 @contextmanager
 def using(chosen: Policy) -> Iterator[None]:
-    """Hold a policy for a block, in the whole process."""
+    """Set the policy for a block, in the whole process."""
     before = policy()
     set_policy(chosen)
     try:
@@ -52,13 +52,13 @@ def is_available() -> bool:
 
 @cache
 def why_none() -> str:
-    """What the driver lacks for compiled kernels; "" where it compiles them.
+    """Why the driver compiles no kernels; "" if it does.
 
     Opens the driver. The first call compiles a kernel of one line, for a driver whose compiler may not be on this
     machine; it comes from the package, from the cache and into records as any other.
     """
     if not is_available():
-        return "its driver compiles no kernels here (bp.compiler and bp.module; torch_backplane.compiler tells more)"
+        return "its driver compiles no kernels here (bp.compiler and bp.module; see torch_backplane.compiler)"
     text = """typedef struct { i64 site_; } Generated;
 BP_KERNEL(generated, 1, Generated, BP_GLOBAL f32* BP_RESTRICT out) { out[0] = 0.0f; }
 """
@@ -125,26 +125,26 @@ def synchronize() -> None:
 
 
 def why_not(unit: str) -> str:
-    """Why the unit of that name (``exp[f32]``) could not be had in this process; "" if nothing is known against it."""
+    """Why the unit of that name (``exp[f32]``) failed in this process; "" if it did not."""
     return _backend.C.modules.why_not(unit)
 
 
 def cache_dir() -> Path | None:
-    """Where compiled units are kept; None if there is no cache, and :func:`why_no_cache` tells why."""
+    """Where compiled units are kept; None if there is no cache, for :func:`why_no_cache`."""
     path, _ = _backend.C.modules.cache_folder()
     return Path(path) if path else None
 
 
 def why_no_cache() -> str:
-    """The reason; "" if there is one."""
+    """Why there is no cache; "" if there is one."""
     return _backend.C.modules.cache_folder()[1]
 
 
 def save_record(path: Path | str) -> None:
     """Write which kernels this process asked for, as JSON, for :func:`precompile`.
 
-    What the file has already stays in it, so several programs record into one. ``<PREFIX>_RECORD_KERNELS=FILE`` in the
-    environment does it at the end of the process.
+    The file's contents are kept, so several programs can record into one. ``<PREFIX>_RECORD_KERNELS=FILE`` in the
+    environment does this at the end of the process.
     """
     path = Path(path)
     kernels = {json.dumps(kernel) for kernel in _read_record(path)} if path.exists() else set()
@@ -158,22 +158,22 @@ def save_record(path: Path | str) -> None:
 
 
 def precompile(record: Path | str, targets: Sequence[str], out: Path | str) -> Iterator[tuple[str, str, str]]:
-    """Compile what :func:`save_record` wrote for other targets, without a device, into a folder for the package.
+    """Compile the kernels of a record for other targets, without a device, into a folder for the package.
 
-    Put the folder into the package as ``<package>/kernels``: it is looked up before the cache. Its kernels are those of
-    this compiler's id and options; another one compiles anew.
+    Put the folder into the package as ``<package>/kernels``: it is looked up before the cache. Its kernels are valid
+    for this compiler's id and options; others compile again.
 
     Args:
         record: the file of :func:`save_record`.
         targets: of :func:`targets`.
-        out: the folder; kernels that are in it stay.
+        out: the folder; existing kernels are kept.
 
     Yields:
         The target, the kernel's name, and "" or why the compiler failed.
 
     Raises:
-        ValueError: the file is no record of this device, or was made on a device of another kind than a target: one
-            whose items are cores, the other's threads.
+        ValueError: the file is no record of this device, or of a device whose kind differs from a target's: items are
+            cores on one, threads on the other.
         RuntimeError: no such target, no compiler, or the folder cannot be written.
     """
     kernels = _read_record(Path(record))

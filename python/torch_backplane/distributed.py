@@ -1,4 +1,4 @@
-"""``torch.<device>.distributed``: what the device's backend of :mod:`torch.distributed` has beyond that.
+"""``torch.<device>.distributed``: the device's additions to :mod:`torch.distributed`.
 
 The backend is named ``<device>ccl``. ``init_process_group()`` without a backend makes it serve device tensors, and Gloo
 CPU tensors (docs/distributed.md).
@@ -72,11 +72,11 @@ def version() -> str:
     """The engine that a new group gets, and its version.
 
     Returns:
-        ``"native 2.1"``, with what the driver tells of itself (``get_device_properties().driver_version``);
+        ``"native 2.1"``, with the driver's version (``get_device_properties().driver_version``);
         ``"staged 0.1.0"``, with the version of ``torch-backplane``.
 
     Raises:
-        ValueError, RuntimeError: ``<DEVICE>_DIST`` names no engine that there is.
+        ValueError, RuntimeError: ``<DEVICE>_DIST`` names an engine that is not available.
     """
     chosen, _ = choose_engine()
     if chosen == "staged":
@@ -85,7 +85,7 @@ def version() -> str:
 
 
 def bf16_compress_hook(process_group: Any, bucket: dist.GradBucket) -> _Future:
-    """Average gradients in bfloat16: torch's ``default_hooks.bf16_compress_hook`` under a name of our own.
+    """Average gradients in bfloat16: torch's ``default_hooks.bf16_compress_hook`` under another name.
 
     ``DistributedDataParallel.register_comm_hook`` refuses torch's by its name on all devices but CUDA and XPU.
 
@@ -103,7 +103,7 @@ bf16_compress_hook.__name__ = "bf16_compress"
 
 
 def bf16_compress_wrapper(hook: Callable[[Any, dist.GradBucket], _Future]) -> Callable[[Any, dist.GradBucket], _Future]:
-    """Cast gradients to bfloat16 before a hook and back behind it.
+    """Cast gradients to bfloat16 before a hook and back after it.
 
     Args:
         hook: a communication hook that takes gradients of bfloat16.

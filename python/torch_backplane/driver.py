@@ -1,4 +1,4 @@
-"""The driver under the loaded backend: where it came from, what it offers, and how to shut it down."""
+"""The driver of the loaded backend: its path, what it offers, and how to shut it down."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def info() -> DriverInfo:
     """Describe the driver. Loads it if nothing has yet; touches no device.
 
     Raises:
-        RuntimeError: ``<DEVICE>_DRIVER``, ``_SHIMS`` or ``_OPTIONS`` ask for what cannot be had.
+        RuntimeError: ``<DEVICE>_DRIVER``, ``_SHIMS`` or ``_OPTIONS`` name what cannot be loaded.
     """
     _backend.C.driver.load()
     answer = _backend.C.driver.info()
@@ -46,6 +46,6 @@ def close() -> None:
     """Shut the driver down: wait for the devices, give their memory back, end the driver's threads.
 
     For leak checks and embedding programs; a process that ends needs no call. Afterwards every use of a device raises
-    in this process, for good. Tensors that are still alive keep addresses that no longer exist: drop them before.
+    in this process. Tensors that are still alive keep addresses that no longer exist: delete them before.
     """
     _backend.C.driver.close()

@@ -1,7 +1,7 @@
-"""Calls back when the import of a module has ended, be it to come, under way or past.
+"""Calls back after the import of a module, whether that is yet to begin, in progress or complete.
 
-To come: a finder in front of the others that lets them find the module, and puts itself between it and its loader.
-Under way, because the module imports torch, which imports the backend: the module's spec, which importlib tells.
+Yet to begin: a finder in front of the others lets them find the module, and wraps its loader. In progress, because the
+module imports torch, which imports the backend: the module's spec, in which importlib notes the end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
     def __init__(self, wanted: Callable[[str], bool], then: Then) -> None:
         self._wanted, self._then = wanted, then
-        self._thread = threading.local()  # what this thread looks for: another such finder may ask us in turn
+        self._thread = threading.local()  # what this thread looks for: another such finder may call ours in turn
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -53,7 +53,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """In the place of a module's loader until the module's code has run; nobody sees it in the module."""
+    """In place of a module's loader until the module's code has run; the module itself shows its own loader."""
 
     def __init__(self, loader: Any, then: Then) -> None:
         self._loader, self._then = loader, then
@@ -74,7 +74,7 @@ class _Loader(importlib.abc.Loader):
 
 
 def when_imported(name: str, then: Then) -> None:
-    """Call ``then`` for a module of ``sys.modules``: now, or when its import has ended in whatever thread it is.
+    """Call ``then`` for a module of ``sys.modules``: now, or when its import has ended, in any thread.
 
     A module that is not there is left to the finder.
     """
@@ -110,7 +110,7 @@ _asked: dict[str, Callable[[], None]] = {}
 def after_import(name: str, then: Callable[[], None]) -> None:
     """Call ``then()`` once, after the import of one module: now, if that has ended.
 
-    A second call for the same module before its import takes the first one's place.
+    A second call for the same module before its import replaces the first.
     """
     _asked[name] = then
     if _finder not in sys.meta_path:

@@ -1,10 +1,9 @@
-"""Lets processes send tensors of the device to one another: their memory is shared, as for ``torch.cuda``.
+"""Lets processes send each other tensors of the device: their memory is shared, as for ``torch.cuda``.
 
-Torch's own reducers know the CPU and CUDA. Tensors, parameters and typed storages of every device come down to an
-``UntypedStorage``; this module registers a reducer for that class, which takes the device's storages and gives all
-others to torch's. Programs that call ``torch.multiprocessing.reductions.reduce_tensor`` and send what it returns over
-a channel of their own get the same handle: the functions of that module are replaced, too, which also lets
-``init_reductions()`` register ours again.
+Torch's own reducers support the CPU and CUDA. Tensors, parameters and typed storages of every device are reduced to an
+``UntypedStorage``; this module registers a reducer for that class, which handles the device's storages and passes all
+others to torch's. The functions of ``torch.multiprocessing.reductions`` are replaced, too: for programs that call
+``reduce_tensor`` and send its result themselves, and for ``init_reductions()``, which then registers ours again.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def _replace(name: str, ours: Callable[..., Reduced], original: Callable[..., An
 
 
 def _reduce_tensor(tensor: torch.Tensor, torchs: Callable[..., Any]) -> Any:
-    """With the handle in place of the storage: whoever pickles it sends no values."""
+    """With the handle in place of the storage, so that pickling it sends no values."""
     reduced = torchs(tensor)
     if reduced[0] is not reductions.rebuild_tensor or tensor.device.type != _backend.device:
         return reduced
@@ -83,7 +82,7 @@ def _reduce_storage(storage: torch.UntypedStorage, torchs: Callable[..., Any]) -
 
 
 def _refused(error: RuntimeError) -> Reduced:
-    """Raise; but in a queue's own thread, where nobody hears it and the receiver would wait for good, tell that one."""
+    """Raise; in a queue's thread, where nobody would see it, let the receiver raise instead of waiting for ever."""
     if threading.current_thread().name != "QueueFeederThread":
         raise error
     traceback.print_exc()
@@ -134,7 +133,7 @@ def _uuid(index: int) -> str:
 def _index_of(uuid: str, index: int) -> int:
     """The index that a device of another process has here: its visible devices may be others."""
     count = _backend.C.devices.count()
-    if not uuid.strip("0-"):  # the driver does not tell
+    if not uuid.strip("0-"):  # the driver has no uuids
         return index
     for here in range(count):
         if _uuid(here) == uuid:

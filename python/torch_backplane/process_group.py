@@ -1,4 +1,4 @@
-"""Makes ``<device>ccl`` known to torch.distributed: an entry in a table; native code loads with the first group."""
+"""Registers ``<device>ccl`` with torch.distributed; its native code loads with the first group."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def native_part() -> Any:
 
 
 def install() -> None:
-    """Register the backend, unless a vendor's has taken the device."""
+    """Register the backend, unless the device has a vendor's."""
     if not torch.distributed.is_available():
         return
     backend: Any = torch.distributed.Backend
@@ -72,7 +72,7 @@ def _create(of: Any, options: Any) -> Any:
 
 
 def choose_engine(size: int = 1) -> tuple[str, str]:
-    """What a new group's collectives go by, ``"native"`` or ``"staged"``, and why.
+    """The engine of a new group's collectives, ``"native"`` or ``"staged"``, and why.
 
     Args:
         size: the group's number of ranks.
@@ -88,7 +88,7 @@ def choose_engine(size: int = 1) -> tuple[str, str]:
     offered = "collective" in _backend.C.driver.capabilities()
     if asked == "native" and not offered:
         raise RuntimeError(
-            f"{variable}=native: the driver {_backend.C.driver.info()['path']} has no collectives of its own: "
+            f"{variable}=native: the driver {_backend.C.driver.info()['path']} has no collectives: "
             f"{_backend.C.driver.group_refusal('collective')}. Leave the variable unset, or take another driver"
         )
     most = native_part().most_ranks() if offered and asked != "staged" and size > 1 else 0
@@ -114,7 +114,7 @@ def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
 
 @functools.cache
 def _shut_down_at_exit() -> None:
-    """A program may end without destroy_process_group(): what is in flight then gets a few seconds."""
+    """A program may end without destroy_process_group(): calls in flight then have a few seconds to complete."""
     atexit.register(_shut_down)
 
 

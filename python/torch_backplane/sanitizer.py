@@ -1,8 +1,8 @@
-"""The stream sanitizer: finds memory that two streams use without an order, and forgotten ``record_stream``.
+"""The stream sanitizer: finds memory that two streams use without an order, and missing ``record_stream`` calls.
 
 It sees every operator by its schema (what it reads and writes), every event, wait and synchronization, and every
 allocation. From that it knows, by vector clocks, which work comes before which: it reports a race that this run *could*
-have had, whether or not the timing showed it. docs/sanitizer.md tells what it sees and what not.
+have had, whether or not the timing showed it. docs/sanitizer.md lists what it sees and what it does not.
 
 Example::
 
@@ -169,7 +169,7 @@ class _Sanitizer(TorchDispatchMode):
         self.raise_errors = raise_errors
         self.order = _Order()
         self.memory = _Memory()
-        self.lock = threading.RLock()  # the backward runs on threads of its own
+        self.lock = threading.RLock()  # the backward runs on other threads
         self.new: list[SanitizerError] = []
         self.launches: Clock = {}  # a vendor's own work of the operator that runs: its latest number on each stream
 
@@ -208,7 +208,7 @@ class _Sanitizer(TorchDispatchMode):
         return result
 
     def take_notes(self, stack: traceback.StackSummary) -> None:
-        """Follow what the core did since the last time."""
+        """Process what the core logged since the last call."""
         for kind, device, stream_id, item, size in _backend.C.order_log.take():
             stream = (device, stream_id)
             if kind == _ALLOC:
@@ -228,7 +228,7 @@ class _Sanitizer(TorchDispatchMode):
                 self.order.note(kind, stream, item)
 
     def check_freed(self, stream: StreamKey, stack: traceback.StackSummary) -> None:
-        """An allocation of a stream may get what was freed there: has every other stream that used it been told of?"""
+        """An allocation of a stream may get memory freed there: report other streams' uses that were not recorded."""
         for block in [block for block in self.memory.freed if block.owner == stream]:
             self.memory.freed.remove(block)
             for access in block.accesses:
@@ -384,7 +384,7 @@ def enable(raise_errors: bool = True) -> Report:
     """Switch the sanitizer on for the calling thread and the backward of what it computes.
 
     Args:
-        raise_errors: whether the operator that shows an error raises it; else errors are collected.
+        raise_errors: whether the operator that causes an error raises it; else errors are collected.
 
     Returns:
         The report, which fills while the sanitizer is on.

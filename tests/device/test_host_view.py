@@ -179,7 +179,7 @@ def test_E55_autograd_sees_a_change(device, device_module):
     x = torch.ones(3, device=device, requires_grad=True)
     for mode in ("r", "r+"):
         with (
-            pytest.raises(RuntimeError, match=r"tensor\.detach\(\), or write the block under torch\.no_grad\(\)"),
+            pytest.raises(RuntimeError, match=r"tensor\.detach\(\), or run the block under torch\.no_grad\(\)"),
             device_module.host_view(x, mode),
         ):
             pass

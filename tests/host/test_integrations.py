@@ -78,8 +78,8 @@ def library(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "meta_path", [one for one in sys.meta_path if not isinstance(one, imports.AfterImport)])
     names = {"fakelib": "fakelib_arranged", "otherlib": "otherlib_arranged", "third": "third_arranged"}
     monkeypatch.setattr(integrations, "LIBRARIES", names)
-    monkeypatch.setattr(integrations, "STANDS_ON", {"otherlib": ("fakelib",), "third": ("otherlib",)})
-    for name in ("_outcomes", "_integrations", "_patches", "_arranged"):
+    monkeypatch.setattr(integrations, "DEPENDS_ON", {"otherlib": ("fakelib",), "third": ("otherlib",)})
+    for name in ("_outcomes", "_integrations", "_patches", "_adapted"):
         monkeypatch.setattr(integrations, name, {})
     for name, value in (("_chosen", frozenset()), ("_announce", False), ("_outermost", ""), ("_finder", None)):
         monkeypatch.setattr(integrations, name, value)
@@ -171,7 +171,7 @@ def test_I01_what_a_library_stands_on_is_arranged_with_it_and_so_on(library, mon
 
 @pytest.mark.parametrize("setting", ["none", "third"])
 def test_what_is_imported_and_was_not_asked_for_is_off(library, monkeypatch, silent, setting):
-    monkeypatch.setattr(integrations, "STANDS_ON", {})
+    monkeypatch.setattr(integrations, "DEPENDS_ON", {})
     library()
     installed(monkeypatch, setting)
     import fakelib
@@ -245,7 +245,7 @@ def test_versions_within_those_tried(library, monkeypatch, silent, version):
 @pytest.mark.parametrize(
     ("core", "reason"),
     [
-        (CORE.replace("cuda", "tpu"), r"fakelib\.core\.says does not say cuda"),
+        (CORE.replace("cuda", "tpu"), r"fakelib\.core\.says does not contain cuda"),
         (CORE.replace("fixed", "mended"), r"fakelib\.core\.State has no fixed"),
         (CORE.replace("(cls, n)", "(cls, m, n)"), r"State\.made takes \(cls, m, n\), not \(cls, n, \.\.\.\)"),
         (CORE.replace("def fixed():\n        return 7", "def made2(): 0\n    fixed = 7"), r"fixed is not a function"),

@@ -1,8 +1,8 @@
 """The device module: a backend package registers it as ``torch.<device>``. It has the names of ``torch.cuda``.
 
-What it leaves out, and why, is in ``torch_backplane.device.unsupported``. Importing it, ``is_available()``,
-``device_count()`` and properties touch no device; the first allocation, stream or wait opens the driver. In a child
-that was forked after that, use raises.
+``torch_backplane.device.unsupported`` lists the names that it does not have, and why. Importing it,
+``is_available()``, ``device_count()`` and properties touch no device; the first allocation, stream or wait opens the
+driver. In a child that was forked after that, use raises.
 """
 # ruff: noqa: F403 (each module's __all__ says what it adds)
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-if "torch" not in sys.modules:  # torch's autoload would lead back to this module, which is not whole yet
+if "torch" not in sys.modules:  # torch's autoload would import this module while it is being imported
     raise ImportError("import torch, or the backend's package, before torch_backplane.device", name=__name__)
 
 from torch import AcceleratorError, OutOfMemoryError

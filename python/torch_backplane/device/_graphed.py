@@ -1,4 +1,4 @@
-"""Callables whose forward and backward passes are graphs."""
+"""Callables that run their forward and backward passes as graphs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class _Part:
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    inputs: tuple[torch.Tensor, ...] = ()  # the arguments' tensors, which runs copy their own into
+    inputs: tuple[torch.Tensor, ...] = ()  # the arguments' tensors, into which each run copies its own
     parameters: tuple[torch.Tensor, ...] = ()
     forward: Any = None
     backward: Any = None  # None: nothing in it has a gradient
     outputs: tuple[torch.Tensor, ...] = ()
     spec: Any = None
-    given: tuple[torch.Tensor | None, ...] = ()  # gradients of the outputs, which runs copy theirs into
+    given: tuple[torch.Tensor | None, ...] = ()  # gradients of the outputs, into which each run copies its own
     gradients: list[torch.Tensor | None] = field(default_factory=list)  # of inputs and parameters
 
     def __post_init__(self) -> None:
         leaves = pytree.tree_leaves(self.arguments)
         if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
-            raise TypeError("sample_args of make_graphed_callables must hold tensors alone")
+            raise TypeError("sample_args of make_graphed_callables must hold only tensors")
         self.inputs = tuple(leaves)
         if not isinstance(self.function, torch.nn.Module):
             return
@@ -40,7 +40,7 @@ class _Part:
                 "a module passed to make_graphed_callables must have no hooks yet; register them on the result"
             )
         if any(buffer.requires_grad for buffer in module.buffers()):
-            raise RuntimeError("a module passed to make_graphed_callables may train parameters alone, and no buffers")
+            raise RuntimeError("a module passed to make_graphed_callables may train only parameters, and no buffers")
         self.parameters = tuple(module.parameters())
 
     @property
@@ -50,7 +50,7 @@ class _Part:
     def gradients_of(
         self, outputs: Sequence[torch.Tensor], given: Sequence[torch.Tensor | None], allow_unused: bool
     ) -> list[torch.Tensor | None]:
-        """Of what is read, None where there is none."""
+        """The gradients of what is read; None where there is none."""
         wanted = [tensor for tensor in self.reads if tensor.requires_grad]
         pairs = [(out, grad) for out, grad in zip(outputs, given, strict=True) if grad is not None]
         if not wanted or not pairs:
@@ -89,7 +89,7 @@ class _Part:
     def run(self, arguments: tuple[Any, ...]) -> Any:
         leaves, spec = pytree.tree_flatten(arguments)
         if len(leaves) != len(self.inputs) or spec != pytree.tree_structure(self.arguments):
-            raise ValueError("a graphed callable takes arguments of the structure that its sample_args had")
+            raise ValueError("a graphed callable takes arguments of the same structure as its sample_args")
         for i, (mine, sample) in enumerate(zip(leaves, self.inputs, strict=True)):
             if mine.shape != sample.shape or mine.dtype != sample.dtype or mine.device != sample.device:
                 raise ValueError(
@@ -141,18 +141,18 @@ def make_graphed_callables(
     allow_unused_input: bool = False,
     pool: tuple[int, int] | None = None,
 ) -> Any:
-    """Let functions and modules run as graphs: the forward pass as one, the backward pass as one.
+    """Let functions and modules run as graphs: one for the forward pass, one for the backward pass.
 
     A module is changed, and returned: it runs its graphs while it is in the mode, train or eval, in which it was
-    captured, and without them in the other. Shapes, dtypes and the structure of the arguments are those of
-    ``sample_args``. Results lie where the next run writes; gradients of higher order there are none.
+    captured, and runs without them in the other. Shapes, dtypes and the structure of the arguments are those of
+    ``sample_args``. The next run overwrites the results; there are no gradients of higher order.
 
     Args:
         callables: a function or module, or a tuple of them in the order in which they will run; they share a pool.
-        sample_args: a tuple of tensors for each: a tuple, or a tuple of tuples. What of them requires a gradient, does
-            so in each run.
+        sample_args: a tuple of tensors for each: a tuple, or a tuple of tuples. Those that require a gradient do so in
+            each run.
         num_warmup_iters: runs before the capture, in which kernels are compiled and gradients get their memory.
-        allow_unused_input: whether what no output depends on is allowed; its gradient is None.
+        allow_unused_input: whether outputs may be independent of an input, whose gradient is then None.
         pool: the memory pool of all graphs, as in :meth:`CUDAGraph.capture_begin`.
     """
     if torch.is_autocast_enabled(_backend.device) and torch.is_autocast_cache_enabled():
@@ -175,7 +175,7 @@ def make_graphed_callables(
             part.warm_up(num_warmup_iters, allow_unused_input)
     module.current_stream().wait_stream(side)
 
-    # In the order of their runs, since what one has freed the next one may use: all forwards, then the backwards.
+    # In the order of their runs, since one may reuse what the one before has freed: all forwards, then the backwards.
     for part in parts:
         part.capture_forward(module, shared)
     for part in reversed(parts):

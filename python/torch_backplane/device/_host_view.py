@@ -1,4 +1,4 @@
-"""Device memory as a CPU tensor, for the time of a ``with`` block."""
+"""Device memory as a CPU tensor, for a ``with`` block."""
 
 from __future__ import annotations
 
@@ -15,36 +15,35 @@ from torch_backplane import _backend
 def host_view(tensor: torch.Tensor, mode: Literal["r", "r+"] = "r+") -> Iterator[torch.Tensor]:
     """View a device tensor from the host, as a CPU tensor of the same sizes and dtype.
 
-    Where the host reaches the device's memory (the driver has a coherent ``bp.host_view``) the CPU tensor lies over
-    that memory: nothing is copied, strides are the tensor's own, and the tensor's storage cannot be resized while
-    the CPU tensor, or a numpy array over it, is alive. Elsewhere it is a copy, with the strides of
-    ``torch.empty_like``, that is written back at the end.
+    If the host can access the device's memory (the driver has a coherent ``bp.host_view``), the CPU tensor aliases it:
+    nothing is copied, strides are the tensor's own, and the tensor's storage cannot be resized while the CPU tensor, or
+    a numpy array over it, is alive. Otherwise it is a copy, with the strides of ``torch.empty_like``, that is written
+    back at the end.
 
-    Order: the block begins when the work of the current stream of the tensor's device is done. What the host has
-    written when the block ends is seen by all work that is queued later, on any stream. In the block the memory is
-    the host's: what the device reads or writes of it then is undefined. Several threads may have views, of
-    different memory.
+    Order: the block begins when the work of the current stream of the tensor's device is complete. All work that is
+    queued after the block, on any stream, sees what the host has written. In the block the device must neither read
+    nor write the memory. Several threads may have views, of different memory.
 
-    After the block the CPU tensor must not be used any more: a copy is cut off from the device, a view in place is
-    ordered with nothing.
+    The CPU tensor must not be used after the block: a copy no longer reaches the device, an aliased view is no longer
+    ordered with its work.
 
-    An exception leaves the block as its end does: what was written until then is written, as in any loop over a CPU
-    tensor.
+    If the block raises, what was written until then is kept, as in any loop over a CPU tensor.
 
     Autograd: the CPU tensor has no gradient. With ``mode="r+"`` the tensor counts as changed in place, so that a
     backward pass which needs its old values raises.
 
     Args:
         tensor: a dense tensor on the device.
-        mode: ``"r+"`` reads and writes. ``"r"`` reads: nothing is written back, and the end raises where torch has
-            written to the CPU tensor. (torch has no read-only tensors: in place, such a write has reached the device.)
+        mode: ``"r+"`` reads and writes. ``"r"`` reads: nothing is written back, and the end of the block raises if
+            torch has written to the CPU tensor. (torch has no read-only tensors: without a copy, the device's memory
+            has changed.)
 
     Raises:
         ValueError: another mode, or a tensor on another device.
         NotImplementedError: a tensor that is sparse, nested, quantized or fake, or one that wraps others.
-        RuntimeError: the tensor requires grad, and grad mode is on; it is an inference tensor, to be written outside of
-            inference mode; its elements share memory, and may be written; it has a lazy conjugate or negative bit; a
-            stream captures a graph; with ``"r"``, something was written.
+        RuntimeError: the tensor requires grad, and grad mode is on; with ``"r+"``, it is an inference tensor outside of
+            inference mode, or its elements share memory; it has a lazy conjugate or negative bit; a stream captures a
+            graph; with ``"r"``, something was written.
     """
     _check(tensor, mode)
     with torch.inference_mode(False), torch.no_grad():
@@ -54,7 +53,7 @@ def host_view(tensor: torch.Tensor, mode: Literal["r", "r+"] = "r+") -> Iterator
         else:
             host = torch.empty_like(tensor, device="cpu", requires_grad=False).copy_(tensor)
             is_copy = True
-        shown = host.detach()  # resize_ and its like change this one alone
+        shown = host.detach()  # resize_ and the like change only this one
     before = host._version
     has_failed = True
     try:
@@ -73,25 +72,25 @@ def _check(tensor: torch.Tensor, mode: str) -> None:
     _backend.C.memory.check_host_view(tensor)
     if tensor.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(
-            "host_view: the tensor requires grad, and what the host does is not recorded: give tensor.detach(), or "
-            "write the block under torch.no_grad()"
+            "host_view: the tensor requires grad, and the host's writes are not recorded: pass tensor.detach(), or "
+            "run the block under torch.no_grad()"
         )
     if mode == "r":
         return
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         raise RuntimeError(
-            'host_view: an inference tensor is changed in inference mode alone: use mode="r", torch.inference_mode(), '
+            'host_view: an inference tensor changes only in inference mode: use mode="r", torch.inference_mode(), '
             "or a clone"
         )
     if _may_overlap(tensor):
         raise RuntimeError(
             f"host_view: elements of the tensor share memory (sizes {tuple(tensor.shape)}, strides {tensor.stride()}), "
-            'so that a write to one would change others: use mode="r", or a clone'
+            'and a write to one would change others: use mode="r", or a clone'
         )
 
 
 def _may_overlap(tensor: torch.Tensor) -> bool:
-    """Whether two elements may lie at one place: no dimension may step into what the smaller steps have covered."""
+    """Whether two elements may share memory: a stride lies within what the dimensions of smaller strides cover."""
     if tensor.numel() < 2:
         return False
     reach = 0
@@ -105,7 +104,7 @@ def _may_overlap(tensor: torch.Tensor) -> bool:
 
 
 def _end_writes(tensor: torch.Tensor, host: torch.Tensor, is_copy: bool) -> None:
-    """Let the device see what the host wrote, and autograd that something was."""
+    """Write the host's changes to the device, and note them for autograd."""
     _backend.C.memory.check_host_view(tensor)
     if is_copy:
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Allocators out of a shared object: of one pool, or of the whole device."""
+"""Allocators from a shared object, for one pool or the whole device."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class Allocator:
         self._functions = functions
 
     def allocator(self) -> Allocator:
-        """The object that :class:`MemPool` and :func:`change_current_allocator` take; both take this one as well."""
+        """This object: :class:`MemPool` and :func:`change_current_allocator` take either."""
         return self
 
 
 class PluggableAllocator(Allocator):
     """Device memory from two functions of a shared object. It stays loaded to the end of the process.
 
-    The functions are called without the GIL or with it, by any thread, and may not raise. Sizes are in bytes and
-    multiples of 512, addresses must be so, too; ``device`` is the index that torch knows the device by, ``stream`` the
-    vendor's stream object. By ``backplane/driver_memory.h`` they reach the driver's own memory.
+    The functions are called with or without the GIL, by any thread, and must not raise. Sizes are in bytes; sizes and
+    addresses are multiples of 512. ``device`` is torch's index of the device, ``stream`` the vendor's stream object.
+    With ``backplane/driver_memory.h`` they can use the driver's own memory.
 
     Args:
         path_to_so_file: the shared object.
-        alloc_fn_name: of ``void* alloc(ssize_t size, int device, void* stream)``; NULL says that there is no room.
+        alloc_fn_name: of ``void* alloc(ssize_t size, int device, void* stream)``; NULL means out of memory.
         free_fn_name: of ``void free(void* ptr, ssize_t size, int device, void* stream)``.
 
     Raises:
@@ -58,17 +58,17 @@ def functions_of(allocator: Allocator | None) -> tuple[int, int]:
 
 
 def change_current_allocator(allocator: Allocator) -> None:
-    """Let all device memory of this process come from an allocator; nothing of it is cached.
+    """Let all device memory of this process come from an allocator, without caching.
 
-    Each tensor is then a call of ``alloc``, and its end a call of ``free``, at once: the function orders it after the
-    work of the stream that it gets. Other streams that ``record_stream`` told of are waited for before. Private pools
-    keep what they have, and take segments from it.
+    Each tensor is then a call of ``alloc``, and its deletion immediately a call of ``free``, which must order it after
+    the work of the stream that it gets; streams recorded by ``record_stream`` are waited for before. Private pools
+    keep their memory, and take new segments from the allocator.
 
     Args:
         allocator: a :class:`PluggableAllocator`.
 
     Raises:
-        RuntimeError: there was an allocation already.
+        RuntimeError: memory was allocated already.
     """
     global _current
     _backend.C.memory.plug(*functions_of(allocator))

@@ -26,13 +26,13 @@ def _release(pool: tuple[int, int], devices: list[int]) -> None:
 
 
 class MemPool:
-    """A pool of its own in the caching allocator; fill it with :func:`use_mem_pool`, or a graph's ``pool=pool.id``.
+    """A private pool of the caching allocator.
 
-    Dropping it gives its free memory back.
+    Allocate from it with :func:`use_mem_pool`, or a graph's ``pool=pool.id``. Deleting it frees its unused memory.
 
     Args:
-        allocator: where its segments come from, a :class:`PluggableAllocator`; None: from where the device's do.
-        use_on_oom: what is free in the pool may serve allocations outside of it before they fail.
+        allocator: the source of its segments, a :class:`PluggableAllocator`; None: as for the device.
+        use_on_oom: allocations outside of the pool may use its free memory before they fail.
         no_split: segments of the pool are not split.
     """
 
@@ -51,14 +51,14 @@ class MemPool:
         return self._allocator
 
     def _own(self, index: int) -> None:
-        """Take this object's reference on a device, once; it stays until the object goes."""
+        """Take this object's reference on a device, once; it is released with the object."""
         with self._lock:
             if index not in self._devices:
                 _backend.C.memory.retain_pool(index, self.id)
                 self._devices.append(index)
 
     def use_count(self) -> int:
-        """The references to the pool: this object's, and one for each :func:`use_mem_pool` that goes on."""
+        """The references to the pool: this object's, and one for each active :func:`use_mem_pool`."""
         return 1 + sum(_backend.C.memory.pool_references(index, self.id) - 1 for index in self._devices)
 
     def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What device memory is made of, and what happened to it: for PyTorch's memory viewer."""
+"""Snapshots and the history of device memory, for PyTorch's memory viewer."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def _snapshot(device: Device = None, augment_with_fx_traces: bool = False) -> di
     Args:
         device: only the segments and events of this device; None is all.
         augment_with_fx_traces: whether frames in code that FX generated get ``fx_node_op``, ``fx_node_name`` and
-            ``fx_original_trace``, the lines of the model's source; torch knows them in the process that compiled it.
+            ``fx_original_trace``, the lines of the model's source; available in the process that compiled it.
 
     Returns:
-        ``segments``; ``device_traces``, the events that :func:`_record_memory_history` recorded, a list a device;
+        ``segments``; ``device_traces``, the events that :func:`_record_memory_history` recorded, one list per device;
         ``allocator_settings``; ``external_annotations``, which is empty.
     """
     index = None if device is None else _checked(device)
@@ -61,15 +61,15 @@ def _dump_snapshot(filename: str = "dump_snapshot.pickle", augment_with_fx_trace
 
 
 def _save_segment_usage(filename: str = "output.svg", snapshot: dict[str, Any] | None = None) -> None:
-    """Draw what each segment holds as a flame graph; None is a snapshot of now.
+    """Draw the contents of each segment as a flame graph; None takes a snapshot.
 
-    As ``torch.cuda.memory``'s, by torch's own code, which runs ``~/.cache/flamegraph.pl`` and downloads it if need be.
+    As ``torch.cuda.memory``'s, by torch's own code, which runs ``~/.cache/flamegraph.pl`` and downloads it if needed.
     """
     _write(filename, _memory_viz.segments(_snapshot() if snapshot is None else snapshot))
 
 
 def _save_memory_usage(filename: str = "output.svg", snapshot: dict[str, Any] | None = None) -> None:
-    """Draw what each stream holds as a flame graph; the rest as :func:`_save_segment_usage`."""
+    """Draw the memory of each stream as a flame graph; otherwise as :func:`_save_segment_usage`."""
     _write(filename, _memory_viz.memory(_snapshot() if snapshot is None else snapshot))
 
 
@@ -92,17 +92,17 @@ def _record_memory_history(
     global_record_annotations: bool = False,
     skip_actions: list[str] | None = None,
 ) -> None:
-    """Record what happens to device memory, and from where, for :func:`_snapshot`; as ``torch.cuda.memory``'s.
+    """Record the history of device memory, with stacks, for :func:`_snapshot`; as ``torch.cuda.memory``'s.
 
     Args:
-        enabled: ``"all"``: events, and stacks of what is allocated; ``"state"``: the stacks alone; None: stop, and
-            forget what was recorded.
+        enabled: ``"all"``: events, and stacks of what is allocated; ``"state"``: only the stacks; None: stop, and
+            discard what was recorded.
         context: which stacks: None, none; ``"state"``, of what is allocated; ``"alloc"``, also of the events;
             ``"all"``, also of frees.
         stacks: ``"python"`` or ``"all"``, with C++ frames.
-        max_entries: events that are kept per device; older ones go.
+        max_entries: events that are kept per device; older ones are dropped.
         device: ignored, as by ``torch.cuda``: all devices are recorded.
-        clear_history: forget the events so far.
+        clear_history: discard the events so far.
         compile_context: not supported.
         global_record_annotations: not supported.
         skip_actions: actions that are not kept: ``alloc``, ``free_requested``, ``free_completed``, ``segment_alloc``,
@@ -125,13 +125,13 @@ def _record_memory_history(
         raise ValueError(f"max_entries: expected at least 1, got {max_entries}")
     for name, wanted in (("compile_context", compile_context), ("annotations", global_record_annotations)):
         if wanted:
-            raise NotImplementedError(f"{name} cannot be recorded: torch keeps it for CUDA alone; leave it False")
+            raise NotImplementedError(f"{name} cannot be recorded: torch supports it for CUDA only; leave it False")
     _backend.C.history.record(enabled == "all", _STACKS[context], stacks == "all", max_entries, clear_history, skipped)
 
 
 def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
     """Call ``observer(device, asked, total, free)``, sizes in bytes, before an out-of-memory error is raised.
 
-    The place for :func:`_dump_snapshot`. An observer stays to the end of the process; what it raises is printed.
+    For :func:`_dump_snapshot`, for example. An observer stays to the end of the process; its exceptions are printed.
     """
     _backend.C.history.attach_out_of_memory_observer(observer)

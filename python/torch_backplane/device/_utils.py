@@ -18,16 +18,16 @@ _Query = TypeVar("_Query", bound=Callable[..., Any])
 
 
 def constant_in_graphs(query: _Query) -> _Query:
-    """Mark a query whose answer does not change in a process that uses a device: a graph takes it and does not break.
+    """Mark a query whose result is constant in a process that uses a device, so that it does not break a graph.
 
-    As ``torch.compiler.assume_constant_result`` does, which would import the compiler here.
+    As ``torch.compiler.assume_constant_result``, which would import the compiler.
     """
     query._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return query
 
 
 def current_index() -> int:
-    """The calling thread's current device. In a graph by torch's own call, which graphs know and guard."""
+    """The calling thread's current device. In a graph by torch's own call, which Dynamo supports and guards."""
     if torch.compiler.is_dynamo_compiling():
         return torch.accelerator.current_device_index()
     return _backend.C.devices.current()
@@ -42,7 +42,7 @@ def _get_device_index(device: Device, optional: bool = False, allow_cpu: bool = 
         allow_cpu: whether a CPU device is accepted; it gives -1.
 
     Returns:
-        The index. It is not checked here: the native side does that and names the range.
+        The index, unchecked: the native code checks it, with the range in its error.
     """
     if isinstance(device, int):
         return device
@@ -63,7 +63,7 @@ def _get_device_index(device: Device, optional: bool = False, allow_cpu: bool = 
 
 
 def _checked(device: Device) -> int:
-    """The index; an error names the range, before torch's own code sees an index that does not exist."""
+    """The index, checked before torch's own code sees it; the error has the valid range."""
     index = _get_device_index(device, optional=True)
     _backend.C.devices.properties(index)
     return index

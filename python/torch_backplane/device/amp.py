@@ -89,6 +89,6 @@ def amp_definitely_not_available() -> bool:
 def get_amp_supported_dtype() -> list[torch.dtype]:
     """The dtypes that ``torch.autocast`` takes: both half types.
 
-    Whatever the device computes in by itself: where it has no kernel for a half type, the operator runs on the CPU.
+    It does not depend on the device: where it has no kernel for a half type, the operator runs on the CPU.
     """
     return [torch.float16, torch.bfloat16]

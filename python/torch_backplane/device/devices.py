@@ -44,7 +44,7 @@ def is_available() -> bool:
 def device_count() -> int:
     """Number of visible devices; 0 without a driver.
 
-    Touches no device; safe before a fork. ``<DEVICE>_VISIBLE_DEVICES`` is read anew until the first use of a device.
+    Touches no device; safe before a fork. ``<DEVICE>_VISIBLE_DEVICES`` is read each time, until a device is used.
     """
     return _backend.C.devices.count()
 
@@ -55,7 +55,7 @@ def current_device() -> int:
 
 
 def set_device(device: Device) -> None:
-    """Make ``device`` the calling thread's current device. A first use of the device, as with ``torch.cuda``.
+    """Make ``device`` the calling thread's current device. It counts as a use of the device, as with ``torch.cuda``.
 
     Prefer the :class:`device` context, or a device argument.
 
@@ -76,7 +76,7 @@ def _exchange_device(device: int) -> int:
 
 
 def _maybe_exchange_device(device: int) -> int:
-    """As :func:`_exchange_device`; here the two do not differ in cost."""
+    """As :func:`_exchange_device`, at the same cost."""
     return -1 if device < 0 else _backend.C.devices.maybe_exchange(device)
 
 
@@ -84,7 +84,7 @@ class device:
     """Context manager that changes the current device.
 
     Args:
-        device: the device for the time of the context; None or a negative index is a no-op.
+        device: the device within the context; None or a negative index is a no-op.
 
     Example::
 
@@ -103,7 +103,7 @@ class device:
         self.idx = _maybe_exchange_device(self.prev_idx)
 
 
-_DeviceGuard = device  # its name where torch.cuda takes an index alone
+_DeviceGuard = device  # the class of torch.cuda that takes only an index
 
 
 class device_of(device):
@@ -136,7 +136,7 @@ def synchronize(device: Device = None) -> None:
 
 
 class DeviceUuid(str):
-    """A device's uuid: the text ``8-4-4-4-12``, with its 16 bytes beside it, as ``torch.cuda``'s has them."""
+    """A device's uuid: the text ``8-4-4-4-12``, with its 16 bytes as an attribute, as ``torch.cuda``'s."""
 
     __slots__ = ()
 
@@ -148,7 +148,7 @@ class DeviceUuid(str):
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What the driver tells of a device. Sizes in bytes; 0 means unknown, or no limit.
+    """What the driver reports of a device. Sizes in bytes; 0 means unknown, or no limit.
 
     The names are those of ``torch.cuda.get_device_properties`` where it has them.
     """
@@ -173,7 +173,7 @@ class DeviceProperties:
     priority_least: int
     priority_greatest: int
     dtypes: tuple[torch.dtype, ...]
-    """What the device computes in natively; empty if the driver does not say.
+    """What the device computes in natively; empty if the driver does not report it.
 
     Storage, copies and the fallback work for every dtype.
     """
@@ -203,7 +203,7 @@ def _properties_of(index: int) -> DeviceProperties:
 
 
 def get_device_properties(device: Device = None) -> DeviceProperties:
-    """Properties of a device. Touches no device: the driver answers without a context.
+    """Properties of a device. Touches no device: the driver needs no context for it.
 
     Args:
         device: the device; None is the current one.
@@ -217,7 +217,7 @@ def get_device_name(device: Device = None) -> str:
 
 
 def get_device_capability(device: Device = None) -> tuple[int, int]:
-    """The (major, minor) capability that the vendor gives the device."""
+    """The (major, minor) capability of the device, defined by the vendor."""
     properties = get_device_properties(device)
     return properties.major, properties.minor
 
@@ -243,8 +243,7 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     """Whether bfloat16 tensors compute on the current device.
 
     Args:
-        including_emulation: count operators that the CPU fallback computes, which takes every dtype; False asks for the
-            hardware alone.
+        including_emulation: count the CPU fallback, which supports every dtype; False: only the hardware.
     """
     if not is_available():
         return False
@@ -252,7 +251,7 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 
 def init() -> None:
-    """Open the driver now; any use of a device does it, too.
+    """Open the driver now; any use of a device does so, too.
 
     Raises if there is no driver or no device, and in a forked child.
     """
@@ -288,11 +287,11 @@ _SYNC_DEBUG_MODES = ("default", "warn", "error")
 
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
-    """Tell of calls that make the host wait for the device: they hold a program up that could queue work ahead.
+    """Report calls that make the host wait for the device, which keep a program from queuing work ahead.
 
-    Told, by the operator's name, are values that are read (``.item()``, ``nonzero``), copies that the host waits for,
-    operators that run on the CPU (docs/fallback.md) and ``synchronize()`` of a stream. A wait for the device or an
-    event is asked for by name and is not told; nor are collectives.
+    Reported, by the operator's name, are values that are read (``.item()``, ``nonzero``), copies that the host waits
+    for, operators that run on the CPU (docs/fallback.md) and ``synchronize()`` of a stream. Explicit waits for the
+    device or an event are not reported, nor are collectives.
 
     Args:
         debug_mode: 0 or ``"default"``: nothing; 1 or ``"warn"``: a UserWarning each time; 2 or ``"error"``: a

@@ -32,12 +32,13 @@ def graph_pool_handle() -> tuple[int, int]:
 class CUDAGraph:
     """A recording of a stream's work that runs as one. It has the name that code for ``torch.cuda`` uses.
 
-    Memory that is allocated in the capture is the graph's until :meth:`reset`: each run writes to the same addresses,
-    so results are read, or copied, before the next run. Memory from before the capture must live as long as the graph.
+    Memory that is allocated in the capture belongs to the graph until :meth:`reset`: each run writes to the same
+    addresses, so read or copy results before the next run. Memory from before the capture must live as long as the
+    graph.
 
     Args:
-        keep_graph: keep the recording after the capture, which then has to be made ready by :meth:`instantiate` or the
-            first :meth:`replay`.
+        keep_graph: keep the recording after the capture, which :meth:`instantiate` or the first :meth:`replay` then
+            prepares.
     """
 
     def __init__(self, keep_graph: bool = False) -> None:
@@ -49,13 +50,13 @@ class CUDAGraph:
         capture_error_mode: Mode = "global",
         check_input_liveness: bool = False,
     ) -> None:
-        """Record the current stream's work from now on; it is not the default stream. :class:`graph` does it for you.
+        """Record the current stream's work from now on. It must not be the default stream; :class:`graph` sets another.
 
         Args:
-            pool: whose memory pool to allocate from: what :func:`graph_pool_handle` or :meth:`pool` gave; None is one
-                of its own.
-            capture_error_mode: whose waits for the device are refused meanwhile: those of every thread (``"global"``),
-                of this one (``"thread_local"``), or of none (``"relaxed"``). Waits for what captures always are.
+            pool: the memory pool to allocate from, of :func:`graph_pool_handle` or another graph's :meth:`pool`; None
+                is a private one.
+            capture_error_mode: the threads whose waits for the device raise during the capture: all (``"global"``),
+                this one (``"thread_local"``) or none (``"relaxed"``). Waits for a capturing stream always raise.
             check_input_liveness: raises NotImplementedError if True.
         """
         if check_input_liveness:
@@ -67,19 +68,19 @@ class CUDAGraph:
         _backend.C.graphs.capture_begin(self._graph, pool or (0, 0), _MODES[capture_error_mode])
 
     def capture_end(self) -> None:
-        """End the capture. Raises what made it invalid; the streams are then as before, and the graph is empty."""
+        """End the capture. Raises what invalidated it; the streams are then as before, and the graph is empty."""
         _backend.C.graphs.capture_end(self._graph)
 
     def instantiate(self) -> None:
-        """Make the recording ready to run. A no-op if it is."""
+        """Prepare the recording to run. A no-op if it is prepared."""
         _backend.C.graphs.instantiate(self._graph)
 
     def replay(self) -> None:
-        """Queue one run on the current stream of the graph's device; returns at once. Random numbers go on."""
+        """Queue one run on the current stream of the graph's device; returns at once. Random numbers advance."""
         _backend.C.graphs.replay(self._graph)
 
     def reset(self) -> None:
-        """Give the recording and its memory back. Runs that are queued complete. A new capture may follow."""
+        """Release the recording and its memory. Queued runs complete. A new capture may follow."""
         _backend.C.graphs.reset(self._graph)
 
     def pool(self) -> tuple[int, int]:
@@ -109,9 +110,9 @@ class graph:
     """Context manager that captures the block's work into a graph, on a stream other than the default one.
 
     Args:
-        cuda_graph: where to; empty.
+        cuda_graph: the graph, which must be empty.
         pool: as in :meth:`CUDAGraph.capture_begin`.
-        stream: the stream that captures; None is one that all blocks without share.
+        stream: the stream that captures; None is a stream shared by all such blocks.
         capture_error_mode: as in :meth:`CUDAGraph.capture_begin`.
         enable_annotations: raises NotImplementedError if True: names of kernels in a profile are CUDA's.
         check_input_liveness: raises NotImplementedError if True.
@@ -151,7 +152,7 @@ class graph:
         self._stream_context = StreamContext(stream)
 
     def __enter__(self) -> None:
-        """Wait for the device, give cached memory back, and begin."""
+        """Wait for the device, empty the cache, and begin."""
         synchronize(self.capture_stream.device_index)
         if getattr(torch.compiler.config, "force_cudagraph_gc", False):
             gc.collect()
@@ -176,9 +177,9 @@ class graph:
 
 
 def refuse_steps_of_the_host(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """Before each step of any optimizer: one that counts its steps on the host is not captured.
+    """Before each step of any optimizer: refuse to capture one that counts its steps on the host.
 
-    Its count would be a constant of the graph. Torch checks the same for CUDA and XPU.
+    The count would be constant in the graph. Torch checks the same for CUDA and XPU.
 
     Raises:
         RuntimeError: the current stream is capturing, and a parameter group has ``capturable=False``.
@@ -189,6 +190,6 @@ def refuse_steps_of_the_host(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     if not counts and is_current_stream_capturing():
         raise RuntimeError(
             f"a step of {type(optimizer).__name__} whose param_groups' capturable is False cannot be captured: the "
-            "number of the step is the host's, and would be the same in each replay. Make the optimizer with "
+            "number of the step is kept on the host, and would be the same in each replay. Make the optimizer with "
             "capturable=True"
         )

@@ -1,4 +1,4 @@
-"""Device and pinned memory: statistics, limits, raw allocations; snapshots and private pools have their own files."""
+"""Device and pinned memory: statistics, limits, raw allocations. Snapshots and private pools are in separate files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch_backplane.device._host_view import host_view
 from torch_backplane.device._pluggable import PluggableAllocator, change_current_allocator, functions_of
 from torch_backplane.device._pluggable import _get_current_allocator as _get_current_allocator
 from torch_backplane.device._pools import MemPool, use_mem_pool
-from torch_backplane.device._snapshot import (  # as in torch.cuda.memory, what begins with _ is part of it
+from torch_backplane.device._snapshot import (  # torch.cuda.memory has these, too
     _attach_out_of_memory_observer as _attach_out_of_memory_observer,
 )
 from torch_backplane.device._snapshot import _dump_snapshot as _dump_snapshot
@@ -88,7 +88,7 @@ def _flatten(nested: dict[str, Any]) -> collections.OrderedDict[str, Any]:
 
 
 def memory_stats_as_nested_dict(device: Device = None) -> dict[str, Any]:
-    """The allocator's statistics of a device, nested. Touches no device: all is 0 before its first use.
+    """The allocator's statistics of a device, nested. Touches no device: all are 0 before its first use.
 
     Args:
         device: the device; None is the current one.
@@ -125,9 +125,9 @@ def memory_allocated(device: Device = None) -> int:
 
 
 def ipc_collect() -> None:
-    """Free memory that was sent to other processes, is gone here, and that they have given up.
+    """Free memory that was sent to other processes and is used by neither this process nor them.
 
-    Sending a tensor does this, too.
+    Sending a tensor does so, too.
     """
     _backend.C.ipc.collect()
 
@@ -148,7 +148,7 @@ def max_memory_reserved(device: Device = None) -> int:
 
 
 def reset_peak_memory_stats(device: Device = None) -> None:
-    """Begin the peaks anew at the present values."""
+    """Reset the peaks to the current values."""
     torch._C._accelerator_resetPeakStats(_checked(device))
 
 
@@ -210,7 +210,7 @@ def reset_accumulated_host_memory_stats() -> None:
 
 
 def reset_peak_host_memory_stats() -> None:
-    """Begin the peaks of the pinned memory anew. A no-op before the driver's first use."""
+    """Reset the peaks of the pinned memory. A no-op before the driver's first use."""
     if _backend.C.devices.is_initialized():
         _backend.C.memory.reset_peak_host_stats()
 
@@ -264,7 +264,7 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
 
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:
-    """Free and total bytes of a device: the driver's answer, other processes counted in; else what this process knows.
+    """Free and total bytes of a device, by the driver, other processes included; otherwise as counted by this process.
 
     Args:
         device: the device; None is the current one.
@@ -280,7 +280,7 @@ def device_memory_used(device: Device = None) -> int:
 
 
 def empty_cache() -> None:
-    """Give cached memory back to the driver. Waits for the devices' work, without the GIL; a no-op before first use."""
+    """Return cached memory to the driver. Waits for the devices' work, without the GIL; a no-op before first use."""
     if _backend.C.devices.is_initialized():
         _backend.C.memory.empty_cache()
 
@@ -305,24 +305,24 @@ def get_per_process_memory_fraction(device: Device = None) -> float:
 
 
 def get_allocator_backend() -> str:
-    """Where memory comes from: ``"native"``, the driver, or ``"pluggable"``, :func:`change_current_allocator`'s."""
+    """The source of memory: ``"native"``, the driver, or ``"pluggable"``, :func:`change_current_allocator`'s."""
     return "pluggable" if functions_of(_get_current_allocator()) != (0, 0) else "native"
 
 
 def caching_allocator_enable(value: bool = True) -> None:
-    """Let freed device memory be kept for the next allocation, or not: to find use of memory after its end.
+    """Cache freed device memory for later allocations, or not: without a cache, use of freed memory is easier to find.
 
-    Off, what is cached goes back to the driver, each allocation is one of the driver's, and a free waits for the work
-    of the block's stream and of those that ``record_stream`` told of, without giving up the GIL. While a graph is
-    captured the memory goes back after the capture. Private pools, graphs' and :class:`MemPool`, cache in any case.
-    ``<DEVICE>_NO_MEMORY_CACHING=1`` begins a process with it off. For the whole process; any thread.
+    If off, cached memory is returned to the driver, each allocation is one of the driver's, and a free waits for the
+    work of the block's stream and of recorded streams (``record_stream``), without releasing the GIL. During the
+    capture of a graph, memory is returned after the capture. Private pools, graphs' and :class:`MemPool`, always cache.
+    ``<DEVICE>_NO_MEMORY_CACHING=1`` starts a process with it off. For the whole process; any thread.
     """
     _backend.C.memory.set_caching(bool(value))
 
 
 @contextlib.contextmanager
 def caching_allocator_disabled() -> Iterator[None]:
-    """Context manager that switches caching off, as :func:`caching_allocator_enable`, and back to what it was."""
+    """Context manager that disables caching, as :func:`caching_allocator_enable`, and restores the setting."""
     before = _backend.C.memory.caches()
     caching_allocator_enable(False)
     try:
@@ -332,10 +332,10 @@ def caching_allocator_disabled() -> Iterator[None]:
 
 
 def _set_allocator_settings(settings: str) -> None:
-    """Replace the allocator's settings: ``"key:value,key:value"``; what is not named has its default again.
+    """Replace the allocator's settings: ``"key:value,key:value"``; others are reset to their defaults.
 
     Raises:
-        ValueError: a setting is unknown (the known ones are listed), wrong, or cannot be kept by this device.
+        ValueError: a setting is unknown (the known ones are listed), wrong, or not supported by this device.
     """
     _backend.C.memory.set_allocator_settings(settings)
 
@@ -344,16 +344,16 @@ def _set_allocator_settings(settings: str) -> None:
 
 
 def caching_allocator_alloc(size: int, device: Device = None, stream: torch.Stream | int | None = None) -> int:
-    """Take memory of the caching allocator, for use with other libraries.
+    """Allocate memory of the caching allocator, for use with other libraries.
 
     Args:
         size: bytes.
         device: the device; None is the current one.
-        stream: whose memory it becomes: a stream, or a native stream as an integer; None is the device's current
+        stream: the stream that owns it: a stream, or a native stream as an integer; None is the device's current
             stream.
 
     Returns:
-        The device address; give it back with :func:`caching_allocator_delete`.
+        The device address; free it with :func:`caching_allocator_delete`.
     """
     index = _checked(device)
     if stream is None:
@@ -368,7 +368,7 @@ def caching_allocator_alloc(size: int, device: Device = None, stream: torch.Stre
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:
-    """Give back memory of :func:`caching_allocator_alloc`.
+    """Free memory of :func:`caching_allocator_alloc`.
 
     Args:
         mem_ptr: the address that it returned.

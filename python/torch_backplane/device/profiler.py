@@ -1,6 +1,6 @@
 """``torch.<device>.profiler``: ranges and marks, for :mod:`torch.profiler` and for the vendor's own tools.
 
-Device times come by torch's own profiler, with ``ProfilerActivity.PrivateUse1`` (docs/profiler.md).
+Device times are recorded by torch's own profiler, with ``ProfilerActivity.PrivateUse1`` (docs/profiler.md).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["activity_records", "mark", "range"]
 
 
 class range(ContextDecorator):
-    """A named range of what a thread does: a ``torch.profiler.record_function``, and a range in the vendor's tools.
+    """A named range of a thread's work: a ``torch.profiler.record_function``, and a range in the vendor's tools.
 
-    On a profile's row of a stream it spans the work that was queued in it. Also a decorator.
+    In a profile, on the row of a stream, it spans the work that was queued in it. Also a decorator.
 
     Args:
-        name: what is shown.
+        name: the name that is shown.
     """
 
     def __init__(self, name: str) -> None:
@@ -47,12 +47,12 @@ def mark(name: str) -> None:
     """Mark a point in time, in torch's profile as in the vendor's tools.
 
     Args:
-        name: what is shown.
+        name: the name that is shown.
     """
     with torch.profiler.record_function(name):
         _backend.C.profiler.mark(name)
 
 
 def activity_records() -> int:
-    """How many records of device work this process has taken; it stands still while no profile is on."""
+    """Number of records of device work in this process; it increases only while a profile is on."""
     return _backend.C.profiler.activity_records()

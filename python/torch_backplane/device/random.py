@@ -24,7 +24,7 @@ __all__ = [
 
 
 def _get_generator(device: Device) -> torch.Generator:
-    """The default generator of a device. torch looks for this name."""
+    """The default generator of a device. torch looks up this name."""
     return _backend.C.random.default_generator(_get_device_index(device, optional=True))
 
 
@@ -50,7 +50,7 @@ def set_rng_state(new_state: Tensor, device: Device = None) -> None:
     """Set the state of a device's default generator.
 
     Args:
-        new_state: what :func:`get_rng_state` gave.
+        new_state: the result of :func:`get_rng_state`.
         device: the device; None is the current one.
     """
     _get_generator(device).set_state(new_state)
@@ -73,7 +73,7 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seed the generators of all devices; ``torch.manual_seed`` does it, too.
+    """Seed the generators of all devices; ``torch.manual_seed`` does so, too.
 
     Silently ignored if there is no device.
     """

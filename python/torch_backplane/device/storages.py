@@ -1,4 +1,4 @@
-"""The legacy typed storages such as ``torch.mydevice.FloatStorage``, which torch looks for in a device's module."""
+"""The legacy typed storages such as ``torch.mydevice.FloatStorage``, which torch looks up in a device's module."""
 
 from __future__ import annotations
 

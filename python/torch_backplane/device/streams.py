@@ -31,8 +31,8 @@ __all__ = [
 class Stream(torch.Stream):
     """An in-order queue of device work. As a context manager it becomes the current stream.
 
-    Streams come from a pool for each priority and live as long as the process; a pool that is used up hands them out
-    again.
+    Streams are taken from a pool for each priority and live as long as the process; an exhausted pool returns the same
+    streams again.
 
     Args:
         device: the device; None is the current one.
@@ -40,11 +40,11 @@ class Stream(torch.Stream):
     """
 
     def __new__(cls, device: Device = None, priority: int = 0, **kwargs: Any) -> Stream:
-        """Take a stream of the pool; with ``stream_id``, ``device_index`` and ``device_type``, name an existing one."""
+        """Take a stream of the pool, or the existing one of ``stream_id``, ``device_index`` and ``device_type``."""
         if "stream_id" in kwargs:
             return _existing(cls, **kwargs)
         index = _get_device_index(device, optional=True)
-        if torch.compiler.is_dynamo_compiling():  # which follows torch's own class alone
+        if torch.compiler.is_dynamo_compiling():  # which supports only torch's own class
             return cast(Stream, torch.Stream(device=torch.device(_backend.device, index), priority=priority))
         return super().__new__(cls, device=torch.device(_backend.device, index), priority=priority)
 
@@ -82,7 +82,7 @@ class Stream(torch.Stream):
 
 
 class ExternalStream(Stream):
-    """A stream that somebody else made with the vendor's runtime and keeps alive.
+    """A stream that other code made with the vendor's runtime and keeps alive.
 
     Args:
         stream_ptr: the vendor's stream object as an integer, as ``native_handle`` of a stream is; 0 is the default
@@ -90,12 +90,12 @@ class ExternalStream(Stream):
         device: the device the stream was made on; None is the current one.
 
     Raises:
-        NotImplementedError: the driver cannot use streams that others made.
-        ValueError: the driver knows no such stream on that device.
+        NotImplementedError: the driver cannot use streams of other code.
+        ValueError: the driver has no such stream on that device.
     """
 
     def __new__(cls, stream_ptr: int, device: Device = None, **kwargs: Any) -> ExternalStream:
-        """Wrap the native stream; ownership stays where it is."""
+        """Wrap the native stream, without taking ownership."""
         stream_id, index = _backend.C.streams.external(stream_ptr, _get_device_index(device, optional=True))
         return _stream(cls, stream_id, index)
 
@@ -107,11 +107,11 @@ def _stream(cls: type[Any], stream_id: int, index: int) -> Any:
 def _existing(
     cls: type[Any], stream_id: int, device_index: int, device_type: int | None = None, priority: int = 0
 ) -> Any:
-    """The stream that has these numbers; ``priority`` was decided when it was made."""
+    """The stream that has these numbers; ``priority`` was set when it was made."""
     if device_type is not None and device_type != _device_type():
         raise ValueError(
             f"a stream of {_backend.device} has device_type={_device_type()}, got {device_type}: "
-            "pass the device_type of the stream that is meant, or leave it out"
+            "pass the stream's own device_type, or leave it out"
         )
     _backend.C.streams.check(stream_id, device_index)
     return _stream(cls, stream_id, device_index)
@@ -129,15 +129,15 @@ class _EventMeta(type(torch.Event)):  # type: ignore[misc]
 
 
 class Event(torch.Event, metaclass=_EventMeta):
-    """A point in a stream's work: to wait for, to order other streams by, to measure time with.
+    """A point in a stream's work, to wait for, to order other streams, and to measure time.
 
     Created on a device at the first record; only that device's streams can record it again, streams of any device can
-    wait for it. What is made is a ``torch.Event`` itself, because torch's own methods take no instance of a subclass.
+    wait for it. The object is a ``torch.Event``, because torch's own methods accept no instance of a subclass.
 
     Args:
-        enable_timing: whether ``elapsed_time`` will be asked; it answers in milliseconds.
-        blocking: accepted for code written for CUDA; waits always yield the processor and notice Ctrl-C, which is what
-            True asks for.
+        enable_timing: whether ``elapsed_time``, in milliseconds, is available.
+        blocking: accepted for code written for CUDA; waits always yield the processor and can be interrupted, as with
+            True.
         interprocess: whether other processes will use it; the result is an :class:`InterprocessEvent`.
         external: raises NotImplementedError if True: an event that is recorded in a capture is part of the graph.
     """
@@ -145,7 +145,7 @@ class Event(torch.Event, metaclass=_EventMeta):
     def __new__(  # type: ignore[misc]
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> torch.Event | InterprocessEvent:
-        """Make an event that is not recorded yet; touches no device."""
+        """Make an event without a record; touches no device."""
         if external:
             raise NotImplementedError(
                 f"graphs of {_backend.device} have no external events: what a capture records is part of the graph. "
@@ -163,13 +163,13 @@ class Event(torch.Event, metaclass=_EventMeta):
 
         Args:
             device: the device it was made on.
-            handle: what the other process got.
+            handle: the handle in the other process.
         """
         return InterprocessEvent(_backend.C.ipc.open_shared_event(_get_device_index(device, optional=True), handle))
 
 
 class InterprocessEvent:
-    """An event that several processes record and wait for: what ``Event(interprocess=True)`` makes.
+    """An event that several processes record and wait for, made by ``Event(interprocess=True)``.
 
     It has an event's methods and can be sent to another process by ``torch.multiprocessing``. A stream waits for it by
     ``event.wait(stream)`` or :meth:`Stream.wait_event`.
@@ -207,7 +207,7 @@ class InterprocessEvent:
         _backend.C.ipc.synchronize_event(self._shared)
 
     def ipc_handle(self) -> bytes:
-        """Bytes by which another process finds the event. Made on the current device if it was never recorded."""
+        """Bytes by which another process opens the event. Made on the current device if it was never recorded."""
         device = self.device
         return _backend.C.ipc.export_event(self._shared, -1 if device is None else device.index)
 
@@ -228,7 +228,7 @@ def default_stream(device: Device = None) -> Stream:
 
 
 def get_stream_from_external(data_ptr: int, device: Device = None) -> Stream:
-    """Wrap a stream that somebody else made with the vendor's runtime and keeps alive.
+    """Wrap a stream that other code made with the vendor's runtime and keeps alive.
 
     Args:
         data_ptr: the vendor's stream object as an integer, as ``native_handle`` of a stream is.
@@ -286,7 +286,7 @@ def stream(stream: torch.Stream | None) -> StreamContext:
             y = x + 1  # queued on s
     """
     if stream is not None and torch.compiler.is_dynamo_compiling():
-        return cast(StreamContext, stream)  # a context manager by itself, which Dynamo follows
+        return cast(StreamContext, stream)  # itself a context manager, which Dynamo supports
     return StreamContext(stream)
 
 
@@ -297,7 +297,7 @@ def is_current_stream_capturing() -> bool:
 
 
 def _sleep(cycles: int) -> None:
-    """Keep the current stream busy, for tests: queues work that does nothing.
+    """Keep the current stream busy, for tests, with work that does nothing.
 
     Args:
         cycles: how long, in cycles of ``get_device_properties().clock_rate``, or in nanoseconds where that is 0; at

@@ -1,6 +1,6 @@
-"""The legacy tensor types such as ``torch.mydevice.FloatTensor``, which torch itself makes for the CPU and CUDA alone.
+"""The legacy tensor types such as ``torch.mydevice.FloatTensor``, which torch itself makes for the CPU and CUDA only.
 
-A type is a name for a dtype, a layout and the device. No tensor has it as its class: ``isinstance`` asks those three.
+A type is a name for a dtype, a layout and the device. No tensor has it as its class: ``isinstance`` compares the three.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DTYPES = {f"{name}Tensor": dtype for name, dtype in LEGACY_NAMES.items() if not 
 
 
 class _TensorType(type):
-    """Their metaclass: what ``torch.tensortype`` is to ``torch.FloatTensor``.
+    """Their metaclass, as ``torch.tensortype`` is that of ``torch.FloatTensor``.
 
     The type's C name is the full one, which ``Tensor.type(torch.mydevice.FloatTensor)`` reads; ``__name__`` is the last
     part, as pickles need it.

@@ -81,4 +81,4 @@ PRIVATE: dict[str, str] = _names(
         "the arguments of old releases of torch; use those of _record_memory_history": "_record_memory_history_legacy",
     }
 )
-"""What begins with ``_`` there, which tests and libraries use all the same."""
+"""Names that begin with ``_``, which tests and libraries use nevertheless."""

@@ -1,7 +1,8 @@
-"""Libraries that choose a device from a list of their own, arranged for this one when a program imports them.
+"""Adapts libraries that choose a device from their own list, when a program imports them.
 
-Off unless asked for: ``<DEVICE>_INTEGRATIONS=auto`` or ``import torch_backplane.integrations.auto``. The table is in
-docs/integrations.md. One library is one file of this package. It is imported when the library is, and imports it not.
+Off by default: ``<DEVICE>_INTEGRATIONS=auto`` or ``import torch_backplane.integrations.auto`` enables it. The table is
+in docs/integrations.md. Each library has a file in this package, which is imported when the library is, and does not
+import it.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ LIBRARIES: dict[str, str] = {
     "safetensors": f"{__name__}.safetensors",
     "stable_baselines3": f"{__name__}.stable_baselines3",
 }
-"""Import name of each library that there is a file for, and the module that has its ``integration``."""
+"""Import name of each supported library, and the module that has its ``integration``."""
 
-STANDS_ON: dict[str, tuple[str, ...]] = {
+DEPENDS_ON: dict[str, tuple[str, ...]] = {
     "accelerate": ("safetensors",),
     "transformers": ("accelerate",),
     "sentence_transformers": ("transformers",),
@@ -42,67 +43,67 @@ STANDS_ON: dict[str, tuple[str, ...]] = {
     "diffusers": ("transformers",),
     "pytorch_lightning": ("lightning_fabric",),
 }
-"""What is arranged with a library, and with what it stands on, because that leaves the device to it."""
+"""Libraries that are adapted together with a library because they choose its device."""
 
 
 class IntegrationWarning(UserWarning):
-    """A library is used as it is: integrations are off, or this one does not fit the library's version."""
+    """A library is not adapted: integrations are off, or this one does not support the library's version."""
 
 
 @dataclass
 class Outcome:
-    """What became of one library in this process."""
+    """The state of one library in this process."""
 
     library: str
     """Its import name."""
     state: str = "not imported"
-    """``not imported``, ``off`` (imported, and not asked for), ``applied``, ``unknown version`` or ``failed``."""
+    """``not imported``, ``off`` (imported, and not selected), ``applied``, ``unknown version`` or ``failed``."""
     version: str | None = None
-    """The installed version; None if it was not looked for, or there is none."""
+    """The installed version; None if it was not looked up, or there is none."""
     done: tuple[str, ...] = ()
-    """What was done, in words; with ``unknown version`` and ``failed`` the reason why nothing was."""
+    """What was changed, in words; for ``unknown version`` and ``failed`` the reason why nothing was."""
 
 
 _lock = threading.RLock()  # over the state below; never held while a library's code runs
 _outcomes: dict[str, Outcome] = {}
 _integrations: dict[str, Integration] = {}
 _patches: dict[str, Patch] = {}
-_arranged: dict[str, ModuleType] = {}  # module name -> the module object; a reload is seen by its loader, not here
+_adapted: dict[str, ModuleType] = {}  # module name -> the module object; a reload is seen by its loader, not here
 _chosen: frozenset[str] = frozenset()
-_announce = False  # the environment says nothing: tell the first library's user of the switch
-_outermost = ""  # that library: it imports others, which are not what the user has named
+_announce = False  # the environment variable is unset: a hint at the first import of a library
+_outermost = ""  # that library: it may import others, which the user did not name
 _finder: imports.AfterImport | None = None
 
 
 def check_setting() -> None:
-    """Refuse an environment that names a library that there is no file for, with ImportError."""
+    """Raise ImportError if the environment names an unknown library."""
     _from_environment()
 
 
 def install() -> None:
-    """Do what the environment asks for; called when a backend registers."""
+    """Adapt the libraries that the environment names; called when a backend registers."""
     global _announce
     names = _from_environment()
     _announce = names is None
     if names is None or names:
-        _arrange(frozenset(names or ()))
+        _adapt(frozenset(names or ()))
 
 
 def enable() -> None:
-    """Arrange all libraries, also those that are imported already. The environment has the last word."""
+    """Adapt all libraries, also those that are imported already. The environment takes precedence."""
     global _announce
     names = _from_environment()
     _announce = False
-    _arrange(frozenset(LIBRARIES if names is None else names))
+    _adapt(frozenset(LIBRARIES if names is None else names))
 
 
 def is_chosen(library: str) -> bool:
-    """Whether the environment, or the import of ``auto``, asks for the library."""
+    """Whether the environment, or the import of ``auto``, selects the library."""
     return library in _chosen
 
 
 def report() -> list[Outcome]:
-    """What became of every library that there is a file for, in this process. From any thread."""
+    """The state of every supported library in this process. From any thread."""
     with _lock:
         return [
             _outcomes.get(name) or Outcome(name, "off" if name in sys.modules else "not imported") for name in LIBRARIES
@@ -110,7 +111,7 @@ def report() -> list[Outcome]:
 
 
 def _from_environment() -> list[str] | None:
-    """The libraries that the environment names: an empty list for ``none``, None where it says nothing."""
+    """The libraries that the environment names: an empty list for ``none``, None if it is unset."""
     variable = _backend.env_name("INTEGRATIONS")
     text = os.environ.get(variable, "")
     words = [word.strip().replace("-", "_") for word in text.split(",") if word.strip()]
@@ -124,13 +125,13 @@ def _from_environment() -> list[str] | None:
             f"{', '.join(LIBRARIES)}",
             name=_backend.package,
         )
-    for word in words:  # which grows
-        words += [other for other in STANDS_ON.get(word, ()) if other not in words]
+    for word in words:  # the list grows
+        words += [other for other in DEPENDS_ON.get(word, ()) if other not in words]
     return words
 
 
-def _arrange(chosen: frozenset[str]) -> None:
-    """Watch imports from now on, and go over what has been imported before."""
+def _adapt(chosen: frozenset[str]) -> None:
+    """Watch imports from now on, and adapt what has been imported before."""
     global _chosen, _finder
     with _lock:
         _chosen |= chosen
@@ -152,7 +153,7 @@ def _integration(library: str) -> Integration:
 
 
 def _wanted(name: str) -> bool:
-    """Whether something is to be done after the module's import; asked at every import of the process."""
+    """Whether a module is handled after its import; called at every import of the process."""
     library = name.partition(".")[0]
     if library not in LIBRARIES:
         return False
@@ -170,20 +171,20 @@ def _wanted(name: str) -> bool:
 def _note_outermost(library: str) -> None:
     global _outermost
     with _lock:
-        if _outermost not in sys.modules:  # none was yet, or its import has failed
+        if _outermost not in sys.modules:  # none so far, or its import has failed
             _outermost = library
 
 
 def _imported(name: str, module: ModuleType, again: bool = False) -> None:
-    """A module's import has ended; ``again`` if its code ran anew, which undid what was done to it."""
+    """A module's import has ended; ``again`` after a reload, which undid the changes."""
     library = name.partition(".")[0]
     if library not in _chosen:
-        return _tell_of_the_switch(library)
+        return _hint(library)
     with _lock:
-        if _arranged.get(name) is module and not again:
+        if _adapted.get(name) is module and not again:
             return
-        _arranged[name] = module
-    if not _fits(library) or name not in (steps := _integration(library).modules):
+        _adapted[name] = module
+    if not _is_supported(library) or name not in (steps := _integration(library).modules):
         return
     patch = _patches[library]
     try:
@@ -193,13 +194,13 @@ def _imported(name: str, module: ModuleType, again: bool = False) -> None:
         return _give_up(library, reason)
     with _lock:
         outcome = _outcomes[library]
-        if outcome.state == "failed":  # meanwhile, in another thread
+        if outcome.state == "failed":  # in another thread, since
             return patch.undo()
         outcome.done = tuple(dict.fromkeys((*outcome.done, *words)))
 
 
-def _fits(library: str) -> bool:
-    """Whether the library has a version that its file was tried with; told once if it has not."""
+def _is_supported(library: str) -> bool:
+    """Whether the library has a version that its file was tried with; warns once if it does not."""
     with _lock:
         outcome = _outcomes.get(library)
         if outcome and outcome.state != "off":
@@ -240,8 +241,8 @@ def _give_up(library: str, reason: str) -> None:
     )
 
 
-def _tell_of_the_switch(library: str) -> None:
-    """Once in a process, and only where there is a device that the library could use."""
+def _hint(library: str) -> None:
+    """Once per process, and only if there is a device that the library could use."""
     global _announce
     with _lock:
         _outcomes.setdefault(library, Outcome(library, "off"))
@@ -252,8 +253,8 @@ def _tell_of_the_switch(library: str) -> None:
         return
     variable = _backend.env_name("INTEGRATIONS")
     warnings.warn(
-        f"{library} does not choose {_backend.device} by itself: {variable}=auto arranges that, {variable}=none "
-        "silences this line (docs/integrations.md of torch-backplane)",
+        f"{library} does not choose {_backend.device} by itself: {variable}=auto changes that, {variable}=none "
+        "silences this warning (docs/integrations.md of torch-backplane)",
         IntegrationWarning,
         stacklevel=2,
     )

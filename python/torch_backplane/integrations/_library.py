@@ -1,4 +1,4 @@
-"""What the file of a library says: which versions it was tried with, and what is done after which of its modules."""
+"""The contents of a library's file: the versions that it was tried with, and the changes after each module's import."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _ABSENT = object()
 
 
 class Unexpected(Exception):
-    """A library has not what its integration stands on; nothing of it stays patched. The text goes into the warning."""
+    """A library is not as its integration expects: all its patches are undone. The text is a part of the warning."""
 
 
 Step = Callable[[Any, "Patch"], str]
-"""``step(module, patch)`` arranges a module whose import has ended, and returns what it did, in words."""
+"""``step(module, patch)`` adapts a module whose import has ended, and returns what it did, in words."""
 
 
 class Integration:
@@ -35,9 +35,9 @@ class Integration:
         self.modules: dict[str, list[Step]] = {}
 
     def after(self, module: str) -> Callable[[Step], Step]:
-        """Decorate a step that is taken when ``module``, a name such as ``accelerate.state``, has been imported.
+        """Decorate a step that runs after the import of ``module``, a name such as ``accelerate.state``.
 
-        Its import is not caused. A step imports other modules only if the library's module has done so already.
+        It does not cause the import. A step imports other modules only if the library's module has done so already.
         """
 
         def add(step: Step) -> Step:
@@ -47,12 +47,12 @@ class Integration:
         return add
 
     def words(self, done: str, *functions: str, **words: str) -> None:
-        """Add steps that are :meth:`Patch.words` alone.
+        """Add steps that only call :meth:`Patch.words`.
 
         Args:
             done: what the steps do, in words.
             *functions: a module and functions and methods of it: ``"accelerate.state: function Class.method"``.
-            **words: what to say instead of what; by default the device's name instead of ``cuda``.
+            **words: the replacement of each word; by default the device's name for ``cuda``.
         """
         for text in functions:
             name, _, names = text.partition(":")
@@ -63,7 +63,7 @@ class Integration:
                 return done
 
     def knows(self, version: str) -> bool:
-        """Whether the version is one of those tried. Of a version before a release, the release counts."""
+        """Whether the version is one of those tried; a pre-release counts as its release."""
         from packaging.specifiers import SpecifierSet
         from packaging.version import InvalidVersion, Version
 
@@ -74,16 +74,16 @@ class Integration:
 
 
 class Patch:
-    """Changes functions and values of one library, checked, and puts all of them back if one is not as expected."""
+    """Changes functions and values of one library, checked, and restores all of them if one is not as expected."""
 
     def __init__(self, library: str) -> None:
         self._library = library
         self._undo: list[Callable[[], None]] = []
 
     def __call__(self, owner: Any, name: str, takes: str) -> Callable[[Callable[..., Any]], None]:
-        """Decorate what runs in the place of a function, method, property, class method or static method.
+        """Decorate the replacement of a function, method, property, class method or static method.
 
-        It gets the original in front of the arguments. Other modules that have imported the function get it as well.
+        It takes the original, then the arguments. Other modules that have imported the function get it as well.
 
         Args:
             owner: a module or a class; the attribute must be its own.
@@ -96,7 +96,7 @@ class Patch:
         found = _find(owner, name)
         kind = type(found) if isinstance(found, (property, classmethod, staticmethod)) else None
         inner = _inner(owner, name)
-        if hasattr(inner, "_integration"):  # the library shows one function in two places, or a module was reloaded
+        if hasattr(inner, "_integration"):  # one function in two places, or a module was reloaded
             return lambda function: None
         words, parameters = takes.split(), list(inspect.signature(inner).parameters)
         if parameters[: len(words)] != words:
@@ -118,18 +118,18 @@ class Patch:
         return put
 
     def words(self, owner: Any, names: str, **words: str) -> None:
-        """Let functions say other words: ``cuda="mydevice"`` turns ``torch.cuda.x`` and ``"cuda:0"`` into the device's.
+        """Replace words in functions: ``cuda="mydevice"`` turns ``torch.cuda.x`` and ``"cuda:0"`` into the device's.
 
-        So the library's own path for cuda runs, for this device. The function stays the object that it is; attributes
-        and strings in its code change, those that are such a word, or begin with it and a colon.
+        So the library's own path for cuda runs, for this device. The function stays the same object; in its code, the
+        attributes that are such a word change, and the strings that are one or begin with it and a colon.
 
         Args:
             owner: a module or a class.
             names: functions, methods and so on of it, with blanks between; ``Class.method`` of a module.
-            words: what to say instead of what; each must occur in each function.
+            words: the replacement of each word, which must occur in each function.
 
         Raises:
-            Unexpected: a function is absent, or does not say one of the words.
+            Unexpected: a function is missing, or one of the words in it.
         """
         for path in names.split():
             *classes, name = path.split(".")
@@ -144,28 +144,28 @@ class Patch:
             seen: set[str] = set()
             before, after = function.__code__, _translated(function.__code__, words, seen)
             if missing := words.keys() - seen:
-                raise Unexpected(f"{_name(holder)}.{name} does not say {', '.join(sorted(missing))}")
+                raise Unexpected(f"{_name(holder)}.{name} does not contain {', '.join(sorted(missing))}")
             _say(layers, after, words)
             self._undo.append(functools.partial(_say, layers, before))
 
     def value(self, owner: Any, name: str, change: Callable[[Any], Any]) -> None:
-        """Replace a value by ``change(value)``, here alone. ``change`` raises Unexpected if it knows no such value."""
+        """Replace a value by ``change(value)``, only here. ``change`` raises Unexpected if it cannot."""
         found = _find(owner, name)
         setattr(owner, name, change(found))
         self._undo.append(lambda: setattr(owner, name, found))
 
     def also(self, undo: Callable[[], None]) -> None:
-        """Take note of a change that a step made by itself, and how it is taken back."""
+        """Register how to undo a change that a step made by itself."""
         self._undo.append(undo)
 
     def undo(self) -> None:
-        """Put back what was there, the last change first."""
+        """Restore what was changed, the last change first."""
         while self._undo:
             self._undo.pop()()
 
 
 def _say(layers: list[Any], code: CodeType, words: dict[str, str] | None = None) -> None:
-    """Give the innermost function other code; what the decorators around it have cached is from before."""
+    """Give the innermost function other code, and clear the caches of the decorators around it."""
     layers[-1].__code__ = code
     if words:
         layers[-1]._words = words
@@ -176,7 +176,7 @@ def _say(layers: list[Any], code: CodeType, words: dict[str, str] | None = None)
 
 
 def _translated(part: Any, words: dict[str, str], seen: set[str]) -> Any:
-    """Code, or a constant of it, with other words; what was found is added to ``seen``."""
+    """Code, or a constant of it, with other words; those found are added to ``seen``."""
     if isinstance(part, CodeType):
         seen |= words.keys() & set(part.co_names)
         return part.replace(
@@ -201,7 +201,7 @@ def _find(owner: Any, name: str) -> Any:
 
 
 def _inner(owner: Any, name: str) -> Any:
-    """The function of a property, class method or the like; what is none is not as expected."""
+    """The function of a property, class method or the like; anything else is unexpected."""
     found = _find(owner, name)
     if isinstance(found, property):
         inner: Any = found.fget
@@ -215,7 +215,7 @@ def _inner(owner: Any, name: str) -> Any:
 
 
 def _set_everywhere(owner: Any, name: str, new: Any, instead_of: Any) -> None:
-    """Set an attribute, a module's function also where others have imported it from there under its name."""
+    """Set an attribute; a module's function also where others have imported it from there under its name."""
     setattr(owner, name, new)
     if isinstance(owner, ModuleType) and callable(instead_of):
         for module in list(sys.modules.values()):

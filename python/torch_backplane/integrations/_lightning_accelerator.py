@@ -13,7 +13,7 @@ from torch_backplane.integrations._library import Patch
 
 
 def is_current() -> bool:
-    """Whether the device is the accelerator of this process, as torch has it, and there is one."""
+    """Whether torch's current accelerator is this device, and available."""
     current = torch.accelerator.current_accelerator(check_available=True)
     return current is not None and current.type == _backend.device
 
@@ -33,7 +33,7 @@ def register(package: Any, patch: Patch, wrong: type[Exception]) -> None:
 
     Args:
         package: ``lightning.fabric.accelerators`` or ``lightning.pytorch.accelerators``.
-        patch: what takes it back: without the rest of the integration Lightning would train on the CPU by that name.
+        patch: undoes it: without the rest of the integration Lightning would train on the CPU by that name.
         wrong: what Lightning raises there for an argument that does not fit.
     """
     name = f"{_backend.device.title().replace('_', '')}Accelerator"

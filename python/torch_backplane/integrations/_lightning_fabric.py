@@ -1,4 +1,4 @@
-"""Steps for Lightning's Fabric, and for what the Trainer has from it; its own are in ``_lightning_trainer``."""
+"""Steps for Lightning's Fabric, some of which the Trainer needs, too; the others are in ``_lightning_trainer``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_fabric(integration: Integration, root: str) -> None:
 
 
 def arrange(root: str, patch: Patch) -> str:
-    """Take all steps on a Fabric that has been imported."""
+    """Run all steps on a Fabric that has been imported."""
     device_parser, connector = part(root, "utilities.device_parser"), part(root, "connector")
 
     @patch(device_parser, "_select_auto_accelerator", takes="")
@@ -39,7 +39,7 @@ def arrange(root: str, patch: Patch) -> str:
 
 
 def part(root: str, name: str) -> Any:
-    """A module of the package, which has been imported by it."""
+    """A module that the package has imported."""
     module = sys.modules.get(f"{root}.{name}")
     if module is None:
         raise Unexpected(f"{root} has no {name}")
@@ -86,10 +86,10 @@ def add_connector(module: Any, connector: Any, patch: Patch) -> None:
             return original(self)
         if self._strategy_flag == "dp":
             raise ValueError(
-                f"strategy='dp' is torch.nn.DataParallel, which scatters to CUDA devices alone. For {_backend.device} "
+                f"strategy='dp' is torch.nn.DataParallel, which supports CUDA only. For {_backend.device} "
                 "use strategy='ddp'"
             )
-        flag, self._accelerator_flag = self._accelerator_flag, "cuda"  # asked whether it is a GPU: FSDP wants one
+        flag, self._accelerator_flag = self._accelerator_flag, "cuda"  # the check for FSDP requires a GPU
         try:
             return original(self)
         finally:
@@ -104,7 +104,7 @@ def add_connector(module: Any, connector: Any, patch: Patch) -> None:
             return original(self)
         for name in names:
             setattr(self, name, "32-true")
-        plain = original(self)  # of another strategy, it is that strategy's, which has no device
+        plain = original(self)  # some strategies have their own, without a device
         for name in names:
             setattr(self, name, asked)
         if type(plain) is not module.Precision:
@@ -113,7 +113,7 @@ def add_connector(module: Any, connector: Any, patch: Patch) -> None:
 
 
 def add_precision(plugin: Any, patch: Patch) -> None:
-    """FSDPPrecision names CUDA and takes no device: its autocast and its scaler become the accelerator's."""
+    """FSDPPrecision uses CUDA and takes no device: give it the accelerator's autocast and scaler."""
 
     @patch(plugin, "__init__", takes="self precision scaler")
     def init(original: Any, self: Any, precision: str, scaler: Any = None) -> None:
@@ -134,7 +134,7 @@ def add_precision(plugin: Any, patch: Patch) -> None:
 
 
 def add_wrapping(strategy: Any, method: str, ids: str, argument: str, kwargs: str, patch: Patch) -> None:
-    """Where DDP is made, on a stream of its own, so that a graph can capture the backward: one of the device's."""
+    """DDP is created on a side stream, so that a graph can capture the backward: make it one of the device's."""
 
     @patch(strategy, method, takes=f"self {argument}")
     def wrap(original: Any, self: Any, model: torch.nn.Module) -> Any:
@@ -173,7 +173,7 @@ def add_strategies(root: str, patch: Patch) -> None:
 
 
 def _utilities(root: str, patch: Patch) -> None:
-    """What a module says of its device, and the random states that are put back after a sanity check."""
+    """A module's ``device``, and the random states that are restored after a sanity check."""
     mixin = part(root, "utilities.device_dtype_mixin")._DeviceDtypeModuleMixin
 
     @patch(mixin, "device", takes="self")
@@ -201,7 +201,7 @@ def _utilities(root: str, patch: Patch) -> None:
 
 
 def _command_line(module: Any, patch: Patch) -> str:
-    """``fabric run --accelerator=<device>``: the command has a list of its own, made when it is imported."""
+    """``fabric run --accelerator=<device>``: the command makes a list of devices when it is imported."""
     names = (*module._SUPPORTED_ACCELERATORS, _backend.device)
     patch.value(module, "_SUPPORTED_ACCELERATORS", lambda found: names)
     if command := getattr(module, "_run", None):  # there is none without the package click

@@ -46,7 +46,7 @@ def _strategies(root: str, patch: Patch) -> None:
 
 
 def _memory(root: str, patch: Patch) -> None:
-    """The search for a batch size stands on finding out that memory is short."""
+    """The search for a batch size needs to recognize that memory is exhausted."""
     memory = fabric.part(root, "utilities.memory")
 
     @patch(memory, "is_oom_error", takes="exception")
@@ -61,7 +61,7 @@ def _memory(root: str, patch: Patch) -> None:
 
 
 def _reports(root: str, patch: Patch) -> None:
-    """What is measured and said."""
+    """Device information, throughput and the profiler."""
     setup = fabric.part(root, "trainer.setup")
     profilers = fabric.part(root, "profilers.pytorch")
     throughput = fabric.part(root, "callbacks.throughput_monitor")
@@ -76,7 +76,7 @@ def _reports(root: str, patch: Patch) -> None:
     @patch(throughput.ThroughputMonitor, "_update", takes="self trainer")
     def update(original: Any, self: Any, trainer: Any, *args: Any, **kwargs: Any) -> None:
         if trainer.strategy.root_device.type == _backend.device:
-            torch.accelerator.synchronize()  # else the clock is read before the work is done
+            torch.accelerator.synchronize()  # so that the clock is read after the work
         original(self, trainer, *args, **kwargs)
 
     @patch(profilers.PyTorchProfiler, "_default_activities", takes="self")

@@ -1,4 +1,4 @@
-"""What ``torch-backplane doctor`` asks a process of its own, ``python -m <this> <package>``."""
+"""Run by ``torch-backplane doctor`` in a separate process, ``python -m <this> <package>``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch_backplane import _backend, integrations
 
 
 def main(package: str) -> None:
-    """Import the backend and the libraries that are asked for; print a line of JSON for each installed one."""
+    """Import the backend and the selected libraries; print a line of JSON for each installed one."""
     warnings.simplefilter("ignore", integrations.IntegrationWarning)  # the report says it
     importlib.import_module(package)
     for library, where in integrations.LIBRARIES.items():

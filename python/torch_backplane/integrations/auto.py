@@ -1,7 +1,7 @@
-"""Importing this arranges all libraries, also those that are imported already.
+"""Importing this adapts all libraries, also those that are imported already.
 
-``<DEVICE>_INTEGRATIONS`` has the last word, where it is set. A process that the program starts sees the environment; of
-this import it knows only if its own code has it.
+``<DEVICE>_INTEGRATIONS`` takes precedence if it is set. Child processes inherit the environment, but have this import
+only in their own code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch_backplane import _backend, integrations
 
 if not _backend.loaded():
     raise ImportError(
-        "no backend is loaded to arrange libraries for: import the vendor's package first, such as `import mydevice`",
+        "no backend is loaded to adapt libraries to: import the vendor's package first, such as `import mydevice`",
         name=__name__,
     )
 integrations.enable()

@@ -1,6 +1,6 @@
-"""diffusers: it asks torch.accelerator for the device; what still names cuda is arranged.
+"""diffusers: it asks torch.accelerator for the device; this adapts what still names cuda.
 
-``device_map="balanced"`` and offloading stand on Accelerate, whose integration is needed for them.
+``device_map="balanced"`` and offloading use Accelerate, and therefore its integration.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ integration = Integration("diffusers", "~=0.42.0")
 
 @integration.after("diffusers.utils.torch_utils")
 def forget(module: Any, patch: Patch) -> str:
-    """The device is looked for once: again, if that was before the backend had been imported."""
+    """The device is looked up once, perhaps before the backend was imported: look it up again."""
     patch.value(module, "torch_device", lambda found: _found_again(module))
     return f"the default device is {_backend.device}"
 
@@ -42,14 +42,14 @@ def pipelines(module: Any, patch: Patch) -> str:
 
 @integration.after("diffusers.modular_pipelines.modular_pipeline")
 def modular_pipelines(module: Any, patch: Patch) -> str:
-    """The same."""
+    """``to()`` of modular pipelines."""
     _refuse_moves(module.ModularPipeline, patch)
     return "to() of modular pipelines knows of offloading"
 
 
 @integration.after("diffusers.hooks.tensor_parallel")
 def tensor_parallel(module: Any, patch: Patch) -> str:
-    """A list of devices that can."""
+    """A list of supported devices."""
     patch.value(module, "_SUPPORTED_TP_DEVICES", lambda found: (*found, _backend.device))
     return "tensor parallelism"
 
@@ -78,6 +78,6 @@ def _check_offloading(pipeline: Any) -> None:
         from diffusers.utils import logging
 
         logging.get_logger("diffusers.pipelines.pipeline_utils").warning(
-            f"{where}: enable_model_cpu_offload() moves the models as they run, and what it saves in memory is lost by "
-            "the move. Leave it out, or move to 'cpu'"
+            f"{where}: enable_model_cpu_offload() moves the models as they run, and the move undoes what it saves in "
+            "memory. Leave it out, or move to 'cpu'"
         )

@@ -1,4 +1,4 @@
-"""Lightning's Fabric as a library of its own, which comes with ``pytorch-lightning`` as well."""
+"""Lightning's Fabric as a separate library, which ``pytorch-lightning`` installs as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lightning by its older name: the Trainer chooses the device. What it has from Fabric is in ``lightning_fabric``."""
+"""Lightning by its older name: the Trainer chooses the device. Its parts of Fabric are in ``lightning_fabric``."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ integration = Integration("stable-baselines3", "~=2.9.0")
 
 @integration.after("stable_baselines3.common.utils")
 def choose(module: Any, patch: Patch) -> str:
-    """One function chooses, for CUDA alone."""
+    """One function chooses, and knows only CUDA."""
 
     @patch(module, "get_device", takes="device")
     def get_device(original: Any, device: torch.device | str = "auto") -> torch.device:

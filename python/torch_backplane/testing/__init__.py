@@ -23,7 +23,7 @@ __all__ = [
     "without_checks",
 ]
 
-# They need torch's compiler, which takes seconds to import.
+# These need torch's compiler, which takes seconds to import.
 _LAZY = {"check_op": "check", "generate_checks": "generate", "without_checks": "generate"}
 
 

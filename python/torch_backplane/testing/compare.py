@@ -33,11 +33,11 @@ class Rules:
     strides: bool = True
     aliases: bool = True
     arguments: bool = True
-    """What the call makes of its arguments."""
+    """The arguments after the call."""
     near: bool = True
-    """Values equal but for the last bits, as where the same CPU code computes both; else torch.testing's tolerances."""
+    """Values equal except for the last bits, if the same CPU code computes both; else torch.testing's tolerances."""
     precision: torch.dtype | None = None
-    """The coarsest dtype that has a part in the values, which may be coarser than theirs."""
+    """The coarsest dtype that contributes to the values, which may be coarser than theirs."""
     tolerance: tuple[float, float] = (0.0, 0.0)
     """The least (rtol, atol) where not ``near``."""
     chain: bool = False
@@ -54,8 +54,8 @@ class Rules:
         return replace(self, **changes)
 
 
-# In units of the dtype's precision, relative to the element or to the tensor's largest. Where the same code computes
-# twice, what remains is the BLAS's choice of another path for another alignment.
+# In units of the dtype's precision, relative to the element or to the tensor's largest. If the same code computes both,
+# they differ only where BLAS chooses another path for another alignment.
 _NEAR = 4
 
 
@@ -76,14 +76,14 @@ def compare_observations(cpu: Observation, found: Observation, device: torch.dev
 
 
 def compare(expected: Any, actual: Any, device: torch.device, rules: Rules, what: str) -> None:
-    """Raise Difference unless two trees are equal. Tensors are equal in all that a program can see.
+    """Raise Difference unless two trees are equal. Tensors are compared in everything that a program can see.
 
     Args:
         expected: the CPU's.
         actual: the device's.
         device: where the tensors of ``actual`` must lie.
         rules: what must be equal.
-        what: how messages call it.
+        what: its name in messages.
     """
     left, left_tree = tree_flatten(expected)
     right, right_tree = tree_flatten(actual)
@@ -98,7 +98,7 @@ def compare(expected: Any, actual: Any, device: torch.device, rules: Rules, what
 
 
 def same_text(text: str, device: torch.device) -> str:
-    """A message in which the device's name and the CPU's are one."""
+    """A message in which the device's name is replaced by the CPU's."""
     text = re.sub(rf"\btorch\.{device.type}\.", "torch.", text)  # torch.mydevice.FloatTensor
     kind = "(?<![A-Za-z])(Autograd|Sparse|SparseCsr|Quantized|NestedTensor|)"  # SparseCPU, CPUFloatType
     text = re.sub(rf"{kind}({device.type}|privateuseone|PrivateUse1|CPU|cpu)(:\d+)?(?![a-z_])", r"\1cpu", text)
@@ -120,7 +120,7 @@ def _describe(error: Exception | None) -> str:
 
 
 def shorten(text: str) -> str:
-    """One line of an error's text, which torch may fill pages with."""
+    """An error's text as one line of at most 400 characters."""
     text = " ".join(text.split())
     return text if len(text) <= 400 else text[:400] + "..."
 
@@ -174,14 +174,14 @@ _PARTS: dict[torch.layout, tuple[Any, ...]] = {
 
 
 def strides_of(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The strides that matter: of a tensor with elements, those of the dimensions that are longer than one."""
+    """The strides that matter: those of dimensions longer than one, of a tensor with elements."""
     if tensor.numel() == 0:
         return ()
     return tuple(int(stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1)
 
 
 def _compare_values(a: torch.Tensor, b: torch.Tensor, rules: Rules, what: str) -> None:
-    if a.dtype is torch.bool:  # whose bytes may be others than 0 and 1
+    if a.dtype is torch.bool:  # whose bytes may differ from 0 and 1
         a, b = a.view(torch.uint8) != 0, b.view(torch.uint8) != 0
     if a.dtype not in _EXACT_DTYPES and torch.equal(a, b):
         return

@@ -12,8 +12,8 @@
 
     instantiate_device_type_tests(TestSort, globals())
 
-makes ``TestSortPRIVATEUSE1.test_sort_mydevice_float32`` and so on. Torch makes its list of devices when its module is
-imported, and adds a backend only if it is there by then: import it from here, not from torch.
+makes ``TestSortPRIVATEUSE1.test_sort_mydevice_float32`` and so on. Torch lists the devices when its module is
+imported, which must be after the backend: import it from here, not from torch.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def instantiate_device_type_tests(
         **options: what torch's function of this name takes, such as ``except_for``.
 
     Raises:
-        RuntimeError: no class was made, because no such device is there.
+        RuntimeError: no class was made, because there is no such device.
     """
     wanted = [only_for] if isinstance(only_for, str) else list(only_for or [_backend.device])
     before = set(scope)

@@ -1,4 +1,4 @@
-"""Proof that the backend's own kernel ran, and not the CPU fallback."""
+"""Counts calls of the backend's own kernels, which shows that the CPU fallback did not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call did: its results or its error, its warnings, and what became of its arguments."""
+"""What a call did: its results or its error, its warnings, and its arguments after it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Observation:
     """For each tensor of the result: which argument it is (-1: none), and with which storage it shares, in order of
     first appearance among arguments and results."""
     moved: list[bool] = field(default_factory=list)
-    """For each argument: whether its data is elsewhere now."""
+    """For each argument: whether its data has moved."""
     seconds: float = 0
     drew: bool = False
     """Whether the call used the CPU's random numbers."""
@@ -53,13 +53,13 @@ def observe(
     Args:
         function: what is called.
         arguments: a tuple of trees of CPU tensors and other values; they are not changed.
-        device: where the copies lie.
-        seed: all generators get it before the call.
+        device: where the copies are.
+        seed: all generators are seeded with it before the call.
         transfer: what makes the copies; by default it copies CPU tensors.
     """
     transfer = transfer or Transfer(device)
     copies = transfer(arguments)
-    # What names no device goes to the default device.
+    # A function without a device in its arguments uses the default device.
     default = nullcontext() if transfer.names_device else torch.device(device)
     seen = Observation(arguments=tensors(copies))
     before = [_address(tensor) for tensor in seen.arguments]
@@ -85,14 +85,14 @@ def observe(
 
 
 def seed_generators(device: str | torch.device, seed: int) -> None:
-    """Seed the CPU's generator and the device's. ``torch.manual_seed`` asks every kind of device that torch knows."""
+    """Seed the CPU's generator and the device's. ``torch.manual_seed`` would seed every kind of device."""
     torch.default_generator.manual_seed(seed)
     if torch.device(device).type != "cpu":
         torch.get_device_module(device).manual_seed_all(seed)
 
 
 def synchronize(device: str | torch.device) -> None:
-    """Wait for the work of a device; nothing for the CPU."""
+    """Wait for the work of a device; a no-op for the CPU."""
     if torch.device(device).type != "cpu":
         torch.get_device_module(device).synchronize(device)
 

@@ -1,7 +1,7 @@
 """The pytest plugin of Backplane: fixtures and a marker for tests of a backend. Imports no torch by itself.
 
-A test that requires what the driver lacks is deselected, not skipped. A line of the summary says how many and what the
-driver lacks, and ``--backplane-list-deselected`` which: so a project can hold the list of what it does not test.
+A test that requires what the driver does not support is deselected, not skipped. The summary has a line with their
+number and the missing capabilities; ``--backplane-list-deselected`` lists the tests, so that a project can check it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 _DESELECTED = pytest.StashKey[list[tuple[str, list[str]]]]()
-_OF_WORKER = "backplane_deselected"  # in what a process of pytest-xdist hands to the one that reports
+_OF_WORKER = "backplane_deselected"  # the key in a pytest-xdist worker's output
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -76,20 +76,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the process that reports, if this is a worker of pytest-xdist."""
+    """Pass the deselected tests to the controller, if this is a worker of pytest-xdist."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput[_OF_WORKER] = session.config.stash.get(_DESELECTED, [])
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take over what a worker of pytest-xdist has deselected: each collects the same tests."""
+    """Take the deselected tests from a worker of pytest-xdist: each collects the same tests."""
     if found := getattr(node, "workeroutput", {}).get(_OF_WORKER):
         node.config.stash[_DESELECTED] = [(nodeid, list(names)) for nodeid, names in found]
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Say in a line what the driver lacks; list the tests, if asked."""
+    """Print a line with the missing capabilities, or list the tests, if requested."""
     deselected = config.stash.get(_DESELECTED, [])
     if config.getoption("--backplane-list-deselected"):
         terminalreporter.section("deselected: the driver lacks")
@@ -137,7 +137,7 @@ def kernel_calls(backend_package: ModuleType) -> Callable[[str], int]:
 
 @pytest.fixture
 def run_in_process(backend_package: ModuleType) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """``run_in_process(code, options=..., env=...)``: Python code in a process of its own."""
+    """``run_in_process(code, options=..., env=...)``: Python code in a separate process."""
     from torch_backplane.testing.process import run_in_process as run
 
     return run

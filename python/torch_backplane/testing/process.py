@@ -1,4 +1,4 @@
-"""Code in a fresh Python process: for what happens once in a process, such as imports, drivers, options and forks."""
+"""Code in a new Python process: for what happens once per process, such as imports, drivers, options and forks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Copies of the arguments of a call, on the CPU or on the device, that are built alike.
+"""Copies of the arguments of a call, on the CPU or on the device, with the same structure.
 
-What shares memory there shares it here, with the same offsets and strides, so a view stays a view and a gap a gap.
+Copies of tensors that share memory share memory, with the same offsets and strides, so that views and gaps are kept.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from torch.utils._pytree import tree_map
 
 
 class Transfer:
-    """Copies values to a device; one instance serves one call, so that a tensor that appears twice stays one tensor.
+    """Copies values to a device; one instance is for one call, so that a tensor that appears twice stays one tensor.
 
     Tensors are detached leaves of the same ``requires_grad``. ``"cpu"``, ``torch.device("cpu")`` and CPU generators
-    become the device's own; what is neither a tensor nor a device is passed on.
+    become the device's; other values are passed on.
 
     Args:
-        device: where the copies lie. Those of tensors that lie on another device of its kind lie there, too.
+        device: where the copies are made; copies of tensors on another device of its kind stay on that one.
         source: the kind of device that is copied from; tensors of other devices are passed on.
     """
 

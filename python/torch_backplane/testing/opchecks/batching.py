@@ -14,12 +14,12 @@ _BATCH = 3
 
 
 def vmap(call: Call) -> None:
-    """torch.vmap gives what a loop gives, with the batch in front and behind, of all tensors and of the first alone."""
+    """torch.vmap returns what a loop returns, with the batch first and last, of all tensors and of the first only."""
     call = call.detached().copy()
     if not call.tensors:
         raise NothingToCheckError("no argument is a tensor")
     if call.is_random:
-        raise NothingToCheckError("its random numbers are drawn otherwise in a batch")
+        raise NothingToCheckError("its random numbers differ in a batch")
     if torch.Tag.data_dependent_output in call.op.tags:
         raise NothingToCheckError("its result is a number, which depends on values")
     has_rule = call.has_kernel("FuncTorchBatched")

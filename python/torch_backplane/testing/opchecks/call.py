@@ -1,4 +1,4 @@
-"""One call of an operator, which a utility repeats: on copies of the arguments, on the device and on the CPU."""
+"""One call of an operator, which utilities repeat on copies of its arguments, on the device and on the CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch_backplane.testing.observe import seed_generators
 from torch_backplane.testing.transfer import Transfer
 
 AUTOGRAD_KEYS = ("Autograd", "AutogradPrivateUse1", "CompositeImplicitAutograd")
-"""Where an operator of the device may have its gradient."""
+"""The keys at which an operator of the device may have its gradient."""
 
 SEED = 5
 
@@ -67,7 +67,7 @@ class Call:
 
     @property
     def tolerance(self) -> dict[str, Any]:
-        """The tolerance that was asked for, as arguments of ``torch.testing.assert_close``."""
+        """The given tolerance, as arguments of ``torch.testing.assert_close``."""
         return {} if self.rtol is None else {"rtol": self.rtol, "atol": self.atol}
 
     @property
@@ -96,12 +96,12 @@ class Call:
         return self.with_inputs(inputs)
 
     def copy(self) -> Call:
-        """Copies of the arguments that are built alike, where they lie."""
+        """The call on copies of the arguments, on the same device."""
         device = self.device
         return self.with_inputs(Transfer(device, source=device.type)(Transfer("cpu")(self.inputs)))
 
     def on(self, device: str | torch.device) -> Call:
-        """Copies of the arguments, moved from this call's device to another one."""
+        """The call on copies of the arguments, moved from this call's device to another one."""
         return self.with_inputs(Transfer(device, source=self.device.type)(Transfer("cpu")(self.inputs)))
 
     def detached(self) -> Call:
@@ -114,7 +114,7 @@ class Call:
         return [self._argument(path) in written for path in self._paths()]
 
     def run(self, *, in_place: bool = False) -> list[torch.Tensor]:
-        """Call the operator; its results, and what it wrote to.
+        """Call the operator; returns its results, and the arguments that it wrote to.
 
         The generators are seeded before a random operator. Gradients reach the arguments.
 
@@ -140,7 +140,7 @@ class Call:
         return self.on("cpu")
 
     def has_reference(self) -> bool:
-        """Whether the CPU can judge."""
+        """Whether there is a reference."""
         return self.reference is not None or self.has_kernel(
             "CPU", "CompositeImplicitAutograd", "CompositeExplicitAutograd"
         )
@@ -181,7 +181,7 @@ Utility = Callable[[Call], None]
 
 
 def describe(value: Any) -> str:
-    """Arguments in short: ``float32[3, 4] (requires_grad), 2.0``."""
+    """A short text of arguments: ``float32[3, 4] (requires_grad), 2.0``."""
     if isinstance(value, torch.Tensor):
         grad = " (requires_grad)" if value.requires_grad else ""
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{grad}"

@@ -1,4 +1,4 @@
-"""The judge of an operator: everything that torch's opcheck checks, on the renamed device, and what it does not."""
+"""Checks an operator: everything that torch's opcheck checks, on the renamed device, and more."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def check_op(
     reference: Callable[..., Any] | None = None,
     device: str | torch.device | None = None,
 ) -> Report:
-    """Check an operator on the backend's device. The CPU is the judge.
+    """Check an operator on the backend's device against the CPU.
 
     The samples are not changed. One whose tensors all lie on the CPU is moved to the device; one that has a tensor on
-    the device is taken as it is. If no sample has a tensor that requires grad, gradients are checked for all inputs
+    the device is not moved. If no sample has a tensor that requires grad, gradients are checked for all inputs
     that the operator's formula has one for.
 
     Args:
@@ -76,12 +76,12 @@ def check_op(
         For each utility ``"SUCCESS"`` or the exception.
 
     Raises:
-        OpCheckError: a utility failed. It says what to write.
+        OpCheckError: a utility failed. The message has the code to add.
         ValueError: the arguments are not as above.
     """
     overload = resolve(op)
     name = registry.name_of(overload)
-    overload._dispatch_cache.clear()  # tracing keeps which kernels it found, also when others are registered later
+    overload._dispatch_cache.clear()  # tracing caches kernels, even if others are registered later
     utilities = _utilities(test_utils)
     if (rtol is None) != (atol is None):
         raise ValueError(f"check_op({name}): rtol and atol come together; give both or none")
@@ -144,7 +144,7 @@ def _first_problem(calls: list[Call]) -> OpCheckError | None:
 
 
 def resolve(op: Any) -> torch._ops.OpOverload:
-    """The operator that is meant.
+    """The overload of what :func:`check_op` takes.
 
     Raises:
         ValueError: none, or several.

@@ -1,7 +1,7 @@
 """The checks of :func:`torch_backplane.testing.check_op` on every operator call of an existing test class.
 
-Torch's ``generate_opcheck_tests`` does the work; this gives it our utilities, which know the device, and puts right
-what it says when a test fails.
+Torch's ``generate_opcheck_tests`` does the work; this passes it our utilities, which support the device, and corrects
+its messages of failed tests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch_backplane.testing.opchecks.call import Call, NothingToCheckError
 from torch_backplane.testing.opchecks.check import explain
 
 ACCEPT = "PYTORCH_OPCHECK_ACCEPT"
-"""Environment variable: 1 writes what fails now into the failures file, and takes out what does not."""
+"""Environment variable: 1 adds what fails now to the failures file, and removes what does not."""
 
 SAVE_INPUTS = "PYTORCH_OPCHECK_PRINT_BETTER_REPRO"
 """Environment variable: 1 saves the inputs of a call that fails, for the script that repeats it."""
@@ -43,7 +43,7 @@ def generate_checks(
 ) -> None:
     """For each test of a class and each utility, add a test that runs the first and checks every operator it calls.
 
-    The new tests are named ``<utility>__<test>``. What is known to fail is in the failures file, an entry
+    The new tests are named ``<utility>__<test>``. Known failures are in the failures file, an entry
     ``"status": "xfail"`` for each operator and test. An entry that passes, or whose operator the test does not call, is
     an error: the file only shrinks. An operator with the tag ``pt2_compliant_tag`` may have no entry.
 
@@ -83,16 +83,16 @@ def generate_checks(
 
 
 def without_checks(reason: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator for a test that :func:`generate_checks` is to leave alone.
+    """A decorator for a test that :func:`generate_checks` is to skip.
 
     Args:
-        reason: for who reads the test.
+        reason: for readers of the test.
     """
     decorator: Callable[..., Any] = generate_tests.dontGenerateOpCheckTests(reason)
     return decorator
 
 
-# One object a file for all classes that share it: each writes the whole file.
+# One object per file for all classes that share it: each writes the whole file.
 _failures: dict[str, Any] = {}
 
 
@@ -152,7 +152,7 @@ def _in_our_mode(test: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Mode(generate_tests.OpCheckMode):
-    """Torch's mode, which also finds entries without a call, and shows what failed."""
+    """Torch's mode, which also finds entries without a call, and shows the arguments of failed calls."""
 
     def __exit__(self, kind: type[BaseException] | None = None, *rest: Any) -> Any:
         self.ended_early = kind is not None
@@ -207,7 +207,7 @@ def _repro(
     save_data: bool,
     dry_run: bool = False,
 ) -> str:
-    """A script that repeats a check by our judge. Saved tensors lie on the device that they lay on."""
+    """A script that repeats a check with check_op. Saved tensors keep their device."""
     if save_data:
         path = Path(tempfile.gettempdir()) / f"check_op_{os.getpid()}_{time.time_ns()}.pt"
         if not dry_run:

@@ -68,7 +68,7 @@ def _gradients(call: Call) -> None:
 
     try:
         expected = backward(lambda weight: weight)
-    except RuntimeError:  # no formula: the business of gradcheck
+    except RuntimeError:  # no formula, which gradcheck reports
         return
     if expected is None:
         return

@@ -1,4 +1,4 @@
-"""What torch's opcheck checks, on a device that it does not know: schema, autograd registration, fake, AOT."""
+"""The checks of torch's opcheck, on a device that it does not support: schema, autograd registration, fake, AOT."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from torch_backplane.testing.opchecks.call import AUTOGRAD_KEYS, Call, Failure, 
 
 
 def schema(call: Call) -> None:
-    """What the schema says of mutation and sharing is what the kernel does."""
+    """The kernel mutates and aliases what its schema declares."""
     safe_schema_check(call.op, *call.copy().inputs, copy_inputs=False)
 
 
 def autograd_registration(call: Call) -> None:
-    """Gradients are made at an autograd key, not by what a kernel below happens to record."""
+    """Gradients are made at an autograd key, not recorded by a kernel below it."""
     if not any(tensor.requires_grad for tensor in call.tensors):
         raise NothingToCheckError("no input requires grad")
     if call.device.type == "cpu":
         optests.autograd_registration_check(call.op, *call.copy().inputs)
         return
-    # torch's check knows the autograd keys of CPU, CUDA and XPU alone.
+    # torch's check supports the autograd keys of CPU, CUDA and XPU only.
     if call.has_kernel(*AUTOGRAD_KEYS):
         return
     call = call.copy()
@@ -46,7 +46,7 @@ _BELOW_AUTOGRAD = ("PrivateUse1", "CompositeExplicitAutograd", "CompositeExplici
 
 
 def fake(call: Call) -> None:
-    """The fake gives what the kernel gives, except for the values."""
+    """The fake returns what the kernel returns, except for the values."""
     optests.fake_check(call.op, *call.copy().inputs)
 
 
@@ -69,7 +69,7 @@ def _aot(call: Call, dynamic: bool) -> None:
         if dynamic:
             raise
         raise NothingToCheckError(
-            "the shape of its result depends on values: only a symbol can stand for it"
+            "the shape of its result depends on values: only a symbol can represent it"
         ) from error
 
 

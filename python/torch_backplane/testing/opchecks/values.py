@@ -13,7 +13,7 @@ from torch_backplane.testing.transfer import Transfer
 
 
 def cpu_reference(call: Call) -> None:
-    """Device and CPU give the same: values, dtypes, shapes, strides, sharing, and what is written to arguments."""
+    """Device and CPU agree: values, dtypes, shapes, strides, aliasing, and what is written to arguments."""
     if call.device.type == "cpu":
         raise NothingToCheckError("the call is on the CPU")
     if not call.has_reference():
@@ -47,9 +47,9 @@ def _compare(call: Call, expected: Observation, what: str) -> None:
 
 
 def empty(call: Call) -> None:
-    """Where the CPU reference takes an input without elements, the device does, and gives the same.
+    """If the CPU reference accepts an input without elements, the device does, with the same results.
 
-    Every size of the inputs is set to 0 in turn, in all of them, and then all sizes at once. What the reference refuses
+    Every size of the inputs is set to 0 in turn, in all of them, and then all sizes at once. What the reference rejects
     is not tried on the device.
     """
     on_cpu = call.detached().on_cpu()
@@ -71,15 +71,15 @@ def empty(call: Call) -> None:
 
 
 def _moved(host: Call, call: Call) -> Call:
-    """A CPU call's tensors where those of another call lie."""
+    """A CPU call's tensors on the devices of another call's."""
     places = [tensor.device for tensor in call.tensors]
     return call.with_tensors([t.to(device) for t, device in zip(host.tensors, places, strict=True)])
 
 
 def autocast(call: Call) -> None:
-    """Under autocast the operator gives what it gives otherwise, also if its inputs come in several precisions.
+    """Under autocast the operator returns the same, even if its inputs have several dtypes.
 
-    So they do there: activations in autocast's dtype, parameters in float32.
+    They do under autocast: activations have its dtype, parameters float32.
     """
     device = call.device.type
     call = call.detached()
