@@ -79,7 +79,7 @@ def library(tmp_path, monkeypatch):
     names = {"fakelib": "fakelib_arranged", "otherlib": "otherlib_arranged", "third": "third_arranged"}
     monkeypatch.setattr(integrations, "LIBRARIES", names)
     monkeypatch.setattr(integrations, "DEPENDS_ON", {"otherlib": ("fakelib",), "third": ("otherlib",)})
-    for name in ("_outcomes", "_integrations", "_patches", "_adapted"):
+    for name in ("_outcomes", "_patches", "_adapted"):
         monkeypatch.setattr(integrations, name, {})
     for name, value in (("_chosen", frozenset()), ("_announce", False), ("_outermost", ""), ("_finder", None)):
         monkeypatch.setattr(integrations, name, value)

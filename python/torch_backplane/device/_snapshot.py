@@ -6,6 +6,7 @@ import itertools
 import pickle
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -65,17 +66,12 @@ def _save_segment_usage(filename: str = "output.svg", snapshot: dict[str, Any] |
 
     As ``torch.cuda.memory``'s, by torch's own code, which runs ``~/.cache/flamegraph.pl`` and downloads it if needed.
     """
-    _write(filename, _memory_viz.segments(_snapshot() if snapshot is None else snapshot))
+    Path(filename).write_text(_memory_viz.segments(_snapshot() if snapshot is None else snapshot))
 
 
 def _save_memory_usage(filename: str = "output.svg", snapshot: dict[str, Any] | None = None) -> None:
     """Draw the memory of each stream as a flame graph; otherwise as :func:`_save_segment_usage`."""
-    _write(filename, _memory_viz.memory(_snapshot() if snapshot is None else snapshot))
-
-
-def _write(filename: str, text: str) -> None:
-    with open(filename, "w") as file:
-        file.write(text)
+    Path(filename).write_text(_memory_viz.memory(_snapshot() if snapshot is None else snapshot))
 
 
 _STACKS = {None: 0, "state": 1, "alloc": 2, "all": 3}

@@ -31,26 +31,12 @@ class _TensorType(type):
     def __name__(cls) -> str:  # type: ignore[override]
         return cls.__qualname__
 
-    @property
-    def is_cuda(cls) -> bool:
-        return False
-
-    @property
-    def is_xpu(cls) -> bool:
-        return False
-
-    @property
-    def is_sparse(cls) -> bool:
-        return cls.layout is torch.sparse_coo
-
-    @property
-    def is_sparse_csr(cls) -> bool:
-        return False
-
     def __getattr__(cls, name: str) -> Any:
-        """``is_mydevice``, and the methods of a tensor, as ``torch.FloatTensor.add``."""
-        if name == f"is_{_backend.device}":
-            return True
+        """What kind of type it is, such as ``is_mydevice``, and a tensor's methods, as ``torch.FloatTensor.add``."""
+        kinds = {"is_cuda": False, "is_xpu": False, "is_sparse_csr": False, f"is_{_backend.device}": True}
+        kinds["is_sparse"] = cls.layout is torch.sparse_coo
+        if name in kinds:
+            return kinds[name]
         if name.startswith("__"):
             raise AttributeError(f"type object '{cls.__qualname__}' has no attribute '{name}'", name=name, obj=cls)
         return getattr(torch.Tensor, name)

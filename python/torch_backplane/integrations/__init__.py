@@ -66,7 +66,6 @@ class Outcome:
 
 _lock = threading.RLock()  # over the state below; never held while a library's code runs
 _outcomes: dict[str, Outcome] = {}
-_integrations: dict[str, Integration] = {}
 _patches: dict[str, Patch] = {}
 _adapted: dict[str, ModuleType] = {}  # module name -> the module object; a reload is seen by its loader, not here
 _chosen: frozenset[str] = frozenset()
@@ -146,10 +145,8 @@ def _adapt(chosen: frozenset[str]) -> None:
 
 
 def _integration(library: str) -> Integration:
-    if library not in _integrations:
-        found = importlib.import_module(LIBRARIES[library]).integration
-        _integrations.setdefault(library, found)
-    return _integrations[library]
+    found: Integration = importlib.import_module(LIBRARIES[library]).integration
+    return found
 
 
 def _wanted(name: str) -> bool:

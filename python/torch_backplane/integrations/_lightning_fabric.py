@@ -22,14 +22,8 @@ def arrange(root: str, patch: Patch) -> str:
     """Run all steps on a Fabric that has been imported."""
     device_parser, connector = part(root, "utilities.device_parser"), part(root, "connector")
 
-    @patch(device_parser, "_select_auto_accelerator", takes="")
-    def select(original: Any) -> str:
-        return _backend.device if accelerator.is_current() else original()
-
-    @patch(connector._Connector, "_choose_auto_accelerator", takes="")
-    def choose(original: Any) -> str:
-        return _backend.device if accelerator.is_current() else original()
-
+    _prefer(device_parser, "_select_auto_accelerator", patch)
+    _prefer(connector._Connector, "_choose_auto_accelerator", patch)
     _utilities(root, patch)
     add_connector(connector, connector._Connector, patch)
     add_precision(part(root, "plugins.precision.fsdp").FSDPPrecision, patch)
@@ -46,12 +40,17 @@ def part(root: str, name: str) -> Any:
     return module
 
 
+def _prefer(owner: Any, function: str, patch: Patch) -> None:
+    """A function that chooses an accelerator chooses this one, if it is torch's."""
+
+    @patch(owner, function, takes="")
+    def choose(original: Any) -> str:
+        return _backend.device if accelerator.is_current() else original()
+
+
 def add_connector(module: Any, connector: Any, patch: Patch) -> None:
     """Fabric's or the Trainer's connector: it turns ``accelerator=``, ``strategy=``, ``precision=`` into objects."""
-
-    @patch(connector, "_choose_gpu_accelerator_backend", takes="")
-    def gpu(original: Any) -> str:
-        return _backend.device if accelerator.is_current() else original()
+    _prefer(connector, "_choose_gpu_accelerator_backend", patch)
 
     @patch(connector, "_check_config_and_set_final_flags", takes="self strategy accelerator precision plugins")
     def check_config(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:

@@ -145,10 +145,6 @@ class Call:
             "CPU", "CompositeImplicitAutograd", "CompositeExplicitAutograd"
         )
 
-    def call_with(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the operator with other arguments."""
-        return self.op(*args, **kwargs)
-
     def call_reference_with(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the reference with other arguments, CPU tensors."""
         return (self.reference or self.op)(*args, **kwargs)

@@ -32,7 +32,7 @@ def _expected(on_cpu: Call) -> Observation:
 def _compare(call: Call, expected: Observation, what: str) -> None:
     """Raise Failure unless the call on its device does what the reference did."""
     copies = Transfer(call.device, source=call.device.type)
-    found = observe(call.call_with, call.copy().inputs, call.device, SEED, copies)
+    found = observe(lambda args, kwargs: call.op(*args, **kwargs), call.copy().inputs, call.device, SEED, copies)
     if found.error is not None:
         raise Failure(f"{what}: {_text(found.error)}") from found.error
     moves_all = all(tensor.device.type != "cpu" for tensor in call.tensors)  # else the places of arguments differ
