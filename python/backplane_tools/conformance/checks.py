@@ -1,7 +1,8 @@
-"""Suites made of functions: a case a function, which returns if the device is right and raises if it is not."""
+"""Suites made of methods: each is a case, which returns if the device is right and raises if it is not."""
 
 from __future__ import annotations
 
+import threading
 import unittest
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -10,70 +11,64 @@ import torch
 
 from backplane_tools.conformance.case import Case, Outcome
 
-__all__ = ["DTYPES", "Check", "Checks", "FunctionSuite", "close", "equal", "expect", "raises", "skip"]
-
-Check = Callable[[torch.device], None]
+__all__ = ["DTYPES", "FunctionSuite", "close", "equal", "expect", "in_threads", "raises", "second", "skip"]
 
 # What every device stores and copies, whatever it computes in.
-DTYPES = (
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
-    torch.complex64,
-    torch.complex128,
+DTYPES = tuple(
+    getattr(torch, name)
+    for name in "float32 float64 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64 complex128".split()
 )
 
 
-class Checks(dict[str, Check]):
-    """The functions of a suite by name."""
-
-    def case(self, name: str) -> Callable[[Check], Check]:
-        """Add a function."""
-
-        def add(function: Check) -> Check:
-            if name in self:
-                raise ValueError(f"{name} is there twice")
-            self[name] = function
-            return function
-
-        return add
-
-
 class FunctionSuite:
-    """A suite of functions; a subclass sets ``name`` and ``checks``."""
+    """A suite of methods that take the device; a subclass sets ``name``.
+
+    Each public method of the subclass is a case: ``def copy__pinned(self, device)`` is ``copy.pinned``.
+    """
 
     name: str
-    checks: Checks
+    module: Any
+    """``torch.<device>``, while a case runs."""
 
     def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
-        """A case a function, in the order of the source."""
-        for name in self.checks:
-            yield Case(self.name, name)
+        """The methods, in the order of the source."""
+        for name, member in vars(type(self)).items():
+            if callable(member) and not name.startswith("_"):
+                yield Case(self.name, name.replace("__", "."))
 
     def run(self, case: Case, device: str, seed: int) -> Outcome:
-        """Run the function; device and streams are as before afterwards."""
+        """Run one method; device and streams are as before afterwards."""
         target = torch.device(device)
-        module = torch.get_device_module(target.type)
+        self.module = torch.get_device_module(target.type)
         try:
-            self.checks[case.name](target)
+            getattr(self, case.name.replace(".", "__"))(target)
         finally:
             if target.type != "cpu":
-                for index in range(module.device_count()):
-                    torch.accelerator.set_stream(_default_stream(module, index))
+                for index in range(self.module.device_count()):
+                    torch.accelerator.set_stream(self.module.default_stream(index))
                 torch.accelerator.set_device_index(target.index or 0)
         return Outcome("pass", checks={"check": 1})
 
 
-def _default_stream(module: Any, index: int) -> torch.Stream:
-    stream: torch.Stream = module.default_stream(index)
-    return stream
+def second(device: torch.device) -> torch.device:
+    """Another device; skips the case if there is only one."""
+    count = torch.get_device_module(device.type).device_count()
+    if count < 2:
+        skip("one device")
+    return torch.device(device.type, ((device.index or 0) + 1) % count)
+
+
+def in_threads(function: Callable[[int], Any], count: int = 1) -> list[Any]:
+    """What a function of a number returns for 0 to ``count - 1``, each in a new thread."""
+    results: dict[int, Any] = {}
+    threads = [threading.Thread(target=lambda i=i: results.update({i: function(i)})) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    failed = sorted(set(range(count)) - results.keys())
+    expect(not failed, f"of {count} threads, {failed} raised; the tracebacks are on the standard error")
+    return [results[i] for i in range(count)]
 
 
 def expect(condition: object, message: str) -> None:
@@ -119,5 +114,5 @@ class raises:
 
 
 def skip(reason: str) -> None:
-    """End the case: this device cannot do what it checks."""
+    """End the case: the device does not support what it checks."""
     raise unittest.SkipTest(reason)
