@@ -5,11 +5,14 @@ Reads the Chrome trace of a profile with ``ProfilerActivity.PrivateUse1`` (docs/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["Copies", "DeviceTime", "Gap", "Kernel", "Summary", "Work", "summarize"]
+__all__ = ["MOST", "Copies", "DeviceTime", "Fallback", "Gap", "Kernel", "Summary", "Work", "summarize", "tables"]
+
+MOST = 10
+"""Rows of a table that are shown."""
 
 _KINDS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "fill"}
 
@@ -74,6 +77,17 @@ class DeviceTime:
 
 
 @dataclass(frozen=True)
+class Fallback:
+    """An operator that ran on the CPU."""
+
+    op: str
+    calls: int
+    widened: int
+    """Calls that were computed in float32 for a half type."""
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Summary:
     """What :func:`summarize` finds. Lists begin with what takes longest."""
 
@@ -132,8 +146,13 @@ def summarize(trace: dict[str, Any]) -> Summary:
     return Summary(
         length,
         devices,
-        _kernels(work),
-        _copies(work),
+        _grouped(
+            [each for each in work if each.kind != "copy"], lambda name, group, time: Kernel(name, len(group), time)
+        ),
+        _grouped(
+            [each for each in work if each.kind == "copy"],
+            lambda name, group, time: Copies(name, len(group), sum(each.bytes for each in group), time),
+        ),
         sorted(gaps, key=lambda gap: -gap.microseconds),
         work,
         unfinished,
@@ -161,23 +180,42 @@ def _busy_and_idle(work: Sequence[Work]) -> tuple[float, list[Gap]]:
     return busy, gaps
 
 
-def _grouped(work: Iterable[Work]) -> dict[str, list[Work]]:
+def _grouped(work: Sequence[Work], made: Callable[[str, list[Work], float], Any]) -> list[Any]:
+    """One object for all work of each name, given the name, the work and its time; those that took longest first."""
     groups: dict[str, list[Work]] = {}
     for each in work:
         groups.setdefault(each.name, []).append(each)
-    return groups
+    found = [made(name, group, sum(each.end - each.begin for each in group)) for name, group in groups.items()]
+    return sorted(found, key=lambda each: -each.microseconds)
 
 
-def _kernels(work: Sequence[Work]) -> list[Kernel]:
-    groups = _grouped(each for each in work if each.kind != "copy")
-    found = [Kernel(name, len(group), sum(each.end - each.begin for each in group)) for name, group in groups.items()]
-    return sorted(found, key=lambda kernel: -kernel.microseconds)
+def tables(
+    summary: Summary, device: str, fallbacks: Sequence[Fallback]
+) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """Yield what is shown of a summary: the title, which is the first column's, the other columns, the rows."""
 
+    def share(microseconds: float) -> str:
+        return f"{100 * microseconds / summary.microseconds:.1f}" if summary.microseconds else "-"
 
-def _copies(work: Sequence[Work]) -> list[Copies]:
-    groups = _grouped(each for each in work if each.kind == "copy")
-    found = [
-        Copies(name, len(group), sum(each.bytes for each in group), sum(each.end - each.begin for each in group))
-        for name, group in groups.items()
+    def ms(microseconds: float) -> str:
+        return f"{microseconds / 1e3:.3f}"
+
+    kernels = [
+        (k.name, f"{k.calls:,}", ms(k.microseconds), share(k.microseconds), ms(k.microseconds / k.calls))
+        for k in summary.kernels
     ]
-    return sorted(found, key=lambda copies: -copies.microseconds)
+    yield "costliest kernels", ("calls", "ms", "%", "ms a call"), kernels
+    on_cpu = [
+        (f.op, f"{f.calls:,}", f"{f.widened or ''}", ms(1e6 * f.seconds), share(1e6 * f.seconds)) for f in fallbacks
+    ]
+    yield "operators on the CPU", ("calls", "in float32", "ms", "%"), on_cpu
+    gaps = [
+        (g.operator or "-", f"{device}:{g.device}", ms(g.begin), ms(g.microseconds), share(g.microseconds))
+        for g in summary.gaps
+    ]
+    yield "waited for the host, then queued by", ("device", "at ms", "ms", "%"), gaps
+    copies = [
+        (c.name, f"{c.calls:,}", f"{c.bytes / 1e6:.3f}", ms(c.microseconds), f"{c.gigabytes_per_second:.2f}")
+        for c in summary.copies
+    ]
+    yield "copies", ("calls", "MB", "ms", "GB/s"), copies

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from backplane_tools.timeline import Summary, Work
+from backplane_tools.timeline import MOST, Fallback, Summary, Work, tables
 
 __all__ = ["page"]
 
@@ -42,72 +42,29 @@ svg { width: 100%; height: 26px; background: color-mix(in srgb, var(--line) 40%,
 """
 
 
-def page(summary: Summary, title: str, device: str, fallbacks: Sequence[tuple[str, int, float]], most: int = 10) -> str:
+def page(summary: Summary, title: str, device: str, fallbacks: Sequence[Fallback]) -> str:
     """Write a page.
 
     Args:
         summary: what is shown.
         title: of the page; the program's name.
         device: the device type's name.
-        fallbacks: operators that ran on the CPU: name, calls, seconds.
-        most: rows of a table.
+        fallbacks: operators that ran on the CPU.
     """
     length = summary.microseconds
     figures = [(_time(length), "profile")]
     figures += [(f"{100 * summary.busy_share(d.device):.1f} %", f"{device}:{d.device} busy") for d in summary.devices]
     figures.append((f"{sum(kernel.calls for kernel in summary.kernels):,}", "kernels and fills"))
     figures.append((f"{sum(copies.calls for copies in summary.copies):,}", "copies"))
-    figures.append((_share(sum(each[2] for each in fallbacks) * 1e6, length), "of the time in fallbacks"))
+    figures.append((_share(sum(each.seconds for each in fallbacks) * 1e6, length), "of the time in fallbacks"))
     parts = [f"<h1>{html.escape(title)}</h1>", f'<p class="about">What {device} did, and when.</p>']
     boxes = "".join(f'<div class="figure"><b>{value}</b><span>{what}</span></div>' for value, what in figures)
     parts.append(f'<div class="figures">{boxes}</div>')
     if summary.unfinished:
         parts.append(f'<p class="warn">{summary.unfinished} pieces of work were not complete at the end.</p>')
     parts += ["<h2>Streams</h2>", *_rows(summary, device)]
-    parts += _table(
-        "Costliest kernels",
-        ("kernel", "calls", "time", "of the profile", "a call"),
-        (
-            (
-                k.name,
-                f"{k.calls:,}",
-                _time(k.microseconds),
-                _share(k.microseconds, length),
-                _time(k.microseconds / k.calls),
-            )
-            for k in summary.kernels[:most]
-        ),
-    )
-    parts += _table(
-        "Operators on the CPU",
-        ("operator", "calls", "time", "of the profile"),
-        (
-            (op, f"{calls:,}", _time(seconds * 1e6), _share(seconds * 1e6, length))
-            for op, calls, seconds in fallbacks[:most]
-        ),
-    )
-    parts += _table(
-        "Where the device waited for the host",
-        ("then queued by", "device", "at", "time", "of the profile"),
-        (
-            (
-                gap.operator or "-",
-                f"{device}:{gap.device}",
-                _time(gap.begin),
-                _time(gap.microseconds),
-                _share(gap.microseconds, length),
-            )
-            for gap in summary.gaps[:most]
-        ),
-    )
-    parts += _table(
-        "Copies",
-        ("copy", "calls", "bytes", "time", "GB/s"),
-        (
-            (c.name, f"{c.calls:,}", f"{c.bytes:,}", _time(c.microseconds), f"{c.gigabytes_per_second:.2f}")
-            for c in summary.copies
-        ),
-    )
+    for name, columns, rows in tables(summary, device, fallbacks):
+        parts += _table(name, columns, rows)
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>\n'
 
@@ -163,15 +120,16 @@ def _bar(work: Work, length: float) -> str:
     return f'<rect class="{work.kind}" x="{x:.2f}" y="3" width="{width:.2f}" height="20"><title>{text}</title></rect>'
 
 
-def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A table whose first column is text; nothing for one without rows."""
-    lines = [
-        "<tr>"
-        + "".join(f'<td class="{"number" if i else "name"}">{html.escape(cell)}</td>' for i, cell in enumerate(row))
-        + "</tr>"
-        for row in rows
-    ]
-    if not lines:
+    if not rows:
         return []
-    heads = "".join(f'<th class="{"number" if i else "name"}">{column}</th>' for i, column in enumerate(columns))
-    return [f"<h2>{title}</h2>", f"<table><tr>{heads}</tr>{''.join(lines)}</table>"]
+    lines = [_line("td", [html.escape(cell) for cell in row]) for row in rows[:MOST]]
+    more = [f"<p>and {len(rows) - MOST} more</p>"] if len(rows) > MOST else []
+    return [f"<h2>{title.capitalize()}</h2><table>", _line("th", ["", *columns]), *lines, "</table>", *more]
+
+
+def _line(tag: str, cells: Sequence[str]) -> str:
+    kinds = ["name", *["number"] * (len(cells) - 1)]
+    marked = [f'<{tag} class="{kind}">{cell}</{tag}>' for kind, cell in zip(kinds, cells, strict=True)]
+    return f"<tr>{''.join(marked)}</tr>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -11,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from backplane_tools.cli.backend import load_backend
-from backplane_tools.cli.colours import COLOURS
+from backplane_tools.cli.output import COLOURS, FILE, SCRIPT, console, exit_if, from_here, table, write_json
 from backplane_tools.cli.program import failed, run_program
 
 
@@ -28,11 +25,16 @@ from backplane_tools.cli.program import failed, run_program
 )
 @click.option("--device", metavar="NAME", help="The device, as in torch.device(); default: the installed backend's.")
 @click.option("--steps", type=click.IntRange(1), default=1, show_default=True, help="With --model: how often it runs.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the account here.")
-@click.argument("script", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.option("--json", "json_path", type=FILE, help="Write the account here.")
+@click.argument("script", required=False, type=SCRIPT)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def coverage(
-    model: str | None, device: str | None, steps: int, json_path: Path | None, script: str | None, args: tuple[str, ...]
+    model: str | None,
+    device: str | None,
+    steps: int,
+    json_path: Path | None,
+    script: Path | None,
+    args: tuple[str, ...],
 ) -> None:
     """Run SCRIPT with ARGS, or a model, and list the operators that it ran on the device.
 
@@ -49,20 +51,21 @@ def coverage(
     from backplane_tools.coverage import Coverage
 
     account = Coverage()
-    run = (
-        (lambda: _script(str(script), args, account)) if script else (lambda: _model(str(model), name, steps, account))
-    )
+
+    def run() -> None:
+        if script is None:
+            return _model(str(model), name, steps, account)
+        with account:
+            run_program(script, args)
+
     bad = failed(run)
-    operators = account.operators()
-    if not operators:
+    if not account.operators():
         raise click.ClickException(
             f"no operator ran on {name}: the script must put its model and its data there, as in model.to('{name}')"
         )
     _print(account)
-    if json_path:
-        json_path.write_text(json.dumps(account.to_json(), indent=1) + "\n", encoding="utf-8")
-    if bad:
-        raise click.exceptions.Exit(1)
+    write_json(json_path, account.to_json())
+    exit_if(bad)
 
 
 def _device(wanted: str | None) -> str:
@@ -71,11 +74,6 @@ def _device(wanted: str | None) -> str:
     if wanted is not None and wanted.split(":")[0] != own:
         raise click.ClickException(f"--device {wanted}: the installed backend's device is {own}")
     return wanted or own
-
-
-def _script(path: str, args: tuple[str, ...], account: Any) -> None:
-    with account:
-        run_program(path, args)
 
 
 def _model(name: str, device: str, steps: int, account: Any) -> None:
@@ -145,25 +143,21 @@ def _counted(step: Callable[[], Any], account: Any) -> Callable[[], None]:
 
 
 def _print(account: Any) -> None:
-    total = account.total_ns() or 1
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for title in ("operator", "way", "calls", "ms", "%", "MB", "first called from"):
-        right = title in ("calls", "ms", "%", "MB")
-        last = title == "first called from"
-        table.add_column(title, justify="right" if right else "left", overflow="fold", no_wrap=not last)
-    here = f"{os.getcwd()}{os.sep}"
-    for row in account.operators():
+    rows, total = account.operators(), account.total_ns() or 1
+    last = "first called from"
+    shown = table("operator", "way", "calls", "ms", "%", "MB", last, right=("calls", "ms", "%", "MB"), wrap=(last,))
+    for row in rows:
         way = f"[{COLOURS[row.way]}]{row.way}[/]"
         if len(row.ways) > 1:
             way += f" {row.ways[row.way]}/{row.calls}"
         share = f"{100 * row.time_ns / total:.1f}"
         numbers = (f"{row.calls:,}", f"{row.time_ns / 1e6:.3f}", share, f"{row.bytes / 1e6:.3f}")
-        table.add_row(row.op, way, *numbers, row.site.removeprefix(here))
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 240)
-    console.print(table)
+        shown.add_row(row.op, way, *numbers, from_here(row.site))
+    out = console()
+    out.print(shown)
     parts = []
     for way in (way for way in COLOURS if way != "generated"):  # which no operator is
-        rows = [row for row in account.operators() if row.way == way]
-        share = 100 * sum(row.time_ns for row in rows) / total
-        parts.append(f"{len(rows)} {way}" + ("" if way == "composite" or not rows else f" ({share:.0f} % of the time)"))
-    console.print(f"\n{len(account.operators())} operators: {', '.join(parts)}")
+        times = [row.time_ns for row in rows if row.way == way]
+        share = f" ({100 * sum(times) / total:.0f} % of the time)" if times and way != "composite" else ""
+        parts.append(f"{len(times)} {way}{share}")
+    out.print(f"\n{len(rows)} operators: {', '.join(parts)}")

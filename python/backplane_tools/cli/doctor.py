@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import backplane_sdk
+from backplane_tools.cli.output import exit_if
 from torch_backplane._installed import installed_backends
 
 _CXX20 = "#include <bit>\n#include <concepts>\nstatic_assert(std::bit_width(8u) == 4);\nint main() {}\n"
@@ -36,28 +37,28 @@ class Finding:
     cure: str = ""
 
 
+def verdict(what: str, found: str, cure: str = "") -> Finding:
+    """A finding that fails if there is something to do about it."""
+    return Finding(what, "FAIL" if cure else "ok", found, cure)
+
+
 def check_python() -> Iterator[Finding]:
     """Look at the interpreter."""
     version = ".".join(map(str, sys.version_info[:3]))
-    ok = sys.version_info >= (3, 10)
-    yield Finding(
-        "python", "ok" if ok else "FAIL", f"{version}, {sys.prefix}", "" if ok else "use Python 3.10 or newer"
-    )
+    cure = "" if sys.version_info >= (3, 10) else "use Python 3.10 or newer"
+    yield verdict("python", f"{version}, {sys.prefix}", cure)
 
 
 def check_sdk() -> Iterator[Finding]:
     """Look at the SDK's own files."""
     source = backplane_sdk.source_dir()
     here = f"{backplane_sdk.__version__}, protocol {backplane_sdk.CORE_PROTOCOL}, {source}"
-    missing = [
-        part for part in ("include", "backend", "drivers", "check_driver", "cmake") if not (source / part).is_dir()
-    ]
-    if missing:
-        yield Finding(
-            "sdk", "FAIL", f"{here}: no {', '.join(missing)}", "pip install --force-reinstall torch-backplane"
-        )
+    parts = ("include", "backend", "drivers", "check_driver", "cmake")
+    if missing := [part for part in parts if not (source / part).is_dir()]:
+        cure = "pip install --force-reinstall torch-backplane"
+        yield verdict("sdk", f"{here}: no {', '.join(missing)}", cure)
     else:
-        yield Finding("sdk", "ok", here)
+        yield verdict("sdk", here)
 
 
 def torch_folder() -> Path:
@@ -85,25 +86,23 @@ def check_torch() -> Iterator[Finding]:
     """Look at torch and its headers, without importing it."""
     version = torch_version()
     if version is None:
-        yield Finding("torch", "FAIL", "not installed for this Python", "pip install 'torch==2.13.*'")
+        yield verdict("torch", "not installed for this Python", "pip install 'torch==2.13.*'")
         return
     minors = backplane_sdk.TORCH_MINORS
     if minor(version) not in minors:
         cure = f"install one of {', '.join(minors)}"
         yield Finding("torch", "warn", f"{version}: this SDK is written for {minors[0]} to {minors[-1]}", cure)
     else:
-        yield Finding("torch", "ok", version)
+        yield verdict("torch", version)
     if not (torch_folder() / "include" / "c10" / "core" / "Device.h").is_file():
-        yield Finding(
-            "torch headers", "FAIL", "absent", "install torch from a wheel; distribution packages split them off"
-        )
+        yield verdict("torch headers", "absent", "install torch from a wheel; distribution packages split them off")
 
 
 def check_compiler() -> Iterator[Finding]:
     """Compile a C++20 program."""
     name = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     if name is None:
-        yield Finding("compiler", "FAIL", "no c++, g++ or clang++ on PATH", "install g++ 11 or newer, or set CXX")
+        yield verdict("compiler", "no c++, g++ or clang++ on PATH", "install g++ 11 or newer, or set CXX")
         return
     first = _run([*name.split(), "--version"]).stdout.split("\n")[0] or name
     with tempfile.TemporaryDirectory() as folder:
@@ -111,9 +110,9 @@ def check_compiler() -> Iterator[Finding]:
         source.write_text(_CXX20)
         built = _run([*name.split(), "-std=c++20", "-fsyntax-only", str(source)])
     if built.returncode == 0:
-        yield Finding("compiler", "ok", first)
+        yield verdict("compiler", first)
     else:
-        yield Finding("compiler", "FAIL", f"{first}: cannot compile C++20", "use g++ 11 or clang 14 or newer: set CXX")
+        yield verdict("compiler", f"{first}: cannot compile C++20", "use g++ 11 or clang 14 or newer: set CXX")
 
 
 def check_tools() -> Iterator[Finding]:
@@ -122,19 +121,18 @@ def check_tools() -> Iterator[Finding]:
     version = re.search(r"(\d+)\.(\d+)\.\d+", _run([cmake, "--version"]).stdout) if cmake else None
     if version is None:
         found = f"{cmake} does not run" if cmake else "not on PATH"
-        yield Finding("cmake", "FAIL", found, "pip install cmake")
+        yield verdict("cmake", found, "pip install cmake")
     elif (int(version[1]), int(version[2])) < (3, 25):
-        yield Finding("cmake", "FAIL", f"{version[0]} is older than 3.25", "pip install --upgrade cmake")
+        yield verdict("cmake", f"{version[0]} is older than 3.25", "pip install --upgrade cmake")
     else:
-        yield Finding("cmake", "ok", f"{version[0]}, {cmake}")
-    ninja, make = shutil.which("ninja"), shutil.which("make")
-    if ninja or make:
-        yield Finding("build tool", "ok", str(ninja or make))
+        yield verdict("cmake", f"{version[0]}, {cmake}")
+    if tool := shutil.which("ninja") or shutil.which("make"):
+        yield verdict("build tool", tool)
     else:
-        yield Finding("build tool", "FAIL", "neither ninja nor make on PATH", "pip install ninja")
+        yield verdict("build tool", "neither ninja nor make on PATH", "pip install ninja")
     if importlib.util.find_spec("scikit_build_core") is None:
         cure = "pip install scikit-build-core"
-        yield Finding("scikit-build-core", "FAIL", "not installed, and builds run without isolation", cure)
+        yield verdict("scikit-build-core", "not installed, and builds run without isolation", cure)
 
 
 def check_backends() -> Iterator[Finding]:
@@ -147,79 +145,69 @@ def check_backends() -> Iterator[Finding]:
     if len(packages) > 1:
         names = ", ".join(sorted(packages))
         cure = "uninstall all but one, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import the one you want"
-        yield Finding("backends", "FAIL", f"{len(packages)} want torch's one free slot: {names}", cure)
+        yield verdict("backends", f"{len(packages)} want torch's one free slot: {names}", cure)
     for package, point in packages.items():
         if _is_ours(point):
             yield from check_backend(package)
 
 
 def _is_ours(point: EntryPoint) -> bool:
-    package = point.value.split(":")[0]
-    return _build_info_path(package) is not None or "torch-backplane" in _requirements(point)
+    return _has_build_info(point.value.split(":")[0]) or any(
+        "torch-backplane" in " ".join(distribution.requires or [])
+        for distribution in distributions()
+        if any(p.group == point.group and p.value == point.value for p in distribution.entry_points)
+    )
 
 
-def _requirements(point: EntryPoint) -> str:
-    for distribution in distributions():
-        if any(p.group == point.group and p.value == point.value for p in distribution.entry_points):
-            return " ".join(distribution.requires or [])
-    return ""
-
-
-def _build_info_path(package: str) -> Path | None:
-    """Find ``_build_info.py`` in the package's folders, which in an editable install is the build folder, too."""
+def _has_build_info(package: str) -> bool:
+    """Whether one of the package's folders, which in an editable install are several, has ``_build_info.py``."""
     spec = importlib.util.find_spec(package)  # imports nothing: the package is top-level
-    folders = [Path(p) for p in (spec.submodule_search_locations or [])] if spec else []
-    for folder in folders:
-        if (folder / "_build_info.py").is_file():
-            return folder / "_build_info.py"
-    return None
+    folders = (spec.submodule_search_locations or []) if spec else []
+    return any((Path(folder) / "_build_info.py").is_file() for folder in folders)
 
 
 def check_backend(package: str) -> Iterator[Finding]:
     """Look at one backend."""
-    probe = _run([sys.executable, "-c", _BUILD_PROBE, package], autoload=False)
+    probe = _run([sys.executable, "-c", _BUILD_PROBE, package])
     if probe.returncode != 0:
         rebuild = "in the project's folder: pip install --no-build-isolation -e ."
-        yield Finding(package, "FAIL", f"has no native code: {_last_line(probe.stderr)}", rebuild)
+        yield verdict(package, f"has no native code: {_last_line(probe.stderr)}", rebuild)
         return
     torch_minor, protocol, sdk, device = probe.stdout.strip().split("|")
     version = torch_version() or "none"
     rebuild = "pip install --no-build-isolation --force-reinstall --no-deps <its folder or URL>"
     if minor(version) != torch_minor:
         cure = f"pip install 'torch=={torch_minor}.*', or rebuild: {rebuild}"
-        yield Finding(f"{package} abi", "FAIL", f"built for torch {torch_minor}, installed is {version}", cure)
+        yield verdict(f"{package} abi", f"built for torch {torch_minor}, installed is {version}", cure)
     else:
-        yield Finding(f"{package} abi", "ok", f"built for torch {torch_minor}")
+        yield verdict(f"{package} abi", f"built for torch {torch_minor}")
     if int(protocol) != backplane_sdk.CORE_PROTOCOL:
         found = f"protocol {protocol} of torch-backplane {sdk}, installed is protocol {backplane_sdk.CORE_PROTOCOL}"
-        yield Finding(
-            f"{package} protocol", "FAIL", found, f"pip install 'torch-backplane~={sdk}', or rebuild: {rebuild}"
-        )
+        yield verdict(f"{package} protocol", found, f"pip install 'torch-backplane~={sdk}', or rebuild: {rebuild}")
     else:
-        yield Finding(f"{package} protocol", "ok", f"{protocol}, built with torch-backplane {sdk}")
+        yield verdict(f"{package} protocol", f"{protocol}, built with torch-backplane {sdk}")
 
-    driver = os.environ.get(f"{device.upper()}_DRIVER")
+    variable = f"{device.upper()}_DRIVER"
+    driver = os.environ.get(variable)
     if driver and not Path(driver).is_file():
-        cure = (
-            f"unset {device.upper()}_DRIVER for the package's own driver, or give the absolute path of an existing one"
-        )
-        yield Finding(f"{package} driver", "FAIL", f"{device.upper()}_DRIVER={driver}: no such file", cure)
+        cure = f"unset {variable} for the package's own driver, or give the absolute path of an existing one"
+        yield verdict(f"{package} driver", f"{variable}={driver}: no such file", cure)
         return
-    used = _run([sys.executable, "-c", _DEVICE_PROBE, package], autoload=False)
+    used = _run([sys.executable, "-c", _DEVICE_PROBE, package])
     if used.returncode == 0:
         device_found, _, collectives = used.stdout.strip().partition("\n")
-        yield Finding(f"{package} device", "ok", device_found)
+        yield verdict(f"{package} device", device_found)
         yield Finding(f"{package} collectives", "warn" if collectives.startswith("none") else "ok", collectives)
     else:
         check = "torch-backplane check-driver PATH examines the driver alone"
-        yield Finding(f"{package} device", "FAIL", _last_line(used.stderr), check)
+        yield verdict(f"{package} device", _last_line(used.stderr), check)
         return
     yield from check_integrations(package)
 
 
 def check_integrations(package: str) -> Iterator[Finding]:
     """Look at the installed libraries that choose a device by themselves: those that are asked for are imported."""
-    asked = _run([sys.executable, "-m", "torch_backplane.integrations._probe", package], autoload=False)
+    asked = _run([sys.executable, "-m", "torch_backplane.integrations._probe", package])
     if asked.returncode != 0:
         yield Finding(f"{package} integrations", "FAIL", _last_line(asked.stderr))
     for line in asked.stdout.splitlines() if asked.returncode == 0 else ():
@@ -272,9 +260,8 @@ except (ValueError, RuntimeError) as error:
 """
 
 
-def _run(command: list[str | None], autoload: bool = True) -> subprocess.CompletedProcess[str]:
-    env = dict(os.environ) if autoload else {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    words = [word for word in command if word is not None]
+def _run(words: list[str]) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     try:
         return subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -311,6 +298,4 @@ def doctor() -> None:
         text = finding.found + (f"\n-> {finding.cure}" if finding.cure else "")
         table.add_row(f"[{colours[finding.state]}]{finding.state}[/]", finding.what, text)
     Console(highlight=False).print(table)
-    failed = sum(finding.state == "FAIL" for finding in findings)
-    if failed:
-        raise click.exceptions.Exit(1)
+    exit_if(any(finding.state == "FAIL" for finding in findings))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import json
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from backplane_tools.cli.output import FILE, exit_if, write_json
 from backplane_tools.drift import DEVELOPED_WITH, Change, Surface, compare, record
 
 __all__ = ["drift"]
@@ -31,11 +32,11 @@ _COLOURS = {"gone": "bold red", "changed": "yellow", "new": "green"}
     metavar="TORCH|FILE",
     help=f"What it is compared with, as --torch, or a file of --record; default: {DEVELOPED_WITH}, of the record.",
 )
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the changes here.")
+@click.option("--json", "json_path", type=FILE, help="Write the changes here.")
 @click.option(
     "--record",
     "record_path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="Compare nothing: put what that torch has into this file.",
 )
@@ -54,11 +55,12 @@ def drift(which: str | None, against: str | None, json_path: Path | None, record
         return
     before, after = _surface(against or DEVELOPED_WITH), _surface(which)
     changes = list(compare(before, after))
-    if json_path is not None:
-        _write(json_path, before, after, changes)
+    unknown = {**before.unknown, **after.unknown}
+    entries = [{"change": one.kind, **asdict(one)} for one in changes]
+    document = {"against": before.version, "torch": after.version, "changes": entries, "unknown": unknown}
+    write_json(json_path, document)
     _print(before, after, changes)
-    if changes:
-        raise click.exceptions.Exit(1)
+    exit_if(changes)
 
 
 def _surface(which: str | None) -> Surface:
@@ -92,16 +94,6 @@ def _record(which: str | None, path: Path) -> None:
         raise click.UsageError(str(error)) from error
     counts = ", ".join(f"{len(names)} {section}" for section, names in surface.texts.items())
     click.echo(f"torch {surface.version}: {counts}: {path}")
-
-
-def _write(path: Path, before: Surface, after: Surface, changes: list[Change]) -> None:
-    entries = [
-        {"section": one.section, "name": one.name, "change": one.kind, "before": one.before, "after": one.after}
-        for one in changes
-    ]
-    unknown = {**before.unknown, **after.unknown}
-    document = {"against": before.version, "torch": after.version, "changes": entries, "unknown": unknown}
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def _print(before: Surface, after: Surface, changes: list[Change]) -> None:

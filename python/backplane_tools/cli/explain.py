@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from backplane_tools.cli.colours import COLOURS
+from backplane_tools.cli.output import COLOURS, SCRIPT, console, table
 
 if TYPE_CHECKING:
     from torch_backplane.ops import Explanation
@@ -37,7 +35,7 @@ _SHORT_DTYPES = {
 @click.option(
     "--file",
     "files",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=SCRIPT,
     multiple=True,
     help="Operators, one per line, or what `torch-backplane coverage --json` wrote.",
 )
@@ -47,7 +45,7 @@ _SHORT_DTYPES = {
 @click.option(
     "--compiled",
     "script",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=SCRIPT,
     help="Run this program instead, OP being its arguments, and tell what torch.compile made of it: graph breaks, "
     "kernels, calls and why, times.",
 )
@@ -96,8 +94,7 @@ def explain(
     if as_json:
         click.echo(json.dumps([each.to_json() for each in found], indent=1))
         return
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    console.print(found[0] if len(found) == 1 else _table(found, inductor), soft_wrap=len(found) == 1)
+    console().print(found[0] if len(found) == 1 else _table(found, inductor), soft_wrap=len(found) == 1)
 
 
 def _read(path: Path) -> list[str]:
@@ -123,12 +120,10 @@ def _dtype(name: str | None, torch: Any) -> Any:
 
 
 def _table(found: Sequence[Explanation], inductor: bool) -> Table:
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     aspects = [name for name in found[0].aspects() if name != "inductor" or inductor]
-    for title in ("operator", "runs", *aspects, "where"):
-        table.add_column(title, overflow="fold", no_wrap=title != "where")
+    shown = table("operator", "runs", *aspects, "where", wrap=("where",))
     for each in found:
         words = [answer.word for name, answer in each.aspects().items() if name in aspects]
         where = each.steps[-1].site if each.steps else ""
-        table.add_row(each.op, f"[{COLOURS[each.runs.word]}]{each.runs.word}[/]", *words, where)
-    return table
+        shown.add_row(each.op, f"[{COLOURS[each.runs.word]}]{each.runs.word}[/]", *words, where)
+    return shown

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -12,12 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from backplane_tools.cli.backend import load_backend
-from backplane_tools.cli.colours import COLOURS
+from backplane_tools.cli.output import COLOURS, console, exit_if, from_here, table
 from backplane_tools.cli.program import failed, run_program
 
 if TYPE_CHECKING:
@@ -51,44 +47,40 @@ def explain_compiled(script: Path, args: Sequence[str], as_json: bool, times: bo
         _print(found)
     if not found.graphs:
         raise click.ClickException(f"{script} compiled no graph for {name} by torch.compile's backend inductor")
-    if bad:
-        raise click.exceptions.Exit(1)
+    exit_if(bad)
 
 
 def _print(found: Report) -> None:
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    here = f"{os.getcwd()}{os.sep}"
+    out = console()
 
-    def places(rows: Sequence[str]) -> str:
-        shown = [row.removeprefix(here) for row in rows]
+    def places(lines: Sequence[str]) -> str:
+        shown = [from_here(line) for line in lines]
         return escape(", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else ""))
 
-    console.print(f"[bold]graph breaks: {len(found.breaks)}[/bold]")
+    out.print(f"[bold]graph breaks: {len(found.breaks)}[/bold]")
     for one in found.breaks:
         lines = [line.strip() for line in one.reason.strip().splitlines()]
         said = [line.removeprefix("Explanation: ") for line in lines[1:] if line.startswith("Explanation: ")]
-        console.print(f"  {places([one.place])}  {escape(': '.join(lines[:1] + said))}", soft_wrap=True)
+        out.print(f"  {places([one.place])}  {escape(': '.join(lines[:1] + said))}", soft_wrap=True)
     for graph in found.graphs:
         counts = f"{len(graph.kernels)} kernels, {len(graph.calls)} calls"
         file = f"\n  {graph.file}" if graph.file else ""  # of AOTInductor's packages there is none
-        console.print(f"\n[bold]graph {graph.name}[/bold]: {counts}{file}", soft_wrap=True)
-        table = Table(box=None, header_style="bold", padding=(0, 2, 0, 2))
-        for title in ("", "operators", "the kernel's name, or why they are called", "from"):
-            table.add_column(title, overflow="fold")
-        for title in ("runs", "ms") if graph.times else ():
-            table.add_column(title, justify="right", no_wrap=True)
+        out.print(f"\n[bold]graph {graph.name}[/bold]: {counts}{file}", soft_wrap=True)
+        texts = ("", "operators", "the kernel's name, or why they are called", "from")
+        numbers = ("runs", "ms") if graph.times else ()
+        rows = table(*texts, *numbers, right=numbers, wrap=texts, left=2)
         for kernel in graph.kernels:
             row = _coloured(kernel.way), _short(kernel.fuses), escape(kernel.name), places(kernel.places)
-            table.add_row(*row, *_times(graph, [kernel.name]))
+            rows.add_row(*row, *_times(graph, [kernel.name]))
         for way, why in dict.fromkeys((call.way, call.why) for call in graph.calls):
             calls = [call for call in graph.calls if (call.way, call.why) == (way, why)]
             lines = list(dict.fromkeys(place for call in calls for place in call.places))
             row = _coloured(way), _short([call.op for call in calls]), escape(why), places(lines)
-            table.add_row(*row, *_times(graph, [call.operator for call in calls]))
-        console.print(table)
+            rows.add_row(*row, *_times(graph, [call.operator for call in calls]))
+        out.print(rows)
     parts = f"{found.kernels_compiled} kernels compiled, {found.kernels_from_cache} from the cache"
     inductor = found.seconds.get("inductor", 0)
-    console.print(f"\ncompilation: {found.seconds.get('all', 0):.1f} s, of which Inductor {inductor:.1f} s; {parts}")
+    out.print(f"\ncompilation: {found.seconds.get('all', 0):.1f} s, of which Inductor {inductor:.1f} s; {parts}")
 
 
 def _coloured(way: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from backplane_tools.cli.output import exit_if
 from backplane_tools.dialect import lint
 
 __all__ = ["lint_kernels"]
@@ -37,5 +38,4 @@ def lint_kernels(paths: tuple[Path, ...]) -> None:
             click.echo(f"{file}:{problem}")
             problems += 1
     click.echo(f"{len(files)} kernel sources, {problems} problems")
-    if problems:
-        raise click.exceptions.Exit(1)
+    exit_if(problems)

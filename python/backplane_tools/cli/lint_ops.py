@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 import xml.etree.ElementTree as ET
@@ -13,18 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from backplane_tools.cli.backend import load_backend
+from backplane_tools.cli.output import FILE, check_folders, console, exit_if, from_here, write_json
 
 if TYPE_CHECKING:
     from torch_backplane.ops import Finding
 
 __all__ = ["lint_ops"]
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
 _COLOURS = {"error": "bold red", "warning": "yellow"}
 
 
@@ -33,8 +31,8 @@ _COLOURS = {"error": "bold red", "warning": "yellow"}
 @click.option("--ignore", multiple=True, metavar="RULE[:OP]", help="Leave out a rule, or a rule for an operator.")
 @click.option("--import", "modules", multiple=True, metavar="MODULE", help="Import it first: it registers operators.")
 @click.option("--strict", is_flag=True, help="Warnings fail the run, too: for CI.")
-@click.option("--json", "json_path", type=_FILE, metavar="FILE", help="Write the findings as JSON.")
-@click.option("--junit", "junit_path", type=_FILE, metavar="FILE", help="Write them as JUnit XML, a test case a rule.")
+@click.option("--json", "json_path", type=FILE, metavar="FILE", help="Write the findings as JSON.")
+@click.option("--junit", "junit_path", type=FILE, metavar="FILE", help="Write them as JUnit XML, a test case a rule.")
 def lint_ops(
     namespace: str | None,
     ignore: tuple[str, ...],
@@ -48,11 +46,11 @@ def lint_ops(
     Each finding names the place, what it costs, and what to write. The exit status is 1 if one is an error, with
     --strict for each, and 2 for wrong usage or a device that does not load.
     """
-    for path in (json_path, junit_path):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise click.UsageError(f"{path}: its folder does not exist")
+    check_folders(json_path, junit_path)
     device = load_backend()
     _import(modules)
+
+    import torch
 
     from torch_backplane.ops import lint
     from torch_backplane.ops.lint_rules import RULES
@@ -62,12 +60,11 @@ def lint_ops(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     _print(findings, device, len(RULES))
-    if json_path is not None:
-        _write_json(findings, device, json_path)
+    content = {"device": device, "torch": torch.__version__, "findings": [asdict(finding) for finding in findings]}
+    write_json(json_path, content)
     if junit_path is not None:
         _write_junit(findings, list(RULES), junit_path)
-    if any(strict or finding.level == "error" for finding in findings):
-        raise click.exceptions.Exit(1)
+    exit_if(any(strict or finding.level == "error" for finding in findings))
 
 
 def _import(modules: Sequence[str]) -> None:
@@ -80,28 +77,18 @@ def _import(modules: Sequence[str]) -> None:
 
 
 def _print(findings: Sequence[Finding], device: str, rules: int) -> None:
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    here = f"{os.getcwd()}{os.sep}"
+    out = console()
     for finding in findings:
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", no_wrap=True)
         table.add_column(overflow="fold")
-        table.add_row("what", escape(finding.what))
-        table.add_row("where", escape(finding.where.replace(here, "")))
-        table.add_row("why", escape(finding.why))
-        table.add_row("write", escape(finding.write))
-        console.print(f"[{_COLOURS[finding.level]}]{finding.level}[/]  [bold]{finding.rule}[/]  {escape(finding.op)}")
-        console.print(table)
-        console.print()
+        for part in ("what", "where", "why", "write"):
+            table.add_row(part, escape(from_here(getattr(finding, part))))
+        out.print(f"[{_COLOURS[finding.level]}]{finding.level}[/]  [bold]{finding.rule}[/]  {escape(finding.op)}")
+        out.print(table)
+        out.print()
     errors = sum(finding.level == "error" for finding in findings)
-    console.print(f"{device}: {rules} rules, {errors} errors, {len(findings) - errors} warnings")
-
-
-def _write_json(findings: Sequence[Finding], device: str, path: Path) -> None:
-    import torch
-
-    content = {"device": device, "torch": torch.__version__, "findings": [asdict(finding) for finding in findings]}
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    out.print(f"{device}: {rules} rules, {errors} errors, {len(findings) - errors} warnings")
 
 
 def _write_junit(findings: Sequence[Finding], rules: Sequence[str], path: Path) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
+from backplane_tools.cli.output import FILE, check_folders, console, exit_if, write_json
 from backplane_tools.port import Place, Ported, Target, notebook_problem, port_source
 
 __all__ = ["port"]
@@ -27,7 +25,7 @@ _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 @click.option("--device", metavar="NAME", help="Write this device's name. Default: what works on every accelerator.")
 @click.option("--write", is_flag=True, help="Make the replacements in the files.")
 @click.option("--diff", is_flag=True, help="Print them as a patch.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
+@click.option("--json", "json_path", type=FILE, metavar="FILE")
 def port(paths: tuple[Path, ...], device: str | None, write: bool, diff: bool, json_path: Path | None) -> None:
     """Find where Python programs name CUDA, and what to write instead.
 
@@ -35,8 +33,7 @@ def port(paths: tuple[Path, ...], device: str | None, write: bool, diff: bool, j
     them is imported. What cannot be replaced safely is left, with a reason. Notebooks are not read: those that name
     CUDA are told. The exit status is 1 if a place that names CUDA is left or a file was not read, 2 for wrong usage.
     """
-    if json_path is not None and not json_path.absolute().parent.is_dir():
-        raise click.UsageError(f"{json_path}: its folder does not exist")
+    check_folders(json_path)
     try:
         target = Target(device)
     except ValueError as error:
@@ -48,7 +45,8 @@ def port(paths: tuple[Path, ...], device: str | None, write: bool, diff: bool, j
         except OSError as error:
             done[path] = Ported(b"", problem=error.strerror or str(error))
             continue
-        ported = _port(path, content, target)
+        is_notebook = path.suffix == ".ipynb"
+        ported = Ported(content, problem=notebook_problem(content)) if is_notebook else port_source(content, target)
         if diff:
             _print_diff(path, content, ported.content)
         if write and ported.content != content:
@@ -60,20 +58,14 @@ def port(paths: tuple[Path, ...], device: str | None, write: bool, diff: bool, j
             done[path] = ported
     if not diff:
         _print(done, write)
-    if json_path is not None:
-        _write_json(done, target, write, json_path)
-    if any(ported.problem or any(_is_left(place, write) for place in ported.places) for ported in done.values()):
-        raise click.exceptions.Exit(1)
-
-
-def _port(path: Path, content: bytes, target: Target) -> Ported:
-    if path.suffix == ".ipynb":
-        return Ported(content, problem=notebook_problem(content))
-    return port_source(content, target)
-
-
-def _is_left(place: Place, write: bool) -> bool:
-    return place.counts and not (write and place.new is not None)
+    files = {
+        str(path): {"problem": ported.problem, "places": [asdict(place) for place in ported.places]}
+        for path, ported in done.items()
+    }
+    write_json(json_path, {"device": target.device, "written": write, "files": files})
+    places = [place for ported in done.values() for place in ported.places]
+    is_left = any(place.counts and not (write and place.new is not None) for place in places)
+    exit_if(is_left or any(ported.problem for ported in done.values()))
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -113,30 +105,23 @@ def _print_diff(path: Path, old: bytes, new: bytes) -> None:
 
 
 def _print(done: dict[Path, Ported], write: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+    out = console()
     for path, ported in done.items():
         if ported.problem:
-            console.print(f"{escape(str(path))}: [red]not read[/]: {escape(ported.problem)}")
+            out.print(f"{escape(str(path))}: [red]not read[/]: {escape(ported.problem)}", soft_wrap=True)
         for place in ported.places:
-            console.print(f"{escape(str(path))}:{place.line}:{place.column}: {_told(place)}")
+            out.print(f"{escape(str(path))}:{place.line}:{place.column}: {_shown(place)}", soft_wrap=True)
     places = [place for ported in done.values() for place in ported.places]
     replaced, left = [place for place in places if place.new is not None], [place for place in places if not place.new]
     counted = sum(place.counts for place in left)
     verb = "replaced" if write else "to replace (--write does)"
     unread = sum(bool(ported.problem) for ported in done.values())
     where = f"in {len(done) - unread} files" + (f"; {unread} not read" if unread else "")
-    console.print(f"{len(replaced)} {verb}, {counted} left, {len(left) - counted} without effect, {where}")
+    rest = f"{counted} left, {len(left) - counted} without effect, {where}"
+    out.print(f"{len(replaced)} {verb}, {rest}", soft_wrap=True)
 
 
-def _told(place: Place) -> str:
+def _shown(place: Place) -> str:
     if place.new is not None:
         return f"[red]{escape(place.old)}[/] -> [green]{escape(place.new)}[/]"
     return f"{escape(place.old)}: [{'yellow' if place.counts else 'dim'}]{escape(place.reason)}[/]"
-
-
-def _write_json(done: dict[Path, Ported], target: Target, write: bool, path: Path) -> None:
-    files: dict[str, dict[str, object]] = {}
-    for name, ported in done.items():
-        files[str(name)] = {"problem": ported.problem, "places": [asdict(place) for place in ported.places]}
-    content = {"device": target.device, "written": write, "files": files}
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -7,12 +7,11 @@ from pathlib import Path
 import click
 
 from backplane_tools.cli.backend import load_backend
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+from backplane_tools.cli.output import SCRIPT, exit_if
 
 
 @click.command()
-@click.option("--record", type=_FILE, help="What to compile: a file that <DEVICE>_RECORD_KERNELS=FILE wrote in a run.")
+@click.option("--record", type=SCRIPT, help="What to compile: a file that <DEVICE>_RECORD_KERNELS=FILE wrote in a run.")
 @click.option("--target", "targets", multiple=True, metavar="NAME", help="For what; repeatable.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="The folder: <package>/kernels.")
 @click.option("--list-targets", is_flag=True, help="Print what the compiler can make, and end.")
@@ -45,4 +44,4 @@ def precompile(record: Path | None, targets: tuple[str, ...], out: Path | None, 
     except (ValueError, RuntimeError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{made} kernels in {out}" + (f", {failed} could not be compiled" if failed else ""))
-    raise click.exceptions.Exit(1 if failed else 0)
+    exit_if(failed)

@@ -1,22 +1,21 @@
-"""``torch-backplane trace``: runs a program under torch's profiler, and tells what the device did."""
+"""``torch-backplane trace``: runs a program under torch's profiler, and reports what the device did."""
 
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
-from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from backplane_tools.cli.backend import load_backend
+from backplane_tools.cli.output import FILE, SCRIPT, console, exit_if, table, write_json
 from backplane_tools.cli.program import failed, run_program
 
-_MOST = 10  # rows of a table
+if TYPE_CHECKING:
+    from backplane_tools.timeline import Fallback, Summary
 
 
 class _OwnOptionsAnywhere(click.Command):
@@ -42,14 +41,14 @@ class _OwnOptionsAnywhere(click.Command):
 @click.command(
     cls=_OwnOptionsAnywhere, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
 )
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the trace here, for Perfetto.")
-@click.option(
-    "--html", "html_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the summary as a page."
-)
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the summary as JSON.")
-@click.argument("script", type=click.Path(exists=True, dir_okay=False))
+@click.option("--out", type=FILE, help="Write the trace here, for Perfetto.")
+@click.option("--html", "html_path", type=FILE, help="Write the summary as a page.")
+@click.option("--json", "json_path", type=FILE, help="Write the summary as JSON.")
+@click.argument("script", type=SCRIPT)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def trace(out: Path | None, html_path: Path | None, json_path: Path | None, script: str, args: tuple[str, ...]) -> None:
+def trace(
+    out: Path | None, html_path: Path | None, json_path: Path | None, script: Path, args: tuple[str, ...]
+) -> None:
     """Run SCRIPT with ARGS under torch's profiler, and print what the device did.
 
     How long it was busy, the kernels that cost most, operators that ran on the CPU, times in which the device waited
@@ -63,7 +62,7 @@ def trace(out: Path | None, html_path: Path | None, json_path: Path | None, scri
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    from backplane_tools.timeline import summarize
+    from backplane_tools.timeline import Fallback, summarize
     from backplane_tools.timeline_page import page
     from torch_backplane import fallback
     from torch_backplane.testing.capabilities import lacks
@@ -72,30 +71,23 @@ def trace(out: Path | None, html_path: Path | None, json_path: Path | None, scri
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as profiled:
         bad = failed(lambda: run_program(script, args))
     fallbacks = []
-    widened = {}
-    for count in fallback.report().counts:
-        old = before.get(count.op)
-        widened[count.op] = count.widened - (old.widened if old else 0)
-        calls, seconds = count.calls - (old.calls if old else 0), count.seconds - (old.seconds if old else 0.0)
-        if calls:
-            fallbacks.append((count.op, calls, seconds))
-    fallbacks.sort(key=lambda each: -each[2])
+    for now in fallback.report().counts:
+        old = before.get(now.op, fallback.Count(now.op, 0))
+        if calls := now.calls - old.calls:
+            fallbacks.append(Fallback(now.op, calls, now.widened - old.widened, now.seconds - old.seconds))
+    fallbacks.sort(key=lambda each: -each.seconds)
     with tempfile.TemporaryDirectory() as folder:
         path = out or Path(folder) / "trace.json"
         profiled.export_chrome_trace(str(path))
         summary = summarize(json.loads(path.read_text(encoding="utf-8")))
-    _print(summary, name, fallbacks, widened)
+    _print(summary, name, fallbacks)
     if html_path:
-        html_path.write_text(page(summary, Path(script).name, name, fallbacks), encoding="utf-8")
-    if json_path:
-        rows = [
-            {"op": op, "calls": calls, "widened": widened[op], "seconds": seconds} for op, calls, seconds in fallbacks
-        ]
-        text = json.dumps(summary.to_json() | {"torch": torch.__version__, "fallbacks": rows}, indent=1)
-        json_path.write_text(text + "\n", encoding="utf-8")
+        html_path.write_text(page(summary, script.name, name, fallbacks), encoding="utf-8")
+    rows = {"torch": torch.__version__, "fallbacks": [asdict(each) for each in fallbacks]}
+    write_json(json_path, summary.to_json() | rows)
     if not summary.work and (missing := lacks("profile")):
         raise click.ClickException(
-            f"the driver of {name} has no bp.{missing} (backplane/driver/profile.h), so nothing tells what "
+            f"the driver of {name} has no bp.{missing} (backplane/driver/profile.h), so nothing records what "
             f"it did. {name.upper()}_SHIMS=emulate records events around the work instead"
         )
     if not summary.work:
@@ -103,83 +95,24 @@ def trace(out: Path | None, html_path: Path | None, json_path: Path | None, scri
             f"{name} did nothing that a profile shows: the script must put its model and its data there, "
             f"as in model.to('{name}'), and its operators must have kernels"
         )
-    if bad:
-        raise click.exceptions.Exit(1)
+    exit_if(bad)
 
 
-def _print(summary: Any, device: str, fallbacks: list[tuple[str, int, float]], widened: Mapping[str, int]) -> None:
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-    length = summary.microseconds
-    console.print(f"profile of {length / 1e3:.1f} ms")
+def _print(summary: Summary, device: str, fallbacks: list[Fallback]) -> None:
+    from backplane_tools.timeline import MOST, tables
+
+    out = console()
+    out.print(f"profile of {summary.microseconds / 1e3:.1f} ms")
     for each in summary.devices:
         busy = f"{each.busy_microseconds / 1e3:.2f} ms ({100 * summary.busy_share(each.device):.1f} %)"
-        console.print(f"{device}:{each.device} was busy for {busy}, streams: {each.streams}")
+        out.print(f"{device}:{each.device} was busy for {busy}, streams: {each.streams}")
     if summary.unfinished:
-        console.print(f"[bold red]{summary.unfinished} pieces of work were not complete when the profile ended[/]")
-    _table(
-        console,
-        "costliest kernels",
-        ("calls", "ms", "%"),
-        [
-            (
-                kernel.name,
-                f"{kernel.calls:,}",
-                f"{kernel.microseconds / 1e3:.3f}",
-                f"{100 * kernel.microseconds / length:.1f}",
-            )
-            for kernel in summary.kernels
-        ],
-    )
-    _table(
-        console,
-        "operators on the CPU",
-        ("calls", "in float32", "ms", "%"),
-        [
-            (op, f"{calls:,}", f"{widened[op] or ''}", f"{seconds * 1e3:.3f}", f"{1e8 * seconds / length:.1f}")
-            for op, calls, seconds in fallbacks
-        ],
-    )
-    _table(
-        console,
-        "waited for the host, then queued by",
-        ("at ms", "ms", "%"),
-        [
-            (
-                gap.operator or "-",
-                f"{gap.begin / 1e3:.2f}",
-                f"{gap.microseconds / 1e3:.3f}",
-                f"{100 * gap.microseconds / length:.1f}",
-            )
-            for gap in summary.gaps
-        ],
-    )
-    _table(
-        console,
-        "copies",
-        ("calls", "MB", "ms", "GB/s"),
-        [
-            (
-                copies.name,
-                f"{copies.calls:,}",
-                f"{copies.bytes / 1e6:.3f}",
-                f"{copies.microseconds / 1e3:.3f}",
-                f"{copies.gigabytes_per_second:.2f}",
-            )
-            for copies in summary.copies
-        ],
-    )
-
-
-def _table(console: Console, title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    if not rows:
-        return
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column(title, overflow="fold")
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in rows[:_MOST]:
-        table.add_row(*row)
-    console.print()
-    console.print(table)
-    if len(rows) > _MOST:
-        console.print(f"and {len(rows) - _MOST} more")
+        out.print(f"[bold red]{summary.unfinished} pieces of work were not complete when the profile ended[/]")
+    for title, columns, rows in tables(summary, device, fallbacks):
+        if rows:
+            shown = table(title, *columns, right=columns, wrap=(title,))
+            for row in rows[:MOST]:
+                shown.add_row(*row)
+            out.print("", shown)
+        if len(rows) > MOST:
+            out.print(f"and {len(rows) - MOST} more")
