@@ -34,7 +34,7 @@ def test_K14_a_sample_of_what_cuda_has_is_right(suite, device, pair):
     outcome = suite.run(Case("cuda-dtypes", name, dtype), str(device), 0)
     assert outcome.status == "pass", outcome.message
     assert outcome.checks["forward"] == 1
-    has_gradients = suite.ops[name].supports_autograd and getattr(torch, dtype).is_floating_point
+    has_gradients = suite.entries[name].supports_autograd and getattr(torch, dtype).is_floating_point
     assert outcome.checks.get("backward", 0) == 1 or not has_gradients
 
 

@@ -7,7 +7,7 @@ import re
 import shlex
 import signal
 import sys
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 from rich.console import Console
 
+from backplane_tools.cli.output import FILE, exit_if
 from backplane_tools.conformance.engine import Gathered, Plan, Report, execute, gather
 from backplane_tools.conformance.errors import ConformanceError
 from backplane_tools.conformance.expected import Expected
@@ -31,7 +32,6 @@ from torch_backplane._installed import installed_backends
 
 __all__ = ["conformance"]
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
 _VARIABLES = (
     "DRIVER",
     "SHIMS",
@@ -81,14 +81,14 @@ class Shard(click.ParamType):
 @click.option("--recycle", type=click.IntRange(1), default=500, show_default=True, help="Cases a worker process.")
 @click.option("--memory", type=click.FloatRange(0, min_open=True), metavar="GIB", help="A worker's limit.")
 @click.option("--resume", is_flag=True, help="Continue the interrupted run of the same selection.")
-@click.option("--json", "json_", type=_FILE, metavar="FILE", help="Write the results as JSON.")
-@click.option("--junit", type=_FILE, metavar="FILE", help="Write them as JUnit XML.")
-@click.option("--html", type=_FILE, metavar="FILE", help="Write them as one HTML page.")
-@click.option("--baseline", type=_FILE, metavar="FILE", help="The --json of an earlier run, to show the trend.")
+@click.option("--json", "json_", type=FILE, metavar="FILE", help="Write the results as JSON.")
+@click.option("--junit", type=FILE, metavar="FILE", help="Write them as JUnit XML.")
+@click.option("--html", type=FILE, metavar="FILE", help="Write them as one HTML page.")
+@click.option("--baseline", type=FILE, metavar="FILE", help="The --json of an earlier run, to show the trend.")
 @click.option(
-    "--merge", type=_FILE, multiple=True, metavar="FILE", help="Run nothing: report on --json files, of shards."
+    "--merge", type=FILE, multiple=True, metavar="FILE", help="Run nothing: report on --json files, of shards."
 )
-@click.option("--expected", type=_FILE, metavar="FILE", help="Expected failures; default: conformance.toml, if there.")
+@click.option("--expected", type=FILE, metavar="FILE", help="Expected failures; default: conformance.toml, if there.")
 @click.option("--list", "list_", is_flag=True, help="Print the cases and exit.")
 def conformance(
     cases: tuple[str, ...],
@@ -133,7 +133,8 @@ def conformance(
             limit = int(memory * 2**30) if memory is not None else default_memory(count)
             setup = Setup(device, package, selection.where, worker_threads(count), limit)
             signal.signal(signal.SIGTERM, _interrupt)
-            with Pool(setup, jobs=count, timeout=timeout, recycle=recycle) if count else Here(setup) as place:
+            made = Pool(setup, jobs=count, timeout=timeout, recycle=recycle) if count else Here(setup)
+            with closing(made) as place:
                 waiting = console.status("loading the device and listing the cases")
                 with waiting if console.is_terminal else nullcontext():
                     gathered = gather(plan, place)
@@ -148,7 +149,7 @@ def conformance(
         raise click.UsageError(str(error)) from error
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None
-    raise click.exceptions.Exit(1 if report.failed else 0)
+    exit_if(report.failed)
 
 
 def _run(

@@ -1,21 +1,19 @@
-"""A rank of the suite ``dtensor``: ``python -m ... DEVICE RANK SIZE FOLDER`` answers stdin, line by line, in JSON.
+"""A rank of the suite ``dtensor``: a process that runs the cases that it is sent.
 
-It holds one mesh over CPU tensors, which Gloo serves, and one over the device's. What torch's DTensor cannot do on the
-first is not asked of the second.
+It has one mesh over CPU tensors, by Gloo, and one over the device's. What torch's DTensor does not support on the first
+is not tried on the second.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -23,6 +21,7 @@ from torch.utils._pytree import tree_map
 
 from backplane_tools.conformance.case import Outcome
 from backplane_tools.conformance.checker import all_warnings, cotangent, largest
+from backplane_tools.conformance.process import questions
 from backplane_tools.conformance.samples import Sample
 from backplane_tools.conformance.suites.ops import OneSample, OpsSuite, elements
 from torch_backplane.testing.compare import Difference, Rules, compare, compare_observations, shorten
@@ -38,7 +37,7 @@ ENOUGH = 30.0
 """Seconds after which a case begins no further placement: of some operators torch looks through all placements of all
 that they are made of."""
 
-Say = Callable[[dict[str, Any]], None]
+Say = Callable[[str], None]
 
 
 class TorchCannot(Exception):
@@ -54,7 +53,7 @@ class Run(OneSample):
         seed: of the samples and of the calls, the same on all ranks.
         meshes: over CPU tensors, and over the device's.
         device: this rank's.
-        say: is told where a call is about to run, which may be the last that is heard of this process.
+        say: called with where the next call runs, which may end this process.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class Run(OneSample):
 
     def check(self, name: str, what: str, sample: Sample, on_mesh: Callable[..., Any]) -> bool:
         """Whether torch can do it on the CPU, and so the device was asked."""
-        self.say({"at": "the CPU"})
+        self.say("the CPU")
         plain = observe(self.plain(name, sample), sample.arguments, "cpu", self.seed)
         cpu = observe(partial(on_mesh, self.on_cpu), sample.arguments, "cpu", self.seed)
         rules = self.rules.but(scale=max(largest(plain), largest(cpu)), values=self.rules.values and not plain.drew)
@@ -108,7 +107,7 @@ class Run(OneSample):
         except (TorchCannot, Difference) as reason:
             self.cannot.append(shorten(f"{name} of {what}: {reason}"))
             return False
-        self.say({"at": "the device"})
+        self.say("the device")
         self.checker.check(name, what, partial(self.held, sample, on_mesh, plain, cpu, rules))
         return True
 
@@ -218,27 +217,16 @@ def _join(device: torch.device, rank: int, size: int, folder: str) -> tuple[tupl
     return (DeviceMesh("cpu", ranks), DeviceMesh(device.type, ranks)), device
 
 
-def serve(device: str, rank: int, size: int, folder: str) -> None:
-    """Join the other ranks, and run the cases that stdin names; the answers go to what stdout was."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # operators print
-
-    def say(answer: dict[str, Any]) -> None:
-        print(json.dumps(answer), file=out, flush=True)
-
+def serve(pipe: Connection, device: str, rank: int, size: int, folder: str) -> None:
+    """Join the other ranks, and run the cases that are asked: the name of an operator, its dtype and the seed."""
     meshes, mine = _join(torch.device(device), rank, size, folder)
-    ops = OpsSuite().ops
-    for line in sys.stdin:
-        question = json.loads(line)
-        run = Run(ops[question["name"]], getattr(torch, question["dtype"]), question["seed"], meshes, mine, say)
+    ops = OpsSuite().entries
+    for name, dtype, seed in questions(pipe):
+        run = Run(ops[name], getattr(torch, dtype), seed, meshes, mine, pipe.send)
         try:
             with all_warnings():
                 outcome = run.outcome()
         except Exception as error:
             outcome = Outcome("fail", shorten(f"{type(error).__name__}: {error}"), traceback.format_exc())
-        say(asdict(outcome))
-    os._exit(0)  # what a case left behind is nobody's any more
-
-
-if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+        pipe.send(outcome)
+    os._exit(0)  # without the shutdown, in which what a case left behind could hang

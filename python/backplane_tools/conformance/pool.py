@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from functools import cached_property
 
 from backplane_tools.conformance.case import Case
 from backplane_tools.conformance.errors import ConformanceError
@@ -26,25 +26,8 @@ def case_seed(seed: int, case: Case) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}:{case.id}".encode(), digest_size=4).digest(), "big")
 
 
-class Workplace(Protocol):
-    """Where cases run."""
-
-    @property
-    def about(self) -> dict[str, object]:
-        """What is tested, and with what."""
-
-    def cases(self, suite: str, dtypes: Sequence[str] | None) -> list[Case]:
-        """A suite's cases."""
-
-    def run(self, cases: Iterable[Case], seed: int) -> Iterator[Row]:
-        """Run cases, yielding rows as they end."""
-
-    def close(self) -> None:
-        """Give up what it holds."""
-
-
 class Pool:
-    """Worker processes. A context manager: its end kills them.
+    """Worker processes.
 
     Args:
         setup: what they are started with.
@@ -60,23 +43,19 @@ class Pool:
         self.recycle = recycle
         self._stop = threading.Event()
         self._spare: Worker | None = None
-        self._about: dict[str, object] | None = None
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()  # over _spare
 
-    @property
+    @cached_property
     def about(self) -> dict[str, object]:
         """What is tested, and with what."""
-        if self._about is None:
-            self._spare = self._spare or Worker(self.setup, self._stop)
-            self._about = self._spare.about
-        return self._about
+        self._spare = self._spare or Worker(self.setup, self._stop)
+        return self._spare.about
 
     def cases(self, suite: str, dtypes: Sequence[str] | None) -> list[Case]:
         """A suite's cases. Asks a worker, so that this process imports no torch and outlives any import."""
         self._spare = self._spare or Worker(self.setup, self._stop)
-        found = self._spare.cases(suite, list(dtypes) if dtypes is not None else None)
-        return [Case(suite, name, dtype) for name, dtype in found]
+        return self._spare.cases(suite, list(dtypes) if dtypes is not None else None)
 
     def run(self, cases: Iterable[Case], seed: int) -> Iterator[Row]:
         """Run cases, yielding rows as they end. Rows come in another order than cases where there are several workers.
@@ -92,11 +71,10 @@ class Pool:
             thread = threading.Thread(target=self._serve, args=(spare, todo, seed, rows), daemon=True)
             self._threads.append(thread)
             thread.start()
-        while left:
+        for _ in range(left):
             row = rows.get()
             if isinstance(row, BaseException):
                 raise row
-            left -= 1
             yield row
         self._join()
 
@@ -107,12 +85,6 @@ class Pool:
         if self._spare is not None:
             self._spare.close()
             self._spare = None
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _join(self) -> None:
         for thread in self._threads:
@@ -143,7 +115,7 @@ class Pool:
     def _run_one(self, worker: Worker, case: Case, seed: int) -> tuple[Row, Worker | None]:
         start = time.perf_counter()
         try:
-            row = Row.from_json(worker.run((case.suite, case.name, case.dtype), seed, self.timeout))
+            row = worker.run(case, seed, self.timeout)
         except Died as died:
             seconds = time.perf_counter() - start
             return Row(case, died.status, str(died), died.log, seconds=seconds, seed=seed), None
@@ -182,8 +154,6 @@ class Here:
     def close(self) -> None:
         """Nothing is held."""
 
-    def __enter__(self) -> Here:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+Workplace = Pool | Here
+"""Where cases run."""

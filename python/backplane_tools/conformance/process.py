@@ -1,31 +1,97 @@
-"""The parent's side of a worker process: starts it, asks it, and says how it died."""
+"""Child processes that answer questions over a pipe: the workers of a run, and the ranks that a suite needs."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import select
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from backplane_tools.conformance.case import Case
 from backplane_tools.conformance.errors import ConformanceError
-from backplane_tools.conformance.worker import STACKS
+from backplane_tools.conformance.record import Row
 
-__all__ = ["Died", "Setup", "Stopped", "Worker"]
+__all__ = ["STACKS", "Child", "Died", "Setup", "Stopped", "Worker", "questions"]
+
+STACKS = signal.SIGUSR1
+"""Prints the stacks of all threads into the log: sent before a worker that hangs is killed."""
 
 _START_S = 600.0  # importing a suite's half of torch on a machine under load
 _POLL_S = 0.2
 _LONGEST_LOG = 12_000
+
+
+class Child:
+    """A process of this Python with this one's ``sys.path``. It ends with this object.
+
+    Args:
+        function: ``module:function``, called with the pipe and the arguments.
+        arguments: plain values.
+        options: of ``subprocess.Popen``.
+    """
+
+    def __init__(self, function: str, *arguments: object, **options: Any) -> None:
+        self.pipe, its_end = Pipe()
+        module, name = function.split(":")
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; from multiprocessing.connection import Connection; "
+            f"from {module} import {name}; {name}(Connection({its_end.fileno()}), *{arguments!r})"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=(its_end.fileno(),), **options
+        )
+        its_end.close()
+        weakref.finalize(self, self.process.kill)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be asked."""
+        return self.process.poll() is None
+
+    def send(self, question: object) -> None:
+        """Ask; that the process has ended is what ``receive`` says."""
+        with suppress(OSError):
+            self.pipe.send(question)
+
+    def receive(self) -> Any:
+        """What it sends next.
+
+        Raises:
+            EOFError: it has ended.
+        """
+        try:
+            return self.pipe.recv()
+        except OSError as error:
+            raise EOFError from error
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        with suppress(subprocess.TimeoutExpired):  # stuck in the kernel's driver: nothing can end it, the run goes on
+            self.process.wait(timeout=10)
+        self.pipe.close()
+
+
+def questions(pipe: Connection) -> Iterator[Any]:
+    """Yield what the parent asks, in the child, until the parent has ended or closed the pipe."""
+    os.set_inheritable(pipe.fileno(), False)
+    while True:
+        try:
+            yield pipe.recv()
+        except (EOFError, OSError):
+            return
 
 
 class Died(Exception):
@@ -60,8 +126,8 @@ class Setup:
     """Bytes of resident memory after which a worker is killed; 0 is no limit."""
 
 
-class Worker:
-    """A process, from its start to its death. Used by one thread; ``stop`` may be set by another.
+class Worker(Child):
+    """A process that runs cases. Used by one thread; ``stop`` may be set by another.
 
     Raises:
         ConformanceError: it cannot start: there is no such device, or the backend does not load.
@@ -76,51 +142,41 @@ class Worker:
         """Whether its device can run another; a fault outlives the case."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         fcntl.fcntl(self._log, fcntl.F_SETFL, os.O_APPEND)  # the worker truncates it before each case
-        answers, its_end = os.pipe()
-        code = f"import sys; sys.path[:] = {sys.path!r}; from backplane_tools.conformance.worker import main; main("
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", f"{code}{its_end})"],
-            stdin=subprocess.PIPE,
+        super().__init__(
+            "backplane_tools.conformance.worker:main",
             stdout=self._log,
             stderr=self._log,
-            pass_fds=(its_end,),
             env={**os.environ, **setup.env},
             start_new_session=True,  # Ctrl-C is the parent's to handle, and a kill takes its children along
         )
-        os.close(its_end)
-        _first_to_die(self.process.pid)
-        self._answers = answers
-        self._buffer = b""
+        with suppress(OSError):  # the system that runs out of memory kills a worker and not the run
+            Path(f"/proc/{self.process.pid}/oom_score_adj").write_text("1000")
         try:
-            self._send({"device": setup.device, "package": setup.package, "where": setup.where})
-            self.about: dict[str, Any] = self._answer(_START_S)["ready"]
+            self.about: dict[str, Any] = self._ask(_START_S, "open", setup.device, setup.package, setup.where)
         except Died as died:
-            self.close()
             raise ConformanceError(f"the worker process cannot start: {died}\n{died.log}".rstrip()) from None
         except BaseException:
             self.close()
             raise
 
-    def cases(self, suite: str, dtypes: list[str] | None) -> list[tuple[str, str | None]]:
-        """The (name, dtype) of a suite's cases."""
+    def cases(self, suite: str, dtypes: list[str] | None) -> list[Case]:
+        """A suite's cases."""
         try:
-            self._send({"list": suite, "dtypes": dtypes})
-            return [(name, dtype) for name, dtype in self._answer(_START_S)["cases"]]
+            cases: list[Case] = self._ask(_START_S, "cases", suite, dtypes)
+            return cases
         except Died as died:
             raise ConformanceError(f"the suite {suite} cannot list its cases: {died}\n{died.log}".rstrip()) from None
 
-    def run(self, case: tuple[str, str, str | None], seed: int, timeout: float) -> dict[str, Any]:
+    def run(self, case: Case, seed: int, timeout: float) -> Row:
         """Run a case.
 
         Raises:
             Died: the process has ended; this object is of no more use.
         """
-        self._send({"run": case, "seed": seed})
-        self._answer(_START_S)
-        answer = self._answer(timeout)
+        self._ask(_START_S, "prepare", case.suite)
+        row: Row
+        row, self.usable = self._ask(timeout, "run_and_look", case, seed)
         self.served += 1
-        self.usable = answer["usable"]
-        row: dict[str, Any] = answer["row"]
         return row
 
     def resident(self) -> int:
@@ -132,81 +188,49 @@ class Worker:
 
     def close(self) -> None:
         """End the process and its children."""
-        self._end()
-        if self.process.stdin is not None:
-            with suppress(OSError):
-                self.process.stdin.close()
-        if self._answers >= 0:
-            os.close(self._answers)
-            self._answers = -1
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        super().close()
         self._log.close()
 
-    def _send(self, question: dict[str, Any]) -> None:
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # how it died is told by the answer that does not come
-            self.process.stdin.write(json.dumps(question).encode() + b"\n")
-            self.process.stdin.flush()
-
-    def _answer(self, timeout: float) -> dict[str, Any]:
-        for line in self._lines(time.monotonic() + timeout, timeout):
-            answer: dict[str, Any] = json.loads(line)
-            if "error" in answer:
-                self.close()
-                raise ConformanceError(answer["error"])
-            return answer
-        raise self._death()
-
-    def _lines(self, deadline: float, timeout: float) -> Iterator[bytes]:
-        while True:
-            line, newline, rest = self._buffer.partition(b"\n")
-            if newline:
-                self._buffer = rest
-                yield line
-                continue
+    def _ask(self, timeout: float, *question: object) -> Any:
+        self.send(question)
+        deadline = time.monotonic() + timeout
+        while not self.pipe.poll(max(0.0, min(deadline - time.monotonic(), _POLL_S))):
             if self.stop.is_set():
                 self.close()
                 raise Stopped
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if time.monotonic() >= deadline:
                 raise self._hang(timeout)
             if 0 < self.setup.memory < (held := self.resident()):
-                raise self._kill(
+                raise self._end(
                     "crash", f"killed: it held {_gib(held)} of memory, and --memory allows {_gib(self.setup.memory)}"
                 )
-            if select.select([self._answers], [], [], min(left, _POLL_S))[0]:
-                chunk = os.read(self._answers, 1 << 20)
-                if not chunk:
-                    return
-                self._buffer += chunk
+        try:
+            answer = self.receive()
+        except EOFError:
+            raise self._death() from None
+        if isinstance(answer, ConformanceError):
+            self.close()
+            raise answer
+        return answer
 
     def _death(self) -> Died:
         try:
             code = self.process.wait(timeout=10)
         except subprocess.TimeoutExpired:
-            return self._kill("crash", "the worker process closed its pipe")
-        if code < 0:
-            try:
-                how = f"killed by {signal.Signals(-code).name}"
-            except ValueError:
-                how = f"killed by signal {-code}"
-        else:
-            how = f"the process ended with exit status {code}"
-        return self._kill("crash", how)
+            return self._end("crash", "the worker process closed its pipe")
+        if code >= 0:
+            return self._end("crash", f"the process ended with exit status {code}")
+        named = -code in list(signal.Signals)
+        return self._end("crash", f"killed by {signal.Signals(-code).name if named else f'signal {-code}'}")
 
     def _hang(self, timeout: float) -> Died:
-        with suppress(ProcessLookupError):
-            self.process.send_signal(STACKS)
-            time.sleep(0.3)  # for the stacks to be written
-        return self._kill("timeout", f"did not end within {timeout:g} s")
+        self.process.send_signal(STACKS)
+        time.sleep(0.3)  # for the stacks to be written
+        return self._end("timeout", f"did not end within {timeout:g} s")
 
-    def _end(self) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):  # stuck in the kernel's driver: nobody can end it, the run goes on
-            self.process.wait(timeout=10)
-
-    def _kill(self, status: str, message: str) -> Died:
-        self._end()
+    def _end(self, status: str, message: str) -> Died:
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - _LONGEST_LOG))
         log = self._log.read().decode(errors="replace").strip()
@@ -214,12 +238,6 @@ class Worker:
             message += f", after {self.served} other cases in its process"
         self.close()
         return Died(status, message, log)
-
-
-def _first_to_die(pid: int) -> None:
-    """Let the system that runs out of memory kill a worker and not the run."""
-    with suppress(OSError):
-        Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
 
 
 def _gib(count: int) -> str:

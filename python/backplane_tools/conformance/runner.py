@@ -95,6 +95,14 @@ class Runner:
         except ModuleNotFoundError as error:
             raise missing_extra(error, f"the suite {name}") or error from error
 
+    def prepare(self, name: str) -> None:
+        """Import a suite, which is not the time of its first case."""
+        self.suite(name)
+
+    def run_and_look(self, case: Case, seed: int) -> tuple[Row, bool]:
+        """Run one case, and say whether another can run here."""
+        return self.run(case, seed), self.is_usable()
+
     def run(self, case: Case, seed: int) -> Row:
         """Run one case; whatever it raises is its failure."""
         suite = self.suite(case.suite)

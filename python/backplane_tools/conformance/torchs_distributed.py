@@ -1,4 +1,4 @@
-"""Torch's own tests of a process group, made the device's: ``python -m ... DEVICE`` runs each that is named on stdin.
+"""Torch's own tests of a process group, made the device's, in a process that runs each that it is asked for.
 
 They name CUDA and NCCL where they mean an accelerator and its backend: in calls, in lists of what a backend can do, in
 conditions. So the text of the installed module is read with the device's names in their place, at the same lines. For
@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import os
 import re
 import sys
 import unittest
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from backplane_tools.conformance.process import questions
 
 __all__ = ["names", "serve", "translated"]
 
@@ -147,44 +149,36 @@ def _forked(tests: Any, device: str | None = None) -> type[unittest.TestCase]:
     return Tests
 
 
-def _run(classes: list[type[unittest.TestCase]], name: str) -> dict[str, str]:
+def _run(classes: list[type[unittest.TestCase]], name: str) -> tuple[str, str]:
     """By the first class that does not skip the test; if all do, what the first says."""
     answers = []
     for tests in classes:
         answers.append(_run_one(tests, name))
-        if answers[-1]["status"] != "skip":
+        if answers[-1][0] != "skip":
             return answers[-1]
     return answers[0]
 
 
-def _run_one(tests: type[unittest.TestCase], name: str) -> dict[str, str]:
+def _run_one(tests: type[unittest.TestCase], name: str) -> tuple[str, str]:
     result = unittest.TestResult()
     if not hasattr(tests, name):
-        return {"status": "skip", "text": "torch has it for other platforms, or in several versions"}
+        return "skip", "torch has it for other platforms, or in several versions"
     tests(name).run(result)
     for failure in (*result.errors, *result.failures):
-        return {"status": "fail", "text": failure[1]}
+        return "fail", failure[1]
     for skipped in result.skipped:
-        return {"status": "skip", "text": skipped[1]}
-    return {"status": "pass", "text": ""}
+        return "skip", skipped[1]
+    return "pass", ""
 
 
-def serve(device: str) -> None:
-    """Run the tests that stdin names, one a line; a line of JSON for each: status and text."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # the tests print
+def serve(pipe: Connection, device: str) -> None:
+    """Run the tests that are asked by name; the answer is a status and a text."""
     classes = _test_classes(device)
-    for line in sys.stdin:
+    for name in questions(pipe):
         child = os.fork()
         if child == 0:
-            answer = _run(classes, line.strip())
-            print(json.dumps(answer), file=out, flush=True)
+            pipe.send(_run(classes, name))
             os._exit(0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if status != 0:
-            text = f"the process of the test ended with {status}"
-            print(json.dumps({"status": "fail", "text": text}), file=out, flush=True)
-
-
-if __name__ == "__main__":
-    serve(sys.argv[1])
+            pipe.send(("fail", f"the process of the test ended with {status}"))

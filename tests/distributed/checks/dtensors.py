@@ -15,6 +15,6 @@ def a_wrong_kernel(w: Rank) -> list[str]:
     meshes = tuple(DeviceMesh(kind, list(w.ranks)) for kind in ("cpu", w.device.type))
     with torch.library._scoped_library("aten", "IMPL") as library:
         library.impl("sinc", lambda x: x.cpu().sinc().to(x.device) * 1.01, "PrivateUse1")
-        run = Run(OpsSuite().ops["sinc"], torch.float32, 0, meshes, w.device, lambda _: None)
+        run = Run(OpsSuite().entries["sinc"], torch.float32, 0, meshes, w.device, lambda _: None)
         outcome = run.outcome()
     return [outcome.status, outcome.message]

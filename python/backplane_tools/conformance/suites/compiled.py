@@ -7,10 +7,9 @@ where the device fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import Any
 
 import torch
 
@@ -27,45 +26,12 @@ DTYPES = ("float32", "float16", "int64", "bool")
 """The dtypes of a run that names none."""
 
 
-class CompiledSuite(OpsSuite):
-    """As ``ops-sample``, compiled whole: results, and gradients of the dtypes that have them."""
-
-    name = "compiled"
-    dynamic = False
-
-    def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
-        """Yield the cases, dtype by dtype."""
-        return super().cases(DTYPES if dtypes is None else dtypes)
-
-    def run(self, case: Case, device: str, seed: int) -> Outcome:
-        """Run one operator and dtype. A failure that the CPU's Inductor shares is a skipped case."""
-        assert case.dtype is not None
-        op, dtype = self.ops[case.name], getattr(torch, case.dtype)
-        with all_warnings(), _in_process():
-            ours = _Compiled(op, dtype, torch.device(device), seed, dynamic=self.dynamic)
-            found = ours.outcome()
-            if found.status == "fail" and _cpu_compiles():
-                cpus = _Compiled(op, dtype, torch.device("cpu"), seed, dynamic=self.dynamic)
-                theirs = cpus.outcome()
-                if theirs.status == "fail" and (cpus.is_wrong or not ours.is_wrong):
-                    return Outcome("skip", f"Inductor's own, the CPU's: {theirs.message}. Here: {found.message}")
-        return found
-
-
-class CompiledDynamicSuite(CompiledSuite):
-    """With sizes, and numbers of Python, that are arguments of the compiled program."""
-
-    name = "compiled-dynamic"
-    dynamic = True
-
-
 class _Compiled(OneSample):
     """One operator, one dtype, one graph: that of training where there are gradients, else that of inference."""
 
-    def __init__(self, *of: Any, dynamic: bool) -> None:
-        super().__init__(*of)
-        self.dynamic = dynamic
-        self.is_wrong = False  # results were computed, and were not eager's
+    dynamic = False
+    is_wrong = False
+    """Whether results were computed, and were not eager's."""
 
     def outcome(self) -> Outcome:
         from torch._inductor import metrics
@@ -107,6 +73,39 @@ class _Compiled(OneSample):
         torch.compiler.reset()
         whole = torch.compile(self.op.get_op(), backend="eager", dynamic=self.dynamic, fullgraph=True)
         return isinstance(observe(self.values(whole), sample.arguments, "cpu", self.seed).error, Unsupported)
+
+
+class _CompiledDynamic(_Compiled):
+    """With sizes, and numbers of Python, that are arguments of the compiled program."""
+
+    dynamic = True
+
+
+class CompiledSuite(OpsSuite):
+    """As ``ops-sample``, compiled whole: results, and gradients of the dtypes that have them."""
+
+    name = "compiled"
+    checks: type[_Compiled] = _Compiled
+    dtypes = DTYPES
+
+    def run(self, case: Case, device: str, seed: int) -> Outcome:
+        """Run one operator and dtype. A failure that the CPU's Inductor shares is a skipped case."""
+        with all_warnings(), _in_process():
+            ours = self.made(case, device, seed)
+            found: Outcome = ours.outcome()
+            if found.status == "fail" and _cpu_compiles():
+                cpus = self.made(case, "cpu", seed)
+                theirs = cpus.outcome()
+                if theirs.status == "fail" and (cpus.is_wrong or not ours.is_wrong):
+                    return Outcome("skip", f"Inductor's own, the CPU's: {theirs.message}. Here: {found.message}")
+        return found
+
+
+class CompiledDynamicSuite(CompiledSuite):
+    """With dynamic shapes."""
+
+    name = "compiled-dynamic"
+    checks = _CompiledDynamic
 
 
 @contextmanager

@@ -6,15 +6,13 @@ one; where it has not, the CPU's of a wider dtype, rounded, or a formula.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from backplane_tools.conformance.case import Case, Outcome
-from backplane_tools.conformance.checker import all_warnings
 from backplane_tools.conformance.samples import Sample
 from backplane_tools.conformance.suites.ops import OneSample, OpsSuite
 from torch_backplane.testing.compare import Difference
@@ -35,28 +33,6 @@ _NARROW = {
     (torch.complex32, torch.float32): torch.float16,
     (torch.float16, torch.complex64): torch.complex32,
 }
-
-
-class CudaDtypesSuite(OpsSuite):
-    """One case is an operator of ``op_db`` and a dtype in which CUDA has it."""
-
-    name = "cuda-dtypes"
-
-    def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
-        """Yield the cases, operator by operator: each part of a run has all dtypes."""
-        from torch.testing._internal import common_methods_invocations as database
-
-        for op in database.op_db:
-            names = sorted(str(dtype).removeprefix("torch.") for dtype in op.dtypesIfCUDA)
-            for name in names if dtypes is None else dtypes:
-                if name in names:
-                    yield Case(self.name, op.full_name, name)
-
-    def run(self, case: Case, device: str, seed: int) -> Outcome:
-        """Run one sample of one pair."""
-        assert case.dtype is not None
-        with all_warnings():
-            return _Pair(self.ops[case.name], getattr(torch, case.dtype), torch.device(device), seed).outcome()
 
 
 # The CPU has its dtypes all the same: the database lists none for it, because cuDNN is what it is about.
@@ -141,6 +117,24 @@ class _Pair(OneSample):
         if self.dtype.is_floating_point or self.dtype.is_complex:
             return results
         return tree_map(lambda leaf: leaf.double() if isinstance(leaf, torch.Tensor) else leaf, results)
+
+
+class CudaDtypesSuite(OpsSuite):
+    """One case is an operator of ``op_db`` and a dtype in which CUDA has it."""
+
+    name = "cuda-dtypes"
+    checks = _Pair
+    foreach = False
+
+    @cached_property
+    def dtypes(self) -> list[str]:  # type: ignore[override]
+        """Those of all operators."""
+        found = {dtype for op in self.entries.values() for dtype in op.dtypesIfCUDA}
+        return sorted(str(dtype).removeprefix("torch.") for dtype in found)
+
+    def has(self, entry: Any, dtype: torch.dtype) -> bool:
+        """What CUDA supports."""
+        return dtype in entry.dtypesIfCUDA
 
 
 def _nansum(input: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:

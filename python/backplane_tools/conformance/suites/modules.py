@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import Any
 
 import torch
 
-from backplane_tools.conformance.case import Case, Outcome
-from backplane_tools.conformance.checker import Checker, all_warnings, cotangent, seeded
+from backplane_tools.conformance.case import Outcome
+from backplane_tools.conformance.checker import cotangent, seeded
 from backplane_tools.conformance.samples import Sample, with_gaps
+from backplane_tools.conformance.suites.database import DatabaseSuite, Run
 from torch_backplane.testing.compare import Rules
 from torch_backplane.testing.observe import Observation, tensors
 from torch_backplane.testing.transfer import Transfer
@@ -22,40 +23,8 @@ __all__ = ["ModulesSuite"]
 _VARIED = 40
 
 
-class ModulesSuite:
-    """One case is a dtype of a module of ``module_db``."""
-
-    name = "modules"
-
-    @cached_property
-    def _modules(self) -> dict[str, Any]:
-        from torch.testing._internal.common_modules import module_db
-
-        return {info.name: info for info in module_db}
-
-    def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
-        """Yield the cases; None stands for each module's own dtypes."""
-        for name, info in self._modules.items():
-            for dtype in info.dtypes:
-                short = str(dtype).removeprefix("torch.")
-                if dtypes is None or short in dtypes:
-                    yield Case(self.name, name, short)
-
-    def run(self, case: Case, device: str, seed: int) -> Outcome:
-        """Run all checks of one module and dtype."""
-        assert case.dtype is not None
-        with all_warnings():
-            return _Run(self._modules[case.name], getattr(torch, case.dtype), torch.device(device), seed).outcome()
-
-
-class _Run:
+class ModulesRun(Run):
     """One module, one dtype."""
-
-    def __init__(self, info: Any, dtype: torch.dtype, device: torch.device, seed: int) -> None:
-        self.info = info
-        self.dtype = dtype
-        self.seed = seed
-        self.checker = Checker(device, seed)
 
     def outcome(self) -> Outcome:
         for training in (True, False):
@@ -74,8 +43,8 @@ class _Run:
     def samples(self, training: bool) -> Iterator[tuple[Sample, Callable[[], torch.nn.Module]]]:
         """Yield the arguments of forward, with what makes the module on the CPU."""
         seeded(self.seed)
-        inputs = self.info.module_inputs_func(
-            self.info, device="cpu", dtype=self.dtype, requires_grad=True, training=training
+        inputs = self.entry.module_inputs_func(
+            self.entry, device="cpu", dtype=self.dtype, requires_grad=True, training=training
         )
         for i, sample in enumerate(inputs):
             call = sample.forward_input
@@ -84,8 +53,8 @@ class _Run:
     def build(self, sample: Any, training: bool) -> torch.nn.Module:
         seeded(self.seed)
         call = Transfer("cpu")(sample.constructor_input.args), Transfer("cpu")(sample.constructor_input.kwargs)
-        module: torch.nn.Module = self.info.module_cls(*call[0], **call[1]).to(self.dtype).train(training)
-        if self.info.is_lazy:
+        module: torch.nn.Module = self.entry.module_cls(*call[0], **call[1]).to(self.dtype).train(training)
+        if self.entry.is_lazy:
             with torch.no_grad():  # makes the parameters
                 module(*sample.forward_input.args, **sample.forward_input.kwargs)
         return module
@@ -124,3 +93,27 @@ class _Run:
 
         arguments = (torch.device("cpu"), *sample.arguments)
         return self.checker.both(call, arguments, rules=Rules(strides=False, aliases=False, chain=True))
+
+
+class ModulesSuite(DatabaseSuite):
+    """One case is a dtype of a module of ``module_db``."""
+
+    name = "modules"
+    checks = ModulesRun
+
+    @cached_property
+    def entries(self) -> dict[str, Any]:
+        """The modules by name."""
+        from torch.testing._internal.common_modules import module_db
+
+        return {info.name: info for info in module_db}
+
+    @cached_property
+    def dtypes(self) -> list[str]:  # type: ignore[override]
+        """Those of all modules."""
+        found = dict.fromkeys(dtype for info in self.entries.values() for dtype in info.dtypes)
+        return [str(dtype).removeprefix("torch.") for dtype in found]
+
+    def has(self, entry: Any, dtype: torch.dtype) -> bool:
+        """Each module has its own dtypes."""
+        return dtype in entry.dtypes

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import Any
 
 import torch
 
 from backplane_tools.conformance import samples as variations
-from backplane_tools.conformance.case import Case, Outcome
-from backplane_tools.conformance.checker import Checker, all_warnings, cotangent, seeded
+from backplane_tools.conformance.case import Outcome
+from backplane_tools.conformance.checker import cotangent, seeded
 from backplane_tools.conformance.lazy import check_lazy_clones
 from backplane_tools.conformance.routes import route
 from backplane_tools.conformance.samples import Sample
 from backplane_tools.conformance.sparse import sparse_samples
+from backplane_tools.conformance.suites.database import DatabaseSuite, Run
 from torch_backplane.ops.ways import worst
 from torch_backplane.testing.compare import Rules
 from torch_backplane.testing.observe import Observation, tensors
 from torch_backplane.testing.transfer import Transfer
 
-__all__ = ["DTYPES", "OneSample", "OpsSampleSuite", "OpsSuite", "elements"]
+__all__ = ["DTYPES", "OneSample", "OpsRun", "OpsSampleSuite", "OpsSuite", "elements"]
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool", "complex64")
 """The dtypes of a run that names none."""
@@ -47,46 +48,12 @@ _ROUTES = 4
 _PLANNED, _PLANNED_TOO = 6, 2
 
 
-class OpsSuite:
-    """One case is a dtype of an operator of ``op_db`` or of the foreach databases beside it."""
-
-    name = "ops"
-
-    @cached_property
-    def ops(self) -> dict[str, Any]:
-        """The operators by name."""
-        from torch.testing._internal import common_methods_invocations as database
-
-        # The database fixes the seed of random operators around each call; here the seeds are the checks' own.
-        database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
-        lists = ["op_db", *sorted(n for n in vars(database) if n.startswith("foreach_") and n.endswith("_op_db"))]
-        return {op.full_name: op for name in lists for op in getattr(database, name)}
-
-    def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
-        """Yield the cases, dtype by dtype."""
-        for dtype in DTYPES if dtypes is None else dtypes:
-            for name, op in self.ops.items():
-                if getattr(torch, dtype) in op.dtypes:
-                    yield Case(self.name, name, dtype)
-
-    def run(self, case: Case, device: str, seed: int) -> Outcome:
-        """Run all checks of one operator and dtype; the message has the first failure of each check."""
-        assert case.dtype is not None
-        with all_warnings():
-            return self._checks(self.ops[case.name], getattr(torch, case.dtype), torch.device(device), seed).outcome()
-
-    def _checks(self, *of: Any) -> _Run:
-        return _Run(*of)
-
-
-class _Run:
+class OpsRun(Run):
     """One operator, one dtype."""
 
     def __init__(self, op: Any, dtype: torch.dtype, device: torch.device, seed: int) -> None:
+        super().__init__(op, dtype, device, seed)
         self.op = op
-        self.dtype = dtype
-        self.seed = seed
-        self.checker = Checker(device, seed)
         self.rules = Rules(values=op.name not in _UNINITIALISED, tolerance=_tolerance(op, dtype))
         self.way = ""
 
@@ -281,16 +248,7 @@ class _Run:
         return route(lambda: _calling(self.op)(*copies))
 
 
-class OpsSampleSuite(OpsSuite):
-    """As ``ops``, with one sample a case: for devices on which all of them take too long, such as a chip's emulator."""
-
-    name = "ops-sample"
-
-    def _checks(self, *of: Any) -> _Run:
-        return OneSample(*of)
-
-
-class OneSample(_Run):
+class OneSample(OpsRun):
     """The largest sample of at most so many elements: it fills several groups of a kernel, the last of them partly."""
 
     elements = 2000
@@ -312,6 +270,38 @@ class OneSample(_Run):
     def error_samples(self) -> list[Sample]:
         """None."""
         return []
+
+
+class OpsSuite(DatabaseSuite):
+    """One case is a dtype of an operator of ``op_db`` or of the foreach databases beside it."""
+
+    name = "ops"
+    checks: type[OpsRun] = OpsRun
+    dtypes: Sequence[str] = DTYPES
+    foreach = True
+    """Whether the foreach databases are part of it."""
+
+    @cached_property
+    def entries(self) -> dict[str, Any]:
+        """The operators by name."""
+        from torch.testing._internal import common_methods_invocations as database
+
+        # The database fixes the seed of random operators around each call; here the seeds are the checks' own.
+        database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+        foreach = sorted(n for n in vars(database) if n.startswith("foreach_") and n.endswith("_op_db"))
+        lists = ["op_db", *(foreach if self.foreach else ())]
+        return {op.full_name: op for name in lists for op in getattr(database, name)}
+
+    def has(self, entry: Any, dtype: torch.dtype) -> bool:
+        """What the CPU supports."""
+        return dtype in entry.dtypes
+
+
+class OpsSampleSuite(OpsSuite):
+    """As ``ops``, with one sample a case: for devices on which all of them take too long, such as a chip's emulator."""
+
+    name = "ops-sample"
+    checks = OneSample
 
 
 def elements(sample: Sample) -> int:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from backplane_tools.conformance.case import Case, Outcome
-from backplane_tools.conformance.checker import Checker, all_warnings, seeded
+from backplane_tools.conformance.case import Outcome
+from backplane_tools.conformance.checker import seeded
+from backplane_tools.conformance.suites.database import DatabaseSuite, Run
 from torch_backplane.testing.compare import Rules
 from torch_backplane.testing.observe import Observation
 
 __all__ = ["OptimizersSuite"]
 
-_DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64")
 _STEPS = 5
 _SHAPES = ((3, 4), (5, 2), (1, 1), (2, 7))  # of two dimensions: Muon takes no others
 # Steps of an optimizer that searches for the minimum, and iterations in each: near the minimum the last bits decide.
@@ -37,37 +37,8 @@ _IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
 }
 
 
-class OptimizersSuite:
-    """One case is a dtype of an implementation of an optimizer of ``optim_db``."""
-
-    name = "optimizers"
-
-    @cached_property
-    def _optimizers(self) -> dict[str, Any]:
-        from torch.testing._internal.common_optimizers import optim_db
-
-        return {str(info.optim_cls.__name__): info for info in optim_db}  # type: ignore[attr-defined]
-
-    def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
-        """Yield the cases, such as ``Adam/fused``."""
-        for dtype in _DTYPES:
-            if dtypes is not None and dtype not in dtypes:
-                continue
-            for name, info in self._optimizers.items():
-                if dtype == "complex64" and not info.supports_complex:
-                    continue
-                for implementation in _implementations(info):
-                    if not (implementation == "fused" and dtype == "complex64"):
-                        yield Case(self.name, f"{name}/{implementation}", dtype)
-
-    def run(self, case: Case, device: str, seed: int) -> Outcome:
-        """Run one implementation of an optimizer with each of the database's settings."""
-        assert case.dtype is not None
-        name, implementation = case.name.split("/")
-        with all_warnings():
-            return _Run(
-                self._optimizers[name], implementation, getattr(torch, case.dtype), torch.device(device), seed
-            ).outcome()
+def _name(info: Any) -> str:
+    return str(info.optim_cls.__name__)
 
 
 def _implementations(info: Any) -> list[str]:
@@ -81,15 +52,12 @@ def _implementations(info: Any) -> list[str]:
     return names
 
 
-class _Run:
+class OptimizersRun(Run):
     """One optimizer, one implementation, one dtype."""
 
-    def __init__(self, info: Any, implementation: str, dtype: torch.dtype, device: torch.device, seed: int) -> None:
-        self.info = info
-        self.implementation = implementation
-        self.dtype = dtype
-        self.seed = seed
-        self.checker = Checker(device, seed)
+    def __init__(self, entry: tuple[Any, str], dtype: torch.dtype, device: torch.device, seed: int) -> None:
+        super().__init__(entry, dtype, device, seed)
+        self.info, self.implementation = entry
 
     def outcome(self) -> Outcome:
         for i, (text, settings) in enumerate(self.settings()):
@@ -203,3 +171,25 @@ def _state(optimizer: torch.optim.Optimizer) -> Any:
 
 def _number(value: Any) -> Any:
     return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
+
+
+class OptimizersSuite(DatabaseSuite):
+    """One case is a dtype of an implementation of an optimizer of ``optim_db``, such as ``Adam/fused``."""
+
+    name = "optimizers"
+    checks = OptimizersRun
+    dtypes = ("float32", "float64", "bfloat16", "float16", "complex64")
+
+    @cached_property
+    def entries(self) -> dict[str, Any]:
+        """The optimizers with their implementations, by the names of both."""
+        from torch.testing._internal.common_optimizers import optim_db
+
+        pairs = ((info, implementation) for info in optim_db for implementation in _implementations(info))
+        return {f"{_name(info)}/{implementation}": (info, implementation) for info, implementation in pairs}
+
+    def has(self, entry: Any, dtype: torch.dtype) -> bool:
+        """Complex numbers only where the database says so, and never fused."""
+        info, implementation = entry
+        is_known = str(dtype).removeprefix("torch.") in self.dtypes
+        return is_known and (not dtype.is_complex or (info.supports_complex and implementation != "fused"))
