@@ -191,7 +191,7 @@ def _grouped(work: Sequence[Work], made: Callable[[str, list[Work], float], Any]
 
 def tables(
     summary: Summary, device: str, fallbacks: Sequence[Fallback]
-) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
     """Yield what is shown of a summary: the title, which is the first column's, the other columns, the rows."""
 
     def share(microseconds: float) -> str:

@@ -447,7 +447,8 @@ def test_the_trend_tells_what_changed(tmp_path):
         timed("new", "pass"),
     ]
     path = tmp_path / "before.json"
-    path.write_text(json.dumps({"format": 1, "started": "then", "cases": [row.to_json() for row in before]}))
+    report = {"format": 1, "about": {}, "started": "then", "seconds": 0, "problems": []}
+    path.write_text(json.dumps({**report, "cases": [row.to_json() for row in before]}))
     trend = Trend.between(path, after, {row.case.id for row in after} | {"ops/other"})
     assert trend.failing == ["ops/breaks"]
     assert trend.passing == ["ops/heals", "ops/shrinks"]

@@ -9,7 +9,6 @@ import signal
 import sys
 from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -46,19 +45,12 @@ _VARIABLES = (
 )
 
 
-class Shard(click.ParamType):
+def _shard(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, int]:
     """``i/n``: the i-th of n equal parts."""
-
-    name = "i/n"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        """Parse it."""
-        if isinstance(value, tuple):
-            return value
-        found = re.fullmatch(r"(\d+)/(\d+)", value)
-        if not found or not 1 <= int(found[1]) <= int(found[2]):
-            self.fail(f"{value!r} is not i/n with 1 <= i <= n, such as 2/4", param, ctx)
-        return int(found[1]), int(found[2])
+    found = re.fullmatch(r"(\d+)/(\d+)", value)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise click.BadParameter(f"{value!r} is not i/n with 1 <= i <= n, such as 2/4")
+    return int(found[1]), int(found[2])
 
 
 @click.command("conformance")
@@ -74,7 +66,7 @@ class Shard(click.ParamType):
 )
 @click.option("--dtype", multiple=True, metavar="NAMES", help="Only these, such as float32,bfloat16.")
 @click.option("--op", multiple=True, metavar="GLOB", help="Only cases of this name, such as 'nn.functional.*'.")
-@click.option("--shard", type=Shard(), default=(1, 1), help="The i-th of n parts, for n machines.")
+@click.option("--shard", callback=_shard, default="1/1", metavar="i/n", help="The i-th of n parts, for n machines.")
 @click.option("-j", "--jobs", type=click.IntRange(0), help="Worker processes; 0: in this one, for a debugger.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=120.0, show_default=True, metavar="SEC")
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -155,11 +147,12 @@ def conformance(
 def _run(
     plan: Plan, place: Pool | Here, gathered: Gathered, journal: Journal, resume: bool, console: Console
 ) -> Report:
-    with Terminal(len(gathered.cases), plan.command, console) as terminal:
+    terminal = Terminal(len(gathered.cases), plan.command, console)
+    with terminal.bar:
         try:
             return execute(plan, place, gathered, journal=journal, resume=resume, on_row=terminal.row)
         except KeyboardInterrupt:
-            terminal.stop()
+            terminal.bar.stop()
             again = shlex.join(["torch-backplane", *sys.argv[1:], *([] if "--resume" in sys.argv else ["--resume"])])
             done = f"interrupted after {terminal.done} of {len(gathered.cases)} cases"
             console.print(f"\n{done}. To go on:\n  {again}", soft_wrap=True)

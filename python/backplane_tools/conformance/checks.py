@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import unittest
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -88,29 +89,22 @@ def close(found: torch.Tensor, wanted: torch.Tensor, what: str = "the result") -
     torch.testing.assert_close(found.cpu(), wanted, equal_nan=True, msg=lambda text: f"{what}: {text}")
 
 
-class raises:
-    """A context manager that fails unless its block raises.
+@contextmanager
+def raises(error: type[BaseException] | tuple[type[BaseException], ...], text: str, what: str) -> Iterator[None]:
+    """Fail unless the block raises.
 
     Args:
         error: the exception's class, or several.
         text: what its message must contain.
         what: what is done in the block, for the failure's message.
     """
-
-    def __init__(self, error: type[BaseException] | tuple[type[BaseException], ...], text: str, what: str) -> None:
-        self.errors = error if isinstance(error, tuple) else (error,)
-        self.text, self.what = text, what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if kind is None:
-            raise AssertionError(f"{self.what} raised nothing; expected {self.errors[0].__name__}")
-        if not issubclass(kind, self.errors):
-            return False
-        expect(self.text in str(error), f"{self.what}: expected {self.text!r} in the message, found {str(error)!r}")
-        return True
+    try:
+        yield
+    except error as raised:
+        expect(text in str(raised), f"{what}: expected {text!r} in the message, found {str(raised)!r}")
+    else:
+        wanted = error if isinstance(error, type) else error[0]
+        raise AssertionError(f"{what} raised nothing; expected {wanted.__name__}")
 
 
 def skip(reason: str) -> None:

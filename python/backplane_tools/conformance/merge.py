@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from backplane_tools.conformance.engine import Report
 from backplane_tools.conformance.errors import ConformanceError
-from backplane_tools.conformance.record import Row
+from backplane_tools.conformance.record import Row, read_report
 
 __all__ = ["merge"]
 
@@ -22,7 +20,7 @@ def merge(paths: Sequence[Path]) -> Report:
     Raises:
         ConformanceError: a file is no report, or they are of different devices.
     """
-    documents = [_read(path) for path in paths]
+    documents = [read_report(path, "--merge") for path in paths]
     first = documents[0]
     for path, document in zip(paths, documents, strict=True):
         for key in _SAME:
@@ -38,16 +36,3 @@ def merge(paths: Sequence[Path]) -> Report:
         commands={case_id: case["command"] for case_id, case in cases.items() if "command" in case},
         started=min(document["started"] for document in documents),
     )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        wanted = {"format", "about", "cases", "problems", "seconds", "started"}
-        if missing := wanted - set(document):
-            raise KeyError(*sorted(missing))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConformanceError(f"--merge {path} is not a report of --json: {error!r}") from error
-    if document["format"] != 1:
-        raise ConformanceError(f"--merge {path}: format {document['format']}; this version reads format 1")
-    return document

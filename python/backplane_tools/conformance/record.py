@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from backplane_tools.conformance.case import Case, Outcome
+from backplane_tools.conformance.errors import ConformanceError
 
-__all__ = ["BAD", "STATUSES", "Row"]
+__all__ = ["BAD", "STATUSES", "Row", "read_report"]
 
 STATUSES: dict[str, str] = {
     "pass": "equal to the CPU, or as documented",
@@ -71,3 +74,20 @@ class Row:
         """The inverse of :meth:`to_json`. Keys that this version does not know are dropped."""
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         return cls(Case(data["suite"], data["name"], data["dtype"]), **known)
+
+
+def read_report(path: Path, option: str) -> dict[str, Any]:
+    """Read what ``--json`` wrote; an error names the option that the file was given to.
+
+    Raises:
+        ConformanceError: the file is not such a report.
+    """
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if missing := {"format", "about", "cases", "problems", "seconds", "started"} - set(document):
+            raise KeyError(*sorted(missing))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConformanceError(f"{option} {path} is not a report of --json: {error!r}") from error
+    if document["format"] != 1:
+        raise ConformanceError(f"{option} {path}: format {document['format']}; this version reads format 1")
+    return document

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 __all__ = ["Sample", "lazy_conjugates", "lazy_negatives", "odd_bools", "outs", "reordered", "with_gaps"]
 
@@ -65,62 +65,49 @@ def reordered(sample: Sample) -> Sample | None:
 
     None if that changes nothing.
     """
-    found = False
 
-    def leaf(tensor: torch.Tensor) -> torch.Tensor:
-        nonlocal found
-        if tensor.layout is not torch.strided or sum(size > 1 for size in tensor.shape) < 2:
-            return tensor
-        found = True
+    def changed(tensor: torch.Tensor) -> torch.Tensor:
         order = [0, *range(2, tensor.dim()), 1] if tensor.dim() in (4, 5) else [*range(tensor.dim())][::-1]
         copy = torch.empty_permuted(tensor.shape, order, dtype=tensor.dtype).copy_(tensor.detach())
         return copy.requires_grad_(tensor.requires_grad)
 
-    new = sample.map(leaf)
-    return new if found else None
+    return _changed(sample, lambda t: sum(size > 1 for size in t.shape) >= 2, changed)
 
 
 def odd_bools(sample: Sample) -> Sample | None:
     """The same values, True as a byte that is not 1: of a view of uint8. None if nothing in it is bool."""
-    found = False
 
-    def leaf(tensor: torch.Tensor) -> torch.Tensor:
-        nonlocal found
-        if tensor.layout is not torch.strided or tensor.dtype is not torch.bool:
-            return tensor
-        found = True
+    def changed(tensor: torch.Tensor) -> torch.Tensor:
         bytes = torch.randint(2, 256, tensor.shape, dtype=torch.uint8) * tensor
         return torch.empty_like(tensor, dtype=torch.uint8).copy_(bytes).view(torch.bool)
 
-    new = sample.map(leaf)
-    return new if found else None
+    return _changed(sample, lambda t: t.dtype is torch.bool, changed)
 
 
 def lazy_conjugates(sample: Sample) -> Sample | None:
     """The same values, as conjugate views of their conjugates. None if nothing in it is complex."""
-    return _lazily(sample, lambda t: t.is_complex(), lambda t: t.conj_physical().conj())
+    return _changed(sample, lambda t: t.is_complex() and not t.requires_grad, lambda t: t.conj_physical().conj())
 
 
 def lazy_negatives(sample: Sample) -> Sample | None:
     """The same values, as negative views of their negatives. None if nothing in it has a sign."""
-    return _lazily(sample, lambda t: t.is_complex() or t.is_floating_point(), lambda t: torch._neg_view(torch.neg(t)))
+
+    def is_signed(tensor: torch.Tensor) -> bool:
+        return (tensor.is_complex() or tensor.is_floating_point()) and not tensor.requires_grad
+
+    return _changed(sample, is_signed, lambda t: torch._neg_view(torch.neg(t)))
 
 
-def _lazily(
-    sample: Sample, takes: Callable[[torch.Tensor], bool], view: Callable[[torch.Tensor], torch.Tensor]
+def _changed(
+    sample: Sample, takes: Callable[[torch.Tensor], bool], change: Callable[[torch.Tensor], torch.Tensor]
 ) -> Sample | None:
-    found = False
+    """The sample with some of its strided tensors changed; None if there are none of them."""
+    found = [t for t in tree_leaves(sample.arguments) if _takes(t, takes)]
+    return sample.map(lambda t: change(t) if _takes(t, takes) else t) if found else None
 
-    def leaf(tensor: torch.Tensor) -> torch.Tensor:
-        nonlocal found
-        if tensor.layout is not torch.strided or tensor.requires_grad or not takes(tensor):
-            return tensor
-        found = True
-        return view(tensor)
 
-    with torch.no_grad():
-        new = sample.map(leaf)
-    return new if found else None
+def _takes(leaf: Any, takes: Callable[[torch.Tensor], bool]) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and takes(leaf)
 
 
 OUTS_WITH_GAPS = ("out with gaps", "transposed out")

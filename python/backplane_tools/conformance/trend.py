@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backplane_tools.conformance.errors import ConformanceError
-from backplane_tools.conformance.record import BAD, Row
+from backplane_tools.conformance.record import BAD, Row, read_report
 
 __all__ = ["Trend"]
 
@@ -52,14 +50,9 @@ class Trend:
         Raises:
             ConformanceError: the file is not a JSON report of this command.
         """
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            if data["format"] != 1:
-                raise ConformanceError(f"--baseline {path}: format {data['format']}; this version reads format 1")
-            before = {row.case.id: row for row in map(Row.from_json, data["cases"])}
-            trend = cls(data["started"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConformanceError(f"--baseline {path} is not a report of --json: {error!r}") from error
+        data = read_report(path, "--baseline")
+        before = {row.case.id: row for row in map(Row.from_json, data["cases"])}
+        trend = cls(data["started"])
         for row in rows:
             trend._add(row, before.pop(row.case.id, None))
         suites = {row.case.suite for row in rows}

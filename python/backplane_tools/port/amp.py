@@ -30,8 +30,8 @@ def amp_edits(findings: Findings, function: ast.expr, name: str, torch: str) -> 
     if custom:
         if call.args:
             return "the function is an argument here: write it as a decorator, with device_type="
-        return [_first(findings, call, opening, f"device_type={device}")]
-    edits = [_first(findings, call, opening, device)]
+        return [_first(call, opening, f"device_type={device}")]
+    edits = [_first(call, opening, device)]
     if name == "autocast":
         if len(call.args) > len(_AUTOCAST):
             return "it has too many arguments"
@@ -48,8 +48,8 @@ def port_grad_scaler(findings: Findings, call: ast.Call) -> None:
         return
     torch, opening = findings.torch(call), findings.source.opening(call)
     if torch is not None and opening is not None:
-        findings.replace(call, [_first(findings, call, opening, findings.target.amp_text(torch))])
+        findings.replace(call, [_first(call, opening, findings.target.amp_text(torch))])
 
 
-def _first(findings: Findings, call: ast.Call, opening: int, text: str) -> Edit:
+def _first(call: ast.Call, opening: int, text: str) -> Edit:
     return Edit(opening, opening, f"{text}, " if call.args or call.keywords else text)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-__all__ = ["Binding", "Tree", "last_name"]
+__all__ = ["Tree", "last_name"]
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
@@ -15,15 +14,6 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 def last_name(node: ast.AST) -> str:
     """``"to"`` of ``x.to``, and of ``to``; empty for what is neither a name nor an attribute."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
-@dataclass(frozen=True)
-class Binding:
-    """A name that an import binds to something in torch.cuda."""
-
-    local: str
-    dotted: str
-    statement: ast.Import | ast.ImportFrom
 
 
 def _bound(part: ast.stmt) -> list[str]:
@@ -45,7 +35,6 @@ class Tree:
             self.module = ast.parse(text)
         self.nodes = list(ast.walk(self.module))
         self.parents = {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
-        self.bindings: list[Binding] = []
         self._names: dict[str, str] = {}
         self._torch: list[tuple[str, ast.stmt]] = []
         self._bind()
@@ -72,8 +61,6 @@ class Tree:
             self._names[local] = ""  # two meanings
         if dotted == "torch":
             self._torch.append((local, statement))
-        if dotted.startswith("torch.cuda"):
-            self.bindings.append(Binding(local, dotted, statement))
 
     def _forget(self, name: str) -> None:
         if self._names.get(name, "torch") != "torch":  # torch is torch, whatever else it is in a corner

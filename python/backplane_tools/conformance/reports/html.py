@@ -72,22 +72,10 @@ def _row(row: Row, report: Report, trend: Trend | None) -> dict[str, Any]:
     case_id = row.case.id
     factor = trend and (trend.slower.get(case_id) or trend.faster.get(case_id))
     values = {
-        "id": case_id,
-        "suite": row.case.suite,
-        "name": row.case.name,
-        "dtype": row.case.dtype,
-        "status": row.status,
-        "route": row.route,
-        "message": row.message,
-        "reason": row.reason,
-        "trace": row.trace,
-        "checks": row.checks,
+        **row.to_json(),
         "compared": sum(row.checks.values()),
-        "device": row.device_seconds,
-        "cpu": row.cpu_seconds,
         "ratio": row.ratio,
         "seconds": round(row.seconds, 4),
-        "seed": row.seed,
         "command": report.commands.get(case_id),
         "trend": trend.word(case_id) if trend else "",
         "factor": factor,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
@@ -31,7 +30,7 @@ _STEPS = 20  # plain lines of progress a run
 
 
 class Terminal:
-    """Shows a run while it goes. A context manager.
+    """Shows a run while it goes, within ``with terminal.bar``.
 
     Args:
         total: how many cases there are.
@@ -45,7 +44,7 @@ class Terminal:
         self.console = console
         self.done = 0
         self.counts: Counter[str] = Counter()
-        self._bar = Progress(
+        self.bar = Progress(
             SpinnerColumn(),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
@@ -55,25 +54,14 @@ class Terminal:
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("", total=total)
-
-    def __enter__(self) -> Terminal:
-        self._bar.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Take the bar away."""
-        self._bar.stop()
+        self._task = self.bar.add_task("", total=total)
 
     def row(self, row: Row, old: bool = False) -> None:
         """Show one more row; of an ``old`` one, which an earlier run had, only the count."""
         self.done += 1
         self.counts[row.status] += 1
         bad = sum(self.counts[status] for status in BAD)
-        self._bar.update(self._task, completed=self.done, description=f"{bad} failed  {row.case.id}"[:70])
+        self.bar.update(self._task, completed=self.done, description=f"{bad} failed  {row.case.id}"[:70])
         if row.bad and not old:
             self._print(failure(row, self.command(row.case)))
         step = max(1, self.total // _STEPS)

@@ -30,7 +30,7 @@ class ModulesRun(Run):
         for training in (True, False):
             for sample, build in self.samples(training):
                 what = f"{'training' if training else 'evaluation'}, {sample}"
-                check = partial(self.check, build, training)
+                check = partial(self.check, build)
                 self.checker.check("train" if training else "eval", what, partial(check, sample))
                 if sample.index >= _VARIED:
                     continue
@@ -76,7 +76,7 @@ class ModulesRun(Run):
 
         return self.checker.both(moved, (torch.device("cpu"),))
 
-    def check(self, build: Callable[[], torch.nn.Module], training: bool, sample: Sample) -> Observation:
+    def check(self, build: Callable[[], torch.nn.Module], sample: Sample) -> Observation:
         master = build()
 
         def call(device: torch.device, input: Any, args: Any, kwargs: Any) -> Any:

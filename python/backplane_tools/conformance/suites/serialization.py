@@ -24,10 +24,6 @@ def saved(value: object, **options: Any) -> io.BytesIO:
     return buffer
 
 
-def _to_cpu(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
-    return storage.cpu()
-
-
 class SerializationSuite(FunctionSuite):
     """In memory, but for what needs a file."""
 
@@ -88,7 +84,7 @@ class SerializationSuite(FunctionSuite):
             "a string": "cpu",
             "a device": torch.device("cpu"),
             "a dict": {str(device): "cpu"},
-            "a function": _to_cpu,
+            "a function": lambda storage, location: storage.cpu(),
         }
         for name, where in ways.items():
             y = torch.load(saved(x.to(device)), map_location=where)
