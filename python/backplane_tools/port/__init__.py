@@ -1,12 +1,11 @@
-"""Finds where a program names CUDA, and says what to write for a device of any name. Behind ``torch-backplane port``.
+"""Finds where a program names CUDA, and what to write for a device of any name. Implements ``torch-backplane port``.
 
 It reads source text alone: no torch is needed, nothing of the program is imported or run.
 """
 
 from __future__ import annotations
 
-from backplane_tools.port.notebook import notebook_problem
-from backplane_tools.port.program import Ported, port_source
+from backplane_tools.port.program import Ported, notebook_problem, port_source
 from backplane_tools.port.source import Place
 from backplane_tools.port.target import Target
 

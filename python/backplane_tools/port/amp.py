@@ -1,4 +1,4 @@
-"""torch.amp's own names take the device's type, which ``torch.cuda.amp``'s knew: where it is put in a call."""
+"""The names of torch.amp take the device's type, those of ``torch.cuda.amp`` do not: adds it to calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def amp_edits(findings: Findings, function: ast.expr, name: str, torch: str) -> 
         return [] if name == "GradScaler" else "not called here: torch.amp's takes the device's type as well"
     opening = source.opening(call)
     if opening is None or any(isinstance(argument, ast.Starred) for argument in call.args):
-        return "its arguments cannot be told: torch.amp's takes the device's type first"
+        return "its arguments are not known: torch.amp's takes the device's type first"
     if custom:
         if call.args:
             return "the function is an argument here: write it as a decorator, with device_type="
@@ -37,7 +37,7 @@ def amp_edits(findings: Findings, function: ast.expr, name: str, torch: str) -> 
             return "it has too many arguments"
         keywords = source.by_keyword(call, opening, _AUTOCAST)
         if keywords is None:
-            return "its arguments stand in parentheses or behind comments: torch.amp's takes enabled= by keyword"
+            return "its arguments have parentheses or comments: torch.amp's takes enabled= by keyword"
         edits += keywords
     return edits
 

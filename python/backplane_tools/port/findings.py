@@ -1,9 +1,10 @@
-"""Collects the places and the edits of one file, and holds each edit against the text that it replaces."""
+"""Collects the places and the edits of one file, and compares each edit with the text that it replaces."""
 
 from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Sequence
 
 from backplane_tools.port.source import Edit, Place, Source
 from backplane_tools.port.target import Target
@@ -31,13 +32,14 @@ class Findings:
         """The same for what is no part of the tree, at a line and a column from 1."""
         self.places.append(Place(line, column, text, None, reason))
 
-    def replace(self, node: ast.expr | ast.stmt, edits: list[Edit]) -> None:
-        """A place that changes by these edits."""
-        if not self._fits_fstring(node, edits):
+    def replace(self, node: ast.expr | ast.stmt, edits: Sequence[Edit | None]) -> None:
+        """A place that changes by these edits; it is left if one is None, whose text is not where it should be."""
+        known = [edit for edit in edits if edit is not None]
+        if len(known) < len(edits) or not self._fits_fstring(node, known):
             self.leave(node, _NOT_EXACT)
             return
-        self.edits += edits
-        self._add(node, edits, "", True)
+        self.edits += known
+        self._add(node, known, "", True)
 
     def torch(self, node: ast.expr | ast.stmt) -> str | None:
         """The program's name for torch at a node; without one the place is left."""
@@ -53,17 +55,10 @@ class Findings:
         return Edit(start, end, new) if self.source.segment(start, end) == node.attr else None
 
     def whole(self, node: ast.Attribute, new: str) -> Edit | None:
-        """Replaces a chain of attributes that stands in one piece."""
+        """Replaces a chain of attributes that is written in one piece."""
         if self.source.of(node) != self.tree.chain(node):
             return None
         return Edit(self.source.start(node), self.source.end(node), new)
-
-    def replace_exactly(self, node: ast.expr | ast.stmt, edits: list[Edit | None]) -> None:
-        """As ``replace``; a place whose text is not where it should be is left."""
-        if None in edits:
-            self.leave(node, _NOT_EXACT)
-        else:
-            self.replace(node, [edit for edit in edits if edit is not None])
 
     def _fits_fstring(self, node: ast.expr | ast.stmt, edits: list[Edit]) -> bool:
         """Within an f-string no quotes are added, which Python before 3.12 refuses.

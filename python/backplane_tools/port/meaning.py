@@ -1,4 +1,4 @@
-"""Whether a text such as "cuda" is a device, by where it stands: the names around it say so, or nothing does."""
+"""Whether a text such as "cuda" is a device, by the names around it."""
 
 from __future__ import annotations
 

@@ -19,13 +19,13 @@ _ARGUMENTS = ("device", "non_blocking")
 _GIVE_NUMBER = set(
     "int len min max index get_rank get_local_rank get_node_local_rank get_device current_device device_count".split()
 )
-_IMPORTED = "an imported object, of which this file does not say whether it is torch's"
+_IMPORTED = "an imported object, which may be torch's or not"
 _SETTINGS = re.compile(r"arg|opt|conf|cfg|param|flag|setting", re.IGNORECASE)
 _CONDITIONS = (ast.If, ast.While, ast.IfExp, ast.Assert, ast.BoolOp, ast.UnaryOp, ast.Compare, ast.comprehension)
 
 
 def defines_cuda(node: ast.AST) -> bool:
-    """Whether a class here has a method ``cuda`` of its own."""
+    """Whether this is a class that defines a method ``cuda``."""
     return isinstance(node, ast.ClassDef) and any(
         isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef)) and part.name == "cuda" for part in node.body
     )
@@ -40,11 +40,11 @@ def port_cuda_call(findings: Findings, call: ast.Call, own_method: bool) -> None
     if dotted.startswith("torch.") or dotted.count(".") == 1:
         return  # a method by its class, or a module's function
     if own_method:
-        findings.leave(call, "this file has a class with a method cuda of its own, which may be the one that is called")
+        findings.leave(call, "this file has a class with a method cuda, which may be the one that is called")
     elif dotted:
         findings.leave(call, _IMPORTED)
     elif findings.target.device:
-        findings.replace_exactly(call, [findings.tail(function, findings.target.device)])
+        findings.replace(call, [findings.tail(function, findings.target.device)])
     else:
         _to(findings, call, function)
 
@@ -58,7 +58,7 @@ def _to(findings: Findings, call: ast.Call, function: ast.Attribute) -> None:
     known = all(keyword.arg for keyword in call.keywords) and len(call.args) <= len(_ARGUMENTS)
     keywords = source.by_keyword(call, opening, _ARGUMENTS) if opening is not None and known else None
     if opening is None or keywords is None or any(isinstance(argument, ast.Starred) for argument in call.args):
-        findings.leave(call, "its arguments cannot be told: write to(device=...)")
+        findings.leave(call, "its arguments are not known: write to(device=...)")
         return
     device = next((keyword.value for keyword in call.keywords if keyword.arg == "device"), None)
     device = call.args[0] if call.args else device
@@ -70,7 +70,7 @@ def _to(findings: Findings, call: ast.Call, function: ast.Attribute) -> None:
     if value is None:
         findings.leave(call, "None is CUDA's current device, and this may give it: put it into a variable first")
     else:
-        findings.replace_exactly(call, [findings.tail(function, "to"), *keywords, *value])
+        findings.replace(call, [findings.tail(function, "to"), *keywords, *value])
 
 
 def _device(findings: Findings, node: ast.expr, torch: str) -> list[Edit] | None:
@@ -112,7 +112,7 @@ def port_attribute(findings: Findings, node: ast.Attribute) -> None:
     """An attribute of any object."""
     tree = findings.tree
     if node.attr in PROFILE_NAMES and isinstance(node.ctx, ast.Load):
-        findings.replace_exactly(node, [findings.tail(node, PROFILE_NAMES[node.attr])])
+        findings.replace(node, [findings.tail(node, PROFILE_NAMES[node.attr])])
     elif node.attr in ATTRIBUTES:
         if not tree.sets(node.attr):
             findings.leave(node, ATTRIBUTES[node.attr])
@@ -125,13 +125,13 @@ def port_attribute(findings: Findings, node: ast.Attribute) -> None:
         if tree.dotted(node):
             findings.leave(node, _IMPORTED)
         elif not isinstance(node.ctx, ast.Load):
-            findings.leave(node, "sets the attribute of an object of the program's own")
+            findings.leave(node, "sets the attribute of one of the program's objects")
         elif findings.target.device:
-            findings.replace_exactly(node, [findings.tail(node, f"is_{findings.target.device}")])
+            findings.replace(node, [findings.tail(node, f"is_{findings.target.device}")])
         elif (torch := findings.torch(node)) is not None:
             tail = findings.tail(node, f"device.type == {findings.target.text(torch)})")
             start = findings.source.start(node)
-            findings.replace_exactly(node, [Edit(start, start, "("), tail])
+            findings.replace(node, [Edit(start, start, "("), tail])
 
 
 def _is_method(tree: Tree, node: ast.Attribute) -> bool:
@@ -148,16 +148,12 @@ def port_use_cuda(findings: Findings, keyword: ast.keyword) -> None:
     call = findings.tree.parents[keyword]
     if not isinstance(call, ast.Call) or last_name(call.func) != "profile":
         return
-    value = keyword.value
-    if not isinstance(value, ast.Constant) or value.value is not True:
-        findings.leave(call, "use_cuda= is given up by torch: write use_device= and the device's type")
+    start = findings.source.offset(keyword.lineno, keyword.col_offset)
+    end = findings.source.end(keyword.value)
+    if findings.source.segment(start, end).replace(" ", "") != "use_cuda=True":
+        findings.leave(call, "torch has removed use_cuda=: write use_device= and the device's type")
         return
     torch = findings.torch(call)
     if torch is None:
-        return
-    end = findings.source.end(value)
-    start = findings.source.offset(keyword.lineno, keyword.col_offset)
-    if findings.source.segment(start, end).replace(" ", "") != "use_cuda=True":
-        findings.leave(call, "use_cuda= is given up by torch: write use_device= and the device's type")
         return
     findings.replace(call, [Edit(start, end, f"use_device={findings.target.text(torch)}")])

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 from backplane_tools.port.amp import amp_edits
 from backplane_tools.port.findings import Findings
-from backplane_tools.port.names import ACCELERATOR, AMP, MODULES, SUBMODULES, TORCH, WITHOUT_CUDA, told, unsupported
+from backplane_tools.port.names import (
+    ACCELERATOR,
+    AMP,
+    MODULES,
+    SUBMODULES,
+    TORCH,
+    WITHOUT_CUDA,
+    reason_to_leave,
+    unsupported,
+)
 from backplane_tools.port.source import Edit
 
 __all__ = ["port_chain", "port_import"]
@@ -26,7 +35,7 @@ class Member:
 
 
 def member(findings: Findings, path: list[str], call: ast.Call | None, torch: str = "torch") -> Member:
-    """What stands for the first name of ``torch.cuda.<path>``, or for two in a module; on a name for torch."""
+    """The counterpart of the first name of ``torch.cuda.<path>``, or of two in a module; on a name for torch."""
     target = findings.target
     if path[0] == "amp":
         if len(path) == 1:
@@ -34,7 +43,7 @@ def member(findings: Findings, path: list[str], call: ast.Call | None, torch: st
         if path[-1] in AMP:
             return Member(f"{torch}.amp", path[-1])
         return Member(reason="private to CUDA's module: torch.amp has autocast, GradScaler, custom_fwd, custom_bwd")
-    if known := told(".".join(["torch.cuda", *path])):
+    if known := reason_to_leave(".".join(["torch.cuda", *path])):
         return Member(reason=known[0])
     if path[0] in SUBMODULES and len(path) > 1:
         path = path[1:]
@@ -56,42 +65,25 @@ def member(findings: Findings, path: list[str], call: ast.Call | None, torch: st
 
 def port_chain(findings: Findings, node: ast.Attribute) -> None:
     """A whole chain of attributes on an imported name."""
-    dotted = findings.tree.dotted(node)
+    dotted, root = findings.tree.dotted(node), findings.tree.root(node)
     parts = dotted.split(".")
     if parts[-2:] == ["ProfilerActivity", "CUDA"]:
         port_activity(findings, node)
-    elif parts[0] == "torch" and parts[-1] == "cuda" and parts[-2][:1].isupper():
-        port_method_of_class(findings, node)
+    elif parts[0] == "torch" and parts[-1] == "cuda" and parts[-2][:1].isupper():  # torch.Tensor.cuda
+        if findings.target.device:
+            findings.replace(node, [findings.tail(node, findings.target.device)])
+        else:
+            findings.leave(
+                node, "the method of a class: call to(device=...) of the object, or name the device by --device"
+            )
     elif parts[:2] != ["torch", "cuda"]:
-        known, imported = told(dotted), told(tree_root(findings, node))
-        if known and not (imported and imported[1]):  # then the import is told
+        known, imported = reason_to_leave(dotted), reason_to_leave(root)
+        if known and not (imported and imported[1]):  # then the import is listed
             findings.leave(node, *known)
-    elif "." not in tree_root(findings, node):
-        port_name(findings, node, parts[2:])
-
-
-def port_method_of_class(findings: Findings, node: ast.Attribute) -> None:
-    """``torch.Tensor.cuda``, ``torch.nn.Module.cuda``."""
-    if findings.target.device:
-        findings.replace_exactly(node, [findings.tail(node, findings.target.device)])
-    else:
-        findings.leave(node, "the method of a class: call to(device=...) of the object, or name the device by --device")
-
-
-def port_name(findings: Findings, node: ast.Attribute, path: list[str]) -> None:
-    """``torch.cuda.<path>`` as it is used: read, or set."""
-    if not isinstance(node.ctx, ast.Load):
+    elif "." not in root and isinstance(node.ctx, ast.Load):
+        port_member(findings, node, parts[2:])
+    elif "." not in root:
         findings.leave(node, "sets a name in CUDA's module")
-        return
-    port_member(findings, node, path)
-
-
-def tree_root(findings: Findings, node: ast.Attribute) -> str:
-    """What the first name of a chain is bound to: ``torch``, or something in it by an import of its own."""
-    root: ast.expr = node
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    return findings.tree.dotted(root)
 
 
 def port_member(findings: Findings, node: ast.Attribute, path: list[str]) -> None:
@@ -101,7 +93,7 @@ def port_member(findings: Findings, node: ast.Attribute, path: list[str]) -> Non
     if root is None:
         return
     if not path:
-        findings.replace_exactly(node, [findings.whole(node, target.module(root))])
+        findings.replace(node, [findings.whole(node, target.module(root))])
         return
     depth = 1 + (path[0] in MODULES and len(path) > 1)
     if path[0] == "amp":
@@ -123,16 +115,16 @@ def port_member(findings: Findings, node: ast.Attribute, path: list[str]) -> Non
         if isinstance(more, str):
             findings.leave(node, more)
             return
-        findings.replace_exactly(call or part, [*edits, *more])
+        findings.replace(call or part, [*edits, *more])
         return
-    findings.replace_exactly(part, edits)
+    findings.replace(part, edits)
 
 
 def port_activity(findings: Findings, node: ast.Attribute) -> None:
     """``ProfilerActivity.CUDA``; without a device's name the pair with CPU becomes what this machine supports."""
     tree = findings.tree
     if findings.target.device:
-        findings.replace_exactly(node, [findings.tail(node, "PrivateUse1")])
+        findings.replace(node, [findings.tail(node, "PrivateUse1")])
         return
     around = tree.parents[node]
     if isinstance(around, (ast.List, ast.Tuple, ast.Set)) and len(around.elts) == 2:
@@ -154,14 +146,14 @@ def port_import(findings: Findings, statement: ast.Import | ast.ImportFrom) -> N
     else:
         full = [alias.name for alias in statement.names]
     if not any(_of_cuda(name) for name in full):
-        reasons = [known[0] for name in full if (known := told(name)) and known[1]]
+        reasons = [known[0] for name in full if (known := reason_to_leave(name)) and known[1]]
         if reasons:
             findings.leave(statement, reasons[0])
         return
     kept: dict[str, list[str]] = {}
     plain: list[str] = []
     uses: list[tuple[ast.expr, list[Edit]]] = []
-    problem = "" if "#" not in findings.source.of(statement) else "a comment stands in it: replace it by hand"
+    problem = "" if "#" not in findings.source.of(statement) else "it contains a comment: replace it by hand"
     for alias, name in zip(statement.names, full, strict=True):
         if isinstance(statement, ast.Import) and not alias.asname:
             plain.append(_plain(name))

@@ -1,4 +1,4 @@
-"""What stands for each name of ``torch.cuda`` on torch 2.13: a name of torch.accelerator, of torch, or the device's."""
+"""Counterparts of the names of ``torch.cuda`` on torch 2.13: names of torch.accelerator, of torch, or the device's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "SUBMODULES",
     "TORCH",
     "WITHOUT_CUDA",
-    "told",
+    "reason_to_leave",
     "unsupported",
 ]
 
@@ -44,13 +44,13 @@ TORCH = {
     "CudaError": "AcceleratorError",
 }
 
-# Called otherwise by torch.amp: with the device's type.
+# torch.amp takes the device's type as well.
 AMP = {"autocast", "GradScaler", "custom_fwd", "custom_bwd"}
 
 # Modules below torch.cuda whose names torch.cuda has itself.
 SUBMODULES = {"memory", "random", "streams", "graphs"}
 
-# Those that the device's module has as well; torch.amp stands for amp.
+# Those that the device's module has as well; the counterpart of amp is torch.amp.
 MODULES = SUBMODULES | {"sparse"}
 
 # Names of torch.cuda that programs call where there is no CUDA: they do nothing there, or give what is true.
@@ -107,7 +107,7 @@ PROFILE_NAMES = {
 _NAMES_CUDA = re.compile("cuda(?!graph)|Cuda|CUDA|nccl|NCCL")  # cudagraphs are torch.compile's, of any device
 
 
-def told(dotted: str) -> tuple[str, bool] | None:
+def reason_to_leave(dotted: str) -> tuple[str, bool] | None:
     """Why a full name of torch's stays as it is, and whether that counts; None: it names no CUDA, or has a rule.
 
     ``torch.cuda``'s and ``ProfilerActivity.CUDA`` have rules.
@@ -121,11 +121,11 @@ def told(dotted: str) -> tuple[str, bool] | None:
         return None
     if rest == "cuda" or rest.startswith("cuda.") or rest.endswith("ProfilerActivity.CUDA"):
         return None
-    return "a name of CUDA's, for which nothing is known to stand", True
+    return "a name of CUDA's, which has no known counterpart", True
 
 
 def unsupported() -> dict[str, str]:
-    """The names of torch.cuda that a device module lacks, each with the reason; read where torch may be absent."""
+    """The names of torch.cuda that a device module does not support, with reasons; torch need not be installed."""
     path = Path(str(torch_backplane.__file__)).parent / "device" / "unsupported.py"
     spec = importlib.util.spec_from_file_location("torch_backplane_device_unsupported", path)
     assert spec

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import warnings
 from dataclasses import dataclass, replace
 
 from backplane_tools.port.amp import port_grad_scaler
-from backplane_tools.port.comments import port_type_comments
 from backplane_tools.port.findings import Findings
 from backplane_tools.port.methods import defines_cuda, port_attribute, port_cuda_call, port_use_cuda
 from backplane_tools.port.modules import port_chain, port_import
 from backplane_tools.port.source import Place, Source
 from backplane_tools.port.target import Target
-from backplane_tools.port.texts import port_fstring, port_text
+from backplane_tools.port.texts import port_fstring, port_text, port_type_comments
 from backplane_tools.port.tree import Tree
 
-__all__ = ["Ported", "may_name_cuda", "port_source"]
+__all__ = ["Ported", "notebook_problem", "port_source"]
 
 # Most files of a project name none of these, and need no tree.
 _MAY_NAME_CUDA = re.compile(rb"cuda|nccl|GradScaler", re.IGNORECASE)
 
+_CONVERT = "a notebook: convert it by `jupyter nbconvert --to script`, and port that"
 _GRAD_SCALERS = {"torch.GradScaler", "torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler"}
 
 
@@ -35,7 +36,7 @@ class Ported:
     """why the file, which has a word of CUDA's, could not be read; then it is as it was"""
 
 
-def may_name_cuda(content: bytes) -> bool:
+def _may_name_cuda(content: bytes) -> bool:
     """Whether a text has a word that some rule is about."""
     return bool(_MAY_NAME_CUDA.search(content))
 
@@ -51,7 +52,7 @@ def port_source(content: bytes, target: Target) -> Ported:
         Its places in the order of the text. Comments, layout, line ends and encoding are kept byte for byte. Ported
         again, the result has no place with a replacement.
     """
-    if not may_name_cuda(content):
+    if not _may_name_cuda(content):
         return Ported(content)
     try:
         source = Source(content)
@@ -99,4 +100,14 @@ def _find(findings: Findings) -> None:
                 port_grad_scaler(findings, node)
         elif isinstance(node, ast.ClassDef) and defines_cuda(node):
             method = next(part for part in node.body if getattr(part, "name", "") == "cuda")
-            findings.leave(method, "a method cuda of the program's own: its name and what it does are yours")
+            findings.leave(method, "a method cuda that the program defines: change it by hand if it means a device")
+
+
+def notebook_problem(content: bytes) -> str:
+    """Why a notebook is not read, and what to do; empty for one whose code has no word of CUDA's."""
+    try:
+        cells = json.loads(content)["cells"]
+        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    except (ValueError, LookupError, TypeError):
+        code = [content.decode("utf-8", "replace")]  # of an old format, or none
+    return _CONVERT if _may_name_cuda("\n".join(code).encode()) else ""

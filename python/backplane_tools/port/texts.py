@@ -1,22 +1,28 @@
-"""The rules for texts: ``"cuda"``, ``"cuda:0"``, ``f"cuda:{i}"``, ``"nccl"``, names of variables and of profiles."""
+"""The rules for texts: ``"cuda"``, ``"cuda:0"``, ``f"cuda:{i}"``, ``"nccl"``, names of variables and of profiles.
+
+And for type comments, which TorchScript and type checkers read: one that names CUDA is left.
+"""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 
 from backplane_tools.port.findings import Findings
 from backplane_tools.port.meaning import is_amp, is_backend, is_device, is_fallback, is_statement
 from backplane_tools.port.names import PROFILE_NAMES
 from backplane_tools.port.source import Edit
 
-__all__ = ["port_fstring", "port_text"]
+__all__ = ["port_fstring", "port_text", "port_type_comments"]
 
 _INDEXED = re.compile(r"cuda:(\d+|%[ds]|\{\w*\})?")
 _OPENING = re.compile(r"([A-Za-z]*)('''|\"\"\"|'|\")")
 _VARIABLE = re.compile(r"[A-Z0-9_]*(CUDA|NCCL)_[A-Z0-9_]+")
 _PLAIN = "put together of parts or with escapes: replace it by hand"
 _MEANING = "a text whose use does not say whether it is the device: if so, write the device's type"
+_TYPE_COMMENT = re.compile(r"#\s*type:(?!\s*ignore\b)[^#\n]*\btorch\.cuda\b")
 _PATTERN = "a pattern takes no expression: compare by if, or name the device by --device"
 
 
@@ -48,9 +54,7 @@ def port_text(findings: Findings, node: ast.Constant) -> None:
         if target.device:
             _inner(findings, node, "CUDA", target.device.upper())
         else:
-            findings.leave(
-                node, "each device has a variable of its own, such as MYDEVICE_VISIBLE_DEVICES: use --device"
-            )
+            findings.leave(node, "each device has its variable, such as MYDEVICE_VISIBLE_DEVICES: use --device")
     elif _VARIABLE.fullmatch(value):
         findings.leave(node, "a variable of CUDA's or NCCL's: without effect on another device", counts=False)
     elif value.startswith("torch.cuda."):
@@ -128,3 +132,15 @@ def _inner(findings: Findings, node: ast.Constant, old: str, new: str) -> None:
     text = findings.source.of(node)
     start = findings.source.start(node) + len(text[: text.index(old, text.index(_value(node)))].encode())
     findings.replace(node, [Edit(start, start + len(old.encode()), new)])
+
+
+def port_type_comments(findings: Findings) -> None:
+    """``x = []  # type: List[torch.cuda.FloatTensor]``."""
+    text = findings.source.text
+    if not _TYPE_COMMENT.search(text):
+        return
+    lines = io.StringIO(re.sub(r"\r\n|\r", "\n", text))
+    for token in tokenize.generate_tokens(lines.readline):
+        if token.type == tokenize.COMMENT and _TYPE_COMMENT.match(token.string):
+            line, column = token.start
+            findings.leave_text(line, column + 1, token.string, "a type in a comment: write the device's by hand")

@@ -16,6 +16,15 @@ def last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
+def _links(node: ast.AST) -> tuple[ast.AST, list[str]]:
+    """The first part of a chain of attributes, and their names."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return node, names[::-1]
+
+
 def _bound(part: ast.stmt) -> list[str]:
     """The names that a statement of a class gives its objects."""
     targets = part.targets if isinstance(part, ast.Assign) else [getattr(part, "target", part)]
@@ -68,26 +77,22 @@ class Tree:
 
     def dotted(self, node: ast.AST) -> str:
         """``"torch.cuda.synchronize"`` for a chain of attributes on an imported name; empty for anything else."""
-        parts: list[str] = []
-        while isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name) or not self._names.get(node.id):
-            return ""
-        return ".".join([self._names[node.id], *reversed(parts)])
+        root, names = _links(node)
+        meant = self._names.get(root.id) if isinstance(root, ast.Name) else None
+        return ".".join([meant, *names]) if meant else ""
 
     def chain(self, node: ast.Attribute) -> str:
         """A chain as the file writes it, without space: ``"th.cuda.synchronize"``."""
-        parts: list[str] = []
-        inner: ast.expr = node
-        while isinstance(inner, ast.Attribute):
-            parts.append(inner.attr)
-            inner = inner.value
-        assert isinstance(inner, ast.Name)
-        return ".".join([inner.id, *reversed(parts)])
+        root, names = _links(node)
+        assert isinstance(root, ast.Name)
+        return ".".join([root.id, *names])
+
+    def root(self, node: ast.Attribute) -> str:
+        """What the first name of a chain is bound to: ``torch``, or something in it that an import names."""
+        return self.dotted(_links(node)[0])
 
     def sets(self, attribute: str) -> bool:
-        """Whether the file gives objects of its own an attribute or a method of this name."""
+        """Whether the file defines an attribute or a method of this name."""
         return any(
             (isinstance(node, ast.Attribute) and node.attr == attribute and not isinstance(node.ctx, ast.Load))
             or (isinstance(node, ast.ClassDef) and any(attribute in _bound(part) for part in node.body))
