@@ -1,6 +1,6 @@
-"""What became of a program under ``torch.compile``: graph breaks, kernels and what they fuse, calls and why, times.
+"""What ``torch.compile`` made of a program: graph breaks, kernels and what they fuse, calls and why, times.
 
-For ``torch-backplane explain --compiled``: while :func:`collect` is open, the code generator tells of each graph.
+For ``torch-backplane explain --compiled``: while :func:`collect` is open, the code generator reports each graph.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Call:
 
     @property
     def operator(self) -> str:
-        """As in a profile, which tells no overloads apart: "aten::mm"."""
+        """As in a profile, which has no overloads: "aten::mm"."""
         names = self.op.split(".")
         return "::".join(names[:2] if len(names) > 1 and names[0] in torch.ops else ["aten", names[0]])
 
@@ -118,7 +118,7 @@ class Collector:
         self.lowered: list[tuple[Graph, Any]] = []
 
     def mark(self) -> str:
-        """The range of a profile in which the graph runs that is told of next."""
+        """The range of a profile in which the graph runs that is reported next."""
         return f"torch-backplane graph {len(self.report.marks)}"
 
     def kernel(self, graph: Any, name: str, nodes: Sequence[Any]) -> None:

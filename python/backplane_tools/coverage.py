@@ -1,8 +1,8 @@
 """Which operators a model runs on the device, and how: what to implement next.
 
 The words are those of :mod:`torch_backplane.ops.ways`: an operator is *refused* where it raised NotImplementedError,
-and of a *composite* one the operators that it is made of are listed too. Times are of the operator's whole work: the
-device is waited for after each, so a run under coverage is slower than without.
+and the operators that a *composite* one calls are listed too. Times are of the operator's whole work: the device is
+synchronized after each, so a run under coverage is slower than without.
 """
 
 from __future__ import annotations

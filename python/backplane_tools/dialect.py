@@ -17,10 +17,10 @@ RULES = {
     "keyword": "a keyword of C++ or OpenCL C cannot be a name",
     "function": "a function or a macro of the name of one of OpenCL C, CUDA or the C library hides it, or is refused",
     "compiler": "words of one compiler belong into its prelude",
-    "suffix": "constants of f32 end with f: without it they are doubles, which a target may lack",
+    "suffix": "constants of f32 end with f: without it they are doubles, which a target may not support",
     "maximum": "fmax and fmin drop a NaN; compare",
     "index": "BP_ITEM, BP_GROUP_ID, BP_GROUPS and bp_arg are parameters of the kernel: pass what a function needs",
-    "local": "BP_LOCAL_ARRAY stands at the top of a kernel's body",
+    "local": "BP_LOCAL_ARRAY is at the top of a kernel's body",
     "pointer": "a function's pointer parameter says BP_GLOBAL or BP_LOCAL",
     "params": "members of a kernel's struct are i32, u32, i64, u64, f32 or f64, and no pointers",
     "size": "the size of a kernel's struct is a multiple of 8: fill it up",
@@ -122,7 +122,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _follow(conditions: list[str], word: str, condition: str) -> None:
-    """Which float the branches of ``#if`` are about: one of two where a branch and its ``#else`` tell them apart."""
+    """Which float the branches of ``#if`` are about: one of two if ``#else`` is the other one's."""
     other = {"f32": "f64", "f64": "f32", "": ""}
     about = next((float_ for float_ in other if float_ and float_ in condition.lower()), "")
     if word == "ifndef" or re.match(r"\s*!", condition):

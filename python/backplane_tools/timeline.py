@@ -1,4 +1,4 @@
-"""What a trace of ``torch.profiler`` says of the device: how busy it was, with what, and when it waited for the host.
+"""What a trace of ``torch.profiler`` shows of the device: how busy it was, with what, when it waited for the host.
 
 Reads the Chrome trace of a profile with ``ProfilerActivity.PrivateUse1`` (docs/profiler.md).
 """

@@ -13,9 +13,9 @@ __all__ = ["main"]
 # command -> (module:attribute, one line for --help)
 COMMANDS = {
     "new": ("backplane_tools.cli.new:new", "Write a new backend project."),
-    "check-driver": ("backplane_tools.cli.check_driver:check_driver", "Hold a driver against the contract."),
+    "check-driver": ("backplane_tools.cli.check_driver:check_driver", "Check a driver against the contract."),
     "coverage": ("backplane_tools.cli.coverage:coverage", "List what a model runs, and what to implement next."),
-    "conformance": ("backplane_tools.cli.conformance:conformance", "Hold a device against the CPU, case by case."),
+    "conformance": ("backplane_tools.cli.conformance:conformance", "Compare a device with the CPU, case by case."),
     "lint-ops": ("backplane_tools.cli.lint_ops:lint_ops", "Find registrations that go wrong silently."),
     "lint-kernels": ("backplane_tools.cli.lint_kernels:lint_kernels", "Find what a compiler of kernels would refuse."),
     "explain": ("backplane_tools.cli.explain:explain", "Show an operator's way through the dispatcher."),
@@ -23,7 +23,10 @@ COMMANDS = {
     "precompile": ("backplane_tools.cli.precompile:precompile", "Compile kernels for the package, without a device."),
     "cache": ("backplane_tools.cli.cache:cache", "Show or clear the cache of compiled kernels."),
     "port": ("backplane_tools.cli.port:port", "Find where a program names CUDA, and what to write instead."),
-    "drift": ("backplane_tools.cli.drift:drift", "Compare what the SDK uses of torch's insides with a torch."),
+    "drift": (
+        "backplane_tools.cli.drift:drift",
+        "Compare the private names of torch that the SDK uses with a torch.",
+    ),
     "doctor": ("backplane_tools.cli.doctor:doctor", "Explain a setup that does not work."),
 }
 

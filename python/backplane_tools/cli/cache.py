@@ -1,4 +1,4 @@
-"""``torch-backplane cache``: what is kept of compiled kernels, and its end."""
+"""``torch-backplane cache``: shows or clears the cache of compiled kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backplane_tools.cli.backend import load_backend
 @click.command()
 @click.option("--clear", is_flag=True, help="Remove all of it. Programs that run keep what they have loaded.")
 def cache(clear: bool) -> None:
-    """Tell where compiled kernels are kept, how many there are, and how much they take."""
+    """Show where compiled kernels are kept, how many there are, and how much they take."""
     load_backend()
 
     from torch_backplane import compiler

@@ -40,7 +40,7 @@ _FLAGS = ["-std=c++17", "-O1"]
 @click.option("--junit", type=click.Path(dir_okay=False), metavar="FILE", help="Write the result as JUnit XML, too.")
 @click.option("--list", "list_", is_flag=True, help="Print the checks and exit.")
 def check_driver(path: str | None, list_: bool, **given: Any) -> None:
-    """Hold the driver PATH against the contract of backplane/driver.h. Needs no torch.
+    """Check the driver PATH against the contract of backplane/driver.h. Needs no torch.
 
     The exit status is 0 if all that the driver offers passes; 1 if a check fails, or passes that is expected to fail; 2
     for wrong usage or a driver that cannot be loaded; 3 if none fails, but of a family that the driver offers no check
@@ -147,7 +147,7 @@ def _compiler() -> list[str]:
         if found := shutil.which(name):
             return [found]
     raise click.ClickException(
-        "no backend is installed that brings a checker, and there is no g++ or clang++ to compile one. "
+        "no installed backend includes a checker, and there is no g++ or clang++ to compile one. "
         "Install g++ 11 or clang 14 or newer, or set CXX."
     )
 
@@ -180,7 +180,7 @@ def _fingerprint(compiler: list[str]) -> str:
 
 
 def _cache_folder() -> Path:
-    """Return the user's own folder, made if absent: what lies in it is run, so nobody else may write there."""
+    """Return the user's own folder, made if absent: what lies in it is run, so no other user may write to it."""
     if sys.platform == "darwin":
         base = Path.home() / "Library" / "Caches"
     else:

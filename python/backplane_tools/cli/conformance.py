@@ -1,4 +1,4 @@
-"""``torch-backplane conformance``: holds a device against the CPU, and writes the reports."""
+"""``torch-backplane conformance``: compares a device with the CPU, and writes the reports."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _shard(context: click.Context, parameter: click.Parameter, value: str) -> tu
     "--device", metavar="NAME", help="The device, such as mydevice or mydevice:1; default: the one installed."
 )
 @click.option(
-    "--package", envvar="BACKPLANE_PACKAGE", metavar="NAME", help="Its Python package, if no entry point tells."
+    "--package", envvar="BACKPLANE_PACKAGE", metavar="NAME", help="Its Python package, if it has no entry point."
 )
 @click.option(
     "--suite", multiple=True, metavar="NAMES", help=f"Of {','.join(SUITES)}; one of your own is NAME=module:Class."
@@ -104,7 +104,7 @@ def conformance(
     expected: Path | None,
     list_: bool,
 ) -> None:
-    """Hold a device against the CPU.
+    """Compare a device with the CPU.
 
     CASES are ids, such as ops/add/float32, or globs over them; without any, all cases of the suites run. Each runs in a
     worker process: one that crashes or hangs costs its row alone. The exit status is 0 if all is as expected, 1 if not,
@@ -160,7 +160,7 @@ def _run(
 
 
 def _refuse_others(context: click.Context, kept: set[str]) -> None:
-    """Refuse options that mean nothing beside --merge."""
+    """Refuse options that have no meaning with --merge."""
     given = [
         parameter
         for parameter in context.command.params

@@ -1,4 +1,4 @@
-"""``torch-backplane doctor``: what stands between this machine and a working backend, one line each, with the cure."""
+"""``torch-backplane doctor``: what prevents a working backend on this machine, one line each, with the cure."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def check_tools() -> Iterator[Finding]:
 
 
 def check_backends() -> Iterator[Finding]:
-    """Look at every installed backend: its build, then the device, in a process of its own."""
+    """Look at every installed backend: its build, then the device, in a child process."""
     points = installed_backends()
     if not points:
         yield Finding("backend", "warn", "none is installed", "in the project's folder: make, or torch-backplane new")

@@ -1,4 +1,4 @@
-"""``torch-backplane drift``: what a torch has otherwise of the private names, classes and schemas that the SDK uses."""
+"""``torch-backplane drift``: how the private names, classes and schemas that the SDK uses differ in a torch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def drift(which: str | None, against: str | None, json_path: Path | None, record
     That is: private Python names, with their parameters; the virtual functions of C++ classes that the core derives
     from, and the headers that it includes; the schemas of operators that it registers. No backend is needed.
 
-    The exit status is 0 if all is alike, 1 if something has changed, and 2 if something cannot be looked at.
+    The exit status is 0 if all is alike, 1 if something has changed, and 2 if something cannot be read.
     """
     if record_path is not None:
         if against is not None or json_path is not None:
@@ -64,7 +64,7 @@ def drift(which: str | None, against: str | None, json_path: Path | None, record
 
 
 def _surface(which: str | None) -> Surface:
-    """Return what a word of the command line stands for."""
+    """Return the surface that an argument names."""
     from backplane_tools.drift.look import look
 
     own = record.minors()

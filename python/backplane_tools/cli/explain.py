@@ -46,7 +46,7 @@ _SHORT_DTYPES = {
     "--compiled",
     "script",
     type=SCRIPT,
-    help="Run this program instead, OP being its arguments, and tell what torch.compile made of it: graph breaks, "
+    help="Run this program instead, OP being its arguments, and report what torch.compile made of it: graph breaks, "
     "kernels, calls and why, times.",
 )
 @click.option(
@@ -68,7 +68,7 @@ def explain(
 ) -> None:
     """Show an operator's way through the dispatcher, or what torch.compile made of a program.
 
-    OP is a name such as aten::gelu or add.Tensor, which is of aten where no namespace is given. One is shown as a
+    OP is a name such as aten::gelu or add.Tensor, in the namespace aten unless another is given. One is shown as a
     tree, several as a table. No operator runs on the device.
     """
     if script is None and not times:

@@ -1,4 +1,4 @@
-"""``torch-backplane lint-kernels``: what some compiler of the kernel dialect would refuse, without a compiler."""
+"""``torch-backplane lint-kernels``: what a compiler of the kernel dialect would refuse, found without one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEFAULT = Path("backend/kernels")
 @click.command("lint-kernels")
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
 def lint_kernels(paths: tuple[Path, ...]) -> None:
-    """Hold kernel sources (.bpc) against the rules of the dialect.
+    """Check kernel sources (.bpc) against the rules of the dialect.
 
     PATHS are files, or folders that are searched; without one backend/kernels is. One compiler takes what another
     refuses: the rules are those of all of them (docs/dialect.md). The exit status is 1 if a rule is broken, and 2 for

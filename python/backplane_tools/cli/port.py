@@ -30,8 +30,8 @@ def port(paths: tuple[Path, ...], device: str | None, write: bool, diff: bool, j
     """Find where Python programs name CUDA, and what to write instead.
 
     PATHS are files, or folders, whose .py files are read (not hidden ones, nor environments below them). Nothing of
-    them is imported. What cannot be replaced safely is left, with a reason. Notebooks are not read: those that name
-    CUDA are told. The exit status is 1 if a place that names CUDA is left or a file was not read, 2 for wrong usage.
+    them is imported. What cannot be replaced safely is left, with a reason. Notebooks are not read; those that name
+    CUDA are reported. The exit status is 1 if a place that names CUDA is left or a file is not read, 2 for wrong usage.
     """
     check_folders(json_path)
     try:

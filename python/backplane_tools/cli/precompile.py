@@ -16,7 +16,7 @@ from backplane_tools.cli.output import SCRIPT, exit_if
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="The folder: <package>/kernels.")
 @click.option("--list-targets", is_flag=True, help="Print what the compiler can make, and end.")
 def precompile(record: Path | None, targets: tuple[str, ...], out: Path | None, list_targets: bool) -> None:
-    """Compile the kernels of a record for other targets, into a folder that the package brings along.
+    """Compile the kernels of a record for other targets, into a folder of the package.
 
     A program that finds a kernel there compiles nothing. No device is needed, and none is touched. The exit status is 1
     if a kernel could not be compiled.

@@ -22,7 +22,7 @@ def run_program(path: str | Path, args: Sequence[str]) -> None:
 
 
 def failed(run: Callable[[], None]) -> bool:
-    """Run something to its end; whether that was a bad one. What was seen until then is still worth printing."""
+    """Run something to its end; whether it failed. What it did until then is still printed."""
     try:
         run()
     except SystemExit as end:

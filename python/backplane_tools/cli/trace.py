@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _OwnOptionsAnywhere(click.Command):
-    """The command's own options may stand behind the script, too, up to ``--``; all others there are the script's."""
+    """The command's options are also accepted after the script, up to ``--``; all others there are the script's."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {name for each in self.params if isinstance(each, click.Option) for name in each.opts}
@@ -54,7 +54,7 @@ def trace(
     How long it was busy, the kernels that cost most, operators that ran on the CPU, times in which the device waited
     for the host, and copies. The whole program is recorded: give it a few steps, not an hour.
 
-    These options may stand behind SCRIPT, too; what follows "--" is the script's alone.
+    These options are also accepted after SCRIPT; what follows "--" is the script's alone.
 
     The exit status is 1 if the program failed or the device did nothing.
     """

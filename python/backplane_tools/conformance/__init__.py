@@ -1,4 +1,4 @@
-"""The conformance kit: holds a device against the CPU, case by case, each in a process that it may take down."""
+"""The conformance kit: compares a device with the CPU, case by case, each in a worker process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a suite offers and what a case says: the interface between the conformance kit's engine and its suites."""
+"""Suites, cases and outcomes: the interface between the conformance kit's engine and its suites."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Case:
 
 @dataclass
 class Outcome:
-    """What a suite says of one case."""
+    """The result of one case."""
 
     status: str
     """``"pass"``, ``"fail"`` or ``"skip"`` (nothing was compared; ``message`` says why)."""
@@ -63,7 +63,7 @@ class Suite(Protocol):
         """Run one case; an exception is a failure with that message and traceback.
 
         The engine has seeded Python, NumPy and torch with ``seed`` before, and isolates crashes, hangs and lost
-        memory: a suite needs no process, signal or time limit of its own.
+        memory: a suite needs no process, signal or time limit.
 
         Args:
             case: one that ``cases`` yields.

@@ -128,7 +128,7 @@ class Checker:
         calls: tuple[Callable[..., Any], Callable[..., Any]],
         arguments: Any,
     ) -> None:
-        """Compare, without the results that torch's fakes tell apart, which are taken from both."""
+        """Compare, without the results whose fakes differ, which are removed from both."""
         try:
             compare_observations(cpu, found, self.device, rules)
         except FormDifference:
@@ -139,7 +139,7 @@ class Checker:
             compare_observations(cpu, found, self.device, rules)
 
     def planned(self, function: Callable[..., Any], arguments: Any) -> Observation:
-        """Call on the device, and hold every ATen operator in it against its fake. Errors are other checks' business.
+        """Call on the device, and compare every ATen operator in it with its fake. Errors are left to other checks.
 
         Args:
             function: what is called with copies of the arguments.
@@ -157,7 +157,7 @@ class Checker:
         return seen
 
     def outcome(self, route: str = "") -> Outcome:
-        """What there is to say of the case: the first failure of each check.
+        """The outcome of the case: the first failure of each check.
 
         Args:
             route: the way that a single operator took; by default that of all calls together.
@@ -188,7 +188,7 @@ class Checker:
         return found
 
     def _rounding(self, function: Callable[..., Any], arguments: Any, cpu: Observation) -> float:
-        """How far the CPU's results in half precision are from those in float64 at most; 0 where that cannot be had."""
+        """The largest distance of the CPU's results in half precision from those in float64; 0 if it is not known."""
 
         def wide(leaf: Any) -> Any:
             if isinstance(leaf, torch.dtype) and leaf in _HALF:

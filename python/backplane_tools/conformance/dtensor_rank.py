@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 
 
 class TorchCannot(Exception):
-    """Torch's DTensor does not do it on the CPU either."""
+    """Torch's DTensor does not support it on the CPU either."""
 
 
 class Run(OneSample):
@@ -70,7 +70,7 @@ class Run(OneSample):
         return len(self.placements(sample)), elements(sample)
 
     def outcome(self) -> Outcome:
-        """What there is to say of the case: skipped, where torch can do none of it on the CPU."""
+        """The outcome of the case: skipped, if torch supports none of it on the CPU."""
         tried, begin = 0, time.monotonic()
         for sample in self.samples(requires_grad=self.has_backward):
             for placements in self.placements(sample):
@@ -128,7 +128,7 @@ class Run(OneSample):
         return lambda *of: self.grads(sample, of, *self.called(of))
 
     def results(self, placements: tuple[Any, ...], mesh: Any, *of: Any) -> Any:
-        """The results put together. How they were laid out is each device's own: it chooses the operators."""
+        """The results put together. Their placements are not compared: each device chooses its operators."""
         results, _ = self.called(of, mesh, placements)
         input, args, kwargs = of
         return self.of_equal_values(tree_map(_whole, results), input, args, kwargs)
@@ -173,7 +173,7 @@ def _numbered(number: int, choices: list[Any]) -> tuple[Any, ...]:
 
 
 def _any_rank(own: bool) -> bool:
-    """Whether one of the ranks says so. Each hears the same."""
+    """Whether one of the ranks says so, the same on each."""
     said = torch.tensor(int(own))
     torch.distributed.all_reduce(said, torch.distributed.ReduceOp.MAX)
     return bool(said)

@@ -1,4 +1,4 @@
-"""The run: picks the cases, has them run, holds the results against what is expected, keeps the journal."""
+"""The run: picks the cases, has them run, compares the results with what is expected, keeps the journal."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Plan:
 
 @dataclass
 class Report:
-    """All that a run says."""
+    """The results of a run."""
 
     about: dict[str, Any]
     rows: list[Row]

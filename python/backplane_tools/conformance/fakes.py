@@ -1,7 +1,7 @@
 """Whether results are as torch's fake tensors, and so every compiled program, say: shape, dtype, strides, device.
 
-torch's fakes are not right of all that the CPU does. Where a device does what the CPU does, and torch says the same of
-both, the fake is torch's own mistake. Where torch tells the device from the CPU, the device's fake must be right.
+Some of torch's fakes do not match the CPU. If a device does what the CPU does, and both have the same fake, the mistake
+is torch's. If torch's fakes differ between the device and the CPU, the device must match its fake.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch_backplane.testing.transfer import Transfer
 
 __all__ = ["FakeMode", "planned_apart"]
 
-# What only values tell, and layouts that have no fake.
+# What depends on values, and layouts that have no fake.
 _UNKNOWN = (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -80,7 +80,7 @@ class Form:
 
 
 class FakeMode(TorchDispatchMode):
-    """Inside the block, each ATen operator on the device is held against its fake; ``check()`` tells what was found.
+    """Inside the block, each ATen operator on the device is compared with its fake; ``check()`` raises what was found.
 
     Args:
         device: the device.
@@ -125,7 +125,7 @@ class FakeMode(TorchDispatchMode):
                 self._differences.append(f"{func}: result {i}: its fake says {planned[i]}, found {found[i]}")
 
     def _on_the_cpu(self, func: Any, args: Any, kwargs: Any) -> tuple[list[Form] | str, list[Form]] | None:
-        """What torch says of the same call on the CPU, and what it makes there. None if there is no such thing."""
+        """The fake results of the same call on the CPU, and its results there. None if it has none."""
         state = torch.get_rng_state()
         try:
             copies, options = Transfer("cpu", source=self.device.type)((args, kwargs))
@@ -140,7 +140,7 @@ class FakeMode(TorchDispatchMode):
 def planned_apart(
     calls: tuple[Callable[..., Any], Callable[..., Any]], arguments: Any, results: tuple[Any, Any], device: torch.device
 ) -> set[int]:
-    """The results, by number, that are not as the CPU's because torch's fakes tell the device from the CPU.
+    """The results, by number, that are not as the CPU's because torch's fakes differ between the device and the CPU.
 
     Empty if another one differs from the CPU's as well.
 
@@ -178,7 +178,7 @@ def _is_plain(tree: Any, device: torch.device) -> bool:
 
 
 def _plan(function: Callable[..., Any], args: Any, kwargs: Any) -> list[Form] | str | None:
-    """What torch says of the results; its error, as text; None where it does not know."""
+    """The results of torch's fakes; their error, as text; None if torch has no fake."""
     mode = FakeTensorMode()
     before, _LOG.disabled = _LOG.disabled, True  # it prints what it raises
     try:

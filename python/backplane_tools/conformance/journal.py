@@ -41,7 +41,7 @@ class Journal:
             The rows that are there, in their order.
 
         Raises:
-            ConformanceError: there is nothing to resume, or it is of another backend.
+            ConformanceError: there is nothing to resume, or another backend wrote it.
         """
         rows = self._read(about) if resume else []
         folder = self.path.parent

@@ -15,7 +15,7 @@ __all__ = ["LazyTransfer", "check_lazy_clones"]
 
 
 class LazyTransfer(Transfer):
-    """Copies that share their memory, lazily, with originals that nobody may change."""
+    """Copies that share their memory, lazily, with originals that must not change."""
 
     def __init__(self, device: str | torch.device) -> None:
         super().__init__(device)

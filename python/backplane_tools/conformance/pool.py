@@ -14,7 +14,6 @@ from backplane_tools.conformance.case import Case
 from backplane_tools.conformance.errors import ConformanceError
 from backplane_tools.conformance.process import Died, Setup, Stopped, Worker
 from backplane_tools.conformance.record import Row
-from backplane_tools.conformance.runner import Runner
 
 __all__ = ["Here", "Pool", "Workplace", "case_seed"]
 
@@ -139,6 +138,8 @@ class Here:
     """This process as the only worker, for a debugger: a crash or a hang is the run's."""
 
     def __init__(self, setup: Setup) -> None:
+        from backplane_tools.conformance.runner import Runner  # and with it torch
+
         self._runner = Runner(setup.device, setup.package, setup.where)
         self.about: dict[str, object] = self._runner.about()
 

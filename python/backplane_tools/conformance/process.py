@@ -61,7 +61,7 @@ class Child:
         return self.process.poll() is None
 
     def send(self, question: object) -> None:
-        """Ask; that the process has ended is what ``receive`` says."""
+        """Ask; if the process has ended, ``receive`` raises."""
         with suppress(OSError):
             self.pipe.send(question)
 
@@ -171,7 +171,7 @@ class Worker(Child):
         """Run a case.
 
         Raises:
-            Died: the process has ended; this object is of no more use.
+            Died: the process has ended; this object cannot be used any more.
         """
         self._ask(_START_S, "prepare", case.suite)
         row: Row

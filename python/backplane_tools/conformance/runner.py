@@ -18,6 +18,13 @@ from backplane_tools.conformance.errors import ConformanceError, missing_extra
 from backplane_tools.conformance.record import Row
 from torch_backplane._installed import installed_backends
 
+try:
+    import torch
+except ModuleNotFoundError as missing:
+    raise ConformanceError(f"torch does not import ({missing}): install it, or run torch-backplane doctor") from missing
+
+from torch_backplane import _backend
+
 __all__ = ["Runner"]
 
 _LONGEST_TRACE = 20_000
@@ -43,10 +50,6 @@ class Runner:
 
     def about(self) -> dict[str, Any]:
         """What is tested, and with what: the head of the reports."""
-        import torch
-
-        from torch_backplane import _backend
-
         type_ = torch.device(self.device).type
         about: dict[str, Any] = {
             "device": self.device,
@@ -79,13 +82,11 @@ class Runner:
                     f"the suite {name} cannot be imported as {place}: {error}"
                 ) from error
             except AttributeError as error:
-                raise ConformanceError(f"the suite {name} cannot be had as {self.where[name]}: {error}") from error
+                raise ConformanceError(f"the suite {name} cannot be made as {self.where[name]}: {error}") from error
         return self._suites[name]
 
     def cases(self, name: str, dtypes: Sequence[str] | None) -> list[Case]:
         """A suite's cases."""
-        import torch
-
         for dtype in dtypes or ():
             if not isinstance(getattr(torch, dtype, None), torch.dtype):
                 raise ConformanceError(f"there is no dtype {dtype!r} in torch; name one such as float32 or bfloat16")
@@ -121,10 +122,6 @@ class Runner:
 
     def is_usable(self) -> bool:
         """Whether cases can still run here. A device that has faulted fails all that its process asks of it."""
-        import torch
-
-        from torch_backplane import _backend
-
         type_ = torch.device(self.device).type
         module = torch.get_device_module(type_)
         devices: list[str | int] = [self.device]
@@ -138,8 +135,6 @@ class Runner:
         return True
 
     def _reset(self, seed: int) -> None:
-        import torch
-
         random.seed(seed)
         torch.manual_seed(seed)  # the devices' generators too
         torch.set_default_dtype(torch.float32)
@@ -151,8 +146,6 @@ class Runner:
         numpy.random.seed(seed)
 
     def _synchronize(self) -> None:
-        import torch
-
         torch.get_device_module(torch.device(self.device).type).synchronize()
 
 
@@ -177,16 +170,9 @@ def _package_of(device: str | None) -> str | None:
 
 
 def _open(device: str | None, package: str | None) -> str:
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        raise ConformanceError(f"torch does not import ({error}): install it, or run torch-backplane doctor") from error
-
-    from torch_backplane import _backend
-
     if package is not None:
         try:
-            importlib.import_module(package)  # raises the reason that torch's autoload only warns of
+            importlib.import_module(package)  # raises the reason, of which torch's autoload only warns
         except Exception as error:
             raise ConformanceError(
                 f"the backend does not load: import {package} raises {summary(error).rstrip('.')}. "

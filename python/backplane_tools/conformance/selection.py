@@ -31,9 +31,9 @@ class Selection:
 
     @classmethod
     def of(cls, suites: Sequence[str], cases: Sequence[str] = (), **rest: Any) -> Selection:
-        """Make sense of suites as they are written: names, or ``NAME=module:Class`` for one of the vendor's own.
+        """Resolve suites as they are written: names, or ``NAME=module:Class`` for one of the vendor's.
 
-        Without suites, those that ``cases`` speak of; without these, all but those on request.
+        Without suites, those of ``cases``; without these, all but those on request.
 
         Raises:
             ConformanceError: there is no such suite.

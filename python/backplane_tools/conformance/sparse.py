@@ -25,7 +25,7 @@ _DENSE = 8  # samples that are made sparse
 
 
 def sparse_samples(op: Any, dtype: torch.dtype, dense: list[Sample], *, requires_grad: bool) -> Iterator[Sample]:
-    """Yield an operator's samples in each sparse layout that the database says it supports, on the CPU.
+    """Yield an operator's samples in each sparse layout that it supports according to the database, on the CPU.
 
     Args:
         op: the ``OpInfo``.

@@ -103,7 +103,7 @@ def _test_classes(device: str) -> list[type[unittest.TestCase]]:
 
 
 def _of_the_cpu(tests: Any) -> Callable[[], list[Any]]:
-    """The tests' objects with tensors on the CPU: ranks compare what they get with their own, on other devices."""
+    """The tests' objects with tensors on the CPU: ranks compare them with those that they receive, on other devices."""
     import torch
 
     objects = tests.create_collectives_object_test_list
@@ -131,7 +131,7 @@ class _Renamed:
 
 
 def _forked(tests: Any, device: str | None = None) -> type[unittest.TestCase]:
-    """The test class of a module; with a device, what a test makes without naming one lies there."""
+    """The test class of a module; with a device, that is the default device of the tests."""
     import torch
 
     class Tests(tests.TestDistBackend, tests.DistributedTest._DistTestBase):
@@ -150,7 +150,7 @@ def _forked(tests: Any, device: str | None = None) -> type[unittest.TestCase]:
 
 
 def _run(classes: list[type[unittest.TestCase]], name: str) -> tuple[str, str]:
-    """By the first class that does not skip the test; if all do, what the first says."""
+    """By the first class that does not skip the test; if all do, the first one's answer."""
     answers = []
     for tests in classes:
         answers.append(_run_one(tests, name))

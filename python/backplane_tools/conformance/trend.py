@@ -76,7 +76,7 @@ class Trend:
         return lines if len(lines) > 1 else [f"against {self.started}: no change"]
 
     def word(self, case_id: str) -> str:
-        """What the trend says of one case; empty if nothing."""
+        """How one case has changed; empty if it has not."""
         for word in ("failing", "passing", "slower", "faster"):
             if case_id in getattr(self, word):
                 return word

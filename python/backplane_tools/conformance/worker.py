@@ -1,7 +1,7 @@
 """The worker process: a :class:`Runner` whose methods the parent calls. It may die at any time.
 
 What it prints goes to a log that the parent reads when it dies: faulthandler's stack of a crash, the C++ library's
-last words.
+message.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(pipe: Connection) -> None:
             pipe.send(error if isinstance(error, ConformanceError) else ConformanceError(traceback.format_exc()))
             sys.stderr.flush()
             os._exit(2)
-    # Not the interpreter's shutdown: what a case left behind could hang in it.
+    # Without the interpreter's shutdown, in which what a case left behind could hang.
     os._exit(0)
 
 

@@ -19,7 +19,7 @@ DEVELOPED_WITH = "2.13"
 SECTIONS = ("python", "classes", "headers", "operators", "stubs")
 
 Texts = dict[str, dict[str, str]]
-"""Section, name, text. A name that a torch lacks has no entry."""
+"""Section, name, text. A name that a torch does not have has no entry."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Surface:
 
 @dataclass(frozen=True)
 class Change:
-    """One name that two versions do not have alike."""
+    """One name that differs between two versions."""
 
     section: str
     name: str

@@ -16,7 +16,7 @@ __all__ = ["look", "registered_operators"]
 
 
 def look(where: Path | None = None, more_operators: frozenset[str] = frozenset()) -> Surface:
-    """Return what a torch has of what the SDK uses. Loads no backend.
+    """Return what a torch has of the names that the SDK uses. Loads no backend.
 
     Args:
         where: an interpreter, an environment's folder, or a folder with torch in it that this Python can import; None
@@ -61,7 +61,7 @@ def look(where: Path | None = None, more_operators: frozenset[str] = frozenset()
 
 
 def _environment(where: Path | None) -> dict[str, str]:
-    """Return variables by which no backend is loaded, and another environment's packages are its own."""
+    """Return variables by which no backend is loaded, and another environment uses its packages alone."""
     ours = ("PYTHONPATH", "PYTHONHOME") if where is not None else ()
     kept = {name: value for name, value in os.environ.items() if name not in ours}
     return {**kept, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}

@@ -20,7 +20,7 @@ class Unknown(Exception):
 
 
 def find(name: str) -> tuple[Any, Any]:
-    """What a dotted name stands for, and what it was taken from; raises AttributeError."""
+    """The object of a dotted name, and the object that has it; raises AttributeError."""
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         try:
@@ -75,7 +75,7 @@ def text(value: Any) -> str:
     except (TypeError, ValueError):
         documented = pybind_parameters((getattr(value, "__doc__", None) or "").strip().split("\n")[0])
         return documented or kind or type(value).__name__
-    # That a C function has no parameters Python tells from 3.13 on, documented or not.
+    # From 3.13 on Python reports that a C function has no parameters, documented or not.
     if found in ("()", "(self, /)") and isinstance(value, C_FUNCTIONS):
         return "builtin_function_or_method" if isinstance(value, types.BuiltinFunctionType) else "method_descriptor"
     return kind + found
@@ -97,7 +97,7 @@ def main() -> None:
         except AttributeError:
             continue
         else:
-            # Behind an object there is no surface, but whatever it holds now.
+            # The attributes of an object are no surface, but what it holds at the moment.
             if name in asked["names"] or isinstance(parent, (types.ModuleType, type)) or parent is None:
                 python[name] = text(value)
     operators: dict[str, str] = {}

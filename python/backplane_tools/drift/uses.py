@@ -41,13 +41,13 @@ class PythonUses:
     names: set[str] = field(default_factory=set)
     """Private names, up to the first public part behind the last private one."""
     attributes: set[str] = field(default_factory=set)
-    """One part more, where the name may be a module or a class; and what classes of ours take from a private base."""
+    """One part more, where the name may be a module or a class; and what the SDK's classes take from a private base."""
 
 
 def python_uses(sources: Iterable[str]) -> PythonUses:
     """Read Python sources, which are one package: a class may derive from a class of another."""
     uses = PythonUses()
-    bases: dict[str, set[str]] = {}  # of a class of ours: names of torch, and of classes of ours
+    bases: dict[str, set[str]] = {}  # of the SDK's classes: names of torch, and of other classes of the SDK
     members: dict[str, set[str]] = {}
     for source in sources:
         tree = ast.parse(source)

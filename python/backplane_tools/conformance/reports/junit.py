@@ -12,7 +12,7 @@ from backplane_tools.conformance.record import Row
 
 __all__ = ["write_junit"]
 
-# status -> the element that tells of it
+# status -> its element
 _ELEMENT = {
     "fail": "failure",
     "xpass": "failure",

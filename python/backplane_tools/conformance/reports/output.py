@@ -21,7 +21,7 @@ __all__ = ["Output"]
 
 @dataclass
 class Output:
-    """The files, None for those that nobody wants."""
+    """The files, None for those that are not wanted."""
 
     console: Console
     json: Path | None = None

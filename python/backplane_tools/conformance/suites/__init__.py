@@ -30,8 +30,8 @@ SUITES: dict[str, str] = {
 ON_REQUEST = frozenset(
     {"ops-sample", "compiled", "compiled-dynamic", "distributed", "dtensor", "device-share", "cuda-dtypes"}
 )
-"""They run when they are named: a part of another suite, two that need a compiler, two that need several devices, one
-that only measures, and one of which the CPU's part is that of ``ops``."""
+"""They run when they are named: a part of another suite, two that require a compiler, two that require several devices,
+one that only measures, and one whose CPU part is that of ``ops``."""
 
 
 def load(name: str, where: str | None = None) -> Suite:

@@ -1,8 +1,7 @@
 """Every operator of PyTorch's own database under ``torch.compile``, one sample of each: the CPU's eager results.
 
-What the CPU's Inductor cannot do either is nobody's fault here: such a case is skipped, with its reason. A wrong result
-is excused by a wrong result alone, not by an error. To know that costs a compilation for the CPU, so it is asked only
-where the device fails.
+A case that the CPU's Inductor fails as well is skipped, with its reason; a wrong result only if the CPU's result is
+wrong, too, not for an error. This requires a compilation for the CPU, which is made only if the device fails.
 """
 
 from __future__ import annotations

@@ -40,14 +40,14 @@ _CUDNN_OFF = "nn.functional.batch_norm.without_cudnn"
 
 
 class _Pair(OneSample):
-    """The forward and the backward of one sample, against the CPU in the dtype, or in a wider one where it lacks it."""
+    """The forward and the backward of one sample, against the CPU in the dtype, or in a wider one that it supports."""
 
     is_first_dtype = False
     planned = 0
 
     @property
     def is_lacking(self) -> bool:
-        """Whether the CPU lacks the dtype, by the database."""
+        """Whether the CPU does not support the dtype, by the database."""
         return self.dtype not in self.op.dtypes and self.op.full_name != _CUDNN_OFF
 
     @property
@@ -79,7 +79,7 @@ class _Pair(OneSample):
     def _by_cpu(
         self, check: Callable[..., Any], call: Callable[..., Any], sample: Sample, *, chain: bool
     ) -> Observation:
-        """By the CPU in the dtype, unless it lacks it although the database says that it has it."""
+        """By the CPU in the dtype, unless it does not support it although the database has it."""
         try:
             return check(sample)
         except Difference as difference:
@@ -113,7 +113,7 @@ class _Pair(OneSample):
         return leaf.to(_NARROW.get((self.dtype, leaf.dtype), leaf.dtype)) if isinstance(leaf, torch.Tensor) else leaf
 
     def _plain(self, results: Any) -> Any:
-        """Of integers and bools the value counts: the wider computation does not tell their dtype."""
+        """Of integers and bools the value counts: the wider computation has another dtype."""
         if self.dtype.is_floating_point or self.dtype.is_complex:
             return results
         return tree_map(lambda leaf: leaf.double() if isinstance(leaf, torch.Tensor) else leaf, results)

@@ -15,7 +15,7 @@ __all__ = ["DriverSuite"]
 
 
 class DriverSuite:
-    """Runs the checker, a process of its own, on the driver that the backend has loaded, with its options and shims."""
+    """Runs the checker in a child process on the driver that the backend has loaded, with its options and shims."""
 
     name = "driver"
 

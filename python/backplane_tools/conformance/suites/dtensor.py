@@ -51,7 +51,7 @@ class DTensorSuite(OpsSuite):
 
 
 def _answer(rank: Child) -> Outcome:
-    """The outcome of a rank, which says before it where its next call runs."""
+    """The outcome of a rank, which is preceded by the places of its calls."""
     at = "the start"
     try:
         while not isinstance(said := rank.receive(), Outcome):

@@ -1,4 +1,4 @@
-"""Every operator of PyTorch's own database, every sample, every dtype that the CPU supports, held against the CPU."""
+"""Every operator of PyTorch's own database, every sample, every dtype that the CPU supports, compared with the CPU."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _LAZY = 4
 _SLOW = 0.5
 # Samples whose way is looked at; the case has the worst of them.
 _ROUTES = 4
-# Samples whose operators are held against their fakes, and which are run with their dimensions in another order: in the
-# operator's first dtype, and in the others, on which little of that depends.
+# Samples whose operators are compared with their fakes, and which are run with their dimensions in another order: in
+# the operator's first dtype, and in the others, on which little of that depends.
 _PLANNED, _PLANNED_TOO = 6, 2
 
 
@@ -103,12 +103,12 @@ class OpsRun(Run):
 
     @cached_property
     def is_first_dtype(self) -> bool:
-        """Whether checks that one dtype is enough for are made in this one: error inputs bring dtypes of their own."""
+        """Whether checks that one dtype is enough for are made in this one: error inputs have their dtypes."""
         return self.dtype is next((d for name in DTYPES if (d := getattr(torch, name)) in self.op.dtypes), self.dtype)
 
     @property
     def planned(self) -> int:
-        """How many samples are held against their fakes, and run with their dimensions in another order."""
+        """How many samples are compared with their fakes, and run with their dimensions in another order."""
         return _PLANNED if self.is_first_dtype else _PLANNED_TOO
 
     # The checks of a sample
@@ -147,7 +147,7 @@ class OpsRun(Run):
         return self.checker.both(self.values(self.op), sample.arguments, rules=self.rules, plain=plain)
 
     def values(self, op: Any) -> Any:
-        """Results as a function of a sample's arguments, by the operator or what stands for it."""
+        """Results as a function of a sample's arguments, by the operator or its substitute."""
 
         def call(input: Any, args: Any, kwargs: Any) -> Any:
             return self.of_equal_values(op(input, *args, **kwargs), input, args, kwargs)
@@ -165,7 +165,7 @@ class OpsRun(Run):
         return values, torch.zeros_like(places), input.detach().gather(dim, rows), are_distinct
 
     def found_along(self, input: Any, args: Any, kwargs: Any) -> int | None:
-        """The dim in which one of equal values is found; None if there is none, or it is told which."""
+        """The dim in which one of equal values is found; None if there is none, or the call says which."""
         place = _FINDERS.get(self.op.name)
         if place is None or input.dim() == 0 or kwargs.get("stable"):
             return None
@@ -221,12 +221,12 @@ class OpsRun(Run):
         return self.lazily(self.gradients(sample), sample.arguments, stays_lazy=stays)
 
     def backward(self, sample: Sample) -> Observation:
-        # How a gradient lies in memory, and with what it shares it, nobody promises.
+        # The strides of a gradient, and what it shares memory with, are not specified.
         rules = self.rules.but(strides=False, aliases=False, chain=True)
         return self.checker.both(self.gradients(sample), sample.arguments, rules=rules)
 
     def gradients(self, sample: Sample, op: Any = None) -> Any:
-        """Results and gradients as a function of the sample's arguments, by the operator or what stands for it."""
+        """Results and gradients as a function of the sample's arguments, by the operator or its substitute."""
         values = self.values(op or self.op)
 
         def call(input: Any, args: Any, kwargs: Any) -> Any:
@@ -260,7 +260,7 @@ class OneSample(OpsRun):
         return [max(fitting, key=self.worth)] if fitting else found[:1]
 
     def worth(self, sample: Sample) -> Any:
-        """The more, the rather it is taken."""
+        """The sample of the largest is taken."""
         return elements(sample)
 
     def sparse(self, dense: list[Sample], *, requires_grad: bool) -> list[Sample]:
@@ -273,7 +273,7 @@ class OneSample(OpsRun):
 
 
 class OpsSuite(DatabaseSuite):
-    """One case is a dtype of an operator of ``op_db`` or of the foreach databases beside it."""
+    """One case is a dtype of an operator of ``op_db`` or of the foreach databases."""
 
     name = "ops"
     checks: type[OpsRun] = OpsRun

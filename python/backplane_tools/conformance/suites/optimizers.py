@@ -189,7 +189,7 @@ class OptimizersSuite(DatabaseSuite):
         return {f"{_name(info)}/{implementation}": (info, implementation) for info, implementation in pairs}
 
     def has(self, entry: Any, dtype: torch.dtype) -> bool:
-        """Complex numbers only where the database says so, and never fused."""
+        """Complex numbers only if the database has them, and never fused."""
         info, implementation = entry
         is_known = str(dtype).removeprefix("torch.") in self.dtypes
         return is_known and (not dtype.is_complex or (info.supports_complex and implementation != "fused"))

@@ -1,4 +1,4 @@
-"""Devices, streams, events, copies, memory and random numbers, as every PyTorch user takes them for granted."""
+"""Devices, streams, events, copies, memory and random numbers: what every PyTorch program relies on."""
 
 from __future__ import annotations
 
