@@ -98,7 +98,7 @@ def test_D28_they_act_on_their_thread_alone(leaf):
 @pytest.mark.parametrize(
     ("guard", "key", "says"),
     [
-        (guards.exclude, "PrivateUse1", "cannot exclude PrivateUse1.*leave out such kernels of every device"),
+        (guards.exclude, "PrivateUse1", "cannot exclude PrivateUse1.*exclude such kernels of every device"),
         (guards.exclude, DispatchKey.SparseCPU, "cannot exclude DispatchKey.SparseCPU"),
         (guards.include, "PrivateUse1", "cannot include PrivateUse1.*send the tensors of every device"),
         (guards.include, "AutogradPrivateUse1", "cannot include AutogradPrivateUse1"),

@@ -125,7 +125,7 @@ def test_bad_input_is_answered(tmp_path, monkeypatch):
             "explain",
             "aten::add",
         ],
-        "there is no device 'nothing': the installed backend's is": ["explain", "aten::gelu", "--device", "nothing"],
+        "there is no device type 'nothing': Valid are": ["explain", "aten::gelu", "--device", "nothing"],
         "torch has no such dtype": ["explain", "aten::gelu", "--dtype", "f8"],
         "neither a list of operators nor what `torch-backplane coverage --json` writes": [
             "explain",

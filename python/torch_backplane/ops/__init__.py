@@ -1,6 +1,6 @@
-"""Operators of a vendor's own, and kernels for PyTorch's: defined, checked, and explained."""
+"""Define, check and explain a vendor's operators and kernels for PyTorch's operators."""
 
-# ruff: noqa: E402 (what comes before the imports has to)
+# ruff: noqa: E402 (a statement must precede the imports)
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

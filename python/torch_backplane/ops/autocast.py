@@ -1,4 +1,4 @@
-"""What autocast does with an operator: its tensors of the device are cast once, and it runs with autocast off."""
+"""Autocast rules of operators: a kernel that casts tensors of the device and calls the operator without autocast."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-
-__all__ = ["cast_kernel", "key_of"]
 
 
 def key_of(device: str) -> str:
@@ -26,8 +24,8 @@ def cast_kernel(op: torch._ops.OpOverload, device: str, dtype: torch.dtype | Non
 
     Args:
         op: the operator.
-        device: whose tensors are cast, if they are floating point and not double.
-        dtype: to what; None is the dtype of the region.
+        device: the device whose floating-point tensors, except double, are cast.
+        dtype: the target; None is the dtype of the region.
     """
     from torch.amp.autocast_mode import _cast
 

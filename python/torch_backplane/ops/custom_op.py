@@ -1,4 +1,4 @@
-"""Define a vendor's own operators from Python, and find those that exist."""
+"""Define a vendor's operators from Python, and get existing ones."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
 import torch
+from torch._library.custom_ops import OPDEFS
 
 from torch_backplane import compat
 from torch_backplane.ops import devices, factory, missing, registry, schema, signature
@@ -21,7 +22,7 @@ from torch_backplane.ops.strict import OperatorWarning
 __all__ = ["custom_op", "get"]
 
 _lock = threading.RLock()
-# By name. Loading this module again keeps what is defined.
+# By name. Reloading this module keeps them.
 _ops: dict[str, Op] = globals().get("_ops", {})
 
 _STRIDES = {
@@ -73,26 +74,26 @@ def custom_op(
 ) -> Any:
     """Define an operator; the function is its kernel for the vendor's device.
 
-    It is ``torch.library.custom_op`` with other defaults, and checks before it: what would go wrong later, or silently,
-    is an error that says what to write.
+    It is ``torch.library.custom_op`` with other defaults and with checks first: a mistake that would show later, or not
+    at all, is an error that says what to write.
 
     Args:
         name: ``"vendor::name"``, or with an overload ``"vendor::name.overload"``.
         function: the kernel. Without it, the result is a decorator.
-        mutates_args: names of the arguments that it writes, ``()`` for none; ``"unknown"`` is all.
-        device_types: what the function is a kernel for: a device type, several, ``"default"`` for every device without
-            a kernel of its own; None is the vendor's device.
+        mutates_args: names of the arguments that it writes, ``()`` for none; ``"unknown"`` means all.
+        device_types: the devices of the kernel: a device type, several, ``"default"`` for every device without a
+            kernel; None is the vendor's device.
         schema: ``"(Tensor x, int n=1) -> Tensor"``; None takes it from the function's annotations.
         tags: of ``torch.Tag``.
-        strides: the tag for what compiled code may do to the strides of arguments: ``"exact"`` keeps them as without
-            compilation, ``"order"`` keeps their order, ``"contiguous"`` makes contiguous, ``"any"`` is free. None is
-            torch's setting, ``torch._functorch.config.custom_op_default_layout_constraint``, which is exact.
+        strides: how compiled code may change the strides of arguments, as a tag: ``"exact"`` keeps those without
+            compilation, ``"order"`` keeps their order, ``"contiguous"`` makes arguments contiguous, ``"any"`` allows
+            all. None is torch's setting, ``torch._functorch.config.custom_op_default_layout_constraint``: exact.
 
     Returns:
         The operator, or the decorator that makes it.
 
     Raises:
-        ValueError: the name, the schema, ``mutates_args``, a device type, or the name is taken by C++.
+        ValueError: the name, the schema, ``mutates_args`` or a device type is wrong, or C++ has defined the name.
         TypeError: the function's signature differs from the schema.
 
     Example::
@@ -119,21 +120,21 @@ def custom_op(
 
 
 def get(op: Any) -> Op:
-    """The object of an operator that exists, wherever it was defined: Python and C++ may add to the same operator.
+    """The object of an existing operator, which Python or C++ may have defined.
 
     Args:
         op: ``"vendor::name"``, with its overload ``"vendor::name.overload"``; an ``OpOverload``, a packet with one
             overload, what ``torch.library.custom_op`` returned, or an :class:`Op`.
 
     Raises:
-        ValueError: there is no such operator; it names the nearest, and what to load.
+        ValueError: there is no such operator; the message names the nearest, and what to load.
     """
     name = _name_of(op)
     try:
         found = registry.overload(name)
     except ValueError as error:
         if not registry.has_namespace(name.partition("::")[0]):
-            raise  # it says what to load
+            raise  # the message says what to load
         stop = "" if str(error).endswith("?") else "."
         raise ValueError(
             f"{error}{stop} If a library defines it, load it first: import its package, or "
@@ -141,8 +142,8 @@ def get(op: Any) -> Op:
         ) from None
     with _lock:
         known = _ops.get(name)
-        if known is None or known.overload is not found:  # new, or defined anew behind our back
-            known = _ops[name] = Op(name, found, compat.custom_op_definition(name))
+        if known is None or known.overload is not found:  # new, or defined again by others
+            known = _ops[name] = Op(name, found, OPDEFS.get(name))
         return known
 
 
@@ -178,14 +179,14 @@ def _define(
         mutates_args = (mutates_args,)
     given = text is not None
     if text is None:
-        text = schema.infer(inspect.unwrap(function), mutates_args, all_tags)
+        text = compat.infer_schema(inspect.unwrap(function), mutates_args, all_tags)
     parsed = schema.parse(bare, text)
     if given:
         schema.check_given(parsed, function, mutates_args)
     with _lock:
         _make_room(name, function)
         if factory.is_factory(parsed):
-            # torch's own definition would choose by a positional `device` only.
+            # torch's own definition would only choose by a positional `device`.
             library = Library(namespace, "FRAGMENT")
             library.define(bare + text, tags=(torch.Tag.pt2_compliant_tag, *all_tags))
             op = Op(name, registry.overload(name), library=library)
@@ -205,7 +206,7 @@ def _define(
 
 
 def _make_room(name: str, function: Callable[..., Any]) -> None:
-    """Takes an operator of the same name away, if Python defined it: silently for a module that is loaded again."""
+    """Remove an operator of the same name that Python defined; without a warning if its module is reloaded."""
     if not registry.exists(name):
         return
     old = get(name)
@@ -230,8 +231,8 @@ def _with_strides(name: str, tags: list[torch.Tag], strides: str | None) -> list
     if strides is not None and strides not in _STRIDES:
         raise ValueError(f"strides='{strides}' of {name} is none of {', '.join(map(repr, _STRIDES))}")
     if strides is not None and layout:
-        raise ValueError(f"strides='{strides}' of {name} and the tag {layout[0].name} are two answers: leave one out")
-    # Not by default: torch searches the list of tags in every call, 0.3 us for each.
+        raise ValueError(f"strides='{strides}' of {name} and the tag {layout[0].name} contradict each other: omit one")
+    # Not by default: torch searches the list of tags in each call, 0.3 us per tag.
     return tags if strides is None else [*tags, getattr(torch.Tag, _STRIDES[strides])]
 
 

@@ -1,4 +1,4 @@
-"""Device types as kernels are registered for them: checked, and with the renamed device among the valid ones."""
+"""Checks of device types for which kernels are registered; the renamed device is one of the valid types."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import torch
 from torch_backplane import _backend
 from torch_backplane.ops import registry
 
-__all__ = ["DEFAULT", "DeviceTypes", "device_type", "device_types", "key_of", "own"]
-
 DEFAULT = "default"
-"""In place of a device type: every device that has no kernel of its own."""
+"""Instead of a device type: every device without a kernel for that device."""
 
 DeviceTypes = str | torch.device | Iterable[str | torch.device] | None
 
@@ -77,7 +75,7 @@ def _unknown(given: str) -> str:
 
 
 def _valid() -> list[str]:
-    """As torch lists them in its own error, with this device under its name, and first."""
+    """As torch lists them in its own error, but this device first and by its name."""
     try:
         torch.device("nosuchdevice")
     except RuntimeError as error:

@@ -1,7 +1,7 @@
-"""The way of an operator's call through the dispatcher: which keys it passes, what runs, and what else there is of it.
+"""Explains an operator's call: the dispatch keys that it passes, what runs, and other registrations of the operator.
 
-It asks for the kernels that were registered directly: the computed table has an answer for every operator as soon as
-the device has a fallback. No operator runs on the device.
+It looks at the kernels that were registered directly: with a fallback of the device, the computed table has an entry
+for every operator. No operator runs on the device.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch._library.custom_ops import OPDEFS
 from torch._library.simple_registry import singleton
 
 from torch_backplane import _backend, fallback
-from torch_backplane.ops import pairs, registry, ways
+from torch_backplane.ops import devices, pairs, registry, ways
 from torch_backplane.ops.ways import Answer
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Explanation:
-    """An operator on a device; ``str()`` is a text, rich prints a tree."""
+    """An operator on a device; ``str()`` returns text, rich prints a tree."""
 
     op: str
     schema: str
     device: str
     dtype: str | None
     runs: Answer
-    """One of :data:`torch_backplane.ops.ways.WAYS`, under the policies that are in force."""
+    """One of :data:`torch_backplane.ops.ways.WAYS`, under the current policies."""
     steps: list[Step]
     """The keys in the order of a call: under autocast, with gradients."""
     autograd: Answer
@@ -58,7 +58,7 @@ class Explanation:
     """``"lowering"``, ``"decomposition"``, ``"fallback"`` (it calls the operator), or ``"not asked"``."""
 
     def aspects(self) -> dict[str, Answer]:
-        """What is told beside the way of the call."""
+        """The answers other than how the call runs."""
         names = ("autograd", "autocast", "vmap", "fake", "inductor")
         return {name: getattr(self, name) for name in names}
 
@@ -88,12 +88,12 @@ class Explanation:
 def explain(
     op: Any, device: str | torch.device | None = None, dtype: torch.dtype | None = None, *, inductor: bool = False
 ) -> Explanation:
-    """Tell the way of an operator's call on a device.
+    """Explain an operator's call on a device.
 
     Args:
         op: ``"aten::gelu"``, ``"add.Tensor"`` (of aten, or of the only namespace that has it), or the operator itself.
         device: default: the backend's.
-        dtype: of the tensors. It matters where the device's kernel has declared which dtypes it takes.
+        dtype: of the tensors. It matters if the device's kernel declares which dtypes it supports.
         inductor: ask Inductor as well; importing it takes seconds.
 
     Raises:
@@ -102,7 +102,7 @@ def explain(
     """
     name = _name_of(op)
     schema = registry.schema(name)
-    kind = _device(device)
+    kind = devices.own() if device is None else devices.device_type(str(device).partition(":")[0])
     call = _Call(name, schema, kind, torch._C._dispatch_key_for_device(kind), dtype)
     steps, runs = call.way()
     return Explanation(
@@ -132,18 +132,6 @@ def _name_of(op: Any) -> str:
     raise ValueError(f"{op!r} is no operator: give a name such as 'aten::add.Tensor', or torch.ops.aten.add.Tensor")
 
 
-def _device(device: str | torch.device | None) -> str:
-    if device is None:
-        if not _backend.loaded():
-            raise RuntimeError("no backend is loaded: import the vendor's package first, for example `import mydevice`")
-        return _backend.device
-    try:
-        return torch.device(device).type
-    except RuntimeError as error:
-        installed = f"the installed backend's is {_backend.device}" if _backend.device else "no backend is loaded"
-        raise ValueError(f"there is no device '{device}': {installed}; cpu, cuda and meta are torch's own") from error
-
-
 class _Call:
     """One operator, one device."""
 
@@ -168,7 +156,7 @@ class _Call:
         return [*steps, *end], runs
 
     def passes(self, key: str, entry: registry.Entry) -> str:
-        """What a key above the device's does."""
+        """What a key above the device's key does."""
         if entry.fallthrough:
             return "passes"
         if key.startswith("Autocast"):
@@ -194,12 +182,12 @@ class _Call:
         return [Step(self.key, "the device's fallback", entry.site)], self.on_the_cpu()
 
     def composite(self, entry: registry.Entry, key: str | None = None) -> tuple[list[Step], Answer]:
-        """It ends in calls of other operators."""
+        """The end of a call that calls other operators."""
         step = Step(key or self.key, "calls the operators that it is made of", entry.site)
         return [step], Answer("composite", "of other operators; torch-backplane coverage lists those of a model")
 
     def derived(self, entry: registry.Entry) -> tuple[list[Step], Answer]:
-        """Torch makes the functional and the in-place form of some operators from the out= form."""
+        """The end of a call that torch derives from the out= form, as some functional and in-place forms."""
         out = ways.out_form(self.op)
         if out is None:
             return self.composite(entry)
@@ -208,20 +196,20 @@ class _Call:
         return [first, *steps], runs
 
     def on_the_cpu(self) -> Answer:
-        """What the fallback would do."""
+        """The fallback's answer."""
         if self.device != _backend.device:
             return Answer("refused", f"it has no kernel for {self.device}, and no fallback is registered")
         return ways.on_the_cpu(self.op, self.dtype)
 
     def by_kernel(self, site: str) -> Answer:
-        """Who takes a call of which the device has a kernel."""
+        """How a call runs if the device has a kernel."""
         if self.device != _backend.device:
             return Answer("native", site)
         runs = ways.of_kernel(self.op, site, self.dtype)
         return replace(runs, text=runs.text + self.so_far()) if runs.word == "portable" else runs
 
     def so_far(self) -> str:
-        """What has run in this process: a kernel is asked at each call whether it takes it."""
+        """The calls in this process so far: each call asks the kernel whether it supports the arguments."""
         ran = _backend.C.kernels.calls(f"portable/{self.op.removeprefix('aten::')}")
         calls = fallback.calls()
         left = sum(calls.get(name, 0) for name in {self.op, ways.out_form(self.op) or self.op})
@@ -231,7 +219,7 @@ class _Call:
         return f"; so far it ran {ran} time{'s' * (ran != 1)}{on_the_cpu}"
 
     def autograd(self) -> Answer:
-        """Where its gradient comes from."""
+        """The source of its gradient."""
         key = f"Autograd{self.key}"
         entry = self.table.get(key)
         if entry is None or entry.source == "backend fallback":
@@ -271,7 +259,7 @@ class _Call:
         return Answer("loop", "one call an element, with a warning of torch's")
 
     def fake(self) -> Answer:
-        """Who tells its result's shape and dtype to ``torch.compile`` and FakeTensorMode."""
+        """How ``torch.compile`` and FakeTensorMode compute its result's shape and dtype."""
         registered = singleton._data.get(self.op)
         given = OPDEFS[self.op]._abstract_fn if self.op in OPDEFS else None
         if given is None and self.op not in OPDEFS and registered is not None and registered.fake_impl.kernel:
@@ -295,7 +283,7 @@ class _Call:
         return Answer("none", "torch.compile and FakeTensorMode fail at it: torch.library.register_fake gives one")
 
     def inductor(self) -> Answer:
-        """What Inductor makes of it, if the tracer has not taken it apart before."""
+        """What Inductor does with it, if the tracer has not decomposed it before."""
         from torch._inductor import decomposition, lowering
 
         op = registry.overload(self.op)
@@ -310,9 +298,9 @@ class _Call:
 
 
 def _way(op: str, key: str) -> str:
-    """``native``, ``composite`` or ``fallback`` for a name, whatever its overload.
+    """``native``, ``composite`` or ``fallback`` for a name with any overload.
 
-    Empty for what is no operator of strided tensors: a formula also calls functions inside torch.
+    Empty if it is no operator of strided tensors: a formula also calls functions inside torch.
     """
     overloads = registry.overloads(op)
     functional = {name for name in overloads if not registry.schema_of(name).is_mutable}
@@ -324,6 +312,6 @@ def _way(op: str, key: str) -> str:
 
 
 def _short(site: str) -> str:
-    """A place without the folders that torch was built or installed in."""
+    """A place without the folder in which torch was built or installed."""
     installed = f"{Path(torch.__file__).parent.parent}/"
     return re.sub(r"^.*/pytorch/pytorch/", "pytorch/", site.removeprefix(installed))

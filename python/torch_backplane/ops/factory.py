@@ -1,4 +1,4 @@
-"""Operators that make tensors: without a tensor among the arguments, the argument ``device`` chooses the kernel."""
+"""Operators without a tensor among their arguments: the argument ``device`` chooses the kernel."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 import torch
 
 from torch_backplane import compat
-
-__all__ = ["device_argument", "is_factory", "select"]
 
 
 def is_factory(schema: Any) -> bool:
@@ -24,10 +22,10 @@ def device_argument(schema: Any) -> Any:
 
 
 def select(op: torch._ops.OpOverload) -> Callable[..., Any]:
-    """The kernel for BackendSelect; unlike torch's own, it takes a ``device`` that is keyword-only or left out.
+    """The kernel for BackendSelect; unlike torch's own, it takes a ``device`` that is keyword-only or omitted.
 
-    Left out, it is the schema's default, and None is torch's default device; of a block, ``with torch.device(...)``, if
-    it is keyword-only, as in PyTorch's own operators.
+    If omitted, ``device`` is the schema's default. None is torch's default device; that of a block ``with
+    torch.device(...)`` applies only to a keyword-only ``device``, as in PyTorch's own operators.
     """
     arguments = op._schema.arguments
     argument = device_argument(op._schema)

@@ -1,4 +1,4 @@
-"""Gradient formulas of custom operators: refused where they could not work, before they are registered."""
+"""Checks of gradient formulas of custom operators, before they are registered."""
 
 from __future__ import annotations
 
@@ -9,40 +9,42 @@ from typing import Any
 from torch_backplane import _backend
 from torch_backplane.ops import registry, signature
 
-__all__ = ["check_free", "check_not_cut_off", "check_setup_context", "with_constant_outputs"]
-
 
 def check_free(name: str, keys: Sequence[str]) -> None:
     """Refuse a formula for an operator that has an autograd kernel: one of the two would never run.
 
     Args:
         name: the operator's.
-        keys: where a kernel is somebody else's.
+        keys: keys whose kernels were not registered by the operator's object.
 
     Raises:
         ValueError: it has one; the message says where it was registered.
     """
-    for kernel in registry.kernels(name):
-        if kernel.key in keys and kernel.active:
-            where = f"for {_backend.device}" if kernel.key == "AutogradPrivateUse1" else f"under {kernel.key}"
+    for key in keys:
+        if site := registry.site_of(name, key):
+            where = f"for {_backend.device}" if key == "AutogradPrivateUse1" else f"under {key}"
             raise ValueError(
-                f"{name} has an autograd kernel {where} already, registered at {kernel.site}: leave the formula out, "
-                "or that kernel"
+                f"{name} has an autograd kernel {where} already, registered at {site}: omit the formula, or remove "
+                "that kernel"
             )
 
 
-def check_not_cut_off(name: str, device: str) -> None:
+def check_not_cut_off(name: str, device: str, how: str) -> None:
     """Refuse a kernel for a composite operator without a formula: its gradient comes from its parts, and would be lost.
+
+    Args:
+        name: the operator's.
+        device: of the kernel.
+        how: the caller registers a formula, for the message.
 
     Raises:
         ValueError: it is one.
     """
-    kept = ("Autograd", "AutogradPrivateUse1")
-    if registry.has_kernel(name, "CompositeImplicitAutograd") and not any(registry.has_kernel(name, k) for k in kept):
+    if registry.has_kernel(name, "CompositeImplicitAutograd") and not registry.has_formula(name):
         raise ValueError(
             f"{name} is a composite operator: its gradient comes from the operators that it is made of, and a kernel "
-            f"for {device} would silently lose it. Register the formula first, by register_autograd, or write kernels "
-            "for its parts"
+            f"for {device} would silently lose it. {how}, or write kernels for its parts (`torch-backplane coverage` "
+            "lists them)"
         )
 
 
@@ -50,7 +52,7 @@ def check_setup_context(name: str, schema: Any, function: Callable[..., Any] | N
     """Refuse a function that torch could not call.
 
     Raises:
-        TypeError: its parameters are others.
+        TypeError: it does not take the parameters that torch passes.
     """
     if function is None:
         return
@@ -72,7 +74,7 @@ def with_constant_outputs(
 
     Raises:
         TypeError: not a list of bools.
-        ValueError: not as many as outputs, or one that is no tensor.
+        ValueError: their number differs from that of outputs, or False is given for an output that is no tensor.
     """
     if differentiable is None:
         return setup_context
@@ -88,7 +90,7 @@ def with_constant_outputs(
         if str(schema.returns[i].type) not in ("Tensor", "List[Tensor]"):
             raise ValueError(
                 f"output {i} of {name} is {schema.returns[i].type}, which has no gradient: "
-                "output_differentiability is of tensors, leave it True"
+                "output_differentiability only applies to tensors, leave it True"
             )
 
     def setup(ctx: Any, inputs: Any, output: Any, **keyword_only: Any) -> None:

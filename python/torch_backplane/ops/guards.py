@@ -1,16 +1,16 @@
-"""The dispatcher's thread-local guards, as contexts: which keys the calls of this thread leave out, or take in.
+"""The dispatcher's thread-local guards as context managers: which keys calls of this thread exclude or include.
 
-A kernel that calls operators may need them. Below torch's own formulas nothing is recorded; but an operator of a
-vendor's without a formula reaches its kernel with autograd still in force, and what it calls is recorded; and a kernel
-on the autograd key that calls its operator calls itself without end.
+A kernel that calls operators may need them. Below torch's own formulas nothing is recorded; but a vendor's operator
+without a formula reaches its kernel with autograd enabled, and its calls are recorded; and a kernel on the autograd key
+that calls its operator recurses infinitely.
 
-They act on this thread alone, on tensors of every device, and end with the block, also by an exception. They nest. Each
+They apply to tensors of every device on this thread only, and end with the block, also by an exception. They nest. Each
 call makes one context; as a decorator, each call of the function is a block::
 
     @torch_backplane.ops.guards.below_autograd()
     def my_kernel(x): ...
 
-A generator gives the state to whoever runs between its steps: do not ``yield`` inside one.
+Do not ``yield`` inside one: the state would apply to the code that runs between a generator's steps.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _C: Any = torch._C
 def below_autograd() -> Iterator[None]:
     """Call operators below autograd and autocast: nothing is recorded, results require no gradient.
 
-    For all devices. Views are still tracked as views of their base. ``torch.no_grad()`` is another thing: it calls the
-    autograd kernels, which then record nothing; a kernel on the autograd key would call itself.
+    For all devices. Views are still tracked as views of their base. ``torch.no_grad()`` differs: it calls the autograd
+    kernels, which then record nothing; a kernel on the autograd key would call itself.
     """
     with _C._AutoDispatchBelowAutograd():
         yield
@@ -42,11 +42,11 @@ def below_autograd() -> Iterator[None]:
 
 @contextlib.contextmanager
 def below_adinplaceorview() -> Iterator[None]:
-    """Call operators below autograd, autocast, and what tracks views and versions.
+    """Call operators below autograd, autocast, and the tracking of views and versions.
 
-    For all devices. A view that is made here is a plain tensor that shares memory, and writing in place raises no
-    version: a backward pass that saved the tensor is not warned. It is where the kernels of torch itself run, and the
-    guard for a kernel that is called by an autograd kernel.
+    For all devices. A view that is made here is a plain tensor that shares memory, and writing in place does not
+    increment the version: a backward pass that saved the tensor does not detect it. Kernels of torch itself run here;
+    use this guard for a kernel that an autograd kernel calls.
     """
     with _C._AutoDispatchBelowADInplaceOrView():
         yield
@@ -54,18 +54,18 @@ def below_adinplaceorview() -> Iterator[None]:
 
 @contextlib.contextmanager
 def exclude(*keys: str | torch._C.DispatchKey) -> Iterator[None]:
-    """Leave keys out, for example ``"AutogradPrivateUse1"`` or ``"AutocastPrivateUse1"``.
+    """Exclude keys, for example ``"AutogradPrivateUse1"`` or ``"AutocastPrivateUse1"``.
 
-    torch keeps autograd as one key of all devices here: leaving out ``"AutogradPrivateUse1"`` switches autograd off for
-    the CPU's tensors of this thread as well. The autocast keys are kept apart.
+    Here torch has one autograd key for all devices: excluding ``"AutogradPrivateUse1"`` disables autograd for the CPU's
+    tensors on this thread as well. The autocast keys are separate.
 
     Args:
-        keys: by name or as a ``DispatchKey``. A name may end in the device's, as in torch's messages
+        keys: by name or as a ``DispatchKey``. A name may end in the device's name, as in torch's messages
             (``"Autogradmydevice"``).
 
     Raises:
-        ValueError: no such key, or a key of kernels (``"PrivateUse1"``, ``"SparseCPU"``): torch would leave out the
-            kernels of every device, the CPU's too.
+        ValueError: no such key, or a key of kernels (``"PrivateUse1"``, ``"SparseCPU"``): torch would exclude the
+            kernels of every device, including the CPU.
     """
     excluded = _C.DispatchKeySet(_C.DispatchKey.Undefined)
     for key in _parse_all(keys, "exclude"):
@@ -76,9 +76,9 @@ def exclude(*keys: str | torch._C.DispatchKey) -> Iterator[None]:
 
 @contextlib.contextmanager
 def include(*keys: str | torch._C.DispatchKey) -> Iterator[None]:
-    """Take keys in that the tensors do not bring, for example ``"AutocastPrivateUse1"`` or ``"Python"``.
+    """Include keys that the tensors do not have, for example ``"AutocastPrivateUse1"`` or ``"Python"``.
 
-    A key that is excluded stays so.
+    An excluded key stays excluded.
 
     Args:
         keys: as for :func:`exclude`.
@@ -109,9 +109,9 @@ def state() -> State:
 
 @contextlib.contextmanager
 def force(given: State) -> Iterator[None]:
-    """Put a thread in the state that another one had, or the same one earlier, whatever its own is.
+    """Replace the state of this thread by that of another thread, or by an earlier one.
 
-    For a kernel that hands work to a thread of its own: ``before = state()`` here, ``with force(before):`` there.
+    For a kernel that passes work to its own thread: ``before = state()`` here, ``with force(before):`` there.
     """
     with _C._ForceDispatchKeyGuard(given.included, given.excluded):
         yield
@@ -124,8 +124,8 @@ def _parse_all(keys: tuple[str | torch._C.DispatchKey, ...], verb: str) -> list[
         if functionality == key or (verb == "exclude" and functionality == _C.DispatchKey.AutogradFunctionality):
             continue
         effect = {
-            "exclude": "leave out such kernels of every device on this thread, the CPU's too",
-            "include": "send the tensors of every device on this thread, the CPU's too, to that one",
+            "exclude": "exclude such kernels of every device on this thread, including the CPU",
+            "include": "send the tensors of every device on this thread, including the CPU's, to that one",
         }[verb]
         raise ValueError(
             f"cannot {verb} {given}, a key of a single back end: torch would {effect}. Autocast keys and keys without "

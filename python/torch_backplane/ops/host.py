@@ -1,4 +1,4 @@
-"""Kernels written for the host, through numpy or a C library: they get CPU tensors, and results go back."""
+"""Kernels written for the host, by numpy or a C library: they get CPU tensors, and results are copied back."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["bind", "host_kernel"]
 
 
 def host_kernel(function: Callable[..., Any] | None = None, *, mutates_args: Iterable[str] | None = None) -> Any:
-    """Let a function of CPU tensors be the kernel of a device: a decorator.
+    """Make a function of CPU tensors the kernel of a device: a decorator.
 
-    Device tensors are copied to the CPU, and what the function returns, tensors or numpy arrays, to the device that
-    they came from; what it writes into an argument is copied back. On CPU tensors alone it is called as it is. A call
-    waits for the device twice: it is a way to have the operator before its kernel.
+    Device tensors are copied to the CPU, and the results, tensors or numpy arrays, to the device of the arguments;
+    arguments that the function writes are copied back. With only CPU tensors it is called directly. A call waits for
+    the device twice: use it until the operator has a device kernel.
 
     Args:
-        function: takes CPU tensors and lists of them, and what else the operator has.
-        mutates_args: arguments that it writes. Under :func:`custom_op` and :meth:`Op.register_kernel` the operator's
-            schema says it.
+        function: takes CPU tensors and lists of them, and the operator's other arguments.
+        mutates_args: arguments that it writes. :func:`custom_op` and :meth:`Op.register_kernel` take them from the
+            operator's schema.
 
     Example::
 
@@ -37,7 +37,7 @@ def host_kernel(function: Callable[..., Any] | None = None, *, mutates_args: Ite
 
 
 def bind(function: Any, schema: Any, mutated: Sequence[str]) -> Callable[..., Any]:
-    """The function as the kernel of an operator; one that is no host kernel is returned as it is.
+    """The function as the kernel of an operator; returned unchanged if it is not a host kernel.
 
     Raises:
         ValueError: its ``mutates_args`` are not the schema's.
@@ -89,14 +89,14 @@ def _tensors(values: Iterable[Any]) -> Iterable[torch.Tensor]:
 
 
 def _device_of(values: Iterable[Any]) -> torch.device | None:
-    """The device that results go to: of the first tensor that is not the CPU's, or of an argument that is a device."""
+    """The device for results: of the first tensor that is not on the CPU, or an argument that is a device."""
     values = list(values)
     named = [value for value in values if isinstance(value, torch.device)]
     return next((d for d in [*(t.device for t in _tensors(values)), *named] if d.type != "cpu"), None)
 
 
 def _to_host(value: Any, made: dict[int, tuple[torch.Tensor, torch.Tensor]]) -> Any:
-    """Copies on the CPU; ``made`` holds them, by identity, with what they are copies of."""
+    """Copy to the CPU; ``made`` has the copies, by identity, with their originals."""
     if isinstance(value, torch.Tensor):
         host = next((host for original, host in made.values() if original is value), None)
         if host is None:
@@ -115,7 +115,7 @@ def _as_tensors(value: Any) -> Any:
 
 
 def _to_device(value: Any, device: torch.device, same: dict[int, torch.Tensor]) -> Any:
-    """On the device; an argument that was written, and is returned, is the argument itself."""
+    """Copy to the device; a written argument that is returned is the argument itself."""
     if isinstance(value, torch.Tensor):
         return same[id(value)] if id(value) in same else value.to(device)
     return type(value)(_to_device(one, device, same) for one in value) if isinstance(value, list | tuple) else value

@@ -1,4 +1,4 @@
-"""Kernels written in Python, for prototypes: registered for one operator of the device, and checked when registered."""
+"""Kernels written in Python, for prototypes: registered for an operator on the device, after checks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 from torch_backplane import _backend, compat
-from torch_backplane.ops import registry, signature
+from torch_backplane.ops import devices, formula, registry, signature
 from torch_backplane.ops.library import Library
 
 __all__ = ["Registration", "calls", "kernel"]
 
 _lock = threading.RLock()
-# By operator; the last one is in force. Loading this module again keeps what is registered.
+# By operator; the last one is in force. Reloading this module keeps them.
 _active: dict[str, list[Registration]] = globals().get("_active", {})
 _calls: dict[str, int] = globals().get("_calls", {})
 
 
 class Registration:
-    """A kernel that is registered. As a context manager, it is removed at the block's end."""
+    """A registered kernel. As a context manager, it is removed at the block's end."""
 
     def __init__(self, op: str, function: Callable[..., Any], library: Library) -> None:
         self.op = op
@@ -38,7 +38,7 @@ class Registration:
         return self._library is not None
 
     def remove(self) -> None:
-        """Take the kernel away; what was registered before it is in force again. A second call does nothing."""
+        """Remove the kernel; the one registered before is in force again. A second call does nothing."""
         with _lock:
             library, self._library = self._library, None
             if library is not None:
@@ -65,17 +65,17 @@ def kernel(
 ) -> Any:
     """Register a Python function as the device's kernel of an existing operator.
 
-    It is called with device tensors, below autograd, and returns what the operator's schema says, or NotImplemented for
-    what it does not take: the CPU computes that. It is for prototypes: a call costs several microseconds, and forms
-    other than the given overload (``out=``, in-place) are not its.
+    It is called with device tensors, below autograd, and returns the results of the operator's schema, or
+    NotImplemented for arguments that it does not support, which the CPU then computes. It is for prototypes: a call
+    costs several microseconds, and it only serves the given overload, not ``out=`` or in-place forms.
 
     Args:
         op: the operator, ``"aten::gelu"`` or, with its overload, ``"aten::add.Tensor"``.
-        function: the kernel. Without it, the result is a decorator, which returns the function as it was, with the
+        function: the kernel. Without it, the result is a decorator, which returns the function unchanged, with the
             registration as its attribute ``registration``.
-        override: allow that the operator has a kernel for the device already; this one goes before it.
-        backward: for a composite operator, whose gradient comes from its parts and which a kernel would cut off: the
-            formula, as for :func:`torch.library.register_autograd`.
+        override: override an existing kernel for the device.
+        backward: the formula, as for :func:`torch.library.register_autograd`, for a composite operator: its gradient
+            comes from its parts, and would be lost with a kernel.
         setup_context: as there.
 
     Returns:
@@ -120,22 +120,21 @@ def _register(
     backward: Callable[..., Any] | None,
     setup_context: Callable[..., Any] | None,
 ) -> Registration:
-    if not _backend.loaded():
-        raise RuntimeError("no backend is loaded: import the vendor's package first, for example `import mydevice`")
+    devices.own()
     schema = registry.schema(op)
     signature.check(schema, function)
     _check_autograd(op, schema, backward)
     with _lock:
         for old in [old for old in _active.get(op, []) if signature.same(old.function, function)]:
-            old.remove()  # its module has been loaded again
+            old.remove()  # its module has been reloaded
         if not override:
             _check_first(op, function)
         namespace, _, name = op.partition("::")
         library = Library(namespace, "IMPL")
         compat.override_kernel(library, name, _counted(op, function), "PrivateUse1")
         if backward is not None:
-            formula = compat.autograd_kernel(registry.overload(op), backward, setup_context)
-            library.impl(name, formula, "AutogradPrivateUse1", with_keyset=True)
+            gradient = compat.autograd_kernel(registry.overload(op), backward, setup_context)
+            library.impl(name, gradient, "AutogradPrivateUse1", with_keyset=True)
         registration = Registration(op, function, library)
         _active.setdefault(op, []).append(registration)
         return registration
@@ -161,28 +160,17 @@ def _counted(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def _check_first(op: str, function: Callable[..., Any]) -> None:
     if not registry.has_kernel(op, "PrivateUse1"):
         return
-    if _active.get(op):
-        first = _active[op][-1].site
-    else:
-        first = next(kernel.site for kernel in registry.kernels(op) if kernel.key == "PrivateUse1" and kernel.active)
+    first = _active[op][-1].site if _active.get(op) else registry.site_of(op, "PrivateUse1")
     raise ValueError(
         f"{op} has a kernel for {_backend.device} already: it is at {first}, and this one at "
-        f"{signature.site(function)}. override=True puts this one before it"
+        f"{signature.site(function)}. override=True overrides it"
     )
 
 
 def _check_autograd(op: str, schema: Any, backward: Callable[..., Any] | None) -> None:
-    has_formula = registry.has_kernel(op, "Autograd") or registry.has_kernel(op, "AutogradPrivateUse1")
-    if backward is not None:
-        if has_formula:
-            raise ValueError(f"{op} has a formula for its gradient already: leave out backward=")
-        return
-    into_out = any(a.kwarg_only and a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
-    if has_formula or into_out or not registry.has_kernel(op, "CompositeImplicitAutograd"):
-        return
-    raise ValueError(
-        f"{op} is a composite operator: its gradient comes from the operators that it is made of, and a kernel for it "
-        f"would silently lose the gradient on {_backend.device}. Write kernels for its parts "
-        "(`torch-backplane coverage` lists them), or give the formula: "
-        f'kernel("{op}", backward=..., setup_context=...), as for torch.library.register_autograd'
-    )
+    if backward is None:
+        if not registry.out_arguments(schema):
+            how = f'kernel("{op}", backward=..., setup_context=...), as for torch.library.register_autograd'
+            formula.check_not_cut_off(op, _backend.device, f"Give the formula, {how}")
+    elif registry.has_formula(op):
+        raise ValueError(f"{op} has a formula for its gradient already: leave out backward=")

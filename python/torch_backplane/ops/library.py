@@ -1,20 +1,20 @@
-"""``torch.library.Library`` that can go in any order: what the torch of today leaves behind is put right.
+"""``torch.library.Library`` that can be destroyed in any order: works around what torch leaves behind.
 
-Each gap with what makes its part unnecessary. Seen on torch 2.13:
+These are the defects of torch 2.13, each with the change that makes its workaround unnecessary:
 
 - The Python dispatcher, under which ``torch.compile`` and ``make_fx`` trace, keeps the kernel that it found first.
-  Until ``Library.impl`` clears it.
-- A library that defined one overload takes the operator's Python object along, and those of overloads that others
-  defined: ``torch.ops.aten.add.Tensor`` is another object afterwards, which no decomposition knows. Until
+  Until ``Library.impl`` clears its cache.
+- Destroying a library that defined one overload also removes the operator's Python object, and those of overloads
+  that others defined: ``torch.ops.aten.add.Tensor`` is another object afterwards, which no decomposition knows. Until
   ``_clear_torch_ops_cache`` keeps what still exists.
-- An operator object that is held after its definition went calls into freed memory. Until it raises.
-- An operator that is defined again while kernels of it stayed has two objects: dispatch modes see the old one, whose
-  stale entries the Python dispatcher follows into the void. Until the dispatcher forgets it with the definition.
-- ``allow_override=False`` knows Python's kernels alone, and forgets one when another of the same operator goes. Until
-  it asks the dispatcher.
+- An operator object that outlives its definition calls into freed memory. Until it raises.
+- An operator that is defined again while kernels of it remain has two objects: dispatch modes see the old one, whose
+  stale cache entries the Python dispatcher follows. Until the dispatcher drops it with the definition.
+- ``allow_override=False`` only knows Python kernels, and forgets one when another of the same operator is removed.
+  Until it asks the dispatcher.
 - A Python kernel that returns more results than the schema has crashes the process, and one that returns fewer passes.
   Until torch counts them.
-- A library goes with the last reference to it, and its kernels with it, silently.
+- A library and its kernels are silently removed with the last reference to it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _open: set[Library] = set()
 
 
 class Library(torch.library.Library):
-    """As :class:`torch.library.Library`, with an end that is said: :meth:`destroy`, or the end of a ``with`` block.
+    """As :class:`torch.library.Library`, but it lives until :meth:`destroy` or the end of a ``with`` block.
 
-    Until then its definitions and kernels stay, also if nobody keeps the object. Libraries may go in any order: what is
-    left is what the others registered, the newest of an operator and key in force.
+    Until then its definitions and kernels stay, even without a reference to the object. Libraries can be destroyed in
+    any order: what the others registered stays, and the newest kernel of an operator and key is in force.
 
     Args:
         ns: the namespace, ``"aten"`` or the vendor's own.
         kind: ``"DEF"``, ``"FRAGMENT"``, or ``"IMPL"``.
-        dispatch_key: for ``"IMPL"``: the key of :meth:`impl` where it is given none.
+        dispatch_key: for ``"IMPL"``: the default key of :meth:`impl`.
 
     Example::
 
@@ -52,13 +52,13 @@ class Library(torch.library.Library):
             step()
     """
 
-    # No __init__: torch's takes the caller's line for the registrations' place.
+    # No __init__: torch's records the caller's line as the place of the registrations.
 
     def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
         """Define an operator, as :meth:`torch.library.Library.define`.
 
         Raises:
-            RuntimeError: it has been defined before with another schema, of which kernels stayed.
+            RuntimeError: kernels remain of an earlier definition with another schema.
         """
         op = f"{self.ns}::{schema.partition('(')[0]}"
         _check_what_stayed(op, f"{self.ns}::{schema}")
@@ -86,17 +86,17 @@ class Library(torch.library.Library):
             allow_override: False refuses a key that has a kernel of the operator, from Python or C++.
 
         Raises:
-            RuntimeError: there is one, and where.
+            RuntimeError: there is one; the message says where.
         """
         name = registry.name_of(op_name) if isinstance(op_name, torch._ops.OpOverload) else str(op_name)
         op = f"{self.ns}::{name.rpartition('::')[2]}"
         key = dispatch_key or self.dispatch_key or "CompositeImplicitAutograd"
-        if not allow_override and (first := [k for k in registry.kernels(op) if k.key == key and k.active]):
+        if not allow_override and (site := registry.site_of(op, key)):
             raise RuntimeError(
-                f"{op} has a kernel for {key} already, registered at {first[0].site}: destroy its library first, or "
-                "put this one before it with allow_override=True"
+                f"{op} has a kernel for {key} already, registered at {site}: destroy its library first, or override it "
+                "with allow_override=True"
             )
-        # Said, since before torch 2.13 an override is refused by default.
+        # Explicit, since before torch 2.13 an override is refused by default.
         super().impl(op_name, _counting_results(op, fn), dispatch_key, with_keyset=with_keyset, allow_override=True)
         _open.add(self)
         registry.forget_dispatch(op)
@@ -123,14 +123,14 @@ class Library(torch.library.Library):
         _open.add(self)
 
     def destroy(self) -> None:
-        """Take away all that it registered. Not while another thread calls it. A second call does nothing."""
+        """Remove all that it registered. Not while another thread calls it. A second call does nothing."""
         if self.m is None:
             return
         names = {op.partition(".")[0] for op in self._op_defs}
         packets = {name: packet for name in names if (packet := registry.packet_in_use(name)) is not None}
         kernels = {f"{self.ns}::{key.split('/')[1]}" for key in self._op_impls}
         super()._destroy()
-        self._op_defs.clear()  # torch's finalizer would drop them again, from whoever has them by then
+        self._op_defs.clear()  # torch's finalizer would remove them again, from a later owner
         self._op_impls.clear()
         _open.discard(self)
         for name, packet in packets.items():
@@ -148,7 +148,7 @@ class Library(torch.library.Library):
 
 
 def _counting_results(op: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel, which raises where it does not return as many results as an operator with several has."""
+    """The kernel with a check: of an operator with several results, it must return as many."""
     if fn is torch.library.fallthrough_kernel or not registry.exists(op):
         return fn
     count = len(registry.schema(op).returns)
@@ -170,7 +170,7 @@ def _counting_results(op: str, fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Gone:
-    """Stands in an operator object whose definition went: raises, or calls what somebody else has defined since."""
+    """In an operator object whose definition was removed: raises, or calls what has been defined since."""
 
     def __init__(self, name: str, was: Any, find: Callable[[], Callable[..., Any] | None]) -> None:
         self._name, self._find = name, find
@@ -189,8 +189,8 @@ class _Gone:
         return self is other
 
 
-# Operator objects whose definition went, "vendor::op" and "vendor::op.overload". They come back with it: the dispatcher
-# keeps the object that it has seen, and hands it to dispatch modes, as long as there is any kernel of that name.
+# Operator objects whose definition was removed, "vendor::op" and "vendor::op.overload". A new definition reuses them:
+# while any kernel of that name exists, the dispatcher keeps the object that it has seen, and dispatch modes get it.
 _gone: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
 
@@ -199,7 +199,7 @@ def _overloads_in(packet: Any) -> dict[str, torch._ops.OpOverload]:
 
 
 def _keep_what_exists(name: str, packet: Any) -> None:
-    """Put the object of an operator with overloads left back to its place; let the others say that they are gone."""
+    """Restore the object of an operator with remaining overloads; let the others raise."""
     left = set(torch._C._jit_get_operation(name)[1] or ())
     for attribute, overload in _overloads_in(packet).items():
         in_schema = overload._schema.overload_name
@@ -240,7 +240,7 @@ def _member(op: str) -> tuple[str, str]:
 
 
 def _check_what_stayed(op: str, schema: str) -> None:
-    """Kernels that stayed take the arguments of their schema, and the dispatcher hands out the object that has it."""
+    """Refuse a new schema while kernels of the old one remain, whose object the dispatcher would pass on."""
     old = _gone.get(".".join(_member(op)))
     if old is None or str(old._schema) == str(torch._C.parse_schema(schema)):
         return
@@ -252,7 +252,7 @@ def _check_what_stayed(op: str, schema: str) -> None:
 
 
 def _bring_back(op: str) -> None:
-    """Let objects of an operator that is defined again be what they were; one of another schema stays gone."""
+    """Reuse the objects of an operator that is defined again with the same schema."""
     name, attribute = _member(op)
     if (packet := _gone.pop(name, None)) is not None:
         _put_back(name, packet)
@@ -265,6 +265,6 @@ def _bring_back(op: str) -> None:
     )
     overload._op, overload._op_dk, overload._tags = torch._C._get_operation_overload(name, schema.overload_name)
     for table in (overload.py_kernels, overload.python_key_table, overload.functorch_table, overload._dispatch_cache):
-        table.clear()  # of the definition that is gone
+        table.clear()  # of the removed definition
     setattr(packet, attribute, overload)
     packet._dir.append(attribute)

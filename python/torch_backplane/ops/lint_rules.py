@@ -1,6 +1,6 @@
-"""What can be wrong with registrations and goes unnoticed: the rules of ``torch-backplane lint-ops``, one per function.
+"""Mistakes in registrations that are not noticed: the rules of ``torch-backplane lint-ops``, one per function.
 
-A rule yields findings from what the dispatcher holds; it runs no operator. docs/lint-ops.md has a row for each.
+A rule yields findings from the dispatcher's state; it runs no operator. docs/lint-ops.md has a row for each.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from torch._library.simple_registry import singleton
 from torch_backplane import _backend, compat, fallback
 from torch_backplane.ops import pairs, registry, signature
 
-__all__ = ["RULES", "TORCHS", "Facts", "Finding", "Rule"]
-
-# Keys of tensors that lie on the device.
+# Keys of tensors on the device.
 _LAYOUTS = tuple(f"{layout}PrivateUse1" for layout in ("", "Sparse", "SparseCsr", "Quantized", "NestedTensor"))
 _KEYS = (*_LAYOUTS, "AutogradPrivateUse1", "AutocastPrivateUse1")
 _OTHER_AUTOCASTS = ("AutocastCPU", "AutocastCUDA", "AutocastXPU", "AutocastMPS", "AutocastMTIA", "AutocastHPU")
@@ -31,12 +29,12 @@ TORCHS = frozenset(
     "c10d c10d_functional _c10d_functional _c10d_functional_autograd _dtensor symm_mem fsdp streams export cuda "
     "bucketing _native _native_aot coor _test debug_mode_ops flex_lib flex_gemm fbgemm dist".split()
 )
-"""Namespaces of torch's own operators: what else they lack is torch's to give."""
+"""Namespaces of torch's own operators, whose other registrations are torch's task."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, or half done."""
+    """One mistake, or missing registration."""
 
     rule: str
     level: str
@@ -48,9 +46,9 @@ class Finding:
     """``file:line`` of the registration, as far as torch knows it."""
     what: str
     why: str
-    """What it costs, the same for each finding of the rule."""
+    """The consequence, the same for each finding of the rule."""
     write: str
-    """The line to write, or what to take away."""
+    """The line to write, or what to remove."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.rule}: {self.what}. {self.why}. {self.write}"
@@ -58,19 +56,19 @@ class Finding:
 
 @dataclass
 class Facts:
-    """What the dispatcher holds of the device, asked once per run."""
+    """The dispatcher's state for the device, read once per run."""
 
     namespace: str | None = None
-    """Look at this namespace alone."""
+    """Check only this namespace."""
     _asked: dict[str, list[str]] = field(default_factory=dict)
     _undefined: frozenset[str] = field(default_factory=lambda: frozenset(op for op, _ in _all_dangling()))
 
     def takes(self, op: str) -> bool:
-        """Whether an operator is in the namespace that is looked at."""
+        """Whether an operator is in a checked namespace."""
         return self.namespace is None or op.startswith(f"{self.namespace}::")
 
     def registered(self, *keys: str) -> list[str]:
-        """Operators with a direct kernel for one of the keys; not those that nothing defines."""
+        """Operators with a direct kernel for one of the keys, except undefined ones."""
         for key in keys:
             if key not in self._asked:
                 found = torch._C._dispatch_get_registrations_for_dispatch_key(key)
@@ -82,11 +80,10 @@ class Facts:
         return [op for op in self.registered(*_LAYOUTS) if _is_vendors(op)]
 
     def site(self, op: str, *keys: str) -> str:
-        """Where an operator's kernel for the first key that has one was registered."""
+        """Where an operator's kernel for the first of the keys that has one was registered."""
         if op in OPDEFS and _backend.device in OPDEFS[op]._backend_fns:  # registered by torch, for a function
             return signature.site(_given(OPDEFS[op]._backend_fns[_backend.device]))
-        found = {kernel.key: kernel.site for kernel in registry.kernels(op) if kernel.active}
-        return next((found[key] for key in keys if key in found), "unknown")
+        return registry.site_of(op, *keys) or "unknown"
 
 
 @dataclass(frozen=True)
@@ -140,7 +137,7 @@ def _gone_op(facts: Facts) -> _Found:
             yield op, site, f"torch {torch.__version__} no longer has '{op}'", write
 
 
-@_rule("dangling-impl", "error", "nothing defines the operator, so that nobody can call the kernel")
+@_rule("dangling-impl", "error", "nothing defines the operator, so the kernel cannot be called")
 def _dangling_impl(facts: Facts) -> _Found:
     for op, site in _dangling(facts):
         namespace, _, name = op.partition("::")
@@ -156,9 +153,9 @@ def _signature(facts: Facts) -> _Found:
         op = "".join(re.findall(r"\w+::[\w.]+", reason)[:1])
         if "there is no operator" in reason or not facts.takes(op):
             continue
-        forms = re.findall(r"^ *kernel \d: (.+)$", reason, re.MULTILINE)  # torch names the one that it knows first
-        told = f"the kernel is {forms[1]}" if len(forms) == 2 else " ".join(reason.split())
-        yield op, site, f"{op}: {told}", f"Write: {forms[0]}" if len(forms) == 2 else "Give it torch's signature"
+        forms = re.findall(r"^ *kernel \d: (.+)$", reason, re.MULTILINE)  # torch names the expected one first
+        reported = f"the kernel is {forms[1]}" if len(forms) == 2 else " ".join(reason.split())
+        yield op, site, f"{op}: {reported}", f"Write: {forms[0]}" if len(forms) == 2 else "Give it torch's signature"
     for op, what, function in _python_functions(facts):
         schema = registry.schema_of(op)
         if wrong := _does_not_take(function, schema):
@@ -194,7 +191,7 @@ def _lost_autograd(facts: Facts) -> _Found:
     for op in facts.registered("PrivateUse1"):
         if (
             registry.has_kernel(op, "CompositeImplicitAutograd")
-            and not _has_formula(op)
+            and not registry.has_formula(op)
             and _differentiable(registry.schema_of(op))
         ):
             what = f"{op} is made of other operators, whose gradients a kernel for the device cuts off"
@@ -212,7 +209,7 @@ def _no_autograd(facts: Facts) -> _Found:
         if not _differentiable(schema) or schema.is_mutable or registry.has_kernel(op, "CompositeImplicitAutograd"):
             continue
         definition = OPDEFS.get(op)
-        missing = definition._backward_fn is None if definition is not None else not _has_formula(op)
+        missing = definition._backward_fn is None if definition is not None else not registry.has_formula(op)
         if missing and not _declared_without_gradient(op):
             what = f"{op} has a kernel for the device and no formula for its gradient"
             write = (
@@ -226,7 +223,7 @@ def _no_autograd(facts: Facts) -> _Found:
 def _no_fake(facts: Facts) -> _Found:
     for op in facts.own():
         if not _has_fake(op) and _gives_tensors(registry.schema_of(op)):
-            what = f"{op} has a kernel for the device and none that tells its result's shape and dtype"
+            what = f"{op} has a kernel for the device and no fake that computes its result's shape and dtype"
             yield op, facts.site(op, *_LAYOUTS), what, f'torch.library.register_fake("{op}")(function)'
 
 
@@ -305,7 +302,7 @@ def _is_vendors(op: str) -> bool:
 
 
 def _dangling(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Kernels of undefined operators, and their places: for the device, or in the namespace that is looked at."""
+    """Kernels of undefined operators, and their places: for the device, or in the checked namespace."""
     for op, kernels in _all_dangling():
         ours = facts.namespace is not None or any("PrivateUse1" in kernel.key for kernel in kernels)
         if ours and facts.takes(op):
@@ -318,7 +315,7 @@ def _all_dangling() -> Iterator[tuple[str, list[registry.Kernel]]]:
 
 
 def _refused() -> Iterator[tuple[str, str]]:
-    """What blocks of C++ could not register: place and reason."""
+    """Failed registrations of C++: place and reason."""
     for error in _backend.C.kernels.registration_errors():
         if found := re.match(r"(\S+:\d+): (.*)", error, re.DOTALL):
             yield found[1], found[2]
@@ -332,7 +329,7 @@ def _refused_as_unknown(facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _python_functions(facts: Facts) -> Iterator[tuple[str, str, Callable[..., Any]]]:
-    """Functions that torch keeps where they can be seen: of custom operators, and fakes."""
+    """Functions that torch keeps accessible: of custom operators, and fakes."""
     for op, definition in sorted(OPDEFS.items()):
         function = definition._backend_fns.get(_backend.device)
         if function is not None and _is_vendors(op) and facts.takes(op) and registry.exists(op):
@@ -351,7 +348,7 @@ def _given(wrapper: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _does_not_take(function: Callable[..., Any], schema: Any) -> str:
-    """Why a function cannot be called with a schema's arguments: all of them, or those without default alone."""
+    """Why a function cannot be called with a schema's arguments: all of them, or only those without default."""
     try:
         taken = inspect.signature(function)
     except (TypeError, ValueError):  # a builtin, or a compiled function
@@ -367,17 +364,12 @@ def _does_not_take(function: Callable[..., Any], schema: Any) -> str:
 
 def _differentiable(schema: Any) -> bool:
     """Whether it takes and returns tensors, and is not an out= form."""
-    arguments = schema.arguments
-    into_out = any(a.kwarg_only and a.alias_info is not None and a.alias_info.is_write for a in arguments)
-    return any("Tensor" in str(a.type) for a in arguments) and _gives_tensors(schema) and not into_out
+    takes_tensors = any("Tensor" in str(argument.type) for argument in schema.arguments)
+    return takes_tensors and _gives_tensors(schema) and not registry.out_arguments(schema)
 
 
 def _gives_tensors(schema: Any) -> bool:
     return any("Tensor" in str(result.type) for result in schema.returns)
-
-
-def _has_formula(op: str) -> bool:
-    return registry.has_kernel(op, "Autograd") or registry.has_kernel(op, "AutogradPrivateUse1")
 
 
 def _declared_without_gradient(op: str) -> bool:
@@ -410,8 +402,8 @@ def _wants_kernel(op: str) -> bool:
 
 
 def _is_default(op: str) -> bool:
-    """Whether its kernel is one of the SDK's that give way to a vendor's."""
-    return any(k.key == "PrivateUse1" and k.active and "dispatch/defaults" in k.site for k in registry.kernels(op))
+    """Whether its kernel is one of the SDK's that a vendor's replaces."""
+    return "dispatch/defaults" in registry.site_of(op, "PrivateUse1")
 
 
 def _can_run(op: str) -> bool:

@@ -1,4 +1,4 @@
-"""Holds what is registered for the device against the rules of :mod:`torch_backplane.ops.lint_rules`."""
+"""Checks what is registered for the device by the rules of :mod:`torch_backplane.ops.lint_rules`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from fnmatch import fnmatchcase
 import torch
 
 from torch_backplane import _backend
+from torch_backplane.ops import devices
 from torch_backplane.ops.lint_rules import RULES, Facts, Finding
-
-__all__ = ["LintWarning", "at_import", "lint"]
 
 
 class LintWarning(UserWarning):
-    """Registrations of a development build that the lint finds fault with."""
+    """Findings in the registrations of a development build."""
 
 
 def lint(namespace: str | None = None, *, ignore: Iterable[str] = ()) -> list[Finding]:
-    """Look for registrations that go wrong silently: docs/lint-ops.md lists the rules.
+    """Find registrations that fail silently: docs/lint-ops.md lists the rules.
 
     No operator runs. What a Python module registers is seen once that module is imported.
 
     Args:
-        namespace: look at this namespace's operators alone, ``"aten"`` or ``"vendor"``.
-        ignore: rules to leave out, ``"no-fake"``, or a rule for an operator, ``"no-fake:vendor::op"``, which may be a
-            glob.
+        namespace: check only operators of this namespace, ``"aten"`` or ``"vendor"``.
+        ignore: rules to skip, ``"no-fake"``, or a rule for an operator, ``"no-fake:vendor::op"``, which may be a glob.
 
     Returns:
         The findings, by rule.
@@ -36,8 +34,7 @@ def lint(namespace: str | None = None, *, ignore: Iterable[str] = ()) -> list[Fi
         RuntimeError: no backend is loaded.
         ValueError: there is no such namespace or rule.
     """
-    if not _backend.loaded():
-        raise RuntimeError("no backend is loaded: import the vendor's package first, for example `import mydevice`")
+    devices.own()
     if namespace is not None:
         _check_namespace(namespace)
     ignored = [_parse(each) for each in ignore]
@@ -53,7 +50,7 @@ def at_import(mode: str) -> None:
         mode: ``"warn"``, or ``"error"``: findings of that level raise.
 
     Raises:
-        ImportError: as said.
+        ImportError: the mode is ``"error"``, and there is a finding of that level.
     """
     facts = Facts()
     found = [finding for rule in RULES.values() if rule.at_import for finding in rule.findings(facts)]

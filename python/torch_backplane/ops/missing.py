@@ -1,4 +1,4 @@
-"""The error of an operator that is called where it has no kernel: the operator, the device, and the line to add."""
+"""The error of an operator without a kernel: it names the operator, the device, and the line to add."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import torch
 from torch_backplane import _backend, compat
 from torch_backplane.ops import registry, signature
 
-__all__ = ["explain_missing_kernels"]
-
 
 def explain_missing_kernels(op: torch._ops.OpOverload) -> None:
-    """Raise our error instead of torch's list of dispatch keys. The CPU fallback, if any, comes first, with its own."""
+    """Raise this error instead of torch's, which lists dispatch keys. A CPU fallback runs first, with its own error."""
     compat.set_missing_kernel_error(op, functools.partial(_raise, registry.name_of(op), op._schema))
 
 

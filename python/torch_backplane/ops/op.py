@@ -1,4 +1,4 @@
-"""An operator as an object: what is registered for it is checked first, and touches one device."""
+"""An operator as an object: registrations are checked first, and each affects one device."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ class Op:
     """An operator: called as a function, and extended by its methods.
 
     Made by :func:`torch_backplane.ops.custom_op`, or for any operator that exists by :func:`torch_backplane.ops.get`.
-    Its methods are torch's own machinery (``torch.library``) with checks before it. As a context manager, it is
-    destroyed at the block's end.
+    Its methods call ``torch.library`` after checks. As a context manager, it is destroyed at the block's end.
 
     Attributes:
         name: ``"vendor::name"``, or with its overload ``"vendor::name.overload"``.
@@ -51,7 +50,7 @@ class Op:
         self.__name__ = name.partition("::")[2].replace(".", "_")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the operator: nothing comes between this and the dispatcher."""
+        """Call the operator through the dispatcher."""
         return self.overload(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -82,11 +81,11 @@ class Op:
     def register_kernel(
         self, device_types: devices.DeviceTypes = None, function: Callable[..., Any] | None = None, /
     ) -> Any:
-        """Register a kernel, for each of the given devices on its own: replacing one later leaves the others alone.
+        """Register a kernel for each of the given devices separately: one can be replaced later without the others.
 
         Args:
-            device_types: ``"cpu"``, a list of device types, ``"default"`` for every device without a kernel of its own;
-                None is the vendor's device.
+            device_types: ``"cpu"``, a list of device types, ``"default"`` for every device without a kernel; None is
+                the vendor's device.
             function: the kernel. Without it, the result is a decorator.
 
         Returns:
@@ -104,7 +103,7 @@ class Op:
         with _lock:
             for device in names:
                 self._check_selectable(device)
-                formula.check_not_cut_off(self.name, device)
+                formula.check_not_cut_off(self.name, device, "Register the formula first, by register_autograd")
                 self._warn_of_second(device, function)
             for device in names:
                 self._register(device, kernel)
@@ -112,19 +111,19 @@ class Op:
         return function
 
     def reference(self, function: Callable[..., Any], /) -> Callable[..., Any]:
-        """Register the CPU's kernel: the reference by which :meth:`verify` judges, and what the fallback runs."""
+        """Register the CPU's kernel: the reference of :meth:`verify`, which the fallback also runs."""
         self.register_kernel("cpu", function)
         return function
 
     @contextmanager
     def set_kernel_enabled(self, device_type: str | None = None, enabled: bool = True) -> Iterator[None]:
-        """Switch a device's kernel off, or on again, for a block: as if it had not been registered.
+        """Disable a device's kernel, or enable it again, for a block: as if it had not been registered.
 
         Then the kernel for ``"default"`` runs, if there is one, or on the vendor's device the CPU fallback.
 
         Args:
             device_type: None is the vendor's device.
-            enabled: False switches off.
+            enabled: False disables the kernel.
 
         Raises:
             ValueError: the device has no kernel.
@@ -139,10 +138,10 @@ class Op:
         finally:
             self._switch(device, before)
 
-    # What else PyTorch asks of an operator
+    # Other registrations of PyTorch
 
     def register_fake(self, function: Callable[..., Any] | None = None, /, *, allow_override: bool = True) -> Any:
-        """Register what the operator does to shapes, dtypes and devices, for ``torch.compile`` and its kin.
+        """Register how shapes, dtypes and devices of results are computed, for ``torch.compile`` and other tracing.
 
         Args:
             function: as for ``torch.library.register_fake``. Without it, the result is a decorator.
@@ -156,13 +155,10 @@ class Op:
             return functools.partial(self.register_fake, allow_override=allow_override)
         signature.check(self.schema, function, "fake")
         with _lock, self._registering():
-            if self._definition is None:
-                options: dict[str, Any] = {"lib": self._own_library(), "allow_override": allow_override}
-                torch.library.register_fake(self.name, function, _stacklevel=2, **options)
-            else:
-                if self._fake is not None and not allow_override:
-                    raise RuntimeError(f"{self.name} has a fake already: it is at {signature.site(self._fake)}")
-                self._definition.register_fake(function)
+            if self._definition is not None and self._fake is not None and not allow_override:
+                raise RuntimeError(f"{self.name} has a fake already: it is at {signature.site(self._fake)}")
+            options: dict[str, Any] = {"lib": self._library_to_add(), "allow_override": allow_override}
+            torch.library.register_fake(self.name, function, _stacklevel=2, **options)
             self._fake = function
         return function
 
@@ -185,7 +181,7 @@ class Op:
         Raises:
             ValueError: the operator has an autograd kernel already; ``output_differentiability`` does not fit.
             TypeError: ``setup_context`` has other parameters.
-            RuntimeError: it is an operator that cannot have a formula: one that writes an argument.
+            RuntimeError: the operator writes an argument, and so cannot have a formula.
         """
         found = self.schema
         with _lock:
@@ -201,11 +197,8 @@ class Op:
                     f"and the one at {signature.site(backward)} takes its place"
                 )
             with self._registering():
-                if self._definition is None:
-                    library = self._own_library()
-                    torch.library.register_autograd(self.name, backward, setup_context=setup, lib=library)
-                else:
-                    self._definition.register_autograd(backward, setup_context=setup)
+                library = self._library_to_add()
+                torch.library.register_autograd(self.name, backward, setup_context=setup, lib=library)
             self._backward = backward
 
     def register_vmap(self, function: Callable[..., Any] | None = None, /) -> Any:
@@ -218,10 +211,7 @@ class Op:
         if function is None:
             return self.register_vmap
         with _lock, self._registering():
-            if self._definition is None:
-                torch.library.register_vmap(self.name, function, lib=self._own_library())
-            else:
-                self._definition.register_vmap(function)
+            torch.library.register_vmap(self.name, function, lib=self._library_to_add())
         return function
 
     def register_autocast(self, device_type: str | None = None, dtype: torch.dtype | None = None) -> None:
@@ -246,8 +236,7 @@ class Op:
                     return  # its module has been loaded again
                 what = self._casts[device][0] or "the region's dtype"
                 raise ValueError(f"{self.name} has a rule for autocast on {device} already: it casts to {what}")
-            if registry.has_kernel(self.name, key):
-                site = next(kernel.site for kernel in registry.kernels(self.name) if kernel.key == key)
+            if site := registry.site_of(self.name, key):
                 raise ValueError(f"{self.name} has a rule for autocast on {device} already, registered at {site}")
             library = Library(self.name.partition("::")[0], "IMPL")
             kernel = autocast.cast_kernel(self.overload, device, dtype)
@@ -255,10 +244,10 @@ class Op:
             self._casts[device] = (dtype, library)
 
     def register_effect(self, effect: Any = "ordered") -> None:
-        """Say that a call does more than its schema says, so that a compiler keeps every call, and their order.
+        """Declare an effect that the schema does not have, so that a compiler keeps every call, and their order.
 
         Args:
-            effect: ``"ordered"``, a ``torch._library.effects.EffectType``, or None to take it back.
+            effect: ``"ordered"``, a ``torch._library.effects.EffectType``, or None to remove it.
         """
         if effect == "ordered":
             from torch._library.effects import EffectType
@@ -276,7 +265,7 @@ class Op:
         return importlib.import_module("torch_backplane.testing").check_op(self, samples, **options)
 
     def destroy(self) -> None:
-        """Take the operator away, and free its name; of an operator that C++ defined, what was added to it."""
+        """Remove the operator and free its name; of an operator that C++ defined, remove what was added to it."""
         with _lock:
             for library in [*self._off.values(), *(library for _, library in self._casts.values())]:
                 library.destroy()
@@ -299,31 +288,32 @@ class Op:
 
     @contextmanager
     def _registering(self) -> Iterator[None]:
-        """Torch's warning of an override is left out: ours came before. Tracing finds the operator's kernels anew."""
+        """Suppress torch's warning of an override, since ours came before, and clear what tracing has cached."""
         with compat.overriding():
             yield
         registry.forget_dispatch(self.name)
 
     def _own_library(self) -> Library:
-        """Holds what is registered here and not in torch's definition."""
+        """The library for registrations outside of torch's definition."""
         if self._library is None:
             self._library = Library(self.name.partition("::")[0], "IMPL")
             missing.explain_missing_kernels(self.overload)
         return self._library
 
+    def _library_to_add(self) -> Library | None:
+        """What torch.library's functions register with; torch's definition takes care of itself."""
+        return self._own_library() if self._definition is None else None
+
     def _register(self, device: str, kernel: Callable[..., Any]) -> None:
         # One device a call: torch's functions take several, and share one variable between their kernels.
         where = None if device == devices.DEFAULT else device
         with self._registering():
-            if self._definition is not None:
-                self._definition.register_kernel(where, kernel)
-            else:
-                torch.library.register_kernel(self.name, where, kernel, lib=self._own_library())
+            torch.library.register_kernel(self.name, where, kernel, lib=self._library_to_add())
             if where is not None and not self._selects and factory.is_factory(self.schema):
                 select = factory.select(self.overload)
                 self._own_library().impl(self._bare_name, select, "BackendSelect", with_keyset=True)
                 self._selects = True
-        if device in self._off:  # it stays off
+        if device in self._off:  # it stays disabled
             self._switch(device, True)
             self._switch(device, False)
 
@@ -340,10 +330,7 @@ class Op:
         first = self._functions.get(device)
         if not registry.has_kernel(self.name, key) or (first is not None and signature.same(first, function)):
             return
-        if first is not None:
-            site = signature.site(first)
-        else:
-            site = next(kernel.site for kernel in registry.kernels(self.name) if kernel.key == key and kernel.active)
+        site = signature.site(first) if first is not None else registry.site_of(self.name, key)
         self._warn(
             f"{self.name} has a kernel for {device} already: it is at {site}, and the one at "
             f"{signature.site(function)} takes its place"
@@ -360,7 +347,7 @@ class Op:
                 self._off[device] = library
 
     def _without(self, device: str) -> Callable[..., Any]:
-        """What a call does while a device's kernel is off."""
+        """What a call runs while a device's kernel is disabled."""
         found = self.schema
         default = self._functions.get(devices.DEFAULT)
         if default is not None:
@@ -379,7 +366,7 @@ class Op:
 
 
 class _Destroyed:
-    """Stands for the overload of an operator that is gone."""
+    """Stands for the overload of a destroyed operator."""
 
     def __init__(self, name: str) -> None:
         self._text = f"{name} has been destroyed: define it again, or get what has its name now by ops.get('{name}')"

@@ -1,7 +1,6 @@
-"""Operators that belong together, and operators that torch has given up: the tables behind the lint.
+"""Backward operators of forward operators, for the lint.
 
-Which backward operator a forward one needs is read from the derivatives that come with torch (``torchgen``), where they
-are installed; else a short list serves.
+They are read from the derivatives that come with torch (``torchgen``), if installed; otherwise a short list is used.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ import importlib.util
 import re
 from functools import cache
 from pathlib import Path
-
-__all__ = ["gradient_of", "table"]
 
 # Without the derivatives of torchgen.
 _SHORT: dict[str, tuple[str, ...]] = {
@@ -53,7 +50,7 @@ def gradient_of(op: str) -> tuple[str, ...] | None:
 def _derivatives() -> dict[str, set[str]]:
     """From torch's ``derivatives.yaml``; empty if it is not installed.
 
-    It has what is called ``..._backward``; some of that is no operator, but a function inside torch.
+    It has functions named ``..._backward``; some are not operators, but functions inside torch.
     """
     spec = importlib.util.find_spec("torchgen")
     if spec is None or spec.origin is None:

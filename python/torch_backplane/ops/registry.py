@@ -1,7 +1,7 @@
 """What the dispatcher knows of an operator: its schema, its direct kernels by key, and where each was registered.
 
-Direct means registered for that key itself. With a fallback for the whole device, the computed table has an answer for
-every operator, and tells nothing.
+Direct means registered for that key itself. With a fallback for the whole device, the computed table has an entry for
+every operator, which proves nothing.
 """
 
 from __future__ import annotations
@@ -13,31 +13,7 @@ from typing import Any
 
 import torch
 
-__all__ = [
-    "COMPOSITE",
-    "NON_FUNCTIONAL",
-    "Entry",
-    "Kernel",
-    "defined_at",
-    "dispatch_key",
-    "exists",
-    "fallbacks",
-    "forget_dispatch",
-    "has_kernel",
-    "kernels",
-    "name_of",
-    "nearest",
-    "overload",
-    "overloads",
-    "packet_in_use",
-    "parse_kernels",
-    "schema",
-    "schema_of",
-    "table",
-    "with_namespace",
-]
-
-# The first is the functional form that ATen derives from an out= kernel, and no composite.
+# The functional form that ATen derives from an out= kernel: not a composite.
 NON_FUNCTIONAL = "CompositeExplicitAutogradNonFunctional"
 COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
@@ -51,9 +27,9 @@ class Kernel:
     site: str
     """``file:line``, or the text that was given at registration."""
     active: bool
-    """False if a later registration for the same key goes before it."""
+    """False if a later registration for the same key overrides it."""
     fallthrough: bool = False
-    """Whether it hands each call to the next key."""
+    """Whether it passes each call to the next key."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +38,7 @@ class Entry:
 
     source: str
     """Why: ``"kernel"`` (a direct one), ``"autograd kernel"``, ``"math kernel"`` (CompositeImplicitAutograd),
-    ``"default backend kernel"`` (CompositeExplicitAutograd and its NonFunctional kin), ``"backend fallback"``."""
+    ``"default backend kernel"`` (CompositeExplicitAutograd and its NonFunctional form), ``"backend fallback"``."""
     site: str
     fallthrough: bool
 
@@ -74,7 +50,7 @@ def schema(op: str) -> Any:
         op: ``"aten::gelu"``, or with its overload ``"aten::add.Tensor"``.
 
     Raises:
-        ValueError: there is no such operator; it names the nearest.
+        ValueError: there is no such operator; the message names the nearest.
     """
     if exists(op):
         return schema_of(op)
@@ -91,12 +67,12 @@ def schema(op: str) -> Any:
 
 
 def with_namespace(op: str) -> str:
-    """A name as people write it, ``"add.Tensor"``, with its namespace: torch's own, else the only one that has it.
+    """Add the namespace to a name such as ``"add.Tensor"``: torch's own, else the only one that has it.
 
-    A name that no namespace has comes back as it is, for :func:`schema` to refuse.
+    A name that no namespace has is returned unchanged, for :func:`schema` to refuse.
 
     Raises:
-        ValueError: several namespaces have it, and torch's own has not; it names them.
+        ValueError: several namespaces have it, but not torch's own; the message names them.
     """
     if "::" in op:
         return op
@@ -116,7 +92,7 @@ def has_namespace(namespace: str) -> bool:
 
 
 def nearest(op: str) -> list[str]:
-    """The operators that a wrong name may have meant: the overloads of the same name, or up to four like it."""
+    """The operators that a wrong name may mean: the overloads of the same name, or up to four similar names."""
     name, _, wanted = (op if "::" in op else f"aten::{op}").partition(".")
     if found := overloads(name):
         return sorted(found)
@@ -154,7 +130,7 @@ def name_of(func: torch._ops.OpOverload) -> str:
 
 
 def has_kernel(op: str, key: str) -> bool:
-    """Whether the operator has a direct kernel for a key. A key that this torch does not have is an error of torch."""
+    """Whether the operator has a direct kernel for a key. torch raises for a key that it does not have."""
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op, key))
 
 
@@ -165,7 +141,7 @@ def defined_at(op: str) -> str:
 
 
 def exists(op: str) -> bool:
-    """Whether there is such an operator, in the form of :func:`name_of`. TorchScript's own are none."""
+    """Whether there is such an operator, in the form of :func:`name_of`. Operators of TorchScript do not count."""
     name, _, overload_name = op.partition(".")
     try:
         torch._C._dispatch_find_schema_or_throw(name, overload_name)
@@ -186,22 +162,38 @@ def kernels(op: str) -> list[Kernel]:
 
 
 def parse_kernels(dump: str) -> list[Kernel]:
-    """The direct registrations in a text of torch's, as ``_dispatch_dump`` gives it."""
+    """The direct registrations in a text as ``torch._C._dispatch_dump`` returns it."""
     pattern = r"^(\w+)(?:\[alias\])?( \(inactive\))?: (fallthrough )?(?:registered at )?(.+?) ::"
     found = re.findall(pattern, dump, re.MULTILINE)
     return [Kernel(key, site, not inactive, bool(through)) for key, inactive, through, site in found]
 
 
 def table(op: str) -> dict[str, Entry]:
-    """The operator's computed table, by runtime key. Its fallbacks are in it: ask ``source`` before believing a key."""
+    """The operator's computed table, by runtime key. It includes fallbacks: check ``source``."""
     pattern = r"^(\w+): (fallthrough )?(?:registered at )?(.+?) \[(.+)\]$"
     found = re.findall(pattern, torch._C._dispatch_dump_table(op), re.MULTILINE)
     return {key: Entry(source, site, bool(through)) for key, through, site, source in found}
 
 
+def site_of(op: str, *keys: str) -> str:
+    """Where the kernel in force for the first of the keys that has one was registered; empty if none has."""
+    sites = {kernel.key: kernel.site for kernel in kernels(op) if kernel.active}
+    return next((sites[key] for key in keys if key in sites), "")
+
+
+def has_formula(op: str) -> bool:
+    """Whether the operator has an autograd kernel for tensors of the device."""
+    return has_kernel(op, "Autograd") or has_kernel(op, "AutogradPrivateUse1")
+
+
+def out_arguments(schema: Any) -> list[Any]:
+    """The arguments that an ``out=`` form writes its results into; empty for other forms."""
+    return [a for a in schema.arguments if a.kwarg_only and a.alias_info is not None and a.alias_info.is_write]
+
+
 def fallbacks() -> dict[str, str]:
-    """The fallbacks that hold for all operators: key -> where it was registered."""
-    op = "torch_backplane::nothing"  # an operator without kernels shows them all
+    """The fallbacks for all operators: key -> where it was registered."""
+    op = "torch_backplane::nothing"  # an operator without kernels has them all
     with torch.library._scoped_library("torch_backplane", "FRAGMENT") as library:
         library.define("nothing() -> ()")
         return {key: entry.site for key, entry in table(op).items() if entry.source == "backend fallback"}
@@ -215,7 +207,7 @@ def packet_in_use(name: str) -> Any:
 
 
 def forget_dispatch(op: str) -> None:
-    """Let the Python dispatcher find an operator's kernels anew. To be called after one was registered or removed."""
+    """Clear the Python dispatcher's cache for an operator, after a kernel was registered or removed."""
     name, _, overload_name = op.partition(".")
     packet = packet_in_use(name)
     if packet is not None and (found := vars(packet).get(overload_name or "default")) is not None:
@@ -226,12 +218,12 @@ def dispatch_key(device: torch.device | str, functionality: str = "") -> str:
     """The name of a device's dispatch key.
 
     Args:
-        device: a device, or its type; an index is left out: all devices of a type have one key.
+        device: a device, or its type; an index is ignored: all devices of a type have one key.
         functionality: ``"Autograd"``, ``"Autocast"``, ``"Sparse"``, ``"SparseCsr"``, ``"Quantized"``,
-            ``"NestedTensor"``; nothing for the key of the kernels.
+            ``"NestedTensor"``; empty for the key of the kernels.
 
     Returns:
-        ``"PrivateUse1"``, ``"AutogradPrivateUse1"``: the name under which kernels are registered. Messages of torch say
+        ``"PrivateUse1"``, ``"AutogradPrivateUse1"``: the name under which kernels are registered. Messages of torch use
         the device's name instead.
 
     Raises:

@@ -1,17 +1,14 @@
-"""An operator's name and schema, before torch sees them: what it would accept and then misunderstand is refused."""
+"""Checks of an operator's name and schema before torch gets them: it would accept some and misinterpret them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
-from torch_backplane import compat
 from torch_backplane.ops import signature
-
-__all__ = ["RESERVED", "infer", "mutated", "parse", "split"]
 
 RESERVED = ("aten", "at", "prim", "prims", "pytorch", "torch")
 """Namespaces that are PyTorch's own."""
@@ -54,15 +51,6 @@ def split(name: str) -> tuple[str, str]:
     return namespace, rest
 
 
-def infer(function: Callable[..., Any], mutates_args: str | Iterable[str], tags: Sequence[torch.Tag]) -> str:
-    """A schema from a function's annotations.
-
-    Raises:
-        ValueError: torch's own; it names the parameter.
-    """
-    return compat.infer_schema(function, mutates_args, tags)
-
-
 def parse(name: str, text: str) -> Any:
     """A schema from text.
 
@@ -71,7 +59,7 @@ def parse(name: str, text: str) -> Any:
         text: ``"(Tensor x, int n=1) -> Tensor"``.
 
     Raises:
-        ValueError: it is no schema; a C++ spelling is named with what a schema writes.
+        ValueError: it is no schema; for a C++ type the message names the schema's type.
     """
     if not text.lstrip().startswith("("):
         raise ValueError(f"a schema begins with '(' and has no name: '{text[text.find('(') :]}', and not '{text}'")
@@ -92,11 +80,11 @@ def mutated(schema: Any) -> list[str]:
 
 
 def check_given(schema: Any, function: Callable[..., Any], mutates_args: str | Iterable[str]) -> None:
-    """Refuse a schema, given as text, that says something else than ``mutates_args`` or the function.
+    """Refuse a schema, given as text, that contradicts ``mutates_args`` or the function.
 
     Raises:
-        ValueError: on ``mutates_args``.
-        TypeError: on the function's signature.
+        ValueError: it contradicts ``mutates_args``.
+        TypeError: it contradicts the function's signature.
     """
     written = mutated(schema)
     if mutates_args != "unknown" and set(mutates_args) != set(written):

@@ -1,4 +1,4 @@
-"""Python functions as the dispatcher sees them: whether they match a schema, where they are, which are the same."""
+"""Python functions for the dispatcher: whether they match a schema, where they are, which are the same."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["check", "line", "parameters_of", "same", "site"]
-
 
 def check(schema: Any, function: Callable[..., Any], role: str = "kernel") -> None:
     """Refuse a function that the dispatcher could not call, naming each difference.
 
     Args:
         schema: the operator's.
-        function: a function of the operator's arguments. One whose signature Python cannot tell is accepted.
-        role: what it is to the operator, for the message.
+        function: a function of the operator's arguments. One without an inspectable signature is accepted.
+        role: its role for the operator, for the message.
 
     Raises:
         TypeError: they differ.

@@ -1,4 +1,4 @@
-"""What is probably a mistake is a warning of one category, and an error where a test or CI asks for it."""
+"""Warnings of probable mistakes, in one category, which tests or CI can make errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["OperatorWarning", "strict"]
 
 
 class OperatorWarning(UserWarning):
-    """A registration that works, and probably not as its author thinks: a second kernel, a name that differs.
+    """A registration that works, but probably not as intended: a second kernel, a name that differs.
 
     ``filterwarnings = error::torch_backplane.ops.OperatorWarning`` in pytest's configuration makes it an error.
     """
@@ -20,8 +20,8 @@ class OperatorWarning(UserWarning):
 def strict() -> Iterator[None]:
     """Make mistakes errors in a block: an :class:`OperatorWarning`, and a backward through a kernel without a formula.
 
-    The latter is what torch warns of, "an autograd kernel was not registered", and then gives no gradient. Filters of
-    warnings hold for all threads.
+    For the latter torch warns "an autograd kernel was not registered", and computes no gradient. Filters of warnings
+    apply to all threads.
 
     Example::
 

@@ -1,6 +1,6 @@
-"""How an operator of the device runs: the words for it, who takes a call by what is registered, and what calls did.
+"""How an operator runs on the device: the words for it, the way of a call by what is registered, and of past calls.
 
-Coverage, :func:`torch_backplane.ops.explain`, the conformance kit and the report of a compiled program all ask here. No
+Coverage, :func:`torch_backplane.ops.explain`, the conformance kit and the report of a compiled program use it. No
 operator runs for an answer.
 """
 
@@ -14,19 +14,17 @@ import torch
 from torch_backplane import _backend, compiler, fallback
 from torch_backplane.ops import registry
 
-__all__ = ["WAYS", "Answer", "Watch", "of_kernel", "on_the_cpu", "out_form", "way_of", "without_kernel", "worst"]
-
 WAYS = ("refused", "fallback", "composite", "portable", "generated", "native")
-"""The ways that a call can go, the one that wants a kernel most first. ``refused``: it raises. ``fallback``: the CPU
-computes it. ``composite``: it is made of other operators. ``portable``: a kernel of the SDK's that the driver compiles.
-``generated``: one that torch.compile wrote. ``native``: another kernel of the device, the vendor's or the core's."""
+"""How a call can run; the first needs a kernel most. ``refused``: it raises. ``fallback``: the CPU computes it.
+``composite``: it calls other operators. ``portable``: a kernel of the SDK that the driver compiles. ``generated``: a
+kernel that torch.compile wrote. ``native``: another kernel of the device, the vendor's or the core's."""
 
-_DEFAULTS = "dispatch/defaults.cpp:"  # where the kernels that give way are registered
+_DEFAULTS = "dispatch/defaults.cpp:"  # registers the kernels that a vendor's replace
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A word, of :data:`WAYS` where it is of a call, and the details."""
+    """A word, for a call one of :data:`WAYS`, and details."""
 
     word: str
     text: str = ""
@@ -36,12 +34,12 @@ class Answer:
 
 
 def worst(*ways: str) -> str:
-    """Of several, the one that comes first in :data:`WAYS`; an empty one does not count."""
+    """The one that comes first in :data:`WAYS`; empty ones are ignored."""
     return min(filter(None, ways), key=WAYS.index, default="")
 
 
 class Watch:
-    """What the calls of its block did, by the core's counters, which are of all threads."""
+    """How the calls of its block ran, by the core's counters, which include all threads."""
 
     on_cpu: dict[str, int]
     """Operators that the CPU computed, with their calls."""
@@ -58,15 +56,15 @@ class Watch:
 
     @property
     def way(self) -> str:
-        """Of a call of one operator: what of it went worst. That it is made of others, or raised, is not seen here."""
+        """How a single call ran; the first in :data:`WAYS`. Does not detect that it is composite, or raised."""
         return "fallback" if self.on_cpu else self._way
 
 
 def way_of(op: str, keys: tuple[str, ...] = ("PrivateUse1",)) -> str:
     """One of :data:`WAYS` for an operator, by what is registered.
 
-    It asks for the kernel that was registered directly: with a fallback for the whole device, the dispatcher has a
-    computed answer for every operator.
+    It looks at the kernel that was registered directly: with a fallback for the whole device, the dispatcher has a
+    computed entry for every operator.
 
     Args:
         op: a name such as ``"aten::add.Tensor"``.
@@ -81,10 +79,10 @@ def way_of(op: str, keys: tuple[str, ...] = ("PrivateUse1",)) -> str:
 
 
 def of_kernel(op: str, site: str, dtype: torch.dtype | None = None) -> Answer:
-    """Who takes a call of an operator that has a kernel of the device's own, registered at ``site``.
+    """How an operator runs that has a kernel for the device, registered at ``site``.
 
-    In this order: the vendor's kernel, the SDK's portable one, the core's, torch's composition, the CPU. Of a dtype, as
-    far as it can be known without a call. Opens the driver.
+    In this order: the vendor's kernel, the SDK's portable one, the core's, torch's composition, the CPU. With a dtype,
+    as far as it can be known without a call. Opens the driver.
     """
     kernels = _backend.C.kernels
     if _DEFAULTS in site and kernels.has_portable(op):
@@ -93,22 +91,22 @@ def of_kernel(op: str, site: str, dtype: torch.dtype | None = None) -> Answer:
         return _portable(op, dtype, f"the kernel at {site} never runs on this driver: it needs {needs}")
     declared = kernels.declared_dtypes(op)
     if declared is None:
-        note = "" if dtype is None else "; it declares no dtypes: only a call tells whether it takes this one"
+        note = "" if dtype is None else "; it declares no dtypes: only a call shows whether it supports this one"
         return Answer("native", site + note)
     names = ", ".join(map(_plain, declared))
     if dtype is None:
         return Answer("native", f"{site}; it takes {names}")
     computed = _computed_dtype(op, dtype)
     if computed is None:
-        return Answer("native", f"{site}; it takes {names}, and what this promotes to is told by a call alone")
+        return Answer("native", f"{site}; it takes {names}, and only a call shows what this promotes to")
     promoted = "" if computed == dtype else f", to which torch promotes {_plain(dtype)}"
     if computed in declared:
         return Answer("native", f"{site}; it takes {_plain(computed)}{promoted}")
-    return _portable(op, dtype, f"the kernel at {site} takes {names} alone{promoted}")
+    return _portable(op, dtype, f"the kernel at {site} takes only {names}{promoted}")
 
 
 def _portable(op: str, dtype: torch.dtype | None, why: str = "") -> Answer:
-    """By a compiled kernel, if there is one; ``why`` no other comes before it."""
+    """The answer for a compiled kernel, if there is one; ``why`` no other kernel runs."""
     if not _backend.C.kernels.has_portable(op):
         return without_kernel(op, dtype, why)
     because = f"{why}; " if why else ""
@@ -122,7 +120,7 @@ def _portable(op: str, dtype: torch.dtype | None, why: str = "") -> Answer:
 
 
 def without_kernel(op: str, dtype: torch.dtype | None = None, why: str = "") -> Answer:
-    """Who takes it where neither the vendor nor the portable library does."""
+    """How an operator runs without a kernel of the vendor or of the portable library."""
     if _backend.C.kernels.has_default(op):
         return Answer("native", f"by the SDK's own kernel; {why}")
     because = f"; {why}" if why else ""
@@ -133,7 +131,7 @@ def without_kernel(op: str, dtype: torch.dtype | None = None, why: str = "") -> 
 
 
 def on_the_cpu(op: str, dtype: torch.dtype | None = None) -> Answer:
-    """What the fallback would do, by its policy and what it can."""
+    """The fallback's answer, by its policy and what it supports."""
     lacks = f"it has no kernel for {_backend.device}"
     if not fallback.is_registered():
         return Answer("refused", f"{lacks}, and no fallback is registered")
@@ -153,20 +151,20 @@ def on_the_cpu(op: str, dtype: torch.dtype | None = None) -> Answer:
 
 
 def out_form(op: str) -> str | None:
-    """The out= form that torch makes a functional or in-place operator from; None if it is made otherwise."""
+    """The out= form from which torch derives a functional or in-place operator, or None."""
     wanted = [str(argument.type) for argument in registry.schema_of(op).arguments]
     for candidate in registry.overloads(op.partition(".")[0].removesuffix("_")):
         if registry.has_kernel(candidate, "CompositeExplicitAutograd"):  # it is made from the functional form
             continue
-        arguments = registry.schema_of(candidate).arguments
-        written = [a for a in arguments if a.kwarg_only and a.alias_info is not None and a.alias_info.is_write]
-        if written and [str(a.type) for a in arguments if a not in written] == wanted:
+        schema = registry.schema_of(candidate)
+        written = {argument.name for argument in registry.out_arguments(schema)}
+        if written and [str(a.type) for a in schema.arguments if a.name not in written] == wanted:
             return candidate
     return None
 
 
 def _computed_dtype(op: str, dtype: torch.dtype) -> torch.dtype | None:
-    """What torch computes in for tensors of a dtype; None where only a call tells.
+    """The dtype in which torch computes for tensors of a dtype; None if only a call shows it.
 
     The operator is called with meta tensors: an integer that comes out as a floating-point number was promoted.
     """
