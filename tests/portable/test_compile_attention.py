@@ -357,7 +357,7 @@ def test_a_backend_that_the_device_has_not_is_refused(device, backend):
     def call(q, name=backend):
         return flex_attention(q, q, q, kernel_options={"BACKEND": name})
 
-    refused = f'BACKEND="{backend}", which mydevice has not'
+    refused = f'BACKEND="{backend}", which mydevice does not support'
     with pytest.raises(InductorError, match=refused):
         torch.compile(call)(query)
     for one in (query, query.clone().requires_grad_()):

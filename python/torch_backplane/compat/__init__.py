@@ -1,10 +1,11 @@
-"""Differences between torch versions, and gaps of torch that the runtime closes.
+"""Differences between versions of torch, and gaps in torch that the runtime fills.
 
-Each with what makes it unnecessary.
+Each says what makes it unnecessary.
 """
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,9 @@ GONE = {
     "aten::cholesky": "aten::linalg_cholesky",  # from 2.15 on
     "aten::qr": "aten::linalg_qr",  # from 2.15 on
 }
-"""Operators that some torch has had and this or a later one has not, and what took their place."""
+"""Operators that a supported or older torch has and this or a later one does not, with their replacements."""
+
+_REPLACED = "_backplane_replaced"
 
 NEWER_CUDA_NAMES = frozenset(
     {"caching_allocator_disabled", "current_solver_handle", "export_dot", "export_graph_data", "graph_annotations"}
@@ -36,31 +39,53 @@ NEWER_CUDA_NAMES = frozenset(
 """Names of ``torch.cuda`` that torch 2.11 does not have yet: the first two from 2.13 on, the others later."""
 
 INDUCTOR_CLASSES = ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen")
-"""What Inductor looks up in the module of a device that is not registered; from 2.15 on only if it lacks the hook."""
+"""What Inductor looks up in the module of a device that is not registered; from 2.15 on only without the hook."""
 
 INDUCTOR_HOOK = "_inductor_backend_init"
 """What Inductor calls in that module, under its lock, so that the device is registered: from 2.15 on."""
 
 
+def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
+    """Decorate the function that replaces ``owner.name`` of torch; it gets torch's function, then the arguments.
+
+    A second replacement of the same function does nothing, and neither does one of a function that this torch does not
+    have.
+    """
+    known = getattr(owner, name, None)
+
+    def replace(function: Callable[..., Any]) -> None:
+        if known is None or hasattr(known, _REPLACED):
+            return
+
+        @functools.wraps(known)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return function(known, *args, **kwargs)
+
+        setattr(call, _REPLACED, True)
+        setattr(owner, name, call)
+
+    return replace
+
+
 def empty_host_cache() -> None:
-    """``torch.accelerator.empty_host_cache``: gives back cached pinned memory. 2.11 has it for CUDA alone."""
+    """Free cached pinned memory, as ``torch.accelerator.empty_host_cache``, which torch 2.11 has only for CUDA."""
     from torch_backplane import _backend
 
     getattr(torch.accelerator, "empty_host_cache", _backend.C.memory.empty_host_cache)()
 
 
 def let_higher_order_ops_pass_autocast() -> None:
-    """Let ``torch.cond`` and its kin run under ``torch.autocast`` of this device.
+    """Let ``torch.cond`` and other higher-order operators run under ``torch.autocast`` of this device.
 
-    torch gives higher-order operators a fallthrough for the autocast keys of CPU, CUDA and XPU alone. Needed on 2.11 to
-    2.15; unnecessary once ``AutocastPrivateUse1`` is in torch's own list.
+    torch gives them a fallthrough only for the autocast keys of CPU, CUDA and XPU. Needed on 2.11 to 2.15; unnecessary
+    once ``AutocastPrivateUse1`` is in torch's own list.
     """
     key = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
     ops: Any = torch._ops
     defaults = ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS
     if key in defaults:
         return
-    defaults.append(key)  # operators made from now on
+    defaults.append(key)  # for operators made from now on
     for op in list(ops._higher_order_ops.values()):
         op.fallthrough(key)
 
@@ -68,26 +93,22 @@ def let_higher_order_ops_pass_autocast() -> None:
 def let_script_object_ops_pass_autocast() -> None:
     """Let operators that take a script object be traced under ``torch.autocast`` of this device.
 
-    Given the object's fake, torch dispatches in Python, and passes over a fixed list of keys that no autocast key is
-    in: "no kernel for AutocastPrivateUse1". Seen on 2.13; unnecessary once it is in torch's own list.
+    Given the object's fake, torch dispatches in Python and skips a fixed list of keys, which has no autocast key: "no
+    kernel for AutocastPrivateUse1". Seen on 2.13; unnecessary once the key is in torch's own list.
     """
     key = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
     overload: Any = torch._ops.TorchBindOpOverload
-    passed_over = overload._fallthrough_keys
-    if passed_over.__module__ == __name__:
-        return
 
-    def with_autocast(self: Any) -> list[Any]:
-        return [*passed_over(self), *([] if self.has_kernel_for_dispatch_key(key) else [key])]
-
-    overload._fallthrough_keys = with_autocast
+    @replaces(overload, "_fallthrough_keys")
+    def with_autocast(known: Any, self: Any) -> list[Any]:
+        return [*known(self), *([] if self.has_kernel_for_dispatch_key(key) else [key])]
 
 
 def share_random_states(name: str) -> None:
     """Let a compiled activation checkpoint draw the same numbers twice, by generators that share their state.
 
-    torch has a list of devices whose generators can, and a function that adds one from 2.13 on; on an older torch
-    nothing is done. Unnecessary once torch asks the generator.
+    torch has a list of devices whose generators can, and from 2.13 on a function that adds one; on an older torch this
+    does nothing. Unnecessary once torch asks the generator.
     """
     from torch._functorch._aot_autograd import utils
 
@@ -97,10 +118,7 @@ def share_random_states(name: str) -> None:
 
 
 def override_kernel(library: torch.library.Library, name: str, function: Callable[..., Any], key: str) -> None:
-    """Register a Python kernel, also before another: the caller has decided that.
-
-    torch warns of it from 2.13 on, and before refuses it where it is not said.
-    """
+    """Register a Python kernel that may override another, without a warning (2.13 and later) or an error (earlier)."""
     with overriding():
         library.impl(name, function, key, allow_override=True)
 
@@ -108,17 +126,14 @@ def override_kernel(library: torch.library.Library, name: str, function: Callabl
 def autograd_kernel(
     op: torch._ops.OpOverload, backward: Callable[..., Any], setup_context: Callable[..., Any] | None
 ) -> Callable[..., Any]:
-    """An autograd kernel from a formula, for one device: ``torch.library.register_autograd`` makes one for all.
-
-    Unnecessary once ``register_autograd`` takes a device.
-    """
+    """An autograd kernel from a formula, for one device. Unnecessary once ``register_autograd`` takes a device."""
     from torch._library.autograd import Info, make_autograd_impl
 
     return make_autograd_impl(op, Info(_backward_fn=backward, _setup_context_fn=setup_context))
 
 
 def infer_schema(function: Callable[..., Any], mutates_args: Any, tags: Sequence[torch.Tag]) -> str:
-    """``torch.library.infer_schema``, which knows tags from 2.13 on."""
+    """``torch.library.infer_schema``, which takes tags from 2.13 on."""
     try:
         return torch.library.infer_schema(function, mutates_args=mutates_args, tags=tags)
     except TypeError as error:
@@ -129,21 +144,14 @@ def infer_schema(function: Callable[..., Any], mutates_args: Any, tags: Sequence
 
 @contextmanager
 def overriding() -> Iterator[None]:
-    """Without torch's warning that a kernel goes before another, where the caller has decided that."""
+    """Suppress torch's warning that a kernel overrides another."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(?s).*Overriding a previously registered kernel")
         yield
 
 
-def custom_op_definition(name: str) -> Any:
-    """What ``torch.library.custom_op`` made under a name; None if it made nothing, or that has been destroyed."""
-    from torch._library.custom_ops import OPDEFS
-
-    return OPDEFS.get(name)
-
-
 def destroy_custom_op(name: str) -> None:
-    """Take away what ``torch.library.custom_op`` made, which has no public way to do that."""
+    """Remove an operator of ``torch.library.custom_op``, which has no public function for that."""
     from torch._library.custom_ops import OPDEF_TO_LIB, OPDEFS
 
     library = OPDEF_TO_LIB.pop(name, None)
@@ -153,7 +161,7 @@ def destroy_custom_op(name: str) -> None:
 
 
 def set_missing_kernel_error(op: torch._ops.OpOverload, function: Callable[[str], Any]) -> None:
-    """Call a function, with the dispatch key, where torch would raise its own error that an operator has no kernel."""
+    """Call a function with the dispatch key instead of raising torch's error that an operator has no kernel."""
     handle = torch._C._dispatch_find_schema_or_throw(op._schema.name, op._schema.overload_name)
     torch._C._dispatch_set_report_error_callback(handle, function)
 
@@ -161,7 +169,7 @@ def set_missing_kernel_error(op: torch._ops.OpOverload, function: Callable[[str]
 def follow_default_device(op: torch._ops.OpOverload) -> None:
     """Let ``torch.set_default_device`` and ``with torch.device(...)`` fill in an operator's keyword-only ``device``.
 
-    They fill it in for a fixed set of functions. Unnecessary once torch asks the schema.
+    They do so for a fixed set of functions. Unnecessary once torch asks the schema.
     """
     from torch.utils._device import _device_constructors
 
@@ -169,7 +177,7 @@ def follow_default_device(op: torch._ops.OpOverload) -> None:
 
 
 def reduce_event_name() -> str:
-    """What pickles an event in ``torch.multiprocessing.reductions``: ``_reduce_event`` from 2.15 on."""
+    """The function of ``torch.multiprocessing.reductions`` that pickles an event: ``_reduce_event`` from 2.15 on."""
     from torch.multiprocessing import reductions
 
     return "reduce_event" if hasattr(reductions, "reduce_event") else "_reduce_event"

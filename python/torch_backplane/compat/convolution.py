@@ -1,4 +1,4 @@
-"""Convolutions in channels_last: torch's fake tensors know which of torch's own devices keep the format."""
+"""Convolutions in channels_last: torch's fake tensors only know which of torch's own devices keep the format."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ from typing import Any
 import torch
 from torch._prims_common import suggest_memory_format
 
+from torch_backplane.compat import replaces
+
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def install(name: str) -> None:
-    """Let a fake convolution of the device have the format of a real one (backplane/convolution.h).
+    """Give a fake convolution of the device the format of a real one (backplane/convolution.h).
 
-    Seen on 2.11 to 2.15; unnecessary once torch asks the device. Where torch has no such function, nothing is done.
+    Seen on 2.11 to 2.15; unnecessary once torch asks the device.
     """
-    determine: Any = getattr(torch._C, "_conv_determine_backend_memory_format", None)
-    if determine is None or determine.__module__ == __name__:
-        return
 
-    def format_of(input: torch.Tensor, weight: torch.Tensor, backend: Any) -> torch.memory_format:
+    @replaces(torch._C, "_conv_determine_backend_memory_format")
+    def format_of(known: Any, input: torch.Tensor, weight: torch.Tensor, backend: Any) -> torch.memory_format:
         if input.device.type != name:
-            return determine(input, weight, backend)
+            return known(input, weight, backend)
         last = _LAST.get(weight.dim(), torch.contiguous_format)
         is_last = last in (suggest_memory_format(input), suggest_memory_format(weight))
         return last if is_last else torch.contiguous_format
-
-    torch._C._conv_determine_backend_memory_format = format_of

@@ -1,19 +1,18 @@
-"""DLPack for the device: torch converts it in both directions, but its Python side does not know renamed devices.
+"""DLPack for the device: torch converts it in both directions, but its Python functions do not know renamed devices.
 
 In torch 2.13 the conversions themselves (``torch.utils.dlpack.to_dlpack``, ``torch.from_dlpack`` of a capsule) map the
-device to ``kDLExtDev``. What is around them needs help, and :func:`install` wraps it:
+device to ``kDLExtDev``. :func:`install` wraps the functions around them:
 
-- ``Tensor.__dlpack_device__`` refuses every device name that it has not got in its list.
-- ``Tensor.__dlpack__`` knows streams of CUDA alone, and copies what the CPU asks for, also where the host reaches the
-  device's memory.
-- ``torch.from_dlpack`` gives a stream to producers of CUDA and ROCm alone, and believes any address.
+- ``Tensor.__dlpack_device__`` refuses every device name that is not in its list.
+- ``Tensor.__dlpack__`` only knows streams of CUDA, and copies for the CPU even if the host can access the device's
+  memory.
+- ``torch.from_dlpack`` passes a stream only to producers of CUDA and ROCm, and does not check addresses.
 
-Tensors of other devices go to torch's own.
+Tensors of other devices go to torch's own functions.
 """
 
 from __future__ import annotations
 
-import functools
 from enum import IntEnum
 from typing import Any
 
@@ -22,10 +21,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 from torch.utils.dlpack import DLDeviceType
 
 from torch_backplane import _backend
-
-__all__ = ["install"]
-
-_MARK = "_backplane_device"
+from torch_backplane.compat import replaces
 
 
 def install(device: str) -> None:
@@ -34,43 +30,35 @@ def install(device: str) -> None:
     Args:
         device: the name of the renamed PrivateUse1 device.
     """
-    if getattr(torch.Tensor.__dlpack_device__, _MARK, None) == device:
-        return
-    methods = _dlpack_device(device), _dlpack(device)
-    for method in methods:
-        setattr(method, _MARK, device)
-        setattr(torch.Tensor, method.__name__, method)
+    _replace_dlpack_device(device)
+    _replace_dlpack(device)
     if (read_only := getattr(torch.utils.dlpack, "ReadOnlyTensorWrapper", None)) is not None:  # from torch 2.14 on
-        read_only._DLPACK_ALLOWED |= {*methods}  # it lets none but those two pass
-    torch.from_dlpack = torch.utils.dlpack.from_dlpack = _from_dlpack(device)
+        # It allows only those two.
+        read_only._DLPACK_ALLOWED |= {torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__}
+    _replace_from_dlpack()
+    torch.from_dlpack = torch.utils.dlpack.from_dlpack
 
 
-def _dlpack_device(device: str) -> Any:
-    original = torch.Tensor.__dlpack_device__
-
-    @functools.wraps(original)
-    def __dlpack_device__(self: torch.Tensor) -> tuple[IntEnum, int]:
+def _replace_dlpack_device(device: str) -> None:
+    @replaces(torch.Tensor, "__dlpack_device__")
+    def dlpack_device(original: Any, self: torch.Tensor) -> tuple[IntEnum, int]:
         if has_torch_function_unary(self):
             return handle_torch_function(torch.Tensor.__dlpack_device__, (self,), self)
         if self.device.type == device:
             return (DLDeviceType.kDLExtDev, self.device.index or 0)
         kind, index = original(self)
         if kind == DLDeviceType.kDLCUDAHost and not torch.cuda.is_initialized():
-            # The page-locked memory is this device's, which DLPack has no name for; to a consumer it is CPU memory.
+            # Page-locked memory of this device, for which DLPack has no name; to a consumer it is CPU memory.
             return (DLDeviceType.kDLCPU, index)
         return (kind, index)
-
-    return __dlpack_device__
 
 
 # ---- export ----------------------------------------------------------------------------------------------------------
 
 
-def _dlpack(device: str) -> Any:
-    original = torch.Tensor.__dlpack__
-
-    @functools.wraps(original)
-    def __dlpack__(self: torch.Tensor, *, stream: Any = -1, **options: Any) -> Any:
+def _replace_dlpack(device: str) -> None:
+    @replaces(torch.Tensor, "__dlpack__")
+    def dlpack(original: Any, self: torch.Tensor, *, stream: Any = -1, **options: Any) -> Any:
         if has_torch_function_unary(self):
             return handle_torch_function(torch.Tensor.__dlpack__, (self,), self, stream=stream, **options)
         if self.device.type != device:
@@ -81,18 +69,16 @@ def _dlpack(device: str) -> Any:
             raise TypeError(f"stream must be an int or None, got {type(stream).__name__}")
         target = options.get("dl_device")
         if target is not None and target[0] == DLDeviceType.kDLCPU:
-            # What is queued has been waited for when this returns: a stream of the consumer's has nothing to add.
+            # This returns after all queued work is done, so the consumer's stream need not wait.
             return _backend.C.dlpack.with_cures(_for_the_cpu(self, original, options))
         capsule = original(self, stream=None, **options)
         if stream != -1:
             _wait_for_producer(self.device, stream)
         return _backend.C.dlpack.with_cures(capsule)
 
-    return __dlpack__
-
 
 def _for_the_cpu(tensor: torch.Tensor, original: Any, options: dict[str, Any]) -> Any:
-    """A capsule for the CPU: over the device's own memory where the host reaches it, and ``copy`` is not True.
+    """A capsule for the CPU: over the device's own memory if the host can access it and ``copy`` is not True.
 
     Args:
         tensor: on the device.
@@ -100,13 +86,13 @@ def _for_the_cpu(tensor: torch.Tensor, original: Any, options: dict[str, Any]) -
         options: those of ``__dlpack__``; ``dl_device`` is the CPU.
 
     Raises:
-        BufferError: the tensor cannot be exported, or not without the copy that was forbidden.
+        BufferError: the tensor cannot be exported, or only with the copy that ``copy=False`` forbids.
     """
     copy = options.get("copy")
     if copy is False and not _backend.C.memory.has_host_view():
         name = _backend.device
         raise BufferError(
-            f"the host does not reach the memory of {name} (its driver lacks bp.host_view), so a tensor cannot be "
+            f"the host cannot access the memory of {name} (its driver lacks bp.host_view), so a tensor cannot be "
             f"exported to the CPU with copy=False. Leave copy= out for a copy, or write `with torch.{name}.host_view("
             "x) as host:`, which writes back"
         )
@@ -118,7 +104,7 @@ def _for_the_cpu(tensor: torch.Tensor, original: Any, options: dict[str, Any]) -
 
 
 def _wait_for_producer(device: torch.device, stream: int | None) -> None:
-    """Let the consumer's stream wait for what the producer's current stream has queued.
+    """Let the consumer's stream wait for the work that is queued on the producer's current stream.
 
     Args:
         device: the tensor's device.
@@ -135,25 +121,20 @@ def _wait_for_producer(device: torch.device, stream: int | None) -> None:
 # ---- import ----------------------------------------------------------------------------------------------------------
 
 
-def _from_dlpack(device: str) -> Any:
-    original = torch.utils.dlpack.from_dlpack
-
-    @functools.wraps(original)
-    def from_dlpack(ext_tensor: Any, **options: Any) -> torch.Tensor:
-        if isinstance(ext_tensor, torch.Tensor):
-            return original(ext_tensor, **options)
+def _replace_from_dlpack() -> None:
+    @replaces(torch.utils.dlpack, "from_dlpack")
+    def from_dlpack(original: Any, ext_tensor: Any, **options: Any) -> Any:
         if not hasattr(ext_tensor, "__dlpack__"):
-            return original(_checked(ext_tensor), **options)
-        kind, index = ext_tensor.__dlpack_device__()
-        if kind == DLDeviceType.kDLExtDev:
-            ext_tensor = _Foreign(ext_tensor, kind, index)
+            ext_tensor = _checked(ext_tensor)
+        elif not isinstance(ext_tensor, torch.Tensor):
+            kind, index = ext_tensor.__dlpack_device__()
+            if kind == DLDeviceType.kDLExtDev:
+                ext_tensor = _Foreign(ext_tensor, kind, index)
         return original(ext_tensor, **options)
-
-    return from_dlpack
 
 
 def _checked(capsule: Any) -> Any:
-    """The capsule, unless it says that it is the device's and is not: then BufferError. It is not used up."""
+    """The capsule; raises BufferError if it claims memory of the device that is not. Does not consume it."""
     if reason := _backend.C.dlpack.refusal(capsule):
         raise BufferError(f"the DLPack tensor cannot be one of {_backend.device}: {reason}")
     return capsule
@@ -178,7 +159,7 @@ class _Foreign:
         number = 0 if current == default else current.native_handle
         try:
             capsule = self._tensor.__dlpack__(stream=number, **options)
-        except TypeError:  # it knows no streams: what it gives is ready on the default one
+        except TypeError:  # it takes no stream: its tensor is ready on the default one
             capsule = self._tensor.__dlpack__(**options)
             if current != default:
                 current.wait_stream(default)

@@ -1,4 +1,4 @@
-"""How DTensors of attention lie on a mesh: torch knows it for the operators of the CPU and of CUDA alone."""
+"""Sharding of attention by DTensor: torch only has strategies for the operators of the CPU and of CUDA."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import torch
 
 from torch_backplane.imports import after_import
 
-__all__ = ["complete_sharding"]
-
 
 def complete_sharding() -> None:
-    """Register, once DTensor is imported, how ``_scaled_dot_product_fused_attention_overrideable`` may be cut.
+    """Register, once DTensor is imported, how ``_scaled_dot_product_fused_attention_overrideable`` can be sharded.
 
-    That is what ``scaled_dot_product_attention`` calls on a PrivateUse1 device, and DTensor refuses it. It may be cut
-    along batches and along heads. Seen on 2.11 to 2.15; unnecessary once torch has a strategy for it.
+    ``scaled_dot_product_attention`` calls it on a PrivateUse1 device, and DTensor refuses it. It can be sharded along
+    batches and along heads. Seen on 2.11 to 2.15; unnecessary once torch has a strategy for it.
     """
     after_import("torch.distributed.tensor", _register)  # whose import would cost each program a second
 
@@ -29,7 +27,7 @@ def _register() -> None:
     whole, none = Replicate(), None
 
     def of_bias(bias: Any, dim: int) -> Any:
-        """A bias may lack dimensions, or repeat along them."""
+        """A bias may have fewer dimensions, or be broadcast along them."""
         own = -1 if bias is None else dim - 4 + bias.ndim
         return Shard(own) if own >= 0 and bias.shape[own] > 1 else whole
 
@@ -46,7 +44,7 @@ def _register() -> None:
     def backward(
         grad_out: Any, query: Any, key: Any, value: Any, attn_bias: Any, mask: Sequence[bool], *rest: Any, **kwargs: Any
     ) -> Any:
-        # of the rest, without out and logsumexp: the lengths, and what random numbers began with
+        # of the rest, without out and logsumexp: the lengths, seed and offset
         others = [whole for one in rest[2:] if hasattr(one, "placements")]
 
         def one(cut: Any, bias: Any) -> Any:

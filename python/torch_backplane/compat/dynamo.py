@@ -1,4 +1,4 @@
-"""``x.is_mydevice`` in a graph: of a tensor that the graph makes, Dynamo knows ``is_cuda`` and its kin alone."""
+"""``x.is_mydevice`` in a graph: of a tensor that the graph makes, Dynamo only knows ``is_cuda`` and the like."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from torch_backplane import imports
 
 
 def install(name: str) -> None:
-    """Let Dynamo answer it from the device of the tensor, once it is imported.
+    """Let Dynamo, once it is imported, evaluate it from the tensor's device.
 
-    Seen on 2.11 to 2.15; unnecessary once Dynamo asks for the property of a renamed device. Where torch has no such
-    class the graph breaks, as before.
+    Seen on 2.11 to 2.15; unnecessary once Dynamo asks for the property of a renamed device. If torch has no such class
+    the graph breaks, as before.
     """
     imports.after_import("torch._dynamo.variables.tensor", lambda: _add(name))
 

@@ -1,8 +1,7 @@
-"""Where torch's Inductor has lists of devices, differs between versions, or has no place to ask (docs/upstream.md)."""
+"""Where Inductor has lists of devices, differs between versions, or does not ask a backend (docs/upstream.md)."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,36 +10,23 @@ from typing import Any, NoReturn
 import torch
 
 from torch_backplane import _backend
-
-__all__ = [
-    "ask_before_graphs",
-    "has_cpp_wrapper",
-    "has_streams",
-    "leave_out",
-    "name_device_of_results",
-    "name_type",
-    "no_cpp_wrapper",
-    "place_numbers",
-    "take_generators",
-]
-
-_MARK = "_backplane_asks"
+from torch_backplane.compat import replaces
 
 
 def has_cpp_wrapper() -> bool:
-    """Whether torch's wrapper in C++ can be one of the device: from 2.13 on."""
+    """Whether torch's C++ wrapper supports the device: from 2.13 on."""
     from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 
     return hasattr(CppWrapperCpu, "get_device_include_path_aot")
 
 
 def has_streams() -> bool:
-    """Whether torch's wrapper enters a stream of any device: from 2.13 on; before, of CUDA alone, or none."""
+    """Whether torch's wrapper enters streams of any device: from 2.13 on; before, only of CUDA, or none."""
     return bool(torch.__version__ >= "2.13")
 
 
 def no_cpp_wrapper(device: str) -> type[Any]:
-    """What refuses to write C++ around kernels of the device, on a torch whose wrapper cannot."""
+    """A wrapper class that refuses to write C++ for the device, on a torch whose C++ wrapper does not support it."""
     from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 
     def refuse(*_: Any) -> NoReturn:
@@ -53,41 +39,32 @@ def no_cpp_wrapper(device: str) -> type[Any]:
 
 
 def name_type(device: str) -> None:
-    """Say what C++ calls the device's type: in a table up to 2.14, from then on by ``DeviceOpOverrides``."""
+    """Set the device type's name in C++: in a table up to 2.14; later versions ask ``DeviceOpOverrides``."""
     from torch._inductor.codegen import cpp_utils
 
     getattr(cpp_utils, "DEVICE_TO_ATEN", {}).setdefault(device, "at::kPrivateUse1")
 
 
 def ask_before_graphs(options_for: Callable[[torch.fx.GraphModule, Any], dict[str, Any]]) -> None:
-    """Ask for more of Inductor's options before it compiles a graph: ``options_for(graph, inputs)``.
+    """Add Inductor's options ``options_for(graph, inputs)`` before it compiles a graph.
 
-    Options are of a call of ``torch.compile``, not of a device. Generators of the device stand where they stood when
-    the graph has been compiled. Seen on 2.11 to 2.15, options from 2.13 on; where torch has no such class nothing is
-    done. Unnecessary once a backend of Inductor is asked about a graph.
+    torch has options for a call of ``torch.compile``, not for a device. Compilation leaves the states of the device's
+    generators unchanged. Seen on 2.11 to 2.15, options from 2.13 on; does nothing if torch has no such class.
+    Unnecessary once Inductor asks a backend about a graph.
     """
-    wrapper = getattr(torch, "_TorchCompileInductorWrapper", None)
-    if wrapper is None:
-        return
-    known: Any = wrapper.__call__
-    if hasattr(known, _MARK):
-        return
-    takes_options = "config_patches" in inspect.signature(known).parameters
 
-    @functools.wraps(known)
-    def call(self: Any, model: Any, inputs: Any, **settings: Any) -> Any:
+    @replaces(getattr(torch, "_TorchCompileInductorWrapper", None), "__call__")
+    def call(known: Any, self: Any, model: Any, inputs: Any, **settings: Any) -> Any:
+        takes_options = "config_patches" in inspect.signature(known).parameters
         if takes_options and (options := options_for(model, inputs)):
             settings["config_patches"] = {**options, **(settings.get("config_patches") or {})}
         with _generators_stay():
             return known(self, model, inputs, **settings)
 
-    setattr(call, _MARK, True)
-    wrapper.__call__ = call
-
 
 @contextmanager
 def _generators_stay() -> Iterator[None]:
-    """Autotuning draws numbers of the device; torch puts the generators of the CPU, CUDA and XPU back, no others."""
+    """Restore the device's generators: autotuning draws numbers, and torch only restores CPU, CUDA and XPU."""
     places = []
     for one in getattr(torch, _backend.device).random._all():
         with suppress(RuntimeError):  # a vendor's own generator may have no offset
@@ -101,9 +78,9 @@ def _generators_stay() -> Iterator[None]:
 
 
 def take_generators() -> None:
-    """Let a graph of the device have a generator for an input, as that of a checkpoint with random numbers has.
+    """Let a graph of the device have a generator as an input, as a checkpoint with random numbers has.
 
-    Inductor makes an example of such an argument for a list of devices alone; here it gets one. Seen on 2.13 and 2.15;
+    Inductor makes an example of such an argument only for a list of devices; here it gets one. Seen on 2.13 and 2.15;
     unnecessary once that example comes from the device's own generator.
     """
     from torch._inductor import ir, lowering
@@ -123,24 +100,24 @@ def take_generators() -> None:
 
 
 def name_device_of_results() -> None:
-    """Let what is computed of a number on the CPU and tensors of the device be on the device, whichever comes first.
+    """Place results of a number on the CPU and tensors of the device on the device, whichever operand comes first.
 
-    Torch asks which operand is on a GPU, and takes the first one's device where none is; it knows GPUs by a list. Seen
-    on 2.11 to 2.15; unnecessary once it takes the device that the graph's node has.
+    torch chooses the operand on a GPU, or else the first one; it has a list of GPUs. Seen on 2.11 to 2.15; unnecessary
+    once it uses the device of the graph's node.
     """
     from torch._inductor import lowering
 
-    known = lowering.is_gpu
-    lowering.is_gpu = lambda device: device == _backend.device or known(device)
+    @replaces(lowering, "is_gpu")
+    def is_gpu(known: Any, device: Any) -> bool:
+        return device == _backend.device or known(device)
 
 
 def leave_out(scheduler: Any) -> None:
-    """Let the scheduler of a graph of the device invert no reads, and join kernels without measuring them.
+    """Keep the scheduler of a graph of the device from inverting reads and from measuring before it joins kernels.
 
-    To fuse a loop with what it reads, torch inverts the reads, for all devices but the CPU. It takes a place modulo the
-    length of the buffer for its own inverse also where the loop is longer, as that of ``repeat`` is, and the kernel
-    reads beyond the buffer's end. Seen on 2.13; unnecessary once it compares the lengths. What it measures is kernels
-    of Triton alone.
+    To fuse a loop with what it reads, torch inverts the reads on all devices but the CPU. It treats an index modulo the
+    length of the buffer as its own inverse even if the loop is longer, as in ``repeat``, and the kernel reads beyond
+    the buffer's end. Seen on 2.13; unnecessary once it compares the lengths. It can only measure kernels of Triton.
     """
     from torch._inductor import config
 
@@ -151,21 +128,15 @@ def leave_out(scheduler: Any) -> None:
 
 
 def place_numbers() -> None:
-    """Let ``index_fill`` of a tensor of the device take a number on the CPU, as eager's does.
+    """Let ``index_fill`` of a tensor of the device take a number on the CPU, as in eager mode.
 
-    Torch decomposes it to an operator that takes tensors of one device. Seen on 2.13; unnecessary once it copies the
+    torch decomposes it to an operator that takes tensors of one device. Seen on 2.13; unnecessary once it copies the
     number there.
     """
     import torch._refs as refs
 
-    known = getattr(refs, "_index_fill", None)
-    if known is None:
-        return
-
-    @functools.wraps(known)
-    def fill(x: Any, dim: int, index: Any, value: Any, **kwargs: Any) -> Any:
+    @replaces(refs, "_index_fill")
+    def fill(known: Any, x: Any, dim: int, index: Any, value: Any, **kwargs: Any) -> Any:
         if isinstance(value, torch.Tensor) and x.device.type == _backend.device and not value.dim():
             value = value.to(x.device)
         return known(x, dim, index, value, **kwargs)
-
-    refs._index_fill = fill

@@ -1,12 +1,11 @@
-"""The end of a profile in torch: it waits for the device without a limit, before it has switched the profiler off.
+"""The end of a profile: torch waits for the device without a timeout before it switches the profiler off.
 
-It also is where what C++ has to say of the profile becomes a warning: torch starts one outside of what makes warnings
-of those in C++. Unnecessary where torch ends the profile first, or waits with a limit (2.11 to 2.15 do not).
+Here a refusal of the native profiler also becomes a warning: torch starts a profile where warnings of C++ do not reach
+Python. Unnecessary once torch ends the profile first, or waits with a timeout (2.11 to 2.15 do not).
 """
 
 from __future__ import annotations
 
-import functools
 import warnings
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch.autograd.profiler as profiler
 from torch._C._profiler import ProfilerState
 
 from torch_backplane import _backend
+from torch_backplane.compat import replaces
 
 
 def install(device: str) -> None:
@@ -22,12 +22,9 @@ def install(device: str) -> None:
     Args:
         device: its name.
     """
-    original = profiler.profile.__exit__
-    if hasattr(original, "_of_backplane"):
-        return
 
-    @functools.wraps(original)
-    def end(self: Any, *error: Any) -> Any:
+    @replaces(profiler.profile, "__exit__")
+    def end(original: Any, self: Any, *error: Any) -> Any:
         if not self.enabled or self.use_device != device:
             return original(self, *error)
         if why := _backend.C.profiler.take_refusal():
@@ -40,7 +37,7 @@ def install(device: str) -> None:
             why = _backend.C.profiler.wait_for_recorded()
         finally:  # also after Ctrl-C: the profiler is on, and has to end
             if why:
-                self.use_device = None  # what the wait of the original is for
+                self.use_device = None  # so that the original does not wait
             try:
                 result = original(self, *error)
             finally:
@@ -48,6 +45,3 @@ def install(device: str) -> None:
         if why:
             warnings.warn(f"{why}: the profile has no times of that work", stacklevel=2)
         return result
-
-    end._of_backplane = True  # type: ignore[attr-defined]
-    profiler.profile.__exit__ = end  # type: ignore[method-assign]
