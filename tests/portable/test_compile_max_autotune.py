@@ -194,8 +194,8 @@ def test_operators_alone_are_measured_where_that_is_asked_for(device):
 
 def test_a_torch_without_the_hook_says_what_it_does(device, times, monkeypatch):
     monkeypatch.delattr(SIMDKernel, "codegen_template_body")
-    choices._say_that_there_are_none.cache_clear()
-    with pytest.warns(UserWarning, match="takes no kernels of tiles"):
+    choices._warn_without_tiles.cache_clear()
+    with pytest.warns(UserWarning, match="does not support kernels of tiles"):
         _, (code,) = compiled(lambda a, b: (a @ b).relu(), device, [real(70, 131), real(131, 90)])
     assert (code.count(TILES), code.count("extern_kernels.mm(")) == (0, 1)
 

@@ -1,5 +1,5 @@
-// torch's part of a package (aoti_runtime/model_base.h) knows devices by a list, of which "mps" has memory by functions alone. They are
-// the backend's here; backend/inductor/runner.cpp makes a model by that name.
+// torch's part of a package (aoti_runtime/model_base.h) has a list of devices; of these only "mps" allocates by replaceable functions. Here
+// they are the backend's; backend/inductor/runner.cpp makes a model by that name.
 #include <torch/csrc/inductor/aoti_torch/c/shim_mps.h>
 
 namespace backplane::generated {
@@ -17,7 +17,7 @@ inline AOTITorchError copy_constant(void* memory, size_t offset, size_t from, si
   return 0;
 }
 inline AOTITorchError copy_buffer(void* source, void* memory, size_t bytes, size_t from, size_t offset) {
-  if (from != 0) throw std::runtime_error("a new constant of a model must begin where its storage does: give tensor.clone()");
+  if (from != 0) throw std::runtime_error("a new constant of a model must begin where its storage does: pass tensor.clone()");
   api().copy_to_device(static_cast<char*>(memory) + offset, source, bytes);
   return 0;
 }

@@ -1,8 +1,8 @@
-"""flex_attention in a graph becomes its own definition: scores, their change, the mask, softmax and two products.
+"""Decomposition of flex_attention in a graph: scores, their modification, the mask, softmax and two products.
 
-torch has kernels of its own for a few devices, by templates. Here torch's formulas (``sdpa_dense``, which eager calls
-run) are traced into the graph before Inductor lowers it, and Inductor fuses what stands between the products. Memory
-is of the size of the scores, and blocks that a mask leaves out are computed.
+torch has template kernels for a few devices. Here torch's formulas (``sdpa_dense``, which eager calls run) are traced
+into the graph before Inductor lowers it, and Inductor fuses the operators between the products. Memory use is
+proportional to the scores, and blocks that a mask excludes are computed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from torch.utils import _pytree as pytree
 from torch_backplane import _backend
 from torch_backplane.compat.flex_attention import refuse_other_kernels
 
-_ORIGIN = ("original_aten", "stack_trace")  # what kernels are named after, and what an error shows
+_ORIGIN = ("original_aten", "stack_trace")  # for names of kernels and for errors
 
 
 def decompose(gm: GraphModule) -> None:
-    """Put the formula in the place of each call on this device."""
+    """Replace each call on this device by the formula."""
     calls = {flex_attention: sdpa_dense, flex_attention_backward: _backward}
-    options = {flex_attention: 6, flex_attention_backward: 11}  # places among the arguments
+    options = {flex_attention: 6, flex_attention_backward: 11}  # positions of kernel_options
     found = [node for node in gm.graph.nodes if node.op == "call_function" and node.target in calls]
     found = [node for node in found if node.args[0].meta["val"].device.type == _backend.device]
     for node in found:
@@ -46,7 +46,7 @@ def decompose(gm: GraphModule) -> None:
 
 
 def _backward(*args: Any) -> Any:
-    """Gradients of captured tensors are computed where torch's graph of them has some; fake tensors do not tell."""
+    """The formula; captured tensors require a gradient if torch's graph computes it, as fake tensors do not show."""
     joint, captured = args[8], list(args[12])
     has_gradient = joint.graph.output_node().args[0][5:]
     for i, (one, gradient) in enumerate(zip(captured, has_gradient, strict=True)):
@@ -67,7 +67,7 @@ def _inline(gm: GraphModule, node: Node, formula: Callable[..., Any]) -> None:
     def call(*values: Any) -> Any:
         known = {**graphs, **dict(zip(inputs, values, strict=True))}
         operands = [known[one] if isinstance(one, Node) else one for one in flat]
-        # of float64 operands, too, the logarithms of sums that a graph keeps are float32
+        # even with float64 operands, a graph keeps the logarithms of sums in float32
         results = formula(*pytree.tree_unflatten(operands, spec))
         return pytree.tree_map(lambda one, like: None if one is None else one.to(like.dtype), results, promised)
 
@@ -84,7 +84,7 @@ def _name(node: Node) -> str:
 
 
 def _drop_copies(traced: GraphModule) -> None:
-    """The formulas end with copies to tensors of the layout that eager promises; Inductor chooses its own."""
+    """Remove the formulas' final copies to tensors of eager's layout; Inductor chooses its own layout."""
     new = {"empty", "new_empty", "new_empty_strided", "empty_strided", "convert_element_type"}
     for node in traced.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
         to, value = node.args
@@ -92,7 +92,7 @@ def _drop_copies(traced: GraphModule) -> None:
         while _name(made) == "as_strided":
             made = made.args[0]
         if _name(made) not in new:
-            raise AssertionError(f"the formula of attention writes into {to}, which it has not made")
+            raise AssertionError(f"the formula of attention writes into {to}, which it has not created")
         with traced.graph.inserting_before(node):
             dtype = to.meta["val"].dtype
             same = traced.graph.call_function(torch.ops.prims.convert_element_type.default, (value, dtype))
@@ -115,10 +115,10 @@ def _replace(gm: GraphModule, node: Node, traced: GraphModule, inputs: list[Node
 
 
 def _give(gm: GraphModule, node: Node, results: Any) -> None:
-    """Users of parts of a tuple use its members."""
+    """Replace users of parts of a tuple by its members."""
     for user in list(node.users):
         if user.target is not operator.getitem:
-            raise AssertionError(f"{user} uses results of {node} whole")
+            raise AssertionError(f"{user} uses all results of {node} as one")
         part = results[user.args[1]]
         if isinstance(part, Node):
             user.replace_all_uses_with(part)
@@ -129,7 +129,7 @@ def _give(gm: GraphModule, node: Node, results: Any) -> None:
 
 
 def _number(gm: GraphModule, value: torch.Tensor, like: Node) -> Node:
-    """A tensor that the formula makes from a number, computed in the graph instead of kept."""
+    """A constant tensor of the formula, computed in the graph from its number."""
     if value.dim() != 0:
         raise AssertionError(f"the formula of attention has a constant of shape {tuple(value.shape)}")
     full = torch.ops.aten.full.default

@@ -1,9 +1,9 @@
 """``max_autotune``: a product is the device's operator or a kernel of tiles, whichever is measured to be faster.
 
-Torch measures, keeps what it found in its cache, and prints it; here it is told what there is to choose from. The
-operator is measured with a pass over its result where a pointwise operator follows, since that is a kernel of its own
-then, and joins a kernel of tiles. Private classes of torch stand behind it: ``ExternKernelCaller`` and
-``ChoiceCaller``; tried on torch 2.13 and 2.15.
+torch measures, caches and prints the results; this module adds the choices. If a pointwise operator follows, the
+device's operator is measured together with a pass over its result, since that operator then is a separate kernel, but
+is fused into a kernel of tiles. Uses private classes of torch, ``ExternKernelCaller`` and ``ChoiceCaller``; tested on
+torch 2.13 and 2.15.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -31,12 +32,12 @@ from torch_backplane.inductor.product import ELEMENTS, Product, ProductBuffer, P
 
 _OPERATORS = ("mm", "addmm", "bmm", "baddbmm")
 _VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default)
-_WARM = 3  # calls before those that are measured: the first compiles
-_SPAN_S = 0.1  # that a choice is measured for
+_WARM = 3  # calls before the measurement: the first compiles
+_SPAN_S = 0.1  # for how long a choice is measured
 
 
 def register() -> None:
-    """Offer the kernels to torch."""
+    """Add the kernels to torch's choices."""
     for name in _OPERATORS:
         packet = getattr(torch.ops.aten, name)
         for op in (packet, packet.default):
@@ -45,7 +46,7 @@ def register() -> None:
 
 
 def _decided_at_once(lower: Callable[..., Any]) -> Callable[..., Any]:
-    """Torch can put off the choice, to measure it together with what follows: by Triton's compiler, so not here."""
+    """Disable torch's deferred choice: it measures the product with its epilogue, which needs Triton's compiler."""
 
     def decide(*args: Any, **kwargs: Any) -> Any:
         if args[0].get_device().type != _backend.device:
@@ -57,7 +58,7 @@ def _decided_at_once(lower: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def offer(choices: list[Any]) -> list[Any]:
-    """What torch chooses from, with the kernels of tiles if there are any for this product."""
+    """Torch's choices, and the kernels of tiles if there are any for this product."""
     ours = [one for one in choices if isinstance(one, ExternKernelCaller) and _is_ours(one.layout)]
     if not ours:
         return choices
@@ -71,16 +72,16 @@ def offer(choices: list[Any]) -> list[Any]:
     if product is None:
         return measured
     if not hasattr(SIMDKernel, "codegen_template_body"):
-        _say_that_there_are_none()
+        _warn_without_tiles()
         return measured
     return measured + [ProductCaller(product, operator, tiles, target) for tiles in tilings(target)]
 
 
 @functools.cache
-def _say_that_there_are_none() -> None:
+def _warn_without_tiles() -> None:
     warnings.warn(
-        f"max_autotune: torch {torch.__version__} takes no kernels of tiles from a backend; products of matrices are "
-        f"{_backend.device}'s operators",
+        f"max_autotune: torch {torch.__version__} does not support kernels of tiles of a backend; products of matrices "
+        f"are {_backend.device}'s operators",
         stacklevel=2,
     )
 
@@ -108,7 +109,7 @@ def _facts(target: compiler.Target) -> str:
 
 
 def _is_followed() -> bool:
-    """Whether pointwise operators read the result, and nothing else does."""
+    """Whether only pointwise operators read the result."""
     users = list(V.graph.current_node.users)
     while len(users) == 1 and users[0].target in _VIEWS:
         users = list(users[0].users)
@@ -116,7 +117,7 @@ def _is_followed() -> bool:
 
 
 def _milliseconds(call: Callable[[], Any], out: torch.Tensor) -> float:
-    """The shortest of some calls: what else runs only makes them longer."""
+    """The time of the fastest of several calls: other work on the machine only slows calls down."""
     module = getattr(torch, _backend.device)
     shortest = math.inf
     with module.device(out.device):
@@ -133,7 +134,7 @@ def _milliseconds(call: Callable[[], Any], out: torch.Tensor) -> float:
 
 
 class MeasuredOperator(ExternKernelCaller):
-    """The device's operator, measured on the device; torch's own measures on CUDA."""
+    """The device's operator, measured on the device; torch's class measures on CUDA."""
 
     def __init__(self, operator: ExternKernelCaller, target: compiler.Target) -> None:
         super().__init__(
@@ -171,7 +172,7 @@ class ProductCaller(ir.ChoiceCaller):
         self._kernel: Any = None
 
     def _alone(self) -> tuple[str, list[str], list[int]]:
-        """The kernel without what follows: its text, the tensors of a call, and about what its numbers are."""
+        """The kernel without epilogue: its text, the tensors of a call, and estimates of its numbers."""
         output = ir.Buffer(name="product_alone", layout=self.layout)
         known = V.graph.get_dtype
 
@@ -190,11 +191,11 @@ class ProductCaller(ir.ChoiceCaller):
         return text, [str(one) for one in tensors], [int(hint(one)) for one in numbers]
 
     def precompile(self) -> None:
-        """The kernel, once."""
+        """Compile the kernel, once."""
         if self._kernel is None:
             line = self._text.replace("{name}", self.name, 1)
-            scope = {"generated_kernel": runtime.generated_kernel, "async_compile": _Now}
-            self._kernel = eval(line, scope)
+            at_once = SimpleNamespace(submit=lambda function: function())  # instead of Inductor's threads
+            self._kernel = eval(line, {"generated_kernel": runtime.generated_kernel, "async_compile": at_once})
 
     def benchmark(self, *args: Any, out: torch.Tensor) -> float:
         self.precompile()
@@ -220,11 +221,3 @@ class ProductCaller(ir.ChoiceCaller):
             return ProductKernel(self.product, node, self.tiles), None
 
         return ir.TensorBox.create(ProductBuffer(self.layout, self.input_nodes, kernel_and_text))
-
-
-class _Now:
-    """Stands in for Inductor's threads."""
-
-    @staticmethod
-    def submit(function: Callable[[], Any]) -> Any:
-        return function()

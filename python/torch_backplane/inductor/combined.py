@@ -1,11 +1,11 @@
-"""Kernels that do not depend on each other as one launch: of lists (``torch._foreach_*``), ``config.combo_kernels``.
+"""Independent kernels as one launch: of lists (``torch._foreach_*``), and with ``config.combo_kernels``.
 
-Torch's word for it is a combo kernel. Each part is generated as a kernel of its own would be; a group finds by its
-number the part that it works for, and its tile there. Parts of the same text share it: what differs, their tensors,
-lengths and numbers, is chosen by the number of the part. So an optimizer's step is compiled once for all parameters
-whose kernels would read alike, and is launched once for as many as a launch takes the tensors of.
+torch calls it a combo kernel. Each part is generated as a separate kernel would be; a group computes from its number
+its part, and its tile there. Parts with the same text share it: their tensors, lengths and numbers are selected by the
+number of the part. So an optimizer's step is compiled once for all parameters whose kernels have the same text, and is
+launched once for as many parameters as the arguments of a launch allow.
 
-A private class of torch stands behind it, by :class:`GroupKernel`; tried on torch 2.11, 2.13 and 2.15.
+Uses a private class of torch, through :class:`GroupKernel`; tested on torch 2.11, 2.13 and 2.15.
 """
 # torch types a property of axes, is_reduction, as a function.
 # mypy: disable-error-code="misc"
@@ -22,30 +22,30 @@ from torch._inductor.codegen.simd import IterationRangesRoot
 from torch_backplane.inductor.kernel import GroupKernel, write_arrays
 from torch_backplane.inductor.signature import define, write_call
 
-# Of a kernel, as the launcher counts them (inductor/kernel.cpp): tensors, and words of 8 bytes in all.
+# Limits of a launch (inductor/kernel.cpp): tensors, and words of 8 bytes for all arguments.
 MOST_BUFFERS, MOST_WORDS = 60, 126
-# An extent that is no factor: the groups of another part follow, and are added (backplane/generated.h).
+# Not an extent: the groups of another part follow, and are added (backplane/generated.h).
 FURTHER_PART = (0, -2, 0)
 
 
 class PartKernel(GroupKernel):
-    """One that is not launched by itself."""
+    """A kernel that is not launched by itself."""
 
-    prefix = ""  # of its lengths' names
+    prefix = ""  # of the names of its lengths
 
     def extent(self, tree: IterationRangesRoot) -> str:
-        """By name, where parts may differ in it and still share their text."""
+        """The name of a length in which parts may differ and still share their text."""
         if tree.is_reduction and isinstance(tree.numel, sympy.Integer):
             return str(tree.numel)
         return f"{self.prefix}{tree.prefix}numel"
 
     def lengths(self) -> dict[str, int]:
-        """Those that are known, by name."""
+        """The constant lengths, by name."""
         kept = [tree for tree in self.range_trees if not tree.is_reduction]
         return {f"{tree.prefix}numel": int(tree.numel) for tree in kept if isinstance(tree.numel, sympy.Integer)}
 
     def tiles_of(self, prefix: str) -> str:
-        """How many tiles there are, by lengths whose names begin so."""
+        """The number of tiles, from lengths whose names have this prefix."""
         self.prefix = prefix
         try:
             return self.tile_count()
@@ -53,7 +53,7 @@ class PartKernel(GroupKernel):
             self.prefix = ""
 
     def codegen_kernel(self, name: str | None = None) -> str:
-        """Its text, of no use to others."""
+        """The text of the part."""
         self.codegen_body()
         self.tile = IndentedBuffer()
         self.tile.splice(self.invariant)
@@ -61,14 +61,14 @@ class PartKernel(GroupKernel):
         return self.tile.getvalue()
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
-        """Nothing: the kernel that it is a part of is called."""
+        """Nothing: the combined kernel is called."""
 
     def codegen_nan_check(self) -> None:
-        """Nothing: what it writes is not there yet."""
+        """Nothing: its results are not written yet."""
 
     @property
     def alike(self) -> object:
-        """Equal of parts that share their text."""
+        """Equal for parts that share their text."""
         names = tuple(self.parameters()), tuple(self.values()), tuple(self.lengths())
         return self.tile.getvalue(), self.per_item(), self.tile_count(), names
 
@@ -85,7 +85,7 @@ class CombinedKernel:
 
     def codegen_kernel(self) -> str:
         """The line of the module that makes the kernel, behind its name."""
-        self.per_item = self.parts[0].per_item()  # BP_PER_ITEM, as of the line at hand
+        self.per_item = self.parts[0].per_item()  # BP_PER_ITEM of the current line
         facts: dict[str, Any] = {
             "per_item": self.per_item,
             "extents": list(self._extents()),
@@ -114,7 +114,7 @@ class CombinedKernel:
         return line
 
     def _write_ends(self, code: IndentedBuffer) -> list[str]:
-        """Where each part's tiles end in the row of all: the names of these numbers."""
+        """Write where each part's tiles end among all tiles; return the names of these numbers."""
         names: list[str] = []
         for i, part in enumerate(self.parts):
             self._write_per_item(code, part)
@@ -129,7 +129,7 @@ class CombinedKernel:
             code.writelines(["#undef BP_PER_ITEM", f"#define BP_PER_ITEM {self.per_item}"])
 
     def _write_class(self, code: IndentedBuffer, first: int, one: PartKernel, begins: Sequence[str]) -> None:
-        """A tile of any of the parts that begin there, of which the first has that number."""
+        """Write a tile of any part of a class: parts from number ``first`` on, whose tiles begin at ``begins``."""
 
         def chosen(texts: Iterable[str]) -> str:
             *others, last = texts
@@ -149,7 +149,7 @@ class CombinedKernel:
         code.splice(one.tile)
 
     def _extents(self) -> Iterator[tuple[int, int, int]]:
-        """What the number of groups is computed from."""
+        """The extents from which the number of groups is computed."""
         before = 0
         for part in self.parts:
             if part is not self.parts[0]:
@@ -169,13 +169,13 @@ class CombinedKernel:
         write_call(name, tensors, numbers, self.parts[0].device)
 
     def codegen_nan_check(self) -> None:
-        """Lines of the module behind the call, with ``config.nan_asserts``."""
+        """Write the checks after the call, with ``config.nan_asserts``."""
         for part in self.parts:
             GroupKernel.codegen_nan_check(part)
 
 
 def launches(parts: Iterable[PartKernel]) -> Iterator[CombinedKernel]:
-    """As many parts together as a launch takes the arguments of; a scan alone, whose tile fills local memory."""
+    """Combine parts within the limits of a launch; a scan, whose tile fills local memory, gets its own launch."""
     together: list[PartKernel] = []
     tensors = words = 0
     for part in parts:

@@ -1,11 +1,11 @@
-"""Options of Inductor for the device, beside ``torch._inductor.config`` and with the same functions: ``patch``, ..."""
+"""Inductor's options for the device, beside ``torch._inductor.config`` and with the same functions: ``patch``, ..."""
 
 import sys
 
 from torch.utils._config_module import install_config_module
 
 aot_targets: list[str] = []
-"""Targets that an AOTInductor package has kernels for beside that of the device at hand: names of
-``torch_backplane.compiler.targets()``. Loaded on one of them, it compiles none of its kernels."""
+"""Targets, in addition to the current device's, for which an AOTInductor package has compiled kernels: names of
+``torch_backplane.compiler.targets()``. On these targets a loaded package does not compile its kernels."""
 
 install_config_module(sys.modules[__name__])

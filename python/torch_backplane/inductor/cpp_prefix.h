@@ -1,4 +1,4 @@
-// In front of C++ that Inductor writes for the device: the backend's table, and a kernel as an object of the file.
+// Precedes C++ that Inductor writes for the device: the backend's table, and a kernel as an object of the file.
 #include <backplane/generated.h>
 #include <torch/csrc/inductor/aoti_runtime/utils.h>
 
@@ -36,7 +36,7 @@ struct Kernel {
   }
 };
 
-// The bytes of a number on the CPU, as the integer that a kernel takes for it.
+// The bits of a number on the CPU, as the integer that a kernel takes for it.
 inline int64_t bits_of(AtenTensorHandle number) {
   void* data = nullptr;
   int32_t dtype = 0;
@@ -47,7 +47,7 @@ inline int64_t bits_of(AtenTensorHandle number) {
   return bits;
 }
 
-// Of a number that a call has computed.
+// The bits of a number that a call has computed.
 template <class T>
 int64_t bits_of_number(T number) {
   int64_t bits = 0;

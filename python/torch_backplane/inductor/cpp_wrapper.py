@@ -1,9 +1,8 @@
 """The C++ that Inductor writes around the kernels: ``config.cpp_wrapper``, and AOTInductor's packages.
 
-A private class of torch stands behind it, ``CppWrapperCpu``, by subclassing: from torch 2.13 on, tried on 2.13 and
-2.15. The code is linked with torch alone and finds the backend by an operator (``backplane/generated.h``). A package
-has its kernels' text and their code, for the target of the device at hand and for those that ``config.aot_targets``
-names.
+Subclasses a private class of torch, ``CppWrapperCpu``: from torch 2.13 on, tested on 2.13 and 2.15. The code is linked
+only with torch and finds the backend by an operator (``backplane/generated.h``). A package has its kernels' text and
+their code, for the current device's target and for those in ``config.aot_targets``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from torch_backplane.inductor.wrapper import Reported, leave_calls_out_of_lists
 
 _CONFIG = "torch_backplane.inductor.config.aot_targets"
 
-# The table's; torch's C shims of other operators are for its own devices.
+# Operators of the table; torch's C shims of others are for its own devices.
 _TABLE = "backplane::generated::api()."
 OPERATORS = (
     "mm_out",
@@ -44,18 +43,18 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _targets(device: int) -> list[str]:
-    """What a package has a kernel's code for."""
+    """The targets for which a package has a kernel's code."""
     for name in config.aot_targets:
         if name not in compiler.targets():
             raise ValueError(
-                f"{_CONFIG} names {name!r}, which the compiler of {_backend.device} has not. It has "
+                f"{_CONFIG} names {name!r}, which the compiler of {_backend.device} does not support. It supports "
                 + ", ".join(compiler.targets())
             )
     return list(dict.fromkeys([compiler.target(device).name, *config.aot_targets]))
 
 
 def _prefix(*names: str) -> str:
-    """The text in front of a program, whole: Inductor's cache is shared by environments, of which each may go."""
+    """The text in front of a program, without paths: environments that share Inductor's cache may be removed."""
     [include] = paths.include_paths()
     table = (Path(include) / "backplane" / "generated.h").read_text().replace("#pragma once\n", "")
     text = "\n".join((Path(__file__).parent / name).read_text() for name in names)
@@ -63,13 +62,13 @@ def _prefix(*names: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Of a row of raw strings: a compiler may have a limit for one."""
+    """A string literal, in parts: a compiler may limit the length of one."""
     parts = [text[at : at + 8000] for at in range(0, len(text), 8000)] or [""]
     return " ".join(f'R"BPC({part})BPC"' for part in parts)
 
 
 def _bytes(code: bytes) -> str:
-    """Of a string, which compilers read many times faster than a row of numbers."""
+    """A string literal of bytes, which compilers read many times faster than a list of numbers."""
     plain = set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_ ")
     lines = (code[at : at + 4096] for at in range(0, len(code), 4096))
     return "\n".join(
@@ -78,7 +77,7 @@ def _bytes(code: bytes) -> str:
 
 
 class GroupCppWrapper(Reported, CppWrapperCpu):
-    """Of a graph, and of its branches."""
+    """The wrapper of a graph, and of its branches."""
 
     def __init__(self) -> None:
         self.device = _backend.device
@@ -111,16 +110,16 @@ class GroupCppWrapper(Reported, CppWrapperCpu):
     def write_header(self) -> None:
         V.graph.device_types = type(V.graph.device_types)(
             sorted(V.graph.device_types, key=lambda device: device != self.device)
-        )  # the device's own lines come before torch's headers
+        )  # the device's lines come before torch's headers
         if V.graph.aot_mode:
-            inductor_config.aot_inductor.precompile_headers = False  # torch has one for its own devices alone
+            inductor_config.aot_inductor.precompile_headers = False  # torch only has one for its own devices
         elif inductor_config.triton.cudagraphs and not V.graph.is_const_graph:  # lines of the module around the C++
             self.header.writeline("from torch_backplane.inductor.runtime import without_graphs")
             self.header.writeline("without_graphs()")
         super().write_header()
 
     def define_dialect_kernel(self, name: str, text: str, facts: dict[str, Any], metadata: str) -> None:
-        """A kernel as an object of the file; in a package with its code."""
+        """Write a kernel as an object of the file; in a package with its code."""
         if V.graph.aot_mode:
             kernel = kernel_object(name, text, **facts)
             self.codes[name] = [_threads().submit(kernel.code_for, one) for one in _targets(facts["device"])]
@@ -149,7 +148,7 @@ class GroupCppWrapper(Reported, CppWrapperCpu):
         self.header.splice("\n".join(lines) + "\n")
 
     def finalize_prefix(self) -> None:
-        """The kernels' code, which threads have compiled since."""
+        """Add the kernels' code, which threads have compiled meanwhile."""
         super().finalize_prefix()
         codes = type(self.prefix)()
         for name, futures in self.codes.items():
@@ -164,7 +163,7 @@ class GroupCppWrapper(Reported, CppWrapperCpu):
         self.prefix = codes
 
     def _generate_end_jit(self, result: Any) -> None:
-        """As the CPU's code is built: torch has a header to precompile for its own devices alone."""
+        """Build as for the CPU: torch only has a precompiled header for its own devices."""
         self.device = "cpu"
         super()._generate_end_jit(result)
         self.device = _backend.device
@@ -190,20 +189,20 @@ class GroupCppWrapper(Reported, CppWrapperCpu):
         name = self.get_c_shim_func_name(kernel, device).removeprefix(_TABLE)
         if device == self.device and not name.startswith("aoti_torch_") and name not in OPERATORS:
             raise NotImplementedError(
-                f"C++ that calls the operator {name} on {device} cannot be generated: of the operators that are no"
-                f" kernels it has {', '.join(OPERATORS)}. torch.compile without cpp_wrapper calls any"
+                f"C++ that calls the operator {name} on {device} cannot be generated: of operators that are not"
+                f" kernels it supports {', '.join(OPERATORS)}. torch.compile without cpp_wrapper calls any"
             )
         super().generate_c_shim_extern_kernel_call(kernel, args, device, **rest)
 
     def generate_fallback_kernel(self, node: Any) -> None:
-        """By the dispatcher, in a package by torch's proxy of it: torch's C shims are for its own devices."""
+        """Call the dispatcher, in a package through torch's proxy: torch's C shims are for its own devices."""
         devices = {one.get_device().type for one in (node, *node.inputs) if one.get_device() is not None}
         if self.device not in devices or node.op_overload._schema.name.removeprefix("aten::") in OPERATORS:
             super().generate_fallback_kernel(node)
             return
         arguments = node.export_extern_kernel_node()
         schema = node.op_overload._schema.arguments
-        # By Python, which makes it a tensor that is undefined, where None stands for a tensor that must be given.
+        # Through Python, which makes None an undefined tensor, if None is given for a tensor that is not optional.
         self.by_python = any(
             given is None and isinstance(wanted.real_type, torch.TensorType)
             for given, wanted in zip(arguments, schema, strict=False)

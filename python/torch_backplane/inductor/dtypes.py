@@ -1,6 +1,6 @@
-"""How the dialect names what Inductor computes with: types, constants, sizes and places.
+"""Text in the dialect for dtypes, constants, casts, sizes and places.
 
-A private class of torch stands behind it: ``ExprPrinter``; tried on torch 2.11, 2.12, 2.13 and 2.15.
+Uses a private class of torch, ``ExprPrinter``; tested on torch 2.11, 2.12, 2.13 and 2.15.
 """
 
 from __future__ import annotations
@@ -13,27 +13,6 @@ import torch
 from sympy.printing.precedence import PRECEDENCE
 from torch.utils._sympy.printers import ExprPrinter
 
-# A dtype's type in memory; elements pass through bp_load_<name> and bp_store_<name>.
-MEMORY = {
-    torch.bool: "u8",
-    torch.uint8: "u8",
-    torch.uint16: "u16",
-    torch.uint32: "u32",
-    torch.uint64: "u64",
-    torch.int8: "i8",
-    torch.int16: "i16",
-    torch.int32: "i32",
-    torch.int64: "i64",
-    torch.float16: "u16",
-    torch.bfloat16: "u16",
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.float8_e4m3fn: "u8",
-    torch.float8_e5m2: "u8",
-    torch.float8_e4m3fnuz: "u8",
-    torch.float8_e5m2fnuz: "u8",
-    torch.float8_e8m0fnu: "u8",
-}
 HALVES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 FLOAT8 = {
     torch.float8_e4m3fn: "f8e4m3",
@@ -43,7 +22,16 @@ FLOAT8 = {
     torch.float8_e8m0fnu: "f8e8m0",
 }
 NARROW = {**HALVES, **FLOAT8}
-"""Those that are floats in a register."""
+"""Dtypes that are float32 in a register."""
+MEMORY = {
+    torch.bool: "u8",
+    **{getattr(torch, f"int{bits}"): f"i{bits}" for bits in (8, 16, 32, 64)},
+    **{getattr(torch, f"uint{bits}"): f"u{bits}" for bits in (8, 16, 32, 64)},
+    **{dtype: f"u{8 * dtype.itemsize}" for dtype in NARROW},
+    torch.float32: "f32",
+    torch.float64: "f64",
+}
+"""A dtype's type in memory; bp_load_<name> and bp_store_<name> convert elements."""
 NAMES = {**MEMORY, torch.bool: "bool", **NARROW}
 REGISTER = {**MEMORY, **dict.fromkeys(NARROW, "f32")}
 
@@ -57,23 +45,18 @@ ATOMICS = {
     torch.float64: _CAS_64,
     **dict.fromkeys((torch.int8, torch.uint8, torch.int16, torch.uint16, torch.float16, torch.bfloat16), _CAS_32),
 }
-"""What a sum into places that repeat needs of a target; no other dtype has one in a kernel."""
+"""The atomic that a sum into repeated places needs of a target; other dtypes have no such sum in a kernel."""
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """The dialect's name of a dtype. Raises NotImplementedError for one that generated code has no use of."""
+    """The dialect's name of a dtype. Raises NotImplementedError for one that generated code does not support."""
     if dtype not in NAMES:
-        raise NotImplementedError(f"kernels of torch.compile compute with no {dtype}")
+        raise NotImplementedError(f"kernels of torch.compile do not support {dtype}")
     return NAMES[dtype]
 
 
-def is_real(dtype: torch.dtype) -> bool:
-    """Whether it is a floating-point dtype."""
-    return dtype.is_floating_point
-
-
 def computed(dtype: torch.dtype) -> torch.dtype:
-    """What values of a dtype are computed with."""
+    """The dtype in which values of a dtype are computed."""
     return torch.float32 if dtype in NARROW else dtype
 
 
@@ -90,10 +73,10 @@ def literal(value: Any, dtype: torch.dtype) -> str:
             return repr(value)
         rounded = float(torch.tensor(value, dtype=torch.float32))
         return literal(rounded, dtype) if math.isinf(rounded) else f"{rounded!r}f"
-    if value in (math.inf, -math.inf):  # the least and the largest of an integer, as a reduction begins with them
+    if value in (math.inf, -math.inf):  # the least and the largest integer, the initial values of reductions
         value = (torch.iinfo(dtype).max if value > 0 else torch.iinfo(dtype).min) if dtype != torch.bool else value > 0
     value = int(value)
-    if dtype == torch.bool:  # not the text of a byte: of equal texts a kernel has one variable
+    if dtype == torch.bool:  # unlike the text of a byte: a kernel has one variable for equal texts
         return f"({value} != 0)"
     if value == -(2**63):
         return "(-9223372036854775807 - 1)"
@@ -107,15 +90,15 @@ def cast(value: Any, dtype: torch.dtype, rounds: bool = False) -> str:
         return f"((f32)({value}))"
     if dtype == torch.uint64:
         source = getattr(value, "dtype", torch.int64)
-        return f"bp_to_u64_{REGISTER[source]}({value})" if is_real(source) else f"((u64)({value}))"
+        return f"bp_to_u64_{REGISTER[source]}({value})" if source.is_floating_point else f"((u64)({value}))"
     return f"bp_to_{name}({value})"
 
 
 def from_bits(bits: str, dtype: torch.dtype) -> str:
-    """The value of a dtype whose bits an integer has."""
+    """The value of a dtype with the bits of an integer."""
     if dtype in NARROW:
         return f"bp_{name_of(dtype)}_to_f32(({MEMORY[dtype]})({bits}))"
-    if is_real(dtype):
+    if dtype.is_floating_point:
         return f"bp_as_{name_of(dtype)}((u{8 * dtype.itemsize})({bits}))"
     return f"(({REGISTER[dtype]})({bits}))"
 
@@ -124,14 +107,31 @@ def to_bits(value: Any, dtype: torch.dtype) -> str:
     """An integer with the bits of a value of a dtype."""
     if dtype in NARROW:
         return f"bp_f32_to_{name_of(dtype)}({value})"
-    return f"bp_as_u{8 * dtype.itemsize}({value})" if is_real(dtype) else f"{value}"
+    return f"bp_as_u{8 * dtype.itemsize}({value})" if dtype.is_floating_point else f"{value}"
+
+
+def _template(text: str) -> Any:
+    """Prints a function as text around its arguments."""
+    return lambda printer, expr: text.format(*map(printer._print, expr.args))
 
 
 class SizePrinter(ExprPrinter):
-    """Sizes and places: sums, products and quotients of 64-bit integers, which are not negative unless said.
+    """Sizes and places: sums, products and quotients of 64-bit integers, not negative unless sympy says so.
 
-    What is made of them with fractions a call computes (host_numbers.py).
+    Fractions of sizes are computed by the call (host_numbers.py).
     """
+
+    _print_Abs = _template("(({0}) < 0 ? -({0}) : ({0}))")
+    _print_FloatOfBits = _template("bp_as_f{1}((u{1}){0})")
+    _print_Infinity = _template("9223372036854775807")
+    _print_NegativeInfinity = _template("(-9223372036854775807 - 1)")
+    _print_Not = _template("!({0})")
+    _print_PowByNatural = _template("bp_int_power({0}, {1})")
+    _print_PythonMod = _template("bp_floor_rest({0}, {1})")
+    _print_Where = _template("(({0}) ? ({1}) : ({2}))")
+    _print_ceiling = _template("((i64)bp_ceil64((f64)({0})))")
+    _print_floor = _template("((i64)bp_floor64((f64)({0})))")
+    _print_IntInfinity, _print_NegativeIntInfinity = _print_Infinity, _print_NegativeInfinity
 
     def _print_Integer(self, expr: sympy.Integer) -> str:
         return str(int(expr)) if abs(int(expr)) < 2**31 else f"(i64){int(expr)}"
@@ -149,9 +149,6 @@ class SizePrinter(ExprPrinter):
             text = f"({text} / {self.parenthesize(divisor, PRECEDENCE['Atom'] - 0.5)})"
         return f"({text} % {self.parenthesize(modulus, PRECEDENCE['Atom'] - 0.5)})"
 
-    def _print_PythonMod(self, expr: sympy.Expr) -> str:
-        return f"bp_floor_rest({self._print(expr.args[0])}, {self._print(expr.args[1])})"
-
     def _extreme(self, expr: sympy.Expr, function: str) -> str:
         first, *rest = (self._print(arg) for arg in expr.args)
         for one in rest:
@@ -164,17 +161,6 @@ class SizePrinter(ExprPrinter):
     def _print_Max(self, expr: sympy.Expr) -> str:
         return self._extreme(expr, "bp_max_int")
 
-    def _print_Abs(self, expr: sympy.Expr) -> str:
-        x = self._print(expr.args[0])
-        return f"(({x}) < 0 ? -({x}) : ({x}))"
-
-    def _print_Where(self, expr: sympy.Expr) -> str:
-        condition, yes, no = (self._print(arg) for arg in expr.args)
-        return f"(({condition}) ? ({yes}) : ({no}))"
-
-    def _print_PowByNatural(self, expr: sympy.Expr) -> str:
-        return f"bp_int_power({self._print(expr.args[0])}, {self._print(expr.args[1])})"
-
     def _print_Rational(self, expr: sympy.Expr) -> str:
         return f"({expr.p}.0 / {expr.q}.0)"
 
@@ -185,32 +171,11 @@ class SizePrinter(ExprPrinter):
             text = f"(({self._print(condition)}) ? ({self._print(value)}) : {text})"
         return text
 
-    def _print_floor(self, expr: sympy.Expr) -> str:
-        return f"((i64)bp_floor64((f64)({self._print(expr.args[0])})))"
-
-    def _print_ceiling(self, expr: sympy.Expr) -> str:
-        return f"((i64)bp_ceil64((f64)({self._print(expr.args[0])})))"
-
-    def _print_FloatOfBits(self, expr: sympy.Expr) -> str:
-        number, width = (self._print(arg) for arg in expr.args)
-        return f"bp_as_f{width}((u{width}){number})"
-
     def _print_And(self, expr: sympy.Expr) -> str:
         return "(" + " && ".join(f"({self._print(arg)})" for arg in expr.args) + ")"
 
     def _print_Or(self, expr: sympy.Expr) -> str:
         return "(" + " || ".join(f"({self._print(arg)})" for arg in expr.args) + ")"
-
-    def _print_Not(self, expr: sympy.Expr) -> str:
-        return f"!({self._print(expr.args[0])})"
-
-    def _print_Infinity(self, expr: sympy.Expr) -> str:
-        return "9223372036854775807"
-
-    def _print_NegativeInfinity(self, expr: sympy.Expr) -> str:
-        return "(-9223372036854775807 - 1)"
-
-    _print_IntInfinity, _print_NegativeIntInfinity = _print_Infinity, _print_NegativeInfinity
 
 
 sizes = SizePrinter().doprint

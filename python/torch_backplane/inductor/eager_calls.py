@@ -1,4 +1,4 @@
-"""Where the driver compiles no kernels, a graph is its operators' calls, one after another: Inductor's lite mode."""
+"""Without kernels that the driver compiles, a graph calls its operators one by one: Inductor's lite mode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch_backplane.inductor import registration
 
 @cache
 def _lite() -> dict[str, Any]:
-    """Options of the mode in which operators are called as they are; empty where torch has no such mode."""
+    """Options of the mode in which operators are called as they are; empty if torch has no such mode."""
     from torch._inductor import list_mode_options
 
     modes: Any = list_mode_options()
@@ -23,21 +23,21 @@ def _lite() -> dict[str, Any]:
         return {}
     return {
         **modes["lite"],
-        # Nothing is computed from how a result lies; and torch's fake of an operator may promise a gradient that nobody
-        # asked for, as that of attention's bias.
+        # No code depends on a result's strides, and torch's fake of an operator may return a gradient that was not
+        # requested, such as that of attention's bias.
         "size_asserts": False,
-        # Else a short constant is a kernel.
+        # Otherwise a short constant is a kernel.
         "always_keep_tensor_constants": True,
     }
 
 
 def options_for(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Any]:
-    """Inductor's options for a graph: those of eager calls if it is of the device, which has no kernels."""
+    """Inductor's options for a graph: those of eager calls if it uses the device and the device has no kernels."""
     if not _is_of_device(graph, inputs) or registration.is_anothers() or not compiler.why_none():
         return {}
     options = _lite()
     if options:
-        _tell()
+        _warn()
     return options
 
 
@@ -48,7 +48,7 @@ def _is_of_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
 
 
 @cache
-def _tell() -> None:
+def _warn() -> None:
     """Once in a process."""
     how = f"torch.compile calls the operators of {_backend.device} one by one, and fuses nothing"
     text = f'{how}: {compiler.why_none()}; backend="aot_eager" runs the same calls without Inductor'

@@ -1,7 +1,7 @@
-"""Where Inductor learns of the device, and nothing of it is imported before.
+"""Hooks through which the device is registered with Inductor, without importing Inductor before.
 
-That is when it is imported itself, when it looks the device up, and before each graph, which torch has no public place
-for (docs/upstream.md).
+They run when Inductor is imported, when it looks the device up, and before each graph, for which torch has no public
+hook (docs/upstream.md).
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ NAMES = (compat.INDUCTOR_HOOK, *compat.INDUCTOR_CLASSES)
 
 
 def install() -> None:
-    """Register the device when Inductor is imported, and ask before it compiles a graph.
+    """Register the device when Inductor is imported, and set options before it compiles a graph.
 
-    Torch looks the device up only after it has read tables of operators. Where the driver compiles no kernels, a graph
-    of the device gets the options for eager calls.
+    torch looks the device up only after it has read tables of operators. If the driver compiles no kernels, a graph of
+    the device gets the options for eager calls.
     """
     after_import("torch._inductor.compile_fx", _register)
     inductor.ask_before_graphs(_options_for)
 
 
 def look_up(name: str) -> Any:
-    """What Inductor finds when it looks a name up in the device module: the device is registered by then.
+    """Look up a name for Inductor in the device module, and register the device.
 
-    Of the hook gives what registers. Of a class raises AttributeError: Inductor goes on with what is registered.
+    Returns the function that registers for the hook's name. Raises AttributeError for a class: Inductor then uses the
+    registered one.
     """
     if name == compat.INDUCTOR_HOOK:
         return _register
     _register()
-    raise AttributeError(f"{name} is registered with Inductor, and no attribute of the device module", name=name)
+    raise AttributeError(f"{name} is registered with Inductor, and not an attribute of the device module", name=name)
 
 
 def _register() -> None:

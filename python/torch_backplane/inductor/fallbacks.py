@@ -1,7 +1,7 @@
-"""What the dialect has no expression for, or the device's target no means, is a call: decided when a graph is lowered.
+"""Decides, when a graph is lowered, which operators are calls: those that the dialect or the target does not support.
 
-Inductor asks a backend for such operators only when it writes a kernel, which is too late to leave them out. So the
-entries of its table of lowerings are wrapped; for tensors of other devices they are as they were.
+Inductor asks a backend for such operators only when it writes a kernel, which is too late to make them calls. So the
+entries of its table of lowerings are wrapped; for tensors of other devices they do not change.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from torch_backplane import _backend, compiler
 from torch_backplane.inductor.dtypes import ATOMICS, FLOAT64
 from torch_backplane.inductor.ops import SPECIAL, DialectOps
 
-# Where items are many, the operator scans a row of so many elements in parts, unless there are so many rows.
+# With many items per group, the operator scans a row of so many elements in parts, unless there are so many rows.
 LONG_ROW, MANY_ROWS = 2 * 16384, 256
 _PRODUCTS = ("mm", "bmm", "addmm")
 SCANS = "cumsum cumprod logcumsumexp cummax cummin".split()
-# Their error, with its message, is that of a wait for the device, which a kernel cannot give it.
+# They report an error with a message when the device is synchronized, which a kernel cannot.
 ASSERTS = ("_assert_async", "_functional_assert_async")
-# Of random numbers: those that random.py has no kernel for, and all of them under config.fallback_random.
+# Random operators: those without a kernel in random.py, and all of them under config.fallback_random.
 RANDOM = "bernoulli bernoulli_ cauchy exponential geometric log_normal native_dropout normal normal_functional".split()
 RANDOM += "rand rand_like randint randint_like randn randn_like rrelu_with_noise uniform".split()
 SUMS = "index_put index_put_ _unsafe_index_put _unsafe_index_put_".split()
@@ -39,7 +39,7 @@ Rule = Callable[[torch.device, Sequence[Any], dict[str, Any]], bool]
 """Whether a call with these arguments is left to the device's operator."""
 
 left: set[Any] = set()
-"""Operators that a graph of this process had as a call because the dialect has no expression of them."""
+"""Operators that are calls in a graph of this process because the dialect or the target does not support them."""
 
 
 def lacking() -> list[str]:
@@ -55,7 +55,7 @@ def _aten(name: str) -> str:
 
 def register() -> None:
     """Wrap the lowerings, once."""
-    never, not_double = ({_aten(name) for name in names} | set(names) for names in (lacking(), (*SPECIAL, "ndtr")))
+    never, not_double = ({_aten(name) for name in names} | set(names) for names in (lacking(), SPECIAL))
     never.update(ASSERTS, RANDOM)
     for op, lower in list(lowering.lowerings.items()):
         if not isinstance(op, torch._ops.OpOverload) or op.namespace not in ("aten", "prims"):
@@ -72,9 +72,9 @@ def register() -> None:
             rule = functools.partial(_leaves_sums, name in SUMS)
         elif name == "pow":
             rule = _leaves_integers
-        elif name in _PRODUCTS and overload == "dtype":  # which torch lowers for CUDA and XPU alone
+        elif name in _PRODUCTS and overload == "dtype":  # which torch only lowers for CUDA and XPU
             rule = _leaves_all
-        elif name == "lift_fresh_copy":  # the one operator whose lowering the mode of eager_calls.py uses
+        elif name == "lift_fresh_copy":  # the only operator whose lowering the mode of eager_calls.py uses
             rule = _leaves_without_kernels
         elif hasattr(lower, "_is_fallback_handler"):
             continue
@@ -94,7 +94,7 @@ def _leaves_float64(_: torch.device, args: Sequence[Any], kwargs: dict[str, Any]
 
 
 def _leaves_integers(_: torch.device, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Of tensors alone: torch's lowering makes a call of it, too, but expands a number on the CPU before."""
+    """For tensor operands only: torch's lowering makes it a call as well, but first expands a number on the CPU."""
     return all(hasattr(one, "get_dtype") and not one.get_dtype().is_floating_point for one in args)
 
 
@@ -111,15 +111,14 @@ def _leaves_sums(may_overwrite: bool, device: torch.device, args: Sequence[Any],
 
 
 def has_float64(device: torch.device) -> bool:
-    """Whether kernels of a device compute in it; also where there are none."""
+    """Whether kernels of a device support float64; True if there are none."""
     return not compiler.is_available() or bool(compiler.target(device.index or 0).dtypes & FLOAT64)
 
 
 def _call_of(op: Any) -> Callable[..., Any]:
-    """Lowers an operator to its call. One that writes its first argument gives that, and no buffer beside it.
+    """Lower an operator to its call. One that writes its first argument returns that argument, and no new buffer.
 
-    Inductor uses memory again when nothing reads the buffer that it knows of; and what reads the old values is computed
-    before it.
+    Otherwise Inductor reuses the memory when nothing reads the new buffer. Readers of the old values run before it.
     """
     operator = lowering.fallback_handler(op, add_to_fallback_set=False)
     results, written = op._schema.returns, [one.alias_info is not None for one in op._schema.arguments]
@@ -136,7 +135,7 @@ def _call_of(op: Any) -> Callable[..., Any]:
 
 
 def _compute_ahead(x: Any, *others: Any) -> None:
-    """Computes places and values that read the memory which an operator writes: its kernel would read what it wrote."""
+    """Compute places and values that read the memory which an operator writes, before its kernel overwrites it."""
     for one in pytree.tree_leaves(others):
         if isinstance(one, ir.TensorBox) and ir.try_get_name(x) in one.get_read_names():
             one.realize()
@@ -166,7 +165,7 @@ def _wrapped(op: Any, lower: Callable[..., Any], leaves: Rule) -> Callable[..., 
 
 
 def _results(op: Any) -> list[tuple[torch.device, torch.dtype]]:
-    """What the graph's node computes, where it is one of the operator, and not another's that uses it."""
+    """Devices and dtypes of the current node's results, if the node is a call of the operator itself."""
     node = V.graph.current_node
     if node is None or node.target is not op:
         return []

@@ -3,133 +3,115 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from torch_backplane.inductor import dtypes
-from torch_backplane.inductor.dtypes import literal
-from torch_backplane.inductor.ops import extreme, function
+from torch_backplane.inductor.ops import function
 
 States = Sequence[str]
 
 
 @dataclass(frozen=True)
+class _Kind:
+    """A kind of reduction on any dtype.
+
+    In texts, {a0} ... are the values of a state, {b0} ... those of another state or of an element, {kind} is the
+    register type of the values, {extreme} the ending of bp_max_ and bp_min_, {place} the element's place.
+    """
+
+    begin: tuple[float | None, ...]
+    """What each of the state's values begins with; None is a place, beyond all others."""
+    join: str
+    """Takes the second state into the first."""
+    step: str = ""
+    """Takes an element into the state; without it, an element is joined as a state."""
+    rest: str = ""
+    """What makes a single value a state of two."""
+    result: tuple[int, ...] = (0,)
+
+
+# The value, then the first place of it.
+_PLACE = (
+    "{{ const {kind} x_ = {b0}; const i64 i_ = {b1}; const i32 won_ = %s(x_, i_, {a0}, {a1}); "
+    "{a0} = won_ ? x_ : {a0}; {a1} = won_ ? i_ : {a1}; }}"
+)
+# Mean, sum of squared deviations, weight: Chan, Golub, LeVeque, Updating formulae and a pairwise algorithm for
+# computing sample variances, 1979.
+_MOMENTS = (
+    "{{ const {kind} away_ = {b0} - {a0}; const {kind} weight_ = {a2} + {b2}; "
+    "const {kind} part_ = weight_ == ({kind})0 ? ({kind})0 : {b2} / weight_; "
+    "{a1} += {b1} + away_ * away_ * {a2} * part_; {a0} += away_ * part_; {a2} = weight_; }}"
+)
+_MOMENTS_STEP = (
+    "{{ const {kind} x_ = {b0}; {a2} += ({kind})1; const {kind} away_ = x_ - {a0}; "
+    "{a0} += away_ / {a2}; {a1} += away_ * (x_ - {a0}); }}"
+)
+# The largest value, and the sum of exp(x - largest): Milakov, Gimelshein, Online normalizer calculation, 2018.
+_SOFTMAX = (
+    "{{ const {kind} top_ = bp_max_{kind}({a0}, {b0}); "
+    "{a1} = {a1} * {exp}({a0} == top_ ? ({kind})0 : {a0} - top_) + "
+    "{b1} * {exp}({b0} == top_ ? ({kind})0 : {b0} - top_); {a0} = top_; }}"
+)
+_SUM = _Kind((0,), "{a0} = {a0} + {b0};")
+_KINDS = {
+    "sum": _SUM,
+    "dot": _SUM,
+    "prod": _Kind((1,), "{a0} = {a0} * {b0};"),
+    "xor_sum": _Kind((0,), "{a0} = {a0} ^ {b0};"),
+    "any": _Kind((0,), "{a0} = ({kind})(({a0} != 0) | ({b0} != 0));"),
+    "max": _Kind((-math.inf,), "{a0} = bp_max_{extreme}({a0}, {b0});"),
+    "min": _Kind((math.inf,), "{a0} = bp_min_{extreme}({a0}, {b0});"),
+    "argmax": _Kind((-math.inf, None), _PLACE % "bp_above", rest="(i64)({place})", result=(1,)),
+    "argmin": _Kind((math.inf, None), _PLACE % "bp_below", rest="(i64)({place})", result=(1,)),
+    "welford_reduce": _Kind((0, 0, 0), _MOMENTS, step=_MOMENTS_STEP, result=(0, 1, 2)),
+    "welford_combine": _Kind((0, 0, 0), _MOMENTS, result=(0, 1, 2)),
+    "online_softmax_reduce": _Kind((-math.inf, 0), _SOFTMAX, rest="({kind})1", result=(0, 1)),
+}
+
+
 class Fold:
     """One kind of reduction on one dtype.
 
     Attributes:
         states: the dtype of each of the state's values.
         begin: what they begin with.
-        step: the statements that take values (and, of argmax, the place) into a state.
-        join: the statements that take the second state into the first.
-        result: which of the states are results.
+        result: which of them are results.
     """
 
-    states: tuple[torch.dtype, ...]
-    begin: tuple[str, ...]
-    step: Callable[[States, States, str], list[str]]
-    join: Callable[[States, States], list[str]]
-    result: tuple[int, ...] = (0,)
-
-
-def _simple(dtype: torch.dtype, begin: str, both: Callable[[str, str], str]) -> Fold:
-    def join(a: States, b: States) -> list[str]:
-        return [f"{a[0]} = {both(a[0], b[0])};"]
-
-    return Fold((dtype,), (begin,), lambda state, values, place: join(state, values), join)
-
-
-def _place_of(dtype: torch.dtype, word: str, begin: str) -> Fold:
-    kind = dtypes.REGISTER[dtype]
-
-    def join(a: States, b: States) -> list[str]:
-        return [
-            f"{{ const {kind} x_ = {b[0]}; const i64 i_ = {b[1]}; const i32 won_ = {word}(x_, i_, {a[0]}, {a[1]}); "
-            f"{a[0]} = won_ ? x_ : {a[0]}; {a[1]} = won_ ? i_ : {a[1]}; }}"
+    def __init__(self, kind: _Kind, dtype: torch.dtype) -> None:
+        self._kind = kind
+        self.result = kind.result
+        self.states = tuple(torch.int64 if number is None else dtype for number in kind.begin)
+        self.begin = [
+            "9223372036854775807" if number is None else dtypes.literal(number, dtype) for number in kind.begin
         ]
+        register = dtypes.REGISTER[dtype]
+        extreme = register if dtype.is_floating_point else "int"
+        self._words = {"kind": register, "extreme": extreme, "exp": function("exp", dtype)}
 
-    def step(state: States, values: States, place: str) -> list[str]:
-        return join(state, (values[0], values[1] if len(values) > 1 else f"(i64)({place})"))
+    def join(self, a: States, b: States) -> str:
+        """The statements that take the second state into the first."""
+        return self._text(self._kind.join, a, b)
 
-    return Fold((dtype, torch.int64), (begin, "9223372036854775807"), step, join, result=(1,))
+    def step(self, state: States, values: States, place: str) -> str:
+        """The statements that take values, of an element at that place, into a state."""
+        if self._kind.rest and len(values) == 1:
+            values = [*values, self._kind.rest.format(place=place, **self._words)]
+        return self._text(self._kind.step or self._kind.join, state, values)
 
-
-def _welford(dtype: torch.dtype) -> Fold:
-    kind = dtypes.REGISTER[dtype]
-    zero = literal(0, dtype)
-
-    def step(state: States, values: States, place: str) -> list[str]:
-        mean, m2, weight = state
-        return [
-            f"{{ const {kind} x_ = {values[0]}; {weight} += ({kind})1; const {kind} away_ = x_ - {mean}; "
-            f"{mean} += away_ / {weight}; {m2} += away_ * (x_ - {mean}); }}"
-        ]
-
-    return Fold((dtype,) * 3, (zero,) * 3, step, _join_welford(kind), result=(0, 1, 2))
-
-
-def _join_welford(kind: str) -> Callable[[States, States], list[str]]:
-    """Chan, Golub, LeVeque, Updating formulae and a pairwise algorithm for computing sample variances, 1979."""
-
-    def join(a: States, b: States) -> list[str]:
-        return [
-            f"{{ const {kind} away_ = {b[0]} - {a[0]}; const {kind} weight_ = {a[2]} + {b[2]}; "
-            f"const {kind} part_ = weight_ == ({kind})0 ? ({kind})0 : {b[2]} / weight_; "
-            f"{a[1]} += {b[1]} + away_ * away_ * {a[2]} * part_; {a[0]} += away_ * part_; {a[2]} = weight_; }}"
-        ]
-
-    return join
-
-
-def _online_softmax(dtype: torch.dtype) -> Fold:
-    """The largest value, and the sum of exp(x - largest) (Milakov, Gimelshein, Online normalizer calculation, 2018)."""
-    kind, exp = dtypes.REGISTER[dtype], function("exp", dtype)
-
-    def join(a: States, b: States) -> list[str]:
-        return [
-            f"{{ const {kind} top_ = bp_max_{kind}({a[0]}, {b[0]}); "
-            f"{a[1]} = {a[1]} * {exp}({a[0]} == top_ ? ({kind})0 : {a[0]} - top_) + "
-            f"{b[1]} * {exp}({b[0]} == top_ ? ({kind})0 : {b[0]} - top_); {a[0]} = top_; }}"
-        ]
-
-    def step(state: States, values: States, place: str) -> list[str]:
-        return join(state, (values[0], f"({kind})1"))
-
-    return Fold((dtype,) * 2, (literal(-math.inf, dtype), literal(0, dtype)), step, join, result=(0, 1))
+    def _text(self, text: str, a: States, b: States) -> str:
+        operands = {f"{word}{i}": one for word, values in (("a", a), ("b", b)) for i, one in enumerate(values)}
+        return text.format(**operands, **self._words)
 
 
 def fold_of(reduction_type: str, dtype: torch.dtype) -> Fold:
     """The fold of one of Inductor's reduction types, whose values are of that dtype.
 
-    Raises NotImplementedError for a type that Inductor offers to backends that say that they have it.
+    Raises NotImplementedError for a type that Inductor uses only on backends that declare it.
     """
-    dtype = dtypes.computed(dtype)
-    kind = dtypes.REGISTER[dtype]
-    lowest, highest = literal(-math.inf, dtype), literal(math.inf, dtype)
-    if reduction_type in ("sum", "dot"):
-        return _simple(dtype, literal(0, dtype), lambda a, b: f"{a} + {b}")
-    if reduction_type == "prod":
-        return _simple(dtype, literal(1, dtype), lambda a, b: f"{a} * {b}")
-    if reduction_type == "xor_sum":
-        return _simple(dtype, literal(0, dtype), lambda a, b: f"{a} ^ {b}")
-    if reduction_type == "any":
-        return _simple(dtype, literal(0, dtype), lambda a, b: f"({kind})(({a} != 0) | ({b} != 0))")
-    if reduction_type in ("max", "min"):
-        begin = lowest if reduction_type == "max" else highest
-        return _simple(dtype, begin, lambda a, b: f"bp_{reduction_type}_{extreme(dtype)}({a}, {b})")
-    if reduction_type == "argmax":
-        return _place_of(dtype, "bp_above", lowest)
-    if reduction_type == "argmin":
-        return _place_of(dtype, "bp_below", highest)
-    if reduction_type == "welford_reduce":
-        return _welford(dtype)
-    if reduction_type == "welford_combine":
-        join = _join_welford(kind)
-        return Fold(
-            (dtype,) * 3, (literal(0, dtype),) * 3, lambda state, values, place: join(state, values), join, (0, 1, 2)
-        )
-    if reduction_type == "online_softmax_reduce":
-        return _online_softmax(dtype)
-    raise NotImplementedError(f"the reduction {reduction_type} in a kernel")
+    if reduction_type not in _KINDS:
+        raise NotImplementedError(f"the reduction {reduction_type} in a kernel")
+    return Fold(_KINDS[reduction_type], dtypes.computed(dtype))

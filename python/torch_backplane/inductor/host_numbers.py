@@ -1,7 +1,7 @@
-"""Numbers that a call computes for its kernel: those on the CPU, and what a program makes of sizes with fractions.
+"""Numbers that a call computes for its kernel: tensors of one number on the CPU, and fractions of sizes.
 
 A size divided by another, the square root of one, ``x.sum().item()`` rounded: the module computes it with Python's
-doubles, as eager's program does, whatever the device computes with. A kernel takes a float by its bits.
+doubles, as eager mode does, whether or not the device has float64. A kernel takes a float as an integer of its bits.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _MAKE_FRACTIONS = (
 
 
 class FloatOfBits(sympy.Function):
-    """In an expression of a kernel: the float of which a number has the bits; the number, and how many they are."""
+    """In an expression of a kernel: the float with the bits of an integer; arguments are the integer and the width."""
 
     is_real = True
 
 
 def is_host_number(name: str) -> bool:
-    """Whether a buffer is a number on the CPU, of which calls get the bits: an optimizer's step, a learning rate."""
+    """Whether a buffer is a number on the CPU, whose bits a call passes: an optimizer's step, a learning rate."""
     buffer = V.graph.try_get_buffer(name)
     return buffer is not None and buffer.get_device() == torch.device("cpu") and not buffer.get_size()
 
 
 def take_fractions(expr: sympy.Basic, take: Callable[[sympy.Expr], sympy.Expr]) -> sympy.Basic:
-    """An expression in which ``take`` has replaced what has fractions in it and that a call can compute."""
+    """Replace by ``take`` the parts of an expression that have fractions and that a call can compute."""
     if not any(map(_is_of_fractions, sympy.preorder_traversal(expr))) or not expr.free_symbols:
         return expr
     known = all(symbol_is_type(one, _KNOWN_TO_A_CALL) for one in expr.free_symbols)
@@ -60,13 +60,13 @@ def _is_of_fractions(expr: sympy.Basic) -> bool:
 
 
 def text_of(expr: sympy.Expr, device: torch.device) -> str:
-    """Of the integer that a call passes for a number."""
+    """The text of the integer that a call passes for a number."""
     text = str(V.graph.wrapper_code.codegen_sizevar(expr))
     return text if expr.is_integer else f"bits_of_float{_width(device)}({text})"
 
 
 def value_of(number: sympy.Symbol, expr: sympy.Expr, device: torch.device) -> sympy.Expr:
-    """What the kernel computes with, of that integer."""
+    """The value of that integer in the kernel."""
     return number if expr.is_integer else FloatOfBits(number, _width(device))
 
 

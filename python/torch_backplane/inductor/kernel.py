@@ -1,10 +1,9 @@
 """One fused kernel in the dialect, as work of a group: its elements, its loops, its folds and scans.
 
-A private class of torch stands behind it, tried on torch 2.11, 2.12, 2.13 and 2.15: ``SIMDKernel``, of which this
-overrides what a backend is expected to. The kernel's text for a reduction is a row of
-sections: loops over the reduced axis, in which elements are computed and folded, and between them what is computed once
-for each result.
-Inductor ends a section by :meth:`GroupKernel.codegen_body`.
+Overrides what a backend is expected to override of a private class of torch, ``SIMDKernel``; tested on torch 2.11,
+2.12, 2.13 and 2.15. A reduction is a sequence of sections: loops over the reduced axis, in which elements are computed
+and folded, and between them code that runs once for each result. Inductor ends a section by
+:meth:`GroupKernel.codegen_body`.
 """
 # torch types a property of axes, is_reduction, as a function.
 # mypy: disable-error-code="misc"
@@ -30,7 +29,7 @@ from torch_backplane.inductor.folds import Fold, fold_of
 from torch_backplane.inductor.host_numbers import is_host_number
 from torch_backplane.inductor.layout import BLOCK, LaidOutKernel
 from torch_backplane.inductor.ops import DialectOps
-from torch_backplane.inductor.scans import Scan
+from torch_backplane.inductor.scans import Scan, at
 from torch_backplane.inductor.variables import SAME_EVERYWHERE, IndexProxy, TypedCSE, names_in
 
 
@@ -46,18 +45,18 @@ class GroupKernel(LaidOutKernel):
         self.cse: Any = TypedCSE(self.newvar_prefix, self.suffix)
         self.cse.kernel = self
         self.ids = itertools.count()
-        # Of the section at hand.
+        # Of the current section.
         self.entries: dict[str, tuple[IterationRangesEntry, str]] = {}
-        self.folds: list[tuple[Fold, list[str], list[str]]] = []  # with its states, and the names of its results
-        self.scans: dict[Any, Scan] = {}  # by what they compute
-        self.after = IndentedBuffer()  # what is done with results of the section's folds
+        self.folds: list[tuple[Fold, list[str], list[str]]] = []  # with the names of its states and of its results
+        self.scans: dict[Any, Scan] = {}  # by Scan.what
+        self.after = IndentedBuffer()  # code that uses results of the section's folds
         # Of the kernel.
-        self.row_vars: OrderedSet[CSEVariable] = OrderedSet()  # in the scope of a row, or arrays of a tile
-        self.shared: dict[str, tuple[str, str]] = {}  # arrays of local memory, with type and size
-        self.invariant = IndentedBuffer()  # what is the same for all elements
+        self.row_vars: OrderedSet[CSEVariable] = OrderedSet()  # in scope for the whole row, or arrays of a tile
+        self.shared: dict[str, tuple[str, str]] = {}  # arrays of local memory, by name: type and size
+        self.invariant = IndentedBuffer()  # code that is the same for all elements
         self.invariant_names = set(SAME_EVERYWHERE)
-        self.zeros: dict[str, str] = {}  # of the places that each variable gives
-        self.wraps = False  # of the index at hand
+        self.zeros: dict[str, str] = {}  # by variable: the zero of the places that it gives
+        self.wraps = False  # whether the size was added to the current index, if negative
 
     def __enter__(self) -> GroupKernel:
         super().__enter__()
@@ -107,9 +106,9 @@ class GroupKernel(LaidOutKernel):
         if mode is None:
             return f"bp_store_{dtypes.name_of(dtype)}({to}, {place}, {value});"
         if mode != "atomic_add":
-            raise NotImplementedError(f"a store with mode {mode}")
+            raise NotImplementedError(f"a store with mode {mode} in a kernel")
         if dtype not in dtypes.ATOMICS:
-            raise NotImplementedError(f"sums into places that repeat, of {dtype}")
+            raise NotImplementedError(f"sums of {dtype} into repeated places in a kernel")
         if dtype in (torch.int32, torch.int64, torch.float32):
             return f"BP_ATOMIC_ADD_{dtypes.name_of(dtype).upper()}({to} + ({place}), {value});"
         return f"bp_atomic_add_{dtypes.name_of(dtype)}({to} + ({place}), {value});"
@@ -121,21 +120,21 @@ class GroupKernel(LaidOutKernel):
         return self.inside_reduction or not self.rows
 
     def is_invariant(self, expr: Any) -> bool:
-        """Whether an expression is of numbers alone that no axis has a say in."""
+        """Whether an expression only uses numbers that do not depend on an axis."""
         if not isinstance(expr, str):
             return False
         self.invariant_names.update(self.args.sizevars.values())
         return self.invariant_names.issuperset(names_in(expr))
 
     def generate(self, text: str, dtype: torch.dtype) -> CSEVariable:
-        """A variable of the section."""
+        """A new variable of the section."""
         return self.cse.generate(self.compute, text, dtype=dtype, shape=())
 
     def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
-        """Nothing: a place that data give is checked where it is made."""
+        """Nothing: a place from data is checked by :meth:`checked_place`."""
 
     def checked_place(self, var: CSEVariable, size: sympy.Expr, check: bool) -> sympy.Symbol:
-        """A place that comes from data: one that is out of range is reported as the portable kernels do, and 0."""
+        """A place from data: one that is out of range is reported as by the portable kernels, and becomes 0."""
         known = var.bounds.lower >= 0 and isinstance(size, sympy.Integer) and var.bounds.upper < size
         text = f"(i64){var}"
         if check and not known:
@@ -147,7 +146,7 @@ class GroupKernel(LaidOutKernel):
         return sympy_index_symbol(str(place))
 
     def _opaque_zero(self, var: CSEVariable) -> str:
-        """A zero for the places of one variable: a condition on a place may show the compiler that its zero is 0."""
+        """An opaque zero for the places of a variable; a condition on a place can reveal its zero to the compiler."""
         if str(var) not in self.zeros:
             zero = self.cse.newvar(dtype=torch.int64, shape=())
             self.invariant.writeline(f"const i64 {zero} = BP_OPAQUE_ZERO;")
@@ -156,7 +155,7 @@ class GroupKernel(LaidOutKernel):
         return self.zeros[str(var)]
 
     def check_divisor(self, divisor: CSEVariable) -> None:
-        """An integer that is 0 is reported, as eager's ZeroDivisionError, unless a mask hides the quotient."""
+        """Report a divisor of 0, as eager's ZeroDivisionError, unless a mask hides the quotient."""
         if divisor.bounds.lower > 0 or divisor.bounds.upper < 0:
             return
         self.reports = True
@@ -164,7 +163,7 @@ class GroupKernel(LaidOutKernel):
         self.compute.writeline(f"if ({divisor} == 0{used}) bp_report(report_, bp_arg.site_, 0, BP_BY_ZERO);")
 
     def random_block(self, seed: CSEVariable, offset: CSEVariable) -> str:
-        """The four numbers of 32 bits of the block that has this place of the sequence: their names."""
+        """The names of the four 32-bit numbers of the block with this place of the sequence."""
         keys = [f"philox({seed}, {offset})[{i}]" for i in range(4)]
         if not self.cse.contains(keys[0]):
             numbers = [self.cse.newvar(dtype=torch.uint32, shape=()) for _ in keys]
@@ -175,7 +174,7 @@ class GroupKernel(LaidOutKernel):
         return ", ".join(str(self.cse.get(key)) for key in keys)
 
     def random_normal(self, seed: CSEVariable, offset: CSEVariable) -> str:
-        """Of the pair of numbers that has this place."""
+        """The normal number at this place, one of a pair."""
         cosine, sine = (self.cse.newvar(dtype=torch.float32, shape=()) for _ in range(2))
         numbers = self.random_block(seed, offset)
         self.compute.writeline(f"f32 {cosine}, {sine};")
@@ -198,7 +197,7 @@ class GroupKernel(LaidOutKernel):
         number = next(self.ids)
         states = [f"fold{number}_{i}" for i in range(len(fold.states))]
         place = " + ".join(f"(i64){tree.name}" for tree in self.range_trees if tree.is_reduction)
-        self.stores.writelines(fold.step([f"{state}[j]" for state in states], [str(one) for one in values], place))
+        self.stores.writeline(fold.step(at(states, "j"), [str(one) for one in values], place))
         names = [f"result{number}_{i}" if self.rows else f"{states[i]}[j]" for i in fold.result]
         self.folds.append((fold, states, names))
         results = []
@@ -226,7 +225,7 @@ class GroupKernel(LaidOutKernel):
     def _combination(
         self, combine_fn: Callable[..., Any], states: Sequence[torch.dtype]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The statements that combine two values of a scan, left0_ ... and right0_ ..., and their results' names."""
+        """Statements that combine two values of a scan, left0_ ... and right0_ ..., and the names of the results."""
 
         def variables(word: str) -> tuple[CSEVariable, ...]:
             pairs = enumerate(states)
@@ -246,31 +245,33 @@ class GroupKernel(LaidOutKernel):
                 self.body.writeline(f"BP_LANES(j) {state}[j] = {begin};")
 
     def _end_folds(self) -> None:
-        """Of a row: the lanes of an item, then the items of the group."""
+        """Join, for a row, the lanes of an item, then the items of the group."""
         for fold, states, names in self.folds:
-            lanes = fold.join([f"{state}[j]" for state in states], [f"{state}[j + half_]" for state in states])
+            lanes = fold.join(at(states, "j"), at(states, "j + half_"))
             half = self.per_item() // 2
             while half:
-                joined = " ".join(lanes).replace("half_", str(half))
+                joined = lanes.replace("half_", str(half))
                 self.body.writeline(f"BP_IVDEP for (i32 j = 0; j < {half}; ++j) {{ {joined} }}")
                 half //= 2
-            shared = []
-            for i, dtype in enumerate(fold.states):
-                kind = dtypes.REGISTER[dtype]
-                shared.append(f"shared_{kind}_{i}")
-                self.shared[shared[-1]] = kind, "BP_GROUP"
-            items = fold.join([f"{one}[BP_ITEM]" for one in shared], [f"{one}[BP_ITEM + half_]" for one in shared])
-            self.body.writeline("#if BP_GROUP > 1")
-            self.body.writelines([f"{one}[BP_ITEM] = {state}[0];" for one, state in zip(shared, states, strict=True)])
-            self.body.writeline("BP_BARRIER();")
-            self.body.writeline("for (i32 half_ = BP_GROUP / 2; half_ > 0; half_ /= 2) {")
-            self.body.writelines([f"  if (BP_ITEM < half_) {{ {' '.join(items)} }}", "  BP_BARRIER();", "}"])
-            for name, i in zip(names, fold.result, strict=True):
-                self.body.writeline(f"const {dtypes.REGISTER[fold.states[i]]} {name} = {shared[i]}[0];")
-            self.body.writelines(["BP_BARRIER();", "#else"])
-            for name, i in zip(names, fold.result, strict=True):
-                self.body.writeline(f"const {dtypes.REGISTER[fold.states[i]]} {name} = {states[i]}[0];")
-            self.body.writeline("#endif")
+            kinds = [dtypes.REGISTER[dtype] for dtype in fold.states]
+            shared = [f"shared_{kind}_{i}" for i, kind in enumerate(kinds)]
+            self.shared.update({array: (kind, "BP_GROUP") for array, kind in zip(shared, kinds, strict=True)})
+            results = list(zip(names, fold.result, strict=True))
+            lines = [
+                "#if BP_GROUP > 1",
+                *(f"{one}[BP_ITEM] = {state}[0];" for one, state in zip(shared, states, strict=True)),
+                "BP_BARRIER();",
+                "for (i32 half_ = BP_GROUP / 2; half_ > 0; half_ /= 2) {",
+                f"  if (BP_ITEM < half_) {{ {fold.join(at(shared, 'BP_ITEM'), at(shared, 'BP_ITEM + half_'))} }}",
+                "  BP_BARRIER();",
+                "}",
+                *(f"const {kinds[i]} {name} = {shared[i]}[0];" for name, i in results),
+                "BP_BARRIER();",
+                "#else",
+                *(f"const {kinds[i]} {name} = {states[i]}[0];" for name, i in results),
+                "#endif",
+            ]
+            self.body.writelines(lines)
 
     # ---- sections
 
@@ -282,7 +283,7 @@ class GroupKernel(LaidOutKernel):
             self.entries[entry.name] = (entry, line)
 
     def codegen_body(self) -> None:
-        """Ends a section: what it computes becomes loops, and what is in scope in them alone is forgotten."""
+        """End a section: write its loops, and forget the variables that are only in their scope."""
         if not any(buffer.getvalue() for buffer in (self.compute, self.stores, self.after)):
             return
         if self.inside_reduction:
@@ -290,7 +291,7 @@ class GroupKernel(LaidOutKernel):
         elif self.rows:
             self.body.splice(self.compute)
             self.body.splice(self.stores)
-            self.row_vars.update(self.cse.varname_map.values())  # in the scope of the row, as all before was kept
+            self.row_vars.update(self.cse.varname_map.values())  # in scope for the row
         else:
             self._lanes([self.compute, self.stores, self._keep()])
         self.cse.invalidate(self.row_vars)
@@ -317,9 +318,9 @@ class GroupKernel(LaidOutKernel):
             for scan in self.scans.values():
                 self.body.writelines(scan.begin())
                 self.shared.update(scan.local())
-            whole = f"first_ + BP_TILE <= {length}"  # alone: the states stay in registers
+            whole = f"first_ + BP_TILE <= {length}"  # a separate loop: the states stay in registers
             rest, count = f"if (first_ < {length}) {{", f"(i32)({length} - first_)"
-            if self.scans:  # Their barriers stand in the second loop alone: PoCL loses stores to local memory in two.
+            if self.scans:  # Barriers only in the second loop: with two, PoCL loses stores to local memory.
                 whole = f"BP_GROUP == 1 && {whole}"
                 rest = f"for (; first_ < {length}; first_ += BP_TILE) {{"
                 count = f"(i32)({length} - first_ < BP_TILE ? {length} - first_ : BP_TILE)"
@@ -345,10 +346,10 @@ class GroupKernel(LaidOutKernel):
         reduced: bool = True,
         counts: Sequence[str] = (),
     ) -> None:
-        """The lanes of a tile: all that there may be, where the compiler makes vectors of them, or those that exist.
+        """Write the lanes of a tile: a full tile, which compilers vectorize, or the lanes that exist.
 
-        With ``counts``, how many elements a tile has, along a row: its scans come first. What they need is computed
-        for them, and again for what follows; a compiler leaves out what nobody reads.
+        With ``counts``, the number of a tile's elements along a row, its scans come first. Their operands are computed
+        for them, and again for what follows; a compiler removes what is not used.
         """
         head = [f"const {self.index_dtype} {self.lane_tree.name} = ({self.index_dtype})(first_ + BP_AT(j));"]
         head += [line for entry, line in self.entries.values() if reduced or not entry.is_reduction]
@@ -372,7 +373,7 @@ class GroupKernel(LaidOutKernel):
         self.body.writeline("}")
 
     def _keep(self) -> IndentedBuffer:
-        """Values that later sections read instead of a buffer which is no more: an array of the tile each."""
+        """Keep values that later sections read instead of a removed buffer: each in an array of the tile."""
         lines = IndentedBuffer()
         if not self.features.is_reduction():
             return lines
@@ -390,7 +391,7 @@ class GroupKernel(LaidOutKernel):
     # ---- the whole
 
     def codegen_kernel(self, name: str | None = None) -> str:
-        """The line of the wrapper that makes the kernel, behind its name."""
+        """The expression in the wrapper that creates the kernel."""
         self.codegen_body()
         code = IndentedBuffer()
         write_arrays(code, self.shared)
@@ -404,7 +405,7 @@ class GroupKernel(LaidOutKernel):
 
 
 def write_arrays(code: IndentedBuffer, shared: dict[str, tuple[str, str]]) -> None:
-    """Declares arrays of local memory: by name, type and size."""
+    """Declare arrays of local memory: by name, type and size."""
     if shared:
         code.writeline("#if BP_GROUP > 1")
         code.writelines([f"BP_LOCAL_ARRAY({kind}, {one}, {size});" for one, (kind, size) in shared.items()])

@@ -1,11 +1,11 @@
-"""How a kernel's elements are laid out over groups and items: which axis lanes lie along, and the tiles of the rest.
+"""Distribution of a kernel's elements over groups and items: the axis of the lanes, and tiles of the other axes.
 
 Lanes lie along the axis on which most operands are contiguous:
 
-- along the reduced axis, a group takes one result, its items share the row, and folds end in local memory;
-- along an axis that is kept, an item takes some results, walks the reduced axes alone, and the states are arrays.
+- along the reduced axis, a group computes one result, its items share the row, and folds end in local memory;
+- along an axis that is kept, an item computes several results, each over all reduced axes, with states in arrays.
 
-A private class of torch stands behind it, by :class:`SignedKernel`; tried on torch 2.11, 2.12, 2.13 and 2.15.
+Uses a private class of torch, through :class:`SignedKernel`; tested on torch 2.11, 2.12, 2.13 and 2.15.
 """
 # torch types a property of axes, is_reduction, as a function.
 # mypy: disable-error-code="misc"
@@ -25,48 +25,48 @@ from torch_backplane import compiler
 from torch_backplane.inductor import dtypes
 from torch_backplane.inductor.signature import SignedKernel
 
-# Elements of an item where it is a core, whose lanes become vectors; and where it is a thread of many.
+# Elements of an item: of a core, whose lanes become vectors; of a thread among many.
 CORE_POINTWISE, CORE_COLUMNS, CORE_ROWS = 1024, 256, 64
 THREAD_POINTWISE, THREAD_ROWS = 4, 4
-# As long as the values of most scans are: a number and its place.
+# The size of the values of most scans: a number and its place.
 SCANNED_BYTES = 16
-# Rows shorter than this are walked by an item each.
+# Each item reduces whole rows that are shorter than this.
 SHORT_ROW = 16
-# Where operands are laid out along two axes, a core takes a block of so many lanes by so many of the other axis: what
-# is read across is there for the next.
+# If operands are contiguous along two axes, a core computes a block of so many lanes by so many elements of the other
+# axis: cache lines that are read across the lanes are used again.
 BLOCK = 64, 16
 
 
 def power_of_two(n: int) -> int:
-    """The least that is not below n."""
+    """The smallest power of two that is at least n."""
     return 1 << max(0, n - 1).bit_length()
 
 
 class LaidOutKernel(SignedKernel):
-    """Which axis is whose, and what a group does for a tile."""
+    """The choice of axes, and a group's work for a tile."""
 
     def __init__(self, tiling: dict[str, sympy.Expr], **kwargs: Any) -> None:
         super().__init__(tiling, **kwargs)
         target = compiler.target(self.device.index or 0)
         self.group_size, self.local_bytes = target.group_size, target.local_bytes
         self.lane_tree = self.range_trees[0]
-        self.across: Any = None  # the other axis of a block
-        self.staged: dict[str, tuple[str, torch.dtype]] = {}  # by their load: the array that turns a block of them
+        self.across: Any = None  # the second axis of a block
+        self.staged: dict[str, tuple[str, torch.dtype]] = {}  # by the text of a load: the array that transposes a block
         self.block_entries: list[str] = []
         self.row_entries = IndentedBuffer()
 
     @property
     def index_dtype(self) -> str:
-        """Of a core 64 bits: sums of 32 bits may wrap, so that a compiler cannot take neighbours for neighbours."""
+        """64 bits on a core: sums of 32 bits may wrap, so a compiler could not see that places are neighbours."""
         return "i64" if self.group_size == 1 else super().index_dtype
 
     @property
     def rows(self) -> bool:
-        """Lanes lie along the reduced axis."""
+        """Whether lanes lie along the reduced axis."""
         return self.lane_tree.is_reduction
 
     def finalize_indexing(self, indices: Sequence[sympy.Expr]) -> None:
-        """Chooses the axis of the lanes; Inductor calls this when it knows all places that are read and written."""
+        """Choose the axis of the lanes; Inductor calls this when it knows all places that are read and written."""
         scores: dict[str, int] = {}
         for tree in self.range_trees:
             scores[tree.name] = sum(self._steps(tree, index) == 1 for index in indices)
@@ -76,7 +76,7 @@ class LaidOutKernel(SignedKernel):
         if reduced:
             row = max(reduced, key=lambda tree: (scores[tree.name], self.hint(tree)))
             few = all(self.hint(tree) < SHORT_ROW for tree in reduced)
-            # The places in a row, which some scans need, are numbers along it, too.
+            # The indices along the row, which some scans read, count as well.
             more = int(self.features.contains_op("scan"))
             if scores[row.name] >= scores[best.name] + more and not (few and kept):
                 best = row
@@ -86,7 +86,7 @@ class LaidOutKernel(SignedKernel):
             self.across = max(others, key=lambda tree: scores[tree.name], default=None)
 
     def hint(self, tree: IterationRangesRoot) -> int:
-        """About how long an axis is."""
+        """An estimate of the length of an axis."""
         return int(V.graph.sizevars.optimization_hint(tree.numel, fallback=1024))
 
     def per_item(self) -> int:
@@ -97,32 +97,32 @@ class LaidOutKernel(SignedKernel):
             most = CORE_ROWS if self.rows else CORE_COLUMNS if self.features.is_reduction() else pointwise
         else:
             most = THREAD_ROWS if self.rows else 1 if self.features.is_reduction() else THREAD_POINTWISE
-            scans = self.rows and self.features.contains_op("scan")  # whose tile stands in local memory
+            scans = self.rows and self.features.contains_op("scan")  # their tile is in local memory
             while scans and most > 1 and 2 * SCANNED_BYTES * self.group_size * most > self.local_bytes:
                 most //= 2
         return min(most, here)
 
     def lies_across(self, index: sympy.Expr) -> bool:
-        """Whether a place depends on the axes of a block alone, and neighbours lie along the one that lanes do not."""
+        """Whether a place depends only on a block's axes, and is contiguous along the one that is not the lanes'."""
         if self.across is None or not index.free_symbols <= set(self.range_tree_nodes):
             return False
         return self._steps(self.across, index) == 1 and self._steps(self.lane_tree, index) not in (0, 1)
 
     @staticmethod
     def _steps(tree: Any, index: sympy.Expr) -> sympy.Expr:
-        """How far the next element along an axis lies; 0 where the place does not depend on it."""
+        """The distance to the next element along an axis; 0 if the place does not depend on the axis."""
         inner = [node.symbol() for node in tree.nodes.values() if node.divisor == 1]
         return next(
             (sympy.expand(index.subs({s: s + 1}) - index) for s in inner if s in index.free_symbols), sympy.S.Zero
         )
 
     def takes(self) -> list[tuple[IterationRangesRoot, int]]:
-        """The axes that are kept, with how many elements a group takes of each; 0: a tile of its lanes."""
+        """The kept axes, with the number of elements that a group computes of each; 0: a tile of its lanes."""
         kept = [tree for tree in self.range_trees if not tree.is_reduction]
         return [(tree, 0 if tree is self.lane_tree else 1) for tree in kept]
 
     def _axes(self) -> list[tuple[IterationRangesRoot, str]]:
-        """What the number of a tile tells, the nearest first: axes, with how many tiles lie along each."""
+        """The axes over which tiles are numbered, the fastest first, with the number of tiles along each."""
         found = []
         if not self.rows:
             found.append((self.lane_tree, f"(((i64){self.extent(self.lane_tree)} + BP_TILE - 1) / BP_TILE)"))
@@ -133,11 +133,11 @@ class LaidOutKernel(SignedKernel):
         return [*found, *((tree, f"(i64){self.extent(tree)}") for tree in rest)]
 
     def tile_count(self) -> str:
-        """How many tiles there are."""
+        """The number of tiles."""
         return " * ".join(count for _, count in self._axes()) or "1"
 
     def write_tile(self, code: IndentedBuffer, body: IndentedBuffer) -> None:
-        """What is done for the tile of number at_: the body, where the places in it are known."""
+        """Write the work for tile number at_: its places, then the body."""
         index, rest = self.index_dtype, "at_"
         axes = self._axes()
         for tree, count in axes:

@@ -1,4 +1,4 @@
-"""Who is told of the graphs that are compiled for the device, if anyone: ``torch-backplane explain --compiled``."""
+"""The observer of graphs that are compiled for the device: that of ``torch-backplane explain --compiled``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["Observer", "current", "observing"]
 
 
 class Observer(Protocol):
-    """What the code generator calls."""
+    """The methods that the code generator calls."""
 
     def mark(self) -> str:
-        """The range of a profile in which the graph runs that is told of next."""
+        """The name of the profiler range in which the next reported graph runs."""
 
     def kernel(self, graph: Any, name: str, nodes: Sequence[Any]) -> None:
         """A kernel was written into a graph's module."""
@@ -26,13 +26,13 @@ _observer: Observer | None = None
 
 
 def current() -> Observer | None:
-    """The one that is told, if any."""
+    """The current observer, if any."""
     return _observer
 
 
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
-    """Tell it of what the block compiles."""
+    """Report to the observer what the block compiles."""
     global _observer
     _observer = observer
     try:

@@ -1,7 +1,7 @@
-"""Inductor's operators as expressions of the dialect: one method, or one line of a table, for each.
+"""Inductor's operators as expressions of the dialect: a text or a method for each.
 
-What is not here is a call of the device's own operator: fallbacks.py. A private class of torch stands behind it:
-``OpOverrides``; tried on torch 2.11, 2.12, 2.13 and 2.15.
+An operator that is not here is a call of the device's own operator (fallbacks.py). Uses a private class of torch,
+``OpOverrides``; tested on torch 2.11, 2.12, 2.13 and 2.15.
 """
 # Operands are names of variables, which torch types as numbers or as text.
 # mypy: disable-error-code="override,arg-type,union-attr,operator,index"
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any, NoReturn
+from typing import Any
 
 import sympy
 import torch
@@ -19,28 +19,22 @@ from torch._inductor.ops_handler import OpsHandler
 from torch._inductor.virtualized import OpsWrapper, V, ops
 
 from torch_backplane.inductor import dtypes
-from torch_backplane.inductor.dtypes import cast, computed, is_real, literal
+from torch_backplane.inductor.dtypes import cast, computed, literal
 
 # Functions of a real number that the dialect has for f32 (bp_<name>) and f64 (bp_<name>64).
 REAL = (
     "acos acosh asin asinh atan atanh cos cosh erf erfc exp exp2 expm1 lgamma log log10 log1p log2 sin sinh sqrt tan "
     "tanh atan2 copysign fma fmod hypot"
 ).split()
-# Those that it has for f32 alone.
-SPECIAL = "digamma erfinv i0 i0e i1 i1e log_ndtr ndtri".split()
-# Their dialect's name where it is another one.
-RENAMED = {"ndtr": "normal_cdf"}
-
-
-def suffix(dtype: torch.dtype | None) -> str:
-    """Of a real function's name."""
-    return "64" if dtype == torch.float64 else ""
+# Functions that it only has for f32, by Inductor's name.
+SPECIAL = {name: name for name in "digamma erfinv i0 i0e i1 i1e log_ndtr ndtri".split()} | {"ndtr": "normal_cdf"}
 
 
 def function(name: str, dtype: torch.dtype | None) -> str:
     """The dialect's function of a real number."""
-    separator = "_" if dtype == torch.float64 and name[-1].isdigit() else ""
-    return f"bp_{name}{separator}{suffix(dtype)}"
+    if dtype != torch.float64:
+        return f"bp_{name}"
+    return f"bp_{name}{'_' if name[-1].isdigit() else ''}64"
 
 
 def _promoted(*values: Any) -> torch.dtype:
@@ -48,12 +42,84 @@ def _promoted(*values: Any) -> torch.dtype:
     return reduce(torch.promote_types, known)
 
 
+class _Words(dict[str, Any]):
+    """The words of a text: the operands, and what follows from their dtype, which not all texts need."""
+
+    def __missing__(self, word: str) -> Any:
+        dtype = _promoted(*self.values())
+        facts = {"kind": dtypes.REGISTER[dtype], "bits": 8 * dtype.itemsize}
+        return facts.get(word) or function(word, dtype)
+
+
+def _text(text: str, others: str | None = None, *, divides: bool = False) -> Any:
+    """An operator by its text, in which {a}, {b} and {c} are the operands.
+
+    {kind} is the register type of their common dtype, {bits} its width, any other word the dialect's function for it.
+
+    Args:
+        text: for all dtypes, or with ``others`` for floating-point dtypes.
+        others: for other dtypes.
+        divides: report a second operand that is an integer and 0.
+    """
+
+    def write(*operands: Any) -> str:
+        is_other = (divides or others is not None) and not _promoted(*operands).is_floating_point
+        if is_other and divides:
+            V.kernel.check_divisor(operands[1])
+        chosen = others if is_other and others is not None else text
+        return chosen.format_map(_Words(zip("abc", operands, strict=False)))
+
+    return staticmethod(write)
+
+
+def _rounded(name: str) -> Any:
+    """An operator that converts a rounded number to an integer dtype."""
+    return staticmethod(lambda x, dtype: cast(getattr(DialectOps, name)(x), dtype))
+
+
 class DialectOps(OpOverrides):
     """Text of an operator, given the names of its operands."""
 
-    erfcx = OpsHandler.erfcx  # a call: torch's expression for any backend is infinite from 10 on, and NaN
+    where = _text("{a} ? {b} : {c}")
+    neg = _text("-{a}")
+    sign = _text("({kind})(({a} > 0) - ({a} < 0))")
+    signbit = _text("{copysign}(({kind})1, {a}) < 0", "{a} < 0")
+    reciprocal = _text("({kind})1 / {a}")
+    rsqrt = _text("({kind})1 / {sqrt}({a})")
+    sigmoid = _text("({kind})1 / (({kind})1 + {exp}(-{a}))")
+    relu = _text("{a} <= 0 ? ({kind})0 : {a}")
+    square = _text("{a} * {a}")
+    isnan = _text("{a} != {a}")
+    isinf = _text("{fabs}({a}) == BP_INFINITY", "0")
+    ldexp = _text("{ldexp}({a}, {b})")
+    nextafter = _text("bp_nextafter_{kind}({a}, {b})")
+    maximum = _text("bp_max_{kind}({a}, {b})", "bp_max_int({a}, {b})")
+    minimum = _text("bp_min_{kind}({a}, {b})", "bp_min_int({a}, {b})")
+    truediv = _text("{a} / {b}", "(f32){a} / (f32){b}")
+    div_rn = _text("{a} / {b}")
+    mul_rn = _text("{a} * {b}")
+    int_truediv = _text("(f32)((f64){a} / (f64){b})")
+    truncdiv = _text("bp_quotient({a}, {b})", divides=True)
+    floordiv = _text("bp_floor_quotient_{kind}({a}, {b})", "({kind})bp_floor_quotient({a}, {b})", divides=True)
+    mod = _text("{fmod}({a}, {b})", "bp_rest({a}, {b})", divides=True)
+    remainder = _text("{remainder}({a}, {b})", "({kind})bp_floor_rest({a}, {b})", divides=True)
+    pow = _text("{pow}(({kind}){a}, ({kind}){b})", "({kind})bp_int_power({a}, {b})")
+    floor = _text("{floor}({a})", "{a}")
+    ceil = _text("{ceil}({a})", "{a}")
+    trunc = _text("{trunc}({a})", "{a}")
+    round = _text("{rint}({a})", "{a}")
+    logical_and = _text("({a} != 0) & ({b} != 0)")
+    logical_or = _text("({a} != 0) | ({b} != 0)")
+    logical_xor = _text("({a} != 0) != ({b} != 0)")
+    logical_not = _text("{a} == 0")
+    bitwise_left_shift = _text("({kind})bp_left({a}, {b}, {bits})")
+    bitwise_right_shift = _text("({kind})bp_right({a}, {b}, {bits})")
+    floor_to_int = _rounded("floor")
+    ceil_to_int = _rounded("ceil")
+    trunc_to_int = _rounded("trunc")
+    round_to_int = _rounded("round")
 
-    # ---- constants, types, places
+    erfcx = OpsHandler.erfcx  # a call: torch's expression for any backend is infinite from 10 on, and NaN
 
     @staticmethod
     def constant(value: Any, dtype: torch.dtype) -> str:
@@ -79,9 +145,7 @@ class DialectOps(OpOverrides):
             return cast(f"({text})", dtype)
         return cast(f"(i64)({text})", dtype) if dtype != torch.int64 else f"((i64)({text}))"
 
-    @staticmethod
-    def value_expr(expr: sympy.Expr, dtype: torch.dtype) -> str:
-        return DialectOps.index_expr(expr, dtype)
+    value_expr = index_expr
 
     @staticmethod
     def indirect_indexing(
@@ -93,212 +157,29 @@ class DialectOps(OpOverrides):
     def masked(mask: CSEVariable, body: Callable[[], CSEVariable], other: Any) -> Any:
         with V.kernel.mask_loads(mask, other) as both:
             value = OpsWrapper._unwrap(body())
-        return OpsWrapper._unwrap(ops.where(both, value, literal_of(other, value)))
-
-    @staticmethod
-    def where(condition: Any, yes: Any, no: Any) -> str:
-        return f"{condition} ? {yes} : {no}"
+        other = other if isinstance(other, CSEVariable) else ops.constant(other, value.dtype)
+        return OpsWrapper._unwrap(ops.where(both, value, other))
 
     @staticmethod
     def identity(x: Any) -> Any:
         return x
 
-    # ---- numbers
-
     @staticmethod
     def abs(x: CSEVariable) -> str:
-        if is_real(x.dtype):
+        if x.dtype.is_floating_point:
             return f"{function('fabs', x.dtype)}({x})"
         return f"{x} < 0 ? -{x} : {x}" if x.dtype.is_signed else f"{x}"
-
-    @staticmethod
-    def neg(x: CSEVariable) -> str:
-        return f"-{x}"
-
-    @staticmethod
-    def sign(x: CSEVariable) -> str:
-        return f"({dtypes.REGISTER[x.dtype]})(({x} > 0) - ({x} < 0))"
-
-    @staticmethod
-    def signbit(x: CSEVariable) -> str:
-        if is_real(x.dtype):
-            return f"{function('copysign', x.dtype)}(({dtypes.REGISTER[x.dtype]})1, {x}) < 0"
-        return f"{x} < 0"
-
-    @staticmethod
-    def reciprocal(x: CSEVariable) -> str:
-        return f"({dtypes.REGISTER[x.dtype]})1 / {x}"
-
-    @staticmethod
-    def rsqrt(x: CSEVariable) -> str:
-        return f"({dtypes.REGISTER[x.dtype]})1 / {function('sqrt', x.dtype)}({x})"
-
-    @staticmethod
-    def sigmoid(x: CSEVariable) -> str:
-        one = f"({dtypes.REGISTER[x.dtype]})1"
-        return f"{one} / ({one} + {function('exp', x.dtype)}(-{x}))"
-
-    @staticmethod
-    def relu(x: CSEVariable) -> str:
-        return f"{x} <= 0 ? ({dtypes.REGISTER[x.dtype]})0 : {x}"
-
-    @staticmethod
-    def square(x: CSEVariable) -> str:
-        return f"{x} * {x}"
-
-    @staticmethod
-    def isnan(x: CSEVariable) -> str:
-        return f"{x} != {x}"
-
-    @staticmethod
-    def isinf(x: CSEVariable) -> str:
-        return f"{function('fabs', x.dtype)}({x}) == BP_INFINITY" if is_real(x.dtype) else "0"
-
-    @staticmethod
-    def frexp(x: CSEVariable) -> tuple[CSEVariable, CSEVariable]:
-        kind, generate = dtypes.REGISTER[x.dtype], V.kernel.generate
-        return generate(f"bp_mantissa_{kind}({x})", x.dtype), generate(f"bp_exponent_{kind}({x})", torch.int32)
-
-    @staticmethod
-    def ldexp(x: CSEVariable, n: CSEVariable) -> str:
-        return f"{function('ldexp', x.dtype)}({x}, {n})"
-
-    @staticmethod
-    def nextafter(x: CSEVariable, y: CSEVariable) -> str:
-        return f"bp_nextafter_{dtypes.REGISTER[_promoted(x, y)]}({x}, {y})"
-
-    @staticmethod
-    def maximum(a: CSEVariable, b: CSEVariable) -> str:
-        return f"bp_max_{extreme(_promoted(a, b))}({a}, {b})"
-
-    @staticmethod
-    def minimum(a: CSEVariable, b: CSEVariable) -> str:
-        return f"bp_min_{extreme(_promoted(a, b))}({a}, {b})"
-
-    @staticmethod
-    def truediv(a: CSEVariable, b: CSEVariable) -> str:
-        return f"{a} / {b}" if is_real(_promoted(a, b)) else f"(f32){a} / (f32){b}"
-
-    @staticmethod
-    def div_rn(a: CSEVariable, b: CSEVariable) -> str:
-        return f"{a} / {b}"
-
-    @staticmethod
-    def mul_rn(a: CSEVariable, b: CSEVariable) -> str:
-        return f"{a} * {b}"
-
-    @staticmethod
-    def int_truediv(a: CSEVariable, b: CSEVariable) -> str:
-        return f"(f32)((f64){a} / (f64){b})"
-
-    @staticmethod
-    def truncdiv(a: CSEVariable, b: CSEVariable) -> str:
-        V.kernel.check_divisor(b)
-        return f"bp_quotient({a}, {b})"
-
-    @staticmethod
-    def floordiv(a: CSEVariable, b: CSEVariable) -> str:
-        dtype = _promoted(a, b)
-        if is_real(dtype):
-            return f"bp_floor_quotient_{dtypes.REGISTER[dtype]}({a}, {b})"
-        V.kernel.check_divisor(b)
-        return f"({dtypes.REGISTER[dtype]})bp_floor_quotient({a}, {b})"
-
-    @staticmethod
-    def mod(a: CSEVariable, b: CSEVariable) -> str:
-        dtype = _promoted(a, b)
-        if is_real(dtype):
-            return f"{function('fmod', dtype)}({a}, {b})"
-        V.kernel.check_divisor(b)
-        return f"bp_rest({a}, {b})"
-
-    @staticmethod
-    def fmod(a: CSEVariable, b: CSEVariable) -> str:
-        return DialectOps.mod(a, b)
-
-    @staticmethod
-    def remainder(a: CSEVariable, b: CSEVariable) -> str:
-        dtype = _promoted(a, b)
-        if is_real(dtype):
-            return f"{function('remainder', dtype)}({a}, {b})"
-        V.kernel.check_divisor(b)
-        return f"({dtypes.REGISTER[dtype]})bp_floor_rest({a}, {b})"
-
-    @staticmethod
-    def pow(a: CSEVariable, b: CSEVariable) -> str:
-        dtype = _promoted(a, b)
-        if is_real(dtype):
-            kind = dtypes.REGISTER[dtype]
-            return f"{function('pow', dtype)}(({kind}){a}, ({kind}){b})"
-        return f"({dtypes.REGISTER[dtype]})bp_int_power({a}, {b})"
-
-    # ---- rounding
-
-    @staticmethod
-    def floor(x: CSEVariable) -> str:
-        return _rounded("floor", x)
-
-    @staticmethod
-    def ceil(x: CSEVariable) -> str:
-        return _rounded("ceil", x)
-
-    @staticmethod
-    def trunc(x: CSEVariable) -> str:
-        return _rounded("trunc", x)
-
-    @staticmethod
-    def round(x: CSEVariable) -> str:
-        return _rounded("rint", x)
-
-    @staticmethod
-    def floor_to_int(x: CSEVariable, dtype: torch.dtype) -> str:
-        return cast(_rounded("floor", x), dtype)
-
-    @staticmethod
-    def ceil_to_int(x: CSEVariable, dtype: torch.dtype) -> str:
-        return cast(_rounded("ceil", x), dtype)
-
-    @staticmethod
-    def trunc_to_int(x: CSEVariable, dtype: torch.dtype) -> str:
-        return cast(_rounded("trunc", x), dtype)
-
-    @staticmethod
-    def round_to_int(x: CSEVariable, dtype: torch.dtype) -> str:
-        return cast(_rounded("rint", x), dtype)
-
-    # ---- comparisons and bits
-
-    @staticmethod
-    def logical_and(a: Any, b: Any) -> str:
-        return f"({a} != 0) & ({b} != 0)"
-
-    @staticmethod
-    def logical_or(a: Any, b: Any) -> str:
-        return f"({a} != 0) | ({b} != 0)"
-
-    @staticmethod
-    def logical_xor(a: Any, b: Any) -> str:
-        return f"({a} != 0) != ({b} != 0)"
-
-    @staticmethod
-    def logical_not(a: Any) -> str:
-        return f"{a} == 0"
 
     @staticmethod
     def bitwise_not(x: CSEVariable) -> str:
         return f"{x} == 0" if x.dtype == torch.bool else f"~{x}"
 
     @staticmethod
-    def bitwise_left_shift(a: CSEVariable, b: CSEVariable) -> str:
-        dtype = _promoted(a, b)
-        return f"({dtypes.REGISTER[dtype]})bp_left({a}, {b}, {8 * dtype.itemsize})"
+    def frexp(x: CSEVariable) -> tuple[CSEVariable, CSEVariable]:
+        kind, generate = dtypes.REGISTER[x.dtype], V.kernel.generate
+        return generate(f"bp_mantissa_{kind}({x})", x.dtype), generate(f"bp_exponent_{kind}({x})", torch.int32)
 
-    @staticmethod
-    def bitwise_right_shift(a: CSEVariable, b: CSEVariable) -> str:
-        dtype = _promoted(a, b)
-        return f"({dtypes.REGISTER[dtype]})bp_right({a}, {b}, {8 * dtype.itemsize})"
-
-    # ---- random numbers: by a seed and a place in its sequence (kernels/portable/random/random.cpp)
+    # Random numbers by a seed and a place in its sequence (kernels/portable/random/random.cpp).
 
     @staticmethod
     def rand(seed: CSEVariable, offset: CSEVariable) -> str:
@@ -312,31 +193,11 @@ class DialectOps(OpOverrides):
     def randint64(seed: CSEVariable, offset: CSEVariable, low: CSEVariable, high: CSEVariable) -> str:
         return f"bp_philox_between({offset}, {low}, {high}, {V.kernel.random_block(seed, offset)})"
 
-    # ---- what Inductor offers to backends that say so, which this does not
-
-    @staticmethod
-    def inline_asm_elementwise(*inputs: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError("inline assembly is another compiler's")
-
-
-def literal_of(value: Any, like: CSEVariable) -> Any:
-    """A number as a constant of another value's dtype."""
-    return value if isinstance(value, CSEVariable) else ops.constant(value, like.dtype)
-
-
-def extreme(dtype: torch.dtype) -> str:
-    """The ending of bp_max_ and bp_min_."""
-    return dtypes.REGISTER[dtype] if is_real(dtype) else "int"
-
-
-def _rounded(name: str, x: CSEVariable) -> str:
-    return f"{function(name, x.dtype)}({x})" if is_real(x.dtype) else f"{x}"
-
 
 def _real(name: str) -> Callable[..., str]:
     def call(*operands: CSEVariable) -> str:
         dtype = _promoted(*operands)
-        if not is_real(dtype):
+        if not dtype.is_floating_point:
             dtype = torch.float32
         kind = dtypes.REGISTER[dtype]
         return f"{function(name, dtype)}({', '.join(f'({kind}){operand}' for operand in operands)})"
@@ -348,12 +209,12 @@ def _special(name: str) -> Callable[[CSEVariable], str]:
     def call(x: CSEVariable) -> str:
         if x.dtype == torch.float64:
             raise NotImplementedError(f"{name} of float64 in a kernel")
-        return f"bp_{RENAMED.get(name, name)}((f32){x})"
+        return f"bp_{SPECIAL[name]}((f32){x})"
 
     return call
 
 
 for _name in REAL:
     setattr(DialectOps, _name, staticmethod(_real(_name)))
-for _name in (*SPECIAL, "ndtr"):
+for _name in SPECIAL:
     setattr(DialectOps, _name, staticmethod(_special(_name)))

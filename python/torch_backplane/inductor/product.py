@@ -1,7 +1,7 @@
-"""A product of matrices by tiles (dialect/tiles.bpc), and what follows it element by element, in one kernel.
+"""A product of matrices by tiles (dialect/tiles.bpc), and the pointwise operators that follow it, in one kernel.
 
-Inductor's word for it is a template: a kernel that is no loop over elements, and ends with elements that Inductor's own
-code goes on with. A private class of torch stands behind it: ``TemplateBuffer``; tried on torch 2.13 and 2.15.
+Inductor calls it a template: a kernel that is not a loop over elements, but whose results Inductor's code can process
+further. Uses a private class of torch, ``TemplateBuffer``; tested on torch 2.13 and 2.15.
 """
 # torch types a property of axes, is_reduction, as a function.
 # mypy: disable-error-code="misc"
@@ -25,14 +25,14 @@ from torch_backplane.compiler import Target
 from torch_backplane.inductor import dtypes
 from torch_backplane.inductor.kernel import GroupKernel
 
-# What a sum is kept in is float32 for all of them.
+# Sums of all of them are float32.
 ELEMENTS = (torch.float32, torch.float16, torch.bfloat16)
 _SUM_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Rows and columns of an item, in registers; rows, columns and depth of a group's, in local memory."""
+    """Rows and columns of an item, in registers; rows, columns and depth of a group, in local memory."""
 
     micro_m: int
     micro_n: int
@@ -41,13 +41,13 @@ class Tiles:
     k: int
 
     def definitions(self) -> str:
-        """As dialect/tiles.bpc wants them."""
+        """The macros that dialect/tiles.bpc requires."""
         sizes = {"MICRO_M": self.micro_m, "MICRO_N": self.micro_n, "TILE_M": self.m, "TILE_N": self.n, "TILE_K": self.k}
         return "#define C f32\n" + "".join(f"#define {name} {size}\n" for name, size in sizes.items())
 
 
 def tilings(target: Target) -> list[Tiles]:
-    """Sizes that are worth a measurement: on a core blocks for caches of several sizes, elsewhere two micro tiles."""
+    """Sizes to measure: on a core blocks for caches of several sizes, otherwise two micro tiles."""
     found = []
     if target.group_size == 1:
         lanes = max(target.vector_bytes // _SUM_BYTES, 1)
@@ -72,7 +72,7 @@ def tilings(target: Target) -> list[Tiles]:
 
 
 def _quotient(n: int, by: int) -> int:
-    """Rounded up."""
+    """The quotient, rounded up."""
     return -(-n // by)
 
 
@@ -92,11 +92,11 @@ class Product:
 
 
 class ProductBuffer(ir.TemplateBuffer):
-    """The result of a product whose kernel what follows may join."""
+    """The result of a product, into whose kernel the following operators can be fused."""
 
 
 class ProductKernel(GroupKernel):
-    """Axes z, y and x are the batch, the rows and the columns of the result."""
+    """A kernel whose axes z, y and x are the batch, the rows and the columns of the result."""
 
     def __init__(self, product: Product, output: Any, tiles: Tiles) -> None:
         sizes = output.get_size()
@@ -108,7 +108,7 @@ class ProductKernel(GroupKernel):
 
     @property
     def index_dtype(self) -> str:
-        """What is read beside the product may be larger than it."""
+        """64 bits: fused operators may read tensors that are larger than the product."""
         return "i64"
 
     def codegen_template_body(
@@ -119,9 +119,9 @@ class ProductKernel(GroupKernel):
         prologue_nodes: Sequence[Any],
         *ignored: Any,
     ) -> str:
-        """The line of the module that makes the kernel, behind its name."""
+        """The expression in the module that creates the kernel."""
         if prologue_nodes:
-            raise AssertionError("a product takes its operands from memory")
+            raise AssertionError("a product reads its operands from memory")
         with self:
             multiply = self._multiply()
             self._finish(rounds=bool(epilogue_nodes))
@@ -142,10 +142,10 @@ class ProductKernel(GroupKernel):
             takes = [(tree, self._tile(tree)) for tree in self.range_trees if not tree.is_reduction]
             return self.definition(code, takes, 1, self.tiles.definitions())
 
-    # ---- what is computed for an element of the result
+    # ---- an element of the result
 
     def _finish(self, rounds: bool) -> None:
-        """Alpha times the sum, beta times what is added, and the store; rounded as in memory where more follows."""
+        """Write alpha times the sum plus beta times the addend, and the store; round it if operators follow."""
         sizes, dtype = self.output.get_size(), self.output.get_dtype()
         (places,) = self.split_and_set_ranges([sizes])
         value: Any = self.cse.namedvar("sum_", dtype=torch.float32, shape=())
@@ -170,7 +170,7 @@ class ProductKernel(GroupKernel):
         return f"({self.index_to_str(self.rename_indexing(sympy.sympify(expr)))})"
 
     def _tile(self, tree: Any) -> int:
-        """How much of an axis a group takes: on a core, as many rows or columns in each tile."""
+        """How much of an axis a group computes: on a core, the same number of rows or columns in each tile."""
         if tree.prefix == "z":
             return 1
         rows = tree is self.rows_tree
@@ -201,7 +201,7 @@ class ProductKernel(GroupKernel):
         ]
 
     def _operand(self, name: str, matrix: Any) -> tuple[str, list[str]]:
-        """Where an operand's part begins, and how its next columns (of a) or rows (of b) come into local memory."""
+        """Where an operand's part begins, and the copy of its next columns (of a) or rows (of b) into local memory."""
         layout, element = matrix.get_layout(), matrix.get_dtype()
         is_a = name == "a"
         across, along = layout.stride[-2:] if is_a else layout.stride[:-3:-1]
@@ -232,7 +232,7 @@ class ProductKernel(GroupKernel):
         return begin, [step, f"TILE_PACK_{order}(tile_{name}, {pitch}, {size}, i, k, {inside})"]
 
     def _distance(self, number: str, stride: sympy.Expr, most: int) -> str:
-        """So many steps, in 32 bits where that is known to be enough."""
+        """The distance of so many steps, in 32 bits if that is known to be enough."""
         near = isinstance(stride, (int, sympy.Integer)) and abs(int(stride)) * most < 2**30
         return f"{number} * {int(stride)}" if near else f"(i64){number} * {self._expr(stride)}"
 

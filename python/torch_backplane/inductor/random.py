@@ -1,10 +1,10 @@
-"""Random numbers of a graph are eager's: element by element made of the same numbers of the device's generator.
+"""Random numbers of a graph, equal to those of eager mode: from the same numbers of the device's generator.
 
-Torch's own pass draws a seed for each random tensor, so that a compiled program has other numbers than eager's. Here a
-graph takes what eager's operators would have taken of the generator's sequence, in their order, and a kernel makes
-element i of the numbers at its place, as the device's own kernels do (kernels/portable/random/random.cpp). An operator that
-is not written so is a call. With ``config.fallback_random`` all of them are. Where an operator of eager's falls back
-to the CPU, its numbers are others.
+torch's own pass draws a seed for each random tensor, so that a compiled program has other numbers than eager mode. Here
+a graph takes the numbers of the generator's sequence that eager's operators would take, in their order, and a kernel
+computes element i from the numbers at its place, as the device's own kernels do (kernels/portable/random/random.cpp). Other
+random operators are calls; with ``config.fallback_random`` all of them are. If eager's operator falls back to the CPU,
+its numbers differ.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from torch_backplane.inductor.fallbacks import has_float64
 aten = torch.ops.aten
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-# Up to which a dtype has all whole numbers, and a random tensor of it any: the limits of eager's kernels.
+# Up to this, a dtype represents all whole numbers; also the limits of eager's kernels.
 _MOST = {torch.bool: 1, torch.float16: 1 << 11, torch.bfloat16: 1 << 8, torch.float32: 1 << 24, torch.float64: 1 << 53}
 _MOST |= {one: torch.iinfo(one).max for one in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)}
-# From there on a number in [0, 1) would be rounded to 1, and is 0.
+# From this on, a number in [0, 1) would be rounded to 1, and becomes 0.
 _ROUNDED_UP = {torch.float16: 1 - 2.0**-12, torch.bfloat16: 1 - 2.0**-9}
 
 _library = torch.library.Library("backplane", "FRAGMENT")
@@ -57,7 +57,7 @@ random_elements = torch.ops.backplane.random_elements.default
 
 
 def _each(kind: str, bounds: Sequence[Any], dtype: torch.dtype) -> int:
-    """How many numbers of 32 bits an element is made of."""
+    """From how many 32-bit numbers an element is computed."""
     if kind == "integers":
         count = bounds[1] - bounds[0]
         return 1 if guard_or_false(count < 1 << 28) or guard_or_false(count == 1 << 32) else 2
@@ -67,13 +67,13 @@ def _each(kind: str, bounds: Sequence[Any], dtype: torch.dtype) -> int:
 def _random(
     size: Sequence[Any], device: torch.device, dtype: torch.dtype, kind: str, bounds: Sequence[Any] = ()
 ) -> torch.Tensor:
-    """In place of an operator.
+    """The replacement of an operator.
 
-    ``kind``: uniform in [0, 1); normal; integers of ``bounds``; or below: whether a number of 32 bits is, which is all
-    of ``bounds``.
+    ``kind``: uniform in [0, 1); normal; integers within ``bounds``; or below: whether a 32-bit number is below the only
+    one of ``bounds``.
     """
     each = _each(kind, bounds, dtype)
-    count = (math.prod(size) * each + 3) // 4 * 4  # a generator moves in blocks of four
+    count = (math.prod(size) * each + 3) // 4 * 4  # a generator advances in blocks of four
     made: torch.Tensor = random_elements(take_numbers(count, device.index), 0, size, kind, bounds, each, dtype)
     return made
 
@@ -98,7 +98,7 @@ def _replace(match: Match, by: Callable[..., Any], arguments: Sequence[Any]) -> 
     graph = match.graph
     match.replace_by_example(by, arguments)
     for node in graph.find_nodes(op="call_function", target=take_numbers):
-        node.meta.pop("recompute", None)  # a checkpoint's backward makes elements again, of the numbers that were taken
+        node.meta.pop("recompute", None)  # a checkpoint's backward recomputes the elements from the same numbers
 
 
 def _put(*operators: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -113,17 +113,13 @@ def _put(*operators: Any) -> Callable[[Callable[..., None]], Callable[..., None]
 
 
 def _register_patterns() -> None:
-    @_put(aten.rand.default, aten.rand.generator)
-    def rand(match: Match, size: Any, **_: Any) -> None:
+    def floats(kind: str, match: Match, size: Any, **_: Any) -> None:
         fake = _fake(match)
         if fake.dtype in FLOATS:
-            _replace(match, lambda size: _random(size, fake.device, fake.dtype, "uniform"), [size])
+            _replace(match, lambda size: _random(size, fake.device, fake.dtype, kind), [size])
 
-    @_put(aten.randn.default, aten.randn.generator)
-    def randn(match: Match, size: Any, **_: Any) -> None:
-        fake = _fake(match)
-        if fake.dtype in FLOATS:
-            _replace(match, lambda size: _random(size, fake.device, fake.dtype, "normal"), [size])
+    for packet, kind in ((aten.rand, "uniform"), (aten.randn, "normal")):
+        _put(packet.default, packet.generator)(functools.partial(floats, kind))
 
     @_put(aten.randint.low)
     def randint(match: Match, low: Any, high: Any, size: Any, **_: Any) -> None:
@@ -133,7 +129,7 @@ def _register_patterns() -> None:
             return
         least = -most if fake.dtype.is_floating_point else 0 if fake.dtype in (torch.bool, torch.uint8) else -most - 1
         if isinstance(low, int) and isinstance(high, int) and not least <= low < high <= most + 1:
-            return  # eager's error
+            return  # eager raises
 
         def replacement(low: Any, high: Any, size: Any) -> torch.Tensor:
             return _random(size, fake.device, fake.dtype, "integers", (low, high))
@@ -162,7 +158,7 @@ def _register_patterns() -> None:
 
 
 def take_at_once(gm: torch.fx.GraphModule) -> None:
-    """Let random tensors that follow each other take their numbers together: a call, and a launch, for all of them."""
+    """Let consecutive random tensors take their numbers by one call and one launch."""
     first: torch.fx.Node | None = None
     changed = False
     for node in list(gm.graph.nodes):
@@ -172,7 +168,7 @@ def take_at_once(gm: torch.fx.GraphModule) -> None:
         users = list(node.users)
         fixed = node.target is take_numbers and isinstance(node.args[0], int)
         if not fixed or any(user.target is not random_elements for user in users):
-            first = None  # of a size that is not known, kept for a backward, or another's numbers
+            first = None  # of unknown size, kept for a backward, or numbers of another operator
         elif first is None or first.args[1] != node.args[1]:
             first = node
         else:
@@ -187,9 +183,9 @@ def take_at_once(gm: torch.fx.GraphModule) -> None:
 
 
 def keep_order(gm: torch.fx.GraphModule) -> None:
-    """Let operators that draw of the device's generators run in the order of the program, kernels' and calls alike.
+    """Keep the program's order of operators that draw from the device's generators, of kernels and of calls.
 
-    Inductor knows no dependence between them, and orders them by memory.
+    Inductor knows no dependence between them, and orders them by memory use.
     """
     drawing = [
         node
@@ -211,7 +207,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _uniform64(seed: Any, place: Any) -> Any:
-    """53 bits of two numbers."""
+    """A float64 in [0, 1) from 53 bits of two numbers."""
     bits = ops.randint64(seed, place, ops.constant(0, torch.int64), ops.constant(0, torch.int64))
     bits = ops.bitwise_and(
         ops.bitwise_right_shift(bits, ops.constant(11, torch.int64)), ops.constant(2**53 - 1, torch.int64)
@@ -256,7 +252,7 @@ def _lower(numbers: Any, first: Any, size: Any, kind: str, bounds: Sequence[Any]
         return value if dtype == torch.float32 else ops.to_dtype(value, dtype)
 
     made = ir.Pointwise.create(device=device, dtype=dtype, inner_fn=element, ranges=size)
-    made.realize()  # computed once, whoever reads it
+    made.realize()  # computed once for all readers
     return made
 
 
@@ -268,7 +264,7 @@ def _is_on_device(args: Sequence[Any]) -> bool:
 
 
 def _kept(decompose: Callable[..., Any]) -> Callable[..., Any]:
-    """On the device the operator stays in the graph."""
+    """Keep the operator in the graph if it is on the device."""
 
     @functools.wraps(decompose)
     def choose(*args: Any, **kwargs: Any) -> Any:
@@ -278,7 +274,7 @@ def _kept(decompose: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _like(make: Callable[..., Any], decompose: Callable[..., Any]) -> Callable[..., Any]:
-    """On the device numbers follow the rows, whatever the layout is that the result takes over."""
+    """On the device, draw numbers in row-major order, whatever layout the result has."""
 
     @functools.wraps(decompose)
     def choose(x: torch.Tensor, *bounds: Any, memory_format: Any = torch.preserve_format, **kwargs: Any) -> Any:
@@ -298,11 +294,11 @@ def _like(make: Callable[..., Any], decompose: Callable[..., Any]) -> Callable[.
 
 
 def register() -> None:
-    """Tell Inductor, once."""
+    """Register with Inductor, once."""
     known = decomposition.extra_random_decomps
     tables = decomposition.fast_random_decomps(), decomposition.decompositions  # a compilation has begun with one
     packets: set[Any] = {getattr(op, "overloadpacket", op) for op in (take_numbers, *known)}
-    rand_ops.extend(packets - {*rand_ops})  # two calls are not one
+    rand_ops.extend(packets - {*rand_ops})  # calls are not deduplicated
     likes: dict[Any, Any] = {
         aten.rand_like.default: torch.rand,
         aten.randn_like.default: torch.randn,
@@ -311,7 +307,7 @@ def register() -> None:
     }
     op: Any
     for op in (*known, *likes):
-        for table in tables:  # up to torch 2.11 the likes are in both
+        for table in tables:  # in torch 2.11 the likes are in both
             if op in table:
                 table[op] = _like(likes[op], table[op]) if op in likes else _kept(table[op])
         if op not in lowering.lowerings:

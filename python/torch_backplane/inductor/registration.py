@@ -1,7 +1,7 @@
-"""What Inductor and Dynamo are told of the device at the first compilation: interface, classes, cache key.
+"""Registration of the device with Inductor and Dynamo at the first compilation: interface, classes, cache key.
 
-Private classes of torch stand behind it: ``DeviceInterface``, ``DeviceOpOverrides`` and ``CustomGraphModulePass``;
-tried on torch 2.11, 2.12, 2.13 and 2.15.
+Uses private classes of torch, ``DeviceInterface``, ``DeviceOpOverrides`` and ``CustomGraphModulePass``; tested on torch
+2.11, 2.12, 2.13 and 2.15.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch_backplane.compat import inductor
 
 @dataclass(frozen=True)
 class InductorProperties:
-    """The device as Inductor's heuristics ask for it: how often a reduction is split, how large a block may be."""
+    """Properties for Inductor's heuristics: how often a reduction is split, how large a block may be."""
 
     multi_processor_count: int
     warp_size: int = 32  # a core has no warps; with 1 torch 2.13 unrolls the first part of a split reduction
@@ -66,7 +66,7 @@ def _interface() -> type[Any]:
         _set_stream_by_id = staticmethod(module._set_stream_by_id)
 
         class Worker:
-            """The same, for processes that may not open the device."""
+            """The same, for processes that must not open the device."""
 
             current_device = staticmethod(module.current_device)
             set_device = staticmethod(module.set_device)
@@ -111,14 +111,14 @@ def _overrides() -> Any:
             return "at::kPrivateUse1"
 
         def cpp_kernel_type(self) -> str:
-            return "void*"  # of a member of torch's that nothing uses: a kernel is an object of the file
+            return "void*"  # of a member that is not used: a kernel is an object of the file
 
     return Overrides()
 
 
 @cache
 def _sources() -> str:
-    """A sum over what generates code, or stands in it: Inductor's cache outlives a change of it."""
+    """A hash of all files that generate code or are part of it, for the key of Inductor's cache."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in _files())).hexdigest()
 
 
@@ -134,22 +134,22 @@ def _check_settings() -> None:
 
     if config.fx_wrapper:
         raise NotImplementedError(
-            f"torch._inductor.config.fx_wrapper: a graph of FX calls kernels of Triton alone, which {_backend.device} "
-            "has none of: leave it off, or take config.cpp_wrapper"
+            f"torch._inductor.config.fx_wrapper: a graph of FX only calls kernels of Triton, which {_backend.device} "
+            "does not have: leave it off, or use config.cpp_wrapper"
         )
     if config.runtime_triton_nan_asserts:
         raise NotImplementedError(
-            "torch._inductor.config.runtime_triton_nan_asserts is of kernels of Triton alone: take config.nan_asserts"
+            "torch._inductor.config.runtime_triton_nan_asserts only checks kernels of Triton: use config.nan_asserts"
         )
     if config.profile_bandwidth:
         raise NotImplementedError(
-            "torch._inductor.config.profile_bandwidth measures kernels of Triton alone: `torch-backplane explain "
-            f"--compiled` tells the time of each kernel of {_backend.device}"
+            "torch._inductor.config.profile_bandwidth only measures kernels of Triton: `torch-backplane explain "
+            f"--compiled` reports the time of each kernel of {_backend.device}"
         )
 
 
 def _graph_pass() -> Any:
-    """The device's pass over a graph, whose name is part of the key of Inductor's caches: what else code depends on."""
+    """The device's pass over a graph; its uuid adds to the key of Inductor's caches what else code depends on."""
     from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
     from torch_backplane.inductor import attention, random
@@ -163,7 +163,7 @@ def _graph_pass() -> Any:
 
         def uuid(self) -> str:
             facts = [version("torch-backplane"), _sources()]
-            if compiler.is_available():  # a graph may be of any of the devices
+            if compiler.is_available():  # a graph may be for any of the devices
                 facts += [str(compiler.target(index)) for index in range(_module().device_count())]
             return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
@@ -171,7 +171,7 @@ def _graph_pass() -> Any:
 
 
 def _cpp_wrapper() -> type[Any]:
-    """What writes C++ around kernels of the device; on an older torch, what refuses to."""
+    """The class that writes C++ around kernels of the device; on an older torch, one that refuses to."""
     if not inductor.has_cpp_wrapper():
         return inductor.no_cpp_wrapper(_backend.device)
     from torch_backplane.inductor.cpp_wrapper import GroupCppWrapper
@@ -181,7 +181,7 @@ def _cpp_wrapper() -> type[Any]:
 
 
 def is_registered() -> bool:
-    """Whether Inductor knows classes for the device, these or a vendor's own."""
+    """Whether classes for the device are registered, these or a vendor's own."""
     from torch._inductor.codegen import common
 
     return _backend.device in common.device_codegens
@@ -197,7 +197,7 @@ def is_anothers() -> bool:
 
 
 def register() -> None:
-    """Tell Inductor of the device, once; a vendor's own registration stays."""
+    """Register the device with Inductor, once; a vendor's own registration is kept."""
     if is_registered():
         return
     from torch._dynamo import device_interface
@@ -223,5 +223,5 @@ def register() -> None:
         GroupWrapper,
         _cpp_wrapper(),
         device_custom_pass=_graph_pass(),
-        device_custom_config=cast("Any", config),  # a module that torch has made a ConfigModule of
+        device_custom_config=cast("Any", config),  # a module that torch has made a ConfigModule
     )

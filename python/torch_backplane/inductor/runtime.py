@@ -1,4 +1,4 @@
-"""What a module that Inductor wrote calls when it is loaded: text becomes a kernel that can be called."""
+"""Functions that a module written by Inductor calls: they make callable kernels from text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIBRARY = ["math.bpc", "special.bpc", "philox.bpc", "generated.bpc"]
 
 
 def files_of(definitions: str) -> list[str]:
-    """The dialect's library in front of a kernel with these definitions."""
+    """The files of the dialect's library for a kernel with these definitions."""
     return [*LIBRARY, "tiles.bpc"] if definitions else LIBRARY
 
 
@@ -41,14 +41,14 @@ def kernel_object(
         text: of ``BP_KERNEL(generated, ...)``.
         pointers: how many tensors a call takes.
         values: how many numbers follow them.
-        written: bit i says that the kernel writes tensor i.
+        written: bit i is set if the kernel writes tensor i.
         per_item: BP_PER_ITEM.
-        extents: what the number of groups is the product of: a length, or the number of the call that is one; and how
-            many elements of it a group takes, 0 for a tile of its lanes, -n for n of each item. The groups of parts,
-            apart by (0, -2, 0), are added.
-        reports: the kernel tells of places that are out of range.
-        device: the index of the one that the graph is for.
-        definitions: lines that the library's tiles need (dialect/tiles.bpc), of a kernel that multiplies by them.
+        extents: the factors of the number of groups: a length, or the number of the call that is the length; and how
+            many elements of it a group computes, 0 for a tile of its lanes, -n for n of each item. The groups of parts,
+            separated by (0, -2, 0), are added.
+        reports: whether the kernel reports places that are out of range.
+        device: the index of the graph's device.
+        definitions: macros of the library's tiles (dialect/tiles.bpc), for a kernel that multiplies by them.
     """
     return _backend.C.modules.generated_kernel(
         name, definitions, text, files_of(definitions), per_item, pointers, values, written, reports, list(extents)
@@ -56,18 +56,18 @@ def kernel_object(
 
 
 def generated_kernel(async_compile: Any, name: str, text: str, *, device: int, **facts: Any) -> Any:
-    """A kernel, or a future of Inductor's that becomes it when the module has been read whole.
+    """A kernel, or a future of Inductor's that becomes the kernel after the whole module has been read.
 
     Args:
         async_compile: Inductor's ``AsyncCompile``; its threads compile.
-        name: as the other arguments, of :func:`kernel_object`.
+        name: as in :func:`kernel_object`.
         text: of ``BP_KERNEL(generated, ...)``.
-        device: the index of the one that it is compiled for first.
-        facts: the rest.
+        device: the index of the device for which it is compiled first.
+        facts: the other arguments of :func:`kernel_object`.
 
     Raises:
-        RuntimeError: with the compiler's log, from the future. At once in a forked child of a process that has used the
-            device: it has not the threads that would compile, and would wait for them.
+        RuntimeError: with the compiler's log, from the future. Immediately in a forked child of a process that has used
+            the device: the compiling threads do not exist there.
     """
     getattr(torch, _backend.device)._lazy_init()
     kernel = kernel_object(name, text, **facts)
@@ -77,7 +77,7 @@ def generated_kernel(async_compile: Any, name: str, text: str, *, device: int, *
             kernel.prepare(device)
         except RuntimeError as error:
             raise RuntimeError(
-                f'{error}\nbackend="aot_eager" of torch.compile runs without kernels of its own'
+                f'{error}\nbackend="aot_eager" of torch.compile runs without generated kernels'
             ) from error
         return kernel
 
@@ -85,7 +85,7 @@ def generated_kernel(async_compile: Any, name: str, text: str, *, device: int, *
 
 
 def bits_of(number: torch.Tensor) -> int:
-    """Of a number on the CPU: what a kernel takes for it, its bits in an integer."""
+    """The bits of a number on the CPU, as the integer that a kernel takes for it."""
     if number.dtype.is_floating_point:
         number = number.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[number.itemsize])
     value = int(number.item())
@@ -93,12 +93,12 @@ def bits_of(number: torch.Tensor) -> int:
 
 
 def bits_of_float64(number: float) -> int:
-    """Of a number that a call has computed, its double's."""
+    """The bits of a number that a call has computed, as a double."""
     return int.from_bytes(struct.pack("<d", number), "little", signed=True)
 
 
 def bits_of_float32(number: float) -> int:
-    """The same of its float32's, infinity where it is too large for one."""
+    """The same as a float32; infinity if it is too large."""
     try:
         return int.from_bytes(struct.pack("<f", number), "little")
     except OverflowError:
@@ -107,10 +107,10 @@ def bits_of_float32(number: float) -> int:
 
 @cache
 def without_graphs() -> None:
-    """Say once that a mode of ``torch.compile`` asked for graphs, from the first module that was written under it."""
+    """Warn once that a mode of ``torch.compile`` requests graphs; the modules compiled in that mode call it."""
     warnings.warn(
         f"torch.compile's modes reduce-overhead and max-autotune run on {_backend.device} without graphs, kernel by "
-        "kernel: torch records graphs of CUDA alone. "
+        "kernel: torch only records graphs of CUDA. "
         f"torch.{_backend.device}.make_graphed_callables records a module's passes on every driver that has graphs; "
         'mode="max-autotune-no-cudagraphs", or none, asks for no graphs',
         stacklevel=2,

@@ -1,6 +1,6 @@
-"""Hands Inductor's fused nodes to :class:`GroupKernel`, and its kernels to the module that Inductor writes.
+"""Makes kernels of Inductor's fused nodes by :class:`GroupKernel`, and writes them into Inductor's module.
 
-A private class of torch stands behind it: ``SIMDScheduling``; tried on torch 2.11, 2.12, 2.13 and 2.15.
+Uses a private class of torch, ``SIMDScheduling``; tested on torch 2.11, 2.12, 2.13 and 2.15.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from torch_backplane.inductor import observer
 from torch_backplane.inductor.combined import MOST_BUFFERS, PartKernel, launches
 from torch_backplane.inductor.kernel import GroupKernel
 
-# Fewer cores finish a long row before a second kernel has put together what each makes of a part of it.
+# With fewer cores, one kernel finishes a long row before a second one could combine results of its parts.
 MANY_CORES = 8
 
 
 def require_kernels() -> None:
-    """Raise NotImplementedError where there are none and a graph is to have one."""
+    """Raise NotImplementedError if kernels cannot be compiled."""
     if lacks := compiler.why_none():
         raise NotImplementedError(
             f"torch.compile cannot generate code for {_backend.device}: {lacks}. Compile with "
-            'backend="aot_eager" or backend="eager", which run on the device\'s kernels, or leave torch.compile out'
+            'backend="aot_eager" or backend="eager", which run on the device\'s kernels, or omit torch.compile'
         )
 
 
 def splits_reductions(device: torch.device) -> bool:
-    """Whether several groups share a long row, and a kernel puts their results together."""
+    """Whether several groups share a long row, and a second kernel combines their results."""
     if not compiler.is_available():
         return False
     properties = getattr(torch, device.type).get_device_properties(device)
@@ -45,15 +45,15 @@ def splits_reductions(device: torch.device) -> bool:
 
 
 class GroupScheduling(SIMDScheduling):
-    """Of the device; what becomes a kernel needs ``bp.compiler`` and ``bp.module``."""
+    """The scheduling of the device; kernels need ``bp.compiler`` and ``bp.module``."""
 
     kernel_type: type[Any] = GroupKernel
     keeps_buffers = False
-    parts: dict[PartKernel, Any] | None = None  # of launches that are being put together, with their nodes
+    parts: dict[PartKernel, Any] | None = None  # of combined launches in progress, with their nodes
 
     def __init__(self, scheduler: Any) -> None:
         super().__init__(scheduler)
-        if scheduler is not None:  # else it is asked for its features alone
+        if scheduler is not None:  # otherwise only its features are queried
             inductor.leave_out(scheduler)
 
     @classmethod
@@ -70,9 +70,9 @@ class GroupScheduling(SIMDScheduling):
         return OrderedSet(features)
 
     def can_fuse(self, node1: Any, node2: Any) -> bool:
-        """As long as a launch takes all buffers. What joins a product follows it, and walks over its axes."""
+        """Within the limits of a launch. Only later nodes over the same axes are fused with a product."""
         scheduler: Any = self.scheduler
-        if node1.is_foreach() or node2.is_foreach():  # of which each pair is asked for
+        if node1.is_foreach() or node2.is_foreach():  # their pairs are queried one by one
             return bool(super().can_fuse(node1, node2))
         if scheduler.fusion_prevent_too_many_reads_and_writes(node1, node2, MOST_BUFFERS):
             return False
@@ -87,10 +87,10 @@ class GroupScheduling(SIMDScheduling):
     can_fuse_vertical = can_fuse_horizontal = can_fuse
 
     def codegen_combo_kernel(self, combo_kernel_node: Any) -> None:
-        """Nodes that do not depend on each other: in as few launches as take their tensors."""
+        """Independent nodes, in as few launches as the limits of a launch allow."""
         nodes = combo_kernel_node.get_subkernel_nodes()
         self.keeps_buffers = True
-        if config.generate_intermediate_hooks or config.cpp.enable_kernel_profile:  # of each by itself
+        if config.generate_intermediate_hooks or config.cpp.enable_kernel_profile:  # they apply to each kernel
             for node in nodes:
                 self.codegen_node(node)
         else:
@@ -116,18 +116,18 @@ class GroupScheduling(SIMDScheduling):
         return [kind(*kernel_args, **kernel_kwargs)]
 
     def free_buffers_in_scheduler(self) -> None:
-        """What was used last; of several kernels that the scheduler takes for one, after all of them."""
+        """Free buffers after their last use; for several kernels of one scheduler node, after all of them."""
         if not self.keeps_buffers:
             super().free_buffers_in_scheduler()
 
     def codegen_node_schedule(self, kernel_features: Any) -> None:
-        """Of kernels. Axes stay apart where operands are laid out along them: a remainder in a place is no vector's."""
+        """Keep axes apart along which operands are contiguous: a remainder in a place prevents vectors."""
         require_kernels()
         with config.patch({"triton.prefer_nd_tiling": True}):
             super().codegen_node_schedule(kernel_features)
 
     def define_kernel(self, src_code: str, node_schedule: Any, kernel: Any) -> str:
-        """Writes the kernel into the module, once for equal texts; gives its name. A part waits for the others."""
+        """Write the kernel into the module, once for equal texts, and return its name. A part waits for the others."""
         if self.parts is not None:
             self.parts[kernel] = node_schedule
             return ""
@@ -142,8 +142,8 @@ class GroupScheduling(SIMDScheduling):
         )
         name = "_".join(part for part in (_backend.device, what, wrapper.next_kernel_suffix()) if part)
         wrapper.src_to_kernel[src_code] = name
-        if told := observer.current():
-            told.kernel(V.graph, name, node_schedule)
+        if seen_by := observer.current():
+            seen_by.kernel(V.graph, name, node_schedule)
         origins, details = get_kernel_metadata(node_schedule, wrapper)
         if V.graph.cpp_wrapper:
             wrapper.define_dialect_kernel(name, kernel.text, kernel.facts, f"{origins}\n{details}")

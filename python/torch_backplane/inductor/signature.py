@@ -1,6 +1,6 @@
-"""What a kernel takes and how it is called: its head in the dialect, and the lines of the module around it.
+"""A kernel's parameters and its call: its head in the dialect, and the lines of the module around it.
 
-A private class of torch stands behind it: ``SIMDKernel``; tried on torch 2.11, 2.12, 2.13 and 2.15.
+Uses a private class of torch, ``SIMDKernel``; tested on torch 2.11, 2.12, 2.13 and 2.15.
 """
 # torch types a property of axes, is_reduction, as a function.
 # mypy: disable-error-code="misc"
@@ -21,16 +21,16 @@ from torch_backplane.inductor.host_numbers import is_host_number, take_fractions
 
 
 class SignedKernel(SIMDKernel[Any]):
-    """Tensors first, then sizes, then the lengths of axes that vary."""
+    """A kernel that takes tensors, then sizes, then the lengths of dynamic axes."""
 
     def __init__(self, tiling: dict[str, sympy.Expr], **kwargs: Any) -> None:
         super().__init__(tiling, **kwargs)
         self.device = V.graph.get_current_device_or_throw()
-        self.reports = False  # the kernel tells of places that are out of range
-        self.numbers: dict[sympy.Symbol, sympy.Expr] = {}  # that a call computes
+        self.reports = False  # whether the kernel reports places that are out of range
+        self.numbers: dict[sympy.Symbol, sympy.Expr] = {}  # computed by the call
 
     def rename_indexing(self, index: Any) -> Any:
-        """In the names that the kernel has for what it takes."""
+        """Use the kernel's names of its parameters."""
         if isinstance(index, (list, tuple)):
             return [self.rename_indexing(one) for one in index]
         return super().rename_indexing(take_fractions(sympy.sympify(index), self._number))
@@ -43,7 +43,7 @@ class SignedKernel(SIMDKernel[Any]):
         return value_of(sympy.Symbol(self.args.size(number), integer=True), expr, self.device)
 
     def extent(self, tree: IterationRangesRoot) -> str:
-        """The length of an axis, a number or a name that the kernel's head defines."""
+        """The length of an axis: a number, or a name that the kernel's head defines."""
         return str(tree.numel) if isinstance(tree.numel, sympy.Integer) else f"{tree.prefix}numel"
 
     def dynamic(self) -> list[IterationRangesRoot]:
@@ -51,7 +51,7 @@ class SignedKernel(SIMDKernel[Any]):
         return [tree for tree in self.range_trees if not isinstance(tree.numel, sympy.Integer)]
 
     def _arguments(self) -> tuple[list[TensorArg], list[TensorArg | SizeArg], list[Any], list[Any]]:
-        """Tensors of the device and numbers, each with what a call passes."""
+        """Tensors of the device and numbers, and the arguments of a call for them."""
         _, call_args, signature, _ = self.args.python_argdefs()
         strange = [arg for arg in signature if not isinstance(arg, (TensorArg, SizeArg))]
         if strange:
@@ -80,7 +80,7 @@ class SignedKernel(SIMDKernel[Any]):
         return inner
 
     def parameters(self) -> list[tuple[str, str, bool]]:
-        """Of each tensor: the type of its elements in memory, its name, whether the kernel writes it."""
+        """For each tensor: the type of its elements in memory, its name, whether the kernel writes it."""
         tensors, _, _, _ = self._arguments()
         written = self._written()
         return [(dtypes.MEMORY[arg.dtype], arg.name, arg.name in written) for arg in tensors]
@@ -97,13 +97,13 @@ class SignedKernel(SIMDKernel[Any]):
         per_item: int,
         definitions: str = "",
     ) -> str:
-        """What stands behind the kernel's name in the module.
+        """The expression in the module that creates the kernel.
 
         Args:
-            body: of the kernel, behind the numbers that it takes.
-            takes: axes, with how many elements a group takes of each; 0: a tile of its lanes.
+            body: of the kernel, after the definitions of its numbers.
+            takes: axes, with the number of elements that a group computes of each; 0: a tile of its lanes.
             per_item: BP_PER_ITEM.
-            definitions: lines in front of the library, where the kernel multiplies by tiles.
+            definitions: lines before the library, if the kernel multiplies by tiles.
         """
         extents = [self.factor(tree, elements, 0) for tree, elements in takes]
         facts: dict[str, Any] = {"per_item": per_item, "extents": extents, "device": self.device.index or 0}
@@ -113,21 +113,21 @@ class SignedKernel(SIMDKernel[Any]):
         return line
 
     def factor(self, tree: IterationRangesRoot, elements: int, before: int) -> tuple[int, int, int]:
-        """Of the number of groups (``extents`` of a kernel): an axis, of which a group takes so many elements.
+        """A factor of the number of groups (``extents`` of a kernel): an axis, of which a group computes ``elements``.
 
-        ``before``: how many numbers of the call come before the kernel's.
+        ``before``: how many numbers of the call precede the kernel's.
         """
         if isinstance(tree.numel, sympy.Integer):
             return int(tree.numel), -1, elements
         return 1, before + self.values().index(f"{tree.prefix}numel"), elements
 
     def call_kernel(self, name: str, node: Any = None, deallocate_ws: bool = True) -> None:
-        """The call: tensors, then numbers; the launcher counts the groups."""
+        """Write the call: tensors, then numbers; the launcher counts the groups."""
         self.compute_sizes()
         write_call(name, *self.call_arguments(), self.device)
 
     def compute_sizes(self) -> None:
-        """Have the sizes that a call passes as variables of the module."""
+        """Define the sizes that a call passes as variables of the module."""
         for size in self.args.sizevars:
             for symbol in self.numbers.get(size, size).free_symbols:
                 V.graph.wrapper_code.ensure_size_computed(symbol)
@@ -136,7 +136,7 @@ class SignedKernel(SIMDKernel[Any]):
         wrapper = V.graph.wrapper_code
         tensors, _, calls, _ = self._arguments()
         for arg, call in zip(tensors, calls, strict=True):
-            if not dtypes.is_real(arg.dtype):
+            if not arg.dtype.is_floating_point:
                 continue
             if V.graph.cpp_wrapper:
                 check = f'aoti_torch_check_inf_and_nan("{call}", {call})'
@@ -153,14 +153,14 @@ def define(
     reports: bool,
     facts: dict[str, Any],
 ) -> tuple[str, dict[str, Any], str]:
-    """A kernel's text, what a launch needs to know of it, and what stands behind its name in the module.
+    """A kernel's text, the facts that a launch needs, and the expression in the module that creates it.
 
     Args:
-        body: of the kernel, which finds its numbers under their names.
-        parameters: of each tensor its type in memory, its name, whether it is written.
+        body: of the kernel, which uses its numbers by their names.
+        parameters: for each tensor its type in memory, its name, whether it is written.
         values: the names of the numbers.
-        reports: the kernel tells of places that are out of range.
-        facts: the rest of what ``runtime.generated_kernel`` takes.
+        reports: whether the kernel reports places that are out of range.
+        facts: the other arguments of ``runtime.generated_kernel``.
     """
     pointers = [
         f"BP_GLOBAL {'' if written else 'const '}{kind}* BP_RESTRICT {name}" for kind, name, written in parameters
@@ -188,7 +188,7 @@ def define(
 
 
 def write_call(name: str, tensors: Sequence[Any], numbers: Sequence[Any], device: torch.device) -> None:
-    """A line of the module that launches a kernel."""
+    """Write the line of the module that launches a kernel."""
     wrapper = V.graph.wrapper_code
     call = [str(one) for one in tensors]
     sizes = [wrapper.codegen_sizevar(one) if isinstance(one, sympy.Expr) else str(one) for one in numbers]

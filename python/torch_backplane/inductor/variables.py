@@ -1,6 +1,6 @@
-"""The variables of a kernel: each with the type of its dtype, and where it is declared.
+"""The variables of a kernel: their types, and where they are declared.
 
-Private classes of torch stand behind it: ``CSE`` and ``CSEProxy``; tried on torch 2.11, 2.12, 2.13 and 2.15.
+Uses private classes of torch, ``CSE`` and ``CSEProxy``; tested on torch 2.11, 2.12, 2.13 and 2.15.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from torch_backplane.inductor import dtypes
 if TYPE_CHECKING:
     from torch_backplane.inductor.kernel import GroupKernel
 
-# Functions are followed by a parenthesis.
+# Not functions, which are followed by a parenthesis.
 _NAMES = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w|\()")
-# Names in expressions that no axis has a say in.
+# Names in expressions that do not depend on an axis.
 SAME_EVERYWHERE = {*dtypes.REGISTER.values(), *dtypes.MEMORY.values(), "BP_INFINITY", "BP_NAN"}
 
 
 def names_in(expression: str) -> list[str]:
-    """All but those of functions."""
+    """The names in an expression, except those of functions."""
     return _NAMES.findall(expression)
 
 
 class TypedCSE(CSE[Any, Any]):
-    """Declares each variable with the type of its dtype; a kernel's own, and what no axis has a say in, ahead of loops.
+    """Declares each variable with the type of its dtype; those that do not depend on an axis before the loops.
 
-    Compilers leave calls of functions in loops: an optimizer's step raises a number to the power of the step's for each
-    element.
+    Compilers do not move calls of functions out of loops: an optimizer's step would compute a power of the step's
+    number for each element.
     """
 
-    kernel: GroupKernel | None = None  # not of what is generated apart
+    kernel: GroupKernel | None = None  # None for code that is generated separately
 
     def generate(self, buffer: Any, expr: Any, *, dtype: torch.dtype | None = None, **rest: Any) -> Any:
         kernel = self.kernel
@@ -54,16 +54,16 @@ class TypedCSE(CSE[Any, Any]):
                 raise AssertionError(f"{expr} has no dtype")
             self.prefix = f"const {dtypes.REGISTER[dtype]} "
         if "bounds" in rest and isinstance(dtype, torch.dtype) and dtype.is_floating_point:
-            # two numbers may be one when they are rounded: their text is the same, and their bounds are not
+            # two numbers may be rounded to the same text, with different bounds
             rest["bounds"] = ValueRanges.unknown()
         return super().generate(buffer, expr, dtype=dtype, **rest)
 
 
 class IndexProxy(CSEProxy):
-    """Tells the kernel whether the size was added to a negative index: errors name what the program gave."""
+    """Passes to the kernel whether the size was added to a negative index: errors name the program's index."""
 
     def load(self, name: str, index: sympy.Expr) -> CSEVariable:
-        """Also what the kernel has just stored: rounded, as whoever reads the buffer finds it."""
+        """Load a value; one that the kernel has just stored is rounded, as in memory."""
         value: CSEVariable = super().load(name, index)
         kernel: Any = self.kernel
         dtype = V.graph.get_dtype(name)

@@ -1,7 +1,7 @@
-"""The Python module that Inductor writes around the kernels: how it calls one, and allocates on the device.
+"""The Python module that Inductor writes around the kernels: calls, and allocations on the device.
 
-Private classes of torch stand behind it: ``PythonWrapperCodegen`` and ``SubgraphPythonWrapperCodegen``; tried on torch
-2.11, 2.12, 2.13 and 2.15.
+Uses private classes of torch, ``PythonWrapperCodegen`` and ``SubgraphPythonWrapperCodegen``; tested on torch 2.11,
+2.12, 2.13 and 2.15.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch_backplane.inductor import observer
 
 
 class _Calls:
-    """What both kinds of wrapper do for the device's kernels; others are as they were."""
+    """Methods of both kinds of wrapper for the device's kernels; other kernels do not change."""
 
     def _generate_kernel_call_helper(
         self: Any, kernel_name: str, call_args: Any, *, device: torch.device | None = None, **rest: Any
@@ -33,7 +33,7 @@ class _Calls:
             super()._generate_kernel_call_helper(kernel_name, call_args, device=device, **rest)  # type: ignore[misc]
 
     def make_allocation(self: Any, name: str, device: torch.device, *args: Any, **kwargs: Any) -> str:
-        """By the backend's own function, on the graph's device: Inductor expects that to be the current one."""
+        """Allocate by the backend's function on the graph's device, which Inductor expects to be the current one."""
         line: str = super().make_allocation(name, device, *args, **kwargs)  # type: ignore[misc]
         plain = re.sub(
             rf"= empty_strided\((.*), device='{device.type}', dtype=([\w.]+)\)",
@@ -43,7 +43,7 @@ class _Calls:
         return plain.replace(f"device='{device.type}'", f"device='{device}'")
 
     def codegen_cuda_stream_enter(self: Any, stream_idx: int) -> Any:
-        """Work on a stream of the program's: torch names it where it enters a device's guard, which ours is without."""
+        """Enter a stream of the program: torch defines its name in a device guard, which this wrapper does not use."""
         if not inductor.has_streams():
             raise NotImplementedError(
                 f"a part of a compiled program on another stream of {_backend.device} needs torch 2.13, and this is "
@@ -62,38 +62,38 @@ class _Calls:
 
 
 class Reported:
-    """Tells an observer of the graph, which runs in a range of a profile by the observer's name for it."""
+    """Reports the graph to an observer, and runs it in a profiler range with the observer's name."""
 
     def generate(self, is_inference: bool) -> Any:
         written = super().generate(is_inference)  # type: ignore[misc]
-        if (told := observer.current()) and not isinstance(V.graph, SubgraphLowering):
-            told.graph(V.graph)
+        if (seen_by := observer.current()) and not isinstance(V.graph, SubgraphLowering):
+            seen_by.graph(V.graph)
         return written
 
     def generate_profiler_mark_wrapper_call(self, stack: ExitStack) -> None:
-        """Not by torch's name for it, which forward and backward share; a part runs in its graph's range."""
-        told = observer.current()
-        if told is None:
+        """Use the observer's name: forward and backward share torch's. A subgraph runs in its graph's range."""
+        seen_by = observer.current()
+        if seen_by is None:
             super().generate_profiler_mark_wrapper_call(stack)  # type: ignore[misc]
         elif not isinstance(V.graph, SubgraphLowering):
-            self.write_range(told.mark(), stack)
+            self.write_range(seen_by.mark(), stack)
 
     def write_range(self, name: str, stack: ExitStack) -> None:
-        """Write what opens a range, which the stack closes."""
+        """Write the code that opens a range, which the stack closes."""
         raise NotImplementedError
 
 
 def leave_calls_out_of_lists() -> None:
-    """Let lists of the graph (``torch._foreach_*``) be of kernels alone: the scheduler fails of one with a call in it.
+    """Remove calls from lists of the graph (``torch._foreach_*``): the scheduler fails for a list with a call.
 
-    After the graph is lowered and before it is scheduled. Seen on 2.11 to 2.15.
+    Runs after the graph is lowered and before it is scheduled. Seen on 2.11 to 2.15.
     """
     for name, operations in V.graph.lists.items():
         V.graph.lists[name] = [one for one in operations if isinstance(V.graph.name_to_op[one], ir.ComputedBuffer)]
 
 
 class GroupWrapper(_Calls, Reported, PythonWrapperCodegen):
-    """Of a graph."""
+    """The wrapper of a graph."""
 
     @staticmethod
     def create(
@@ -120,4 +120,4 @@ class GroupWrapper(_Calls, Reported, PythonWrapperCodegen):
 
 
 class GroupSubgraphWrapper(_Calls, Reported, SubgraphPythonWrapperCodegen):
-    """Of a part of a graph, such as the branch of a condition."""
+    """The wrapper of a subgraph, such as the branch of a condition."""
