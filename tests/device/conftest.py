@@ -1,5 +1,6 @@
 """What the device tests share. ``device`` and ``device_module`` are the pytest plugin's."""
 
+import gc
 import os
 import shutil
 import subprocess
@@ -9,17 +10,18 @@ import pytest
 import shims
 import torch
 from filelock import FileLock
+from own_operators import Operators
 from warm import WarmProcesses
 
 import backplane_sdk
 from torch_backplane.testing import process
 
-if torch.__version__ < (2, 13):  # it lists the operators when it is imported, and stumbles over what a test took back
+if torch.__version__ < (2, 13):  # its import lists the operators, and fails on one that a test has removed
     import torch._inductor.decomposition
 
 
 def pytest_collection_modifyitems(config, items):
-    """What computes by compiled kernels runs where there are some: in a part of its own (tests/run.py)."""
+    """Tests that need compiled kernels run in another part (tests/run.py)."""
     if os.environ["MYDEVICE_KERNELS"] != "off":
         return
     gone = [item for item in items if item.get_closest_marker("kernels")]
@@ -38,7 +40,7 @@ def warm_processes(device):
 
 @pytest.fixture
 def run_in_process(request, backend_package):
-    """The pytest plugin's, faster by a fork; what tests the import itself is marked ``fresh``."""
+    """The pytest plugin's, by a fork, which is faster; tests of the import itself are marked ``fresh``."""
     return (
         process.run_in_process
         if request.node.get_closest_marker("fresh")
@@ -64,9 +66,14 @@ def same_device_and_stream(device_module):
 
 @pytest.fixture(scope="session")
 def shim(tmp_path_factory):
-    """``shim("count_waits")``: the path of a shim driver, compiled from ``drivers/count_waits.c``."""
+    """``shim("count_waits")``: the path of a driver, a shim or a library to preload, compiled from its C file."""
     folder = tmp_path_factory.mktemp("shims")
-    return lambda name: shims.compiled(Path(__file__).parent / "drivers" / f"{name}.c", folder)
+
+    def path(name, **defines):
+        (source,) = Path(__file__).parent.glob(f"*/{name}.c")
+        return shims.compiled(source, folder, **defines)
+
+    return path
 
 
 @pytest.fixture(scope="session")
@@ -99,7 +106,7 @@ def compiled(backend_package, tmp_path_factory):
 
 @pytest.fixture
 def made():
-    """Operators to destroy; a call adds one, and returns it."""
+    """``made(op)`` returns the operator, and destroys it after the test."""
     kept = []
 
     def keep(op):
@@ -112,32 +119,35 @@ def made():
 
 
 @pytest.fixture
+def ops(backend_package, request):
+    """Operators of the test file's ``NAMESPACE``, defined through torch; removed after the test."""
+    with Operators(request.module.NAMESPACE) as operators:
+        yield operators
+
+
+@pytest.fixture
 def graph(device_module):
     return device_module.CUDAGraph()
 
 
 @pytest.fixture
 def collected():
-    """What earlier tests left in cycles is gone.
+    """Cycles that earlier tests left are collected.
 
-    A library of torch's that is collected takes its operators' names along, from whoever has them by then.
+    A library of torch's removes its operators' names when it is collected, also from a later library.
     """
-    import gc
-
     gc.collect()
 
 
 @pytest.fixture
 def x(device):
     """Five numbers on the device."""
-    import torch
-
     return torch.linspace(-2, 2, 5).to(device)
 
 
 @pytest.fixture
 def shifted(made, request):
-    """``bp_ops::shift``, which has a kernel for the device alone: the test file's function ``shift``."""
+    """``bp_ops::shift``, which has only a kernel for the device: the test file's function ``shift``."""
     from torch_backplane import ops
 
     return made(ops.custom_op("bp_ops::shift", request.module.shift, mutates_args=()))

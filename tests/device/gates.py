@@ -1,35 +1,25 @@
-"""``Gates(path)``: streams held up by the shim ``drivers/hold_streams.c``; and what builds the shim."""
+"""``Gates(path)``: holds streams up by the shim ``drivers/hold_streams.c``; and functions that build the shim."""
 
 import ctypes
 import itertools
-import os
-import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
 
 def build(folder):
     """Compile the shim into a folder; its path."""
-    import backplane_sdk
+    import shims
 
-    path = folder / "libgate.so"
-    source = Path(__file__).parent / "drivers" / "hold_streams.c"
-    include = f"-I{backplane_sdk.include_dir()}"
-    command = [os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-shared", "-fPIC", include, str(source)]
-    subprocess.run([*command, "-o", str(path)], check=True)
-    return path
+    return shims.compiled(Path(__file__).parent / "drivers" / "hold_streams.c", folder)
 
 
 def build_minimal(folder):
-    """Compile the minimal driver, which has neither streams nor events of its own; its path."""
+    """Compile the minimal driver, which has neither streams nor events, into a folder; its path."""
+    import shims
+
     import backplane_sdk
 
-    path = folder / "libminimal_driver.so"
-    source = backplane_sdk.source_dir() / "examples/minimal_driver/minimal_driver.c"
-    include = f"-I{backplane_sdk.include_dir()}"
-    command = [os.environ.get("CC", "cc"), "-std=c11", "-shared", "-fPIC", include, str(source), "-o", str(path)]
-    subprocess.run(command, check=True)
-    return path
+    return shims.compiled(backplane_sdk.source_dir() / "examples/minimal_driver/minimal_driver.c", folder)
 
 
 def prelude(path):
@@ -54,7 +44,7 @@ class Gates:
 
     @contextmanager
     def shut(self, stream):
-        """Work that the stream gets in the block, and later, waits for the end of the block."""
+        """Work queued on the stream within the block, and later, waits for the end of the block."""
         gate = next(self.numbers)
         assert self.shim.shut_gate(gate, *self._place(stream)) == 0
         try:
@@ -63,5 +53,5 @@ class Gates:
             self.shim.open_gate(gate)
 
     def delay(self, stream, microseconds):
-        """Later work of the stream comes so much later."""
+        """Delays the later work of the stream."""
         assert self.shim.delay(*self._place(stream), microseconds) == 0

@@ -1,10 +1,7 @@
-"""What a copy or a fill refuses, it refuses where it is called, as the CPU does, and the device goes on."""
+"""A copy or a fill raises in the call, as on the CPU, and the device stays usable."""
 
 import itertools
-import os
 import random
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch
@@ -48,7 +45,7 @@ CASTS = {
 
 @pytest.mark.parametrize("case", CASTS.values(), ids=CASTS.keys())
 @pytest.mark.parametrize("non_blocking", [False, True])
-def test_E12_a_cast_that_torch_does_not_know_is_refused_where_it_is_called(same_as_cpu, case, non_blocking, device):
+def test_E12_a_cast_that_torch_does_not_know_raises_in_the_call(same_as_cpu, case, non_blocking, device):
     call, target, source = case
     x, y = torch.zeros(4, dtype=target), torch.ones(4, dtype=source)
     expected = same_as_cpu(call, x, y)
@@ -61,7 +58,7 @@ def test_E12_a_cast_that_torch_does_not_know_is_refused_where_it_is_called(same_
 
 
 def test_a_strided_copy_moves_any_dtype(device):
-    """Strides alone need no conversion, so there is none that torch could lack: the CPU has none for these."""
+    """It needs no conversion; torch has none for these dtypes, on the CPU neither."""
     x = torch.arange(60 * 60, dtype=torch.int64).to(torch.uint8).view(60, 60)
     for dtype in (torch.bits8, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2):
         assert torch.equal(x.to(device).view(dtype).t().contiguous().view(torch.uint8).cpu(), x.t())
@@ -69,7 +66,7 @@ def test_a_strided_copy_moves_any_dtype(device):
 
 @pytest.mark.parametrize("value", [300, -1, 1 << 40, 2.5, 1 + 2j, float("nan")])
 @pytest.mark.parametrize("layout", ["dense", "strided", "expanded"])
-def test_a_value_that_does_not_fit_is_refused_where_it_is_called(same_as_cpu, value, layout):
+def test_a_value_that_does_not_fit_raises_in_the_call(same_as_cpu, value, layout):
     views = {"dense": lambda x: x, "strided": lambda x: x[:, ::2], "expanded": lambda x: x[:, :1].expand(3, 5)}
     same_as_cpu(lambda x: views[layout](x).fill_(value), torch.zeros(3, 4, dtype=torch.uint8))
 
@@ -99,10 +96,11 @@ SHARED = {
 
 @pytest.mark.parametrize("shared", SHARED.values(), ids=SHARED.keys())
 @pytest.mark.parametrize("write", FILLS.values(), ids=FILLS.keys())
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128], ids=str)
 @pytest.mark.filterwarnings("ignore:Use of")
-def test_E12_elements_that_share_a_place_are_written_as_on_the_cpu(same_as_cpu, shared, write, dtype):
-    same_as_cpu(lambda base: write(shared(base)), torch.arange(1, 9).to(dtype))
+def test_E12_elements_that_share_memory_are_written_as_on_the_cpu(same_as_cpu, shared, write):
+    same_as_cpu(lambda base: write(shared(base)), torch.arange(1.0, 9))
+    if shared is SHARED["one place"]:
+        same_as_cpu(lambda base: write(shared(base)), torch.arange(1, 9).to(torch.complex128))
 
 
 def views(base, seed):
@@ -134,16 +132,16 @@ def copied(base, seed, apart=False):
 def test_E12_overlap_is_judged_as_on_the_cpu(device):
     """The same pairs of views of one tensor are refused, and the others give the same values."""
     refused = 0
-    for seed in range(400):
+    for seed in range(150):
         expected = copied(torch.arange(12.0), seed)
         found = copied(torch.arange(12.0, device=device), seed)
         if isinstance(expected, str):
             refused += 1
             assert found == expected, seed
-        else:  # overlap that torch does not look for: the values are anyone's
+        else:  # overlap that torch does not detect: the values are undefined
             assert found == expected or copied(torch.arange(12.0), seed, apart=True) != expected, seed
             assert not isinstance(found, str), seed
-    assert 50 < refused < 390
+    assert 20 < refused < 145
 
 
 def test_E12_a_broadcast_source_inside_its_target_is_refused(device):
@@ -158,13 +156,13 @@ def test_shapes_that_do_not_broadcast_are_refused_for_no_elements_too(same_as_cp
         same_as_cpu(lambda x, y: x.copy_(y), torch.zeros(target), torch.zeros(source))
 
 
-@pytest.mark.parametrize("always", [False, True])
-def test_a_cast_that_discards_warns_where_it_is_called(run_in_process, name, always):
+def test_a_cast_that_discards_warns_in_the_call(run_in_process, name):
+    """Once in a process, or always, as torch is set."""
     code = f"""
     import torch, warnings
-    torch.set_warn_always({always})
     z = torch.ones(3, dtype=torch.complex64, device="{name}")
-    for _ in range(2):
+    for always in (False, False, True, True):
+        torch.set_warn_always(always)
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             x = torch.zeros(3, device="{name}").copy_(z)
@@ -172,20 +170,19 @@ def test_a_cast_that_discards_warns_where_it_is_called(run_in_process, name, alw
     torch.accelerator.synchronize()
     """
     done = run_in_process(code)
-    assert done.stdout.split() == (["1", "1"] if always else ["1", "0"])
+    assert done.stdout.split() == ["1", "0", "1", "1"]
     assert "discards" not in done.stderr
 
 
+@pytest.mark.long_after_first
 @pytest.mark.once
 @pytest.mark.parametrize("kind", ["unified", "discrete"])
-def test_a_queued_copy_goes_on_without_memory_of_the_host(run_in_process, name, tmp_path, kind):
+def test_a_queued_copy_goes_on_without_memory_of_the_host(run_in_process, name, shim, kind):
     """torch transposes large matrices through a buffer of 60 x 60 elements, which it allocates in the copy."""
-    source, shim = Path(__file__).parent / "cpp" / "refuse_memory.c", tmp_path / "librefuse_memory.so"
-    compiler = os.environ.get("CC", "cc")
-    subprocess.run([compiler, "-D_GNU_SOURCE", "-shared", "-fPIC", str(source), "-o", str(shim)], check=True)
+    library = shim("refuse_memory")
     code = f"""
     import ctypes, torch
-    memory = ctypes.CDLL("{shim}")
+    memory = ctypes.CDLL("{library}")
     x = torch.arange(70 * 90.0, device="{name}").view(70, 90)
     torch.{name}.synchronize()
     memory.refuse_memory(ctypes.c_size_t(60 * 60 * 4))
@@ -196,5 +193,5 @@ def test_a_queued_copy_goes_on_without_memory_of_the_host(run_in_process, name, 
     assert torch.equal(y.cpu(), torch.arange(70 * 90.0).view(70, 90).t())
     print("fine")
     """
-    env = {"LD_PRELOAD": str(shim), f"{name.upper()}_DRIVER": None}
+    env = {"LD_PRELOAD": library, f"{name.upper()}_DRIVER": None}
     assert run_in_process(code, options=f"kind={kind}", env=env).stdout.split() == ["fine"]

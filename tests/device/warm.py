@@ -1,8 +1,8 @@
-"""``WarmProcesses``: ``run_in_process`` by a fork of a process that has imported torch, a second less of work each.
+"""``WarmProcesses``: ``run_in_process`` by a fork of a process that has imported torch, which saves a second each time.
 
-The program finds torch imported and the backend autoloaded; all else is as in a process of its own, up to the end of
-the interpreter. What is read before or while torch is imported (a variable that is not the device's, PYTHONPATH)
-needs a fresh process, and gets one.
+The program finds torch imported and the backend autoloaded; otherwise it runs as in a new process, up to the end of
+the interpreter. A program whose environment differs in what is read before or while torch is imported (a variable that
+is not the device's, PYTHONPATH) gets a new process.
 """
 
 import json
@@ -16,6 +16,9 @@ import types
 
 from torch_backplane.testing import process
 
+# Read after the fork.
+READ_LATER = ("PYTEST_CURRENT_TEST", "TORCH_DEVICE_BACKEND_AUTOLOAD")
+
 
 class WarmProcesses:
     """Called as ``run_in_process``. Owns the server; one caller at a time."""
@@ -26,10 +29,9 @@ class WarmProcesses:
         self.server = None
 
     def __call__(self, code, *, options=None, env=None, device=None, check=True, timeout=120):
-        full = process._environment(options, env, device)
+        full = {k: v for k, v in process._environment(options, env, device).items() if v is not None}
         if device is not None or self._fixed(full) != self._fixed(self.env):
             return process.run_in_process(code, options=options, env=env, device=device, check=check, timeout=timeout)
-        full = {name: value for name, value in full.items() if value is not None}
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             status = self._run(code, full, out, err, timeout)
             out.seek(0), err.seek(0)
@@ -38,8 +40,8 @@ class WarmProcesses:
             )
 
     def _fixed(self, env):
-        """What a fork cannot change any more."""
-        return {k: v for k, v in env.items() if not k.startswith(self.prefix) and k != "PYTEST_CURRENT_TEST"}
+        """The variables that a fork is too late to change."""
+        return {k: v for k, v in env.items() if not k.startswith(self.prefix) and k not in READ_LATER}
 
     def _run(self, code, env, out, err, timeout):
         if self.server is None:
@@ -49,7 +51,7 @@ class WarmProcesses:
                 env={**self.env, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                bufsize=0,  # what is read is not yet waited for
+                bufsize=0,  # select() must see every line
             )
         # The server opens the files by this process's descriptors.
         places = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (out, err)]
@@ -70,7 +72,7 @@ class WarmProcesses:
 
 
 def serve():
-    """Fork for each request, and tell its number and its status; in the fork, return the request."""
+    """Fork for each request, and print its process number and its status; in the fork, return the request."""
     import torch  # noqa: F401
 
     for line in iter(sys.stdin.readline, ""):
@@ -107,4 +109,4 @@ def become(request):
 
 if __name__ == "__main__":
     program = become(serve())
-    exec(program, sys.modules["__main__"].__dict__)  # at this level, so that the interpreter ends as ever
+    exec(program, sys.modules["__main__"].__dict__)  # at this level, so that the interpreter ends as usual
