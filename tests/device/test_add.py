@@ -1,21 +1,10 @@
-"""add in its three forms equals the CPU's, and a kernel of the device's ran where there is one."""
+"""add in its three forms equals the CPU's, and is computed by the device's kernel where it has one."""
 
 import pytest
 import torch
+from dtypes import FLOATS, dtypes
 
-TAKEN = [
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.int64,
-    torch.int32,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
-    torch.complex64,
-]
-LEFT = [torch.complex128]
+TAKEN = [*FLOATS, *dtypes("int64 int32 int8 uint8 bool complex64")]
 
 
 @pytest.fixture
@@ -36,7 +25,7 @@ def both(device, dtype, *shape):
 
 @pytest.mark.kernels
 @pytest.mark.parametrize("dtype", TAKEN, ids=str)
-def test_E28_the_kernel_computes_the_dtypes_that_it_names(device, dtype, ran):
+def test_E28_the_kernel_computes_the_dtypes_that_it_declares(device, dtype, ran):
     a, x = both(device, dtype, 3, 4)
     alpha = True if dtype == torch.bool else 2
     result, calls = ran(lambda: torch.add(x, x[0], alpha=alpha))
@@ -45,15 +34,14 @@ def test_E28_the_kernel_computes_the_dtypes_that_it_names(device, dtype, ran):
 
 
 @pytest.mark.kernels
-@pytest.mark.parametrize("dtype", LEFT, ids=str)
-def test_E28_the_fallback_computes_the_others(device, dtype, ran):
-    a, x = both(device, dtype, 3, 4)
+def test_E28_the_fallback_computes_the_others(device, ran):
+    a, x = both(device, torch.complex128, 3, 4)
     result, calls = ran(lambda: x + x)
     assert calls == 0
     assert torch.equal(result.cpu(), a + a)
 
 
-@pytest.mark.parametrize("dtype", [dtype for dtype in TAKEN if dtype != torch.bool] + LEFT, ids=str)
+@pytest.mark.parametrize("dtype", dtypes("float32 bfloat16 int8 complex128"), ids=str)
 def test_E28_broadcasting_strides_and_alpha(device, dtype):
     a, x = both(device, dtype, 4, 5, 6)
     for f in (
@@ -118,31 +106,6 @@ def test_E28_in_place(device, ran):
     assert torch.equal(y.cpu(), expected + 1)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        lambda d: torch.ones(2, device=d) + torch.ones(3, device=d),
-        lambda d: torch.ones(2, device=d).add_(torch.ones(2, 2, device=d)),
-        lambda d: torch.ones(2, dtype=torch.int32, device=d).add_(1.5),
-        lambda d: torch.add(torch.ones(2, device=d), 1, out=torch.ones(2, dtype=torch.int32, device=d)),
-        lambda d: torch.add(torch.ones(2, dtype=torch.int32, device=d), 1, alpha=1.5),
-        lambda d: (lambda x: x[1:].add_(x[:-1]))(torch.ones(5, device=d)),
-        lambda d: torch.ones(1, device=d).expand(3).add_(1),
-    ],
-)
-def test_E28_errors_are_the_cpus(device, bad):
-    with pytest.raises(RuntimeError) as expected:
-        bad("cpu")
-    with pytest.raises(RuntimeError) as found:
-        bad(device)
-    assert str(found.value).splitlines()[0] == str(expected.value).splitlines()[0]
-
-
-def test_E28_mixed_devices_are_refused(device):
-    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
-        torch.ones(2, device=device) + torch.ones(2)
-
-
 def test_the_kernel_is_differentiable(device):
     x = torch.ones(3, device=device, requires_grad=True)
     torch.add(x, x, alpha=3).sum().backward()
@@ -154,11 +117,3 @@ def test_an_unknown_kernel_is_an_error(kernel_calls):
         kernel_calls("add")
     with pytest.raises(RuntimeError, match=r"called 'no_such\.kernel'.*: none"):
         kernel_calls("no_such.kernel")
-
-
-def test_a_kernel_may_outlive_the_tensors_that_it_uses(device, device_module):
-    total = torch.zeros(1 << 16, device=device)
-    for i in range(200):
-        total += torch.full((1 << 16,), float(i), device=device)
-    device_module.synchronize()
-    assert total[0].item() == total[-1].item() == sum(range(200))

@@ -1,4 +1,4 @@
-"""Bad input raises torch's own text, as on the CPU or, for mixed devices, as on any accelerator."""
+"""Bad input raises torch's messages, as on the CPU or, for mixed devices, as on any accelerator."""
 
 import re
 
@@ -20,6 +20,15 @@ WRONG = {
     "add shapes": lambda t: t("2x3") + t("2x4"),
     "add_ grows": lambda t: t("3").add_(t("2x3")),
     "add_ narrows": lambda t: t("i3").add_(t("3")),
+    "add alpha": lambda t: torch.add(t("i2"), 1, alpha=1.5),
+    "exp_ of integers": lambda t: t("i2").exp_(),
+    "exp out dtype": lambda t: torch.exp(t("2"), out=t("i2")),
+    "div_ of integers": lambda t: t("i2").div_(2),
+    "neg bool": lambda t: -t("b2"),
+    "relu bool": lambda t: t("b2").relu(),
+    "power of integers": lambda t: t("i2") ** -1,
+    "gelu approximate": lambda t: F.gelu(t("2"), approximate="other"),
+    "gelu of integers": lambda t: F.gelu(t("i2")),
     "sub bool": lambda t: t("b3") - t("b3"),
     "mul out dtype": lambda t: torch.mul(t("3"), t("3"), out=t("i3")),
     "mm shapes": lambda t: t("2x3") @ t("2x3"),
@@ -59,6 +68,7 @@ WRONG = {
     "index_add dtype": lambda t: t("3").index_add(0, t("i3") * 0, t("d3")),
     "embedding by float": lambda t: F.embedding(t("2"), t("4x3")),
     "masked_fill": lambda t: t("3").masked_fill(t("3"), 0),
+    "where by floats": lambda t: torch.where(t("2"), t("2"), 1.0),
     "where shapes": lambda t: torch.where(t("b2"), t("3"), t("3")),
     "cross_entropy target": lambda t: F.cross_entropy(t("2x3"), t("i4")),
     "cross_entropy class": lambda t: F.cross_entropy(t("2x3"), t("i2") * 7),
@@ -94,6 +104,7 @@ WRONG = {
     "in-place on a leaf": lambda t: t("3").requires_grad_().add_(1),
     "overlap": lambda t: t("1").expand(3).add_(1),
     "partial overlap": lambda t: (lambda x: torch.add(x[:-1], 1, out=x[1:]))(t("4")),
+    "partial overlap in place": lambda t: (lambda x: x[1:].mul_(x[:-1]))(t("4")),
     "gradient of integers": lambda t: t("i3").requires_grad_(),
     "backward twice": lambda t: (lambda y: (y.backward(), y.backward()))(t("1").requires_grad_().exp().sum()),
     "backward of a vector": lambda t: t("3").requires_grad_().mul(2).backward(),
@@ -114,7 +125,7 @@ def failure(call, on):
 
 
 def plain(text, name):
-    """The message as the CPU gives it."""
+    """A message of the device with the CPU's names."""
     text = text.replace(f"{name}FloatType", "torch.FloatTensor")
     return re.sub(rf"{name}(:\d)?", "cpu", text, flags=re.IGNORECASE)
 
@@ -192,9 +203,8 @@ def test_scalars_of_the_host_do_mix(device):
     assert x.tolist() == [2, 1, 2, 3]
 
 
-def test_two_devices_do_not_mix(device, device_module):
-    if device_module.device_count() < 2:
-        return
+@pytest.mark.requires("multi_device")
+def test_two_devices_do_not_mix(device):
     x, y = torch.ones(3, device=device), torch.ones(3, device=f"{device.type}:1")
     for call in (torch.add, torch.dot, lambda a, b: torch.cat([a, b]), lambda a, b: torch.mm(a[None], b[:, None])):
         with pytest.raises(RuntimeError, match=SAME_DEVICE):
@@ -202,30 +212,33 @@ def test_two_devices_do_not_mix(device, device_module):
     assert (x + y.sum().cpu()).tolist() == [4, 4, 4]
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        "x.gather(0, i)",
-        "x.index_select(0, i)",
-        "torch.nn.functional.embedding(i, x[:, None])",
-        "torch.nn.functional.nll_loss(x.expand(1, 3), i)",
-    ],
-)
-def test_an_index_out_of_range_is_an_error(run_in_process, name, call):
-    """Found by a kernel when it runs, and the device is in error from then on; or by the CPU, at once."""
+OUT_OF_RANGE = [
+    "x.gather(0, i)",
+    "x.index_select(0, i)",
+    "torch.nn.functional.embedding(i, x[:, None])",
+    "torch.nn.functional.nll_loss(x.expand(1, 3), i)",
+]
+
+
+def test_an_index_out_of_range_is_an_error(run_in_process, name):
+    """Each in a child: a kernel finds it when it runs, and the device is in error from then on; the CPU at once."""
     code = f"""
-import torch
-x, i = torch.ones(3, device="{name}"), torch.tensor([9], device="{name}")
-try:
-    {call}.cpu()
-except (IndexError, RuntimeError) as error:
-    print("refused")
+import os, torch
+for call in {OUT_OF_RANGE}:
+    if os.fork() == 0:
+        x, i = torch.ones(3, device="{name}"), torch.tensor([9], device="{name}")
+        try:
+            eval(call).cpu()
+        except (IndexError, RuntimeError):
+            print("refused", flush=True)
+        os._exit(0)
+    os.wait()
 """
-    assert run_in_process(code).stdout == "refused\n"
+    assert run_in_process(code).stdout.splitlines() == ["refused"] * len(OUT_OF_RANGE)
 
 
 def test_an_index_into_no_elements_is_an_index_error(device):
-    """Some operators look at such a tensor through other strides, at memory that its storage must have."""
+    """Some operators view such a tensor with other strides, over memory that its storage must have."""
     for on in ("cpu", device):
         x, i = torch.ones(5, device=on).resize_(0), torch.tensor([7], device=on).as_strided([1], [0])
         with pytest.raises(IndexError, match="index 7 is out of"):

@@ -1,30 +1,10 @@
-"""Copies: every dtype, stride, offset and bit, between host and device and from device to device, blocking or not."""
+"""Copies of every dtype, stride, offset and lazy bit, between host and devices, blocking or not."""
 
 import itertools
 
 import pytest
 import torch
-
-DTYPES = [
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.int8,
-    torch.uint8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.bool,
-    torch.complex32,
-    torch.complex64,
-    torch.complex128,
-    torch.uint16,
-    torch.uint32,
-    torch.uint64,
-    torch.float8_e4m3fn,
-    torch.float8_e5m2,
-]
+from dtypes import EVERY
 
 LAYOUTS = {
     "contiguous": lambda x: x,
@@ -54,7 +34,7 @@ def devices(device, device_module):
     return [torch.device(device.type, i) for i in range(min(device_module.device_count(), 2))]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", EVERY, ids=str)
 def test_E11_every_dtype_there_and_back(devices, dtype):
     x = numbers(dtype, 3, 4)
     for device in devices:
@@ -80,11 +60,11 @@ def test_E12_every_layout_there_and_back(devices, layout):
             assert torch.equal(on_device.to(other, copy=True).cpu(), expected)
 
 
-@pytest.mark.parametrize(("source", "target"), list(itertools.product(["cpu", 0, 1], repeat=2)))
+@pytest.mark.parametrize(
+    ("source", "target"), [p for p in itertools.product(["cpu", 0, 1], repeat=2) if p != ("cpu", "cpu")]
+)
 @pytest.mark.parametrize("non_blocking", [False, True])
-def test_E12_strided_to_strided_with_another_dtype_leaves_the_gaps_alone(
-    devices, device_module, source, target, non_blocking
-):
+def test_E12_a_strided_copy_with_another_dtype_writes_no_gaps(devices, device_module, source, target, non_blocking):
     place = {"cpu": torch.device("cpu"), 0: devices[0], 1: devices[-1]}
     source, target = place[source], place[target]
     src = torch.arange(60, dtype=torch.float64).reshape(6, 10).to(source).t()[1::2, :4]
@@ -164,11 +144,11 @@ def test_non_blocking_from_pinned_memory_keeps_the_block(device, device_module):
     copies = []
     for i in range(20):
         for _ in range(10):
-            busy += 1  # where streams are asynchronous, the copy waits behind this
+            busy += 1  # on an asynchronous stream, the copy is queued behind this
         pinned = (expected + i).pin_memory()
         assert pinned.is_pinned()
         copies.append(pinned.to(device, non_blocking=True))
-        del pinned  # the block must not be given out again before the copy has read it
+        del pinned  # the block must not be reused before the copy has read it
     device_module.synchronize()
     for i, copy in enumerate(copies):
         assert torch.equal(copy.cpu(), expected + i)
@@ -186,7 +166,7 @@ def test_a_copy_between_devices_is_ordered_with_both_streams(devices, device_mod
     first, second = devices[0], devices[-1]
     x = torch.zeros(1 << 18, device=first)
     y = torch.zeros(1 << 18, device=second)
-    for i in range(1, 30):
+    for i in range(1, 10):
         x.fill_(i)
         y.copy_(x)
         x.fill_(-1)
@@ -194,11 +174,9 @@ def test_a_copy_between_devices_is_ordered_with_both_streams(devices, device_mod
 
 
 def test_copies_on_a_side_stream_are_ordered_by_it(device, device_module):
-    side = torch.Stream(device)
+    side = device_module.Stream()
     x = torch.ones(1 << 18, device=device)
-    side.wait_stream(torch.accelerator.current_stream(device)) if hasattr(
-        side, "wait_stream"
-    ) else device_module.synchronize()
+    side.wait_stream(device_module.current_stream())
     with side:
         y = x * 3
         host = torch.empty(1 << 18).pin_memory()

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+import threading
 import typing
 
 import pytest
@@ -50,7 +51,7 @@ def test_every_private_function_of_torch_cuda_is_there_or_left_out_with_a_reason
     assert not [name for name in PRIVATE if hasattr(device_module, name) or hasattr(device_module.memory, name)]
 
 
-def test_what_is_left_out_exists_in_torch_cuda_is_absent_here_and_says_why(device_module):
+def test_what_is_left_out_exists_in_torch_cuda_and_raises_with_the_reason(device_module):
     for name, reason in UNSUPPORTED.items():
         assert name in torch.cuda.__all__ or name in NEWER_CUDA_NAMES
         with pytest.raises(AttributeError, match=name) as caught:
@@ -127,9 +128,7 @@ def test_device_of_follows_an_object(device_module, name):
 
 
 @pytest.mark.requires("multi_device")
-def test_the_current_device_is_a_threads_own(device_module):
-    import threading
-
+def test_each_thread_has_its_current_device(device_module):
     device_module.set_device(1)
     seen = []
     thread = threading.Thread(target=lambda: seen.append(device_module.current_device()))
@@ -142,6 +141,7 @@ def test_the_current_device_is_a_threads_own(device_module):
     "wrong",
     [
         lambda m, n: torch.empty(1, device=f"{n}:9"),
+        lambda m, n: torch.empty(1, device=f"{n}:127"),
         lambda m, n: m.set_device(9),
         lambda m, n: m.get_device_properties(9),
         lambda m, n: m.synchronize(9),
@@ -176,12 +176,9 @@ def test_properties_describe_the_device(device_module, name):
     assert all(isinstance(dtype, torch.dtype) for dtype in properties.dtypes)
 
 
-def test_peer_access_is_answered(device_module):
-    assert not device_module.can_device_access_peer(0, 0)
-
-
 @pytest.mark.requires("peer", "multi_device")
-def test_peers_reach_each_other(device_module):
+def test_peer_access_is_reported(device_module):
+    assert not device_module.can_device_access_peer(0, 0)
     assert device_module.can_device_access_peer(0, 1)
 
 
@@ -206,7 +203,7 @@ def account(run_in_process, package, code=""):
 
 
 @pytest.mark.once
-def test_the_account_as_json_says_what_the_text_says(run_in_process, backend_package, device_module, name):
+def test_the_account_as_json_has_what_the_text_has(run_in_process, backend_package, device_module, name):
     package = backend_package.__name__
     status, found = account(run_in_process, package)
     assert status == 0
@@ -240,22 +237,18 @@ def test_sleep_keeps_the_current_stream_busy_and_no_other(device_module, device)
 # ---- random numbers, amp, storages -----------------------------------------------------------------------------------
 
 
-def test_E37_seeds_reach_the_devices_generators(device_module):
+def test_E36_E37_seeds_reach_the_generator_of_each_device(device_module):
+    generators = device_module.default_generators
+    assert [g.device.index for g in generators] == list(range(device_module.device_count()))
     torch.manual_seed(5)
-    assert [g.initial_seed() for g in device_module.default_generators] == [5] * device_module.device_count()
+    assert [g.initial_seed() for g in generators] == [5] * len(generators)
     device_module.manual_seed(6)
     assert device_module.initial_seed() == 6
     device_module.manual_seed_all(7)
-    assert all(g.initial_seed() == 7 for g in device_module.default_generators)
+    assert all(g.initial_seed() == 7 for g in generators)
     device_module.seed_all()
-    assert len({g.initial_seed() for g in device_module.default_generators}) == 1
+    assert len({g.initial_seed() for g in generators}) == 1
     assert device_module.initial_seed() != 7
-
-
-def test_E36_each_device_has_its_own_generator(device_module):
-    generators = device_module.default_generators
-    assert len(generators) == device_module.device_count()
-    assert [g.device.index for g in generators] == list(range(len(generators)))
 
 
 def test_C29_states_are_saved_and_restored(device_module, device, name):
@@ -265,7 +258,7 @@ def test_C29_states_are_saved_and_restored(device_module, device, name):
     device_module.set_rng_state(state)
     assert torch.equal(torch.rand(5, device=device), first)
     device_module.set_rng_state_all(every)
-    with torch.random.fork_rng(devices=[0], device_type=name):  # torch 2.11 takes CUDA unless told
+    with torch.random.fork_rng(devices=[0], device_type=name):  # torch 2.11 takes CUDA by default
         assert torch.equal(torch.rand(5, device=device), first)
     assert torch.equal(torch.rand(5, device=device), first)
 
@@ -360,14 +353,8 @@ def test_typed_storages_are_found_by_torch(device_module, device, name):
     assert storage.type() == f"torch.{name}.FloatStorage"
 
 
-def test_a_tensors_type_is_named_after_the_device(device, name):
-    assert torch.ones(1, device=device).type() == f"torch.{name}.FloatTensor"
-
-
 @pytest.mark.parametrize("text", ["a mydevice", "an openreg", "an acme", "a unicorn", "a eureka", "an uphill"])
 def test_a_sentence_gives_the_device_its_article(device_module, monkeypatch, text):
-    from torch_backplane import _backend
-
     monkeypatch.setattr(_backend, "device", text.split()[1])
     with pytest.raises(ValueError, match=f"expected {text} device, got cpu"):
         device_module._utils._get_device_index("cpu")
