@@ -1,4 +1,4 @@
-"""``_C``, the native module: what the stub says of it, and how its functions take arguments and raise."""
+"""``_C``, the native module: its stub is complete; its functions check their arguments and raise torch's errors."""
 
 import ast
 import gc
@@ -24,7 +24,7 @@ def public(thing):
 
 @pytest.fixture(scope="module")
 def stub():
-    """The classes of ``_native.pyi`` by name: what they declare, and of a function how many arguments it takes."""
+    """The classes of ``_native.pyi`` by name: their members, and the number of arguments of a function."""
     source = Path(_backend.__file__).with_name("_native.pyi").read_text()
     classes = {}
     for node in ast.parse(source).body:

@@ -1,18 +1,13 @@
-"""What a device kernel of a vendor's operator is given, and what it may return: every type that a schema can have."""
+"""The arguments and results of a device kernel of a vendor's operator: every type that a schema can have."""
 
 from collections.abc import Sequence
 
 import pytest
 import torch
-from own_operators import Operators
 from torch import Tensor
 from torch._library.infer_schema import SUPPORTED_PARAM_TYPES, SUPPORTED_RETURN_TYPES
 
-
-@pytest.fixture
-def ops(backend_package):
-    with Operators("bp_test_arguments") as operators:
-        yield operators
+NAMESPACE = "bp_test_arguments"
 
 
 @pytest.fixture
@@ -155,7 +150,7 @@ def test_C14_an_inplace_operator_returns_its_argument(ops, x, device):
     assert op(x) is x
     assert x.tolist() == [0, 2, 4, 6]
     assert x._version > version
-    with torch._subclasses.FakeTensorMode() as mode:  # a fake nobody wrote
+    with torch._subclasses.FakeTensorMode() as mode:  # the fake that torch generates
         fake = mode.from_tensor(x)
         assert op(fake) is fake
 

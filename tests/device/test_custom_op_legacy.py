@@ -1,4 +1,4 @@
-"""Operators made by torch's older APIs, on the device: what still works, and what they say where they do not."""
+"""Operators made by torch's older APIs, on the device: what works, and the errors of what does not."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def total(legacy):
 
 
 @pytest.mark.parametrize("where", ["tensor", "list"])
-def test_C55_without_a_formula_forward_raises_where_a_gradient_is_wanted(total, leaf, where):
+def test_C55_without_a_formula_forward_raises_if_a_gradient_is_required(total, leaf, where):
     x, plain = leaf(), leaf().detach()
     arguments = ([plain, plain], x, 2.0) if where == "tensor" else ([plain, x], plain, 2.0)
     with pytest.raises(RuntimeError, match="Autograd has not been implemented for operator"):

@@ -17,7 +17,7 @@ def x(device):
     return torch.arange(-2.0, 2, device=device)
 
 
-def test_C67_a_kernel_for_an_existing_operator_is_attached_and_taken_off(x):
+def test_C67_a_kernel_for_an_existing_operator_is_attached_and_removed(x):
     calls = []
 
     def erfinv(self):
@@ -67,7 +67,7 @@ def test_C77_leaving_a_scoped_library_frees_operators_fakes_and_names(x):
         assert f"{NAMESPACE}::f" not in torch._C._dispatch_get_all_op_names()
 
 
-def test_C77_a_library_without_an_owner_goes_with_it(x):
+def test_C77_a_library_without_a_reference_is_destroyed(x):
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
     library.define("f(Tensor x) -> Tensor")
     assert hasattr(getattr(torch.ops, NAMESPACE), "f")
@@ -76,7 +76,7 @@ def test_C77_a_library_without_an_owner_goes_with_it(x):
     assert not hasattr(getattr(torch.ops, NAMESPACE), "f")
 
 
-def test_C77_a_kernel_goes_and_the_operator_stays(x):
+def test_C77_a_kernel_is_removed_and_the_operator_stays(x):
     with Operators(NAMESPACE) as ops:
         ops.define("f(Tensor x) -> Tensor", CompositeExplicitAutograd=lambda x: x + 1)
         with torch.library._scoped_library(NAMESPACE, "IMPL") as library:
@@ -86,7 +86,7 @@ def test_C77_a_kernel_goes_and_the_operator_stays(x):
 
 
 def test_C78_registrations_without_a_library_last_for_the_process(x):
-    """The one namespace of these tests that stays."""
+    """The only namespace of these tests that stays."""
     namespace = "bp_test_lasting"
     if f"{namespace}::f" not in torch._C._dispatch_get_all_op_names():
         torch.library.define(f"{namespace}::f", "(Tensor x) -> Tensor")

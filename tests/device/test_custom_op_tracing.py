@@ -16,7 +16,7 @@ def ops(backend_package):
     with Operators("bp_test_tracing") as operators:
         yield operators
     torch._dynamo.reset()
-    gc.collect()  # a library that is collected later takes away torch.ops' entry of the next one by its name
+    gc.collect()  # a library that is collected later removes the entry of torch.ops of the next one by its name
 
 
 def node_of(traced, op):

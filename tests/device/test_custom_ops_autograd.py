@@ -72,7 +72,7 @@ def sine_of(x: Tensor) -> Tensor:
     return x.sin()
 
 
-def test_C51_ours_takes_an_operator_of_a_library(leaf):
+def test_C51_ours_supports_an_operator_of_a_library(leaf):
     with torch.library._scoped_library("bp_grad", "FRAGMENT") as library:
         library.define("lib(Tensor x) -> Tensor")
         op = ops.get("bp_grad::lib")
@@ -84,7 +84,7 @@ def test_C51_ours_takes_an_operator_of_a_library(leaf):
         op.destroy()
 
 
-def test_C52_the_context_is_set_up_only_where_a_gradient_is_wanted(made, leaf):
+def test_C52_the_context_is_set_up_only_if_a_gradient_is_required(made, leaf):
     count = [0]
 
     def counting(ctx, inputs, output):
@@ -168,14 +168,14 @@ def test_C61_a_kernel_without_a_formula_can_be_made_an_error(leaf):
         library.impl("none", lambda x: x.detach() * 2, "PrivateUse1")
         with pytest.warns(UserWarning, match="an autograd kernel was not registered"):
             torch.ops.bp_grad.none(leaf).sum().backward()
-        assert leaf.grad is None  # this is what bites
+        assert leaf.grad is None  # the silent failure
         with ops.strict(), pytest.raises(UserWarning, match="bp_grad::none: an autograd kernel was not registered"):
             torch.ops.bp_grad.none(leaf).sum().backward()
         with ops.strict(), torch.no_grad():
             torch.ops.bp_grad.none(leaf)
 
 
-# Who may have a formula, or a fake
+# Which operators may have a formula, or a fake
 
 
 def test_A14_a_fake_is_refused_over_another_where_overriding_is_off(made, leaf):
@@ -198,7 +198,7 @@ def test_A14_a_fake_is_refused_over_another_where_overriding_is_off(made, leaf):
         library._destroy()
 
 
-def test_A14_a_custom_ops_own_fake_too(sine):
+def test_A14_over_the_fake_of_a_custom_op_too(sine):
     sine.register_fake(torch.empty_like, allow_override=False)
     with pytest.raises(RuntimeError, match="bp_grad::sine has a fake already: it is at "):
         sine.register_fake(lambda x: x.new_empty(x.shape), allow_override=False)
@@ -223,7 +223,7 @@ def test_A16_a_formula_over_the_devices_autograd_kernel_is_refused(made):
     op.register_autograd(backward, setup_context=save_input)
 
 
-def test_A16_so_is_one_over_a_formula_of_cpp():
+def test_A16_a_formula_over_one_of_cpp_is_refused():
     with pytest.raises(ValueError, match=r"aten::gelu has an autograd kernel under AutogradCPU already|under Autograd"):
         ops.get("aten::gelu").register_autograd(backward)
 
@@ -246,7 +246,7 @@ def test_A17_the_two_part_formula_of_the_older_api(name, leaf):
             torch._custom_ops._destroy(qualname)
 
 
-def test_a_second_formula_says_so_and_takes_the_place(sine, leaf):
+def test_a_second_formula_replaces_the_first_with_a_warning(sine, leaf):
     with pytest.raises(ops.OperatorWarning, match="has a formula"), ops.strict():
         sine.register_autograd(lambda ctx, gradient: gradient)
     with pytest.warns(ops.OperatorWarning, match=r"it is at \S+:\d+, and the one at \S+:\d+ takes its place"):

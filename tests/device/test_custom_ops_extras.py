@@ -33,7 +33,7 @@ def test_C74_results_of_numpy_come_back_to_the_callers_device(made, x):
         assert (values.tolist(), order.tolist()) == ([1, 2, 3], [1, 2, 0])
 
 
-def test_C74_what_it_writes_reaches_the_devices_tensor(made, x):
+def test_C74_its_writes_are_copied_to_the_devices_tensor(made, x):
     @ops.custom_op("bp_host::sort_", mutates_args={"x"})
     @ops.host_kernel
     def sort_(scale: float, x: list[Tensor], other: Tensor) -> None:
@@ -214,7 +214,7 @@ def test_vmap_uses_the_rule_of_an_operator_from_python_and_from_elsewhere(made, 
         other.destroy()
 
 
-def test_an_ordered_operator_is_kept_by_a_compiler(made, x):
+def test_an_operator_with_an_effect_is_kept_by_a_compiler(made, x):
     calls = []
 
     @ops.custom_op("bp_effect::log", mutates_args=())

@@ -61,7 +61,7 @@ def test_A13_under_compilation(made, device):
     assert compiled().tolist() == [2, 2, 2]
 
 
-def test_a_factory_has_a_default_kernel_and_says_what_is_missing(made, device):
+def test_a_factory_has_a_default_kernel_and_one_without_a_device_is_refused(made, device):
     op = made(ops.custom_op("bp_ops::made", keyword, mutates_args=(), device_types="default"))
     assert op(2, device=device).tolist() == [1, 1]
     op.register_kernel(None, lambda n, *, device: torch.zeros(n, device=device))

@@ -1,4 +1,4 @@
-"""torch_backplane.ops.guards and dispatch_key: what a thread's calls leave out or take in (D22, D28-D30)."""
+"""torch_backplane.ops.guards and dispatch_key: the keys that a thread's calls exclude or include (D22, D28-D30)."""
 
 import threading
 
@@ -38,7 +38,7 @@ def test_D22_a_device_string_gives_its_key_and_an_index_is_refused(name):
         torch._C._dispatch_key_for_device("a_name_of_nobody")
 
 
-def test_D22_the_sdks_takes_devices_as_they_come(device, name):
+def test_D22_the_sdks_accepts_names_devices_and_indices(device, name):
     assert dispatch_key(name) == dispatch_key(device) == dispatch_key(f"{name}:1") == "PrivateUse1"
     assert dispatch_key(device, "Autograd") == "AutogradPrivateUse1"
     assert dispatch_key("cpu", "Sparse") == "SparseCPU"
@@ -133,7 +133,7 @@ def test_D30_below_autograd_nothing_is_recorded_and_views_are(leaf):
         plain.mul_(2)
     assert not plain._is_view()
     assert plain.untyped_storage().data_ptr() == base.untyped_storage().data_ptr()
-    assert base._version == version  # nobody saw it
+    assert base._version == version  # it was not recorded
 
 
 def test_D30_an_autograd_kernel_calls_its_operator_again(leaf):
@@ -177,7 +177,7 @@ def test_D30_a_kernel_that_calls_operators_records_nothing(leaf):
         library.define("closed(Tensor x) -> Tensor")
         library.impl("closed", guards.below_autograd()(kernel), "PrivateUse1")
         assert OPS.open(leaf).grad_fn.name() == "MulBackward0"
-        for _ in range(2):  # the context of a decorator is made anew by each call
+        for _ in range(2):  # each call makes the context of a decorator again
             assert OPS.closed(leaf).grad_fn.name().endswith("WarnNotImplemented")  # torch's, for what has no formula
 
 

@@ -64,7 +64,7 @@ def test_D02_a_library_of_kernels_carries_a_default_key(library, x):
             OPS.defaulted(x.cpu())
         with pytest.raises(RuntimeError, match="inconsistent with the dispatch key"):
             ours.impl("defaulted", lambda x: x + 2, "CPU")
-    with pytest.raises(RuntimeError, match="dispatch_key"):  # torch takes it for kernels alone
+    with pytest.raises(RuntimeError, match="dispatch_key"):  # torch accepts it only for kernels
         Library(f"{NS}_key", "DEF", "PrivateUse1")
 
 
