@@ -1,4 +1,4 @@
-"""Operators that torch has for CUDA and not for the CPU, held against plain formulas on the CPU."""
+"""Operators that torch has for CUDA and not for the CPU, compared with plain formulas on the CPU."""
 
 import math
 from itertools import chain
@@ -86,7 +86,7 @@ def test_K06_products_of_groups_forward_and_backward(device):
 
 
 def test_K06_experts_of_a_mixture(device):
-    """What a grouped mixture of experts does: counts its tokens by histc of integers, and multiplies by expert."""
+    """A grouped mixture of experts counts its tokens by histc of integers, and multiplies by expert."""
     tokens, experts = 32, 4
     x, weights = numbers(tokens, 16, dtype=torch.bfloat16), numbers(experts, 16, 8, dtype=torch.bfloat16, seed=1)
     chosen = torch.randint(experts, (tokens,), generator=torch.Generator().manual_seed(2))
@@ -144,7 +144,7 @@ def test_K07_scaled_products_of_groups(device):
         a.to(device), bt, scale_a.flatten().to(device), scale_b.squeeze(1).to(device), offs, out_dtype=torch.bfloat16
     )
     close(found, exact.bfloat16(), rtol=2e-2, atol=1e-3)
-    # Both cut along what is summed over: a product for each group, with scales of its own.
+    # Both are split along the dimension of the sum: a product and scales for each group.
     x, y = numbers(8, 48).to(torch.float8_e4m3fn), numbers(48, 8, seed=1).to(torch.float8_e4m3fn)
     y = y.t().contiguous().t()
     sx, sy = numbers(4 * 8, seed=2), numbers(4 * 8, seed=3)
@@ -267,7 +267,7 @@ def test_K10_the_backward_of_a_root_mean_square_norm(device, dtype):
     close(wt.grad, wr.grad.to(dtype), **tolerances)
 
 
-def test_K10_dropout_of_cudas(device, device_module):
+def test_K10_the_dropout_of_cuda(device, device_module):
     x = torch.ones(1000, device=device)
     device_module.manual_seed(0)
     y, mask = torch._fused_dropout(x, 0.75)
@@ -279,7 +279,7 @@ def test_K10_dropout_of_cudas(device, device_module):
         torch._masked_scale(x, x, 2.0)
 
 
-# -- attention over sequences of several lengths
+# ---- attention over sequences of several lengths
 
 LENGTHS = (5, 1, 8)
 
@@ -304,8 +304,7 @@ def begins(device):
     return torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0)], dtype=torch.int32, device=device)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("dtype", "causal"), zip([torch.float32, *HALVES], [True, False, True], strict=True))
 def test_K11_packed_sequences_forward_and_backward(device, dtype, causal):
     inputs = packed(dtype)
     at = [x.to(device).requires_grad_() for x in inputs]
@@ -337,40 +336,31 @@ def test_K11_varlen_attn(device):
 def test_K11_batches_windows_and_dropout(device, device_module):
     q, k, v = (numbers(2, 6, 2, 8, seed=i) for i in range(3))
     at = [x.to(device) for x in (q, k, v)]
-    flash = torch.ops.aten._flash_attention_forward
-    out, sums, *_ = flash(*at, None, None, 6, 6, 0.0, False, False, window_size_left=2, window_size_right=1)
+
+    def flash(q, k, v, dropout=0.0, **options):
+        return torch.ops.aten._flash_attention_forward(q, k, v, None, None, 6, 6, dropout, False, False, **options)
+
+    out, sums, *_ = flash(*at, window_size_left=2, window_size_right=1)
     places = torch.arange(6)
     seen = (places - places[:, None] <= 1) & (places - places[:, None] >= -2)
     expected = F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), attn_mask=seen).transpose(1, 2)
     close(out, expected, rtol=1e-4, atol=1e-4)
     assert sums.shape == (2, 2, 6)
     device_module.manual_seed(0)
-    first = flash(*at, None, None, 6, 6, 0.5, False, False)
+    first = flash(*at, 0.5)
     device_module.manual_seed(0)
-    again = flash(*at, None, None, 6, 6, 0.5, False, False)
-    assert torch.equal(first[0], again[0])
-    assert not torch.equal(first[0], flash(*at, None, None, 6, 6, 0.5, False, False)[0])
+    assert torch.equal(first[0], flash(*at, 0.5)[0])
+    assert not torch.equal(first[0], flash(*at, 0.5)[0])
     # The backward draws the same mask: the gradient of the values is that of a linear function.
     grads = torch.ops.aten._flash_attention_backward(
         torch.ones_like(first[0]), *at, first[0], first[1], None, None, 6, 6, 0.5, False, first[2], first[3]
     )
     assert torch.allclose((grads[2] * at[2]).sum(), first[0].sum(), rtol=1e-4)
-    for names in ({"alibi_slopes": at[0]}, {"seqused_k": at[0]}):
-        with pytest.raises(NotImplementedError, match=f"does not support {next(iter(names))}"):
-            flash(*at, None, None, 6, 6, 0.0, False, False, **names)
+    for option in ("alibi_slopes", "seqused_k"):
+        with pytest.raises(NotImplementedError, match=f"does not support {option}"):
+            flash(*at, **{option: at[0]})
     with pytest.raises(RuntimeError, match="heads in key/value must divide"):
-        flash(
-            at[0],
-            at[1][:, :, :1].expand(2, 6, 3, 8),
-            at[2][:, :, :1].expand(2, 6, 3, 8),
-            None,
-            None,
-            6,
-            6,
-            0.0,
-            False,
-            False,
-        )
+        flash(at[0], *(x[:, :, :1].expand(2, 6, 3, 8) for x in at[1:]))
 
 
 def test_K11_memory_efficient_attention(device):

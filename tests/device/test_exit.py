@@ -4,7 +4,7 @@ import pytest
 
 pytestmark = pytest.mark.once  # it is about threads of the host
 
-# The interpreter keeps the GIL to itself, so that autograd's threads are still at work when it ends.
+# The interpreter keeps the GIL, so that autograd's threads are still running when it ends.
 SCRIPT = """
 import sys, torch
 sys.setswitchinterval(100)

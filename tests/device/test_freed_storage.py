@@ -1,17 +1,14 @@
-"""A tensor whose storage has no memory any more: every operator raises where it is called, and the device goes on."""
+"""A tensor whose storage was freed: every operator raises in the call, and the device stays usable."""
 
 import pytest
 import torch
 
-# x, z (with an offset), o (0-dim), l (int64) have lost their memory; y has not.
+# x, z (with an offset), o (0-dim) and l (int64) have no memory; y has. One line for each kind of kernel.
 READS = """
 x + 1
 z + 1
-1 * o
 x.sum()
-x.argmax()
 x.half()
-x.cfloat()
 x.clone()
 x.cpu()
 x.tolist()
@@ -19,30 +16,21 @@ x.to(second)
 o.item()
 repr(x)
 x.softmax(0)
-x.cumsum(0)
-x.sort()
 x.sinc()
 x.nonzero()
 x.to_sparse()
-x.isnan()
 x.gather(0, index)
 y.index_add_(0, index, x[:1])
 x.view(2, 2).t().contiguous()
 torch.mm(x.view(2, 2), y.view(2, 2))
 torch.mm(z, y.view(2, 2))
-torch.bmm(y.view(1, 2, 2), x.view(1, 2, 2))
-torch.addmm(x.view(2, 2), y.view(2, 2), y.view(2, 2))
 torch.cat([y, x])
-torch.stack([x, y])
 torch.where(y > 0, x, y)
 torch.equal(x, y)
-torch.nn.functional.gelu(x)
 torch.nn.functional.layer_norm(x, (4,))
-torch.nn.functional.layer_norm(y, (4,), x)
 torch.nn.functional.dropout(x)
 torch.nn.functional.embedding(index, x.view(2, 2))
 torch.nn.functional.embedding(l, y.view(2, 2))
-torch.nn.functional.cross_entropy(x.view(2, 2), l[:2])
 torch.nn.functional.conv1d(x.view(1, 1, 4), y.view(1, 1, 4))
 torch.nn.functional.scaled_dot_product_attention(x.view(1, 1, 2, 2), y.view(1, 1, 2, 2), y.view(1, 1, 2, 2))
 y.copy_(x)
@@ -54,28 +42,22 @@ WRITES = """
 x.add_(1)
 x.fill_(1)
 x.view(2, 2)[:, :1].fill_(1)
-x.zero_()
 x.uniform_()
-x.bernoulli_()
 x.sinc_()
 x.copy_(y)
 x.copy_(torch.ones(4))
 x.copy_(torch.ones(4).pin_memory(), non_blocking=True)
 x.copy_(torch.ones(4, dtype=torch.int64))
 x.copy_(torch.ones(4, device=second))
-x[::2] = 1
 x.masked_fill_(y > 0, 2.0)
-x[index] = 5.0
 x.index_add_(0, index, y[:1])
 torch.add(y, 1, out=x)
 torch.sinc(y, out=x)
 torch.mm(y.view(2, 2), y.view(2, 2), out=x.view(2, 2))
 torch.cat([y[:2], y[2:]], out=x)
-torch.arange(4.0, out=x)
 torch.randn(4, out=x)
 torch.randperm(4, out=l)
 torch._foreach_add_([x], 1.0)
-torch._foreach_copy_([x], [y])
 """
 PRELUDE = """
 import torch
@@ -106,14 +88,14 @@ print("done")
 
 @pytest.mark.parametrize("lines", [READS, WRITES], ids=["reads", "writes"])
 def test_E18_an_operator_on_a_storage_without_memory_raises(run_in_process, name, lines):
-    """In a process of its own: what is not refused reads or writes at the address 0."""
+    """In another process: what is not refused reads or writes at the address 0."""
     one = torch.get_device_module(name).device_count() == 1
     tried = [line for line in lines.strip().splitlines() if not (one and "second" in line)]  # else it is the first
     code = PRELUDE.format(name=name, lines=tried)
     assert run_in_process(code).stdout.split("\n") == ["done", ""]
 
 
-def test_E18_what_needs_no_memory_goes_on(device):
+def test_E18_what_needs_no_memory_works(device):
     x = torch.arange(4.0, device=device)
     x.untyped_storage().resize_(0)
     assert torch.empty_like(x).shape == torch.zeros_like(x).shape == x.view(2, 2).flatten().shape

@@ -1,4 +1,4 @@
-"""Copy-on-write clones (``torch._lazy_clone``): what writes makes its own memory first, what reads makes none (E31)."""
+"""Copy-on-write clones (``torch._lazy_clone``): a write allocates memory first, a read allocates none (E31)."""
 
 import pytest
 import torch
@@ -27,11 +27,7 @@ WRITES = {
     "scatter_": lambda x: x.scatter_(0, torch.zeros(1, 1, dtype=torch.long, device=x.device), 7.0),
     "index_put_": lambda x: x.index_put_((torch.tensor([0], device=x.device),), torch.tensor(4.0, device=x.device)),
     "index_add_": lambda x: x.index_add_(0, torch.tensor([0], device=x.device), torch.ones(1, 4, device=x.device)),
-    "geometric_": lambda x: x.geometric_(0.5),
     "exponential_": lambda x: x.exponential_(),
-    "cauchy_": lambda x: x.cauchy_(),
-    "log_normal_": lambda x: x.log_normal_(),
-    "random_": lambda x: x.random_(),
     "normal_": lambda x: x.normal_(3.0),
     "erfinv_ of a view": lambda x: x[1:].erfinv_(),
     "cumsum(out=)": lambda x: torch.cumsum(torch.ones(4, 4, device=x.device), 0, out=x),
@@ -47,7 +43,7 @@ WRITES = {
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
 @pytest.mark.parametrize("end", ["clone", "original"])
-def test_E31_a_write_leaves_what_shares_the_memory(device, write, end):
+def test_E31_a_write_does_not_change_what_shares_the_memory(device, write, end):
     original = torch.ones(4, 4, device=device)
     clone = torch._lazy_clone(original)
     written, other = (clone, original) if end == "clone" else (original, clone)
@@ -72,7 +68,7 @@ READS = {
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
-def test_E31_a_read_makes_no_memory(device, read):
+def test_E31_a_read_allocates_no_memory(device, read):
     original = torch.ones(4, 4, device=device)
     clone = torch._lazy_clone(original)
     read(clone)
@@ -82,7 +78,7 @@ def test_E31_a_read_makes_no_memory(device, read):
 
 @pytest.mark.requires("multi_device")
 @pytest.mark.parametrize("write", ["fill_", "add_", "copy_ of another dtype", "masked_fill_", "normal_", "out="])
-def test_the_memory_of_a_write_is_made_on_the_tensors_device(device_module, name, write):
+def test_the_memory_of_a_write_is_allocated_on_the_tensors_device(device_module, name, write):
     original = torch.ones(4, 4, device=f"{name}:1")
     clone = torch._lazy_clone(original)
     before = device_module.memory_allocated(1)
