@@ -9,7 +9,7 @@ import torch
 
 @pytest.fixture
 def empty(device_module):
-    """Everything of earlier tests given back."""
+    """The device module; the memory of earlier tests is freed."""
     gc.collect()
     device_module.synchronize()
     device_module.empty_cache()
@@ -18,14 +18,14 @@ def empty(device_module):
 
 def test_E03_allocate_and_free_do_not_grow(empty, device):
     reserved = 0
-    for i in range(300):
+    for i in range(100):
         torch.empty(1000 + i, device=device)
         if i == 10:
             reserved = empty.memory_reserved()
     assert empty.memory_reserved() == reserved
 
 
-def test_E03_no_elements_take_no_memory_and_know_their_device(empty, device):
+def test_E03_a_tensor_without_elements_takes_no_memory_and_has_a_device(empty, device):
     before = empty.memory_allocated()
     x = torch.empty(0, 5, device=device)
     assert x.device == device
@@ -33,19 +33,13 @@ def test_E03_no_elements_take_no_memory_and_know_their_device(empty, device):
     assert empty.memory_allocated() == before
 
 
-@pytest.mark.parametrize("index", ["9", "127"])
-def test_E05_an_index_out_of_range_is_refused(device, name, index):
-    with pytest.raises(RuntimeError, match=f"invalid device index {index}"):
-        torch.empty(1, device=f"{name}:{index}")
-
-
 @pytest.mark.requires("streams")
 def test_what_other_streams_still_read_is_not_reused(empty, device):
-    """Tensors are dropped while a stream of their own copies them; recorded, their contents arrive whole."""
+    """Tensors are dropped while another stream copies them; they were recorded on it, so the copies are right."""
     streams = [empty.Stream() for _ in range(3)]
     generator = torch.Generator().manual_seed(0)
     expected, results = [], []
-    for i in range(200):
+    for i in range(60):
         stream = streams[i % 3]
         host = torch.randint(0, 1 << 30, (int(torch.randint(1, 20000, (), generator=generator)),), generator=generator)
         source = host.to(device)
@@ -54,7 +48,7 @@ def test_what_other_streams_still_read_is_not_reused(empty, device):
             copy = source.clone()
         source.record_stream(stream)
         del source
-        torch.full((len(host),), -1, device=device)  # takes the memory, if it may
+        torch.full((len(host),), -1, device=device)  # reuses the memory, if it is free
         expected.append(host)
         results.append(copy)
     empty.synchronize()
@@ -114,7 +108,7 @@ def test_the_profiler_sees_allocations(empty, device):
 
 
 @pytest.mark.once
-def test_wrong_settings_name_the_known_ones(run_in_process, backend_package, name):
+def test_wrong_settings_list_the_known_ones(run_in_process, backend_package, name):
     variable = f"{name.upper()}_ALLOC_CONF"
     code = f"import {backend_package.__name__}, torch; torch.empty(1, device='{name}')"
     done = run_in_process(code, env={variable: "expandable_segment:True"}, check=False)
@@ -122,7 +116,7 @@ def test_wrong_settings_name_the_known_ones(run_in_process, backend_package, nam
     assert "ValueError" in done.stderr
     assert "'expandable_segment' is not supported" in done.stderr
     assert "garbage_collection_threshold, graph_capture_record_stream_reuse, large_segment_size_mb" in done.stderr
-    done = run_in_process(code, env={"PYTORCH_ALLOC_CONF": "pinned_use_background_threads:True"}, check=False)
+    done = run_in_process(code, env={variable: "pinned_use_background_threads:True"}, check=False)
     assert "supports only False, got 'True'" in done.stderr
     run_in_process(code, env={variable: "max_split_size_mb:64,roundup_power2_divisions:[256:1,>:4]"})
 
@@ -172,11 +166,11 @@ def test_settings_come_from_both_variables_and_from_the_program(run_in_process, 
         },
     )
     both = "max_split_size_mb:64,per_process_memory_fraction:0.5,max_split_size_mb:80"
-    through_torch = "96" if torch.version.cuda else "128"  # a torch with CUDA passes it to CUDA's allocator alone
+    through_torch = "96" if torch.version.cuda else "128"  # a torch with CUDA passes it only to CUDA's allocator
     assert done.stdout.splitlines() == [f"80 0.5 {both}", "96 max_split_size_mb:96", through_torch]
 
 
-def test_tensors_that_outlive_the_interpreter_are_no_trouble(run_in_process, backend_package, name):
+def test_tensors_may_outlive_the_interpreter(run_in_process, backend_package, name):
     done = run_in_process(
         f"""
         import sys, threading, torch, {backend_package.__name__}
@@ -196,7 +190,7 @@ def test_tensors_that_outlive_the_interpreter_are_no_trouble(run_in_process, bac
 
 
 @pytest.mark.requires("host_view")
-def test_E46_a_host_view_shares_memory_and_owns_nothing(empty, device):
+def test_E46_a_host_view_shares_memory_and_keeps_it(empty, device):
     from torch_backplane import _backend
 
     before = empty.memory_allocated()

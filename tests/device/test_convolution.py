@@ -41,20 +41,17 @@ def compare(device, function, inputs, second=True, **options):
         close(a, b)
 
 
-@pytest.mark.parametrize("dims", CONVOLUTIONS)
+# In each dimension one call, and each option in two.
+OPTIONS = [
+    (1, {"groups": 3, "stride": 2, "padding": 1}),
+    (3, {"groups": 3, "stride": 2, "padding": 1}),
+    *((2, options) for options in ({}, {"stride": 2, "padding": 1}, {"dilation": 2, "padding": 2}, {"groups": 2})),
+    (2, {"bias": False}),
+]
+
+
 @pytest.mark.parametrize("transposed", [False, True], ids=["forward", "transposed"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"stride": 2, "padding": 1},
-        {"dilation": 2, "padding": 2},
-        {"groups": 2},
-        {"groups": 3, "stride": 2, "padding": 1},
-        {"bias": False},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("dims", "options"), OPTIONS, ids=str)
 def test_convolutions(device, dims, transposed, options):
     options = dict(options)
     bias = options.pop("bias", True)
@@ -84,9 +81,8 @@ def test_an_empty_batch(device, transposed):
 LAST = {1: torch.contiguous_format, 2: torch.channels_last, 3: torch.channels_last_3d}
 
 
-@pytest.mark.parametrize("dims", CONVOLUTIONS)
+@pytest.mark.parametrize(("dims", "groups"), [(1, 2), (2, 1), (2, 2), (3, 1)])
 @pytest.mark.parametrize("transposed", [False, True], ids=["forward", "transposed"])
-@pytest.mark.parametrize("groups", [1, 2])
 def test_channels_last_stays(device, dims, transposed, groups):
     """Of the input or the weight: results and gradients have the strides of the CPU's, and of their fakes."""
     call = CONVOLUTIONS[dims][transposed]
@@ -128,8 +124,8 @@ def test_dtypes(device, dtype):
         close(F.conv2d(*(t.to(device) for t in complex_inputs)), F.conv2d(*complex_inputs))
 
 
-@pytest.mark.parametrize("wanted", list(itertools.product([True, False], repeat=3)), ids=str)
-def test_the_backward_operator_obeys_its_mask(device, wanted):
+@pytest.mark.parametrize("wanted", [(True, False, False), (False, True, False), (False, False, True)], ids=str)
+def test_the_backward_operator_returns_the_wanted_gradients(device, wanted):
     x, weight, bias = tensors(2, 1, False)
     grad = torch.randn(F.conv2d(x, weight, bias).shape)
     call = torch.ops.aten.convolution_backward_overrideable
@@ -142,7 +138,7 @@ def test_the_backward_operator_obeys_its_mask(device, wanted):
             close(a, b)
 
 
-def test_gradients_of_some_inputs_alone(device):
+def test_gradients_of_some_inputs_only(device):
     x, weight, bias = (t.to(device) for t in tensors(2, 1, False))
     weight.requires_grad_()
     F.conv2d(x, weight, bias).sum().backward()

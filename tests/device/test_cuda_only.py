@@ -1,7 +1,8 @@
-"""The list of operators that CUDA has and the CPU lacks (docs/operators.md), against torch's and what they do."""
+"""The list of operators that CUDA has and the CPU does not (docs/operators.md): complete, and as it describes them."""
 
 import re
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,15 @@ PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 DECLARED = Path(torchgen.__file__).parent / "packaged" / "ATen" / "native" / "native_functions.yaml"
 
 
+@cache
 def lines():
-    """Of each line of the list its operators' patterns, its state and what it says."""
+    """Of each line of the list its operators' patterns, its state and its text."""
     section = PAGE.read_text(encoding="utf-8").split("## Operators that only CUDA has")[1].split("\n## ")[0]
-    for cells in re.findall(r"^\| (`.*?) \| (built|composed|refused) \| (.*) \|$", section, re.MULTILINE):
-        yield re.findall(r"`([^`]+)`", cells[0]), *cells[1:]
+    cells = re.findall(r"^\| (`.*?) \| (built|composed|refused) \| (.*) \|$", section, re.MULTILINE)
+    return [(re.findall(r"`([^`]+)`", operators), state, text) for operators, state, text in cells]
 
 
+@cache
 def rows():
     """State -> the patterns of its operators."""
     found = {}
@@ -91,7 +94,7 @@ def made_up(argument, device):
 
 
 @pytest.mark.once
-def test_K04_what_is_refused_says_what_to_use_instead(device, cudas):
+def test_K04_the_error_of_a_refused_one_says_what_to_use_instead(device, cudas):
     refused = [operator for operator in cudas if state_of(operator) == {"refused"}]
     assert len(refused) > 30
     for operator in refused:
