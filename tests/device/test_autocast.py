@@ -58,7 +58,7 @@ def test_d10_mixed_arguments_are_promoted(device, x):
         assert torch.dot(x[0].bfloat16(), x[0]).dtype == torch.float32
 
 
-def test_d10_double_and_integers_are_left_alone(device, x):
+def test_d10_double_and_integers_are_not_cast(device, x):
     with autocast(device):
         assert (x.double() @ x.double()).dtype == torch.float64
         assert (torch.ones(2, 2, dtype=torch.int64, device=device) + 1).dtype == torch.int64

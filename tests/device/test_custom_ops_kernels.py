@@ -36,7 +36,7 @@ def test_A08_one_function_serves_several_devices(made, name, x):
     assert torch.equal(op(x.cpu()), x.cpu() + 1)
 
 
-def test_overriding_one_devices_kernel_touches_that_device_alone(made, name, x):
+def test_overriding_one_devices_kernel_changes_only_that_device(made, name, x):
     stock = torch.library.custom_op("bp_ops::stock", shift, mutates_args=(), device_types=["cpu", name])
     stock.register_kernel(name, lambda x, by=1.0: x + 10)
     cpu = x.cpu()
@@ -139,7 +139,7 @@ def test_C64_C65_a_kernel_of_the_cpu_or_of_all_devices_and_one_added_later(made,
 
 
 @pytest.mark.parametrize("types", ["name", "PrivateUse1", ("cpu", "name"), "default", "library", "decorator"])
-def test_C66_torchs_impl_takes_device_key_tuple_and_default(name, x, types):
+def test_C66_torchs_impl_accepts_device_key_tuple_and_default(name, x, types):
     with torch.library._scoped_library("bp_c66", "FRAGMENT") as library:
         library.define("f(Tensor x) -> Tensor")
         if types == "library":
@@ -153,7 +153,7 @@ def test_C66_torchs_impl_takes_device_key_tuple_and_default(name, x, types):
 
 
 @pytest.mark.parametrize("types", ["name", ["cpu", "name"], "default", None])
-def test_C66_ours_takes_the_same(made, name, x, types):
+def test_C66_ours_accepts_the_same(made, name, x, types):
     op = empty_operator(made)
     given = [one.replace("name", name) for one in types] if isinstance(types, list) else types
     op.register_kernel(name if given == "name" else given)(lambda x: x + 1)

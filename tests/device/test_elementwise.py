@@ -1,12 +1,9 @@
-"""Elementwise operators at the edges of what they compute, whoever computes: the CPU's values, signs and errors."""
+"""Elementwise operators at the edges of their ranges: the CPU's values and signs, by a kernel or by the fallback."""
 
 import pytest
 import torch
+from dtypes import FLOATS, INTEGERS, dtypes
 from torch.nn import functional
-
-HALF = [torch.float16, torch.bfloat16]
-FLOATS = [torch.float32, torch.float64, *HALF]
-INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8]
 
 
 def values(dtype, *shape, seed=0):
@@ -22,7 +19,7 @@ def same(result, expected):
     torch.testing.assert_close(result.cpu(), expected, equal_nan=True, **tolerance)
 
 
-@pytest.mark.parametrize("dtype", HALF, ids=str)
+@pytest.mark.parametrize("dtype", dtypes("float16 bfloat16"), ids=str)
 def test_half_scalars_are_rounded_where_the_cpu_rounds_them(device, dtype):
     x = values(dtype, 500).abs() + 0.1
     near = x[7].item() * 1.0001  # rounded to the half type it is that element, and in float it is not
@@ -46,15 +43,6 @@ def test_an_element_times_a_half_type_is_not_rounded_to_it(device):
     tiny = torch.tensor(1e-9, dtype=torch.float64)  # 0 as a float16, and 0 times infinity is no number
     infinite = torch.full((2,), torch.inf, dtype=torch.float16)
     assert (infinite.to(device) * tiny.to(device)).tolist() == (infinite * tiny).tolist() == [torch.inf] * 2
-
-
-def test_gelu_by_tanh(device):
-    x = values(torch.float32, 500).requires_grad_()
-    y = x.detach().to(device).requires_grad_()
-    for t in (x, y):
-        functional.gelu(t, approximate="tanh").sum().backward()
-    same(functional.gelu(y.detach(), approximate="tanh"), functional.gelu(x.detach(), approximate="tanh"))
-    same(y.grad, x.grad)
 
 
 def test_values_at_the_ends_of_the_range(device):
@@ -91,7 +79,7 @@ def test_division_is_rounded_as_the_cpu_rounds(device, mode, dtype):
     same(torch.div(x.to(device), 3, rounding_mode=mode), torch.div(x, 3, rounding_mode=mode))
 
 
-@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("dtype", [dtype for dtype in INTEGERS if dtype.is_signed], ids=str)
 def test_the_smallest_integer_by_minus_one_wraps(device, dtype):
     least = torch.iinfo(dtype).min
     x = torch.tensor([least, least, -7, 7, 0], dtype=dtype, device=device)
@@ -132,29 +120,13 @@ def test_a_power_of_two_that_alone_leaves_the_range(device, dtype):
     )
 
 
-ODD = [
-    "tanh",
-    "sinh",
-    "sin",
-    "tan",
-    "asin",
-    "atan",
-    "asinh",
-    "atanh",
-    "erf",
-    "erfinv",
-    "expm1",
-    "log1p",
-    "sqrt",
-    "round",
-    "trunc",
-    "frac",
-]
-
-
-@pytest.mark.parametrize(
-    "name", [*ODD, "neg", "abs", "ceil", "floor", "softsign", "gelu", "silu", "hardtanh", "tanhshrink"]
+ODD = (
+    "tanh sinh sin tan asin atan asinh atanh erf erfinv expm1 log1p sqrt round trunc frac neg abs ceil floor softsign "
+    "gelu silu hardtanh tanhshrink"
 )
+
+
+@pytest.mark.parametrize("name", ODD.split())
 def test_zero_keeps_its_sign(device, name):
     function = getattr(torch, name, None) or getattr(functional, name)
     for dtype in FLOATS:
@@ -170,62 +142,12 @@ def test_division_by_zero(device):
         torch.ones(2, dtype=torch.int64, device=device) // torch.zeros(2, dtype=torch.int64, device=device)
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool], ids=str)
-def test_bits_and_logic(device, dtype):
-    x, y = values(dtype, 5, 9), values(dtype, 5, 9, seed=1)
-    a, b = x.to(device), y.to(device)
-    for f in (torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor):
-        same(f(a, b), f(x, y))
-    same(~a, ~x)
-    same(torch.logical_not(a), torch.logical_not(x))
-    same(torch.logical_not(a, out=torch.empty(0, device=device)), torch.logical_not(x, out=torch.empty(0)))
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        lambda d: torch.ones(2, device=d) * torch.ones(3, device=d),
-        lambda d: torch.ones(2, device=d).mul_(torch.ones(2, 2, device=d)),
-        lambda d: torch.ones(2, dtype=torch.int32, device=d).exp_(),
-        lambda d: torch.ones(2, dtype=torch.int32, device=d).div_(2),
-        lambda d: torch.exp(torch.ones(2, device=d), out=torch.ones(2, dtype=torch.int32, device=d)),
-        lambda d: torch.ones(2, dtype=torch.bool, device=d) - torch.ones(2, dtype=torch.bool, device=d),
-        lambda d: -torch.ones(2, dtype=torch.bool, device=d),
-        lambda d: torch.relu(torch.ones(2, dtype=torch.bool, device=d)),
-        lambda d: torch.ones(2, dtype=torch.int64, device=d) ** -1,
-        lambda d: (lambda x: x[1:].mul_(x[:-1]))(torch.ones(5, device=d)),
-        lambda d: (lambda x: torch.exp(x[1:], out=x[:-1]))(torch.ones(5, device=d)),
-        lambda d: torch.ones(1, device=d).expand(3).sigmoid_(),
-        lambda d: torch.where(torch.ones(2, device=d), torch.ones(2, device=d), 1.0),
-        lambda d: functional.gelu(torch.ones(2, device=d), approximate="other"),
-        lambda d: functional.gelu(torch.ones(2, dtype=torch.int64, device=d)),
-    ],
-)
-def test_errors_are_the_cpus(device, bad):
-    with pytest.raises((RuntimeError, NotImplementedError)) as expected:
-        bad("cpu")
-    with pytest.raises((RuntimeError, NotImplementedError)) as found:
-        bad(device)
-    assert str(found.value).splitlines()[0] == str(expected.value).splitlines()[0]
-
-
-def test_mixed_devices_are_refused(device):
-    x = torch.ones(2, device=device)
-    for call in (
-        lambda: x * torch.ones(2),
-        lambda: torch.where(x > 0, x, torch.ones(2)),
-        lambda: torch.abs(x, out=torch.ones(2)),
-    ):
-        with pytest.raises(RuntimeError, match="to be on the same device"):
-            call()
-
-
 def test_kernels_are_queued(device, device_module):
-    """On a stream of its own, in order, and the memory of a tensor that is gone is not reused too early."""
+    """On another stream, in order; the memory of a freed tensor is not reused too early."""
     stream = device_module.Stream()
     with device_module.stream(stream):
         x = torch.zeros(1 << 16, device=device)
-        for i in range(50):
+        for i in range(20):
             x = (x + torch.full((1 << 16,), float(i), device=device)) * 1.0
     stream.synchronize()
-    assert x[0].item() == x[-1].item() == sum(range(50))
+    assert x[0].item() == x[-1].item() == sum(range(20))

@@ -78,7 +78,7 @@ def test_D28_contexts_nest_and_end_with_an_exception(leaf, name):
     assert (leaf * 2).requires_grad
 
 
-def test_D28_they_act_on_their_thread_alone(leaf):
+def test_D28_they_affect_only_their_thread(leaf):
     found = []
     with guards.exclude("AutogradPrivateUse1"):
         here = guards.state()

@@ -1,4 +1,4 @@
-"""PyTorch's hooks of the device: registered once, and the way to pinned memory and generators (E19, E20, E35, E38)."""
+"""PyTorch's hooks of the device: registered once, and used for pinned memory and generators (E19, E20, E35, E38)."""
 
 import subprocess
 import sys
@@ -22,6 +22,8 @@ def test_E19_pinned_memory_is_recognised_and_only_dense_cpu_tensors_are_pinned(d
         on_device.pin_memory()
     with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
         torch.empty(3, device=device, pin_memory=True)
+    with pytest.raises(RuntimeError, match="pinned"):
+        torch.empty_strided((1,), (1,), device=device, pin_memory=True)
 
 
 def test_E20_pinning_comes_from_the_hooks_and_takes_the_drivers_memory(device, device_module):
@@ -35,7 +37,7 @@ def test_E20_pinning_comes_from_the_hooks_and_takes_the_drivers_memory(device, d
     assert direct & registered == set()
 
 
-def test_E35_generators_come_from_the_hooks_alone(device):
+def test_E35_generators_come_only_from_the_hooks(device):
     assert torch.Generator(device).device == device
     sources = backplane_sdk.source_dir()
     used = [

@@ -139,7 +139,7 @@ def test_D06_a_kernel_receives_the_key_set_and_redispatches_with_it(library, x):
     assert keys.highestPriorityTypeId() == DispatchKey.AutogradPrivateUse1
 
 
-def test_D11_an_override_gives_way_when_its_library_goes(x):
+def test_D11_an_override_ends_with_its_library(x):
     before = torch.add(x, x)
     with torch.library._scoped_library("aten", "IMPL") as ours:
         ours.impl("add.Tensor", lambda self, other, *, alpha=1: self.clone(), "PrivateUse1")
