@@ -1,8 +1,8 @@
-"""A vendor's kernel that is a function of the host's: the template's example, on a driver that runs such functions, and
-on one that runs none. There it gives way, and says so; everything else goes on.
+"""A vendor's kernel that is a host function: the template's example, on a driver that runs host functions, and on one
+that does not. There the fallback computes its operator, which is reported; everything else works.
 
-The shim drivers/hide_groups.c takes bp.host_exec away from whatever driver the tests run on. A chip whose kernels are
-its runtime's own is in tests/template/test_native_kernels.py.
+The shim drivers/hide_groups.c hides bp.host_exec of the driver. tests/template/test_native_kernels.py tests a chip
+whose kernels belong to its runtime.
 """
 
 import json
@@ -20,9 +20,9 @@ EXAMPLE = Path(__file__).parents[2] / "{{cookiecutter.package_name}}" / "backend
 
 @pytest.fixture
 def run(run_in_process, shim, name):
-    """``run(code, hidden="bp.host_exec")``: what the code's ``report(...)`` printed, on a driver without that group.
+    """``run(code, hidden="bp.host_exec")``: what the code gave to ``report(...)``, on a driver without that group.
 
-    The portable kernels are not registered, so that a vendor's is the first and the CPU the next in line.
+    The portable kernels are not registered, so that a vendor's kernel is followed by the fallback.
     """
 
     def run(code, hidden=""):
@@ -52,9 +52,8 @@ def loaded(compiled):
         """)
 
 
-def test_E21_E23_the_example_kernel_computes_what_it_takes(run, loaded, device):
-    """In all three forms, whatever the strides and the dtypes; complex numbers, and more dimensions than are walked,
-    are the CPU's."""
+def test_E21_E23_the_example_kernel_computes_what_it_supports(run, loaded, device):
+    """In all three forms, with any strides and dtypes; the CPU computes complex numbers and more dimensions."""
     found = run(
         loaded
         + f"""
@@ -76,7 +75,9 @@ def deep(dims):
 for dims in (12, 13):
     y = deep(dims)
     values.append(counted(lambda: torch.equal((y + y).cpu(), y.cpu() + y.cpu()) and torch.ones(1)))
-report(values=values)
+report(values=values, runs=explain("aten::add.Tensor").runs.word, never=[f.rule for f in lint("aten")],
+       dtypes=explain("aten::add.Tensor", dtype=torch.bfloat16).runs.text,
+       left=explain("aten::add.Tensor", dtype=torch.complex64).runs.word)
 """
     )
     x = torch.arange(12.0).view(3, 4)
@@ -87,9 +88,12 @@ report(values=values)
         [[1.0], 1],
         [[1.0], 0],
     ]
+    assert (found["runs"], found["left"]) == ("native", "fallback")
+    assert "never-runs" not in found["never"]
+    assert "it takes bfloat16" in found["dtypes"]
 
 
-def test_without_host_functions_it_leaves_its_operator_to_the_fallback_and_says_so(run, loaded, device):
+def test_without_host_functions_the_fallback_computes_its_operator_which_is_reported(run, loaded, device):
     found = run(
         loaded
         + f"""
@@ -107,22 +111,11 @@ report(value=value, fell=sorted(fallback.calls()), runs=str(explain("aten::add.T
     assert "never run on this driver: they need host functions (bp.host_exec)" in found["rules"]["never-runs"]
 
 
-def test_with_host_functions_nothing_is_said(run, loaded):
-    found = run(
-        loaded + "report(runs=explain('aten::add.Tensor').runs.word, never=[f.rule for f in lint('aten')], "
-        "dtypes=explain('aten::add.Tensor', dtype=torch.bfloat16).runs.text, "
-        "left=explain('aten::add.Tensor', dtype=torch.complex64).runs.word)"
-    )
-    assert found["runs"] == "native"
-    assert "never-runs" not in found["never"]
-    assert "it takes bfloat16" in found["dtypes"]
-    assert found["left"] == "fallback"
-
-
-def test_copies_and_fills_are_right(run, device):
-    """Strides, gaps, dtypes, lazy bits: by way of the host where no kernel is there."""
+def test_without_host_functions_copies_fills_and_attention_are_right(run, device):
+    """Copies are staged where there is no kernel; attention is one call of the CPU's flash kernel."""
     found = run(
         f"""
+        from torch_backplane import fallback
         results = []
         for place in ("cpu", "{device.type}"):
             x = torch.arange(24.0, device=place).view(4, 6)
@@ -136,24 +129,15 @@ def test_copies_and_fills_are_right(run, device):
             strided[:, ::2].copy_(x)
             results.append([x.tolist(), z.resolve_conj().real.tolist(), big.tolist(), strided.tolist(),
                             x.t().contiguous().tolist(), x.to(torch.int32).t().clone().tolist()])
-        report(same=results[0] == results[1])
-        """,
-        hidden="bp.host_exec",
-    )
-    assert found == {"same": True}
-
-
-def test_attention_asks_for_kernels_that_run(run, device):
-    """The CPU's flash kernel in one call, and not a composition of matmul and softmax that are not there."""
-    found = run(
-        f"""
-        from torch_backplane import fallback
+        fallback.reset_calls()
         q, k, v = torch.randn(3, 2, 2, 5, 4).to("{device.type}")
         got = torch.nn.functional.scaled_dot_product_attention(q, k, v)
         want = torch.nn.functional.scaled_dot_product_attention(q.cpu(), k.cpu(), v.cpu())
-        report(close=torch.allclose(got.cpu(), want, atol=1e-6), fell=sorted(fallback.calls()))
+        report(same=results[0] == results[1], close=torch.allclose(got.cpu(), want, atol=1e-6),
+               fell=sorted(fallback.calls()))
         """,
         hidden="bp.host_exec",
     )
+    assert found["same"]
     assert found["close"]
     assert not any("softmax" in op or "bmm" in op for op in found["fell"])
