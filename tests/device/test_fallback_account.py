@@ -1,4 +1,4 @@
-"""What the fallback has cost, by operator, and budgets of it (E33)."""
+"""The account of the fallback's calls by operator, and budgets (E33)."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def test_E33_calls_bytes_time_and_the_first_site_are_counted(device):
     elapsed = time.perf_counter() - began
     count = counts()["aten::digamma.out"]
     assert count.calls == 3
-    assert 0 < count.seconds <= elapsed  # seconds, of the calls alone
+    assert 0 < count.seconds <= elapsed  # seconds, only of the calls
     assert re.fullmatch(rf"{re.escape(__file__)}:\d+ \(test_E33_calls.*\)", count.site)
     line = int(count.site.split(":")[1].split()[0])
     with open(__file__) as file:
@@ -61,7 +61,7 @@ def capabilities():
     return capabilities()
 
 
-def test_E33_the_account_can_be_switched_off_but_for_the_calls(device):
+def test_E33_the_account_can_be_switched_off_except_for_the_calls(device):
     x = torch.rand(10, device=device)
     with fallback.accounting(False):
         torch.digamma(x)
@@ -94,7 +94,7 @@ def test_E33_a_long_location_stays_whole_in_the_report(device, tmp_path):
 
 def test_E33_calls_of_all_threads_are_counted(device):
     def work():
-        for _ in range(200):
+        for _ in range(50):
             torch.digamma(torch.ones(2, device=device))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -102,7 +102,7 @@ def test_E33_calls_of_all_threads_are_counted(device):
         thread.start()
     for thread in threads:
         thread.join()
-    assert fallback.calls()["aten::digamma.out"] == 800
+    assert fallback.calls()["aten::digamma.out"] == 200
 
 
 def test_E33_a_call_that_fails_is_counted(device):

@@ -69,7 +69,10 @@ def test_E33_warn_names_the_operator_once_and_the_line_that_called_it(device):
     assert len(texts) == 1
     assert "has no kernel for Float, Long" in texts[0]
     assert f"Called at {__file__}:{line} (test_E33_warn" in texts[0]  # not torch/nn/functional.py
-    with fallback.policy("warn"), pytest.warns(UserWarning, match="multilabel_margin_loss"):  # set anew, said anew
+    with (
+        fallback.policy("warn"),
+        pytest.warns(UserWarning, match="multilabel_margin_loss"),
+    ):  # set again, reported again
         torch.nn.functional.multilabel_margin_loss(x, torch.tensor([0, -1], device=device))
 
 
@@ -78,11 +81,6 @@ def test_E33_warn_in_a_backward_pass_names_the_node(device):
     loss = torch.digamma(x).sum()
     with fallback.policy("warn"), pytest.warns(UserWarning, match="backward of DigammaBackward0"):
         loss.backward()
-
-
-def test_a_policy_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="cpu, warn, error"):
-        fallback.policy("perhaps")
 
 
 @pytest.mark.parametrize("op", ["sinc", "aten::sincc", "aten::sinc.outt", "::sinc"])
@@ -137,38 +135,12 @@ def test_E33_a_wrong_setting_in_the_environment_is_an_error(run_in_process, back
 
 @pytest.mark.once
 @pytest.mark.fresh
-def test_E33_a_wrong_setting_in_the_environment_leaves_torch_alone(run_in_process, name):
-    """As any reason why the device cannot be had: one warning where torch loads it by itself."""
+def test_E33_a_wrong_setting_in_the_environment_leaves_torch_usable(run_in_process, name):
+    """As any failure to load the device: one warning of torch's autoload."""
     code = "import torch; print(torch.ones(2).sum().item())"
     result = run_in_process(code, env={f"{name.upper()}_FALLBACK": "gpu"})
     assert result.stdout == "2.0\n"
     assert f"{name.upper()}_FALLBACK=gpu: 'gpu' is not a fallback policy" in result.stderr
-
-
-@pytest.mark.once
-def test_D07_a_python_function_can_be_the_fallback_where_the_sdk_registers_none(run_in_process, name):
-    code = f"""
-    import torch
-    seen = []
-    def by_cpu(op, *args, **kwargs):
-        seen.append(str(op))
-        args = [a.cpu() if isinstance(a, torch.Tensor) else a for a in args]
-        return op(*args, **{{k: v for k, v in kwargs.items() if k != "out"}}).to("{name}")
-    library = torch.library.Library("_", "IMPL")
-    library.fallback(by_cpu, "PrivateUse1")
-    x = torch.ones(2, device="{name}")
-    torch.ops.aten.bucketize.Tensor(x, torch.tensor([0.0, 1.0]).to("{name}"))
-    print(seen)
-    """
-    result = run_in_process(code, env={f"{name.upper()}_FALLBACK": "none"})
-    assert "bucketize" in result.stdout
-
-
-def test_D08_a_second_fallback_is_refused(device):
-    library = torch.library.Library("_", "IMPL")
-    with pytest.raises(RuntimeError, match="fallback"):
-        library.fallback(lambda op, *args, **kwargs: None, "PrivateUse1")
-    run(device)
 
 
 def test_D08_a_hook_sees_every_call_first(device):
@@ -208,7 +180,7 @@ def test_D08_a_hook_of_another_number_of_results_is_refused(device):
 
 
 def test_D08_a_hook_in_cpp_stays_beside_one_in_python(device):
-    """Its place is C++'s alone: a block in Python does not take it."""
+    """C++ has a separate hook, which a block in Python does not replace."""
     seen = []
     kind = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p)
     hook = kind(lambda op, stack: bool(seen.append(op is not None)))
@@ -250,50 +222,3 @@ def test_D09_the_autograd_fallback_is_torchs_own_whatever_is_switched(run_in_pro
         print("without it nothing works")
     """
     assert run_in_process(code).stdout.splitlines() == ["[2.0, 2.0]", "without it nothing works"]
-
-
-def test_D17_the_direct_kernel_is_asked_for_and_not_the_computed_one(device):
-    computed = torch._C._dispatch_has_computed_kernel_for_dispatch_key
-    for op, native in (("aten::view", True), ("aten::empty_strided", True), ("aten::sinc.out", False)):
-        assert fallback.has_kernel(op) is native
-        assert computed(op, "PrivateUse1")
-    with pytest.raises(RuntimeError):
-        fallback.has_kernel("aten::no_such_operator")
-
-
-def test_B09_a_view_operator_is_refused_by_its_schema(device):
-    library = torch.library.Library("backplane_b09_test", "DEF")
-    library.define("view(Tensor(a) x) -> Tensor(a)")
-    library.define("copy(Tensor x) -> Tensor")
-    for op in ("view", "copy"):
-        library.impl(op, lambda x: x[1:].clone(), "CPU")
-    x = torch.ones(3, device=device)
-    assert torch.ops.backplane_b09_test.copy(x).tolist() == [1.0, 1.0]
-    with pytest.raises(NotImplementedError, match="backplane_b09_test::view is a view operator"):
-        torch.ops.backplane_b09_test.view(x)
-
-
-def test_B09_views_of_every_kind_share_memory_and_never_fall_back(device):
-    x = torch.arange(24.0, device=device).reshape(2, 3, 4)
-    views = [
-        x.view(6, 4),
-        x.reshape(24),
-        x.permute(2, 0, 1),
-        x[1],
-        x[:, ::2],
-        x.unfold(2, 2, 1),
-        x.expand(2, 2, 3, 4),
-        x.diagonal(0, 1, 2),
-        x.unsqueeze(0).squeeze(0),
-        x.as_strided((2, 2), (1, 5), 3),
-        x.unbind(0)[1],
-        x.split(2, 1)[1],
-        x.view(torch.int32),
-        x.detach(),
-        torch.view_as_complex(x.view(2, 3, 2, 2)),
-        torch.view_as_real(torch.view_as_complex(x.view(2, 3, 2, 2)).conj().resolve_conj()),
-    ]
-    with fallback.budget(calls=0):
-        again = [x.view(6, 4), x.permute(2, 0, 1), x[1], x.unfold(2, 2, 1), x.diagonal(0, 1, 2), x.view(torch.int32)]
-    for view in views[:-1] + again:
-        assert view.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
