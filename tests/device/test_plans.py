@@ -1,11 +1,10 @@
-"""Results have the shapes, dtypes, strides and devices that torch's fake tensors, so compiled programs, plan with."""
-
-import itertools
+"""Results have the shapes, dtypes, strides and devices of torch's fake tensors, on which compiled programs rely."""
 
 import pytest
 import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from variants import sampled
 
 from backplane_tools.conformance.fakes import FakeMode
 from torch_backplane.testing.compare import strides_of
@@ -30,8 +29,8 @@ def placed(t, device, grad=True):
     return copy.requires_grad_(grad and t.is_floating_point())
 
 
-def hold(device, call, *tensors):
-    """Each operator of the call and of its backward is as its fake; gives the result."""
+def as_planned(device, call, *tensors):
+    """Check each operator of the call and of its backward against its fake; return the result and the gradients."""
     x = [placed(t, device) for t in tensors]
     with FakeMode(device) as mode:
         result = call(*x)
@@ -53,13 +52,14 @@ CONVOLUTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", CONVOLUTIONS)
-@pytest.mark.parametrize("formats", list(itertools.product(FORMATS, ["contiguous", "channels last"])), ids=str)
-def test_convolutions(device, name, formats):
+@pytest.mark.parametrize(
+    ("format", "of_weight", "name"), sampled(7, FORMATS, ["contiguous", "channels last"], CONVOLUTIONS)
+)
+def test_convolutions(device, format, of_weight, name):
     function, shape, weight, options = CONVOLUTIONS[name]
     torch.manual_seed(0)
-    x, w = (FORMATS[f](torch.randn(s)) for f, s in zip(formats, (shape, weight), strict=True))
-    result, _ = hold(device, lambda x, w: function(x, w, **options), x, w)
+    x, w = FORMATS[format](torch.randn(shape)), FORMATS[of_weight](torch.randn(weight))
+    result, _ = as_planned(device, lambda x, w: function(x, w, **options), x, w)
     expected = function(x, w, **options)
     assert result.stride() == expected.stride()
     torch.testing.assert_close(result.detach().cpu(), expected, rtol=1e-4, atol=1e-4)
@@ -74,35 +74,32 @@ ATTENTION = {
 }
 
 
-@pytest.mark.parametrize("kind", ATTENTION)
-@pytest.mark.parametrize("formats", list(itertools.product(FORMATS, ["contiguous", "swapped", "gaps"])), ids=str)
-@pytest.mark.parametrize("value_size", [8, 6])
-def test_E26_E27_attention_is_as_its_fakes(device, kind, formats, value_size):
+def attend(device, *tensors, **options):
+    with sdpa_kernel(SDPBackend.OVERRIDEABLE):
+        as_planned(device, lambda *t: F.scaled_dot_product_attention(*t, **options), *tensors)
+
+
+@pytest.mark.parametrize(
+    ("value_size", "of_keys", "format", "kind"),
+    sampled(7, [8, 6], ["contiguous", "swapped", "gaps"], FORMATS, ATTENTION),
+)
+def test_E26_E27_attention_is_as_its_fakes(device, value_size, of_keys, format, kind):
     torch.manual_seed(0)
     heads = 2 if kind == "grouped" else 4
-    first, second = (FORMATS[f] for f in formats)
     q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, heads, 7, 8), torch.randn(2, heads, 7, value_size)
-    with sdpa_kernel(SDPBackend.OVERRIDEABLE):
-        hold(
-            device,
-            lambda *t: F.scaled_dot_product_attention(*t, **ATTENTION[kind]),
-            first(q),
-            second(k),
-            second(v),
-        )
+    attend(device, FORMATS[format](q), FORMATS[of_keys](k), FORMATS[of_keys](v), **ATTENTION[kind])
 
 
-@pytest.mark.parametrize("shape", [(5, 7), (2, 1, 5, 7), (2, 4, 5, 7)], ids=str)
-@pytest.mark.parametrize("kind", ["bool", "float"])
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("format", "kind", "shape"), sampled(7, FORMATS, ["bool", "float"], [(5, 7), (2, 1, 5, 7), (2, 4, 5, 7)])
+)
 def test_E26_E27_attention_with_a_mask_is_as_its_fakes(device, shape, kind, format):
     torch.manual_seed(0)
     q, k = FORMATS[format](torch.randn(2, 4, 5, 8)), FORMATS[format](torch.randn(2, 4, 7, 8))
     mask = FORMATS[format](torch.randn(shape))
     if kind == "bool":
         mask = mask > -1
-    with sdpa_kernel(SDPBackend.OVERRIDEABLE):
-        hold(device, lambda q, k, v, mask: F.scaled_dot_product_attention(q, k, v, attn_mask=mask), q, k, k, mask)
+    attend(device, q, k, k, mask)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
@@ -115,26 +112,26 @@ def test_E26_the_sums_of_attention_lie_row_by_row(device, dtype):
     torch.testing.assert_close(results[1].cpu().double(), expected, rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize(("format", "train"), sampled(3, FORMATS, [True, False]))
 def test_dropout(device, format, train):
-    hold(device, lambda x: torch.native_dropout(x, 0.5, train)[0] * 2, FORMATS[format](torch.randn(2, 3, 4, 5)))
+    as_planned(device, lambda x: torch.native_dropout(x, 0.5, train)[0] * 2, FORMATS[format](torch.randn(2, 3, 4, 5)))
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("shape", [(2, 8, 4, 6), (1, 4, 2, 2), (8, 4, 6)], ids=str)
-@pytest.mark.parametrize("op", [F.pixel_shuffle, F.pixel_unshuffle])
-def test_shuffled_pixels(device, format, shape, op):
+@pytest.mark.parametrize(
+    ("op", "shape", "format"),
+    sampled(7, [F.pixel_shuffle, F.pixel_unshuffle], [(2, 8, 4, 6), (1, 4, 2, 2), (8, 4, 6)], FORMATS),
+)
+def test_shuffled_pixels(device, op, shape, format):
     x = FORMATS[format](torch.randn(shape))
-    result, _ = hold(device, lambda x: op(x, 2), x)
+    result, _ = as_planned(device, lambda x: op(x, 2), x)
     expected = op(x, 2)
     assert result.is_contiguous() if op is F.pixel_shuffle else strides_of(result) == strides_of(expected)
     assert torch.equal(result.detach().cpu(), expected)
 
 
-@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
-@pytest.mark.parametrize("include_last", [False, True])
-@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(
+    ("mode", "include_last", "grad"), sampled(5, ["sum", "mean", "max"], [False, True], [False, True])
+)
 def test_embedding_bags(device, mode, include_last, grad):
     torch.manual_seed(0)
     weight, index = torch.randn(10, 4), torch.tensor([1, 2, 4, 5, 4, 3, 2, 9])
@@ -163,58 +160,16 @@ NORMS = {
 }
 
 
-@pytest.mark.parametrize("name", NORMS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("parameters", ["of the same dtype", "of float32"])
-def test_a_batch_norm_in_evaluation_gives_the_statistics_that_it_used(device, name, dtype, parameters):
-    of = dtype if parameters == "of the same dtype" or dtype == torch.float64 else torch.float32
+@pytest.mark.parametrize(
+    ("parameters", "dtype", "name"),
+    sampled(5, ["same", "float32"], [torch.float32, torch.float64, torch.bfloat16, torch.float16], NORMS),
+)
+def test_a_batch_norm_in_evaluation_returns_the_statistics_that_it_used(device, parameters, dtype, name):
+    """With parameters of the same dtype, or of float32."""
+    of = dtype if parameters == "same" or dtype == torch.float64 else torch.float32
     x, *rest = torch.randn(4, 3, 5).to(dtype), *(torch.rand(4, 3).add(0.5).to(of).unbind(0))
-    rest = [t[:3].clone() for t in rest]
     _, mean, rstd = NORMS[name](x.to(device), *(t.to(device) for t in rest))
     compute = torch.float64 if dtype == torch.float64 else torch.float32
     assert (mean.dtype, rstd.dtype) == (compute, compute)
     torch.testing.assert_close(mean.cpu(), rest[2].to(compute))
     torch.testing.assert_close(rstd.cpu(), (rest[3].to(compute) + 1e-5).rsqrt())
-
-
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("kind", ["affine", "mixed", "plain", "no statistics"])
-def test_batch_norms_and_their_gradients(device, training, dtype, kind):
-    if kind == "no statistics" and not training:
-        training = True
-    torch.manual_seed(0)
-    norm = torch.nn.BatchNorm2d(3, affine=kind != "plain", track_running_stats=kind != "no statistics")
-    norm = (norm if kind == "mixed" else norm.to(dtype)).train(training)
-    x = torch.randn(2, 3, 4, 5).to(dtype)
-
-    def run(on):
-        import copy
-
-        mine = copy.deepcopy(norm).to(on)
-        y = x.to(on).requires_grad_()
-        result = mine(y)
-        grads = torch.autograd.grad(result.float().square().sum(), [y, *mine.parameters()])
-        return [t.detach().cpu() for t in (result, *grads, *mine.buffers())]
-
-    for found, expected in zip(run(device), run("cpu"), strict=True):
-        torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("weight", ["half", "float", "none"])
-def test_the_statistics_of_a_layer_norm_of_half_types_are_floats(device, dtype, weight):
-    torch.manual_seed(0)
-    x = torch.randn(3, 8).to(dtype)
-    w = None if weight == "none" else torch.rand(8).to(dtype if weight == "half" else torch.float32)
-
-    def run(on):
-        y, v = x.to(on).requires_grad_(), None if w is None else w.to(on).requires_grad_()
-        results = torch.native_layer_norm(y, (8,), v, v, 1e-5)
-        grads = torch.autograd.grad(results[0].float().square().sum(), [y] if v is None else [y, v])
-        return [t.detach().cpu() for t in (*results, *grads)]
-
-    found, expected = run(device), run("cpu")
-    assert found[1].dtype == found[2].dtype == torch.float32
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a.float(), b.float(), rtol=2e-2, atol=2e-2)
