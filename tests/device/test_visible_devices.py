@@ -4,41 +4,34 @@ import pytest
 
 pytestmark = pytest.mark.once
 
-CODE = """
-import torch
-m = torch.{name}
-print([m.get_device_properties(i).uuid for i in range(m.device_count())])
-"""
-
 
 @pytest.fixture
 def uuids(run_in_process, name):
-    """The uuids of the devices that are visible under a value of the variable."""
+    """``uuids(*values)``: for each value of the variable, the uuids of the devices that are visible."""
 
-    def ask(value):
-        env = {f"{name.upper()}_VISIBLE_DEVICES": value, f"{name.upper()}_DRIVER": None}  # the simulator has uuids
-        return eval(run_in_process(CODE.format(name=name), options="devices=4", env=env).stdout)
+    def ask(*values):
+        variable = f"{name.upper()}_VISIBLE_DEVICES"
+        code = f"""
+            import os, torch
+            m = torch.{name}
+            for value in {values}:
+                os.environ["{variable}"] = value
+                print([m.get_device_properties(i).uuid for i in range(m.device_count())])
+        """
+        env = {variable: None, f"{name.upper()}_DRIVER": None}  # the simulator has uuids
+        return [eval(line) for line in run_in_process(code, options="devices=4", env=env).stdout.splitlines()]
 
     return ask
 
 
-def test_indices_select_and_order(uuids):
-    every = uuids(None)
-    assert len(every) == 4
+def test_indices_and_uuids_select_and_order(uuids):
+    (every,) = uuids("0,1,2,3")
     assert len(set(every)) == 4
-    assert uuids("2,0") == [every[2], every[0]]
+    assert uuids("2,0", every[3]) == [[every[2], every[0]], [every[3]]]
 
 
-@pytest.mark.long
-def test_uuids_select_by_a_unique_prefix(uuids):
-    every = uuids(None)
-    assert uuids(every[3]) == [every[3]]
-
-
-@pytest.mark.long_after_first
-@pytest.mark.parametrize(("value", "count"), [("-1", 0), ("1,-1,2", 1), ("0,9,1", 1), ("1,1", 0)])
-def test_the_list_ends_at_what_names_no_device(uuids, value, count):
-    assert len(uuids(value)) == count
+def test_the_list_ends_at_what_names_no_device(uuids):
+    assert [len(visible) for visible in uuids("-1", "1,-1,2", "0,9,1", "1,1")] == [0, 1, 1, 0]
 
 
 def test_a_visible_device_is_used_under_its_new_number(run_in_process, name):
@@ -56,7 +49,7 @@ def test_a_visible_device_is_used_under_its_new_number(run_in_process, name):
 
 
 def test_the_list_counts_until_the_driver_is_opened(run_in_process, name):
-    """Launchers set it after the import, and after questions: as for torch.cuda."""
+    """Launchers set it after the import, and after the first queries, as for torch.cuda."""
     prefix = name.upper()
     code = f"""
         import os, torch
