@@ -1,6 +1,6 @@
-"""The stream sanitizer finds races and forgotten record_stream, names both sides, and leaves sound programs alone.
+"""The stream sanitizer finds races and forgotten record_stream, names both sides, and is silent on sound programs.
 
-Some races need kernels that are queued: where the fallback computes, the host waits, and there is an order.
+Some races need kernels that are queued: the host waits for the fallback, which makes an order.
 """
 
 import subprocess
@@ -23,6 +23,14 @@ def report():
 
 def streams(device_module):
     return device_module.Stream(), device_module.Stream()
+
+
+@pytest.fixture
+def x(device, device_module, report):
+    """Eight numbers, for which no stream waits."""
+    x = torch.ones(8, device=device)
+    device_module.synchronize()
+    return x
 
 
 def write_on_a_stream(tensor, stream):
@@ -54,83 +62,74 @@ def test_a_race_raises_with_both_stacks(device_module, device):
 @pytest.mark.requires("streams")
 @pytest.mark.parametrize("first", ["read", "write"])
 @pytest.mark.parametrize("second", ["read", "write"])
-def test_reads_may_overlap_and_nothing_else(device_module, device, report, first, second):
+def test_reads_may_overlap_and_nothing_else(device_module, x, report, first, second):
     a, b = streams(device_module)
-    x = torch.ones(8, device=device)
-    device_module.synchronize()
     for s, kind in ((a, first), (b, second)):
         with s:
             x.clone() if kind == "read" else x.fill_(2)
     assert len(report.errors) == (first == "write" or second == "write")
 
 
+ORDERS = {
+    "wait_stream": lambda m, a, b, event: b.wait_stream(a),
+    "event": lambda m, a, b, event: b.wait_event(event),
+    "event.synchronize": lambda m, a, b, event: event.synchronize(),
+    "event.query": lambda m, a, b, event: until(event.query),
+    "stream": lambda m, a, b, event: a.synchronize(),
+    "device": lambda m, a, b, event: m.synchronize(),
+    "a third stream": lambda m, a, b, event: through(m.Stream(), a, b),
+}
+
+
+def until(complete):
+    while not complete():
+        pass
+
+
+def through(stream, a, b):
+    stream.wait_stream(a)
+    b.wait_stream(stream)
+
+
 @pytest.mark.requires("streams")
-@pytest.mark.parametrize(
-    "order",
-    ["wait_stream", "event", "later event", "event.synchronize", "event.query", "stream", "device", "item"],
-)
-def test_every_kind_of_order_is_seen(device_module, device, report, order):
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+def test_every_kind_of_order_is_seen(device_module, x, report, order):
     a, b = streams(device_module)
-    x = torch.ones(8, device=device)
-    device_module.synchronize()
     with a:
         x.fill_(2)
-        event = a.record_event()
-        if order == "later event":  # its new record is behind more work, its wait sees that one
-            x.fill_(3)
-            event.record(a)
-        if order == "item":
-            x[0].item()
-    if order == "wait_stream":
-        b.wait_stream(a)
-    elif order in ("event", "later event"):
-        b.wait_event(event)
-    elif order == "event.synchronize":
-        event.synchronize()
-    elif order == "event.query":
-        while not event.query():
-            pass
-    elif order == "stream":
-        a.synchronize()
-    elif order == "device":
-        device_module.synchronize()
+    order(device_module, a, b, a.record_event())
     with b:
         x.clone()
     assert report.errors == []
 
 
 @pytest.mark.requires("streams")
-def test_a_wait_for_too_little_is_no_order(device_module, device, report):
+@pytest.mark.parametrize("wait", ["before the work", "after the first record", "after the second", "item"])
+def test_an_event_orders_the_work_before_the_record_that_was_waited_for(device_module, x, report, wait):
+    """Reading an item orders all of its stream's work."""
     a, b = streams(device_module)
-    x = torch.ones(8, device=device)
-    device_module.synchronize()
     event = a.record_event()
     with a:
-        x.fill_(2)
-    b.wait_event(event)
+        if wait != "before the work":
+            x.fill_(2)
+            event.record(a)
+        if wait == "after the first record":
+            b.wait_event(event)
+        x.fill_(3)
+        if wait == "after the second":
+            event.record(a)
+        if wait == "item":
+            x[0].item()
+    if wait not in ("after the first record", "item"):
+        b.wait_event(event)
     with b:
         x.clone()
-    assert len(report.errors) == 1
-
-
-@pytest.mark.requires("streams")
-def test_order_is_passed_on_through_a_third_stream(device_module, device, report):
-    a, b = streams(device_module)
-    c = device_module.Stream()
-    x = torch.ones(8, device=device)
-    device_module.synchronize()
-    with a:
-        x.fill_(2)
-    b.wait_stream(a)
-    c.wait_stream(b)
-    with c:
-        x.clone()
-    assert report.errors == []
+    assert len(report.errors) == (wait in ("before the work", "after the first record"))
 
 
 @pytest.mark.kernels
 @pytest.mark.requires("streams")
-def test_parts_of_one_memory_are_told_apart(device_module, device, report):
+def test_parts_of_one_memory_are_distinguished(device_module, device, report):
     a, b = streams(device_module)
     x = torch.zeros(4, 8, device=device)
     device_module.synchronize()
@@ -196,7 +195,7 @@ def test_backward_on_another_stream_is_seen(device_module, device, report):
 @pytest.mark.requires("streams")
 @pytest.mark.parametrize("mistake", [None, "no record_stream", "no wait"])
 def test_a_prefetching_training_loop(device_module, device, report, mistake):
-    """Batches come on a stream of their own, one ahead of the step that uses them."""
+    """Batches are copied on another stream, one ahead of the step that uses them."""
     model = torch.nn.Linear(4, 1).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     side = device_module.Stream()
@@ -236,8 +235,6 @@ def test_off_it_sees_nothing_and_on_twice_is_refused(device_module, device):
     with sanitizer.enabled(), pytest.raises(RuntimeError, match="already"):
         sanitizer.enable()
     sanitizer.disable()
-    from torch_backplane import _backend
-
     torch.ones(3, device=device)
     assert _backend.C.order_log.take() == []
 
@@ -281,8 +278,8 @@ print("errors:", len(report.errors))
 
 @pytest.mark.requires("streams")
 @pytest.mark.parametrize("waits", [True, False])
-def test_work_on_another_stream_than_the_current_one_is_seen(device_module, device, report, monkeypatch, waits):
-    """A kernel that forks to a stream of its own in a ``backplane::NativeLaunch``, and joins it again or forgets to."""
+def test_work_on_another_stream_than_the_current_one_is_seen(device_module, x, report, monkeypatch, waits):
+    """A kernel that forks to another stream in a ``backplane::NativeLaunch``, and joins it again or forgets to."""
     side, current = device_module.Stream(), device_module.current_stream()
     notes = []
     take = _backend.C.order_log.take
@@ -290,17 +287,16 @@ def test_work_on_another_stream_than_the_current_one_is_seen(device_module, devi
 
     def forks(x):
         side.wait_stream(current)
-        _sanitizer_takes_notes()
+        take_notes()
         notes.append((8, side.device_index, side.stream_id, 0, 0))  # OrderKind::launch
-        _sanitizer_takes_notes()
+        take_notes()
         if waits:
             current.wait_stream(side)
         return x
 
-    def _sanitizer_takes_notes():
+    def take_notes():
         sanitizer._active.take_notes(sanitizer._stack())
 
-    x = torch.ones(8, device=device)
     with torch.library._scoped_library("bp_sanitizer", "DEF") as library:
         library.define("forks(Tensor(a!) x) -> Tensor(a!)")
         library.impl("forks", forks, "PrivateUse1")
