@@ -1,4 +1,4 @@
-"""Answer sets, and environments of their own in which rendered projects are built."""
+"""Answer sets, and separate environments in which rendered projects are built."""
 
 from __future__ import annotations
 

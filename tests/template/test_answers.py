@@ -60,6 +60,7 @@ def test_new_refuses(tmp_path, question, answer, text):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize(
     ("question", "answer", "text"),
     [row for row in BAD if row[1] in {"cuda", "relu", "json", 'Acme "Chips"', "npu0", "GPL"}],
@@ -74,7 +75,7 @@ def test_cookiecutter_refuses(tmp_path, question, answer, text):
         assert text in said
 
 
-def test_several_problems_are_told_at_once(tmp_path):
+def test_several_problems_are_listed_at_once(tmp_path):
     with pytest.raises(ValueError, match="device_name") as error:
         render({"device_name": "cuda", "package_name": "json"}, tmp_path)
     assert "package_name is 'json'" in str(error.value)
@@ -107,7 +108,7 @@ def test_new_asks_again_after_a_bad_answer(tmp_path):
     assert (tmp_path / "npu" / "pyproject.toml").is_file()
 
 
-def test_the_command_line_tells_a_bad_answer_without_a_traceback(tmp_path):
+def test_the_command_line_reports_a_bad_answer_without_a_traceback(tmp_path):
     command = [sys.executable, "-m", "backplane_tools", "new", "--no-input", "device_name=cuda"]
     said = run(*command, cwd=tmp_path, check=False)
     assert "Error: device_name is 'cuda'" in said

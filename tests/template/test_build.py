@@ -1,4 +1,4 @@
-"""A project as a user gets it, built, installed and tested in an environment of its own: from wheels, the SDK's too.
+"""A project as a user gets it, built, installed and tested in a separate environment: from wheels, the SDK's too.
 
 One build at a time, by one worker: it takes all processors. test_developer.py builds another project, which shares no
 answer with this one.

@@ -51,7 +51,7 @@ def developer(tmp_path_factory, vendor):
     return environment, project, said
 
 
-def test_the_developers_paths_are_told(developer):
+def test_the_developers_paths_are_printed(developer):
     _, _, said = developer
     assert f"Backplane SDK 0.1.0 (core protocol 1): {ROOT}\n" in said
 

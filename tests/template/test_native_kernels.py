@@ -212,7 +212,7 @@ def test_E50_a_fill_is_replaced_and_hands_back_what_it_does_not_take(chip):
 
 
 def test_E56_native_work_is_in_a_profile(chip):
-    """By name, between events that emulate records: the driver has no records of its own."""
+    """By name, between events that emulate records: the driver has no records."""
     said = chip(
         """
         from torch.profiler import ProfilerActivity as A, profile
@@ -257,7 +257,7 @@ def test_work_is_ordered_with_the_streams_of_pytorch(chip):
 
 
 @pytest.mark.parametrize(
-    ("env", "told"),
+    ("env", "message"),
     [
         (
             {"Q_LAUNCH_BLOCKING": "1"},
@@ -269,7 +269,7 @@ def test_work_is_ordered_with_the_streams_of_pytorch(chip):
         ),
     ],
 )
-def test_E51_faults_of_native_work_are_seen(chip, env, told):
+def test_E51_faults_of_native_work_are_seen(chip, env, message):
     """A fault is injected into the vendor's own launch; with LAUNCH_BLOCKING it is raised where the work was queued."""
     said = chip(
         """
@@ -292,7 +292,7 @@ def test_E51_faults_of_native_work_are_seen(chip, env, told):
         ARMED=f"{chip.folder}/armed{len(env)}",
         **env,
     )
-    assert told in said
+    assert message in said
     assert said.startswith("at the call" if env else "later")
 
 

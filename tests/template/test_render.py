@@ -1,5 +1,6 @@
 """Every answer set renders to files that are clean: no template left, no stray name, no lint error."""
 
+import json
 import os
 import re
 import shutil
@@ -7,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from projects import LONG, ROOT, SHORT, every_choice, files, new, questions, run
+from projects import LONG, ROOT, SHORT, every_choice, files, questions, run
 
+import backplane_sdk
+from backplane_tools.cli.new import default_answer, render
 from backplane_tools.conformance.expected import Expected
 
 if sys.version_info >= (3, 11):
@@ -28,37 +31,52 @@ def rendered(tmp_path_factory):
     """Renders an answer set once."""
     made: dict[str, Path] = {}
 
-    def render(answers: dict[str, str]) -> Path:
+    def project(answers: dict[str, str]) -> Path:
         key = repr(sorted(answers.items()))
         if key not in made:
-            made[key] = new(tmp_path_factory.mktemp("project"), answers)
+            made[key] = render(answers, tmp_path_factory.mktemp("project"))
         return made[key]
 
-    return render
-
-
-# Every seventh has each choice in it.
-each_choice = pytest.mark.parametrize(
-    "choice", [pytest.param(one, marks=[pytest.mark.long] if i % 7 else []) for i, one in enumerate(CHOICES)], ids=slug
-)
-
-
-def each_set(argument: str):
-    """The default names, and both of ours, with each combination of choices."""
-    sets = [({**names, **choice}, f"{name}-{slug(choice)}") for name, names in NAMES.items() for choice in CHOICES]
-    most = [pytest.mark.long]  # of 360; every seventh has all choices and names in it
-    return pytest.mark.parametrize(
-        argument,
-        [pytest.param(answers, id=name, marks=most if i % 7 else []) for i, (answers, name) in enumerate(sets)],
-    )
+    return project
 
 
 NAMES = {"default": {}, "short": SHORT, "long": LONG}
+SETS = {f"{name}-{slug(choice)}": {**names, **choice} for name, names in NAMES.items() for choice in CHOICES}
 
 
-@each_set("answers")
-def test_nothing_of_the_template_is_left(rendered, answers):
+def a_part(argument: str, sets: dict[str, dict[str, str]]) -> pytest.MarkDecorator:
+    """Every set. All but every 17th, in which each choice and all names are, are long."""
+    params = [
+        pytest.param(answers, id=name, marks=[pytest.mark.long] if i % 17 else [])
+        for i, (name, answers) in enumerate(sets.items())
+    ]
+    return pytest.mark.parametrize(argument, params)
+
+
+def test_the_part_has_every_choice():
+    for sets in (list(SETS.values()), CHOICES):
+        part = sets[::17]
+        assert {value for answers in part for value in answers.items()} >= {
+            item for choice in CHOICES for item in choice.items()
+        }
+    assert {name.partition("-")[0] for name in list(SETS)[::17]} == set(NAMES)
+
+
+@a_part("answers", SETS)
+def test_a_project_is_clean(rendered, answers):
+    """Nothing of the template is left, its own lint passes, and the answers are in it."""
     project = rendered(answers)
+    nothing_is_left(project, answers)
+    env = {"RUFF_NO_CACHE": "true"}
+    run("ruff", "check", ".", cwd=project, env=env)
+    run("ruff", "format", "--check", ".", cwd=project, env=env)
+    code = [path for path in project.rglob("*") if path.suffix in {".c", ".cpp", ".h"}]
+    assert code
+    run("clang-format", "--dry-run", "-Werror", *code, cwd=project)
+    answers_arrive(project, answers)
+
+
+def nothing_is_left(project, answers):
     for path in project.rglob("*"):
         name = str(path.relative_to(project))
         text = path.read_text() if path.is_file() else ""
@@ -72,26 +90,7 @@ def test_nothing_of_the_template_is_left(rendered, answers):
         assert "\n\n\n\n" not in text, name
 
 
-@each_set("answers")
-def test_it_passes_its_own_lint(rendered, answers):
-    project = rendered(answers)
-    env = {"RUFF_NO_CACHE": "true"}
-    run("ruff", "check", ".", cwd=project, env=env)
-    run("ruff", "format", "--check", ".", cwd=project, env=env)
-    code = [path for path in project.rglob("*") if path.suffix in {".c", ".cpp", ".h"}]
-    assert code
-    run("clang-format", "--dry-run", "-Werror", *code, cwd=project)
-
-
-@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
-def test_V05_its_workflow_is_one_to_github(rendered, names):
-    project = rendered({**names, "ci": "github"})
-    run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", ".github/workflows/ci.yml", cwd=project)
-
-
-@each_set("answers")
-def test_answers_arrive(rendered, answers):
-    project = rendered(answers)
+def answers_arrive(project, answers):
     pyproject = tomllib.loads((project / "pyproject.toml").read_text())
     package = answers.get("package_name", "mydevice")
     assert project.name == package
@@ -109,7 +108,14 @@ def test_answers_arrive(rendered, answers):
     assert answers.get("vendor_name", "My Vendor") in (project / "LICENSE").read_text()
 
 
-@each_choice
+@pytest.mark.long_after_first
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_V05_its_workflow_is_one_to_github(rendered, names):
+    project = rendered({**names, "ci": "github"})
+    run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", ".github/workflows/ci.yml", cwd=project)
+
+
+@a_part("choice", {slug(choice): choice for choice in CHOICES})
 def test_choices_decide_which_files_there_are(rendered, choice):
     project = rendered({**SHORT, **choice})
     assert (project / ".github" / "workflows" / "ci.yml").is_file() == (choice["ci"] == "github")
@@ -204,7 +210,7 @@ def test_one_place_of_ci_installs_the_vendors_runtime(rendered):
 
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
 def test_V05_ci_holds_the_driver_against_its_contract(rendered, names):
-    """Before torch's tests, which stand on it: the embedded driver in the job `test`, the vendor's own on the board."""
+    """Before torch's tests, which require it: the embedded driver in the job `test`, the vendor's own on the board."""
     project = rendered({**names, "ci": "github"})
     device, package = names.get("device_name", "mydevice"), names.get("package_name", "mydevice")
     workflow = (project / ".github" / "workflows" / "ci.yml").read_text()
@@ -250,11 +256,10 @@ def test_the_readme_speaks_of_the_driver_in_use(rendered, driver):
     [("acme", "torch-acme"), ("torch_acme", "torch-acme"), ("acme_torch", "acme-torch"), ("npu_v2", "torch-npu-v2")],
 )
 def test_the_projects_name_says_torch_once(package, project):
-    from backplane_tools.cli.new import default_answer
-
     assert default_answer("project_name", {"package_name": package}) == project
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("by", ["torch-backplane", "cookiecutter"])
 def test_what_pip_compiles_of_the_template_stays_out(tmp_path, by):
     """Of an installed SDK pip compiles every Python file, the template's too."""
@@ -287,8 +292,9 @@ def test_it_is_read_in_ten_minutes(rendered):
     assert max(lengths.values()) < 200, max(lengths, key=lengths.__getitem__)
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("choice", [CHOICES[0], CHOICES[-1]], ids=slug)
-@pytest.mark.parametrize("names", [{}, LONG], ids=["default", "long"])
+@pytest.mark.parametrize("names", [LONG, {}], ids=["long", "default"])
 def test_cookiecutter_gives_equal_files(rendered, tmp_path, choice, names):
     answers = {**names, **choice}
     env = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
@@ -301,8 +307,6 @@ def test_cookiecutter_gives_equal_files(rendered, tmp_path, choice, names):
 
 
 def test_every_question_has_a_prompt():
-    import json
-
     prompts = json.loads((ROOT / "cookiecutter.json").read_text())["__prompts__"]
     assert list(prompts) == list(questions())
     for name, values in questions().items():
@@ -319,10 +323,6 @@ def test_files_that_the_sdk_has_too_are_equal():
 
 
 def test_the_template_asks_for_this_sdk():
-    import json
-
-    import backplane_sdk
-
     minor = ".".join(backplane_sdk.__version__.split(".")[:2])
     template = json.loads((ROOT / "cookiecutter.json").read_text())
     assert template["_backplane"] == minor
