@@ -9,24 +9,48 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BROKEN = ROOT / "tests" / "driver" / "broken"
+DEMO = ROOT / "build" / "demo"
+BACKEND = DEMO / "mydevice" / "build" / "mydevice"
+# What `make test` has built before the tests, and the folders of its sources, beside the headers and the engine.
+OF_MAKE = {
+    "checker": (BACKEND / "bin" / "backplane-check-driver", ["check_driver", "drivers/shims"]),
+    "libsim.so": (BACKEND / "lib" / "libmydevice_driver.so", ["drivers/sim"]),
+    "libemulate.so": (BACKEND / "lib" / "libbackplane_emulate.so", ["drivers/shims"]),
+    "libfault.so": (BACKEND / "lib" / "libbackplane_fault.so", ["drivers/shims"]),
+    "libtrace.so": (BACKEND / "lib" / "libbackplane_trace.so", ["drivers/shims"]),
+    "libminimal.so": (DEMO / "minimal" / "libminimal_driver.so", ["examples/minimal_driver"]),
+    "libopencl.so": (DEMO / "opencl" / "libopencl_driver.so", ["drivers/opencl"]),
+}
+HERE = Path(__file__).parent
+BROKEN = HERE / "broken"
 MINIMAL = ROOT / "examples" / "minimal_driver" / "minimal_driver.c"
 
 
+def up_to_date(name: str) -> Path | None:
+    """The file that `make` has built, if none of its sources is newer."""
+    built, folders = OF_MAKE.get(name, (None, []))
+    if built is None or not built.exists():
+        return None
+    folders = ["include/backplane/driver", "drivers/engine", *folders]
+    sources = [ROOT / "include/backplane/driver.h", *(path for part in folders for path in (ROOT / part).rglob("*.*"))]
+    return built if max(path.stat().st_mtime for path in sources) <= built.stat().st_mtime else None
+
+
 class Built:
-    """What the tests compile, into one folder: each thing by the first process of the run that asks for it."""
+    """What the tests use: the files of `make`, or else compiled into one folder, by the first process that asks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def once(self, name: str, make: Callable[[Path], object]) -> Path:
         """The file of that name. What `make` raises leaves none."""
+        if made := up_to_date(name):
+            return made
         out = self.folder / name
         with open(self.folder / f"{name}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -58,7 +82,7 @@ class Built:
 
     @cached_property
     def minimal(self) -> Path:
-        return self.once("libminimal.so", lambda out: compile_library(out, [MINIMAL]))
+        return self.once("libminimal.so", lambda out: compile_library(out, MINIMAL))
 
     @cached_property
     def minimal_cpp(self) -> Path:
@@ -66,12 +90,12 @@ class Built:
 
     @cached_property
     def broken(self) -> Path:
-        return self.once("libbroken.so", lambda out: compile_library(out, list(BROKEN.glob("*.cpp"))))
+        return self.unit("broken", sorted(BROKEN.glob("*.cpp")))
 
 
-def compile_checker(cache: Path) -> Path:
+def compile_checker(cache: Path, **env: str) -> Path:
     code = "from backplane_tools.cli.check_driver import compiled_program; print(compiled_program())"
-    return Path(run([sys.executable, "-c", code], XDG_CACHE_HOME=str(cache)).stdout.strip())
+    return Path(run([sys.executable, "-c", code], XDG_CACHE_HOME=str(cache), **env).stdout.strip())
 
 
 def compile_sdk_driver(out: Path, name: str) -> None:
@@ -83,23 +107,16 @@ def compile_unit(out: Path, sources: list[Path]) -> None:
     """Compile them as one unit, like a build: the headers cost more than the code."""
     unit = out.with_suffix(".cpp")
     unit.write_text("".join(f'#include "{path}"\n' for path in sources))
-    compile_library(out, [unit])
+    compile_library(out, unit)
 
 
-def compile_library(out: Path, sources: list[Path]) -> None:
-    include = ["-I", str(ROOT / "include")]
-    flags = ["-O0", "-fPIC", *include]
-    if sources[0].suffix == ".c":
-        compiler = [*shlex.split(os.environ.get("CC", "cc")), "-std=c11"]
-    else:
-        compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++20"]
-    objects = [f"{out}.{i}.o" for i in range(len(sources))]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(
-            pool.map(lambda source, to: run([*compiler, *flags, "-c", str(source), "-o", to]), sorted(sources), objects)
-        )
-    run([*compiler, "-shared", *objects, "-o", str(out) + ".new", "-lpthread"])
-    os.rename(str(out) + ".new", out)
+def compile_library(out: Path, source: Path) -> None:
+    """Compile a shared object of C or C++; it is there whole, or not at all."""
+    variable, default, standard = ("CC", "cc", "c11") if source.suffix == ".c" else ("CXX", "g++", "c++20")
+    compiler = [*shlex.split(os.environ.get(variable, default)), f"-std={standard}"]
+    words = ["-O0", "-fPIC", "-shared", f"-I{ROOT / 'include'}", str(source), "-o", f"{out}.new", "-lpthread"]
+    run([*compiler, *words])
+    os.rename(f"{out}.new", out)
 
 
 def run(

@@ -64,7 +64,7 @@ def test_V04_the_checker_passes_a_simulated_device_and_a_vendors_first(tmp_path:
     if driver == "sim":
         compile_sdk_driver(library, "sim")
     else:
-        compile_library(library, [ROOT / "examples" / "minimal_driver" / "minimal_driver.c"])
+        compile_library(library, ROOT / "examples" / "minimal_driver" / "minimal_driver.c")
     part = [] if ALL else [word for family in ("load.*", "copy.*", "fill.*") for word in ("--only", family)]
     if driver == "sim":
         part += ["--options", "memory=256MiB"]  # QEMU keeps 300 bytes of each page that was ever mapped

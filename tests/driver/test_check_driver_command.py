@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from checker import Built, compile_checker, run
+import pytest
+from checker import compile_checker, run
 
 
 def cli(*words: str, check: bool = False, **env: str) -> subprocess.CompletedProcess[str]:
@@ -32,25 +33,8 @@ def fake_backend(folder: Path, package: str, build_info: bool) -> None:
 def test_command_runs_an_installed_backends_checker(tmp_path: Path) -> None:
     fake_backend(tmp_path, "aaa_stranger", build_info=False)
     fake_backend(tmp_path, "aab_backend", build_info=True)
-    words = [
-        "lib.so",
-        "--options",
-        "a=1",
-        "--shim",
-        "x",
-        "--shim",
-        "y",
-        "--only",
-        "m.*",
-        "--expect",
-        "a.b=c d",
-        "--skip",
-        "e.*=f",
-        "--junit",
-        "f",
-        "--time-limit",
-        "5",
-    ]
+    words = "lib.so --options a=1 --shim x --shim y --only m.* --skip e.*=f --junit f --time-limit 5 --expect".split()
+    words.append("a.b=c d")
     done = cli(*words, PYTHONPATH=str(tmp_path))
     expected = (
         "--options=a=1 --shim=x --shim=y --only=m.* --expect=a.b=c d --skip=e.*=f --junit=f --time-limit=5.0 -- lib.so"
@@ -58,15 +42,33 @@ def test_command_runs_an_installed_backends_checker(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, f"aab_backend: {expected}\n")
 
 
-def test_compiled_program_is_private_and_kept(built: Built) -> None:
-    cache = built.program.parents[2]
-    assert cache.name == "torch-backplane"
+def compiler(folder: Path, body: str) -> str:
+    """A script in a compiler's place."""
+    path = folder / "g++"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+WRITES_A_PROGRAM = """while [ $# -gt 0 ]; do
+  [ "$1" = -o ] && echo 'echo listed' > "$2" && chmod 755 "$2"
+  shift
+done"""
+
+
+@pytest.mark.long_after_first
+@pytest.mark.parametrize("real", [False, True])
+def test_compiled_program_is_private_and_kept(tmp_path: Path, real: bool) -> None:
+    env = {} if real else {"CXX": compiler(tmp_path, WRITES_A_PROGRAM)}
+    program = compile_checker(tmp_path, **env)
+    assert run(["sh", "-c", f"{program} --list"]).stdout
+    cache = program.parents[2]
+    assert cache == tmp_path / "torch-backplane"
     assert stat.S_IMODE(cache.stat().st_mode) == 0o700
-    assert [entry.name for entry in cache.iterdir()] == [built.program.parents[1].name]  # nothing half-built
-    before = built.program.stat()
-    assert compile_checker(cache.parent) == built.program
-    assert built.program.stat().st_ino == before.st_ino
-    assert built.program.stat().st_mtime_ns == before.st_mtime_ns
+    assert [entry.name for entry in cache.iterdir()] == [program.parents[1].name]  # nothing half-built
+    before = program.stat()
+    assert compile_checker(tmp_path, **env) == program
+    assert (program.stat().st_ino, program.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def compile_fails(tmp_path: Path, **env: str) -> str:
@@ -81,10 +83,7 @@ def test_no_compiler(tmp_path: Path) -> None:
 
 
 def test_failing_compiler_is_quoted_and_leaves_nothing(tmp_path: Path) -> None:
-    compiler = tmp_path / "g++"
-    compiler.write_text("#!/bin/sh\necho 'error: this compiler knows no C++20' >&2\nexit 1\n")
-    compiler.chmod(0o755)
-    text = compile_fails(tmp_path, CXX=str(compiler))
+    text = compile_fails(tmp_path, CXX=compiler(tmp_path, "echo 'error: this compiler knows no C++20' >&2\nexit 1"))
     assert "error: this compiler knows no C++20" in text
     assert "set CXX" in text
     assert list((tmp_path / "torch-backplane").iterdir()) == []

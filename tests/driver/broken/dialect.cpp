@@ -71,16 +71,14 @@ void add_dialect_defects(Defects& d) {
     claim_subgroups(s);
     add_to_prelude(s, "#define BP_SHUFFLE_XOR(x, mask) (x)\n");
   };
-  d["dialect.loops"] = [](Shim& s) {
-    // A compiler that gets a comparison of an i64 with BP_ITEM wrong.
-    s.compiler.compile = [](void* self, const bp_compile_request* request, bp_compile_result* out) {
-      std::string source = request->source;
-      for (size_t at = 0; (at = source.find("<= BP_ITEM", at)) != std::string::npos;) source[at] = '>';
-      bp_compile_request changed = *request;
-      changed.source = source.c_str();
-      return INNER_GROUP(of(self).in_compiler, compile, &changed, out);
-    };
-  };
+  // A compiler that gets a comparison of an i64 with BP_ITEM wrong.
+  d["dialect.loops"] = instead<&bp_compiler::compile, [](Shim& s, const bp_compile_request* request, bp_compile_result* out) {
+    std::string source = request->source;
+    for (size_t at = 0; (at = source.find("<= BP_ITEM", at)) != std::string::npos;) source[at] = '>';
+    bp_compile_request changed = *request;
+    changed.source = source.c_str();
+    return INNER_GROUP(s.in_compiler, compile, &changed, out);
+  }>;
   d["dialect.functions"] = PRELUDE(
       "#undef BP_UNROLL\n"
       "#define BP_UNROLL if (0)\n");

@@ -6,8 +6,6 @@
 namespace broken {
 namespace {
 
-constexpr int32_t ok = BP_OK;
-
 /// Calls f of the sound driver; what it refuses is fine here.
 int32_t tolerant(int32_t status) { return status == BP_INVALID_ARGUMENT ? ok : status; }
 
@@ -19,27 +17,21 @@ bool captures(void* self, int32_t device, bp_stream* stream) {
 }  // namespace
 
 void add_graph_defects(Defects& d) {
-  d["graph.arguments"] = [](Shim& s) {
-    // Any mode will do.
-    s.graph.capture_begin = [](void* self, int32_t device, bp_stream* stream, int32_t mode, uint64_t* id) {
-      const int32_t known = mode < BP_CAPTURE_GLOBAL || mode > BP_CAPTURE_RELAXED ? int32_t{BP_CAPTURE_GLOBAL} : mode;
-      return INNER_GROUP(of(self).in_graph, capture_begin, device, stream, known, id);
-    };
-  };
-  d["graph.contents"] = [](Shim& s) {
-    // Captures by running once: the first run is at instantiate.
-    s.graph.instantiate = [](void* self, int32_t device, bp_recording* recording, uint32_t flags, bp_graph_exec** out) {
-      const int32_t status = INNER_GROUP(of(self).in_graph, instantiate, device, recording, flags, out);
-      if (status == BP_OK) INNER_GROUP(of(self).in_graph, launch, device, nullptr, *out);
-      return status;
-    };
-  };
-  d["graph.order"] = [](Shim& s) {
-    // Runs where it pleases.
-    s.graph.launch = [](void* self, int32_t device, bp_stream*, bp_graph_exec* exec) {
-      return INNER_GROUP(of(self).in_graph, launch, device, side_stream(of(self)), exec);
-    };
-  };
+  // Any mode will do.
+  d["graph.arguments"] = instead<&bp_graph::capture_begin, [](Shim& s, int32_t device, bp_stream* stream, int32_t mode, uint64_t* id) {
+    const int32_t known = mode < BP_CAPTURE_GLOBAL || BP_CAPTURE_RELAXED < mode ? int32_t{BP_CAPTURE_GLOBAL} : mode;
+    return INNER_GROUP(s.in_graph, capture_begin, device, stream, known, id);
+  }>;
+  // Captures by running once: the first run is at instantiate.
+  d["graph.contents"] = after<&bp_graph::instantiate,
+                              [](Shim& s, int32_t status, int32_t device, bp_recording* recording, uint32_t flags, bp_graph_exec** out) {
+                                if (status == BP_OK) INNER_GROUP(s.in_graph, launch, device, nullptr, *out);
+                                return status;
+                              }>;
+  // Runs where it pleases.
+  d["graph.order"] = instead<&bp_graph::launch, [](Shim& s, int32_t device, bp_stream*, bp_graph_exec* exec) {
+    return INNER_GROUP(s.in_graph, launch, device, side_stream(s), exec);
+  }>;
   d["graph.spread"] = [](Shim& s) {
     // Events have no part in it.
     s.table.stream_wait = [](void* self, int32_t device, bp_stream* stream, bp_event* event) {
@@ -47,48 +39,36 @@ void add_graph_defects(Defects& d) {
       return tolerant(status);
     };
   };
-  d["graph.unjoined"] = [](Shim& s) {
-    // An empty recording instead of the error.
-    s.graph.capture_end = [](void* self, int32_t device, bp_stream* stream, bp_recording** out) {
-      const int32_t status = INNER_GROUP(of(self).in_graph, capture_end, device, stream, out);
-      return status == BP_INVALID_ARGUMENT ? (*out = reinterpret_cast<bp_recording*>(0x1000), ok) : status;
-    };
-  };
-  d["graph.status"] = [](Shim& s) {
-    s.graph.capture_status = [](void* self, int32_t device, bp_stream* stream, int32_t* out, uint64_t* id) {
-      const int32_t status = INNER_GROUP(of(self).in_graph, capture_status, device, stream, out, id);
-      if (id) *id = 1;  // there is but one
-      return status;
-    };
-  };
+  // An empty recording instead of the error.
+  d["graph.unjoined"] = after<&bp_graph::capture_end, [](Shim& s, int32_t status, int32_t device, bp_stream* stream, bp_recording** out) {
+    return status == BP_INVALID_ARGUMENT ? (*out = reinterpret_cast<bp_recording*>(0x1000), ok) : status;
+  }>;
+  d["graph.status"] =
+      after<&bp_graph::capture_status, [](Shim& s, int32_t status, int32_t device, bp_stream* stream, int32_t* out, uint64_t* id) {
+        if (id) *id = 1;  // there is but one
+        return status;
+      }>;
   d["graph.illegal"] = [](Shim& s) {
     // Not being complete is an answer.
     s.table.stream_query = [](void* self, int32_t device, bp_stream* stream) {
       return captures(self, device, stream) ? int32_t{BP_PENDING} : INNER(of(self), stream_query, device, stream);
     };
   };
-  d["graph.events"] = [](Shim& s) {
-    s.table.event_query = [](void* self, int32_t device, bp_event* event) { return tolerant(INNER(of(self), event_query, device, event)); };
-  };
-  d["graph.modes"] = [](Shim& s) {
-    s.graph.capture_begin = [](void* self, int32_t device, bp_stream* stream, int32_t mode, uint64_t* id) {
-      const int32_t all = mode == BP_CAPTURE_THREAD ? int32_t{BP_CAPTURE_GLOBAL} : mode;
-      return INNER_GROUP(of(self).in_graph, capture_begin, device, stream, all, id);
-    };
-  };
-  d["graph.legal"] = [](Shim& s) {
-    // Waits for the device before it takes memory.
-    s.table.alloc = [](void* self, int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
-      INNER(of(self), synchronize, device, BP_NO_TIMEOUT);
-      return INNER(of(self), alloc, device, bytes, flags, out);
-    };
-  };
-  d["graph.two"] = [](Shim& s) {
-    s.graph.capture_begin = [](void* self, int32_t device, bp_stream* stream, int32_t mode, uint64_t* id) {
-      if (of(self).inside.exchange(true)) return int32_t{BP_INVALID_ARGUMENT};
-      return INNER_GROUP(of(self).in_graph, capture_begin, device, stream, mode, id);
-    };
-  };
+  d["graph.events"] = instead<&bp_driver::event_query,
+                              [](Shim& s, int32_t device, bp_event* event) { return tolerant(INNER(s, event_query, device, event)); }>;
+  d["graph.modes"] = instead<&bp_graph::capture_begin, [](Shim& s, int32_t device, bp_stream* stream, int32_t mode, uint64_t* id) {
+    const int32_t all = mode == BP_CAPTURE_THREAD ? int32_t{BP_CAPTURE_GLOBAL} : mode;
+    return INNER_GROUP(s.in_graph, capture_begin, device, stream, all, id);
+  }>;
+  // Waits for the device before it takes memory.
+  d["graph.legal"] = instead<&bp_driver::alloc, [](Shim& s, int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
+    INNER(s, synchronize, device, BP_NO_TIMEOUT);
+    return INNER(s, alloc, device, bytes, flags, out);
+  }>;
+  d["graph.two"] = instead<&bp_graph::capture_begin, [](Shim& s, int32_t device, bp_stream* stream, int32_t mode, uint64_t* id) {
+    if (s.inside.exchange(true)) return int32_t{BP_INVALID_ARGUMENT};
+    return INNER_GROUP(s.in_graph, capture_begin, device, stream, mode, id);
+  }>;
   d["graph.kernels"] = [](Shim& s) {
     // Kernels are not recorded but run.
     s.module.launch = [](void* self, int32_t device, bp_stream* stream, const bp_launch* launch) {
@@ -124,15 +104,13 @@ void add_graph_defects(Defects& d) {
       return INNER_GROUP(of(self).in_graph, recording_destroy, device, recording);
     };
   };
-  d["graph.dump"] = [](Shim& s) {
-    s.graph.dump = [](void*, int32_t, bp_recording*, const char* path) {
-      if (FILE* const file = std::fopen(path, "w")) {
-        std::fputs("a graph\n", file);
-        std::fclose(file);
-      }
-      return ok;
-    };
-  };
+  d["graph.dump"] = instead<&bp_graph::dump, [](Shim&, int32_t, bp_recording*, const char* path) {
+    if (FILE* const file = std::fopen(path, "w")) {
+      std::fputs("a graph\n", file);
+      std::fclose(file);
+    }
+    return ok;
+  }>;
 }
 
 }  // namespace broken

@@ -2,11 +2,6 @@
 #include "shim.h"
 
 namespace broken {
-namespace {
-
-constexpr int32_t ok = BP_OK;
-
-}  // namespace
 
 void add_host_exec_defects(Defects& d) {
   d["host_exec.order"] = [](Shim& s) {
@@ -26,27 +21,23 @@ void add_host_exec_defects(Defects& d) {
       return INNER(of(self), stream_synchronize, device, stream, timeout);
     };
   };
-  d["host_exec.pending"] = [](Shim& s) {
-    // The third function and those after it run on another stream.
-    s.host_exec.enqueue = [](void* self, int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
-      if (++of(self).calls > 2) stream = side_stream(of(self));
-      return INNER_GROUP(of(self).in_host_exec, enqueue, device, stream, fn, arg, destroy);
-    };
-  };
-  d["host_exec.destroy"] = [](Shim& s) {
-    s.host_exec.enqueue = [](void* self, int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
-      int32_t count = 0;
-      INNER(of(self), device_count, &count);
-      if (device >= count) return int32_t{BP_INVALID_DEVICE};  // and forgets destroy
-      return INNER_GROUP(of(self).in_host_exec, enqueue, device, stream, fn, arg, destroy);
-    };
-  };
-  d["host_exec.map"] = [](Shim& s) {
-    s.host_exec.map = [](void* self, int32_t device, uint64_t address, void** out) {
-      if (INNER_GROUP(of(self).in_host_exec, map, device, address, out) != BP_OK) *out = reinterpret_cast<void*>(address);
-      return ok;
-    };
-  };
+  // The third function and those after it run on another stream.
+  d["host_exec.pending"] = instead<&bp_host_exec::enqueue,
+                                   [](Shim& s, int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
+                                     if (2 < ++s.calls) stream = side_stream(s);
+                                     return INNER_GROUP(s.in_host_exec, enqueue, device, stream, fn, arg, destroy);
+                                   }>;
+  d["host_exec.destroy"] = instead<&bp_host_exec::enqueue,
+                                   [](Shim& s, int32_t device, bp_stream* stream, int32_t (*fn)(void*), void* arg, void (*destroy)(void*)) {
+                                     int32_t count = 0;
+                                     INNER(s, device_count, &count);
+                                     if (device >= count) return int32_t{BP_INVALID_DEVICE};  // and forgets destroy
+                                     return INNER_GROUP(s.in_host_exec, enqueue, device, stream, fn, arg, destroy);
+                                   }>;
+  d["host_exec.map"] = instead<&bp_host_exec::map, [](Shim& s, int32_t device, uint64_t address, void** out) {
+    if (INNER_GROUP(s.in_host_exec, map, device, address, out) != BP_OK) *out = reinterpret_cast<void*>(address);
+    return ok;
+  }>;
 }
 
 }  // namespace broken

@@ -6,8 +6,6 @@
 namespace broken {
 namespace {
 
-constexpr int32_t ok = BP_OK;
-
 // Views of a copy, written back by unmap if `keep`.
 void shadow_views(Shim& s, bool keep) {
   s.host_view.map = [](void* self, int32_t device, uint64_t address, uint64_t bytes, int32_t access, void** out) {
@@ -34,12 +32,10 @@ void shadow_views(Shim& s, bool keep) {
 void add_host_view_defects(Defects& d) {
   d["host_view.map"] = [](Shim& s) { shadow_views(s, false); };
   d["host_view.flags"] = [](Shim& s) { shadow_views(s, true); };
-  d["host_view.invalid"] = [](Shim& s) {
-    s.host_view.map = [](void*, int32_t, uint64_t address, uint64_t, int32_t, void** out) {
-      *out = reinterpret_cast<void*>(address);
-      return ok;
-    };
-  };
+  d["host_view.invalid"] = instead<&bp_host_view::map, [](Shim&, int32_t, uint64_t address, uint64_t, int32_t, void** out) {
+    *out = reinterpret_cast<void*>(address);
+    return ok;
+  }>;
 }
 
 }  // namespace broken

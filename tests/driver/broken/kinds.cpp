@@ -3,8 +3,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <chrono>
-
 #include "shim.h"
 
 namespace broken {
@@ -18,15 +16,10 @@ int32_t without_host_exec(void* self, const char* id, uint32_t version, const bp
   return INNER(of(self), query_ext, id, version, out);
 }
 
-// Nor tells when a stream has come somewhere.
+// Nor has callbacks of streams.
 void without_callbacks(Shim& s) {
   s.table.query_ext = without_host_exec;
   s.table.stream_callback = nullptr;
-}
-
-int32_t sleep_for_a_while(void*) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(30));
-  return BP_OK;
 }
 
 }  // namespace
@@ -34,6 +27,13 @@ int32_t sleep_for_a_while(void*) {
 void add_kinds(Defects& d) {
   d["card"] = [](Shim& s) { s.table.query_ext = without_host_exec; };
   d["quiet_card"] = without_callbacks;
+  // Streams without events: emulate then supplies streams, too.
+  d["no_events"] = [](Shim& s) {
+    for (const auto& slot : backplane::driver::slots()) {
+      if (slot.group == backplane::driver::Group::events) memset(reinterpret_cast<char*>(&s.table) + slot.offset, 0, sizeof(void*));
+    }
+  };
+  d["one_call"] = [](Shim& s) { s.table.flags |= BP_DRIVER_SERIALIZE; };
   // Large copies take no time at all.
   d["fast_card"] = [](Shim& s) {
     s.table.query_ext = without_host_exec;
@@ -53,23 +53,19 @@ void add_kinds(Defects& d) {
     };
   };
   // A record waits for the work that it records.
-  d["waiting_record"] = [](Shim& s) {
-    s.table.event_record = [](void* self, int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
-      INNER(of(self), stream_synchronize, device, stream, BP_NO_TIMEOUT);
-      return INNER(of(self), event_record, device, stream, event, flags);
-    };
-  };
+  d["waiting_record"] = instead<&bp_driver::event_record, [](Shim& s, int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
+    INNER(s, stream_synchronize, device, stream, BP_NO_TIMEOUT);
+    return INNER(s, event_record, device, stream, event, flags);
+  }>;
   // The first open of the process starts threads that stay.
-  d["pool"] = [](Shim& s) {
-    s.table.open = [](void* self) {
-      static const bool started = [] {
-        for (int i = 0; i < 3; ++i) std::thread([] { pause(); }).detach();
-        return true;
-      }();
-      (void)started;
-      return INNER(of(self), open);
-    };
-  };
+  d["pool"] = instead<&bp_driver::open, [](Shim& s) {
+    static const bool started = [] {
+      for (int i = 0; i < 3; ++i) std::thread([] { pause(); }).detach();
+      return true;
+    }();
+    (void)started;
+    return INNER(s, open);
+  }>;
 }
 
 }  // namespace broken

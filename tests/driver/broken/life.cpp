@@ -13,8 +13,6 @@
 namespace broken {
 namespace {
 
-constexpr int32_t ok = BP_OK;
-
 // Of the process, as a vendor's library has them.
 std::atomic<int> opened{0}, closed{0};
 std::atomic<bool> forked{false}, abort_at_exit{false};
@@ -43,12 +41,6 @@ void count_life(Shim& s) {
     return close(self);
   };
 }
-
-struct Callback {
-  Shim* shim;
-  bp_callback fn;
-  void* arg;
-};
 
 }  // namespace
 
@@ -109,24 +101,18 @@ void add_life_defects(Defects& d) {
       return INNER(of(self), stream_callback, device, stream, unless_closing, new Callback{&of(self), fn, arg});
     };
   };
-  d["life.threads"] = [](Shim& s) {
-    s.table.open = [](void* self) {
-      leave_a_thread();
-      return INNER(of(self), open);
-    };
-  };
-  d["life.files"] = [](Shim& s) {
-    s.table.open = [](void* self) {
-      if (open("/dev/null", O_RDONLY) < 0) return int32_t{BP_INTERNAL};
-      return INNER(of(self), open);
-    };
-  };
-  d["life.address_space"] = [](Shim& s) {
-    s.table.open = [](void* self) {
-      mmap(nullptr, 16 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      return INNER(of(self), open);
-    };
-  };
+  d["life.threads"] = instead<&bp_driver::open, [](Shim& s) {
+    leave_a_thread();
+    return INNER(s, open);
+  }>;
+  d["life.files"] = instead<&bp_driver::open, [](Shim& s) {
+    if (open("/dev/null", O_RDONLY) < 0) return int32_t{BP_INTERNAL};
+    return INNER(s, open);
+  }>;
+  d["life.address_space"] = instead<&bp_driver::open, [](Shim& s) {
+    mmap(nullptr, 16 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return INNER(s, open);
+  }>;
   d["life.device_memory"] = [](Shim& s) {
     s.table.alloc = [](void* self, int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
       const int32_t status = INNER(of(self), alloc, device, bytes, flags, out);
@@ -145,17 +131,13 @@ void add_life_defects(Defects& d) {
   };
 
   d["crash"] = [](Shim& s) { s.table.alloc = [](void*, int32_t, uint64_t, uint32_t, uint64_t*) { return raise(SIGSEGV), ok; }; };
-  d["hang"] = [](Shim& s) {
-    s.table.alloc = [](void*, int32_t, uint64_t, uint32_t, uint64_t*) {
-      for (;;) pause();
-      return ok;
-    };
-  };
-  d["throw"] = [](Shim& s) {
-    s.table.alloc = [](void*, int32_t, uint64_t, uint32_t, uint64_t*) -> int32_t {
-      throw std::runtime_error("out of <cheese> & \"crackers\"");
-    };
-  };
+  d["hang"] = instead<&bp_driver::alloc, [](Shim&, int32_t, uint64_t, uint32_t, uint64_t*) {
+    for (;;) pause();
+    return ok;
+  }>;
+  d["throw"] = instead<&bp_driver::alloc, [](Shim&, int32_t, uint64_t, uint32_t, uint64_t*) -> int32_t {
+    throw std::runtime_error("out of <cheese> & \"crackers\"");
+  }>;
   d["end"] = [](Shim& s) { s.table.alloc = [](void*, int32_t, uint64_t, uint32_t, uint64_t*) -> int32_t { _exit(0); }; };
 }
 

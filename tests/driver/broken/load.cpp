@@ -23,46 +23,32 @@ void add_load_defects(Defects& d) {
       return INNER(of(self), open);
     };
   };
-  d["device.properties"] = [](Shim& s) {
-    s.table.device_properties = [](void* self, int32_t device, bp_device_properties* out) {
-      const int32_t status = INNER(of(self), device_properties, device, out);
-      out->alignment = 96;
-      return status;
-    };
-  };
-  d["odd_copies"] = [](Shim& s) {
-    s.table.device_properties = [](void* self, int32_t device, bp_device_properties* out) {
-      const int32_t status = INNER(of(self), device_properties, device, out);
-      out->copy_alignment = 3;
-      return status;
-    };
-  };
-  d["wide_copies"] = [](Shim& s) {
-    s.table.device_properties = [](void* self, int32_t device, bp_device_properties* out) {
-      const int32_t status = INNER(of(self), device_properties, device, out);
-      out->copy_alignment = 1u << 30;
-      return status;
-    };
-  };
-  d["priorities"] = [](Shim& s) {
-    s.table.device_properties = [](void* self, int32_t device, bp_device_properties* out) {
-      const int32_t status = INNER(of(self), device_properties, device, out);
-      out->priority_greatest = INT32_MIN;
-      out->priority_least = INT32_MAX;
-      return status;
-    };
-  };
-  d["other_group"] = [](Shim& s) {
-    s.table.query_ext = [](void* self, const char* id, uint32_t version, const bp_ext** out) {
-      static bp_peer other;
-      const int32_t status = INNER(of(self), query_ext, id, version, out);
-      if (status != BP_OK || strcmp(id, BP_PEER_ID) != 0) return status;
-      memcpy(&other, *out, sizeof other);
-      other.head.id = "bp.other";
-      *out = &other.head;
-      return status;
-    };
-  };
+  d["device.properties"] = after<&bp_driver::device_properties, [](Shim& s, int32_t status, int32_t device, bp_device_properties* out) {
+    out->alignment = 96;
+    return status;
+  }>;
+  d["odd_copies"] = after<&bp_driver::device_properties, [](Shim& s, int32_t status, int32_t device, bp_device_properties* out) {
+    out->copy_alignment = 3;
+    return status;
+  }>;
+  d["wide_copies"] = after<&bp_driver::device_properties, [](Shim& s, int32_t status, int32_t device, bp_device_properties* out) {
+    out->copy_alignment = 1u << 30;
+    return status;
+  }>;
+  d["priorities"] = after<&bp_driver::device_properties, [](Shim& s, int32_t status, int32_t device, bp_device_properties* out) {
+    out->priority_greatest = INT32_MIN;
+    out->priority_least = INT32_MAX;
+    return status;
+  }>;
+  d["other_group"] = instead<&bp_driver::query_ext, [](Shim& s, const char* id, uint32_t version, const bp_ext** out) {
+    static bp_peer other;
+    const int32_t status = INNER(s, query_ext, id, version, out);
+    if (status != BP_OK || strcmp(id, BP_PEER_ID) != 0) return status;
+    memcpy(&other, *out, sizeof other);
+    other.head.id = "bp.other";
+    *out = &other.head;
+    return status;
+  }>;
   d["device.constant"] = [](Shim& s) {
     // What is in use is taken off.
     s.table.device_properties = [](void* self, int32_t device, bp_device_properties* out) {
@@ -75,30 +61,23 @@ void add_load_defects(Defects& d) {
       return INNER(of(self), alloc, device, bytes, flags, out);
     };
   };
-  d["device.struct_size"] = [](Shim& s) {
-    s.table.device_properties = [](void* self, int32_t device, bp_device_properties* out) {
-      const uint64_t size = out->struct_size;
-      bp_device_properties whole{};
-      whole.struct_size = sizeof whole;
-      const int32_t status = INNER(of(self), device_properties, device, &whole);
-      if (status == BP_OK) *out = whole;  // as if the caller's struct were always this long
-      out->struct_size = size;
-      return status;
-    };
-  };
-  d["device.invalid"] = [](Shim& s) {
-    s.table.synchronize = [](void* self, int32_t device, uint64_t timeout) {
-      const int32_t status = INNER(of(self), synchronize, device, timeout);
-      return status == BP_INVALID_DEVICE ? int32_t{BP_INVALID_ARGUMENT} : status;
-    };
-  };
-  d["device.memory_info"] = [](Shim& s) {
-    s.table.memory_info = [](void* self, int32_t device, uint64_t* free_bytes, uint64_t* total) {
-      const int32_t status = INNER(of(self), memory_info, device, free_bytes, total);
-      if (status == BP_OK) *free_bytes = *total;
-      return status;
-    };
-  };
+  d["device.struct_size"] = instead<&bp_driver::device_properties, [](Shim& s, int32_t device, bp_device_properties* out) {
+    const uint64_t size = out->struct_size;
+    bp_device_properties whole{};
+    whole.struct_size = sizeof whole;
+    const int32_t status = INNER(s, device_properties, device, &whole);
+    if (status == BP_OK) *out = whole;  // as if the caller's struct were always this long
+    out->struct_size = size;
+    return status;
+  }>;
+  d["device.invalid"] = after<&bp_driver::synchronize, [](Shim& s, int32_t status, int32_t device, uint64_t timeout) {
+    return status == BP_INVALID_DEVICE ? int32_t{BP_INVALID_ARGUMENT} : status;
+  }>;
+  d["device.memory_info"] =
+      after<&bp_driver::memory_info, [](Shim& s, int32_t status, int32_t device, uint64_t* free_bytes, uint64_t* total) {
+        if (status == BP_OK) *free_bytes = *total;
+        return status;
+      }>;
   d["device.set_current"] = [](Shim& s) {
     s.table.set_current = [](void* self, int32_t device) {
       of(self).current = device;
@@ -110,20 +89,16 @@ void add_load_defects(Defects& d) {
     };
   };
 
-  d["error.text"] = [](Shim& s) {
-    s.table.last_error = [](void*, char* buf, uint64_t size) {
-      if (size) buf[0] = 0;
-      return int32_t{BP_OK};
-    };
-  };
-  d["error.cut"] = [](Shim& s) {
-    s.table.last_error = [](void* self, char* buf, uint64_t size) {
-      char whole[512] = "";
-      const int32_t status = INNER(of(self), last_error, whole, sizeof whole);
-      memcpy(buf, whole, std::min<uint64_t>(size, strlen(whole) + 1));  // no NUL if it is cut
-      return status;
-    };
-  };
+  d["error.text"] = instead<&bp_driver::last_error, [](Shim&, char* buf, uint64_t size) {
+    if (size) buf[0] = 0;
+    return int32_t{BP_OK};
+  }>;
+  d["error.cut"] = instead<&bp_driver::last_error, [](Shim& s, char* buf, uint64_t size) {
+    char whole[512] = "";
+    const int32_t status = INNER(s, last_error, whole, sizeof whole);
+    memcpy(buf, whole, std::min<uint64_t>(size, strlen(whole) + 1));  // no NUL if it is cut
+    return status;
+  }>;
   d["error.per_thread"] = [](Shim& s) {
     s.table.alloc = [](void* self, int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
       const int32_t status = INNER(of(self), alloc, device, bytes, flags, out);
@@ -140,25 +115,19 @@ void add_load_defects(Defects& d) {
       return int32_t{BP_OK};
     };
   };
-  d["error.outputs"] = [](Shim& s) {
-    s.table.alloc = [](void* self, int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
-      *out = 0;
-      return INNER(of(self), alloc, device, bytes, flags, out);
-    };
-  };
+  d["error.outputs"] = instead<&bp_driver::alloc, [](Shim& s, int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
+    *out = 0;
+    return INNER(s, alloc, device, bytes, flags, out);
+  }>;
 
-  d["error.flags"] = [](Shim& s) {
-    s.table.event_record = [](void* self, int32_t device, bp_stream* stream, bp_event* event, uint32_t) {
-      return INNER(of(self), event_record, device, stream, event, 0u);
-    };
-  };
+  d["error.flags"] = instead<&bp_driver::event_record, [](Shim& s, int32_t device, bp_stream* stream, bp_event* event, uint32_t) {
+    return INNER(s, event_record, device, stream, event, 0u);
+  }>;
 
-  d["ext.unknown"] = [](Shim& s) {
-    s.table.query_ext = [](void* self, const char*, uint32_t, const bp_ext** out) {
-      *out = &of(self).host_exec.head;
-      return int32_t{BP_OK};
-    };
-  };
+  d["ext.unknown"] = instead<&bp_driver::query_ext, [](Shim& s, const char*, uint32_t, const bp_ext** out) {
+    *out = &s.host_exec.head;
+    return int32_t{BP_OK};
+  }>;
   d["ext.heads"] = [](Shim& s) { s.host_exec.head.version = 7; };
 }
 

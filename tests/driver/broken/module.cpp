@@ -1,12 +1,8 @@
 // tests/driver/broken/module.cpp: defects of the family module.
-#include <chrono>
-
 #include "shim.h"
 
 namespace broken {
 namespace {
-
-constexpr int32_t ok = BP_OK;
 
 int32_t inner_launch(void* self, int32_t device, bp_stream* stream, const bp_launch& launch) {
   return INNER_GROUP(of(self).in_module, launch, device, stream, &launch);
@@ -28,41 +24,31 @@ void launch_held(void* self) {
   held.clear();
 }
 
-int32_t sleep_for_a_while(void*) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(30));
-  return BP_OK;
-}
-
 }  // namespace
 
 void add_module_defects(Defects& d) {
-  d["module.load"] = [](Shim& s) {
-    // Keeps one module.
-    s.module.load = [](void* self, int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
-      uint64_t& kept = of(self).address;
-      if (kept) return *out = reinterpret_cast<bp_module_code*>(kept), ok;
-      const int32_t status = INNER_GROUP(of(self).in_module, load, device, code, bytes, out);
-      if (status == ok) kept = reinterpret_cast<uint64_t>(*out);
-      return status;
-    };
-  };
-  d["module.function"] = [](Shim& s) {
-    // Any name is a kernel's.
-    s.module.function = [](void* self, int32_t device, bp_module_code* module, const char* name, const bp_signature* signature,
-                           bp_function** out, bp_function_properties* properties) {
-      const auto find = [&](const char* it) {
-        return INNER_GROUP(of(self).in_module, function, device, module, it, signature, out, properties);
-      };
-      const int32_t status = find(name);
-      return status == BP_INVALID_ARGUMENT ? find("affine") : status;
-    };
-  };
-  d["module.refused"] = [](Shim& s) {
-    s.module.load = [](void* self, int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
-      const int32_t status = INNER_GROUP(of(self).in_module, load, device, code, bytes, out);
-      return status == BP_INVALID_ARGUMENT ? (*out = reinterpret_cast<bp_module_code*>(0x1000), ok) : status;
-    };
-  };
+  // Keeps one module.
+  d["module.load"] = instead<&bp_module::load, [](Shim& s, int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
+    uint64_t& kept = s.address;
+    if (kept) return *out = reinterpret_cast<bp_module_code*>(kept), ok;
+    const int32_t status = INNER_GROUP(s.in_module, load, device, code, bytes, out);
+    if (status == ok) kept = reinterpret_cast<uint64_t>(*out);
+    return status;
+  }>;
+  // Any name is a kernel's.
+  d["module.function"] =
+      instead<&bp_module::function, [](Shim& s, int32_t device, bp_module_code* module, const char* name, const bp_signature* signature,
+                                       bp_function** out, bp_function_properties* properties) {
+        const auto find = [&](const char* it) {
+          return INNER_GROUP(s.in_module, function, device, module, it, signature, out, properties);
+        };
+        const int32_t status = find(name);
+        return status == BP_INVALID_ARGUMENT ? find("affine") : status;
+      }>;
+  d["module.refused"] =
+      after<&bp_module::load, [](Shim& s, int32_t status, int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
+        return status == BP_INVALID_ARGUMENT ? (*out = reinterpret_cast<bp_module_code*>(0x1000), ok) : status;
+      }>;
   d["module.values"] = [](Shim& s) {
     // The last 8 bytes are lost.
     s.module.launch = [](void* self, int32_t device, bp_stream* stream, const bp_launch* launch) {
@@ -133,12 +119,10 @@ void add_module_defects(Defects& d) {
       return status == BP_INVALID_ARGUMENT ? ok : status;
     };
   };
-  d["module.devices"] = [](Shim& s) {
-    s.module.load = [](void* self, int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
-      if (device == 1) return int32_t{BP_INVALID_ARGUMENT};
-      return INNER_GROUP(of(self).in_module, load, device, code, bytes, out);
-    };
-  };
+  d["module.devices"] = instead<&bp_module::load, [](Shim& s, int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
+    if (device == 1) return int32_t{BP_INVALID_ARGUMENT};
+    return INNER_GROUP(s.in_module, load, device, code, bytes, out);
+  }>;
   d["module.unload"] = [](Shim& s) {
     // Ends all modules.
     s.module.unload = [](void* self, int32_t device, bp_module_code* module) {

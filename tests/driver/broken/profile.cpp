@@ -59,11 +59,9 @@ void add_profile_defects(Defects& d) {
       return INNER(of(self), copy_async, device, stream, dst, dst_device, src, src_device, bytes, flags);
     };
   };
-  d["profile.kinds"] = [](Shim& s) {
-    s.profile.start = [](void* self, uint64_t, bp_activity_callback fn, void* arg) {
-      return INNER_GROUP(of(self).in_profile, start, (1u << BP_ACTIVITY_COUNT) - 1, fn, arg);
-    };
-  };
+  d["profile.kinds"] = instead<&bp_profile::start, [](Shim& s, uint64_t, bp_activity_callback fn, void* arg) {
+    return INNER_GROUP(s.in_profile, start, (1u << BP_ACTIVITY_COUNT) - 1, fn, arg);
+  }>;
   // What is on its way is lost.
   d["profile.unfinished"] = [](Shim& s) {
     changed(s, [](bp_activity& record) {
@@ -71,17 +69,12 @@ void add_profile_defects(Defects& d) {
     });
   };
   // A second start takes the recording over.
-  d["profile.invalid"] = [](Shim& s) {
-    s.profile.start = [](void* self, uint64_t kinds, bp_activity_callback fn, void* arg) {
-      const int32_t status = INNER_GROUP(of(self).in_profile, start, kinds, fn, arg);
-      return status == BP_INVALID_ARGUMENT && fn && kinds >> 63 == 0 ? int32_t{BP_OK} : status;
-    };
-  };
-  d["profile.launch"] = [](Shim& s) {
-    s.profile.launch_end = [](void* self, int32_t device, bp_stream* stream, const char* name) {
-      return INNER_GROUP(of(self).in_profile, launch_end, device, stream, name ? name : "nothing");
-    };
-  };
+  d["profile.invalid"] = after<&bp_profile::start, [](Shim& s, int32_t status, uint64_t kinds, bp_activity_callback fn, void* arg) {
+    return status == BP_INVALID_ARGUMENT && fn && (kinds >> 63) == 0 ? int32_t{BP_OK} : status;
+  }>;
+  d["profile.launch"] = instead<&bp_profile::launch_end, [](Shim& s, int32_t device, bp_stream* stream, const char* name) {
+    return INNER_GROUP(s.in_profile, launch_end, device, stream, name ? name : "nothing");
+  }>;
   d["profile.ranges"] = [](Shim& s) { s.profile.range_pop = [](void*) { return int32_t{BP_OK}; }; };
 }
 
