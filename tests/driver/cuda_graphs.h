@@ -1,4 +1,4 @@
-// tests/driver/cuda_graphs.h: bp.graph by CUDA graphs: what CUDA is told, what fails inside CUDA, and what is left at the end.
+// tests/driver/cuda_graphs.h: bp.graph by CUDA graphs: the calls of CUDA, what fails inside CUDA, and what is left at the end.
 #pragma once
 
 #include <cstdio>
@@ -71,7 +71,7 @@ int count(const std::string& text, const std::string& part) {
 }
 
 // Whatever the mode is, CUDA's is the relaxed one: libraries allocate, and any thread ends the capture.
-void what_cuda_is_told() {
+void calls_of_cuda() {
   GraphGpus g;
   for (const int32_t mode : {BP_CAPTURE_GLOBAL, BP_CAPTURE_THREAD, BP_CAPTURE_RELAXED}) {
     fake().record();
@@ -143,7 +143,7 @@ void kernels_in_graphs() {
   OK(g.graph.exec_destroy(g.graph.head.self, 0, fails));
 }
 
-// What others in the process do to the stream, and what CUDA refuses, the caller is told.
+// What others in the process do to the stream, and what CUDA refuses, is reported to the caller.
 void refused_by_cuda() {
   GraphGpus g;
   uint64_t number = 0;
@@ -273,7 +273,7 @@ void far_and_mapped() {
 }
 
 void graph_cases() {
-  report("what CUDA is told", what_cuda_is_told);
+  report("calls of CUDA", calls_of_cuda);
   report("order by edges", order_by_edges);
   report("kernels in graphs", kernels_in_graphs);
   report("refused by CUDA", refused_by_cuda);

@@ -82,7 +82,7 @@ void results() {
   }
 }
 
-// A context that has failed: all that asks is told, all that gives back works, others go on.
+// A context that has failed: every query reports it, every release works, others go on.
 void broken() {
   Gpus g;
   const uint64_t memory = g.alloc(4096), other = g.alloc(4096, 1);
@@ -93,7 +93,7 @@ void broken() {
   fake().break_(0, CUDA_ERROR_ILLEGAL_ADDRESS);
   CHECK(g.d->stream_query(g.self, 0, stream) == BP_FAULT);
   HAS(g.error(), "(700)");
-  std::atomic<int32_t> told{-1};
+  std::atomic<int32_t> reported{-1};
   CHECK(g.d->synchronize(g.self, 0, BP_NO_TIMEOUT) == BP_FAULT);
   CHECK(g.d->event_synchronize(g.self, 0, event, BP_NO_TIMEOUT) == BP_FAULT);
   CHECK(g.d->copy(g.self, 0, nullptr, memory, 0, reinterpret_cast<uint64_t>(pinned), BP_HOST_DEVICE, 8, 0) == BP_FAULT);
@@ -109,7 +109,7 @@ void broken() {
   next.put(next.alloc(8), "abcd", 4);
 }
 
-// A callback that was queued before the failure is called once, and told.
+// A callback that was queued before the failure is called once, with the failure.
 void callbacks_of_a_broken_one() {
   Gpus g;
   bp_stream* stream = g.stream();
@@ -117,7 +117,7 @@ void callbacks_of_a_broken_one() {
   g.call(stream, [&](int32_t) { go.get_future().wait(); });
   std::atomic<int> runs{0};
   std::atomic<int32_t> status{-1};
-  g.call(stream, [&](int32_t told) { status = told, ++runs; });
+  g.call(stream, [&](int32_t reported) { status = reported, ++runs; });
   fake().break_(0, CUDA_ERROR_LAUNCH_FAILED);
   go.set_value();
   while (runs == 0) std::this_thread::yield();
@@ -308,35 +308,6 @@ void left_behind() {
   fake().cuDevicePrimaryCtxRelease_v2(0);
 }
 
-void eight_threads() {
-  Gpus g;
-  std::vector<std::future<void>> all;
-  for (int thread = 0; thread < 8; ++thread) {
-    all.push_back(std::async(std::launch::async, [&, device = thread % 2, thread] {
-      for (int round = 0; round < 40; ++round) {
-        const std::string text = "thread " + std::to_string(thread) + " round " + std::to_string(round);
-        bp_stream* stream = g.stream(device);
-        bp_event* event = g.event(0, device);
-        void* pinned = nullptr;
-        OK(g.d->host_alloc(g.self, 64, 0, &pinned));
-        std::snprintf(static_cast<char*>(pinned), 64, "%s", text.c_str());
-        const uint64_t near = g.alloc(64, device), far = g.alloc(64, 1 - device);
-        OK(g.d->copy_async(g.self, device, stream, near, device, reinterpret_cast<uint64_t>(pinned), BP_HOST_DEVICE, 64, 0));
-        OK(g.d->copy_async(g.self, device, stream, far, 1 - device, near, device, 64, 0));
-        OK(g.d->event_record(g.self, device, stream, event, 0));
-        OK(g.d->event_synchronize(g.self, device, event, BP_NO_TIMEOUT));
-        CHECK(std::memcmp(g.take(far, 64, 1 - device).data(), text.c_str(), text.size() + 1) == 0);
-        OK(g.d->free(g.self, device, near));
-        OK(g.d->free(g.self, 1 - device, far));
-        OK(g.d->host_free(g.self, pinned));
-        OK(g.d->event_destroy(g.self, device, event));
-        OK(g.d->stream_destroy(g.self, device, stream));
-      }
-    }));
-  }
-  for (auto& one : all) one.get();
-}
-
 void entry_cases() {
   report("options", options);
   report("no GPU", no_gpu);
@@ -350,7 +321,6 @@ void entry_cases() {
   report("peers", peers);
   report("mapping undone", mapping_undone);
   report("left behind", left_behind);
-  report("eight threads", eight_threads);
 }
 
 }  // namespace

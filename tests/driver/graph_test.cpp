@@ -1,7 +1,6 @@
 // tests/driver/graph_test.cpp: bp.graph of the simulated device: random programs that are recorded and run, captures in several threads,
 // work that fails within a run, and what the shims make of it.
-//
-// "graph_test [--only <text>] [--programs <n>] [--seed <n>]". Prints one line a case; the exit status is the number of failures.
+// The exit status is the number of failures.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -18,14 +17,6 @@
 
 #include "instance.h"
 #include "report.h"
-
-extern "C" {
-int32_t bp_sim_get(const bp_host* host, const bp_driver** out);
-int32_t bp_minimal_get(const bp_host* host, const bp_driver** out);
-int32_t bp_emulate_get(const bp_host* host, const bp_driver** out);
-int32_t bp_fault_get(const bp_host* host, const bp_driver** out);
-int32_t bp_trace_get(const bp_host* host, const bp_driver** out);
-}
 
 namespace {
 
@@ -176,7 +167,7 @@ void a_program(uint32_t seed) {
   Program(i, seed).check();
 }
 
-// Other threads wait for work of their own meanwhile, and take and return memory.
+// Other threads queue work, wait for it, allocate and free meanwhile.
 void threads_that_capture() {
   Graphs i(sim("streams=64"));
   std::vector<std::thread> threads;
@@ -329,7 +320,7 @@ void a_launch_hangs_when_asked() {
   CHECK(i.d->stream_synchronize(i.self, 0, stream, 1'000'000) == BP_TIMEOUT && work.ran == 0);
 }
 
-void trace_tells_the_calls() {
+void trace_writes_the_calls() {
   char path[] = "/tmp/graph_test_XXXXXX";
   const int made = mkstemp(path);
   CHECK(made >= 0);
@@ -376,17 +367,12 @@ void emulate_passes_it_where_it_can() {
   CHECK(!offered(changed([](bp_driver& table) { table.flags |= BP_DRIVER_SERIALIZE; })));
 }
 
-int all(int argc, char** argv) {
-  std::string only;
-  uint32_t programs = 24, seed = 1;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::string(argv[i]) == "--only") only = argv[i + 1];
-    if (std::string(argv[i]) == "--programs") programs = static_cast<uint32_t>(std::atoi(argv[i + 1]));
-    if (std::string(argv[i]) == "--seed") seed = static_cast<uint32_t>(std::atoi(argv[i + 1]));
-  }
-  std::vector<std::pair<std::string, std::function<void()>>> cases;
-  for (uint32_t i = seed; i < seed + programs; ++i) cases.emplace_back("program, seed " + std::to_string(i), [i] { a_program(i); });
-#define CASE(name) cases.emplace_back(#name, name)
+}  // namespace
+
+int main(int argc, char** argv) {
+  programs = 24;
+  choose(argc, argv);
+  report_seeds("program", a_program);
   CASE(threads_that_capture);
   CASE(work_that_fails_ends_the_run);
   CASE(a_fault_ends_a_capture);
@@ -395,15 +381,7 @@ int all(int argc, char** argv) {
   CASE(stale_handles_are_refused);
   CASE(faults_within_graphs);
   CASE(a_launch_hangs_when_asked);
-  CASE(trace_tells_the_calls);
+  CASE(trace_writes_the_calls);
   CASE(emulate_passes_it_where_it_can);
-#undef CASE
-  for (const auto& [name, body] : cases) {
-    if (name.find(only) != std::string::npos) report(name, body);
-  }
   return failures;
 }
-
-}  // namespace
-
-int main(int argc, char** argv) { return all(argc, argv); }

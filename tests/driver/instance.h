@@ -9,6 +9,15 @@
 
 #include <backplane/driver/cxx/driver.hpp>
 
+extern "C" {
+int32_t bp_sim_get(const bp_host* host, const bp_driver** out);
+int32_t bp_minimal_get(const bp_host* host, const bp_driver** out);
+int32_t bp_handle_get(const bp_host* host, const bp_driver** out);
+int32_t bp_emulate_get(const bp_host* host, const bp_driver** out);
+int32_t bp_fault_get(const bp_host* host, const bp_driver** out);
+int32_t bp_trace_get(const bp_host* host, const bp_driver** out);
+}
+
 namespace {
 
 using namespace backplane::driver;

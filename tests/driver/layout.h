@@ -1,7 +1,7 @@
 /* tests/driver/layout.h: every size, offset and number of the driver ABI, once, for layout.c and layout.cpp.
  *
  * A line that no longer compiles is a break of the ABI: see "Compatibility" in backplane/driver.h. While abi_major is 0 a line may change,
- * with the minor and with what abi_mismatch (table.hpp) tells of it; from 1 on lines may only be added.
+ * with the minor and with what abi_mismatch (table.hpp) says of it; from 1 on lines may only be added.
  */
 #include <stddef.h>
 #include <stdint.h>

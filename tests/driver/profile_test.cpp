@@ -1,5 +1,5 @@
 // tests/driver/profile_test.cpp: bp.profile of the simulated device and of the shim emulate: threads that queue while recordings begin and
-// end, devices in error, work that is dropped. Prints one line a case; the exit status is the number of failures.
+// end, devices in error, work that is dropped. The exit status is the number of failures.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -17,12 +17,6 @@
 
 #include "instance.h"
 #include "report.h"
-
-extern "C" {
-int32_t bp_sim_get(const bp_host* host, const bp_driver** out);
-int32_t bp_emulate_get(const bp_host* host, const bp_driver** out);
-int32_t bp_minimal_get(const bp_host* host, const bp_driver** out);
-}
 
 namespace {
 
@@ -137,10 +131,10 @@ void recordings_come_and_go(const Kind& kind) {
     i.start();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     i.stop();
-    const size_t told = i.count();
+    const size_t before = i.count();
     for (const bp_activity& is : i.records) CHECK(is.correlation == 0 || is.correlation == 7);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    CHECK(i.count() == told);
+    CHECK(i.count() == before);
   }
   over = true;
   for (auto& thread : threads) thread.join();
@@ -200,7 +194,7 @@ void a_device_in_error() {
 
 /// A capture has no records; a run has one of each piece of work, in the order of its stream, or one of all where the records are
 /// emulate's.
-void a_graph_tells_of_its_runs(const Kind& kind) {
+void a_graph_records_its_runs(const Kind& kind) {
   Profiled i(kind);
   const bp_graph graph = *find_group<bp_graph>(*i.d);
   const bp_host_exec exec = *find_group<bp_host_exec>(*i.d);
@@ -253,7 +247,7 @@ int main() {
     report("what is refused has no record" + of, [&] { what_is_refused_has_no_record(kind); });
   }
   for (const Kind& kind : {kinds[0], kinds[1], kinds[2], kinds[3]}) {
-    report(std::string("a graph tells of its runs, ") + kind.name, [&] { a_graph_tells_of_its_runs(kind); });
+    report(std::string("a graph records its runs, ") + kind.name, [&] { a_graph_records_its_runs(kind); });
   }
   report("a device in error", a_device_in_error);
   return failures;

@@ -36,7 +36,6 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "temporary files"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setenv("PYTEST_TMP", str(tmp_path))
     return folder
 
 
@@ -87,7 +86,7 @@ def test_a_language_without_a_trap(built: Built, tmp_path: Path) -> None:
 def test_a_machine_without_a_compiler(
     built: Built, driver: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, variable: str, looked_for: str
 ) -> None:
-    """All that needs none is held; what would run a kernel is not run, and told."""
+    """What needs none is checked; what would run a kernel is not run, and reported."""
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv(variable, str(temporary) if variable == "PATH" else looked_for)
     report = check(built, driver, *only(*(f"{family}.*" for family in FAMILIES)))

@@ -43,18 +43,18 @@ def cuda(built: Built) -> Cuda:
     return Cuda(built.sdk_driver("cuda"), fake_cuda(built), built.program_of(HERE / "cuda_test.cpp"))
 
 
-@pytest.fixture(autouse=True)
-def _own_junit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTEST_TMP", str(tmp_path))
+def pips(pattern: str, otherwise: str) -> Path:
+    """The first file of that name in NVIDIA's packages of pip."""
+    package = importlib.util.find_spec("nvidia")
+    folders = [Path(folder) for folder in package.submodule_search_locations or []] if package else []
+    found = [path for folder in folders for path in folder.glob(pattern)]
+    if not found:
+        pytest.skip(otherwise)
+    return found[0]
 
 
 def pips_nvrtc() -> Path:
-    package = importlib.util.find_spec("nvidia")
-    folders = [Path(folder) for folder in package.submodule_search_locations or []] if package else []
-    found = [path for folder in folders for path in folder.glob("*/lib/libnvrtc.so.1[0-9]")]
-    if not found:
-        pytest.skip("there is no NVRTC: pip install nvidia-cuda-nvrtc-cu12")
-    return found[0]
+    return pips("*/lib/libnvrtc.so.1[0-9]", "there is no NVRTC: pip install nvidia-cuda-nvrtc-cu12")
 
 
 def families(names: set[str] | dict[str, str]) -> set[str]:
@@ -99,7 +99,7 @@ def test_managed_memory_is_the_hosts_too(built: Built, cuda: Cuda) -> None:
     assert families(report.not_offered) == {"vmm", "ipc"}
 
 
-@pytest.mark.parametrize(("part", "cases"), [("entries", 13), ("modules", 6)])
+@pytest.mark.parametrize(("part", "cases"), [("entries", 12), ("modules", 6)])
 def test_what_cuda_is_asked(cuda: Cuda, part: str, cases: int) -> None:
     ask(cuda, part, cases)
 
@@ -138,7 +138,7 @@ def test_pips_nvrtc_is_found(built: Built, cuda: Cuda) -> None:
 
 
 def test_a_machine_without_cuda(built: Built, cuda: Cuda) -> None:
-    """No library, no NVRTC: no device, targets with names, and errors that tell what was looked for."""
+    """No library, no NVRTC: no device, targets with names, and errors that list what was looked for."""
     words = only("device.count", "compiler.*", "life.unopened", "fork.before_open")
     missing = "/no/such/libnvrtc.so.12"
     report = check(built, cuda.driver, "--options", f"nvrtc={missing}", *words)
@@ -151,24 +151,36 @@ def test_a_machine_without_cuda(built: Built, cuda: Cuda) -> None:
         assert missing in why
 
 
-def test_the_interface_is_nvidias(tmp_path: Path) -> None:
-    toolkit = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include", pips_nvrtc().parents[1] / "include"]
-    if not (toolkit[0] / "cuda.h").exists():
-        pytest.skip("this machine has no cuda.h")
-    declared = (ROOT / "drivers" / "cuda" / "cuda_api.h").read_text()
-    names = re.findall(r"^\s+((?:CUDA_|CU_|NVRTC_)[A-Z0-9_]+) = ", declared, re.MULTILINE)
-    assert len(names) > 80
+def holds_the_interface(
+    tmp_path: Path, api: str, abi: str, names: str, change: tuple[str, str], *includes: Path
+) -> None:
+    """Our declarations, the names' values among them, are those of NVIDIA's header; a changed one is noticed."""
+    declared = (ROOT / "drivers" / "cuda" / api).read_text()
+    found = re.findall(names, declared, re.MULTILINE)
+    assert len(found) >= 25
     compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-fsyntax-only"]
-    values = f"-DVALUES(X)={' '.join(f'X({name})' for name in names)}"
-    command = [*compiler, *(f"-I{folder}" for folder in toolkit), f"-I{ROOT / 'include'}", values]
-    run([*command, str(HERE / "cuda_abi.cpp")])
+    values = f"-DVALUES(X)={' '.join(f'X({name})' for name in found)}"
+    command = [*compiler, *(f"-I{folder}" for folder in includes), f"-I{ROOT / 'include'}", values]
+    run([*command, str(HERE / abi)])
 
-    copy = tmp_path / "tests" / "driver" / "cuda_abi.cpp"
-    copy.parent.mkdir(parents=True)
-    copy.write_text((HERE / "cuda_abi.cpp").read_text())
-    header = tmp_path / "drivers" / "cuda" / "cuda_api.h"
-    header.parent.mkdir(parents=True)
-    header.write_text(declared.replace("CUDA_ERROR_ASSERT = 710", "CUDA_ERROR_ASSERT = 711"))
-    done = run([*command, str(copy)], check=False)
+    for folder, name in (
+        ("tests/driver", abi),
+        *(("drivers/cuda", path.name) for path in (ROOT / "drivers/cuda").glob("*_api.h")),
+    ):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / name).write_text((ROOT / folder / name).read_text())
+    assert change[0] in declared
+    (tmp_path / "drivers" / "cuda" / api).write_text(declared.replace(*change))
+    done = run([*command, str(tmp_path / "tests" / "driver" / abi)], check=False)
     assert done.returncode != 0
-    assert "CUDA_ERROR_ASSERT" in done.stderr
+    assert change[0].split()[0] in done.stderr
+
+
+def test_the_interface_is_nvidias(tmp_path: Path) -> None:
+    toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
+    if not (toolkit / "cuda.h").exists():
+        pytest.skip("this machine has no cuda.h")
+    names = r"^\s+((?:CUDA_|CU_|NVRTC_)[A-Z0-9_]+) = "
+    change = ("CUDA_ERROR_ASSERT = 710", "CUDA_ERROR_ASSERT = 711")
+    includes = (toolkit, pips_nvrtc().parents[1] / "include")
+    holds_the_interface(tmp_path, "cuda_api.h", "cuda_abi.cpp", names, change, *includes)

@@ -15,49 +15,22 @@ from checker import Built
 from fuzz import bounded
 from hypothesis import given
 from hypothesis import strategies as st
+from interface import (
+    ABI,
+    FIRST_SLOT,
+    INVALID_ARGUMENT,
+    OK,
+    SIZE,
+    SLOTS,
+    UNSUPPORTED,
+    Count,
+    Entry,
+    Host,
+    SetError,
+    Table,
+)
 
-OK, INVALID_ARGUMENT, UNSUPPORTED = 0, 3, 5
-ABI = (0, 2)
-SLOTS = 33
-FIRST_SLOT = 32  # bytes before device_count
-SIZE = FIRST_SLOT + SLOTS * 8
 PAGE = mmap.PAGESIZE
-
-SetError = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
-Entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
-Count = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32))
-
-
-class Host(ctypes.Structure):
-    """bp_host."""
-
-    _fields_ = (
-        ("struct_size", ctypes.c_uint64),
-        ("abi_major", ctypes.c_uint32),
-        ("abi_minor", ctypes.c_uint32),
-        ("ctx", ctypes.c_void_p),
-        ("log", ctypes.c_void_p),
-        ("set_error", SetError),
-        ("config", ctypes.c_char_p),
-        ("inner", ctypes.c_void_p),
-    )
-
-
-class Table(ctypes.Structure):
-    """bp_driver."""
-
-    _fields_ = (
-        ("struct_size", ctypes.c_uint64),
-        ("abi_major", ctypes.c_uint32),
-        ("abi_minor", ctypes.c_uint32),
-        ("flags", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
-        ("self", ctypes.c_void_p),
-        ("slots", ctypes.c_void_p * SLOTS),
-    )
-
-
-assert ctypes.sizeof(Table) == SIZE
 
 
 class Library:
@@ -158,7 +131,7 @@ def test_tables_of_hostile_drivers(
     assert status == OK
     assert sound is not None
     hostile = Table.from_buffer_copy(sound)
-    room = SIZE if size > SIZE else max(size & ~7, FIRST_SLOT)  # a table that claims more than it has cannot be told
+    room = SIZE if size > SIZE else max(size & ~7, FIRST_SLOT)  # a table that claims more than it has is not noticed
     hostile.struct_size, (hostile.abi_major, hostile.abi_minor), hostile.flags = size, abi, flags
     for slot in absent:
         hostile.slots[slot] = None

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import re
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from checker import ROOT, Built, check, compile_unit, run
 from test_check_driver import only
-from test_cuda import fake_cuda
+from test_cuda import fake_cuda, holds_the_interface, pips
 
 pytestmark = pytest.mark.long
 
@@ -44,7 +40,6 @@ def nccl(built: Built) -> Nccl:
 
 @pytest.fixture(autouse=True)
 def _environment(tmp_path: Path, nccl: Nccl, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTEST_TMP", str(tmp_path))
     monkeypatch.setenv("FAKE_CUDA", str(nccl.cuda))
     monkeypatch.setenv("FAKE_CUDA_DEVICES", "4")
 
@@ -119,20 +114,8 @@ def test_without_nccl_there_is_no_group(built: Built, nccl: Nccl, option: str, v
     assert {name.split(".")[0] for name in report.not_offered} == {"collective"}
 
 
-def nvidias_header() -> Path:
-    package = importlib.util.find_spec("nvidia")
-    folders = (
-        [Path(folder) / "nccl" / "include" for folder in package.submodule_search_locations or []] if package else []
-    )
-    folders += [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include", Path("/usr/include")]
-    found = [folder for folder in folders if (folder / "nccl.h").exists()]
-    if not found:
-        pytest.skip("this machine has no nccl.h: pip install nvidia-nccl-cu12")
-    return found[0]
-
-
 def test_the_interface_is_nvidias(tmp_path: Path) -> None:
-    header = nvidias_header()
+    header = pips("nccl/include/nccl.h", "there is no nccl.h: pip install nvidia-nccl-cu12").parent
     # Of the CUDA runtime nccl.h takes the name of a stream and of an event.
     stubs = tmp_path / "stubs"
     stubs.mkdir()
@@ -142,20 +125,6 @@ def test_the_interface_is_nvidias(tmp_path: Path) -> None:
         "#define CUDART_VERSION 12000\n"
         "typedef struct CUstream_st* cudaStream_t;\ntypedef struct CUevent_st* cudaEvent_t;\n"
     )
-    declared = (ROOT / "drivers" / "cuda" / "nccl_api.h").read_text()
-    names = re.findall(r"^\s+((?:nccl|NCCL_)\w+) = ", declared, re.MULTILINE)
-    assert len(names) >= 25
-    compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-fsyntax-only", f"-I{stubs}", f"-I{header}"]
-    command = [*compiler, f"-I{ROOT / 'include'}", f"-DVALUES(X)={' '.join(f'X({name})' for name in names)}"]
-    run([*command, str(HERE / "nccl_abi.cpp")])
-
-    copy = tmp_path / "tests" / "driver" / "nccl_abi.cpp"
-    copy.parent.mkdir(parents=True)
-    copy.write_text((HERE / "nccl_abi.cpp").read_text())
-    changed = tmp_path / "drivers" / "cuda" / "nccl_api.h"
-    changed.parent.mkdir(parents=True)
-    (changed.parent / "cuda_api.h").write_text((ROOT / "drivers" / "cuda" / "cuda_api.h").read_text())
-    changed.write_text(declared.replace("ncclBfloat16 = 9", "ncclBfloat16 = 10"))
-    done = run([*command, str(copy)], check=False)
-    assert done.returncode != 0
-    assert "ncclBfloat16" in done.stderr
+    names = r"^\s+((?:nccl|NCCL_)\w+) = "
+    change = ("ncclBfloat16 = 9", "ncclBfloat16 = 10")
+    holds_the_interface(tmp_path, "nccl_api.h", "nccl_abi.cpp", names, change, stubs, header)

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 from checker import Built
+from interface import ABI, INTERNAL, INVALID_ARGUMENT, OK, UNSUPPORTED, Host, SetError, Table
 
-UNSUPPORTED, INTERNAL, INVALID_ARGUMENT = 5, 9, 3
 KERNEL = """
 typedef struct { i64 n; } Params;
 BP_KERNEL(store, 1, Params, BP_GLOBAL i64* BP_RESTRICT out) { out[0] = bp_arg.n; }
@@ -69,33 +69,19 @@ class Compiler(Structure):
     ]
 
 
-class Host(Structure):
-    _fields_ = [
-        ("struct_size", c_uint64),
-        ("abi_major", c_uint32),
-        ("abi_minor", c_uint32),
-        ("ctx", c_void_p),
-        ("log", c_void_p),
-        ("set_error", c_void_p),
-        ("config", c_char_p),
-        ("inner", c_void_p),
-    ]
-
-
 class Sim:
     """An instance of the driver that is never opened: a compiler needs no device."""
 
-    LAST_ERROR, QUERY_EXT = 8, 32  # slots of bp_driver, counted from device_count
+    LAST_ERROR, QUERY_EXT = 8, 32  # slots of bp_driver
 
     def __init__(self, library: str, options: str = "") -> None:
         self.logged: list[str] = []
         self._log = CFUNCTYPE(None, c_void_p, c_int32, c_char_p)(lambda _, __, text: self.logged.append(text.decode()))
         log = ctypes.cast(self._log, c_void_p)
-        self.host = Host(ctypes.sizeof(Host), 0, 2, None, log, None, options.encode(), None)
-        self.table = c_void_p()
-        assert ctypes.CDLL(library).bp_driver_get(byref(self.host), byref(self.table)) == 0
-        words = ctypes.cast(self.table, POINTER(c_void_p))
-        self.self, slots = c_void_p(words[3]), words[4 : 5 + self.QUERY_EXT]
+        self.host = Host(ctypes.sizeof(Host), *ABI, None, log, SetError(), options.encode(), None)
+        table = POINTER(Table)()
+        assert ctypes.CDLL(library).bp_driver_get(byref(self.host), byref(table)) == OK
+        self.self, slots = c_void_p(table.contents.self), table.contents.slots
         self.last_error = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_uint64)(slots[self.LAST_ERROR])
         query = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_uint32, POINTER(POINTER(Compiler)))(slots[self.QUERY_EXT])
         group = POINTER(Compiler)()

@@ -13,10 +13,7 @@ LINE = re.compile(r"\[trace\] \d+\.\d \+\d+\.\d \d+ ([a-z_.]+)( .*)? -> [A-Z_]+.
 
 @pytest.mark.long
 @pytest.mark.parametrize("shims", [["trace"], ["emulate", "trace"]], ids=" over ".join)
-def test_a_traced_driver_keeps_the_contract(
-    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shims: list[str]
-) -> None:
-    monkeypatch.setenv("PYTEST_TMP", str(tmp_path))
+def test_a_traced_driver_keeps_the_contract(built: Built, tmp_path: Path, shims: list[str]) -> None:
     trace = built.sdk_driver("shims/trace")
     driver = built.sim if shims == ["trace"] else built.minimal
     only = [f"--only={family}.*" for family in ("error", "fork", "life", "memory", "copy", "stream", "ext", "module")]

@@ -1,7 +1,7 @@
 // tests/driver/trace_test.cpp: what the shim trace writes, and that it changes nothing.
 //
-// The driver below is the simulated device, whose bp.module is replaced by one of this file's own: a launch does nothing, or fails.
-// Prints one line a case; the exit status is the number of failures.
+// The inner driver is the simulated device with another bp.module: a launch does nothing, or fails.
+// The exit status is the number of failures.
 #include <fnmatch.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,14 +18,9 @@
 #include "instance.h"
 #include "report.h"
 
-extern "C" {
-int32_t bp_sim_get(const bp_host* host, const bp_driver** out);
-int32_t bp_trace_get(const bp_host* host, const bp_driver** out);
-}
-
 namespace {
 
-// ---- the driver below
+// ---- the inner driver
 
 bp_driver sim, table;
 
@@ -58,7 +53,7 @@ const bp_driver* below(uint32_t flags = 0) {
   return &table;
 }
 
-// ---- what is above it
+// ---- the shim
 
 /// A file that is not there yet.
 struct File {

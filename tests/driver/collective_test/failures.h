@@ -10,15 +10,6 @@
 
 namespace {
 
-void an_absent_rank_is_a_timeout() {
-  in_threads(2, "", [](Rank& r, const Id& id) {
-    if (r.rank == 1) return;
-    CHECK(r.join(id.data(), kSecond / 20) == BP_TIMEOUT);
-    CHECK(r.i.error().find("rank 1") != std::string::npos);
-    CHECK(r.join(id.data(), kSecond / 20) == BP_INVALID_ARGUMENT);  // used up
-  });
-}
-
 /// Two come as rank 0: one of them is refused, and the other one still meets rank 1.
 void a_rank_that_is_taken_is_refused() {
   std::atomic<int> refused{0};
@@ -49,26 +40,6 @@ void another_size_is_refused() {
     ++(status == BP_TIMEOUT ? alone : refused);
   });
   CHECK(refused == 1 && alone == 1);
-}
-
-void ranks_that_disagree_fail() {
-  for (int which = 0; which < 4; ++which) {
-    in_threads(2, "", [&](Rank& r, const Id& id) {
-      OK(r.join(id.data()));
-      const uint64_t a = r.i.alloc(4096, r.device), b = r.i.alloc(4096, r.device);
-      const bool odd = r.rank == 1;
-      if (which == 0) OK(r(r.g.all_reduce, r.comm, nullptr, b, a, odd ? 8 : 4, BP_DTYPE_FLOAT32, BP_REDUCE_SUM));
-      if (which == 1) OK(r(r.g.all_reduce, r.comm, nullptr, b, a, 8, BP_DTYPE_FLOAT32, odd ? BP_REDUCE_MAX : BP_REDUCE_SUM));
-      if (which == 2) OK(odd ? r(r.g.broadcast, r.comm, nullptr, b, a, 8, 0) : r(r.g.all_to_all, r.comm, nullptr, b, a, 8));
-      if (which == 3) OK(odd ? r(r.g.recv, r.comm, nullptr, b, 8, 0) : r(r.g.send, r.comm, nullptr, a, 16, 1));
-      OK(r.i.d->synchronize(r.i.self, r.device, BP_NO_TIMEOUT));
-      while (r.how() == BP_OK) std::this_thread::yield();
-      std::string why;
-      CHECK(r.how(&why) == BP_INTERNAL && why.find("rank") != std::string::npos);
-      CHECK(r(r.g.barrier, r.comm, nullptr) == BP_INTERNAL);
-      r.leave();
-    });
-  }
 }
 
 /// No rank is done before: rank 0, all of whose own parts are right, would be long before the wrong one comes to rank 2, which is held up

@@ -79,7 +79,7 @@ void fault_of_a_device_is_seen_by_the_peers() {
   });
 }
 
-void trace_tells_the_calls() {
+void trace_writes_the_calls() {
   const std::string file = "/tmp/backplane-collective-trace-" + std::to_string(getpid());
   {
     Instance i(get(bp_trace_get, ("filter=bp.collective.*,file=" + file).c_str(), sim(1, "")));
@@ -102,7 +102,7 @@ void trace_tells_the_calls() {
   }
 }
 
-/// Its own streams are none that the driver below could queue on, and under its lock ranks of one process would wait for each other.
+/// The inner driver cannot queue on streams of the shim, and under its lock ranks of one process would wait for each other.
 void emulate_passes_it_where_it_can() {
   Instance whole(get(bp_emulate_get, "", sim(1, "")));
   CHECK(find_group<bp_collective>(*whole.d));

@@ -19,13 +19,6 @@
 
 #include "../instance.h"
 
-extern "C" {
-int32_t bp_sim_get(const bp_host* host, const bp_driver** out);
-int32_t bp_emulate_get(const bp_host* host, const bp_driver** out);
-int32_t bp_fault_get(const bp_host* host, const bp_driver** out);
-int32_t bp_trace_get(const bp_host* host, const bp_driver** out);
-}
-
 namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;

@@ -1,11 +1,11 @@
-// tests/driver/engine_test/emulated.h: engine_test.cpp: drivers that are put below emulate, and what is asked of it over them.
+// tests/driver/engine_test/emulated.h: engine_test.cpp: inner drivers of emulate, and cases over them.
 #pragma once
 
 #include "support.h"
 
 namespace {
 
-/// The sim without its events: emulate then brings streams and events of its own, over the sim's host_exec.
+/// The sim without its events: emulate then supplies streams and events, over the sim's host_exec.
 const bp_driver* sim_without_events() {
   const bp_driver* sim = get(bp_sim_get, "stream=async,memory=64MiB");
   static Filter filter;
@@ -20,10 +20,10 @@ const bp_driver* sim_without_events() {
 std::atomic<int> calls_inside{0}, overlaps{0};
 const bp_driver* serialized_sim() {
   const bp_driver* sim = get(bp_sim_get, "stream=async,memory=64MiB");
-  static bp_driver below;
+  static bp_driver inner;
   static bp_driver table;
-  below = normalised(*sim);
-  table = below;
+  inner = normalised(*sim);
+  table = inner;
   table.flags = BP_DRIVER_SERIALIZE;
   struct Count {
     Count() { overlaps += calls_inside++ != 0; }
@@ -31,16 +31,16 @@ const bp_driver* serialized_sim() {
   };
   table.event_record = [](void* self, int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
     Count count;
-    return below.event_record(self, device, stream, event, flags);
+    return inner.event_record(self, device, stream, event, flags);
   };
   table.stream_wait = [](void* self, int32_t device, bp_stream* stream, bp_event* event) {
     Count count;
-    return below.stream_wait(self, device, stream, event);
+    return inner.stream_wait(self, device, stream, event);
   };
   table.stream_synchronize = [](void* self, int32_t device, bp_stream* stream, uint64_t timeout) {
     Count count;
     CHECK(timeout == 0);
-    return below.stream_synchronize(self, device, stream, timeout);
+    return inner.stream_synchronize(self, device, stream, timeout);
   };
   return get(bp_emulate_get, "", &table);
 }
@@ -48,12 +48,12 @@ const bp_driver* serialized_sim() {
 /// A driver whose copies need whole units of 64 bytes and which cannot copy between its devices.
 const bp_driver* awkward_minimal() {
   const bp_driver* minimal = get(bp_minimal_get, "devices=2");
-  static bp_driver below;
+  static bp_driver inner;
   static bp_driver table;
-  below = normalised(*minimal);
-  table = below;
+  inner = normalised(*minimal);
+  table = inner;
   table.device_properties = [](void* self, int32_t device, bp_device_properties* out) {
-    const int32_t status = below.device_properties(self, device, out);
+    const int32_t status = inner.device_properties(self, device, out);
     if (out->struct_size >= sizeof *out) out->copy_alignment = 64;
     return status;
   };
@@ -62,7 +62,7 @@ const bp_driver* awkward_minimal() {
     if (dst_device != BP_HOST_DEVICE && src_device != BP_HOST_DEVICE) return BP_UNSUPPORTED;
     const uint64_t address = src_device == BP_HOST_DEVICE ? dst : src;
     if (address % 64 != 0 || bytes % 64 != 0) return BP_INVALID_ARGUMENT;
-    return below.copy(self, device, stream, dst, dst_device, src, src_device, bytes, flags);
+    return inner.copy(self, device, stream, dst, dst_device, src, src_device, bytes, flags);
   };
   return get(bp_emulate_get, "", &table);
 }

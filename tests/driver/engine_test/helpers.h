@@ -94,7 +94,7 @@ void a_late_callback_finds_what_it_needs() {
   CallbackWait::complete(arg, BP_OK);  // a sanitizer sees memory that is gone, or left over
 }
 
-/// A runtime with a queue whose callbacks come from a thread of their own and do not hold it up.
+/// A runtime with a queue whose callbacks come from another thread and do not hold it up.
 class FakeRuntime {
  public:
   struct Signal {

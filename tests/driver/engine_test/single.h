@@ -164,7 +164,7 @@ void a_half_group_is_named() {
   CHECK(incomplete_group(normalised(table)) == "group minimum: slot last_error is missing");
 }
 
-void another_abi_is_told_what_changed() {
+void another_abi_is_an_error_that_lists_the_changes() {
   CHECK(!abi_mismatch(BP_ABI_MAJOR, BP_ABI_MINOR));
   const std::string old = *abi_mismatch(0, 1);
   CHECK(old.starts_with("driver ABI 0.1, needed is 0.2; since 0.1 changed: "));
@@ -173,19 +173,19 @@ void another_abi_is_told_what_changed() {
   }
   CHECK(*abi_mismatch(0, BP_ABI_MINOR + 1) == "driver ABI 0.3, needed is 0.2");
   const bp_driver* sim = get(bp_sim_get, "memory=64MiB");
-  bp_driver below = *sim;
-  below.abi_minor = 1;
-  CHECK(!get(bp_emulate_get, "", &below) && refusal.find("copy_async (no kind") != std::string::npos);
-  CHECK(!get(bp_fault_get, "", &below) && refusal.find("copy_async (no kind") != std::string::npos);
+  bp_driver inner = *sim;
+  inner.abi_minor = 1;
+  CHECK(!get(bp_emulate_get, "", &inner) && refusal.find("copy_async (no kind") != std::string::npos);
+  CHECK(!get(bp_fault_get, "", &inner) && refusal.find("copy_async (no kind") != std::string::npos);
   OK(sim->close(sim->self));
 }
 
 /// A runtime without host callbacks has streams all the same, also under the shims.
 void streams_need_no_callbacks() {
   const bp_driver* sim = get(bp_sim_get, "stream=async,memory=64MiB");
-  bp_driver below = *sim;
-  below.stream_callback = nullptr;
-  CHECK(!incomplete_group(below) && is_complete(below));
+  bp_driver inner = *sim;
+  inner.stream_callback = nullptr;
+  CHECK(!incomplete_group(inner) && is_complete(inner));
   const auto use = [](Instance& i) {
     CHECK(!i.d->stream_callback);
     const uint64_t a = i.alloc(64);
@@ -196,8 +196,8 @@ void streams_need_no_callbacks() {
     CHECK(i.take(a, 64) == std::vector<unsigned char>(64, 7));
   };
   {
-    below.flags |= BP_DRIVER_SERIALIZE;
-    Instance i(get(bp_fault_get, "kernel=@2", get(bp_emulate_get, "", &below)));
+    inner.flags |= BP_DRIVER_SERIALIZE;
+    Instance i(get(bp_fault_get, "kernel=@2", get(bp_emulate_get, "", &inner)));
     use(i);
     const char pattern = 8;
     OK(i.d->fill(i.self, 0, nullptr, i.alloc(64), &pattern, 1, 64, 0));
@@ -208,9 +208,9 @@ void streams_need_no_callbacks() {
 void registered_memory_is_known_as_such() {
   for (bool emulated : {false, true}) {
     const bp_driver* sim = get(bp_sim_get, "stream=inline,memory=64MiB");
-    bp_driver below = *sim;
-    below.host_alloc = nullptr, below.host_free = nullptr;  // emulate keeps the account then
-    Instance i(emulated ? get(bp_emulate_get, "", &below) : sim);
+    bp_driver inner = *sim;
+    inner.host_alloc = nullptr, inner.host_free = nullptr;  // emulate keeps the account then
+    Instance i(emulated ? get(bp_emulate_get, "", &inner) : sim);
     std::vector<char> memory(4096);
     void* pinned = nullptr;
     OK(i.d->host_alloc(i.self, 64, 0, &pinned));
@@ -245,7 +245,7 @@ void places_do_not_overlap() {
   AddressMap<int> map(1 << 20, 1 << 20);
   std::map<uint64_t, uint64_t> model;  // base -> bytes
   unsigned seed = 1;
-  const auto random = [&](unsigned below) { return (seed = seed * 1103515245 + 12345) / 65536 % below; };
+  const auto random = [&](unsigned limit) { return (seed = seed * 1103515245 + 12345) / 65536 % limit; };
   int full = 0;
   for (int n = 0; n < 20000; ++n) {
     if (model.empty() || random(100) < 55) {

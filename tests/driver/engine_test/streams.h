@@ -5,17 +5,6 @@
 
 namespace {
 
-void work_runs_in_order(Instance& i) {
-  bp_stream* stream = i.stream();
-  std::vector<int> seen;
-  for (int n = 0; n < 2000; ++n) i.call(stream, [&seen, n](int32_t) { seen.push_back(n); });
-  OK(i.d->stream_synchronize(i.self, 0, stream, BP_NO_TIMEOUT));
-  CHECK(seen.size() == 2000);
-  for (int n = 0; n < 2000; ++n) CHECK(seen[static_cast<size_t>(n)] == n);
-  OK(i.d->stream_query(i.self, 0, stream));
-  OK(i.d->stream_destroy(i.self, 0, stream));
-}
-
 void a_stream_waits_for_another(Instance& i) {
   bp_stream *a = i.stream(), *b = i.stream();
   bp_event* event = i.event();
@@ -63,30 +52,6 @@ void a_second_record_replaces_the_first(Instance& i) {
   }
   OK(i.d->stream_synchronize(i.self, 0, b, BP_NO_TIMEOUT));
   CHECK(ran);
-}
-
-void an_unrecorded_event_is_complete(Instance& i) {
-  bp_event *timed = i.event(BP_EVENT_TIMING), *other = i.event(BP_EVENT_TIMING), *plain = i.event();
-  int64_t ns = 77;
-  OK(i.d->event_query(i.self, 0, timed));
-  OK(i.d->event_synchronize(i.self, 0, timed, BP_NO_TIMEOUT));
-  OK(i.d->stream_wait(i.self, 0, nullptr, timed));
-  CHECK(i.d->event_elapsed(i.self, 0, timed, other, &ns) == BP_INVALID_ARGUMENT && ns == 77);
-  OK(i.d->event_record(i.self, 0, nullptr, timed, 0u));
-  OK(i.d->event_record(i.self, 0, nullptr, plain, 0u));
-  CHECK(i.d->event_elapsed(i.self, 0, timed, plain, &ns) == BP_INVALID_ARGUMENT && ns == 77);
-  bp_stream* stream = i.stream();
-  {
-    Gate gate(i, stream);
-    OK(i.d->event_record(i.self, 0, stream, other, 0u));
-    CHECK(i.d->event_elapsed(i.self, 0, timed, other, &ns) == BP_PENDING && ns == 77);
-    std::this_thread::sleep_for(std::chrono::milliseconds(3));
-  }
-  OK(i.d->event_synchronize(i.self, 0, other, BP_NO_TIMEOUT));
-  OK(i.d->event_elapsed(i.self, 0, timed, other, &ns));
-  CHECK(ns >= 3000000);
-  OK(i.d->event_elapsed(i.self, 0, other, timed, &ns));
-  CHECK(ns <= -3000000);
 }
 
 void many_threads_wait_for_one_event(Instance& i) {
@@ -174,50 +139,6 @@ void threads_share_streams(Instance& i) {
   OK(i.d->synchronize(i.self, 0, BP_NO_TIMEOUT));
   CHECK(std::accumulate(counts.begin(), counts.end(), uint64_t{0}) == 1600);
   CHECK(total == 4 * 134);
-}
-
-void a_native_stream_gives_its_handle_back(Instance& i) {
-  CHECK(i.d->stream_from_native);
-  bp_stream *stream = i.stream(), *found = nullptr;
-  auto native = reinterpret_cast<uint64_t>(stream);
-  if (i.d->stream_native) OK(i.d->stream_native(i.self, 0, stream, &native));
-  OK(i.d->stream_from_native(i.self, 0, native, &found));
-  CHECK(found == stream);
-  if (i.d->stream_native) {
-    uint64_t of_default = 0;
-    OK(i.d->stream_native(i.self, 0, nullptr, &of_default));
-    OK(i.d->stream_from_native(i.self, 0, of_default, &found));
-    CHECK(found == nullptr);
-  }
-  CHECK(i.d->stream_from_native(i.self, 1, native, &found) == BP_INVALID_ARGUMENT &&
-        i.error().find("no stream of device 1") != std::string::npos);
-  OK(i.d->stream_destroy(i.self, 0, stream));
-  CHECK(i.d->stream_from_native(i.self, 0, native, &found) == BP_INVALID_ARGUMENT);
-  CHECK(i.d->stream_from_native(i.self, 0, 0x7770, &found) == BP_INVALID_ARGUMENT && i.error().find("0x7770") != std::string::npos);
-}
-
-void unknown_flags_are_refused(Instance& i) {
-  constexpr uint32_t unknown = 1u << 30;
-  const uint64_t a = i.alloc(64), b = i.alloc(64);
-  const char pattern = 1;
-  OK(i.d->synchronize(i.self, 0, BP_NO_TIMEOUT));
-  CHECK(i.d->copy(i.self, 0, nullptr, a, 0, b, 0, 64, unknown) == BP_INVALID_ARGUMENT);
-  CHECK(i.d->copy_async(i.self, 0, nullptr, a, 0, b, 0, 64, unknown) == BP_INVALID_ARGUMENT);
-  CHECK(i.d->fill(i.self, 0, nullptr, a, &pattern, 1, 64, unknown) == BP_INVALID_ARGUMENT);
-  CHECK(i.d->event_record(i.self, 0, nullptr, i.event(), unknown) == BP_INVALID_ARGUMENT);
-  OK(i.d->synchronize(i.self, 0, BP_NO_TIMEOUT));  // nothing of it was queued
-}
-
-void the_stream_limit_is_kept(Instance& i) {
-  bp_device_properties properties{};
-  properties.struct_size = sizeof properties;
-  OK(i.d->device_properties(i.self, 0, &properties));
-  std::vector<bp_stream*> streams;
-  for (int32_t n = 0; n < properties.stream_limit; ++n) streams.push_back(i.stream());
-  bp_stream* more = nullptr;
-  CHECK(i.d->stream_create(i.self, 0, 0, 0, &more) == BP_UNSUPPORTED && !more);
-  OK(i.d->stream_destroy(i.self, 0, streams.back()));
-  OK(i.d->stream_create(i.self, 0, properties.priority_greatest, 0, &more));
 }
 
 }  // namespace

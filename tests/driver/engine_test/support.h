@@ -28,14 +28,6 @@
 
 #include "../instance.h"
 
-extern "C" {
-int32_t bp_sim_get(const bp_host* host, const bp_driver** out);
-int32_t bp_emulate_get(const bp_host* host, const bp_driver** out);
-int32_t bp_fault_get(const bp_host* host, const bp_driver** out);
-int32_t bp_minimal_get(const bp_host* host, const bp_driver** out);
-int32_t bp_handle_get(const bp_host* host, const bp_driver** out);
-}
-
 namespace {
 
 constexpr uint64_t kMs = 1000000;
@@ -46,7 +38,7 @@ struct Filter {
   const bp_driver* inner;
 };
 
-/// Holds a stream up until it is opened. The work runs on a thread of its own, since an inline stream runs it on the caller's.
+/// Holds a stream up until it is opened. The work runs on a separate thread, since an inline stream runs it on the caller's.
 class Gate {
  public:
   Gate(Instance& instance, bp_stream* stream, int32_t device = 0) {

@@ -31,7 +31,7 @@ namespace backplane::driver::cuda {
 struct ContextObject;
 struct CaptureObject;
 
-/// Work in the order of submission, on a thread of its own. What fails makes the context fail; what comes behind it is told so.
+/// Work in the order of submission, on a separate thread. What fails makes the context fail; what comes behind it reports that.
 struct StreamObject {
   using Job = std::function<void(CUresult error)>;
   explicit StreamObject(ContextObject& of) : context(of) {}
@@ -64,7 +64,7 @@ struct ContextObject {
   std::set<int> peers;
 };
 
-/// The records of an event: which was asked for last, and which have completed. In memory of its own, so that processes can share it.
+/// The records of an event: which was asked for last, and which have completed. In separate memory, so that processes can share it.
 struct Records {
   static constexpr uint64_t kKept = 1024;
   std::atomic<uint64_t> asked, done[kKept];
@@ -154,8 +154,8 @@ extern thread_local bool running_graph;
 /// Queues work, or a capture takes it.
 CUresult submit(StreamObject& stream, StreamObject::Job job);
 /// False if no capture has to do with it.
-bool record_captured(StreamObject& stream, EventObject& event, CUresult* told);
-bool wait_captured(StreamObject& stream, EventObject& event, CUresult* told);
+bool record_captured(StreamObject& stream, EventObject& event, CUresult* result);
+bool wait_captured(StreamObject& stream, EventObject& event, CUresult* result);
 /// What a capture makes of a call that it cannot hold: `with`, and it is invalid.
 CUresult refuse_captured(StreamObject& stream, CUresult with = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 CUresult refuse_captured(EventObject& event);
@@ -173,14 +173,14 @@ bool on_device(uint64_t address, uint64_t bytes);
 void release_context(ContextObject& context);
 
 #define ENTER() \
-  if (const CUresult told = enter(__func__)) return told
+  if (const CUresult result = enter(__func__)) return result
 #define ENTER_CONTEXT()             \
   ENTER();                          \
   ContextObject* context = nullptr; \
-  if (const CUresult told = current(&context)) return told
+  if (const CUresult result = current(&context)) return result
 #define ENTER_STREAM(handle)  \
   ENTER_CONTEXT();            \
   StreamObject* on = nullptr; \
-  if (const CUresult told = stream_of(handle, &on)) return told
+  if (const CUresult result = stream_of(handle, &on)) return result
 
 }  // namespace backplane::driver::cuda

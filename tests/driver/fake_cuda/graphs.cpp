@@ -110,14 +110,14 @@ CUresult refuse_unsafe(const char* name) {
                                                "cuMemUnmap",    "cuMemSetAccess"};
   const std::lock_guard lock(state().mutex);
   if (captures().empty() || unsafe.count(name) == 0) return CUDA_SUCCESS;
-  CUresult told = CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
   for (CaptureObject* one : captures()) {
     if (one->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
     if (one->mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL && one->thread != std::this_thread::get_id()) continue;
     one->valid = false;
-    told = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
-  return told;
+  return result;
 }
 
 CUresult submit(StreamObject& stream, StreamObject::Job job) {
@@ -135,16 +135,16 @@ CUresult submit(StreamObject& stream, StreamObject::Job job) {
   return CUDA_SUCCESS;
 }
 
-bool record_captured(StreamObject& stream, EventObject& event, CUresult* told) {
+bool record_captured(StreamObject& stream, EventObject& event, CUresult* result) {
   const std::lock_guard lock(state().mutex);
-  *told = CUDA_SUCCESS;
+  *result = CUDA_SUCCESS;
   event.capture = 0;
   CaptureObject* capture = stream.capture;
   if (!capture) return false;
   if (!capture->valid) {
-    *told = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    *result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   } else if (event.flags & CU_EVENT_INTERPROCESS) {
-    *told = CUDA_ERROR_NOT_SUPPORTED;
+    *result = CUDA_ERROR_NOT_SUPPORTED;
   } else {
     event.capture = capture->id;
     event.point = capture->streams.at(&stream);
@@ -152,16 +152,16 @@ bool record_captured(StreamObject& stream, EventObject& event, CUresult* told) {
   return true;
 }
 
-bool wait_captured(StreamObject& stream, EventObject& event, CUresult* told) {
+bool wait_captured(StreamObject& stream, EventObject& event, CUresult* result) {
   const std::lock_guard lock(state().mutex);
   CaptureObject *own = stream.capture, *others = event.capture ? of_id(event.capture) : nullptr;
-  *told = CUDA_SUCCESS;
+  *result = CUDA_SUCCESS;
   if (!own && event.capture == 0) return false;
   const auto refuse = [&](CUresult why) {
     for (CaptureObject* one : {own, others}) {
       if (one) one->valid = false;
     }
-    *told = why;
+    *result = why;
     return true;
   };
   if (event.capture == 0) return refuse(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);  // also of an event that was never recorded
@@ -197,13 +197,13 @@ FAKE(cuStreamEndCapture, CUstream stream, CUgraph* graph) {
   if (found->mode != CU_STREAM_CAPTURE_MODE_RELAXED && found->thread != std::this_thread::get_id()) {
     return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
   }
-  CUresult told = !found->valid     ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-                  : !joined(*found) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
-                                    : CUDA_SUCCESS;
-  if (told == CUDA_SUCCESS) told = stream->context.error;
-  if (told == CUDA_SUCCESS) *graph = *graphs().insert(new GraphObject{std::move(found->nodes)}).first;
+  CUresult result = !found->valid     ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                    : !joined(*found) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+                                      : CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS) result = stream->context.error;
+  if (result == CUDA_SUCCESS) *graph = *graphs().insert(new GraphObject{std::move(found->nodes)}).first;
   end(found);
-  return told;
+  return result;
 }
 
 FAKE(cuStreamIsCapturing, CUstream stream, int* status) {

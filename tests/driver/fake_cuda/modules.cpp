@@ -24,7 +24,7 @@ bool read_ptx(const std::string& text, ModuleObject& module) {
     size_t offset = 0;
     for (std::string item; std::getline(list, item, ',');) {
       size_t align = 8, bytes = 8;
-      if (const size_t told = item.find(".align "); told != std::string::npos) align = std::stoul(item.substr(told + 7));
+      if (const size_t place = item.find(".align "); place != std::string::npos) align = std::stoul(item.substr(place + 7));
       if (const size_t bracket = item.find('['); bracket != std::string::npos) bytes = std::stoul(item.substr(bracket + 1));
       offset = aligned(offset, align);
       function.parameters.push_back({offset, bytes});

@@ -81,7 +81,7 @@ void StreamObject::run() {
 
 CUresult stream_of(CUstream handle, StreamObject** out) {
   ContextObject* context = nullptr;
-  if (const CUresult told = current(&context)) return told;
+  if (const CUresult result = current(&context)) return result;
   const std::lock_guard lock(state().mutex);
   if (!handle) return *out = context->legacy.get(), CUDA_SUCCESS;
   if (!context->streams.count(handle)) return CUDA_ERROR_INVALID_HANDLE;
@@ -105,7 +105,7 @@ FAKE(cuStreamDestroy_v2, CUstream stream) {
   const std::lock_guard lock(state().mutex);
   for (auto& context : state().contexts) {
     if (const auto found = context->streams.find(stream); found != context->streams.end()) {
-      if (const CUresult told = refuse_captured(*stream)) return told;
+      if (const CUresult result = refuse_captured(*stream)) return result;
       ended = std::move(found->second);
       context->streams.erase(found);
       return CUDA_SUCCESS;
@@ -116,7 +116,7 @@ FAKE(cuStreamDestroy_v2, CUstream stream) {
 
 FAKE(cuStreamQuery, CUstream stream) {
   ENTER_STREAM(stream);
-  if (const CUresult told = refuse_captured(*on)) return told;
+  if (const CUresult result = refuse_captured(*on)) return result;
   const bool idle = on->idle();
   if (const CUresult error = context->error) return error;
   return idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -133,7 +133,7 @@ FAKE(cuStreamSynchronize, CUstream stream) {
     on = !stream ? context->legacy.get() : context->streams.count(stream) ? stream : nullptr;
   }
   if (!on) return CUDA_ERROR_INVALID_HANDLE;
-  if (const CUresult told = refuse_captured(*on)) return told;
+  if (const CUresult result = refuse_captured(*on)) return result;
   on->wait();
   return context->error;
 }
@@ -149,7 +149,7 @@ FAKE(cuStreamGetCtx, CUstream stream, CUcontext* context) {
 
 FAKE(cuStreamAddCallback, CUstream stream, CUstreamCallback callback, void* arg, unsigned) {
   ENTER_STREAM(stream);
-  if (const CUresult told = refuse_captured(*on)) return told;
+  if (const CUresult result = refuse_captured(*on)) return result;
   on->push([=](CUresult error) { callback(stream, error, arg); });
   return CUDA_SUCCESS;
 }
@@ -189,7 +189,7 @@ FAKE(cuEventDestroy_v2, CUevent event) {
 FAKE(cuEventRecord, CUevent event, CUstream stream) {
   ENTER_STREAM(stream);
   if (!live(event) || event->context != context) return CUDA_ERROR_INVALID_HANDLE;
-  if (CUresult told; record_captured(*on, *event, &told)) return told;
+  if (CUresult result; record_captured(*on, *event, &result)) return result;
   const auto records = event->records;
   const uint64_t number = records->asked.fetch_add(1) + 1;
   on->push([records, number](CUresult) {
@@ -202,7 +202,7 @@ FAKE(cuEventRecord, CUevent event, CUstream stream) {
 FAKE(cuEventQuery, CUevent event) {
   ENTER_CONTEXT();
   if (!live(event)) return CUDA_ERROR_INVALID_HANDLE;
-  if (const CUresult told = refuse_captured(*event)) return told;
+  if (const CUresult result = refuse_captured(*event)) return result;
   const bool complete = event->records->complete(event->records->asked);
   if (const CUresult error = context->error) return error;
   return complete ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -211,7 +211,7 @@ FAKE(cuEventQuery, CUevent event) {
 FAKE(cuStreamWaitEvent, CUstream stream, CUevent event, unsigned flags) {
   ENTER_STREAM(stream);
   if (!live(event) || flags != 0) return CUDA_ERROR_INVALID_HANDLE;
-  if (CUresult told; wait_captured(*on, *event, &told)) return told;
+  if (CUresult result; wait_captured(*on, *event, &result)) return result;
   const auto records = event->records;
   return queue(*on, [records, number = records->asked.load()] {
     while (!records->complete(number)) std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -223,7 +223,7 @@ FAKE(cuEventElapsedTime, float* milliseconds, CUevent start, CUevent end) {
   int64_t times[2];
   for (const CUevent event : {start, end}) {
     if (!live(event) || (event->flags & CU_EVENT_DISABLE_TIMING)) return CUDA_ERROR_INVALID_HANDLE;
-    if (const CUresult told = refuse_captured(*event)) return told;
+    if (const CUresult result = refuse_captured(*event)) return result;
     if (event->records->asked == 0) return CUDA_ERROR_INVALID_HANDLE;
   }
   for (const CUevent event : {start, end}) {

@@ -84,7 +84,7 @@ ncclResult_t reduction(const char* name, sim::Collective kind, const void* in, v
   Shared comm;
   const std::string arguments = format(" count %zu dtype %d op %d", count, dtype, op) + (root < 0 ? "" : format(" root %d", root)) +
                                 format(" stream %p", static_cast<void*>(stream));
-  if (const ncclResult_t told = enter(name, arguments, handle, &comm)) return told;
+  if (const ncclResult_t result = enter(name, arguments, handle, &comm)) return result;
   if (dtype < 0 || dtype > ncclFloat8e5m2 || kDtypes[dtype].bytes == 0 || op < 0 || op > ncclAvg)
     return refuse(ncclInvalidArgument, "no such type");
   const Dtype& d = kDtypes[dtype];
@@ -114,7 +114,7 @@ ncclResult_t move(const char* name, sim::Collective kind, const void* in, void* 
   Shared comm;
   const std::string arguments = format(" count %zu dtype %d", count, dtype) + (root < 0 ? "" : format(" root %d", root)) +
                                 format(" stream %p", static_cast<void*>(stream));
-  if (const ncclResult_t told = enter(name, arguments, handle, &comm)) return told;
+  if (const ncclResult_t result = enter(name, arguments, handle, &comm)) return result;
   return add(comm, stream, [&](Part& part) {
     const sim::Call call{static_cast<uint32_t>(kind), 0, 0, count * kDtypes[dtype].bytes, root};
     part.batch.exchanges.push_back(sim::Exchange(call, static_cast<const char*>(in), static_cast<char*>(out)));
@@ -124,7 +124,7 @@ ncclResult_t move(const char* name, sim::Collective kind, const void* in, void* 
 ncclResult_t message(const char* name, bool sends, void* data, size_t count, int dtype, int peer, ncclComm_t handle, CUstream stream) {
   Shared comm;
   const std::string arguments = format(" count %zu dtype %d peer %d stream %p", count, dtype, peer, static_cast<void*>(stream));
-  if (const ncclResult_t told = enter(name, arguments, handle, &comm)) return told;
+  if (const ncclResult_t result = enter(name, arguments, handle, &comm)) return result;
   return add(comm, stream, [&](Part& part) {
     const sim::Collective kind = sends ? sim::Collective::send : sim::Collective::recv;
     part.batch.messages.push_back({kind, sends, peer, static_cast<char*>(data), count * kDtypes[dtype].bytes});
@@ -160,7 +160,7 @@ ncclResult_t enter(const char* name, const std::string& arguments) {
 }
 
 ncclResult_t enter(const char* name, const std::string& arguments, ncclComm_t comm, Shared* out, bool busy_too) {
-  if (const ncclResult_t told = enter(name, arguments)) return told;
+  if (const ncclResult_t result = enter(name, arguments)) return result;
   const std::lock_guard lock(state().mutex);
   const auto found = state().comms.find(comm);
   if (found == state().comms.end() || found->second->dead)
@@ -204,17 +204,17 @@ ncclResult_t add(const Shared& comm, void* stream, const std::function<void(Part
 }
 
 FAKE_NCCL(ncclGroupStart) {
-  if (const ncclResult_t told = enter("ncclGroupStart", "")) return told;
+  if (const ncclResult_t result = enter("ncclGroupStart", "")) return result;
   ++group.depth;
   return ncclSuccess;
 }
 
 FAKE_NCCL(ncclGroupEnd) {
-  const ncclResult_t told = enter("ncclGroupEnd", "");
+  const ncclResult_t result = enter("ncclGroupEnd", "");
   if (group.depth == 0) return refuse(ncclInvalidUsage, "no group was begun");
-  if (--group.depth != 0) return told;
+  if (--group.depth != 0) return result;
   auto parts = std::exchange(group.parts, {});
-  return told ? told : launch(std::move(parts));
+  return result ? result : launch(std::move(parts));
 }
 
 FAKE_NCCL(ncclAllReduce, const void* in, void* out, size_t count, ncclDataType_t dtype, ncclRedOp_t op, ncclComm_t comm, CUstream stream) {
@@ -279,7 +279,7 @@ extern "C" BP_EXPORT void fake_nccl_fail(const char* name, int result) {
   const std::lock_guard lock(state().mutex);
   result ? state().failures[name] = result : state().failures.erase(name);
 }
-/// What ncclCommGetAsyncError tells of all communicators from now on.
+/// What ncclCommGetAsyncError reports for all communicators from now on.
 extern "C" BP_EXPORT void fake_nccl_break(int result, const char* why) {
   const std::lock_guard lock(state().mutex);
   state().last_error = why;

@@ -27,7 +27,7 @@ ncclComm_t add_comm(const Shared& comm) {
 
 bool bad(const ncclConfig_t* config) { return !config || config->magic != kNcclMagic || config->blocking != 0; }
 
-/// What the ranks of a split tell each other.
+/// What the ranks of a split exchange.
 struct Wish {
   int color, key;
 };
@@ -54,7 +54,7 @@ std::shared_ptr<sim::Communicator> part_of(sim::Communicator& whole, Wish own, i
 
 ncclResult_t end(const char* name, ncclComm_t handle, bool by_abort) {
   Shared comm;
-  if (const ncclResult_t told = enter(name, "", handle, &comm, by_abort)) return told;
+  if (const ncclResult_t result = enter(name, "", handle, &comm, by_abort)) return result;
   comm->dead = true;
   std::shared_ptr<sim::Communicator> rendezvous = comm->met();
   if (rendezvous && by_abort) rendezvous->abort();
@@ -70,7 +70,7 @@ ncclResult_t end(const char* name, ncclComm_t handle, bool by_abort) {
 }  // namespace
 
 FAKE_NCCL(ncclGetUniqueId, ncclUniqueId* id) {
-  if (const ncclResult_t told = enter("ncclGetUniqueId", "")) return told;
+  if (const ncclResult_t result = enter("ncclGetUniqueId", "")) return result;
   sim::File file = sim::Rendezvous::make();
   const bp_ipc_handle handle = sim::handle_of(sim::What::rendezvous, file.number(), 0, 0);
   const std::lock_guard lock(state().mutex);
@@ -82,8 +82,8 @@ FAKE_NCCL(ncclGetUniqueId, ncclUniqueId* id) {
 
 FAKE_NCCL(ncclCommInitRankConfig, ncclComm_t* out, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   const auto name = [&] { return config && config->size > offsetof(ncclConfig_t, commName) ? config->commName : "-"; };
-  if (const ncclResult_t told = enter("ncclCommInitRankConfig", backplane::driver::format(" %d of %d, %s", rank, ranks, name())))
-    return told;
+  if (const ncclResult_t result = enter("ncclCommInitRankConfig", backplane::driver::format(" %d of %d, %s", rank, ranks, name())))
+    return result;
   if (bad(config)) return refuse(ncclInvalidArgument, "the config is none of a communicator that does not block");
   auto comm = std::make_shared<Comm>();
   comm->rank = rank;
@@ -105,8 +105,8 @@ FAKE_NCCL(ncclCommInitRankConfig, ncclComm_t* out, int ranks, ncclUniqueId id, i
 
 FAKE_NCCL(ncclCommSplit, ncclComm_t handle, int color, int key, ncclComm_t* part, ncclConfig_t* config) {
   Shared comm;
-  if (const ncclResult_t told = enter("ncclCommSplit", backplane::driver::format(" color %d key %d", color, key), handle, &comm))
-    return told;
+  if (const ncclResult_t result = enter("ncclCommSplit", backplane::driver::format(" color %d key %d", color, key), handle, &comm))
+    return result;
   if (bad(config)) return refuse(ncclInvalidArgument, "the config is none of a communicator that does not block");
   *part = nullptr;
   comm->state = ncclInProgress;
@@ -122,7 +122,7 @@ FAKE_NCCL(ncclCommSplit, ncclComm_t handle, int color, int key, ncclComm_t* part
 
 FAKE_NCCL(ncclCommFinalize, ncclComm_t handle) {
   Shared comm;
-  if (const ncclResult_t told = enter("ncclCommFinalize", "", handle, &comm)) return told;
+  if (const ncclResult_t result = enter("ncclCommFinalize", "", handle, &comm)) return result;
   comm->state = ncclInProgress;
   in_background(comm, [comm] { comm->met()->finish(kEndTimeout); });
   return ncclInProgress;
@@ -146,14 +146,14 @@ FAKE_NCCL(ncclCommGetAsyncError, ncclComm_t handle, ncclResult_t* out) {
 
 FAKE_NCCL(ncclCommCount, ncclComm_t handle, int* ranks) {
   Shared comm;
-  if (const ncclResult_t told = enter("ncclCommCount", "", handle, &comm)) return told;
+  if (const ncclResult_t result = enter("ncclCommCount", "", handle, &comm)) return result;
   *ranks = comm->size;
   return ncclSuccess;
 }
 
 FAKE_NCCL(ncclCommUserRank, ncclComm_t handle, int* rank) {
   Shared comm;
-  if (const ncclResult_t told = enter("ncclCommUserRank", "", handle, &comm)) return told;
+  if (const ncclResult_t result = enter("ncclCommUserRank", "", handle, &comm)) return result;
   *rank = comm->rank;
   return ncclSuccess;
 }

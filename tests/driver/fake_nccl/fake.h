@@ -69,12 +69,12 @@ struct State {
 };
 State& state();
 
-/// Records a call, and tells its failure if one was asked for.
+/// Records a call, and returns the failure that was asked for.
 ncclResult_t enter(const char* name, const std::string& arguments);
 /// The same of a communicator that must be live and, but for `busy_too`, not in the middle of another call.
 ncclResult_t enter(const char* name, const std::string& arguments, ncclComm_t comm, Shared* out, bool busy_too = false);
 ncclResult_t refuse(ncclResult_t result, const std::string& why);
-/// Runs body on a thread of its own, with the communicator's context; what it throws is the communicator's state, else `success`.
+/// Runs body on a separate thread, with the communicator's context; what it throws is the communicator's state, else `success`.
 void in_background(const Shared& comm, std::function<void()> body);
 
 /// Returns when what fake_nccl_hold holds up is let go.

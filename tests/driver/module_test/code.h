@@ -2,12 +2,9 @@
 // code.
 #pragma once
 
-#include <sys/wait.h>
-#include <unistd.h>
-#include <atomic>
 #include <cstring>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include <backplane/driver/peer.h>
@@ -187,23 +184,6 @@ void pointers_are_the_devices(Kernels& k) {
   OK(k.launch(k.launch_of(function, args, 1)));
   CHECK(k.synchronize() == BP_FAULT && k.says("pointer 1 of a kernel, 0x") && k.says("not in an allocation of device 0"));
   k.unload(code);
-}
-
-void threads_and_children_compile(Kernels& k) {
-  std::atomic<int> right{0};
-  std::vector<std::thread> threads;
-  for (int n = 0; n < 4; ++n) threads.emplace_back([&] { right += k.code_of(k.unit(kStore)).size() > 1000; });
-  for (auto& thread : threads) thread.join();
-  CHECK(right == 4);
-  Kernels fresh("devices=1");  // whose compiler nobody has looked for
-  const pid_t child = fork();
-  if (child == 0) {
-    char text[256];
-    const bool named = fresh.compiler.id(fresh.compiler.head.self, text, sizeof text) == BP_OK;
-    _exit(named && fresh.code_of(fresh.unit(kStore)).size() > 1000 ? 42 : 43);
-  }
-  int status = 0;
-  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 42);
 }
 
 void ids_are_cut_and_stable(Kernels& k) {

@@ -20,7 +20,7 @@ void a_missing_barrier_is_seen() {
   CHECK(right_row_sums(row_sums(one, kernels)));  // which sees none
 }
 
-// Who writes last tells who came last, of the items and of the groups.
+// The last write is that of the last item and the last group.
 void items_come_in_the_order_that_is_asked() {
   for (const char* options : {"items=16,order=up", "items=16,order=down", "items=16"}) {
     Kernels k(options);

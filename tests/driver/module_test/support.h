@@ -1,9 +1,7 @@
-// tests/driver/module_test/support.h: what the cases of module_test.cpp share: an instance with kernels, streams that are held up, sources.
+// tests/driver/module_test/support.h: what the cases of module_test.cpp share: an instance with kernels, and sources.
 #pragma once
 
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -13,17 +11,12 @@
 
 #include "../instance.h"
 
-extern "C" {
-int32_t bp_sim_get(const bp_host* host, const bp_driver** out);
-}
-
 namespace {
 
 /// An instance with its two groups, and shorter names.
 struct Kernels : Instance {
   explicit Kernels(const std::string& options)
       : Instance(get(bp_sim_get, ("memory=64MiB," + options).c_str())),
-        asynchronous(options.find("inline") == std::string::npos),
         compiler(*find_group<bp_compiler>(*d)),
         module(*find_group<bp_module>(*d)) {
     target.struct_size = sizeof target;
@@ -98,32 +91,10 @@ struct Kernels : Instance {
   }
   bool says(const char* text) { return error().find(text) != std::string::npos; }
 
-  const bool asynchronous;
   bp_compiler compiler;
   bp_module module;
   bp_target_properties target{};
   const char* prelude = nullptr;
-};
-
-/// Holds a stream up until it is opened.
-class Held {
- public:
-  Held(Kernels& k, bp_stream* stream) {
-    k.call(stream, [this](int32_t) {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return open_; });
-    });
-  }
-  void open() {
-    std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
 };
 
 struct One {

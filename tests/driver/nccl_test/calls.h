@@ -110,7 +110,7 @@ void reductions() {
   SAME(calls(), "ncclReduce count 5 dtype 7 op 0 root 0\nncclReduceScatter count 10 dtype 7 op 0\n");
 }
 
-// What only moves goes as bytes. What NCCL lacks is UNSUPPORTED, as check-driver holds it.
+// What only moves goes as bytes. What NCCL does not support is UNSUPPORTED, as check-driver requires.
 void moves() {
   Ranks r;
   bp_comm* comm = r.join();

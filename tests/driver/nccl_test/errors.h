@@ -41,7 +41,7 @@ void errors() {
   CHECK(r.g.create(r.g.head.self, 0, &config, &other) == BP_INTERNAL && !other);
   nccl().fail("ncclCommInitRankConfig", 0);
   OK(r.sum(comm, at));
-  // What the device has is told as the device's.
+  // A failure of the device is reported as the device's.
   fake().break_(0, CUDA_ERROR_ILLEGAL_ADDRESS);
   nccl().fail("ncclAllReduce", ncclUnhandledCudaError);
   CHECK(r.sum(comm, at) == BP_FAULT);

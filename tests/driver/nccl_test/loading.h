@@ -9,7 +9,7 @@
 namespace {
 
 void absent() {
-  const auto told = [](const std::string& nccl_option, const char* why) {
+  const auto reports = [](const std::string& nccl_option, const char* why) {
     const bp_driver* driver = get(entry(), over_the_fake("nccl=" + nccl_option).c_str());
     CHECK(driver && !collective_of(driver));
     HAS(last_error_text(*driver), "bp.collective: ");
@@ -18,11 +18,11 @@ void absent() {
     OK(driver->query_ext(driver->self, BP_VMM_ID, BP_VMM_VERSION, &other));
     OK(driver->close(driver->self));
   };
-  told("off", "nccl=off");
-  told("/no/such/libnccl.so.2", "Looked for: /no/such/libnccl.so.2 (");
-  told("libc.so.6", "it has no ncclGetVersion");
+  reports("off", "nccl=off");
+  reports("/no/such/libnccl.so.2", "Looked for: /no/such/libnccl.so.2 (");
+  reports("libc.so.6", "it has no ncclGetVersion");
   setenv("FAKE_NCCL_VERSION", "21210", 1);
-  told(nccl_path, "version 21210 is too old: 2.14 or newer is needed");
+  reports(nccl_path, "version 21210 is too old: 2.14 or newer is needed");
   unsetenv("FAKE_NCCL_VERSION");
 }
 

@@ -5,52 +5,6 @@
 
 namespace {
 
-/// A kernel that runs, from source to memory, and what is refused.
-void a_kernel_runs(Make make, const char* config) {
-  Groups i(make(config));
-  CHECK(i.compiler.head.flags == BP_COMPILER_SUBPROCESS);
-  bp_compile_result code;
-  OK(i.compile("add", &code));
-  bp_module_code* module = nullptr;
-  OK(i.module.load(i.module.head.self, 0, code.code, code.bytes, &module));
-  OK(i.compiler.release(i.compiler.head.self, &code));
-  bp_function_properties properties{};
-  properties.struct_size = sizeof properties;
-  bp_function* function = nullptr;
-  OK(i.module.function(i.module.head.self, 0, module, "add", &kSignature, &function, &properties));
-  CHECK(properties.registers == 16 && properties.struct_size == sizeof properties);
-  bp_function* none = nullptr;
-  CHECK(i.module.function(i.module.head.self, 0, module, "sub", &kSignature, &none, nullptr) == BP_INVALID_ARGUMENT && !none);
-  CHECK(i.says("no kernel of that name"));
-
-  bp_stream* stream = i.stream();
-  const uint64_t memory = i.alloc(4096), zero = 0;
-  OK(i.d->fill(i.self, 0, stream, memory, &zero, 8, 512, 0u));
-  for (uint64_t n = 0; n < 50; ++n) {
-    Arguments with{memory, 512, n};
-    bp_launch one = launch_of(function, with);
-    OK(i.launch(stream, one));
-    std::memset(static_cast<void*>(&with), 0xff, sizeof with);  // args was read
-    std::memset(static_cast<void*>(&one), 0xff, sizeof one);
-  }
-  OK(i.d->stream_synchronize(i.self, 0, stream, BP_NO_TIMEOUT));
-  CHECK(i.word(memory) == 49 * 50 / 2 && i.word(memory + 4088) == 49 * 50 / 2);
-  CHECK(launches == 50);
-  OK(i.unload(module));
-  CHECK(unloaded == 1);
-}
-
-void errors_come_with_their_text(Make make, const char* config) {
-  Groups i(make(config));
-  bp_compile_result code;
-  CHECK(i.compile("wrong", &code) == BP_INVALID_ARGUMENT && !code.code && std::string(code.log) == "1: no such kernel");
-  CHECK(i.says("the source is wrong"));
-  OK(i.compiler.release(i.compiler.head.self, &code));
-  CHECK(i.compile("none", &code) == BP_UNSUPPORTED && !code.log && i.says("names was looked for"));
-  bp_module_code* module = nullptr;
-  CHECK(i.load("what is this", &module) == BP_INVALID_ARGUMENT && !module && i.says("no code of this compiler"));
-}
-
 /// The compiler works before open, and from two threads at once over a driver that takes one call at a time.
 void compilations_are_not_locked(Make make) {
   const bp_driver* driver = make("");

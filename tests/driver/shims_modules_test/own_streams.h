@@ -42,7 +42,7 @@ void wrong_launches_are_refused(const char* config) {
   CHECK(i.word(with.out) == 7);
 }
 
-/// An idle inline stream gives the refusal of the driver below as the call's own.
+/// An idle inline stream gives the refusal of the inner driver as the call's own.
 void an_inline_launch_gives_its_own_error() {
   Groups i(own_streams("stream=inline"));
   bp_function* function = i.function(i.loaded("store"), "store");
@@ -51,37 +51,6 @@ void an_inline_launch_gives_its_own_error() {
   one.local_bytes = 77;
   CHECK(i.launch(nullptr, one) == BP_INVALID_ARGUMENT && i.says("77 bytes of local memory"));
   OK(i.d->synchronize(i.self, 0, BP_NO_TIMEOUT));
-}
-
-/// Launches wait for their turn in a stream that is held up.
-void launches_are_in_stream_order(const char* config) {
-  Groups i(own_streams(config));
-  bp_function* function = i.function(i.loaded("store"), "store");
-  const uint64_t memory = i.alloc(64);
-  bp_stream *held = i.stream(), *other = i.stream();
-  bp_event* event = i.event();
-  std::mutex gate;
-  std::atomic<bool> entered{false};
-  gate.lock();
-  std::thread holds([&] {  // an inline stream runs it here
-    i.call(held, [&](int32_t) {
-      entered = true;
-      std::lock_guard wait(gate);
-    });
-  });
-  while (!entered) std::this_thread::yield();
-  Arguments with{memory, 8, 1};
-  OK(i.launch(held, launch_of(function, with)));
-  OK(i.d->event_record(i.self, 0, held, event, 0u));
-  OK(i.d->stream_wait(i.self, 0, other, event));
-  with.value = 2;
-  OK(i.launch(other, launch_of(function, with)));
-  with.value = 3;
-  CHECK(launches == 0);
-  gate.unlock();
-  holds.join();
-  OK(i.d->synchronize(i.self, 0, BP_NO_TIMEOUT));
-  CHECK(launches == 2 && i.word(memory) == 2);
 }
 
 /// What is queued behind a fault does not run, and is given back.

@@ -1,13 +1,8 @@
-// tests/driver/shims_modules_test/stacks.h: what stands above the driver below in shims_modules_test.cpp, and an instance of it with
+// tests/driver/shims_modules_test/stacks.h: the shims over the inner driver in shims_modules_test.cpp, and an instance of it with
 // shorter names.
 #pragma once
 
-#include "below.h"
-
-extern "C" {
-int32_t bp_emulate_get(const bp_host* host, const bp_driver** out);
-int32_t bp_fault_get(const bp_host* host, const bp_driver** out);
-}
+#include "inner.h"
 
 namespace {
 
