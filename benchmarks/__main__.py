@@ -68,7 +68,7 @@ def measure_here(arguments: argparse.Namespace, configuration: Configuration) ->
 
 
 def measure_in_child(arguments: argparse.Namespace, configuration: Configuration) -> list[Line]:
-    """The same in a process of its own, because a driver reads its options once."""
+    """The same in a separate process, because a driver reads its options once."""
     environment = dict(os.environ)
     prefix = arguments.device.upper()
     if configuration.options:

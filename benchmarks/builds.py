@@ -1,7 +1,7 @@
 """How long a vendor waits for the compiler: the rendered template, built clean and after one edit.
 
-A clean build is told as a ratio to the compilation of one file that includes <torch/library.h>, before and after it: by
-itself it says more of the processor than of the project. What the library of portable kernels adds to it is told in
+A clean build is given as a ratio to the compilation of one file that includes <torch/library.h>, before and after: by
+itself it depends more on the processor than on the project. What the library of portable kernels adds to it is given in
 processor time, which the number of compilations at a time does not change.
 """
 

@@ -71,8 +71,8 @@ def _rank(rank: int, device: str, engine: str, make: Any, size: int, calls: int,
 
     os.environ[f"{device.upper()}_DIST"] = engine
     torch.set_num_threads(1)
-    meeting = f"file://{store}/meet"
-    dist.init_process_group(init_method=meeting, rank=rank, world_size=RANKS, timeout=timedelta(minutes=2))
+    rendezvous = f"file://{store}/rendezvous"
+    dist.init_process_group(init_method=rendezvous, rank=rank, world_size=RANKS, timeout=timedelta(minutes=2))
     after = (lambda: (wait(), dist.barrier())) if host_alone else wait  # type: ignore[func-returns-value]
     sides = {where: make(dist, where, size) for where in ((device,) if host_alone else (device, "cpu"))}
     times: dict[str, list[float]] = {where: [] for where in sides}

@@ -1,6 +1,6 @@
 """What compiled kernels cost a program's first step, and what they save where the host cannot see the device's memory.
 
-Each figure is of a process of its own, which takes steps of the demo's GPT. The first step is told in seconds of
+Each figure is of a separate process, which takes steps of the demo's GPT. The first step is given in seconds of
 processor time, those of the compilers that it started with it. The first loss comes before the optimizer's first step,
 so two of the loop's steps are called the first.
 """

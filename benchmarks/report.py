@@ -59,7 +59,7 @@ def _cells(line: Line) -> list[str]:
 
 
 def show(lines: list[Line], *, markdown: bool = False) -> None:
-    """Print; ``best`` is what budgets are held against, ``median`` tells how quiet the machine was."""
+    """Print; ``best`` is compared with budgets, ``median`` shows how quiet the machine was."""
     table = Table(box=box.MARKDOWN if markdown else box.SIMPLE_HEAD)
     for column in ("what", "configuration", "device", "CPU", "best", "median", "budget", ""):
         table.add_column(column, justify="left" if column in ("what", "configuration", "") else "right")

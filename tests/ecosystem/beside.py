@@ -28,7 +28,7 @@ def tensors(values):
 
 
 def moved(values, place):
-    """Copies of the tensors in ``values``: leaves of their own."""
+    """Copies of the tensors in ``values``: separate leaves."""
     return tree_map_only(
         torch.Tensor, lambda tensor: tensor.detach().clone().to(place).requires_grad_(tensor.requires_grad), values
     )

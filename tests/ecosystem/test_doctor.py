@@ -1,4 +1,4 @@
-"""``torch-backplane doctor`` tells what is done to each library that is installed, and in which version."""
+"""``torch-backplane doctor`` reports what is done to each library that is installed, and in which version."""
 
 from importlib.metadata import version
 
@@ -7,7 +7,7 @@ import pytest
 from backplane_tools.cli import doctor
 from torch_backplane import integrations
 
-LIBRARIES = ()  # no row of the table: each has tests of its own
+LIBRARIES = ()  # no row of the table: each is tested elsewhere
 
 # What of it the user meets first.
 DONE = {
@@ -25,7 +25,7 @@ DONE = {
 
 
 @pytest.fixture(scope="module")
-def told():
+def reported():
     return {one.what: one for one in doctor.check_integrations("mydevice")}
 
 
@@ -34,8 +34,8 @@ def test_all_are_here():
 
 
 @pytest.mark.parametrize("library", DONE)
-def test_a_library_is_told_of(told, library):
-    one = told[f"with {library}"]
+def test_a_library_is_reported(reported, library):
+    one = reported[f"with {library}"]
     package = "lightning" if "lightning" in library else library  # one version, whichever of its packages it is
     assert (one.state, one.cure) == ("ok", "")
     assert one.found.startswith(f"{version(package)}: ")

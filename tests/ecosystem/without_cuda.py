@@ -17,7 +17,7 @@ WHEELS = "torchvision/*.so", "torchaudio/lib/*.so", "torchao/*.so"
 
 
 def names(library, which):
-    """The symbols that a library defines or lacks, without versions."""
+    """The symbols that a library defines, or that it leaves undefined, without versions."""
     done = subprocess.run(["nm", "-D", which, library], capture_output=True, text=True, check=True)
     return {line.split()[-1].split("@")[0] for line in done.stdout.splitlines()}
 
@@ -29,10 +29,10 @@ def main():
         return
     asked = {name for wheel in WHEELS for path in packages.glob(wheel) for name in names(path, "--undefined-only")}
     there = {name for path in libraries.glob("*.so") for name in names(path, "--defined-only")}
-    lacking = sorted(name for name in asked - there if "cuda" in name.lower())
+    missing = sorted(name for name in asked - there if "cuda" in name.lower())
     folder = packages / "without_cuda"
     folder.mkdir(exist_ok=True)
-    (folder / "empty.c").write_text("".join(f"void *{name}(void) {{ return 0; }}\n" for name in lacking))
+    (folder / "empty.c").write_text("".join(f"void *{name}(void) {{ return 0; }}\n" for name in missing))
     for needed in NEEDED:
         (folder / "versions").write_text(f"{needed} {{ global: *; }};\n" if "cudart" in needed else "{ global: *; };\n")
         command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-w", f"-Wl,-soname,{needed}"]

@@ -1,7 +1,7 @@
 """``python -m fuzz --programs 10000 --seed 1 --kinds all``: random programs on all kinds of device. ``--compiled``:
-random functions under torch.compile, on kinds of their own.
+random functions under torch.compile, on other kinds.
 
-Each kind runs in a process of its own, which forks one child after another. What is found is shrunk, and written to
+Each kind runs in a separate process, which forks one child after another. A finding is reduced, and written to
 ``--findings`` as a Python file that needs nothing of this package. The last line sums up; the status is 1 if there are
 findings.
 """

@@ -58,7 +58,7 @@ def judge(machine: Machine, program: Program, at: Callable[[int, bool], None] = 
 
 
 def verdict(name: str, program: Program, prepare: Callable[[], object]) -> dict[str, Any] | None:
-    """What is found by one program in a child of its own; None if nothing is, or if the CPU itself crashes."""
+    """The finding of one program in a separate child; None without one, or if the CPU itself crashes."""
     progress = Progress()
 
     def work() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Work in a forked child, whose crash or hang is an answer like others. The parent has not opened the device."""
+"""Work in a forked child, whose crash or hang is an outcome like others. The parent has not opened the device."""
 
 from __future__ import annotations
 

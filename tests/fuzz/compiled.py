@@ -115,7 +115,7 @@ def judge(program: Program, device: str, seed: int) -> Found | None:
 
 
 def verdict(program: Program, device: str, seed: int, prepare: Callable[[], object]) -> Found | None:
-    """The same in a child of its own."""
+    """The same in a separate child."""
     ended = in_child(lambda: [prepare(), judge(program, device, seed)][1], SECONDS)
     return ended.result if ended.how == "returned" else [ended.how, "check", _what(ended.text)]
 

@@ -94,7 +94,7 @@ class Run:
                 for number, step in steps:
                     expected = self.expected[number]
                     if self.machine.compiles and expected.error in ("IndexError", "RuntimeError"):
-                        for name in expected.forgotten:  # another thread's wait could tell of the mistake
+                        for name in expected.forgotten:  # another thread's wait could report the mistake
                             registers.pop(name, None)
                     else:
                         self.step(number, step, registers)
@@ -172,7 +172,7 @@ class Run:
         return [], []
 
     def wait_for_reports(self) -> None:
-        """A compiled kernel tells of an index at the next wait."""
+        """A compiled kernel reports an index at the next wait."""
         for index in (0, 1):
             self.machine.module.synchronize(index)
 

@@ -28,7 +28,7 @@ def draw(seed: int, features: Iterable[str] | None = None) -> dict[str, Any]:
 
 
 def drawn(seed: int, features: Iterable[str] | None = None) -> tuple[dict[str, Any], Reference, list[Expected]]:
-    """The program, with what it did on the CPU while it was drawn: what running it there again would tell."""
+    """The program, with what it did on the CPU while it was drawn: what running it there again would return."""
     grammar = Grammar(seed, families.FEATURES if features is None else features)
     return grammar.draw(), grammar.reference, grammar.expected
 

@@ -46,7 +46,7 @@ def free_storage(x):
 
 
 def grow_storage(x, elements):
-    """Give the memory under a tensor more room; what it gains is not read."""
+    """Enlarge the memory of a tensor; what is added is not read."""
     storage = x.untyped_storage()
     storage.resize_(storage.nbytes() + elements * x.element_size())
 

@@ -54,7 +54,7 @@ class Machine:
 
 
 class Shortage:
-    """The allocator has room for some small blocks on the current stream, and gets nothing more."""
+    """The allocator holds some small free blocks on the current stream, and cannot get more."""
 
     def __init__(self, module: Any, place: str, room: int) -> None:
         self.module, self.place, self.room = module, place, room

@@ -103,7 +103,7 @@ def shortage(g: Grammar) -> None:
 
 
 def freed(g: Grammar) -> None:
-    """The memory is taken away from under a tensor, which nobody may read then."""
+    """The memory of a tensor is freed; the tensor cannot be read after that."""
     g.place = g.choice(g.places)
     y = g.make(g.shape(), g.choice(["float32", "int64", "bool", "complex64"]))
     g.call("helpers.free_storage", [r(y)], kind="copy", out=0, writes=[y], shortage=False)

@@ -201,7 +201,7 @@ class Reference:
                 return True
         if not all(self.group(name).defines(self.registers[name]) for name in names):
             return True
-        if self.writes_what_it_reads(step):  # where there are gaps between elements, torch does not tell an overlap
+        if self.writes_what_it_reads(step):  # where there are gaps between elements, torch does not detect an overlap
             dense = all(self.registers[name].is_contiguous() for name in step["writes"])
             if not step.get("shared") or not dense:
                 return True
