@@ -10,6 +10,9 @@ import torch
 
 from torch_backplane import _backend
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "device"))
+from warm import WarmProcesses
+
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo"
 
 
@@ -22,10 +25,29 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item.path.parent.name != "portable"]
 
 
+@pytest.fixture(scope="session")
+def run_in_process(device):
+    """The pytest plugin's, faster by a fork of a process that has imported torch."""
+    processes = WarmProcesses(device.type)
+    yield processes
+    processes.close()
+
+
 @pytest.fixture(autouse=True)
 def seed():
     """The same random inputs in every run, whichever tests ran before."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def each_compiles():
+    """Nothing is taken from Dynamo's or Inductor's cache: its kernels would be there, but not generated."""
+    from torch._inductor import config
+
+    torch._dynamo.reset()
+    with config.patch(force_disable_caches=True):
+        yield
+    torch._dynamo.reset()
 
 
 @pytest.fixture

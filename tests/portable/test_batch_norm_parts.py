@@ -4,14 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from portable.compare import FLOATS
 from torch_backplane import fallback
 
-FLOATS = [
-    torch.float32,
-    torch.bfloat16,
-    pytest.param(torch.float16, marks=pytest.mark.long),
-    pytest.param(torch.float64, marks=pytest.mark.long),
-]
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-9, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 

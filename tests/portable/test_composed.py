@@ -1,13 +1,16 @@
 """Operators of composed.cpp and gates.cpp, and index_reduce, against the CPU."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+from portable.compare import FLOATS, INTEGERS, NUMBERS, each, same
+
 aten = torch.ops.aten
-LONG = pytest.mark.long
-FLOATS = [torch.float32, *(pytest.param(x, marks=LONG) for x in (torch.bfloat16, torch.float16, torch.float64))]
-INTEGERS = [torch.int64, *(pytest.param(x, marks=LONG) for x in (torch.int32, torch.int16, torch.int8, torch.uint8))]
+each_float = pytest.mark.parametrize("dtype", each(FLOATS))
+each_number = pytest.mark.parametrize("dtype", each(NUMBERS, torch.float32, torch.int64))
 SPECIAL = [float("inf"), -float("inf"), float("nan"), 0.0, -0.0, 1e-40, -1e-42, 1e30, -1.0]
 
 
@@ -23,20 +26,12 @@ def tensor(shape, dtype=torch.float32, seed=0, special=False):
     return x.to(dtype)
 
 
-def close(got, expected):
-    assert got.dtype == expected.dtype
-    assert got.stride() == expected.stride()
-    step = {torch.bfloat16: 2**-6, torch.float16: 2**-8, torch.float32: 4e-6, torch.complex64: 4e-6}.get(
-        expected.dtype, 1e-12
-    )
-    torch.testing.assert_close(got.cpu(), expected, rtol=step, atol=step, equal_nan=True)
+STEPS = {torch.bfloat16: 2**-6, torch.float16: 2**-8, torch.float32: 4e-6, torch.complex64: 4e-6, torch.float64: 1e-12}
+close = partial(same, tolerance=STEPS)
 
 
 def check(device, function, *inputs):
-    expected = function(*inputs)
-    got = function(*(x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs))
-    for a, b in zip(*([x] if isinstance(x, torch.Tensor) else x for x in (got, expected)), strict=True):
-        close(a, b)
+    close(function(*(x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs)), function(*inputs))
 
 
 LAYOUTS = {
@@ -49,13 +44,13 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_float
 def test_frexp(device, ran, dtype, layout):
     x = tensor((3, 4, 6), dtype, special=True)
     with ran("frexp.Tensor"):
         got = torch.frexp(LAYOUTS[layout](x.to(device)))
     expected = torch.frexp(LAYOUTS[layout](x))
-    finite = LAYOUTS[layout](x).isfinite()  # the exponent of others is not told
+    finite = LAYOUTS[layout](x).isfinite()  # the exponent of others is undefined
     close(got.mantissa, expected.mantissa)
     assert torch.equal(got.exponent.cpu()[finite], expected.exponent[finite])
     assert got.exponent.stride() == expected.exponent.stride()
@@ -64,7 +59,7 @@ def test_frexp(device, ran, dtype, layout):
     close(out[0], torch.frexp(x).mantissa)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_float
 def test_ldexp(device, ran, dtype):
     info = torch.finfo(dtype)
     x = torch.tensor([0.0, -0.0, info.tiny, info.max, 1.5, float("inf"), -float("inf"), float("nan")], dtype=dtype)
@@ -79,7 +74,7 @@ def test_ldexp(device, ran, dtype):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_float
 def test_nan_to_num(device, ran, dtype, layout):
     x = tensor((3, 4, 6), dtype, special=True)
     for arguments in ((), (1.0,), (None, 5.0), (None, None, -7.0), (2.0, 3.0, 4.0)):
@@ -89,7 +84,7 @@ def test_nan_to_num(device, ran, dtype, layout):
         check(device, lambda x: x.clone()[:, 1:].nan_to_num_(1, 2, 3), x)
 
 
-@pytest.mark.parametrize("dtype", [*INTEGERS, torch.bool])
+@pytest.mark.parametrize("dtype", each([*INTEGERS, torch.bool]))
 def test_nan_to_num_of_integers(device, ran, dtype):
     with ran("nan_to_num"):
         check(device, lambda x: x.nan_to_num(1, 2, 3), tensor((3, 5), dtype))
@@ -110,19 +105,6 @@ def test_equal(device, ran):
             torch.equal(x.to(place), x.to("cpu" if place == device else device))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, pytest.param(torch.uint8, marks=LONG)])
-@pytest.mark.parametrize("count", [0, 1, 20])
-def test_isin(device, ran, dtype, count):
-    x, tests = tensor((6, 7), dtype, special=dtype.is_floating_point), tensor((count,), dtype, seed=1)
-    tests[: count // 2] = x.flatten()[: count // 2]
-    with ran("isin.Tensor_Tensor"):
-        check(device, torch.isin, x, tests)
-        check(device, lambda x, t: torch.isin(x.t()[::2], t[::2], invert=True), x, tests)
-    with ran("isin.Tensor_Scalar"):
-        check(device, lambda x: torch.isin(x, 3), x)
-        check(device, lambda x: torch.isin(x, 3, invert=True), x)
-
-
 def test_isin_of_many(device):
     x, tests = tensor((50, 70)), tensor((333,), seed=1, special=True)
     tests[50:200] = x.flatten()[:150]
@@ -131,7 +113,7 @@ def test_isin_of_many(device):
     check(device, lambda x, t: torch.isin(x, t, invert=True), x.long(), tests.nan_to_num(0, 9, 9).long())
 
 
-@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
+@each_number
 def test_trace(device, ran, dtype):
     for shape in ((4, 4), (3, 7), (5, 2), (0, 3)):
         with ran("trace"):
@@ -140,7 +122,7 @@ def test_trace(device, ran, dtype):
         check(device, lambda x: torch.trace(x.t()[::2]), tensor((5, 6), dtype))
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_float
 @pytest.mark.parametrize("p", [1, 2, 0.5, float("inf")])
 def test_renorm(device, ran, dtype, p):
     x = tensor((3, 4, 5), dtype)
@@ -163,21 +145,14 @@ def test_narrow_copy(device, ran):
 
 
 def test_nonzero_static(device, ran):
+    def dense(places):
+        return places.clone(memory_format=torch.contiguous_format)
+
     x = tensor((4, 6)).clamp_min(0)
     for size in (0, 3, 24, 40):
         with ran("nonzero_static"):
-            check(
-                device,
-                lambda x, n=size: torch.nonzero_static(x, size=n).clone(memory_format=torch.contiguous_format),
-                x,
-            )
-            check(
-                device,
-                lambda x, n=size: torch.nonzero_static(x, size=n, fill_value=7).clone(
-                    memory_format=torch.contiguous_format
-                ),
-                x,
-            )
+            for more in ({}, {"fill_value": 7}):
+                check(device, lambda x, n=size, more=more: dense(torch.nonzero_static(x, size=n, **more)), x)
     assert torch.nonzero_static(x.to(device), size=3).stride() == (1, 3)  # as CUDA's, and as torch's fakes say
     with ran("nonzero_static"):
         assert torch.nonzero_static(torch.tensor(3.0, device=device), size=2).shape == (2, 0)
@@ -197,7 +172,7 @@ def test_repeat_interleave(device, ran, dtype):
             torch.repeat_interleave(-repeats.to(place))
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_float
 def test_normal_numbers_about_tensors(device, ran, dtype):
     mean = torch.tensor([[-50.0], [0], [50]], dtype=dtype, device=device)
     deviation = torch.tensor([0.0, 1, 4], dtype=dtype, device=device).repeat_interleave(2000)
@@ -224,7 +199,7 @@ def test_normal_numbers_about_tensors(device, ran, dtype):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_float
 def test_log_sigmoid(device, ran, dtype, layout):
     x, grad = tensor((3, 4, 6), dtype, special=True), tensor((3, 4, 6), dtype, seed=1)
     with ran("log_sigmoid_forward"):
@@ -238,7 +213,7 @@ def test_log_sigmoid(device, ran, dtype, layout):
         )
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_float
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_glu(device, ran, dtype, dim):
     x, change = tensor((4, 6, 8), dtype), tensor((4, 6, 8), dtype, seed=2)
@@ -256,7 +231,7 @@ def test_glu(device, ran, dtype, dim):
             F.glu(x[:3, :5, :7].to(place), dim)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_float
 def test_prelu_and_its_gradients(device, ran, dtype):
     x, weight = tensor((3, 4, 6), dtype, special=True), tensor((4,), dtype, seed=1)
     with ran("_prelu_kernel_backward"):
@@ -292,38 +267,27 @@ def test_rrelu(device, ran):
 
 @pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
 @pytest.mark.parametrize("has_self", [True, False])
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_float
 def test_index_reduce(device, ran, reduce, has_self, dtype):
-    x, source, index = (
-        tensor((4, 6, 3), dtype),
-        tensor((4, 9, 3), dtype, seed=1),
-        torch.tensor([0, 5, 2, 2, 0, 2, 3, 0, 5]),
-    )
+    x, source = tensor((4, 6, 3), dtype), tensor((4, 9, 3), dtype, seed=1)
+    index = torch.tensor([0, 5, 2, 2, 0, 2, 3, 0, 5])
     source[0, 1, 0], source[2, 2, 1] = float("nan"), float("inf")
 
     def reduced(x, i, s):
         return x.index_reduce(1, i, s, reduce, include_self=has_self)
 
+    def turned(x, i, s):
+        return reduced(x.transpose(0, 2), i.int(), s.transpose(0, 2)).contiguous()
+
+    def in_place(x, i, s):
+        return x.clone().index_reduce_(0, i, s, reduce, include_self=has_self)
+
     with ran("index_reduce"):
         check(device, reduced, x, index, source)
-        check(
-            device,
-            lambda x, i, s: reduced(x.transpose(0, 2), i.int(), s.transpose(0, 2)).contiguous(),
-            x,
-            index,
-            source,
-        )
+        check(device, turned, x, index, source)
         check(device, lambda x, i, s: reduced(x[:, ::2], i[:2] % 3, s[:, :2]), x, index, source)
         check(device, lambda x, i, s: reduced(x, i[:0], s[:, :0]), x, index, source)
-    vector, few = x[0, :, 0], source[0, :, 1]
-    with ran("index_reduce"):
-        check(
-            device,
-            lambda x, i, s: x.clone().index_reduce_(0, i, s, reduce, include_self=has_self),
-            vector.clone(),
-            index,
-            few.clone(),
-        )
+        check(device, in_place, x[0, :, 0].clone(), index, source[0, :, 1].clone())
 
 
 def test_wrong_calls_raise_torchs_error(device):
@@ -340,7 +304,7 @@ def test_wrong_calls_raise_torchs_error(device):
             torch.frexp(y.long())
 
 
-@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
+@each_number
 def test_cross(device, ran, dtype):
     x, y = tensor((3, 4, 3), dtype), tensor((3, 1, 3), dtype, 1)
     with ran("linalg_cross"):
@@ -352,7 +316,7 @@ def test_cross(device, ran, dtype):
         torch.linalg.cross(x.to(device), x.to(device), dim=1)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=LONG)])
+@pytest.mark.parametrize("dtype", each([torch.float32, torch.float64]))
 def test_complex_and_polar(device, ran, dtype):
     x, y = tensor((4, 3), dtype), tensor((3,), dtype, 1)
     for name in ("complex", "polar"):
@@ -368,7 +332,7 @@ def test_complex_and_polar(device, ran, dtype):
         torch.complex(x.to(device), x.to(device).long())
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_float
 def test_gradient_of_windows(device, ran, dtype):
     for shape, dim, size, step in (
         ((9,), 0, 3, 2),

@@ -1,26 +1,15 @@
 """Distances of rows and their gradients against the CPU: norms, layouts, sizes without elements, errors."""
 
+from functools import partial
+
 import pytest
 import torch
 
-INF = float("inf")
-NORMS = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, INF]
-DTYPES = [torch.float32, pytest.param(torch.float64, marks=pytest.mark.long)]
+from portable.compare import each, same_with_gradients
 
-
-def run(function, place, *tensors):
-    """The distances, and the gradients of all tensors."""
-    leaves = [x.to(place).detach().requires_grad_() for x in tensors]
-    y = function(*leaves)
-    y.backward(torch.linspace(-1, 1, y.numel()).reshape(y.shape).to(place, y.dtype))
-    return y.detach(), *(x.grad for x in leaves)
-
-
-def check(device, function, *tensors):
-    for got, expected in zip(run(function, device, *tensors), run(function, "cpu", *tensors), strict=True):
-        tolerance = 1e-10 if expected.dtype == torch.float64 else 2e-5
-        assert got.stride() == expected.stride()
-        torch.testing.assert_close(got.cpu(), expected, rtol=tolerance, atol=tolerance)
+each_dtype = pytest.mark.parametrize("dtype", each([torch.float32, torch.float64]))
+NORMS = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float("inf")]
+check = partial(same_with_gradients, tolerance={torch.float32: 2e-5, torch.float64: 1e-10})
 
 
 def rows(*shape, dtype=torch.float32):
@@ -29,7 +18,7 @@ def rows(*shape, dtype=torch.float32):
     return torch.where(x.abs() > 1, x.round(), x).contiguous()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 @pytest.mark.parametrize("p", NORMS)
 def test_cdist(device, ran, p, dtype):
     x, y = rows(5, 3, dtype=dtype), rows(4, 3, dtype=dtype)
@@ -45,7 +34,7 @@ def test_cdist_of_many_rows_is_a_product(device):
         check(device, lambda a, b, m=mode: torch.cdist(a, b, compute_mode=m), x, y)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 @pytest.mark.parametrize("p", NORMS)
 def test_pdist(device, ran, p, dtype):
     x = rows(6, 4, dtype=dtype)

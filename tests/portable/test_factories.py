@@ -1,25 +1,18 @@
 """Sequences and unit matrices against the CPU."""
 
 import warnings
+from functools import partial
 
 import pytest
 import torch
 
-DTYPES = [torch.float32, torch.bfloat16, torch.int64]
-RARE = [torch.float64, torch.float16, torch.int32, torch.int16, torch.int8, torch.uint8]
-DTYPES += [pytest.param(dtype, marks=pytest.mark.long) for dtype in RARE]
+from portable.compare import ALL, NUMBERS, each, same
+
+TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float64: 1e-12}
+check = partial(same, tolerance=TOLERANCE)
 
 
-def check(got, expected):
-    assert got.dtype == expected.dtype
-    assert got.shape == expected.shape
-    tolerance = {torch.float32: 2e-6, torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float64: 1e-12}.get(
-        expected.dtype, 0
-    )
-    torch.testing.assert_close(got.cpu(), expected, rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", each(NUMBERS, torch.float32, torch.bfloat16, torch.int64))
 def test_sequences(device, ran, dtype):
     whole = [(0, 10), (5, 100, 7), (60, 20, -9), (3, 3), (0, 120, 1)]
     parts = [(0, 1, 0.1), (1, -1, -0.3), (-2.5, 2.5)] if dtype.is_floating_point else []
@@ -39,7 +32,7 @@ def test_sequences(device, ran, dtype):
             check(got, torch.logspace(-2, 1, count, base=2.0, dtype=dtype))
 
 
-@pytest.mark.parametrize("dtype", [*DTYPES, torch.bool])
+@pytest.mark.parametrize("dtype", each(ALL, torch.float32, torch.bool))
 def test_unit_matrices(device, ran, dtype):
     with ran("eye.m_out"):
         check(torch.eye(3, 5, dtype=dtype, device=device).float(), torch.eye(3, 5, dtype=dtype).float())

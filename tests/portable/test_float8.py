@@ -3,10 +3,12 @@
 import pytest
 import torch
 
+from portable.compare import INTEGERS, each
+from torch_backplane import fallback
+
 FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu]
 OTHERS = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.bool]
-INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
-each_dtype = pytest.mark.parametrize("dtype", FLOAT8, ids=lambda dtype: str(dtype).removeprefix("torch."))
+each_dtype = pytest.mark.parametrize("dtype", each(FLOAT8, torch.float8_e4m3fn, torch.float8_e8m0fnu))
 
 
 def every(dtype):
@@ -68,8 +70,6 @@ def test_strided_and_broadcast_copies_convert(device, dtype):
 
 @each_dtype
 def test_moves_keep_the_bits(device, dtype):
-    from torch_backplane import fallback
-
     x = every(dtype).reshape(16, 16)
     mask, at = torch.arange(256).reshape(16, 16) % 3 == 0, torch.tensor([3, 0, 3])
     calls = (

@@ -3,20 +3,16 @@
 import pytest
 import torch
 
+from portable.compare import FLOATS, each, on
+from torch_backplane import fallback
+
 HALVES = (torch.bfloat16, torch.float16)
-FLOATS = [torch.float32, *[pytest.param(dtype, marks=pytest.mark.long) for dtype in (*HALVES, torch.float64)]]
 SHAPES = [(3, 5), (1,), (), (2049,), (0,), (4, 6), (2, 2, 2)] + [(7,)] * 30
 
 
 def lists(count, dtype=torch.float32, shapes=SHAPES):
     generator = torch.Generator().manual_seed(count)
     return [[(torch.rand(shape, generator=generator) * 3 + 0.25).to(dtype) for shape in shapes] for _ in range(count)]
-
-
-def to(device, value):
-    if isinstance(value, list):
-        return [to(device, x) for x in value]
-    return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
 def compare(got, expected):
@@ -55,16 +51,16 @@ LINES = {
 
 
 @pytest.mark.parametrize("name", LINES)
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", each(FLOATS))
 def test_both_forms(device, ran, name, dtype):
     base, _, overload = name.partition(".")
     count, keywords, *more = LINES[name]
     more = [x.to(dtype) if isinstance(x, torch.Tensor) and x.dim() == 0 else x for x in more]
     inputs = lists(count, dtype)
-    place = [to(device, x) if not (isinstance(x, torch.Tensor) and x.dim() == 1) else x for x in more]
+    place = [on(device, x) if not (isinstance(x, torch.Tensor) and x.dim() == 1) else x for x in more]
     for suffix in ("", "_"):
         function = getattr(getattr(torch.ops.aten, f"_foreach_{base}{suffix}"), overload or "default")
-        mine, theirs = to(device, inputs), [[t.clone() for t in x] for x in inputs]
+        mine, theirs = on(device, inputs), [[t.clone() for t in x] for x in inputs]
         if dtype in HALVES and base in ("addcmul", "addcdiv", "lerp"):
             theirs = [[t.float() for t in x] for x in theirs]
         with ran(f"_foreach_{base}{suffix}{'.' if overload else ''}{overload}"):
@@ -88,7 +84,7 @@ def test_what_a_table_does_not_take(device):
         torch._foreach_mul_(xs, xs)
         compare(mine, xs)
     with pytest.raises(RuntimeError, match=r"at least one tensor|same"):
-        torch._foreach_add(to(device, lists(1)[0]), to(device, lists(1)[0][:3]))
+        torch._foreach_add(on(device, lists(1)[0]), on(device, lists(1)[0][:3]))
 
 
 OPTIMIZERS = {
@@ -105,8 +101,6 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("way", ["fused", "foreach"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(device, name, way):
-    from torch_backplane import fallback
-
     results = []
     for place in ("cpu", device):
         values, *grads = lists(4, shapes=SHAPES[:4] + [(7,)] * 14)
@@ -124,7 +118,7 @@ def test_optimizers(device, name, way):
 
 def scaled_step(name, place, found):
     """The values after a step by gradients that were scaled by 4."""
-    values, grads, means, squares = to(place, lists(4, shapes=SHAPES[:4]))
+    values, grads, means, squares = on(place, lists(4, shapes=SHAPES[:4]))
     scaler = {"grad_scale": torch.tensor(4.0, device=place), "found_inf": torch.tensor(found, device=place)}
     if name == "_fused_adam_":
         steps = [torch.tensor(3.0, device=place) for _ in values]

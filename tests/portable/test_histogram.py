@@ -3,27 +3,17 @@
 import pytest
 import torch
 
-FLOATS = [torch.float32, torch.bfloat16] + [
-    pytest.param(d, marks=pytest.mark.long) for d in (torch.float16, torch.float64)
-]
+from portable.compare import FLOATS, INTEGERS, each, same, same_error
+
 INF, NAN = float("inf"), float("nan")
+each_float = pytest.mark.parametrize("dtype", each(FLOATS, torch.float32, torch.bfloat16))
 
 
 def compare(got, expected, tolerance=0):
-    assert got.dtype == expected.dtype
-    assert got.stride() == expected.stride()
-    torch.testing.assert_close(got.cpu(), expected, rtol=tolerance, atol=tolerance)
+    same(got, expected, tolerance)
 
 
-def both_raise(call, x, device):
-    with pytest.raises((IndexError, RuntimeError, NotImplementedError)) as expected:
-        call(x)
-    with pytest.raises(type(expected.value)) as got:
-        call(x.to(device))
-    assert str(got.value).splitlines()[0] == str(expected.value).splitlines()[0]
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+@pytest.mark.parametrize("dtype", each(INTEGERS))
 def test_bincount(device, ran, dtype):
     x = torch.randint(0, 40, (500,)).to(dtype)
     y = x.to(device)
@@ -60,10 +50,10 @@ def test_bincount_edges(device):
         lambda t: t.bincount(torch.ones(2, device=t.device)),
         lambda t: t.bincount(torch.ones(2, 2, device=t.device)),
     ):
-        both_raise(call, torch.tensor([1, 2, 3, 4]), device)
+        same_error(device, call, torch.tensor([1, 2, 3, 4]))
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_float
 def test_histc(device, ran, dtype):
     x = torch.randn(9, 20).to(dtype)  # the CPU counts in the dtype: up to 256 in bfloat16
     y = x.to(device)
@@ -91,10 +81,10 @@ def test_histc_edges(device, ran):
         lambda t: t.histc(0, 0, 1),
         lambda t: t.histc(4, 3, 1),
     ):
-        both_raise(call, x, device)
+        same_error(device, call, x)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_float
 @pytest.mark.parametrize("replacement", [False, True])
 def test_multinomial_draws_by_the_weights(device, ran, dtype, replacement):
     torch.manual_seed(3)
@@ -157,4 +147,4 @@ def test_multinomial_errors_are_the_cpus(device):
         ),
         lambda t: torch.multinomial(t, 1, out=torch.empty(1, device=t.device)),
     ):
-        both_raise(call, one, device)
+        same_error(device, call, one)

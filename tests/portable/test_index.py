@@ -5,14 +5,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from portable.compare import each, on, same, with_gradients
+from torch_backplane import fallback
 from torch_backplane.testing import capabilities
 
-USUAL = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
-RARE = [torch.float16, torch.float64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.complex64]
-DTYPES = USUAL + [pytest.param(dtype, marks=pytest.mark.long) for dtype in RARE]
-SUMS = [torch.float32, torch.bfloat16, torch.int64]
-SUMS += [pytest.param(dtype, marks=pytest.mark.long) for dtype in RARE if not dtype.is_complex]
-I64 = torch.int64
+I64, aten = torch.int64, torch.ops.aten
+RARE = [torch.float16, torch.float64, torch.int32, torch.int16, torch.int8, torch.uint8]
+EVERY = [torch.float32, torch.bfloat16, torch.bool, torch.complex64, I64, *RARE]
+each_sum = pytest.mark.parametrize("dtype", each([torch.float32, I64, torch.bfloat16, *RARE], torch.float32, I64))
 
 
 def tensor(shape, dtype=torch.float32, seed=0):
@@ -25,23 +25,11 @@ def indices(shape, below, dtype=I64, seed=3):
     return torch.randint(0, below, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def on(device, value):
-    if isinstance(value, torch.Tensor):
-        memory = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage())
-        return memory.to(device).as_strided(value.shape, value.stride(), value.storage_offset())
-    return [on(device, x) for x in value] if isinstance(value, (list, tuple)) else value
-
-
 def check(device, function, *inputs):
-    moved = on(device, inputs)
-    expected, got = function(*inputs), function(*moved)
-    assert got.dtype == expected.dtype
-    assert got.shape == expected.shape
-    assert got.stride() == expected.stride() or expected.numel() < 2
-    torch.testing.assert_close(got.cpu(), expected, equal_nan=True, rtol=0, atol=0)
+    same(function(*on(device, inputs)), function(*inputs), 0, strides=False)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", each(EVERY, *EVERY[:4]))
 def test_moves_of_every_dtype(device, ran, dtype):
     x, source, index = tensor((4, 5, 6), dtype), tensor((4, 3, 6), dtype, 1), indices((4, 3, 6), 5)
     unique = torch.stack([torch.randperm(5)[:3] for _ in range(24)]).reshape(4, 6, 3).transpose(1, 2)
@@ -77,7 +65,7 @@ def test_moves_of_every_dtype(device, ran, dtype):
         check(device, torch.nonzero, x)
 
 
-@pytest.mark.parametrize("dtype", SUMS)
+@each_sum
 def test_sums_into_repeated_places(device, ran, dtype):
     x = tensor((4, 5, 6), dtype)
     for dim in (0, 1, 2):
@@ -88,51 +76,26 @@ def test_sums_into_repeated_places(device, ran, dtype):
             check(device, lambda t, i, s, d=dim: t.scatter_add(d, i, s), x, index, source)
         with ran("index_add"):
             check(device, lambda t, i, s, d=dim: t.index_add(d, i, s), x, indices((9,), 4), source)
-            check(
-                device, lambda t, i, s, d=dim: t.index_add(d, i, s, alpha=2), x, indices((9,), 4, torch.int32), source
-            )
+            narrow = indices((9,), 4, torch.int32)
+            check(device, lambda t, i, s, d=dim: t.index_add(d, i, s, alpha=2), x, narrow, source)
+
+    def put(t, s, *places):
+        return aten.index_put(t, places, s, accumulate=True)
+
     with ran("_index_put_impl_"):
-        check(
-            device, lambda t, i, s: t.index_put((i,), s, accumulate=True), x, indices((9,), 4), tensor((9, 5, 6), dtype)
-        )
-        check(
-            device,
-            lambda t, i, j, s: t.index_put((i, j), s, accumulate=True),
-            x,
-            indices((3, 7), 4),
-            indices((7,), 5),
-            tensor((6,), dtype),
-        )
-        check(
-            device,
-            lambda t, i, s: torch.ops.aten.index_put(t, (None, None, i), s, accumulate=True),
-            x,
-            indices((2, 9), 6),
-            tensor((), dtype),
-        )
+        check(device, put, x, tensor((9, 5, 6), dtype), indices((9,), 4))
+        check(device, put, x, tensor((6,), dtype), indices((3, 7), 4), indices((7,), 5))
+        check(device, lambda t, s, i: put(t, s, None, None, i), x, tensor((), dtype), indices((2, 9), 6))
         for given in (x, x[0, 0]):  # an index without dimensions
-            check(
-                device, lambda t, i, s: t.index_put((i,), s, accumulate=True), given, indices((), 4), tensor((), dtype)
-            )
-        check(
-            device,
-            lambda t, i, s: torch.ops.aten.index_put(t, (None, i), s, accumulate=True),
-            x,
-            indices((), 4),
-            tensor((4, 6), dtype),
-        )
+            check(device, put, given, tensor((), dtype), indices((), 4))
+        check(device, lambda t, s, i: put(t, s, None, i), x, tensor((4, 6), dtype), indices((), 4))
     with ran("put_"):
-        check(
-            device, lambda t, i, s: t.clone().put_(i, s, accumulate=True), x, indices((50,), 120), tensor((50,), dtype)
-        )
+        many, source = indices((50,), 120), tensor((50,), dtype)
+        check(device, lambda t, i, s: t.clone().put_(i, s, accumulate=True), x, many, source)
     if dtype.is_floating_point:
         with ran("embedding_dense_backward"):
-            check(
-                device,
-                lambda g, i: torch.ops.aten.embedding_dense_backward(g, i, 6, 2, False),
-                tensor((3, 7, 5), dtype),
-                indices((3, 7), 6),
-            )
+            grad = tensor((3, 7, 5), dtype)
+            check(device, lambda g, i: aten.embedding_dense_backward(g, i, 6, 2, False), grad, indices((3, 7), 6))
 
 
 @pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin", "mean"])
@@ -150,32 +113,32 @@ def test_scatter_reduce(device, ran, reduce, has_self):
             check(device, lambda t, i: t.scatter(1, i, 3, reduce=word), x, index)
 
 
-SLICES = {
-    "one": lambda x, i, m: x[i],
-    "matrix": lambda x, i, m: x[i.reshape(2, 2)],
-    "two": lambda x, i, m: x[i, i],
-    "apart": lambda x, i, m: x[i, :, i],
-    "last": lambda x, i, m: x[..., i],
-    "broadcast": lambda x, i, m: x[i[:, None], i],
-    "with slice": lambda x, i, m: x[1:, i, ::2],
-    "mask": lambda x, i, m: x[m > 0],
-    "mask of a dimension": lambda x, i, m: x[:, m[0, :, 0] > 0],
-    "mask of two": lambda x, i, m: x[m[:, :, 0] > 0],
-    "none left": lambda x, i, m: x[m > 99],
-    "int32": lambda x, i, m: x[i.int()],
-    "transposed": lambda x, i, m: x.transpose(0, 2)[i],
-    "transposed inside": lambda x, i, m: x.transpose(0, 2)[:, i],
-    "all": lambda x, i, m: x[i, i, i],
-    "number": lambda x, i, m: x[torch.tensor(2, device=x.device), i],
-    "empty": lambda x, i, m: x[i[:0]],
-}
+SLICES = [
+    lambda x, i, m: x[i],
+    lambda x, i, m: x[i.reshape(2, 2)],
+    lambda x, i, m: x[i, i],
+    lambda x, i, m: x[i, :, i],
+    lambda x, i, m: x[..., i],
+    lambda x, i, m: x[i[:, None], i],
+    lambda x, i, m: x[1:, i, ::2],
+    lambda x, i, m: x[m > 0],
+    lambda x, i, m: x[:, m[0, :, 0] > 0],
+    lambda x, i, m: x[m[:, :, 0] > 0],
+    lambda x, i, m: x[m > 99],
+    lambda x, i, m: x[i.int()],
+    lambda x, i, m: x.transpose(0, 2)[i],
+    lambda x, i, m: x.transpose(0, 2)[:, i],
+    lambda x, i, m: x[i, i, i],
+    lambda x, i, m: x[torch.tensor(2, device=x.device), i],
+    lambda x, i, m: x[i[:0]],
+]
 
 
-@pytest.mark.parametrize("name", SLICES)
-def test_slices(device, ran, name):
+def test_slices(device, ran):
     x, i = tensor((4, 5, 6)), torch.tensor([3, 0, -1, 1])
-    with ran("index.Tensor"):
-        check(device, SLICES[name], x, i, x % 3)
+    for function in SLICES:
+        with ran("index.Tensor"):
+            check(device, function, x, i, x % 3)
 
 
 def test_assignments(device):
@@ -206,17 +169,17 @@ def test_assignments(device):
             check(device, assign(place, value), x, i, y)
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (5000,), (4096,), (3, 0), (70, 130), (2, 3, 4, 5)])
-def test_nonzero(device, ran, shape):
-    x = tensor(shape) % 2
-    with ran("nonzero"):
-        check(device, torch.nonzero, x)
-        check(device, torch.nonzero, torch.zeros(shape))
-        check(device, torch.nonzero, torch.ones(shape, dtype=torch.bool))
-    check(device, torch.argwhere, x)
+def test_nonzero(device, ran):
+    for shape in ((), (1,), (5000,), (4096,), (3, 0), (70, 130), (2, 3, 4, 5)):
+        x = tensor(shape) % 2
+        with ran("nonzero"):
+            check(device, torch.nonzero, x)
+            check(device, torch.nonzero, torch.zeros(shape))
+            check(device, torch.nonzero, torch.ones(shape, dtype=torch.bool))
+        check(device, torch.argwhere, x)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, I64, pytest.param(torch.float64, marks=pytest.mark.long)])
+@pytest.mark.parametrize("dtype", each([torch.float32, I64, torch.float64], torch.float32, I64))
 def test_searches(device, ran, dtype):
     row, x = torch.tensor([1, 3, 3, 5, 9]).to(dtype), tensor((4, 7), dtype)
     for right in (False, True):
@@ -236,17 +199,14 @@ def test_searches(device, ran, dtype):
 
 
 def test_embedding_and_its_gradient(device):
-    from torch_backplane import fallback
-
     weight, index = tensor((10, 6)), indices((3, 5), 10)
-    grads = []
-    for place in ("cpu", device):
-        leaf = weight.to(place).detach().requires_grad_()
-        with fallback.budget(calls=0):
-            y = F.embedding(index.to(place), leaf, padding_idx=3)
-            y.backward(torch.ones_like(y))
-        grads.append(leaf.grad.cpu())
-    assert torch.equal(*grads)
+
+    def function(weight, index):
+        return F.embedding(index, weight, padding_idx=3)
+
+    with fallback.budget(calls=0):
+        got = with_gradients(function, device, weight, index, leaves=1)
+    same(got, with_gradients(function, "cpu", weight, index, leaves=1), 1e-6)
 
 
 def test_0_dim_and_empty(device):
@@ -291,25 +251,24 @@ BEYOND = {
 
 
 @pytest.mark.parametrize("name", BEYOND)
-@pytest.mark.parametrize("place", [9, -7])
-def test_F11_a_place_out_of_range_is_an_error_of_the_next_wait(device, name, place):
+def test_F11_a_place_out_of_range_is_an_error_of_the_next_wait(device, name):
     x = tensor((4,)).to(device)
-    index = torch.tensor([1, place, 0, 2], device=device)
     waits = [torch.accelerator.synchronize, torch.accelerator.current_stream().synchronize, x.cpu, x.sum().item]
-    for wait in waits:
+    for wait, place in zip(waits, (9, -7, 9, -7), strict=True):
+        index = torch.tensor([1, place, 0, 2], device=device)
         if name in ("gather", "scatter", "scatter_add"):  # as the CPU
             error = pytest.raises(RuntimeError, match=f"^index {place} is out of bounds for dimension 0 with size 4$")
         else:
             error = pytest.raises(IndexError, match=f"index {place} is out of range for 4 elements")
         with error:
             BEYOND[name](x.clone(), index), wait()
-        wait()  # told once
+        wait()  # reported once
     assert x.cpu().tolist() == tensor((4,)).tolist()
 
 
-def test_F11_the_first_wait_of_the_stream_tells_not_that_of_another(device):
+def test_F11_the_first_wait_of_the_stream_reports_it_and_no_other(device):
     if "zero_copy" in capabilities():
-        pytest.skip("the launch itself may tell")
+        pytest.skip("the launch itself may report it")
     x, index = tensor((4,)).to(device), torch.tensor([9], device=device)
     one, other = torch.Stream(device), torch.Stream(device)
     with one:

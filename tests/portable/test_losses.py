@@ -1,19 +1,17 @@
 """Losses and their backwards against the CPU."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from portable.compare import FLOATS, each, same, same_with_gradients, with_gradients
+
 aten = torch.ops.aten
-USUAL = [
-    torch.float32,
-    torch.bfloat16,
-    pytest.param(torch.float16, marks=pytest.mark.long),
-    pytest.param(torch.float64, marks=pytest.mark.long),
-]
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3, torch.float64: 1e-9}
+each_dtype = pytest.mark.parametrize("dtype", each(FLOATS))
 LOSSES = {
     "mse_loss": F.mse_loss,
     "smooth_l1_loss": lambda x, y, **more: F.smooth_l1_loss(x, y, beta=0.7, **more),
@@ -21,36 +19,18 @@ LOSSES = {
     "binary_cross_entropy": lambda x, y, **more: F.binary_cross_entropy(x.sigmoid(), y.sigmoid(), **more),
 }
 REDUCTIONS = ["none", "mean", "sum"]
+each_reduction = pytest.mark.parametrize("reduction", REDUCTIONS)
+compare = partial(same, tolerance=TOLERANCE)
+check = partial(same_with_gradients, leaves=1, tolerance=TOLERANCE)
 
 
-def compare(got, expected):
-    assert got.dtype == expected.dtype
-    assert got.shape == expected.shape
-    tolerance = TOLERANCE[expected.dtype]
-    torch.testing.assert_close(got.cpu(), expected, rtol=tolerance, atol=tolerance, equal_nan=True)
-
-
-def result_and_gradient(function, place, *tensors):
-    leaf = tensors[0].to(place).detach().requires_grad_()
-    y = function(leaf, *(t.to(place) for t in tensors[1:]))
-    y.backward(torch.linspace(0.5, 1.5, y.numel()).reshape(y.shape).to(place, y.dtype))
-    return y.detach(), leaf.grad
-
-
-@pytest.mark.parametrize("dtype", USUAL)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@each_dtype
+@each_reduction
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_of_two_tensors(device, ran, name, reduction, dtype):
     x, y = torch.randn(7, 33).to(dtype), torch.randn(7, 33).to(dtype)
-
-    def function(x, y):
-        return LOSSES[name](x, y, reduction=reduction)
-
-    expected = result_and_gradient(function, "cpu", x, y)
     with ran(name), ran(f"{name}_backward"):
-        got = result_and_gradient(function, device, x, y)
-    for a, b in zip(got, expected, strict=True):
-        compare(a, b)
+        check(device, lambda x, y: LOSSES[name](x, y, reduction=reduction), x, y)
 
 
 def test_layouts_and_out(device):
@@ -58,9 +38,7 @@ def test_layouts_and_out(device):
     on_device = x.to(device), y.to(device)
     for view in (lambda t: t.t(), lambda t: t[:, ::2]):
         got = F.mse_loss(view(on_device[0]), view(on_device[1]), reduction="none")
-        expected = F.mse_loss(view(x), view(y), reduction="none")
-        compare(got, expected)
-        assert got.stride() == expected.stride()
+        compare(got, F.mse_loss(view(x), view(y), reduction="none"))
     out = torch.empty(0, device=device)
     aten.mse_loss.out(*on_device, 1, out=out)
     compare(out, F.mse_loss(x, y))
@@ -72,16 +50,13 @@ def test_layouts_and_out(device):
 def test_binary_cross_entropy_with_weight_and_at_the_ends(device, ran):
     x, y, w = torch.tensor([0.0, 1, 0, 1, 0.3]), torch.tensor([0.0, 1, 1, 0, 0.6]), torch.rand(5)
     for reduction in REDUCTIONS:
-        for weight in (None, w):
+        for weight in ([], [w]):
 
-            def function(x, y, *weight, reduction=reduction):
-                return F.binary_cross_entropy(x, y, weight[0] if weight else None, reduction=reduction)
+            def function(x, y, weight=None, reduction=reduction):
+                return F.binary_cross_entropy(x, y, weight, reduction=reduction)
 
-            tensors = [x, y] if weight is None else [x, y, weight]
             with ran("binary_cross_entropy"):
-                got = result_and_gradient(function, device, *tensors)
-            for a, b in zip(got, result_and_gradient(function, "cpu", *tensors), strict=True):
-                compare(a, b)
+                check(device, function, x, y, *weight)
     beyond = F.binary_cross_entropy(torch.tensor([1.5, 0.5], device=device), torch.tensor([1.0, 0.0], device=device))
     assert math.isnan(beyond.item())
 
@@ -93,8 +68,8 @@ def targets(shape, classes, ignored):
     return target
 
 
-@pytest.mark.parametrize("dtype", USUAL)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@each_dtype
+@each_reduction
 @pytest.mark.parametrize(
     ("shape", "kernel"),
     [((40, 7), "nll_loss"), ((5,), "nll_loss"), ((3, 6, 4, 5), "nll_loss2d"), ((2, 3, 9), "nll_loss")],
@@ -107,24 +82,21 @@ def test_nll_loss(device, ran, shape, kernel, reduction, dtype):
         kernel = "nll_loss2d"
     for weight in ([], [torch.rand(classes).to(dtype) + 0.5]):
 
-        def function(x, target, *weight):
-            return F.nll_loss(x, target, weight[0] if weight else None, reduction=reduction)
+        def function(x, target, weight=None):
+            return F.nll_loss(x, target, weight, reduction=reduction)
 
         # The CPU's own sums of half types are coarse.
-        exact = result_and_gradient(function, "cpu", x.double(), target, *(w.double() for w in weight))
-        expected = [t.to(dtype) for t in exact]
+        exact = with_gradients(function, "cpu", x.double(), target, *(w.double() for w in weight), leaves=1)
         with ran(f"{kernel}_forward"), ran(f"{kernel}_backward"):
-            got = result_and_gradient(function, device, x, target, *weight)
-        for a, b in zip(got, expected, strict=True):
-            compare(a, b)
+            got = with_gradients(function, device, x, target, *weight, leaves=1)
+        compare(got, [t.to(dtype) for t in exact])
 
 
 def test_nll_loss_total_weight_and_mistakes(device):
     x, target = torch.randn(5, 3), torch.tensor([0, 2, 1, -100, 2])
     for reduction in range(3):
         got = aten.nll_loss_forward(x.to(device), target.to(device), None, reduction, -100)
-        for a, b in zip(got, aten.nll_loss_forward(x, target, None, reduction, -100), strict=True):
-            compare(a, b)
+        compare(got, aten.nll_loss_forward(x, target, None, reduction, -100))
     ignored = F.nll_loss(x.to(device), torch.full((5,), -100, device=device))
     assert math.isnan(ignored.item())
     for wrong in (3, -1):
@@ -136,10 +108,4 @@ def test_nll_loss_total_weight_and_mistakes(device):
 
 
 def test_cross_entropy(device):
-    x, target = torch.randn(300, 50), targets((300,), 50, -100)
-    for a, b in zip(
-        result_and_gradient(F.cross_entropy, device, x, target),
-        result_and_gradient(F.cross_entropy, "cpu", x, target),
-        strict=True,
-    ):
-        compare(a, b)
+    check(device, F.cross_entropy, torch.randn(300, 50), targets((300,), 50, -100))

@@ -1,29 +1,20 @@
 """Margin losses over classes against the CPU."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 
-DTYPES = [torch.float32, pytest.param(torch.float64, marks=pytest.mark.long)]
-REDUCTIONS = ["none", "mean", "sum"]
+from portable.compare import each, same_with_gradients
+
+each_dtype = pytest.mark.parametrize("dtype", each([torch.float32, torch.float64]))
+each_reduction = pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+check = partial(same_with_gradients, leaves=1)
 
 
-def result_and_gradient(function, place, x, *others):
-    leaf = x.to(place).detach().requires_grad_()
-    y = function(leaf, *(t.to(place) for t in others))
-    y.backward(torch.linspace(0.5, 1.5, y.numel()).reshape(y.shape).to(place, y.dtype))
-    return y.detach(), leaf.grad
-
-
-def check(device, function, *tensors):
-    expected = result_and_gradient(function, "cpu", *tensors)
-    for got, want in zip(result_and_gradient(function, device, *tensors), expected, strict=True):
-        assert got.stride() == want.stride()
-        torch.testing.assert_close(got.cpu(), want, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@each_dtype
+@each_reduction
 @pytest.mark.parametrize("p", [1, 2])
 def test_multi_margin_loss(device, ran, p, reduction, dtype):
     x, target = torch.randn(6, 5, dtype=dtype), torch.tensor([0, 4, 2, 2, 1, 3])
@@ -35,8 +26,8 @@ def test_multi_margin_loss(device, ran, p, reduction, dtype):
         check(device, lambda a, t: F.multi_margin_loss(a.t(), t, p, reduction=reduction), x.t().contiguous(), target)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@each_dtype
+@each_reduction
 def test_multilabel_margin_loss(device, ran, reduction, dtype):
     x = torch.randn(5, 4, dtype=dtype)
     target = torch.tensor([[3, 0, -1, 1], [-1, 0, 1, 2], [0, 1, 2, 3], [2, 2, -1, -1], [1, 3, 0, -1]])

@@ -3,28 +3,21 @@
 import pytest
 import torch
 
+from portable.compare import each, on, same_error, same_with_gradients
+
 HALVES = [torch.bfloat16, torch.float16]
-INTEGERS = [torch.int64, torch.int32, torch.int8]
-USUAL = [torch.float32, torch.bfloat16, torch.int64]
-DTYPES = [
-    pytest.param(dtype, id=str(dtype)[6:], marks=[] if dtype in USUAL else [pytest.mark.long])
-    for dtype in (torch.float32, torch.float64, *HALVES, *INTEGERS)
-]
-# m, k, n: around the edges of micro tiles and tiles, thin sides, long k, nothing at all.
-SHAPES = [
-    *(
-        (1, 1, 1),
-        (1, 300, 1),
-        (3, 5, 2),
-        (8, 70, 130),
-        (130, 70, 8),
-        (1, 2100, 33),
-        (33, 2100, 1),
-        (12, 9, 32),
-        (13, 9, 33),
+each_dtype = pytest.mark.parametrize(
+    "dtype",
+    each(
+        [torch.float32, torch.float64, *HALVES, torch.int64, torch.int32, torch.int8],
+        torch.float32,
+        torch.bfloat16,
+        torch.int64,
     ),
-    *((12, 9, 32), (13, 9, 33), (61, 517, 77), (250, 300, 270), (100, 3, 300), (9, 0, 11), (0, 5, 9), (5, 5, 0)),
-]
+)
+# m, k, n: around the edges of micro tiles and tiles, thin sides, long k, nothing at all.
+SHAPES = [(1, 1, 1), (1, 300, 1), (3, 5, 2), (8, 70, 130), (130, 70, 8), (1, 2100, 33), (33, 2100, 1)]
+SHAPES += [(12, 9, 32), (13, 9, 33), (61, 517, 77), (250, 300, 270), (100, 3, 300), (9, 0, 11), (0, 5, 9), (5, 5, 0)]
 
 
 def make(*size, dtype=torch.float32):
@@ -42,11 +35,6 @@ def layouts(tensor):
     yield wide[..., 1::2]
 
 
-def to(device, tensor):
-    result = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
-    return result.copy_(tensor)
-
-
 def check(actual, expected, exact=None):
     """`exact`: what float64 gives, for dtypes whose sums round differently on the CPU."""
     assert actual.dtype == expected.dtype
@@ -62,7 +50,7 @@ def check(actual, expected, exact=None):
     torch.testing.assert_close(actual.cpu(), expected, rtol=wide, atol=wide * scale, equal_nan=True)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 def test_mm(device, ran, dtype):
     for m, k, n in SHAPES:
         a, b = make(m, k, dtype=dtype), make(k, n, dtype=dtype)
@@ -70,21 +58,21 @@ def test_mm(device, ran, dtype):
         for x in layouts(a):
             for y in layouts(b):
                 with ran("mm"):
-                    result = to(device, x) @ to(device, y)
+                    result = on(device, x) @ on(device, y)
                 check(result, x @ y, exact)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 def test_vectors(device, ran, dtype):
     for m, k in ((1, 1), (5, 3), (40, 1500), (1500, 40), (3, 0), (0, 3)):
         a, b, c = make(m, k, dtype=dtype), make(k, dtype=dtype), make(m, dtype=dtype)
         exact = a.double() @ b.double()
         for x in layouts(a):
             with ran("addmv"):
-                result = to(device, x) @ b.to(device)
+                result = on(device, x) @ b.to(device)
             check(result, x @ b, exact)
             with ran("addmv"):
-                result = torch.addmv(c.to(device), to(device, x), b.to(device), beta=2, alpha=3)
+                result = torch.addmv(c.to(device), on(device, x), b.to(device), beta=2, alpha=3)
             check(result, torch.addmv(c, x, b, beta=2, alpha=3), 2 * c.double() + 3 * exact)
     for n in (0, 1, 7, 2500):
         a, b = make(n, dtype=dtype), make(n, dtype=dtype)
@@ -94,10 +82,10 @@ def test_vectors(device, ran, dtype):
             check(result, call(a, b), a.double().dot(b.double()))
     wide = make(300, 4, dtype=dtype)
     with ran("dot"):
-        check(torch.dot(*to(device, wide).T[:2]), torch.dot(*wide.T[:2]), torch.dot(*wide.double().T[:2]))
+        check(torch.dot(*on(device, wide).T[:2]), torch.dot(*wide.T[:2]), torch.dot(*wide.double().T[:2]))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 def test_batches(device, ran, dtype):
     for batch, m, k, n in ((1, 3, 4, 5), (7, 1, 40, 30), (5, 33, 17, 40), (2, 70, 0, 3), (0, 2, 3, 4), (3, 0, 2, 5)):
         a, b = make(batch, m, k, dtype=dtype), make(batch, k, n, dtype=dtype)
@@ -106,8 +94,8 @@ def test_batches(device, ran, dtype):
         for x in layouts(a):
             for y in layouts(b):
                 with ran("bmm"):
-                    check(torch.bmm(to(device, x), to(device, y)), torch.bmm(x, y), exact)
-                arguments = [to(device, t) for t in (s, x, y)]
+                    check(torch.bmm(on(device, x), on(device, y)), torch.bmm(x, y), exact)
+                arguments = [on(device, t) for t in (s, x, y)]
                 with ran("baddbmm"):
                     result = torch.baddbmm(*arguments, beta=3, alpha=-2)
                 check(result, torch.baddbmm(s, x, y, beta=3, alpha=-2), 3 * s.double() - 2 * exact)
@@ -120,7 +108,7 @@ def test_batches(device, ran, dtype):
                 check(result, expected, 3 * first.double() + 2 * exact.sum(0))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 def test_addmm(device, ran, dtype):
     for m, k, n in ((5, 6, 7), (40, 65, 30), (2, 600, 9), (4, 0, 5)):
         a, b = make(m, k, dtype=dtype), make(k, n, dtype=dtype)
@@ -182,7 +170,7 @@ def test_out(device, ran, m, n):
     a, b = make(m, 15), make(15, n)
     x, y = a.to(device), b.to(device)
     for place in (torch.empty(0), torch.empty(m, n), torch.empty(n, m).T, torch.empty(m, 2 * n)[:, ::2]):
-        mine = to(device, place) if place.numel() else place.to(device)
+        mine = on(device, place) if place.numel() else place.to(device)
         with ran("mm"):
             torch.mm(x, y, out=mine)
         check(mine, torch.mm(a, b, out=place))
@@ -205,29 +193,19 @@ def test_out(device, ran, m, n):
 
 
 def test_errors_are_those_of_the_cpu(device):
-    def message(call, *arguments):
-        with pytest.raises(RuntimeError) as error:
-            call(*arguments)
-        return str(error.value).splitlines()[0].replace("mydevice", "cpu").replace(":0", "")
-
     a, b, c = make(3, 4), make(5, 6), make(2, 3, 4)
-    for call, arguments in (
-        *(
-            (torch.mm, (a, b)),
-            (torch.mm, (a, c)),
-            (torch.bmm, (c, c)),
-            (torch.mv, (a, b[0])),
-            (torch.dot, (a[0], b[0])),
-        ),
-        *((torch.addmm, (b, a, a.T)), (torch.mm, (a, a.T.double())), (torch.addr, (a, a[0], b[0]))),
-    ):
-        assert message(call, *(t.to(device) for t in arguments)) == message(call, *arguments)
+    same_error(device, torch.mm, a, b)
+    same_error(device, torch.mm, a, c)
+    same_error(device, torch.bmm, c, c)
+    same_error(device, torch.mv, a, b[0])
+    same_error(device, torch.dot, a[0], b[0])
+    same_error(device, torch.addmm, b, a, a.T)
+    same_error(device, torch.mm, a, a.T.double())
+    same_error(device, torch.addr, a, a[0], b[0])
 
 
-def test_gradients(device, ran):
-    a, b, c = (make(*size).requires_grad_() for size in ((6, 20), (20, 11), (11,)))
-    mine = [t.detach().to(device).requires_grad_() for t in (a, b, c)]
-    torch.addmm(c, a, b).square().sum().backward()
-    torch.addmm(mine[2], mine[0], mine[1]).square().sum().backward()
-    for x, y in zip(mine, (a, b, c), strict=True):
-        torch.testing.assert_close(x.grad.cpu(), y.grad, rtol=1e-4, atol=1e-4)
+def test_gradients(device):
+    def function(a, b, c):
+        return torch.addmm(c, a, b).square()
+
+    same_with_gradients(device, function, make(6, 20), make(20, 11), make(11), tolerance=1e-4)

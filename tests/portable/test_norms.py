@@ -1,41 +1,26 @@
 """Layer, group and batch norm and their backwards against the CPU."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 
-FLOATS = [
-    torch.float32,
-    torch.bfloat16,
-    pytest.param(torch.float16, marks=pytest.mark.long),
-    pytest.param(torch.float64, marks=pytest.mark.long),
-]
+from portable.compare import FLOATS, each, same, same_error, with_gradients
+
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float64: 1e-9}
 aten = torch.ops.aten
 
 
-def compare(got, expected):
-    assert got.dtype == expected.dtype
-    assert got.stride() == expected.stride()
-    tolerance = TOLERANCE[expected.dtype]
-    torch.testing.assert_close(got.cpu(), expected, rtol=tolerance, atol=tolerance, equal_nan=True)
-
-
-def run(function, place, x, parameters):
-    """Result and gradients of the function of an input and parameters that may be None."""
-    leaves = [None if t is None else t.to(place).detach().requires_grad_() for t in (x, *parameters)]
-    y = function(*leaves)
-    weights = torch.linspace(-1, 2, y.numel()).reshape(y.shape).to(place, y.dtype)
-    y.backward(weights)
-    return [y.detach(), *(t.grad for t in leaves if t is not None)]
+each_dtype = pytest.mark.parametrize("dtype", each(FLOATS))
+compare = partial(same, tolerance=TOLERANCE)
 
 
 def check(device, function, x, parameters, wide=False):
-    got, expected = run(function, device, x, parameters), run(function, "cpu", x, parameters)
+    got, expected = (with_gradients(function, place, x, *parameters) for place in (device, "cpu"))
     values = [b.double() for b in expected]
     if wide:  # the CPU adds many half values in their own precision
-        doubles = [None if t is None else t.double() for t in (x, *parameters)]
-        values = run(function, "cpu", doubles[0], doubles[1:])
+        values = with_gradients(function, "cpu", *(None if t is None else t.double() for t in (x, *parameters)))
     for a, b, value in zip(got, expected, values, strict=True):
         scale = max(value.abs().max().item(), 1)  # a sum's error is that of its terms
         assert a.dtype == b.dtype
@@ -48,7 +33,7 @@ def parameters(shape, dtype, given=(True, True)):
     return [torch.randn(shape).to(dtype) if there else None for there in given]
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_dtype
 @pytest.mark.parametrize(
     ("shape", "dims"), [((6, 40), 1), ((3, 4, 5, 6), 2), ((2, 1000), 1), ((700, 9), 1), ((1, 5), 1)]
 )
@@ -60,7 +45,7 @@ def test_layer_norm(device, ran, dtype, shape, dims):
         return F.layer_norm(x, size, w, b)
 
     with ran("native_layer_norm"), ran("native_layer_norm_backward"):
-        run(function, device, x, parameters(size, dtype))
+        with_gradients(function, device, x, *parameters(size, dtype))
     check(device, function, x, parameters(size, dtype), wide=True)
     if dtype == torch.float32:
         for given in [(True, False), (False, True), (False, False)]:
@@ -72,14 +57,13 @@ def test_layer_norm_statistics_and_layouts(device):
     for view in (lambda t: t, lambda t: t.permute(2, 0, 1), lambda t: t[:, ::2]):
         size = view(x).shape[-1:]
         got = aten.native_layer_norm(view(x.to(device)), size, None, None, 1e-5)
-        for a, b in zip(got, aten.native_layer_norm(view(x), size, None, None, 1e-5), strict=True):
-            compare(a, b)
+        compare(got, aten.native_layer_norm(view(x), size, None, None, 1e-5))
     assert aten.native_layer_norm(x.bfloat16().to(device), [5], None, None, 1e-5)[1].dtype == torch.float32
     mixed = torch.ones(5, device=device)
     assert F.layer_norm(x.bfloat16().to(device), (5,), mixed, mixed).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_dtype
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("shape", [(8, 5), (4, 6, 7), (3, 4, 5, 6), (2, 3, 2, 3, 4)])
 def test_batch_norm(device, ran, dtype, training, shape):
@@ -95,10 +79,9 @@ def test_batch_norm(device, ran, dtype, training, shape):
         return y
 
     with ran("native_batch_norm"), ran("native_batch_norm_backward"):
-        run(function, device, x, parameters(channels, dtype))
+        with_gradients(function, device, x, *parameters(channels, dtype))
     check(device, function, x, parameters(channels, dtype))
-    for a, b in zip(statistics[device.type], statistics["cpu"], strict=True):
-        compare(a, b)
+    compare(statistics[device.type], statistics["cpu"])
     if dtype == torch.float32:
         for given in [(True, False), (False, False)]:
             check(device, function, x, parameters(channels, dtype, given))
@@ -115,7 +98,7 @@ def test_batch_norm_without_statistics_and_channels_last(device):
     compare(got, expected)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_dtype
 @pytest.mark.parametrize(("shape", "groups"), [((2, 6, 4, 3), 3), ((3, 8), 2), ((2, 8, 40), 1), ((2, 4, 5, 6), 4)])
 def test_group_norm(device, ran, dtype, shape, groups):
     x = torch.randn(shape).to(dtype) * 2 + 1
@@ -124,7 +107,7 @@ def test_group_norm(device, ran, dtype, shape, groups):
         return F.group_norm(x, groups, w, b)
 
     with ran("native_group_norm"), ran("native_group_norm_backward"):
-        run(function, device, x, parameters(shape[1], dtype))
+        with_gradients(function, device, x, *parameters(shape[1], dtype))
     check(device, function, x, parameters(shape[1], dtype))
     if dtype == torch.float32:
         check(device, function, x, parameters(shape[1], dtype, (False, False)))
@@ -133,10 +116,5 @@ def test_group_norm(device, ran, dtype, shape, groups):
 
 
 def test_errors_are_the_cpus(device):
-    x = torch.randn(3, 4)
     for call in (lambda t: F.layer_norm(t, (5,)), lambda t: aten.native_layer_norm(t, [3], None, None, 1e-5)):
-        with pytest.raises(RuntimeError) as expected:
-            call(x)
-        with pytest.raises(RuntimeError) as got:
-            call(x.to(device))
-        assert str(got.value).splitlines()[0] == str(expected.value).splitlines()[0]
+        same_error(device, call, torch.randn(3, 4))

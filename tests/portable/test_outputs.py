@@ -5,7 +5,7 @@ import torch
 
 
 def repeated(device, *shape, dtype=torch.float32):
-    """All its elements are one; the storage has room for what a kernel would write that does not look at strides."""
+    """All its elements are one; the storage is as large as what a kernel would write that ignores strides."""
     return torch.ones(64, dtype=dtype, device=device)[:1].expand(shape)
 
 
@@ -33,7 +33,7 @@ def test_E22_elements_that_share_a_place_are_not_written(device, call):
         call(device)
 
 
-def test_E22_arange_tells_of_an_output_of_another_length(device):
+def test_E22_arange_warns_of_an_output_of_another_length(device):
     with pytest.warns(
         UserWarning, match=r"out tensor of shape \[2\] is 2 which does not match the computed number of elements 5"
     ):

@@ -4,11 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from portable.compare import FLOATS, each, on, same, same_error
+
 aten = torch.ops.aten
-FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
-DTYPES = [
-    pytest.param(dtype, id=str(dtype)[6:], marks=[] if dtype in FLOATS[:2] else [pytest.mark.long]) for dtype in FLOATS
-]
+TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 1e-5, torch.float64: 1e-5}
+each_float = pytest.mark.parametrize("dtype", each(FLOATS))
 
 # Kernel, stride, padding, dilation of max; ceil mode.
 WINDOWS = [
@@ -36,26 +36,16 @@ def make(shape, dtype):
     return tensor
 
 
-def to(device, tensor):
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device).copy_(tensor)
-
-
 def check(actual, expected):
-    assert actual.dtype == expected.dtype
-    assert actual.shape == expected.shape
-    if expected.numel():
-        assert actual.stride() == expected.stride()
-    wide = {torch.bfloat16: 1e-2, torch.float16: 2e-3}.get(expected.dtype, 1e-5)
-    torch.testing.assert_close(actual.cpu(), expected, rtol=wide, atol=wide, equal_nan=True)
+    same(actual, expected, TOLERANCE, strides=expected.numel() > 0)
 
 
 def both(device, ran, name, arguments):
     """Calls the kernel on the device and on the CPU, and compares all results."""
     call = getattr(aten, name)
     expected = call(*arguments)
-    mine = [to(device, a) if isinstance(a, torch.Tensor) else a for a in arguments]
     with ran(name):
-        actual = call(*mine)
+        actual = call(*on(device, arguments))
     if isinstance(expected, torch.Tensor):
         actual, expected = [actual], [expected]
     for a, b in zip(actual, expected, strict=True):
@@ -67,9 +57,7 @@ def gradient_of(tensor):
     return torch.randn(tensor.shape).to(tensor.dtype) if tensor.dtype.is_floating_point else None
 
 
-@pytest.mark.parametrize(
-    "dtype", [*DTYPES, pytest.param(torch.int64), pytest.param(torch.uint8, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("dtype", each([*FLOATS, torch.int64, torch.uint8], torch.float32, torch.bfloat16, torch.int64))
 def test_max(device, ran, dtype):
     for shape in SHAPES:
         for kernel, stride, padding, dilation, ceil in WINDOWS:
@@ -83,7 +71,7 @@ def test_max(device, ran, dtype):
                     both(device, ran, "max_pool2d_with_indices_backward", [grad, x, *rest, index])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_float
 def test_mean(device, ran, dtype):
     for shape in SHAPES:
         for kernel, stride, padding, _, ceil in WINDOWS:
@@ -96,7 +84,7 @@ def test_mean(device, ran, dtype):
         both(device, ran, "avg_pool2d", [torch.randint(-50, 50, (2, 3, 9, 11)), 3, 2, 1])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_float
 def test_adaptive(device, ran, dtype):
     for shape in SHAPES:
         for size in ([1, 1], [3, 4], [13, 2], list(shape[-2:])):
@@ -107,7 +95,7 @@ def test_adaptive(device, ran, dtype):
                 both(device, ran, "adaptive_max_pool2d_backward", [gradient_of(out), x, index])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.long)])
+@pytest.mark.parametrize("dtype", each([torch.float32, torch.float64]))
 def test_three_dimensions(device, ran, dtype):
     for shape in ((2, 3, 5, 6, 7), (2, 4, 6, 5)):
         for x in formats(torch.randn(shape).to(dtype), 5):
@@ -131,10 +119,10 @@ def test_three_dimensions(device, ran, dtype):
 def test_forms_of_one_dimension(device, ran):
     x = torch.randn(2, 3, 17)
     for name, call in (
-        ("max_pool2d_with_indices", lambda t: torch.nn.functional.max_pool1d(t, 3, 2, 1, return_indices=True)[0]),
-        ("avg_pool2d", lambda t: torch.nn.functional.avg_pool1d(t, 3, 2, 1)),
-        ("_adaptive_avg_pool2d", lambda t: torch.nn.functional.adaptive_avg_pool1d(t, 5)),
-        ("adaptive_max_pool2d", lambda t: torch.nn.functional.adaptive_max_pool1d(t, 5)),
+        ("max_pool2d_with_indices", lambda t: F.max_pool1d(t, 3, 2, 1, return_indices=True)[0]),
+        ("avg_pool2d", lambda t: F.avg_pool1d(t, 3, 2, 1)),
+        ("_adaptive_avg_pool2d", lambda t: F.adaptive_avg_pool1d(t, 5)),
+        ("adaptive_max_pool2d", lambda t: F.adaptive_max_pool1d(t, 5)),
     ):
         with ran(name):
             result = call(x.to(device))
@@ -159,23 +147,19 @@ def test_out(device, ran):
 
 
 def test_errors_are_those_of_the_cpu(device):
-    def message(call, *arguments):
-        with pytest.raises((RuntimeError, IndexError)) as error:
-            call(*arguments)
-        return str(error.value).splitlines()[0].replace("mydevice", "cpu").replace(":0", "")
-
     x = torch.randn(2, 3, 8, 8)
-    for call, t, *rest in (
-        *(
-            (aten.max_pool2d_with_indices, x, 0),
-            (aten.max_pool2d_with_indices, x, 2, 0),
-            (aten.max_pool2d_with_indices, x, 2, 2, 2),
-        ),
-        *((aten.avg_pool2d, x, 9), (aten.avg_pool2d, x[0, 0], 2), (aten.avg_pool2d, x, 2, 2, 0, False, True, 0)),
-        *((aten.adaptive_max_pool2d, x[:, :, :0], [2, 2]), (aten.adaptive_max_pool2d, x, [2, -2])),
+    for call, *arguments in (
+        (aten.max_pool2d_with_indices, x, 0),
+        (aten.max_pool2d_with_indices, x, 2, 0),
+        (aten.max_pool2d_with_indices, x, 2, 2, 2),
         (aten.max_pool2d_with_indices, x.bool(), 2),
+        (aten.avg_pool2d, x, 9),
+        (aten.avg_pool2d, x[0, 0], 2),
+        (aten.avg_pool2d, x, 2, 2, 0, False, True, 0),
+        (aten.adaptive_max_pool2d, x[:, :, :0], [2, 2]),
+        (aten.adaptive_max_pool2d, x, [2, -2]),
     ):
-        assert message(call, t.to(device), *rest) == message(call, t, *rest)
+        same_error(device, call, *arguments)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -184,12 +168,12 @@ def test_the_gradient_of_a_maximum_is_written_to_out_of_any_strides(device, ran,
     y, places = F.max_pool2d(x, 3, 2, 1, return_indices=True)
     grad = torch.randn_like(y)
     out = torch.full((2, 3, 8, 9), 7.0).mT if transposed else torch.full((2, 3, 9, 8), 7.0)
-    expected = torch.ops.aten.max_pool2d_with_indices_backward(grad, x, [3], [2], [1], [1], False, places)
+    expected = aten.max_pool2d_with_indices_backward(grad, x, [3], [2], [1], [1], False, places)
     of_device = [tensor.to(device) for tensor in (grad, x)]
     found = out.to(device)
     assert found.stride() == out.stride()
     with ran("max_pool2d_with_indices_backward"):
-        torch.ops.aten.max_pool2d_with_indices_backward.grad_input(
+        aten.max_pool2d_with_indices_backward.grad_input(
             *of_device, [3], [2], [1], [1], False, places.to(device), grad_input=found
         )
     assert found.stride() == out.stride()
@@ -199,6 +183,6 @@ def test_the_gradient_of_a_maximum_is_written_to_out_of_any_strides(device, ran,
 def test_a_place_that_the_input_does_not_have_is_an_error(device):
     x, places = torch.ones(1, 1, 2, 2, device=device), torch.tensor([[[[4]]]], device=device)
     with pytest.raises(RuntimeError, match="index 4 is out of bounds"):
-        torch.ops.aten.max_pool2d_with_indices_backward(
+        aten.max_pool2d_with_indices_backward(
             torch.ones(1, 1, 1, 1, device=device), x, [2], [2], [0], [1], False, places
         ).cpu()

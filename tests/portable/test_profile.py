@@ -6,7 +6,7 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def test_E56_a_kernel_of_the_library_has_its_operators_name(device, device_module):
-    """One kernel computes many operators: its own name alone would not tell which."""
+    """One kernel computes many operators: its own name alone would not show which."""
     x = torch.randn(64, 64, device=device)
     x.sum()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as profiled:

@@ -6,9 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from portable.compare import FLOATS, each
+
 SEED = 0x123456789ABCDEF
-FLOATS = [torch.float32, torch.bfloat16]
-FLOATS += [pytest.param(dtype, marks=pytest.mark.long) for dtype in (torch.float16, torch.float64)]
+each_float = pytest.mark.parametrize("dtype", each(FLOATS, torch.float32, torch.bfloat16))
 MASK = 0xFFFFFFFF
 
 
@@ -40,20 +41,20 @@ def generator(device):
     return torch.Generator(device=device).manual_seed(SEED)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 1023, 1025, 5003])
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_uniform_numbers_bit_by_bit(device, ran, generator, dtype, count):
-    x = torch.empty(count, dtype=dtype, device=device)
-    with ran("uniform_"):
-        x.uniform_(generator=generator)
-    expected = uniform(count, dtype)
-    expected[expected == 1] = 0  # rounded to the end
-    assert torch.equal(x.cpu(), expected)
-    used = (count + count % 2) * (2 if dtype == torch.float64 else 1)
-    assert generator.get_state().view(torch.int64)[1].item() == (used + 3) // 4 * 4
+@each_float
+def test_uniform_numbers_bit_by_bit(device, ran, generator, dtype):
+    for count in (1, 2, 3, 4, 5, 1023, 1025, 5003):
+        x = torch.empty(count, dtype=dtype, device=device)
+        with ran("uniform_"):
+            x.uniform_(generator=generator.manual_seed(SEED))
+        expected = uniform(count, dtype)
+        expected[expected == 1] = 0  # rounded to the end
+        assert torch.equal(x.cpu(), expected)
+        used = (count + count % 2) * (2 if dtype == torch.float64 else 1)
+        assert generator.get_state().view(torch.int64)[1].item() == (used + 3) // 4 * 4
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_float
 def test_normal_numbers(device, ran, generator, dtype):
     x = torch.empty(1001, dtype=dtype, device=device)
     with ran("normal_"):
@@ -136,7 +137,7 @@ def test_permutations(device, ran, generator):
     assert got.tolist() == places
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@each_float
 def test_dropout(device, ran, dtype):
     torch.manual_seed(SEED)
     x = torch.randn(33, 31).to(dtype)
@@ -167,7 +168,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("name", MOMENTS)
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.long)])
+@pytest.mark.parametrize("dtype", each([torch.float32, torch.float64]))
 def test_distributions(device, ran, name, dtype):
     torch.manual_seed(7)
     make, mean, deviation = MOMENTS[name]

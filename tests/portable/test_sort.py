@@ -3,11 +3,12 @@
 import pytest
 import torch
 
+from portable.compare import each, same_error, with_gradients
+
 F32, I64 = torch.float32, torch.int64
-FLOATS = [F32, torch.bfloat16, torch.float16, torch.float64]
-NUMBERS = [*FLOATS, I64, torch.int32, torch.int16, torch.int8, torch.uint8]
-USUAL = (F32, I64, torch.bfloat16)
-DTYPES = [pytest.param(d, marks=() if d in USUAL else pytest.mark.long) for d in [*NUMBERS, torch.bool]]
+EVERY = [F32, I64, torch.bfloat16, torch.float16, torch.float64, torch.int32, torch.int16, torch.int8, torch.uint8]
+each_number = pytest.mark.parametrize("dtype", each(EVERY, *EVERY[:3]))
+each_dtype = pytest.mark.parametrize("dtype", each([*EVERY, torch.bool], *EVERY[:2]))
 INF, NAN = float("inf"), float("nan")
 
 
@@ -67,19 +68,11 @@ def compare_selected(got, expected, x, dim):
     assert not (ordered.diff(dim=dim) == 0).any()
 
 
-def both_raise(call, x, device):
-    with pytest.raises((IndexError, RuntimeError, TypeError, NotImplementedError)) as expected:
-        call(x)
-    with pytest.raises(type(expected.value)) as got:
-        call(x.to(device))
-    assert str(got.value).splitlines()[0] == str(expected.value).splitlines()[0]
-
-
 # Short rows, and long ones on one item and on many.
 SIZES = [(7, 1), (5, 17), (300, 16), (3, 64), (4, 65), (3, 700), (2, 5000)]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 def test_sort(device, ran, dtype):
     for shape in ((6, 50), (3, 700), (1, 5000)):
         x = tensor(shape, dtype)
@@ -92,10 +85,11 @@ def test_sort(device, ran, dtype):
         compare(places, x.argsort(dim=1, descending=True, stable=True))
 
 
-@pytest.mark.parametrize("shape", SIZES)
-def test_sort_sizes(device, shape):
-    for x in (torch.randn(shape), tensor(shape, I64), torch.arange(shape[0] * shape[1]).reshape(shape).flip(1) << 33):
-        compare(tuple(x.to(device).sort(dim=1, stable=True)), tuple(x.sort(dim=1, stable=True)))
+def test_sort_sizes(device):
+    for shape in SIZES:
+        wide = torch.arange(shape[0] * shape[1]).reshape(shape).flip(1) << 33
+        for x in (torch.randn(shape), tensor(shape, I64), wide):
+            compare(tuple(x.to(device).sort(dim=1, stable=True)), tuple(x.sort(dim=1, stable=True)))
 
 
 @pytest.mark.long
@@ -168,7 +162,7 @@ def test_sort_forms(device, ran):
         torch.sort(y, out=(torch.empty(0, dtype=I64, device=device), torch.empty(0, dtype=I64, device=device)))
 
 
-@pytest.mark.parametrize("dtype", DTYPES[:-1])
+@each_number
 def test_selections(device, ran, dtype):
     for shape in ((6, 40), (4, 200), (2, 3000)):
         x = tensor(shape, dtype)
@@ -209,24 +203,24 @@ def test_selection_sizes(device, shape):
     compare_selected(same.to(device).median(-1), same.median(-1), same, -1)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda n: torch.arange(n),
-        lambda n: torch.arange(n).flip(0),
-        lambda n: torch.arange(n) % 64,
-        lambda n: torch.arange(n) // (n // 64) % 2,
-        lambda n: torch.full((n,), NAN),
-        lambda n: torch.where(torch.arange(n) % (n // 64) == 0, -1, torch.arange(n)),
-        lambda n: torch.where(torch.arange(n) % (n // 64) == 0, n, torch.arange(n)),
-    ],
-)
-def test_a_sample_may_mislead(device, make):
-    # One item looks at 64 elements of such rows first: all that are extreme, none, or equal ones.
-    x = torch.stack([make(6400), make(6400).flip(0), torch.randn(6400)]).float()
-    for largest in (False, True):
-        for k in (1, 9, 100):
-            compare_selected(x.to(device).topk(k, 1, largest), x.topk(k, 1, largest), x, 1)
+MISLEADING = [
+    lambda n: torch.arange(n),
+    lambda n: torch.arange(n).flip(0),
+    lambda n: torch.arange(n) % 64,
+    lambda n: torch.arange(n) // (n // 64) % 2,
+    lambda n: torch.full((n,), NAN),
+    lambda n: torch.where(torch.arange(n) % (n // 64) == 0, -1, torch.arange(n)),
+    lambda n: torch.where(torch.arange(n) % (n // 64) == 0, n, torch.arange(n)),
+]
+
+
+def test_a_sample_may_mislead(device):
+    """One item looks at 64 elements of such rows first: all that are extreme, none, or equal ones."""
+    for make in MISLEADING:
+        x = torch.stack([make(6400), make(6400).flip(0), torch.randn(6400)]).float()
+        for largest in (False, True):
+            for k in (1, 9, 100):
+                compare_selected(x.to(device).topk(k, 1, largest), x.topk(k, 1, largest), x, 1)
 
 
 def test_selection_layouts_and_edges(device):
@@ -318,12 +312,11 @@ def test_errors_are_the_cpus(device):
         lambda t: t[:, :0].unique(dim=0),
         lambda t: torch.isin(t > 0, t > 0),
     ):
-        both_raise(call, x, device)
-    complex_numbers = torch.randn(3, dtype=torch.complex64)
-    both_raise(lambda t: t.sort(), complex_numbers, device)
+        same_error(device, call, x)
+    same_error(device, lambda t: t.sort(), torch.randn(3, dtype=torch.complex64))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 def test_mode(device, ran, dtype):
     for shape in ((6, 50), (3, 700)):
         x = tensor(shape, dtype)
@@ -336,7 +329,7 @@ def test_mode(device, ran, dtype):
 
 
 # Those of several elements; in every combination of what is asked for.
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 def test_unique(device, ran, dtype):
     x = tensor((9, 31), dtype) if dtype == torch.bool else (tensor((9, 31)) % 17).abs().to(dtype)
     ordered = x.sort().values
@@ -386,7 +379,7 @@ def test_unique_slices(device, ran):
     compare(torch.unique_consecutive(one.to(device), dim=0), torch.unique_consecutive(one, dim=0))
 
 
-@pytest.mark.parametrize("dtype", DTYPES[:-1])
+@each_number
 def test_isin(device, ran, dtype):
     x, tests = tensor((9, 31), dtype), tensor((50,), dtype, 1)
     for one in (tests, tests[:2], tests[:0], tests[:49].view(7, 7).t()):
@@ -414,11 +407,9 @@ def test_isin_forms(device, ran):
 
 
 def test_gradients_are_the_cpus(device):
+    def function(x):
+        total = (x.sort(1).values ** 2 * torch.arange(30, device=x.device)).sum() + x.topk(3, 0).values.sum()
+        return total + x.median(1).values.sum() * 3 + x.kthvalue(4, 1).values.sum() + x.median()
+
     x = torch.randn(6, 30)
-    grads = []
-    for place in ("cpu", device):
-        leaf = x.to(place).detach().requires_grad_()
-        total = (leaf.sort(1).values ** 2 * torch.arange(30, device=place)).sum() + leaf.topk(3, 0).values.sum()
-        (total + leaf.median(1).values.sum() * 3 + leaf.kthvalue(4, 1).values.sum() + leaf.median()).backward()
-        grads.append(leaf.grad.cpu())
-    torch.testing.assert_close(grads[1], grads[0])
+    torch.testing.assert_close(with_gradients(function, device, x)[1].cpu(), with_gradients(function, "cpu", x)[1])

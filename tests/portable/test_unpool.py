@@ -4,46 +4,32 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-DTYPES = [torch.float32, pytest.param(torch.float64, marks=pytest.mark.long)]
+from portable.compare import each, same, with_gradients
+
+each_dtype = pytest.mark.parametrize("dtype", each([torch.float32, torch.float64]))
 
 
-def same(got, expected):
-    assert got.stride() == expected.stride()
-    torch.testing.assert_close(got.cpu(), expected, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_max_unpool(device, ran, dims, dtype):
     pool = getattr(F, f"max_pool{dims}d")
     unpool = getattr(F, f"max_unpool{dims}d")
     for shape in ((2, 3, *(6, 4, 8)[:dims]), (3, *(4, 6, 4)[:dims])):
         x, places = pool(torch.randn(shape, dtype=dtype), 2, return_indices=True)
-        grad = None
-        results = []
-        for place in ("cpu", device):
-            leaf = x.to(place).detach().requires_grad_()
-            if place == "cpu":
-                y = unpool(leaf, places, 2)
-                grad = torch.randn(y.shape, dtype=dtype)
-                y.backward(grad)
-            else:
-                with ran(f"max_unpool{max(dims, 2)}d"):
-                    y = unpool(leaf, places.to(place), 2)
-                    y.backward(grad.to(place))
-            results.append((y.detach(), leaf.grad))
-        for got, expected in zip(results[1], results[0], strict=True):
-            same(got, expected)
+        expected = with_gradients(unpool, "cpu", x, places, 2, leaves=1)
+        with ran(f"max_unpool{max(dims, 2)}d"):
+            got = with_gradients(unpool, device, x, places, 2, leaves=1)
+        same(got, expected, 0)
 
 
 def test_max_unpool_keeps_the_format_and_takes_out(device):
     x, places = F.max_pool2d(torch.randn(2, 3, 6, 6), 2, return_indices=True)
     for like in (torch.contiguous_format, torch.channels_last):
         inputs = [t.contiguous(memory_format=like) for t in (x, places)]
-        same(F.max_unpool2d(*(t.to(device) for t in inputs), 2), F.max_unpool2d(*inputs, 2))
+        same(F.max_unpool2d(*(t.to(device) for t in inputs), 2), F.max_unpool2d(*inputs, 2), 0)
     out = torch.empty(0, device=device)
     torch.ops.aten.max_unpool2d.out(x.to(device), places.to(device), [6, 6], out=out)
-    same(out, torch.ops.aten.max_unpool2d(x, places, [6, 6]))
+    same(out, torch.ops.aten.max_unpool2d(x, places, [6, 6]), 0)
 
 
 def test_a_place_beyond_the_result_is_an_error(device):
@@ -58,7 +44,7 @@ def test_of_places_that_repeat_the_last_wins_where_it_is_asked(device):
     expected[0, 0, 0, :3] = torch.tensor([4.0, 9.0, 11.0])
     torch.use_deterministic_algorithms(True)
     try:
-        same(F.max_unpool2d(x.to(device), places.to(device), 2), expected)
+        same(F.max_unpool2d(x.to(device), places.to(device), 2), expected, 0)
     finally:
         torch.use_deterministic_algorithms(False)
 
@@ -71,7 +57,7 @@ def test_a_sample_that_puts_a_window_beyond_the_input_is_an_error(device, sample
     torch.accelerator.synchronize()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype
 @pytest.mark.parametrize("dims", [2, 3])
 def test_fractional_max_pool(device, ran, dims, dtype):
     pool = getattr(F, f"fractional_max_pool{dims}d")
@@ -96,5 +82,4 @@ def test_fractional_max_pool(device, ran, dims, dtype):
                 with ran(f"{name}_backward"):
                     y.nansum().backward()
             results.append((y.detach(), places, leaf.grad))
-        for got, expected in zip(results[1], results[0], strict=True):
-            torch.testing.assert_close(got.cpu(), expected, rtol=0, atol=0, equal_nan=True)
+        same(results[1], results[0], 0)

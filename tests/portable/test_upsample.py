@@ -5,9 +5,10 @@ import itertools
 import pytest
 import torch
 
+from portable.compare import FLOATS, cases, on, same, same_error
+
 aten = torch.ops.aten
-FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
-TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float64: 1e-9}
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float64: 1e-9}
 
 NEAREST = {f"{name}{dims}d": dims for name in ("upsample_nearest", "_upsample_nearest_exact") for dims in (1, 2, 3)}
 WEIGHTED = {"upsample_linear1d": 1, "upsample_bilinear2d": 2, "upsample_trilinear3d": 3, "upsample_bicubic2d": 2}
@@ -16,20 +17,12 @@ if hasattr(aten, "_upsample_lanczos2d_aa"):  # from torch 2.12 on
     FILTERED["_upsample_lanczos2d_aa"] = 2
 
 
-def each(names, dtypes):
-    """Names and dtypes: all in float32, and one of two dimensions in others that are quick."""
-    quick = [(name, dtype) for name in QUICK for dtype in (torch.bfloat16, torch.uint8)]
-    return [
-        pytest.param(
-            *case,
-            id=f"{case[0]}-{str(case[1])[6:]}",
-            marks=[] if case[1] == torch.float32 or case in quick else [pytest.mark.long],
-        )
-        for case in itertools.product(names, dtypes)
-    ]
+def every(names, dtypes):
+    """Names and dtypes: all in float32, and one of two dimensions in another that is quick."""
+    quick = [("upsample_nearest2d", torch.uint8), ("upsample_bilinear2d", torch.bfloat16)]
+    return cases(dict.fromkeys(names, dtypes), lambda *case: case[1] == torch.float32 or case in quick)
 
 
-QUICK = ("upsample_nearest2d", "upsample_bilinear2d")
 LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
 
 # Of the image, of the result, and the scales that the call says: those of the sizes, or others as of a factor of 2.3.
@@ -44,23 +37,14 @@ def formats(tensor, quick):
         yield tensor.transpose(1, -1).contiguous().transpose(1, -1)
 
 
-def to(device, tensor):
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device).copy_(tensor)
-
-
 def check(actual, expected, exact=False):
-    assert actual.dtype == expected.dtype
-    assert actual.shape == expected.shape
-    if expected.numel():
-        assert actual.stride() == expected.stride()
-    wide = 0 if exact else TOLERANCE.get(expected.dtype, 2e-5)
-    torch.testing.assert_close(actual.cpu(), expected, rtol=wide, atol=wide, equal_nan=True)
+    same(actual, expected, 0 if exact else TOLERANCE, strides=expected.numel() > 0)
 
 
 def both(device, ran, name, x, *rest, exact=False):
     expected = getattr(aten, name)(x, *rest)
     with ran(name):
-        actual = getattr(aten, name)(to(device, x), *rest)
+        actual = getattr(aten, name)(on(device, x), *rest)
     check(actual, expected, exact)
     return expected
 
@@ -73,19 +57,19 @@ def there_and_back(device, ran, name, x, size, *rest, exact=False):
             both(device, ran, name + "_backward", g, size, list(x.shape), *rest)
 
 
-def cases(dims, channels=(1, 5)):
+def sizes(dims, channels=(1, 5)):
     for (size, out, scales), c in itertools.product(SIZES, channels):
         yield (2, c, *size[-dims:]), list(out[-dims:]), [None] * dims if scales is None else list(scales[-dims:])
 
 
-@pytest.mark.parametrize(("name", "dtype"), each(NEAREST, [*FLOATS, torch.uint8]))
+@pytest.mark.parametrize(("name", "dtype"), every(NEAREST, [*FLOATS, torch.uint8]))
 def test_nearest(device, ran, name, dtype):
-    for shape, out, scales in cases(NEAREST[name]):
+    for shape, out, scales in sizes(NEAREST[name]):
         for x in formats((torch.randn(shape) * 40).to(dtype), dtype != torch.float64):
             there_and_back(device, ran, name, x, out, *scales, exact=True)
 
 
-@pytest.mark.parametrize(("name", "dtype"), each(NEAREST, [torch.float32, torch.float64]))
+@pytest.mark.parametrize(("name", "dtype"), every(NEAREST, [torch.float32, torch.float64]))
 def test_nearest_points_are_those_of_the_cpu(device, ran, name, dtype):
     """Scales are rounded, and so is where a point lies: by one formula in small planes, by another in others."""
     dims = NEAREST[name]
@@ -100,15 +84,15 @@ def test_nearest_points_are_those_of_the_cpu(device, ran, name, dtype):
             both(device, ran, name, many, [*[1] * (dims - 1), out], *[None] * (dims - 1), scale, exact=True)
 
 
-@pytest.mark.parametrize("align", [False, True])
-@pytest.mark.parametrize(("name", "dtype"), each(WEIGHTED, FLOATS))
-def test_weighted(device, ran, name, dtype, align):
-    for shape, out, scales in cases(WEIGHTED[name]):
-        for x in formats(torch.randn(shape).to(dtype), dtype != torch.float64):
-            there_and_back(device, ran, name, x, out, align, *scales)
+@pytest.mark.parametrize(("name", "dtype"), every(WEIGHTED, FLOATS))
+def test_weighted(device, ran, name, dtype):
+    for align in (False, True):
+        for shape, out, scales in sizes(WEIGHTED[name]):
+            for x in formats(torch.randn(shape).to(dtype), dtype != torch.float64):
+                there_and_back(device, ran, name, x, out, align, *scales)
 
 
-@pytest.mark.parametrize(("name", "dtype"), each(FILTERED, [torch.float32, torch.float64]))
+@pytest.mark.parametrize(("name", "dtype"), every(FILTERED, [torch.float32, torch.float64]))
 def test_filtered(device, ran, name, dtype):
     for align in (False, True):
         for shape, out, scales in ((2, 3, 6, 9), [9, 4], [None, None]), ((1, 9, 20, 7), [3, 7], [0.17, 1.1]):
@@ -140,10 +124,10 @@ def test_out(device, ran):
         expected = getattr(aten, name)(x, [7, 9], *rest)
         for given in (torch.empty(0), torch.empty(2, 3, 7, 9), torch.empty(2, 3, 7, 18)[..., ::2]):
             for source in formats(x, quick=True):
-                out = to(device, given) if given.numel() == 0 or given.is_contiguous() else given.to(device)[..., :]
+                out = on(device, given) if given.numel() == 0 or given.is_contiguous() else given.to(device)[..., :]
                 host = given.clone()
                 with ran(name):
-                    getattr(aten, name).out(to(device, source), [7, 9], *rest, out=out)
+                    getattr(aten, name).out(on(device, source), [7, 9], *rest, out=out)
                 getattr(aten, name).out(source, [7, 9], *rest, out=host)
                 assert out.stride() == host.stride()
                 torch.testing.assert_close(out.cpu(), expected, rtol=2e-5, atol=2e-5)
@@ -180,13 +164,8 @@ def test_layers(device, ran):
 
 
 def test_errors_are_those_of_the_cpu(device):
-    def message(call, *arguments):
-        with pytest.raises((RuntimeError, IndexError, NotImplementedError)) as error:
-            call(*arguments)
-        return str(error.value).splitlines()[0].replace("mydevice", "cpu").replace(":0", "")
-
     x = torch.randn(2, 3, 4, 5)
-    for call, t, *rest in (
+    for call, *arguments in (
         (aten.upsample_nearest2d, x, [4]),
         (aten.upsample_nearest2d, x, [0, 4]),
         (aten.upsample_nearest2d, x[0], [4, 4]),
@@ -196,7 +175,7 @@ def test_errors_are_those_of_the_cpu(device):
         (aten.upsample_bilinear2d_backward, x, [4, 6], [2, 3, 8, 8], False),
         (aten.upsample_bilinear2d_backward, x, [4, 5], [2, 2, 8, 8], False),
     ):
-        assert message(call, t.to(device), *rest) == message(call, t, *rest)
+        same_error(device, call, *arguments)
 
 
 def test_halves_that_the_cpu_lacks_are_rounded_once(device):
