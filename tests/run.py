@@ -35,7 +35,7 @@ WHOLE = [
 ]
 GENERATED = [
     f"tests/portable/test_compile{part}.py"
-    for part in ("", "_ops", "_coverage", "_fusions", "_combined", "_targets", "_random")
+    for part in ("", "_kernels", "_ops", "_coverage", "_fusions", "_combined", "_targets", "_random")
 ]
 SYSTEM = [
     f"tests/{name}.py"

@@ -31,7 +31,7 @@ def moves(dtype):
 
 
 def numbers(dtype):
-    """What bool lacks."""
+    """What bool does not support."""
     x = torch.ones(6, 40, 30, device=DEVICE).to(dtype)
     flat = x.flatten()
     x + 2 * x

@@ -10,6 +10,53 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
+def tokens(count: int, length: int = 13, rows: int = 3) -> Tensor:
+    return torch.randint(1, count, (rows, length), generator=torch.Generator().manual_seed(1))
+
+
+def images(size: int, channels: int = 3) -> Tensor:
+    return torch.rand(4, channels, size, size, generator=torch.Generator().manual_seed(1))
+
+
+def of_classes(model: nn.Module, size: int = 32, channels: int = 3) -> tuple[nn.Module, Tensor, Tensor]:
+    """A model, its inputs and its targets."""
+    return model, images(size, channels), torch.tensor([3, 1, 4, 1])
+
+
+def of_tokens(model: nn.Module, count: int) -> tuple[nn.Module, Tensor, Tensor]:
+    """The same of a model that predicts the next one."""
+    return model, tokens(count)[:, :-1], tokens(count)[:, 1:]
+
+
+def loss_of(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    call: Callable[[Tensor], Tensor] | None = None,
+    half: torch.dtype | None = None,
+) -> float:
+    """Loss of a batch on the model's device; the gradients are in the parameters."""
+    place = next(model.parameters()).device
+    model.zero_grad()
+    with torch.autocast(place.type, half, enabled=half is not None):
+        y = (model if call is None else call)(inputs.to(place))
+    if targets.is_floating_point():
+        loss = F.mse_loss(y.float(), targets.to(place))
+    else:
+        loss = F.cross_entropy(y.float().flatten(0, -2), targets.to(place).flatten())
+    loss.backward()
+    return loss.item()
+
+
+def assert_near(got: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
+    """Gradients by name; of a bias before a norm they are 0 but for rounding, so the largest one counts, too."""
+    assert got.keys() == expected.keys()
+    largest = max(t.float().norm() for t in expected.values())
+    for name, wanted in expected.items():
+        difference = (got[name].float() - wanted.float()).norm()
+        assert difference <= tolerance * (wanted.float().norm() + 0.1 * largest), name
+
+
 class ResidualBlock(nn.Module):
     """Two convolutions beside a shortcut, which is a projection where the shape changes."""
 

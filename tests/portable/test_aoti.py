@@ -9,22 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch._inductor import config
+from torch._inductor.utils import run_and_get_code
 
 import torch_backplane
 from torch_backplane import _backend, compiler, paths
 from torch_backplane.compat import inductor
-
-pytestmark = pytest.mark.long  # a package is compiled, with its wrapper in C++
+from torch_backplane.inductor import config as ours
+from torch_backplane.inductor.runtime import without_graphs
 
 needs_cpp_wrapper = pytest.mark.skipif(not inductor.has_cpp_wrapper(), reason="torch before 2.13")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def each_compiles():
-    from torch._inductor import config
-
-    with config.patch(force_disable_caches=True):
-        yield
+# Long, because a package is compiled, with its wrapper in C++.
+pytestmark = [pytest.mark.long, needs_cpp_wrapper, pytest.mark.usefixtures("each_compiles")]
 
 
 class Net(nn.Module):
@@ -49,23 +45,18 @@ def package(device, tmp_path_factory):
     """The net, and the path of a package of it for batches of any size."""
     torch.manual_seed(0)
     net = Net().eval()
-    torch._dynamo.reset()
     batch = torch.export.Dim("batch", min=2, max=64)
-    with torch.no_grad():
+    with torch.no_grad(), config.patch(force_disable_caches=True):
         program = torch.export.export(net.to(device), (torch.ones(8, 64, device=device),), dynamic_shapes=({0: batch},))
         path = tmp_path_factory.mktemp("aoti") / "net.pt2"
         torch._inductor.aoti_compile_and_package(program, package_path=str(path))
     return net.cpu(), path
 
 
-@needs_cpp_wrapper
 def test_F17_cpp_wrapper_computes_what_eager_does(device):
-    from torch._inductor import config
-
     net = Net()
     x = torch.randn(6, 64)
     with config.patch(cpp_wrapper=True):
-        torch._dynamo.reset()
         same = Net().to(device)
         same.load_state_dict(net.state_dict())
         y = torch.compile(same)(x.to(device))
@@ -77,12 +68,8 @@ def test_F17_cpp_wrapper_computes_what_eager_does(device):
         torch.testing.assert_close(got.grad.cpu(), parameter.grad, rtol=1e-4, atol=1e-4)
 
 
-@needs_cpp_wrapper
 def test_cpp_wrapper_takes_other_shapes_without_compiling(device):
-    from torch._inductor import config
-
     with config.patch(cpp_wrapper=True):
-        torch._dynamo.reset()
         f = torch.compile(lambda x: (x * 2).softmax(-1) + x.sum(), dynamic=True)
         before = None
         for shape in ((4, 8), (5, 19), (33, 129)):
@@ -93,11 +80,9 @@ def test_cpp_wrapper_takes_other_shapes_without_compiling(device):
             before = compiled
 
 
-@needs_cpp_wrapper
 def test_cpp_wrapper_has_no_path_of_the_environment(device):
     """Inductor keeps the program under the user's name, and another environment of his finds it there."""
     from torch._inductor import config
-    from torch._inductor.utils import run_and_get_code
 
     with config.patch(cpp_wrapper=True):
         _, (code,) = run_and_get_code(torch.compile(lambda x: x.sin() + 1), torch.ones(3, device=device))
@@ -107,35 +92,24 @@ def test_cpp_wrapper_has_no_path_of_the_environment(device):
         assert str(path) not in code
 
 
-@needs_cpp_wrapper
 def test_cpp_wrapper_says_once_that_there_are_no_graphs(device):
     """Where torch itself does not: it leaves graphs out of C++ unless they are not partitioned."""
-    from torch._inductor import config
-
-    from torch_backplane.inductor.runtime import without_graphs
-
     without_graphs.cache_clear()
-    torch._dynamo.reset()
     with config.patch(cpp_wrapper=True, graph_partition=False), pytest.warns(UserWarning, match="without graphs"):
         y = torch.compile(lambda x: x + 1, mode="reduce-overhead")(torch.ones(3, device=device))
     assert y.tolist() == [2, 2, 2]
 
 
-@needs_cpp_wrapper
 def test_cpp_wrapper_checks_for_nan(device):
-    from torch._inductor import config
-
     def computed(x):
         return torch.compile(lambda x: (x.log().half(), x.long() + 1))(x)[1].tolist()
 
-    torch._dynamo.reset()
     with config.patch(cpp_wrapper=True, nan_asserts=True):
         assert computed(torch.ones(3, device=device)) == [2, 2, 2]
         with pytest.raises(RuntimeError, match="check_inf_and_nan"):
             computed(-torch.ones(3, device=device))
 
 
-@needs_cpp_wrapper
 def test_F17_a_package_is_loaded_and_computes(package, device):
     net, path = package
     model = torch._inductor.aoti_load_package(str(path))
@@ -144,7 +118,6 @@ def test_F17_a_package_is_loaded_and_computes(package, device):
         torch.testing.assert_close(model(x.to(device)).cpu(), net(x), rtol=1e-4, atol=1e-5)
 
 
-@needs_cpp_wrapper
 @pytest.mark.requires("multi_device")
 def test_F17_a_package_is_loaded_on_another_device(package, device):
     net, path = package
@@ -156,7 +129,6 @@ def test_F17_a_package_is_loaded_on_another_device(package, device):
     torch.testing.assert_close(y.cpu(), net(x), rtol=1e-4, atol=1e-5)
 
 
-@needs_cpp_wrapper
 def test_F17_a_package_takes_new_constants(package, device):
     net, path = package
     model = torch._inductor.aoti_load_package(str(path))
@@ -175,9 +147,7 @@ class Fused(nn.Module):
         return (x * 2).softmax(-1) + x
 
 
-@needs_cpp_wrapper
 def test_F17_a_package_brings_its_kernels(device, run_in_process, tmp_path):
-    torch._dynamo.reset()
     program = torch.export.export(Fused(), (torch.ones(8, 64, device=device),))
     path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "fused.pt2"))
     code = f"""
@@ -192,16 +162,13 @@ def test_F17_a_package_brings_its_kernels(device, run_in_process, tmp_path):
     assert ran.stdout.split() == ["0", "1"]
 
 
-@needs_cpp_wrapper
 def test_F17_a_package_brings_kernels_of_the_targets_that_are_named(device, run_in_process, tmp_path):
-    from torch_backplane.inductor import config
-
     own, oldest = compiler.target().name, compiler.targets()[-1]
     seen = {}
     for named in ([], [oldest]):
         torch._dynamo.reset()
         program = torch.export.export(Fused(), (torch.ones(8, 64, device=device),))
-        with config.patch(aot_targets=named):
+        with ours.patch(aot_targets=named):
             path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / f"{len(named)}.pt2"))
         for target in (own, oldest):
             code = f"""
@@ -220,7 +187,6 @@ def test_F17_a_package_brings_kernels_of_the_targets_that_are_named(device, run_
     assert seen == {(own,): 0, (oldest,): int(own != oldest), (own, oldest): 0, (oldest, oldest): 0}
 
 
-@needs_cpp_wrapper
 def test_an_operator_that_a_package_cannot_call_is_refused_by_name(device, tmp_path):
     class Product(torch.nn.Module):
         def forward(self, x):
@@ -233,15 +199,11 @@ def test_an_operator_that_a_package_cannot_call_is_refused_by_name(device, tmp_p
         torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "refused.pt2"))
 
 
-@needs_cpp_wrapper
 def test_a_target_that_the_compiler_has_not_is_refused(device, tmp_path):
-    from torch_backplane.inductor import config
-
-    torch._dynamo.reset()
     program = torch.export.export(Fused(), (torch.ones(8, 64, device=device),))
     path = str(tmp_path / "none.pt2")
     refused = f"aot_targets names 'z80', .* It has {compiler.targets()[0]}"
-    with config.patch(aot_targets=["z80"]), pytest.raises(Exception, match=refused):
+    with ours.patch(aot_targets=["z80"]), pytest.raises(Exception, match=refused):
         torch._inductor.aoti_compile_and_package(program, package_path=path)
     assert not os.path.exists(path)
 
@@ -249,20 +211,14 @@ def test_a_target_that_the_compiler_has_not_is_refused(device, tmp_path):
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
     """``program(path)``: the sum that a program without Python prints of the package's result for ones, 8 by 64."""
-    from torch_backplane.paths import library_paths
-
     built = tmp_path_factory.mktemp("program") / "aoti_program"
     torch_dir = Path(torch.__file__).parent
-    command = [
-        os.environ.get("CXX") or shutil.which("c++") or "g++",
-        "-std=c++20",
-        "-O0",
-        "-DTORCH_ASSERT_ONLY_METHOD_OPERATORS",
-    ]
+    compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
+    command = [compiler, "-std=c++20", "-O0", "-DTORCH_ASSERT_ONLY_METHOD_OPERATORS"]
     command += ["-isystem", torch_dir / "include", Path(__file__).parent / "cpp" / "aoti_program.cpp", "-o", built]
     command += ["-L", torch_dir / "lib", "-Wl,--no-as-needed", "-ltorch_cpu", "-ltorch", "-lc10", "-ldl"]
     subprocess.run([*command, f"-Wl,-rpath,{torch_dir / 'lib'}"], check=True)
-    [folder] = library_paths()
+    [folder] = paths.library_paths()
 
     def run(path):
         arguments = [built, Path(folder) / f"lib{_backend.device}.so", path, _backend.device]
@@ -273,14 +229,12 @@ def program(tmp_path_factory):
     return run
 
 
-@needs_cpp_wrapper
 def test_F17_a_package_runs_in_a_program_without_python(package, program):
     net, path = package
     with torch.no_grad():
         assert program(path) == pytest.approx(float(net(torch.ones(8, 64)).sum()), rel=1e-4, abs=1e-4)
 
 
-@needs_cpp_wrapper
 def test_F20_a_packages_random_numbers_are_eagers(program, run_in_process, device, tmp_path):
     """In a process that has compiled nothing before, and in a program without Python."""
     path = str(tmp_path / "net.pt2")
@@ -304,20 +258,7 @@ def test_F20_a_packages_random_numbers_are_eagers(program, run_in_process, devic
     assert program(path) == pytest.approx(float(total), rel=1e-5)
 
 
-@needs_cpp_wrapper
 def test_an_operator_that_cpp_cannot_call_is_named(device):
-    from torch._inductor import config
-
-    torch._dynamo.reset()
     a = torch.ones(32, 32, dtype=torch.int8, device=device)
     with config.patch(cpp_wrapper=True), pytest.raises(Exception, match=r"_int_mm.*mm_out, bmm_out"):
         torch.compile(torch._int_mm)(a, a)
-
-
-@pytest.mark.skipif(inductor.has_cpp_wrapper(), reason="torch has what it stands on")
-def test_an_older_torch_is_told_of(device):
-    from torch._inductor import config
-
-    torch._dynamo.reset()
-    with config.patch(cpp_wrapper=True), pytest.raises(Exception, match=r"AOTInductor of .* need torch 2.13"):
-        torch.compile(torch.sin)(torch.ones(3, device=device))

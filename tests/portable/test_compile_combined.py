@@ -7,17 +7,12 @@ import torch
 from torch._inductor import config
 from torch._inductor.utils import run_and_get_code
 
+from portable.compare import each
 from torch_backplane.compat import inductor
 from torch_backplane.inductor import scheduling
 
 SHAPES = [(64, 64), (64,), (128, 64), (7, 3), (), (1000,), (0, 5), (2, 3, 4), (5000, 3), (1,)]
-
-
-@pytest.fixture(autouse=True)
-def each_compiles():
-    torch._dynamo.reset()
-    with config.patch(force_disable_caches=True):
-        yield
+pytestmark = pytest.mark.usefixtures("each_compiles")
 
 
 def moved(values, device):
@@ -118,10 +113,7 @@ def test_a_length_that_varies_does_not_compile_again(device):
     assert counter.frame_count == 1
 
 
-LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("SGD", "RAdam", "RMSprop", "Adagrad", "Adadelta")]
-
-
-@pytest.mark.parametrize("name", ["AdamW", *LONG])
+@pytest.mark.parametrize("name", each(["AdamW", "SGD", "RAdam", "RMSprop", "Adagrad", "Adadelta"]))
 def test_an_optimizers_step_is_few_launches(device, name):
     """Of 8 parameters; and what their step alone has a say in is computed ahead of the loops."""
     options = {"momentum": 0.9} if name == "SGD" else {}

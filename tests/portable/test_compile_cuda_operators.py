@@ -1,4 +1,4 @@
-"""Under torch.compile, as one graph: operators and dtypes that CUDA has and the CPU lacks give eager's values."""
+"""Under torch.compile, as one graph: operators and dtypes of CUDA that the CPU does not support give eager's values."""
 
 import pytest
 import torch

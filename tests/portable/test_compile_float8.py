@@ -4,20 +4,12 @@ import pytest
 import torch
 from torch._inductor.utils import run_and_get_code
 
+from portable.compare import each
 from torch_backplane import fallback
 
-DTYPES = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
-each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
-
-
-@pytest.fixture(autouse=True)
-def without_caches():
-    """Kernels of another run of the same test would be there, but not generated."""
-    from torch._inductor import config
-
-    torch._dynamo.reset()
-    with config.patch(force_disable_caches=True):
-        yield
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
+each_dtype = pytest.mark.parametrize("dtype", each(FLOAT8, torch.float8_e4m3fn, torch.float8_e5m2fnuz))
+pytestmark = pytest.mark.usefixtures("each_compiles")
 
 
 @pytest.fixture

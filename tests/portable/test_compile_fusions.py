@@ -13,21 +13,14 @@ from typing import NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
-from torch._inductor import config
 from torch._inductor.utils import run_and_get_code
 
+from portable.compare import each
 from torch_backplane import compiler, fallback
 from torch_backplane.inductor import scheduling
 
 ROWS = 64, 129
-
-
-@pytest.fixture(autouse=True)
-def each_compiles():
-    """Nothing is taken from Inductor's cache: its kernels would be there, but not generated."""
-    torch._dynamo.reset()
-    with config.patch(force_disable_caches=True):
-        yield
+pytestmark = pytest.mark.usefixtures("each_compiles")
 
 
 def real(*shape, dtype=torch.float32):
@@ -276,7 +269,7 @@ def test_a_large_reduction_is_split(name, device):
 
 
 def test_a_device_of_many_cores_or_of_groups_of_items_shares_a_reduction(device, monkeypatch):
-    """As each would be told."""
+    """By the target that each reports."""
     target = compiler.target(0)
     for items, many_cores, shares in ((1, 1 << 30, False), (64, 1 << 30, True), (1, 1, True)):
         monkeypatch.setattr(
@@ -301,7 +294,7 @@ INDEXED = {
 }
 
 
-@pytest.mark.parametrize("name", INDEXED)
+@pytest.mark.parametrize("name", each(INDEXED, "index", "gather", "argmax", "put"))
 def test_a_comparison_is_a_place(name, device):
     """GCC 12's vectoriser reads at -1 where the comparison is 1, unless it cannot see that the place is one."""
     function = torch.compile(INDEXED[name], fullgraph=True, dynamic=True)
@@ -318,8 +311,7 @@ def test_comparisons_are_places_of_one_kernel(device):
 
     x, mask, at = torch.arange(64.0, 192).view(1, 2, 64), torch.arange(128).view(1, 2, 64) % 3 == 0, torch.tensor([3])
     found = torch.compile(places, dynamic=False)(x.to(device), mask.to(device), at.to(device))
-    for got, wanted in zip(found, places(x, mask, at), strict=True):
-        torch.testing.assert_close(got.cpu(), wanted)
+    torch.testing.assert_close([one.cpu() for one in found], list(places(x, mask, at)))
 
 
 def set_places(v):
@@ -339,7 +331,7 @@ OVERWRITTEN = {
 }
 
 
-@pytest.mark.parametrize("name", OVERWRITTEN)
+@pytest.mark.parametrize("name", each(OVERWRITTEN, "set", "added", "largest"))
 def test_places_are_computed_before_the_memory_that_they_come_from_is_written(name, device):
     """One kernel for both reads what it has written."""
     x = torch.arange(100, 200)

@@ -5,9 +5,13 @@ import os
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.utils import counters
+from torch._inductor import config
+from torch._inductor.codecache import CacheBase
 from torch._inductor.codegen.simd import SIMDKernel
 from torch._inductor.utils import run_and_get_code
 
+from portable.compare import each
 from torch_backplane import compiler
 from torch_backplane.inductor import choices
 from torch_backplane.inductor.product import tilings
@@ -19,17 +23,10 @@ KERNEL = "generated_kernel(async_compile"
 TILES = "TILE_MULTIPLY"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def each_compiles():
-    from torch._inductor import config
-
-    with config.patch(force_disable_caches=True, autotune_local_cache=False):
-        yield
-
-
 @pytest.fixture(autouse=True)
-def compile_anew():
-    torch._dynamo.reset()
+def measures_anew(each_compiles):
+    with config.patch(autotune_local_cache=False):
+        yield
 
 
 @pytest.fixture
@@ -55,10 +52,7 @@ def real(*shape, dtype=torch.float32):
 
 def compiled(function, device, arguments, **settings):
     settings.setdefault("options", {"max_autotune": True})
-    moved = [one.to(device) for one in arguments]
-    if any(one.t().is_contiguous() and not one.is_contiguous() for one in arguments if one.dim() == 2):
-        moved = [torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device=device).copy_(a) for a in arguments]
-    return run_and_get_code(torch.compile(function, **settings), *moved)
+    return run_and_get_code(torch.compile(function, **settings), *(one.to(device) for one in arguments))
 
 
 def agree(got, wanted, tolerance):
@@ -75,7 +69,8 @@ def test_tiles_of_another_size_of_groups_are_refused(device, times, run_in_proce
     definitions = tilings(compiler.target())[0].definitions()
     run = f"""
         from pathlib import Path
-        from torch_backplane import compiler
+        from portable.compare import each
+from torch_backplane import compiler
         from torch_backplane.inductor.runtime import kernel_object
         text = Path({str(path)!r}).read_text()
         facts = dict(pointers=3, values=0, written=4, per_item=1, extents=[(1, -1, 0)], reports=False)
@@ -94,20 +89,21 @@ def test_tiles_of_another_size_of_groups_are_refused(device, times, run_in_proce
     assert seen == {own: "compiled", items: "True"}
 
 
+def product():
+    return [real(70, 131), real(131, 90)]
+
+
+# A function, what makes its arguments, and how far the results may be apart.
 FUSED = {
-    "relu": (lambda a, b: (a @ b).relu(), lambda: [real(70, 131), real(131, 90)], 1e-4),
-    "alone": (lambda a, b: a @ b, lambda: [real(70, 131), real(131, 90)], 1e-4),
+    "relu": (lambda a, b: (a @ b).relu(), product, 1e-4),
+    "alone": (torch.mm, product, 1e-4),
     "one tile and a little": (lambda a, b: (a @ b).abs(), lambda: [real(257, 65), real(65, 259)], 1e-4),
     "thin": (lambda a, b: (a @ b).exp(), lambda: [real(1, 33), real(33, 50) * 0.1], 1e-4),
-    "left transposed": (lambda a, b: (a @ b).relu(), lambda: [real(131, 70).t(), real(131, 90)], 1e-4),
-    "right transposed": (lambda a, b: (a @ b).relu(), lambda: [real(70, 131), real(90, 131).t()], 1e-4),
+    "left transposed": (lambda a, b: (a.t() @ b).relu(), lambda: [real(131, 70), real(131, 90)], 1e-4),
+    "right transposed": (lambda a, b: (a @ b.t()).relu(), lambda: [real(70, 131), real(90, 131)], 1e-4),
     "part of a larger one": (lambda a, b: (a[3:, 5:] @ b).relu(), lambda: [real(73, 136), real(131, 90)], 1e-4),
     "with itself": (lambda a: (a @ a.t()).relu(), lambda: [real(70, 131)], 1e-4),
-    "bias and gelu": (
-        lambda a, b, c: F.gelu(torch.addmm(c, a, b)),
-        lambda: [real(70, 131), real(131, 90), real(90)],
-        1e-4,
-    ),
+    "bias and gelu": (lambda a, b, c: F.gelu(torch.addmm(c, a, b)), lambda: [*product(), real(90)], 1e-4),
     "a layer over a sequence": (
         lambda a, b, c: F.gelu(F.linear(a, b, c)),
         lambda: [real(3, 25, 40), real(50, 40), real(50)],
@@ -115,19 +111,15 @@ FUSED = {
     ),
     "bias that is expanded": (
         lambda a, b, c: torch.addmm(c.expand(70, 90), a, b).relu(),
-        lambda: [real(70, 131), real(131, 90), real(90)],
+        lambda: [*product(), real(90)],
         1e-4,
     ),
     "bias in a column, scaled": (
-        lambda a, b, c: torch.addmm(c, a, b, alpha=0.5, beta=2).sin(),
-        lambda: [real(70, 131) * 0.1, real(131, 90), real(70, 1)],
+        lambda a, b, c: torch.addmm(c, a * 0.1, b, alpha=0.5, beta=2).sin(),
+        lambda: [*product(), real(70, 1)],
         1e-4,
     ),
-    "with another matrix": (
-        lambda a, b, c: (a @ b) * c + c.cos(),
-        lambda: [real(70, 131), real(131, 90), real(70, 90)],
-        1e-3,
-    ),
+    "with another matrix": (lambda a, b, c: (a @ b) * c + c.cos(), lambda: [*product(), real(70, 90)], 1e-3),
     "of a batch": (lambda a, b: (a @ b).relu(), lambda: [real(3, 40, 33), real(3, 33, 50)], 1e-4),
     "of a batch, added": (
         lambda a, b, c: torch.baddbmm(c, a, b, beta=0.5).relu(),
@@ -136,18 +128,15 @@ FUSED = {
     ),
     "bfloat16": (
         lambda a, b, c: F.gelu(torch.addmm(c, a, b)),
-        lambda: [real(70, 131, dtype=torch.bfloat16), real(131, 90, dtype=torch.bfloat16), real(90).bfloat16()],
+        lambda: [one.bfloat16() for one in (*product(), real(90))],
         4e-2,
     ),
-    "float16": (
-        lambda a, b: (a @ b).relu(),
-        lambda: [real(70, 131, dtype=torch.float16), real(131, 90, dtype=torch.float16)],
-        2e-2,
-    ),
+    "float16": (lambda a, b: (a @ b).relu(), lambda: [one.half() for one in product()], 2e-2),
 }
+SHORT = "one tile and a little", "left transposed", "bias and gelu", "of a batch, added", "bfloat16"
 
 
-@pytest.mark.parametrize("case", FUSED)
+@pytest.mark.parametrize("case", each(FUSED, *SHORT))
 def test_one_kernel_instead_of_two(device, times, case):
     function, make, tolerance = FUSED[case]
     arguments = make()
@@ -215,8 +204,6 @@ def test_what_the_tiles_do_not_compute_is_the_operators(device, times):
 
 
 def test_sizes_may_vary(device, times):
-    from torch._dynamo.utils import counters
-
     counters.clear()
     function = torch.compile(lambda a, b: (a @ b).relu(), dynamic=True, options={"max_autotune": True})
     for rows, depth, columns in ((33, 70, 41), (128, 31, 257), (2, 5, 3)):
@@ -250,9 +237,6 @@ def test_it_is_measured_on_the_device(device, capfd):
 
 
 def test_what_was_measured_is_kept(device, times, tmp_path, monkeypatch):
-    from torch._inductor import config
-    from torch._inductor.codecache import CacheBase
-
     monkeypatch.setattr(CacheBase, "get_local_cache_path", staticmethod(lambda: tmp_path / "measured"))
     arguments = [real(50, 30), real(30, 40)]
     with config.patch(force_disable_caches=False, autotune_local_cache=True, fx_graph_cache=False):

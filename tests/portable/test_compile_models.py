@@ -9,40 +9,17 @@ from torch import nn
 from torch._dynamo.utils import counters
 from torch.utils.checkpoint import checkpoint
 
-from tests.portable import models
+from portable import models
+from portable.compare import each
+from portable.models import assert_near, images, loss_of, of_classes, of_tokens, tokens
 
-
-@pytest.fixture(autouse=True)
-def each_compiles():
-    """Nothing is taken from Inductor's cache: its kernels would be there, but not generated."""
-    from torch._inductor import config
-
-    torch._dynamo.reset()
-    with config.patch(force_disable_caches=True):
-        yield
-    torch._dynamo.reset()
-
-
-def tokens(count, length=13, rows=3):
-    return torch.randint(1, count, (rows, length), generator=torch.Generator().manual_seed(1))
-
-
-def images(size, channels=3):
-    return torch.rand(4, channels, size, size, generator=torch.Generator().manual_seed(1))
+pytestmark = pytest.mark.usefixtures("each_compiles")
 
 
 def padded(numbers):
     """The last place of the first row is padding."""
     numbers[0, -1] = 0
     return numbers
-
-
-def of_classes(model, size=32, channels=3):
-    return model, images(size, channels), torch.tensor([3, 1, 4, 1])
-
-
-def of_tokens(model, count):
-    return model, tokens(count)[:, :-1], tokens(count)[:, 1:]
 
 
 def digits(demo):
@@ -64,8 +41,6 @@ MODELS = {
     "unet": lambda _: (models.UNet(), images(16), images(16).flip(0)),
     "bert": lambda _: (models.Bert(50), padded(tokens(50)), tokens(50)),
 }
-LONG = MODELS.keys() - {"demo's CNN", "demo's GPT"}
-NAMES = [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in MODELS]
 
 
 def breaks():
@@ -73,32 +48,10 @@ def breaks():
     return dict(counters["graph_break"])
 
 
-def loss_of(model, inputs, targets, call=None, half=None):
-    """Loss of a batch on the model's device; the gradients stand in the parameters."""
-    place = next(model.parameters()).device
-    model.zero_grad()
-    with torch.autocast(place.type, half, enabled=half is not None):
-        y = (model if call is None else call)(inputs.to(place))
-    if targets.is_floating_point():
-        loss = F.mse_loss(y.float(), targets.to(place))
-    else:
-        loss = F.cross_entropy(y.float().flatten(0, -2), targets.to(place).flatten())
-    loss.backward()
-    return loss.item()
-
-
 def state(model):
     """Gradients, and what the forward changed, on the CPU."""
     found = {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}
     return found | {name: buffer.cpu() for name, buffer in model.named_buffers()}
-
-
-def same(got, expected, tolerance):
-    assert got.keys() == expected.keys()
-    largest = max(t.float().norm() for t in expected.values())  # a bias in front of a norm has 0 but for rounding
-    for name, wanted in expected.items():
-        difference = (got[name].float() - wanted.float()).norm()
-        assert difference <= tolerance * (wanted.float().norm() + 0.1 * largest), name
 
 
 def check(device, twin, inputs, targets, *, tolerance=1e-4, half=None, seeded=False, cpu=None, **settings):
@@ -119,7 +72,7 @@ def check(device, twin, inputs, targets, *, tolerance=1e-4, half=None, seeded=Fa
     ours = breaks()
     assert counters["stats"]["unique_graphs"] >= 1
     assert got == pytest.approx(expected, rel=tolerance)
-    same(got_state, expected_state, tolerance)
+    assert_near(got_state, expected_state, tolerance)
 
     torch._dynamo.reset()
     counters.clear()
@@ -128,12 +81,12 @@ def check(device, twin, inputs, targets, *, tolerance=1e-4, half=None, seeded=Fa
     assert ours == breaks()
     if not seeded:
         assert got == pytest.approx(expected, rel=tolerance)
-        same(got_state, expected_state, tolerance)
+        assert_near(got_state, expected_state, tolerance)
     return ours
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", each(MODELS, "demo's CNN", "demo's GPT"))
 def test_F16_a_models_step_is_eagers(device, demo, name):
     torch.manual_seed(0)
     model, inputs, targets = MODELS[name](demo)
@@ -198,7 +151,7 @@ def test_F16_a_llama_of_any_length_is_compiled_once(device):
         inputs, targets = numbers[:, :-1], numbers[:, 1:]
         got, got_state = loss_of(model, inputs, targets, call), state(model)
         assert got == pytest.approx(loss_of(twin, inputs, targets), rel=1e-4)
-        same(got_state, state(twin), 1e-4)
+        assert_near(got_state, state(twin), 1e-4)
     assert counters["stats"]["unique_graphs"] == (1 if torch.__version__ >= (2, 13) else 2)
     assert breaks() == {}
 
@@ -359,5 +312,5 @@ def test_F16_gradients_of_several_batches_add_up(device):
     counters.clear()
     got = accumulated(device, True)
     assert breaks() == {}
-    same(got, accumulated(device, False), 1e-4)
-    same(got, accumulated("cpu", False), 1e-4)
+    assert_near(got, accumulated(device, False), 1e-4)
+    assert_near(got, accumulated("cpu", False), 1e-4)

@@ -5,10 +5,15 @@ from functools import cache
 
 import pytest
 import torch
+from torch._inductor import lowering
+from torch._inductor.codegen.cpp import CppOverrides, CppVecOverrides
+from torch._inductor.utils import run_and_get_code
 
 from backplane_tools.conformance.case import Case
-from backplane_tools.conformance.suites import load
+from backplane_tools.conformance.suites import compiled, load
+from portable.compare import each
 from torch_backplane import fallback
+from torch_backplane.inductor.ops import DialectOps
 
 pytestmark = pytest.mark.xdist_group("conformance_suites")  # torch's samples are imported once
 
@@ -40,7 +45,7 @@ def run(suite, device):
     return run
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", each(CASES, *CASES[::2]))
 def test_F15_compiled_operators_are_the_cpus(run, case):
     outcome = run(case)
     assert outcome.status == "pass", outcome.message
@@ -54,26 +59,24 @@ def test_F15_compiled_operators_are_the_cpus_with_dynamic_sizes(run, case):
     assert outcome.route == "generated"
 
 
-def test_F15_a_wrong_expression_is_seen(run, monkeypatch):
-    from backplane_tools.conformance.suites import compiled
-    from torch_backplane.inductor.ops import DialectOps
+def refuses(*args, **kwargs):
+    raise NotImplementedError("no sine today")
 
-    monkeypatch.setattr(compiled, "_cpu_compiles", lambda: False)
+
+@pytest.fixture
+def wrong_sine(monkeypatch):
     monkeypatch.setattr(DialectOps, "sin", staticmethod(lambda x: f"bp_sin({x}) * 1.001f"))
+
+
+def test_F15_a_wrong_expression_is_seen(run, monkeypatch, wrong_sine):
+    monkeypatch.setattr(compiled, "_cpu_compiles", lambda: False)
     outcome = run("sin/float32")
     assert outcome.status == "fail"
     assert "values differ" in outcome.message
 
 
 def test_F15_what_the_cpus_inductor_fails_too_is_skipped(run, monkeypatch):
-    from torch._inductor import lowering
-
-    from backplane_tools.conformance.suites import compiled
-
     monkeypatch.setattr(compiled, "_cpu_compiles", lambda: True)
-
-    def refuses(*args, **kwargs):
-        raise NotImplementedError("no sine today")
 
     monkeypatch.setitem(lowering.lowerings, torch.ops.aten.sin.default, refuses)
     outcome = run("sin/int64")
@@ -82,18 +85,9 @@ def test_F15_what_the_cpus_inductor_fails_too_is_skipped(run, monkeypatch):
     assert "no sine today" in outcome.message
 
 
-def test_F15_a_wrong_value_is_excused_by_a_wrong_value_alone(run, monkeypatch):
-    from torch._inductor.codegen.cpp import CppOverrides, CppVecOverrides
-
-    from backplane_tools.conformance.suites import compiled
-    from torch_backplane.inductor.ops import DialectOps
-
+@pytest.mark.long  # the CPU's Inductor compiles it, too
+def test_F15_a_wrong_value_is_excused_by_a_wrong_value_alone(run, monkeypatch, wrong_sine):
     monkeypatch.setattr(compiled, "_cpu_compiles", lambda: True)
-    monkeypatch.setattr(DialectOps, "sin", staticmethod(lambda x: f"bp_sin({x}) * 1.001f"))
-
-    def refuses(*args):
-        raise NotImplementedError("no sine today")
-
     for kind in (CppOverrides, CppVecOverrides):
         monkeypatch.setattr(kind, "sin", staticmethod(refuses))
     outcome = run("sin/float32")
@@ -116,8 +110,6 @@ SORTS = {
 
 @pytest.mark.parametrize("name", SORTS)
 def test_sorts_and_searches_are_the_devices_operators_among_fused_kernels(name, device):
-    from torch._inductor.utils import run_and_get_code
-
     x = torch.randn(9, 130)
     torch._dynamo.reset()
     with fallback.budget(calls=0):

@@ -1,21 +1,21 @@
 """Random functions under torch.compile against eager on the CPU (graphs.py): values, changed inputs, gradients.
 
 ``PROGRAMS=0-2000 pytest tests/portable/test_compile_programs.py`` runs others; each is the same whenever it is run.
-``make fuzz ARGS=--compiled`` runs thousands, and makes small what it finds.
+``make fuzz ARGS=--compiled`` runs thousands, and reduces what it finds.
 """
 
 import os
 
 import pytest
 
-from tests.portable import graphs
+from portable import graphs
 
 FIRST, LAST = map(int, os.environ.get("PROGRAMS", "0-60").split("-"))
-EAGER = 6  # so many are no long test
+SHORT = 3  # so many are not long
 
 
 def marked(seeds):
-    return [pytest.param(seed, marks=pytest.mark.long) if k >= EAGER else seed for k, seed in enumerate(seeds)]
+    return [pytest.param(seed, marks=pytest.mark.long) if k >= SHORT else seed for k, seed in enumerate(seeds)]
 
 
 @pytest.mark.parametrize("seed", marked(range(FIRST, LAST)))

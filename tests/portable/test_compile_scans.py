@@ -5,17 +5,12 @@ import os
 import pytest
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan, associative_scan_op
+from torch._inductor.utils import run_and_get_code
 
+from portable.compare import each
 from torch_backplane import compiler, fallback
 
-
-@pytest.fixture(autouse=True, scope="module")
-def each_compiles():
-    """What another test compiled is not taken from Inductor's cache: its kernels would be there, but not generated."""
-    from torch._inductor import config
-
-    with config.patch(force_disable_caches=True):
-        yield
+pytestmark = pytest.mark.usefixtures("each_compiles")
 
 
 def real(*shape, dtype=torch.float32):
@@ -72,10 +67,11 @@ CASES = {
 }
 
 
+SHORT = [case for case in CASES if not case.startswith("sums of") or case == "sums of (64, 129)"]
+
+
 def compiled(function, device, *arguments, **settings):
     """The results, on the CPU, and the module that Inductor wrote."""
-    from torch._inductor.utils import run_and_get_code
-
     torch._dynamo.reset()
     with fallback.budget(calls=0):
         found, (code,) = run_and_get_code(
@@ -97,7 +93,7 @@ def has_no_calls(code):
     return not any(f"aten.{name}." in line for line in lines for name in SCANS)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", each(CASES, *SHORT))
 def test_F18_scans_are_generated_kernels(case, device):
     function, make, kernels, tolerance = CASES[case]
     x = make()
@@ -119,8 +115,8 @@ def test_F18_one_kernel_scans_rows_of_any_length(device):
             is_same([one.cpu() for one in call(x.to(device))], (x.cumsum(1), *x.cummax(1)), 1e-3)
 
 
-@pytest.mark.parametrize("shape", [(300, 64), (300,), (1000, 3)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("shape", each([(300, 64), (300,), (1000, 3)]))
+@pytest.mark.parametrize("dtype", each([torch.float32, torch.float16]))
 def test_F18_a_scan_by_any_function_of_tuples(shape, dtype, device):
     """x[n] = a[n] * x[n - 1] + b[n], which does not commute."""
 

@@ -1,18 +1,17 @@
 """torch.compile with options of Inductor that change what is generated, and with programs that are made otherwise."""
 
+import warnings
+
 import pytest
 import torch
 from torch._inductor import config
 from torch._inductor.utils import run_and_get_code
 
+from portable.test_compile import compiled, same
 from torch_backplane.compat import inductor
+from torch_backplane.inductor.runtime import without_graphs
 
-
-@pytest.fixture(autouse=True)
-def each_compiles():
-    torch._dynamo.reset()
-    with config.patch(force_disable_caches=True):
-        yield
+pytestmark = pytest.mark.usefixtures("each_compiles")
 
 
 def test_what_kernels_read_and_write_is_checked_for_nan(device):
@@ -67,8 +66,7 @@ def test_complex_numbers_are_computed_by_operators_among_kernels(device):
         return (z * (1 + 2j) + z.conj()).abs() + 1, z.exp() * z, real.sum(0) * 2, (z @ z.mT.conj()).real
 
     got, (code,) = run_and_get_code(torch.compile(function), z.to(device))
-    for one, wanted in zip(got, function(z), strict=True):
-        torch.testing.assert_close(one.cpu(), wanted, rtol=1e-4, atol=1e-4)
+    same(got, function(z), 1e-4)
     assert "generated_kernel(async_compile" in code
     assert "torch.ops.aten.exp.default(" in code
 
@@ -122,18 +120,7 @@ def test_a_comment_on_the_origin_of_a_scan_is_no_part_of_its_text(device):
     x = torch.randn(4, 33)
     with config.patch(comment_origin=True):
         got = torch.compile(function)(x.to(device))
-    torch.testing.assert_close([one.cpu() for one in got], list(function(x)))
-
-
-def test_combined_kernels_run_one_after_another(device):
-    def function(x, y):
-        return x.sin(), y.cos(), x.sum(0), (y + 1).amax(1)
-
-    x, y = torch.randn(8, 16), torch.randn(3, 5)
-    with config.patch(combo_kernels=True):
-        got = torch.compile(function)(x.to(device), y.to(device))
-    for mine, wanted in zip(got, function(x, y), strict=True):
-        torch.testing.assert_close(mine.cpu(), wanted)
+    same(got, function(x), 1e-5)
 
 
 @pytest.mark.parametrize("setting", ["benchmark_fusion", "benchmark_combo_kernel"])
@@ -147,7 +134,7 @@ def test_what_triton_would_measure_is_joined_without(device, setting):
         torch._dynamo.reset()
         with config.patch({"combo_kernels": setting == "benchmark_combo_kernel", setting: wanted}):
             got, (code,) = run_and_get_code(torch.compile(function), x.to(device), y.to(device))
-        torch.testing.assert_close([one.cpu() for one in got], list(function(x, y)))
+        same(got, function(x, y), 1e-5)
         codes.append(code.count("BP_KERNEL("))
     assert codes[0] == codes[1]
 
@@ -195,3 +182,24 @@ def test_a_part_of_a_program_runs_on_another_stream(device, case):
     got, (code,) = run_and_get_code(torch.compile(function, fullgraph=True), x.to(device))
     torch.testing.assert_close(got.cpu(), (x.mul(2).add(1) @ x + 1) * x.sin(), rtol=1e-4, atol=1e-4)
     assert "with stream1:" in code
+
+
+def test_modes_that_ask_for_graphs_run_without_and_say_so_once(device):
+    without_graphs.cache_clear()
+    x = torch.randn(64, 129)
+    said = []
+    for mode in ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            same(compiled(lambda x: (x + 1).softmax(1), device, [x], mode=mode), (x + 1).softmax(1), 1e-5)
+        said.append([str(one.message) for one in seen if "without graphs" in str(one.message)])
+    assert [len(one) for one in said] == [0, 1, 0, 0]
+    assert f"run on {device.type} without graphs" in said[1][0]
+    assert f"torch.{device.type}.make_graphed_callables records a module's passes" in said[1][0]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(inductor.has_cpp_wrapper(), reason="torch supports it")
+def test_an_older_torch_has_no_cpp_wrapper(device):
+    with config.patch(cpp_wrapper=True), pytest.raises(Exception, match=r"AOTInductor of .* need torch 2.13"):
+        torch.compile(torch.sin)(torch.ones(3, device=device))

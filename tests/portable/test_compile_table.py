@@ -1,4 +1,4 @@
-"""The table of docs/compile.md, and a list of what torch.compile computes: each is held by tests that this names."""
+"""The table of supported features in docs/compile.md: each row has the tests that are named here."""
 
 import ast
 import functools
@@ -12,7 +12,7 @@ from torch import nn
 TESTS = Path(__file__).resolve().parents[1]
 COMPILE = TESTS.parent / "docs" / "compile.md"
 
-# The first cell of each row of "Supported features", and the tests that hold it.
+# The first cell of each row of "Supported features", and its tests.
 ROWS = {
     "pointwise, reductions, softmax and norms, fused": [
         "portable/test_compile_fusions.py::test_what_is_joined",
@@ -32,7 +32,7 @@ ROWS = {
     "indirect reads and sums into places (atomics)": [
         "portable/test_compile_fusions.py::test_what_is_joined[gathered]",
         "portable/test_compile_fusions.py::test_what_is_joined[sums into places]",
-        "portable/test_compile_targets.py::test_a_sum_into_places_is_a_call_where_the_target_lacks_its_atomic",
+        "portable/test_compile_targets.py::test_a_sum_into_places_is_a_call_where_the_target_has_no_atomic_for_it",
     ],
     "an index that is out of range": [
         "portable/test_compile.py::test_F14_a_place_out_of_range_is_an_error_and_the_device_goes_on",
@@ -94,44 +94,9 @@ ROWS = {
         "portable/test_compile_fusions.py::test_what_is_joined[around a convolution]",
     ],
     'graphs (`mode="reduce-overhead"`, `"max-autotune"`)': [
-        "portable/test_compile.py::test_modes_that_ask_for_graphs_run_without_and_say_so_once",
+        "portable/test_compile_settings.py::test_modes_that_ask_for_graphs_run_without_and_say_so_once",
         "device/test_graph.py::test_graphed_callables_train_as_the_module_does",
     ],
-}
-
-# What a program is made of. Each is in a case whose values are compared with the CPU's.
-COMPUTED = {
-    "elements of float32": "portable/test_compile.py::test_F14_forward[pointwise]",
-    "elements of bfloat16": "portable/test_compile.py::test_F14_forward[bfloat16]",
-    "elements of float16": "portable/test_compile.py::test_F14_forward[float16]",
-    "elements of integers": "portable/test_compile.py::test_F14_forward[integers]",
-    "elements of bool": "portable/test_compile_fusions.py::test_what_is_joined[comparisons of whole numbers]",
-    "transposed operands": "portable/test_compile.py::test_F14_forward[transposed]",
-    "erf": "portable/test_compile.py::test_F14_forward[gelu and erf]",
-    "a sum over the last axis": "portable/test_compile.py::test_F14_forward[sum of rows]",
-    "a sum over the first axis": "portable/test_compile.py::test_F14_forward[sum of columns]",
-    "a sum of a whole tensor": "portable/test_compile_fusions.py::test_a_large_reduction_is_split[sum]",
-    "max, argmax, argmin": "portable/test_compile.py::test_F14_forward[places of extremes]",
-    "softmax": "portable/test_compile.py::test_F14_forward[softmax of rows]",
-    "log_softmax of 5000": "portable/test_compile_fusions.py::test_what_is_joined[log softmax of long rows]",
-    "layer_norm": "portable/test_compile.py::test_F14_forward[layer norm]",
-    "var_mean": "portable/test_compile_fusions.py::test_what_is_joined[variance and mean]",
-    "var in two stages": "portable/test_compile_fusions.py::test_a_large_reduction_is_split[variance]",
-    "any, all, prod, amin": "portable/test_compile_fusions.py::test_what_is_joined[all kinds of one row]",
-    "cat and pad": "portable/test_compile.py::test_F14_forward[masked loads]",
-    "a gather by negative indices": "portable/test_compile_fusions.py::test_what_is_joined[indexed, from the end, too]",
-    "index_put that accumulates": "portable/test_compile.py::test_F14_forward[summed into places]",
-    "mm": "portable/test_compile.py::test_F14_forward[a product with what follows it]",
-    "addmm and bmm": "portable/test_compile_fusions.py::test_what_is_joined[around products]",
-    "max_pool": "portable/test_compile.py::test_F14_forward[max pool]",
-    "sort": "portable/test_compile_fusions.py::test_what_is_joined[around a sort]",
-    "cumsum": "portable/test_compile_scans.py::test_F18_scans_are_generated_kernels[between others]",
-    "scaled_dot_product_attention": "portable/test_compile_fusions.py::test_what_is_joined[around attention]",
-    "elements of sizes that vary": "portable/test_compile_fusions.py::test_one_kernel_takes_all_sizes[elements]",
-    "sums of sizes that vary": "portable/test_compile_fusions.py::test_one_kernel_takes_all_sizes[sums]",
-    "softmax of sizes that vary": "portable/test_compile_fusions.py::test_one_kernel_takes_all_sizes[softmax]",
-    "dropout": "portable/test_compile_random.py::test_F20_floats[dropout]",
-    "a model's training": "portable/test_compile_table.py::test_twenty_steps_of_a_model_are_eagers",
 }
 
 
@@ -163,20 +128,11 @@ def test_each_row_of_the_document_has_its_tests():
     assert table(COMPILE.read_text(encoding="utf-8")) == list(ROWS)
 
 
-REFERENCES = sorted({one for tests in ROWS.values() for one in tests} | set(COMPUTED.values()))
-
-
-@pytest.mark.parametrize("reference", REFERENCES)
-def test_what_is_named_is_a_test(reference):
-    assert exists(reference)
-
-
-@pytest.mark.parametrize(
-    "reference",
-    ["portable/test_compile.py::test_F14_forwards", "portable/test_compile.py::test_F14_forward[no such case]"],
-)
-def test_what_is_no_test_is_seen(reference):
-    assert not exists(reference)
+def test_what_is_named_is_a_test():
+    references = {one for tests in ROWS.values() for one in tests}
+    assert sorted(one for one in references if not exists(one)) == []
+    assert not exists("portable/test_compile.py::test_F14_forwards")
+    assert not exists("portable/test_compile.py::test_F14_forward[no such case]")
 
 
 def test_remote_caches_are_as_torch_leaves_them(device, monkeypatch):

@@ -8,14 +8,10 @@ import torch
 from torch._inductor.utils import run_and_get_code
 from torch.utils import _pytree as pytree
 
+from portable.compare import each
 from torch_backplane import compiler
 
-
-@pytest.fixture(autouse=True)
-def each_compiles():
-    torch._dynamo.reset()
-    with torch._inductor.config.patch(force_disable_caches=True):
-        yield
+pytestmark = pytest.mark.usefixtures("each_compiles")
 
 
 def same(got, wanted, tolerance):
@@ -43,15 +39,15 @@ WITHOUT_FLOAT64 = {
 }
 
 
-def lacking_target(monkeypatch, lacks):
+def target_without(monkeypatch, missing):
     here = compiler.target()
-    changed = {key: getattr(here, key) & ~bits for key, bits in lacks.items()}
+    changed = {key: getattr(here, key) & ~bits for key, bits in missing.items()}
     monkeypatch.setattr(compiler, "target", lambda *_: replace(here, **changed))
 
 
 @pytest.mark.parametrize("case", WITHOUT_FLOAT64)
-def test_float64_is_calls_where_the_target_lacks_it(case, device, monkeypatch):
-    lacking_target(monkeypatch, {"dtypes": 1 << 9})
+def test_float64_is_calls_where_the_target_has_none(case, device, monkeypatch):
+    target_without(monkeypatch, {"dtypes": 1 << 9})
     function = WITHOUT_FLOAT64[case]
     theirs = torch.randn(6, 5, dtype=torch.float64), torch.tensor([0, 0, 1, 5, 7, 7])
     ours = [one.to(device) for one in theirs]
@@ -72,17 +68,17 @@ SUMS = (
 
 
 @pytest.mark.parametrize("dtype", ATOMICS, ids=str)
-def test_a_sum_into_places_is_a_call_where_the_target_lacks_its_atomic(dtype, device, monkeypatch):
+def test_a_sum_into_places_is_a_call_where_the_target_has_no_atomic_for_it(dtype, device, monkeypatch):
     def sums(x, i, y):
         return tuple(function(x, i, y) for function in SUMS)
 
     theirs = torch.zeros(8, 5, dtype=dtype), torch.tensor([0, 0, 1, 5, 7, 7]), torch.arange(30).view(6, 5).to(dtype)
-    for lacks in (0, ATOMICS[dtype]):
-        lacking_target(monkeypatch, {"atomics": lacks})
+    for missing in (0, ATOMICS[dtype]):
+        target_without(monkeypatch, {"atomics": missing})
         torch._dynamo.reset()
         got, (code,) = run_and_get_code(torch.compile(sums), *(one.to(device) for one in theirs))
         same(got, sums(*theirs), 1e-6)
-        assert ("atomic_add" in code.lower()) == (lacks == 0)
+        assert ("atomic_add" in code.lower()) == (missing == 0)
 
 
 def other(x):
@@ -98,11 +94,11 @@ READ_AFTERWARDS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", each([torch.bool, torch.float16, torch.bfloat16]))
 @pytest.mark.parametrize("case", READ_AFTERWARDS)
 def test_memory_that_a_call_writes_is_not_used_again(case, dtype, device, monkeypatch):
     """Of bools no target has a sum."""
-    lacking_target(monkeypatch, {"atomics": ATOMICS[torch.float16]})
+    target_without(monkeypatch, {"atomics": ATOMICS[torch.float16]})
     function = READ_AFTERWARDS[case]
     theirs = torch.randint(0, 2, (8, 5)).to(dtype), torch.tensor([0, 0, 1, 5, 7, 7])
     got, (code,) = run_and_get_code(torch.compile(function), *(one.to(device) for one in theirs))

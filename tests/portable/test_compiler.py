@@ -1,5 +1,6 @@
 """From a kernel's text to its code: policies, the cache on disk, failures, records and bundles. Each in a process."""
 
+import hashlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from portable.compare import each
 from torch_backplane import compiler
 
 USE = """
@@ -26,7 +28,7 @@ USE = """
 
 @pytest.fixture
 def use(run_in_process, device, tmp_path):
-    """Runs a small program with a cache of its own; what it prints, and what it warns."""
+    """Runs a small program with a separate cache; what it prints, and what it warns."""
 
     def run(code=USE, cache=tmp_path / "cache", check=True, **variables):
         env = {"MYDEVICE_CACHE_DIR": str(cache), **{f"MYDEVICE_{key}": value for key, value in variables.items()}}
@@ -61,73 +63,77 @@ def test_other_options_of_the_compiler_are_another_kernel(use, tmp_path):
     assert len(kernels(tmp_path / "cache")) == 4
 
 
-@pytest.mark.long_after_first
-@pytest.mark.parametrize("place", [0, 5, 60, -1])
-def test_F04_a_damaged_file_is_compiled_anew(use, tmp_path, place):
-    use()
-    for path in kernels(tmp_path / "cache"):
-        content = bytearray(path.read_bytes())
-        content[place] ^= 1
-        path.write_bytes(content)
-    assert "compiled=2, from_cache=0" in use().stdout
-    assert "compiled=0, from_cache=2" in use().stdout
+def flipped(place):
+    def damage(paths, folder):
+        for path in paths:
+            content = bytearray(path.read_bytes())
+            content[place] ^= 1
+            path.write_bytes(content)
+
+    return damage
 
 
-@pytest.mark.long_after_first
-@pytest.mark.parametrize("size", [0, 3, 44, 100])
-def test_F04_a_truncated_file_is_compiled_anew(use, tmp_path, size):
-    use()
-    for path in kernels(tmp_path / "cache"):
-        path.write_bytes(path.read_bytes()[:size])
-    assert "compiled=2, from_cache=0" in use().stdout
+def truncated(size):
+    def damage(paths, folder):
+        for path in paths:
+            path.write_bytes(path.read_bytes()[:size])
+
+    return damage
 
 
-def test_whole_code_of_something_else_is_refused_by_the_driver_and_compiled_anew(use, tmp_path):
-    import hashlib
-
-    use()
+def code_of_another_driver(paths, folder):
+    """Whole: it is the driver that refuses it."""
     code = b"no code of this driver"
-    for path in kernels(tmp_path / "cache"):
+    for path in paths:
         path.write_bytes(b"BPK2" + hashlib.sha1(path.name.encode() + code).hexdigest().encode() + code)
-    assert "compiled=2" in use().stdout
-    assert "compiled=0, from_cache=2" in use().stdout
 
 
-def test_F04_a_file_in_anothers_place_is_compiled_anew(use, tmp_path):
+def in_anothers_place(paths, folder):
     """Both are whole, and code of this driver's."""
-    use()
-    one, other = kernels(tmp_path / "cache")
+    one, other = paths
     contents = one.read_bytes()
     one.write_bytes(other.read_bytes())
     other.write_bytes(contents)
-    assert "compiled=2, from_cache=0" in use().stdout
-    assert "compiled=0, from_cache=2" in use().stdout
 
 
-def test_F04_a_pipe_is_not_waited_for(use, tmp_path):
-    """Nobody writes to it; the code that is compiled takes its place."""
-    use()
-    for path in kernels(tmp_path / "cache"):
+def a_pipe(paths, folder):
+    """Without a writer; it is not waited for, and the code that is compiled takes its place."""
+    for path in paths:
         path.unlink()
         os.mkfifo(path)
-    assert "compiled=2, from_cache=0" in use().stdout
-    assert "compiled=0, from_cache=2" in use().stdout
 
 
-def test_F04_files_that_others_may_write_are_not_run(use, tmp_path):
-    use()
-    for path in kernels(tmp_path / "cache"):
+def that_others_may_write(paths, folder):
+    for path in paths:
         path.chmod(0o666)
-    assert "compiled=2, from_cache=0" in use().stdout
 
 
-def test_F04_a_link_is_not_followed(use, tmp_path):
+def a_link(paths, folder):
+    for path in paths:
+        shutil.move(path, folder / path.name)
+        path.symlink_to(folder / path.name)
+
+
+DAMAGES = {
+    "a flipped bit": flipped(5),
+    "truncated": truncated(44),
+    "code of another driver": code_of_another_driver,
+    "in another's place": in_anothers_place,
+    "a pipe": a_pipe,
+    "that others may write": that_others_may_write,
+    "a link": a_link,
+    **{f"a flipped bit at {place}": flipped(place) for place in (0, 60, -1)},
+    **{f"of {size} bytes": truncated(size) for size in (0, 3, 100)},
+}
+
+
+@pytest.mark.parametrize("damage", each(DAMAGES, *list(DAMAGES)[:7]))
+def test_F04_a_file_that_is_damaged_or_not_safe_is_compiled_anew(use, tmp_path, damage):
     use()
-    for path in kernels(tmp_path / "cache"):
-        other = tmp_path / path.name
-        shutil.move(path, other)
-        path.symlink_to(other)
+    DAMAGES[damage](kernels(tmp_path / "cache"), tmp_path)
     assert "compiled=2, from_cache=0" in use().stdout
+    if damage not in ("a link", "that others may write"):
+        assert "compiled=0, from_cache=2" in use().stdout
 
 
 @pytest.mark.long_after_first
@@ -229,7 +235,7 @@ def test_a_fork_before_the_first_kernel_compiles_in_the_child(use):
     assert "both" in use(code).stdout
 
 
-def test_a_forked_child_of_a_process_that_compiled_is_told(use):
+def test_a_forked_child_of_a_process_that_compiled_gets_an_error(use):
     """It has none of the threads that compile: it would wait for them."""
     code = """
         import os, torch
@@ -284,7 +290,7 @@ def test_F06_a_record_is_compiled_for_other_targets_without_a_device(use, tmp_pa
 
 
 def test_a_kernel_does_not_run_twice_for_a_cache_that_grew_too_large(use, tmp_path):
-    """The limit is read when files are written; a word that is no size is told."""
+    """The limit is read when files are written; a word that is not a size is reported."""
     done = use(CACHE_SIZE="a lot")
     assert "compiled=2" in done.stdout
 

@@ -37,7 +37,7 @@ def wanted(dtype, items, folder):
 
 
 def opencl_unit(kernel):
-    """A unit of compilation, as docs/dialect.md tells, for a GPU's group."""
+    """A unit of compilation, as docs/dialect.md describes, for a GPU's group."""
     words = {"BP_GROUP": 64, "BP_PER_ITEM": kernel["per_item"], "BP_HAS_F64": 1, "BP_VECTOR_BYTES": 16}
     head = "".join(f"#define {word} {value}\n" for word, value in words.items())
     files = {path.name: path for path in LIBRARY.rglob("*.bpc")}

@@ -4,10 +4,11 @@ import copy
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from tests.portable import models
+from portable import models
+from portable.compare import each
+from portable.models import assert_near, images, loss_of, of_classes, of_tokens, tokens
 from torch_backplane import fallback
 
 
@@ -30,22 +31,6 @@ def test_F10_a_models_step_is_computed_by_compiled_kernels_alone(device, demo, n
     expected = list(lockstep.train(twin, batches))
     assert losses[0] == pytest.approx(expected[0], abs=1e-4)
     assert losses[-1] == pytest.approx(expected[-1], abs=1e-2)
-
-
-def tokens(count, length=13):
-    return torch.randint(0, count, (3, length), generator=torch.Generator().manual_seed(1))
-
-
-def images(size):
-    return torch.rand(4, 3, size, size, generator=torch.Generator().manual_seed(1))
-
-
-def of_classes(model):
-    return model, images(32), torch.tensor([3, 1, 4, 1])
-
-
-def of_tokens(model, count):
-    return model, tokens(count)[:, :-1], tokens(count)[:, 1:]
 
 
 def twice_as_large(x):
@@ -71,24 +56,6 @@ MODELS = {
 }
 
 
-def backward(model, inputs, targets, half=None):
-    """Loss of a batch; the gradients stand in the parameters."""
-    place = next(model.parameters()).device
-    model.zero_grad()
-    with torch.autocast(place.type, half, enabled=half is not None):
-        y = model(inputs.to(place))
-    if targets.is_floating_point():
-        loss = F.mse_loss(y.float(), targets.to(place))
-    else:
-        loss = F.cross_entropy(y.float().flatten(0, -2), targets.to(place).flatten())
-    loss.backward()
-    return loss.detach()
-
-
-def gradients(model):
-    return {name: p.grad.cpu() for name, p in model.named_parameters()}
-
-
 def on_cpu(named):
     return {name: t.detach().cpu() for name, t in named}
 
@@ -103,13 +70,10 @@ def check(device, name, half, steps, loss_tolerance, tolerance):
     ours, theirs = optimizer(model.parameters()), optimizer(twin.parameters())
     for _ in range(steps):
         with fallback.budget(calls=0):
-            loss = backward(model, inputs, targets, half).item()
-        assert loss == pytest.approx(backward(twin, inputs, targets).item(), rel=loss_tolerance)
-        expected, got = gradients(twin), gradients(model)
-        largest = max(g.norm() for g in expected.values())  # that of a bias in front of a norm is 0 but for rounding
-        for parameter, gradient in expected.items():
-            difference = (got[parameter] - gradient).norm()
-            assert difference <= tolerance * (gradient.norm() + 0.1 * largest), parameter
+            loss = loss_of(model, inputs, targets, half=half)
+        assert loss == pytest.approx(loss_of(twin, inputs, targets), rel=loss_tolerance)
+        expected, got = ({name: p.grad.cpu() for name, p in one.named_parameters()} for one in (twin, model))
+        assert_near(got, expected, tolerance)
         for parameter, gradient in zip(twin.parameters(), got.values(), strict=True):
             parameter.grad.copy_(gradient)
         with fallback.budget(calls=0):
@@ -136,8 +100,8 @@ def test_F10_a_training_step_under_autocast_is_near_the_cpus(device, name):
     check(device, name, torch.bfloat16, steps=2, loss_tolerance=2e-2, tolerance=0.5 if name == "resnet" else 0.1)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.long)])
-@pytest.mark.parametrize("groups", [2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("dtype", each([torch.float32, torch.bfloat16]))
+@pytest.mark.parametrize("groups", each([2, 4]))
 def test_F10_a_llama_generates_with_a_cache(device, groups, dtype):
     torch.manual_seed(0)
     twin = models.Llama(50, groups=groups).to(dtype)

@@ -155,7 +155,7 @@ def test_a_step_of_training(run_on_opencl, device):
 
 @pytest.fixture
 def run_program(device, opencl_driver, tmp_path):
-    """A program with its words, in a process of its own on the OpenCL device."""
+    """A program with its arguments, in a separate process on the OpenCL device."""
     prefix = device.type.upper()
     changes = {"DRIVER": str(opencl_driver), "CACHE_DIR": str(tmp_path / "cache"), "KERNELS": "wait", "OPTIONS": ""}
     env = {**os.environ, "OMP_NUM_THREADS": "1", **{f"{prefix}_{name}": value for name, value in changes.items()}}
