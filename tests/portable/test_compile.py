@@ -187,7 +187,7 @@ def test_F14_a_division_of_integers_by_zero_is_an_error_as_in_eager(device, case
 
 
 def test_a_quotient_that_a_mask_hides_is_not_reported(device):
-    """What stands where another part of the result is, is computed of zeros."""
+    """Elements that belong to another part of the result are computed from zeros."""
 
     def function(a, b):
         return torch.cat([a // b, a]), torch.nn.functional.pad(a % b, (1, 1)), a // 3

@@ -317,7 +317,7 @@ def test_autocast_makes_halves_of_the_operands(device, compiles):
 
 
 @pytest.mark.parametrize("backend", ["TRITON", "FLASH"])
-def test_a_backend_that_the_device_has_not_is_refused(device, backend):
+def test_a_backend_that_the_device_does_not_have_is_refused(device, backend):
     query = real(1, 1, 32, 16).to(device)
 
     def call(q, name=backend):

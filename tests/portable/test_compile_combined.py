@@ -115,7 +115,7 @@ def test_a_length_that_varies_does_not_compile_again(device):
 
 @pytest.mark.parametrize("name", each(["AdamW", "SGD", "RAdam", "RMSprop", "Adagrad", "Adadelta"]))
 def test_an_optimizers_step_is_few_launches(device, name):
-    """Of 8 parameters; and what their step alone has a say in is computed ahead of the loops."""
+    """With 8 parameters; what depends on their step only is computed before the loops."""
     options = {"momentum": 0.9} if name == "SGD" else {}
 
     def steps(device, wrap):

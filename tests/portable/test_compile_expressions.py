@@ -1,4 +1,4 @@
-"""Each operator of Inductor's that is generated, by its value: lowered as it stands, against eager on the CPU."""
+"""Each operator of Inductor's that is generated, by its value: lowered directly, against eager on the CPU."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("each_compiles")
 FLOATS, PAIRS, TRIPLES = ("x",), ("x", "y"), ("x", "y", "z")
 INTS, INT_PAIRS, SHIFTS, BOOLS = ("i",), ("i", "j"), ("i", "few"), ("a", "b")
 
-# What is read, and what eager says.
+# What is read, and eager's function.
 EAGER = {
     **{
         name: (FLOATS, getattr(torch, name))
@@ -65,7 +65,7 @@ EAGER = {
 MORE = {name: (torch.int64,) for name in ("ceil_to_int", "floor_to_int", "round_to_int", "trunc_to_int", "to_dtype")}
 MORE["to_dtype_bitcast"] = (torch.int32, torch.float32)
 
-# Operators that stand around expressions; programs with each of them are those of test_compile.py and its neighbours.
+# Operators around expressions; test_compile.py and its neighbours have programs with each of them.
 AROUND = {
     "check_bounds", "constant", "frexp", "index_expr", "indirect_indexing", "load", "load_seed", "masked", "rand",
     "randint64", "randn", "reduction", "scan", "store", "store_reduction", "value_expr",
@@ -147,7 +147,7 @@ def test_F15_an_expression_computes_what_eager_does(device, values, first):
         assert near.all(), (name, *(x[~near] for x in arguments[names.index(name)]), got.cpu()[~near], expected[~near])
 
 
-# uint32 is left out: what the CPU makes of such a float depends on where it stands.
+# uint32 is left out: what the CPU makes of such a float depends on its position.
 @pytest.mark.parametrize("source", [torch.float32, torch.float64], ids=str)
 def test_F15_a_float_beyond_an_integers_range_is_converted_as_by_eager(device, source):
     ends = [float("inf"), float("nan"), 3e9 + 5, 5e9 + 7, 2.0**31, 2.0**40 + 9, 2.0**63, 2.0**64, 1e19, 1e30, 70000.7]

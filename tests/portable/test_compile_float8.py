@@ -52,7 +52,7 @@ def test_F19_an_argument_is_read(same, dtype):
 
 @each_dtype
 def test_F19_within_a_kernel_it_is_rounded(same, dtype):
-    """What quantizes and computes with the result goes on with a number that float8 has."""
+    """A kernel that quantizes and uses the result continues with a number that float8 has."""
     same(lambda x: x.to(dtype).float() * 2 - x, numbers()[10:])
     same(lambda x: x.to(dtype).to(torch.float8_e5m2), numbers())
 

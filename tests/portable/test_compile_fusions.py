@@ -1,7 +1,7 @@
 """What Inductor's scheduler joins into one kernel on the device: values, gradients, and how many kernels and calls.
 
-Counted elsewhere: what follows a product under ``max_autotune`` (test_compile_max_autotune.py), scans with what
-stands around them (test_compile_scans.py), dropout with what reads it (test_compile_random.py), and what stands between
+Counted elsewhere: what follows a product under ``max_autotune`` (test_compile_max_autotune.py), scans with the kernels
+around them (test_compile_scans.py), dropout with what reads it (test_compile_random.py), and what is between
 the products of ``flex_attention`` (test_compile_attention.py).
 """
 
@@ -196,7 +196,7 @@ def launches_and_calls(code: str, device: torch.device) -> tuple[int, list[str]]
 
 
 def check(case: Case, device: torch.device) -> list[str]:
-    """The modules that Inductor wrote; values, written arguments and counts are what the case says."""
+    """The modules that Inductor wrote; values, written arguments and counts are those of the case."""
     theirs = case.make()
     ours = [one.clone() if one.dim() == 0 else one.to(device) for one in theirs]  # a number stays on the CPU
     function = torch.compile(case.function, fullgraph=True)

@@ -16,7 +16,7 @@ from torch_backplane import compiler
 from torch_backplane.inductor import choices
 from torch_backplane.inductor.product import tilings
 
-# A torch without it says so, and products stay operators: docs/compile.md.
+# A torch without it warns, and products stay operators: docs/compile.md.
 pytestmark = pytest.mark.skipif(not hasattr(SIMDKernel, "codegen_template_body"), reason="torch before 2.13")
 
 KERNEL = "generated_kernel(async_compile"
@@ -31,18 +31,18 @@ def measures_anew(each_compiles):
 
 @pytest.fixture
 def times(monkeypatch):
-    """How long ``tiles`` and the ``operator`` are said to take, in milliseconds, and which were ``asked``."""
+    """The measured milliseconds of ``tiles`` and the ``operator``, as the test sets them, and which were ``asked``."""
     known = {"tiles": 1.0, "operator": 2.0, "asked": []}
 
-    def says(which):
+    def measured(which):
         def benchmark(choice, *args, out):
             known["asked"].append(which)
             return known[which]
 
         return benchmark
 
-    monkeypatch.setattr(choices.ProductCaller, "benchmark", says("tiles"))
-    monkeypatch.setattr(choices.MeasuredOperator, "benchmark", says("operator"))
+    monkeypatch.setattr(choices.ProductCaller, "benchmark", measured("tiles"))
+    monkeypatch.setattr(choices.MeasuredOperator, "benchmark", measured("operator"))
     return known
 
 
@@ -227,7 +227,7 @@ def test_gradients(device, times):
 
 
 def test_it_is_measured_on_the_device(device, capfd):
-    """Without a stand-in: whatever wins, the values are right, and torch prints what it measured."""
+    """Without a mock: whichever is faster, the values are right, and torch prints the measurements."""
     arguments = [real(70, 131), real(131, 90)]
     got, _ = compiled(lambda a, b: (a @ b).relu(), device, arguments)
     agree(got, (arguments[0].double() @ arguments[1].double()).relu(), 1e-4)

@@ -23,7 +23,7 @@ WHOLE = [torch.int64, torch.int32, torch.uint8, torch.bool]
 
 
 def place(device_module):
-    """Where the default generator stands."""
+    """The offset of the default generator."""
     return device_module.get_rng_state()[8:].view(torch.int64).item()
 
 

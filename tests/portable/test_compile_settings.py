@@ -187,15 +187,15 @@ def test_a_part_of_a_program_runs_on_another_stream(device, case):
 def test_modes_that_ask_for_graphs_run_without_and_say_so_once(device):
     without_graphs.cache_clear()
     x = torch.randn(64, 129)
-    said = []
+    warned = []
     for mode in ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             same(compiled(lambda x: (x + 1).softmax(1), device, [x], mode=mode), (x + 1).softmax(1), 1e-5)
-        said.append([str(one.message) for one in seen if "without graphs" in str(one.message)])
-    assert [len(one) for one in said] == [0, 1, 0, 0]
-    assert f"run on {device.type} without graphs" in said[1][0]
-    assert f"torch.{device.type}.make_graphed_callables records a module's passes" in said[1][0]
+        warned.append([str(one.message) for one in seen if "without graphs" in str(one.message)])
+    assert [len(one) for one in warned] == [0, 1, 0, 0]
+    assert f"run on {device.type} without graphs" in warned[1][0]
+    assert f"torch.{device.type}.make_graphed_callables records a module's passes" in warned[1][0]
 
 
 @pytest.mark.long

@@ -153,7 +153,7 @@ def test_nonzero_static(device, ran):
         with ran("nonzero_static"):
             for more in ({}, {"fill_value": 7}):
                 check(device, lambda x, n=size, more=more: dense(torch.nonzero_static(x, size=n, **more)), x)
-    assert torch.nonzero_static(x.to(device), size=3).stride() == (1, 3)  # as CUDA's, and as torch's fakes say
+    assert torch.nonzero_static(x.to(device), size=3).stride() == (1, 3)  # as CUDA's and torch's fakes
     with ran("nonzero_static"):
         assert torch.nonzero_static(torch.tensor(3.0, device=device), size=2).shape == (2, 0)
 

@@ -54,8 +54,8 @@ def places(rows):
 def test_each_graph_has_its_kernels_calls_and_file(explain, device):
     done = explain("--json", "one", "two")
     assert done.exit_code == 0, done.output
-    said, _, text = done.output.partition("{")
-    assert said.split() == ["between", "one", "two"] * 2
+    printed, _, text = done.output.partition("{")
+    assert printed.split() == ["between", "one", "two"] * 2
     found = json.loads("{" + text)
 
     assert [row["place"].rpartition("/")[2] for row in found["breaks"]] == ["script.py:10"]
@@ -96,7 +96,7 @@ def test_each_graph_has_its_kernels_calls_and_file(explain, device):
     assert found["kernels_compiled"] + found["kernels_from_cache"] > 0
 
 
-def test_the_text_tells_the_same(explain):
+def test_the_text_has_the_same(explain):
     done = explain()
     assert done.exit_code == 0, done.output
     for text in (

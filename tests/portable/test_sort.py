@@ -49,7 +49,7 @@ def compare(got, expected):
 
 
 def compare_selected(got, expected, x, dim):
-    """Values as expected; a place is any at which the value stands, and none is given twice."""
+    """Values as expected; an index is any that has the value, and none is returned twice."""
     assert got[0].stride() == expected[0].stride() or expected[0].numel() < 2
     assert got[1].stride() == expected[1].stride() or expected[0].numel() < 2
     assert got[0].dtype == expected[0].dtype

@@ -25,7 +25,7 @@ def every(names, dtypes):
 
 LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
 
-# Of the image, of the result, and the scales that the call says: those of the sizes, or others as of a factor of 2.3.
+# Of the image, of the result, and the scales that are passed: those of the sizes, or others such as a factor of 2.3.
 SIZES = [((5, 4, 6), (9, 7, 13), None), ((4, 7, 9), (8, 3, 9), (2.3, 0.45, 1.1)), ((1, 2, 3), (1, 1, 5), None)]
 
 
