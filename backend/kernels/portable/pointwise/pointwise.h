@@ -1,4 +1,4 @@
-// kernels/portable/pointwise/pointwise.h: tables of operators that compute each element from those at its place; a line is an operator.
+// kernels/portable/pointwise/pointwise.h: tables of pointwise operators, one line for each operator.
 //
 //   static const PointwiseTable table({
 //       {"exp", Kind::to_float, kFloats, {"m_exp(x)"}},          // exp, exp.out and exp_
@@ -13,8 +13,8 @@
 //
 //   static const ComplexTable complex_operators({{"add.Tensor", {"c_add(x, c_mul(s0, y))"}}});
 //
-// These kernels give way to a vendor's own (dispatch/defaults.h). What they do not take - complex128, other layouts, a driver without
-// a compiler - the next in line computes, or the CPU, which also raises torch's errors for arguments that are refused.
+// A vendor's kernels replace these (dispatch/defaults.h). Calls that they do not support (complex128, other layouts, a driver without a
+// compiler) go to the next in line, in the end the CPU, which raises torch's errors for invalid arguments.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@
 
 namespace backplane::portable {
 
-// How dtypes are found, as the operator's CPU kernel does it.
+// How the dtypes are determined, as by the operator's CPU kernel.
 enum class Kind : uint8_t {
   promote,          // the inputs' common dtype, which is also the result's
   to_float,         // the same, and integers become the default dtype
@@ -38,13 +38,13 @@ enum class Kind : uint8_t {
   masked,           // in place: the second input is a bool tensor that chooses
 };
 
-// The common dtypes that an expression is right for.
+// The common dtypes that an expression supports.
 constexpr uint8_t kIntegers = 1;
 constexpr uint8_t kWide = 2;  // float32 and float64
 constexpr uint8_t kHalves = 8;
 constexpr uint8_t kFloats = kWide | kHalves;
 constexpr uint8_t kBool = 4;
-// Integers by a number that is not 0: of a divisor of 0 torch raises an error, which a kernel that runs later cannot.
+// Integers, divided by a number that is not 0: torch raises an error for 0, which a queued kernel cannot.
 constexpr uint8_t kByNumber = 16;
 constexpr uint8_t kNumbers = kIntegers | kFloats;
 constexpr uint8_t kAll = kNumbers | kBool;
@@ -53,7 +53,7 @@ constexpr uint8_t kStored = kAll | kFloat8;
 constexpr uint8_t kWithoutBool = 32;  // also where another operand decides the common dtype
 constexpr uint8_t kSelfFirst = 64;    // of two tensors x is the second, whose strides the result's follow
 
-// What chooses among an operator's expressions.
+// The arguments that select one of an operator's expressions.
 struct CallOptions {
   uint32_t given = 0;     // bit i: the i-th tensor or number is there; the optional ones may be None
   double number = 0;      // the last number, or 0
@@ -66,7 +66,7 @@ struct Pointwise {
   uint8_t takes;
   std::array<Literal, 4> expressions;
   HostNumbers numbers = HostNumbers::rounded;
-  // Which expression; -1: none of them, the call is the CPU's. NULL: the first one.
+  // The expression's index; -1: none, the call is left to the CPU. NULL: always the first.
   int (*variant)(const CallOptions& call) = nullptr;
   bool is_special = false;  // of dialect/special_compute.bpc
 };
@@ -91,7 +91,7 @@ class ComplexTable {
 class PointwiseTable {
  public:
   PointwiseTable(std::initializer_list<Pointwise> operators);
-  // Of dialect/special_compute.bpc, whose functions the expressions may call then.
+  // The expressions call functions of dialect/special_compute.bpc.
   static PointwiseTable special(std::initializer_list<Pointwise> operators);
 
  private:

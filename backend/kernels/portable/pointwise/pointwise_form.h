@@ -1,5 +1,5 @@
-// kernels/portable/pointwise/pointwise_form.h: a form of an operator of the tables (pointwise.h): what a call of it computes, and whether it is one
-// for these kernels.
+// kernels/portable/pointwise/pointwise_form.h: a form of a table's operator (pointwise.h): what a call computes, and whether these kernels
+// support it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +25,7 @@ namespace backplane::portable {
 
 struct PointwiseCall;
 
-// An operator of a table: what its forms share.
+// What the forms of an operator share.
 struct PointwiseOperator {
   PointwiseOperator(const Pointwise& line, std::optional<ComplexPointwise> complex);
   const Pointwise line;
@@ -36,17 +36,17 @@ struct PointwiseOperator {
 // Any thread.
 class PointwiseForm {
  public:
-  // What an argument of the schema is to the kernel.
+  // The role of a schema's argument.
   enum class Role : uint8_t { operand, number, text, output };
 
-  // Throws for a schema that these kernels cannot serve.
+  // Throws for a schema that these kernels do not support.
   PointwiseForm(std::shared_ptr<PointwiseOperator> shared, Call::Form which, const c10::FunctionSchema& schema);
 
   size_t arguments() const { return roles_.size(); }
 
-  // These are false where the call is none of this kernel's: nothing was computed then.
+  // False: the call is not supported, and nothing was computed.
   bool compute(const c10::IValue* values, at::Tensor& result) const;
-  // Of arguments which are all there, tensors first.
+  // With all arguments present, tensors first.
   bool compute(std::initializer_list<const at::Tensor*> tensors, const c10::Scalar* number, at::Tensor& result) const;
 
  private:

@@ -8,7 +8,7 @@
 
 namespace backplane::portable {
 
-// Whether the dialect has it.
+// Whether the dialect supports the dtype.
 inline bool is_in_dialect(c10::ScalarType dtype) {
   const auto bit = [](c10::ScalarType one) { return uint64_t{1} << static_cast<int>(one); };
   constexpr uint64_t all = bit(c10::kByte) | bit(c10::kChar) | bit(c10::kShort) | bit(c10::kInt) | bit(c10::kLong) | bit(c10::kHalf) |
@@ -16,19 +16,20 @@ inline bool is_in_dialect(c10::ScalarType dtype) {
   return (all >> static_cast<int>(dtype) & 1) != 0;
 }
 
-// What pointwise kernels take beside those: they convert both, compute in the first, and compare the second.
+// Supported by pointwise kernels in addition: they convert both, compute complex numbers, and compare float8.
 inline bool is_complex(c10::ScalarType dtype) { return dtype == c10::kComplexFloat; }
 inline bool is_float8(c10::ScalarType dtype) { return c10::isFloat8Type(dtype); }
 inline bool is_pointwise(c10::ScalarType dtype) { return is_in_dialect(dtype) || is_complex(dtype) || is_float8(dtype); }
 
-// The dtype as in bp_load_<name>, "bf16", or NULL if the dialect does not have it; and the type that its elements have in memory, "u16".
+// The dtype's name in bp_load_<name>, for example "bf16", or NULL if the dialect does not support it; and the type of its elements in
+// memory, for example "u16".
 Literal dialect_name(c10::ScalarType dtype);
 Literal memory_type(c10::ScalarType dtype);
 
-// What values of a dtype are computed in: "f32", "f64", "i32", "i64", "c64".
+// The compute type of a dtype: "f32", "f64", "i32", "i64" or "c64".
 Literal compute_type(c10::ScalarType dtype);
 
-// Whether a target computes in it: float64 is what some lack.
+// Whether a target supports the dtype: some do not support float64.
 inline bool has_dtype(const Target& target, c10::ScalarType dtype) {
   return is_in_dialect(dtype) && (dtype != c10::kDouble || (target.properties.dtypes & BP_DTYPE_FLOAT64) != 0);
 }

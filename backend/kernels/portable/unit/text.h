@@ -1,5 +1,5 @@
-// kernels/portable/unit/text.h: joins the parts of a kernel's text, out of line: a text is made once a process, and streams or chains of + at
-// every place would take a vendor's compiler longer than what they write is worth.
+// kernels/portable/unit/text.h: joins the parts of a kernel's text. Out of line: a text is made once in a process, and streams or chains of
+// + would cost compile time at every call.
 //
 //   append(body, "const C ", letter, " = LOAD", k, "(a", k, ", i); ");
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace backplane::portable {
 
-// A text that lives as long as the process: its address stands for it.
+// A text with static storage, identified by its address.
 class Literal {
  public:
   consteval Literal() = default;
@@ -26,7 +26,7 @@ class Literal {
   const char* text_ = nullptr;
 };
 
-// A string, which the part does not own, or a whole number, which is written in decimal digits.
+// A string, not owned, or an integer, written in decimal.
 class Part {
  public:
   Part(Literal text) : Part(text.view()) { is_literal_ = true; }
@@ -53,7 +53,7 @@ class Part {
   bool is_literal_ = false;
 };
 
-// Of an argument that was passed on: an array's address may be that of a variable.
+// For a forwarded argument: an array's address may be that of a variable.
 template <typename Value>
 Part part_of(const Value& value) {
   if constexpr (std::is_array_v<Value>) {
@@ -75,10 +75,10 @@ std::string join(const Parts&... parts) {
   return join_parts({part_of(parts)...});
 }
 
-// With another part wherever `what` stands.
+// The text with every `what` replaced.
 std::string replaced(std::string text, std::string_view what, const Part& by);
 
-// A line of #define.
+// Appends a #define.
 template <typename... Parts>
 void define(std::string& text, std::string_view word, const Parts&... meaning) {
   append_parts(text, {"#define ", word, " ", part_of(meaning)..., "\n"});

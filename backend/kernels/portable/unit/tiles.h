@@ -13,10 +13,10 @@ struct Tiles {
 
 void define_tiles(Unit& unit, const Tiles& tiles);
 
-// For elements of that size in registers. `small`: of a product that has too few tiles otherwise.
+// For elements of that size. small: smaller tiles, for a product that would have too few.
 Tiles tiles_of(const Target& target, int64_t element_bytes, bool small);
 
-// The sizes for a matrix of that many rows (columns): tiles of one size, on a host; elsewhere the whole tile.
+// The tile's size for that many rows (columns): on a host, one that divides them evenly; elsewhere the whole tile.
 int64_t even_tile(const Target& target, int64_t extent, int tile, int micro);
 
 }  // namespace backplane::portable

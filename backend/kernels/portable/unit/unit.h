@@ -1,11 +1,11 @@
-// kernels/portable/unit/unit.h: a kernel of the library as a call wants it: what is defined in front of its file.
+// kernels/portable/unit/unit.h: a unit, which is a kernel of the library with the definitions in front of its file.
 //
 //   Unit unit(device, "pool.bpc", "pool", op.name);
 //   unit.element("", dtype).define("BACKWARD", op.backward);
 //   const Function* function = unit.find(per_item, 3, 38, 1);
 //
-// What defines a unit is kept piece by piece, and written out where there is no function yet. The pieces are the key by which one is found
-// again, so equal keys make equal texts.
+// The definitions are kept as pieces, and written out as text when no function was compiled for them yet. The pieces are the key of the
+// function, so equal keys mean equal texts.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,13 +23,14 @@ namespace backplane::portable {
 
 class Unit {
  public:
-  // file: the last one of the text; kernel: in it; name: for messages, with the dtypes of element() behind it, or that of compute_in().
+  // file: the last file of the text; kernel: its name there; name: for messages, followed by the dtypes of element() or that of
+  // compute_in().
   Unit(c10::DeviceIndex device, Literal file, Literal kernel, Literal name) : device_(device), file_(file), kernel_(kernel), name_(name) {
     add(file_, Role::part).add(kernel_, Role::part).add(name_, Role::part);
   }
 
-  Unit& name(c10::ScalarType dtype) { return add(name_, Role::name, dtype); }  // behind the name, for messages
-  Unit& file(Literal name) { return add(name, Role::file); }                   // in front of the kernel's, once
+  Unit& name(c10::ScalarType dtype) { return add(name_, Role::name, dtype); }  // appended to the name, for messages
+  Unit& file(Literal name) { return add(name, Role::file); }                   // before the kernel's file, once
   template <std::integral Number>
   Unit& define(Literal word, Number number) {
     return add(word, Role::number, static_cast<uint64_t>(number));
@@ -44,25 +45,25 @@ class Unit {
   Unit& op(Literal name) { return add(name, Role::op); }  // OP_<name>
   // T<suffix>, LOAD<suffix>(p, i) and STORE<suffix>(p, i, x) of a dtype.
   Unit& element(Literal suffix, c10::ScalarType dtype) { return add(suffix, Role::element, dtype); }
-  // C, the type that values of a dtype are computed in, with math.bpc and compute.bpc or complex.bpc. is_summed: integers in 64 bits.
+  // Defines C, the compute type of a dtype, and includes math.bpc and compute.bpc, or complex.bpc. is_summed: integers in 64 bits.
   Unit& compute_in(c10::ScalarType dtype, bool is_summed = false) { return add(name_, is_summed ? Role::summed : Role::compute, dtype); }
-  // word: an element at `place`, "p, i", as C; `converted_to`: as storing it as that dtype, and reading it again, would change it.
+  // Defines `word`: the element at `place`, "p, i", as C. converted_to: rounded as by storing it in that dtype.
   Unit& load(Literal word, c10::ScalarType dtype, Literal place) { return load(word, dtype, place, dtype); }
   Unit& load(Literal word, c10::ScalarType dtype, Literal place, c10::ScalarType converted_to) {
     return add(word, Role::load, dtype, converted_to).add(place, Role::part);
   }
-  // word: stores a number; to: "p, i, x".
+  // Defines `word`, which stores a number. to: "p, i, x".
   Unit& store(Literal word, c10::ScalarType dtype, Literal to) { return add(word, Role::store, dtype).add(to, Role::part); }
-  // IDX, the type of places.
+  // Defines IDX, the type of element numbers.
   Unit& index(bool is_wide) { return add(name_, is_wide ? Role::wide : Role::narrow); }
 
-  // A parameter of the kernel, in PARAMETERS and counted in POINTERS.
+  // Adds a parameter to PARAMETERS and POINTERS.
   Unit& read(Literal name, c10::ScalarType dtype) { return parameter(name, dtype, false); }
   Unit& write(Literal name, c10::ScalarType dtype) { return parameter(name, dtype, true); }
-  // Where REPORT writes (runtime/reports.h), behind the others.
+  // Adds the parameter that REPORT writes to (runtime/reports.h), after the others.
   Unit& record() { return parameter("record", c10::kLong, true); }
 
-  // What a function makes of a few numbers: it adds to the source's definitions, its name and its files.
+  // Calls `make` when the text is written: it adds to the source's definitions, name and files what `numbers` decide.
   template <typename Numbers>
   Unit& made_by(void (*make)(KernelSource& source, const Numbers& numbers), const Numbers& numbers) {
     static_assert(std::has_unique_object_representations_v<Numbers> && std::is_trivially_copyable_v<Numbers>);
@@ -74,11 +75,12 @@ class Unit {
     return add_made(+call, reinterpret_cast<void (*)()>(make), &numbers, sizeof numbers);
   }
 
-  // words: of the kernel's struct, 8 bytes each. written: bit k: the kernel writes through pointer k. NULL: there is none (now).
+  // words: the size of the kernel's struct in units of 8 bytes. written: bit k: the kernel writes through pointer k. NULL: not available
+  // (yet).
   const Function* find(uint32_t per_item, uint32_t pointers, uint32_t words, uint64_t written);
   // With the pointers of read() and write():
   const Function* find(uint32_t per_item, uint32_t words) { return find(per_item, pointers_, words, written_); }
-  // What find() compiles.
+  // The source that find() compiles.
   KernelSource source(uint32_t per_item, uint32_t pointers, uint32_t words, uint64_t written) const;
   KernelSource source(uint32_t per_item, uint32_t words) const { return source(per_item, pointers_, words, written_); }
 
@@ -103,7 +105,7 @@ class Unit {
     made
   };
   using Call = void (*)(KernelSource& source, void (*make)(), const void* bytes);
-  // A piece has an address and a role, with a number or dtypes from the 8th bit on, or how many bytes follow. Without an address: a number.
+  // A piece is an address and a role, with a number, dtypes or a count of bytes from bit 8 on; without an address it is a number.
   friend class UnitWriter;
 
   Unit& add(const void* text, uint64_t what) {
@@ -139,7 +141,7 @@ class Unit {
   size_t text_size_ = 0;  // of the key's pieces, once it is looked for
 };
 
-// What a kernel takes, from the tensors and numbers of a call.
+// The arguments of a kernel, from the tensors and numbers of a call.
 class Arguments : public KernelArguments {
  public:
   Arguments& write(const at::Tensor& tensor);

@@ -1,14 +1,14 @@
-// kernels/portable/unit/walk.h: one body of the kernel dialect at every element of a shape, with a place in each operand (pointwise.bpc).
+// kernels/portable/unit/walk.h: runs a body of the kernel dialect at every element of a shape, with its place in each operand
+// (pointwise.bpc).
 //
 //   Walk walk("gather", index.sizes(), device);
 //   walk.write(out, bits).read(index, c10::kLong).read(self, bits, strides);
 //   walk.integer(size).integer(stride);
 //   walk.run("const i64 at = p1[i1]; p0[i0] = at >= 0 && at < s0 ? p2[i2 + at * s1] : 0;");
 //
-// In a body p0, p1, ... are the operands that have memory, and i0, i1, ... the places of all operands; a count is an operand without
-// memory, whose place is a sum of the coordinates times its strides. LOAD<k>(i), STORE<k>(i, x): an element of pk as the dialect computes
-// it. s0, s1, ...: the call's integers (i64) and numbers (C, the type of the first number's dtype, which math.bpc and compute.bpc then
-// know).
+// In a body, p0, p1, ... are the operands in memory, and i0, i1, ... the places in all operands. A count is an operand without memory,
+// whose place is the sum of the coordinates times its strides. LOAD<k>(i) and STORE<k>(i, x) access an element of pk in its compute type.
+// s0, s1, ... are the call's integers (i64) and numbers (C, the compute type of the first number's dtype).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,12 +21,12 @@
 
 namespace backplane::portable {
 
-// How the place of an operand changes along the innermost dimension. A number has none: it is of the host, and among the scalars.
+// How the place in an operand changes along the innermost dimension. number: a number of the host, passed as a scalar.
 enum class Step : uint8_t { unit, zero, other, reversed, number };
 
 constexpr size_t kMostOperands = 10;
 
-// All that a walk's text depends on, beside a body in the words above.
+// Everything that a walk's text depends on, except the body.
 struct WalkForm {
   struct Operand {
     c10::ScalarType dtype;  // Undefined: a count
@@ -34,22 +34,22 @@ struct WalkForm {
   };
   const char* expression = nullptr;  // instead of a body: elementwise.h
   std::array<Operand, kMostOperands> operands{};
-  uint8_t count = 0, written = 0;  // operands; the first ones of them are written to
-  uint8_t rows = 0;                // dimensions of the rows, 0: there is one run of elements (FLAT)
+  uint8_t count = 0, written = 0;  // operands; the written ones come first
+  uint8_t rows = 0;                // outer dimensions; 0: one run of elements (FLAT)
   uint8_t scalars = 0;
-  uint32_t numbers = 0;  // bit k: scalar k is a number, of the type that is computed in
+  uint32_t numbers = 0;  // bit k: scalar k is a number, of the compute type
   c10::ScalarType computed = c10::ScalarType::Undefined;
   bool is_wide = false, is_ordered = false, reports = false, is_across = false;
   bool gives_bool = false, gives_part = false, is_exact = false, keeps_numbers = false, is_special = false;  // of an expression
   std::array<uint8_t, 2> unused{};
 };
 
-constexpr int64_t kStripColumns = 8;  // that one item walks row by row where operands disagree about the order (pointwise.bpc)
+constexpr int64_t kStripColumns = 8;  // of a strip that one item walks row by row where operands differ in their order (pointwise.bpc)
 
-// Writes the lines that pointwise.bpc wants.
+// Writes the definitions that pointwise.bpc needs.
 void write_walk(KernelSource& source, const WalkForm& form);
 
-// NULL: there is none (now). body: where the form has no expression.
+// NULL: not available (yet). body: used if the form has no expression.
 const Function* find_walk(Literal name, const WalkForm& form, const Part& body, c10::DeviceIndex device);
 uint32_t walk_tile(const Target& target);                                                // elements of an item
 uint64_t walk_groups(const Function& function, const Target& target, int64_t elements);  // of a run of them
@@ -58,8 +58,8 @@ class Walk {
  public:
   Walk(Literal name, at::IntArrayRef sizes, c10::DeviceIndex device);
 
-  // An operand in memory, whose elements are taken as of `dtype`, which has their size. strides: in elements, as many as sizes; the place
-  // begins `offset` elements behind the tensor's first one. What is written comes first.
+  // Adds an operand in memory, its elements reinterpreted as `dtype`, of the same size. strides: in elements, one for each size; places are
+  // counted from `offset` elements after the tensor's first one. Written operands come first.
   Walk& write(const at::Tensor& tensor, c10::ScalarType dtype, at::IntArrayRef strides, int64_t offset = 0);
   Walk& read(const at::Tensor& tensor, c10::ScalarType dtype, at::IntArrayRef strides, int64_t offset = 0);
   Walk& write(const at::Tensor& tensor, at::IntArrayRef strides) { return write(tensor, tensor.scalar_type(), strides); }
@@ -69,19 +69,19 @@ class Walk {
   Walk& count(at::IntArrayRef strides);
 
   Walk& integer(int64_t value);
-  // computed: the dtype that decides about C; the same for all numbers of a walk.
+  // computed: the dtype whose compute type is C; the same for all numbers of a walk.
   Walk& number(double value, c10::ScalarType computed);
-  // C without a number.
+  // Defines C for a walk without numbers.
   Walk& compute_in(c10::ScalarType dtype);
 
-  // The body may say REPORT(place, size): the place is out of range for the `size` elements that there are. dim: of the operand, where
-  // torch's error names that and not the operator.
+  // The body may call REPORT(place, size): the place is out of range for `size` elements. dim: the operand's dimension, if torch's error
+  // names that instead of the operator.
   Walk& reports(std::optional<int64_t> dim = std::nullopt);
 
-  // Elements that differ in this dimension alone follow each other, from the first on.
+  // Visits the elements along this dimension in order.
   Walk& in_order(int64_t dim);
 
-  // Queues it. False: there is no such kernel.
+  // Queues the walk. False: the kernel is not available.
   bool run(const Part& body);
 
  private:
@@ -109,11 +109,11 @@ class Walk {
   std::optional<int64_t> reported_dim_;
 };
 
-// Strides in elements for a walk over `sizes` of a dense tensor of that shape.
+// The strides of a dense tensor of that shape, in elements.
 c10::SmallVector<int64_t, 6> dense_strides(at::IntArrayRef sizes);
 // A tensor's strides with one of them replaced.
 c10::SmallVector<int64_t, 6> strides_with(const at::Tensor& tensor, int64_t dim, int64_t stride);
-// Of a tensor that is broadcast to `sizes`, which it can be.
+// The strides of a tensor broadcast to `sizes`, to which it must be broadcastable.
 c10::SmallVector<int64_t, 6> broadcast_strides(const at::Tensor& tensor, at::IntArrayRef sizes);
 
 }  // namespace backplane::portable
