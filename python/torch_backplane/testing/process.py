@@ -33,13 +33,24 @@ def run_in_process(
     Returns:
         The finished process: ``returncode``, ``stdout``, ``stderr``.
     """
+    full = {name: value for name, value in _environment(options, env, device).items() if value is not None}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, env=full, capture_output=True, text=True, timeout=timeout, check=False)
+    return _checked(done, check)
+
+
+def _environment(
+    options: str | None, env: Mapping[str, str | None] | None, device: str | None
+) -> dict[str, str | None]:
+    """The process's variables; None where one is removed."""
     device = device or _backend.device
     if options is not None and not device:
         raise RuntimeError("which device? Import the backend's package first, or give device=")
     ours = {} if options is None else {f"{device.upper()}_OPTIONS": options}
-    full = {name: value for name, value in {**os.environ, **ours, **(env or {})}.items() if value is not None}
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    done = subprocess.run(command, env=full, capture_output=True, text=True, timeout=timeout, check=False)
+    return {**os.environ, **ours, **(env or {})}
+
+
+def _checked(done: subprocess.CompletedProcess[str], check: bool) -> subprocess.CompletedProcess[str]:
     if check and done.returncode != 0:
         raise AssertionError(f"the process ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done
