@@ -165,7 +165,7 @@ def test_P03_each_way_to_name_cuda(old, named, neutral):
             NEUTRAL,
             "no name for all devices",
         ),
-        ('os.environ["CUDA_VISIBLE_DEVICES"] = "1"', NEUTRAL, "a variable of its own"),
+        ('os.environ["CUDA_VISIBLE_DEVICES"] = "1"', NEUTRAL, "its own variable"),
         ("match device:\n  case 'cuda': pass", NEUTRAL, "a pattern"),
         ("profile(use_cuda=flag)", NAMED, "torch has removed"),
         ("class M:\n  def cuda(self): ...\nM().cuda()", NAMED, "a class with a method cuda"),

@@ -180,7 +180,7 @@ def _fingerprint(compiler: list[str]) -> str:
 
 
 def _cache_folder() -> Path:
-    """Return the user's own folder, made if absent: what lies in it is run, so no other user may write to it."""
+    """Return the user's own folder, made if absent: its programs are run, so no other user may write to it."""
     if sys.platform == "darwin":
         base = Path.home() / "Library" / "Caches"
     else:

@@ -120,7 +120,8 @@ def conformance(
             ids = {row.case.id for row in report.rows}
         else:
             selection = Selection.of(_words(suite), cases, dtypes=tuple(_words(dtype)) or None, ops=op, shard=shard)
-            plan = Plan(selection, seed, _expected(expected), _repeat(device, package), _environment(device))
+            listed = Expected.read(expected) if expected else Expected.read_default(Path())
+            plan = Plan(selection, seed, listed, _repeat(device, package), _environment(device))
             count = jobs if jobs is not None else default_jobs()
             limit = int(memory * 2**30) if memory is not None else default_memory(count)
             setup = Setup(device, package, selection.where, worker_threads(count), limit)
@@ -173,13 +174,6 @@ def _refuse_others(context: click.Context, kept: set[str]) -> None:
 
 def _words(values: tuple[str, ...]) -> list[str]:
     return [word.strip() for value in values for word in value.split(",") if word.strip()]
-
-
-def _expected(path: Path | None) -> Expected:
-    if path is None:
-        default = Path("conformance.toml")
-        return Expected.read(default) if default.is_file() else Expected()
-    return Expected.read(path)
 
 
 def _repeat(device: str | None, package: str | None) -> tuple[str, ...]:

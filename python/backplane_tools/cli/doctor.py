@@ -62,7 +62,7 @@ def check_sdk() -> Iterator[Finding]:
 
 
 def torch_folder() -> Path:
-    """Where the installed torch lies; a folder that does not exist if there is none. Imports nothing."""
+    """The folder of the installed torch, or one that does not exist. Imports nothing."""
     spec = importlib.util.find_spec("torch")
     return Path(spec.origin).parent if spec and spec.origin else Path("no-torch")
 

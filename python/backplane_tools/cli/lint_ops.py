@@ -32,7 +32,9 @@ _COLOURS = {"error": "bold red", "warning": "yellow"}
 @click.option("--import", "modules", multiple=True, metavar="MODULE", help="Import it first: it registers operators.")
 @click.option("--strict", is_flag=True, help="Warnings fail the run, too: for CI.")
 @click.option("--json", "json_path", type=FILE, metavar="FILE", help="Write the findings as JSON.")
-@click.option("--junit", "junit_path", type=FILE, metavar="FILE", help="Write them as JUnit XML, a test case a rule.")
+@click.option(
+    "--junit", "junit_path", type=FILE, metavar="FILE", help="Write them as JUnit XML, one test case per rule."
+)
 def lint_ops(
     namespace: str | None,
     ignore: tuple[str, ...],

@@ -1,4 +1,4 @@
-"""``torch-backplane precompile``: compiled kernels for the package, made where there is no device."""
+"""``torch-backplane precompile``: compiles kernels for the package, without a device."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class TorchCannot(Exception):
 
 
 class Run(OneSample):
-    """One operator, one dtype: a sample of at most so many elements in each of its placements, forward and backward.
+    """One operator, one dtype: a sample in each of its placements, forward and backward.
 
     Args:
         op: of torch's database.

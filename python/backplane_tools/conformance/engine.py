@@ -64,6 +64,19 @@ class Report:
         return {status: found[status] for status in STATUSES}
 
     @property
+    def suites(self) -> dict[str, list[Row]]:
+        """The rows of each suite."""
+        found: dict[str, list[Row]] = {}
+        for row in self.rows:
+            found.setdefault(row.case.suite, []).append(row)
+        return found
+
+    @property
+    def shown(self) -> list[str]:
+        """The statuses that the reports list: those that occur, pass and fail."""
+        return [status for status, count in self.counts.items() if count or status in ("pass", "fail")]
+
+    @property
     def failed(self) -> bool:
         """Whether the exit status is 1."""
         return bool(self.problems) or any(row.bad for row in self.rows)
@@ -101,7 +114,7 @@ def gather(plan: Plan, workplace: Workplace) -> Gathered:
     """List the suites' cases and pick from them.
 
     Raises:
-        ConformanceError: a suite or a pattern that there is not, a suite that cannot be loaded.
+        ConformanceError: an unknown suite, a pattern without cases, or a suite that cannot be loaded.
     """
     selection = plan.selection
     cases = [case for suite in selection.where for case in workplace.cases(suite, selection.dtypes)]

@@ -9,7 +9,7 @@ EXTRA: dict[str, str] = {"expecttest": "expecttest", "numpy": "numpy", "scipy": 
 
 
 class ConformanceError(Exception):
-    """The run cannot be made, or cannot go on. The message says what was asked, what was found and what to do."""
+    """The run cannot start or cannot continue. The message says what was asked, what was found and what to do."""
 
 
 def missing_extra(error: ModuleNotFoundError, who: str) -> ConformanceError | None:

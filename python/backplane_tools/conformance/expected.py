@@ -66,6 +66,12 @@ class Expected:
         found = (entry for number, data in enumerate(entries, 1) for entry in _entries(path, number, data))
         return cls(tuple(found), str(path))
 
+    @classmethod
+    def read_default(cls, folder: Path) -> Expected:
+        """Read ``conformance.toml`` of a folder, if there."""
+        path = folder / "conformance.toml"
+        return cls.read(path) if path.is_file() else cls()
+
     def apply(self, row: Row) -> Row:
         """Turn a listed failure into ``xfail`` and a listed pass into ``xpass``. A skipped case stays skipped."""
         entry = next((entry for entry in self.entries if entry.matches(row.case.id)), None)

@@ -38,8 +38,8 @@ _UNKNOWN = (
 
 # (operator, number of the result) -> why it need not be as its fake.
 _EXCUSED = {
-    ("aten::_scaled_dot_product_fused_attention_overrideable", 6): "the seed lies on the host, as CUDA's does",
-    ("aten::_scaled_dot_product_fused_attention_overrideable", 7): "the offset lies on the host, as CUDA's does",
+    ("aten::_scaled_dot_product_fused_attention_overrideable", 6): "the seed is on the host, as CUDA's is",
+    ("aten::_scaled_dot_product_fused_attention_overrideable", 7): "the offset is on the host, as CUDA's is",
     # Of half types, where the CPU takes no statistics in float32, and so gives no second opinion:
     ("aten::native_batch_norm_backward", 0): "torch's decomposition forgets channels_last",
     ("aten::batch_norm_backward", 0): "torch's decomposition forgets channels_last",

@@ -21,7 +21,7 @@ class Journal:
 
     Args:
         selection: what is run, as JSON.
-        folder: where it lies.
+        folder: its folder.
     """
 
     def __init__(self, selection: dict[str, Any], folder: Path = FOLDER) -> None:

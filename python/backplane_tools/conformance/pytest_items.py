@@ -31,10 +31,9 @@ class ConformancePlugin:
     def __init__(self, config: pytest.Config) -> None:
         words = [word for word in config.getoption("--backplane-conformance").split(",") if word]
         package = config.getoption("--backplane-package") or os.environ.get("BACKPLANE_PACKAGE")
-        listed = Path(config.rootpath) / "conformance.toml"
         try:
             selection = Selection.of(words)
-            expected = Expected.read(listed) if listed.is_file() else Expected()
+            expected = Expected.read_default(Path(config.rootpath))
         except ConformanceError as error:
             raise pytest.UsageError(
                 f"--backplane-conformance: {error}. Suites are given as --backplane-conformance=SUITE,SUITE"

@@ -99,7 +99,7 @@ def virtual_functions(include: Path, names: set[str]) -> dict[str, str]:
         names: qualified names of classes.
 
     Returns:
-        For each that is there its virtual functions, a line each.
+        For each that is there its virtual functions, one per line.
     """
     texts = dict(_candidates(include))
     found: dict[str, str] = {}

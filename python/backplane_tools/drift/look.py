@@ -1,4 +1,4 @@
-"""Looks at a torch: this environment's, another's, or one that lies in a folder."""
+"""Reads the surface of a torch: this environment's, another's, or one in a folder."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ SUBMODULES = {"memory", "random", "streams", "graphs"}
 # Those that the device's module has as well; the counterpart of amp is torch.amp.
 MODULES = SUBMODULES | {"sparse"}
 
-# Names of torch.cuda that programs call where there is no CUDA: they do nothing there, or give what is true.
+# Names of torch.cuda that programs call where there is no CUDA: they do nothing there, or return what is true.
 WITHOUT_CUDA = set(
     "manual_seed manual_seed_all seed seed_all get_rng_state_all set_rng_state_all "
     "is_initialized is_bf16_supported device_of".split()

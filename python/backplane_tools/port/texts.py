@@ -54,7 +54,7 @@ def port_text(findings: Findings, node: ast.Constant) -> None:
         if target.device:
             _inner(findings, node, "CUDA", target.device.upper())
         else:
-            findings.leave(node, "each device has its variable, such as MYDEVICE_VISIBLE_DEVICES: use --device")
+            findings.leave(node, "each device has its own variable, such as MYDEVICE_VISIBLE_DEVICES: use --device")
     elif _VARIABLE.fullmatch(value):
         findings.leave(node, "a variable of CUDA's or NCCL's: without effect on another device", counts=False)
     elif value.startswith("torch.cuda."):

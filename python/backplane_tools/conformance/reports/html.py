@@ -30,15 +30,16 @@ def write_html(report: Report, trend: Trend | None, path: Path) -> None:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    shown = [status for status, count in report.counts.items() if count or status in ("pass", "fail")]
-    suites = [_suite(name, report.rows, shown) for name in dict.fromkeys(row.case.suite for row in report.rows)]
+    suites = [_suite(name, rows, report.shown) for name, rows in report.suites.items()]
     total = len(report.rows)
     bad = sum(row.bad for row in report.rows)
     page = environment.get_template(_TEMPLATE).render(
         about=report.about,
         started=report.started.replace("T", " ").replace("+00:00", " UTC"),
         seconds=report.seconds,
-        statuses=[{"name": s, "meaning": STATUSES[s], "count": report.counts[s], "bad": s in BAD} for s in shown],
+        statuses=[
+            {"name": s, "meaning": STATUSES[s], "count": report.counts[s], "bad": s in BAD} for s in report.shown
+        ],
         suites=suites,
         total=total,
         bad=bad,
@@ -52,8 +53,7 @@ def write_html(report: Report, trend: Trend | None, path: Path) -> None:
     path.write_text(page, encoding="utf-8")
 
 
-def _suite(name: str, rows: list[Row], statuses: list[str]) -> dict[str, Any]:
-    mine = [row for row in rows if row.case.suite == name]
+def _suite(name: str, mine: list[Row], statuses: list[str]) -> dict[str, Any]:
     counts = Counter(row.status for row in mine)
     routes = Counter(row.route for row in mine)
     ratios = [row.ratio for row in mine if row.ratio is not None]

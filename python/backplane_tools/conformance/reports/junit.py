@@ -1,4 +1,4 @@
-"""JUnit XML: a test suite a conformance suite, a test case a case."""
+"""JUnit XML: one test suite per conformance suite, one test case per case."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ def write_junit(report: Report, path: Path) -> None:
     """Write the file."""
     root = ET.Element("testsuites", name="torch-backplane conformance", time=f"{report.seconds:.3f}")
     _count(root, report.rows, len(report.problems))
-    for suite in dict.fromkeys(row.case.suite for row in report.rows):
-        rows = [row for row in report.rows if row.case.suite == suite]
+    for suite, rows in report.suites.items():
         element = ET.SubElement(
             root, "testsuite", name=suite, timestamp=report.started, time=f"{sum(r.seconds for r in rows):.3f}"
         )

@@ -1,4 +1,4 @@
-"""The terminal: a progress bar, or plain lines where there is none; failures as they come; a summary."""
+"""The terminal: a progress bar, or plain lines if the output is no terminal; failures as they come; a summary."""
 
 from __future__ import annotations
 
@@ -86,17 +86,16 @@ def summarise(report: Report, trend: Trend | None, console: Console) -> None:
     about = report.about
     head = [about["device"], about["device_name"], about["backend"], f"torch {about['torch']}", about["options"]]
     console.print(Text("\n" + ", ".join(part for part in head if part), "bold"), highlight=False, soft_wrap=True)
-    shown = [status for status, count in report.counts.items() if count or status in ("pass", "fail")]
+    shown = report.shown
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("suite")
     for status in shown:
         table.add_column(status, justify="right", min_width=7)
     table.add_column("compared", justify="right")
     table.add_column("seconds", justify="right")
-    suites = list(dict.fromkeys(row.case.suite for row in report.rows))
-    for suite in suites:
-        _add(table, suite, [row for row in report.rows if row.case.suite == suite], shown)
-    if len(suites) > 1:
+    for suite, rows in report.suites.items():
+        _add(table, suite, rows, shown)
+    if len(report.suites) > 1:
         _add(table, "all", report.rows, shown, "bold")
     console.print(table)
     routes = Counter(row.route for row in report.rows if row.route)

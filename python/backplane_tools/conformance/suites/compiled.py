@@ -62,7 +62,7 @@ class _Compiled(OneSample):
         eager, on_device = (
             self.gradients(sample, op) if self.has_backward else self.values(op) for op in (self.op, whole)
         )
-        # What Inductor allocates need not lie in memory, nor share it, as eager results do.
+        # Inductor's results need not have the strides of eager ones, nor share memory as these do.
         rules = self.rules.but(strides=False, aliases=False)
         return self.checker.both(eager, sample.arguments, on_device=on_device, rules=rules, fused=True)
 

@@ -1,4 +1,4 @@
-"""The device's process groups by torch's own tests of them: a case a test."""
+"""The device's process groups by torch's own tests of them: one case per test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DistributedSuite:
         self._server: Child | None = None
 
     def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
-        """A case a test."""
+        """One case per test."""
         for test in torchs_distributed.names():
             yield Case(self.name, test)
 

@@ -1,4 +1,4 @@
-"""The driver against the contract of ``backplane/driver.h``: a case a check of ``backplane-check-driver``."""
+"""The driver against the contract of ``backplane/driver.h``: one case per check of ``backplane-check-driver``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DriverSuite:
         self._checker: Path | None = None
 
     def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
-        """A case a check."""
+        """One case per check."""
         done = subprocess.run([self._program(), "--list"], capture_output=True, text=True, check=True)
         for line in done.stdout.splitlines():
             if words := line.split():

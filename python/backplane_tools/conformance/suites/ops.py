@@ -249,7 +249,7 @@ class OpsRun(Run):
 
 
 class OneSample(OpsRun):
-    """The largest sample of at most so many elements: it fills several groups of a kernel, the last of them partly."""
+    """The largest sample of at most ``elements`` elements: it fills several groups of a kernel, the last one partly."""
 
     elements = 2000
 

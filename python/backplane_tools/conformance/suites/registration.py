@@ -1,4 +1,4 @@
-"""What is registered for the device against the lint's rules: a case a rule, and one for the dispatcher itself."""
+"""What is registered for the device against the lint's rules: one case per rule, and one for the dispatcher itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RegistrationSuite:
     name = "registration"
 
     def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
-        """A case a rule."""
+        """One case per rule."""
         from torch_backplane.ops.lint_rules import RULES
 
         for rule in (*RULES, _INVARIANTS):

@@ -24,7 +24,7 @@ def draw(device: torch.device, generator: torch.Generator | None = None) -> torc
 
 
 class RuntimeSuite(FunctionSuite):
-    """One process, one device, and a second one where there is one."""
+    """One process, one device, and a second one if there is one."""
 
     name = "runtime"
 
