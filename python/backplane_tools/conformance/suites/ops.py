@@ -289,8 +289,8 @@ class OpsSuite(DatabaseSuite):
         # The database fixes the seed of random operators around each call; here the seeds are the checks' own.
         database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
         foreach = sorted(n for n in vars(database) if n.startswith("foreach_") and n.endswith("_op_db"))
-        lists = ["op_db", *(foreach if self.foreach else ())]
-        return {op.full_name: op for name in lists for op in getattr(database, name)}
+        lists = [database.op_db, *(getattr(database, name) for name in foreach if self.foreach)]
+        return {op.full_name: op for of_one in lists for op in of_one}
 
     def has(self, entry: Any, dtype: torch.dtype) -> bool:
         """What the CPU supports."""
