@@ -84,13 +84,14 @@ def test_C80_each_test_gets_one_test_for_each_utility(ops, device, failures):
     case = a_class(lambda: results.append(ops.twice(x)), lambda: results.append(ops.twice.default(x)))
     generate_checks(case, ["generated_checks"], failures.path)
     assert generated(case) == {f"{utility}__test_{i}" for utility in UTILITIES for i in (0, 1)}
-    for name in sorted(generated(case)):
-        run(case, name)  # also where the input requires grad: torch's own tests know no such device
-    assert len(results) == 2 * len(UTILITIES)
+    names = [f"{utility}__test_0" for utility in UTILITIES] + [f"{utility}__test_1" for utility in FAST]
+    for name in names:
+        run(case, name)  # also where the input requires grad, which torch's own tests refuse on such a device
+    assert len(results) == len(names)
     assert all(torch.equal(result, x * 2) for result in results)
 
 
-def test_C80_a_wrong_operator_fails_its_test_which_tells_the_cure(ops, device, failures):
+def test_C80_a_wrong_operator_fails_its_test_which_says_what_to_write(ops, device, failures):
     case = a_class(lambda: ops.mutates(torch.ones(3, device=device)))
     generate_checks(case, "generated_checks", failures.path, test_utils=FAST)
     run(case, "test_faketensor__test_0")
@@ -173,7 +174,7 @@ def test_C81_a_generated_test_can_have_decorators(ops, device, failures):
     assert result.wasSuccessful()
 
 
-def test_C81_a_name_that_is_taken_is_an_error(ops, failures):
+def test_C81_a_name_that_exists_is_an_error(ops, failures):
     case = a_class(lambda: None, test_schema__test_0=lambda: None)
     with pytest.raises(RuntimeError, match="already has method named test_schema__test_0"):
         generate_checks(case, ["generated_checks"], failures.path, test_utils=FAST)
@@ -201,7 +202,7 @@ def test_C82_an_entry_without_a_call_is_an_error(ops, device, failures, monkeypa
     assert failures() == {}
 
 
-def test_C82_a_test_that_fails_by_itself_says_why(ops, failures):
+def test_C82_a_test_that_fails_raises_its_error(ops, failures):
     def body():
         raise KeyError("something else")
 
@@ -226,7 +227,7 @@ def test_C82_wrong_entries_are_errors(entries, text, failures):
         generate_checks(a_class(lambda: None), ["generated_checks"], failures(entries), test_utils=FAST)
 
 
-def test_C82_the_files_form_is_fixed(failures, monkeypatch):
+def test_C82_the_format_of_the_file_is_fixed(failures, monkeypatch):
     form = failures.path.read_text()
     failures.path.write_text(form.replace("  ", "    "))
     with pytest.raises(RuntimeError, match=f"{ACCEPT}=1"):
@@ -237,7 +238,7 @@ def test_C82_the_files_form_is_fixed(failures, monkeypatch):
 
 
 def test_C82_the_file_is_made_and_updated_on_request(ops, device, failures, monkeypatch):
-    """Two classes share it: neither takes the other's entries away."""
+    """Two classes share it: neither removes the other's entries."""
     failures.path.unlink()
     with pytest.raises(RuntimeError, match=f"does not exist: run the tests with {ACCEPT}=1"):
         generate_checks(a_class(lambda: None), ["generated_checks"], failures.path, test_utils=FAST)
@@ -254,10 +255,9 @@ def test_C82_the_file_is_made_and_updated_on_request(ops, device, failures, monk
     run(first, "test_schema__test_0")
 
 
-@pytest.mark.parametrize("arguments", [{"test_utils": ("test_speed",)}])
-def test_wrong_arguments(arguments, failures):
+def test_wrong_arguments(failures):
     with pytest.raises(ValueError, match="no utility test_speed; there are test_schema, "):
-        generate_checks(a_class(lambda: None), ["generated_checks"], failures.path, **arguments)
+        generate_checks(a_class(lambda: None), ["generated_checks"], failures.path, test_utils=("test_speed",))
 
 
 def test_C83_a_compliant_operator_that_is_known_to_fail_is_reported(ops, device, failures):
