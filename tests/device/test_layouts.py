@@ -1,4 +1,4 @@
-"""Sparse, quantized and nested tensors on the device: made, converted, computed with, moved; values are the CPU's."""
+"""Sparse and quantized tensors on the device: constructors, conversions, products, other devices; as on the CPU."""
 
 import copy
 import io
@@ -25,10 +25,6 @@ def same(found, expected, device):
     """On the device; layout, dtype, shape and values are the CPU's."""
     assert found.device.type == device.type
     assert (found.layout, found.dtype, found.is_quantized) == (expected.layout, expected.dtype, expected.is_quantized)
-    if expected.is_nested:
-        for a, b in zip(found.unbind(), expected.unbind(), strict=True):
-            torch.testing.assert_close(a.cpu(), b)
-        return
     assert found.shape == expected.shape
     if expected.is_quantized:
         assert torch.equal(found.int_repr().cpu(), expected.int_repr())
@@ -59,13 +55,6 @@ def test_to_sparse_and_back_and_across(device, kind):
 
 def test_sparse_constructors(device):
     indices, values = torch.tensor([[0, 2, 0], [1, 0, 1]]), torch.tensor([1.0, 2.0, 3.0])
-    same(
-        torch.sparse_coo_tensor(indices.to(device), values.to(device), (3, 2)),
-        torch.sparse_coo_tensor(indices, values, (3, 2)),
-        device,
-    )
-    lists = ([[0, 2], [1, 0]], [1.0, 2.0])
-    same(torch.sparse_coo_tensor(*lists, device=device), torch.sparse_coo_tensor(*lists), device)
     same(torch.sparse_coo_tensor(size=(3, 2), device=device), torch.sparse_coo_tensor(size=(3, 2)), device)
     found = torch.sparse_coo_tensor(indices.to(device), values.to(device), (3, 2)).coalesce()
     assert found.is_coalesced()
@@ -99,45 +88,6 @@ def test_sparse_products(device, kind):
                 product(y, dense.to(device), bias.to(device))
         else:
             torch.testing.assert_close(product(y, dense.to(device), bias.to(device)).cpu(), expected)
-
-
-def test_sparse_arithmetic_and_gradients(device):
-    x, y = M.to_sparse(), M.to(device).to_sparse()
-    for f in (
-        lambda t: t + t,
-        lambda t: t * 3,
-        lambda t: t.relu().sqrt(),
-        lambda t: torch.sparse.mm(t, t.t()),
-        lambda t: torch.sparse.softmax(t, 1),
-        lambda t: torch.sparse.sum(t, 0),
-        lambda t: t.t().coalesce(),
-        lambda t: t.index_select(0, torch.tensor([2, 0], device=t.device)),
-        lambda t: torch.cat([t, t]),
-        lambda t: t.neg_().abs(),
-    ):
-        same(f(y.clone()), f(x.clone()), device)
-    gradients = []
-    for on in ("cpu", device):
-        w = A[0].to(on).detach().requires_grad_()
-        product = torch.sparse.mm(w.to_sparse(), torch.ones(4, 2, device=on))
-        (product.sum() + torch.sparse.sum(w.to_sparse() * w.to_sparse())).backward()
-        gradients.append(w.grad.cpu())
-    torch.testing.assert_close(*gradients)
-
-
-def test_sparse_gradients_of_an_embedding(device):
-    found = []
-    for on in ("cpu", device):
-        torch.manual_seed(0)
-        embedding = torch.nn.Embedding(5, 3, sparse=True).to(on)
-        optimizer = torch.optim.SparseAdam(embedding.parameters(), lr=0.1)
-        for _ in range(3):
-            optimizer.zero_grad()
-            embedding(torch.tensor([1, 1, 4], device=on)).square().sum().backward()
-            assert embedding.weight.grad.is_sparse
-            optimizer.step()
-        found.append(embedding.weight.detach().cpu())
-    torch.testing.assert_close(*found)
 
 
 @pytest.mark.requires("multi_device")
@@ -225,36 +175,6 @@ def test_E24_other_ways_to_a_quantized_tensor(device):
     assert (empty.device.type, empty.q_scale(), empty.shape) == (device.type, 0.5, (2, 3))
 
 
-@pytest.mark.parametrize("make", [per_tensor, per_channel])
-def test_E24_quantized_tensors_move_and_compute(device, make):
-    expected, found = make(A), make(A.to(device))
-    same(expected.to(device), expected, device)
-    assert torch.equal(found.cpu().int_repr(), expected.int_repr())
-    for f in (
-        lambda q: q.clone(),
-        copy.deepcopy,
-        lambda q: q.dequantize() * 2,
-        lambda q: q.int_repr() + 1,
-        lambda q: q.contiguous(),
-        lambda q: torch.zeros_like(q.dequantize()),
-    ):
-        same(f(found), f(expected), device)
-    if make is per_tensor:
-        for f in (
-            lambda q: q.relu(),
-            lambda q: q.view(4, 6)[1:, ::2],
-            lambda q: q.transpose(0, 1).contiguous(),
-            lambda q: torch.nn.functional.max_pool2d(q, 2),
-            lambda q: q.sort().values,
-            lambda q: q > 0,
-            lambda q: torch.cat([q, q]),
-        ):
-            same(f(found), f(expected), device)
-    buffer = io.BytesIO()
-    torch.save(found, buffer)
-    same(torch.load(io.BytesIO(buffer.getvalue())), expected, device)
-
-
 def test_fake_quantization_with_gradients(device):
     gradients = []
     for on in ("cpu", device):
@@ -263,41 +183,3 @@ def test_fake_quantization_with_gradients(device):
         gradients.append(x.grad.cpu())
     assert torch.equal(*gradients)
     assert 0 < gradients[0].sum() < gradients[0].numel()
-
-
-@pytest.mark.filterwarnings("ignore:.*(prototype|beta)")
-@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
-def test_nested_tensors(device, layout):
-    def make(on):
-        return torch.nested.nested_tensor([A[0].to(on), A[1, :2].to(on)], layout=layout)
-
-    expected, found = make("cpu"), make(device)
-    same(found, expected, device)
-    for f in (
-        lambda n: n * 2,
-        lambda n: n + n,
-        lambda n: n.relu(),
-        lambda n: torch.nn.functional.linear(n, torch.linspace(-1, 1, 12).view(3, 4).to(n.device)),
-        lambda n: torch.nn.functional.softmax(n, -1),
-        lambda n: n.clone(),
-        lambda n: n.double(),
-    ):
-        same(f(found), f(expected), device)
-    torch.testing.assert_close(found.to_padded_tensor(0.5).cpu(), expected.to_padded_tensor(0.5))
-    assert [t.shape for t in found.unbind()] == [(3, 4), (2, 4)]
-
-
-@pytest.mark.filterwarnings("ignore:.*(prototype|beta)")
-def test_attention_of_jagged_tensors(device):
-    torch.manual_seed(0)
-    parts = [torch.randn(n, 2, 4) for n in (5, 3)]
-
-    def attend(on):
-        n = torch.nested.nested_tensor([p.to(on) for p in parts], layout=torch.jagged, requires_grad=True)
-        n = n.transpose(1, 2)
-        return torch.nn.functional.scaled_dot_product_attention(n, n, n).transpose(1, 2)
-
-    for a, part in zip(attend(device).unbind(), parts, strict=True):
-        q = part.transpose(0, 1)[None]
-        expected = torch.nn.functional.scaled_dot_product_attention(q, q, q)[0].transpose(0, 1)
-        torch.testing.assert_close(a.detach().cpu(), expected, rtol=1e-5, atol=1e-5)
