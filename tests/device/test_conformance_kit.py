@@ -38,7 +38,7 @@ def test_runtime_autograd_and_serialization_hold(tmp_path, name):
 
 
 def test_the_driver_that_is_loaded_is_checked(tmp_path, name):
-    """A case a check of the contract checker, with the driver's options: one device has no peer."""
+    """Each check of the contract checker is a case, with the driver's options: one device has no peer."""
     rows = conformance(tmp_path, "--jobs", "1", "driver/device.*", "driver/peer.*", "driver/memory.unique")
     assert {row["status"] for case_id, row in rows.items() if ".count" in case_id} == {"pass"}
     assert failures(rows) == {}
@@ -47,6 +47,7 @@ def test_the_driver_that_is_loaded_is_checked(tmp_path, name):
     assert Path(about["driver"]).is_file()
 
 
+@pytest.mark.long
 @pytest.mark.once
 def test_the_drivers_options_reach_the_checker(tmp_path, name):
     options = f"{name.upper()}_OPTIONS"
@@ -57,7 +58,7 @@ def test_the_drivers_options_reach_the_checker(tmp_path, name):
 
 
 @pytest.mark.once
-def test_a_backend_that_does_not_load_is_told(tmp_path, name):
+def test_a_backend_that_does_not_load_is_reported(tmp_path, name):
     words = ["backplane_tools", "conformance", "--device", name, "runtime/device.count"]
     done = run(tmp_path, *words, **{f"{name.upper()}_OPTIONS": "devices=many"})
     text = " ".join((done.stdout + done.stderr).split())
@@ -119,6 +120,7 @@ def test_pytest_knows_the_expected_failures(tmp_path):
     assert "'fake/gone' matches no case" in done.stdout + done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.once
 def test_pytest_refuses_an_unknown_suite(tmp_path):
     done = run(tmp_path, "pytest", "-p", "no:cacheprovider", "--backplane-conformance", "tests", PYTEST_ADDOPTS="")
