@@ -49,7 +49,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("how", ["eager", "aot_eager"])
+@pytest.mark.parametrize("how", ["aot_eager", pytest.param("eager", marks=pytest.mark.long)])
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_B19_higher_order_operators_equal_the_cpus(program, how, x):
     ran = program if how == "eager" else torch.compile(program, backend="aot_eager", fullgraph=True)
@@ -68,7 +68,7 @@ def test_B19_gradients_pass_a_branch(x):
 
 @pytest.fixture
 def noted():
-    """What the operator ``note(Tensor x, int n) -> ()`` was called with: kept for its effect."""
+    """The calls of the operator ``note(Tensor x, int n) -> ()``, which is kept for its effect."""
     notes = []
     with Library(NS, "FRAGMENT") as library:
         library.define("note(Tensor x, int n) -> ()")
@@ -101,7 +101,7 @@ def test_B24_an_exported_graph_threads_a_token_through_them(noted, x):
     calls = [n for n in program.graph.nodes if n.target is torch.ops.higher_order.with_effects]
     assert [call.args[3] for call in calls] == [1, 2, 3]
     for before, after in itertools.pairwise(calls):
-        assert after.args[0].args[0] is before  # the token that the one before gave
+        assert after.args[0].args[0] is before  # the token of the call before
     noted.clear()
     assert torch.equal(program.module()(x), (x + 1) * 2)
     assert [n for n, _ in noted] == [1, 2, 3]
