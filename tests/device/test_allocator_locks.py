@@ -1,14 +1,8 @@
-"""The allocator waits for the driver without its lock and without the GIL: others allocate, free and look meanwhile."""
-
-import os
-import subprocess
-from pathlib import Path
+"""The allocator waits for the driver without its lock and without the GIL: other threads use it meanwhile."""
 
 import pytest
 
-import backplane_sdk
-
-# A driver call of one thread is held up while the main thread uses the cache; a lock or the GIL held there never ends.
+# A driver call of one thread is held up while the main thread uses the cache: with a lock or the GIL held, for ever.
 CODE = """
 import ctypes, gc, threading, time
 import torch, {package}
@@ -49,16 +43,6 @@ print("done", len(device.memory_snapshot()) > 0)
 """
 
 
-@pytest.fixture(scope="module")
-def gate(tmp_path_factory):
-    path = tmp_path_factory.mktemp("gate") / "libgate.so"
-    source = Path(__file__).parent / "drivers" / "gate.c"
-    include = f"-I{backplane_sdk.include_dir()}"
-    command = [os.environ.get("CC", "cc"), "-std=c11", "-shared", "-fPIC", include, str(source), "-o", str(path)]
-    subprocess.run(command, check=True)
-    return path
-
-
 EXPAND = 'device.memory._set_allocator_settings("expandable_segments:True")'
 STACKS = 'device.memory._record_memory_history(stacks="python")'
 
@@ -68,21 +52,22 @@ STACKS = 'device.memory._record_memory_history(stacks="python")'
     ("shut", "setup", "held"),
     [
         pytest.param(1, "", "take(300 * MIB)", id="alloc"),
-        pytest.param(1, STACKS, "take(300 * MIB)", id="alloc, recording"),
+        pytest.param(1, STACKS, "take(300 * MIB)", id="alloc, recording", marks=pytest.mark.long),
         pytest.param(2, "take(300 * MIB)", "device.empty_cache()", id="free"),
-        pytest.param(4, "take(300 * MIB)", "device.empty_cache()", id="synchronize"),
+        pytest.param(4, "take(300 * MIB)", "device.empty_cache()", id="synchronize", marks=pytest.mark.long),
         pytest.param(8, EXPAND, "take(300 * MIB)", id="map"),
-        pytest.param(16, f"{EXPAND}; take(300 * MIB)", "device.empty_cache()", id="unmap"),
+        pytest.param(16, f"{EXPAND}; take(300 * MIB)", "device.empty_cache()", id="unmap", marks=pytest.mark.long),
     ],
 )
-def test_a_driver_call_holds_nobody_else_up(gate, run_in_process, backend_package, name, shut, setup, held):
+def test_a_driver_call_holds_up_no_other_thread(shim, run_in_process, backend_package, name, shut, setup, held):
+    gate = shim("gate")
     code = CODE.format(package=backend_package.__name__, name=name, path=gate, shut=shut, setup=setup, held=held)
-    settings = {f"{name.upper()}_SHIMS": str(gate), f"{name.upper()}_DRIVER": None}
+    settings = {f"{name.upper()}_SHIMS": gate, f"{name.upper()}_DRIVER": None}
     done = run_in_process(code, options="kind=unified,stream=async", env=settings)
     assert done.stdout == "done True\n"
 
 
-def test_recording_and_looking_from_many_threads(run_in_process, backend_package, name):
+def test_many_threads_record_while_a_snapshot_is_taken(run_in_process, backend_package, name):
     """Python stacks need the GIL, and are gathered while other threads hold the allocator's lock."""
     done = run_in_process(
         f"""
@@ -93,7 +78,7 @@ def test_recording_and_looking_from_many_threads(run_in_process, backend_package
 
         def work(seed):
             kept = []
-            for i in range(300):
+            for i in range(100):
                 kept.append(torch.empty((seed * 31 + i * 17) % 4000 + 1, device="{name}"))
                 if len(kept) > 8:
                     del kept[:4]

@@ -1,29 +1,13 @@
 """A driver that copies only whole blocks, and never between two devices: the core stages the rest."""
 
-import os
-import subprocess
-from pathlib import Path
-
 import pytest
-
-import backplane_sdk
 
 pytestmark = pytest.mark.once
 
 
-@pytest.fixture(scope="module", params=[-1, 0, 1])
-def block_driver(request, tmp_path_factory):
-    """Of two devices of one alignment, or where the one or the other takes smaller blocks."""
-    path = tmp_path_factory.mktemp("block") / "libblock.so"
-    source = Path(__file__).parent / "drivers" / "block_copies.c"
-    compiler = os.environ.get("CC", "cc")
-    include = f"-I{backplane_sdk.include_dir()}"
-    words = [compiler, "-std=c11", "-shared", "-fPIC", include, f"-DODD_DEVICE={request.param}", str(source)]
-    subprocess.run([*words, "-o", str(path)], check=True)
-    return path
-
-
-def test_odd_copies_and_copies_between_devices_are_exact(run_in_process, name, block_driver):
+@pytest.mark.long_after_first
+@pytest.mark.parametrize("odd_device", [1, 0, -1], ids=["second", "first", "none"])  # the one with smaller blocks
+def test_odd_copies_and_copies_between_devices_are_exact(run_in_process, name, shim, odd_device):
     code = f"""
     import torch
     first, second = torch.device("{name}", 0), torch.device("{name}", 1)
@@ -51,5 +35,5 @@ def test_odd_copies_and_copies_between_devices_are_exact(run_in_process, name, b
         assert torch.equal(torch.sin(x.float()).cpu(), torch.sin(cpu.float()))
     print("exact")
     """
-    env = {f"{name.upper()}_DRIVER": str(block_driver)}
+    env = {f"{name.upper()}_DRIVER": shim("block_copies", ODD_DEVICE=odd_device)}
     assert run_in_process(code, options="devices=2", env=env).stdout.split() == ["exact"]
