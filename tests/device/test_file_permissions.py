@@ -1,4 +1,4 @@
-"""Code is loaded from files that nobody else can have written."""
+"""Drivers are loaded only from files that no other user can have written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.once, pytest.mark.fresh]
+pytestmark = pytest.mark.once
+WITHOUT_AUTOLOAD = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def package_driver(backend_package, name):
 
 @pytest.fixture
 def load(run_in_process, name, backend_package):
-    """What a process says that is given this driver, or this shim."""
+    """``load(path, variable)``: the output of a process with this driver, or this shim."""
 
     def run(path, variable="DRIVER"):
         code = f"""
@@ -28,7 +29,7 @@ def load(run_in_process, name, backend_package):
             except Exception as error:
                 print(error)
         """
-        env = {f"{name.upper()}_DRIVER": None, f"{name.upper()}_SHIMS": None}
+        env = {**WITHOUT_AUTOLOAD, f"{name.upper()}_DRIVER": None, f"{name.upper()}_SHIMS": None}
         return run_in_process(code, options="", env=env | {f"{name.upper()}_{variable}": str(path)}).stdout
 
     return run
@@ -36,7 +37,7 @@ def load(run_in_process, name, backend_package):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder whose way down nobody else may write."""
+    """A folder whose path no other user may write."""
     for part in (tmp_path, *tmp_path.parents):
         if part.stat().st_mode & 0o002 and not part.stat().st_mode & 0o1000:
             pytest.fail(f"{part} can be written by everybody: run the tests with a private --basetemp")
@@ -49,7 +50,7 @@ def test_a_private_driver_is_loaded(load, folder, package_driver):
 
 
 @pytest.mark.long
-def test_a_file_that_everybody_may_write_is_refused(load, folder, package_driver):
+def test_a_file_that_others_may_write_is_refused(load, folder, package_driver):
     driver = Path(shutil.copy(package_driver, folder / "libcopy.so"))
     driver.chmod(0o777)
     assert f"The driver '{driver}' is refused: everybody may write to {driver}" in load(driver)
@@ -61,7 +62,7 @@ def test_a_file_that_everybody_may_write_is_refused(load, folder, package_driver
 
 @pytest.mark.long
 @pytest.mark.parametrize(("mode", "refused"), [(0o777, True), (0o1777, False), (0o755, False), (0o775, False)])
-def test_a_folder_that_everybody_may_write_is_refused(load, folder, package_driver, mode, refused):
+def test_a_folder_that_others_may_write_is_refused(load, folder, package_driver, mode, refused):
     place = folder / "open" / "below"
     place.mkdir(parents=True)
     driver = Path(shutil.copy(package_driver, place / "libcopy.so"))
@@ -84,5 +85,5 @@ def test_the_current_folder_is_not_searched(run_in_process, name, tmp_path, pack
         except Exception as error:
             print(error)
     """
-    done = run_in_process(code, options="", env={f"{name.upper()}_DRIVER": "liblocal.so"})
+    done = run_in_process(code, options="", env={**WITHOUT_AUTOLOAD, f"{name.upper()}_DRIVER": "liblocal.so"})
     assert "The driver path 'liblocal.so' is not absolute" in done.stdout

@@ -1,9 +1,6 @@
 """Replacing the driver at run time: every refusal names what was found, what is needed and the cure."""
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -25,38 +22,31 @@ ODD = {
 }
 
 
-@pytest.fixture(scope="session")
-def odd_driver(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("odd")
+@pytest.fixture
+def run(run_in_process, name):
+    """``run(code, DRIVER=path)``: a process with only these variables of the device, and without autoload."""
 
-    def build(name: str) -> Path:
-        path = folder / f"lib{name}.so"
-        if not path.exists():
-            source = Path(__file__).parent / "drivers" / "odd_driver.c"
-            subprocess.run(
-                [
-                    os.environ.get("CC", "cc"),
-                    "-std=c11",
-                    "-shared",
-                    "-fPIC",
-                    f"-DODD={ODD[name]}",
-                    f"-I{backplane_sdk.include_dir()}",
-                    str(source),
-                    "-o",
-                    str(path),
-                ],
-                check=True,
-            )
-        return path
+    def run(code, **variables):
+        prefix = name.upper() + "_"
+        env = dict.fromkeys(variable for variable in os.environ if variable.startswith(prefix))
+        env["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        return run_in_process(
+            code, env=env | {prefix + key: str(value) for key, value in variables.items()}, check=False
+        )
 
-    return build
+    return run
 
 
-def run(code: str, **environment: str) -> subprocess.CompletedProcess:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("MYDEVICE_")}
-    return subprocess.run(
-        [sys.executable, "-c", code], env=clean | environment, capture_output=True, text=True, timeout=120
-    )
+@pytest.fixture
+def refusal(run, backend_package):
+    """``refusal(DRIVER=path)``: the error of an import of the package."""
+
+    def refusal(**variables):
+        result = run(f"import {backend_package.__name__}", **variables)
+        assert result.returncode != 0
+        return result.stderr
+
+    return refusal
 
 
 @pytest.mark.parametrize(
@@ -72,22 +62,22 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess:
         ("null_table", ["returned BP_OK and no table"]),
     ],
 )
-def test_a_wrong_driver_is_refused_by_name(odd_driver, odd, says):
-    path = odd_driver(odd)
-    result = run("import mydevice", MYDEVICE_DRIVER=str(path))
-    assert result.returncode != 0
-    assert str(path) in result.stderr
+def test_a_wrong_driver_is_refused_by_name(refusal, shim, odd, says):
+    path = shim("odd_driver", ODD=ODD[odd])
+    text = refusal(DRIVER=path)
+    assert path in text
     for words in says:
-        assert any(word in result.stderr for word in words.split("|")), result.stderr
+        assert any(word in text for word in words.split("|")), text
 
 
-def test_a_driver_without_devices_loads_and_counts_zero(odd_driver):
-    code = "import mydevice, torch; print(torch.mydevice.device_count(), torch.mydevice.is_available())"
-    result = run(code, MYDEVICE_DRIVER=str(odd_driver("no_devices")))
+def test_a_driver_without_devices_loads_and_counts_zero(run, backend_package, name, shim):
+    code = f"""
+    import torch, {backend_package.__name__}
+    print(torch.{name}.device_count(), torch.{name}.is_available())
+    torch.empty(1, device="{name}")
+    """
+    result = run(code, DRIVER=shim("odd_driver", ODD=ODD["no_devices"]))
     assert result.stdout.split() == ["0", "False"], result.stderr
-    result = run(
-        "import mydevice, torch; torch.empty(1, device='mydevice')", MYDEVICE_DRIVER=str(odd_driver("no_devices"))
-    )
     assert result.returncode != 0
     assert "the driver finds no device" in result.stderr
 
@@ -100,79 +90,67 @@ def test_a_driver_without_devices_loads_and_counts_zero(odd_driver):
         (__file__, "cannot be opened"),
     ],
 )
-def test_a_wrong_path_is_refused(path, says):
-    result = run("import mydevice", MYDEVICE_DRIVER=path)
-    assert result.returncode != 0
-    assert says in result.stderr
+def test_a_wrong_path_is_refused(refusal, path, says):
+    assert says in refusal(DRIVER=path)
 
 
 @pytest.mark.parametrize(
     ("place", "says"), [("loop/libvendor.so", "levels of symbolic links"), ("n" * 300, "name too long")]
 )
-def test_a_path_that_cannot_be_looked_up_is_refused_with_the_reason_each_time(tmp_path, place, says):
+def test_a_path_that_cannot_be_looked_up_is_refused_with_the_reason_each_time(
+    run, backend_package, tmp_path, place, says
+):
     """As in a folder that may not be read, which tests that run as root cannot have."""
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    code = """
-import torch
-for _ in range(2):
-    try:
-        import mydevice
-    except ImportError as error:
-        print(error)
-"""
-    result = run(code, MYDEVICE_DRIVER=str(tmp_path / place))
-    lines = result.stdout.splitlines()
+    code = f"""
+    for _ in range(2):
+        try:
+            import {backend_package.__name__}
+        except ImportError as error:
+            print(error)
+    """
+    lines = run(code, DRIVER=tmp_path / place).stdout.splitlines()
     assert len(lines) == 2
     for line in lines:
         assert "cannot be looked up" in line
         assert says in line.lower()
-        assert "MYDEVICE_DRIVER" in line
+        assert "_DRIVER" in line
 
 
-def test_a_shim_that_cannot_be_looked_up_is_refused():
-    result = run("import mydevice", MYDEVICE_SHIMS="n" * 300)
-    assert "There is no shim 'nnn" in result.stderr
-
-
-def test_a_wrong_driver_leaves_import_torch_alive(odd_driver):
-    result = run("import torch; print(torch.ones(2).sum().item())", MYDEVICE_DRIVER=str(odd_driver("refuses")))
-    assert result.returncode == 0
+@pytest.mark.fresh
+def test_a_wrong_driver_leaves_torch_usable(run_in_process, name, shim):
+    env = {f"{name.upper()}_DRIVER": shim("odd_driver", ODD=ODD["refuses"])}
+    result = run_in_process("import torch; print(torch.ones(2).sum().item())", env=env)
     assert result.stdout.strip() == "2.0"
     assert "libodd.so.3 is not installed" in result.stderr
 
 
-@pytest.mark.long_after_first
 @pytest.mark.parametrize(
-    ("environment", "says"),
+    ("variable", "value", "says"),
     [
-        ({"MYDEVICE_SHIMS": "nosuchshim"}, "There is no shim 'nosuchshim'"),
-        ({"MYDEVICE_OPTIONS": "fault.alloc=17"}, "no shim 'fault' is loaded"),
-        ({"MYDEVICE_OPTIONS": "nosuchkey=1"}, "nosuchkey"),
-        ({"MYDEVICE_OPTIONS": "kind=martian"}, "martian"),
+        ("SHIMS", "nosuchshim", "There is no shim 'nosuchshim'"),
+        ("SHIMS", "n" * 300, "There is no shim 'nnn"),
+        ("SHIMS", "/no/such/libshim.so", "There is no file '/no/such/libshim.so'. Set {SHIMS} to names"),
+        ("OPTIONS", "fault.alloc=17", "no shim 'fault' is loaded"),
+        ("OPTIONS", "nosuchkey=1", "nosuchkey"),
+        ("OPTIONS", "kind=martian", "martian"),
     ],
 )
-def test_wrong_shims_and_options_are_refused(environment, says):
-    result = run("import mydevice", **environment)
-    assert result.returncode != 0
-    assert says in result.stderr
+def test_wrong_shims_and_options_are_refused(refusal, name, variable, value, says):
+    text = refusal(**{variable: value})
+    assert says.format(SHIMS=f"{name.upper()}_SHIMS") in text
+    assert f"{name.upper()}_DRIVER" not in text or variable == "OPTIONS"
 
 
-def test_an_explicit_emulate_shim_is_loaded():
-    code = "import mydevice, torch; print(torch.ones(3, device='mydevice').cpu().sum().item())"
-    result = run(code, MYDEVICE_SHIMS="emulate")
+def test_an_explicit_emulate_shim_is_loaded(run, backend_package, name):
+    code = f"import torch, {backend_package.__name__}; print(torch.ones(3, device='{name}').cpu().sum().item())"
+    result = run(code, SHIMS="emulate")
     assert result.stdout.strip() == "3.0", result.stderr
 
 
-def test_a_shim_that_is_not_there_is_a_shims_matter():
-    result = run("import mydevice", MYDEVICE_SHIMS="/no/such/libshim.so")
-    assert "There is no file '/no/such/libshim.so'. Set MYDEVICE_SHIMS to names" in result.stderr
-    assert "MYDEVICE_DRIVER" not in result.stderr
-
-
-def test_a_pipe_in_place_of_a_driver_is_not_waited_for(tmp_path):
+def test_a_pipe_in_place_of_a_driver_is_not_waited_for(refusal, tmp_path):
     os.mkfifo(tmp_path / "libpipe.so", 0o600)
-    result = run("import mydevice", MYDEVICE_DRIVER=str(tmp_path / "libpipe.so"))
-    assert "libpipe.so' is no regular file" in result.stderr
+    assert "libpipe.so' is no regular file" in refusal(DRIVER=tmp_path / "libpipe.so")
 
 
 USE = """
@@ -208,7 +186,7 @@ CANNOT_BE = "-> OK with NULL in place of what it was asked for"
         ("copy in time", ["copy(device 0) -> TIMEOUT", "no timeout: the driver ended it by itself"]),
     ],
 )
-def test_a_driver_that_lies_is_refused_by_what_it_lies_about(run_in_process, name, shim, about, says):
+def test_a_driver_with_a_wrong_answer_is_refused_by_name(run_in_process, name, shim, about, says):
     env = {f"{name.upper()}_DRIVER": None, f"{name.upper()}_SHIMS": shim("lies")}
     done = run_in_process(USE.format(name=name), options=f"lies.about={about}", env=env, check=False)
     assert ("survived" in done.stdout) == (about == "nothing")
