@@ -1,4 +1,4 @@
-"""Devices of a driver that cannot count without a context: a child process asks, and may fail in every way."""
+"""Devices of a driver that cannot count without a context: a child process counts, and may fail."""
 
 import pytest
 
@@ -9,7 +9,7 @@ WELL, SLOW, HANGS, IS_KILLED, ENDS, REFUSES = range(6)
 
 @pytest.fixture
 def count(run_in_process, name, shim):
-    """``count(code, **env)``: what a program prints, in which ``set_mode(n)`` says how the next child fails."""
+    """``count(code, **env)``: a program's output, in which ``set_mode(n)`` sets how the next child fails."""
 
     def run(code, **env):
         path = shim("count_in_child")
@@ -27,7 +27,7 @@ def set_mode(value):
     return run
 
 
-def test_a_child_counts_and_the_answer_is_kept(count):
+def test_a_child_counts_and_the_count_is_kept(count):
     assert count(f"""
 print(m.device_count(), m.get_device_properties(1).total_memory > 0)
 set_mode({ENDS})
@@ -49,7 +49,7 @@ print(count, len(heard) > 0)
 
 
 def test_a_process_that_ignores_its_children_counts(count):
-    """The system then tells nobody how they ended."""
+    """The system then reports no status of them."""
     assert count("""
 import signal
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -57,42 +57,35 @@ print(m.device_count())
 """) == ["2"]
 
 
-@pytest.mark.parametrize(
-    ("mode", "says"),
-    [
-        (HANGS, "did not answer within 400 ms and was killed"),
-        (IS_KILLED, "ended without an answer, with signal 9"),
-        (ENDS, "ended without an answer, with status 3"),
-        (REFUSES, "device_count -> INTERNAL: the bus does not answer"),
-    ],
-)
-def test_a_failure_has_a_reason_and_is_not_kept(count, name, mode, says):
-    printed = count(
+FAILURES = {
+    HANGS: "did not answer within 400 ms and was killed",
+    IS_KILLED: "ended without an answer, with signal 9",
+    ENDS: "ended without an answer, with status 3",
+    REFUSES: "device_count -> INTERNAL: the bus does not answer",
+}
+
+
+def test_a_failure_has_a_reason_and_is_not_kept_and_no_child_is_left(count, name):
+    *failed, counted, left = count(
         f"""
-set_mode({mode})
-print(m.device_count())
-try:
-    torch.ones(1, device="{name}")
-except RuntimeError as error:
-    print(str(error).splitlines()[0])
+import os
+for failure in {[*FAILURES]}:
+    set_mode(failure)
+    devices = m.device_count()
+    try:
+        torch.ones(1, device="{name}")
+    except RuntimeError as error:
+        print(devices, str(error).splitlines()[0])
 set_mode({WELL})
 print(m.device_count(), torch.ones(3, device="{name}:1").sum().item())
-""",
-        **{f"{name.upper()}_WATCHDOG_SECONDS": "0.4"},
-    )
-    assert printed[0] == "0"
-    assert says in printed[1]
-    assert printed[2:] == ["2 3.0"]
-
-
-def test_no_child_is_left_over(count):
-    assert count(f"""
-import os
-for failure in ({ENDS}, {IS_KILLED}, {WELL}):
-    set_mode(failure)
-    m.device_count()
 try:
     print(os.waitpid(-1, os.WNOHANG))
 except ChildProcessError:
     print("none")
-""") == ["none"]
+""",
+        **{f"{name.upper()}_WATCHDOG_SECONDS": "0.4"},
+    )
+    for line, reason in zip(failed, FAILURES.values(), strict=True):
+        assert line.startswith("0 ")
+        assert reason in line
+    assert (counted, left) == ("2 3.0", "none")
