@@ -1,8 +1,7 @@
-"""Runs one fault at every place where a program can meet it: started by test_faults.py with the fault's options.
+"""Runs one fault at every place where a program can observe it; test_faults.py starts it with the fault's options.
 
-The device is not opened before the fork, so each place has a process and a device of its own, and torch is imported
-once. A place is told to strike by a file in the process's folder (``fault.armed_by=armed``). Prints a line of JSON for
-each.
+The device is not opened before the fork, so each place has another process and device, and torch is imported once. A
+file in the process's folder arms the fault (``fault.armed_by=armed``). Prints a line of JSON for each place.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ device = torch.device(name, 0)
 
 
 class Program:
-    """What every place finds: tensors on the device and in pinned memory, made before the fault."""
+    """Tensors on the device and in pinned memory, made before the fault."""
 
     def __init__(self) -> None:
-        # Large enough that each result needs memory of the driver's own.
+        # Large enough that each result needs memory from the driver.
         self.x = torch.arange(6 << 20, dtype=torch.float32, device=device)
         self.pinned = torch.ones(6 << 20).pin_memory()
         self.weights = torch.ones(6 << 20, device=device, requires_grad=True)
         self.batch = torch.ones(6 << 20, device=device)
-        self.small = torch.ones(3, device=device)  # leaves a small segment with room in it
+        self.small = torch.ones(3, device=device)  # leaves a small segment with free blocks
         self.kept: list[torch.Tensor] = []
         module.synchronize()
 
@@ -83,15 +82,15 @@ PLACES: dict[str, Callable[[Program], None]] = {
 }
 
 
-def suffer(place: str) -> dict[str, object]:
-    """Meet the fault at one place, and look at what is left."""
+def run(place: str) -> dict[str, object]:
+    """Run the fault at one place, and check what works afterwards."""
     program = Program()
     Path("armed").touch()
     before = module.memory_allocated(0)
     found: dict[str, object] = {"raised": "", "text": ""}
     try:
         PLACES[place](program)
-    except Exception as error:  # what it is, is the question
+    except Exception as error:  # of any type: it is compared with the page
         found = {"raised": type(error).__name__, "text": str(error)}
         error.__traceback__ = None
     program.kept.clear()
@@ -110,7 +109,7 @@ def suffer(place: str) -> dict[str, object]:
 
 
 def main() -> None:
-    """Fork a process for each place, and report what it met and how it ended."""
+    """Fork a process for each place, and print its result and how it ended."""
     for place in PLACES:
         folder = Path(place)
         folder.mkdir()
@@ -120,7 +119,7 @@ def main() -> None:
             output = os.open("output", os.O_WRONLY | os.O_CREAT)
             os.dup2(output, 1)
             os.dup2(output, 2)
-            Path("found.json").write_text(json.dumps(suffer(place)))
+            Path("found.json").write_text(json.dumps(run(place)))
             return  # ends as programs do
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         found = json.loads((folder / "found.json").read_text()) if (folder / "found.json").exists() else {}
