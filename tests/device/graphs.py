@@ -25,7 +25,7 @@ def captured(graph, stream, device_module):
 
 
 def another_stream(device_module):
-    """Not the one that graph() takes by default: the pool hands that out, too."""
+    """Not the default stream of graph(), which the pool may return, too."""
     device_module.graph(device_module.CUDAGraph())
     while (stream := device_module.Stream()) == device_module.graph.default_capture_stream[0]:
         pass

@@ -61,6 +61,7 @@ def bits(tensors):
 # ---- values ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("kind", KINDS)
 def test_H01_a_hundred_steps_with_dropout_are_eagers_bit_by_bit(device, device_module, kind):
     eager = Training(device).warm_up(device_module)
@@ -102,7 +103,7 @@ def test_nothing_runs_in_a_capture_and_a_replay_reads_new_inputs(graph, device, 
 
 @pytest.mark.kernels
 def test_attention_is_captured(run_in_process, name):
-    """Eager gives it to the CPU where that sees the device's memory; in a graph compiled kernels compose it."""
+    """In eager mode the CPU computes it in place of device memory; in a graph compiled kernels compose it."""
     code = f"""
         import torch
         call = torch.nn.functional.scaled_dot_product_attention
@@ -174,7 +175,7 @@ def test_H02_each_replay_takes_the_numbers_that_eager_would(graph, device, devic
         assert torch.equal(one.cpu(), other.cpu())
 
 
-def test_a_generator_of_its_own_takes_part(graph, device, device_module):
+def test_a_registered_generator_takes_part(graph, device, device_module):
     generator = torch.Generator(device=device).manual_seed(3)
     graph.register_generator_state(generator)
     with device_module.graph(graph):
@@ -221,6 +222,7 @@ def test_debug_dump(device, device_module, tmp_path):
     assert y.tolist() == [4.0] * 4
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_graph_that_is_kept_is_made_ready_later(device, device_module, tmp_path, kind):
     x = torch.ones(4, device=device)
@@ -294,7 +296,7 @@ def test_several_graphed_callables_share_a_pool(device, device_module):
 
 
 def test_a_capture_with_launch_blocking_and_the_watchdog(run_in_process, name):
-    """Both look after work that runs: what is recorded does not."""
+    """Both apply to work that runs, and not to work that is recorded."""
     code = f"""
         import torch
         d = torch.{name}
@@ -310,7 +312,7 @@ def test_a_capture_with_launch_blocking_and_the_watchdog(run_in_process, name):
     assert run_in_process(code, env=variables).stdout.strip() == "True [4.0, 4.0, 4.0]"
 
 
-def test_an_index_out_of_range_in_a_run_is_told(run_in_process, name):
+def test_an_index_out_of_range_in_a_replay_is_reported(run_in_process, name):
     code = f"""
         import torch
         d = torch.{name}

@@ -35,6 +35,7 @@ def test_H04_a_graphs_memory_is_its_own_until_reset(device, device_module):
     assert device_module.memory_reserved() == before
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("kind", KINDS)
 def test_graphs_share_a_pool(device, device_module, kind):
     x = torch.ones(1 << 20, device=device)
@@ -81,6 +82,7 @@ def test_reset_while_it_is_replayed(device, device_module):
     assert x.unique().tolist() == [50.0]
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_graph_that_is_dropped_gives_its_memory_back(device, device_module, kind):
     x = torch.ones(1 << 20, device=device)

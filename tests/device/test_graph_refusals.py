@@ -192,7 +192,7 @@ def test_two_threads_capture_at_once(device, device_module):
 
 
 @pytest.mark.requires("host_exec")  # an option of the simulated device
-def test_H05_a_driver_without_graphs_says_so(run_in_process, name):
+def test_H05_a_driver_without_graphs_is_named(run_in_process, name):
     code = f"""
         import torch
         d = torch.{name}
