@@ -1,5 +1,5 @@
-/* tests/device/drivers/block_copies.c: the minimal driver, whose copies take only whole blocks, and none between two devices: what the core
- * must do with the others. The blocks are of 64 bytes, and of device ODD_DEVICE, if there is one, of 16. */
+/* tests/device/drivers/block_copies.c: the minimal driver, with copies of whole blocks only, and none between two devices; the core stages
+ * the others. A block has 64 bytes, and 16 on device ODD_DEVICE, if there is one. */
 #include <backplane/driver.h>
 
 #define bp_driver_get minimal_driver_get

@@ -1,69 +1,27 @@
-/* tests/device/drivers/odd_driver.c: a driver with no device that is wrong in the one way the macro ODD names, to test what the loader
- * says. */
+/* tests/device/drivers/odd_driver.c: a driver without devices that is wrong as the macro ODD names, for the loader's messages. */
 #include <backplane/driver.h>
 #include <stdlib.h>
 
 enum { NO_SYMBOL = 1, OTHER_ABI, SHORT_TABLE, HALF_GROUP, REFUSES, NULL_TABLE, NO_DEVICES, OLD_ABI, NO_REASON };
 
 static int32_t device_count(void* self, int32_t* out) {
-  (void)self;
   *out = 0;
   return BP_OK;
 }
-static int32_t device_properties(void* self, int32_t device, bp_device_properties* out) {
-  (void)self;
-  (void)device;
-  (void)out;
-  return BP_INVALID_DEVICE;
-}
-static int32_t life(void* self) {
-  (void)self;
-  return BP_OK;
-}
-static int32_t alloc(void* self, int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
-  (void)self;
-  (void)device;
-  (void)bytes;
-  (void)flags;
-  (void)out;
-  return BP_INVALID_DEVICE;
-}
-static int32_t free_(void* self, int32_t device, uint64_t address) {
-  (void)self;
-  (void)device;
-  (void)address;
-  return BP_INVALID_DEVICE;
-}
+static int32_t device_properties(void* self, int32_t device, bp_device_properties* out) { return BP_INVALID_DEVICE; }
+static int32_t life(void* self) { return BP_OK; }
+static int32_t alloc(void* self, int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) { return BP_INVALID_DEVICE; }
+static int32_t free_(void* self, int32_t device, uint64_t address) { return BP_INVALID_DEVICE; }
 static int32_t copy(void* self, int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device,
                     uint64_t bytes, uint32_t flags) {
-  (void)self;
-  (void)device;
-  (void)stream;
-  (void)dst;
-  (void)dst_device;
-  (void)src;
-  (void)src_device;
-  (void)bytes;
-  (void)flags;
   return BP_INVALID_DEVICE;
 }
-static int32_t synchronize(void* self, int32_t device, uint64_t timeout_ns) {
-  (void)self;
-  (void)device;
-  (void)timeout_ns;
-  return BP_INVALID_DEVICE;
-}
+static int32_t synchronize(void* self, int32_t device, uint64_t timeout_ns) { return BP_INVALID_DEVICE; }
 static int32_t last_error(void* self, char* buf, uint64_t size) {
-  (void)self;
   if (size != 0) buf[0] = '\0';
   return BP_OK;
 }
-static int32_t event_query(void* self, int32_t device, bp_event* event) {
-  (void)self;
-  (void)device;
-  (void)event;
-  return BP_OK;
-}
+static int32_t event_query(void* self, int32_t device, bp_event* event) { return BP_OK; }
 
 #if ODD != 1
 BP_EXPORT
