@@ -1,26 +1,16 @@
-"""Allocators out of a shared object: of a pool, and of the whole device."""
+"""Allocators in a shared object: of a pool, and of the whole device."""
 
 import ctypes
 import gc
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
-import backplane_sdk
-from torch_backplane import paths
 
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory, device):
-    out = tmp_path_factory.mktemp("pluggable") / "libpluggable.so"
-    source = Path(__file__).parent / "cpp/pluggable.c"
-    (library,) = paths.library_paths()
-    command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", f"-I{backplane_sdk.include_dir()}", str(source)]
-    subprocess.run([*command, f"-L{library}", f"-l{device.type}", "-o", str(out)], check=True)
-    return out
+@pytest.fixture
+def path(compiled):
+    return compiled(Path(__file__).parent / "cpp" / "pluggable.cpp")
 
 
 def counters(path):
@@ -87,7 +77,7 @@ def test_E62_a_pools_segments_come_from_its_allocator(device_module, device, all
     assert counts["bytes"].value == before
 
 
-def test_E62_a_pool_that_gets_no_memory_says_so(device_module, device, allocator, counts):
+def test_E62_a_pool_that_gets_no_memory_is_out_of_memory(device_module, device, allocator, counts):
     pool = device_module.MemPool(allocator)
     counts["largest"].value = 1 << 20
     try:
