@@ -1,4 +1,4 @@
-"""set_sync_debug_mode: calls that make the host wait are told by name, and no others."""
+"""set_sync_debug_mode reports calls that make the host wait, by name, and no others."""
 
 import threading
 import warnings
@@ -31,13 +31,13 @@ WAITS = {
 
 
 @pytest.mark.parametrize("call", WAITS)
-def test_E60_what_waits_is_told_once_and_refused_before(mode, x, call, name):
+def test_E60_a_call_that_waits_is_reported_once_and_refused_before(mode, x, call, name):
     torch.complex(x, x)
     mode("warn")
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as reported:
         warnings.simplefilter("always")
         WAITS[call](x)
-    ours = [str(w.message) for w in told if f"called a synchronizing {name} operation" in str(w.message)]
+    ours = [str(w.message) for w in reported if f"called a synchronizing {name} operation" in str(w.message)]
     assert len(ours) == len(set(ours)) >= 1
     assert all("aten::" in text for text in ours)
     mode("error")
@@ -48,7 +48,7 @@ def test_E60_what_waits_is_told_once_and_refused_before(mode, x, call, name):
 
 
 @pytest.mark.kernels
-def test_E60_what_is_queued_is_not_told(mode, x, device_module, device):
+def test_E60_a_call_that_is_queued_is_not_reported(mode, x, device_module, device):
     host, stream, event = torch.ones(5).pin_memory(), device_module.Stream(), torch.Event(device)
     torch.where(x > 0, x, 0.0), x.fill_(1)  # compiled, if need be
     mode("error")
@@ -70,14 +70,14 @@ def test_E60_what_is_queued_is_not_told(mode, x, device_module, device):
 
 def test_E60_the_operator_is_named(mode, x):
     mode(1)
-    with pytest.warns(UserWarning, match=r"aten::nonzero \(") as told:
+    with pytest.warns(UserWarning, match=r"aten::nonzero \(") as reported:
         x.nonzero()
-    assert told[0].filename == __file__
+    assert reported[0].filename == __file__
     with fallback.policy("cpu"), pytest.warns(UserWarning, match=r"aten::kthvalue \(it runs on the CPU\)"):
         torch.kthvalue(x, 2)
 
 
-def test_E60_the_mode_is_the_processs(mode, x, device_module):
+def test_E60_the_mode_holds_in_every_thread(mode, x, device_module):
     assert device_module.get_sync_debug_mode() == 0
     mode("error")
     assert device_module.get_sync_debug_mode() == 2
@@ -99,7 +99,7 @@ def test_E60_the_mode_is_the_processs(mode, x, device_module):
     assert device_module.get_sync_debug_mode() == 2
 
 
-def test_E60_coverage_does_not_end_what_the_mode_follows(mode, x):
+def test_E60_coverage_does_not_end_the_mode(mode, x):
     from backplane_tools.coverage import Coverage
 
     mode("error")

@@ -10,13 +10,9 @@ import torch
 
 from torch_backplane.device.tensor_types import DTYPES
 
-TORCHS = {  # what torch's own types of these names are of, and what they accept
-    name: getattr(torch, name).dtype for name in DTYPES
-}
-
 
 def test_E59_the_names_and_dtypes_are_torchs(device_module, name):
-    assert DTYPES == TORCHS
+    assert {short: getattr(torch, short).dtype for short in DTYPES} == DTYPES
     for short, dtype in DTYPES.items():
         ours = getattr(device_module, short)
         assert (ours.dtype, ours.layout, ours.is_sparse, ours.is_cuda) == (dtype, torch.strided, False, False)
@@ -33,6 +29,7 @@ def test_E59_the_names_and_dtypes_are_torchs(device_module, name):
         device_module.FloatTensor.dtype = torch.int8
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("short", sorted(DTYPES))
 def test_E59_the_constructor_does_what_torchs_does(device_module, device, short):
     ours, theirs = getattr(device_module, short), getattr(torch, short)
@@ -109,7 +106,7 @@ def test_E59_classes_are_copied_and_pickled_by_their_names(device_module, device
 
 
 def test_E59_the_default_type_is_set_by_dtype_and_device(device_module, name):
-    """torch takes its own types alone, and says so; nothing is changed."""
+    """torch accepts only its own types, and warns; nothing is changed."""
     with pytest.warns(UserWarning, match="set_default_device"), pytest.raises(TypeError, match="invalid type object"):
         torch.set_default_tensor_type(device_module.HalfTensor)
     assert torch.get_default_dtype() is torch.float32
