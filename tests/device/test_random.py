@@ -124,21 +124,6 @@ def test_e34_a_state_is_not_shared_with_another_device(device):
     assert words(generator.get_state()) == (6, 0)
 
 
-@pytest.mark.kernels  # the CPU draws other amounts
-def test_e34_threads_that_share_a_state_never_share_a_range(device):
-    generator = torch.Generator(device=device).manual_seed(6)
-    shared = [generator.graphsafe_get_state() for _ in range(4)]
-
-    def each(one):
-        x = torch.empty(4, device=device)
-        for _ in range(500):
-            x.uniform_(generator=one)
-
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(each, shared))
-    assert generator.get_offset() == 4 * 500 * 4
-
-
 def test_e32_factories_take_a_device_generator(device):
     generator = torch.Generator(device=device)
     for make in (torch.rand, torch.randn):
@@ -164,15 +149,16 @@ def test_e32_drawing_moves_the_devices_generator_and_takes_no_other(device):
         torch.empty(4, device=device).uniform_(generator=torch.Generator())
 
 
-def test_e32_threads_never_share_a_range(device):
+def test_e32_e34_threads_that_share_a_state_never_share_a_range(device):
     generator = torch.Generator(device=device).manual_seed(1)
     draw(device, generator)
     one = generator.get_offset()
     generator.manual_seed(1)
+    shared = [generator, *(generator.graphsafe_get_state() for _ in range(3))]
     with ThreadPoolExecutor(4) as threads:
-        drawn = list(threads.map(lambda _: draw(device, generator), range(40)))
-    assert generator.get_offset() == 40 * one
-    assert len({tuple(numbers.tolist()) for numbers in drawn}) == 40
+        drawn = list(threads.map(lambda each: draw(device, each), shared * 20))
+    assert generator.get_offset() == 80 * one
+    assert len({tuple(numbers.tolist()) for numbers in drawn}) == 80
 
 
 @pytest.mark.requires("multi_device")
