@@ -1,5 +1,5 @@
-// tests/device/cpp/half_ops.cpp: operators of a library whose CPU kernels lack half types, as a dispatch over dtypes says it: torchvision's
-// do.
+// tests/device/cpp/half_ops.cpp: operators whose CPU kernels do not support half types, with the error of a dispatch over dtypes, as
+// torchvision's.
 #include <ATen/Dispatch.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
