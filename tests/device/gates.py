@@ -1,4 +1,4 @@
-"""``Gates(path)``: holds streams up by the shim ``drivers/hold_streams.c``; and functions that build the shim."""
+"""``Gates(path)``: streams held up by the shim ``drivers/hold_streams.c``; and the minimal driver, without streams."""
 
 import ctypes
 import itertools
@@ -6,15 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def build(folder):
-    """Compile the shim into a folder; its path."""
-    import shims
-
-    return shims.compiled(Path(__file__).parent / "drivers" / "hold_streams.c", folder)
-
-
-def build_minimal(folder):
-    """Compile the minimal driver, which has neither streams nor events, into a folder; its path."""
+def minimal_driver(folder):
+    """The path of the minimal driver, compiled into a folder."""
     import shims
 
     import backplane_sdk

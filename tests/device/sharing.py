@@ -1,7 +1,7 @@
-"""Two processes that share tensors: ``python sharing.py DEVICE GATE`` prints, a line a scenario, what came of it.
+"""Two processes that share tensors: ``python sharing.py DEVICE GATE`` prints a line with the result of each scenario.
 
-A scenario is a pair of generators, one for each process. They take turns: what one yields is sent to the other, by the
-queues of torch.multiprocessing, and is what the other's ``yield`` gives.
+A scenario is a pair of generators, one for each process. They take turns: the queues of torch.multiprocessing send what
+one yields to the other, where it is the value of ``yield``.
 """
 
 import gc
@@ -16,7 +16,7 @@ SIZE = 1 << 20
 
 
 def values(d, m, gates):
-    """What one writes the other reads, through views with an offset and strides."""
+    """One reads what the other writes, through views with an offset and strides."""
     x = torch.arange(24.0, device=d).view(4, 6)
     reply = yield x[1:, ::2]
     return reply == x.cpu()[1:, ::2].sub(100).tolist() and x[1, 0].item() == 106 and x[0, 0].item() == 0
@@ -82,7 +82,7 @@ def references(d, m, gates):
     m.synchronize()
     kept = yield "still there?"
     del others
-    yield "give it up"
+    yield "release it"
     m.ipc_collect()
     m.synchronize()
     m.empty_cache()
@@ -100,7 +100,7 @@ def references_other(d, m):
 
 
 def freed_at_once(d, m, gates):
-    """If the other process gave it up first, the memory is freed as any other."""
+    """Memory that the other process has released is freed as any other."""
     m.empty_cache()
     free = m.mem_get_info()[0]
     x = torch.full((4 * SIZE,), 5.0, device=d)
@@ -119,14 +119,14 @@ def freed_at_once_other(d, m):
 
 
 def room(d, m, gates):
-    """Memory that the other process has given up is found again by an allocation that needs it."""
+    """An allocation that needs memory gets what the other process has released."""
     m.ipc_collect()
     m.empty_cache()
     bytes = m.mem_get_info()[0] * 4 // 10
     x = torch.empty(bytes, dtype=torch.uint8, device=d)
     yield x
     del x
-    yield "give it up"
+    yield "release it"
     return torch.empty(2 * bytes, dtype=torch.uint8, device=d).numel() == 2 * bytes
 
 
@@ -139,20 +139,20 @@ def room_other(d, m):
 
 
 def stream_order(d, m, gates):
-    """The receiver's stream waits for what the sender had queued, on whichever stream."""
+    """The receiver's stream waits for the sender's queued work, on any stream."""
     s = m.Stream()
     x = torch.zeros(SIZE, device=d)
     m.synchronize()
     with m.stream(s):
-        gates.delay(s, 300_000)
+        gates.delay(s, 50_000)
         x.fill_(3)
         first = yield x
-        gates.delay(s, 300_000)
+        gates.delay(s, 50_000)
         x.fill_(4)
     x.record_stream(s)
     s2 = m.Stream()
     with m.stream(s2):
-        second = yield x  # sent from another stream: still after all that it was sent behind
+        second = yield x  # sent from another stream, after the same work
     return first == 3 * SIZE and second in (3 * SIZE, 4 * SIZE)
 
 
@@ -197,7 +197,7 @@ def no_second_hand_other(d, m):
 
 
 def events(d, m, gates):
-    """An event that both processes have orders their streams, and a query tells."""
+    """An event that both processes have orders their streams, and can be queried."""
     s, e = m.Stream(), m.Event(interprocess=True)
     with gates.shut(s):
         e.record(s)
@@ -218,7 +218,7 @@ def events_other(d, m):
 
 
 def second_device(d, m, gates):
-    """A tensor comes to the device that it was on."""
+    """A tensor keeps its device."""
     device, total = yield torch.ones(5, device=f"{d}:1")
     return device == f"{d}:1" and total == 5
 

@@ -1,4 +1,4 @@
-"""Random programs on several streams, compared with the same program in sequence on the CPU. A process of its own.
+"""Random programs on several streams, compared with the same program in sequence on the CPU.
 
 ``python stream_graphs.py DEVICE GATE FIRST LAST [--broken]`` runs the programs of the seeds from FIRST up to LAST and
 prints how many steps they had; ``--broken`` leaves the waits out and prints how many programs then went wrong.
@@ -83,7 +83,7 @@ class Program:
 
     def compute(self, kind, stream, target, a, b):
         real, model = self.real, self.model
-        if kind == "new":  # the old memory goes, while other streams may still read it
+        if kind == "new":  # the old memory is freed, while other streams may still read it
             self.record_users(target, stream)
             real[target] = real[a] + real[b]
             real[target].mul_(0.5)
@@ -109,14 +109,14 @@ class Program:
                 result = temporary * 0.5
                 temporary.record_stream(other)
             del temporary
-            torch.full((SIZE,), -1.0, device=result.device)  # takes the memory, if it is given out too early
+            torch.full((SIZE,), -1.0, device=result.device)  # gets the memory, if it was freed too early
             stream.wait_stream(other)
             result.record_stream(stream)
             real[target] = result
             model[target] = (model[a] - model[b]) * 0.5
 
     def record_users(self, key, stream):
-        """Before memory is replaced: its last users, and the stream of this step, which may read it, too."""
+        """Before memory is replaced, record its last users and the stream of this step, which may read it, too."""
         for access in [*self.readers[key], self.writer[key], (stream, None)]:
             if access is not None:
                 self.real[key].record_stream(access[0])

@@ -15,30 +15,21 @@ pytestmark = pytest.mark.once
 PICKLE = "from multiprocessing.reduction import ForkingPickler"
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("gate")
-    return gates.build(folder), gates.build_minimal(folder)
-
-
-KINDS = [
-    "kind=unified,memory=256MiB",
-    pytest.param("kind=discrete", marks=pytest.mark.long),
-    pytest.param("kind=unified,memory=256MiB,strict=on", marks=pytest.mark.long),
-]
+KINDS = ["kind=unified,memory=256MiB"]
+KINDS += [pytest.param(kind, marks=pytest.mark.long) for kind in ("kind=discrete", f"{KINDS[0]},strict=on")]
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def outcome(request, built, device):
-    """What each scenario said, and how it ended."""
+def outcome(request, shim, device):
+    """The result of each scenario, the errors and the exit status."""
     prefix = device.type.upper()
     env = {key: value for key, value in os.environ.items() if not key.startswith(f"{prefix}_")}
-    env |= {f"{prefix}_OPTIONS": request.param, f"{prefix}_SHIMS": str(built[0])}
+    env |= {f"{prefix}_OPTIONS": request.param, f"{prefix}_SHIMS": shim("hold_streams")}
     script = Path(__file__).parent / "sharing.py"
-    command = [sys.executable, "-W", "ignore", str(script), device.type, str(built[0])]
+    command = [sys.executable, "-W", "ignore", str(script), device.type, shim("hold_streams")]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
-    said = dict(json.loads(line) for line in done.stdout.splitlines())
-    return said | {"code": done.returncode, "errors": done.stderr}
+    results = dict(json.loads(line) for line in done.stdout.splitlines())
+    return results | {"code": done.returncode, "errors": done.stderr}
 
 
 @pytest.mark.parametrize("scenario", [scenario.__name__ for scenario in sharing.SCENARIOS])
@@ -53,8 +44,7 @@ def test_both_processes_end_well(outcome):
 @pytest.mark.long_after_first
 def test_what_a_process_sent_before_it_ended_is_refused(run_in_process, name, memory_kind):
     options = {"options": f"kind={memory_kind}", "env": {f"{name.upper()}_DRIVER": None}}
-    code = f"import torch\n{PICKLE}\nprint(ForkingPickler.dumps(torch.ones(9, device='{name}')).hex())"
-    code = code.replace(".hex", ".tobytes().hex")
+    code = f"import torch\n{PICKLE}\nprint(ForkingPickler.dumps(torch.ones(9, device='{name}')).tobytes().hex())"
     message = run_in_process(code, **options).stdout.strip()
     code = f"""
         import pickle, torch
@@ -107,7 +97,7 @@ sys.stdin.read()
     assert run_in_process(sender, **options).stdout.split() == ["True", "True", "True"]
 
 
-def test_a_driver_without_it_names_the_alternative(run_in_process, built, name):
+def test_a_driver_without_it_names_the_alternative(run_in_process, name, tmp_path):
     code = f"""
         import torch
         {PICKLE}
@@ -118,7 +108,7 @@ def test_a_driver_without_it_names_the_alternative(run_in_process, built, name):
                 print("bp.ipc" in str(error) and ".cpu()" in str(error))
         print(len(ForkingPickler.dumps(torch.ones(2))) > 0)
     """
-    env = {f"{name.upper()}_DRIVER": str(built[1]), f"{name.upper()}_SHIMS": None}
+    env = {f"{name.upper()}_DRIVER": gates.minimal_driver(tmp_path), f"{name.upper()}_SHIMS": None}
     assert run_in_process(code, options="devices=1", env=env).stdout.split() == ["True", "True", "True"]
 
 
@@ -148,10 +138,10 @@ except RuntimeError as error:
 
 
 @pytest.mark.long_after_first
-def test_the_memory_of_a_sent_tensor_can_still_be_recorded_on_streams(run_in_process, name, memory_kind, built):
-    """What was sent is wrapped; record_stream reaches the allocator's block all the same."""
+def test_the_memory_of_a_sent_tensor_can_still_be_recorded_on_streams(run_in_process, name, memory_kind, shim):
+    """What was sent is wrapped, and record_stream reaches the allocator's block."""
     code = (
-        gates.prelude(built[0])
+        gates.prelude(shim("hold_streams"))
         + f"""
 import torch
 {PICKLE}
@@ -173,11 +163,11 @@ with gates.shut(s):
         z = torch.zeros(1 << 18, device="{name}")
         print(z.data_ptr() != place)
     else:
-        print(True)  # memory of its own, that no cache gives out again
+        print(True)  # memory that is never cached
 s.synchronize()
 print(y.sum().item() == 1 << 18)
 """
     )
-    env = {f"{name.upper()}_DRIVER": None, f"{name.upper()}_SHIMS": str(built[0])}
+    env = {f"{name.upper()}_DRIVER": None, f"{name.upper()}_SHIMS": shim("hold_streams")}
     done = run_in_process(code, options=f"kind={memory_kind},stream=async", env=env)
     assert done.stdout.split() == ["True", "True"]
