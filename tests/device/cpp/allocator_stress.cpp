@@ -1,4 +1,4 @@
-// tests/device/cpp/allocator_stress.cpp: threads that do everything with the allocator at once; no byte is handed out twice, none is lost.
+// tests/device/cpp/allocator_stress.cpp: threads that call all of the allocator at once; no byte is allocated twice, none is lost.
 //
 // Usage: allocator_stress [STEPS [THREADS]]. Made for ThreadSanitizer: the program shares nothing between its threads but what it tests, a
 // mutex over the owned ranges, and the queue of memory that another thread frees.
@@ -29,7 +29,7 @@ struct Taken {
 
 std::mutex mutex;
 std::map<uintptr_t, size_t> owned;  // start -> bytes, of all threads
-std::vector<Taken> orphans;         // freed by whoever comes by
+std::vector<Taken> orphans;         // freed by any thread
 std::atomic<int> errors{0};
 
 void wrong(const char* what) {
@@ -158,9 +158,9 @@ int main(int argc, char** argv) {
   caching_allocator().emptyCache();
   const DeviceStats stats = caching_allocator().getDeviceStats(0);
   if (!owned.empty() || !orphans.empty()) wrong("memory is left over");
-  if (stats.allocated_bytes[0].current != 0 || stats.active_bytes[0].current != 0) wrong("statistics say that memory is in use");
+  if (stats.allocated_bytes[0].current != 0 || stats.active_bytes[0].current != 0) wrong("memory is in use according to the statistics");
   if (stats.reserved_bytes[0].current != 0 || stats.segment[0].current != 0) wrong("segments did not go back");
-  if (stats.num_device_alloc != stats.num_device_free) wrong("more was taken of the driver than given back");
+  if (stats.num_device_alloc != stats.num_device_free) wrong("more was allocated by the driver than freed");
   std::cout << stats.allocation[0].allocated << " allocations, " << errors.load() << " errors" << std::endl;
   return errors.load() == 0 ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 // tests/device/cpp/memory_test.cpp: the memory of lib<device>.so from C++: one named case a contract, run by test_memory_cpp.py.
 //
-// Usage: memory_test [--without PREFIX]... [CASE...]. Each case runs in a process of its own, forked before the driver is opened. Cases
+// Usage: memory_test [--without PREFIX]... [CASE...]. Each case runs in a process that is forked before the driver is opened. Cases
 // named held_ need a stream that a host function can hold up: bp.host_exec, and streams that are not inline; two_devices_ need two.
 #include <sys/wait.h>
 #include <unistd.h>

@@ -92,7 +92,7 @@ class Receiver {
     }
     _exit(errors.load() == 0 ? 0 : 1);
   }
-  // Of what it received, the other process says the first byte.
+  // The other process answers with the first byte of what it received.
   unsigned char ask(const SharedStorage& shared, unsigned char value) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const uint64_t numbers[] = {shared.offset, shared.bytes, shared.memory.size(), shared.event.size(), shared.counter.size(), value};
@@ -149,7 +149,7 @@ struct Piece {
 
 std::mutex mutex;
 std::vector<Piece> handed_on;
-std::vector<std::shared_ptr<Event>> published;  // recorded; whoever likes asks them and waits for them
+std::vector<std::shared_ptr<Event>> published;  // recorded; any thread queries them and waits for them
 
 class Worker {
  public:
