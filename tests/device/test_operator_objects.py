@@ -23,11 +23,6 @@ def library():
         yield made
 
 
-@pytest.fixture
-def x(device):
-    return torch.linspace(-0.9, 0.9, 5).to(device)
-
-
 MODULE = f"""
 import torch
 library = torch.library.Library("{NS}_module", "DEF")

@@ -24,11 +24,6 @@ def op():
         yield OPS.f.default
 
 
-@pytest.fixture
-def x(device):
-    return torch.linspace(-0.9, 0.9, 5).to(device)
-
-
 def test_B16_an_override_acts_only_while_that_dispatcher_is_on(op, x):
     calls = []
 

@@ -52,7 +52,7 @@ def test_a_registration_is_a_context_manager(x):
     assert not torch.equal(x.erfinv(), x + 100)
 
 
-def test_it_stays_when_nobody_keeps_the_handle(x):
+def test_it_stays_without_a_reference_to_it(x):
     torch_backplane.kernel(OP, erfinv)
     gc.collect()
     try:
@@ -61,7 +61,7 @@ def test_it_stays_when_nobody_keeps_the_handle(x):
         kernels._active[OP][-1].remove()
 
 
-def test_arguments_come_as_the_schema_has_them(x):
+def test_arguments_are_passed_as_in_the_schema(x):
     seen = []
 
     def gelu(self, *, approximate="none"):
@@ -72,9 +72,11 @@ def test_arguments_come_as_the_schema_has_them(x):
         torch.nn.functional.gelu(x)
         torch.nn.functional.gelu(x, approximate="tanh")
     assert seen == ["none", "tanh"]
+    with torch_backplane.kernel("aten::gelu", lambda *args, **kwargs: args[0] + 1, override=True):
+        assert torch.equal(torch.nn.functional.gelu(x), x + 1)
 
 
-def test_what_a_kernel_does_not_take_goes_to_the_cpu(x, kernel_calls):
+def test_calls_that_a_kernel_does_not_support_go_to_the_cpu(x, kernel_calls):
     def mine(self):
         return self + 100 if self.dtype == torch.float32 else NotImplemented
 
@@ -100,13 +102,15 @@ def test_a_kernel_with_several_results_or_keywords_can_decline(x):
     torch.testing.assert_close(result.cpu(), torch.nn.functional.gelu(x.cpu(), approximate="tanh"))
 
 
-def test_torchs_own_formula_gives_the_gradient(x):
+def test_torchs_own_formula_gives_the_gradient_and_takes_no_other(x):
     leaf = x.clone().requires_grad_()
     with torch_backplane.kernel(OP, lambda self: self.cpu().erfinv().to(self.device)):
         leaf.erfinv().sum().backward()
     expected = x.cpu().requires_grad_()
     expected.erfinv().sum().backward()
     torch.testing.assert_close(leaf.grad.cpu(), expected.grad)
+    with pytest.raises(ValueError, match="leave out backward="):
+        torch_backplane.kernel(OP, erfinv, backward=lambda ctx, gradient: gradient)
 
 
 @pytest.mark.parametrize(
@@ -135,16 +139,11 @@ def test_an_operator_that_does_not_exist_is_refused_with_the_nearest(op, nearest
         (lambda: None, "'self' is missing"),
     ],
 )
-def test_a_signature_that_differs_is_refused_and_the_right_one_given(function, difference):
+def test_a_signature_that_differs_is_refused_and_the_right_one_named(function, difference):
     with pytest.raises(TypeError, match=re.escape(difference)) as error:
         torch_backplane.kernel("aten::gelu", function, override=True)
     assert "(self, *, approximate='none')" in str(error.value)
     assert f"{__file__}:" in str(error.value)
-
-
-def test_stars_take_any_arguments(x):
-    with torch_backplane.kernel("aten::gelu", lambda *args, **kwargs: args[0] + 1, override=True):
-        assert torch.equal(torch.nn.functional.gelu(x), x + 1)
 
 
 def test_a_second_kernel_is_refused_naming_both(x):
@@ -223,11 +222,6 @@ def test_B15_no_kernel_of_the_sdk_cuts_off_a_composites_gradient(backend_package
     assert lost == []
 
 
-def test_a_formula_for_an_operator_that_has_one_is_refused():
-    with pytest.raises(ValueError, match="leave out backward="):
-        torch_backplane.kernel(OP, erfinv, backward=lambda ctx, gradient: gradient)
-
-
 MODULE = """
 import torch_backplane
 
@@ -254,7 +248,7 @@ def test_loading_the_kernels_module_again_replaces_its_kernels(x, tmp_path, monk
     assert not torch.equal(x.erfinv(), x + 1)
 
 
-def test_kernels_survive_that_the_runtime_is_loaded_again(x):
+def test_kernels_survive_a_reload_of_the_runtime(x):
     registration = torch_backplane.kernel(OP, erfinv)
     try:
         importlib.reload(kernels)
@@ -267,7 +261,7 @@ def test_kernels_survive_that_the_runtime_is_loaded_again(x):
 
 
 def test_D09_the_autograd_fallback_outlives_every_registration(x):
-    """A custom op without a formula runs on tensors that require a gradient only by that fallback."""
+    """Only this fallback runs a custom op without a formula on tensors that require a gradient."""
     with torch.library._scoped_library("bp_test_d09", "DEF") as library:
         library.define("f(Tensor x) -> Tensor")
         library.impl("f", lambda x: x + 1, "PrivateUse1")
