@@ -23,8 +23,26 @@ def trace(history, device):
     return history._snapshot()["device_traces"][device.index]
 
 
+def last(history, device, action):
+    """The last event with this action."""
+    return [event for event in trace(history, device) if event["action"] == action][-1]
+
+
+def names(frames):
+    return [frame["name"] for frame in frames]
+
+
+def block_of(x, snapshot):
+    (block,) = [b for s in snapshot["segments"] for b in s["blocks"] if b["address"] == x.data_ptr()]
+    return block
+
+
 def allocate_here(nbytes, device):
     return torch.empty(nbytes, dtype=torch.uint8, device=device)
+
+
+def release_here(module):
+    module.empty_cache()
 
 
 def test_events_of_one_tensor_in_order(history, device, device_module):
@@ -50,48 +68,32 @@ def test_events_of_one_tensor_in_order(history, device, device_module):
 def test_stacks_name_the_line(history, device):
     history._record_memory_history(stacks="python")
     x = allocate_here(3 * MIB, device)
-    snapshot = history._snapshot()
-    (block,) = [b for s in snapshot["segments"] for b in s["blocks"] if b["address"] == x.data_ptr()]
-    names = [frame["name"] for frame in block["frames"]]
-    assert names[0] == "allocate_here"
-    assert "test_stacks_name_the_line" in names
-    assert block["frames"][0]["filename"] == __file__
-    assert block["frames"][0]["line"] == allocate_here.__code__.co_firstlineno + 1
-    events = [event for event in snapshot["device_traces"][device.index] if event["action"] == "alloc"]
-    assert events[-1]["frames"] == block["frames"]
+    frames = block_of(x, history._snapshot())["frames"]
+    assert names(frames)[0] == "allocate_here"
+    assert "test_stacks_name_the_line" in names(frames)
+    assert frames[0]["filename"] == __file__
+    assert frames[0]["line"] == allocate_here.__code__.co_firstlineno + 1
+    assert last(history, device, "alloc")["frames"] == frames
     del x
-    freed = [event for event in trace(history, device) if event["action"] == "free_requested"][-1]
-    assert freed["frames"][0]["name"] == "test_stacks_name_the_line"
+    assert names(last(history, device, "free_requested")["frames"])[0] == "test_stacks_name_the_line"
 
 
 def test_stacks_have_cpp_frames(history, device):
     history._record_memory_history(stacks="all")
     x = allocate_here(3 * MIB, device)
-    mine = [event for event in trace(history, device) if event.get("addr") == x.data_ptr()]
-    event = [event for event in mine if event["action"] == "alloc"][-1]
-    names = [frame["name"] for frame in event["frames"]]
-    assert "allocate_here" in names
-    assert any("::" in name for name in names[: names.index("allocate_here")])
-
-
-def test_state_keeps_stacks_and_no_events(history, device):
-    history._record_memory_history("state", stacks="python")
-    x = allocate_here(3 * MIB, device)
-    snapshot = history._snapshot()
-    (block,) = [b for s in snapshot["segments"] for b in s["blocks"] if b["address"] == x.data_ptr()]
-    assert block["frames"][0]["name"] == "allocate_here"
-    assert snapshot["device_traces"][device.index] == []
+    found = names(last(history, device, "alloc")["frames"])
+    assert x.numel() == 3 * MIB
+    assert any("::" in name for name in found[: found.index("allocate_here")])
 
 
 @pytest.mark.parametrize(
     ("context", "of_block", "of_alloc", "of_free"), [(None, 0, 0, 0), ("state", 1, 0, 0), ("alloc", 1, 1, 1)]
 )
 def test_context_says_which_stacks(history, device, context, of_block, of_alloc, of_free):
-    """Without a stack of its own, a free shows the allocation's."""
+    """A free without a stack shows the allocation's."""
     history._record_memory_history(context=context, stacks="python")
     x = allocate_here(3 * MIB, device)
-    blocks = [b for s in history.memory_snapshot() for b in s["blocks"] if b["address"] == x.data_ptr()]
-    assert [bool(b["frames"]) for b in blocks] == [bool(of_block)]
+    assert bool(block_of(x, {"segments": history.memory_snapshot()})["frames"]) == bool(of_block)
     del x
     frames = {event["action"]: event["frames"] for event in trace(history, device)}
     assert bool(frames["alloc"]) == bool(of_alloc)
@@ -113,13 +115,18 @@ def test_the_latest_entries_are_kept(history, device):
     assert [event["action"] for event in trace(history, device)] == ["alloc", "snapshot"]
 
 
-def test_stopping_forgets(history, device):
-    history._record_memory_history(stacks="python")
+def test_state_keeps_stacks_and_no_events_and_stopping_forgets_both(history, device):
+    history._record_memory_history("state", stacks="python")
     x = allocate_here(3 * MIB, device)
+    snapshot = history._snapshot()
+    assert names(block_of(x, snapshot)["frames"])[0] == "allocate_here"
+    assert snapshot["device_traces"][device.index] == []
+    history._record_memory_history(stacks="python")
+    y = allocate_here(3 * MIB, device)
     history._record_memory_history(None)
     snapshot = history._snapshot()
     assert snapshot["device_traces"][device.index] == []
-    assert [b["frames"] for s in snapshot["segments"] for b in s["blocks"] if b["address"] == x.data_ptr()] == [[]]
+    assert block_of(x, snapshot)["frames"] == block_of(y, snapshot)["frames"] == []
 
 
 def test_wrong_arguments_name_the_right_ones(history):
@@ -149,10 +156,10 @@ def test_out_of_memory_is_an_event(history, device, device_module):
     total = device_module.mem_get_info()[1]
     with pytest.raises(torch.OutOfMemoryError):
         allocate_here(total + MIB, device)
-    event = [event for event in trace(history, device) if event["action"] == "oom"][-1]
+    event = last(history, device, "oom")
     assert event["size"] == total + MIB
     assert event["device_free"] == device_module.mem_get_info()[0]
-    assert event["frames"][0]["name"] == "allocate_here"
+    assert names(event["frames"])[0] == "allocate_here"
 
 
 def test_out_of_memory_is_observed(run_in_process, backend_package, name):
@@ -208,35 +215,26 @@ def test_statistics_have_every_key_of_cudas(device, device_module):
     expected |= {"num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free"}
     expected |= {"max_split_size"}
     named = torch.cuda.memory_stats.__doc__
-    assert {name for name in found if name.startswith("num_")} >= {
-        word for word in named.replace('"', " ").replace("`", " ").split() if word.startswith("num_")
-    }
+    expected |= {word for word in named.replace('"', " ").replace("`", " ").split() if word.startswith("num_")}
     assert expected - found == set()
 
 
-def release_here(module):
-    module.empty_cache()
-
-
-def frames_of(history, device, action):
-    return [event["frames"] for event in trace(history, device) if event["action"] == action][-1]
-
-
-@pytest.mark.parametrize("context", ["all", "alloc", "state"])
-def test_a_segment_that_goes_back_shows_who_gave_it_back(history, device, device_module, context):
-    """As for torch.cuda: without stacks of frees, the one that allocated it; without stacks of events, none."""
+@pytest.mark.parametrize(
+    ("context", "expected"), [("all", ["empty_cache", "release_here"]), ("alloc", ["allocate_here"]), ("state", [])]
+)
+def test_a_freed_segment_shows_who_freed_it(history, device, device_module, context, expected):
+    """As for torch.cuda: without stacks of frees, who allocated it; without stacks of events, no stack."""
     history._record_memory_history(context=context, stacks="python")
     x = allocate_here(30 * MIB, device)
     del x
     release_here(device_module)
-    names = [frame["name"] for frame in frames_of(history, device, "segment_free")]
-    expected = {"all": ["empty_cache", "release_here"], "alloc": ["allocate_here"], "state": []}[context]
-    assert names[: len(expected)] == expected
-    assert bool(names) == bool(expected)
+    found = names(last(history, device, "segment_free")["frames"])
+    assert found[: len(expected)] == expected
+    assert bool(found) == bool(expected)
 
 
 @pytest.mark.requires("vmm")
-def test_a_chunk_that_goes_back_shows_who_gave_it_back(history, device, device_module):
+def test_an_unmapped_chunk_shows_who_freed_it(history, device, device_module):
     history._set_allocator_settings("expandable_segments:True")
     try:
         history._record_memory_history(stacks="python")
@@ -245,14 +243,10 @@ def test_a_chunk_that_goes_back_shows_who_gave_it_back(history, device, device_m
         release_here(device_module)
     finally:
         history._set_allocator_settings("")
-    assert [frame["name"] for frame in frames_of(history, device, "segment_unmap")][:2] == [
-        "empty_cache",
-        "release_here",
-    ]
+    assert names(last(history, device, "segment_unmap")["frames"])[:2] == ["empty_cache", "release_here"]
 
 
-def test_an_allocation_that_makes_room_shows_itself(history, device, device_module):
-    """It is the one that gives the cache back."""
+def test_an_allocation_that_frees_the_cache_shows_itself(history, device, device_module):
     history._record_memory_history(stacks="python")
     total = device_module.mem_get_info(device)[1]
     device_module.set_per_process_memory_fraction((64 * MIB) / total)
@@ -263,12 +257,12 @@ def test_an_allocation_that_makes_room_shows_itself(history, device, device_modu
         del y
     finally:
         device_module.set_per_process_memory_fraction(1.0)
-    names = [frame["name"] for frame in frames_of(history, device, "segment_free")]
-    assert names[0] == "test_an_allocation_that_makes_room_shows_itself"
+    frames = last(history, device, "segment_free")["frames"]
+    assert names(frames)[0] == "test_an_allocation_that_frees_the_cache_shows_itself"
 
 
 def test_state_keeps_no_stack_of_what_is_free(history, device, device_module):
-    """Of blocks that were freed, that another stream gave up, and that are split or merged; a segment keeps its own."""
+    """Blocks that were freed, also those of another stream, that are split or merged. A segment keeps its stack."""
     history._record_memory_history(context="state", stacks="python")
     s = device_module.Stream(device)
     blocks = [allocate_here(300 << 10, device) for _ in range(6)]
@@ -279,13 +273,13 @@ def test_state_keeps_no_stack_of_what_is_free(history, device, device_module):
     s.synchronize()
     found = [b for segment in history._snapshot()["segments"] for b in segment["blocks"]]
     assert {b["state"] for b in found} >= {"active_allocated", "inactive"}
-    for b in found:  # what others hold was allocated before
+    for b in found:  # others were allocated before
         assert b["state"] == "active_allocated" or not b["frames"]
     assert [bool(b["frames"]) for b in found if b["address"] == kept] == [True]
     assert not any(event["frames"] for event in trace(history, device))
 
 
-def test_recording_on_keeps_the_times_of_what_was_recorded(history, device):
+def test_recording_again_keeps_the_times_of_the_events(history, device):
     history._record_memory_history(context=None)
     x = allocate_here(3 * MIB, device)
     before = [(event["action"], event["time_us"]) for event in trace(history, device)]
