@@ -13,7 +13,7 @@ CLASSES = Path(torch.__file__).parent / "lib" / "libtorchbind_test.so"
 
 pytestmark = pytest.mark.once
 
-# A process of its own: torch's library of test classes stays once it is loaded.
+# Run in another process: torch's library of test classes cannot be unloaded.
 PRELUDE = f"""
 import logging
 import torch
@@ -47,7 +47,7 @@ class Fake:
     def add(self, z):
         return (self.x + self.y) * z
 
-def says(call, *parts):
+def fail(call, *parts):
     try:
         print("no error:", call())
     except Exception as error:
@@ -80,7 +80,7 @@ for example in (x, leaf):
             print(len(calls), calls[0].meta["val"].device == x.device, program.module()(x).tolist())
 print(program.run_decompositions().module()(x).tolist())
 
-# A rule of the vendor's own for the autocast key goes before that it is passed over.
+# A vendor's rule for the autocast key is called, where the key is skipped without one.
 scaled.default.py_impl(torch._C.DispatchKey.AutocastPrivateUse1)(lambda x, by: x - 1)
 with FakeTensorMode() as mode:
     fake = maybe_to_fake_obj(mode, by)
@@ -96,11 +96,11 @@ def test_B23_what_is_missing_for_a_fake_object_is_explained(run_with_objects):
     out = run_with_objects("""
 library.define("scaled.twice(Tensor x, __torch__.torch.classes._TorchScriptTesting._Foo by, int n) -> Tensor")
 mode = FakeTensorMode()
-says(lambda: maybe_to_fake_obj(mode, by), "haven't registered a fake class", "_TorchScriptTesting::_Foo")
+fail(lambda: maybe_to_fake_obj(mode, by), "haven't registered a fake class", "_TorchScriptTesting::_Foo")
 torch._library.register_fake_class("_TorchScriptTesting::_Foo", Fake)
 fake = maybe_to_fake_obj(mode, by)
-says(lambda: scaled.default(x, fake), "received a FakeScriptObject", "dispatching DispatchKey.PrivateUse1", "no python")
-says(lambda: scaled(fake, x), "Fail to match any", "Overload name default:", "Overload name twice:", "argument 'x'")
+fail(lambda: scaled.default(x, fake), "received a FakeScriptObject", "dispatching DispatchKey.PrivateUse1", "no python")
+fail(lambda: scaled(fake, x), "Fail to match any", "Overload name default:", "Overload name twice:", "argument 'x'")
 scaled.default.py_impl(torch._C.DispatchKey.PrivateUse1)(lambda x, by: x * by.wrapped_obj.x)
 print(scaled.default(x, fake).tolist())
 """)

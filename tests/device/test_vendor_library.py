@@ -1,4 +1,4 @@
-"""A vendor's second library of operators, cpp/vendor_ops.cpp, loaded into the process; and one that is all wrong."""
+"""A vendor's second library of operators, cpp/vendor_ops.cpp, loaded into the process; and one full of mistakes."""
 
 import ctypes
 import os
@@ -46,6 +46,11 @@ def on_both(function, device, *inputs):
     return answers
 
 
+def as_on_the_cpu(function, device, *inputs):
+    for got, expected in zip(*on_both(function, device, *inputs), strict=True):
+        torch.testing.assert_close(got, expected)
+
+
 def test_B01_a_library_is_loaded_and_recorded(library, tmp_path):
     torch.ops.load_library(str(library))  # a second time is nothing new
     assert str(library) in torch.ops.loaded_libraries
@@ -80,7 +85,7 @@ def test_A20_an_operator_of_cpp_is_found_by_its_name():
     assert torch.Tag.pt2_compliant_tag in found.tags
 
 
-def test_A20_a_miss_says_what_to_load():
+def test_A20_an_unknown_name_says_what_to_load():
     with pytest.raises(AttributeError, match=r"not_loaded.* has no attribute 'op'"):
         torch._library.utils.lookup_op("not_loaded::op")
     with pytest.raises(ValueError, match=r"no operator of 'not_loaded' is loaded; load it first: .*load_library"):
@@ -91,7 +96,7 @@ def test_A20_a_miss_says_what_to_load():
 
 @pytest.mark.parametrize(("dtype", "in_kernel"), [(torch.float32, 1), (torch.int64, 0)])
 def test_references_to_the_callers_tensors_come_back(device, dtype, in_kernel):
-    """From the kernel, and from the fallback for what the kernel does not take."""
+    """From the kernel, and from the fallback for a dtype that the kernel does not support."""
     x = torch.arange(6, dtype=dtype).to(device)
     y, twice, square = torch.ones_like(x), torch.empty_like(x), torch.empty_like(x)
     names = "bpvendor::twice_and_square.out", "bpvendor::twice_"
@@ -114,11 +119,9 @@ def test_C62_gradients_by_another_operator(device):
     x, y = torch.linspace(-2, 2, 12).view(3, 4), torch.linspace(0, 1, 12).view(3, 4)
     index = torch.arange(12).view(3, 4)
     before = testing.kernel_calls("bpvendor::square_add")
-    for got, expected in zip(*on_both(ops.square_add, device, x, y), strict=True):
-        torch.testing.assert_close(got, expected)
+    as_on_the_cpu(ops.square_add, device, x, y)
     assert testing.kernel_calls("bpvendor::square_add") == before + 1
-    for got, expected in zip(*on_both(lambda x: ops.scaled_exp(x, 0.5), device, x), strict=True):
-        torch.testing.assert_close(got, expected)
+    as_on_the_cpu(lambda x: ops.scaled_exp(x, 0.5), device, x)
     grad = on_both(lambda x: ops.scaled_exp(x, 0.5), device, x)[0][1]
     result = x.exp() * 0.5
     torch.testing.assert_close(grad, result.cos() * result)
@@ -148,7 +151,7 @@ def test_C62_gradcheck_and_modes(device):
         y.sum().backward()
 
 
-def test_C62_a_call_that_the_kernel_does_not_take_is_the_references(device):
+def test_C62_a_call_that_the_kernel_does_not_support_is_the_references(device):
     before = testing.kernel_calls("bpvendor::square_add")
     x = torch.arange(3.0)
     assert torch.equal(ops.square_add(x.to(device), torch.ones(1, device=device)).cpu(), x * x + 1)
@@ -163,9 +166,7 @@ def test_E45_a_kernel_on_the_autograd_key(device):
     assert y.data_ptr() == x.data_ptr()
     y.sum().backward()
     assert x.grad.tolist() == [0.5] * 3
-    got, expected = on_both(ops.cube, device, torch.linspace(-1, 1, 5))  # below autograd again, and then the kernel
-    for one, other in zip(got, expected, strict=True):
-        torch.testing.assert_close(one, other)
+    as_on_the_cpu(ops.cube, device, torch.linspace(-1, 1, 5))  # calls itself below autograd, and so the kernel
 
 
 @pytest.mark.parametrize("op", ["halve_input", "halve_alias"])
@@ -269,8 +270,8 @@ BAD = """
 
 
 @pytest.fixture(scope="module")
-def said(compiled, backend_package):
-    """What loading cpp/bad_ops.cpp says, a line an error; and what torch's own loader says."""
+def printed(compiled, backend_package):
+    """The errors of loading cpp/bad_ops.cpp, one on each line; and the output of torch's own loader."""
     code = textwrap.dedent(BAD).format(package=backend_package.__name__)
     command = [sys.executable, "-c", code, compiled(HERE / "cpp" / "bad_ops.cpp")]
     runs = [subprocess.run([*command, *more], capture_output=True, text=True) for more in ([], ["stock"])]
@@ -297,21 +298,21 @@ def said(compiled, backend_package):
         ('.backward("seventh_backward")', "take no lists of tensors"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_its_line(said, line, text):
+def test_a_mistake_is_reported_with_its_line(printed, line, text):
     source = (HERE / "cpp" / "bad_ops.cpp").read_text().splitlines()
     (at,) = [i for i, code in enumerate(source) if line in code]
     block = max(i for i in range(at + 1) if source[i].startswith("BACKPLANE_"))
-    errors = re.split(r"\n  (?=\S*bad_ops\.cpp:)", said[0])
+    errors = re.split(r"\n  (?=\S*bad_ops\.cpp:)", printed[0])
     assert [error for error in errors if f"bad_ops.cpp:{block + 1}: " in error and text in error]
 
 
 @pytest.mark.long
-def test_a_signature_is_compared_when_python_defines_the_operator(said):
-    _, _, error = said[0].partition("operators of")[2].partition("operator: bpbad::python_defines")
+def test_a_signature_is_compared_when_python_defines_the_operator(printed):
+    _, _, error = printed[0].partition("operators of")[2].partition("operator: bpbad::python_defines")
     assert "bad_ops.cpp" in error
 
 
 @pytest.mark.long
-def test_stock_loading_warns(said):
-    assert "not registered: " in said[1]
-    assert "torch_backplane.ops.load_library(path) raises this" in said[1]
+def test_torchs_own_loader_warns(printed):
+    assert "not registered: " in printed[1]
+    assert "torch_backplane.ops.load_library(path) raises this" in printed[1]

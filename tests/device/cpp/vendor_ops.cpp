@@ -1,4 +1,4 @@
-// tests/device/cpp/vendor_ops.cpp: a vendor's second library: operators of its own with all that C++ can give them.
+// tests/device/cpp/vendor_ops.cpp: a vendor's second library, with all that operators in C++ can have.
 #include <ATen/TensorOperators.h>
 #include <backplane/autograd.h>
 #include <backplane/host/elementwise.h>
