@@ -18,12 +18,14 @@ from backplane_tools.port.names import MODULES
 
 PROGRAMS = Path(__file__).parent / "cuda_programs"
 TOLERANCES = {"checkpoint": 1e-4, "arguments": 1e-4, "streams": 0, "mixed": 2e-2}
-NAMED = pytest.mark.parametrize("named", [False, True], ids=["accelerator", "named"])
+NAMED = pytest.mark.parametrize(
+    "named", [pytest.param(False, id="accelerator"), pytest.param(True, id="named", marks=pytest.mark.long)]
+)
 
 
 @pytest.fixture(scope="module")
 def without_device():
-    """What the programs, as they are, give where there is no device."""
+    """The results of the programs, before the port, without a device."""
     code = "import json, runpy, sys; print(json.dumps([runpy.run_path(path)['result'] for path in sys.argv[1:]]))"
     done = subprocess.run(
         [sys.executable, "-c", code, *(PROGRAMS / f"{name}.py" for name in TOLERANCES)],

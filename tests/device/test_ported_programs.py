@@ -1,41 +1,47 @@
 """torch-backplane port: programs written for CUDA run on the device after it, with the CPU's values."""
 
+import inspect
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
+from torch.autograd.profiler_util import FunctionEventAvg
 
 from backplane_tools.cli.port import port
+from backplane_tools.port import names
 
 PROGRAMS = Path(__file__).parent / "cuda_programs"
-NAMES = pytest.mark.parametrize("name", [[], ["--device", "mydevice"]], ids=["accelerator", "named"])
+NAMES = pytest.mark.parametrize("words", [[], ["--device", "mydevice"]], ids=["accelerator", "named"])
 
 
-def run(program: Path, *options: object) -> dict:
-    command = [sys.executable, program, *map(str, options)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout.strip().splitlines()[-1])
+@pytest.fixture
+def run(run_in_process):
+    """``run(program, *options)``: the facts that a program prints."""
+
+    def start(program: Path, *options: object) -> dict:
+        words = [*map(str, (program, *options))]
+        code = f"import runpy, sys\nsys.argv = {words}\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+        return json.loads(run_in_process(code).stdout.strip().splitlines()[-1])
+
+    return start
 
 
-def ported(program: str, folder: Path, name: list[str]) -> Path:
+def ported(program: str, folder: Path, words: list[str]) -> Path:
     path = Path(shutil.copy(PROGRAMS / program, folder))
-    result = CliRunner().invoke(port, [str(path), "--write", *name])
+    result = CliRunner().invoke(port, [str(path), "--write", *words])
     assert result.exit_code == 0, result.output
-    assert CliRunner().invoke(port, [str(path), *name]).exit_code == 0  # nothing is left
+    assert CliRunner().invoke(port, [str(path), *words]).exit_code == 0  # nothing is left
     return path
 
 
 @pytest.mark.long_after_first
-@pytest.mark.usefixtures("backend_package")
 @pytest.mark.once
 @NAMES
-def test_P01_a_training_for_cuda_gives_the_cpus_values_on_the_device(tmp_path, name):
-    program = ported("training.py", tmp_path, name)
+def test_P01_a_training_for_cuda_gives_the_cpus_values_on_the_device(run, tmp_path, words):
+    program = ported("training.py", tmp_path, words)
     cpu, device, half = run(program, "--device", "cpu"), run(program), run(program, "--half")
     assert device["losses"] == pytest.approx(cpu["losses"], rel=1e-4)
     assert device["losses"][-1] < device["losses"][0]
@@ -51,11 +57,10 @@ def test_P01_a_training_for_cuda_gives_the_cpus_values_on_the_device(tmp_path, n
 
 
 @pytest.mark.long_after_first
-@pytest.mark.usefixtures("backend_package")
 @pytest.mark.once
 @NAMES
-def test_P01_a_process_group_and_a_profile_for_cuda_are_the_devices(tmp_path, name):
-    facts = run(ported("ranks.py", tmp_path, name), tmp_path / "store")
+def test_P01_a_process_group_and_a_profile_for_cuda_are_the_devices(run, tmp_path, words):
+    facts = run(ported("ranks.py", tmp_path, words), tmp_path / "store")
     assert facts["sum"] == 15
     assert facts["doubled"] == [0, 2, 4, 6, 8, 10]
     assert (facts["dtype"], facts["device"]) == ("torch.float32", "mydevice:0")
@@ -67,12 +72,6 @@ def test_P01_a_process_group_and_a_profile_for_cuda_are_the_devices(tmp_path, na
 @pytest.mark.usefixtures("backend_package")
 def test_P02_every_name_that_is_written_is_one_of_torchs():
     """The tables against the torch and the device module that are installed."""
-    import inspect
-
-    import torch
-
-    from backplane_tools.port import names
-
     cuda, accelerator = torch.cuda, torch.accelerator
     for old, new in names.ACCELERATOR.items():
         assert hasattr(cuda, old)
@@ -82,10 +81,8 @@ def test_P02_every_name_that_is_written_is_one_of_torchs():
         assert not [one for one in parameters if one.kind is one.KEYWORD_ONLY], old
     assert [new for new in names.TORCH.values() if not hasattr(torch, new)] == []
     assert [name for name in names.AMP if not hasattr(torch.amp, name)] == []
-    lacking = names.unsupported()
-    public = [name for name in cuda.__all__ if name not in lacking and name not in ("amp", *names.SUBMODULES)]
+    unsupported = names.unsupported()
+    public = [name for name in cuda.__all__ if name not in unsupported and name not in ("amp", *names.SUBMODULES)]
     assert [name for name in public if not hasattr(torch.mydevice, name) and name not in names.TORCH] == []
-    from torch.autograd.profiler_util import FunctionEventAvg
-
     event = FunctionEventAvg()
     assert [new for new in names.PROFILE_NAMES.values() if not hasattr(event, new)] == []
