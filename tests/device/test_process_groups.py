@@ -1,4 +1,4 @@
-"""Which backend of ``torch.distributed`` a process group gets. What they do with tensors is in tests/distributed."""
+"""Which backend of ``torch.distributed`` a process group gets. tests/distributed has what they do with tensors."""
 
 import os
 import subprocess
@@ -68,8 +68,7 @@ def test_G05_gloo_is_refused_for_the_device(run_in_process, name):
     except ValueError as error:
         print(error)
     """
-    said = run_in_process(code).stdout
-    assert f'use "cpu:gloo,{name}:{name}ccl", or no backend argument' in said
+    assert f'use "cpu:gloo,{name}:{name}ccl", or no backend argument' in run_in_process(code).stdout
 
 
 def test_G05_data_parallel_names_what_to_use(device):
@@ -77,56 +76,40 @@ def test_G05_data_parallel_names_what_to_use(device):
         torch.nn.DataParallel(torch.nn.Linear(2, 2).to(device))
 
 
-@pytest.mark.long_after_first
-@pytest.mark.parametrize(("asked", "said"), [("nccl", "native or staged"), ("native", "has no collectives: ")])
-def test_an_engine_that_cannot_be_had_is_an_error(run_in_process, name, asked, said):
-    code = f"""
-    import os
-    os.environ["{name.upper()}_DIST"] = "{asked}"
-    os.environ["{name.upper()}_OPTIONS"] = "collective=off"
-    import torch
-    import torch.distributed as dist
-    try:
-        dist.init_process_group(rank=0, world_size=1, store=dist.HashStore())
-    except (ValueError, RuntimeError) as error:
-        print(error)
-    """
-    assert said in run_in_process(code).stdout
-
-
 @pytest.mark.requires("collective")
-def test_the_driver_says_why_it_has_no_collectives(run_in_process, name):
-    """In choose_engine, whose words torch-backplane doctor prints."""
+def test_an_engine_that_the_driver_does_not_support_is_an_error_with_the_reason(run_in_process, name):
+    """The reason is that of choose_engine, which torch-backplane doctor prints."""
     code = f"""
     import os
-    os.environ["{name.upper()}_OPTIONS"] = "collective=off"
-    os.environ.pop("{name.upper()}_DIST", None)
     import torch
     import torch.distributed as dist
     from torch_backplane import _backend, process_group
     print(*process_group.choose_engine())
     print([_backend.C.driver.group_refusal("peer")])
-    os.environ["{name.upper()}_DIST"] = "native"
-    try:
-        dist.init_process_group(rank=0, world_size=1, store=dist.HashStore())
-    except RuntimeError as error:
-        print(error)
+    for engine in ("native", "nccl"):
+        os.environ["{name.upper()}_DIST"] = engine
+        try:
+            dist.init_process_group(rank=0, world_size=1, store=dist.HashStore())
+        except (ValueError, RuntimeError) as error:
+            print(error)
     try:
         _backend.C.driver.group_refusal("coffee")
     except ValueError as error:
         print(error)
     """
-    chosen, peer, native, coffee = run_in_process(code).stdout.splitlines()
+    printed = run_in_process(code, options="collective=off", env={f"{name.upper()}_DIST": None}).stdout
+    chosen, peer, native, nccl, coffee = printed.splitlines()
     why = "bp.collective is switched off by the option collective=off"
     assert chosen == f"staged by the host and Gloo, as the driver has no bp.collective: {why}"
     assert peer == "['']"
     assert f"has no collectives: {why}. Leave the variable unset" in native
+    assert "native or staged" in nccl
     assert coffee == "there is no group coffee"
 
 
 @pytest.mark.long_after_first
 @pytest.mark.parametrize("engine", [pytest.param("native", marks=pytest.mark.requires("collective")), "staged"])
-def test_the_version_is_of_what_carries_collectives_out(run_in_process, name, engine):
+def test_the_version_is_that_of_the_engine(run_in_process, name, engine):
     code = f"""
     import os
     os.environ["{name.upper()}_DIST"] = "{engine}"
@@ -142,16 +125,16 @@ def test_the_version_is_of_what_carries_collectives_out(run_in_process, name, en
 
 @pytest.mark.long_after_first
 @pytest.mark.parametrize(
-    ("asked", "state", "said"),
+    ("engine", "state", "text"),
     [("staged", "ok", "{name}ccl, staged: {NAME}_DIST says so"), ("nccl", "warn", "none: {NAME}_DIST=nccl: it is")],
 )
-def test_doctor_says_which_engine_a_group_would_have(backend_package, monkeypatch, name, asked, state, said):
-    monkeypatch.setenv(f"{name.upper()}_DIST", asked)
+def test_doctor_reports_the_engine_of_a_group(backend_package, monkeypatch, name, engine, state, text):
+    monkeypatch.setenv(f"{name.upper()}_DIST", engine)
     package = backend_package.__name__
     findings = {finding.what: finding for finding in doctor.check_backend(package)}
     finding = findings[f"{package} collectives"]
     assert finding.state == state
-    assert finding.found.startswith(said.format(name=name, NAME=name.upper()))
+    assert finding.found.startswith(text.format(name=name, NAME=name.upper()))
 
 
 def test_a_vendors_backend_takes_the_place_of_the_cores(run_in_process, name):
@@ -171,7 +154,7 @@ def test_a_vendors_backend_takes_the_place_of_the_cores(run_in_process, name):
     assert run_in_process(code).stdout.split() == ["[1]", f"{name}ccl"]
 
 
-def test_nothing_of_it_is_loaded_with_the_backend(run_in_process, name):
+def test_it_is_not_loaded_with_the_backend(run_in_process, name):
     """Its native code includes all of torch's headers, its Python half of torch.distributed."""
     code = f"""
     import sys
@@ -194,8 +177,8 @@ def test_the_collectives_of_gpu_check(name):
 
 @pytest.mark.long_after_first
 @pytest.mark.parametrize("first", ["the backend", "DTensor"])
-def test_attention_can_be_cut_whichever_is_imported_first(run_in_process, name, first):
-    """The backend does not import DTensor, which costs a second: its import brings the shardings along."""
+def test_attention_can_be_sharded_whichever_is_imported_first(run_in_process, name, first):
+    """The backend does not import DTensor, which takes a second: the shardings are registered when it is imported."""
     code = f"""
     import sys
     import torch
@@ -210,12 +193,11 @@ def test_attention_can_be_cut_whichever_is_imported_first(run_in_process, name, 
     print(type(sys.modules["torch.distributed.tensor"].__spec__.loader).__name__)
     """
     env = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0" if first == "DTensor" else "1"}
-    said = run_in_process(code, env=env).stdout.splitlines()
-    assert said == ["False", "True", "True", "SourceFileLoader"]
+    assert run_in_process(code, env=env).stdout.splitlines() == ["False", "True", "True", "SourceFileLoader"]
 
 
 def test_a_mesh_leaves_the_device_that_was_chosen(run_in_process, name, tmp_path):
-    """Without LOCAL_RANK: torch takes rank % devices where nobody has chosen."""
+    """Without LOCAL_RANK torch sets the device to rank % devices, unless one was set."""
     code = f"""
         import torch, torch.distributed as dist
         from torch.distributed.device_mesh import init_device_mesh
