@@ -1,4 +1,4 @@
-"""Builds examples/extend once, and runs code on it, in processes of their own: torch has room for one such device."""
+"""Builds examples/extend once, and runs code on it, in separate processes: torch supports one such device."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_storage_e40(on_extdevice: Run) -> None:
 
 
 def test_metadata_is_carried_e41(on_extdevice: Run) -> None:
-    """E41: over detach, .data, Parameter and views, as a copy of its own; new values have none."""
+    """E41: over detach, .data, Parameter and views, as separate copies; new values have none."""
     seen = on_extdevice(
         """
         x = torch.ones(2, 3, device="extdevice")
@@ -218,8 +218,8 @@ DAMAGED = {
 }
 
 
-def test_metadata_refuses_what_it_cannot_read_e42(on_extdevice: Run) -> None:
-    """What stands in a file is checked: encoding, length, kind, version; each refusal names what was found."""
+def test_metadata_is_checked_e42(on_extdevice: Run) -> None:
+    """Encoding, length, kind, version and device: each refusal names what was found. An older version is read."""
     seen = on_extdevice(
         """
         errors = {}
@@ -230,42 +230,22 @@ def test_metadata_refuses_what_it_cannot_read_e42(on_extdevice: Run) -> None:
             except RuntimeError as caught:
                 errors[key] = str(caught)
             assert ops.get_format(x) is None
-        report(**errors)
-        """,
-        json.dumps(list(DAMAGED)),
-    )
-    assert set(seen) == set(DAMAGED)
-    for key, message in DAMAGED.items():
-        assert message in seen[key], key
-
-
-def test_metadata_of_an_older_version_e42(on_extdevice: Run) -> None:
-    seen = on_extdevice(
-        """
-        x = torch.ones(2, device="extdevice")
+        assert torch._utils.get_tensor_metadata(x) == {}
         torch._utils.set_tensor_metadata(x, {"backplane.metadata/1/extdevice.format/1/9/layout=11": True})
-        report(format=ops.get_format(x), saved=torch._utils.get_tensor_metadata(x))
-        """
-    )
-    assert seen["format"] == 11
-    assert seen["saved"] == {"backplane.metadata/1/extdevice.format/2/9/format=11": True}
-
-
-def test_metadata_belongs_to_the_device(on_extdevice: Run) -> None:
-    seen = on_extdevice(
-        """
+        older = dict(format=ops.get_format(x), saved=torch._utils.get_tensor_metadata(x))
         try:
             ops.set_format(torch.ones(2), 1)
         except ValueError as caught:
-            report(error=str(caught))
-        """
+            other = str(caught)
+        report(errors=errors, older=older, other=other)
+        """,
+        json.dumps(list(DAMAGED)),
     )
-    assert seen["error"].startswith("Tensor metadata belongs to tensors on 'extdevice', this one is on 'cpu'.")
-
-
-def test_tensor_without_metadata_saves_none_e42(on_extdevice: Run) -> None:
-    seen = on_extdevice("""report(saved=torch._utils.get_tensor_metadata(torch.ones(1, device="extdevice")))""")
-    assert seen["saved"] == {}
+    assert set(seen["errors"]) == set(DAMAGED)
+    for key, message in DAMAGED.items():
+        assert message in seen["errors"][key], key
+    assert seen["older"] == {"format": 11, "saved": {"backplane.metadata/1/extdevice.format/2/9/format=11": True}}
+    assert seen["other"].startswith("Tensor metadata belongs to tensors on 'extdevice', this one is on 'cpu'.")
 
 
 def test_copy(on_extdevice: Run) -> None:

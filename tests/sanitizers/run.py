@@ -51,7 +51,7 @@ def build(sanitizer: str, folder: Path, *targets: str) -> None:
     flags = " ".join([*FLAGS, f"-fsanitize={SANITIZERS[sanitizer]}"])
     settings = {
         "BACKPLANE_DEVICE": "mydevice",
-        "CMAKE_BUILD_TYPE": "Sanitize",  # a name without flags of its own
+        "CMAKE_BUILD_TYPE": "Sanitize",  # a name for which CMake has no flags
         "CMAKE_C_FLAGS": flags,
         "CMAKE_CXX_FLAGS": flags,
         "Python_EXECUTABLE": sys.executable,
@@ -125,14 +125,14 @@ def run_python(sanitizer: str, folder: Path) -> subprocess.CompletedProcess[str]
     # Leaks are for the programs: Python, torch and the compilers leave their own behind when they end.
     env |= {"LD_PRELOAD": ":".join(runtimes), "PYTHONMALLOC": "malloc"}
     env["ASAN_OPTIONS"] += ":detect_leaks=0"
-    for variable, default in (("CC", "cc"), ("CXX", "c++")):  # compilers have leaks of their own
+    for variable, default in (("CC", "cc"), ("CXX", "c++")):  # compilers leak, too
         wrapper = folder / variable
         wrapper.write_text(WITHOUT_RUNTIME.format(python=sys.executable, command=os.environ.get(variable, default)))
         wrapper.chmod(0o755)
         env[variable] = str(wrapper)
     tests = [ROOT / "tests" / "device" / f"test_{name}.py" for name in PYTHON_TESTS.split()]
     # Ctrl-C is to come while the device is busy: a matter of time. Forked children of a process with threads start
-    # threads of their own there, which ThreadSanitizer cannot follow.
+    # threads there, which ThreadSanitizer cannot follow.
     without = ["ctrl_c", *(["killed", "workers"] if sanitizer == "thread" else [])]
     words = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
     words += ["-k", " and ".join(f"not {name}" for name in without)]
