@@ -38,3 +38,8 @@ def blocks(page: str) -> list[Block]:
     text = text_of(page)
     found = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [Block(match[1], match[2], text.count("\n", 0, match.start()) + 1) for match in found]
+
+
+def code(page: str, language: str = "python") -> list[str]:
+    """The content of a page's blocks in a language."""
+    return [block.content for block in blocks(page) if block.language == language]

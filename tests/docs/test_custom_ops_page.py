@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from pages import blocks, table_rows
+from pages import code, table_rows
 from torch import Tensor
 
 pytestmark = pytest.mark.usefixtures("backend_package")
@@ -15,7 +15,7 @@ PAGE = "docs/custom-ops.md"
 def test_the_pages_program():
     from torch_backplane import ops
 
-    program = "\n".join(block.content for block in blocks(PAGE) if block.language == "python")
+    program = "\n".join(code(PAGE))
     try:
         with ops.strict():
             exec(compile(program, PAGE, "exec"), {"__name__": "page"})

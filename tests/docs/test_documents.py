@@ -4,20 +4,17 @@ import re
 
 import pytest
 import torch  # noqa: F401 (first, because it loads the installed backends)
-from pages import PAGES, ROOT, table_rows, text_of
+from pages import PAGES, ROOT, code, table_rows, text_of
 
 from backplane_sdk import TORCH_MINORS
+from backplane_tools.cli.conformance import conformance
+from backplane_tools.conformance.expected import Expected
+from backplane_tools.conformance.record import BAD, STATUSES
+from backplane_tools.conformance.suites import SUITES
 from torch_backplane.device.unsupported import UNSUPPORTED
+from torch_backplane.testing.opchecks import UTILITIES
 
 KINDS = (".cpp", ".hpp", ".py")
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page):
-    prose = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL)  # a lambda looks like a link
-    links = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", prose)
-    local = [link for link in links if "://" not in link]
-    assert [link for link in local if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -134,3 +131,24 @@ def test_the_versions_of_torch_are_those_of_the_sdk():
     workflow = (ROOT / "{{cookiecutter.package_name}}/.github/workflows/ci.yml").read_text()
     (matrix,) = re.findall(r"torch: \[(.*)\]", workflow)
     assert matrix == ", ".join(f'"{minor}.0"' for minor in TORCH_MINORS)
+
+
+def test_options_suites_and_statuses_of_the_conformance_kit():
+    page = "docs/conformance.md"
+    rows = {row[0].strip("`"): row[1:] for row in table_rows(page)}
+    options = {option for parameter in conformance.params for option in parameter.opts if option.startswith("--")}
+    assert set(rows) == options | set(SUITES) | set(STATUSES)
+    assert {name: rows[name][0] for name in STATUSES} == STATUSES
+    assert {name for name in STATUSES if "yes" in rows[name][1]} == BAD
+
+
+def test_the_list_of_expected_failures_is_read(tmp_path):
+    (tmp_path / "conformance.toml").write_text(*code("docs/conformance.md", "toml"))
+    entries = Expected.read(tmp_path / "conformance.toml").entries
+    assert [entry.case for entry in entries] == ["ops/nn.functional.conv3d/float16"]
+
+
+def test_utilities_of_opcheck_are_documented():
+    rows = table_rows("docs/testing-ops.md")
+    assert [name for row in rows if len(row) == 2 for name in re.findall(r"`(test_\w+)`", row[0])] == list(UTILITIES)
+    assert {row[0].strip("`") for row in rows if len(row) == 3} <= set(UTILITIES)

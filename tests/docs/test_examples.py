@@ -6,13 +6,13 @@ import subprocess
 import sys
 
 import pytest
-from pages import ROOT, blocks
+from pages import ROOT, code
 
 DEMO = ROOT / "examples" / "demo"
 
 
+@pytest.mark.long  # `make demo` runs the whole of it
 @pytest.mark.usefixtures("backend_package")
-@pytest.mark.timeout(300)
 def test_demo_trains_on_the_device():
     command = [sys.executable, DEMO / "demo.py", "--quick"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -69,27 +69,15 @@ def test_demo_fails_where_the_compiled_model_learns_something_else(lockstep):
 
 
 @pytest.mark.usefixtures("backend_package")
-@pytest.mark.parametrize("page", ["README.md"])
-def test_console_sessions(page):
-    sessions = [block.content for block in blocks(page) if block.language == "console"]
+def test_console_sessions():
+    page = "README.md"
+    sessions = code(page, "console")
     assert sessions
     for session in sessions:
-        test = doctest.DocTestParser().get_doctest(
-            session.partition(">>>")[1] + session.partition(">>>")[2], {}, page, page, 0
-        )
+        test = doctest.DocTestParser().get_doctest(session[session.index(">>>") :], {}, page, page, 0)
         result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test)
         assert result.attempted > 0
         assert result.failed == 0
-
-
-@pytest.mark.usefixtures("backend_package")
-def test_python_blocks_of_the_device_module_page():
-    (block,) = [block for block in blocks("docs/device-module.md") if block.language == "python"]
-    run = subprocess.run(
-        [sys.executable, "-c", "import torch\n" + block.content], capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert "small pool" in run.stdout
 
 
 @pytest.mark.usefixtures("backend_package")
@@ -111,7 +99,7 @@ def test_the_gallery_shows_what_its_programs_print():
     for page, program in shown.items():
         source = (ROOT / program).read_text(encoding="utf-8")
         source = re.sub(r"\{[^}]*\}", "...", source)
-        (said,) = [block.content for block in blocks(f"docs/example-{page}.md") if block.language == "text"]
+        (said,) = code(f"docs/example-{page}.md", "text")
         for line in said.splitlines():
             for words in re.findall(r"[a-z]{4,}(?: [a-z]+)*", line.replace("mydevice", "...")):
                 assert words in source, (page, words)

@@ -32,6 +32,7 @@ def test_every_step_works(tmp_path):
     assert list((tmp_path / "npu").rglob("*.pyc")) == []
 
 
+@pytest.mark.long
 def test_what_pip_says_without_the_needs_of_a_build_is_on_the_page(tmp_path):
     """Each first phrase of the table that can be provoked offline."""
     phrases = [row[0].strip("`") for row in table_rows(PAGE)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from pages import blocks, table_rows, text_of
+from pages import code, table_rows, text_of
 
 from backplane_tools.cli import main
 from backplane_tools.cli.explain import explain
@@ -19,10 +19,6 @@ LINT, EXPLAIN = "docs/lint-ops.md", "docs/explain.md"
 
 def rows(page):
     return {row[0].strip("`"): row[1:] for row in table_rows(page)}
-
-
-def content(page, language):
-    return [block.content for block in blocks(page) if block.language == language]
 
 
 @pytest.mark.usefixtures("backend_package")
@@ -54,7 +50,7 @@ def test_the_rules_at_import_are_those_that_the_page_says():
 def my_ops(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "my_ops.py").write_text(content(LINT, "python")[0])
+    (tmp_path / "my_ops.py").write_text(code(LINT)[0])
     yield
     module = sys.modules.pop("my_ops", None)
     for library in (module.aten, module.library) if module else ():
@@ -67,13 +63,13 @@ def words(text):
 
 @pytest.mark.usefixtures("backend_package", "my_ops")
 def test_the_lint_prints_what_the_page_shows(tmp_path):
-    # A process of its own: other tests have left operators in this one.
+    # A new process: other tests have left operators in this one.
     command = [sys.executable, "-m", "backplane_tools", "lint-ops", "--import", "my_ops"]
     done = subprocess.run(
         [*command, "--json", "x.json", "--junit", "x.xml"], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 1, done.stderr
-    shown = content(LINT, "text")[0].replace("2.13.0", re.search(r"in torch (\S+)", done.stdout)[1])
+    shown = code(LINT, "text")[0].replace("2.13.0", re.search(r"in torch (\S+)", done.stdout)[1])
     for part in shown.split("\n\n"):
         assert words(part) in words(done.stdout)
     assert '"rule": "unknown-op"' in (tmp_path / "x.json").read_text()
@@ -89,8 +85,8 @@ def test_the_lint_prints_what_the_page_shows(tmp_path):
 @pytest.mark.usefixtures("backend_package")
 def test_explain_prints_what_the_page_shows():
     """Lines and places of kernels differ between projects and versions of torch."""
-    one, several = (command.split()[1:] for command in content(EXPLAIN, "sh")[0].splitlines())
-    tree, table, _ = content(EXPLAIN, "text")
+    one, several = (command.split()[1:] for command in code(EXPLAIN, "sh")[0].splitlines())
+    tree, table, _ = code(EXPLAIN, "text")
 
     def printed(words):
         command = [Path(sys.executable).with_name("torch-backplane"), *words]
@@ -107,7 +103,7 @@ def test_explain_prints_what_the_page_shows():
 @pytest.mark.usefixtures("backend_package")
 @pytest.mark.parametrize(("page", "index"), [(LINT, 1), (EXPLAIN, 0)])
 def test_the_python_of_the_pages_runs(page, index):
-    exec(compile(content(page, "python")[index], page, "exec"), {})
+    exec(compile(code(page)[index], page, "exec"), {})
 
 
 @pytest.mark.usefixtures("backend_package")

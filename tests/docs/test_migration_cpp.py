@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from pages import ROOT, blocks, text_of
+from pages import ROOT, code, text_of
 
 import backplane_sdk
 
@@ -28,10 +28,11 @@ def header(name):
     return (INCLUDE / name).read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_R06_R14_R15_R16_R17_R19_R20_R21_R25_the_compiler_agrees(tmp_path):
     """With the page's own C++ behind it."""
     source = tmp_path / "migration.cpp"
-    shown = [block.content for block in blocks(PAGE) if block.language == "cpp"]
+    shown = code(PAGE, "cpp")
     source.write_text((Path(__file__).parent / "cpp" / "migration.cpp").read_text() + "\n".join(shown))
     compiler = shutil.which("c++") or "g++"
     include = ["-isystem", INCLUDE, "-I", backplane_sdk.include_dir(), "-I", backplane_sdk.source_dir() / "backend"]
@@ -61,6 +62,7 @@ def test_R19_the_choice_has_the_flag():
     assert names[-2:] == ["scale", "enable_gqa"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("flag", "works"), [([], True), (["-DC10_NODEPRECATED"], False)])
 def test_R20_the_aliases_are_gone_without_deprecated_names(tmp_path, flag, works):
     source = tmp_path / "optional.cpp"

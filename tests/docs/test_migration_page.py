@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from pages import blocks, table_rows
+from pages import code, table_rows
 from torch import Tensor
 
 PAGE = "docs/migration.md"
@@ -50,9 +50,9 @@ def test_every_row_is_there_and_has_a_test():
 
 
 def test_the_pages_python_runs(backend_package, tmp_path):
-    """All blocks in one process, each with a namespace of its own."""
+    """All blocks in one process, each with another namespace."""
     program = tmp_path / "program.py"
-    sources = [block.content for block in blocks(PAGE) if block.language == "python"]
+    sources = code(PAGE)
     assert len(sources) == 3
     program.write_text(
         "\n".join(re.sub(r"\bvendor(::|\.)", rf"vendor_{index}\1", text) for index, text in enumerate(sources))
@@ -153,7 +153,7 @@ def test_R09_a_second_registration_replaces_the_first_unless_overriding_is_off(l
         library._register_fake("f", torch.clone, allow_override=False)
 
 
-def test_R09_the_sdk_tells_of_a_second_kernel(library):
+def test_R09_the_sdk_reports_a_second_kernel(library):
     from torch_backplane import kernel, ops
 
     library.define("f(Tensor x) -> Tensor")

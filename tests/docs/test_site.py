@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from pages import PAGES, ROOT, text_of
+from projects import run
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 import ecosystem
@@ -42,14 +43,9 @@ def test_links_lead_to_pages_and_headings(page):
 
 
 @pytest.mark.parametrize("page", EVERY_PAGE)
-def test_headings_and_tables_stand_by_themselves(page):
-    """A heading right behind a table is a row of it on the site, and so is missing."""
+def test_headings_and_blocks_of_code_stand_by_themselves(page):
+    """A heading right behind a table is a row of it; what follows an open block is code up to the next fence."""
     assert re.findall(r"^\S.*\n#+ .*$", prose(page), re.MULTILINE) == []
-
-
-@pytest.mark.parametrize("page", EVERY_PAGE)
-def test_each_block_of_code_is_closed(page):
-    """What follows one that is not, is code up to the next fence."""
     fences = re.findall(r"^```(\S*)", text_of(page), re.MULTILINE)
     assert not any(fences[1::2])  # a language opens a block
     assert len(fences) % 2 == 0
@@ -113,37 +109,21 @@ def test_the_ecosystems_table_is_that_of_the_last_results():
 
 
 def test_a_results_file_keeps_the_modules_that_a_run_did_not_try(tmp_path):
-    import subprocess
-
     (tmp_path / "test_click.py").write_text('"""Clicks."""\ndef test_a(): pass\ndef test_b(): assert False\n')
-    (tmp_path / "results.json").write_text('{"test_other": {"passed": 1}}')
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "ecosystem_results",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        "/dev/null",
-    ]
-    command += ["--results", "results.json", "--rootdir", ".", "test_click.py"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT / "tests")}, capture_output=True, text=True, check=False
-    )
-    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
-    found = json.loads((tmp_path / "results.json").read_text())
+    file = tmp_path / "results.json"
+    words = "-m pytest -q -p ecosystem_results -p no:cacheprovider -c /dev/null --rootdir . --results".split()
+
+    def tried(*more):
+        command = [sys.executable, *words, file, "test_click.py", *more]
+        return run(*command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT / "tests")}, check=False)
+
+    file.write_text('{"test_other": {"passed": 1}}')
+    assert "1 failed, 1 passed" in tried()
+    found = json.loads(file.read_text())
     assert found["test_other"] == {"passed": 1}
     click = found["test_click"]
     assert (click["passed"], click["failed"], click["what"]) == (1, 1, "Clicks.")
     assert list(click["libraries"]) == ["click"]
-    (tmp_path / "results.json").write_text('{"test_click": 1}')
-    subprocess.run(
-        [*command, "--deselect", "test_click.py::test_b"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT / "tests")},
-        check=False,
-    )
-    assert json.loads((tmp_path / "results.json").read_text()) == {"test_click": 1}  # a part tells nothing of the whole
+    file.write_text('{"test_click": 1}')
+    tried("--deselect", "test_click.py::test_b")
+    assert json.loads(file.read_text()) == {"test_click": 1}  # a part says nothing of the whole
