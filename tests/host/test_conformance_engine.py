@@ -12,7 +12,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from backplane_tools.cli.conformance import conformance
 from backplane_tools.conformance import Case
 from backplane_tools.conformance.errors import ConformanceError
 from backplane_tools.conformance.expected import Entry, Expected
@@ -77,7 +79,7 @@ def test_crash_and_hang_cost_one_row_each(whole):
     assert "5 of 11 cases failed" in text
 
 
-def test_a_row_tells_why(whole):
+def test_a_row_says_why(whole):
     rows = results(whole[0] / "r.json")
     assert "SIGSEGV" in rows["fake/crashes"]["message"]
     assert "in crashes" in rows["fake/crashes"]["trace"], "the Python stack of the crash"
@@ -193,12 +195,6 @@ def test_workers_end_with_a_run_that_is_killed(tmp_path):
         time.sleep(0.05)
 
 
-def test_resume_needs_a_run_to_resume(tmp_path):
-    status, text = run(tmp_path, "--resume", FAKE_CASES="good")
-    assert status == 2
-    assert "no run of this selection" in text
-
-
 def test_the_journal_survives_half_a_line_and_refuses_another_backend(tmp_path):
     about = {"torch": "2", "backend": "b", "driver": "d", "options": ""}
     journal = Journal({"seed": 0}, tmp_path)
@@ -262,12 +258,24 @@ def test_shards_are_merged_into_one_report(tmp_path):
     assert (status, "and '1.0' in 2.json" in " ".join(text.split())) == (2, True)
 
 
-def test_dtypes_names_and_globs_select(tmp_path):
-    assert run(tmp_path, "--list", "--dtype", "int8,int16", "--op", "typed")[1].split() == [
-        "fake/typed/int8",
-        "fake/typed/int16",
-    ]
-    assert run(tmp_path, "--list", "fake/*/int64", "fake/good")[1].split() == ["fake/good", "fake/typed/int64"]
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """``here(...)``: the command's exit status and text, in this process, which has torch."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FAKE_CASES", "good")
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run_here(*arguments):
+        done = CliRunner().invoke(conformance, [*FAKE, "--jobs", "0", *arguments])
+        return done.exit_code, " ".join(done.output.split())
+
+    yield run_here
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_dtypes_names_and_globs_select(here):
+    assert here("--list", "--dtype", "int8,int16", "--op", "typed") == (0, "fake/typed/int8 fake/typed/int16")
+    assert here("--list", "fake/*/int64", "fake/good") == (0, "fake/good fake/typed/int64")
 
 
 @pytest.mark.long
@@ -392,12 +400,13 @@ def test_a_list_that_is_no_list_is_refused(tmp_path, text, message):
         (["--baseline", "gone.json"], "gone.json"),
         (["--suite", "mine=no_such_module:Suite"], "cannot be imported as no_such_module:Suite"),
         (["--device", "nodevice"], "torch knows no device 'nodevice'"),
+        (["--resume"], "no run of this selection"),
     ],
 )
-def test_wrong_usage_is_exit_status_2(tmp_path, arguments, message):
-    status, text = run(tmp_path, *arguments, FAKE_CASES="good")
+def test_wrong_usage_is_exit_status_2(here, arguments, message):
+    status, text = here(*arguments)
     assert status == 2, text
-    assert message in " ".join(text.split())
+    assert message in text
 
 
 def test_a_missing_package_names_the_extra(tmp_path):
@@ -424,7 +433,7 @@ def timed(name, status, device=0.0, cpu=0.0):
     return Row(Case("ops", name), status, device_seconds=device, cpu_seconds=cpu)
 
 
-def test_the_trend_tells_what_changed(tmp_path):
+def test_the_trend_lists_what_changed(tmp_path):
     before = [
         timed("breaks", "pass"),
         timed("heals", "fail"),
@@ -459,6 +468,7 @@ def test_the_trend_tells_what_changed(tmp_path):
     assert "  1 newly failing: ops/breaks" in trend.lines()
 
 
+@pytest.mark.long
 def test_a_baseline_shows_in_the_summary(whole, tmp_path):
     status, text = run(tmp_path, "fake/good", "fake/bad", "--baseline", str(whole[0] / "r.json"), "--html", "r.html")
     assert status == 1

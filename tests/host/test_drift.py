@@ -1,4 +1,4 @@
-"""``torch-backplane drift``: what it reads, what it finds, and that the record is of the sources and of this torch."""
+"""``torch-backplane drift``: what it reads, what it finds, and that the record matches the sources and this torch."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_the_core_is_read(here):
         assert cpp_headers() - here.texts["headers"].keys() <= guarded
 
 
-def test_V01_the_record_is_of_the_sources_and_of_this_torch(here):
+def test_V01_the_record_matches_the_sources_and_this_torch(here):
     """Where this fails after an edit: torch-backplane drift --record python/backplane_tools/drift/surfaces.json."""
     assert record.minors() == list(backplane_sdk.TORCH_MINORS)
     assert here.unknown == {}
@@ -143,7 +143,7 @@ def test_V01_the_record_is_of_the_sources_and_of_this_torch(here):
 
 
 @pytest.mark.long
-def test_V01_what_has_changed_is_told(here, tmp_path):
+def test_V01_what_has_changed_is_reported(here, tmp_path):
     """A record of another time: a parameter, a virtual function, a header, a schema, a name and a table that came."""
     texts = json.loads(json.dumps(here.texts))
     wrong = {

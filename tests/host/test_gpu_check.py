@@ -17,7 +17,7 @@ PROGRAM = ROOT / "tests" / "gpu_check.py"
 
 @pytest.fixture
 def check(tmp_path, monkeypatch):
-    """The program as a module, on a machine that lacks nothing, with a folder of its own."""
+    """The program as a module, on a machine where nothing is missing, with another folder."""
     spec = importlib.util.spec_from_file_location("gpu_check", PROGRAM)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "gpu_check", module)
@@ -28,7 +28,7 @@ def check(tmp_path, monkeypatch):
     return module
 
 
-def test_a_machine_without_a_gpu_is_told():
+def test_a_machine_without_a_gpu_is_reported():
     spec = importlib.util.spec_from_file_location("gpu_check_here", PROGRAM)
     module = importlib.util.module_from_spec(spec)
     sys.modules["gpu_check_here"] = module

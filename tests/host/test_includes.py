@@ -87,7 +87,7 @@ DRIVER_HEADER = re.compile(r"backplane/driver(\.h|/((vendor/)?[^/]+\.h|cxx/[^/]+
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # Each costs every file that includes it 5 to 20 seconds.
 BANNED = {"torch/extension.h", "torch/torch.h", "torch/all.h", "ATen/ATen.h", "ATen/Functions.h"}
-# The folders compiled as a unit of their own, without torch's largest headers: tensors, boxed values, the dispatcher.
+# The folders compiled as a separate unit, without torch's largest headers: tensors, boxed values, the dispatcher.
 TENSOR_FREE = {"runtime", "memory", "random", "graph"}
 TENSORS = re.compile(
     r"^(torch/(csrc/|library\.h)|ATen/(ops/|record_function\.h|core/(Tensor|ivalue|stack)\.h|core/(boxing|dispatch)/))"

@@ -155,22 +155,13 @@ def test_I01_a_module_is_arranged_when_it_is_imported(library, monkeypatch, sile
     assert isinstance(fakelib.core.__loader__, importlib.machinery.SourceFileLoader)
 
 
-def test_I03_none_is_silent_and_watches_nothing(library, monkeypatch, silent):
-    library()
-    installed(monkeypatch, "none")
-    import fakelib
-
-    assert_untouched(fakelib)
-    assert not any(isinstance(one, imports.AfterImport) for one in sys.meta_path)
-
-
-def test_I01_what_a_library_stands_on_is_arranged_with_it_and_so_on(library, monkeypatch):
+def test_I01_what_a_library_requires_is_arranged_with_it_and_so_on(library, monkeypatch):
     monkeypatch.setenv("CHIP_INTEGRATIONS", "third")
     assert integrations._from_environment() == ["third", "otherlib", "fakelib"]
 
 
 @pytest.mark.parametrize("setting", ["none", "third"])
-def test_what_is_imported_and_was_not_asked_for_is_off(library, monkeypatch, silent, setting):
+def test_I03_what_is_imported_and_was_not_asked_for_is_off(library, monkeypatch, silent, setting):
     monkeypatch.setattr(integrations, "DEPENDS_ON", {})
     library()
     installed(monkeypatch, setting)
@@ -178,9 +169,11 @@ def test_what_is_imported_and_was_not_asked_for_is_off(library, monkeypatch, sil
 
     assert_untouched(fakelib)
     assert (outcome().state, outcome("otherlib").state) == ("off", "not imported")
+    watches = any(isinstance(one, imports.AfterImport) for one in sys.meta_path)
+    assert watches == (setting != "none")
 
 
-def test_I03_without_a_setting_the_first_import_tells_of_the_switch(library):
+def test_I03_without_a_setting_the_first_import_names_the_switch(library):
     library()
     integrations.install()
     with pytest.warns(IntegrationWarning, match="CHIP_INTEGRATIONS=auto .*CHIP_INTEGRATIONS=none") as caught:
@@ -191,7 +184,7 @@ def test_I03_without_a_setting_the_first_import_tells_of_the_switch(library):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_I03_what_the_user_imported_is_told_and_not_what_that_imports(library, fails):
+def test_I03_what_the_user_imported_is_named_and_not_what_that_imports(library, fails):
     """Where that fails, the next one is."""
     folder = library(top="import otherlib\n" + ("raise ImportError('broken')\n" if fails else ""))
     for name in ("otherlib", "third"):
@@ -206,7 +199,7 @@ def test_I03_what_the_user_imported_is_told_and_not_what_that_imports(library, f
     assert str(warning.message).startswith("third " if fails else "fakelib ")
 
 
-def test_without_a_device_nothing_is_told(library, monkeypatch, silent):
+def test_without_a_device_there_is_no_hint(library, monkeypatch, silent):
     library()
     monkeypatch.setattr(_backend, "C", SimpleNamespace(devices=SimpleNamespace(count=lambda: 0)))
     integrations.install()
@@ -407,7 +400,7 @@ def test_auto_without_a_backend_says_what_to_import():
     assert "import the vendor's package first" in done.stderr
 
 
-def test_I03_doctor_tells_each_state(monkeypatch):
+def test_I03_doctor_reports_each_state(monkeypatch):
     lines = [
         '{"library": "a", "state": "applied", "version": "1", "done": ["x", "y"], "error": "", "chosen": true',
         '{"library": "b", "state": "unknown version", "version": "2", "done": ["tried"], "error": "", "chosen": true',

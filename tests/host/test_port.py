@@ -393,7 +393,7 @@ def test_P06_wrong_usage_and_files_that_cannot_be_read(project, tmp_path):
     assert (project / "old.py").read_text() == "print 'cuda'\n"
 
 
-def test_notebooks_are_told_and_not_read(project):
+def test_notebooks_are_listed_and_not_read(project):
     def notebook(name, cell, source, outputs=()):
         cells = [{"cell_type": cell, "source": source, "outputs": list(outputs)}]
         path = project / name
@@ -401,15 +401,15 @@ def test_notebooks_are_told_and_not_read(project):
         return path
 
     named = notebook("a.ipynb", "code", ["import torch\n", "x.cuda()"])
-    told = "a.ipynb: not read: a notebook: convert it by `jupyter nbconvert --to script`, and port that"
+    message = "a.ipynb: not read: a notebook: convert it by `jupyter nbconvert --to script`, and port that"
     before = named.read_text()
-    assert told in call(named, "--write", status=1)
+    assert message in call(named, "--write", status=1)
     assert named.read_text() == before
     others = notebook("b.ipynb", "markdown", ["On cuda"]), notebook("c.ipynb", "code", "print(1)", [{"text": "cuda"}])
     assert "0 to replace" in call(*others, status=0)
     (project / "d.ipynb").write_text("x.cuda()")
     listed = call(project, "--device", "npu", "--write", status=1)
-    assert told in listed
+    assert message in listed
     assert "d.ipynb: not read" in listed
     assert "2 replaced, 0 left, 0 without effect, in 2 files; 2 not read" in listed
 

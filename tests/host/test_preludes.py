@@ -102,16 +102,16 @@ KERNELS = KERNELS.replace("@FUNCTIONS64@", "".join(f"d += bp_{word}(d); " for wo
 
 
 def words_of_the_prelude():
-    """Those that docs/dialect.md tells in its section of that name."""
+    """Those that docs/dialect.md lists in its section of that name."""
     text = (ROOT / "docs/dialect.md").read_text()
     section = re.search(r"^## The prelude$(.*?)^## ", text, re.DOTALL | re.MULTILINE)[1]
     return {word for code in re.findall(r"`([^`]+)`", section) for word in WORDS.findall(code)}
 
 
 def test_kernels_use_every_word_of_the_document():
-    told = words_of_the_prelude() - OF_THE_CORE - OF_THE_DRIVER
-    assert len(told) > 90
-    assert told <= set(WORDS.findall(KERNELS)), told - set(WORDS.findall(KERNELS))
+    listed = words_of_the_prelude() - OF_THE_CORE - OF_THE_DRIVER
+    assert len(listed) > 90
+    assert listed <= set(WORDS.findall(KERNELS)), listed - set(WORDS.findall(KERNELS))
     core = "".join((DIALECT / name).read_text() for name in ("core.bpc", "math.bpc"))
     assert set(WORDS.findall(core)) >= OF_THE_CORE
 

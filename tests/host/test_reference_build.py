@@ -49,25 +49,21 @@ def compilations(folder: Path) -> list[str]:
     return [pool[1] if pool else "" for pool in found]
 
 
-def test_no_more_compilations_than_processors(tmp_path):
+def test_the_pool_of_compilations(tmp_path):
+    """As many as processors, or as asked for; a project keeps its own."""
     folder = configure(tmp_path, OMP_NUM_THREADS="1")  # of torch's threads, not of the compiler's
     assert pools(folder) == {"backplane_compile": len(os.sched_getaffinity(0))}
     assert set(compilations(folder)) == {"backplane_compile"}
-
-
-def test_as_many_compilations_as_asked_for(tmp_path):
-    folder = configure(tmp_path, CMAKE_BUILD_PARALLEL_LEVEL="5")
+    configure(tmp_path, CMAKE_BUILD_PARALLEL_LEVEL="5")
     assert pools(folder) == {"backplane_compile": 5}
     groups = list((folder / "CMakeFiles" / "mydevice_core_aten.dir" / "Unity").glob("unity_core*.cxx"))
     assert len(groups) == 4  # beside the bindings
-
-
-def test_a_project_keeps_its_own_pool(tmp_path):
-    folder = configure(tmp_path, "-DCMAKE_JOB_POOLS=farm=40", "-DCMAKE_JOB_POOL_COMPILE=farm")
+    configure(tmp_path, "-DCMAKE_JOB_POOLS=farm=40", "-DCMAKE_JOB_POOL_COMPILE=farm")
     assert pools(folder) == {"farm": 40}
     assert set(compilations(folder)) == {"farm"}
 
 
+@pytest.mark.long
 def test_a_launcher_of_the_users_own_is_kept(tmp_path):
     """In front of the compiler; of kernels whose headers are precompiled, behind the namespace of this checkout."""
     folder = configure(tmp_path, "-DBACKPLANE_DRIVER=cuda", CMAKE_CXX_COMPILER_LAUNCHER="/usr/bin/env")
