@@ -153,7 +153,7 @@ LOOKS_AT_PENDING_WORK = only("stream.*", "event.*", "callback.*", "wait.*", "cop
 
 @pytest.mark.long
 def test_a_card_without_host_functions_is_held_by_copies(built: Built) -> None:
-    """Beside more busy processes than there are processors: what runs does not depend on the machine's mood."""
+    """Beside more busy processes than there are processors: what runs does not depend on the machine's load."""
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
     try:
         report = of_kind(built, "card", *LOOKS_AT_PENDING_WORK)

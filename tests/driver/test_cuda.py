@@ -91,7 +91,7 @@ def test_the_contract_under_shims(built: Built, cuda: Cuda, shim: str, monkeypat
     hold(report, "host_view")
 
 
-def test_managed_memory_is_the_hosts_too(built: Built, cuda: Cuda) -> None:
+def test_managed_memory_is_accessible_on_the_host(built: Built, cuda: Cuda) -> None:
     words = only("host_view.*", "memory.*", "copy.*", "pointer.*", "ext.*", "vmm.*", "ipc.*")
     report = check(built, cuda.driver, *cuda.options("memory=managed"), *words)
     assert (report.code, report.failed, report.left_out) == (0, {}, {}), report.out
@@ -100,11 +100,11 @@ def test_managed_memory_is_the_hosts_too(built: Built, cuda: Cuda) -> None:
 
 
 @pytest.mark.parametrize(("part", "cases"), [("entries", 12), ("modules", 6)])
-def test_what_cuda_is_asked(cuda: Cuda, part: str, cases: int) -> None:
+def test_calls_of_cuda(cuda: Cuda, part: str, cases: int) -> None:
     ask(cuda, part, cases)
 
 
-def test_H06_what_graphs_ask_of_cuda(cuda: Cuda) -> None:
+def test_H06_calls_of_cuda_for_graphs(cuda: Cuda) -> None:
     ask(cuda, "graphs", 9)
 
 

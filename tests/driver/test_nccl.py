@@ -55,7 +55,7 @@ def test_the_contract(built: Built, nccl: Nccl, shim: str) -> None:
     assert {"collective.reductions", "collective.groups", "collective.split", "collective.absent"} <= report.passed
 
 
-def test_what_nccl_is_asked(nccl: Nccl) -> None:
+def test_calls_of_nccl(nccl: Nccl) -> None:
     done = run([str(nccl.program), str(nccl.driver), str(nccl.cuda), str(nccl.library)], check=False)
     assert [line for line in done.stdout.splitlines() if line.startswith("FAIL")] == []
     assert done.returncode == 0, done.stdout + done.stderr

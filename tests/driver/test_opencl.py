@@ -92,7 +92,7 @@ QUICK = (
 
 
 @pytest.mark.system
-def test_kernels_of_buffers_have_local_arrays_of_their_own(built: Built, opencl: Path) -> None:
+def test_kernels_on_buffers_have_separate_local_arrays(built: Built, opencl: Path) -> None:
     report = held(built, opencl, "memory=buffers,", *only("dialect.local", "dialect.launches"))
     assert (report.failed, report.passed) == ({}, {"dialect.local", "dialect.launches"}), report.out
 
@@ -228,7 +228,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("option", REFUSED)
-def test_what_cannot_be_is_refused_with_a_reason(built: Built, opencl: Path, option: str) -> None:
+def test_unsupported_options_are_refused_with_a_reason(built: Built, opencl: Path, option: str) -> None:
     report = held(built, opencl, f"{option},", *only("memory.zero"))
     assert (report.code, set(report.failed)) == (2, {"load.answer"}), report.out
     assert REFUSED[option] in " ".join(report.out.split())

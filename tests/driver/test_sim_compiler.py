@@ -202,7 +202,7 @@ def test_a_compiler_that_cannot_be_started(built: Built, temporary: Path, tmp_pa
     assert list(temporary.iterdir()) == []
 
 
-def test_there_must_be_room_for_its_files(built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_temporary_folder_is_required(built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CC", raising=False)
     sim = Sim(str(built.sim))
     sim.id()
@@ -212,7 +212,7 @@ def test_there_must_be_room_for_its_files(built: Built, tmp_path: Path, monkeypa
     assert "set TMPDIR" in text
 
 
-def test_the_compiler_sees_a_plain_world(built: Built, temporary: Path, tmp_path: Path) -> None:
+def test_the_environment_of_the_compiler(built: Built, temporary: Path, tmp_path: Path) -> None:
     """Its language is that of the tests, what is preloaded here is not for it, and signals are as a shell has them."""
     seen = tmp_path / "seen"
     program = script(

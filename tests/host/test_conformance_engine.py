@@ -379,7 +379,7 @@ def test_only_the_suites_of_the_run_are_judged():
         ("expected =", "Invalid value"),
     ],
 )
-def test_a_list_that_is_no_list_is_refused(tmp_path, text, message):
+def test_a_malformed_list_is_refused(tmp_path, text, message):
     path = tmp_path / "conformance.toml"
     path.write_text(text)
     with pytest.raises(ConformanceError, match=message):

@@ -170,7 +170,7 @@ def test_every_file_keeps_the_rules() -> None:
     assert not [problem for file in files for problem in problems_of(file, ROOT)]
 
 
-def test_every_public_header_is_somebodys() -> None:
+def test_every_public_header_has_an_owner() -> None:
     public = ROOT / "include" / "backplane"
     headers = {
         path.relative_to(public).as_posix() for path in public.rglob("*.h") if not DRIVER_HEADER.search(str(path))

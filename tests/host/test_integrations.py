@@ -285,7 +285,7 @@ def test_I01_auto_arranges_what_is_imported_already(library):
     assert fakelib.extra.NAMES == CHIP
 
 
-def test_the_environment_has_the_last_word_over_auto(library, monkeypatch):
+def test_the_environment_overrides_auto(library, monkeypatch):
     library()
     monkeypatch.setenv("CHIP_INTEGRATIONS", "none")
     integrations.enable()
@@ -440,7 +440,7 @@ def test_the_files_import_no_library():
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
 
 
-def test_every_library_has_the_text_of_a_change_that_would_do_without():
+def test_every_library_has_a_proposed_change():
     """A section of docs/upstream.md: the symptom, the version tried, a patch that asks torch for the device."""
     page = Path(__file__).resolve().parents[2] / "docs" / "upstream.md"
     sections = page.read_text(encoding="utf-8").split("\n## ")[1:]

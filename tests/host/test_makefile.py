@@ -51,7 +51,7 @@ def test_a_torch_is_installed_again_after_another(installed):
         assert installed(f"TORCH={torch}") == [torch]
 
 
-def test_another_torch_is_tried_in_a_checkout_of_its_own(tmp_path):
+def test_another_torch_is_tried_in_a_separate_checkout(tmp_path):
     """With what has changed since the last commit, each time."""
     environment = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("GIT_")}
     environment |= {f"GIT_{role}_{what}": "x@y" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}

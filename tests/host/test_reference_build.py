@@ -64,7 +64,7 @@ def test_the_pool_of_compilations(tmp_path):
 
 
 @pytest.mark.long
-def test_a_launcher_of_the_users_own_is_kept(tmp_path):
+def test_the_users_launcher_is_kept(tmp_path):
     """In front of the compiler; of kernels whose headers are precompiled, behind the namespace of this checkout."""
     folder = configure(tmp_path, "-DBACKPLANE_DRIVER=cuda", CMAKE_CXX_COMPILER_LAUNCHER="/usr/bin/env")
     found = re.findall(r"^  LAUNCHER = (.*?) *$", (folder / "build.ninja").read_text(), re.MULTILINE)

@@ -99,7 +99,7 @@ def test_a_sample_is_of_the_long_tests_and_of_each_other_kind(runner, monkeypatc
     assert [arguments for arguments, _ in ran.values()] == whole
 
 
-def test_what_needs_packages_of_the_system_is_left_out_and_said_or_runs_alone(runner, monkeypatch, capsys):
+def test_parts_that_need_system_packages_are_left_out_or_run_alone(runner, monkeypatch, capsys):
     ran = []
     monkeypatch.setattr(runner, "run", lambda part, jobs, extra: (ran.append(part.name), (0, 0.0))[1])
     monkeypatch.setattr(
@@ -119,7 +119,7 @@ def test_what_needs_packages_of_the_system_is_left_out_and_said_or_runs_alone(ru
         assert ("needy: there is no PoCL" in capsys.readouterr().out) == bool(missing)
 
 
-def test_no_other_part_reaches_what_needs_packages_of_the_system(runner):
+def test_no_other_part_needs_system_packages(runner):
     texts = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
     assert sorted(name for name, text in texts.items() if "pytest.mark." + "system" in text) == runner.SYSTEM
     for part in runner.PARTS:

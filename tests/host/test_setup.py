@@ -87,7 +87,7 @@ def found(check):
     return {finding.what: finding for finding in check()}
 
 
-def test_doctor_names_the_cure_of_what_it_finds_broken(monkeypatch):
+def test_doctor_names_the_fix_of_each_problem(monkeypatch):
     def broken():
         yield doctor_module.Finding("compiler", "FAIL", "no c++ on PATH", "install g++ 11")
         yield doctor_module.Finding("torch", "ok", "2.13.0")
@@ -99,7 +99,7 @@ def test_doctor_names_the_cure_of_what_it_finds_broken(monkeypatch):
     assert "-> install g++ 11" in result.output
 
 
-def test_doctor_is_content_with_a_sound_setup(monkeypatch):
+def test_doctor_accepts_a_sound_setup(monkeypatch):
     monkeypatch.setattr(doctor_module, "CHECKS", (doctor_module.check_python, doctor_module.check_torch))
     assert CliRunner().invoke(doctor).exit_code == 0
 
@@ -116,7 +116,7 @@ def test_doctor_tries_the_compiler(monkeypatch, tmp_path):
     assert "CXX" in finding.cure
 
 
-def test_doctor_misses_tools(monkeypatch, tmp_path):
+def test_doctor_reports_missing_tools(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     findings = {**found(doctor_module.check_compiler), **found(doctor_module.check_tools)}

@@ -167,7 +167,7 @@ def test_E50_strided_copies_are_the_chips_own(chip):
     )
 
 
-def test_E50_strided_copies_take_no_way_through_the_host(chip):
+def test_E50_strided_copies_do_not_go_through_the_host(chip):
     """Every copy of the driver's would fail here: the kernel alone moves the elements."""
     said = chip(
         """
@@ -191,7 +191,7 @@ def test_E50_strided_copies_take_no_way_through_the_host(chip):
     assert said == "queued\nTrue\n"
 
 
-def test_E50_a_fill_is_replaced_and_hands_back_what_it_does_not_take(chip):
+def test_E50_a_fill_is_replaced_for_the_layouts_that_it_supports(chip):
     said = chip(
         """
         import warnings

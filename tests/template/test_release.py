@@ -25,12 +25,12 @@ def test_V02_the_same_sources_give_the_same_bytes(sdk_dist, tmp_path):
     assert {path.name: path.read_bytes() for path in sdk_dist.iterdir()} == made
 
 
-def test_the_wheel_says_the_time_that_was_asked_for(sdk_wheel):
+def test_the_wheel_has_the_requested_time(sdk_wheel):
     with zipfile.ZipFile(sdk_wheel) as archive:
         assert {entry.date_time for entry in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
 
 
-def test_an_index_takes_them(sdk_dist):
+def test_an_index_accepts_them(sdk_dist):
     said = run("twine", "check", "--strict", *sdk_dist.iterdir())
     assert said.count("PASSED") == 2
 

@@ -174,7 +174,7 @@ def test_conformance_is_a_chore_and_a_job(rendered):
         ("torch-backplane @ file:///opt/sdk", "torch-backplane ~= 0.1"),
     ],
 )
-def test_ci_is_given_no_folder_of_one_machine(rendered, requirement, expected):
+def test_ci_uses_no_local_folder(rendered, requirement, expected):
     project = rendered({**SHORT, "ci": "github", "backplane_requirement": requirement})
     workflow = (project / ".github" / "workflows" / "ci.yml").read_text()
     assert workflow.startswith("# Builds, lints, ")
@@ -285,7 +285,7 @@ def test_what_pip_compiles_of_the_template_stays_out(tmp_path, by):
     assert list((tmp_path / "out").rglob("__pycache__")) == []
 
 
-def test_it_is_read_in_ten_minutes(rendered):
+def test_a_project_is_short(rendered):
     """A vendor should know all of it: about 600 lines beside the licence, and no file long."""
     lengths = {name: content.count(b"\n") for name, (content, _) in files(rendered({})).items() if name != "LICENSE"}
     assert sum(lengths.values()) < 800

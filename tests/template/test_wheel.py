@@ -60,14 +60,14 @@ def test_it_declares_its_entry_points(wheel):
         assert line in text
 
 
-def test_pip_never_chooses_a_torch_for_it(wheel):
+def test_it_does_not_require_torch(wheel):
     (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
     requires = [line for line in wheel.read(name).decode().splitlines() if line.startswith("Requires-Dist:")]
     assert requires
     assert not [line for line in requires if line.split()[1].startswith("torch")]
 
 
-def test_versions_have_one_home(wheel, tmp_path):
+def test_versions_are_defined_once(wheel, tmp_path):
     import backplane_sdk
 
     (info,) = {Path(name).parts[0] for name in wheel.namelist() if ".dist-info/" in name}
