@@ -12,7 +12,7 @@ from world import Worlds
 
 @pytest.fixture(scope="session")
 def worlds(backend_package):
-    """All worlds of the session; at its end their ranks must end well."""
+    """All worlds of the session; at its end their ranks must exit without an error."""
     made = Worlds()
     yield made
     made.close()

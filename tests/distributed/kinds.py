@@ -1,7 +1,4 @@
-"""Which worlds run a check: two or three ranks, each engine, bound to a device or not.
-
-Those that tell little new are marked long.
-"""
+"""Which worlds run a check: two or three ranks, each engine, bound to a device or not; most of them are marked long."""
 
 from __future__ import annotations
 
@@ -54,21 +51,25 @@ def of_engine(kind: Kind) -> list[Any]:
 
 
 ENGINES = [pytest.param(make, id=make.__name__, marks=of_engine(make())) for make in (native, staged)]
-"""For tests that make worlds of their own."""
+"""For tests that create separate worlds."""
 
 
-def cases(checks: list[Callable[..., Any]], only: Callable[[Kind], bool] = lambda _: True) -> Iterator[Any]:
-    """A case for each check in each world of a size that it takes; the ones of a world stay together."""
-    for name, (kind, is_long) in KINDS.items():
+def cases(
+    checks: list[Callable[..., Any]],
+    only: Callable[[Kind], bool] = lambda _: True,
+    is_long: Callable[[Kind, Callable[..., Any]], bool] = lambda *_: False,
+) -> Iterator[Any]:
+    """A case for each check in each world of a size that it takes, grouped by world; ``is_long`` marks more as long."""
+    for name, (kind, is_long_kind) in KINDS.items():
         if not only(kind):
             continue
         for check in checks:
             fits = kind.size in check.sizes and (kind.named or check.bound in (None, kind.device_id))
             fits = fits and not getattr(check, kind.engine or "gloo")
             alone = (name in ("native, three", "staged, three") and 2 not in check.sizes) or (
-                name in ("native, bound", "staged, bound", "native, named", "staged, named") and check.bound
+                name in ("native, bound", "staged, bound") and check.bound
             )
             if fits:
-                marks = [pytest.mark.long] if is_long and not alone else []
+                marks = [pytest.mark.long] if is_long(kind, check) or (is_long_kind and not alone) else []
                 marks += of_engine(kind)
                 yield pytest.param(kind, check, id=f"{name}-{check.__name__}", marks=marks)

@@ -1,4 +1,4 @@
-/* tests/distributed/late_status.c: a shim that tells late how a communicator is: what it says may be past by then. */
+/* tests/distributed/late_status.c: a shim that reports a communicator's status late: it may be outdated by then. */
 #include "collective_shim.h"
 
 #include <time.h>

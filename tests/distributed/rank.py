@@ -1,6 +1,6 @@
 """A rank: forked from a server that has imported torch, it joins its process group and runs the checks that it is sent.
 
-The server and the ranks talk in lines of JSON over sockets that world.py makes.
+The server and the ranks exchange lines of JSON over sockets that world.py creates.
 """
 
 from __future__ import annotations
@@ -50,8 +50,12 @@ class Rank:
 
 
 def serve(control: socket.socket) -> tuple[dict[str, Any], socket.socket]:
-    """Fork for each request; in the fork, return it with the socket of the rank."""
-    import torch.distributed  # noqa: F401
+    """Fork for each request; in the fork, return it with the socket of the rank.
+
+    What most checks import is imported here once, not by each rank of each world.
+    """
+    import pytest  # noqa: F401
+    import torch.distributed._functional_collectives  # noqa: F401
 
     while True:
         message, files, _, _ = socket.recv_fds(control, 1 << 20, 2)
@@ -114,16 +118,16 @@ def perform(rank: Rank, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     torch.manual_seed(0)
     try:
         return {"result": getattr(importlib.import_module(module), function)(rank, **arguments)}
-    except BaseException:  # it is shown by the parent
+    except BaseException:  # reported by the parent
         return {"error": traceback.format_exc()}
 
 
 def main() -> None:
     """Serve; in a rank, join and perform until the parent closes its end."""
+    sys.path.insert(0, str(Path(__file__).parent))
     request, parent = serve(socket.socket(fileno=int(sys.argv[1])))
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    sys.path.insert(0, str(Path(__file__).parent))
     try:
         rank = join(request)
         answer: dict[str, Any] = {"result": None}

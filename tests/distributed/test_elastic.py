@@ -1,7 +1,5 @@
-"""examples/distributed: a GPT under torchrun comes to the same loss when a rank is killed on the way.
-
-And where another number of ranks goes on.
-"""
+"""examples/distributed: a GPT under torchrun reaches the same loss when a rank is killed, and when another number of
+ranks continues."""
 
 import os
 import re
@@ -35,11 +33,11 @@ def torchrun(backend_package):
             start_new_session=True,
         )
         started.append(process)
-        said = []
+        printed = []
         for line in process.stdout:
-            said.append(line)
+            printed.append(line)
             yield line.strip()
-        assert process.wait() == 0, "".join(said)
+        assert process.wait() == 0, "".join(printed)
 
     yield run
     for process in started:
@@ -69,7 +67,7 @@ def expected(torchrun, of_a_calm_run):
 
 
 def test_G04_a_killed_rank(torchrun, expected, tmp_path):
-    """torchrun starts both ranks anew, and they go on from the last checkpoint."""
+    """torchrun restarts both ranks, and they continue from the last checkpoint."""
     lines, killed = [], False
     for line in torchrun(2, f"--checkpoints={tmp_path}"):
         lines.append(line)

@@ -3,22 +3,35 @@
 With groups that are bound to a device (``device_id=``), and others.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from checks import checkpoints as checkpoint_checks
 from checks import checks_of, compiled, sharding, training
 from kinds import ENGINES, KINDS, cases
 from world import Kind
 
-IMPORTS = ("torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.checkpoint")
+IMPORTS = ("checks.training", "checks.sharding", "checks.checkpoints")  # by the server, once for all ranks
 CHECKS = checks_of(training, sharding, checkpoint_checks)
 OF_FOUR = [check for check in CHECKS if 4 in check.sizes]
+# By the native engine all checks are short; by the staged one those of these, which make each kind of call.
+SHORT_STAGED = {
+    *(training.plain, training.gradients_in_bfloat16, training.a_sharded_optimizer, training.synchronised_batch_norm),
+    *(sharding.fsdp2, sharding.fsdp2_in_mixed_precision, sharding.tensor_parallel, sharding.dtensors_move),
+    *(sharding.a_pipeline, checkpoint_checks.save_and_load),
+}
 
 
 def is_for_training(kind: Kind) -> bool:
     return "DETAIL" not in dict(kind.env).values()
 
 
-@pytest.mark.parametrize(("kind", "check"), cases(CHECKS, is_for_training))
+def is_long(kind: Kind, check: Callable[..., Any]) -> bool:
+    return kind.engine == "staged" and check not in SHORT_STAGED
+
+
+@pytest.mark.parametrize(("kind", "check"), cases(CHECKS, is_for_training, is_long))
 def test_G02_training(worlds, kind, check):
     worlds.get(kind, IMPORTS).run(check)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 HERE = Path(__file__).parent
-LIMIT = 180  # seconds a case may take: what takes longer hangs
+LIMIT = 180  # the timeout of a case, in seconds
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,14 @@ class Kind:
     env: tuple[tuple[str, str], ...] = ()
     env_of_first: tuple[tuple[str, str], ...] = ()  # of rank 0 alone
     device_id: bool = False
-    named: bool = (
-        False  # backends of the CPU and the device by name: in a bound group, too, there is one of the CPU then
-    )
+    named: bool = False  # backends of the CPU and the device by name: then a bound group has one of the CPU, too
     timeout: int = 120  # of the process group, in seconds
     leave: bool = False  # end without destroy_process_group()
 
 
 @dataclass
 class Answer:
-    """What became of one rank's call. Without result and error its process has ended, or did not come back in time."""
+    """The outcome of one rank's call. Without result and error its process has ended, or the call has timed out."""
 
     result: Any = None
     error: str = ""
@@ -147,7 +145,7 @@ class World:
         return [answer.result for answer in answers]
 
     def each(self, check: Callable[..., Any], **arguments: Any) -> list[Answer]:
-        """Run a check on all ranks; what became of each."""
+        """Run a check on all ranks; the outcome of each."""
         line = json.dumps({"name": f"{check.__module__}:{check.__name__}", "arguments": arguments}) + "\n"
         for process in self.processes:
             process.lines.write(line)
@@ -174,10 +172,9 @@ class World:
         statuses = self.kill()
         report = []
         for rank, (process, answer, status) in enumerate(zip(self.processes, answers, statuses, strict=True)):
-            said = (
-                "did not come back" if answer.late else f"ended with status {status}" if answer.ended else answer.error
-            )
-            report.append(f"rank {rank}: {said or 'is well'}\n{process.log.read_text()}")
+            error = f"ended with status {status}" if answer.ended else answer.error
+            what = "timed out" if answer.late else error or "has no error"
+            report.append(f"rank {rank}: {what}\n{process.log.read_text()}")
         raise AssertionError("\n".join(report))
 
     def kill(self) -> list[int]:
@@ -224,7 +221,7 @@ class Worlds:
 
     @contextlib.contextmanager
     def own(self, kind: Kind, imports: Sequence[str] = (), statuses: Sequence[int] = ()) -> Iterator[World]:
-        """A world that no other case uses. Its ranks must end with these statuses; default: well."""
+        """A world that no other case uses. Its ranks must end with these statuses; default: 0."""
         world = self._make(kind, imports)
         try:
             yield world
@@ -255,7 +252,7 @@ class Worlds:
         return world
 
     def end(self, world: World, expected: Sequence[int] = ()) -> None:
-        """Close a world, whose ranks must end with these statuses; default: well."""
+        """Close a world, whose ranks must end with these statuses; default: 0."""
         statuses, logs = world.close(), world.logs()
         shutil.rmtree(world.folder)
         wanted = list(expected) or [0] * len(statuses)

@@ -59,8 +59,12 @@ def numbers(rank: int, shape: Sequence[int] = (5, 3), dtype: str = "float32", se
     return values.to(type_)
 
 
-def same(found: torch.Tensor, expected: torch.Tensor, what: object = "") -> None:
-    """The same bits in the same shape and dtype; the message says of what."""
+def same(found: Any, expected: Any, what: object = "") -> None:
+    """The same bits in the same shape and dtype, also of each tensor of a list; the message names ``what``."""
+    if not isinstance(found, torch.Tensor):
+        for i, (one, other) in enumerate(zip(found, expected, strict=True)):
+            same(one, other, (what, i))
+        return
     host = found.detach().cpu()
     if host.dtype.itemsize == 1 and host.dtype.is_floating_point:
         assert host.dtype == expected.dtype

@@ -125,7 +125,7 @@ MESSAGES: dict[str, Call] = {
 
 
 def each(w: Rank) -> dict[str, Outcome]:
-    """What became of each, in a group of its own."""
+    """The outcome of each, in a separate group."""
     found = {}
     for name, call in {**COLLECTIVES, **MESSAGES}.items():
         group = dist.new_group(timeout=timedelta(seconds=2))

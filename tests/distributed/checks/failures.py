@@ -40,8 +40,8 @@ def outcome(call: Callable[[], Any], within: float = 2) -> Outcome:
     return found
 
 
-def hurry(w: Rank, seconds: float = 2) -> None:
-    """From here on calls take at most that long; after the group is there, which may take longer."""
+def shorten_timeout(w: Rank, seconds: float = 2) -> None:
+    """Join the group, which may take long, and then limit each call to so many seconds."""
     dist.all_reduce(tensor(w))
     synchronize(w)
     set_timeout(w, seconds)
@@ -114,7 +114,7 @@ def die() -> None:
 
 
 def the_peer_dies_before(w: Rank) -> Outcome:
-    hurry(w)
+    shorten_timeout(w)
     if w.rank == 1:
         die()
     found = outcome(lambda: all_reduce(w))
@@ -124,7 +124,7 @@ def the_peer_dies_before(w: Rank) -> Outcome:
 
 def the_peer_dies_within(w: Rank) -> Outcome:
     """In the middle of a large transfer."""
-    hurry(w, 20)
+    shorten_timeout(w, 20)
     x = torch.ones(LARGE, device=w.device)
     work = dist.all_reduce(x, async_op=True)
     if w.rank == 1:
@@ -137,7 +137,7 @@ def the_peer_dies_within(w: Rank) -> Outcome:
 
 def the_peer_dies_after(w: Rank) -> Outcome:
     """What was transferred before is there."""
-    hurry(w)
+    shorten_timeout(w)
     x = tensor(w)
     dist.all_reduce(x)
     synchronize(w)
@@ -151,7 +151,7 @@ def the_peer_dies_after(w: Rank) -> Outcome:
 
 def the_peer_does_not_come(w: Rank) -> list[Outcome]:
     """It is busy for longer than the timeout; later calls raise at once, of the one that comes late, too."""
-    hurry(w)
+    shorten_timeout(w)
     if w.rank == 1:
         wait_until_it_is_over(w)
         return [outcome(lambda: all_reduce(w))]
@@ -214,7 +214,7 @@ def while_it_joins(w: Rank, ends: Callable[[], None]) -> list[Outcome]:
 
 def results_of_a_dead_collective(w: Rank, armed_by: str) -> list[Outcome]:
     """Reads of what it should have written, and of what was computed from that: a value at a time, and as a tensor."""
-    hurry(w)
+    shorten_timeout(w)
     x = tensor(w)
     synchronize(w)
     if w.rank == 0:
@@ -227,7 +227,7 @@ def results_of_a_dead_collective(w: Rank, armed_by: str) -> list[Outcome]:
 
 
 def the_sender_does_not_send(w: Rank) -> Outcome:
-    hurry(w)
+    shorten_timeout(w)
     if w.rank == 1:
         wait_until_it_is_over(w)
         return []
@@ -239,7 +239,7 @@ def the_sender_does_not_send(w: Rank) -> Outcome:
 
 def ranks_disagree_while_the_driver_is_asked(w: Rank) -> Outcome:
     """The watchdog of rank 0 asks; rank 1 comes meanwhile, with another call."""
-    hurry(w, seconds=20)
+    shorten_timeout(w, seconds=20)
     if w.rank == 0:
         work = dist.all_reduce(tensor(w), async_op=True)
         time.sleep(1)
@@ -249,31 +249,20 @@ def ranks_disagree_while_the_driver_is_asked(w: Rank) -> Outcome:
 
 
 def ranks_have_different_sizes(w: Rank) -> Outcome:
-    hurry(w)
+    shorten_timeout(w)
     x = torch.ones(100 + w.rank * 50000, device=w.device)
     return outcome(lambda: finish(w, dist.all_reduce(x, async_op=True)))
 
 
 def ranks_broadcast_different_dtypes(w: Rank) -> Outcome:
-    hurry(w)
+    shorten_timeout(w)
     x = torch.ones(5, dtype=(torch.float32, torch.int32)[w.rank], device=w.device)
     return outcome(lambda: finish(w, dist.broadcast(x, 0, async_op=True)))
 
 
-def the_device_hangs(w: Rank, armed_by: str) -> Outcome:
-    """The input of the collective is not there, and never will be."""
-    hurry(w)
-    x = tensor(w)
-    synchronize(w)
-    if w.rank == 0:
-        Path(armed_by).touch()
-        x = x + 1
-    return outcome(lambda: finish(w, dist.all_reduce(x, async_op=True)))
-
-
-def the_device_faults(w: Rank, armed_by: str) -> Outcome:
-    """The operator before the collective fails on the device."""
-    hurry(w)
+def the_device_fails(w: Rank, armed_by: str) -> Outcome:
+    """In the operator before the collective: the input is never there, or that is an error."""
+    shorten_timeout(w)
     x = tensor(w)
     synchronize(w)
     if w.rank == 0:
@@ -288,7 +277,7 @@ def abort(w: Rank) -> None:
 
 def another_thread_aborts(w: Rank) -> list[Outcome]:
     """Twice, while the main thread waits for a peer that does not come, with minutes left."""
-    hurry(w, 600)
+    shorten_timeout(w, 600)
     if w.rank == 1:
         wait_until_it_is_over(w)
         abort(w)
@@ -329,7 +318,7 @@ def results_of_an_aborted_collective(w: Rank) -> list[Outcome]:
 
 def the_program_goes_on_after_it_aborts(w: Rank) -> None:
     """With a call in flight, while somebody holds the group: its own waits, and those of a group that it makes then."""
-    hurry(w, 600)
+    shorten_timeout(w, 600)
     held = dist.group.WORLD, dist.all_reduce(tensor(w), async_op=True) if w.rank == 0 else None
     dist.barrier()
     dist.distributed_c10d._abort_process_group()
@@ -343,8 +332,8 @@ def the_program_goes_on_after_it_aborts(w: Rank) -> None:
 
 
 def ctrl_c(w: Rank) -> Outcome:
-    """While the program waits for a peer that comes late; the collective itself goes on, and its result is right."""
-    hurry(w, 600)
+    """While the program waits for a peer that comes late; the collective itself continues, and its result is right."""
+    shorten_timeout(w, 600)
     x = tensor(w)
     if w.rank == 1:
         wait_until_it_is_over(w)
@@ -363,7 +352,7 @@ def ctrl_c(w: Rank) -> Outcome:
 
 
 def a_callback_sees_the_error(w: Rank) -> Outcome:
-    hurry(w)
+    shorten_timeout(w)
     if w.rank == 1:
         die()
     after = dist.all_reduce(tensor(w), async_op=True).get_future().then(lambda f: f.value())
@@ -399,8 +388,8 @@ def groups_leave_no_thread(w: Rank) -> None:
 
 
 def work_is_in_flight(w: Rank) -> None:
-    """The program ends, and nobody has waited; one rank's work never completes."""
-    hurry(w, 600)
+    """The program ends without a wait; one rank's work never completes."""
+    shorten_timeout(w, 600)
     dist.all_reduce(tensor(w), async_op=True)
     if w.rank == 0:
         dist.all_reduce(tensor(w), async_op=True)

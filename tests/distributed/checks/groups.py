@@ -47,9 +47,9 @@ def objects(w: Rank) -> None:
     everything = [None] * w.size
     dist.all_gather_object(everything, {"rank": w.rank, "x": [w.rank] * w.rank})
     assert everything == [{"rank": r, "x": [r] * r} for r in w.ranks]
-    told = [("from", w.rank), None]
-    dist.broadcast_object_list(told, src=1)
-    assert told == [("from", 1), None]
+    received = [("from", w.rank), None]
+    dist.broadcast_object_list(received, src=1)
+    assert received == [("from", 1), None]
     gathered = [None] * w.size if w.rank == 0 else None
     dist.gather_object(w.rank * 10, gathered, dst=0)
     assert gathered == ([r * 10 for r in w.ranks] if w.rank == 0 else None)
@@ -60,22 +60,21 @@ def objects(w: Rank) -> None:
 
 @check()
 def objects_by_the_device(w: Rank) -> None:
-    told = [("from", w.rank)]
-    dist.broadcast_object_list(told, src=0, device=w.device)
-    assert told == [("from", 0)]
+    received = [("from", w.rank)]
+    dist.broadcast_object_list(received, src=0, device=w.device)
+    assert received == [("from", 0)]
     if w.rank == 0:
         dist.send_object_list([{"a": 1}], dst=1, device=w.device)
     elif w.rank == 1:
-        dist.recv_object_list(told, src=0, device=w.device)
-        assert told == [{"a": 1}]
+        dist.recv_object_list(received, src=0, device=w.device)
+        assert received == [{"a": 1}]
 
 
 @check()
 def tensors_as_objects(w: Rank) -> None:
     everything = [None] * w.size
     dist.all_gather_object(everything, numbers(w.rank).to(w.device))
-    for r in w.ranks:
-        same(everything[r], numbers(r), r)
+    same(everything, [numbers(r) for r in w.ranks])
 
 
 @check(sizes=(3,))
@@ -171,14 +170,12 @@ def coalesced_by_the_manager(w: Rank) -> None:
     with _coalescing_manager(device=w.device):
         for x in xs:
             dist.all_reduce(x)
-    for i, x in enumerate(xs):
-        same(x, total(w, i), i)
+    same(xs, [total(w, i) for i in range(3)])
     with _coalescing_manager(async_ops=True) as work:
         for x in xs:
             dist.all_reduce(x)
     work.wait()
-    for i, x in enumerate(xs):
-        same(x, total(w, i) * w.size, i)
+    same(xs, [total(w, i) * w.size for i in range(3)])
 
 
 @check(gloo=NOT_COALESCED)
@@ -188,15 +185,13 @@ def coalesced_gathers_and_scatters(w: Rank) -> None:
         for i, out in enumerate(outs):
             dist.all_gather_into_tensor(out, numbers(w.rank, seed=i).to(w.device))
     work.wait()
-    for i, out in enumerate(outs):
-        same(out, torch.cat([numbers(r, seed=i) for r in w.ranks]), i)
+    same(outs, [torch.cat([numbers(r, seed=i) for r in w.ranks]) for i in range(3)])
     parts = [torch.empty(5, 3, device=w.device) for _ in range(3)]
     with _coalescing_manager(async_ops=True) as work:
         for part, out in zip(parts, outs, strict=True):
             dist.reduce_scatter_tensor(part, out)
     work.wait()
-    for i, part in enumerate(parts):
-        same(part, numbers(w.rank, seed=i) * w.size, i)
+    same(parts, [numbers(w.rank, seed=i) * w.size for i in range(3)])
 
 
 @check(gloo=NOT_COALESCED)
@@ -216,8 +211,7 @@ def coalesced_messages(w: Rank) -> None:
 def lists_of_tensors(w: Rank) -> None:
     xs = [numbers(w.rank, seed=i).to(w.device) for i in range(3)]
     dist.all_reduce_coalesced(xs)
-    for i, x in enumerate(xs):
-        same(x, total(w, i), i)
+    same(xs, [total(w, i) for i in range(3)])
 
 
 @check()
@@ -246,13 +240,12 @@ def functional_all_to_all(w: Rank) -> None:
 def functional_coalesced(w: Rank) -> None:
     xs = [numbers(w.rank, (2 * w.size, 3), seed=i).to(w.device) for i in range(2)]
     everyone = [[numbers(r, (2 * w.size, 3), seed=i) for r in w.ranks] for i in range(2)]
-    for i, y in enumerate(functional.all_reduce_coalesced(xs, "sum", dist.group.WORLD)):
-        same(y + 0, sum(everyone[i]), i)
-    for i, y in enumerate(functional.all_gather_into_tensor_coalesced(xs, dist.group.WORLD)):
-        same(y + 0, torch.cat(everyone[i]), i)
+    summed = functional.all_reduce_coalesced(xs, "sum", dist.group.WORLD)
+    same([y + 0 for y in summed], map(sum, everyone))
+    gathered = functional.all_gather_into_tensor_coalesced(xs, dist.group.WORLD)
+    same([y + 0 for y in gathered], map(torch.cat, everyone))
     scattered = functional.reduce_scatter_tensor_coalesced(xs, "sum", [0, 0], dist.group.WORLD)
-    for i, y in enumerate(scattered):
-        same(y + 0, sum(everyone[i]).chunk(w.size)[w.rank], i)
+    same([y + 0 for y in scattered], [sum(parts).chunk(w.size)[w.rank] for parts in everyone])
 
 
 @check()
@@ -280,7 +273,7 @@ def too_large_for_the_driver(w: Rank) -> None:
 
 
 def without_gloo(w: Rank) -> None:
-    """What the driver's links take is as ever; the rest says what it lacks, and the group goes on."""
+    """What the driver's links support is unchanged; the rest is an error that names Gloo; the group stays usable."""
     dist.is_gloo_available = lambda: False
     distributed = torch.get_device_module(w.device).distributed
     assert distributed.is_available()

@@ -46,7 +46,7 @@ def with_steps(value: torch.Tensor, device: torch.device) -> Placed:
 
 
 def lazily_cloned(value: torch.Tensor, device: torch.device) -> Placed:
-    """Copy-on-write: who writes gets memory of its own."""
+    """Copy-on-write: a write gets separate memory."""
     base = value.to(device)
     return Placed(torch._lazy_clone(base), lambda: same(base, value, "the original of a lazy clone"))
 

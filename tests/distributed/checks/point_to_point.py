@@ -1,4 +1,4 @@
-"""send and recv, their asynchronous forms, from anyone, and several at once."""
+"""send and recv, their asynchronous forms, from any rank, and several at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def a_message_to_oneself_is_refused(w: Rank) -> None:
     for call in (group.send, group.recv):
         with pytest.raises(ValueError, match=rf"rank {w.rank} is the caller itself.*copy the tensor"):
             call([x], w.rank, 0)
-    dist.all_reduce(x)  # the group goes on
+    dist.all_reduce(x)  # the group stays usable
     same(x, sum(numbers(r) for r in w.ranks))
 
 
@@ -101,7 +101,7 @@ def messages_with_tags(w: Rank) -> None:
         same(out, torch.stack([numbers(0, seed=8), numbers(0, seed=7)]))
 
 
-@check(native="a message that anyone may send goes through the host, by a tag")
+@check(native="a message from any rank goes through the host, by a tag")
 def messages_from_anyone(w: Rank) -> None:
     if w.rank != 0:
         dist.send(numbers(w.rank).to(w.device), 0)

@@ -22,7 +22,7 @@ def events(w: Rank, profile: torch.profiler.profile) -> list[dict[str, Any]]:
 
 
 def recorded(w: Rank, profile: torch.profiler.profile) -> dict[str, list[dict[str, Any]]]:
-    """By the collective's name, what torch's events say of each call."""
+    """By the collective's name, what torch's events record of each call."""
     found: dict[str, list[dict[str, Any]]] = {}
     for event in events(w, profile):
         if event.get("name") == "record_param_comms":
@@ -56,7 +56,7 @@ def sizes_and_ranks_are_recorded(w: Rank) -> None:
         assert (gathered["In msg nelems"], gathered["Out msg nelems"]) == (15, 15 * w.size)
         for one in (reduced, gathered, barrier):
             assert (one["Group size"], one["Global rank start"], one["Global rank stride"]) == (w.size, 0, 1)
-            # With DETAIL torch tells the group around ours alone.
+            # With DETAIL torch reports the wrapping group only.
             detail = dist.get_debug_level() == dist.DebugLevel.DETAIL
             assert one.get("Process Group Description") == (None if detail else "default_pg")
         assert len(found["wait"]) == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -35,27 +35,25 @@ def folded(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
     return functools.reduce(OPERATIONS[name], parts)
 
 
-def reduces_all(w: Rank, operation: str, dtypes: list[str]) -> None:
+def reduces_all(w: Rank, operation: str, dtypes: Sequence[str]) -> None:
     for dtype in dtypes:
         x = numbers(w.rank, dtype=dtype).to(w.device)
         dist.all_reduce(x, op=getattr(dist.ReduceOp, operation))
-        same(x, folded(operation, [numbers(r, dtype=dtype) for r in w.ranks]), dtype)
+        same(x, folded(operation, [numbers(r, dtype=dtype) for r in w.ranks]), (operation, dtype))
 
 
 @check()
-def all_reduce_sums(w: Rank) -> None:
-    reduces_all(w, "SUM", list(REDUCED))
+def all_reduce(w: Rank) -> None:
+    for operation in ("SUM", "PRODUCT", "MIN", "MAX"):
+        reduces_all(w, operation, REDUCED)
+    for operation in ("BAND", "BOR", "BXOR"):
+        reduces_all(w, operation, INTEGERS)
 
 
-@check()
-def all_reduce_multiplies(w: Rank) -> None:
-    reduces_all(w, "PRODUCT", list(REDUCED))
-
-
-@check()
-def all_reduce_takes_minima_and_maxima(w: Rank) -> None:
-    reduces_all(w, "MIN", list(REDUCED))
-    reduces_all(w, "MAX", list(REDUCED))
+@check(gloo="its all_reduce takes no int16")
+def all_reduce_of_int16(w: Rank) -> None:
+    for operation in ("SUM", "MAX"):
+        reduces_all(w, operation, ["int16"])
 
 
 @check(sizes=(2,), gloo=NO_AVERAGE)  # halves of sums are exact
@@ -65,16 +63,15 @@ def all_reduce_averages(w: Rank) -> None:
 
 @check(sizes=(3,), gloo=NO_AVERAGE)
 def all_reduce_averages_of_three(w: Rank) -> None:
-    for dtype in FLOATS:
+    averages(w, FLOATS)
+
+
+def averages(w: Rank, dtypes: Sequence[str]) -> None:
+    """Rounded."""
+    for dtype in dtypes:
         x = numbers(w.rank, dtype=dtype).to(w.device)
         dist.all_reduce(x, op=dist.ReduceOp.AVG)
         torch.testing.assert_close(x.cpu(), folded("AVG", [numbers(r, dtype=dtype) for r in w.ranks]))
-
-
-@check()
-def all_reduce_of_bits(w: Rank) -> None:
-    for operation in ("BAND", "BOR", "BXOR"):
-        reduces_all(w, operation, INTEGERS)
 
 
 @check()
@@ -97,10 +94,7 @@ def all_reduce_of_complex_numbers(w: Rank) -> None:
 
 @check(gloo=NO_AVERAGE)
 def all_reduce_averages_complex_numbers(w: Rank) -> None:
-    for dtype in ("complex64", "complex128"):
-        x = numbers(w.rank, dtype=dtype).to(w.device)
-        dist.all_reduce(x, op=dist.ReduceOp.AVG)
-        torch.testing.assert_close(x.cpu(), folded("AVG", [numbers(r, dtype=dtype) for r in w.ranks]))
+    averages(w, ("complex64", "complex128"))
 
 
 @check(gloo=NO_AVERAGE)
@@ -178,12 +172,6 @@ def all_reduce_gives_all_ranks_the_same_bits(w: Rank) -> None:
         dist.all_gather(of_all, x)
         for r in w.ranks:
             assert torch.equal(of_all[r].cpu().view(torch.int32), x.cpu().view(torch.int32)), (operation, r)
-
-
-@check(gloo="its all_reduce takes no int16")
-def all_reduce_of_int16(w: Rank) -> None:
-    reduces_all(w, "SUM", ["int16"])
-    reduces_all(w, "MAX", ["int16"])
 
 
 @check()

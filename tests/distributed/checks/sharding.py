@@ -45,18 +45,12 @@ def whole(net: nn.Module) -> dict[str, torch.Tensor]:
 
 @check()
 def fsdp2(w: Rank) -> None:
-    net = sharded(make_net().to(w.device), mesh=mesh_of(w))
-    assert all(isinstance(p, DTensor) and p.to_local().device == w.device for p in net.parameters())
-    assert sum(p.to_local().numel() for p in net.parameters()) < sum(p.numel() for p in make_net().parameters())
-    train(w, net, adam(net))
-    close(whole(net), alone(w, optimizer=adam))
-
-
-@check()
-def fsdp2_without_reshard(w: Rank) -> None:
-    net = sharded(make_net().to(w.device), mesh=mesh_of(w), reshard_after_forward=False)
-    train(w, net, sgd(net))
-    close(whole(net), alone(w))
+    for reshards in (True, False):
+        net = sharded(make_net().to(w.device), mesh=mesh_of(w), reshard_after_forward=reshards)
+        assert all(isinstance(p, DTensor) and p.to_local().device == w.device for p in net.parameters())
+        assert sum(p.to_local().numel() for p in net.parameters()) < sum(p.numel() for p in make_net().parameters())
+        train(w, net, adam(net))
+        close(whole(net), alone(w, optimizer=adam))
 
 
 @check(gloo="it is what the device is compared with", bound=False)

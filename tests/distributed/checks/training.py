@@ -90,32 +90,20 @@ def ddp(w: Rank, net: nn.Module, **options: Any) -> DistributedDataParallel:
     return DistributedDataParallel(net.to(w.device), **options)
 
 
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"device_ids": None},
+    {"bucket_cap_mb": 0.0002, "gradient_as_bucket_view": True},  # many buckets
+    {"static_graph": True},
+]
+
+
 @check()
 def plain(w: Rank) -> None:
-    net = ddp(w, make_net())
-    train(w, net, sgd(net))
-    close(net.state_dict(), alone(w))
-
-
-@check()
-def without_device_ids(w: Rank) -> None:
-    net = ddp(w, make_net(), device_ids=None)
-    train(w, net, adam(net))
-    close(net.state_dict(), alone(w, optimizer=adam))
-
-
-@check()
-def many_buckets_that_gradients_are_views_of(w: Rank) -> None:
-    net = ddp(w, make_net(), bucket_cap_mb=0.0002, gradient_as_bucket_view=True)
-    train(w, net, sgd(net))
-    close(net.state_dict(), alone(w))
-
-
-@check()
-def a_static_graph(w: Rank) -> None:
-    net = ddp(w, make_net(), static_graph=True)
-    train(w, net, sgd(net))
-    close(net.state_dict(), alone(w))
+    for options in OPTIONS:
+        net = ddp(w, make_net(), **options)
+        train(w, net, sgd(net))
+        close(net.state_dict(), alone(w))
 
 
 @check()
@@ -202,7 +190,7 @@ def a_sharded_optimizer(w: Rank) -> None:
 
 @check(sizes=(2,))
 def batches_of_different_numbers(w: Rank) -> None:
-    """Model.join(): who has more batches goes on with the others' shadows."""
+    """Model.join(): a rank with more batches continues with the others' shadows."""
     net = ddp(w, make_net())
     with net.join():
         for x, y in list(batches(w.size))[: 1 + w.rank]:
