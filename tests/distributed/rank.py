@@ -55,6 +55,7 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], socket.socket]:
     What most checks import is imported here once, not by each rank of each world.
     """
     import pytest  # noqa: F401
+    import torch._dynamo
     import torch.distributed._functional_collectives  # noqa: F401
 
     while True:
