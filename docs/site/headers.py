@@ -10,7 +10,7 @@ from pathlib import Path
 __all__ = ["page"]
 
 _COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
-_NOISE = re.compile(r"#(if|ifdef|ifndef|else|endif|include|elif)\b.*|extern \"C\" \{|#define \w+_H|\}")
+_NOISE = re.compile(r"#(if|ifdef|ifndef|else|endif|include|elif|pragma)\b.*|extern \"C\" \{|#define \w+_H|\}")
 _LABELS = re.compile(r"\b(units|owner|errors|order|flags|blocks|threads):(?=\s)")
 _SECTION = re.compile(r"-{4} (.+?) -{2,}\s*")
 

@@ -155,7 +155,7 @@ typedef struct bp_host {
   void (*log)(void* ctx, int32_t level, const char* text); /* any thread; a NULL text is an empty one */
   void (*set_error)(void* ctx, const char* text);          /* within bp_driver_get only: why it refuses; NULL: no reason */
   const char* config;                                      /* option string "key=value,key=value", never NULL */
-  const struct bp_driver* inner;                           /* shims: the driver below, not yet opened; else NULL.
+  const struct bp_driver* inner;                           /* shims: the inner driver, not yet opened; else NULL.
                                                               The core owns it; the shim opens and closes it. */
 } bp_host;
 

@@ -27,14 +27,9 @@
  *   optional   An entry that head.flags do not name exists and returns UNSUPPORTED; the core then composes it of the others.
  * Sources: what NCCL, oneCCL and HCCL have in common.
  */
-#ifndef BACKPLANE_DRIVER_COLLECTIVE_H
-#define BACKPLANE_DRIVER_COLLECTIVE_H
+#pragma once
 
 #include "../driver.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define BP_COLLECTIVE_ID "bp.collective"
 #define BP_COLLECTIVE_VERSION 1u
@@ -211,8 +206,3 @@ typedef struct bp_collective {
   X(gather)                    \
   X(scatter)                   \
   X(barrier)
-
-#ifdef __cplusplus
-}
-#endif
-#endif

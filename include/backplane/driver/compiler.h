@@ -4,14 +4,9 @@
  * It uses no device and creates no context: every entry works before open, on a machine without the device, in a forked child and from any
  * number of threads at once, BP_DRIVER_SERIALIZE or not. It caches nothing that it compiled: the core does.
  */
-#ifndef BACKPLANE_DRIVER_COMPILER_H
-#define BACKPLANE_DRIVER_COMPILER_H
+#pragma once
 
 #include "../driver.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define BP_COMPILER_ID "bp.compiler"
 #define BP_COMPILER_VERSION 1u
@@ -100,8 +95,3 @@ typedef struct bp_compiler {
 } bp_compiler;
 
 #define BP_COMPILER_SLOTS(X) X(id) X(target) X(prelude) X(compile) X(release)
-
-#ifdef __cplusplus
-}
-#endif
-#endif

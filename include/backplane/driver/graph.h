@@ -28,14 +28,9 @@
  *   optional   An entry that head.flags do not name exists and returns UNSUPPORTED.
  * Sources: what CUDA graphs, SYCL's command graphs, Level Zero's mutable command lists and cl_khr_command_buffer have in common.
  */
-#ifndef BACKPLANE_DRIVER_GRAPH_H
-#define BACKPLANE_DRIVER_GRAPH_H
+#pragma once
 
 #include "../driver.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define BP_GRAPH_ID "bp.graph"
 #define BP_GRAPH_VERSION 1u
@@ -103,8 +98,3 @@ typedef struct bp_graph {
   X(recording_destroy)    \
   X(exec_destroy)         \
   X(dump)
-
-#ifdef __cplusplus
-}
-#endif
-#endif

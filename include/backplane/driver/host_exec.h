@@ -3,14 +3,9 @@
  * For simulated and host-side devices: the SDK's example kernels run through it. The function runs on a thread of the driver's choosing
  * (or on the caller's, for inline streams), never with the GIL.
  */
-#ifndef BACKPLANE_DRIVER_HOST_EXEC_H
-#define BACKPLANE_DRIVER_HOST_EXEC_H
+#pragma once
 
 #include "../driver.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define BP_HOST_EXEC_ID "bp.host_exec"
 #define BP_HOST_EXEC_VERSION 1u
@@ -29,8 +24,3 @@ typedef struct bp_host_exec {
 } bp_host_exec;
 
 #define BP_HOST_EXEC_SLOTS(X) X(enqueue) X(map)
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -5,14 +5,9 @@
  * COHERENT, kernels and Python can view a tensor from the host (host_view, DLPack with copy=False). With fewer flags no view is requested,
  * and the group need not be offered.
  */
-#ifndef BACKPLANE_DRIVER_HOST_VIEW_H
-#define BACKPLANE_DRIVER_HOST_VIEW_H
+#pragma once
 
 #include "../driver.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define BP_HOST_VIEW_ID "bp.host_view"
 #define BP_HOST_VIEW_VERSION 1u
@@ -37,8 +32,3 @@ typedef struct bp_host_view {
 } bp_host_view;
 
 #define BP_HOST_VIEW_SLOTS(X) X(map) X(unmap)
-
-#ifdef __cplusplus
-}
-#endif
-#endif

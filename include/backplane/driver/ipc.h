@@ -3,14 +3,9 @@
  * A handle is bytes that name an allocation or an event to any process of the same user; the core sends them, together with the properties'
  * uuid, by which the other process finds the device. The core keeps exported memory allocated, and exported events alive, until the other
  * processes have closed them, and opens a handle at most once at a time in a process. */
-#ifndef BACKPLANE_DRIVER_IPC_H
-#define BACKPLANE_DRIVER_IPC_H
+#pragma once
 
 #include "../driver.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define BP_IPC_ID "bp.ipc"
 #define BP_IPC_VERSION 1u
@@ -54,8 +49,3 @@ typedef struct bp_ipc {
 } bp_ipc;
 
 #define BP_IPC_SLOTS(X) X(memory_export) X(memory_open) X(memory_close) X(event_export) X(event_open)
-
-#ifdef __cplusplus
-}
-#endif
-#endif

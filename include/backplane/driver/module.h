@@ -1,12 +1,7 @@
 /* backplane/driver/module.h: group "bp.module" version 1: loads code of "bp.compiler" and runs its kernels in stream order. */
-#ifndef BACKPLANE_DRIVER_MODULE_H
-#define BACKPLANE_DRIVER_MODULE_H
+#pragma once
 
 #include "../driver.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define BP_MODULE_ID "bp.module"
 #define BP_MODULE_VERSION 1u
@@ -70,8 +65,3 @@ typedef struct bp_module {
 } bp_module;
 
 #define BP_MODULE_SLOTS(X) X(load) X(unload) X(function) X(launch)
-
-#ifdef __cplusplus
-}
-#endif
-#endif

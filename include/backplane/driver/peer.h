@@ -1,12 +1,7 @@
 /* backplane/driver/peer.h: group "bp.peer" version 1: direct access between devices of one instance. */
-#ifndef BACKPLANE_DRIVER_PEER_H
-#define BACKPLANE_DRIVER_PEER_H
+#pragma once
 
 #include "../driver.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define BP_PEER_ID "bp.peer"
 #define BP_PEER_VERSION 1u
@@ -22,8 +17,3 @@ typedef struct bp_peer {
 } bp_peer;
 
 #define BP_PEER_SLOTS(X) X(can_access) X(enable)
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -13,14 +13,9 @@
  *              do not overlap.
  *   off        While recording is off the group costs the other entries one branch, and tag, the launches and the ranges are not called.
  */
-#ifndef BACKPLANE_DRIVER_PROFILE_H
-#define BACKPLANE_DRIVER_PROFILE_H
+#pragma once
 
 #include "../driver.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define BP_PROFILE_ID "bp.profile"
 #define BP_PROFILE_VERSION 1u
@@ -96,8 +91,3 @@ typedef struct bp_profile {
 } bp_profile;
 
 #define BP_PROFILE_SLOTS(X) X(start) X(stop) X(tag) X(launch_begin) X(launch_end) X(range_push) X(range_pop) X(mark)
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -3,14 +3,9 @@
  * The core's allocator grows its segments in place with it (expandable_segments:True). Mapped memory is like alloc's in every respect:
  * copies, fills and kernels access it by its address, and one call may span adjacent mappings.
  */
-#ifndef BACKPLANE_DRIVER_VMM_H
-#define BACKPLANE_DRIVER_VMM_H
+#pragma once
 
 #include "../driver.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define BP_VMM_ID "bp.vmm"
 #define BP_VMM_VERSION 1u
@@ -38,8 +33,3 @@ typedef struct bp_vmm {
 } bp_vmm;
 
 #define BP_VMM_SLOTS(X) X(granularity) X(reserve) X(release) X(map) X(unmap)
-
-#ifdef __cplusplus
-}
-#endif
-#endif

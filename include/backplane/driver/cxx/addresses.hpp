@@ -10,8 +10,7 @@
 //     vendor_free(addresses.remove(address)->handle);                                               // free
 //
 // A runtime that has addresses of its own, and yet wants a buffer in its calls, keeps them in an AddressTable: insert() instead of place().
-#ifndef BACKPLANE_DRIVER_CXX_ADDRESSES_HPP
-#define BACKPLANE_DRIVER_CXX_ADDRESSES_HPP
+#pragma once
 
 #include <sys/mman.h>
 
@@ -48,8 +47,7 @@ class AddressTable {
   /// Throws Error(BP_INTERNAL) if part of the range is taken: the runtime's addresses collide, so use a Reservation.
   void insert(uint64_t address, uint64_t bytes, Handle handle) {
     if (try_insert(address, bytes, std::move(handle))) return;
-    throw Error(BP_INTERNAL, format("the address 0x%llx of %llu bytes lies in another allocation", static_cast<unsigned long long>(address),
-                                    static_cast<unsigned long long>(bytes)));
+    throw Error(BP_INTERNAL, format("the address 0x%llx of %llu bytes lies in another allocation", wide(address), wide(bytes)));
   }
   /// False if part of the range is taken.
   bool try_insert(uint64_t address, uint64_t bytes, Handle handle) {
@@ -73,8 +71,7 @@ class AddressTable {
       if (place) ++place->offset;
     }
     if (!place || place->offset > place->bytes || bytes > place->bytes - place->offset) {
-      throw Error(BP_INVALID_ARGUMENT, format("%s: 0x%llx and %llu bytes are not inside one allocation", what,
-                                              static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes)));
+      throw Error(BP_INVALID_ARGUMENT, format("%s: 0x%llx and %llu bytes are not inside one allocation", what, wide(address), wide(bytes)));
     }
     return *place;
   }
@@ -240,5 +237,3 @@ class Reservation : private ReservedRange, public AddressMap<Handle> {
 };
 
 }  // namespace backplane::driver
-
-#endif

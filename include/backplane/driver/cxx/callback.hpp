@@ -10,8 +10,7 @@
 //                          done.arg());
 //       return done.wait(timeout_ns);                 // BP_TIMEOUT: the callback may still come, and finds what it needs
 //     }
-#ifndef BACKPLANE_DRIVER_CXX_CALLBACK_HPP
-#define BACKPLANE_DRIVER_CXX_CALLBACK_HPP
+#pragma once
 
 #include <condition_variable>
 #include <cstdint>
@@ -51,13 +50,7 @@ class CallbackWait {
   int32_t wait(uint64_t timeout_ns) const {
     const Deadline deadline(timeout_ns);
     std::unique_lock lock(state_->mutex);
-    const auto over = [&] { return state_->status != BP_PENDING; };
-    if (deadline.endless()) {
-      state_->changed.wait(lock, over);
-    } else if (!deadline.asks_only()) {
-      state_->changed.wait_until(lock, deadline.at(), over);
-    }
-    return over() ? state_->status : BP_TIMEOUT;
+    return deadline.wait(state_->changed, lock, [&] { return state_->status != BP_PENDING; }) ? state_->status : BP_TIMEOUT;
   }
 
  private:
@@ -106,5 +99,3 @@ void queue_callback(Queue& queue, bp_callback fn, void* arg) {
 }
 
 }  // namespace backplane::driver
-
-#endif

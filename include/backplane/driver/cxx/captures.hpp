@@ -9,8 +9,7 @@
 //
 // Streams and devices are known by an address. Without a capture each question costs one load; within one everything goes under a single
 // mutex, since a capture is made once and its recording runs often.
-#ifndef BACKPLANE_DRIVER_CXX_CAPTURES_HPP
-#define BACKPLANE_DRIVER_CXX_CAPTURES_HPP
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -357,5 +356,3 @@ class Captures {
 };
 
 }  // namespace backplane::driver
-
-#endif

@@ -7,8 +7,7 @@
 //     const Code code = unpack_code("acme", {bytes, size}, checksum(id()));                         // load
 //     code.need_target(own_target);
 //     vendor_load(code.image);
-#ifndef BACKPLANE_DRIVER_CXX_CODE_HPP
-#define BACKPLANE_DRIVER_CXX_CODE_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -91,5 +90,3 @@ inline Code unpack_code(const char* driver, std::string_view bytes, uint64_t mad
 }
 
 }  // namespace backplane::driver
-
-#endif

@@ -9,14 +9,12 @@
 //     };
 //     AcmeCompiler compiler_;
 //     CompilerEntries<AcmeCompiler> compiler_entries_{compiler_};    // offer<bp_compiler>(compiler_entries_)
-#ifndef BACKPLANE_DRIVER_CXX_COMPILER_HPP
-#define BACKPLANE_DRIVER_CXX_COMPILER_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "../compiler.h"
@@ -40,7 +38,7 @@ inline std::string named_unit(const bp_compile_request& request) {
 }
 inline std::string named_source(const bp_compile_request& request) { return "#line 1 \"" + named_unit(request) + "\"\n" + request.source; }
 
-/// The first line of a log that tells of an error, of a compiler's or a linker's.
+/// The first line of a log with an error of a compiler or a linker.
 inline std::string first_error(const std::string& log) {
   size_t at = std::min(log.find("error:"), log.find("undefined reference to"));
   if (at == std::string::npos) at = log.find("error");
@@ -116,5 +114,3 @@ class CompilerEntries {
 };
 
 }  // namespace backplane::driver
-
-#endif

@@ -35,8 +35,7 @@
 // compiler.hpp and code.hpp (bp.compiler, and what it hands to bp.module), event_profile.hpp (bp.profile of timing events), live.hpp
 // (LiveHandles), entries.hpp (from an entry to a method), table.hpp and groups.hpp (reading another driver's table), handles.hpp (RAII
 // handles).
-#ifndef BACKPLANE_DRIVER_CXX_DRIVER_HPP
-#define BACKPLANE_DRIVER_CXX_DRIVER_HPP
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -70,7 +69,7 @@ class Host {
   /// The option string, "" if there is none.
   const char* config() const { return host_.config ? host_.config : ""; }
 
-  /// For shims: the driver below, else nullptr.
+  /// For shims: the inner driver, else nullptr.
   const bp_driver* inner() const { return host_.inner; }
 
   /// From any thread. level: BP_LOG_*.
@@ -221,5 +220,3 @@ int32_t create(const bp_host* host, const bp_driver** out) noexcept {
   extern "C" BP_EXPORT int32_t bp_driver_get(const bp_host* host, const bp_driver** out) { \
     return ::backplane::driver::create<Self>(host, out);                                   \
   }
-
-#endif

@@ -6,8 +6,7 @@
 //
 // A class that has no method for some entries may have `template <class Slot, class... Args> pass(Args...)` for them: Slot::value is the
 // entry. So shims hand calls on.
-#ifndef BACKPLANE_DRIVER_CXX_ENTRIES_HPP
-#define BACKPLANE_DRIVER_CXX_ENTRIES_HPP
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -15,14 +14,13 @@
 #include <exception>
 #include <new>
 #include <type_traits>
-#include <utility>
 
 #include "error.hpp"
 #include "groups.hpp"
 
 namespace backplane::driver {
 
-/// What `self` of a table points to: the object with the methods, and the instance whose last_error tells their texts.
+/// What `self` of a table points to: the object with the methods, and the instance whose last_error gives their texts.
 template <class Object>
 struct EntryTarget {
   Object* object;
@@ -30,16 +28,9 @@ struct EntryTarget {
 };
 
 /// Structs of the caller's that an entry fills and that are its last argument.
-template <class Argument>
-inline constexpr bool is_filled = false;
-template <>
-inline constexpr bool is_filled<bp_device_properties*> = true;
-template <>
-inline constexpr bool is_filled<bp_pointer_info*> = true;
-template <>
-inline constexpr bool is_filled<bp_target_properties*> = true;
-template <>
-inline constexpr bool is_filled<bp_collective_properties*> = true;
+template <class Struct>
+inline constexpr bool is_filled = std::is_same_v<Struct, bp_device_properties> || std::is_same_v<Struct, bp_pointer_info> ||
+                                  std::is_same_v<Struct, bp_target_properties> || std::is_same_v<Struct, bp_collective_properties>;
 
 /// Copies as much of `full` as the caller has room for.
 template <class Struct>
@@ -130,7 +121,7 @@ struct EntryOf<Object, Slot, int32_t (*Table::*)(void*, Args...)> {
     return method(object, given...);
   }
   template <class First, class Struct>
-  static auto forward(Object& object, First first, Struct* out) -> std::enable_if_t<is_filled<Struct*>, int32_t> {
+  static auto forward(Object& object, First first, Struct* out) -> std::enable_if_t<is_filled<Struct>, int32_t> {
     Struct full{};
     full.struct_size = sizeof full;
     if (!out || out->struct_size < sizeof(uint64_t)) throw Error(BP_INVALID_ARGUMENT, "the struct's struct_size is not set");
@@ -154,5 +145,3 @@ void fill_table(Table& table) {
 }
 
 }  // namespace backplane::driver
-
-#endif

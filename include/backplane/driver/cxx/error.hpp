@@ -1,6 +1,5 @@
 // backplane/driver/cxx/error.hpp: errors inside a C++ driver: one exception class, and the per-thread text behind last_error.
-#ifndef BACKPLANE_DRIVER_CXX_ERROR_HPP
-#define BACKPLANE_DRIVER_CXX_ERROR_HPP
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +9,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #include "../../driver.h"
 
@@ -17,12 +17,26 @@ namespace backplane::driver {
 
 /// printf into a string.
 [[gnu::format(printf, 1, 2)]] inline std::string format(const char* pattern, ...) {
-  char text[512];
+  char text[1024];
   va_list values;
   va_start(values, pattern);
   std::vsnprintf(text, sizeof text, pattern, values);
   va_end(values);
   return text;
+}
+
+/// An integer as %lld and %llu take it.
+template <class Integer>
+constexpr auto wide(Integer value) {
+  return static_cast<std::conditional_t<std::is_signed_v<Integer>, long long, unsigned long long>>(value);
+}
+
+/// A zeroed struct of driver.h with its struct_size.
+template <class Struct>
+Struct sized() {
+  Struct made{};
+  made.struct_size = sizeof made;
+  return made;
 }
 
 /// What a driver throws: the status that the caller gets, and the text that last_error then gives.
@@ -102,5 +116,3 @@ class [[gnu::visibility("hidden")]] LastError {
 };
 
 }  // namespace backplane::driver
-
-#endif

@@ -1,5 +1,5 @@
 // backplane/driver/cxx/event_profile.hpp: bp.profile for a driver with streams and events: a timing event before and behind each piece of
-// work, and for each device pairs of an event and the host's clock, between which times are converted in a line.
+// work, and for each device pairs of an event and the host's clock, between which times are converted linearly.
 //
 //     class Acme : public Driver<Acme> {
 //       void fill(int32_t device, bp_stream* stream, ...) {
@@ -9,8 +9,7 @@
 //       offer<bp_profile>(profile_)
 //
 // Off, it costs a piece of work one load. On, two events, and a lock of the stream while the work is queued.
-#ifndef BACKPLANE_DRIVER_CXX_EVENT_PROFILE_HPP
-#define BACKPLANE_DRIVER_CXX_EVENT_PROFILE_HPP
+#pragma once
 
 #include <sys/syscall.h>
 #include <time.h>
@@ -48,7 +47,7 @@ inline int32_t record_thread() noexcept {
   return id;
 }
 
-/// What start and stop refuse; is_on: a recording is on. They throw Error.
+/// Throw for what start and stop refuse; is_on: a recording is on.
 inline void check_profile_start(uint64_t kinds, bp_activity_callback fn, bool is_on) {
   if (!fn || (kinds >> BP_ACTIVITY_COUNT) != 0) {
     throw Error(BP_INVALID_ARGUMENT, "profile.start: fn must not be NULL, kinds are 1 << BP_ACTIVITY_*");
@@ -79,7 +78,7 @@ class EventProfile {
   EventProfile(const EventProfile&) = delete;
   EventProfile& operator=(const EventProfile&) = delete;
 
-  /// What a record says of its work; of a copy with its devices.
+  /// The description of the work in a record; of a copy with its devices.
   static bp_activity work(int32_t kind, int32_t device, uint64_t bytes = 0) { return copy(kind, device, device, device, bytes); }
   static bp_activity copy(int32_t device, int32_t dst_device, int32_t src_device, uint64_t bytes) {
     return copy(BP_ACTIVITY_COPY, device, dst_device, src_device, bytes);
@@ -112,9 +111,9 @@ class EventProfile {
       span.activity.begin_ns = clock.host(span.begin_ns);
       span.activity.end_ns = std::max(clock.host(span.end_ns), span.activity.begin_ns);
     }
-    in_rows();
+    keep_apart();
     hand_over(done_);
-    hand_over(pending_);  // what has not ended, or cannot say when
+    hand_over(pending_);  // without times
     for (Span& span : pending_) release(span);
     pending_.clear();
     done_.clear();
@@ -133,27 +132,17 @@ class EventProfile {
   /// Whether anything is recorded at the moment.
   bool is_on() const noexcept { return kinds_.load(std::memory_order_relaxed) != 0; }
 
-  void tag(uint64_t correlation) noexcept { said() = {recording_.load(std::memory_order_relaxed), correlation}; }
+  void tag(uint64_t correlation) noexcept { latest_tag() = {recording_.load(std::memory_order_relaxed), correlation}; }
 
   /// Queues work by `body`, and keeps a record of it if that is wanted. What `body` throws goes on, and then there is none. name: of a
   /// kernel; read before this returns.
   template <class Body>
   void around(const bp_activity& work, bp_stream* stream, Body&& body, const char* name = nullptr) {
     if (work.bytes == 0 && (work.kind == BP_ACTIVITY_COPY || work.kind == BP_ACTIVITY_FILL)) return body();
-    if (!(kinds_.load(std::memory_order_relaxed) >> work.kind & 1)) [[likely]]
+    if (!wants(work.kind)) [[likely]]
       return body();
     std::lock_guard order(order_of(stream));  // no other work of the stream comes between the events
-    auto span = open(work, stream);
-    if (!span) return body();
-    if (name) span->name = name;
-    try {
-      body();
-    } catch (...) {
-      std::lock_guard lock(mutex_);
-      release(*span);
-      throw;
-    }
-    close(*span, stream);
+    across({{work, stream, name}}, body);
   }
 
   struct Part {
@@ -166,9 +155,9 @@ class EventProfile {
   void across(const std::vector<Part>& parts, Body&& body) {
     std::vector<std::pair<Span, bp_stream*>> open_spans;
     for (const Part& part : parts) {
-      if (!(kinds_.load(std::memory_order_relaxed) >> part.work.kind & 1)) continue;
+      if (!wants(part.work.kind)) continue;
       if (auto span = open(part.work, part.stream)) {
-        span->name = part.name;
+        if (part.name) span->name = part.name;
         open_spans.emplace_back(std::move(*span), part.stream);
       }
     }
@@ -184,7 +173,7 @@ class EventProfile {
 
   // A vendor's own work, on the calling thread.
   void launch_begin(int32_t device, bp_stream* stream) {
-    if (kinds_.load(std::memory_order_relaxed) >> BP_ACTIVITY_KERNEL & 1) launch() = open(work(BP_ACTIVITY_KERNEL, device), stream);
+    if (wants(BP_ACTIVITY_KERNEL)) launch() = open(work(BP_ACTIVITY_KERNEL, device), stream);
   }
   void launch_end(int32_t, bp_stream* stream, const char* name) {
     std::optional<Span> span = std::exchange(launch(), std::nullopt);
@@ -202,9 +191,10 @@ class EventProfile {
   void mark(const char*) { throw Error(BP_UNSUPPORTED, "profile: there are no ranges"); }
 
  private:
+  bool wants(int32_t kind) const noexcept { return kinds_.load(std::memory_order_relaxed) >> kind & 1; }
+
   static bp_activity copy(int32_t kind, int32_t device, int32_t dst_device, int32_t src_device, uint64_t bytes) {
-    bp_activity made{};
-    made.struct_size = sizeof made;
+    auto made = sized<bp_activity>();
     made.kind = kind;
     made.device = device;
     made.bytes = bytes;
@@ -236,12 +226,12 @@ class EventProfile {
       return start->host_ns + static_cast<int64_t>(static_cast<double>(since) * pace);
     }
   };
-  struct Said {
+  struct Tag {
     uint64_t recording = 0, correlation = 0;
   };
-  static Said& said() noexcept {
-    thread_local Said said;
-    return said;
+  static Tag& latest_tag() noexcept {
+    thread_local Tag latest;
+    return latest;
   }
   static std::optional<Span>& launch() noexcept {
     thread_local std::optional<Span> open;
@@ -249,9 +239,9 @@ class EventProfile {
   }
   std::mutex& order_of(const void* stream) { return orders_[reinterpret_cast<uintptr_t>(stream) / 64 % orders_.size()]; }
 
-  /// Asked, not waited for: a wait is illegal while another thread captures.
-  bool happened(int32_t device, bp_event* event, uint64_t patience_ns) {
-    return poll(patience_ns, [&] { return calls_(&bp_driver::event_query, device, event); }) == BP_OK;
+  /// Polled: a wait is illegal while another thread captures.
+  bool happened(int32_t device, bp_event* event, uint64_t timeout_ns) {
+    return poll(timeout_ns, [&] { return calls_(&bp_driver::event_query, device, event); }) == BP_OK;
   }
 
   /// A recording of bp.graph cannot hold events that are asked for times.
@@ -261,7 +251,7 @@ class EventProfile {
     return state != BP_CAPTURE_NONE;
   }
 
-  /// The event before the work. Nothing if the driver below has no event to give: the record is lost, the work is not. Nor is there one of
+  /// The event before the work. Nothing if the inner driver has no event to give: the record is lost, the work is not. Nor is there one of
   /// what is captured: it does not run.
   std::optional<Span> open(bp_activity work, bp_stream* stream) {
     Span span;
@@ -273,7 +263,7 @@ class EventProfile {
     std::lock_guard lock(mutex_);
     if (!fn_ || captures(work.device, stream)) return std::nullopt;  // fn_: recording has ended meanwhile
     span.recording = recording_.load(std::memory_order_relaxed);
-    if (said().recording == span.recording) activity.correlation = said().correlation;
+    if (latest_tag().recording == span.recording) activity.correlation = latest_tag().correlation;
     Clock& clock = clocks_[work.device];
     if (!clock.start) clock.start = pair(work.device);
     span.begin = event(work.device);
@@ -294,7 +284,7 @@ class EventProfile {
     pending_.push_back(std::move(span));
     if (pending_.size() < harvest_at_) return;
     harvest(false);
-    harvest_at_ = std::max(kKept, 2 * pending_.size());  // what has not ended is not asked for at each of the next pieces
+    harvest_at_ = std::max(kKept, 2 * pending_.size());  // what has not ended is not queried for each of the next pieces
   }
 
   // With the lock held from here on.
@@ -352,12 +342,12 @@ class EventProfile {
       if (*one) free_.emplace_back(span.activity.device, std::exchange(*one, nullptr));
     }
   }
-  /// Of a device in error it may fail; there is nothing to do about it.
+  /// It may fail on a device in error, which is ignored.
   void destroy(int32_t device, bp_event* event) { calls_(&bp_driver::event_destroy, device, event); }
 
-  /// The best of a few, on a stream of its own, where no work is in the way. Nothing if the device does not answer.
+  /// The best of a few, on a separate stream, where no work delays it. Nothing if the device does not answer.
   std::optional<Pair> pair(int32_t device) {
-    constexpr uint64_t patience_ns = 1'000'000'000;
+    constexpr uint64_t timeout_ns = 1'000'000'000;
     std::optional<Pair> best;
     bp_stream* stream = nullptr;
     int64_t width = INT64_MAX;
@@ -366,7 +356,7 @@ class EventProfile {
       bp_event* one = event(device);
       if (!one) break;
       const int64_t before = record_clock_ns();
-      if (!record(device, stream, one) || !happened(device, one, patience_ns)) {
+      if (!record(device, stream, one) || !happened(device, one, timeout_ns)) {
         free_.emplace_back(device, one);
         break;
       }
@@ -384,7 +374,7 @@ class EventProfile {
   }
 
   /// Where the device's clock is coarser than its work, records of a stream may touch and do not overlap.
-  void in_rows() {
+  void keep_apart() {
     std::sort(done_.begin(), done_.end(), [](const Span& a, const Span& b) { return a.activity.begin_ns < b.activity.begin_ns; });
     std::map<std::pair<int32_t, uint64_t>, int64_t> ends;
     for (Span& span : done_) {
@@ -412,7 +402,7 @@ class EventProfile {
   std::array<std::mutex, 64> orders_;
   std::mutex mutex_;
   bp_activity_callback fn_ = nullptr;
-  std::optional<bp_graph> graph_;  // of the driver below
+  std::optional<bp_graph> graph_;  // of the inner driver
   void* arg_ = nullptr;
   uint64_t dropped_ = 0;
   size_t harvest_at_ = kKept;
@@ -422,5 +412,3 @@ class EventProfile {
 };
 
 }  // namespace backplane::driver
-
-#endif

@@ -3,15 +3,13 @@
 //
 // A new group is a header in driver/ with its BP_<GROUP>_SLOTS and a line in BP_DRIVER_GROUPS; a vendor's own one a line of
 // BP_GROUP_TRAITS.
-#ifndef BACKPLANE_DRIVER_CXX_GROUPS_HPP
-#define BACKPLANE_DRIVER_CXX_GROUPS_HPP
+#pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
-#include <type_traits>
 
 #include "../collective.h"
 #include "../compiler.h"
@@ -36,7 +34,7 @@
   X(compiler, COMPILER, "compiles kernels")                      \
   X(module, MODULE, "loads and runs compiled kernels")           \
   X(collective, COLLECTIVE, "moves and reduces between ranks")   \
-  X(profile, PROFILE, "tells what ran when")                     \
+  X(profile, PROFILE, "records what ran when")                   \
   X(graph, GRAPH, "records work and runs it as one")
 
 namespace backplane::driver {
@@ -48,12 +46,13 @@ struct GroupSlot {
 };
 
 /// Of a group's struct: `name`, `about`, `id`, `version`, `slots`, and each_slot(f), which calls f with an object for each slot, whose type
-/// has `value`, which is &Group::slot, and method<Object>(), which is &Object::slot. Of bp_driver: each_slot alone.
+/// has `name`; `value`, which is &Group::slot; and method<Object>(), which is &Object::slot. Of bp_driver: each_slot alone.
 template <class Group>
 struct GroupTraits;
 
 #define BP_SLOT_TYPE(slot)                                      \
   struct slot##_slot {                                          \
+    static constexpr const char* name = #slot;                  \
     static constexpr auto value = &Group::slot;                 \
     template <class Object>                                     \
     static constexpr auto method() -> decltype(&Object::slot) { \
@@ -63,21 +62,21 @@ struct GroupTraits;
 #define BP_GROUP_SLOT(slot) GroupSlot{#slot, offsetof(Group, slot)},
 #define BP_CALL(slot) f(slot##_slot());
 /// For a group of the vendor's own, in this namespace: GroupTraits of `type`, whose slots are listed by SLOTS(X).
-#define BP_GROUP_TRAITS(type, the_name, the_id, the_version, SLOTS, about_it)                                    \
-  template <>                                                                                                    \
-  struct GroupTraits<type> {                                                                                     \
-    using Group = type;                                                                                          \
-    static constexpr const char* name = the_name;                                                                \
-    static constexpr const char* about = about_it;                                                               \
-    static constexpr const char* id = the_id;                                                                    \
-    static constexpr uint32_t version = the_version;                                                             \
-    static constexpr GroupSlot slots[] = {SLOTS(BP_GROUP_SLOT)};                                                 \
-    static_assert(sizeof(bp_ext) + std::size(slots) * sizeof(void (*)()) == sizeof(Group), #SLOTS " lacks one"); \
-    SLOTS(BP_SLOT_TYPE)                                                                                          \
-    template <class F>                                                                                           \
-    static void each_slot(F&& f) {                                                                               \
-      SLOTS(BP_CALL)                                                                                             \
-    }                                                                                                            \
+#define BP_GROUP_TRAITS(type, the_name, the_id, the_version, SLOTS, about_it)                                         \
+  template <>                                                                                                         \
+  struct GroupTraits<type> {                                                                                          \
+    using Group = type;                                                                                               \
+    static constexpr const char* name = the_name;                                                                     \
+    static constexpr const char* about = about_it;                                                                    \
+    static constexpr const char* id = the_id;                                                                         \
+    static constexpr uint32_t version = the_version;                                                                  \
+    static constexpr GroupSlot slots[] = {SLOTS(BP_GROUP_SLOT)};                                                      \
+    static_assert(sizeof(bp_ext) + std::size(slots) * sizeof(void (*)()) == sizeof(Group), #SLOTS " is without one"); \
+    SLOTS(BP_SLOT_TYPE)                                                                                               \
+    template <class F>                                                                                                \
+    static void each_slot(F&& f) {                                                                                    \
+      SLOTS(BP_CALL)                                                                                                  \
+    }                                                                                                                 \
   };
 #define BP_TRAITS(group, GROUP, about) BP_GROUP_TRAITS(bp_##group, #group, BP_##GROUP##_ID, BP_##GROUP##_VERSION, BP_##GROUP##_SLOTS, about)
 BP_DRIVER_GROUPS(BP_TRAITS)
@@ -105,7 +104,7 @@ void for_each_group(F&& f) {
 #undef BP_EACH
 }
 
-/// The name of the first entry that a group lacks; nullptr if it is whole. `head` is of the struct's full size.
+/// The name of the first entry that is missing in a group; nullptr if it is whole. `head` is of the struct's full size.
 template <class Group>
 const char* missing_slot(const bp_ext& head) {
   for (const GroupSlot& slot : GroupTraits<Group>::slots) {
@@ -123,5 +122,3 @@ std::optional<Group> find_group(const bp_driver& driver) {
 }
 
 }  // namespace backplane::driver
-
-#endif

@@ -7,16 +7,15 @@
 //     check(driver, driver->event_record(driver->self, 0, stream.get(), done.get(), 0u), "event_record");
 //
 // A handle must not outlive its instance. Constructors throw Error; destructors ignore what the driver answers.
-#ifndef BACKPLANE_DRIVER_CXX_HANDLES_HPP
-#define BACKPLANE_DRIVER_CXX_HANDLES_HPP
+#pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 
 #include "../../driver.h"
 #include "error.hpp"
+#include "load.hpp"
 #include "table.hpp"
 
 namespace backplane::driver {
@@ -25,13 +24,10 @@ namespace backplane::driver {
 class Instance {
  public:
   /// Makes an instance, checks its ABI and groups, and opens it. `inner` is for shims, and is the new instance's from then on.
-  explicit Instance(bp_driver_get_fn entry, const std::string& config = "", const bp_driver* inner = nullptr)
-      : strings_(std::make_unique<Strings>(Strings{config, ""})) {
-    strings_->host = {sizeof(bp_host), BP_ABI_MAJOR, BP_ABI_MINOR, strings_.get(), nullptr, &keep_refusal, strings_->config.c_str(), inner};
-    const bp_driver* table = nullptr;
-    const int32_t status = entry(&strings_->host, &table);
-    if (status != BP_OK || !table) throw Error(checked_status(status), "bp_driver_get refused: " + strings_->refusal);
-    table_ = normalised(*table);
+  explicit Instance(bp_driver_get_fn entry, const std::string& config = "", const bp_driver* inner = nullptr) {
+    const Answer answer = ask(entry, config, inner, nullptr);
+    if (answer.status != BP_OK || !answer.table) throw Error(checked_status(answer.status), "bp_driver_get refused: " + answer.reason);
+    table_ = normalised(*answer.table);
     try {
       if (auto mismatch = abi_mismatch(table_.abi_major, table_.abi_minor)) throw Error(BP_UNSUPPORTED, *mismatch);
       if (auto missing = incomplete_group(table_)) throw Error(BP_INVALID_ARGUMENT, *missing);
@@ -55,13 +51,6 @@ class Instance {
   const bp_driver* operator->() const { return &table_; }
 
  private:
-  struct Strings {
-    std::string config, refusal;
-    bp_host host{};
-  };
-  static void keep_refusal(void* ctx, const char* text) { static_cast<Strings*>(ctx)->refusal = text ? text : ""; }
-
-  std::unique_ptr<Strings> strings_;  // the host and its strings must live until close
   bp_driver table_{};
 };
 
@@ -146,5 +135,3 @@ class PinnedMemory {
 };
 
 }  // namespace backplane::driver
-
-#endif

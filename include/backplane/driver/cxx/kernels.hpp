@@ -2,10 +2,8 @@
 //
 //     need_signature(name, signature, parameter_bytes);                                           // function
 //     need_launch(launch);  kernel.limits.check(*launch);                                         // launch
-#ifndef BACKPLANE_DRIVER_CXX_KERNELS_HPP
-#define BACKPLANE_DRIVER_CXX_KERNELS_HPP
+#pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -25,8 +23,7 @@ inline void need_signature(const char* kernel, const bp_signature* signature, ui
   hold(pointers >= 1 && pointers <= 64, format("%u pointers; it may have from 1 to 64", pointers));
   hold(value_bytes >= 8 && value_bytes % 8 == 0, format("a value of %u bytes; it must be a multiple of 8", value_bytes));
   hold(pointers == 64 || signature->written >> pointers == 0, "written names a pointer that is not there");
-  hold(8 * uint64_t{pointers} + value_bytes <= parameter_bytes,
-       format("the arguments are more than %llu bytes", static_cast<unsigned long long>(parameter_bytes)));
+  hold(8 * uint64_t{pointers} + value_bytes <= parameter_bytes, format("the arguments are more than %llu bytes", wide(parameter_bytes)));
 }
 
 /// Throws Error(BP_INVALID_ARGUMENT) where `launch` names no function.
@@ -79,5 +76,3 @@ struct LaunchLimits {
 };
 
 }  // namespace backplane::driver
-
-#endif

@@ -6,8 +6,7 @@
 //     *out = reinterpret_cast<bp_stream*>(queues_.add(vendor_queue_create(...)));      // stream_create
 //     queues_.destroy(reinterpret_cast<vendor_queue*>(stream), "stream_destroy");      // stream_destroy
 //                                                                                      // the destructor: the rest
-#ifndef BACKPLANE_DRIVER_CXX_LIVE_HPP
-#define BACKPLANE_DRIVER_CXX_LIVE_HPP
+#pragma once
 
 #include <cstddef>
 #include <functional>
@@ -154,5 +153,3 @@ class SharedHandles {
 };
 
 }  // namespace backplane::driver
-
-#endif

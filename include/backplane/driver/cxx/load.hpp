@@ -2,8 +2,7 @@
 //
 // A stack is loaded from the driver outwards: instantiate() each library over the one before. Nothing of the driver is called but
 // bp_driver_get. Libraries stay loaded, and what bp_host points to stays allocated, for the life of the process.
-#ifndef BACKPLANE_DRIVER_CXX_LOAD_HPP
-#define BACKPLANE_DRIVER_CXX_LOAD_HPP
+#pragma once
 
 #include <dlfcn.h>
 #include <sys/stat.h>
@@ -55,7 +54,7 @@ inline bp_driver_get_fn open_library(const std::string& path) {
   return reinterpret_cast<bp_driver_get_fn>(symbol);
 }
 
-/// Calls an entry. log: as bp_host.log, with a ctx that tells nothing. inner: for a shim, the driver below.
+/// Calls an entry. log: as bp_host.log, with a ctx that means nothing. inner: for a shim, the inner driver.
 inline Answer ask(bp_driver_get_fn get, const std::string& config, const bp_driver* inner,
                   void (*log)(void* ctx, int32_t level, const char* text), uint32_t abi_major = BP_ABI_MAJOR,
                   uint32_t abi_minor = BP_ABI_MINOR) {
@@ -139,5 +138,3 @@ inline std::string shim_name(const std::string& name_or_path) {
 }
 
 }  // namespace backplane::driver
-
-#endif

@@ -1,6 +1,5 @@
 // backplane/driver/cxx/options.hpp: reads a driver's option string, "devices=4,memory=2GiB", with errors that list every known key.
-#ifndef BACKPLANE_DRIVER_CXX_OPTIONS_HPP
-#define BACKPLANE_DRIVER_CXX_OPTIONS_HPP
+#pragma once
 
 #include <algorithm>
 #include <charconv>
@@ -151,5 +150,3 @@ class Options {
 };
 
 }  // namespace backplane::driver
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Whoever loads a driver (the core, a shim, the contract checker) takes a normalised copy once. After that "absent" and "unsupported" are
 // one NULL test, and no other code looks at struct_size.
-#ifndef BACKPLANE_DRIVER_CXX_TABLE_HPP
-#define BACKPLANE_DRIVER_CXX_TABLE_HPP
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -17,12 +16,17 @@
 
 namespace backplane::driver {
 
+/// A table of `bytes` bytes, the rest zeroed. Half a slot at its end is dropped.
+template <class Table>
+Table whole_slots(const void* table, uint64_t bytes) {
+  Table copy{};
+  std::memcpy(static_cast<void*>(&copy), table, std::min<uint64_t>(bytes, sizeof copy) & ~uint64_t{7});
+  return copy;
+}
+
 /// A zeroed copy of `table` that holds no byte beyond the table's own struct_size. Slots that the driver does not have are NULL.
 inline bp_driver normalised(const bp_driver& table) {
-  bp_driver copy{};
-  // Rounded down to whole slots, so that a size that ends inside a pointer cannot leave half of one.
-  const uint64_t bytes = std::min<uint64_t>(table.struct_size, sizeof(bp_driver)) & ~uint64_t{7};
-  std::memcpy(static_cast<void*>(&copy), static_cast<const void*>(&table), bytes);
+  auto copy = whole_slots<bp_driver>(&table, table.struct_size);
   copy.struct_size = sizeof(bp_driver);
   return copy;
 }
@@ -30,9 +34,7 @@ inline bp_driver normalised(const bp_driver& table) {
 /// The same for an optional group that query_ext answered with. Group is a struct whose first member is `bp_ext head`.
 template <class Group>
 Group normalised_group(const bp_ext& ext) {
-  Group copy{};
-  const uint64_t bytes = std::min<uint64_t>(ext.struct_size, sizeof(Group)) & ~uint64_t{7};
-  std::memcpy(static_cast<void*>(&copy), static_cast<const void*>(&ext), bytes);
+  auto copy = whole_slots<Group>(&ext, ext.struct_size);
   copy.head.struct_size = sizeof(Group);
   return copy;
 }
@@ -168,9 +170,9 @@ inline std::optional<std::string> incomplete_group(const bp_driver& table) {
   return std::nullopt;
 }
 
-/// What keeps two sides of the line apart, "driver ABI 0.1, needed is 0.2; since 0.1 changed: ..."; nothing if they understand each other.
+/// How the ABIs of a driver and its caller differ, "driver ABI 0.1, needed is 0.2; since 0.1 changed: ..."; nothing if they are compatible.
 inline std::optional<std::string> abi_mismatch(uint32_t major, uint32_t minor) {
-  // While the major is 0 the minor must be equal; from 1 on a newer minor only appends, and struct_size tells what is there.
+  // While the major is 0 the minor must be equal; from 1 on a newer minor only appends, and struct_size says what is there.
   if (major == BP_ABI_MAJOR && (BP_ABI_MAJOR > 0 || minor == BP_ABI_MINOR)) return std::nullopt;
   std::string text = "driver ABI " + std::to_string(major) + "." + std::to_string(minor) + ", needed is " + std::to_string(BP_ABI_MAJOR) +
                      "." + std::to_string(BP_ABI_MINOR);
@@ -206,5 +208,3 @@ inline std::string last_error_text(const bp_driver& table) {
 }
 
 }  // namespace backplane::driver
-
-#endif

@@ -1,10 +1,11 @@
 // backplane/driver/cxx/wait.hpp: deadlines for entries that take timeout_ns, and a polling wait for runtimes without timed waits.
-#ifndef BACKPLANE_DRIVER_CXX_WAIT_HPP
-#define BACKPLANE_DRIVER_CXX_WAIT_HPP
+#pragma once
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <thread>
 
 #include "../../driver.h"
@@ -32,6 +33,17 @@ class Deadline {
     return left > 0 ? static_cast<uint64_t>(left) : 0;
   }
   bool passed() const { return asks_only_ || (!endless_ && Clock::now() >= at_); }
+
+  /// Waits until over(), which is called with the lock held, is true. False if the deadline passed first.
+  template <class Over>
+  bool wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, Over&& over) const {
+    if (endless_) {
+      changed.wait(lock, over);
+    } else if (!asks_only_) {
+      changed.wait_until(lock, at_, over);
+    }
+    return over();
+  }
 
  private:
   static constexpr uint64_t kCentury = 100ull * 365 * 24 * 3600 * 1000000000;
@@ -65,5 +77,3 @@ int32_t poll(uint64_t timeout_ns, Ask&& ask) {
 }
 
 }  // namespace backplane::driver
-
-#endif

@@ -3,14 +3,9 @@
  * If the group is offered, streams are CUstreams and memory is CUDA's, in the primary contexts. The core and the shims do not know it:
  * drivers may offer groups of their own.
  */
-#ifndef BACKPLANE_DRIVER_VENDOR_CUDA_H
-#define BACKPLANE_DRIVER_VENDOR_CUDA_H
+#pragma once
 
 #include "../../driver.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define BP_CUDA_ID "backplane.cuda"
 #define BP_CUDA_VERSION 1u
@@ -23,8 +18,3 @@ typedef struct bp_cuda {
 } bp_cuda;
 
 #define BP_CUDA_SLOTS(X) X(ordinal)
-
-#ifdef __cplusplus
-}
-#endif
-#endif
