@@ -1,4 +1,4 @@
-// check_driver/busy_stream.cpp: the gate (a host function that waits) and its substitute, a row of copies.
+// check_driver/busy_stream.cpp: the gate (a host function that waits) and its substitute, a series of copies.
 #include "busy_stream.h"
 
 #include <algorithm>
@@ -129,13 +129,13 @@ void BusyStream::still_held() const {
 
 void BusyStream::ended() const {
   if (busy_stream_impl::attempt > 0) {
-    // Have they? A wait that goes on tells that the answer was wrong.
+    // A wait that takes longer shows that the answer was wrong.
     const auto start = busy_stream_impl::Clock::now();
     busy_stream_impl::wait_for(context_, device_, stream_);
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(busy_stream_impl::Clock::now() - start);
     if (took * 2 > busy_stream_impl::wanted()) {
       context_.fail(rules::query, format("%s said that the copies before it were complete, and they went on for %lld ms",
-                                         marker_ ? "event_query" : "stream_query", static_cast<long long>(took.count())));
+                                         marker_ ? "event_query" : "stream_query", wide(took.count())));
     }
   }
   throw NotRun{std::string(busy_stream_impl::not_held) + "the copies on the stream had ended before they could be looked at", true};

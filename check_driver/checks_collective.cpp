@@ -1,8 +1,6 @@
 // check_driver/checks_collective.cpp: family "collective": what each call puts where, by value, in ranks that are processes.
 #include <string.h>
 
-#include <algorithm>
-
 #include "busy_stream.h"
 #include "collective_team.h"
 #include "collective_values.h"
@@ -28,7 +26,7 @@ constexpr char optional_rule[] = "An entry that head.flags do not name is there 
 constexpr char order_rule[] = "Every entry that queues returns at once and runs in stream order";
 constexpr char barrier_rule[] = "Later work of the stream begins when all ranks' streams have come here";
 
-// Bytes that tell the rank and the place.
+// Bytes that depend on the rank and the place.
 Bytes pattern(int32_t rank, uint64_t bytes, uint32_t seed = 0) {
   Bytes all(bytes);
   for (uint64_t i = 0; i < bytes; ++i) all[i] = static_cast<uint8_t>(i * 7 + i / 251 + static_cast<uint64_t>(rank) * 41 + seed * 17 + 1);
@@ -51,14 +49,13 @@ void properties(Context& c) {
   bp_collective_properties first{}, second{};
   first.struct_size = second.struct_size = sizeof first;
   c.expect(CALL_GROUP(g, properties, 0, &first), BP_OK, properties_rule);
-  c.require(first.id_bytes >= 1 && first.id_bytes <= 65536, "of an id, 1 to 65536", "id_bytes is %llu",
-            static_cast<unsigned long long>(first.id_bytes));
-  c.require(first.reduces[BP_REDUCE_SUM] & BP_DTYPE_FLOAT32, "FLOAT32 by SUM is required", "reduces[SUM] lacks it");
+  c.require(first.id_bytes >= 1 && first.id_bytes <= 65536, "of an id, 1 to 65536", "id_bytes is %llu", wide(first.id_bytes));
+  c.require(first.reduces[BP_REDUCE_SUM] & BP_DTYPE_FLOAT32, "FLOAT32 by SUM is required", "reduces[SUM] is without it");
   c.require(!((first.reduces[BP_REDUCE_MIN] | first.reduces[BP_REDUCE_MAX]) & (BP_DTYPE_COMPLEX64 | BP_DTYPE_COMPLEX128)),
             "Of complex numbers there is no MIN and MAX", "reduces[MIN] or reduces[MAX] has complex numbers");
   c.open();
   c.expect(CALL_GROUP(g, properties, 0, &second), BP_OK, properties_rule);
-  c.require(memcmp(&first, &second, sizeof first) == 0, properties_rule, "it tells something else after open");
+  c.require(memcmp(&first, &second, sizeof first) == 0, properties_rule, "it differs after open");
   first.struct_size = sizeof(uint64_t) * 2;
   first.reduces[0] = 77;
   c.expect(CALL_GROUP(g, properties, 0, &first), BP_OK, properties_rule);
@@ -79,8 +76,7 @@ Bytes elements(int32_t op, int dtype, int32_t size, int32_t rank, uint64_t count
 // Calls body(op, dtype) for each pair that the driver takes.
 template <class Body>
 void each_reduction(Member& m, Body body) {
-  bp_collective_properties properties{};
-  properties.struct_size = sizeof properties;
+  auto properties = sized<bp_collective_properties>();
   m.c.expect(CALL_GROUP(m.g, properties, m.device, &properties), BP_OK, properties_rule);
   for (int32_t op = 0; op < BP_REDUCE_COUNT; ++op) {
     for (int dtype = 0; dtype < 14; ++dtype) {

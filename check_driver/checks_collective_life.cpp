@@ -110,7 +110,7 @@ void abort(Context& c) {
       other.join();
       c.expect(ended, BP_OK, abort_rule);
       c.require(status == BP_OK, abort_rule, "abort from another thread gave %s, expected BP_OK", status_text(status).c_str());
-      c.require(m.state() == BP_INTERNAL, "INTERNAL: ranks disagree, or anything else, such as an abort here", "status tells %s",
+      c.require(m.state() == BP_INTERNAL, "INTERNAL: ranks disagree, or anything else, such as an abort here", "status is %s",
                 status_text(m.state()).c_str());
       c.expect(CALL_GROUP(m.g, abort, m.comm), BP_OK, "Again: BP_OK");
       still_usable(m, stream);
@@ -118,7 +118,7 @@ void abort(Context& c) {
     } else {
       m.meet();
       if (m.has(BP_COLLECTIVE_WATCHES)) {
-        c.require(m.failure() == BP_DEVICE_LOST, abort_rule, "status of the peer tells %s", status_text(m.state()).c_str());
+        c.require(m.failure() == BP_DEVICE_LOST, abort_rule, "status of the peer is %s", status_text(m.state()).c_str());
         still_usable(m, stream);
       }
     }
@@ -138,7 +138,7 @@ void lost_peer(Context& c) {
     if (dies) std::this_thread::sleep_for(std::chrono::seconds(60));
     c.expect(CALL(c, stream_synchronize, m.device, stream, 2 * second_ns), BP_OK, watches_rule);
     const int32_t status = m.failure();
-    c.require(status == BP_DEVICE_LOST, "DEVICE_LOST: a peer, or its device, is gone or has aborted", "status tells %s",
+    c.require(status == BP_DEVICE_LOST, "DEVICE_LOST: a peer, or its device, is gone or has aborted", "status is %s",
               status_text(status).c_str());
     still_usable(m, stream);
     if (m.rank == 0) m.others.pop_back();
@@ -154,7 +154,7 @@ void disagree(Context& c) {
     c.expect(CALL(c, stream_synchronize, m.device, stream, 2 * second_ns), BP_OK, watches_rule);
     std::string why;
     const int32_t status = m.failure();
-    c.require(status == BP_INTERNAL, watches_rule, "ranks that call all_reduce with 4 and with 8 elements: status tells %s",
+    c.require(status == BP_INTERNAL, watches_rule, "ranks that call all_reduce with 4 and with 8 elements: status is %s",
               status_text(status).c_str());
     m.state(&why);
     c.require(!why.empty(), "`text` gets why", "status gives no text");
@@ -188,7 +188,7 @@ void destroy(Context& c) {
     if (m.rank == 0) {
       c.expect(sum(m, m.comm, stream, at), BP_OK, destroy_rule);
       c.expect(CALL_GROUP(m.g, destroy, m.comm, 1'000'000), BP_TIMEOUT, destroy_rule);
-      c.require(m.state() == BP_OK, destroy_rule, "after it status tells %s", status_text(m.state()).c_str());
+      c.require(m.state() == BP_OK, destroy_rule, "after it status is %s", status_text(m.state()).c_str());
       c.expect(CALL_GROUP(m.g, abort, m.comm), BP_OK, abort_rule);
       m.destroy();
     }

@@ -31,8 +31,7 @@ std::string id_of(Context& c, const bp_compiler& compiler) {
 
 // The target of a device, or of the list; nothing where there is none. The target's name is a text.
 std::optional<bp_target_properties> target_of(Context& c, const bp_compiler& compiler, int32_t device) {
-  bp_target_properties target{};
-  target.struct_size = sizeof target;
+  auto target = sized<bp_target_properties>();
   const int32_t status = CALL_GROUP(compiler, target, device, &target);
   if (status == BP_INVALID_DEVICE) return std::nullopt;
   c.expect(status, BP_OK, "The target that a device's code is made for (struct_size set by the caller)");
@@ -53,13 +52,11 @@ void id(Context& c) {
     memset(small, 0x7e, sizeof small);
     c.expect(CALL_GROUP(compiler, id, small, size), BP_OK, id_rule);
     for (uint64_t i = size; i < sizeof small; ++i) {
-      c.require(small[i] == 0x7e, id_rule, "id with size %llu wrote byte %llu", static_cast<unsigned long long>(size),
-                static_cast<unsigned long long>(i));
+      c.require(small[i] == 0x7e, id_rule, "id with size %llu wrote byte %llu", wide(size), wide(i));
     }
     c.require(memchr(small, 0, size) && !strncmp(small, whole.c_str(), strlen(small)) &&
                   strlen(small) == std::min<size_t>(size - 1, whole.size()),
-              id_rule, "id with size %llu wrote \"%.15s\", expected the start of \"%.200s\"", static_cast<unsigned long long>(size), small,
-              whole.c_str());
+              id_rule, "id with size %llu wrote \"%.15s\", expected the start of \"%.200s\"", wide(size), small, whole.c_str());
   }
   const auto same = [&](const std::string& other, const char* when) {
     c.require(other == whole, id_rule, "the id is \"%.200s\", and %s \"%.200s\"", whole.c_str(), when, other.c_str());
@@ -78,7 +75,7 @@ void id(Context& c) {
 void hold_to_minimum(Context& c, const bp_target_properties& t) {
   const auto power = [](uint64_t n) { return n && (n & (n - 1)) == 0; };
   const auto hold = [&](bool held, const char* field, uint64_t value, const char* rule) {
-    c.require(held, rule, "target \"%s\": %s is %llu", t.target, field, static_cast<unsigned long long>(value));
+    c.require(held, rule, "target \"%s\": %s is %llu", t.target, field, wide(value));
   };
   constexpr uint64_t required = BP_DTYPE_FLOAT32 | BP_DTYPE_INT32 | BP_DTYPE_INT64;
   constexpr uint32_t known_atomics = BP_ATOMIC_ADD_I32 | BP_ATOMIC_ADD_F32 | BP_ATOMIC_CAS_32 | BP_ATOMIC_ADD_I64 | BP_ATOMIC_CAS_64;
@@ -114,10 +111,9 @@ void target(Context& c) {
     c.expect(CALL_GROUP(compiler, target, d, &shorter), BP_OK, rule);
     const auto* bytes = reinterpret_cast<const uint8_t*>(&shorter);
     const bool kept = std::all_of(bytes + known, bytes + sizeof shorter, [](uint8_t byte) { return byte == 0xaa; });
-    c.require(kept && shorter.struct_size == known, rule, "target with struct_size %llu wrote beyond it",
-              static_cast<unsigned long long>(known));
+    c.require(kept && shorter.struct_size == known, rule, "target with struct_size %llu wrote beyond it", wide(known));
     c.require(!strcmp(shorter.target, first->target) && shorter.dtypes == first->dtypes, rule,
-              "target with struct_size %llu did not fill what lies within", static_cast<unsigned long long>(known));
+              "target with struct_size %llu did not fill what lies within", wide(known));
   }
   for (int32_t bad : {c.devices(), c.devices() + 1000}) {
     c.require(!target_of(c, compiler, bad), rules::no_such_device, "%s gave BP_OK", traced_call());
@@ -201,8 +197,7 @@ void invalid(Context& c) {
   const Compiler compiler(c, some_target(c));
   const std::string source = compiler.unit(compiler.tile(), kernel);
   const auto refused = [&](const bp_compile_request& request, const char* what) {
-    bp_compile_result result{};
-    result.struct_size = sizeof result;
+    auto result = sized<bp_compile_result>();
     c.expect(CALL_GROUP(compiler.group(), compile, &request, &result), BP_INVALID_ARGUMENT, invalid_rule);
     c.require(!result.log && !result.code && !result.bytes && !result.owner, invalid_rule, "compile refused %s and yet set a result", what);
     c.require(!c.last_error().empty(), rules::errors, "compile refused %s and last_error gives an empty text", what);

@@ -24,17 +24,14 @@ void kinds(Context& c) {
       if (limit) largest = std::min(largest, limit);
     }
     largest -= largest % unit;
-    HostBuffer sent(largest), back(largest);
+    HostBuffer sent(largest);
     sent.fill_pattern(static_cast<uint32_t>(d) + 1);
     const uint64_t a = c.alloc(d, largest), b = c.alloc(d, largest);
     for (uint64_t bytes : {unit, 4096 / unit * unit, largest}) {
       if (!bytes || bytes > largest) continue;
-      memset(back.data(), 0, bytes);
       c.upload(d, a, sent.data(), bytes);
       c.expect(device_to_device(c, nullptr, b, d, a, d, bytes), BP_OK, rules::copy);
-      c.download(d, b, back.data(), bytes);
-      c.same(back.data(), sent.data(), bytes, rules::copy,
-             format("device %d, %llu bytes up, across and down", d, static_cast<unsigned long long>(bytes)).c_str());
+      c.holds(d, b, sent.data(), bytes, rules::copy, format("device %d, %llu bytes up, across and down", d, wide(bytes)).c_str());
     }
     c.free(d, a);
     c.free(d, b);
@@ -47,7 +44,7 @@ void odd(Context& c) {
   const uint64_t unit = c.unit(0);
   constexpr uint64_t counts[] = {1, 2, 3, 5, 7, 8, 9, 15, 17, 31, 33, 63, 65, 127, 129, 255, 257, 1021};
   const uint64_t room = 1100 * unit;
-  HostBuffer sent(room), background(room, 0xcd), back(room), want(room), untouched(room);
+  HostBuffer sent(room), background(room, 0xcd), want(room), untouched(room);
   sent.fill_pattern(5);
   const uint64_t a = c.alloc(0, room), b = c.alloc(0, room);
   for (uint64_t count : counts) {
@@ -59,10 +56,8 @@ void odd(Context& c) {
       c.upload(0, b, background.data(), room);
       c.upload(0, a + at, sent.data() + unit, bytes);
       c.expect(device_to_device(c, nullptr, b + at, 0, a + at, 0, bytes), BP_OK, rules::copy);
-      c.download(0, b, back.data(), room);
-      const std::string what =
-          format("%llu bytes at offset %llu", static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(at));
-      c.same(back.data(), want.data(), room, rule, ("device memory after " + what).c_str());
+      const std::string what = format("%llu bytes at offset %llu", wide(bytes), wide(at));
+      c.holds(0, b, want.data(), room, rule, ("device memory after " + what).c_str());
       memcpy(untouched.data(), background.data(), room);
       c.download(0, a + at, untouched.data() + at, bytes);
       c.same(untouched.data(), want.data(), room, rule, ("host memory after reading " + what).c_str());
@@ -95,16 +90,14 @@ void zero(Context& c) {
 // The source may change, and the destination may be read, as soon as copy has returned.
 void arrived(Context& c) {
   const uint64_t bytes = c.some_bytes(0);
-  HostBuffer sent(bytes), want(bytes), back(bytes);
+  HostBuffer sent(bytes), want(bytes);
   const uint64_t a = c.alloc(0, bytes);
   for (uint32_t round = 0; round < 50; ++round) {
     sent.fill_pattern(round);
     want.fill_pattern(round);
     c.upload(0, a, sent.data(), bytes);
     memset(sent.data(), 0xee, bytes);
-    memset(back.data(), 0, bytes);
-    c.download(0, a, back.data(), bytes);
-    c.same(back.data(), want.data(), bytes, rules::copy, "host memory right after copy returned");
+    c.holds(0, a, want.data(), bytes, rules::copy, "host memory right after copy returned");
   }
   c.free(0, a);
 }
@@ -114,7 +107,7 @@ void ordered(Context& c) {
   const char* rule = "order: after all work queued on the stream";
   const uint64_t bytes = c.some_bytes(0);
   bp_stream* stream = c.stream(0);
-  HostBuffer old_bytes(bytes, 1), back(bytes);
+  HostBuffer old_bytes(bytes, 1), want(bytes, 2);
   uint8_t* sent = c.pinned(bytes);
   memset(sent, 2, bytes);
   const uint64_t a = c.alloc(0, bytes);
@@ -122,9 +115,7 @@ void ordered(Context& c) {
   BusyStream hold(c, 0, stream);
   c.expect(CALL(c, copy_async, 0, stream, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rules::copy_async);
   hold.release_later();
-  c.download(0, a, back.data(), bytes, stream);
-  HostBuffer want(bytes, 2);
-  c.same(back.data(), want.data(), bytes, rule, "copy behind a pending copy_async");
+  c.holds(0, a, want.data(), bytes, rule, "copy behind a pending copy_async", stream);
 }
 
 void async(Context& c) {
@@ -168,7 +159,7 @@ void devices(Context& c) {
     for (int32_t to = 0; to < c.devices(); ++to) {
       if (from == to) continue;
       const uint64_t bytes = std::min(c.some_bytes(from), c.some_bytes(to)) / c.unit(from) / c.unit(to) * c.unit(from) * c.unit(to);
-      HostBuffer sent(bytes), back(bytes);
+      HostBuffer sent(bytes);
       const uint64_t a = c.alloc(from, bytes), b = c.alloc(to, bytes);
       for (int32_t on : {from, to}) {
         sent.fill_pattern(static_cast<uint32_t>(10 * from + to + on));
@@ -177,9 +168,8 @@ void devices(Context& c) {
         if (status == BP_UNSUPPORTED) continue;
         c.expect(status, BP_OK, rule);
         ++done;
-        c.download(to, b, back.data(), bytes);
-        c.same(back.data(), sent.data(), bytes, rules::copy,
-               format("from device %d to device %d on a stream of device %d", from, to, on).c_str());
+        c.holds(to, b, sent.data(), bytes, rules::copy,
+                format("from device %d to device %d on a stream of device %d", from, to, on).c_str());
       }
       c.free(from, a);
       c.free(to, b);

@@ -43,8 +43,7 @@ void properties(Context& c) {
               "device %d: copy_alignment %u is larger than alignment %u, so a fresh allocation could not be copied", d, p.copy_alignment,
               p.alignment);
     c.require(!p.total_memory || p.max_allocation <= p.total_memory, "max_allocation: largest single alloc, bytes",
-              "device %d: max_allocation %llu is more than total_memory %llu", d, static_cast<unsigned long long>(p.max_allocation),
-              static_cast<unsigned long long>(p.total_memory));
+              "device %d: max_allocation %llu is more than total_memory %llu", d, wide(p.max_allocation), wide(p.total_memory));
     c.require(p.priority_greatest <= 0 && p.priority_least >= 0,
               "as CUDA: a smaller number is a higher priority; 0 is the default and lies in the range",
               "device %d: priority_greatest %d to priority_least %d does not contain 0", d, p.priority_greatest, p.priority_least);
@@ -54,14 +53,11 @@ void properties(Context& c) {
     c.require(p.stream_limit >= 0, "streams that may exist at once besides the default one", "device %d: stream_limit is %d", d,
               p.stream_limit);
     constexpr uint64_t known = 2 * BP_DTYPE_FLOAT8_E5M2 - 1;
-    c.require(!(p.dtypes & ~known), "dtypes: BP_DTYPE_*", "device %d: dtypes 0x%llx has bits that are no BP_DTYPE", d,
-              static_cast<unsigned long long>(p.dtypes));
+    c.require(!(p.dtypes & ~known), "dtypes: BP_DTYPE_*", "device %d: dtypes 0x%llx has bits that are no BP_DTYPE", d, wide(p.dtypes));
     for (uint64_t reserved : p.reserved) {
-      c.require(reserved == 0, "reserved fields are 0", "device %d: a reserved field is 0x%llx", d,
-                static_cast<unsigned long long>(reserved));
+      c.require(reserved == 0, "reserved fields are 0", "device %d: a reserved field is 0x%llx", d, wide(reserved));
     }
-    bp_device_properties again{};
-    again.struct_size = sizeof again;
+    auto again = sized<bp_device_properties>();
     c.expect(CALL(c, device_properties, d, &again), BP_OK, "Fills *out");
     c.require(!memcmp(p.name, again.name, strlen(p.name) + 1) && p.total_memory == again.total_memory && p.alignment == again.alignment,
               rule, "device %d: two calls of device_properties answered differently", d);
@@ -77,15 +73,13 @@ void constant(Context& c) {
   for (int32_t d = 0; d < c.devices(); ++d) {
     const uint64_t used = c.alloc(d, c.some_bytes(d));
     const bp_device_properties& p = before[static_cast<size_t>(d)];
-    bp_device_properties now{};
-    now.struct_size = sizeof now;
+    auto now = sized<bp_device_properties>();
     c.expect(CALL(c, device_properties, d, &now), BP_OK, "Fills *out");
     c.require(now.total_memory == p.total_memory && now.max_allocation == p.max_allocation, rule,
-              "device %d: %llu bytes in all before open, %llu with memory in use", d, static_cast<unsigned long long>(p.total_memory),
-              static_cast<unsigned long long>(now.total_memory));
+              "device %d: %llu bytes in all before open, %llu with memory in use", d, wide(p.total_memory), wide(now.total_memory));
     c.require(now.alignment == p.alignment && now.copy_alignment == p.copy_alignment && now.stream_limit == p.stream_limit &&
                   now.priority_least == p.priority_least && now.priority_greatest == p.priority_greatest && now.dtypes == p.dtypes,
-              rule, "device %d: a limit differs from what was told before open", d);
+              rule, "device %d: a limit differs from its value before open", d);
     c.free(d, used);
   }
 }
@@ -100,20 +94,17 @@ void struct_size(Context& c) {
   c.expect(CALL(c, device_properties, 0, &p), BP_OK, rule);
   const auto* bytes = reinterpret_cast<const uint8_t*>(&p);
   for (uint64_t i = known; i < sizeof p; ++i) {
-    c.require(bytes[i] == 0xaa, rule, "device_properties with struct_size %llu wrote byte %llu", static_cast<unsigned long long>(known),
-              static_cast<unsigned long long>(i));
+    c.require(bytes[i] == 0xaa, rule, "device_properties with struct_size %llu wrote byte %llu", wide(known), wide(i));
   }
   c.require(p.name[0] && static_cast<uint8_t>(p.name[0]) != 0xaa, "Fills *out (struct_size set by the caller)",
-            "device_properties with struct_size %llu did not fill the name", static_cast<unsigned long long>(known));
-  c.require(p.struct_size == known, rule, "device_properties changed struct_size from %llu to %llu", static_cast<unsigned long long>(known),
-            static_cast<unsigned long long>(p.struct_size));
+            "device_properties with struct_size %llu did not fill the name", wide(known));
+  c.require(p.struct_size == known, rule, "device_properties changed struct_size from %llu to %llu", wide(known), wide(p.struct_size));
 }
 
 void invalid(Context& c) {
   const bp_driver& t = c.table();
   for (int32_t bad : {c.devices(), c.devices() + 1000, -1, INT32_MIN}) {
-    bp_device_properties p{};
-    p.struct_size = sizeof p;
+    auto p = sized<bp_device_properties>();
     c.expect(CALL(c, device_properties, bad, &p), BP_INVALID_DEVICE, rules::no_such_device);
     uint64_t address = 0x77;
     c.expect(CALL(c, alloc, bad, 4096, 0u, &address), BP_INVALID_DEVICE, rules::no_such_device);
@@ -140,11 +131,10 @@ void memory_info(Context& c) {
   for (int32_t d = 0; d < c.devices(); ++d) {
     uint64_t free_before = 0, total = 0;
     c.expect(CALL(c, memory_info, d, &free_before, &total), BP_OK, rule);
-    c.require(total > 0 && free_before <= total, rule, "device %d: free %llu of total %llu", d,
-              static_cast<unsigned long long>(free_before), static_cast<unsigned long long>(total));
+    c.require(total > 0 && free_before <= total, rule, "device %d: free %llu of total %llu", d, wide(free_before), wide(total));
     const uint64_t stated = c.properties(d).total_memory;
-    c.require(!stated || total <= stated, rule, "device %d: memory_info says %llu bytes in all, the properties say %llu", d,
-              static_cast<unsigned long long>(total), static_cast<unsigned long long>(stated));
+    c.require(!stated || total <= stated, rule, "device %d: memory_info says %llu bytes in all, the properties say %llu", d, wide(total),
+              wide(stated));
     // An allocation of an eighth of what is free must be seen.
     const uint64_t bytes = free_before / 8, limit = c.properties(d).max_allocation;
     if (limit && bytes > limit) continue;
@@ -152,9 +142,8 @@ void memory_info(Context& c) {
     uint64_t free_now = 0;
     c.expect(CALL(c, memory_info, d, &free_now, &total), BP_OK, rule);
     c.free(d, address);
-    c.require(free_now < free_before, rule, "device %d: free bytes were %llu before and %llu after an alloc of %llu", d,
-              static_cast<unsigned long long>(free_before), static_cast<unsigned long long>(free_now),
-              static_cast<unsigned long long>(bytes));
+    c.require(free_now < free_before, rule, "device %d: free bytes were %llu before and %llu after an alloc of %llu", d, wide(free_before),
+              wide(free_now), wide(bytes));
   }
 }
 

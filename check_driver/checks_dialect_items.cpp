@@ -97,13 +97,11 @@ BP_KERNEL(largest, 1, Count, BP_GLOBAL i32* BP_RESTRICT out) {
       for (size_t e = 0; e < tile.size(); ++e) want[first + e] = in[first + tile.size() - 1 - e] + static_cast<int32_t>(sum);
     }
     const DeviceArray<int32_t> out(c, 0, in.size()), input(c, 0, in);
-    const auto reversing = arguments({out.address(), input.address()}, Count{0});
-    module.launch(nullptr, module.prepare(module.function("reverse", 2, sizeof(Count)), tile, several, reversing), "reverse");
+    module.run("reverse", tile, several, {out.address(), input.address()}, Count{0});
     same(c, out.get(), want, tile, words, rule);
 
     const DeviceArray<int32_t> seen(c, 0, several * tile.group), shared(c, 0, several * tile.group);
-    const auto passing = arguments({seen.address(), shared.address()}, Count{0});
-    module.launch(nullptr, module.prepare(module.function("neighbour", 2, sizeof(Count), 3), tile, several, passing), "neighbour");
+    module.run("neighbour", tile, several, {seen.address(), shared.address()}, Count{0}, 3);
     want.clear();
     for (uint32_t group = 0; group < several; ++group) {
       for (int32_t item = 0; item < items; ++item) want.push_back((item + 1) % items * 50 + 10);
@@ -111,8 +109,7 @@ BP_KERNEL(largest, 1, Count, BP_GLOBAL i32* BP_RESTRICT out) {
     same(c, seen.get(), want, tile, "BP_BARRIER", rule);
 
     const DeviceArray<int32_t> whole(c, 0, 2 * largest);
-    const auto filling = arguments({whole.address()}, Count{0});
-    module.launch(nullptr, module.prepare(module.function("largest", 1, sizeof(Count)), tile, 2, filling), "largest");
+    module.run("largest", tile, 2, {whole.address()}, Count{0});
     want.assign(2 * largest, 0);
     for (uint32_t i = 0; i < 2 * largest; ++i) want[i] = static_cast<int32_t>(3 * (largest - 1 - i % largest) + i / largest);
     same(c, whole.get(), want, tile, "BP_LOCAL_ARRAY of local_bytes", "local_bytes: work-group memory of a group");
@@ -179,8 +176,7 @@ void atomics(Context& c) {
                                    " v = (" + element + ")(BP_ITEM % 3 + 1);\n  " + statement + "\n}\n");
     std::vector<T> want(cells, T(100));
     const DeviceArray<T> out(c, 0, want);
-    const auto args = arguments({out.address()}, Count{0});
-    module.launch(nullptr, module.prepare(module.function("add", 1, sizeof(Count)), tile, groups, args), word);
+    module.run("add", tile, groups, {out.address()}, Count{0}, 1, word);
     for (uint32_t group = 0; group < groups; ++group) {
       for (uint32_t item = 0; item < tile.group; ++item) want[(group + item) % cells] += static_cast<T>(item % 3 + 1);
     }
@@ -221,8 +217,7 @@ void shuffle(Context& c) {
       load(c, compiler, tile, "BP_SHUFFLE_XOR",
            "typedef struct { i64 unused; } Nothing;\nBP_KERNEL(exchange, 1, Nothing, BP_GLOBAL u32* BP_RESTRICT out) {\n" + body + "}\n");
   const DeviceArray<uint32_t> out(c, 0, want.size());
-  const auto args = arguments({out.address()}, Count{0});
-  module.launch(nullptr, module.prepare(module.function("exchange", 1, sizeof(Count)), tile, groups, args), "BP_SHUFFLE_XOR");
+  module.run("exchange", tile, groups, {out.address()}, Count{0}, 1, "BP_SHUFFLE_XOR");
   same(c, out.get(), want, tile, "BP_SHUFFLE_XOR",
        "where subgroup_size is not 0: the u32 x of the item whose number in the subgroup is the own one xor mask");
 }

@@ -49,8 +49,7 @@ BP_KERNEL(functions, 2, Params, BP_GLOBAL i32* BP_RESTRICT out, BP_GLOBAL const 
     for (size_t e = 0; e < tile.size(); ++e) want[first + e] = 2 * (std::clamp(3 * in[first + tile.size() - 1 - e], 50, 150) + all) + 1;
   }
   const DeviceArray<int32_t> out(c, 0, in.size()), input(c, 0, in);
-  const auto args = arguments({out.address(), input.address()}, Params{static_cast<int64_t>(in.size()), 3, 0});
-  module.launch(nullptr, module.prepare(module.function("functions", 2, sizeof(Params)), tile, 3, args), "functions");
+  module.run("functions", tile, 3, {out.address(), input.address()}, Params{static_cast<int64_t>(in.size()), 3, 0});
   same(c, out.get(), want, tile, words, words_rule);
 }
 
@@ -102,8 +101,7 @@ BP_KERNEL(one, 1, Mixed, BP_GLOBAL i64* BP_RESTRICT out) {
     if (p % 3 == 1) add(int32_t(), p);
     if (p % 3 == 2) add(uint8_t(), p);
   }
-  const auto args = arguments(pointers, Count{n});
-  module.launch(nullptr, module.prepare(module.function("sixteen", 16, sizeof(Count)), tile, tile.groups(n), args), "sixteen");
+  module.run("sixteen", tile, tile.groups(n), pointers, Count{n});
   same(c, out.get(), want, tile, words, rule);
 
   struct Mixed {
@@ -116,8 +114,7 @@ BP_KERNEL(one, 1, Mixed, BP_GLOBAL i64* BP_RESTRICT out) {
   };
   const Mixed mixed = {
       uint64_t{1} << 63, -5, -2.25f, -(int64_t{1} << 40), 0xffffffffu, 6, compiler.has_f64() ? bits<uint64_t>(-7.5) : uint64_t(-7)};
-  const auto block = arguments({out.address()}, mixed);
-  module.launch(nullptr, module.prepare(module.function("one", 1, sizeof(Mixed)), tile, 1, block), "one");
+  module.run("one", tile, 1, {out.address()}, mixed);
   same<int64_t>(c, out.get(), {INT64_MIN, -5, -9, -(int64_t{1} << 40), 0xffffffffll, 6, -7}, tile, "bp_arg", rule);
 }
 
@@ -145,8 +142,7 @@ BP_KERNEL(asserting, 1, Count, BP_GLOBAL i32* BP_RESTRICT out) {
     named(what, [&] {
       const Module module = load(c, compiler, tile, what, kernel, debug ? BP_COMPILE_DEBUG : 0);
       const DeviceArray<int32_t> out(c, 0, want.size());
-      const auto args = arguments({out.address()}, Count{debug ? 100 : -5});
-      module.launch(nullptr, module.prepare(module.function("asserting", 1, sizeof(Count)), tile, tile.groups(100), args), "BP_ASSERT");
+      module.run("asserting", tile, tile.groups(100), {out.address()}, Count{debug ? 100 : -5}, 1, "BP_ASSERT");
       same(c, out.get(), want, tile, what,
            "BP_ASSERT(condition): nothing, or with BP_COMPILE_DEBUG: the device faults if it does not hold");
     });

@@ -79,8 +79,7 @@ void natives(Context& c) {
       load(c, compiler, tile, "#ifdef",
            "typedef struct { i64 n; } Count;\nBP_KERNEL(natives, 1, Count, BP_GLOBAL i32* BP_RESTRICT out) {\n" + asks + "}\n");
   const DeviceArray<int32_t> out(c, 0, 3);
-  const auto args = arguments({out.address()}, Count{0});
-  module.launch(nullptr, module.prepare(module.function("natives", 1, sizeof(Count)), tile, 1, args), "natives");
+  module.run("natives", tile, 1, {out.address()}, Count{0});
   const std::vector<int32_t> has = out.get();
   std::vector<Word> words;
   if (has[0]) {
@@ -152,16 +151,12 @@ BP_KERNEL(rows, 3, Row, BP_GLOBAL f32* BP_RESTRICT floats, BP_GLOBAL u16* BP_RES
   const DeviceArray<float> floats(c, 0, 128);
   const DeviceArray<uint16_t> halves(c, 0, 128);
   const DeviceArray<int32_t> has(c, 0, 1);
-  const auto run = [&](const Row& row) {
-    const auto args = arguments({floats.address(), halves.address(), has.address()}, row);
-    module.launch(nullptr, module.prepare(module.function("rows", 3, sizeof(Row)), tile, 1, args), words);
-  };
+  const auto run = [&](const Row& row) { module.run("rows", tile, 1, {floats.address(), halves.address(), has.address()}, row, 1, words); };
   run({0, 1, 0, 0});
   if (!has.get()[0]) throw NotOffered{"the prelude defines no BP_NATIVE_F16_ROWS"};
-  const auto told = [&](const Row& row, int64_t i) {
+  const auto described = [&](const Row& row, int64_t i) {
     return format("%s: element %lld of %lld from place %lld to %lld", row.to_f32 ? "bp_f16_row_to_f32" : "bp_f32_row_to_f16",
-                  static_cast<long long>(i - row.to), static_cast<long long>(row.n), static_cast<long long>(row.from),
-                  static_cast<long long>(row.to));
+                  wide(i - row.to), wide(row.n), wide(row.from), wide(row.to));
   };
   static const Points<float> numbers = halves_and_between(half_value);
   Random random;
@@ -174,12 +169,13 @@ BP_KERNEL(rows, 3, Row, BP_GLOBAL f32* BP_RESTRICT floats, BP_GLOBAL u16* BP_RES
       for (uint16_t& value : bits_of_halves) value = static_cast<uint16_t>(half += 37);
       halves.set(bits_of_halves);
       run(up);
-      const std::vector<float> wide = floats.get();
+      const std::vector<float> converted = floats.get();
       for (int64_t i = 0; i < 128; ++i) {
         const bool is_row = i >= up.to && i < up.to + n;
         const float want = is_row ? static_cast<float>(half_value(bits_of_halves[static_cast<size_t>(i - up.to + up.from)])) : -77.0f;
-        const float got = wide[static_cast<size_t>(i)];
-        c.require(agrees(got, want, 0), rule, "%s is %s, expected %s", told(up, i).c_str(), text_of(got).c_str(), text_of(want).c_str());
+        const float got = converted[static_cast<size_t>(i)];
+        c.require(agrees(got, want, 0), rule, "%s is %s, expected %s", described(up, i).c_str(), text_of(got).c_str(),
+                  text_of(want).c_str());
       }
       const Row down{n, 0, static_cast<int64_t>(random.next() % 50), static_cast<int64_t>(random.next() % 50)};
       std::vector<float> values(128);
@@ -193,7 +189,7 @@ BP_KERNEL(rows, 3, Row, BP_GLOBAL f32* BP_RESTRICT floats, BP_GLOBAL u16* BP_RES
         const float value = is_row ? values[static_cast<size_t>(i - down.to + down.from)] : 0;
         const uint16_t got = narrow[static_cast<size_t>(i)];
         const uint16_t want = is_row ? nearest(value, 0x7c00, half_value) : 0x4d4d;
-        c.require(std::isnan(value) ? (got & 0x7fff) > 0x7c00 : got == want, rule, "%s is %s, expected %s", told(down, i).c_str(),
+        c.require(std::isnan(value) ? (got & 0x7fff) > 0x7c00 : got == want, rule, "%s is %s, expected %s", described(down, i).c_str(),
                   text_of(got).c_str(), text_of(want).c_str());
       }
     }

@@ -33,7 +33,7 @@ void text(Context& c) {
   provoke(c);
   char again[512];
   c.expect(CALL(c, last_error, again, sizeof again), BP_OK, text_rule);
-  c.require(!strcmp(whole, again), text_rule, "the same failure is told as \"%.200s\" and as \"%.200s\"", whole, again);
+  c.require(!strcmp(whole, again), text_rule, "the same failure is reported as \"%.200s\" and as \"%.200s\"", whole, again);
 }
 
 void cut(Context& c) {
@@ -47,15 +47,12 @@ void cut(Context& c) {
     memset(small, 0x7e, sizeof small);
     c.expect(CALL(c, last_error, small, size), BP_OK, text_rule);
     for (uint64_t i = size; i < sizeof small; ++i) {
-      c.require(small[i] == 0x7e, text_rule, "last_error with size %llu wrote byte %llu", static_cast<unsigned long long>(size),
-                static_cast<unsigned long long>(i));
+      c.require(small[i] == 0x7e, text_rule, "last_error with size %llu wrote byte %llu", wide(size), wide(i));
     }
     if (!size) continue;
-    c.require(memchr(small, 0, size) != nullptr, text_rule, "last_error with size %llu wrote no NUL",
-              static_cast<unsigned long long>(size));
+    c.require(memchr(small, 0, size) != nullptr, text_rule, "last_error with size %llu wrote no NUL", wide(size));
     c.require(!strncmp(small, whole, strlen(small)) && (strlen(small) == size - 1 || strlen(small) == strlen(whole)), text_rule,
-              "last_error with size %llu wrote \"%s\", expected the start of \"%.200s\"", static_cast<unsigned long long>(size), small,
-              whole);
+              "last_error with size %llu wrote \"%s\", expected the start of \"%.200s\"", wide(size), small, whole);
   }
 }
 

@@ -121,8 +121,7 @@ void elapsed(Context& c) {
   // A tenth for a device clock that runs a little otherwise.
   const int64_t least = std::chrono::nanoseconds(inner_end - inner_begin).count() * 9 / 10;
   const int64_t most = std::chrono::nanoseconds(outer_end - outer_begin).count() * 11 / 10 + 1000000;
-  c.require(ns >= least && ns <= most, rule, "event_elapsed says %lld ns, expected %lld to %lld", static_cast<long long>(ns),
-            static_cast<long long>(least), static_cast<long long>(most));
+  c.require(ns >= least && ns <= most, rule, "event_elapsed says %lld ns, expected %lld to %lld", wide(ns), wide(least), wide(most));
 }
 
 void elapsed_errors(Context& c) {
@@ -137,7 +136,7 @@ void elapsed_errors(Context& c) {
   c.expect(CALL(c, event_elapsed, 0, fresh, timed, &ns), BP_INVALID_ARGUMENT, rule);
   c.expect(CALL(c, event_elapsed, 0, timed, untimed, &ns), BP_INVALID_ARGUMENT, rule);
   c.expect(CALL(c, event_elapsed, 0, untimed, timed, &ns), BP_INVALID_ARGUMENT, rule);
-  c.require(ns == 77, rules::errors, "event_elapsed failed and yet set *ns to %lld", static_cast<long long>(ns));
+  c.require(ns == 77, rules::errors, "event_elapsed failed and yet set *ns to %lld", wide(ns));
 }
 
 void elapsed_pending(Context& c) {

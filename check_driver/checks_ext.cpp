@@ -33,7 +33,7 @@ void heads(Context& c) {
     c.expect(status, BP_OK, rule);
     c.require(ext != nullptr, rule, "query_ext(\"%s\") gave BP_OK and no group", group.id);
     c.require(ext->struct_size == size, "struct_size: of the whole group", "%s: struct_size is %llu, expected %llu", group.id,
-              static_cast<unsigned long long>(ext->struct_size), static_cast<unsigned long long>(size));
+              wide(ext->struct_size), wide(size));
     c.require(ext->id && !strcmp(ext->id, group.id), "Start of every optional group that query_ext answers with", "%s: its id says \"%s\"",
               group.id, ext->id ? ext->id : "(NULL)");
     c.require(ext->version == group.version, "Start of every optional group that query_ext answers with",

@@ -1,8 +1,7 @@
 // check_driver/checks_fault.cpp: family "fault": a piece of queued work fails, and the device stays failed.
 //
-// The work is a host function; of a driver without them, a fill that the fault shim over it lets fail. What is held then is that whoever
-// stands above hears of it, that the driver takes back what it gave, and that its other devices go on.
-#include <atomic>
+// The work is a host function; of a driver without them, a fill that the fault shim over it lets fail. Checked then is that the caller gets
+// the error, that the driver takes back what it gave, and that its other devices go on.
 #include <optional>
 
 #include "busy_stream.h"
@@ -16,25 +15,6 @@ constexpr char fn_rule[] = "fn returns a bp_status; anything but BP_OK makes the
 
 int32_t failing(void*) { return BP_INTERNAL; }
 
-struct Count {
-  std::atomic<int> ran{0};
-  std::atomic<int> destroyed{0};
-  std::atomic<int32_t> status{-1};
-};
-
-int32_t count_run(void* arg) {
-  ++static_cast<Count*>(arg)->ran;
-  return BP_OK;
-}
-
-void count_destroy(void* arg) { ++static_cast<Count*>(arg)->destroyed; }
-
-void count_callback(void* arg, int32_t status) {
-  auto* count = static_cast<Count*>(arg);
-  ++count->ran;
-  count->status = status;
-}
-
 // What fails on device 0, made ready before its stream is kept busy.
 class Breaker {
  public:
@@ -42,7 +22,7 @@ class Breaker {
     if (c.under_fault()) block_ = c.alloc(0, 4096);
   }
 
-  // An inline stream may tell of it at once.
+  // An inline stream may report it at once.
   void queue(bp_stream* stream) const {
     if (!c_.under_fault()) {
       const bp_host_exec exec = *c_.group<bp_host_exec>();
@@ -66,15 +46,6 @@ class Breaker {
   uint64_t block_ = 0;
 };
 
-// Keeps the stream busy where it can be, so that the fault meets work that is already queued.
-void hold_if_possible(std::optional<BusyStream>& hold, Context& c, bp_stream* stream) {
-  try {
-    hold.emplace(c, 0, stream);
-  } catch (const NotOffered&) {  // the fault comes before the next call instead
-  } catch (const NotRun&) {
-  }
-}
-
 void sticky(Context& c) {
   const bp_driver& t = c.table();
   const std::optional<bp_host_exec> exec = c.group<bp_host_exec>();
@@ -89,7 +60,7 @@ void sticky(Context& c) {
     c.expect(CALL(c, alloc, 0, 4096, 0u, &address), BP_FAULT, sticky_rule);
     c.require(address == 0x77, rules::errors, "alloc failed and yet set *out");
     c.expect(CALL(c, copy, 0, nullptr, a, 0, host.address(), BP_HOST_DEVICE, bytes, 0u), BP_FAULT, sticky_rule);
-    if (exec) c.expect(CALL_GROUP(*exec, enqueue, 0, nullptr, count_run, nullptr, nullptr), BP_FAULT, sticky_rule);
+    if (exec) c.expect(CALL_GROUP(*exec, enqueue, 0, nullptr, Calls::run, nullptr, nullptr), BP_FAULT, sticky_rule);
     if (t.copy_async) {
       c.expect(CALL(c, copy_async, 0, nullptr, b, 0, a, 0, bytes, 0u), BP_FAULT, sticky_rule);
       c.expect(CALL(c, stream_query, 0, nullptr), BP_FAULT, sticky_rule);
@@ -169,13 +140,13 @@ void isolated(Context& c) {
 void callbacks(Context& c) {
   const char* rule = "Runs exactly once when the stream reaches it, on any thread, also after a fault (status then says so)";
   bp_stream* stream = c.stream(0);
-  Count queued, late;
+  Calls queued, late;
   const Breaker breaker(c);
   std::optional<BusyStream> hold;
-  hold_if_possible(hold, c, stream);
+  hold_if_possible(hold, c, stream);  // so that the fault meets work that is already queued
   breaker.queue(stream);
-  const auto add = [&](Count& count) {
-    const int32_t status = CALL(c, stream_callback, 0, stream, count_callback, &count);
+  const auto add = [&](Calls& count) {
+    const int32_t status = CALL(c, stream_callback, 0, stream, Calls::callback, &count);
     c.expect_one_of(status, {BP_OK, BP_FAULT}, rule);
     return status == BP_OK ? 1 : 0;
   };
@@ -186,7 +157,7 @@ void callbacks(Context& c) {
   c.expect(CALL(c, synchronize, 0, BP_NO_TIMEOUT), BP_FAULT, breaker.rule());
   const int late_runs = add(late);
   c.close();  // the last time for a callback to run
-  const auto check = [&](const Count& count, int runs, const char* what) {
+  const auto check = [&](const Calls& count, int runs, const char* what) {
     c.require(count.ran == runs, rule, "a callback queued %s the fault ran %d times, expected %d", what, count.ran.load(), runs);
     c.require(!runs || (count.status != BP_OK && count.status != BP_PENDING), rule,
               "a callback queued %s the fault got status %s, expected BP_FAULT", what, status_text(count.status).c_str());
@@ -199,19 +170,19 @@ void skipped(Context& c) {
   const char* rule = "fn is device work: it is skipped after a fault; destroy(arg) runs exactly once";
   const bp_host_exec exec = *c.group<bp_host_exec>();
   bp_stream* stream = c.table().stream_create ? c.stream(0) : nullptr;
-  std::vector<Count> counts(20);
+  std::vector<Calls> counts(20);
   std::optional<BusyStream> hold;
   hold_if_possible(hold, c, stream);
   Breaker(c).queue(stream);
-  for (Count& count : counts) {
-    c.expect_one_of(CALL_GROUP(exec, enqueue, 0, stream, count_run, &count, count_destroy), {BP_OK, BP_FAULT}, rule);
+  for (Calls& count : counts) {
+    c.expect_one_of(CALL_GROUP(exec, enqueue, 0, stream, Calls::run, &count, Calls::destroy), {BP_OK, BP_FAULT}, rule);
   }
   hold.reset();
   c.expect(CALL(c, synchronize, 0, BP_NO_TIMEOUT), BP_FAULT, fn_rule);
-  Count late;
-  c.expect(CALL_GROUP(exec, enqueue, 0, stream, count_run, &late, count_destroy), BP_FAULT, sticky_rule);
+  Calls late;
+  c.expect(CALL_GROUP(exec, enqueue, 0, stream, Calls::run, &late, Calls::destroy), BP_FAULT, sticky_rule);
   c.close();  // the last time for a destroy to run
-  for (const Count& count : counts) {
+  for (const Calls& count : counts) {
     c.require(count.ran == 0, rule, "a function queued behind the fault ran %d times", count.ran.load());
     c.require(count.destroyed == 1, rule, "destroy ran %d times for a function queued behind the fault", count.destroyed.load());
   }

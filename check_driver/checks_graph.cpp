@@ -30,9 +30,7 @@ void contents(Context& c) {
     b.launch(exec);
     c.synchronize(0, b.stream);
     b.arrived(rule, "of a run");
-    HostBuffer seen(b.bytes);
-    c.download(0, b.other, seen.data(), b.bytes);
-    c.same(seen.data(), filled.data(), b.bytes, rule, "what a recorded fill wrote");
+    c.holds(0, b.other, filled.data(), b.bytes, rule, "what a recorded fill wrote");
     c.upload(0, b.other, HostBuffer(b.bytes, 0).data(), b.bytes);
   }
 }
@@ -54,7 +52,7 @@ void order(Context& c) {
     c.same(back, b.sent, b.bytes, rule, "copy, run, copy");
   }
   std::optional<BusyStream> hold;
-  module_impl::hold_if_possible(hold, c, b.stream);
+  hold_if_possible(hold, c, b.stream);
   b.set_sent(99);
   b.push(b.stream);
   b.launch(exec);
@@ -79,15 +77,13 @@ void spread(Context& c) {
   b.status_is(side, BP_CAPTURE_NONE, 0, rule);
   b.status_is(b.stream, BP_CAPTURE_NONE, 0, rule);
   c.synchronize(0, side);
-  HostBuffer seen(b.bytes), zero(b.bytes);
-  c.download(0, b.other, seen.data(), b.bytes);
-  c.same(seen.data(), zero.data(), b.bytes, rule, "memory that a joined stream was to write before any run");
+  HostBuffer zero(b.bytes);
+  c.holds(0, b.other, zero.data(), b.bytes, rule, "memory that a joined stream was to write before any run");
   bp_graph_exec* exec = b.instantiate(recording);
   b.set_sent(3);
   b.launch(exec);
   c.synchronize(0, b.stream);
-  c.download(0, b.other, seen.data(), b.bytes);
-  c.same(seen.data(), b.sent, b.bytes, rule, "what the joined stream's copy wrote in a run");
+  c.holds(0, b.other, b.sent, b.bytes, rule, "what the joined stream's copy wrote in a run");
   b.set_sent(4);
   b.push(side);
   c.synchronize(0, side);
@@ -118,7 +114,7 @@ void status(Context& c) {
   for (int round = 0; round < 3; ++round) {
     const uint64_t id = b.begin();
     c.require(id != 0 && id != last, "*id: of this capture, never 0, another one each time", "capture_begin gave the id %llu after %llu",
-              static_cast<unsigned long long>(id), static_cast<unsigned long long>(last));
+              wide(id), wide(last));
     last = id;
     b.status_is(b.stream, BP_CAPTURE_ACTIVE, id, rule);
     b.status_is(nullptr, BP_CAPTURE_NONE, 0, rule);

@@ -1,9 +1,6 @@
 // check_driver/checks_host_exec.cpp: family "host_exec": host functions in stream order, and where they reach device memory.
 #include <string.h>
 
-#include <algorithm>
-#include <atomic>
-
 #include "busy_stream.h"
 #include "context.h"
 
@@ -61,36 +58,21 @@ void order(Context& c) {
   }
 }
 
-struct Count {
-  std::atomic<int> ran{0};
-  std::atomic<int> destroyed{0};
-  std::atomic<int> ran_after_destroy{0};
-};
-
-int32_t count_run(void* arg) {
-  auto* count = static_cast<Count*>(arg);
-  if (count->destroyed) ++count->ran_after_destroy;
-  ++count->ran;
-  return BP_OK;
-}
-
-void count_destroy(void* arg) { ++static_cast<Count*>(arg)->destroyed; }
-
 void destroy(Context& c) {
   const bp_host_exec exec = *c.group<bp_host_exec>();
-  std::vector<Count> counts(100);
-  for (Count& count : counts) c.expect(CALL_GROUP(exec, enqueue, 0, nullptr, count_run, &count, count_destroy), BP_OK, enqueue_rule);
-  Count kept;
-  c.expect(CALL_GROUP(exec, enqueue, 0, nullptr, count_run, &kept, nullptr), BP_OK, "it may be NULL");
+  std::vector<Calls> counts(100);
+  for (Calls& count : counts) c.expect(CALL_GROUP(exec, enqueue, 0, nullptr, Calls::run, &count, Calls::destroy), BP_OK, enqueue_rule);
+  Calls kept;
+  c.expect(CALL_GROUP(exec, enqueue, 0, nullptr, Calls::run, &kept, nullptr), BP_OK, "it may be NULL");
   c.synchronize(0);
-  for (const Count& count : counts) c.require(count.ran == 1, enqueue_rule, "a function ran %d times, expected 1", count.ran.load());
+  for (const Calls& count : counts) c.require(count.ran == 1, enqueue_rule, "a function ran %d times, expected 1", count.ran.load());
   c.require(kept.ran == 1, enqueue_rule, "a function without destroy ran %d times, expected 1", kept.ran.load());
-  Count refused;
-  const int32_t status = CALL_GROUP(exec, enqueue, c.devices(), nullptr, count_run, &refused, count_destroy);
+  Calls refused;
+  const int32_t status = CALL_GROUP(exec, enqueue, c.devices(), nullptr, Calls::run, &refused, Calls::destroy);
   c.expect(status, BP_INVALID_DEVICE, rules::no_such_device);
   // destroy may run a moment after the work is complete; the end of the instance is the last time for it.
   c.close();
-  for (const Count& count : counts) {
+  for (const Calls& count : counts) {
     c.require(count.destroyed == 1, destroy_rule, "destroy ran %d times for a function that ran", count.destroyed.load());
     c.require(count.ran_after_destroy == 0, destroy_rule, "fn ran after destroy");
   }
@@ -136,7 +118,7 @@ void map(Context& c) {
   c.synchronize(0);
   c.require(work.status == BP_OK, map_rule, "map inside fn gave %s, expected BP_OK", status_text(work.status).c_str());
   c.require(work.interior == static_cast<int64_t>(bytes / 2), map_rule, "map(address + %llu) lies %lld bytes behind map(address)",
-            static_cast<unsigned long long>(bytes / 2), static_cast<long long>(work.interior));
+            wide(bytes / 2), wide(work.interior));
   c.require(work.last == 0x42, map_rule, "the last byte of the allocation reads 0x%02x through map, expected 0x42", work.last);
   c.require(work.host_status == BP_INVALID_ARGUMENT, map_rule, "map of a host address gave %s, expected BP_INVALID_ARGUMENT",
             status_text(work.host_status).c_str());
@@ -146,9 +128,9 @@ void map(Context& c) {
 
 void pending(Context& c) {
   const bp_host_exec exec = *c.group<bp_host_exec>();
-  Count count;
+  Calls count;
   BusyStream hold(c, 0, nullptr);
-  c.expect(CALL_GROUP(exec, enqueue, 0, nullptr, count_run, &count, count_destroy), BP_OK, enqueue_rule);
+  c.expect(CALL_GROUP(exec, enqueue, 0, nullptr, Calls::run, &count, Calls::destroy), BP_OK, enqueue_rule);
   hold.not_waited_for(enqueue_rule);
   stays_unrun(c, hold, rules::stream_order, "the function", [&] { return count.ran.load(); });
   hold.release();

@@ -1,4 +1,4 @@
-// check_driver/checks_host_view.cpp: family "host_view": device memory in place, and whether the flags tell the truth.
+// check_driver/checks_host_view.cpp: family "host_view": device memory in place, and whether the flags are true.
 #include <string.h>
 
 #include "context.h"
@@ -24,7 +24,7 @@ void views(Context& c) {
   for (int32_t d = 0; d < c.devices(); ++d) {
     const uint64_t bytes = c.some_bytes(d), middle = bytes / 2;
     const uint64_t a = c.alloc(d, bytes);
-    HostBuffer data(bytes), back(bytes);
+    HostBuffer data(bytes);
     data.fill_pattern(3);
     c.upload(d, a, data.data(), bytes);
     c.synchronize(d);
@@ -36,15 +36,13 @@ void views(Context& c) {
     memset(p, 0x99, bytes - middle);
     unmap(c, view, d, a + middle, p);
     memset(data.data() + middle, 0x99, bytes - middle);
-    c.download(d, a, back.data(), bytes);
-    c.same(back.data(), data.data(), bytes, "releases host writes to work that is queued later", "device memory written through a view");
+    c.holds(d, a, data.data(), bytes, "releases host writes to work that is queued later", "device memory written through a view");
     p = map(c, view, d, a, bytes, BP_ACCESS_WRITE);
     memset(p, 0x66, bytes);
     unmap(c, view, d, a, p);
     memset(data.data(), 0x66, bytes);
-    c.download(d, a, back.data(), bytes);
-    c.same(back.data(), data.data(), bytes, "releases host writes to work that is queued later",
-           "device memory written through a view for writing");
+    c.holds(d, a, data.data(), bytes, "releases host writes to work that is queued later",
+            "device memory written through a view for writing");
     c.free(d, a);
   }
 }
@@ -56,13 +54,13 @@ void flags(Context& c) {
   c.require(!(flags & ~known), "The flags say what a view is worth", "head.flags 0x%x has bits that are no BP_HOST_VIEW flag", flags);
   const uint64_t bytes = c.some_bytes(0);
   const uint64_t a = c.alloc(0, bytes);
-  HostBuffer data(bytes, 1), back(bytes);
+  HostBuffer data(bytes, 1);
   c.upload(0, a, data.data(), bytes);
   c.synchronize(0);
   uint8_t* p = map(c, view, 0, a, bytes, BP_ACCESS_READ_WRITE);
   if (flags & BP_HOST_VIEW_SAME_ADDRESS) {
     c.require(reinterpret_cast<uint64_t>(p) == a, "BP_HOST_VIEW_SAME_ADDRESS: the host pointer equals the device address",
-              "the flag is set, and map(0x%llx) gave %p", static_cast<unsigned long long>(a), static_cast<void*>(p));
+              "the flag is set, and map(0x%llx) gave %p", wide(a), static_cast<void*>(p));
   }
   if (flags & BP_HOST_VIEW_COHERENT) {
     const char* coherent = "BP_HOST_VIEW_COHERENT: no map/unmap needed for visibility once the stream is synchronized";
@@ -72,8 +70,7 @@ void flags(Context& c) {
     c.same(p, data.data(), bytes, coherent, "an open view after the device wrote");
     memset(p, 3, bytes);
     memset(data.data(), 3, bytes);
-    c.download(0, a, back.data(), bytes);
-    c.same(back.data(), data.data(), bytes, coherent, "device memory after the host wrote to an open view");
+    c.holds(0, a, data.data(), bytes, coherent, "device memory after the host wrote to an open view");
   }
   unmap(c, view, 0, a, p);
 }

@@ -37,13 +37,12 @@ uint64_t open_memory(Context& c, const bp_ipc& ipc, const bp_ipc_handle& handle)
 void memory(Context& c) {
   const uint64_t bytes = c.some_bytes(0), half = bytes / 2 / c.unit(0) * c.unit(0);
   const bp_ipc ipc = *c.group<bp_ipc>();
-  HostBuffer first(bytes, 0), second(bytes, 0), back(bytes);
+  HostBuffer first(bytes, 0), second(bytes, 0);
   first.fill_pattern(11);
   second.fill_pattern(12);
   const OtherProcess other(c, open_rule, [&](const Channel& parent) {
     const uint64_t address = open_memory(c, ipc, parent.receive<bp_ipc_handle>());
-    c.download(0, address, back.data(), bytes);
-    c.same(back.data(), first.data(), bytes, open_rule, "memory of another process");
+    c.holds(0, address, first.data(), bytes, open_rule, "memory of another process");
     c.upload(0, address + half, second.data() + half, bytes - half);
     c.synchronize(0);
     parent.send(true);
@@ -59,8 +58,7 @@ void memory(Context& c) {
   other.channel().send(export_memory(c, ipc, address));
   other.channel().receive<bool>();
   memcpy(second.data(), first.data(), half);
-  c.download(0, address, back.data(), bytes);
-  c.same(back.data(), second.data(), bytes, open_rule, "memory that another process wrote to");
+  c.holds(0, address, second.data(), bytes, open_rule, "memory that another process wrote to");
   other.channel().send(true);
   other.channel().receive<bool>();
   c.free(0, address);
@@ -72,14 +70,13 @@ void memory(Context& c) {
 void close(Context& c) {
   const uint64_t bytes = c.some_bytes(0);
   const bp_ipc ipc = *c.group<bp_ipc>();
-  HostBuffer data(bytes), back(bytes);
+  HostBuffer data(bytes);
   data.fill_pattern(13);
   const OtherProcess other(c, open_rule, [&](const Channel& parent) {
     const auto handle = parent.receive<bp_ipc_handle>();
     for (int i = 0; i < 20; ++i) {
       const uint64_t address = open_memory(c, ipc, handle);
-      c.download(0, address, back.data(), bytes);
-      c.same(back.data(), data.data(), bytes, open_rule, "memory of another process that was opened again");
+      c.holds(0, address, data.data(), bytes, open_rule, "memory of another process that was opened again");
       c.expect(CALL_GROUP(ipc, memory_close, 0, address), BP_OK, untouched_rule);
       c.expect(CALL_GROUP(ipc, memory_close, 0, address), BP_INVALID_ARGUMENT,
                "errors: INVALID_ARGUMENT for an address that memory_open did not return");
@@ -100,8 +97,7 @@ void close(Context& c) {
   other.channel().send(export_memory(c, ipc, address));
   other.channel().receive<bool>();
   other.kill_now();
-  c.download(0, address, back.data(), bytes);
-  c.same(back.data(), data.data(), bytes, untouched_rule, "exported memory after another process closed it");
+  c.holds(0, address, data.data(), bytes, untouched_rule, "exported memory after another process closed it");
   c.free(0, address);
 }
 

@@ -29,7 +29,7 @@ void refusal(Context& c) {
     const driver::Answer answer = ask(path, config[is_driver ? "" : driver::shim_name(path)], inner, other_minor);
     const std::string asked = format("%s, asked for ABI %u.%u,", path.c_str(), BP_ABI_MAJOR, other_minor);
     if (answer.status == BP_OK) {
-      // It leaves the comparison to the caller; then it must tell its own version.
+      // It leaves the comparison to the caller; then it must report its own version.
       c.require(answer.table && !(answer.table->abi_major == BP_ABI_MAJOR && answer.table->abi_minor == other_minor),
                 "abi_major is 0 while the ABI is young, and then the minor must be equal", "%s claims to speak it", asked.c_str());
       continue;

@@ -1,8 +1,7 @@
 // check_driver/checks_lost.cpp: family "lost": a device that is gone, by way of the fault shim over the driver.
 //
-// What is held here: whoever stands above hears of it at every call, what the driver still holds goes back to it without a complaint, and
+// What is held here: the caller gets the error from every call, what the driver still holds goes back to it without a complaint, and
 // its other devices go on. The third call that names the device loses it.
-#include <atomic>
 
 #include "context.h"
 

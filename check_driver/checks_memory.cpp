@@ -30,9 +30,8 @@ void require_apart(Context& c, std::vector<Block> blocks) {
     const Block &a = blocks[i - 1], &b = blocks[i];
     // A block of 0 bytes has an address of its own, too.
     c.require(a.address + std::max<uint64_t>(a.bytes, 1) <= b.address, "unique across the instance's devices",
-              "live allocations overlap: %llu bytes at 0x%llx (device %d) and %llu bytes at 0x%llx (device %d)",
-              static_cast<unsigned long long>(a.bytes), static_cast<unsigned long long>(a.address), a.device,
-              static_cast<unsigned long long>(b.bytes), static_cast<unsigned long long>(b.address), b.device);
+              "live allocations overlap: %llu bytes at 0x%llx (device %d) and %llu bytes at 0x%llx (device %d)", wide(a.bytes),
+              wide(a.address), a.device, wide(b.bytes), wide(b.address), b.device);
   }
 }
 
@@ -55,11 +54,9 @@ void patterns(Context& c) {
   const auto verify = [&] {
     require_apart(c, live);
     for (size_t i = 0; i < live.size(); ++i) {
-      HostBuffer want(live[i].bytes), got(live[i].bytes);
+      HostBuffer want(live[i].bytes);
       want.fill_pattern(seeds[i]);
-      c.download(0, live[i].address, got.data(), live[i].bytes);
-      c.same(got.data(), want.data(), live[i].bytes, rule,
-             format("allocation of %llu bytes", static_cast<unsigned long long>(live[i].bytes)).c_str());
+      c.holds(0, live[i].address, want.data(), live[i].bytes, rule, format("allocation of %llu bytes", wide(live[i].bytes)).c_str());
     }
   };
   const std::vector<uint64_t> all = sizes(c, 0);
@@ -86,8 +83,7 @@ void alignment(Context& c) {
     for (uint64_t bytes : sizes(c, d)) {
       addresses.push_back(c.alloc(d, bytes));
       c.require(addresses.back() % want == 0, "The address is aligned to properties.alignment",
-                "device %d: %llu bytes at 0x%llx, which is no multiple of %llu", d, static_cast<unsigned long long>(bytes),
-                static_cast<unsigned long long>(addresses.back()), static_cast<unsigned long long>(want));
+                "device %d: %llu bytes at 0x%llx, which is no multiple of %llu", d, wide(bytes), wide(addresses.back()), wide(want));
     }
     for (uint64_t address : addresses) c.free(d, address);
   }
@@ -143,8 +139,7 @@ void out_of_memory(Context& c) {
   for (uint64_t bytes : {uint64_t{1} << 62, UINT64_MAX / 2, UINT64_MAX - 511, UINT64_MAX - 1, UINT64_MAX}) {
     uint64_t address = 0x77;
     c.expect(CALL(c, alloc, 0, bytes, 0u, &address), BP_OUT_OF_MEMORY, rule);
-    c.require(address == 0x77, rules::errors, "%s failed and yet set *out to 0x%llx", traced_call(),
-              static_cast<unsigned long long>(address));
+    c.require(address == 0x77, rules::errors, "%s failed and yet set *out to 0x%llx", traced_call(), wide(address));
   }
   c.smoke(0, rule);
 }
@@ -160,8 +155,7 @@ void reuse(Context& c) {
     if (round == 0 && status == BP_OUT_OF_MEMORY) {
       // Others use the device: take less of it.
       bytes /= 4;
-      c.require(bytes > 4096, "Reserves device memory", "device 0 gives no 4096 bytes, yet it has %llu",
-                static_cast<unsigned long long>(p.total_memory));
+      c.require(bytes > 4096, "Reserves device memory", "device 0 gives no 4096 bytes, yet it has %llu", wide(p.total_memory));
       round = -1;
       continue;
     }

@@ -1,6 +1,5 @@
 // check_driver/checks_module.cpp: family "module": code on a device, and kernels in stream order (checks_module_launch.cpp).
 #include <future>
-#include <thread>
 
 #include "loaded.h"
 
@@ -175,7 +174,7 @@ void fault(Context& c) {
     return k.module.try_launch(nullptr, k.module.prepare(k.advance, k.tile, 2, args), "advance");
   };
   c.expect(launch(sound), BP_OK, rules::launch);
-  c.expect_one_of(launch(failing), {BP_OK, BP_FAULT}, fault_rule);  // an inline stream may tell of it at once
+  c.expect_one_of(launch(failing), {BP_OK, BP_FAULT}, fault_rule);  // an inline stream may report it at once
   c.expect(CALL(c, synchronize, 0, BP_NO_TIMEOUT), BP_FAULT, fault_rule);
   c.require(!c.last_error().empty(), rules::errors, "synchronize gave BP_FAULT and last_error gives an empty text");
   for (int again = 0; again < 2; ++again) {

@@ -8,8 +8,7 @@ constexpr char rule[] = "What an address belongs to";
 constexpr char unknown_rule[] = "An address that the driver does not know is BP_OK with BP_MEMORY_UNKNOWN";
 
 bp_pointer_info ask(Context& c, uint64_t address, const char* why) {
-  bp_pointer_info info{};
-  info.struct_size = sizeof info;
+  auto info = sized<bp_pointer_info>();
   info.kind = -1;
   c.expect(CALL(c, pointer_info, address, &info), BP_OK, why);
   return info;
@@ -19,18 +18,16 @@ void expect_info(Context& c, uint64_t address, int32_t kind, int32_t device, uin
   const bp_pointer_info info = ask(c, address, rule);
   c.require(info.kind == kind, rule, "%s says kind %d, expected %d", traced_call(), info.kind, kind);
   c.require(info.device == device, rule, "%s says device %d, expected %d", traced_call(), info.device, device);
-  c.require(info.base == base, rule, "%s says base 0x%llx, expected 0x%llx", traced_call(), static_cast<unsigned long long>(info.base),
-            static_cast<unsigned long long>(base));
-  c.require(info.bytes >= bytes, rule, "%s says %llu bytes, expected %llu or more", traced_call(),
-            static_cast<unsigned long long>(info.bytes), static_cast<unsigned long long>(bytes));
+  c.require(info.base == base, rule, "%s says base 0x%llx, expected 0x%llx", traced_call(), wide(info.base), wide(base));
+  c.require(info.bytes >= bytes, rule, "%s says %llu bytes, expected %llu or more", traced_call(), wide(info.bytes), wide(bytes));
 }
 
 void expect_unknown(Context& c, uint64_t address) {
   const bp_pointer_info info = ask(c, address, unknown_rule);
   c.require(info.kind == BP_MEMORY_UNKNOWN, unknown_rule, "%s says kind %d, expected BP_MEMORY_UNKNOWN", traced_call(), info.kind);
   c.require(info.device == BP_HOST_DEVICE && info.base == 0 && info.bytes == 0, unknown_rule,
-            "%s says device %d, base 0x%llx and %llu bytes of an unknown address", traced_call(), info.device,
-            static_cast<unsigned long long>(info.base), static_cast<unsigned long long>(info.bytes));
+            "%s says device %d, base 0x%llx and %llu bytes of an unknown address", traced_call(), info.device, wide(info.base),
+            wide(info.bytes));
 }
 
 void device_memory(Context& c) {

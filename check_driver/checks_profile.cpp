@@ -56,7 +56,7 @@ class Recording {
     uint64_t dropped = 77;
     c_.expect(CALL_GROUP(profile_, stop, &dropped), BP_OK, stop_rule);
     ended_ns_ = now_ns();
-    c_.require(dropped == 0, stop_rule, "a handful of records, and %llu were lost", static_cast<unsigned long long>(dropped));
+    c_.require(dropped == 0, stop_rule, "a handful of records, and %llu were lost", wide(dropped));
     std::lock_guard lock(mutex_);
     std::vector<Record> records = records_;
     std::stable_sort(records.begin(), records.end(), [](const Record& a, const Record& b) {
@@ -72,12 +72,11 @@ class Recording {
   // It ran within the recording, and not backwards.
   void in_time(const Record& record) const {
     const bp_activity& a = record.activity;
-    c_.require(a.begin_ns > 0 && a.end_ns >= a.begin_ns, clock_rule, "a record begins at %lld and ends at %lld",
-               static_cast<long long>(a.begin_ns), static_cast<long long>(a.end_ns));
+    c_.require(a.begin_ns > 0 && a.end_ns >= a.begin_ns, clock_rule, "a record begins at %lld and ends at %lld", wide(a.begin_ns),
+               wide(a.end_ns));
     for (const int64_t at : {a.queued_ns, a.begin_ns, a.end_ns}) {
       c_.require(at >= began_ns_ - clock_error_ns && at <= ended_ns_ + clock_error_ns, clock_rule,
-                 "a record says %lld, recording went from %lld to %lld", static_cast<long long>(at), static_cast<long long>(began_ns_),
-                 static_cast<long long>(ended_ns_));
+                 "a record says %lld, recording went from %lld to %lld", wide(at), wide(began_ns_), wide(ended_ns_));
     }
   }
 
@@ -126,7 +125,7 @@ void records(Context& c) {
     int32_t src, dst;
   };
   std::vector<Expected> expected;
-  const auto pause = [] { std::this_thread::sleep_for(std::chrono::microseconds(50)); };  // that queued_ns tells them apart
+  const auto pause = [] { std::this_thread::sleep_for(std::chrono::microseconds(50)); };  // so that queued_ns differs
   c.upload(0, a, pageable.data(), bytes);
   expected.push_back({BP_ACTIVITY_COPY, nullptr, bytes, BP_HOST_DEVICE, 0});
   pause();
@@ -155,7 +154,7 @@ void records(Context& c) {
     const Expected& want = expected[i];
     c.require(is.kind == want.kind && is.device == 0 && is.bytes == want.bytes, each_rule,
               "record %zu is of kind %d, device %d, %llu bytes; queued was kind %d, device 0, %llu bytes", i, is.kind, is.device,
-              static_cast<unsigned long long>(is.bytes), want.kind, static_cast<unsigned long long>(want.bytes));
+              wide(is.bytes), want.kind, wide(want.bytes));
     c.require(is.stream == reinterpret_cast<uint64_t>(want.stream), each_rule, "record %zu names another stream", i);
     c.require(is.src_device == want.src && is.dst_device == want.dst, "of copies: where it reads, BP_HOST_DEVICE for the host",
               "record %zu goes from device %d to %d; queued was from %d to %d", i, is.src_device, is.dst_device, want.src, want.dst);
@@ -185,8 +184,7 @@ void order(Context& c) {
     recording.in_time(got[i]);
     c.require(got[i].activity.bytes == (i % count + 1) * unit, rules::stream_order, "a stream's records are not in the order of its work");
     c.require(i % count == 0 || got[i].activity.begin_ns >= got[i - 1].activity.end_ns, overlap_rule,
-              "a record begins %lld ns before the one before it ends",
-              static_cast<long long>(got[i - 1].activity.end_ns - got[i].activity.begin_ns));
+              "a record begins %lld ns before the one before it ends", wide(got[i - 1].activity.end_ns - got[i].activity.begin_ns));
   }
 }
 
@@ -216,9 +214,8 @@ void tags(Context& c) {
     for (const Record& record : got) seen.push_back(record.activity.correlation);
     std::sort(seen.begin(), seen.end());
     c.require(seen == std::vector<uint64_t>{0, 0, 0, 41, 42}, tag_rule,
-              "copies tagged 0, 0, 42, 41, 0 have records of %llu, %llu, %llu, %llu, %llu, by size",
-              static_cast<unsigned long long>(seen[0]), static_cast<unsigned long long>(seen[1]), static_cast<unsigned long long>(seen[2]),
-              static_cast<unsigned long long>(seen[3]), static_cast<unsigned long long>(seen[4]));
+              "copies tagged 0, 0, 42, 41, 0 have records of %llu, %llu, %llu, %llu, %llu, by size", wide(seen[0]), wide(seen[1]),
+              wide(seen[2]), wide(seen[3]), wide(seen[4]));
     for (const Record& record : got) {
       const bool own = record.activity.thread == static_cast<int32_t>(syscall(SYS_gettid));
       c.require(own || record.activity.correlation != 41, tag_rule, "the id of one thread is in the record of another's work");
@@ -255,7 +252,7 @@ void unfinished(Context& c) {
   expect_count(c, got, 1, each_rule);
   if (!hold.held()) hold.still_held();
   c.require(got[0].activity.end_ns == 0, pending_rule, "a copy behind work that still runs has ended at %lld",
-            static_cast<long long>(got[0].activity.end_ns));
+            wide(got[0].activity.end_ns));
   hold.release();
   c.synchronize(0);
   upload_async(c, stream, memory, host, bytes);
@@ -300,8 +297,7 @@ void launch(Context& c) {
   expect_count(c, got, 1, launch_rule);
   const bp_activity& is = got[0].activity;
   c.require(is.kind == BP_ACTIVITY_KERNEL && got[0].name == "vendor_kernel" && is.correlation == 5, launch_rule,
-            "vendor_kernel, tagged 5, has the record of '%s', kind %d, tagged %llu", got[0].name.c_str(), is.kind,
-            static_cast<unsigned long long>(is.correlation));
+            "vendor_kernel, tagged 5, has the record of '%s', kind %d, tagged %llu", got[0].name.c_str(), is.kind, wide(is.correlation));
   recording.in_time(got[0]);
 }
 

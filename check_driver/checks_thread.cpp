@@ -36,14 +36,13 @@ void memory(Context& c) {
   on_threads(4, [&](int i) {
     const int32_t d = i % c.devices();
     const uint64_t bytes = c.some_bytes(d);
-    HostBuffer sent(bytes), back(bytes);
+    HostBuffer sent(bytes);
     for (uint32_t round = 0; round < 60; ++round) {
       sent.fill_pattern(round * 8 + static_cast<uint32_t>(i));
       const uint64_t a = c.alloc(d, bytes), b = c.alloc(d, bytes);
       c.upload(d, a, sent.data(), bytes);
       c.expect(CALL(c, copy, d, nullptr, b, d, a, d, bytes, 0u), BP_OK, rules::threads);
-      c.download(d, b, back.data(), bytes);
-      c.same(back.data(), sent.data(), bytes, rules::threads, "bytes read back while other threads worked");
+      c.holds(d, b, sent.data(), bytes, rules::threads, "bytes read back while other threads worked");
       c.free(d, a);
       c.free(d, b);
     }
@@ -98,9 +97,7 @@ void one_stream(Context& c) {
   });
   c.synchronize(0, stream);
   for (const Lane& lane : lanes) {
-    HostBuffer back(bytes * rounds);
-    c.download(0, lane.address, back.data(), back.size());
-    c.same(back.data(), lane.pinned, back.size(), rules::threads, "what several threads copied on one stream");
+    c.holds(0, lane.address, lane.pinned, bytes * rounds, rules::threads, "what several threads copied on one stream");
   }
 }
 
@@ -122,9 +119,7 @@ void handover(Context& c) {
   });
   on_threads(1, [&](int) {
     c.expect(CALL(c, event_synchronize, 0, event, BP_NO_TIMEOUT), BP_OK, rules::threads);
-    HostBuffer back(bytes);
-    c.download(0, a, back.data(), bytes, stream);
-    c.same(back.data(), host, bytes, rules::threads, "memory that another thread wrote");
+    c.holds(0, a, host, bytes, rules::threads, "memory that another thread wrote", stream);
     c.expect(CALL(c, free, 0, a), BP_OK, rules::threads);
     c.expect(CALL(c, event_destroy, 0, event), BP_OK, rules::threads);
     c.expect(CALL(c, stream_destroy, 0, stream), BP_OK, rules::threads);

@@ -1,5 +1,4 @@
 // check_driver/checks_vmm.cpp: family "vmm": addresses that are set aside, and memory that is put behind them.
-#include <string.h>
 
 #include <algorithm>
 
@@ -21,7 +20,7 @@ struct Reserved {
     c.expect(CALL_GROUP(vmm, granularity, 0, &unit), BP_OK, multiple);
     bytes = unit * units;
     c.expect(CALL_GROUP(vmm, reserve, 0, bytes, &address), BP_OK, "Sets `bytes` of addresses aside");
-    c.require(address != 0 && address % unit == 0, multiple, "reserve gave 0x%llx", static_cast<unsigned long long>(address));
+    c.require(address != 0 && address % unit == 0, multiple, "reserve gave 0x%llx", wide(address));
   }
   uint64_t at(uint64_t i) const { return address + unit * i; }
   void map(uint64_t i, uint64_t units = 1) const {
@@ -42,8 +41,7 @@ void granularity(Context& c) {
   for (int32_t d = 0; d < c.devices(); ++d) {
     uint64_t unit = 77;
     c.expect(CALL_GROUP(vmm, granularity, d, &unit), BP_OK, multiple);
-    c.require(unit >= BP_MIN_ALIGNMENT && (unit & (unit - 1)) == 0, multiple, "granularity of device %d is %llu", d,
-              static_cast<unsigned long long>(unit));
+    c.require(unit >= BP_MIN_ALIGNMENT && (unit & (unit - 1)) == 0, multiple, "granularity of device %d is %llu", d, wide(unit));
   }
 }
 
@@ -56,13 +54,11 @@ void memory(Context& c) {
   HostBuffer sent(2 * around), seen(2 * around);
   sent.fill_pattern(7);
   c.upload(0, r.at(2) - around, sent.data(), sent.size());
-  c.download(0, r.at(2) - around, seen.data(), seen.size());
-  c.same(seen.data(), sent.data(), sent.size(), as_alloc, "a copy across two mappings");
+  c.holds(0, r.at(2) - around, sent.data(), sent.size(), as_alloc, "a copy across two mappings");
   r.map(0);
   r.unmap(2);
   seen.fill_pattern(1);
-  c.download(0, r.at(2) - around, seen.data(), around);
-  c.same(seen.data(), sent.data(), around, as_alloc, "what stayed mapped");
+  c.holds(0, r.at(2) - around, sent.data(), around, as_alloc, "what stayed mapped");
   r.unmap(0);
   r.unmap(1);
   r.release();
@@ -79,18 +75,16 @@ void account(Context& c) {
   const uint64_t before = free_now();
   const uint64_t unit = Reserved(c, 1).unit;
   const Reserved r(c, before / unit + 4);
-  c.require(free_now() == before, no_memory, "free memory fell from %llu to %llu bytes", static_cast<unsigned long long>(before),
-            static_cast<unsigned long long>(free_now()));
+  c.require(free_now() == before, no_memory, "free memory fell from %llu to %llu bytes", wide(before), wide(free_now()));
   r.map(1, 2);
-  c.require(free_now() <= before - 2 * unit, as_alloc, "free memory is %llu of %llu bytes after 2 * %llu were mapped",
-            static_cast<unsigned long long>(free_now()), static_cast<unsigned long long>(before), static_cast<unsigned long long>(unit));
+  c.require(free_now() <= before - 2 * unit, as_alloc, "free memory is %llu of %llu bytes after 2 * %llu were mapped", wide(free_now()),
+            wide(before), wide(unit));
   const int32_t status = CALL_GROUP(r.vmm, map, 0, r.at(3), before / unit * unit);
   c.expect(status, BP_OUT_OF_MEMORY, "errors: OUT_OF_MEMORY: nothing was mapped");
   r.map(3);
   r.unmap(3);
   r.unmap(1, 2);
-  c.require(free_now() == before, again, "free memory is %llu bytes, and was %llu", static_cast<unsigned long long>(free_now()),
-            static_cast<unsigned long long>(before));
+  c.require(free_now() == before, again, "free memory is %llu bytes, and was %llu", wide(free_now()), wide(before));
   r.map(1, 1);
   r.unmap(1, 1);
   r.release();

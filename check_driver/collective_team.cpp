@@ -27,8 +27,7 @@ void join_all(Member& m, const Id& id) {
 bp_collective_properties asked_properties(Context& c, const bp_collective& g) {
   const char* rule = "What it takes on that device";
   const auto ask = [&] {
-    bp_collective_properties properties{};
-    properties.struct_size = sizeof properties;
+    auto properties = sized<bp_collective_properties>();
     c.expect(CALL_GROUP(g, properties, 0, &properties), BP_OK, rule);
     return properties;
   };
@@ -44,8 +43,7 @@ uint64_t whole(uint64_t bytes, uint64_t unit) { return (std::max<uint64_t>(bytes
 using namespace collective_team_impl;
 
 bp_comm_config Member::config(int32_t of_rank, int32_t of_size) const {
-  bp_comm_config config{};
-  config.struct_size = sizeof config;
+  auto config = sized<bp_comm_config>();
   config.name = "check";
   config.timeout_ns = 5 * second_ns;
   config.work_timeout_ns = 5 * second_ns;

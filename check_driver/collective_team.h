@@ -23,7 +23,7 @@ struct Member {
 
   bool has(uint32_t flag) const { return (g.head.flags & flag) != 0; }
   bp_comm_config config(int32_t of_rank, int32_t of_size) const;
-  // What status tells.
+  // What status reports.
   int32_t state(std::string* text = nullptr) const;
   // Waits for a state that is not BP_OK, for some seconds.
   int32_t failure() const;
@@ -45,7 +45,7 @@ struct Member {
 };
 
 // Runs body as each of the ranks, with a communicator of all of them if `join`. Of `most` ranks, or fewer where each needs a device of its
-// own. Throws NotOffered if that leaves less than `least`, or for a flag that the group lacks.
+// own. Throws NotOffered if that leaves less than `least`, or for a flag that the group does not set.
 void in_ranks(Context& c, int32_t least, int32_t most, uint32_t flags, const std::function<void(Member&)>& body, bool join = true);
 
 constexpr uint64_t second_ns = 1'000'000'000;

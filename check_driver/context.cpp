@@ -36,11 +36,11 @@ void trace_call(const char* name, std::initializer_list<Arg> args) {
   for (const Arg& arg : args) {
     if (at + 40 > size) break;
     const int n = arg.is_pointer && !arg.value ? snprintf(text + at, size - at, "%sNULL", separator)
-                  : arg.is_pointer ? snprintf(text + at, size - at, "%s0x%llx", separator, static_cast<unsigned long long>(arg.value))
-                  : arg.is_signed  ? snprintf(text + at, size - at, "%s%lld", separator, static_cast<long long>(arg.value))
-                  : arg.value == UINT64_MAX ? snprintf(text + at, size - at, "%sUINT64_MAX", separator)
-                                            : snprintf(text + at, size - at, arg.value > 0xffffffffu ? "%s0x%llx" : "%s%llu", separator,
-                                                       static_cast<unsigned long long>(arg.value));
+                  : arg.is_pointer             ? snprintf(text + at, size - at, "%s0x%llx", separator, wide(arg.value))
+                  : arg.is_signed              ? snprintf(text + at, size - at, "%s%lld", separator, wide(static_cast<int64_t>(arg.value)))
+                  : arg.value == UINT64_MAX
+                      ? snprintf(text + at, size - at, "%sUINT64_MAX", separator)
+                      : snprintf(text + at, size - at, arg.value > 0xffffffffu ? "%s0x%llx" : "%s%llu", separator, wide(arg.value));
     at += static_cast<size_t>(n);
     separator = ", ";
   }
@@ -50,15 +50,6 @@ void trace_call(const char* name, std::initializer_list<Arg> args) {
   if (!shared || shared->writing.test_and_set(std::memory_order_acquire)) return;
   memcpy(shared->call, text, size - 1);
   shared->writing.clear(std::memory_order_release);
-}
-
-std::string format(const char* text, ...) {
-  va_list args;
-  va_start(args, text);
-  char buffer[1024];
-  vsnprintf(buffer, sizeof buffer, text, args);
-  va_end(args);
-  return buffer;
 }
 
 std::string status_text(int32_t status) {
@@ -176,8 +167,7 @@ int32_t Context::count() const {
 }
 
 bp_device_properties Context::asked_properties(int32_t device) const {
-  bp_device_properties p{};
-  p.struct_size = sizeof p;
+  auto p = sized<bp_device_properties>();
   expect(CALL(*this, device_properties, device, &p), BP_OK, "Fills *out");
   return p;
 }
@@ -228,13 +218,7 @@ void Context::require_needs(uint32_t needs) {
   if (needs & needs_two_devices) need(needs_two_devices, devices() >= 2, "one device only");
 }
 
-std::string Context::last_error() const {
-  char text[512];
-  memset(text, 0, sizeof text);
-  table_.last_error(table_.self, text, sizeof text);
-  text[sizeof text - 1] = 0;
-  return text;
-}
+std::string Context::last_error() const { return driver::last_error_text(table_); }
 
 void Context::expect(int32_t got, int32_t want, const char* rule) const { expect_one_of(got, {want}, rule); }
 
@@ -269,9 +253,7 @@ void Context::require(bool condition, const char* rule, const char* text, ...) c
 void Context::same(const uint8_t* got, const uint8_t* want, uint64_t bytes, const char* rule, const char* what) const {
   const auto [g, w] = std::mismatch(got, got + bytes, want);
   if (g == got + bytes) return;
-  throw Failure{format("%s: byte %llu of %llu is 0x%02x, expected 0x%02x", what, static_cast<unsigned long long>(g - got),
-                       static_cast<unsigned long long>(bytes), *g, *w),
-                rule};
+  throw Failure{format("%s: byte %llu of %llu is 0x%02x, expected 0x%02x", what, wide(g - got), wide(bytes), *g, *w), rule};
 }
 
 uint64_t Context::alloc(int32_t device, uint64_t bytes) const {
@@ -317,6 +299,13 @@ void Context::upload(int32_t device, uint64_t address, const uint8_t* host, uint
 void Context::download(int32_t device, uint64_t address, uint8_t* host, uint64_t bytes, bp_stream* stream) const {
   expect(CALL(*this, copy, device, stream, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, address, device, bytes, 0u), BP_OK,
          rules::copy);
+}
+
+void Context::holds(int32_t device, uint64_t address, const uint8_t* want, uint64_t bytes, const char* rule, const char* what,
+                    bp_stream* stream) const {
+  HostBuffer seen(bytes, 0xa5);
+  download(device, address, seen.data(), bytes, stream);
+  same(seen.data(), want, bytes, rule, what);
 }
 
 void Context::synchronize(int32_t device) const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <backplane/driver/cxx/error.hpp>
 #include <backplane/driver/cxx/groups.hpp>
 #include <initializer_list>
 #include <optional>
@@ -16,6 +17,10 @@
 #include "options.h"
 
 namespace backplane::check {
+
+using driver::format;
+using driver::sized;
+using driver::wide;
 
 struct Stack;  // loader.h
 
@@ -59,8 +64,6 @@ int32_t traced(const char* name, int32_t (*entry)(void*, P...), void* self, A...
   ::backplane::check::traced((std::string((group).head.id) + "." #entry).c_str(), (group).entry, \
                              (group).head.self __VA_OPT__(, ) __VA_ARGS__)
 
-[[gnu::format(printf, 1, 2)]] std::string format(const char* text, ...);
-
 // "BP_OK", "BP_OUT_OF_MEMORY"; "77 (not a bp_status)".
 std::string status_text(int32_t status);
 
@@ -96,8 +99,8 @@ class Context {
 
   // Loads a new instance and forgets the one before. Throws driver::LoadFailure, LoadError.
   void load();
-  // The same with the SDK's fault shim over the driver, below all other shims but emulate and what stands below that. Throws NotRun if it
-  // is not found.
+  // The same with the SDK's fault shim over the driver, inside all other shims but emulate and those that emulate is over. Throws NotRun if
+  // it is not found.
   void load_with_fault(const std::string& config);
   // For a check that breaks device 0: as it is if a host function can do that, else with the fault shim, which fail_next_work() arms.
   void make_breakable();
@@ -137,6 +140,9 @@ class Context {
   uint8_t* pinned(uint64_t bytes) const;
   void upload(int32_t device, uint64_t address, const uint8_t* host, uint64_t bytes, bp_stream* stream = nullptr) const;
   void download(int32_t device, uint64_t address, uint8_t* host, uint64_t bytes, bp_stream* stream = nullptr) const;
+  // Device memory is `want`, read behind the work of the stream.
+  void holds(int32_t device, uint64_t address, const uint8_t* want, uint64_t bytes, const char* rule, const char* what,
+             bp_stream* stream = nullptr) const;
   void synchronize(int32_t device) const;
   void synchronize(int32_t device, bp_stream* stream) const;
   std::string last_error() const;

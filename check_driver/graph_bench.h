@@ -77,14 +77,11 @@ struct Bench {
     c.expect(CALL(c, copy_async, 0, on, place, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rules::copy_async);
   }
   void arrived(const char* rule, const char* what) const {
-    HostBuffer seen(bytes);
-    c.download(0, place, seen.data(), bytes);
-    c.same(seen.data(), sent, bytes, rule, (std::string("the copy ") + what).c_str());
+    c.holds(0, place, sent, bytes, rule, (std::string("the copy ") + what).c_str());
   }
   void unchanged(const char* rule, const char* by) const {
-    HostBuffer seen(bytes), zero(bytes);
-    c.download(0, place, seen.data(), bytes);
-    c.same(seen.data(), zero.data(), bytes, rule, (std::string("memory after ") + by + ", which runs nothing,").c_str());
+    HostBuffer zero(bytes);
+    c.holds(0, place, zero.data(), bytes, rule, (std::string("memory after ") + by + ", which runs nothing,").c_str());
   }
   // The stream runs work, and is waited for.
   void usable(bp_stream* on, const char* rule) const {
@@ -104,8 +101,8 @@ struct Bench {
   void status_is(bp_stream* of, int32_t want, uint64_t want_id, const char* rule) const {
     uint64_t id = 77;
     const int32_t out = status_of(of, &id);
-    c.require(out == want && id == want_id, rule, "capture_status says %d and the id %llu, expected %d and %llu", out,
-              static_cast<unsigned long long>(id), want, static_cast<unsigned long long>(want_id));
+    c.require(out == want && id == want_id, rule, "capture_status says %d and the id %llu, expected %d and %llu", out, wide(id), want,
+              wide(want_id));
   }
 
   Context& c;

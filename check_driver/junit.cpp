@@ -1,10 +1,8 @@
 // check_driver/junit.cpp: the results as JUnit XML: one test case a check, its family as the class.
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
-#include <algorithm>
 #include <initializer_list>
+#include <map>
 
 #include "report.h"
 
@@ -47,6 +45,8 @@ std::string left_out(const Result& result) {
 }  // namespace junit_impl
 
 std::string xml_text(const std::string& text) {
+  static const std::map<char, std::string> entities = {{'&', "&amp;"},   {'<', "&lt;"},   {'>', "&gt;"},   {'"', "&quot;"},
+                                                       {'\'', "&apos;"}, {'\n', "&#10;"}, {'\r', "&#13;"}, {'\t', "&#9;"}};
   std::string result;
   for (size_t at = 0; at < text.size();) {
     const size_t length = junit_impl::xml_char(text, at);
@@ -55,34 +55,8 @@ std::string xml_text(const std::string& text) {
       ++at;
       continue;
     }
-    switch (text[at]) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      case '\'':
-        result += "&apos;";
-        break;
-      case '\n':
-        result += "&#10;";
-        break;
-      case '\r':
-        result += "&#13;";
-        break;
-      case '\t':
-        result += "&#9;";
-        break;
-      default:
-        result += text.substr(at, length);
-    }
+    const auto entity = entities.find(text[at]);
+    result += entity == entities.end() ? text.substr(at, length) : entity->second;
     at += length;
   }
   return result;

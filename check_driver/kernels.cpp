@@ -41,8 +41,7 @@ bp_compile_request Compiler::request(const char* source, uint32_t flags) const {
 
 Compiler::Compiled Compiler::try_compile(const std::string& source, uint32_t flags) const {
   const bp_compile_request asked = request(source.c_str(), flags);
-  bp_compile_result result{};
-  result.struct_size = sizeof result;
+  auto result = sized<bp_compile_result>();
   const int32_t status = CALL_GROUP(group_, compile, &asked, &result);
   if (status == BP_UNSUPPORTED) {
     const std::string why = c_.last_error();
@@ -52,7 +51,7 @@ Compiler::Compiled Compiler::try_compile(const std::string& source, uint32_t fla
   c_.expect_one_of(status, {BP_OK, BP_INVALID_ARGUMENT}, rules::compile);
   c_.require(result.log != nullptr, rules::compile, "%s gave %s and no log", traced_call(), status_text(status).c_str());
   c_.require((result.code != nullptr && result.bytes > 0) == (status == BP_OK), rules::compile, "compile gave %s, code %p and %llu bytes",
-             status_text(status).c_str(), result.code, static_cast<unsigned long long>(result.bytes));
+             status_text(status).c_str(), result.code, wide(result.bytes));
   const auto* code = static_cast<const uint8_t*>(result.code);
   Compiled compiled{status, status == BP_OK ? Code(code, code + result.bytes) : Code(), result.log};
   c_.expect(CALL_GROUP(group_, release, &result), BP_OK, "Ends a result of compile()");

@@ -60,6 +60,16 @@ class Compiler {
   std::string prelude_;
 };
 
+// The block of bytes of a launch: the pointers, then the struct.
+template <class Value>
+std::vector<uint8_t> arguments(const std::vector<uint64_t>& pointers, const Value& value) {
+  static_assert(sizeof(Value) % 8 == 0, "a kernel's struct is a multiple of 8 bytes");
+  std::vector<uint8_t> bytes(pointers.size() * 8 + sizeof value);
+  memcpy(bytes.data(), pointers.data(), pointers.size() * 8);
+  memcpy(bytes.data() + pointers.size() * 8, &value, sizeof value);
+  return bytes;
+}
+
 // Code on a device. It is not unloaded with the object: a check that fails leaves its things to the end of the process.
 class Module {
  public:
@@ -74,6 +84,14 @@ class Module {
   bp_launch prepare(bp_function* function, const Tile& tile, uint32_t groups, const std::vector<uint8_t>& args) const;
   int32_t try_launch(bp_stream* stream, const bp_launch& launch, const std::string& name = "") const;
   void launch(bp_stream* stream, const bp_launch& launch, const std::string& name = "") const;
+  // Launches a kernel once, on the default stream. `shown` names it in messages, else its own name does.
+  template <class Value>
+  void run(const std::string& kernel, const Tile& tile, uint32_t groups, const std::vector<uint64_t>& pointers, const Value& value,
+           uint64_t written = 1, const std::string& shown = "") const {
+    const auto args = arguments(pointers, value);
+    const auto count = static_cast<uint32_t>(pointers.size());
+    launch(nullptr, prepare(function(kernel, count, sizeof value, written), tile, groups, args), shown.empty() ? kernel : shown);
+  }
 
  private:
   Context& c_;
@@ -81,16 +99,6 @@ class Module {
   int32_t device_;
   bp_module_code* module_ = nullptr;
 };
-
-// The block of bytes of a launch: the pointers, then the struct.
-template <class Value>
-std::vector<uint8_t> arguments(const std::vector<uint64_t>& pointers, const Value& value) {
-  static_assert(sizeof(Value) % 8 == 0, "a kernel's struct is a multiple of 8 bytes");
-  std::vector<uint8_t> bytes(pointers.size() * 8 + sizeof value);
-  memcpy(bytes.data(), pointers.data(), pointers.size() * 8);
-  memcpy(bytes.data() + pointers.size() * 8, &value, sizeof value);
-  return bytes;
-}
 
 // Elements in device memory; whole units of copies, so that any device can move them.
 template <class T>

@@ -1,8 +1,6 @@
 // check_driver/loaded.h: the kernels that checks of bp.module run, loaded on a device.
 #pragma once
 
-#include <optional>
-
 #include "busy_stream.h"
 #include "kernels.h"
 
@@ -74,21 +72,11 @@ struct Loaded {
   Loaded(Context& context, int32_t device, uint32_t flags = 0)
       : c(context),
         compiler(context, device),
-        tile(compiler.tile()),
         code(compiler.compile(compiler.unit(tile, kernels), BP_COMPILE_LIGHT | flags)),
-        module(context, device, code),
-        affine(module.function("affine", 2, sizeof(Affine))),
-        advance(module.function("advance", 1, sizeof(Affine))) {}
+        module(context, device, code) {}
 
   // The same code, loaded once more.
-  Loaded(const Loaded& like, int32_t device)
-      : c(like.c),
-        compiler(like.compiler),
-        tile(like.tile),
-        code(like.code),
-        module(c, device, code),
-        affine(module.function("affine", 2, sizeof(Affine))),
-        advance(module.function("advance", 1, sizeof(Affine))) {}
+  Loaded(const Loaded& like, int32_t device) : c(like.c), compiler(like.compiler), code(like.code), module(c, device, code) {}
 
   // out = factor * in + term, and the same in place.
   void run(bp_stream* stream, const DeviceArray<int32_t>& out, const DeviceArray<int32_t>& in, int32_t factor, int32_t term) const {
@@ -102,10 +90,11 @@ struct Loaded {
 
   Context& c;
   Compiler compiler;
-  Tile tile;
+  Tile tile = compiler.tile();
   Code code;
   Module module;
-  bp_function *affine, *advance;
+  bp_function* affine = module.function("affine", 2, sizeof(Affine));
+  bp_function* advance = module.function("advance", 1, sizeof(Affine));
 };
 
 inline std::vector<int32_t> counted(uint64_t n) {
@@ -131,15 +120,6 @@ inline void works(Context& c, const Loaded& k, int32_t device, const char* rule)
   same(c, out.get(), want, rule, "3 * x + 4");
   in.free();
   out.free();
-}
-
-// Where nothing stays pending, what comes later is all there is to see.
-inline void hold_if_possible(std::optional<BusyStream>& hold, Context& c, bp_stream* stream) {
-  try {
-    hold.emplace(c, 0, stream);
-  } catch (const NotOffered&) {
-  } catch (const NotRun&) {
-  }
 }
 
 // checks_module_launch.cpp

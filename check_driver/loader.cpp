@@ -20,13 +20,6 @@ void host_log(void*, int32_t level, const char* text) {
 
 bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
-std::string absolute(const std::string& path) {
-  char* resolved = realpath(path.c_str(), nullptr);
-  std::string result = resolved ? resolved : path;
-  free(resolved);
-  return result;
-}
-
 // Where the SDK's shim of that name lies; empty if nowhere.
 std::string find_sdk_shim(const Options& options, const std::string& name) {
   const std::string file = "libbackplane_" + name + ".so";
@@ -58,7 +51,7 @@ const bp_driver* instance(const std::string& path, const std::string& config, co
   return answer.table;
 }
 
-// What a driver lacks that the core relies on, in words; empty if it is complete.
+// What the core relies on and a driver does not have, in words; empty if it is complete.
 std::string gaps(const bp_driver& table) {
   std::string text;
   const auto add = [&](bool missing, const char* what) {

@@ -6,19 +6,18 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <string_view>
 
 #include "check.h"
 
 namespace backplane::check {
-namespace options_impl {
 
 std::string absolute(const std::string& path) {
   char resolved[PATH_MAX];
-  if (realpath(path.c_str(), resolved)) return resolved;
-  return path;
+  return realpath(path.c_str(), resolved) ? resolved : path;
 }
+
+namespace options_impl {
 
 std::string directory_of(const std::string& path) {
   const size_t slash = path.rfind('/');
@@ -58,7 +57,7 @@ const char* usage() {
          "  --shim NAME|PATH   a shim above the driver, outermost first; repeatable. A NAME is one of the SDK's (emulate, fault,\n"
          "                     trace)\n"
          "  --only GLOB        only the checks whose name matches, \"memory.*\"; repeatable\n"
-         "  --expect GLOB=WHY  these checks are to fail; one that passes is told, and fails the run; repeatable\n"
+         "  --expect GLOB=WHY  these checks are to fail; one that passes is reported, and fails the run; repeatable\n"
          "  --skip GLOB=WHY    these checks are not run; repeatable. Both reasons are in the report\n"
          "  --time-limit SEC   a check that takes longer has hung (default 20)\n"
          "  --junit FILE       write the result as JUnit XML, too\n"
@@ -140,7 +139,7 @@ Options parse_options(int argc, char** argv) {
   if (options.list) return options;
   if (options.driver.empty()) throw UsageError{"no driver is given"};
   if (access(options.driver.c_str(), F_OK) != 0) throw UsageError{"there is no file " + options.driver};
-  options.driver = options_impl::absolute(options.driver);
+  options.driver = absolute(options.driver);
   return options;
 }
 

@@ -32,6 +32,9 @@ struct UsageError {
 
 const char* usage();
 
+// The path without links and from the root; as given if there is no such file.
+std::string absolute(const std::string& path);
+
 // Throws UsageError.
 Options parse_options(int argc, char** argv);
 

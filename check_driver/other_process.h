@@ -1,11 +1,10 @@
-// check_driver/other_process.h: a second process for a check, forked before this one opens its instance, and what the two tell each other.
+// check_driver/other_process.h: a second process for a check, forked before this one opens its instance, and the messages between the two.
 #pragma once
 
 #include <sys/types.h>
 
 #include <functional>
 #include <optional>
-#include <string>
 
 #include "context.h"
 

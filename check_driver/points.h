@@ -39,11 +39,11 @@ std::string text_of(T value) {
   if constexpr (std::is_same_v<T, float>) {
     return format("%.9g (0x%08x)", static_cast<double>(value), bits<uint32_t>(value));
   } else if constexpr (std::is_same_v<T, double>) {
-    return format("%.17g (0x%016llx)", value, static_cast<unsigned long long>(bits<uint64_t>(value)));
+    return format("%.17g (0x%016llx)", value, wide(bits<uint64_t>(value)));
   } else if constexpr (std::is_signed_v<T>) {
-    return format("%lld", static_cast<long long>(value));
+    return format("%lld", wide(value));
   } else {
-    return format("%llu (0x%llx)", static_cast<unsigned long long>(value), static_cast<unsigned long long>(value));
+    return format("%llu (0x%llx)", wide(value), wide(value));
   }
 }
 
@@ -89,49 +89,17 @@ std::vector<T> special() {
   if constexpr (std::is_floating_point_v<T>) {
     using Limits = std::numeric_limits<T>;
     const T whole = T(1) / Limits::epsilon();  // from here on there are no fractions
-    std::vector<T> values = {0,
-                             T(0.5),
-                             1,
-                             T(1.5),
-                             2,
-                             T(2.5),
-                             3,
-                             T(3.5),
-                             T(0.1),
-                             T(1) / 3,
-                             T(0.49999997),
-                             1000,
-                             whole,
-                             whole / 2 + T(0.5),
-                             whole / 2 - T(0.5),
-                             T(65504),
-                             T(1e-6),
-                             T(1e30),
-                             Limits::max(),
-                             Limits::min(),
-                             Limits::infinity(),
-                             std::nextafter(T(1), T(0))};
+    std::vector<T> values = {0, T(0.5), 1, T(1.5), 2, T(2.5), 3, T(3.5), T(0.1), T(0.49999997), 1000, T(65504), T(1e-6), T(1e30)};
+    values.insert(values.end(), {T(1) / 3, whole, whole / 2 + T(0.5), whole / 2 - T(0.5), std::nextafter(T(1), T(0))});
+    values.insert(values.end(), {Limits::max(), Limits::min(), Limits::infinity()});
     for (size_t i = 0, n = values.size(); i < n; ++i) values.push_back(-values[i]);
     values.push_back(Limits::quiet_NaN());
     return values;
   } else {
     using Limits = std::numeric_limits<T>;
-    return {0,
-            1,
-            2,
-            3,
-            7,
-            31,
-            100,
-            T(-1),
-            T(-2),
-            T(-100),
-            Limits::max(),
-            Limits::min(),
-            Limits::max() / 2,
-            Limits::max() - 1,
-            T(0x55aa55aa),
-            T(12345)};
+    std::vector<T> values = {0, 1, 2, 3, 7, 31, 100, T(-1), T(-2), T(-100), T(0x55aa55aa), T(12345)};
+    values.insert(values.end(), {Limits::max(), Limits::min(), T(Limits::max() / 2), T(Limits::max() - 1)});
+    return values;
   }
 }
 

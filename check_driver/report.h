@@ -23,7 +23,7 @@ class Table {
   int width_;  // of the check names
 };
 
-// False if the file cannot be written; errno tells why.
+// False if the file cannot be written; errno is the reason.
 bool write_junit(const Options& options, const std::vector<Result>& results, double seconds);
 
 // Text for XML 1.0: markup escaped, and what XML cannot hold replaced.

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <map>
 
 #include "busy_stream.h"
 #include "context.h"
@@ -25,7 +26,7 @@ namespace runner_impl {
 
 using Clock = std::chrono::steady_clock;
 
-// What a child tells its parent: fields that end with a NUL each.
+// The message of a child to its parent: fields that end with a NUL each.
 using Message = std::vector<std::string>;
 
 void send(int pipe, const Message& message) {
@@ -185,16 +186,14 @@ Result judged(const Options& options, const Check& check, int attempt) {
     return longer;
   }
   result.text = field(1);
-  if (field(0) == "passed") {
-    result.outcome = Outcome::passed;
-  } else if (field(0) == "not offered") {
-    result.outcome = Outcome::not_offered;
-  } else if (field(0) == "not run" || field(0) == "again") {
-    result.outcome = Outcome::not_run;
-  } else if (field(0) == "load error") {
-    result.outcome = Outcome::load_error;
-  } else {
-    result.outcome = Outcome::failed;
+  static const std::map<std::string, Outcome> outcomes = {{"passed", Outcome::passed},
+                                                          {"not offered", Outcome::not_offered},
+                                                          {"not run", Outcome::not_run},
+                                                          {"again", Outcome::not_run},
+                                                          {"load error", Outcome::load_error}};
+  const auto known = outcomes.find(field(0));
+  result.outcome = known == outcomes.end() ? Outcome::failed : known->second;
+  if (result.outcome == Outcome::failed) {
     if (field(0).empty()) result.text = "the driver ended the process" + last_call;
     result.rule = field(2);
   }
@@ -238,7 +237,7 @@ Account describe(const Options& options) {
       }
       return {shims, stack.note, devices};
     } catch (...) {
-      return {};  // the checks tell why
+      return {};  // the checks report why
     }
   });
   Account account;

@@ -1,4 +1,4 @@
-// check_driver/words.cpp: words of the dialect become a unit; if it does not compile, halves of it tell which word is to blame.
+// check_driver/words.cpp: words of the dialect become a unit; if it does not compile, halves of it show which word is wrong.
 #include "words.h"
 
 namespace backplane::check {

@@ -56,8 +56,8 @@ Word word_on(const Points<T>& p, const char* name, const char* code, R (*want)(T
   const auto run = [&p, want, ulps](Context& c, const Module& module, const Tile& tile, const std::string& kernel, const Word& word) {
     const DeviceArray<T> x(c, 0, p.x), y(c, 0, p.y), z(c, 0, p.z);
     const DeviceArray<R> out(c, 0, std::vector<R>(p.size(), static_cast<R>(77)));
-    const auto args = arguments({out.address(), x.address(), y.address(), z.address()}, Count{static_cast<int64_t>(p.size())});
-    module.launch(nullptr, module.prepare(module.function(kernel, 4, sizeof(Count)), tile, tile.groups(p.size()), args), word.name);
+    module.run(kernel, tile, tile.groups(p.size()), {out.address(), x.address(), y.address(), z.address()},
+               Count{static_cast<int64_t>(p.size())}, 1, word.name);
     const std::vector<R> got = out.get();
     for (size_t i = 0; i < p.size(); ++i) {
       const R expected = want(p.x[i], p.y[i], p.z[i]);

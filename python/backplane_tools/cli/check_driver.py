@@ -32,9 +32,7 @@ _FLAGS = ["-std=c++17", "-O1"]
 @click.option("--options", metavar="STR", help="The driver's options, KEY=VALUE,...; SHIM.KEY goes to that shim.")
 @click.option("--shim", multiple=True, metavar="NAME|PATH", help="A shim above it, outermost first. Repeatable.")
 @click.option("--only", multiple=True, metavar="GLOB", help='Only checks whose name matches, "memory.*". Repeatable.')
-@click.option(
-    "--expect", multiple=True, metavar="GLOB=WHY", help="These checks are to fail: one that passes is reported."
-)
+@click.option("--expect", multiple=True, metavar="GLOB=WHY", help="Checks that must fail; one that passes is an error.")
 @click.option("--skip", multiple=True, metavar="GLOB=WHY", help="These checks are not run. Repeatable, as --expect.")
 @click.option("--time-limit", type=float, metavar="SEC", help="A check that takes longer has hung (default 20).")
 @click.option("--junit", type=click.Path(dir_okay=False), metavar="FILE", help="Write the result as JUnit XML, too.")
