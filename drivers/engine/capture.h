@@ -2,7 +2,6 @@
 // backplane/driver/cxx/captures.hpp.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>

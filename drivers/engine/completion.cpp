@@ -31,10 +31,7 @@ bool Completion::wait(const Deadline& deadline, bool spin) {
   if (deadline.asks_only()) return false;
   if (spin && spin_for(std::chrono::microseconds(20), [&] { return done(); })) return true;
   std::unique_lock lock(mutex_);
-  const auto is_done = [&] { return done(); };
-  if (!deadline.endless()) return changed_.wait_until(lock, deadline.at(), is_done);
-  changed_.wait(lock, is_done);
-  return true;
+  return deadline.wait(changed_, lock, [&] { return done(); });
 }
 
 }  // namespace backplane::driver

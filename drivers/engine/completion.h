@@ -46,7 +46,7 @@ class Completion {
   /// Completes it, wakes the waiting threads and gives back the inline streams that are parked here: the caller resumes them.
   std::vector<Stream*> complete(int64_t time_ns);
 
-  /// Parks an inline stream until complete(). False if it is done already, and then the stream goes on by itself.
+  /// Parks an inline stream until complete(). False if it is done already, and then the stream continues without parking.
   bool park(Stream& stream);
 
   /// Waits on a host thread or a worker. spin: look for a moment before sleeping. False if the deadline passed.

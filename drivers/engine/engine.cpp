@@ -15,29 +15,15 @@ struct Unref {
 };
 using CompletionRef = std::unique_ptr<Completion, Unref>;
 
-// Jobs of events between processes: a reference to the event, and the record's number.
-using SharedRef = std::unique_ptr<std::shared_ptr<SharedEvent>>;
-
-void submit_shared(Stream& stream, const std::shared_ptr<SharedEvent>& event, uint64_t number, void (*run)(Job&, int32_t)) {
-  SharedRef ref = std::make_unique<std::shared_ptr<SharedEvent>>(event);
-  stream.submit({run, {reinterpret_cast<uint64_t>(ref.get()), number}});
-  ref.release();  // the job's, which may be over by now
-}
-
+/// The record completes after a fault, too: a wait in another process ends.
 void record_shared(Stream& stream, const std::shared_ptr<SharedEvent>& event) {
-  submit_shared(stream, event, event->begin(), [](Job& job, int32_t) {
-    const SharedRef ref(reinterpret_cast<std::shared_ptr<SharedEvent>*>(job.words[0]));
-    (*ref)->complete(job.words[1]);  // after a fault, too: who waits in another process goes on
-  });
+  stream.submit_owned([event, number = event->begin()](int32_t) { event->complete(number); });
 }
 
 void wait_for_shared(Stream& stream, const std::shared_ptr<SharedEvent>& event) {
   const uint64_t number = event->latest();
   if (event->wait(number, Deadline(0))) return;
-  submit_shared(stream, event, number, [](Job& job, int32_t) {
-    const SharedRef ref(reinterpret_cast<std::shared_ptr<SharedEvent>*>(job.words[0]));
-    (*ref)->wait(job.words[1], Deadline(BP_NO_TIMEOUT));
-  });
+  stream.submit_owned([event, number](int32_t) { event->wait(number, Deadline(BP_NO_TIMEOUT)); });
 }
 
 }  // namespace
@@ -227,10 +213,8 @@ int32_t Engine::stream_callback(int32_t device, bp_stream* stream, bp_callback f
   need(reinterpret_cast<const void*>(fn), "fn");
   Stream& found = resolve(device, stream);
   captures_.check_stream("stream_callback", &found);
-  // Also after a fault: whoever waits for the callback must hear of it.
-  found.submit(
-      {[](Job& job, int32_t status) { reinterpret_cast<bp_callback>(job.words[0])(reinterpret_cast<void*>(job.words[1]), status); },
-       {reinterpret_cast<uint64_t>(fn), reinterpret_cast<uint64_t>(arg)}});
+  // Also after a fault: the caller may wait for the callback.
+  found.submit(job_of([fn, arg](int32_t status) { fn(arg, status); }));
   return BP_OK;
 }
 
@@ -239,8 +223,7 @@ int32_t Engine::stream_from_native(int32_t device, uint64_t native, bp_stream** 
   EngineDevice& owner = at(device);
   Stream* found = owner.find_stream(native);
   if (!found) {
-    throw Error(BP_INVALID_ARGUMENT,
-                format("stream_from_native: 0x%llx is no stream of device %d", static_cast<unsigned long long>(native), device));
+    throw Error(BP_INVALID_ARGUMENT, format("stream_from_native: 0x%llx is no stream of device %d", wide(native), device));
   }
   *out = found == &owner.default_stream() ? nullptr : reinterpret_cast<bp_stream*>(found);
   return BP_OK;

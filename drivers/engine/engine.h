@@ -113,7 +113,7 @@ class Engine {
   int32_t stream_wait(int32_t device, bp_stream* stream, bp_event* event);
   int32_t event_elapsed(int32_t device, bp_event* start, bp_event* end, int64_t* ns);
 
-  // What entries of other groups stand on.
+  // For entries of other groups.
 
   Engine() = default;
   ~Engine() { shutdown(); }
@@ -136,7 +136,7 @@ class Engine {
     if (static_cast<uint32_t>(device) >= devices_.size()) [[unlikely]]
       throw_no_device(device);
   }
-  /// The stream behind a handle. Throws if it is of another device.
+  /// The stream behind a handle. Throws if it belongs to another device.
   Stream& resolve(int32_t device, bp_stream* stream) {
     EngineDevice& owner = at(device);
     if (!stream) return owner.default_stream();

@@ -18,12 +18,12 @@ struct FillPattern {
 
   FillPattern(const void* pattern, uint32_t pattern_size, uint64_t count, uint64_t dst = 0)
       : word(0), size(pattern_size), bytes(size * count) {
-    if (!pattern || (size != 1 && size != 2 && size != 4 && size != 8)) {
+    need(pattern, "fill: pattern");
+    if (size != 1 && size != 2 && size != 4 && size != 8) {
       throw Error(BP_INVALID_ARGUMENT, "fill: a pattern of 1, 2, 4 or 8 bytes is needed, not " + std::to_string(size));
     }
     if (dst % size != 0) {
-      throw Error(BP_INVALID_ARGUMENT,
-                  format("fill: dst 0x%llx is no multiple of the pattern's %u bytes", static_cast<unsigned long long>(dst), size));
+      throw Error(BP_INVALID_ARGUMENT, format("fill: dst 0x%llx is no multiple of the pattern's %u bytes", wide(dst), size));
     }
     if (count > UINT64_MAX / size) throw Error(BP_INVALID_ARGUMENT, "fill: count is too large");
     for (uint32_t at = 0; at < 8; at += size) std::memcpy(reinterpret_cast<char*>(&word) + at, pattern, size);

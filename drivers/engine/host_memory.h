@@ -1,6 +1,6 @@
 // drivers/engine/host_memory.h: the pinned host memory of an instance: what host_alloc gave out and what host_register named.
 //
-// The memory is ordinary memory; what counts is the register, by which copy_async tells pinned from pageable.
+// The memory is ordinary memory; what counts is the register, by which copy_async distinguishes pinned from pageable.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ class EngineProfile {
   void tag(uint64_t correlation) { recorder_.tag(correlation); }
   void launch_begin(int32_t device, bp_stream* stream) {
     Stream& on = engine_.usable(device, stream);
-    if (engine_.captures().status(&on) != BP_CAPTURE_NONE) return;  // a run tells of what it holds
+    if (engine_.captures().status(&on) != BP_CAPTURE_NONE) return;  // a run of it has the records
     if (WorkRecord* work = recorder_.open_launch(device, stream)) on.submit(begin_launch(work));
   }
   void launch_end(int32_t device, bp_stream* stream, const char* name) {

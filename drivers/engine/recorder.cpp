@@ -22,9 +22,9 @@ void WorkRecord::end(bool ran) noexcept {
   owner_.finish(*this, ran ? std::max(record_clock_ns(), begin_ns_.load(std::memory_order_relaxed)) : 0);
 }
 
-Recorder::Said& Recorder::said() noexcept {
-  thread_local Said said;
-  return said;
+Recorder::PerThread& Recorder::of_thread() noexcept {
+  thread_local PerThread thread;
+  return thread;
 }
 
 void Recorder::start(uint64_t kinds, bp_activity_callback fn, void* arg) {
@@ -43,7 +43,7 @@ void Recorder::stop(uint64_t* dropped) {
   kinds_.store(0);
   recording_.store(0);
   hand_over();
-  // What is still on its way is told of without an end; its end will find that it is no longer wanted.
+  // What has not ended is recorded without an end; its end will find that it is no longer wanted.
   for (WorkRecord* work : open_) {
     bp_activity activity = work->activity_;
     activity.begin_ns = work->begin_ns_.load(std::memory_order_relaxed);
@@ -58,7 +58,7 @@ void Recorder::stop(uint64_t* dropped) {
 }
 
 void Recorder::tag(uint64_t correlation) noexcept {
-  Said& mine = said();
+  PerThread& mine = of_thread();
   mine.recording = recording_.load(std::memory_order_relaxed);
   mine.correlation = correlation;
 }
@@ -66,7 +66,7 @@ void Recorder::tag(uint64_t correlation) noexcept {
 Recorder::Owned Recorder::make(int32_t kind, int32_t device, const void* stream, uint64_t bytes, int32_t dst_device, int32_t src_device,
                                const char* name) {
   std::unique_ptr<WorkRecord> work(new WorkRecord(*this));
-  const Said& mine = said();
+  const PerThread& mine = of_thread();
   bp_activity& activity = work->activity_;
   activity.struct_size = sizeof activity;
   activity.kind = kind;
@@ -126,7 +126,7 @@ void Recorder::hand_over() {
 }
 
 WorkRecord* Recorder::open_launch(int32_t device, const void* stream) {
-  Said& mine = said();
+  PerThread& mine = of_thread();
   const uint64_t now = recording_.load(std::memory_order_relaxed);
   if (mine.recording != now) mine = {now, 0, nullptr};
   mine.launch = queue(BP_ACTIVITY_KERNEL, device, stream).release();
@@ -134,11 +134,11 @@ WorkRecord* Recorder::open_launch(int32_t device, const void* stream) {
 }
 
 WorkRecord* Recorder::close_launch(const char* name) {
-  Said& mine = said();
+  PerThread& mine = of_thread();
   WorkRecord* const work = std::exchange(mine.launch, nullptr);
   if (!work) return nullptr;
   std::lock_guard lock(mutex_);
-  if (!name) {  // its begin may still come, so the record stays, and is not told of
+  if (!name) {  // its begin may still come, so the record stays, and is not delivered
     if (work->recording_ != 0) forget(*work);
     work->recording_ = 0;
   } else if (work->recording_ != 0) {

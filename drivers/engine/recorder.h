@@ -54,9 +54,9 @@ struct TimedWork {
   bool ran = false;
 };
 
-/// What a piece of work is, as its record tells it.
+/// What a piece of work is, for its record.
 struct Work {
-  int32_t kind = -1;  // BP_ACTIVITY_*; -1: nothing that is told of
+  int32_t kind = -1;  // BP_ACTIVITY_*; -1: nothing that is recorded
   uint64_t bytes = 0;
   int32_t dst_device = 0, src_device = 0;  // of copies
   const char* name = nullptr;              // lives as long as the work can run
@@ -98,13 +98,13 @@ class Recorder {
  private:
   friend class WorkRecord;
 
-  /// What a thread has said to one recording.
-  struct Said {
+  /// The state of a thread in one recording.
+  struct PerThread {
     uint64_t recording = 0;
     uint64_t correlation = 0;
     WorkRecord* launch = nullptr;
   };
-  static Said& said() noexcept;
+  static PerThread& of_thread() noexcept;
 
   Owned queue(int32_t kind, int32_t device, const void* stream, uint64_t bytes, int32_t dst_device, int32_t src_device, const char* name) {
     if (!(kinds_.load(std::memory_order_relaxed) >> kind & 1)) [[likely]]

@@ -59,7 +59,7 @@ bool spin_for(std::chrono::nanoseconds time, Done&& done) {
       cpu_relax();
       if (done()) return true;
     }
-    std::this_thread::yield();  // whoever needs this processor has it
+    std::this_thread::yield();  // other threads may need this processor
   } while (std::chrono::steady_clock::now() < end);
   return false;
 }

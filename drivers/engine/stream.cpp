@@ -7,7 +7,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -198,12 +197,7 @@ bool Stream::wait(uint64_t target, const Deadline& deadline) {
   if (spin_for(std::chrono::microseconds(20), reached)) return true;
   std::unique_lock lock(wait_mutex_);
   waiters_.fetch_add(1, std::memory_order_seq_cst);
-  bool done = true;
-  if (deadline.endless()) {
-    progress_.wait(lock, reached);
-  } else {
-    done = progress_.wait_until(lock, deadline.at(), reached);
-  }
+  const bool done = deadline.wait(progress_, lock, reached);
   waiters_.fetch_sub(1, std::memory_order_relaxed);
   return done;
 }

@@ -14,11 +14,15 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <cstring>
 #include <exception>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <type_traits>
+#include <utility>
 
 #include <backplane/driver.h>
 #include <backplane/driver/cxx/error.hpp>
@@ -37,16 +41,29 @@ class EngineDevice;
 struct Job {
   void (*run)(Job& job, int32_t status);
   uint64_t words[6];
-  WorkRecord* record = nullptr;  // of the work, which the stream tells when it begins and ends; NULL: nobody wants one
+  WorkRecord* record = nullptr;  // of the work, whose begin and end the stream sets; NULL: not recorded
 };
+
+/// The job that calls work(status), which is small enough for the words.
+template <class Work>
+Job job_of(const Work& work) {
+  static_assert(std::is_trivially_copyable_v<Work> && sizeof(Work) <= sizeof Job::words);
+  Job job{[](Job& self, int32_t status) {
+            alignas(Work) unsigned char kept[sizeof(Work)];
+            std::memcpy(kept, self.words, sizeof kept);
+            (*std::launder(reinterpret_cast<Work*>(kept)))(status);
+          },
+          {}};
+  std::memcpy(job.words, &work, sizeof work);
+  return job;
+}
 
 /// Marks on a stream around a vendor's own work, for Recorder::open_launch and close_launch.
 inline Job begin_launch(WorkRecord* work) {
-  return {[](Job& job, int32_t) { reinterpret_cast<WorkRecord*>(job.words[0])->begin(); }, {reinterpret_cast<uint64_t>(work)}};
+  return job_of([work](int32_t) { work->begin(); });
 }
 inline Job end_launch(WorkRecord* work) {
-  return {[](Job& job, int32_t status) { reinterpret_cast<WorkRecord*>(job.words[0])->end(status == BP_OK); },
-          {reinterpret_cast<uint64_t>(work)}};
+  return job_of([work](int32_t status) { work->end(status == BP_OK); });
 }
 
 class Stream {
@@ -78,6 +95,18 @@ class Stream {
     static_cast<void>(record.release());  // the job's, which may be over by now
   }
 
+  /// Queues work(status), of any size. The job owns it.
+  template <class Work>
+  void submit_owned(Work work, Recorder::Owned record = nullptr) {
+    auto kept = std::make_unique<Work>(std::move(work));
+    submit(job_of([at = kept.get()](int32_t status) {
+             const std::unique_ptr<Work> one(at);
+             (*one)(status);
+           }),
+           std::move(record));
+    static_cast<void>(kept.release());  // the job's, which may be over by now
+  }
+
   /// If the stream is idle, runs `body` now, in the stream's order, on this thread, and gives on what it throws. Else false.
   template <class Body>
   bool run_if_idle(Body&& body) {
@@ -97,22 +126,17 @@ class Stream {
   template <class Body>
   void run_blocking(Body&& body) {
     if (run_if_idle(body)) return;
-    struct Call {
-      std::remove_reference_t<Body>* body;
-      std::exception_ptr thrown;
-    } call{&body, nullptr};
-    Job job{[](Job& self, int32_t status) {
-              Call& here = *reinterpret_cast<Call*>(self.words[0]);
-              if (status != BP_OK) return;
-              try {
-                (*here.body)();
-              } catch (...) {
-                here.thrown = std::current_exception();
-              }
-            },
-            {reinterpret_cast<uint64_t>(&call)}};
+    std::exception_ptr thrown;
+    const Job job = job_of([&](int32_t status) {
+      if (status != BP_OK) return;
+      try {
+        body();
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+    });
     wait(push(Task::Kind::job, &job, nullptr), Deadline(BP_NO_TIMEOUT));
-    if (call.thrown) std::rethrow_exception(call.thrown);
+    if (thrown) std::rethrow_exception(thrown);
   }
 
   /// Queues the point that completes the record. Takes a reference.

@@ -1,10 +1,12 @@
-// drivers/shims/inner.h: the driver that a shim stands over, the inner driver: calls of it, and its groups, whose entries pass through.
+// drivers/shims/inner.h: the inner driver of a shim: calls of it, and its groups, whose entries pass through.
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include <backplane/driver/cxx/error.hpp>
 #include <backplane/driver/cxx/groups.hpp>
@@ -14,10 +16,10 @@ namespace backplane::driver {
 
 /// The table of an inner driver that can be used. Throws what is wrong with another; shim: who says so.
 inline bp_driver checked_inner(const char* shim, const bp_driver* table) {
-  if (!table) throw Error(BP_INVALID_ARGUMENT, std::string(shim) + " is a shim: it needs a driver below it");
-  if (auto mismatch = abi_mismatch(table->abi_major, table->abi_minor)) throw Error(BP_UNSUPPORTED, "the driver below has " + *mismatch);
+  if (!table) throw Error(BP_INVALID_ARGUMENT, std::string(shim) + " is a shim: it needs an inner driver");
+  if (auto mismatch = abi_mismatch(table->abi_major, table->abi_minor)) throw Error(BP_UNSUPPORTED, "the inner driver has " + *mismatch);
   const bp_driver copy = normalised(*table);
-  if (auto missing = incomplete_group(copy)) throw Error(BP_INVALID_ARGUMENT, "the driver below cannot be used: " + *missing);
+  if (auto missing = incomplete_group(copy)) throw Error(BP_INVALID_ARGUMENT, "the inner driver cannot be used: " + *missing);
   return copy;
 }
 
@@ -50,6 +52,18 @@ class InnerDriver {
     const auto call = [&](uint64_t timeout) { return run([&] { return (table_.*slot)(table_.self, args..., timeout); }, BP_TIMEOUT); };
     const int32_t status = serialize_ ? poll(timeout_ns, [&] { return call(0); }) : call(timeout_ns);
     if (status != BP_OK) throw Error(BP_TIMEOUT, "the work is not complete after " + std::to_string(timeout_ns) + " ns");
+  }
+
+  /// Queues call(status) as a callback of a stream.
+  template <class Call>
+  void callback(int32_t device, bp_stream* stream, Call call) {
+    auto kept = std::make_unique<Call>(std::move(call));
+    const auto run = [](void* given, int32_t status) {
+      const std::unique_ptr<Call> one(static_cast<Call*>(given));
+      (*one)(status);
+    };
+    (*this)(&bp_driver::stream_callback, device, stream, run, kept.get());
+    static_cast<void>(kept.release());  // the callback's
   }
 
   template <class Group>
@@ -121,6 +135,13 @@ class PassingGroup {
  private:
   InnerDriver& inner_;
   std::optional<Group> group_;
+};
+
+/// The same with the state of a shim, for entries that it intercepts.
+template <class Group, class State>
+struct InterceptedGroup : PassingGroup<Group> {
+  explicit InterceptedGroup(State& of) : PassingGroup<Group>(of.inner), state(of) {}
+  State& state;
 };
 
 }  // namespace backplane::driver

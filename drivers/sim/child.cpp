@@ -133,7 +133,7 @@ Ended run_child(const std::vector<std::string>& words, const std::string& input,
   do {
     got = ::waitpid(child, &status, 0);
   } while (got < 0 && errno == EINTR);
-  // Where SIGCHLD is ignored, the system has reaped it: its output must tell then.
+  // Where SIGCHLD is ignored, the system has reaped it: only its output is known then.
   ended.status = got == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   if (got == child && WIFSIGNALED(status)) ended.signal = WTERMSIG(status);
   ended.output = read_all(out.number());

@@ -225,7 +225,7 @@ void Collectives::reduction(Collective kind, bp_comm* comm, bp_stream* stream, u
                             int32_t op, int32_t root) {
   Entry entry(*this, kind, comm, stream);
   if (op < 0 || op >= BP_REDUCE_COUNT || bytes_of_dtype(dtype) == 0 || !(reduced_dtypes()[static_cast<size_t>(op)] & dtype)) {
-    refuse(format("%s: op %d does not take dtype 0x%llx", name_of(kind), op, static_cast<unsigned long long>(dtype)));
+    refuse(format("%s: op %d does not take dtype 0x%llx", name_of(kind), op, wide(dtype)));
   }
   if (kind == Collective::reduce) entry.check_rank("root", root);
   const uint64_t element = bytes_of_dtype(dtype);

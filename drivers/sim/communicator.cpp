@@ -70,29 +70,25 @@ const char* Batch::name() const {
 }
 
 void Communicator::queue(Stream& on, Batch&& batch, Recorder::Owned record) {
-  auto queued = std::make_unique<Queued>(Queued{*this, std::move(batch), 0});
-  queued->turn = take_turn();
+  const uint64_t turn = take_turn();
   try {
-    on.submit({run, {reinterpret_cast<uint64_t>(queued.get())}}, std::move(record));
+    on.submit_owned(
+        [this, turn, batch = std::move(batch)](int32_t status) mutable {
+          if (status != BP_OK) fail(Failure::device, format("device %d is in error", device_));
+          run(batch, turn);
+        },
+        std::move(record));
   } catch (...) {
     fail(Failure::lost, "a call could not be queued");  // its turn would never come
     std::lock_guard lock(mutex_);
     ++ended_;
     throw;
   }
-  static_cast<void>(queued.release());  // the job's, which may be over by now
 }
 
 uint64_t Communicator::take_turn() {
   std::lock_guard lock(mutex_);
   return queued_++;
-}
-
-void Communicator::run(Job& job, int32_t status) {
-  const std::unique_ptr<Queued> queued(reinterpret_cast<Queued*>(job.words[0]));
-  Communicator& self = queued->owner;
-  if (status != BP_OK) self.fail(Failure::device, format("device %d is in error", self.device_));
-  self.run(queued->batch, queued->turn);
 }
 
 void Communicator::run(Batch& batch, uint64_t turn) {
@@ -104,12 +100,9 @@ void Communicator::run(Batch& batch, uint64_t turn) {
     Runner runner(batch, rendezvous_);
     int32_t who = -1;
     try {
-      const auto stopped = [&] {
-        look();
-        return failed();
-      };
       const End end = rendezvous_.work(
-          work_timeout_ns_, [&] { return runner.advance(); }, stopped, [&](int32_t rank) { return runner.needs(rank); }, &who);
+          work_timeout_ns_, [&] { return runner.advance(); }, [&] { return status() != BP_OK; },
+          [&](int32_t rank) { return runner.needs(rank); }, &who);
       if (end == End::timeout) {
         fail(Failure::timeout, format("rank %d has waited for the others for longer than its work timeout", rank()));
       } else if (end == End::gone) {
@@ -148,10 +141,7 @@ File Communicator::split(int32_t color, const bp_comm_config* config, std::vecto
     return Progress::done;
   };
   int32_t who = -1;
-  const auto stopped = [&] {
-    look();
-    return failed();
-  };
+  const auto stopped = [&] { return status() != BP_OK; };
   const End end = rendezvous_.work(config ? config->timeout_ns : BP_NO_TIMEOUT, advance, stopped, waits_for, &who);
   if (end == End::stopped) check();
   if (end == End::timeout) throw Error(BP_TIMEOUT, "collective.split: a rank did not come in time");
@@ -180,13 +170,7 @@ File Communicator::split(int32_t color, const bp_comm_config* config, std::vecto
 bool Communicator::finish(uint64_t timeout_ns) {
   const Deadline deadline(timeout_ns);
   std::unique_lock lock(mutex_);
-  const auto done = [&] { return ended_ == queued_; };
-  if (deadline.endless()) {
-    turned_.wait(lock, done);
-  } else if (!deadline.asks_only()) {
-    turned_.wait_until(lock, deadline.at(), done);
-  }
-  return done();
+  return deadline.wait(turned_, lock, [&] { return ended_ == queued_; });
 }
 
 void Communicator::abort() { fail(Failure::abort, "it was aborted"); }

@@ -42,7 +42,7 @@ class Communicator {
   uint64_t take_turn();
   void run(Batch& batch, uint64_t turn);
 
-  /// Tells the ranks of each part where it meets, and finds this one's. Throws as split. The file is for Communicator().
+  /// Publishes to the ranks of each part where it meets, and finds this one's. Throws as split. The file is for Communicator().
   File split(int32_t color, const bp_comm_config* config, std::vector<File>& kept);
 
   /// True if its queued work was done in time.
@@ -55,13 +55,6 @@ class Communicator {
   void check();
 
  private:
-  struct Queued {
-    Communicator& owner;
-    Batch batch;
-    uint64_t turn;
-  };
-
-  static void run(Job& job, int32_t status);
   void fail(Failure failure, const std::string& text);
   /// Another rank's failure is this one's, too.
   void look();

@@ -1,4 +1,4 @@
-// drivers/sim/compiler.cpp: finds the C compiler, puts its command together, and tells a wrong source from a compiler that broke.
+// drivers/sim/compiler.cpp: finds the C compiler, puts its command together, and distinguishes a wrong source from a compiler that failed.
 #include "compiler.h"
 
 #include <cerrno>
@@ -105,7 +105,7 @@ std::string Compiler::id() const {
   const Found& compiler = found();
   std::string text = "sim items=" + std::to_string(settings_.items);
   const uint64_t rest = checksum(prelude_ + kFlags + kFastMath + probe_id());
-  text += format(" %016llx ", static_cast<unsigned long long>(rest));
+  text += format(" %016llx ", wide(rest));
   if (compiler.words.empty()) return text + "without a compiler";
   for (const std::string& word : compiler.words) text += word + " ";
   return text + "[" + compiler.version + "]";

@@ -1,15 +1,12 @@
-// drivers/sim/devices.h: what the entries of every group stand on: the devices' memory, their streams, and the work that is queued there.
+// drivers/sim/devices.h: what the entries of every group share: the devices' memory, their streams, and the work that is queued there.
 //
 // The driver derives from it; each group's entries are an object that refers to it.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -83,15 +80,13 @@ class Devices : public Engine {
     return delay() + (crosses && faults.slow_links() ? faults.on_link(bytes) : std::chrono::nanoseconds(0));
   }
 
-  /// The stream stands still for so long before its next work.
+  /// The stream sleeps for so long before its next work.
   void pause(Stream& on, std::chrono::nanoseconds time) {
     if (time.count() == 0) [[likely]]
       return;
-    queue_job(on, {},
-              {[](Job& job, int32_t status) {
-                 if (status == BP_OK) std::this_thread::sleep_for(std::chrono::nanoseconds(job.words[0]));
-               },
-               {static_cast<uint64_t>(time.count())}});
+    queue_job(on, {}, job_of([time](int32_t status) {
+                if (status == BP_OK) std::this_thread::sleep_for(time);
+              }));
   }
 
   const Settings settings;

@@ -22,8 +22,8 @@ void carry(char* to, const char* from, uint64_t bytes) {
 
 std::string text_of(const Call& call) {
   std::string text = name_of(static_cast<Collective>(call.kind));
-  text += format("(%llu", static_cast<unsigned long long>(call.count));
-  if (call.dtype) text += format(", dtype 0x%llx, op %d", static_cast<unsigned long long>(call.dtype), call.op);
+  text += format("(%llu", wide(call.count));
+  if (call.dtype) text += format(", dtype 0x%llx, op %d", wide(call.dtype), call.op);
   if (call.root >= 0) text += format(", root %d", static_cast<int>(call.root));
   return text + ")";
 }
@@ -80,8 +80,8 @@ void Exchange::check_sizes(const Rendezvous& rendezvous, uint64_t step) const {
     for (int32_t to = 0; to < rendezvous.size(); ++to) {
       const uint64_t sent = of(from, to), taken = of(to, rendezvous.size() + from);
       if (sent == taken) continue;
-      throw Disagreement{format("rank %d expects %llu bytes of rank %d by %s, which sends %llu", to, static_cast<unsigned long long>(taken),
-                                from, name_of(kind()), static_cast<unsigned long long>(sent))};
+      throw Disagreement{
+          format("rank %d expects %llu bytes of rank %d by %s, which sends %llu", to, wide(taken), from, name_of(kind()), wide(sent))};
     }
   }
 }
@@ -151,9 +151,8 @@ Progress Message::advance(const Rendezvous& rendezvous) {
       channel.written.store(written + 1);
     } else {
       if (packet.bytes != bytes || packet.at != at || packet.kind != tag) {
-        throw Disagreement{format("rank %d expects %llu bytes of rank %d by %s, which sends %llu by %s", own,
-                                  static_cast<unsigned long long>(bytes), peer, name_of(kind),
-                                  static_cast<unsigned long long>(packet.bytes), name_of(static_cast<Collective>(packet.kind)))};
+        throw Disagreement{format("rank %d expects %llu bytes of rank %d by %s, which sends %llu by %s", own, wide(bytes), peer,
+                                  name_of(kind), wide(packet.bytes), name_of(static_cast<Collective>(packet.kind)))};
       }
       carry(data + at, room, here);
       channel.taken.store(taken + 1);

@@ -2,7 +2,6 @@
 // of all ranks, step by step through their slots, and a message from one rank to another, in packets.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>

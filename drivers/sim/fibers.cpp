@@ -44,7 +44,7 @@ class FiberStack {
   char* base_;
 };
 
-/// Where a stack that stands still goes on.
+/// Where a suspended stack continues.
 #if defined(__x86_64__)
 class Place {
  public:
@@ -103,7 +103,7 @@ struct alignas(64) Local {
 };
 
 /// The fibers of one thread.
-class Crew {
+class FiberPool {
  public:
   void run(const KernelEntry& kernel, const uint64_t* args, const uint32_t* grid, Order order) {
     kernel_ = &kernel;
@@ -146,14 +146,14 @@ class Crew {
     uint64_t& used = current_->local_used;
     const uint64_t begin = (used + 63) & ~uint64_t{63};
     if (bytes > kLocalBytes || begin > kLocalBytes - bytes) {
-      fail("local arrays of more than %llu bytes, in line %u", static_cast<unsigned long long>(kLocalBytes), line);
+      fail("local arrays of more than %llu bytes, in line %u", wide(kLocalBytes), line);
     }
     used = begin + bytes;
     local_touched_ = std::max(local_touched_, used);
     return local_->bytes + begin;
   }
 
-  /// Nothing on the fiber's stack is destroyed: the text is the crew's.
+  /// Nothing on the fiber's stack is destroyed: the text is the pool's.
   template <class... Values>
   [[noreturn]] void fail(const char* pattern, Values... values) {
     const uint32_t* at = current_->at;
@@ -165,7 +165,7 @@ class Crew {
   }
 
  private:
-  // Whether an item can be begun now: of the group at hand, or of the next one if all of this are at their end.
+  // Whether an item can be begun now: of the current group, or of the next one if all of this have ended.
   bool has_more() const { return next_item_ < kernel_->group || (blocked_ == 0 && next_group_ < groups_); }
 
   void begin_item(Fiber& fiber) {
@@ -224,7 +224,7 @@ class Crew {
     if (fresh) fiber.switched.renew(fiber.stack.bottom(), kStackBytes);
     switched_.leave_for(fiber.switched);
     if (fresh) {
-      place_.begin(fiber.stack, &Crew::work);
+      place_.begin(fiber.stack, &FiberPool::work);
     } else {
       place_.switch_to(fiber.place);
     }
@@ -263,10 +263,10 @@ class Crew {
   std::vector<Fiber*> idle_;
 };
 
-thread_local std::unique_ptr<Crew> crew;
+thread_local std::unique_ptr<FiberPool> pool;
 
-void Crew::work() {
-  Crew& self = *crew;
+void FiberPool::work() {
+  FiberPool& self = *pool;
   Fiber& fiber = *self.current_;
   fiber.switched.arrived(self.switched_);
   for (;;) {
@@ -282,17 +282,17 @@ void Crew::work() {
 }  // namespace
 
 void run_on_fibers(const KernelEntry& kernel, const uint64_t* args, const uint32_t* grid, Order order) {
-  if (!crew) crew = std::make_unique<Crew>();
-  crew->run(kernel, args, grid, order);
+  if (!pool) pool = std::make_unique<FiberPool>();
+  pool->run(kernel, args, grid, order);
 }
 
 bool fail_on_fiber(uint32_t line, const char* condition) {
-  if (!crew || !crew->runs()) return false;
-  crew->fail("BP_ASSERT(%s) in line %u does not hold", condition, line);
+  if (!pool || !pool->runs()) return false;
+  pool->fail("BP_ASSERT(%s) in line %u does not hold", condition, line);
 }
 
-void wait_at_barrier(uint32_t line) { crew->wait(line); }
+void wait_at_barrier(uint32_t line) { pool->wait(line); }
 
-void* take_local(uint64_t bytes, uint32_t line) { return crew->local(bytes, line); }
+void* take_local(uint64_t bytes, uint32_t line) { return pool->local(bytes, line); }
 
 }  // namespace backplane::driver::sim

@@ -12,17 +12,6 @@ namespace {
 constexpr char kNoRecording[] = "graph: no recording of this device";
 constexpr char kNoExec[] = "graph: no graph of this device that is ready to run";
 
-/// One on its way.
-struct Run {
-  std::shared_ptr<const Recording> recording;
-  std::vector<Recorder::Owned> records;  // of its nodes, while bp.profile records
-};
-
-void run_recording(Job& job, int32_t status) {
-  const std::unique_ptr<Run> run(reinterpret_cast<Run*>(job.words[0]));
-  if (status == BP_OK) run->recording->run(run->records);
-}
-
 }  // namespace
 
 /// What a bp_recording is here.
@@ -86,14 +75,15 @@ void Graphs::launch(int32_t device, bp_stream* stream, bp_graph_exec* exec) {
   Stream& on = devices_.usable(device, stream);
   devices_.captures().check_stream("graph.launch", &on);
   const auto found = execs_.find(exec, device, kNoExec);
-  auto run = std::make_unique<Run>(Run{found->recording, {}});
+  std::vector<Recorder::Owned> records;
   if (devices_.recorder.is_on()) {
-    for (const auto& node : run->recording->nodes()) run->records.push_back(devices_.recorder.queue(node.work.what, device, stream));
+    for (const auto& node : found->recording->nodes()) records.push_back(devices_.recorder.queue(node.work.what, device, stream));
   }
   std::lock_guard lock(found->mutex);
   if (found->latest && !found->latest->done()) on.wait_for(*found->latest);
-  on.submit({run_recording, {reinterpret_cast<uint64_t>(run.get())}});
-  static_cast<void>(run.release());  // the job's, which may be over by now
+  on.submit_owned([recording = found->recording, records = std::move(records)](int32_t status) mutable {
+    if (status == BP_OK) recording->run(records);
+  });
   Completion* const end = Completion::create();
   on.record(*end);
   if (found->latest) found->latest->unref();

@@ -31,9 +31,9 @@ class HostExecEntries {
     devices_.check_index(device);
     void* at = out ? devices_.reach(device, address) : nullptr;
     if (!at) {
-      throw Error(BP_INVALID_ARGUMENT,
-                  format("host_exec.map: 0x%llx is not in an allocation of device %d, nor of a peer that it has access to",
-                         static_cast<unsigned long long>(address), device));
+      throw Error(
+          BP_INVALID_ARGUMENT,
+          format("host_exec.map: 0x%llx is not in an allocation of device %d, nor of a peer that it has access to", wide(address), device));
     }
     *out = at;
   }

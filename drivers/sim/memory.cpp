@@ -190,8 +190,7 @@ void SimMemory::check_range(uint64_t address, uint64_t bytes, const char* what) 
   if (!place || place->handle != Use::reserved || bytes == 0 || (address | bytes) % kGranularity != 0 ||
       bytes > place->bytes - place->offset) {
     throw Error(BP_INVALID_ARGUMENT, format("%s: [0x%llx, +%llu) is no part of a reservation of device %d, in multiples of %llu", what,
-                                            static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes), device_,
-                                            static_cast<unsigned long long>(kGranularity)));
+                                            wide(address), wide(bytes), device_, wide(kGranularity)));
   }
 }
 
@@ -222,8 +221,8 @@ void SimMemory::unmap_range(uint64_t address, uint64_t bytes) {
   std::unique_lock lock(mapped_mutex_);
   const auto found = mapped_.find(address);
   if (found == mapped_.end() || found->second != bytes) {
-    throw Error(BP_INVALID_ARGUMENT, format("vmm.unmap: [0x%llx, +%llu) is not a range of one map on device %d",
-                                            static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes), device_));
+    throw Error(BP_INVALID_ARGUMENT,
+                format("vmm.unmap: [0x%llx, +%llu) is not a range of one map on device %d", wide(address), wide(bytes), device_));
   }
   discard(address, bytes);
   if (strict_) protect(address, bytes, PROT_NONE);
@@ -259,15 +258,14 @@ void SimMemory::disown(uint64_t address) {
 }
 
 void SimMemory::throw_no_allocation(const char* what, uint64_t address) const {
-  throw Error(BP_INVALID_ARGUMENT,
-              format("%s: 0x%llx is no allocation of device %d", what, static_cast<unsigned long long>(address), device_));
+  throw Error(BP_INVALID_ARGUMENT, format("%s: 0x%llx is no allocation of device %d", what, wide(address), device_));
 }
 
 char* SimMemory::range(uint64_t address, uint64_t bytes, const char* what) const {
   const std::optional<Place> place = bytes == 0 ? std::nullopt : find(address);
   if (bytes != 0 && (!place || bytes > place->bytes - place->offset)) {
-    throw Error(BP_INVALID_ARGUMENT, format("%s: [0x%llx, +%llu) is not inside one allocation of device %d", what,
-                                            static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes), device_));
+    throw Error(BP_INVALID_ARGUMENT,
+                format("%s: [0x%llx, +%llu) is not inside one allocation of device %d", what, wide(address), wide(bytes), device_));
   }
   return reach(address);
 }

@@ -82,7 +82,7 @@ class ModuleEntries {
     if (void* last = devices_.reach(device, address - 1)) return reinterpret_cast<uint64_t>(last) + 1;
     throw Error(BP_FAULT,
                 format("pointer %u of a kernel, 0x%llx, is not in an allocation of device %d, nor of a peer that it has access to", index,
-                       static_cast<unsigned long long>(address), device));
+                       wide(address), device));
   }
 
   Devices& devices_;

@@ -12,7 +12,7 @@ struct Optimization {
 };
 
 /// The fastest flags with which the compiler gets all loops of the probe right; the slowest, unless others were seen to be right. A
-/// compiler that does not compile the probe gets the fastest: its error is for whoever compiles a kernel.
+/// compiler that does not compile the probe gets the fastest: the compilation of a kernel reports its error.
 ///
 /// command: the compiler, and the flags of every kernel. prelude: of BP_GROUP 1. Processes: two for each set of flags that is tried.
 Optimization probe(const std::vector<std::string>& command, const std::string& prelude);

@@ -1,5 +1,5 @@
 // drivers/sim/rendezvous.h: the shared memory in which the ranks of a communicator meet: who has come, who is gone, who has failed, room
-// for what they tell each other, and the wait for one another.
+// for what they exchange, and the wait for one another.
 //
 // Each rank holds a lock on its own byte of the file (an OFD lock, which the system ends with the rank's descriptor, also of a process that
 // is a zombie), and has its process's number there: a child that it forked keeps the lock, but is another process.

@@ -1,4 +1,4 @@
-// drivers/sim/sanitized_switch.h: tells a sanitizer that a thread goes on on another stack; nothing in other builds.
+// drivers/sim/sanitized_switch.h: reports to a sanitizer that a thread continues on another stack; nothing in other builds.
 #pragma once
 
 #include <cstddef>

@@ -96,9 +96,9 @@ class Sim final : public Driver<Sim>, public Devices {
     captures().check_stream("copy", &on);
     captures().check_wait("copy");
     const Route route = resolve_copy(dst, dst_device, src, src_device, bytes, flags);
-    auto told = bytes ? record(on, {BP_ACTIVITY_COPY, bytes, dst_device, src_device}) : nullptr;
+    auto work = bytes ? record(on, {BP_ACTIVITY_COPY, bytes, dst_device, src_device}) : nullptr;
     on.run_blocking([&] {
-      TimedWork timed(told.release());
+      TimedWork timed(work.release());
       std::this_thread::sleep_for(time_of(dst_device, src_device, bytes));
       if (bytes) std::memcpy(route.dst, route.src, bytes);
       timed.ran = true;
@@ -114,12 +114,9 @@ class Sim final : public Driver<Sim>, public Devices {
     if (dst_device == BP_HOST_DEVICE) pinned_.check(dst, bytes);
     if (bytes == 0) return;
     pause(on, time_of(dst_device, src_device, bytes));
-    queue_job(on, {BP_ACTIVITY_COPY, bytes, dst_device, src_device},
-              {[](Job& job, int32_t status) {
-                 if (status != BP_OK) return;
-                 std::memcpy(reinterpret_cast<void*>(job.words[0]), reinterpret_cast<const void*>(job.words[1]), job.words[2]);
-               },
-               {reinterpret_cast<uint64_t>(route.dst), reinterpret_cast<uint64_t>(route.src), bytes}});
+    queue_job(on, {BP_ACTIVITY_COPY, bytes, dst_device, src_device}, job_of([route, bytes](int32_t status) {
+                if (status == BP_OK) std::memcpy(route.dst, route.src, bytes);
+              }));
   }
 
   void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
@@ -129,11 +126,9 @@ class Sim final : public Driver<Sim>, public Devices {
     char* at = memory(device).range(dst, row.bytes, "fill: dst");
     if (count == 0) return;
     pause(on, delay());
-    queue_job(on, {BP_ACTIVITY_FILL, row.bytes},
-              {[](Job& job, int32_t status) {
-                 if (status == BP_OK) fill_bytes(reinterpret_cast<void*>(job.words[0]), job.words[1], job.words[2]);
-               },
-               {reinterpret_cast<uint64_t>(at), row.word, row.bytes}});
+    queue_job(on, {BP_ACTIVITY_FILL, row.bytes}, job_of([at, row](int32_t status) {
+                if (status == BP_OK) fill_bytes(at, row.word, row.bytes);
+              }));
   }
 
   void memory_info(int32_t device, uint64_t* free_bytes, uint64_t* total_bytes) {

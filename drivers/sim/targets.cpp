@@ -62,8 +62,7 @@ const Target* find_target(const char* name) {
 }
 
 bp_target_properties properties_of(const Target& target, uint32_t items, bool float64) {
-  bp_target_properties out{};
-  out.struct_size = sizeof out;
+  auto out = sized<bp_target_properties>();
   std::snprintf(out.target, sizeof out.target, "%s", target.name);
   out.dtypes = out.fast_dtypes = BP_DTYPE_INT8 | BP_DTYPE_UINT8 | BP_DTYPE_INT16 | BP_DTYPE_INT32 | BP_DTYPE_INT64 | BP_DTYPE_BOOL |
                                  BP_DTYPE_FLOAT32 | (float64 ? BP_DTYPE_FLOAT64 : 0);

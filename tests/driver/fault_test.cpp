@@ -249,7 +249,7 @@ void wrong_options_are_named() {
     CHECK(refusal.find(text) != std::string::npos);
   }
   CHECK(!get(bp_fault_get, ""));
-  CHECK(refusal.find("needs a driver below it") != std::string::npos);
+  CHECK(refusal.find("needs an inner driver") != std::string::npos);
   CHECK(!refused("", get(bp_minimal_get, "")));
   CHECK(refusal.find("put the shim emulate between them") != std::string::npos);
 }

@@ -318,7 +318,7 @@ void wrong_options_are_named() {
     under->close(under->self);
   }
   CHECK(!get(bp_trace_get, ""));
-  CHECK(refusal.find("needs a driver below it") != std::string::npos);
+  CHECK(refusal.find("needs an inner driver") != std::string::npos);
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
-// drivers/shims/emulate/emulate.cpp: the shim that completes a partial driver: nine functions below, a whole table above.
+// drivers/shims/emulate/emulate.cpp: the shim that makes a complete driver of a partial one.
 //
-// What the inner driver has, goes through to it. Streams and events come in pairs: if it lacks either group, both are the shim's own
-// (drivers/engine), its work runs on the default stream below, and groups below that take a stream are hidden or wrapped, since they
-// would not know the shim's handles. Pinned memory, host_register, fill and copy_async are supplied where they are missing. A driver with
-// BP_DRIVER_SERIALIZE is locked here, and is waited for outside the lock; its bp.compiler is called without the lock. bp.profile is made
-// where it is missing: by the host's clock on the shim's own streams, else of timing events. bp.graph passes only where the shim supplies
-// neither streams, pinned memory, fill nor the lock.
+// What the inner driver has passes through to it. Streams and events come in pairs: if it has not both groups, both are the shim's own
+// (drivers/engine), their work runs on the inner driver's default stream, and its groups that take a stream are hidden or wrapped, since
+// they would not know the shim's handles. Pinned memory, host_register, fill and copy_async are supplied where they are missing. A driver
+// with BP_DRIVER_SERIALIZE is locked here, and is waited for outside the lock; its bp.compiler is called without the lock. bp.profile is
+// made where it is missing: by the host's clock on the shim's own streams, else of timing events. bp.graph passes only where the shim
+// supplies neither streams, pinned memory, fill nor the lock.
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -19,9 +19,8 @@
 
 namespace backplane::driver::emulate {
 
-struct VmmEntries : PassingGroup<bp_vmm> {
-  explicit VmmEntries(State& of) : PassingGroup(of.inner), state(of) {}
-  State& state;
+struct VmmEntries : Intercepted<bp_vmm> {
+  using InterceptedGroup::InterceptedGroup;
 
   // What takes memory says that the device is in error, as alloc does.
   void reserve(int32_t device, uint64_t bytes, uint64_t* out) {
@@ -34,9 +33,8 @@ struct VmmEntries : PassingGroup<bp_vmm> {
   }
 };
 
-struct GraphEntries : PassingGroup<bp_graph> {
-  explicit GraphEntries(State& of) : PassingGroup(of.inner), state(of) {}
-  State& state;
+struct GraphEntries : Intercepted<bp_graph> {
+  using InterceptedGroup::InterceptedGroup;
 
   /// One record of a run, where the records are the shim's: what it holds has none of its own.
   void launch(int32_t device, bp_stream* stream, bp_graph_exec* exec) {
@@ -127,13 +125,9 @@ class Emulate final : public Driver<Emulate>, private State {
     need_no_flags("copy_async", flags);  // here: what a queued call refuses would be a fault of the device
     queue(
         engine.usable(device, stream), device, [&] { copy_inner(inner, device, nullptr, copy); },
-        {[](Job& job, int32_t status) {
-           const auto& [self, to, from, size, on, devices] = job.words;
-           if (status != BP_OK) return;
-           copy_inner(reinterpret_cast<Emulate*>(self)->inner, static_cast<int32_t>(on), nullptr,
-                      {to, high(devices), from, low(devices), size, 0});
-         },
-         {reinterpret_cast<uint64_t>(this), dst, src, bytes, static_cast<uint64_t>(device), pack(dst_device, src_device)}},
+        job_of([this, device, dst_device, src_device, dst, src, bytes](int32_t status) {
+          if (status == BP_OK) copy_inner(inner, device, nullptr, {dst, dst_device, src, src_device, bytes, 0});
+        }),
         bytes ? recorder.queue_copy(device, stream, dst_device, src_device, bytes) : nullptr);
   }
 
@@ -146,13 +140,9 @@ class Emulate final : public Driver<Emulate>, private State {
     }
     queue(
         engine.usable(device, stream), device, [&] { fill_inner(device, nullptr, dst, row, 0); },
-        {[](Job& job, int32_t status) {
-           if (status != BP_OK) return;
-           const auto& [self, on, to, word, size, bytes] = job.words;
-           reinterpret_cast<Emulate*>(self)->fill_inner(static_cast<int32_t>(on), nullptr, to,
-                                                        FillPattern(&word, static_cast<uint32_t>(size), bytes / size), 0);
-         },
-         {reinterpret_cast<uint64_t>(this), static_cast<uint64_t>(device), dst, row.word, row.size, row.bytes}},
+        job_of([this, device, dst, row](int32_t status) {
+          if (status == BP_OK) fill_inner(device, nullptr, dst, row, 0);
+        }),
         row.bytes ? recorder.queue(BP_ACTIVITY_FILL, device, stream, row.bytes) : nullptr);
   }
 
@@ -238,12 +228,6 @@ class Emulate final : public Driver<Emulate>, private State {
   }
 
  private:
-  static uint64_t pack(int32_t high, int32_t low) {
-    return static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 | static_cast<uint32_t>(low);
-  }
-  static int32_t high(uint64_t word) { return static_cast<int32_t>(word >> 32); }
-  static int32_t low(uint64_t word) { return static_cast<int32_t>(word); }
-
   void fill_inner(int32_t device, bp_stream* stream, uint64_t dst, const FillPattern& row, uint32_t flags) {
     if (inner->fill) {
       inner(&bp_driver::fill, device, stream, dst, static_cast<const void*>(&row.word), row.size, row.bytes / row.size, flags);
@@ -253,8 +237,8 @@ class Emulate final : public Driver<Emulate>, private State {
     fill_by_copies(inner, device, stream, dst, row);
   }
 
-  /// What of a capture the shim does by itself, the recording would lack: work on streams of its own, copies and fills that wait; and a
-  /// wait under the lock only asks, so that no capture hears of it.
+  /// A recording would not contain what the shim does itself: work on its own streams, copies and fills that wait. And a wait under the
+  /// lock only queries, which no capture notices.
   bool hides_graphs() const { return own_streams || own_pinned || !inner->fill || inner.serialize(); }
 
   template <class Group, class Entries>
@@ -262,7 +246,7 @@ class Emulate final : public Driver<Emulate>, private State {
     if (entries.find()) offer<Group>(entries, entries.flags());
   }
 
-  /// Looks for the groups below that the shim wraps.
+  /// Looks for the inner driver's groups that the shim wraps.
   void find_groups() {
     offer_found<bp_host_view>(host_view_);
     offer_found<bp_peer>(peer_);

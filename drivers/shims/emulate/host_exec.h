@@ -25,14 +25,7 @@ class HostExecEntries : public PassingGroup<bp_host_exec> {
     try {
       if (!fn) throw Error(BP_INVALID_ARGUMENT, "host_exec.enqueue: fn must not be NULL");
       Stream& on = state_.engine.usable(device, stream);
-      on.submit({[](Job& job, int32_t status) {
-                   const auto& [self, on, call, with, end, unused] = job.words;
-                   reinterpret_cast<HostExecEntries*>(self)->run_host_function(
-                       static_cast<int32_t>(on), status, reinterpret_cast<int32_t (*)(void*)>(call), reinterpret_cast<void*>(with),
-                       reinterpret_cast<void (*)(void*)>(end));
-                 },
-                 {reinterpret_cast<uint64_t>(this), static_cast<uint64_t>(device), reinterpret_cast<uint64_t>(fn),
-                  reinterpret_cast<uint64_t>(arg), reinterpret_cast<uint64_t>(destroy)}},
+      on.submit(job_of([this, device, fn, arg, destroy](int32_t status) { run_host_function(device, status, fn, arg, destroy); }),
                 state_.recorder.queue(BP_ACTIVITY_KERNEL, device, stream));
     } catch (...) {
       if (destroy) destroy(arg);

@@ -1,5 +1,5 @@
 // drivers/shims/emulate/modules.h: kernels of bp.module: recorded on the inner driver's streams; on the shim's own, launches that are
-// checked at the call and kept until their turn comes.
+// checked at the call and run in stream order.
 #pragma once
 
 #include <algorithm>
@@ -57,9 +57,8 @@ class KeptLaunch {
 };
 
 /// On the inner driver's streams, where the records may be the shim's.
-struct ModuleEntries : PassingGroup<bp_module> {
-  explicit ModuleEntries(State& of) : PassingGroup(of.inner), state(of) {}
-  State& state;
+struct ModuleEntries : Intercepted<bp_module> {
+  using InterceptedGroup::InterceptedGroup;
 
   void launch(int32_t device, bp_stream* stream, const bp_launch* launch) {
     state.events.around(Records::work(BP_ACTIVITY_KERNEL, device), stream, [&] { (*this)(&bp_module::launch, device, stream, launch); });
@@ -86,8 +85,7 @@ class OwnModuleEntries : public PassingGroup<bp_module> {
                 bp_function_properties* properties) {
     need(out, "module.function: out");
     need_signature(name, signature, UINT64_MAX);
-    bp_function_properties own{};
-    own.struct_size = sizeof own;
+    auto own = sized<bp_function_properties>();
     Function made{nullptr, launch_limits(device), name};
     made.limits.args_bytes = signature->pointers * sizeof(uint64_t) + signature->value_bytes;
     (*this)(&bp_module::function, device, module, name, signature, &made.inner, &own);
@@ -107,15 +105,11 @@ class OwnModuleEntries : public PassingGroup<bp_module> {
     given.function = function.inner;
     auto record = state_.recorder.queue(BP_ACTIVITY_KERNEL, device, stream, 0, function.name.c_str());
     if (state_.ran_now(on, device, timed(record, [&] { launch_inner(device, given); }))) return;
-    auto kept = std::make_unique<KeptLaunch>(given);
-    on.submit({[](Job& job, int32_t status) {
-                 const std::unique_ptr<KeptLaunch> one(reinterpret_cast<KeptLaunch*>(job.words[2]));
-                 if (status != BP_OK) return;
-                 reinterpret_cast<OwnModuleEntries*>(job.words[0])->launch_inner(static_cast<int32_t>(job.words[1]), one->launch());
-               },
-               {reinterpret_cast<uint64_t>(this), static_cast<uint64_t>(device), reinterpret_cast<uint64_t>(kept.get())}},
-              std::move(record));
-    static_cast<void>(kept.release());  // the job's
+    on.submit_owned(
+        [this, device, kept = KeptLaunch(given)](int32_t status) {
+          if (status == BP_OK) launch_inner(device, kept.launch());
+        },
+        std::move(record));
   }
 
  private:
@@ -127,8 +121,7 @@ class OwnModuleEntries : public PassingGroup<bp_module> {
   LaunchLimits launch_limits(int32_t device) {
     LaunchLimits found;
     found.device = device;
-    bp_target_properties target{};
-    target.struct_size = sizeof target;
+    auto target = sized<bp_target_properties>();
     if (!compiler_.found() || compiler_.status(&bp_compiler::target, device, &target) != BP_OK) return found;
     std::copy(std::begin(target.max_grid), std::end(target.max_grid), found.grid);
     found.group = target.max_group_size;

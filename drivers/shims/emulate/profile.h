@@ -17,7 +17,7 @@ class ProfileEntries : public PassingGroup<bp_profile>, public EngineProfile {
  private:
   template <class Slot, class... Args>
   void range(Slot slot, Args... args) {
-    if (!(flags() & BP_PROFILE_RANGES)) throw Error(BP_UNSUPPORTED, "profile: the driver below has no ranges");
+    if (!(flags() & BP_PROFILE_RANGES)) throw Error(BP_UNSUPPORTED, "profile: the inner driver has no ranges");
     (*this)(slot, args...);
   }
 };

@@ -1,4 +1,4 @@
-// drivers/shims/emulate/state.h: what the entries of the shim stand on: the inner driver, and the shim's own streams.
+// drivers/shims/emulate/state.h: what the entries of the shim share: the inner driver, and the shim's own streams.
 //
 // Options: stream=inline|async, streams=<1..1024>. They count for the shim's own streams only.
 #pragma once
@@ -89,7 +89,7 @@ struct State {
     if (!inner.serialize()) return;
     try {
       inner.wait(&bp_driver::stream_synchronize, BP_NO_TIMEOUT, device, stream);
-    } catch (const Error&) {  // the call that follows tells it
+    } catch (const Error&) {  // the call that follows reports it
     }
   }
 
@@ -103,5 +103,8 @@ struct State {
   Records events;     // of the inner driver's, where it has no records
   Engine engine;      // the shim's own streams
 };
+
+template <class Group>
+using Intercepted = InterceptedGroup<Group, State>;
 
 }  // namespace backplane::driver::emulate

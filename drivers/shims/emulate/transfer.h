@@ -28,8 +28,7 @@ constexpr uint64_t kStagingBytes = uint64_t{1} << 20;
 
 /// Address and size multiple of a device's copies.
 inline uint64_t copy_unit(InnerDriver& inner, int32_t device) {
-  bp_device_properties properties{};
-  properties.struct_size = sizeof properties;
+  auto properties = sized<bp_device_properties>();
   inner(&bp_driver::device_properties, device, &properties);
   return std::max<uint64_t>(properties.copy_alignment, 1);
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdio>
-#include <memory>
 #include <string>
 
 #include "communicators.h"
@@ -10,15 +9,15 @@
 
 namespace backplane::driver::fault {
 
-class CollectiveEntries : public PassingGroup<bp_collective> {
+class CollectiveEntries : public Intercepted<bp_collective> {
  public:
-  explicit CollectiveEntries(State& state) : PassingGroup(state.inner), state_(state) {}
+  using InterceptedGroup::InterceptedGroup;
 
-  /// For close: what hangs goes on.
+  /// For close: what hangs continues.
   void release_all() { communicators_.release_all(); }
 
   void create(int32_t device, const bp_comm_config* config, bp_comm** out) {
-    state_.alive(device);
+    state.alive(device);
     (*this)(&bp_collective::create, device, config, out);
     communicators_.add(*out, device);
   }
@@ -30,8 +29,8 @@ class CollectiveEntries : public PassingGroup<bp_collective> {
   void destroy(bp_comm* comm, uint64_t timeout_ns) {
     const auto found = communicators_.find(comm);
     if (!found->wait(timeout_ns))
-      throw Error(BP_TIMEOUT, state_.settings.collective_hang.text("collective.destroy: its work is not complete"));
-    state_.release(found->device(), [&] { (*this)(&bp_collective::destroy, comm, timeout_ns); });
+      throw Error(BP_TIMEOUT, state.settings.collective_hang.text("collective.destroy: its work is not complete"));
+    state.release(found->device(), [&] { (*this)(&bp_collective::destroy, comm, timeout_ns); });
     communicators_.remove(comm);
   }
   void abort(bp_comm* comm) {
@@ -49,66 +48,49 @@ class CollectiveEntries : public PassingGroup<bp_collective> {
   /// Every call that queues.
   template <class Slot, class... Args>
   int32_t pass(bp_comm* comm, bp_stream* stream, Args... args) {
-    queue(comm, stream, [&] { PassingGroup::pass<Slot>(comm, stream, args...); });
+    queue(comm, stream, [&] { InterceptedGroup::pass<Slot>(comm, stream, args...); });
     return BP_OK;
   }
-  using PassingGroup::pass;
+  using InterceptedGroup::pass;
 
  private:
   template <class Call>
   void queue(bp_comm* comm, bp_stream* stream, Call&& call) {
-    const auto found = communicators_.find(comm);
-    if (!found->failure().empty()) throw Error(BP_INTERNAL, "the communicator has failed: " + found->failure());
-    const int32_t device = found->device();
-    DeviceFault& state = state_.alive(device);
-    if (state_.strikes(state_.settings.collective, device))
-      return fail_communicator(comm, state_.settings.collective.text("a transfer between ranks failed"));
-    if (state_.strikes(state_.settings.collective_hang, device)) return hang_communicator(state, found, stream);
-    if (!state_.queue(state, device, stream, "a collective")) {
-      if (!state.hangs(stream)) fail_communicator(comm, state_.settings.kernel.text("its device is in error"));
+    const auto known = communicators_.find(comm);
+    if (!known->failure().empty()) throw Error(BP_INTERNAL, "the communicator has failed: " + known->failure());
+    const int32_t device = known->device();
+    DeviceFault& found = state.alive(device);
+    const auto fail = [&](const std::string& text) { fail_communicator(comm, *known, text); };
+    if (state.strikes(state.settings.collective, device)) {
+      return fail(state.settings.collective.text("a transfer between ranks failed"));
+    }
+    if (state.strikes(state.settings.collective_hang, device)) return hang_communicator(found, known, stream);
+    if (!state.queue(found, device, stream, "a collective")) {
+      if (!found.hangs(stream)) fail(state.settings.kernel.text("its device is in error"));
       return;
     }
-    if (state_.settings.kernel.armed() && state_.inner->stream_callback) gate(comm, found, state, stream);
+    if (state.settings.kernel.armed() && state.inner->stream_callback) gate(comm, known, found, stream);
     call();
   }
 
   /// The peers see an abort, where the inner driver has one.
-  void fail_communicator(bp_comm* comm, const std::string& text) { fail_communicator(comm, *communicators_.find(comm), text); }
   void fail_communicator(bp_comm* comm, CommunicatorFault& known, const std::string& text) {
     known.fail(text);
-    PassingGroup::status(&bp_collective::abort, comm);
+    InterceptedGroup::status(&bp_collective::abort, comm);
   }
   /// Before a collective on its stream: a device that has failed by then takes part in nothing, as none that is really in error does.
-  void gate(bp_comm* comm, const Communicators::Known& known, DeviceFault& state, bp_stream* stream) {
-    struct Gate {
-      CollectiveEntries* owner;
-      bp_comm* comm;
-      Communicators::Known known;
-      DeviceFault* state;
-    };
-    auto kept = std::make_unique<Gate>(Gate{this, comm, known, &state});
-    const auto pass_if_well = [](void* given, int32_t) {
-      const std::unique_ptr<Gate> one(static_cast<Gate*>(given));
-      if (one->state->sticky() == BP_OK) return;
-      one->owner->fail_communicator(one->comm, *one->known, one->owner->state_.settings.kernel.text("its device is in error"));
-    };
-    state_.inner(&bp_driver::stream_callback, known->device(), stream, pass_if_well, kept.get());
-    static_cast<void>(kept.release());
+  void gate(bp_comm* comm, const Communicators::Known& known, DeviceFault& found, bp_stream* stream) {
+    state.inner.callback(known->device(), stream, [this, comm, known, fault = &found](int32_t) {
+      if (fault->sticky() != BP_OK) fail_communicator(comm, *known, state.settings.kernel.text("its device is in error"));
+    });
   }
   /// Where the inner driver has no callbacks nothing can let the stream go on.
-  void hang_communicator(DeviceFault& state, const Communicators::Known& comm, bp_stream* stream) {
-    if (!state_.inner->stream_callback) return state.hang(stream);
+  void hang_communicator(DeviceFault& found, const Communicators::Known& comm, bp_stream* stream) {
+    if (!state.inner->stream_callback) return found.hang(stream);
     comm->hang();
-    auto kept = std::make_unique<Communicators::Known>(comm);
-    const auto stand_still = [](void* given, int32_t) {
-      const std::unique_ptr<Communicators::Known> one(static_cast<Communicators::Known*>(given));
-      (*one)->stand_still();
-    };
-    state_.inner(&bp_driver::stream_callback, comm->device(), stream, stand_still, kept.get());
-    static_cast<void>(kept.release());
+    state.inner.callback(comm->device(), stream, [comm](int32_t) { comm->stand_still(); });
   }
 
-  State& state_;
   Communicators communicators_;
 };
 

@@ -20,7 +20,7 @@ class CommunicatorFault {
 
   int32_t device() const { return device_; }
 
-  /// Queued work of it stands still from now on, until release().
+  /// Its queued work hangs from now on, until release().
   void hang() {
     std::lock_guard lock(mutex_);
     hangs_ = true;
@@ -39,13 +39,7 @@ class CommunicatorFault {
   bool wait(uint64_t timeout_ns) {
     const Deadline deadline(timeout_ns);
     std::unique_lock lock(mutex_);
-    const auto over = [&] { return !hangs_ || released_; };
-    if (deadline.endless()) {
-      changed_.wait(lock, over);
-    } else if (!deadline.asks_only()) {
-      changed_.wait_until(lock, deadline.at(), over);
-    }
-    return over();
+    return deadline.wait(changed_, lock, [&] { return !hangs_ || released_; });
   }
 
   void fail(const std::string& text) {

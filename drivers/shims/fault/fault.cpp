@@ -1,6 +1,6 @@
-// drivers/shims/fault/fault.cpp: the shim that makes a sound driver fail on request, so that what stands above it can be tested.
+// drivers/shims/fault/fault.cpp: the shim that makes a working driver fail on request, so that its callers can be tested.
 //
-// It goes over a complete driver: emulate, where it is needed, stands below. Streams and events keep the handles of the inner driver, so
+// Its inner driver is complete: emulate, where it is needed, is further in. Streams and events keep the handles of the inner driver, so
 // every group of it passes through; the SDK's are wrapped, so that their errors have a text.
 #include <memory>
 #include <mutex>
@@ -56,30 +56,26 @@ class Fault : public Driver<Fault>, private State {
 
   void alloc(int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
     DeviceFault& state = alive(device);
-    if (strikes(settings.alloc, device)) {
-      throw Error(BP_OUT_OF_MEMORY, settings.alloc.text("alloc: no room for " + std::to_string(bytes) + " bytes"));
-    }
+    refuse(settings.alloc, device, BP_OUT_OF_MEMORY, "alloc: no room for ", bytes, " bytes");
     inner(&bp_driver::alloc, device, bytes, flags, out);
     state.check();
   }
 
   void free(int32_t device, uint64_t address) {
-    if (state(device).sticky() == BP_DEVICE_LOST) {
+    if (of(device).sticky() == BP_DEVICE_LOST) {
       inner.status(&bp_driver::free, device, address);
       return;
     }
-    if (strikes(settings.free, device)) throw Error(BP_INTERNAL, settings.free.text("free: the memory could not be returned"));
+    refuse(settings.free, device, BP_INTERNAL, "free: the memory could not be returned");
     inner(&bp_driver::free, device, address);
   }
 
   void host_alloc(uint64_t bytes, uint32_t flags, void** out) {
-    if (strikes(settings.host_alloc, settings.device)) {
-      throw Error(BP_OUT_OF_MEMORY, settings.host_alloc.text("host_alloc: no pinned memory for " + std::to_string(bytes) + " bytes"));
-    }
+    refuse(settings.host_alloc, settings.device, BP_OUT_OF_MEMORY, "host_alloc: no pinned memory for ", bytes, " bytes");
     inner(&bp_driver::host_alloc, bytes, flags, out);
   }
   void memory_info(int32_t device, uint64_t* free_bytes, uint64_t* total_bytes) {
-    state(device).check();
+    of(device).check();
     inner(&bp_driver::memory_info, device, free_bytes, total_bytes);
   }
 
@@ -111,7 +107,7 @@ class Fault : public Driver<Fault>, private State {
   // ---- streams and events
 
   void synchronize(int32_t device, uint64_t timeout_ns) {
-    DeviceFault& found = state(device);
+    DeviceFault& found = of(device);
     found.check();
     if (found.hangs()) found.wait_without_end(timeout_ns);
     inner(&bp_driver::synchronize, device, timeout_ns);
@@ -119,49 +115,29 @@ class Fault : public Driver<Fault>, private State {
   }
 
   void stream_create(int32_t device, int32_t priority, uint32_t flags, bp_stream** out) {
-    state(device).check();
-    if (strikes(settings.stream, device)) throw Error(BP_INTERNAL, settings.stream.text("stream_create: the device refused a queue"));
+    of(device).check();
+    refuse(settings.stream, device, BP_INTERNAL, "stream_create: the device refused a queue");
     inner(&bp_driver::stream_create, device, priority, flags, out);
   }
   void stream_destroy(int32_t device, bp_stream* stream) {
-    state(device).forget(stream);
+    of(device).forget(stream);
     release(device, [&] { inner(&bp_driver::stream_destroy, device, stream); });
   }
-  int32_t stream_query(int32_t device, bp_stream* stream) {
-    DeviceFault& found = state(device);
-    found.check();
-    if (found.hangs(stream)) return BP_PENDING;
-    const int32_t status = inner(&bp_driver::stream_query, device, stream);
-    found.check();
-    return status;
-  }
+  int32_t stream_query(int32_t device, bp_stream* stream) { return query(&bp_driver::stream_query, device, stream); }
   void stream_synchronize(int32_t device, bp_stream* stream, uint64_t timeout_ns) {
-    DeviceFault& found = state(device);
-    found.check();
-    if (found.hangs(stream)) found.wait_without_end(timeout_ns);
-    inner(&bp_driver::stream_synchronize, device, stream, timeout_ns);
-    found.check();
+    wait(&bp_driver::stream_synchronize, device, stream, timeout_ns);
   }
   void stream_callback(int32_t device, bp_stream* stream, bp_callback fn, void* arg) {
-    DeviceFault& found = state(device);
+    DeviceFault& found = of(device);
     if (!fn) throw Error(BP_INVALID_ARGUMENT, "stream_callback: fn must not be NULL");
     if (found.hangs(stream)) {
       found.hold(stream, [fn, arg] { fn(arg, BP_FAULT); });
       return;
     }
-    struct Call {
-      DeviceFault* state;
-      bp_callback fn;
-      void* arg;
-    };
-    auto call = std::make_unique<Call>(Call{&found, fn, arg});
-    const auto run = [](void* given, int32_t status) {
-      const std::unique_ptr<Call> one(static_cast<Call*>(given));
-      const int32_t sticky = one->state->sticky();
-      one->fn(one->arg, sticky == BP_OK ? status : sticky);
-    };
-    inner(&bp_driver::stream_callback, device, stream, run, call.get());
-    static_cast<void>(call.release());
+    inner.callback(device, stream, [fault = &found, fn, arg](int32_t status) {
+      const int32_t sticky = fault->sticky();
+      fn(arg, sticky == BP_OK ? status : sticky);
+    });
   }
   /// Asked for each launch of a vendor's own, which passes the driver by: it counts as a piece of work, and fails or hangs like one.
   void stream_native(int32_t device, bp_stream* stream, uint64_t* out) {
@@ -174,38 +150,27 @@ class Fault : public Driver<Fault>, private State {
   }
 
   void event_create(int32_t device, uint32_t flags, bp_event** out) {
-    state(device).check();
-    if (strikes(settings.event, device)) throw Error(BP_INTERNAL, settings.event.text("event_create: the device refused an event"));
+    of(device).check();
+    refuse(settings.event, device, BP_INTERNAL, "event_create: the device refused an event");
     inner(&bp_driver::event_create, device, flags, out);
   }
   void event_destroy(int32_t device, bp_event* event) {
-    state(device).set_hangs(event, false);
+    of(device).set_hangs(event, false);
     release(device, [&] { inner(&bp_driver::event_destroy, device, event); });
   }
   void event_record(int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
-    DeviceFault& found = state(device);
+    DeviceFault& found = of(device);
     found.check();
     const bool hangs = found.hangs(stream);
     if (found.hangs()) found.set_hangs(event, hangs);
     if (!hangs) inner(&bp_driver::event_record, device, stream, event, flags);
   }
-  int32_t event_query(int32_t device, bp_event* event) {
-    DeviceFault& found = state(device);
-    found.check();
-    if (found.hangs(event)) return BP_PENDING;
-    const int32_t status = inner(&bp_driver::event_query, device, event);
-    found.check();
-    return status;
-  }
+  int32_t event_query(int32_t device, bp_event* event) { return query(&bp_driver::event_query, device, event); }
   void event_synchronize(int32_t device, bp_event* event, uint64_t timeout_ns) {
-    DeviceFault& found = state(device);
-    found.check();
-    if (found.hangs(event)) found.wait_without_end(timeout_ns);
-    inner(&bp_driver::event_synchronize, device, event, timeout_ns);
-    found.check();
+    wait(&bp_driver::event_synchronize, device, event, timeout_ns);
   }
   void stream_wait(int32_t device, bp_stream* stream, bp_event* event) {
-    DeviceFault& found = state(device);
+    DeviceFault& found = of(device);
     found.check();
     for (const auto& owner : devices) {  // the event may be another device's
       if (owner->hangs(event)) return found.hang(stream);
@@ -213,17 +178,34 @@ class Fault : public Driver<Fault>, private State {
     if (!found.hangs(stream)) inner(&bp_driver::stream_wait, device, stream, event);
   }
   int32_t event_elapsed(int32_t device, bp_event* start, bp_event* end, int64_t* ns) {
-    DeviceFault& found = state(device);
+    DeviceFault& found = of(device);
     found.check();
     if (found.hangs(start) || found.hangs(end)) return BP_PENDING;
     return inner(&bp_driver::event_elapsed, device, start, end, ns);
   }
 
  private:
+  /// Of a stream or an event, which may hang.
+  template <class Slot, class Handle>
+  int32_t query(Slot slot, int32_t device, Handle* handle) {
+    DeviceFault& found = of(device);
+    found.check();
+    if (found.hangs(handle)) return BP_PENDING;
+    const int32_t status = inner(slot, device, handle);
+    found.check();
+    return status;
+  }
+  template <class Slot, class Handle>
+  void wait(Slot slot, int32_t device, Handle* handle, uint64_t timeout_ns) {
+    DeviceFault& found = of(device);
+    found.check();
+    if (found.hangs(handle)) found.wait_without_end(timeout_ns);
+    inner(slot, device, handle, timeout_ns);
+    found.check();
+  }
+
   void fail_copy(int32_t device, uint64_t bytes) {
-    if (strikes(settings.copy, device)) {
-      throw Error(BP_INTERNAL, settings.copy.text("the transfer of " + std::to_string(bytes) + " bytes was aborted"));
-    }
+    refuse(settings.copy, device, BP_INTERNAL, "the transfer of ", bytes, " bytes was aborted");
   }
 
   template <class Group, class Entries>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -64,16 +63,8 @@ class DeviceFault {
   // Hanging: what is queued on such a stream is kept and never runs.
 
   bool hangs() const { return any_hung_.load(std::memory_order_acquire); }
-  bool hangs(bp_stream* stream) const {
-    if (!hangs()) return false;
-    std::lock_guard lock(mutex_);
-    return streams_.count(stream) != 0;
-  }
-  bool hangs(bp_event* event) const {
-    if (!hangs()) return false;
-    std::lock_guard lock(mutex_);
-    return events_.count(event) != 0;
-  }
+  bool hangs(bp_stream* stream) const { return hangs_in(streams_, stream); }
+  bool hangs(bp_event* event) const { return hangs_in(events_, event); }
   void hang(bp_stream* stream) {
     std::lock_guard lock(mutex_);
     streams_.insert(stream);
@@ -104,13 +95,8 @@ class DeviceFault {
   [[noreturn]] void wait_without_end(uint64_t timeout_ns) {
     const Deadline deadline(timeout_ns);
     std::unique_lock lock(mutex_);
-    const auto over = [&] { return sticky() != BP_OK; };
-    if (deadline.endless()) {
-      changed_.wait(lock, over);
-    } else if (!deadline.asks_only()) {
-      changed_.wait_until(lock, deadline.at(), over);
-    }
-    if (over()) throw Error(static_cast<bp_status>(sticky()), text_);
+    const bool failed = deadline.wait(changed_, lock, [&] { return sticky() != BP_OK; });
+    if (failed) throw Error(static_cast<bp_status>(sticky()), text_);
     throw Error(BP_TIMEOUT, "the work has not completed");
   }
 
@@ -120,6 +106,12 @@ class DeviceFault {
     std::function<void()> end;
   };
 
+  template <class Handle>
+  bool hangs_in(const std::set<Handle*>& hung, Handle* handle) const {
+    if (!hangs()) return false;
+    std::lock_guard lock(mutex_);
+    return hung.count(handle) != 0;
+  }
   template <class Which>
   void release_held(Which which) {
     std::vector<Held> ended, kept;

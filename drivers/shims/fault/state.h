@@ -1,10 +1,11 @@
-// drivers/shims/fault/state.h: what the entries of the shim stand on: the inner driver, its devices, and whether a fault strikes.
+// drivers/shims/fault/state.h: what the entries of the shim share: the inner driver, its devices, and whether a fault strikes.
 #pragma once
 
 #include <unistd.h>
 
 #include <atomic>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,11 @@ namespace backplane::driver::fault {
 struct State {
   explicit State(const Host& host) : settings(Options(host.config())), inner("fault", host.inner()), graph(inner) {
     if (!is_complete(*inner)) {
-      throw Error(BP_UNSUPPORTED, "fault needs a complete driver below it: put the shim emulate between them");
+      throw Error(BP_UNSUPPORTED, "fault needs a complete inner driver: put the shim emulate between them");
     }
   }
 
-  DeviceFault& state(int32_t device) {
+  DeviceFault& of(int32_t device) {
     if (static_cast<size_t>(device) >= devices.size()) [[unlikely]] {
       throw Error(BP_INVALID_DEVICE, "no device " + std::to_string(device) + ": there are " + std::to_string(devices.size()));
     }
@@ -37,10 +38,18 @@ struct State {
     }
     return kind.strikes();
   }
+  /// Throws if the fault strikes, with `what` as its text.
+  template <class... Text>
+  void refuse(FaultKind& kind, int32_t device, bp_status status, const Text&... what) {
+    if (!strikes(kind, device)) return;
+    std::ostringstream text;
+    (text << ... << what);
+    throw Error(status, kind.text(text.str()));
+  }
 
   /// For every call that may lose the device.
   DeviceFault& alive(int32_t device) {
-    DeviceFault& found = state(device);
+    DeviceFault& found = of(device);
     if (strikes(settings.lost, device)) {
       found.suffer(BP_DEVICE_LOST, settings.lost.text("device " + std::to_string(device) + " has fallen off the bus"));
     }
@@ -55,7 +64,7 @@ struct State {
     return graph.status(&bp_graph::capture_status, device, stream, &status, nullptr) == BP_OK && status != BP_CAPTURE_NONE;
   }
 
-  /// True if work of the driver's own goes to it. A failing one goes behind a mark, which the stream comes to first; where the inner driver
+  /// True if the work goes to the inner driver. Work that fails is replaced by a callback at which the device fails; where the inner driver
   /// has no callbacks, the device fails at once.
   bool queue(DeviceFault& found, int32_t device, bp_stream* stream, const char* what) {
     if (captures(device, stream)) return true;
@@ -67,17 +76,7 @@ struct State {
       found.suffer(BP_FAULT, text);
       return false;
     }
-    struct Mark {
-      DeviceFault* state;
-      std::string text;
-    };
-    auto mark = std::make_unique<Mark>(Mark{&found, text});
-    const auto strike = [](void* arg, int32_t) {
-      const std::unique_ptr<Mark> one(static_cast<Mark*>(arg));
-      one->state->suffer(BP_FAULT, one->text);
-    };
-    inner(&bp_driver::stream_callback, device, stream, strike, mark.get());
-    static_cast<void>(mark.release());
+    inner.callback(device, stream, [state = &found, text](int32_t) { state->suffer(BP_FAULT, text); });
     return false;
   }
 
@@ -87,7 +86,7 @@ struct State {
     try {
       call();
     } catch (const Error&) {
-      if (state(device).sticky() != BP_DEVICE_LOST) throw;
+      if (of(device).sticky() != BP_DEVICE_LOST) throw;
     }
   }
 
@@ -97,5 +96,8 @@ struct State {
   std::atomic<bool> captured{false};  // something was, at some time
   PassingGroup<bp_graph> graph;
 };
+
+template <class Group>
+using Intercepted = InterceptedGroup<Group, State>;
 
 }  // namespace backplane::driver::fault

@@ -15,7 +15,8 @@
 
 namespace backplane::driver::trace {
 
-/// The kernels that bp.module has given out, by handle, so that a launch can tell its name. A handle that is used again is a new one.
+/// The kernels that bp.module has given out, by handle, so that a launch is written with its name. A handle that is used again is a new
+/// one.
 class Kernels {
  public:
   struct Kernel {
@@ -106,7 +107,7 @@ Struct whole(const Struct& given) {
   return copy;
 }
 
-// What is worth telling of each struct. A struct without such a function is told by its address.
+// What is written of each struct. A struct without such a function is written as its address.
 
 inline void describe(Line& line, const bp_device_properties& given) {
   const bp_device_properties of = whole(given);

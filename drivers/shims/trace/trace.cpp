@@ -1,4 +1,4 @@
-// drivers/shims/trace/trace.cpp: the shim that writes a line for each call of the driver below, and changes nothing.
+// drivers/shims/trace/trace.cpp: the shim that writes a line for each call of the inner driver, and changes nothing.
 //
 //   [trace] 1520.3 +4.1 7341 alloc device=0 bytes=4096 flags=0 -> OK out=0x7f0000001000
 //
@@ -12,7 +12,7 @@
 //   begin=1           a line also when a call begins: the last one is the call that never came back
 //   ring=<lines>      keep the latest lines, and write them at close, and when an entry returns FAULT, DEVICE_LOST or INTERNAL
 //
-// It goes over any driver, also below emulate. The SDK's groups are traced, a vendor's own pass through. The driver below is called outside
+// It goes over any driver, also under emulate. The SDK's groups are traced, a vendor's own pass through. The inner driver is called outside
 // of every lock. A forked child writes nothing.
 #include <fnmatch.h>
 #include <sys/syscall.h>
@@ -26,6 +26,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -96,61 +97,47 @@ struct Entry {
   bool wanted;
 };
 
-/// What the driver's table and a group have in common.
-template <class Table>
-struct Shape {
-  static constexpr size_t first = sizeof(bp_ext);
-  static std::string prefix() { return std::string(GroupTraits<Table>::id) + "."; }
-  static const auto& slots() { return GroupTraits<Table>::slots; }
-  template <class Any>
-  static auto& self(Any& table) {
-    return table.head.self;
-  }
-};
-template <>
-struct Shape<bp_driver> {
-  static constexpr size_t first = offsetof(bp_driver, device_count);
-  static std::string prefix() { return ""; }
-  static const auto& slots() { return driver::slots(); }
-  template <class Any>
-  static auto& self(Any& table) {
-    return table.self;
-  }
-};
+// Where a table keeps its `self`.
+inline void*& self_of(bp_driver& table) { return table.self; }
+template <class Group>
+void*& self_of(Group& group) {
+  return group.head.self;
+}
 
 /// The C function for a slot.
 template <auto Slot>
 struct Call;
 
-/// A table of the driver below and the one that stands in its place, which is its `self`.
+/// A table of the inner driver and the one offered in its place, whose `self` is this object.
 template <class Table>
 struct Traced {
   Trace& owner;
   std::vector<Entry> entries;
-  Table below{};
+  Table inner{};
   Table offered{};
   std::once_flag made;
 
   Traced(Trace& trace, Filter& filter) : owner(trace) {
-    for (const auto& slot : Shape<Table>::slots()) {
-      std::string name = Shape<Table>::prefix() + slot.name;
-      const bool wanted = filter.takes(name);
-      entries.push_back({std::move(name), wanted});
-    }
+    std::string prefix;
+    if constexpr (!std::is_same_v<Table, bp_driver>) prefix = std::string(GroupTraits<Table>::id) + ".";
+    GroupTraits<Table>::each_slot([&](auto slot) {
+      const std::string name = prefix + slot.name;
+      entries.push_back({name, filter.takes(name)});
+    });
   }
 
   template <class Function>
   const Entry& entry(Function* Table::* slot) const {
-    const auto offset = reinterpret_cast<const char*>(&(below.*slot)) - reinterpret_cast<const char*>(&below);
-    return entries[(static_cast<size_t>(offset) - Shape<Table>::first) / sizeof(Function*)];
+    const auto* const end = reinterpret_cast<Function* const*>(&inner + 1);  // slots are the last members of a table
+    return entries[entries.size() - static_cast<size_t>(end - &(inner.*slot))];
   }
 
-  /// Takes over a table below: what it lacks is not offered either.
+  /// Takes a table of the inner driver. Slots that are NULL there are not offered either.
   void take(const Table& table) {
-    below = offered = table;
-    Shape<Table>::self(offered) = this;
+    inner = offered = table;
+    self_of(offered) = this;
     GroupTraits<Table>::each_slot([&](auto slot) {
-      if (below.*decltype(slot)::value) offered.*decltype(slot)::value = Call<decltype(slot)::value>::entry();
+      if (inner.*decltype(slot)::value) offered.*decltype(slot)::value = Call<decltype(slot)::value>::entry();
     });
   }
 };
@@ -170,9 +157,9 @@ class Trace {
     constexpr std::string_view names = kArguments<Slot>;
     static_assert(names.empty() || count_of(names) == sizeof...(Args), "an entry's names are not those of its parameters");
     auto& table = *static_cast<Traced<Table>*>(self);
-    const auto below = [&] { return (table.below.*Slot)(Shape<Table>::self(table.below), args...); };
+    const auto inner = [&] { return (table.inner.*Slot)(self_of(table.inner), args...); };
     Trace& trace = table.owner;
-    if (!trace.here()) return below();
+    if (!trace.here()) return inner();
 
     const Entry& entry = table.entry(Slot);
     const auto begin = Clock::now();
@@ -183,7 +170,7 @@ class Trace {
       write_inputs(line, names, args...);
       trace.add(line);
     }
-    const int32_t status = below();
+    const int32_t status = inner();
     const auto end = Clock::now();
     if (status == BP_OK) trace.learn(args...);
     const bool failed = status != BP_OK && status != BP_PENDING;
@@ -225,10 +212,10 @@ class Trace {
   using Groups = AllOf<void BP_DRIVER_GROUPS(BP_TRACED)>;
 #undef BP_TRACED
 
-  Trace(const Host& host, const bp_driver& below)
+  Trace(const Host& host, const bp_driver& inner)
       : settings_(Options(host.config())), filter_(settings_.filter), driver_(*this, filter_), groups_(*this, filter_) {
     filter_.finish();
-    driver_.take(below);
+    driver_.take(inner);
     driver_.offered.close = &close;
   }
 
@@ -252,12 +239,12 @@ class Trace {
     if (status < BP_OK || status > BP_INTERNAL) line << " (" << status << ")";
     if (status == BP_OK || status == BP_PENDING) return;
     char text[256] = "";
-    driver_.below.last_error(driver_.below.self, text, sizeof text);
+    driver_.inner.last_error(driver_.inner.self, text, sizeof text);
     line << " ";
     line.quoted(text, sizeof text);
   }
 
-  // What is to be known of a call that succeeded.
+  // What the trace learns from a call that succeeded.
 
   template <class... Args>
   void learn(Args...) {}
@@ -275,11 +262,11 @@ class Trace {
     *out = &group.offered.head;
     return true;
   }
-  /// bp.module.function: launches tell the kernel's name.
+  /// bp.module.function: launches are written with the kernel's name.
   void learn(int32_t, bp_module_code*, const char* name, const bp_signature* signature, bp_function** out, bp_function_properties*) {
     try {
       kernels_.learn(*out, name, signature->pointers);
-    } catch (const std::bad_alloc&) {  // then they tell its handle
+    } catch (const std::bad_alloc&) {  // then with its handle
     }
   }
 
