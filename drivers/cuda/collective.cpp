@@ -74,7 +74,7 @@ std::optional<NcclReduction> nccl_reduction(int32_t op, uint64_t dtype, bool flo
 class Collectives::Entry {
  public:
   Entry(Collectives& all, const char* name, bp_comm* comm, bp_stream* stream)
-      : all_(all), name_(name), comm_(all.find(comm, name)), stream_(stream), use_(all.cuda_, all.gpus_, ordinal(*comm_)) {
+      : all_(all), name_(name), comm_(all.find(comm, name)), stream_(stream), use_(all.gpus_, ordinal(*comm_)) {
     comm_->check();
     if (stream && !use_->device.knows(native(stream))) refuse(std::string(name) + ": the stream is not of the communicator's device");
     all.graphs_.check_stream("a call of bp.collective", native(stream));
@@ -147,7 +147,7 @@ class Collectives::Entry {
 struct Collectives::Reduced : NcclReduction {
   Reduced(const Collectives& all, const Entry& entry, uint64_t elements, uint64_t bp_dtype, int32_t bp_op) : NcclReduction{} {
     const auto found = nccl_reduction(bp_op, bp_dtype, all.reduces_float8(entry.gpu()));
-    if (!found) refuse(format("%s: op %d does not take dtype 0x%llx", entry.name(), bp_op, static_cast<unsigned long long>(bp_dtype)));
+    if (!found) refuse(format("%s: op %d does not take dtype 0x%llx", entry.name(), bp_op, wide(bp_dtype)));
     static_cast<NcclReduction&>(*this) = *found;
     element = nccl_dtype(bp_dtype)->bytes;
     bytes = entry.product(elements, element);
@@ -201,7 +201,7 @@ void Collectives::properties(int32_t device, bp_collective_properties* out) {
 // ---- communicators
 
 void Collectives::make_id(int32_t device, void* out) {
-  const Use gpu(cuda_, gpus_, device);
+  const Use gpu(gpus_, device);
   if (!out) refuse("make_id: out must not be NULL");
   ncclUniqueId id;
   const ncclResult_t result = nccl_->ncclGetUniqueId(&id);
@@ -219,11 +219,11 @@ void Collectives::check_config(const bp_comm_config* config, const char* call) {
 }
 
 void Collectives::create(int32_t device, const bp_comm_config* config, bp_comm** out) {
-  const Use gpu(cuda_, gpus_, device);
+  const Use gpu(gpus_, device);
   check_config(config, "create");
   if (!config->id || !out) refuse("create: the id and out must not be NULL");
   if (in_group()) refuse("create: a group is open on this thread; ranks of one process join from a thread each");
-  add(Communicator::join(cuda_, *gpu, nccl_, *config), out);
+  add(Communicator::join(*gpu, nccl_, *config), out);
 }
 
 void Collectives::split(bp_comm* comm, int32_t color, const bp_comm_config* config, bp_comm** out) {
@@ -241,7 +241,7 @@ void Collectives::split(bp_comm* comm, int32_t color, const bp_comm_config* conf
 
 int32_t Collectives::destroy(bp_comm* comm, uint64_t timeout_ns) {
   const Owned gone = find(comm, "destroy");
-  const Release gpu(cuda_, gpus_, gone->gpu().device.ordinal());
+  const Release gpu(gpus_, gone->gpu().device.ordinal());
   if (!gone->finish(timeout_ns)) throw Error(BP_TIMEOUT, "collective.destroy: the communicator's work is not complete");
   const std::lock_guard lock(mutex_);
   comms_.erase(comm);
@@ -264,7 +264,7 @@ void Collectives::end_all() noexcept {
   for (auto& [handle, comm] : left) comm->abort();
   constexpr uint64_t kEndTimeout = 5'000'000'000;
   for (auto& [handle, comm] : left) {
-    const Current current(cuda_, comm->gpu().device.context_if_any());
+    const Current current(comm->gpu().cuda, comm->gpu().device.context_if_any());
     comm->finish(kEndTimeout);
   }
 }
@@ -321,11 +321,11 @@ void Collectives::group_end() {
     const std::string why = result == ncclSuccess || result == ncclInProgress ? "" : nccl_->text("ncclGroupEnd", result);
     taken.clear();  // NCCL has them: they may be ended
     if (!why.empty()) {
-      for (const auto& [comm, stream] : parts) Use(cuda_, gpus_, comm->gpu().device.ordinal());  // what the device tells comes first
+      for (const auto& [comm, stream] : parts) Use(gpus_, comm->gpu().device.ordinal());  // the device's own error comes first
       throw Error(BP_INTERNAL, why);
     }
     for (const auto& [comm, stream] : parts) {
-      const Use gpu(cuda_, gpus_, comm->gpu().device.ordinal());
+      const Use gpu(gpus_, comm->gpu().device.ordinal());
       comm->settle("ncclGroupEnd");
       comm->queued_on(native(stream));
     }
@@ -403,6 +403,6 @@ void Collectives::recv(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t 
   entry.queue("ncclRecv", bytes, [&](ncclComm_t of, CUstream on) { return nccl_->ncclRecv(pointer(out), bytes, ncclUint8, peer, of, on); });
 }
 
-void Collectives::lacks(const char* call) { throw Error(BP_UNSUPPORTED, format("collective.%s: NCCL has none", call)); }
+void Collectives::unsupported(const char* call) { throw Error(BP_UNSUPPORTED, format("collective.%s: NCCL has none", call)); }
 
 }  // namespace backplane::driver::cuda

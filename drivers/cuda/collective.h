@@ -30,10 +30,9 @@ std::optional<NcclReduction> nccl_reduction(int32_t op, uint64_t dtype, bool flo
 
 class Collectives {
  public:
-  Collectives(const Library& cuda, const Gpus& gpus, Graphs& graphs, EventProfile<>& profile)
-      : cuda_(cuda), gpus_(gpus), graphs_(graphs), profile_(profile) {}
+  Collectives(const Gpus& gpus, Graphs& graphs, EventProfile<>& profile) : gpus_(gpus), graphs_(graphs), profile_(profile) {}
 
-  /// Loads NCCL, once. path: empty to look for it, "off" for none. False if there is none: `why` tells.
+  /// Loads NCCL, once. path: empty to look for it, "off" for none. False if there is none; then `why` is the reason.
   bool load(const std::string& path, std::string& why);
   /// BP_COLLECTIVE_* of what was loaded.
   uint32_t flags() const;
@@ -56,14 +55,14 @@ class Collectives {
   void all_gather(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t in, uint64_t bytes);
   void send(bp_comm* comm, bp_stream* stream, uint64_t in, uint64_t bytes, int32_t peer);
   void recv(bp_comm* comm, bp_stream* stream, uint64_t out, uint64_t bytes, int32_t peer);
-  // What NCCL lacks: the core makes it of sends and receives.
-  void all_to_all(bp_comm*, bp_stream*, uint64_t, uint64_t, uint64_t) { lacks("all_to_all"); }
+  // NCCL has none of these: the core makes them of sends and receives.
+  void all_to_all(bp_comm*, bp_stream*, uint64_t, uint64_t, uint64_t) { unsupported("all_to_all"); }
   void all_to_all_v(bp_comm*, bp_stream*, uint64_t, const uint64_t*, const uint64_t*, uint64_t, const uint64_t*, const uint64_t*) {
-    lacks("all_to_all_v");
+    unsupported("all_to_all_v");
   }
-  void gather(bp_comm*, bp_stream*, uint64_t, uint64_t, uint64_t, int32_t) { lacks("gather"); }
-  void scatter(bp_comm*, bp_stream*, uint64_t, uint64_t, uint64_t, int32_t) { lacks("scatter"); }
-  void barrier(bp_comm*, bp_stream*) { lacks("barrier"); }
+  void gather(bp_comm*, bp_stream*, uint64_t, uint64_t, uint64_t, int32_t) { unsupported("gather"); }
+  void scatter(bp_comm*, bp_stream*, uint64_t, uint64_t, uint64_t, int32_t) { unsupported("scatter"); }
+  void barrier(bp_comm*, bp_stream*) { unsupported("barrier"); }
 
  private:
   using Owned = std::shared_ptr<Communicator>;
@@ -82,7 +81,7 @@ class Collectives {
   class Entry;
   struct Reduced;
 
-  [[noreturn]] static void lacks(const char* call);
+  [[noreturn]] static void unsupported(const char* call);
   Owned find(bp_comm* comm, const char* call) const;
   void add(Owned comm, bp_comm** out);
   /// Of a call, or of a group's calls of one communicator.
@@ -92,7 +91,6 @@ class Collectives {
   void check_config(const bp_comm_config* config, const char* call);
   bool reduces_float8(Gpu& gpu) const;
 
-  const Library& cuda_;
   const Gpus& gpus_;
   Graphs& graphs_;
   EventProfile<>& profile_;

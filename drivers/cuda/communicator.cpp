@@ -10,14 +10,14 @@
 
 namespace backplane::driver::cuda {
 
-Communicator::Communicator(const Library& cuda, Gpu& gpu, std::shared_ptr<const Nccl> nccl, const bp_comm_config& config)
-    : cuda_(cuda),
+Communicator::Communicator(Gpu& gpu, std::shared_ptr<const Nccl> nccl, const bp_comm_config& config)
+    : cuda_(gpu.cuda),
       gpu_(gpu),
       nccl_(std::move(nccl)),
       link_(std::make_shared<Link>(config.name)),
       rank_(config.rank),
       size_(config.size),
-      patience_ns_(config.timeout_ns) {
+      timeout_ns_(config.timeout_ns) {
   CUevent event = nullptr;
   gpu_.device.check(cuda_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
   last_ = gpu_.device.events.add(std::make_unique<Event>(event, false).release());
@@ -32,9 +32,8 @@ Communicator::~Communicator() {
   delete last_;
 }
 
-std::shared_ptr<Communicator> Communicator::join(const Library& cuda, Gpu& gpu, std::shared_ptr<const Nccl> nccl,
-                                                 const bp_comm_config& config) {
-  std::shared_ptr<Communicator> made(new Communicator(cuda, gpu, std::move(nccl), config));
+std::shared_ptr<Communicator> Communicator::join(Gpu& gpu, std::shared_ptr<const Nccl> nccl, const bp_comm_config& config) {
+  std::shared_ptr<Communicator> made(new Communicator(gpu, std::move(nccl), config));
   ncclUniqueId id;
   std::memcpy(&id, config.id, sizeof id);
   ncclConfig_t settings = made->nccl_->config(made->link_->name.c_str(), config.max_units);
@@ -47,13 +46,13 @@ std::shared_ptr<Communicator> Communicator::join(const Library& cuda, Gpu& gpu, 
 }
 
 std::shared_ptr<Communicator> Communicator::split(int32_t color, const bp_comm_config* config) {
-  const Deadline deadline(config ? config->timeout_ns : patience_ns_);
+  const Deadline deadline(config ? config->timeout_ns : timeout_ns_);
   // NCCL does not split while work is queued.
   if (!work_done(deadline.left_ns())) throw Error(BP_TIMEOUT, "collective.split: the communicator's work is not complete");
   std::shared_ptr<Communicator> made;
   ncclConfig_t settings = nccl_->config(link_->name.c_str(), 0);
   if (color >= 0) {
-    made.reset(new Communicator(cuda_, gpu_, nccl_, *config));
+    made.reset(new Communicator(gpu_, nccl_, *config));
     settings = nccl_->config(made->link_->name.c_str(), config->max_units);
   }
   const int key = config ? config->rank : 0;
@@ -81,7 +80,7 @@ void Communicator::taken(const char* name, ncclResult_t result) {
   const bp_status status = status_of_call(result);
   if (status == BP_OK || status == BP_PENDING) return;
   const std::string text = nccl_->text(name, result);
-  // What CUDA told NCCL, it tells us.
+  // NCCL's error came from CUDA, which gives it here, too.
   if (result == ncclUnhandledCudaError) gpu_.device.query(cuda_.cuStreamQuery(nullptr), "cuStreamQuery");
   throw Error(status, text);
 }
@@ -91,8 +90,8 @@ void Communicator::settle(const char* name) {
     const std::lock_guard lock(link_->calls);
     return ask();
   };
-  if (wait(patience_ns_, progress) == BP_TIMEOUT) {
-    const std::string text = format("%s: not all ranks came within %.3f s", name, static_cast<double>(patience_ns_) * 1e-9);
+  if (wait(timeout_ns_, progress) == BP_TIMEOUT) {
+    const std::string text = format("%s: not all ranks came within %.3f s", name, static_cast<double>(timeout_ns_) * 1e-9);
     fail(BP_TIMEOUT, text);
     throw Error(BP_TIMEOUT, text);
   }
@@ -118,7 +117,7 @@ int32_t Communicator::ask() {
 // ---- failures
 
 int32_t Communicator::status(std::string* text) {
-  // While a call of NCCL is under way it tells nothing new.
+  // While a call of NCCL is under way it reports nothing new.
   if (const std::unique_lock lock(link_->calls, std::try_to_lock); lock && !failed()) {
     if (gpu_.device.failed()) fail(BP_INTERNAL, format("device %d is in error", gpu_.device.ordinal()));
     ask();
@@ -160,7 +159,7 @@ void Communicator::end(bool by_abort) {
       const std::unique_lock lock(link->calls, std::chrono::seconds(1));
       comm = link->comm.exchange(nullptr);
     }
-    // Without the lock: who waits for this communicator is told at once.
+    // Without the lock: waits for this communicator end at once.
     if (comm) by_abort ? nccl->ncclCommAbort(comm) : nccl->ncclCommDestroy(comm);
     const std::lock_guard lock(link->mutex);
     link->ended = true;
@@ -177,13 +176,7 @@ void Communicator::end(bool by_abort) {
 bool Communicator::ended_within(uint64_t timeout_ns) {
   const Deadline deadline(timeout_ns);
   std::unique_lock lock(link_->mutex);
-  const auto ended = [&] { return link_->ended; };
-  if (deadline.endless()) {
-    link_->over.wait(lock, ended);
-  } else if (!deadline.asks_only()) {
-    link_->over.wait_until(lock, deadline.at(), ended);
-  }
-  return ended();
+  return deadline.wait(link_->over, lock, [&] { return link_->ended; });
 }
 
 bool Communicator::work_done(uint64_t timeout_ns) {

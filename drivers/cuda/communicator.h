@@ -23,7 +23,7 @@ namespace backplane::driver::cuda {
 class Communicator {
  public:
   /// Joins. Blocks until all ranks have, for config.timeout_ns at most. Throws as bp.collective's create.
-  static std::shared_ptr<Communicator> join(const Library& cuda, Gpu& gpu, std::shared_ptr<const Nccl> nccl, const bp_comm_config& config);
+  static std::shared_ptr<Communicator> join(Gpu& gpu, std::shared_ptr<const Nccl> nccl, const bp_comm_config& config);
   /// As bp.collective's split; NULL for color -1. What is queued has to end first, which counts as waiting.
   std::shared_ptr<Communicator> split(int32_t color, const bp_comm_config* config);
   ~Communicator();
@@ -79,10 +79,10 @@ class Communicator {
     bool ending = false, ended = false;
   };
 
-  Communicator(const Library& cuda, Gpu& gpu, std::shared_ptr<const Nccl> nccl, const bp_comm_config& config);
+  Communicator(Gpu& gpu, std::shared_ptr<const Nccl> nccl, const bp_comm_config& config);
   bool failed() const { return status_.load(std::memory_order_acquire) != BP_OK; }
   void fail(int32_t status, const std::string& text);
-  /// Asks NCCL, with link_->calls held, and fails with what it tells. BP_PENDING: it is about to do what was called last.
+  /// Asks NCCL, with link_->calls held, and fails with its answer. BP_PENDING: it is about to do what was called last.
   int32_t ask();
   void end(bool by_abort);
   bool ended_within(uint64_t timeout_ns);
@@ -93,7 +93,7 @@ class Communicator {
   const std::shared_ptr<const Nccl> nccl_;
   const std::shared_ptr<Link> link_;
   const int32_t rank_, size_;
-  const uint64_t patience_ns_;
+  const uint64_t timeout_ns_;
   Event* last_ = nullptr;  // behind the work that was queued last
   bool used_ = false, finalized_ = false;
 

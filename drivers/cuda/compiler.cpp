@@ -2,7 +2,6 @@
 #include "compiler.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <sstream>
 
 #include "prelude.h"
@@ -20,8 +19,7 @@ constexpr const char* kLight = "--ptxas-options=-O1";
 constexpr const char* kDebug = "-DBP_DEBUG=1 --generate-line-info";
 
 bp_target_properties target_named(const std::string& name) {
-  bp_target_properties out{};
-  out.struct_size = sizeof out;
+  auto out = sized<bp_target_properties>();
   std::snprintf(out.target, sizeof out.target, "%s", name.c_str());
   out.dtypes = out.fast_dtypes = BP_DTYPE_INT8 | BP_DTYPE_UINT8 | BP_DTYPE_INT16 | BP_DTYPE_INT32 | BP_DTYPE_INT64 | BP_DTYPE_BOOL |
                                  BP_DTYPE_FLOAT32 | BP_DTYPE_FLOAT64;
@@ -56,8 +54,7 @@ std::vector<int> Compiler::archs() const {
 
 std::string Compiler::id() const {
   static const uint64_t rest = checksum(std::string(kPrelude) + kFlags + kFastMath + kLight + kDebug);
-  return format("cuda %016llx ", static_cast<unsigned long long>(rest)) +
-         (nvrtc().present ? "NVRTC " + nvrtc().version : "without a compiler");
+  return format("cuda %016llx ", wide(rest)) + (nvrtc().present ? "NVRTC " + nvrtc().version : "without a compiler");
 }
 
 std::vector<bp_target_properties> Compiler::targets() const {

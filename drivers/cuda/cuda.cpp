@@ -3,7 +3,6 @@
 // A bp_stream* is a CUstream, so that nothing stands between a launch and CUDA.
 #include <cstring>
 #include <string>
-#include <thread>
 
 #include <backplane/driver/peer.h>
 #include <backplane/driver/vendor/cuda.h>
@@ -99,15 +98,15 @@ class Cuda : public Driver<Cuda> {
   }
 
   void alloc(int32_t device, uint64_t bytes, uint32_t flags, uint64_t* out) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     need(out && !(flags & ~BP_ALLOC_SHARED), "alloc: out must not be NULL, flags must be 0 or BP_ALLOC_SHARED");
     *out = gpu->memory->alloc(bytes);
   }
-  void free(int32_t device, uint64_t address) { Release(cuda_, gpus_, device)->memory->free(address); }
+  void free(int32_t device, uint64_t address) { Release(gpus_, device)->memory->free(address); }
 
   void copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
             uint32_t flags) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     graphs_.check_stream("copy", native(stream));
     graphs_.check_wait("copy");
     if (queue_copy(gpu, device, stream, {dst, dst_device, src, src_device, bytes}, flags)) {
@@ -116,12 +115,12 @@ class Cuda : public Driver<Cuda> {
   }
   void copy_async(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
                   uint32_t flags) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     queue_copy(gpu, device, stream, {dst, dst_device, src, src_device, bytes}, flags);
   }
 
   void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     need(flags == 0, "fill: flags must be 0");
     const Fill what(pattern, pattern_size, dst, count);
     gpu->vmm->check(dst, what.bytes(), "fill: dst");
@@ -129,10 +128,10 @@ class Cuda : public Driver<Cuda> {
                     [&] { graphs_.queue(native(stream), [&] { what.queue(cuda_, gpu->device, native(stream)); }); });
   }
 
-  // Queries answer from the GPU, which tells of a failure by itself; what it has told stays.
+  // Queries answer from the GPU, which reports a failure by itself; what it has reported stays.
 
   int32_t synchronize(int32_t device, uint64_t timeout_ns) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     graphs_.check_wait("synchronize", timeout_ns);
     return wait(timeout_ns, [&] {
       graphs_.check_device("synchronize", gpu->device);  // each time: a capture may begin meanwhile, whose streams CUDA does not query
@@ -141,28 +140,28 @@ class Cuda : public Driver<Cuda> {
   }
 
   void stream_create(int32_t device, int32_t priority, uint32_t flags, bp_stream** out) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     need(out && flags == 0, "stream_create: out must not be NULL, flags must be 0");
     *out = reinterpret_cast<bp_stream*>(gpu->device.make_stream(priority));
   }
   void stream_destroy(int32_t device, bp_stream* stream) {
-    const Release gpu(cuda_, gpus_, device);
+    const Release gpu(gpus_, device);
     graphs_.drop(native(stream));
     gpu->device.destroy_stream(native(stream));
   }
   int32_t stream_query(int32_t device, bp_stream* stream) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     graphs_.check_stream("stream_query", native(stream));
     return gpu->device.query(cuda_.cuStreamQuery(native(stream)), "cuStreamQuery");
   }
   int32_t stream_synchronize(int32_t device, bp_stream* stream, uint64_t timeout_ns) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     graphs_.check_stream("stream_synchronize", native(stream));
     graphs_.check_wait("stream_synchronize", timeout_ns);
     return wait(timeout_ns, [&] { return gpu->device.query(cuda_.cuStreamQuery(native(stream)), "cuStreamQuery"); });
   }
   void stream_callback(int32_t device, bp_stream* stream, bp_callback fn, void* arg) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     need(fn, "stream_callback: fn must not be NULL");
     graphs_.check_stream("stream_callback", native(stream));
     queue_callback_on(cuda_, gpu->device, native(stream), fn, arg);
@@ -173,51 +172,49 @@ class Cuda : public Driver<Cuda> {
     *out = reinterpret_cast<uint64_t>(stream);
   }
   void stream_from_native(int32_t device, uint64_t number, bp_stream** out) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     need(out, "stream_from_native: out must not be NULL");
     *out = reinterpret_cast<bp_stream*>(stream_of_number(cuda_, gpu->device, number));
   }
 
   void event_create(int32_t device, uint32_t flags, bp_event** out) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     need(out && !(flags & ~(BP_EVENT_TIMING | BP_EVENT_BLOCKING | BP_EVENT_IPC)), "event_create: out must not be NULL, flags BP_EVENT_*");
     CUevent event = nullptr;
     gpu.check(cuda_.cuEventCreate(&event, event_flags(flags)), "cuEventCreate");
     *out = reinterpret_cast<bp_event*>(gpu->device.events.add(std::make_unique<Event>(event, flags & BP_EVENT_IPC).release()));
   }
-  void event_destroy(int32_t device, bp_event* event) {
-    Release(cuda_, gpus_, device)->device.events.destroy(&event_of(event), "event_destroy");
-  }
+  void event_destroy(int32_t device, bp_event* event) { Release(gpus_, device)->device.events.destroy(&event_of(event), "event_destroy"); }
   void event_record(int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     need(event && flags == 0, "event_record: event must not be NULL, flags must be 0");
     graphs_.record_event(gpu, native(stream), event_of(event));
   }
   int32_t event_query(int32_t device, bp_event* event) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     need(event, "event_query: event must not be NULL");
     graphs_.check_event("event_query", event_of(event));
     return gpu->device.query(cuda_.cuEventQuery(event_of(event).native), "cuEventQuery");
   }
   int32_t event_synchronize(int32_t device, bp_event* event, uint64_t timeout_ns) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     need(event, "event_synchronize: event must not be NULL");
     graphs_.check_event("event_synchronize", event_of(event));
     graphs_.check_wait("event_synchronize", timeout_ns);
     return wait(timeout_ns, [&] { return gpu->device.query(cuda_.cuEventQuery(event_of(event).native), "cuEventQuery"); });
   }
   void stream_wait(int32_t device, bp_stream* stream, bp_event* event) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     need(event, "stream_wait: event must not be NULL");
     graphs_.wait(gpu, native(stream), event_of(event));
   }
   int32_t event_elapsed(int32_t device, bp_event* start, bp_event* end, int64_t* ns) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     need(start && end && ns, "event_elapsed: start, end and ns must not be NULL");
     for (bp_event* one : {start, end}) graphs_.check_event("event_elapsed", event_of(one));
     float milliseconds = 0;
-    const CUresult told = cuda_.cuEventElapsedTime(&milliseconds, event_of(start).native, event_of(end).native);
-    const int32_t status = gpu->device.query(told, "cuEventElapsedTime");
+    const CUresult result = cuda_.cuEventElapsedTime(&milliseconds, event_of(start).native, event_of(end).native);
+    const int32_t status = gpu->device.query(result, "cuEventElapsedTime");
     if (status == BP_OK) *ns = static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6);
     return status;
   }
@@ -248,7 +245,7 @@ class Cuda : public Driver<Cuda> {
   }
 
   void memory_info(int32_t device, uint64_t* free_bytes, uint64_t* total_bytes) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     need(free_bytes && total_bytes, "memory_info: both outputs are needed");
     size_t available = 0, total = 0;
     gpu.check(cuda_.cuMemGetInfo_v2(&available, &total), "cuMemGetInfo");
@@ -284,7 +281,7 @@ class Cuda : public Driver<Cuda> {
     need(flags == 0, "copy: flags must be 0");
     bool queued = false;
     profile_.around(EventProfile<>::copy(device, range.dst_device, range.src_device, range.bytes), stream,
-                    [&] { graphs_.queue(native(stream), [&] { queued = queue_copy_on(cuda_, gpus_, *gpu, range, native(stream)); }); });
+                    [&] { graphs_.queue(native(stream), [&] { queued = queue_copy_on(gpus_, *gpu, range, native(stream)); }); });
     return queued;
   }
 
@@ -298,15 +295,15 @@ class Cuda : public Driver<Cuda> {
   const Gpus gpus_;
   HostMemory host_memory_;
   EventProfile<> profile_{TableCalls{table()}};
-  Peers peers_{cuda_, gpus_};
-  VmmEntries vmm_{cuda_, gpus_};
-  IpcEntries ipc_{cuda_, gpus_};
-  HostViewEntries host_view_{cuda_, gpus_};
+  Peers peers_{gpus_};
+  VmmEntries vmm_{gpus_};
+  IpcEntries ipc_{gpus_};
+  HostViewEntries host_view_{gpus_};
   Graphs graphs_{cuda_, gpus_, profile_};
-  Collectives collectives_{cuda_, gpus_, graphs_, profile_};
+  Collectives collectives_{gpus_, graphs_, profile_};
   const Compiler compiler_;
   CompilerEntries<const Compiler> compiler_entries_{compiler_};
-  ModuleEntries modules_{cuda_, gpus_, graphs_, profile_, compiler_};
+  ModuleEntries modules_{gpus_, graphs_, profile_, compiler_};
   NativeEntries native_{gpus_};
   bp_collective* collective_ = nullptr;
 };

@@ -259,7 +259,7 @@ constexpr uint64_t kStreamLegacy = 1, kStreamPerThread = 2;
   X(cuLaunchKernel, CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,       \
     unsigned block_z, unsigned shared_bytes, CUstream stream, void** arguments, void** extra)
 
-/// Functions that older drivers lack: NULL there.
+/// Functions that are NULL in older drivers.
 #define BP_CUDA_NEWER_FUNCTIONS(X) X(cuFuncGetParamInfo, CUfunction function, size_t index, size_t* offset, size_t* bytes)
 
 using nvrtcResult = int;

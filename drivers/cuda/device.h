@@ -54,7 +54,7 @@ class Device {
     check(result, call);
     return BP_OK;
   }
-  /// For what gives something back: nothing is thrown, and a device that has failed has nothing more to tell.
+  /// For what gives something back: nothing is thrown, and errors of a device that has failed are ignored.
   void note(CUresult result) noexcept;
 
   // Streams. NULL, the default one, is CUDA's legacy stream, which is also torch.cuda's default stream.

@@ -6,16 +6,16 @@
 namespace backplane::driver::cuda {
 
 Gpu::Gpu(const Library& cuda, int32_t ordinal, bool managed)
-    : device(cuda, ordinal),
+    : cuda(cuda),
+      device(cuda, ordinal),
       memory(std::make_unique<DeviceMemory>(cuda, device, managed)),
       vmm(std::make_unique<Vmm>(cuda, device)),
-      modules(std::make_unique<Modules>(cuda, device)),
-      cuda_(cuda) {}
+      modules(std::make_unique<Modules>(cuda, device)) {}
 
 Gpu::~Gpu() {
   CUcontext context = device.context_if_any();
   if (!context) return;
-  const Current current(cuda_, context);
+  const Current current(cuda, context);
   device.complete();
   modules.reset();
   vmm.reset();

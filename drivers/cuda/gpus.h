@@ -17,13 +17,11 @@ struct Gpu {
   Gpu(const Library& cuda, int32_t ordinal, bool managed);
   ~Gpu();
 
+  const Library& cuda;
   Device device;
   std::unique_ptr<DeviceMemory> memory;
   std::unique_ptr<Vmm> vmm;
   std::unique_ptr<Modules> modules;
-
- private:
-  const Library& cuda_;
 };
 
 class Gpus {
@@ -50,7 +48,7 @@ class Gpus {
 /// An entry's way to a GPU: sound, with its context made and current on this thread.
 class Use {
  public:
-  Use(const Library& cuda, const Gpus& gpus, int32_t device) : gpu_(gpus.at(device)), current_(cuda, sound(gpu_).context()) {}
+  Use(const Gpus& gpus, int32_t device) : gpu_(gpus.at(device)), current_(gpu_.cuda, sound(gpu_).context()) {}
   Gpu* operator->() const { return &gpu_; }
   Gpu& operator*() const { return gpu_; }
   void check(CUresult result, const char* call) const { gpu_.device.check(result, call); }
@@ -67,7 +65,7 @@ class Use {
 /// The same for entries that give something back, which work after a failure, too.
 class Release {
  public:
-  Release(const Library& cuda, const Gpus& gpus, int32_t device) : gpu_(gpus.at(device)), current_(cuda, gpu_.device.context()) {}
+  Release(const Gpus& gpus, int32_t device) : gpu_(gpus.at(device)), current_(gpu_.cuda, gpu_.device.context()) {}
   Gpu* operator->() const { return &gpu_; }
   Gpu& operator*() const { return gpu_; }
 

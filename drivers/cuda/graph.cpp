@@ -25,7 +25,7 @@ CUstream Graphs::stream_of(const Gpu& gpu, bp_stream* stream, const char* call) 
 // ---- captures
 
 void Graphs::capture_begin(int32_t device, bp_stream* stream, int32_t mode, uint64_t* id) {
-  const Use gpu(cuda_, gpus_, device);
+  const Use gpu(gpus_, device);
   CUstream on = stream_of(*gpu, stream, "capture_begin");
   const uint64_t number = captures_.begin(on, &gpu->device, on == nullptr, mode);
   try {
@@ -38,7 +38,7 @@ void Graphs::capture_begin(int32_t device, bp_stream* stream, int32_t mode, uint
 }
 
 void Graphs::capture_end(int32_t device, bp_stream* stream, bp_recording** out) {
-  const Release gpu(cuda_, gpus_, device);
+  const Release gpu(gpus_, device);
   need(out, "graph.capture_end: out must not be NULL");
   CUstream on = stream_of(*gpu, stream, "capture_end");
   const auto ended = captures_.end(on);
@@ -103,7 +103,7 @@ void Graphs::end_captures(const Device& device) noexcept {
 // ---- graphs
 
 void Graphs::instantiate(int32_t device, bp_recording* recording, uint32_t flags, bp_graph_exec** out) {
-  const Use gpu(cuda_, gpus_, device);
+  const Use gpu(gpus_, device);
   need(out && flags == 0, "graph.instantiate: out must not be NULL, flags must be 0");
   const auto from = recordings_.find(recording, &gpu->device, kNoRecording);
   std::shared_ptr<Exec> made(new Exec{&gpu->device});
@@ -115,7 +115,7 @@ void Graphs::instantiate(int32_t device, bp_recording* recording, uint32_t flags
 }
 
 void Graphs::launch(int32_t device, bp_stream* stream, bp_graph_exec* exec) {
-  const Use gpu(cuda_, gpus_, device);
+  const Use gpu(gpus_, device);
   CUstream on = stream_of(*gpu, stream, "launch");
   check_stream("graph.launch", on);
   const auto ready = execs_.find(exec, &gpu->device, kNoExec);
@@ -129,7 +129,7 @@ void Graphs::launch(int32_t device, bp_stream* stream, bp_graph_exec* exec) {
 }
 
 void Graphs::recording_destroy(int32_t device, bp_recording* recording) {
-  const Release gpu(cuda_, gpus_, device);
+  const Release gpu(gpus_, device);
   const auto last = recordings_.take(recording, &gpu->device, kNoRecording);
   const std::lock_guard<std::mutex> lock(last->mutex);
   gpu->device.note(cuda_.cuGraphDestroy(last->graph));
@@ -137,17 +137,17 @@ void Graphs::recording_destroy(int32_t device, bp_recording* recording) {
 
 // CUDA frees what is on its way when that is complete.
 void Graphs::exec_destroy(int32_t device, bp_graph_exec* exec) {
-  const Release gpu(cuda_, gpus_, device);
+  const Release gpu(gpus_, device);
   const auto last = execs_.take(exec, &gpu->device, kNoExec);
   const std::lock_guard<std::mutex> lock(last->mutex);
   gpu->device.note(cuda_.cuGraphExecDestroy(last->exec));
 }
 
 void Graphs::dump(int32_t device, bp_recording* recording, const char* path) {
-  const Use gpu(cuda_, gpus_, device);
+  const Use gpu(gpus_, device);
   need(path, "graph.dump: path must not be NULL");
   const auto from = recordings_.find(recording, &gpu->device, kNoRecording);
-  FILE* const file = std::fopen(path, "w");  // CUDA does not tell this error from others
+  FILE* const file = std::fopen(path, "w");  // CUDA does not distinguish this error from others
   if (!file) throw Error(BP_INVALID_ARGUMENT, std::string("graph.dump: ") + path + " cannot be written");
   std::fclose(file);
   const std::lock_guard<std::mutex> lock(from->mutex);

@@ -1,6 +1,6 @@
 // drivers/cuda/graph.h: bp.graph by CUDA graphs: CUDA records what its streams are given, the driver holds the group's rules.
 //
-// CUDA is told to capture in its relaxed mode, whatever the caller's mode is: in the others it forbids cuMemAlloc and its like, which the
+// CUDA captures in its relaxed mode, whatever the caller's mode is: in the others it forbids cuMemAlloc and its like, which the
 // group allows, also to libraries that the process has, and lets only the thread that began a capture end it. Whose waits make a capture
 // invalid, the driver says by itself; what it refuses CUDA never sees, so that the text of the first illegal call is its own.
 #pragma once

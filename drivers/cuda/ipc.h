@@ -1,4 +1,4 @@
-// drivers/cuda/ipc.h: bp.ipc: CUDA's handles of memory and events, with what tells them from any other bytes.
+// drivers/cuda/ipc.h: bp.ipc: CUDA's handles of memory and events, marked so that other bytes are refused.
 #pragma once
 
 #include <cstring>
@@ -38,34 +38,34 @@ uint64_t unpack(const bp_ipc_handle& from, const char (&magic)[8], CudaHandle& h
   return name.bytes;
 }
 
-inline bp_ipc_handle export_memory(const Library& cuda, Gpu& gpu, uint64_t address) {
+inline bp_ipc_handle export_memory(Gpu& gpu, uint64_t address) {
   if (gpu.vmm->find(address)) throw Error(BP_UNSUPPORTED, "ipc: memory that is mapped into a reservation is not shared");
   const uint64_t bytes = gpu.memory->bytes_of(address, "ipc.memory_export");
   CUipcMemHandle handle;
-  gpu.device.check(cuda.cuIpcGetMemHandle(&handle, address), "cuIpcGetMemHandle");
+  gpu.device.check(gpu.cuda.cuIpcGetMemHandle(&handle, address), "cuIpcGetMemHandle");
   return packed(kMemoryMagic, bytes, handle);
 }
 
-inline uint64_t open_memory(const Library& cuda, Gpu& gpu, const bp_ipc_handle& from) {
+inline uint64_t open_memory(Gpu& gpu, const bp_ipc_handle& from) {
   CUipcMemHandle handle;
   const uint64_t bytes = unpack(from, kMemoryMagic, handle);
   CUdeviceptr address = 0;
-  gpu.device.check(cuda.cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), "cuIpcOpenMemHandle");
+  gpu.device.check(gpu.cuda.cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), "cuIpcOpenMemHandle");
   gpu.memory->adopt(address, bytes);
   return address;
 }
 
-inline bp_ipc_handle export_event(const Library& cuda, Gpu& gpu, CUevent event) {
+inline bp_ipc_handle export_event(Gpu& gpu, CUevent event) {
   CUipcEventHandle handle;
-  gpu.device.check(cuda.cuIpcGetEventHandle(&handle, event), "cuIpcGetEventHandle");
+  gpu.device.check(gpu.cuda.cuIpcGetEventHandle(&handle, event), "cuIpcGetEventHandle");
   return packed(kEventMagic, 0, handle);
 }
 
-inline Event* open_event(const Library& cuda, Gpu& gpu, const bp_ipc_handle& from) {
+inline Event* open_event(Gpu& gpu, const bp_ipc_handle& from) {
   CUipcEventHandle handle;
   unpack(from, kEventMagic, handle);
   CUevent event = nullptr;
-  gpu.device.check(cuda.cuIpcOpenEventHandle(&event, handle), "cuIpcOpenEventHandle");
+  gpu.device.check(gpu.cuda.cuIpcOpenEventHandle(&event, handle), "cuIpcOpenEventHandle");
   return gpu.device.events.add(std::make_unique<Event>(event, true).release());
 }
 

@@ -17,7 +17,7 @@ class Library {
   /// path: empty for the system's own. Throws Error(BP_INVALID_ARGUMENT) for a path that cannot be loaded.
   explicit Library(const std::string& path);
 
-  /// cuInit, once. False if there is no library, or no GPU: missing() tells. Throws for anything else that keeps CUDA from working.
+  /// cuInit, once. False if there is no library, or no GPU: missing() is the reason. Throws for anything else that keeps CUDA from working.
   bool start() const;
   bool loaded() const { return loaded_; }
   const std::string& missing() const { return missing_; }

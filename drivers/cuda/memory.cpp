@@ -49,8 +49,7 @@ void DeviceMemory::adopt(uint64_t address, uint64_t bytes) {
 uint64_t DeviceMemory::bytes_of(uint64_t address, const char* what) const {
   const auto place = blocks_.find(address);
   if (!place || place->offset != 0 || place->handle.foreign) {
-    throw Error(BP_INVALID_ARGUMENT,
-                format("%s: 0x%llx is no allocation of device %d", what, static_cast<unsigned long long>(address), device_.ordinal()));
+    throw Error(BP_INVALID_ARGUMENT, format("%s: 0x%llx is no allocation of device %d", what, wide(address), device_.ordinal()));
   }
   return place->bytes;
 }
@@ -58,8 +57,7 @@ uint64_t DeviceMemory::bytes_of(uint64_t address, const char* what) const {
 void DeviceMemory::give_back(uint64_t address, bool foreign, const char* what) {
   const auto place = blocks_.find(address);
   if (!place || place->offset != 0 || place->handle.foreign != foreign) {
-    throw Error(BP_INVALID_ARGUMENT,
-                format("%s: 0x%llx was not given by device %d", what, static_cast<unsigned long long>(address), device_.ordinal()));
+    throw Error(BP_INVALID_ARGUMENT, format("%s: 0x%llx was not given by device %d", what, wide(address), device_.ordinal()));
   }
   live_.destroy(address, what);
 }

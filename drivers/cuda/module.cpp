@@ -50,7 +50,7 @@ int Modules::attribute(CUfunction function, FunctionAttribute which) {
 }
 
 // The block of a launch is the kernel's parameters as CUDA lays them out: pointers of 8 bytes, then a struct. What the kernel reads of it
-// is told by drivers from CUDA 12.4 on.
+// is reported by drivers from CUDA 12.4 on.
 size_t Modules::check_parameters(CUfunction function, const char* name, const bp_signature& signature) {
   const size_t all = signature.pointers * size_t{8} + signature.value_bytes;
   if (!cuda_.cuFuncGetParamInfo) return all;

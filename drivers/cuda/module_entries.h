@@ -10,31 +10,30 @@ namespace backplane::driver::cuda {
 
 class ModuleEntries {
  public:
-  ModuleEntries(const Library& cuda, const Gpus& gpus, Graphs& graphs, EventProfile<>& profile, const Compiler& compiler)
-      : cuda_(cuda), gpus_(gpus), graphs_(graphs), profile_(profile), compiler_(compiler) {}
+  ModuleEntries(const Gpus& gpus, Graphs& graphs, EventProfile<>& profile, const Compiler& compiler)
+      : gpus_(gpus), graphs_(graphs), profile_(profile), compiler_(compiler) {}
 
   void load(int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     need(code && out, "module.load: code and out must not be NULL");
     *out = gpu->modules->load({static_cast<const char*>(code), bytes}, compiler_.id());
   }
-  void unload(int32_t device, bp_module_code* module) { Release(cuda_, gpus_, device)->modules->unload(module); }
+  void unload(int32_t device, bp_module_code* module) { Release(gpus_, device)->modules->unload(module); }
   void function(int32_t device, bp_module_code* module, const char* name, const bp_signature* signature, bp_function** out,
                 bp_function_properties* properties) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     need(module && out, "module.function: module and out must not be NULL");
     bp_function_properties found{};
     *out = gpu->modules->function(module, name, signature, found);
     if (properties) hand_out(properties, found, "module.function: properties");
   }
   void launch(int32_t device, bp_stream* stream, const bp_launch* launch) {
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     profile_.around(EventProfile<>::work(BP_ACTIVITY_KERNEL, device), stream,
                     [&] { graphs_.queue(native(stream), [&] { gpu->modules->launch(device, launch, native(stream)); }); });
   }
 
  private:
-  const Library& cuda_;
   const Gpus& gpus_;
   Graphs& graphs_;
   EventProfile<>& profile_;

@@ -34,14 +34,14 @@ bool Nccl::take(const std::string& name) {
   if (!name && !absent) absent = #name;
   BP_NCCL_TEXTS(BP_RESOLVE)
 #undef BP_RESOLVE
-  // First the version: it says more than the first function that it lacks.
+  // First the version: it says more than the first function that is missing.
   version = 0;
-  const bool told = ncclGetVersion && ncclGetVersion(&version) == ncclSuccess;
-  if (told && version < nccl_version(2, 14)) {
+  const bool known = ncclGetVersion && ncclGetVersion(&version) == ncclSuccess;
+  if (known && version < nccl_version(2, 14)) {
     looked_for += " (NCCL's version " + std::to_string(version) + " is too old: 2.14 or newer is needed)";
     return false;
   }
-  if (!told || absent) {
+  if (!known || absent) {
     looked_for += std::string(" (it has no ") + (absent ? absent : "version") + ")";
     return false;
   }

@@ -6,7 +6,6 @@
 
 #include <climits>
 #include <cstddef>
-#include <cstdint>
 
 #include "cuda_api.h"
 
@@ -99,7 +98,7 @@ constexpr int nccl_version(int major, int minor) { return major * 10000 + minor 
   X(ncclSend, const void* in, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, CUstream stream)                              \
   X(ncclRecv, void* out, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, CUstream stream)
 
-/// Functions that older versions lack, NULL there: from 2.18 on.
+/// Functions from 2.18 on: NULL in older versions.
 #define BP_NCCL_NEWER_FUNCTIONS(X) X(ncclCommSplit, ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t* config)
 
 /// Those that give a text.

@@ -15,7 +15,7 @@ struct Nvrtc {
 
   bool present = false;
   std::string looked_for;
-  std::string version;     // "12.9, 103784504 bytes": also tells builds of one version apart
+  std::string version;     // "12.9, 103784504 bytes": also distinguishes builds of one version
   std::vector<int> archs;  // that it makes code for: 80 is compute capability 8.0; ascending
 
 #define BP_MEMBER(name, ...) nvrtcResult (*name)(__VA_ARGS__) = nullptr;

@@ -12,7 +12,7 @@ namespace backplane::driver::cuda {
 
 class Peers {
  public:
-  Peers(const Library& cuda, const Gpus& gpus) : cuda_(cuda), gpus_(gpus) {}
+  explicit Peers(const Gpus& gpus) : gpus_(gpus) {}
 
   void can_access(int32_t device, int32_t peer, int32_t* out) const {
     need(out, "peer.can_access: out must not be NULL");
@@ -25,11 +25,11 @@ class Peers {
                   "peer.enable: device " + std::to_string(device) + " has no way to the memory of device " + std::to_string(peer));
     }
     if (device == peer) return;
-    const Use gpu(cuda_, gpus_, device);
+    const Use gpu(gpus_, device);
     Gpu& other = gpus_.at(peer);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (on_.count({device, peer})) return;
-    const CUresult result = cuda_.cuCtxEnablePeerAccess(other.device.context(), 0);
+    const CUresult result = gpu->cuda.cuCtxEnablePeerAccess(other.device.context(), 0);
     // Others in the process may have switched it on, as torch.cuda does.
     if (result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) gpu.check(result, "cuCtxEnablePeerAccess");
     on_.insert({device, peer});
@@ -41,11 +41,10 @@ class Peers {
     Gpu &from = gpus_.at(device), &to = gpus_.at(peer);
     if (device == peer) return true;
     int can = 0;
-    cuda_.check(cuda_.cuDeviceCanAccessPeer(&can, from.device.handle(), to.device.handle()), "cuDeviceCanAccessPeer");
+    from.cuda.check(from.cuda.cuDeviceCanAccessPeer(&can, from.device.handle(), to.device.handle()), "cuDeviceCanAccessPeer");
     return can != 0;
   }
 
-  const Library& cuda_;
   const Gpus& gpus_;
   std::mutex mutex_;
   std::set<std::pair<int32_t, int32_t>> on_;

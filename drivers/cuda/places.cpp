@@ -2,44 +2,14 @@
 #include "places.h"
 
 #include <dlfcn.h>
-#include <glob.h>
-#include <link.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <set>
+
+#include "../engine/packages.h"
 
 namespace backplane::driver::cuda {
 namespace {
-
-std::string parent_of(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "" : path.substr(0, slash);
-}
-
-/// The folders of Python packages that something in this process was loaded from, such as torch or this driver.
-std::set<std::string> package_folders_in_use() {
-  std::set<std::string> found;
-  const auto note = [](dl_phdr_info* info, size_t, void* arg) {
-    for (std::string folder = info->dlpi_name ? info->dlpi_name : ""; !folder.empty(); folder = parent_of(folder)) {
-      const std::string name = folder.substr(folder.rfind('/') + 1);
-      if (name == "site-packages" || name == "dist-packages") static_cast<std::set<std::string>*>(arg)->insert(folder);
-    }
-    return 0;
-  };
-  dl_iterate_phdr(note, &found);
-  return found;
-}
-
-/// Files that match, the highest version first.
-std::vector<std::string> matches(const std::string& pattern) {
-  glob_t found{};
-  std::vector<std::string> out;
-  if (glob(pattern.c_str(), 0, nullptr, &found) == 0) out.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  globfree(&found);
-  std::reverse(out.begin(), out.end());
-  return out;
-}
 
 std::vector<std::string> patterns_of(const Places& places) {
   std::vector<std::string> patterns;
@@ -49,8 +19,7 @@ std::vector<std::string> patterns_of(const Places& places) {
     }
     patterns.push_back("/usr/local/cuda/" + below);
   }
-  std::vector<std::string> packages;
-  for (const std::string& folder : package_folders_in_use()) packages.push_back(folder);
+  std::vector<std::string> packages = package_folders_in_use();
   std::vector<std::string> environments;
   if (const char* folder = std::getenv("VIRTUAL_ENV")) environments.push_back(folder);
   const std::string path = std::getenv("PATH") ? std::getenv("PATH") : "";

@@ -15,7 +15,7 @@ struct Places {
 };
 
 /// Calls take(file) until it is true. What was looked for and not there is added to `looked_for`, separated by commas; of a file that is
-/// there take() tells itself.
+/// there take() adds what it finds.
 bool look_for(const Places& places, std::string& looked_for, const std::function<bool(const std::string&)>& take);
 
 /// dlopen; what was tried, and why it failed, is added to `looked_for`. NULL if it cannot be loaded.

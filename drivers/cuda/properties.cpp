@@ -27,7 +27,7 @@ void properties_of(const Library& cuda, const Device& device, bp_device_properti
   out->dtypes = BP_DTYPE_FLOAT8_E4M3 - 1;
   if (out->capability_major < 8) out->dtypes &= ~BP_DTYPE_BFLOAT16;
   if (out->capability_major * 10 + out->capability_minor >= 89) out->dtypes |= BP_DTYPE_FLOAT8_E4M3 | BP_DTYPE_FLOAT8_E5M2;
-  // The range is a context's to tell, and cuStreamCreateWithPriority brings what lies outside into it.
+  // Only a context knows the range, and cuStreamCreateWithPriority brings what lies outside into it.
   out->priority_greatest = out->capability_major >= 7 ? -5 : -1;
   out->compute_units = device.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   out->threads_per_unit = device.attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);

@@ -1,4 +1,4 @@
-// drivers/cuda/properties.h: what CUDA tells of a GPU and of an address.
+// drivers/cuda/properties.h: what CUDA reports of a GPU and of an address.
 #pragma once
 
 #include <backplane/driver.h>

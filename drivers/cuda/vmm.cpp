@@ -59,8 +59,7 @@ uint64_t Vmm::reservation_of(uint64_t address, uint64_t bytes, const char* what)
   if (unit == 0 || found == reserved_.end() || bytes == 0 || (address | bytes) % unit != 0 || bytes > found->second ||
       address - found->first > found->second - bytes) {
     throw Error(BP_INVALID_ARGUMENT, format("%s: [0x%llx, +%llu) is no part of a reservation of device %d, in multiples of %llu", what,
-                                            static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes),
-                                            device_.ordinal(), static_cast<unsigned long long>(unit)));
+                                            wide(address), wide(bytes), device_.ordinal(), wide(unit)));
   }
   return found->first;
 }
@@ -113,9 +112,8 @@ void Vmm::unmap(uint64_t address, uint64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = mapped_.find(address);
   if (found == mapped_.end() || found->second.bytes != bytes) {
-    throw Error(BP_INVALID_ARGUMENT,
-                format("vmm.unmap: [0x%llx, +%llu) is not the range of one map of device %d", static_cast<unsigned long long>(address),
-                       static_cast<unsigned long long>(bytes), device_.ordinal()));
+    throw Error(BP_INVALID_ARGUMENT, format("vmm.unmap: [0x%llx, +%llu) is not the range of one map of device %d", wide(address),
+                                            wide(bytes), device_.ordinal()));
   }
   drop(address, found->second);
   mapped_.erase(found);
@@ -155,9 +153,8 @@ void Vmm::check(uint64_t address, uint64_t bytes, const char* what) const {
   }
   const auto place = find(address);
   if (!place || bytes > place->bytes - place->offset) {
-    throw Error(BP_INVALID_ARGUMENT,
-                format("%s: [0x%llx, +%llu) is reserved on device %d, and has no memory", what, static_cast<unsigned long long>(address),
-                       static_cast<unsigned long long>(bytes), device_.ordinal()));
+    throw Error(BP_INVALID_ARGUMENT, format("%s: [0x%llx, +%llu) is reserved on device %d, and has no memory", what, wide(address),
+                                            wide(bytes), device_.ordinal()));
   }
 }
 

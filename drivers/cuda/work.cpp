@@ -5,9 +5,12 @@
 #include <cstring>
 #include <memory>
 
+#include "../engine/fill.h"
+
 namespace backplane::driver::cuda {
 
-bool queue_copy_on(const Library& cuda, const Gpus& gpus, Gpu& gpu, const CopyRange& range, CUstream stream) {
+bool queue_copy_on(const Gpus& gpus, Gpu& gpu, const CopyRange& range, CUstream stream) {
+  const Library& cuda = gpu.cuda;
   const int32_t own = gpu.device.ordinal();
   need(range.dst_device == own || range.src_device == own, "copy: neither side is of the stream's device");
   const auto side = [&](int32_t device, uint64_t address, const char* what) -> Gpu* {
@@ -36,11 +39,8 @@ bool queue_copy_on(const Library& cuda, const Gpus& gpus, Gpu& gpu, const CopyRa
 }
 
 Fill::Fill(const void* pattern, uint32_t pattern_size, uint64_t dst, uint64_t count) : size_(pattern_size), dst_(dst), count_(count) {
-  need(pattern && (pattern_size == 1 || pattern_size == 2 || pattern_size == 4 || pattern_size == 8),
-       "fill: a pattern of 1, 2, 4 or 8 bytes is needed");
-  need(dst % pattern_size == 0, "fill: dst must be a multiple of pattern_size");
-  need(count <= UINT64_MAX / pattern_size, "fill: count is too large");
-  std::memcpy(words_, pattern, pattern_size);
+  const FillPattern row(pattern, pattern_size, count, dst);
+  std::memcpy(words_, &row.word, sizeof words_);
 }
 
 void Fill::queue(const Library& cuda, Device& device, CUstream stream) const {

@@ -21,7 +21,7 @@ struct CopyRange {
 
 /// Queues a copy on a stream of `gpu`; false if there is nothing to copy. Throws Error(BP_INVALID_ARGUMENT) for devices that are not
 /// the stream's and another one.
-bool queue_copy_on(const Library& cuda, const Gpus& gpus, Gpu& gpu, const CopyRange& range, CUstream stream);
+bool queue_copy_on(const Gpus& gpus, Gpu& gpu, const CopyRange& range, CUstream stream);
 
 /// `count` patterns of 1, 2, 4 or 8 bytes from dst on.
 class Fill {
@@ -57,12 +57,12 @@ inline unsigned event_flags(uint32_t flags) {
 template <class Ask>
 int32_t wait(uint64_t timeout_ns, Ask&& ask) {
   const Deadline deadline(timeout_ns);
-  const auto patience = Deadline::Clock::now() + std::chrono::microseconds(200);
+  const auto spin_until = Deadline::Clock::now() + std::chrono::microseconds(200);
   do {
     if (ask() == BP_OK) return BP_OK;
     if (deadline.passed()) return BP_TIMEOUT;
     std::this_thread::yield();
-  } while (Deadline::Clock::now() < patience);
+  } while (Deadline::Clock::now() < spin_until);
   return poll(deadline.left_ns(), ask);
 }
 

@@ -34,12 +34,11 @@ class Buffers final : public Memory {
     cl_int code = CL_SUCCESS;
     const cl_mem buffer = api_.clCreateBuffer(context_.get(), CL_MEM_READ_WRITE, bytes ? bytes : 1, nullptr, &code);
     if (code != CL_SUCCESS) {
-      throw Error(BP_OUT_OF_MEMORY,
-                  format("alloc: %llu bytes: clCreateBuffer: ", static_cast<unsigned long long>(bytes)) + code_name(code));
+      throw Error(BP_OUT_OF_MEMORY, format("alloc: %llu bytes: clCreateBuffer: ", wide(bytes)) + code_name(code));
     }
     live_.add(buffer);
     try {
-      // Runtimes take the memory at a buffer's first use; what lacks is to be told here, and before another queue uses it.
+      // Runtimes take the memory at a buffer's first use; a lack is to be reported here, and before another queue uses it.
       const Event taken = device.default_queue().submit("clEnqueueMigrateMemObjects", [&](cl_command_queue queue, cl_event* event) {
         return api_.clEnqueueMigrateMemObjects(queue, 1, &buffer, CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, 0, nullptr, event);
       });

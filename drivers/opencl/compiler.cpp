@@ -87,7 +87,7 @@ struct Compiler::Workplace {
 
 Compiler::Compiler(const Survey& survey, const Settings& settings) : survey_(survey), settings_(settings) {
   const uint64_t sum = checksum(std::string(kPreludeText) + kOptions + kExactDivision + kFastMath);
-  id_ = format("opencl %016llx", static_cast<unsigned long long>(sum));  // the runtime's version is in each target
+  id_ = format("opencl %016llx", wide(sum));  // the runtime's version is in each target
 }
 
 Compiler::~Compiler() {
@@ -112,8 +112,7 @@ bp_target_properties Compiler::target(int32_t device) const {
 
 bp_target_properties Compiler::target(const DeviceInfo& info) const {
   const uint32_t items = preferred_items(info, settings_);
-  bp_target_properties out{};
-  out.struct_size = sizeof out;
+  auto out = sized<bp_target_properties>();
   std::memcpy(out.target, info.target, sizeof out.target);
   out.dtypes = BP_DTYPE_INT8 | BP_DTYPE_UINT8 | BP_DTYPE_INT16 | BP_DTYPE_INT32 | BP_DTYPE_INT64 | BP_DTYPE_BOOL | BP_DTYPE_FLOAT32 |
                (info.has_f64 ? BP_DTYPE_FLOAT64 : 0);

@@ -1,6 +1,6 @@
 // drivers/opencl/graph.h: bp.graph by work that the driver keeps and queues again: a recording is a list of copies, fills and launches.
 //
-// OpenCL's own way, cl_khr_command_buffer, is provisional and cannot hold a step: README.md tells what it lacks.
+// OpenCL's own way, cl_khr_command_buffer, is provisional and cannot hold a step: README.md lists what is missing.
 #pragma once
 
 #include "instance.h"

@@ -1,4 +1,4 @@
-// drivers/opencl/instance.h: what the entries of every group stand on: the devices, and what an instance owns of the runtime from the first
+// drivers/opencl/instance.h: what the entries of every group share: the devices, and what an instance owns of the runtime from the first
 // entry that names a device until close.
 #pragma once
 
@@ -73,7 +73,7 @@ int32_t released(Device& device, Body&& body) {
 /// A command that was not queued. `queue` queues it, any number of times.
 struct Recorded {
   std::string label;
-  bp_activity what;  // as a record of a profile tells it
+  bp_activity what;  // for the record of a profile
   std::function<void(Queue& on)> queue;
 };
 

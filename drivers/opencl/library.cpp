@@ -2,39 +2,21 @@
 #include "library.h"
 
 #include <dlfcn.h>
-#include <glob.h>
-#include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
 
+#include "../engine/packages.h"
+
 namespace backplane::driver::opencl {
 namespace {
 
 std::atomic<pid_t> opened_by{0};
-
-/// The folder of Python packages that a path lies in, "" if it lies in none.
-std::string packages_of(const std::string& path) {
-  for (const char* name : {"/site-packages/", "/dist-packages/"}) {
-    if (const size_t at = path.find(name); at != std::string::npos) return path.substr(0, at + 14);
-  }
-  return "";
-}
-
-void add_matches(std::vector<std::string>& out, const std::string& pattern) {
-  glob_t found{};
-  if (::glob(pattern.c_str(), 0, nullptr, &found) == 0) {
-    for (size_t i = 0; i < found.gl_pathc; ++i) {
-      const std::string path = found.gl_pathv[i];
-      if (std::find(out.begin(), out.end(), path) == out.end()) out.push_back(path);
-    }
-  }
-  ::globfree(&found);
-}
 
 /// The ICD loader that pip's pyopencl brings finds runtimes by a variable that the package sets at its import, without which it ends the
 /// process; and the PoCL beside it (pocl-binary-distribution) by a name without a folder, which is found when it is open already.
@@ -43,33 +25,26 @@ void prepare_for_pip(const std::string& place) {
   if (at == std::string::npos) return;
   const std::string package = place.substr(0, at) + "/pyopencl";
   ::setenv("PYOPENCL_HOME", package.c_str(), 0);
-  std::vector<std::string> runtimes;
-  add_matches(runtimes, package + "/.libs/libpocl*.so*");
-  for (const std::string& runtime : runtimes) ::dlopen(runtime.c_str(), RTLD_NOW | RTLD_LOCAL);  // the loader tells if there is none
+  for (const std::string& runtime : matches(package + "/.libs/libpocl*.so*")) {
+    ::dlopen(runtime.c_str(), RTLD_NOW | RTLD_LOCAL);  // if it fails, the loader reports that there is none
+  }
 }
 
 }  // namespace
 
 std::vector<std::string> library_places(const std::string& wanted) {
   if (!wanted.empty()) return {wanted};
-  std::vector<std::string> folders;
-  const auto add_folder = [&](const char* path) {
-    const std::string folder = packages_of(path ? path : "");
-    if (!folder.empty() && std::find(folders.begin(), folders.end(), folder) == folders.end()) folders.push_back(folder);
-  };
-  Dl_info own{};
-  if (::dladdr(reinterpret_cast<void*>(&library_places), &own)) add_folder(own.dli_fname);
-  ::dl_iterate_phdr(
-      [](dl_phdr_info* object, size_t, void* add) {
-        (*static_cast<decltype(add_folder)*>(add))(object->dlpi_name);
-        return 0;
-      },
-      const_cast<void*>(static_cast<const void*>(&add_folder)));
-  std::vector<std::string> out{"libOpenCL.so.1"};
-  for (const std::string& folder : folders) add_matches(out, folder + "/pyopencl*/.libs/libOpenCL*.so*");
+  std::vector<std::string> patterns;
+  for (const std::string& folder : package_folders_in_use()) patterns.push_back(folder + "/pyopencl*/.libs/libOpenCL*.so*");
   if (const char* environment = std::getenv("VIRTUAL_ENV")) {
-    add_matches(out, std::string(environment) + "/lib/python3*/site-packages/pyopencl*/.libs/libOpenCL*.so*");
-    add_matches(out, std::string(environment) + "/lib/libOpenCL.so.1");
+    patterns.push_back(std::string(environment) + "/lib/python3*/site-packages/pyopencl*/.libs/libOpenCL*.so*");
+    patterns.push_back(std::string(environment) + "/lib/libOpenCL.so.1");
+  }
+  std::vector<std::string> out{"libOpenCL.so.1"};
+  for (const std::string& pattern : patterns) {
+    for (const std::string& file : matches(pattern)) {
+      if (std::find(out.begin(), out.end(), file) == out.end()) out.push_back(file);
+    }
   }
   return out;
 }

@@ -1,6 +1,8 @@
 // drivers/opencl/memory.cpp: what both kinds of device memory share: checked ranges and accounts; pinned memory.
 #include "memory.h"
 
+#include "../engine/fill.h"
+
 namespace backplane::driver::opencl {
 
 std::unique_ptr<Memory> make_memory(Context& context, MemoryKind kind) {
@@ -20,8 +22,7 @@ uint64_t Memory::alloc(Device& device, uint64_t bytes) {
 void Memory::free(int32_t device, uint64_t address) {
   const auto found = find(address);
   if (!found || found->offset != 0 || found->handle.device->index() != device) {
-    throw Error(BP_INVALID_ARGUMENT,
-                format("free: 0x%llx is not an address of alloc on device %d", static_cast<unsigned long long>(address), device));
+    throw Error(BP_INVALID_ARGUMENT, format("free: 0x%llx is not an address of alloc on device %d", wide(address), device));
   }
   const auto removed = remove(address);
   if (!removed) throw Error(BP_INVALID_ARGUMENT, "free: another thread freed the address");
@@ -32,8 +33,8 @@ void Memory::free(int32_t device, uint64_t address) {
 Memory::Found Memory::range(Place place, uint64_t bytes, const char* what) const {
   Found found = range_of(place.address, bytes, what);
   if (found.handle.device->index() != place.device) {
-    throw Error(BP_INVALID_ARGUMENT, format("%s: 0x%llx is of device %d, not of device %d", what,
-                                            static_cast<unsigned long long>(place.address), found.handle.device->index(), place.device));
+    throw Error(BP_INVALID_ARGUMENT, format("%s: 0x%llx is of device %d, not of device %d", what, wide(place.address),
+                                            found.handle.device->index(), place.device));
   }
   return found;
 }
@@ -56,14 +57,7 @@ Event Memory::copy(Queue& queue, Place dst, Place src, uint64_t bytes) {
 }
 
 Memory::Found Memory::check_fill(const Device& device, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count) const {
-  const auto need = [](bool holds, const char* what) {
-    if (!holds) throw Error(BP_INVALID_ARGUMENT, std::string("fill: ") + what);
-  };
-  need(pattern != nullptr, "pattern must not be NULL");
-  need(pattern_size == 1 || pattern_size == 2 || pattern_size == 4 || pattern_size == 8, "pattern_size must be 1, 2, 4 or 8");
-  need(count <= UINT64_MAX / pattern_size, "more bytes than there are addresses");
-  need(dst % pattern_size == 0, "dst must be a multiple of pattern_size");
-  return range({dst, device.index()}, count * pattern_size, "fill: dst");
+  return range({dst, device.index()}, FillPattern(pattern, pattern_size, count, dst).bytes, "fill: dst");
 }
 
 Event Memory::fill(Queue& queue, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count) {
@@ -79,8 +73,7 @@ void* Pinned::alloc(uint64_t bytes) {
   cl_int code = CL_SUCCESS;
   const uint64_t size = bytes ? bytes : 1;
   const cl_mem buffer = api.clCreateBuffer(device_.context().get(), CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size, nullptr, &code);
-  if (code != CL_SUCCESS)
-    throw Error(BP_OUT_OF_MEMORY, format("host_alloc: %llu bytes: ", static_cast<unsigned long long>(bytes)) + code_name(code));
+  if (code != CL_SUCCESS) throw Error(BP_OUT_OF_MEMORY, format("host_alloc: %llu bytes: ", wide(bytes)) + code_name(code));
   void* memory =
       api.clEnqueueMapBuffer(device_.default_queue().native(), buffer, 1, CL_MAP_READ | CL_MAP_WRITE, 0, size, 0, nullptr, nullptr, &code);
   if (code != CL_SUCCESS) {

@@ -24,7 +24,7 @@ struct Place {
   int32_t device;  // or BP_HOST_DEVICE
 };
 
-/// Thread safe. The kinds differ in what they tell the runtime; who checks ranges and keeps accounts is this class.
+/// Thread safe. The kinds differ in the calls of the runtime; this class checks ranges and keeps accounts.
 class Memory {
  public:
   using Found = AddressPlace<Block>;

@@ -1,4 +1,4 @@
-// drivers/opencl/module.cpp: loads binaries, checks signatures as far as OpenCL tells, and sets the arguments of a launch.
+// drivers/opencl/module.cpp: loads binaries, checks signatures as far as OpenCL knows them, and sets the arguments of a launch.
 #include "module.h"
 
 #include <cstring>

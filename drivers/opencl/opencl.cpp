@@ -1,10 +1,8 @@
 // drivers/opencl/opencl.cpp: the driver's table: entries of the ABI in terms of OpenCL. README.md has the list of which is which.
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include <backplane/driver/cxx/driver.hpp>
 #include <backplane/driver/cxx/event_profile.hpp>

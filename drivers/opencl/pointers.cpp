@@ -38,8 +38,7 @@ class Pointers final : public Memory {
       raw = api_.clSVMAlloc(context_.get(), CL_MEM_READ_WRITE | (kind_ == MemoryKind::fine ? CL_MEM_SVM_FINE_GRAIN_BUFFER : 0), size, 0);
     }
     if (!raw) {
-      throw Error(BP_OUT_OF_MEMORY,
-                  format("alloc: %llu bytes of %s memory: ", static_cast<unsigned long long>(bytes), memory_name(kind_)) + code_name(code));
+      throw Error(BP_OUT_OF_MEMORY, format("alloc: %llu bytes of %s memory: ", wide(bytes), memory_name(kind_)) + code_name(code));
     }
     const uint64_t address = (reinterpret_cast<uint64_t>(raw) + BP_MIN_ALIGNMENT - 1) & ~uint64_t{BP_MIN_ALIGNMENT - 1};
     live_.add(raw);

@@ -48,7 +48,7 @@ Context::Context(const Api& library, const std::vector<DeviceInfo>& devices) : a
   if (devices[0].memory_kind != MemoryKind::usm) return;
 #define BP_FIND(result, name, parameters)                                                                           \
   usm_.name = reinterpret_cast<decltype(usm_.name)>(api.clGetExtensionFunctionAddressForPlatform(platform, #name)); \
-  if (!usm_.name) throw Error(BP_UNSUPPORTED, "cl_intel_unified_shared_memory: the platform lacks its function " #name);
+  if (!usm_.name) throw Error(BP_UNSUPPORTED, "cl_intel_unified_shared_memory: the platform has no function " #name);
   BP_OPENCL_FUNCTIONS_USM(BP_FIND)
 #undef BP_FIND
 }
@@ -58,7 +58,7 @@ Context::~Context() { api.clReleaseContext(context_); }
 namespace {
 
 /// What lies at an address; 0 where nothing can be read. Each object of a runtime begins with its ICD's table of functions, so that a
-/// number which is no object of this runtime is told apart before the runtime follows it.
+/// number which is no object of this runtime is refused before the runtime follows it.
 uint64_t first_word(const void* object) {
   uint64_t word = 0;
   const iovec here{&word, sizeof word}, there{const_cast<void*>(object), sizeof word};
@@ -100,7 +100,7 @@ Event Queue::last() {
 int32_t Queue::query() {
   device_.check();
   if (!exposed_.load(std::memory_order_relaxed)) return device_.status(last());
-  // An idle queue needs a moment for a marker, and would else never be told apart from a busy one.
+  // An idle queue needs a moment for a marker, and would else look like a busy one.
   const int32_t status = device_.wait(marker(), Deadline(100'000));
   return status == BP_TIMEOUT ? BP_PENDING : status;
 }
@@ -115,11 +115,7 @@ struct CallbackQueue {
   Queue& queue;
   const Api& api;
 
-  Event marker() {
-    return queue.submit_locked("clEnqueueMarkerWithWaitList", [&](cl_command_queue on, cl_event* event) {
-      return api.clEnqueueMarkerWithWaitList(on, 0, nullptr, event);
-    });
-  }
+  Event marker() { return queue.marker(); }
   struct Gate {
     const Api* api;
     Event event;
@@ -130,11 +126,7 @@ struct CallbackQueue {
     check(code, "clCreateUserEvent");
     return {&api, Event(api, event)};
   }
-  void hold(const Gate& gate) {
-    const cl_event one = gate.event.get();
-    queue.submit_locked("clEnqueueBarrierWithWaitList",
-                        [&](cl_command_queue on, cl_event* event) { return api.clEnqueueBarrierWithWaitList(on, 1, &one, event); });
-  }
+  void hold(const Gate& gate) { queue.wait_for(gate.event); }
   static void open(Gate gate) noexcept { gate.api->clSetUserEventStatus(gate.event.get(), CL_COMPLETE); }
   void on_complete(const Event& event, void (*run)(void* arg, int32_t status), void* arg) {
     using Call = std::pair<void (*)(void*, int32_t), void*>;
@@ -295,10 +287,8 @@ void Device::take(uint64_t bytes) {
   uint64_t used = used_.load();
   do {
     if (bytes > info_.max_allocation || bytes > info_.memory - std::min(info_.memory, used)) {
-      throw Error(BP_OUT_OF_MEMORY,
-                  format("%llu bytes on device %d, which has %llu in use, %llu in all and gives %llu at a time",
-                         static_cast<unsigned long long>(bytes), index_, static_cast<unsigned long long>(used),
-                         static_cast<unsigned long long>(info_.memory), static_cast<unsigned long long>(info_.max_allocation)));
+      throw Error(BP_OUT_OF_MEMORY, format("%llu bytes on device %d, which has %llu in use, %llu in all and gives %llu at a time",
+                                           wide(bytes), index_, wide(used), wide(info_.memory), wide(info_.max_allocation)));
     }
   } while (!used_.compare_exchange_weak(used, used + bytes));
 }

@@ -65,10 +65,7 @@ class Queue {
 
   /// Queues a command, `enqueue(queue, &event)`, and sees that it is begun. Throws Error; the device's sticky one first.
   template <class Enqueue>
-  Event submit(const char* call, Enqueue&& enqueue) {
-    std::lock_guard lock(mutex_);
-    return submit_locked(call, enqueue);
-  }
+  Event submit(const char* call, Enqueue&& enqueue);
   /// While it lives, other threads queue nothing here, and what this one queues is begun at its end at the latest.
   class Batch {
    public:
@@ -90,9 +87,6 @@ class Queue {
   int32_t wait(const Deadline& deadline);
 
  private:
-  friend struct CallbackQueue;
-  template <class Enqueue>
-  Event submit_locked(const char* call, Enqueue&& enqueue);
   Event last();
 
   Device& device_;
@@ -182,7 +176,8 @@ class Device {
 };
 
 template <class Enqueue>
-Event Queue::submit_locked(const char* call, Enqueue&& enqueue) {
+Event Queue::submit(const char* call, Enqueue&& enqueue) {
+  std::lock_guard lock(mutex_);
   device_.check();
   cl_event event = nullptr;
   const cl_int code = enqueue(queue_, &event);
