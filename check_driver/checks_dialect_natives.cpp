@@ -1,4 +1,4 @@
-// check_driver/checks_dialect_natives.cpp: what a prelude may have: halves, functions and rows of the chip's own.
+// check_driver/checks_dialect_natives.cpp: optional words of a prelude: the chip's halves, functions and rows.
 #include "words.h"
 
 namespace backplane::check {

@@ -1,4 +1,4 @@
-// check_driver/collective_team.cpp: processes that join a communicator, and the little that all checks of it do.
+// check_driver/collective_team.cpp: processes that join a communicator, and what all checks of it share.
 #include "collective_team.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// check_driver/junit.cpp: the results as JUnit XML: one test case a check, its family as the class.
+// check_driver/junit.cpp: the results as JUnit XML: one test case for each check, its family as the class.
 #include <stdio.h>
 
 #include <initializer_list>

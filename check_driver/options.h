@@ -1,4 +1,4 @@
-// check_driver/options.h: the command line, and the option string's way to the driver and its shims.
+// check_driver/options.h: the command line, and the option string of the driver and its shims.
 #pragma once
 
 #include <string>

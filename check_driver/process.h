@@ -1,4 +1,4 @@
-// check_driver/process.h: child processes with a time limit, and what this process holds of the system.
+// check_driver/process.h: child processes with a time limit, and the threads, files and addresses of this process.
 #pragma once
 
 #include <sys/types.h>

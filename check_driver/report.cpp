@@ -1,4 +1,4 @@
-// check_driver/report.cpp: the table: one row a check, the reason under each failure, a summary line.
+// check_driver/report.cpp: the table: one row for each check, the reason under each failure, a summary line.
 #include "report.h"
 
 #include <backplane/driver.h>

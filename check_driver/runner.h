@@ -1,4 +1,4 @@
-// check_driver/runner.h: runs one check in a process of its own, so that a crash or a hang costs one row.
+// check_driver/runner.h: runs one check in its own process, so that a crash or a hang fails that check alone.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// drivers/cuda/compiler.cpp: targets, NVRTC's options, and telling a wrong source from a compiler that broke.
+// drivers/cuda/compiler.cpp: targets, NVRTC's options, and the distinction of a wrong source from a compiler that failed.
 #include "compiler.h"
 
 #include <algorithm>

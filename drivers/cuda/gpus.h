@@ -1,4 +1,4 @@
-// drivers/cuda/gpus.h: the GPUs of an instance, found at the first question about them, and what each of them holds.
+// drivers/cuda/gpus.h: the GPUs of an instance, found at the first query, and what belongs to each of them.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// drivers/cuda/graph.h: bp.graph by CUDA graphs: CUDA records what its streams are given, the driver holds the group's rules.
+// drivers/cuda/graph.h: bp.graph by CUDA graphs: CUDA records the work of its streams, the driver enforces the group's rules.
 //
 // CUDA captures in its relaxed mode, whatever the caller's mode is: in the others it forbids cuMemAlloc and its like, which the
 // group allows, also to libraries that the process has, and lets only the thread that began a capture end it. Whose waits make a capture

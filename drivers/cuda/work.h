@@ -1,4 +1,4 @@
-// drivers/cuda/work.h: what is queued on a stream besides kernels: copies, fills and callbacks; and how a wait looks at it.
+// drivers/cuda/work.h: what is queued on a stream besides kernels: copies, fills and callbacks; and the wait for it.
 #pragma once
 
 #include <chrono>

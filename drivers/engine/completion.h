@@ -1,4 +1,4 @@
-// drivers/engine/completion.h: one record of an event: a point in a stream that is reached once, and who waits for it.
+// drivers/engine/completion.h: one record of an event: a point in a stream that is reached once, and the waits for it.
 //
 // Counted by references: the event holds its latest record, a queued record or wait task holds its own, so an event can be recorded again
 // or destroyed while earlier records are still on their way.

@@ -1,4 +1,4 @@
-// drivers/opencl/opencl.cpp: the driver's table: entries of the ABI in terms of OpenCL. README.md has the list of which is which.
+// drivers/opencl/opencl.cpp: the driver's table: entries of the ABI in terms of OpenCL. README.md lists the call of each entry.
 #include <cstring>
 #include <memory>
 #include <mutex>

@@ -1,4 +1,4 @@
-// drivers/opencl/runtime.cpp: makes the context and the queues, follows their work, and keeps what a device failed of.
+// drivers/opencl/runtime.cpp: makes the context and the queues, follows their work, and keeps why a device failed.
 #include "runtime.h"
 
 #include <sys/uio.h>

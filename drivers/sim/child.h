@@ -1,4 +1,4 @@
-// drivers/sim/child.h: runs a program to its end and reads what it said, for the compiler.
+// drivers/sim/child.h: runs a program to its end and reads its output, for the compiler.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// drivers/sim/collective.cpp: the entries of bp.collective: what they check, and what of a batch each call is.
+// drivers/sim/collective.cpp: the entries of bp.collective: what they check, and the part of a batch that each call becomes.
 #include "collective.h"
 
 #include <algorithm>

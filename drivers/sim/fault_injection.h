@@ -1,4 +1,4 @@
-// drivers/sim/fault_injection.h: what the simulated device does badly on request: refuses memory, dawdles, traps stray accesses.
+// drivers/sim/fault_injection.h: faults of the simulated device on request: memory that is refused, delays, traps for stray accesses.
 //
 // Options (drivers/engine/fault_trigger.h has <when>):
 //   alloc_fail=<when>   those allocations are out of memory

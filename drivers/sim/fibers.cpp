@@ -1,4 +1,4 @@
-// drivers/sim/fibers.cpp: the fibers of a thread, and who of them runs next.
+// drivers/sim/fibers.cpp: the fibers of a thread, and which of them runs next.
 #include "fibers.h"
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// drivers/shims/emulate/transfer.h: copies and fills over a driver that has blocking copies, or not even all of them.
+// drivers/shims/emulate/transfer.h: copies and fills over a driver with blocking copies alone, perhaps without those between devices.
 #pragma once
 
 #include <algorithm>
