@@ -137,8 +137,9 @@ Block* DeviceCache::from_driver(Pool& pool, size_t segment_size, Request& reques
     return address != nullptr;
   };
   const Pluggable* const source = source_of(pool);
-  // Without caching the driver is asked only for what copies may touch, so that tools which check memory see accesses beyond it.
-  const size_t unit = std::max<uint32_t>(device_properties(device_).copy_alignment, 1);
+  // Without caching the driver is asked only for what copies and the atomics of kernels, which are of whole words, may touch: tools that
+  // check memory see the accesses beyond it.
+  const size_t unit = std::max<uint32_t>(device_properties(device_).copy_alignment, sizeof(uint32_t));
   const size_t wanted = keeps(pool) ? segment_size : std::min(segment_size, (request.bytes + unit - 1) / unit * unit);
   try {
     address = source == nullptr ? source_.segment_alloc(device_, wanted) : source->alloc(device_, segment_size, request.stream.id());
