@@ -116,7 +116,7 @@ def loops():
     """A function of arrays for each of the dialect's, a line each."""
     for name in UNARY:
         yield f"void t_{name}(f32* BP_RESTRICT o, const f32* BP_RESTRICT x, i64 n)", f"o[i] = bp_{name}(x[i])"
-    for name in BINARY:
+    for name in (*BINARY, "floor_quotient_f32"):
         arguments = "f32* BP_RESTRICT o, const f32* BP_RESTRICT x, const f32* BP_RESTRICT y, i64 n"
         yield f"void t_{name}({arguments})", f"o[i] = bp_{name}(x[i], y[i])"
         if name.startswith("xlog"):  # its loop has the logarithm of a number in it
