@@ -209,6 +209,15 @@ def test_a_large_erfcx(device):
     torch.testing.assert_close(got, special.erfcx(x))
 
 
+@pytest.mark.parametrize("reduce", [lambda x: x.any(), lambda x: x.all(1), lambda x: x.any(0, keepdim=True) * 3])
+def test_any_of_bytes_are_bytes(device, reduce):
+    """Torch's lowering makes them bool, on the CPU as well."""
+    x = torch.tensor([[0, 2, 0], [1, 1, 0]], dtype=torch.uint8)
+    got = torch.compile(reduce)(x.to(device))
+    assert got.dtype == torch.uint8
+    assert torch.equal(got.cpu(), reduce(x))
+
+
 def test_a_mantissa_and_an_exponent(device, values):
     x = values["x"][values["x"].isfinite()]
     got = torch.compile(torch.frexp)(x.to(device))

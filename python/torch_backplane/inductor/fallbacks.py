@@ -68,6 +68,8 @@ def register() -> None:
             rule = _leaves_float64
         elif name in SCANS:
             lower = _unless_long(op, lower)
+        elif name == "any":
+            lower = _keeps_uint8(lower)
         elif name in SUMS or name in ALWAYS_SUMS or (name in ("scatter", "scatter_") and "reduce" in overload):
             rule = functools.partial(_leaves_sums, name in SUMS)
         elif name == "pow":
@@ -171,6 +173,18 @@ def _results(op: Any) -> list[tuple[torch.device, torch.dtype]]:
         return []
     fakes = pytree.tree_leaves(node.meta.get("val"))
     return [(one.device, one.dtype) for one in fakes if isinstance(one, torch.Tensor)]
+
+
+def _keeps_uint8(lower: Callable[..., Any]) -> Callable[..., Any]:
+    """``any`` of uint8 is uint8, as in eager; Inductor's lowering makes it bool, on the CPU as well."""
+    convert = lowering.lowerings[torch.ops.prims.convert_element_type.default]
+
+    def choose(x: Any, *args: Any, **kwargs: Any) -> Any:
+        result = lower(x, *args, **kwargs)
+        ours = x.get_device().type == _backend.device
+        return convert(result, torch.uint8) if ours and x.get_dtype() == torch.uint8 else result
+
+    return choose
 
 
 def _unless_long(op: Any, lower: Callable[..., Any]) -> Callable[..., Any]:
