@@ -2,9 +2,9 @@
 
 torch's own pass draws a seed for each random tensor, so that a compiled program has other numbers than eager mode. Here
 a graph takes the numbers of the generator's sequence that eager's operators would take, in their order, and a kernel
-computes element i from the numbers at its place, as the device's own kernels do (kernels/portable/random/random.cpp). Other
-random operators are calls; with ``config.fallback_random`` all of them are. If eager's operator falls back to the CPU,
-its numbers differ.
+computes element i from the numbers at its place, as the device's own kernels do (kernels/portable/random/random.cpp).
+Other random operators are calls; with ``config.fallback_random`` all of them are. If eager's operator falls back to
+the CPU, its numbers differ.
 """
 
 from __future__ import annotations
