@@ -182,7 +182,7 @@ def device_tests() -> Outcome:
 def graphs() -> Outcome:
     """Graphs of compiled kernels, by CUDA's: a step with dropout that is replayed has eager's values."""
     junit = OUT / "graphs.xml"
-    tests = [*map(str, sorted((ROOT / "tests" / "device").glob("test_graph*.py"))), "tests/portable/test_graph.py"]
+    tests = [*map(str, sorted((ROOT / "tests" / "device").rglob("test_graph*.py"))), "tests/portable/test_graph.py"]
     words = [sys.executable, "-m", "pytest", *tests, "-q", f"--junitxml={junit}"]
     status, text = run(words, "graphs", **{f"{DEVICE.upper()}_KERNELS": "strict"})
     return Outcome("graphs", status, summary=last_line(text), rows=failures_of(junit))

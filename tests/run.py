@@ -26,12 +26,12 @@ ROOT = Path(__file__).resolve().parents[1]
 MINIMAL = ROOT / "build" / "demo" / "minimal" / "libminimal_driver.so"
 OPENCL = ROOT / "build" / "demo" / "opencl" / "libopencl_driver.so"
 DEVICE = ["tests/device", "-m", "not once"]
-GRAPHS = [*map(str, sorted((ROOT / "tests" / "device").glob("test_graph*.py"))), "tests/portable/test_graph.py"]
+GRAPHS = [*map(str, sorted((ROOT / "tests" / "device").rglob("test_graph*.py"))), "tests/portable/test_graph.py"]
 # What stands on private parts of torch, or lists what it has, is tried whole on another torch.
 WHOLE = [
     str(path)
     for name in ("profiler*", "trace_command", "graph*", "dlpack*", "host_view", "cuda_only", "device_module")
-    for path in sorted((ROOT / "tests" / "device").glob(f"test_{name}.py"))
+    for path in sorted((ROOT / "tests" / "device").rglob(f"test_{name}.py"))
 ]
 GENERATED = [
     f"tests/portable/test_compile{part}.py"

@@ -628,6 +628,11 @@ def _ones(x: torch.Tensor, shape: Any) -> torch.Tensor:
     return torch.ones(shape, dtype=x.dtype, device=x.device)
 
 
+def _signs(x: torch.Tensor) -> torch.Tensor:
+    """Of half types: their sums in a half type are exact. The CPU adds in float32 and devices, as CUDA, in the dtype."""
+    return x.sign() if x.dtype in HALVES else x
+
+
 # Where places repeat, the order must not decide: what is written over is one number.
 _WRITES = {
     "index_put": lambda x, at, dim: x.index_put((at.clamp(max=x.shape[0] - 1),), _ones(x, ())),
@@ -635,7 +640,7 @@ _WRITES = {
     "index_put_ sums": lambda x, at, dim: x.clone().index_put_(
         (at.clamp(max=x.shape[0] - 1),), _ones(x, ()), accumulate=True
     ),
-    "index_add": lambda x, at, dim: x.index_add(dim, at.reshape(-1), x.index_select(dim, at.reshape(-1))),
+    "index_add": lambda x, at, dim: x.index_add(dim, at.reshape(-1), _signs(x.index_select(dim, at.reshape(-1)))),
     "index_fill": lambda x, at, dim: x.index_fill(dim, at.reshape(-1).long(), 1),
     "scatter": lambda x, at, dim: x.scatter(dim, _along(at, x, dim), 1),
     "scatter_add": lambda x, at, dim: x.scatter_add(dim, _along(at, x, dim), _ones(x, _along(at, x, dim).shape)),

@@ -130,7 +130,8 @@ def run_python(sanitizer: str, folder: Path) -> subprocess.CompletedProcess[str]
         wrapper.write_text(WITHOUT_RUNTIME.format(python=sys.executable, command=os.environ.get(variable, default)))
         wrapper.chmod(0o755)
         env[variable] = str(wrapper)
-    tests = [ROOT / "tests" / "device" / f"test_{name}.py" for name in PYTHON_TESTS.split()]
+    shelf = ROOT / "tests" / "device"
+    tests = [path for name in PYTHON_TESTS.split() for path in shelf.rglob(f"test_{name}.py")]
     # Ctrl-C is to come while the device is busy: a matter of time. Forked children of a process with threads start
     # threads there, which ThreadSanitizer cannot follow.
     without = ["ctrl_c", *(["killed", "workers"] if sanitizer == "thread" else [])]

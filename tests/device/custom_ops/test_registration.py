@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.once, pytest.mark.long]
 
 @pytest.fixture
 def bad_kernels(compiled):
-    return compiled(Path(__file__).parent / "cpp" / "bad_kernels.cpp")
+    return compiled(Path(__file__).parents[1] / "cpp" / "bad_kernels.cpp")
 
 
 def test_a_wrong_kernel_is_an_import_error_with_its_line(bad_kernels, run_in_process):

@@ -15,7 +15,7 @@ import torch
 
 pytestmark = [pytest.mark.once, pytest.mark.requires("host_exec")]
 
-EXAMPLE = Path(__file__).parents[2] / "{{cookiecutter.package_name}}" / "backend" / "kernels" / "add.cpp"
+EXAMPLE = Path(__file__).parents[3] / "{{cookiecutter.package_name}}" / "backend" / "kernels" / "add.cpp"
 
 
 @pytest.fixture

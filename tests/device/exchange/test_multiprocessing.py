@@ -25,7 +25,7 @@ def outcome(request, shim, device):
     prefix = device.type.upper()
     env = {key: value for key, value in os.environ.items() if not key.startswith(f"{prefix}_")}
     env |= {f"{prefix}_OPTIONS": request.param, f"{prefix}_SHIMS": shim("hold_streams")}
-    script = Path(__file__).parent / "sharing.py"
+    script = Path(__file__).parents[1] / "sharing.py"
     command = [sys.executable, "-W", "ignore", str(script), device.type, shim("hold_streams")]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     results = dict(json.loads(line) for line in done.stdout.splitlines())

@@ -260,7 +260,7 @@ def half_ops(tmp_path_factory):
     command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O0", "-w", "-shared", "-fPIC"]
     command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
     command += [f"-I{path}" for path in include_paths()] + [f"-L{path}" for path in library_paths()]
-    source = Path(__file__).parent / "cpp" / "half_ops.cpp"
+    source = Path(__file__).parents[1] / "cpp" / "half_ops.cpp"
     subprocess.run([*command, str(source), "-o", str(library), "-ltorch_cpu", "-lc10"], check=True)
     torch.ops.load_library(str(library))
     return torch.ops.bphalf

@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.once
 
 PROGRAMS = int(os.environ.get("STREAM_GRAPHS", "50"))
-SCRIPT = Path(__file__).with_name("stream_graphs.py")
+SCRIPT = Path(__file__).parents[1] / "stream_graphs.py"
 
 
 @pytest.fixture

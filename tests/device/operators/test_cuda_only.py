@@ -12,7 +12,7 @@ import yaml
 
 from torch_backplane.ops import registry
 
-PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operators.md"
 DECLARED = Path(torchgen.__file__).parent / "packaged" / "ATen" / "native" / "native_functions.yaml"
 
 

@@ -8,7 +8,7 @@ import torch
 
 pytestmark = pytest.mark.once
 
-MINIMAL = Path(__file__).resolve().parents[2] / "build" / "demo" / "minimal" / "libminimal_driver.so"
+MINIMAL = Path(__file__).resolve().parents[3] / "build" / "demo" / "minimal" / "libminimal_driver.so"
 
 # Why a driver compiles none, and the warning's text.
 REASONS = {

@@ -168,7 +168,7 @@ def test_it_is_not_loaded_with_the_backend(run_in_process, name):
 @pytest.mark.long
 @pytest.mark.requires("collective")
 def test_the_collectives_of_gpu_check(name):
-    program = Path(__file__).parents[1] / "gpu_collectives.py"
+    program = Path(__file__).parents[2] / "gpu_collectives.py"
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes", "1", "--nproc-per-node", "2"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*words, str(program), name], env=env, capture_output=True, text=True, timeout=300)

@@ -16,7 +16,7 @@ import pytest
 
 pytestmark = pytest.mark.once
 
-TESTS = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parents[2]
 KINDS = ["unified-async", "unified-inline", "discrete-async", "discrete-inline", "minimal"]
 KINDS += ["compiled-async", "compiled-inline"]
 

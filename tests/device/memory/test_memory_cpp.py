@@ -47,7 +47,7 @@ def compile_program(program, folder):
         "-Werror",
     ]
     command += ["-isystem", torch_dir / "include", "-I", source / "include", "-I", source / "backend"]
-    command += [Path(__file__).parent / "cpp" / f"{program}.cpp", "-o", output]
+    command += [Path(__file__).parents[1] / "cpp" / f"{program}.cpp", "-o", output]
     command += ["-L", library, f"-l{name}", f"-Wl,-rpath,{library}"]
     torch_libraries = torch_dir / "lib"
     command += ["-L", torch_libraries, "-Wl,--no-as-needed", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch_libraries}"]

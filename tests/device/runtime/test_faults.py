@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PLACES = Path(__file__).with_name("fault_places.py")
 PAGE = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
 

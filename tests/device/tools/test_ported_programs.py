@@ -13,7 +13,7 @@ from torch.autograd.profiler_util import FunctionEventAvg
 from backplane_tools.cli.port import port
 from backplane_tools.port import names
 
-PROGRAMS = Path(__file__).parent / "cuda_programs"
+PROGRAMS = Path(__file__).parents[1] / "cuda_programs"
 NAMES = pytest.mark.parametrize("words", [[], ["--device", "mydevice"]], ids=["accelerator", "named"])
 
 

@@ -10,7 +10,7 @@ import torch
 
 @pytest.fixture
 def path(compiled):
-    return compiled(Path(__file__).parent / "cpp" / "pluggable.cpp")
+    return compiled(Path(__file__).parents[1] / "cpp" / "pluggable.cpp")
 
 
 def counters(path):

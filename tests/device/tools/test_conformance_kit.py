@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-HOST = Path(__file__).parents[1] / "host"  # fake_suite.py
+HOST = Path(__file__).parents[2] / "host"  # fake_suite.py
 
 
 def run(folder, *words, **changes):

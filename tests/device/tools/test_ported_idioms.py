@@ -16,7 +16,7 @@ import torch
 from backplane_tools.port import Target, port_source
 from backplane_tools.port.names import MODULES
 
-PROGRAMS = Path(__file__).parent / "cuda_programs"
+PROGRAMS = Path(__file__).parents[1] / "cuda_programs"
 TOLERANCES = {"checkpoint": 1e-4, "arguments": 1e-4, "streams": 0, "mixed": 2e-2}
 NAMED = pytest.mark.parametrize(
     "named", [pytest.param(False, id="accelerator"), pytest.param(True, id="named", marks=pytest.mark.long)]

@@ -17,7 +17,7 @@ from torch_backplane.ops import registry
 
 pytestmark = [pytest.mark.once, pytest.mark.xdist_group("vendor_library")]  # compiled once
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 ops = torch.ops.bpvendor
 
 

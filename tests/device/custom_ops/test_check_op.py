@@ -253,7 +253,7 @@ WRONG = [
 FOLLOWS = dict.fromkeys((returning_its_input, no_fake, fake_that_reads, state_between_calls, untraceable_backward), AOT)
 FOLLOWS |= {formula_in_the_kernel: {"test_faketensor", *AOT}}
 REQUIRE_GRAD = (no_formula, formula_in_the_kernel)
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "testing-ops.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "testing-ops.md").read_text()
 TODO = re.findall(r"^\| `(test_\w+)` \| .+? \| (.+) \|$", PAGE, re.MULTILINE)
 
 

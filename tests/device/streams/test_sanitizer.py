@@ -12,7 +12,7 @@ import torch
 
 from torch_backplane import _backend, sanitizer
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
