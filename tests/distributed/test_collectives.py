@@ -15,7 +15,7 @@ FOR_TWO = (("MYDEVICE_OPTIONS", "collective_ranks=2"), ("MYDEVICE_DIST", ""))
 CHECKS = checks_of(reductions, moves, point_to_point, order, groups, profiled)
 
 
-@pytest.mark.parametrize(("kind", "check"), cases(CHECKS))
+@pytest.mark.parametrize(("kind", "check"), list(cases(CHECKS)))
 def test_G01_collectives(worlds, kind, check):
     worlds.get(kind).run(check)
 

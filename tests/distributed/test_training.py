@@ -31,7 +31,7 @@ def is_long(kind: Kind, check: Callable[..., Any]) -> bool:
     return kind.engine == "staged" and check not in SHORT_STAGED
 
 
-@pytest.mark.parametrize(("kind", "check"), cases(CHECKS, is_for_training, is_long))
+@pytest.mark.parametrize(("kind", "check"), list(cases(CHECKS, is_for_training, is_long)))
 def test_G02_training(worlds, kind, check):
     worlds.get(kind, IMPORTS).run(check)
 

@@ -629,7 +629,7 @@ def _ones(x: torch.Tensor, shape: Any) -> torch.Tensor:
 
 
 def _signs(x: torch.Tensor) -> torch.Tensor:
-    """Of half types: their sums in a half type are exact. The CPU adds in float32 and devices, as CUDA, in the dtype."""
+    """Of half types, whose sums are then exact: the CPU adds in float32, and devices in the dtype, as CUDA does."""
     return x.sign() if x.dtype in HALVES else x
 
 

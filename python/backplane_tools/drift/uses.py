@@ -58,8 +58,8 @@ def python_uses(sources: Iterable[str]) -> PythonUses:
                 inner.update(part for part in ast.walk(node) if isinstance(part, ast.Attribute))
                 _add_chain(node, aliases, uses)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "replaces":
-                owner, name = node.args  # of torch_backplane.compat
-                _add_chain(ast.Attribute(owner, ast.literal_eval(name)), aliases, uses)
+                owner, attribute = node.args  # of torch_backplane.compat
+                _add_chain(ast.Attribute(owner, ast.literal_eval(attribute)), aliases, uses)
             elif isinstance(node, ast.ClassDef):
                 plain = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
                 named = [_full(base, aliases) for base in plain]

@@ -304,7 +304,7 @@ def begins(device):
     return torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0)], dtype=torch.int32, device=device)
 
 
-@pytest.mark.parametrize(("dtype", "causal"), zip([torch.float32, *HALVES], [True, False, True], strict=True))
+@pytest.mark.parametrize(("dtype", "causal"), [*zip([torch.float32, *HALVES], [True, False, True], strict=True)])
 def test_K11_packed_sequences_forward_and_backward(device, dtype, causal):
     inputs = packed(dtype)
     at = [x.to(device).requires_grad_() for x in inputs]

@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "dispatch/defaults.h"
+#include "kernels/portable/matrix/product.h"
 #include "kernels/portable/unit/call.h"
 #include "kernels/portable/unit/dialect.h"
-#include "kernels/portable/matrix/product.h"
 #include "kernels/portable/unit/text.h"
 #include "kernels/portable/unit/tiles.h"
 #include "tensor/tensors.h"

@@ -1,5 +1,5 @@
-// kernels/portable/image/pool.cpp: the largest or the mean of windows, in two and three dimensions, and their gradients. torch makes the forms of
-// one dimension from those of two.
+// kernels/portable/image/pool.cpp: the largest or the mean of windows, in two and three dimensions, and their gradients. torch makes the
+// forms of one dimension from those of two.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "dispatch/defaults.h"
+#include "kernels/portable/matrix/product.h"
 #include "kernels/portable/unit/call.h"
 #include "kernels/portable/unit/dialect.h"
-#include "kernels/portable/matrix/product.h"
 #include "kernels/portable/unit/text.h"
 #include "tensor/tensors.h"
 

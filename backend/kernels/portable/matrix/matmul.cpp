@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "dispatch/defaults.h"
+#include "kernels/portable/matrix/product.h"
 #include "kernels/portable/unit/call.h"
 #include "kernels/portable/unit/dialect.h"
 #include "kernels/portable/unit/elementwise.h"
-#include "kernels/portable/matrix/product.h"
 #include "tensor/tensors.h"
 
 namespace backplane::portable {

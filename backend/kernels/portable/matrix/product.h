@@ -1,5 +1,5 @@
-// kernels/portable/matrix/product.h: products of matrices of any strides, by kernels that are compiled for their dtype: matmul.bpc, matvec.bpc for
-// those with a thin side, split.bpc for sums that several groups share.
+// kernels/portable/matrix/product.h: products of matrices of any strides, by kernels that are compiled for their dtype: matmul.bpc,
+// matvec.bpc for those with a thin side, split.bpc for sums that several groups share.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/portable/unit/elementwise.h"
 #include "kernels/portable/nn/norms.h"
 #include "kernels/portable/reduction/reduce.h"
+#include "kernels/portable/unit/elementwise.h"
 #include "kernels/portable/unit/text.h"
 #include "modules/target.h"
 

@@ -7,9 +7,9 @@
 
 #include <string>
 
+#include "kernels/portable/reduction/reduce.h"
 #include "kernels/portable/unit/call.h"
 #include "kernels/portable/unit/elementwise.h"
-#include "kernels/portable/reduction/reduce.h"
 #include "kernels/portable/unit/text.h"
 #include "modules/target.h"
 #include "runtime/reports.h"

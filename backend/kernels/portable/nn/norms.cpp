@@ -1,12 +1,13 @@
-// kernels/portable/nn/norms.cpp: batch and group normalization and their backwards: sums (reduction.bpc) and expressions of broadcast operands.
+// kernels/portable/nn/norms.cpp: batch and group normalization and their backwards: sums (reduction.bpc) and expressions of broadcast
+// operands.
 #include "kernels/portable/nn/norms.h"
 
 #include <backplane/structured.h>
 
 #include <string_view>
 
-#include "kernels/portable/unit/elementwise.h"
 #include "kernels/portable/reduction/reduce.h"
+#include "kernels/portable/unit/elementwise.h"
 #include "modules/target.h"
 
 namespace backplane::portable {

@@ -1,7 +1,7 @@
 // kernels/portable/nn/norms.h: what layer norm shares with batch and group norm.
 //
-// Statistics are in float32 for half types, as the core's defaults for layer and batch norm have them (aten/normalization.cpp); of group norm in
-// the dtype that the CPU gives them.
+// Statistics are in float32 for half types, as the core's defaults for layer and batch norm have them (aten/normalization.cpp); of group
+// norm in the dtype that the CPU gives them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
-// kernels/portable/pointwise/binary.cpp: operators of two tensors, with broadcasting and type promotion. A number (the 2 in `x * 2`) is a tensor on
-// the host.
+// kernels/portable/pointwise/binary.cpp: operators of two tensors, with broadcasting and type promotion. A number (the 2 in `x * 2`) is a
+// tensor on the host.
 #include "kernels/portable/pointwise/pointwise.h"
 
 namespace backplane::portable {

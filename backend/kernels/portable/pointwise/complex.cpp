@@ -1,4 +1,5 @@
-// kernels/portable/pointwise/complex.cpp: complex numbers from their two parts, which real kernels write, and conjugates that are written out.
+// kernels/portable/pointwise/complex.cpp: complex numbers from their two parts, which real kernels write, and conjugates that are written
+// out.
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/native/Resize.h>

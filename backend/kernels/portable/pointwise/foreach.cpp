@@ -1,6 +1,6 @@
-// kernels/portable/pointwise/foreach.cpp: operators of lists of tensors, which optimizers call: _foreach_add_ and others, fused Adam, AdamW and SGD.
-// One launch for as many tensors as its arguments hold. Lists of mixed dtypes, of views with gaps or of several devices are left to torch,
-// which goes through them one by one.
+// kernels/portable/pointwise/foreach.cpp: operators of lists of tensors, which optimizers call: _foreach_add_ and others, fused Adam, AdamW
+// and SGD. One launch for as many tensors as its arguments hold. Lists of mixed dtypes, of views with gaps or of several devices are left
+// to torch, which goes through them one by one.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 

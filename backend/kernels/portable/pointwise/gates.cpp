@@ -1,5 +1,5 @@
-// kernels/portable/pointwise/gates.cpp: activations and their gradients that are more than a line of a table: log_sigmoid and the gradient of prelu
-// have two results, glu joins two halves of a tensor, rrelu is random.
+// kernels/portable/pointwise/gates.cpp: activations and their gradients that are more than a line of a table: log_sigmoid and the gradient
+// of prelu have two results, glu joins two halves of a tensor, rrelu is random.
 #include <backplane/structured.h>
 #include <c10/core/WrapDimMinimal.h>
 

@@ -1,4 +1,5 @@
-// kernels/portable/pointwise/pointwise.cpp: the operators of the tables as kernels of the dispatcher: finds the forms of each, and registers them.
+// kernels/portable/pointwise/pointwise.cpp: the operators of the tables as kernels of the dispatcher: finds the forms of each, and
+// registers them.
 #include "kernels/portable/pointwise/pointwise.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -11,8 +11,8 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/portable/unit/call.h"
 #include "kernels/portable/pointwise/pointwise.h"
+#include "kernels/portable/unit/call.h"
 
 namespace at {
 struct TensorIteratorBase;

@@ -1,5 +1,5 @@
-// kernels/portable/random/multinomial.cpp: samples of rows of probabilities. Whether they are such is read back; the CPU, to which others are
-// left, has the errors.
+// kernels/portable/random/multinomial.cpp: samples of rows of probabilities. Whether they are such is read back; the CPU, to which others
+// are left, has the errors.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/searchsorted.h>

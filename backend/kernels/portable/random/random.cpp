@@ -1,5 +1,5 @@
-// kernels/portable/random/random.cpp: random tensors and dropout. Element i of a call, counted row by row whatever the strides, is made of fixed
-// numbers of the generator's sequence: so results depend neither on the target nor on the launch.
+// kernels/portable/random/random.cpp: random tensors and dropout. Element i of a call, counted row by row whatever the strides, is made of
+// fixed numbers of the generator's sequence: so results depend neither on the target nor on the launch.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/view_as_real.h>

@@ -1,5 +1,5 @@
-// kernels/portable/random/taken_numbers.cpp: the operator by which a compiled graph takes its part of the device generator's sequence. Its kernels
-// make random elements of it as those of random.cpp do (python/torch_backplane/inductor/random.py).
+// kernels/portable/random/taken_numbers.cpp: the operator by which a compiled graph takes its part of the device generator's sequence. Its
+// kernels make random elements of it as those of random.cpp do (python/torch_backplane/inductor/random.py).
 #include <ATen/core/Tensor.h>
 #include <backplane/random.h>
 #include <backplane/structured.h>  // empty()

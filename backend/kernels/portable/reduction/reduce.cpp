@@ -1,5 +1,5 @@
-// kernels/portable/reduction/reduce.cpp: chooses how a reduction is walked, names the unit that does it, and launches it once, or twice where few
-// rows have many elements.
+// kernels/portable/reduction/reduce.cpp: chooses how a reduction is walked, names the unit that does it, and launches it once, or twice
+// where few rows have many elements.
 #include "kernels/portable/reduction/reduce.h"
 
 #include <ATen/core/DimVector.h>

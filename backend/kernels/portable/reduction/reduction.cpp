@@ -1,5 +1,5 @@
-// kernels/portable/reduction/reduction.cpp: sums, products, extremes, norms, variances and their like, along any dimensions: dtypes, shapes and forms
-// as torch's CPU kernels have them.
+// kernels/portable/reduction/reduction.cpp: sums, products, extremes, norms, variances and their like, along any dimensions: dtypes, shapes
+// and forms as torch's CPU kernels have them.
 //
 // Of complex64, sums are those of the parts, norms those of the moduli, and products are folded as numbers. What torch's kernels warn of or
 // raise an error for, and what is left out here - complex128, extremes of nothing, more than six dimensions that do not collapse - the next
@@ -14,8 +14,8 @@
 #include <memory>
 #include <string_view>
 
-#include "kernels/portable/unit/call.h"
 #include "kernels/portable/reduction/reduce.h"
+#include "kernels/portable/unit/call.h"
 
 namespace backplane::portable {
 namespace reduction_impl {

@@ -1,5 +1,5 @@
-// kernels/portable/reduction/scan.cpp: cumulative sums, products, extremes and logarithms of sums of powers. A device of many items scans a long row
-// in parts: their folds first.
+// kernels/portable/reduction/scan.cpp: cumulative sums, products, extremes and logarithms of sums of powers. A device of many items scans a
+// long row in parts: their folds first.
 #include <ATen/ops/view_as_real.h>
 #include <backplane/structured.h>
 

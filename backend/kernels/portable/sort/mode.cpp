@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "kernels/portable/unit/call.h"
 #include "kernels/portable/sort/sort.h"
+#include "kernels/portable/unit/call.h"
 #include "kernels/portable/unit/text.h"
 #include "modules/launch.h"
 

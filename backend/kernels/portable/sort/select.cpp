@@ -7,8 +7,8 @@
 #include <string>
 #include <tuple>
 
-#include "kernels/portable/unit/call.h"
 #include "kernels/portable/sort/sort.h"
+#include "kernels/portable/unit/call.h"
 #include "kernels/portable/unit/text.h"
 #include "kernels/portable/unit/walk.h"
 #include "modules/launch.h"

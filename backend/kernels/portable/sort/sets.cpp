@@ -1,5 +1,5 @@
-// kernels/portable/sort/sets.cpp: the distinct elements of a tensor, or its distinct slices along a dimension, and what is among others. Sorted
-// elements that are equal lie together; where such a run begins is a mask, whose places are read back: there are as many results.
+// kernels/portable/sort/sets.cpp: the distinct elements of a tensor, or its distinct slices along a dimension, and what is among others.
+// Sorted elements that are equal lie together; where such a run begins is a mask, whose places are read back: there are as many results.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/result_type.h>
@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
+#include "kernels/portable/sort/sort.h"
 #include "kernels/portable/unit/call.h"
 #include "kernels/portable/unit/dialect.h"
-#include "kernels/portable/sort/sort.h"
 #include "kernels/portable/unit/walk.h"
 
 namespace backplane::portable {
