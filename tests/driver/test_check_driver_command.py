@@ -37,7 +37,7 @@ def test_command_runs_an_installed_backends_checker(tmp_path: Path) -> None:
     words.append("a.b=c d")
     done = cli(*words, PYTHONPATH=str(tmp_path))
     expected = (
-        "--options=a=1 --shim=x --shim=y --only=m.* --expect=a.b=c d --skip=e.*=f --junit=f --time-limit=5.0 -- lib.so"
+        "--options=a=1 --shim=x --shim=y --only=m.* --skip=e.*=f --junit=f --time-limit=5.0 --expect=a.b=c d -- lib.so"
     )
     assert (done.returncode, done.stdout) == (1, f"aab_backend: {expected}\n")
 

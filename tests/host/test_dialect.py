@@ -105,7 +105,7 @@ def test_a_problem_names_its_line_and_its_reason():
     (problem,) = lint("// one\n/* two\nthree */\nBP_FN f32 f(f32 x) {\n  return x * 0.5;\n}\n")
     assert (
         str(problem)
-        == "5: suffix: 0.5; constants of f32 end with f: without it they are doubles, which a target may lack"
+        == "5: suffix: 0.5; constants of f32 end with f: without it they are doubles, which a target may not support"
     )
 
 

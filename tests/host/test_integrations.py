@@ -408,7 +408,7 @@ def test_I03_doctor_reports_each_state(monkeypatch):
         '{"library": "d", "state": "not imported", "version": "4", "done": [], "error": "no disk", "chosen": true',
     ]
     output = "\n".join(line + ', "variable": "CHIP_INTEGRATIONS", "tried": "==1"}' for line in lines)
-    monkeypatch.setattr(doctor, "_run", lambda command, autoload: subprocess.CompletedProcess(command, 0, output, ""))
+    monkeypatch.setattr(doctor, "_run", lambda command: subprocess.CompletedProcess(command, 0, output, ""))
     monkeypatch.delenv("CHIP_INTEGRATIONS", raising=False)
     found = {one.what: (one.state, one.found, one.cure) for one in doctor.check_integrations("chip")}
     assert found["with a"] == ("ok", "1: x; y", "")
