@@ -67,10 +67,10 @@ ROWS = {
     ],
     "another stream for a part (`with stream:`, `with torch.mydevice.stream(stream):`), `synchronize()`": [
         "portable/test_compile_settings.py::test_a_part_of_a_program_runs_on_another_stream",
-        "device/test_compile_queries.py::test_F21_a_wait_is_part_of_the_graph",
+        "device/tracing/test_compile_queries.py::test_F21_a_wait_is_part_of_the_graph",
     ],
     "queries of devices: `is_available`, `device_count`, `current_device`, properties": [
-        "device/test_compile_queries.py::test_F21_a_query_is_a_constant_of_the_graph",
+        "device/tracing/test_compile_queries.py::test_F21_a_query_is_a_constant_of_the_graph",
     ],
     "combined kernels (`config.combo_kernels`), `foreach`": [
         "portable/test_compile_combined.py::test_a_list_is_one_launch",
@@ -95,7 +95,7 @@ ROWS = {
     ],
     'graphs (`mode="reduce-overhead"`, `"max-autotune"`)': [
         "portable/test_compile_settings.py::test_modes_that_ask_for_graphs_run_without_and_say_so_once",
-        "device/test_graph.py::test_graphed_callables_train_as_the_module_does",
+        "device/graph/test_graph.py::test_graphed_callables_train_as_the_module_does",
     ],
 }
 
