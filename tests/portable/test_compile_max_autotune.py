@@ -69,8 +69,7 @@ def test_tiles_of_another_size_of_groups_are_refused(device, times, run_in_proce
     definitions = tilings(compiler.target())[0].definitions()
     run = f"""
         from pathlib import Path
-        from portable.compare import each
-from torch_backplane import compiler
+        from torch_backplane import compiler
         from torch_backplane.inductor.runtime import kernel_object
         text = Path({str(path)!r}).read_text()
         facts = dict(pointers=3, values=0, written=4, per_item=1, extents=[(1, -1, 0)], reports=False)

@@ -162,7 +162,7 @@ def test_torchs_allocator_is_replaced_at_import_and_never_later(run_in_process, 
     torchs = get()
     import {backend_package.__name__}
     imported = get()
-    torch.ones(8, device="{name}").neg_()
+    torch.ones(8, device="{name}").fill_(2)
     if {setting!r} != "none":
         torch.ones(8, device="{name}").sort()
     print(imported == torchs, get() == imported)
