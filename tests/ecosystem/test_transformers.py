@@ -15,8 +15,6 @@ from transformers import (
 )
 from transformers.generation.continuous_batching.utils import get_device_and_memory_breakdown
 
-from torch_backplane import compiler
-
 HALVES = {"fp32": {}, "fp16": {"fp16": True}, "bf16": {"bf16": True}}
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -187,24 +185,37 @@ BATCHING = {
 }
 
 
-@pytest.mark.parametrize("options", BATCHING.values(), ids=BATCHING)
-def test_I05_continuous_batching(device, device_module, options):
-    """Prompts of several lengths, each as generate() continues it on the CPU; the cache takes the device's memory."""
+def batched(device, options):
+    """Tokens of four runs, those of generate() on the CPU, and the device and memory that the cache was sized for."""
     prompts = [[2, 5, 6, 7], [9, 4], [3, 8, 5, 1, 1, 6, 2]]
     greedy = {"max_new_tokens": 5, "do_sample": False}
     reference = tiny.llama()
     expected = [reference.generate(torch.tensor([prompt]), **greedy)[0, len(prompt) :].tolist() for prompt in prompts]
     model = tiny.llama().to(device)
-    with compiler.using("wait"):  # a graph holds no call of the CPU
-        for _ in range(4):
-            found = model.generate_batch(
-                prompts,
-                generation_config=GenerationConfig(**greedy),
-                continuous_batching_config=ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=64, **options),
-            )
-            assert [output.generated_tokens for output in found.values()] == expected
+    runs = []
+    for _ in range(4):
+        found = model.generate_batch(
+            prompts,
+            generation_config=GenerationConfig(**greedy),
+            continuous_batching_config=ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=64, **options),
+        )
+        runs.append([output.generated_tokens for output in found.values()])
     where, total, _, _ = get_device_and_memory_breakdown()
-    assert (where.type, total) == (device.type, device_module.get_device_properties(device).total_memory)
+    return runs, expected, where.type, total
+
+
+@pytest.mark.parametrize("options", BATCHING.values(), ids=BATCHING)
+def test_I05_continuous_batching(answer, device, device_module, options):
+    """Prompts of several lengths, each as generate() continues it on the CPU; the cache takes the device's memory."""
+    code = f"""
+import sys, json
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_transformers import batched
+print(json.dumps(batched({device.type!r}, {options!r})))
+"""
+    runs, expected, where, total = answer(code, MYDEVICE_KERNELS="wait")  # a graph holds no call of the CPU
+    assert runs == [expected] * 4
+    assert (where, total) == (device.type, device_module.get_device_properties(device).total_memory)
 
 
 def test_a_static_cache_is_compiled_as_on_cuda(answer, tmp_path):

@@ -50,6 +50,7 @@ def run_fault(name: str, fault: str) -> dict[str, dict[str, object]]:
     env = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
+        f"{prefix}_KERNELS": "wait",  # a place is a kernel's
         f"{prefix}_SHIMS": "fault",
         f"{prefix}_OPTIONS": f"{fault},fault.device=0,fault.armed_by=armed",
     }
