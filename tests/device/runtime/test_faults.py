@@ -50,10 +50,11 @@ def run_fault(name: str, fault: str) -> dict[str, dict[str, object]]:
     env = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
-        f"{prefix}_KERNELS": "wait",  # a place is a kernel's
         f"{prefix}_SHIMS": "fault",
         f"{prefix}_OPTIONS": f"{fault},fault.device=0,fault.armed_by=armed",
     }
+    if re.match(r"fault\.(kernel|hang|lost)=", fault):  # what they count is a kernel
+        env[f"{prefix}_KERNELS"] = "wait"
     if "hang" in fault:
         env[f"{prefix}_WATCHDOG_SECONDS"] = "1"
     if re.match(r"fault\.(reserve|map|unmap)=", fault):
