@@ -38,6 +38,9 @@ function(backplane_add_backend device)
     endif()
   endif()
 
+  _backplane_require_files(KERNELS "neither a file nor the word portable" ${arg_KERNELS})
+  _backplane_require_files(EXTENSIONS "not a file" ${arg_EXTENSIONS})
+
   # The longest compilations first: ninja starts what is ready in this order.
   _backplane_add_core(${device} ${arg_KERNELS} ${arg_EXTENSIONS})
   _backplane_add_bindings(${device})
@@ -52,6 +55,17 @@ endfunction()
 set(BACKPLANE_SHIMS emulate fault trace)  # of the SDK, always installed
 
 # The functions below share the variables of backplane_add_backend: device, prefix, package_dir, has_portable, arg_*.
+
+# Reports a source of the vendor's that does not exist and that no command of the build generates.
+function(_backplane_require_files word otherwise)
+  foreach(source IN LISTS ARGN)
+    get_filename_component(path "${source}" ABSOLUTE)
+    get_source_file_property(is_generated "${source}" GENERATED)
+    if(NOT EXISTS "${path}" AND NOT is_generated AND NOT source MATCHES "\\$<")
+      message(FATAL_ERROR "backplane_add_backend(${device}): ${word} ${source} is ${otherwise}.")
+    endif()
+  endforeach()
+endfunction()
 
 # Sets <out> to the sources of a driver of the SDK (drivers/<folder>): what its driver.cmake names in `sources`, patterns below the SDK.
 function(_backplane_driver_sources out folder)
@@ -79,12 +93,7 @@ function(_backplane_add_embedded_driver device name_out)
     set(${name_out} "${first}" PARENT_SCOPE)
     return()
   endif()
-  foreach(source IN LISTS ARGN)
-    get_filename_component(path "${source}" ABSOLUTE)
-    if(NOT EXISTS "${path}" AND NOT source MATCHES "\\$<")
-      message(FATAL_ERROR "backplane_add_backend(${device}): DRIVER ${source} is neither a file nor a driver of the SDK (${names}).")
-    endif()
-  endforeach()
+  _backplane_require_files(DRIVER "neither a file nor a driver of the SDK (${names})" ${ARGN})
   backplane_add_driver(${device} ${ARGN} OUTPUT_DIRECTORY "${package_dir}/lib")
   set(${name_out} "${device}" PARENT_SCOPE)
 endfunction()

@@ -165,6 +165,8 @@ def bare_python(folder: Path) -> Path:
         ("npu DRIVER sim KERNELS portable add.cpp", "add.bpc takes no place: the kernel library has cat.bpc, "),
         ("npu DRIVER simm", "neither a file nor a driver of the SDK (cuda, opencl, sim)"),
         ("npu DRIVER sim KERNEL a.cpp", "neither a file nor a driver of the SDK"),
+        ("npu DRIVER sim KERNELS portable cuda", "KERNELS cuda is neither a file nor the word portable"),
+        ("npu DRIVER sim EXTENSIONS hooks.cpp", "EXTENSIONS hooks.cpp is not a file"),
         ("npu sim", "unknown argument sim"),
     ],
 )
@@ -176,6 +178,7 @@ def test_backplane_add_backend_refuses_what_it_cannot_build(tmp_path, arguments,
     if "add.cpp" in arguments:  # beside a source of the dialect
         (tmp_path / "backend" / "kernels").mkdir(parents=True)
         (tmp_path / "backend" / "kernels" / "add.bpc").touch()
+        (tmp_path / "add.cpp").touch()
     words = ["-G", "Ninja", f"-Dbackplane_ROOT={ROOT}", f"-DPython_EXECUTABLE={sys.executable}"]
     said = run("cmake", "-S", tmp_path, "-B", tmp_path / "b", *words, check=False)
     assert text in re.sub(r"\s+", " ", said)
