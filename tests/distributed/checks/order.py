@@ -57,13 +57,14 @@ def each_on_what_another_has_written(w: Rank) -> None:
         dist.all_reduce(x[:, ::2], async_op=True)
         dist.all_reduce(x[0], twice, async_op=True)
         work = dist.all_gather_into_tensor(out := torch.empty(w.size * w.size, 6, device=w.device), x, async_op=True)
-        dist.broadcast(x, 0, async_op=True)
+        last = dist.broadcast(x, 0, async_op=True)
         work.wait()
         expected = torch.ones(w.size, 6)
         expected[-1] = w.size
         expected[:, ::2] *= w.size
         expected[0] *= 2 * w.size
         same(out, expected.repeat(w.size, 1), turn)
+        last.wait()  # it writes what the next turn fills
 
 
 @check(gloo=AT_ONCE)
