@@ -248,6 +248,10 @@ class OpsRun(Run):
         return route(lambda: _calling(self.op)(*copies))
 
 
+_REFUSED = {("_foreach_abs", torch.bool)}
+"""What the database lists for the CPU, which refuses it. CUDA and the device take it."""
+
+
 class OneSample(OpsRun):
     """The largest sample of at most ``elements`` elements: it fills several groups of a kernel, the last one partly."""
 
@@ -294,7 +298,7 @@ class OpsSuite(DatabaseSuite):
 
     def has(self, entry: Any, dtype: torch.dtype) -> bool:
         """What the CPU supports."""
-        return dtype in entry.dtypes
+        return dtype in entry.dtypes and (entry.full_name, dtype) not in _REFUSED
 
 
 class OpsSampleSuite(OpsSuite):
