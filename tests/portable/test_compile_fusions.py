@@ -314,6 +314,18 @@ def test_comparisons_are_places_of_one_kernel(device):
     torch.testing.assert_close([one.cpu() for one in found], list(places(x, mask, at)))
 
 
+def test_a_sum_into_the_only_place(device):
+    """The place is known to be 0 for the reader and for the sum, and lanes of one kernel would read what others add."""
+
+    def double(x, at):
+        x = x.prod(0, keepdim=True)
+        return x.index_add(0, at, x.index_select(0, at))
+
+    x, at = torch.linspace(0.9, 1.1, 33), torch.zeros(3, dtype=torch.int64)
+    found = torch.compile(double, fullgraph=True)(x.to(device), at.to(device))
+    torch.testing.assert_close(found.cpu(), double(x, at))
+
+
 def set_places(v):
     w = v.clone()
     w[v.clamp(0, 7)] = 1
@@ -328,10 +340,11 @@ OVERWRITTEN = {
     "added": lambda v: v.clone().scatter_add_(0, v.clamp(0, 7), v * 2),
     "largest": lambda v: v.clone().scatter_reduce_(0, v.clamp(0, 7), v * 2, "amax"),
     "index_add": lambda v: v.clone().index_add_(0, v.clamp(0, 7), v * 2),
+    "reversed": lambda v: v.index_copy(0, torch.arange(99, -1, -1, device=v.device), v),
 }
 
 
-@pytest.mark.parametrize("name", each(OVERWRITTEN, "set", "added", "largest"))
+@pytest.mark.parametrize("name", each(OVERWRITTEN, "set", "added", "largest", "reversed"))
 def test_places_are_computed_before_the_memory_that_they_come_from_is_written(name, device):
     """One kernel for both reads what it has written."""
     x = torch.arange(100, 200)

@@ -136,11 +136,25 @@ def _call_of(op: Any) -> Callable[..., Any]:
     return write
 
 
-def _compute_ahead(x: Any, *others: Any) -> None:
-    """Compute places and values that read the memory which an operator writes, before its kernel overwrites it."""
-    for one in pytree.tree_leaves(others):
-        if isinstance(one, ir.TensorBox) and ir.try_get_name(x) in one.get_read_names():
-            one.realize()
+def _computed_ahead(x: Any, others: Any) -> Any:
+    """Places and values that read the memory which an operator writes, computed before its kernel overwrites it.
+
+    A view of that memory is copied: index_copy of a tensor into itself, or what a place of the only row reads.
+    """
+    x.realize()
+    name = x.get_name()
+
+    def ahead(one: Any) -> Any:
+        if not isinstance(one, ir.TensorBox):
+            return one
+        if ir.try_get_name(one) == name:
+            one = lowering.clone(one)
+        elif name not in one.get_read_names():
+            return one
+        one.realize()
+        return one
+
+    return pytree.tree_map(ahead, others)
 
 
 def _wrapped(op: Any, lower: Callable[..., Any], leaves: Rule) -> Callable[..., Any]:
@@ -156,7 +170,7 @@ def _wrapped(op: Any, lower: Callable[..., Any], leaves: Rule) -> Callable[..., 
         if ours is None:
             return lower(*args, **kwargs)
         if writes_places:
-            _compute_ahead(*args, kwargs)
+            args, kwargs = (args[0], *_computed_ahead(args[0], args[1:])), _computed_ahead(args[0], kwargs)
         lacks_float64 = any(dtype == torch.float64 for _, dtype in known) and not has_float64(ours)
         if lacks_float64 or leaves(ours, args, kwargs):
             left.add(op)

@@ -44,6 +44,17 @@ def splits_reductions(device: torch.device) -> bool:
     return compiler.target(device.index or 0).group_size > 1 or properties.multi_processor_count >= MANY_CORES
 
 
+def _sums_into_what_is_read(reader: Any, writer: Any) -> bool:
+    """Whether a node adds to places of memory that another one reads before it.
+
+    Inductor fuses the two where both places are one, which another lane of the kernel may have added to.
+    """
+    if all(getattr(dep, "mode", None) != "atomic_add" for dep in writer.read_writes.writes):
+        return False
+    written = {name for output in writer.get_outputs() for name in output.get_mutations()}
+    return not written.isdisjoint(dep.name for dep in reader.read_writes.reads)
+
+
 class GroupScheduling(SIMDScheduling):
     """The scheduling of the device; kernels need ``bp.compiler`` and ``bp.module``."""
 
@@ -76,7 +87,7 @@ class GroupScheduling(SIMDScheduling):
             return bool(super().can_fuse(node1, node2))
         if scheduler.fusion_prevent_too_many_reads_and_writes(node1, node2, MOST_BUFFERS):
             return False
-        if node2.is_template() or not super().can_fuse(node1, node2):
+        if node2.is_template() or not super().can_fuse(node1, node2) or _sums_into_what_is_read(node1, node2):
             return False
         product = node1.get_template_node()
         if product is None:
