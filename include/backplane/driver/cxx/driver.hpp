@@ -26,15 +26,9 @@
 //     };
 //     BP_DEFINE_DRIVER(Acme)
 //
-// An optional group is an object of any class with methods named like the group's entries: `offer<bp_peer>(peers_)`.
-//
 // close deletes the object, so the destructor is where everything is released. last_error and query_ext come from the base class.
 //
-// The other headers, each usable alone: error.hpp (Error), options.hpp (Options), wait.hpp (poll, Deadline),
-// addresses.hpp (Reservation, AddressTable), callback.hpp (timed waits by callback, queue_callback), captures.hpp (the rules of bp.graph),
-// compiler.hpp and code.hpp (bp.compiler, and what it hands to bp.module), event_profile.hpp (bp.profile of timing events), live.hpp
-// (LiveHandles), entries.hpp (from an entry to a method), table.hpp and groups.hpp (reading another driver's table), handles.hpp (RAII
-// handles).
+// Each of the other headers in this folder is usable alone; docs/handles.md says which one is for what.
 #pragma once
 
 #include <cstdint>
