@@ -56,34 +56,20 @@ class AddressTable {
 
   /// What the address lies in; nothing if that is no live allocation. One of 0 bytes contains its own base.
   std::optional<Place> find(uint64_t address) const {
-    std::shared_lock lock(mutex_);
-    const auto* entry = before(address);
-    if (!entry || address - entry->first >= std::max<uint64_t>(entry->second.bytes, 1)) return std::nullopt;
-    return Place{entry->first, entry->second.bytes, address - entry->first, entry->second.handle};
+    auto place = around(address, 0);
+    if (place && place->offset >= std::max<uint64_t>(place->bytes, 1)) place.reset();
+    return place;
   }
 
   /// The same for a range, for copies and fills. Throws Error(BP_INVALID_ARGUMENT) if it does not lie in one allocation; `what` is named
   /// then. 0 bytes may begin one past the end.
   Place range(uint64_t address, uint64_t bytes, const char* what) const {
-    auto place = find(address);
-    if (!place && bytes == 0 && address != 0) {
-      place = find(address - 1);
-      if (place) ++place->offset;
-    }
-    if (!place || place->offset > place->bytes || bytes > place->bytes - place->offset) {
-      throw Error(BP_INVALID_ARGUMENT, format("%s: 0x%llx and %llu bytes are not inside one allocation", what, wide(address), wide(bytes)));
-    }
-    return *place;
+    if (auto place = around(address, bytes)) return *place;
+    throw Error(BP_INVALID_ARGUMENT, format("%s: 0x%llx and %llu bytes are not inside one allocation", what, wide(address), wide(bytes)));
   }
 
   /// True if [address, address + bytes) lies in one allocation.
-  bool contains(uint64_t address, uint64_t bytes) const {
-    std::shared_lock lock(mutex_);
-    const auto* entry = before(address);
-    if (!entry) return false;
-    const uint64_t offset = address - entry->first;
-    return offset <= entry->second.bytes && bytes <= entry->second.bytes - offset;
-  }
+  bool contains(uint64_t address, uint64_t bytes) const { return around(address, bytes).has_value(); }
 
   /// Ends an allocation and gives its handle and size back; nothing if `address` is not the base of one.
   std::optional<Place> remove(uint64_t address) {
@@ -117,16 +103,28 @@ class AddressTable {
     blocks_.erase(found);
     return place;
   }
+  /// What no allocation has around an address that is free: from the end of the one before it to the next one, inside [begin, end).
+  std::pair<uint64_t, uint64_t> free_around(uint64_t address, uint64_t begin, uint64_t end) const {
+    std::shared_lock lock(mutex_);
+    const auto next = blocks_.lower_bound(address);
+    if (next != blocks_.begin()) begin = std::prev(next)->first + std::prev(next)->second.span;
+    return {begin, next == blocks_.end() ? end : next->first};
+  }
 
  private:
   struct Block {
     uint64_t bytes, span;
     Handle handle;
   };
-  /// The last one that begins at or before the address, NULL if there is none. With the lock held.
-  const std::pair<const uint64_t, Block>* before(uint64_t address) const {
+  /// The allocation that the range lies in; 0 bytes may begin one past its end.
+  std::optional<Place> around(uint64_t address, uint64_t bytes) const {
+    std::shared_lock lock(mutex_);
     const auto next = blocks_.upper_bound(address);
-    return next == blocks_.begin() ? nullptr : &*std::prev(next);
+    if (next == blocks_.begin()) return std::nullopt;
+    const auto& [base, block] = *std::prev(next);
+    const uint64_t offset = address - base;
+    if (offset > block.bytes || bytes > block.bytes - offset) return std::nullopt;
+    return Place{base, block.bytes, offset, block.handle};
   }
 
   mutable std::shared_mutex mutex_;
@@ -152,12 +150,12 @@ class AddressMap : private AddressTable<Handle> {
     std::lock_guard lock(gaps_mutex_);
     if (bytes <= bytes_) {
       const uint64_t span = (std::max<uint64_t>(bytes, 1) + behind + alignment - 1) & ~(alignment - 1);
-      for (auto gap = by_size_.lower_bound({span, 0}); gap != by_size_.end(); ++gap) {
+      for (auto gap = gaps_.lower_bound({span, 0}); gap != gaps_.end(); ++gap) {
         const auto [size, start] = *gap;
         const uint64_t at = (start + alignment - 1) & ~(alignment - 1);
         if (at - start + span > size) continue;
         Table::try_insert(at, bytes, std::move(handle), span);  // first: it may throw, and then nothing has changed
-        remove_gap(start, size);
+        gaps_.erase(gap);
         add_gap(start, at - start);
         add_gap(at + span, start + size - at - span);
         return at;
@@ -168,42 +166,25 @@ class AddressMap : private AddressTable<Handle> {
 
   /// Ends a place and gives its handle and size back; nothing if `address` is not the base of one.
   std::optional<Place> remove(uint64_t address) {
-    uint64_t start = address, size = 0;
-    auto place = Table::remove(address, size);
-    if (!place) return place;
     std::lock_guard lock(gaps_mutex_);
-    if (auto next = gaps_.find(start + size); next != gaps_.end()) {
-      size += next->second;
-      remove_gap(next->first, next->second);
-    }
-    if (auto before = gaps_.lower_bound(start); before != gaps_.begin()) {
-      --before;
-      if (before->first + before->second == start) {
-        start = before->first;
-        size += before->second;
-        remove_gap(before->first, before->second);
-      }
-    }
-    add_gap(start, size);
+    uint64_t span = 0;
+    auto place = Table::remove(address, span);
+    if (!place) return place;
+    const auto [begin, end] = Table::free_around(address, base_, base_ + bytes_);
+    gaps_.erase({address - begin, begin});
+    gaps_.erase({end - address - span, address + span});
+    add_gap(begin, end - begin);
     return place;
   }
 
  private:
   void add_gap(uint64_t start, uint64_t size) {
-    if (size == 0) return;
-    gaps_.emplace(start, size);
-    by_size_.emplace(size, start);
-  }
-
-  void remove_gap(uint64_t start, uint64_t size) {
-    gaps_.erase(start);
-    by_size_.erase({size, start});
+    if (size != 0) gaps_.emplace(size, start);
   }
 
   const uint64_t base_, bytes_;
   std::mutex gaps_mutex_;
-  std::map<uint64_t, uint64_t> gaps_;                // start -> size
-  std::set<std::pair<uint64_t, uint64_t>> by_size_;  // (size, start)
+  std::set<std::pair<uint64_t, uint64_t>> gaps_;  // (size, start)
 };
 
 /// A range of the process's address space without access: no other memory can lie there, and a stray host access faults.
