@@ -8,9 +8,9 @@
 //                                                                                      // the destructor: the rest
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -36,19 +36,12 @@ class LiveHandles {
   Handle add(Handle handle) {
     try {
       std::lock_guard lock(mutex_);
-      const auto place = order_.emplace(next_, handle).first;
-      try {
-        if (!numbers_.emplace(handle, next_).second) throw Error(BP_INTERNAL, "the runtime gave the same handle twice");
-      } catch (...) {
-        order_.erase(place);
-        throw;
-      }
-      ++next_;
-      return handle;
+      if (numbers_.emplace(handle, next_++).second) return handle;
     } catch (const std::bad_alloc&) {
       destroy_(handle);
       throw;
     }
+    throw Error(BP_INTERNAL, "the runtime gave the same handle twice");
   }
 
   bool contains(Handle handle) const {
@@ -65,22 +58,19 @@ class LiveHandles {
   /// Lets one go without destroying it; false if it is not live.
   bool forget(Handle handle) {
     std::lock_guard lock(mutex_);
-    const auto found = numbers_.find(handle);
-    if (found == numbers_.end()) return false;
-    order_.erase(found->second);
-    numbers_.erase(found);
-    return true;
+    return numbers_.erase(handle) != 0;
   }
 
   /// Destroys all, the latest first. For close; also what the destructor does.
   void destroy_all() noexcept {
-    std::map<size_t, Handle> last;
+    std::vector<std::pair<size_t, Handle>> left;
     {
       std::lock_guard lock(mutex_);
-      last.swap(order_);
+      for (const auto& [handle, number] : numbers_) left.emplace_back(number, handle);
       numbers_.clear();
     }
-    for (auto one = last.rbegin(); one != last.rend(); ++one) destroy_(one->second);
+    std::sort(left.begin(), left.end(), std::greater<>());
+    for (const auto& [number, handle] : left) destroy_(handle);
   }
 
   size_t size() const {
@@ -92,7 +82,6 @@ class LiveHandles {
   const std::function<void(Handle)> destroy_;
   mutable std::mutex mutex_;
   std::unordered_map<Handle, size_t> numbers_;  // handle -> when it came
-  std::map<size_t, Handle> order_;
   size_t next_ = 0;
 };
 
