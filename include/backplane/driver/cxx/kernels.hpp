@@ -41,37 +41,28 @@ struct LaunchLimits {
   uint32_t least_group = 1, group = 0;
   uint32_t local_bytes = 0;  // beside the kernel's own
 
-  /// Throws Error(BP_INVALID_ARGUMENT). Every launch comes by, so texts are made where there is something to say alone.
+  /// Throws Error(BP_INVALID_ARGUMENT).
   void check(int32_t on, const bp_launch& launch) const {
-    const auto groups_fit = [&](int i) { return launch.grid[i] != 0 && (grid[i] == 0 || launch.grid[i] <= grid[i]); };
-    const bool items_fit = launch.group[0] >= least_group && (group == 0 || launch.group[0] <= group);
-    const bool fits = on == device && launch.flags == 0 && launch.args && launch.args_bytes == args_bytes && groups_fit(0) &&
-                      groups_fit(1) && groups_fit(2) && items_fit && launch.group[1] == 1 && launch.group[2] == 1 &&
-                      (local_bytes == 0 || launch.local_bytes <= local_bytes);
-    if (!fits) refuse(on, launch);
-  }
-
- private:
-  [[noreturn]] void refuse(int32_t on, const bp_launch& launch) const {
     const auto most = [](uint64_t limit) { return limit ? std::to_string(limit) : std::string("what the device takes"); };
     const auto three = [](const uint32_t (&of)[3]) { return format("%u x %u x %u", of[0], of[1], of[2]); };
-    std::string why;
-    if (on != device) {
-      why = format("a function of device %d, on device %d", device, on);
-    } else if (launch.flags != 0) {
-      why = format("flags must be 0, not 0x%x", launch.flags);
-    } else if (!launch.args || launch.args_bytes != args_bytes) {
-      why = std::to_string(launch.args ? launch.args_bytes : 0) + " bytes of arguments; the kernel takes " + std::to_string(args_bytes);
-    } else if (launch.group[0] < least_group || (group != 0 && launch.group[0] > group) || launch.group[1] != 1 || launch.group[2] != 1) {
-      why = "a group of " + three(launch.group) + " items; the kernel was compiled for " + (least_group == group ? "" : "up to ") +
-            most(group) + " x 1 x 1";
-    } else if (local_bytes != 0 && launch.local_bytes > local_bytes) {
-      why = format("%u bytes of work-group memory; a group has %u left", launch.local_bytes, local_bytes);
-    } else {
-      why = "a grid of " + three(launch.grid) + " groups; it may have from 1 to " + most(grid[0]) + " x " + most(grid[1]) + " x " +
-            most(grid[2]);
+    const auto refuse = [](const std::string& why) { throw Error(BP_INVALID_ARGUMENT, "module.launch: " + why); };
+    if (on != device) refuse(format("a function of device %d, on device %d", device, on));
+    if (launch.flags != 0) refuse(format("flags must be 0, not 0x%x", launch.flags));
+    if (!launch.args || launch.args_bytes != args_bytes) {
+      refuse(format("%llu bytes of arguments; the kernel takes %llu", wide(launch.args ? launch.args_bytes : 0), wide(args_bytes)));
     }
-    throw Error(BP_INVALID_ARGUMENT, "module.launch: " + why);
+    if (launch.group[0] < least_group || (group != 0 && launch.group[0] > group) || launch.group[1] != 1 || launch.group[2] != 1) {
+      refuse("a group of " + three(launch.group) + " items; the kernel was compiled for " + (least_group == group ? "" : "up to ") +
+             most(group) + " x 1 x 1");
+    }
+    if (local_bytes != 0 && launch.local_bytes > local_bytes) {
+      refuse(format("%u bytes of work-group memory; a group has %u left", launch.local_bytes, local_bytes));
+    }
+    for (int i = 0; i < 3; ++i) {
+      if (launch.grid[i] != 0 && (grid[i] == 0 || launch.grid[i] <= grid[i])) continue;
+      refuse("a grid of " + three(launch.grid) + " groups; it may have from 1 to " + most(grid[0]) + " x " + most(grid[1]) + " x " +
+             most(grid[2]));
+    }
   }
 };
 
