@@ -120,7 +120,7 @@ void a_stray_host_access_faults(const char* options, bool faults) {
   int status = 0;
   waitpid(child, &status, 0);
   CHECK(faults ? WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV : WIFEXITED(status) && WEXITSTATUS(status) == 42);
-  const auto view = find_group<bp_host_view>(normalised(*i.d), BP_HOST_VIEW_ID, BP_HOST_VIEW_VERSION);
+  const auto view = find_group<bp_host_view>(normalised(*i.d));
   CHECK(view.has_value() != faults);
 }
 
@@ -142,8 +142,8 @@ void options_list_what_is_known() {
 void peers_can_be_switched() {
   Instance i(get(bp_sim_get, "stream=inline,kind=discrete,memory=64MiB"));
   const bp_driver table = normalised(*i.d);
-  const auto peer = find_group<bp_peer>(table, BP_PEER_ID, BP_PEER_VERSION);
-  const auto exec = find_group<bp_host_exec>(table, BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
+  const auto peer = find_group<bp_peer>(table);
+  const auto exec = find_group<bp_host_exec>(table);
   const uint64_t other = i.alloc(8, 1);
   void* at = nullptr;
   CHECK(exec->map(exec->head.self, 0, other, &at) == BP_INVALID_ARGUMENT);

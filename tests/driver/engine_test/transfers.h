@@ -47,7 +47,7 @@ void copies_of_every_kind(Instance& i) {
 }
 
 void a_fault_is_sticky(Instance& i) {
-  const auto exec = find_group<bp_host_exec>(normalised(*i.d), BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
+  const auto exec = find_group<bp_host_exec>(normalised(*i.d));
   if (!exec) return;
   const uint64_t memory = i.alloc(64);
   bp_stream* stream = i.stream();

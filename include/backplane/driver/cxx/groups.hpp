@@ -115,10 +115,18 @@ const char* missing_slot(const bp_ext& head) {
   return nullptr;
 }
 
-/// Asks the driver for a group. Nothing if it has none, or if one of the group's slots is missing.
+/// Asks the driver for a group. Nothing if it has none, if one of the group's slots is missing, or if it answers with another one.
 template <class Group>
 std::optional<Group> find_group(const bp_driver& driver) {
-  return find_group<Group>(driver, GroupTraits<Group>::id, GroupTraits<Group>::version);
+  constexpr const char* id = GroupTraits<Group>::id;
+  constexpr uint32_t version = GroupTraits<Group>::version;
+  const bp_ext* ext = nullptr;
+  if (!driver.query_ext || driver.query_ext(driver.self, id, version, &ext) != BP_OK || !ext || wrong_head(*ext, id, version)) {
+    return std::nullopt;
+  }
+  Group group = normalised_group<Group>(*ext);
+  if (missing_slot<Group>(group.head)) return std::nullopt;
+  return group;
 }
 
 }  // namespace backplane::driver

@@ -46,25 +46,6 @@ inline std::optional<std::string> wrong_head(const bp_ext& ext, const char* id, 
          (ext.id ? ext.id : "(NULL)") + "\", version " + std::to_string(ext.version);
 }
 
-/// Asks the driver for a group by name and version. Nothing if it has none, if one of the group's slots is missing, or if it
-/// answers with another one.
-template <class Group>
-std::optional<Group> find_group(const bp_driver& driver, const char* id, uint32_t version) {
-  static_assert((sizeof(Group) - sizeof(bp_ext)) % sizeof(void*) == 0, "a group is a bp_ext head followed by function pointers");
-  const bp_ext* ext = nullptr;
-  if (!driver.query_ext || driver.query_ext(driver.self, id, version, &ext) != BP_OK || !ext || wrong_head(*ext, id, version)) {
-    return std::nullopt;
-  }
-  Group group = normalised_group<Group>(*ext);
-  const char* slots = reinterpret_cast<const char*>(&group) + sizeof(bp_ext);
-  for (size_t at = 0; at < sizeof(Group) - sizeof(bp_ext); at += sizeof(void*)) {
-    void* slot = nullptr;
-    std::memcpy(&slot, slots + at, sizeof slot);
-    if (!slot) return std::nullopt;
-  }
-  return group;
-}
-
 /// Slots that are there together or not at all. `single` slots stand alone; `minimum` must be there.
 enum class Group { minimum, streams, events, pinned, host_register, single };
 
@@ -73,8 +54,6 @@ struct Slot {
   Group group;
   const char* name;
   size_t offset;
-
-  constexpr Slot(Group of, const char* slot_name, size_t at) : group(of), name(slot_name), offset(at) {}
 
   bool present(const bp_driver& table) const {
     void (*entry)() = nullptr;
@@ -121,7 +100,7 @@ struct Slot {
 
 /// Every slot, in the table's order.
 inline const auto& slots() {
-#define BP_SLOT(group, name) Slot(Group::group, #name, offsetof(bp_driver, name)),
+#define BP_SLOT(group, name) Slot{Group::group, #name, offsetof(bp_driver, name)},
   static constexpr std::array all{BP_DRIVER_SLOTS(BP_SLOT)};
 #undef BP_SLOT
   static_assert(offsetof(bp_driver, device_count) + all.size() * sizeof(void (*)()) == sizeof(bp_driver), "a slot is not in the list");
