@@ -15,25 +15,11 @@
 
 namespace backplane {
 
-namespace detail {
-template <typename T>
-struct Compute {
-  using Type = std::conditional_t<std::is_integral_v<T>, int64_t, T>;
-};
-template <>
-struct Compute<at::Half> {
-  using Type = float;
-};
-template <>
-struct Compute<at::BFloat16> {
-  using Type = float;
-};
-}  // namespace detail
-
 // The type in which a kernel computes T: float for the half types, 64 bits for all integers and bool (wrapped to T when stored, which gives
 // the results of T's own arithmetic), else T itself.
 template <typename T>
-using ComputeType = typename detail::Compute<T>::Type;
+using ComputeType = std::conditional_t<std::is_integral_v<T>, int64_t,
+                                       std::conditional_t<std::is_same_v<T, at::Half> || std::is_same_v<T, at::BFloat16>, float, T>>;
 
 // An element as a value. The bytes of a bool tensor may have any value (a view of uint8, for example): all but 0 are true, as on the CPU. A
 // kernel that reads a bool from memory itself must use this.

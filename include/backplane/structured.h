@@ -192,22 +192,29 @@ bool takes_call(const All&... all) {
   return true;
 }
 
+// Calls visit(tensor) for every defined tensor among the arguments and in lists among them.
+template <typename Visit, typename... All>
+void each_tensor(const Visit& visit, const All&... all) {
+  const auto one = [&](const at::Tensor& tensor) {
+    if (tensor.defined()) visit(tensor);
+  };
+  const auto each = [&](const auto& argument) {
+    using T = std::decay_t<decltype(argument)>;
+    if constexpr (std::is_same_v<T, at::Tensor>) {
+      one(argument);
+    } else if constexpr (std::is_same_v<T, std::optional<at::Tensor>>) {
+      if (argument) one(*argument);
+    } else if constexpr (std::is_same_v<T, at::TensorList> || std::is_same_v<T, at::ITensorListRef>) {
+      for (const at::Tensor& tensor : argument) one(tensor);
+    }
+  };
+  (each(all), ...);
+}
+
 // Every tensor that has elements has memory, too. A kernel is queued work, in which a missing address would end the process, or the device.
 template <typename... All>
 void check_memory(const All&... all) {
-  const auto check = [](const auto& argument) {
-    using T = std::decay_t<decltype(argument)>;
-    if constexpr (std::is_same_v<T, at::Tensor>) {
-      if (argument.defined()) check_allocated(argument);
-    } else if constexpr (std::is_same_v<T, std::optional<at::Tensor>>) {
-      if (argument && argument->defined()) check_allocated(*argument);
-    } else if constexpr (std::is_same_v<T, at::TensorList> || std::is_same_v<T, at::ITensorListRef>) {
-      for (const at::Tensor& tensor : argument) {
-        if (tensor.defined()) check_allocated(tensor);
-      }
-    }
-  };
-  (check(all), ...);
+  each_tensor([](const at::Tensor& tensor) { check_allocated(tensor); }, all...);
 }
 
 // The three forms of one operator as functions for the dispatcher.
@@ -289,14 +296,11 @@ struct Structured<Meta, Kernel, std::index_sequence<I...>, Precomputed (Meta::*)
   template <typename... All>
   static void check_devices(const All&... all) {
     const at::Tensor* first = nullptr;
-    const auto check = [&first](const auto& argument) {
-      if constexpr (std::is_same_v<std::decay_t<decltype(argument)>, at::Tensor>) {
-        if (!argument.defined()) return;
-        if (first == nullptr) first = &argument;
-        check_same_device(*first, argument, functional_name);
-      }
+    const auto check = [&](const at::Tensor& tensor) {
+      if (first == nullptr) first = &tensor;
+      check_same_device(*first, tensor, functional_name);
     };
-    (check(all), ...);
+    each_tensor(check, all...);
   }
 };
 
@@ -324,21 +328,13 @@ struct Function<Kernel, Return (*)(Parameters...)> {
   template <typename... All>
   static bool on_one_device(const All&... all) {
     std::optional<c10::Device> device;
-    const auto agrees = [&device](const auto& argument) {
-      using T = std::decay_t<decltype(argument)>;
-      if constexpr (std::is_same_v<T, at::Tensor>) {
-        if (!argument.defined()) return true;
-        if (!device) device = argument.device();
-        return device->type() == c10::DeviceType::PrivateUse1 && *device == argument.device() && argument.layout() == c10::kStrided;
-      } else if constexpr (std::is_same_v<T, std::optional<at::Tensor>>) {
-        if (!argument || !argument->defined()) return true;
-        if (!device) device = argument->device();
-        return device->type() == c10::DeviceType::PrivateUse1 && *device == argument->device() && argument->layout() == c10::kStrided;
-      } else {
-        return true;
-      }
+    bool agree = true;
+    const auto check = [&](const at::Tensor& tensor) {
+      if (!device) device = tensor.device();
+      agree = agree && tensor.is_privateuseone() && *device == tensor.device() && tensor.layout() == c10::kStrided;
     };
-    return (agrees(all) && ...);
+    each_tensor(check, all...);
+    return agree;
   }
 };
 
