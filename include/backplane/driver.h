@@ -274,8 +274,7 @@ typedef struct bp_driver {
   int32_t (*host_register)(void* self, void* ptr, uint64_t bytes);
   int32_t (*host_unregister)(void* self, void* ptr);
 
-  /* ---- single optional entries, each by itself ----------------------------------------------------------------------------------------
-   */
+  /* ---- single optional entries, each by itself ------------------------------------------------------------------------------------- */
 
   /* Queues: write `count` patterns of 1, 2, 4 or 8 bytes (host memory, read before the call returns) from dst on. dst is a multiple of
    * pattern_size; copy_alignment does not apply. 0 patterns are allowed, also one past the end of an allocation. flags: 0. */

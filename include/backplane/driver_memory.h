@@ -5,11 +5,7 @@
 
 #include <sys/types.h>
 
-#if defined(__GNUC__)
 #define BACKPLANE_DRIVER_MEMORY_API __attribute__((visibility("default")))
-#else
-#define BACKPLANE_DRIVER_MEMORY_API
-#endif
 
 #ifdef __cplusplus
 extern "C" {

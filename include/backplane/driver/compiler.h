@@ -11,10 +11,8 @@
 #define BP_COMPILER_ID "bp.compiler"
 #define BP_COMPILER_VERSION 1u
 
-/* head.flags */
-#define BP_COMPILER_SUBPROCESS                                                                              \
-  (1u << 0) /* a compilation is a process of its own: the core runs as many at once as there are processors \
-             */
+/* head.flags: a compilation is a separate process: the core runs as many at once as there are processors. */
+#define BP_COMPILER_SUBPROCESS (1u << 0)
 
 /* flags of bp_compile_request */
 #define BP_COMPILE_DEBUG (1u << 0)     /* line numbers for a debugger; BP_ASSERT of the dialect checks */
@@ -62,9 +60,8 @@ typedef struct bp_compile_result {
   uint64_t struct_size;
   const void* code; /* opaque to all but the module group of a driver with the same id(); NULL if the source is wrong */
   uint64_t bytes;
-  const char*
-      log;     /* NUL-terminated, never NULL: warnings, or why it failed, with line numbers of `source`; "" if there is nothing to say */
-  void* owner; /* the driver's own */
+  const char* log; /* never NULL: warnings, or why it failed, with line numbers of `source`; "" if there is nothing to say */
+  void* owner;     /* the driver's own */
 } bp_compile_result;
 
 typedef struct bp_compiler {

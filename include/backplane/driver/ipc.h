@@ -13,11 +13,12 @@
 /* flags of bp_driver.alloc: memory that other processes will open */
 #define BP_ALLOC_SHARED (1u << 0)
 
-/* head.flags */
-#define BP_IPC_EVENTS (1u << 0) /* event_export and event_open work; without it they return UNSUPPORTED, and the core waits on the host */
-#define BP_IPC_ANY_MEMORY                                                                                             \
-  (1u << 1) /* all memory of alloc can be exported; without it, what was allocated with BP_ALLOC_SHARED, to which the \
-               core moves a tensor when it is sent for the first time */
+/* head.flags
+ *   EVENTS      event_export and event_open work; without it they return UNSUPPORTED, and the core waits on the host.
+ *   ANY_MEMORY  All memory of alloc can be exported; without it, what was allocated with BP_ALLOC_SHARED, to which the core moves a tensor
+ *               when it is sent for the first time. */
+#define BP_IPC_EVENTS (1u << 0)
+#define BP_IPC_ANY_MEMORY (1u << 1)
 
 /* Opaque: the driver's own. Plain bytes, so that they can be sent. */
 typedef struct bp_ipc_handle {

@@ -1,8 +1,7 @@
 // backplane/driver/cxx/entries.hpp: from the C entries of a table to methods of an object: nothing thrown leaves them, and every failure
 // has a text.
 //
-// A method is named like its entry and has the entry's parameters less `self`. It returns void (then the status is BP_OK) or an int32_t
-// status, and may throw. What fills a struct with a struct_size gets a full, zeroed one; what the caller has room for is copied.
+// Methods are as driver.hpp says. What fills a struct with a struct_size gets a full, zeroed one; what the caller has room for is copied.
 //
 // A class that has no method for some entries may have `template <class Slot, class... Args> pass(Args...)` for them: Slot::value is the
 // entry. So shims hand calls on.

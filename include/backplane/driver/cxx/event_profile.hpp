@@ -239,11 +239,6 @@ class EventProfile {
   }
   std::mutex& order_of(const void* stream) { return orders_[reinterpret_cast<uintptr_t>(stream) / 64 % orders_.size()]; }
 
-  /// Polled: a wait is illegal while another thread captures.
-  bool happened(int32_t device, bp_event* event, uint64_t timeout_ns) {
-    return poll(timeout_ns, [&] { return calls_(&bp_driver::event_query, device, event); }) == BP_OK;
-  }
-
   /// A recording of bp.graph cannot hold events that are asked for times.
   bool captures(int32_t device, bp_stream* stream) {
     int32_t state = BP_CAPTURE_NONE;
@@ -325,13 +320,10 @@ class EventProfile {
   bp_event* event(int32_t device) {
     const auto found = std::find_if(free_.begin(), free_.end(), [&](const auto& one) { return one.first == device; });
     bp_event* made = nullptr;
-    if (found != free_.end()) {
-      made = found->second;
-      *found = free_.back();
-      free_.pop_back();
-    } else if (calls_(&bp_driver::event_create, device, BP_EVENT_TIMING, &made) != BP_OK) {
-      return nullptr;
-    }
+    if (found == free_.end()) return calls_(&bp_driver::event_create, device, BP_EVENT_TIMING, &made) == BP_OK ? made : nullptr;
+    made = found->second;
+    *found = free_.back();
+    free_.pop_back();
     return made;
   }
   bool record(int32_t device, bp_stream* stream, bp_event* event) {
@@ -356,7 +348,8 @@ class EventProfile {
       bp_event* one = event(device);
       if (!one) break;
       const int64_t before = record_clock_ns();
-      if (!record(device, stream, one) || !happened(device, one, timeout_ns)) {
+      const auto ask = [&] { return calls_(&bp_driver::event_query, device, one); };  // a wait is illegal while another thread captures
+      if (!record(device, stream, one) || poll(timeout_ns, ask) != BP_OK) {
         free_.emplace_back(device, one);
         break;
       }
