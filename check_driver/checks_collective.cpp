@@ -270,7 +270,6 @@ void order(Context& c) {
     const Bytes in = elements(BP_REDUCE_SUM, 8, m.size, m.rank, count), want = elements(BP_REDUCE_SUM, 8, m.size, -1, count);
     uint8_t *sent = c.pinned(bytes), *back = c.pinned(bytes);
     memcpy(sent, in.data(), in.size());
-    memset(back, 0, bytes);
     const uint64_t at = m.room(bytes);
     const auto queue = [&] {
       c.expect(CALL(c, copy_async, m.device, stream, at, m.device, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK,

@@ -108,8 +108,7 @@ void ordered(Context& c) {
   const uint64_t bytes = c.some_bytes(0);
   bp_stream* stream = c.stream(0);
   HostBuffer old_bytes(bytes, 1), want(bytes, 2);
-  uint8_t* sent = c.pinned(bytes);
-  memset(sent, 2, bytes);
+  uint8_t* sent = c.pinned(bytes, 2);
   const uint64_t a = c.alloc(0, bytes);
   c.upload(0, a, old_bytes.data(), bytes);
   BusyStream hold(c, 0, stream);

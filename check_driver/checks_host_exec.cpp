@@ -41,10 +41,9 @@ void order(Context& c) {
   for (int32_t d = 0; d < c.devices(); ++d) {
     const uint64_t bytes = c.some_bytes(d);
     bp_stream* stream = c.stream(d);
-    uint8_t *sent = c.pinned(bytes), *back = c.pinned(bytes);
+    uint8_t *sent = c.pinned(bytes, 11), *back = c.pinned(bytes);
     const uint64_t a = c.alloc(d, bytes), b = c.alloc(d, bytes);
     HostBuffer want(bytes, 11 + 5 + 7);
-    memset(sent, 11, bytes);
     for (int round = 0; round < 20; ++round) {
       memset(back, 0, bytes);
       c.expect(CALL(c, copy_async, d, stream, a, d, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rules::copy_async);

@@ -100,8 +100,7 @@ void wait(Context& c) {
   const uint64_t bytes = c.some_bytes(0);
   bp_stream *first = c.stream(0), *second = c.stream(0);
   bp_event *done = c.event(0), *copied = c.event(0);
-  uint8_t* sent = c.pinned(bytes);
-  memset(sent, 2, bytes);
+  uint8_t* sent = c.pinned(bytes, 2);
   HostBuffer old_bytes(bytes, 1), want(bytes, 2);
   const uint64_t a = c.alloc(0, bytes), b = c.alloc(0, bytes);
   c.upload(0, a, old_bytes.data(), bytes);
@@ -122,9 +121,7 @@ void destroy_pending(Context& c) {
   const char* rule = "Completes pending work first";
   const uint64_t bytes = c.some_bytes(0);
   bp_stream* stream = c.stream(0);
-  uint8_t *sent = c.pinned(bytes), *back = c.pinned(bytes);
-  memset(sent, 7, bytes);
-  memset(back, 0, bytes);
+  uint8_t *sent = c.pinned(bytes, 7), *back = c.pinned(bytes);
   const uint64_t a = c.alloc(0, bytes);
   BusyStream hold(c, 0, stream);
   c.expect(CALL(c, copy_async, 0, stream, a, 0, reinterpret_cast<uint64_t>(sent), BP_HOST_DEVICE, bytes, 0u), BP_OK, rule);
@@ -145,7 +142,6 @@ void device_synchronize(Context& c) {
   c.upload(0, a, want.data(), bytes);
   for (bp_stream* s : streams) {
     uint8_t* back = c.pinned(bytes);
-    memset(back, 0, bytes);
     BusyStream hold(c, 0, s);
     c.expect(CALL(c, copy_async, 0, s, reinterpret_cast<uint64_t>(back), BP_HOST_DEVICE, a, 0, bytes, 0u), BP_OK, rules::copy_async);
     hold.release_later();

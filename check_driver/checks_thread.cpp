@@ -111,8 +111,7 @@ void handover(Context& c) {
   on_threads(1, [&](int) {
     stream = c.stream(0);
     event = c.event(0);
-    host = c.pinned(bytes);
-    memset(host, 4, bytes);
+    host = c.pinned(bytes, 4);
     a = c.alloc(0, bytes);
     c.expect(CALL(c, copy_async, 0, stream, a, 0, reinterpret_cast<uint64_t>(host), BP_HOST_DEVICE, bytes, 0u), BP_OK, rules::threads);
     c.expect(CALL(c, event_record, 0, stream, event, 0u), BP_OK, rules::threads);

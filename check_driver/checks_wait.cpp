@@ -41,9 +41,7 @@ void timeout(Context& c) {
   const uint64_t bytes = c.some_bytes(0);
   bp_stream* stream = c.stream(0);
   bp_event* event = event_if_offered(c);
-  uint8_t *sent = c.pinned(bytes), *back = c.pinned(bytes);
-  memset(sent, 9, bytes);
-  memset(back, 0, bytes);
+  uint8_t *sent = c.pinned(bytes, 9), *back = c.pinned(bytes);
   const uint64_t a = c.alloc(0, bytes);
   const Waits waits(c, stream, event);
   BusyStream hold(c, 0, stream);

@@ -284,11 +284,11 @@ bp_event* Context::event(int32_t device, uint32_t flags) const {
   return event;
 }
 
-uint8_t* Context::pinned(uint64_t bytes) const {
+uint8_t* Context::pinned(uint64_t bytes, uint8_t value) const {
   void* memory = nullptr;
   expect(CALL(*this, host_alloc, bytes, 0u, &memory), BP_OK, "Host memory that copy_async takes, from any device of the instance");
   require(memory != nullptr, "Host memory that copy_async takes", "%s gave BP_OK and NULL", traced_call());
-  return static_cast<uint8_t*>(memory);
+  return static_cast<uint8_t*>(memset(memory, value, bytes));
 }
 
 void Context::upload(int32_t device, uint64_t address, const uint8_t* host, uint64_t bytes, bp_stream* stream) const {

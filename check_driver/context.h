@@ -137,7 +137,7 @@ class Context {
   void free(int32_t device, uint64_t address) const;
   bp_stream* stream(int32_t device) const;
   bp_event* event(int32_t device, uint32_t flags = 0) const;
-  uint8_t* pinned(uint64_t bytes) const;
+  uint8_t* pinned(uint64_t bytes, uint8_t value = 0) const;
   void upload(int32_t device, uint64_t address, const uint8_t* host, uint64_t bytes, bp_stream* stream = nullptr) const;
   void download(int32_t device, uint64_t address, uint8_t* host, uint64_t bytes, bp_stream* stream = nullptr) const;
   // Device memory is `want`, read behind the work of the stream.
