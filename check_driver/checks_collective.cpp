@@ -313,7 +313,7 @@ void barrier(Context& c) {
 
 Checks collective_checks() {
   using namespace collective_impl;
-  constexpr uint32_t ranks = needs_collective | starts_closed;
+  constexpr uint64_t ranks = needs_collective | starts_closed;
   Checks all = {
       {"collective.properties", "what is reduced, and how long an id is", ranks, properties},
       {"collective.reductions", "all_reduce by value: each op, each dtype", ranks, reductions},

@@ -257,7 +257,7 @@ void invalid(Context& c) {
 
 Checks collective_life_checks() {
   using namespace collective_life_impl;
-  constexpr uint32_t ranks = needs_collective | starts_closed, streams = ranks | needs_streams;
+  constexpr uint64_t ranks = needs_collective | starts_closed, streams = ranks | needs_streams;
   return {
       {"collective.split", "ranks of one color have a communicator", ranks, split},
       {"collective.many", "communicators do not wait for each other", streams, many},

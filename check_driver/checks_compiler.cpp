@@ -248,7 +248,7 @@ void forked(Context& c) {
 
 Checks compiler_checks() {
   using namespace compiler_impl;
-  constexpr uint32_t needs = needs_compiler | needs_no_device | starts_closed;
+  constexpr uint64_t needs = needs_compiler | needs_no_device | starts_closed;
   return {
       {"compiler.id", "the id is the same on every thread, and cut to size", needs, id},
       {"compiler.target", "a device's target has what kernels rely on", needs, target},

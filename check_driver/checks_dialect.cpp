@@ -5,7 +5,7 @@ namespace backplane::check {
 
 Checks dialect_checks() {
   using namespace dialect_impl;
-  constexpr uint32_t needs = needs_compiler | needs_module;
+  constexpr uint64_t needs = needs_compiler | needs_module;
   return {
       {"dialect.integers", "sizes, wrapping arithmetic, conversions", needs, integers},
       {"dialect.overflow", "no compiler takes signed sums for exact", needs, overflow},

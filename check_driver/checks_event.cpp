@@ -167,7 +167,7 @@ void across_devices(Context& c) {
 
 Checks event_checks() {
   using namespace event_impl;
-  constexpr uint32_t needs = needs_streams | needs_events;
+  constexpr uint64_t needs = needs_streams | needs_events;
   return {
       {"event.unrecorded", "complete; a wait for it is a no-op", needs, unrecorded},
       {"event.recorded", "completes with the work before it", needs, recorded},

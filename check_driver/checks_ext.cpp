@@ -54,7 +54,7 @@ void heads(Context& c) {
 
 Checks ext_checks() {
   using namespace ext_impl;
-  constexpr uint32_t needs = needs_query_ext | needs_no_device | starts_closed;
+  constexpr uint64_t needs = needs_query_ext | needs_no_device | starts_closed;
   return {
       {"ext.unknown", "unknown names and versions are UNSUPPORTED", needs, unknown},
       {"ext.heads", "groups are whole and say what they are", needs, heads},

@@ -256,7 +256,7 @@ void destroyed(Context& c);
 
 Checks graph_checks() {
   using namespace graph_impl;
-  constexpr uint32_t needs = needs_graph | needs_streams | needs_events | needs_pinned;
+  constexpr uint64_t needs = needs_graph | needs_streams | needs_events | needs_pinned;
   return {
       {"graph.arguments", "wrong streams, modes, flags and ends", needs, arguments_of},
       {"graph.contents", "nothing runs before launch; a run reads memory anew", needs | needs_fill, contents},

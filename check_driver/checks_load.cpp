@@ -54,7 +54,7 @@ void instances(Context& c) {
 
 Checks load_checks() {
   using namespace load_impl;
-  constexpr uint32_t unloaded = needs_no_device | starts_unloaded;
+  constexpr uint64_t unloaded = needs_no_device | starts_unloaded;
   return {
       {"load.symbol", "exports bp_driver_get", unloaded, passes<driver::LoadStep::symbol>},
       {"load.answer", "bp_driver_get answers with a table", unloaded, passes<driver::LoadStep::answer>},

@@ -221,8 +221,8 @@ void lost(Context& c) {
 
 Checks module_checks() {
   using namespace module_impl;
-  constexpr uint32_t needs = needs_compiler | needs_module;
-  constexpr uint32_t streams = needs | needs_streams;
+  constexpr uint64_t needs = needs_compiler | needs_module;
+  constexpr uint64_t streams = needs | needs_streams;
   return {
       {"module.load", "code is loaded, more than once, and unloaded", needs, load},
       {"module.function", "kernels are found by name and signature", needs, function},

@@ -314,7 +314,7 @@ void ranges(Context& c) {
 
 Checks profile_checks() {
   using namespace profile_impl;
-  constexpr uint32_t needs = needs_profile | needs_streams | needs_pinned;
+  constexpr uint64_t needs = needs_profile | needs_streams | needs_pinned;
   return {
       {"profile.records", "each piece of work has a record that is right", needs | needs_fill, records},
       {"profile.order", "a stream's records follow each other", needs, order},

@@ -192,29 +192,22 @@ uint64_t Context::some_bytes(int32_t device) {
   return std::max(bytes, unit(device));
 }
 
-void Context::require_needs(uint32_t needs) {
-  const auto need = [&](uint32_t bit, bool offered, const char* reason) {
+void Context::require_needs(uint64_t needs) {
+  const auto need = [&](uint64_t bit, bool offered, const char* reason) {
     if ((needs & bit) && !offered) throw NotOffered{reason};
   };
   if (!(needs & needs_no_device) && devices() == 0) throw NotOffered{"the driver has no device"};
   need(needs_streams, driver::has_streams(table_), "no streams");
   need(needs_events, driver::has_events(table_), "no events");
   need(needs_pinned, driver::has_pinned(table_), "no pinned memory");
-  need(needs_fill, driver::has_fill(table_), "no fill");
-  need(needs_memory_info, table_.memory_info, "no memory_info");
-  need(needs_set_current, table_.set_current, "no set_current");
-  need(needs_stream_native, table_.stream_native, "no stream_native");
-  need(needs_stream_from_native, table_.stream_from_native, "no stream_from_native");
-  need(needs_stream_callback, table_.stream_callback, "no stream_callback");
-  need(needs_host_register, table_.host_register, "no host_register");
-  need(needs_pointer_info, table_.pointer_info, "no pointer_info");
-  need(needs_query_ext, table_.query_ext, "no query_ext");
+#define BP_NEED(of, slot) need(needs_##slot, table_.slot, "no " #slot);
+  BP_DRIVER_SLOTS(BP_NEED)
+#undef BP_NEED
   need(needs_threads, !(table_.flags & BP_DRIVER_SERIALIZE), "the driver sets BP_DRIVER_SERIALIZE");
-  uint32_t bit = need_impl::first_group;
-  driver::for_each_group([&](auto traits) {
-    if ((needs & bit) && !group<typename decltype(traits)::Group>()) throw NotOffered{std::string("no ") + traits.id};
-    bit <<= 1;
-  });
+#define BP_NEED(name, NAME, about) \
+  if (needs & needs_##name) need(needs_##name, group<bp_##name>().has_value(), "no " BP_##NAME##_ID);
+  BP_DRIVER_GROUPS(BP_NEED)
+#undef BP_NEED
   if (needs & needs_two_devices) need(needs_two_devices, devices() >= 2, "one device only");
 }
 

@@ -122,7 +122,7 @@ class Context {
   }
 
   // Throws NotOffered if a need of the check is not met.
-  void require_needs(uint32_t needs);
+  void require_needs(uint64_t needs);
 
   // Throws Failure. expect() names the calling thread's last call and the driver's error text.
   void expect(int32_t got, int32_t want, const char* rule) const;
