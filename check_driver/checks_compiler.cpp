@@ -234,13 +234,10 @@ void forked(Context& c) {
   const Compiler compiler(c, some_target(c));
   const std::string source = compiler.unit(compiler.tile(), kernel), id = id_of(c, compiler.group());
   compiler.compile(source, BP_COMPILE_LIGHT);
-  const std::string end = in_child(
-      [&] {
-        if (id_of(c, compiler.group()) != id) throw Failure{"the id changed", early};
-        compiler.compile(source, BP_COMPILE_LIGHT);
-      },
-      false);
-  c.require(end.empty(), early, "a child that compiled %s", end.c_str());
+  c.in_child(early, "a child that compiled", [&] {
+    if (id_of(c, compiler.group()) != id) throw Failure{"the id changed", early};
+    compiler.compile(source, BP_COMPILE_LIGHT);
+  });
   compiler.compile(source, BP_COMPILE_LIGHT);
 }
 

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "context.h"
-#include "process.h"
 
 namespace backplane::check {
 namespace fork_impl {
@@ -10,30 +9,22 @@ namespace fork_impl {
 constexpr char rule[] =
     "bp_driver_get, device_count and device_properties create no device context and no thread, and are safe before a fork";
 
-void require_end(Context& c, const std::string& end, const char* broken_rule, const char* what) {
-  c.require(end.empty(), broken_rule, "%s %s", what, end.c_str());
-}
-
 // The child inherits an instance that has been asked and not opened.
 void before_open(Context& c) {
   int32_t asked = -1;
   const bool count_in_child = c.table().flags & BP_DRIVER_COUNT_FORKS;
   if (!count_in_child) asked = c.devices();
-  require_end(c,
-              in_child(
-                  [&] {
-                    if (!count_in_child && c.devices() != asked) throw Failure{"the count changed", rule};
-                    int32_t count = -1;
-                    c.expect(CALL(c, device_count, &count), BP_OK, rule);
-                    for (int32_t d = 0; d < count; ++d) {
-                      auto p = sized<bp_device_properties>();
-                      c.expect(CALL(c, device_properties, d, &p), BP_OK, rule);
-                      if (!p.name[0]) throw Failure{"no name", rule};
-                    }
-                    if (!count_in_child && count != asked) throw Failure{"the count changed", rule};
-                  },
-                  false),
-              rule, "a child that asked for count and properties before open");
+  c.in_child(rule, "a child that asked for count and properties before open", [&] {
+    if (!count_in_child && c.devices() != asked) throw Failure{"the count changed", rule};
+    int32_t count = -1;
+    c.expect(CALL(c, device_count, &count), BP_OK, rule);
+    for (int32_t d = 0; d < count; ++d) {
+      auto p = sized<bp_device_properties>();
+      c.expect(CALL(c, device_properties, d, &p), BP_OK, rule);
+      if (!p.name[0]) throw Failure{"no name", rule};
+    }
+    if (!count_in_child && count != asked) throw Failure{"the count changed", rule};
+  });
   c.open();
   for (int32_t d = 0; d < c.devices(); ++d) c.smoke(d, rule);
 }
@@ -41,15 +32,11 @@ void before_open(Context& c) {
 // The child opens what the parent has only asked.
 void child_opens(Context& c) {
   if (!(c.table().flags & BP_DRIVER_COUNT_FORKS)) c.devices();
-  require_end(c,
-              in_child(
-                  [&] {
-                    c.open();
-                    if (c.devices()) c.smoke(0, rule);
-                    c.close();
-                  },
-                  false),
-              rule, "a child that opened an instance which its parent had only asked");
+  c.in_child(rule, "a child that opened an instance which its parent had only asked", [&] {
+    c.open();
+    if (c.devices()) c.smoke(0, rule);
+    c.close();
+  });
   c.open();
   if (c.devices()) c.smoke(0, rule);
 }
@@ -64,9 +51,8 @@ void after_open(Context& c) {
   c.upload(0, a, want.data(), bytes);
   bp_stream* stream = streams ? c.stream(0) : nullptr;
   for (bool run_destructors : {false, true}) {
-    require_end(
-        c, in_child([] {}, run_destructors), after_rule,
-        run_destructors ? "a child that was forked after open and called exit()" : "a child that was forked after open and called _exit()");
+    const std::string what = std::string("a child that was forked after open and called ") + (run_destructors ? "exit()" : "_exit()");
+    c.in_child(after_rule, what.c_str(), [] {}, run_destructors);
     memset(back.data(), 0, bytes);
     c.holds(0, a, want.data(), bytes, after_rule, "the parent's device memory after a child has ended");
     if (streams) {

@@ -192,14 +192,12 @@ void nothing_early(Context& c) {
 
 void exit_open(Context& c) {
   const char* rule = "close is never called at interpreter exit: the process may end with an open instance";
-  const std::string end = in_child(
-      [&] {
-        c.load();
-        c.open();
-        use(c);
-      },
-      true);
-  c.require(end.empty(), rule, "a process that ended with an open instance %s", end.c_str());
+  const auto leave_open = [&] {
+    c.load();
+    c.open();
+    use(c);
+  };
+  c.in_child(rule, "a process that ended with an open instance", leave_open, true);
 }
 
 }  // namespace life_impl

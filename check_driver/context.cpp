@@ -143,18 +143,15 @@ void Context::ask_for_devices() {
   }
   int ends[2];
   if (pipe(ends) != 0) throw NotRun{std::string("no pipe: ") + strerror(errno)};
-  const std::string end = in_child(
-      [&] {
-        for (int32_t d = 0, n = count(); d < n; ++d) {
-          const bp_device_properties p = asked_properties(d);
-          if (write(ends[1], &p, sizeof p) != sizeof p) _exit(1);
-        }
-      },
-      false);
+  in_child("Number of devices; 0 is a valid answer", "a child process that asked for count and properties", [&] {
+    for (int32_t d = 0, n = count(); d < n; ++d) {
+      const bp_device_properties p = asked_properties(d);
+      if (write(ends[1], &p, sizeof p) != sizeof p) _exit(1);
+    }
+  });
   ::close(ends[1]);
   for (bp_device_properties p; read(ends[0], &p, sizeof p) == sizeof p;) properties_.push_back(p);
   ::close(ends[0]);
-  require(end.empty(), "Number of devices; 0 is a valid answer", "a child process that asked for count and properties %s", end.c_str());
   devices_ = static_cast<int32_t>(properties_.size());
 }
 
@@ -241,6 +238,11 @@ void Context::require(bool condition, const char* rule, const char* text, ...) c
   vsnprintf(buffer, sizeof buffer, text, args);
   va_end(args);
   throw Failure{buffer, rule};
+}
+
+void Context::in_child(const char* rule, const char* what, const std::function<void()>& body, bool run_destructors) const {
+  const std::string end = check::in_child(body, run_destructors);
+  require(end.empty(), rule, "%s %s", what, end.c_str());
 }
 
 void Context::same(const uint8_t* got, const uint8_t* want, uint64_t bytes, const char* rule, const char* what) const {

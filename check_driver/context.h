@@ -7,6 +7,7 @@
 #include <atomic>
 #include <backplane/driver/cxx/error.hpp>
 #include <backplane/driver/cxx/groups.hpp>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -129,6 +130,8 @@ class Context {
   void expect_one_of(int32_t got, std::initializer_list<int32_t> want, const char* rule) const;
   [[gnu::format(printf, 4, 5)]] void require(bool condition, const char* rule, const char* text, ...) const;
   [[noreturn]] void fail(const char* rule, const std::string& text) const { throw Failure{text, rule}; }
+  // Runs body in a child process, which must end with code 0. `what` names it.
+  void in_child(const char* rule, const char* what, const std::function<void()>& body, bool run_destructors = false) const;
   // Bytes [0, bytes) of both are equal.
   void same(const uint8_t* got, const uint8_t* want, uint64_t bytes, const char* rule, const char* what) const;
 
