@@ -9,14 +9,6 @@ namespace fill_impl {
 
 constexpr char rule[] = "Queues: write `count` patterns of 1, 2, 4 or 8 bytes (host memory, read before the call returns) from dst on";
 
-void wait(Context& c, bp_stream* stream) {
-  if (c.table().stream_synchronize) {
-    c.synchronize(0, stream);
-  } else {
-    c.synchronize(0);
-  }
-}
-
 void patterns(Context& c) {
   constexpr uint8_t pattern[8] = {0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88};
   constexpr uint64_t room = 16384;
@@ -30,7 +22,7 @@ void patterns(Context& c) {
         for (uint64_t i = 0; i < count; ++i) memcpy(want.data() + at + i * size, pattern, size);
         c.upload(0, a, background.data(), room);
         c.expect(CALL(c, fill, 0, nullptr, a + at, pattern, size, count, 0u), BP_OK, rule);
-        wait(c, nullptr);
+        c.synchronize(0, nullptr);
         c.holds(0, a, want.data(), room, rule, format("%llu patterns of %u bytes at offset %llu", wide(count), size, wide(at)).c_str());
       }
     }
@@ -52,7 +44,7 @@ void pattern_is_read(Context& c) {
   hold.not_waited_for(rule);
   pattern = 0;
   hold.release();
-  wait(c, stream);
+  c.synchronize(0, stream);
   c.holds(0, a, want.data(), count * 4, rule, "memory filled with a pattern that changed after the call");
 }
 

@@ -308,6 +308,7 @@ void Context::synchronize(int32_t device) const {
 }
 
 void Context::synchronize(int32_t device, bp_stream* stream) const {
+  if (!table_.stream_synchronize) return synchronize(device);
   expect(CALL(*this, stream_synchronize, device, stream, BP_NO_TIMEOUT), BP_OK, rules::wait);
 }
 

@@ -147,7 +147,7 @@ class Context {
   void holds(int32_t device, uint64_t address, const uint8_t* want, uint64_t bytes, const char* rule, const char* what,
              bp_stream* stream = nullptr) const;
   void synchronize(int32_t device) const;
-  void synchronize(int32_t device, bp_stream* stream) const;
+  void synchronize(int32_t device, bp_stream* stream) const;  // the device of a driver without streams
   std::string last_error() const;
 
   // Uses a device for the first time and checks that it works: alloc, copies there and back, free.
