@@ -200,19 +200,10 @@ Row fitting(const Blocks& blocks) {
   return {blocks.bytes, 0};
 }
 
-// So many bytes, or what the device has room for.
-uint64_t at_most(Context& c, int32_t device, uint64_t bytes) {
-  const bp_device_properties& p = c.properties(device);
-  for (uint64_t limit : {p.total_memory / 16, p.max_allocation}) {
-    if (limit) bytes = std::min(bytes, limit);
-  }
-  return bytes - bytes % c.unit(device);
-}
-
 // Small copies first; where a device is so fast, or its queue so short, that these do not last, large ones.
 Row calibrated(Context& c, int32_t device, bp_stream* stream) {
   for (uint64_t bytes : {uint64_t{16} << 20, uint64_t{256} << 20}) {
-    const Blocks blocks(c, device, stream, at_most(c, device, bytes));
+    const Blocks blocks(c, device, stream, c.at_most(device, bytes));
     const Row row = fitting(blocks);
     blocks.drop();
     if (row.count || row.at_once) return row;

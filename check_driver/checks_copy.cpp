@@ -18,12 +18,7 @@ int32_t device_to_device(Context& c, bp_stream* stream, uint64_t to, int32_t to_
 void kinds(Context& c) {
   for (int32_t d = 0; d < c.devices(); ++d) {
     const uint64_t unit = c.unit(d);
-    const bp_device_properties& p = c.properties(d);
-    uint64_t largest = 4 << 20;
-    for (uint64_t limit : {p.total_memory / 16, p.max_allocation}) {
-      if (limit) largest = std::min(largest, limit);
-    }
-    largest -= largest % unit;
+    const uint64_t largest = c.at_most(d, 4 << 20);
     HostBuffer sent(largest);
     sent.fill_pattern(static_cast<uint32_t>(d) + 1);
     const uint64_t a = c.alloc(d, largest), b = c.alloc(d, largest);

@@ -179,14 +179,17 @@ const bp_device_properties& Context::properties(int32_t device) {
 
 uint64_t Context::unit(int32_t device) { return std::max<uint64_t>(properties(device).copy_alignment, 1); }
 
-uint64_t Context::some_bytes(int32_t device) {
-  uint64_t bytes = 64 << 10;
+uint64_t Context::at_most(int32_t device, uint64_t bytes, uint64_t share) {
   const bp_device_properties& p = properties(device);
-  for (uint64_t limit : {p.total_memory / 64, p.max_allocation}) {
+  for (uint64_t limit : {p.total_memory / share, p.max_allocation}) {
     if (limit) bytes = std::min(bytes, limit);
   }
-  bytes -= bytes % std::max<uint64_t>(unit(device), 8);
-  return std::max(bytes, unit(device));
+  return bytes - bytes % unit(device);
+}
+
+uint64_t Context::some_bytes(int32_t device) {
+  const uint64_t bytes = at_most(device, 64 << 10, 64);
+  return std::max(bytes - bytes % 8, unit(device));
 }
 
 void Context::require_needs(uint64_t needs) {

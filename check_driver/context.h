@@ -113,7 +113,9 @@ class Context {
   // Devices and their properties; asked at the first use.
   int32_t devices();
   const bp_device_properties& properties(int32_t device);
-  uint64_t unit(int32_t device);        // what addresses and sizes of copies must be a multiple of
+  uint64_t unit(int32_t device);  // what addresses and sizes of copies must be a multiple of
+  // So many bytes, or what the device has room for: a share of its memory, one allocation, a multiple of unit.
+  uint64_t at_most(int32_t device, uint64_t bytes, uint64_t share = 16);
   uint64_t some_bytes(int32_t device);  // a working size: 64 KiB, less if the device is tiny, a multiple of unit
 
   // An optional group, if the driver offers it: group<bp_peer>().
