@@ -62,11 +62,6 @@ Points<float> halves_and_between(double (*value)(uint16_t)) {
 
 constexpr char half_rule[] = "bits of a half; to nearest, ties to even, NaN stays NaN";
 
-#define LIBRARY32(name, function, parameters, ...) \
-  library<float>(name, name parameters, OF(float, static_cast<float>(function(__VA_ARGS__))), 4, "BP_NATIVE_MATH: of f32, to 4 ulp")
-#define X32 static_cast<double>(x)
-#define Y32 static_cast<double>(y)
-
 void natives(Context& c) {
   const Compiler compiler(c, 0);
   const Tile tile = compiler.tile();
@@ -99,22 +94,9 @@ void natives(Context& c) {
                                              OF(float, std::isnan(x) ? uint16_t(1) : nearest(x, 0x7f80, bfloat_value)), 0, half_rule));
   }
   if (has[2]) {
-    for (const Word& word : {
-             LIBRARY32("bp_exp", std::exp, "(x)", X32),         LIBRARY32("bp_exp2", std::exp2, "(x)", X32),
-             LIBRARY32("bp_expm1", std::expm1, "(x)", X32),     LIBRARY32("bp_log", std::log, "(x)", X32),
-             LIBRARY32("bp_log2", std::log2, "(x)", X32),       LIBRARY32("bp_log10", std::log10, "(x)", X32),
-             LIBRARY32("bp_log1p", std::log1p, "(x)", X32),     LIBRARY32("bp_sin", std::sin, "(x)", X32),
-             LIBRARY32("bp_cos", std::cos, "(x)", X32),         LIBRARY32("bp_tan", std::tan, "(x)", X32),
-             LIBRARY32("bp_asin", std::asin, "(x)", X32),       LIBRARY32("bp_acos", std::acos, "(x)", X32),
-             LIBRARY32("bp_atan", std::atan, "(x)", X32),       LIBRARY32("bp_atan2", std::atan2, "(x, y)", X32, Y32),
-             LIBRARY32("bp_sinh", std::sinh, "(x)", X32),       LIBRARY32("bp_cosh", std::cosh, "(x)", X32),
-             LIBRARY32("bp_tanh", std::tanh, "(x)", X32),       LIBRARY32("bp_asinh", std::asinh, "(x)", X32),
-             LIBRARY32("bp_acosh", std::acosh, "(x)", X32),     LIBRARY32("bp_atanh", std::atanh, "(x)", X32),
-             LIBRARY32("bp_pow", std::pow, "(x, y)", X32, Y32), LIBRARY32("bp_erf", std::erf, "(x)", X32),
-             LIBRARY32("bp_erfc", std::erfc, "(x)", X32),
-         }) {
-      words.push_back(word);
-    }
+    LibraryWords<float> library(4, "BP_NATIVE_MATH: of f32, to 4 ulp");
+    library.add_all();
+    words.insert(words.end(), library.words.begin(), library.words.end());
   }
   if (words.empty()) throw NotOffered{"the prelude defines no BP_NATIVE_F16, BP_NATIVE_BF16 or BP_NATIVE_MATH"};
   hold(c, compiler, words);
@@ -196,10 +178,6 @@ BP_KERNEL(rows, 3, Row, BP_GLOBAL f32* BP_RESTRICT floats, BP_GLOBAL u16* BP_RES
   }
   for (const uint64_t address : {floats.address(), halves.address(), has.address()}) c.free(0, address);
 }
-
-#undef LIBRARY32
-#undef X32
-#undef Y32
 
 }  // namespace dialect_impl
 }  // namespace backplane::check

@@ -121,54 +121,21 @@ void floats(Context& c) {
   hold(c, Compiler(c, 0), words);
 }
 
-#define LIBRARY64(name, function, parameters, ...)                                                   \
-  library<double>(name, name parameters, OF(double, static_cast<double>(function(__VA_ARGS__))), 16, \
-                  "the C library's functions of doubles, to 16 ulp")
-#define X64 static_cast<long double>(x)
-#define Y64 static_cast<long double>(y)
-
 void doubles(Context& c) {
   const Compiler compiler(c, 0);
   if (!compiler.has_f64()) throw NotOffered{std::string("target \"") + compiler.target().target + "\" has no FLOAT64"};
   std::vector<Word> words = real_words<double>();
   words.push_back(word<float, double>("f64", "(f32)x", OF(double, static_cast<float>(x))));
   words.push_back(word<double, float>("f64", "(f64)x * y", OF(float, static_cast<double>(x) * static_cast<double>(y))));
-  for (const Word& word : {
-           LIBRARY64("bp_exp64", std::exp, "(x)", X64),
-           LIBRARY64("bp_exp2_64", std::exp2, "(x)", X64),
-           LIBRARY64("bp_expm1_64", std::expm1, "(x)", X64),
-           LIBRARY64("bp_log64", std::log, "(x)", X64),
-           LIBRARY64("bp_log2_64", std::log2, "(x)", X64),
-           LIBRARY64("bp_log10_64", std::log10, "(x)", X64),
-           LIBRARY64("bp_log1p64", std::log1p, "(x)", X64),
-           LIBRARY64("bp_sin64", std::sin, "(x)", X64),
-           LIBRARY64("bp_cos64", std::cos, "(x)", X64),
-           LIBRARY64("bp_tan64", std::tan, "(x)", X64),
-           LIBRARY64("bp_asin64", std::asin, "(x)", X64),
-           LIBRARY64("bp_acos64", std::acos, "(x)", X64),
-           LIBRARY64("bp_atan64", std::atan, "(x)", X64),
-           LIBRARY64("bp_atan2_64", std::atan2, "(x, y)", X64, Y64),
-           LIBRARY64("bp_sinh64", std::sinh, "(x)", X64),
-           LIBRARY64("bp_cosh64", std::cosh, "(x)", X64),
-           LIBRARY64("bp_tanh64", std::tanh, "(x)", X64),
-           LIBRARY64("bp_asinh64", std::asinh, "(x)", X64),
-           LIBRARY64("bp_acosh64", std::acosh, "(x)", X64),
-           LIBRARY64("bp_atanh64", std::atanh, "(x)", X64),
-           LIBRARY64("bp_pow64", std::pow, "(x, y)", X64, Y64),
-           LIBRARY64("bp_fmod64", std::fmod, "(x, y)", X64, Y64),
-           LIBRARY64("bp_hypot64", std::hypot, "(x, y)", X64, Y64),
-           LIBRARY64("bp_erf64", std::erf, "(x)", X64),
-           LIBRARY64("bp_erfc64", std::erfc, "(x)", X64),
-           LIBRARY64("bp_lgamma64", std::lgamma, "(bp_fabs64(x))", std::fabs(X64)),  // beside its zeros
-       }) {
-    words.push_back(word);
-  }
+  LibraryWords<double> library(16, "the C library's functions of doubles, to 16 ulp");
+  library.add_all();
+  using Wide = long double;
+  library.add("fmod", "(x, y)", OF(double, static_cast<double>(std::fmod(Wide(x), Wide(y)))));
+  library.add("hypot", "(x, y)", OF(double, static_cast<double>(std::hypot(Wide(x), Wide(y)))));
+  library.add("lgamma", "(bp_fabs64(x))", OF(double, static_cast<double>(std::lgamma(std::fabs(Wide(x))))));  // beside its zeros
+  words.insert(words.end(), library.words.begin(), library.words.end());
   hold(c, compiler, words);
 }
-
-#undef LIBRARY64
-#undef X64
-#undef Y64
 
 }  // namespace dialect_impl
 }  // namespace backplane::check

@@ -81,11 +81,53 @@ Word word(const char* name, const char* code, R (*want)(T, T, T)) {
   return word_on<R, T>(points<T>(), name, code, want, 0, integers ? integer_rule : exact_rule);
 }
 
-// Of the C library, in more precision.
+// Words of the C library's functions, bp_exp or bp_exp64, against the host's in more precision.
 template <class T>
-Word library(const char* name, const char* code, T (*want)(T, T, T), double ulps, const char* rule) {
-  return word_on<T, T>(library_points<T>(), name, code, want, ulps, rule);
-}
+class LibraryWords {
+ public:
+  using Wide = std::conditional_t<std::is_same_v<T, float>, double, long double>;
+
+  LibraryWords(double ulps, const char* rule) : ulps_(ulps), rule_(rule) {}
+  void add(const std::string& function, const char* parameters, T (*want)(T, T, T)) {
+    const char* ending = std::is_same_v<T, float> ? "" : isdigit(static_cast<unsigned char>(function.back())) ? "_64" : "64";
+    const std::string name = "bp_" + function + ending;
+    words.push_back(word_on<T, T>(library_points<T>(), name.c_str(), (name + parameters).c_str(), want, ulps_, rule_));
+  }
+#define LIBRARY(function, parameters, ...) add(#function, parameters, OF(T, static_cast<T>(std::function(__VA_ARGS__))))
+  // What a prelude defines of both types.
+  void add_all() {
+    LIBRARY(exp, "(x)", Wide(x));
+    LIBRARY(exp2, "(x)", Wide(x));
+    LIBRARY(expm1, "(x)", Wide(x));
+    LIBRARY(log, "(x)", Wide(x));
+    LIBRARY(log2, "(x)", Wide(x));
+    LIBRARY(log10, "(x)", Wide(x));
+    LIBRARY(log1p, "(x)", Wide(x));
+    LIBRARY(sin, "(x)", Wide(x));
+    LIBRARY(cos, "(x)", Wide(x));
+    LIBRARY(tan, "(x)", Wide(x));
+    LIBRARY(asin, "(x)", Wide(x));
+    LIBRARY(acos, "(x)", Wide(x));
+    LIBRARY(atan, "(x)", Wide(x));
+    LIBRARY(atan2, "(x, y)", Wide(x), Wide(y));
+    LIBRARY(sinh, "(x)", Wide(x));
+    LIBRARY(cosh, "(x)", Wide(x));
+    LIBRARY(tanh, "(x)", Wide(x));
+    LIBRARY(asinh, "(x)", Wide(x));
+    LIBRARY(acosh, "(x)", Wide(x));
+    LIBRARY(atanh, "(x)", Wide(x));
+    LIBRARY(pow, "(x, y)", Wide(x), Wide(y));
+    LIBRARY(erf, "(x)", Wide(x));
+    LIBRARY(erfc, "(x)", Wide(x));
+  }
+#undef LIBRARY
+
+  std::vector<Word> words;
+
+ private:
+  const double ulps_;
+  const char* const rule_;
+};
 
 // Tries the words in one unit. If that does not compile, throws a Failure with the name of a word without which the others do.
 void hold(Context& c, const Compiler& compiler, const std::vector<Word>& words);
