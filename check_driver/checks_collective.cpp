@@ -41,6 +41,12 @@ Bytes gathered(int32_t size, uint64_t bytes, uint32_t seed = 0) {
   for (int32_t rank = 0; rank < size; ++rank) append(all, pattern(rank, bytes, seed));
   return all;
 }
+// What a rank sends to all of them; each gets gathered() with its own number.
+Bytes parts_for(int32_t size, uint64_t bytes, int32_t rank) {
+  Bytes all;
+  for (int32_t to = 0; to < size; ++to) append(all, pattern(rank, bytes, static_cast<uint32_t>(to)));
+  return all;
+}
 // Nothing, elements that are no round number, more than a driver moves at once.
 constexpr uint64_t sizes[] = {0, 4, 1003 * 4, 1'500'004};
 
@@ -194,9 +200,7 @@ void groups(Context& c) {
   in_ranks(c, 1, 3, 0, [&](Member& m) {
     const uint64_t half = 350'000, bytes = 2 * half;
     const auto n = static_cast<uint64_t>(m.size);
-    Bytes in, want;
-    for (uint64_t to = 0; to < n; ++to) append(in, pattern(m.rank, bytes, static_cast<uint32_t>(to)));
-    for (int32_t rank = 0; rank < m.size; ++rank) append(want, pattern(rank, bytes, static_cast<uint32_t>(m.rank)));
+    const Bytes in = parts_for(m.size, bytes, m.rank), want = gathered(m.size, bytes, static_cast<uint32_t>(m.rank));
     const uint64_t from = m.upload(in), to = m.room(in.size());
     c.expect(CALL_GROUP(m.g, group_begin), BP_OK, group_rule);
     c.expect(CALL_GROUP(m.g, group_begin), BP_OK, group_rule);  // nests
@@ -221,9 +225,7 @@ void optional(Context& c) {
   in_ranks(c, 1, 3, 0, [&](Member& m) {
     const uint64_t bytes = 300'000;
     const auto n = static_cast<uint64_t>(m.size), me = static_cast<uint64_t>(m.rank);
-    Bytes in, want, cut;
-    for (uint64_t to = 0; to < n; ++to) append(in, pattern(m.rank, bytes, static_cast<uint32_t>(to)));
-    for (int32_t rank = 0; rank < m.size; ++rank) append(want, pattern(rank, bytes, static_cast<uint32_t>(m.rank)));
+    const Bytes in = parts_for(m.size, bytes, m.rank), want = gathered(m.size, bytes, static_cast<uint32_t>(m.rank));
     const uint64_t from = m.upload(in), to = m.room(in.size());
     const auto done = [&](uint32_t flag, int32_t status) {
       c.expect(status, m.has(flag) ? BP_OK : BP_UNSUPPORTED, optional_rule);
@@ -243,7 +245,7 @@ void optional(Context& c) {
     const uint64_t other = m.room(in.size());
     if (done(BP_COLLECTIVE_ALL_TO_ALL_V,
              CALL_GROUP(m.g, all_to_all_v, m.comm, nullptr, other, many.data(), at.data(), from, many.data(), at.data()))) {
-      cut.assign(in.size(), 0xcc);
+      Bytes cut(in.size(), 0xcc);
       for (uint64_t rank = 0; rank < n; ++rank) memcpy(cut.data() + at[rank], want.data() + at[rank], many[rank]);
       m.expect_bytes(other, cut, "in_bytes[r] at in + in_at[r] go to rank r, out_bytes[r] from it to out + out_at[r]", "all_to_all_v");
     }

@@ -161,6 +161,21 @@ void threads(Context& c) {
   for (std::future<void>& one : all) one.get();
 }
 
+// What a device with that sticky error still takes.
+void fails(Context& c, const Loaded& k, const DeviceArray<int32_t>& out, int32_t status, const char* rule) {
+  const auto args = arguments({out.address()}, Affine{100, 2, 1});
+  for (int again = 0; again < 2; ++again) {
+    c.expect(k.module.try_launch(nullptr, k.module.prepare(k.advance, k.tile, 2, args), "advance"), status, rule);
+    bp_module_code* none = nullptr;
+    c.expect(CALL_GROUP(k.module.group(), load, 0, k.code.data(), k.code.size(), &none), status, "load: errors: sticky ones");
+    c.require(!none, rules::errors, "load failed and yet set *out");
+  }
+  if (status == BP_FAULT && c.devices() > 1) works(c, Loaded(c, 1), 1, "FAULT and DEVICE_LOST are sticky for that device");
+  c.expect(CALL_GROUP(k.module.group(), unload, 0, k.module.handle()), BP_OK, "Works after a FAULT, BP_OK after DEVICE_LOST");
+  c.expect(CALL(c, free, 0, out.address()), BP_OK, "Works after a FAULT, and is BP_OK after DEVICE_LOST");
+  c.close();
+}
+
 // A kernel that fails, and what comes after it.
 void fault(Context& c) {
   const Loaded k(c, 0, BP_COMPILE_DEBUG);
@@ -177,16 +192,7 @@ void fault(Context& c) {
   c.expect_one_of(launch(failing), {BP_OK, BP_FAULT}, fault_rule);  // an inline stream may report it at once
   c.expect(CALL(c, synchronize, 0, BP_NO_TIMEOUT), BP_FAULT, fault_rule);
   c.require(!c.last_error().empty(), rules::errors, "synchronize gave BP_FAULT and last_error gives an empty text");
-  for (int again = 0; again < 2; ++again) {
-    c.expect(launch(sound), BP_FAULT, "BP_FAULT: sticky; it comes back from launches");
-    bp_module_code* none = nullptr;
-    c.expect(CALL_GROUP(k.module.group(), load, 0, k.code.data(), k.code.size(), &none), BP_FAULT, "load: errors: sticky ones");
-    c.require(!none, rules::errors, "load failed and yet set *out");
-  }
-  if (c.devices() > 1) works(c, Loaded(c, 1), 1, "FAULT and DEVICE_LOST are sticky for that device");
-  c.expect(CALL_GROUP(k.module.group(), unload, 0, k.module.handle()), BP_OK, "Works after a FAULT, BP_OK after DEVICE_LOST");
-  c.expect(CALL(c, free, 0, out.address()), BP_OK, "Works after a FAULT");
-  c.close();
+  fails(c, k, out, BP_FAULT, "BP_FAULT: sticky; it comes back from launches");
 }
 
 // By way of the fault shim. What it counts before are the loads, the memory and the copies of the beginning.
@@ -205,16 +211,7 @@ void lost(Context& c) {
     status = CALL(c, alloc, 0, 4096, 0u, &address);
   }
   c.expect(status, BP_DEVICE_LOST, rule);
-  const auto args = arguments({out.address()}, Affine{100, 2, 1});
-  for (int again = 0; again < 2; ++again) {
-    c.expect(k.module.try_launch(nullptr, k.module.prepare(k.advance, k.tile, 2, args), "advance"), BP_DEVICE_LOST, rule);
-    bp_module_code* none = nullptr;
-    c.expect(CALL_GROUP(k.module.group(), load, 0, k.code.data(), k.code.size(), &none), BP_DEVICE_LOST, "load: errors: sticky ones");
-    c.require(!none, rules::errors, "load failed and yet set *out");
-  }
-  c.expect(CALL_GROUP(k.module.group(), unload, 0, k.module.handle()), BP_OK, "Works after a FAULT, BP_OK after DEVICE_LOST");
-  c.expect(CALL(c, free, 0, out.address()), BP_OK, "BP_OK after DEVICE_LOST");
-  c.close();
+  fails(c, k, out, BP_DEVICE_LOST, rule);
 }
 
 }  // namespace module_impl
