@@ -4,8 +4,7 @@
 // the error, that the driver takes back what it gave, and that its other devices go on.
 #include <optional>
 
-#include "busy_stream.h"
-#include "context.h"
+#include "belongings.h"
 
 namespace backplane::check {
 namespace fault_impl {
@@ -47,28 +46,10 @@ class Breaker {
 };
 
 void sticky(Context& c) {
-  const bp_driver& t = c.table();
-  const std::optional<bp_host_exec> exec = c.group<bp_host_exec>();
-  const uint64_t bytes = c.some_bytes(0);
-  HostBuffer host(bytes);
-  const uint64_t a = c.alloc(0, bytes), b = c.alloc(0, bytes);
+  const Belongings own(c);
   Breaker(c).break_device(nullptr);
   c.require(!c.last_error().empty(), rules::errors, "synchronize gave BP_FAULT and last_error gives an empty text");
-  for (int again = 0; again < 2; ++again) {
-    uint64_t address = 0x77;
-    c.expect(CALL(c, synchronize, 0, BP_NO_TIMEOUT), BP_FAULT, sticky_rule);
-    c.expect(CALL(c, alloc, 0, 4096, 0u, &address), BP_FAULT, sticky_rule);
-    c.require(address == 0x77, rules::errors, "alloc failed and yet set *out");
-    c.expect(CALL(c, copy, 0, nullptr, a, 0, host.address(), BP_HOST_DEVICE, bytes, 0u), BP_FAULT, sticky_rule);
-    if (exec) c.expect(CALL_GROUP(*exec, enqueue, 0, nullptr, Calls::run, nullptr, nullptr), BP_FAULT, sticky_rule);
-    if (t.copy_async) {
-      c.expect(CALL(c, copy_async, 0, nullptr, b, 0, a, 0, bytes, 0u), BP_FAULT, sticky_rule);
-      c.expect(CALL(c, stream_query, 0, nullptr), BP_FAULT, sticky_rule);
-      c.expect(CALL(c, stream_synchronize, 0, nullptr, BP_NO_TIMEOUT), BP_FAULT, sticky_rule);
-    }
-    uint8_t pattern = 1;
-    if (t.fill) c.expect(CALL(c, fill, 0, nullptr, a, &pattern, 1u, bytes, 0u), BP_FAULT, sticky_rule);
-  }
+  for (int again = 0; again < 2; ++again) own.refused(nullptr, BP_FAULT, sticky_rule);
 }
 
 // The fault is the device's, not the stream's.
@@ -101,27 +82,13 @@ void events(Context& c) {
 
 void release(Context& c) {
   const char* rule = "Works after a FAULT";
-  const bp_driver& t = c.table();
-  const uint64_t a = c.alloc(0, 4096), zero = c.alloc(0, 0);
-  bp_stream *stream = nullptr, *other = nullptr;
-  bp_event* event = nullptr;
-  void* host = nullptr;
-  if (t.stream_create) {
-    stream = c.stream(0);
-    other = c.stream(0);
-  }
-  if (t.event_create) {
-    event = c.event(0);
-    c.expect(CALL(c, event_record, 0, stream, event, 0u), BP_OK, "The event completes when all work queued so far on the stream has");
-  }
-  if (t.host_alloc) host = c.pinned(4096);
-  Breaker(c).break_device(stream);
-  c.expect(CALL(c, free, 0, a), BP_OK, rule);
+  const Belongings own(c);
+  const uint64_t zero = c.alloc(0, 0);
+  bp_stream* other = own.stream ? c.stream(0) : nullptr;
+  Breaker(c).break_device(own.stream);
+  own.give_back(rule);
   c.expect(CALL(c, free, 0, zero), BP_OK, rule);
-  if (event) c.expect(CALL(c, event_destroy, 0, event), BP_OK, rule);
-  if (stream) c.expect(CALL(c, stream_destroy, 0, stream), BP_OK, rule);
   if (other) c.expect(CALL(c, stream_destroy, 0, other), BP_OK, rule);
-  if (host) c.expect(CALL(c, host_free, host), BP_OK, rule);
   c.close();
 }
 
@@ -195,12 +162,12 @@ void skipped(Context& c) {
 Checks fault_checks() {
   using namespace fault_impl;
   return {
-      {"fault.sticky", "every launch, wait and query tells of it", breaks_device, sticky},
+      {"fault.sticky", "every launch, wait and query reports it", breaks_device, sticky},
       {"fault.streams", "on every stream of the device", breaks_device | needs_streams, other_streams},
-      {"fault.events", "a record behind it tells of it", breaks_device | needs_streams | needs_events, events},
+      {"fault.events", "a record behind it reports it", breaks_device | needs_streams | needs_events, events},
       {"fault.release", "free, destroy and close still work", breaks_device, release},
       {"fault.isolated", "another device is not affected", breaks_device | needs_two_devices, isolated},
-      {"fault.callbacks", "callbacks run once, and are told", breaks_device | needs_streams | needs_stream_callback, callbacks},
+      {"fault.callbacks", "callbacks run once, and get its status", breaks_device | needs_streams | needs_stream_callback, callbacks},
       {"fault.skipped", "queued functions are skipped, and destroyed", needs_host_exec, skipped},
   };
 }
