@@ -20,7 +20,7 @@ constexpr char watches_rule[] = "It notices by itself that a peer's process has 
 constexpr char timeout_rule[] = "errors: TIMEOUT: a rank did not come";
 constexpr char destroy_rule[] = "errors: TIMEOUT: work is still running, the communicator is still there";
 constexpr char invalid_rule[] =
-    "a stream of another device, and memory that is not the device's as far as the driver can tell are INVALID_ARGUMENT";
+    "a stream of another device, and memory that is not the device's as far as the driver can detect are INVALID_ARGUMENT";
 constexpr char many_rule[] = "work of several communicators may wait for its peers on one device at once";
 
 // An all_reduce of one number, or of a few.
@@ -263,7 +263,7 @@ Checks collective_life_checks() {
       {"collective.many", "communicators do not wait for each other", streams, many},
       {"collective.abort", "an abort ends work, and no device", streams, abort},
       {"collective.lost_peer", "a rank that is gone is noticed", streams, lost_peer},
-      {"collective.disagree", "ranks that disagree are told", streams, disagree},
+      {"collective.disagree", "ranks that disagree fail, with the reason", streams, disagree},
       {"collective.absent", "create gives up a rank that does not come", ranks, absent},
       {"collective.destroy", "destroy keeps its timeout", streams, destroy},
       {"collective.leftovers", "nothing is left behind", ranks, leftovers},

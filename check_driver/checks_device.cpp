@@ -148,7 +148,7 @@ void memory_info(Context& c) {
 }
 
 void set_current(Context& c) {
-  const char* rule = "Tells that `device` is now the calling thread's current device";
+  const char* rule = "Reports that `device` is now the calling thread's current device";
   for (int round = 0; round < 2; ++round) {
     for (int32_t d = c.devices(); d-- > 0;) {
       c.expect(CALL(c, set_current, d), BP_OK, rule);
@@ -165,7 +165,7 @@ Checks device_checks() {
   return {
       {"device.count", "the same before and after open", needs_no_device | starts_closed, count},
       {"device.properties", "before open; plausible values", starts_closed, properties},
-      {"device.constant", "what is told before open stays true", starts_closed, constant},
+      {"device.constant", "what is reported before open stays true", starts_closed, constant},
       {"device.struct_size", "nothing is written beyond the caller's struct_size", starts_closed, struct_size},
       {"device.invalid", "a wrong index is INVALID_DEVICE everywhere", needs_nothing, invalid},
       {"device.memory_info", "free and total bytes", needs_memory_info, memory_info},

@@ -55,7 +55,7 @@ void isolated(Context& c) {
 Checks lost_checks() {
   using namespace lost_impl;
   return {
-      {"lost.sticky", "every call tells of it", starts_unloaded, sticky},
+      {"lost.sticky", "every call reports it", starts_unloaded, sticky},
       {"lost.release", "free, destroy and close are BP_OK", starts_unloaded, release},
       {"lost.isolated", "another device is not affected", starts_unloaded, isolated},
   };

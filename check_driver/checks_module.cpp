@@ -236,7 +236,7 @@ Checks module_checks() {
       {"module.unload", "what is unloaded leaves the rest alone", needs, unload},
       {"module.threads", "several threads load and launch", needs | needs_threads, threads},
       {"module.fault", "a kernel that fails makes the device FAULT", needs, fault},
-      {"module.lost", "a device that is gone: launch tells, unload works", starts_unloaded, lost},
+      {"module.lost", "a device that is gone: launch fails, unload works", starts_unloaded, lost},
   };
 }
 

@@ -174,7 +174,7 @@ class Context {
 namespace rules {
 inline constexpr char errors[] =
     "every entry returns a bp_status; on anything but BP_OK and BP_PENDING the outputs are untouched and last_error() "
-    "on the same thread tells why";
+    "on the same thread returns the reason";
 inline constexpr char no_such_device[] = "BP_INVALID_DEVICE: no device of that index";
 inline constexpr char threads[] = "any entry from any thread, concurrently, unless the driver sets BP_DRIVER_SERIALIZE";
 inline constexpr char copy[] = "Copies bytes; returns when they have arrived";

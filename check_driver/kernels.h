@@ -143,7 +143,7 @@ class DeviceArray {
 // Sentences of compiler.h and module.h that several families quote.
 namespace rules {
 inline constexpr char compile[] =
-    "The result is filled on BP_OK, and on INVALID_ARGUMENT where the source is wrong: code is NULL and log tells";
+    "The result is filled on BP_OK, and on INVALID_ARGUMENT where the source is wrong: code is NULL and log has the reason";
 inline constexpr char no_compiler[] = "UNSUPPORTED: there is no compiler on this machine, last_error says which was looked for";
 inline constexpr char load[] = "Loads code, which compile() of a driver with the same id() made, for this device's target";
 inline constexpr char function[] = "A kernel by its name in the source";

@@ -8,7 +8,7 @@ namespace backplane::check {
 namespace module_impl {
 
 inline constexpr char unload_rule[] = "Ends a module and its functions. The caller has seen their work complete";
-inline constexpr char refuse_rule[] = "INVALID_ARGUMENT: bytes that are no such code, cut off or changed as far as the driver can tell";
+inline constexpr char refuse_rule[] = "INVALID_ARGUMENT: bytes that are no such code, cut off or changed as far as the driver can detect";
 inline constexpr char signature_rule[] = "INVALID_ARGUMENT: no kernel of that name, or a signature that it does not take";
 inline constexpr char args_rule[] = "pointers * 8 + value_bytes, as bp_signature says; read before the call returns";
 inline constexpr char address_rule[] = "an address of 0 is allowed and is never read through";
