@@ -102,27 +102,7 @@ void struct_size(Context& c) {
 }
 
 void invalid(Context& c) {
-  const bp_driver& t = c.table();
-  for (int32_t bad : {c.devices(), c.devices() + 1000, -1, INT32_MIN}) {
-    auto p = sized<bp_device_properties>();
-    c.expect(CALL(c, device_properties, bad, &p), BP_INVALID_DEVICE, rules::no_such_device);
-    uint64_t address = 0x77;
-    c.expect(CALL(c, alloc, bad, 4096, 0u, &address), BP_INVALID_DEVICE, rules::no_such_device);
-    c.expect(CALL(c, synchronize, bad, BP_NO_TIMEOUT), BP_INVALID_DEVICE, rules::no_such_device);
-    if (t.stream_create) {
-      bp_stream* stream = nullptr;
-      c.expect(CALL(c, stream_create, bad, 0, 0u, &stream), BP_INVALID_DEVICE, rules::no_such_device);
-    }
-    if (t.event_create) {
-      bp_event* event = nullptr;
-      c.expect(CALL(c, event_create, bad, 0u, &event), BP_INVALID_DEVICE, rules::no_such_device);
-    }
-    if (t.memory_info) {
-      uint64_t free_bytes = 0, total = 0;
-      c.expect(CALL(c, memory_info, bad, &free_bytes, &total), BP_INVALID_DEVICE, rules::no_such_device);
-    }
-    if (t.set_current) c.expect(CALL(c, set_current, bad), BP_INVALID_DEVICE, rules::no_such_device);
-  }
+  for (int32_t bad : {c.devices(), c.devices() + 1000, -1, INT32_MIN}) c.refuses_device(bad);
   for (int32_t d = 0; d < c.devices(); ++d) c.smoke(d, "BP_INVALID_DEVICE is not sticky");
 }
 

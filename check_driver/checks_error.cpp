@@ -73,36 +73,7 @@ void per_thread(Context& c) {
   c.require(mine == c.last_error(), text_rule, "the text of a failure was overwritten by one on another thread: \"%.200s\"", mine.c_str());
 }
 
-void outputs(Context& c) {
-  const bp_driver& t = c.table();
-  const int32_t bad = c.devices();
-  const auto untouched = [&](bool same) { c.require(same, rules::errors, "%s failed and yet wrote to an output", traced_call()); };
-  uint64_t address = 0x77;
-  c.expect(CALL(c, alloc, bad, 4096, 0u, &address), BP_INVALID_DEVICE, rules::no_such_device);
-  untouched(address == 0x77);
-  bp_device_properties p, before;
-  memset(&p, 0x55, sizeof p);
-  p.struct_size = sizeof p;
-  memcpy(&before, &p, sizeof p);
-  c.expect(CALL(c, device_properties, bad, &p), BP_INVALID_DEVICE, rules::no_such_device);
-  untouched(!memcmp(&before, &p, sizeof p));
-  int mark = 0;
-  if (t.stream_create) {
-    auto* stream = reinterpret_cast<bp_stream*>(&mark);
-    c.expect(CALL(c, stream_create, bad, 0, 0u, &stream), BP_INVALID_DEVICE, rules::no_such_device);
-    untouched(stream == reinterpret_cast<bp_stream*>(&mark));
-  }
-  if (t.event_create) {
-    auto* event = reinterpret_cast<bp_event*>(&mark);
-    c.expect(CALL(c, event_create, bad, 0u, &event), BP_INVALID_DEVICE, rules::no_such_device);
-    untouched(event == reinterpret_cast<bp_event*>(&mark));
-  }
-  if (t.memory_info) {
-    uint64_t free_bytes = 1, total = 2;
-    c.expect(CALL(c, memory_info, bad, &free_bytes, &total), BP_INVALID_DEVICE, rules::no_such_device);
-    untouched(free_bytes == 1 && total == 2);
-  }
-}
+void outputs(Context& c) { c.refuses_device(c.devices()); }
 
 // Every entry with flags, with one that no version of this header names.
 void flags(Context& c) {

@@ -315,6 +315,37 @@ void Context::synchronize(int32_t device, bp_stream* stream) const {
   expect(CALL(*this, stream_synchronize, device, stream, BP_NO_TIMEOUT), BP_OK, rules::wait);
 }
 
+void Context::refuses_device(int32_t bad) const {
+  const auto refused = [&](int32_t got) { expect(got, BP_INVALID_DEVICE, rules::no_such_device); };
+  const auto untouched = [&](bool same) { require(same, rules::errors, "%s failed and yet wrote to an output", traced_call()); };
+  bp_device_properties p, before;
+  memset(&p, 0x55, sizeof p);
+  p.struct_size = sizeof p;
+  memcpy(&before, &p, sizeof p);
+  refused(CALL(*this, device_properties, bad, &p));
+  untouched(!memcmp(&before, &p, sizeof p));
+  uint64_t address = 0x77, total = 2;
+  refused(CALL(*this, alloc, bad, 4096, 0u, &address));
+  untouched(address == 0x77);
+  refused(CALL(*this, synchronize, bad, BP_NO_TIMEOUT));
+  int mark = 0;
+  if (table_.stream_create) {
+    auto* stream = reinterpret_cast<bp_stream*>(&mark);
+    refused(CALL(*this, stream_create, bad, 0, 0u, &stream));
+    untouched(stream == reinterpret_cast<bp_stream*>(&mark));
+  }
+  if (table_.event_create) {
+    auto* event = reinterpret_cast<bp_event*>(&mark);
+    refused(CALL(*this, event_create, bad, 0u, &event));
+    untouched(event == reinterpret_cast<bp_event*>(&mark));
+  }
+  if (table_.memory_info) {
+    refused(CALL(*this, memory_info, bad, &address, &total));
+    untouched(address == 0x77 && total == 2);
+  }
+  if (table_.set_current) refused(CALL(*this, set_current, bad));
+}
+
 void Context::smoke(int32_t device, const char* rule) const {
   const uint64_t bytes = 4096;
   HostBuffer sent(bytes), back(bytes);

@@ -152,6 +152,9 @@ class Context {
   void synchronize(int32_t device, bp_stream* stream) const;  // the device of a driver without streams
   std::string last_error() const;
 
+  // The entries that name a device refuse one that is not there, and leave their outputs alone.
+  void refuses_device(int32_t bad) const;
+
   // Uses a device for the first time and checks that it works: alloc, copies there and back, free.
   void smoke(int32_t device, const char* rule) const;
 
