@@ -62,6 +62,18 @@ Points<float> halves_and_between(double (*value)(uint16_t)) {
 
 constexpr char half_rule[] = "bits of a half; to nearest, ties to even, NaN stays NaN";
 
+// Conversions from bits of 16 to f32 and back; infinity: its bits.
+template <double (*value)(uint16_t), uint16_t infinity>
+void add_halves(std::vector<Word>& words, const std::string& type) {
+  static const Points<float> numbers = halves_and_between(value);
+  const std::string widen = "bp_" + type + "_to_f32", narrow = "bp_f32_to_" + type;
+  const std::string code = "x == x ? " + narrow + "(x) : (u16)((" + narrow + format("(x) & 0x7fff) > 0x%x)", unsigned{infinity});
+  words.push_back(word_on<float, uint16_t>(all_halves(), widen.c_str(), (widen + "(x)").c_str(), OF(uint16_t, static_cast<float>(value(x))),
+                                           0, half_rule));
+  words.push_back(word_on<uint16_t, float>(numbers, narrow.c_str(), code.c_str(),
+                                           OF(float, std::isnan(x) ? uint16_t(1) : nearest(x, infinity, value)), 0, half_rule));
+}
+
 void natives(Context& c) {
   const Compiler compiler(c, 0);
   const Tile tile = compiler.tile();
@@ -77,22 +89,8 @@ void natives(Context& c) {
   module.run("natives", tile, 1, {out.address()}, Count{0});
   const std::vector<int32_t> has = out.get();
   std::vector<Word> words;
-  if (has[0]) {
-    static const Points<float> numbers = halves_and_between(half_value);
-    words.push_back(word_on<float, uint16_t>(all_halves(), "bp_f16_to_f32", "bp_f16_to_f32(x)",
-                                             OF(uint16_t, static_cast<float>(half_value(x))), 0, half_rule));
-    words.push_back(word_on<uint16_t, float>(numbers, "bp_f32_to_f16",
-                                             "x == x ? bp_f32_to_f16(x) : (u16)((bp_f32_to_f16(x) & 0x7fff) > 0x7c00)",
-                                             OF(float, std::isnan(x) ? uint16_t(1) : nearest(x, 0x7c00, half_value)), 0, half_rule));
-  }
-  if (has[1]) {
-    static const Points<float> numbers = halves_and_between(bfloat_value);
-    words.push_back(word_on<float, uint16_t>(all_halves(), "bp_bf16_to_f32", "bp_bf16_to_f32(x)",
-                                             OF(uint16_t, static_cast<float>(bfloat_value(x))), 0, half_rule));
-    words.push_back(word_on<uint16_t, float>(numbers, "bp_f32_to_bf16",
-                                             "x == x ? bp_f32_to_bf16(x) : (u16)((bp_f32_to_bf16(x) & 0x7fff) > 0x7f80)",
-                                             OF(float, std::isnan(x) ? uint16_t(1) : nearest(x, 0x7f80, bfloat_value)), 0, half_rule));
-  }
+  if (has[0]) add_halves<half_value, 0x7c00>(words, "f16");
+  if (has[1]) add_halves<bfloat_value, 0x7f80>(words, "bf16");
   if (has[2]) {
     LibraryWords<float> library(4, "BP_NATIVE_MATH: of f32, to 4 ulp");
     library.add_all();
