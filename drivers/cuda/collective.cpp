@@ -184,18 +184,13 @@ bool Collectives::reduces_float8(Gpu& gpu) const {  // which GPUs before Hopper 
 }
 
 void Collectives::properties(int32_t device, bp_collective_properties* out) {
-  Gpu& gpu = gpus_.at(device);
-  if (!out || out->struct_size < sizeof(uint64_t)) refuse("properties: out, with its struct_size, must not be NULL");
-  bp_collective_properties full{};
-  full.struct_size = out->struct_size;
-  full.id_bytes = sizeof(ncclUniqueId);
-  const bool float8 = reduces_float8(gpu);
+  out->id_bytes = sizeof(ncclUniqueId);
+  const bool float8 = reduces_float8(gpus_.at(device));
   for (int32_t op = 0; op < BP_REDUCE_COUNT; ++op) {
     for (const NcclDtype& one : kDtypes) {
-      if (nccl_reduction(op, one.dtype, float8)) full.reduces[op] |= one.dtype;
+      if (nccl_reduction(op, one.dtype, float8)) out->reduces[op] |= one.dtype;
     }
   }
-  std::memcpy(static_cast<void*>(out), &full, std::min<uint64_t>(out->struct_size, sizeof full));
 }
 
 // ---- communicators
