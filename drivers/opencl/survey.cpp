@@ -346,7 +346,7 @@ Survey take_survey(const Settings& settings) {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (!in_time) throw unsupported(format("OpenCL did not tell its devices in %d seconds", kSecondsToAnswer));
+  if (!in_time) throw unsupported(format("OpenCL did not report its devices in %d seconds", kSecondsToAnswer));
   Head head{};
   if (got.size() >= sizeof head) std::memcpy(&head, got.data(), sizeof head);
   const size_t devices = sizeof head + head.text;
