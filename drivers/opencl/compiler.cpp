@@ -85,8 +85,8 @@ struct Compiler::Workplace {
   cl_device_id device;
 };
 
-Compiler::Compiler(const Survey& survey, const Settings& settings) : survey_(survey), settings_(settings) {
-  const uint64_t sum = checksum(std::string(kPreludeText) + kOptions + kExactDivision + kFastMath);
+Compiler::Compiler(const Survey& survey, const Settings& settings) : survey_(survey), settings_(settings), prelude_(make_prelude()) {
+  const uint64_t sum = checksum(prelude_ + kOptions + kExactDivision + kFastMath);
   id_ = format("opencl %016llx", wide(sum));  // the runtime's version is in each target
 }
 
@@ -129,8 +129,6 @@ bp_target_properties Compiler::target(const DeviceInfo& info) const {
   if (info.has_atomics_64) out.atomics |= BP_ATOMIC_ADD_I64 | BP_ATOMIC_CAS_64;
   return out;
 }
-
-const char* Compiler::prelude(const char*) const { return kPreludeText; }
 
 Compiler::Workplace& Compiler::workplace(const DeviceInfo& info) {
   for (const auto& one : workplaces_) {

@@ -40,7 +40,7 @@ class Compiler {
   const std::string& id() const { return id_; }
   std::vector<bp_target_properties> targets() const;
   bp_target_properties target(int32_t device) const;
-  const char* prelude(const char* target) const;
+  const char* prelude(const char*) const { return prelude_.c_str(); }
   Compiled compile(const bp_compile_request& request);
 
  private:
@@ -50,6 +50,7 @@ class Compiler {
 
   const Survey& survey_;
   const Settings& settings_;
+  const std::string prelude_;
   std::string id_;
   std::vector<std::unique_ptr<Workplace>> workplaces_;  // under BuildLock
 };

@@ -3,12 +3,12 @@
 
 #include <cstring>
 
+#include "../engine/prelude.h"
 #include "compiler.h"
 
 namespace backplane::driver::opencl {
 namespace {
 
-constexpr uint32_t kMaxPointers = 64;
 constexpr uint32_t kMaxGrid = 0x7fffffff;
 
 }  // namespace

@@ -10,6 +10,8 @@
 // group's own, and all others one array of the program, which launches at the same time share; hence the body's name there.
 #pragma once
 
+#include "../engine/prelude.h"
+
 namespace backplane::driver::opencl {
 
 constexpr const char* kPreludeText = R"cl(
@@ -45,70 +47,6 @@ typedef float f32;
   BP_SIZED void bp_body_##name(__VA_ARGS__, const Params bp_arg)
 #define BP_BUFFER(i) __global char* bp_p##i
 #define BP_POINTER(i) (__global void*)(bp_p##i + bp_o.at[i])
-#define BP_EACH_1(X) X(0)
-#define BP_EACH_2(X) BP_EACH_1(X), X(1)
-#define BP_EACH_3(X) BP_EACH_2(X), X(2)
-#define BP_EACH_4(X) BP_EACH_3(X), X(3)
-#define BP_EACH_5(X) BP_EACH_4(X), X(4)
-#define BP_EACH_6(X) BP_EACH_5(X), X(5)
-#define BP_EACH_7(X) BP_EACH_6(X), X(6)
-#define BP_EACH_8(X) BP_EACH_7(X), X(7)
-#define BP_EACH_9(X) BP_EACH_8(X), X(8)
-#define BP_EACH_10(X) BP_EACH_9(X), X(9)
-#define BP_EACH_11(X) BP_EACH_10(X), X(10)
-#define BP_EACH_12(X) BP_EACH_11(X), X(11)
-#define BP_EACH_13(X) BP_EACH_12(X), X(12)
-#define BP_EACH_14(X) BP_EACH_13(X), X(13)
-#define BP_EACH_15(X) BP_EACH_14(X), X(14)
-#define BP_EACH_16(X) BP_EACH_15(X), X(15)
-#define BP_EACH_17(X) BP_EACH_16(X), X(16)
-#define BP_EACH_18(X) BP_EACH_17(X), X(17)
-#define BP_EACH_19(X) BP_EACH_18(X), X(18)
-#define BP_EACH_20(X) BP_EACH_19(X), X(19)
-#define BP_EACH_21(X) BP_EACH_20(X), X(20)
-#define BP_EACH_22(X) BP_EACH_21(X), X(21)
-#define BP_EACH_23(X) BP_EACH_22(X), X(22)
-#define BP_EACH_24(X) BP_EACH_23(X), X(23)
-#define BP_EACH_25(X) BP_EACH_24(X), X(24)
-#define BP_EACH_26(X) BP_EACH_25(X), X(25)
-#define BP_EACH_27(X) BP_EACH_26(X), X(26)
-#define BP_EACH_28(X) BP_EACH_27(X), X(27)
-#define BP_EACH_29(X) BP_EACH_28(X), X(28)
-#define BP_EACH_30(X) BP_EACH_29(X), X(29)
-#define BP_EACH_31(X) BP_EACH_30(X), X(30)
-#define BP_EACH_32(X) BP_EACH_31(X), X(31)
-#define BP_EACH_33(X) BP_EACH_32(X), X(32)
-#define BP_EACH_34(X) BP_EACH_33(X), X(33)
-#define BP_EACH_35(X) BP_EACH_34(X), X(34)
-#define BP_EACH_36(X) BP_EACH_35(X), X(35)
-#define BP_EACH_37(X) BP_EACH_36(X), X(36)
-#define BP_EACH_38(X) BP_EACH_37(X), X(37)
-#define BP_EACH_39(X) BP_EACH_38(X), X(38)
-#define BP_EACH_40(X) BP_EACH_39(X), X(39)
-#define BP_EACH_41(X) BP_EACH_40(X), X(40)
-#define BP_EACH_42(X) BP_EACH_41(X), X(41)
-#define BP_EACH_43(X) BP_EACH_42(X), X(42)
-#define BP_EACH_44(X) BP_EACH_43(X), X(43)
-#define BP_EACH_45(X) BP_EACH_44(X), X(44)
-#define BP_EACH_46(X) BP_EACH_45(X), X(45)
-#define BP_EACH_47(X) BP_EACH_46(X), X(46)
-#define BP_EACH_48(X) BP_EACH_47(X), X(47)
-#define BP_EACH_49(X) BP_EACH_48(X), X(48)
-#define BP_EACH_50(X) BP_EACH_49(X), X(49)
-#define BP_EACH_51(X) BP_EACH_50(X), X(50)
-#define BP_EACH_52(X) BP_EACH_51(X), X(51)
-#define BP_EACH_53(X) BP_EACH_52(X), X(52)
-#define BP_EACH_54(X) BP_EACH_53(X), X(53)
-#define BP_EACH_55(X) BP_EACH_54(X), X(54)
-#define BP_EACH_56(X) BP_EACH_55(X), X(55)
-#define BP_EACH_57(X) BP_EACH_56(X), X(56)
-#define BP_EACH_58(X) BP_EACH_57(X), X(57)
-#define BP_EACH_59(X) BP_EACH_58(X), X(58)
-#define BP_EACH_60(X) BP_EACH_59(X), X(59)
-#define BP_EACH_61(X) BP_EACH_60(X), X(60)
-#define BP_EACH_62(X) BP_EACH_61(X), X(61)
-#define BP_EACH_63(X) BP_EACH_62(X), X(62)
-#define BP_EACH_64(X) BP_EACH_63(X), X(63)
 #else
 #define BP_KERNEL(name, pointers, Params, ...) BP_SIZED void name(__VA_ARGS__, const Params bp_arg)
 #endif
@@ -203,5 +141,8 @@ BP_FN void bp_atomic_add_f32(__global f32* p, f32 v) {
 #define BP_SHUFFLE_XOR(x, mask) sub_group_shuffle_xor((u32)(x), (u32)(mask))
 #endif
 )cl";
+
+/// The whole of it.
+inline std::string make_prelude() { return kPreludeText + each_pointer(); }
 
 }  // namespace backplane::driver::opencl

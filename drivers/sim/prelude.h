@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "../engine/prelude.h"
+
 namespace backplane::driver::sim {
 
 /// `bp_kernel_<name>` of a compiled unit; as in the prelude.
@@ -23,8 +25,6 @@ struct DeviceCalls {
   void (*barrier)(uint32_t line);
   void* (*local)(uint64_t bytes, uint32_t line);
 };
-
-constexpr int kMaxPointers = 64;
 
 constexpr const char* kPreludeText = R"prelude(
 typedef signed char i8;
@@ -63,11 +63,12 @@ BP_EXPORTED struct bp_device_calls bp_device;
                             i32 bp_item_);                                                                                            \
   static void bp_run_##name(const u64* bp_args_, const u32* bp_grid_, const u32* bp_at_) {                                            \
     const Params* const bp_value_ = (const Params*)(bp_args_ + n);                                                                        \
-    BP_EACH_GROUP(bp_body_##name(BP_POINTERS_##n, bp_value_, BP_HERE))                                                                    \
+    BP_EACH_GROUP(bp_body_##name(BP_EACH_##n(BP_POINTER), bp_value_, BP_HERE))                                                            \
   }                                                                                                                                   \
   BP_EXPORTED const bp_kernel_entry bp_kernel_##name = {n, sizeof(Params), BP_GROUP, 0, bp_run_##name};                               \
   BP_FN void bp_body_##name(__VA_ARGS__, const Params* BP_RESTRICT bp_arg_, i32 bp_x_, i32 bp_y_, i32 bp_z_, const u32* bp_grid_,     \
                             i32 bp_item_)
+#define BP_POINTER(i) (void*)bp_args_[i]
 #define bp_arg (*bp_arg_)
 #define BP_GROUP_ID(d) ((d) == 0 ? bp_x_ : (d) == 1 ? bp_y_ : bp_z_)
 #define BP_GROUPS(d) ((i32)bp_grid_[d])
@@ -240,14 +241,7 @@ BP_FN void bp_atomic_add_f32(f32* p, f32 v) {
 #endif
 )prelude";
 
-/// The whole of it: the text above and BP_POINTERS_1 to BP_POINTERS_64, the first arguments of a kernel's body.
-inline std::string make_prelude() {
-  std::string text = kPreludeText + 1;  // without the first line feed
-  for (int n = 1; n <= kMaxPointers; ++n) {
-    const std::string before = n == 1 ? "" : "BP_POINTERS_" + std::to_string(n - 1) + ", ";
-    text += "#define BP_POINTERS_" + std::to_string(n) + " " + before + "(void*)bp_args_[" + std::to_string(n - 1) + "]\n";
-  }
-  return text;
-}
+/// The whole of it, without the first line feed.
+inline std::string make_prelude() { return kPreludeText + 1 + each_pointer(); }
 
 }  // namespace backplane::driver::sim

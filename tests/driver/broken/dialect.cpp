@@ -83,8 +83,8 @@ void add_dialect_defects(Defects& d) {
       "#undef BP_UNROLL\n"
       "#define BP_UNROLL if (0)\n");
   d["dialect.arguments"] = PRELUDE(
-      "#undef BP_POINTERS_16\n"
-      "#define BP_POINTERS_16 BP_POINTERS_15, (void*)bp_args_[14]\n");
+      "#undef BP_EACH_16\n"
+      "#define BP_EACH_16(X) BP_EACH_15(X), X(14)\n");
   d["dialect.assertions"] = PRELUDE(
       "#undef BP_ASSERT\n"
       "#define BP_ASSERT(condition) ((condition) ? (void)0 : bp_device.fail(__LINE__, #condition))\n");
