@@ -9,7 +9,7 @@
 namespace backplane::check {
 namespace callback_impl {
 
-constexpr char rule[] = "Queues a host callback behind the stream's work; work queued later waits for it";
+constexpr char rule[] = "Queues a host callback after the stream's work; work queued later waits for it";
 constexpr char once_rule[] = "Runs exactly once when the stream reaches it, on any thread";
 
 struct Log {

@@ -13,18 +13,18 @@ namespace collective_impl {
 
 using Bytes = std::vector<uint8_t>;
 
-constexpr char properties_rule[] = "What it takes on that device (struct_size set by the caller). The same each time";
+constexpr char properties_rule[] = "What it supports on that device (struct_size set by the caller). The same each time";
 constexpr char reduce_rule[] = "out[i] of every rank = op over all ranks' in[i]";
-constexpr char root_rule[] = "The same on rank root alone; elsewhere out is not looked at";
+constexpr char root_rule[] = "The same on rank root only; elsewhere out is ignored";
 constexpr char scatter_rule[] = "in: size * count elements; out: the `count` of them that begin at rank * count, reduced";
-constexpr char broadcast_rule[] = "out of every rank, root too, = in of root; elsewhere in is not looked at";
+constexpr char broadcast_rule[] = "out of every rank, including root, = in of root; elsewhere in is ignored";
 constexpr char gather_rule[] = "out: size * bytes, the ranks' `in` in the order of ranks; each is `bytes` long";
-constexpr char pair_rule[] = "A send meets the peer's recv of the same number of bytes; between two ranks the n-th meets the n-th";
-constexpr char group_rule[] = "goes out at group_end, as one: sends and receives in it never wait for each other";
+constexpr char pair_rule[] = "A send matches the peer's recv of the same number of bytes; between two ranks the n-th matches the n-th";
+constexpr char group_rule[] = "are queued at group_end, as one: sends and receives in it never wait for each other";
 constexpr char all_to_all_rule[] = "The part of `in` at r * bytes goes to rank r, whose `out` has it at the sender's rank * bytes";
-constexpr char optional_rule[] = "An entry that head.flags do not name is there and returns UNSUPPORTED";
-constexpr char order_rule[] = "Every entry that queues returns at once and runs in stream order";
-constexpr char barrier_rule[] = "Later work of the stream begins when all ranks' streams have come here";
+constexpr char optional_rule[] = "An entry that head.flags do not name exists and returns UNSUPPORTED";
+constexpr char order_rule[] = "Entries that queue return at once and their work runs in stream order";
+constexpr char barrier_rule[] = "Later work of the stream begins when the streams of all ranks have reached this call";
 
 // Bytes that depend on the rank and the place.
 Bytes pattern(int32_t rank, uint64_t bytes, uint32_t seed = 0) {
@@ -58,7 +58,7 @@ void properties(Context& c) {
   c.require(first.id_bytes >= 1 && first.id_bytes <= 65536, "of an id, 1 to 65536", "id_bytes is %llu", wide(first.id_bytes));
   c.require(first.reduces[BP_REDUCE_SUM] & BP_DTYPE_FLOAT32, "FLOAT32 by SUM is required", "reduces[SUM] is without it");
   c.require(!((first.reduces[BP_REDUCE_MIN] | first.reduces[BP_REDUCE_MAX]) & (BP_DTYPE_COMPLEX64 | BP_DTYPE_COMPLEX128)),
-            "Of complex numbers there is no MIN and MAX", "reduces[MIN] or reduces[MAX] has complex numbers");
+            "Complex numbers have no MIN and MAX", "reduces[MIN] or reduces[MAX] has complex numbers");
   c.open();
   c.expect(CALL_GROUP(g, properties, 0, &second), BP_OK, properties_rule);
   c.require(memcmp(&first, &second, sizeof first) == 0, properties_rule, "it differs after open");
@@ -252,7 +252,7 @@ void optional(Context& c) {
     const int32_t root = m.size - 1;
     const bool mine = m.rank == root;
     if (done(BP_COLLECTIVE_GATHER, CALL_GROUP(m.g, gather, m.comm, nullptr, mine ? other : 0, from, bytes, root)) && mine) {
-      m.expect_bytes(other, gathered(m.size, bytes), "As all_gather on rank root alone; elsewhere out is not looked at", "gather");
+      m.expect_bytes(other, gathered(m.size, bytes), "As all_gather on rank root only; elsewhere out is ignored", "gather");
     }
     const uint64_t piece = m.room(bytes);
     if (done(BP_COLLECTIVE_GATHER, CALL_GROUP(m.g, scatter, m.comm, nullptr, piece, mine ? from : 0, bytes, root))) {

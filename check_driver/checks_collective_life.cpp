@@ -12,13 +12,13 @@
 namespace backplane::check {
 namespace collective_life_impl {
 
-constexpr char split_rule[] = "A communicator of those ranks that give the same color, 0 or more; with color -1 this rank joins none";
+constexpr char split_rule[] = "A communicator of those ranks that pass the same color, 0 or more; with color -1 this rank joins none";
 constexpr char abort_rule[] = "The communicator fails: queued work ends soon, here and on the peers that the driver can reach";
 constexpr char fails_rule[] =
     "its queued work ends soon, with undefined contents in what it writes; the streams go on, the device stays usable";
-constexpr char watches_rule[] = "It notices by itself that a peer's process has ended, or that the ranks' calls differ";
-constexpr char timeout_rule[] = "errors: TIMEOUT: a rank did not come";
-constexpr char destroy_rule[] = "errors: TIMEOUT: work is still running, the communicator is still there";
+constexpr char watches_rule[] = "It detects by itself that a peer's process has ended, or that the ranks' calls differ";
+constexpr char timeout_rule[] = "errors: TIMEOUT: a rank did not join";
+constexpr char destroy_rule[] = "errors: TIMEOUT: work is still running, the communicator still exists";
 constexpr char invalid_rule[] =
     "a stream of another device, and memory that is not the device's as far as the driver can detect are INVALID_ARGUMENT";
 constexpr char many_rule[] = "work of several communicators may wait for its peers on one device at once";
@@ -100,7 +100,7 @@ void abort(Context& c) {
     const uint64_t at = m.room(64);
     if (m.rank == 0) {
       c.expect(sum(m, m.comm, stream, at), BP_OK, abort_rule);
-      c.expect(CALL(c, stream_query, m.device, stream), BP_PENDING, "Every entry that queues returns at once");
+      c.expect(CALL(c, stream_query, m.device, stream), BP_PENDING, "Entries that queue return at once");
       int32_t status = BP_INTERNAL;
       std::thread other([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(15));
@@ -112,7 +112,7 @@ void abort(Context& c) {
       c.require(status == BP_OK, abort_rule, "abort from another thread gave %s, expected BP_OK", status_text(status).c_str());
       c.require(m.state() == BP_INTERNAL, "INTERNAL: ranks disagree, or anything else, such as an abort here", "status is %s",
                 status_text(m.state()).c_str());
-      c.expect(CALL_GROUP(m.g, abort, m.comm), BP_OK, "Again: BP_OK");
+      c.expect(CALL_GROUP(m.g, abort, m.comm), BP_OK, "Repeating: BP_OK");
       still_usable(m, stream);
       m.meet();
     } else {
@@ -157,7 +157,7 @@ void disagree(Context& c) {
     c.require(status == BP_INTERNAL, watches_rule, "ranks that call all_reduce with 4 and with 8 elements: status is %s",
               status_text(status).c_str());
     m.state(&why);
-    c.require(!why.empty(), "`text` gets why", "status gives no text");
+    c.require(!why.empty(), "`text` receives the reason", "status gives no text");
     still_usable(m, stream);
   });
 }
@@ -166,7 +166,7 @@ void disagree(Context& c) {
 void absent(Context& c) {
   in_ranks(c, 1, 1, 0, [&](Member& m) {
     std::vector<char> id(65536);
-    c.expect(CALL_GROUP(m.g, make_id, m.device, id.data()), BP_OK, "A new id, id_bytes long");
+    c.expect(CALL_GROUP(m.g, make_id, m.device, id.data()), BP_OK, "Creates an id, id_bytes long");
     bp_comm_config config = m.config(0, 2);
     config.id = id.data();
     config.timeout_ns = 50'000'000;
@@ -240,9 +240,9 @@ void invalid(Context& c) {
       c.expect(CALL_GROUP(m.g, create, m.device, &config, &comm), status, rule);
       c.require(comm == reinterpret_cast<bp_comm*>(&m), rules::errors, "%s failed and yet set *out", traced_call());
       config = m.config(0, 1);
-      c.expect(CALL_GROUP(m.g, make_id, m.device, id.data()), BP_OK, "A new id, id_bytes long");
+      c.expect(CALL_GROUP(m.g, make_id, m.device, id.data()), BP_OK, "Creates an id, id_bytes long");
     };
-    c.expect(CALL_GROUP(m.g, make_id, m.device, id.data()), BP_OK, "A new id, id_bytes long");
+    c.expect(CALL_GROUP(m.g, make_id, m.device, id.data()), BP_OK, "Creates an id, id_bytes long");
     config.flags = 1u << 30;
     made(BP_INVALID_ARGUMENT, rules::flags);
     config.rank = 1;

@@ -10,8 +10,8 @@ namespace compiler_impl {
 
 constexpr char early[] =
     "every entry works before open, on a machine without the device, in a forked child and from any number of threads at once";
-constexpr char id_rule[] = "Names compiler, version, flags and prelude, NUL-terminated and cut to size";
-constexpr char list_rule[] = "For a build machine, which has no device: device = -1 - n is the n-th target that this compiler can make";
+constexpr char id_rule[] = "Names compiler, version, flags and prelude, NUL-terminated and truncated to size";
+constexpr char list_rule[] = "For a build machine, which has no device: device = -1 - n is the n-th target that this compiler supports";
 constexpr char minimum_rule[] = "What the kernels of a target may rely on";
 constexpr char invalid_rule[] = "INVALID_ARGUMENT without a result (log NULL): an unknown target or flag";
 
@@ -34,7 +34,7 @@ std::optional<bp_target_properties> target_of(Context& c, const bp_compiler& com
   auto target = sized<bp_target_properties>();
   const int32_t status = CALL_GROUP(compiler, target, device, &target);
   if (status == BP_INVALID_DEVICE) return std::nullopt;
-  c.expect(status, BP_OK, "The target that a device's code is made for (struct_size set by the caller)");
+  c.expect(status, BP_OK, "The target for a device's code (struct_size set by the caller)");
   c.require(target.target[0] && memchr(target.target, 0, sizeof target.target), minimum_rule, "%s gave a target without a name",
             traced_call());
   return target;
@@ -88,7 +88,7 @@ void hold_to_minimum(Context& c, const bp_target_properties& t) {
        "items that shuffle; 0: the prelude has no BP_SHUFFLE_XOR");
   hold(!t.vector_bytes || power(t.vector_bytes), "vector_bytes", t.vector_bytes, "preferred width of an item's loads");
   hold(t.local_bytes >= 16384, "local_bytes", t.local_bytes, "work-group memory of a group; at least 16384");
-  hold(t.parameter_bytes >= 1024, "parameter_bytes", t.parameter_bytes, "most bytes of a launch's arguments; at least 1024");
+  hold(t.parameter_bytes >= 1024, "parameter_bytes", t.parameter_bytes, "maximum bytes of a launch's arguments; at least 1024");
   for (uint64_t groups : t.max_grid) hold(groups >= 65535, "max_grid", groups, "groups; at least 65535 each");
   hold((t.atomics & ~known_atomics) == 0, "atomics", t.atomics, "BP_ATOMIC_* that the prelude defines");
   for (uint64_t reserved : t.reserved) hold(reserved == 0, "reserved", reserved, "reserved fields are 0");
@@ -155,8 +155,7 @@ void prelude(Context& c) {
   }
   for (const char* unknown : {"no-such-target", ""}) {
     const char* text = kernel;
-    c.expect(CALL_GROUP(compiler.group(), prelude, unknown, &text), BP_INVALID_ARGUMENT,
-             "INVALID_ARGUMENT: a target that it does not know");
+    c.expect(CALL_GROUP(compiler.group(), prelude, unknown, &text), BP_INVALID_ARGUMENT, "INVALID_ARGUMENT: an unknown target");
     c.require(text == kernel, rules::errors, "prelude(\"%s\") failed and yet set *out", unknown);
   }
 }

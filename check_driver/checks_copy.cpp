@@ -147,7 +147,7 @@ void returns_at_once(Context& c) {
 
 // From each device to each other one, from either side's stream.
 void devices(Context& c) {
-  const char* rule = "errors: UNSUPPORTED for a pair of devices that it cannot do (the core goes through the host)";
+  const char* rule = "errors: UNSUPPORTED for a pair of devices that it does not support (the core copies through the host)";
   int done = 0;
   for (int32_t from = 0; from < c.devices(); ++from) {
     for (int32_t to = 0; to < c.devices(); ++to) {

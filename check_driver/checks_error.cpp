@@ -10,7 +10,7 @@ namespace backplane::check {
 namespace error_impl {
 
 constexpr char text_rule[] =
-    "Writes the text of the calling thread's last error, NUL-terminated and cut to size; an empty text if there is none. "
+    "Writes the text of the calling thread's last error, NUL-terminated and truncated to size; an empty text if there is none. "
     "Always BP_OK";
 
 // Fails on purpose, so that there is a text.

@@ -105,7 +105,7 @@ void isolated(Context& c) {
 }
 
 void callbacks(Context& c) {
-  const char* rule = "Runs exactly once when the stream reaches it, on any thread, also after a fault (status then says so)";
+  const char* rule = "Runs exactly once when the stream reaches it, on any thread, also after a fault (`status` is then the fault's)";
   bp_stream* stream = c.stream(0);
   Calls queued, late;
   const Breaker breaker(c);

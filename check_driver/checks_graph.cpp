@@ -37,7 +37,7 @@ void contents(Context& c) {
 
 // A run comes behind the stream's work, and the stream's later work behind the run.
 void order(Context& c) {
-  const char* rule = "Queues one run behind the stream's work; what is queued later waits for it";
+  const char* rule = "Queues one run after the stream's work; work that is queued later waits for it";
   Bench b(c);
   uint8_t* back = c.pinned(b.bytes);
   b.begin();
@@ -234,7 +234,8 @@ void dump(Context& c) {
     fclose(in);
   }
   unlink(path);
-  if (!(b.graph.head.flags & BP_GRAPH_DUMP)) return c.expect(status, BP_UNSUPPORTED, "optional: an entry is there and returns UNSUPPORTED");
+  if (!(b.graph.head.flags & BP_GRAPH_DUMP))
+    return c.expect(status, BP_UNSUPPORTED, "An entry that head.flags do not name exists and returns UNSUPPORTED");
   c.expect(status, BP_OK, rule);
   c.require(text.find("digraph") != std::string::npos, rule, "the file does not hold a digraph but %zu bytes: %.60s", text.size(),
             text.c_str());

@@ -9,9 +9,9 @@
 namespace backplane::check {
 namespace ipc_impl {
 
-constexpr char open_rule[] = "Where this process reaches the memory of a handle: an address as alloc's";
-constexpr char untouched_rule[] = "Ends what memory_open gave; no work uses it any more. The exporter's memory is untouched";
-constexpr char event_rule[] = "The event of a handle, for every entry that takes an event but event_elapsed";
+constexpr char open_rule[] = "The address of a handle's memory in this process: like one of alloc";
+constexpr char untouched_rule[] = "Closes what memory_open returned; no work uses it any more. The exporter's memory is not affected";
+constexpr char event_rule[] = "The event of a handle, for every entry that takes an event except event_elapsed";
 
 uint64_t alloc_shared(Context& c, const bp_ipc& ipc, uint64_t bytes) {
   uint64_t address = 0;
@@ -139,7 +139,7 @@ void events(Context& c) {
 
 void invalid(Context& c) {
   const char* export_rule = "errors: INVALID_ARGUMENT for an address that alloc did not return";
-  const char* handle_rule = "errors: INVALID_ARGUMENT for bytes that are no handle";
+  const char* handle_rule = "errors: INVALID_ARGUMENT for bytes that are not a handle";
   const bp_ipc ipc = *c.group<bp_ipc>();
   const uint64_t bytes = c.some_bytes(0), address = alloc_shared(c, ipc, bytes);
   bp_ipc_handle handle;

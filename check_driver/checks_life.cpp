@@ -16,7 +16,7 @@
 namespace backplane::check {
 namespace life_impl {
 
-constexpr char close_rule[] = "Explicit shutdown: ends the instance's threads, releases everything, the table itself included";
+constexpr char close_rule[] = "Explicit shutdown: ends the instance's threads, releases everything, including the table";
 
 void nothing(void*, int32_t) {}
 
@@ -29,7 +29,7 @@ void use(Context& c) {
     if (!t.stream_create) continue;
     for (bp_stream* s : {c.stream(d), static_cast<bp_stream*>(nullptr)}) {
       if (t.stream_callback)
-        c.expect(CALL(c, stream_callback, d, s, nothing, nullptr), BP_OK, "Queues a host callback behind the stream's work");
+        c.expect(CALL(c, stream_callback, d, s, nothing, nullptr), BP_OK, "Queues a host callback after the stream's work");
       if (t.event_create) c.expect(CALL(c, event_record, d, s, c.event(d, BP_EVENT_TIMING), 0u), BP_OK, "owner: the caller");
     }
     if (t.host_alloc) c.pinned(1 << 16);
@@ -87,7 +87,7 @@ void busy(Context& c) {
   if (exec) c.expect(CALL_GROUP(*exec, enqueue, 0, stream, Calls::run, &function, Calls::destroy), BP_OK, "Queues fn(arg) on the stream");
   const bool calls_back = c.table().stream_callback != nullptr;
   if (calls_back)
-    c.expect(CALL(c, stream_callback, 0, stream, Calls::callback, &callback), BP_OK, "Queues a host callback behind the stream's work");
+    c.expect(CALL(c, stream_callback, 0, stream, Calls::callback, &callback), BP_OK, "Queues a host callback after the stream's work");
   hold.release_later();
   c.close();
   if (exec) {

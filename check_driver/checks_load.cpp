@@ -31,11 +31,11 @@ void refusal(Context& c) {
     if (answer.status == BP_OK) {
       // It leaves the comparison to the caller; then it must report its own version.
       c.require(answer.table && !(answer.table->abi_major == BP_ABI_MAJOR && answer.table->abi_minor == other_minor),
-                "abi_major is 0 while the ABI is young, and then the minor must be equal", "%s claims to speak it", asked.c_str());
+                "while abi_major is 0 the minor must be equal", "%s claims to speak it", asked.c_str());
       continue;
     }
     const char* rule =
-        "A driver that refuses (an ABI that it does not speak, ...) says why through host->set_error and returns "
+        "A driver that refuses (an unsupported ABI, ...) passes the reason to host->set_error and returns "
         "BP_INVALID_ARGUMENT or BP_UNSUPPORTED";
     c.require(answer.status == BP_INVALID_ARGUMENT || answer.status == BP_UNSUPPORTED, rule,
               "%s refused with %s, expected BP_INVALID_ARGUMENT or BP_UNSUPPORTED", asked.c_str(), status_text(answer.status).c_str());

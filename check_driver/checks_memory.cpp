@@ -37,7 +37,7 @@ void require_apart(Context& c, std::vector<Block> blocks) {
 
 // Blocks of many sizes, written whole, freed in another order than allocated, with new ones in the gaps: each keeps its own bytes.
 void patterns(Context& c) {
-  const char* rule = "Reserves device memory. owner: the caller, until free";
+  const char* rule = "Allocates device memory. owner: the caller, until free";
   const uint64_t unit = c.unit(0);
   std::vector<Block> live;
   std::vector<uint32_t> seeds;
@@ -90,7 +90,7 @@ void alignment(Context& c) {
 }
 
 void zero(Context& c) {
-  const char* rule = "units: bytes, 0 is allowed and gives a non-zero address of its own";
+  const char* rule = "units: bytes, 0 is allowed and returns a unique non-zero address";
   std::vector<Block> blocks;
   for (uint64_t bytes : {0, 0, 1, 0}) {
     uint64_t address = 0;
@@ -155,11 +155,11 @@ void reuse(Context& c) {
     if (round == 0 && status == BP_OUT_OF_MEMORY) {
       // Others use the device: take less of it.
       bytes /= 4;
-      c.require(bytes > 4096, "Reserves device memory", "device 0 gives no 4096 bytes, yet it has %llu", wide(p.total_memory));
+      c.require(bytes > 4096, "Allocates device memory", "device 0 gives no 4096 bytes, yet it has %llu", wide(p.total_memory));
       round = -1;
       continue;
     }
-    c.expect(status, BP_OK, "Returns memory of alloc");
+    c.expect(status, BP_OK, "Frees memory of alloc");
     c.free(0, address);
   }
 }

@@ -52,8 +52,8 @@ void function(Context& c) {
             "function wrote beyond the struct_size of properties");
   Loaded again = k;
   again.affine = out;
-  works(c, again, 0, "Asking again gives the same function or another one of the same kernel");
-  works(c, k, 0, "A kernel by its name in the source; lives as long as the module");
+  works(c, again, 0, "Repeating returns the same function or another one of the same kernel");
+  works(c, k, 0, "a kernel in it; lives as long as the module");
 
   const auto refused = [&](const char* name, const bp_signature& signature, const char* what) {
     bp_function* none = nullptr;
@@ -116,7 +116,7 @@ void devices(Context& c) {
     } else {
       bp_module_code* out = nullptr;
       c.expect(CALL_GROUP(k.module.group(), load, d, k.code.data(), k.code.size(), &out), BP_INVALID_ARGUMENT,
-               "INVALID_ARGUMENT: another target's (the core compiles anew)");
+               "or for another target (the core compiles again)");
     }
   }
 }

@@ -51,7 +51,7 @@ void most(Context& c) {
   std::vector<uint8_t> args(block.size() * 8);
   memcpy(args.data(), block.data(), args.size());
   module.launch(nullptr, module.prepare(module.function("most", 1, members * 8), tile, 1, args), "most");
-  same(c, out.get(), {want}, "parameter_bytes: most bytes of a launch's arguments", "the weighted sum of all arguments");
+  same(c, out.get(), {want}, "parameter_bytes: maximum bytes of a launch's arguments", "the weighted sum of all arguments");
 }
 
 // The caller's block changes as soon as the launch is back, and long before the kernel runs where the stream can be held.

@@ -17,7 +17,7 @@ int32_t can_access(Context& c, const bp_peer& peer, int32_t device, int32_t othe
 }
 
 void access(Context& c) {
-  const char* switch_rule = "Switches access on, until close; repeating is a no-op. errors: UNSUPPORTED if can_access says 0";
+  const char* switch_rule = "Enables access, until close; repeating is a no-op. errors: UNSUPPORTED if can_access returns 0";
   const bp_peer peer = *c.group<bp_peer>();
   for (int32_t d = 0; d < c.devices(); ++d) {
     for (int32_t other = 0; other < c.devices(); ++other) {

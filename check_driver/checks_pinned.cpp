@@ -9,7 +9,7 @@ namespace backplane::check {
 namespace pinned_impl {
 
 void alloc(Context& c) {
-  const char* rule = "Host memory that copy_async takes, from any device of the instance. flags: 0. Aligned to 64 or more";
+  const char* rule = "Allocates host memory for copy_async, from and to any device of the instance. flags: 0. Aligned to 64 or more";
   std::vector<std::pair<uint8_t*, uint64_t>> blocks;
   for (uint64_t bytes : {1, 63, 64, 65, 4096, 100003}) {
     uint8_t* p = c.pinned(bytes);
@@ -38,7 +38,7 @@ void out_of_memory(Context& c) {
 }
 
 void zero(Context& c) {
-  const char* rule = "0 bytes is allowed and gives a pointer of its own, not NULL";
+  const char* rule = "0 bytes is allowed and returns a unique pointer, not NULL";
   const char* free_rule = "errors: INVALID_ARGUMENT for what host_alloc did not return; NULL is one such";
   void *first = nullptr, *second = nullptr;
   c.expect(CALL(c, host_alloc, 0u, 0u, &first), BP_OK, rule);
@@ -53,7 +53,7 @@ void zero(Context& c) {
 
 // Memory of the caller's, from an odd address on.
 void registered(Context& c) {
-  const char* rule = "Pins memory of the caller's for copy_async; page-aligned or not";
+  const char* rule = "Pins memory of the caller for copy_async; page-aligned or not";
   const uint64_t bytes = c.some_bytes(0), unit = c.unit(0);
   HostBuffer memory(bytes + unit);
   memory.fill_pattern(9);

@@ -4,7 +4,7 @@
 namespace backplane::check {
 namespace pointer_impl {
 
-constexpr char rule[] = "What an address belongs to";
+constexpr char rule[] = "Which memory an address belongs to";
 constexpr char unknown_rule[] = "An address that the driver does not know is BP_OK with BP_MEMORY_UNKNOWN";
 
 bp_pointer_info ask(Context& c, uint64_t address, const char* why) {
@@ -54,7 +54,7 @@ void host_memory(Context& c) {
 void registered(Context& c) {
   HostBuffer memory(8192);
   const uint64_t address = memory.address() + 64;
-  c.expect(CALL(c, host_register, memory.data() + 64, 4096), BP_OK, "Pins memory of the caller's for copy_async");
+  c.expect(CALL(c, host_register, memory.data() + 64, 4096), BP_OK, "Pins memory of the caller for copy_async");
   expect_info(c, address, BP_MEMORY_REGISTERED, BP_HOST_DEVICE, address, 4096);
   expect_info(c, address + 4095, BP_MEMORY_REGISTERED, BP_HOST_DEVICE, address, 4096);
   c.expect(CALL(c, host_unregister, memory.data() + 64), BP_OK, "pinning of the caller's memory: both, or none");

@@ -18,13 +18,13 @@ namespace profile_impl {
 constexpr uint64_t all_kinds = (1u << BP_ACTIVITY_COUNT) - 1;
 constexpr int64_t clock_error_ns = 5'000'000;  // of a driver that converts from a clock of its own
 
-constexpr char start_rule[] = "From now on the work of all devices is recorded";
-constexpr char stop_rule[] = "When it returns all records have been handed over and the callback comes no more";
-constexpr char each_rule[] = "a record of each piece of work that is queued";
-constexpr char clock_rule[] = "All times are of one clock: the host's CLOCK_REALTIME in nanoseconds, to which the driver converts";
-constexpr char overlap_rule[] = "Those of one stream do not overlap";
+constexpr char start_rule[] = "Starts recording the work of all devices";
+constexpr char stop_rule[] = "all records have been delivered and the callback is not called again";
+constexpr char each_rule[] = "the driver keeps a record of each piece of queued work";
+constexpr char clock_rule[] = "All times use one clock: the host's CLOCK_REALTIME in nanoseconds, to which the driver converts";
+constexpr char overlap_rule[] = "Records of one stream do not overlap";
 constexpr char tag_rule[] = "What the calling thread queues from now on belongs to `correlation`; 0: to nothing";
-constexpr char pending_rule[] = "Never waits for work: what is not complete has a record without an end";
+constexpr char pending_rule[] = "Never waits for work: incomplete work has a record without an end";
 constexpr char launch_rule[] = "The record, of a kernel, spans what the stream does between them";
 constexpr char range_rule[] = "range_push, range_pop and mark reach the vendor's own tools; without it they return UNSUPPORTED";
 
@@ -233,7 +233,7 @@ void kinds(Context& c) {
   c.expect(CALL(c, fill, 0, nullptr, memory, &pattern, 1u, bytes, 0u), BP_OK, "Queues: write `count` patterns");
   c.synchronize(0);
   const std::vector<Record> got = recording.stop();
-  c.require(got.size() == 1 && got[0].activity.kind == BP_ACTIVITY_FILL, "kinds: of the records that are wanted",
+  c.require(got.size() == 1 && got[0].activity.kind == BP_ACTIVITY_FILL, "kinds: of the records that are requested",
             "fills were asked for; of a copy and a fill there are %zu records", got.size());
 }
 

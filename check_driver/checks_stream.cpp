@@ -163,7 +163,7 @@ void native(Context& c) {
 
 // From handle to native object and back. Where there is no stream_native the handle's value is the object.
 void from_native(Context& c) {
-  const char* rule = "The native object of a stream of this instance gives that stream (NULL for the default one)";
+  const char* rule = "For the native object of a stream of this instance returns that stream (NULL for the default one)";
   const auto native_of = [&](bp_stream* stream) {
     auto native = reinterpret_cast<uint64_t>(stream);
     if (c.table().stream_native) c.expect(CALL(c, stream_native, 0, stream, &native), BP_OK, rule);

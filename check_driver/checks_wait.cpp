@@ -58,7 +58,7 @@ void timeout(Context& c) {
 }
 
 void zero(Context& c) {
-  const char* zero_rule = "a wait without limit is UINT64_MAX; 0 only asks";
+  const char* zero_rule = "BP_NO_TIMEOUT: a wait without a timeout; 0 only queries";
   bp_stream* stream = c.stream(0);
   bp_event* event = event_if_offered(c);
   const Waits waits(c, stream, event);
@@ -73,7 +73,7 @@ void zero(Context& c) {
 
 // Waits that the work ends. The long ones overflow when they are added to a clock.
 void in_time(Context& c) {
-  const char* long_rule = "BP_NO_TIMEOUT: a wait without limit";
+  const char* long_rule = "BP_NO_TIMEOUT: a wait without a timeout";
   bp_stream* stream = c.stream(0);
   bp_event* event = event_if_offered(c);
   const Waits waits(c, stream, event);

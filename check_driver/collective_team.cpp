@@ -25,7 +25,7 @@ void join_all(Member& m, const Id& id) {
 
 // Of a driver whose properties would spoil a later fork a child process asks.
 bp_collective_properties asked_properties(Context& c, const bp_collective& g) {
-  const char* rule = "What it takes on that device";
+  const char* rule = "What it supports on that device";
   const auto ask = [&] {
     auto properties = sized<bp_collective_properties>();
     c.expect(CALL_GROUP(g, properties, 0, &properties), BP_OK, rule);
@@ -89,7 +89,7 @@ void Member::finish(bp_stream* stream) const {
   c.synchronize(device, stream);
   std::string why;
   const int32_t status = state(&why);
-  c.require(status == BP_OK, "Every entry that queues returns at once and runs in stream order",
+  c.require(status == BP_OK, "Entries that queue return at once and their work runs in stream order",
             "rank %d of %d: the communicator failed with %s: %s", rank, size, status_text(status).c_str(), why.c_str());
 }
 
@@ -136,7 +136,7 @@ void in_ranks(Context& c, int32_t least, int32_t most, uint32_t flags, const std
   }
   c.open();
   const auto id = std::make_unique<Id>();
-  if (properties.id_bytes <= sizeof *id) c.expect(CALL_GROUP(g, make_id, 0, id->bytes), BP_OK, "A new id, id_bytes long");
+  if (properties.id_bytes <= sizeof *id) c.expect(CALL_GROUP(g, make_id, 0, id->bytes), BP_OK, "Creates an id, id_bytes long");
   for (const auto& other : first.others) other->channel().send(*id);
   if (join) join_all(first, *id);
   body(first);

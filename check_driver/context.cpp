@@ -126,7 +126,7 @@ void Context::open() {
 }
 
 void Context::close() {
-  expect(CALL(*this, close), BP_OK, "Explicit shutdown: ends the instance's threads, releases everything, the table itself included");
+  expect(CALL(*this, close), BP_OK, "Explicit shutdown: ends the instance's threads, releases everything, including the table");
   table_ = {};
 }
 
@@ -256,12 +256,12 @@ void Context::same(const uint8_t* got, const uint8_t* want, uint64_t bytes, cons
 
 uint64_t Context::alloc(int32_t device, uint64_t bytes) const {
   uint64_t address = 0;
-  expect(CALL(*this, alloc, device, bytes, 0u, &address), BP_OK, "Reserves device memory");
-  require(address != 0, "0 is allowed and gives a non-zero address of its own", "%s gave address 0", traced_call());
+  expect(CALL(*this, alloc, device, bytes, 0u, &address), BP_OK, "Allocates device memory");
+  require(address != 0, "0 is allowed and returns a unique non-zero address", "%s gave address 0", traced_call());
   return address;
 }
 
-void Context::free(int32_t device, uint64_t address) const { expect(CALL(*this, free, device, address), BP_OK, "Returns memory of alloc"); }
+void Context::free(int32_t device, uint64_t address) const { expect(CALL(*this, free, device, address), BP_OK, "Frees memory of alloc"); }
 
 bp_stream* Context::stream(int32_t device) const {
   bp_stream* stream = nullptr;
@@ -284,8 +284,8 @@ bp_event* Context::event(int32_t device, uint32_t flags) const {
 
 uint8_t* Context::pinned(uint64_t bytes, uint8_t value) const {
   void* memory = nullptr;
-  expect(CALL(*this, host_alloc, bytes, 0u, &memory), BP_OK, "Host memory that copy_async takes, from any device of the instance");
-  require(memory != nullptr, "Host memory that copy_async takes", "%s gave BP_OK and NULL", traced_call());
+  expect(CALL(*this, host_alloc, bytes, 0u, &memory), BP_OK, "Allocates host memory for copy_async");
+  require(memory != nullptr, "Allocates host memory for copy_async", "%s gave BP_OK and NULL", traced_call());
   return static_cast<uint8_t*>(memset(memory, value, bytes));
 }
 

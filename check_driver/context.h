@@ -180,9 +180,9 @@ inline constexpr char errors[] =
     "on the same thread returns the reason";
 inline constexpr char no_such_device[] = "BP_INVALID_DEVICE: no device of that index";
 inline constexpr char threads[] = "any entry from any thread, concurrently, unless the driver sets BP_DRIVER_SERIALIZE";
-inline constexpr char copy[] = "Copies bytes; returns when they have arrived";
-inline constexpr char copy_async[] = "As copy, but returns at once; host memory must be pinned and must live until the copy is done";
-inline constexpr char stream_order[] = "A stream: its work runs in the order of submission";
+inline constexpr char copy[] = "Copies bytes; returns when the copy is complete";
+inline constexpr char copy_async[] = "As copy, but returns at once; host memory must be pinned and must live until the copy is complete";
+inline constexpr char stream_order[] = "Creates a stream: its work runs in the order of submission";
 inline constexpr char wait[] = "Waits until the work that is queued at the time of the call is complete";
 inline constexpr char query[] = "BP_OK: all work complete; BP_PENDING; or a sticky error. Never blocks";
 inline constexpr char flags[] = "a driver refuses flags that it does not know with INVALID_ARGUMENT";

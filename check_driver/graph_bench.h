@@ -64,7 +64,7 @@ struct Bench {
     return exec;
   }
   void launch(bp_graph_exec* exec) const {
-    c.expect(CALL_GROUP(graph, launch, 0, stream, exec), BP_OK, "Queues one run behind the stream's work");
+    c.expect(CALL_GROUP(graph, launch, 0, stream, exec), BP_OK, "Queues one run after the stream's work");
   }
 
   void set_sent(uint32_t seed) const {

@@ -5,7 +5,7 @@ namespace backplane::check {
 
 Compiler::Compiler(Context& context, int32_t device) : c_(context), group_(*context.group<bp_compiler>()) {
   target_.struct_size = sizeof target_;
-  c_.expect(CALL_GROUP(group_, target, device, &target_), BP_OK, "The target that a device's code is made for");
+  c_.expect(CALL_GROUP(group_, target, device, &target_), BP_OK, "The target for a device's code");
   target_.target[sizeof target_.target - 1] = 0;
   const char* text = nullptr;
   const char* rule = "The dialect's words in this compiler's language";
@@ -54,7 +54,7 @@ Compiler::Compiled Compiler::try_compile(const std::string& source, uint32_t fla
              status_text(status).c_str(), result.code, wide(result.bytes));
   const auto* code = static_cast<const uint8_t*>(result.code);
   Compiled compiled{status, status == BP_OK ? Code(code, code + result.bytes) : Code(), result.log};
-  c_.expect(CALL_GROUP(group_, release, &result), BP_OK, "Ends a result of compile()");
+  c_.expect(CALL_GROUP(group_, release, &result), BP_OK, "Releases a result of compile()");
   return compiled;
 }
 

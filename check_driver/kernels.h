@@ -143,10 +143,10 @@ class DeviceArray {
 // Sentences of compiler.h and module.h that several families quote.
 namespace rules {
 inline constexpr char compile[] =
-    "The result is filled on BP_OK, and on INVALID_ARGUMENT where the source is wrong: code is NULL and log has the reason";
-inline constexpr char no_compiler[] = "UNSUPPORTED: there is no compiler on this machine, last_error says which was looked for";
+    "The result is filled on BP_OK, and on INVALID_ARGUMENT if the source is wrong: code is NULL and log has the reason";
+inline constexpr char no_compiler[] = "UNSUPPORTED: there is no compiler on this machine, last_error names the one that was looked for";
 inline constexpr char load[] = "Loads code, which compile() of a driver with the same id() made, for this device's target";
-inline constexpr char function[] = "A kernel by its name in the source";
+inline constexpr char function[] = "Returns a kernel by its name in the source";
 inline constexpr char launch[] =
     "Queues a kernel on the stream; returns when args is read and never waits for the kernel. order: the stream's";
 }  // namespace rules

@@ -7,14 +7,16 @@
 namespace backplane::check {
 namespace module_impl {
 
-inline constexpr char unload_rule[] = "Ends a module and its functions. The caller has seen their work complete";
-inline constexpr char refuse_rule[] = "INVALID_ARGUMENT: bytes that are no such code, cut off or changed as far as the driver can detect";
-inline constexpr char signature_rule[] = "INVALID_ARGUMENT: no kernel of that name, or a signature that it does not take";
+inline constexpr char unload_rule[] = "Destroys a module and its functions. The caller has waited for their work";
+inline constexpr char refuse_rule[] =
+    "INVALID_ARGUMENT: bytes that are not such code, truncated or modified as far as the driver can detect";
+inline constexpr char signature_rule[] =
+    "INVALID_ARGUMENT: no kernel of that name, a signature out of range, or one that is not the kernel's";
 inline constexpr char args_rule[] = "pointers * 8 + value_bytes, as bp_signature says; read before the call returns";
-inline constexpr char address_rule[] = "an address of 0 is allowed and is never read through";
+inline constexpr char address_rule[] = "an address of 0 is allowed and is never accessed";
 inline constexpr char sizes_rule[] = "errors: INVALID_ARGUMENT: sizes, grid, group or flags";
 inline constexpr char grid_rule[] = "groups, none 0, within the target's max_grid";
-inline constexpr char fault_rule[] = "A kernel that fails (a bad address, BP_ASSERT) makes the device FAULT";
+inline constexpr char fault_rule[] = "A kernel that fails (an invalid address, BP_ASSERT) makes the device FAULT";
 
 // What most checks run.
 inline constexpr char kernels[] = R"(

@@ -78,7 +78,7 @@ const char* rule_of(driver::LoadStep step) {
     case driver::LoadStep::answer:
       return "Each call gives a new instance; a driver that refuses says why through host->set_error";
     case driver::LoadStep::abi:
-      return "abi_major is 0 while the ABI is young, and then the minor must be equal";
+      return "while abi_major is 0 the minor must be equal";
     case driver::LoadStep::size:
       return "the caller sets struct_size of a struct that it passes; the callee writes no byte beyond it";
     case driver::LoadStep::minimum:
