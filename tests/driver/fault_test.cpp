@@ -67,7 +67,7 @@ void allocations_fail_when_asked() {
 /// The order in which work of three streams runs.
 std::string order_of(const char* options) {
   Instance i(get(bp_sim_get, options));
-  bp_host_exec exec = *find_group<bp_host_exec>(*i.d, BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
+  bp_host_exec exec = *find_group<bp_host_exec>(*i.d);
   struct Shared {
     std::mutex mutex;
     std::string order;
@@ -115,7 +115,7 @@ void strict_memory_traps_what_is_not_live(const char* kind) {
   constexpr uint64_t kBytes = 100'000;
   const auto touch = [&](uint64_t offset, bool freed) {
     Instance i(get(bp_sim_get, options.c_str()));
-    const bp_host_exec exec = *find_group<bp_host_exec>(*i.d, BP_HOST_EXEC_ID, BP_HOST_EXEC_VERSION);
+    const bp_host_exec exec = *find_group<bp_host_exec>(*i.d);
     const uint64_t address = i.alloc(kBytes);
     i.alloc(kBytes);  // a neighbour is beside nothing
     void* at = nullptr;
