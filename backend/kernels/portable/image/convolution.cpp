@@ -1,4 +1,4 @@
-// kernels/portable/image/convolution.cpp: the convolution that torch hands to a device whole, and its gradients, as products of tiles.
+// kernels/portable/image/convolution.cpp: convolution_overrideable and its gradients, as products of tiles.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <backplane/convolution.h>
@@ -26,18 +26,18 @@ constexpr size_t kDims = 3;
 using Triple = std::array<int64_t, kDims>;  // z, y, x
 
 constexpr int64_t kEnoughGroups = 128;
-constexpr int64_t kSplitDepth = 1024;  // points that a group sums at least, where groups share a gradient of the weight
+constexpr int64_t kSplitDepth = 1024;  // the least points per group, where groups share a gradient of the weight
 constexpr int64_t kMostPhases = 64;
-constexpr int64_t kEnoughProducts = int64_t{1} << 22;  // from there on a launch for each phase costs less than the products with zeros
+constexpr int64_t kEnoughProducts = int64_t{1} << 22;  // from here on, a launch per phase costs less than the products with zeros
 
-// What the call says of the windows.
+// The call's arguments about the windows.
 struct Windows {
   Triple taps{1, 1, 1}, stride{1, 1, 1}, padding{0, 0, 0}, dilation{1, 1, 1}, output_padding{0, 0, 0};
   bool transposed;
   int64_t groups;
 };
 
-// Which way the source of a product is walked (convolution.bpc).
+// How the source of a product is walked (convolution.bpc).
 struct Walk {
   Triple grid, size, strides, taps, mul, base, step, div;
 };
@@ -54,7 +54,7 @@ Triple strides_of(const at::Tensor& tensor) {
   return triple;
 }
 
-// A list of the call; false if it is none of its length.
+// Reads a list of the call. False: it has another length.
 bool read_list(const c10::IValue& value, int64_t dims, Triple& triple) {
   const auto list = value.toDimVector();
   if (static_cast<int64_t>(list.size()) != dims) return false;
@@ -62,7 +62,7 @@ bool read_list(const c10::IValue& value, int64_t dims, Triple& triple) {
   return true;
 }
 
-// From the point of a grid to a source: windows that slide over it, or (`spread`) the sliding of whose windows made the grid.
+// The walk over a source from the points of a grid: windows slide over the source, or (`spread`) over the grid.
 Walk walk(const Windows& windows, const at::Tensor& source, const Triple& grid, bool spread) {
   Walk result{grid, sizes_of(source), strides_of(source), windows.taps, {}, {}, {}, {}};
   for (size_t d = 0; d < kDims; ++d) {
@@ -71,7 +71,7 @@ Walk walk(const Windows& windows, const at::Tensor& source, const Triple& grid, 
     result.step[d] = spread ? -windows.dilation[d] : windows.dilation[d];
     result.div[d] = spread ? windows.stride[d] : 1;
   }
-  // Windows of one point: dimensions that lie without gaps are one.
+  // For windows of one point, contiguous dimensions are merged.
   const auto is_plain = [&](size_t d) {
     return result.taps[d] == 1 && result.mul[d] == 1 && result.base[d] == 0 && result.div[d] == 1 && result.grid[d] == result.size[d];
   };
@@ -98,10 +98,10 @@ bool fits_numbers(const Walk& walk) {
 
 // The product of convolution.bpc: A's rows against the source's points.
 struct Task {
-  bool weight, taps_first;     // of a weight's columns
-  int64_t batch, m, channels;  // of one group
-  const at::Tensor& out;       // without gaps
-  const at::Tensor& a;         // without gaps
+  bool weight, taps_first;     // the order of a weight's columns
+  int64_t batch, m, channels;  // per group
+  const at::Tensor& out;       // dense
+  const at::Tensor& a;         // dense
   int64_t a_group, a_m, a_c, a_batch, a_p;
   const at::Tensor& source;
   const at::Tensor& bias;  // may be undefined
@@ -109,7 +109,7 @@ struct Task {
 
 uint64_t address(const at::Tensor& tensor) { return tensor.defined() ? address_of(tensor) : 0; }
 
-// Windows of one point, where the channels of a point lie together on both sides: a product of the matrices as they lie in memory.
+// Whether windows have one point, and the channels of a point are contiguous on both sides: a product of the matrices as they are.
 bool is_product(const Task& task, const Windows& windows, const Walk& walk) {
   constexpr Triple kOnes = {1, 1, 1}, kZeros = {0, 0, 0};
   const int64_t points = volume(walk.grid), channels = task.channels;
@@ -160,7 +160,7 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
   const auto count = [&] { return groups * ((task.m + tiles.m - 1) / tiles.m) * ((n + tiles.n - 1) / tiles.n); };
   const bool small = !target.is_host() && count() < kEnoughGroups;
   if (small) tiles = tiles_of(target, bytes, true);
-  // With one channel, and few of the other side's, there is no product of matrices in it.
+  // One channel on this side and few on the other are too little for a product of matrices.
   const bool direct = task.channels == 1 && task.m <= 4;
   int64_t splits = 1;
   if (!direct && task.weight && !target.is_host() && count() < kEnoughGroups) {
@@ -184,7 +184,7 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
   if (function == nullptr) return false;
 
   at::Tensor parts;
-  const int64_t per_group = task.m * n;  // of a weight
+  const int64_t per_group = task.m * n;  // per weight
   if (splits > 1) parts = empty_tensor({splits * groups * per_group}, out_dtype, device);
   const int64_t tile_m = even_tile(target, task.m, tiles.m, tiles.micro_m);
   const int64_t tile_n = even_tile(target, n, tiles.n, tiles.micro_n);
@@ -197,7 +197,7 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
   if (task.weight) {
     arguments.words(per_group, n, 0, groups * per_group, 1);
   } else {
-    const bool is_last = !task.out.is_contiguous();  // channels behind points
+    const bool is_last = !task.out.is_contiguous();  // channels after points
     const int64_t channel = is_last ? 1 : points;
     arguments.words(task.m * channel, channel, groups * task.m * points, 0, is_last ? groups * task.m : 1);
   }
@@ -221,7 +221,7 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
   return add_parts(sum, splits, address(parts));
 }
 
-// out of the channels of `source` by the weight, whose first dimension is the source's (`spread`) or out's.
+// Computes `out` from the channels of `source`. The weight's first dimension is the source's (`spread`) or out's.
 bool run_walk(const at::Tensor& out, const at::Tensor& source, const at::Tensor& weight, const at::Tensor& bias, const Windows& windows,
               bool spread, const Walk& way) {
   const int64_t taps = volume(way.taps);
@@ -236,12 +236,12 @@ bool run_walk(const at::Tensor& out, const at::Tensor& source, const at::Tensor&
              windows, way);
 }
 
-// What the points of one phase see, where windows were spread by a stride: every `step`-th tap from `first` on, and nothing between them.
+// The windows of one phase, where they are spread by a stride: every `step`-th tap from `first` on.
 struct Phase {
   int64_t points, first, step, taps, base;
 };
 
-// Of the points phase, phase + stride, ... of one dimension.
+// For the points phase, phase + stride, ... of one dimension.
 Phase phase_of(const Windows& windows, size_t d, int64_t phase, int64_t size) {
   const int64_t stride = windows.stride[d], dilation = windows.dilation[d];
   Phase result{(size - phase + stride - 1) / stride, 0, stride / std::gcd(stride, dilation), 0, 0};
@@ -253,7 +253,7 @@ Phase phase_of(const Windows& windows, size_t d, int64_t phase, int64_t size) {
   return result;
 }
 
-// run_data for windows that were spread by strides: a convolution for each phase, without the zeros that lie between the source's points.
+// run_data for windows that are spread by strides: a convolution for each phase, without the zeros between the source's points.
 bool run_phases(const at::Tensor& out, const at::Tensor& source, const at::Tensor& weight, const at::Tensor& bias, const Windows& windows) {
   const Triple size = sizes_of(out);
   for (int64_t number = 0; number < volume(windows.stride); ++number) {
@@ -285,7 +285,6 @@ bool run_data(const at::Tensor& out, const at::Tensor& source, const at::Tensor&
               bool spread) {
   const Walk way = walk(windows, source, sizes_of(out), spread);
   if (!fits_numbers(way)) return false;
-  // Each phase is a copy of its taps, a launch and a copy of its points.
   const int64_t phases = volume(windows.stride);
   const bool is_large = out.numel() * weight.size(0) / windows.groups * volume(windows.taps) >= kEnoughProducts;
   const bool in_phases = spread && phases > 1 && phases <= kMostPhases && is_large;
@@ -293,7 +292,7 @@ bool run_data(const at::Tensor& out, const at::Tensor& source, const at::Tensor&
   return run_walk(out, source, weight, bias, windows, spread, way);
 }
 
-// The gradient of a weight: `a` has the channels of its first dimension, the windows slide over `source`.
+// The gradient of a weight: its first dimension has the channels of `a`; the windows slide over `source`.
 bool run_weight(const at::Tensor& out, const at::Tensor& a_any, const at::Tensor& source, const Windows& windows) {
   const bool is_last = a_any.dim() > 3 && a_any.is_contiguous(convolution_format(a_any, a_any));
   const at::Tensor a = is_last ? a_any : a_any.contiguous();
@@ -312,7 +311,7 @@ bool is_taken(const at::Tensor& tensor, const at::Tensor& like) {
          tensor.scalar_type() == like.scalar_type() && tensor.dim() == like.dim();
 }
 
-// The seven arguments behind the tensors: stride, padding, dilation, transposed, output_padding, groups.
+// Reads the arguments after the tensors: stride, padding, dilation, transposed, output_padding, groups.
 bool read_windows(const c10::IValue* values, const at::Tensor& weight, Windows& windows) {
   const int64_t dims = weight.dim() - 2;
   windows.taps = sizes_of(weight);

@@ -1,7 +1,7 @@
-// kernels/portable/image/grid_sample.cpp: images and volumes at the points of a grid, and the gradients.
+// kernels/portable/image/grid_sample.cpp: images and volumes sampled at the points of a grid, and the gradients.
 //
-// The image's gradient is a sum over all outputs, at places that the grid gives: on a device of many items by atomic additions where they
-// are fast and nobody asks for the same bits each time; else each item adds up its own channels, in order.
+// The image's gradient is a sum over all outputs at places given by the grid. A device of many items uses atomic additions, if they are
+// fast and deterministic algorithms are not requested; otherwise each item adds up its own channels, in order.
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 
@@ -16,7 +16,7 @@ namespace backplane::portable {
 namespace grid_sample_impl {
 namespace {
 
-constexpr uint32_t kHostTile = 128;          // lanes of a group whose item is a core
+constexpr uint32_t kHostTile = 128;          // lanes of a group, if an item is a core
 constexpr int64_t kBlock = 8;                // channels that share the points' places
 constexpr int64_t kMost = int64_t{1} << 31;  // places in an image are i32
 
@@ -27,7 +27,7 @@ struct Sampling {
   bool is_aligned;
 };
 
-// The arguments from the interpolation on. False: they are refused, and the CPU's error says why.
+// Reads the arguments from the interpolation on. False: the CPU raises the error.
 bool read_sampling(const Call& call, size_t first, int64_t dims, Sampling& sampling) {
   sampling = {dims, call[first].toInt(), call[first + 1].toInt(), call[first + 2].toBool()};
   const int64_t modes = dims == 2 ? 3 : 2;  // linear, nearest, cubic
@@ -46,7 +46,7 @@ bool takes(const at::Tensor& image, const at::Tensor& grid, int64_t dims) {
   return true;
 }
 
-// Operands are dense. image, and grad, may be undefined where the stage has none.
+// Operands are dense. image and grad are undefined where the stage does not use them.
 bool run(Stage stage, const Sampling& sampling, const at::Tensor& to, const at::Tensor& image, const at::Tensor& grid,
          const at::Tensor& grad, at::IntArrayRef sizes) {
   const c10::DeviceIndex device = to.device().index();

@@ -1,4 +1,4 @@
-// kernels/portable/image/im2col.cpp: the windows of an image as columns, and their sum back in place.
+// kernels/portable/image/im2col.cpp: the windows of an image as columns, and the sum of columns into an image.
 #include <ATen/core/Tensor.h>
 
 #include "kernels/portable/unit/call.h"

@@ -1,5 +1,5 @@
-// kernels/portable/image/pool.cpp: the largest or the mean of windows, in two and three dimensions, and their gradients. torch makes the
-// forms of one dimension from those of two.
+// kernels/portable/image/pool.cpp: max and average pooling in two and three dimensions, and their gradients. torch reduces one dimension to
+// two.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
@@ -27,10 +27,10 @@ using Triple = std::array<int64_t, kDims>;  // z, y, x
 
 struct Pool {
   Literal name;
-  Literal out;  // the form that writes to tensors of the call, or NULL
+  Literal out;  // the out= form, or NULL
   bool max, adaptive, backward;
   int64_t dims;
-  bool keeps_format;  // of the input, in the result
+  bool keeps_format;  // the result has the input's memory format
 };
 
 struct Windows {
@@ -54,10 +54,10 @@ struct Extents {
   }
 };
 
-// Whether an item's lanes lie along the channels, else along x.
+// Whether an item's lanes are along the channels, otherwise along x.
 bool has_lanes_of_channels(const Extents& to) { return to.strides[1] == 1 && to.sizes[1] > 1; }
 
-// A number for all dimensions, or one for each.
+// Reads one number for all dimensions, or one for each.
 bool read_list(const c10::IValue& value, int64_t dims, Triple& triple) {
   const auto list = value.toDimVector();
   if (list.size() == 1) {
@@ -70,7 +70,7 @@ bool read_list(const c10::IValue& value, int64_t dims, Triple& triple) {
   return true;
 }
 
-// The arguments from the window's size on. False: they are refused, and the CPU's error says why.
+// Reads the arguments from the window's size on. False: the CPU raises the error.
 bool read_windows(const Pool& op, const c10::IValue* values, Windows& windows) {
   if (!read_list(values[0], op.dims, windows.size)) return false;
   windows.stride = windows.size;
@@ -129,7 +129,7 @@ bool run(const Pool& op, const Windows& windows, const at::Tensor& to, const at:
     for (size_t d = 0; d < 5; ++d) reach += extents->sizes[d] * extents->strides[d];
     furthest = std::max(furthest, reach);
   }
-  constexpr int64_t kMost = int64_t{1} << 28;  // places in a plane, and sums of them, are i32
+  constexpr int64_t kMost = int64_t{1} << 28;  // places in a plane, and sums of them, fit an i32
   if (std::max(t.sizes[2] * t.sizes[3] * t.sizes[4], f.sizes[2] * f.sizes[3] * f.sizes[4]) >= kMost) return false;
   for (size_t d = 0; d < kDims; ++d) {
     const int64_t far = windows.size[d] * windows.dilation[d] + windows.padding[d];
@@ -164,7 +164,7 @@ bool run(const Pool& op, const Windows& windows, const at::Tensor& to, const at:
   return true;
 }
 
-// A dense tensor of the device, with a batch or without, whose other dimensions are not empty.
+// Whether it is a dense tensor of the device, with or without a batch, whose other dimensions are not empty.
 bool takes(const Pool& op, const at::Tensor& tensor) {
   if (!tensor.defined() || !is_on_device(tensor) || tensor.layout() != c10::kStrided) return false;
   if (tensor.dim() != op.dims + 1 && tensor.dim() != op.dims + 2) return false;
@@ -177,7 +177,7 @@ bool takes(const Pool& op, const at::Tensor& tensor) {
   return known && has_dtype(target_of(tensor.device().index()), dtype);
 }
 
-// The call's output, or a new tensor; undefined: the output is none that this kernel writes.
+// The call's output, or a new tensor. Undefined: this kernel cannot write the output.
 at::Tensor prepare(const Pool& op, const at::Tensor* given, at::IntArrayRef size, const at::Tensor& input, c10::ScalarType dtype) {
   const c10::MemoryFormat format = op.keeps_format ? input.suggest_memory_format() : c10::MemoryFormat::Contiguous;
   if (given == nullptr) return empty_tensor(size, dtype, input.device().index(), format);
@@ -191,7 +191,7 @@ at::Tensor prepare(const Pool& op, const at::Tensor* given, at::IntArrayRef size
   return *given;
 }
 
-// The sizes of the outputs of such an input; false if there are none.
+// The sizes of the outputs for this input. False: they are invalid.
 bool output_size(const Pool& op, const at::Tensor& input, const c10::IValue* values, Windows& windows, c10::SmallVector<int64_t, 5>& size) {
   size.assign(input.sizes().begin(), input.sizes().end());
   Triple out{1, 1, 1};
@@ -226,7 +226,8 @@ bool forward(const Pool& op, Call& call) {
   return true;
 }
 
-// Each gradient to the place that its window found: where few items run, much less work than to ask at each point all windows around it.
+// Adds each gradient at the place that its window found. With few items this is much less work than reading, for each point, all windows
+// around it.
 void scatter(const Pool& op, const at::Tensor& grad, const at::Tensor& index, const at::Tensor& result) {
   const auto planes = [&](const at::Tensor& tensor) { return tensor.flatten(tensor.dim() - op.dims, -1); };
   const bool is_free = result.is_contiguous() && !result.is_alias_of(grad) && !result.is_alias_of(index);

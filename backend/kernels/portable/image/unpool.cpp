@@ -1,5 +1,4 @@
-// kernels/portable/image/unpool.cpp: elements back to the places that max pooling recorded, and pools whose windows begin at random
-// (fractional max pooling; Graham, 2014).
+// kernels/portable/image/unpool.cpp: max unpooling, and fractional max pooling, whose windows begin at random places (Graham, 2014).
 #include <ATen/ops/zeros.h>
 
 #include <string>
@@ -12,10 +11,10 @@ namespace backplane::portable {
 namespace unpool_impl {
 namespace {
 
-// Channels, then `dims` dimensions, as one.
+// One dimension of channels, followed by one for the last `dims`.
 at::Tensor as_planes(const at::Tensor& tensor, int64_t dims) { return tensor.flatten(tensor.dim() - dims, -1); }
 
-// self, indices, output_size. Of places that repeat, scatter says which wins.
+// self, indices, output_size. scatter determines the result for repeated places.
 bool max_unpool(Call& call, int64_t dims) {
   const at::Tensor &self = call.tensor(0), &indices = call.tensor(1);
   const auto size = call[2].toDimVector();
@@ -33,22 +32,22 @@ bool max_unpool(Call& call, int64_t dims) {
 
 bool max_unpool2d(Call& call) { return max_unpool(call, 2); }
 
-// self, indices, output_size, stride, padding: the last two are checked, and no more.
+// self, indices, output_size, stride, padding: the last two are only checked.
 bool max_unpool3d(Call& call) {
   const auto stride = call[3].toDimVector(), padding = call[4].toDimVector();
   if (stride.size() != 3 || padding.size() != 3 || stride[0] <= 0 || stride[1] <= 0 || stride[2] <= 0) return false;
   return max_unpool(call, 3);
 }
 
-// Where window number i of `count` begins: a step of (size - window) / (count - 1) elements, from a random part of it on. A large
-// sample, whose neighbours are further apart than 1, may name a place where no window fits.
+// The begin of window i of `count`: a step of (size - window) / (count - 1) elements, after a random offset. Samples above 1 may give a
+// place where no window fits.
 constexpr const char* kBegin =
     "const C step{k} = {count} > 1 ? (C)({size} - {window}) / (C)({count} - 1) : 0; "
     "i64 begin{k} = {i} == {count} - 1 ? {size} - {window} "
     ": (i64)(((C){i} + r{k}) * step{k}) - (i64)(r{k} * step{k}); "
     "if (begin{k} < 0 || begin{k} > {size} - {window}) { REPORT(begin{k}, {size} - {window} + 1); begin{k} = 0; } ";
 
-// Of dimension k, whose coordinate is i<i> and whose size is s<s>, with the window and the count behind it.
+// For dimension k with coordinate i<i> and size s<s>, which is followed by the window and the count.
 std::string begin_text(int64_t k, int64_t i, int64_t s) {
   std::string text = replaced(replaced(kBegin, "{k}", k), "{i}", join("i", i));
   text = replaced(std::move(text), "{size}", join("s", s));
@@ -68,7 +67,7 @@ bool fractional_max_pool(Call& call, int64_t dims) {
     return false;
   }
   for (int64_t d = 0; d < dims; ++d) {
-    const int64_t most = self.size(d - dims) - (dims == 3 ? 1 : 0);  // torch asks for one element more in three dimensions
+    const int64_t most = self.size(d - dims) - (dims == 3 ? 1 : 0);  // torch requires one element more in three dimensions
     if (window[d] <= 0 || count[d] <= 0 || count[d] + window[d] - 1 > most) return false;
   }
   if (self.size(-dims - 1) == 0) return false;
@@ -78,7 +77,7 @@ bool fractional_max_pool(Call& call, int64_t dims) {
   const at::Tensor values = empty(sizes, self.scalar_type(), device), places = empty(sizes, c10::kLong, device);
   Walk walk("fractional_max_pool", sizes, device);
   walk.reports();
-  // Batch and channel of an operand, and nothing of the other dimensions.
+  // Strides for the operand's batch and channel, and 0 for the other dimensions.
   const auto planes = [&](const at::Tensor& tensor, int64_t channel) {
     c10::SmallVector<int64_t, 6> strides(sizes.size(), 0);
     if (is_batch) strides[0] = tensor.stride(0);
@@ -96,7 +95,7 @@ bool fractional_max_pool(Call& call, int64_t dims) {
   walk.integer(samples.stride(2)).compute_in(self.scalar_type());
   std::string body;
   for (int64_t d = 0; d < dims; ++d) {
-    // torch's samples are in the order x, y in two dimensions, and z, y, x in three.
+    // torch's samples are ordered x, y in two dimensions, and z, y, x in three.
     const int64_t sample = dims == 2 ? 1 - d : d;
     append(body, "const C r", d, " = LOAD3(i3 + ", sample, " * s", 4 * dims, "); ", begin_text(d, 4 + d, 4 * d));
   }

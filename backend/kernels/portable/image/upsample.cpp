@@ -1,8 +1,8 @@
-// kernels/portable/image/upsample.cpp: images in another size, by the nearest point, by weights, or by a filter, and the gradients.
+// kernels/portable/image/upsample.cpp: images resized by the nearest point, by weights, or by a filter, and the gradients.
 //
-// Interpolation is separable: a table for each dimension says which points an output is made of (upsample_table.bpc), then one pass goes
-// along each dimension (upsample.bpc). A gradient goes the same way back: each point asks for the outputs that it has a part in. What lies
-// between two passes is in the type that is computed in.
+// Interpolation is separable: a table for each dimension has the points that make up an output (upsample_table.bpc), then there is one pass
+// along each dimension (upsample.bpc). A gradient takes the same passes backwards: each point reads the outputs that it is part of.
+// Intermediate results have the compute type.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -25,63 +25,63 @@ namespace {
 
 using Sizes = c10::SmallVector<int64_t, 6>;
 
-constexpr uint32_t kHostTile = 256;    // lanes of a group whose item is a core
-constexpr int64_t kFewLanes = 8;       // of a host: below, they lie along the dimension
+constexpr uint32_t kHostTile = 256;    // lanes of a group, if an item is a core
+constexpr int64_t kFewLanes = 8;       // on a host, shorter rows have their lanes along the dimension
 constexpr int64_t kMost = 2147483392;  // points of a dimension
-constexpr int64_t kShortOutput = 128;  // and below, torch's CPU finds the nearest points of a plane in float32
-constexpr int64_t kManyChannels = 4;   // and of an image in the order of channels last from so many on
+constexpr int64_t kShortOutput = 128;  // up to this size, torch's CPU finds the nearest points of a plane in float32
+constexpr int64_t kManyChannels = 4;   // the same, for a channels_last image with at least as many channels
 
 enum class Mode : uint8_t { nearest, nearest_exact, linear, cubic, hat, keys, lanczos };
 
 struct Resampling {
-  std::array<Literal, 4> names;  // forward, to a tensor of the call, backward, to a tensor of the call
+  std::array<Literal, 4> names;  // forward, forward out=, backward, backward out=
   Mode mode;
   int64_t dims;
-  bool keeps_format;  // of the gradient that is given, in the other one
+  bool keeps_format;  // the given gradient has the result's memory format, otherwise the other one
 };
 
 bool is_nearest(Mode mode) { return mode == Mode::nearest || mode == Mode::nearest_exact; }
 bool is_window(Mode mode) { return mode >= Mode::hat; }
 double reach_of(Mode mode) { return mode == Mode::hat ? 1 : mode == Mode::keys ? 2 : 3; }
 
-// One dimension that is walked along.
+// A dimension to interpolate along.
 struct Axis {
-  int64_t dim;  // of the image's
+  int64_t dim;  // of the image
   int64_t points, outputs, taps;
   uint64_t scale;      // a word of the table's type
-  int64_t outputs_at;  // where its entries begin in the table's arrays
+  int64_t outputs_at;  // the first of its entries in the table's arrays
   int64_t points_at, weights_at;
 };
 
 struct Table {
   c10::SmallVector<Axis, 3> axes;
   at::Tensor places;   // i32: start and count of all outputs, low and high of all points
-  at::Tensor weights;  // C
+  at::Tensor weights;  // of the compute type
   int64_t outputs = 0, points = 0;
 };
 
 struct Image {
   bool is_backward, is_aligned;
-  bool is_short;                       // the nearest points as upsample_table.bpc's SHORT
+  bool is_short;                       // SHORT in upsample_table.bpc
   Sizes sizes;                         // of the dimensions, without batch and channels: points, then outputs
-  c10::SmallVector<double, 3> scales;  // outputs a point, as the call says; 0: by the sizes
+  c10::SmallVector<double, 3> scales;  // outputs per point, as given; 0: from the sizes
 };
 
-// Points an output, as torch rounds it.
+// Points per output, as torch rounds it.
 template <typename C>
 C scale_of(int64_t points, int64_t outputs, double given, bool is_aligned) {
   if (is_aligned) return outputs > 1 ? static_cast<C>(points - 1) / static_cast<C>(outputs - 1) : C{0};
   return given > 0 ? static_cast<C>(1.0 / given) : static_cast<C>(points) / static_cast<C>(outputs);
 }
 
-// The most points of an output of a filter.
+// The maximum of points per output of a filter.
 template <typename C>
 int64_t taps_of(C scale, Mode mode) {
   const C reach = static_cast<C>(reach_of(mode));
   return static_cast<int64_t>(std::ceil(scale >= 1 ? reach * scale : reach)) * 2 + 1;
 }
 
-// Whether torch's CPU leaves a dimension as it is: of the same size, and some whatever the scale.
+// Whether torch's CPU leaves a dimension unchanged: of the same size, for some modes whatever the scale.
 bool is_kept(const Resampling& op, const Image& image, int64_t dim, double scale) {
   const auto is_same = [&](int64_t d) { return image.sizes[d] == image.sizes[op.dims + d]; };
   if (!is_same(dim)) return false;
@@ -99,7 +99,7 @@ bool is_kept(const Resampling& op, const Image& image, int64_t dim, double scale
   }
 }
 
-// The axes that are not as they were.
+// The axes that change.
 c10::SmallVector<Axis, 3> axes_of(const Resampling& op, const Image& image, c10::ScalarType computed) {
   c10::SmallVector<Axis, 3> axes;
   const bool is_nearest_mode = is_nearest(op.mode);
@@ -126,7 +126,7 @@ c10::SmallVector<Axis, 3> axes_of(const Resampling& op, const Image& image, c10:
   return axes;
 }
 
-// Queues what computes the table.
+// Queues the kernel that computes the table.
 bool fill_table(const Resampling& op, const Image& image, c10::ScalarType computed, c10::DeviceIndex device, Table& table) {
   const Target& target = target_of(device);
   if (!has_dtype(target, computed)) return false;
@@ -203,11 +203,11 @@ bool run_pass(const Resampling& op, const Table& table, const Axis& axis, const 
   return true;
 }
 
-// Both tensors are dense in the same order, `sizes` those of the source in that order, whose entry first + d is dimension d of the image.
+// Both tensors are dense in the same order. `sizes` are those of the source in that order; entry first + d is dimension d of the image.
 bool run_passes(const Resampling& op, Table& table, bool is_backward, const at::Tensor& to, const at::Tensor& from, Sizes sizes,
                 int64_t first) {
   const c10::ScalarType dtype = to.scalar_type(), computed = accumulated(dtype);
-  // What shrinks comes first, what grows last; of those alike the outermost, whose lanes are longer, on the larger side.
+  // The axis that shrinks most comes first. On a tie, the outer one, whose lanes are longer, is walked where the image is larger.
   const auto growth = [&](const Axis& axis) {
     const double ratio = static_cast<double>(axis.outputs) / static_cast<double>(axis.points);
     return is_backward ? 1 / ratio : ratio;
@@ -236,7 +236,7 @@ bool run_passes(const Resampling& op, Table& table, bool is_backward, const at::
   return true;
 }
 
-// Each output is the element at the places that the table says.
+// Each output is a copy of the element at the table's place.
 bool copy_nearest(const Resampling& op, const Table& table, const at::Tensor& to, const at::Tensor& from) {
   const c10::ScalarType bits = bits_of(to.scalar_type());
   Sizes strides(from.strides().begin(), from.strides().end());
@@ -265,13 +265,13 @@ at::MemoryFormat dense_format(const at::Tensor& tensor, bool keeps) {
   return keeps && tensor.dim() > 3 ? tensor.suggest_memory_format() : at::MemoryFormat::Contiguous;
 }
 
-// Computes the call; `sizes` are the result's.
+// Computes the call. `sizes` are the result's.
 bool compute(const Resampling& op, Call& call, const at::Tensor& given, at::IntArrayRef sizes, Image& image) {
   const c10::ScalarType dtype = given.scalar_type();
   const c10::DeviceIndex device = given.device().index();
   const bool copies = is_nearest(op.mode) && !image.is_backward;
   if (!c10::isFloatingType(dtype) && !(copies && dtype == c10::kByte)) return false;
-  if (is_window(op.mode) && c10::isReducedFloatingType(dtype)) return false;  // torch's CPU has none
+  if (is_window(op.mode) && c10::isReducedFloatingType(dtype)) return false;  // torch's CPU has no such kernel
   for (const int64_t size : image.sizes) {
     if (size < 1 || size > kMost) return false;
   }
@@ -313,7 +313,7 @@ bool compute(const Resampling& op, Call& call, const at::Tensor& given, at::IntA
   return true;
 }
 
-// The arguments behind the sizes.
+// Reads the arguments after the sizes.
 void read_rest(const Resampling& op, const Call& call, size_t at, Image& image) {
   image.is_aligned = !is_nearest(op.mode) && call[at++].toBool();
   for (int64_t d = 0; d < op.dims; ++d, ++at) image.scales.push_back(call.has(at) ? call[at].toDouble() : 0);

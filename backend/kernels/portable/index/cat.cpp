@@ -17,17 +17,17 @@ namespace backplane::portable {
 namespace cat_impl {
 namespace {
 
-constexpr size_t kSources = 24;       // of a launch; their addresses and sizes fit into its arguments
+constexpr size_t kSources = 24;       // per launch; their addresses and sizes fit into its arguments
 constexpr uint32_t kHostTile = 4096;  // elements of an item that is a core
-constexpr uint32_t kLanes = 4;        // and of another
+constexpr uint32_t kLanes = 4;        // elements of another item
 
 struct Source {
   at::Tensor tensor;
   int64_t length;  // of a row
-  int64_t offset;  // of a row in the result's
+  int64_t offset;  // in the result's row
 };
 
-// The parameters, and which of them is source s.
+// Writes the parameters, and the selection of source s.
 void write_sources(KernelSource& source, const size_t& sources) {
   std::string parameters = "BP_GLOBAL T* BP_RESTRICT out", pick;
   for (size_t k = 0; k < sources; ++k) {

@@ -17,13 +17,13 @@ namespace {
 
 constexpr size_t kMostIndices = 5;
 
-// Indices in the order of the result's dimensions: `before` dimensions of self, those of the indices, and the rest.
+// Dimensions of the result in order: `before` dimensions of self, those of the indices, and the rest.
 struct Indexing {
-  at::Tensor self;                                     // permuted if the indices do not stand side by side
-  c10::SmallVector<at::Tensor, kMostIndices> indices;  // of the same sizes
+  at::Tensor self;                                     // permuted if the indices are not adjacent
+  c10::SmallVector<at::Tensor, kMostIndices> indices;  // of equal sizes
   int64_t before = 0;
   Strides sizes;         // of the result
-  Strides self_strides;  // over it: 0 in the indices' dimensions
+  Strides self_strides;  // 0 in the indices' dimensions
   int64_t index_dims = 0;
 
   Strides index_strides(const at::Tensor& index) const {
@@ -35,7 +35,7 @@ struct Indexing {
 
 std::optional<Indexing> read_indices(const at::Tensor& self, const c10::IValue& value) {
   if (self.dim() == 0) return std::nullopt;
-  // A mask is the places where it is true: an index for each of its dimensions.
+  // A mask stands for the places where it is true: an index for each of its dimensions.
   std::vector<at::Tensor> indices;
   for (const c10::IValue& element : value.toListRef()) {
     if (element.isNone() || !element.toTensor().defined()) {
@@ -107,7 +107,7 @@ std::optional<Indexing> read_indices(const at::Tensor& self, const c10::IValue& 
   return result;
 }
 
-// The statements that find the place in self: `at`, from i<first> on. Sizes and strides are s0, s1, ...
+// The statements that find the place `at` in self, with indices from i<first> on. Sizes and strides are s0, s1, ...
 std::string find_place(size_t count, size_t first, const char* place) {
   std::string text = join("i64 at = ", place, "; i32 is_in = 1; ");
   for (size_t k = 0; k < count; ++k) {
@@ -126,7 +126,7 @@ void add_indices(Walk& walk, const Indexing& indexing) {
   }
 }
 
-// The strides of a result of torch's: its iterator follows those of self.
+// A result with torch's strides: its iterator follows those of self.
 at::Tensor new_indexed(const Indexing& indexing, const at::Tensor& self) {
   if (self.is_contiguous()) return empty(indexing.sizes, self.scalar_type(), self.device().index());
   at::TensorIteratorConfig config;
@@ -203,7 +203,7 @@ bool index_put(Call& call) {
   const bool is_atomic = sums && has_atomic(device, dtype);
   const bool is_ordered = (sums && !is_atomic) || (!sums && at::globalContext().deterministicAlgorithms());
   at::Tensor source = values.expand(indexing->sizes);
-  if (is_ordered && indexing->index_dims != 1) {  // the indices as one dimension, which is walked in order
+  if (is_ordered && indexing->index_dims != 1) {  // merges the indices' dimensions into one, which is walked in order
     source = indexing->index_dims == 0 ? source.unsqueeze(indexing->before)
                                        : source.flatten(indexing->before, indexing->before + indexing->index_dims - 1);
     for (at::Tensor& index : indexing->indices) index = index.reshape({-1});

@@ -18,7 +18,7 @@ bool index_select(Call& call) {
   const auto dim = dimension(call[1], call.tensor(0));
   if (!is_movable(self) || !is_index(index, self) || index.dim() > 1 || !dim) return false;
   if (call.tensor(0).dim() == 0 && index.numel() != 1) return false;
-  if (self.numel() == 0 && index.numel() != 0) return false;  // the CPU checks indices of nothing, too
+  if (self.numel() == 0 && index.numel() != 0) return false;  // the CPU also checks indices into empty tensors
   if (!call.is_functional() && (call.given()->is_alias_of(self) || call.given()->is_alias_of(index) || repeats_places(*call.given()))) {
     return false;
   }
@@ -68,7 +68,7 @@ bool index_add(Call& call) {
   }
   at::Tensor out = changed(call, {&index, &source});
   if (!out.defined()) return false;
-  const bool is_taken = self.numel() == 0 && self.dim() > 1;  // by the CPU, whatever the indices are
+  const bool is_taken = self.numel() == 0 && self.dim() > 1;  // the CPU accepts any indices
   if (!is_taken && !add_along(at_least_1d(out), *dim, index, source, rounded(alpha.to<double>(), self.scalar_type()))) return false;
   call.give(std::move(out));
   return true;

@@ -1,4 +1,4 @@
-// kernels/portable/index/masks.cpp: the places of what is not zero, and elements by a mask.
+// kernels/portable/index/masks.cpp: the places of nonzero elements, and elements selected by a mask.
 #include <ATen/ExpandUtils.h>
 
 #include <vector>

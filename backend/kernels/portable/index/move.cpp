@@ -1,4 +1,4 @@
-// kernels/portable/index/move.cpp: what copies elements to other places, or writes numbers: fill_, flip, triangles, channel_shuffle.
+// kernels/portable/index/move.cpp: copies to other places, and constants: fill_, flip, triangles, channel_shuffle.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 
@@ -97,7 +97,7 @@ bool triu(Call& call) { return triangle(call, true); }
 
 // --- channel_shuffle ---
 
-// As torch's, which is a copy through views; on CPU it is no composition.
+// As torch's kernel, a copy through views; the CPU's is no composition.
 bool channel_shuffle(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const int64_t groups = call[1].toInt();

@@ -1,4 +1,4 @@
-// kernels/portable/index/pad.cpp: results whose dimensions are runs of the input's: padding, with its gradient (pad_backward.bpc), and roll
+// kernels/portable/index/pad.cpp: operators whose result is made of runs of the input: padding, its gradient (pad_backward.bpc), and roll
 // (pieces.bpc).
 #include <ATen/core/Tensor.h>
 
@@ -14,7 +14,7 @@ namespace backplane::portable {
 namespace pad_impl {
 namespace {
 
-// A dimension of the result in up to three runs: run r begins at coordinate cut r - 1 and goes through the input from `start` by `step`
+// A dimension of the result in up to three runs. Run r begins at coordinate cut r - 1. Its place in the input is `start` plus `step`
 // elements for each coordinate, counted from coordinate 0.
 struct Runs {
   std::array<int64_t, 2> cuts;
@@ -23,7 +23,7 @@ struct Runs {
 };
 
 constexpr uint32_t kLanes = 4;       // elements of an item
-constexpr uint32_t kPiecesTile = 1;  // of a host: an item walks whole rows
+constexpr uint32_t kPiecesTile = 1;  // on a host, where an item walks whole rows
 
 bool launch_pieces(const at::Tensor& out, const at::Tensor& in, const c10::SmallVector<Runs, 6>& runs) {
   const auto dims = static_cast<size_t>(out.dim());
@@ -68,7 +68,7 @@ bool roll(Call& call) {
     return false;
   }
   if (dims.empty() && (!self.is_contiguous() || self.dim() != 1)) {
-    // Without dims the flattened tensor is rolled.
+    // Without dims, the flattened tensor is rolled.
     at::Tensor flat = self.contiguous().view({-1});
     c10::IValue values[] = {flat, call[1], c10::List<int64_t>({int64_t{0}})};
     Call again(values, 3, Call::Form::functional);
@@ -84,7 +84,7 @@ bool roll(Call& call) {
     if (d < 0) d += self.dim();
     const int64_t size = self.size(d), stride = self.stride(d);
     if (size == 0) continue;
-    // The same dimension again adds to its shift, which the first cut is.
+    // A repeated dimension adds to its shift, which is the first cut.
     const int64_t before = runs[d].cuts[0] == size ? 0 : runs[d].cuts[0];
     const int64_t shift = ((before + shifts[k]) % size + size) % size;
     runs[d] = {{shift, size}, {(size - shift) * stride, -shift * stride, 0}, {stride, stride, 0}};
@@ -95,7 +95,7 @@ bool roll(Call& call) {
   return true;
 }
 
-// Whether a call of padding is one that the kernels serve: `padded` of the last dimensions, no negative margins, the rules of torch.
+// Whether the kernels support the padding: `padded` of the last dimensions, no negative margins, and torch's rules.
 bool is_padding(at::IntArrayRef sizes, int64_t padded, at::IntArrayRef padding, bool reflects) {
   const auto dims = static_cast<int64_t>(sizes.size());
   if ((dims != padded + 1 && dims != padded + 2) || static_cast<int64_t>(padding.size()) != 2 * padded) return false;
@@ -111,7 +111,7 @@ bool is_padding(at::IntArrayRef sizes, int64_t padded, at::IntArrayRef padding, 
   return true;
 }
 
-// What the caller wants written, or a new tensor in self's format; undefined if no kernel writes there.
+// The out= tensor, or a new tensor in self's format. Undefined: the kernels cannot write it.
 at::Tensor output_like(const Call& call, const at::Tensor& self, at::IntArrayRef sizes) {
   if (call.is_functional()) {
     const at::MemoryFormat format = self.dim() == 4 || self.dim() == 5 ? self.suggest_memory_format() : at::MemoryFormat::Contiguous;

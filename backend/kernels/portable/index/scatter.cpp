@@ -1,4 +1,4 @@
-// kernels/portable/index/scatter.cpp: gather and scatter, also with a reduction, and index_reduce, which is one.
+// kernels/portable/index/scatter.cpp: gather, scatter with and without a reduction, and index_reduce.
 #include <ATen/Context.h>
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace backplane::portable {
 namespace scatter_impl {
 namespace {
 
-// Whether an index of that shape goes into self, and source, if there is one.
+// Whether the index's shape is valid for self, and for source, if there is one.
 bool fits(const at::Tensor& index, const at::Tensor& self, const at::Tensor* source, int64_t dim) {
   if (index.dim() != self.dim() || (source != nullptr && source->dim() != self.dim())) return false;
   for (int64_t d = 0; d < self.dim(); ++d) {
@@ -49,7 +49,7 @@ bool gather(Call& call) {
 
 enum class Reduce : uint8_t { assign, sum, product, largest, smallest };
 
-// out[.., index, ..] = or += and so on source, which is a tensor, or `number` if it is undefined.
+// out[.., index, ..] = or += etc. source, which is a tensor, or `number` if it is undefined.
 bool scatter_into(const at::Tensor& target, int64_t dim, const at::Tensor& index, const at::Tensor& source, const c10::Scalar& number,
                   Reduce reduce) {
   const at::Tensor out = at_least_1d(target);
@@ -78,7 +78,7 @@ bool scatter_into(const at::Tensor& target, int64_t dim, const at::Tensor& index
   if (moves) {
     stored = join("p0[", place, "] = ", value, ";");
   } else if (reduce != Reduce::assign) {
-    constexpr const char* kReduced[] = {"", "a + b", "a * b", "m_max(a, b)", "m_min(a, b)"};  // as Reduce
+    constexpr const char* kReduced[] = {"", "a + b", "a * b", "m_max(a, b)", "m_min(a, b)"};  // in the order of Reduce
     stored = join("{ const C a = LOAD0(", place, "); const C b = ", value, "; STORE0(", place, ", ", kReduced[static_cast<size_t>(reduce)],
                   "); }");
   }
@@ -94,7 +94,7 @@ std::optional<Reduce> reduce_of(std::string_view word) {
   return std::nullopt;
 }
 
-// What floats begin with.
+// The neutral element for floats.
 double neutral(Reduce reduce) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   return reduce == Reduce::product ? 1 : reduce == Reduce::largest ? -kInfinity : reduce == Reduce::smallest ? kInfinity : 0;
@@ -135,7 +135,7 @@ bool scatter_by_word(Call& call) {
   return reduce && scatter_with(call, *reduce);
 }
 
-// As torch: without self, places that are written begin with the neutral element; a mean divides by how many there are.
+// As in torch: without self, places that are written begin with the neutral element; a mean divides by their number.
 bool scatter_reduce(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const std::string_view word = call[4].toStringView();
@@ -164,7 +164,7 @@ bool scatter_reduce(Call& call) {
   return true;
 }
 
-// self, dim, index, source, reduce, include_self: the index once for each row of source.
+// self, dim, index, source, reduce, include_self: the index is repeated for each row of source.
 bool index_reduce(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const at::Tensor& index = call.tensor(2);

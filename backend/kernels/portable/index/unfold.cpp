@@ -1,4 +1,4 @@
-// kernels/portable/index/unfold.cpp: the gradient of Tensor.unfold: each element sums those of the windows that it is in.
+// kernels/portable/index/unfold.cpp: the gradient of Tensor.unfold: each element sums the windows that contain it.
 #include "kernels/portable/unit/call.h"
 #include "kernels/portable/unit/walk.h"
 
@@ -20,7 +20,7 @@ bool unfold_backward(Call& call) {
   }
   if (dim < 0) dim += most;
   const at::Tensor result = empty(sizes, grad.scalar_type(), grad.device().index());
-  if (dims == 0) sizes = {1};  // one window of one element, or of none
+  if (dims == 0) sizes = {1};  // one window of one or no element
   const int64_t windows = dims == 0 ? 1 : grad.size(dim);
   if (grad.size(-1) != size || size > sizes[dim] || (dims != 0 && windows != (sizes[dim] - size) / step + 1)) return false;
   c10::SmallVector<int64_t, 6> strides(sizes.size(), 0), along(sizes.size(), 0);

@@ -1,4 +1,4 @@
-// kernels/portable/matrix/matmul.cpp: the operators that multiply matrices and vectors.
+// kernels/portable/matrix/matmul.cpp: operators that multiply matrices and vectors.
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
@@ -87,7 +87,7 @@ bool fit(Operation operation, Factors& call) {
 
 Matrices matrices(const at::Tensor& tensor, int64_t batch, int64_t row, int64_t column) { return {address_of(tensor), batch, row, column}; }
 
-// The result, or what is of its size, as matrices: the dimension that a vector lacks has no stride.
+// A tensor of the result's size as matrices: a vector's missing dimension has stride 0.
 Matrices result_matrices(const at::Tensor& tensor) {
   const at::IntArrayRef strides = tensor.strides();
   switch (tensor.dim()) {
@@ -109,7 +109,6 @@ at::Tensor new_outer(const Factors& call) {
   return config.add_owned_const_input(call.b.unsqueeze(0)).build().output();
 }
 
-// beta self + alpha a b^T of two vectors.
 bool outer(const Factors& call, const at::Tensor& out) {
   const c10::ScalarType dtype = out.scalar_type();
   at::TensorIteratorConfig config;
@@ -139,7 +138,7 @@ bool run(Operation operation, const Factors& call, const at::Tensor& out) {
   product.m = call.a.dim() == 1 ? 1 : call.a.size(-2);
   product.n = call.b.dim() == 1 ? 1 : call.b.size(-1);
   product.sums_batches = operation == Operation::addbmm;
-  writable_address_of(out);  // first: it may move what self shares with it
+  writable_address_of(out);  // first: it may move memory that self shares
   product.out = result_matrices(out);
   product.a = matrices(call.a, is_batch ? a[0] : 0, a.size() == 1 ? 0 : a[a.size() - 2], a.back());
   product.b = b.size() == 1 ? matrices(call.b, 0, b[0], 0) : matrices(call.b, is_batch ? b[0] : 0, b[b.size() - 2], b.back());
@@ -154,7 +153,7 @@ bool run(Operation operation, const Factors& call, const at::Tensor& out) {
   return out.numel() == 0 || multiply(product);
 }
 
-// By complex numbers: the product first.
+// For complex numbers: the product first.
 bool run_scaled(Operation operation, const Factors& call, const at::Tensor& out) {
   if (operation == Operation::addr || (is_real(call.alpha) && is_real(call.beta))) return run(operation, call, out);
   Factors product = call;
@@ -175,7 +174,7 @@ bool compute_call(Operation operation, Call::Form form, Factors& call, at::Tenso
   if (!is_number(call.alpha, dtype) || !is_number(call.beta, dtype)) return false;
   if (form == Call::Form::out && call.out.sizes() != at::IntArrayRef(call.size)) {
     if (operation == Operation::addbmm) {
-      call.out.resize_(call.size);  // silently, as the CPU
+      call.out.resize_(call.size);  // without a warning, as on the CPU
     } else {
       at::native::resize_output(call.out, call.size);
     }
@@ -185,7 +184,7 @@ bool compute_call(Operation operation, Call::Form form, Factors& call, at::Tenso
     if (!at::is_expandable_to(call.self.sizes(), call.size)) return false;
     call.self = is_zero(call.beta) ? at::Tensor() : call.self.expand(call.size);
   }
-  // What is read while another part of it is written already.
+  // A tensor that would be read after a part of it was written.
   const auto is_read = [&](const at::Tensor& tensor) { return tensor.defined() && call.out.is_alias_of(tensor); };
   const bool same_self = call.self.defined() && call.out.defined() && call.self.const_data_ptr() == call.out.const_data_ptr() &&
                          call.self.strides() == call.out.strides();
@@ -199,7 +198,7 @@ bool compute_call(Operation operation, Call::Form form, Factors& call, at::Tenso
   return true;
 }
 
-// False: the arguments are none of this library's.
+// False: the arguments are not supported.
 bool read(Operation operation, const Call& given, Factors& call) {
   const size_t first = has_self(operation) ? 1 : 0;
   call.a = given.tensor(first);

@@ -1,4 +1,4 @@
-// kernels/portable/matrix/product.cpp: chooses among the kernels by shape and strides, and launches them.
+// kernels/portable/matrix/product.cpp: chooses a kernel by shape and strides, and launches it.
 #include "kernels/portable/matrix/product.h"
 
 #include <algorithm>
@@ -18,11 +18,11 @@ namespace backplane::portable {
 namespace product_impl {
 namespace {
 
-constexpr int64_t kThin = 8;            // vectors that matvec.bpc takes at once
-constexpr int64_t kEnoughGroups = 128;  // that a device of items is busy with
-constexpr int64_t kSplitDepth = 512;    // of k that a group sums at least, where groups share a sum
+constexpr int64_t kThin = 8;            // the most vectors of matvec.bpc
+constexpr int64_t kEnoughGroups = 128;  // keep a device of items busy
+constexpr int64_t kSplitDepth = 512;    // the least k per group, where groups share a sum
 
-// How a thin product is computed: lanes along k or along the long side's rows.
+// The direction of lanes in a thin product: along k, or along the rows of the long side.
 enum class Lanes : uint8_t { k, rows };
 
 int64_t reach(const Matrices& matrices, int64_t batches, int64_t rows, int64_t columns) {
@@ -40,7 +40,7 @@ int64_t splits_of(const Target& target, int64_t groups, int64_t k) {
   return std::clamp<int64_t>(kEnoughGroups / std::max<int64_t>(groups, 1), 1, std::max<int64_t>(k / kSplitDepth, 1));
 }
 
-// What a kernel's launch writes: the result itself, or parts of its sums.
+// What a launch writes: the result, or parts of its sums.
 struct Goal {
   c10::ScalarType dtype;
   Matrices out, self;
@@ -81,7 +81,7 @@ bool run_tiles(const Product& p, const Target& target, int64_t splits, const Goa
   return true;
 }
 
-// A product with a thin side as a matrix Q and a few vectors: b's columns, or a's rows.
+// A thin product as a matrix Q and a few vectors: the columns of b, or the rows of a.
 struct Thin {
   int64_t rows, few;
   int64_t q_batch, q_row, q_k, p_batch, p_few, p_k;
@@ -97,7 +97,7 @@ Thin thin_of(const Product& p) {
   return thin;
 }
 
-// What the text of matvec.bpc is made for.
+// What the text of matvec.bpc depends on.
 struct VectorShape {
   int few = 1, rows;
   uint32_t per_item;
@@ -133,7 +133,7 @@ bool run_vectors(const Product& p, const Target& target, const Thin& thin, int64
   return true;
 }
 
-// The sum of a batch: each product is a part.
+// The sum over a batch: each product is a part.
 bool multiply_and_sum(const Product& product) {
   Product each = product;
   each.sums_batches = false;
@@ -208,7 +208,7 @@ bool multiply(const Product& p) {
   return splits == 1 || add_parts(p, splits, address_of(parts));
 }
 
-// The real or the imaginary parts, as floats.
+// The real (0) or imaginary (1) parts, as floats.
 static Matrices part_of(const Matrices& matrices, uint64_t part) {
   if (matrices.address == 0) return matrices;
   return {matrices.address + part * sizeof(float), 2 * matrices.batch, 2 * matrices.row, 2 * matrices.column};

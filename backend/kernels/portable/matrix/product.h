@@ -1,5 +1,5 @@
-// kernels/portable/matrix/product.h: products of matrices of any strides, by kernels that are compiled for their dtype: matmul.bpc,
-// matvec.bpc for those with a thin side, split.bpc for sums that several groups share.
+// kernels/portable/matrix/product.h: products of matrices of any strides, by kernels compiled for their dtype: matmul.bpc, matvec.bpc for
+// thin ones, split.bpc for sums that several groups share.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,27 +22,26 @@ struct Product {
   c10::ScalarType dtype;
   int64_t batches, m, n, k;
   bool sums_batches = false;  // out is one matrix, the sum of all products
-  Matrices out, a, b, self;   // self.address is 0 where there is none; it is not read then
+  Matrices out, a, b, self;   // self.address is 0 if there is no self
   uint64_t alpha, beta;       // as word_of() gives them, or integers
 };
 
-// The dtype that a product is summed in: of parts.
+// The dtype of partial sums.
 c10::ScalarType sum_dtype(c10::ScalarType dtype);
 
-// One, as a word of the type that is computed in.
+// 1 as a word of the compute type.
 uint64_t one_of(c10::ScalarType dtype);
 
-// Queues it on the current stream. False: nothing was done, because there are no such kernels (now).
+// Queues it on the current stream. False: nothing was done, because the kernels are not available (yet).
 bool multiply(const Product& product);
 
-// The same of complex64 matrices, by products of their parts; alpha and beta of `product` are not read. The conjugates of a or b may be
-// meant.
+// The same for complex64 matrices, by products of their parts. alpha and beta of `product` are not read; a or b may be conjugated.
 bool multiply_parts(const Product& product, double alpha, double beta, bool conj_a, bool conj_b);
 
-// Parts of sums in memory, part[split][batch][row][column] without gaps, become out = alpha sum(parts) + beta self.
+// Adds partial sums in memory, dense as [split][batch][row][column]: out = alpha sum(parts) + beta self.
 bool add_parts(const Product& product, int64_t splits, uint64_t parts);
 
-// What a text needs that computes with these elements: C, IDX, T, LOAD, OUT, STORE_OUT, SCALARS.
+// Defines what a text needs for these elements: C, IDX, T, LOAD, OUT, STORE_OUT, SCALARS.
 void define_elements(Unit& unit, c10::ScalarType dtype, c10::ScalarType out, bool wide_index);
 
 }  // namespace backplane::portable

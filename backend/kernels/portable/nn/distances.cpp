@@ -1,4 +1,4 @@
-// kernels/portable/nn/distances.cpp: distances of rows in a p-norm, between two sets and within one, and their gradients.
+// kernels/portable/nn/distances.cpp: p-norm distances between the rows of two sets (cdist) or of one (pdist), and the gradients.
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/_euclidean_dist.h>
 
@@ -13,8 +13,7 @@ namespace backplane::portable {
 namespace distances_impl {
 namespace {
 
-// A distance is `last` of the sum over `term`s of the differences d; `gradient`: of d, the gradient g and the distance y. p is the number
-// that p stands for, 0 the first line that asks for it.
+// A distance is `last` of the sum of `term` over the differences d. `gradient` is that of d, from the gradient g and the distance y.
 struct Norm {
   const char* term;
   const char* last;
@@ -39,7 +38,7 @@ bool is_taken(const at::Tensor& tensor, double p) {
   return is_usable(tensor) && (tensor.scalar_type() == c10::kFloat || tensor.scalar_type() == c10::kDouble) && p >= 0;
 }
 
-// x1, x2: batch.., rows, columns -> sizes of the batch that both have; empty where they do not go together.
+// x1, x2: batch.., rows, columns -> sizes of the common batch; empty if they do not match.
 bool batch_of(const at::Tensor& x1, const at::Tensor& x2, std::vector<int64_t>& batch) {
   if (x1.dim() < 2 || x2.dim() < 2 || x1.size(-1) != x2.size(-1)) return false;
   const at::IntArrayRef first = x1.sizes().slice(0, x1.dim() - 2), second = x2.sizes().slice(0, x2.dim() - 2);
@@ -48,7 +47,7 @@ bool batch_of(const at::Tensor& x1, const at::Tensor& x2, std::vector<int64_t>& 
   return true;
 }
 
-// As one batch dimension, rows, columns.
+// As batch, rows, columns.
 at::Tensor in_three(const at::Tensor& x, const std::vector<int64_t>& batch) {
   std::vector<int64_t> sizes = batch;
   sizes.insert(sizes.end(), {x.size(-2), x.size(-1)});
@@ -67,7 +66,7 @@ bool cdist(Call& call) {
   const int64_t rows = a.size(1), others = b.size(1);
   std::vector<int64_t> sizes = batch;
   sizes.insert(sizes.end(), {rows, others});
-  // By a product of matrices where torch says so.
+  // By a product of matrices under torch's conditions.
   if (p == 2 && a.size(2) != 0 && a.numel() != 0 && b.numel() != 0 && (mode == 1 || (mode == 0 && (rows > 25 || others > 25)))) {
     return give(call, at::_euclidean_dist(a, b).view(sizes), {x1, x2});
   }
@@ -112,7 +111,7 @@ bool cdist_backward(Call& call) {
   return give(call, result.view(shape), {x1, x2, grad, distance});
 }
 
-// self, p: of the pairs (i, j), i < j, in order
+// self, p: for the pairs (i, j), i < j, in order
 bool pdist(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const double p = call[1].toDouble();

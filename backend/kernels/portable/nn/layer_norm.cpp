@@ -14,7 +14,7 @@ namespace backplane::portable {
 namespace layer_norm_impl {
 namespace {
 
-// The operands as they are; undefined where there are none.
+// The operands; undefined where there are none.
 struct LayerNorm {
   bool is_backward;
   at::Tensor out, mean, rstd, input, grad, weight, bias;
@@ -72,7 +72,7 @@ bool launch(const LayerNorm& call) {
   return true;
 }
 
-// The normalized dimensions are the last ones of the input's.
+// The normalized dimensions are the last ones of the input.
 bool split_layers(const at::Tensor& input, const std::vector<int64_t>& normalized, int64_t& rows, int64_t& size) {
   const auto dims = static_cast<int64_t>(normalized.size());
   if (!is_float(input) || dims == 0 || input.dim() < dims || input.sizes().slice(static_cast<size_t>(input.dim() - dims)) != normalized) {

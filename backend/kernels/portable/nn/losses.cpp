@@ -1,8 +1,8 @@
 // kernels/portable/nn/losses.cpp: losses of two tensors (mse, smooth l1, huber, binary cross entropy) and the negative log likelihood, with
-// their reductions and backwards.
+// reductions and gradients.
 //
-// A loss is an expression of elements; its mean or sum is that of a temporary, which for half types is in float32. Where the CPU raises an
-// error for a value, a probability beyond 0 and 1 or a class that there is not, the result is NaN.
+// A loss is an elementwise expression; its mean or sum is that of a temporary, in float32 for half types. Where the CPU raises an error for
+// a value (a probability outside [0, 1], an invalid class), the result is NaN.
 #include <backplane/structured.h>
 
 #include <string>
@@ -25,7 +25,7 @@ bool is_alike(const at::Tensor& tensor, const at::Tensor& input) {
          tensor.sizes() == input.sizes();
 }
 
-// The sum or mean of all elements, in `result`.
+// The sum or mean of all elements, into `result`.
 bool fold_all(const at::Tensor& values, int64_t reduction, const at::Tensor& result) {
   DimMask all;
   for (int64_t d = 0; d < values.dim(); ++d) all.set(static_cast<size_t>(d));
@@ -37,9 +37,9 @@ bool fold_all(const at::Tensor& values, int64_t reduction, const at::Tensor& res
 
 struct Loss {
   Literal name;
-  Literal text;        // of x, the target y, a weight z if there is one, and the number s0
-  Literal gradient;    // of the result's gradient x, the input y, the target z, a weight w, the number s0, and s1: 1 or 1 / count
-  const char* number;  // the argument that is s0
+  Literal text;        // of x, the target y, the weight z if there is one, and the number s0
+  Literal gradient;    // of the result's gradient x, the input y, the target z, the weight w, the number s0, and s1: 1 or 1 / count
+  const char* number;  // the argument for s0
   bool has_weight = false;
 };
 
@@ -57,7 +57,7 @@ const Loss kLosses[] = {
 constexpr Literal kWeighted = "((y - (C)1) * m_log_bounded(m_log1p(-x)) - y * m_log_bounded(m_log(x))) * z";
 constexpr Literal kWeightedGradient = "x * (y - z) / m_odds_divisor(y) * w * s1";
 
-// Where the arguments of a form are; -1: it has none.
+// The positions of a form's arguments; -1: it does not have it.
 struct Places {
   explicit Places(const c10::FunctionSchema& schema, const char* number_name) {
     const auto find = [&](const char* name) { return schema.argumentIndexWithName(name).value_or(-1); };
@@ -69,7 +69,7 @@ struct Places {
   int self, target, weight, reduction, number, grad, out = -1;
 };
 
-// What both directions have.
+// The operands of both directions.
 struct Operands {
   at::Tensor self, target, weight, out;
   int64_t reduction;
@@ -153,7 +153,7 @@ struct Nll {
   int64_t samples, classes, inner;
 };
 
-// (self, target, weight, reduction, ignore_index) from `first` on. False: shapes that are not so, or the CPU's.
+// Reads (self, target, weight, reduction, ignore_index) from `first` on. False: invalid or unsupported shapes.
 bool read_nll(const Call& given, size_t first, bool is_2d, Nll& call) {
   call.self = given.tensor(first);
   call.target = given.tensor(first + 1);
@@ -316,7 +316,7 @@ const Defaults registered([](DefaultKernels& kernels) {
     for (const char* overload : {"", ".out"}) add_loss(kernels, loss, join(loss.name, overload), &forward, of_loss);
     const std::string gradient = join(loss.name, "_backward");
     KernelCounter& of_gradient = portable_counter(gradient.c_str());
-    const bool is_made_of_out = loss.number != nullptr;  // torch makes the functional form of the other
+    const bool is_made_of_out = loss.number != nullptr;  // torch generates the functional form
     add_loss(kernels, loss, join(gradient, gradient == "huber_loss_backward" ? ".out" : ".grad_input"), &backward, of_gradient);
     if (!is_made_of_out) add_loss(kernels, loss, gradient, &backward, of_gradient);
   }

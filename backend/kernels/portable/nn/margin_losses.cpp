@@ -1,4 +1,4 @@
-// kernels/portable/nn/margin_losses.cpp: hinge losses over the classes of a sample, of one target class or several.
+// kernels/portable/nn/margin_losses.cpp: hinge losses over the classes of a sample, with one target class or several.
 #include <string>
 
 #include "kernels/portable/unit/call.h"
@@ -12,7 +12,7 @@ namespace {
 
 enum Reduction : int64_t { kNone = 0, kMean = 1, kSum = 2 };
 
-// samples x classes; a sample alone is one row.
+// samples x classes; a single sample is one row.
 at::Tensor rows_of(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor : tensor.reshape({1, -1}); }
 
 bool is_taken(const at::Tensor& self) {
@@ -28,19 +28,19 @@ at::Tensor reduced(const at::Tensor& values, int64_t reduction) {
   return reduction == kNone ? values : reduction == kMean ? values.mean() : values.sum();
 }
 
-// The part of a sample's gradient that every class of it has, per unit of the loss's.
+// The common factor of a sample's gradient, per unit of the loss's gradient.
 double scale_of(const at::Tensor& rows, int64_t reduction) {
   return 1.0 / static_cast<double>(rows.size(1) * (reduction == kMean ? rows.size(0) : 1));
 }
 
-// A gradient of the loss for each sample: strides over samples and classes.
+// The strides of the loss's gradient over samples and classes.
 bool spread(const at::Tensor& grad, const at::Tensor& rows, int64_t reduction, Strides& strides) {
   if (grad.dim() > 1 || (grad.numel() != 1 && (reduction != kNone || grad.numel() != rows.size(0)))) return false;
   strides = {grad.numel() == 1 ? 0 : grad.stride(0), 0};
   return true;
 }
 
-// --- one class a sample: what the others' scores come nearer to its own than the margin ---
+// --- one target class: other scores within the margin of its score ---
 
 struct Margin {
   at::Tensor rows, target, weight;
@@ -50,7 +50,7 @@ struct Margin {
   int variant() const { return (is_square ? 1 : 0) + (weight.defined() ? 2 : 0); }
 };
 
-// self, target, p, margin, weight, reduction, from argument number `first` on
+// Reads self, target, p, margin, weight, reduction from argument `first` on.
 bool read(const Call& call, size_t first, Margin& margin) {
   const at::Tensor &self = call.tensor(first), &target = call.tensor(first + 1);
   if (!is_taken(self) || !names_classes(target, self) || call[first + 2].isComplexDouble() || call[first + 3].isComplexDouble())
@@ -70,7 +70,7 @@ bool read(const Call& call, size_t first, Margin& margin) {
   return margin.reduction >= kNone && margin.reduction <= kSum;
 }
 
-// s0: classes, s1: a class's step, s2: the weights', s3: the margin.
+// s0: classes, s1: stride of the classes, s2: stride of the weights, s3: the margin.
 void add_numbers(Walk& walk, const Margin& margin) {
   walk.integer(margin.rows.size(1)).integer(margin.rows.stride(1)).integer(margin.weight.defined() ? margin.weight.stride(0) : 0);
   walk.number(margin.margin, margin.rows.scalar_type());
@@ -112,7 +112,7 @@ bool multi_margin_loss_backward(Call& call) {
   walk.count({0, 1});
   add_numbers(walk, margin);
   walk.number(scale_of(rows, margin.reduction), rows.scalar_type());
-  const char* const own = margin.weight.defined() ? "i5" : "i4";  // the class whose gradient it is
+  const char* const own = margin.weight.defined() ? "i5" : "i4";  // the class of the gradient's element
   const std::string body =
       join(IN_RANGE("p1[i1]", "s0") "{ const i64 c = ", own,
            "; const C own = LOAD2(i2 + at * s1); C sum = 0; const i64 first = c == at ? 0 : c; const i64 last = c == at ? s0 : c + 1; "
@@ -123,18 +123,18 @@ bool multi_margin_loss_backward(Call& call) {
   return give(call, result.view(call.tensor(1).sizes()), {grad, call.tensor(1), call.tensor(2)});
 }
 
-// --- several classes a sample: its row of target names them, up to the first -1 ---
+// --- several target classes: a row of `target` lists them, up to the first -1 ---
 
 bool read(const at::Tensor& self, const at::Tensor& target, int64_t reduction) {
   return is_taken(self) && names_classes(target, self) && rows_of(target).sizes() == rows_of(self).sizes() && reduction >= kNone &&
          reduction <= kSum;
 }
 
-// Class number `j` of the list of targets, in a loop over k; another one than there is ends the list.
+// Class `j` of the list of targets, in a loop over k; an invalid class ends the list.
 #define EACH_TARGET(targets) \
   "for (i64 k = 0; k < s0; ++k) { const i64 j = " targets "; if (j < -1 || j >= s0) REPORT(j, s0); if (j < 0 || j >= s0) break; "
 
-// self, target, reduction -> the loss, and 1 for each class that is a target
+// self, target, reduction -> the loss, and 1 for each target class
 bool multilabel_margin_loss(Call& call) {
   const at::Tensor &self = call.tensor(0), &target = call.tensor(1);
   const int64_t reduction = call[2].toInt();

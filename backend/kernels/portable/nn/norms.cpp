@@ -1,4 +1,4 @@
-// kernels/portable/nn/norms.cpp: batch and group normalization and their backwards: sums (reduction.bpc) and expressions of broadcast
+// kernels/portable/nn/norms.cpp: batch and group normalization and their gradients, by sums (reduction.bpc) and expressions of broadcast
 // operands.
 #include "kernels/portable/nn/norms.h"
 
@@ -29,7 +29,7 @@ at::Tensor dense_in(const at::Tensor& tensor, c10::ScalarType dtype) { return te
 namespace norms_impl {
 namespace {
 
-// A new tensor of the input's size, dense in the same order: contiguous or channels last, as the CPU makes it.
+// A new tensor of the input's size and order: contiguous or channels_last, as on the CPU.
 at::Tensor empty_alike(const at::Tensor& input) {
   const c10::DeviceIndex device = input.device().index();
   const c10::ScalarType dtype = input.scalar_type();
@@ -43,7 +43,7 @@ at::Tensor empty_alike(const at::Tensor& input) {
   }
 }
 
-// (x - y) z w + v, without the last two where they are not there: of input, mean, 1 / deviation, weight and bias.
+// (x - y) z w + v of input, mean, 1 / deviation, weight and bias; w and v may be undefined.
 bool scale_and_shift(Literal name, const at::Tensor& out, const at::Tensor& input, const at::Tensor& mean, const at::Tensor& invstd,
                      const at::Tensor& weight, const at::Tensor& bias) {
   c10::SmallVector<at::Tensor, 6> inputs{input, mean, invstd};
@@ -60,7 +60,7 @@ struct BatchNorm {
   double momentum, eps;
 };
 
-// A vector of channels, against the input's dimensions.
+// A vector of channels, broadcast over the input's dimensions.
 at::Tensor by_channel(const at::Tensor& vector, const at::Tensor& input) {
   if (!vector.defined()) return vector;
   at::DimVector size(static_cast<size_t>(input.dim()), 1);
@@ -114,7 +114,7 @@ bool batch_norm(const BatchNorm& call, Call& given) {
   return true;
 }
 
-// What backward needs of a call, and which results are wanted.
+// The arguments of a backward call, and the wanted results.
 struct BatchNormBackward {
   at::Tensor grad, input, weight, running_mean, running_var, mean, invstd;
   bool training;
@@ -171,7 +171,7 @@ bool batch_norm_backward(const BatchNormBackward& call, at::Tensor (&results)[3]
   return true;
 }
 
-// Where the arguments of a form are; -1: it has none.
+// The positions of a form's arguments; -1: it does not have it.
 struct Places {
   explicit Places(const c10::FunctionSchema& schema) {
     const auto find = [&](const char* name) { return schema.argumentIndexWithName(name).value_or(-1); };
@@ -212,18 +212,18 @@ void add_batch_norm_backward(DefaultKernels& kernels, const char* name, KernelCo
   add_operator(kernels, name, compute, counter);
 }
 
-// A group norm's input as batches, groups, channels of a group, and elements. Undefined: it cannot be seen so.
+// A group norm's input as batches, groups, channels of a group, and elements. Undefined: no such view exists.
 at::Tensor by_group(const at::Tensor& input, int64_t groups, int64_t channels, int64_t size) {
   const bool is_dense = input.is_contiguous() || input.is_contiguous(input.suggest_memory_format());
   return is_dense ? input.view({input.size(0), groups, channels / groups, size}) : at::Tensor();
 }
 
-// The dtype of the statistics, as the CPU has it.
+// The dtype of the statistics, as on the CPU.
 c10::ScalarType group_statistics(const at::Tensor& input, const at::Tensor& weight) {
   return weight.defined() && weight.scalar_type() != input.scalar_type() ? accumulated(input.scalar_type()) : input.scalar_type();
 }
 
-// A vector of channels against by_group's dimensions.
+// A vector of channels, broadcast over by_group's dimensions.
 at::Tensor of_channels(const at::Tensor& vector, int64_t groups) {
   return vector.defined() ? vector.reshape({1, groups, vector.numel() / groups, 1}) : vector;
 }
@@ -275,7 +275,7 @@ bool group_norm_backward(Call& a) {
   const at::Tensor mean = dense_in(a.tensor(2), statistics).view({batches, groups, 1, 1});
   const at::Tensor rstd = dense_in(a.tensor(3), statistics).view({batches, groups, 1, 1});
   const at::Tensor by_member = of_channels(weight.defined() ? dense_in(weight, statistics) : weight, groups);
-  // Of each channel of each batch: the sums of the gradient, and of it by what the input is off the mean.
+  // For each channel of each batch: the sum of the gradient, and the sum of its product with (input - mean).
   const at::Tensor sum = empty({batches, groups, members, 1}, statistics, device), dot = empty(sum.sizes(), statistics, device);
   FoldCall fold_call{g, 8, statistics};
   fold_call.pair = x;

@@ -1,7 +1,7 @@
-// kernels/portable/nn/norms.h: what layer norm shares with batch and group norm.
+// kernels/portable/nn/norms.h: shared by layer norm and batch and group norm.
 //
-// Statistics are in float32 for half types, as the core's defaults for layer and batch norm have them (aten/normalization.cpp); of group
-// norm in the dtype that the CPU gives them.
+// For half types, statistics of layer and batch norm are in float32, as in the core's defaults (aten/normalization.cpp); those of group
+// norm have the CPU's dtype.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 
 namespace backplane::portable {
 
-// A vector of that size or nothing, of the dtype or, beside half types, of float32.
+// Whether it is undefined or a vector of that size, of the input's dtype, or of float32 for half types.
 bool is_parameter(const at::Tensor& tensor, int64_t size, const at::Tensor& input);
 
 bool is_gradient_of(const at::Tensor& tensor, const at::Tensor& input);

@@ -1,5 +1,5 @@
-// kernels/portable/nn/softmax.cpp: softmax and log_softmax over one dimension, also masked, and their backwards. Half types are computed in
-// float32; half_to_float is taken, as CUDA takes it.
+// kernels/portable/nn/softmax.cpp: softmax and log_softmax over one dimension, also masked, and their gradients. Half types are computed in
+// float32; half_to_float is supported, as on CUDA.
 #include <string>
 
 #include "kernels/portable/unit/call.h"
@@ -9,14 +9,14 @@ namespace backplane::portable {
 namespace softmax_impl {
 namespace {
 
-constexpr int64_t kKept = 4096;  // elements of a row that fits local memory of a core
+constexpr int64_t kKept = 4096;  // elements of a row that fit a core's local memory
 
 // The operands, dense and of one shape.
 struct Operands {
   at::Tensor x, y, mask;
 };
 
-// Queues it over dimension `dim`.
+// Queues the kernel over dimension `dim`.
 bool run(Literal op, const Operands& operands, int64_t dim, const at::Tensor& out) {
   const at::Tensor& x = operands.x;
   if (x.numel() == 0) return true;
@@ -60,7 +60,7 @@ bool run(Literal op, const Operands& operands, int64_t dim, const at::Tensor& ou
   return true;
 }
 
-// To a result of that dtype.
+// Computes a result of that dtype.
 bool compute(Call& call, Literal op, Operands operands, int64_t given_dim, c10::ScalarType dtype) {
   const auto dim = dimension_of(given_dim, operands.x);
   if (!dim) return false;

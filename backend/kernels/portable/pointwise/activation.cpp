@@ -1,5 +1,5 @@
-// kernels/portable/pointwise/activation.cpp: activations and their gradients; of a gradient x is the incoming one, y what the activation
-// saw or gave.
+// kernels/portable/pointwise/activation.cpp: activations and their gradients. In a gradient, x is the incoming gradient, and y the
+// activation's input or result.
 #include "kernels/portable/pointwise/pointwise.h"
 
 namespace backplane::portable {

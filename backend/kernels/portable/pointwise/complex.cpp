@@ -1,5 +1,4 @@
-// kernels/portable/pointwise/complex.cpp: complex numbers from their two parts, which real kernels write, and conjugates that are written
-// out.
+// kernels/portable/pointwise/complex.cpp: complex numbers from two parts, written by real kernels, and materialized conjugates.
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/native/Resize.h>
@@ -12,7 +11,7 @@ namespace backplane::portable {
 namespace complex_impl {
 namespace {
 
-// Writes what the two texts say of the arguments x and y as the parts of numbers.
+// Writes the two expressions of the arguments x and y as the parts of complex numbers.
 bool write(Call& call, Literal name, Literal real, Literal imaginary) {
   const at::Tensor &first = call.tensor(0), &second = call.tensor(1);
   const c10::ScalarType part = first.scalar_type();

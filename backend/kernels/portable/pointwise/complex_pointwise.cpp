@@ -1,4 +1,4 @@
-// kernels/portable/pointwise/complex_pointwise.cpp: what the operators of the other pointwise tables compute of complex numbers.
+// kernels/portable/pointwise/complex_pointwise.cpp: the complex expressions of operators in the other pointwise tables.
 #include "kernels/portable/pointwise/pointwise.h"
 
 namespace backplane::portable {

@@ -1,4 +1,4 @@
-// kernels/portable/pointwise/composed.cpp: operators that others of the library make up, on the device.
+// kernels/portable/pointwise/composed.cpp: operators that are compositions of others of the library, on the device.
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
@@ -18,7 +18,7 @@ namespace backplane::portable {
 namespace composed_impl {
 namespace {
 
-// --- of each element ---
+// --- elementwise ---
 
 // self -> mantissa, exponent
 bool frexp(Call& call) {
@@ -62,7 +62,7 @@ double most_of(c10::ScalarType dtype) {
                                    : std::numeric_limits<double>::max();
 }
 
-// self, nan, posinf, neginf, each of which may be None
+// self, nan, posinf, neginf; the last three may be None
 bool nan_to_num(Call& call) {
   const at::Tensor& self = call.tensor(0);
   if (!is_usable(self)) return false;
@@ -152,14 +152,14 @@ bool narrow_copy(Call& call) {
   return true;
 }
 
-// --- of sizes that depend on the elements: the host waits for them ---
+// --- sizes that depend on the elements: the host waits for them ---
 
-// self, size, fill_value: nonzero() in that many rows
+// self, size, fill_value: nonzero() with that many rows
 bool nonzero_static(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const int64_t size = call[1].toInt(), filler = call[2].toInt();
   if ((!is_usable(self) && !has_parts(self)) || size < 0) return false;
-  // As torch's fakes have it of every device that is not the CPU, MPS or XPU: torch.compile asserts it.
+  // The strides are those that torch's fake kernel has for all devices but CPU, MPS and XPU; torch.compile asserts them.
   at::Tensor result = empty({self.dim(), size}, c10::kLong, self.device().index()).t();
   if (result.numel() != 0) {
     const at::Tensor places = at::nonzero(self);
@@ -170,7 +170,7 @@ bool nonzero_static(Call& call) {
   return give(call, result, {self});
 }
 
-// repeats, output_size: number k as often as repeats[k] says
+// repeats, output_size: the number k, repeats[k] times
 bool repeat_interleave(Call& call) {
   const at::Tensor& repeats = call.tensor(0);
   if (!is_usable(repeats) || repeats.dim() != 1 || (repeats.scalar_type() != c10::kLong && repeats.scalar_type() != c10::kInt))
@@ -188,9 +188,9 @@ bool repeat_interleave(Call& call) {
   return true;
 }
 
-// --- normal numbers about tensors ---
+// --- normal_ with tensors as mean or standard deviation ---
 
-// mean, std, generator, of which one may be a number
+// mean, std, generator; mean or std may be a number
 bool normal(Call& call) {
   const bool has_mean = call[0].isTensor(), has_deviation = call[1].isTensor();
   const at::Tensor like = has_mean ? call.tensor(0) : call.tensor(1);
@@ -204,7 +204,7 @@ bool normal(Call& call) {
     }
     sizes = at::infer_size(like.sizes(), deviation.sizes());
   }
-  // A deviation below 0 is refused, by the CPU.
+  // For a negative standard deviation the CPU raises the error.
   if (has_deviation ? call.tensor(1).numel() != 0 && !call.tensor(1).min().ge(0).item<bool>() : !(call[1].toDouble() >= 0)) return false;
   const at::Tensor* const given = call.given();
   if (given != nullptr && (given->sizes() != at::IntArrayRef(sizes) || !can_become(*given, sizes, like.scalar_type(), {like})))

@@ -1,5 +1,5 @@
-// kernels/portable/pointwise/copy.cpp: copies on one device that are no run of bytes: other strides, another dtype. `copy_`, `contiguous`
-// and what is built on them end here.
+// kernels/portable/pointwise/copy.cpp: copies on one device that change strides or dtype. `copy_`, `contiguous` and what is built on them
+// use these.
 #include "tensor/copy.h"
 #include "dispatch/defaults.h"
 #include "kernels/portable/unit/call.h"

@@ -13,7 +13,7 @@ namespace backplane::portable {
 namespace factories_impl {
 namespace {
 
-// The out= tensor of a sequence, in that size, if it is one that the kernels write.
+// The out= tensor of a sequence, resized, if the kernels can write it.
 at::Tensor sequence(const Call& call, int64_t count) {
   const at::Tensor& out = *call.given();
   if (!is_usable(out) || out.scalar_type() == c10::kBool) return {};
@@ -24,7 +24,7 @@ c10::SmallVector<int64_t, 6> numbers_of(const at::Tensor& out) { return dense_st
 
 bool is_real(const c10::Scalar& value) { return !value.isComplex() && std::isfinite(value.to<double>()); }
 
-// arange's: one that has another number of elements is a sign that a sum of steps was rounded.
+// For arange. An out= tensor with another number of elements indicates that a sum of steps was rounded.
 at::Tensor range(const Call& call, int64_t count) {
   const at::Tensor& given = *call.given();
   if (given.numel() != 0 && given.numel() != count) {
@@ -36,7 +36,7 @@ at::Tensor range(const Call& call, int64_t count) {
   return sequence(call, count);
 }
 
-// start + i * step; of floats in float64 where the target has it, as torch computes it.
+// start + i * step; for floats in float64 if the target has it, as in torch.
 bool arange(Call& call) {
   const c10::Scalar start = call[0].toScalar(), end = call[1].toScalar(), step = call[2].toScalar();
   const at::Tensor& given = *call.given();
@@ -45,7 +45,7 @@ bool arange(Call& call) {
   if (!c10::isFloatingType(dtype)) {
     if (!start.isIntegral(false) || !end.isIntegral(false) || !step.isIntegral(false)) return false;
     const int64_t first = start.toLong(), last = end.toLong(), by = step.toLong();
-    // Differences that leave the range of int64 are the CPU's.
+    // Differences out of the range of int64 are left to the CPU.
     constexpr int64_t kMost = int64_t{1} << 60;
     if (by == 0 || (by > 0 ? last < first : last > first) || std::abs(first) > kMost || std::abs(last) > kMost) return false;
     const int64_t count = (last - first + by - (by > 0 ? 1 : -1)) / by;

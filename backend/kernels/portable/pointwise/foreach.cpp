@@ -1,6 +1,6 @@
 // kernels/portable/pointwise/foreach.cpp: operators of lists of tensors, which optimizers call: _foreach_add_ and others, fused Adam, AdamW
-// and SGD. One launch for as many tensors as its arguments hold. Lists of mixed dtypes, of views with gaps or of several devices are left
-// to torch, which goes through them one by one.
+// and SGD. One launch covers as many tensors as its arguments hold. Lists of mixed dtypes, of views with gaps or of several devices are
+// left to torch, which computes each tensor separately.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 
@@ -33,16 +33,16 @@ struct List {
 struct TableCall {
   Literal name;
   c10::SmallVector<List, 6> lists;
-  c10::SmallVector<at::Tensor, 2> shared{};      // q0, q1, ...: read by all
+  c10::SmallVector<at::Tensor, 2> shared{};      // q0, q1, ...: all tensors read them
   const std::vector<double>* numbers = nullptr;  // s0 of each tensor
   c10::SmallVector<double, 8> common{};          // f0, f1, ...
   std::string begin{}, setup{}, body{};          // in the words of table.bpc
 };
 
-// The tensors of all lists as parameters, and how the kernel chooses among them.
+// The tensors of all lists as parameters, and the kernel's selection among them.
 struct Lists {
-  uint32_t count, written;  // of lists; a bit each
-  uint32_t tensors;         // of a list
+  uint32_t count, written;  // lists, and one bit for each that is written
+  uint32_t tensors;         // per list
   uint32_t shared, common;
   uint16_t has_numbers, is_double;
 };
@@ -135,7 +135,7 @@ bool launch_table(const TableCall& what) {
   return true;
 }
 
-// Whether a list is like another: one dtype, one device, dense, and each tensor laid out as its peer.
+// Whether a list matches another: one dtype, one device, dense, and equal strides of corresponding tensors.
 bool is_alike(const Tensors& list, const Tensors& like, c10::ScalarType dtype) {
   if (list.size() != like.size()) return false;
   for (size_t k = 0; k < list.size(); ++k) {
@@ -156,11 +156,11 @@ bool takes_list(const Tensors& list) {
 
 struct Line {
   Literal name;            // "_foreach_add"
-  const char* of_lists;    // with tensors, and s0 if the schema has a number beside them; NULL: no such forms
+  const char* of_lists;    // with tensors, and s0 if the schema also has a number; NULL: no such forms
   const char* of_numbers;  // with a number for each tensor
 };
 
-// In the order of the arguments: lists x, y, z; a tensor of one element y; numbers s0.
+// In the order of the arguments: lists x, y, z; a one-element tensor y; numbers s0.
 const Line kLines[] = {
     {"_foreach_add", "x + s0 * y", "x + s0"},
     {"_foreach_sub", "x - s0 * y", "x - s0"},
@@ -190,7 +190,7 @@ bool read_numbers(const c10::IValue& value, size_t count, std::vector<double>& n
     numbers.push_back(scalar.to<double>());
     return true;
   };
-  if (value.isTensor()) {  // of the host: a number for each tensor
+  if (value.isTensor()) {  // on the host: a number for each tensor
     const at::Tensor& tensor = value.toTensor();
     if (tensor.device().type() != c10::kCPU || tensor.dim() != 1 || tensor.numel() != static_cast<int64_t>(count) || tensor.is_complex())
       return false;
@@ -239,7 +239,7 @@ bool foreach (Call& call, const Line& line) {
   for (const Tensors& list : lists) {
     if (!is_alike(list, lists[0], dtype)) return false;
   }
-  // With lists for all operands, or numbers for the last.
+  // Forms with lists for all operands, or with numbers for the last.
   const std::string_view of_lists = line.of_lists == nullptr ? "" : line.of_lists;
   const size_t wants = of_lists.find('z') != std::string_view::npos ? 3 : of_lists.find('y') != std::string_view::npos ? 2 : 1;
   const bool by_lists = line.of_lists != nullptr && lists.size() + (has_tensor ? 1 : 0) == wants;
@@ -281,7 +281,7 @@ void add_line(DefaultKernels& kernels, const Line& line) {
 
 // --- fused optimizers ---
 
-// grad_scale and found_inf, which may be None: pointers behind the lists.
+// grad_scale and found_inf, which may be None: pointers after the lists.
 bool add_scaler(const Call& call, size_t scale, const at::Tensor& like, TableCall& what, bool& has_scale, bool& has_inf) {
   const auto add = [&](size_t i, bool& has) {
     has = call.has(i) && call.tensor(i).defined();
@@ -327,7 +327,7 @@ bool adam(Call& call, bool is_decoupled) {
   if (amsgrad) what.lists.push_back({&lists[4], true});
   bool has_scale = false, has_inf = false;
   if (!add_scaler(call, 13, self[0], what, has_scale, has_inf)) return false;
-  // 1 - beta^step without a power: f8 and f9 are the logarithms.
+  // 1 - beta^step without a power: f8 and f9 are logarithms.
   const double sign = maximize ? -1 : 1;
   what.common = {lr,
                  beta1,

@@ -1,5 +1,5 @@
-// kernels/portable/pointwise/gates.cpp: activations and their gradients that are more than a line of a table: log_sigmoid and the gradient
-// of prelu have two results, glu joins two halves of a tensor, rrelu is random.
+// kernels/portable/pointwise/gates.cpp: activations and gradients that are more than one expression: log_sigmoid and the gradient of prelu
+// have two results, glu joins two halves of a tensor, rrelu is random.
 #include <backplane/structured.h>
 #include <c10/core/WrapDimMinimal.h>
 
@@ -11,7 +11,7 @@ namespace backplane::portable {
 namespace gates_impl {
 namespace {
 
-// Where it is to be: in a new tensor, or the out= one; undefined where that is the CPU's.
+// The destination: a new tensor, or the out= one. Undefined: left to the CPU.
 at::Tensor place(const Call& call, const at::Tensor& like, size_t k, size_t outputs, std::initializer_list<at::Tensor> inputs) {
   const at::Tensor* const given = call.given(k, outputs);
   if (given == nullptr) return empty(like.sizes(), like.scalar_type(), like.device().index());
@@ -22,7 +22,7 @@ at::Tensor place(const Call& call, const at::Tensor& like, size_t k, size_t outp
 
 // --- log_sigmoid ---
 
-// self -> the result, and e^-|x|, which the CPU's gradient reads.
+// self -> the result, and e^-|x|, which the CPU's gradient reads
 bool log_sigmoid(Call& call) {
   const at::Tensor& self = call.tensor(0);
   if (!is_float(self)) return false;
@@ -84,7 +84,7 @@ bool glu_backward(Call& call) {
   return give(call, result, {grad, self});
 }
 
-// glu, x, dx, dim: the change of glu that a change of x makes.
+// glu, x, dx, dim: the change of glu for a change of x
 bool glu_jvp(Call& call) {
   const at::Tensor &glu = call.tensor(0), &x = call.tensor(1), &change = call.tensor(2);
   Halves in, by;
@@ -114,7 +114,7 @@ bool prelu_backward(Call& call) {
   return true;
 }
 
-// self, noise, lower, upper, training, generator: a slope for each number that is not above 0, which noise keeps.
+// self, noise, lower, upper, training, generator: a random slope for each number that is not positive, kept in noise
 bool rrelu(Call& call) {
   const at::Tensor &self = call.tensor(0), &noise = call.tensor(1);
   if (!is_float(self) || call[2].isComplexDouble() || call[3].isComplexDouble()) return false;

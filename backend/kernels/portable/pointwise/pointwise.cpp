@@ -1,5 +1,4 @@
-// kernels/portable/pointwise/pointwise.cpp: the operators of the tables as kernels of the dispatcher: finds the forms of each, and
-// registers them.
+// kernels/portable/pointwise/pointwise.cpp: registers the operators of the tables as kernels of the dispatcher, in all their forms.
 #include "kernels/portable/pointwise/pointwise.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -19,7 +18,7 @@ namespace backplane::portable {
 namespace pointwise_impl {
 namespace {
 
-// Of all tables, whatever the order of their initialisers.
+// The lines of all tables, independent of the order of their initializers.
 std::vector<Pointwise>& lines() {
   static auto& instance = *new std::vector<Pointwise>;
   return instance;
@@ -37,7 +36,7 @@ std::optional<ComplexPointwise> complex_line(std::string_view name) {
   return std::nullopt;
 }
 
-// A form with the arguments of one of the commonest schemas, which spares a small call the making of a stack.
+// A kernel with the arguments of a frequent schema, which saves a small call the stack.
 template <typename Return, typename... Arguments>
 struct Unboxed final : c10::OperatorKernel {
   Unboxed(std::shared_ptr<const PointwiseForm> form, const c10::OperatorHandle& op, KernelCounter& counter)
@@ -80,7 +79,7 @@ detail::TypedKernel unboxed_as(const std::shared_ptr<const PointwiseForm>& form,
           c10::impl::CppSignature::make<Return(Arguments...)>(), arguments, detail::Result<Return>::types};
 }
 
-// Nothing for a schema that is none of the commonest.
+// None for other schemas.
 std::optional<detail::TypedKernel> unboxed(const std::shared_ptr<const PointwiseForm>& form, const c10::OperatorHandle& op,
                                            Call::Form which, KernelCounter& counter) {
   using at::Tensor;
@@ -113,7 +112,7 @@ bool has_same_inputs(const c10::FunctionSchema& form, const c10::FunctionSchema&
   return inputs[0] == inputs[1];
 }
 
-// The first of these overloads that takes the functional form's arguments.
+// The first of these overloads that has the functional form's arguments.
 std::optional<c10::OperatorHandle> find_form(const std::string& base, std::initializer_list<std::string> overloads, bool has_out,
                                              const c10::FunctionSchema& functional) {
   for (const std::string& overload : overloads) {
@@ -141,7 +140,7 @@ void add_form(DefaultKernels& kernels, const std::shared_ptr<PointwiseOperator>&
   add_operator(kernels, local_name(full).c_str(), compute, shared->counter, unboxed(form, op, which, shared->counter));
 }
 
-// All forms of a line: of "pow.Tensor_Scalar" also pow.Tensor_Scalar_out and pow_.Scalar.
+// All forms of a line: for "pow.Tensor_Scalar" also pow.Tensor_Scalar_out and pow_.Scalar.
 void add_forms(DefaultKernels& kernels, const Pointwise& line) {
   const std::string name(line.name);
   const size_t dot = name.find('.');

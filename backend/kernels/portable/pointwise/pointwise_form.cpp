@@ -24,7 +24,7 @@ struct PointwiseCall {
   c10::SmallVector<c10::Scalar, kMostScalars> numbers;
   const at::Tensor* output = nullptr;
   CallOptions options;
-  std::array<at::Tensor, kMostInputs> moved;  // where inputs point to numbers of the host that had to come to the device
+  std::array<at::Tensor, kMostInputs> moved;  // inputs that were numbers on the host and were copied to the device
 };
 
 namespace pointwise_form_impl {
@@ -32,7 +32,7 @@ namespace {
 
 using Role = PointwiseForm::Role;
 
-// Whether a finite number is none of that dtype.
+// Whether a finite number is out of the dtype's range.
 bool is_beyond(double number, c10::ScalarType dtype) {
   const double most = dtype == c10::kHalf ? 65504.0 : dtype == c10::kDouble ? std::numeric_limits<double>::max() : 3.3895e38;
   return std::isfinite(number) && std::abs(number) > most;
@@ -46,14 +46,14 @@ uint8_t category(c10::ScalarType dtype) {
 
 at::Tensor empty_part(const at::Tensor& of) { return empty(of.sizes(), c10::toRealValueType(of.scalar_type()), of.device().index()); }
 
-// Whether its dimensions have names, which torch 2.13 has no longer.
+// Whether its dimensions have names, which torch 2.13 no longer supports.
 template <typename Impl>
 bool has_names(const Impl& tensor) {
   if constexpr (requires { tensor.has_named_tensor_meta(); }) return tensor.has_named_tensor_meta();
   return false;
 }
 
-// As at::TensorIterator, which asks the dispatcher for a new output: this one asks the allocator.
+// at::TensorIterator asks the dispatcher for a new output; this one asks the allocator.
 class Iterator final : public at::TensorIteratorBase {
  public:
   const at::Tensor& maybe_get_output(int64_t index) override { return operands_[static_cast<size_t>(index)].tensor(); }
@@ -70,7 +70,7 @@ class Iterator final : public at::TensorIteratorBase {
   }
 };
 
-// The roles of a form's arguments; throws for a schema that these kernels cannot serve.
+// The roles of a form's arguments. Throws for a schema that these kernels do not support.
 std::vector<Role> roles_of(const c10::FunctionSchema& schema) {
   std::vector<Role> roles;
   for (const c10::Argument& argument : schema.arguments()) {
@@ -110,7 +110,7 @@ bool add_number(const c10::IValue& value, PointwiseCall& call) {
   return true;
 }
 
-// torch.where takes any of its operands from the host if it is a number, and the iterator one of them, but not the first.
+// torch.where accepts numbers on the host for all operands; the iterator accepts one, except as the first operand.
 void move_numbers(PointwiseCall& call) {
   const auto is_on_host = [](const at::Tensor* input) { return input->device().is_cpu(); };
   const auto of_device = std::find_if_not(call.inputs.begin(), call.inputs.end(), is_on_host);
@@ -128,7 +128,7 @@ bool can_write(const at::Tensor& tensor) {
          is_pointwise(tensor.scalar_type());
 }
 
-// The CPU takes elements that share a place and values of a wider category, which may fit all the same, and raises the errors.
+// The CPU handles elements that share memory and values of a wider category, which may fit, and raises the errors.
 bool can_be_masked(const PointwiseCall& call) {
   const at::Tensor& self = *call.inputs[0];
   const at::Tensor* const value = call.inputs.size() < 3 ? nullptr : call.inputs[2];
@@ -136,7 +136,7 @@ bool can_be_masked(const PointwiseCall& call) {
          (value == nullptr || (value->dim() == 0 && c10::canCast(value->scalar_type(), self.scalar_type())));
 }
 
-// Whether the bits of one of two elements are the result's.
+// Whether the result has the bits of one of two elements.
 bool can_choose_bits(const PointwiseCall& call, c10::ScalarType common) {
   return std::all_of(
              call.inputs.begin() + 1, call.inputs.end(),
@@ -144,14 +144,14 @@ bool can_choose_bits(const PointwiseCall& call, c10::ScalarType common) {
          (call.output == nullptr || call.output->scalar_type() == common);
 }
 
-// Integers by a number of the host that is not 0 as one of theirs.
+// Whether integers are divided by a number on the host that, as one of theirs, is not 0.
 bool is_divided_by_number(const PointwiseCall& call, c10::ScalarType common) {
   const at::Tensor& divisor = *call.inputs.back();
   return category(common) == kIntegers && divisor.device().is_cpu() && divisor.dim() == 0 && wrapped(divisor.item().toLong(), common) != 0;
 }
 
-// A number of the call as the compute type; false for a fraction where integers are computed, and for what leaves the range: some
-// operators raise an error then, and the CPU knows which.
+// A number of the call as the compute type. False: a fraction for integers, or out of range. Some operators raise an error then; the CPU
+// does.
 bool scalar_word(const c10::Scalar& value, c10::ScalarType common, Kind kind, uint64_t& word) {
   if (is_complex(common)) {
     const c10::complex<double> number = value.toComplexDouble();
@@ -218,7 +218,7 @@ bool PointwiseForm::read(const c10::IValue* values, PointwiseCall& call) const {
   return true;
 }
 
-// Builds the iterator, which makes or checks the output; gives the dtype that is computed, or Undefined where the CPU raises.
+// Builds the iterator, which makes or checks the output. Returns the common dtype, or Undefined where the CPU raises.
 c10::ScalarType PointwiseForm::build(const PointwiseCall& call, at::TensorIteratorBase& iter) const {
   const Kind kind = operator_->line.kind;
   const bool compares = kind == Kind::compare || kind == Kind::compare_numbers;
@@ -232,7 +232,7 @@ c10::ScalarType PointwiseForm::build(const PointwiseCall& call, at::TensorIterat
   } else {
     for (const at::Tensor* input : call.inputs) config.add_const_input(*input);
   }
-  if (kind == Kind::choose && is_float8(call.inputs[1]->scalar_type())) {  // which torch does not promote
+  if (kind == Kind::choose && is_float8(call.inputs[1]->scalar_type())) {  // torch does not promote it
     const c10::ScalarType dtype = call.inputs[1]->scalar_type();
     if (!can_choose_bits(call, dtype)) return c10::ScalarType::Undefined;
     iter.build(config.check_all_same_dtype(false).declare_static_dtype(dtype));
@@ -250,13 +250,13 @@ c10::ScalarType PointwiseForm::build(const PointwiseCall& call, at::TensorIterat
   for (const at::Tensor* input : call.inputs) state = at::native::update_result_type_state(*input, state);
   for (const c10::Scalar& number : call.numbers) state = at::native::update_result_type_state(number, state);
   const c10::ScalarType common = at::native::result_type(state);
-  // The CPU's error, whose words differ between operators.
+  // The CPU raises the error, whose text differs between operators.
   if (!compares && call.output != nullptr && !c10::canCast(common, call.output->scalar_type())) return c10::ScalarType::Undefined;
   iter.build(config.check_all_same_dtype(false).declare_static_dtype(compares ? c10::kBool : common));
   return common;
 }
 
-// Whether the operands are what compute_dense() takes.
+// Whether compute_dense() supports the operands.
 bool PointwiseForm::is_dense(const PointwiseCall& call) const {
   const Kind kind = operator_->line.kind;
   if (call.output != nullptr || (operator_->line.takes & kSelfFirst) != 0) return false;
@@ -270,13 +270,13 @@ bool PointwiseForm::is_dense(const PointwiseCall& call) const {
   });
 }
 
-// Whether the result is real and the first operand is not.
+// Whether the result is real although the first operand is complex.
 bool PointwiseForm::gives_part(const PointwiseCall& call) const {
   return operator_->complex && operator_->complex->gives != Gives::number && is_complex(call.inputs[0]->scalar_type());
 }
 
-// Whether an out= tensor may have another dtype than the result: of several inputs, if theirs can be cast. What else there is, each of
-// the CPU's kernels refuses in its own words.
+// Whether an out= tensor's dtype is valid: another one than the result's only for several inputs that can be cast to it. In other cases the
+// CPU's kernels raise errors with different texts.
 bool PointwiseForm::can_hold(const PointwiseCall& call) const {
   const Kind kind = operator_->line.kind;
   const c10::ScalarType dtype = call.output->scalar_type();
@@ -322,7 +322,7 @@ bool PointwiseForm::compute(PointwiseCall& call, at::Tensor& result) const {
   const bool dense = is_dense(call);
   const c10::ScalarType common = dense ? call.inputs[0]->scalar_type() : build(call, iter.emplace());
   if (!is_pointwise(common)) return false;
-  const bool divides = line.variant == nullptr || variant != 0;  // div without a mode gives floats
+  const bool divides = line.variant == nullptr || variant != 0;  // div without a mode returns floats
   Literal text = line.expressions[static_cast<size_t>(variant)];
   if (is_complex(common)) {
     text = operator_->complex ? operator_->complex->expressions[static_cast<size_t>(variant)] : Literal();

@@ -1,4 +1,4 @@
-// kernels/portable/pointwise/special.cpp: the special functions of torch.special, of dialect/special_compute.bpc.
+// kernels/portable/pointwise/special.cpp: the functions of torch.special, by dialect/special_compute.bpc.
 #include "kernels/portable/pointwise/pointwise.h"
 
 namespace backplane::portable {

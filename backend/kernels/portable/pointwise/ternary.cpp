@@ -1,11 +1,11 @@
-// kernels/portable/pointwise/ternary.cpp: operators of three operands, some of which may be numbers, or left out.
+// kernels/portable/pointwise/ternary.cpp: operators of three operands, some of which may be numbers or None.
 #include "kernels/portable/pointwise/pointwise.h"
 
 namespace backplane::portable {
 namespace ternary_impl {
 namespace {
 
-// clamp(x, min, max): either bound may be missing.
+// clamp(x, min, max): one bound may be None.
 int bounds(const CallOptions& call) { return call.given == 7 ? 0 : call.given == 3 ? 1 : call.given == 5 ? 2 : -1; }
 
 }  // namespace

@@ -5,7 +5,7 @@ namespace backplane::portable {
 namespace unary_impl {
 namespace {
 
-// Powers of 10 up to which a product of tens is exact.
+// Decimals for which the product of tens is exact.
 int few_decimals(const CallOptions& call) { return call.number >= -10 && call.number <= 10 ? 0 : -1; }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// kernels/portable/random/multinomial.cpp: samples of rows of probabilities. Whether they are such is read back; the CPU, to which others
-// are left, has the errors.
+// kernels/portable/random/multinomial.cpp: samples from rows of probabilities. The host reads back whether they are valid; for invalid ones
+// the CPU raises the error.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/searchsorted.h>
@@ -20,14 +20,14 @@ bool are_probabilities(const at::Tensor& p) {
   return p.min().ge(0).logical_and_(p.max().lt(infinity)).logical_and_(least_sum.gt(0)).item().toBool();
 }
 
-// Without replacement: the largest of p / e, e exponentially distributed, in their order (Efraimidis and Spirakis, 2006).
+// Without replacement: the largest p / e in order, with e exponentially distributed (Efraimidis and Spirakis, 2006).
 at::Tensor sample_distinct(const at::Tensor& p, int64_t count, const std::optional<at::Generator>& generator) {
   const at::Tensor scaled = empty(p.sizes(), p.scalar_type(), p.device().index()).exponential_(1, generator).reciprocal_().mul_(p);
   return count == 1 ? scaled.argmax(-1, true) : std::get<1>(scaled.topk(count, -1));
 }
 
-// With replacement: where a uniform number lies among the sums of the probabilities. One that is rounded up to the sum of all is of the
-// last that is possible.
+// With replacement: the place of a uniform number among the cumulative sums. A number rounded up to the total selects the last possible
+// sample.
 at::Tensor sample_any(const at::Tensor& p, int64_t count, const std::optional<at::Generator>& generator) {
   const at::Tensor sums = p.cumsum(-1);
   const at::Tensor all = sums.narrow(-1, p.size(-1) - 1, 1);
@@ -66,7 +66,7 @@ bool multinomial(Call& call) {
     result = empty(sizes, c10::kLong, self.device().index());
   }
   if (!call.is_functional()) {
-    result = call.given()->resize_(sizes).copy_(result);  // torch does not warn of this one's size
+    result = call.given()->resize_(sizes).copy_(result);  // torch does not warn when it resizes this one
   }
   call.give(std::move(result));
   return true;

@@ -1,5 +1,5 @@
 // kernels/portable/random/random.cpp: random tensors and dropout. Element i of a call, counted row by row whatever the strides, is made of
-// fixed numbers of the generator's sequence: so results depend neither on the target nor on the launch.
+// fixed numbers of the generator's sequence, so that results depend neither on the target nor on the launch.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/view_as_real.h>
@@ -24,11 +24,11 @@ namespace {
 constexpr uint32_t kHostBlocks = 256;
 constexpr uint32_t kBlocks = 1;
 
-// How the elements of a call are made of numbers.
+// How elements are made of numbers.
 struct Recipe {
   Literal name;
-  int each;                               // elements of a block
-  int numbers;                            // of the sequence that an element takes: 4 / each
+  int each;                               // elements per block
+  int numbers;                            // numbers of the sequence per element: 4 / each
   Part make;                              // in the words of random.bpc
   c10::ScalarType computed;               // C
   c10::SmallVector<double, 3> floats{};   // f0, f1, ...
@@ -60,7 +60,7 @@ void write_members(KernelSource& source, const Members& counts) {
   define(source.definitions, "BEGIN", begin);
 }
 
-// Queues it over dense operands of equal sizes. put: what becomes of element x at place i.
+// Queues it over dense operands of equal sizes. put: the use of element x at place i.
 bool launch_random(const Recipe& recipe, const c10::SmallVector<Operand, 3>& operands, Literal put, int64_t count,
                    const std::optional<at::Generator>& generator) {
   const c10::DeviceIndex device = operands[0].tensor.device().index();
@@ -85,7 +85,7 @@ bool launch_random(const Recipe& recipe, const c10::SmallVector<Operand, 3>& ope
     unit.define("IS_DOUBLE", members.is_double).made_by(&write_members, members);
     return unit.find(per_item, 3 + members.floats + members.words);
   };
-  // The generator moves on only for a kernel that is there.
+  // The generator advances only if the kernel is available.
   const Function* function = find(false);
   if (function == nullptr) return false;
   const PhiloxState state = philox_state(generator, device, static_cast<uint64_t>((count + count % 2) * recipe.numbers));
@@ -105,7 +105,7 @@ bool launch_random(const Recipe& recipe, const c10::SmallVector<Operand, 3>& ope
   return true;
 }
 
-// The dtype to compute in: the half types' numbers are those of float, rounded.
+// The compute dtype: numbers of half types are rounded floats.
 c10::ScalarType computed_for(c10::ScalarType dtype) { return dtype == c10::kDouble ? c10::kDouble : c10::kFloat; }
 
 bool is_writable(const at::Tensor& self) { return is_usable(self) && !repeats_places(self); }
@@ -121,13 +121,13 @@ bool fill(Call& call, const Recipe& recipe, size_t generator) {
   return true;
 }
 
-// A recipe for floats by uniform numbers u(k) of the block, in [0, 1).
+// A recipe for floats, from uniform numbers u(k) of the block in [0, 1).
 #define UNIFORM_FLOATS                                                           \
   "const f32 u0 = bp_philox_uniform(n0); const f32 u1 = bp_philox_uniform(n1); " \
   "const f32 u2 = bp_philox_uniform(n2); const f32 u3 = bp_philox_uniform(n3); "
 #define UNIFORM_DOUBLES "const f64 u0 = bp_philox_uniform64(n0, n1); const f64 u1 = bp_philox_uniform64(n2, n3); "
 
-// e<k> = expression(u<k>), for a function-like text with @ where u<k> stands.
+// e<k> = expression(u<k>), for an expression with @ in the place of u<k>.
 std::string of_each(const std::string& expression, bool is_double) {
   std::string text = is_double ? UNIFORM_DOUBLES : UNIFORM_FLOATS;
   for (int k = 0; k < (is_double ? 2 : 4); ++k) {
@@ -154,13 +154,13 @@ bool uniform(Call& call) {
   const c10::ScalarType dtype = self.scalar_type();
   const double limit = dtype == c10::kHalf ? 65504 : dtype == c10::kDouble ? 1.7e308 : 3.3e38;
   if (!(from <= to) || std::abs(from) > limit || std::abs(to) > limit || to - from > limit) return false;
-  // Rounding may reach the end, which is not in the range. The element is compared as what it becomes in memory.
+  // Rounding may reach the end of the range, which is excluded. The element is compared after conversion to its dtype.
   const std::string value = join("bp_to_", dialect_name(dtype), "(@ * f0 + f1)");
   const std::string expression = join(value, " < f2 || f0 == (C)0 ? ", value, " : f1");
   return fill_of_uniform(call, "uniform_", expression, {to - from, from, rounded(to, dtype)}, 3);
 }
 
-// Pairs of normal numbers of pairs of uniform ones, after Box and Muller. @ is what becomes of one of them, x.
+// Pairs of normal numbers from pairs of uniform ones (Box and Muller). @ is one of them in `finish`.
 std::string normal_pairs(bool is_double, const std::string& finish) {
   const auto finished = [&](const char* x) { return replaced(finish, "@", x); };
   if (is_double) {
@@ -200,7 +200,7 @@ bool log_normal(Call& call) { return call[2].toDouble() > 0 && fill_normal(call,
 bool exponential(Call& call) {
   const double rate = call[1].toDouble();
   if (!takes_floats(call.tensor(0)) || !(rate > 0)) return false;
-  // Never 0, also as float16: the smallest of the other numbers stands for it.
+  // Never 0, also as float16: the smallest other number replaces it.
   const char* expression = call.tensor(0).scalar_type() == c10::kDouble ? "(@ == 0.0 ? 5.5511151231257827e-17 : -m_log(1.0 - @)) * f0"
                                                                         : "(@ == 0.0f ? 5.96046448e-8f : -m_log(1.0f - @)) * f0";
   return fill_of_uniform(call, "exponential_", expression, {1 / rate}, 2);
@@ -219,7 +219,7 @@ bool geometric(Call& call) {
   return fill_of_uniform(call, "geometric_", "m_max(m_ceil(m_log((C)1 - @) * f0), (C)1)", {1 / std::log1p(-p)}, 2);
 }
 
-// Of 2^32 numbers, p * 2^32.
+// p as a threshold for numbers of 32 bits: p * 2^32.
 uint64_t threshold(double p) { return static_cast<uint64_t>(std::ldexp(p, 32)); }
 
 bool bernoulli(Call& call) {
@@ -253,10 +253,10 @@ bool bernoulli_out(Call& call) {
   return true;
 }
 
-// --- whole numbers ---
+// --- integers ---
 
-// from ... from + range - 1. Of a number's 32 bits where the range has fewer than 2^28 values, or is all of them; between, some values
-// would come much more often than others, up to twice, and of 64 bits they do not. The CPU and CUDA draw that line at the same place.
+// from ... from + range - 1. From 32 bits if the range has fewer than 2^28 values or is all of them; otherwise from 64 bits, since with 32
+// some values would occur up to twice as often as others. The CPU and CUDA have the same limit.
 bool fill_whole(Call& call, int64_t from, uint64_t range, size_t generator) {
   const bool is_narrow = range < (uint64_t{1} << 28) || range == (uint64_t{1} << 32);
   Recipe recipe{"random_", is_narrow ? 4 : 2, is_narrow ? 1 : 2,
@@ -270,7 +270,7 @@ bool fill_whole(Call& call, int64_t from, uint64_t range, size_t generator) {
   return fill(call, recipe, generator);
 }
 
-// The largest whole number up to which a dtype has them all.
+// The largest integer up to which a dtype represents all integers.
 int64_t largest(c10::ScalarType dtype) {
   switch (dtype) {
     case c10::kBool:
@@ -301,7 +301,7 @@ bool random(Call& call) {
   return is_writable(self) && fill_whole(call, 0, static_cast<uint64_t>(largest(self.scalar_type())) + 1, 1);
 }
 
-bool fill_between(Call& call, int64_t from, int64_t to, size_t generator) {  // `to` is not in it
+bool fill_between(Call& call, int64_t from, int64_t to, size_t generator) {  // `to` is excluded
   const at::Tensor& self = call.tensor(0);
   if (!is_writable(self)) return false;
   const int64_t most = largest(self.scalar_type());

@@ -1,4 +1,4 @@
-// kernels/portable/reduction/histogram.cpp: how often numbers occur: bincount, histc. The places are summed up into as index_add_ does it.
+// kernels/portable/reduction/histogram.cpp: bincount and histc, which count into places as index_add_ does.
 #include <ATen/core/Tensor.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ at::Tensor counts_of(const at::Tensor& places, int64_t count) {
   return zeros(count, c10::kLong, places.device().index()).index_add_(0, places, one.expand({places.numel()}));
 }
 
-// bincount(self, weights, minlength). The result's size is read back.
+// bincount(self, weights, minlength). The size of the result is read back.
 bool bincount(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const int64_t least = call[2].toInt();
@@ -50,7 +50,7 @@ bool bincount(Call& call) {
   return true;
 }
 
-// histc(self, bins, min, max), and with out. Where min is max, the range is read back.
+// histc(self, bins, min, max), and its out= form. If min is max, the range is read back.
 bool histc(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const int64_t bins = call[1].toInt();
@@ -77,7 +77,7 @@ bool histc(Call& call) {
     call.give(out.zero_());
     return true;
   }
-  // Beyond the range, and NaN: behind the last bin. Half types are computed as torch does, rounded at each step.
+  // Numbers out of range, and NaN, go after the last bin. Half types are computed as in torch, rounded at each step.
   const at::Tensor places = empty(self.sizes(), c10::kLong, device);
   const std::string r = join("bp_to_", dialect_name(dtype));
   Walk walk("histc", self.sizes(), device);

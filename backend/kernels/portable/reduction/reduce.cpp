@@ -1,5 +1,5 @@
-// kernels/portable/reduction/reduce.cpp: chooses how a reduction is walked, names the unit that does it, and launches it once, or twice
-// where few rows have many elements.
+// kernels/portable/reduction/reduce.cpp: chooses the walk of a reduction and its unit, and launches it once, or twice for few rows of many
+// elements.
 #include "kernels/portable/reduction/reduce.h"
 
 #include <ATen/core/DimVector.h>
@@ -18,16 +18,16 @@ namespace backplane::portable {
 namespace reduce_impl {
 namespace {
 
-constexpr int kMostDims = 5;           // beside the innermost one, kept and reduced each
+constexpr int kMostDims = 5;           // kept and reduced each, without the innermost one
 constexpr int64_t kShortRow = 8;       // shorter rows are walked side by side
-constexpr int64_t kMostSteps = 16384;  // of one sum: longer ones lose too many bits
+constexpr int64_t kMostSteps = 16384;  // per sum: longer ones lose too many bits
 
 struct Dim {
   int64_t size, in, out;
 };
 using Dims = c10::SmallVector<Dim, 6>;  // outermost first
 
-// Brings neighbours in memory together, and makes one dimension of those that can be.
+// Sorts dimensions by their strides in memory, and merges those that can be.
 void collapse(Dims& dims, bool sort) {
   dims.erase(std::remove_if(dims.begin(), dims.end(), [](const Dim& dim) { return dim.size == 1; }), dims.end());
   const auto far = [](const Dim& dim) { return dim.in == 0 ? std::numeric_limits<int64_t>::max() : dim.in; };
@@ -56,7 +56,7 @@ Dim take_innermost(Dims& dims) {
   return last;
 }
 
-// A launch, and all that the kernel's text depends on.
+// A launch, and everything that the kernel's text depends on.
 struct Plan {
   bool is_rows = true, is_unit = true, is_wide = true, is_wide_index = false;
   bool from_states = false, to_states = false;
@@ -73,7 +73,7 @@ struct Plan {
 
 int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// How lanes and groups lie, from the kept and the reduced dimensions.
+// The directions of lanes and groups, from the kept and the reduced dimensions.
 void choose_walk(Plan& plan, Dims kept, Dims reduced, const Target& target) {
   plan.count = count_of(reduced);
   plan.inner = take_innermost(reduced);
@@ -97,7 +97,7 @@ void choose_walk(Plan& plan, Dims kept, Dims reduced, const Target& target) {
   }
 }
 
-// Parts of long rows, where there are too few for a device of many cores, or where a sum would have too many steps.
+// Splits long rows, if there are too few for a device of many cores, or if a sum would have too many steps.
 void choose_parts(Plan& plan, const Target& target) {
   const int64_t tile = static_cast<int64_t>(plan.per_item) * target.properties.group_size;
   const int64_t lanes = plan.is_rows ? static_cast<int64_t>(plan.row_items) * plan.per_item : 1;
@@ -117,8 +117,8 @@ void choose_parts(Plan& plan, const Target& target) {
 
 struct Types {
   c10::ScalarType element, converted;
-  c10::ScalarType pair;  // Undefined: one operand
-  bool is_summed;        // in 64 bits, of integers
+  c10::ScalarType pair;  // Undefined: there is one operand
+  bool is_summed;        // integers are summed in 64 bits
   c10::SmallVector<c10::ScalarType, 2> outputs;
 };
 
@@ -203,7 +203,7 @@ bool fold(const Fold& what, const FoldCall& call, std::initializer_list<at::Tens
       out_stride *= dim.size;
     }
   }
-  for (Dim& dim : reduced) dim.out = dim.in;  // so that collapsing asks for the elements alone
+  for (Dim& dim : reduced) dim.out = dim.in;  // so that collapse() depends only on the elements
   if (self.numel() == 0) reduced = {{0, 1, 1}};
   collapse(kept, true);
   collapse(reduced, !what.is_ordered);

@@ -1,4 +1,4 @@
-// kernels/portable/reduction/reduce.h: folds elements along dimensions by a kernel of reduction.bpc, compiled for their dtypes and strides.
+// kernels/portable/reduction/reduce.h: folds elements along dimensions with reduction.bpc, compiled for their dtypes and strides.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,14 +27,15 @@ struct FoldCall {
   c10::ScalarType dtype;   // the elements are converted to it first
   bool is_summed = false;  // integers are folded in 64 bits
   std::array<double, 2> numbers{};
-  // Of a fold of two operands: the second, with the first one's strides, and arrays of the type that is computed in.
+  // For a fold of two operands: the second, with the first one's strides, and arrays of the compute type.
   at::Tensor pair{}, m{}, q{};
 };
 
 // The size of the result.
 at::DimVector reduced_size(at::IntArrayRef size, DimMask reduced, bool keepdim);
 
-// Queues it. `outputs`: one or two dense tensors with as many elements as the result. False: nothing was done, there is no such kernel.
+// Queues it. `outputs`: one or two dense tensors with as many elements as the result. False: nothing was done, because the kernel is not
+// available (yet).
 bool fold(const Fold& what, const FoldCall& call, std::initializer_list<at::Tensor> outputs);
 
 }  // namespace backplane::portable

@@ -1,9 +1,9 @@
-// kernels/portable/reduction/reduction.cpp: sums, products, extremes, norms, variances and their like, along any dimensions: dtypes, shapes
-// and forms as torch's CPU kernels have them.
+// kernels/portable/reduction/reduction.cpp: sums, products, extremes, norms, variances and others along any dimensions, with the dtypes,
+// shapes and forms of torch's CPU kernels.
 //
-// Of complex64, sums are those of the parts, norms those of the moduli, and products are folded as numbers. What torch's kernels warn of or
-// raise an error for, and what is left out here - complex128, extremes of nothing, more than six dimensions that do not collapse - the next
-// in line computes.
+// For complex64, sums fold the parts, norms the moduli, and products the complex numbers. Calls for which torch's kernels warn or raise an
+// error, and those that are not supported here (complex128, extremes of empty tensors, more than six dimensions that do not collapse), are
+// passed on to the next kernel.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/var.h>
 #include <ATen/ops/view_as_real.h>
@@ -21,30 +21,30 @@ namespace backplane::portable {
 namespace reduction_impl {
 namespace {
 
-// What is folded, and what comes out.
+// The dtypes of the fold and of its results.
 enum class Rule : uint8_t {
-  sum,       // the dtype that is asked for, the output's, or the input's; of integers int64
-  mean,      // the same, of floats alone
+  sum,       // the requested dtype, the output's, or the input's; int64 for integers
+  mean,      // the same, only for floats
   same,      // the input's dtype
   place,     // the same, and places in int64
   places,    // places in int64
-  truth,     // bool; of uint8 that
+  truth,     // bool; uint8 for uint8
   count,     // int64
-  norm,      // floats; the dtype that is asked for
-  moments,   // floats; the dtype of the input
-  to_float,  // of integers the default dtype
+  norm,      // floats; the requested dtype
+  moments,   // floats; the input's dtype
+  to_float,  // the default dtype for integers
 };
 
 struct Line {
   Fold fold;
   Rule rule;
   int outputs;
-  bool takes_empty;                          // it has a value for no elements
+  bool takes_empty;                          // it has a value for empty tensors
   bool empty_list_is_all;                    // dim=[] stands for all dimensions
   std::initializer_list<const char*> forms;  // the first one names the operator
 };
 
-// Where the arguments of a form are; -1: it has none.
+// The positions of a form's arguments; -1: it does not have it.
 struct Places {
   explicit Places(const c10::FunctionSchema& schema) {
     const auto find = [&](const char* name) { return schema.argumentIndexWithName(name).value_or(-1); };
@@ -57,7 +57,7 @@ struct Places {
   int dim = -1, keepdim = -1, dtype = -1, correction = -1, order = -1;
 };
 
-// False for dimensions that are none, or are named twice: the CPU raises.
+// False for invalid or repeated dimensions: the CPU raises.
 bool read_dims(const c10::IValue& value, int64_t dims, bool empty_list_is_all, DimMask& mask) {
   const auto add = [&](int64_t dim) {
     const int64_t most = std::max<int64_t>(dims, 1);
@@ -80,7 +80,7 @@ bool read_dims(const c10::IValue& value, int64_t dims, bool empty_list_is_all, D
   return true;
 }
 
-// A vector norm's fold, and its numbers.
+// The fold of a vector norm, and its numbers.
 Fold norm_of(double order, std::array<double, 2>& numbers) {
   if (order == 0) return {"norm_0"};
   if (order == 1) return {"norm_1"};
@@ -121,7 +121,7 @@ class Reduction {
     const at::Tensor* const given[] = {given_call.given(0, outputs), outputs == 2 ? given_call.given(1, outputs) : nullptr};
     const bool asks = places.dtype >= 0 && given_call.has(static_cast<size_t>(places.dtype));
     auto asked = asks ? std::optional(arguments[places.dtype].toScalarType()) : std::nullopt;
-    if (op_.rule == Rule::norm && asked && has_parts(argument)) {  // of the numbers, which the moduli are not
+    if (op_.rule == Rule::norm && asked && has_parts(argument)) {  // the dtype is that of the complex numbers, not of their moduli
       if (*asked != argument.scalar_type()) return false;
       asked = self.scalar_type();
     }
@@ -167,18 +167,18 @@ class Reduction {
   }
 
  private:
-  // A sum of complex numbers is one of each part.
+  // Whether the parts of complex numbers are folded separately.
   bool is_linear() const { return std::string_view(op_.fold.name) != "prod"; }
 
   static constexpr int64_t kFewNumbers = 256;
 
-  // Whether all of it is reduced, and it is worth a kernel more to walk it in the order of memory.
+  // Whether everything is reduced, and an additional launch that walks it in memory order is faster.
   static bool has_many_in_order(const at::Tensor& self, DimMask reduced) {
     return reduced.count() == static_cast<size_t>(self.dim()) && self.is_contiguous() && self.numel() >= 16 * kFewNumbers;
   }
 
-  // [..., 2] parts as [kFewNumbers, 2] with the same sum, the columns of a table as wide: along one part alone, every second element is
-  // read.
+  // [..., 2] parts as [kFewNumbers, 2] with the same sum, by summing the columns of a table of that width: a walk along one part alone
+  // would read every second element.
   static at::Tensor fewer_numbers(const at::Tensor& parts) {
     const at::Tensor numbers = parts.view({-1, 2});
     const int64_t rest = numbers.size(0) % kFewNumbers;
@@ -188,13 +188,13 @@ class Reduction {
     return few;
   }
 
-  // What the fold is of, where it is not of the complex numbers themselves.
+  // The real operand that is folded in place of complex numbers.
   at::Tensor real_operand(const at::Tensor& self) const {
     if (op_.rule == Rule::truth || op_.rule == Rule::count) return self.ne(0);
     return op_.rule == Rule::norm ? self.abs() : self;
   }
 
-  // The variance of complex numbers is the sum of those of their parts.
+  // The variance of complex numbers is the sum of the variances of their parts.
   bool compute_moments(Call& call, const Places& places) const {
     const c10::IValue* const arguments = &call[0];
     const at::Tensor& self = call.tensor(0);
@@ -222,7 +222,7 @@ class Reduction {
     return !std::isnan(order);
   }
 
-  // False: the operator has none for them.
+  // False: the operator does not support them.
   bool find_dtypes(const at::Tensor& self, std::optional<c10::ScalarType> asked, const at::Tensor* out, FoldCall& call,
                    std::array<c10::ScalarType, 2>& dtypes) const {
     const c10::ScalarType own = self.scalar_type();
@@ -232,7 +232,7 @@ class Reduction {
     switch (op_.rule) {
       case Rule::sum:
         result = asked ? *asked : out != nullptr ? out->scalar_type() : stays ? own : c10::kLong;
-        if (is_float && !c10::isFloatingType(result) && std::string_view(op_.fold.name) == "nansum") return false;  // the CPU refuses it
+        if (is_float && !c10::isFloatingType(result) && std::string_view(op_.fold.name) == "nansum") return false;  // the CPU raises
         call.is_summed = true;
         call.dtype = result;
         break;
@@ -247,7 +247,7 @@ class Reduction {
         dtypes[1] = op_.rule == Rule::place ? c10::kLong : own;
         break;
       case Rule::places:
-        if (own == c10::kBool) return false;  // the CPU refuses it
+        if (own == c10::kBool) return false;  // the CPU raises
         result = c10::kLong;
         break;
       case Rule::truth:

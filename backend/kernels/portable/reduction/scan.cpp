@@ -1,5 +1,5 @@
-// kernels/portable/reduction/scan.cpp: cumulative sums, products, extremes and logarithms of sums of powers. A device of many items scans a
-// long row in parts: their folds first.
+// kernels/portable/reduction/scan.cpp: cumsum, cumprod, cummax, cummin and logcumsumexp. A device of many items scans a long row in parts,
+// after it has folded them.
 #include <ATen/ops/view_as_real.h>
 #include <backplane/structured.h>
 
@@ -13,13 +13,13 @@ namespace backplane::portable {
 namespace scan_impl {
 namespace {
 
-constexpr int64_t kPart = 16384;     // elements of a row that one group scans
-constexpr int64_t kMostParts = 256;  // each group folds those before its own
+constexpr int64_t kPart = 16384;     // elements of a row per group
+constexpr int64_t kMostParts = 256;  // each group folds the parts before its own
 
 struct Scan {
   Literal name;    // OP_<name>
-  bool is_placed;  // gives places, too
-  bool is_summed;  // of integers in 64 bits; of floats in float64, where that costs nothing
+  bool is_placed;  // also returns places
+  bool is_summed;  // integers in 64 bits; floats in float64 where that is as fast
 };
 
 // Queues the scan of dense x along `dim`; `places` may be undefined.
@@ -39,7 +39,7 @@ bool scan(const Scan& op, const at::Tensor& x, int64_t dim, const at::Tensor& va
   const bool is_split = parts > 1;
   const int64_t part = is_split ? (size + parts - 1) / parts : size;
   const uint32_t outputs = op.is_placed ? 2 : 1;
-  const auto find = [&](int stage) {  // as PARTS
+  const auto find = [&](int stage) {  // `stage` is PARTS
     Unit unit(device, "scan.bpc", "scan", op.name);
     unit.name(element).compute_in(result, op.is_summed).define("A", is_exact ? Literal("f64") : Literal("C")).op(op.name);
     unit.define("T", memory_type(element)).define("O0", memory_type(result)).define("O1", "i64");
@@ -74,10 +74,10 @@ bool scan(const Scan& op, const at::Tensor& x, int64_t dim, const at::Tensor& va
   return true;
 }
 
-// With a dimension more, of the two parts.
+// Views complex numbers as parts, in an additional dimension.
 at::Tensor parts_of(const at::Tensor& tensor) { return at::view_as_real(tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor); }
 
-// Of `self` to a result of that dtype.
+// Computes a result of that dtype from `self`.
 bool compute(Call& call, const Scan& op, c10::ScalarType dtype) {
   const at::Tensor& self = call.tensor(0);
   const auto dim = dimension_of(call[1].toInt(), self);

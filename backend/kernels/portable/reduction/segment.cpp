@@ -1,4 +1,4 @@
-// kernels/portable/reduction/segment.cpp: a reduction of each segment of a dimension, given by lengths or offsets, and its gradient.
+// kernels/portable/reduction/segment.cpp: segment_reduce over a dimension, with segments given by lengths or offsets, and its gradient.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
@@ -26,14 +26,14 @@ double first_of(Reduce reduce, const c10::IValue& initial) {
   return reduce == kProd ? 1 : reduce == kMax ? -kInfinity : reduce == kMin ? kInfinity : 0;
 }
 
-// data as outer x size x inner, and where its segments begin and end: outer x (segments + 1)
+// data as outer x size x inner, and the begins and ends of its segments: outer x (segments + 1)
 struct Segments {
   at::Tensor data, ends;
   std::vector<int64_t> sizes;  // of the result
   int64_t count = 0;
 };
 
-// False: the CPU refuses such a call, or takes it without us. is_checked: the host waits for the device to look at the numbers.
+// False: the call is invalid or unsupported. is_checked: the host reads the lengths or offsets back to check them.
 bool read(const at::Tensor& data, const at::Tensor& lengths, const at::Tensor& offsets, int64_t axis, bool is_checked, Segments& segments) {
   const at::Tensor& given = offsets.defined() ? offsets : lengths;
   if (!is_usable(data) || !c10::isFloatingType(data.scalar_type()) || data.numel() == 0 || !given.defined() || !is_usable(given) ||
@@ -62,7 +62,7 @@ bool read(const at::Tensor& data, const at::Tensor& lengths, const at::Tensor& o
   return true;
 }
 
-// Its elements: from `begin` up to `end`, within the data in any case. Operand k: where segments begin.
+// The elements of a segment, from `begin` to `end`, limited to the data. Operand k: the begins of segments.
 constexpr const char* kSegment =
     "i64 begin = p{k}[i{k}]; i64 end = p{k}[i{k} + 1]; if (begin < 0) begin = 0; if (end > s0) end = s0; "
     "const i64 length = end > begin ? end - begin : 0; ";
@@ -109,7 +109,7 @@ bool segment_reduce_backward(Call& call) {
   const at::Tensor &x = segments.data, &ends = segments.ends;
   const std::array<int64_t, 3> shape{x.size(0), segments.count, x.size(2)};
   const at::Tensor grad = given.reshape(shape), values = output.reshape(shape);
-  const at::Tensor result = at::zeros(x.sizes(), data.options());  // also for what no segment has
+  const at::Tensor result = at::zeros(x.sizes(), data.options());  // also for elements outside all segments
   Walk walk("segment_reduce_backward", shape, data.device().index());
   walk.write(result, {result.stride(0), 0, result.stride(2)}).read(ends, {ends.stride(0), 1, 0});
   walk.read(grad).read(values).read(x, {x.stride(0), 0, x.stride(2)});
@@ -120,7 +120,7 @@ bool segment_reduce_backward(Call& call) {
     append(body, "i64 count = 0; ", each, "if (x != x || x == y) ++count; } ", each,
            "STORE0(i0 + k * s2, x != x || x == y ? (count > 1 ? g / (C)count : g) : (C)0); }");
   } else if (reduce == kProd) {
-    const std::string product = join("bp_to_", dialect_name(dtype), "(g * y)");  // infinite where a half type's is
+    const std::string product = join("bp_to_", dialect_name(dtype), "(g * y)");  // infinite where a half type's product is
     append(body, each,
            "C part; if (x != x || x == 0) { part = s3; for (i64 m = begin; m < end; ++m) if (m != k) part = part * LOAD4(i4 + m * s1); "
            "part = g * part; } else part = ",

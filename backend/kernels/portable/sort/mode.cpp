@@ -1,4 +1,4 @@
-// kernels/portable/sort/mode.cpp: the value that stands most often along a dimension: rows are sorted, and their runs counted.
+// kernels/portable/sort/mode.cpp: the most frequent value along a dimension: rows are sorted, and their runs counted.
 #include <backplane/structured.h>
 
 #include <string>

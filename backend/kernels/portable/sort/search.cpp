@@ -1,4 +1,4 @@
-// kernels/portable/sort/search.cpp: where a value goes into a sorted row.
+// kernels/portable/sort/search.cpp: searchsorted and bucketize.
 #include <ATen/ops/full.h>
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace backplane::portable {
 namespace search_impl {
 namespace {
 
-// Where a value goes into its sorted row: the number of elements below it, or not above it with `right`.
+// The place of a value in its sorted row: the number of elements below it, or with `right` not above it.
 bool search(Call& call, const at::Tensor& sorted, const at::Tensor& self, bool is_narrow, bool is_right, const at::Tensor* sorter) {
   if (!is_usable(sorted) || !is_usable(self) || sorted.scalar_type() != self.scalar_type() || sorted.device() != self.device() ||
       sorted.scalar_type() == c10::kBool || sorted.dim() == 0 || (sorted.dim() > 1 && sorted.dim() != self.dim())) {
@@ -49,7 +49,7 @@ bool bucketize(Call& call) {
   return call.tensor(1).dim() == 1 && search(call, call.tensor(1), call.tensor(0), call[2].toBool(), call[3].toBool(), nullptr);
 }
 
-// `right` and `side` say the same, or nothing if they do not.
+// `right` and `side` together; none if they contradict each other.
 std::optional<bool> side_of(const Call& call) {
   const bool is_right = call[3].toBool();
   if (!call.has(4)) return is_right;
@@ -63,7 +63,7 @@ bool searchsorted(Call& call) {
   return is_right && search(call, call.tensor(0), call.tensor(1), call[2].toBool(), *is_right, call.has(5) ? &call.tensor(5) : nullptr);
 }
 
-// The same of a number, as a tensor of the sequence's dtype: the result has no dimension.
+// The same for a number, as a tensor of the sequence's dtype: the result has no dimension.
 bool of_number(Call& call, size_t sequence, size_t value, bool is_right, bool is_narrow, const at::Tensor* sorter) {
   const at::Tensor& sorted = call.tensor(sequence);
   if (!is_usable(sorted) || sorted.dim() != 1 || call[value].isComplexDouble()) return false;

@@ -1,4 +1,4 @@
-// kernels/portable/sort/select.cpp: what needs a part of an order alone: the first k of a dimension, the k-th, the median.
+// kernels/portable/sort/select.cpp: topk, kthvalue, median: operators that need only part of an order.
 #include <backplane/structured.h>
 
 #include <algorithm>
@@ -17,16 +17,16 @@ namespace backplane::portable {
 namespace select_impl {
 namespace {
 
-// With one item, a digit's bits: large ones save walks through the row, and cost time of their own.
+// Bits per digit, with one item: large digits save walks through the row, but cost time themselves.
 int digit_bits(const Target& target, int64_t size) {
   if (!target.is_host()) return portable::digit_bits(target);
   return size <= 256 ? 4 : size <= 16384 ? 8 : 11;
 }
 
 constexpr int64_t kSample = 64;      // elements, as in select.bpc
-constexpr int64_t kRowsAtOnce = 64;  // of those that have scratch memory, with one item
+constexpr int64_t kRowsAtOnce = 64;  // rows with scratch memory, with one item
 
-// Of a row's elements that lie in order the first k: those up to number `pivot` of a sorted sample are very likely more than k.
+// Selects the first k of a row: the elements up to number `pivot` of a sorted sample are very likely more than k.
 struct Sample {
   bool is_worth = false;
   int64_t pivot = 0, expected = 0, room = 0;
@@ -43,7 +43,7 @@ Sample sample_of(int64_t size, int64_t k) {
 
 enum class Wanted : uint8_t { at_rank, first, median, nanmedian };
 
-// One element of each row, which has few. values, places: dense.
+// One element of each row, by sorting short rows. values, places: dense.
 bool sort_and_pick(const Rows& rows, Wanted wanted, int64_t rank, const at::Tensor& values, const at::Tensor& places) {
   const c10::DeviceIndex device = rows.x.device().index();
   const c10::ScalarType dtype = rows.x.scalar_type();
@@ -52,7 +52,7 @@ bool sort_and_pick(const Rows& rows, Wanted wanted, int64_t rank, const at::Tens
   Walk walk("select", {rows.count}, device);
   const std::array<int64_t, 1> one{1}, next{rows.size};
   walk.write(values, one).write(places, one).read(sorted, next).read(stood, next).integer(rows.size).integer(rank).compute_in(dtype);
-  // How many are numbers: before NaN, which are the last.
+  // The number of elements before NaN, which come last.
   const char* const numbers =
       "i64 low = 0; i64 high = s0; while (low < high) { const i64 middle = (low + high) / 2; const C y = LOAD2(i2 + middle); "
       "if (y == y) low = middle + 1; else high = middle; } ";
@@ -63,7 +63,7 @@ bool sort_and_pick(const Rows& rows, Wanted wanted, int64_t rank, const at::Tens
   return walk.run(body);
 }
 
-// Of each row of dense x the elements up to number `rank`, as they stood, or one of them. values, places: dense.
+// The elements of each row of dense x up to number `rank`, in their order in x, or one of them. values, places: dense.
 bool select_rows(const Rows& rows, Wanted wanted, bool is_descending, int64_t rank, const at::Tensor& values, const at::Tensor& places) {
   if (rows.count == 0) return true;
   const c10::DeviceIndex device = rows.x.device().index();
@@ -118,7 +118,7 @@ bool topk(Call& call) {
     const bool is_last = self.dim() == 0 || *dim == self.dim() - 1;
     const at::Tensor to = is_last ? values.dense().view(shape) : empty(shape, self.scalar_type(), device);
     const at::Tensor to_places = is_last ? places.dense().view(shape) : empty(shape, c10::kLong, device);
-    // All in order where that is not more work.
+    // Sorts everything where that is not more work.
     if (is_short_row(target_of(device), self.scalar_type(), size) || 2 * k >= size) {
       if (!sort_rows(rows.x, is_largest, {}, to, to_places)) return false;
     } else if (!is_sorted || k == 1) {
@@ -165,7 +165,7 @@ bool median_along(Call& call) {
   return select_one(call, call[1].toInt(), call[2].toBool(), wanted, 0);
 }
 
-// Of all elements.
+// Over all elements.
 template <Wanted wanted>
 bool median(Call& call) {
   const at::Tensor& self = call.tensor(0);
@@ -179,7 +179,7 @@ bool median(Call& call) {
 
 const Defaults registered([](DefaultKernels& kernels) {
   add_operator(kernels, {"topk", "topk.values"}, &topk);
-  // torch makes the forms without out= of these.
+  // torch generates the functional forms from these.
   add_operator(kernels, "kthvalue.values", &kthvalue, portable_counter("kthvalue"));
   add_operator(kernels, {"median.dim_values"}, &median_along<Wanted::median>);
   add_operator(kernels, {"nanmedian.dim_values"}, &median_along<Wanted::nanmedian>);

@@ -1,5 +1,5 @@
-// kernels/portable/sort/sets.cpp: the distinct elements of a tensor, or its distinct slices along a dimension, and what is among others.
-// Sorted elements that are equal lie together; where such a run begins is a mask, whose places are read back: there are as many results.
+// kernels/portable/sort/sets.cpp: unique, along a dimension too, and isin. Equal elements are adjacent after sorting; the places where runs
+// begin are read back, since their number is the size of the result.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/result_type.h>
@@ -16,7 +16,7 @@ namespace backplane::portable {
 namespace sets_impl {
 namespace {
 
-constexpr int64_t kMostColumns = 64;  // of slices that are sorted: by a column after the other
+constexpr int64_t kMostColumns = 64;  // of slices, which are sorted by one column after the other
 
 struct Runs {
   at::Tensor starts;   // (number of runs)
@@ -24,7 +24,7 @@ struct Runs {
   at::Tensor counts;   // of each run, or undefined
 };
 
-// begins: (n), whether a run begins there. order: where the sorted elements stood; undefined: there.
+// begins: (n), whether a run begins there. order: the places before sorting; undefined: unchanged.
 Runs runs_of(const at::Tensor& begins, const at::Tensor& order, bool wants_inverse, bool wants_counts) {
   const int64_t n = begins.numel();
   const c10::DeviceIndex device = begins.device().index();
@@ -48,7 +48,7 @@ at::Tensor or_empty(const at::Tensor& tensor, c10::DeviceIndex device) {
   return tensor.defined() ? tensor : empty({0}, c10::kLong, device);
 }
 
-// Of n elements or rows in order: the first, and those that differ from the one before.
+// For n sorted elements or rows: the first, and those that differ from the previous one.
 at::Tensor beginnings(const at::Tensor& in_order) {
   const int64_t n = in_order.size(0);
   at::Tensor differs = in_order.narrow(0, 1, n - 1).ne(in_order.narrow(0, 0, n - 1));
@@ -59,7 +59,7 @@ at::Tensor beginnings(const at::Tensor& in_order) {
   return begins;
 }
 
-// All elements of self as one dimension: their distinct values, for each which of them it is, and how often each stands.
+// All elements of self as one dimension: the distinct values, the index of each element's value, and the counts.
 bool distinct(Call& call, bool is_sorted, bool wants_inverse, bool wants_counts, bool gives_counts) {
   const at::Tensor& self = call.tensor(0);
   if (!is_usable(self)) return false;
@@ -89,7 +89,7 @@ bool distinct(Call& call, bool is_sorted, bool wants_inverse, bool wants_counts,
   return true;
 }
 
-// The same of slices along a dimension. All three results are given, as torch does.
+// The same for slices along a dimension. All three results are returned, as in torch.
 bool distinct_slices(Call& call, int64_t given_dim, bool is_sorted) {
   const at::Tensor& self = call.tensor(0);
   const auto dim = dimension_of(given_dim, self);
@@ -99,7 +99,7 @@ bool distinct_slices(Call& call, int64_t given_dim, bool is_sorted) {
   at::Tensor rows = moved.reshape({self.size(*dim), -1});
   at::Tensor order;
   if (!is_sorted) {
-    // Of slices with NaN the CPU's order depends on how it sorts.
+    // For slices with NaN, the CPU's order depends on its sorting algorithm.
     if (rows.size(1) > kMostColumns || (c10::isFloatingType(self.scalar_type()) && rows.ne(rows).any().item().toBool())) return false;
     for (int64_t c = rows.size(1) - 1; c >= 0; --c) {
       at::Tensor column = rows.select(1, c).contiguous();
@@ -121,7 +121,7 @@ bool distinct_slices(Call& call, int64_t given_dim, bool is_sorted) {
   return true;
 }
 
-// _unique2(self, sorted, return_inverse, return_counts): sorted in any case, as on the CPU
+// _unique2(self, sorted, return_inverse, return_counts): always sorted, as on the CPU
 bool unique2(Call& call) { return distinct(call, false, call[2].toBool(), call[3].toBool(), true); }
 bool unique(Call& call) { return distinct(call, false, call[2].toBool(), false, false); }
 // unique_consecutive(self, return_inverse, return_counts, dim)
@@ -149,7 +149,7 @@ bool give(Call& call, const at::Tensor& result) {
 
 bool is_comparable(const at::Tensor& tensor) { return is_usable(tensor) && tensor.scalar_type() != c10::kBool; }
 
-// isin(elements, test_elements, assume_unique, invert): by halves of the sorted test elements
+// isin(elements, test_elements, assume_unique, invert): binary search in the sorted test elements
 bool isin(Call& call) {
   const at::Tensor &elements = call.tensor(0), &tests = call.tensor(1);
   const bool is_inverted = call[3].toBool();

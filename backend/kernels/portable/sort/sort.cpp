@@ -1,6 +1,6 @@
-// kernels/portable/sort/sort.cpp: sorting along a dimension. A device of one item sorts a row at a time: a short one by counting how many
-// elements come before each, others by the bytes of their keys. With more items, a group has short rows in its own memory, and many groups
-// sort a long one together.
+// kernels/portable/sort/sort.cpp: sorting along a dimension. A device of one item sorts row by row: short rows by counting the elements
+// before each one, others by the bytes of the keys. With more items, a group sorts short rows in local memory, and many groups sort a long
+// row together.
 #include "kernels/portable/sort/sort.h"
 
 #include <ATen/ExpandUtils.h>
@@ -22,13 +22,13 @@ namespace backplane::portable {
 namespace sort_impl {
 namespace {
 
-constexpr int64_t kRankedBytes = 512;                  // of the keys of a row that an item counts against each other
-constexpr int64_t kNetwork = 2048;                     // of those that a group has in its memory, at the most
-constexpr int64_t kRowsAtOnce = 64;                    // of those that have scratch memory, with one item
-constexpr int64_t kScratchBytes = int64_t{256} << 20;  // beyond it one row after the other is sorted
-constexpr uint32_t kTile = 8;                          // neighbours that an item moves at once
-constexpr int64_t kMostParts = 1024;                   // of a long row: one group adds up what they have
-constexpr int64_t kLeastTiles = 2;                     // of a part
+constexpr int64_t kRankedBytes = 512;                  // bytes of keys in a row whose elements an item counts against each other
+constexpr int64_t kNetwork = 2048;                     // the most elements that a group has in local memory
+constexpr int64_t kRowsAtOnce = 64;                    // rows with scratch memory, with one item
+constexpr int64_t kScratchBytes = int64_t{256} << 20;  // above it, rows are sorted one after the other
+constexpr uint32_t kTile = 8;                          // adjacent elements that an item moves at once
+constexpr int64_t kMostParts = 1024;                   // of a long row: one group adds up their counts
+constexpr int64_t kLeastTiles = 2;                     // per part
 
 struct Order {
   c10::ScalarType dtype;
@@ -40,13 +40,13 @@ struct Order {
 int64_t key_bytes(c10::ScalarType dtype) { return c10::elementSize(dtype) == 8 ? 8 : 4; }
 int64_t pair_bytes(const Order& order) { return key_bytes(order.dtype) == 8 || order.is_wide ? 16 : 8; }
 
-// Elements that a group's network has in its memory: a key and an i32 each.
+// The elements of a group's network in local memory: a key and an i32 each.
 int64_t network_size(const Target& target, c10::ScalarType dtype) {
   const uint64_t most = target.properties.local_bytes / static_cast<uint64_t>(key_bytes(dtype) + 4);
   return std::min(kNetwork, static_cast<int64_t>(std::bit_floor(most)));
 }
 
-// Elements of a row that an item counts against each other.
+// The elements of a row that an item counts against each other.
 int64_t ranked_size(c10::ScalarType dtype) { return kRankedBytes / key_bytes(dtype); }
 
 struct Sides {
@@ -91,7 +91,7 @@ bool sort_at_once(const Sides& sides, const Order& order, const Target& target) 
   return true;
 }
 
-// All groups at each row.
+// Each row by all groups.
 bool sort_together(const Sides& sides, const Order& order, const Target& target) {
   const int bits = digit_bits(target);
   const auto find = [&](Literal word, Literal kernel, uint32_t pointers, uint64_t written) {
@@ -169,7 +169,7 @@ void define_keys(Unit& unit, c10::ScalarType dtype, bool is_descending, bool is_
 }
 
 int digit_bits(const Target& target) {
-  // A count for each item and digit, two for each digit, and four numbers for each item, 8 bytes at the most.
+  // One count for each item and digit, two for each digit, and four numbers of at most 8 bytes for each item.
   const uint64_t items = target.properties.group_size;
   int bits = 4;
   while (bits > 1 && (((items + 2) << bits) + 4 * items) * 8 > target.properties.local_bytes) --bits;
@@ -192,13 +192,13 @@ bool sort_rows(const at::Tensor& x, bool is_descending, const at::Tensor& given,
 namespace sort_impl {
 namespace {
 
-// Into tensors of self's sizes. They are written to at once where the dimension is the innermost one in memory, in all of them.
+// Sorts into tensors of self's sizes, directly if the dimension is the innermost one in memory in all of them.
 bool sort_into(const at::Tensor& self, int64_t dim, bool is_descending, const at::Tensor& values, const at::Tensor& places) {
   if (self.numel() == 0) return true;
   if (self.dim() == 0) {
     return sort_rows(self.reshape({1, 1}), is_descending, {}, values.view({1, 1}), places.view({1, 1}));
   }
-  // The dimensions in the order of memory.
+  // The dimensions in memory order.
   c10::SmallVector<int64_t, 6> dims(static_cast<size_t>(self.dim()));
   for (int64_t d = 0; d < self.dim(); ++d) dims[d] = d;
   sort_few(dims, [&](int64_t a, int64_t b) {
@@ -220,14 +220,14 @@ bool sort_into(const at::Tensor& self, int64_t dim, bool is_descending, const at
   return true;
 }
 
-// sort.stable(self, stable, dim, descending), which is stable in any case
+// sort.stable(self, stable, dim, descending): always stable
 bool sort(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const auto dim = dimension_of(call[2].toInt(), self);
   if (!is_usable(self) || !dim) return false;
   at::Tensor values, places;
   if (call.is_functional()) {
-    // As torch: self's strides, if it is dense.
+    // As in torch: self's strides, if it is dense.
     const at::DimVector strides = self.is_non_overlapping_and_dense()
                                       ? at::DimVector(self.strides())
                                       : at::DimVector(at::infer_dense_strides(self.sizes(), self.strides()));

@@ -1,4 +1,4 @@
-// kernels/portable/sort/sort.h: rows of elements put into order. What needs an order, or a part of it, is made of this.
+// kernels/portable/sort/sort.h: sorts rows of elements. Operators that need an order, or part of one, use it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,14 +13,14 @@
 
 namespace backplane::portable {
 
-// A tensor as rows along one dimension: dense, as many as there are elements of the others, in their order.
+// A tensor as rows along one dimension: dense, one row for each element of the other dimensions, in order.
 struct Rows {
   at::Tensor x;  // (count, size)
   int64_t count, size;
 };
 Rows rows_of(const at::Tensor& tensor, int64_t dim);
 
-// The elements of a result, and where they stood: new tensors, or the call's. Nothing: the call's are the CPU's affair.
+// The elements of a result and their places: new tensors, or the call's. Undefined: the call's tensors are left to the CPU.
 struct ValuesAndPlaces {
   Output values, places;
   void give(Call& call) const {
@@ -30,20 +30,20 @@ struct ValuesAndPlaces {
 };
 std::optional<ValuesAndPlaces> outputs_of(const Call& call, const at::Tensor& self, at::IntArrayRef sizes);
 
-// Whether a place in a row of that size is an i64, in keys.bpc's pairs.
+// Whether a place in a row of that size is an i64 in keys.bpc's pairs.
 inline bool has_wide_places(int64_t size) { return size > std::numeric_limits<int32_t>::max(); }
-// What dialect/keys.bpc wants to be defined, and the file.
+// Defines what dialect/keys.bpc requires, and adds its file.
 void define_keys(Unit& unit, c10::ScalarType dtype, bool is_descending, bool is_wide);
 
-// Bits of a digit such that an item of each group can count all digits in work-group memory of its own: 1 to 4.
+// The bits of a digit, 1 to 4, for which each item of a group can count all digits in local memory.
 int digit_bits(const Target& target);
 
-// Rows that are so short that one walk through a group's own memory puts them into order.
+// Whether rows are short enough to be sorted by one walk through local memory.
 bool is_short_row(const Target& target, c10::ScalarType dtype, int64_t size);
 
-// The first places.size(1) elements of each row of dense x in order, and where they stood, or what `given` has there. All are dense and of
-// two dimensions, places and given int64; `given` may be undefined. Equal elements stay as they stood; NaN is the largest.
-// False: there is no such kernel, and nothing was done.
+// Writes the first places.size(1) elements of each row of dense x in order, and their places, or the values of `given` there. All tensors
+// are dense and of two dimensions, places and given int64; `given` may be undefined. Equal elements keep their order; NaN is the largest.
+// False: nothing was done, because the kernel is not available (yet).
 bool sort_rows(const at::Tensor& x, bool is_descending, const at::Tensor& given, const at::Tensor& values, const at::Tensor& places);
 
 }  // namespace backplane::portable

@@ -36,7 +36,7 @@ class Form final : public c10::OperatorKernel {
   }
 
  private:
-  // An out= argument of which elements share memory; the CPU raises.
+  // Whether elements of an out= argument share memory; the CPU raises.
   bool has_repeated_output(const Call& call) const {
     for (size_t k = 0; k < outputs_; ++k) {
       if (repeats_places(*call.given(k, outputs_))) return true;
@@ -230,7 +230,7 @@ uint64_t writable_address_of(const at::Tensor& tensor) {
   return reinterpret_cast<uint64_t>(tensor.mutable_data_ptr());
 }
 
-// Below the half: what is beyond the end is added before it is tested.
+// Below half of the range: kernels add to an index before they test it.
 bool has_wide_extent(const Target& target, int64_t most) { return target.is_host() || most >= (int64_t{1} << 30); }
 
 }  // namespace backplane::portable

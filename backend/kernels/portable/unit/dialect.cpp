@@ -1,4 +1,4 @@
-// kernels/portable/unit/dialect.cpp: one table of dtypes.
+// kernels/portable/unit/dialect.cpp: the table of dtypes.
 #include "kernels/portable/unit/dialect.h"
 
 #include <c10/util/Exception.h>
@@ -23,7 +23,7 @@ Words words_of(c10::ScalarType dtype) {
       return {"i32", "i32", "i32"};
     case c10::kLong:
       return {"i64", "i64", "i64"};
-    case c10::ScalarType::UInt64:  // a number of a generator's alone
+    case c10::ScalarType::UInt64:  // only for numbers of a generator
       return {Literal(), "u64", Literal()};
     case c10::kHalf:
       return {"f16", "u16", "f32"};

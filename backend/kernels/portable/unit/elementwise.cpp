@@ -1,4 +1,4 @@
-// kernels/portable/unit/elementwise.cpp: reads the operands of an expression, and walks them.
+// kernels/portable/unit/elementwise.cpp: reads the operands of an expression and walks them.
 #include "kernels/portable/unit/elementwise.h"
 
 #include <backplane/structured.h>
@@ -10,10 +10,10 @@
 
 namespace backplane::portable {
 
-// A number in eight bytes, as the struct's member of the compute type.
+// A number in eight bytes, as a member of the compute type in the kernel's struct.
 uint64_t word_of(double value, c10::ScalarType common) {
   if (common == c10::kDouble) return std::bit_cast<uint64_t>(value);
-  return std::bit_cast<uint32_t>(static_cast<float>(value));  // the lower half; its neighbour pads it
+  return std::bit_cast<uint32_t>(static_cast<float>(value));  // in the lower half; the upper half is padding
 }
 
 uint64_t word_of(c10::complex<double> value) { return word_of(value.real(), c10::kFloat) | word_of(value.imag(), c10::kFloat) << 32; }
@@ -57,7 +57,7 @@ int64_t wrapped(int64_t value, c10::ScalarType common) {
   }
 }
 
-// An operand that is a number on the host, as a word of the common dtype.
+// An operand on the host as a word of the common dtype.
 static uint64_t number_word(at::TensorIteratorBase& iter, int k, c10::ScalarType common, bool keeps_value) {
   if (is_complex(common)) return word_of(iter.scalar_value<c10::complex<double>>(k));
   if (!c10::isFloatingType(common)) return static_cast<uint64_t>(wrapped(iter.scalar_value<int64_t>(k), common));
@@ -80,7 +80,7 @@ static WalkForm form_of(const Computation& what, const Expression& expression) {
   return form;
 }
 
-// A walk over an iterator's operands, whose dimensions are merged already.
+// A walk over an iterator's operands, whose dimensions the iterator has merged.
 class Elementwise {
  public:
   Elementwise(const Computation& what, const Expression& expression, c10::DeviceIndex device)
@@ -90,7 +90,7 @@ class Elementwise {
 
   bool has_dtype(c10::ScalarType dtype) const { return is_complex(dtype) || is_float8(dtype) || portable::has_dtype(target_, dtype); }
 
-  // False: an operand is of another device, or of a dtype that there is no kernel for.
+  // False: an operand is on another device, or its dtype is not supported.
   bool read(at::TensorIteratorBase& iter) {
     const c10::Device first = iter.device(0);
     walk_.sizes_.assign(iter.shape().begin(), iter.shape().end());
@@ -98,7 +98,7 @@ class Elementwise {
       const c10::ScalarType dtype = what_.bits ? what_.common : iter.dtype(k);
       if (k > 0 && iter.device(k) != first) {
         if (!iter.is_cpu_scalar(k)) return false;
-        // A number travels in the common dtype.
+        // A number is passed in the common dtype.
         add(0, is_complex(what_.common) ? what_.common : dtype, Step::number);
         walk_.scalars_.push_back(number_word(iter, k, what_.common, k == 2 && walk_.form_.keeps_numbers));
         continue;
@@ -125,8 +125,8 @@ class Elementwise {
     return walk_.operands_.emplace_back(Walk::Operand{address, {}});
   }
 
-  // Whether an operand that a walk along the rows reads, or writes, in steps is dense in the next dimension. Rows of halves are converted
-  // as such.
+  // Whether an operand that a walk along the rows accesses with a stride is dense in the next dimension. Rows of halves are converted as
+  // rows.
   bool runs_across() const {
     if (walk_.sizes_.size() < 2 || walk_.sizes_[0] < kStripColumns || walk_.sizes_[1] < kStripColumns) return false;
     bool is_across = false;
@@ -156,7 +156,7 @@ bool compute_dense(at::ArrayRef<const at::Tensor*> inputs, const Computation& wh
   const Target& target = target_of(device);
   if (!has_dtype(target, what.common)) return false;
   const int64_t count = first.numel();
-  WalkForm form = form_of(what, expression);  // steps: all of them Step::unit
+  WalkForm form = form_of(what, expression);  // all steps are Step::unit
   form.count = static_cast<uint8_t>(inputs.size() + 1);
   for (size_t k = 0; k < form.count; ++k) form.operands[k].dtype = what.common;
   if (expression.gives_bool) form.operands[0].dtype = c10::kBool;

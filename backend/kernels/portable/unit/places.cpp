@@ -1,4 +1,4 @@
-// kernels/portable/unit/places.cpp: tests and texts of places, and the places of what is not zero.
+// kernels/portable/unit/places.cpp: tests and texts for places, and the places of nonzero elements.
 #include "kernels/portable/unit/places.h"
 
 #include <ATen/Context.h>
@@ -77,7 +77,7 @@ at::Tensor places_of(const at::Tensor& given) {
   if (count == nullptr || sum == nullptr || write == nullptr) return {};
   const int64_t elements = self.numel();
   if (elements == 0) return empty({0, self.dim()}, c10::kLong, device).as_strided({0, self.dim()}, {1, 0});
-  // About a thousand chunks at the most, each a multiple of the group.
+  // At most about a thousand chunks, each a multiple of the group.
   const int64_t group = target.is_host() ? 1 : count->group;
   const int64_t least = std::max<int64_t>(4096, (elements + 1023) / 1024);
   const int64_t chunk = (least + group - 1) / group * group;
@@ -95,7 +95,7 @@ at::Tensor places_of(const at::Tensor& given) {
   const int64_t found = counts.select(0, chunks).item().toLong();
   const at::Tensor places = empty({static_cast<int64_t>(dims), found}, c10::kLong, device);
   if (found != 0) launch_function(device, *write, static_cast<uint64_t>(chunks), arguments({&places, &self, &counts}));
-  return places.as_strided({found, self.dim()}, {1, found});  // as the CPU's
+  return places.as_strided({found, self.dim()}, {1, found});  // with the CPU's strides
 }
 
 }  // namespace backplane::portable

@@ -7,7 +7,7 @@ namespace backplane::portable {
 
 void Part::append_to(std::string& text) const {
   if (is_number()) {
-    char digits[20];  // -2^63 has as many
+    char digits[20];  // enough for -2^63
     text.append(digits, std::to_chars(digits, digits + sizeof digits, number_).ptr);
   } else {
     text.append(this->text());

@@ -1,4 +1,4 @@
-// kernels/portable/unit/tiles.cpp: one rule for hosts, one for groups of items; both stay below the target's local memory.
+// kernels/portable/unit/tiles.cpp: the tiles of hosts, and those of groups of items; both fit the target's local memory.
 #include "kernels/portable/unit/tiles.h"
 
 #include <algorithm>
@@ -7,12 +7,12 @@ namespace backplane::portable {
 namespace tiles_impl {
 namespace {
 
-// A core: two vectors wide, and as high as its registers allow; blocks that lie in a cache of the second level.
+// An item is a core: micro tiles two vectors wide and as high as the registers allow, in blocks that fit the second-level cache.
 Tiles host_tiles(const bp_target_properties& target, int bytes) {
   const int lanes = std::max(static_cast<int>(target.vector_bytes) / bytes, 1);
   const int registers = static_cast<int>(target.registers * 4 / std::max(target.vector_bytes, 4u));
   Tiles tiles{};
-  tiles.micro_m = registers >= 32 ? 8 : registers >= 16 ? 6 : 2;  // 8: what BP_UNROLL unrolls wholly in the preludes in C
+  tiles.micro_m = registers >= 32 ? 8 : registers >= 16 ? 6 : 2;  // 8: BP_UNROLL of the preludes in C unrolls that completely
   tiles.micro_n = 2 * lanes;
   const auto scale = [&](int size) {
     tiles.k = size;
@@ -28,7 +28,7 @@ Tiles host_tiles(const bp_target_properties& target, int bytes) {
   return tiles;
 }
 
-// Items: one micro tile each, in a grid that is square or twice as wide as high.
+// One micro tile per item, in a grid that is square or twice as wide as high.
 Tiles group_tiles(const bp_target_properties& target, int bytes, bool small) {
   Tiles tiles{};
   tiles.micro_m = tiles.micro_n = !small && target.registers >= 128 && bytes <= 4 ? 8 : 4;

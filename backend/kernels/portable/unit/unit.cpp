@@ -1,4 +1,4 @@
-// kernels/portable/unit/unit.cpp: finds a unit's function by its pieces, or writes the pieces out as definitions.
+// kernels/portable/unit/unit.cpp: finds a unit's function by its pieces, or writes the pieces as definitions.
 #include "kernels/portable/unit/unit.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace backplane::portable {
 Unit& Unit::add_bytes(const void* bytes, size_t size) {
-  add(name_, Role::bytes, size);  // any address
+  add(name_, Role::bytes, size);  // the address is a placeholder
   key_.add_bytes(bytes, size);
   return *this;
 }
@@ -19,7 +19,7 @@ Unit& Unit::add_made(Call call, void (*make)(), const void* bytes, size_t size) 
   return add(reinterpret_cast<const void*>(make), size).add_bytes(bytes, size);
 }
 
-// Writes pieces out.
+// Writes the pieces as text.
 class UnitWriter {
  public:
   explicit UnitWriter(const Unit& unit) : unit_(unit) { source_.name = unit.name_; }
@@ -62,7 +62,7 @@ class UnitWriter {
         begin_line(word);
         break;
       case Role::number:
-        define(text_, word, static_cast<int64_t>(more << 8) >> 8);  // with its sign
+        define(text_, word, static_cast<int64_t>(more << 8) >> 8);  // sign-extended
         break;
       case Role::op:
         define(text_, join("OP_", word), 1);
@@ -123,7 +123,7 @@ class UnitWriter {
     is_line_ = false;
   }
 
-  // C, and what it is called by.
+  // Defines C and the functions of its type.
   void define_type(c10::ScalarType dtype, Literal type) {
     define(text_, "C", type);
     define(text_, join("C_IS_", type), 1);

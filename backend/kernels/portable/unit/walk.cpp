@@ -12,9 +12,9 @@ namespace backplane::portable {
 namespace walk_impl {
 namespace {
 
-constexpr uint32_t kHostTile = 1024;  // elements of a group whose item is a core
+constexpr uint32_t kHostTile = 1024;  // elements of a group, if an item is a core
 constexpr uint32_t kLanes = 4;        // elements of an item otherwise
-constexpr int64_t kShortRow = 8;      // rows below it cost more than strides, where an item walks whole rows
+constexpr int64_t kShortRow = 8;      // shorter rows cost more than strides, where an item walks whole rows
 
 constexpr int kRowDims[] = {1, 3, 5, 11};
 
@@ -77,7 +77,7 @@ Walk& Walk::in_order(int64_t dim) {
   return *this;
 }
 
-// Drops dimensions of one element, sorts the others by the operands' strides, the first operand's above all, and merges neighbours.
+// Drops dimensions of one element, sorts the others by the operands' strides, first by the first operand's, and merges neighbours.
 void Walk::collapse(bool is_host) {
   const size_t dims = sizes_.size();
   c10::SmallVector<size_t, 6> order;
@@ -137,7 +137,7 @@ bool Walk::run(const Part& body) {
   return choose_form(target) && launch(target, body);
 }
 
-// The steps, the dimensions and the width of places. False: there are too many dimensions.
+// Chooses the steps, the dimensions and the type of places. False: there are too many dimensions.
 bool Walk::choose_form(const Target& target) {
   const size_t dims = sizes_.size();
   int64_t extent = 1;
@@ -158,14 +158,14 @@ bool Walk::choose_form(const Target& target) {
   for (const int rows : walk_impl::kRowDims) {
     if (static_cast<size_t>(rows) + 1 < dims) continue;
     form_.rows = static_cast<uint8_t>(rows);
-    // Places, and for each of the dimensions; lengths; scalars; what reports and walks in order.
+    // Places, for the base and for each dimension; lengths; scalars; the words for reports and ordered walks.
     const size_t words = (static_cast<size_t>(rows) + 4) * (form_.count + 1) + scalars_.size() + 4;
     return words * 8 <= KernelArguments::kMost;
   }
   return false;
 }
 
-// What is compiled for a walk.
+// The source that is compiled for a walk.
 static KernelSource source_of(Literal name, const WalkForm& form, const Part& body, c10::DeviceIndex device) {
   uint32_t pointers = 0, places = 0, numbers = 0;
   bool has_halves = false;

@@ -1,4 +1,4 @@
-// kernels/portable/unit/walk_text.cpp: what is defined for a walk, in front of pointwise.bpc, which explains it.
+// kernels/portable/unit/walk_text.cpp: the definitions for a walk, which pointwise.bpc describes.
 #include <string>
 #include <string_view>
 
@@ -19,11 +19,11 @@ std::string convert(const std::string& value, c10::ScalarType from, c10::ScalarT
   return join("bp_to_", dialect_name(to), "((", value, ").re)");
 }
 
-// The statements of an expression: its inputs as x, y, ..., and its value stored.
+// The statements of an expression: loads its inputs as x, y, ..., and stores its value.
 class Body {
  public:
   explicit Body(const WalkForm& form) : form_(form) {
-    // Of bfloat16 where a function is called: a loop that hardly computes is better off with one pass.
+    // For bfloat16 if a function is called: a loop that hardly computes is faster in one pass.
     calls_ = std::string_view(form.expression).find("m_") != std::string_view::npos;
     for (int k = 0, n = 0; k < form.count; ++k) {
       const WalkForm::Operand& operand = form.operands[k];
@@ -44,7 +44,7 @@ class Body {
 
   std::string text() const { return join(values_, "STORE0(i0, ", computed_, ");"); }
 
-  // What pointwise.bpc has for rows of halves.
+  // Defines what pointwise.bpc uses for rows of halves.
   void define_rows(std::string& text, const std::string& places, const std::string& names) const {
     const WalkForm::Operand& out = form_.operands[0];
     const bool is_cast = form_.count == 2 && in_rows(out) && out.dtype == c10::kHalf && form_.operands[1].dtype == c10::kFloat &&
@@ -53,7 +53,7 @@ class Body {
     define(text, "HALVES", is_cast || has_float16_ ? 16 : 1);
     define(text, "HALF_ROWS", is_cast ? "" : arrays_);
     define(text, join("HALVES_IN(n, ", places, ")"), is_cast ? "" : rows_in_);
-    if (is_cast) {  // from where the row lies: a C compiler, which these words are for, has one kind of memory
+    if (is_cast) {  // from the operand's memory: a C compiler, for which these words are, has one address space
       define(text, join("HALVES_OUT(n, ", places, ")"), "bp_f32_row_to_f16(p0 + (at0), p1 + (at1), n);");
       define(text, join("APPLY_HALVES(j, ", places, ")"));
       return;
@@ -96,7 +96,7 @@ class Body {
   std::string arrays_, rows_in_, values_in_rows_;
 };
 
-// The struct's member that is a scalar, and its value as a name.
+// The struct's member for a scalar, and the declaration of its value.
 void declare(const WalkForm& form, const std::string& name, bool is_number, std::string& members, std::string& begin) {
   if (is_number && is_complex(form.computed)) {
     append(members, "f32 ", name, "_re, ", name, "_im; ");
@@ -119,7 +119,7 @@ void write_walk(KernelSource& source, const WalkForm& form) {
   const bool computes = form.computed != c10::ScalarType::Undefined;
   const bool is_expression = form.expression != nullptr;
   const char* const type =
-      is_complex(form.computed) ? "* p" : "* BP_RESTRICT p";  // in place one part may be written before the other is read
+      is_complex(form.computed) ? "* p" : "* BP_RESTRICT p";  // in place, one part may be written before the other is read
   int pointers = 0, n = 0;
   std::string dtypes;
   for (int k = 0; k < form.count; ++k) {
@@ -131,7 +131,7 @@ void write_walk(KernelSource& source, const WalkForm& form) {
     }
     const char* const separator = n == 0 ? "" : ", ";
     append(places, separator, "at", n);
-    append(names, "const IDX i", n, " = at", n, "; ");  // named before the body has names of its own
+    append(names, "const IDX i", n, " = at", n, "; ");  // declared before the body's own names
     append(flat, separator, step == Step::zero ? "0" : "(i)");
     append(row, separator, "(o[", n, "]", step == Step::unit ? " + (c)" : step == Step::reversed ? " - (c)" : "");
     if (step == Step::other) append(row, " + (c) * (IDX)bp_arg.inner[", n, "]");
@@ -155,7 +155,7 @@ void write_walk(KernelSource& source, const WalkForm& form) {
     ++pointers;
   }
   if (computes) define(text, "K_ROUND(x)", "bp_to_", dialect_name(form.computed), "(x)");
-  define(text, "BP_F8E4M3_OVERFLOW", int{c10::Float8_e4m3fn(1000.0f).x}, "u");  // torch's own says
+  define(text, "BP_F8E4M3_OVERFLOW", int{c10::Float8_e4m3fn(1000.0f).x}, "u");  // as torch itself converts
   define(text, "IDX", form.is_wide ? "i64" : "i32");
   define(text, "POINTERS", pointers);
   define(text, "PLACES", n);
