@@ -3,6 +3,7 @@
 #include "aten/observe_operators.h"
 #include "bindings/module.h"
 #include "runtime/driver.h"
+#include "runtime/dtypes.h"
 #include "runtime/peer.h"
 #include "runtime/reports.h"
 #include "runtime/stream.h"
@@ -48,24 +49,8 @@ void set_sync_debug(int64_t mode) {
 
 // The driver's dtype bits as torch dtypes; an empty list means that the driver does not report them.
 std::vector<at::ScalarType> dtype_list(uint64_t bits) {
-  static const std::pair<uint64_t, at::ScalarType> table[] = {
-      {BP_DTYPE_INT8, at::kChar},
-      {BP_DTYPE_UINT8, at::kByte},
-      {BP_DTYPE_INT16, at::kShort},
-      {BP_DTYPE_INT32, at::kInt},
-      {BP_DTYPE_INT64, at::kLong},
-      {BP_DTYPE_BOOL, at::kBool},
-      {BP_DTYPE_FLOAT16, at::kHalf},
-      {BP_DTYPE_BFLOAT16, at::kBFloat16},
-      {BP_DTYPE_FLOAT32, at::kFloat},
-      {BP_DTYPE_FLOAT64, at::kDouble},
-      {BP_DTYPE_COMPLEX64, at::kComplexFloat},
-      {BP_DTYPE_COMPLEX128, at::kComplexDouble},
-      {BP_DTYPE_FLOAT8_E4M3, at::kFloat8_e4m3fn},
-      {BP_DTYPE_FLOAT8_E5M2, at::kFloat8_e5m2},
-  };
   std::vector<at::ScalarType> types;
-  for (const auto& [bit, type] : table) {
+  for (const auto& [bit, type] : kDriverDtypes) {
     if ((bits & bit) != 0) types.push_back(type);
   }
   return types;

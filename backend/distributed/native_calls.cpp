@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "distributed/native_transport.h"
+#include "runtime/dtypes.h"
 
 namespace backplane::distributed {
 namespace native_calls_impl {
@@ -24,38 +25,8 @@ bool is_dense(const at::Tensor& tensor) { return tensor.is_contiguous() && !tens
 
 // BP_DTYPE_*; 0: the driver interface has no such dtype.
 uint64_t dtype_of(c10::ScalarType dtype) {
-  switch (dtype) {
-    case at::kChar:
-      return BP_DTYPE_INT8;
-    case at::kByte:
-      return BP_DTYPE_UINT8;
-    case at::kShort:
-      return BP_DTYPE_INT16;
-    case at::kInt:
-      return BP_DTYPE_INT32;
-    case at::kLong:
-      return BP_DTYPE_INT64;
-    case at::kBool:
-      return BP_DTYPE_BOOL;
-    case at::kHalf:
-      return BP_DTYPE_FLOAT16;
-    case at::kBFloat16:
-      return BP_DTYPE_BFLOAT16;
-    case at::kFloat:
-      return BP_DTYPE_FLOAT32;
-    case at::kDouble:
-      return BP_DTYPE_FLOAT64;
-    case c10::ScalarType::ComplexFloat:
-      return BP_DTYPE_COMPLEX64;
-    case c10::ScalarType::ComplexDouble:
-      return BP_DTYPE_COMPLEX128;
-    case c10::ScalarType::Float8_e4m3fn:
-      return BP_DTYPE_FLOAT8_E4M3;
-    case c10::ScalarType::Float8_e5m2:
-      return BP_DTYPE_FLOAT8_E5M2;
-    default:
-      return 0;
-  }
+  const auto found = std::find_if(std::begin(kDriverDtypes), std::end(kDriverDtypes), [&](const auto& one) { return one.second == dtype; });
+  return found == std::end(kDriverDtypes) ? 0 : found->first;
 }
 
 int32_t op_of(Op op) {

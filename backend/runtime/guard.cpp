@@ -7,6 +7,7 @@
 #include "runtime/activity.h"
 #include "runtime/device.h"
 #include "runtime/driver.h"
+#include "runtime/dtypes.h"
 #include "runtime/event.h"
 #include "runtime/reports.h"
 #include "runtime/stream.h"
@@ -20,25 +21,10 @@ namespace {
 // A device computes in the dtypes that its properties name. Dtypes for which the driver has no bit keep torch's default, supported, since
 // storage and copies work for every dtype and the fallback computes.
 uint64_t unsupported_bits(uint64_t dtypes) {
-  constexpr std::pair<uint64_t, c10::ScalarTypeIndex> names[] = {
-      {BP_DTYPE_INT8, c10::kIndex_Char},
-      {BP_DTYPE_UINT8, c10::kIndex_Byte},
-      {BP_DTYPE_INT16, c10::kIndex_Short},
-      {BP_DTYPE_INT32, c10::kIndex_Int},
-      {BP_DTYPE_INT64, c10::kIndex_Long},
-      {BP_DTYPE_BOOL, c10::kIndex_Bool},
-      {BP_DTYPE_FLOAT16, c10::kIndex_Half},
-      {BP_DTYPE_BFLOAT16, c10::kIndex_BFloat16},
-      {BP_DTYPE_FLOAT32, c10::kIndex_Float},
-      {BP_DTYPE_FLOAT64, c10::kIndex_Double},
-      {BP_DTYPE_COMPLEX64, c10::kIndex_ComplexFloat},
-      {BP_DTYPE_COMPLEX128, c10::kIndex_ComplexDouble},
-      {BP_DTYPE_FLOAT8_E4M3, c10::kIndex_Float8_e4m3fn},
-      {BP_DTYPE_FLOAT8_E5M2, c10::kIndex_Float8_e5m2},
-  };
+  static_assert(int{c10::kIndex_Float8_e5m2} == static_cast<int>(c10::ScalarType::Float8_e5m2));  // the bits are in the order of dtypes
   uint64_t bits = 0;
-  for (const auto& [flag, index] : names) {
-    if (dtypes != 0 && (dtypes & flag) == 0) bits |= uint64_t{1} << index;
+  for (const auto& [flag, dtype] : kDriverDtypes) {
+    if (dtypes != 0 && (dtypes & flag) == 0) bits |= uint64_t{1} << static_cast<int>(dtype);
   }
   return bits;
 }
