@@ -11,6 +11,7 @@
 #include <set>
 
 #include "dispatch/core_kernels.h"
+#include "runtime/errors.h"
 
 namespace backplane {
 namespace registration_impl {
@@ -161,8 +162,7 @@ void add_python_module(const Site& site, const char* name) {
 }
 
 void add_registration_error(const Site& site, const std::exception& error) {
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = c10::str(registration_impl::text(site), ": ", of_torch ? of_torch->what_without_backtrace() : error.what());
+  const std::string text = registration_impl::text(site) + ": " + text_of(error);
   registration_impl::State& s = registration_impl::state();
   const std::lock_guard<std::mutex> lock(s.mutex);
   s.errors.push_back(text);

@@ -228,9 +228,7 @@ std::shared_ptr<NativeCall> Communicator::run(const Submission& submission) {
     call->done->record(stream_);
   } catch (const std::exception& error) {
     if (is_open) end();
-    const auto* torchs = dynamic_cast<const c10::Error*>(&error);
-    abort(c10::str("cannot be used any more, since ", name,
-                   " failed on this rank alone: ", torchs != nullptr ? torchs->what_without_backtrace() : error.what()));
+    abort(c10::str("cannot be used any more, since ", name, " failed on this rank alone: ", text_of(error)));
     throw;
   }
   call->deadline = Clock::now() + timeout;

@@ -82,10 +82,8 @@ std::shared_ptr<Communicator> NativeTransport::connect(c10::Device device) {
   try {
     return join(device);
   } catch (const std::exception& error) {
-    const auto* torchs = dynamic_cast<const c10::Error*>(&error);
     for (const auto& one : communicators()) one->abort("cannot be used any more, since another device of this rank has not joined");
-    fail(c10::str("has not joined its ranks on ", device, ": ", torchs != nullptr ? torchs->what_without_backtrace() : error.what(),
-                  "\nDestroy it, and make another."));
+    fail(c10::str("has not joined its ranks on ", device, ": ", text_of(error), "\nDestroy it, and make another."));
     if (dynamic_cast<const c10::DistError*>(&error) != nullptr) throw_if_failed();  // the store's errors are of other classes
     throw;
   }

@@ -205,11 +205,9 @@ void StagedTransport::forget(const std::shared_ptr<StagedCall>& call) {
 }
 
 void StagedTransport::fail(const std::shared_ptr<StagedCall>& call, const std::exception& error) {
-  const auto* torchs = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = torchs != nullptr ? torchs->what_without_backtrace() : error.what();
-  fail_all(std::make_exception_ptr(c10::DistBackendError(
-      {__func__, __FILE__, __LINE__},
-      c10::str(call->name, " of ", group_, " failed: ", text, "\nThe group cannot be used any more: destroy it, and make another."))));
+  fail_all(std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, __LINE__},
+                                                         c10::str(call->name, " of ", group_, " failed: ", text_of(error),
+                                                                  "\nThe group cannot be used any more: destroy it, and make another."))));
   forget(call);
 }
 

@@ -16,6 +16,7 @@
 #include <thread>
 #include <type_traits>
 
+#include "runtime/errors.h"
 #include "runtime/options.h"
 #include "runtime/watchdog.h"
 
@@ -78,11 +79,9 @@ void answer(int file, bool failed, const void* data, size_t bytes) {
   try {
     const auto devices = ask();
     answer(file, false, devices.data(), devices.size() * sizeof(VisibleDevice));
-  } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    answer(file, true, text.data(), text.size());
   } catch (const std::exception& error) {
-    answer(file, true, error.what(), std::strlen(error.what()));
+    const std::string text = text_of(error);
+    answer(file, true, text.data(), text.size());
   }
   _exit(0);
 }

@@ -57,10 +57,8 @@ Devices look(const Driver* driver, std::optional<std::vector<VisibleDevice>>& al
       found.reason = found.list ? "the driver's devices are hidden by " BACKPLANE_ENV_PREFIX "_VISIBLE_DEVICES=" + *found.list
                                 : "the driver finds no device";
     }
-  } catch (const c10::Error& error) {
-    found.reason = error.what_without_backtrace();
   } catch (const std::exception& error) {
-    found.reason = error.what();
+    found.reason = text_of(error);
   }
   return found;
 }

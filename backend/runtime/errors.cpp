@@ -17,6 +17,11 @@ std::string status_message(int32_t status, const char* call, c10::DeviceIndex de
   return message + ": " + (text.empty() ? "the driver gave no reason" : text);
 }
 
+std::string text_of(const std::exception& error) {
+  const auto* torchs = dynamic_cast<const c10::Error*>(&error);
+  return torchs != nullptr ? torchs->what_without_backtrace() : error.what();
+}
+
 void throw_status(int32_t status, const char* call, c10::DeviceIndex device, const std::string& text) {
   const c10::SourceLocation here{call, "backplane", 0};
   std::string message = status_message(status, call, device, text);

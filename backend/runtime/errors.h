@@ -6,6 +6,7 @@
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 
+#include <exception>
 #include <string>
 
 namespace backplane {
@@ -22,6 +23,9 @@ namespace backplane {
 
 // "alloc(device 1) -> BP_OUT_OF_MEMORY: <text>", the first line of every such message.
 std::string status_message(int32_t status, const char* call, c10::DeviceIndex device, const std::string& text);
+
+// The text of an exception; that of a c10::Error without the backtrace.
+std::string text_of(const std::exception& error);
 
 // For destructors and noexcept overrides: warns once per call site name, never throws.
 void log_status(int32_t status, const char* call, c10::DeviceIndex device, const std::string& text) noexcept;
