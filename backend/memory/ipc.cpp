@@ -195,12 +195,9 @@ class Opened {
 
   // The driver's information about the memory, against which the message's numbers are checked.
   static uint64_t bytes_from(uint64_t address) {
-    const bp_driver& table = open_driver().table;
-    if (table.pointer_info == nullptr) return UINT64_MAX;
-    bp_pointer_info info{};
-    info.struct_size = sizeof info;
-    const bool known = table.pointer_info(table.self, address, &info) == BP_OK && info.bytes != 0 && info.base <= address;
-    return known && address - info.base <= info.bytes ? info.bytes - (address - info.base) : UINT64_MAX;
+    const auto info = pointer_info(reinterpret_cast<const void*>(address));
+    const bool is_known = info && info->bytes != 0 && info->base <= address && address - info->base <= info->bytes;
+    return is_known ? info->bytes - (address - info->base) : UINT64_MAX;
   }
 
   std::mutex mutex_;

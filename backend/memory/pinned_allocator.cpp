@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -41,14 +42,11 @@ class Intervals {
     const std::unique_lock<std::shared_mutex> lock(mutex_);
     ranges_.erase(reinterpret_cast<uintptr_t>(begin));
   }
-  // Start of the block that contains the address, or NULL.
-  void* find(const void* ptr) const {
+  bool contains(const void* ptr) const {
     const auto address = reinterpret_cast<uintptr_t>(ptr);
     const std::shared_lock<std::shared_mutex> lock(mutex_);
-    auto next = ranges_.upper_bound(address);
-    if (next == ranges_.begin()) return nullptr;
-    --next;
-    return address - next->first < next->second ? reinterpret_cast<void*>(next->first) : nullptr;
+    const auto next = ranges_.upper_bound(address);
+    return next != ranges_.begin() && address - std::prev(next)->first < std::prev(next)->second;
   }
 
  private:
@@ -182,14 +180,10 @@ const bool registered = [] {
 at::HostAllocator& pinned_allocator() { return pinned_impl::instance(); }
 
 bool is_pinned(const void* ptr) {
-  const Driver* driver = driver_if_open();
-  if (ptr == nullptr || driver == nullptr) return false;
-  if (pinned_impl::Intervals::instance().find(ptr) != nullptr) return true;
-  if (driver->table.pointer_info == nullptr) return false;
-  bp_pointer_info info{};
-  info.struct_size = sizeof(info);
-  return driver->table.pointer_info(driver->table.self, reinterpret_cast<uint64_t>(ptr), &info) == BP_OK &&
-         (info.kind == BP_MEMORY_PINNED || info.kind == BP_MEMORY_REGISTERED);
+  if (ptr == nullptr || driver_if_open() == nullptr) return false;
+  if (pinned_impl::Intervals::instance().contains(ptr)) return true;
+  const auto info = pointer_info(ptr);
+  return info && (info->kind == BP_MEMORY_PINNED || info->kind == BP_MEMORY_REGISTERED);
 }
 
 }  // namespace backplane

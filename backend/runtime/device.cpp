@@ -209,16 +209,21 @@ bool is_initialized() noexcept { return driver_if_open() != nullptr; }
 
 const bp_device_properties& device_properties(c10::DeviceIndex device) { return device_impl::device_at(device).properties; }
 
-c10::DeviceIndex device_of_pointer(const void* pointer) {
-  const Driver* driver = driver_if_open();
-  if (driver == nullptr || driver->table.pointer_info == nullptr) return -1;
+std::optional<bp_pointer_info> pointer_info(const void* pointer) {
+  if (!knows_pointers()) return std::nullopt;
+  const bp_driver& table = driver_if_open()->table;
   bp_pointer_info info{};
   info.struct_size = sizeof(info);
-  if (driver->table.pointer_info(driver->table.self, reinterpret_cast<uint64_t>(pointer), &info) != BP_OK) return -1;
-  if (info.kind != BP_MEMORY_DEVICE) return -1;
+  const bool is_known = table.pointer_info(table.self, reinterpret_cast<uint64_t>(pointer), &info) == BP_OK;
+  return is_known ? std::optional(info) : std::nullopt;
+}
+
+c10::DeviceIndex device_of_pointer(const void* pointer) {
+  const auto info = pointer_info(pointer);
+  if (!info || info->kind != BP_MEMORY_DEVICE) return -1;
   const auto& visible = device_impl::devices().visible;
   for (size_t i = 0; i < visible.size(); ++i) {
-    if (visible[i].driver_index == info.device) return static_cast<c10::DeviceIndex>(i);
+    if (visible[i].driver_index == info->device) return static_cast<c10::DeviceIndex>(i);
   }
   return -1;
 }

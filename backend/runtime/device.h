@@ -5,6 +5,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 namespace backplane {
@@ -50,6 +51,9 @@ const bp_device_properties& device_properties(c10::DeviceIndex device);
 
 // The device that owns an address by the driver's pointer_info; -1 if the driver does not know it or has no such entry.
 c10::DeviceIndex device_of_pointer(const void* pointer);
+
+// The driver's pointer_info of an address; none if the driver is not open, has no such entry, or does not know the address.
+std::optional<bp_pointer_info> pointer_info(const void* pointer);
 
 // Whether the opened driver has that entry.
 bool knows_pointers();
