@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <sstream>
 
 #include "runtime/count_in_child.h"
@@ -86,21 +87,6 @@ std::string uuid_text(const bp_device_properties& properties) {
   return text;
 }
 
-std::vector<size_t> parse_visible(const std::string& text, const std::vector<VisibleDevice>& all) {
-  std::vector<size_t> chosen;
-  std::stringstream stream(text);
-  for (std::string item; std::getline(stream, item, ',');) {
-    item.erase(std::remove(item.begin(), item.end(), ' '), item.end());
-    int index = -1;
-    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), index);
-    if (error != std::errc() || end != item.data() + item.size()) index = inventory_impl::by_uuid(item, all);
-    if (index < 0 || static_cast<size_t>(index) >= all.size()) break;
-    if (std::find(chosen.begin(), chosen.end(), static_cast<size_t>(index)) != chosen.end()) return {};
-    chosen.push_back(static_cast<size_t>(index));
-  }
-  return chosen;
-}
-
 std::vector<VisibleDevice> all_devices(const bp_driver& table) {
   using namespace inventory_impl;
   return (table.flags & BP_DRIVER_COUNT_FORKS) != 0 ? count_in_child([&] { return ask(table); }) : ask(table);
@@ -113,8 +99,18 @@ std::optional<std::string> visible_list() {
 
 std::vector<VisibleDevice> visible_devices(const std::vector<VisibleDevice>& all, const std::optional<std::string>& list) {
   if (!list) return all;
+  std::set<int> chosen;
   std::vector<VisibleDevice> visible;
-  for (const size_t i : parse_visible(*list, all)) visible.push_back(all[i]);
+  std::stringstream stream(*list);
+  for (std::string item; std::getline(stream, item, ',');) {
+    item.erase(std::remove(item.begin(), item.end(), ' '), item.end());
+    int index = -1;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), index);
+    if (error != std::errc() || end != item.data() + item.size()) index = inventory_impl::by_uuid(item, all);
+    if (index < 0 || static_cast<size_t>(index) >= all.size()) break;
+    if (!chosen.insert(index).second) return {};
+    visible.push_back(all[static_cast<size_t>(index)]);
+  }
   return visible;
 }
 

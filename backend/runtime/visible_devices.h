@@ -22,12 +22,10 @@ std::vector<VisibleDevice> all_devices(const bp_driver& table);
 // <PREFIX>_VISIBLE_DEVICES as it is now; a variable that is set but empty is a list, and hides all devices.
 std::optional<std::string> visible_list();
 
-// The devices that the list names, in its order.
+// The devices that the list names, in its order; all without a list. As CUDA_VISIBLE_DEVICES: comma-separated indices or uuids (any unique
+// prefix, optionally after "<device>-" or "GPU-"); the list ends at the first entry that names no device ("-1" hides all); a repeated entry
+// hides all.
 std::vector<VisibleDevice> visible_devices(const std::vector<VisibleDevice>& all, const std::optional<std::string>& list);
-
-// As CUDA_VISIBLE_DEVICES: comma-separated indices or uuids (any unique prefix, optionally after "<device>-" or "GPU-"); the list ends at
-// the first entry that names no device ("-1" hides all); a repeated entry hides all. Returns positions in `all`.
-std::vector<size_t> parse_visible(const std::string& text, const std::vector<VisibleDevice>& all);
 
 // "8a4c…-…", 36 characters.
 std::string uuid_text(const bp_device_properties& properties);
