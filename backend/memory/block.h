@@ -38,7 +38,7 @@ class DeviceCache;
 
 struct Block;
 
-// One allocation from the driver, or the addresses of an expandable segment (expandable.h).
+// One allocation from the driver, or the addresses of an expandable segment (expandable.cpp).
 struct Segment {
   DeviceCache* owner = nullptr;
   Arena* arena = nullptr;  // the arena of the stream that owns its blocks

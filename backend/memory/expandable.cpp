@@ -1,5 +1,9 @@
-// memory/expandable.cpp: growing and shrinking of expandable segments.
-#include "memory/expandable.h"
+// memory/expandable.cpp: expandable segments: reserved addresses for all of a device's memory, and memory that is mapped there.
+//
+// Note [Expandable segments]: each stream has one such segment per pool and size class, created with the driver's bp.vmm. Addresses without
+// memory are a block in state unmapped; a request for which there is no free block maps chunks next to free memory, so that freed memory
+// merges with its neighbours, however the sizes of a program change. Unused chunks are unmapped again. A range that a thread maps or unmaps
+// is a block in state claimed, which no other thread touches: the driver is called without the lock.
 
 #include <algorithm>
 
@@ -72,38 +76,16 @@ bool has_idle_chunk(const Segment& segment, uint64_t unused_since) {
 }  // namespace
 }  // namespace expandable_impl
 
-uint64_t AddressSpace::granularity(c10::DeviceIndex device) {
-  uint64_t unit = 0;
-  call<&bp_vmm::granularity>(device, &unit);
-  return unit;
-}
-
-uint64_t AddressSpace::reserve(c10::DeviceIndex device, uint64_t bytes) {
-  uint64_t address = 0;
-  return expandable_impl::call_unless_full<&bp_vmm::reserve>(device, bytes, &address) ? address : 0;
-}
-
-bool AddressSpace::map(c10::DeviceIndex device, uint64_t address, uint64_t bytes) {
-  return expandable_impl::call_unless_full<&bp_vmm::map>(device, address, bytes);
-}
-
-bool AddressSpace::unmap(c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept {
-  return call_noexcept<&bp_vmm::unmap>(device, address, bytes);
-}
-
-void AddressSpace::release(c10::DeviceIndex device, uint64_t address, uint64_t bytes) noexcept {
-  call_noexcept<&bp_vmm::release>(device, address, bytes);
-}
-
 // Creates an expandable segment for this stream if there is none. False: no addresses are left.
 bool DeviceCache::reserve_segment(Pool& pool, PoolKind kind, c10::StreamId stream) {
-  const size_t chunk =
-      expandable_impl::round_up(kind == PoolKind::small ? kSmallSegment : alloc_config().large_segment, AddressSpace::granularity(device_));
+  uint64_t granularity = 0;
+  call<&bp_vmm::granularity>(device_, &granularity);
+  const size_t chunk = expandable_impl::round_up(kind == PoolKind::small ? kSmallSegment : alloc_config().large_segment, granularity);
   // Somewhat more than the device's memory: gaps between used blocks occupy addresses, too.
   const uint64_t total = source_.getMemoryInfo(device_).second;
   const uint64_t bytes = expandable_impl::round_up(total + total / 8, chunk);
-  const uint64_t address = AddressSpace::reserve(device_, bytes);
-  if (address == 0) return false;
+  uint64_t address = 0;
+  if (!expandable_impl::call_unless_full<&bp_vmm::reserve>(device_, bytes, &address) || address == 0) return false;
   {
     const Locked lock(*this);
     Segment*& place = pool.arena(stream).expandable(kind);
@@ -113,7 +95,7 @@ bool DeviceCache::reserve_segment(Pool& pool, PoolKind kind, c10::StreamId strea
       return true;
     }
   }
-  AddressSpace::release(device_, address, bytes);  // another thread was faster
+  call_noexcept<&bp_vmm::release>(device_, address, bytes);  // another thread was faster
   return true;
 }
 
@@ -162,7 +144,8 @@ Block* DeviceCache::expand(Pool& pool, Request& request) {
       segment->arena->add(claimed);
     };
     try {
-      while (mapped < wanted && AddressSpace::map(device_, begin + mapped, segment->chunk)) mapped += segment->chunk;
+      while (mapped < wanted && expandable_impl::call_unless_full<&bp_vmm::map>(device_, begin + mapped, segment->chunk))
+        mapped += segment->chunk;
     } catch (...) {
       settle();
       throw;
@@ -225,7 +208,7 @@ void DeviceCache::unmap_claimed(const std::vector<Block*>& claimed) {
       Segment& segment = *block->segment;
       const uint64_t begin = block->address.load(std::memory_order_relaxed);
       uint64_t gone = 0;
-      while (gone < block->size && AddressSpace::unmap(device_, begin + gone, segment.chunk)) gone += segment.chunk;
+      while (gone < block->size && call_noexcept<&bp_vmm::unmap>(device_, begin + gone, segment.chunk)) gone += segment.chunk;
       const Locked lock(*this);
       Block* lost = gone == 0 ? block : cut_off(block, gone);
       if (gone != 0) expandable_impl::set_unmapped(block);
@@ -238,7 +221,7 @@ void DeviceCache::unmap_claimed(const std::vector<Block*>& claimed) {
       pool.remove_expandable(&segment);
     }
   }
-  for (const auto& [address, bytes] : empty) AddressSpace::release(device_, address, bytes);
+  for (const auto& [address, bytes] : empty) call_noexcept<&bp_vmm::release>(device_, address, bytes);
 }
 
 }  // namespace backplane::memory
