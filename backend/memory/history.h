@@ -60,7 +60,6 @@ class History {
 
   void add(HistoryEvent event);
   std::vector<HistoryEvent> events() const;  // oldest first
-  const HistorySettings& settings() const { return settings_; }
 
  private:
   const HistorySettings& settings_;

@@ -2,15 +2,12 @@
 #include "memory/storage.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "runtime/device.h"
 
 namespace backplane {
 namespace storage_impl {
 namespace {
-
-std::atomic<uint64_t> created{0};
 
 c10::intrusive_ptr<c10::StorageImpl> create_core(c10::StorageImpl::use_byte_size_t use_byte_size, c10::SymInt bytes, c10::DataPtr data,
                                                  c10::Allocator* allocator, bool resizable) {
@@ -23,7 +20,6 @@ c10::intrusive_ptr<c10::StorageImpl> create_core(c10::StorageImpl::use_byte_size
 
 c10::intrusive_ptr<c10::StorageImpl> create(c10::StorageImpl::use_byte_size_t use_byte_size, c10::SymInt bytes, c10::DataPtr data,
                                             c10::Allocator* allocator, bool resizable) {
-  created.fetch_add(1, std::memory_order_relaxed);
   return storage_factory().get()(use_byte_size, std::move(bytes), std::move(data), allocator, resizable);
 }
 
@@ -41,8 +37,6 @@ Override<c10::StorageImplCreateHelper>& storage_factory() {
   static Override<c10::StorageImplCreateHelper> slot;
   return slot;
 }
-
-uint64_t storages_created() { return storage_impl::created.load(std::memory_order_relaxed); }
 
 c10::Storage new_storage(size_t bytes, c10::DataPtr data) {
   return c10::Storage(storage_impl::create(c10::StorageImpl::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)), std::move(data),

@@ -4,17 +4,12 @@
 #include <c10/core/Storage.h>
 #include <c10/core/StorageImpl.h>
 
-#include <cstdint>
-
 #include "runtime/overrides.h"
 
 namespace backplane {
 
 // A vendor's StorageImpl subclass: storage_factory().vendor = my_create. `data` may be null: then the factory allocates.
 Override<c10::StorageImplCreateHelper>& storage_factory();
-
-// Number of storages that the factory has created in this process.
-uint64_t storages_created();
 
 // A resizable storage of `bytes` on the current device, created by the factory.
 c10::Storage new_storage(size_t bytes);

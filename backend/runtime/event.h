@@ -33,7 +33,6 @@ class Event {
   bp_event* handle() const { return handle_; }  // NULL: not created yet
 
   c10::DeviceIndex device() const { return device_; }  // -1: never recorded
-  uint32_t flags() const { return flags_; }
 
  private:
   void check_wait(const c10::Stream& stream) const;
