@@ -16,6 +16,7 @@
 #include "fallback/host_arguments.h"
 #include "fallback/plan.h"
 #include "fallback/policy.h"
+#include "fallback/values.h"
 #include "fallback/widening.h"
 #include "random/generator.h"
 #include "runtime/options.h"
@@ -70,29 +71,12 @@ class Call {
 
   const char* argument_name(size_t i) const { return op_.schema().arguments()[i].name().c_str(); }
 
-  // Calls visit(tensor, i) for every tensor of argument i, undefined ones too.
-  template <typename Visit>
-  void visit_tensors(size_t i, const Visit& visit) {
-    const c10::IValue& value = argument(i);
-    if (value.isTensor()) {
-      visit(value.toTensor());
-    } else if (value.isList()) {
-      if (value.isTensorList()) {
-        const c10::List<at::Tensor> list = value.toTensorList();
-        for (const at::Tensor& tensor : list) visit(tensor);
-      } else if (value.isOptionalTensorList()) {
-        const c10::List<std::optional<at::Tensor>> list = value.toOptionalTensorList();
-        for (const std::optional<at::Tensor>& tensor : list) visit(tensor.value_or(at::Tensor()));
-      }
-    }
-  }
-
   void find_participants() {
     for (size_t i = 0; i < plan_.flags.size(); ++i) {
       const uint8_t flags = plan_.flags[i];
       TORCH_CHECK_NOT_IMPLEMENTED(!argument(i).isStorage(), plan_.full_name, " takes a storage, which the CPU fallback of ", device_name(),
                                   " does not support; it needs a kernel");
-      visit_tensors(i, [&](const at::Tensor& tensor) { note(tensor, i, flags); });
+      visit_tensors(argument(i), [&](const at::Tensor& tensor) { note(tensor, i, flags); });
       if (argument(i).isDevice()) device_argument_ = argument(i).toDevice();
       TORCH_CHECK(!(flags & Plan::pin) || !argument(i).isBool() || !argument(i).toBool(), "Only dense CPU tensors can be pinned");
     }
@@ -106,7 +90,6 @@ class Call {
   }
 
   void note(const at::Tensor& tensor, size_t i, uint8_t flags) {
-    if (!tensor.defined()) return;
     if (is_on_device(tensor)) {
       if (!device_) device_ = tensor.device();
       if (C10_LIKELY(tensor.device() == *device_)) {
@@ -155,10 +138,8 @@ class Call {
   void replace_arguments(c10::DeviceIndex device) {
     for (size_t i = 0; i < plan_.flags.size(); ++i) {
       c10::IValue& value = argument(i);
-      if (value.isTensor()) {
-        if (is_device_tensor(value.toTensor())) value = host(value.toTensor());
-      } else if (value.isList()) {
-        replace_list(value);
+      if (value.isTensor() || value.isList()) {
+        value = map_tensors(value, [&](const at::Tensor& tensor) { return is_on_device(tensor) ? host(tensor) : tensor; });
       } else if (value.isDevice()) {
         value = c10::Device(c10::kCPU);
       } else if (plan_.flags[i] & Plan::generator) {
@@ -166,26 +147,6 @@ class Call {
       }
     }
   }
-
-  void replace_list(c10::IValue& value) {
-    if (value.isTensorList()) {
-      const c10::List<at::Tensor> list = value.toTensorList();
-      c10::List<at::Tensor> hosts;
-      hosts.reserve(list.size());
-      for (const at::Tensor& tensor : list) hosts.push_back(is_device_tensor(tensor) ? host(tensor) : tensor);
-      value = std::move(hosts);
-    } else if (value.isOptionalTensorList()) {
-      const c10::List<std::optional<at::Tensor>> list = value.toOptionalTensorList();
-      c10::List<std::optional<at::Tensor>> hosts;
-      hosts.reserve(list.size());
-      for (const std::optional<at::Tensor>& tensor : list) {
-        hosts.push_back(tensor && is_device_tensor(*tensor) ? std::optional<at::Tensor>(host(*tensor)) : tensor);
-      }
-      value = std::move(hosts);
-    }
-  }
-
-  static bool is_device_tensor(const at::Tensor& tensor) { return tensor.defined() && is_on_device(tensor); }
 
   const at::Tensor& host(const at::Tensor& tensor) { return host_arguments_.host(host_arguments_.add(tensor, Use::read)); }
 

@@ -2,7 +2,6 @@
 #include "fallback/widening.h"
 
 #include <ATen/core/Generator.h>
-#include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/ScalarType.h>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "fallback/fallback.h"
+#include "fallback/values.h"
 #include "runtime/options.h"
 
 namespace backplane::fallback {
@@ -43,45 +43,6 @@ bool is_half_type_error(const std::string& text) {
   const size_t begin = found + kBefore.size();
   const std::string dtype = text.substr(begin, text.find('\'', begin) - begin);
   return dtype == "Half" || dtype == "BFloat16" || dtype == "ComplexHalf";
-}
-
-// Calls visit(tensor) for every defined tensor of a value.
-template <typename Visit>
-void visit_tensors(const c10::IValue& value, const Visit& visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    const c10::List<at::Tensor> list = value.toTensorList();
-    for (const at::Tensor& tensor : list) {
-      if (tensor.defined()) visit(tensor);
-    }
-  } else if (value.isOptionalTensorList()) {
-    const c10::List<std::optional<at::Tensor>> list = value.toOptionalTensorList();
-    for (const std::optional<at::Tensor>& tensor : list) {
-      if (tensor && tensor->defined()) visit(*tensor);
-    }
-  }
-}
-
-// The value with each defined tensor replaced.
-template <typename Function>
-c10::IValue map_tensors(const c10::IValue& value, const Function& function) {
-  if (value.isTensor()) return value.toTensor().defined() ? c10::IValue(function(value.toTensor())) : value;
-  if (value.isTensorList()) {
-    const c10::List<at::Tensor> list = value.toTensorList();
-    c10::List<at::Tensor> mapped;
-    for (const at::Tensor& tensor : list) mapped.push_back(tensor.defined() ? function(tensor) : tensor);
-    return mapped;
-  }
-  if (value.isOptionalTensorList()) {
-    const c10::List<std::optional<at::Tensor>> list = value.toOptionalTensorList();
-    c10::List<std::optional<at::Tensor>> mapped;
-    for (const std::optional<at::Tensor>& tensor : list) {
-      mapped.push_back(tensor && tensor->defined() ? std::optional<at::Tensor>(function(*tensor)) : tensor);
-    }
-    return mapped;
-  }
-  return value;
 }
 
 // The dtypes of a call's tensors and dtype arguments. Only calls with exactly these dtypes are known to be unsupported: with others, the
