@@ -7,15 +7,6 @@
 namespace backplane::bindings {
 namespace {
 
-constexpr const char* kPolicies[] = {"wait", "background", "off", "strict"};
-
-KernelPolicy policy_of(const std::string& word) {
-  for (size_t i = 0; i < std::size(kPolicies); ++i) {
-    if (word == kPolicies[i]) return static_cast<KernelPolicy>(i);
-  }
-  TORCH_CHECK_VALUE(false, "the policy for kernels must be wait, background, off or strict, not '", word, "'");
-}
-
 py::dict properties_of(const Target& target) {
   const bp_target_properties& p = target.properties;
   py::dict result;
@@ -38,13 +29,14 @@ py::dict properties_of(const Target& target) {
 }  // namespace
 
 void bind_modules(py::module_& module) {
-  def_quick(module, "policy", [] { return std::string(kPolicies[static_cast<size_t>(kernel_policy())]); });
+  def_quick(module, "policy", [] { return std::string(kKernelPolicies[static_cast<size_t>(kernel_policy())]); });
   def_quick(module, "set_policy", [](const std::string& word) {
-    const KernelPolicy policy = policy_of(word);
+    const auto policy = kernel_policy_named(word);
+    TORCH_CHECK_VALUE(policy, "the policy for kernels must be wait, background, off or strict, not '", word, "'");
     TORCH_CHECK(policy == KernelPolicy::off || !portable_is_left_out(),
                 "compiled kernels were left out when the backend was imported (" BACKPLANE_ENV_PREFIX
                 "_KERNELS=off). Unset it; set_policy('off') disables them temporarily");
-    set_kernel_policy(policy);
+    set_kernel_policy(*policy);
   });
   def_blocking(module, "can_compile", [] { return can_compile(); });
   def_quick(module, "target", [](int64_t device) { return properties_of(target_of(device_index(device))); });

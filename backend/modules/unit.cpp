@@ -1,4 +1,4 @@
-// modules/unit.cpp: units by their text, each compiled under a lock of its own; the background threads.
+// modules/unit.cpp: units by their text, each compiled under its own lock; the background threads.
 #include "modules/unit.h"
 
 #include <c10/util/Exception.h>
@@ -302,22 +302,23 @@ class Background {
   unsigned threads_ = 0;
 };
 
-KernelPolicy policy_of_environment() {
-  const std::string word = env("KERNELS").value_or("wait");
-  if (word == "wait") return KernelPolicy::wait;
-  if (word == "background") return KernelPolicy::background;
-  if (word == "off") return KernelPolicy::off;
-  TORCH_CHECK(word == "strict", BACKPLANE_ENV_PREFIX "_KERNELS=", word, " is not supported: use wait, background, off or strict");
-  return KernelPolicy::strict;
-}
-
 std::atomic<KernelPolicy>& policy() {
-  static std::atomic<KernelPolicy> instance{policy_of_environment()};
+  static std::atomic<KernelPolicy> instance = [] {
+    const std::string word = env("KERNELS").value_or("wait");
+    const auto found = kernel_policy_named(word);
+    TORCH_CHECK(found, BACKPLANE_ENV_PREFIX "_KERNELS=", word, " is not supported: use wait, background, off or strict");
+    return *found;
+  }();
   return instance;
 }
 
 }  // namespace
 }  // namespace unit_impl
+
+std::optional<KernelPolicy> kernel_policy_named(std::string_view word) {
+  const auto* const found = std::find(std::begin(kKernelPolicies), std::end(kKernelPolicies), word);
+  return found == std::end(kKernelPolicies) ? std::nullopt : std::optional(static_cast<KernelPolicy>(found - std::begin(kKernelPolicies)));
+}
 
 KernelPolicy kernel_policy() { return unit_impl::policy().load(std::memory_order_relaxed); }
 void set_kernel_policy(KernelPolicy policy) { unit_impl::policy().store(policy, std::memory_order_relaxed); }

@@ -12,7 +12,9 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,8 @@
 namespace backplane {
 
 enum class KernelPolicy : uint8_t { wait, background, off, strict };
+inline constexpr const char* kKernelPolicies[] = {"wait", "background", "off", "strict"};
+std::optional<KernelPolicy> kernel_policy_named(std::string_view word);
 
 // Throws for an invalid word in the environment.
 KernelPolicy kernel_policy();
