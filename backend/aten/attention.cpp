@@ -40,6 +40,7 @@ namespace {
 using attention_parts::draw_seed;
 using attention_parts::dropout_factors;
 using attention_parts::for_every_head;
+using attention_parts::sum_over_sharers;
 
 using OptionalTensor = std::optional<at::Tensor>;
 
@@ -152,9 +153,7 @@ at::Tensor in_layout_of(const at::Tensor& like, const at::Tensor& tensor) {
 
 // A gradient for every head of query, summed over the heads that share one head of `like`.
 at::Tensor gradient_like(const at::Tensor& gradient, const at::Tensor& like) {
-  const int64_t heads = like.size(1);
-  if (heads == gradient.size(1)) return in_layout_of(like, gradient);
-  return in_layout_of(like, gradient.reshape({like.size(0), heads, gradient.size(1) / heads, like.size(2), like.size(3)}).sum(2));
+  return in_layout_of(like, sum_over_sharers(gradient, like.size(1)));
 }
 
 c10::ScalarType compute_dtype(const at::Tensor& query) { return query.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat; }

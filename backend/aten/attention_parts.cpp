@@ -18,6 +18,11 @@ at::Tensor for_every_head(const at::Tensor& tensor, const at::Tensor& query) {
   return shared.reshape({tensor.size(0), query.size(1), tensor.size(2), tensor.size(3)});
 }
 
+at::Tensor sum_over_sharers(const at::Tensor& gradient, int64_t heads) {
+  if (heads == gradient.size(1)) return gradient;
+  return gradient.reshape({gradient.size(0), heads, gradient.size(1) / heads, gradient.size(2), gradient.size(3)}).sum(2);
+}
+
 at::Tensor dropout_factors(const at::Tensor& weights, double p, int64_t seed) {
   at::Generator generator = at::globalContext().defaultGenerator(weights.device()).clone();
   {

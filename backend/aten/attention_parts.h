@@ -8,6 +8,9 @@ namespace backplane::attention_parts {
 // Each head of key or value (batch, heads, length, size), repeated for every head of query that shares it.
 at::Tensor for_every_head(const at::Tensor& tensor, const at::Tensor& query);
 
+// The reverse for a gradient (batch, heads, length, size): the sum over the heads that share one of `heads`.
+at::Tensor sum_over_sharers(const at::Tensor& gradient, int64_t heads);
+
 // 0 or 1/(1 - p) for every weight; the same seed gives the same result: the backward draws it again instead of keeping it.
 at::Tensor dropout_factors(const at::Tensor& weights, double p, int64_t seed);
 

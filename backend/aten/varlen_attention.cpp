@@ -1,7 +1,7 @@
 // aten/varlen_attention.cpp: attention over packed sequences of different lengths, as torch.nn.attention.varlen calls it
 // (_flash_attention_forward), and its memory-efficient form, composed of products and a softmax, sequence by sequence. Batches of one
 // length are computed whole. The CPU has no such kernels.
-// length go through whole. The CPU has no such kernels.
+//
 // Tensors have the shape (batch, length, heads, size), or (all lengths, heads, size) with the offsets where sequences begin, which are read
 // on the host. Arguments are accessed by name, since versions of torch add some.
 #include <ATen/TensorOperators.h>
@@ -32,6 +32,7 @@ namespace {
 using attention_parts::draw_seed;
 using attention_parts::dropout_factors;
 using attention_parts::for_every_head;
+using attention_parts::sum_over_sharers;
 
 // A call's arguments by name. Those that this torch's schema does not have are None.
 class Arguments {
@@ -112,12 +113,7 @@ std::pair<at::Tensor, at::Tensor> attend(const at::Tensor& query, const at::Tens
 
 // The sum over the heads of query that share a head.
 at::Tensor gradient_like(const at::Tensor& like, const at::Tensor& gradient) {
-  at::Tensor sum = gradient;
-  const int64_t heads = like.size(2);
-  if (heads != gradient.size(1)) {
-    sum = gradient.reshape({gradient.size(0), heads, gradient.size(1) / heads, gradient.size(2), gradient.size(3)}).sum(2);
-  }
-  return sum.transpose(1, 2).to(like.scalar_type());
+  return sum_over_sharers(gradient, like.size(2)).transpose(1, 2).to(like.scalar_type());
 }
 
 struct Gradients {
