@@ -61,14 +61,6 @@ struct Parts {
   std::vector<uint64_t> bytes, at;
 };
 
-void divide(const at::Tensor& sum, int ranks) {
-  if (c10::isIntegralType(sum.scalar_type(), false)) {
-    sum.div_(ranks, "trunc");
-  } else {
-    sum.div_(ranks);
-  }
-}
-
 }  // namespace
 }  // namespace native_calls_impl
 

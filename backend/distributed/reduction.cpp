@@ -79,6 +79,14 @@ Prepare factor_of(const c10d::ReduceOp& op) {
   };
 }
 
+void divide(const at::Tensor& sum, int ranks) {
+  if (c10::isIntegralType(sum.scalar_type(), false)) {
+    sum.div_(ranks, "trunc");
+  } else {
+    sum.div_(ranks);
+  }
+}
+
 HostReduction::HostReduction(const c10d::ReduceOp& op, c10::ScalarType dtype, int ranks)
     : op_(op.op_ == c10d::ReduceOp::PREMUL_SUM ? c10d::ReduceOp::SUM : op.op_),
       dtype_(dtype),
@@ -105,10 +113,8 @@ at::Tensor HostReduction::encode(const at::Tensor& input) const {
 void HostReduction::decode(const at::Tensor& reduced, const at::Tensor& out) const {
   if (averages_ && dtype_ == c10::ScalarType::UInt64) {
     reduction_impl::divide_unsigned(reduced, static_cast<uint64_t>(ranks_));
-  } else if (averages_ && c10::isIntegralType(dtype_, false)) {
-    reduced.div_(ranks_, "trunc");
   } else if (averages_) {
-    reduced.div_(ranks_);
+    divide(reduced, ranks_);
   }
   if (flips_sign_) reduced.bitwise_xor_(std::numeric_limits<int64_t>::min());
   const at::Tensor result = c10::isComplexType(dtype_)                     ? at::view_as_real(out).view(-1)

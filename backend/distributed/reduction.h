@@ -18,6 +18,9 @@ const char* name_of_reduction(int64_t op);
 using Prepare = std::function<at::Tensor(const at::Tensor& input)>;
 Prepare factor_of(const c10d::ReduceOp& op);
 
+// Makes an average of a sum; integers round toward zero.
+void divide(const at::Tensor& sum, int ranks);
+
 // Of tensors on the host, flat and contiguous. bool adds up by "or" and multiplies by "and", as NCCL's; AVG of integers rounds toward
 // zero. Integers wrap around.
 class HostReduction {
