@@ -35,24 +35,7 @@ at::Tensor open(int64_t device, const py::tuple& parts) {
 
 void release(const py::tuple& parts) { release_shared_storage(shared_of(parts)); }
 
-// An event is passed as a capsule that owns it.
-constexpr const char* kEvent = "backplane.Event";
-
-py::capsule capsule_of(Event event) {
-  return py::capsule(new Event(std::move(event)), kEvent, [](void* kept) { delete static_cast<Event*>(kept); });
-}
-
-Event& event_of(const py::capsule& event) {
-  TORCH_CHECK_TYPE(PyCapsule_IsValid(event.ptr(), kEvent) != 0, "the capsule does not contain an event");
-  return *event.get_pointer<Event>();
-}
-
-template <typename Use>
-auto without_gil(const py::capsule& event, const Use& use) {
-  Event& used = event_of(event);
-  const py::gil_scoped_release no_gil;
-  return use(used);
-}
+constexpr Capsules<Event> kEvents{"backplane.Event"};
 
 }  // namespace
 
@@ -62,21 +45,22 @@ void bind_ipc(py::module_& module) {
   def_quick(module, "release", release);
   def_blocking(module, "collect", [] { ipc_collect(); });
 
-  def_quick(module, "make_shared_event", [] { return capsule_of(make_shared_event()); });
-  def_quick(module, "open_shared_event",
-            [](int64_t device, const std::string& handle) { return capsule_of(open_shared_event(device_index(device), handle)); });
-  def_quick(module, "export_event", [](const py::capsule& event, int64_t device) {
-    return py::bytes(export_event(event_of(event), resolve_device(device_index(device))));
+  def_quick(module, "make_shared_event", [] { return kEvents.hold(new Event(make_shared_event())); });
+  def_quick(module, "open_shared_event", [](int64_t device, const std::string& handle) {
+    return kEvents.hold(new Event(open_shared_event(device_index(device), handle)));
   });
-  def_quick(module, "event_device", [](const py::capsule& event) { return static_cast<int>(event_of(event).device()); });
+  def_quick(module, "export_event", [](const py::capsule& event, int64_t device) {
+    return py::bytes(export_event(kEvents.get(event), resolve_device(device_index(device))));
+  });
+  def_quick(module, "event_device", [](const py::capsule& event) { return static_cast<int>(kEvents.get(event).device()); });
   def_quick(module, "record_event", [](const py::capsule& event, int64_t id, int64_t device) {
-    without_gil(event, [&](Event& e) { e.record(stream_of(id, device)); });
+    kEvents.use(event, [&](Event& e) { e.record(stream_of(id, device)); });
   });
   def_quick(module, "wait_event", [](const py::capsule& event, int64_t id, int64_t device) {
-    without_gil(event, [&](Event& e) { e.block(stream_of(id, device)); });
+    kEvents.use(event, [&](Event& e) { e.block(stream_of(id, device)); });
   });
-  def_quick(module, "query_event", [](const py::capsule& event) { return without_gil(event, [](Event& e) { return e.query(); }); });
-  def_quick(module, "synchronize_event", [](const py::capsule& event) { without_gil(event, [](Event& e) { e.synchronize(); }); });
+  def_quick(module, "query_event", [](const py::capsule& event) { return kEvents.use(event, [](Event& e) { return e.query(); }); });
+  def_quick(module, "synchronize_event", [](const py::capsule& event) { kEvents.use(event, [](Event& e) { e.synchronize(); }); });
 }
 
 }  // namespace backplane::bindings

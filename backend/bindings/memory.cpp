@@ -13,10 +13,6 @@
 namespace backplane::bindings {
 namespace {
 
-using Pool = std::pair<uint64_t, uint64_t>;
-
-c10::MempoolId_t pool_id(const Pool& pool) { return {pool.first, pool.second}; }
-
 py::dict stat_dict(const c10::CachingAllocator::Stat& stat) {
   py::dict d;
   d["current"] = stat.current;
@@ -58,9 +54,9 @@ const memory::Pluggable* pluggable(uint64_t alloc, uint64_t free) {
 }
 
 // The calling thread allocates from the pool until end_pool.
-void begin_pool(int64_t device, const Pool& pool) {
+void begin_pool(int64_t device, c10::MempoolId_t pool) {
   caching_allocator().begin_allocate_to_pool(
-      resolve_device(device_index(device)), pool_id(pool),
+      resolve_device(device_index(device)), pool,
       [thread = std::this_thread::get_id()](const c10::Stream&) { return std::this_thread::get_id() == thread; });
 }
 
@@ -114,7 +110,7 @@ void bind_memory(py::module_& module) {
   def_blocking(module, "raw_alloc", raw_alloc);
   def_blocking(module, "raw_delete", [](uint64_t address) { CachingAllocator::raw_delete(reinterpret_cast<void*>(address)); });
   def_blocking(module, "empty_cache", [] { c10::getDeviceAllocator(kDevice)->emptyCache(); });
-  def_blocking(module, "empty_pool", [](const Pool& pool) { c10::getDeviceAllocator(kDevice)->emptyCache(pool_id(pool)); });
+  def_blocking(module, "empty_pool", [](c10::MempoolId_t pool) { c10::getDeviceAllocator(kDevice)->emptyCache(pool); });
   def_blocking(module, "set_fraction", [](double fraction, int64_t device) {
     caching_allocator().set_memory_fraction(fraction, resolve_device(device_index(device)));
   });
@@ -123,38 +119,32 @@ void bind_memory(py::module_& module) {
   def_quick(module, "block_size", [](uint64_t address) { return CachingAllocator::block_size(reinterpret_cast<void*>(address)); });
 
   def_blocking(module, "begin_pool", begin_pool);
-  def_blocking(module, "retain_pool", [](int64_t device, const Pool& pool) {
-    caching_allocator().retain_pool(resolve_device(device_index(device)), pool_id(pool));
+  def_blocking(module, "retain_pool",
+               [](int64_t device, c10::MempoolId_t pool) { caching_allocator().retain_pool(resolve_device(device_index(device)), pool); });
+  def_quick(module, "set_pool_options", [](c10::MempoolId_t pool, bool use_on_oom, bool no_split, uint64_t alloc, uint64_t free) {
+    caching_allocator().set_pool_options(pool, {use_on_oom, no_split, pluggable(alloc, free)});
   });
-  def_quick(module, "set_pool_options", [](const Pool& pool, bool use_on_oom, bool no_split, uint64_t alloc, uint64_t free) {
-    caching_allocator().set_pool_options(pool_id(pool), {use_on_oom, no_split, pluggable(alloc, free)});
-  });
-  def_quick(module, "forget_pool_options", [](const Pool& pool) { caching_allocator().forget_pool_options(pool_id(pool)); });
+  def_quick(module, "forget_pool_options", [](c10::MempoolId_t pool) { caching_allocator().forget_pool_options(pool); });
   def_quick(module, "plug", [](uint64_t alloc, uint64_t free) { caching_allocator().plug(pluggable(alloc, free)); });
   def_blocking(module, "set_caching", [](bool on) { caching_allocator().set_caching(on); });
   def_quick(module, "caches", [] { return caching_allocator().caches(); });
   def_quick(module, "more_stats", more_stats);
-  def_blocking(module, "pool_references", [](int64_t device, const Pool& pool) {
-    return caching_allocator().pool_references(resolve_device(device_index(device)), pool_id(pool));
+  def_blocking(module, "pool_references", [](int64_t device, c10::MempoolId_t pool) {
+    return caching_allocator().pool_references(resolve_device(device_index(device)), pool);
   });
-  def_blocking(module, "end_pool", [](int64_t device, const Pool& pool) {
-    caching_allocator().end_allocate_to_pool(resolve_device(device_index(device)), pool_id(pool));
+  def_blocking(module, "end_pool", [](int64_t device, c10::MempoolId_t pool) {
+    caching_allocator().end_allocate_to_pool(resolve_device(device_index(device)), pool);
   });
-  def_blocking(module, "release_pool", [](int64_t device, const Pool& pool) {
-    caching_allocator().release_pool(resolve_device(device_index(device)), pool_id(pool));
-  });
+  def_blocking(module, "release_pool",
+               [](int64_t device, c10::MempoolId_t pool) { caching_allocator().release_pool(resolve_device(device_index(device)), pool); });
 
-  def_quick(module, "allocator_settings", [] { return allocator_settings(); });
   def_quick(module, "allocator_config", [] { return allocator_config(); });
   def_blocking(module, "set_allocator_settings", [](const std::string& text) { set_allocator_settings(text); });
 
   def_quick(module, "host_stats", host_stats);
   def_quick(module, "reset_accumulated_host_stats", [] { at::getHostAllocator(kDevice)->reset_accumulated_stats(); });
   // As torch.accelerator.empty_host_cache, which torch 2.11 does not have.
-  def_quick(module, "empty_host_cache", [] {
-    const py::gil_scoped_release no_gil;
-    at::getHostAllocator(kDevice)->empty_cache();
-  });
+  def_blocking(module, "empty_host_cache", [] { at::getHostAllocator(kDevice)->empty_cache(); });
   def_quick(module, "reset_peak_host_stats", [] { at::getHostAllocator(kDevice)->reset_peak_stats(); });
 
   def_blocking(module, "host_view", [](const at::Tensor& tensor) { return host_view(tensor); });

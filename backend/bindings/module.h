@@ -48,6 +48,30 @@ inline c10::DeviceIndex device_index(int64_t device) {
   return static_cast<c10::DeviceIndex>(device);
 }
 
+// C++ objects of a class that Python holds as capsules, which own them.
+template <typename T>
+struct Capsules {
+  const char* name;  // "backplane.Graph"
+
+  py::capsule hold(T* object) const {
+    return py::capsule(object, name, [](void* held) {
+      const py::gil_scoped_release no_gil;
+      delete static_cast<T*>(held);
+    });
+  }
+  T& get(const py::capsule& capsule) const {
+    TORCH_CHECK_TYPE(PyCapsule_IsValid(capsule.ptr(), name) != 0, "the capsule does not contain a ", name);
+    return *capsule.get_pointer<T>();
+  }
+  // Calls `use` with the object, without the GIL.
+  template <typename Use>
+  auto use(const py::capsule& capsule, const Use& use) const {
+    T& object = get(capsule);
+    const py::gil_scoped_release no_gil;
+    return use(object);
+  }
+};
+
 // The stream with these two numbers; the device is checked.
 c10::Stream stream_of(int64_t id, int64_t device);
 

@@ -366,8 +366,6 @@ CachingAllocator& caching_allocator() {
   return *found;
 }
 
-std::string allocator_settings() { return memory::alloc_config().text; }
-
 void set_allocator_settings(const std::string& text) {
   memory::set_alloc_config(text);
   if (text.find("per_process_memory_fraction") != std::string::npos) {

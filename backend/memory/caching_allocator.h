@@ -168,9 +168,8 @@ class CachingAllocator : public c10::DeviceAllocator {
 // The registered allocator. Throws if a vendor registered one that does not derive from CachingAllocator.
 CachingAllocator& caching_allocator();
 
-// "key:value,key:value": PYTORCH_ALLOC_CONF overridden by <PREFIX>_ALLOC_CONF, read at first use; replaced by set_allocator_settings.
-// ValueError names the supported keys.
-std::string allocator_settings();
+// Replaces the settings of PYTORCH_ALLOC_CONF and <PREFIX>_ALLOC_CONF (alloc_config.h) by "key:value,key:value". ValueError names the
+// supported keys.
 void set_allocator_settings(const std::string& text);
 
 }  // namespace backplane

@@ -153,10 +153,10 @@ def test_settings_come_from_both_variables_and_from_the_program(run_in_process, 
         device = torch.{name}
         torch.empty(1, device="{name}")
         stats = device.memory_stats()
-        settings = _backend.C.memory.allocator_settings()
+        settings = _backend.C.memory.allocator_config()["text"]
         print(stats["max_split_size"] >> 20, device.get_per_process_memory_fraction(), settings)
         device.memory._set_allocator_settings("max_split_size_mb:96")
-        print(device.memory_stats()["max_split_size"] >> 20, _backend.C.memory.allocator_settings())
+        print(device.memory_stats()["max_split_size"] >> 20, _backend.C.memory.allocator_config()["text"])
         torch._C._accelerator_setAllocatorSettings("max_split_size_mb:128,backend:native")
         print(device.memory_stats()["max_split_size"] >> 20)
         """,

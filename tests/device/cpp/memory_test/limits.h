@@ -75,9 +75,9 @@ CASE(settings) {
   EXPECT(contains(error_of([] { set_allocator_settings("max_split_size_mb:big"); }), "expected a number"));
   EXPECT(contains(error_of([] { set_allocator_settings("garbage_collection_threshold:1.5"); }), "between 0 and 1"));
   EXPECT(contains(error_of([] { set_allocator_settings("roundup_power2_divisions:3"); }), "power of two"));
-  EXPECT_EQUAL(allocator_settings(), std::string(""));
+  EXPECT_EQUAL(memory::alloc_config().text, std::string(""));
   set_allocator_settings("roundup_power2_divisions: 4");
-  EXPECT_EQUAL(allocator_settings(), std::string("roundup_power2_divisions:4"));
+  EXPECT_EQUAL(memory::alloc_config().text, std::string("roundup_power2_divisions:4"));
   const auto block = [](size_t bytes) { return CachingAllocator::block_size(allocator().allocate(bytes).get()); };
   EXPECT_EQUAL(block(1200 * 1024), 1280 * 1024);
   EXPECT_EQUAL(block(1024 * 1024), 1024 * 1024);
@@ -136,7 +136,7 @@ CASE(settings_that_cannot_be_kept_are_refused) {
   for (const std::string count : {"0", "3", "256"}) {
     EXPECT(contains(error_of([&] { set_allocator_settings("pinned_num_register_threads:" + count); }), "power of two"));
   }
-  EXPECT(contains(allocator_settings(), "backend:native"));
+  EXPECT(contains(memory::alloc_config().text, "backend:native"));
 }
 
 CASE(settings_of_sizes) {
