@@ -1,7 +1,7 @@
 // host/conversion.cpp: conversions of dtypes.
 //
-// Note [Conversions]: every dtype is computed in float, double or int64 (its hub). An element goes from its dtype to its hub, from hub to
-// hub, and from there to the other dtype: a loop for each step instead of one for each pair of dtypes.
+// Note [Conversions]: every dtype is computed in float, double or int64 (its hub). An element is converted from its dtype to its hub, to
+// the other dtype's hub, and to the other dtype: a loop per step instead of one per pair of dtypes.
 #include "host/conversion.h"
 
 #include <backplane/host/elementwise.h>
@@ -53,7 +53,7 @@ void convert_run(Run from, Run to, int64_t count) {
   }
 }
 
-// The rows of a broadcast operand are often short, so this is all that happens to one of the right dtype.
+// Rows of a broadcast operand are often short: for the right dtype, this is the only step.
 template <typename Bits>
 void move_run(Run from, Run to, int64_t count) {
   for (int64_t k = 0; k < count; ++k) {
@@ -75,7 +75,7 @@ void from_hub(ScalarType dtype, Run from, Run to, int64_t count) {
   });
 }
 
-// In place: the hubs are of 4 and 8 bytes, so the ends are apart, and a float's truth is decided before it is rounded to an integer.
+// From one hub to another. A float's truth is decided before it is rounded to an integer.
 void hub_to_hub(ScalarType from, ScalarType to, bool truth, const char* source, char* target, int64_t count) {
   const auto loop = [&](auto from_zero, auto to_zero) {
     using From = decltype(from_zero);

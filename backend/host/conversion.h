@@ -1,4 +1,4 @@
-// host/conversion.h: elements from one dtype to another, for everything that walks strided device memory.
+// host/conversion.h: converts elements between dtypes, for code that walks strided device memory.
 #pragma once
 
 #include <backplane/dtypes.h>
@@ -15,7 +15,7 @@ struct Run {  // elements with a stride in bytes
   int64_t stride;
 };
 
-// float, double or int64: what a convertible dtype is computed in.
+// float, double or int64: the compute type of a convertible dtype.
 c10::ScalarType compute_dtype(c10::ScalarType dtype);
 
 inline int64_t size_of(c10::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
@@ -23,11 +23,11 @@ inline int64_t size_of(c10::ScalarType dtype) { return static_cast<int64_t>(c10:
 // Converts at most kChunk elements; both dtypes are in NumbersAndBool. The runs do not overlap.
 void convert(c10::ScalarType from_dtype, Run from, c10::ScalarType to_dtype, Run to, int64_t count);
 
-// The dtype that a value of `dtype` is rounded to on its way into a kernel that computes in `type`, or out of it, by the rules of type
-// promotion; Undefined if the way is direct.
+// The dtype to which type promotion rounds a value of `dtype` that enters or leaves a kernel computing in `type`; Undefined if there is no
+// intermediate one.
 c10::ScalarType rounds_to(c10::ScalarType common, c10::ScalarType dtype, c10::ScalarType type);
 
-// The same, by way of `via` unless that is Undefined.
+// The same, by `via` unless that is Undefined.
 void convert_via(c10::ScalarType via, c10::ScalarType from_dtype, Run from, c10::ScalarType to_dtype, Run to, int64_t count);
 
 }  // namespace backplane

@@ -1,4 +1,4 @@
-// host/elements.cpp: what all elementwise kernels share (backplane/host/elementwise.h): the walk over strided operands.
+// host/elements.cpp: shared by all elementwise kernels (backplane/host/elementwise.h): the walk over strided operands.
 #include <backplane/host/elementwise.h>
 
 #include <ATen/EmptyTensor.h>
@@ -16,25 +16,25 @@ namespace {
 
 using c10::ScalarType;
 
-// One operand as the block function sees it: where it lies, or where its chunks are converted.
+// One operand for the block function: its memory, or a buffer with converted chunks.
 class Lane {
  public:
-  // constant: an input that has one value for all elements. common: Undefined for what is not rounded to it.
+  // constant: an input with one value for all elements. common: Undefined if it is not rounded to the common dtype.
   void set(ScalarType dtype, ScalarType type, ScalarType common, int64_t stride, bool constant) {
     dtype_ = dtype;
     type_ = type;
     constant_ = constant;
     filled_ = 0;
-    // By way of the common dtype goes what is a value of it: not a condition, nor an operator's bool or index result.
+    // Values of the common dtype are converted by it; conditions, and bool or index results, are not.
     via_ = rounds_to(common, dtype_, type_);
-    direct_ = dtype_ == type_ && via_ == ScalarType::Undefined && stride == size_of(type_);  // an int64 out of uint8s wraps as they do
+    direct_ = dtype_ == type_ && via_ == ScalarType::Undefined && stride == size_of(type_);  // an int64 of uint8 values wraps as they do
   }
 
   // Elements [k, k + count) of a row that begins at data.
   char* read(char* data, int64_t stride, int64_t k, int64_t count) {
     if (direct_) return data + k * size_of(type_);
     if (stride == 0 && filled_ >= count && (constant_ || k > 0)) return buffer_;
-    if (stride == 0) {  // one conversion, and copies of it
+    if (stride == 0) {  // one conversion, then copies of it
       convert_via(via_, dtype_, {data, 0}, type_, {buffer_, size_of(type_)}, 1);
       convert(type_, {buffer_, 0}, type_, {buffer_ + size_of(type_), size_of(type_)}, count - 1);
       filled_ = count;
@@ -60,7 +60,7 @@ class Lane {
   alignas(64) char buffer_[kChunk * 8];
 };
 
-// Rows in pieces that are converted before and after the block function.
+// Rows in chunks that are converted before and after the block function.
 struct Chunks {
   Chunks(Elements::BlockFunction block, const void* context, size_t count) : block(block), context(context), count(count) {}
 
@@ -81,7 +81,8 @@ struct Chunks {
   }
 };
 
-// The dtype, or Undefined: TensorIteratorBase::common_dtype() raises where there is none, and maybe_common_dtype() is new in torch 2.13.
+// Gives the common dtype or Undefined: TensorIteratorBase::common_dtype() raises without one, and maybe_common_dtype() is new in torch
+// 2.13.
 struct CommonDtype : at::TensorIteratorBase {
   static ScalarType of(const at::TensorIteratorBase& iter) { return iter.*(&CommonDtype::common_dtype_); }
 };
@@ -150,7 +151,7 @@ void Elements::walk_rows(const DeviceMemory& memory, RowFunction row, const void
   while (true) {
     row(context, data, strides, dims_ == 0 ? 1 : sizes_[0]);
     int64_t dim = 1;
-    for (; dim < dims_; ++dim) {  // the next row: an odometer over the outer dimensions
+    for (; dim < dims_; ++dim) {  // the next row: counts up over the outer dimensions
       const bool carries = ++position[dim] == sizes_[dim];
       for (int64_t i = 0; i < count_; ++i) {
         const int64_t stride = operands_[i].strides[dim];
@@ -165,7 +166,7 @@ void Elements::walk_rows(const DeviceMemory& memory, RowFunction row, const void
 
 void Elements::walk_blocks(const DeviceMemory& memory, const c10::ScalarType* types, BlockFunction block, const void* context) const {
   using namespace elements_impl;
-  const bool single = dims_ == 0 || sizes_[0] == 1;  // of one element a row, where strides do not matter
+  const bool single = dims_ == 0 || sizes_[0] == 1;  // one element per row: strides do not matter
   bool direct = true;
   for (int64_t i = 0; i < count_ && direct; ++i) {
     direct = operands_[i].dtype == types[i] && (single || operands_[i].strides[0] == size_of(types[i]));
@@ -190,7 +191,7 @@ void launch_blocks(const at::TensorIteratorBase& iter, const c10::ScalarType* ty
   TORCH_INTERNAL_ASSERT(iter.ntensors() == static_cast<int>(count) && iter.noutputs() == 1, "a kernel of ", count - 1,
                         " inputs and an output was given an iterator over ", iter.ntensors(), " tensors");
   if (iter.numel() == 0) return;
-  struct Task {  // made where it is queued: launch() would copy the operands twice
+  struct Task {  // constructed in place: launch() would copy the operands twice
     DeviceMemory memory;
     Elements elements;
     const c10::ScalarType* types;  // static

@@ -41,7 +41,7 @@ struct AllocConfig {
   std::string text;
 
   size_t round(size_t bytes) const;                          // to the size of the block; 0 if that overflows
-  size_t shared_limit() const { return large_segment / 2; }  // a larger request gets a segment of its own
+  size_t shared_limit() const { return large_segment / 2; }  // a larger request gets its own segment
 };
 
 // Throws ValueError if the driver does not support pinned_use_cuda_host_register.

@@ -97,7 +97,7 @@ c10::Stream stream_at(c10::DeviceIndex device, const c10::Stream& stream) {
   return stream.device_index() == device ? stream : current_stream(device);
 }
 
-// Copies on each device with its own alignment, on a stream of its own.
+// Copies on each device with its own alignment and stream.
 void copy_odd(CopyEnd dst, CopyEnd src, uint64_t bytes, const c10::Stream& stream) {
   if (src.device < 0) {
     write_odd(dst, reinterpret_cast<const char*>(src.address), bytes, stream, copy_alignment(dst.device));

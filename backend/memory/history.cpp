@@ -75,7 +75,7 @@ void DeviceCache::note_handed_out(Block* block, StackContext& context) {
   block->context = std::move(context);
 }
 
-// A free without a stack of its own shows the stack of the allocation.
+// A free without a stack shows the stack of the allocation.
 void DeviceCache::note_freed(const Block* block, HistoryEvent::Action action, StackContext context) {
   const Arena& arena = *block->segment->arena;
   note(action, arena.pool(), arena.stream(), block->address.load(std::memory_order_relaxed), block->requested,

@@ -108,7 +108,7 @@ CacheFolder find_folder() {
 std::string folder_of(const std::string& key) { return cache_folder().path + "/" + key.substr(0, 2); }
 std::string path_of(const std::string& key) { return folder_of(key) + "/" + key; }
 
-// Writes these bytes to a file of its own, then renames it: no reader sees a partial file.
+// Writes the bytes to a new file, then renames it, so that no reader sees a partial file.
 bool place(const std::string& path, std::string_view head, std::string_view body) {
   static std::atomic<unsigned> number{0};
   const std::string unfinished = path + "." + std::to_string(getpid()) + "." + std::to_string(number++) + ".tmp";

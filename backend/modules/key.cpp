@@ -1,4 +1,4 @@
-// modules/key.cpp: one table of all functions that were looked for.
+// modules/key.cpp: one table of all functions that were requested.
 #include "modules/key.h"
 
 #include <algorithm>

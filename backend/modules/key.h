@@ -1,4 +1,4 @@
-// modules/key.h: kernels by what their texts are made of: a function is found again without its text, and without a lock.
+// modules/key.h: kernels by the pieces of their texts: a function is found again without building its text, and without a lock.
 #pragma once
 
 #include <c10/util/FunctionRef.h>

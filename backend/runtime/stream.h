@@ -19,7 +19,7 @@ bp_stream* current_stream_handle(c10::DeviceIndex device);
 
 c10::Stream default_stream(c10::DeviceIndex device = -1);
 
-// Makes it the calling thread's current stream of its own device (the current device does not change); returns the previous one.
+// Makes it the calling thread's current stream of the stream's device (the current device does not change); returns the previous one.
 c10::Stream exchange_stream(c10::Stream stream);
 
 // Round robin over a pool of streams of that priority, clamped to the device's range (a smaller number is a higher priority). The driver's

@@ -1,7 +1,7 @@
-// kernels/cuda/convolution.cpp: the convolution that torch hands to a device whole, and its gradients, by cuDNN, for float32, bfloat16 and
-// float16. What it does not take, and all of it where the library is absent, goes to the portable kernels.
+// kernels/cuda/convolution.cpp: convolution_overrideable and its gradients by cuDNN, for float32, bfloat16 and float16. Unsupported calls,
+// and all calls without the library, are passed on to the portable kernels.
 //
-// A transposed convolution is the gradient of another's input. The library computes contiguous tensors; those of channels_last are copied.
+// A transposed convolution is the gradient of another one's input. The library computes contiguous tensors; channels_last ones are copied.
 #include <backplane/convolution.h>
 #include <backplane/signature.h>
 #include <backplane/structured.h>
@@ -21,7 +21,7 @@ using cuda::Part;
 using OptionalTensor = std::optional<at::Tensor>;
 using Tensors3 = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-// What the call says of the windows.
+// The call's arguments about the windows.
 struct Windows {
   IntArrayRef stride, padding, dilation;
   bool transposed;
@@ -29,7 +29,8 @@ struct Windows {
   int64_t groups;
 };
 
-// The sizes of a tensor, in two or three dimensions: a first of one point before a single one. Nothing where they are not the library's.
+// The sizes of a tensor in two or three dimensions; a single dimension gets one of size 1 before it. None if the library does not support
+// them.
 std::optional<std::array<int, 5>> sizes_of(IntArrayRef sizes) {
   std::array<int, 5> out{};
   int64_t elements = 1;
@@ -58,8 +59,8 @@ bool is_plain(const at::Tensor& tensor, const at::Tensor& like) {
   return tensor.dim() == like.dim() && tensor.scalar_type() == like.scalar_type() && !tensor.is_neg();
 }
 
-// The convolution of a call, and the sizes of its result. x is the wider side: the input, or the result of a transposed one. Nothing where
-// the arguments are not one's: the kernel that comes next reports what is wrong.
+// The convolution of a call, and the sizes of its result. x is the wider side: the input, or the result of a transposed one. None for
+// invalid arguments: the next kernel reports the error.
 std::optional<cuda::Convolution> describe(const at::Tensor& input, const at::Tensor& weight, const Windows& windows,
                                           c10::SmallVector<int64_t, 5>& result) {
   const size_t dims = static_cast<size_t>(input.dim()) - 2;
@@ -76,7 +77,7 @@ std::optional<cuda::Convolution> describe(const at::Tensor& input, const at::Ten
     const int64_t from = input.size(static_cast<int64_t>(d) + 2), step = windows.stride[d];
     const int64_t reach = windows.dilation[d] * (weight.size(static_cast<int64_t>(d) + 2) - 1) + 1 - 2 * windows.padding[d];
     if (windows.transposed) {
-      // As many points more as make a further window are another convolution's.
+      // Output padding for a further window would be another convolution's.
       if (windows.output_padding[d] >= step) return {};
       result.push_back((from - 1) * step + reach + windows.output_padding[d]);
     } else {

@@ -1,4 +1,4 @@
-// kernels/cuda/cublaslt.cpp: finds cuBLASLt, describes products to it, and keeps what it chose for each kind of product.
+// kernels/cuda/cublaslt.cpp: finds cuBLASLt, describes products to it, and caches its choice for each kind of product.
 #include "cublaslt.h"
 
 #include <backplane/kernel.h>
@@ -22,7 +22,7 @@ enum : int { kReal32 = 0, kReal64 = 1, kReal16 = 2, kRealB16 = 14 };  // cudaDat
 enum : int { kCompute32 = 68, kCompute64 = 70 };                      // cublasComputeType_t
 enum : int { kDescTransA = 3, kDescTransB = 4, kDescEpilogue = 7, kDescBias = 8 };
 enum : int { kLayoutBatches = 5, kLayoutBatchStride = 6 };
-enum : int { kPreferWorkspace = 1, kPreferAlignmentA = 5 };  // then of B, C and D
+enum : int { kPreferWorkspace = 1, kPreferAlignmentA = 5 };  // followed by those of B, C and D
 enum : int32_t { kTranspose = 1 };
 enum : uint32_t { kAddBias = 4 };
 constexpr int kReal[] = {kReal32, kReal64, kReal16, kRealB16};
@@ -75,8 +75,8 @@ struct Library {
 
 void check(Status status, const char* call) { TORCH_CHECK(status == 0, call, " gave cublasStatus_t ", status); }
 
-/// A matrix as the library sees it: columns one behind the other. A tensor's rows are the columns of its transpose, so what is described is
-/// the transpose; `turned`: the tensor itself has columns without gaps.
+// A matrix as the library sees it: column by column. A tensor's rows are the columns of its transpose, which is described; `turned`: the
+// tensor itself has dense columns.
 struct Matrix {
   explicit Matrix(const at::Tensor& tensor)
       : rows(tensor.size(-2)), columns(tensor.size(-1)), batch(tensor.dim() == 3 ? tensor.stride(0) : 0) {
@@ -100,7 +100,7 @@ int64_t alignment(const void* address) {
   return static_cast<int64_t>(std::min<uint64_t>(bits & (~bits + 1), 256));
 }
 
-/// A kind of product, with the choice for it. Lives as long as the process.
+// A kind of product and the choice for it. Lives as long as the process.
 struct Plan {
   Object desc, first, second, result;
   Choice choice;
@@ -122,7 +122,7 @@ Object layout(const Library& lib, int type, const Matrix& matrix, int64_t batche
   return out;
 }
 
-/// What the library keeps for a device; `mutex` over each use, since a plan's bias is set anew for each call.
+// The library's objects for a device; `mutex` protects each use, since a plan's bias is set for each call.
 struct OfDevice {
   std::mutex mutex;
   Object handle = nullptr;
@@ -142,7 +142,7 @@ bool is_matrix(const at::Tensor& tensor) { return Matrix(tensor).leading > 0 && 
 
 bool is_result(const at::Tensor& out) { return is_matrix(out) && !Matrix(out).turned; }
 
-// out^T = b^T a^T: what is stored row by row is, read column by column, the transpose.
+// out^T = b^T a^T: row-major memory read column by column is the transpose.
 void multiply(const at::Tensor& a, const at::Tensor& b, double alpha, double beta, const at::Tensor& bias, const at::Tensor& out) {
   const Library& lib = *Library::loaded();
   const Matrix left(a), right(b), to(out);

@@ -1,4 +1,4 @@
-// kernels/cuda/cudnn.cpp: finds cuDNN, describes convolutions to it, and keeps what it chose for each kind of convolution.
+// kernels/cuda/cudnn.cpp: finds cuDNN, describes convolutions to it, and caches its choice for each kind of convolution.
 #include "cudnn.h"
 
 #include <ATen/Context.h>
@@ -24,7 +24,7 @@ enum : int { kCrossCorrelation = 1 };                                // cudnnCon
 enum : int { kTensorCores = 1, kTensorCoresConvert = 2, kFma = 3 };  // cudnnMathType_t
 enum : int { kDeterministic = 1 };                                   // cudnnDeterminism_t
 
-/// An algorithm, the fastest first: cudnnConvolutionFwdAlgoPerf_t, and the same of the gradients.
+// Algorithms, fastest first: cudnnConvolutionFwdAlgoPerf_t, and those of the gradients.
 struct Algorithm {
   int number;
   Status status;
@@ -47,7 +47,7 @@ struct Library {
   Status (*cudnnSetConvolutionGroupCount)(Object desc, int groups);
   Status (*cudnnSetConvolutionMathType)(Object desc, int math);
 
-  // By part: of y (forward), of x (data), of w (filter). The descriptions come in the order of the operands.
+  // By part: y (forward), x (data), w (filter), with the descriptions of the operands in order.
   using Algorithms = Status (*)(Object handle, Object first, Object second, Object windows, Object result, int asked, int* found,
                                 Algorithm* algorithms);
   using Workspace = Status (*)(Object handle, Object first, Object second, Object windows, Object result, int number, size_t* bytes);
@@ -91,7 +91,7 @@ bool is_done(Status status, const char* call) {
   return true;
 }
 
-/// A part of a kind of convolution, with the algorithm for it. Lives as long as the process.
+// A part of a kind of convolution and its algorithm. Lives as long as the process.
 struct Plan {
   Object x = nullptr, w = nullptr, y = nullptr, windows = nullptr;
   bool is_supported = false;
@@ -123,7 +123,7 @@ bool describe(const Library& lib, const Convolution& convolution, Plan& plan) {
          is_done(lib.cudnnSetConvolutionGroupCount(plan.windows, convolution.groups), "cudnnSetConvolutionGroupCount");
 }
 
-/// The operands of a part, in the order in which the library takes them.
+// The operands of a part, in the library's order.
 template <typename T>
 std::tuple<T, T, T> operands(Part part, T x, T w, T y) {
   if (part == Part::y) return {x, w, y};
@@ -139,7 +139,7 @@ T of_part(Part part, T y, T x, T w) {
 Plan make_plan(const Library& lib, Object handle, const Convolution& convolution, Part part, bool deterministic) {
   Plan plan;
   if (!describe(lib, convolution, plan)) return plan;
-  // float32 is computed in float32, not in TF32. Halves take the matrix units where an algorithm has them.
+  // float32 is computed in float32, not in TF32. Half types use tensor cores if an algorithm does.
   const bool exact = convolution.dtype == at::kFloat;
   const auto set_math = [&](int math) {
     return is_done(lib.cudnnSetConvolutionMathType(plan.windows, math), "cudnnSetConvolutionMathType");
@@ -178,13 +178,13 @@ auto key_of(const Convolution& c, Part part, bool deterministic) {
   return std::tuple{c.dtype, c.groups, c.x, c.w, c.y, c.padding, c.stride, c.dilation, part, deterministic};
 }
 
-/// What the library keeps for a device; `mutex` over each use, since a handle is one thread's at a time.
+// The library's objects for a device; `mutex` protects each use, since a handle is not thread safe.
 struct OfDevice {
   std::mutex mutex;
   Object handle = nullptr;
   std::map<decltype(key_of({}, {}, {})), Plan> plans;
 
-  /// Within a NativeLaunch, and the lock.
+  // Call it within a NativeLaunch and with the lock.
   Plan& plan(const Library& lib, const Convolution& convolution, Part part, bool deterministic) {
     const auto key = key_of(convolution, part, deterministic);
     const auto found = plans.find(key);

@@ -1,4 +1,4 @@
-// kernels/cuda/library.h: what the kernels through NVIDIA's libraries share: where a library is, and which devices it runs on.
+// kernels/cuda/library.h: shared by the kernels of NVIDIA's libraries: where a library is, and on which devices it runs.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,15 +10,15 @@ namespace backplane::cuda {
 
 constexpr c10::DeviceIndex kMostDevices = 64;
 
-/// Whether the device's driver is the CUDA driver, whose streams and memory NVIDIA's libraries take.
+// Whether the driver is the CUDA driver, whose streams and memory NVIDIA's libraries use.
 bool is_cuda(c10::DeviceIndex device);
 
-/// A library by the first of its names that is found: where the loader looks (LD_LIBRARY_PATH, and what is loaded already, as by a CUDA
-/// build of torch), in CUDA_HOME, CUDA_PATH and /usr/local/cuda, and among pip's packages beside torch. NULL if it is nowhere. It stays
-/// loaded.
+// Opens a library by the first of its names that is found: by the loader (LD_LIBRARY_PATH, and libraries that are loaded, as by a CUDA
+// build of torch), in CUDA_HOME, CUDA_PATH and /usr/local/cuda, and among pip's packages beside torch. NULL if there is none. It stays
+// loaded.
 void* open_library(std::initializer_list<const char*> names);
 
-/// The functions of a library that is open, found by their names.
+// The functions of an open library, by name.
 class Functions {
  public:
   explicit Functions(void* file) : file_(file) {}
@@ -27,7 +27,7 @@ class Functions {
     function = reinterpret_cast<Function>(dlsym(file_, name));
     are_whole_ = are_whole_ && function != nullptr;
   }
-  bool are_whole() const { return are_whole_; }  // none was missing so far
+  bool are_whole() const { return are_whole_; }  // all were found so far
 
  private:
   void* file_;

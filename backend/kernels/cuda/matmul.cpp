@@ -1,5 +1,5 @@
-// kernels/cuda/matmul.cpp: mm, addmm, bmm and baddbmm (so linear and matmul) by cuBLASLt, for float32, float64, bfloat16 and float16. What
-// it does not take, and all of it where the library is absent, goes to the portable kernels.
+// kernels/cuda/matmul.cpp: mm, addmm, bmm and baddbmm (hence linear and matmul) by cuBLASLt, for float32, float64, bfloat16 and float16.
+// Unsupported calls, and all calls without the library, are passed on to the portable kernels.
 #include <ATen/ops/addmm_meta.h>
 #include <ATen/ops/baddbmm_meta.h>
 #include <ATen/ops/bmm_meta.h>
@@ -18,7 +18,7 @@ bool fits(const at::Tensor& a, const at::Tensor& b) {
          !b.is_neg() && cuda::is_matrix(a) && cuda::is_matrix(b) && cuda::has_cublaslt(a.device().index());
 }
 
-// out = alpha * a * b + beta * self + bias. Into out, or beside it if the library cannot write it or something else of it is read.
+// out = alpha * a * b + beta * self + bias: into out, or into a temporary if the library cannot write out or out is also read.
 void multiply_into(const at::Tensor& a, const at::Tensor& b, double alpha, double beta, const at::Tensor& self, const at::Tensor& bias,
                    const at::Tensor& out) {
   const auto is_read = [&](const at::Tensor& tensor) { return tensor.defined() && out.is_alias_of(tensor); };
@@ -47,7 +47,7 @@ struct Addmm {
   static void run(const at::impl::MetaBase&, const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2, const at::Scalar& beta,
                   const at::Scalar& alpha, const at::Tensor& out) {
     const double factor = beta.toDouble(), scale = alpha.toDouble();
-    // A row that is added to each row, as linear's bias: at the end of the product itself.
+    // A row that is added to each row, as linear's bias, is added by the product itself.
     const bool is_bias = out.dim() == 2 && self.dim() == 1 && self.size(0) == out.size(1) && (self.size(0) == 1 || self.stride(0) == 1) &&
                          factor == 1 && scale == 1;
     if (is_bias) return multiply_into(mat1, mat2, 1, 0, {}, self, out);
