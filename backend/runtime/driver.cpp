@@ -158,7 +158,7 @@ bool in_bad_fork() noexcept { return driver_impl::forked.load(); }
 void detail::throw_no_group(const char* id) { TORCH_CHECK_NOT_IMPLEMENTED(false, "the driver of ", device_name(), " has no ", id); }
 
 void detail::throw_null_result(const std::string& call) {
-  TORCH_CHECK(false, device_name(), " driver: ", call, " -> OK with NULL in place of what it was asked for");
+  TORCH_CHECK(false, device_name(), " driver: ", call, " -> OK with a NULL result");
 }
 
 std::string last_error_text() noexcept {

@@ -162,7 +162,7 @@ torch.ones(3).pin_memory()
 torch.{name}.Event().record()
 print("survived")
 """
-CANNOT_BE = "-> OK with NULL in place of what it was asked for"
+CANNOT_BE = "-> OK with a NULL result"
 
 
 @pytest.mark.parametrize(
