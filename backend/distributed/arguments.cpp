@@ -1,4 +1,4 @@
-// distributed/arguments.cpp: see arguments.h.
+// distributed/arguments.cpp: the checks of arguments.h.
 #include "distributed/arguments.h"
 
 #include <ATen/MemoryOverlap.h>
@@ -32,41 +32,41 @@ int check_rank(int64_t rank, int ranks, const char* name) {
 }
 
 void check_device(const at::Tensor& tensor, const char* name) {
-  TORCH_CHECK_VALUE(tensor.device().type() == kDevice, name, ": a tensor is on ", tensor.device(), "; this process group is of ",
-                    BACKPLANE_DEVICE_NAME, " tensors");
+  TORCH_CHECK_VALUE(tensor.device().type() == kDevice, name, ": a tensor is on ", tensor.device(),
+                    "; this process group supports tensors on ", BACKPLANE_DEVICE_NAME);
 }
 
 void check_on(const at::Tensor& tensor, c10::Device device, const char* name) {
-  TORCH_CHECK_VALUE(tensor.device() == device, name, ": a tensor is on ", tensor.device(), ", the call is of ", device);
+  TORCH_CHECK_VALUE(tensor.device() == device, name, ": a tensor is on ", tensor.device(), ", the call is on ", device);
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, name, " takes dense tensors, not ", tensor.layout(),
                     ": communicate indices and values");
 }
 
 void check_bound(c10::Device device, std::optional<c10::Device> bound, const char* name) {
-  TORCH_CHECK_VALUE(!bound || device == *bound, name, ": a call on ", device, ", of a process group that its device_id binds to ", *bound,
-                    ": put the tensors there, or make a group without device_id");
+  TORCH_CHECK_VALUE(!bound || device == *bound, name, ": the call is on ", device, ", and the process group is bound by its device_id to ",
+                    *bound, ": put the tensors there, or make a group without device_id");
 }
 
 void check_written(const at::Tensor& tensor, const char* name) {
   TORCH_CHECK_VALUE(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, name,
-                    ": a tensor that is written has several elements in one place, as expand() makes them; give it a clone()");
+                    ": a written tensor has overlapping elements, as expand() makes them; pass a clone()");
 }
 
 void check_dtype(const at::Tensor& output, const at::Tensor& input, const char* name) {
-  TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(), name, ": an output is of ", output.scalar_type(), ", the input of ",
-                    input.scalar_type());
+  TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(), name, ": the dtype of an output is ", output.scalar_type(),
+                    ", that of the input ", input.scalar_type());
 }
 
 void check_size(int64_t elements, int64_t expected, const char* name, const char* what) {
-  TORCH_CHECK_VALUE(elements == expected, name, ": ", what, " has ", elements, " elements; ", expected, " are needed");
+  TORCH_CHECK_VALUE(elements == expected, name, ": ", what, " has ", elements, " elements; ", expected, " are required");
 }
 
 std::vector<int64_t> split_bytes(const at::Tensor& tensor, const std::vector<int64_t>& splits, int ranks, const char* which) {
   const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0), bytes = static_cast<int64_t>(tensor.nbytes());
   std::vector<int64_t> result = splits;
   if (splits.empty()) {
-    TORCH_CHECK_VALUE(rows % ranks == 0, "all_to_all_single: the ", which, " has ", rows, " rows, which ", ranks,
-                      " ranks cannot share evenly; give its split sizes");
+    TORCH_CHECK_VALUE(rows % ranks == 0, "all_to_all_single: the ", which, " has ", rows, " rows, which cannot be divided evenly among ",
+                      ranks, " ranks; pass its split sizes");
     result.assign(static_cast<size_t>(ranks), rows / ranks);
   }
   TORCH_CHECK_VALUE(result.size() == static_cast<size_t>(ranks) && std::accumulate(result.begin(), result.end(), int64_t{0}) == rows,
@@ -77,9 +77,8 @@ std::vector<int64_t> split_bytes(const at::Tensor& tensor, const std::vector<int
 }
 
 void check_peer(int peer, int rank, bool is_batched, const char* name) {
-  TORCH_CHECK_VALUE(
-      peer != rank || is_batched, name, ": rank ", peer,
-      " is the caller itself, whose send and recv must be in one call of torch.distributed.batch_isend_irecv; or copy the tensor");
+  TORCH_CHECK_VALUE(peer != rank || is_batched, name, ": rank ", peer,
+                    " is the caller itself: put send and recv into one call of torch.distributed.batch_isend_irecv, or copy the tensor");
 }
 
 }  // namespace backplane::distributed

@@ -1,5 +1,5 @@
-// distributed/bindings.cpp: the Python module _distributed of a backend package, loaded by the first process group: its one class is a
-// torch.distributed backend. What torch's own class for backends binds is inherited.
+// distributed/bindings.cpp: the Python module _distributed of a backend package, loaded by the first process group. Its one class is a
+// torch.distributed backend and inherits what torch's own class binds.
 #include <torch/csrc/utils/pybind.h>  // before anything else of Python
 
 #include <pybind11/chrono.h>
@@ -15,13 +15,13 @@ namespace {
 
 namespace py = pybind11;
 
-// torch holds its backends by such a pointer, as one that is destroyed may wait for threads, which may want the GIL.
+// torch holds its backends by such a pointer: destroying one may wait for threads, which may need the GIL.
 template <class T>
 class Holder {
  public:
   Holder() = default;
   explicit Holder(T* object) : pointer_(c10::intrusive_ptr<T>::unsafe_steal_from_new(object)) {}
-  Holder(c10::intrusive_ptr<T> pointer) : pointer_(std::move(pointer)) {}  // NOLINT: as pybind11 makes them
+  Holder(c10::intrusive_ptr<T> pointer) : pointer_(std::move(pointer)) {}  // NOLINT: pybind11 converts implicitly
   Holder(const Holder&) = default;
   Holder(Holder&&) noexcept = default;
   Holder& operator=(const Holder&) = default;
@@ -38,8 +38,8 @@ class Holder {
   c10::intrusive_ptr<T> pointer_;
 };
 
-// A function of Python's in C++: called with the GIL, from any thread, and never destroyed, since that may be after the interpreter. None:
-// an empty one.
+// A Python function in C++: called with the GIL, from any thread, and never destroyed, since that may happen after the interpreter has
+// ended. Empty for None.
 GlooFactory gloo_factory(const py::object& function) {
   if (function.is_none()) return {};
   return [function = function.inc_ref().ptr()](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -64,7 +64,7 @@ PYBIND11_DECLARE_HOLDER_TYPE(T, backplane::distributed::Holder<T>, true)
 PYBIND11_MODULE(_distributed, module) {
   using namespace backplane::distributed;
   module.doc() = "The process group of the device; use torch.distributed instead.";
-  py::module_::import("torch.distributed");  // the classes that these are derived from
+  py::module_::import("torch.distributed");  // imports the base classes
 
   py::class_<GroupOptions, c10d::Backend::Options, c10::intrusive_ptr<GroupOptions>>(module, "Options")
       .def(py::init([](std::chrono::milliseconds timeout) { return c10::make_intrusive<GroupOptions>(timeout); }),
@@ -78,7 +78,7 @@ PYBIND11_MODULE(_distributed, module) {
       .def_property_readonly("engine", &ProcessGroup::engine)
       .def_property_readonly("options",
                              [](ProcessGroup& self) { return c10::static_intrusive_pointer_cast<GroupOptions>(self.getBackendOptions()); })
-      // What a rank calls that has no place in a part: nothing is shared that it would have to take part in.
+      // Called by a rank that is in no part of a split; it has nothing to do.
       .def("perform_nocolor_split", [](const ProcessGroup&, const py::object&) {})
       .def("_set_default_timeout", &ProcessGroup::setTimeout, py::call_guard<py::gil_scoped_release>());
 

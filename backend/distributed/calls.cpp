@@ -1,4 +1,4 @@
-// distributed/calls.cpp: collectives composed of others, where a transport has none of its own.
+// distributed/calls.cpp: collectives composed of others, for transports without their own.
 #include "distributed/calls.h"
 
 #include <ATen/ops/zeros.h>

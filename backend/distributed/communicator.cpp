@@ -1,4 +1,4 @@
-// distributed/communicator.cpp: calls of bp.collective, their order, and their end. Note [A collective that fails] is in communicator.h.
+// distributed/communicator.cpp: calls of bp.collective, their order, and their completion. See Note [A collective that fails].
 #include "distributed/communicator.h"
 
 #include <c10/core/StreamGuard.h>
@@ -30,7 +30,7 @@ const bp_collective& group() { return *open_driver().group<bp_collective>(); }
 
 uint64_t in_ns(milliseconds time) { return static_cast<uint64_t>(std::chrono::nanoseconds(time).count()); }
 
-// Work of communicators that cannot run at the same time: the end of the last one's.
+// For communicators that cannot run concurrently: the last one's work.
 struct Turn {
   std::mutex mutex;
   std::shared_ptr<NativeCall> last;
@@ -45,21 +45,21 @@ bp_comm_config config_of(const CommunicatorSettings& settings, bool can_abort) {
   config.struct_size = sizeof config;
   config.name = settings.group.c_str();
   config.timeout_ns = in_ns(settings.timeout);
-  config.work_timeout_ns = can_abort ? BP_NO_TIMEOUT : in_ns(settings.timeout);  // the watch has each call's own
+  config.work_timeout_ns = can_abort ? BP_NO_TIMEOUT : in_ns(settings.timeout);  // the watch applies each call's own timeout
   config.rank = settings.rank;
   config.size = settings.size;
   return config;
 }
 
-// What a thread that joins and the one that waits for it share.
+// Shared by the thread that joins and the thread that waits for it.
 struct Joining {
   std::mutex mutex;
   std::condition_variable over;
-  bool is_over = false, is_left = false;  // left: nobody waits any more
+  bool is_over = false, is_left = false;  // left: the waiting thread has given up
   bp_comm* comm = nullptr;
   std::exception_ptr error;
 
-  void destroy() const {  // what nobody takes
+  void destroy() const {  // if nobody takes it over
     if (comm != nullptr) detail::invoke<&bp_collective::destroy>(open_driver(), comm, uint64_t{0});
   }
 };
@@ -96,16 +96,16 @@ std::shared_ptr<Communicator> Communicator::connect(c10::Device device, const Co
       call<&bp_collective::make_id>(device.index(), static_cast<void*>(id.data()));
     } catch (...) {
       no_id = std::current_exception();
-      id.clear();  // the others wait for one
+      id.clear();  // the others wait for an id
     }
   }
   id = exchange_id(std::move(id), deadline);
   if (no_id) std::rethrow_exception(no_id);
-  TORCH_CHECK_WITH(DistBackendError, !id.empty(), "the driver of rank 0 made no id; that rank's error says why");
+  TORCH_CHECK_WITH(DistBackendError, !id.empty(), "the driver of rank 0 made no id; see the error of that rank");
   TORCH_CHECK_WITH(DistBackendError, id.size() == properties.id_bytes, "rank 0 has another driver: its id has ", id.size(),
-                   " bytes, and one of this driver has ", properties.id_bytes);
+                   " bytes, an id of this driver has ", properties.id_bytes);
 
-  // The driver's call cannot be interrupted; the wait for it can.
+  // The driver's call cannot be interrupted, but the wait for it can.
   const auto joining = std::make_shared<Joining>();
   std::thread([joining, device, settings, id, deadline] {
     pthread_setname_np(pthread_self(), "ccl_join");
@@ -141,7 +141,7 @@ std::shared_ptr<Communicator> Communicator::connect(c10::Device device, const Co
   }
   joining->is_left = !joining->is_over;
   if (joining->error) std::rethrow_exception(joining->error);
-  TORCH_CHECK_WITH(DistBackendError, joining->is_over, settings.group, ": not all ranks have joined within what the watchdog allows");
+  TORCH_CHECK_WITH(DistBackendError, joining->is_over, settings.group, ": not all ranks joined within the watchdog's limit");
   auto communicator = std::make_shared<Communicator>(device, settings.group, joining->comm);
   watch(communicator);
   return communicator;
@@ -188,14 +188,14 @@ void Submission::add(const Submission& other) {
 
 std::shared_ptr<NativeCall> Communicator::run(const Submission& submission) {
   const auto& [device, timeout, name, kept, calls, after] = submission;
-  TORCH_CHECK(!in_bad_fork(), group_, " was made by the parent of this process; a forked child needs a process group of its own");
+  TORCH_CHECK(!in_bad_fork(), group_, " was made by the parent of this process; a forked child must make its own process group");
   if (const std::exception_ptr error = failure()) std::rethrow_exception(error);
   const bool is_group = calls.size() > 1;
   const uint32_t most = properties_.max_group;
-  TORCH_CHECK_NOT_IMPLEMENTED(!is_group || most == 0 || calls.size() <= most, name, " is ", calls.size(),
-                              " calls of the driver at once, which takes ", most, ": use smaller batches, or ", BACKPLANE_ENV_PREFIX,
+  TORCH_CHECK_NOT_IMPLEMENTED(!is_group || most == 0 || calls.size() <= most, name, " makes ", calls.size(),
+                              " calls of the driver at once, and it supports ", most, ": use smaller batches, or ", BACKPLANE_ENV_PREFIX,
                               "_DIST=staged");
-  // Before: of calls that fail in their midst, some are queued.
+  // Recorded before: when a call fails, earlier ones may be queued.
   for (const at::Tensor& tensor : kept) {
     if (tensor.numel() > 0) caching_allocator().recordStream(tensor.storage().data_ptr(), stream_);
   }
@@ -228,11 +228,11 @@ std::shared_ptr<NativeCall> Communicator::run(const Submission& submission) {
     call->done->record(stream_);
   } catch (const std::exception& error) {
     if (is_open) end();
-    abort(c10::str("cannot be used any more, since ", name, " failed on this rank alone: ", text_of(error)));
+    abort(c10::str("cannot be used any more: ", name, " failed only on this rank: ", text_of(error)));
     throw;
   }
   call->deadline = Clock::now() + timeout;
-  if (is_capturing(stream_)) return call;  // it runs when the graph does
+  if (is_capturing(stream_)) return call;  // it runs when the graph is replayed
   const std::lock_guard<std::mutex> watched(mutex_);
   queued_.push_back(call);
   if (queued_.size() == 1) wake_watch();
@@ -261,20 +261,20 @@ void Communicator::look_locked() {
   if (has_failed()) return;
   size_t over = 0;
   while (over < queued_.size() && queued_[over]->done->query()) ++over;
-  if (over > 0 && has_failed()) return;  // between the two: then they are over, and not well
+  if (over > 0 && has_failed()) return;  // failed between the two checks: the completed calls are not valid
   for (; over > 0; --over) {
     queued_.front()->ended_well = true;
     queued_.pop_front();
   }
   if (queued_.empty() || Clock::now() < queued_.front()->deadline) return;
-  fail(c10::str("failed: ", queued_.front()->name, " was not over after ", queued_.front()->timeout.count(), " ms, which is the timeout"));
+  fail(c10::str("failed: ", queued_.front()->name, " did not complete within ", queued_.front()->timeout.count(), " ms, the timeout"));
 }
 
 bool Communicator::look() {
   const std::lock_guard<std::mutex> lock(mutex_);
   try {
     look_locked();
-  } catch (const std::exception& error) {  // the device's: its next user gets it, and this group
+  } catch (const std::exception& error) {  // an error of the device, which its next user and this group report
     fail(c10::str("failed with its device: ", error.what()));
   }
   return comm_ != nullptr && !queued_.empty() && failure_ == nullptr;
@@ -311,9 +311,9 @@ void Communicator::shutdown() {
   try {
     if (last != nullptr) last->done->wait(in_ns(kShutdownTimeout));
   } catch (const c10::Error&) {
-    // The device is in error, which its own waits have reported or will report: nothing continues that has to be waited for.
+    // The device is in error, which its own waits report: no work continues.
   }
-  destroy();  // no abort of what the peers still do
+  destroy();  // without an abort, so that the peers' work continues
   const std::lock_guard<std::mutex> lock(mutex_);
   fail("was shut down");
   queued_.clear();

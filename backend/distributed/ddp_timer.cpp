@@ -1,5 +1,5 @@
-// distributed/ddp_timer.cpp: when forward, backward and communication of DistributedDataParallel begin and end on the device; torch looks
-// it up by the type of device, and warns where there is none.
+// distributed/ddp_timer.cpp: when forward, backward and communication of DistributedDataParallel begin and end on the device. torch looks
+// it up by device type, and warns if it is missing.
 #include <array>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
@@ -24,7 +24,7 @@ class BackplaneTimer final : public Timer {
     event_of(start).synchronize();
     event_of(end).synchronize();
     const double ns = event_of(start).elapsed_ms(event_of(end)) * 1e6;
-    return ns < 0 ? std::nullopt : std::optional<int64_t>(static_cast<int64_t>(ns));  // of two iterations
+    return ns < 0 ? std::nullopt : std::optional<int64_t>(static_cast<int64_t>(ns));  // negative: events of two iterations
   }
 
  private:

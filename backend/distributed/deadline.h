@@ -1,4 +1,4 @@
-// distributed/deadline.h: what is left of a call's time, for those who take a timeout.
+// distributed/deadline.h: the remaining time of a call, as a timeout.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 namespace backplane::distributed {
 
-// At least 1 ms: Gloo and drivers take 0 for their own default.
+// At least 1 ms: 0 selects a default in Gloo and in drivers.
 inline std::chrono::milliseconds left_of(std::chrono::steady_clock::time_point deadline) {
   using std::chrono::milliseconds;
   return std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now()));

@@ -1,4 +1,4 @@
-// distributed/fingerprint.cpp: see fingerprint.h.
+// distributed/fingerprint.cpp: compares fingerprints by reductions of Gloo.
 #include "distributed/fingerprint.h"
 
 #include <ATen/ops/empty.h>
@@ -42,7 +42,7 @@ void Fingerprint::add_parts(const std::vector<int64_t>& received, const std::vec
 int64_t Fingerprint::hash() const {
   size_t all = 0;
   for (const int64_t word : mine_) all = c10::hash_combine(all, static_cast<size_t>(word));
-  // Every bit depends on every other, so that hashes of like calls do not add up to each other's.
+  // Mixes all bits, so that sums of hashes of similar calls do not coincide.
   uint64_t mixed = all;
   mixed = (mixed ^ (mixed >> 33)) * 0xff51afd7ed558ccdULL;
   mixed = (mixed ^ (mixed >> 33)) * 0xc4ceb9fe1a85ec53ULL;
@@ -57,10 +57,10 @@ void Fingerprint::start(c10d::Backend& gloo, milliseconds timeout) {
   comparison_ = gloo.allreduce(tensors, options);
 }
 
-// All ranks come here, or none does.
+// Called by all ranks, or by none.
 std::string Fingerprint::differences(c10d::Backend& gloo, milliseconds timeout) const {
   std::vector<int64_t> words(mine_.begin(), mine_.end());
-  for (const int64_t word : mine_) words.push_back(~word);  // its largest is the smallest word's
+  for (const int64_t word : mine_) words.push_back(~word);  // the maximum of these gives the minimum of the words
   const at::Tensor largest_words = at::tensor(words);
   std::vector<at::Tensor> tensors{largest_words};
   c10d::AllreduceOptions options;
@@ -109,7 +109,7 @@ void Fingerprint::check(c10d::Backend& gloo, std::chrono::steady_clock::time_poi
   if (!sent_.empty()) check_parts(gloo, left_of(deadline));
 }
 
-// All ranks make the same call, so all come here.
+// Called by all ranks, since they make the same call.
 void Fingerprint::check_parts(c10d::Backend& gloo, milliseconds timeout) const {
   at::Tensor sent = at::tensor(sent_), received = at::empty({static_cast<int64_t>(sent_.size())}, at::kLong);
   std::vector<int64_t> even;
@@ -119,7 +119,7 @@ void Fingerprint::check_parts(c10d::Backend& gloo, milliseconds timeout) const {
   const int64_t* of_others = received.const_data_ptr<int64_t>();
   for (size_t rank = 0; rank < received_.size(); ++rank) {
     TORCH_CHECK(of_others[rank] == received_[rank], "the ranks do not make the same call: rank ", rank, " sends ", of_others[rank],
-                " bytes to this one, which takes ", received_[rank]);
+                " bytes to this one, which expects ", received_[rank]);
   }
 }
 

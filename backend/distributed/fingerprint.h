@@ -1,12 +1,11 @@
-// distributed/fingerprint.h: of a call: ranks compare it before Gloo moves data. Gloo itself takes a message that is shorter than its
-// buffer for a right one, and ends the process of who gets a longer one.
+// distributed/fingerprint.h: the fingerprint of a call, which ranks compare before Gloo moves data. Gloo itself accepts a message that is
+// shorter than its buffer, and terminates the process that receives a longer one.
 //
-// Note [What a comparison costs]: one reduction more for each collective, of a single number, in its place in the order of the group's
-// calls, while the copies to the host are still going on. The number is a hash of the call; all ranks make the same one if the sum of all
-// is as many times the own. Only if they do not is more exchanged, to say what differs: Gloo needs several times as long for a dozen
-// numbers as for one. To compare a call's first time alone would not do: whether it is the first is what ranks that differ do not agree
-// about. all_to_all then compares what each pair of ranks sends, too; messages bring their size themselves (staged_calls.h), as no other
-// rank takes part.
+// Note [What a comparison costs]: one additional reduction of a single number per collective, in the order of the group's calls, while the
+// copies to the host run. The number is a hash of the call. All hashes are equal if their sum is the own hash times the number of ranks;
+// only otherwise the fields are exchanged, to report what differs, because Gloo takes several times as long for a dozen numbers as for one.
+// Comparing only a call's first occurrence is not possible: ranks that differ do not agree about what is the first. all_to_all also
+// compares what each pair of ranks sends. Messages carry their size themselves (staged_calls.h), as no other rank takes part.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,18 +18,18 @@
 
 namespace backplane::distributed {
 
-// Of one collective; its calls are added, then it is compared once. One thread at a time.
+// For one collective: its calls are added, then it is compared once. One thread at a time.
 class Fingerprint {
  public:
   explicit Fingerprint(c10d::OpType type);
 
-  // `root`, `op`: -1 where there is none. Elements: what must be the same on all ranks.
+  // `root`, `op`: -1 if there is none. `elements`: what must be the same on all ranks.
   void add(c10::ScalarType dtype, int64_t elements, int root = -1, int op = -1);
-  // Of all_to_all, in bytes, one number for each rank.
+  // For all_to_all: bytes per rank.
   void add_parts(const std::vector<int64_t>& received, const std::vector<int64_t>& sent);
 
   void start(c10d::Backend& gloo, std::chrono::milliseconds timeout);
-  // Waits, until `deadline` in all; throws c10::Error, which says what differs.
+  // Waits at most until `deadline`; throws c10::Error that says what differs.
   void check(c10d::Backend& gloo, std::chrono::steady_clock::time_point deadline);
 
  private:
@@ -42,7 +41,7 @@ class Fingerprint {
 
   std::array<int64_t, kFields> mine_{};
   std::vector<int64_t> received_, sent_;
-  at::Tensor sum_;  // of all ranks' hashes
+  at::Tensor sum_;  // of the hashes of all ranks
   c10::intrusive_ptr<c10d::Work> comparison_;
 };
 

@@ -1,4 +1,4 @@
-// distributed/group_work.cpp: waiting for a collective, and its end.
+// distributed/group_work.cpp: waits for a collective, and its completion.
 #include "distributed/group_work.h"
 
 #include <ATen/core/ivalue.h>
@@ -19,11 +19,10 @@ namespace backplane::distributed {
 namespace group_work_impl {
 namespace {
 
-// `status`: of interruptible_wait; BP_PENDING: it took longer than the caller wants to wait.
+// `status`: returned by interruptible_wait; BP_PENDING: the caller's timeout was reached.
 void check_waited_for(int32_t status, const char* name, std::chrono::milliseconds timeout) {
-  TORCH_CHECK_WITH(
-      DistBackendError, status == BP_OK, name, " is not over after ",
-      status == BP_PENDING ? c10::str(timeout.count(), " ms, for as long as wait() was asked to wait") : "what the watchdog allows");
+  TORCH_CHECK_WITH(DistBackendError, status == BP_OK, name, " did not complete within ",
+                   status == BP_PENDING ? c10::str(timeout.count(), " ms, the timeout of wait()") : "the watchdog's limit");
 }
 
 }  // namespace
@@ -100,7 +99,7 @@ std::exception_ptr GroupWork::exception() const {
 }
 
 int GroupWork::sourceRank() const {
-  TORCH_CHECK(source_ >= 0, "only a receive that is over has a source");
+  TORCH_CHECK(source_ >= 0, "only a completed receive has a source");
   return source_;
 }
 
@@ -155,10 +154,10 @@ void GroupWork::fail(const std::exception_ptr& error) { end(error); }
 void GroupWork::end(const std::exception_ptr& error) {
   if (is_over_.exchange(true)) return;
   finish(error);
-  const InterpreterUse python;  // for callbacks
+  const InterpreterUse python;  // callbacks may enter Python
   if (!python.is_allowed()) return;
   if (error) return future_->setErrorIfNeeded(error);
-  const c10::OptionalStreamGuard guard(stream_);  // callbacks find a stream that is behind all parts
+  const c10::OptionalStreamGuard guard(stream_);  // callbacks run on a stream that follows all parts
   for (const PooledEvent& copied : copied_) copied->block(*stream_);
   future_->markCompleted(c10::IValue(result()));
 }

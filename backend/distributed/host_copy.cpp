@@ -1,4 +1,4 @@
-// distributed/host_copy.cpp: the copies between a device tensor and what the network takes.
+// distributed/host_copy.cpp: the copies between a device tensor and the network's buffer.
 #include "distributed/host_copy.h"
 
 #include <ATen/ops/empty.h>
@@ -16,7 +16,7 @@ bool can_alias(const at::Tensor& tensor) {
   return tensor.numel() > 0 && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() && loaded_driver()->zero_copy;
 }
 
-// The tensor's memory as the host's; whoever holds the result holds the tensor.
+// The tensor's memory as a host tensor, which keeps the tensor alive.
 at::Tensor alias_of(const at::Tensor& tensor, bool is_written) {
   void* data = is_written ? tensor.mutable_data_ptr() : const_cast<void*>(tensor.const_data_ptr());
   return at::from_blob(data, {tensor.numel()}, [tensor](void*) {}, at::TensorOptions().dtype(tensor.scalar_type()));

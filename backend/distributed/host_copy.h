@@ -1,5 +1,5 @@
-// distributed/host_copy.h: a device tensor as the network sees it: on the host, flat, in the order of its elements, so that ranks may have
-// other strides. Where the host reaches the device's memory, a contiguous tensor is not copied.
+// distributed/host_copy.h: a device tensor for the network: on the host, flat, in the order of its elements, so that strides may differ by
+// rank. With zero-copy, a contiguous tensor is not copied.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,14 +8,14 @@
 
 namespace backplane::distributed {
 
-// What the network does to what a rank gives.
+// Whether the network overwrites the input.
 enum class Given { kept, overwritten };
 
-// Not thread safe; one call's. The copies are queued on the current stream of the tensor's device.
+// Not thread safe; for one call. The copies are queued on the current stream of the tensor's device.
 class HostCopy {
  public:
-  // What the network reads of `from` and writes to `to`, which have the same sizes and dtype; one of them may be undefined, and both may be
-  // one tensor. `prepare`: what the network reads in place of `from`, made when that is copied.
+  // The network reads `from` and writes `to`, which have the same sizes and dtype; one of them may be undefined, and both may be the same
+  // tensor. `prepare`: computes the network's input from `from` when it is copied.
   HostCopy(at::Tensor from, at::Tensor to, Given given = Given::kept, Prepare prepare = {});
 
   void copy_to_host();

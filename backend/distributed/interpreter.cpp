@@ -1,4 +1,4 @@
-// distributed/interpreter.cpp: see interpreter.h.
+// distributed/interpreter.cpp: counts the uses of the interpreter.
 #include "distributed/interpreter.h"
 
 #include <condition_variable>
@@ -11,13 +11,13 @@ namespace interpreter_impl {
 namespace {
 
 struct Uses {
-  std::mutex mutex;  // over what follows
+  std::mutex mutex;  // protects what follows
   std::condition_variable over;
   int count = 0;
   bool is_over = false;
 };
 
-// Never destroyed: threads may come when everything else is.
+// Never destroyed: threads may still run at the end of the process.
 Uses& uses() {
   static auto* const uses = new Uses();
   return *uses;

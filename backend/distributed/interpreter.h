@@ -1,10 +1,10 @@
-// distributed/interpreter.h: keeps threads of a group, which nothing joins, from Python when it goes: a thread that asks for the GIL then
-// is ended in the midst of C++, and the process with it. Callbacks of futures and the last reference to a tensor may ask for it.
+// distributed/interpreter.h: keeps a group's detached threads out of Python when the interpreter ends. A thread that requests the GIL then
+// is terminated inside C++, and the process with it. Callbacks of futures and releases of tensors may request it.
 #pragma once
 
 namespace backplane::distributed {
 
-// While one that is allowed lives, end_of_interpreter() waits. Any thread.
+// end_of_interpreter() waits for objects that are allowed. Any thread.
 class InterpreterUse {
  public:
   InterpreterUse();
@@ -18,7 +18,7 @@ class InterpreterUse {
   bool is_allowed_;
 };
 
-// Before Python goes, without the GIL: no use is allowed from now on; waits for those that have begun, for a few seconds.
+// Call before the interpreter ends, without the GIL: disallows further uses, and waits a few seconds for current ones.
 void end_of_interpreter();
 
 }  // namespace backplane::distributed

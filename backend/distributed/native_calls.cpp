@@ -1,4 +1,4 @@
-// distributed/native_calls.cpp: see native_calls.h.
+// distributed/native_calls.cpp: collectives as calls of bp.collective.
 #include "distributed/native_calls.h"
 
 #include <ATen/ops/cat.h>
@@ -23,7 +23,7 @@ uint64_t count_of(const at::Tensor& tensor) { return static_cast<uint64_t>(tenso
 
 bool is_dense(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
 
-// BP_DTYPE_*; 0: the driver interface has no such dtype.
+// BP_DTYPE_*; 0 if the driver interface does not have it.
 uint64_t dtype_of(c10::ScalarType dtype) {
   const auto found = std::find_if(std::begin(kDriverDtypes), std::end(kDriverDtypes), [&](const auto& one) { return one.second == dtype; });
   return found == std::end(kDriverDtypes) ? 0 : found->first;
@@ -36,7 +36,7 @@ int32_t op_of(Op op) {
   return op == Op::PREMUL_SUM ? BP_REDUCE_SUM : int32_t{op};
 }
 
-// How the driver makes a reduction of such a tensor. Throws c10::ValueError for what has no meaning (check_reduction).
+// How the driver computes a reduction of a tensor. Throws c10::ValueError for an undefined one (check_reduction).
 struct Reduction {
   Reduction(const c10d::ReduceOp& asked, const at::Tensor& tensor, const bp_collective_properties& properties)
       : dtype(dtype_of(tensor.scalar_type())), op(op_of(asked.op_)) {
@@ -48,12 +48,12 @@ struct Reduction {
     if ((properties.reduces[op] & dtype) == 0) dtype = 0;
   }
 
-  uint64_t dtype;        // BP_DTYPE_*; 0: it does not
+  uint64_t dtype;        // BP_DTYPE_*; 0: not supported
   int32_t op;            // BP_REDUCE_*
-  bool divides = false;  // by the number of ranks, behind it
+  bool divides = false;  // afterwards, by the number of ranks
 };
 
-// What goes to each rank, or comes from it, one behind the other.
+// The parts for each rank, or from each rank, one after the other.
 struct Parts {
   explicit Parts(const std::vector<int64_t>& sizes) : bytes(sizes.begin(), sizes.end()), at(sizes.size()) {
     std::exclusive_scan(bytes.begin(), bytes.end(), at.begin(), uint64_t{0});
@@ -93,7 +93,7 @@ at::Tensor NativeCalls::writes(const at::Tensor& tensor, const std::function<voi
   check_written(tensor, submission_.name);
   const bool is_direct = is_dense(tensor);
   const at::Tensor written = is_direct ? tensor : at::empty(tensor.sizes(), tensor.options());
-  written.mutable_data_ptr();  // of a lazy clone: its own memory
+  written.mutable_data_ptr();  // a lazy clone gets its own memory
   submission_.kept.push_back(written);
   if (!is_direct) submission_.kept.push_back(tensor);
   if (finish) submission_.after.push_back([written, finish] { finish(written); });
@@ -161,7 +161,7 @@ bool NativeCalls::recv(const at::Tensor& tensor, int source, int tag) {
   return true;
 }
 
-// The driver's calls take all parts in one range.
+// The driver's calls require all parts in one buffer.
 bool NativeCalls::gather(const Tensors& outputs, const at::Tensor& input, int root) {
   if (!communicator_->has(BP_COLLECTIVE_GATHER)) return Calls::gather(outputs, input, root);
   const at::Tensor in = reads(input);
@@ -214,7 +214,7 @@ bool NativeCalls::all_to_all(const at::Tensor& output, const at::Tensor& input, 
         });
     return true;
   }
-  uint64_t from = address_of(in), to = address_of(out);  // composed here, as views of all parts would cost the host more
+  uint64_t from = address_of(in), to = address_of(out);  // composed here: views of all parts would cost the host more
   for (int32_t rank = 0; rank < size_; ++rank) {
     const auto out_bytes = static_cast<uint64_t>(sent[static_cast<size_t>(rank)]),
                in_bytes = static_cast<uint64_t>(received[static_cast<size_t>(rank)]);

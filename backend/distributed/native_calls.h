@@ -1,4 +1,4 @@
-// distributed/native_calls.h: the calls of bp.collective that one collective is, until they are queued together.
+// distributed/native_calls.h: the calls of bp.collective for one collective, collected to be queued together.
 #pragma once
 
 #include <functional>
@@ -26,11 +26,11 @@ class NativeCalls final : public Calls {
   bool all_gather(const at::Tensor& output, const at::Tensor& input) override;
   using Calls::all_to_all;
   bool all_to_all(const at::Tensor& output, const at::Tensor& input, const Bytes& received, const Bytes& sent, bool is_even) override;
-  // Messages with a tag go through the host, which matches them.
+  // Messages with a tag are staged: the host matches tags.
   bool send(const at::Tensor& tensor, int destination, int tag) override;
   bool recv(const at::Tensor& tensor, int source, int tag) override;
   bool recv_from_any(const at::Tensor&, int) override { return false; }
-  // Composed where the driver has no such entry.
+  // Composed if the driver has no such entry.
   bool gather(const Tensors& outputs, const at::Tensor& input, int root) override;
   bool scatter(const at::Tensor& output, const Tensors& inputs, int root) override;
   bool barrier(c10::Device device) override;
@@ -38,17 +38,17 @@ class NativeCalls final : public Calls {
   void submit(const c10::intrusive_ptr<GroupWork>& work) override;
 
  private:
-  // What the driver reads: the tensor, or a contiguous copy, on the communicator's stream: behind what was queued there before.
+  // The tensor that the driver reads: this one, or a contiguous copy on the communicator's stream, after its queued work.
   at::Tensor reads(const at::Tensor& tensor, const Prepare& prepare = {});
   template <class Make>
   at::Tensor copied(Make make);
-  // What it writes; what is not contiguous is copied to its place afterwards. `finish`: on what was written, before that.
+  // The tensor that the driver writes; if it is not `tensor`, it is copied there afterwards. `finish` is called on it before.
   at::Tensor writes(const at::Tensor& tensor, const std::function<void(const at::Tensor&)>& finish = {});
-  // `call(out, in, dtype, op)` for a reduction of `from` into `to`, which may be undefined. False: the driver has none such.
+  // `call(out, in, dtype, op)` for a reduction of `from` into `to`, which may be undefined. False: the driver does not support it.
   template <class Call>
   bool reduces(const c10d::ReduceOp& op, const at::Tensor& from, const at::Tensor& to, Call call);
 
-  // slot: of bp_collective, called as slot(self, comm, stream, arguments...).
+  // Slot: of bp_collective, called as slot(self, comm, stream, arguments...).
   template <auto Slot, class... Arguments>
   void call(Arguments... arguments) {
     submission_.calls.push_back([=, device = submission_.device](bp_comm* comm, bp_stream* stream) {

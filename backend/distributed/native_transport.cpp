@@ -1,4 +1,4 @@
-// distributed/native_transport.cpp: the life of communicators, and what is queued on them; native_calls.h has the calls.
+// distributed/native_transport.cpp: the life cycle of communicators, and the submission of calls; see native_calls.h.
 #include "distributed/native_transport.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace backplane::distributed {
 namespace native_transport_impl {
 namespace {
 
-// A message does not join, since it needs no other rank: before there is a communicator it goes another way. Of a batch of messages all
-// ranks take part in the first (torch.distributed.batch_isend_irecv).
+// A message does not join, since it involves no other rank: without a communicator it is staged. In the first batch of messages all ranks
+// take part (torch.distributed.batch_isend_irecv).
 bool joins(const Request& request) {
   return request.is_batched ||
          (request.type != c10d::OpType::SEND && request.type != c10d::OpType::RECV && request.type != c10d::OpType::RECVANYSOURCE);
@@ -53,7 +53,7 @@ std::unique_ptr<Calls> NativeTransport::calls(const Request& request) {
   return std::make_unique<NativeCalls>(*this, std::move(communicator), request);
 }
 
-// What a store waits for cannot be interrupted, and holds others who ask it: it is asked again and again, more and more rarely.
+// A store's own wait cannot be interrupted, and blocks other users of the store: it is polled, at increasing intervals.
 std::string NativeTransport::exchange_id(const std::string& key, std::string id, Communicator::Deadline deadline) {
   if (rank_ == 0) {
     store_->set(key, std::vector<uint8_t>(id.begin(), id.end()));
@@ -68,8 +68,8 @@ std::string NativeTransport::exchange_id(const std::string& key, std::string id,
     pause *= 2;
     return BP_TIMEOUT;
   });
-  TORCH_CHECK_WITH(DistBackendError, status == BP_OK, "rank 0 has not come within ",
-                   status == BP_PENDING ? c10::str(options_->timeout.count(), " ms, which is the timeout") : "what the watchdog allows");
+  TORCH_CHECK_WITH(DistBackendError, status == BP_OK, "rank 0 did not join within ",
+                   status == BP_PENDING ? c10::str(options_->timeout.count(), " ms, the timeout") : "the watchdog's limit");
   const std::vector<uint8_t> bytes = store_->get(key);
   return std::string(bytes.begin(), bytes.end());
 }
@@ -82,9 +82,9 @@ std::shared_ptr<Communicator> NativeTransport::connect(c10::Device device) {
   try {
     return join(device);
   } catch (const std::exception& error) {
-    for (const auto& one : communicators()) one->abort("cannot be used any more, since another device of this rank has not joined");
+    for (const auto& one : communicators()) one->abort("cannot be used any more: another device of this rank has not joined");
     fail(c10::str("has not joined its ranks on ", device, ": ", text_of(error), "\nDestroy it, and make another."));
-    if (dynamic_cast<const c10::DistError*>(&error) != nullptr) throw_if_failed();  // the store's errors are of other classes
+    if (dynamic_cast<const c10::DistError*>(&error) != nullptr) throw_if_failed();  // errors of the store are of other classes
     throw;
   }
 }
@@ -95,7 +95,7 @@ std::shared_ptr<Communicator> NativeTransport::join(c10::Device device) {
       device, settings(), [&](std::string id, Communicator::Deadline deadline) { return exchange_id(key, std::move(id), deadline); },
       [&] { throw_if_failed(); });
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (failure_ != nullptr) std::rethrow_exception(failure_);  // aborted meanwhile, by who has not seen this communicator
+  if (failure_ != nullptr) std::rethrow_exception(failure_);  // aborted by a thread that did not know this communicator
   communicators_.push_back(communicator);
   return communicator;
 }
@@ -113,7 +113,7 @@ void NativeTransport::submit(const std::shared_ptr<Communicator>& communicator, 
                              const c10::intrusive_ptr<GroupWork>& work) {
   if (batch_ == nullptr) return work->queued(communicator, communicator->run(submission));
   TORCH_CHECK_VALUE(batch_->calls.empty() || batch_->device == submission.device, submission.name, ": a tensor is on ", submission.device,
-                    ", the calls before it in the batch are of ", batch_->device);
+                    ", earlier calls of the batch are on ", batch_->device);
   batch_->add(submission);
 }
 
@@ -143,7 +143,7 @@ void NativeTransport::fail(const std::string& why) {
   if (failure_ == nullptr) failure_ = std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, __LINE__}, group_ + " " + why));
 }
 
-// fail() first: a thread that is joining finds it, and adds no communicator to those that end here.
+// fail() comes first: a thread that is joining sees it, and adds no communicator.
 void NativeTransport::abort(const std::string& why) {
   fail(why);
   for (const auto& one : communicators()) one->abort(why);

@@ -1,5 +1,4 @@
-// distributed/native_transport.h: collectives over the driver's own links: what bp.collective takes is queued on a stream, and the host
-// waits for nothing.
+// distributed/native_transport.h: collectives over the driver's own links (bp.collective), queued on a stream. The host does not wait.
 #pragma once
 
 #include <memory>
@@ -15,9 +14,9 @@
 
 namespace backplane::distributed {
 
-// A communicator for each device that the rank's tensors are on, made by the first collective there, or by connect(); ranks come to their
-// devices in the same order. Until it is there, sends and receives are not taken: joining takes all ranks. A send and a receive that two
-// ranks make in opposite order must be in one batch.
+// One communicator per device of the rank's tensors, made by the first collective there or by connect(). Ranks must use their devices in
+// the same order. Without a communicator, sends and receives are not supported, because joining requires all ranks. A send and a receive
+// that two ranks make in opposite order must be in one batch.
 class NativeTransport final : public Transport {
  public:
   // `group`: for errors, "process group 'x' (rank 0 of 2)".
@@ -26,16 +25,16 @@ class NativeTransport final : public Transport {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  std::optional<c10::Device> device();  // the first one that it has a communicator for
-  // Joins, if that was not done. One that failed is not tried again: the other ranks may be waiting for the first one, or have given up.
+  std::optional<c10::Device> device();  // of its first communicator
+  // Joins, unless that was done. A failed join is not repeated: the other ranks may wait for the first one, or have given up.
   std::shared_ptr<Communicator> connect(c10::Device device);
 
   std::unique_ptr<Calls> calls(const Request& request) override;
-  // Calls that are submitted between the two are queued by the second, as one part of `work`.
+  // Calls submitted between the two are queued by the second, as one part of `work`.
   void begin_batch(c10::Device device);
   void end_batch(const c10::intrusive_ptr<GroupWork>& work);
-  // All ranks call it. Communicators for `part`, the same group's of this rank in a part of the ranks, whose color this is; NULL and -1:
-  // in none. Of a driver that has no such call it makes its own later.
+  // All ranks call it. Makes communicators for `part`, this rank's transport of the part with this color; NULL and -1 if the rank is in no
+  // part. If the driver does not support it, the part joins later.
   void split(int color, NativeTransport* part);
 
   std::exception_ptr failure() override;
@@ -46,7 +45,7 @@ class NativeTransport final : public Transport {
   friend class NativeCalls;
   void submit(const std::shared_ptr<Communicator>& communicator, const Submission& submission, const c10::intrusive_ptr<GroupWork>& work);
 
-  std::shared_ptr<Communicator> communicator_on(c10::Device device);  // NULL: not yet
+  std::shared_ptr<Communicator> communicator_on(c10::Device device);  // NULL: none yet
   std::vector<std::shared_ptr<Communicator>> communicators();
   CommunicatorSettings settings() const { return {group_, rank_, size_, options_->timeout}; }
   std::shared_ptr<Communicator> join(c10::Device device);
@@ -61,9 +60,9 @@ class NativeTransport final : public Transport {
   std::unique_ptr<Submission> batch_;  // between begin_batch and end_batch
 
   std::mutex joining_;  // one join at a time; taken before mutex_
-  std::mutex mutex_;    // over what follows; never held while something blocks
+  std::mutex mutex_;    // protects what follows; never held while something blocks
   std::vector<std::shared_ptr<Communicator>> communicators_;
-  std::exception_ptr failure_;  // of a join, or an end: no communicator is made any more
+  std::exception_ptr failure_;  // of a join or a shutdown: no further communicators are made
 };
 
 }  // namespace backplane::distributed

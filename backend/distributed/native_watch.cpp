@@ -1,4 +1,4 @@
-// distributed/native_watch.cpp: see native_watch.h.
+// distributed/native_watch.cpp: the thread that watches communicators.
 #include "distributed/native_watch.h"
 
 #include <pthread.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kPeriod{100};
 
-// Never destroyed: its thread, which nothing joins, may be the last to run.
+// Never destroyed: its thread is not joined, and may run last.
 class Watch {
  public:
   static Watch& of_process() {
@@ -30,7 +30,7 @@ class Watch {
 
   void add(const std::shared_ptr<Communicator>& communicator) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    unreported_.clear();  // the program goes on
+    unreported_.clear();  // the program continues with another group
     communicators_.push_back(communicator);
     if (communicators_.size() == 1 && !is_running_) {
       is_running_ = true;
@@ -88,7 +88,7 @@ class Watch {
     for (const auto& communicator : alive()) {
       if (const std::exception_ptr error = communicator->check_for_user()) std::rethrow_exception(error);
     }
-    // Behind the communicators: one that is being aborted holds its lock until it is here.
+    // Checked after the communicators: one that is being aborted holds its lock until its error is stored here.
     std::exception_ptr error;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -101,12 +101,12 @@ class Watch {
     std::rethrow_exception(error);
   }
 
-  std::mutex mutex_;  // over all that follows
+  std::mutex mutex_;  // protects what follows
   std::condition_variable arrived_;
   std::vector<std::weak_ptr<Communicator>> communicators_;
   struct Unreported {
     std::exception_ptr error;
-    std::thread::id aborter;  // who knows
+    std::thread::id aborter;  // this thread knows the error
   };
   std::vector<Unreported> unreported_;
   bool is_running_ = false, has_work_ = false;

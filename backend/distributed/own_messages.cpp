@@ -1,4 +1,4 @@
-// distributed/own_messages.cpp: see own_messages.h.
+// distributed/own_messages.cpp: matches sends and receives by tag.
 #include "distributed/own_messages.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// distributed/own_messages.h: what a rank sends to itself in a batch of messages, which goes over no network.
+// distributed/own_messages.h: messages from a rank to itself in a batch, which do not use the network.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,8 +10,8 @@
 
 namespace backplane::distributed {
 
-// Of one group; any thread. A send and a receive of one tag meet in the order of their calls, whichever comes first. What is sent belongs
-// to this: its sender may go on before it is received.
+// For one group; any thread. Sends and receives of one tag are matched in the order of their calls, whichever comes first. Takes ownership
+// of what is sent: the sender may continue before it is received.
 class OwnMessages {
  public:
   void send(int tag, at::Tensor data);
@@ -19,7 +19,7 @@ class OwnMessages {
 
  private:
   struct OfTag {
-    std::deque<std::shared_future<at::Tensor>> sent;  // not asked for yet
+    std::deque<std::shared_future<at::Tensor>> sent;  // not requested yet
     std::deque<std::promise<at::Tensor>> asked_for;   // not sent yet
   };
   std::mutex mutex_;

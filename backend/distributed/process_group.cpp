@@ -1,4 +1,4 @@
-// distributed/process_group.cpp: the arguments of each collective, and the calls that it is.
+// distributed/process_group.cpp: checks the arguments of each collective, and makes its calls.
 #include "distributed/process_group.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -73,7 +73,7 @@ Request ProcessGroup::request(OpType type, const char* title, const at::Tensor& 
 
 void ProcessGroup::check_gathered(const Tensors& outputs, const at::Tensor& input, const char* name) const {
   for (const at::Tensor& output : outputs) check_dtype(output, input, name);
-  check_size(outputs[static_cast<size_t>(getRank())].numel(), input.numel(), name, "the output of the own rank");
+  check_size(outputs[static_cast<size_t>(getRank())].numel(), input.numel(), name, "this rank's output");
 }
 
 void ProcessGroup::check_parts(const at::Tensor& whole, const at::Tensor& part, const char* name, const char* which) const {
@@ -98,21 +98,21 @@ ProcessGroup::Work ProcessGroup::carry_out(const Request& request, const Tensors
     if (coalesced_ == nullptr) work->finish_part();
     return work;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(false, name_in(request.title), " of ", title_,
-                              ": the driver's links do not take this call, and the way through the host takes Gloo, which this torch was "
-                              "built without. A message goes over the links if it has no tag and the group has joined: by device_id, or by "
-                              "a collective before it");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, name_in(request.title), " of ", title_,
+      ": the driver's links do not support this call, and staging needs Gloo, which this torch was built without. "
+      "A message uses the links if it has no tag and the group has joined, by device_id or by an earlier collective");
 }
 
 void ProcessGroup::startCoalescing() {
-  TORCH_CHECK(coalesced_ == nullptr, "a batch of collectives of this group has begun already; they do not nest");
+  TORCH_CHECK(coalesced_ == nullptr, "a batch of collectives of this group is open already; batches cannot nest");
   const c10::Device device = own_device();
   coalesced_ = make_work({OpType::COALESCED, BACKPLANE_TITLE("coalesced"), device, options_->timeout, {}});
   if (native_ != nullptr) native_->begin_batch(device);
 }
 
 ProcessGroup::Work ProcessGroup::endCoalescing() {
-  TORCH_CHECK(coalesced_ != nullptr, "no batch of collectives of this group has begun");
+  TORCH_CHECK(coalesced_ != nullptr, "no batch of collectives of this group is open");
   const auto work = std::exchange(coalesced_, {});
   if (native_ != nullptr) native_->end_batch(work);
   work->finish_part();
@@ -262,7 +262,7 @@ ProcessGroup::Work ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& i
   check_dtype(output, input, "all_to_all");
   const auto sent = split_bytes(input, input_splits, getSize(), "input");
   const auto received = split_bytes(output, output_splits, getSize(), "output");
-  // Sizes that are given may be even here and not elsewhere.
+  // Given sizes may be even here and uneven on another rank.
   const bool is_even = input_splits.empty() && output_splits.empty();
   return carry_out(asked, {output}, [&](Calls& calls) { return calls.all_to_all(output, input, received, sent, is_even); });
 }
@@ -295,8 +295,7 @@ ProcessGroup::Work ProcessGroup::recv(Tensors& tensors, int source, int tag) {
 ProcessGroup::Work ProcessGroup::recvAnysource(Tensors& tensors, int tag) {
   const at::Tensor& tensor = the_one(tensors, "recv");
   TORCH_CHECK_NOT_IMPLEMENTED(native_ == nullptr || tag != 0,
-                              "a receive from any rank goes through the host, where it needs the sender's message: give both a tag that is "
-                              "not 0, or name the rank");
+                              "a receive from any rank is staged, and so must be the send: give both a tag other than 0, or name the rank");
   return carry_out(request(OpType::RECVANYSOURCE, BACKPLANE_TITLE("recvAnySource"), tensor, c10d::kUnsetTimeout), tensors,
                    [&](Calls& calls) { return calls.recv_from_any(tensor, tag); });
 }
@@ -318,7 +317,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroup::split(const c10::intrusive_ptr<c
       const auto place = static_cast<size_t>(rank);
       own->global_ranks_in_group.push_back(place < options_->global_ranks_in_group.size() ? options_->global_ranks_in_group[place] : place);
     }
-    // torch gives the backends of all devices one store, in which each that is Gloo's would meet the others.
+    // torch passes one store to the backends of all devices, in which Gloo groups of several backends would collide.
     const auto own_store = c10::make_intrusive<c10d::PrefixStore>("device", store);
     part = c10::make_intrusive<ProcessGroup>(own_store, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()),
                                              std::move(own), make_gloo_, native_ != nullptr);

@@ -1,5 +1,5 @@
-// distributed/process_group.h: the process group of the device as torch.distributed calls it: what each collective asks of its arguments,
-// and which calls (calls.h) it is. How those are carried out is a transport's (transport.h).
+// distributed/process_group.h: the device's process group for torch.distributed: checks the arguments of each collective, and makes the
+// calls of which it consists (calls.h), which a transport runs (transport.h).
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -20,20 +20,20 @@
 
 namespace backplane::distributed {
 
-// Makes a Gloo group: store, rank, size, timeout. Blocks until all ranks are there.
+// Makes a Gloo group: store, rank, size, timeout. Blocks until all ranks have joined.
 using GlooFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                                     std::chrono::milliseconds timeout)>;
 
-// Tensors are of this device type, of any dtype and strides; ranks agree about sizes and dtypes. Errors: c10::ValueError for wrong tensors,
-// c10::DistBackendError for everything else that goes wrong; after one of the latter, all calls raise it. Threads: those of one group must
-// agree about an order in which all ranks call.
+// Tensors must be on this device type; any dtype and strides. Ranks must agree about sizes and dtypes. Errors: c10::ValueError for wrong
+// tensors, c10::DistBackendError for all others; after one of the latter, all calls raise it. Threads: those that use one group must call
+// in an order that is the same on all ranks.
 class ProcessGroup : public c10d::Backend {
  public:
-  // Its transports: the driver's links, if it `is_native`, then the host, if torch has a Gloo to make; one of them at least. Blocks for the
-  // latter until all ranks are there.
+  // Its transports, at least one: the driver's links if `is_native`, then the host if torch has Gloo, for which it blocks until all ranks
+  // have joined.
   //
-  // Note [Gloo of a native group]: made at once, though it may never be used. What goes through the host first may be a message, of which
-  // two ranks know, and Gloo connects all of them.
+  // Note [Gloo of a native group]: it is made at once, although it may never be used: the first staged call may be a message, which only
+  // two ranks know of, and Gloo connects all of them.
   ProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<GroupOptions> options,
                GlooFactory make_gloo, bool is_native);
   ~ProcessGroup() override;
@@ -68,7 +68,7 @@ class ProcessGroup : public c10d::Backend {
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   Work endCoalescing() override;
-  // NULL on a rank that is not among `ranks`.
+  // NULL on a rank that is not in `ranks`.
   bool supportsSplitting() const override { return true; }
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
@@ -86,28 +86,28 @@ class ProcessGroup : public c10d::Backend {
 
  private:
   using Fill = c10::function_ref<bool(Calls&)>;
-  // Makes the calls that `fill` puts in, by the first transport that takes them; `results`: what they write.
+  // Makes the calls that `fill` adds, by the first transport that supports them. `results`: the tensors that they write.
   Work carry_out(const Request& request, const Tensors& results, Fill fill);
   c10::intrusive_ptr<GroupWork> make_work(const Request& request);
-  // Of a call without tensors: the one that it has a communicator for, whatever the current device is: the peers' next call goes there.
+  // For calls without tensors: the device of its communicator, whatever the current device is, because the peers' next call uses it.
   c10::Device own_device();
-  // Before there is one: of a native group that of the global rank modulo the number of devices, as NCCL's group has it.
+  // Before there is one, for a native group: the global rank modulo the number of devices, as in NCCL's group.
   c10::Device barrier_device();
 
-  // On the device of `tensor`, where the `others` must be: a call that is refused has joined nothing, and the group goes on.
+  // On the device of `tensor`, where `others` must be. A refused call has not joined, and the group stays usable.
   Request request(c10d::OpType type, const char* title, const at::Tensor& tensor, std::chrono::milliseconds timeout,
                   std::initializer_list<at::TensorList> others = {}) const;
   std::chrono::milliseconds timeout_of(std::chrono::milliseconds asked) const;
   c10::Device device_of(const c10d::BarrierOptions& options);
   void check_gathered(const Tensors& outputs, const at::Tensor& input, const char* name) const;
-  // `whole` has a part for each rank.
+  // `whole` has a part per rank.
   void check_parts(const at::Tensor& whole, const at::Tensor& part, const char* name, const char* which) const;
 
   const c10::intrusive_ptr<GroupOptions> options_;
   const std::string title_;  // "process group 'x' (rank 0 of 2)"
   const GlooFactory make_gloo_;
   std::shared_ptr<NativeTransport> native_;             // NULL: none
-  std::vector<std::shared_ptr<Transport>> transports_;  // in the order in which they are asked
+  std::vector<std::shared_ptr<Transport>> transports_;  // in order of preference
   c10::intrusive_ptr<GroupWork> coalesced_;             // between startCoalescing and endCoalescing
   std::atomic<uint64_t> sequence_{0};
 };

@@ -1,4 +1,4 @@
-// distributed/recording.cpp: see recording.h.
+// distributed/recording.cpp: fills torch's event "record_param_comms".
 #include "distributed/recording.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace backplane::distributed {
 struct Recording::Call {
   std::string name;
   std::tuple<std::string, std::string> group;  // name and description
-  int rank, size, first, stride;               // the global ranks, as far as they are evenly spaced
+  int rank, size, first, stride;               // the global ranks, if they are evenly spaced
   uint64_t sequence;
   std::vector<at::Tensor> inputs, outputs;
 };
@@ -26,7 +26,7 @@ int64_t elements(const std::vector<at::Tensor>& tensors) {
   return count;
 }
 
-// Between ranks that are evenly spaced; else 0.
+// The distance between evenly spaced ranks; otherwise 0.
 int stride_of(const std::vector<uint64_t>& ranks) {
   const int stride = ranks.size() < 2 ? 1 : static_cast<int>(ranks[1]) - static_cast<int>(ranks[0]);
   for (size_t i = 1; i < ranks.size(); ++i) {
@@ -35,7 +35,7 @@ int stride_of(const std::vector<uint64_t>& ranks) {
   return std::max(stride, 0);
 }
 
-// "allreduce", as torch's tools know it.
+// "allreduce", the spelling of torch's tools.
 std::string name_of(c10d::OpType type) {
   std::string name = c10d::opTypeToString(type);
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

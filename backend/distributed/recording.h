@@ -1,4 +1,4 @@
-// distributed/recording.h: what profilers and execution traces read of a collective: torch's event "record_param_comms", as NCCL's group
+// distributed/recording.h: what profilers and execution traces read about a collective: torch's event "record_param_comms", as NCCL's group
 // writes it.
 #pragma once
 
@@ -12,14 +12,13 @@
 
 namespace backplane::distributed {
 
-// One event, as long as it lives. Without a profiler it does nothing, and costs some ns.
+// One event, during its lifetime. Without a profiler it costs some nanoseconds.
 class Recording {
  public:
-  // A call of `group`: its kind, what one rank puts in, and what it gets; an undefined tensor counts no elements. `global_ranks`: of the
-  // group's ranks.
+  // A call of `group`: its kind, input and results; an undefined tensor has no elements.
   Recording(const c10d::Backend& group, const c10d::Backend::Options& options, c10d::OpType type, uint64_t sequence,
             const at::Tensor& input, const std::vector<at::Tensor>& results);
-  // The wait of a rank for a call.
+  // A rank's wait for a call.
   Recording(int rank, uint64_t sequence);
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
@@ -28,7 +27,7 @@ class Recording {
   struct Call;
   void begin(const Call& call);
 
-  std::optional<c10::DebugInfoGuard> info_;  // which the end of the event reads
+  std::optional<c10::DebugInfoGuard> info_;  // read at the end of the event
   std::optional<at::RecordFunction> event_;
 };
 

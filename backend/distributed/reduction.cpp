@@ -1,4 +1,4 @@
-// distributed/reduction.cpp: see reduction.h.
+// distributed/reduction.cpp: reductions of the host in dtypes and operations that Gloo supports.
 #include "distributed/reduction.h"
 
 #include <ATen/ops/view_as_real.h>
@@ -17,7 +17,7 @@ namespace {
 
 using Op = c10d::ReduceOp::RedOpType;
 
-// The dtype that Gloo adds up in place of one that it does not have.
+// The dtype that Gloo reduces in place of an unsupported one.
 c10::ScalarType sent_as(c10::ScalarType dtype) {
   switch (dtype) {
     case at::kBool:
@@ -41,7 +41,7 @@ c10::ScalarType sent_as(c10::ScalarType dtype) {
 bool is_bitwise(Op op) { return op == Op::BAND || op == Op::BOR || op == Op::BXOR; }
 bool is_order(Op op) { return op == Op::MIN || op == Op::MAX; }
 
-// uint64 in the bits of int64, whose own division takes half of them for negative; torch divides no uint64.
+// For uint64 in the bits of int64: int64's division treats half of the values as negative, and torch does not divide uint64.
 void divide_unsigned(const at::Tensor& bits, uint64_t by) {
   int64_t* const values = bits.mutable_data_ptr<int64_t>();
   std::transform(values, values + bits.numel(), values,

@@ -1,4 +1,4 @@
-// distributed/reduction.h: reductions that Gloo lacks, by those that it has: AVG, factors, and dtypes.
+// distributed/reduction.h: reductions that Gloo does not support, by those that it supports: AVG, factors, and dtypes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,28 +8,28 @@
 
 namespace backplane::distributed {
 
-// Throws for what has no meaning: AVG of bools, MIN of complex numbers, the bits of floating point numbers.
+// Throws for an undefined reduction: AVG of bools, MIN of complex numbers, bitwise operations of floating point numbers.
 void check_reduction(const c10d::ReduceOp& op, c10::ScalarType dtype);
 
-// "SUM", of a ReduceOp::RedOpType; "none" of another number.
+// "SUM", for a ReduceOp::RedOpType; "none" for another number.
 const char* name_of_reduction(int64_t op);
 
-// What PREMUL_SUM makes of its input, on the current stream of the device; empty for any other reduction. Throws if it has no factor.
+// The input of PREMUL_SUM multiplied by its factor, on the current stream of the device; empty for other reductions. Throws if there is no
+// factor.
 using Prepare = std::function<at::Tensor(const at::Tensor& input)>;
 Prepare factor_of(const c10d::ReduceOp& op);
 
 // Makes an average of a sum; integers round toward zero.
 void divide(const at::Tensor& sum, int ranks);
 
-// Of tensors on the host, flat and contiguous. bool adds up by "or" and multiplies by "and", as NCCL's; AVG of integers rounds toward
-// zero. Integers wrap around.
+// For tensors on the host, flat and contiguous. The sum of bools is "or" and their product "and", as in NCCL. Integers wrap around.
 class HostReduction {
  public:
   HostReduction(const c10d::ReduceOp& op, c10::ScalarType dtype, int ranks);
 
-  const c10d::ReduceOp& op() const { return op_; }                      // what Gloo is asked for
-  at::Tensor encode(const at::Tensor& input) const;                     // what it is given; may be the same memory
-  void decode(const at::Tensor& reduced, const at::Tensor& out) const;  // its result, into `out`, which may be what encode got
+  const c10d::ReduceOp& op() const { return op_; }                      // Gloo's operation
+  at::Tensor encode(const at::Tensor& input) const;                     // Gloo's input; may be the same memory
+  void decode(const at::Tensor& reduced, const at::Tensor& out) const;  // writes Gloo's result into `out`, which may be encode()'s input
 
  private:
   c10d::ReduceOp op_;

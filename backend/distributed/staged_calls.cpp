@@ -1,4 +1,4 @@
-// distributed/staged_calls.cpp: see staged_calls.h.
+// distributed/staged_calls.cpp: collectives as calls of Gloo.
 #include "distributed/staged_calls.h"
 
 #include <ATen/ops/cat.h>
@@ -16,26 +16,26 @@ namespace {
 using std::chrono::milliseconds;
 using Tensors = std::vector<at::Tensor>;
 
-// A larger all_reduce is cut, so that the copies of one part go on during the network's time of another.
+// A larger all_reduce is cut, so that copies of one part overlap with the network's time of another.
 constexpr int64_t kCutFrom = 16 << 20;
 constexpr int64_t kPart = 8 << 20;
 
-// A message's beginning, and how much of the data follows it in the same packet.
+// The head of a message. As much data as fits follows it in the same packet.
 struct Head {
   int64_t bytes, tag_of_rest;
 };
 constexpr int64_t kHead = sizeof(Head), kInPacket = 4096 - kHead;
-constexpr int kTagsOfRests = 1 << 30;  // from here on; users' are below
+constexpr int kTagsOfRests = 1 << 30;  // from here on; users' tags are lower
 
 bool have_one_size(const Tensors& tensors, const at::Tensor& as) {
   return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& one) { return one.numel() == as.numel(); });
 }
 
 void check_message_size(int source, int64_t sent, int64_t taken) {
-  TORCH_CHECK(sent == taken, "rank ", source, " has sent ", sent, " bytes, the tensor takes ", taken);
+  TORCH_CHECK(sent == taken, "rank ", source, " sent ", sent, " bytes, and the tensor has ", taken);
 }
 
-// Gloo's options, with a timeout and, where there is one, a root.
+// Options of Gloo with a timeout and, if they have one, a root.
 template <class T>
 T with(milliseconds timeout, int root = -1) {
   T options;
@@ -172,7 +172,7 @@ bool StagedCalls::all_gather(const at::Tensor& output, const at::Tensor& input) 
 
 bool StagedCalls::all_gather(const Tensors& outputs, const at::Tensor& input) {
   if (!have_one_size(outputs, input)) return Calls::all_gather(outputs, input);
-  // As of the broadcasts that it is on ranks where the sizes differ.
+  // As many fingerprints as the broadcasts that other ranks make if their sizes differ.
   for (size_t root = 0; root < outputs.size(); ++root) {
     fingerprint_->add(outputs[root].scalar_type(), outputs[root].numel(), static_cast<int>(root));
   }
@@ -328,7 +328,7 @@ bool StagedCalls::recv(const at::Tensor& tensor, int source, int tag) {
       return GloosWork();
     });
     call->finish = [=](const GloosWork&, milliseconds timeout) {
-      TORCH_CHECK(coming->wait_for(timeout) == std::future_status::ready, "rank ", source, ", this one, has sent itself nothing with tag ",
+      TORCH_CHECK(coming->wait_for(timeout) == std::future_status::ready, "rank ", source, ", the caller itself, sent no message with tag ",
                   tag, " within the timeout");
       const at::Tensor data = coming->get().view(at::kByte), to = host.view(at::kByte);
       check_message_size(source, data.numel(), to.numel());
@@ -346,7 +346,7 @@ bool StagedCalls::recv_from_any(const at::Tensor& tensor, int tag) {
   return true;
 }
 
-// All ranks have come when they have agreed.
+// Ranks that have compared fingerprints have arrived.
 bool StagedCalls::barrier(c10::Device) {
   calls_.push_back(call());
   return true;

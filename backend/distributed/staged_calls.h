@@ -1,5 +1,5 @@
-// distributed/staged_calls.h: the calls of one collective of the staged transport: what each reads and writes, and what Gloo is asked for.
-// Data that is only moved goes as bytes.
+// distributed/staged_calls.h: the calls of one collective of the staged transport: the tensors that each reads and writes, and Gloo's call.
+// Data that is only moved is sent as bytes.
 #pragma once
 
 #include <functional>
@@ -45,14 +45,14 @@ class StagedCalls final : public Calls {
   // As bytes.
   static Tensors reads_all(const Call& call, const Tensors& tensors);
   static Tensors writes_all(const Call& call, const Tensors& tensors);
-  // `start(gloo, timeout)` gives the Work of Gloo.
+  // `start(gloo, timeout)` returns Gloo's Work.
   template <class Start>
   void add(const Call& call, Start start, std::function<void()> finish = {});
-  // A reduction of `host` in place: `start(gloo, tensors, timeout)`; who has no result keeps what is there.
+  // A reduction of `host` in place: `start(gloo, tensors, timeout)`. A rank without a result keeps its contents.
   template <class Start>
   void add_reduction(const Call& call, const HostReduction& reduction, const at::Tensor& host, bool has_result, Start start);
-  // Note [Messages]: a message begins with its size, and has that of its data which fits into one packet. The rest has a tag that the
-  // sender makes for it; the receiver takes it once it knows the size.
+  // Note [Messages]: a message begins with its size, followed by the data that fits into the same packet. The rest has a tag that the
+  // sender chooses; the receiver requests it once it knows the size.
   Call message() const;
   template <class Start>
   void receive(const at::Tensor& tensor, Start start);  // start(gloo, packets)
@@ -61,7 +61,7 @@ class StagedCalls final : public Calls {
   StagedTransport& transport_;
   const Request request_;
   std::vector<Call> calls_;
-  std::unique_ptr<Fingerprint> fingerprint_;  // of a collective
+  std::unique_ptr<Fingerprint> fingerprint_;  // for a collective
 };
 
 }  // namespace backplane::distributed

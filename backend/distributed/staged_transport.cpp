@@ -1,4 +1,4 @@
-// distributed/staged_transport.cpp: the way of a call through the host. Note [Staged calls] is in staged_transport.h.
+// distributed/staged_transport.cpp: runs calls through the host. See Note [Staged calls].
 #include "distributed/staged_transport.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -21,9 +21,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr size_t kMostWaiters = 64;          // threads; more calls in flight wait for one
-constexpr milliseconds kSlice{20};           // how late an abort may be noticed
-constexpr milliseconds kGloosOwnError{500};  // Gloo's error says more than ours; it gets this much longer
+constexpr size_t kMostWaiters = 64;          // threads; further calls in flight wait for one
+constexpr milliseconds kSlice{20};           // the delay until an abort is noticed
+constexpr milliseconds kGloosOwnError{500};  // Gloo gets this much longer, because its error is more specific
 
 template <class Range>
 bool overlap(const std::vector<Range>& some, const std::vector<Range>& others) {
@@ -70,7 +70,7 @@ std::exception_ptr StagedTransport::failure() {
 }
 
 void StagedTransport::submit(std::shared_ptr<StagedCall> call) {
-  TORCH_CHECK(!in_bad_fork(), group_, " was made by the parent of this process; a forked child needs a process group of its own");
+  TORCH_CHECK(!in_bad_fork(), group_, " was made by the parent of this process; a forked child must make its own process group");
   if (const std::exception_ptr error = failure()) std::rethrow_exception(error);
   const c10::Stream caller = current_stream(call->device.index());
   refuse_in_capture(caller, "A collective that goes through the host");
@@ -78,7 +78,7 @@ void StagedTransport::submit(std::shared_ptr<StagedCall> call) {
   call->ready->record(caller);
   find_earlier(*call);
   if (call->earlier.empty()) queue_copies_in(*call);
-  // Until the network's part is over the call holds its tensors; what is queued then is behind nothing of their stream.
+  // The call holds its tensors until the network's part is complete; the copies that follow are not ordered on their stream.
   for (const HostCopy& copy : call->copies) {
     if (!copy.is_alias() && copy.is_written()) {
       caching_allocator().recordStream(copy.tensor().storage().data_ptr(), streams(call->device).out);
@@ -86,12 +86,12 @@ void StagedTransport::submit(std::shared_ptr<StagedCall> call) {
   }
   call->deadline = Clock::now() + call->timeout;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);  // over both: a starter never meets a call before one with a smaller number
+    const std::lock_guard<std::mutex> lock(mutex_);  // protects both: calls start in the order of their numbers
     call->number = submitted_++;
     pending_.emplace(call->number, call);
     (call->is_message ? messages_ : collectives_).add([self = shared_from_this(), call] { self->start(call); });
   }
-  if (const std::exception_ptr error = failure()) call->work->fail(error);  // it came between
+  if (const std::exception_ptr error = failure()) call->work->fail(error);  // it failed meanwhile
 }
 
 bool StagedTransport::must_follow(const StagedCall& call, const StagedCall& before) {
@@ -106,7 +106,7 @@ void StagedTransport::find_earlier(StagedCall& call) {
       call.read.push_back({begin, begin + extent_of(copy.from())});
     }
     if (copy.is_written()) {
-      const auto begin = reinterpret_cast<uint64_t>(copy.tensor().mutable_data_ptr());  // of a lazy clone: its own memory
+      const auto begin = reinterpret_cast<uint64_t>(copy.tensor().mutable_data_ptr());  // a lazy clone gets its own memory
       call.written.push_back({begin, begin + extent_of(copy.tensor())});
     }
   }
@@ -116,7 +116,7 @@ void StagedTransport::find_earlier(StagedCall& call) {
   }
 }
 
-// Behind the caller's work at the time of the call, and behind the copies back of calls that are over.
+// After the caller's work at the time of the call, and after the copies back of completed calls.
 void StagedTransport::queue_copies_in(StagedCall& call) {
   const Streams streams = this->streams(call.device);
   const PooledEvent copied_back = pooled_event(call.device.index());
@@ -135,11 +135,11 @@ void StagedTransport::wait_for_earlier(const StagedCall& call) {
     const auto is_over = [&](uint64_t number) { return pending_.count(number) == 0; };
     return failure_ != nullptr || std::all_of(call.earlier.begin(), call.earlier.end(), is_over);
   });
-  TORCH_CHECK_WITH(DistBackendError, are_over, "an earlier call of the group, on the same memory, is not over within ",
-                   call.timeout.count(), " ms, which is the timeout");
+  TORCH_CHECK_WITH(DistBackendError, are_over, "an earlier call of the group on the same memory did not complete within ",
+                   call.timeout.count(), " ms, the timeout");
 }
 
-// Each of those before it ends, or fails the group at its deadline.
+// Each earlier call completes, or fails the group at its deadline.
 void StagedTransport::wait_for_turn(const StagedCall& call) {
   if (call.is_message) return;
   std::unique_lock<std::mutex> lock(mutex_);
@@ -153,7 +153,7 @@ void StagedTransport::wait_until_ready(const StagedCall& call) {
   while (!call.ready->wait(std::chrono::nanoseconds(kSlice).count())) {
     if (failure() != nullptr) return;
     TORCH_CHECK_WITH(DistBackendError, Clock::now() < call.deadline, "the device has not produced the input within ", call.timeout.count(),
-                     " ms, which is the timeout");
+                     " ms, the timeout");
   }
 }
 
@@ -190,7 +190,7 @@ void StagedTransport::complete(const std::shared_ptr<StagedCall>& call) {
     const c10::StreamGuard guard(out);
     for (HostCopy& copy : call->copies) copy.copy_from_host();
     PooledEvent copied = pooled_event(call->device.index());
-    copied->record(out);  // behind the copies of those before it, too
+    copied->record(out);  // also follows the copies of earlier calls
     forget(call);
     call->work->finish_part(std::move(copied), out);
   } catch (const std::exception& error) {

@@ -1,16 +1,15 @@
-// distributed/staged_transport.h: collectives by way of the host and Gloo, for any driver: device -> pinned memory -> network -> device.
+// distributed/staged_transport.h: staged collectives by Gloo, for any driver: device -> pinned memory -> network -> device.
 //
-// Note [Staged calls]: the caller's thread queues the copies to the host behind its stream's work. A starter waits for them and hands the
-// call to Gloo. It takes calls in the order of their submission, in which Gloo matches them between ranks, and asks before each collective
-// whether all ranks agree about it (fingerprint.h), which takes them all; messages, which do not, have a starter of their own. A thread for
-// each call waits for Gloo and queues the copies back: a receive may be answered by a call that comes later, and what a user hangs on a
-// future may make a call and wait for it. Nothing waits for the threads: each task owns the transport and its call, also when the group or
-// the interpreter is gone.
+// Note [Staged calls]: the caller's thread queues the copies to the host after its stream's work. A starter thread waits for them and
+// passes the call to Gloo, in the order of submission, in which Gloo matches calls between ranks. Before each collective it compares
+// fingerprints with all ranks (fingerprint.h); messages, which involve two ranks, have their own starter. A thread per call waits for Gloo
+// and queues the copies back: a receive may be answered by a later call, and a callback of a future may make a call and wait for it.
+// Nothing waits for the threads: each task owns the transport and its call, even if the group or the interpreter no longer exists.
 //
-// Note [Order of staged calls]: as on a driver's own stream, calls of a group are in the order of their submission. A call that touches
-// memory which a call in flight writes, or writes what that one reads, begins when that one is over: its starter waits, and queues the
-// copies to the host then. Collectives on one device end in their order, so that who has waited for one sees those before it. What does
-// not touch goes on at once; the calls of one batch are not ordered among themselves.
+// Note [Order of staged calls]: as on a driver's stream, calls of a group are ordered by submission. A call that accesses memory which a
+// call in flight writes, or writes memory which that one reads, begins when that one is complete: its starter waits, and then queues the
+// copies to the host. Collectives on one device complete in order, so that a wait for one includes the earlier ones. Calls on other memory
+// start at once; the calls of one batch are not ordered among themselves.
 #pragma once
 
 #include <backplane/driver.h>
@@ -41,20 +40,20 @@ struct StagedCall {
   const char* name;  // "all_reduce"
   c10::Device device;
   std::chrono::milliseconds timeout;
-  c10::intrusive_ptr<GroupWork> work;  // that it is a part of; set before submit()
+  c10::intrusive_ptr<GroupWork> work;  // the work that it is part of; set before submit()
 
-  bool is_message = false;                   // of two ranks
-  std::unique_ptr<Fingerprint> fingerprint;  // NULL: nothing is asked before it
+  bool is_message = false;                   // between two ranks
+  std::unique_ptr<Fingerprint> fingerprint;  // NULL: no comparison
 
-  // Of all functions, `timeout` is what is left of it.
+  // `timeout` is the remaining time, in all functions.
   using Timeout = std::chrono::milliseconds;
   using GloosWork = c10::intrusive_ptr<c10d::Work>;
   std::vector<HostCopy> copies;
-  std::function<GloosWork(Timeout timeout)> start;  // on a starter's thread, with the copies on the host; empty: nothing is moved
-  // When that is over, before the copies back; empty: nothing.
+  std::function<GloosWork(Timeout timeout)> start;  // on a starter's thread, with the copies on the host; empty: no data
+  // Called when that has completed, before the copies back; may be empty.
   std::function<void(const GloosWork& started, Timeout timeout)> finish;
 
-  // Adds a tensor, and gives what the network takes for it: flat, on the host.
+  // Adds a tensor, and returns its buffer for the network: flat, on the host.
   at::Tensor reads(const at::Tensor& tensor, Given given = Given::kept, const Prepare& prepare = {}) {
     return add({tensor, {}, given, prepare});
   }
@@ -69,24 +68,24 @@ struct StagedCall {
     return copies.back().host();
   }
 
-  // Addresses in device memory, from the first byte of a tensor to behind the last.
+  // A range of device addresses: the first byte of a tensor, and the end of the last.
   struct Range {
     uint64_t begin, end;
   };
 
   friend class StagedTransport;
   std::vector<Range> read, written;
-  std::vector<uint64_t> earlier;  // numbers of those that must be over before this one begins
+  std::vector<uint64_t> earlier;  // numbers of the calls that must complete before this one begins
   uint64_t number = 0;            // in the order of submission
   PooledEvent ready;
   std::chrono::steady_clock::time_point deadline;
   GloosWork inner;
 };
 
-// Of one rank. Any thread. Whoever makes it shuts it down: its threads own it, too.
+// For one rank. Any thread. Its maker must shut it down, because its threads own it, too.
 class StagedTransport final : public Transport, public std::enable_shared_from_this<StagedTransport> {
  public:
-  // `group`: its name and rank, for errors.
+  // `group`: name and rank, for errors.
   StagedTransport(std::string group, c10::intrusive_ptr<c10d::Backend> gloo);
 
   int rank() const { return gloo_->getRank(); }
@@ -96,14 +95,14 @@ class StagedTransport final : public Transport, public std::enable_shared_from_t
   uint32_t next_message() { return sent_++; }
 
   std::unique_ptr<Calls> calls(const Request& request) override;
-  // Queues the copies and returns. Throws c10::DistBackendError if the group has failed, and if the current stream is capturing. The work's
-  // part is ended by finish_part(), or by an error: c10::DistBackendError for the network's and the device's, after which the group has
+  // Queues the copies and returns. Throws c10::DistBackendError if the group has failed, and an error if the current stream is capturing.
+  // The work's part ends by finish_part(), or by c10::DistBackendError for errors of the network and the device, after which the group has
   // failed.
   void submit(std::shared_ptr<StagedCall> call);
 
   std::exception_ptr failure() override;
   void abort(const std::string& why) override;
-  void shutdown() override;  // ends the threads, too
+  void shutdown() override;  // also ends the threads
 
  private:
   struct Streams {
@@ -127,11 +126,11 @@ class StagedTransport final : public Transport, public std::enable_shared_from_t
   const std::shared_ptr<OwnMessages> own_messages_ = std::make_shared<OwnMessages>();
   std::atomic<uint32_t> sent_{0};
 
-  std::mutex mutex_;              // over what follows
-  std::condition_variable over_;  // a call, or all of them by a failure
+  std::mutex mutex_;              // protects what follows
+  std::condition_variable over_;  // a call has completed, or all have failed
   std::exception_ptr failure_;
   uint64_t submitted_ = 0;
-  std::map<uint64_t, std::shared_ptr<StagedCall>> pending_;  // by their numbers
+  std::map<uint64_t, std::shared_ptr<StagedCall>> pending_;  // by number
   std::map<c10::DeviceIndex, Streams> streams_;
 
   Workers collectives_, messages_, waiters_;

@@ -1,5 +1,5 @@
-// distributed/transport.h: how the collectives of a process group are carried out: over the driver's links (native_transport.h), or by
-// way of the host (staged_transport.h). A group has one of them or both, and a call goes to the first that takes it.
+// distributed/transport.h: runs the collectives of a process group: over the driver's links (native_transport.h), or staged
+// (staged_transport.h). A group has one or both; the first that supports a call runs it.
 #pragma once
 
 #include <exception>
@@ -12,7 +12,7 @@
 
 namespace backplane::distributed {
 
-// torch's ProcessGroup's `options`.
+// The `options` of torch's ProcessGroup.
 struct GroupOptions : c10d::Backend::Options {
   explicit GroupOptions(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
       : c10d::Backend::Options(BACKPLANE_DEVICE_NAME "ccl", timeout) {}
@@ -21,7 +21,7 @@ struct GroupOptions : c10d::Backend::Options {
   }
 };
 
-// One rank's. Any thread, but for the calls of collectives, which all ranks make in one order.
+// For one rank. Any thread, but calls of collectives must be in the same order on all ranks.
 class Transport {
  public:
   Transport() = default;
@@ -29,12 +29,12 @@ class Transport {
   Transport& operator=(const Transport&) = delete;
   virtual ~Transport() = default;
 
-  // For the calls of one collective; NULL: it does not take this one. Throws c10::DistBackendError if it has failed.
+  // The calls of one collective; NULL: not supported. Throws c10::DistBackendError if it has failed.
   virtual std::unique_ptr<Calls> calls(const Request& request) = 0;
 
   virtual std::exception_ptr failure() = 0;        // NULL: none
-  virtual void abort(const std::string& why) = 0;  // fails calls in flight, and those that come
-  virtual void shutdown() = 0;                     // lets calls in flight end, for a few seconds; peers notice nothing
+  virtual void abort(const std::string& why) = 0;  // fails calls in flight, and later ones
+  virtual void shutdown() = 0;                     // calls in flight may complete within a few seconds; peers are not affected
 };
 
 }  // namespace backplane::distributed

@@ -1,4 +1,4 @@
-// distributed/workers.cpp: see workers.h.
+// distributed/workers.cpp: a pool of detached threads.
 #include "distributed/workers.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@ namespace backplane::distributed {
 struct Workers::State {
   const char* name;
   size_t most;
-  std::mutex mutex;  // over all that follows
+  std::mutex mutex;  // protects what follows
   std::condition_variable arrived, left;
   std::deque<std::function<void()>> tasks;
   size_t threads = 0, idle = 0;
@@ -54,11 +54,11 @@ void Workers::run(const std::shared_ptr<State>& state) {
     state->tasks.pop_front();
     lock.unlock();
     task();
-    const InterpreterUse python;  // what it owns goes without the lock
+    const InterpreterUse python;  // the task's objects are released without the lock
     if (python.is_allowed()) {
       task = nullptr;
     } else {
-      new std::function<void()>(std::move(task));  // stays
+      new std::function<void()>(std::move(task));  // never released
     }
     lock.lock();
   }

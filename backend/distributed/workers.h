@@ -1,5 +1,5 @@
-// distributed/workers.h: threads that run tasks in the order of their arrival. They are made when they are needed, and nothing waits for
-// them: what a task uses, it owns.
+// distributed/workers.h: threads that run tasks in the order of arrival. They are created on demand, and nothing waits for them: a task
+// owns what it uses.
 #pragma once
 
 #include <chrono>
@@ -8,28 +8,28 @@
 
 namespace backplane::distributed {
 
-// How long a shutdown waits for what is in flight.
+// How long a shutdown waits for work in flight.
 inline constexpr std::chrono::milliseconds kShutdownTimeout{5000};
 
 // Any thread. Tasks do not throw.
 class Workers {
  public:
-  // At most so many at a time: with one, tasks run one after the other. `name`: of the threads, up to 15 characters.
+  // At most `most` at a time: with one, tasks run one after the other. `name`: of the threads, up to 15 characters.
   Workers(const char* name, size_t most);
   ~Workers();  // close(), without waiting
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  void add(std::function<void()> task);  // after close: does nothing
+  void add(std::function<void()> task);  // no effect after close()
 
-  // Tasks that have not begun are dropped; waits for the threads as long as `timeout`. False: there are some left.
+  // Drops tasks that have not begun, and waits for the threads up to `timeout`. False: some are still running.
   bool close(std::chrono::milliseconds timeout);
 
  private:
   struct State;
   static void run(const std::shared_ptr<State>& state);
 
-  std::shared_ptr<State> state_;  // the threads', too
+  std::shared_ptr<State> state_;  // shared with the threads
 };
 
 }  // namespace backplane::distributed

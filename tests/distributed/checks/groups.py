@@ -281,7 +281,7 @@ def without_gloo(w: Rank) -> None:
     assert distributed.engine(group) == "native"
     x = numbers(w.rank).to(w.device)
     out = torch.zeros(5, 3, device=w.device)
-    with pytest.raises(NotImplementedError, match=r"takes Gloo, which this torch was built without.*by device_id"):
+    with pytest.raises(NotImplementedError, match=r"needs Gloo, which this torch was built without.*by device_id"):
         dist.send(x, w.next, group=group)  # before the group has joined
     dist.all_reduce(x, group=group)
     same(x, total(w))
@@ -289,9 +289,9 @@ def without_gloo(w: Rank) -> None:
     for work in dist.batch_isend_irecv(operations):
         work.wait()
     same(out, total(w))
-    with pytest.raises(NotImplementedError, match=r"send of process group .* takes Gloo"):
+    with pytest.raises(NotImplementedError, match=r"send of process group .* needs Gloo"):
         dist.send(x, w.next, group=group, tag=1)
-    with pytest.raises(NotImplementedError, match=r"all_reduce of process group .* takes Gloo"):
+    with pytest.raises(NotImplementedError, match=r"all_reduce of process group .* needs Gloo"):
         dist.all_reduce(x.to(torch.uint16), group=group)
     dist.barrier(group, device_ids=[w.device.index])
     dist.destroy_process_group(group)
