@@ -149,13 +149,6 @@ void CachingAllocator::emptyCache(c10::MempoolId_t pool) {
   }
 }
 
-void CachingAllocator::empty_cache(c10::DeviceIndex device) {
-  if (driver_if_open() == nullptr) return;
-  if (memory::DeviceCache* owner = device_memory_if_used(device)) {
-    owner->empty_cache({0, 0}, caching_allocator_impl::stack(history_, HistorySettings::Stacks::all));
-  }
-}
-
 void CachingAllocator::recordStream(const c10::DataPtr& data, c10::Stream stream) {
   stream_handle(stream);                     // raises for a stream that does not exist: the free that queries it later cannot raise
   const c10::DataPtr& ptr = unshared(data);  // memory that other processes also use is wrapped

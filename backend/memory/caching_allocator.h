@@ -80,8 +80,6 @@ class CachingAllocator : public c10::DeviceAllocator {
   void* raw_alloc(size_t bytes, const c10::Stream& stream);
   static void raw_delete(void* ptr);
 
-  void empty_cache(c10::DeviceIndex device);
-
   // The fraction of the device's memory, [0, 1], that this process may reserve; beyond it an allocation is out of memory. Memory that is
   // already reserved stays.
   void set_memory_fraction(double fraction, c10::DeviceIndex device);
