@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch._library.infer_schema import SUPPORTED_PARAM_TYPES, SUPPORTED_RETURN_TYPES
+from torch.library import infer_schema
 
 NAMESPACE = "bp_test_arguments"
 
@@ -106,7 +107,7 @@ def same(found, given):
 
 
 @pytest.mark.parametrize("annotation", SUPPORTED_PARAM_TYPES, ids=str)
-def test_C11_every_parameter_type_arrives_equal(ops, x, device, annotation):
+def test_C01_C11_every_parameter_type_is_inferred_and_arrives_equal(ops, x, device, annotation):
     seen = []
 
     def function(x, value):
@@ -115,7 +116,9 @@ def test_C11_every_parameter_type_arrives_equal(ops, x, device, annotation):
 
     function.__annotations__ = {"x": Tensor, "value": annotation, "return": Tensor}
     op = ops.custom("parameter", function, device_types=device.type)
-    for value in values(SUPPORTED_PARAM_TYPES[annotation], x, device):
+    type_ = SUPPORTED_PARAM_TYPES[annotation]
+    assert infer_schema(function, mutates_args=()) == f"(Tensor x, {type_} value) -> Tensor"
+    for value in values(type_, x, device):
         op(x, value)
         assert same(seen[-1], value), (seen[-1], value)
 
@@ -140,52 +143,47 @@ def test_C10_every_return_type_survives_a_kernel(ops, x, device, annotation, pai
     assert same(list(found) if pair else [found], expected)
 
 
-def test_C14_an_inplace_operator_returns_its_argument(ops, x, device):
-    def double_(x: Tensor) -> Tensor:
-        return x.mul_(2)
+def double_(x: Tensor) -> Tensor:
+    return x.mul_(2)
 
-    op = ops.custom("double_", double_, mutates_args={"x"}, tags=torch.Tag.inplace, device_types=device.type)
-    assert str(op._opoverload._schema).endswith("double_(Tensor(a0!) x) -> Tensor(a0!)")
+
+def double(x: Tensor, *, out: Tensor) -> Tensor:
+    return torch.mul(x, 2, out=out)
+
+
+def copies(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+def test_C14_operators_tagged_inplace_and_out_return_what_they_wrote(ops, x, device):
+    options = {"tags": torch.Tag.inplace, "device_types": device.type, "mutates_args": {"x"}}
+    inplace = ops.custom("double_", double_, **options)
+    out = ops.custom("double_out", double, mutates_args={"out"}, tags=torch.Tag.out, device_types=device.type)
+    assert str(inplace._opoverload._schema).endswith("double_(Tensor(a0!) x) -> Tensor(a0!)")
     version = x._version
-    assert op(x) is x
-    assert x.tolist() == [0, 2, 4, 6]
+    assert inplace(x) is x
     assert x._version > version
-    with torch._subclasses.FakeTensorMode() as mode:  # the fake that torch generates
-        fake = mode.from_tensor(x)
-        assert op(fake) is fake
-
-
-def test_C14_an_out_operator_returns_what_it_wrote(ops, x, device):
-    def double(x: Tensor, *, out: Tensor) -> Tensor:
-        return torch.mul(x, 2, out=out)
-
-    op = ops.custom("double_out", double, mutates_args={"out"}, tags=torch.Tag.out, device_types=device.type)
-    out = torch.empty_like(x)
-    assert op(x, out=out) is out
-    assert out.tolist() == [0, 2, 4, 6]
-    with torch._subclasses.FakeTensorMode() as mode:
-        fake, out = mode.from_tensor(x), mode.from_tensor(out)
-        assert op(fake, out=out) is out
-
-
-def test_C14_another_result_is_refused(ops, x, device):
-    def copies(x: Tensor) -> Tensor:
-        return x.clone()
-
-    op = ops.custom("copies_", copies, mutates_args={"x"}, tags=torch.Tag.inplace, device_types=device.type)
+    y = torch.empty_like(x)
+    assert out(x, out=y) is y
+    assert (x.tolist(), y.tolist()) == ([0, 2, 4, 6], [0, 4, 8, 12])
+    with torch._subclasses.FakeTensorMode() as mode:  # the fakes that torch generates
+        x, y = mode.from_tensor(x), mode.from_tensor(y)
+        assert inplace(x) is x
+        assert out(x, out=y) is y
     with pytest.raises(RuntimeError, match="must return its first argument"):
-        op(x)
+        ops.custom("copies_", copies, **options)(torch.ones(1, device=device))
 
 
-def test_C70_overloads_are_chosen_by_their_arguments(ops, x):
+def test_B06_C70_overloads_are_chosen_by_their_arguments_also_those_that_are_added_later(ops, x):
     ops.define("scaled(Tensor x) -> Tensor", PrivateUse1=lambda x: x + 1)
-    assert ops.scaled(x).tolist() == [1, 2, 3, 4]  # the packet is cached before it grows
+    packet = ops.scaled
+    assert packet(x).tolist() == [1, 2, 3, 4]  # the packet is cached before it grows
     ops.define("scaled.by(Tensor x, int n) -> Tensor", PrivateUse1=lambda x, n: x * n)
     ops.define("scaled.text(Tensor x, str n) -> Tensor", PrivateUse1=lambda x, n: x - len(n))
-    assert ops.scaled(x).tolist() == [1, 2, 3, 4]
-    assert ops.scaled(x, 3).tolist() == [0, 3, 6, 9]
-    assert ops.scaled(x, "two").tolist() == [-3, -2, -1, 0]
-    assert ops.scaled.by(x, 2).tolist() == [0, 2, 4, 6]
-    assert ops.scaled.overloads() == ["default", "by", "text"]
+    assert packet(x).tolist() == [1, 2, 3, 4]
+    assert packet(x, 3).tolist() == [0, 3, 6, 9]
+    assert packet(x, "two").tolist() == [-3, -2, -1, 0]
+    assert packet.by(x, 2).tolist() == [0, 2, 4, 6]
+    assert packet.overloads() == ["default", "by", "text"]
     with pytest.raises(RuntimeError, match="scaled"):
-        ops.scaled(x, [1])
+        packet(x, [1])

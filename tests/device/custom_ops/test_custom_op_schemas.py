@@ -1,22 +1,18 @@
 """Schemas of a vendor's operators: inferred from a function or written by hand, and why others are refused."""
 
-import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
+from torch._library import utils
 from torch._library.infer_schema import SUPPORTED_PARAM_TYPES, tuple_to_list
 from torch.library import infer_schema
-from torch.types import Number
+from torchgen.model import FunctionSchema
 
 pytestmark = pytest.mark.once
 
 NAMESPACE = "bp_test_schemas"
-
-
-def arguments(function, mutates_args=()):
-    return infer_schema(function, mutates_args=mutates_args).partition(" ->")[0]
 
 
 def annotated(annotation):
@@ -28,31 +24,6 @@ def annotated(annotation):
     return function
 
 
-@pytest.mark.parametrize(
-    ("annotation", "schema"),
-    [
-        (Tensor, "Tensor"),
-        (int, "SymInt"),
-        (float, "float"),
-        (bool, "bool"),
-        (str, "str"),
-        (Number, "Scalar"),
-        (torch.dtype, "ScalarType"),
-        (torch.device, "Device"),
-        (Tensor | None, "Tensor?"),
-        (torch.device | None, "Device?"),
-        (list[Tensor], "Tensor[]"),
-        (Sequence[int], "SymInt[]"),
-        (typing.List[float], "float[]"),  # noqa: UP006
-        (list[bool], "bool[]"),
-        (list[int] | None, "SymInt[]?"),
-        (list[Tensor | None], "Tensor?[]"),
-    ],
-)
-def test_C01_a_schema_is_inferred_from_annotations(annotation, schema):
-    assert infer_schema(annotated(annotation), mutates_args=()) == f"({schema} x) -> ()"
-
-
 def test_C01_annotations_may_be_text(ops):
     def function(x: "Tensor", sizes: "list[int]", device: "torch.device") -> "Tensor": ...
 
@@ -62,59 +33,55 @@ def test_C01_annotations_may_be_text(ops):
     )
 
 
-def test_C02_keyword_only_none_and_tuples():
-    def keywords(x: Tensor, *, scale: float, size: int = 2) -> Tensor: ...
-    def nothing() -> None: ...
-    def pair(x: Tensor) -> tuple[Tensor, int]: ...
-    def single(x: Tensor) -> tuple[Tensor]: ...
-
-    assert infer_schema(keywords, mutates_args=()) == "(Tensor x, *, float scale, SymInt size=2) -> Tensor"
-    assert infer_schema(nothing, mutates_args=()) == "() -> ()"
-    assert infer_schema(pair, mutates_args=()) == "(Tensor x) -> (Tensor, SymInt)"
-    assert infer_schema(single, mutates_args=()) == "(Tensor x) -> ((Tensor))"
-
-
+def keywords(x: Tensor, *, scale: float, size: int = 2) -> Tensor: ...
+def nothing() -> None: ...
+def pair(x: Tensor) -> tuple[Tensor, int]: ...
+def single(x: Tensor) -> tuple[Tensor]: ...
 def writes(x: Tensor, n: int, maybe: Tensor | None, several: list[Tensor]) -> None: ...
 
 
-def test_C03_mutates_args_marks_tensors_optional_tensors_and_lists():
-    assert arguments(writes, ["x"]) == "(Tensor(a0!) x, SymInt n, Tensor? maybe, Tensor[] several)"
-    assert arguments(writes, ["maybe"]) == "(Tensor x, SymInt n, Tensor(a2!)? maybe, Tensor[] several)"
-    assert arguments(writes, ["several"]) == "(Tensor x, SymInt n, Tensor? maybe, Tensor(a3!)[] several)"
-    assert arguments(writes, "unknown") == "(Tensor(a0!) x, SymInt n, Tensor(a2!)? maybe, Tensor(a3!)[] several)"
+@pytest.mark.parametrize(
+    ("function", "mutates_args", "schema"),
+    [
+        (keywords, (), "(Tensor x, *, float scale, SymInt size=2) -> Tensor"),
+        (nothing, (), "() -> ()"),
+        (pair, (), "(Tensor x) -> (Tensor, SymInt)"),
+        (single, (), "(Tensor x) -> ((Tensor))"),
+        (writes, ["x"], "(Tensor(a0!) x, SymInt n, Tensor? maybe, Tensor[] several) -> ()"),
+        (writes, ["maybe"], "(Tensor x, SymInt n, Tensor(a2!)? maybe, Tensor[] several) -> ()"),
+        (writes, ["several"], "(Tensor x, SymInt n, Tensor? maybe, Tensor(a3!)[] several) -> ()"),
+        (writes, "unknown", "(Tensor(a0!) x, SymInt n, Tensor(a2!)? maybe, Tensor(a3!)[] several) -> ()"),
+    ],
+)
+def test_C02_C03_keywords_results_and_written_arguments_are_inferred(function, mutates_args, schema):
+    assert infer_schema(function, mutates_args=mutates_args) == schema
+
+
+def varargs(x: Tensor, *rest: int) -> Tensor: ...
+def varkwargs(x: Tensor, **rest: int) -> Tensor: ...
+def positional_only(x: Tensor, /) -> Tensor: ...
+def no_annotation(x) -> Tensor: ...
+def no_return(x: Tensor): ...
+def variadic_return(x: Tensor) -> tuple[Tensor, ...]: ...
 
 
 @pytest.mark.parametrize(
-    ("mutates_args", "reason"),
-    [(["n"], "only Tensors or collections"), (["typo"], "not found in"), ("x", "the string 'unknown'")],
+    ("function", "mutates_args", "reason"),
+    [
+        (writes, ["n"], "only Tensors or collections"),
+        (writes, ["typo"], "not found in"),
+        (writes, "x", "the string 'unknown'"),
+        (varargs, (), "varargs"),
+        (varkwargs, (), "varkwargs"),
+        (positional_only, (), "positional-only"),
+        (no_annotation, (), "x must have a type annotation"),
+        (no_return, (), "No return type annotation"),
+        (variadic_return, (), "Return has unsupported type"),
+    ],
 )
-def test_C03_other_arguments_are_refused(mutates_args, reason):
+def test_C03_C05_a_function_that_has_no_schema_is_refused(function, mutates_args, reason):
     with pytest.raises(ValueError, match=reason):
-        infer_schema(writes, mutates_args=mutates_args)
-
-
-def functions_without_a_schema():
-    def varargs(x: Tensor, *rest: int) -> Tensor: ...
-    def varkwargs(x: Tensor, **rest: int) -> Tensor: ...
-    def positional_only(x: Tensor, /) -> Tensor: ...
-    def no_annotation(x) -> Tensor: ...
-    def no_return(x: Tensor): ...
-    def variadic_return(x: Tensor) -> tuple[Tensor, ...]: ...
-
-    return [
-        (varargs, "varargs"),
-        (varkwargs, "varkwargs"),
-        (positional_only, "positional-only"),
-        (no_annotation, "x must have a type annotation"),
-        (no_return, "No return type annotation"),
-        (variadic_return, "Return has unsupported type"),
-    ]
-
-
-@pytest.mark.parametrize(("function", "reason"), functions_without_a_schema())
-def test_C05_a_function_that_has_no_schema_is_refused(function, reason):
-    with pytest.raises(ValueError, match=reason):
-        infer_schema(function, mutates_args=())
+        infer_schema(function, mutates_args=mutates_args)
 
 
 @pytest.mark.parametrize("annotation", [list[int | None], Callable, dict[str, int], object, tuple[int, int]])
@@ -134,15 +101,10 @@ def test_C06_a_tuple_suggests_the_list_that_is_supported():
     assert "For example" not in str(caught.value)
 
 
-def test_C07_a_given_schema_is_used(ops):
-    op = ops.custom(
-        "given", lambda x, n, *, s: None, schema="(Tensor(a!) x, int n=3, *, str? s) -> ()", mutates_args=("x",)
-    )
-    schema = op._opoverload._schema
-    assert str(schema) == "bp_test_schemas::given(Tensor(a!) x, int n=3, *, str? s) -> ()"
-
-
-def test_C07_it_must_agree_with_mutates_args(ops):
+def test_C07_a_given_schema_is_used_and_must_agree_with_mutates_args(ops):
+    schema = "(Tensor(a!) x, int n=3, *, str? s) -> ()"
+    op = ops.custom("given", lambda x, n, *, s: None, schema=schema, mutates_args=("x",))
+    assert str(op._opoverload._schema) == f"bp_test_schemas::given{schema}"
     with pytest.raises(ValueError, match=r"The schema suggests that the op mutates \{'x'\}"):
         ops.custom("hidden", lambda x: None, schema="(Tensor(a!) x) -> ()", mutates_args=())
     with pytest.raises(ValueError, match="The schema suggests that the op mutates set"):
@@ -177,36 +139,26 @@ def test_C12_keyword_only_tensors_are_refused(ops):
         torch.library.register_vmap("bp_test_schemas::defined", lambda info, dims, x: (x, 0))
 
 
-def test_C13_predicates_classify_schemas():
-    from torch._library import utils
-    from torchgen.model import FunctionSchema
-
-    forms = (str, FunctionSchema.parse, torch._C.parse_schema)
-    for form in forms:
-        for functional in ("f(Tensor x) -> Tensor", "f(int n) -> (Tensor, int)"):
-            assert utils.is_functional_schema(form(functional)), form
-        for other in ("f(Tensor(a!) x) -> ()", "f(Tensor(a) x) -> Tensor(a)", "f(Tensor x) -> ()"):
-            assert not utils.is_functional_schema(form(other)), (form, other)
-        assert utils.is_functional_schema(form("f(Tensor(a) x) -> Tensor(a)"), allow_valid_view=True)
+@pytest.mark.parametrize("form", [str, FunctionSchema.parse, torch._C.parse_schema])
+def test_C13_predicates_classify_schemas(form):
+    functional = utils.is_functional_schema
+    assert functional(form("f(Tensor x) -> Tensor"))
+    assert functional(form("f(int n) -> (Tensor, int)"))
+    assert functional(form("f(Tensor(a) x) -> Tensor(a)"), allow_valid_view=True)
+    for other in ("f(Tensor(a!) x) -> ()", "f(Tensor(a) x) -> Tensor(a)", "f(Tensor x) -> ()"):
+        assert not functional(form(other)), other
 
 
-@pytest.mark.parametrize(
-    ("type_", "listlike", "tensorlike"),
-    [
-        ("Tensor", False, True),
-        ("Tensor?", False, True),
-        ("Tensor[]", True, False),
-        ("Tensor?[]", True, False),
-        ("Tensor[]?", True, False),
-        ("int[]", False, False),
-    ],
-)
-def test_C13_predicates_classify_list_types(type_, listlike, tensorlike):
-    from torch._library import utils
-
-    (argument,) = torch._C.parse_schema(f"f({type_} x) -> ()").arguments
-    assert utils.is_tensorlist_like_type(argument.type) is listlike
-    assert utils.is_tensor_like_type(argument.type) is tensorlike
+def test_C13_predicates_classify_list_types():
+    for names, answers in {
+        "Tensor Tensor?": (False, True),
+        "Tensor[] Tensor?[] Tensor[]?": (True, False),
+        "int[]": (False, False),
+    }.items():
+        for name in names.split():
+            (argument,) = torch._C.parse_schema(f"f({name} x) -> ()").arguments
+            found = utils.is_tensorlist_like_type(argument.type), utils.is_tensor_like_type(argument.type)
+            assert found == answers, name
 
 
 def test_C15_a_second_definition_is_refused_with_both_places(ops):
