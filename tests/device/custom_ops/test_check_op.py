@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from checked_operators import AOT, ONE, SQUARE, X, _Square, failing, operators, square_backward, square_setup
+from checked_operators import AOT, ONE, SQUARE, X, _Square, failing, square_backward, square_setup
 
 from torch_backplane.testing import check_op
 from torch_backplane.testing.opchecks import UTILITIES
@@ -15,12 +15,6 @@ from torch_backplane.testing.opchecks.check import OpCheckError
 NEWER = torch.__version__ >= (2, 13)
 
 pytestmark = pytest.mark.once  # these operators are wrong on any kind of device
-
-
-@pytest.fixture
-def operator(name):
-    with operators("check_op_failures_test", name) as define:
-        yield define
 
 
 def test_a_right_operator_passes_everything(operator, device):

@@ -4,18 +4,12 @@ import itertools
 
 import pytest
 import torch
-from checked_operators import AOT, ONE, SQUARE, X, _Square, failing, operators, square_setup
+from checked_operators import AOT, ONE, SQUARE, X, _Square, failing, square_setup
 
 from torch_backplane.testing import check_op
 from torch_backplane.testing.opchecks.check import OpCheckError
 
 pytestmark = pytest.mark.once  # these operators are wrong on any kind of device
-
-
-@pytest.fixture
-def operator(name):
-    with operators("check_op_gradients_test", name) as define:
-        yield define
 
 
 def test_a_backward_that_assumes_contiguous_gradients(operator):

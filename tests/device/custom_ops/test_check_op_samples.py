@@ -4,19 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from checked_operators import AOT, ONE, SQUARE, X, failing, operators
+from checked_operators import AOT, ONE, SQUARE, X, failing
 
 from torch_backplane.testing import check_op
 from torch_backplane.testing.opchecks import UTILITIES
 from torch_backplane.testing.opchecks.check import OpCheckError
 
 pytestmark = pytest.mark.once  # these operators are wrong on any kind of device
-
-
-@pytest.fixture
-def operator(name):
-    with operators("check_op_test", name) as define:
-        yield define
 
 
 # What of a call is compared, and what is not.
