@@ -1,5 +1,6 @@
 """Fakes of a vendor's operators: how they are registered, replaced and refused, and sizes that depend on data."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -30,47 +31,26 @@ def real(x: Tensor) -> Tensor:
     return torch.cat([x, x])
 
 
-def by_decorator_of_the_object(ops, device):
-    op = ops.custom("f", real, device_types=device.type)
-
-    @op.register_fake
-    def _(x):
-        return doubled_rows(x)
-
-
-def by_object(ops, device):
-    register_fake(ops.custom("f", real, device_types=device.type), doubled_rows)
+REGISTER = {
+    "a method of the object": lambda ops: ops.custom("f", real).register_fake(doubled_rows),
+    "the object": lambda ops: register_fake(ops.custom("f", real), doubled_rows),
+    "a name": lambda ops: register_fake(defined(ops).name(), doubled_rows, lib=ops.library),
+    "a decorator": lambda ops: register_fake(defined(ops).name(), lib=ops.library)(doubled_rows),
+    "an overload": lambda ops: register_fake(defined(ops), doubled_rows, lib=ops.library),
+    "the library": lambda ops: defined(ops) and ops.library._register_fake("f", doubled_rows),
+}
 
 
-def by_name(ops, device):
-    ops.define("f(Tensor x) -> Tensor", PrivateUse1=real)
-    register_fake(f"{NAMESPACE}::f", doubled_rows, lib=ops.library)
+def defined(ops):
+    return ops.define("f(Tensor x) -> Tensor", PrivateUse1=real)
 
 
-def by_decorator(ops, device):
-    ops.define("f(Tensor x) -> Tensor", PrivateUse1=real)
-
-    @register_fake(f"{NAMESPACE}::f", lib=ops.library)
-    def _(x):
-        return doubled_rows(x)
-
-
-def by_overload(ops, device):
-    register_fake(ops.define("f(Tensor x) -> Tensor", PrivateUse1=real), doubled_rows, lib=ops.library)
-
-
-def by_library(ops, device):
-    ops.define("f(Tensor x) -> Tensor", PrivateUse1=real)
-    ops.library._register_fake("f", doubled_rows)
-
-
-@pytest.mark.parametrize(
-    "register", [by_decorator_of_the_object, by_object, by_name, by_decorator, by_overload, by_library]
-)
-def test_C36_every_form_of_registration_is_used(ops, device, fake, register):
-    register(ops, device)
-    result = ops.f(fake)
-    assert (result.shape, result.device, result.dtype) == ((4, 3), device, fake.dtype)
+@pytest.mark.parametrize("form", REGISTER)
+def test_C36_C38_every_form_of_registration_is_used_also_for_meta_tensors(ops, device, fake, form):
+    REGISTER[form](ops)
+    for x in (fake, torch.ones(2, 3, device="meta")):
+        result = ops.f(x)
+        assert (result.shape, result.device, result.dtype) == ((4, 3), x.device, x.dtype)
 
 
 def test_C36_a_named_overload_has_a_separate_fake(ops, device, fake):
@@ -82,62 +62,42 @@ def test_C36_a_named_overload_has_a_separate_fake(ops, device, fake):
     assert ops.f(fake, 1).shape == (4, 3)
 
 
-def test_C38_a_fake_also_serves_meta_tensors(ops, device):
-    by_name(ops, device)
-    result = ops.f(torch.ones(2, 3, device="meta"))
-    assert (result.shape, result.device.type) == ((4, 3), "meta")
-
-
-def test_C39_the_place_of_a_fake_is_recorded(ops, device):
-    by_name(ops, device)
+def test_C39_the_place_of_a_fake_is_recorded(ops):
+    REGISTER["a name"](ops)
     source, _, line = singleton.find(f"{NAMESPACE}::f").fake_impl.kernel.source.rpartition(":")
     assert source == __file__
-    assert "register_fake(f" in Path(__file__).read_text().splitlines()[int(line) - 1]
+    assert "register_fake(defined" in Path(__file__).read_text().splitlines()[int(line) - 1]
 
 
-def test_C39_register_fake_of_a_custom_op_records_torchs_place(ops, device):
-    by_object(ops, device)
+def test_C39_C40_a_custom_ops_fake_has_torchs_place_and_is_always_replaced(ops, fake):
+    REGISTER["the object"](ops)
     source = singleton.find(f"{NAMESPACE}::f").fake_impl.kernel.source
     assert source.rpartition(":")[0] == torch._library.custom_ops.__file__
-
-
-def test_C40_a_second_fake_replaces_the_first_unless_overriding_is_off(ops, device, fake):
-    by_name(ops, device)
-    with pytest.raises(RuntimeError, match=rf"already has an? fake impl registered at {__file__}:\d+"):
-        register_fake(f"{NAMESPACE}::f", torch.empty_like, lib=ops.library, allow_override=False)
-    assert ops.f(fake).shape == (4, 3)
-    register_fake(f"{NAMESPACE}::f", torch.empty_like, lib=ops.library, allow_override=True)
-    assert ops.f(fake).shape == (2, 3)
-
-
-def test_C40_the_fake_of_a_custom_op_object_is_always_replaced(ops, device, fake):
-    by_object(ops, device)
     register_fake(f"{NAMESPACE}::f", torch.empty_like, allow_override=False)
     assert ops.f(fake).shape == (2, 3)
 
 
-def test_C41_over_a_meta_kernel_only_if_overriding_is_on(ops, fake):
-    ops.define("f(Tensor x) -> Tensor", Meta=lambda x: x.new_empty(7))
-    with pytest.raises(RuntimeError, match=r"already has an? DispatchKey::Meta implementation"):
-        register_fake(f"{NAMESPACE}::f", doubled_rows, lib=ops.library, allow_override=False)
-    assert ops.f(fake).shape == (7,)
-    register_fake(f"{NAMESPACE}::f", doubled_rows, lib=ops.library, allow_override=True)
-    assert ops.f(fake).shape == (4, 3)
-
-
-@pytest.mark.parametrize("allow_override", [False, True])
-def test_C41_never_over_a_composite_implicit_kernel(ops, fake, allow_override):
-    ops.define("f(Tensor x) -> Tensor", CompositeImplicitAutograd=real)
-    with pytest.raises(RuntimeError, match="CompositeImplicitAutograd"):
-        register_fake(f"{NAMESPACE}::f", torch.empty_like, lib=ops.library, allow_override=allow_override)
-    assert ops.f(fake).shape == (4, 3)  # its parts have fakes
-
-
-@pytest.mark.parametrize("allow_override", [False, True])
-def test_C41_over_a_composite_explicit_kernel_it_is_used(ops, fake, allow_override):
-    ops.define("f(Tensor x) -> Tensor", CompositeExplicitAutograd=real)
-    register_fake(f"{NAMESPACE}::f", lambda x: x.new_empty(9), lib=ops.library, allow_override=allow_override)
-    assert ops.f(fake).shape == (9,)
+@pytest.mark.parametrize(
+    ("kernels", "error", "shapes"),
+    [
+        ({}, rf"already has an? fake impl registered at {__file__}:\d+", [(4, 3), (9,)]),
+        ({"Meta": lambda x: x.new_empty(7)}, r"already has an? DispatchKey::Meta implementation", [(7,), (9,)]),
+        ({"CompositeImplicitAutograd": real}, "CompositeImplicitAutograd", [(4, 3), (4, 3)]),  # its parts have fakes
+        ({"CompositeExplicitAutograd": real}, None, [(9,), (9,)]),
+    ],
+    ids=["another fake", "meta", "implicit", "explicit"],
+)
+def test_C40_C41_a_second_fake_replaces_the_first_unless_overriding_is_off(ops, fake, kernels, error, shapes):
+    """One for an operator with an implicit kernel is always refused, with an explicit one always used."""
+    if kernels:
+        ops.define("f(Tensor x) -> Tensor", **kernels)
+    else:
+        REGISTER["a name"](ops)
+    for allow, shape in zip((False, True), shapes, strict=True):
+        refused = error and (not allow or "CompositeImplicitAutograd" in kernels)
+        with pytest.raises(RuntimeError, match=error) if refused else contextlib.nullcontext():
+            register_fake(f"{NAMESPACE}::f", lambda x: x.new_empty(9), lib=ops.library, allow_override=allow)
+        assert ops.f(fake).shape == shape
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, _custom_ops
 
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:torch._custom_op is deprecated")]
 
@@ -12,7 +12,6 @@ NAMESPACE = "bp_test_legacy"
 @pytest.fixture
 def legacy(backend_package, device):
     """``legacy(name, schema, kernel)``: an op of the legacy API, with a kernel for the device; its packet."""
-    from torch import _custom_ops
     from torch._custom_op.impl import global_registry
 
     library = torch.library.Library(NAMESPACE, "IMPL")
@@ -54,18 +53,21 @@ def test_C55_without_a_formula_forward_raises_if_a_gradient_is_required(total, l
 @pytest.fixture
 def answered(total):
     """``answered(answer)``: gives the op a formula whose backward returns ``answer(gradient)``."""
-    from torch import _custom_ops
 
-    def set_answer(answer):
-        _custom_ops.impl_save_for_backward(f"{NAMESPACE}::total")(lambda inputs, output: inputs.n)
+    def set_answer(answer, save=True):
+        if save:
+            _custom_ops.impl_save_for_backward(f"{NAMESPACE}::total")(lambda inputs, output: inputs.n)
         _custom_ops.impl_backward(f"{NAMESPACE}::total")(lambda ctx, n, grad: answer(grad * n))
 
     return set_answer
 
 
-def test_C58_a_right_dictionary_gives_the_gradients(total, answered, leaf):
-    answered(lambda grad: {"xs": [grad, None], "y": grad * 10})
+def test_A17_C58_a_formula_in_two_parts_whose_dictionary_is_right_gives_the_gradients(total, answered, leaf):
     x, unused, y = leaf(), leaf(), leaf()
+    _custom_ops.impl_save_for_backward(f"{NAMESPACE}::total")(lambda inputs, output: inputs.n)
+    with pytest.raises(RuntimeError, match="backward"):
+        total([x, unused], y, 2.0)
+    answered(lambda grad: {"xs": [grad, None], "y": grad * 10}, save=False)
     total([x, unused], y, 2.0).sum().backward()
     assert x.grad.tolist() == [2, 2, 2]
     assert unused.grad is None

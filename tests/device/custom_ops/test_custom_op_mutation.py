@@ -82,36 +82,14 @@ def test_C73_a_view_operator_stays_a_tracked_view(ops, x, device):
     assert [part._is_view() for part in op(x)] == [True, True]
 
 
-@pytest.fixture
-def product(ops, device):
-    """An operator, and the shapes that its kernel was called with."""
+def test_C75_without_a_rule_vmap_loops_and_warns(ops, device, capfd):
     shapes = []
 
     def product(x: Tensor, y: Tensor) -> Tensor:
         shapes.append(tuple(x.shape))
         return x * y
 
-    return ops.custom("product", product, device_types=device.type), shapes
-
-
-def test_C75_vmap_uses_a_registered_rule(product, device):
-    op, shapes = product
-    batch, y = torch.arange(6.0, device=device).view(2, 3), torch.arange(3.0, device=device)
-    sizes = []
-
-    @op.register_vmap
-    def _(info, in_dims, x, y):
-        sizes.append((info.batch_size, in_dims))
-        return op(x, y), 0
-
-    result = torch.vmap(op, in_dims=(0, None))(batch, y)
-    assert torch.equal(result, batch * y)
-    assert sizes == [(2, (0, None))]
-    assert shapes == [(2, 3)]
-
-
-def test_C75_without_a_rule_it_loops_and_warns(product, device, capfd):
-    op, shapes = product
+    op = ops.custom("product", product, device_types=device.type)
     batch, y = torch.arange(6.0, device=device).view(2, 3), torch.arange(3.0, device=device)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

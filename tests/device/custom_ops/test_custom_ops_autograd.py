@@ -1,7 +1,5 @@
 """torch_backplane.ops: gradients of operators on the device."""
 
-import warnings
-
 import pytest
 import torch
 from torch import Tensor
@@ -221,24 +219,6 @@ def test_A16_a_formula_over_the_devices_autograd_kernel_is_refused(made):
 def test_A16_a_formula_over_one_of_cpp_is_refused():
     with pytest.raises(ValueError, match=r"aten::gelu has an autograd kernel under AutogradCPU already|under Autograd"):
         ops.get("aten::gelu").register_autograd(backward)
-
-
-def test_A17_the_two_part_formula_of_the_older_api(name, leaf):
-    qualname = "bp_grad::older"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        torch._custom_ops.custom_op(qualname, "(Tensor x) -> Tensor")
-        try:
-            with torch.library._scoped_library("bp_grad", "IMPL") as library:
-                torch.library.impl(qualname, name, torch.sin, lib=library)
-                op = torch.ops.bp_grad.older
-                torch._custom_ops.impl_save_for_backward(qualname)(lambda inputs, output: inputs.x)
-                with pytest.raises(RuntimeError, match="backward"):
-                    op(leaf)
-                torch._custom_ops.impl_backward(qualname)(lambda ctx, saved, gradient: {"x": gradient * saved.cos()})
-                torch.testing.assert_close(gradient_of(op, leaf), leaf.detach().cos())
-        finally:
-            torch._custom_ops._destroy(qualname)
 
 
 def test_a_second_formula_replaces_the_first_with_a_warning(sine, leaf):

@@ -197,7 +197,7 @@ def test_C76_gradients_pass_through_the_cast(made, name, x):
 # vmap, effects, verification
 
 
-def test_vmap_uses_the_rule_of_an_operator_from_python_and_from_elsewhere(made, device):
+def test_C75_vmap_uses_the_rule_of_an_operator_from_python_and_from_elsewhere(made, device):
     x = torch.ones(4, 3, device=device)
     with torch.library._scoped_library("bp_vmap", "FRAGMENT") as library:
         library.define("elsewhere(Tensor x) -> Tensor")
@@ -211,6 +211,7 @@ def test_vmap_uses_the_rule_of_an_operator_from_python_and_from_elsewhere(made, 
                 return each(x) + info.batch_size, in_dims[0]
 
             assert torch.equal(torch.vmap(each)(x), x + 5)
+            assert torch.equal(torch.vmap(each, in_dims=1, out_dims=1)(x), x + 4)
         other.destroy()
 
 

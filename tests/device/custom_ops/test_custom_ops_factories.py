@@ -9,20 +9,11 @@ from torch_backplane import ops
 pytestmark = pytest.mark.once
 
 
-def test_A12_a_factory_reaches_the_devices_kernel(made, device):
-    @ops.custom_op("bp_ops::a12", mutates_args=())
-    def a12(n: int, device: torch.device) -> Tensor:
-        return torch.ones(n, device=device)
-
-    made(a12).reference(lambda n, device: torch.zeros(n))
-    for asked in (device, device.type, torch.device(device.type, 0)):
-        result = a12(2, asked)
-        assert result.device == device
-        assert result.tolist() == [1, 1]
-    assert a12(2, device="cpu").tolist() == [0, 0]
+def positional(n: int, device: torch.device) -> Tensor:
+    return torch.ones(n, device=device)
 
 
-def positional(n: int, device: torch.device | None = None) -> Tensor:
+def positional_with_default(n: int, device: torch.device | None = None) -> Tensor:
     return torch.ones(n, device=device)
 
 
@@ -34,15 +25,18 @@ def keyword_with_default(n: int, *, device: torch.device | None = None) -> Tenso
     return torch.ones(n, device=device)
 
 
-@pytest.mark.parametrize("function", [positional, keyword, keyword_with_default])
-def test_A13_the_device_may_be_keyword_only_or_left_out(made, device, function):
+@pytest.mark.parametrize("function", [positional, positional_with_default, keyword, keyword_with_default])
+def test_A12_A13_a_factory_reaches_the_devices_kernel_and_the_device_may_be_keyword_only_or_left_out(
+    made, device, function
+):
     op = made(ops.custom_op("bp_ops::a13", function, mutates_args=()))
     op.reference(lambda *args, **kwargs: torch.zeros(args[0]))
     op.register_fake(function)
     assert op(2, device=device).tolist() == [1, 1]
-    assert op(2, device=device.type).device == device
+    for asked in (device.type, torch.device(device.type, 0)):
+        assert op(2, device=asked).device == device
     assert op(2, device="cpu").tolist() == [0, 0]
-    if function is not keyword:
+    if "default" in function.__name__:
         assert op(2).tolist() == [0, 0]  # torch's default device
     if function is keyword_with_default:
         with torch.device(device.type):

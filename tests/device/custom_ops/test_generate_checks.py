@@ -1,5 +1,7 @@
 """torch_backplane.testing.generate_checks: checks on every operator call of an existing test class."""
 
+import contextlib
+import io
 import json
 import unittest
 
@@ -65,6 +67,18 @@ def a_class(*bodies, **named):
     return type("TestGenerated", (unittest.TestCase,), {**tests, **named})
 
 
+@pytest.fixture
+def checked(ops, failures):
+    """``checked(body, ..., entries={})``: ``a_class`` with generated checks and these known failures."""
+
+    def make(*bodies, entries=None, utilities=FAST, **named):
+        case = a_class(*bodies, **named)
+        generate_checks(case, ["generated_checks"], failures(entries or {}), test_utils=utilities)
+        return case
+
+    return make
+
+
 def run(case, name):
     getattr(case(name), name)()
 
@@ -91,9 +105,8 @@ def test_C80_each_test_gets_one_test_for_each_utility(ops, device, failures):
     assert all(torch.equal(result, x * 2) for result in results)
 
 
-def test_C80_a_wrong_operator_fails_its_test_which_says_what_to_write(ops, device, failures):
-    case = a_class(lambda: ops.mutates(torch.ones(3, device=device)))
-    generate_checks(case, "generated_checks", failures.path, test_utils=FAST)
+def test_C80_a_wrong_operator_fails_its_test_which_says_what_to_write(ops, device, checked):
+    case = checked(lambda: ops.mutates(torch.ones(3, device=device)))
     run(case, "test_faketensor__test_0")
     with pytest.raises(OpCheckError, match="mutated") as caught:
         run(case, "test_schema__test_0")
@@ -104,51 +117,36 @@ def test_C80_a_wrong_operator_fails_its_test_which_says_what_to_write(ops, devic
     assert "python -m pytest -k 'TestGenerated and test_schema__test_0'" in text
 
 
-def test_C80_other_namespaces_and_cpu_tensors_are_left_to_torch(ops, device, failures):
+def test_C80_other_namespaces_and_cpu_tensors_are_left_to_torch(ops, device, failures, checked):
     case = a_class(lambda: ops.mutates(torch.ones(3, device=device)), lambda: ops.mutates(torch.ones(3)))
     generate_checks(case, ["others"], failures.path, test_utils=FAST)
     run(case, "test_schema__test_0")
-    case = a_class(lambda: ops.mutates(torch.ones(3)))
-    generate_checks(case, ["generated_checks"], failures.path, test_utils=FAST)
+    case = checked(lambda: ops.mutates(torch.ones(3)))
     with pytest.raises(OpCheckError, match="on cpu"):
         run(case, "test_schema__test_0")
 
 
-def test_C80_tests_of_pytest_keep_their_fixtures(pytester_like, ops, failures):
-    done = pytester_like(
-        f"""
-        import pytest, torch
-        from torch_backplane.testing import generate_checks
+INNER = """
+import pytest, torch
+from torch_backplane.testing import generate_checks
 
-        class TestFixtures:
-            @pytest.mark.parametrize("size", [0, 3])
-            def test_abs(self, device, size):
-                assert torch.ops.aten.abs.default(torch.ones(size, device=device)).shape == (size,)
+class TestFixtures:
+    @pytest.mark.parametrize("size", [0, 3])
+    def test_abs(self, device, size):
+        assert torch.ops.aten.abs.default(torch.ones(size, device=device)).shape == (size,)
 
-        generate_checks(TestFixtures, "aten", {str(failures.path)!r}, test_utils=["test_schema", "test_empty"])
-        """
-    )
-    assert "6 passed" in done, done
+generate_checks(TestFixtures, "aten", {path!r}, test_utils=["test_schema", "test_empty"])
+"""
 
 
-@pytest.fixture
-def pytester_like(tmp_path):
-    """``pytester_like(code)``: the output of pytest, in this process, on a file of tests."""
-    import contextlib
-    import io
-    import textwrap
-
-    def make(code):
-        file = tmp_path / "test_inner.py"
-        file.write_text(textwrap.dedent(code))
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            pytest.main(
-                ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:timeout", "-c", "/dev/null", str(file)]
-            )
-        return out.getvalue()
-
-    return make
+def test_C80_tests_of_pytest_keep_their_fixtures(tmp_path, ops, failures):
+    """Runs pytest in this process."""
+    file = tmp_path / "test_inner.py"
+    file.write_text(INNER.format(path=str(failures.path)))
+    without = [word for plugin in ("cacheprovider", "xdist", "timeout") for word in ("-p", f"no:{plugin}")]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        pytest.main(["-q", *without, "-c", "/dev/null", str(file)])
+    assert "6 passed" in out.getvalue(), out.getvalue()
 
 
 def test_C81_a_test_can_opt_out(ops, device, failures):
@@ -174,27 +172,22 @@ def test_C81_a_generated_test_can_have_decorators(ops, device, failures):
     assert result.wasSuccessful()
 
 
-def test_C81_a_name_that_exists_is_an_error(ops, failures):
-    case = a_class(lambda: None, test_schema__test_0=lambda: None)
+def test_C81_a_name_that_exists_is_an_error(checked):
     with pytest.raises(RuntimeError, match="already has method named test_schema__test_0"):
-        generate_checks(case, ["generated_checks"], failures.path, test_utils=FAST)
+        checked(lambda: None, test_schema__test_0=lambda: None)
 
 
-def test_C82_what_is_known_to_fail_passes_until_it_is_right(ops, device, failures):
-    case = a_class(lambda: ops.mutates(torch.ones(3, device=device)))
-    generate_checks(case, ["generated_checks"], failures({MUTATES: {WRONG_TEST: XFAIL}}), test_utils=FAST)
+def test_C82_what_is_known_to_fail_passes_until_it_is_right(ops, device, checked):
+    case = checked(lambda: ops.mutates(torch.ones(3, device=device)), entries={MUTATES: {WRONG_TEST: XFAIL}})
     run(case, "test_schema__test_0")
-    case = a_class(lambda: ops.twice(torch.ones(3, device=device)))
-    path = failures({"generated_checks::twice": {WRONG_TEST: XFAIL}})
-    generate_checks(case, ["generated_checks"], path, test_utils=FAST)
+    entries = {"generated_checks::twice": {WRONG_TEST: XFAIL}}
+    case = checked(lambda: ops.twice(torch.ones(3, device=device)), entries=entries)
     with pytest.raises(OpCheckError, match="Unexpected success for operator generated_checks::twice"):
         run(case, "test_schema__test_0")
 
 
-def test_C82_an_entry_without_a_call_is_an_error(ops, device, failures, monkeypatch):
-    case = a_class(lambda: ops.twice(torch.ones(3, device=device)))
-    path = failures({MUTATES: {WRONG_TEST: XFAIL}})
-    generate_checks(case, ["generated_checks"], path, test_utils=FAST)
+def test_C82_an_entry_without_a_call_is_an_error(ops, device, failures, checked, monkeypatch):
+    case = checked(lambda: ops.twice(torch.ones(3, device=device)), entries={MUTATES: {WRONG_TEST: XFAIL}})
     with pytest.raises(OpCheckError, match="does not call it: remove the entry"):
         run(case, "test_schema__test_0")
     monkeypatch.setenv(ACCEPT, "1")
@@ -202,13 +195,11 @@ def test_C82_an_entry_without_a_call_is_an_error(ops, device, failures, monkeypa
     assert failures() == {}
 
 
-def test_C82_a_test_that_fails_raises_its_error(ops, failures):
+def test_C82_a_test_that_fails_raises_its_error(checked):
     def body():
         raise KeyError("something else")
 
-    generate_checks(
-        case := a_class(body), ["generated_checks"], failures({MUTATES: {WRONG_TEST: XFAIL}}), test_utils=FAST
-    )
+    case = checked(body, entries={MUTATES: {WRONG_TEST: XFAIL}})
     with pytest.raises(KeyError, match="something else"):
         run(case, "test_schema__test_0")
 
@@ -222,9 +213,9 @@ def test_C82_a_test_that_fails_raises_its_error(ops, failures):
         ({MUTATES: {"TestGenerated.test_schema__test_7": XFAIL}}, "test_7 does not exist on the TestCase"),
     ],
 )
-def test_C82_wrong_entries_are_errors(entries, text, failures):
+def test_C82_wrong_entries_are_errors(entries, text, checked):
     with pytest.raises(RuntimeError, match=text):
-        generate_checks(a_class(lambda: None), ["generated_checks"], failures(entries), test_utils=FAST)
+        checked(lambda: None, entries=entries)
 
 
 def test_C82_the_format_of_the_file_is_fixed(failures, monkeypatch):
@@ -255,27 +246,25 @@ def test_C82_the_file_is_made_and_updated_on_request(ops, device, failures, monk
     run(first, "test_schema__test_0")
 
 
-def test_wrong_arguments(failures):
+def test_wrong_arguments(checked):
     with pytest.raises(ValueError, match="no utility test_speed; there are test_schema, "):
-        generate_checks(a_class(lambda: None), ["generated_checks"], failures.path, test_utils=("test_speed",))
+        checked(lambda: None, utilities=("test_speed",))
 
 
-def test_C83_a_compliant_operator_that_is_known_to_fail_is_reported(ops, device, failures):
-    name = "TestGenerated.test_faketensor__test_0"
-    case = a_class(lambda: ops.compliant(torch.ones(3, device=device)))
-    path = failures({"generated_checks::compliant": {name: XFAIL}, MUTATES: {WRONG_TEST: XFAIL}})
-    generate_checks(case, ["generated_checks"], path, test_utils=FAST)
+def test_C83_a_compliant_operator_that_is_known_to_fail_is_reported(ops, device, checked):
+    entries = {"generated_checks::compliant": {"TestGenerated.test_faketensor__test_0": XFAIL}}
+    entries[MUTATES] = {WRONG_TEST: XFAIL}
+    case = checked(lambda: ops.compliant(torch.ones(3, device=device)), entries=entries)
     run(case, "test_faketensor__test_0")
     run(case, "test_pt2_compliant_tag_generated_checks_mutates")
     with pytest.raises(AssertionError, match=r"was tagged with torch\.Tag\.pt2_compliant_tag but it failed"):
         run(case, "test_pt2_compliant_tag_generated_checks_compliant")
 
 
-def test_C84_a_failure_saves_its_inputs_and_gives_a_script(ops, device, failures, monkeypatch, tmp_path):
+def test_C84_a_failure_saves_its_inputs_and_gives_a_script(ops, device, checked, monkeypatch, tmp_path):
     monkeypatch.setenv(SAVE_INPUTS, "1")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    case = a_class(lambda: ops.mutates(torch.arange(3.0, device=device)))
-    generate_checks(case, ["generated_checks"], failures.path, test_utils=FAST)
+    case = checked(lambda: ops.mutates(torch.arange(3.0, device=device)))
     with pytest.raises(OpCheckError) as caught:
         run(case, "test_schema__test_0")
     text = str(caught.value)
@@ -302,10 +291,9 @@ def test_C84_without_saved_inputs_the_script_has_places_for_them(ops, device):
     assert namespace["check_op"].__name__ == check_op.__name__
 
 
-def test_C35_an_operator_can_ask_whether_it_is_checked(ops, device, failures):
+def test_C35_an_operator_can_ask_whether_it_is_checked(ops, device, checked):
     seen = []
-    case = a_class(lambda: seen.append(ops.inside(torch.zeros(1, device=device)).item()))
-    generate_checks(case, ["generated_checks"], failures.path, test_utils=("test_schema",))
+    case = checked(lambda: seen.append(ops.inside(torch.zeros(1, device=device)).item()))
     run(case, "test_0")
     run(case, "test_schema__test_0")
     assert seen == [0, 1]
