@@ -11,11 +11,9 @@ IS_OLDER = tuple(map(int, re.findall(r"\d+", VERSION)[:2])) < (2, 13)
 NEEDS = {
     "torch.Tag.out and torch.Tag.inplace": (
         "test_check_op_samples.py::test_out_arguments_are_compared",
-        "test_custom_op_arguments.py::test_C14_an_inplace_operator_returns_its_argument",
-        "test_custom_op_arguments.py::test_C14_an_out_operator_returns_what_it_wrote",
-        "test_custom_op_arguments.py::test_C14_another_result_is_refused",
+        "test_custom_op_arguments.py::test_C14_operators_tagged_inplace_and_out_return_what_they_wrote",
         "test_custom_op_autograd.py::test_C56_nor_one_tagged_out",
-        "test_custom_op_libraries.py::test_C79_tags_are_given_and_read[<lambda>0]",
+        "test_libraries.py::test_C79_D03_tags_are_given_and_read[<lambda>0]",
         "test_custom_ops_extras.py::test_C74_an_inplace_operator_returns_its_argument",
     ),
     "torch.library.register_autocast for devices other than CPU and CUDA": (
@@ -23,10 +21,10 @@ NEEDS = {
     ),
     "Inductor's lite mode": ("test_compile_without_kernels.py::",),
     "a torch.library.Library whose names go with it, and that may take the place of another": (
-        "test_custom_op_libraries.py::test_C77_a_library_without_a_reference_is_destroyed",
         "test_higher_order_ops.py::test_B24_an_exported_graph_threads_a_token_through_them",
         "test_higher_order_ops.py::test_B25_export_keeps_high_level_operators_on_the_device",
-        "test_libraries.py::test_D05_it_ends_with_its_library",
+        "test_libraries.py::test_C77_a_library_that_ends_frees_operators_fakes_and_names[collection]",
+        "test_libraries.py::test_D05_a_fallthrough_of_one_operator_passes_a_key_over_until_its_library_ends",
         "test_libraries.py::test_D11_torch_warns_once_a_process",
         "test_library_lifetimes.py::test_D11_the_newest_remaining_kernel_runs_in_any_order",
     ),

@@ -39,6 +39,9 @@ def test_C56_a_formula_on_a_mutating_or_viewing_operator_is_refused(ops):
     for op in operators:
         with pytest.raises(RuntimeError, match="Cannot register autograd formula for non-functional operator"):
             torch.library.register_autograd(op, lambda ctx, grad: grad)
+
+
+def test_C56_nor_one_tagged_out(ops):
     op = ops.define("f(Tensor x, *, Tensor(a!) out) -> Tensor(a!)", tags=torch.Tag.out)
     with pytest.raises(RuntimeError, match="Out variants do not support autograd"):
         torch.library.register_autograd(op, lambda ctx, grad: grad)
