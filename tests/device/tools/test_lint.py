@@ -14,6 +14,7 @@ from torch_backplane.ops.linting import LintWarning
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("device_module")]
 
+NAMESPACE = "bp_lint"
 HERE = str(Path(__file__))
 _before: list[Finding] = []
 
@@ -92,10 +93,10 @@ def test_removed_operators_do_not_exist_and_their_replacements_do():
     assert [op for op in compat.GONE.values() if not registry.exists(op)] == []
 
 
-def test_a_misspelt_operator_of_the_vendors(library):
-    library("bp_lint_i", "DEF").define("scale(Tensor x) -> Tensor")
-    library("bp_lint_i").impl("scalee", same, "PrivateUse1")
-    assert only("unknown-op", "bp_lint_i::scalee").write == "Did you mean bp_lint_i::scale"
+def test_a_misspelt_operator_of_the_vendors(ops):
+    ops.define("scale(Tensor x) -> Tensor")
+    ops.library.impl("scalee", same, "PrivateUse1")
+    assert only("unknown-op", "bp_lint::scalee").write == "Did you mean bp_lint::scale"
 
 
 def test_a_dangling_kernel_of_another_device_is_not_the_vendors(library):
@@ -103,24 +104,21 @@ def test_a_dangling_kernel_of_another_device_is_not_the_vendors(library):
     assert found() == []
 
 
-def test_a_python_kernel_and_a_fake_of_another_signature(name):
-    @torch.library.custom_op("bp_lint_c::f", mutates_args=(), device_types="cpu")
+def test_a_python_kernel_and_a_fake_of_another_signature(ops, name):
     def f(x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
         return x * scale
 
-    @f.register_kernel(name)
     def kernel(x, scale, shift):
         return x
 
-    f.register_fake(lambda x, scale=2.0: torch.empty_like(x))
-    f.register_autograd(lambda ctx, grad: (grad, None))
-    try:
-        finding = only("signature", "bp_lint_c::f", "bp_lint_c")
-        assert "missing a required argument: 'shift'" in finding.what
-        assert finding.where == f"{HERE}:{kernel.__code__.co_firstlineno}"
-        assert finding.write == "Write: def kernel(x, scale=2.0)"
-    finally:
-        f._lib._destroy()
+    op = ops.custom("f", f, device_types="cpu")
+    op.register_kernel(name)(kernel)
+    op.register_fake(lambda x, scale=2.0: torch.empty_like(x))
+    op.register_autograd(lambda ctx, grad: (grad, None))
+    finding = only("signature", "bp_lint::f", "bp_lint")
+    assert "missing a required argument: 'shift'" in finding.what
+    assert finding.where == f"{HERE}:{kernel.__code__.co_firstlineno}"
+    assert finding.write == "Write: def kernel(x, scale=2.0)"
 
 
 def test_two_kernels_of_an_operator_name_both_places(library):
@@ -151,38 +149,31 @@ def test_a_kernel_that_cuts_off_a_composites_gradient(library):
     assert found() == []
 
 
-def test_a_kernel_without_formula(library):
-    definitions = library("bp_lint_d", "DEF")
-    definitions.define("f(Tensor x) -> Tensor")
-    definitions.impl("f", same, "PrivateUse1")
-    definitions.impl("f", same, "Meta")
-    finding = only("no-autograd", "bp_lint_d::f", "bp_lint_d")
-    assert finding.where.startswith(HERE)
-    definitions.impl("f", torch.library.fallthrough_kernel, "AutogradPrivateUse1")  # as `write` describes
+def test_a_kernel_without_formula(ops):
+    ops.define("f(Tensor x) -> Tensor", PrivateUse1=same, Meta=same)
+    finding = only("no-autograd", "bp_lint::f", "bp_lint")
+    assert finding.where.startswith(HERE.replace("tools/test_lint", "own_operators"))
     assert "fallthrough_kernel" in finding.write
-    assert found("bp_lint_d") == []
+    ops.library.impl("f", torch.library.fallthrough_kernel, "AutogradPrivateUse1")  # as `write` describes
+    assert found("bp_lint") == []
 
 
-def test_operators_without_a_gradient_need_no_formula(library):
-    definitions = library("bp_lint_e", "DEF")
-    for schema in ("count(Tensor x) -> int", "fill_(Tensor(a!) x) -> Tensor(a!)", "make(int n) -> Tensor"):
-        definitions.define(schema)
-        definitions.impl(schema.partition("(")[0], same, "PrivateUse1")
-        definitions.impl(schema.partition("(")[0], same, "Meta")
-    assert found("bp_lint_e") == []
+@pytest.mark.parametrize(
+    "schema", ["count(Tensor x) -> int", "fill_(Tensor(a!) x) -> Tensor(a!)", "make(int n) -> Tensor"]
+)
+def test_an_operator_without_a_gradient_needs_no_formula(ops, schema):
+    ops.define(schema, PrivateUse1=same, Meta=same)
+    assert found("bp_lint") == []
 
 
-def test_a_kernel_without_fake(name):
-    f = torch.library.custom_op("bp_lint_f::f", same, mutates_args=(), device_types=name, schema="(Tensor x) -> Tensor")
+def test_a_kernel_without_fake(ops, name):
+    f = ops.custom("f", same, device_types=name, schema="(Tensor x) -> Tensor")
     f.register_autograd(lambda ctx, grad: grad)
-    try:
-        finding = only("no-fake", "bp_lint_f::f", "bp_lint_f")
-        assert finding.where == f"{HERE}:{same.__code__.co_firstlineno}"
-        assert finding.write == 'torch.library.register_fake("bp_lint_f::f")(function)'
-        f.register_fake(torch.empty_like)
-        assert found("bp_lint_f") == []
-    finally:
-        f._lib._destroy()
+    finding = only("no-fake", "bp_lint::f", "bp_lint")
+    assert finding.where == f"{HERE}:{same.__code__.co_firstlineno}"
+    assert finding.write == 'torch.library.register_fake("bp_lint::f")(function)'
+    f.register_fake(torch.empty_like)
+    assert found("bp_lint") == []
 
 
 def test_a_forward_without_its_backward(library):
@@ -222,15 +213,12 @@ def test_without_the_derivatives_a_short_list_serves(monkeypatch):
     assert pairs.table.__wrapped__() is pairs._SHORT
 
 
-def test_an_autocast_rule_only_for_other_devices(library, name):
-    definitions = library("bp_lint_g", "DEF")
-    definitions.define("f(Tensor x) -> Tensor")
-    for key in ("PrivateUse1", "Meta", "Autograd", "AutocastCUDA"):
-        definitions.impl("f", same, key)
-    finding = only("autocast-hole", "bp_lint_g::f", "bp_lint_g")
-    assert finding.write == f'torch.library.register_autocast("bp_lint_g::f", "{name}", dtype)'
-    definitions.impl("f", same, "AutocastPrivateUse1")
-    assert found("bp_lint_g") == []
+def test_an_autocast_rule_only_for_other_devices(ops, name):
+    ops.define("f(Tensor x) -> Tensor", PrivateUse1=same, Meta=same, Autograd=same, AutocastCUDA=same)
+    finding = only("autocast-hole", "bp_lint::f", "bp_lint")
+    assert finding.write == f'torch.library.register_autocast("bp_lint::f", "{name}", dtype)'
+    ops.library.impl("f", same, "AutocastPrivateUse1")
+    assert found("bp_lint") == []
 
 
 def test_an_operator_of_torchs_cast_lists_without_the_devices_rule(library):
@@ -292,33 +280,40 @@ class TestAtImport:
     def check(self):
         _setup.check_registrations(_backend.package)
 
-    def test_it_warns_once(self):
-        with pytest.warns(LintWarning, match=r"(?s)LINT=off silences.*unknown-op: there is no operator 'aten::addd"):
-            self.check()
+    def is_silent(self):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             self.check()
+        return True
 
-    def test_in_ci_it_is_an_error(self):
-        self.monkeypatch.setenv("CI", "true")
-        with pytest.raises(ImportError, match="unknown-op"):
+    def test_it_warns_once(self):
+        with pytest.warns(LintWarning, match=r"(?s)LINT=off silences.*unknown-op: there is no operator 'aten::addd"):
+            self.check()
+        assert self.is_silent()
+
+    @pytest.mark.parametrize(
+        ("variable", "value", "error"),
+        [
+            ("CI", "true", "unknown-op"),
+            (_backend.env_name("LINT"), "yes", "LINT=yes: it is one of off, warn, error"),
+        ],
+    )
+    def test_it_is_an_error(self, variable, value, error):
+        self.monkeypatch.setenv(variable, value)
+        with pytest.raises(ImportError, match=error):
             self.check()
 
-    def test_a_finding_that_is_no_error_stays_a_warning(self, library):
+    def test_a_finding_that_is_no_error_stays_a_warning(self, ops):
         self.monkeypatch.setenv(_backend.env_name("LINT"), "error")
         self.monkeypatch.setattr("torch_backplane.ops.linting.RULES", {"no-fake": RULES["no-fake"]})
-        definitions = library("bp_lint_h", "DEF")
-        definitions.define("f(Tensor x) -> Tensor")
-        definitions.impl("f", same, "PrivateUse1")
+        ops.define("f(Tensor x) -> Tensor", PrivateUse1=same)
         with pytest.warns(LintWarning, match="no-fake"):
             self.check()
 
     def test_a_release_build_checks_only_if_the_variable_is_set(self):
         self.monkeypatch.setattr(_backend.build, "DEVELOPMENT", False)
         self.monkeypatch.setenv("CI", "true")
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            self.check()
+        assert self.is_silent()
         self.monkeypatch.setattr(_setup, "_linted", False)
         self.monkeypatch.setenv(_backend.env_name("LINT"), "error")
         with pytest.raises(ImportError, match="unknown-op"):
@@ -326,14 +321,7 @@ class TestAtImport:
 
     def test_off(self):
         self.monkeypatch.setenv(_backend.env_name("LINT"), "off")
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            self.check()
-
-    def test_another_value(self):
-        self.monkeypatch.setenv(_backend.env_name("LINT"), "yes")
-        with pytest.raises(ImportError, match="LINT=yes: it is one of off, warn, error"):
-            self.check()
+        assert self.is_silent()
 
 
 def test_the_import_of_a_development_build_checks(run_in_process, backend_package):
