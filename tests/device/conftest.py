@@ -49,6 +49,20 @@ def run_in_process(request, backend_package):
 
 
 @pytest.fixture
+def run_on(run_in_process, name):
+    """``run_on(code, "kind=discrete", SHIMS="fault")``: a process with these options and variables of the device.
+
+    It has the package's driver, unless ``DRIVER`` is given.
+    """
+
+    def run(code, options=None, *, check=True, **variables):
+        env = {f"{name.upper()}_{key}": value for key, value in ({"DRIVER": None} | variables).items()}
+        return run_in_process(code, options=options, env=env, check=check)
+
+    return run
+
+
+@pytest.fixture
 def name(device):
     """The device type's name."""
     return device.type

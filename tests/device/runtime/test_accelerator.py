@@ -8,13 +8,6 @@ import torch
 from torch_backplane import compat
 
 
-def test_the_accelerator_is_this_device(name, device_module):
-    assert torch.accelerator.is_available()
-    assert torch.accelerator.current_accelerator() == torch.device(name)
-    assert torch.accelerator.current_accelerator(check_available=True).type == name
-    assert torch.accelerator.device_count() == device_module.device_count()
-
-
 @pytest.mark.requires("multi_device")
 def test_the_device_index(device_module, name):
     torch.accelerator.set_device_index(1)

@@ -4,58 +4,31 @@ import pytest
 import torch
 
 
-def test_an_unrecorded_event_is_complete_and_waits_for_nothing(device_module):
+def test_an_unrecorded_event_waits_for_nothing(device_module):
     e = device_module.Event()
     assert isinstance(e, torch.Event)
-    assert e.query()
     e.synchronize()
     e.wait()
 
 
-def test_a_recorded_event_completes(device_module, device):
-    e = device_module.Event()
-    x = torch.ones(1 << 20, device=device) + 1
-    e.record()
-    e.synchronize()
-    assert e.query()
-    assert x[0].item() == 2
-
-
-def test_elapsed_time_is_positive_between_two_records(device_module, device):
-    start, end = device_module.Event(enable_timing=True), device_module.Event(enable_timing=True)
+def test_elapsed_time_is_between_two_timed_records(device_module, device):
+    start, end, untimed = (device_module.Event(enable_timing=timed) for timed in (True, True, False))
     start.record()
     torch.ones(1 << 22, device=device) + 1
     end.record()
-    end.synchronize()
-    assert start.elapsed_time(end) > 0
-    assert end.elapsed_time(start) < 0
-
-
-def test_elapsed_time_without_timing_or_record_is_refused(device_module, device):
-    timed, untimed = device_module.Event(enable_timing=True), device_module.Event()
-    timed.record()
     untimed.record()
-    device_module.synchronize()
-    with pytest.raises((RuntimeError, ValueError)):
-        timed.elapsed_time(untimed)
-    with pytest.raises((RuntimeError, ValueError)):
-        timed.elapsed_time(device_module.Event(enable_timing=True))
+    end.synchronize()
+    assert start.elapsed_time(end) > 0 > end.elapsed_time(start)
+    for other in (untimed, device_module.Event(enable_timing=True)):
+        with pytest.raises((RuntimeError, ValueError)):
+            start.elapsed_time(other)
 
 
-def test_a_stream_records_and_waits(device_module, device):
-    a, b = device_module.Stream(), device_module.Stream()
-    with a:
-        x = torch.ones(1 << 20, device=device)
-        for _ in range(4):
-            x = x + 1
-    e = a.record_event()
+def test_a_stream_records_an_event_again(device_module):
+    stream = device_module.Stream()
+    e = stream.record_event()
     assert isinstance(e, device_module.Event)
-    assert a.record_event(e) is e
-    b.wait_event(e)
-    with b:
-        y = x * 1
-    b.synchronize()
-    assert y.sum().item() == 5.0 * (1 << 20)
+    assert stream.record_event(e) is e
 
 
 @pytest.mark.requires("multi_device")

@@ -14,6 +14,8 @@ from torch_backplane import _backend, sanitizer
 
 ROOT = Path(__file__).resolve().parents[3]
 
+pytestmark = pytest.mark.requires("streams")
+
 
 @pytest.fixture
 def report():
@@ -21,6 +23,7 @@ def report():
         yield report
 
 
+@pytest.fixture
 def streams(device_module):
     return device_module.Stream(), device_module.Stream()
 
@@ -38,9 +41,8 @@ def write_on_a_stream(tensor, stream):
         tensor.fill_(1)
 
 
-@pytest.mark.requires("streams")
-def test_a_race_raises_with_both_stacks(device_module, device):
-    a, b = streams(device_module)
+def test_a_race_raises_with_both_stacks(streams, device_module, device):
+    a, b = streams
     with sanitizer.enabled():
         x = torch.ones(64, device=device)
         for s in (a, b):
@@ -59,11 +61,10 @@ def test_a_race_raises_with_both_stacks(device_module, device):
     assert "wait_stream" in text
 
 
-@pytest.mark.requires("streams")
 @pytest.mark.parametrize("first", ["read", "write"])
 @pytest.mark.parametrize("second", ["read", "write"])
-def test_reads_may_overlap_and_nothing_else(device_module, x, report, first, second):
-    a, b = streams(device_module)
+def test_reads_may_overlap_and_nothing_else(streams, x, report, first, second):
+    a, b = streams
     for s, kind in ((a, first), (b, second)):
         with s:
             x.clone() if kind == "read" else x.fill_(2)
@@ -91,10 +92,9 @@ def through(stream, a, b):
     b.wait_stream(stream)
 
 
-@pytest.mark.requires("streams")
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
-def test_every_kind_of_order_is_seen(device_module, x, report, order):
-    a, b = streams(device_module)
+def test_every_kind_of_order_is_seen(streams, device_module, x, report, order):
+    a, b = streams
     with a:
         x.fill_(2)
     order(device_module, a, b, a.record_event())
@@ -103,11 +103,10 @@ def test_every_kind_of_order_is_seen(device_module, x, report, order):
     assert report.errors == []
 
 
-@pytest.mark.requires("streams")
 @pytest.mark.parametrize("wait", ["before the work", "after the first record", "after the second", "item"])
-def test_an_event_orders_the_work_before_the_record_that_was_waited_for(device_module, x, report, wait):
+def test_an_event_orders_the_work_before_the_record_that_was_waited_for(streams, x, report, wait):
     """Reading an item orders all of its stream's work."""
-    a, b = streams(device_module)
+    a, b = streams
     event = a.record_event()
     with a:
         if wait != "before the work":
@@ -128,9 +127,8 @@ def test_an_event_orders_the_work_before_the_record_that_was_waited_for(device_m
 
 
 @pytest.mark.kernels
-@pytest.mark.requires("streams")
-def test_parts_of_one_memory_are_distinguished(device_module, device, report):
-    a, b = streams(device_module)
+def test_parts_of_one_memory_are_distinguished(streams, device_module, device, report):
+    a, b = streams
     x = torch.zeros(4, 8, device=device)
     device_module.synchronize()
     with a:
@@ -145,10 +143,9 @@ def test_parts_of_one_memory_are_distinguished(device_module, device, report):
 
 
 @pytest.mark.kernels
-@pytest.mark.requires("streams")
 @pytest.mark.parametrize("cure", [None, "record_stream", "wait", "wait later"])
-def test_a_forgotten_record_stream_is_found(device_module, device, report, cure):
-    a, _ = streams(device_module)
+def test_a_forgotten_record_stream_is_found(streams, device_module, device, report, cure):
+    a, _ = streams
     x = torch.ones(64, device=device)
     a.wait_stream(device_module.current_stream())
     with a:
@@ -174,9 +171,8 @@ def test_a_forgotten_record_stream_is_found(device_module, device, report, cure)
 
 
 @pytest.mark.kernels
-@pytest.mark.requires("streams")
-def test_backward_on_another_stream_is_seen(device_module, device, report):
-    s, _ = streams(device_module)
+def test_backward_on_another_stream_is_seen(streams, device_module, device, report):
+    s, _ = streams
     w = torch.ones(8, device=device, requires_grad=True)
     s.wait_stream(device_module.current_stream())
     with s:
@@ -192,7 +188,6 @@ def test_backward_on_another_stream_is_seen(device_module, device, report):
 
 
 @pytest.mark.kernels
-@pytest.mark.requires("streams")
 @pytest.mark.parametrize("mistake", [None, "no record_stream", "no wait"])
 def test_a_prefetching_training_loop(device_module, device, report, mistake):
     """Batches are copied on another stream, one ahead of the step that uses them."""
@@ -241,7 +236,6 @@ def test_off_it_sees_nothing_and_on_twice_is_refused(device_module, device):
 
 @pytest.mark.long
 @pytest.mark.once
-@pytest.mark.requires("streams")
 def test_the_environment_variable_covers_a_process(run_in_process, name):
     code = f"""
         import torch
@@ -276,7 +270,6 @@ print("errors:", len(report.errors))
     assert "errors: 0" in done.stdout
 
 
-@pytest.mark.requires("streams")
 @pytest.mark.parametrize("waits", [True, False])
 def test_work_on_another_stream_than_the_current_one_is_seen(device_module, x, report, monkeypatch, waits):
     """A kernel that forks to another stream in a ``backplane::NativeLaunch``, and joins it again or forgets to."""

@@ -3,8 +3,6 @@
 Their order is in test_stream_semantics.py and in the conformance suite ``runtime``, which test_conformance_kit.py runs.
 """
 
-import threading
-
 import pytest
 import torch
 
@@ -80,16 +78,6 @@ def test_a_streams_context_and_set_stream_set_its_device(device_module, name):
     assert device_module.current_stream() == s
 
 
-def test_each_thread_has_its_current_stream(device_module):
-    s = device_module.Stream()
-    seen = []
-    with device_module.stream(s):
-        thread = threading.Thread(target=lambda: seen.append(device_module.current_stream()))
-        thread.start()
-        thread.join()
-    assert seen == [device_module.default_stream()]
-
-
 def test_an_external_stream_is_the_same_stream(device_module, device):
     s = device_module.Stream()
     native = s.native_handle  # which a vendor's kernel gets
@@ -110,7 +98,7 @@ def test_a_number_that_is_no_stream_is_refused(device_module):
         device_module.ExternalStream(0x7770)
 
 
-def test_ctrl_c_ends_a_wait_and_the_work_goes_on(run_in_process, name):
+def test_ctrl_c_ends_a_wait_and_the_work_goes_on(run_on, name):
     code = f"""
         import os, signal, threading, time, torch
         m = torch.{name}
@@ -126,8 +114,7 @@ def test_ctrl_c_ends_a_wait_and_the_work_goes_on(run_in_process, name):
             print("interrupted", m.current_stream().query(), flush=True)
         os._exit(0)
     """
-    simulator = {f"{name.upper()}_DRIVER": None}
-    assert run_in_process(code, options="stream=async", env=simulator).stdout.strip() == "interrupted False"
+    assert run_on(code, "stream=async").stdout.strip() == "interrupted False"
 
 
 WAITS = """
@@ -140,7 +127,7 @@ y.to("cpu", torch.float64) | m.synchronize() | m.current_stream().synchronize() 
 @pytest.mark.kernels
 @pytest.mark.long_after_first
 @pytest.mark.parametrize("kind", ["unified", "discrete"])
-def test_ctrl_c_ends_every_wait_for_a_device_that_hangs_and_names_the_kernel(run_in_process, name, tmp_path, kind):
+def test_ctrl_c_ends_every_wait_for_a_device_that_hangs_and_names_the_kernel(run_on, name, tmp_path, kind):
     waits = [wait.strip() for wait in WAITS.replace("\n", "|").split("|") if wait.strip()]
     code = f"""
         import io, os, signal, torch
@@ -162,8 +149,7 @@ def test_ctrl_c_ends_every_wait_for_a_device_that_hangs_and_names_the_kernel(run
         os._exit(0)
     """
     options = f"kind={kind},fault.hang=@1,fault.armed_by={tmp_path}/armed"
-    env = {f"{name.upper()}_DRIVER": None, f"{name.upper()}_SHIMS": "fault"}
-    first, *others = run_in_process(code, options=options, env=env).stdout.splitlines()
+    first, *others = run_on(code, options, SHIMS="fault").stdout.splitlines()
     assert first.startswith(f"in a wait for {name}; queued last was mul.Tensor")
     assert len(others) == len(waits) - 1
     assert [line for line in others if not line.startswith(f"in a wait for {name}; queued last was ")] == []
