@@ -8,23 +8,17 @@ WELL, SLOW, HANGS, IS_KILLED, ENDS, REFUSES = range(6)
 
 
 @pytest.fixture
-def count(run_in_process, name, shim):
-    """``count(code, **env)``: a program's output, in which ``set_mode(n)`` sets how the next child fails."""
-
-    def run(code, **env):
-        path = shim("count_in_child")
-        prelude = f"""
+def count(run_on, name, shim):
+    """``count(code)``: a program's output, in which ``set_mode(n)`` sets how the next child fails."""
+    path = shim("count_in_child")
+    prelude = f"""
 import ctypes, torch
 m = torch.{name}
 mode = ctypes.c_int.in_dll(ctypes.CDLL({path!r}), "mode")
 def set_mode(value):
     mode.value = value
 """
-        prefix = name.upper()
-        env = {f"{prefix}_DRIVER": None, f"{prefix}_SHIMS": path, **env}
-        return run_in_process(prelude + code, options="devices=2", env=env).stdout.splitlines()
-
-    return run
+    return lambda code, **variables: run_on(prelude + code, "devices=2", SHIMS=path, **variables).stdout.splitlines()
 
 
 def test_a_child_counts_and_the_count_is_kept(count):
@@ -83,7 +77,7 @@ try:
 except ChildProcessError:
     print("none")
 """,
-        **{f"{name.upper()}_WATCHDOG_SECONDS": "0.4"},
+        WATCHDOG_SECONDS="0.4",
     )
     for line, reason in zip(failed, FAILURES.values(), strict=True):
         assert line.startswith("0 ")

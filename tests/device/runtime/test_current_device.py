@@ -6,12 +6,10 @@ pytestmark = pytest.mark.once
 
 
 @pytest.fixture
-def run(run_in_process, name, shim):
-    """``run(code, **env)``: the output of a program; ``given()`` is the driver's current device of the thread."""
-
-    def start(code, **env):
-        path = shim("current_device")
-        prelude = f"""
+def run(run_on, name, shim):
+    """``run(code)``: the output of a program; ``given()`` is the driver's current device of the thread."""
+    path = shim("current_device")
+    prelude = f"""
 import ctypes, threading, torch
 from torch_backplane import _backend
 m = torch.{name}
@@ -28,11 +26,7 @@ def attempt(call):
     except RuntimeError as error:
         return str(error).splitlines()[0]
 """
-        prefix = name.upper()
-        env = {f"{prefix}_DRIVER": None, f"{prefix}_SHIMS": path, **env}
-        return run_in_process(prelude + code, options="devices=4", env=env).stdout.splitlines()
-
-    return start
+    return lambda code, **variables: run_on(prelude + code, "devices=4", SHIMS=path, **variables).stdout.splitlines()
 
 
 def test_set_device_opens_the_driver_and_sets_its_device(run, name):
@@ -116,9 +110,8 @@ print(use().device.index, given())
 """) == ["0 1", says, "0 0"]
 
 
-def test_device_0_of_a_list_of_visible_devices_is_given_in_every_thread(run, name):
-    assert run(
-        """
+def test_device_0_of_a_list_of_visible_devices_is_given_in_every_thread(run):
+    code = """
 print(use().device.index, given())
 def work():
     print(given(), use().device.index, given())
@@ -127,6 +120,5 @@ thread.start()
 thread.join()
 m.set_device(1)
 print(use().device.index, given())
-""",
-        **{f"{name.upper()}_VISIBLE_DEVICES": "3,1"},
-    ) == ["0 3", "0 0 3", "1 1"]
+"""
+    assert run(code, VISIBLE_DEVICES="3,1") == ["0 3", "0 0 3", "1 1"]

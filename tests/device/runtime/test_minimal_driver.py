@@ -53,12 +53,11 @@ def test_the_tests_that_it_does_not_support_are_known(minimal_driver, name):
     assert Counter(found.values()) == NOT_SUPPORTED, listed.stdout + listed.stderr
 
 
-def test_emulate_is_put_over_it(minimal_driver, name, run_in_process):
+def test_emulate_is_put_over_it(minimal_driver, name, run_on):
     code = f"""
         import torch
         from torch_backplane import driver
         x = torch.arange(6.0, device="{name}:1").view(2, 3)
         print(*driver.info().shims, (x.t() @ x).sum().item(), torch.Stream("{name}").query())
     """
-    env = {f"{name.upper()}_DRIVER": minimal_driver, f"{name.upper()}_SHIMS": None}
-    assert run_in_process(code, options="devices=2", env=env).stdout.split() == ["emulate", "153.0", "True"]
+    assert run_on(code, "devices=2", DRIVER=minimal_driver, SHIMS=None).stdout.split() == ["emulate", "153.0", "True"]

@@ -32,15 +32,10 @@ MB = 1 << 20
 
 
 @pytest.fixture
-def run(run_in_process, name, shim):
-    def start(code, **env):
-        path = shim("stuck_calls")
-        prefix = name.upper()
-        env = {f"{prefix}_DRIVER": None, f"{prefix}_SHIMS": path, **env}
-        options = "memory=64MiB,stream=async"
-        return run_in_process(PRELUDE.format(name=name, path=path) + code, options=options, env=env).stdout.splitlines()
-
-    return start
+def run(run_on, name, shim):
+    path = shim("stuck_calls")
+    prelude, options = PRELUDE.format(name=name, path=path), "memory=64MiB,stream=async"
+    return lambda code, **variables: run_on(prelude + code, options, SHIMS=path, **variables).stdout.splitlines()
 
 
 MEMORY = """
@@ -76,7 +71,7 @@ CALLS = {
 @pytest.mark.long_after_first
 @pytest.mark.parametrize("call", CALLS)
 def test_the_watchdog_ends_the_wait_for_another_thread(run, name, call):
-    printed = run(CALLS[call], **{f"{name.upper()}_WATCHDOG_SECONDS": "0.3"})
+    printed = run(CALLS[call], WATCHDOG_SECONDS="0.3")
     error = f"{name} driver: {call}(device 0) -> TIMEOUT: another thread's call of the driver has not returned"
     assert printed == [error, "True", "True", "True"]
 

@@ -6,20 +6,18 @@ pytestmark = pytest.mark.once
 
 
 @pytest.fixture
-def uuids(run_in_process, name):
+def uuids(run_on, name):
     """``uuids(*values)``: for each value of the variable, the uuids of the devices that are visible."""
 
     def ask(*values):
-        variable = f"{name.upper()}_VISIBLE_DEVICES"
         code = f"""
             import os, torch
             m = torch.{name}
             for value in {values}:
-                os.environ["{variable}"] = value
+                os.environ["{name.upper()}_VISIBLE_DEVICES"] = value
                 print([m.get_device_properties(i).uuid for i in range(m.device_count())])
         """
-        env = {variable: None, f"{name.upper()}_DRIVER": None}  # the simulator has uuids
-        return [eval(line) for line in run_in_process(code, options="devices=4", env=env).stdout.splitlines()]
+        return [eval(line) for line in run_on(code, "devices=4", VISIBLE_DEVICES=None).stdout.splitlines()]
 
     return ask
 
@@ -34,7 +32,7 @@ def test_the_list_ends_at_what_names_no_device(uuids):
     assert [len(visible) for visible in uuids("-1", "1,-1,2", "0,9,1", "1,1")] == [0, 1, 1, 0]
 
 
-def test_a_visible_device_is_used_under_its_new_number(run_in_process, name):
+def test_a_visible_device_is_used_under_its_new_number(run_on, name):
     code = f"""
         import torch
         x = torch.ones(3, device="{name}:0")
@@ -44,11 +42,10 @@ def test_a_visible_device_is_used_under_its_new_number(run_in_process, name):
         except RuntimeError as error:
             print("refused")
     """
-    out = run_in_process(code, options="devices=4", env={f"{name.upper()}_VISIBLE_DEVICES": "3"}).stdout
-    assert out == f"{name}:0 3.0 1\nrefused\n"
+    assert run_on(code, "devices=4", VISIBLE_DEVICES="3").stdout == f"{name}:0 3.0 1\nrefused\n"
 
 
-def test_the_list_counts_until_the_driver_is_opened(run_in_process, name):
+def test_the_list_counts_until_the_driver_is_opened(run_on, name):
     """Launchers set it after the import, and after the first queries, as for torch.cuda."""
     prefix = name.upper()
     code = f"""
@@ -69,6 +66,5 @@ def test_the_list_counts_until_the_driver_is_opened(run_in_process, name):
         os.environ["{prefix}_VISIBLE_DEVICES"] = "0"
         print(m.device_count(), [m.get_device_properties(i).uuid for i in range(2)] == [uuids[3], uuids[1]])
     """
-    env = {f"{prefix}_VISIBLE_DEVICES": None, f"{prefix}_DRIVER": None}
-    out = run_in_process(code, options="devices=4", env=env).stdout
-    assert out.split("\n")[:-1] == ["4 4", "1 1 True", "0 False", "True", "2 2.0", "2 True"]
+    out = run_on(code, "devices=4", VISIBLE_DEVICES=None).stdout
+    assert out.splitlines() == ["4 4", "1 1 True", "0 False", "True", "2 2.0", "2 True"]
