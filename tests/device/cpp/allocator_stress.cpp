@@ -159,6 +159,8 @@ int main(int argc, char** argv) {
   const DeviceStats stats = caching_allocator().getDeviceStats(0);
   if (!owned.empty() || !orphans.empty()) wrong("memory is left over");
   if (stats.allocated_bytes[0].current != 0 || stats.active_bytes[0].current != 0) wrong("memory is in use according to the statistics");
+  if (stats.requested_bytes[0].current != 0 || stats.inactive_split_bytes[0].current != 0)
+    wrong("blocks are in use according to the statistics");
   if (stats.reserved_bytes[0].current != 0 || stats.segment[0].current != 0) wrong("segments did not go back");
   if (stats.num_device_alloc != stats.num_device_free) wrong("more was allocated by the driver than freed");
   std::cout << stats.allocation[0].allocated << " allocations, " << errors.load() << " errors" << std::endl;
