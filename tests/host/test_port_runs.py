@@ -87,7 +87,7 @@ def run_without_accelerator(paths: list[Path]) -> list[list[float]]:
 
 
 def test_ported_programs_run_without_an_accelerator_as_before(tmp_path):
-    programs = [PROGRAMS / f"{name}.py" for name in ("checkpoint", "arguments", "streams", "mixed")]
+    programs = [PROGRAMS / f"{name}.py" for name in ("checkpoint", "arguments", "mixed")]
     copies = [tmp_path / program.name for program in programs]
     for program, copy in zip(programs, copies, strict=True):
         copy.write_text(ported(program.read_text()))

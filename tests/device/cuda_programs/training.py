@@ -44,12 +44,19 @@ if on_gpu:
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    done = torch.cuda.Event()
     with torch.cuda.stream(side):
+        assert torch.cuda.current_stream() == side
         start.record()
-        twice = x * 2
+        twice = x.cpu().pin_memory().cuda(non_blocking=True) * 2
         end.record()
+        done.record(side)
     torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.current_stream().wait_event(done)
+    twice.record_stream(torch.cuda.current_stream())
+    side.synchronize()
     torch.cuda.synchronize()
+    assert done.query()
     assert start.elapsed_time(end) >= 0
     assert torch.equal(twice.cpu(), x.cpu() * 2)
     facts["peak"] = torch.cuda.max_memory_allocated()
