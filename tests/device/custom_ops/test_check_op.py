@@ -76,12 +76,8 @@ def results_that_share(operator):
 
 def wrong_values(operator):
     op = operator(ONE, on_cpu=lambda x: x * 2, on_device=lambda x: x * 2 + 1e-3, fake=torch.empty_like)
-    return (
-        op,
-        "test_cpu_reference",
-        f'register_kernel("{op.name}", "{op.device_type}")',
-        lambda: op.on_device(lambda x: x * 2),
-    )
+    line = f'register_kernel("{op.name}", "{op.device_type}")'
+    return op, "test_cpu_reference", line, lambda: op.on_device(lambda x: x * 2)
 
 
 def wrong_strides(operator):
@@ -100,12 +96,8 @@ def wrong_strides(operator):
 
 def no_reference(operator):
     op = operator(ONE, on_device=lambda x: x * 2, fake=torch.empty_like)
-    return (
-        op,
-        "test_cpu_reference",
-        f'@torch.library.register_kernel("{op.name}", "cpu")',
-        lambda: op.on_cpu(lambda x: x * 2),
-    )
+    line = f'@torch.library.register_kernel("{op.name}", "cpu")'
+    return op, "test_cpu_reference", line, lambda: op.on_cpu(lambda x: x * 2)
 
 
 def contiguous_only(operator):
@@ -210,38 +202,17 @@ def one_dtype(operator):
 
     op = operator("(Tensor x, Tensor y) -> Tensor", kernel=kernel, fake=lambda x, y: torch.empty_like(x))
     line = f'torch.library.register_autocast("{op.name}", "{op.device_type}", torch.float32)'
-    return (
-        op,
-        "test_autocast",
-        line,
-        # An older torch does not support a renamed device there.
-        (lambda: torch.library.register_autocast(op.name, op.device_type, torch.float32, lib=op.lib))
-        if NEWER
-        else None,
-    )
+
+    def cure():
+        torch.library.register_autocast(op.name, op.device_type, torch.float32, lib=op.lib)
+
+    return op, "test_autocast", line, cure if NEWER else None  # an older torch does not support a renamed device
 
 
 WRONG = [
-    mutating,
-    aliasing,
-    returning_its_input,
-    results_that_share,
-    wrong_values,
-    wrong_strides,
-    no_reference,
-    contiguous_only,
-    wrong_on_empty,
-    wrong_formula,
-    no_formula,
-    formula_in_the_kernel,
-    no_fake,
-    wrong_fake,
-    fake_that_reads,
-    state_between_calls,
-    untraceable_backward,
-    fake_without_symbols,
-    wrong_rule,
-    one_dtype,
+    *(mutating, aliasing, returning_its_input, results_that_share, wrong_values, wrong_strides, no_reference),
+    *(contiguous_only, wrong_on_empty, wrong_formula, no_formula, formula_in_the_kernel, no_fake, wrong_fake),
+    *(fake_that_reads, state_between_calls, untraceable_backward, fake_without_symbols, wrong_rule, one_dtype),
 ]
 # The utilities that fail as well: AOT functionalizes, and runs fake and backward.
 FOLLOWS = dict.fromkeys((returning_its_input, no_fake, fake_that_reads, state_between_calls, untraceable_backward), AOT)

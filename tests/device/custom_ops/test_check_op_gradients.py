@@ -99,17 +99,20 @@ def _at_autograd(op, x):
     return Redispatch.apply(x)
 
 
-@pytest.mark.parametrize("key", ["Autograd", "AutogradPrivateUse1", "CompositeImplicitAutograd"])
-def test_C26_a_gradient_at_an_autograd_key_is_right(operator, key):
+@pytest.mark.parametrize("key", ["Autograd", "AutogradPrivateUse1", "CompositeImplicitAutograd", None])
+def test_C26_a_gradient_at_an_autograd_key_is_right_and_none_at_all(operator, key):
     op = operator(ONE)
-    if key == "CompositeImplicitAutograd":
+    if key is None:
+        op.kernel(lambda x: x.detach().clone())
+    elif key == "CompositeImplicitAutograd":
         op.impl(lambda x: x * x, key)
     else:
         op.kernel(lambda x: x * x)
         op.fake(torch.empty_like)
         op.impl(lambda x: _at_autograd(op, x), key)
     assert failing(op, [(X.clone().requires_grad_(),)], test_utils="test_autograd_registration") == {}
-    assert failing(op, [(X.clone().requires_grad_(),)], test_utils="test_gradcheck") == {}
+    if key is not None:
+        assert failing(op, [(X.clone().requires_grad_(),)], test_utils="test_gradcheck") == {}
 
 
 @pytest.mark.parametrize(
@@ -123,11 +126,6 @@ def test_C26_a_gradient_below_is_wrong(operator, key, kernel):
     assert f"Registered are:\n  {key}: " in text
     assert f'torch.library.register_autograd("{op.name}", backward' in text
     assert "CompositeImplicitAutograd" in text
-
-
-def test_C26_without_a_gradient_nothing_is_wrong(operator):
-    op = operator(ONE, kernel=lambda x: x.detach().clone())
-    assert failing(op, [(X.clone().requires_grad_(),)], test_utils="test_autograd_registration") == {}
 
 
 @pytest.mark.long_after_first

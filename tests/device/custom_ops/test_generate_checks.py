@@ -15,31 +15,30 @@ from torch_backplane.testing.opchecks.generate import ACCEPT, SAVE_INPUTS
 
 pytestmark = pytest.mark.once  # as in test_check_op.py
 
+NAMESPACE = "generated_checks"
 FAST = ("test_schema", "test_cpu_reference", "test_faketensor")
 
 
 @pytest.fixture
-def ops():
-    """Operators ``generated_checks::twice``, which is right, ``::mutates``, which writes to its input, and others."""
-    with torch.library._scoped_library("generated_checks", "FRAGMENT") as lib:
+def ops(ops):
+    """Operators ``twice``, which is right, ``mutates``, which writes to its input, and others."""
 
-        def define(op, kernel, fake=torch.empty_like, tags=()):
-            lib.define(f"{op}(Tensor x) -> Tensor", tags=tags)
-            for key in ("CPU", "PrivateUse1"):
-                lib.impl(op, kernel, key)
-            if fake is not None:
-                torch.library.register_fake(f"generated_checks::{op}", fake, lib=lib)
+    def define(name, kernel, fake=torch.empty_like, tags=()):
+        op = ops.define(f"{name}(Tensor x) -> Tensor", tags=tags, CPU=kernel, PrivateUse1=kernel)
+        if fake is not None:
+            torch.library.register_fake(op, fake, lib=ops.library)
+        return op
 
-        def mutates(x):
-            x.zero_()
-            return x + 1
+    def mutates(x):
+        x.zero_()
+        return x + 1
 
-        define("twice", lambda x: x.detach() * 2)
-        torch.library.register_autograd("generated_checks::twice", lambda ctx, grad: grad * 2, lib=lib)
-        define("mutates", mutates)
-        define("compliant", torch.clone, None, (torch.Tag.pt2_compliant_tag,))
-        define("inside", lambda x: torch.full_like(x, is_inside_opcheck_mode()))
-        yield torch.ops.generated_checks
+    twice = define("twice", lambda x: x.detach() * 2)
+    torch.library.register_autograd(twice, lambda ctx, grad: grad * 2, lib=ops.library)
+    define("mutates", mutates)
+    define("compliant", torch.clone, None, (torch.Tag.pt2_compliant_tag,))
+    define("inside", lambda x: torch.full_like(x, is_inside_opcheck_mode()))
+    return ops
 
 
 @pytest.fixture

@@ -8,24 +8,15 @@ import pytest
 import torch
 from torch._C import DispatchKey, DispatchKeySet
 
-from torch_backplane.ops import Library
-
-NS = "bp_test_objects"
-OPS = getattr(torch.ops, NS)
+NAMESPACE = "bp_test_objects"
 
 pytestmark = pytest.mark.once
 ADD = torch.ops.aten.add
 
 
-@pytest.fixture
-def library():
-    with Library(NS, "FRAGMENT") as made:
-        yield made
-
-
 MODULE = f"""
 import torch
-library = torch.library.Library("{NS}_module", "DEF")
+library = torch.library.Library("{NAMESPACE}_module", "DEF")
 library.define("imported(Tensor x) -> Tensor")
 library.impl("imported", lambda x: x + 3, "PrivateUse1")
 """
@@ -35,7 +26,7 @@ def test_B03_a_module_is_imported_for_its_registrations(x, tmp_path, monkeypatch
     (tmp_path / "bp_module_of_operators.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    operators = getattr(torch.ops, f"{NS}_module")
+    operators = getattr(torch.ops, f"{NAMESPACE}_module")
     assert not hasattr(operators, "imported")
     torch.ops.import_module("bp_module_of_operators")
     try:
@@ -47,19 +38,21 @@ def test_B03_a_module_is_imported_for_its_registrations(x, tmp_path, monkeypatch
         torch.ops.import_module("bp_no_such_module")
 
 
-def test_B04_names_resolve_lazily_and_are_kept(library):
-    library.define("lazy(Tensor x) -> Tensor")
-    assert "lazy" not in list(OPS)
-    first = OPS.lazy
-    assert OPS.lazy is first
-    assert "lazy" in list(OPS)
-    assert NS in list(torch.ops)
-    with pytest.raises(AttributeError, match=f"'{NS}' object has no attribute 'nothing'"):
-        OPS.nothing  # noqa: B018
-    assert getattr(OPS, "nothing", None) is None
+def test_B04_names_resolve_lazily_and_are_kept(ops):
+    namespace = getattr(torch.ops, NAMESPACE)
+    ops.library.define("lazy(Tensor x) -> Tensor")
+    assert "lazy" not in list(namespace)
+    first = namespace.lazy
+    assert namespace.lazy is first
+    assert "lazy" in list(namespace)
+    assert NAMESPACE in list(torch.ops)
+    with pytest.raises(AttributeError, match=f"'{NAMESPACE}' object has no attribute 'nothing'"):
+        namespace.nothing  # noqa: B018
+    assert getattr(namespace, "nothing", None) is None
     with pytest.raises(AttributeError, match="no overload name 'nothing'"):
         first.nothing  # noqa: B018
-    assert getattr(torch.ops, f"{NS}_of_nobody").__name__ == f"torch.ops.{NS}_of_nobody"  # a namespace may still come
+    name = f"{NAMESPACE}_of_nobody"  # a namespace that may still come
+    assert getattr(torch.ops, name).__name__ == f"torch.ops.{name}"
 
 
 def test_B05_a_packet_lists_its_overloads_and_picks_the_one_that_matches(x):
@@ -74,42 +67,40 @@ def test_B05_a_packet_lists_its_overloads_and_picks_the_one_that_matches(x):
         torch.ops.aten.sum("no tensor")
 
 
-def test_B07_overload_objects_are_unique(library):
-    library.define("unique(Tensor x) -> Tensor")
-    library.define("unique.other(Tensor x, int y) -> Tensor")
-    op = OPS.unique.default
-    assert copy.deepcopy(op) is op is OPS.unique.default
-    assert copy.deepcopy(OPS.unique) is OPS.unique
-    assert len({op, OPS.unique.default, OPS.unique.other}) == 2
-    assert op != OPS.unique.other
+def test_B07_overload_objects_are_unique(ops):
+    op = ops.define("unique(Tensor x) -> Tensor")
+    other = ops.define("unique.other(Tensor x, int y) -> Tensor")
+    assert copy.deepcopy(op) is op is ops.unique.default
+    assert copy.deepcopy(ops.unique) is ops.unique
+    assert len({op, ops.unique.default, ops.unique.other}) == 2
+    assert op != other
     again = pickle.loads(pickle.dumps(torch.fx.symbolic_trace(lambda x: torch.ops.aten.sin.default(x))))
     assert [node.target for node in again.graph.nodes if node.op == "call_function"] == [torch.ops.aten.sin.default]
 
 
-def test_B08_every_argument_can_be_a_keyword(x, library):
+def test_B08_every_argument_can_be_a_keyword(x, ops):
     gelu = torch.ops.aten.gelu.default
     assert torch.equal(ADD.Tensor(self=x, other=x, alpha=2), x * 3)
     assert torch.equal(ADD(self=x, other=x), x * 2)
     assert torch.equal(gelu(self=x, approximate="tanh"), gelu(x, approximate="tanh"))
     keys = DispatchKeySet(DispatchKey.PrivateUse1)
     assert torch.equal(ADD.Tensor.redispatch(keys, self=x, other=x), x * 2)
-    library.define("odd(Tensor self, Tensor args, *, Tensor kwargs) -> Tensor")
-    library.impl("odd", lambda self, args, *, kwargs: self + args + kwargs, "PrivateUse1")
-    torch.testing.assert_close(OPS.odd(self=x, args=x, kwargs=x), x * 3)
-    torch.testing.assert_close(OPS.odd.default(kwargs=x, args=x, self=x), x * 3)
+    schema = "odd(Tensor self, Tensor args, *, Tensor kwargs) -> Tensor"
+    odd = ops.define(schema, PrivateUse1=lambda self, args, *, kwargs: self + args + kwargs)
+    for call in (ops.odd, odd):
+        torch.testing.assert_close(call(kwargs=x, args=x, self=x), x * 3)
 
 
-def test_B10_overloads_tell_what_they_are(library):
+def test_B10_overloads_tell_what_they_are(ops):
     schema = "described.some(Tensor(a!) x, *, float y=2.5) -> Tensor(a!)"
-    library.define(schema, tags=torch.Tag.nondeterministic_bitwise)
-    op = OPS.described.some
+    op = ops.define(schema, tags=torch.Tag.nondeterministic_bitwise)
     assert op._defined_in_python
-    assert op.namespace == NS
-    assert op.name() == f"{NS}::described.some"
-    assert str(op) == f"{NS}.described.some"
-    assert op.overloadpacket is OPS.described
+    assert op.namespace == NAMESPACE
+    assert op.name() == f"{NAMESPACE}::described.some"
+    assert str(op) == f"{NAMESPACE}.described.some"
+    assert op.overloadpacket is ops.described
     assert op.tags == [torch.Tag.nondeterministic_bitwise]
-    assert str(op._schema) == f"{NS}::{schema}"
+    assert str(op._schema) == f"{NAMESPACE}::{schema}"
     assert op._schema.is_mutable
     assert not op.is_view
     assert not ADD.Tensor._defined_in_python
@@ -118,11 +109,9 @@ def test_B10_overloads_tell_what_they_are(library):
 
 
 @pytest.mark.kernels
-def test_B11_redispatching_reaches_the_devices_kernel(library, x):
-    library.define("leveled(Tensor x) -> Tensor")
-    library.impl("leveled", lambda x: x + 1, "PrivateUse1")
-    library.impl("leveled", lambda x: x + 50, "AutogradPrivateUse1")
-    op = OPS.leveled.default
+def test_B11_redispatching_reaches_the_devices_kernel(ops, x):
+    kernels = {"PrivateUse1": lambda x: x + 1, "AutogradPrivateUse1": lambda x: x + 50}
+    op = ops.define("leveled(Tensor x) -> Tensor", **kernels)
     leaf = x.clone().requires_grad_()
     assert torch.equal(op(leaf), leaf + 50)
     assert torch.equal(op.redispatch(DispatchKeySet(DispatchKey.PrivateUse1), leaf), leaf + 1)
@@ -134,14 +123,13 @@ def test_B11_redispatching_reaches_the_devices_kernel(library, x):
     assert torch.equal(below, leaf * 2)
 
 
-def test_B12_kernels_are_seen_by_key_whoever_registered_them(library):
+def test_B12_kernels_are_seen_by_key_whoever_registered_them(ops):
     key, ours = DispatchKey.PrivateUse1, DispatchKeySet(DispatchKey.PrivateUse1)
     assert torch.ops.aten.view.default.has_kernel_for_dispatch_key(key)  # C++
     assert not torch.ops.aten.erfinv.out.has_kernel_for_dispatch_key(key)  # the fallback is none
-    library.define("asked(Tensor x) -> Tensor")
-    op = OPS.asked.default
+    op = ops.define("asked(Tensor x) -> Tensor")
     assert not op.has_kernel_for_dispatch_key(key)
-    with Library(NS, "IMPL") as kernels:
+    with torch.library._scoped_library(NAMESPACE, "IMPL") as kernels:
         kernels.impl("asked", lambda x: x, "PrivateUse1")
         assert op.has_kernel_for_dispatch_key(key)
         assert op.has_kernel_for_any_dispatch_key(ours | DispatchKeySet(DispatchKey.XLA))
@@ -150,4 +138,4 @@ def test_B12_kernels_are_seen_by_key_whoever_registered_them(library):
     op.py_impl(key)(lambda x: x)  # the Python dispatcher's own
     assert op.has_kernel_for_dispatch_key(key)
     assert op.has_kernel_for_any_dispatch_key(ours)
-    assert not torch._C._dispatch_has_kernel_for_dispatch_key(f"{NS}::asked", "PrivateUse1")
+    assert not torch._C._dispatch_has_kernel_for_dispatch_key(f"{NAMESPACE}::asked", "PrivateUse1")
