@@ -237,22 +237,17 @@ def test_E56_a_schedule_gives_each_cycle_its_own_work(work):
     assert cycles == [Counter(Memset=7, Memcpy=7), Counter(Memset=15, Memcpy=15)]
 
 
-def test_E57_without_a_profile_of_the_device_no_record_is_made(work, device_module):
+def test_E56_E57_only_a_profile_of_the_device_also_of_it_alone_makes_records(work, device_module):
     before = device_module.profiler.activity_records()
     work(10)
     with torch.profiler.profile(activities=[ProfilerActivity.CPU]):
         work(10)
     torch.accelerator.synchronize()
     assert device_module.profiler.activity_records() == before
-    with profile():
-        work(10)
-    assert device_module.profiler.activity_records() == before + 20
-
-
-def test_E56_the_device_alone(work):
     with torch.profiler.profile(activities=[ProfilerActivity.PrivateUse1]) as p:
-        expected = work(4)
+        expected = work(10)
     assert counted(events(p)) == expected
+    assert device_module.profiler.activity_records() == before + 20
 
 
 def test_the_older_profiler_times_operators(device_module, device, capfd):

@@ -40,16 +40,12 @@ print(fill.device_time_total, fill.count == 1 and fill.cpu_time_total > 0, *[str
 
 
 @pytest.fixture
-def profiled(run_in_process, name, tmp_path):
+def profiled(run_on, name, tmp_path):
     """``profiled(options, code)``: what the code prints on a driver with these options."""
 
-    def run(options, code, shims="fault", **env):
-        env |= {"DRIVER": None, "SHIMS": shims}
-        return run_in_process(
-            (PRELUDE + code).format(name=name, folder=tmp_path),
-            options=options.format(folder=tmp_path),
-            env={f"{name.upper()}_{key}": value for key, value in env.items()},
-        ).stdout
+    def run(options, code, shims="fault", **variables):
+        code = (PRELUDE + code).format(name=name, folder=tmp_path)
+        return run_on(code, options.format(folder=tmp_path), SHIMS=shims, **variables).stdout
 
     return run
 
@@ -84,7 +80,7 @@ def test_E58_a_driver_without_the_group_says_what_to_write(profiled, name):
 
 
 @pytest.mark.once
-def test_ranges_reach_the_vendors_tools(run_in_process, name):
+def test_ranges_reach_the_vendors_tools(run_on, name):
     code = f"""
         import torch
         x = torch.empty(8, device="{name}")
@@ -92,8 +88,7 @@ def test_ranges_reach_the_vendors_tools(run_in_process, name):
             torch.{name}.profiler.mark("a mark")
         print(x.fill_(1).sum().item())
     """
-    env = {f"{name.upper()}_SHIMS": "trace", f"{name.upper()}_DRIVER": None}
-    done = run_in_process(code, options="trace.filter=bp.profile.*", env=env)
+    done = run_on(code, "trace.filter=bp.profile.*", SHIMS="trace")
     calls = [line.split(maxsplit=4)[4] for line in done.stderr.splitlines() if line.startswith("[trace]")]
     assert calls == [
         'bp.profile.range_push name="a range" -> OK',
@@ -130,15 +125,14 @@ SHARING = """
 @pytest.mark.long_after_first
 @pytest.mark.once
 @pytest.mark.requires("ipc")
-def test_E56_two_processes_profile_a_tensor_that_they_share(run_in_process, name, memory_kind):
+def test_E56_two_processes_profile_a_tensor_that_they_share(run_on, name, memory_kind):
     code = textwrap.dedent(SHARING.format(name=name))
-    env = {f"{name.upper()}_DRIVER": None}
-    done = run_in_process(f"PROGRAM = {code!r}\n" + code, options=f"kind={memory_kind}", env=env)
+    done = run_on(f"PROGRAM = {code!r}\n" + code, f"kind={memory_kind}")
     assert done.stdout == "5 24.0 3 24.0\n"
 
 
 @pytest.mark.once
-def test_a_collective_is_work_of_the_device(run_in_process, name, tmp_path):
+def test_a_collective_is_work_of_the_device(run_on, name, tmp_path):
     code = f"""
         import torch, torch.distributed as dist
         from torch.profiler import ProfilerActivity as A, profile
@@ -152,8 +146,7 @@ def test_a_collective_is_work_of_the_device(run_in_process, name, tmp_path):
         dist.destroy_process_group()
         print(x.sum().item())
     """
-    done = run_in_process(code, options="devices=1", env={f"{name.upper()}_DRIVER": None})
-    assert done.stdout == "256.0\n"
+    assert run_on(code, "devices=1").stdout == "256.0\n"
     rows = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     found = [row for row in rows if row.get("cat") == "kernel" and row["name"] == f"{name}ccl:all_reduce"]
     assert [row["args"]["bytes"] for row in found] == [1024]
