@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -124,10 +123,9 @@ TRAIN = """
 
 
 @pytest.mark.long
-def test_training_goes_on_after_out_of_memory_to_the_same_loss(run_in_process, name):
+def test_training_goes_on_after_out_of_memory_to_the_same_loss(run_on, name):
     def train(options, shims):
-        env = {f"{name.upper()}_SHIMS": shims, f"{name.upper()}_DRIVER": None}
-        loss, again = run_in_process(TRAIN.format(name=name), options=options, env=env).stdout.split()
+        loss, again = run_on(TRAIN.format(name=name), options, SHIMS=shims).stdout.split()
         return float(loss), int(again)
 
     sound, none = train("", None)
@@ -178,17 +176,16 @@ EXPAND = """
         pytest.param("fault.map=4,fault.unmap=@3", False, 1, id="both"),
     ],
 )
-def test_expandable_segments_lose_what_a_failed_unmap_kept_and_no_more(run_in_process, name, faults, refuses, lost):
+def test_expandable_segments_lose_what_a_failed_unmap_kept_and_no_more(run_on, name, faults, refuses, lost):
     """Growing and shrinking continue: what could not be unmapped is not mapped again, everything else is."""
-    env = {f"{name.upper()}_SHIMS": "fault", f"{name.upper()}_DRIVER": None}
-    done = run_in_process(EXPAND.format(name=name), options=f"memory=1GiB,{faults}", env=env)
+    done = run_on(EXPAND.format(name=name), f"memory=1GiB,{faults}", SHIMS="fault")
     refused, missing = done.stdout.split()
     assert (int(refused) > 0, float(missing)) == (refuses, lost)
     assert ("bp.vmm.unmap" in done.stderr) == (lost > 0)
 
 
 @pytest.mark.kernels
-def test_launch_blocking_names_the_operator(run_in_process, name):
+def test_launch_blocking_names_the_operator(run_on, name):
     code = f"""
         import torch
         x = torch.ones(8, device="{name}")
@@ -200,22 +197,20 @@ def test_launch_blocking_names_the_operator(run_in_process, name):
         except torch.AcceleratorError as error:
             print(error)
     """
-    env = {f"{name.upper()}_{key}": value for key, value in {"SHIMS": "fault", "LAUNCH_BLOCKING": "1"}.items()}
-    env[f"{name.upper()}_DRIVER"] = None
-    text = run_in_process(code, options="fault.kernel=@3", env=env).stdout
+    text = run_on(code, "fault.kernel=@3", SHIMS="fault", LAUNCH_BLOCKING="1").stdout
     assert "bad address (injected by fault.kernel=@3)" in text
     assert f"The failed work is the kernel queued by aten::exp on the default stream of {name}:0." in text
     assert "LAUNCH_BLOCKING" not in text
 
 
 @pytest.mark.kernels
-def test_the_watchdog_names_the_stream_and_the_work(run_in_process, name):
+def test_the_watchdog_names_the_stream_and_the_work(run_on, name, tmp_path):
     code = f"""
         import torch
         stream, other = torch.{name}.Stream(), torch.{name}.Stream()
         x = torch.ones(8, device="{name}")
         torch.{name}.synchronize()
-        open("armed", "w").close()
+        open("{tmp_path}/armed", "w").close()
         with stream:
             x.exp_()
         with other:
@@ -228,13 +223,8 @@ def test_the_watchdog_names_the_stream_and_the_work(run_in_process, name):
         other.synchronize()
         print("other done")
     """
-    with tempfile.TemporaryDirectory() as folder:
-        options = f"fault.hang=@1,fault.armed_by={folder}/armed"
-        env = {f"{name.upper()}_{key}": value for key, value in {"SHIMS": "fault", "WATCHDOG_SECONDS": "0.3"}.items()}
-        env[f"{name.upper()}_DRIVER"] = None
-        code = f"import os; os.chdir({folder!r})\n" + textwrap.dedent(code)
-        done = run_in_process(code, options=options, env=env)
-    texts = done.stdout
+    options = f"fault.hang=@1,fault.armed_by={tmp_path}/armed"
+    texts = run_on(code, options, SHIMS="fault", WATCHDOG_SECONDS="0.3").stdout
     for call in ("stream_synchronize", "synchronize", "event_synchronize"):
         assert f"driver: {call}(device 0) -> TIMEOUT" in texts
     line = rf"\n  stream (\d+) of {name}:0: the latest work is a kernel queued by aten::exp_"
@@ -259,7 +249,7 @@ def test_a_wrong_watchdog_is_refused(run_in_process, name):
 
 
 @pytest.mark.kernels
-def test_every_call_on_a_lost_device_raises(run_in_process, name, tmp_path):
+def test_every_call_on_a_lost_device_raises(run_on, name, tmp_path):
     code = f"""
         import torch
         device, module = torch.device("{name}", 0), torch.{name}
@@ -290,6 +280,5 @@ def test_every_call_on_a_lost_device_raises(run_in_process, name, tmp_path):
         torch.save(host, file)
         print(torch.load(file)["w"].sum().item(), (torch.ones(2, device="{name}:1") * 2).sum().item())
     """
-    env = {f"{name.upper()}_SHIMS": "fault", f"{name.upper()}_DRIVER": None}
-    done = run_in_process(code, options="fault.lost=@20,fault.device=0", env=env)
+    done = run_on(code, "fault.lost=@20,fault.device=0", SHIMS="fault")
     assert done.stdout == "10.0 4.0\n"

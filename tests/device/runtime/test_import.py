@@ -153,15 +153,13 @@ def test_of_two_installed_backends_one_loads_and_torch_stays_usable(
 
 
 @pytest.mark.fresh
-def test_a_driver_that_does_not_exist_is_an_error_of_an_import_and_torch_stays_usable(
-    run_in_process, backend_package, name
-):
+def test_a_driver_that_does_not_exist_is_an_error_of_an_import_and_torch_stays_usable(run_on, backend_package):
     code = f"""
         import torch
         print(torch.ones(2).tolist())
         import {backend_package.__name__}
     """
-    done = run_in_process(code, env={f"{name.upper()}_DRIVER": "/nowhere/libdriver.so"}, check=False)
+    done = run_on(code, DRIVER="/nowhere/libdriver.so", check=False)
     assert (done.returncode, done.stdout.strip()) == (1, "[1.0, 1.0]")
     warning, _, error = done.stderr.partition("Traceback")
     assert warning.count("is installed but unavailable") == 1
@@ -170,7 +168,7 @@ def test_a_driver_that_does_not_exist_is_an_error_of_an_import_and_torch_stays_u
 
 
 @pytest.mark.fresh
-def test_after_an_autoload_that_failed_use_and_import_give_the_drivers_reason(run_in_process, backend_package, name):
+def test_after_an_autoload_that_failed_use_and_import_give_the_drivers_reason(run_on, backend_package, name):
     """Wrong options: the known ones are listed."""
     code = f"""
         import torch
@@ -185,7 +183,7 @@ def test_after_an_autoload_that_failed_use_and_import_give_the_drivers_reason(ru
         except ImportError as error:
             print("unknown option 'devises'; known: devices=" in str(error))
     """
-    done = run_in_process(code, options="devises=3", env={f"{name.upper()}_DRIVER": None})
+    done = run_on(code, "devises=3")
     assert done.stdout.split() == ["0", "False", "False", *["True"] * 4]
     assert done.stderr.count("is installed but unavailable") == 1
 

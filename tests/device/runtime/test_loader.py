@@ -118,9 +118,9 @@ def test_a_path_that_cannot_be_looked_up_is_refused_with_the_reason_each_time(
 
 
 @pytest.mark.fresh
-def test_a_wrong_driver_leaves_torch_usable(run_in_process, name, shim):
-    env = {f"{name.upper()}_DRIVER": shim("odd_driver", ODD=ODD["refuses"])}
-    result = run_in_process("import torch; print(torch.ones(2).sum().item())", env=env)
+def test_a_wrong_driver_leaves_torch_usable(run_on, shim):
+    driver = shim("odd_driver", ODD=ODD["refuses"])
+    result = run_on("import torch; print(torch.ones(2).sum().item())", DRIVER=driver)
     assert result.stdout.strip() == "2.0"
     assert "libodd.so.3 is not installed" in result.stderr
 
@@ -186,9 +186,8 @@ CANNOT_BE = "-> OK with a NULL result"
         ("copy in time", ["copy(device 0) -> TIMEOUT", "no timeout: the driver ended it by itself"]),
     ],
 )
-def test_a_driver_with_a_wrong_answer_is_refused_by_name(run_in_process, name, shim, about, says):
-    env = {f"{name.upper()}_DRIVER": None, f"{name.upper()}_SHIMS": shim("lies")}
-    done = run_in_process(USE.format(name=name), options=f"lies.about={about}", env=env, check=False)
+def test_a_driver_with_a_wrong_answer_is_refused_by_name(run_on, name, shim, about, says):
+    done = run_on(USE.format(name=name), f"lies.about={about}", SHIMS=shim("lies"), check=False)
     assert ("survived" in done.stdout) == (about == "nothing")
     for words in says:
         assert words in done.stdout + done.stderr

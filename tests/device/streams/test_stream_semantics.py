@@ -243,24 +243,26 @@ def test_gradients_of_two_streams_add_up(run):
 
 
 def test_a_non_blocking_copy_keeps_its_host_memory_until_it_is_done(run):
-    """Freed pinned memory is reused only after the copies from it."""
+    """Freed pinned memory is reused only after the copies from it, also one that converts."""
     out = run("""
         s = m.Stream()
-        x = torch.zeros(1 << 16, device=d)
-        m.synchronize()
-        host = torch.full((1 << 16,), 7.0).pin_memory()
-        place = host.data_ptr()
-        with gates.shut(s):
-            with m.stream(s):
-                x.copy_(host, non_blocking=True)
-            del host
-            other = torch.full((1 << 16,), 9.0).pin_memory()
-            print(other.data_ptr() == place)
-        s.synchronize()
-        again = torch.full((1 << 16,), 1.0).pin_memory()
-        print(again.data_ptr() == place, x.eq(7).all().item())
+        for dtype in (torch.float32, torch.int64):
+            x = torch.zeros(1 << 16, dtype=dtype, device=d)
+            m.synchronize()
+            host = torch.full((1 << 16,), 7.0).pin_memory()
+            place = host.data_ptr()
+            with gates.shut(s):
+                with m.stream(s):
+                    x.copy_(host, non_blocking=True)
+                del host
+                other = torch.full((1 << 16,), 9.0).pin_memory()
+                print(other.data_ptr() == place)
+            s.synchronize()
+            again = torch.full((1 << 16,), 1.0).pin_memory()
+            print(again.data_ptr() == place, x.eq(7).all().item())
+            del other, again
     """)
-    assert out == ["False", "True", "True"]
+    assert out == ["False", "True", "True"] * 2
 
 
 def test_a_non_blocking_copy_to_the_host_writes_no_memory_that_was_freed(run):
@@ -304,20 +306,6 @@ def test_recorded_memory_is_kept_however_it_is_seen(run):
             print(place in [y.data_ptr() for y in others])
     """)
     assert out == ["False", "True"] * 6
-
-
-def test_pinned_memory_is_known_inside_and_not_outside(run):
-    out = run("""
-        blocks = [torch.zeros(1000 + 7 * i, dtype=torch.uint8).pin_memory() for i in range(50)]
-        print(all(b.is_pinned() and b[1:].is_pinned() and b[-1:].is_pinned() for b in blocks))
-        print(torch.zeros(10).is_pinned(), blocks[0].clone().is_pinned())
-        del blocks
-        from torch_backplane import compat
-
-        compat.empty_host_cache()
-        print(torch.zeros(10).pin_memory().is_pinned())
-    """)
-    assert out == ["True", "False", "False", "True"]
 
 
 def test_streams_and_events_are_destroyed_while_work_is_queued(run):
@@ -427,18 +415,3 @@ def test_E12_a_copy_to_pinned_memory_converts_in_stream_order(run):
                 print(set(target.tolist()) == ({3} if not x.is_neg() else {-3}))
     """)
     assert out == ["True"] * 6
-
-
-def test_a_queued_conversion_keeps_the_pinned_block(run):
-    """A block that is freed while its copy is queued is not reused before the copy has read it."""
-    out = run("""
-        gates.delay(m.default_stream(), 5000)
-        host = torch.full((4096,), 5.0).pin_memory()
-        target = torch.empty(4096, dtype=torch.int64, device=d)
-        target.copy_(host, non_blocking=True)
-        del host
-        other = torch.zeros(4096).pin_memory()
-        m.synchronize()
-        print(set(target.tolist()) == {5})
-    """)
-    assert out == ["True"]
