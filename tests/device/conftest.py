@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,27 @@ def shim(tmp_path_factory):
         return shims.compiled(source, folder, **defines)
 
     return path
+
+
+@pytest.fixture
+def printed(run_in_process, name, shim):
+    """``printed(code, options)``: what a program prints, which has the device's name ``d`` and its module ``m``.
+
+    With options, or a shim by its name, it runs on the simulated driver; ``driver`` is the shim as a library of ctypes.
+    Other words are variables of the device: ``FALLBACK="cpu"``. ``env`` are other variables.
+    """
+
+    def run(code, options=None, *, shim_name=None, env=None, **variables):
+        prefix, prelude = name.upper(), f"import torch\nd, m = {name!r}, torch.{name}\n"
+        if shim_name:
+            variables["SHIMS"] = shim(shim_name)
+            prelude += f"import ctypes\ndriver = ctypes.CDLL({variables['SHIMS']!r})\n"
+        if shim_name or options:
+            variables.setdefault("DRIVER", None)
+        env = {**(env or {}), **{f"{prefix}_{key}": value for key, value in variables.items()}}
+        return run_in_process(prelude + textwrap.dedent(code), options=options, env=env).stdout
+
+    return run
 
 
 @pytest.fixture(scope="session")

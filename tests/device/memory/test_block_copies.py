@@ -7,10 +7,9 @@ pytestmark = pytest.mark.once
 
 @pytest.mark.long_after_first
 @pytest.mark.parametrize("odd_device", [1, 0, -1], ids=["second", "first", "none"])  # the one with smaller blocks
-def test_odd_copies_and_copies_between_devices_are_exact(run_in_process, name, shim, odd_device):
-    code = f"""
-    import torch
-    first, second = torch.device("{name}", 0), torch.device("{name}", 1)
+def test_odd_copies_and_copies_between_devices_are_exact(printed, shim, odd_device):
+    code = """
+    first, second = torch.device(d, 0), torch.device(d, 1)
     cpu = torch.arange(1000, dtype=torch.uint8)
     x = cpu.to(first)
     for begin, end in ((0, 1000), (1, 2), (63, 65), (64, 128), (3, 999), (200, 200)):
@@ -35,5 +34,5 @@ def test_odd_copies_and_copies_between_devices_are_exact(run_in_process, name, s
         assert torch.equal(torch.sin(x.float()).cpu(), torch.sin(cpu.float()))
     print("exact")
     """
-    env = {f"{name.upper()}_DRIVER": shim("block_copies", ODD_DEVICE=odd_device)}
-    assert run_in_process(code, options="devices=2", env=env).stdout.split() == ["exact"]
+    driver = shim("block_copies", ODD_DEVICE=odd_device)
+    assert printed(code, "devices=2", DRIVER=driver).split() == ["exact"]

@@ -88,14 +88,6 @@ def test_E12_slice_assignment_broadcasts(device):
     assert torch.equal(x.cpu(), cpu)
 
 
-def test_E12_overlap_is_refused_as_on_the_cpu(device):
-    for t in (torch.zeros(8), torch.zeros(8, device=device)):
-        with pytest.raises(RuntimeError, match="single memory location"):
-            t[1:].copy_(t[:-1])
-        with pytest.raises(RuntimeError, match="single memory location"):
-            t[:1].expand(4).copy_(t[:4])
-
-
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
 def test_E13_conj_and_neg_bits_are_resolved(devices, dtype):
     cpu = torch.tensor([[1 + 2j, 3 - 4j, 0 + 1j], [2 + 2j, 5 - 1j, 1 + 0j]], dtype=dtype)
@@ -124,20 +116,6 @@ def test_E11_copy_from_returns_its_destination(device):
     assert y.tolist() == [1, 1]
 
 
-def test_copy_checks_sizes(device):
-    with pytest.raises(RuntimeError):
-        torch.zeros(3, device=device).copy_(torch.zeros(4))
-    assert torch.zeros(0, device=device).copy_(torch.zeros(1)).numel() == 0
-
-
-def test_non_blocking_from_pageable_memory_may_be_overwritten_at_once(device, device_module):
-    source = torch.ones(1 << 20)
-    copied = source.to(device, non_blocking=True)
-    source.zero_()
-    device_module.synchronize()
-    assert copied.sum().item() == 1 << 20
-
-
 def test_non_blocking_from_pinned_memory_keeps_the_block(device, device_module):
     expected = torch.arange(1 << 18)
     busy = torch.zeros(1 << 20, device=device)
@@ -154,12 +132,11 @@ def test_non_blocking_from_pinned_memory_keeps_the_block(device, device_module):
         assert torch.equal(copy.cpu(), expected + i)
 
 
-def test_non_blocking_to_pinned_and_to_pageable_memory(device, device_module):
-    x = torch.arange(1 << 18, device=device)
-    for target in (torch.empty(1 << 18, dtype=torch.int64).pin_memory(), torch.empty(1 << 18, dtype=torch.int64)):
-        target.copy_(x, non_blocking=True)
-        device_module.synchronize()
-        assert torch.equal(target, torch.arange(1 << 18))
+def test_non_blocking_to_pageable_memory(device, device_module):
+    target = torch.empty(1 << 18, dtype=torch.int64)
+    target.copy_(torch.arange(1 << 18, device=device), non_blocking=True)
+    device_module.synchronize()
+    assert torch.equal(target, torch.arange(1 << 18))
 
 
 def test_a_copy_between_devices_is_ordered_with_both_streams(devices, device_module):
@@ -171,18 +148,6 @@ def test_a_copy_between_devices_is_ordered_with_both_streams(devices, device_mod
         y.copy_(x)
         x.fill_(-1)
         assert (y + 0).sum().item() == i << 18
-
-
-def test_copies_on_a_side_stream_are_ordered_by_it(device, device_module):
-    side = device_module.Stream()
-    x = torch.ones(1 << 18, device=device)
-    side.wait_stream(device_module.current_stream())
-    with side:
-        y = x * 3
-        host = torch.empty(1 << 18).pin_memory()
-        host.copy_(y, non_blocking=True)
-    side.synchronize()
-    assert host.sum().item() == 3 << 18
 
 
 def test_E14_copy_from_and_resize(device):

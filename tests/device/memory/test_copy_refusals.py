@@ -156,42 +156,38 @@ def test_shapes_that_do_not_broadcast_are_refused_for_no_elements_too(same_as_cp
         same_as_cpu(lambda x, y: x.copy_(y), torch.zeros(target), torch.zeros(source))
 
 
-def test_a_cast_that_discards_warns_in_the_call(run_in_process, name):
+def test_a_cast_that_discards_warns_in_the_call(printed):
     """Once in a process, or always, as torch is set."""
-    code = f"""
-    import torch, warnings
-    z = torch.ones(3, dtype=torch.complex64, device="{name}")
-    for always in (False, False, True, True):
-        torch.set_warn_always(always)
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")
-            x = torch.zeros(3, device="{name}").copy_(z)
-        print(len([w for w in seen if "discards" in str(w.message)]))
-    torch.accelerator.synchronize()
+    code = """
+        import warnings
+        z = torch.ones(3, dtype=torch.complex64, device=d)
+        for always in (False, False, True, True):
+            torch.set_warn_always(always)
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                torch.zeros(3, device=d).copy_(z)
+            print(len([w for w in seen if "discards" in str(w.message)]))
     """
-    done = run_in_process(code)
-    assert done.stdout.split() == ["1", "0", "1", "1"]
-    assert "discards" not in done.stderr
+    assert printed(code).split() == ["1", "0", "1", "1"]
 
 
 @pytest.mark.long_after_first
 @pytest.mark.once
 @pytest.mark.parametrize("kind", ["unified", "discrete"])
-def test_a_queued_copy_goes_on_without_memory_of_the_host(run_in_process, name, shim, kind):
+def test_a_queued_copy_goes_on_without_memory_of_the_host(printed, shim, kind):
     """torch transposes large matrices through a buffer of 60 x 60 elements, which it allocates in the copy."""
     library = shim("refuse_memory")
     code = f"""
-    import ctypes, torch
-    memory = ctypes.CDLL("{library}")
-    x = torch.arange(70 * 90.0, device="{name}").view(70, 90)
-    torch.{name}.synchronize()
-    memory.refuse_memory(ctypes.c_size_t(60 * 60 * 4))
-    y = x.t().contiguous()
-    torch.{name}.synchronize()
-    memory.refuse_memory(0)
-    assert memory.refusals_so_far() == 1
-    assert torch.equal(y.cpu(), torch.arange(70 * 90.0).view(70, 90).t())
-    print("fine")
+        import ctypes
+        memory = ctypes.CDLL("{library}")
+        x = torch.arange(70 * 90.0, device=d).view(70, 90)
+        m.synchronize()
+        memory.refuse_memory(ctypes.c_size_t(60 * 60 * 4))
+        y = x.t().contiguous()
+        m.synchronize()
+        memory.refuse_memory(0)
+        assert memory.refusals_so_far() == 1
+        assert torch.equal(y.cpu(), torch.arange(70 * 90.0).view(70, 90).t())
+        print("fine")
     """
-    env = {"LD_PRELOAD": library, f"{name.upper()}_DRIVER": None}
-    assert run_in_process(code, options=f"kind={kind}", env=env).stdout.split() == ["fine"]
+    assert printed(code, f"kind={kind}", env={"LD_PRELOAD": library}).split() == ["fine"]
