@@ -51,6 +51,26 @@ def vectors(dtype, seed=5):
     return random(3, dtype, seed), random(3, dtype, seed + 1)
 
 
+def on(device, *tensors):
+    return [None if t is None else t.to(device) for t in tensors]
+
+
+class Running:
+    """Running mean and variance, before a call and, ``mine``, on the device."""
+
+    def __init__(self, device, which, dtype):
+        self.dtype = dtype if which == "of the dtype" else computed(dtype)
+        self.old = [None, None] if which == "none" else [random(3, self.dtype, 7), random(3, self.dtype, 8).abs()]
+        self.mine = on(device, *self.old)
+
+    def check(self, x):
+        """They were updated by those of x, with momentum 0.3."""
+        values = x.double().mean(dims(x)), x.double().var(dims(x))
+        for new, before, value in zip(self.mine, self.old, values, strict=True):
+            if before is not None:
+                close(new, before.double() * 0.7 + value * 0.3, self.dtype)
+
+
 FORMATS = {
     "contiguous": lambda t: t,
     "channels_last": lambda t: t.contiguous(memory_format=torch.channels_last),
@@ -77,16 +97,11 @@ def test_stats_of_large_halves_do_not_overflow(device):
 @shapes_and_dtypes
 @pytest.mark.parametrize("running", ["of the dtype", "of the statistics", "none"])
 def test_update_stats(device, shape, dtype, running):
-    x, of = random(shape, dtype), dtype if running == "of the dtype" else computed(dtype)
-    mean, var = x.double().mean(dims(x)), x.double().var(dims(x), correction=0)
-    old = [None, None] if running == "none" else [random(3, of, 7), random(3, of, 8).abs()]
-    mine = [None if t is None else t.to(device) for t in old]
-    found = torch.batch_norm_update_stats(x.to(device), *mine, 0.3)
-    close(found[0], mean, computed(dtype))
-    close(found[1], var, computed(dtype))
-    if running != "none":
-        for new, before, value in zip(mine, old, [mean, x.double().var(dims(x))], strict=True):
-            close(new, before.double() * 0.7 + value * 0.3, of)
+    x, running = random(shape, dtype), Running(device, running, dtype)
+    mean, var = torch.batch_norm_update_stats(x.to(device), *running.mine, 0.3)
+    close(mean, x.double().mean(dims(x)), computed(dtype))
+    close(var, x.double().var(dims(x), correction=0), computed(dtype))
+    running.check(x)
 
 
 @shapes_and_dtypes
@@ -98,11 +113,8 @@ def test_elemt(device, shape, dtype, parameters):
     bias = bias if parameters not in ("weight", "neither") else None
     mean, invstd = statistics(x)
     expected = (x.double() - along(mean, x)) * along(invstd, x)
-    if weight is not None:
-        expected = expected * along(weight, x)
-    if bias is not None:
-        expected = expected + along(bias, x)
-    given = [None if t is None else t.to(device) for t in (weight, bias, mean, invstd)]
+    expected = expected * (1 if weight is None else along(weight, x)) + (0 if bias is None else along(bias, x))
+    given = on(device, weight, bias, mean, invstd)
     found = torch.batch_norm_elemt(x.to(device), *given, EPS)
     close(found, expected, dtype)
     assert found.stride() == x.stride()
@@ -115,19 +127,14 @@ def test_elemt(device, shape, dtype, parameters):
 @pytest.mark.parametrize(("rows", "running"), [(3, "of the dtype"), (3, "of the statistics"), (1, "none")])
 def test_gather_stats_are_those_of_all_elements(device, dtype, rows, running):
     """Of parts of different sizes, one for each process."""
-    x, of = random((11, 3, 2), dtype), dtype if running == "of the dtype" else computed(dtype)
+    x, running = random((11, 3, 2), dtype), Running(device, running, dtype)
     sizes = [11] if rows == 1 else [2, 8, 1]
-    each = [statistics(part) for part in x.split(sizes)]
-    mean, invstd = (torch.stack([pair[i] for pair in each]).to(device) for i in (0, 1))
-    old = [None, None] if running == "none" else [random(3, of, 7), random(3, of, 8).abs()]
-    mine = [None if t is None else t.to(device) for t in old]
-    counts = torch.tensor([2.0 * size for size in sizes], dtype=of).to(device)
-    found = torch.batch_norm_gather_stats_with_counts(x.to(device), mean, invstd, *mine, 0.3, EPS, counts)
+    mean, invstd = (torch.stack(t).to(device) for t in zip(*map(statistics, x.split(sizes)), strict=True))
+    counts = torch.tensor([2.0 * size for size in sizes], dtype=running.dtype).to(device)
+    found = torch.batch_norm_gather_stats_with_counts(x.to(device), mean, invstd, *running.mine, 0.3, EPS, counts)
     for a, b in zip(found, statistics(x), strict=True):
         close(a, b, computed(dtype), within=torch.float32 if dtype != torch.float64 else None)
-    if running != "none":
-        for new, before, value in zip(mine, old, [x.double().mean(dims(x)), x.double().var(dims(x))], strict=True):
-            close(new, before.double() * 0.7 + value * 0.3, of)
+    running.check(x)
 
 
 def test_gather_stats_ignores_a_process_without_elements(device):
@@ -143,14 +150,12 @@ def test_gather_stats_ignores_a_process_without_elements(device):
 
 
 def test_gather_stats_of_one_count(device):
-    x = random((8, 3), torch.float32)
-    rows = [torch.stack(t).to(device) for t in zip(*(statistics(part) for part in x.split(4)), strict=True)]
-    running = [torch.zeros(3, device=device), torch.ones(3, device=device)]
-    found = torch.batch_norm_gather_stats(x.to(device), *rows, *running, 0.5, EPS, 4)
+    x, running = random((8, 3), torch.float32), Running(device, "of the dtype", torch.float32)
+    rows = [torch.stack(t).to(device) for t in zip(*map(statistics, x.split(4)), strict=True)]
+    found = torch.batch_norm_gather_stats(x.to(device), *rows, *running.mine, 0.3, EPS, 4)
     for a, b in zip(found, statistics(x), strict=True):
         close(a, b, torch.float32)
-    close(running[0], x.mean(0) * 0.5, torch.float32)
-    close(running[1], 0.5 + x.var(0) * 0.5, torch.float32)
+    running.check(x)
 
 
 @shapes_and_dtypes
@@ -168,17 +173,12 @@ def test_backward_reduce(device, shape, dtype, weight, wanted):
     of = dtype if weight == "of the dtype" else computed(dtype)
     w = None if weight == "none" else vectors(of)[0].to(device)
     mean, invstd = statistics(x)
-    on_device = [t.to(device) for t in (grad, x, mean, invstd)]
     sum_dy = grad.double().sum(dims(x))
     sum_dy_xmu = (grad.double() * (x.double() - along(mean, x))).sum(dims(x))
-    expected = [
-        (sum_dy, computed(dtype)),
-        (sum_dy_xmu, computed(dtype)),
-        (sum_dy_xmu * invstd.double(), of),
-        (sum_dy, of),
-    ]
-    found = torch.batch_norm_backward_reduce(*on_device, w, *wanted)
-    for a, (b, type), there in zip(found, expected, (wanted[0], *wanted), strict=True):
+    expected = [sum_dy, sum_dy_xmu, sum_dy_xmu * invstd.double(), sum_dy]
+    found = torch.batch_norm_backward_reduce(*on(device, grad, x, mean, invstd), w, *wanted)
+    types = [computed(dtype), computed(dtype), of, of]
+    for a, b, type, there in zip(found, expected, types, (wanted[0], *wanted), strict=True):
         assert (a is not None) == there
         if there:
             close(a / b.abs().max().to(a), b / b.abs().max(), type)
@@ -194,17 +194,11 @@ def test_backward_elemt_is_the_gradient_of_the_whole(device, shape, dtype, weigh
     leaf = whole.double().requires_grad_()
     norm = torch.nn.functional.batch_norm(leaf, None, None, None if w is None else w.double(), training=True, eps=EPS)
     (expected,) = torch.autograd.grad(norm, leaf, grad.double())
-    sums = [
-        grad.double().sum(dims(whole)).to(computed(dtype)),
-        (grad.double() * (whole.double() - along(mean, whole))).sum(dims(whole)).to(computed(dtype)),
-    ]
-    half = whole.numel() // 3 // 2
-    found = torch.batch_norm_backward_elemt(
-        *(t.to(device) for t in (grad[: shape[0]], whole[: shape[0]], mean, invstd)),
-        None if w is None else w.to(device, computed(dtype)),
-        *(t.to(device) for t in sums),
-        torch.tensor([half, half], dtype=torch.int32).to(device),
-    )
+    w = None if w is None else w.to(computed(dtype))
+    sums = [(grad.double() * of).sum(dims(whole)) for of in (1, whole.double() - along(mean, whole))]
+    sums, counts = [t.to(computed(dtype)) for t in sums], torch.tensor([whole.numel() // 6] * 2, dtype=torch.int32)
+    call = on(device, grad[: shape[0]], whole[: shape[0]], mean, invstd, w, *sums, counts)
+    found = torch.batch_norm_backward_elemt(*call)
     close(found, expected[: shape[0]], dtype)
 
 
@@ -244,20 +238,14 @@ def test_no_elements(device, shape, dtype):
 
 
 def test_bad_input(device):
-    x = torch.ones(2, 3, device=device)
-    three, four = torch.ones(3, device=device), torch.ones(4, device=device)
-    for call, text in [
-        (lambda: torch.batch_norm_stats(x.int(), EPS), "batch_norm_stats: input must be of a floating point dtype"),
-        (lambda: torch.batch_norm_stats(three, EPS), "one of channels, and has 1 dimensions"),
-        (
-            lambda: torch.batch_norm_elemt(x, four, None, three, three, EPS),
-            "weight must have an element for each of the 3",
-        ),
-        (lambda: torch.batch_norm_elemt(x, None, None, four, three, EPS), "mean must have .* and has 4"),
-        (
-            lambda: torch.batch_norm_gather_stats(x, three, three, None, None, 0.1, EPS, 2),
-            r"a row, and counts an element for each process",
-        ),
+    x, three, four = (torch.ones(shape, device=device) for shape in ((2, 3), (3,), (4,)))
+    for call, arguments, text in [
+        (torch.batch_norm_stats, (x.int(),), "batch_norm_stats: input must be of a floating point dtype"),
+        (torch.batch_norm_stats, (three,), "one of channels, and has 1 dimensions"),
+        (torch.batch_norm_elemt, (x, four, None, three, three), "weight must have an element for each of the 3"),
+        (torch.batch_norm_elemt, (x, None, None, four, three), "mean must have .* and has 4"),
     ]:
         with pytest.raises(RuntimeError, match=text):
-            call()
+            call(*arguments, EPS)
+    with pytest.raises(RuntimeError, match="a row, and counts an element for each process"):
+        torch.batch_norm_gather_stats(x, three, three, None, None, 0.1, EPS, 2)

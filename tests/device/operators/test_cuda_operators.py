@@ -8,6 +8,8 @@ import torch
 
 F = torch.nn.functional
 HALVES = (torch.float16, torch.bfloat16)
+ROUGH = {"rtol": 2e-2, "atol": 2e-2}
+FINE = {"rtol": 1e-4, "atol": 1e-4}
 
 
 def numbers(*shape, dtype=torch.float32, seed=0):
@@ -17,6 +19,25 @@ def numbers(*shape, dtype=torch.float32, seed=0):
 def close(found, expected, **tolerances):
     assert found.dtype is expected.dtype
     torch.testing.assert_close(found.cpu(), expected, **tolerances)
+
+
+def refuse(cases, errors=RuntimeError):
+    for call, text in cases:
+        with pytest.raises(errors, match=text):
+            call()
+
+
+def leaves(tensors, **to):
+    """Copies that take gradients."""
+    return [x.to(**to).detach().requires_grad_() for x in tensors]
+
+
+def close_gradients(found, expected, of, grad=torch.sin, **tolerances):
+    """After both backward passes the gradients of pairs of leaves, in the first's dtype."""
+    for result in (found, expected):
+        (grad(result.double()) if callable(grad) else result.double() * grad.to(result.device)).sum().backward()
+    for a, b in of:
+        close(a.grad, b.grad.to(a.dtype), **tolerances)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -43,25 +64,22 @@ def test_K05_products_of_halves_with_a_float32_result(device, dtype):
 
 def test_K05_products_refuse_what_cuda_refuses(device):
     a, b = numbers(2, 3, dtype=torch.float16).to(device), numbers(3, 2, dtype=torch.float16).to(device)
-    for call, text in (
-        (lambda: torch.mm(a, b, out_dtype=torch.float64), "out_dtype must be the same as input dtype or fp32"),
-        (
-            lambda: torch.mm(a.double(), b.double(), out_dtype=torch.float32),
-            "out_dtype must be the same as input dtype",
-        ),
-        (lambda: torch.mm(a, b.float(), out_dtype=torch.float32), "dtypes must be the same"),
-        (lambda: torch.mm(a, a, out_dtype=torch.float32), "mat1 and mat2 shapes cannot be multiplied"),
-        (
-            lambda: torch.addmm(a.double(), a, b, out_dtype=torch.float32),
-            "self dtype must match either out_dtype or mat1",
-        ),
-        (
-            lambda: torch.mm(a, b, out_dtype=torch.float32, out=torch.empty(0, device=device, dtype=torch.half)),
-            "out_dtype must be the same as the dtype of the provided out tensor",
-        ),
-    ):
-        with pytest.raises(RuntimeError, match=text):
-            call()
+    out = torch.empty(0, device=device, dtype=torch.half)
+
+    def mm(a, b, out_dtype=torch.float32, **options):
+        return lambda: torch.mm(a, b, out_dtype=out_dtype, **options)
+
+    refuse(
+        [
+            (mm(a, b, torch.float64), "out_dtype must be the same as input dtype or fp32"),
+            (mm(a.double(), b.double()), "out_dtype must be the same as input dtype"),
+            (mm(a, b.float()), "dtypes must be the same"),
+            (mm(a, a), "mat1 and mat2 shapes cannot be multiplied"),
+            (mm(a, b, out=out), "out_dtype must be the same as the dtype of the provided out tensor"),
+        ]
+    )
+    with pytest.raises(RuntimeError, match="self dtype must match either out_dtype or mat1"):
+        torch.addmm(a.double(), a, b, out_dtype=torch.float32)
 
 
 def by_group(a, b, ends):
@@ -73,16 +91,11 @@ def by_group(a, b, ends):
 def test_K06_products_of_groups_forward_and_backward(device):
     ends = [3, 3, 8, 16]
     a, b = numbers(16, 16, dtype=torch.bfloat16), numbers(4, 16, 8, dtype=torch.bfloat16, seed=1)
-    at, bt = (x.to(device).requires_grad_() for x in (a, b))
-    ar, br = (x.float().requires_grad_() for x in (a, b))
+    (at, bt), (ar, br) = leaves((a, b), device=device), leaves((a, b), dtype=torch.float32)
     offs = torch.tensor(ends, dtype=torch.int32, device=device)
     found, expected = F.grouped_mm(at, bt, offs=offs), by_group(ar, br, ends)
-    close(found, expected.bfloat16(), rtol=2e-2, atol=2e-2)
-    grad = numbers(16, 8, dtype=torch.bfloat16, seed=2)
-    found.backward(grad.to(device))
-    expected.backward(grad.float())
-    close(at.grad, ar.grad.bfloat16(), rtol=2e-2, atol=2e-2)
-    close(bt.grad, br.grad.bfloat16(), rtol=2e-2, atol=2e-2)
+    close(found, expected.bfloat16(), **ROUGH)
+    close_gradients(found, expected, ((at, ar), (bt, br)), numbers(16, 8, dtype=torch.bfloat16, seed=2), **ROUGH)
 
 
 def test_K06_experts_of_a_mixture(device):
@@ -99,19 +112,19 @@ def test_K06_experts_of_a_mixture(device):
         return torch.empty_like(result).index_copy(0, order, result)
 
     expected = torch.stack([x[i].float() @ weights[chosen[i]].float() for i in range(tokens)]).bfloat16()
-    close(mixture(x.to(device), weights.to(device), chosen.to(device)), expected, rtol=2e-2, atol=2e-2)
+    close(mixture(x.to(device), weights.to(device), chosen.to(device)), expected, **ROUGH)
 
 
 def row_scaled(shape, dim, seed):
     """Float8 numbers, the scale of each row or column, and their product."""
     wide = numbers(*shape, seed=seed)
     scale = wide.abs().amax(dim, keepdim=True) / 448
-    return (wide / scale).to(torch.float8_e4m3fn), scale, None
+    return (wide / scale).to(torch.float8_e4m3fn), scale
 
 
 def test_K07_products_scaled_by_rows(device):
-    a, scale_a, _ = row_scaled((32, 64), 1, 0)
-    b, scale_b, _ = row_scaled((64, 16), 0, 1)
+    a, scale_a = row_scaled((32, 64), 1, 0)
+    b, scale_b = row_scaled((64, 16), 0, 1)
     at, bt = a.to(device), b.t().contiguous().t().to(device)
 
     def scaled():
@@ -125,8 +138,7 @@ def test_K07_products_scaled_by_rows(device):
 
 
 def test_K07_scaled_products(device):
-    a, _, _ = row_scaled((32, 64), 1, 0)
-    b, _, _ = row_scaled((64, 16), 0, 1)
+    (a, _), (b, _) = row_scaled((32, 64), 1, 0), row_scaled((64, 16), 0, 1)
     one, two = (torch.tensor(scale, device=device) for scale in (0.5, 0.25))
     found = torch._scaled_mm(a.to(device), b.t().contiguous().t().to(device), one, two, out_dtype=torch.float32)
     close(found, a.float() @ b.float() * 0.125, rtol=1e-3, atol=1e-2)
@@ -135,8 +147,8 @@ def test_K07_scaled_products(device):
 def test_K07_scaled_products_of_groups(device):
     ends = [16, 16, 40, 48]
     offs = torch.tensor(ends, dtype=torch.int32, device=device)
-    a, scale_a, _ = row_scaled((48, 32), 1, 0)
-    b, scale_b, _ = row_scaled((4, 32, 16), 1, 1)
+    a, scale_a = row_scaled((48, 32), 1, 0)
+    b, scale_b = row_scaled((4, 32, 16), 1, 1)
     exact = by_group(a.float() * scale_a, b.float() * scale_b, ends)
     bt = b.mT.contiguous().mT.to(device)
     assert bt.stride(-2) == 1
@@ -169,10 +181,8 @@ def test_K07_scaled_products_of_groups_refuse_what_cuda_refuses(device):
         ((a, b, row, columns, offs.long()), "Offsets have to be int32"),
         ((a, b, row, columns, offs + 8), "offs must not decrease, nor exceed"),
     ):
-        with pytest.raises((RuntimeError, ValueError), match=text):
-            call(*arguments)
-    with pytest.raises((RuntimeError, ValueError), match="bf16"):
-        call(a, b, row, columns, offs, out_dtype=torch.float32)
+        refuse([(lambda: call(*arguments), text)], (RuntimeError, ValueError))  # noqa: B023
+    refuse([(lambda: call(a, b, row, columns, offs, out_dtype=torch.float32), "bf16")], (RuntimeError, ValueError))
 
 
 def test_K08_products_of_int8(device):
@@ -217,10 +227,8 @@ def test_K09_histograms_of_integers(device, dtype):
     assert torch.histc(at, 5, 0, 50, out=out) is out
     close(out, expected(5, 0, 50))
     close(torch.histc(at[:0], 3), torch.zeros(3, dtype=dtype))
-    with pytest.raises(RuntimeError, match="bins must be > 0"):
-        torch.histc(at, 0)
-    with pytest.raises(RuntimeError, match="max must be larger than min"):
-        torch.histc(at, 3, 5, 2)
+    refuse([(lambda: torch.histc(at, 0), "bins must be > 0")])
+    refuse([(lambda: torch.histc(at, 3, 5, 2), "max must be larger than min")])
 
 
 def test_K09_bools_and_complex_numbers(device):
@@ -243,10 +251,10 @@ def test_K10_depthwise_convolutions(device):
     x, w, b = numbers(2, 3, 8, 8), numbers(6, 1, 3, 3, seed=1), numbers(6, seed=2)
     call = torch.ops.aten._conv_depthwise2d
     found = call(x.to(device), w.to(device), [3, 3], b.to(device), [2, 1], [1, 0], [1, 2])
-    close(found, F.conv2d(x, w, b, (2, 1), (1, 0), (1, 2), groups=3), rtol=1e-4, atol=1e-4)
+    close(found, F.conv2d(x, w, b, (2, 1), (1, 0), (1, 2), groups=3), **FINE)
     x, w = numbers(1, 2, 4, 5, 6), numbers(2, 1, 2, 2, 2, seed=1)
     found = torch.ops.aten.conv_depthwise3d(x.to(device), w.to(device), [2, 2, 2], None, [1] * 3, [0] * 3, [1] * 3)
-    close(found, F.conv3d(x, w, groups=2), rtol=1e-4, atol=1e-4)
+    close(found, F.conv3d(x, w, groups=2), **FINE)
     with pytest.raises(RuntimeError, match="the weight must be of shape"):
         call(numbers(1, 3, 8, 8).to(device), numbers(4, 1, 3, 3).to(device), [3, 3], None, [1, 1], [0, 0], [1, 1])
 
@@ -254,17 +262,12 @@ def test_K10_depthwise_convolutions(device):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_K10_the_backward_of_a_root_mean_square_norm(device, dtype):
     x, w = numbers(4, 5, 6, dtype=dtype), numbers(6, dtype=dtype, seed=1)
-    at, wt = x.to(device).requires_grad_(), w.to(device).requires_grad_()
-    xr, wr = x.double().requires_grad_(), w.double().requires_grad_()
+    (at, wt), (xr, wr) = leaves((x, w), device=device), leaves((x, w), dtype=torch.float64)
     found, _ = torch.ops.aten._fused_rms_norm(at, [6], wt, 1e-5)
     expected = xr * (xr.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * wr
-    tolerances = {"rtol": 1e-4, "atol": 1e-4} if dtype is torch.float32 else {"rtol": 5e-2, "atol": 5e-2}
+    tolerances = FINE if dtype is torch.float32 else {"rtol": 5e-2, "atol": 5e-2}
     close(found, expected.to(dtype), **tolerances)
-    grad = numbers(4, 5, 6, dtype=dtype, seed=2)
-    found.backward(grad.to(device))
-    expected.backward(grad.double())
-    close(at.grad, xr.grad.to(dtype), **tolerances)
-    close(wt.grad, wr.grad.to(dtype), **tolerances)
+    close_gradients(found, expected, ((at, xr), (wt, wr)), numbers(4, 5, 6, dtype=dtype, seed=2), **tolerances)
 
 
 def test_K10_the_dropout_of_cuda(device, device_module):
@@ -307,20 +310,16 @@ def begins(device):
 @pytest.mark.parametrize(("dtype", "causal"), [*zip([torch.float32, *HALVES], [True, False, True], strict=True)])
 def test_K11_packed_sequences_forward_and_backward(device, dtype, causal):
     inputs = packed(dtype)
-    at = [x.to(device).requires_grad_() for x in inputs]
-    reference = [x.double().requires_grad_() for x in inputs]
+    at, reference = leaves(inputs, device=device), leaves(inputs, dtype=torch.float64)
     found, sums, *_ = torch.ops.aten._flash_attention_forward(
         *at, begins(device), begins(device), max(LENGTHS), max(LENGTHS), 0.0, causal, False
     )
     pieces = [attention(*part, causal=causal) for part in zip(*(x.split(LENGTHS) for x in reference), strict=True)]
     expected = torch.cat([out for out, _ in pieces])
-    tolerances = {"rtol": 1e-4, "atol": 1e-4} if dtype is torch.float32 else {"rtol": 2e-2, "atol": 2e-2}
+    tolerances = FINE if dtype is torch.float32 else ROUGH
     close(found, expected.to(dtype), **tolerances)
     close(sums, torch.cat([sum for _, sum in pieces], 1).float(), rtol=1e-3, atol=1e-3)
-    found.double().sin().sum().backward()
-    expected.sin().sum().backward()
-    for a, b in zip(at, reference, strict=True):
-        close(a.grad, b.grad.to(dtype), **tolerances)
+    close_gradients(found, expected, zip(at, reference, strict=True), **tolerances)
 
 
 def test_K11_varlen_attn(device):
@@ -330,7 +329,7 @@ def test_K11_varlen_attn(device):
         *(x.to(device) for x in (q, k, v)), begins(device), begins(device), max(LENGTHS), max(LENGTHS)
     )
     pieces = [attention(*part)[0] for part in zip(*(x.float().split(LENGTHS) for x in (q, k, v)), strict=True)]
-    close(found, torch.cat(pieces).bfloat16(), rtol=2e-2, atol=2e-2)
+    close(found, torch.cat(pieces).bfloat16(), **ROUGH)
 
 
 def test_K11_batches_windows_and_dropout(device, device_module):
@@ -344,7 +343,7 @@ def test_K11_batches_windows_and_dropout(device, device_module):
     places = torch.arange(6)
     seen = (places - places[:, None] <= 1) & (places - places[:, None] >= -2)
     expected = F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), attn_mask=seen).transpose(1, 2)
-    close(out, expected, rtol=1e-4, atol=1e-4)
+    close(out, expected, **FINE)
     assert sums.shape == (2, 2, 6)
     device_module.manual_seed(0)
     first = flash(*at, 0.5)
@@ -366,20 +365,16 @@ def test_K11_batches_windows_and_dropout(device, device_module):
 def test_K11_memory_efficient_attention(device):
     q, k, v = (numbers(2, 6, 2, 8, seed=i) for i in range(3))
     bias = numbers(2, 2, 6, 6, seed=3)
-    at = [x.to(device).requires_grad_() for x in (q, k, v, bias)]
-    reference = [x.clone().requires_grad_() for x in (q, k, v, bias)]
+    at, reference = leaves((q, k, v, bias), device=device), leaves((q, k, v, bias), dtype=torch.float32)
     found, sums, *_ = torch.ops.aten._efficient_attention_forward(*at, None, None, 6, 6, 0.0, 1, True)
     mask = torch.ones(6, 6).triu(1).bool()
     heads = [x.transpose(1, 2) for x in reference[:3]]
     expected = F.scaled_dot_product_attention(*heads, attn_mask=reference[3].masked_fill(mask, -math.inf)).transpose(
         1, 2
     )
-    close(found, expected, rtol=1e-4, atol=1e-4)
+    close(found, expected, **FINE)
     assert sums.shape == (2, 2, 32)
-    found.sin().sum().backward()
-    expected.sin().sum().backward()
-    for a, b in zip(at, reference, strict=True):
-        close(a.grad, b.grad, rtol=1e-3, atol=1e-4)
+    close_gradients(found, expected, zip(at, reference, strict=True), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -387,16 +382,14 @@ def test_K12_nested_tensors_attend(device, dtype):
     """scaled_dot_product_attention of jagged nested tensors, forward and backward, as sequence by sequence."""
     parts = [[numbers(n, 2, 8, dtype=dtype, seed=7 * i + n) for n in LENGTHS] for i in range(3)]
     for causal in (False, True):
-        leaves = [[x.to(device).requires_grad_() for x in part] for part in parts]
-        reference = [[x.double().requires_grad_() for x in part] for part in parts]
-        q, k, v = (torch.nested.as_nested_tensor(part, layout=torch.jagged).transpose(1, 2) for part in leaves)
+        at = [leaves(part, device=device) for part in parts]
+        reference = [leaves(part, dtype=torch.float64) for part in parts]
+        q, k, v = (torch.nested.as_nested_tensor(part, layout=torch.jagged).transpose(1, 2) for part in at)
         found = F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
         expected = [attention(*each, causal=causal)[0] for each in zip(*reference, strict=True)]
-        tolerances = {"rtol": 1e-4, "atol": 1e-4} if dtype is torch.float32 else {"rtol": 2e-2, "atol": 2e-2}
+        tolerances = FINE if dtype is torch.float32 else ROUGH
         assert found.device.type == device.type
         for a, b in zip(found.unbind(), expected, strict=True):
             close(a, b.to(dtype), **tolerances)
-        found.values().double().sin().sum().backward()
-        sum(each.sin().sum() for each in expected).backward()
-        for a, b in zip(chain(*leaves), chain(*reference), strict=True):
-            close(a.grad, b.grad.to(dtype), **tolerances)
+        pairs = zip(chain(*at), chain(*reference), strict=True)
+        close_gradients(found.values(), torch.cat(expected), pairs, **tolerances)

@@ -22,12 +22,12 @@ class Tied(nn.Module):
 def test_parameters_stay_the_same_objects(device):
     module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     parameters = list(module.parameters())
-    for on in (device, torch.device("cpu"), device):
-        module.to(on)
-        for before, after in zip(parameters, module.parameters(), strict=True):
-            assert before is after
-            assert after.device.type == on.type
-        assert all(b.device.type == on.type for b in module.buffers())
+    moves = [lambda: module.to(device), module.cpu, lambda: module.to(device), module.cpu, getattr(module, device.type)]
+    for move in moves:
+        move()
+        assert all(a is b for a, b in zip(parameters, module.parameters(), strict=True))
+        kind = "cpu" if move == module.cpu else device.type
+        assert {t.device.type for t in (*module.parameters(), *module.buffers())} == {kind}
     module.double()
     assert all(a is b for a, b in zip(parameters, module.parameters(), strict=True))
     assert {p.dtype for p in parameters} == {torch.float64}
@@ -85,12 +85,9 @@ def test_setting_data_across_devices(device):
 
 def test_other_ways_to_move_a_module(device):
     module = nn.Linear(2, 3)
-    parameters = list(module.parameters())
     moved = copy.deepcopy(module).to(device, torch.bfloat16, non_blocking=True)
     assert {(p.device.type, p.dtype) for p in moved.parameters()} == {(device.type, torch.bfloat16)}
-    getattr(module, device.type)()
-    assert all(a is b for a, b in zip(parameters, module.parameters(), strict=True))
-    assert module.weight.device.type == device.type
+    module.to(device)
     on_meta = nn.Linear(2, 3, device="meta").to_empty(device=device)
     on_meta.load_state_dict(module.state_dict())
     assert torch.equal(on_meta.weight.cpu(), module.weight.cpu())
