@@ -15,39 +15,29 @@ def x(device):
     return torch.linspace(-0.9, 0.9, 6).to(device)
 
 
-@pytest.fixture
-def ops():
-    """Operators of this file, with kernels only for the CPU."""
-    with torch.library._scoped_library("bp_test_dispatch", "DEF") as library:
-        for schema, kernel in {
-            "seen(Tensor(a) x) -> Tensor(a)": lambda x: x[1:],
-            "copied(Tensor x) -> Tensor": lambda x: x[1:].clone(),
-            "doubled_(Tensor(a!) x) -> Tensor(a!)": lambda x: x.mul_(2),
-            "doubled_all_(Tensor(a!)[] xs) -> ()": lambda xs: [x.mul_(2) for x in xs] and None,
-            "read(Tensor x) -> Tensor": lambda x: x.mul(2),
-        }.items():
-            library.define(schema)
-            library.impl(schema.partition("(")[0], kernel, "CPU")
-        yield torch.ops.bp_test_dispatch
+NAMESPACE = "bp_test_dispatch"
 
 
 def test_B09_a_schema_that_returns_a_view_is_not_computed_on_the_cpu(ops, x):
-    assert ops.seen.default.is_view
+    seen = ops.define("seen(Tensor(a) x) -> Tensor(a)", CPU=lambda x: x[1:])
+    assert seen.is_view
     with pytest.raises(NotImplementedError, match="bp_test_dispatch::seen is a view operator"):
-        ops.seen(x)
-    assert not ops.copied.default.is_view
-    assert torch.equal(ops.copied(x).cpu(), x.cpu()[1:])
+        seen(x)
+    copied = ops.define("copied(Tensor x) -> Tensor", CPU=lambda x: x[1:].clone())
+    assert not copied.is_view
+    assert torch.equal(copied(x).cpu(), x.cpu()[1:])
 
 
 def test_B09_what_a_schema_says_is_written_is_written_back(ops, x):
-    before = x.cpu()
-    y, z = x.clone(), x.clone()
-    assert ops.doubled_(y) is y
-    ops.doubled_all_([z, z[:0]])
-    ops.read(x)
-    assert torch.equal(y.cpu(), before * 2)
-    assert torch.equal(z.cpu(), before * 2)
-    assert torch.equal(x.cpu(), before)
+    doubled_ = ops.define("doubled_(Tensor(a!) x) -> Tensor(a!)", CPU=lambda x: x.mul_(2))
+    all_ = ops.define("doubled_all_(Tensor(a!)[] xs) -> ()", CPU=lambda xs: [x.mul_(2) for x in xs] and None)
+    read = ops.define("read(Tensor x) -> Tensor", CPU=lambda x: x.mul(2))
+    before, y, z = x.cpu(), x.clone(), x.clone()
+    assert doubled_(y) is y
+    all_([z, z[:0]])
+    read(x)
+    for found, expected in ((y, before * 2), (z, before * 2), (x, before)):
+        assert torch.equal(found.cpu(), expected)
 
 
 def test_B13_decompose_runs_a_composite_kernel_on_the_device(x):
@@ -78,19 +68,11 @@ def test_B14_a_kernel_of_the_device_goes_before_a_composite_one(x):
     assert torch.ones_like(x).cpu().tolist() == [1.0] * 6
 
 
-@pytest.fixture
-def run_without_fallback(run_in_process, name):
-    return lambda code: run_in_process(
-        f"import torch\nx = torch.ones(2, device='{name}')\nOP = torch.ops.aten.erfinv\n{code}",
-        env={f"{name.upper()}_FALLBACK": "none"},
-    ).stdout.splitlines()
-
-
 @pytest.mark.once
-def test_B14_without_a_fallback_the_order_ends_in_an_error(run_without_fallback):
-    out = run_without_fallback(
-        """
+def test_B14_without_a_fallback_the_order_ends_in_an_error(printed):
+    code = """
 from torch._ops import resolve_key
+x, OP = torch.ones(2, device=d), torch.ops.aten.erfinv
 try:
     resolve_key(OP.out, torch._C.DispatchKey.PrivateUse1)
 except NotImplementedError as error:
@@ -101,14 +83,13 @@ except NotImplementedError as error:
     print("erfinv" in str(error))
 print(torch.ones_like(x).tolist())
 """
-    )
-    assert out == ["not resolved", "True", "[1.0, 1.0]"]
+    assert printed(code, FALLBACK="none").splitlines() == ["not resolved", "True", "[1.0, 1.0]"]
 
 
 @pytest.mark.once
-def test_D07_a_python_function_can_be_the_fallback_of_the_device_and_receive_its_keys(run_without_fallback):
-    out = run_without_fallback(
-        """
+def test_D07_a_python_function_can_be_the_fallback_of_the_device_and_receive_its_keys(printed):
+    code = """
+x = torch.ones(2, device=d)
 seen = []
 def answer(op, *args, **kwargs):
     seen.append((op.name(), args[1:], kwargs))
@@ -130,8 +111,7 @@ library = torch.library.Library("_", "IMPL")
 library.fallback(fallback, "PrivateUse1", with_keyset=True)
 print(torch.ops.aten.histc(x, 2).shape, keys)
 """
-    )
-    assert out == [
+    assert printed(code, FALLBACK="none").splitlines() == [
         "[1.0, 1.0] [('aten::histc', (4, 1, 2), {})]",
         "aten::erfinv.out",
         "torch.Size([2]) [True]",
@@ -139,10 +119,7 @@ print(torch.ops.aten.histc(x, 2).shape, keys)
 
 
 def test_D08_a_second_fallback_is_refused():
-    with (
-        torch.library._scoped_library("_", "IMPL") as library,
-        pytest.raises(RuntimeError, match="fallback"),
-    ):
+    with torch.library._scoped_library("_", "IMPL") as library, pytest.raises(RuntimeError, match="fallback"):
         library.fallback(lambda op, *args, **kwargs: None, "PrivateUse1")
 
 

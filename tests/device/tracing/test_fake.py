@@ -7,14 +7,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_backplane import _backend
 
 
-def test_C37_a_fake_tensor_reports_the_device_and_results_keep_it(device_module, device, name):
+def test_C37_D39_a_fake_tensor_reports_the_device_and_results_keep_it(device, name):
     with FakeTensorMode():
         x = torch.empty(3, device=name)
-        assert x.device.type == name
-        assert (x + 1).device.type == name
-        indexed = torch.empty(3, device=device)
-        assert indexed.device == device
-        assert (indexed @ torch.empty(3, 2, device=device)).device == device
+        assert x.device.type == (x + 1).device.type == name
+        indexed = torch.tensor([1.0, 2.0], device=device)
+        assert (indexed.device, indexed.shape) == (device, (2,))
+        assert (indexed @ torch.empty(2, 3, device=device)).device == device
 
 
 @pytest.mark.requires("multi_device")
@@ -26,20 +25,18 @@ def test_C37_without_an_index_it_is_the_current_device(device_module, name):
 
 
 @pytest.mark.once
-def test_C37_fake_tensors_open_no_device_and_a_device_may_be_set_before_the_first_use(run_in_process, name):
+def test_C37_fake_tensors_open_no_device_and_a_device_may_be_set_before_the_first_use(printed, name):
     """FSDP2 moves a model from ``meta``, where a fake tensor without an index is made first."""
-    code = f"""
-        import torch
+    code = """
         from torch._subclasses.fake_tensor import FakeTensorMode
         with FakeTensorMode():
-            x = torch.empty(1 << 50, device="{name}:0")
-            y = x + 1
-        print(y.device, torch.{name}.is_initialized())
-        torch.{name}.set_device(1)
+            y = torch.empty(1 << 50, device=d + ":0") + 1
+        print(y.device, m.is_initialized())
+        m.set_device(1)
         with FakeTensorMode():
-            print(torch.empty(3, device="{name}").device)
+            print(torch.empty(3, device=d).device)
     """
-    assert run_in_process(code, options="devices=2").stdout.splitlines() == [f"{name}:0 False", f"{name}:1"]
+    assert printed(code, "devices=2").splitlines() == [f"{name}:0 False", f"{name}:1"]
 
 
 @pytest.mark.parametrize("throws", [False, True])
@@ -56,13 +53,6 @@ def test_D38_bindings_refuse_a_fake_tensor_cleanly(device, throws):
     assert torch.ones(2, device=device).tolist() == [1.0, 1.0]
 
 
-def test_D39_tensor_under_tracing_keeps_the_device(device):
-    with FakeTensorMode():
-        x = torch.tensor([1.0, 2.0], device=device)
-        assert x.device == device
-        assert x.shape == (2,)
-
-
 def test_D40_factories_reach_the_device(device):
     for make in (
         lambda: torch.zeros(2, device=device),
@@ -75,10 +65,7 @@ def test_D40_factories_reach_the_device(device):
         lambda: torch.hann_window(4, device=device),
     ):
         assert make().device == device
-    assert torch.equal(torch.triu_indices(3, 3, device=device).cpu(), torch.triu_indices(3, 3))
-    assert torch.eye(2, device=device).tolist() == [[1.0, 0.0], [0.0, 1.0]]
-
-
-def test_D40_the_default_device_is_honoured(device):
     with torch.device(device):
         assert torch.ones(2).device == device
+    assert torch.equal(torch.triu_indices(3, 3, device=device).cpu(), torch.triu_indices(3, 3))
+    assert torch.eye(2, device=device).tolist() == [[1.0, 0.0], [0.0, 1.0]]

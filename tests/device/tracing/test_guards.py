@@ -1,11 +1,10 @@
 """torch_backplane.ops.guards and dispatch_key: the keys that a thread's calls exclude or include (D22, D28-D30)."""
 
-import threading
-
 import pytest
 import torch
 from torch._C import DispatchKey, DispatchKeySet
 
+from backplane_tools.conformance.checks import in_threads
 from torch_backplane.ops import Library, dispatch_key, guards
 
 NS = "bp_test_guards"
@@ -79,20 +78,17 @@ def test_D28_contexts_nest_and_end_with_an_exception(leaf, name):
 
 
 def test_D28_they_affect_only_their_thread(leaf):
-    found = []
     with guards.exclude("AutogradPrivateUse1"):
         here = guards.state()
 
-        def other():
-            found.append((leaf * 2).requires_grad)
+        def other(_):
+            yield (leaf * 2).requires_grad
             with guards.force(here):
-                found.append((leaf * 2).requires_grad)
-            found.append((leaf * 2).requires_grad)
+                yield (leaf * 2).requires_grad
+            yield (leaf * 2).requires_grad
 
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
-    assert found == [True, False, True]
+        found = in_threads(lambda i: list(other(i)))
+    assert found == [[True, False, True]]
 
 
 @pytest.mark.parametrize(
