@@ -13,10 +13,7 @@ LAYOUTS = {
 }
 
 
-def run_delayed(run_in_process, name, memory_kind, shim, code):
-    """The output lines of a program with the device ``d``, its module ``m``, and ``gates``, which delay streams."""
-    path = shim("hold_streams")
-    prelude = gates.prelude(path) + f"import torch\nm, d = torch.{name}, {name!r}\n"
-    env = {f"{name.upper()}_SHIMS": path, f"{name.upper()}_DRIVER": None}
-    options = f"kind={memory_kind},stream=async"
-    return run_in_process(prelude + code, options=options, env=env).stdout.splitlines()
+def run_delayed(printed, shim, memory_kind, code):
+    """The output lines of a program with ``gates``, which delay streams."""
+    prelude = gates.prelude(shim("hold_streams"))
+    return printed(prelude + code, f"kind={memory_kind},stream=async", shim_name="hold_streams").splitlines()
