@@ -1,4 +1,4 @@
-"""Sparse, quantized and nested tensors on the device: by the CPU, equal to the CPU's (D41, D42)."""
+"""Sparse, quantized and nested tensors on the device: by the CPU, equal to the CPU's (D41, D42, E24)."""
 
 import copy
 import io
@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from answers import same
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta"),
@@ -53,31 +54,62 @@ def jagged(d):
     )
 
 
-def same(result, expected, device):
-    if isinstance(expected, (list, tuple)):
-        assert len(result) == len(expected)
-        for r, e in zip(result, expected, strict=True):
-            same(r, e, device)
-        return
-    if not isinstance(expected, torch.Tensor):
-        assert result == expected
-        return
-    assert result.device.type == device.type
-    assert (result.dtype, result.layout, result.is_nested) == (expected.dtype, expected.layout, expected.is_nested)
-    host = result.cpu()
-    if expected.is_nested:
-        same_on_cpu = [torch.equal(h, e) for h, e in zip(host.unbind(), expected.unbind(), strict=True)]
-        assert all(same_on_cpu)
-    elif expected.is_quantized:
-        assert result.qscheme() == expected.qscheme()
-        assert torch.equal(host.int_repr(), expected.int_repr())
-        torch.testing.assert_close(host.dequantize(), expected.dequantize())
-    else:
-        torch.testing.assert_close(host, expected)
+def outcome(function, d):
+    try:
+        return function(d)
+    except RuntimeError as error:
+        return str(error).split("\n")[0]
 
 
 def agree(function, device):
-    same(function(device), function(torch.device("cpu")), device)
+    """The same result, or the same error."""
+    same(outcome(function, device), outcome(function, torch.device("cpu")), device)
+
+
+def saved(x, **options):
+    file = io.BytesIO()
+    torch.save(x, file)
+    file.seek(0)
+    return torch.load(file, **options)
+
+
+KINDS = {
+    "coo": lambda x: x.to_sparse(),
+    "hybrid": lambda x: x.to_sparse(1),
+    "csr": lambda x: x.to_sparse_csr(),
+    "csc": lambda x: x.to_sparse_csc(),
+    "bsr": lambda x: x[:2].to_sparse_bsr((1, 2)),
+    "bsc": lambda x: x[:2].to_sparse_bsc((2, 1)),
+}
+M = torch.arange(12.0).view(3, 4).sub(5).relu()
+USES = {
+    "itself": lambda s: s,
+    "traits": lambda s: (s._nnz(), s.sparse_dim(), s.dense_dim()),
+    "values": lambda s: s._values() if s.layout == torch.sparse_coo else s.values(),
+    "to_dense": lambda s: s.to_dense(),
+    "clone": lambda s: s.clone(),
+    "dtype": lambda s: s.double(),
+    "to coo": lambda s: s.to_sparse_coo(),
+    "zeros_like": torch.zeros_like,
+    "saved": saved,
+    "scalar": lambda s: s * 2,
+    "matmul": lambda s: s @ torch.linspace(-1, 1, 8, device=s.device).view(4, 2),
+    "matmul of a vector": lambda s: s @ torch.linspace(-1, 1, 4, device=s.device),
+    "addmm": lambda s: torch.addmm(
+        torch.ones(s.shape[0], 2, device=s.device), s, torch.linspace(-1, 1, 8, device=s.device).view(4, 2), alpha=2
+    ),
+    "sparse.mm": lambda s: torch.sparse.mm(s, torch.linspace(-1, 1, 8, device=s.device).view(4, 2)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+def test_D42_sparse_tensors_of_each_kind(device, kind):
+    """The CPU has no such product of some kinds."""
+    for use in USES.values():
+        agree(lambda d, use=use: use(kind(M.to(d))), device)
+    same(kind(M).to(device), kind(M), device)
+    same(kind(M.to(device)).cpu().to(device), kind(M), device)
+    same(copy.deepcopy(kind(M.to(device))), kind(M), device)
 
 
 def in_place(make, change):
@@ -95,21 +127,16 @@ def in_place(make, change):
 
 
 SPARSE = {
-    "to_sparse": sparse,
-    "to_dense": lambda d: sparse(d).to_dense(),
     "indices and values": lambda d: torch.sparse_coo_tensor(
         torch.tensor([[0, 1], [2, 0]], device=d), torch.tensor([1.0, 2], device=d), (2, 3)
     ),
     "lists": lambda d: torch.sparse_coo_tensor([[0, 1], [2, 0]], [1.0, 2], (2, 3), device=d),
     "empty": lambda d: torch.empty(2, 3, layout=torch.sparse_coo, device=d),
-    "hybrid": lambda d: torch.arange(24.0, device=d).reshape(2, 3, 4).to_sparse(2),
     "coalesce": lambda d: torch.sparse_coo_tensor([[0, 0], [2, 2]], [1.0, 2], (2, 3), device=d).coalesce(),
-    "mm": lambda d: torch.sparse.mm(sparse(d), dense(d).t()),
     "sparse mm": lambda d: torch.sparse.mm(sparse(d), sparse(d).t()),
     "addmm": lambda d: torch.sparse.addmm(torch.ones(2, 2, device=d), sparse(d), dense(d).t()),
     "add": lambda d: sparse(d) + sparse(d),
     "dense add": lambda d: dense(d) + sparse(d),
-    "scalar": lambda d: sparse(d) * 2,
     "unary": lambda d: sparse(d).neg_().abs().sqrt(),
     "index_select": lambda d: sparse(d).index_select(0, torch.tensor([1, 0], device=d)),
     "sum": lambda d: torch.sparse.sum(sparse(d), 0),
@@ -118,9 +145,6 @@ SPARSE = {
     "select": lambda d: sparse(d)[1],
     "cat": lambda d: torch.cat([sparse(d), sparse(d)]),
     "mask": lambda d: dense(d).sparse_mask(sparse(d)),
-    "clone": lambda d: sparse(d).clone(),
-    "dtype": lambda d: sparse(d).double(),
-    "from the host": lambda d: sparse("cpu").to(d),
     "copy_": lambda d: sparse(d).copy_(sparse("cpu") * 2),
     "resize": lambda d: sparse(d).sparse_resize_((4, 3), 2, 0),
     "mul_": in_place(sparse, lambda s: s.mul_(3)),
@@ -135,15 +159,9 @@ SPARSE = {
         check_invariants=True,
     ),
     "csr": csr,
-    "csc": lambda d: dense(d).to_sparse_csc(),
-    "bsr": blocks,
-    "bsr to dense": lambda d: blocks(d).to_dense(),
+    "csc of parts": lambda d: torch.sparse_csc_tensor([0, 1, 2], [1, 0], [1.0, 2], (2, 2), device=d),
     "csr of parts": lambda d: torch.sparse_csr_tensor([0, 1, 2], [0, 1], [1.0, 2], device=d),
-    "csr mm": lambda d: csr(d) @ dense(d).t(),
     "csr add": lambda d: csr(d) + csr(d),
-    "csr scalar": lambda d: csr(d) * 2,
-    "csr to coo": lambda d: csr(d).to_sparse(),
-    "csr from the host": lambda d: csr("cpu").to(d),
     "csr mul_": in_place(csr, lambda c: c.mul_(3)),
     "csr select": lambda d: csr(d)[1],
     "sampled_addmm": lambda d: torch.sparse.sampled_addmm(
@@ -157,13 +175,17 @@ def test_D42_sparse_tensors_are_computed_by_the_cpu(device, function):
     agree(function, device)
 
 
-def test_D42_a_false_claim_to_be_coalesced_is_refused(device):
+def test_D42_wrong_indices_and_false_claims_are_refused(device):
+    values = torch.ones(2, device=device)
     for columns in ([[1, 0], [0, 1]], [[0, 0], [1, 1]]):
         indices = torch.tensor(columns, device=device)
         with pytest.raises(RuntimeError, match="cannot set is_coalesced to true"):
-            torch.sparse_coo_tensor(
-                indices, torch.ones(2, device=device), (2, 3), is_coalesced=True, check_invariants=True
-            )
+            torch.sparse_coo_tensor(indices, values, (2, 3), is_coalesced=True, check_invariants=True)
+    with torch.sparse.check_sparse_tensor_invariants():
+        with pytest.raises(RuntimeError, match="size is inconsistent with indices"):
+            torch.sparse_coo_tensor(torch.tensor([[5, 5]], device=device), values, (3,))
+        with pytest.raises(RuntimeError, match="is not satisfied"):
+            torch.sparse_csr_tensor([0, 1, 2], [5, 7], values, (2, 2), device=device)
 
 
 def test_D42_parts_of_sparse_tensors_are_views(device):
@@ -209,6 +231,55 @@ def test_D42_an_embedding_with_sparse_gradients_trains(device):
     agree(train, device)
 
 
+@pytest.mark.requires("multi_device")
+def test_D42_sparse_tensors_on_a_device_that_is_not_current(device, device_module):
+    other = torch.device(device.type, 1)
+    assert device_module.current_device() == 0
+    expected, on_first = M.to_sparse(), M.to(device).to_sparse()
+    found = on_first.to(other)
+    assert torch.zeros(2, 2, layout=torch.sparse_coo, device=other).device == other
+    assert torch.sparse_coo_tensor([[0], [1]], [2.0], (2, 2), device=other).device == other
+    for call in (
+        lambda x: x,
+        lambda x: x.clone(),
+        copy.deepcopy,
+        lambda x: x.t(),
+        lambda x: x.half().float(),
+        lambda x: x.select(0, 1),
+        lambda x: x.unsqueeze(0),
+        lambda x: x.coalesce() * 2 + x,
+        torch.zeros_like,
+        lambda x: torch.empty_like(x).copy_(x),
+        lambda x: x.to_dense().to_sparse(),
+        lambda x: saved(on_first, map_location=x.device),
+    ):
+        result = call(found)
+        same(result, call(expected), other)
+        assert {part.device for part in (result, result._indices(), result._values())} == {other}
+    assert str(other) in repr(found)
+    with torch.device(other):
+        assert torch.eye(2).to_sparse().device == other
+
+
+@pytest.mark.requires("multi_device")
+@pytest.mark.parametrize(
+    "optimizer", [lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), lambda p: torch.optim.Adagrad(p, 0.1)]
+)
+def test_D42_sparse_gradients_on_a_device_that_is_not_current(device, optimizer):
+    found = []
+    for on in ("cpu", torch.device(device.type, 1)):
+        torch.manual_seed(0)
+        embedding = torch.nn.Embedding(5, 3, sparse=True).to(on)
+        steps = optimizer(embedding.parameters())
+        for _ in range(3):
+            steps.zero_grad()
+            embedding(torch.tensor([1, 1, 4], device=on)).square().sum().backward()
+            assert embedding.weight.grad.device == embedding.weight.device
+            steps.step()
+        found.append(embedding.weight.detach().cpu())
+    torch.testing.assert_close(*found)
+
+
 QUANTIZED = {
     "dequantize": lambda q: q.dequantize(),
     "int_repr": lambda q: q.int_repr(),
@@ -243,25 +314,48 @@ def test_D42_quantized_tensors_are_computed_by_the_cpu(device, function):
 @pytest.mark.parametrize("function", QUANTIZED.values(), ids=QUANTIZED.keys())
 def test_D42_tensors_quantized_by_channel(device, function):
     agree(lambda d: function(by_channel(d)), device)
-    q = by_channel(device)
-    assert q.q_per_channel_scales().device.type == device.type
-    assert torch.equal(q.q_per_channel_scales().cpu(), by_channel("cpu").q_per_channel_scales())
 
 
-@pytest.mark.parametrize("make", [sparse, csr, blocks, quantized, by_channel, nested])
-def test_D42_they_print(device, make):
-    found, expected = str(make(device)), str(make("cpu"))
-    place = f"device='{device}'"
-    assert place in found or make is nested
-    assert found.replace(f", {place}", "").replace(f"{place}, ", "").split() == expected.split()
+B = torch.arange(24.0).view(2, 3, 4) / 7 - 1
+WAYS = {
+    "by tensors": lambda d: torch.quantize_per_tensor(
+        B.to(d), torch.tensor(0.1, device=d), torch.tensor(2, device=d), torch.qint8
+    ),
+    "several": lambda d: torch.quantize_per_tensor(
+        [B.to(d), B[0].to(d)], torch.tensor([0.1, 0.2], device=d), torch.tensor([0, 1], device=d), torch.qint8
+    ),
+    "dynamic": lambda d: torch.quantize_per_tensor_dynamic(B.to(d), torch.quint8, False),
+    "by channel": by_channel,
+    "axes": lambda d: [getattr(by_channel(d), f"q_per_channel_{what}")() for what in ("scales", "zero_points", "axis")],
+    "traits": lambda d: [str(getattr(quantized(d), what)()) for what in ("q_scale", "q_zero_point", "qscheme")],
+}
 
 
-@pytest.mark.parametrize("make", [sparse, csr, quantized, by_channel])
-def test_D42_they_are_saved_and_loaded(device, make):
-    file = io.BytesIO()
-    torch.save(make(device), file)
-    file.seek(0)
-    same(torch.load(file, weights_only=False), make("cpu"), device)
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+def test_E24_ways_to_a_quantized_tensor(device, way):
+    agree(way, device)
+
+
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.quint8, torch.qint32], ids=str)
+def test_E24_dtypes_of_quantized_tensors(device, dtype):
+    agree(lambda d: torch.quantize_per_tensor(B.to(d), 0.1, 2, dtype), device)
+    empty = torch._empty_affine_quantized((2, 3), scale=0.5, zero_point=1, dtype=dtype, device=device)
+    assert (empty.device.type, empty.q_scale(), empty.shape) == (device.type, 0.5, (2, 3))
+
+
+def test_fake_quantization_with_gradients(device):
+    def gradient(d):
+        x = B.to(d).detach().requires_grad_()
+        torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 15).sum().backward()
+        return x.grad
+
+    agree(gradient, device)
+    assert 0 < gradient(device).sum() < B.numel()
+
+
+@pytest.mark.parametrize("make", [quantized, by_channel])
+def test_D42_quantized_tensors_are_saved_and_loaded(device, make):
+    same(saved(make(device), weights_only=False), make("cpu"), device)
 
 
 def test_D42_a_layout_that_the_device_does_not_support_is_refused(device):

@@ -4,19 +4,12 @@ import copy
 
 import pytest
 import torch
+from answers import same
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import rnn
 
-
-def close(found, expected, tolerance=1e-5):
-    torch.testing.assert_close(found.cpu(), expected, rtol=tolerance, atol=tolerance, equal_nan=True)
-
-
-def flat(result):
-    if isinstance(result, torch.Tensor):
-        return [result]
-    return [t for part in result if part is not None for t in flat(part)]
+from torch_backplane.testing.observe import tensors
 
 
 def compare(device, function, *inputs, tolerance=1e-5):
@@ -24,32 +17,24 @@ def compare(device, function, *inputs, tolerance=1e-5):
     found = []
     for on in ("cpu", device):
         x = [t.detach().to(on).requires_grad_(t.is_floating_point()) for t in inputs]
-        outputs = flat(function(*x))
-        differentiable = [t for t in outputs if t.requires_grad]
-        leaves = [t for t in x if t.requires_grad]
-        gradients = ()
-        if differentiable:
-            gradients = torch.autograd.grad(sum(t.sin().sum() for t in differentiable), leaves, allow_unused=True)
-        found.append([*outputs, *flat(gradients)])
-    for a, b in zip(found[1], found[0], strict=True):
-        assert (a.device.type, a.dtype, a.shape) == (device.type, b.dtype, b.shape)
-        close(a.detach(), b.detach(), tolerance)
+        outputs = tensors(function(*x))
+        loss = sum(t.sin().sum() for t in outputs if t.requires_grad)
+        gradients = torch.autograd.grad(loss, [t for t in x if t.requires_grad], allow_unused=True)
+        found.append([*outputs, *tensors(gradients)])
+    same(*reversed(found), device, strides=False, tolerance=(tolerance, tolerance))
 
 
 def compare_layer(device, layer, *inputs, second=False, tolerance=1e-4):
     """As ``compare``, with the layer's parameters and buffers, and second gradients if wanted."""
-    moved = copy.deepcopy(layer).to(device)
     found = []
-    for on, module in (("cpu", layer), (device, moved)):
+    for on, module in (("cpu", layer), (device, copy.deepcopy(layer).to(device))):
         x = [t.detach().to(on).requires_grad_(t.is_floating_point()) for t in inputs]
-        outputs = flat(module(*x))
+        outputs = tensors(module(*x))
         leaves = [*(t for t in x if t.requires_grad), *module.parameters()]
         first = torch.autograd.grad(sum(t.square().sum() for t in outputs), leaves, create_graph=second)
         more = torch.autograd.grad(sum(t.sin().sum() for t in first), leaves, allow_unused=True) if second else ()
-        found.append([*outputs, *first, *flat(more), *module.buffers()])
-    for a, b in zip(found[1], found[0], strict=True):
-        assert a.device.type == device.type
-        close(a.detach(), b.detach(), tolerance)
+        found.append([*outputs, *first, *tensors(more), *module.buffers()])
+    same(*reversed(found), device, strides=False, tolerance=(tolerance, tolerance))
 
 
 @pytest.mark.parametrize(
@@ -82,15 +67,14 @@ def test_packed_sequences(device, layer, sorted_):
         output, state = module(packed)
         padded, found = rnn.pad_packed_sequence(output)
         assert torch.equal(found, lengths)
-        return padded, *flat(state)
+        return padded, *tensors(state)
 
     moved = copy.deepcopy(module).to(device)
     x = torch.randn(5, 3, 4)
-    for a, b in zip(run(x.to(device), moved), run(x, module), strict=True):
-        close(a.detach(), b.detach())
+    same(run(x.to(device), moved), run(x, module), device)
     sequences = [torch.randn(n, 4) for n in (4, 2)]
     expected = module(rnn.pack_sequence(sequences))[0].data
-    close(moved(rnn.pack_sequence([s.to(device) for s in sequences]))[0].data.detach(), expected.detach())
+    same(moved(rnn.pack_sequence([s.to(device) for s in sequences]))[0].data, expected, device)
 
 
 def test_recurrent_states_and_dropout(device, device_module):
@@ -99,16 +83,14 @@ def test_recurrent_states_and_dropout(device, device_module):
     h, c = torch.randn(2, 3, 5), torch.randn(2, 3, 5)
     moved = copy.deepcopy(module).to(device)
     x = torch.randn(6, 3, 4)
-    expected = module.eval()(x, (h, c))
-    found = moved.eval()(x.to(device), (h.to(device), c.to(device)))
-    for a, b in zip(flat(found), flat(expected), strict=True):
-        close(a.detach(), b.detach())
+    same(moved.eval()(x.to(device), (h.to(device), c.to(device))), module.eval()(x, (h, c)), device)
     moved.train()
-    device_module.manual_seed(1)
-    first = moved(x.to(device))[0]
-    device_module.manual_seed(1)
-    assert torch.equal(moved(x.to(device))[0].cpu(), first.cpu())
-    assert not torch.equal(moved(x.to(device))[0].cpu(), first.cpu())
+    drawn = []
+    for seed in (1, 1, 2):
+        device_module.manual_seed(seed)
+        drawn.append(moved(x.to(device))[0].cpu())
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
 
 
 @pytest.mark.parametrize(("cell", "bias"), [(nn.LSTMCell, True), (nn.GRUCell, False), (nn.RNNCell, True)])
@@ -146,14 +128,15 @@ def test_embedding_bag(device, mode, options):
     torch.manual_seed(0)
     indices, weight = torch.tensor([1, 2, 4, 0, 2, 4]), torch.randn(5, 3)
     offsets = torch.tensor([0, 2, 2, 6] if options.get("include_last_offset") else [0, 2, 2])
-    compare(device, lambda i, o, w: F.embedding_bag(i, w, o, mode=mode, **options), indices, offsets, weight)
-    for first, second in ((torch.int32, torch.int64), (torch.int64, torch.int32)):
-        narrow = indices.to(first), offsets.to(second)
-        compare(device, lambda i, o, w: F.embedding_bag(i, w, o, mode=mode, **options), *narrow, weight)
+
+    def bags(i, o, w, p=None):
+        return F.embedding_bag(i, w, o, mode=mode, per_sample_weights=p, **options)
+
+    for first, second in ((torch.int64, torch.int64), (torch.int32, torch.int64), (torch.int64, torch.int32)):
+        compare(device, bags, indices.to(first), offsets.to(second), weight)
     compare(device, lambda i, w: F.embedding_bag(i, w, mode=mode), indices.view(2, 3), weight)
     if mode == "sum":
-        call = lambda i, o, w, p: F.embedding_bag(i, w, o, mode=mode, per_sample_weights=p, **options)  # noqa: E731
-        compare(device, call, indices, offsets, weight, torch.rand(6))
+        compare(device, bags, indices, offsets, weight, torch.rand(6))
 
 
 @pytest.mark.parametrize(("mode", "padding"), [("bilinear", "zeros"), ("nearest", "reflection"), ("bicubic", "border")])
