@@ -6,6 +6,7 @@ import re
 import gates
 import pytest
 import torch
+from device_memory import emptied, limited
 
 
 @pytest.fixture
@@ -16,19 +17,6 @@ def uncached(device_module):
     with device_module.memory.caching_allocator_disabled():
         yield device_module
         gc.collect()
-
-
-@pytest.fixture
-def held(run_in_process, shim, name):
-    """``held(code)``: the output of code whose streams ``gates`` can delay, with caching off."""
-    prefix, gate = name.upper(), shim("hold_streams")
-    env = {f"{prefix}_DRIVER": None, f"{prefix}_SHIMS": gate, f"{prefix}_NO_MEMORY_CACHING": "1"}
-    start = f"import torch\nd = {name!r}\nm = torch.get_device_module(d)\n" + gates.prelude(gate)
-
-    def run(code, kind):
-        return run_in_process(start + code, options=f"kind={kind},stream=async", env=env).stdout.split()
-
-    return run
 
 
 def test_E61_nothing_freed_is_kept(uncached, device):
@@ -47,9 +35,7 @@ def test_E61_nothing_freed_is_kept(uncached, device):
 
 
 def test_E61_cached_memory_is_freed_when_caching_ends_or_its_segment_empties(device_module, device):
-    gc.collect()
-    device_module.empty_cache()
-    reserved = device_module.memory_reserved()
+    reserved = emptied(device_module).memory_reserved()
     a, b = (torch.empty(1000, dtype=torch.uint8, device=device) for _ in range(2))  # of one segment
     torch.empty(30 << 20, dtype=torch.uint8, device=device)
     with device_module.memory.caching_allocator_disabled():
@@ -67,7 +53,7 @@ def test_E61_cached_memory_is_freed_when_caching_ends_or_its_segment_empties(dev
 @pytest.mark.long_after_first
 @pytest.mark.once
 @pytest.mark.parametrize("kind", ["unified", "discrete"])
-def test_E61_a_free_waits_for_the_streams_of_the_block(held, kind):
+def test_E61_a_free_waits_for_the_streams_of_the_block(printed, shim, kind):
     code = """
 def done_after_free(owner, user, record):
     with m.stream(owner):
@@ -85,21 +71,19 @@ def done_after_free(owner, user, record):
 s, t = m.Stream(), m.Stream()
 print(done_after_free(s, s, False), done_after_free(s, t, True), done_after_free(s, t, False), m.memory_reserved())
 """
-    # The last is the program's mistake: the free knows nothing of the other stream.
-    assert held(code, kind) == ["1", "1", "0", "0"]
+    code = gates.prelude(shim("hold_streams")) + code
+    found = printed(code, f"kind={kind},stream=async", shim_name="hold_streams", NO_MEMORY_CACHING="1").split()
+    # The third is the program's mistake: the free knows nothing of the other stream.
+    assert found == ["1", "1", "0", "0"]
 
 
 def test_E61_running_out_of_memory_is_torchs_error(uncached, device):
-    total = uncached.mem_get_info()[1]
-    uncached.set_per_process_memory_fraction((32 << 20) / total)
-    try:
+    with limited(uncached, 32 << 20):
         kept = torch.empty(20 << 20, dtype=torch.uint8, device=device)
         with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 20.00 MiB"):
             torch.empty(20 << 20, dtype=torch.uint8, device=device)
         del kept
         torch.empty(20 << 20, dtype=torch.uint8, device=device)
-    finally:
-        uncached.set_per_process_memory_fraction(1.0)
 
 
 def test_E61_private_pools_cache_still(uncached, device):
@@ -135,22 +119,17 @@ def test_E61_a_graph_is_captured_and_memory_freed_meanwhile_goes_back_later(unca
 
 @pytest.mark.requires("vmm")
 @pytest.mark.once
-def test_E61_chunks_of_expandable_segments_are_unmapped(run_in_process, name):
-    done = run_in_process(
-        f"""
-        import torch
-        m = torch.{name}
-        a, b = (torch.ones(1000, device="{name}") for _ in range(2))
+def test_E61_chunks_of_expandable_segments_are_unmapped(printed):
+    code = """
+        a, b = (torch.ones(1000, device=d) for _ in range(2))
         before = m.memory_reserved()
         m.memory.caching_allocator_enable(False)
         del a
         kept = m.memory_reserved()
         del b
         print(before > 0, kept == before, m.memory_reserved())
-        """,
-        env={f"{name.upper()}_ALLOC_CONF": "expandable_segments:True"},
-    )
-    assert done.stdout.split() == ["True", "True", "0"]
+    """
+    assert printed(code, ALLOC_CONF="expandable_segments:True").split() == ["True", "True", "0"]
 
 
 @pytest.mark.once

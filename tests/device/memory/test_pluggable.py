@@ -29,24 +29,17 @@ def allocator(device_module, path):
     return device_module.memory.PluggableAllocator(path, "counting_alloc", "counting_free")
 
 
-PRELUDE = """
-import gc, sys, torch
-sys.path.insert(0, {here!r})
-import test_pluggable
-m = torch.get_device_module({name!r})
-d = {name!r}
-counts = test_pluggable.counters({path!r})
-allocator = m.memory.CUDAPluggableAllocator({path!r}, "counting_alloc", "counting_free")
-"""
-
-
 @pytest.fixture
-def plugged(run_in_process, name, path):
-    def run(code, **keywords):
-        start = PRELUDE.format(here=str(Path(__file__).parent), name=name, path=str(path))
-        return run_in_process(start + code, **keywords).stdout.split()
-
-    return run
+def plugged(printed, path):
+    """``plugged(code)``: what a program prints that has the ``allocator`` and its ``counts``."""
+    prelude = f"""
+import gc, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import test_pluggable
+counts = test_pluggable.counters({str(path)!r})
+allocator = m.memory.CUDAPluggableAllocator({str(path)!r}, "counting_alloc", "counting_free")
+"""
+    return lambda code: printed(prelude + code).split()
 
 
 def test_E62_a_pools_segments_come_from_its_allocator(device_module, device, allocator, counts):
@@ -80,11 +73,9 @@ def test_E62_a_pools_segments_come_from_its_allocator(device_module, device, all
 def test_E62_a_pool_that_gets_no_memory_is_out_of_memory(device_module, device, allocator, counts):
     pool = device_module.MemPool(allocator)
     counts["largest"].value = 1 << 20
+    no_memory = pytest.raises(torch.OutOfMemoryError, match="the pluggable allocator returned no memory")
     try:
-        with (
-            device_module.use_mem_pool(pool),
-            pytest.raises(torch.OutOfMemoryError, match="the pluggable allocator returned no memory"),
-        ):
+        with device_module.use_mem_pool(pool), no_memory:
             torch.empty(3 << 20, dtype=torch.uint8, device=device)
     finally:
         counts["largest"].value = -1

@@ -36,18 +36,14 @@ def test_E18_resize_keeps_the_old_data(device):
     x = torch.tensor([1.0, 2.0], device=device)
     view = x.view(2)
     x.resize_(4)
-    assert x[:2].tolist() == [1, 2]
-    assert x.untyped_storage().nbytes() == 16
+    assert (x[:2].tolist(), x.untyped_storage().nbytes()) == ([1, 2], 16)
     assert view.data_ptr() == x.data_ptr()
     x.resize_(1)
-    assert x.tolist() == [1]
-    assert x.untyped_storage().nbytes() == 16
+    assert (x.tolist(), x.untyped_storage().nbytes()) == ([1], 16)
     x = torch.arange(4.0).to(device)
     view = x[2:]
     view.resize_(5)
-    assert view.storage_offset() == 2
-    assert view[:2].tolist() == [2, 3]
-    assert x.untyped_storage().nbytes() == 28
+    assert (view.storage_offset(), view[:2].tolist(), x.untyped_storage().nbytes()) == (2, [2, 3], 28)
 
 
 def test_E18_resize_takes_a_memory_format_but_not_preserve(device):
