@@ -3,6 +3,7 @@
 By Gloo on the CPU, too: that tests the checks.
 """
 
+import os
 from pathlib import Path
 
 import pytest
@@ -64,5 +65,6 @@ def test_a_native_group_needs_no_gloo(worlds):
 )
 def test_G01_random_programs(worlds, kind):
     """All dtypes, sizes and layouts, on streams, waited for in any order."""
-    count = 5 if kind in (KINDS["native"][0], KINDS["staged"][0]) else 15
+    default = 5 if kind in (KINDS["native"][0], KINDS["staged"][0]) else 15
+    count = int(os.environ.get("COLLECTIVE_PROGRAMS", default))
     worlds.get(kind).run(random_programs.programs, first=0, count=count)

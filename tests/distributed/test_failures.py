@@ -35,15 +35,16 @@ def is_backend_error(outcome, *texts):
     return True
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        failures.the_peer_dies_before,
-        failures.the_peer_dies_within,
-        pytest.param(failures.the_peer_dies_after, marks=pytest.mark.long),
-        failures.a_callback_sees_the_error,
-    ],
-    ids=lambda check: getattr(check, "__name__", None),
+def each(*checks, long=()):
+    """Cases of a test, by the checks' names."""
+    params = [pytest.param(one, id=one.__name__, marks=[pytest.mark.long] * (one in long)) for one in checks]
+    return pytest.mark.parametrize("check", params)
+
+
+@each(
+    *(failures.the_peer_dies_before, failures.the_peer_dies_within, failures.the_peer_dies_after),
+    failures.a_callback_sees_the_error,
+    long=[failures.the_peer_dies_after],
 )
 def test_G03_a_dead_peer(worlds, engine, check):
     with worlds.own(engine(), statuses=[0, KILLED]) as world:
@@ -137,11 +138,11 @@ def test_G03_a_call_that_fails_while_its_driver_is_asked(worlds, tmp_path):
 
 
 @pytest.mark.long_after_first
-@pytest.mark.parametrize("check", [failures.ranks_have_different_sizes, failures.ranks_broadcast_different_dtypes])
-def test_what_ranks_disagree_about_is_reported_on_request(worlds, engine, check):
+@pytest.mark.parametrize("name", ["all_reduce", "broadcast of dtypes"])
+def test_what_ranks_disagree_about_is_reported_on_request(worlds, engine, name):
     """TORCH_DISTRIBUTED_DEBUG=DETAIL: torch compares the calls of all ranks before each."""
     with worlds.own(engine(env=DETAIL)) as world:
-        found = answers(world, check)
+        found = answers(world, disagreements.one, name=name)
     assert all("Detected mismatch between collectives" in text for _, text in found)
 
 
@@ -207,11 +208,7 @@ def test_G03_groups_leave_no_thread(worlds, engine):
     worlds.get(engine()).run(failures.groups_leave_no_thread)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [failures.work_is_in_flight, pytest.param(failures.all_is_done, marks=pytest.mark.long)],
-    ids=lambda check: check.__name__,
-)
+@each(failures.work_is_in_flight, failures.all_is_done, long=[failures.all_is_done])
 def test_G03_a_program_ends_without_destroying_its_group(worlds, engine, check):
     with worlds.own(engine(leave=True)) as world:
         world.run(check)

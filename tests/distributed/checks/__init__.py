@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 REDUCED = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
 MOVED = (*REDUCED, "int16", "bool", "complex64", "float8_e4m3fn", "float8_e5m2")
@@ -57,6 +58,24 @@ def numbers(rank: int, shape: Sequence[int] = (5, 3), dtype: str = "float32", se
     if type_.is_complex:
         return torch.complex(values.float(), torch.randint(1, 5, tuple(shape), generator=generator).float()).to(type_)
     return values.to(type_)
+
+
+def total(w: Any, shape: Sequence[int] = (5, 3), dtype: str = "float32", seed: int = 0) -> torch.Tensor:
+    """The sum of what all ranks have."""
+    return sum(numbers(r, shape, dtype, seed) for r in w.ranks)  # type: ignore[return-value]
+
+
+def adds_up(w: Any, group: Any = None) -> None:
+    """A group of all ranks is usable."""
+    x = numbers(w.rank).to(w.device)
+    dist.all_reduce(x, group=group)
+    same(x, total(w))
+
+
+def exchanged(*operations: dist.P2POp) -> None:
+    """Carry out a batch of messages."""
+    for work in dist.batch_isend_irecv(list(operations)):
+        work.wait()
 
 
 def same(found: Any, expected: Any, what: object = "") -> None:

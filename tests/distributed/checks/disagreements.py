@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from rank import Rank
 
-from checks.failures import Outcome, outcome
+from checks.failures import Outcome, outcome, shorten_timeout
 
 Call = Callable[[Rank, Any], Any]
 
@@ -135,6 +135,12 @@ def each(w: Rank) -> dict[str, Outcome]:
         found[name] = outcome(lambda call=call, group=group: finish(w, call, group))
         dist.destroy_process_group(group)
     return found
+
+
+def one(w: Rank, name: str) -> Outcome:
+    """Of the default group."""
+    shorten_timeout(w)
+    return outcome(lambda: finish(w, COLLECTIVES[name], None))
 
 
 def finish(w: Rank, call: Call, group: Any) -> None:

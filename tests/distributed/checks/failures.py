@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from rank import Rank
 
-from checks import numbers, same
+from checks import exchanged, numbers, same
 
 Outcome = list[str]  # type and text; empty: nothing was raised
 LARGE = 32 << 20  # elements: some tens of milliseconds of the network
@@ -117,6 +117,10 @@ def the_peer_dies_before(w: Rank) -> Outcome:
     shorten_timeout(w)
     if w.rank == 1:
         die()
+    return of_a_call_now(w)
+
+
+def of_a_call_now(w: Rank) -> Outcome:
     found = outcome(lambda: all_reduce(w))
     is_usable(w)
     return found
@@ -143,8 +147,7 @@ def the_peer_dies_after(w: Rank) -> Outcome:
     synchronize(w)
     if w.rank == 1:
         die()
-    found = outcome(lambda: all_reduce(w))
-    is_usable(w)
+    found = of_a_call_now(w)
     same(x, numbers(0) + numbers(1))
     return found
 
@@ -246,18 +249,6 @@ def ranks_disagree_while_the_driver_is_asked(w: Rank) -> Outcome:
         return outcome(lambda: finish(w, work), within=20)
     time.sleep(0.3)
     return outcome(lambda: finish(w, dist.broadcast(tensor(w), 1, async_op=True)), within=20)
-
-
-def ranks_have_different_sizes(w: Rank) -> Outcome:
-    shorten_timeout(w)
-    x = torch.ones(100 + w.rank * 50000, device=w.device)
-    return outcome(lambda: finish(w, dist.all_reduce(x, async_op=True)))
-
-
-def ranks_broadcast_different_dtypes(w: Rank) -> Outcome:
-    shorten_timeout(w)
-    x = torch.ones(5, dtype=(torch.float32, torch.int32)[w.rank], device=w.device)
-    return outcome(lambda: finish(w, dist.broadcast(x, 0, async_op=True)))
 
 
 def the_device_fails(w: Rank, armed_by: str) -> Outcome:
@@ -371,10 +362,7 @@ def groups_leave_no_thread(w: Rank) -> None:
         group = dist.new_group()
         dist.all_reduce(tensor(w), group=group)
         out = torch.zeros(5, 3, device=w.device)
-        for work in dist.batch_isend_irecv(
-            [dist.P2POp(dist.isend, tensor(w), w.next, group), dist.P2POp(dist.irecv, out, w.previous, group)]
-        ):
-            work.wait()
+        exchanged(dist.P2POp(dist.isend, tensor(w), w.next, group), dist.P2POp(dist.irecv, out, w.previous, group))
         dist.destroy_process_group(group)
 
     use()

@@ -12,13 +12,9 @@ import torch.distributed._functional_collectives as functional
 from rank import Rank
 from torch.distributed.distributed_c10d import _coalescing_manager
 
-from checks import check, numbers, same
+from checks import adds_up, check, exchanged, numbers, same, total
 
 NOT_COALESCED = "it has no coalesced forms on the CPU"
-
-
-def total(w: Rank, seed: int = 0) -> torch.Tensor:
-    return sum(numbers(r, seed=seed) for r in w.ranks)
 
 
 @check(gloo="the backend is another")
@@ -147,9 +143,7 @@ def a_barrier_before_the_device_is_chosen(w: Rank) -> None:
         group._get_backend(w.device).barrier().wait()
     finally:
         module.set_device(w.device)
-    x = numbers(w.rank).to(w.device)
-    dist.all_reduce(x, group=group)
-    same(x, total(w))
+    adds_up(w, group)
 
 
 @check()
@@ -160,8 +154,8 @@ def several_groups_at_once(w: Rank) -> None:
     works = [dist.all_reduce(x, group=one, async_op=True), dist.all_reduce(y, group=two, async_op=True)]
     for work in reversed(works):
         work.wait()
-    same(x, total(w, 1))
-    same(y, total(w, 2))
+    same(x, total(w, seed=1))
+    same(y, total(w, seed=2))
 
 
 @check(gloo=NOT_COALESCED)
@@ -170,12 +164,12 @@ def coalesced_by_the_manager(w: Rank) -> None:
     with _coalescing_manager(device=w.device):
         for x in xs:
             dist.all_reduce(x)
-    same(xs, [total(w, i) for i in range(3)])
+    same(xs, [total(w, seed=i) for i in range(3)])
     with _coalescing_manager(async_ops=True) as work:
         for x in xs:
             dist.all_reduce(x)
     work.wait()
-    same(xs, [total(w, i) * w.size for i in range(3)])
+    same(xs, [total(w, seed=i) * w.size for i in range(3)])
 
 
 @check(gloo=NOT_COALESCED)
@@ -204,14 +198,14 @@ def coalesced_messages(w: Rank) -> None:
         dist.all_reduce(x)
     work.wait()
     same(out, numbers(w.previous))
-    same(x, total(w, 1))
+    same(x, total(w, seed=1))
 
 
 @check(gloo=NOT_COALESCED)
 def lists_of_tensors(w: Rank) -> None:
     xs = [numbers(w.rank, seed=i).to(w.device) for i in range(3)]
     dist.all_reduce_coalesced(xs)
-    same(xs, [total(w, i) for i in range(3)])
+    same(xs, [total(w, seed=i) for i in range(3)])
 
 
 @check()
@@ -221,8 +215,8 @@ def functional_collectives(w: Rank) -> None:
     everyone = [numbers(r, (4, 2 * w.size)) for r in w.ranks]
     same(functional.all_reduce(x, "sum", world) + 0, sum(everyone))
     same(x, everyone[w.rank])
-    same(functional.all_gather_tensor(x, 0, world) + 0, torch.cat(everyone))
-    same(functional.all_gather_tensor(x, 1, world) + 0, torch.cat(everyone, 1))
+    for dim in (0, 1):
+        same(functional.all_gather_tensor(x, dim, world) + 0, torch.cat(everyone, dim))
     same(functional.reduce_scatter_tensor(x, "sum", 1, world) + 0, sum(everyone).chunk(w.size, 1)[w.rank].contiguous())
     same(functional.broadcast(x, 1, world) + 0, everyone[1])
 
@@ -261,9 +255,7 @@ def too_large_for_the_driver(w: Rank) -> None:
     """Whose communicators take two ranks, one fewer than there are."""
     engine = torch.get_device_module(w.device).distributed.engine
     assert engine() == "staged"
-    x = numbers(w.rank).to(w.device)
-    dist.all_reduce(x)
-    same(x, total(w))
+    adds_up(w)
     pair = dist.new_group([0, 1])
     if w.rank < 2:
         assert engine(pair) == "native"
@@ -285,9 +277,7 @@ def without_gloo(w: Rank) -> None:
         dist.send(x, w.next, group=group)  # before the group has joined
     dist.all_reduce(x, group=group)
     same(x, total(w))
-    operations = [dist.P2POp(dist.isend, x, w.next, group), dist.P2POp(dist.irecv, out, w.previous, group)]
-    for work in dist.batch_isend_irecv(operations):
-        work.wait()
+    exchanged(dist.P2POp(dist.isend, x, w.next, group), dist.P2POp(dist.irecv, out, w.previous, group))
     same(out, total(w))
     with pytest.raises(NotImplementedError, match=r"send of process group .* needs Gloo"):
         dist.send(x, w.next, group=group, tag=1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 import torch.distributed as dist
 from rank import Rank
 
-from checks import MOVED, check, numbers, same
+from checks import MOVED, adds_up, check, numbers, same
 
 NO_FLOAT8 = "it moves no float8 and no int16"
 
@@ -67,11 +69,10 @@ def all_gather_of_scalars_and_nothing(w: Rank) -> None:
 
 @check(gloo=NO_FLOAT8)
 def broadcast(w: Rank) -> None:
-    for dtype in MOVED:
-        for src in w.ranks:
-            x = numbers(w.rank, dtype=dtype).to(w.device)
-            dist.broadcast(x, src)
-            same(x, numbers(src, dtype=dtype), (dtype, src))
+    for dtype, src in itertools.product(MOVED, w.ranks):
+        x = numbers(w.rank, dtype=dtype).to(w.device)
+        dist.broadcast(x, src)
+        same(x, numbers(src, dtype=dtype), (dtype, src))
 
 
 @check()
@@ -92,24 +93,25 @@ def broadcast_of_dense_tensors(w: Rank) -> None:
         assert x.stride() == strides
 
 
+SOME = ("float32", "int64", "bfloat16", "bool")
+
+
 @check()
 def gather(w: Rank) -> None:
-    for dtype in ("float32", "int64", "bfloat16", "bool"):
-        for dst in w.ranks:
-            out = [empty(w, (5, 3), dtype) for _ in w.ranks] if w.rank == dst else None
-            dist.gather(numbers(w.rank, dtype=dtype).to(w.device), out, dst=dst)
-            if out:
-                same(out, [numbers(r, dtype=dtype) for r in w.ranks], (dtype, dst))
+    for dtype, dst in itertools.product(SOME, w.ranks):
+        out = [empty(w, (5, 3), dtype) for _ in w.ranks] if w.rank == dst else None
+        dist.gather(numbers(w.rank, dtype=dtype).to(w.device), out, dst=dst)
+        if out:
+            same(out, [numbers(r, dtype=dtype) for r in w.ranks], (dtype, dst))
 
 
 @check()
 def scatter(w: Rank) -> None:
-    for dtype in ("float32", "int64", "bfloat16", "bool"):
-        for src in w.ranks:
-            out = empty(w, (5, 3), dtype)
-            parts = [numbers(d, dtype=dtype, seed=src).to(w.device) for d in w.ranks] if w.rank == src else None
-            dist.scatter(out, parts, src=src)
-            same(out, numbers(w.rank, dtype=dtype, seed=src), (dtype, src))
+    for dtype, src in itertools.product(SOME, w.ranks):
+        out = empty(w, (5, 3), dtype)
+        parts = [numbers(d, dtype=dtype, seed=src).to(w.device) for d in w.ranks] if w.rank == src else None
+        dist.scatter(out, parts, src=src)
+        same(out, numbers(w.rank, dtype=dtype, seed=src), (dtype, src))
 
 
 @check(gloo=NO_FLOAT8)
@@ -154,8 +156,7 @@ def outputs_of_which_elements_share_a_place_are_refused(w: Rank) -> None:
     for call in (lambda: dist.all_reduce(shared), lambda: dist.all_gather([shared for _ in w.ranks], x)):
         with pytest.raises(ValueError, match=r"overlapping elements.*clone\(\)"):
             call()
-    dist.all_reduce(x)
-    same(x, sum(numbers(r) for r in w.ranks))
+    adds_up(w)
 
 
 @check()
@@ -172,8 +173,7 @@ def wrong_arguments_are_refused_and_leave_the_group_usable(w: Rank) -> None:
     ):
         with pytest.raises((RuntimeError, ValueError)):
             call()
-    dist.all_reduce(x)
-    same(x, sum(numbers(r) for r in w.ranks))
+    adds_up(w)
 
 
 @check(gloo="the CPU is one device")
@@ -196,8 +196,7 @@ def tensors_of_another_device_are_refused(w: Rank) -> None:
         for call in refused:
             with pytest.raises(ValueError, match=r"a tensor is on|the call is on"):
                 call()
-    dist.all_reduce(x, group=group)
-    same(x, sum(numbers(r) for r in w.ranks))
+    adds_up(w, group)
 
 
 @check(gloo="the CPU is one device", bound=True)
@@ -213,5 +212,4 @@ def a_bound_group_takes_its_own_device_alone(w: Rank) -> None:
     ):
         with pytest.raises(ValueError, match=refused):
             call()
-    dist.all_reduce(x, group=group)
-    same(x, sum(numbers(r) for r in w.ranks))
+    adds_up(w, group)

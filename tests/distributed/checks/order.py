@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from rank import Rank
 
-from checks import check, numbers, same
+from checks import check, numbers, same, total
 
 ON_A_STREAM = "the CPU has no streams"
 LARGE = (40 << 20) // 4 + 3  # elements: 40 MiB and an odd rest; the staged engine cuts from 16 MiB on
@@ -27,7 +27,7 @@ def twenty_at_once(w: Rank) -> None:
     for i, (x, work) in enumerate(zip(xs, works, strict=True)):
         work.wait()
         x.add_(1)
-        same(x, sum(numbers(r, (100, 10), seed=i) for r in w.ranks) * 3 + 1, i)
+        same(x, total(w, (100, 10), seed=i) * 3 + 1, i)
 
 
 AT_ONCE = "its threads run at once"
@@ -109,7 +109,7 @@ def wait_orders_the_current_stream(w: Rank) -> None:
         z = y * 2
     y.record_stream(stream)
     module.current_stream(w.device).wait_stream(stream)
-    same(z, (sum(numbers(r, (512, 512)) for r in w.ranks) + 20 * w.size) * 2)
+    same(z, (total(w, (512, 512)) + 20 * w.size) * 2)
 
 
 @check(gloo=ON_A_STREAM)
@@ -123,7 +123,7 @@ def wait_on_another_stream_than_the_call(w: Rank) -> None:
         y = x + 1
     x.record_stream(stream)
     stream.synchronize()
-    same(y, sum(numbers(r, (300, 300)) for r in w.ranks) + 1)
+    same(y, total(w, (300, 300)) + 1)
     work.wait()
 
 
@@ -179,7 +179,7 @@ def wait_twice_and_is_completed(w: Rank) -> None:
     if not w.is_cpu:
         torch.get_device_module(w.device).synchronize()
     assert work.is_completed()
-    same(x, sum(numbers(r) for r in w.ranks))
+    same(x, total(w))
 
 
 @check()
@@ -188,7 +188,7 @@ def futures(w: Rank) -> None:
     x = numbers(w.rank, (200, 200)).to(w.device)
     work = dist.all_reduce(x, async_op=True)
     after = work.get_future().then(lambda f: f.value()[0] / w.size)
-    expected = sum(numbers(r, (200, 200)) for r in w.ranks)
+    expected = total(w, (200, 200))
     same(after.wait(), expected / w.size)
     assert work.get_future().wait()[0].data_ptr() == x.data_ptr()
     same(x, expected)
@@ -251,7 +251,7 @@ def a_barrier_is_of_the_device_that_was_used(w: Rank) -> None:
     module.set_device(0)
     dist.barrier()
     module.set_device(w.device)
-    same(x, sum(numbers(r) for r in w.ranks))
+    same(x, total(w))
 
 
 @check(sizes=(2,), gloo=ON_A_STREAM, native="ranks come to their devices in the same order", bound=False)
@@ -262,7 +262,7 @@ def tensors_on_two_devices(w: Rank) -> None:
         x = numbers(w.rank).to(torch.device(w.device.type, index))
         dist.all_reduce(x)
         assert x.device.index == index
-        same(x, sum(numbers(r) for r in w.ranks), index)
+        same(x, total(w), index)
     cpu = numbers(w.rank)
     dist.all_reduce(cpu)
-    same(cpu, sum(numbers(r) for r in w.ranks))
+    same(cpu, total(w))

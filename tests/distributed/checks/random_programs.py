@@ -1,13 +1,11 @@
 """Random programs of collectives, the same on all ranks: each result is what one process makes of all ranks' inputs.
 
-Of all dtypes, sizes and layouts, on streams, asynchronous and waited for in another order. By hand, of one engine::
-
-    PYTHONPATH=tests/distributed python -m checks.random_programs --engine staged --ranks 3 --programs 100 --seed 1
+Of all dtypes, sizes and layouts, on streams, asynchronous and waited for in another order. ``COLLECTIVE_PROGRAMS=100``
+runs as many of each kind of world in test_collectives.py.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import random
 from collections.abc import Callable, Iterator
@@ -291,30 +289,3 @@ def programs(w: Rank, first: int, count: int, steps: int = 12) -> None:
         except Exception as error:
             error.add_note(f"of the program with seed {seed}")
             raise
-
-
-def main() -> None:
-    """Run many, until one fails."""
-    from kinds import native, staged
-    from world import Worlds
-
-    parser = argparse.ArgumentParser(prog="checks.random_programs", description=__doc__.splitlines()[0])
-    parser.add_argument("--engine", choices=("staged", "native"), default="native")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--programs", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
-    worlds = Worlds()
-    world = worlds.get({"staged": staged, "native": native}[chosen.engine](size=chosen.ranks, timeout=30))
-    for done in range(0, chosen.programs, 10):
-        count = min(10, chosen.programs - done)
-        world.run(programs, first=chosen.seed + done, count=count)
-        print(f"{done + count} programs hold", flush=True)
-    worlds.close()
-
-
-if __name__ == "__main__":
-    # The ranks import this module by its name.
-    import checks.random_programs
-
-    checks.random_programs.main()
