@@ -6,24 +6,23 @@ import threading
 import pytest
 import torch
 
+from backplane_tools.conformance.checks import in_threads
+
 pytestmark = pytest.mark.requires("zero_copy")
+NAMESPACE = "bp_test_fallback_memory"
 
 
 @pytest.fixture
-def keeper():
+def keeper(ops):
     """``keep(x)``: a CPU operator that keeps what it allocated beyond its call."""
-    library = torch.library.Library("backplane_keeper", "DEF")
-    library.define("keep(Tensor x) -> Tensor")
     kept = []
 
     def keep(x):
         kept.append(x * 2)
         return kept[-1]
 
-    library.impl("keep", keep, "CPU")
-    yield torch.ops.backplane_keeper.keep, kept
+    yield ops.define("keep(Tensor x) -> Tensor", CPU=keep), kept
     kept.clear()
-    library._destroy()
 
 
 def allocated(device_module):
@@ -56,11 +55,8 @@ def test_what_an_operator_keeps_is_a_separate_cpu_tensor(device, device_module, 
     assert kept[0].device.type == "cpu"
     assert kept[0].sum().item() == 2000  # the result was copied, because the memory has another owner
     del x, result
-    moved = []
-    thread = threading.Thread(target=lambda: moved.append(kept[0] + 1) or kept.clear())  # freed on another thread
-    thread.start()
-    thread.join()
-    assert moved[0].sum().item() == 3000
+    ((moved, _),) = in_threads(lambda _: (kept[0] + 1, kept.clear()))  # freed on another thread
+    assert moved.sum().item() == 3000
     assert allocated(device_module) == before
 
 
@@ -99,54 +95,50 @@ def test_cpu_tensors_keep_their_deleter(device):
 
 
 @pytest.mark.once
-def test_a_full_device_is_out_of_memory_only_for_results(run_in_process, name):
-    code = f"""
-    import torch
-    x = torch.rand(1 << 18, device="{name}")
-    expected = x.cpu().sort().values
-    hog = []
-    try:
-        while True:
-            hog.append(torch.empty(1 << 20, dtype=torch.uint8, device="{name}"))
-    except torch.OutOfMemoryError:
-        pass
-    print("full")
-    try:
-        torch.sort(x)
-    except torch.OutOfMemoryError:
-        print("no results")
-    del hog[:1]
-    # The scratch memory does not fit, the result does.
-    print(torch.linalg.matrix_norm(x.view(512, 512), "nuc").item() > 0)
-    del hog
-    print(torch.equal(torch.sort(x).values.cpu(), expected))
+def test_a_full_device_is_out_of_memory_only_for_results(printed):
+    code = """
+        x = torch.rand(1 << 18, device=d)
+        expected = x.cpu().sort().values
+        hog = []
+        try:
+            while True:
+                hog.append(torch.empty(1 << 20, dtype=torch.uint8, device=d))
+        except torch.OutOfMemoryError:
+            pass
+        print("full")
+        try:
+            torch.sort(x)
+        except torch.OutOfMemoryError:
+            print("no results")
+        del hog[:1]
+        # The scratch memory does not fit, the result does.
+        print(torch.linalg.matrix_norm(x.view(512, 512), "nuc").item() > 0)
+        del hog
+        print(torch.equal(torch.sort(x).values.cpu(), expected))
     """
-    found = run_in_process(code, options="kind=unified,memory=64MiB").stdout
-    assert found.splitlines() == ["full", "no results", "True", "True"]
+    assert printed(code, "kind=unified,memory=64MiB").splitlines() == ["full", "no results", "True", "True"]
 
 
 @pytest.mark.once
-def test_memory_that_outlives_the_process_end_and_forks_is_harmless(run_in_process, name):
-    code = f"""
-    import os
-    import torch
-    library = torch.library.Library("keeper", "DEF")
-    library.define("keep(Tensor x) -> Tensor")
-    kept = []
-    library.impl("keep", lambda x: kept.append(x * 2) or kept[-1] + 0, "CPU")
-    torch.ops.keeper.keep(torch.ones(1000, device="{name}"))
-    child = os.fork()
-    if child == 0:
-        assert kept[0].sum().item() == 2000
-        kept.clear()                                    # frees device memory in a child: nothing
-        assert torch.ones(5000).sort().values.sum().item() == 5000
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    builtins = __import__("builtins")
-    builtins.kept_to_the_end = kept[0]
-    print("fine")
+def test_memory_that_outlives_the_process_end_and_forks_is_harmless(printed):
+    code = """
+        import os
+        library = torch.library.Library("keeper", "DEF")
+        library.define("keep(Tensor x) -> Tensor")
+        kept = []
+        library.impl("keep", lambda x: kept.append(x * 2) or kept[-1] + 0, "CPU")
+        torch.ops.keeper.keep(torch.ones(1000, device=d))
+        child = os.fork()
+        if child == 0:
+            assert kept[0].sum().item() == 2000
+            kept.clear()  # frees device memory in a child: nothing
+            assert torch.ones(5000).sort().values.sum().item() == 5000
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        __import__("builtins").kept_to_the_end = kept[0]
+        print("fine")
     """
-    assert run_in_process(code, options="kind=unified").stdout.split() == ["fine"]
+    assert printed(code, "kind=unified") == "fine\n"
 
 
 @pytest.mark.long_after_first
@@ -155,17 +147,17 @@ def test_memory_that_outlives_the_process_end_and_forks_is_harmless(run_in_proce
 def test_torchs_allocator_is_replaced_at_import_and_never_later(run_in_process, name, backend_package, setting):
     """torch reads its pointer without a lock, so it is not changed beside threads that allocate."""
     code = f"""
-    import ctypes
-    import torch
-    get = ctypes.CDLL(torch.__path__[0] + "/lib/libc10.so")._ZN3c1015GetCPUAllocatorEv
-    get.restype = ctypes.c_void_p
-    torchs = get()
-    import {backend_package.__name__}
-    imported = get()
-    torch.ones(8, device="{name}").fill_(2)
-    if {setting!r} != "none":
-        torch.ones(8, device="{name}").sort()
-    print(imported == torchs, get() == imported)
+        import ctypes
+        import torch
+        get = ctypes.CDLL(torch.__path__[0] + "/lib/libc10.so")._ZN3c1015GetCPUAllocatorEv
+        get.restype = ctypes.c_void_p
+        torchs = get()
+        import {backend_package.__name__}
+        imported = get()
+        torch.ones(8, device="{name}").fill_(2)
+        if {setting!r} != "none":
+            torch.ones(8, device="{name}").sort()
+        print(imported == torchs, get() == imported)
     """
     env = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", f"{name.upper()}_FALLBACK": setting}
     found = run_in_process(code, options="kind=unified", env=env).stdout.split()
@@ -173,54 +165,52 @@ def test_torchs_allocator_is_replaced_at_import_and_never_later(run_in_process, 
 
 
 @pytest.mark.once
-def test_freeing_host_memory_takes_no_lock(run_in_process, name, shim):
+def test_freeing_host_memory_takes_no_lock(printed, shim):
     """An address is looked up among the device's blocks without a lock, outside of their range and between them."""
     library = shim("count_locks")
     code = f"""
-    import ctypes
-    import torch
-    from torch_backplane import _backend
-    locks = ctypes.CDLL("{library}").locks_of_this_thread
-    def count(call, arguments):
-        before = locks()
-        for argument in arguments:
-            call(argument)
-        return locks() - before
-    x = torch.rand(1 << 16, device="{name}")
-    torch.sort(x)
-    hosts = [torch.empty(256, dtype=torch.uint8) for _ in range(4000)]
-    aligned = [h.untyped_storage() for h in hosts if h.data_ptr() % 512 == 0]
-    others = [h.untyped_storage() for h in hosts if h.data_ptr() % 512 != 0][: len(aligned)]
-    del hosts
-    assert len(aligned) > 100
-    free = lambda storage: storage.resize_(0)
-    assert count(free, aligned) == count(free, others)
-    inside = [x.data_ptr() + 512 * i for i in range(1, 101)]
-    assert count(_backend.C.memory.block_size, inside) == count(_backend.C.memory.block_size, [512] * 100)
-    assert _backend.C.memory.block_size(x.data_ptr()) > 0 == _backend.C.memory.block_size(inside[0])
-    print("fine")
+        import ctypes
+        from torch_backplane import _backend
+        locks = ctypes.CDLL("{library}").locks_of_this_thread
+        def count(call, arguments):
+            before = locks()
+            for argument in arguments:
+                call(argument)
+            return locks() - before
+        x = torch.rand(1 << 16, device=d)
+        torch.sort(x)
+        hosts = [torch.empty(256, dtype=torch.uint8) for _ in range(4000)]
+        aligned = [h.untyped_storage() for h in hosts if h.data_ptr() % 512 == 0]
+        others = [h.untyped_storage() for h in hosts if h.data_ptr() % 512 != 0][: len(aligned)]
+        del hosts
+        assert len(aligned) > 100
+        free = lambda storage: storage.resize_(0)
+        assert count(free, aligned) == count(free, others)
+        inside = [x.data_ptr() + 512 * i for i in range(1, 101)]
+        assert count(_backend.C.memory.block_size, inside) == count(_backend.C.memory.block_size, [512] * 100)
+        assert _backend.C.memory.block_size(x.data_ptr()) > 0 == _backend.C.memory.block_size(inside[0])
+        print("fine")
     """
-    assert run_in_process(code, options="kind=unified", env={"LD_PRELOAD": library}).stdout.split() == ["fine"]
+    assert printed(code, "kind=unified", env={"LD_PRELOAD": library}) == "fine\n"
 
 
 @pytest.mark.once
-def test_another_allocator_set_later_costs_only_a_copy(run_in_process, name):
-    code = f"""
-    import ctypes
-    import torch
-    c10 = ctypes.CDLL(torch.__path__[0] + "/lib/libc10.so")
-    get, put = c10._ZN3c1015GetCPUAllocatorEv, c10._ZN3c1015SetCPUAllocatorEPNS_9AllocatorEh
-    get.restype = ctypes.c_void_p
-    put.argtypes = [ctypes.c_void_p, ctypes.c_uint8]
-    torchs = get()
-    x = torch.rand(1000, device="{name}")
-    early = torch.sort(x).values
-    on_host = torch.rand(1000)
-    put(torchs, 0)
-    late = torch.sort(x).values
-    assert torch.equal(early.cpu(), late.cpu())
-    assert torch.equal(torch.erfc(x).cpu(), torch.erfc(x.cpu()))
-    del early, late, x, on_host
-    print("fine")
+def test_another_allocator_set_later_costs_only_a_copy(printed):
+    code = """
+        import ctypes
+        c10 = ctypes.CDLL(torch.__path__[0] + "/lib/libc10.so")
+        get, put = c10._ZN3c1015GetCPUAllocatorEv, c10._ZN3c1015SetCPUAllocatorEPNS_9AllocatorEh
+        get.restype = ctypes.c_void_p
+        put.argtypes = [ctypes.c_void_p, ctypes.c_uint8]
+        torchs = get()
+        x = torch.rand(1000, device=d)
+        early = torch.sort(x).values
+        on_host = torch.rand(1000)
+        put(torchs, 0)
+        late = torch.sort(x).values
+        assert torch.equal(early.cpu(), late.cpu())
+        assert torch.equal(torch.erfc(x).cpu(), torch.erfc(x.cpu()))
+        del early, late, x, on_host
+        print("fine")
     """
-    assert run_in_process(code, options="kind=unified").stdout.split() == ["fine"]
+    assert printed(code, "kind=unified") == "fine\n"

@@ -69,10 +69,7 @@ def test_E33_warn_names_the_operator_once_and_the_line_that_called_it(device):
     assert len(texts) == 1
     assert "has no kernel for Float, Long" in texts[0]
     assert f"Called at {__file__}:{line} (test_E33_warn" in texts[0]  # not torch/nn/functional.py
-    with (
-        fallback.policy("warn"),
-        pytest.warns(UserWarning, match="multilabel_margin_loss"),
-    ):  # set again, reported again
+    with fallback.policy("warn"), pytest.warns(UserWarning, match="multilabel_margin_loss"):  # set and reported again
         torch.nn.functional.multilabel_margin_loss(x, torch.tensor([0, -1], device=device))
 
 
@@ -92,21 +89,19 @@ def test_an_operator_that_does_not_exist_is_refused(op):
 
 
 @pytest.mark.once
-def test_E33_the_environment_sets_policies_by_operator(run_in_process, name):
-    code = f"""
-    import torch
-    from torch_backplane import fallback
-    x = torch.ones(2, device="{name}")
-    torch.digamma(x)
-    try:
-        torch.sinc(x)
-    except NotImplementedError:
-        print("sinc refused")
-    print(fallback.get_policy(), fallback.get_policy("aten::sinc"), fallback.get_policy("aten::erfc.out"))
+def test_E33_the_environment_sets_policies_by_operator(printed):
+    code = """
+        from torch_backplane import fallback
+        x = torch.ones(2, device=d)
+        torch.digamma(x)
+        try:
+            torch.sinc(x)
+        except NotImplementedError:
+            print("sinc refused")
+        print(fallback.get_policy(), fallback.get_policy("aten::sinc"), fallback.get_policy("aten::erfc.out"))
     """
-    setting = "cpu,aten::sinc=error,aten::erfc.out=warn"
-    result = run_in_process(code, env={f"{name.upper()}_FALLBACK": setting})
-    assert result.stdout.splitlines() == ["sinc refused", "cpu error warn"]
+    found = printed(code, FALLBACK="cpu,aten::sinc=error,aten::erfc.out=warn").splitlines()
+    assert found == ["sinc refused", "cpu error warn"]
 
 
 @pytest.mark.long_after_first
@@ -122,15 +117,15 @@ def test_E33_the_environment_sets_policies_by_operator(run_in_process, name):
 )
 def test_E33_a_wrong_setting_in_the_environment_is_an_error(run_in_process, backend_package, name, setting, says):
     code = f"""
-    try:
-        import {backend_package.__name__}
-    except ImportError as error:
-        print(error)
+        try:
+            import {backend_package.__name__}
+        except ImportError as error:
+            print(error)
     """
-    env = {f"{name.upper()}_FALLBACK": setting, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    result = run_in_process(code, env=env)
-    assert f"{name.upper()}_FALLBACK={setting}" in result.stdout
-    assert says in result.stdout
+    variable = f"{name.upper()}_FALLBACK"
+    found = run_in_process(code, env={variable: setting, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).stdout
+    assert f"{variable}={setting}" in found
+    assert says in found
 
 
 @pytest.mark.once
@@ -200,25 +195,24 @@ def test_D08_a_hook_in_cpp_stays_beside_one_in_python(device):
 
 
 @pytest.mark.once
-def test_D09_the_autograd_fallback_is_torchs_own_whatever_is_switched(run_in_process, name):
-    code = f"""
-    import gc
-    import torch
-    from torch_backplane import fallback
-    with fallback.policy("warn"), fallback.hook(lambda op, args, kwargs: NotImplemented), fallback.budget(calls=9):
-        torch.sinc(torch.ones(2, device="{name}"))
-    gc.collect()
-    library = torch.library.Library("d09", "DEF")
-    library.define("f(Tensor x) -> Tensor")
-    library.impl("f", lambda x: x + 1, "PrivateUse1")
-    x = torch.ones(2, device="{name}", requires_grad=True)
-    print(torch.ops.d09.f(x).tolist())
-    theirs = torch.library.Library("_", "IMPL")
-    theirs.fallback(lambda op, *args, **kwargs: None, "AutogradPrivateUse1")
-    theirs._destroy()
-    try:
-        torch.ops.d09.f(x)
-    except NotImplementedError:
-        print("without it nothing works")
+def test_D09_the_autograd_fallback_is_torchs_own_whatever_is_switched(printed):
+    code = """
+        import gc
+        from torch_backplane import fallback
+        with fallback.policy("warn"), fallback.hook(lambda op, args, kwargs: NotImplemented), fallback.budget(calls=9):
+            torch.sinc(torch.ones(2, device=d))
+        gc.collect()
+        library = torch.library.Library("d09", "DEF")
+        library.define("f(Tensor x) -> Tensor")
+        library.impl("f", lambda x: x + 1, "PrivateUse1")
+        x = torch.ones(2, device=d, requires_grad=True)
+        print(torch.ops.d09.f(x).tolist())
+        theirs = torch.library.Library("_", "IMPL")
+        theirs.fallback(lambda op, *args, **kwargs: None, "AutogradPrivateUse1")
+        theirs._destroy()
+        try:
+            torch.ops.d09.f(x)
+        except NotImplementedError:
+            print("without it nothing works")
     """
-    assert run_in_process(code).stdout.splitlines() == ["[2.0, 2.0]", "without it nothing works"]
+    assert printed(code).splitlines() == ["[2.0, 2.0]", "without it nothing works"]
