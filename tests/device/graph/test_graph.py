@@ -1,5 +1,7 @@
 """Graphs, torch.accelerator.Graph and torch.<device>.graph: what a replay computes, its random numbers, callables."""
 
+import copy
+
 import pytest
 import torch
 from graphs import KINDS, MARKS, another_stream, captured, make, replayed
@@ -8,25 +10,13 @@ from torch import nn
 pytestmark = MARKS
 
 
-def model_of_words():
-    """Embedding, norm and dropout."""
-    return nn.Sequential(
-        nn.Embedding(20, 16),
-        nn.Dropout(0.2),
-        nn.LayerNorm(16),
-        nn.Linear(16, 32),
-        nn.GELU(),
-        nn.Dropout(0.1),
-        nn.Linear(32, 20),
-    )
-
-
 class Training:
-    """A model, its optimizer, and one step over tensors that stay where they are."""
+    """A model with dropout, its optimizer, and one step over tensors that stay where they are."""
 
     def __init__(self, device):
         torch.manual_seed(0)
-        self.model = model_of_words().to(device)
+        first, last = (nn.Embedding(20, 16), nn.Dropout(0.2), nn.LayerNorm(16)), (nn.Dropout(0.1), nn.Linear(32, 20))
+        self.model = nn.Sequential(*first, nn.Linear(16, 32), nn.GELU(), *last).to(device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
         self.tokens = torch.randint(0, 20, (4, 9)).to(device)
         self.target = torch.randn(4, 8, 20).to(device)
@@ -48,40 +38,29 @@ class Training:
         device_module.current_stream().wait_stream(side)
         return self
 
-
-def batches(count):
-    generator = torch.Generator().manual_seed(5)
-    return [torch.randint(0, 20, (4, 9), generator=generator) for _ in range(count)]
+    def losses(self, step):
+        """Of a hundred batches, from the same seed; ``step`` returns a loss."""
+        torch.manual_seed(7)
+        generator, found = torch.Generator().manual_seed(5), []
+        for _ in range(100):
+            self.tokens.copy_(torch.randint(0, 20, (4, 9), generator=generator))
+            found.append(step().clone())
+        return bits(found)
 
 
 def bits(tensors):
     return [tensor.detach().cpu().clone() for tensor in tensors]
 
 
-# ---- values ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.long_after_first
 @pytest.mark.parametrize("kind", KINDS)
 def test_H01_a_hundred_steps_with_dropout_are_eagers_bit_by_bit(device, device_module, kind):
-    eager = Training(device).warm_up(device_module)
-    torch.manual_seed(7)
-    expected = []
-    for batch in batches(100):
-        eager.tokens.copy_(batch)
-        expected.append(eager.step().clone())
-
-    graphed = Training(device).warm_up(device_module)
+    eager, graphed = (Training(device).warm_up(device_module) for _ in range(2))
+    expected = eager.losses(eager.step)
     graph = make(kind, device_module)
     with captured(graph, device_module.Stream(), device_module):
         loss = graphed.step()
-    torch.manual_seed(7)
-    found = []
-    for batch in batches(100):
-        graphed.tokens.copy_(batch)
-        graph.replay()
-        found.append(loss.clone())
-    assert bits(found) == bits(expected)
+    assert graphed.losses(lambda: graph.replay() or loss) == expected
     assert len({float(one) for one in expected}) > 90  # the steps differ
     for one, other in zip(bits(graphed.model.parameters()), bits(eager.model.parameters()), strict=True):
         assert torch.equal(one, other)
@@ -101,23 +80,17 @@ def test_nothing_runs_in_a_capture_and_a_replay_reads_new_inputs(graph, device, 
         assert y.tolist() == [2.0 * i + 1] * 4
 
 
-@pytest.mark.kernels
-def test_attention_is_captured(run_in_process, name):
+def test_attention_is_captured(graph, device, device_module):
     """In eager mode the CPU computes it in place of device memory; in a graph compiled kernels compose it."""
-    code = f"""
-        import torch
-        call = torch.nn.functional.scaled_dot_product_attention
-        q, k, v, mask = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8), torch.randn(5, 5)
-        x, *others, bias = (t.to("{name}") for t in (q, k, v, mask))
-        graph = torch.{name}.CUDAGraph()
-        with torch.{name}.graph(graph):
-            plain, masked = call(x, *others), call(x, *others, bias)
-        x.mul_(2)
-        graph.replay()
-        for found, expected in ((plain, call(q * 2, k, v)), (masked, call(q * 2, k, v, mask))):
-            torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
-    """
-    run_in_process(code)
+    call = nn.functional.scaled_dot_product_attention
+    q, k, v, mask = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8), torch.randn(5, 5)
+    x, *others, bias = (t.to(device) for t in (q, k, v, mask))
+    with device_module.graph(graph):
+        plain, masked = call(x, *others), call(x, *others, bias)
+    x.mul_(2)
+    graph.replay()
+    for found, expected in ((plain, call(q * 2, k, v)), (masked, call(q * 2, k, v, mask))):
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_an_empty_graph_runs(graph, device_module):
@@ -154,25 +127,19 @@ def test_replays_on_other_streams_come_one_after_the_other(graph, device, device
     assert x.unique().tolist() == [30.0]
 
 
-# ---- random numbers --------------------------------------------------------------------------------------------------
-
-
 def test_H02_each_replay_takes_the_numbers_that_eager_would(graph, device, device_module):
+    def draw():
+        return torch.rand(7, device=device), torch.randn(1000, device=device)
+
     with device_module.graph(graph):
-        a, b = torch.rand(7, device=device), torch.randn(1000, device=device)
-    torch.manual_seed(11)
-    found = []
-    for _ in range(4):
-        graph.replay()
-        found += [a.clone(), b.clone()]
-    after = torch.rand(3, device=device)
-    torch.manual_seed(11)
-    expected = []
-    for _ in range(4):
-        expected += [torch.rand(7, device=device), torch.randn(1000, device=device)]
-    expected.append(torch.rand(3, device=device))
-    for one, other in zip([*found, after], expected, strict=True):
-        assert torch.equal(one.cpu(), other.cpu())
+        drawn = draw()
+    results = []
+    for numbers in (lambda: graph.replay() or drawn, draw):
+        torch.manual_seed(11)
+        found = [t.clone() for _ in range(4) for t in numbers()]
+        results.append(bits([*found, torch.rand(3, device=device)]))
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
 
 
 def test_a_registered_generator_takes_part(graph, device, device_module):
@@ -180,13 +147,10 @@ def test_a_registered_generator_takes_part(graph, device, device_module):
     graph.register_generator_state(generator)
     with device_module.graph(graph):
         x = torch.rand(5, device=device, generator=generator)
-    found = []
-    for _ in range(3):
-        graph.replay()
-        found.append(x.clone())
+    found = [graph.replay() or x.clone() for _ in range(3)]
     generator.manual_seed(3)
-    expected = [torch.rand(5, device=device, generator=generator) for _ in range(3)]
-    assert torch.equal(torch.stack(found).cpu(), torch.stack(expected).cpu())
+    for one in found:
+        assert torch.equal(one, torch.rand(5, device=device, generator=generator))
     with pytest.raises(ValueError, match="got one of cpu"):
         graph.register_generator_state(torch.Generator())
 
@@ -201,9 +165,6 @@ def test_a_capture_moves_no_generator_and_may_not_seed_one(graph, device, device
     assert torch.equal(device_module.get_rng_state(), before)
     replayed(graph, device_module)
     assert not torch.equal(device_module.get_rng_state(), before)
-
-
-# ---- the rest --------------------------------------------------------------------------------------------------------
 
 
 def test_debug_dump(device, device_module, tmp_path):
@@ -257,12 +218,12 @@ def test_the_stream_sanitizer_looks_into_a_capture(graph, device, device_module,
 def test_graphed_callables_train_as_the_module_does(device, device_module):
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)).to(device)
-    graphed = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)).to(device)
-    graphed.load_state_dict(plain.state_dict())
+    graphed = copy.deepcopy(plain)
     sample = torch.randn(5, 8, device=device, requires_grad=True)
     device_module.make_graphed_callables(graphed, (sample,))
-    losses = []
-    for model in (plain, graphed):
+
+    def trained(model):
+        """Losses, gradients of the inputs and, at last, parameters."""
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         torch.manual_seed(1)
         found = []
@@ -272,11 +233,11 @@ def test_graphed_callables_train_as_the_module_does(device, device_module):
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            found += [loss.item(), *x.grad.flatten().tolist()]
-        losses.append(found)
-    assert losses[0] == losses[1]
-    for one, other in zip(plain.parameters(), graphed.parameters(), strict=True):
-        assert torch.equal(one.cpu(), other.cpu())
+            found += bits([loss, x.grad])  # which the next replay writes
+        return [*found, *bits(model.parameters())]
+
+    for one, other in zip(trained(plain), trained(graphed), strict=True):
+        assert torch.equal(one, other)
     with pytest.raises(ValueError, match="was captured for"):
         graphed(torch.randn(6, 8, device=device))
     assert torch.equal(graphed.eval()(sample).cpu(), plain.eval()(sample).cpu())
@@ -295,40 +256,33 @@ def test_several_graphed_callables_share_a_pool(device, device_module):
     assert y.grad.tolist() == [8.0 * i + 2 for i in range(6)]
 
 
-def test_a_capture_with_launch_blocking_and_the_watchdog(run_in_process, name):
+def test_a_capture_with_launch_blocking_and_the_watchdog(printed):
     """Both apply to work that runs, and not to work that is recorded."""
-    code = f"""
-        import torch
-        d = torch.{name}
-        x = torch.zeros(3, device="{name}")
-        graph = d.CUDAGraph()
-        with d.graph(graph):
+    code = """
+        x = torch.zeros(3, device=d)
+        graph = m.CUDAGraph()
+        with m.graph(graph):
             for _ in range(4):
                 x.add_(1)
         graph.replay()
-        print(d.current_stream().query(), x.tolist())
+        print(m.current_stream().query(), x.tolist())
     """
-    variables = {f"{name.upper()}_LAUNCH_BLOCKING": "1", f"{name.upper()}_WATCHDOG_SECONDS": "20"}
-    assert run_in_process(code, env=variables).stdout.strip() == "True [4.0, 4.0, 4.0]"
+    assert printed(code, LAUNCH_BLOCKING="1", WATCHDOG_SECONDS="20") == "True [4.0, 4.0, 4.0]\n"
 
 
-def test_an_index_out_of_range_in_a_replay_is_reported(run_in_process, name):
-    code = f"""
-        import torch
-        d = torch.{name}
-        table, places = torch.ones(4, 2, device="{name}"), torch.zeros(3, dtype=torch.long, device="{name}")
-        graph = d.CUDAGraph()
-        with d.graph(graph):
+def test_an_index_out_of_range_in_a_replay_is_reported(printed):
+    code = """
+        table, places = torch.ones(4, 2, device=d), torch.zeros(3, dtype=torch.long, device=d)
+        graph = m.CUDAGraph()
+        with m.graph(graph):
             rows = torch.index_select(table, 0, places)
         graph.replay()
         print(rows.sum().item())
         places.fill_(9)
         graph.replay()
         try:
-            d.synchronize()
+            m.synchronize()
         except (IndexError, RuntimeError) as error:
-            print("out of range" in str(error) or "host_exec" in str(error), type(error).__name__)
+            print("out of range" in str(error) or "host_exec" in str(error))
     """
-    done = run_in_process(code)
-    assert done.stdout.split("\n")[0] == "6.0"
-    assert done.stdout.split("\n")[1].startswith("True")
+    assert printed(code).split() == ["6.0", "True"]

@@ -1,9 +1,10 @@
 """The memory of graphs: what is theirs until reset(), pools that they share, and pinned memory."""
 
-import gc
+from contextlib import nullcontext
 
 import pytest
 import torch
+from device_memory import emptied
 from graphs import KINDS, MARKS, another_stream, captured, make, replayed
 
 pytestmark = MARKS
@@ -11,9 +12,7 @@ pytestmark = MARKS
 
 def test_H04_a_graphs_memory_is_its_own_until_reset(device, device_module):
     x = torch.ones(1 << 20, device=device)
-    device_module.synchronize()
-    device_module.empty_cache()
-    before = device_module.memory_reserved()
+    before = emptied(device_module).memory_reserved()
     graph = device_module.CUDAGraph()
     with device_module.graph(graph):
         y = (x + 1) * (x + 2)
@@ -39,22 +38,17 @@ def test_H04_a_graphs_memory_is_its_own_until_reset(device, device_module):
 @pytest.mark.parametrize("kind", KINDS)
 def test_graphs_share_a_pool(device, device_module, kind):
     x = torch.ones(1 << 20, device=device)
-    device_module.synchronize()
-    device_module.empty_cache()
-    before = device_module.memory_reserved()
+    before = emptied(device_module).memory_reserved()
     pool = device_module.graph_pool_handle()
     first = device_module.CUDAGraph()
-    second = make(kind, device_module, **({"pool": pool} if kind == "accelerator" else {}))
     with device_module.graph(first, pool=pool):
         total = ((x + 1) * 2).sum()
     held = device_module.memory_reserved() - before
     stream = device_module.graph.default_capture_stream[0]
-    if kind == "accelerator":
-        with stream, second:
-            other = ((x + 2) * 2).sum()
-    else:
-        with device_module.graph(second, pool=pool, stream=stream):
-            other = ((x + 2) * 2).sum()
+    ours = kind != "accelerator"
+    second = make(kind, device_module, **({} if ours else {"pool": pool}))
+    with device_module.graph(second, pool=pool, stream=stream) if ours else stream, nullcontext() if ours else second:
+        other = ((x + 2) * 2).sum()
     assert first.pool() == second.pool() == pool
     assert device_module.memory_reserved() - before == held
     replayed(first, device_module)
@@ -64,8 +58,7 @@ def test_graphs_share_a_pool(device, device_module, kind):
     del total, other
     first.reset()
     second.reset()
-    device_module.empty_cache()
-    assert device_module.memory_reserved() == before
+    assert emptied(device_module).memory_reserved() == before
 
 
 def test_reset_while_it_is_replayed(device, device_module):
@@ -86,17 +79,13 @@ def test_reset_while_it_is_replayed(device, device_module):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_graph_that_is_dropped_gives_its_memory_back(device, device_module, kind):
     x = torch.ones(1 << 20, device=device)
-    device_module.synchronize()
-    device_module.empty_cache()
-    before = device_module.memory_reserved()
+    before = emptied(device_module).memory_reserved()
     graph = make(kind, device_module)
     with captured(graph, device_module.Stream(), device_module):
         y = x * 2
     replayed(graph, device_module)
     del y, graph
-    gc.collect()
-    device_module.empty_cache()
-    assert device_module.memory_reserved() == before
+    assert emptied(device_module).memory_reserved() == before
 
 
 def test_frees_and_recorded_streams_within_a_capture(graph, device, device_module):
@@ -144,27 +133,24 @@ def test_pinned_copies_are_replayed(graph, device, device_module):
 
 
 @pytest.mark.requires("host_exec")  # an option of the simulated device
-def test_out_of_memory_in_a_capture(device, device_module, run_in_process, name):
-    code = f"""
-        import torch
-        d = torch.{name}
-        x = torch.ones(1 << 20, device="{name}")
-        graph = d.CUDAGraph()
+def test_out_of_memory_in_a_capture(printed):
+    code = """
+        x = torch.ones(1 << 20, device=d)
+        graph = m.CUDAGraph()
         try:
-            with d.graph(graph):
+            with m.graph(graph):
                 y = x + 1
-                torch.empty(24 << 20, device="{name}")
+                torch.empty(24 << 20, device=d)
         except torch.OutOfMemoryError as error:
             assert "A graph is being captured" in str(error), error
         else:
             raise SystemExit("no error")
         graph.reset()
         del y
-        z = torch.ones(24 << 20, device="{name}")  # what the graph had is there again
-        with d.graph(graph):
+        z = torch.ones(24 << 20, device=d)  # what the graph had is there again
+        with m.graph(graph):
             z.add_(1)
         graph.replay()
         print(int(z.sum().item()))
     """
-    done = run_in_process(code, options="memory=128MiB")
-    assert done.stdout.strip() == str(2 * (24 << 20))
+    assert printed(code, "memory=128MiB").strip() == str(2 * (24 << 20))

@@ -6,6 +6,8 @@ import pytest
 import torch
 from graphs import MARKS, another_stream, replayed
 
+from backplane_tools.conformance.checks import in_threads
+
 pytestmark = MARKS
 
 
@@ -107,23 +109,24 @@ def test_work_that_does_not_come_back_ends_the_capture_with_an_error(graph, devi
 
 
 def test_wrong_calls_are_refused(graph, device, device_module):
-    with pytest.raises(RuntimeError, match=r"The default stream .* cannot capture"):
-        graph.capture_begin()
-    with pytest.raises(RuntimeError, match="not being captured"):
-        graph.capture_end()
-    with pytest.raises(RuntimeError, match="is empty: capture it first"):
-        graph.replay()
-    with pytest.raises(ValueError, match="must be one of global, thread_local, relaxed"):
-        graph.capture_begin(capture_error_mode="strict")
+    def refuse(*calls):
+        for text, call in calls:
+            with pytest.raises((RuntimeError, ValueError), match=text):
+                call()
+
+    refuse(
+        (r"The default stream .* cannot capture", graph.capture_begin),
+        ("not being captured", graph.capture_end),
+        ("is empty: capture it first", graph.replay),
+        ("must be one of global, thread_local, rel", lambda: graph.capture_begin(capture_error_mode="strict")),
+    )
     with device_module.graph(graph):
-        with pytest.raises(RuntimeError, match="is being captured already"):
-            graph.capture_begin()
-        with pytest.raises(RuntimeError, match="is capturing another graph already"):
-            device_module.CUDAGraph().capture_begin()
-        with pytest.raises(RuntimeError, match="call capture_end"):
-            graph.replay()
-        with pytest.raises(RuntimeError, match="call capture_end"):
-            graph.reset()
+        refuse(
+            ("is being captured already", graph.capture_begin),
+            ("is capturing another graph already", device_module.CUDAGraph().capture_begin),
+            ("call capture_end", graph.replay),
+            ("call capture_end", graph.reset),
+        )
     with pytest.raises(RuntimeError, match="captured already"), device_module.graph(graph):
         pass
     with device_module.graph(device_module.CUDAGraph()), pytest.raises(RuntimeError, match="cannot be replayed while"):
@@ -147,9 +150,7 @@ def test_the_mode_says_whose_waits_are_refused(device, device_module, mode):
     with device_module.graph(graph, capture_error_mode=mode):
         y = x * 2
         wait("own")
-        thread = threading.Thread(target=wait, args=("other",))
-        thread.start()
-        thread.join()
+        in_threads(lambda _: wait("other"))
     replayed(graph, device_module)
     assert y.tolist() == [2.0] * 4
     assert set(caught) == {"global": {"own", "other"}, "thread_local": {"own"}, "relaxed": set()}[mode]
@@ -158,9 +159,10 @@ def test_the_mode_says_whose_waits_are_refused(device, device_module, mode):
 
 def test_two_threads_capture_at_once(device, device_module):
     """By ``capture_begin``: the context manager waits for the device first, which no capture outlives."""
-    both, results = threading.Barrier(2, timeout=60), {}
+    both = threading.Barrier(2, timeout=60)
 
     def capture(number):
+        number += 1
         x = torch.full((100,), float(number), device=device)
         graph = device_module.CUDAGraph()
         device_module.current_stream().synchronize()
@@ -174,59 +176,43 @@ def test_two_threads_capture_at_once(device, device_module):
             both.wait()
             graph.capture_end()
         both.wait()
-        graph.replay()
-        graph.replay()
-        device_module.synchronize()
-        results[number] = (x.cpu().clone(), float((y - x).min()), float((y - x).max()))
+        replayed(graph, device_module, 2)
+        return x.unique().tolist(), float((y - x).min()) >= -1e-4, float((y - x).max()) <= 1.0001
 
-    threads = [threading.Thread(target=capture, args=(n,)) for n in (1, 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    for number in (1, 2):
-        x, least, most = results[number]
-        assert torch.equal(x, torch.full((100,), 101.0 * number))
-        assert least >= -1e-4
-        assert most <= 1.0001
+    assert in_threads(capture, 2) == [([101.0], True, True), ([202.0], True, True)]
 
 
 @pytest.mark.requires("host_exec")  # an option of the simulated device
-def test_H05_a_driver_without_graphs_is_named(run_in_process, name):
-    code = f"""
-        import torch
-        d = torch.{name}
-        x = torch.ones(3, device="{name}")
+def test_H05_a_driver_without_graphs_is_named(printed):
+    code = """
+        x = torch.ones(3, device=d)
         try:
-            with d.graph(d.CUDAGraph()):
+            with m.graph(m.CUDAGraph()):
                 x.add_(1)
         except NotImplementedError as error:
             assert "bp.graph" in str(error), error
             x.add_(2)
-            print(x.tolist(), d.is_current_stream_capturing())
+            print(x.tolist(), m.is_current_stream_capturing())
     """
-    assert run_in_process(code, options="graph=off").stdout.strip() == "[3.0, 3.0, 3.0] False"
+    assert printed(code, "graph=off") == "[3.0, 3.0, 3.0] False\n"
 
 
-def test_H05_a_faulty_capture_leaves_nothing_behind(run_in_process, name, backend_package):
+def test_H05_a_faulty_capture_leaves_nothing_behind(run_in_process, name):
     code = f"""
         import torch
-        d = torch.{name}
+        m = torch.{name}
         x = torch.ones(3, device="{name}")
-        d.synchronize()
-        for attempt in range(2):
-            graph = d.CUDAGraph()
+        m.synchronize()
+        for attempt in range(3):
+            graph = m.CUDAGraph()
             try:
-                with d.graph(graph):
-                    y = x + 1
+                with m.graph(graph):
+                    y = x + 5
             except (RuntimeError, torch.OutOfMemoryError) as error:
                 print("injected" in str(error))
-        graph = d.CUDAGraph()
-        with d.graph(graph):
-            y = x + 5
         graph.replay()
         print(y.tolist())
     """
-    variable = f"{name.upper()}_SHIMS"
-    done = run_in_process(code, options="fault.capture=@1,fault.instantiate=@1", env={variable: "fault"})
-    assert done.stdout.split("\n")[:3] == ["True", "True", "[6.0, 6.0, 6.0]"]
+    faults = "fault.capture=@1,fault.instantiate=@1"
+    done = run_in_process(code, options=faults, env={f"{name.upper()}_SHIMS": "fault"})
+    assert done.stdout.splitlines() == ["True", "True", "[6.0, 6.0, 6.0]"]
