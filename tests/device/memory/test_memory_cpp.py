@@ -3,6 +3,7 @@
 The cases are in ``cpp/memory_test.cpp``; each runs in a process of its own.
 """
 
+import functools
 import os
 import shutil
 import subprocess
@@ -22,12 +23,7 @@ CONFIGURATIONS = ["kind=unified,stream=async", "kind=discrete,stream=async", "ki
 def compiled(backend_package, device_module, tmp_path_factory):
     """``compiled("memory_test")``: a program of ``cpp/``, linked to the device's library."""
     folder = tmp_path_factory.mktemp("cpp")
-    return lambda program: compile_program(program, folder)
-
-
-@pytest.fixture(scope="module")
-def program(compiled):
-    return compiled("memory_test")
+    return functools.cache(lambda program: compile_program(program, folder))
 
 
 def compile_program(program, folder):
@@ -38,14 +34,7 @@ def compile_program(program, folder):
     source = backplane_sdk.source_dir()
     output = folder / program
     name = torch.utils.backend_registration._privateuse1_backend_name
-    command = [
-        os.environ.get("CXX") or shutil.which("c++") or "g++",
-        "-std=c++20",
-        "-O1",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-    ]
+    command = [os.environ.get("CXX") or shutil.which("c++") or "g++", *"-std=c++20 -O1 -Wall -Wextra -Werror".split()]
     command += ["-isystem", torch_dir / "include", "-I", source / "include", "-I", source / "backend"]
     command += [Path(__file__).parents[1] / "cpp" / f"{program}.cpp", "-o", output]
     command += ["-L", library, f"-l{name}", f"-Wl,-rpath,{library}"]
@@ -55,16 +44,20 @@ def compile_program(program, folder):
     return output
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("options", CONFIGURATIONS)
-@pytest.mark.requires("host_exec", "multi_device", "streams")
-def test_E03_E04_E06_E07_E18_E40_from_cpp(program, name, options):
-    command = [program, *(["--without", "held_"] if "inline" in options else [])]
+def output_of(command, name, options):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(name.upper() + "_ALLOC")}
     environment[f"{name.upper()}_OPTIONS"] = options
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert int(result.stdout.split()[-4]) >= 20
+    return result.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", CONFIGURATIONS)
+@pytest.mark.requires("host_exec", "multi_device", "streams")
+def test_E03_E04_E06_E07_E18_E40_from_cpp(compiled, name, options):
+    command = [compiled("memory_test"), *(["--without", "held_"] if "inline" in options else [])]
+    assert int(output_of(command, name, options).split()[-4]) >= 20
 
 
 @pytest.mark.long
@@ -72,9 +65,4 @@ def test_E03_E04_E06_E07_E18_E40_from_cpp(program, name, options):
 @pytest.mark.requires("vmm", "streams")
 def test_threads_share_the_allocator(compiled, name, options):
     """Allocate, free elsewhere, record streams, switch settings, caching and recording, all at once."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(name.upper() + "_ALLOC")}
-    environment[f"{name.upper()}_OPTIONS"] = options
-    stress = compiled("allocator_stress")
-    result = subprocess.run([stress, "3000", "4"], env=environment, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert " 0 errors" in result.stdout
+    assert " 0 errors" in output_of([compiled("allocator_stress"), "3000", "4"], name, options)
