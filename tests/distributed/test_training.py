@@ -36,8 +36,12 @@ def test_G02_training(worlds, kind, check):
     worlds.get(kind, IMPORTS).run(check)
 
 
+def each(checks):
+    return pytest.mark.parametrize("check", checks, ids=[check.__name__ for check in checks])
+
+
 @pytest.mark.long_after_first
-@pytest.mark.parametrize("check", [pytest.param(check, id=check.__name__) for check in OF_FOUR])
+@each(OF_FOUR)
 @pytest.mark.parametrize(
     "group",
     [
@@ -52,7 +56,7 @@ def test_G02_training_on_a_mesh(worlds, engine, group, check):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("check", [pytest.param(check, id=check.__name__) for check in OF_FOUR])
+@each(OF_FOUR)
 def test_training_on_a_mesh_by_gloo(worlds, check):
     worlds.get(Kind("cpu", size=4), IMPORTS).run(check)
 
@@ -69,7 +73,7 @@ def test_G02_a_checkpoint_is_loaded_by_another_number_of_ranks(worlds, tmp_path,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("check", [pytest.param(check, id=check.__name__) for check in checks_of(compiled)])
+@each(checks_of(compiled))
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kernels", ["off", "wait"])
 def test_G02_compiled(worlds, tmp_path, engine, kernels, check):

@@ -48,21 +48,7 @@ def save_and_load(w: Rank) -> None:
     restore(net, optimizer, str(w.folder / "saved"))
     close(whole(net), expected, 0)
     train(w, net, optimizer)  # the optimizer's state is there again
-    again = make_net()
-    reference = adam(again)
-    for _ in range(2):
-        steps_alone(w, again, reference)
-    close(whole(net), {name: t.detach() for name, t in again.state_dict().items()})
-
-
-def steps_alone(w: Rank, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """One round of all batches, on the CPU."""
-    from checks.training import batches
-
-    for x, y in batches(w.size):
-        nn.functional.mse_loss(net(x), y).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    close(whole(net), alone(w, optimizer=adam, rounds=2))
 
 
 @check(bound=False)

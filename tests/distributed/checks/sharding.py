@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,8 +23,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 from torch.distributed.tensor import randn as distributed_randn
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from checks import check
-from checks.training import adam, alone, batches, close, make_net, part, sgd, train
+from checks import check, same
+from checks.training import State, adam, alone, as_over_gloo, batches, close, gradients, make_net, part, sgd, train
 
 
 def mesh_of(w: Rank, *shape: int, names: tuple[str, ...] | None = None) -> DeviceMesh:
@@ -57,19 +58,20 @@ def fsdp2(w: Rank) -> None:
 def fsdp2_in_mixed_precision(w: Rank) -> None:
     """Computed in bfloat16, reduced in float32, as the same program does on the CPU over Gloo."""
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    states = []
-    for device in (w.device, torch.device("cpu")):
+
+    def trained(device: torch.device) -> State:
         net = sharded(make_net().to(device), mesh=init_device_mesh(device.type, (w.size,)), mp_policy=policy)
         seen: list[Any] = []
-        net[2].register_forward_hook(lambda module, args, out, seen=seen: seen.append((args[0].dtype, out.dtype)))
+        net[2].register_forward_hook(lambda module, args, out: seen.append((args[0].dtype, out.dtype)))
         if device.type == "cpu":
             for module in net.modules():  # Gloo has no AVG
                 getattr(module, "set_force_sum_reduction_for_comms", lambda _: None)(True)
         train(w, net, sgd(net), device)
         assert set(seen) == {(torch.bfloat16, torch.bfloat16)}
         assert {p.dtype for p in net.parameters()} == {torch.float32}
-        states.append(whole(net))
-    close(*states, within=1e-2)
+        return whole(net)
+
+    as_over_gloo(w, trained)
 
 
 @check(gloo="there is nothing to offload", bound=False)
@@ -90,8 +92,7 @@ def fsdp2_clips_gradients(w: Rank) -> None:
     norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
     expected = torch.nn.utils.clip_grad_norm_(reference.parameters(), 0.1)
     torch.testing.assert_close(norm.full_tensor().cpu(), expected)
-    grads = {n: p.grad.full_tensor() for n, p in net.named_parameters()}
-    close(grads, {n: p.grad for n, p in reference.named_parameters()})
+    close({name: grad.full_tensor() for name, grad in gradients(net).items()}, gradients(reference))
 
 
 @check(sizes=(4,))
@@ -105,15 +106,20 @@ def fsdp2_on_a_mesh_of_two_by_two(w: Rank) -> None:
 PLAN = {"0": ColwiseParallel(), "2": RowwiseParallel()}
 
 
+def train_rows(w: Rank, net: nn.Module, rows: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """On this rank's part of each batch, with an optimizer for layers of which some are whole."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, foreach=False)
+    for x, y in batches(w.size):
+        F.mse_loss(net(rows(x).to(w.device)), rows(y).to(w.device)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 @check(sizes=(2,))
 def tensor_parallel(w: Rank) -> None:
     """All ranks have the whole batch, and parts of the layers."""
     net = parallelize_module(make_net().to(w.device), mesh_of(w), PLAN)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, foreach=False)  # the last layer is whole
-    for x, y in batches(w.size):
-        F.mse_loss(net(x.to(w.device)), y.to(w.device)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    train_rows(w, net, lambda t: t)
     assert net[0].weight.to_local().shape == (16 // w.size, 10)
     found = {name: p.full_tensor() if isinstance(p, DTensor) else p for name, p in net.state_dict().items()}
     close(found, alone(w))
@@ -124,13 +130,7 @@ def fsdp2_and_tensor_parallel(w: Rank) -> None:
     mesh = mesh_of(w, 2, 2, names=("dp", "tp"))
     net = parallelize_module(make_net().to(w.device), mesh["tp"], PLAN)
     net = sharded(net, mesh=mesh["dp"])
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, foreach=False)
-    row = mesh["dp"].get_local_rank()
-    for x, y in batches(w.size):
-        rows = [t.chunk(2)[row].to(w.device) for t in (x, y)]
-        F.mse_loss(net(rows[0]), rows[1]).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    train_rows(w, net, lambda t: t.chunk(2)[mesh["dp"].get_local_rank()])
     close(whole(net), alone(w))
 
 
@@ -156,11 +156,11 @@ def dtensors_move(w: Rank) -> None:
     assert tensor.to_local().shape == (6, 5)
     for placement in (Replicate(), Shard(1), Shard(0), Replicate(), Shard(1), Replicate()):
         tensor = tensor.redistribute(mesh, [placement])
-        torch.testing.assert_close(tensor.full_tensor().cpu(), x, rtol=0, atol=0)
+        same(tensor.full_tensor(), x)
     partial = DTensor.from_local(x.to(w.device), mesh, [Partial()])
-    torch.testing.assert_close(partial.redistribute(mesh, [Shard(0)]).full_tensor().cpu(), x * w.size, rtol=0, atol=0)
+    same(partial.redistribute(mesh, [Shard(0)]).full_tensor(), x * w.size)
     uneven = distribute_tensor(x[: 4 * w.size - 1].to(w.device), mesh, [Shard(0)])
-    torch.testing.assert_close(uneven.full_tensor().cpu(), x[: 4 * w.size - 1], rtol=0, atol=0)
+    same(uneven.full_tensor(), x[: 4 * w.size - 1])
 
 
 @check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -45,11 +46,13 @@ def adam(net: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(net.parameters(), lr=0.01)
 
 
-def alone(w: Rank, make: Callable[[], nn.Module] = make_net, optimizer: Callable[..., Any] = sgd) -> State:
-    """What one process makes of all batches, on the CPU."""
+def alone(
+    w: Rank, make: Callable[[], nn.Module] = make_net, optimizer: Callable[..., Any] = sgd, rounds: int = 1
+) -> State:
+    """What one process makes of all batches, so many times, on the CPU."""
     net = make()
     step = optimizer(net)
-    for x, y in batches(w.size):
+    for x, y in [*batches(w.size)] * rounds:
         F.mse_loss(net(x), y).backward()
         step.step()
         step.zero_grad()
@@ -82,6 +85,10 @@ def close(found: State, expected: State, within: float = 1e-5) -> None:
             atol=within * scale,
             msg=lambda t, n=name: f"{n}: {t}",
         )
+
+
+def gradients(net: nn.Module) -> State:
+    return {name: p.grad for name, p in net.named_parameters()}
 
 
 def ddp(w: Rank, net: nn.Module, **options: Any) -> DistributedDataParallel:
@@ -122,7 +129,7 @@ def gradients_that_accumulate_without_synchronisation(w: Rank) -> None:
         F.mse_loss(reference(x), y).backward()
         with contextlib.nullcontext() if i == len(everything) - 1 else net.no_sync():
             F.mse_loss(net(part(w, x)), part(w, y)).backward()
-    close({n: p.grad for n, p in net.named_parameters()}, {n: p.grad for n, p in reference.named_parameters()})
+    close(gradients(net), gradients(reference))
 
 
 class Branches(nn.Module):
@@ -153,28 +160,31 @@ def gradients_in_float16(w: Rank) -> None:
     close(net.state_dict(), alone(w), 1e-2)
 
 
+def as_over_gloo(w: Rank, train_on: Callable[[torch.device], State]) -> None:
+    """As the same program does on the CPU over Gloo, in the same group."""
+    close(train_on(w.device), train_on(torch.device("cpu")), within=1e-2)
+
+
 @check(gloo="it is what the device is compared with", bound=False)
 def gradients_in_bfloat16(w: Rank) -> None:
-    """As the same program does on the CPU over Gloo, in the same group."""
-    states = []
-    for device in (w.device, torch.device("cpu")):
+    def trained(device: torch.device) -> State:
         net = DistributedDataParallel(make_net().to(device))
         net.register_comm_hook(None, torch.get_device_module(w.device).distributed.bf16_compress_hook)
         train(w, net, sgd(net), device)
-        states.append(net.module.state_dict())
-    close(*states, within=1e-2)
+        return net.module.state_dict()
+
+    as_over_gloo(w, trained)
 
 
 @check(gloo="it is what the device is compared with", bound=False)
 def parameters_in_half_types(w: Rank) -> None:
-    """As the same program does on the CPU over Gloo, in the same group."""
+    def trained(device: torch.device, dtype: torch.dtype) -> State:
+        net = DistributedDataParallel(make_net().to(device, dtype))
+        train(w, net, torch.optim.SGD(net.parameters(), lr=0.05), device, dtype)
+        return net.module.state_dict()
+
     for dtype in (torch.bfloat16, torch.float16):
-        states = []
-        for device in (w.device, torch.device("cpu")):
-            net = DistributedDataParallel(make_net().to(device, dtype))
-            train(w, net, torch.optim.SGD(net.parameters(), lr=0.05), device, dtype)
-            states.append(net.module.state_dict())
-        close(*states, within=1e-2)
+        as_over_gloo(w, functools.partial(trained, dtype=dtype))
 
 
 @check()
@@ -200,7 +210,7 @@ def batches_of_different_numbers(w: Rank) -> None:
     x, y = list(batches(w.size))[1]
     (F.mse_loss(reference(x.chunk(2)[1]), y.chunk(2)[1]) / w.size).backward()
     if w.rank == 1:  # its second batch, which rank 0 has no part in
-        close({n: p.grad for n, p in net.named_parameters()}, {n: p.grad for n, p in reference.named_parameters()})
+        close(gradients(net), gradients(reference))
 
 
 def make_convnet() -> nn.Sequential:
@@ -246,7 +256,7 @@ def synchronised_batch_norm_of_no_images(w: Rank) -> None:
     (found * (weights if w.rank == 0 else weights[:0]).to(w.device)).sum().backward()
     if w.rank == 0:
         torch.testing.assert_close(found.detach().cpu(), expected.detach(), rtol=1e-5, atol=1e-5)
-        close({n: p.grad for n, p in net.named_parameters()}, {n: p.grad for n, p in reference.named_parameters()})
+        close(gradients(net), gradients(reference))
     else:
         assert found.shape == (0, 3, 6, 6)
     close({"mean": net.running_mean}, {"mean": reference.running_mean})
