@@ -59,16 +59,15 @@ def test_G05_a_group_without_a_backend_takes_tensors_of_the_cpu_and_of_the_devic
     assert done.stdout.split() == ["fine"], done.stderr
 
 
-def test_G05_gloo_is_refused_for_the_device(run_in_process, name):
-    code = f"""
-    import torch
-    import torch.distributed as dist
-    try:
-        dist.init_process_group("cpu:gloo,{name}:gloo", rank=0, world_size=1, store=dist.HashStore())
-    except ValueError as error:
-        print(error)
+def test_G05_gloo_is_refused_for_the_device(printed, name):
+    code = """
+        import torch.distributed as dist
+        try:
+            dist.init_process_group(f"cpu:gloo,{d}:gloo", rank=0, world_size=1, store=dist.HashStore())
+        except ValueError as error:
+            print(error)
     """
-    assert f'use "cpu:gloo,{name}:{name}ccl", or no backend argument' in run_in_process(code).stdout
+    assert f'use "cpu:gloo,{name}:{name}ccl", or no backend argument' in printed(code)
 
 
 def test_G05_data_parallel_names_what_to_use(device):
@@ -77,28 +76,26 @@ def test_G05_data_parallel_names_what_to_use(device):
 
 
 @pytest.mark.requires("collective")
-def test_an_engine_that_the_driver_does_not_support_is_an_error_with_the_reason(run_in_process, name):
+def test_an_engine_that_the_driver_does_not_support_is_an_error_with_the_reason(printed):
     """The reason is that of choose_engine, which torch-backplane doctor prints."""
-    code = f"""
-    import os
-    import torch
-    import torch.distributed as dist
-    from torch_backplane import _backend, process_group
-    print(*process_group.choose_engine())
-    print([_backend.C.driver.group_refusal("peer")])
-    for engine in ("native", "nccl"):
-        os.environ["{name.upper()}_DIST"] = engine
+    code = """
+        import os
+        import torch.distributed as dist
+        from torch_backplane import _backend, process_group
+        print(*process_group.choose_engine())
+        print([_backend.C.driver.group_refusal("peer")])
+        for engine in ("native", "nccl"):
+            os.environ[d.upper() + "_DIST"] = engine
+            try:
+                dist.init_process_group(rank=0, world_size=1, store=dist.HashStore())
+            except (ValueError, RuntimeError) as error:
+                print(error)
         try:
-            dist.init_process_group(rank=0, world_size=1, store=dist.HashStore())
-        except (ValueError, RuntimeError) as error:
+            _backend.C.driver.group_refusal("coffee")
+        except ValueError as error:
             print(error)
-    try:
-        _backend.C.driver.group_refusal("coffee")
-    except ValueError as error:
-        print(error)
     """
-    printed = run_in_process(code, options="collective=off", env={f"{name.upper()}_DIST": None}).stdout
-    chosen, peer, native, nccl, coffee = printed.splitlines()
+    chosen, peer, native, nccl, coffee = printed(code, "collective=off", DIST=None).splitlines()
     why = "bp.collective is switched off by the option collective=off"
     assert chosen == f"staged by the host and Gloo, as the driver has no bp.collective: {why}"
     assert peer == "['']"
@@ -109,18 +106,15 @@ def test_an_engine_that_the_driver_does_not_support_is_an_error_with_the_reason(
 
 @pytest.mark.long_after_first
 @pytest.mark.parametrize("engine", [pytest.param("native", marks=pytest.mark.requires("collective")), "staged"])
-def test_the_version_is_that_of_the_engine(run_in_process, name, engine):
-    code = f"""
-    import os
-    os.environ["{name.upper()}_DIST"] = "{engine}"
-    import torch
-    import torch_backplane
-    print(torch.{name}.distributed.version())
-    print("staged", torch_backplane.__version__)
-    print("native", torch.{name}.get_device_properties().driver_version)
+def test_the_version_is_that_of_the_engine(printed, engine):
+    code = """
+        import torch_backplane
+        print(m.distributed.version())
+        print("staged", torch_backplane.__version__)
+        print("native", m.get_device_properties().driver_version)
     """
-    version, staged, native = run_in_process(code).stdout.splitlines()
-    assert version == (native if engine == "native" else staged)
+    version, *versions = printed(code, DIST=engine).splitlines()
+    assert version == next(one for one in versions if one.startswith(engine))
 
 
 @pytest.mark.long_after_first
@@ -137,32 +131,23 @@ def test_doctor_reports_the_engine_of_a_group(backend_package, monkeypatch, name
     assert finding.found.startswith(text.format(name=name, NAME=name.upper()))
 
 
-def test_a_vendors_backend_takes_the_place_of_the_cores(run_in_process, name):
-    code = f"""
-    import torch
-    import torch.distributed as dist
-    made = []
-    def make(store, rank, size, timeout):
-        made.append(size)
-        return dist.ProcessGroupGloo(store, rank, size, timeout)
-    dist.Backend.register_backend("vendor", make, devices=["{name}"])
-    before = dist.Backend.default_device_backend_map["{name}"]
-    dist.Backend.default_device_backend_map["{name}"] = "vendor"
-    dist.init_process_group(rank=0, world_size=1, store=dist.HashStore())
-    print(made, before)
+def test_a_vendors_backend_takes_the_place_of_the_cores(printed, name):
+    """The core's is not loaded with the backend: it includes all of torch's headers, and half of torch.distributed."""
+    code = """
+        import sys
+        print(sorted({"torch_backplane.distributed", d + "._distributed"} & sys.modules.keys()))
+        import torch.distributed as dist
+        made = []
+        def make(store, rank, size, timeout):
+            made.append(size)
+            return dist.ProcessGroupGloo(store, rank, size, timeout)
+        dist.Backend.register_backend("vendor", make, devices=[d])
+        before = dist.Backend.default_device_backend_map[d]
+        dist.Backend.default_device_backend_map[d] = "vendor"
+        dist.init_process_group(rank=0, world_size=1, store=dist.HashStore())
+        print(made, before)
     """
-    assert run_in_process(code).stdout.split() == ["[1]", f"{name}ccl"]
-
-
-def test_it_is_not_loaded_with_the_backend(run_in_process, name):
-    """Its native code includes all of torch's headers, its Python half of torch.distributed."""
-    code = f"""
-    import sys
-    import torch
-    ours = {{"torch_backplane.distributed", "{name}._distributed"}}
-    print(sorted(ours & sys.modules.keys()))
-    """
-    assert run_in_process(code).stdout.split() == ["[]"]
+    assert printed(code).split() == ["[]", "[1]", f"{name}ccl"]
 
 
 @pytest.mark.long
@@ -196,16 +181,15 @@ def test_attention_can_be_sharded_whichever_is_imported_first(run_in_process, na
     assert run_in_process(code, env=env).stdout.splitlines() == ["False", "True", "True", "SourceFileLoader"]
 
 
-def test_a_mesh_leaves_the_device_that_was_chosen(run_in_process, name, tmp_path):
+def test_a_mesh_leaves_the_device_that_was_chosen(printed, name, tmp_path):
     """Without LOCAL_RANK torch sets the device to rank % devices, unless one was set."""
     code = f"""
-        import torch, torch.distributed as dist
+        import torch.distributed as dist
         from torch.distributed.device_mesh import init_device_mesh
-        torch.{name}.set_device(1)
+        m.set_device(1)
         dist.init_process_group(rank=0, world_size=1, init_method="file://{tmp_path}/store")
-        mesh = init_device_mesh("{name}", (1,))
-        print(torch.{name}.current_device(), torch.empty(1, device="{name}").device)
+        mesh = init_device_mesh(d, (1,))
+        print(m.current_device(), torch.empty(1, device=d).device)
         dist.destroy_process_group()
     """
-    env = {"LOCAL_RANK": None, f"{name.upper()}_DRIVER": None}
-    assert run_in_process(code, options="devices=2", env=env).stdout.strip() == f"1 {name}:1"
+    assert printed(code, "devices=2", env={"LOCAL_RANK": None}).strip() == f"1 {name}:1"
