@@ -3,12 +3,14 @@
 
 import os
 import sys
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
-from torch_backplane import _backend
+from portable.compare import on, same
+from torch_backplane import _backend, fallback
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "device"))
 from warm import WarmProcesses
@@ -66,9 +68,6 @@ def demo(monkeypatch):
 @pytest.fixture
 def ran(device):
     """``with ran("add.Tensor"):`` the block calls that kernel once at least, and nothing goes to the CPU."""
-    from contextlib import contextmanager
-
-    from torch_backplane import fallback
 
     @contextmanager
     def check(kernel):
@@ -76,5 +75,23 @@ def ran(device):
         with fallback.budget(calls=0):
             yield
         assert _backend.C.kernels.calls(f"portable/{kernel}") > before
+
+    return check
+
+
+@pytest.fixture
+def agree(device, ran):
+    """``agree("add.Tensor", torch.add, x, y, alpha=2)``: that kernel computes what the CPU does, which is returned.
+
+    ``None`` is any kernel, or the CPU's. ``compare`` takes both results.
+    """
+
+    def check(kernel, function, *inputs, compare=same, **keywords):
+        arguments, named = on(device, inputs), {key: on(device, value) for key, value in keywords.items()}
+        expected = function(*inputs, **keywords)
+        with ran(kernel) if kernel else nullcontext():
+            got = function(*arguments, **named)
+        compare(got, expected)
+        return expected
 
     return check

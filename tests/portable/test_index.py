@@ -1,11 +1,13 @@
 """gather, scatter, advanced indexing, masks, embeddings and searches against the CPU: values, strides, forms, errors,
 places that repeat or are out of range."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 
-from portable.compare import each, on, same, with_gradients
+from portable.compare import each, same, with_gradients
 from torch_backplane import fallback
 from torch_backplane.testing import capabilities
 
@@ -25,92 +27,76 @@ def indices(shape, below, dtype=I64, seed=3):
     return torch.randint(0, below, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def check(device, function, *inputs):
-    same(function(*on(device, inputs)), function(*inputs), 0, strides=False)
+@pytest.fixture
+def agree(agree):
+    return partial(agree, compare=partial(same, tolerance=0, strides=False))
 
 
 @pytest.mark.parametrize("dtype", each(EVERY, *EVERY[:4]))
-def test_moves_of_every_dtype(device, ran, dtype):
+def test_moves_of_every_dtype(agree, dtype):
     x, source, index = tensor((4, 5, 6), dtype), tensor((4, 3, 6), dtype, 1), indices((4, 3, 6), 5)
     unique = torch.stack([torch.randperm(5)[:3] for _ in range(24)]).reshape(4, 6, 3).transpose(1, 2)
-    with ran("gather"):
-        check(device, lambda t, i: t.gather(1, i), x, index)
-    with ran("scatter.src"):
-        check(device, lambda t, i, s: t.scatter(1, i, s), x, unique, source)
-    with ran("index_select"):
-        check(device, lambda t, i: t.index_select(1, i), x, indices((7,), 5))
-        check(device, lambda t, i: t.index_select(-1, i), x, indices((7,), 6, torch.int32))
-    with ran("index_copy"):
-        check(device, lambda t, i, s: t.index_copy(1, i, s), x, torch.tensor([4, 0, 2]), source)
-    with ran("take"):
-        check(device, torch.take, x.transpose(0, 1), torch.tensor([[0, 5], [-1, 7]]))
-    with ran("index.Tensor"):
-        check(device, lambda t, i: t[i], x, torch.tensor([1, -1, 0, 3]))
-        check(device, lambda t, i: t[:, i], x, torch.tensor([1, -1, 0, 3]))
-    with ran("masked_select"):
-        check(device, lambda t, m: t.masked_select(m), x, tensor((4, 5, 6), torch.bool))
+    agree("gather", lambda t, i: t.gather(1, i), x, index)
+    agree("scatter.src", lambda t, i, s: t.scatter(1, i, s), x, unique, source)
+    agree("index_select", lambda t, i: t.index_select(1, i), x, indices((7,), 5))
+    agree("index_select", lambda t, i: t.index_select(-1, i), x, indices((7,), 6, torch.int32))
+    agree("index_copy", lambda t, i, s: t.index_copy(1, i, s), x, torch.tensor([4, 0, 2]), source)
+    agree("take", torch.take, x.transpose(0, 1), torch.tensor([[0, 5], [-1, 7]]))
+    agree("index.Tensor", lambda t, i: t[i], x, torch.tensor([1, -1, 0, 3]))
+    agree("index.Tensor", lambda t, i: t[:, i], x, torch.tensor([1, -1, 0, 3]))
+    agree("masked_select", lambda t, m: t.masked_select(m), x, tensor((4, 5, 6), torch.bool))
     if dtype.is_complex:
         return
-    with ran("scatter.value"):
-        check(device, lambda t, i: t.scatter(1, i, 1), x, index)
-    with ran("_index_put_impl_"):
-        check(device, lambda t, i, s: t.index_put((i,), s), x, torch.tensor([1, -1, 2]), source[:3, :1])
-    with ran("index_fill_.int_Scalar"):
-        check(device, lambda t, i: t.index_fill(1, i, 1), x, torch.tensor([4, -5]))
-    with ran("put_"):
-        check(device, lambda t, i, s: t.clone().put_(i, s), x, torch.tensor([4, -5, 30]), source.reshape(-1)[:3])
-    with ran("masked_scatter_"):
-        check(device, lambda t, m, s: t.masked_scatter(m, s), x, tensor((5, 6), torch.bool), x.flip(0).contiguous())
-    with ran("nonzero"):
-        check(device, torch.nonzero, x)
+    agree("scatter.value", lambda t, i: t.scatter(1, i, 1), x, index)
+    agree("_index_put_impl_", lambda t, i, s: t.index_put((i,), s), x, torch.tensor([1, -1, 2]), source[:3, :1])
+    agree("index_fill_.int_Scalar", lambda t, i: t.index_fill(1, i, 1), x, torch.tensor([4, -5]))
+    agree("put_", lambda t, i, s: t.clone().put_(i, s), x, torch.tensor([4, -5, 30]), source.reshape(-1)[:3])
+    agree("masked_scatter_", torch.masked_scatter, x, tensor((5, 6), torch.bool), x.flip(0).contiguous())
+    agree("nonzero", torch.nonzero, x)
 
 
 @each_sum
-def test_sums_into_repeated_places(device, ran, dtype):
+def test_sums_into_repeated_places(ran, agree, dtype):
     x = tensor((4, 5, 6), dtype)
     for dim in (0, 1, 2):
         shape = [4, 5, 6]
         shape[dim] = 9
         source, index = tensor(shape, dtype, 1), indices(shape, 4)
-        with ran("scatter_add"):
-            check(device, lambda t, i, s, d=dim: t.scatter_add(d, i, s), x, index, source)
+        agree("scatter_add", lambda t, i, s, d=dim: t.scatter_add(d, i, s), x, index, source)
         with ran("index_add"):
-            check(device, lambda t, i, s, d=dim: t.index_add(d, i, s), x, indices((9,), 4), source)
+            agree(None, lambda t, i, s, d=dim: t.index_add(d, i, s), x, indices((9,), 4), source)
             narrow = indices((9,), 4, torch.int32)
-            check(device, lambda t, i, s, d=dim: t.index_add(d, i, s, alpha=2), x, narrow, source)
+            agree(None, lambda t, i, s, d=dim: t.index_add(d, i, s, alpha=2), x, narrow, source)
 
     def put(t, s, *places):
         return aten.index_put(t, places, s, accumulate=True)
 
     with ran("_index_put_impl_"):
-        check(device, put, x, tensor((9, 5, 6), dtype), indices((9,), 4))
-        check(device, put, x, tensor((6,), dtype), indices((3, 7), 4), indices((7,), 5))
-        check(device, lambda t, s, i: put(t, s, None, None, i), x, tensor((), dtype), indices((2, 9), 6))
+        agree(None, put, x, tensor((9, 5, 6), dtype), indices((9,), 4))
+        agree(None, put, x, tensor((6,), dtype), indices((3, 7), 4), indices((7,), 5))
+        agree(None, lambda t, s, i: put(t, s, None, None, i), x, tensor((), dtype), indices((2, 9), 6))
         for given in (x, x[0, 0]):  # an index without dimensions
-            check(device, put, given, tensor((), dtype), indices((), 4))
-        check(device, lambda t, s, i: put(t, s, None, i), x, tensor((4, 6), dtype), indices((), 4))
+            agree(None, put, given, tensor((), dtype), indices((), 4))
+        agree(None, lambda t, s, i: put(t, s, None, i), x, tensor((4, 6), dtype), indices((), 4))
     with ran("put_"):
         many, source = indices((50,), 120), tensor((50,), dtype)
-        check(device, lambda t, i, s: t.clone().put_(i, s, accumulate=True), x, many, source)
+        agree(None, lambda t, i, s: t.clone().put_(i, s, accumulate=True), x, many, source)
     if dtype.is_floating_point:
         with ran("embedding_dense_backward"):
             grad = tensor((3, 7, 5), dtype)
-            check(device, lambda g, i: aten.embedding_dense_backward(g, i, 6, 2, False), grad, indices((3, 7), 6))
+            agree(None, lambda g, i: aten.embedding_dense_backward(g, i, 6, 2, False), grad, indices((3, 7), 6))
 
 
 @pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin", "mean"])
 @pytest.mark.parametrize("has_self", [True, False])
-def test_scatter_reduce(device, ran, reduce, has_self):
+def test_scatter_reduce(agree, reduce, has_self):
     x, source, index = tensor((4, 6)), tensor((4, 9), seed=1), indices((4, 9), 5)
     source[0, 1], source[2, 2] = float("nan"), float("inf")
-    with ran("scatter_reduce.two"):
-        check(device, lambda t, i, s: t.scatter_reduce(1, i, s, reduce, include_self=has_self), x, index, source)
+    agree("scatter_reduce.two", torch.scatter_reduce, x, 1, index, source, reduce, include_self=has_self)
     if reduce in ("sum", "prod"):
         word = {"sum": "add", "prod": "multiply"}[reduce]
-        with ran("scatter.reduce"):
-            check(device, lambda t, i, s: t.scatter(1, i, s, reduce=word), x, index, source)
-        with ran("scatter.value_reduce"):
-            check(device, lambda t, i: t.scatter(1, i, 3, reduce=word), x, index)
+        agree("scatter.reduce", lambda t, i, s: t.scatter(1, i, s, reduce=word), x, index, source)
+        agree("scatter.value_reduce", lambda t, i: t.scatter(1, i, 3, reduce=word), x, index)
 
 
 SLICES = [
@@ -134,14 +120,13 @@ SLICES = [
 ]
 
 
-def test_slices(device, ran):
+def test_slices(agree):
     x, i = tensor((4, 5, 6)), torch.tensor([3, 0, -1, 1])
     for function in SLICES:
-        with ran("index.Tensor"):
-            check(device, function, x, i, x % 3)
+        agree("index.Tensor", function, x, i, x % 3)
 
 
-def test_assignments(device):
+def test_assignments(agree):
     x, i, y = tensor((4, 5, 6)), torch.tensor([3, 0, -2, 1]), tensor((4, 5, 6), seed=2)
 
     def assign(place, value):
@@ -166,36 +151,28 @@ def test_assignments(device):
 
     for place in (whole, apart, mask, strided):
         for value in (None, 2.5):
-            check(device, assign(place, value), x, i, y)
+            agree(None, assign(place, value), x, i, y)
 
 
-def test_nonzero(device, ran):
+def test_nonzero(agree):
     for shape in ((), (1,), (5000,), (4096,), (3, 0), (70, 130), (2, 3, 4, 5)):
         x = tensor(shape) % 2
-        with ran("nonzero"):
-            check(device, torch.nonzero, x)
-            check(device, torch.nonzero, torch.zeros(shape))
-            check(device, torch.nonzero, torch.ones(shape, dtype=torch.bool))
-        check(device, torch.argwhere, x)
+        agree("nonzero", torch.nonzero, x)
+        agree("nonzero", torch.nonzero, torch.zeros(shape))
+        agree("nonzero", torch.nonzero, torch.ones(shape, dtype=torch.bool))
+        agree(None, torch.argwhere, x)
 
 
 @pytest.mark.parametrize("dtype", each([torch.float32, I64, torch.float64], torch.float32, I64))
-def test_searches(device, ran, dtype):
+def test_searches(agree, dtype):
     row, x = torch.tensor([1, 3, 3, 5, 9]).to(dtype), tensor((4, 7), dtype)
+    rows = tensor((4, 9), dtype, 5)
     for right in (False, True):
-        with ran("bucketize.Tensor"):
-            check(device, lambda v, s, r=right: torch.bucketize(v, s, right=r), x, row)
-        with ran("searchsorted.Tensor"):
-            check(device, lambda s, v, r=right: torch.searchsorted(s, v, right=r, out_int32=True), row, x)
-            rows = tensor((4, 9), dtype, 5)
-            check(device, lambda s, v, r=right: torch.searchsorted(s, v, right=r), rows.sort().values, x)
-            check(
-                device,
-                lambda s, v, o, r=right: torch.searchsorted(s, v, side="right" if r else "left", sorter=o),
-                rows,
-                x,
-                rows.argsort(),
-            )
+        side = "right" if right else "left"
+        agree("bucketize.Tensor", torch.bucketize, x, row, right=right)
+        agree("searchsorted.Tensor", torch.searchsorted, row, x, right=right, out_int32=True)
+        agree("searchsorted.Tensor", torch.searchsorted, rows.sort().values, x, right=right)
+        agree("searchsorted.Tensor", torch.searchsorted, rows, x, side=side, sorter=rows.argsort())
 
 
 def test_embedding_and_its_gradient(device):
@@ -209,28 +186,28 @@ def test_embedding_and_its_gradient(device):
     same(got, with_gradients(function, "cpu", weight, index, leaves=1), 1e-6)
 
 
-def test_0_dim_and_empty(device):
+def test_0_dim_and_empty(agree):
     x, zero = torch.tensor(3.0), torch.tensor(0)
-    check(device, lambda t, i: t.gather(0, i), x, zero)
-    check(device, lambda t, i: t.scatter(0, i, 5), x, zero)
-    check(device, lambda t, i: t.index_select(0, i), x, zero)
-    check(device, lambda t, i: t.index_add(0, i, t), x, zero)
-    check(device, lambda t, i: t.gather(0, i), tensor((3, 4)), torch.empty(0, 4, dtype=I64))
-    check(device, lambda t, i: t.scatter_add(0, i, t), tensor((3, 4)), torch.empty(0, 4, dtype=I64))
-    check(device, lambda t, i: t.index_select(1, i), tensor((3, 4)), torch.empty(0, dtype=I64))
-    check(device, torch.take, tensor((3, 4)), torch.empty(0, 2, dtype=I64))
+    agree(None, lambda t, i: t.gather(0, i), x, zero)
+    agree(None, lambda t, i: t.scatter(0, i, 5), x, zero)
+    agree(None, lambda t, i: t.index_select(0, i), x, zero)
+    agree(None, lambda t, i: t.index_add(0, i, t), x, zero)
+    agree(None, lambda t, i: t.gather(0, i), tensor((3, 4)), torch.empty(0, 4, dtype=I64))
+    agree(None, lambda t, i: t.scatter_add(0, i, t), tensor((3, 4)), torch.empty(0, 4, dtype=I64))
+    agree(None, lambda t, i: t.index_select(1, i), tensor((3, 4)), torch.empty(0, dtype=I64))
+    agree(None, torch.take, tensor((3, 4)), torch.empty(0, 2, dtype=I64))
 
 
-def test_forms_and_views(device):
+def test_forms_and_views(agree):
     x, index, source = tensor((4, 8)), indices((4, 8), 4), tensor((4, 8), seed=1)
-    check(device, lambda t, i: torch.gather(t, 0, i, out=torch.empty(0, device=t.device)), x, index)
-    check(device, lambda t, i, s: torch.scatter_add(t, 0, i, s, out=torch.empty(0, device=t.device)), x, index, source)
-    check(device, lambda t, i: torch.index_select(t, 0, i[0], out=torch.empty(8, 8, device=t.device)), x, index)
-    check(device, lambda t, i, s: (t[:, ::2].scatter_add_(0, i[:, 1::2], s[:, ::2]), t)[1], x, index, source)
-    check(device, lambda t, i, s: t.t().gather(1, i.t()), x, index, source)
-    check(device, lambda t, i, s: t.clone().t().scatter_add_(1, i.t(), s.t()), x, index, source)
-    check(device, lambda t, i, s: t.clone().index_add_(1, i[0], s), x, index, source)
-    check(device, lambda t, i, s: t.gather(1, i[:, :1].expand(4, 6)), x, index, source)
+    agree(None, lambda t, i: torch.gather(t, 0, i, out=torch.empty(0, device=t.device)), x, index)
+    agree(None, lambda t, i, s: torch.scatter_add(t, 0, i, s, out=torch.empty(0, device=t.device)), x, index, source)
+    agree(None, lambda t, i: torch.index_select(t, 0, i[0], out=torch.empty(8, 8, device=t.device)), x, index)
+    agree(None, lambda t, i, s: (t[:, ::2].scatter_add_(0, i[:, 1::2], s[:, ::2]), t)[1], x, index, source)
+    agree(None, lambda t, i, s: t.t().gather(1, i.t()), x, index, source)
+    agree(None, lambda t, i, s: t.clone().t().scatter_add_(1, i.t(), s.t()), x, index, source)
+    agree(None, lambda t, i, s: t.clone().index_add_(1, i[0], s), x, index, source)
+    agree(None, lambda t, i, s: t.gather(1, i[:, :1].expand(4, 6)), x, index, source)
 
 
 BEYOND = {
@@ -302,10 +279,9 @@ def test_F11_places_out_of_range_are_neither_read_nor_written(device):
     assert y.cpu().tolist() == [0, 0, 5, 5, 0, 0]
 
 
-def test_strides_of_no_places(device, ran):
+def test_strides_of_no_places(device, agree):
     for x in (torch.zeros(5, 2), torch.zeros(0, 2), torch.ones(2, 2), torch.zeros(()), torch.ones(())):
-        with ran("nonzero"):
-            check(device, torch.nonzero, x)
+        agree("nonzero", torch.nonzero, x)
         for a, b in zip(x.to(device).nonzero(as_tuple=True), x.nonzero(as_tuple=True), strict=True):
             assert (a.storage_offset(), a.stride()) == (b.storage_offset(), b.stride())
 
@@ -346,17 +322,11 @@ def test_wrong_calls_raise_torchs_error(device, call, text):
 
 
 @pytest.mark.parametrize("right", [False, True])
-def test_searches_of_a_number(device, ran, right):
+def test_searches_of_a_number(agree, right):
     row, whole = torch.tensor([1.0, 3, 3, 5, 9]), torch.tensor([1, 3, 3, 5, 9])
-    with ran("bucketize.Scalar"):
-        check(device, lambda s: torch.bucketize(3, s, right=right), row)
-        check(device, lambda s: torch.bucketize(3, s, right=right, out_int32=True), whole)
-    with ran("searchsorted.Scalar"):
-        check(device, lambda s: torch.searchsorted(s, 3.5, right=right), row)
-        check(
-            device,
-            lambda s, o: torch.searchsorted(s, 4, side="right" if right else "left", sorter=o),
-            row.flip(0),
-            row.argsort().flip(0),
-        )
-    check(device, lambda s: torch.searchsorted(s, 3.5, right=right), whole)
+    agree("bucketize.Scalar", lambda s: torch.bucketize(3, s, right=right), row)
+    agree("bucketize.Scalar", lambda s: torch.bucketize(3, s, right=right, out_int32=True), whole)
+    agree("searchsorted.Scalar", lambda s: torch.searchsorted(s, 3.5, right=right), row)
+    order = row.argsort().flip(0)
+    agree("searchsorted.Scalar", torch.searchsorted, row.flip(0), 4, side=("left", "right")[right], sorter=order)
+    agree(None, lambda s: torch.searchsorted(s, 3.5, right=right), whole)

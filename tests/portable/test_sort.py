@@ -1,5 +1,7 @@
 """Sorting, parts of an order, modes and sets against the CPU: values, places, strides, forms, errors."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -48,24 +50,40 @@ def compare(got, expected):
     torch.testing.assert_close(bits(got.cpu()), bits(expected), rtol=0, atol=0)
 
 
-def compare_selected(got, expected, x, dim):
-    """Values as expected; an index is any that has the value, and none is returned twice."""
-    assert got[0].stride() == expected[0].stride() or expected[0].numel() < 2
-    assert got[1].stride() == expected[1].stride() or expected[0].numel() < 2
-    assert got[0].dtype == expected[0].dtype
-    assert got[1].dtype == I64
-    torch.testing.assert_close(got[0].cpu(), expected[0], rtol=0, atol=0, equal_nan=True)
-    places = got[1].cpu()
-    if x.dim() == 0:
-        assert places == 0
-        return
-    if places.dim() < x.dim():
-        places = places.unsqueeze(dim)
-    torch.testing.assert_close(
-        x.gather(dim, places).reshape(expected[0].shape), expected[0], rtol=0, atol=0, equal_nan=True
-    )
-    ordered = places.sort(dim).values
-    assert not (ordered.diff(dim=dim) == 0).any()
+def selected(x, dim):
+    """Compares values and indices: an index is any that has the value, and none is returned twice."""
+
+    def check(got, expected):
+        for one, other in zip(got, expected, strict=True):
+            assert one.stride() == other.stride() or other.numel() < 2
+            assert one.dtype == other.dtype
+        values, places = expected[0], got[1].cpu()
+        torch.testing.assert_close(got[0].cpu(), values, rtol=0, atol=0, equal_nan=True)
+        if x.dim() == 0:
+            assert places == 0
+            return
+        if places.dim() < x.dim():
+            places = places.unsqueeze(dim)
+        found = x.gather(dim, places).reshape(values.shape)
+        torch.testing.assert_close(found, values, rtol=0, atol=0, equal_nan=True)
+        assert not (places.sort(dim).values.diff(dim=dim) == 0).any()
+
+    return check
+
+
+@pytest.fixture
+def agree(agree):
+    return partial(agree, compare=compare)
+
+
+@pytest.fixture
+def select(agree):
+    """A function of a tensor and a dimension that returns values and indices."""
+
+    def check(kernel, function, x, *inputs, dim=-1, **keywords):
+        agree(kernel, function, x, *inputs, dim=dim, compare=selected(x, dim), **keywords)
+
+    return check
 
 
 # Short rows, and long ones on one item and on many.
@@ -73,134 +91,112 @@ SIZES = [(7, 1), (5, 17), (300, 16), (3, 64), (4, 65), (3, 700), (2, 5000)]
 
 
 @each_dtype
-def test_sort(device, ran, dtype):
+def test_sort(agree, dtype):
     for shape in ((6, 50), (3, 700), (1, 5000)):
         x = tensor(shape, dtype)
-        y = x.to(device)
-        with ran("sort.stable"):
-            for descending in (False, True):
-                got = y.sort(dim=1, descending=descending, stable=True)
-                compare(tuple(got), tuple(x.sort(dim=1, descending=descending, stable=True)))
-                places = torch.argsort(y, dim=1, descending=descending, stable=True)
-        compare(places, x.argsort(dim=1, descending=True, stable=True))
+        for descending in (False, True):
+            agree("sort.stable", torch.sort, x, dim=1, descending=descending, stable=True)
+        agree("sort.stable", torch.argsort, x, dim=1, descending=True, stable=True)
 
 
-def test_sort_sizes(device):
+def test_sort_sizes(agree):
     for shape in SIZES:
         wide = torch.arange(shape[0] * shape[1]).reshape(shape).flip(1) << 33
         for x in (torch.randn(shape), tensor(shape, I64), wide):
-            compare(tuple(x.to(device).sort(dim=1, stable=True)), tuple(x.sort(dim=1, stable=True)))
+            agree("sort.stable", torch.sort, x, dim=1, stable=True)
 
 
 @pytest.mark.long
-def test_sort_of_a_million(device):
-    for x in (
-        torch.randn(1_000_000),
-        torch.randn(1_000_000, dtype=torch.float64),
-        torch.randint(-(2**62), 2**62, (1_000_000,)),
-    ):
-        compare(tuple(x.to(device).sort(stable=True)), tuple(x.sort(stable=True)))
-        compare(tuple(x.to(device).sort(stable=True, descending=True)), tuple(x.sort(stable=True, descending=True)))
+def test_sort_of_a_million(agree):
+    million = (1_000_000,)
+    for x in (torch.randn(million), torch.randn(million).double(), torch.randint(-(2**62), 2**62, million)):
+        for descending in (False, True):
+            agree("sort.stable", torch.sort, x, stable=True, descending=descending)
 
 
-def test_sort_layouts(device):
+def test_sort_layouts(agree):
     x = tensor((6, 8, 5))
-    y = x.to(device)
     for view in (
-        lambda t: t,
-        lambda t: t.permute(2, 0, 1),
-        lambda t: t.transpose(0, 1),
-        lambda t: t[:, ::2],
-        lambda t: t[:, :1].expand(6, 8, 5),
-        lambda t: t[:, 3],
-        lambda t: t[:1],
-        lambda t: t.unsqueeze(1),
+        x,
+        x.permute(2, 0, 1),
+        x.transpose(0, 1),
+        x[:, ::2],
+        x[:, :1].expand(6, 8, 5),
+        x[:, 3],
+        x[:1],
+        x.unsqueeze(1),
     ):
-        for dim in range(-view(x).dim(), view(x).dim()):
-            compare(tuple(view(y).sort(dim=dim, stable=True)), tuple(view(x).sort(dim=dim, stable=True)))
+        for dim in range(-view.dim(), view.dim()):
+            agree("sort.stable", torch.sort, view, dim=dim, stable=True)
 
 
 @pytest.mark.parametrize("descending", [False, True])
-def test_sort_edges(device, descending):
+def test_sort_edges(agree, descending):
     x = edges()
-    for one in (x, x.t(), x.bfloat16(), x.half(), x.double()):
-        compare(
-            tuple(one.to(device).sort(dim=-1, descending=descending, stable=True)),
-            tuple(one.sort(dim=-1, descending=descending, stable=True)),
-        )
-    many = x.repeat(1, 30)
-    got, expected = (
-        many.to(device).sort(dim=1, descending=descending, stable=True),
-        many.sort(dim=1, descending=descending, stable=True),
-    )
-    compare(tuple(got), tuple(expected))
+    for one in (x, x.t(), x.bfloat16(), x.half(), x.double(), x.repeat(1, 30)):
+        agree("sort.stable", torch.sort, one, dim=-1, descending=descending, stable=True)
     for empty in (torch.empty(0), torch.empty(3, 0), torch.empty(0, 3), torch.tensor(3.0)):
         for dim in range(max(empty.dim(), 1)):
-            compare(tuple(empty.to(device).sort(dim, descending)), tuple(empty.sort(dim, descending)))
+            agree(None, torch.sort, empty, dim, descending)
     payload = torch.tensor([0x7FC00001, 0x7FC00002, 0x3F800000, 0xFFC00003 - 2**32], dtype=torch.int32).view(F32)
-    compare(tuple(payload.to(device).sort(stable=True)), tuple(payload.sort(stable=True)))
+    agree("sort.stable", torch.sort, payload, stable=True)
 
 
-def test_sort_forms(device, ran):
+def outs(shape, device):
+    """Values and indices: empty, and with gaps."""
+    yield torch.empty(0, device=device), torch.empty(0, dtype=I64, device=device)
+    gaps = torch.empty(*shape, 2, device=device)
+    yield gaps[..., 0], gaps.long()[..., 1]
+
+
+def test_sort_forms(agree, device, ran):
     x = tensor((5, 70))
     y = x.to(device)
-    for out in (
-        (torch.empty(0, device=device), torch.empty(0, dtype=I64, device=device)),
-        (torch.empty(5, 70, device=device), torch.empty(70, 5, dtype=I64, device=device).t()),
-        (torch.empty(5, 140, device=device)[:, ::2], torch.empty(5, 70, 2, dtype=I64, device=device)[..., 1]),
-    ):
+    turned = torch.empty(5, 70, device=device), torch.empty(70, 5, dtype=I64, device=device).t()
+    for out in (*outs(x.shape, device), turned):
         for dim in (0, 1):
             with ran("sort.stable"):
                 torch.sort(y, dim=dim, stable=True, out=out)
             expected = x.sort(dim=dim, stable=True)
             assert torch.equal(out[0].cpu(), expected.values)
             assert torch.equal(out[1].cpu(), expected.indices)
-    compare(torch.msort(y), torch.msort(x))
-    compare(y.argsort(dim=0, stable=True), x.argsort(dim=0, stable=True))
+    agree(None, torch.msort, x)
+    agree(None, torch.argsort, x, dim=0, stable=True)
     torch.testing.assert_close(torch.quantile(y, 0.3, dim=1).cpu(), torch.quantile(x, 0.3, dim=1))
     with pytest.raises(RuntimeError, match=r"Expected .*out"):
         torch.sort(y, out=(torch.empty(0, dtype=I64, device=device), torch.empty(0, dtype=I64, device=device)))
 
 
+def unordered(t, k, dim):
+    """The largest in order, as ``sorted=False`` has them in any."""
+    return t.gather(dim, t.topk(k, dim, sorted=False).indices.sort(dim).values).sort(dim).values
+
+
 @each_number
-def test_selections(device, ran, dtype):
+def test_selections(agree, select, dtype):
     for shape in ((6, 40), (4, 200), (2, 3000)):
         x = tensor(shape, dtype)
-        y = x.to(device)
-        for k, largest, ordered in ((1, True, True), (5, True, True), (7, False, True), (shape[1] // 3, True, False)):
-            with ran("topk"):
-                got = y.topk(k, 1, largest, ordered)
-            expected = x.topk(k, 1, largest, ordered)
-            if not ordered:
-                got, expected = y.gather(1, got.indices.sort(1).values).sort(1), expected.values.sort(1)
-                compare(got.values, expected.values)
-                continue
-            compare_selected(got, expected, x, 1)
-        with ran("kthvalue"):
-            compare_selected(y.kthvalue(11, 1), x.kthvalue(11, 1), x, 1)
-        with ran("median.dim_values"):
-            compare_selected(y.median(1), x.median(1), x, 1)
-        with ran("nanmedian.dim_values"):
-            compare_selected(y.nanmedian(1, True), x.nanmedian(1, True), x, 1)
-        with ran("median"):
-            compare(y.median(), x.median())
-        with ran("nanmedian"):
-            compare(y.nanmedian(), x.nanmedian())
+        for k, largest in ((1, True), (5, True), (7, False)):
+            select("topk", torch.topk, x, k, largest=largest)
+        agree("topk", unordered, x, shape[1] // 3, 1)
+        select("kthvalue", torch.kthvalue, x, 11)
+        select("median.dim_values", torch.median, x)
+        select("nanmedian.dim_values", torch.nanmedian, x, keepdim=True)
+        agree("median", torch.median, x)
+        agree("nanmedian", torch.nanmedian, x)
 
 
 @pytest.mark.parametrize("shape", [(1,), (65,), (257,), (3000,), (3, 1), (40, 9), (2, 256), (2, 2049)])
-def test_selection_sizes(device, shape):
-    x = torch.randn(shape)
-    y = x.to(device)
-    size = shape[-1]
+def test_selection_sizes(select, shape):
+    x, size = torch.randn(shape), shape[-1]
     for k in {1, (size + 1) // 4 + 1, (size + 1) // 2, size}:
-        compare_selected(y.topk(k), x.topk(k), x, -1)
-        compare_selected(y.topk(k, largest=False), x.topk(k, largest=False), x, -1)
-        compare_selected(y.kthvalue(k), x.kthvalue(k), x, -1)
-    compare_selected(y.median(-1), x.median(-1), x, -1)
+        select("topk", torch.topk, x, k)
+        select("topk", torch.topk, x, k, largest=False)
+        select("kthvalue", torch.kthvalue, x, k)
+    select("median.dim_values", torch.median, x)
     same = torch.full(shape, 2.5)
-    compare_selected(same.to(device).topk(k), same.topk(k), same, -1)
-    compare_selected(same.to(device).median(-1), same.median(-1), same, -1)
+    select("topk", torch.topk, same, k)
+    select("median.dim_values", torch.median, same)
 
 
 MISLEADING = [
@@ -214,51 +210,43 @@ MISLEADING = [
 ]
 
 
-def test_a_sample_may_mislead(device):
+def test_a_sample_may_mislead(select):
     """One item looks at 64 elements of such rows first: all that are extreme, none, or equal ones."""
     for make in MISLEADING:
         x = torch.stack([make(6400), make(6400).flip(0), torch.randn(6400)]).float()
         for largest in (False, True):
             for k in (1, 9, 100):
-                compare_selected(x.to(device).topk(k, 1, largest), x.topk(k, 1, largest), x, 1)
+                select("topk", torch.topk, x, k, largest=largest)
 
 
-def test_selection_layouts_and_edges(device):
+def test_selection_layouts_and_edges(agree, select):
     x = tensor((6, 8, 5))
-    y = x.to(device)
-    views = (
-        lambda t: t,
-        lambda t: t.permute(2, 0, 1),
-        lambda t: t[:, ::2],
-        lambda t: t[0, 0, 0],
-    )
     calls = (
-        lambda t, d: t.topk(1 if t.dim() == 0 else 3, d),
-        lambda t, d: t.kthvalue(1 if t.dim() == 0 else 3, d),
-        lambda t, d: t.median(d),
-        lambda t, d: t.nanmedian(d, True),
-        lambda t, d: t.mode(d),
-        lambda t, d: t.mode(d, True),
+        lambda t, dim: t.topk(1 if t.dim() == 0 else 3, dim),
+        lambda t, dim: t.kthvalue(1 if t.dim() == 0 else 3, dim),
+        lambda t, dim: t.median(dim),
+        lambda t, dim: t.nanmedian(dim, True),
+        lambda t, dim: t.mode(dim),
+        lambda t, dim: t.mode(dim, True),
     )
-    for view in views:
-        for dim in range(-max(view(x).dim(), 1), max(view(x).dim(), 1)):
+    for view in (x, x.permute(2, 0, 1), x[:, ::2], x[0, 0, 0]):
+        for dim in range(-max(view.dim(), 1), max(view.dim(), 1)):
             for call in calls:
-                compare_selected(call(view(y), dim), call(view(x), dim), view(x), dim)
+                select(None, call, view, dim=dim)
+    close = partial(torch.testing.assert_close, equal_nan=True, check_device=False)
     for one in (edges(), edges().repeat(1, 60), edges().bfloat16()):
         for call in calls[:4]:  # the CPU's mode loses its way where there is NaN
             for dim in (0, 1):
-                compare_selected(call(one.to(device), dim), call(one, dim), one, dim)
+                select(None, call, one, dim=dim)
         for function in (torch.median, torch.nanmedian):
-            torch.testing.assert_close(function(one.to(device)).cpu(), function(one), equal_nan=True)
+            agree(None, function, one, compare=close)
     for empty in (torch.empty(0, 4), torch.empty(3, 0, 4)):
         for call in calls:
-            expected = call(empty, -1)
-            for a, b in zip(call(empty.to(device), -1), expected, strict=True):
-                compare(a, b)
-    compare(tuple(torch.empty(3, 0).to(device).topk(0)), tuple(torch.empty(3, 0).topk(0)))
-    compare(tuple(y.topk(0)), tuple(x.topk(0)))
-    for call in (torch.median, torch.nanmedian):
-        torch.testing.assert_close(call(torch.empty(0).to(device)).cpu(), call(torch.empty(0)), equal_nan=True)
+            agree(None, call, empty, -1)
+    agree(None, torch.topk, torch.empty(3, 0), 0)
+    agree(None, torch.topk, x, 0)
+    for function in (torch.median, torch.nanmedian):
+        agree(None, function, torch.empty(0), compare=close)
 
 
 def test_an_expanded_dimension_is_selected_from(device):
@@ -282,14 +270,10 @@ def test_selection_forms(device, ran):
     }
     for name, call in calls.items():
         expected = call(x, (torch.empty(0), torch.empty(0, dtype=I64)))
-        shape = expected[0].shape
-        for out in (
-            (torch.empty(0, device=device), torch.empty(0, dtype=I64, device=device)),
-            (torch.empty(*shape, 2, device=device)[..., 0], torch.empty(*shape, 2, dtype=I64, device=device)[..., 1]),
-        ):
+        for out in outs(expected[0].shape, device):
             with ran(name):
                 call(y, out)
-            compare_selected([t.contiguous() for t in out], expected, x, 0)
+            selected(x, 0)([t.contiguous() for t in out], expected)
 
 
 def test_errors_are_the_cpus(device):
@@ -317,35 +301,26 @@ def test_errors_are_the_cpus(device):
 
 
 @each_dtype
-def test_mode(device, ran, dtype):
+def test_mode(agree, select, dtype):
     for shape in ((6, 50), (3, 700)):
-        x = tensor(shape, dtype)
         for dim in (0, 1):
-            with ran("mode"):
-                got = x.to(device).mode(dim)
-            compare_selected(got, x.mode(dim), x, dim)
-    x = torch.tensor([[1, 2, 2, 5, 5, 0], [4, 3, 2, 1, 0, 9]]).to(dtype)
-    compare(tuple(x.to(device).mode(1)), tuple(x.mode(1)))
+            select("mode", torch.mode, tensor(shape, dtype), dim=dim)
+    agree("mode", torch.mode, torch.tensor([[1, 2, 2, 5, 5, 0], [4, 3, 2, 1, 0, 9]]).to(dtype), 1)
 
 
 # Those of several elements; in every combination of what is asked for.
 @each_dtype
-def test_unique(device, ran, dtype):
+def test_unique(agree, dtype):
     x = tensor((9, 31), dtype) if dtype == torch.bool else (tensor((9, 31)) % 17).abs().to(dtype)
     ordered = x.sort().values
     for inverse in (False, True):
         for counts in (False, True):
-            with ran("_unique2"):
-                got = torch._unique2(x.to(device), True, inverse, counts)
-            compare(got, torch._unique2(x, True, inverse, counts))
-            with ran("unique_consecutive"):
-                got = torch.ops.aten.unique_consecutive(ordered.to(device), inverse, counts)
-            compare(got, torch.ops.aten.unique_consecutive(ordered, inverse, counts))
-    with ran("_unique"):
-        compare(torch._unique(x.to(device), False, True), torch._unique(x, False, True))
+            agree("_unique2", torch._unique2, x, True, inverse, counts)
+            agree("unique_consecutive", torch.ops.aten.unique_consecutive, ordered, inverse, counts)
+    agree("_unique", torch._unique, x, False, True)
 
 
-def test_unique_edges(device):
+def test_unique_edges(agree):
     for x in (
         torch.empty(0),
         torch.empty(0, 3),
@@ -356,54 +331,42 @@ def test_unique_edges(device):
         torch.randint(0, 50, (20_000,)),
     ):
         for flags in ((False, False), (True, True)):
-            compare(torch._unique2(x.to(device), True, *flags), torch._unique2(x, True, *flags))
-            got = torch.ops.aten.unique_consecutive(x.to(device), *flags)
-            compare(got, torch.ops.aten.unique_consecutive(x, *flags))
+            agree("_unique2", torch._unique2, x, True, *flags)
+            agree("unique_consecutive", torch.ops.aten.unique_consecutive, x, *flags)
 
 
-def test_unique_slices(device, ran):
+def test_unique_slices(agree):
     x = torch.randint(0, 2, (20, 3, 2))
     for one in (x, x.float(), x.bool(), x.transpose(0, 1)):
         for dim in (0, 1, -1):
-            with ran("unique_dim"):
-                got = torch.ops.aten.unique_dim(one.to(device), dim, True, True, True)
-            compare(got, torch.ops.aten.unique_dim(one, dim, True, True, True))
-            with ran("unique_consecutive"):
-                got = torch.unique_consecutive(one.to(device), True, True, dim)
-            compare(got, torch.unique_consecutive(one, True, True, dim))
-    with ran("unique_dim_consecutive"):
-        got = torch.ops.aten.unique_dim_consecutive(x.to(device), 0)
-    compare(got, torch.ops.aten.unique_dim_consecutive(x, 0))
+            agree("unique_dim", torch.ops.aten.unique_dim, one, dim, True, True, True)
+            agree("unique_consecutive", torch.unique_consecutive, one, True, True, dim)
+    agree("unique_dim_consecutive", torch.ops.aten.unique_dim_consecutive, x, 0)
     one = torch.tensor([[1.0, NAN], [0, 1], [1, NAN], [0, 1]])
-    compare(one.to(device).unique(dim=0), one.unique(dim=0))
-    compare(torch.unique_consecutive(one.to(device), dim=0), torch.unique_consecutive(one, dim=0))
+    agree(None, torch.unique, one, dim=0)
+    agree(None, torch.unique_consecutive, one, dim=0)
 
 
 @each_number
-def test_isin(device, ran, dtype):
+def test_isin(agree, dtype):
     x, tests = tensor((9, 31), dtype), tensor((50,), dtype, 1)
-    for one in (tests, tests[:2], tests[:0], tests[:49].view(7, 7).t()):
+    for one in (tests, tests[:2], tests[:0], tests[:49].view(7, 7).t(), tensor((333,), dtype, 2)):
         for invert in (False, True):
-            with ran("isin.Tensor_Tensor"):
-                got = torch.isin(x.to(device), one.to(device), invert=invert)
-            compare(got, torch.isin(x, one, invert=invert))
+            agree("isin.Tensor_Tensor", torch.isin, x, one, invert=invert)
 
 
-def test_isin_forms(device, ran):
+def test_isin_forms(agree, device, ran):
     x = edges()
-    tests = torch.tensor([NAN, -0.0, 3, INF])
-    compare(torch.isin(x.to(device), tests.to(device)), torch.isin(x, tests))
-    whole = torch.tensor([0, 3])
-    compare(torch.isin(x.to(device), whole.to(device)), torch.isin(x, whole))
+    tests, whole = torch.tensor([NAN, -0.0, 3, INF]), torch.tensor([0, 3])
+    for one in (tests, whole, torch.cat([tests, torch.arange(-9, 300)])):
+        agree(None, torch.isin, x, one)
     out = torch.empty(0, dtype=torch.bool, device=device)
     with ran("isin.Tensor_Tensor"):
         torch.isin(x.t().to(device), tests.to(device), out=out)
     compare(out, torch.isin(x.t().contiguous(), tests))
-    with ran("isin.Tensor_Scalar"):
-        compare(torch.isin(x.to(device), 3, invert=True), torch.isin(x, 3, invert=True))
-    with ran("isin.Scalar_Tensor"):
-        compare(torch.isin(3, x.to(device)), torch.isin(3, x))
-    compare(torch.isin(torch.tensor(3).to(device), whole.to(device)), torch.isin(torch.tensor(3), whole))
+    agree("isin.Tensor_Scalar", torch.isin, x, 3, invert=True)
+    agree("isin.Scalar_Tensor", torch.isin, 3, x)
+    agree(None, torch.isin, torch.tensor(3), whole)
 
 
 def test_gradients_are_the_cpus(device):
