@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from checker import ROOT, hold_cases, run
 
 # Programs, and how many cases each has at least.
 PROGRAMS = {
@@ -19,7 +20,6 @@ PROGRAMS = {
     "shims_modules_test": 20,
     "trace_test": 10,
 }
-ROOT = Path(__file__).resolve().parents[2]
 DRIVERS = ROOT / "drivers"
 FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
 
@@ -33,11 +33,6 @@ def sources() -> list[tuple[Path, str]]:
     found.append((Path(__file__).with_name("handle_driver.cpp"), "bp_handle_get"))
     found += [(Path(__file__).with_name(f"{name}.cpp"), "") for name in PROGRAMS]
     return found
-
-
-def run(command: list[str]) -> None:
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
 
 
 def build(folder: Path, *more_flags: str) -> None:
@@ -63,12 +58,4 @@ def build(folder: Path, *more_flags: str) -> None:
 def run_program(folder: Path, program: str, *before: str, **environment: str) -> None:
     """Run a program, behind other words if there are any: all its cases hold, and there are as many as it has."""
     words = [*before, str(folder / program)]
-    variables = {**os.environ, **environment}
-    result = subprocess.run(words, capture_output=True, text=True, timeout=240, env=variables, check=False)
-    failed = [line for line in result.stdout.splitlines() if line.startswith("FAIL")]
-    assert not failed, "\n".join(failed)
-    assert result.returncode == 0, (
-        f"{program} ended with {result.returncode} after {result.stdout[-200:]!r}: {result.stderr}"
-    )
-    passed = [line for line in result.stdout.splitlines() if line.startswith("ok")]
-    assert len(passed) > PROGRAMS[program], result.stdout
+    assert hold_cases(run(words, check=False, timeout=240, **environment)) > PROGRAMS[program]

@@ -246,13 +246,10 @@ def test_no_compiler(built: Built) -> None:
 
 # ---- expected failures, and checks that are left out
 
-BROKEN_ZERO = "broken.defect=memory.zero"
-
 
 def test_an_expected_failure_is_shown_with_its_reason(built: Built, tmp_path: Path) -> None:
-    words = ["--shim", str(built.broken), "--options", BROKEN_ZERO, *only("memory.zero", "memory.patterns", "ext.*")]
-    words += ["--expect", "memory.zero=the firmware <1.2> rounds up", "--skip", "ext.*=no groups yet"]
-    report = check(built, built.sim, *words)
+    words = ["--expect", "memory.zero=the firmware <1.2> rounds up", "--skip", "ext.*=no groups yet"]
+    report = of_kind(built, "memory.zero", *only("memory.zero", "memory.patterns", "ext.*"), *words)
     assert (report.code, report.failed, report.passed) == (0, {}, {"memory.patterns"}), report.out
     assert report.left_out["memory.zero"].startswith(
         "failed as expected (the firmware <1.2> rounds up): alloc(0, 0, 0, "
@@ -275,8 +272,7 @@ def test_an_expected_failure_that_passes_is_reported(built: Built, tmp_path: Pat
 
 def test_what_is_skipped_is_not_run(built: Built) -> None:
     """The driver would end the process."""
-    words = ["--shim", str(built.broken), "--options", "broken.defect=crash", *only("memory.zero")]
-    report = check(built, built.sim, *words, "--skip", "memory.*=it hangs the board")
+    report = of_kind(built, "crash", *only("memory.zero"), "--skip", "memory.*=it hangs the board")
     assert (report.code, report.left_out) == (0, {"memory.zero": "skipped: it hangs the board"}), report.out
 
 
@@ -348,7 +344,7 @@ def test_a_failure_names_what_is_wrong(built: Built, defect: str, name: str, say
 
 @pytest.mark.long
 def test_the_shim_itself_is_sound(built: Built) -> None:
-    report = check(built, built.sim, "--shim", str(built.broken), "--options", "broken.defect=none")
+    report = of_kind(built, "none")
     assert (report.code, report.failed, set(report.not_offered)) == (0, {}, NO_SUCH_WORDS), report.out
 
 
@@ -362,16 +358,14 @@ def test_the_shim_itself_is_sound(built: Built) -> None:
     ],
 )
 def test_an_early_end_costs_one_row(built: Built, defect: str, words: list[str], text: str) -> None:
-    only = ["--only", "memory.zero", "--only", "ext.*"]
-    report = check(built, built.sim, "--shim", str(built.broken), "--options", f"broken.defect={defect}", *only, *words)
+    report = of_kind(built, defect, *only("memory.zero", "ext.*"), *words)
     assert (report.code, set(report.failed), report.passed) == (1, {"memory.zero"}, {"ext.unknown", "ext.heads"})
     assert re.search(text, report.failed["memory.zero"])
     assert re.search(text, re.sub(r"\s+", " ", report.out))
 
 
 def test_failure_is_explained(built: Built) -> None:
-    words = ["--shim", str(built.broken), "--options", "broken.defect=memory.zero", "--only", "memory.zero"]
-    report = check(built, built.sim, *words)
+    report = of_kind(built, "memory.zero", "--only", "memory.zero")
     assert re.search(r"FAIL +memory\.zero .*\n +alloc\(0, 0, 0, 0x\w+\) gave address 0\n +driver\.h says: ", report.out)
     assert "0 passed, 1 failed, 0 not offered" in report.out
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,13 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where compilations put their files; a name with a space is as good as any."""
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where compilations put their files; nothing is left there. A name with a space is as good as any."""
     folder = tmp_path / "temporary files"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
-    return folder
+    yield folder
+    assert list(folder.iterdir()) == []
 
 
 def checks_of(built: Built, *families: str) -> set[str]:
@@ -44,38 +46,45 @@ def checks_of(built: Built, *families: str) -> set[str]:
 
 
 @pytest.mark.long
-def test_the_contract(built: Built, driver: Path, temporary: Path) -> None:
+def test_the_contract(built: Built, driver: Path) -> None:
     report = check(built, driver, "--options", "devices=2,emulate.stream=async")
     assert (report.code, report.failed, report.left_out) == (0, {}, {}), report.out
     assert checks_of(built, *FAMILIES) - report.passed == NO_SUCH_WORDS | {"dialect.rows"}
-    assert list(temporary.iterdir()) == []
 
 
-def test_compiling_loading_and_groups(built: Built, driver: Path, temporary: Path) -> None:
+def test_compiling_loading_and_groups(built: Built, driver: Path) -> None:
     report = check(built, driver, *only("compiler.*", "module.load", "module.fault", "dialect.groups"))
     assert (report.code, report.failed, report.left_out, report.not_offered) == (0, {}, {}, {}), report.out
-    assert list(temporary.iterdir()) == []
 
 
-def test_a_wrong_word_is_named(built: Built, tmp_path: Path) -> None:
-    example = Path(shutil.copytree(EXAMPLE, tmp_path / "examples" / "compiler_driver"))
-    shutil.copytree(ROOT / "examples" / "minimal_driver", tmp_path / "examples" / "minimal_driver")
-    prelude = example / "prelude.h"
-    text = prelude.read_text()
-    assert text.count("F32(rint),") == 1
-    prelude.write_text(text.replace("F32(rint),", '"#define bp_rint __builtin_roundf",'))
-    report = check(built, build(example, tmp_path), "--only", "dialect.floats")
+@pytest.fixture
+def with_prelude(tmp_path: Path) -> Callable[[str], Path]:
+    """The driver with another prelude."""
+
+    def change(text: str) -> Path:
+        for name in ("compiler_driver", "minimal_driver"):
+            shutil.copytree(ROOT / "examples" / name, tmp_path / "examples" / name)
+        example = tmp_path / "examples" / "compiler_driver"
+        (example / "prelude.h").write_text(text)
+        return build(example, tmp_path)
+
+    return change
+
+
+PRELUDE = (EXAMPLE / "prelude.h").read_text()
+
+
+def test_a_wrong_word_is_named(built: Built, with_prelude: Callable[[str], Path]) -> None:
+    assert PRELUDE.count("F32(rint),") == 1
+    driver = with_prelude(PRELUDE.replace("F32(rint),", '"#define bp_rint __builtin_roundf",'))
+    report = check(built, driver, "--only", "dialect.floats")
     assert set(report.failed) == {"dialect.floats"}, report.out
     assert report.failed["dialect.floats"].startswith("bp_rint")
 
 
-def test_a_language_without_a_trap(built: Built, tmp_path: Path) -> None:
-    example = Path(shutil.copytree(EXAMPLE, tmp_path / "examples" / "compiler_driver"))
-    shutil.copytree(ROOT / "examples" / "minimal_driver", tmp_path / "examples" / "minimal_driver")
-    prelude = example / "prelude.h"
-    lines = prelude.read_text().splitlines(keepends=True)
-    prelude.write_text("".join(line for line in lines if "BP_ASSERT" not in line))
-    report = check(built, build(example, tmp_path), *only("module.fault", "dialect.assertions"))
+def test_a_language_without_a_trap(built: Built, with_prelude: Callable[[str], Path]) -> None:
+    driver = with_prelude("".join(line for line in PRELUDE.splitlines(keepends=True) if "BP_ASSERT" not in line))
+    report = check(built, driver, *only("module.fault", "dialect.assertions"))
     assert (report.passed, report.not_offered) == (
         {"dialect.assertions"},
         {"module.fault": "not offered: the prelude defines no BP_ASSERT"},
@@ -97,4 +106,3 @@ def test_a_machine_without_a_compiler(
     assert [line for line in report.out.splitlines() if "Not run at all" in line] == [
         f"  Not run at all: {family} ({expected})." for family in ("module", "dialect")
     ]
-    assert list(temporary.iterdir()) == []

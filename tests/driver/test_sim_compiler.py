@@ -12,11 +12,12 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char, c_char_p, c_int32, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
 import pytest
-from checker import Built
+from checker import Built, run
 from interface import ABI, INTERNAL, INVALID_ARGUMENT, OK, UNSUPPORTED, Host, SetError, Table
 
 KERNEL = """
@@ -126,14 +127,21 @@ def real() -> str:
     return subprocess.run(["sh", "-c", "command -v ${CC:-cc}"], capture_output=True, text=True).stdout.strip()
 
 
+def program_of(code: str) -> list[str]:
+    """A process that has Sim."""
+    imports = f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom test_sim_compiler import Sim\n"
+    return [sys.executable, "-c", imports + textwrap.dedent(code)]
+
+
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where compilations put their files; nothing may be left there."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.delenv("CC", raising=False)
-    return folder
+    yield folder
+    assert list(folder.iterdir()) == []
 
 
 def test_a_compiler_of_the_path_is_found(
@@ -167,7 +175,6 @@ def test_a_compiler_of_the_path_is_found(
     status, _, text = Sim(sim, "compiler=absent-cc").compile()
     assert status == UNSUPPORTED
     assert "looked for absent-cc (the option compiler)" in text
-    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -189,7 +196,6 @@ def test_a_compiler_that_breaks(
     found, size, text = Sim(str(built.sim), f"compiler={broken}").compile()
     assert (found, size) == (status, 0), text
     assert said in text
-    assert list(temporary.iterdir()) == []
 
 
 def test_a_compiler_that_cannot_be_started(built: Built, temporary: Path, tmp_path: Path) -> None:
@@ -199,7 +205,6 @@ def test_a_compiler_that_cannot_be_started(built: Built, temporary: Path, tmp_pa
     status, _, text = Sim(str(built.sim), f"compiler={broken}").compile()
     assert status == UNSUPPORTED
     assert f"{broken} cannot be started: No such file or directory" in text
-    assert list(temporary.iterdir()) == []
 
 
 def test_a_temporary_folder_is_required(built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,15 +225,13 @@ def test_the_environment_of_the_compiler(built: Built, temporary: Path, tmp_path
         f'{{ env; cat /proc/$$/stat /proc/self/status; echo "$@"; }} > {seen}; exec {real()} "$@"',
     )
     code = f"""
-        import signal, sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from test_sim_compiler import Sim
+        import signal
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         assert Sim({str(built.sim)!r}, "compiler={program}").compile(options=" -DONE  -DTWO=2 ")[0] == 0
     """
     preloaded = {"LD_PRELOAD": "libm.so.6", "LC_ALL": "C.UTF-8", "LANGUAGE": "de", "KEPT": "yes"}
-    run(code, **preloaded)
+    run(program_of(code), **preloaded)
     text = seen.read_text()
     variables = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and line[0].isupper())
     assert variables["LC_ALL"] == "C"
@@ -242,20 +245,6 @@ def test_the_environment_of_the_compiler(built: Built, temporary: Path, tmp_path
     assert int(ignored, 16) & (1 << (signal.SIGINT - 1)) == 0
     pid, _, _, _, group = next(line for line in text.splitlines() if "(curious)" in line).split()[:5]
     assert pid == group
-    assert list(temporary.iterdir()) == []
-
-
-def run(code: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 COMPILERS = [path for name in ("gcc", "gcc-11", "gcc-12", "gcc-13", "gcc-14", "clang") if (path := shutil.which(name))]
@@ -302,45 +291,34 @@ def test_a_compiler_that_miscompiles_loops(
     assert f"they are compiled with {worst}, which is slower: name another compiler by CC or the option comp" in text
     assert sim.compile()[0] == 0
     assert len(sim.logged) == 1
-    assert list(temporary.iterdir()) == []
 
 
 def test_where_children_are_not_waited_for(built: Built, temporary: Path) -> None:
-    out = run(
-        f"""
-        import json, signal, sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from test_sim_compiler import Sim
+    code = f"""
+        import json, signal
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         sim = Sim({str(built.sim)!r})
         print(json.dumps([sim.compile(), sim.compile("int f( {{ }}")]))
-        """
-    )
-    right, wrong = json.loads(out)
+    """
+    right, wrong = json.loads(run(program_of(code)).stdout)
     assert right[0] == 0
     assert right[1] > 1000
     assert wrong[0] == INVALID_ARGUMENT
     assert "error:" in wrong[2]
-    assert list(temporary.iterdir()) == []
 
 
 def test_signals_do_not_cut_the_wait_short(built: Built, temporary: Path, tmp_path: Path) -> None:
     slow = script(tmp_path / "slow", f'sleep 1; exec {real()} "$@"')
-    out = run(
-        f"""
-        import signal, sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from test_sim_compiler import Sim
+    code = f"""
+        import signal
         seen = []
         signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
         signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
         status, size, _ = Sim({str(built.sim)!r}, "compiler={slow}").compile()
         signal.setitimer(signal.ITIMER_REAL, 0)
         print(status, size > 1000, len(seen) > 0)
-        """
-    )
-    assert out.split() == ["0", "True", "True"]
-    assert list(temporary.iterdir()) == []
+    """
+    assert run(program_of(code)).stdout.split() == ["0", "True", "True"]
 
 
 def test_ctrl_c_leaves_nothing_behind(built: Built, temporary: Path, tmp_path: Path) -> None:
@@ -348,9 +326,6 @@ def test_ctrl_c_leaves_nothing_behind(built: Built, temporary: Path, tmp_path: P
     started = tmp_path / "started"
     slow = script(tmp_path / "slow", f'touch {started}; sleep 1; exec {real()} "$@"')
     code = f"""
-        import sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from test_sim_compiler import Sim
         sim = Sim({str(built.sim)!r}, "compiler={slow}")
         try:
             print(sim.compile()[0], flush=True)
@@ -358,9 +333,7 @@ def test_ctrl_c_leaves_nothing_behind(built: Built, temporary: Path, tmp_path: P
         except KeyboardInterrupt:
             print("interrupted", flush=True)
     """
-    child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    child = subprocess.Popen(program_of(code), stdout=subprocess.PIPE, text=True, start_new_session=True)
     for _ in range(600):
         if started.exists():
             break
@@ -369,4 +342,3 @@ def test_ctrl_c_leaves_nothing_behind(built: Built, temporary: Path, tmp_path: P
     out, _ = child.communicate(timeout=60)
     assert out.strip().endswith("interrupted")
     assert child.returncode == 0
-    assert list(temporary.iterdir()) == []
