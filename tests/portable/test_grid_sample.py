@@ -47,7 +47,7 @@ def expect(call, *arguments):
 def both(device, ran, name, *arguments):
     call = getattr(aten, name)
     with ran(name):
-        actual = call(*(on(device, a) for a in arguments))
+        actual = call(*on(device, arguments))
     actual = [actual] if isinstance(actual, torch.Tensor) else actual
     for a, b in zip(actual, expect(call, *arguments), strict=True):
         if b is None:

@@ -1,5 +1,7 @@
 """bincount, histc and multinomial against the CPU; of samples, the distribution."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -9,39 +11,27 @@ INF, NAN = float("inf"), float("nan")
 each_float = pytest.mark.parametrize("dtype", each(FLOATS, torch.float32, torch.bfloat16))
 
 
-def compare(got, expected, tolerance=0):
-    same(got, expected, tolerance)
+@pytest.fixture
+def agree(agree):
+    return lambda *call, tolerance=0, **keywords: agree(*call, compare=partial(same, tolerance=tolerance), **keywords)
 
 
 @pytest.mark.parametrize("dtype", each(INTEGERS))
-def test_bincount(device, ran, dtype):
+def test_bincount(agree, dtype):
     x = torch.randint(0, 40, (500,)).to(dtype)
-    y = x.to(device)
     for least in (0, 7, 100):
-        with ran("bincount"):
-            got = y.bincount(minlength=least)
-        compare(got, x.bincount(minlength=least))
-    for weights in (
-        torch.rand(500),
-        torch.rand(500, dtype=torch.float64),
-        torch.arange(500),
-        torch.rand(500).half(),
-        x > 9,
-    ):
-        with ran("bincount"):
-            got = y.bincount(weights.to(device))
-        compare(got, x.bincount(weights), 1e-6)
-    compare(y[::3].bincount(), x[::3].bincount())
+        agree("bincount", torch.bincount, x, minlength=least)
+    random = torch.rand(500)
+    for weights in (random, random.double(), torch.arange(500), random.half(), x > 9):
+        agree("bincount", torch.bincount, x, weights, tolerance=1e-6)
+    agree("bincount", torch.bincount, x[::3])
 
 
-def test_bincount_edges(device):
+def test_bincount_edges(agree, device):
     empty = torch.empty(0, dtype=torch.int64)
     for least in (0, 3):
-        compare(empty.to(device).bincount(minlength=least), empty.bincount(minlength=least))
-        compare(
-            empty.to(device).bincount(torch.empty(0, device=device), minlength=least),
-            empty.bincount(torch.empty(0), minlength=least),
-        )
+        agree(None, torch.bincount, empty, minlength=least)
+        agree(None, torch.bincount, empty, torch.empty(0), minlength=least)
     for call in (
         lambda t: (t - 9).bincount(),
         lambda t: t.view(2, 2).bincount(),
@@ -54,24 +44,20 @@ def test_bincount_edges(device):
 
 
 @each_float
-def test_histc(device, ran, dtype):
+def test_histc(agree, dtype):
     x = torch.randn(9, 20).to(dtype)  # the CPU counts in the dtype: up to 256 in bfloat16
-    y = x.to(device)
     for arguments in ((), (10,), (7, -1, 1), (100, -0.3, 2.7), (3, 5, 6), (33, 0, 0)):
-        with ran("histc"):
-            got = y.histc(*arguments)
-        compare(got, x.histc(*arguments))
-    grid = torch.arange(0, 10, 0.1).to(dtype)
-    compare(grid.to(device).t().histc(33, 0, 9), grid.histc(33, 0, 9))
+        agree("histc", torch.histc, x, *arguments)
+    agree("histc", torch.histc, torch.arange(0, 10, 0.1).to(dtype).t(), 33, 0, 9)
 
 
-def test_histc_edges(device, ran):
+def test_histc_edges(agree, device, ran):
     x = torch.tensor([1.0, INF, NAN, -INF, 2, 0])
-    compare(x.to(device).histc(4, 0, 2), x.histc(4, 0, 2))
-    compare(torch.ones(4).to(device).histc(4), torch.ones(4).histc(4))
-    compare(torch.tensor(2.0).to(device).histc(4, 0, 3), torch.tensor(2.0).histc(4, 0, 3))
+    agree(None, torch.histc, x, 4, 0, 2)
+    agree(None, torch.histc, torch.ones(4), 4)
+    agree(None, torch.histc, torch.tensor(2.0), 4, 0, 3)
     for arguments in ((4,), (4, 1, 3)):
-        compare(torch.empty(0).to(device).histc(*arguments), torch.empty(0).histc(*arguments))
+        agree(None, torch.histc, torch.empty(0), *arguments)
     for out in (torch.empty(0, device=device), torch.empty(4, 2, device=device)[:, 0]):
         with ran("histc"):
             torch.histc(x.to(device), 4, 0, 3, out=out)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from portable.compare import FLOATS, each, on, same, same_error
+from portable.compare import FLOATS, each, same, same_error
 
 aten = torch.ops.aten
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 1e-5, torch.float64: 1e-5}
@@ -37,20 +37,14 @@ def make(shape, dtype):
 
 
 def check(actual, expected):
-    same(actual, expected, TOLERANCE, strides=expected.numel() > 0)
+    for a, b in zip(*([one] if isinstance(one, torch.Tensor) else one for one in (actual, expected)), strict=True):
+        same(a, b, TOLERANCE, strides=b.numel() > 0)
 
 
-def both(device, ran, name, arguments):
-    """Calls the kernel on the device and on the CPU, and compares all results."""
-    call = getattr(aten, name)
-    expected = call(*arguments)
-    with ran(name):
-        actual = call(*on(device, arguments))
-    if isinstance(expected, torch.Tensor):
-        actual, expected = [actual], [expected]
-    for a, b in zip(actual, expected, strict=True):
-        check(a, b)
-    return expected
+@pytest.fixture
+def both(agree):
+    """``both("avg_pool2d", x, 3)``: the operator of that name; the results, more than one for a maximum."""
+    return lambda name, *arguments: agree(name, getattr(aten, name), *arguments, compare=check)
 
 
 def gradient_of(tensor):
@@ -58,45 +52,45 @@ def gradient_of(tensor):
 
 
 @pytest.mark.parametrize("dtype", each([*FLOATS, torch.int64, torch.uint8], torch.float32, torch.bfloat16, torch.int64))
-def test_max(device, ran, dtype):
+def test_max(both, dtype):
     for shape in SHAPES:
         for kernel, stride, padding, dilation, ceil in WINDOWS:
             if (dilation, shape) == (2, SHAPES[2]):
                 continue
             for x in formats(make(shape, dtype), 4):
                 rest = [kernel, stride, padding, dilation, ceil]
-                out, index = both(device, ran, "max_pool2d_with_indices", [x, *rest])
+                out, index = both("max_pool2d_with_indices", x, *rest)
                 grad = gradient_of(out)
                 if grad is not None:
-                    both(device, ran, "max_pool2d_with_indices_backward", [grad, x, *rest, index])
+                    both("max_pool2d_with_indices_backward", grad, x, *rest, index)
 
 
 @each_float
-def test_mean(device, ran, dtype):
+def test_mean(both, dtype):
     for shape in SHAPES:
         for kernel, stride, padding, _, ceil in WINDOWS:
             for count_padding, divisor in ((True, None), (False, None), (True, 3)):
                 rest = [kernel, stride, padding, ceil, count_padding, divisor]
                 for x in formats(torch.randn(shape).to(dtype), 4):
-                    (out,) = both(device, ran, "avg_pool2d", [x, *rest])
-                    both(device, ran, "avg_pool2d_backward", [gradient_of(out), x, *rest])
+                    out = both("avg_pool2d", x, *rest)
+                    both("avg_pool2d_backward", gradient_of(out), x, *rest)
     if dtype == torch.float32:
-        both(device, ran, "avg_pool2d", [torch.randint(-50, 50, (2, 3, 9, 11)), 3, 2, 1])
+        both("avg_pool2d", torch.randint(-50, 50, (2, 3, 9, 11)), 3, 2, 1)
 
 
 @each_float
-def test_adaptive(device, ran, dtype):
+def test_adaptive(both, dtype):
     for shape in SHAPES:
         for size in ([1, 1], [3, 4], [13, 2], list(shape[-2:])):
             for x in formats(torch.randn(shape).to(dtype), 4):
-                (out,) = both(device, ran, "_adaptive_avg_pool2d", [x, size])
-                both(device, ran, "_adaptive_avg_pool2d_backward", [gradient_of(out), x])
-                out, index = both(device, ran, "adaptive_max_pool2d", [x, size])
-                both(device, ran, "adaptive_max_pool2d_backward", [gradient_of(out), x, index])
+                out = both("_adaptive_avg_pool2d", x, size)
+                both("_adaptive_avg_pool2d_backward", gradient_of(out), x)
+                out, index = both("adaptive_max_pool2d", x, size)
+                both("adaptive_max_pool2d_backward", gradient_of(out), x, index)
 
 
 @pytest.mark.parametrize("dtype", each([torch.float32, torch.float64]))
-def test_three_dimensions(device, ran, dtype):
+def test_three_dimensions(both, dtype):
     for shape in ((2, 3, 5, 6, 7), (2, 4, 6, 5)):
         for x in formats(torch.randn(shape).to(dtype), 5):
             for kernel, stride, padding, dilation, ceil in (
@@ -104,29 +98,24 @@ def test_three_dimensions(device, ran, dtype):
                 ((2, 3, 3), (1, 2, 2), (1, 0, 1), (1, 1, 2), True),
             ):
                 rest = [kernel, stride or kernel, padding, dilation, ceil]
-                out, index = both(device, ran, "max_pool3d_with_indices", [x, *rest])
-                both(device, ran, "max_pool3d_with_indices_backward", [gradient_of(out), x, *rest, index])
+                out, index = both("max_pool3d_with_indices", x, *rest)
+                both("max_pool3d_with_indices_backward", gradient_of(out), x, *rest, index)
                 rest = [kernel, stride or kernel, padding, ceil, False, None]
-                (out,) = both(device, ran, "avg_pool3d", [x, *rest])
-                both(device, ran, "avg_pool3d_backward", [gradient_of(out), x, *rest])
+                out = both("avg_pool3d", x, *rest)
+                both("avg_pool3d_backward", gradient_of(out), x, *rest)
             for size in ([1, 1, 1], [2, 4, 9]):
-                (out,) = both(device, ran, "_adaptive_avg_pool3d", [x, size])
-                both(device, ran, "_adaptive_avg_pool3d_backward", [gradient_of(out), x])
-                out, index = both(device, ran, "adaptive_max_pool3d", [x, size])
-                both(device, ran, "adaptive_max_pool3d_backward", [gradient_of(out), x, index])
+                out = both("_adaptive_avg_pool3d", x, size)
+                both("_adaptive_avg_pool3d_backward", gradient_of(out), x)
+                out, index = both("adaptive_max_pool3d", x, size)
+                both("adaptive_max_pool3d_backward", gradient_of(out), x, index)
 
 
-def test_forms_of_one_dimension(device, ran):
+def test_forms_of_one_dimension(agree):
     x = torch.randn(2, 3, 17)
-    for name, call in (
-        ("max_pool2d_with_indices", lambda t: F.max_pool1d(t, 3, 2, 1, return_indices=True)[0]),
-        ("avg_pool2d", lambda t: F.avg_pool1d(t, 3, 2, 1)),
-        ("_adaptive_avg_pool2d", lambda t: F.adaptive_avg_pool1d(t, 5)),
-        ("adaptive_max_pool2d", lambda t: F.adaptive_max_pool1d(t, 5)),
-    ):
-        with ran(name):
-            result = call(x.to(device))
-        check(result, call(x))
+    agree("max_pool2d_with_indices", lambda t: F.max_pool1d(t, 3, 2, 1, return_indices=True)[0], x, compare=check)
+    agree("avg_pool2d", F.avg_pool1d, x, 3, 2, 1, compare=check)
+    agree("_adaptive_avg_pool2d", F.adaptive_avg_pool1d, x, 5, compare=check)
+    agree("adaptive_max_pool2d", F.adaptive_max_pool1d, x, 5, compare=check)
 
 
 def test_out(device, ran):
