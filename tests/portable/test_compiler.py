@@ -37,6 +37,14 @@ def use(run_in_process, device, tmp_path):
     return run
 
 
+@pytest.fixture(scope="module")
+def compiled(run_in_process, device, tmp_path_factory):
+    """A cache with the two kernels of the program, to be copied."""
+    cache = tmp_path_factory.mktemp("compiled") / "cache"
+    run_in_process(USE.format(name=device.type), env={"MYDEVICE_CACHE_DIR": str(cache)})
+    return cache
+
+
 def kernels(cache):
     return [path for path in (cache / "kernels-2").glob("??/*") if len(path.name) == 40]
 
@@ -57,8 +65,8 @@ def test_a_kernel_is_compiled_once_and_then_read_from_disk(use, tmp_path):
     assert len(kernels(tmp_path / "cache")) == 2
 
 
-def test_other_options_of_the_compiler_are_another_kernel(use, tmp_path):
-    use()
+def test_other_options_of_the_compiler_are_another_kernel(use, compiled, tmp_path):
+    shutil.copytree(compiled, tmp_path / "cache")
     assert "compiled=2" in use(COMPILER_OPTIONS="-DOTHER").stdout
     assert len(kernels(tmp_path / "cache")) == 4
 
@@ -128,8 +136,8 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", each(DAMAGES, *list(DAMAGES)[:7]))
-def test_F04_a_file_that_is_damaged_or_not_safe_is_compiled_anew(use, tmp_path, damage):
-    use()
+def test_F04_a_file_that_is_damaged_or_not_safe_is_compiled_anew(use, compiled, tmp_path, damage):
+    shutil.copytree(compiled, tmp_path / "cache")
     DAMAGES[damage](kernels(tmp_path / "cache"), tmp_path)
     found = 2 if damage == "code of another driver" else 0  # and then refused
     assert f"compiled=2, from_cache={found}" in use().stdout
