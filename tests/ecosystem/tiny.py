@@ -14,6 +14,8 @@ from transformers import (
 
 WORDS = "a cat sat on the mat and dog ran to red tree under blue sky it was not there".split()
 
+SIZES = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
+
 
 def tokenizer():
     vocabulary = {word: index for index, word in enumerate(["[PAD]", "[UNK]", "[BOS]", "[EOS]", *WORDS])}
@@ -27,11 +29,8 @@ def tokenizer():
 def llama(layers=2):
     torch.manual_seed(7)
     config = LlamaConfig(
-        vocab_size=32,
-        hidden_size=32,
-        intermediate_size=64,
+        **SIZES,
         num_hidden_layers=layers,
-        num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=64,
         initializer_range=0.3,
@@ -46,11 +45,8 @@ def mixture(experts):
     """Four experts, two for each token; ``experts``: how Transformers multiplies them."""
     torch.manual_seed(7)
     config = MixtralConfig(
-        vocab_size=32,
-        hidden_size=32,
-        intermediate_size=64,
+        **SIZES,
         num_hidden_layers=2,
-        num_attention_heads=4,
         num_key_value_heads=2,
         num_local_experts=4,
         num_experts_per_tok=2,
@@ -64,11 +60,8 @@ def mixture(experts):
 def bert():
     torch.manual_seed(7)
     config = BertConfig(
-        vocab_size=32,
-        hidden_size=32,
-        intermediate_size=64,
+        **SIZES,
         num_hidden_layers=2,
-        num_attention_heads=4,
         hidden_dropout_prob=0.0,  # devices draw other numbers
         attention_probs_dropout_prob=0.0,
     )
