@@ -51,6 +51,13 @@ def results(path):
     return {case["id"]: case for case in json.loads(path.read_text())["cases"]}
 
 
+def wait_until(condition):
+    deadline = time.monotonic() + 100
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """All of the fake suite once, with every report: (folder, exit status, text)."""
@@ -157,11 +164,8 @@ def test_an_interrupted_run_is_resumed(tmp_path):
     process = subprocess.Popen(
         [*COMMAND, *FAKE, "--jobs", "1"], cwd=tmp_path, env=environment(**changes), stdout=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 100
-    while not (log.exists() and "fake/waits" in log.read_text()):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.05)
+    wait_until(lambda: log.exists() and "fake/waits" in log.read_text())
+    assert process.poll() is None
     process.send_signal(signal.SIGINT)
     text = process.communicate(timeout=60)[0]
     assert process.returncode == 130, text
@@ -183,16 +187,11 @@ def test_workers_end_with_a_run_that_is_killed(tmp_path):
     log = tmp_path / "log"
     changes = {"FAKE_CASES": "hangs", "FAKE_LOG": str(log)}
     process = subprocess.Popen([*COMMAND, *FAKE, "--jobs", "1"], cwd=tmp_path, env=environment(**changes))
-    deadline = time.monotonic() + 100
-    while not (log.exists() and log.read_text().endswith("\n")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: log.exists() and log.read_text().endswith("\n"))
     process.kill()
     process.wait()
-    worker = int(log.read_text().split()[1])
-    while Path(f"/proc/{worker}").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    worker = Path("/proc") / log.read_text().split()[1]
+    wait_until(lambda: not worker.exists())
 
 
 def test_the_journal_survives_half_a_line_and_refuses_another_backend(tmp_path):
