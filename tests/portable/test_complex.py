@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -105,7 +106,7 @@ def test_what_is_infinite_or_on_a_cut_is_as_in_c(device, name):
 
 @pytest.mark.filterwarnings("ignore:Casting complex values")
 @pytest.mark.parametrize("other", each([*FLOATS, torch.int64, torch.uint8, torch.bool], torch.float16, torch.int64))
-def test_F09_copies_convert_stride_and_conjugate(device, ran, other):
+def test_F09_copies_convert_stride_and_conjugate(agree, other):
     x = (torch.randint(0, 9, (5, 8)) + 1j * torch.randint(-1, 2, (5, 8))).to(C64)
     real = x.real.to(other)
     for function, value in (
@@ -113,12 +114,10 @@ def test_F09_copies_convert_stride_and_conjugate(device, ran, other):
         (lambda t: t.conj().t().to(other), x),
         (lambda t: t.t().to(C64), real),
     ):
-        with ran("copy_"):
-            got = function(value.to(device))
-        assert torch.equal(got.cpu(), function(value))
+        agree("copy_", function, value)
 
 
-def test_conjugates_and_negatives_are_written_out_by_one_kernel(device, ran):
+def test_conjugates_and_negatives_are_written_out_by_one_kernel(agree):
     x = torch.randn(5, 8, dtype=C64)
     for function in (
         lambda t: t.conj().clone(),
@@ -131,9 +130,7 @@ def test_conjugates_and_negatives_are_written_out_by_one_kernel(device, ran):
         lambda t: t.clone().conj_physical_(),
         lambda t: torch.conj_physical(t, out=torch.empty(8, 5, dtype=C64, device=t.device).t()),
     ):
-        with ran("copy_"):
-            got = function(x.to(device))
-        assert torch.equal(got.cpu(), function(x))
+        agree("copy_", function, x)
 
 
 def test_an_empty_result_of_conj_physical_gets_the_operands_strides(device):
@@ -226,7 +223,7 @@ def test_the_sum_of_many_in_order(device, ran, count):
     assert x.to(device).view(1, -1).sum(keepdim=True, dim=(0, 1)).shape == (1, 1)
 
 
-def test_products_and_scans(device, ran):
+def test_products_and_scans(agree):
     x = torch.randn(4, 300, dtype=C64).sgn()
     for kernel, function in (
         ("prod", lambda t: t.prod(1)),
@@ -239,9 +236,7 @@ def test_products_and_scans(device, ran):
         ("cumsum", lambda t: t[0, 0].cumsum(0)),
         ("sum.dim_IntList", lambda t: t[0, 0].sum(0)),
     ):
-        with ran(kernel):
-            got = function(x.to(device))
-        compare(got, function(x), atol=2e-4)
+        agree(kernel, function, x, compare=partial(compare, atol=2e-4))
 
 
 MATRICES = {

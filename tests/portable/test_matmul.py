@@ -1,5 +1,7 @@
 """Products of matrices and vectors against the CPU: shapes, strides, dtypes, forms, alpha and beta."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -35,7 +37,7 @@ def layouts(tensor):
     yield wide[..., 1::2]
 
 
-def check(actual, expected, exact=None):
+def close(actual, expected, exact=None):
     """`exact`: what float64 gives, for dtypes whose sums round differently on the CPU."""
     assert actual.dtype == expected.dtype
     assert actual.stride() == expected.stride()
@@ -50,146 +52,105 @@ def check(actual, expected, exact=None):
     torch.testing.assert_close(actual.cpu(), expected, rtol=wide, atol=wide * scale, equal_nan=True)
 
 
+@pytest.fixture
+def agree(agree):
+    return lambda *call, exact=None, **keywords: agree(*call, compare=partial(close, exact=exact), **keywords)
+
+
 @each_dtype
-def test_mm(device, ran, dtype):
+def test_mm(agree, dtype):
     for m, k, n in SHAPES:
         a, b = make(m, k, dtype=dtype), make(k, n, dtype=dtype)
         exact = a.double() @ b.double()
         for x in layouts(a):
             for y in layouts(b):
-                with ran("mm"):
-                    result = on(device, x) @ on(device, y)
-                check(result, x @ y, exact)
+                agree("mm", torch.mm, x, y, exact=exact)
 
 
 @each_dtype
-def test_vectors(device, ran, dtype):
+def test_vectors(agree, dtype):
     for m, k in ((1, 1), (5, 3), (40, 1500), (1500, 40), (3, 0), (0, 3)):
         a, b, c = make(m, k, dtype=dtype), make(k, dtype=dtype), make(m, dtype=dtype)
         exact = a.double() @ b.double()
         for x in layouts(a):
-            with ran("addmv"):
-                result = on(device, x) @ b.to(device)
-            check(result, x @ b, exact)
-            with ran("addmv"):
-                result = torch.addmv(c.to(device), on(device, x), b.to(device), beta=2, alpha=3)
-            check(result, torch.addmv(c, x, b, beta=2, alpha=3), 2 * c.double() + 3 * exact)
+            agree("addmv", torch.mv, x, b, exact=exact)
+            agree("addmv", torch.addmv, c, x, b, beta=2, alpha=3, exact=2 * c.double() + 3 * exact)
     for n in (0, 1, 7, 2500):
         a, b = make(n, dtype=dtype), make(n, dtype=dtype)
         for call in (torch.dot, torch.vdot):
-            with ran(call.__name__):
-                result = call(a.to(device), b.to(device))
-            check(result, call(a, b), a.double().dot(b.double()))
+            agree(call.__name__, call, a, b, exact=a.double().dot(b.double()))
     wide = make(300, 4, dtype=dtype)
-    with ran("dot"):
-        check(torch.dot(*on(device, wide).T[:2]), torch.dot(*wide.T[:2]), torch.dot(*wide.double().T[:2]))
+    agree("dot", torch.dot, *wide.T[:2], exact=torch.dot(*wide.double().T[:2]))
 
 
 @each_dtype
-def test_batches(device, ran, dtype):
+def test_batches(agree, dtype):
     for batch, m, k, n in ((1, 3, 4, 5), (7, 1, 40, 30), (5, 33, 17, 40), (2, 70, 0, 3), (0, 2, 3, 4), (3, 0, 2, 5)):
         a, b = make(batch, m, k, dtype=dtype), make(batch, k, n, dtype=dtype)
         s = make(batch, m, n, dtype=dtype)
+        first = s[0] if batch else s.new_zeros(m, n)
         exact = torch.bmm(a.double(), b.double())
+        of_sum = 3 * first.double() + 2 * exact.sum(0)
         for x in layouts(a):
             for y in layouts(b):
-                with ran("bmm"):
-                    check(torch.bmm(on(device, x), on(device, y)), torch.bmm(x, y), exact)
-                arguments = [on(device, t) for t in (s, x, y)]
-                with ran("baddbmm"):
-                    result = torch.baddbmm(*arguments, beta=3, alpha=-2)
-                check(result, torch.baddbmm(s, x, y, beta=3, alpha=-2), 3 * s.double() - 2 * exact)
-                first = s[0] if batch else s.new_zeros(m, n)
-                with ran("addbmm"):
-                    result = torch.addbmm(
-                        arguments[0][0] if batch else s.new_zeros(m, n).to(device), *arguments[1:], beta=3, alpha=2
-                    )
-                expected = torch.addbmm(first, x, y, beta=3, alpha=2)
-                check(result, expected, 3 * first.double() + 2 * exact.sum(0))
+                agree("bmm", torch.bmm, x, y, exact=exact)
+                agree("baddbmm", torch.baddbmm, s, x, y, beta=3, alpha=-2, exact=3 * s.double() - 2 * exact)
+                agree("addbmm", torch.addbmm, first, x, y, beta=3, alpha=2, exact=of_sum)
 
 
 @each_dtype
-def test_addmm(device, ran, dtype):
+def test_addmm(agree, dtype):
     for m, k, n in ((5, 6, 7), (40, 65, 30), (2, 600, 9), (4, 0, 5)):
         a, b = make(m, k, dtype=dtype), make(k, n, dtype=dtype)
         exact = a.double() @ b.double()
-        for bias in (
-            make(m, n, dtype=dtype),
-            make(n, dtype=dtype),
-            make(m, 1, dtype=dtype),
-            make(1, dtype=dtype),
-            make(dtype=dtype),
-        ):
-            with ran("addmm"):
-                result = torch.addmm(bias.to(device), a.to(device), b.to(device), beta=2, alpha=3)
-            check(result, torch.addmm(bias, a, b, beta=2, alpha=3), 2 * bias.double() + 3 * exact)
-        place = make(m, n, dtype=dtype)
-        mine = place.to(device)
-        with ran("addmm"):
-            mine.addmm_(a.to(device), b.to(device), beta=3)
-        check(mine, place.clone().addmm_(a, b, beta=3), 3 * place.double() + exact)
-        u, v = make(m, dtype=dtype), make(n, dtype=dtype)
-        with ran("addr"):
-            result = torch.addr(place.to(device), u.to(device), v.to(device), beta=2, alpha=3)
-        check(result, torch.addr(place, u, v, beta=2, alpha=3))
-        mine = place.to(device)
-        with ran("addr"):
-            mine.addr_(u.to(device), v.to(device), beta=0)
-        check(mine, place.clone().addr_(u, v, beta=0))
+        for shape in ((m, n), (n,), (m, 1), (1,), ()):
+            bias = make(*shape, dtype=dtype)
+            agree("addmm", torch.addmm, bias, a, b, beta=2, alpha=3, exact=2 * bias.double() + 3 * exact)
+        place, u, v = make(m, n, dtype=dtype), make(m, dtype=dtype), make(n, dtype=dtype)
+        in_place = 3 * place.double() + exact  # place is changed
+        agree("addr", torch.addr, place, u, v, beta=2, alpha=3)
+        agree("addmm", torch.Tensor.addmm_, place.clone(), a, b, beta=3, exact=in_place)
+        agree("addr", torch.Tensor.addr_, place, u, v, beta=0)
 
 
-def test_beta_of_zero_does_not_read_self(device, ran):
+def test_beta_of_zero_does_not_read_self(agree):
     for m, n in ((20, 30), (2, 30), (30, 2)):
         nan, a, b = torch.full((m, n), torch.nan), make(m, 5), make(5, n)
-        with ran("addmm"):
-            check(torch.addmm(nan.to(device), a.to(device), b.to(device), beta=0), a @ b)
-        mine = nan.to(device)
-        mine.addmm_(a.to(device), b.to(device), beta=0)
-        check(mine, a @ b)
-        both = torch.stack([nan, nan])
-        check(
-            torch.baddbmm(both.to(device), *(torch.stack([t, t]).to(device) for t in (a, b)), beta=0),
-            torch.stack([a @ b] * 2),
-        )
-    nan = torch.full((7,), torch.nan)
-    a, b = make(7, 5), make(5)
-    check(torch.addmv(nan.to(device), a.to(device), b.to(device), beta=0), a @ b)
-    a, b = make(7), make(4)
-    check(torch.addr(torch.full((7, 4), torch.nan).to(device), a.to(device), b.to(device), beta=0), torch.outer(a, b))
+        agree("addmm", torch.addmm, nan, a, b, beta=0)
+        agree("addmm", torch.Tensor.addmm_, nan, a, b, beta=0)
+        agree("baddbmm", torch.baddbmm, *(torch.stack([t, t]) for t in (nan, a, b)), beta=0)
+    agree("addmv", torch.addmv, torch.full((7,), torch.nan), make(7, 5), make(5), beta=0)
+    agree("addr", torch.addr, torch.full((7, 4), torch.nan), make(7), make(4), beta=0)
 
 
-def test_special_values(device):
+def test_special_values(agree):
     for m, n in ((20, 20), (2, 20)):
         a, b = make(m, 30), make(30, n)
         a[1, 3], a[0, 2], b[5, 1] = torch.nan, torch.inf, -torch.inf
-        check(a.to(device) @ b.to(device), a @ b)
+        agree("mm", torch.mm, a, b)
 
 
 @pytest.mark.parametrize(("m", "n"), [(20, 30), (3, 40)])
-def test_out(device, ran, m, n):
+def test_out(agree, device, ran, m, n):
     a, b = make(m, 15), make(15, n)
     x, y = a.to(device), b.to(device)
     for place in (torch.empty(0), torch.empty(m, n), torch.empty(n, m).T, torch.empty(m, 2 * n)[:, ::2]):
         mine = on(device, place) if place.numel() else place.to(device)
         with ran("mm"):
             torch.mm(x, y, out=mine)
-        check(mine, torch.mm(a, b, out=place))
+        close(mine, torch.mm(a, b, out=place))
     square, other = make(m, m), make(m, m)
     mine = square.to(device)
     torch.mm(mine, other.to(device), out=mine)
-    check(mine, square @ other)
+    close(mine, square @ other)
     mine = square.to(device)
-    check(mine.addmm_(mine.T, mine), torch.addmm(square, square.T, square))
+    close(mine.addmm_(mine.T, mine), torch.addmm(square, square.T, square))
     with pytest.warns(UserWarning, match="was resized"):
         torch.mm(x, y, out=torch.empty(3, device=device))
     with pytest.raises(RuntimeError, match="dtype"):
         torch.mm(x, y, out=torch.empty(m, n, device=device, dtype=torch.float64))
-    with ran("_addmm_activation"):
-        result = torch.ops.aten._addmm_activation(b[0].to(device), x, y)
-    check(result, torch.ops.aten._addmm_activation(b[0], a, b))
-    with ran("_addmm_activation"):
-        result = torch.ops.aten._addmm_activation(b[0].to(device), x, y, use_gelu=True)
-    check(result, torch.ops.aten._addmm_activation(b[0], a, b, use_gelu=True))
+    for use_gelu in (False, True):
+        agree("_addmm_activation", torch.ops.aten._addmm_activation, b[0], a, b, use_gelu=use_gelu)
 
 
 def test_errors_are_those_of_the_cpu(device):
