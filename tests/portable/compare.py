@@ -34,6 +34,10 @@ def cases(table, is_short=lambda name, dtype: dtype == torch.float32):
     ]
 
 
+def real(*shape, dtype=torch.float32):
+    return torch.randn(shape).to(dtype)
+
+
 def on(device, value):
     """A tensor on the device, with its strides and offset; each tensor of a list or a tuple."""
     if isinstance(value, torch.Tensor):

@@ -5,14 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch._inductor.utils import run_and_get_code
 
-from portable.compare import each
+from portable.compare import each, real
 
 ROWS = 64, 129
 pytestmark = pytest.mark.usefixtures("each_compiles")
-
-
-def real(*shape, dtype=torch.float32):
-    return torch.randn(shape, dtype=dtype)
 
 
 def same(got, wanted, tolerance):
@@ -109,31 +105,6 @@ def test_F14_backward(case, device):
     arguments = make()
     got = gradients(torch.compile(function))(*(one.to(device) for one in arguments))
     same(got, gradients(function)(*arguments), 1e-3)
-
-
-def test_F14_one_compilation_serves_all_shapes(device):
-    compilations = []
-
-    def backend(graph, inputs):
-        from torch._inductor.compile_fx import compile_fx
-
-        compilations.append(graph)
-        return compile_fx(graph, inputs)
-
-    function = torch.compile(lambda x: (x + 1).softmax(1).sum(0), backend=backend, dynamic=True)
-    for shape in ((5, 7), (33, 129), (64, 1000)):
-        x = real(*shape)
-        same(function(x.to(device)), (x + 1).softmax(1).sum(0), 1e-4)
-    assert len(compilations) == 1
-
-
-def test_F14_kernels_run_on_the_device_alone(device):
-    from torch_backplane import fallback
-
-    x = real(*ROWS).to(device)
-    function = torch.compile(lambda x: (x.sin() + x.softmax(1)).sum())
-    with fallback.budget(calls=0):
-        function(x)
 
 
 def test_the_second_device(device):

@@ -13,15 +13,11 @@ from torch._inductor.exc import InductorError
 from torch._inductor.utils import run_and_get_code
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
-from portable.compare import each
+from portable.compare import each, real
 
 OPERATOR = "torch.ops.aten._scaled_dot_product_fused_attention_overrideable"
 KERNEL = "generated_kernel(async_compile"
 pytestmark = pytest.mark.usefixtures("each_compiles")
-
-
-def real(*shape, dtype=torch.float32):
-    return torch.randn(shape, dtype=dtype)
 
 
 def compared(function, formula, arguments, device, tolerance, compiles=True):

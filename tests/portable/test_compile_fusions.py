@@ -15,16 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch._inductor.utils import run_and_get_code
 
-from portable.compare import each
+from portable.compare import each, real
 from torch_backplane import compiler, fallback
 from torch_backplane.inductor import scheduling
 
 ROWS = 64, 129
 pytestmark = pytest.mark.usefixtures("each_compiles")
-
-
-def real(*shape, dtype=torch.float32):
-    return torch.randn(shape).to(dtype)
 
 
 def places(*shape, below):
@@ -220,7 +216,7 @@ def check(case: Case, device: torch.device) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_joined(name, device):
+def test_F14_what_is_joined(name, device):
     check(CASES[name], device)
 
 
@@ -244,7 +240,7 @@ SIZED = {
 
 
 @pytest.mark.parametrize("name", SIZED)
-def test_one_kernel_takes_all_sizes(name, device):
+def test_F14_one_kernel_takes_all_sizes(name, device):
     function = torch.compile(SIZED[name], fullgraph=True, dynamic=True)
     _, (code,) = run_and_get_code(function, real(5, 7).to(device))
     assert launches_and_calls(code, device) == (1, [])

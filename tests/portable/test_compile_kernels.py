@@ -8,7 +8,8 @@ from torch._inductor.codegen.common import custom_backend_passes
 from torch._inductor.utils import run_and_get_code
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from portable.test_compile import ROWS, compiled, real, same
+from portable.compare import real
+from portable.test_compile import ROWS, compiled, same
 from torch_backplane import _backend, compiler
 from torch_backplane.inductor import registration
 

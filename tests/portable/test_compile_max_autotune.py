@@ -11,7 +11,7 @@ from torch._inductor.codecache import CacheBase
 from torch._inductor.codegen.simd import SIMDKernel
 from torch._inductor.utils import run_and_get_code
 
-from portable.compare import each
+from portable.compare import each, real
 from torch_backplane import compiler
 from torch_backplane.inductor import choices
 from torch_backplane.inductor.product import tilings
@@ -44,10 +44,6 @@ def times(monkeypatch):
     monkeypatch.setattr(choices.ProductCaller, "benchmark", measured("tiles"))
     monkeypatch.setattr(choices.MeasuredOperator, "benchmark", measured("operator"))
     return known
-
-
-def real(*shape, dtype=torch.float32):
-    return torch.randn(shape, dtype=dtype)
 
 
 def compiled(function, device, arguments, **settings):

@@ -7,14 +7,11 @@ import torch
 from torch._higher_order_ops.associative_scan import associative_scan, associative_scan_op
 from torch._inductor.utils import run_and_get_code
 
-from portable.compare import each
+from portable.compare import each, real
+from portable.test_compile import same
 from torch_backplane import compiler, fallback
 
 pytestmark = pytest.mark.usefixtures("each_compiles")
-
-
-def real(*shape, dtype=torch.float32):
-    return torch.randn(shape).to(dtype)
 
 
 def ties(*shape):
@@ -71,18 +68,13 @@ SHORT = [case for case in CASES if not case.startswith("sums of") or case == "su
 
 
 def compiled(function, device, *arguments, **settings):
-    """The results, on the CPU, and the module that Inductor wrote."""
+    """The results, and the module that Inductor wrote."""
     torch._dynamo.reset()
     with fallback.budget(calls=0):
         found, (code,) = run_and_get_code(
             torch.compile(function, fullgraph=True, **settings), *(one.to(device) for one in arguments)
         )
-    return [one.cpu() for one in ([found] if isinstance(found, torch.Tensor) else found)], code
-
-
-def is_same(found, wanted, tolerance):
-    wanted = [wanted] if isinstance(wanted, torch.Tensor) else list(wanted)
-    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
+    return found, code
 
 
 SCANS = "cumsum cumprod logcumsumexp cummax cummin".split()
@@ -98,7 +90,7 @@ def test_F18_scans_are_generated_kernels(case, device):
     function, make, kernels, tolerance = CASES[case]
     x = make()
     found, code = compiled(function, device, x)
-    is_same(found, function(x), tolerance)
+    same(found, function(x), tolerance)
     assert "COMBINE" in code
     assert has_no_calls(code)
     assert code.count("BP_KERNEL") == kernels
@@ -112,7 +104,7 @@ def test_F18_one_kernel_scans_rows_of_any_length(device):
     with torch.compiler.set_stance("fail_on_recompile"):
         for shape in shapes:
             x = real(*shape)
-            is_same([one.cpu() for one in call(x.to(device))], (x.cumsum(1), *x.cummax(1)), 1e-3)
+            same(call(x.to(device)), (x.cumsum(1), *x.cummax(1)), 1e-3)
 
 
 @pytest.mark.parametrize("shape", each([(300, 64), (300,), (1000, 3)]))
@@ -129,7 +121,7 @@ def test_F18_a_scan_by_any_function_of_tuples(shape, dtype, device):
     a, b = torch.rand(shape).to(dtype), real(*shape, dtype=dtype)
     found, code = compiled(function, device, a, b)
     wanted = associative_scan(combine, [a.float(), b.float()], dim=0, combine_mode="generic")
-    torch.testing.assert_close([one.float() for one in found], wanted, rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close([one.float().cpu() for one in found], wanted, rtol=2e-3, atol=2e-3)
     assert code.count("BP_KERNEL") == 1
 
 
@@ -165,7 +157,7 @@ def test_a_long_row_is_the_operators_where_items_are_many(device):
     """It scans the parts of a row by several groups; a generated kernel takes one."""
     x = torch.ones(2, 1 << 15)
     found, code = compiled(lambda x: (x + 1).cumsum(1), device, x)
-    is_same(found, (x + 1).cumsum(1), 0)
+    same(found, (x + 1).cumsum(1), 0)
     assert has_no_calls(code) == (compiler.target().group_size == 1)
 
 
