@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch._inductor.compile_fx  # once, not in each child
-from portable.graphs import Program, Reference, check, check_gradients, draw
+from portable.graphs import Program, check, check_gradients, draw, fits
 
 from fuzz.child import Progress, in_child, still_alive
 
@@ -133,7 +133,7 @@ def report(device: str, seed: int, found: Found, ask: Ask, path: Path, kind: str
     again = ask(program, device, seed)
     smaller = iter(simpler(program) if again and again[0] == found[0] else ())
     while left > 0 and (candidate := next(smaller, None)):
-        if not _fits(candidate):
+        if not fits(candidate, candidate.inputs):
             continue
         left -= 1
         answer = ask(candidate, device, seed)
@@ -161,16 +161,6 @@ def report(device: str, seed: int, found: Found, ask: Ask, path: Path, kind: str
     )
     names = (str(arguments.get("name", name)) for name, _, arguments in program.steps)
     return {"text": f"{title}\n{program}\n  {path}", "key": [found[0], *sorted(names)], "is_ours": is_ours}
-
-
-def _fits(program: Program) -> bool:
-    reference = Reference(program.inputs)
-    try:
-        for step in program.steps:
-            reference.add(*step)
-    except (RuntimeError, IndexError, TypeError, ValueError):
-        return False
-    return True
 
 
 def simpler(program: Program) -> Iterator[Program]:

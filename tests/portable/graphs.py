@@ -9,7 +9,7 @@ would decide (a comparison, a place) is not drawn.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -109,11 +109,13 @@ def long(one: torch.Tensor) -> torch.Tensor:
 class Reference:
     """What is known so far: from the CPU, in float64, and how much rounding each may show (0: it is exact)."""
 
-    def __init__(self, inputs: Tensors) -> None:
+    def __init__(self, inputs: Tensors, steps: Iterable[Step] = ()) -> None:
         self.known = [one.clone() for one in inputs]
         self.real = [long(one) for one in inputs]
         self.rounding = [0.0 for _ in inputs]
         self.once = [False for _ in inputs]  # rounded to a half by one operation: what float64 gets of it is exact
+        for step in steps:
+            self.add(*step)
 
     def add(self, name: str, operands: list[int], arguments: dict[str, Any]) -> None:
         """Run a step. An operator's error, or Unfit, leaves everything as it was, but for inputs that it changed."""
@@ -202,9 +204,7 @@ def check(program: Program, device: str, seed: int) -> None:
 
 
 def _check(program: Program, compiled: Callable[..., Any], inputs: Tensors, device: str) -> None:
-    reference = Reference(inputs)
-    for step in program.steps:
-        reference.add(*step)
+    reference = Reference(inputs, program.steps)
     changed = [one.to(device, copy=True) for one in inputs]
     got = compiled(*changed)
     for what, i, one in [
@@ -241,13 +241,16 @@ def other_sizes(program: Program) -> list[Tensors]:
     for one in program.inputs:
         shape = torch.Size(n + 3 if n == largest > 1 else n for n in one.shape)
         inputs.append(one.flatten().repeat(shape.numel() // one.numel() + 1)[: shape.numel()].reshape(shape))
-    reference = Reference(inputs)
+    return [inputs] if fits(program, inputs) else []
+
+
+def fits(program: Program, inputs: Tensors) -> bool:
+    """Whether eager computes it."""
     try:
-        for step in program.steps:
-            reference.add(*step)
+        Reference(inputs, program.steps)
     except (RuntimeError, IndexError, TypeError, ValueError):
-        return []
-    return [inputs]
+        return False
+    return True
 
 
 # ---- programs
@@ -282,9 +285,7 @@ def draw(seed: int) -> Program:
             reference.add(name, *drawn)
         except (RuntimeError, IndexError, TypeError, ValueError):
             if name == "changed":  # perhaps an input
-                reference = Reference(inputs)
-                for step in program.steps:
-                    reference.add(*step)
+                reference = Reference(inputs, program.steps)
             continue
         program.steps.append((name, *drawn))
     used = {i for _, operands, _ in program.steps for i in operands}
