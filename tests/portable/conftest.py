@@ -13,6 +13,7 @@ from portable.compare import on, same
 from torch_backplane import _backend, fallback
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "device"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "driver"))
 from warm import WarmProcesses
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo"

@@ -9,7 +9,6 @@ import json
 import os
 import platform
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from checker import Built
 
 pytestmark = pytest.mark.long  # every source, by each compiler
 
@@ -107,14 +107,10 @@ def test_F13_a_cores_compiler_takes_every_source(dtype, compiler, tmp_path):
 
 
 def cuda_driver(folder):
-    """The SDK's driver as a library; NVRTC is what it finds by itself."""
+    """NVRTC is what it finds by itself."""
     folders = importlib.util.find_spec("nvidia").submodule_search_locations
     assert any(path for folder in folders for path in Path(folder).glob("*/lib/libnvrtc.so.1[0-9]"))
-    unit, library = folder / "cuda.cpp", folder / "libcuda_driver.so"
-    unit.write_text("".join(f'#include "{path}"\n' for path in sorted((ROOT / "drivers" / "cuda").glob("*.cpp"))))
-    compiler = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-O0", "-shared", "-fPIC"]
-    subprocess.run([*compiler, f"-I{ROOT / 'include'}", unit, "-o", library, "-lpthread", "-ldl"], check=True)
-    return library
+    return Built(folder).sdk_driver("cuda")
 
 
 def precompile(record, out, driver, *targets):

@@ -2,11 +2,11 @@
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 
 import pytest
+from checker import Built
 
 import backplane_sdk
 
@@ -15,12 +15,7 @@ pytestmark = [pytest.mark.long, pytest.mark.system]
 
 @pytest.fixture(scope="module")
 def opencl_driver(tmp_path_factory):
-    path = tmp_path_factory.mktemp("opencl") / "libopencl_driver.so"
-    sources = sorted(map(str, (backplane_sdk.source_dir() / "drivers/opencl").glob("*.cpp")))
-    command = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++17", "-O1", "-shared", "-fPIC"]
-    include = f"-I{backplane_sdk.include_dir()}"
-    subprocess.run([*command, include, *sources, "-o", str(path), "-lpthread", "-ldl"], check=True)
-    return path
+    return Built(tmp_path_factory.mktemp("opencl")).sdk_driver("opencl")
 
 
 @pytest.fixture(params=["memory=fine", "memory=buffers", "memory=coarse,items=32"])
