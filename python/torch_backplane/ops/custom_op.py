@@ -124,12 +124,12 @@ def get(op: Any) -> Op:
 
     Args:
         op: ``"vendor::name"``, with its overload ``"vendor::name.overload"``; an ``OpOverload``, a packet with one
-            overload, what ``torch.library.custom_op`` returned, or an :class:`Op`.
+            overload or a default one, what ``torch.library.custom_op`` returned, or an :class:`Op`.
 
     Raises:
         ValueError: there is no such operator; the message names the nearest, and what to load.
     """
-    name = _name_of(op)
+    name = registry.resolve(op)
     try:
         found = registry.overload(name)
     except ValueError as error:
@@ -145,21 +145,6 @@ def get(op: Any) -> Op:
         if known is None or known.overload is not found:  # new, or defined again by others
             known = _ops[name] = Op(name, found, OPDEFS.get(name))
         return known
-
-
-def _name_of(op: Any) -> str:
-    if isinstance(op, Op):
-        return op.name
-    if isinstance(op, torch._ops.OpOverloadPacket):
-        overloads = op.overloads()
-        if len(overloads) != 1:
-            raise ValueError(f"{op} has the overloads {', '.join(overloads)}: get one of them, {op}.{overloads[0]}")
-        op = getattr(op, overloads[0])
-    elif isinstance(op, torch.library.CustomOpDef):
-        op = op._opoverload
-    if isinstance(op, torch._ops.OpOverload):
-        return registry.name_of(op)
-    return str(op).removesuffix(".default")
 
 
 def _define(

@@ -100,7 +100,7 @@ def explain(
         ValueError: there is no such operator or device.
         RuntimeError: no backend is loaded, and no other device was named.
     """
-    name = _name_of(op)
+    name = registry.with_namespace(registry.resolve(op))
     schema = registry.schema(name)
     kind = devices.own() if device is None else devices.device_type(str(device).partition(":")[0])
     call = _Call(name, schema, kind, torch._C._dispatch_key_for_device(kind), dtype)
@@ -118,18 +118,6 @@ def explain(
         fake=call.fake(),
         inductor=call.inductor() if inductor else Answer("not asked"),
     )
-
-
-def _name_of(op: Any) -> str:
-    op = getattr(op, "overload", op)  # torch_backplane.ops.Op
-    op = getattr(op, "_opoverload", op)  # torch.library.CustomOpDef
-    if isinstance(op, torch._ops.OpOverload):
-        return registry.name_of(op)
-    if isinstance(op, torch._ops.OpOverloadPacket):
-        return str(op._qualified_op_name)
-    if isinstance(op, str):
-        return registry.with_namespace(op.removesuffix(".default"))
-    raise ValueError(f"{op!r} is no operator: give a name such as 'aten::add.Tensor', or torch.ops.aten.add.Tensor")
 
 
 class _Call:

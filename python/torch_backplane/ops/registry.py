@@ -129,6 +129,28 @@ def name_of(func: torch._ops.OpOverload) -> str:
     return func._schema.name + (f".{func._schema.overload_name}" if func._schema.overload_name else "")
 
 
+def resolve(op: Any) -> str:
+    """The name of an operator that is given by its name, or as an object of torch's or of :mod:`torch_backplane.ops`.
+
+    Raises:
+        ValueError: it is no operator, or has several overloads, of which none is the default. Names are not looked up.
+    """
+    op = getattr(op, "overload", op)  # torch_backplane.ops.Op
+    op = getattr(op, "_opoverload", op)  # torch.library.CustomOpDef
+    if isinstance(op, torch._ops.OpOverloadPacket):
+        name = str(op._qualified_op_name)
+        found = overloads(name)
+        if name in found or len(found) == 1:
+            return name if name in found else found[0]
+        if names := [each.partition(".")[2] for each in found]:
+            raise ValueError(f"{op} has the overloads {', '.join(names)}: give one of them, torch.ops.{op}.{names[0]}")
+    if isinstance(op, torch._ops.OpOverload):
+        return name_of(op)
+    if isinstance(op, str):
+        return op.removesuffix(".default")
+    raise ValueError(f"{op!r} is no operator: give a name such as 'aten::add.Tensor', or torch.ops.aten.add.Tensor")
+
+
 def has_kernel(op: str, key: str) -> bool:
     """Whether the operator has a direct kernel for a key. torch raises for a key that it does not have."""
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op, key))

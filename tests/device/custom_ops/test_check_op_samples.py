@@ -207,11 +207,11 @@ def test_C21_what_counts_as_an_operator(operator, device):
         assert check_op(form, [(x,)], test_utils="test_schema").op == op.name
     with pytest.raises(ValueError, match="must be instance of"):
         torch.library.opcheck(torch.sin, (x,))
-    with pytest.raises(ValueError, match="checks operators, and this is a builtin_function_or_method"):
+    with pytest.raises(ValueError, match="is no operator: give a name"):
         check_op(torch.sin, [(x,)])
     with pytest.raises(ValueError, match="subset"):
         torch.library.opcheck(op.overload, (x,), test_utils="blah")
-    with pytest.raises(ValueError, match=r"several overloads; name one: torch\.ops\.aten\.add\.Tensor"):
+    with pytest.raises(ValueError, match=r"has the overloads .*: give one of them, torch\.ops\.aten\.add\.Tensor"):
         check_op(torch.ops.aten.add, [(x, x)])
     with pytest.raises(ValueError, match="did you mean"):
         check_op(op.name + "_", [(x,)])

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch._library.custom_ops import CustomOpDef
 from torch.testing._internal.optests import OpCheckError
 
 from torch_backplane import _backend
 from torch_backplane.ops import registry
+from torch_backplane.testing.observe import tensors
 from torch_backplane.testing.opchecks import UTILITIES
 from torch_backplane.testing.opchecks.advice import advise
 from torch_backplane.testing.opchecks.call import Call, Failure, NothingToCheckError, describe
@@ -61,7 +61,7 @@ def check_op(
     that the operator's formula has one for.
 
     Args:
-        op: an OpOverload, a packet with one overload, what ``torch.library.custom_op`` or
+        op: an OpOverload, a packet with one overload or a default one, what ``torch.library.custom_op`` or
             ``torch_backplane.ops.custom_op`` made, or a qualified name.
         samples: a list of argument tuples, of ``(args, kwargs)``, or of torch's ``SampleInput``; or one tuple.
         test_utils: the utilities to run, of :data:`torch_backplane.testing.opchecks.UTILITIES`; None or ``"ALL"``: all.
@@ -79,7 +79,7 @@ def check_op(
         OpCheckError: a utility failed. The message has the code to add.
         ValueError: the arguments are not as above.
     """
-    overload = resolve(op)
+    overload = _overload(op)
     name = registry.name_of(overload)
     overload._dispatch_cache.clear()  # tracing caches kernels, even if others are registered later
     utilities = _utilities(test_utils)
@@ -143,36 +143,12 @@ def _first_problem(calls: list[Call]) -> OpCheckError | None:
     return None
 
 
-def resolve(op: Any) -> torch._ops.OpOverload:
-    """The overload of what :func:`check_op` takes.
-
-    Raises:
-        ValueError: none, or several.
-    """
-    if isinstance(op, CustomOpDef):
-        return op._opoverload
-    if isinstance(op, str):
-        if op in torch._C._dispatch_get_all_op_names() or len(overloads := registry.nearest(op)) != 1:
-            return registry.overload(op)
-        if overloads[0].partition(".")[0] != op:
-            return registry.overload(op)
-        return registry.overload(overloads[0])
-    if isinstance(op, torch._ops.OpOverload):
-        return op
-    if isinstance(op, torch._ops.OpOverloadPacket):
-        names = op.overloads()
-        if len(names) != 1:
-            raise ValueError(
-                f"check_op: {op._qualified_op_name} has several overloads; name one: "
-                + ", ".join(f"torch.ops.{op._qualified_op_name.replace('::', '.')}.{name}" for name in names)
-            )
-        return getattr(op, names[0])
-    if isinstance(found := getattr(op, "overload", None), torch._ops.OpOverload):
-        return found
-    raise ValueError(
-        f"check_op checks operators, and this is a {type(op).__name__}: give torch.ops.<namespace>.<name>, "
-        'the name "namespace::name", or what custom_op returned'
-    )
+def _overload(op: Any) -> torch._ops.OpOverload:
+    """The overload of what :func:`check_op` takes; of a name without one, the only one."""
+    name = registry.resolve(op)
+    if not registry.exists(name) and len(found := registry.overloads(name)) == 1:
+        name = found[0]
+    return registry.overload(name)
 
 
 def _utilities(names: str | Sequence[str] | None) -> list[str]:
@@ -209,8 +185,7 @@ def _sample(op: torch._ops.OpOverload, i: int, sample: Any) -> tuple[tuple[Any, 
 
 
 def _moved(sample: tuple[Any, Any], device: str | torch.device | None) -> tuple[Any, Any]:
-    tensors = [x for x in torch.utils._pytree.tree_leaves(sample) if isinstance(x, torch.Tensor)]
-    if any(t.device.type != "cpu" for t in tensors):
+    if any(t.device.type != "cpu" for t in tensors(sample)):
         return sample
     target = torch.device(device or _backend.device)
     if target.index is None and target.type != "cpu":
