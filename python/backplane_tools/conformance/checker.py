@@ -24,7 +24,7 @@ from torch_backplane.testing.compare import (
     Rules,
     ValueDifference,
     compare_observations,
-    shorten,
+    describe,
 )
 from torch_backplane.testing.observe import Observation, observe, seed_generators, tensors
 from torch_backplane.testing.transfer import Transfer
@@ -59,7 +59,7 @@ class Checker:
         try:
             seen = run()
         except Exception as error:
-            text = str(error) if isinstance(error, Difference) else shorten(f"{type(error).__name__}: {error}")
+            text = str(error) if isinstance(error, Difference) else describe(error)
             cause = error.__cause__ if error.__cause__ is not None else error
             trace = "".join(traceback.format_exception(cause))
             self._failed.setdefault(name, []).append((f"{what}: {text}", trace))

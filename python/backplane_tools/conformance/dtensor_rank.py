@@ -24,7 +24,7 @@ from backplane_tools.conformance.checker import all_warnings, cotangent, largest
 from backplane_tools.conformance.process import questions
 from backplane_tools.conformance.samples import Sample
 from backplane_tools.conformance.suites.ops import OneSample, OpsSuite, elements
-from torch_backplane.testing.compare import Difference, Rules, compare, compare_observations, shorten
+from torch_backplane.testing.compare import Difference, Rules, compare, compare_observations, describe, shorten
 from torch_backplane.testing.observe import Observation, observe, tensors
 
 __all__ = ["ENOUGH", "MOST", "TIMEOUT", "Run", "serve"]
@@ -227,6 +227,6 @@ def serve(pipe: Connection, device: str, rank: int, size: int, folder: str) -> N
             with all_warnings():
                 outcome = run.outcome()
         except Exception as error:
-            outcome = Outcome("fail", shorten(f"{type(error).__name__}: {error}"), traceback.format_exc())
+            outcome = Outcome("fail", describe(error), traceback.format_exc())
         pipe.send(outcome)
     os._exit(0)  # without the shutdown, in which what a case left behind could hang

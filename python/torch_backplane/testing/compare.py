@@ -107,20 +107,22 @@ def same_text(text: str, device: torch.device) -> str:
 
 def _compare_errors(cpu: Observation, found: Observation, device: torch.device) -> None:
     if cpu.error is None:
-        raise Difference(f"raised {_describe(found.error)}") from found.error
+        raise Difference(f"raised {describe(found.error)}") from found.error
     if found.error is None:
-        raise Difference(f"accepted what the CPU refuses with {_describe(cpu.error)}")
+        raise Difference(f"accepted what the CPU refuses with {describe(cpu.error)}")
     same = type(cpu.error) is type(found.error)
     if not same or same_text(str(cpu.error), device) != same_text(str(found.error), device):
-        raise Difference(f"refused with {_describe(found.error)} instead of {_describe(cpu.error)}") from found.error
+        raise Difference(f"refused with {describe(found.error)} instead of {describe(cpu.error)}") from found.error
 
 
-def _describe(error: Exception | None) -> str:
-    return shorten(f"{type(error).__name__}: {error}")
+def describe(error: BaseException | None) -> str:
+    """An error as one line, without the dispatcher's advice on missing kernels."""
+    text = str(error).split(" This could be because the operator doesn't exist for this backend")[0]
+    return shorten(f"{type(error).__name__}: {text}")
 
 
 def shorten(text: str) -> str:
-    """An error's text as one line of at most 400 characters."""
+    """A text as one line of at most 400 characters."""
     text = " ".join(text.split())
     return text if len(text) <= 400 else text[:400] + "..."
 
@@ -189,11 +191,7 @@ def _compare_values(a: torch.Tensor, b: torch.Tensor, rules: Rules, what: str) -
         if not torch.equal(a, b):
             raise ValueDifference(f"{what}: {_worst(a, b, a != b)}")
         return
-    if a.dtype in _WIDER:
-        wide = _WIDER[a.dtype]
-        x, y = a.to(wide), b.to(wide)
-    else:
-        x, y = a, b
+    x, y = (t.to(WIDER.get(t.dtype, t.dtype)) for t in (a, b))
     precision = max(filter(None, (a.dtype, rules.precision)), key=lambda dtype: torch.finfo(dtype).eps)
     if rules.near:
         eps = torch.finfo(precision).eps
@@ -209,7 +207,7 @@ def _compare_values(a: torch.Tensor, b: torch.Tensor, rules: Rules, what: str) -
         raise ValueDifference(f"{what}: {_worst(x, y, ~close)} (rtol {rtol:.1e}, atol {atol:.1e})")
 
 
-_WIDER = {
+WIDER = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
     torch.complex32: torch.complex64,
@@ -219,7 +217,8 @@ _WIDER = {
         if hasattr(torch, name)
     },
 }
-_EXACT_DTYPES = {dtype for dtype in _WIDER if dtype not in (torch.float16, torch.bfloat16)}  # torch.equal lacks them
+"""The dtypes that are compared in a wider one."""
+_EXACT_DTYPES = {dtype for dtype in WIDER if dtype not in (torch.float16, torch.bfloat16)}  # torch.equal lacks them
 
 
 def _worst(a: torch.Tensor, b: torch.Tensor, wrong: torch.Tensor) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -27,7 +26,6 @@ class Observation:
 
     value: Any = None
     error: Exception | None = None
-    trace: str = ""
     warnings: list[str] = field(default_factory=list)
     arguments: list[torch.Tensor] = field(default_factory=list)
     """The tensors among the arguments, after the call."""
@@ -74,7 +72,6 @@ def observe(
             synchronize(device)
         except Exception as error:
             seen.error = error
-            seen.trace = traceback.format_exc()
     seen.seconds = time.perf_counter() - begin
     seen.warnings = [str(warning.message) for warning in caught]
     seen.drew = not torch.equal(state, torch.get_rng_state())

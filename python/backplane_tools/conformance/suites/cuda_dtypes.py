@@ -15,17 +15,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from backplane_tools.conformance.samples import Sample
 from backplane_tools.conformance.suites.ops import OneSample, OpsSuite
-from torch_backplane.testing.compare import Difference
+from torch_backplane.testing.compare import WIDER, Difference
 from torch_backplane.testing.observe import Observation
 
 __all__ = ["CudaDtypesSuite"]
 
-_WIDE = {
-    torch.float16: torch.float32,
-    torch.bfloat16: torch.float32,
-    torch.complex32: torch.complex64,
-    torch.bool: torch.int64,
-}
+_WIDE = {**WIDER, torch.bool: torch.int64}
 _NARROW = {
     (torch.float16, torch.float32): torch.float16,
     (torch.bfloat16, torch.float32): torch.bfloat16,

@@ -7,6 +7,7 @@ import re
 import torch
 
 from torch_backplane import _backend
+from torch_backplane.ops.signature import parameters_of
 from torch_backplane.testing.opchecks.call import Call
 
 
@@ -185,15 +186,7 @@ class _Facts(dict[str, str]):
         return f"begin with\n  {self.first()} = {self.first()}.contiguous()"
 
     def signature(self) -> str:
-        """The schema's arguments as those of a Python function."""
-        parts, keyword_only = [], False
-        for argument in self._arguments:
-            if argument.kwarg_only and not keyword_only:
-                parts.append("*")
-                keyword_only = True
-            default = f"={argument.default_value!r}" if argument.has_default_value() else ""
-            parts.append(argument.name + default)
-        return ", ".join(parts)
+        return parameters_of(self._call.op._schema)
 
     def register_autograd(self) -> str:
         return f'torch.library.register_autograd("{self.op()}", backward, setup_context=setup_context)'

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from torch_backplane import _backend
-from torch_backplane.ops import registry
-from torch_backplane.testing.observe import seed_generators
+from torch_backplane.ops import registry, schema
+from torch_backplane.testing.observe import seed_generators, tensors
 from torch_backplane.testing.transfer import Transfer
 
 AUTOGRAD_KEYS = ("Autograd", "AutogradPrivateUse1", "CompositeImplicitAutograd")
@@ -53,7 +53,7 @@ class Call:
     @property
     def tensors(self) -> list[torch.Tensor]:
         """The tensors among the arguments."""
-        return [leaf for leaf in tree_leaves(self.inputs) if isinstance(leaf, torch.Tensor)]
+        return tensors(self.inputs)
 
     @property
     def device(self) -> torch.device:
@@ -78,7 +78,7 @@ class Call:
     @property
     def mutated(self) -> list[str]:
         """The arguments that the schema lets it write to."""
-        return [a.name for a in self.op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        return schema.mutated(self.op._schema)
 
     def has_kernel(self, *keys: str) -> bool:
         """Whether the operator has a direct kernel for one of the keys."""
@@ -88,10 +88,10 @@ class Call:
         """The same call with other arguments."""
         return Call(self.op, *inputs, self.rtol, self.atol, self.reference)
 
-    def with_tensors(self, tensors: list[torch.Tensor]) -> Call:
+    def with_tensors(self, others: list[torch.Tensor]) -> Call:
         """The same call with other tensors, in the order of :attr:`tensors`."""
         leaves, tree = tree_flatten(self.inputs)
-        new = iter(tensors)
+        new = iter(others)
         inputs = tree_unflatten([next(new) if isinstance(x, torch.Tensor) else x for x in leaves], tree)
         return self.with_inputs(inputs)
 
@@ -121,13 +121,13 @@ class Call:
         Args:
             in_place: let it write to its arguments, not to clones of them.
         """
-        tensors = [t.clone() if w and not in_place else t for t, w in zip(self.tensors, self.is_written(), strict=True)]
-        call = self.with_tensors(tensors)
+        written = self.is_written()
+        inputs = [t.clone() if w and not in_place else t for t, w in zip(self.tensors, written, strict=True)]
+        call = self.with_tensors(inputs)
         if self.is_random:
             seed_generators(self.device, SEED)
-        found = self.op(*call.args, **call.kwargs)
-        results = [leaf for leaf in tree_leaves(found) if isinstance(leaf, torch.Tensor)]
-        return results + [t for t, w in zip(tensors, self.is_written(), strict=True) if w]
+        results = tensors(self.op(*call.args, **call.kwargs))
+        return results + [t for t, w in zip(inputs, written, strict=True) if w]
 
     def on_cpu(self) -> Call:
         """The call on the CPU, where the reference computes.

@@ -6,6 +6,7 @@ import torch
 from torch.testing._internal.optests.autograd_registration import set_autograd_fallback_mode
 from torch.utils._pytree import tree_map_only
 
+from torch_backplane.testing.observe import tensors
 from torch_backplane.testing.opchecks.call import AUTOGRAD_KEYS, Call, Failure, NothingToCheckError
 from torch_backplane.testing.transfer import Transfer
 
@@ -71,12 +72,9 @@ def _against_the_cpu(call: Call) -> None:
 def _gradients(call: Call) -> dict[str, torch.Tensor]:
     """The gradients of a weighted sum of the results, by the position of the input."""
     inputs = {str(i): t for i, t in enumerate(call.tensors) if t.requires_grad}
-    on_cpu = call.device.type == "cpu"
-    if on_cpu and call.reference is not None:
-        found = torch.utils._pytree.tree_leaves(call.call_reference_with(*call.inputs))
-    else:
-        found = call.run()
-    results = [t for t in found if isinstance(t, torch.Tensor) and t.requires_grad]
+    by_reference = call.reference is not None and call.device.type == "cpu"
+    found = tensors(call.call_reference_with(*call.inputs)) if by_reference else call.run()
+    results = [t for t in found if t.requires_grad]
     if not results:
         return {}
     weights = [torch.linspace(1, 2, t.numel()).to(t.dtype).view(t.shape).to(t.device) for t in results]

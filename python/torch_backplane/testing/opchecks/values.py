@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import torch
 
-from torch_backplane.testing.compare import Difference, Rules, compare_observations
+from torch_backplane.testing.compare import Difference, Rules, compare_observations, describe
 from torch_backplane.testing.observe import Observation, observe
 from torch_backplane.testing.opchecks.call import SEED, Call, Failure, NothingToCheckError
 from torch_backplane.testing.transfer import Transfer
@@ -34,7 +32,7 @@ def _compare(call: Call, expected: Observation, what: str) -> None:
     copies = Transfer(call.device, source=call.device.type)
     found = observe(lambda args, kwargs: call.op(*args, **kwargs), call.copy().inputs, call.device, SEED, copies)
     if found.error is not None:
-        raise Failure(f"{what}: {_text(found.error)}") from found.error
+        raise Failure(f"{what}: {describe(found.error)}") from found.error
     moves_all = all(tensor.device.type != "cpu" for tensor in call.tensors)  # else the places of arguments differ
     try:
         compare_observations(expected, found, call.device, Rules(values=False, arguments=moves_all))
@@ -101,7 +99,7 @@ def autocast(call: Call) -> None:
             with torch.autocast(device, dtype=low):
                 found = call.with_tensors(tensors).run()
         except Exception as error:
-            raise Failure(f"{which}: {_text(error)}") from error
+            raise Failure(f"{which}: {describe(error)}") from error
         if len(found) != len(expected):
             raise Failure(f"{which}: {len(found)} results instead of {len(expected)}")
         for a, b in zip(found, expected, strict=True):
@@ -118,7 +116,3 @@ def _near(call: Call, found: torch.Tensor, expected: torch.Tensor, low: torch.dt
     eps = torch.finfo(low).eps
     rtol, atol = max(8 * eps, call.rtol or 0), max(4 * eps * scale, call.atol or 0)
     call.close(found.to(expected.dtype), expected, what, rtol=rtol, atol=atol)
-
-
-def _text(error: Exception) -> str:
-    return re.sub(r"\s+", " ", f"{type(error).__name__}: {error}")[:400]
