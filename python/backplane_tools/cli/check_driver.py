@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import shlex
 import shutil
@@ -18,7 +17,7 @@ from typing import Any
 import click
 
 import backplane_sdk
-from torch_backplane._installed import installed_backends
+from torch_backplane._installed import installed_backends, package_folders
 
 __all__ = ["check_driver"]
 
@@ -59,19 +58,11 @@ def check_driver(path: str | None, list_: bool, **given: Any) -> None:
 def installed_program() -> Path | None:
     """Return the checker of an installed backend; None if there is none. Imports no backend and no torch."""
     for point in installed_backends():
-        for folder in _package_folders(point.module.split(".")[0]):
+        for folder in package_folders(point.module.split(".")[0]):
             program = folder / "bin" / _PROGRAM
             if (folder / "_build_info.py").is_file() and os.access(program, os.X_OK):
                 return program
     return None
-
-
-def _package_folders(package: str) -> list[Path]:
-    try:
-        spec = importlib.util.find_spec(package)  # a top-level package: nothing is imported
-    except (ImportError, ValueError):
-        return []
-    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
 
 
 def compiled_program() -> Path:
@@ -179,11 +170,7 @@ def _fingerprint(compiler: list[str]) -> str:
 
 def _cache_folder() -> Path:
     """Return the user's own folder, made if absent: its programs are run, so no other user may write to it."""
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "torch-backplane"
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torch-backplane"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o022:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
@@ -20,8 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 import backplane_sdk
+from backplane_sdk import metadata
 from backplane_tools.cli.output import exit_if
-from torch_backplane._installed import installed_backends
+from torch_backplane._installed import installed_backends, package_folders
 
 _CXX20 = "#include <bit>\n#include <concepts>\nstatic_assert(std::bit_width(8u) == 4);\nint main() {}\n"
 
@@ -67,14 +69,11 @@ def torch_folder() -> Path:
     return Path(spec.origin).parent if spec and spec.origin else Path("no-torch")
 
 
-def torch_version() -> str | None:
-    """The version of the installed torch, without importing it."""
-    version = torch_folder() / "version.py"
-    if not version.is_file():
-        return None
-    text = version.read_text(encoding="utf-8")
-    found = re.search(r"^__version__ = ['\"]([^'\"]+)", text, re.MULTILINE)
-    return found.group(1) if found else None
+def torch_version() -> str:
+    """The version of the installed torch, without importing it; empty if there is none."""
+    with suppress(OSError, RuntimeError):
+        return metadata.torch_version()
+    return ""
 
 
 def minor(version: str) -> str:
@@ -85,7 +84,7 @@ def minor(version: str) -> str:
 def check_torch() -> Iterator[Finding]:
     """Look at torch and its headers, without importing it."""
     version = torch_version()
-    if version is None:
+    if not version:
         yield verdict("torch", "not installed for this Python", "pip install 'torch==2.13.*'")
         return
     minors = backplane_sdk.TORCH_MINORS
@@ -152,18 +151,12 @@ def check_backends() -> Iterator[Finding]:
 
 
 def _is_ours(point: EntryPoint) -> bool:
-    return _has_build_info(point.value.split(":")[0]) or any(
+    folders = package_folders(point.value.split(":")[0])
+    return any((folder / "_build_info.py").is_file() for folder in folders) or any(
         "torch-backplane" in " ".join(distribution.requires or [])
         for distribution in distributions()
         if any(p.group == point.group and p.value == point.value for p in distribution.entry_points)
     )
-
-
-def _has_build_info(package: str) -> bool:
-    """Whether one of the package's folders, which in an editable install are several, has ``_build_info.py``."""
-    spec = importlib.util.find_spec(package)  # imports nothing: the package is top-level
-    folders = (spec.submodule_search_locations or []) if spec else []
-    return any((Path(folder) / "_build_info.py").is_file() for folder in folders)
 
 
 def check_backend(package: str) -> Iterator[Finding]:

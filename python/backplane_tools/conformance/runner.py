@@ -16,7 +16,7 @@ from backplane_tools.conformance import suites
 from backplane_tools.conformance.case import Case, Outcome, Suite
 from backplane_tools.conformance.errors import ConformanceError, missing_extra
 from backplane_tools.conformance.record import Row
-from torch_backplane._installed import installed_backends
+from torch_backplane._installed import installed_backends, only_backend
 
 try:
     import torch
@@ -24,6 +24,7 @@ except ModuleNotFoundError as missing:
     raise ConformanceError(f"torch does not import ({missing}): install it, or run torch-backplane doctor") from missing
 
 from torch_backplane import _backend
+from torch_backplane.testing.compare import describe
 
 __all__ = ["Runner"]
 
@@ -117,7 +118,7 @@ class Runner:
         except unittest.SkipTest as skip:
             outcome = Outcome("skip", str(skip))
         except Exception as error:
-            outcome = Outcome("fail", summary(error), traceback.format_exc()[-_LONGEST_TRACE:])
+            outcome = Outcome("fail", describe(error), traceback.format_exc()[-_LONGEST_TRACE:])
         return Row.of(case, outcome, time.perf_counter() - start, seed)
 
     def is_usable(self) -> bool:
@@ -149,24 +150,13 @@ class Runner:
         torch.get_device_module(torch.device(self.device).type).synchronize()
 
 
-def summary(error: BaseException) -> str:
-    """An exception as one line; of the dispatcher's long texts, the beginning."""
-    text = str(error).split(" This could be because the operator doesn't exist for this backend")[0]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join([f"{type(error).__name__}:", *lines])[:500]
-
-
 def _package_of(device: str | None) -> str | None:
-    points = {point.name: point.module for point in installed_backends()}
     if device is not None:
-        return points.get(device.split(":")[0])
-    if len(set(points.values())) != 1:
-        found = ", ".join(sorted(points)) or "none"
-        raise ConformanceError(
-            f"which device is to be tested? Installed with the entry point torch.backends: {found}. "
-            "Install one, or name it: --device NAME"
-        )
-    return next(iter(points.values()))
+        return {point.name: point.module for point in installed_backends()}.get(device.split(":")[0])
+    try:
+        return only_backend("it: --device NAME")
+    except LookupError as error:
+        raise ConformanceError(str(error)) from None
 
 
 def _open(device: str | None, package: str | None) -> str:
@@ -175,7 +165,7 @@ def _open(device: str | None, package: str | None) -> str:
             importlib.import_module(package)  # raises the reason, of which torch's autoload only warns
         except Exception as error:
             raise ConformanceError(
-                f"the backend does not load: import {package} raises {summary(error).rstrip('.')}. "
+                f"the backend does not load: import {package} raises {describe(error).rstrip('.')}. "
                 "Run torch-backplane doctor"
             ) from error
     name = device or _backend.device or torch._C._get_privateuse1_backend_name()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from torch_backplane import _backend
-from torch_backplane._installed import installed_backends
+from torch_backplane._installed import only_backend
 
 if TYPE_CHECKING:
     import subprocess
@@ -171,11 +171,7 @@ def installed_package() -> str:
     """
     if named := os.environ.get("BACKPLANE_PACKAGE"):
         return named
-    names = sorted({point.module for point in installed_backends()})
-    if len(names) != 1:
-        found = ", ".join(names) or "none"
-        raise pytest.UsageError(
-            f"which backend is to be tested? Installed with the entry point torch.backends: {found}. "
-            "Install one, or name its package: --backplane-package NAME"
-        )
-    return names[0]
+    try:
+        return only_backend("its package: --backplane-package NAME")
+    except LookupError as error:
+        raise pytest.UsageError(str(error)) from None
